@@ -1,0 +1,208 @@
+package spec
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Host is what [Build] must be told because only the host knows it.
+type Host struct {
+	// Root is the directory of the prepared root file system.
+	Root string
+	// WorkspaceMounted says that Root has the workspace in place already;
+	// otherwise an empty one is mounted.
+	WorkspaceMounted bool
+	// Binds are what has to be mounted on top of the private file systems,
+	// already prepared by whoever prepared Root.
+	Binds []specs.Mount
+	// Init is the command line of PID 1.
+	Init []string
+	// CgroupsPath is the sandbox's own group.
+	CgroupsPath string
+	// Limits says which limits the host enforces; the others are left out.
+	Limits LimitReport
+	// SwapLimit says that the host can limit memory and swap together.
+	SwapLimit bool
+	// UIDMappings and GIDMappings are of the sandbox's user namespace.
+	UIDMappings, GIDMappings []specs.LinuxIDMapping
+	// Seccomp is the filter of PID 1 and all its descendants.
+	Seccomp *specs.LinuxSeccomp
+	// Disks are the block devices that the I/O limits apply to.
+	Disks []Disk
+}
+
+// Disk is a block device by its numbers.
+type Disk struct{ Major, Minor int64 }
+
+// Sizes of the private file systems in memory, which count towards the memory
+// limit as they fill.
+const (
+	tmpSize       = 256 << 20
+	workspaceSize = 512 << 20
+	homeSize      = 128 << 20
+	shmSize       = 64 << 20
+)
+
+// cpuPeriod is the scheduling period of CPU limits in microseconds, the
+// kernel's own default.
+const cpuPeriod = 100_000
+
+// Build turns a completed configuration into the OCI runtime specification of
+// its sandbox: that of PID 1 and the walls around it. The command itself is
+// started by PID 1.
+//
+// runtime-spec v1.3.0, config.md and config-linux.md.
+func Build(c Config, h Host) *specs.Spec {
+	return &specs.Spec{
+		Version:  specs.Version,
+		Hostname: c.Hostname,
+		Root:     &specs.Root{Path: h.Root, Readonly: true},
+		Process:  initProcess(h.Init),
+		Mounts:   mounts(c, h),
+		Linux: &specs.Linux{
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.PIDNamespace},
+				{Type: specs.MountNamespace},
+				{Type: specs.IPCNamespace},
+				{Type: specs.UTSNamespace},
+				{Type: specs.NetworkNamespace},
+				{Type: specs.CgroupNamespace},
+				{Type: specs.UserNamespace},
+			},
+			UIDMappings:   h.UIDMappings,
+			GIDMappings:   h.GIDMappings,
+			CgroupsPath:   h.CgroupsPath,
+			Resources:     resources(c.Limits, h),
+			Seccomp:       h.Seccomp,
+			MaskedPaths:   maskedPaths(),
+			ReadonlyPaths: readonlyPaths(),
+		},
+	}
+}
+
+// initProcess is PID 1: under an id of its own, with the capabilities it needs
+// to become the command's user and to signal it. SETPCAP lets it empty its
+// bounding set, which it does first. The ambient set carries the capabilities
+// over the execve of a user other than root.
+func initProcess(args []string) *specs.Process {
+	caps := func() []string {
+		return []string{"CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"}
+	}
+	return &specs.Process{
+		User: specs.User{UID: AgentID, GID: AgentID},
+		Args: args,
+		Env:  []string{},
+		Cwd:  "/",
+		Capabilities: &specs.LinuxCapabilities{
+			Bounding: caps(), Effective: caps(), Permitted: caps(), Inheritable: caps(), Ambient: caps(),
+		},
+		NoNewPrivileges: true,
+		Rlimits:         []specs.POSIXRlimit{{Type: "RLIMIT_CORE"}},
+	}
+}
+
+func mounts(c Config, h Host) []specs.Mount {
+	all := []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		tmpfs("/dev", 64<<10, "mode=755", "noexec"),
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts",
+			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		tmpfs("/dev/shm", shmSize, "mode=1777", "nodev", "noexec"),
+		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
+		tmpfs("/tmp", tmpSize, "mode=1777", "nodev"),
+		userTmpfs(HomePath, homeSize, *c.User),
+	}
+	if !h.WorkspaceMounted {
+		all = append(all, userTmpfs(WorkspacePath, workspaceSize, *c.User))
+	}
+	return append(all, h.Binds...)
+}
+
+// tmpfs is a file system in memory of at most so many bytes, and of one inode
+// for every 4 KiB, which bounds what empty files cost the kernel.
+func tmpfs(target string, bytes int, options ...string) specs.Mount {
+	return specs.Mount{
+		Destination: target, Type: "tmpfs", Source: "tmpfs",
+		Options: append([]string{
+			"nosuid", "size=" + strconv.Itoa(bytes), "nr_inodes=" + strconv.Itoa(max(bytes>>12, 256)),
+		}, options...),
+	}
+}
+
+func userTmpfs(target string, bytes int, u User) specs.Mount {
+	return tmpfs(target, bytes, "nodev", "mode=0755", fmt.Sprintf("uid=%d", u.UID), fmt.Sprintf("gid=%d", u.GID))
+}
+
+func resources(l Limits, h Host) *specs.LinuxResources {
+	r := &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}}
+	if h.Limits.Memory == Enforced {
+		memory := int64(l.Memory)
+		r.Memory = &specs.LinuxMemory{Limit: &memory}
+		if h.SwapLimit {
+			r.Memory.Swap = &memory
+		}
+	}
+	if h.Limits.CPU == Enforced {
+		period, quota := uint64(cpuPeriod), int64(math.Round(float64(l.CPUs)*cpuPeriod))
+		r.CPU = &specs.LinuxCPU{Quota: &quota, Period: &period}
+	}
+	if h.Limits.Pids == Enforced {
+		pids := l.Pids + 1 // PID 1
+		r.Pids = &specs.LinuxPids{Limit: &pids}
+	}
+	if h.Limits.IO == Enforced && (l.IORead != 0 || l.IOWrite != 0) {
+		r.BlockIO = &specs.LinuxBlockIO{
+			ThrottleReadBpsDevice:  throttle(h.Disks, l.IORead),
+			ThrottleWriteBpsDevice: throttle(h.Disks, l.IOWrite),
+		}
+	}
+	return r
+}
+
+func throttle(disks []Disk, rate Size) []specs.LinuxThrottleDevice {
+	if rate == 0 {
+		return nil
+	}
+	var all []specs.LinuxThrottleDevice
+	for _, d := range disks {
+		device := specs.LinuxThrottleDevice{Rate: uint64(rate)}
+		device.Major, device.Minor = d.Major, d.Minor
+		all = append(all, device)
+	}
+	return all
+}
+
+// maskedPaths are the parts of /proc that tell about the host or its other
+// users and that no program needs.
+func maskedPaths() []string {
+	return []string{
+		"/proc/acpi", "/proc/asound", "/proc/cmdline", "/proc/interrupts", "/proc/kcore",
+		"/proc/key-users", "/proc/keys", "/proc/latency_stats", "/proc/modules",
+		"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/proc/zoneinfo",
+	}
+}
+
+func readonlyPaths() []string {
+	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+}
+
+// Rlimits are the resource limits of the command, none of which is above the
+// inherited hard limit given for its type: without CAP_SYS_RESOURCE the kernel
+// refuses that. A type that inherited does not name is not clamped.
+func (c Config) Rlimits(inherited map[string]uint64) []specs.POSIXRlimit {
+	want := []specs.POSIXRlimit{
+		{Type: "RLIMIT_CORE"},
+		{Type: "RLIMIT_FSIZE", Soft: uint64(c.Limits.FileSize), Hard: uint64(c.Limits.FileSize)},
+		{Type: "RLIMIT_NOFILE", Soft: 1024, Hard: 65536},
+	}
+	for i, limit := range want {
+		if hard, ok := inherited[limit.Type]; ok {
+			want[i].Hard = min(limit.Hard, hard)
+			want[i].Soft = min(limit.Soft, want[i].Hard)
+		}
+	}
+	return want
+}

@@ -1,0 +1,222 @@
+package spec
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Config describes one sandbox and how its command is run. The zero value asks
+// for the host's own /usr read-only, an empty workspace that vanishes, no
+// network, uid 1000, no capabilities, the default seccomp profile and the
+// default limits.
+type Config struct {
+	// Rootfs is the directory whose entries become the sandbox's root,
+	// read-only. Empty: the host's own /usr and what belongs to it.
+	Rootfs string `json:"rootfs,omitempty"`
+
+	// Workspace is the host directory mounted read-write at /workspace.
+	// Empty: an empty one that vanishes with the sandbox.
+	Workspace string `json:"workspace,omitempty"`
+
+	// Binds are further host paths to show inside.
+	Binds []Bind `json:"binds,omitempty"`
+
+	// Network is what the sandbox can reach.
+	Network Network `json:"network,omitempty"`
+
+	// Limits bound what it can use up.
+	Limits Limits `json:"limits,omitzero"`
+
+	// Timeout ends the command and all it started; 0 means none.
+	Timeout Duration `json:"timeout,omitzero"`
+
+	// User runs the command. Nil: 1000:1000.
+	User *User `json:"user,omitempty"`
+
+	// Env is added to the small fixed environment (PATH, HOME, LANG, TERM)
+	// and wins over it. The host's environment is never passed on.
+	Env map[string]string `json:"env,omitempty"`
+
+	// Cwd is where the command starts, an absolute path inside. Empty:
+	// /workspace.
+	Cwd string `json:"cwd,omitempty"`
+
+	// Hostname is the sandbox's own. Empty: "sandbox".
+	Hostname string `json:"hostname,omitempty"`
+
+	// Seccomp is a profile's name (default, strict, debug) or the path of a
+	// file in the OCI JSON form, which then contains a slash or ends in
+	// ".json". Empty: default.
+	Seccomp string `json:"seccomp,omitempty"`
+}
+
+// Network says what a sandbox can reach.
+type Network string
+
+// NetworkNone is a network namespace with only a loopback device.
+const NetworkNone Network = "none"
+
+// User is the numeric identity of the command, as seen inside.
+type User struct {
+	UID uint32 `json:"uid"`
+	GID uint32 `json:"gid"`
+}
+
+// Bind shows a host path inside the sandbox.
+type Bind struct {
+	Source   string `json:"source"`
+	Target   string `json:"target"`
+	Writable bool   `json:"writable,omitempty"`
+}
+
+// Limits bound a sandbox's use of the host. Zero fields take the defaults of
+// [DefaultLimits]; IORead and IOWrite have none and mean unlimited.
+type Limits struct {
+	// Memory, swap included, in bytes.
+	Memory Size `json:"memory,omitempty"`
+	// CPUs is the share of processor time: 1.5 is one core and a half.
+	CPUs CPUs `json:"cpus,omitempty"`
+	// Pids counts processes and threads of the command, at once.
+	Pids int64 `json:"pids,omitempty"`
+	// FileSize is the largest file the command may write, in bytes.
+	FileSize Size `json:"file_size,omitempty"`
+	// IORead and IOWrite bound disk traffic, in bytes per second.
+	IORead  Size `json:"io_read,omitempty"`
+	IOWrite Size `json:"io_write,omitempty"`
+}
+
+// DefaultLimits are what a sandbox gets when it asks for nothing.
+func DefaultLimits() Limits {
+	return Limits{Memory: 1 << 30, CPUs: 1, Pids: 128, FileSize: 100 << 20}
+}
+
+const (
+	// WorkspacePath is where the workspace is mounted.
+	WorkspacePath = "/workspace"
+	// HomePath is the home directory of the sandbox's user, a private tmpfs.
+	HomePath = "/home/sandbox"
+	// UserName is the name of the sandbox's user in /etc/passwd.
+	UserName = "sandbox"
+	// IDs is how many user and group ids a sandbox has, 0 to IDs-1.
+	IDs = 1 << 16
+	// AgentID is the user and group id of PID 1. No command may run as it:
+	// that is what keeps PID 1 out of reach, see design note in
+	// cmd/sandbox-agent.
+	AgentID = IDs - 1
+
+	basePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+)
+
+// Complete returns the configuration with every default filled in, or all of
+// its mistakes joined into one error, each naming the field and the way out.
+// The receiver is not changed and shares no memory with the result.
+func (c Config) Complete() (Config, error) {
+	c.Binds = slices.Clone(c.Binds)
+	c.Env = maps.Clone(c.Env)
+	def := DefaultLimits()
+	setDefault(&c.Network, NetworkNone)
+	setDefault(&c.Limits.Memory, def.Memory)
+	setDefault(&c.Limits.CPUs, def.CPUs)
+	setDefault(&c.Limits.Pids, def.Pids)
+	setDefault(&c.Limits.FileSize, def.FileSize)
+	setDefault(&c.Cwd, WorkspacePath)
+	setDefault(&c.Hostname, "sandbox")
+	setDefault(&c.Seccomp, "default")
+	user := User{UID: 1000, GID: 1000}
+	if c.User != nil {
+		user = *c.User
+	}
+	c.User = &user
+	return c, c.validate()
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Environ is the environment of the command, sorted by name: the fixed base
+// with Env on top. The prefixes are searched for commands before the fixed
+// PATH.
+func (c Config) Environ(prefixes ...string) []string {
+	path := basePath
+	for _, dir := range slices.Backward(prefixes) {
+		path = dir + ":" + path
+	}
+	env := map[string]string{"PATH": path, "HOME": HomePath, "LANG": "C.UTF-8", "TERM": "xterm"}
+	maps.Copy(env, c.Env)
+	out := make([]string, 0, len(env))
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		out = append(out, name+"="+env[name])
+	}
+	return out
+}
+
+// ReadConfig reads one configuration in JSON. Fields that do not exist, and
+// anything after the configuration, are errors.
+func ReadConfig(r io.Reader) (Config, error) {
+	var c Config
+	data, err := io.ReadAll(io.LimitReader(r, maxConfig+1))
+	if err != nil {
+		return c, err
+	}
+	if len(data) > maxConfig {
+		return c, fmt.Errorf("configuration is larger than %d bytes", maxConfig)
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&c); err != nil {
+		return c, describe(data, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return c, errors.New("something follows the configuration's closing brace")
+	}
+	return c, nil
+}
+
+const maxConfig = 1 << 20
+
+// describe adds the line to a JSON error, which knows only its offset.
+func describe(data []byte, err error) error {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	var offset int64
+	switch {
+	case errors.As(err, &syntax):
+		offset = syntax.Offset
+	case errors.As(err, &kind):
+		offset = kind.Offset
+	case errors.Is(err, io.EOF):
+		return errors.New("configuration is empty")
+	default:
+		return err
+	}
+	line := 1 + bytes.Count(data[:min(offset, int64(len(data)))], []byte("\n"))
+	return fmt.Errorf("line %d: %w", line, err)
+}
+
+// Duration is a [time.Duration] that JSON writes as Go does: "1m30s".
+type Duration time.Duration
+
+// MarshalText implements [encoding.TextMarshaler].
+func (d Duration) MarshalText() ([]byte, error) {
+	return []byte(time.Duration(d).String()), nil
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("duration %q: write it like 500ms, 30s or 1m30s", text)
+	}
+	*d = Duration(v)
+	return nil
+}

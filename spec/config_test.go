@@ -1,0 +1,209 @@
+package spec
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestZeroConfigIsTheSafest(t *testing.T) {
+	got, err := Config{}.Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Config{
+		Network:  NetworkNone,
+		Limits:   Limits{Memory: 1 << 30, CPUs: 1, Pids: 128, FileSize: 100 << 20},
+		User:     &User{UID: 1000, GID: 1000},
+		Cwd:      "/workspace",
+		Hostname: "sandbox",
+		Seccomp:  "default",
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+}
+
+func TestCompleteNamesEveryBadField(t *testing.T) {
+	tests := map[string]struct {
+		change func(*Config)
+		field  string
+	}{
+		"memory too small":     {func(c *Config) { c.Limits.Memory = 4096 }, "limits.memory"},
+		"memory negative":      {func(c *Config) { c.Limits.Memory = -1 }, "limits.memory"},
+		"memory absurd":        {func(c *Config) { c.Limits.Memory = 1 << 60 }, "limits.memory"},
+		"cpus negative":        {func(c *Config) { c.Limits.CPUs = -1 }, "limits.cpus"},
+		"cpus absurd":          {func(c *Config) { c.Limits.CPUs = 1e9 }, "limits.cpus"},
+		"pids too few":         {func(c *Config) { c.Limits.Pids = 1 }, "limits.pids"},
+		"pids absurd":          {func(c *Config) { c.Limits.Pids = 1 << 40 }, "limits.pids"},
+		"file size negative":   {func(c *Config) { c.Limits.FileSize = -1 }, "limits.file_size"},
+		"io read negative":     {func(c *Config) { c.Limits.IORead = -1 }, "limits.io_read"},
+		"io write negative":    {func(c *Config) { c.Limits.IOWrite = -1 }, "limits.io_write"},
+		"network unknown":      {func(c *Config) { c.Network = "open" }, "network"},
+		"bind source empty":    {func(c *Config) { c.Binds = []Bind{{Target: "/a"}} }, "binds[0].source"},
+		"bind target relative": {func(c *Config) { c.Binds = []Bind{{Source: "/a", Target: "a"}} }, "binds[0].target"},
+		"bind target climbs":   {func(c *Config) { c.Binds = []Bind{{Source: "/a", Target: "/b/../c"}} }, "binds[0].target"},
+		"bind target root":     {func(c *Config) { c.Binds = []Bind{{Source: "/a", Target: "/"}} }, "binds[0].target"},
+		"bind target twice": {func(c *Config) {
+			c.Binds = []Bind{{Source: "/a", Target: "/x"}, {Source: "/b", Target: "/x"}}
+		}, "binds[1].target"},
+		"bind on workspace": {func(c *Config) {
+			c.Workspace, c.Binds = "/w", []Bind{{Source: "/a", Target: WorkspacePath}}
+		}, "binds[0].target"},
+		"user is the agent":    {func(c *Config) { c.User = &User{UID: AgentID} }, "user.uid"},
+		"group is the agent":   {func(c *Config) { c.User = &User{GID: AgentID} }, "user.gid"},
+		"user wraps around":    {func(c *Config) { c.User = &User{UID: 1<<32 - 1} }, "user.uid"},
+		"timeout negative":     {func(c *Config) { c.Timeout = -1 }, "timeout"},
+		"cwd relative":         {func(c *Config) { c.Cwd = "tmp" }, "cwd"},
+		"cwd with NUL":         {func(c *Config) { c.Cwd = "/a\x00b" }, "cwd"},
+		"hostname with slash":  {func(c *Config) { c.Hostname = "a/b" }, "hostname"},
+		"hostname too long":    {func(c *Config) { c.Hostname = strings.Repeat("a", 65) }, "hostname"},
+		"env name with equals": {func(c *Config) { c.Env = map[string]string{"A=B": ""} }, "env"},
+		"env value with NUL":   {func(c *Config) { c.Env = map[string]string{"A": "\x00"} }, "env"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var c Config
+			test.change(&c)
+			_, err := c.Complete()
+			var field *FieldError
+			if !errors.As(err, &field) || field.Field != test.field {
+				t.Errorf("got %v, want an error of %s", err, test.field)
+			}
+		})
+	}
+}
+
+func TestCompleteLeavesItsReceiverAlone(t *testing.T) {
+	c := Config{Env: map[string]string{"A": "1"}, Binds: []Bind{{Source: "/a", Target: "/b"}}, User: &User{UID: 5}}
+	full, err := c.Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	full.Env["A"], full.Binds[0].Target, full.User.UID = "2", "/c", 6
+	if c.Env["A"] != "1" || c.Binds[0].Target != "/b" || c.User.UID != 5 {
+		t.Errorf("receiver changed to %+v", c)
+	}
+}
+
+func TestReadConfig(t *testing.T) {
+	c, err := ReadConfig(strings.NewReader(`{
+		"workspace": "/srv/w", "limits": {"memory": "512m", "cpus": "1.5", "pids": 64, "file_size": 4096},
+		"timeout": "1m30s", "user": {"uid": 0, "gid": 7}, "env": {"A": "b"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Config{
+		Workspace: "/srv/w",
+		Limits:    Limits{Memory: 512 << 20, CPUs: 1.5, Pids: 64, FileSize: 4096},
+		Timeout:   Duration(90 * time.Second),
+		User:      &User{UID: 0, GID: 7},
+		Env:       map[string]string{"A": "b"},
+	}
+	if !reflect.DeepEqual(c, want) {
+		t.Errorf("got %+v\nwant %+v", c, want)
+	}
+}
+
+func TestReadConfigSaysWhatIsWrong(t *testing.T) {
+	tests := map[string]struct{ text, want string }{
+		"unknown field":   {`{"memroy": "1g"}`, `unknown field "memroy"`},
+		"unknown limit":   {`{"limits": {"ram": 1}}`, `unknown field "ram"`},
+		"broken":          {"{\n\"cwd\": \n}", "line 3"},
+		"cut off":         {`{"cwd": "/`, "unexpected EOF"},
+		"empty":           {"", "empty"},
+		"wrong kind":      {`{"cwd": 3}`, "line 1"},
+		"bad size":        {`{"limits": {"memory": "lots"}}`, `size "lots"`},
+		"bad cpus":        {`{"limits": {"cpus": "NaN"}}`, `cpus "NaN"`},
+		"bad duration":    {`{"timeout": "5"}`, `duration "5"`},
+		"something after": {`{} {}`, "follows"},
+		"too large":       {`{"cwd": "` + strings.Repeat("a", maxConfig) + `"}`, "larger"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if _, err := ReadConfig(strings.NewReader(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want it to contain %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestEnvironKeepsTheHostOut(t *testing.T) {
+	t.Setenv("SECRET_OF_THE_HOST", "1")
+	c := Config{Env: map[string]string{"TERM": "dumb", "A": "b"}}
+	got := strings.Join(c.Environ("/opt/python/bin", "/opt/node/bin"), "\n")
+	want := "A=b\nHOME=/home/sandbox\nLANG=C.UTF-8\nPATH=/opt/python/bin:/opt/node/bin:" + basePath + "\nTERM=dumb"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	for text, want := range map[string]Size{"0": 0, "1": 1, "1k": 1 << 10, "512m": 512 << 20, "1g": 1 << 30, "1.5g": 3 << 29, " 2G ": 2 << 30} {
+		if got, err := ParseSize(text); err != nil || got != want {
+			t.Errorf("%q: got %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "-1", "-1g", "1x", "g", "1 2", "1e30g", "0x10"} {
+		if got, err := ParseSize(text); err == nil {
+			t.Errorf("%q: got %d, want an error", text, got)
+		}
+	}
+}
+
+func TestSizeTextIsExact(t *testing.T) {
+	for _, size := range []Size{0, 1, 1023, 1 << 10, 1<<10 + 1, 3 << 20, 5 << 30, 1 << 50} {
+		if got, err := ParseSize(size.String()); err != nil || got != size {
+			t.Errorf("%d became %q and then %d, %v", int64(size), size, got, err)
+		}
+	}
+}
+
+func TestParseUser(t *testing.T) {
+	for text, want := range map[string]User{"0": {}, "7": {UID: 7, GID: 7}, "7:8": {UID: 7, GID: 8}} {
+		if got, err := ParseUser(text); err != nil || *got != want {
+			t.Errorf("%q: got %v, %v; want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", ":", "1:", ":1", "root", "-1", "1:-1", "4294967296", "0x1", "1:2:3", "1 "} {
+		if got, err := ParseUser(text); err == nil {
+			t.Errorf("%q: got %v, want an error", text, *got)
+		}
+	}
+}
+
+func TestParseBind(t *testing.T) {
+	for text, want := range map[string]Bind{
+		"/a:/b":    {Source: "/a", Target: "/b"},
+		"/a:/b:ro": {Source: "/a", Target: "/b"},
+		"a:/b:rw":  {Source: "a", Target: "/b", Writable: true},
+	} {
+		if got, err := ParseBind(text); err != nil || got != want {
+			t.Errorf("%q: got %v, %v; want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "/a", "/a:", ":/b", "/a:/b:", "/a:/b:rx", "/a:/b:ro:rw"} {
+		if got, err := ParseBind(text); err == nil {
+			t.Errorf("%q: got %v, want an error", text, got)
+		}
+	}
+}
+
+func FuzzReadConfig(f *testing.F) {
+	f.Add(`{"limits": {"memory": "1g", "cpus": 1.5}, "user": {"uid": 1}, "binds": [{"source": "/a", "target": "/b"}]}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := ReadConfig(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		full, err := c.Complete()
+		if err != nil {
+			return
+		}
+		if full.User.UID >= AgentID || full.Limits.Memory <= 0 || full.Limits.Pids <= 0 || !(full.Limits.CPUs > 0) {
+			t.Errorf("%q passed as %+v", text, full)
+		}
+	})
+}

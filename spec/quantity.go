@@ -1,0 +1,108 @@
+package spec
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/docker/go-units"
+)
+
+// Size is a number of bytes. Its text form takes k, m and g (powers of 1024);
+// JSON takes the text form or a plain number.
+type Size int64
+
+// ParseSize reads a size such as "512m", "1g" or "4096".
+func ParseSize(text string) (Size, error) {
+	n, err := units.RAMInBytes(strings.TrimSpace(text))
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("size %q: write it like 512m, 1g or 1048576", text)
+	}
+	return Size(n), nil
+}
+
+// String is the shortest text form that is exact.
+func (s Size) String() string {
+	for _, unit := range []struct {
+		suffix string
+		bytes  Size
+	}{{"g", 1 << 30}, {"m", 1 << 20}, {"k", 1 << 10}} {
+		if s != 0 && s%unit.bytes == 0 {
+			return strconv.FormatInt(int64(s/unit.bytes), 10) + unit.suffix
+		}
+	}
+	return strconv.FormatInt(int64(s), 10)
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (s Size) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (s *Size) UnmarshalJSON(data []byte) (err error) {
+	*s, err = ParseSize(unquote(data))
+	return err
+}
+
+// CPUs is an amount of processor time per time: 1.5 is one core and a half.
+type CPUs float64
+
+// ParseCPUs reads an amount such as "1.5".
+func ParseCPUs(text string) (CPUs, error) {
+	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
+		return 0, fmt.Errorf("cpus %q: write it like 0.5, 1 or 2.5", text)
+	}
+	return CPUs(n), nil
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (c *CPUs) UnmarshalJSON(data []byte) (err error) {
+	*c, err = ParseCPUs(unquote(data))
+	return err
+}
+
+// unquote is the text of a JSON string or, of anything else, its JSON.
+func unquote(data []byte) string {
+	var text string
+	if json.Unmarshal(data, &text) == nil {
+		return text
+	}
+	return string(data)
+}
+
+// ParseUser reads UID[:GID]; the gid is the uid's if it is left out.
+func ParseUser(text string) (*User, error) {
+	uids, gids, found := strings.Cut(text, ":")
+	if !found {
+		gids = uids
+	}
+	uid, uidErr := strconv.ParseUint(uids, 10, 32)
+	gid, gidErr := strconv.ParseUint(gids, 10, 32)
+	if uidErr != nil || gidErr != nil {
+		return nil, fmt.Errorf("user %q: write it as UID or UID:GID, in numbers", text)
+	}
+	return &User{UID: uint32(uid), GID: uint32(gid)}, nil
+}
+
+// ParseBind reads SRC:DST[:ro|rw].
+func ParseBind(text string) (Bind, error) {
+	parts := strings.Split(text, ":")
+	if len(parts) == 2 {
+		parts = append(parts, "ro")
+	}
+	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || (parts[2] != "ro" && parts[2] != "rw") {
+		return Bind{}, fmt.Errorf("bind %q: write it as SRC:DST, SRC:DST:ro or SRC:DST:rw", text)
+	}
+	return Bind{Source: parts[0], Target: parts[1], Writable: parts[2] == "rw"}, nil
+}
+
+// ParseEnv reads K=V.
+func ParseEnv(text string) (name, value string, err error) {
+	name, value, found := strings.Cut(text, "=")
+	if !found || name == "" {
+		return "", "", fmt.Errorf("env %q: write it as NAME=VALUE; the host's own variables are not passed on by name", text)
+	}
+	return name, value, nil
+}

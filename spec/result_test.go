@@ -1,0 +1,45 @@
+package spec
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+)
+
+func TestResultJSON(t *testing.T) {
+	tests := map[string]struct {
+		result Result
+		want   string
+	}{
+		"text": {
+			Result{
+				ID: "sb-1", Status: StatusExited, ExitCode: 3, Reason: "it ended",
+				Stdout: []byte("a\n"), Duration: 12345 * time.Microsecond, CPU: 4500 * time.Microsecond,
+				PeakMemory: 123, Isolation: IsolationFull,
+				Limits: LimitReport{Memory: Enforced, CPU: Enforced, Pids: Enforced, Disk: Unavailable, IO: Unavailable},
+			},
+			`{"id":"sb-1","status":"exited","exit_code":3,"signal":"","reason":"it ended",` +
+				`"stdout_truncated":false,"stderr_truncated":false,"peak_memory_bytes":123,"violations":[],"isolation":"full",` +
+				`"limits":{"memory":"enforced","cpu":"enforced","pids":"enforced","disk":"unavailable","io":"unavailable"},` +
+				`"stdout":"a\n","stderr":"","duration_ms":12.35,"cpu_ms":4.5}`,
+		},
+		"bytes": {
+			Result{Stdout: []byte{0xff}, Stderr: []byte{0xfe, 0xfe}},
+			`{"id":"","status":"","exit_code":0,"signal":"","reason":"",` +
+				`"stdout_truncated":false,"stderr_truncated":false,"peak_memory_bytes":0,"violations":[],"isolation":"",` +
+				`"limits":{"memory":"","cpu":"","pids":"","disk":"","io":""},` +
+				`"stdout_base64":"/w==","stderr_base64":"/v4=","duration_ms":0,"cpu_ms":0}`,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := json.Marshal(test.result)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(got) != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,137 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	minMemory   = 16 << 20
+	maxMemory   = 1 << 50
+	minCPUs     = 0.01
+	maxCPUs     = 1 << 12
+	minPids     = 16
+	maxPids     = 1 << 22 // PID_MAX_LIMIT of 64-bit Linux
+	minFileSize = 1
+	maxBinds    = 256
+	maxEnv      = 1 << 16
+)
+
+// hostname is a label or name of RFC 1123 that fits utsname(2).
+var hostname = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,62}[a-zA-Z0-9])?$`)
+
+// FieldError is a mistake in one field of a [Config].
+type FieldError struct {
+	// Field is the name in JSON, such as "limits.memory".
+	Field string
+	// Problem says what is wrong and what would be right.
+	Problem string
+}
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
+
+// problems collects field errors, so that a user sees all of them at once.
+type problems []error
+
+func (p *problems) add(field, format string, args ...any) {
+	*p = append(*p, &FieldError{Field: field, Problem: fmt.Sprintf(format, args...)})
+}
+
+func (c Config) validate() error {
+	var p problems
+	c.Limits.validate(&p)
+	c.validatePlaces(&p)
+	c.validateProcess(&p)
+	return errors.Join(p...)
+}
+
+func (l Limits) validate(p *problems) {
+	if l.Memory < minMemory || l.Memory > maxMemory {
+		p.add("limits.memory", "%s is not between %s and %s", l.Memory, Size(minMemory), Size(maxMemory))
+	}
+	if !(l.CPUs >= minCPUs && l.CPUs <= maxCPUs) {
+		p.add("limits.cpus", "%v is not between %v and %v", l.CPUs, minCPUs, maxCPUs)
+	}
+	if l.Pids < minPids || l.Pids > maxPids {
+		p.add("limits.pids", "%d is not between %d and %d", l.Pids, minPids, maxPids)
+	}
+	for _, size := range []struct {
+		field string
+		value Size
+		least Size
+	}{
+		{"limits.file_size", l.FileSize, minFileSize},
+		{"limits.io_read", l.IORead, 0},
+		{"limits.io_write", l.IOWrite, 0},
+	} {
+		if size.value < size.least {
+			p.add(size.field, "%s is less than %s", size.value, size.least)
+		}
+	}
+}
+
+func (c Config) validatePlaces(p *problems) {
+	if c.Network != NetworkNone {
+		p.add("network", "%q is not one this version has; it has %q", c.Network, NetworkNone)
+	}
+	if len(c.Binds) > maxBinds {
+		p.add("binds", "%d are more than %d", len(c.Binds), maxBinds)
+	}
+	for i, b := range c.Binds {
+		field := fmt.Sprintf("binds[%d]", i)
+		if b.Source == "" {
+			p.add(field+".source", "is empty; name a path of the host")
+		}
+		if !isClean(b.Target) || b.Target == "/" {
+			p.add(field+".target", "%q is not a clean absolute path below /", b.Target)
+		}
+		if slices.ContainsFunc(c.Binds[:i], func(other Bind) bool { return other.Target == b.Target }) {
+			p.add(field+".target", "%s is the target of two binds", b.Target)
+		}
+		if b.Target == WorkspacePath && c.Workspace != "" {
+			p.add(field+".target", "%s is the workspace's place; bind elsewhere or leave the workspace out", b.Target)
+		}
+	}
+	for _, place := range []struct{ field, value string }{
+		{"rootfs", c.Rootfs}, {"workspace", c.Workspace}, {"cwd", c.Cwd}, {"seccomp", c.Seccomp},
+	} {
+		if strings.ContainsRune(place.value, 0) {
+			p.add(place.field, "contains a NUL byte")
+		}
+	}
+}
+
+func (c Config) validateProcess(p *problems) {
+	if c.User.UID >= AgentID {
+		p.add("user.uid", "%d is not below %d; the sandbox keeps the ids from there on", c.User.UID, AgentID)
+	}
+	if c.User.GID >= AgentID {
+		p.add("user.gid", "%d is not below %d; the sandbox keeps the ids from there on", c.User.GID, AgentID)
+	}
+	if c.Timeout < 0 {
+		p.add("timeout", "%s is negative; 0 means none", time.Duration(c.Timeout))
+	}
+	if !path.IsAbs(c.Cwd) {
+		p.add("cwd", "%q is not an absolute path inside the sandbox", c.Cwd)
+	}
+	if !hostname.MatchString(c.Hostname) {
+		p.add("hostname", "%q is not a host name of at most 64 letters, digits, dots and dashes", c.Hostname)
+	}
+	if len(c.Env) > maxEnv {
+		p.add("env", "%d variables are more than %d", len(c.Env), maxEnv)
+	}
+	for name, value := range c.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
+			p.add("env", "%q is not a variable: names have no = and are not empty, and neither side has a NUL byte", name)
+		}
+	}
+}
+
+func isClean(p string) bool {
+	return path.IsAbs(p) && path.Clean(p) == p && !strings.ContainsRune(p, 0)
+}
