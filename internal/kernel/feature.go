@@ -1,0 +1,222 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Feature is the name of something a host has or lacks. Names are stable.
+type Feature string
+
+// Need is what becomes of a sandbox on a host that lacks a feature.
+type Need string
+
+const (
+	// Required features are those without which no sandbox starts.
+	Required Need = "required"
+	// Isolating features are walls and limits: without one a sandbox starts
+	// and is not fully isolated.
+	Isolating Need = "isolating"
+	// Useful features serve single commands and flags, or make something
+	// faster or finer.
+	Useful Need = "useful"
+)
+
+// Info is what is known of a feature on any host.
+type Info struct {
+	Name  Feature
+	Group string // what it is listed under: "namespaces"
+	Title string // what it is called in a sentence
+	Since Version
+	Need  Need
+	Lost  string // what there is not on a host without it
+	Get   string // how to get it
+
+	probe func(*prober) (detail string, err error)
+}
+
+// Features is the table of all features, in the order of their groups.
+func Features() []Info { return slices.Clone(table) }
+
+// Minimum is the oldest mainline kernel with everything that is required.
+func Minimum() Version {
+	var oldest Version
+	for _, f := range table {
+		if f.Need == Required && oldest.Before(f.Since) {
+			oldest = f.Since
+		}
+	}
+	return oldest
+}
+
+// ErrNotSupported is what a [*NotSupportedError] is.
+var ErrNotSupported = errors.New("not supported")
+
+// A NotSupportedError says that this host lacks a feature, or that the caller
+// may not use it.
+type NotSupportedError struct {
+	Info
+	Cause error  // what the kernel said when it was tried
+	Fix   string // how to get it on this host
+}
+
+// Error is a sentence for the user of a sandbox: what, why, and what to do.
+func (e *NotSupportedError) Error() string {
+	return fmt.Sprintf("%s: not supported here (%v): %s", e.Title, e.Cause, e.Fix)
+}
+
+func (e *NotSupportedError) Unwrap() error { return e.Cause }
+
+// Is makes errors.Is(err, ErrNotSupported) true.
+func (e *NotSupportedError) Is(target error) bool { return target == ErrNotSupported }
+
+// Check tries the feature, with the rights of the calling process, and leaves
+// nothing behind. It returns nil if it is there, a [*NotSupportedError] if it
+// is not, and any other error if that could not be found out. It takes
+// milliseconds: for a host that is to be judged, or for an error that is to be
+// explained, not for each start.
+func (f Feature) Check() error {
+	for _, info := range table {
+		if info.Name == f {
+			return newProber().find(info).Err
+		}
+	}
+	return fmt.Errorf("feature %q: not known", string(f))
+}
+
+// CheckRequired tries everything without which no sandbox starts. It returns nil
+// if all is there, else one error of one line that names all that is missing
+// and how to get it, made of [*NotSupportedError]s. Where the caller lacks the
+// [Privilege], that alone is named: what else is missing follows from it.
+func CheckRequired() error {
+	p := newProber()
+	var missing, unknown []error
+	for _, info := range table {
+		if info.Need != Required {
+			continue
+		}
+		err := p.find(info).Err
+		switch {
+		case err == nil:
+		case info.Name == Privilege:
+			return err
+		case errors.Is(err, ErrNotSupported):
+			missing = append(missing, err)
+		default:
+			unknown = append(unknown, err)
+		}
+	}
+	if len(missing) == 0 {
+		missing = unknown
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return lineError(missing)
+}
+
+// A lineError is several errors on one line.
+type lineError []error
+
+func (e lineError) Error() string {
+	var texts []string
+	for _, err := range e {
+		texts = append(texts, strings.ReplaceAll(err.Error(), "\n", " "))
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (e lineError) Unwrap() []error { return e }
+
+// A Finding is a feature as it was found on this host.
+type Finding struct {
+	Info
+	// Detail says more of what was found, such as the version of an
+	// interface. It may be empty.
+	Detail string
+	// Err is as [Feature.Check] returns it.
+	Err error
+}
+
+// Survey tries all features.
+func Survey() []Finding {
+	p := newProber()
+	found := make([]Finding, 0, len(table))
+	for _, info := range table {
+		found = append(found, p.find(info))
+	}
+	return found
+}
+
+// A prober carries what the probes of one survey have in common.
+type prober struct {
+	// admin is whether the caller has root's rights over mounts and ids.
+	admin bool
+}
+
+func newProber() *prober {
+	return &prober{admin: hasCapabilities(unix.CAP_SYS_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID)}
+}
+
+func (p *prober) find(info Info) Finding {
+	found := Finding{Info: info}
+	var err error
+	found.Detail, err = info.probe(p)
+	var failed *callError
+	var missing *absentError
+	switch {
+	case err == nil:
+	case errors.Is(err, errNoUserNamespace):
+		found.Err = fmt.Errorf("%s: not tried: %w", info.Title, err)
+	case errors.As(err, &failed), errors.As(err, &missing):
+		found.Err = &NotSupportedError{Info: info, Cause: err, Fix: p.fix(info, err)}
+	default:
+		found.Err = fmt.Errorf("%s: not tried: %w", info.Title, err)
+	}
+	return found
+}
+
+// An absentError is what a probe found, other than by a system call's error, to
+// be missing.
+type absentError struct {
+	what string
+	fix  string // on this host; "" for what the table says
+}
+
+func (e *absentError) Error() string { return e.what }
+
+// fix is how to get a feature on this host: by the setting or the circumstance
+// that explains the cause, else as the table says.
+func (p *prober) fix(info Info, cause error) string {
+	var missing *absentError
+	if errors.As(cause, &missing) && missing.fix != "" {
+		return missing.fix
+	}
+	if _, _, v, err := running(); err == nil && v.Before(info.Since) {
+		return fmt.Sprintf("run Linux %s or newer, this is %s", info.Since, v)
+	}
+	var fixes []string
+	for _, s := range Settings() {
+		if s.Restricts && s.explains(info, cause) {
+			fixes = append(fixes, s.Fix)
+		}
+	}
+	switch {
+	case len(fixes) > 0:
+		return strings.Join(fixes, "; ")
+	case errors.Is(cause, syscall.ENOSPC), errors.Is(cause, syscall.EUSERS):
+		return "raise the limit that is used up, of user.max_*_namespaces, here or in the container around"
+	case !p.admin && errors.Is(cause, syscall.EPERM) && os.Geteuid() == 0:
+		return privileged
+	case !p.admin && errors.Is(cause, syscall.EPERM):
+		return "run it as root"
+	default:
+		return info.Get
+	}
+}

@@ -1,0 +1,169 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func probePidfd(*prober) (string, error) {
+	s := newScript()
+	defer s.free()
+	fd := s.call("pidfd_open", unix.SYS_PIDFD_OPEN, num(os.Getpid()), num(0))
+	s.call("pidfd_send_signal", unix.SYS_PIDFD_SEND_SIGNAL, fd, num(0), num(0), num(0))
+	return "", s.run(0, nil)
+}
+
+// probeCloneIntoCgroup hands clone3(2) a descriptor that is none: a kernel that
+// knows the flag says so, one that does not minds the size of the structure.
+func probeCloneIntoCgroup(*prober) (string, error) {
+	s := newScript()
+	defer s.free()
+	const noDescriptor = 1<<31 - 1
+	// struct clone_args: flags, 9 more, cgroup.
+	args := []uint64{unix.CLONE_INTO_CGROUP, 0, 0, 0, 0, 0, 0, 0, 0, 0, noDescriptor}
+	s.call("clone3", unix.SYS_CLONE3, s.words(args...), num(8*len(args)))
+	s.want(unix.EBADF)
+	return "", s.run(0, nil)
+}
+
+func probeCloseRange(*prober) (string, error) {
+	s := newScript()
+	defer s.free()
+	s.call("close_range", unix.SYS_CLOSE_RANGE, num(3), num(1<<31-1), num(unix.CLOSE_RANGE_CLOEXEC))
+	return "", s.run(0, nil)
+}
+
+// probeMemfdExec makes a memfd of two bytes that are no program, and executes
+// it: that they are none is found after all that could forbid it.
+func probeMemfdExec(*prober) (string, error) {
+	// Linux 6.3 wants the flag, those before do not know it.
+	err := execMemfd(unix.MFD_EXEC)
+	var failed *callError
+	if errors.As(err, &failed) && failed.call == memfdCreate && errors.Is(err, unix.EINVAL) {
+		err = execMemfd(0)
+	}
+	return "", err
+}
+
+const memfdCreate = "memfd_create"
+
+func execMemfd(flags int) error {
+	s := newScript()
+	defer s.free()
+	fd := s.call(memfdCreate, unix.SYS_MEMFD_CREATE, s.text("probe"), num(unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|flags))
+	s.call("write", unix.SYS_WRITE, fd, s.text("x"), num(2))
+	s.call("seal a memfd", unix.SYS_FCNTL, fd, num(unix.F_ADD_SEALS),
+		num(unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE))
+	s.call("execute a memfd", unix.SYS_EXECVEAT, fd, s.text(""), s.words(0), s.words(0), num(unix.AT_EMPTY_PATH))
+	s.want(unix.ENOEXEC)
+	return s.run(0, nil)
+}
+
+// allowAll is a seccomp filter that changes nothing: struct sock_fprog with
+// one struct sock_filter, BPF_RET|BPF_K.
+func allowAll(s *script) arg {
+	instruction := binary.NativeEndian.AppendUint16(nil, unix.BPF_RET|unix.BPF_K)
+	instruction = append(instruction, 0, 0)
+	instruction = binary.NativeEndian.AppendUint32(instruction, unix.SECCOMP_RET_ALLOW)
+	program, address := s.buffer(int(unsafe.Sizeof(unix.SockFprog{})))
+	fprog := (*unix.SockFprog)(unsafe.Pointer(&program[0]))
+	fprog.Len = 1
+	// A pointer for the child; nothing here follows it.
+	*(*uintptr)(unsafe.Pointer(&fprog.Filter)) = s.bytes(instruction).value
+	return address
+}
+
+func loadFilter(s *script, flags uint) {
+	s.call("prctl no_new_privs", unix.SYS_PRCTL, num(unix.PR_SET_NO_NEW_PRIVS), num(1), num(0), num(0), num(0))
+	s.call("seccomp", unix.SYS_SECCOMP, num(unix.SECCOMP_SET_MODE_FILTER), num(flags), allowAll(s))
+}
+
+func probeSeccompFilter(*prober) (string, error) {
+	s := newScript()
+	defer s.free()
+	loadFilter(s, 0)
+	return "", s.run(0, nil)
+}
+
+func probeSeccompNotify(*prober) (string, error) {
+	s := newScript()
+	defer s.free()
+	seccompAction(s, unix.SECCOMP_RET_USER_NOTIF)
+	loadFilter(s, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
+	return "", s.run(0, nil)
+}
+
+// seccompActions in the order of their precedence, seccomp(2).
+var seccompActions = []struct {
+	name  string
+	value uint32
+}{
+	{"kill_process", unix.SECCOMP_RET_KILL_PROCESS},
+	{"kill_thread", unix.SECCOMP_RET_KILL_THREAD},
+	{"trap", unix.SECCOMP_RET_TRAP},
+	{"errno", unix.SECCOMP_RET_ERRNO},
+	{"user_notif", unix.SECCOMP_RET_USER_NOTIF},
+	{"trace", unix.SECCOMP_RET_TRACE},
+	{"log", unix.SECCOMP_RET_LOG},
+	{"allow", unix.SECCOMP_RET_ALLOW},
+}
+
+func seccompAction(s *script, action uint32) {
+	b, address := s.buffer(4)
+	*(*uint32)(unsafe.Pointer(&b[0])) = action
+	s.call("seccomp: ask for an action", unix.SYS_SECCOMP, num(unix.SECCOMP_GET_ACTION_AVAIL), num(0), address)
+}
+
+// probeSeccompActions lists the actions; the feature is the two that profiles
+// use and early kernels did not have.
+func probeSeccompActions(*prober) (string, error) {
+	var have []string
+	var missing error
+	for _, action := range seccompActions {
+		err := func() error {
+			s := newScript()
+			defer s.free()
+			seccompAction(s, action.value)
+			return s.run(0, nil)
+		}()
+		switch {
+		case err == nil:
+			have = append(have, action.name)
+		case action.value == unix.SECCOMP_RET_KILL_PROCESS, action.value == unix.SECCOMP_RET_LOG:
+			missing = err
+		}
+	}
+	return strings.Join(have, " "), missing
+}
+
+// probeLandlock asks for a version of Landlock's interface, landlock(7).
+func probeLandlock(least int) func(*prober) (string, error) {
+	return func(*prober) (string, error) {
+		s := newScript()
+		defer s.free()
+		abi := s.call("landlock_create_ruleset", unix.SYS_LANDLOCK_CREATE_RULESET,
+			num(0), num(0), num(unix.LANDLOCK_CREATE_RULESET_VERSION))
+		if err := s.run(0, nil); err != nil {
+			return "", err
+		}
+		version := s.result(abi)
+		detail := fmt.Sprintf("version %d of its interface", version)
+		if version < least {
+			return detail, &absentError{what: fmt.Sprintf("version %d of its interface, %d is needed", version, least)}
+		}
+		return detail, nil
+	}
+}
+
+func probePtrace(*prober) (string, error) {
+	s := newScript()
+	defer s.free()
+	s.call("ptrace", unix.SYS_PTRACE, num(unix.PTRACE_TRACEME), num(0), num(0), num(0))
+	return "", s.run(0, nil)
+}
