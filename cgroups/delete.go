@@ -1,0 +1,123 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// deleteWait bounds how long Delete waits for dying processes, whatever ctx.
+const deleteWait = 2 * time.Second
+
+// Delete removes the group and those below it, children first, from every
+// hierarchy. A group that is not there is no error. While processes are in it
+// the kernel refuses (EBUSY): Delete tries again until ctx ends or 2 seconds
+// have passed, and then the error names the processes and wraps unix.EBUSY.
+// Delete kills nothing: see Kill.
+//
+// Only groups are removed, and only below the group: at a directory where
+// something else is mounted Delete stops with an error.
+func (g *Group) Delete(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, deleteWait)
+	defer cancel()
+	left := g.host.trees
+	var errs []error
+	for p := (pause{}); ; {
+		var busy []tree
+		for _, t := range left {
+			switch err := t.remove(g.path); {
+			case errors.Is(err, unix.EBUSY):
+				busy = append(busy, t)
+			case err != nil:
+				errs = append(errs, err)
+			}
+		}
+		left = busy
+		if len(left) == 0 {
+			break
+		}
+		if p.wait(ctx) != nil {
+			errs = append(errs, g.busy(left))
+			break
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("delete cgroup %s: %w", g.path, err)
+	}
+	return nil
+}
+
+// busy says where the group could not be removed and who is in it.
+func (g *Group) busy(left []tree) error {
+	dirs := make([]string, len(left))
+	for i, t := range left {
+		dirs[i] = t.dir
+	}
+	m, err := g.members()
+	if err != nil {
+		return errors.Join(unix.EBUSY, err)
+	}
+	return fmt.Errorf("%w: in %s, with processes %v", unix.EBUSY, strings.Join(dirs, " "), m)
+}
+
+// remove removes the group at group and all below it from one hierarchy.
+func (t tree) remove(group string) error {
+	parent, err := t.open(path.Dir(group))
+	if gone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	return removeBelow(parent, path.Base(group))
+}
+
+// removeBelow removes the group name in parent, children first. It tries the
+// group itself first, which mostly has none.
+func removeBelow(parent *os.File, name string) error {
+	first := rmdirAt(parent, name)
+	if first == nil || gone(first) {
+		return nil
+	}
+	// Busy, or a read-only mount, which says so before it says that there is
+	// no such group.
+	dir, err := openBelow(parent, name)
+	if gone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	names, err := children(dir)
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 {
+		return first
+	}
+	for _, child := range names {
+		if err := removeBelow(dir, child); err != nil {
+			return err
+		}
+	}
+	if err := rmdirAt(parent, name); !gone(err) {
+		return err
+	}
+	return nil
+}
+
+func rmdirAt(dir *os.File, name string) error {
+	_, err := retryEINTR(func() (int, error) { return 0, unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR) })
+	if err != nil {
+		return &os.PathError{Op: "rmdir", Path: path.Join(dir.Name(), name), Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package cgroups
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Events counts what limits did to a group and to those below it, since the
+// group was made. A field can be Unknown. The counts are gone with the group:
+// read them before Delete.
+type Events struct {
+	// OOMKills counts the processes that the kernel killed for want of memory,
+	// the group's or the host's. Reclaim that found memory is no event.
+	OOMKills int64
+	// PidsLimitHits counts the forks that were refused. A refusal by the limit
+	// of a group above counts too, except on v2 since Linux 6.11.
+	PidsLimitHits int64
+}
+
+// Events reads the group's event counters.
+func (g *Group) Events() (Events, error) {
+	oom := counter{controller: "memory", file: "memory.oom_control", key: "oom_kill"}
+	pids := counter{controller: "pids", file: "pids.events", key: "max"}
+	if g.host.Mode == V2 {
+		oom.file, oom.local = "memory.events", "memory.events.local"
+		pids.local = "pids.events.local"
+	}
+	var e Events
+	var err error
+	if e.OOMKills, err = g.count(oom); err == nil {
+		e.PidsLimitHits, err = g.count(pids)
+	}
+	if err == nil && e.OOMKills == Unknown && e.PidsLimitHits == Unknown && !g.exists() {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return Events{}, fmt.Errorf("read events of cgroup %s: %w", g.path, err)
+	}
+	return e, nil
+}
+
+// counter is one key of an event file. What the file counts differs: on v1 the
+// group alone. On v2 the groups below too, unless the host mounts cgroup2 with
+// memory_localevents or pids_localevents (cgroup-v2.rst, "Mounting"), or is
+// older than Linux 6.11 as for pids; then, too, the group alone.
+type counter struct {
+	controller string
+	file       string
+	local      string // the group alone in any case; "" or not there: file is
+	key        string
+}
+
+// count is sum in the hierarchy of the counter's controller, and Unknown where
+// the group or the counter is not there.
+func (g *Group) count(c counter) (int64, error) {
+	t, ok := g.host.controllerTree(c.controller)
+	if !ok {
+		return Unknown, nil
+	}
+	n, err := c.sum(t, g.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Unknown, nil
+	}
+	return n, err
+}
+
+// sum counts over the group at path and those below it, so that all the
+// meanings of the file come out as one: the sum of the groups' own counts, or
+// the group's inclusive count where that is higher (it remembers groups that
+// are gone).
+func (c counter) sum(t tree, path string) (int64, error) {
+	total, inclusive := int64(Unknown), int64(Unknown)
+	err := t.each(path, func(dir *os.File) error {
+		if inclusive == Unknown {
+			n, err := c.read(dir, c.file)
+			if err != nil {
+				return err
+			}
+			inclusive = n
+		}
+		n, err := c.readLocal(dir)
+		if err != nil || n == Unknown {
+			return err
+		}
+		total = max(total, 0) + n
+		return nil
+	})
+	if err != nil {
+		return Unknown, err
+	}
+	return max(total, inclusive), nil
+}
+
+func (c counter) readLocal(dir *os.File) (int64, error) {
+	if c.local != "" {
+		n, err := c.read(dir, c.local)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return n, err
+		}
+	}
+	return c.read(dir, c.file)
+}
+
+// read returns Unknown if the file has no such key: memory.oom_control counts
+// kills since Linux 4.13.
+func (c counter) read(dir *os.File, file string) (int64, error) {
+	table, err := readFile(dir, file)
+	if err != nil {
+		return Unknown, err
+	}
+	for line := range strings.Lines(table) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && key == c.key {
+			n, err := strconv.ParseUint(value, 10, 64)
+			if err != nil {
+				return Unknown, fmt.Errorf("parse %s/%s: %w", dir.Name(), file, err)
+			}
+			return clamp(n), nil
+		}
+	}
+	return Unknown, nil
+}

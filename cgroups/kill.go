@@ -1,0 +1,169 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// freezeWait bounds how long Kill tries to have a group stand still before
+	// it kills what moves.
+	freezeWait = 200 * time.Millisecond
+	// drainWait is how long Kill waits for killed processes to leave before it
+	// strikes again.
+	drainWait = 100 * time.Millisecond
+	// killBatch is how many processes are held by descriptor at a time.
+	killBatch = 128
+)
+
+// Kill sends SIGKILL to every process in the group and in those below it, in
+// any hierarchy, and returns when none is left: forked meanwhile, stopped and
+// frozen ones included. Frozen groups are thawed for that. It strikes at least
+// once, and if processes are left when ctx ends (one can be deep in a system
+// call) the error names them and wraps ctx's; a ctx without a deadline can
+// wait forever.
+//
+// Killed processes are not reaped; that is for their parents.
+func (g *Group) Kill(ctx context.Context) error {
+	for struck := false; ; struck = true {
+		left, err := g.members()
+		switch {
+		case err != nil:
+			return fmt.Errorf("kill cgroup %s: %w", g.path, err)
+		case left.none():
+			return nil
+		case slices.Contains(left.pids, os.Getpid()):
+			return fmt.Errorf("kill cgroup %s: this very process is in it", g.path)
+		case struck && ctx.Err() != nil:
+			return fmt.Errorf("kill cgroup %s: still in it: %v: %w", g.path, left, context.Cause(ctx))
+		}
+		if err := g.strike(ctx, left, struck); err != nil {
+			return fmt.Errorf("kill cgroup %s: %w", g.path, err)
+		}
+		if err := g.drain(ctx); err != nil {
+			return fmt.Errorf("kill cgroup %s: %w", g.path, err)
+		}
+	}
+}
+
+// strike kills what is in the group now. On a v2 hierarchy the kernel does it
+// in one write, concurrent forks included. By hand it is done on a kernel
+// before 5.14, for processes that are in the group on v1 only, and for what
+// outlived the strike before.
+func (g *Group) strike(ctx context.Context, left members, again bool) error {
+	all, err := g.killUnified(left)
+	if err != nil {
+		return err
+	}
+	if all && !again {
+		return g.thawAll()
+	}
+	return g.killFrozen(ctx)
+}
+
+// killUnified writes cgroup.kill (cgroup-v2.rst, Linux 5.14) and tells whether
+// that reached all of left.
+func (g *Group) killUnified(left members) (all bool, err error) {
+	t, ok := g.host.unified()
+	if !ok {
+		return false, nil
+	}
+	reached, err := g.membersIn(t)
+	if err != nil || reached.none() {
+		return false, err
+	}
+	dir, err := t.open(g.path)
+	if err == nil {
+		defer dir.Close()
+		err = writeFile(dir, "cgroup.kill", "1")
+	}
+	if gone(err) {
+		return false, nil
+	}
+	return reached.hidden == left.hidden && slices.Equal(reached.pids, left.pids), err
+}
+
+// killFrozen freezes the group so that nothing can fork away, signals all its
+// processes, and thaws it so that they can die. Where freezing fails, or what
+// is to be killed is in a hierarchy without a freezer, the next strike meets
+// those that were forked meanwhile.
+func (g *Group) killFrozen(ctx context.Context) error {
+	freezing, cancel := context.WithTimeout(ctx, freezeWait)
+	defer cancel()
+	_ = g.freeze(freezing)
+	err := g.signal()
+	return errors.Join(err, g.thawAll())
+}
+
+// signal sends SIGKILL to every process of the group, and never to another
+// that got its pid: the signal goes through a pidfd, and only if the group
+// still lists the pid after the pidfd was opened.
+func (g *Group) signal() error {
+	todo, err := g.members()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for batch := range slices.Chunk(todo.pids, killBatch) {
+		held := make(map[int]int, len(batch)) // pid → pidfd
+		for _, pid := range batch {
+			fd, err := unix.PidfdOpen(pid, 0)
+			if errors.Is(err, unix.ESRCH) {
+				continue
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("pidfd_open %d: %w", pid, err))
+				continue
+			}
+			held[pid] = fd
+		}
+		still, err := g.members()
+		errs = append(errs, err)
+		for pid, fd := range held {
+			if _, listed := slices.BinarySearch(still.pids, pid); listed {
+				if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+					errs = append(errs, fmt.Errorf("kill %d: %w", pid, err))
+				}
+			}
+			_ = unix.Close(fd)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// thawAll thaws the group and, with the v1 freezer, each group below it, since
+// a v1-frozen process cannot die (cgroup-v1/freezer-subsystem.rst). One frozen
+// on v2 can.
+func (g *Group) thawAll() error {
+	t, ok := g.host.v1("freezer")
+	if !ok {
+		return nil
+	}
+	err := t.each(g.path, func(dir *os.File) error { return writeFile(dir, "freezer.state", "THAWED") })
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// drain waits until the group is empty, or for drainWait, or until ctx ends;
+// the caller looks which.
+func (g *Group) drain(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, drainWait)
+	defer cancel()
+	for p := (pause{}); ; {
+		if left, err := g.members(); err != nil || left.none() {
+			return err
+		}
+		if p.wait(ctx) != nil {
+			return nil
+		}
+	}
+}

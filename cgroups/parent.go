@@ -1,0 +1,239 @@
+package cgroups
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/containerd/cgroups/v3/cgroup1"
+	"github.com/containerd/cgroups/v3/cgroup2"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// EnsureParent makes the group at path, and those above it, if they are not
+// there, ready for sandboxes as children: on v2 with the controllers enabled
+// for them, on v1 with cpuset filled from above and memory accounted
+// hierarchically. It returns which limits hold for those children.
+//
+// A non-nil limits sets the parent's own, over all its children together:
+// memory, cpu and pids are looked at, and a value that is nil or not positive
+// is left as it is. What the returned Limits do not enforce is not set. There
+// is no such limit of block I/O: on v1 a parent's does not bind its children
+// (cgroup-v1/blkio-controller.rst, "Hierarchical Cgroups").
+//
+// Where the caller may not make groups the error is ErrNotWritable.
+func (h *Host) EnsureParent(path string, limits *specs.LinuxResources) (Limits, error) {
+	if err := checkPath(path); err != nil {
+		return Limits{}, err
+	}
+	ensure := h.ensureV1
+	if h.Mode == V2 {
+		ensure = h.ensureV2
+	}
+	enforced, err := ensure(path, limits)
+	if err != nil {
+		return Limits{}, fmt.Errorf("make parent cgroup %s: %w", path, err)
+	}
+	return enforced, nil
+}
+
+func (h *Host) ensureV1(path string, limits *specs.LinuxResources) (Limits, error) {
+	cg, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{}, cgroup1.WithHierarchy(h.subsystems))
+	if err != nil {
+		return Limits{}, notWritable(h.root, err)
+	}
+	if t, ok := h.v1("memory"); ok {
+		if err := useHierarchy(t, path); err != nil {
+			return Limits{}, err
+		}
+	}
+	enforced := h.parentLimits(path, nil)
+	if limits == nil {
+		return enforced, nil
+	}
+	set := settable(limits, enforced)
+	err = cg.Update(set)
+	if m := set.Memory; errors.Is(err, unix.EINVAL) && m != nil && m.Swap != nil {
+		// The memory limit may never be above that of memory and swap, and the
+		// library writes it first: to raise both, the other goes ahead.
+		ahead := &specs.LinuxResources{Memory: &specs.LinuxMemory{Swap: m.Swap}}
+		err = errors.Join(cg.Update(ahead), cg.Update(set))
+	}
+	return enforced, err
+}
+
+// subsystems are the v1 controllers of which a parent needs a group: those
+// with limits or statistics, and cpuset, whose groups are born unusable.
+// libcontainer makes the rest when it makes a child.
+func (h *Host) subsystems() ([]cgroup1.Subsystem, error) {
+	var mounted []cgroup1.Subsystem
+	for _, s := range []cgroup1.Subsystem{
+		cgroup1.NewMemory(h.root), cgroup1.NewCpu(h.root), cgroup1.NewCpuacct(h.root), cgroup1.NewCpuset(h.root),
+		cgroup1.NewPids(h.root), cgroup1.NewFreezer(h.root), cgroup1.NewBlkio(h.root),
+	} {
+		if _, ok := h.v1(string(s.Name())); ok {
+			mounted = append(mounted, s)
+		}
+	}
+	return mounted, nil
+}
+
+// useHierarchy has the memory of nested groups counted in the group at path.
+// Linux 5.11 and later always do (cgroup-v1/memory.rst, "Hierarchy support").
+func useHierarchy(t tree, path string) error {
+	dir, err := t.open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	value, err := readFile(dir, "memory.use_hierarchy")
+	if gone(err) || err == nil && strings.TrimSpace(value) != "0" {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return writeFile(dir, "memory.use_hierarchy", "1")
+}
+
+func (h *Host) ensureV2(group string, limits *specs.LinuxResources) (Limits, error) {
+	t, _ := h.unified()
+	if err := os.MkdirAll(t.path(group), 0o755); err != nil {
+		return Limits{}, notWritable(t.dir, err)
+	}
+	enforced := h.parentLimits(group, t.enable(group, "cpu", "memory", "pids", "io"))
+	if limits == nil {
+		return enforced, nil
+	}
+	m, err := cgroup2.Load(group, cgroup2.WithMountpoint(t.dir))
+	if err != nil {
+		return Limits{}, err
+	}
+	return enforced, m.Update(cgroup2.ToResources(settable(limits, enforced)))
+}
+
+// enable enables controllers for the children of group, from the root down
+// (cgroup-v2.rst, "Enabling and Disabling": a controller is available in a
+// group only if its parent enables it). One at a time, because the kernel
+// refuses a list as a whole; the refusals are returned by controller.
+// Controllers that the root does not offer are passed over.
+func (t tree) enable(group string, controllers ...string) map[string]error {
+	refused := map[string]error{}
+	enabled, _ := os.ReadFile(t.path(group) + "/cgroup.subtree_control")
+	have := strings.Fields(string(enabled))
+	for _, c := range controllers {
+		if slices.Contains(have, c) || !slices.Contains(t.controllers, c) {
+			continue
+		}
+		// The library enables a controller above the group it is given, so it
+		// is given a child; that one need not exist.
+		m, err := cgroup2.Load(path.Join(group, "child"), cgroup2.WithMountpoint(t.dir))
+		if err == nil {
+			err = m.ToggleControllers([]string{c}, cgroup2.Enable)
+		}
+		if errors.Is(err, unix.EBUSY) {
+			err = fmt.Errorf("%w: a group with processes in it cannot have controllers enabled for children (cgroup-v2.rst, No Internal Process Constraint): move them into a child group", err)
+		}
+		if err != nil {
+			refused[c] = err
+		}
+	}
+	return refused
+}
+
+// settable is what of limits can be set, in the form the library wants it: on
+// v2 it would write -1 where the kernel wants "max", and would drop a quota
+// that has no period.
+func settable(limits *specs.LinuxResources, enforced Limits) *specs.LinuxResources {
+	var out specs.LinuxResources
+	if m := limits.Memory; m != nil && enforced.Memory.Enforced {
+		memory := *m
+		memory.Limit, memory.Swap = positive(m.Limit), positive(m.Swap)
+		if enforced.Memory.Reason != "" {
+			memory.Swap = nil
+		}
+		out.Memory = &memory
+	}
+	if c := limits.CPU; c != nil && enforced.CPU.Enforced {
+		cpu := *c
+		if cpu.Quota = positive(c.Quota); cpu.Quota == nil {
+			cpu.Period = nil
+		} else if cpu.Period == nil {
+			period := uint64(100_000) // the kernel's own default, in µs (scheduler/sched-bwc.rst)
+			cpu.Period = &period
+		}
+		out.CPU = &cpu
+	}
+	if p := limits.Pids; p != nil && enforced.Pids.Enforced && positive(p.Limit) != nil {
+		out.Pids = p
+	}
+	return &out
+}
+
+func positive(v *int64) *int64 {
+	if v == nil || *v <= 0 {
+		return nil
+	}
+	return v
+}
+
+// RemoveParent removes the group from every hierarchy where it has
+// neither children nor processes, and leaves it where it has: unlike
+// Group.Delete it never removes a child, and so it is safe while others create
+// sandboxes. A group that is not there is no error.
+func (h *Host) RemoveParent(group string) error {
+	if err := checkPath(group); err != nil {
+		return err
+	}
+	var errs []error
+	for _, t := range h.trees {
+		err := t.rmdir(group)
+		// A read-only mount answers EROFS for any name.
+		if err == nil || gone(err) || errors.Is(err, unix.EBUSY) || !exists(t.path(group)) {
+			continue
+		}
+		errs = append(errs, fmt.Errorf("remove parent cgroup: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// rmdir removes the group at group, which has no children, from the hierarchy.
+func (t tree) rmdir(group string) error {
+	dir, err := t.open(path.Dir(group))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return rmdirAt(dir, path.Base(group))
+}
+
+// Children lists the names of the groups directly below path in any of the
+// hierarchies, sorted. Without a group at path there are none.
+func (h *Host) Children(path string) ([]string, error) {
+	if err := checkPath(path); err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, t := range h.trees {
+		dir, err := t.open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list cgroup %s: %w", path, err)
+		}
+		found, err := children(dir)
+		dir.Close()
+		if err != nil {
+			return nil, fmt.Errorf("list cgroup %s: %w", path, err)
+		}
+		names = append(names, found...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}

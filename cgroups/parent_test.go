@@ -1,0 +1,187 @@
+package cgroups
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+func TestParentIsReadyForChildren(t *testing.T) {
+	b := newBox(t, nil) // makes a child as libcontainer does
+	p := b.run("echo")
+	procs, err := b.group(nil).Procs()
+	if err != nil || !slices.Equal(procs, []int{p.Process.Pid}) {
+		t.Errorf("processes %v, %v, want %d", procs, err, p.Process.Pid)
+	}
+	if b.limits != b.host.Limits && b.host.Mode != V2 {
+		t.Errorf("limits for children %+v, of the host %+v", b.limits, b.host.Limits)
+	}
+	if tree, ok := b.host.v1("cpuset"); ok {
+		if got, want := readString(t, tree.path(b.parent)+"/cpuset.cpus"), readString(t, tree.dir+"/cpuset.cpus"); got != want {
+			t.Errorf("cpuset.cpus %q, above %q", got, want)
+		}
+	}
+	if tree, ok := b.host.v1("memory"); ok {
+		if got := readString(t, tree.path(b.parent)+"/memory.use_hierarchy"); got != "1" {
+			t.Errorf("memory.use_hierarchy %s", got)
+		}
+	}
+}
+
+func TestEnsureParentIsIdempotentAndConcurrent(t *testing.T) {
+	h := realHost(t)
+	parent := testPrefix + "many"
+	t.Cleanup(func() { scrub(t, h, parent) })
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if _, err := h.EnsureParent(parent+"/nested/deep", nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestParentLimitsAreWritten(t *testing.T) {
+	const mib = 1 << 20
+	b := newBox(t, &specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: ptr(int64(64 * mib)), Swap: ptr(int64(96 * mib))},
+		CPU:    &specs.LinuxCPU{Quota: ptr(int64(50_000))}, // the period is the kernel's
+		Pids:   &specs.LinuxPids{Limit: ptr(int64(77))},
+	})
+	files := map[string]string{
+		"memory.limit_in_bytes": "67108864", "memory.memsw.limit_in_bytes": "100663296",
+		"cpu.cfs_quota_us": "50000", "cpu.cfs_period_us": "100000", "pids.max": "77",
+	}
+	if b.host.Mode == V2 {
+		files = map[string]string{"memory.max": "67108864", "memory.swap.max": "33554432", "cpu.max": "50000 100000", "pids.max": "77"}
+	}
+	for file, want := range files {
+		controller, _, _ := strings.Cut(file, ".")
+		tree, ok := b.host.controllerTree(controller)
+		if !ok {
+			t.Logf("%s is not mounted", controller)
+			continue
+		}
+		if strings.Contains(file, "sw") && b.limits.Memory.Reason != "" {
+			t.Log(b.limits.Memory.Reason)
+			continue
+		}
+		if got := readString(t, tree.path(b.parent)+"/"+file); got != want {
+			t.Errorf("%s is %q, want %q", file, got, want)
+		}
+	}
+	// Looser limits than before, and what is not positive left alone.
+	if _, err := b.host.EnsureParent(b.parent, &specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: ptr(int64(128 * mib)), Swap: ptr(int64(128 * mib))},
+		CPU:    &specs.LinuxCPU{Quota: ptr(int64(-1)), Period: ptr(uint64(50_000))},
+		Pids:   &specs.LinuxPids{Limit: ptr(int64(0))},
+	}); err != nil {
+		t.Error(err)
+	}
+	for file, want := range files {
+		controller, _, _ := strings.Cut(file, ".")
+		if tree, ok := b.host.controllerTree(controller); ok && controller != "memory" {
+			if got := readString(t, tree.path(b.parent)+"/"+file); got != want {
+				t.Errorf("after the second time %s is %q, want %q", file, got, want)
+			}
+		}
+	}
+}
+
+func TestUnenforcedLimitIsLeftOutAndSaid(t *testing.T) {
+	full := realHost(t)
+	if full.Mode == V2 {
+		t.Skip("needs controllers on v1: on v2 none can be left out by not mounting it")
+	}
+	h := *full
+	h.trees = slices.DeleteFunc(slices.Clone(full.trees), func(t tree) bool { return slices.Contains(t.controllers, "pids") })
+	parent := testPrefix + "without"
+	t.Cleanup(func() { scrub(t, full, parent) })
+	limits, err := h.EnsureParent(parent, &specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: ptr(int64(1 << 26))},
+		Pids:   &specs.LinuxPids{Limit: ptr(int64(7))},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if limits.Pids.Enforced || limits.Pids.Reason == "" || !limits.Memory.Enforced {
+		t.Errorf("%+v", limits)
+	}
+}
+
+func TestRemoveParentSparesChildren(t *testing.T) {
+	b := newBox(t, nil)
+	if err := b.host.RemoveParent(b.parent); err != nil {
+		t.Error(err)
+	}
+	for _, tree := range b.host.trees {
+		if !exists(tree.path(b.path)) {
+			t.Errorf("%s is gone", tree.path(b.path))
+		}
+		os.Remove(tree.path(b.path))
+	}
+	for range 2 { // the second time there is none
+		if err := b.host.RemoveParent(b.parent); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, tree := range b.host.trees {
+		if exists(tree.path(b.parent)) {
+			t.Errorf("%s is still there", tree.path(b.parent))
+		}
+	}
+}
+
+func TestChildrenAreListedFromAllHierarchies(t *testing.T) {
+	b := newBox(t, nil)
+	want := []string{"box"}
+	for i, tree := range b.host.trees {
+		name := "only-in-" + string(rune('a'+i))
+		b.mkdirIn(tree, b.parent+"/"+name)
+		want = append(want, name)
+	}
+	got, err := b.host.Children(b.parent)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
+	if got, err := b.host.Children(b.parent + "/no-such"); err != nil || len(got) != 0 {
+		t.Errorf("children of no group: %v, %v", got, err)
+	}
+}
+
+func TestRefusedControllerIsReportedNotAnError(t *testing.T) {
+	// As a v2 host without the rights over its root, or with processes there:
+	// the controllers are offered, the control file cannot be written.
+	root := t.TempDir()
+	h := &Host{Mode: V2, root: root, trees: []tree{{dir: root, v2: true, controllers: []string{"memory", "pids"}}}}
+	if err := os.Mkdir(filepath.Join(root, "cgroup.subtree_control"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	limits, err := h.EnsureParent("/parent", &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr(int64(7))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if limits.Pids.Enforced || !strings.Contains(limits.Pids.Reason, "enable the pids controller") {
+		t.Errorf("pids: %+v", limits.Pids)
+	}
+	if limits.CPU.Enforced {
+		t.Errorf("cpu: %+v", limits.CPU)
+	}
+}
+
+func TestEnsureParentBelowAFileIsAnError(t *testing.T) {
+	root := t.TempDir()
+	writeString(t, root+"/file", "")
+	h := &Host{Mode: V2, root: root, trees: []tree{{dir: root, v2: true}}}
+	if _, err := h.EnsureParent("/file/parent", nil); err == nil || errors.Is(err, ErrNotWritable) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,236 @@
+package cgroups
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// runProgram is what a test binary does as a program under test. Each waits
+// for a line on stdin, during which the test moves it into its group.
+func runProgram(name string, args []string) int {
+	in := bufio.NewReader(os.Stdin)
+	if _, err := in.ReadString('\n'); err != nil {
+		return 1
+	}
+	programs := map[string]func(*bufio.Reader, []string) error{
+		"echo": echo, "memory": memory, "spin": spin, "read": readDirect, "fill": fill,
+		"forks": forks, "bomb": bomb, "in-namespace": inNamespace, "kill-own-group": killOwnGroup,
+	}
+	if err := programs[name](in, args); err != nil {
+		fmt.Fprintln(os.Stderr, name+":", err)
+		return 1
+	}
+	return 0
+}
+
+// echo sends back each line until there are no more.
+func echo(in *bufio.Reader, _ []string) error {
+	for {
+		line, err := in.ReadString('\n')
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Print(line)
+	}
+}
+
+// memory takes MiB of memory, says so, and echoes.
+func memory(in *bufio.Reader, args []string) error {
+	mib, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	data, err := unix.Mmap(-1, 0, mib<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return err
+	}
+	for i := 0; i < len(data); i += 4096 {
+		data[i] = 1
+	}
+	fmt.Println("taken")
+	return echo(in, nil)
+}
+
+// spin uses a processor for as long, by the wall clock, as it is told.
+func spin(_ *bufio.Reader, args []string) error {
+	d, err := time.ParseDuration(args[0])
+	for start := time.Now(); err == nil && time.Since(start) < d; {
+	}
+	return err
+}
+
+// readDirect reads a file past the page cache and says how long it took.
+func readDirect(_ *bufio.Reader, args []string) error {
+	fd, err := unix.Open(args[0], unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	buffer, err := unix.Mmap(-1, 0, 128<<10, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return err
+	}
+	for start := time.Now(); ; {
+		n, err := unix.Read(fd, buffer)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			fmt.Println(time.Since(start))
+			return nil
+		}
+	}
+}
+
+// fill writes MiB into a file, which takes as much page cache.
+func fill(_ *bufio.Reader, args []string) error {
+	mib, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(args[0])
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for range mib {
+		if _, err := f.Write(make([]byte, 1<<20)); err != nil {
+			return err
+		}
+	}
+	return f.Sync()
+}
+
+// forks makes children until the kernel refuses, says how many, and echoes.
+func forks(in *bufio.Reader, _ []string) error {
+	for n := 0; ; n++ {
+		switch pid, errno := rawFork(); {
+		case errno != 0:
+			fmt.Println(n, errno)
+			return echo(in, nil)
+		case pid == 0:
+			rawPause()
+		}
+	}
+}
+
+// bomb forks without end, and so does each child.
+func bomb(*bufio.Reader, []string) error {
+	fmt.Println("lit")
+	rawBomb()
+	return nil
+}
+
+//go:norace
+func rawBomb() {
+	for {
+		rawFork()
+	}
+}
+
+// rawFork forks without the runtime's knowledge: the child may only make raw
+// system calls.
+//
+//go:norace
+func rawFork() (pid uintptr, errno syscall.Errno) {
+	pid, _, errno = unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	return pid, errno
+}
+
+//go:norace
+func rawPause() {
+	for {
+		unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
+	}
+}
+
+// verdict is what inNamespace prints.
+type verdict struct {
+	Limits      Limits
+	Parent      string // error of EnsureParent
+	NotWritable bool   // whether that is ErrNotWritable
+	Delete      string // error of Delete
+}
+
+// inNamespace changes the mounts of its own namespace, or its own identity,
+// and says what the package makes of it.
+func inNamespace(_ *bufio.Reader, args []string) error {
+	change, arg, group := args[0], args[1], args[2]
+	switch change {
+	case "umount":
+		if err := unix.Unmount(arg, unix.MNT_DETACH); err != nil {
+			return err
+		}
+	case "read-only":
+		entries, err := os.ReadDir(mountRoot)
+		if err != nil {
+			return err
+		}
+		unix.Mount("", mountRoot, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
+		for _, e := range entries {
+			unix.Mount("", mountRoot+"/"+e.Name(), "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
+		}
+	case "uid":
+		uid, err := strconv.Atoi(arg)
+		if err != nil {
+			return err
+		}
+		if err := syscall.Setresuid(uid, uid, uid); err != nil {
+			return err
+		}
+	case "tmpfs":
+		if err := unix.Mount("tmpfs", arg, "tmpfs", 0, ""); err != nil {
+			return err
+		}
+		if err := os.Mkdir(arg+"/precious", 0o755); err != nil {
+			return err
+		}
+	}
+	h, err := Probe()
+	if err != nil {
+		return err
+	}
+	v := verdict{Limits: h.Limits}
+	if change == "tmpfs" {
+		g, err := h.Open(group)
+		if err != nil {
+			return err
+		}
+		if err := g.Delete(context.Background()); err != nil {
+			v.Delete = err.Error()
+		}
+		if _, err := os.Stat(arg + "/precious"); err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(v)
+	}
+	if _, err := h.EnsureParent(group, nil); err != nil {
+		v.Parent, v.NotWritable = err.Error(), isNotWritable(err)
+	}
+	return json.NewEncoder(os.Stdout).Encode(v)
+}
+
+// killOwnGroup says what Kill answers to a process that is in the group.
+func killOwnGroup(_ *bufio.Reader, args []string) error {
+	h, err := Probe()
+	if err != nil {
+		return err
+	}
+	g, err := h.Open(args[0])
+	if err != nil {
+		return err
+	}
+	fmt.Println(g.Kill(context.Background()))
+	return nil
+}

@@ -1,0 +1,197 @@
+package cgroups
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/cgroups/v3/cgroup1"
+	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
+	"github.com/containerd/cgroups/v3/cgroup2"
+)
+
+// Unknown is the value of a statistic or of an event counter that this host
+// does not keep: its controller is not mounted, or the kernel too old.
+const Unknown = -1
+
+// Stats is what a group and those below it have used. A field can be Unknown.
+type Stats struct {
+	CPU        time.Duration // processor time, user and system
+	Memory     int64         // bytes charged now, page cache included
+	MemoryPeak int64         // bytes, the most ever; v2: Linux 5.19
+	Pids       int64         // tasks (threads) now
+	PidsPeak   int64         // the most tasks ever, Linux 6.1
+	IORead     int64         // bytes from block devices
+	IOWritten  int64         // bytes to block devices; on v1 without buffered writes
+}
+
+func unknownStats() Stats {
+	return Stats{Unknown, Unknown, Unknown, Unknown, Unknown, Unknown, Unknown}
+}
+
+// Stats reads the group's statistics.
+func (g *Group) Stats() (Stats, error) {
+	read := g.statsV1
+	if g.host.Mode == V2 {
+		read = g.statsV2
+	}
+	s, err := read()
+	if err != nil {
+		return Stats{}, fmt.Errorf("read statistics of cgroup %s: %w", g.path, err)
+	}
+	return s, nil
+}
+
+func (g *Group) statsV1() (Stats, error) {
+	s := unknownStats()
+	m := v1.Metrics{CPU: &v1.CPUStat{Usage: &v1.CPUUsage{}, Throttling: &v1.Throttle{}}}
+	// Swap and kernel memory have files only where the kernel counts them.
+	memory := cgroup1.NewMemory(g.host.root, cgroup1.IgnoreModules("memsw", "kmem", "kmem.tcp"))
+	exists := false
+	for _, c := range []struct {
+		name string
+		read func() error
+		keep func()
+	}{
+		{"cpuacct", func() error { return cgroup1.NewCpuacct(g.host.root).Stat(g.path, &m) },
+			func() { s.CPU = time.Duration(clamp(m.CPU.Usage.Total)) }},
+		{"memory", func() error { return memory.Stat(g.path, &m) },
+			func() { s.Memory, s.MemoryPeak = clamp(m.Memory.Usage.Usage), clamp(m.Memory.Usage.Max) }},
+		{"pids", func() error { return cgroup1.NewPids(g.host.root).Stat(g.path, &m) },
+			func() { s.Pids, s.PidsPeak = clamp(m.Pids.Current), g.pidsPeak() }},
+		{"blkio", func() (err error) { s.IORead, s.IOWritten, err = g.blkio(); return err },
+			func() {}},
+	} {
+		if _, ok := g.host.v1(c.name); !ok {
+			continue
+		}
+		switch err := c.read(); {
+		case gone(err):
+		case err != nil:
+			return Stats{}, err
+		default:
+			exists = true
+			c.keep()
+		}
+	}
+	if !exists && !g.exists() {
+		return Stats{}, fs.ErrNotExist
+	}
+	return s, nil
+}
+
+func (g *Group) statsV2() (Stats, error) {
+	s := unknownStats()
+	t, _ := g.host.unified()
+	m, err := cgroup2.Load(g.path, cgroup2.WithMountpoint(t.dir))
+	if err != nil {
+		return Stats{}, err
+	}
+	metrics, err := m.StatFiltered(cgroup2.StatCPU | cgroup2.StatMemory | cgroup2.StatPids | cgroup2.StatIO)
+	if err != nil {
+		return Stats{}, err
+	}
+	// The library gives 0 for a file that is not there. Which are there the
+	// group's own list of controllers tells; read last, it also tells that the
+	// group was not removed meanwhile.
+	controllers, err := m.Controllers()
+	if err != nil {
+		return Stats{}, err
+	}
+	s.CPU = time.Duration(clamp(metrics.CPU.UsageUsec)) * time.Microsecond // kept without any controller
+	if slices.Contains(controllers, "memory") {
+		s.Memory, s.MemoryPeak = clamp(metrics.Memory.Usage), clamp(metrics.Memory.MaxUsage)
+		if s.MemoryPeak == 0 && s.Memory > 0 {
+			s.MemoryPeak = Unknown
+		}
+	}
+	if slices.Contains(controllers, "pids") {
+		s.Pids, s.PidsPeak = clamp(metrics.Pids.Current), g.pidsPeak()
+	}
+	if slices.Contains(controllers, "io") {
+		s.IORead, s.IOWritten = 0, 0
+		for _, device := range metrics.Io.Usage {
+			s.IORead += clamp(device.Rbytes)
+			s.IOWritten += clamp(device.Wbytes)
+		}
+	}
+	return s, nil
+}
+
+// exists tells whether the group is in any hierarchy.
+func (g *Group) exists() bool {
+	return slices.ContainsFunc(g.host.trees, func(t tree) bool { return exists(t.path(g.path)) })
+}
+
+// pidsPeak reads pids.peak, which the library does not know.
+func (g *Group) pidsPeak() int64 {
+	t, ok := g.host.controllerTree("pids")
+	if !ok {
+		return Unknown
+	}
+	data, err := os.ReadFile(t.path(g.path) + "/pids.peak")
+	if err != nil {
+		return Unknown
+	}
+	peak, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil {
+		return Unknown
+	}
+	return peak
+}
+
+// blkio reads the bytes of all devices, nested groups included; the library
+// reads the group's own only.
+func (g *Group) blkio() (read, written int64, err error) {
+	t, ok := g.host.v1("blkio")
+	if !ok {
+		return Unknown, Unknown, nil
+	}
+	dir, err := t.open(g.path)
+	if err != nil {
+		return Unknown, Unknown, err
+	}
+	defer dir.Close()
+	table, err := readFile(dir, "blkio.throttle.io_service_bytes_recursive")
+	if errors.Is(err, fs.ErrNotExist) {
+		return Unknown, Unknown, nil // Linux before 4.18
+	}
+	if err != nil {
+		return Unknown, Unknown, err
+	}
+	return parseBlkio(table)
+}
+
+// parseBlkio sums lines like "254:0 Read 8388608". Without any line the bytes
+// are not known: the kernel counts for a device only once a throttle was ever
+// set on it (block/blk-throttle.h blk_should_throtl, Linux 6.10).
+func parseBlkio(table string) (read, written int64, err error) {
+	read, written = Unknown, Unknown
+	for line := range strings.Lines(table) {
+		f := strings.Fields(line)
+		if len(f) != 3 {
+			continue // the sum over all devices
+		}
+		n, err := strconv.ParseUint(f[2], 10, 64)
+		if err != nil {
+			return Unknown, Unknown, fmt.Errorf("parse blkio line %q: %w", line, err)
+		}
+		switch f[1] {
+		case "Read":
+			read = max(read, 0) + clamp(n)
+		case "Write":
+			written = max(written, 0) + clamp(n)
+		}
+	}
+	return read, written, nil
+}
+
+func clamp(v uint64) int64 {
+	return int64(min(v, math.MaxInt64))
+}

@@ -1,0 +1,159 @@
+package cgroups
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// tree is one mounted cgroup hierarchy.
+type tree struct {
+	dir         string   // mount point
+	v2          bool     // cgroup2, not cgroup
+	controllers []string // v1: mounted here; v2: offered by its root
+}
+
+// open returns the directory of the group at path, "/" being the mount point.
+// Below that it follows no link and crosses no mount (openat2(2) with
+// RESOLVE_BENEATH, RESOLVE_NO_SYMLINKS and RESOLVE_NO_XDEV, Linux 5.6).
+func (t tree) open(path string) (*os.File, error) {
+	root, err := os.Open(t.dir)
+	if err != nil || path == "/" {
+		return root, err
+	}
+	defer root.Close()
+	return openBelow(root, strings.TrimPrefix(path, "/"))
+}
+
+// path names the directory of a group for the calls that go by name.
+func (t tree) path(group string) string {
+	return filepath.Join(t.dir, group)
+}
+
+// each calls visit with the group at path and then with every group below it,
+// parents first. A group that vanishes on the way is left out; one that is
+// absent from the start is fs.ErrNotExist. The directory is closed after visit.
+func (t tree) each(path string, visit func(dir *os.File) error) error {
+	dir, err := t.open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return walk(dir, visit)
+}
+
+func walk(dir *os.File, visit func(dir *os.File) error) error {
+	if err := visit(dir); err != nil && !gone(err) {
+		return err
+	}
+	names, err := children(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		child, err := openBelow(dir, name)
+		if gone(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		err = walk(child, visit)
+		child.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// children lists the groups directly below dir. In kernfs a directory's link
+// count is 2 and the number of its directories (fs/kernfs/inode.c
+// set_inode_attr, kernfs_refresh_inode), which spares a leaf the listing.
+func children(dir *os.File) ([]string, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return nil, &fs.PathError{Op: "fstat", Path: dir.Name(), Err: err}
+	}
+	if st.Nlink == 2 {
+		return nil, nil
+	}
+	entries, err := dir.ReadDir(-1)
+	if err != nil && !gone(err) {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// openBelow opens the directory rel beneath dir; see tree.open.
+func openBelow(dir *os.File, rel string) (*os.File, error) {
+	name := filepath.Join(dir.Name(), rel)
+	how := unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+	}
+	fd, err := retryEINTR(func() (int, error) { return unix.Openat2(int(dir.Fd()), rel, &how) })
+	if err != nil {
+		return nil, &fs.PathError{Op: "openat2", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// readFile returns the content of one of a group's files.
+func readFile(dir *os.File, name string) (string, error) {
+	f, err := openFile(dir, name, unix.O_RDONLY)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(f)
+	return string(data), err
+}
+
+// writeFile writes value into one of a group's files, in one write(2).
+func writeFile(dir *os.File, name, value string) error {
+	f, err := openFile(dir, name, unix.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString(value)
+	return err
+}
+
+func openFile(dir *os.File, name string, flags int) (*os.File, error) {
+	full := filepath.Join(dir.Name(), name)
+	fd, err := retryEINTR(func() (int, error) {
+		return unix.Openat(int(dir.Fd()), name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	})
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: full, Err: err}
+	}
+	return os.NewFile(uintptr(fd), full), nil
+}
+
+func retryEINTR(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}
+
+// gone tells the errors of a group, or of one of its files, that is not there:
+// ENOENT by name, ENODEV through a descriptor that outlived it.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
+}
