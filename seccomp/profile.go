@@ -1,0 +1,85 @@
+package seccomp
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// ErrUnknownProfile says that no built-in profile has the name asked for.
+var ErrUnknownProfile = errors.New("no such built-in profile, there are default, strict and debug")
+
+// Profile returns the built-in profile of that name, a new copy each time:
+//
+//   - "default" for programs of all kinds, without what generated code has no
+//     use for;
+//   - "strict" for computing on files: no sockets but connected pairs, no named
+//     IPC, terminal ioctls only;
+//   - "debug" is default with what gdb and strace need.
+//
+// An unknown name is [ErrUnknownProfile]. On an architecture whose argument
+// order and constants the rules were not checked for it is an error too.
+func Profile(name string) (*specs.LinuxSeccomp, error) {
+	// s390x alone passes clone's flags second; a rule that looks elsewhere
+	// would allow every namespace.
+	if arch := runtime.GOARCH; arch != "amd64" && arch != "arm64" {
+		return nil, fmt.Errorf("seccomp profile %q: not made for %s, only for amd64 and arm64: give a profile file", name, arch)
+	}
+	switch name {
+	case "default":
+		return defaultProfile(), nil
+	case "strict":
+		return strictProfile(), nil
+	case "debug":
+		return debugProfile(), nil
+	}
+	return nil, fmt.Errorf("seccomp profile %q: %w", name, ErrUnknownProfile)
+}
+
+func defaultProfile() *specs.LinuxSeccomp {
+	const personalityLinux, personalityAsk = 0, 0xffff_ffff
+	return allowList(compute+beyondCompute, slices.Concat(
+		modeRules(), socketRules(), ioctlRules(),
+		personalityRules(personalityLinux, personalityAsk)))
+}
+
+func strictProfile() *specs.LinuxSeccomp {
+	return allowList(compute, slices.Concat(modeRules(), strictSocketRules(), strictIoctlRules()))
+}
+
+func debugProfile() *specs.LinuxSeccomp {
+	const addrNoRandomize = 0x0040000 // linux/personality.h
+	p := defaultProfile()
+	p.Syscalls[0].Names = sortedNames(compute + beyondCompute + debugCalls)
+	p.Syscalls = append(p.Syscalls, personalityRules(addrNoRandomize)...)
+	return p
+}
+
+// allowList makes a profile of calls allowed whatever their arguments and of
+// rules. No architecture is named, which means the native one alone; calls of
+// another end the thread with SIGSYS.
+func allowList(always string, rules []specs.LinuxSyscall) *specs.LinuxSeccomp {
+	eperm, enosys := uint(unix.EPERM), uint(unix.ENOSYS)
+	p := &specs.LinuxSeccomp{
+		DefaultAction:   specs.ActErrno,
+		DefaultErrnoRet: &eperm,
+		Syscalls: []specs.LinuxSyscall{
+			{Names: sortedNames(always), Action: specs.ActAllow},
+			{Names: sortedNames(notThere), Action: specs.ActErrno, ErrnoRet: &enosys},
+			cloneRule(),
+		},
+	}
+	p.Syscalls = append(p.Syscalls, rules...)
+	return p
+}
+
+func sortedNames(group string) []string {
+	names := strings.Fields(group)
+	slices.Sort(names)
+	return names
+}

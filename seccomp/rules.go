@@ -1,0 +1,166 @@
+package seccomp
+
+import (
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// Rules on arguments. The rules of one call are alternatives: it is allowed
+// when any of them matches, so each must be safe alone, in any order.
+//
+// A filter sees 64 bits of every argument where the kernel reads an int or a
+// mode_t: 0x1_0000_5412 is TIOCSTI to ioctl(2) (CVE-2019-10063). Hence every
+// rule here looks at the bits the kernel uses and at no others.
+const low32 = 0xffff_ffff
+
+// bits is the condition that argument index, reduced to mask, equals value.
+func bits(index uint, mask, value uint64) specs.LinuxSeccompArg {
+	return specs.LinuxSeccompArg{Index: index, Op: specs.OpMaskedEqual, Value: mask, ValueTwo: value}
+}
+
+func allow(name string, conditions ...specs.LinuxSeccompArg) specs.LinuxSyscall {
+	return specs.LinuxSyscall{Names: []string{name}, Action: specs.ActAllow, Args: conditions}
+}
+
+// cloneRule allows processes and threads but no namespace. Flags are the first
+// argument everywhere but on s390, clone(2). CLONE_NEWTIME's bit belongs to the
+// exit signal in clone; no signal has it.
+func cloneRule() specs.LinuxSyscall {
+	const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS |
+		unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
+		unix.CLONE_NEWTIME
+	return allow("clone", bits(0, namespaces, 0))
+}
+
+// modeRules refuse to make a set-id file: one in a workspace is set-id on the
+// host too, and there for its owner, maybe root. mkdir needs no rule, the
+// kernel takes these bits away (fs/namei.c:vfs_mkdir).
+func modeRules() []specs.LinuxSyscall {
+	const (
+		setid = unix.S_ISUID | unix.S_ISGID
+		// O_TMPFILE contains O_DIRECTORY, which alone creates nothing.
+		creates = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
+	)
+	return []specs.LinuxSyscall{
+		allow("chmod", bits(1, setid, 0)),
+		allow("creat", bits(1, setid, 0)),
+		allow("fchmod", bits(1, setid, 0)),
+		allow("fchmodat", bits(2, setid, 0)),
+		allow("fchmodat2", bits(2, setid, 0)),
+		allow("mknod", bits(1, setid, 0)),
+		allow("mknodat", bits(2, setid, 0)),
+		// The mode is anything at all where nothing is created, open(2).
+		allow("open", bits(1, creates, 0)),
+		allow("open", bits(2, setid, 0)),
+		allow("openat", bits(2, creates, 0)),
+		allow("openat", bits(3, setid, 0)),
+	}
+}
+
+// socketRules allow unix sockets, TCP, UDP and echo requests over IP, and
+// routing netlink, which C libraries ask for addresses. Each protocol more is a
+// kernel module that a stranger can have loaded. Types are fixed because
+// socket(AF_INET, SOCK_PACKET) is a packet socket (net/socket.c:__sock_create).
+func socketRules() []specs.LinuxSyscall {
+	const (
+		// AF_INET and AF_INET6 differ in one bit.
+		inet     = unix.AF_INET & unix.AF_INET6
+		inetMask = low32 &^ (unix.AF_INET ^ unix.AF_INET6)
+	)
+	rules := []specs.LinuxSyscall{
+		allow("socket", bits(0, low32, unix.AF_UNIX)),
+		allow("socket", bits(0, low32, unix.AF_NETLINK), bits(2, low32, unix.NETLINK_ROUTE)),
+		auditRule(),
+	}
+	for _, ip := range []struct{ kind, protocol uint64 }{
+		{unix.SOCK_STREAM, 0},
+		{unix.SOCK_STREAM, unix.IPPROTO_TCP},
+		{unix.SOCK_DGRAM, 0},
+		{unix.SOCK_DGRAM, unix.IPPROTO_UDP},
+		{unix.SOCK_DGRAM, unix.IPPROTO_ICMP},
+		{unix.SOCK_DGRAM, unix.IPPROTO_ICMPV6},
+	} {
+		rules = append(rules, allow("socket",
+			bits(0, inetMask, inet), bits(1, socketType, ip.kind), bits(2, low32, ip.protocol)))
+	}
+	// For other families socketpair makes two sockets and throws them away.
+	return append(rules, allow("socketpair", bits(0, low32, unix.AF_UNIX)))
+}
+
+// socketType is what remains of socket(2)'s second argument without
+// SOCK_NONBLOCK and SOCK_CLOEXEC (SOCK_TYPE_MASK in linux/net.h).
+const socketType = 0xf
+
+// auditRule answers useradd and its like as a kernel without auditing: after
+// EPERM they give up.
+func auditRule() specs.LinuxSyscall {
+	errno := uint(unix.EPROTONOSUPPORT)
+	return specs.LinuxSyscall{
+		Names: []string{"socket"}, Action: specs.ActErrno, ErrnoRet: &errno,
+		Args: []specs.LinuxSeccompArg{bits(0, low32, unix.AF_NETLINK), bits(2, low32, unix.NETLINK_AUDIT)},
+	}
+}
+
+// strictSocketRules allow connected pairs alone. A datagram pair could be sent
+// elsewhere by name, so could sendto with an address (its fifth argument).
+func strictSocketRules() []specs.LinuxSyscall {
+	noAddress := specs.LinuxSeccompArg{Index: 4, Op: specs.OpEqualTo, Value: 0}
+	return []specs.LinuxSyscall{
+		allow("socketpair", bits(0, low32, unix.AF_UNIX), bits(1, socketType, unix.SOCK_STREAM)),
+		allow("socketpair", bits(0, low32, unix.AF_UNIX), bits(1, socketType, unix.SOCK_SEQPACKET)),
+		allow("sendto", noAddress),
+	}
+}
+
+// Terminal ioctls that act on whoever reads the terminal next, or on the
+// kernel: TIOCSTI types into it, TIOCLINUX pastes into a console
+// (CVE-2017-5226), TIOCSETD loads a line discipline module.
+func refusedTerminalIoctls() []uint16 {
+	return []uint16{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD}
+}
+
+// ioctlRules allow every ioctl but the refused ones. A filter knows no "not
+// equal to" for some bits of an argument, so what is allowed is written as the
+// prefixes that lead away from the refused numbers. Number and type, the low 16
+// bits, decide; direction and size do not.
+func ioctlRules() []specs.LinuxSyscall {
+	return awayFrom(refusedTerminalIoctls(), 0, 0)
+}
+
+// strictIoctlRules allow what terminals, pipes and descriptors take ('T', 0x54,
+// without the refused ones) and sharing blocks between files.
+func strictIoctlRules() []specs.LinuxSyscall {
+	const terminal, typeBits = 'T' << 8, 8
+	return append(awayFrom(refusedTerminalIoctls(), terminal, typeBits),
+		allow("ioctl", bits(1, low32, unix.FICLONE)),
+		allow("ioctl", bits(1, low32, unix.FICLONERANGE)))
+}
+
+// awayFrom gives rules that together allow each ioctl whose low 16 bits begin
+// with the first length bits of prefix and are not in refused. No two match the
+// same number.
+func awayFrom(refused []uint16, prefix uint16, length int) []specs.LinuxSyscall {
+	mask := ^uint16(0) << (16 - length)
+	inside := false
+	for _, number := range refused {
+		inside = inside || number&mask == prefix
+	}
+	switch {
+	case !inside:
+		return []specs.LinuxSyscall{allow("ioctl", bits(1, uint64(mask), uint64(prefix)))}
+	case length == 16:
+		return nil
+	}
+	next := uint16(1) << (15 - length)
+	return append(awayFrom(refused, prefix, length+1), awayFrom(refused, prefix|next, length+1)...)
+}
+
+// personalityRules allow the domains given. 0xffffffff only asks,
+// personality(2).
+func personalityRules(domains ...uint64) []specs.LinuxSyscall {
+	var rules []specs.LinuxSyscall
+	for _, domain := range domains {
+		rules = append(rules, allow("personality", bits(0, low32, domain)))
+	}
+	return rules
+}
