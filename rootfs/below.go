@@ -1,0 +1,92 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// mountTable is what the calling thread's namespace has mounted, read at its
+// first use: on a host with many containers that is not cheap, and only trees
+// that cannot be idmapped need it.
+type mountTable struct {
+	all []*mountinfo.Info
+}
+
+// mounts are the file systems of a tree: the one it lies on, and those mounted
+// below.
+type mounts struct {
+	fsType string
+	below  []*mountinfo.Info
+}
+
+func (t *mountTable) of(s *source) (m mounts, err error) {
+	if t.all == nil {
+		if t.all, err = mountinfo.GetMounts(nil); err != nil {
+			return m, fmt.Errorf("list mounts: %w", err)
+		}
+	}
+	real, err := pathOf(s.fd)
+	if err != nil {
+		return m, fmt.Errorf("resolve %s: %w", s.path, err)
+	}
+	longest := -1
+	for _, i := range t.all {
+		switch at := i.Mountpoint; {
+		case at != real && within(at, real):
+			m.below = append(m.below, i)
+		case within(real, at) && len(at) >= longest:
+			longest, m.fsType = len(at), i.FSType
+		}
+	}
+	return m, s.refuseMounts(m)
+}
+
+// refuseMounts refuses a tree with one of the kernel's own file systems in it.
+// None of those can be idmapped, so each tree that should be is found here.
+func (s *source) refuseMounts(m mounts) error {
+	for _, i := range m.below {
+		if kernelViewType(i.FSType) {
+			return &ForbiddenError{s.path, s.real, fmt.Sprintf("has a %s file system mounted below, at %s, which shows the host's kernel; unmount it", i.FSType, i.Mountpoint)}
+		}
+	}
+	return nil
+}
+
+// refuseMixed finds out, for a writable tree that could not be idmapped, whether
+// something mounted below it is the reason. Then the error names that: half a
+// tree with other owners would surprise.
+func (s *source) refuseMixed(m mounts, userns int) error {
+	if len(m.below) == 0 || probe(s.fd, userns) != nil {
+		return nil
+	}
+	var bad []string
+	for _, i := range m.below {
+		fd, err := unix.Open(i.Mountpoint, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = probe(fd, userns)
+			unix.Close(fd)
+		}
+		if err != nil {
+			bad = append(bad, i.Mountpoint+" ("+i.FSType+")")
+		}
+	}
+	return fmt.Errorf("%s can be idmapped, but not what is mounted below it, at %s: unmount that, or use a directory without it", s.path, strings.Join(bad, ", "))
+}
+
+// probe says whether a mount by itself can be idmapped.
+func probe(fd, userns int) error {
+	s := source{fd: fd, tree: -1, writable: true}
+	err := s.clone(userns, false)
+	if s.tree >= 0 {
+		unix.Close(s.tree)
+	}
+	return err
+}

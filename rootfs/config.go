@@ -1,0 +1,131 @@
+package rootfs
+
+import (
+	"fmt"
+	"path"
+	"strings"
+)
+
+const (
+	// UserName is the name of the sandbox's user in the generated passwd.
+	UserName = "sandbox"
+
+	// WorkspaceTarget is where the workspace is attached.
+	WorkspaceTarget = "/workspace"
+
+	// IDCount is the number of ids in a sandbox's range.
+	IDCount = 65536
+)
+
+// Config says what a root consists of. All paths are absolute.
+type Config struct {
+	// Dir is a directory whose top-level entries become the root, read-only,
+	// save its own dev, proc, sys, tmp, run and workspace. Nothing is written
+	// to it. Empty: the host's own /usr and what belongs to it, with a reduced
+	// /etc.
+	Dir string
+
+	// Prefixes are directories shown read-only at their own path, as
+	// FindLanguages names them.
+	Prefixes []string
+
+	// Binds are host paths the user named.
+	Binds []Bind
+
+	// Workspace is a directory attached read-write at WorkspaceTarget. Empty:
+	// none, and the caller lists WorkspaceTarget in MountPoints.
+	Workspace string
+
+	// WorkspaceRoots are the directories outside of which nothing may be
+	// writable. Empty: no such rule.
+	WorkspaceRoots []string
+
+	// Private are the runtime's own directories. Nothing that is, contains or
+	// lies inside one is shown.
+	Private []string
+
+	// MountPoints are directories over which the caller mounts something after
+	// Root.Mount. /proc, /sys and /dev always are among them.
+	MountPoints []string
+
+	// User is the sandbox's user, in ids of the inside.
+	User User
+
+	// Hostname goes into the generated hosts and hostname.
+	Hostname string
+
+	// IDBase is the host's id of the sandbox's id 0; id i is IDBase+i, for
+	// IDCount ids.
+	IDBase uint32
+}
+
+// User is the user a sandbox's commands run as.
+type User struct {
+	UID, GID uint32
+	Home     string
+}
+
+// Bind shows the host's file or directory Source at Target.
+type Bind struct {
+	Source, Target string
+	Writable       bool
+}
+
+// reserved are mounted by the runtime in each sandbox.
+var reserved = []string{"/proc", "/sys", "/dev"}
+
+func (c *Config) validate() error {
+	if c.IDBase < IDCount || c.IDBase > 1<<32-1-IDCount {
+		return fmt.Errorf("id range from %d: it must lie between %d and 2^32-1", c.IDBase, IDCount)
+	}
+	if c.User.UID >= IDCount || c.User.GID >= IDCount {
+		return fmt.Errorf("user %d:%d: ids in a sandbox are below %d", c.User.UID, c.User.GID, IDCount)
+	}
+	if strings.ContainsAny(c.User.Home, ":\n") {
+		return fmt.Errorf("home %q: no colon or line break may be in it", c.User.Home)
+	}
+	if strings.ContainsAny(c.Hostname, " \t\n#") {
+		return fmt.Errorf("hostname %q: no space, line break or # may be in it", c.Hostname)
+	}
+	for _, p := range c.MountPoints {
+		if !path.IsAbs(p) || path.Clean(p) != p || p == "/" {
+			return fmt.Errorf("mount point %q: must be an absolute, clean path below /", p)
+		}
+	}
+	for _, b := range c.Binds {
+		if err := b.validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// validate checks the target as text; where it leads is checked when placed.
+func (b *Bind) validate() error {
+	switch {
+	case !path.IsAbs(b.Target):
+		return fmt.Errorf("bind target %q: must be absolute", b.Target)
+	case path.Clean(b.Target) != b.Target:
+		return fmt.Errorf("bind target %q: write it as %s", b.Target, path.Clean(b.Target))
+	case b.Target == "/":
+		return fmt.Errorf("bind target /: use --rootfs for a root of your own")
+	case strings.ContainsRune(b.Target, 0):
+		return fmt.Errorf("bind target %q: has a NUL byte", b.Target)
+	}
+	return targetAllowed(b.Target)
+}
+
+// targetAllowed refuses what the runtime mounts in every sandbox.
+func targetAllowed(target string) error {
+	for _, r := range reserved {
+		if within(target, r) {
+			return fmt.Errorf("bind target %s: %s is the sandbox's own; bind to another place, such as /mnt%s", target, r, target)
+		}
+	}
+	return nil
+}
+
+// within says whether the clean path p is dir or lies below it.
+func within(p, dir string) bool {
+	return dir == "/" || p == dir || strings.HasPrefix(p, dir+"/")
+}

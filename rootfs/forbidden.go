@@ -1,0 +1,118 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ForbiddenError says that a host path must not be shown in a sandbox, or not
+// as it was asked for.
+type ForbiddenError struct {
+	Path     string // as given
+	Resolved string // what it leads to
+	Rule     string // why, to follow "it"
+}
+
+func (e *ForbiddenError) Error() string {
+	if e.Resolved == e.Path || e.Resolved == "" {
+		return fmt.Sprintf("%s is forbidden: it %s", e.Path, e.Rule)
+	}
+	return fmt.Sprintf("%s is forbidden: it leads to %s, and it %s", e.Path, e.Resolved, e.Rule)
+}
+
+// neverWritable are the top-level directories that no sandbox writes to, with
+// all below them; /lib stands for every name that starts with it.
+var neverWritable = []string{
+	"/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sbin", "/sys", "/usr", "/var",
+}
+
+// neverWritableRule names the rule that forbids writing to the clean path p, or
+// is empty.
+func neverWritableRule(p string) string {
+	if within(p, "/var/tmp") {
+		return ""
+	}
+	top, _, _ := strings.Cut(p[1:], "/")
+	if strings.HasPrefix(top, "lib") || slices.Contains(neverWritable, "/"+top) {
+		return fmt.Sprintf("lies under /%s, which is never writable in a sandbox; use a directory elsewhere, such as under /home, /srv or /tmp", top)
+	}
+	return ""
+}
+
+// rules decide which host paths may be shown.
+type rules struct {
+	private []string // as given and as resolved
+	roots   []string // resolved; nil: no rule
+}
+
+func newRules(cfg *Config) (*rules, error) {
+	r := &rules{}
+	for _, p := range cfg.Private {
+		if !filepath.IsAbs(p) {
+			return nil, fmt.Errorf("private directory %q: must be absolute", p)
+		}
+		real, err := resolveExisting(filepath.Clean(p))
+		if err != nil {
+			return nil, fmt.Errorf("private directory %s: %w", p, err)
+		}
+		r.private = append(r.private, filepath.Clean(p), real)
+	}
+	for _, p := range cfg.WorkspaceRoots {
+		if !filepath.IsAbs(p) {
+			return nil, fmt.Errorf("workspace root %q: must be absolute", p)
+		}
+		real, err := resolveExisting(filepath.Clean(p))
+		if err != nil {
+			return nil, fmt.Errorf("workspace root %s: %w", p, err)
+		}
+		r.roots = append(r.roots, real)
+	}
+	return r, nil
+}
+
+// resolveExisting follows symbolic links as far as the path exists.
+func resolveExisting(p string) (string, error) {
+	real, err := filepath.EvalSymlinks(p)
+	if errors.Is(err, fs.ErrNotExist) && p != "/" {
+		dir, err := resolveExisting(filepath.Dir(p))
+		return filepath.Join(dir, filepath.Base(p)), err
+	}
+	return real, err
+}
+
+// check decides on a source by its path as given and as resolved, both clean.
+func (r *rules) check(given, resolved string, writable bool) error {
+	refuse := func(rule string) error {
+		return &ForbiddenError{Path: given, Resolved: resolved, Rule: rule}
+	}
+	for _, p := range []string{given, resolved} {
+		if p == "/" {
+			return refuse("is the whole host; name the directories that are needed")
+		}
+		for _, dir := range reserved {
+			if within(p, dir) {
+				return refuse("lies under " + dir + ", which shows the host's kernel and processes")
+			}
+		}
+		for _, own := range r.private {
+			if within(p, own) {
+				return refuse("lies in the runtime's own directory " + own)
+			}
+			if within(own, p) {
+				return refuse("contains the runtime's own directory " + own)
+			}
+		}
+		if rule := neverWritableRule(p); writable && rule != "" {
+			return refuse(rule)
+		}
+	}
+	inside := func(root string) bool { return within(resolved, root) }
+	if writable && r.roots != nil && !slices.ContainsFunc(r.roots, inside) {
+		return refuse("lies outside the workspace roots " + strings.Join(r.roots, ", "))
+	}
+	return nil
+}

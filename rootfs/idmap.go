@@ -1,0 +1,245 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ids is how a sandbox's ids map to the host's.
+type ids struct {
+	base   uint32
+	user   User
+	direct *owner // takes the user's place, where a file system cannot be idmapped
+}
+
+type owner struct{ uid, gid uint32 }
+
+// host is the host's owner behind the sandbox's user.
+func (i ids) host() owner {
+	if i.direct != nil {
+		return *i.direct
+	}
+	return owner{i.base + i.user.UID, i.base + i.user.GID}
+}
+
+func (i ids) uids() []syscall.SysProcIDMap { return extents(i.base, i.user.UID, i.host().uid) }
+func (i ids) gids() []syscall.SysProcIDMap { return extents(i.base, i.user.GID, i.host().gid) }
+
+// extents map a range, with one id of the inside to an id of the host's own.
+func extents(base, inside, host uint32) []syscall.SysProcIDMap {
+	if host == base+inside {
+		return []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(base), Size: IDCount}}
+	}
+	var m []syscall.SysProcIDMap
+	if inside > 0 {
+		m = append(m, syscall.SysProcIDMap{ContainerID: 0, HostID: int(base), Size: int(inside)})
+	}
+	m = append(m, syscall.SysProcIDMap{ContainerID: int(inside), HostID: int(host), Size: 1})
+	if inside < IDCount-1 {
+		m = append(m, syscall.SysProcIDMap{ContainerID: int(inside) + 1, HostID: int(base+inside) + 1, Size: IDCount - 1 - int(inside)})
+	}
+	return m
+}
+
+// hostID translates an id of the inside.
+func hostID(m []syscall.SysProcIDMap, inside uint32) int {
+	for _, e := range m {
+		if off := int(inside) - e.ContainerID; off >= 0 && off < e.Size {
+			return e.HostID + off
+		}
+	}
+	return -1
+}
+
+// mapFor is the id map of a source's mount.
+func (i ids) mapFor(s *source) idMap {
+	if s.shown == asOnDisk {
+		return idMap{i.uids(), i.gids()}
+	}
+	host := i.host()
+	one := func(disk, host uint32) []syscall.SysProcIDMap {
+		return []syscall.SysProcIDMap{{ContainerID: int(disk), HostID: int(host), Size: 1}}
+	}
+	return idMap{one(s.uid, host.uid), one(s.gid, host.gid)}
+}
+
+// takeTrees makes the detached mounts of a plan. Writable sources come first:
+// whether they can be idmapped decides on the maps of all others.
+func (r *Root) takeTrees(spaces *namespaces) error {
+	writable, rest := []*source{}, []*source{}
+	r.plan.root.eachSource(func(s *source) {
+		if s.writable {
+			writable = append(writable, s)
+		} else {
+			rest = append(rest, s)
+		}
+	})
+	if err := r.takeWritable(writable, spaces); err != nil {
+		return err
+	}
+	for _, s := range rest {
+		if err := r.takeReadOnly(s, spaces); err != nil {
+			return err
+		}
+	}
+	for _, s := range r.plan.sources {
+		s.closePath()
+	}
+	return nil
+}
+
+func (n *node) eachSource(f func(*source)) {
+	if n.kind == bindNode {
+		f(n.src)
+	}
+	for _, c := range n.children {
+		c.eachSource(f)
+	}
+}
+
+// takeWritable idmaps each source. Where one cannot be, its owner becomes the
+// host's user behind the sandbox's, and all are taken again with that.
+func (r *Root) takeWritable(sources []*source, spaces *namespaces) error {
+	var plain *source // the one that made its owner direct
+	for i := 0; i < len(sources); i++ {
+		s := sources[i]
+		err := r.idmap(s, spaces)
+		switch {
+		case err == nil:
+			continue
+		case !unsupported(err):
+			return err
+		case r.ids.direct == nil:
+			if err := r.goDirect(s, spaces); err != nil {
+				return err
+			}
+			plain, i = s, -1
+		case *r.ids.direct != (owner{s.uid, s.gid}):
+			return fmt.Errorf("%s belongs to %d:%d and %s to %d:%d, and neither file system can be idmapped: give them one owner, or bind one read-only",
+				plain.path, plain.uid, plain.gid, s.path, s.uid, s.gid)
+		default:
+			if _, err := r.mounted.of(s); err != nil {
+				return err
+			}
+			if err := s.clone(-1, true); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// goDirect makes a source's owner the host's user behind the sandbox's.
+func (r *Root) goDirect(s *source, spaces *namespaces) error {
+	m, err := r.mounted.of(s)
+	if err != nil {
+		return err
+	}
+	userns, err := spaces.descriptor(r.ids.mapFor(s))
+	if err != nil {
+		return err
+	}
+	if err := s.refuseMixed(m, userns); err != nil {
+		return err
+	}
+	if s.uid == 0 || s.gid == 0 {
+		return fmt.Errorf("%s belongs to %d:%d and is on %s, which cannot be idmapped, and the host's root is never mapped into a sandbox: chown it to an ordinary user and group, or use a directory on another file system",
+			s.path, s.uid, s.gid, m.fsType)
+	}
+	if in := func(id uint32) bool { return id >= r.ids.base && id-r.ids.base < IDCount }; in(s.uid) || in(s.gid) {
+		return fmt.Errorf("%s belongs to %d:%d, which lies in the sandbox's own id range: chown it to an ordinary user", s.path, s.uid, s.gid)
+	}
+	r.ids.direct = &owner{s.uid, s.gid}
+	r.note("%s is on %s, which cannot be idmapped: user %d:%d of the sandbox is user %d:%d of the host",
+		s.path, m.fsType, r.ids.user.UID, r.ids.user.GID, s.uid, s.gid)
+	return nil
+}
+
+// takeReadOnly idmaps a source where it should be and can be.
+func (r *Root) takeReadOnly(s *source, spaces *namespaces) error {
+	if s.shown == asNobody {
+		return s.clone(-1, true)
+	}
+	err := r.idmap(s, spaces)
+	if err == nil || !unsupported(err) {
+		return err
+	}
+	m, err := r.mounted.of(s)
+	if err != nil {
+		return err
+	}
+	if s.shown == asOnDisk || r.ids.direct == nil || *r.ids.direct != (owner{s.uid, s.gid}) {
+		r.note("%s is on %s, or has another file system below it, that cannot be idmapped: its files belong to nobody in the sandbox", s.origin, m.fsType)
+	}
+	return s.clone(-1, true)
+}
+
+// note adds a note once.
+func (r *Root) note(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(r.notes, text) {
+		r.notes = append(r.notes, text)
+	}
+}
+
+// idmap takes the source's tree with its id map.
+func (r *Root) idmap(s *source, spaces *namespaces) error {
+	fd, err := spaces.descriptor(r.ids.mapFor(s))
+	if err != nil {
+		return err
+	}
+	return s.clone(fd, true)
+}
+
+// unsupportedError is the kernel's refusal to idmap a tree.
+type unsupportedError struct{ error }
+
+func (e unsupportedError) Unwrap() error { return e.error }
+
+func unsupported(err error) bool {
+	var u unsupportedError
+	return errors.As(err, &u)
+}
+
+// clone takes the source's tree as a detached mount, in place of one taken
+// before. open_tree(2), Linux 5.2; mount_setattr(2), Linux 5.12, which says
+// EINVAL where a file system cannot be idmapped and EPERM where a mount already
+// is.
+func (s *source) clone(userns int, recursive bool) error {
+	if s.tree >= 0 {
+		unix.Close(s.tree)
+		s.tree = -1
+	}
+	flags := uint(unix.AT_EMPTY_PATH)
+	if recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	tree, err := unix.OpenTree(s.fd, "", flags|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("open_tree %s: %w", s.path, err)
+	}
+	attr := unix.MountAttr{
+		Attr_set:    unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
+		Propagation: unix.MS_PRIVATE,
+	}
+	if !s.writable {
+		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
+	}
+	if userns >= 0 {
+		attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
+		attr.Userns_fd = uint64(userns)
+	}
+	if err := unix.MountSetattr(tree, "", flags, &attr); err != nil {
+		unix.Close(tree)
+		wrapped := fmt.Errorf("mount_setattr %s: %w", s.path, err)
+		if userns >= 0 && (err == unix.EINVAL || err == unix.EPERM || err == unix.EOPNOTSUPP) {
+			return unsupportedError{wrapped}
+		}
+		return wrapped
+	}
+	s.tree = tree
+	return nil
+}

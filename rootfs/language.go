@@ -1,0 +1,194 @@
+package rootfs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Languages is what the interpreters on a caller's PATH add to the host's own
+// root.
+type Languages struct {
+	Prefixes []string // for Config.Prefixes
+	Path     []string // for the front of the sandbox's PATH
+	Notes    []string // interpreters that are not shown, and why, a sentence each
+}
+
+// language is an interpreter and what its prefix has, one of which must be
+// there: a bin directory alone may be that of anything, with anything beside it.
+type language struct {
+	name      string
+	landmarks []string
+}
+
+var languages = []language{
+	{"python3", []string{"lib/python3*/os.py", "lib64/python3*/os.py"}},
+	{"node", []string{"include/node/node.h", "lib/node_modules/npm"}},
+	{"ruby", []string{"lib/ruby"}},
+	{"perl", []string{"lib/perl5", "lib/5.*"}},
+	{"java", []string{"lib/modules", "jre/lib/rt.jar"}},
+	{"go", []string{"src/runtime"}},
+}
+
+// standardPath is searched in each sandbox anyway.
+var standardPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
+
+// FindLanguages finds the interpreters that a PATH leads to and the directories
+// outside /usr they need: an installation's prefix; a virtual environment and
+// the prefix it is based on. It runs none of them, so a shim that chooses an
+// interpreter (pyenv, asdf) is not followed. What lies where a sandbox never
+// writes, /root for one, is taken only where one of the binds shows it at its
+// own path. A home directory, or one that holds many things besides, never is.
+// home is the caller's.
+func FindLanguages(pathList, home string, binds []Bind) Languages {
+	f := finder{home: home, binds: binds}
+	for _, l := range languages {
+		for _, dir := range filepath.SplitList(pathList) {
+			exe := filepath.Join(dir, l.name)
+			if filepath.IsAbs(dir) && executable(exe) && f.take(l, exe) {
+				break
+			}
+		}
+	}
+	return f.found
+}
+
+func executable(p string) bool {
+	st, err := os.Stat(p)
+	return err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0
+}
+
+type finder struct {
+	home  string
+	homes []string // of all users; nil until needed
+	binds []Bind
+	found Languages
+}
+
+// take adds what an interpreter needs, or says why it does not.
+func (f *finder) take(l language, exe string) bool {
+	bin, needs, err := f.needs(l, exe)
+	if err != nil {
+		f.found.Notes = append(f.found.Notes, fmt.Sprintf("%s is not shown in the sandbox: %v", exe, err))
+		return false
+	}
+	for _, p := range needs {
+		if !f.visible(p) {
+			f.found.Prefixes = append(f.found.Prefixes, p)
+		}
+	}
+	if !slices.Contains(standardPath, bin) && !slices.Contains(f.found.Path, bin) {
+		f.found.Path = append(f.found.Path, bin)
+	}
+	return true
+}
+
+// needs are the prefixes of an interpreter, and the directory to find it in.
+func (f *finder) needs(l language, exe string) (bin string, prefixes []string, err error) {
+	real, err := filepath.EvalSymlinks(exe)
+	if err != nil {
+		return "", nil, err
+	}
+	bin = filepath.Dir(exe)
+	prefix := filepath.Dir(filepath.Dir(real))
+	if !f.visible(real) {
+		if filepath.Base(filepath.Dir(real)) != "bin" {
+			return "", nil, fmt.Errorf("%s lies in no bin directory, so what it needs is not known; name that with --bind DIR:DIR", real)
+		}
+		if err := f.takeable(prefix, l.landmarks); err != nil {
+			return "", nil, err
+		}
+		prefixes = append(prefixes, prefix)
+	}
+	if f.visible(exe) {
+		return bin, prefixes, nil
+	}
+	given := filepath.Dir(bin) // as PATH has it
+	base, ok := venvBase(given)
+	if !ok || filepath.Base(bin) != "bin" {
+		return filepath.Join(prefix, "bin"), prefixes, nil
+	}
+	if err := f.takeable(given, []string{"pyvenv.cfg"}); err != nil {
+		return "", nil, err
+	}
+	if base != prefix && !f.visible(base) {
+		if err := f.takeable(base, l.landmarks); err != nil {
+			return "", nil, err
+		}
+		prefixes = append(prefixes, base)
+	}
+	return bin, append(prefixes, given), nil
+}
+
+// venvBase is the prefix that a virtual environment says it was made from.
+func venvBase(prefix string) (string, bool) {
+	text, err := os.ReadFile(filepath.Join(prefix, "pyvenv.cfg"))
+	if err != nil {
+		return "", false
+	}
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(line, "=")
+		if bin := strings.TrimSpace(value); strings.TrimSpace(key) == "home" && filepath.IsAbs(bin) {
+			return filepath.Dir(filepath.Clean(bin)), true
+		}
+	}
+	return "", false
+}
+
+// visible says whether a host path is in the sandbox at the same place already.
+func (f *finder) visible(p string) bool {
+	for _, dir := range append([]string{"/usr"}, f.found.Prefixes...) {
+		if within(p, dir) {
+			return true
+		}
+	}
+	for _, top := range ownTop {
+		if within(p, "/"+top) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(f.binds, func(b Bind) bool {
+		return within(p, b.Target) && filepath.Clean(b.Source) == b.Target
+	})
+}
+
+// takeable says why a directory must not be shown as a prefix, or nil.
+func (f *finder) takeable(p string, landmarks []string) error {
+	name := fmt.Sprintf("name it with --bind %s:%[1]s to show it", p)
+	real, err := filepath.EvalSymlinks(p)
+	if err != nil {
+		return err
+	}
+	for _, p := range []string{p, real} {
+		switch {
+		case strings.Count(p, "/") < 2 || filepath.Base(p) == ".local":
+			return fmt.Errorf("its prefix %s holds more than a language; name what is needed with --bind DIR:DIR", p)
+		case f.holdsHome(p):
+			return fmt.Errorf("its prefix %s is or holds a home directory; name what is needed with --bind DIR:DIR", p)
+		case neverWritableRule(p) != "":
+			return fmt.Errorf("its prefix %s lies in a part of the host that is not shown; %s", p, name)
+		}
+	}
+	for _, mark := range landmarks {
+		if found, _ := filepath.Glob(filepath.Join(p, mark)); len(found) > 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s does not look like its prefix: it has no %s; %s", p, landmarks[0], name)
+}
+
+// holdsHome says whether a home directory is p or lies below it.
+func (f *finder) holdsHome(p string) bool {
+	if f.homes == nil {
+		f.homes = []string{filepath.Clean(f.home)}
+		text, _ := os.ReadFile("/etc/passwd") // unreadable: the other rules remain
+		for line := range strings.Lines(string(text)) {
+			if field := strings.Split(line, ":"); len(field) > 5 && filepath.IsAbs(field[5]) {
+				f.homes = append(f.homes, filepath.Clean(field[5]))
+			}
+		}
+	}
+	return filepath.Dir(p) == "/home" || slices.ContainsFunc(f.homes, func(h string) bool { return within(h, p) })
+}

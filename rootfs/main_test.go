@@ -1,0 +1,193 @@
+package rootfs
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestMain holds that no test leaves a descriptor or a mount.
+func TestMain(m *testing.M) {
+	runtime.LockOSThread() // keeps one thread in the host's namespace
+	fds, mounts := held()
+	code := m.Run()
+	fdsAfter, mountsAfter := held()
+	if fdsAfter > fds {
+		fmt.Fprintf(os.Stderr, "descriptors: %d before the tests, %d after\n", fds, fdsAfter)
+		code = 1
+	}
+	if mountsAfter != mounts {
+		fmt.Fprintf(os.Stderr, "mounts before the tests:\n%s\nafter:\n%s\n", mounts, mountsAfter)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// held counts what is open but for the runtime's own epoll and event
+// descriptors, and lists what is mounted.
+func held() (int, string) {
+	open := 0
+	entries, _ := os.ReadDir("/proc/self/fd")
+	for _, e := range entries {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && !strings.HasPrefix(to, "anon_inode:[event") {
+			open++
+		}
+	}
+	mounts, _ := os.ReadFile("/proc/thread-self/mountinfo")
+	return open, string(mounts)
+}
+
+const testBase = 1 << 20
+
+var testUser = User{UID: 1000, GID: 1000, Home: "/home/sandbox"}
+
+// testConfig is a root with the mount points a sandbox has.
+func testConfig() Config {
+	return Config{
+		User: testUser, Hostname: "box", IDBase: testBase,
+		MountPoints: []string{"/proc", "/sys", "/dev", "/tmp", "/run", "/home/sandbox", "/var/tmp"},
+	}
+}
+
+// asRoot skips where mounts cannot be made.
+func asRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: mounts are made")
+	}
+}
+
+// private moves the test's thread into a mount namespace of its own, which ends
+// with the test.
+func private(t testing.TB) {
+	t.Helper()
+	asRoot(t)
+	runtime.LockOSThread() // never unlocked: the thread ends with the test's goroutine
+	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+		t.Fatalf("unshare mount namespace: %v", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		t.Fatalf("make mounts private: %v", err)
+	}
+}
+
+// mountAt mounts in the private namespace until the test ends.
+func mountAt(t testing.TB, fsType, dir, data string) {
+	t.Helper()
+	if err := unix.Mount(fsType, dir, fsType, 0, data); err != nil {
+		t.Fatalf("mount %s on %s: %v", fsType, dir, err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Errorf("unmount %s: %v", dir, err)
+		}
+	})
+}
+
+// stage is an empty directory to mount on. It is unmounted and removed without
+// recursion.
+func stage(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rootfs-stage-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = unix.Unmount(dir, unix.MNT_DETACH)
+		if err := os.Remove(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+func open(t testing.TB, cfg Config) *Root {
+	t.Helper()
+	r, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return r
+}
+
+// mounted opens and mounts a root in a private namespace.
+func mounted(t testing.TB, cfg Config) (*Root, Mounted) {
+	t.Helper()
+	r := open(t, cfg)
+	m, err := r.Mount(stage(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, m
+}
+
+// inside runs a shell line as a user of the sandbox, in its user namespace and
+// with its root.
+func inside(t testing.TB, r *Root, root string, uid uint32, line string) string {
+	t.Helper()
+	out, err := insideErr(r, root, uid, line)
+	if err != nil {
+		t.Errorf("inside, %s: %v\n%s", line, err, out)
+	}
+	return out
+}
+
+func insideErr(r *Root, root string, uid uint32, line string) (string, error) {
+	cmd := exec.Command("/usr/bin/env", "-i", "PATH=/usr/bin:/bin", "sh", "-c", line)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER,
+		UidMappings: r.ids.uids(), GidMappings: r.ids.gids(), GidMappingsEnableSetgroups: true,
+		Chroot:     root,
+		Credential: &syscall.Credential{Uid: uid, Gid: uid},
+	}
+	out, err := cmd.CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func symlink(t testing.TB, to, path string) {
+	t.Helper()
+	if err := os.Symlink(to, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ownerOf(t testing.TB, path string) owner {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		t.Fatalf("lstat %s: %v", path, err)
+	}
+	return owner{st.Uid, st.Gid}
+}
+
+// ownedDir is a directory, searchable from outside, of an owner.
+func ownedDir(t testing.TB, uid, gid int) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "dir")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(dir, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

@@ -1,0 +1,165 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxEntries bounds what unfolding adds to a plan: each entry is a mount.
+const maxEntries = 4096
+
+// kind says what a node of a plan is.
+type kind uint8
+
+const (
+	dirNode  kind = iota // a directory of the skeleton
+	linkNode             // a symbolic link of the skeleton
+	fileNode             // a generated file
+	bindNode             // a source, attached here
+	passNode             // a directory that the bind above has here
+)
+
+// node is a place in a planned root. Children of a bind or a pass are further
+// mounts, at places that the bind's source has.
+type node struct {
+	kind     kind
+	text     string // a link's target, a file's content
+	mode     uint32 // of a directory: its permission bits
+	uid, gid uint32 // of a directory, as inside
+	src      *source
+	named    bool // a bind of the user's own
+	covered  bool // the caller mounts something over it
+	children map[string]*node
+}
+
+func newDir() *node { return &node{kind: dirNode, mode: 0o755, children: map[string]*node{}} }
+
+func (n *node) put(name string, child *node) *node {
+	if n.children == nil {
+		n.children = map[string]*node{}
+	}
+	n.children[name] = child
+	return child
+}
+
+// plan is a root before anything is mounted: a tree of nodes, and the sources
+// they hold. It touches no kernel object but descriptors.
+type plan struct {
+	root    *node
+	rules   *rules
+	user    User
+	sources []*source
+	entries int // added by unfolding
+}
+
+func (p *plan) close() {
+	for _, s := range p.sources {
+		s.close()
+	}
+}
+
+// open is openSource for a source that the plan closes.
+func (p *plan) open(name string, writable bool, as shown) (*source, error) {
+	s, err := openSource(name, writable, as, p.rules)
+	if err == nil {
+		p.sources = append(p.sources, s)
+	}
+	return s, err
+}
+
+// spot is a place that was reached: a node, or (node nil) a place in the source
+// of the bind above.
+type spot struct {
+	path    string // in the sandbox, all links resolved
+	node    *node
+	bind    *node  // the bind it lies in, or is
+	rel     string // its place in that bind's source
+	dir     bool
+	covered bool // at or below a covered node
+}
+
+// find walks to a path of the planned root. What it cannot walk, since nothing
+// is there, it returns as missing.
+func (p *plan) find(target string) (at spot, missing []string, err error) {
+	trail := []spot{{path: "/", node: p.root, dir: true}}
+	todo := split(target)
+	for links := 0; len(todo) > 0; {
+		name := todo[0]
+		here := trail[len(trail)-1]
+		todo = todo[1:]
+		switch name {
+		case ".":
+			continue
+		case "..":
+			trail = trail[:max(1, len(trail)-1)]
+			continue
+		}
+		next, link, err := here.step(name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && slices.Contains(todo, ".."):
+			return here, nil, fmt.Errorf("%s: it runs over a symbolic link that leads nowhere", target)
+		case errors.Is(err, fs.ErrNotExist):
+			return here, append([]string{name}, todo...), nil
+		case err != nil:
+			return here, nil, fmt.Errorf("%s: %w", target, err)
+		case link == "":
+			trail = append(trail, next)
+			continue
+		}
+		if links++; links > 40 {
+			return here, nil, fmt.Errorf("%s: %w", target, unix.ELOOP)
+		}
+		if path.IsAbs(link) {
+			trail = trail[:1]
+		}
+		todo = append(split(link), todo...)
+	}
+	return trail[len(trail)-1], nil, nil
+}
+
+// step goes to an entry, or returns the target of the symbolic link that is
+// there.
+func (s spot) step(name string) (spot, string, error) {
+	if !s.dir {
+		return s, "", fmt.Errorf("%s: %w", s.path, unix.ENOTDIR)
+	}
+	next := spot{path: path.Join(s.path, name), bind: s.bind, rel: path.Join(s.rel, name), covered: s.covered}
+	if s.node != nil {
+		switch child := s.node.children[name]; {
+		case child == nil:
+		case child.kind == linkNode:
+			return s, child.text, nil
+		default:
+			return next.onto(child), "", nil
+		}
+	}
+	if s.bind == nil {
+		return s, "", fs.ErrNotExist
+	}
+	f, err := s.bind.src.look(next.rel)
+	if err != nil {
+		return s, "", fmt.Errorf("look at %s in %s: %w", next.rel, s.bind.src.path, err)
+	}
+	next.dir = f.mode&unix.S_IFMT == unix.S_IFDIR
+	return next, f.link, nil
+}
+
+// onto is the spot with a node that was found there.
+func (s spot) onto(n *node) spot {
+	s.node = n
+	s.dir = n.kind != fileNode
+	switch {
+	case n.covered:
+		s.bind, s.rel, s.covered = nil, "", true
+	case n.kind == bindNode:
+		s.bind, s.rel, s.dir = n, "", n.src.dir
+	case n.kind != passNode:
+		s.bind, s.rel = nil, ""
+	}
+	return s
+}

@@ -1,0 +1,267 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// source is something of the host to attach: a directory or a regular file,
+// held open since before it was checked. Its paths are for messages.
+type source struct {
+	path   string // as given
+	origin string // of an entry of an unfolded source, that source's path
+	real   string // as resolved when it was opened
+	fd     int    // O_PATH, for looking into it; -1 once closed
+	tree   int    // the detached mount; -1 before clone and once closed
+	dir    bool
+	mode   uint32 // when it was opened
+
+	writable bool
+	shown    shown
+	uid, gid uint32 // on disk; an entry of an unfolded source has its parent's
+}
+
+// shown is whose the files of a source look to be inside.
+type shown uint8
+
+const (
+	asNobody shown = iota // not idmapped
+	asOnDisk              // id i on disk is id i inside
+	asUser                // the source's owner is the sandbox's user
+)
+
+// openSource opens an absolute path, following symbolic links, and checks what
+// it opened. Only directories and regular files are sources.
+func openSource(path string, writable bool, as shown, r *rules) (*source, error) {
+	if !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("%q: must be an absolute path", path)
+	}
+	path = filepath.Clean(path)
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, openError(path, writable, err)
+	}
+	s := &source{path: path, origin: path, fd: fd, tree: -1, writable: writable, shown: as}
+	if err := s.inspect(r); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func openError(path string, writable bool, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && writable:
+		return fmt.Errorf("%s does not exist, and it is not created: make it first, with the owner its files shall have: %w", path, err)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s does not exist: %w", path, err)
+	}
+	return fmt.Errorf("open %s: %w", path, err)
+}
+
+// inspect learns what the descriptor holds, and decides on that.
+func (s *source) inspect(r *rules) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(s.fd, &st); err != nil {
+		return fmt.Errorf("stat %s: %w", s.path, err)
+	}
+	real, err := pathOf(s.fd)
+	if err != nil {
+		return fmt.Errorf("resolve %s: %w", s.path, err)
+	}
+	if st.Nlink == 0 || !filepath.IsAbs(real) {
+		return fmt.Errorf("%s was removed while it was opened", s.path)
+	}
+	s.real, s.mode, s.uid, s.gid = real, st.Mode, st.Uid, st.Gid
+	if err := r.check(s.path, s.real, s.writable); err != nil {
+		return err
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		s.dir = true
+	case unix.S_IFREG:
+	default:
+		return &ForbiddenError{s.path, s.real, "is a " + typeName(st.Mode) + "; only files and directories can be bound"}
+	}
+	return s.refuseKernelView()
+}
+
+// refuseKernelView refuses the kernel's own file systems wherever they are
+// mounted: a /proc below a chroot is the host's processes all the same.
+func (s *source) refuseKernelView() error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(s.fd, &st); err != nil {
+		return fmt.Errorf("statfs %s: %w", s.path, err)
+	}
+	if name, ok := kernelViewMagic[int64(st.Type)]; ok { //nolint:unconvert // int32 on some architectures
+		return &ForbiddenError{s.path, s.real, "is on a " + name + " file system, which shows the host's kernel"}
+	}
+	return nil
+}
+
+var kernelViewMagic = map[int64]string{
+	unix.PROC_SUPER_MAGIC:    "proc",
+	unix.SYSFS_MAGIC:         "sysfs",
+	unix.CGROUP_SUPER_MAGIC:  "cgroup",
+	unix.CGROUP2_SUPER_MAGIC: "cgroup2",
+	unix.DEVPTS_SUPER_MAGIC:  "devpts",
+	unix.DEBUGFS_MAGIC:       "debugfs",
+	unix.TRACEFS_MAGIC:       "tracefs",
+	unix.SECURITYFS_MAGIC:    "securityfs",
+	unix.BPF_FS_MAGIC:        "bpf",
+	unix.PSTOREFS_MAGIC:      "pstore",
+	unix.EFIVARFS_MAGIC:      "efivarfs",
+	unix.BINFMTFS_MAGIC:      "binfmt_misc",
+	unix.NSFS_MAGIC:          "nsfs",
+	unix.SELINUX_MAGIC:       "selinuxfs",
+}
+
+// kernelViewType names the same file systems as mountinfo does, with those that
+// have no magic number of their own.
+func kernelViewType(name string) bool {
+	if name == "devtmpfs" || name == "configfs" || name == "fusectl" {
+		return true
+	}
+	for _, known := range kernelViewMagic {
+		if name == known {
+			return true
+		}
+	}
+	return false
+}
+
+func typeName(mode uint32) string {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFSOCK:
+		return "socket"
+	case unix.S_IFIFO:
+		return "fifo"
+	case unix.S_IFCHR, unix.S_IFBLK:
+		return "device"
+	case unix.S_IFLNK:
+		return "symbolic link"
+	case unix.S_IFDIR:
+		return "directory"
+	}
+	return "file"
+}
+
+// pathOf is where a held descriptor's object is now.
+func pathOf(fd int) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlink("/proc/self/fd/"+strconv.Itoa(fd), buf)
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}
+
+// found is what lies at a path within a source.
+type found struct {
+	mode uint32
+	link string // the target, of a symbolic link
+}
+
+// look finds rel below the source. No symbolic link is followed, and nothing
+// above the source is reached.
+func (s *source) look(rel string) (found, error) {
+	fd, err := openBeneath(s.fd, rel)
+	if err != nil {
+		return found{}, err
+	}
+	defer unix.Close(fd)
+	return examine(fd)
+}
+
+// openBeneath opens without following a symbolic link anywhere; a link itself is
+// opened as such.
+func openBeneath(dir int, rel string) (int, error) {
+	return unix.Openat2(dir, rel, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+}
+
+func examine(fd int) (found, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return found{}, err
+	}
+	f := found{mode: st.Mode}
+	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return f, nil
+	}
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(fd, "", buf)
+	f.link = string(buf[:n])
+	return f, err
+}
+
+// entry opens a directory's entry as a source of its own, or says that it is a
+// symbolic link. Anything else gives neither.
+func (s *source) entry(name string) (*source, string, error) {
+	fd, err := openBeneath(s.fd, name)
+	if err != nil {
+		return nil, "", fmt.Errorf("open %s: %w", filepath.Join(s.path, name), err)
+	}
+	f, err := examine(fd)
+	kind := f.mode & unix.S_IFMT
+	if err != nil || kind != unix.S_IFDIR && kind != unix.S_IFREG {
+		unix.Close(fd)
+		return nil, f.link, err
+	}
+	return &source{
+		path: filepath.Join(s.path, name), origin: s.origin, real: filepath.Join(s.real, name), fd: fd, tree: -1,
+		dir: kind == unix.S_IFDIR, mode: f.mode, writable: s.writable, shown: s.shown, uid: s.uid, gid: s.gid,
+	}, "", nil
+}
+
+// names lists a directory, at most limit+1 of its entries.
+func (s *source) names(limit int) ([]string, error) {
+	fd, err := unix.Openat(s.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", s.path, err)
+	}
+	defer unix.Close(fd)
+	var names []string
+	buf := make([]byte, 32<<10)
+	for len(names) <= limit {
+		n, err := unix.ReadDirent(fd, buf)
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", s.path, err)
+		}
+		if n == 0 {
+			return names, nil
+		}
+		_, _, names = unix.ParseDirent(buf[:n], -1, names)
+	}
+	return names, nil
+}
+
+func (s *source) close() {
+	s.closePath()
+	if s.tree >= 0 {
+		unix.Close(s.tree)
+		s.tree = -1
+	}
+}
+
+func (s *source) closePath() {
+	if s.fd >= 0 {
+		unix.Close(s.fd)
+		s.fd = -1
+	}
+}
+
+func split(p string) []string {
+	return strings.FieldsFunc(p, func(r rune) bool { return r == '/' })
+}

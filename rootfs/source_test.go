@@ -1,0 +1,216 @@
+package rootfs
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestNeverWritablePlaces(t *testing.T) {
+	r := &rules{}
+	for _, p := range []string{
+		"/", "/etc", "/etc/x", "/usr", "/usr/local/share", "/bin", "/bin/x", "/sbin", "/lib", "/lib64", "/libx32/y",
+		"/boot", "/boot/efi", "/dev", "/dev/shm", "/proc", "/proc/1", "/sys", "/sys/fs", "/run", "/run/user/0",
+		"/root", "/root/proj", "/var", "/var/lib/x", "/var/tmpx",
+	} {
+		for _, c := range []struct{ given, resolved string }{{p, p}, {p, "/srv/ok"}, {"/srv/ok", p}} {
+			var forbidden *ForbiddenError
+			err := r.check(c.given, c.resolved, true)
+			if !errors.As(err, &forbidden) {
+				t.Errorf("%s leading to %s is allowed", c.given, c.resolved)
+				continue
+			}
+			if forbidden.Path != c.given || forbidden.Resolved != c.resolved || forbidden.Rule == "" {
+				t.Errorf("%+v for %s leading to %s", forbidden, c.given, c.resolved)
+			}
+		}
+	}
+	for _, p := range []string{"/var/tmp", "/var/tmp/x", "/home", "/home/u/proj", "/srv/x", "/tmp/x", "/etcetera", "/rooted", "/opt/x"} {
+		if err := r.check(p, p, true); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestReadOnlyBindsMayBeSensitiveButNotEverything(t *testing.T) {
+	r := &rules{private: []string{"/run/own"}}
+	for _, p := range []string{"/etc/shadow", "/root/.ssh", "/usr", "/run/other", "/boot"} {
+		if err := r.check(p, p, false); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, p := range []string{"/", "/proc", "/proc/1/root", "/sys/fs", "/dev", "/dev/null", "/run", "/run/own", "/run/own/x"} {
+		if r.check(p, p, false) == nil || r.check("/ok", p, false) == nil || r.check(p, "/ok", false) == nil {
+			t.Errorf("%s is allowed", p)
+		}
+	}
+}
+
+func TestPrivateDirectoriesAreNeverShown(t *testing.T) {
+	asRoot(t)
+	dir := t.TempDir()
+	state := filepath.Join(dir, "x", "state")
+	write(t, state+"/secret", "")
+	symlink(t, state, dir+"/alias")
+	symlink(t, dir+"/x", dir+"/up")
+	for _, private := range []string{state, dir + "/alias", dir + "/up/state"} {
+		for _, src := range []string{state, dir, dir + "/x", state + "/secret", dir + "/alias", dir + "/alias/secret", dir + "/up"} {
+			for _, c := range []Config{
+				{Binds: []Bind{{Source: src, Target: "/data"}}},
+				{Binds: []Bind{{Source: src, Target: "/data", Writable: true}}},
+				{Workspace: src},
+				{Dir: src},
+				{Prefixes: []string{src}},
+			} {
+				c.User, c.IDBase, c.Private = testUser, testBase, []string{private}
+				r, err := Open(c)
+				var forbidden *ForbiddenError
+				if !errors.As(err, &forbidden) || !strings.Contains(err.Error(), "the runtime's own directory") {
+					t.Errorf("private %s, %+v: %v", private, c, err)
+				}
+				if err == nil {
+					_ = r.Close()
+				}
+			}
+		}
+	}
+	c := testConfig()
+	c.Private, c.Workspace = []string{state, "/nowhere/at/all"}, dir+"/other"
+	write(t, dir+"/other/file", "")
+	open(t, c)
+}
+
+// refusal opens a root and gives the error it must end with.
+func refusal(t *testing.T, c Config) error {
+	t.Helper()
+	r, err := Open(c)
+	if err == nil {
+		_ = r.Close()
+		t.Errorf("%+v is allowed", c)
+		return errors.New("none")
+	}
+	return err
+}
+
+func TestSourcesThatAreRefused(t *testing.T) {
+	asRoot(t)
+	dir := t.TempDir()
+	write(t, dir+"/file", "")
+	write(t, dir+"/roots/a/file", "")
+	symlink(t, "/etc", dir+"/to-etc")
+	symlink(t, "/", dir+"/to-root")
+	symlink(t, "/proc/self/root/srv", dir+"/magic")
+	symlink(t, dir, dir+"/roots/out")
+	if err := unix.Mkfifo(dir+"/fifo", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mknod(dir+"/device", unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))); err != nil { //nolint:gosec // 1:3
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", dir+"/socket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	roots := []string{dir + "/roots"}
+	tests := map[string]struct {
+		c    Config
+		want string
+		is   error
+	}{
+		"missing workspace":        {c: Config{Workspace: dir + "/none"}, want: "not created", is: fs.ErrNotExist},
+		"missing bind":             {c: Config{Binds: []Bind{{Source: dir + "/none", Target: "/d"}}}, want: "does not exist", is: fs.ErrNotExist},
+		"workspace is a file":      {c: Config{Workspace: dir + "/file"}, want: "no directory"},
+		"rootfs is a file":         {c: Config{Dir: dir + "/file"}, want: "no directory"},
+		"rootfs is the host":       {c: Config{Dir: "/"}, want: "whole host"},
+		"relative":                 {c: Config{Workspace: "proj"}, want: "absolute"},
+		"dots":                     {c: Config{Workspace: dir + "/../../../../../../etc/../usr"}, want: "forbidden"},
+		"symlink to /etc":          {c: Config{Workspace: dir + "/to-etc"}, want: "lies under /etc"},
+		"symlink and below":        {c: Config{Workspace: dir + "/to-etc/ssl"}, want: "lies under /etc"},
+		"symlink to /":             {c: Config{Binds: []Bind{{Source: dir + "/to-root", Target: "/d"}}}, want: "whole host"},
+		"magic link":               {c: Config{Workspace: dir + "/magic"}, want: "too many levels"},
+		"fifo":                     {c: Config{Binds: []Bind{{Source: dir + "/fifo", Target: "/d"}}}, want: "is a fifo"},
+		"device":                   {c: Config{Binds: []Bind{{Source: dir + "/device", Target: "/d"}}}, want: "is a device"},
+		"socket":                   {c: Config{Binds: []Bind{{Source: dir + "/socket", Target: "/d"}}}, want: "is a socket"},
+		"outside the roots":        {c: Config{Workspace: dir, WorkspaceRoots: roots}, want: "outside the workspace roots"},
+		"out of the roots by link": {c: Config{Workspace: dir + "/roots/out", WorkspaceRoots: roots}, want: "outside the workspace roots"},
+		"bind outside the roots": {c: Config{Binds: []Bind{{Source: dir, Target: "/d", Writable: true}}, WorkspaceRoots: roots},
+			want: "outside the workspace roots"},
+		"forbidden within the roots": {c: Config{Workspace: "/etc/ssl", WorkspaceRoots: []string{"/"}}, want: "lies under /etc"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := test.c
+			c.User, c.IDBase = testUser, testBase
+			err := refusal(t, c)
+			if !strings.Contains(err.Error(), test.want) || test.is != nil && !errors.Is(err, test.is) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	for _, c := range []Config{
+		{Workspace: dir + "/roots/a", WorkspaceRoots: roots},
+		{Binds: []Bind{{Source: dir, Target: "/d"}}, WorkspaceRoots: roots},
+	} {
+		c.User, c.IDBase = testUser, testBase
+		open(t, c)
+	}
+}
+
+// The kernel's own file systems are known by what they are, wherever mounted.
+func TestKernelViewsElsewhereAreRefused(t *testing.T) {
+	private(t)
+	dir := t.TempDir()
+	proc := filepath.Join(dir, "chroot", "proc")
+	if err := os.MkdirAll(proc, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mountAt(t, "proc", proc, "")
+	for name, bind := range map[string]Bind{
+		"itself":          {Source: proc, Target: "/d"},
+		"below":           {Source: proc + "/sys", Target: "/d"},
+		"above":           {Source: dir, Target: "/d"},
+		"above, writable": {Source: dir, Target: "/d", Writable: true},
+	} {
+		c := testConfig()
+		c.Binds = []Bind{bind}
+		var forbidden *ForbiddenError
+		if err := refusal(t, c); !errors.As(err, &forbidden) || !strings.Contains(err.Error(), "proc file system") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	c := testConfig()
+	c.Dir = filepath.Join(dir, "chroot")
+	write(t, c.Dir+"/etc/x", "")
+	_, m := mounted(t, c)
+	if e := names(t, m.Path+"/proc"); len(e) > 0 {
+		t.Errorf("the directory's own proc is shown: %q", e)
+	}
+}
+
+func TestConfigsThatAreRefused(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"no range":            func(c *Config) { c.IDBase = 0 },
+		"a range of users":    func(c *Config) { c.IDBase = 1000 },
+		"a range to the end":  func(c *Config) { c.IDBase = 1<<32 - 65536 },
+		"uid out of range":    func(c *Config) { c.User.UID = 65536 },
+		"home with a colon":   func(c *Config) { c.User.Home = "/a:b" },
+		"host name of two":    func(c *Config) { c.Hostname = "a b" },
+		"mount point /":       func(c *Config) { c.MountPoints = []string{"/"} },
+		"mount point unclean": func(c *Config) { c.MountPoints = []string{"/a/../b"} },
+		"private relative":    func(c *Config) { c.Private = []string{"x"} },
+		"root relative":       func(c *Config) { c.WorkspaceRoots = []string{"x"} },
+	} {
+		c := testConfig()
+		change(&c)
+		if _, err := newPlan(c, func(*source) {}); err == nil {
+			t.Errorf("%s is allowed", name)
+		}
+	}
+}

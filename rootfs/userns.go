@@ -1,0 +1,105 @@
+package rootfs
+
+import (
+	"fmt"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// idMap is what an idmapped mount translates: ids on disk to ids of the host.
+// The containerID of an extent is the one on disk.
+type idMap struct {
+	uids, gids []syscall.SysProcIDMap
+}
+
+// namespaces are the user namespaces of the mounts, one for each idMap, made in
+// the background. One goroutine uses it; close waits for all that were started.
+type namespaces struct {
+	made map[string]*namespace
+}
+
+type namespace struct {
+	done chan struct{}
+	fd   int
+	err  error
+}
+
+// start begins to make the namespace of a map unless there is one.
+func (n *namespaces) start(m idMap) *namespace {
+	key := fmt.Sprint(m)
+	if ns := n.made[key]; ns != nil {
+		return ns
+	}
+	ns := &namespace{done: make(chan struct{}), fd: -1}
+	if n.made == nil {
+		n.made = map[string]*namespace{}
+	}
+	n.made[key] = ns
+	go func() {
+		defer close(ns.done)
+		ns.fd, ns.err = newUserNamespace(m)
+	}()
+	return ns
+}
+
+// descriptor waits for the namespace; it stays the owner's.
+func (n *namespaces) descriptor(m idMap) (int, error) {
+	ns := n.start(m)
+	<-ns.done
+	return ns.fd, ns.err
+}
+
+func (n *namespaces) close() {
+	for _, ns := range n.made {
+		<-ns.done
+		if ns.fd >= 0 {
+			unix.Close(ns.fd)
+		}
+	}
+	n.made = nil
+}
+
+// newUserNamespace makes a user namespace that only its descriptor keeps alive.
+// A namespace needs a process to begin in: a child that ptrace(2) stops at its
+// exec, before it runs a single instruction, and that is then killed and reaped.
+func newUserNamespace(m idMap) (int, error) {
+	runtime.LockOSThread() // the tracer is a thread, and so is the parent-death signal's parent
+	defer runtime.UnlockOSThread()
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{"user-namespace"}, &syscall.ProcAttr{
+		Env: []string{},
+		Sys: &syscall.SysProcAttr{
+			Cloneflags:                 syscall.CLONE_NEWUSER,
+			UidMappings:                m.uids,
+			GidMappings:                m.gids,
+			GidMappingsEnableSetgroups: true,
+			Ptrace:                     true,
+			Pdeathsig:                  syscall.SIGKILL,
+		},
+	})
+	if err != nil {
+		return -1, fmt.Errorf("create user namespace for an idmapped mount (see user.max_user_namespaces and kernel.yama.ptrace_scope below 3): %w", err)
+	}
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		err = fmt.Errorf("open user namespace for an idmapped mount: %w", err)
+	}
+	end(pid)
+	return fd, err
+}
+
+// end kills and reaps a child that nobody has waited for: its pid is still its
+// own.
+func end(pid int) {
+	_ = unix.Kill(pid, unix.SIGKILL)
+	for {
+		var status unix.WaitStatus
+		_, err := unix.Wait4(pid, &status, 0, nil)
+		if err == unix.EINTR || err == nil && status.Stopped() {
+			continue
+		}
+		return
+	}
+}
