@@ -1,0 +1,22 @@
+/* child.h - from fork(2) to execve(2). */
+#ifndef SANDBOX_AGENT_CHILD_H
+#define SANDBOX_AGENT_CHILD_H
+
+#include <stdint.h>
+#include <stdnoreturn.h>
+
+/* What the host asks for; a descriptor it did not pass is -1. */
+struct exec_request {
+	int exec, setup;
+	int stdio[3];
+	uint32_t payload;
+};
+
+/*
+ * child_run makes the process that was just forked into the command. It
+ * returns to nobody: where it cannot go on it says so on the set-up socket and
+ * exits.
+ */
+noreturn void child_run(const struct exec_request *request);
+
+#endif

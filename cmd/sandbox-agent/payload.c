@@ -1,0 +1,134 @@
+/*
+ * payload.c - reads what the host says of a command.
+ *
+ * It runs in the forked child, never in the agent, so the worst a malformed
+ * payload can do is end the child that was forked for it. It allocates
+ * nothing, and every step goes through take(), the one place that compares a
+ * length with what is left.
+ */
+#include <string.h>
+
+#include "payload.h"
+
+struct cursor {
+	char *at;
+	size_t left;
+};
+
+/* take returns the next n bytes, or NULL where there are fewer. */
+static char *take(struct cursor *c, size_t n)
+{
+	char *bytes = c->at;
+
+	if (n > c->left)
+		return NULL;
+	c->at += n;
+	c->left -= n;
+	return bytes;
+}
+
+/* copy is take into an object: the payload promises no alignment. */
+static bool copy(struct cursor *c, void *to, size_t n)
+{
+	const char *from = take(c, n);
+
+	if (!from)
+		return false;
+	memcpy(to, from, n);
+	return true;
+}
+
+/* string returns the next string; its NUL is its last byte and its only one. */
+static char *string(struct cursor *c)
+{
+	uint32_t length;
+	char *bytes;
+
+	if (!copy(c, &length, sizeof(length)) || length == 0)
+		return NULL;
+	bytes = take(c, length);
+	if (!bytes || memchr(bytes, 0, length) != bytes + length - 1)
+		return NULL;
+	return bytes;
+}
+
+static bool strings(struct cursor *c, char **vector, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		vector[i] = string(c);
+		if (!vector[i])
+			return false;
+	}
+	vector[n] = NULL;
+	return true;
+}
+
+static bool header_is_valid(const struct payload_header *h)
+{
+	return h->uid < AGENT_ID && h->gid < AGENT_ID &&
+	       (h->flags & ~(uint32_t)PAYLOAD_TTY) == 0 &&
+	       h->rows <= UINT16_MAX && h->columns <= UINT16_MAX &&
+	       h->oom_score_adj <= 1000 &&
+	       h->groups <= MAX_GROUPS && h->rlimits <= MAX_RLIMITS &&
+	       h->argc >= 1;
+}
+
+static bool take_groups(struct payload *p, struct cursor *c)
+{
+	for (size_t i = 0; i < p->ngroups; i++) {
+		uint32_t id;
+
+		if (!copy(c, &id, sizeof(id)) || id >= AGENT_ID)
+			return false;
+		p->groups[i] = id;
+	}
+	return true;
+}
+
+static bool take_rlimits(struct payload *p, struct cursor *c)
+{
+	for (size_t i = 0; i < p->nrlimits; i++)
+		if (!copy(c, &p->rlimits[i], sizeof(p->rlimits[i])) ||
+		    p->rlimits[i].resource >= MAX_RLIMITS)
+			return false;
+	return true;
+}
+
+size_t payload_room(size_t size)
+{
+	/* The shortest string takes five bytes; two NULLs end the vectors. */
+	return size / (sizeof(uint32_t) + 1) + 2;
+}
+
+bool payload_parse(struct payload *p, char *bytes, size_t size,
+		   char **pointers, size_t room)
+{
+	struct cursor c = { bytes, size };
+	struct payload_header h;
+
+	if (!copy(&c, &h, sizeof(h)) || !header_is_valid(&h))
+		return false;
+	p->uid = h.uid;
+	p->gid = h.gid;
+	p->tty = h.flags & PAYLOAD_TTY;
+	p->rows = (unsigned short)h.rows;
+	p->columns = (unsigned short)h.columns;
+	p->oom_score_adj = h.oom_score_adj;
+	p->ngroups = h.groups;
+	p->nrlimits = h.rlimits;
+
+	if (!take_groups(p, &c) || !take_rlimits(p, &c))
+		return false;
+
+	p->directory = string(&c);
+	if (!p->directory || p->directory[0] != '/')
+		return false;
+
+	/* The sum of two 32-bit numbers, in 64 bits: it cannot wrap. */
+	if ((uint64_t)h.argc + h.envc + 2 > room)
+		return false;
+	p->argv = pointers;
+	p->envp = pointers + h.argc + 1;
+	return strings(&c, p->argv, h.argc) &&
+	       strings(&c, p->envp, h.envc) && c.left == 0;
+}

@@ -1,0 +1,40 @@
+/*
+ * stages.h - the steps at which something can be refused.
+ *
+ * One list for both ends: the agent sends the number, the host's package
+ * internal/agent gives it a name, and a test compares the two. Numbers are
+ * never given a second meaning; the agent's own (1 to 19) are also its exit
+ * statuses, for a host that lost the socket before it read the message.
+ */
+#ifndef SANDBOX_AGENT_STAGES_H
+#define SANDBOX_AGENT_STAGES_H
+
+enum stage {
+	/* The agent's start. */
+	STAGE_CONTROL = 1,	/* descriptor 4 is not the control socket */
+	STAGE_STDIO = 2,	/* descriptors 0-2 are not /dev/null */
+	STAGE_PID = 3,		/* not process 1 of a pid namespace */
+	STAGE_IDENTITY = 4,	/* not the agent's own id */
+	STAGE_PRIVILEGES = 5,	/* capabilities or securebits cannot be shed */
+	STAGE_DUMPABLE = 6,	/* still readable by others of its id */
+	STAGE_SIGNALS = 7,	/* dispositions, mask, signalfd */
+	STAGE_LOOP = 8,		/* epoll, or too few descriptors to serve */
+
+	/* Refusals by the agent, on the exec's socket. */
+	STAGE_REQUEST = 20,	/* the request is not of the protocol's form */
+	STAGE_TABLE = 21,	/* as many execs are running as can */
+	STAGE_FORK = 22,	/* fork(2) */
+
+	/* Refusals by the forked child, on its set-up socket. */
+	STAGE_DESCRIPTORS = 30,	/* moving stdio into place, closing the rest */
+	STAGE_PAYLOAD = 31,	/* the payload is not of the protocol's form */
+	STAGE_SESSION = 32,	/* setsid(2), signal mask */
+	STAGE_OOM_SCORE = 33,	/* /proc/self/oom_score_adj */
+	STAGE_RLIMITS = 34,	/* setrlimit(2) */
+	STAGE_CREDENTIALS = 35,	/* ids, groups, capabilities, or their check */
+	STAGE_TERMINAL = 36,	/* /dev/ptmx and what follows */
+	STAGE_DIRECTORY = 37,	/* chdir(2) to the command's directory */
+	STAGE_EXEC = 38,	/* execve(2), on every place of PATH */
+};
+
+#endif

@@ -1,0 +1,179 @@
+/*
+ * start.c - what the agent makes of itself before it serves.
+ *
+ * Nothing here is "if possible": each step is done and read back, and an agent
+ * that is not what the argument in agent.c needs does not serve.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <linux/securebits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "event.h"
+#include "start.h"
+
+/* Where the starter left the control socket. */
+enum { INHERITED_CONTROL = 4 };
+
+#define BIT(n) (UINT32_C(1) << (n))
+
+/* To become a user, and to signal that user's processes. All below bit 32. */
+static const uint32_t kept = BIT(CAP_SETUID) | BIT(CAP_SETGID) | BIT(CAP_KILL);
+
+noreturn void die(enum stage stage, int error)
+{
+	send_failure(CONTROL, EVENT_FATAL, stage, error);
+	_exit(stage);
+}
+
+/*
+ * keep_control moves the control socket to its place, over the agent's own
+ * binary, and closes all else above stdio.
+ */
+static void keep_control(void)
+{
+	int type = 0;
+	socklen_t size = sizeof(type);
+
+	if (getsockopt(INHERITED_CONTROL, SOL_SOCKET, SO_TYPE, &type, &size) < 0 ||
+	    type != SOCK_SEQPACKET ||
+	    dup3(INHERITED_CONTROL, CONTROL, O_CLOEXEC) < 0 ||
+	    syscall(SYS_close_range, CONTROL + 1, ~0U, 0) < 0)
+		_exit(STAGE_CONTROL);
+}
+
+/*
+ * check_stdio: an exec that is passed no stdin gets the agent's, so that must
+ * be nothing of the host's.
+ */
+static void check_stdio(void)
+{
+	for (int fd = 0; fd < 3; fd++) {
+		struct stat st;
+
+		if (fstat(fd, &st) < 0)
+			die(STAGE_STDIO, errno);
+		if (!S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3))
+			die(STAGE_STDIO, EINVAL);
+	}
+}
+
+static void check_identity(void)
+{
+	uid_t ruid, euid, suid;
+	gid_t rgid, egid, sgid;
+
+	if (getpid() != 1)
+		die(STAGE_PID, EINVAL);
+	if (getresuid(&ruid, &euid, &suid) < 0 ||
+	    getresgid(&rgid, &egid, &sgid) < 0 || setgroups(0, NULL) < 0)
+		die(STAGE_IDENTITY, errno);
+	if (ruid != AGENT_ID || euid != AGENT_ID || suid != AGENT_ID ||
+	    rgid != AGENT_ID || egid != AGENT_ID || sgid != AGENT_ID)
+		die(STAGE_IDENTITY, EINVAL);
+}
+
+/* empty_bounding_set ends at the first number that is no capability. */
+static void empty_bounding_set(void)
+{
+	int set;
+
+	for (unsigned long cap = 0; (set = prctl(PR_CAPBSET_READ, cap, 0, 0, 0)) >= 0; cap++)
+		if (set > 0 && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
+			die(STAGE_PRIVILEGES, errno);
+}
+
+static bool has_only_kept(void)
+{
+	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct c[2];
+
+	return syscall(SYS_capget, &h, c) == 0 &&
+	       c[0].effective == kept && c[0].permitted == kept &&
+	       (c[0].inheritable | c[1].effective | c[1].permitted |
+		c[1].inheritable) == 0;
+}
+
+/*
+ * shed_privileges leaves three capabilities that no execve(2) can pass on: not
+ * as ambient ones, not by a file's, not by being id 0. The securebits stay
+ * locked on for every exec.
+ */
+static void shed_privileges(void)
+{
+	const unsigned long bits =
+		SECBIT_NOROOT | SECBIT_NOROOT_LOCKED |
+		SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
+		SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct c[2] = { { kept, kept, 0 } };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
+		die(STAGE_PRIVILEGES, errno);
+	empty_bounding_set();
+	if (syscall(SYS_capset, &h, c) < 0)
+		die(STAGE_PRIVILEGES, errno);
+	if (!has_only_kept())
+		die(STAGE_PRIVILEGES, EPERM);
+}
+
+static void hide_memory(void)
+{
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		die(STAGE_DUMPABLE, errno);
+	if (prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 0)
+		die(STAGE_DUMPABLE, EPERM);
+}
+
+/*
+ * settle_signals puts every signal at its default. The kernel drops a signal
+ * to process 1 of a pid namespace that has no handler for it, but only if it
+ * is not blocked: so SIGCHLD alone is, and comes through a signalfd. A child
+ * that stops or goes on is not worth waking for.
+ */
+static void settle_signals(void)
+{
+	struct sigaction plain = { .sa_handler = SIG_DFL };
+	struct sigaction child = { .sa_handler = SIG_DFL, .sa_flags = SA_NOCLDSTOP };
+	sigset_t blocked;
+
+	for (int n = 1; n < NSIG; n++)
+		/* Refused for SIGKILL, SIGSTOP and two of libc's own. */
+		sigaction(n, &plain, NULL);
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGCHLD);
+	if (sigaction(SIGCHLD, &child, NULL) < 0 ||
+	    sigprocmask(SIG_SETMASK, &blocked, NULL) < 0)
+		die(STAGE_SIGNALS, errno);
+	if (signalfd(-1, &blocked, SFD_CLOEXEC | SFD_NONBLOCK) != CHILDREN)
+		die(STAGE_SIGNALS, errno);
+}
+
+void start(void)
+{
+	keep_control();
+	check_stdio();
+	hide_memory();
+	check_identity();
+	shed_privileges();
+	settle_signals();
+	umask(022);
+	prctl(PR_SET_NAME, "sandbox-agent"); /* else the number of its memfd */
+	if (epoll_create1(EPOLL_CLOEXEC) != LOOP || chdir("/") < 0)
+		die(STAGE_LOOP, errno);
+	hide_memory();
+}

@@ -1,0 +1,185 @@
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+)
+
+// Command is what to run inside. Its ids, paths and names are the inside's.
+type Command struct {
+	// Args is the program and its arguments. A program without a slash is
+	// looked for on the PATH of Env. Nothing falls back to a shell.
+	Args []string
+	// Env is the whole environment, as K=V; nothing is added to it.
+	Env []string
+	// Dir is the absolute directory to start in, entered as the user.
+	Dir string
+	// UID and GID are below 65535, the agent's own id, as are Groups, the
+	// supplementary groups, of which there are none by default.
+	UID, GID uint32
+	Groups   []uint32
+	// Rlimits are set as given. A hard limit above the agent's fails the start.
+	Rlimits []Rlimit
+	// OOMScoreAdj, 1 to 1000, has the kernel choose the command's processes
+	// before the agent when memory runs out; 0 leaves it as the agent's. It is
+	// no limit: the command may lower it again.
+	OOMScoreAdj int
+	// TTY gives the command a new terminal of that size in place of the three
+	// files.
+	TTY *Winsize
+	// Stdin, Stdout and Stderr become descriptors 0 to 2; nil is /dev/null.
+	// Like os/exec, Start sets them to blocking mode; it neither closes nor
+	// keeps them. A directory is refused: it would lead out of the sandbox's
+	// root.
+	Stdin, Stdout, Stderr *os.File
+}
+
+// Winsize is the size of a terminal, in characters.
+type Winsize struct {
+	Rows, Columns uint16
+}
+
+// Rlimit is one resource limit, see setrlimit(2). Resource is a constant like
+// unix.RLIMIT_NOFILE.
+type Rlimit struct {
+	Resource   int
+	Soft, Hard uint64
+}
+
+// validate refuses what the agent would refuse, with better words.
+func (c *Command) validate() error {
+	if len(c.Args) == 0 {
+		return errors.New("command without a program")
+	}
+	if !path.IsAbs(c.Dir) {
+		return fmt.Errorf("directory %q of a command is not absolute", c.Dir)
+	}
+	for _, s := range c.Env {
+		if strings.IndexByte(s, '=') < 1 {
+			return fmt.Errorf("environment setting %q is not of the form NAME=VALUE", s)
+		}
+	}
+	for _, list := range [][]string{{c.Dir}, c.Args, c.Env} {
+		for _, s := range list {
+			if strings.IndexByte(s, 0) >= 0 {
+				return fmt.Errorf("%q of a command contains a NUL byte", s)
+			}
+		}
+	}
+	if c.OOMScoreAdj < 0 || c.OOMScoreAdj > 1000 {
+		return fmt.Errorf("oom_score_adj %d is not within 0 to 1000", c.OOMScoreAdj)
+	}
+	return errors.Join(c.validateIDs(), c.validateRlimits(), c.validateStdio())
+}
+
+func (c *Command) validateIDs() error {
+	if c.UID >= agentID {
+		return fmt.Errorf("uid %d is not below %d", c.UID, agentID)
+	}
+	if c.GID >= agentID {
+		return fmt.Errorf("gid %d is not below %d", c.GID, agentID)
+	}
+	if len(c.Groups) > maxGroups {
+		return fmt.Errorf("%d supplementary groups, above %d", len(c.Groups), maxGroups)
+	}
+	for _, g := range c.Groups {
+		if g >= agentID {
+			return fmt.Errorf("supplementary group %d is not below %d", g, agentID)
+		}
+	}
+	return nil
+}
+
+func (c *Command) validateRlimits() error {
+	if len(c.Rlimits) > maxRlimits {
+		return fmt.Errorf("%d resource limits, above %d", len(c.Rlimits), maxRlimits)
+	}
+	for _, l := range c.Rlimits {
+		if l.Resource < 0 || l.Resource >= maxRlimits {
+			return fmt.Errorf("resource limit of unknown number %d", l.Resource)
+		}
+		if l.Soft > l.Hard {
+			return fmt.Errorf("resource limit %d: soft %d above hard %d", l.Resource, l.Soft, l.Hard)
+		}
+	}
+	return nil
+}
+
+func (c *Command) validateStdio() error {
+	for i, f := range c.stdio() {
+		if f == nil {
+			continue
+		}
+		if c.TTY != nil {
+			return fmt.Errorf("descriptor %d of a command that gets a terminal", i)
+		}
+		info, err := f.Stat()
+		if err != nil {
+			return fmt.Errorf("descriptor %d of a command: %w", i, err)
+		}
+		if info.IsDir() {
+			return fmt.Errorf("descriptor %d of a command is the directory %s", i, f.Name())
+		}
+	}
+	return nil
+}
+
+func (c *Command) stdio() [3]*os.File { return [3]*os.File{c.Stdin, c.Stdout, c.Stderr} }
+
+// encode lays the command out as cmd/sandbox-agent/protocol.h describes it.
+func (c *Command) encode() []byte {
+	var b []byte
+	word := func(n uint32) { b = binary.NativeEndian.AppendUint32(b, n) }
+	long := func(n uint64) { b = binary.NativeEndian.AppendUint64(b, n) }
+	text := func(s string) {
+		word(uint32(len(s) + 1))
+		b = append(b, s...)
+		b = append(b, 0)
+	}
+
+	var tty Winsize
+	flags := uint32(0)
+	if c.TTY != nil {
+		tty, flags = *c.TTY, 1
+	}
+	for _, n := range []uint32{
+		c.UID, c.GID, flags, uint32(tty.Rows), uint32(tty.Columns), uint32(c.OOMScoreAdj),
+		uint32(len(c.Groups)), uint32(len(c.Rlimits)), uint32(len(c.Args)), uint32(len(c.Env)),
+	} {
+		word(n)
+	}
+	for _, g := range c.Groups {
+		word(g)
+	}
+	for _, l := range c.Rlimits {
+		long(uint64(l.Resource))
+		long(l.Soft)
+		long(l.Hard)
+	}
+	text(c.Dir)
+	for _, s := range c.Args {
+		text(s)
+	}
+	for _, s := range c.Env {
+		text(s)
+	}
+	return b
+}
+
+// subject is what a stage was about, in the caller's words.
+func (c *Command) subject(s Stage) string {
+	switch s {
+	case StageExec:
+		return c.Args[0]
+	case StageDirectory:
+		return c.Dir
+	case StageTerminal:
+		return "/dev/ptmx"
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,61 @@
+package agent
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// program is the agent, built from cmd/sandbox-agent by `make build`.
+//
+//go:embed sandbox-agent
+var program string
+
+// Executable returns the agent's program as a sealed file in memory, to be
+// given as descriptor 3 to the process that executes /proc/self/fd/3. One file
+// serves any number of sandboxes at once; the caller closes it.
+//
+// The file can be executed and not read. A process whose program it may not
+// read is undumpable from its first instruction, and its files in /proc belong
+// to the root of a user namespace in which the program's owner exists, so to
+// none in the sandbox (would_dump in fs/exec.c, Linux 4.10).
+func Executable() (*os.File, error) {
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate("sandbox-agent", flags|unix.MFD_EXEC)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		fd, err = unix.MemfdCreate("sandbox-agent", flags)
+	}
+	if errors.Is(err, unix.EACCES) {
+		return nil, fmt.Errorf("create a file in memory for the agent: %w: sysctl vm.memfd_noexec is 2, set it to 1 or 0", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create a file in memory for the agent: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "sandbox-agent")
+	if err := fill(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func fill(f *os.File) error {
+	if _, err := f.WriteString(program); err != nil {
+		return fmt.Errorf("write the agent's program: %w", err)
+	}
+	if err := f.Chmod(0o111); err != nil {
+		return fmt.Errorf("protect the agent's program: %w", err)
+	}
+	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+	// F_SEAL_EXEC is of Linux 6.3.
+	_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals|unix.F_SEAL_EXEC)
+	if errors.Is(err, unix.EINVAL) {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals)
+	}
+	if err != nil {
+		return fmt.Errorf("seal the agent's program: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,317 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// durationVariable lengthens the fuzzing of the agent's parser, which
+// otherwise is a matter of seconds.
+const durationVariable = "AGENT_FUZZ_TIME"
+
+// seeds are payloads as the host writes them.
+func seeds() [][]byte {
+	small := command("true")
+	full := command("sh", "-c", "echo $0", "")
+	full.TTY = &Winsize{24, 80}
+	full.Groups = []uint32{1, 2, 65534}
+	full.Rlimits = []Rlimit{{unix.RLIMIT_NOFILE, 1024, 4096}, {unix.RLIMIT_CORE, 0, math.MaxUint64}}
+	full.OOMScoreAdj = 1000
+	full.Env = append(full.Env, "HOME=/", "EMPTY=")
+	large := command("sh", strings.Repeat("x", 5000))
+	large.Groups = make([]uint32, maxGroups)
+	large.Rlimits = make([]Rlimit, maxRlimits)
+	return [][]byte{small.encode(), full.encode(), large.encode()}
+}
+
+// Where payload_header has its fields.
+const (
+	atFlags  = 8
+	atRows   = 12
+	atOOM    = 20
+	atGroups = 24
+	atLimits = 28
+	atArgc   = 32
+	atEnvc   = 36
+	header   = 40
+)
+
+// malformed are payloads that the parser has to refuse.
+func malformed() map[string][]byte {
+	base := func() []byte { c := command("true"); return c.encode() }
+	with := func(at int, value uint32) []byte {
+		b := base()
+		binary.NativeEndian.PutUint32(b[at:], value)
+		return b
+	}
+	all := map[string][]byte{
+		"nothing":            {},
+		"half a header":      base()[:header/2],
+		"a header alone":     base()[:header],
+		"the agent's uid":    with(0, 65535),
+		"uid -1":             with(0, math.MaxUint32),
+		"uid beyond the map": with(0, 65536),
+		"the agent's gid":    with(4, 65535),
+		"unknown flag":       with(atFlags, 2),
+		"high flag":          with(atFlags, 1<<31),
+		"rows":               with(atRows, 65536),
+		"oom score":          with(atOOM, 1001),
+		"negative oom score": with(atOOM, math.MaxUint32),
+		"too many groups":    with(atGroups, maxGroups+1),
+		"huge groups":        with(atGroups, math.MaxUint32),
+		"absent groups":      with(atGroups, 200),
+		"too many limits":    with(atLimits, maxRlimits+1),
+		"huge limits":        with(atLimits, math.MaxUint32),
+		"absent limits":      with(atLimits, 16),
+		"no argument":        with(atArgc, 0),
+		"absent argument":    with(atArgc, 2),
+		"huge argc":          with(atArgc, math.MaxUint32),
+		"wrapping argc":      with(atArgc, math.MaxUint32-1),
+		"signed argc":        with(atArgc, 1<<31),
+		"absent setting":     with(atEnvc, 3),
+		"huge envc":          with(atEnvc, math.MaxUint32),
+		"huge length":        with(header, math.MaxUint32),
+		"signed length":      with(header, 1<<31),
+		"length 0":           with(header, 0),
+		"length too short":   with(header, 1),
+		"length too long":    with(header, 3),
+		"trailing byte":      append(base(), 0),
+		"trailing string":    append(base(), 1, 0, 0, 0, 0),
+		"last byte missing":  base()[:len(base())-1],
+		"no final NUL":       append(base()[:len(base())-1], 'x'),
+		"huge file":          make([]byte, maxPayload+1),
+		"zeros":              make([]byte, 4096),
+		"ones":               bytes.Repeat([]byte{0xff}, 4096),
+	}
+	inner := command("tr\x01ue")
+	all["NUL within"] = bytes.ReplaceAll(inner.encode(), []byte("tr\x01ue"), []byte("tr\x00ue"))
+	group := command("true")
+	group.Groups = []uint32{65535}
+	all["the agent's group"] = group.encode()
+	limit := command("true")
+	limit.Rlimits = []Rlimit{{16, 0, 0}}
+	all["unknown limit"] = limit.encode()
+	limit.Rlimits = []Rlimit{{math.MinInt64 + 7, 0, 0}}
+	all["limit that wraps"] = limit.encode()
+	relative := command("true")
+	relative.Dir = "tmp"
+	all["relative directory"] = relative.encode()
+	return all
+}
+
+// mutate changes a payload in one to four places.
+func mutate(r *rand.Rand, b []byte) []byte {
+	b = bytes.Clone(b)
+	interesting := []uint32{0, 1, 2, 5, 16, 17, 255, 256, 257, 65534, 65535, 65536, 1 << 31, 1<<31 - 1, math.MaxUint32, math.MaxUint32 - 1, math.MaxUint32 / 8, uint32(len(b))}
+	for range 1 + r.IntN(4) {
+		if len(b) < 8 {
+			b = append(b, byte(r.Uint32()))
+			continue
+		}
+		at := r.IntN(len(b) - 4)
+		switch r.IntN(8) {
+		case 0:
+			b[at] ^= 1 << r.IntN(8)
+		case 1:
+			b[at] = byte(r.Uint32())
+		case 2, 3: // a field of the header
+			binary.NativeEndian.PutUint32(b[min(r.IntN(10)*4, len(b)-4):], interesting[r.IntN(len(interesting))])
+		case 4:
+			binary.NativeEndian.PutUint32(b[at:], interesting[r.IntN(len(interesting))])
+		case 5:
+			b = b[:at]
+		case 6:
+			end := at + r.IntN(len(b)-at)
+			b = append(b[:end:end], b[at:]...)
+		case 7:
+			b = append(b[:at:at], b[at+1+r.IntN(3):]...)
+		}
+	}
+	return b
+}
+
+// harness is the agent's parser under AddressSanitizer and UBSan.
+type harness struct {
+	in  io.WriteCloser
+	out *bufio.Reader
+	cmd *exec.Cmd
+	err *bytes.Buffer
+}
+
+func newHarness(t *testing.T) *harness {
+	t.Helper()
+	cc := os.Getenv("CC")
+	if cc == "" {
+		cc = "cc"
+	}
+	if out, err := exec.Command(cc, "-print-file-name=libasan.so").Output(); err != nil || !filepath.IsAbs(strings.TrimSpace(string(out))) {
+		t.Skipf("needs a C compiler with libasan: %s: %q, %v", cc, out, err)
+	}
+	path := filepath.Join(t.TempDir(), "payload_fuzz")
+	build := exec.Command("make", "-s", "-f", "cmd/sandbox-agent/agent.mk", "agent-asan", "AGENT_ASAN="+path, "CC="+cc)
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("make agent-asan: %v\n%s", err, out)
+	}
+	h := &harness{cmd: exec.Command(path), err: new(bytes.Buffer)}
+	h.cmd.Stderr = h.err
+	in, err := h.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := h.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.in, h.out = in, bufio.NewReader(out)
+	if err := h.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		h.in.Close()
+		if err := h.cmd.Wait(); err != nil {
+			t.Errorf("payload_fuzz: %v\n%s", err, h.err)
+		}
+	})
+	return h
+}
+
+// takes tells whether the parser takes a payload.
+func (h *harness) takes(t *testing.T, b []byte) bool {
+	t.Helper()
+	record := binary.NativeEndian.AppendUint32(nil, uint32(len(b)))
+	if _, err := h.in.Write(append(record, b...)); err != nil {
+		t.Fatalf("%v after %x\n%s", err, b, h.err)
+	}
+	answer, err := h.out.ReadByte()
+	if err != nil {
+		h.cmd.Wait()
+		t.Fatalf("%v after %x\n%s", err, b, h.err)
+	}
+	return answer == 1
+}
+
+// TestPayloadParserSurvivesAnything feeds it what the host writes, what it must
+// refuse, and mutations of both for some seconds.
+func TestPayloadParserSurvivesAnything(t *testing.T) {
+	h := newHarness(t)
+	corpus := seeds()
+	for _, b := range corpus {
+		if !h.takes(t, b) {
+			t.Errorf("refused: %.200x", b)
+		}
+	}
+	for name, b := range malformed() {
+		if name != "huge file" && h.takes(t, b) {
+			t.Errorf("took: %s", name)
+		}
+		if len(b) < 10_000 {
+			corpus = append(corpus, b)
+		}
+	}
+	duration := 3 * time.Second
+	if s := os.Getenv(durationVariable); s != "" {
+		var err error
+		if duration, err = time.ParseDuration(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seed := uint64(time.Now().UnixNano())
+	r := rand.New(rand.NewPCG(seed, 0))
+	n, taken := 0, 0
+	for end := time.Now().Add(duration); time.Now().Before(end); n++ {
+		if h.takes(t, mutate(r, corpus[r.IntN(len(corpus))])) {
+			taken++
+		}
+	}
+	t.Logf("seed %d: %d payloads, %d taken", seed, n, taken)
+	if taken == 0 || taken == n {
+		t.Errorf("of %d mutations %d were taken: they show nothing", n, taken)
+	}
+}
+
+// TestMalformedPayloadsHurtOnlyTheirExec sends them to a real agent.
+func TestMalformedPayloadsHurtOnlyTheirExec(t *testing.T) {
+	s := open(t)
+	send := func(b []byte) (*os.File, error) {
+		fd, err := memfd("payload", unix.MFD_CLOEXEC, unix.MFD_NOEXEC_SEAL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeAll(fd)
+		if _, err := unix.Write(fd, b); err != nil {
+			t.Fatal(err)
+		}
+		exec, setup := s.ask(t, request{kind: requestExec}.encode(), fd)
+		defer exec.close()
+		defer setup.close()
+		c := command("")
+		if len(b) > header && b[atFlags] == 1 {
+			c.TTY = &Winsize{}
+		}
+		return awaitExec(within(t, 5*time.Second), &c, setup)
+	}
+	for name, b := range malformed() {
+		_, err := send(b)
+		var start *StartError
+		if !errors.As(err, &start) || start.Stage != StagePayload {
+			t.Errorf("%s: %v, want a refusal", name, err)
+		}
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	corpus := seeds()
+	for range 200 {
+		terminal, err := send(mutate(r, corpus[r.IntN(len(corpus))]))
+		var start *StartError
+		if err != nil && !errors.As(err, &start) {
+			t.Errorf("neither started nor refused: %v", err)
+		}
+		terminal.Close()
+	}
+	s.serves(t)
+	eventually(t, "no process but two", func() bool { return len(s.inside(t)) == 2 })
+	eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
+}
+
+func FuzzParseEvent(f *testing.F) {
+	for kind := range eventExited + 2 {
+		b := make([]byte, eventSize)
+		b[0], b[8] = byte(kind), 1
+		f.Add(b)
+		f.Add(b[:eventSize-1])
+		f.Add(append(b, 0))
+		f.Add(bytes.Repeat([]byte{0xff}, eventSize))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := parseEvent(b)
+		if err != nil {
+			return
+		}
+		if len(b) != eventSize || e.kind < eventHello || e.kind > eventExited {
+			t.Errorf("took %x as %+v", b, e)
+		}
+		if (e.kind == eventFatal || e.kind == eventFailed) && (e.errno < 1 || e.errno > errnoMax) {
+			t.Errorf("errno %d", e.errno)
+		}
+		if x := e.exit; e.kind == eventExited {
+			if x.Status.Exited() == x.Status.Signaled() || x.UserTime < 0 || x.SystemTime < 0 || x.MaxRSS < 0 || x.UserTime+x.SystemTime < 0 {
+				t.Errorf("exit %+v", x)
+			}
+		}
+	})
+}
