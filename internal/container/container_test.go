@@ -1,0 +1,526 @@
+package container
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+var program string // of testdata/init.c
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "container-test")
+	if err != nil {
+		panic(err)
+	}
+	program = filepath.Join(dir, "init")
+	if out, err := exec.Command("cc", "-O1", "-static", "-o", program, "testdata/init.c").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "compile testdata/init.c: %v\n%s", err, out)
+		os.Exit(1)
+	}
+	SetLog(slog.New(slog.DiscardHandler))
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// place is where one test's container lives; nothing of it may be left at the
+// test's end.
+type place struct {
+	t             *testing.T
+	dir, root, id string
+}
+
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: containers in cgroups of their own")
+	}
+	dir, err := os.MkdirTemp("", "srt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &place{t, dir, filepath.Join(dir, "state"), "c" + filepath.Base(dir)}
+	if err := os.Chmod(dir, 0o755); err != nil { // ids of a user namespace pass through
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if c, err := Load(p.root, p.id); err == nil {
+			t.Error("container left")
+			_ = c.Kill()
+			_ = c.Destroy()
+		}
+		for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
+			if left, _ := filepath.Glob(pattern + p.id); len(left) > 0 {
+				t.Errorf("cgroups left: %v", left)
+			}
+		}
+		os.RemoveAll(dir)
+	})
+	return p
+}
+
+// spec runs the test program, found on PATH in the root, with args.
+func (p *place) spec(args ...string) *specs.Spec {
+	p.t.Helper()
+	bin := filepath.Join(p.dir, "rootfs", "bin")
+	for _, dir := range []string{bin, filepath.Join(bin, "../proc"), filepath.Join(bin, "../dev")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	if err := os.Link(program, filepath.Join(bin, "init")); err != nil && !errors.Is(err, os.ErrExist) {
+		p.t.Fatal(err)
+	}
+	s := ExampleSpec(false)
+	s.Root.Path = filepath.Join(p.dir, "rootfs")
+	s.Process.Args = append([]string{"init"}, args...)
+	s.Process.Terminal = false
+	s.Linux.CgroupsPath = "/" + p.id
+	return s
+}
+
+func (p *place) create(s *specs.Spec) *Container {
+	p.t.Helper()
+	c, err := Create(p.root, p.id, s, Options{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() {
+		if err := errors.Join(c.Kill(), c.Destroy()); err != nil {
+			p.t.Error(err)
+		}
+	})
+	return c
+}
+
+func withUserNamespace(s *specs.Spec) {
+	s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+	s.Linux.UIDMappings = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 1 << 20, Size: 1 << 16}}
+	s.Linux.GIDMappings = s.Linux.UIDMappings
+	s.Mounts = nil
+	for _, m := range ExampleSpec(false).Mounts {
+		if m.Type == "proc" || m.Destination == "/dev" {
+			s.Mounts = append(s.Mounts, m)
+		}
+	}
+}
+
+// sealed returns the test program as a sealed memfd.
+func sealed(t *testing.T) *os.File {
+	t.Helper()
+	data, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.MemfdCreate("init", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "init")
+	t.Cleanup(func() { f.Close() })
+	if _, err := f.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_WRITE|unix.F_SEAL_GROW|unix.F_SEAL_SHRINK); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func socketpair(t *testing.T) (ours, theirs *os.File) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetsockoptTimeval(fds[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs = os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
+	t.Cleanup(func() { ours.Close(); theirs.Close() })
+	return ours, theirs
+}
+
+func receive(t *testing.T, from *os.File) string {
+	t.Helper()
+	buf := make([]byte, 64)
+	n, err := from.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(buf[:n])
+}
+
+func childrenLeft() bool {
+	err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return !errors.Is(err, unix.ECHILD)
+}
+
+// As a sandbox's agent is started: from a descriptor, under a user namespace,
+// with a socket and no stdio.
+func TestRunFromADescriptorInAUserNamespace(t *testing.T) {
+	p := newPlace(t)
+	s := p.spec()
+	s.Process.Args = []string{"/proc/self/fd/3", "serve"}
+	s.Process.User.UID = 65535
+	withUserNamespace(s)
+	c := p.create(s)
+	ours, theirs := socketpair(t)
+	child, err := c.Run(Process{Spec: s.Process, ExtraFiles: []*os.File{sealed(t), theirs}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := receive(t, ours); got != "pid 1 uid 65535" {
+		t.Errorf("inside: %q", got)
+	}
+	state, err := c.State()
+	if err != nil || state.Status != Running || state.Pid != child.Pid() {
+		t.Errorf("%+v, %v; pid %d", state, err, child.Pid())
+	}
+	pidfd, err := child.PidFD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pidfd.Close()
+	if err := awaitExit(pidfd, 10*time.Millisecond); err == nil {
+		t.Error("pidfd says ended")
+	}
+	if _, err := ours.Write([]byte{42}); err != nil {
+		t.Fatal(err)
+	}
+	if err := awaitExit(pidfd, 10*time.Second); err != nil {
+		t.Error(err)
+	}
+	ws, err := child.Wait()
+	if err != nil || ws.ExitStatus() != 42 {
+		t.Errorf("status %d, %v", ws.ExitStatus(), err)
+	}
+	if err := errors.Join(c.Destroy(), c.Destroy()); err != nil {
+		t.Errorf("destroy, twice: %v", err)
+	}
+}
+
+// As the launcher does it: the root filesystem is visible to one thread only.
+func TestRunFromAThreadsOwnMountNamespace(t *testing.T) {
+	p := newPlace(t)
+	s := p.spec("exit", "5")
+	hidden := filepath.Join(p.dir, "hidden")
+	if err := os.Mkdir(hidden, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never back: the thread ends with the goroutine
+		result <- func() error {
+			if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+				return err
+			}
+			if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+				return err
+			}
+			if err := unix.Mount(s.Root.Path, hidden, "", unix.MS_BIND, ""); err != nil {
+				return err
+			}
+			s.Root.Path = hidden
+			c, err := Create(p.root, p.id, s, Options{Bundle: p.dir})
+			if err != nil {
+				return err
+			}
+			child, err := c.Run(Process{Spec: s.Process})
+			if err != nil {
+				return errors.Join(err, c.Destroy())
+			}
+			ws, err := child.Wait()
+			if ws.ExitStatus() != 5 {
+				err = errors.Join(err, fmt.Errorf("status %d", ws.ExitStatus()))
+			}
+			return errors.Join(err, c.Destroy())
+		}()
+	}()
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(hidden); err != nil || len(entries) != 0 {
+		t.Errorf("the host sees %v (%v)", entries, err)
+	}
+}
+
+func TestStartHoldsInitUntilExec(t *testing.T) {
+	p := newPlace(t)
+	s := p.spec("exit", "3")
+	c := p.create(s)
+	child, err := c.Start(Process{Spec: s.Process})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, err := c.Status(); status != Created {
+		t.Errorf("%s, %v", status, err)
+	}
+	loaded, err := Load(p.root, p.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := loaded.Exec(); err != nil {
+		t.Fatal(err)
+	}
+	if ws, err := child.Wait(); ws.ExitStatus() != 3 || err != nil {
+		t.Errorf("status %d, %v", ws.ExitStatus(), err)
+	}
+	if status, err := loaded.Status(); status != Stopped {
+		t.Errorf("%s, %v", status, err)
+	}
+	if _, err := loaded.PidFD(); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("pidfd of a stopped container: %v", err)
+	}
+	if err := loaded.Signal(unix.SIGTERM); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("signal to a stopped container: %v", err)
+	}
+}
+
+// Every start gets its own child's status: nobody waits for any child.
+func TestRunsInParallelKeepTheirStatuses(t *testing.T) {
+	var all sync.WaitGroup
+	for status := range 6 {
+		p := newPlace(t)
+		s := p.spec("exit", strconv.Itoa(status))
+		c := p.create(s)
+		all.Go(func() {
+			child, err := c.Run(Process{Spec: s.Process})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if ws, err := child.Wait(); ws.ExitStatus() != status || err != nil {
+				t.Errorf("status %d, want %d (%v)", ws.ExitStatus(), status, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestJoinRunsASecondProcess(t *testing.T) {
+	p := newPlace(t)
+	s := p.spec("pause")
+	c := p.create(s)
+	first, err := c.Run(Process{Spec: s.Process})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := *s.Process
+	other.Args = []string{"init", "exit", "9"}
+	second, err := c.Join(Process{Spec: &other})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ws, err := second.Wait(); ws.ExitStatus() != 9 || err != nil {
+		t.Errorf("status %d, %v", ws.ExitStatus(), err)
+	}
+	first.Abort()
+}
+
+func TestFailedRunLeavesNoProcess(t *testing.T) {
+	p := newPlace(t)
+	for _, edit := range []func(*specs.Spec){
+		func(s *specs.Spec) { s.Process.Args[0] = "nosuch" },
+		func(s *specs.Spec) { s.Hooks = &specs.Hooks{Poststart: []specs.Hook{{Path: "/bin/false"}}} },
+	} {
+		s := p.spec("pause")
+		edit(s)
+		c, err := Create(p.root, p.id, s, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Run(Process{Spec: s.Process}); err == nil {
+			t.Error("it ran")
+		}
+		if childrenLeft() {
+			t.Error("a child is left")
+		}
+		if err := c.Destroy(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestKillEndsAFrozenContainer(t *testing.T) {
+	p := newPlace(t)
+	s := p.spec("pause")
+	c := p.create(s)
+	child, err := c.Run(Process{Spec: s.Process})
+	if err != nil {
+		t.Fatal(err)
+	}
+	freeze(t, p.id)
+	if status, err := c.Status(); status != Paused {
+		t.Errorf("%s, %v", status, err)
+	}
+	if err := c.Kill(); err != nil {
+		t.Error(err)
+	}
+	if ws, err := child.Wait(); err != nil || ws.Signal() != unix.SIGKILL {
+		t.Errorf("status %#x, %v", ws, err)
+	}
+	if err := c.Destroy(); err != nil {
+		t.Error(err)
+	}
+}
+
+func freeze(t *testing.T, group string) {
+	t.Helper()
+	for path, word := range map[string]string{
+		"/sys/fs/cgroup/freezer/" + group + "/freezer.state": "FROZEN",
+		"/sys/fs/cgroup/" + group + "/cgroup.freeze":         "1",
+	} {
+		if f, err := os.OpenFile(path, os.O_WRONLY, 0); err == nil {
+			defer f.Close()
+			if _, err := f.WriteString(word); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatalf("no freezer for cgroup %s", group)
+}
+
+func TestBundleIsWhereRelativePathsStart(t *testing.T) {
+	p := newPlace(t)
+	s := p.spec("exit", "0")
+	s.Root.Path = "rootfs"
+	s.Mounts = append(s.Mounts, specs.Mount{Destination: "/x", Source: "rootfs/bin", Options: []string{"bind", "ro"}})
+	if err := os.Mkdir(filepath.Join(p.dir, "rootfs", "x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.Annotations = map[string]string{"bundle": "/elsewhere"} // must not win
+	c, err := Create(p.root, p.id, s, Options{Bundle: p.dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := c.Run(Process{Spec: s.Process})
+	if err != nil {
+		t.Fatal(errors.Join(err, c.Destroy()))
+	}
+	if ws, err := child.Wait(); ws.ExitStatus() != 0 || err != nil {
+		t.Errorf("status %d, %v", ws.ExitStatus(), err)
+	}
+	if c.Bundle() != p.dir {
+		t.Errorf("bundle %s, want %s", c.Bundle(), p.dir)
+	}
+	if s.Root.Path != "rootfs" || s.Mounts[len(s.Mounts)-1].Source != "rootfs/bin" {
+		t.Error("the caller's spec was changed")
+	}
+	if err := c.Destroy(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNobodysIDIsRefused(t *testing.T) {
+	for _, u := range []specs.User{{UID: math.MaxUint32}, {GID: math.MaxUint32}} {
+		if _, err := newProcess(Process{Spec: &specs.Process{User: u}}); err == nil {
+			t.Errorf("%+v was taken", u)
+		}
+	}
+}
+
+func TestRemoveRemainsTakesOnlyRemains(t *testing.T) {
+	p := newPlace(t)
+	c := p.create(p.spec("pause"))
+	half := filepath.Join(p.root, "half")
+	if err := os.Mkdir(half, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"half", "never-there"} {
+		if err := RemoveRemains(p.root, id); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	if _, err := os.Stat(half); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("stat %s: %v", half, err)
+	}
+	if err := RemoveRemains(p.root, ".."); !errors.Is(err, ErrInvalidID) {
+		t.Errorf("..: %v", err)
+	}
+	s := p.spec("pause")
+	if _, err := c.Start(Process{Spec: s.Process}); err != nil {
+		t.Fatal(err)
+	}
+	if err := RemoveRemains(p.root, p.id); !errors.Is(err, ErrExist) {
+		t.Errorf("a whole container: %v", err)
+	}
+}
+
+func TestIDsLeavesOutWhatIsNoContainer(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"b", "a", "@sandboxes"} {
+		if err := os.Mkdir(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if ids, err := IDs(root); err != nil || strings.Join(ids, " ") != "a b" {
+		t.Errorf("%q, %v", ids, err)
+	}
+	if _, err := IDs(filepath.Join(root, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("missing root: %v", err)
+	}
+}
+
+func TestRootlessCgroupsFollowsTheChoice(t *testing.T) {
+	for choice, want := range map[string]bool{"true": true, "1": true, "false": false} {
+		if got, err := RootlessCgroups(choice, false); got != want || err != nil {
+			t.Errorf("%s: %v, %v", choice, got, err)
+		}
+	}
+	if _, err := RootlessCgroups("perhaps", false); err == nil {
+		t.Error("perhaps was taken")
+	}
+}
+
+func TestSetLogShowsTheInitsMessages(t *testing.T) {
+	p := newPlace(t)
+	var mu sync.Mutex
+	var buf bytes.Buffer
+	SetLog(slog.New(slog.NewTextHandler(&lockedWriter{&mu, &buf}, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	defer SetLog(slog.New(slog.DiscardHandler))
+	s := p.spec("exit", "0")
+	c := p.create(s)
+	child, err := c.Run(Process{Spec: s.Process})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = child.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	for _, want := range []string{"level=DEBUG", "nsexec", "child process in init()"} {
+		if !strings.Contains(buf.String(), want) {
+			t.Errorf("log lacks %q:\n%s", want, buf.String())
+		}
+	}
+}
+
+type lockedWriter struct {
+	mu *sync.Mutex
+	w  *bytes.Buffer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}

@@ -1,0 +1,58 @@
+package container
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/sirupsen/logrus"
+)
+
+// SetLog sends what libcontainer logs, in this process and in the containers'
+// init processes, to log; debug messages are made only if log's handler takes
+// them. Without it libcontainer writes to stderr in its own form. Its logger is
+// one for the whole process: call SetLog once, before the package's other
+// functions.
+func SetLog(log *slog.Logger) {
+	logrus.SetOutput(io.Discard)
+	logrus.SetLevel(logrus.InfoLevel)
+	if log.Enabled(context.Background(), slog.LevelDebug) {
+		logrus.SetLevel(logrus.DebugLevel)
+	}
+	hooks := logrus.LevelHooks{}
+	hooks.Add(forward{log})
+	logrus.StandardLogger().ReplaceHooks(hooks)
+}
+
+// forward is the logrus hook that hands entries on.
+type forward struct{ log *slog.Logger }
+
+func (f forward) Levels() []logrus.Level { return logrus.AllLevels }
+
+func (f forward) Fire(e *logrus.Entry) error {
+	ctx := context.Background()
+	level := slogLevel(e.Level)
+	if !f.log.Enabled(ctx, level) {
+		return nil
+	}
+	r := slog.NewRecord(e.Time, level, e.Message, 0)
+	for _, key := range slices.Sorted(maps.Keys(e.Data)) {
+		r.AddAttrs(slog.Any(key, e.Data[key]))
+	}
+	return f.log.Handler().Handle(ctx, r)
+}
+
+func slogLevel(l logrus.Level) slog.Level {
+	switch l {
+	case logrus.TraceLevel, logrus.DebugLevel:
+		return slog.LevelDebug
+	case logrus.InfoLevel:
+		return slog.LevelInfo
+	case logrus.WarnLevel:
+		return slog.LevelWarn
+	default:
+		return slog.LevelError
+	}
+}

@@ -1,0 +1,235 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"syscall"
+
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+)
+
+// Process is a process to start in a container. The files stay the caller's,
+// to be closed once Start, Run or Join has returned.
+type Process struct {
+	// Spec says what to execute and with which rights.
+	Spec *specs.Process
+	// Stdin, Stdout and Stderr are the process's first three descriptors; nil
+	// is /dev/null. libcontainer gives their inodes to the process's user, so
+	// they must not be files whose owner matters.
+	Stdin, Stdout, Stderr *os.File
+	// ExtraFiles are its descriptors from 3 on.
+	ExtraFiles []*os.File
+	// ConsoleSocket receives the master of a new pseudo-terminal (SCM_RIGHTS);
+	// the process's stdio is then that terminal and the three above are nil.
+	ConsoleSocket *os.File
+	// PidfdSocket receives a pidfd of the process (SCM_RIGHTS).
+	PidfdSocket *os.File
+	// SubCgroups maps a controller (cgroup v1) or "" (all, and v2) to a cgroup
+	// below the container's that a joining process enters.
+	SubCgroups map[string]string
+}
+
+// Child is a started process. It is a child of the caller, who reaps it with
+// Wait or has it reaped otherwise.
+type Child struct {
+	lp  *libcontainer.Process
+	pid int
+}
+
+// Start sets the container up as far as its init, which waits to be released
+// by Exec. On an error nothing of the process is left; the caller destroys the
+// container.
+func (c *Container) Start(p Process) (*Child, error) {
+	return c.launch(p, true, c.lc.Start)
+}
+
+// Run is Start and Exec in one.
+func (c *Container) Run(p Process) (*Child, error) {
+	return c.launch(p, true, c.lc.Run)
+}
+
+// Join starts a further process inside the running container's namespaces.
+func (c *Container) Join(p Process) (*Child, error) {
+	return c.launch(p, false, c.lc.Run)
+}
+
+// Exec releases an init that Start has set up, be it in this program's life or
+// an earlier one's: it executes the container's command.
+func (c *Container) Exec() error { return c.lc.Exec() }
+
+func (c *Container) launch(p Process, init bool, start func(*libcontainer.Process) error) (*Child, error) {
+	lp, err := newProcess(p)
+	if err != nil {
+		return nil, err
+	}
+	lp.Init = init
+	if err := start(lp); err != nil {
+		// A hook that failed after the start, or a fifo that could not be
+		// opened, leaves a process that must not survive its error.
+		if _, perr := lp.Pid(); perr == nil {
+			_ = lp.Signal(unix.SIGKILL)
+			_, _ = lp.Wait()
+		}
+		return nil, err
+	}
+	pid, err := lp.Pid()
+	if err != nil {
+		return nil, err
+	}
+	return &Child{lp: lp, pid: pid}, nil
+}
+
+// Pid is the process's number in the caller's pid namespace.
+func (ch *Child) Pid() int { return ch.pid }
+
+// PidFD opens a pidfd on the process, which must not have been reaped. The
+// caller closes it.
+func (ch *Child) PidFD() (*os.File, error) { return openPidFD(ch.pid) }
+
+// Signal sends s to the process.
+func (ch *Child) Signal(s unix.Signal) error { return ch.lp.Signal(s) }
+
+// Wait reaps the process and returns how it ended.
+func (ch *Child) Wait() (unix.WaitStatus, error) {
+	state, err := ch.lp.Wait()
+	if state == nil {
+		return 0, fmt.Errorf("wait for process %d: %w", ch.pid, err)
+	}
+	ws, ok := state.Sys().(syscall.WaitStatus)
+	if !ok {
+		return 0, fmt.Errorf("wait for process %d: unknown status %T", ch.pid, state.Sys())
+	}
+	return unix.WaitStatus(ws), nil
+}
+
+// Abort kills the process and reaps it.
+func (ch *Child) Abort() {
+	_ = ch.lp.Signal(unix.SIGKILL)
+	_, _ = ch.lp.Wait()
+}
+
+func newProcess(p Process) (*libcontainer.Process, error) {
+	s := p.Spec
+	if s == nil {
+		return nil, errors.New("process property must not be empty")
+	}
+	if s.User.UID == math.MaxUint32 || s.User.GID == math.MaxUint32 {
+		// (uid_t)-1 means "leave as it is" to setresuid(2): root would stay.
+		return nil, fmt.Errorf("invalid user %d:%d", s.User.UID, s.User.GID)
+	}
+	lp := &libcontainer.Process{
+		Args:            s.Args,
+		Env:             s.Env,
+		UID:             int(s.User.UID),
+		GID:             int(s.User.GID),
+		Cwd:             s.Cwd,
+		Label:           s.SelinuxLabel,
+		AppArmorProfile: s.ApparmorProfile,
+		NoNewPrivileges: &s.NoNewPrivileges,
+		Scheduler:       s.Scheduler,
+		IOPriority:      s.IOPriority,
+		ExtraFiles:      p.ExtraFiles,
+		ConsoleSocket:   p.ConsoleSocket,
+		PidfdSocket:     p.PidfdSocket,
+		SubCgroupPaths:  p.SubCgroups,
+		LogLevel:        strconv.Itoa(int(logrus.GetLevel())),
+	}
+	setStdio(lp, p)
+	if s.ConsoleSize != nil {
+		lp.ConsoleWidth = uint16(s.ConsoleSize.Width)
+		lp.ConsoleHeight = uint16(s.ConsoleSize.Height)
+	}
+	if s.Capabilities != nil {
+		lp.Capabilities = &configs.Capabilities{
+			Bounding:    s.Capabilities.Bounding,
+			Effective:   s.Capabilities.Effective,
+			Inheritable: s.Capabilities.Inheritable,
+			Permitted:   s.Capabilities.Permitted,
+			Ambient:     s.Capabilities.Ambient,
+		}
+	}
+	for _, g := range s.User.AdditionalGids {
+		lp.AdditionalGroups = append(lp.AdditionalGroups, int(g))
+	}
+	var err error
+	if lp.Rlimits, err = rlimits(s.Rlimits); err != nil {
+		return nil, err
+	}
+	if lp.CPUAffinity, err = configs.ConvertCPUAffinity(s.ExecCPUAffinity); err != nil {
+		return nil, err
+	}
+	return lp, nil
+}
+
+// setStdio leaves an absent file a nil interface, which a nil *os.File in one
+// would not be.
+func setStdio(lp *libcontainer.Process, p Process) {
+	if p.Stdin != nil {
+		lp.Stdin = p.Stdin
+	}
+	if p.Stdout != nil {
+		lp.Stdout = p.Stdout
+	}
+	if p.Stderr != nil {
+		lp.Stderr = p.Stderr
+	}
+}
+
+func rlimits(list []specs.POSIXRlimit) ([]configs.Rlimit, error) {
+	var out []configs.Rlimit
+	for _, l := range list {
+		number, err := rlimitNumber(l.Type)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, configs.Rlimit{Type: number, Hard: l.Hard, Soft: l.Soft})
+	}
+	return out, nil
+}
+
+// rlimitNumber translates the names of runtime-spec v1.3.0 config.md "POSIX
+// process", which are those of getrlimit(2).
+func rlimitNumber(name string) (int, error) {
+	switch name {
+	case "RLIMIT_AS":
+		return unix.RLIMIT_AS, nil
+	case "RLIMIT_CORE":
+		return unix.RLIMIT_CORE, nil
+	case "RLIMIT_CPU":
+		return unix.RLIMIT_CPU, nil
+	case "RLIMIT_DATA":
+		return unix.RLIMIT_DATA, nil
+	case "RLIMIT_FSIZE":
+		return unix.RLIMIT_FSIZE, nil
+	case "RLIMIT_LOCKS":
+		return unix.RLIMIT_LOCKS, nil
+	case "RLIMIT_MEMLOCK":
+		return unix.RLIMIT_MEMLOCK, nil
+	case "RLIMIT_MSGQUEUE":
+		return unix.RLIMIT_MSGQUEUE, nil
+	case "RLIMIT_NICE":
+		return unix.RLIMIT_NICE, nil
+	case "RLIMIT_NOFILE":
+		return unix.RLIMIT_NOFILE, nil
+	case "RLIMIT_NPROC":
+		return unix.RLIMIT_NPROC, nil
+	case "RLIMIT_RSS":
+		return unix.RLIMIT_RSS, nil
+	case "RLIMIT_RTPRIO":
+		return unix.RLIMIT_RTPRIO, nil
+	case "RLIMIT_RTTIME":
+		return unix.RLIMIT_RTTIME, nil
+	case "RLIMIT_SIGPENDING":
+		return unix.RLIMIT_SIGPENDING, nil
+	case "RLIMIT_STACK":
+		return unix.RLIMIT_STACK, nil
+	}
+	return 0, fmt.Errorf("wrong rlimit value: %s", name)
+}

@@ -1,0 +1,113 @@
+package container
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/opencontainers/runc/libcontainer/utils"
+)
+
+// Status is where a container is in its life, as the state's JSON says it.
+type Status string
+
+// The states of runtime-spec v1.3.0 runtime.md "State", and runc's "paused".
+const (
+	Created Status = "created"
+	Running Status = "running"
+	Paused  Status = "paused"
+	Stopped Status = "stopped"
+)
+
+// State describes a container in the JSON that runc prints, a superset of
+// runtime-spec v1.3.0 runtime.md "State".
+type State struct {
+	Version     string            `json:"ociVersion"`
+	ID          string            `json:"id"`
+	Pid         int               `json:"pid"` // of init; 0 once stopped
+	Status      Status            `json:"status"`
+	Bundle      string            `json:"bundle"`
+	Rootfs      string            `json:"rootfs"`
+	Created     time.Time         `json:"created"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Owner       string            `json:"owner"` // filled in by who lists; see Owner
+}
+
+// Status asks the kernel where the container is in its life.
+func (c *Container) Status() (Status, error) {
+	s, err := c.lc.Status()
+	if err != nil {
+		return "", err
+	}
+	return Status(s.String()), nil
+}
+
+// State asks the kernel and the state directory. Owner stays empty.
+func (c *Container) State() (State, error) {
+	status, err := c.Status()
+	if err != nil {
+		return State{}, err
+	}
+	s, err := c.lc.State()
+	if err != nil {
+		return State{}, err
+	}
+	pid := s.InitProcessPid
+	if status == Stopped {
+		pid = 0
+	}
+	bundle, annotations := utils.Annotations(s.Config.Labels)
+	return State{
+		Version:     s.Config.Version,
+		ID:          s.ID,
+		Pid:         pid,
+		Status:      status,
+		Bundle:      bundle,
+		Rootfs:      s.Config.Rootfs,
+		Created:     s.Created,
+		Annotations: annotations,
+	}, nil
+}
+
+// Owner is the user name, or "#" and the number, of who owns the container's
+// state directory.
+func (c *Container) Owner() (string, error) {
+	path := filepath.Join(c.root, c.ID())
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return "", fmt.Errorf("stat %s: no owner in %T", path, info.Sys())
+	}
+	uid := strconv.FormatUint(uint64(st.Uid), 10)
+	if u, err := user.LookupId(uid); err == nil {
+		return u.Username, nil
+	}
+	return "#" + uid, nil
+}
+
+// Bundle is the directory that holds the container's config.json, as recorded
+// when it was created.
+func (c *Container) Bundle() string {
+	bundle, _ := utils.Annotations(c.lc.Config().Labels)
+	return bundle
+}
+
+// HostRoot returns the host's ids of the container's uid and gid 0: who has to
+// own what is handed to it.
+func (c *Container) HostRoot() (uid, gid int, err error) {
+	config := c.lc.Config()
+	if uid, err = config.HostRootUID(); err != nil {
+		return 0, 0, err
+	}
+	if gid, err = config.HostRootGID(); err != nil {
+		return 0, 0, err
+	}
+	return uid, gid, nil
+}

@@ -1,0 +1,23 @@
+package container
+
+import (
+	"os"
+
+	// The device half of the cgroup managers registers itself; without it
+	// libcontainer refuses to start anything.
+	_ "github.com/opencontainers/cgroups/devices"
+	"github.com/opencontainers/runc/libcontainer"
+	// C code that runs before Go's runtime in a re-executed program and joins
+	// or makes the namespaces.
+	_ "github.com/opencontainers/runc/libcontainer/nsenter"
+)
+
+// init is the second life of the program: libcontainer re-executes it inside
+// the new container, where it sets up the root and then executes the
+// container's own command. The environment variable keeps a user who types
+// "sandbox-runtime init" out of here.
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == "init" && os.Getenv("_LIBCONTAINER_INITPIPE") != "" {
+		libcontainer.Init()
+	}
+}
