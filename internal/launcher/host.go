@@ -1,0 +1,125 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
+	"github.com/sandbox-runtime/sandbox-runtime/seccomp/compile"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// loadSeccomp finds a profile by name, or reads and checks the one of a file.
+func loadSeccomp(name string) (*specs.LinuxSeccomp, error) {
+	if !strings.Contains(name, "/") && !strings.HasSuffix(name, ".json") {
+		return seccomp.Profile(name)
+	}
+	profile, err := seccomp.Load(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := compile.Validate(profile); err != nil {
+		return nil, fmt.Errorf("seccomp profile %s: %w", name, err)
+	}
+	return profile, nil
+}
+
+// commandLimits are the resource limits of the command, none above this
+// process's own.
+func commandLimits(c spec.Config) ([]agent.Rlimit, error) {
+	inherited := map[string]uint64{}
+	for name, resource := range rlimits() {
+		var limit unix.Rlimit
+		if err := unix.Getrlimit(resource, &limit); err != nil {
+			return nil, fmt.Errorf("getrlimit %s: %w", name, err)
+		}
+		inherited[name] = limit.Max
+	}
+	var all []agent.Rlimit
+	for _, limit := range c.Rlimits(inherited) {
+		all = append(all, agent.Rlimit{Resource: rlimits()[limit.Type], Soft: limit.Soft, Hard: limit.Hard})
+	}
+	return all, nil
+}
+
+// rlimits are the kernel's numbers of those that commands get.
+func rlimits() map[string]int {
+	return map[string]int{
+		"RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_FSIZE": unix.RLIMIT_FSIZE, "RLIMIT_NOFILE": unix.RLIMIT_NOFILE,
+	}
+}
+
+// enforcement is the part of a Result that says which limits hold.
+func enforcement(c spec.Config, host cgroups.Limits) spec.LimitReport {
+	report := spec.LimitReport{
+		Memory: enforced(host.Memory), CPU: enforced(host.CPU), Pids: enforced(host.Pids), IO: enforced(host.IO),
+		Disk: spec.Enforced,
+	}
+	writable := slices.ContainsFunc(c.Binds, func(b spec.Bind) bool { return b.Writable })
+	if c.Workspace != "" || writable {
+		report.Disk = spec.Unavailable // file systems of the host, without a quota
+	}
+	return report
+}
+
+func enforced(l cgroups.Limit) spec.Enforcement {
+	if l.Enforced {
+		return spec.Enforced
+	}
+	return spec.Unavailable
+}
+
+// disksOf are the whole block devices below the given paths, each once. A path
+// on a file system without one (tmpfs, overlayfs, network) has none.
+func disksOf(paths ...string) ([]spec.Disk, error) {
+	var disks []spec.Disk
+	seen := map[spec.Disk]bool{}
+	for _, path := range paths {
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			return nil, fmt.Errorf("stat %s: %w", path, err)
+		}
+		disk, err := wholeDisk(unix.Major(st.Dev), unix.Minor(st.Dev))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !seen[disk] {
+			seen[disk] = true
+			disks = append(disks, disk)
+		}
+	}
+	return disks, nil
+}
+
+// wholeDisk is the device that a partition is part of: the kernel throttles
+// only those (block/blk-cgroup.c:blkg_conf_open_bdev).
+func wholeDisk(major, minor uint32) (spec.Disk, error) {
+	dir, err := filepath.EvalSymlinks(fmt.Sprintf("/sys/dev/block/%d:%d", major, minor))
+	if err != nil {
+		return spec.Disk{}, err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "partition")); err == nil {
+		dir = filepath.Dir(dir)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "dev"))
+	if err != nil {
+		return spec.Disk{}, err
+	}
+	a, b, _ := strings.Cut(strings.TrimSpace(string(text)), ":")
+	diskMajor, errA := strconv.ParseInt(a, 10, 64)
+	diskMinor, errB := strconv.ParseInt(b, 10, 64)
+	return spec.Disk{Major: diskMajor, Minor: diskMinor}, errors.Join(errA, errB)
+}

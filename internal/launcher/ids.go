@@ -1,0 +1,110 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// Host ids from firstID on, rangeCount ranges of spec.IDs each, belong to
+// sandboxes. They lie above what systemd gives to its containers and below
+// what it keeps for itself, in a stretch it calls unused (UIDS-GIDS.md,
+// "Summary"). No file on disk ever carries one.
+const (
+	firstID    = 0x70000000
+	rangeCount = 4094
+)
+
+// errNoIDs says that as many sandboxes live as there are ranges.
+var errNoIDs = fmt.Errorf("all %d ranges of user ids are taken; remove sandboxes, or run prune", rangeCount)
+
+// idRanges hands out ranges of host ids: a file per range, whose name is the
+// range's number and whose text is the owner's id. A range outlives the
+// process that took it, as the sandbox may.
+type idRanges struct{ dir string }
+
+// claim takes a free range for the sandbox and returns its first host id. The
+// search starts at a place that depends on the sandbox, so that it is short
+// and so that runtimes with different roots rarely take the same.
+func (r idRanges) claim(id string) (uint32, error) {
+	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+		return 0, err
+	}
+	draft := filepath.Join(r.dir, "."+id)
+	if err := os.WriteFile(draft, []byte(id), 0o600); err != nil {
+		return 0, err
+	}
+	defer os.Remove(draft)
+	h := fnv.New32a()
+	h.Write([]byte(r.dir + "\x00" + id))
+	start := h.Sum32() % rangeCount
+	for i := range uint32(rangeCount) {
+		n := (start + i) % rangeCount
+		// link(2) fails where the name exists and shows the file whole.
+		switch err := os.Link(draft, r.file(n)); {
+		case err == nil:
+			return firstID + n*spec.IDs, nil
+		case !errors.Is(err, fs.ErrExist):
+			return 0, err
+		}
+	}
+	return 0, errNoIDs
+}
+
+// release gives back the range that begins at base. It may be free already.
+func (r idRanges) release(base uint32) error {
+	err := os.Remove(r.file((base - firstID) / spec.IDs))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// releaseAll gives back every range that is the sandbox's.
+func (r idRanges) releaseAll(id string) error {
+	owners, err := r.owners()
+	errs := []error{err}
+	for base, owner := range owners {
+		if owner == id {
+			errs = append(errs, r.release(base))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// owners returns the sandbox of each range that is taken, by its first host id.
+func (r idRanges) owners() (map[uint32]string, error) {
+	entries, err := os.ReadDir(r.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	owners := make(map[uint32]string)
+	for _, e := range entries {
+		n, err := strconv.ParseUint(e.Name(), 10, 32)
+		if err != nil || n >= rangeCount {
+			continue // the draft of a claim
+		}
+		owner, err := os.ReadFile(filepath.Join(r.dir, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		owners[firstID+uint32(n)*spec.IDs] = string(owner)
+	}
+	return owners, nil
+}
+
+func (r idRanges) file(n uint32) string {
+	return filepath.Join(r.dir, strconv.FormatUint(uint64(n), 10))
+}

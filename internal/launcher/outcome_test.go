@@ -1,0 +1,69 @@
+package launcher
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// exited and killed are wait statuses as the kernel encodes them, wait(2).
+func exited(code int) syscall.WaitStatus           { return syscall.WaitStatus(code << 8) }
+func killed(sig syscall.Signal) syscall.WaitStatus { return syscall.WaitStatus(sig) }
+
+func TestEndingsAreToldApart(t *testing.T) {
+	tests := map[string]struct {
+		end        ending
+		status     spec.Status
+		code       int
+		signal     string
+		reason     string
+		violations []string
+	}{
+		"success": {ending{known: true}, spec.StatusExited, 0, "", "succeeded", nil},
+		"exit 7":  {ending{known: true, status: exited(7)}, spec.StatusExited, 7, "", "exit code 7", nil},
+		"exit 137 of a shell whose child was killed": {
+			ending{known: true, status: exited(137), oomKills: 1}, spec.StatusExited, 137, "", "exit code 137", []string{"memory limit"}},
+		"timeout": {ending{timedOut: true}, spec.StatusTimedOut, 124, "", "2s", nil},
+		"timeout after a child ran out of memory": {
+			ending{timedOut: true, oomKills: 2}, spec.StatusTimedOut, 124, "", "2s", []string{"memory limit"}},
+		"out of memory": {
+			ending{known: true, status: killed(syscall.SIGKILL), oomKills: 1}, spec.StatusOOMKilled, 137, "SIGKILL", "64m", []string{"memory limit"}},
+		"all out of memory": {ending{oomKills: 3}, spec.StatusOOMKilled, 137, "SIGKILL", "64m", []string{"memory limit"}},
+		"killed by itself":  {ending{known: true, status: killed(syscall.SIGKILL)}, spec.StatusSignaled, 137, "SIGKILL", "signal 9", nil},
+		"terminated":        {ending{known: true, status: killed(syscall.SIGTERM)}, spec.StatusSignaled, 143, "SIGTERM", "signal 15", nil},
+		"segfault beside a child out of memory": {
+			ending{known: true, status: killed(syscall.SIGSEGV), oomKills: 1}, spec.StatusSignaled, 139, "SIGSEGV", "signal 11", []string{"memory limit"}},
+		"file too large": {ending{known: true, status: killed(syscall.SIGXFSZ)}, spec.StatusLimit, 153, "SIGXFSZ", "1m", []string{"file size"}},
+		"forbidden call": {ending{known: true, status: killed(syscall.SIGSYS)}, spec.StatusDenied, 159, "SIGSYS", "system call", []string{"forbidden"}},
+		"forks refused":  {ending{known: true, status: exited(2), forksRefused: 9}, spec.StatusExited, 2, "", "exit code 2", []string{"limit of 20"}},
+		"sandbox gone":   {ending{}, spec.StatusLost, 137, "SIGKILL", "outside", nil},
+		"caller gave up": {ending{cancelled: true}, spec.StatusSignaled, 137, "SIGKILL", "gave up", nil},
+	}
+	config := spec.Config{
+		Timeout: spec.Duration(2 * time.Second),
+		Limits:  spec.Limits{Memory: 64 << 20, Pids: 20, FileSize: 1 << 20},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var r spec.Result
+			test.end.describe(&r, config)
+			if r.Status != test.status || r.ExitCode != test.code || r.Signal != test.signal {
+				t.Errorf("got %s %d %q, want %s %d %q", r.Status, r.ExitCode, r.Signal, test.status, test.code, test.signal)
+			}
+			if !strings.Contains(r.Reason, test.reason) {
+				t.Errorf("reason %q does not say %q", r.Reason, test.reason)
+			}
+			if len(r.Violations) != len(test.violations) {
+				t.Fatalf("violations %v, want %v", r.Violations, test.violations)
+			}
+			for i, want := range test.violations {
+				if !strings.Contains(r.Violations[i].Detail, want) {
+					t.Errorf("violation %v does not say %q", r.Violations[i], want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,91 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+)
+
+// Prune removes what is left of sandboxes whose process died, and returns
+// their ids. Sandboxes that live are not touched, however often and from
+// however many processes it is called.
+func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
+	host, err := cgroups.Probe()
+	if err != nil {
+		return nil, err
+	}
+	ids, err := l.known(host)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		pruned []string
+		errs   []error
+	)
+	for _, id := range ids {
+		switch removed, err := l.pruneOne(ctx, host, id); {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("remove sandbox %s: %w", id, err))
+		case removed:
+			pruned = append(pruned, id)
+		}
+	}
+	return pruned, errors.Join(errs...)
+}
+
+// known are the ids of all sandboxes of which there is a trace: in the state
+// root, or, where somebody emptied that, in the kernel.
+func (l *Launcher) known(host *cgroups.Host) ([]string, error) {
+	var ids []string
+	entries, err := os.ReadDir(l.sandboxes())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		ids = append(ids, e.Name())
+	}
+	groups, err := host.Children(cgroupParent)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range groups {
+		if id, ours := strings.CutPrefix(name, l.cgroupPrefix()); ours {
+			ids = append(ids, id)
+		}
+	}
+	owners, err := l.ids().owners()
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range owners {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+// pruneOne removes a sandbox unless somebody holds it.
+func (l *Launcher) pruneOne(ctx context.Context, host *cgroups.Host, id string) (removed bool, err error) {
+	state, err := holdState(l.sandboxes(), id)
+	if errors.Is(err, fs.ErrNotExist) {
+		// Its trace is older than its directory, or was left without one: to
+		// remove it safely is to own the id first.
+		state, err = makeState(l.sandboxes(), id)
+	}
+	if errors.Is(err, errHeld) || errors.Is(err, fs.ErrExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := errors.Join(l.remove(ctx, host, id), l.ids().releaseAll(id)); err != nil {
+		return false, errors.Join(err, state.held.Close())
+	}
+	return true, state.remove()
+}

@@ -1,0 +1,157 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+func TestHeldStateIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	s, err := makeState(dir, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holdState(dir, "a"); !errors.Is(err, errHeld) {
+		t.Errorf("second hold: got %v, want errHeld", err)
+	}
+	if err := s.held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := holdState(dir, "a")
+	if err != nil {
+		t.Fatalf("hold after its owner is gone: %v", err)
+	}
+	if err := again.remove(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holdState(dir, "a"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("hold after remove: got %v, want not exist", err)
+	}
+}
+
+func TestMakingAStateTwiceFails(t *testing.T) {
+	dir := t.TempDir()
+	s, err := makeState(dir, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.remove()
+	if _, err := makeState(dir, "a"); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("got %v, want exist", err)
+	}
+}
+
+// Whoever makes a state must end up holding a directory that has its name,
+// while others remove every one they can get hold of.
+func TestStateSurvivesConcurrentRemoval(t *testing.T) {
+	dir := t.TempDir()
+	stop := make(chan struct{})
+	var remover sync.WaitGroup
+	remover.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if s, err := holdState(dir, "a"); err == nil {
+				s.remove()
+			}
+		}
+	})
+	for range 2000 {
+		s, err := makeState(dir, "a")
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		if err := lock(s.held); err != nil {
+			t.Errorf("the directory that was made is not there: %v", err)
+		}
+		if err := s.remove(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	remover.Wait()
+}
+
+func TestIDRangesAreDisjoint(t *testing.T) {
+	r := idRanges{dir: t.TempDir()}
+	const claims = 200
+	bases := make([]uint32, claims)
+	var all sync.WaitGroup
+	for i := range claims {
+		all.Go(func() {
+			base, err := r.claim(fmt.Sprint("sb-", i))
+			if err != nil {
+				t.Error(err)
+			}
+			bases[i] = base
+		})
+	}
+	all.Wait()
+	seen := map[uint32]bool{}
+	for _, base := range bases {
+		if seen[base] {
+			t.Errorf("range %#x was given out twice", base)
+		}
+		seen[base] = true
+		if base < firstID || (base-firstID)%spec.IDs != 0 || base > firstID+(rangeCount-1)*spec.IDs {
+			t.Errorf("base %#x is not that of a range", base)
+		}
+	}
+	owners, err := r.owners()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, base := range bases {
+		if want := fmt.Sprint("sb-", i); owners[base] != want {
+			t.Errorf("range %#x belongs to %q, want %q", base, owners[base], want)
+		}
+	}
+}
+
+func TestAllIDRangesTakenIsAnError(t *testing.T) {
+	r := idRanges{dir: t.TempDir()}
+	var last uint32
+	for i := range rangeCount {
+		base, err := r.claim(fmt.Sprint(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = base
+	}
+	if _, err := r.claim("one more"); !errors.Is(err, errNoIDs) {
+		t.Errorf("got %v, want errNoIDs", err)
+	}
+	if err := r.release(last); err != nil {
+		t.Fatal(err)
+	}
+	if base, err := r.claim("one more"); err != nil || base != last {
+		t.Errorf("got %#x, %v; want the released %#x", base, err, last)
+	}
+	if err := r.release(last); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.release(last); err != nil {
+		t.Errorf("second release: %v", err)
+	}
+}
+
+func TestCaptureKeepsTheFirstBytes(t *testing.T) {
+	c := &capture{limit: 4}
+	for _, part := range []string{"ab", "cd", "ef"} {
+		if n, err := c.Write([]byte(part)); n != 2 || err != nil {
+			t.Errorf("write %q: %d, %v", part, n, err)
+		}
+	}
+	if string(c.kept) != "abcd" || !c.truncated {
+		t.Errorf("kept %q, truncated %v", c.kept, c.truncated)
+	}
+}
