@@ -1,0 +1,86 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+const configName = "config.json"
+
+// enterBundle makes the bundle the working directory, where relative paths of
+// its config and hooks start from, and reads its config. An empty path is the
+// directory the caller is in.
+func enterBundle(path string) (*specs.Spec, error) {
+	if path != "" {
+		if err := os.Chdir(path); err != nil {
+			return nil, fmt.Errorf("bundle: %w", err)
+		}
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	return readConfig(dir)
+}
+
+func readConfig(bundle string) (*specs.Spec, error) {
+	path := filepath.Join(bundle, configName)
+	var spec *specs.Spec
+	if err := readJSON(path, &spec); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("JSON specification file %s not found", path)
+		}
+		return nil, err
+	}
+	if spec == nil {
+		return nil, fmt.Errorf("%s: config cannot be null", path)
+	}
+	if err := checkProcess(spec.Process); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return spec, nil
+}
+
+func readProcess(path string) (*specs.Process, error) {
+	var p *specs.Process
+	if err := readJSON(path, &p); err != nil {
+		return nil, err
+	}
+	if err := checkProcess(p); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+func readJSON(path string, into any) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := json.NewDecoder(f).Decode(into); err != nil {
+		return fmt.Errorf("parse %s: %w", path, err)
+	}
+	return nil
+}
+
+// checkProcess refuses what would otherwise fail late and in other words.
+func checkProcess(p *specs.Process) error {
+	switch {
+	case p == nil:
+		return errors.New("process property must not be empty")
+	case p.Cwd == "":
+		return errors.New("Cwd property must not be empty")
+	case !filepath.IsAbs(p.Cwd):
+		return errors.New("Cwd must be an absolute path")
+	case len(p.Args) == 0:
+		return errors.New("args must not be empty")
+	}
+	return nil
+}

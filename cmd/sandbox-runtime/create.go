@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/urfave/cli/v3"
+)
+
+func createCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "create",
+		Category:  categoryOCI,
+		Usage:     "create a container",
+		ArgsUsage: "<container-id>",
+		Description: `Sets up a container from a bundle as far as its own command, which "start"
+executes. The id must be unique below --root.`,
+		Flags: startFlags(),
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if err := wantArgs(cmd, 1, 1); err != nil {
+				return err
+			}
+			if err := createContainer(ctx, cmd); err != nil {
+				return fmt.Errorf("%s create failed: %w", programName, err)
+			}
+			return nil
+		},
+	}
+}
+
+func createContainer(ctx context.Context, cmd *cli.Command) error {
+	s, err := newSession(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	s.hold, s.detach = true, true
+	_, err = s.run()
+	return err
+}
+
+// startFlags are those that create and run share.
+func startFlags() []cli.Flag {
+	return slices.Concat([]cli.Flag{
+		&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Usage: "`DIR` of the bundle (default: the current directory)"},
+		&cli.BoolFlag{Name: "no-pivot",
+			Usage: "do not use pivot_root, for a rootfs on a ramdisk; weaker isolation"},
+		&cli.BoolFlag{Name: "no-new-keyring",
+			Usage: "do not create a new session keyring: the container has the caller's"},
+	}, processFlags())
+}
+
+// processFlags are those of every command that starts a process.
+func processFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "console-socket",
+			Usage: "`PATH` of a unix socket that receives the master of the console's pseudoterminal"},
+		&cli.StringFlag{Name: "pidfd-socket", Usage: "`PATH` of a unix socket that receives a pidfd of the process"},
+		&cli.StringFlag{Name: "pid-file", Usage: "`FILE` to write the process id to"},
+		&cli.IntFlag{Name: "preserve-fds", Usage: "pass `N` more file descriptors (stdio + $LISTEN_FDS + N in total)"},
+	}
+}

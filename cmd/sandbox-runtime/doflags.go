@@ -1,0 +1,225 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// sandboxFlags are those that describe a sandbox, each with how its text gets
+// into the configuration. A flag that is not given leaves the configuration as
+// --config or the defaults have it.
+func sandboxFlags() []sandboxFlag {
+	return []sandboxFlag{
+		text("rootfs", "`DIR` whose files are the root, read-only (default: the host's own /usr, /bin, /lib...)", "rootfs",
+			func(c *spec.Config, v string) error { return setPath(&c.Rootfs, v) }),
+		text("workspace", "`DIR` to mount at /workspace, read-write (default: an empty one that vanishes)", "workspace",
+			func(c *spec.Config, v string) error { return setPath(&c.Workspace, v) }),
+		list("bind", "host path to show inside, as `SRC:DST[:ro|rw]` (default ro, repeatable)", "binds", addBind),
+		text("network", "`none`: a loopback device only", "network",
+			func(c *spec.Config, v string) error { c.Network = spec.Network(v); return nil }),
+		text("memory", "`SIZE` of memory and swap (default: 1g)", "limits.memory",
+			func(c *spec.Config, v string) error { return setPositive(&c.Limits.Memory, v, spec.ParseSize) }),
+		text("cpus", "`NUMBER` of cores' worth of processor time (default: 1.0)", "limits.cpus",
+			func(c *spec.Config, v string) error { return setPositive(&c.Limits.CPUs, v, spec.ParseCPUs) }),
+		text("pids", "`NUMBER` of processes and threads at once (default: 128)", "limits.pids",
+			func(c *spec.Config, v string) error { return setPositive(&c.Limits.Pids, v, parseCount) }),
+		text("file-size", "`SIZE` of the largest file it may write (default: 100m)", "limits.file_size",
+			func(c *spec.Config, v string) error { return setPositive(&c.Limits.FileSize, v, spec.ParseSize) }),
+		text("io-read", "`BYTES` per second read from disk (default: no limit)", "limits.io_read",
+			func(c *spec.Config, v string) error { return setPositive(&c.Limits.IORead, v, spec.ParseSize) }),
+		text("io-write", "`BYTES` per second written to disk (default: no limit)", "limits.io_write",
+			func(c *spec.Config, v string) error { return setPositive(&c.Limits.IOWrite, v, spec.ParseSize) }),
+		text("timeout", "`DURATION` after which it is killed with all it started, as 500ms or 1m30s (default: none)", "timeout",
+			func(c *spec.Config, v string) error { return c.Timeout.UnmarshalText([]byte(v)) }),
+		text("user", "`UID[:GID]` inside (default: 1000:1000)", "user",
+			func(c *spec.Config, v string) (err error) { c.User, err = spec.ParseUser(v); return err }),
+		list("env", "`NAME=VALUE` for its environment (repeatable)", "env", addEnv),
+		text("cwd", "`DIR` inside to start in (default: /workspace)", "cwd",
+			func(c *spec.Config, v string) error { c.Cwd = v; return nil }),
+		text("hostname", "`NAME` of the sandbox (default: sandbox)", "hostname",
+			func(c *spec.Config, v string) error { c.Hostname = v; return nil }),
+		text("seccomp", "default, strict, debug or a `FILE` in the OCI JSON form (default: default)", "seccomp",
+			func(c *spec.Config, v string) error { c.Seccomp = v; return nil }),
+	}
+}
+
+// A sandboxFlag is one flag and the field of the configuration it sets.
+type sandboxFlag struct {
+	flag  cli.Flag
+	field string
+	// apply is called with each value that was given.
+	apply func(*spec.Config, string) error
+}
+
+func (f sandboxFlag) name() string { return f.flag.Names()[0] }
+
+func text(name, usage, field string, apply func(*spec.Config, string) error) sandboxFlag {
+	return sandboxFlag{&cli.StringFlag{Name: name, Usage: usage}, field, apply}
+}
+
+func list(name, usage, field string, apply func(*spec.Config, string) error) sandboxFlag {
+	return sandboxFlag{&cli.StringSliceFlag{Name: name, Usage: usage}, field, apply}
+}
+
+func doFlags() []cli.Flag {
+	flags := []cli.Flag{
+		&cli.BoolFlag{Name: "interactive", Aliases: []string{"i"}, Usage: "pass standard input on"},
+		&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "give it a terminal of its own"},
+		&cli.StringFlag{Name: "config", Usage: "`FILE` with the whole configuration as JSON; flags win over it"},
+		&cli.BoolFlag{Name: "local", Usage: "no sandbox: run on the host, in the workspace"},
+		&cli.BoolFlag{Name: "json", Usage: "print one Result in JSON, output included, and nothing else"},
+	}
+	for _, f := range sandboxFlags() {
+		flags = append(flags, f.flag)
+	}
+	for _, name := range laterFlags() {
+		flags = append(flags, &cli.StringFlag{Name: name, Hidden: true})
+	}
+	for _, name := range laterSwitches() {
+		flags = append(flags, &cli.BoolFlag{Name: name, Hidden: true})
+	}
+	return flags
+}
+
+// laterFlags and laterSwitches are agreed on and answer that they are not
+// there yet, in place of "unknown flag".
+func laterFlags() []string    { return []string{"image", "overlay", "allow", "disk", "files"} }
+func laterSwitches() []string { return []string{"review", "apply", "keep"} }
+
+// doConfig is the completed configuration: the defaults, --config on top, and
+// the flags on top of that.
+func doConfig(cmd *cli.Command) (spec.Config, error) {
+	for _, name := range append(laterFlags(), laterSwitches()...) {
+		if cmd.IsSet(name) {
+			return spec.Config{}, fmt.Errorf("--%s is not in this version yet", name)
+		}
+	}
+	config, err := configFile(cmd.String("config"))
+	if err != nil {
+		return config, err
+	}
+	for _, f := range sandboxFlags() {
+		for _, value := range given(cmd, f) {
+			if err := f.apply(&config, value); err != nil {
+				return config, fmt.Errorf("--%s: %w", f.name(), err)
+			}
+		}
+	}
+	full, err := config.Complete()
+	return full, inFlags(cmd, err)
+}
+
+// given are the values of a flag on the command line.
+func given(cmd *cli.Command, f sandboxFlag) []string {
+	if !cmd.IsSet(f.name()) {
+		return nil
+	}
+	if _, ok := f.flag.(*cli.StringSliceFlag); ok {
+		return cmd.StringSlice(f.name())
+	}
+	return []string{cmd.String(f.name())}
+}
+
+func configFile(path string) (spec.Config, error) {
+	if path == "" {
+		return spec.Config{}, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return spec.Config{}, fmt.Errorf("--config: %w", err)
+	}
+	defer f.Close()
+	c, err := spec.ReadConfig(f)
+	if err != nil {
+		return c, fmt.Errorf("--config %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// inFlags words field errors by the flag the user typed, where there was one.
+func inFlags(cmd *cli.Command, err error) error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return err
+	}
+	var lines []string
+	for _, e := range joined.Unwrap() {
+		lines = append(lines, flagWording(cmd, e))
+	}
+	return errors.New(strings.Join(lines, "; "))
+}
+
+func flagWording(cmd *cli.Command, err error) string {
+	var field *spec.FieldError
+	if errors.As(err, &field) {
+		for _, f := range sandboxFlags() {
+			if cmd.IsSet(f.name()) && (field.Field == f.field || strings.HasPrefix(field.Field, f.field+".") || strings.HasPrefix(field.Field, f.field+"[")) {
+				return "--" + f.name() + ": " + field.Problem
+			}
+		}
+	}
+	return err.Error()
+}
+
+// setPath takes a host path, which the configuration wants absolute.
+func setPath(field *string, value string) error {
+	if value == "" {
+		return errors.New("is empty; name a directory")
+	}
+	path, err := filepath.Abs(value)
+	*field = path
+	return err
+}
+
+// setPositive refuses 0, which a configuration takes for "the default".
+func setPositive[T ~int64 | ~float64](field *T, value string, parse func(string) (T, error)) error {
+	v, err := parse(value)
+	if err != nil {
+		return err
+	}
+	if v <= 0 {
+		return fmt.Errorf("%s is not more than 0", value)
+	}
+	*field = v
+	return nil
+}
+
+func parseCount(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a whole number", text)
+	}
+	return n, nil
+}
+
+func addBind(c *spec.Config, value string) error {
+	b, err := spec.ParseBind(value)
+	if err != nil {
+		return err
+	}
+	if err := setPath(&b.Source, b.Source); err != nil {
+		return err
+	}
+	c.Binds = append(c.Binds, b)
+	return nil
+}
+
+func addEnv(c *spec.Config, value string) error {
+	name, v, err := spec.ParseEnv(value)
+	if err != nil {
+		return err
+	}
+	if c.Env == nil {
+		c.Env = map[string]string{}
+	}
+	c.Env[name] = v
+	return nil
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+)
+
+// execFailed is the exit status when the process could not be started.
+const execFailed = 255
+
+func execCommand() *cli.Command {
+	one := 1
+	return &cli.Command{
+		Name:      "exec",
+		Category:  categoryOCI,
+		Usage:     "run a further process in a container",
+		ArgsUsage: "<container-id> <command> [argument...]  or  --process FILE <container-id>",
+		Description: `The process is that of the container's ` + configName + ` with the command and the
+flags given here, or the one that FILE describes.`,
+		StopOnNthArg: &one, // the command's flags are its own
+		Flags: append(processFlags(),
+			&cli.StringFlag{Name: "cwd", Usage: "working `DIR` in the container"},
+			&cli.StringSliceFlag{Name: "env", Aliases: []string{"e"}, Usage: "set `NAME=VALUE` (repeatable)"},
+			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "allocate a pseudo-TTY"},
+			&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "`UID[:GID]`"},
+			&cli.StringSliceFlag{Name: "additional-gids", Aliases: []string{"g"}, Usage: "add `GID` (repeatable)"},
+			&cli.StringFlag{Name: "process", Aliases: []string{"p"}, Usage: "`FILE` with the process as JSON"},
+			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "leave the process running"},
+			&cli.StringFlag{Name: "process-label", Usage: "SELinux `LABEL` of the process"},
+			&cli.StringFlag{Name: "apparmor", Usage: "AppArmor `PROFILE` of the process"},
+			&cli.BoolFlag{Name: "no-new-privs", Usage: "set no_new_privs for the process"},
+			&cli.StringSliceFlag{Name: "cap", Aliases: []string{"c"}, Usage: "add capability `CAP` (repeatable)"},
+			&cli.StringSliceFlag{Name: "cgroup", Usage: "run in an existing sub-cgroup `[CONTROLLER:]PATH` (repeatable)"},
+			&cli.BoolFlag{Name: "ignore-paused", Usage: "also in a paused container, where it waits"},
+		),
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if err := wantArgs(cmd, 1, -1); err != nil {
+				return err
+			}
+			status, err := execInContainer(ctx, cmd)
+			if err != nil {
+				return &exitError{execFailed, fmt.Errorf("exec failed: %w", err)}
+			}
+			return exitWith(status)
+		},
+	}
+}
+
+func execInContainer(ctx context.Context, cmd *cli.Command) (status int, err error) {
+	s := &session{log: logFrom(ctx), detach: cmd.Bool("detach")}
+	if err := s.readFlags(cmd); err != nil {
+		return 0, err
+	}
+	if s.container, err = loadContainer(cmd); err != nil {
+		return 0, err
+	}
+	state, err := s.container.Status()
+	if err != nil {
+		return 0, err
+	}
+	if state == container.Stopped {
+		return 0, errors.New("cannot exec in a stopped container")
+	}
+	if state == container.Paused && !cmd.Bool("ignore-paused") {
+		return 0, errors.New("cannot exec in a paused container (use --ignore-paused to override)")
+	}
+	if s.process, err = execProcess(cmd, s.container); err != nil {
+		return 0, err
+	}
+	if s.subCgroups, err = parseSubCgroups(cmd.StringSlice("cgroup")); err != nil {
+		return 0, err
+	}
+	return s.run()
+}
+
+// execProcess is the process of --process, or that of the bundle changed as the
+// flags say.
+func execProcess(cmd *cli.Command, c *container.Container) (*specs.Process, error) {
+	if path := cmd.String("process"); path != "" {
+		return readProcess(path)
+	}
+	args := cmd.Args().Tail()
+	if len(args) == 0 {
+		return nil, errors.New("exec args cannot be empty")
+	}
+	spec, err := enterBundle(c.Bundle())
+	if err != nil {
+		return nil, err
+	}
+	p := spec.Process
+	p.Args = args
+	p.Terminal = cmd.Bool("tty")
+	p.Env = append(p.Env, cmd.StringSlice("env")...)
+	overrideString(&p.Cwd, cmd.String("cwd"))
+	overrideString(&p.ApparmorProfile, cmd.String("apparmor"))
+	overrideString(&p.SelinuxLabel, cmd.String("process-label"))
+	if cmd.IsSet("no-new-privs") {
+		p.NoNewPrivileges = cmd.Bool("no-new-privs")
+	}
+	addCapabilities(p, cmd.StringSlice("cap"))
+	if err := setUser(&p.User, cmd.String("user"), cmd.StringSlice("additional-gids")); err != nil {
+		return nil, err
+	}
+	return p, checkProcess(p)
+}
+
+func overrideString(field *string, flag string) {
+	if flag != "" {
+		*field = flag
+	}
+}
+
+// addCapabilities leaves the inheritable set alone: a file's capabilities would
+// become reachable through it (CVE-2022-29162). Ambient ones need it, so they
+// follow only where the container has inheritable ones already.
+func addCapabilities(p *specs.Process, names []string) {
+	if len(names) == 0 {
+		return
+	}
+	if p.Capabilities == nil {
+		p.Capabilities = &specs.LinuxCapabilities{}
+	}
+	caps := p.Capabilities
+	caps.Bounding = append(caps.Bounding, names...)
+	caps.Effective = append(caps.Effective, names...)
+	caps.Permitted = append(caps.Permitted, names...)
+	if caps.Inheritable != nil {
+		caps.Ambient = append(caps.Ambient, names...)
+	}
+}
+
+func setUser(u *specs.User, user string, additional []string) error {
+	if user != "" {
+		uid, gid, hasGID := strings.Cut(user, ":")
+		id, err := parseID(uid)
+		if err != nil {
+			return fmt.Errorf("bad uid: %w", err)
+		}
+		u.UID = id
+		if hasGID {
+			if u.GID, err = parseID(gid); err != nil {
+				return fmt.Errorf("bad gid: %w", err)
+			}
+		}
+	}
+	for _, s := range additional {
+		gid, err := parseID(s)
+		if err != nil {
+			return fmt.Errorf("additional-gids: %w", err)
+		}
+		u.AdditionalGids = append(u.AdditionalGids, gid)
+	}
+	return nil
+}
+
+// parseID takes decimal digits only. No string may end as another id than the
+// one it spells: -1 and 4294967295 mean "unchanged" to setresuid(2).
+func parseID(s string) (uint32, error) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil {
+		return 0, err
+	}
+	if n == math.MaxUint32 {
+		return 0, fmt.Errorf("%s is no valid id", s)
+	}
+	return uint32(n), nil
+}
+
+// parseSubCgroups reads "PATH" (cgroup v2) or "CONTROLLER[,CONTROLLER...]:PATH"
+// (cgroup v1) into a map from controller, "" for the former, to path.
+func parseSubCgroups(args []string) (map[string]string, error) {
+	paths := make(map[string]string, len(args))
+	for _, arg := range args {
+		controllers, path, ok := strings.Cut(arg, ":")
+		if !ok {
+			if len(args) > 1 {
+				return nil, fmt.Errorf("invalid --cgroup argument: %s (missing <controller>: prefix)", arg)
+			}
+			return map[string]string{"": arg}, nil
+		}
+		for c := range strings.SplitSeq(controllers, ",") {
+			if c == "" {
+				return nil, fmt.Errorf("invalid --cgroup argument: %s (empty <controller> prefix)", arg)
+			}
+			if _, double := paths[c]; double {
+				return nil, fmt.Errorf("invalid --cgroup argument(s): controller %s specified multiple times", c)
+			}
+			paths[c] = path
+		}
+	}
+	return paths, nil
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/moby/sys/userns"
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+func globalFlags() []cli.Flag {
+	root, _ := defaultRoot()
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "version", Aliases: []string{"v"}, Local: true, Usage: "print the versions of this binary and its parts"},
+		&cli.BoolFlag{Name: "debug", Local: true, Usage: "enable debug logging"},
+		&cli.StringFlag{Name: "log", Local: true, Usage: "`FILE` to append log messages to (default: stderr)"},
+		&cli.StringFlag{Name: "log-format", Local: true, Value: "text", Usage: "text or json"},
+		&cli.StringFlag{Name: "root", Local: true, Value: root, Usage: "`DIR` for container state, best on a tmpfs"},
+		&cli.BoolFlag{Name: "systemd-cgroup", Local: true,
+			Usage: `have systemd make cgroups; cgroupsPath then has the form "slice:prefix:name"`},
+		&cli.StringFlag{Name: "rootless", Local: true, Value: "auto",
+			Usage: "ignore cgroup permission errors: true, false or auto"},
+	}
+}
+
+// defaultRoot is where container state lives without --root. ofUser tells that
+// it lies in the user's own runtime directory, which root of the host never
+// uses, so that all of root's sessions see the same containers.
+func defaultRoot() (path string, ofUser bool) {
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && usesOwnRuntimeDir() {
+		return filepath.Join(dir, programName), true
+	}
+	return filepath.Join("/run", programName), false
+}
+
+func usesOwnRuntimeDir() bool {
+	if os.Geteuid() != 0 {
+		return true
+	}
+	return userns.RunningInUserNS() && os.Getenv("USER") != "root"
+}
+
+// prepare runs before every command: logging and the state root.
+func prepare(ctx context.Context, cmd *cli.Command, out *reporter) (context.Context, error) {
+	err := out.openFor(cmd)
+	if err == nil {
+		container.SetLog(out.log)
+		err = prepareRoot(cmd)
+	}
+	if sub := cmd.Command(cmd.Args().First()); err != nil && sub != nil && sub.Category == categorySandbox {
+		// Status 1 would be taken for the sandboxed command's.
+		err = &exitError{spec.ExitRuntimeFailed, err}
+	}
+	return withLog(ctx, out.log), err
+}
+
+func prepareRoot(cmd *cli.Command) error {
+	if cmd.IsSet("root") {
+		root, err := filepath.Abs(cmd.String("root"))
+		if err != nil {
+			return err
+		}
+		if root == "/" {
+			// "" and "../.." end here too.
+			return errors.New("option --root must not be /")
+		}
+		return cmd.Set("root", root)
+	}
+	root, ofUser := defaultRoot()
+	if !ofUser {
+		return nil
+	}
+	// What lies in XDG_RUNTIME_DIR without the sticky bit may be cleaned away
+	// (XDG Base Directory Specification 0.8).
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return fmt.Errorf("$XDG_RUNTIME_DIR must be writable: %w", err)
+	}
+	if err := os.Chmod(root, 0o700|os.ModeSticky); err != nil {
+		return fmt.Errorf("$XDG_RUNTIME_DIR must belong to the user: %w", err)
+	}
+	return nil
+}
+
+// stateRoot is the absolute directory of container state.
+func stateRoot(cmd *cli.Command) string { return cmd.String("root") }
+
+// loadContainer opens the container that the command's first argument names.
+func loadContainer(cmd *cli.Command) (*container.Container, error) {
+	id := cmd.Args().First()
+	if id == "" {
+		return nil, errEmptyID
+	}
+	return container.Load(stateRoot(cmd), id)
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const firstFD = 3 // after stdin, stdout, stderr
+
+// inheritedFiles are open descriptors of this program, from 3 on, that its
+// caller meant for the container: sockets by systemd's protocol, then those of
+// --preserve-fds.
+type inheritedFiles struct {
+	listen   []*os.File
+	preserve int
+}
+
+func (f inheritedFiles) files() ([]*os.File, error) {
+	files := append([]*os.File(nil), f.listen...)
+	first := firstFD + len(f.listen)
+	for fd := first; fd < first+f.preserve; fd++ {
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		if err == nil && flags&unix.FD_CLOEXEC != 0 {
+			// Nothing inherited is close-on-exec: this one is our own.
+			err = unix.EBADF
+		}
+		if err != nil {
+			return nil, fmt.Errorf("unable to stat preserved-fd %d (of %d): %w", fd-first, f.preserve, err)
+		}
+		files = append(files, os.NewFile(uintptr(fd), "preserved "+strconv.Itoa(fd)))
+	}
+	return files, nil
+}
+
+// listenFDs returns the sockets handed over as sd_listen_fds(3) describes, if
+// they were meant for this process.
+func listenFDs() []*os.File {
+	if pid, err := strconv.Atoi(os.Getenv("LISTEN_PID")); err != nil || pid != os.Getpid() {
+		return nil
+	}
+	n, err := strconv.Atoi(os.Getenv("LISTEN_FDS"))
+	if err != nil {
+		return nil
+	}
+	names := strings.Split(os.Getenv("LISTEN_FDNAMES"), ":")
+	var files []*os.File
+	for i := range n {
+		name := "listen " + strconv.Itoa(firstFD+i)
+		if i < len(names) && names[i] != "" {
+			name = names[i]
+		}
+		files = append(files, os.NewFile(uintptr(firstFD+i), name))
+	}
+	return files
+}
+
+// dialSocket connects to a unix stream socket. The caller closes the file.
+func dialSocket(path string) (*os.File, error) {
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return conn.(*net.UnixConn).File()
+}

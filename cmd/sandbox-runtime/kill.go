@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+)
+
+func killCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "kill",
+		Category:  categoryOCI,
+		Usage:     "send a signal (default: SIGTERM) to a container's init process",
+		ArgsUsage: "<container-id> [signal]",
+		Description: `The signal is a number or a name, with or without SIG. SIGKILL ends all processes
+of the container.`,
+		Flags: []cli.Flag{
+			// Daemons still pass it. What is left of its old meaning: a
+			// container that has stopped is no error.
+			&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Hidden: true},
+		},
+		Action: killContainer,
+	}
+}
+
+func killContainer(_ context.Context, cmd *cli.Command) error {
+	if err := wantArgs(cmd, 1, 2); err != nil {
+		return err
+	}
+	c, err := loadContainer(cmd)
+	if err != nil {
+		return err
+	}
+	name := cmd.Args().Get(1)
+	if name == "" {
+		name = "SIGTERM"
+	}
+	s, err := parseSignal(name)
+	if err != nil {
+		return err
+	}
+	err = c.Signal(s)
+	if errors.Is(err, container.ErrNotRunning) && cmd.Bool("all") {
+		return nil
+	}
+	return err
+}
+
+// lastSignal is SIGRTMAX (signal(7)).
+const lastSignal = 64
+
+// parseSignal takes a number, 0 included, or a name in any case.
+func parseSignal(s string) (unix.Signal, error) {
+	if n, err := strconv.Atoi(s); err == nil {
+		if n < 0 || n > lastSignal {
+			return 0, fmt.Errorf("unknown signal %q", s)
+		}
+		return unix.Signal(n), nil
+	}
+	name := strings.ToUpper(s)
+	if !strings.HasPrefix(name, "SIG") {
+		name = "SIG" + name
+	}
+	if n := unix.SignalNum(name); n != 0 {
+		return n, nil
+	}
+	return 0, fmt.Errorf("unknown signal %q", s)
+}

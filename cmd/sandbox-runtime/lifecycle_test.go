@@ -1,0 +1,213 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+)
+
+func TestCreateStartKillDeleteIsALife(t *testing.T) {
+	h := newHost(t)
+	pidFile := filepath.Join(h.dir, "pid")
+	h.must("create", "--bundle", h.bundle(nil, "pause"), "--pid-file", pidFile, h.id())
+
+	s := h.state(h.id())
+	if s.Status != container.Created || s.ID != h.id() || s.Version != specs.Version || s.Created.IsZero() {
+		t.Errorf("after create: %+v", s)
+	}
+	if got := h.read(pidFile); got != strconv.Itoa(s.Pid) {
+		t.Errorf("pid file %q, state says %d", got, s.Pid)
+	}
+	h.must("start", h.id())
+	if s := h.state(h.id()); s.Status != container.Running || !alive(s.Pid) {
+		t.Errorf("after start: %+v", s)
+	}
+	h.refuse(1, []string{"cannot start an already running container"}, "start", h.id())
+	h.refuse(1, []string{"cannot delete container " + h.id() + " that is not stopped: running"}, "delete", h.id())
+
+	h.must("kill", h.id(), "KILL")
+	h.awaitStatus(h.id(), container.Stopped)
+	if s := h.state(h.id()); s.Pid != 0 {
+		t.Errorf("stopped, but pid %d", s.Pid)
+	}
+	h.refuse(1, []string{"cannot start a container that has stopped"}, "start", h.id())
+	h.refuse(1, []string{"container not running"}, "kill", h.id(), "9")
+	h.must("kill", "--all", h.id(), "9")
+	h.refuse(255, []string{"exec failed: cannot exec in a stopped container"}, "exec", h.id(), "probe")
+	h.must("delete", h.id())
+	h.nothingLeft()
+}
+
+func TestStateIsTheBundles(t *testing.T) {
+	h := newHost(t)
+	bundle := h.bundle(func(s *specs.Spec) {
+		s.Annotations = map[string]string{"org.example.key": "value=with=signs"}
+	}, "pause")
+	h.must("create", "-bundle", bundle, h.id()) // one dash, as some callers write it
+	s := h.state(h.id())
+	if s.Bundle != bundle || s.Rootfs != filepath.Join(bundle, "rootfs") {
+		t.Errorf("bundle %s, rootfs %s", s.Bundle, s.Rootfs)
+	}
+	if len(s.Annotations) != 1 || s.Annotations["org.example.key"] != "value=with=signs" {
+		t.Errorf("annotations %v", s.Annotations)
+	}
+}
+
+func TestDeleteTakesACreatedContainer(t *testing.T) {
+	h := newHost(t)
+	h.must("create", "-b", h.bundle(nil, "pause"), h.id())
+	pid := h.state(h.id()).Pid
+	h.must("delete", h.id())
+	if alive(pid) {
+		// It is a zombie of the test's subreaper at most.
+		data, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		if !strings.Contains(string(data), ") Z ") {
+			t.Errorf("init %d lives: %s", pid, data)
+		}
+	}
+	h.nothingLeft()
+}
+
+func TestDeleteForceEndsARunningContainer(t *testing.T) {
+	h := newHost(t)
+	h.must("run", "-d", "-b", h.bundle(nil, "pause"), h.id())
+	begin := time.Now()
+	h.must("delete", "--force", h.id())
+	if d := time.Since(begin); d > 5*time.Second {
+		t.Errorf("took %v", d)
+	}
+	h.nothingLeft()
+}
+
+func TestDeleteForceEndsAllWithoutAPidNamespace(t *testing.T) {
+	h := newHost(t)
+	h.must("run", "-d", "-b", h.bundle(withoutPidNamespace, "orphan"), h.id())
+	h.awaitStatus(h.id(), container.Stopped) // and the orphan lives on
+	h.must("delete", "--force", h.id())
+	h.nothingLeft()
+}
+
+func withoutPidNamespace(s *specs.Spec) {
+	var kept []specs.LinuxNamespace
+	for _, ns := range s.Linux.Namespaces {
+		if ns.Type != specs.PIDNamespace {
+			kept = append(kept, ns)
+		}
+	}
+	s.Linux.Namespaces = kept
+}
+
+func TestDeleteForceOfUnknownIsSilent(t *testing.T) {
+	h := newHost(t)
+	h.must("delete", "--force", "unknown")
+	h.refuse(1, []string{"container does not exist"}, "delete", "unknown")
+}
+
+func TestDeleteRemovesWhatAKilledCreateLeft(t *testing.T) {
+	h := newHost(t)
+	dir := filepath.Join(h.root, "half")
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	h.write(filepath.Join(dir, "exec.fifo"), "")
+	h.must("delete", "--force", "half")
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("stat %s: %v", dir, err)
+	}
+}
+
+func TestIDsStayBelowTheRoot(t *testing.T) {
+	h := newHost(t)
+	canary := filepath.Join(h.dir, "canary")
+	h.write(canary, "")
+	bundle := h.bundle(nil, "exit", "0")
+	for _, id := range []string{"..", ".", "a/b", "../" + filepath.Base(h.dir), "/etc", "@sandboxes", "a b", "ä", "a\n"} {
+		for _, args := range [][]string{
+			{"state", id}, {"delete", "--force", id}, {"delete", id}, {"kill", id},
+			{"create", "--bundle", bundle, id}, {"run", "--bundle", bundle, id},
+		} {
+			h.refuse(1, []string{"invalid container ID format"}, args...)
+		}
+		h.refuse(255, []string{"invalid container ID format"}, "exec", id, "probe")
+	}
+	for _, command := range []string{"state", "start", "kill", "delete", "create", "run"} {
+		h.refuse(1, []string{"container id cannot be empty"}, command, "")
+	}
+	if _, err := os.Stat(canary); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnIDIsUsedOnce(t *testing.T) {
+	h := newHost(t)
+	bundle := h.bundle(nil, "pause")
+	h.must("run", "-d", "-b", bundle, h.id())
+	h.refuse(1, []string{"create failed: container with given ID already exists"}, "create", "-b", bundle, h.id())
+	h.refuse(1, []string{"run failed: container with given ID already exists"}, "run", "-b", bundle, h.id())
+	if s := h.state(h.id()); s.Status != container.Running {
+		t.Errorf("the first is %s", s.Status)
+	}
+}
+
+func TestSignalsHaveNumbersAndNames(t *testing.T) {
+	h := newHost(t)
+	for _, signal := range []string{"", "15", "TERM", "sigterm", "SIGUSR1", "1"} {
+		h.must("run", "-d", "-b", h.bundle(nil, "pause"), h.id())
+		args := []string{"kill", h.id()}
+		if signal != "" {
+			args = append(args, signal)
+		}
+		h.must(args...) // PID 1 ignores them all
+		h.must("kill", h.id(), "0")
+		for _, wrong := range []string{"SIGNONE", "65", "-9", "9x"} {
+			h.refuse(1, []string{"unknown signal", wrong}, "kill", h.id(), wrong)
+		}
+		h.must("delete", "-f", h.id())
+	}
+}
+
+func TestUnknownContainerIsSaidToBe(t *testing.T) {
+	h := newHost(t)
+	for _, command := range []string{"state", "start", "kill", "delete"} {
+		h.refuse(1, []string{"container does not exist"}, command, "unknown")
+	}
+	h.refuse(255, []string{"exec failed: container does not exist"}, "exec", "unknown", "probe")
+}
+
+func TestListShowsContainersOnly(t *testing.T) {
+	h := newHost(t)
+	h.must("run", "-d", "-b", h.bundle(nil, "pause"), h.id())
+	if err := os.MkdirAll(filepath.Join(h.root, "@sandboxes", "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := h.state(h.id())
+
+	if got := h.must("list", "-q").stdout; got != h.id()+"\n" {
+		t.Errorf("list -q: %q", got)
+	}
+	lines := strings.Split(h.must("list").stdout, "\n")
+	if !strings.HasPrefix(lines[0], "ID ") || len(lines) != 3 {
+		t.Fatalf("list: %q", lines)
+	}
+	f := strings.Fields(lines[1])
+	if len(f) != 6 || f[0] != h.id() || f[1] != strconv.Itoa(s.Pid) || f[2] != "running" || f[3] != s.Bundle || f[5] != "root" {
+		t.Errorf("list: %q", f)
+	}
+	if got := h.must("list", "--format", "json").stdout; !strings.Contains(got, `"owner":"root"`) || !strings.Contains(got, `"id":"`+h.id()+`"`) {
+		t.Errorf("list json: %s", got)
+	}
+	h.refuse(1, []string{"invalid format option"}, "list", "-f", "xml")
+}
+
+func TestListOfAMissingRoot(t *testing.T) {
+	h := newHost(t)
+	h.refuse(1, []string{h.root, "no such file"}, "list") // --root was given: a slip of the caller's
+	h.refuse(1, []string{"--root must not be /"}, "--root", "/", "list")
+}

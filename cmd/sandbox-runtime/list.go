@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+)
+
+func listCommand() *cli.Command {
+	return &cli.Command{
+		Name:     "list",
+		Category: categoryOCI,
+		Usage:    "list the containers below --root",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print ids only"},
+		},
+		Action: listContainers,
+	}
+}
+
+func listContainers(ctx context.Context, cmd *cli.Command) error {
+	if err := wantArgs(cmd, 0, 0); err != nil {
+		return err
+	}
+	print, err := listPrinter(cmd.String("format"), cmd.Bool("quiet"))
+	if err != nil {
+		return err
+	}
+	root := stateRoot(cmd)
+	ids, err := container.IDs(root)
+	if errors.Is(err, os.ErrNotExist) && !cmd.IsSet("root") {
+		ids, err = nil, nil // no container has been made yet
+	}
+	if err != nil {
+		return err
+	}
+	return print(cmd.Root().Writer, loadStates(root, ids, logFrom(ctx)))
+}
+
+// loadStates leaves out what can't be read, such as a container deleted
+// meanwhile, and says so.
+func loadStates(root string, ids []string, log *slog.Logger) []container.State {
+	var states []container.State
+	for _, id := range ids {
+		s, err := loadState(root, id)
+		if err != nil {
+			log.Warn(fmt.Sprintf("load container %s: %v", id, err))
+			continue
+		}
+		states = append(states, s)
+	}
+	return states
+}
+
+func loadState(root, id string) (container.State, error) {
+	c, err := container.Load(root, id)
+	if err != nil {
+		return container.State{}, err
+	}
+	s, err := c.State()
+	if err != nil {
+		return container.State{}, err
+	}
+	s.Owner, err = c.Owner()
+	return s, err
+}
+
+func listPrinter(format string, quiet bool) (func(io.Writer, []container.State) error, error) {
+	switch {
+	case quiet:
+		return printIDs, nil
+	case format == "table":
+		return printTable, nil
+	case format == "json":
+		return printJSON, nil
+	}
+	return nil, errors.New("invalid format option")
+}
+
+func printIDs(w io.Writer, states []container.State) error {
+	for _, s := range states {
+		if _, err := fmt.Fprintln(w, s.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printTable(w io.Writer, states []container.State) error {
+	t := tabwriter.NewWriter(w, 12, 1, 3, ' ', 0)
+	fmt.Fprint(t, "ID\tPID\tSTATUS\tBUNDLE\tCREATED\tOWNER\n")
+	for _, s := range states {
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\n",
+			s.ID, s.Pid, s.Status, s.Bundle, s.Created.Format(time.RFC3339Nano), s.Owner)
+	}
+	return t.Flush()
+}
+
+func printJSON(w io.Writer, states []container.State) error {
+	return json.NewEncoder(w).Encode(states) // null for none, as runc
+}

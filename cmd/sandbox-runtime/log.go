@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v3"
+	"golang.org/x/term"
+)
+
+// reporter is where messages go: the file of --log, else stderr. Daemons take
+// the last entry of level "error" in that file as the reason of a failure.
+type reporter struct {
+	log    *slog.Logger
+	stderr *os.File
+	toFile bool
+	plain  bool // errors on stderr are for a person, not for a daemon
+}
+
+// newReporter logs to stderr; what fails before open has been called goes there.
+func newReporter(stderr *os.File) *reporter {
+	return &reporter{log: slog.New(newHandler(stderr, "text", false)), stderr: stderr, plain: true}
+}
+
+// openFor directs the log as the flags of the root command say.
+func (r *reporter) openFor(root *cli.Command) error {
+	sub := root.Command(root.Args().First())
+	r.plain = sub == nil || sub.Category != categoryOCI
+	return r.open(root.String("log"), root.String("log-format"), root.Bool("debug"))
+}
+
+// open directs the log to the file (stderr if "") in the format text or json.
+// The file stays open for the life of the program.
+func (r *reporter) open(file, format string, debug bool) error {
+	switch format {
+	case "", "text", "json":
+	default:
+		return fmt.Errorf("invalid log-format: %s", format)
+	}
+	w := r.stderr
+	if file != "" {
+		f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+		if err != nil {
+			return err
+		}
+		w, r.toFile = f, true
+	}
+	r.log = slog.New(newHandler(w, format, debug))
+	return nil
+}
+
+// fatal reports the error the program ends with: to the log, and to stderr in
+// any case.
+func (r *reporter) fatal(err error) {
+	if r.toFile {
+		r.log.Error(err.Error())
+	}
+	switch {
+	case r.plain || term.IsTerminal(int(r.stderr.Fd())):
+		fmt.Fprintf(r.stderr, "%s: %v\n", programName, err)
+	case r.toFile:
+		fmt.Fprintln(r.stderr, err)
+	default:
+		r.log.Error(err.Error())
+	}
+}
+
+// newHandler writes entries as runc's callers know them: the keys time, level
+// and msg, the level in lower case, the time in RFC 3339.
+func newHandler(w io.Writer, format string, debug bool) slog.Handler {
+	level := slog.LevelInfo
+	if debug {
+		level = slog.LevelDebug
+	}
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: shapeAttr}
+	if format == "json" {
+		return slog.NewJSONHandler(w, opts)
+	}
+	return slog.NewTextHandler(w, opts)
+}
+
+func shapeAttr(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) > 0 {
+		return a
+	}
+	switch a.Key {
+	case slog.TimeKey:
+		return slog.String(a.Key, a.Value.Time().Format(time.RFC3339))
+	case slog.LevelKey:
+		level := strings.ToLower(a.Value.String())
+		if level == "warn" {
+			level = "warning"
+		}
+		return slog.String(a.Key, level)
+	}
+	return a
+}
+
+type logKey struct{}
+
+func withLog(ctx context.Context, log *slog.Logger) context.Context {
+	return context.WithValue(ctx, logKey{}, log)
+}
+
+// logFrom is the logger that prepare has put into every command's context.
+func logFrom(ctx context.Context) *slog.Logger {
+	if log, ok := ctx.Value(logKey{}).(*slog.Logger); ok {
+		return log
+	}
+	return slog.New(slog.DiscardHandler)
+}

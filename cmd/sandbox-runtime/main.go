@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/urfave/cli/v3"
+)
+
+const programName = "sandbox-runtime"
+
+func main() {
+	out := newReporter(os.Stderr)
+	err := rootCommand(out).Run(context.Background(), os.Args)
+	code, message := exitCode(err)
+	if message != nil {
+		out.fatal(message)
+	}
+	os.Exit(code)
+}
+
+// categoryOCI is the heading of the OCI commands in help. Their errors are worded
+// and logged for the daemons that call them.
+const categoryOCI = "OCI commands"
+
+// categorySandbox is the heading of the commands for people.
+const categorySandbox = "Sandboxes"
+
+func rootCommand(out *reporter) *cli.Command {
+	root := &cli.Command{
+		Name:  programName,
+		Usage: "runs untrusted programs in sandboxes, and OCI containers as runc does",
+		Description: `A container is made from a bundle: a directory that holds a specification
+file named "` + configName + `" and a root filesystem.
+
+    # ` + programName + ` run [ -b bundle ] <container-id>`,
+		Flags:       globalFlags(),
+		HideVersion: true, // the flag is ours, for more than one line
+		Before:      func(ctx context.Context, cmd *cli.Command) (context.Context, error) { return prepare(ctx, cmd, out) },
+		Action:      noCommand,
+		Commands: []*cli.Command{
+			doCommand(), pruneCommand(), doctorCommand(),
+			createCommand(), startCommand(), runCommand(), stateCommand(), killCommand(),
+			deleteCommand(), execCommand(), listCommand(), featuresCommand(), specCommand(),
+		},
+		ExitErrHandler:            func(context.Context, *cli.Command, error) {}, // main decides
+		DisableSliceFlagSeparator: true,                                          // a comma in --env is the user's
+	}
+	for _, c := range append(root.Commands, root) {
+		c.DisableSliceFlagSeparator = true
+		c.OnUsageError = logUsageError(out, c.OnUsageError)
+	}
+	return root
+}
+
+// logUsageError directs the log as the global flags say, which a command with
+// wrong flags does not come to, and has the error worded by word, if any.
+func logUsageError(out *reporter, word cli.OnUsageErrorFunc) cli.OnUsageErrorFunc {
+	if word == nil {
+		word = usageError
+	}
+	return func(ctx context.Context, cmd *cli.Command, err error, isSub bool) error {
+		if oerr := out.openFor(cmd.Root()); oerr != nil {
+			err = oerr
+		}
+		return word(ctx, cmd, err, isSub)
+	}
+}
+
+// usageError says what is wrong in one line; the library would add the whole
+// help text.
+func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
+	return fmt.Errorf("%w (see %s --help)", err, cmd.FullName())
+}
+
+func noCommand(_ context.Context, cmd *cli.Command) error {
+	if cmd.Bool("version") {
+		printVersion(cmd.Writer)
+		return nil
+	}
+	if name := cmd.Args().First(); name != "" {
+		return fmt.Errorf("unknown command %q (see %s --help)", name, programName)
+	}
+	return cli.ShowRootCommandHelp(cmd)
+}
+
+// wantArgs checks the number of arguments; most is -1 for no limit.
+func wantArgs(cmd *cli.Command, least, most int) error {
+	n := cmd.NArg()
+	switch {
+	case least == most && n != least:
+		return fmt.Errorf("%s: %q requires exactly %d argument(s)", programName, cmd.Name, least)
+	case n < least:
+		return fmt.Errorf("%s: %q requires a minimum of %d argument(s)", programName, cmd.Name, least)
+	case most >= 0 && n > most:
+		return fmt.Errorf("%s: %q requires a maximum of %d argument(s)", programName, cmd.Name, most)
+	}
+	return nil
+}
+
+var errEmptyID = errors.New("container id cannot be empty")

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+)
+
+func pruneCommand() *cli.Command {
+	return &cli.Command{
+		Name:     "prune",
+		Usage:    "remove what crashed runs left behind",
+		Category: categorySandbox,
+		Description: `Finds sandboxes whose process is gone, by their state and by what the kernel
+still has of them, and removes their processes, cgroups and state. Sandboxes
+that are up are left alone; it is safe at any time.`,
+		Action: prune,
+	}
+}
+
+func prune(ctx context.Context, cmd *cli.Command) error {
+	if err := wantArgs(cmd, 0, 0); err != nil {
+		return err
+	}
+	l, err := launcher.New(stateRoot(cmd))
+	if err != nil {
+		return err
+	}
+	removed, err := l.Prune(ctx)
+	for _, id := range removed {
+		fmt.Fprintln(cmd.Root().Writer, "removed", id)
+	}
+	return err
+}

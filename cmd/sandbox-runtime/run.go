@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/urfave/cli/v3"
+)
+
+func runCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "run",
+		Category:  categoryOCI,
+		Usage:     "create and run a container",
+		ArgsUsage: "<container-id>",
+		Description: `Runs a container from a bundle, and unless detached waits for it, passes
+signals on to it, deletes it and exits with its status. The id must be unique
+below --root.`,
+		Flags: append(startFlags(),
+			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "leave the container running"},
+			&cli.BoolFlag{Name: "keep", Usage: "do not delete the container after it exits"},
+			&cli.BoolFlag{Name: "no-subreaper", Usage: "do not reap orphaned processes of the container"},
+		),
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if err := wantArgs(cmd, 1, 1); err != nil {
+				return err
+			}
+			status, err := runContainer(ctx, cmd)
+			if err != nil {
+				return fmt.Errorf("%s run failed: %w", programName, err)
+			}
+			return exitWith(status)
+		},
+	}
+}
+
+func runContainer(ctx context.Context, cmd *cli.Command) (status int, err error) {
+	s, err := newSession(ctx, cmd)
+	if err != nil {
+		return 0, err
+	}
+	s.detach = cmd.Bool("detach")
+	s.remove = !cmd.Bool("keep")
+	s.reap = !cmd.Bool("no-subreaper")
+	return s.run()
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+)
+
+// session is one process on its way into a container: what create, run and
+// exec have in common.
+type session struct {
+	log       *slog.Logger
+	container *container.Container
+	process   *specs.Process
+
+	init   bool // it is the container's first process; an error undoes the container
+	hold   bool // init waits for the start command
+	detach bool // leave the process to the caller once it is there
+	remove bool // delete the container once the process has ended
+	reap   bool // adopt what the container orphans
+
+	subCgroups    map[string]string
+	consoleSocket string
+	pidfdSocket   string
+	pidFile       string
+	inherited     inheritedFiles
+	notify        *notifyProxy
+}
+
+// newSession reads the bundle and creates its container. It changes the
+// working directory to the bundle.
+func newSession(ctx context.Context, cmd *cli.Command) (*session, error) {
+	id := cmd.Args().First()
+	if id == "" {
+		return nil, errEmptyID
+	}
+	s := &session{log: logFrom(ctx), init: true}
+	if err := s.readFlags(cmd); err != nil {
+		return nil, err
+	}
+	s.inherited.listen = listenFDs()
+	spec, err := enterBundle(cmd.String("bundle"))
+	if err != nil {
+		return nil, err
+	}
+	s.process = spec.Process
+	s.notify = newNotifyProxy(stateRoot(cmd), id)
+	s.notify.addTo(spec)
+	rootless, err := container.RootlessCgroups(cmd.String("rootless"), cmd.Bool("systemd-cgroup"))
+	if err != nil {
+		return nil, fmt.Errorf("option --rootless: %w", err)
+	}
+	s.container, err = container.Create(stateRoot(cmd), id, spec, container.Options{
+		SystemdCgroup:   cmd.Bool("systemd-cgroup"),
+		NoPivot:         cmd.Bool("no-pivot"),
+		NoNewKeyring:    cmd.Bool("no-new-keyring"),
+		RootlessCgroups: rootless,
+	})
+	return s, err
+}
+
+// readFlags takes over processFlags. It must come before a change of the
+// working directory: the pid file's path starts from the caller's.
+func (s *session) readFlags(cmd *cli.Command) error {
+	s.consoleSocket = cmd.String("console-socket")
+	s.pidfdSocket = cmd.String("pidfd-socket")
+	s.inherited.preserve = cmd.Int("preserve-fds")
+	if f := cmd.String("pid-file"); f != "" {
+		abs, err := filepath.Abs(f)
+		if err != nil {
+			return err
+		}
+		s.pidFile = abs
+	}
+	return nil
+}
+
+// run starts the process and, unless detached, stays with it until it has
+// ended. The status is that of the process, 0 if detached. After an error
+// nothing is left of the process, nor of the container if it was its first.
+func (s *session) run() (status int, err error) {
+	defer func() {
+		if err != nil && s.init {
+			err = errors.Join(err, s.container.Destroy())
+		}
+	}()
+	if err := s.checkTerminal(); err != nil {
+		return 0, err
+	}
+	signals := catchSignals(s.detach)
+	if s.reap && !s.detach {
+		if err := becomeSubreaper(); err != nil {
+			s.log.Warn(err.Error())
+		}
+	}
+	streams, err := s.newStreams()
+	if err != nil {
+		return 0, err
+	}
+	defer streams.finish()
+	child, err := s.start(streams)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.announce(child); err != nil {
+		child.Abort()
+		return 0, err
+	}
+	if s.detach {
+		return 0, nil
+	}
+	status, err = attend(child, signals, streams.resize, s.log)
+	if err == nil && s.remove {
+		// Before the streams are finished: what is left in a container without
+		// a pid namespace may hold them open.
+		if err := s.container.Destroy(); err != nil {
+			s.log.Warn(err.Error())
+		}
+	}
+	return status, err
+}
+
+// announce tells the service manager when the container says that it is ready,
+// and waits for that if nobody stays to do so later.
+func (s *session) announce(child *container.Child) error {
+	if s.notify == nil || s.hold { // the start command does it for one that is held
+		return nil
+	}
+	pidfd, err := child.PidFD()
+	if err != nil {
+		return err
+	}
+	relay := func(mainPid int) {
+		defer pidfd.Close()
+		if err := s.notify.relay(pidfd, mainPid); err != nil {
+			s.log.Warn(err.Error())
+		}
+	}
+	if s.detach {
+		relay(child.Pid())
+	} else {
+		go relay(os.Getpid()) // ends with the container
+	}
+	return nil
+}
+
+// start returns with the process running and all that was asked about it told.
+func (s *session) start(streams streams) (*container.Child, error) {
+	p := container.Process{Spec: s.process, SubCgroups: s.subCgroups}
+	var err error
+	if p.ExtraFiles, err = s.inherited.files(); err != nil {
+		return nil, err
+	}
+	if n := len(s.inherited.listen); n > 0 {
+		s.process.Env = append(s.process.Env, "LISTEN_FDS="+strconv.Itoa(n), "LISTEN_PID=1")
+	}
+	if s.pidfdSocket != "" {
+		if p.PidfdSocket, err = dialSocket(s.pidfdSocket); err != nil {
+			return nil, fmt.Errorf("pidfd socket: %w", err)
+		}
+		defer p.PidfdSocket.Close()
+	}
+	streams.attach(&p)
+	child, err := s.launch(p)
+	if err != nil {
+		return nil, err
+	}
+	err = streams.started()
+	if err == nil && s.pidFile != "" {
+		err = writePidFile(s.pidFile, child.Pid())
+	}
+	if err != nil {
+		child.Abort()
+		return nil, err
+	}
+	return child, nil
+}
+
+func (s *session) launch(p container.Process) (*container.Child, error) {
+	if !s.init {
+		return s.container.Join(p)
+	}
+	if err := s.notify.makeDir(); err != nil {
+		return nil, err
+	}
+	if s.hold {
+		return s.container.Start(p)
+	}
+	if err := s.notify.listen(); err != nil {
+		return nil, err
+	}
+	return s.container.Run(p)
+}
+
+func (s *session) checkTerminal() error {
+	handsOver := s.detach && s.process.Terminal
+	if handsOver && s.consoleSocket == "" {
+		return fmt.Errorf("cannot allocate tty if %s will detach without setting console socket", programName)
+	}
+	if !handsOver && s.consoleSocket != "" {
+		return fmt.Errorf("cannot use console socket if %s will not detach or allocate tty", programName)
+	}
+	return nil
+}
+
+// writePidFile makes the file appear with its content in it.
+func writePidFile(path string, pid int) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("pid file: %w", err)
+	}
+	_, err = tmp.WriteString(strconv.Itoa(pid))
+	err = errors.Join(err, tmp.Chmod(0o644), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("pid file: %w", err), os.Remove(tmp.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+)
+
+func specCommand() *cli.Command {
+	return &cli.Command{
+		Name:     "spec",
+		Category: categoryOCI,
+		Usage:    "write a " + configName + " to start from",
+		Description: `The file runs "sh" on a terminal, in the root filesystem "rootfs" beside it.
+An existing file is left alone.`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Usage: "`DIR` to write to (default: the current directory)"},
+			&cli.BoolFlag{Name: "rootless", Usage: "for a user without privileges"},
+		},
+		Action: writeSpec,
+	}
+}
+
+func writeSpec(_ context.Context, cmd *cli.Command) error {
+	if err := wantArgs(cmd, 0, 0); err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(container.ExampleSpec(cmd.Bool("rootless")), "", "\t")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(cmd.String("bundle"), configName)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("File %s exists. Remove it first", path)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+)
+
+func startCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "start",
+		Category:    categoryOCI,
+		Usage:       "execute the command of a created container",
+		ArgsUsage:   "<container-id>",
+		Description: `Lets a container that "create" has set up execute its command.`,
+		Action:      startContainer,
+	}
+}
+
+func startContainer(_ context.Context, cmd *cli.Command) error {
+	if err := wantArgs(cmd, 1, 1); err != nil {
+		return err
+	}
+	c, err := loadContainer(cmd)
+	if err != nil {
+		return err
+	}
+	state, err := c.State()
+	if err != nil {
+		return err
+	}
+	switch state.Status {
+	case container.Created:
+	case container.Stopped:
+		return errors.New("cannot start a container that has stopped")
+	case container.Running:
+		return errors.New("cannot start an already running container")
+	default:
+		return fmt.Errorf("cannot start a container in the %s state", state.Status)
+	}
+	notify := newNotifyProxy(stateRoot(cmd), c.ID())
+	if notify == nil {
+		return c.Exec()
+	}
+	pidfd, err := c.PidFD()
+	if err != nil {
+		return err
+	}
+	defer pidfd.Close()
+	if err := notify.listen(); err != nil {
+		return err
+	}
+	if err := c.Exec(); err != nil {
+		return err
+	}
+	return notify.relay(pidfd, state.Pid)
+}
