@@ -1,0 +1,115 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// docker is a dockerd of the test's own.
+type docker struct{ home string }
+
+func TestDocker(t *testing.T) {
+	leavesNothing(t)
+	need(t, peers())
+	testEngine(t, startDocker(t))
+}
+
+// startDocker starts dockerd with the binary as default runtime, everything it
+// writes below a folder of the test's, in a network namespace of its own, and
+// imports busybox as an image.
+func startDocker(t *testing.T) *docker {
+	t.Helper()
+	home := t.TempDir()
+	d := &docker{home}
+	config := filepath.Join(home, "daemon.json") // instead of the host's
+	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(peer("usr/sbin/dockerd"),
+		"--config-file", config, "--host", d.socket(),
+		"--data-root", filepath.Join(home, "data"), "--exec-root", filepath.Join(home, "exec"), "--pidfile", filepath.Join(home, "pid"),
+		"--add-runtime", "sandbox="+binary(t), "--default-runtime", "sandbox", "--exec-opt", "native.cgroupdriver=cgroupfs")
+	cmd.Env = peerEnvironment(home)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	process := daemon(t, cmd, func() { removeGround(t, "docker", "/run/docker", "/run/containerd") })
+	eventually(t, "dockerd answers", func() bool {
+		if process.ended() {
+			t.Fatalf("dockerd: %s", lastLines(process.stderr(), 20))
+		}
+		return d.client("version").Run() == nil
+	})
+	importRoot(t, d.client("import", "-", "busybox"))
+	return d
+}
+
+func (d *docker) socket() string { return "unix://" + filepath.Join(d.home, "s") }
+
+func (d *docker) client(args ...string) *exec.Cmd {
+	cmd := exec.Command(peer("usr/bin/docker"), append([]string{"--host", d.socket()}, args...)...)
+	cmd.Env = peerEnvironment(d.home)
+	return cmd
+}
+
+func (d *docker) run(_ *testing.T, c container) *exec.Cmd {
+	args := []string{"run", "--name", c.id}
+	if c.detach {
+		args = append(args, "--detach")
+	} else {
+		args = append(args, "--rm")
+	}
+	return d.client(append(args, c.dockerArgs()...)...)
+}
+
+// dockerArgs are the rest of run's arguments, the same for docker and podman.
+func (c container) dockerArgs() []string {
+	var args []string
+	if c.stdin {
+		args = append(args, "--interactive")
+	}
+	if c.tty {
+		args = append(args, "--tty")
+	}
+	if c.user != "" {
+		args = append(args, "--user", c.user)
+	}
+	if c.memory != "" {
+		args = append(args, "--memory", c.memory)
+	}
+	return append(append(args, "busybox"), c.args...)
+}
+
+func (d *docker) exec(id string, tty bool, args ...string) *exec.Cmd {
+	return d.client(dockerExec(id, tty, args)...)
+}
+
+func dockerExec(id string, tty bool, args []string) []string {
+	flags := []string{"exec"}
+	if tty {
+		flags = append(flags, "--interactive", "--tty")
+	}
+	return append(append(flags, id), args...)
+}
+
+func (d *docker) kill(id string) *exec.Cmd   { return d.client("kill", id) }
+func (d *docker) remove(id string) *exec.Cmd { return d.client("rm", id) }
+
+func (d *docker) status(t *testing.T, id string) int {
+	t.Helper()
+	return printedStatus(t, run(t, d.client("wait", id)))
+}
+
+func printedStatus(t *testing.T, got result) int {
+	t.Helper()
+	status, err := strconv.Atoi(strings.TrimSpace(got.stdout))
+	if err != nil {
+		t.Fatalf("wait: %+v", got)
+	}
+	return status
+}
+
+func (d *docker) startFailure(status int) int { return status }

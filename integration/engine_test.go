@@ -1,0 +1,181 @@
+package integration
+
+import (
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// An engine starts containers with the binary under test as its runtime. Each
+// method but the last returns a command of the engine's own client.
+type engine interface {
+	// run runs a container; attached, it ends with the container's status.
+	run(*testing.T, container) *exec.Cmd
+	// exec runs args in a running container and ends with their status.
+	exec(id string, tty bool, args ...string) *exec.Cmd
+	// kill sends SIGKILL.
+	kill(id string) *exec.Cmd
+	// remove removes a container that stopped.
+	remove(id string) *exec.Cmd
+	// status returns the status a detached container stopped with.
+	status(t *testing.T, id string) int
+	// startFailure is what run ends with if the runtime could not start the
+	// container's command for a reason that a shell would report as status.
+	startFailure(status int) int
+}
+
+// A container is what a case asks an engine to run.
+type container struct {
+	id     string
+	args   []string
+	stdin  bool
+	tty    bool
+	detach bool   // leave it running, to be removed with remove
+	user   string // numeric uid:gid
+	memory string // limit in bytes
+}
+
+// shell is a container that runs a script.
+func shell(id, script string) container {
+	return container{id: id, args: []string{"sh", "-c", script}}
+}
+
+// engineCases are what people do with containers, the same for every engine.
+var engineCases = []struct {
+	name string
+	test func(*testing.T, engine)
+}{
+	{"prints and returns 0", func(t *testing.T, e engine) {
+		got := run(t, e.run(t, shell("ok", "echo out; echo err >&2")))
+		if got.code != 0 || got.stdout != "out\n" || !strings.Contains(got.stderr, "err") {
+			t.Errorf("got %+v", got)
+		}
+	}},
+	{"returns 7", func(t *testing.T, e engine) { wantStatus(t, e.run(t, shell("seven", "exit 7")), 7) }},
+	{"not executable is 126", func(t *testing.T, e engine) {
+		wantStatus(t, e.run(t, container{id: "noexec", args: []string{"/etc/passwd"}}), e.startFailure(126))
+	}},
+	{"not found is 127", func(t *testing.T, e engine) {
+		wantStatus(t, e.run(t, container{id: "nofile", args: []string{"nonsense"}}), e.startFailure(127))
+	}},
+	{"stdin arrives", func(t *testing.T, e engine) {
+		c := shell("stdin", "read line && echo \"got $line\"") // not to the end: ctr run never closes it
+		c.stdin = true
+		cmd := e.run(t, c)
+		cmd.Stdin = strings.NewReader("from outside\n")
+		if got := run(t, cmd); got.code != 0 || got.stdout != "got from outside\n" {
+			t.Errorf("got %+v", got)
+		}
+	}},
+	{"has a terminal", func(t *testing.T, e engine) {
+		c := shell("tty", "test -t 0 && test -t 1 && read line && echo \"got $line\"")
+		c.stdin, c.tty = true, true
+		term, p := onTerminal(t, e.run(t, c))
+		term.typeIn(t, "hello\n")
+		term.shows(t, "got hello")
+		if got := p.wait(); got.code != 0 {
+			t.Errorf("status %d", got.code)
+		}
+	}},
+	{"runs as the user", func(t *testing.T, e engine) {
+		c := shell("user", "id -u; id -g; grep CapEff /proc/self/status")
+		c.user = "1000:1001"
+		if got := run(t, e.run(t, c)); got.stdout != "1000\n1001\nCapEff:\t0000000000000000\n" {
+			t.Errorf("got %+v", got)
+		}
+	}},
+	{"memory limit kills with 137", func(t *testing.T, e engine) {
+		c := shell("oom", "exec dd if=/dev/zero of=/dev/null bs=200M count=1")
+		wantStatus(t, e.run(t, c), 0)
+		c.memory = "33554432"
+		wantStatus(t, e.run(t, c), 137)
+	}},
+	{"exec returns its status", func(t *testing.T, e engine) {
+		start := shell("exec", "exec sleep 1000")
+		start.detach = true
+		wantStatus(t, e.run(t, start), 0)
+		if got := run(t, e.exec("exec", false, "cat", "/proc/1/comm")); got.code != 0 || got.stdout != "sleep\n" {
+			t.Errorf("exec: %+v", got)
+		}
+		wantStatus(t, e.exec("exec", false, "sh", "-c", "exit 9"), 9)
+		term, p := onTerminal(t, e.exec("exec", true, "sh", "-c", "test -t 0 && read line && echo \"got $line\"; exit 5"))
+		term.typeIn(t, "hello\n")
+		term.shows(t, "got hello")
+		if got := p.wait(); got.code != 5 {
+			t.Errorf("exec on a terminal: status %d", got.code)
+		}
+		wantStatus(t, e.kill("exec"), 0)
+		e.status(t, "exec")
+		wantStatus(t, e.remove("exec"), 0)
+	}},
+	{"kill ends it with 137", func(t *testing.T, e engine) {
+		c := shell("kill", "exec sleep 1000")
+		c.detach = true
+		wantStatus(t, e.run(t, c), 0)
+		wantStatus(t, e.kill("kill"), 0)
+		if got := e.status(t, "kill"); got != 137 {
+			t.Errorf("status %d, want 137", got)
+		}
+		wantStatus(t, e.remove("kill"), 0)
+	}},
+}
+
+// testEngine runs the cases. After each the host is as before it.
+func testEngine(t *testing.T, e engine) {
+	// What an engine makes once for all containers is there from now on.
+	wantStatus(t, e.run(t, shell("first", "true")), 0)
+	for _, c := range engineCases {
+		t.Run(c.name, func(t *testing.T) {
+			leavesNothing(t)
+			c.test(t, e)
+		})
+	}
+}
+
+func wantStatus(t *testing.T, cmd *exec.Cmd, want int) {
+	t.Helper()
+	if got := run(t, cmd); got.code != want {
+		t.Errorf("%q: status %d, want %d; stdout %s stderr %s", cmd.Args[1:], got.code, want, got.stdout, got.stderr)
+	}
+}
+
+// peerEnvironment lets the fetched programs find each other and their
+// libraries. HOME keeps the user's own configuration out.
+func peerEnvironment(home string) []string {
+	folder := peersFolder()
+	libs, _ := filepath.Glob(filepath.Join(folder, "usr/lib/*-linux-gnu"))
+	xtables, _ := filepath.Glob(filepath.Join(folder, "usr/lib/*-linux-gnu/xtables"))
+	var path []string
+	for _, dir := range []string{"bin", "usr/bin", "usr/sbin"} {
+		path = append(path, filepath.Join(folder, dir))
+	}
+	path = append(path, "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+	return []string{
+		"HOME=" + home, "XDG_RUNTIME_DIR=" + home, "TMPDIR=" + home, "TERM=xterm",
+		"PATH=" + strings.Join(path, ":"),
+		"LD_LIBRARY_PATH=" + strings.Join(libs, ":"),
+		"XTABLES_LIBDIR=" + strings.Join(xtables, ":"),
+	}
+}
+
+// daemon starts a daemon and stops it at the test's end, before the leftovers
+// are looked for; then ground removes what it keeps for its next start.
+func daemon(t *testing.T, cmd *exec.Cmd, ground func()) *running {
+	t.Helper()
+	d := start(t, cmd)
+	t.Cleanup(func() {
+		interrupt(t, d)
+		ground()
+		if t.Failed() {
+			t.Logf("%s: %s", filepath.Base(cmd.Path), lastLines(d.stderr(), 40))
+		}
+	})
+	return d
+}
+
+func lastLines(text string, n int) string {
+	lines := slices.Collect(strings.Lines(text))
+	return strings.Join(lines[max(0, len(lines)-n):], "")
+}

@@ -1,0 +1,160 @@
+package integration
+
+import (
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A host is what this kernel holds in the tests' world at one moment: each
+// process, cgroup, mount, network link and namespace, and file under /run and
+// /dev/shm, as one readable line.
+type host map[string]bool
+
+func readHost() (host, error) {
+	h := host{}
+	for _, read := range []func(host) error{addProcesses, addCgroups, addMounts, addLinks, addVolatile} {
+		if err := read(h); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+// leftovers returns the lines that differ from h now, each with + or -, or
+// nothing if there is no difference. What is going away gets three seconds.
+func (h host) leftovers() string {
+	var diff string
+	for end := time.Now().Add(3 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		now, err := readHost()
+		if err != nil {
+			return fmt.Sprintf("cannot look: %v\n", err)
+		}
+		if diff = h.diff(now); diff == "" || time.Now().After(end) {
+			return diff
+		}
+	}
+}
+
+func (h host) diff(now host) string {
+	var lines []string
+	for line := range now {
+		if !h[line] {
+			lines = append(lines, "+ "+line+"\n")
+		}
+	}
+	for line := range h {
+		if !now[line] {
+			lines = append(lines, "- "+line+"\n")
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
+}
+
+// leavesNothing fails the test if, after it and the clean-ups it registers
+// later, the host is not as it is now. It skips without a world.
+func leavesNothing(t *testing.T) {
+	t.Helper()
+	need(t, world())
+	before, err := readHost()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if left := before.leftovers(); left != "" {
+			t.Errorf("left behind:\n%s", left)
+		}
+	})
+}
+
+func addProcesses(h host) error {
+	dirs, err := os.ReadDir("/proc")
+	if err != nil {
+		return err
+	}
+	for _, d := range dirs {
+		if _, err := strconv.Atoi(d.Name()); err != nil {
+			continue
+		}
+		command, err := os.ReadFile("/proc/" + d.Name() + "/cmdline")
+		if err != nil {
+			continue // it ended meanwhile
+		}
+		if len(command) == 0 { // a zombie has no arguments
+			command, _ = os.ReadFile("/proc/" + d.Name() + "/comm")
+		}
+		h[fmt.Sprintf("process %s: %.100q", d.Name(), strings.ReplaceAll(string(command), "\x00", " "))] = true
+		if ns, err := os.Readlink("/proc/" + d.Name() + "/ns/net"); err == nil {
+			h["network namespace "+ns] = true
+		}
+	}
+	return nil
+}
+
+func addCgroups(h host) error {
+	hierarchies, err := cgroupHierarchies()
+	if err != nil {
+		return err
+	}
+	for _, hy := range hierarchies {
+		for _, group := range cgroupsBelow(hy.mountPoint) {
+			h["cgroup "+group] = true
+		}
+	}
+	return nil
+}
+
+func addMounts(h host) error {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	n := map[string]int{} // the same mount may lie there twice
+	for line := range strings.Lines(string(mounts)) {
+		left, right, _ := strings.Cut(line, " - ")
+		f := strings.Fields(left)
+		if len(f) < 5 {
+			return fmt.Errorf("mountinfo: %q", line)
+		}
+		mount := fmt.Sprintf("mount %s of %s %s", f[4], f[3], strings.TrimSpace(right))
+		n[mount]++
+		h[fmt.Sprintf("%s #%d", mount, n[mount])] = true
+	}
+	return nil
+}
+
+func addLinks(h host) error {
+	links, err := net.Interfaces()
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		h["link "+l.Name] = true
+	}
+	return nil
+}
+
+// addVolatile adds the files where programs keep what lasts until the next
+// boot. Both are the world's own and small.
+func addVolatile(h host) error {
+	for _, root := range []string{"/run", "/dev/shm"} {
+		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil {
+				h["file "+path] = true
+			}
+			return nil // a file that vanished meanwhile is none
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

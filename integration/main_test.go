@@ -1,0 +1,64 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// noWorld is why the tests have no world of their own (world_test.go), empty
+// if they have one. TestMain sets it once, before any test.
+var noWorld string
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(stageVariable) {
+	case stageInit:
+		os.Exit(worldInit())
+	case stageTests:
+		os.Exit(runTests(m))
+	}
+	if noWorld = whyNoWorld(); noWorld != "" {
+		os.Exit(m.Run()) // each test says why it skips
+	}
+	status, err := runInWorld()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "integration:", err)
+		os.Exit(1)
+	}
+	os.Exit(status)
+}
+
+// runTests runs the tests inside the world and fails if they leave anything
+// in it: what single tests compare for themselves is compared again for all.
+func runTests(m *testing.M) int {
+	before, err := readHost()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "integration:", err)
+		return 1
+	}
+	status := m.Run()
+	if left := before.leftovers(); left != "" {
+		fmt.Fprintf(os.Stderr, "integration: the tests left behind:\n%s", left)
+		return 1
+	}
+	return status
+}
+
+// binary is the program under test: $SANDBOX_RUNTIME_BIN, or what make build
+// puts into bin/.
+func binary(t testing.TB) string {
+	t.Helper()
+	path := os.Getenv("SANDBOX_RUNTIME_BIN")
+	if path == "" {
+		path = "../bin/sandbox-runtime"
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%v: run make build, or set SANDBOX_RUNTIME_BIN", err)
+	}
+	return path
+}

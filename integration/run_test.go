@@ -1,0 +1,121 @@
+package integration
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// patience is how long any one command or condition may take. Nothing here
+// takes a tenth of it unless it hangs.
+const patience = 30 * time.Second
+
+// A result is what a finished command left: its exit code (128+n if signal n
+// ended it) and what it printed.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// run runs the command to its end. The output goes through files, not pipes:
+// a container that a command leaves behind holds them open, and waiting for a
+// pipe's end would be waiting for the container.
+func run(t testing.TB, cmd *exec.Cmd) result {
+	t.Helper()
+	return start(t, cmd).wait()
+}
+
+// A running is a command that was started and prints into files. The test's
+// end kills it.
+type running struct {
+	t    testing.TB
+	cmd  *exec.Cmd
+	out  [2]string // paths of what it prints on stdout and stderr
+	done chan struct{}
+	err  error // of Wait, once done is closed
+}
+
+func start(t testing.TB, cmd *exec.Cmd) *running {
+	t.Helper()
+	r := &running{t: t, cmd: cmd, done: make(chan struct{})}
+	dir := t.TempDir()
+	for i, stream := range []*io.Writer{&cmd.Stdout, &cmd.Stderr} {
+		if *stream != nil {
+			continue
+		}
+		f, err := os.Create(filepath.Join(dir, []string{"stdout", "stderr"}[i]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		*stream, r.out[i] = f, f.Name()
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(r.done)
+		r.err = cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-r.done
+	})
+	return r
+}
+
+// wait waits for the command's end and fails the test if it does not come.
+func (r *running) wait() result {
+	r.t.Helper()
+	select {
+	case <-r.done:
+		var exit *exec.ExitError
+		if r.err != nil && !errors.As(r.err, &exit) {
+			r.t.Fatalf("%q: %v", r.cmd.Args, r.err)
+		}
+	case <-time.After(patience):
+		r.t.Fatalf("%q has not ended after %v; stderr so far: %s", r.cmd.Args, patience, r.stderr())
+	}
+	return result{code: exitCode(r.cmd.ProcessState), stdout: r.stdout(), stderr: r.stderr()}
+}
+
+// ended says whether the command has ended; wait then returns at once.
+func (r *running) ended() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (r *running) stdout() string { return content(r.t, r.out[0]) }
+func (r *running) stderr() string { return content(r.t, r.out[1]) }
+
+// content reads a file that must be there; no name is no content.
+func content(t testing.TB, path string) string {
+	t.Helper()
+	if path == "" {
+		return ""
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// eventually waits for a condition of the kernel or another process that
+// nothing announces.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("still not so after %v: %s", patience, what)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package integration
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+)
+
+// A terminal is the master's side of a pty, with all that came out of it.
+type terminal struct {
+	master *os.File
+	mu     sync.Mutex // guards seen
+	seen   bytes.Buffer
+}
+
+// newTerminal reads from the master until the last slave is closed.
+func newTerminal(t testing.TB, master *os.File) *terminal {
+	t.Helper()
+	term := &terminal{master: master}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 4096)
+		for {
+			n, err := master.Read(buf) // EIO when the last slave closes
+			term.mu.Lock()
+			term.seen.Write(buf[:n])
+			term.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		master.Close()
+		<-done
+	})
+	return term
+}
+
+func (term *terminal) output() string {
+	term.mu.Lock()
+	defer term.mu.Unlock()
+	return term.seen.String()
+}
+
+func (term *terminal) shows(t testing.TB, text string) {
+	t.Helper()
+	eventually(t, "terminal shows "+text, func() bool { return strings.Contains(term.output(), text) })
+}
+
+func (term *terminal) typeIn(t testing.TB, text string) {
+	t.Helper()
+	if _, err := term.master.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onTerminal starts the command with a new pty as its controlling terminal and
+// all of its stdio, as a person's shell would.
+func onTerminal(t testing.TB, cmd *exec.Cmd) (*terminal, *running) {
+	t.Helper()
+	master, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tty.Close()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	r := start(t, cmd)
+	return newTerminal(t, master), r
+}
+
+// A consoleSocket is where a runtime sends a container's terminal.
+type consoleSocket struct {
+	path     string
+	listener *net.UnixListener
+}
+
+func listenForConsole(t testing.TB) *consoleSocket {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "c")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return &consoleSocket{path, l}
+}
+
+// receive takes the pty's master from the next connection.
+func (s *consoleSocket) receive(t testing.TB) *terminal {
+	t.Helper()
+	conn, err := s.listener.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	oob := make([]byte, unix.CmsgSpace(4))
+	name := make([]byte, 4096)
+	_, oobn, _, _, err := conn.ReadMsgUnix(name, oob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil || len(messages) != 1 {
+		t.Fatalf("console socket: %d control messages, %v", len(messages), err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		t.Fatalf("console socket: descriptors %v, %v", fds, err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		t.Fatal(err)
+	}
+	return newTerminal(t, os.NewFile(uintptr(fds[0]), "console"))
+}

@@ -1,0 +1,233 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// The tests run in a world of their own: new mount, pid, network, ipc, uts and
+// cgroup namespaces, below a cgroup of their own in every hierarchy, with
+// their own /run and /dev/shm. So a comparison of before and after sees only
+// what the tests did, whatever else runs on the host; daemons have private
+// ground; and whatever is left over dies with the world.
+//
+// The test binary runs three times for that. Started by go test, it makes the
+// cgroups and starts itself as PID 1 of the new namespaces; that mounts what
+// the world needs, starts the binary once more for the tests, and reaps.
+const (
+	stageVariable = "SANDBOX_RUNTIME_INTEGRATION_STAGE"
+	stageInit     = "init"
+	stageTests    = "tests"
+	cgroupPrefix  = "sandbox-runtime-integration-"
+)
+
+// whyNoWorld says what keeps this process from making a world, or nothing.
+func whyNoWorld() string {
+	if os.Geteuid() != 0 {
+		return "not root"
+	}
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		return fmt.Sprintf("capget: %v", err)
+	}
+	if data[0].Effective&(1<<unix.CAP_SYS_ADMIN) == 0 {
+		return "no CAP_SYS_ADMIN"
+	}
+	hierarchies, err := cgroupHierarchies()
+	if err != nil {
+		return err.Error()
+	}
+	for _, h := range hierarchies {
+		if unix.Access(h.mountPoint, unix.W_OK) != nil {
+			return "cgroups are not writable"
+		}
+	}
+	if len(hierarchies) == 0 {
+		return "no cgroup hierarchy is mounted"
+	}
+	return ""
+}
+
+// runInWorld makes a world, runs the tests there, removes it, and returns
+// their exit status.
+func runInWorld() (status int, err error) {
+	hierarchies, err := cgroupHierarchies()
+	if err != nil {
+		return 0, err
+	}
+	removeStaleCgroups(hierarchies)
+	temp, err := os.MkdirTemp("", "sandbox-runtime-")
+	if err != nil {
+		return 0, err
+	}
+	// Nothing is mounted below temp in this mount namespace: every mount of
+	// the tests was made in the world's.
+	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	if err := os.Chmod(temp, 0o711); err != nil {
+		return 0, err
+	}
+
+	name := cgroupPrefix + strconv.Itoa(os.Getpid())
+	defer func() { err = errors.Join(err, removeCgroups(hierarchies, name)) }()
+	world, err := startWorld(hierarchies, name, temp)
+	if err != nil {
+		return 0, err
+	}
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		if _, ok := <-interrupted; ok {
+			_ = world.Process.Kill()
+		}
+	}()
+	_ = world.Wait()
+	signal.Stop(interrupted)
+	close(interrupted)
+	return world.ProcessState.ExitCode(), nil
+}
+
+// startWorld starts the world's init with its cgroup namespace rooted at the
+// group name in every hierarchy. A child's cgroup namespace is rooted where
+// its parent is, so this process visits the group for the moment of the start.
+func startWorld(hierarchies []hierarchy, name, temp string) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	own, err := ownCgroups(hierarchies)
+	if err != nil {
+		return nil, err
+	}
+	for i, h := range hierarchies {
+		defer func() { _ = joinCgroup(own[i]) }()
+		group := filepath.Join(h.mountPoint, name)
+		if err := makeCgroup(group); err != nil {
+			return nil, err
+		}
+		if err := joinCgroup(group); err != nil {
+			return nil, err
+		}
+	}
+	cmd := exec.Command(self, os.Args[1:]...)
+	cmd.Env = append(os.Environ(), stageVariable+"="+stageInit, "TMPDIR="+temp)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
+			unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP,
+		Pdeathsig: syscall.SIGKILL,
+	}
+	runtime.LockOSThread() // the signal comes when this thread ends: never before the process
+	return cmd, cmd.Start()
+}
+
+// worldInit is PID 1 of the world: mounts, then the tests, then reaping until
+// they end. Its own end kills everything that is left.
+func worldInit() int {
+	if err := mountWorld(); err != nil {
+		fmt.Fprintln(os.Stderr, "integration: world:", err)
+		return 1
+	}
+	self, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "integration: world:", err)
+		return 1
+	}
+	if err := os.Setenv(stageVariable, stageTests); err != nil {
+		return 1
+	}
+	tests, err := os.StartProcess(self, os.Args, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "integration: world:", err)
+		return 1
+	}
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, 0, nil)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			fmt.Fprintln(os.Stderr, "integration: world: wait:", err)
+			return 1
+		case pid == tests.Pid && status.Signaled():
+			return 128 + int(status.Signal())
+		case pid == tests.Pid && status.Exited():
+			return status.ExitStatus()
+		}
+	}
+}
+
+func mountWorld() error {
+	hierarchies, err := cgroupHierarchies()
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Unmount("/sys", unix.MNT_DETACH); err != nil { // with the host's cgroup mounts
+		return fmt.Errorf("unmount /sys: %w", err)
+	}
+	mounts := []struct{ kind, target, data string }{
+		{"proc", "/proc", ""},
+		{"sysfs", "/sys", ""},
+		{"tmpfs", "/run", "mode=755"},
+		{"tmpfs", "/dev/shm", "mode=1777"},
+	}
+	if filepath.Dir(hierarchies[0].mountPoint) == "/sys/fs/cgroup" {
+		mounts = append(mounts, struct{ kind, target, data string }{"tmpfs", "/sys/fs/cgroup", "mode=755"})
+	}
+	for _, m := range mounts {
+		if err := unix.Mount(m.kind, m.target, m.kind, 0, m.data); err != nil {
+			return fmt.Errorf("mount %s: %w", m.target, err)
+		}
+	}
+	for _, h := range hierarchies {
+		if err := h.mountHere(); err != nil {
+			return err
+		}
+	}
+	return linkUp("lo")
+}
+
+func linkUp(name string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socket: %w", err)
+	}
+	defer unix.Close(fd)
+	ifr, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr); err != nil {
+		return fmt.Errorf("link %s up: %w", name, err)
+	}
+	return nil
+}
+
+// removeStaleCgroups removes the groups of worlds whose makers are dead: a
+// killed go test removes nothing.
+func removeStaleCgroups(hierarchies []hierarchy) {
+	for _, h := range hierarchies {
+		entries, _ := os.ReadDir(h.mountPoint)
+		for _, e := range entries {
+			pid, ours := strings.CutPrefix(e.Name(), cgroupPrefix)
+			if _, err := os.Stat("/proc/" + pid); ours && errors.Is(err, fs.ErrNotExist) {
+				_ = removeCgroups([]hierarchy{h}, e.Name())
+			}
+		}
+	}
+}
