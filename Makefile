@@ -1,0 +1,56 @@
+# make build   the programs, in bin/
+# make run     a first sandbox: examples/first
+# make test    everything that is checked: lint, unit and integration tests
+# make bench   side by side with the peers, as ratios
+# Each installs what it needs where it can, and says what is missing elsewhere.
+
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbox-runtime
+GO ?= go
+TAGS := seccomp
+LDFLAGS := -s -w
+TOOLS := $(CACHE)/bin
+GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
+GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
+
+.DEFAULT_GOAL := build
+.PHONY: build run test unit integration bench lint clean deps
+
+include cmd/sandbox-agent/agent.mk
+AGENT := internal/agent/sandbox-agent
+
+deps:
+	@scripts/need cc=gcc /usr/include/stdio.h=libc6-dev pkg-config=pkg-config pc:libseccomp=libseccomp-dev
+
+build: deps $(AGENT)
+	$(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o bin/sandbox-runtime ./cmd/sandbox-runtime
+
+run: build
+	@scripts/need /usr/bin/python3=python3
+	@examples/first/run bin/sandbox-runtime
+
+test: lint unit integration
+
+unit: deps $(AGENT) $(GOTESTSUM)
+	scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' $$($(GO) list -tags '$(TAGS)' ./... | grep -v /integration)
+
+integration: build $(GOTESTSUM)
+	integration/setup
+	scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 20m ./integration/...
+
+bench: build
+	integration/setup
+	$(GO) run ./integration/bench
+
+lint: deps $(AGENT) $(GOLANGCI)
+	$(GOLANGCI) run --build-tags '$(TAGS)' ./...
+
+# Tools are built once, from the Go module proxy.
+$(TOOLS)/golangci-lint-%: module = github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+$(TOOLS)/gotestsum-%: module = gotest.tools/gotestsum
+$(GOLANGCI) $(GOTESTSUM):
+	@mkdir -p $@.new
+	GOBIN=$@.new $(GO) install $(module)@v$(lastword $(subst -v, ,$(@F)))
+	@mv $@.new/* $@ && rmdir $@.new
+
+clean:
+	rm -rf bin $(AGENT)

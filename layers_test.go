@@ -1,0 +1,160 @@
+package sandboxruntime_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/sandbox-runtime/sandbox-runtime"
+
+// layers are the packages from the bottom up, without the module's path. A
+// package may import those of lower layers and those below its own path, as
+// seccomp/compile is below seccomp; see ARCHITECTURE.md.
+var layers = [][]string{
+	{"internal/kernel"},
+	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs"},
+	{"internal/agent"},
+	{"internal/container"},
+	{"internal/launcher"},
+	{"cmd/sandbox-runtime"},
+}
+
+// onlyImporter of a foreign module tree.
+var onlyImporter = map[string]string{
+	"github.com/opencontainers/runc": "internal/container",
+}
+
+// needCgo are the packages that may. All others build without, and so do
+// those that import only them.
+var needCgo = []string{"seccomp/compile", "internal/container", "internal/launcher", "cmd/sandbox-runtime"}
+
+// outside are test suites and their tools, which import what they test.
+var outside = []string{"", "integration"}
+
+type goPackage struct {
+	ImportPath, Doc string
+	Imports         []string
+}
+
+func (p goPackage) name() string {
+	return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+}
+
+func listPackages(t *testing.T) []goPackage {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Doc,Imports", "-tags", "seccomp", "./...")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []goPackage
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p goPackage
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if !isOutside(p.name()) {
+			all = append(all, p)
+		}
+	}
+}
+
+func isOutside(name string) bool {
+	return slices.ContainsFunc(outside, func(o string) bool {
+		return name == o || o != "" && strings.HasPrefix(name, o+"/")
+	})
+}
+
+func layerOf(name string) int {
+	return slices.IndexFunc(layers, func(l []string) bool { return slices.Contains(l, name) })
+}
+
+// violations are the imports that the layers forbid.
+func violations(packages []goPackage) []string {
+	var found []string
+	for _, p := range packages {
+		layer := layerOf(p.name())
+		if layer < 0 {
+			found = append(found, fmt.Sprintf("%s is in no layer", p.name()))
+			continue
+		}
+		for _, imported := range p.Imports {
+			if fault := forbidden(p.name(), layer, imported); fault != "" {
+				found = append(found, fault)
+			}
+		}
+	}
+	return found
+}
+
+func forbidden(name string, layer int, imported string) string {
+	if own, ok := strings.CutPrefix(imported, module+"/"); ok {
+		parent := strings.HasPrefix(name, own+"/")
+		if layerOf(own) >= layer && !parent {
+			return fmt.Sprintf("%s imports %s, which is not below it", name, own)
+		}
+	}
+	for tree, importer := range onlyImporter {
+		if (imported == tree || strings.HasPrefix(imported, tree+"/")) && name != importer {
+			return fmt.Sprintf("%s imports %s, which only %s may", name, imported, importer)
+		}
+	}
+	return ""
+}
+
+func TestImportsPointDownward(t *testing.T) {
+	for _, v := range violations(listPackages(t)) {
+		t.Error(v)
+	}
+}
+
+func TestLayerCheckFindsViolations(t *testing.T) {
+	tests := map[string]struct{ name, imported string }{
+		"upward":        {"spec", module + "/internal/launcher"},
+		"sideways":      {"rootfs", module + "/spec"},
+		"into a parent": {"seccomp", module + "/seccomp/compile"},
+		"libcontainer":  {"internal/launcher", "github.com/opencontainers/runc/libcontainer"},
+		"unknown layer": {"internal/nowhere", "fmt"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := goPackage{ImportPath: module + "/" + test.name, Imports: []string{"os", test.imported}}
+			if len(violations([]goPackage{p})) == 0 {
+				t.Errorf("%s importing %s was let through", test.name, test.imported)
+			}
+		})
+	}
+}
+
+func TestEachPackageHasAComment(t *testing.T) {
+	for _, p := range listPackages(t) {
+		if p.Doc == "" {
+			t.Errorf("%s has no package comment", p.name())
+		}
+	}
+}
+
+func TestPureGoBuildsWithoutCgo(t *testing.T) {
+	args := []string{"build"}
+	for _, p := range listPackages(t) {
+		if !slices.Contains(needCgo, p.name()) {
+			args = append(args, p.ImportPath)
+		}
+	}
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
