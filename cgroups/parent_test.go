@@ -177,6 +177,25 @@ func TestRefusedControllerIsReportedNotAnError(t *testing.T) {
 	}
 }
 
+func TestProcessesInTheRootRefuseControllers(t *testing.T) {
+	b := newBox(t, nil)
+	if b.host.Mode != V2 {
+		t.Skip("needs the controllers on v2")
+	}
+	b.run("echo")
+	inside, err := probe(b.host.root + b.path) // as in a container with a cgroup namespace
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits, err := inside.EnsureParent("/parent", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if limits.Memory.Enforced || !strings.Contains(limits.Memory.Reason, "move them into a child group") {
+		t.Errorf("memory: %+v", limits.Memory)
+	}
+}
+
 func TestEnsureParentBelowAFileIsAnError(t *testing.T) {
 	root := t.TempDir()
 	writeString(t, root+"/file", "")

@@ -45,15 +45,22 @@ func TestProbeFindsWhatIsMounted(t *testing.T) {
 	t.Logf("mode %s, limits %+v", h.Mode, h.Limits)
 }
 
+// Every start of a sandbox probes. The measure is what reading a small file of
+// /proc costs, since machines differ.
 func TestProbeIsCheap(t *testing.T) {
-	best := time.Hour
-	for range 50 {
-		start := time.Now()
-		realHost(t)
-		best = min(best, time.Since(start))
+	quickest := func(call func()) time.Duration {
+		best := time.Hour
+		for range 100 {
+			start := time.Now()
+			call()
+			best = min(best, time.Since(start))
+		}
+		return best
 	}
-	if best > 300*time.Microsecond {
-		t.Errorf("the quickest of 50 probes took %v, more than 0.3 ms", best)
+	probe := quickest(func() { realHost(t) })
+	read := quickest(func() { readString(t, "/proc/self/cgroup") })
+	if probe > 30*read {
+		t.Errorf("a probe takes %v, a read %v", probe, read)
 	}
 }
 

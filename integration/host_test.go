@@ -28,6 +28,16 @@ func readHost() (host, error) {
 	return h, nil
 }
 
+// lasting says whether a line is of what the runtime makes once and keeps, for
+// it costs nothing while empty; what is in it is not lasting.
+func lasting(line string) bool {
+	switch line {
+	case "file /run/sandbox-runtime", "file /run/sandbox-runtime.stage":
+		return true
+	}
+	return strings.HasPrefix(line, "cgroup ") && filepath.Base(line) == "sandbox-runtime"
+}
+
 // leftovers returns the lines that differ from h now, each with + or -, or
 // nothing if there is no difference. What is going away gets three seconds.
 func (h host) leftovers() string {
@@ -46,7 +56,7 @@ func (h host) leftovers() string {
 func (h host) diff(now host) string {
 	var lines []string
 	for line := range now {
-		if !h[line] {
+		if !h[line] && !lasting(line) {
 			lines = append(lines, "+ "+line+"\n")
 		}
 	}

@@ -1,9 +1,7 @@
 package integration
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,10 +49,6 @@ func newPodman(t *testing.T) *podman {
 			t.Errorf("unmount /run/netns: %v", err)
 		}
 		removeGround(t, "libpod_parent", podmanRun, "/run/containers", "/run/netns", "/dev/shm/libpod_lock")
-		// podman gives the runtime no --root: its default is there now, and empty.
-		if err := os.Remove("/run/sandbox-runtime"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			t.Error(err)
-		}
 	})
 	importRoot(t, p.client("import", "-", "busybox"))
 	return p

@@ -30,16 +30,16 @@ func (t *mountTable) of(s *source) (m mounts, err error) {
 			return m, fmt.Errorf("list mounts: %w", err)
 		}
 	}
-	real, err := pathOf(s.fd)
+	resolved, err := pathOf(s.fd)
 	if err != nil {
 		return m, fmt.Errorf("resolve %s: %w", s.path, err)
 	}
 	longest := -1
 	for _, i := range t.all {
 		switch at := i.Mountpoint; {
-		case at != real && within(at, real):
+		case at != resolved && within(at, resolved):
 			m.below = append(m.below, i)
-		case within(real, at) && len(at) >= longest:
+		case within(resolved, at) && len(at) >= longest:
 			longest, m.fsType = len(at), i.FSType
 		}
 	}
@@ -61,7 +61,7 @@ func (s *source) refuseMounts(m mounts) error {
 // something mounted below it is the reason. Then the error names that: half a
 // tree with other owners would surprise.
 func (s *source) refuseMixed(m mounts, userns int) error {
-	if len(m.below) == 0 || probe(s.fd, userns) != nil {
+	if len(m.below) == 0 || !idmappable(s.fd, userns) {
 		return nil
 	}
 	var bad []string
@@ -70,23 +70,23 @@ func (s *source) refuseMixed(m mounts, userns int) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err == nil {
-			err = probe(fd, userns)
-			unix.Close(fd)
-		}
 		if err != nil {
+			return fmt.Errorf("open what is mounted on %s: %w", i.Mountpoint, err)
+		}
+		if !idmappable(fd, userns) {
 			bad = append(bad, i.Mountpoint+" ("+i.FSType+")")
 		}
+		closeFD(fd)
 	}
 	return fmt.Errorf("%s can be idmapped, but not what is mounted below it, at %s: unmount that, or use a directory without it", s.path, strings.Join(bad, ", "))
 }
 
-// probe says whether a mount by itself can be idmapped.
-func probe(fd, userns int) error {
+// idmappable says whether a mount by itself can be idmapped.
+func idmappable(fd, userns int) bool {
 	s := source{fd: fd, tree: -1, writable: true}
 	err := s.clone(userns, false)
 	if s.tree >= 0 {
-		unix.Close(s.tree)
+		closeFD(s.tree)
 	}
-	return err
+	return err == nil
 }

@@ -55,33 +55,33 @@ func newRules(cfg *Config) (*rules, error) {
 		if !filepath.IsAbs(p) {
 			return nil, fmt.Errorf("private directory %q: must be absolute", p)
 		}
-		real, err := resolveExisting(filepath.Clean(p))
+		resolved, err := resolveExisting(filepath.Clean(p))
 		if err != nil {
 			return nil, fmt.Errorf("private directory %s: %w", p, err)
 		}
-		r.private = append(r.private, filepath.Clean(p), real)
+		r.private = append(r.private, filepath.Clean(p), resolved)
 	}
 	for _, p := range cfg.WorkspaceRoots {
 		if !filepath.IsAbs(p) {
 			return nil, fmt.Errorf("workspace root %q: must be absolute", p)
 		}
-		real, err := resolveExisting(filepath.Clean(p))
+		resolved, err := resolveExisting(filepath.Clean(p))
 		if err != nil {
 			return nil, fmt.Errorf("workspace root %s: %w", p, err)
 		}
-		r.roots = append(r.roots, real)
+		r.roots = append(r.roots, resolved)
 	}
 	return r, nil
 }
 
 // resolveExisting follows symbolic links as far as the path exists.
 func resolveExisting(p string) (string, error) {
-	real, err := filepath.EvalSymlinks(p)
+	resolved, err := filepath.EvalSymlinks(p)
 	if errors.Is(err, fs.ErrNotExist) && p != "/" {
 		dir, err := resolveExisting(filepath.Dir(p))
 		return filepath.Join(dir, filepath.Base(p)), err
 	}
-	return real, err
+	return resolved, err
 }
 
 // check decides on a source by its path as given and as resolved, both clean.

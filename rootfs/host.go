@@ -138,10 +138,10 @@ func (p *plan) etcNode(etc *source, name string) (*node, error) {
 	if link != "" || errors.Is(err, unix.ELOOP) {
 		s, err = openSource(path.Join(etc.path, name), false, asNobody, p.rules)
 	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR), err == nil && s == nil:
+	if absent(err) || err == nil && s == nil {
 		return nil, nil
-	case err != nil:
+	}
+	if err != nil {
 		return nil, err
 	}
 	p.sources = append(p.sources, s)
@@ -152,6 +152,13 @@ func (p *plan) etcNode(etc *source, name string) (*node, error) {
 		return &node{kind: linkNode, text: link}, nil
 	}
 	return &node{kind: bindNode, src: s}, nil
+}
+
+// absent says whether an error means that a path is not there, or leads nowhere
+// that could be shown.
+func absent(err error) bool {
+	var forbidden *ForbiddenError
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.As(err, &forbidden)
 }
 
 // public says whether every user of the host may read the source.

@@ -210,7 +210,7 @@ func unsupported(err error) bool {
 // is.
 func (s *source) clone(userns int, recursive bool) error {
 	if s.tree >= 0 {
-		unix.Close(s.tree)
+		closeFD(s.tree)
 		s.tree = -1
 	}
 	flags := uint(unix.AT_EMPTY_PATH)
@@ -233,9 +233,9 @@ func (s *source) clone(userns int, recursive bool) error {
 		attr.Userns_fd = uint64(userns)
 	}
 	if err := unix.MountSetattr(tree, "", flags, &attr); err != nil {
-		unix.Close(tree)
+		closeFD(tree)
 		wrapped := fmt.Errorf("mount_setattr %s: %w", s.path, err)
-		if userns >= 0 && (err == unix.EINVAL || err == unix.EPERM || err == unix.EOPNOTSUPP) {
+		if userns >= 0 && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP)) {
 			return unsupportedError{wrapped}
 		}
 		return wrapped

@@ -1,6 +1,7 @@
 package rootfs
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -181,6 +182,21 @@ func TestWorkspaceThatCannotBeIdmapped(t *testing.T) {
 	}
 }
 
+// What was idmapped before it showed that another file system cannot be is
+// idmapped anew.
+func TestBindThatCannotBeIdmapped(t *testing.T) {
+	private(t)
+	ws := ownedDir(t, 77, 77)
+	c := testConfig()
+	c.Workspace = ws
+	c.Binds = []Bind{{overlay(t, ownedDir(t, 0, 0), owner{1234, 5678}), "/data/sub", true}}
+	r, m := mounted(t, c)
+	inside(t, r, m.Path, 1000, "echo x > /workspace/made; echo x > /data/sub/made")
+	if got := ownerOf(t, ws+"/made"); got != (owner{77, 77}) {
+		t.Errorf("belongs to %v outside", got)
+	}
+}
+
 func TestRootOwnedWorkspaceThatCannotBeIdmapped(t *testing.T) {
 	private(t)
 	for _, who := range []owner{{0, 0}, {0, 1000}, {1000, 0}, {testBase + 5, 1000}} {
@@ -324,7 +340,7 @@ func TestUserNamespaceLeavesNoProcess(t *testing.T) {
 	if err == nil && len(children) > 0 {
 		t.Errorf("children: %s", children)
 	}
-	if _, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); err != unix.ECHILD {
+	if _, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); !errors.Is(err, unix.ECHILD) {
 		t.Errorf("a child is left: %v", err)
 	}
 }

@@ -87,15 +87,15 @@ func (f *finder) take(l language, exe string) bool {
 
 // needs are the prefixes of an interpreter, and the directory to find it in.
 func (f *finder) needs(l language, exe string) (bin string, prefixes []string, err error) {
-	real, err := filepath.EvalSymlinks(exe)
+	resolved, err := filepath.EvalSymlinks(exe)
 	if err != nil {
 		return "", nil, err
 	}
 	bin = filepath.Dir(exe)
-	prefix := filepath.Dir(filepath.Dir(real))
-	if !f.visible(real) {
-		if filepath.Base(filepath.Dir(real)) != "bin" {
-			return "", nil, fmt.Errorf("%s lies in no bin directory, so what it needs is not known; name that with --bind DIR:DIR", real)
+	prefix := filepath.Dir(filepath.Dir(resolved))
+	if !f.visible(resolved) {
+		if filepath.Base(filepath.Dir(resolved)) != "bin" {
+			return "", nil, fmt.Errorf("%s lies in no bin directory, so what it needs is not known; name that with --bind DIR:DIR", resolved)
 		}
 		if err := f.takeable(prefix, l.landmarks); err != nil {
 			return "", nil, err
@@ -157,11 +157,11 @@ func (f *finder) visible(p string) bool {
 // takeable says why a directory must not be shown as a prefix, or nil.
 func (f *finder) takeable(p string, landmarks []string) error {
 	name := fmt.Sprintf("name it with --bind %s:%[1]s to show it", p)
-	real, err := filepath.EvalSymlinks(p)
+	resolved, err := filepath.EvalSymlinks(p)
 	if err != nil {
 		return err
 	}
-	for _, p := range []string{p, real} {
+	for _, p := range []string{p, resolved} {
 		switch {
 		case strings.Count(p, "/") < 2 || filepath.Base(p) == ".local":
 			return fmt.Errorf("its prefix %s holds more than a language; name what is needed with --bind DIR:DIR", p)
@@ -170,6 +170,9 @@ func (f *finder) takeable(p string, landmarks []string) error {
 		case neverWritableRule(p) != "":
 			return fmt.Errorf("its prefix %s lies in a part of the host that is not shown; %s", p, name)
 		}
+	}
+	if st, err := os.Stat(p); err != nil || st.Mode()&0o005 != 0o005 {
+		return fmt.Errorf("not every user of the host may read its prefix %s; %s", p, name)
 	}
 	for _, mark := range landmarks {
 		if found, _ := filepath.Glob(filepath.Join(p, mark)); len(found) > 0 {

@@ -53,6 +53,10 @@ func TestLanguagesOnThePath(t *testing.T) {
 	}
 	symlink(t, opt+"/bin/python3", dir+"/links/bin/python3")
 	home := installation(t, dir+"/home-of/me")
+	closed := installation(t, dir+"/closed/python")
+	if err := os.Chmod(closed, 0o750); err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
 		path           []string
 		prefixes, bins []string
@@ -69,6 +73,7 @@ func TestLanguagesOnThePath(t *testing.T) {
 		".local":                       {path: []string{local + "/bin"}, note: "more than a language"},
 		"a home directory":             {path: []string{home + "/bin"}, note: "home directory"},
 		"above a home":                 {path: []string{installation(t, dir+"/home-of") + "/bin"}, note: "home directory"},
+		"for its owner only":           {path: []string{closed + "/bin"}, note: "not every user of the host"},
 		"relative":                     {path: []string{"bin", ""}},
 		"in /usr":                      {path: []string{"/usr/bin"}},
 	} {
@@ -100,6 +105,11 @@ func TestLanguageInAForbiddenPlace(t *testing.T) {
 		if len(got.Prefixes) > 0 || len(got.Path) > 0 || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "--bind "+p+":"+p) {
 			t.Errorf("%s: %+v", path, got)
 		}
+	}
+	venv(t, dir+"/env", installation(t, t.TempDir()+"/python"))
+	symlink(t, dir+"/env", link+"-env")
+	if got := FindLanguages(link+"-env/bin", "/nowhere", nil); len(got.Prefixes) > 0 || len(got.Notes) != 1 {
+		t.Errorf("an environment in a forbidden place, through a link: %+v", got)
 	}
 	for _, bound := range []string{p, dir} {
 		got := FindLanguages(p+"/bin", "/nowhere", []Bind{{Source: bound, Target: bound}})

@@ -46,7 +46,7 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 	if err != nil {
 		return m, err
 	}
-	defer unix.Close(base)
+	defer closeFD(base)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))
@@ -96,7 +96,7 @@ func (r *Root) mountSkeleton(dir string) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("fsopen tmpfs: %w", err)
 	}
-	defer unix.Close(fs)
+	defer closeFD(fs)
 	for _, o := range [][2]string{
 		{"source", "sandbox"}, {"mode", "0700"}, {"size", skeletonBytes}, {"nr_inodes", skeletonInodes},
 		{"uid", strconv.Itoa(hostID(r.ids.uids(), 0))}, {"gid", strconv.Itoa(hostID(r.ids.gids(), 0))},
@@ -113,7 +113,7 @@ func (r *Root) mountSkeleton(dir string) (int, error) {
 		return -1, fmt.Errorf("fsmount tmpfs: %w", err)
 	}
 	if err := unix.MoveMount(mnt, "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		unix.Close(mnt)
+		closeFD(mnt)
 		return -1, fmt.Errorf("move_mount tmpfs to %s: %w", dir, err)
 	}
 	return mnt, nil
@@ -165,7 +165,7 @@ func (b *builder) directory(parent int, name string, n *node) error {
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	defer unix.Close(fd)
+	defer closeFD(fd)
 	return b.fill(fd, n)
 }
 
@@ -181,7 +181,7 @@ func (b *builder) file(parent int, name string, n *node) error {
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
-	defer unix.Close(fd)
+	defer closeFD(fd)
 	wrote, err := unix.Write(fd, []byte(n.text))
 	if err == nil && wrote < len(n.text) {
 		err = unix.ENOSPC
@@ -236,7 +236,7 @@ func (b *builder) onto(parent int, name string, n *node) error {
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	defer unix.Close(fd)
+	defer closeFD(fd)
 	there, err := examine(fd)
 	if err != nil {
 		return fmt.Errorf("stat: %w", err)

@@ -13,23 +13,19 @@ import (
 func TestHostRootRunsPrograms(t *testing.T) {
 	private(t)
 	r, m := mounted(t, testConfig())
-	for _, c := range []struct{ line, want string }{
-		{"id -un; id -gn", "sandbox\nsandbox"},
-		{"cat /etc/hostname", "box"},
-		{"ls -A / | tr '\\n' ' '", ""},
-		{"ls /root /home/*/.. /etc/shadow /boot 2>&1 | grep -c 'No such file'", "3"},
+	for line, want := range map[string]string{
+		"id -un; id -gn":                       "sandbox\nsandbox",
+		"cat /etc/hostname":                    "box",
+		"ls -A /home /tmp /run | tr '\\n' ' '": "/home: sandbox  /run:  /tmp:",
 	} {
-		if got := inside(t, r, m.Path, 1000, c.line); c.want != "" && got != c.want {
-			t.Errorf("%s: %q, want %q", c.line, got, c.want)
+		if got := inside(t, r, m.Path, 1000, line); got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
 		}
 	}
 	for _, gone := range []string{"/root", "/boot", "/etc/shadow", "/etc/ssh", "/etc/ssl/private", "/var/lib", "/opt", "/srv"} {
 		if _, err := os.Lstat(m.Path + gone); err == nil {
 			t.Errorf("%s is visible", gone)
 		}
-	}
-	if got := inside(t, r, m.Path, 1000, "ls -A /home /home/sandbox /tmp /run"); strings.Contains(got, "\n\n\n/") == false && !strings.Contains(got, "sandbox") {
-		t.Errorf("mount points: %q", got)
 	}
 	if len(r.Notes()) > 0 {
 		t.Errorf("notes for the host's own root: %q", r.Notes())
@@ -52,7 +48,7 @@ func TestSkeletonBelongsToTheSandboxRoot(t *testing.T) {
 	if err := unix.Statfs(m.Path, &fs); err != nil {
 		t.Fatal(err)
 	}
-	if fs.Type != unix.TMPFS_MAGIC || fs.Blocks*uint64(fs.Bsize) != 1<<20 { //nolint:gosec // positive
+	if fs.Type != unix.TMPFS_MAGIC || fs.Blocks*uint64(fs.Bsize) != 1<<20 {
 		t.Errorf("the skeleton is no tmpfs of 1 MiB: type %x, %d blocks", fs.Type, fs.Blocks)
 	}
 }
@@ -77,7 +73,7 @@ func mountFlags(t *testing.T, path string) int64 {
 	if err := unix.Statfs(path, &fs); err != nil {
 		t.Fatalf("statfs %s: %v", path, err)
 	}
-	return fs.Flags
+	return int64(fs.Flags) //nolint:unconvert // int32 on some architectures
 }
 
 func TestTreesAreReadOnlyNosuidNodev(t *testing.T) {
@@ -175,8 +171,8 @@ func TestBindsBelowMountPointsAreSetAside(t *testing.T) {
 	write(t, other+"/deep", "")
 	cfg := testConfig()
 	cfg.Binds = []Bind{
-		{Source: src, Target: "/tmp/a/data"},
 		{Source: other, Target: "/tmp/a/data/in"},
+		{Source: src, Target: "/tmp/a/data"},
 		{Source: src + "/file", Target: "/home/sandbox/file"},
 	}
 	_, m := mounted(t, cfg)

@@ -134,6 +134,9 @@ func TestEtcTakesNothingThatUsersCannotRead(t *testing.T) {
 	symlink(t, "open", dir+"/to-open")
 	symlink(t, "/usr/bin/env", dir+"/to-usr")
 	symlink(t, "gone", dir+"/dangling")
+	symlink(t, "/dev/null", dir+"/to-null")
+	symlink(t, "/proc/version", dir+"/to-proc")
+	symlink(t, "/proc/self/exe", dir+"/to-magic")
 	for name, mode := range map[string]os.FileMode{"closed": 0o640, "dir": 0o750} {
 		if err := os.Chmod(dir+"/"+name, mode); err != nil {
 			t.Fatal(err)
@@ -148,6 +151,7 @@ func TestEtcTakesNothingThatUsersCannotRead(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir + "/../usr") })
 	for name, want := range map[string]string{
 		"through/x": "/x = " + dir + "/through/x\n", "open": "/x = " + dir + "/open\n", "to-open": "/x = " + dir + "/to-open\n", "to-usr": "/x -> /usr/bin/env\n",
+		"to-null": "", "to-proc": "", "to-magic": "",
 		"closed": "", "to-closed": "", "dir": "", "dangling": "", "open/below": "",
 	} {
 		n, err := p.etcNode(etc, name)
@@ -162,6 +166,23 @@ func TestEtcTakesNothingThatUsersCannotRead(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
+	}
+}
+
+func TestTopLevelIsTakenAsItIs(t *testing.T) {
+	p := &plan{root: newDir(), rules: &rules{}}
+	t.Cleanup(p.close)
+	for _, name := range []string{"home", "bin", "no-such-directory"} {
+		if err := p.takeTop(name); err != nil {
+			t.Error(err)
+		}
+	}
+	want := "/ dir 755\n/bin = /bin\n/home = /home\n"
+	if to, err := os.Readlink("/bin"); err == nil {
+		want = "/ dir 755\n/bin -> " + to + "\n/home = /home\n"
+	}
+	if got := describe(p.root, "/"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
@@ -255,7 +276,7 @@ func TestLinksInADirectoryStayInside(t *testing.T) {
 	c.Binds = []Bind{{src, "/etc/new", false}, {src, "/opt/new2", false}, {src, "/usr/local/new3", false}}
 	text := describe(planOf(t, c).root, "/")
 	for _, name := range []string{"new", "new2", "new3"} {
-		if want := outside + "/" + name + " = " + src + "\n"; !strings.Contains(text, want) {
+		if want := "\n" + outside + "/" + name + " = " + src + "\n"; !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
@@ -268,14 +289,33 @@ func TestLinksInADirectoryStayInside(t *testing.T) {
 }
 
 func TestMountPointLedAwayIsRefused(t *testing.T) {
-	for _, to := range []string{"/proc", "/proc/1/root", "/dev"} {
+	for link, to := range map[string]string{"home": "/proc", "home/sandbox": "/proc", "home/": "/proc/1/root", "home/sandbox/": "/"} {
 		dir := t.TempDir()
-		symlink(t, to, dir+"/home")
+		link = strings.TrimSuffix(link, "/")
+		if err := os.MkdirAll(path.Dir(dir+"/"+link), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		symlink(t, to, dir+"/"+link)
 		c := testConfig()
 		c.Dir, c.MountPoints = dir, []string{"/home/sandbox"}
 		if _, err := newPlan(c, func(*source) {}); err == nil || !strings.Contains(err.Error(), "symbolic link") {
-			t.Errorf("home -> %s: %v", to, err)
+			t.Errorf("%s -> %s: %v", link, to, err)
 		}
+	}
+}
+
+// A mount point that the directory has stays one when what is beside it is
+// mounted entry by entry.
+func TestMountPointSurvivesUnfolding(t *testing.T) {
+	dir, src := t.TempDir(), t.TempDir()
+	write(t, dir+"/home/sandbox/theirs", "")
+	write(t, dir+"/home/u/file", "")
+	c := testConfig()
+	c.Dir, c.MountPoints = dir, []string{"/home/sandbox"}
+	c.Binds = []Bind{{src, "/home/new", false}}
+	text := describe(planOf(t, c).root, "/")
+	if want := "/home dir 755\n/home/new = " + src + "\n/home/sandbox dir 755 covered\n/home/u = " + dir + "/home/u\n"; !strings.Contains(text, want) {
+		t.Errorf("no %q in\n%s", want, text)
 	}
 }
 

@@ -63,7 +63,7 @@ func ociMappings(in []syscall.SysProcIDMap) []specs.LinuxIDMapping {
 	out := make([]specs.LinuxIDMapping, 0, len(in))
 	for _, m := range in {
 		out = append(out, specs.LinuxIDMapping{
-			ContainerID: uint32(m.ContainerID), HostID: uint32(m.HostID), Size: uint32(m.Size), //nolint:gosec // made from uint32
+			ContainerID: uint32(m.ContainerID), HostID: uint32(m.HostID), Size: uint32(m.Size),
 		})
 	}
 	return out

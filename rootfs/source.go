@@ -74,14 +74,14 @@ func (s *source) inspect(r *rules) error {
 	if err := unix.Fstat(s.fd, &st); err != nil {
 		return fmt.Errorf("stat %s: %w", s.path, err)
 	}
-	real, err := pathOf(s.fd)
+	resolved, err := pathOf(s.fd)
 	if err != nil {
 		return fmt.Errorf("resolve %s: %w", s.path, err)
 	}
-	if st.Nlink == 0 || !filepath.IsAbs(real) {
+	if st.Nlink == 0 || !filepath.IsAbs(resolved) {
 		return fmt.Errorf("%s was removed while it was opened", s.path)
 	}
-	s.real, s.mode, s.uid, s.gid = real, st.Mode, st.Uid, st.Gid
+	s.real, s.mode, s.uid, s.gid = resolved, st.Mode, st.Uid, st.Gid
 	if err := r.check(s.path, s.real, s.writable); err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (s *source) look(rel string) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
-	defer unix.Close(fd)
+	defer closeFD(fd)
 	return examine(fd)
 }
 
@@ -216,7 +216,7 @@ func (s *source) entry(name string) (*source, string, error) {
 	f, err := examine(fd)
 	kind := f.mode & unix.S_IFMT
 	if err != nil || kind != unix.S_IFDIR && kind != unix.S_IFREG {
-		unix.Close(fd)
+		closeFD(fd)
 		return nil, f.link, err
 	}
 	return &source{
@@ -231,7 +231,7 @@ func (s *source) names(limit int) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", s.path, err)
 	}
-	defer unix.Close(fd)
+	defer closeFD(fd)
 	var names []string
 	buf := make([]byte, 32<<10)
 	for len(names) <= limit {
@@ -250,14 +250,14 @@ func (s *source) names(limit int) ([]string, error) {
 func (s *source) close() {
 	s.closePath()
 	if s.tree >= 0 {
-		unix.Close(s.tree)
+		closeFD(s.tree)
 		s.tree = -1
 	}
 }
 
 func (s *source) closePath() {
 	if s.fd >= 0 {
-		unix.Close(s.fd)
+		closeFD(s.fd)
 		s.fd = -1
 	}
 }
@@ -265,3 +265,7 @@ func (s *source) closePath() {
 func split(p string) []string {
 	return strings.FieldsFunc(p, func(r rune) bool { return r == '/' })
 }
+
+// closeFD closes a descriptor of a place, a mount or a file of the skeleton,
+// where closing has no error to act on.
+func closeFD(fd int) { _ = unix.Close(fd) }

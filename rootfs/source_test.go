@@ -110,7 +110,7 @@ func TestSourcesThatAreRefused(t *testing.T) {
 	if err := unix.Mkfifo(dir+"/fifo", 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mknod(dir+"/device", unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))); err != nil { //nolint:gosec // 1:3
+	if err := unix.Mknod(dir+"/device", unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("unix", dir+"/socket")
@@ -212,5 +212,28 @@ func TestConfigsThatAreRefused(t *testing.T) {
 		if _, err := newPlan(c, func(*source) {}); err == nil {
 			t.Errorf("%s is allowed", name)
 		}
+	}
+}
+
+// What is below a source is reached over no symbolic link, not even one that
+// stays inside, and never above it.
+func TestOpenBeneathFollowsNothing(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/in/x", "")
+	write(t, dir+"/out", "")
+	symlink(t, dir+"/out", dir+"/in/link")
+	symlink(t, ".", dir+"/in/here")
+	s, err := openSource(dir+"/in", false, asNobody, &rules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	for rel, want := range map[string]error{"x": nil, "here/x": unix.ELOOP, "../out": unix.EXDEV, "/etc": unix.EXDEV, "none": unix.ENOENT} {
+		if _, err := s.look(rel); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", rel, err, want)
+		}
+	}
+	if f, err := s.look("link"); err != nil || f.link != dir+"/out" {
+		t.Errorf("link: %+v, %v", f, err)
 	}
 }

@@ -1,6 +1,7 @@
 package rootfs
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"strconv"
@@ -56,7 +57,7 @@ func (n *namespaces) close() {
 	for _, ns := range n.made {
 		<-ns.done
 		if ns.fd >= 0 {
-			unix.Close(ns.fd)
+			closeFD(ns.fd)
 		}
 	}
 	n.made = nil
@@ -97,7 +98,7 @@ func end(pid int) {
 	for {
 		var status unix.WaitStatus
 		_, err := unix.Wait4(pid, &status, 0, nil)
-		if err == unix.EINTR || err == nil && status.Stopped() {
+		if errors.Is(err, unix.EINTR) || err == nil && status.Stopped() {
 			continue
 		}
 		return

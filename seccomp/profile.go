@@ -1,7 +1,6 @@
 package seccomp
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -11,9 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnknownProfile says that no built-in profile has the name asked for.
-var ErrUnknownProfile = errors.New("no such built-in profile, there are default, strict and debug")
-
 // Profile returns the built-in profile of that name, a new copy each time:
 //
 //   - "default" for programs of all kinds, without what generated code has no
@@ -22,8 +18,8 @@ var ErrUnknownProfile = errors.New("no such built-in profile, there are default,
 //     IPC, terminal ioctls only;
 //   - "debug" is default with what gdb and strace need.
 //
-// An unknown name is [ErrUnknownProfile]. On an architecture whose argument
-// order and constants the rules were not checked for it is an error too.
+// Any other name is an error, and every name is one on an architecture whose
+// argument order and constants the rules were not checked for.
 func Profile(name string) (*specs.LinuxSeccomp, error) {
 	// s390x alone passes clone's flags second; a rule that looks elsewhere
 	// would allow every namespace.
@@ -38,7 +34,7 @@ func Profile(name string) (*specs.LinuxSeccomp, error) {
 	case "debug":
 		return debugProfile(), nil
 	}
-	return nil, fmt.Errorf("seccomp profile %q: %w", name, ErrUnknownProfile)
+	return nil, fmt.Errorf("seccomp profile %q: not built in, there are default, strict and debug: give one of these, or the path of a file", name)
 }
 
 func defaultProfile() *specs.LinuxSeccomp {

@@ -227,7 +227,9 @@ static void serve_control(void)
 	struct iovec body = { &r, sizeof(r) };
 	struct msghdr m = {
 		.msg_iov = &body, .msg_iovlen = 1,
-		.msg_control = control.bytes, .msg_controllen = sizeof(control.bytes),
+		.msg_control = control.bytes,
+		/* Not CMSG_SPACE, whose padding has room for one more. */
+		.msg_controllen = CMSG_LEN(MAX_FILES * sizeof(int)),
 	};
 	struct exec_request x;
 	ssize_t size = recvmsg(CONTROL, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);

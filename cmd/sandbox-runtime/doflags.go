@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -113,8 +114,31 @@ func doConfig(cmd *cli.Command) (spec.Config, error) {
 			}
 		}
 	}
+	if err := absolutePaths(&config); err != nil {
+		return config, err
+	}
 	full, err := config.Complete()
 	return full, inFlags(cmd, err)
+}
+
+// absolutePaths takes host paths from the working directory on, also those of
+// a configuration file.
+func absolutePaths(c *spec.Config) error {
+	paths := []*string{&c.Rootfs, &c.Workspace}
+	for i := range c.Binds {
+		paths = append(paths, &c.Binds[i].Source)
+	}
+	for _, p := range paths {
+		if *p == "" {
+			continue
+		}
+		absolute, err := filepath.Abs(*p)
+		if err != nil {
+			return err
+		}
+		*p = absolute
+	}
+	return nil
 }
 
 // given are the values of a flag on the command line.
@@ -152,7 +176,9 @@ func inFlags(cmd *cli.Command, err error) error {
 	}
 	var lines []string
 	for _, e := range joined.Unwrap() {
-		lines = append(lines, flagWording(cmd, e))
+		if line := flagWording(cmd, e); !slices.Contains(lines, line) { // --user is two fields
+			lines = append(lines, line)
+		}
 	}
 	return errors.New(strings.Join(lines, "; "))
 }
@@ -161,7 +187,8 @@ func flagWording(cmd *cli.Command, err error) string {
 	var field *spec.FieldError
 	if errors.As(err, &field) {
 		for _, f := range sandboxFlags() {
-			if cmd.IsSet(f.name()) && (field.Field == f.field || strings.HasPrefix(field.Field, f.field+".") || strings.HasPrefix(field.Field, f.field+"[")) {
+			rest, within := strings.CutPrefix(field.Field, f.field)
+			if cmd.IsSet(f.name()) && within && (rest == "" || rest[0] == '.' || rest[0] == '[') {
 				return "--" + f.name() + ": " + field.Problem
 			}
 		}
@@ -169,14 +196,13 @@ func flagWording(cmd *cli.Command, err error) string {
 	return err.Error()
 }
 
-// setPath takes a host path, which the configuration wants absolute.
+// setPath refuses an empty path, which a configuration takes for "the default".
 func setPath(field *string, value string) error {
 	if value == "" {
 		return errors.New("is empty; name a directory")
 	}
-	path, err := filepath.Abs(value)
-	*field = path
-	return err
+	*field = value
+	return nil
 }
 
 // setPositive refuses 0, which a configuration takes for "the default".
@@ -203,9 +229,6 @@ func parseCount(text string) (int64, error) {
 func addBind(c *spec.Config, value string) error {
 	b, err := spec.ParseBind(value)
 	if err != nil {
-		return err
-	}
-	if err := setPath(&b.Source, b.Source); err != nil {
 		return err
 	}
 	c.Binds = append(c.Binds, b)

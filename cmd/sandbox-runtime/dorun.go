@@ -85,7 +85,7 @@ func rawInput(c launcher.Command) (launcher.Command, func(), error) {
 	if err != nil {
 		return c, nil, err
 	}
-	return c, func() { _ = term.Restore(stdin, state) }, nil //nolint:errcheck // the terminal may be gone
+	return c, func() { _ = term.Restore(stdin, state) }, nil // the terminal may be gone
 }
 
 // terminalSize is that of the terminal this program is on, or a usual one.
@@ -141,13 +141,13 @@ func (r *signalRelay) handle(s syscall.Signal) {
 	switch {
 	case s == unix.SIGWINCH:
 		if r.process != nil {
-			_ = r.process.Resize(terminalSize()) //nolint:errcheck // it may just have ended
+			_ = r.process.Resize(terminalSize()) // it may just have ended
 		}
 	case r.process == nil || r.asked:
 		r.cancel(errors.New("interrupted by " + unix.SignalName(s)))
 	default:
 		r.asked = true
-		_ = r.process.Signal(s) //nolint:errcheck // it may just have ended
+		_ = r.process.Signal(s) // it may just have ended
 		time.AfterFunc(grace, func() { r.cancel(errors.New("the command did not end on " + unix.SignalName(s))) })
 	}
 }

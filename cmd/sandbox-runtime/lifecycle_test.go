@@ -160,6 +160,7 @@ func TestSignalsHaveNumbersAndNames(t *testing.T) {
 	h := newHost(t)
 	for _, signal := range []string{"", "15", "TERM", "sigterm", "SIGUSR1", "1"} {
 		h.must("run", "-d", "-b", h.bundle(nil, "pause"), h.id())
+		h.awaitCommand() // what sets it up is still killed by them
 		args := []string{"kill", h.id()}
 		if signal != "" {
 			args = append(args, signal)

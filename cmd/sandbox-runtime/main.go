@@ -45,18 +45,19 @@ file named "` + configName + `" and a root filesystem.
 			createCommand(), startCommand(), runCommand(), stateCommand(), killCommand(),
 			deleteCommand(), execCommand(), listCommand(), featuresCommand(), specCommand(),
 		},
+		OnUsageError:              usageError,
 		ExitErrHandler:            func(context.Context, *cli.Command, error) {}, // main decides
 		DisableSliceFlagSeparator: true,                                          // a comma in --env is the user's
 	}
-	for _, c := range append(root.Commands, root) {
+	for _, c := range root.Commands {
 		c.DisableSliceFlagSeparator = true
 		c.OnUsageError = logUsageError(out, c.OnUsageError)
 	}
 	return root
 }
 
-// logUsageError directs the log as the global flags say, which a command with
-// wrong flags does not come to, and has the error worded by word, if any.
+// logUsageError directs the log as the global flags say, to which prepare does
+// not come when a command's flags are wrong, and has word, if any, word the error.
 func logUsageError(out *reporter, word cli.OnUsageErrorFunc) cli.OnUsageErrorFunc {
 	if word == nil {
 		word = usageError

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -240,6 +241,20 @@ func (h *host) awaitStatus(id string, want container.Status) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	h.t.Fatalf("%s: still %s, want %s", id, h.state(id).Status, want)
+}
+
+// awaitCommand returns when the container's init has executed the probe, which
+// comes some time after start has returned.
+func (h *host) awaitCommand() {
+	h.t.Helper()
+	comm := "/proc/" + strconv.Itoa(h.state(h.id()).Pid) + "/comm"
+	for range 500 {
+		if h.read(comm) == "probe\n" {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	h.t.Fatalf("init is still %q", h.read(comm))
 }
 
 // nothingLeft fails the test if the container has anything in the kernel or on

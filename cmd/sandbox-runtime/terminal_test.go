@@ -118,6 +118,18 @@ func TestTerminalFollowsTheCallersSize(t *testing.T) {
 	expect(t, master, "11x22")
 }
 
+func TestTerminalLosesNoOutput(t *testing.T) {
+	h := newHost(t)
+	id := h.running()
+	for range 5 {
+		master, slave := openTerminal(t)
+		cmd := h.command("exec", "--tty", id, "probe", "flood")
+		onTerminal(t, cmd, slave)
+		expect(t, master, "the end\r\n")
+		_ = cmd.Wait()
+	}
+}
+
 func TestTerminalNeedsOne(t *testing.T) {
 	h := newHost(t)
 	bundle := h.bundle(terminal, "tty")

@@ -223,7 +223,7 @@ func TestAgentIsBare(t *testing.T) {
 	want := map[string]string{
 		"CapInh": "0000000000000000", "CapPrm": kept, "CapEff": kept,
 		"CapBnd": "0000000000000000", "CapAmb": "0000000000000000",
-		"NoNewPrivs": "1", "Seccomp": "2", "Groups": "",
+		"NoNewPrivs": "1", "Seccomp": "2", "Groups": "", "Name": "sandbox-agent",
 		"SigBlk": "0000000000010000", "SigIgn": "0000000000000000", "SigCgt": "0000000000000000",
 	}
 	for line := range strings.Lines(s.hostFile(t, "status") + "\n") {

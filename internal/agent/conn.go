@@ -88,6 +88,10 @@ func (c *Conn) Start(ctx context.Context, cmd Command) (*Process, error) {
 }
 
 func (c *Conn) start(ctx context.Context, cmd *Command) (_ *Process, err error) {
+	payload := cmd.encode()
+	if len(payload) > maxPayload {
+		return nil, &StartError{StageExec, unix.E2BIG, cmd.subject(StageExec)}
+	}
 	p := &Process{name: cmd.Args[0], waiting: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
@@ -106,28 +110,17 @@ func (c *Conn) start(ctx context.Context, cmd *Command) (_ *Process, err error) 
 	}
 	defer setup.close()
 
-	payload := cmd.encode()
-	if len(payload) > maxPayload {
-		err = &StartError{StageExec, unix.E2BIG, cmd.subject(StageExec)}
-	}
 	first, rest := part(payload)
-	if err == nil {
-		err = setup.trySend(first) // into an empty queue
-	}
+	err = setup.trySend(first) // never has to wait: it is the first
 	if err == nil {
 		err = c.request(ctx, cmd, len(payload), execTheirs, setupTheirs)
 	}
 	// The agent's are then the only ends of its: if it dies, that shows.
 	closeAll(execTheirs, setupTheirs)
+	if err == nil {
+		err = sendParts(ctx, setup, rest)
+	}
 	if err != nil {
-		return nil, err
-	}
-	for err == nil && len(rest) > 0 {
-		first, rest = part(rest)
-		err = setup.send(ctx, first, nil)
-	}
-	// A child that does not want more says why.
-	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	if p.terminal, err = awaitExec(ctx, cmd, setup); err != nil {
@@ -140,6 +133,21 @@ func (c *Conn) start(ctx context.Context, cmd *Command) (_ *Process, err error) 
 func part(payload []byte) (first, rest []byte) {
 	n := min(len(payload), 32<<10)
 	return payload[:n], payload[n:]
+}
+
+// sendParts sends the payload to its end, or to where the child wants no more:
+// it says why.
+func sendParts(ctx context.Context, setup *socket, payload []byte) error {
+	for len(payload) > 0 {
+		var first []byte
+		first, payload = part(payload)
+		if err := setup.send(ctx, first, nil); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // request sends the request, with the agent's ends of its two sockets.

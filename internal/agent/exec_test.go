@@ -61,6 +61,15 @@ func TestCommandGetsWhatWasAskedForAndNoMore(t *testing.T) {
 	}
 }
 
+func TestLargeCommandsArrive(t *testing.T) {
+	s := open(t)
+	args := slices.Repeat([]string{strings.Repeat("x", 100_000)}, 15) // of 2 MiB that execve(2) takes
+	c := asProbe("report", args...)
+	if got := s.report(t, c).Args; !slices.Equal(got, c.Args) {
+		t.Errorf("%d arguments came as %d", len(c.Args), len(got))
+	}
+}
+
 func TestSignalsAreAtTheirDefaults(t *testing.T) {
 	s := open(t)
 	// sed, for Go's runtime has handlers of its own.

@@ -246,26 +246,33 @@ func TestPayloadParserSurvivesAnything(t *testing.T) {
 // TestMalformedPayloadsHurtOnlyTheirExec sends them to a real agent.
 func TestMalformedPayloadsHurtOnlyTheirExec(t *testing.T) {
 	s := open(t)
-	send := func(b []byte) (*os.File, error) {
-		fd, err := memfd("payload", unix.MFD_CLOEXEC, unix.MFD_NOEXEC_SEAL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer closeAll(fd)
-		if _, err := unix.Write(fd, b); err != nil {
-			t.Fatal(err)
-		}
-		exec, setup := s.ask(t, request{kind: requestExec}.encode(), fd)
+	send := func(size int, b []byte) (*os.File, error) {
+		exec, setup := s.ask(t, request{kind: requestExec, payload: size}.encode(), b)
 		defer exec.close()
 		defer setup.close()
+		if size > len(b) { // the host gives up half-way
+			setup.close()
+			return nil, nil
+		}
 		c := command("")
 		if len(b) > header && b[atFlags] == 1 {
 			c.TTY = &Winsize{}
 		}
 		return awaitExec(within(t, 5*time.Second), &c, setup)
 	}
+	valid := seeds()[2]
+	for size, refused := range map[int]bool{
+		0: true, 1: true, len(valid) - 1: true, len(valid): false,
+		len(valid) + 1: false, maxPayload: false, maxPayload + 1: false, math.MaxInt32: false,
+	} {
+		_, err := send(size, valid)
+		var start *StartError
+		if errors.As(err, &start) != refused || refused && start.Stage != StagePayload {
+			t.Errorf("%d bytes announced for %d: %v", size, len(valid), err)
+		}
+	}
 	for name, b := range malformed() {
-		_, err := send(b)
+		_, err := send(len(b), b)
 		var start *StartError
 		if !errors.As(err, &start) || start.Stage != StagePayload {
 			t.Errorf("%s: %v, want a refusal", name, err)
@@ -276,7 +283,8 @@ func TestMalformedPayloadsHurtOnlyTheirExec(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	corpus := seeds()
 	for range 200 {
-		terminal, err := send(mutate(r, corpus[r.IntN(len(corpus))]))
+		b := mutate(r, corpus[r.IntN(len(corpus))])
+		terminal, err := send(len(b), b)
 		var start *StartError
 		if err != nil && !errors.As(err, &start) {
 			t.Errorf("neither started nor refused: %v", err)

@@ -114,7 +114,7 @@ func TestAgentRefusesOtherSurroundings(t *testing.T) {
 
 // ask sends a request of any form and returns the exec's and the set-up
 // socket.
-func (s *sandbox) ask(t testing.TB, message []byte, files ...int) (exec, setup *socket) {
+func (s *sandbox) ask(t testing.TB, message, payload []byte, files ...int) (exec, setup *socket) {
 	t.Helper()
 	exec, execTheirs, err := newSocket("exec")
 	if err != nil {
@@ -127,7 +127,13 @@ func (s *sandbox) ask(t testing.TB, message []byte, files ...int) (exec, setup *
 	t.Cleanup(func() { exec.close(); setup.close() })
 	fds := []int{execTheirs, setupTheirs}
 	defer closeAll(fds...)
-	if err := s.control.send(within(t, 5*time.Second), message, append(fds, files...)); err != nil {
+	ctx := within(t, 5*time.Second)
+	if err := s.control.send(ctx, message, append(fds, files...)); err != nil {
+		t.Fatal(err)
+	}
+	closeAll(fds...)
+	fds = nil
+	if err := sendParts(ctx, setup, payload); err != nil {
 		t.Fatal(err)
 	}
 	return exec, setup
@@ -152,22 +158,21 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 		message []byte
 		files   []int
 	}{
-		"short":          {exec[:15], []int{n}},
+		"short":          {exec[:19], []int{n}},
 		"one byte":       {exec[:1], []int{n}},
 		"long":           {append(bytes.Clone(exec), 0), []int{n}},
 		"very long":      {make([]byte, 100_000), []int{n}},
 		"unknown kind":   {word(0, 9), []int{n}},
 		"signal":         {word(0, byte(requestSignal)), []int{n}},
-		"no payload":     {exec, nil},
-		"more than said": {exec, []int{n, n}},
-		"less than said": {word(4, 7), []int{n, n, n}},
+		"more than said": {exec, []int{n}},
+		"less than said": {word(4, 7), []int{n, n}},
 		"far more":       {exec, make([]int, 200)},
-		"unknown stdio":  {word(4, 8), []int{n, n}},
+		"unknown stdio":  {word(4, 8), []int{n}},
 	} {
 		for i := range test.files {
 			test.files[i] = n
 		}
-		exec, _ := s.ask(t, test.message, test.files...)
+		exec, _ := s.ask(t, test.message, nil, test.files...)
 		e, _, err := exec.receive(within(t, 5*time.Second), false)
 		if err != nil || e.kind != eventFailed || e.stage != StageRequest {
 			t.Errorf("%s: %+v, %v, want a refusal", name, e, err)
@@ -175,7 +180,7 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 	}
 	// Those without an exec's socket, or with other things in its place.
 	ctx := within(t, 5*time.Second)
-	for _, fds := range [][]int{nil, {n}, {n, n, n}, {n, n, n, n, n, n}} {
+	for _, fds := range [][]int{nil, {n}, {n, n}, {n, n, n}, {n, n, n, n, n, n}} {
 		if err := s.control.send(ctx, exec, fds); err != nil {
 			t.Fatal(err)
 		}
@@ -196,8 +201,8 @@ func TestMalformedSignalsAreIgnored(t *testing.T) {
 	other := kill.encode()
 	other[0] = 3
 	group := kill.encode()
-	group[12] = 2
-	messages = append(messages, other, group, kill.encode()[:15], append(kill.encode(), 0), request{kind: requestExec}.encode())
+	group[16] = 2
+	messages = append(messages, other, group, kill.encode()[:19], append(kill.encode(), 0), request{kind: requestExec}.encode())
 	ctx := within(t, 5*time.Second)
 	for range 50 {
 		for _, m := range messages {
@@ -234,17 +239,16 @@ func TestSocketsThatAreNotSockets(t *testing.T) {
 	}
 	defer dir.Close()
 	for _, f := range []*os.File{r, w, dir} {
-		payload, err := c.payload()
-		if err != nil {
-			t.Fatal(err)
-		}
 		fd := int(f.Fd())
-		for _, fds := range [][]int{{fd, fd, payload}, {fd, fd, fd}} {
-			if err := s.control.send(within(t, 5*time.Second), request{kind: requestExec}.encode(), fds); err != nil {
+		for _, fds := range [][]int{{fd, fd}, {fd, fd, fd, fd, fd}} {
+			r := request{kind: requestExec, payload: len(c.encode())}
+			if len(fds) > 2 {
+				r.stdio = 7
+			}
+			if err := s.control.send(within(t, 5*time.Second), r.encode(), fds); err != nil {
 				t.Fatal(err)
 			}
 		}
-		closeAll(payload)
 		s.serves(t)
 	}
 	eventually(t, "no process but two", func() bool { return len(s.inside(t)) == 2 })
@@ -357,7 +361,7 @@ func TestHostSurvivesAHostileAgent(t *testing.T) {
 		go func() {
 			defer close(done)
 			fds := f.take(t)
-			if len(fds) < 3 {
+			if len(fds) < 2 {
 				return
 			}
 			if test.exec != nil {

@@ -71,7 +71,7 @@ func Create(root, id string, spec *specs.Spec, opts Options) (*Container, error)
 		return nil, err
 	}
 	if opts.Bundle != "" {
-		config.Labels = withBundle(config.Labels, opts.Bundle)
+		config.Labels = append(config.Labels, "bundle="+opts.Bundle) // the last one counts
 	}
 	lc, err := libcontainer.Create(root, id, config)
 	if err != nil {
@@ -109,16 +109,6 @@ func isBind(m specs.Mount) bool {
 		}
 	}
 	return false
-}
-
-func withBundle(labels []string, bundle string) []string {
-	out := labels[:0:0]
-	for _, l := range labels {
-		if !strings.HasPrefix(l, "bundle=") {
-			out = append(out, l)
-		}
-	}
-	return append(out, "bundle="+bundle)
 }
 
 // Load opens the container id of the state root. Errors: [ErrInvalidID],

@@ -50,7 +50,7 @@ func Local(ctx context.Context, c spec.Config, cmd Command) (spec.Result, error)
 	if err := run.Wait(); err != nil && !isEnding(err) {
 		return spec.Result{}, fmt.Errorf("wait for the command: %w", err)
 	}
-	r := localResult(run.ProcessState, c, waiting, ctx)
+	r := localResult(waiting, ctx, run.ProcessState, c)
 	r.Duration = time.Since(started)
 	if cmd.Capture {
 		r.Stdout, r.StdoutTruncated = stdout.kept, stdout.truncated
@@ -110,7 +110,8 @@ func localNotRun(name string, err error) error {
 	}
 }
 
-func localResult(state *os.ProcessState, c spec.Config, waiting, caller context.Context) spec.Result {
+// localResult tells a timeout, of waiting, from a caller that gave up.
+func localResult(waiting, caller context.Context, state *os.ProcessState, c spec.Config) spec.Result {
 	r := spec.Result{
 		ID:        newID(),
 		Isolation: spec.IsolationNone,

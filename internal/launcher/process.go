@@ -150,7 +150,6 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 	}
 	exit, err := p.inside.Wait(waiting)
 	cancel()
-	defer p.inside.Close()
 	end := ending{
 		status: exit.Status, known: err == nil,
 		cancelled: err != nil && ctx.Err() != nil,
@@ -166,13 +165,14 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 // finish kills what is left, collects the output and the cgroup's counters.
 func (p *Process) finish(r *spec.Result, end ending) error {
 	s := p.sandbox
-	ctx, cancel := context.WithTimeout(context.Background(), cleanupTime)
-	defer cancel()
-	if err := s.kill(ctx); err != nil {
+	if err := s.kill(); err != nil {
 		return err
 	}
 	if err := p.stdio.wait(); err != nil {
 		return fmt.Errorf("copy the command's output: %w", err)
+	}
+	if err := p.inside.Close(); err != nil {
+		return err
 	}
 	if p.stdout != nil {
 		r.Stdout, r.StdoutTruncated = p.stdout.kept, p.stdout.truncated
@@ -183,9 +183,7 @@ func (p *Process) finish(r *spec.Result, end ending) error {
 
 // abandon kills the sandbox of a command that is not going to be waited for.
 func (p *Process) abandon() error {
-	ctx, cancel := context.WithTimeout(context.Background(), cleanupTime)
-	defer cancel()
-	err := p.sandbox.kill(ctx)
+	err := p.sandbox.kill()
 	if p.stdio != nil {
 		err = errors.Join(err, p.stdio.wait())
 	}

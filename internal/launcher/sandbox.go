@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -52,11 +54,36 @@ type Caller struct {
 }
 
 // Create makes a sandbox. On an error nothing of it is left.
-func (l *Launcher) Create(ctx context.Context, c spec.Config, caller Caller) (_ *Sandbox, err error) {
-	c, err = c.Complete()
+//
+// Errors: a *[spec.FieldError] joined with others of its kind, a
+// *[rootfs.ForbiddenError], [fs.ErrNotExist] for a host path that is not there,
+// [kernel.ErrNotSupported] where the host lacks what every sandbox needs.
+func (l *Launcher) Create(ctx context.Context, c spec.Config, caller Caller) (*Sandbox, error) {
+	c, err := c.Complete()
 	if err != nil {
 		return nil, err
 	}
+	s, err := l.create(ctx, c, caller)
+	if err != nil {
+		return nil, explain(ctx, err)
+	}
+	return s, nil
+}
+
+// explain finds out whether a failure is the host's: what is missing then, and
+// how to get it, says more than which system call noticed.
+func explain(ctx context.Context, err error) error {
+	var forbidden *rootfs.ForbiddenError
+	if ctx.Err() != nil || errors.As(err, &forbidden) || errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if missing := kernel.CheckRequired(); missing != nil {
+		return fmt.Errorf("%w (%w)", missing, err)
+	}
+	return err
+}
+
+func (l *Launcher) create(ctx context.Context, c spec.Config, caller Caller) (_ *Sandbox, err error) {
 	filter, err := loadSeccomp(c.Seccomp)
 	if err != nil {
 		return nil, err
@@ -218,7 +245,7 @@ func (s *Sandbox) ID() string { return s.id }
 
 // kill ends every process of the sandbox and reaps PID 1. It may be called
 // again.
-func (s *Sandbox) kill(ctx context.Context) error {
+func (s *Sandbox) kill() error {
 	if s.init == nil {
 		return nil
 	}
@@ -243,7 +270,7 @@ func (s *Sandbox) Close() error {
 	if s.agent != nil {
 		errs = append(errs, s.agent.Close())
 	}
-	errs = append(errs, s.kill(ctx))
+	errs = append(errs, s.kill())
 	if s.root != nil {
 		errs = append(errs, s.root.Close())
 	}

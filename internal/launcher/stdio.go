@@ -35,7 +35,7 @@ func openStdio(s Streams, uid, gid int) (_ *stdio, err error) {
 	defer func() {
 		if err != nil {
 			p.closeInside()
-			p.wait()
+			err = errors.Join(err, p.wait())
 		}
 	}()
 	if err := p.input(s.Stdin, uid, gid); err != nil {
@@ -87,7 +87,7 @@ func (p *stdio) output(i int, dst io.Writer, uid, gid int) error {
 func joinTerminal(s Streams, master *os.File) *stdio {
 	p := &stdio{}
 	if s.Stdin != nil {
-		go io.Copy(master, s.Stdin) //nolint:errcheck // the command may end at any time
+		go io.Copy(master, s.Stdin) // until the command ends
 	}
 	if s.Stdout == nil {
 		s.Stdout = io.Discard

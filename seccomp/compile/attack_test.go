@@ -105,7 +105,7 @@ func runProbes(t *testing.T, profile string) map[string]unix.Errno {
 
 func setIDFiles(t *testing.T, dir string) (found []string) {
 	t.Helper()
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}

@@ -26,31 +26,32 @@ const stubSize = 64
 // Validate builds the filter for profile as libcontainer v1.5.2 does
 // (libcontainer/seccomp/seccomp_linux.go:InitSeccomp), loads nothing, and
 // returns the first thing that libseccomp or the kernel would not take. The
-// error names the rule by its index and call.
+// error names the rule by its index and call, the caller adds whose profile it is.
 //
-// One thing is refused that libcontainer skips: under a default action that
-// lets calls run, a rule against a call whose name this libseccomp does not
-// know. The call would be allowed.
+// It refuses two things that libcontainer takes and that allow more than they
+// say: under a default action that lets calls run, a rule against a call whose
+// name this libseccomp does not know; and a rule with two conditions on one
+// argument, which libcontainer makes alternatives.
 func Validate(profile *specs.LinuxSeccomp) error {
 	if profile == nil {
-		return errors.New("compile seccomp profile: there is none")
+		return errors.New("compile: there is none")
 	}
 	// libseccomp's time grows with the square of the number of rules: seconds
 	// where this ends, minutes not far above.
 	if n := calls(profile); n > unix.BPF_MAXINSNS {
-		return fmt.Errorf("compile seccomp profile: it has rules for %d calls, more than the %d instructions the kernel takes", n, unix.BPF_MAXINSNS)
+		return fmt.Errorf("compile: it has rules for %d calls, more than the %d instructions the kernel takes", n, unix.BPF_MAXINSNS)
 	}
 	filter, err := build(profile)
 	if err != nil {
-		return fmt.Errorf("compile seccomp profile: %w", err)
+		return fmt.Errorf("compile: %w", err)
 	}
 	defer filter.Release()
 	program, err := export(filter)
 	if err != nil {
-		return fmt.Errorf("compile seccomp profile: %w", err)
+		return fmt.Errorf("compile: %w", err)
 	}
 	if n := len(program) / unix.SizeofSockFilter; n > unix.BPF_MAXINSNS-stubSize {
-		return fmt.Errorf("compile seccomp profile: the filter has %d instructions, the kernel takes %d and %d are needed besides: use fewer rules with conditions",
+		return fmt.Errorf("compile: the filter has %d instructions, the kernel takes %d and %d are needed besides: use fewer rules with conditions",
 			n, unix.BPF_MAXINSNS, stubSize)
 	}
 	return nil

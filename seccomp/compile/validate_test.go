@@ -65,7 +65,7 @@ func TestValidateNamesTheRule(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := Validate(c.profile)
-			if err == nil || !strings.HasPrefix(err.Error(), "compile seccomp profile: "+c.message) {
+			if err == nil || !strings.HasPrefix(err.Error(), "compile: "+c.message) {
 				t.Errorf("have %v, want %s", err, c.message)
 			}
 		})

@@ -90,6 +90,13 @@ static int ids(void) {
     return 0;
 }
 
+/* as much as can be on its way at once, and a last line */
+static int flood(void) {
+    for (int i = 0; i < 2000; i++) printf("%d: the quick brown fox jumps over the lazy dog\n", i);
+    printf("the end\n");
+    return 0;
+}
+
 /* leaves a process behind that holds stdout, and ends */
 static int orphan(void) {
     if (fork() == 0) {
@@ -118,6 +125,7 @@ int main(int argc, char **argv, char **env) {
     if (!strcmp(what, "tty")) return tty();
     if (!strcmp(what, "sizes")) sizes();
     if (!strcmp(what, "ids")) return ids();
+    if (!strcmp(what, "flood")) return flood();
     if (!strcmp(what, "orphan")) return orphan();
     if (!strcmp(what, "notify")) return notify();
     if (!strcmp(what, "pause"))

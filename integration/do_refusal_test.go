@@ -1,0 +1,210 @@
+package integration
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// doRefusals are arguments of do, before the command, that it must refuse, and
+// what its one line must say. DIR stands for a folder of the test's.
+var doRefusals = []struct {
+	args string
+	says string
+}{
+	{"--config DIR/missing", "DIR/missing"},
+	{"--config DIR/broken.json", "DIR/broken.json"},
+	{"--config DIR/unknown.json", "nonsense"},
+	{"--config DIR/negative.json", "DIR/negative.json"},
+	{"--memory -1", "memory"},
+	{"--memory 12x", "12x"},
+	{"--memory 1k", "memory"},
+	{"--memory 99999999999999999999g", "99999999999999999999g"},
+	{"--cpus -1", "cpus"},
+	{"--cpus nan", "nan"},
+	{"--cpus 1e300", "cpus|1e300"},
+	{"--cpus many", "many"},
+	{"--pids -5", "pids"},
+	{"--pids 99999999999", "pids"},
+	{"--file-size -1", "file-size|-1"},
+	{"--io-read -1", "io-read|-1"},
+	{"--io-write x", "io-write|x"},
+	{"--timeout -1s", "timeout"},
+	{"--timeout soon", "soon"},
+	{"--user -1", "user|-1"},
+	{"--user root", "root"},
+	{"--user 65535", "65535"},
+	{"--user 4294967295", "4294967295"},
+	{"--env =x", "=x"},
+	{"--env noequals", "noequals"},
+	{"--cwd relative", "relative"},
+	{"--cwd /not/there", "/not/there"},
+	{"--hostname a/b", "a/b"},
+	{"--seccomp nonsense", "nonsense"},
+	{"--seccomp DIR/missing.json", "DIR/missing.json"},
+	{"--seccomp DIR/broken.json", "DIR/broken.json"},
+	{"--network nonsense", "nonsense"},
+	{"--bind nocolon", "nocolon"},
+	{"--bind DIR:relative", "relative"},
+	{"--bind DIR/missing:/x", "DIR/missing"},
+	{"--bind DIR:/x:wx", "wx"},
+	{"--bind DIR:/proc", "/proc"},
+	{"--bind /etc:/x:rw", "/etc"},
+	{"--rootfs DIR/missing", "DIR/missing"},
+	{"--rootfs DIR/broken.json", "DIR/broken.json"},
+	{"--workspace DIR/missing", "DIR/missing"},
+	{"--workspace DIR/broken.json", "DIR/broken.json"},
+	{"--workspace /", "workspace /"},
+	{"--workspace /etc", "/etc"},
+	{"--workspace /etc/../etc/ssl", "/etc"},
+	{"--workspace /usr", "/usr"},
+	{"--workspace /usr/share", "/usr"},
+	{"--workspace /bin", "/bin"},
+	{"--workspace /boot", "/boot"},
+	{"--workspace /dev", "/dev"},
+	{"--workspace /proc", "/proc"},
+	{"--workspace /sys", "/sys"},
+	{"--workspace /run", "/run"},
+	{"--workspace /root", "/root"},
+	{"--workspace /var", "/var"},
+	{"--workspace /var/lib", "/var"},
+	{"--workspace DIR/to-etc", "/etc"},
+	{"--workspace DIR/to-etc/ssl", "/etc"},
+	// Flags of later versions.
+	{"--image busybox", "image"},
+	{"--overlay DIR", "overlay"},
+	{"--allow example.org", "allow"},
+	{"--network proxied", "proxied"},
+	{"--network full", "full"},
+	{"--disk 1g", "disk"},
+	{"--files 10", "files"},
+	{"--review", "review"},
+	{"--apply", "apply"},
+	{"--keep", "keep"},
+}
+
+// Each is refused with status 125, one line that names what the user typed,
+// nothing on stdout, and nothing left behind.
+func TestDoRefusesBadInput(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"broken.json": `{"limits":`, "unknown.json": `{"nonsense": 1}`, "negative.json": `{"limits": {"memory": -5}}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/etc", filepath.Join(dir, "to-etc")); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range doRefusals {
+		t.Run(row.args, func(t *testing.T) {
+			s := newSandboxes(t)
+			args := strings.Fields(strings.ReplaceAll(row.args, "DIR", dir))
+			got := s.do(append(args, "--", "touch", "canary")...)
+			wantRefusal(t, got, strings.ReplaceAll(row.says, "DIR", regexp.QuoteMeta(dir)))
+			o := s.json(append(args, "--", "true")...)
+			if o.Status != "error" || o.ExitCode != -1 || o.Reason == "" {
+				t.Errorf("--json: %+v", o)
+			}
+		})
+	}
+}
+
+func wantRefusal(t *testing.T, got result, says string) {
+	t.Helper()
+	if got.code != 125 || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 || !regexp.MustCompile(says).MatchString(got.stderr) {
+		t.Errorf("got %+v, want status 125 and one line that matches %q", got, says)
+	}
+}
+
+func TestDoRefusesWrongUsage(t *testing.T) {
+	s := newSandboxes(t)
+	wantRefusal(t, s.do("--nonsense", "--", "true"), "nonsense")
+	wantRefusal(t, s.do(), "command")
+	wantRefusal(t, s.do("--"), "command")
+}
+
+func TestDoWithoutAWritableCgroupIsRefused(t *testing.T) {
+	s := newSandboxes(t)
+	need(t, peers())
+	args := append([]string{"--mount", "sh", "-c", readOnlyCgroups, peer("bin/busybox")}, s.command("do", "--", "true").Args...)
+	wantRefusal(t, run(t, exec.Command("unshare", args...)), "cgroup")
+}
+
+func TestDoWithoutPermissionIsRefused(t *testing.T) {
+	s := newSandboxes(t)
+	dir, err := os.MkdirTemp("", "program") // t.TempDir is root's alone
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	program := filepath.Join(dir, "program")
+	if err := errors.Join(os.Chmod(dir, 0o755), copyProgram(binary(t), program)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "--root", s.root, "do", "--", "true")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	wantRefusal(t, run(t, cmd), "permission|root|not allowed")
+	wantRefusal(t, run(t, exec.Command(binary(t), "--root", "/proc/nowhere", "do", "--", "true")), "/proc/nowhere")
+}
+
+// A symlink that changes between an allowed and a forbidden folder while do
+// looks at it never gets the forbidden one mounted.
+func TestWorkspaceSwappedForASymlinkGainsNothing(t *testing.T) {
+	s := newSandboxes(t)
+	dir := t.TempDir()
+	allowed, link, next := filepath.Join(dir, "allowed"), filepath.Join(dir, "link"), filepath.Join(dir, "next")
+	forbidden := "/run/forbidden" // all of /run is, and it is the world's own
+	for _, d := range []string{allowed, forbidden} {
+		if err := os.Mkdir(d, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { os.RemoveAll(forbidden) })
+	stop, stopped := make(chan struct{}), make(chan error, 1)
+	go func() { stopped <- swapLinks(stop, next, link, allowed, forbidden) }()
+	ran, refused := 0, 0
+	for range 60 {
+		switch got := s.do("--workspace", link, "--", "touch", "canary"); got.code {
+		case 0:
+			ran++
+		case 125:
+			refused++
+		default:
+			t.Errorf("got %+v", got)
+		}
+	}
+	close(stop)
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	if ran == 0 || refused == 0 {
+		t.Logf("the race was not run: %d ran, %d refused", ran, refused)
+	}
+	if exists(filepath.Join(forbidden, "canary")) {
+		t.Error("the forbidden folder was written to")
+	}
+}
+
+// swapLinks points link to one target after the other until stop is closed.
+func swapLinks(stop <-chan struct{}, next, link string, targets ...string) error {
+	for i := 0; ; i++ {
+		if err := os.Symlink(targets[i%len(targets)], next); err != nil {
+			return err
+		}
+		if err := os.Rename(next, link); err != nil {
+			return err
+		}
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+	}
+}
