@@ -55,18 +55,18 @@ func BenchmarkEnd(b *testing.B) {
 		x.mkdir(x.path)
 		p := x.run("echo")
 		start := time.Now()
-		if err := g.Kill(b.Context()); err != nil {
+		if err := g.Kill(bounded(b)); err != nil {
 			b.Fatal(err)
 		}
 		kill += time.Since(start)
 		p.Wait()
 		start = time.Now()
-		if err := g.Kill(b.Context()); err != nil {
+		if err := g.Kill(bounded(b)); err != nil {
 			b.Fatal(err)
 		}
 		killEmpty += time.Since(start)
 		start = time.Now()
-		if err := g.Delete(b.Context()); err != nil {
+		if err := g.Delete(bounded(b)); err != nil {
 			b.Fatal(err)
 		}
 		remove += time.Since(start)

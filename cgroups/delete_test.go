@@ -19,7 +19,7 @@ func TestDeleteRemovesEverywhereWithNestedGroups(t *testing.T) {
 	b.mkdir(b.parent + "/sibling")
 	g := b.group(nil)
 	for range 2 { // the second time there is nothing
-		if err := g.Delete(t.Context()); err != nil {
+		if err := g.Delete(bounded(t)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -37,10 +37,10 @@ func TestDeleteWaitsForDyingProcesses(t *testing.T) {
 	b := newBox(t, nil)
 	p := b.run("echo")
 	done := make(chan error)
-	go func() { done <- b.group(nil).Delete(t.Context()) }()
+	go func() { done <- b.group(nil).Delete(bounded(t)) }()
 	// Hierarchies without the process go at once; then Delete is at it.
 	p.in.Close()
-	p.Wait()
+	p.wait(patience)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
@@ -49,7 +49,7 @@ func TestDeleteWaitsForDyingProcesses(t *testing.T) {
 func TestDeleteOfABusyGroupNamesTheProcesses(t *testing.T) {
 	b := newBox(t, nil)
 	p := b.run("echo")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	ctx, cancel := context.WithTimeout(bounded(t), 20*time.Millisecond)
 	defer cancel()
 	start := time.Now()
 	err := b.group(nil).Delete(ctx)
@@ -59,7 +59,7 @@ func TestDeleteOfABusyGroupNamesTheProcesses(t *testing.T) {
 	if took := time.Since(start); took > time.Second {
 		t.Errorf("took %v with a context of 20 ms", took)
 	}
-	if !p.echoes(t, 10*time.Second) {
+	if !p.echoes(t, patience) {
 		t.Error("the process is dead")
 	}
 }

@@ -47,7 +47,7 @@ func TestReclaimIsNoOOMKill(t *testing.T) {
 	if magic, err := fsMagic(dir); err != nil || magic == unix.TMPFS_MAGIC {
 		t.Skipf("%s is on a tmpfs, whose pages cannot be reclaimed (%v)", dir, err)
 	}
-	if err := b.run("fill", filepath.Join(dir, "data"), "128").Wait(); err != nil {
+	if err := b.run("fill", filepath.Join(dir, "data"), "128").wait(patience); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := b.group(nil).Stats(); err != nil || s.MemoryPeak < 40*mebibyte {

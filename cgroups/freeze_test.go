@@ -31,11 +31,11 @@ func TestFreezeStopsAndThawResumes(t *testing.T) {
 			b := newBox(t, nil)
 			g := b.group(host)
 			p := b.run("echo")
-			if !p.echoes(t, 10*time.Second) {
+			if !p.echoes(t, patience) {
 				t.Fatal("no answer")
 			}
 			for range 2 { // idempotent
-				if err := g.Freeze(t.Context()); err != nil {
+				if err := g.Freeze(bounded(t)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -43,11 +43,11 @@ func TestFreezeStopsAndThawResumes(t *testing.T) {
 				t.Error("an answer while frozen")
 			}
 			for range 2 {
-				if err := g.Thaw(t.Context()); err != nil {
+				if err := g.Thaw(bounded(t)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if !p.echoes(t, 10*time.Second) {
+			if !p.echoes(t, patience) {
 				t.Error("no answer after thawing")
 			}
 		})
@@ -63,18 +63,18 @@ func TestThawBelowAFrozenGroupWaitsUntilContextEnds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := parent.Freeze(t.Context()); err != nil {
+			if err := parent.Freeze(bounded(t)); err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			ctx, cancel := context.WithTimeout(bounded(t), 20*time.Millisecond)
 			defer cancel()
 			if err := b.group(host).Thaw(ctx); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v", err)
 			}
-			if err := parent.Thaw(t.Context()); err != nil {
+			if err := parent.Thaw(bounded(t)); err != nil {
 				t.Error(err)
 			}
-			if err := b.group(host).Thaw(t.Context()); err != nil {
+			if err := b.group(host).Thaw(bounded(t)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -84,7 +84,7 @@ func TestThawBelowAFrozenGroupWaitsUntilContextEnds(t *testing.T) {
 // A kernel that never reports the group as frozen.
 func TestFreezeThatDoesNotFinishIsUndone(t *testing.T) {
 	g := fakeV2(t, map[string]string{"cgroup.freeze": "0", "cgroup.events": "populated 1\nfrozen 0\n"})
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+	ctx, cancel := context.WithTimeout(bounded(t), 5*time.Millisecond)
 	defer cancel()
 	if err := g.Freeze(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
@@ -101,7 +101,7 @@ func TestFreezeWithoutFreezerIsUnsupported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Freeze(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
+	if err := g.Freeze(bounded(t)); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("got %v", err)
 	}
 }

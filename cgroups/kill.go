@@ -99,7 +99,7 @@ func (g *Group) killFrozen(ctx context.Context) error {
 	defer cancel()
 	_ = g.freeze(freezing)
 	err := g.signal()
-	return err
+	return errors.Join(err, g.thawAll())
 }
 
 // signal sends SIGKILL to every process of the group, and never to another

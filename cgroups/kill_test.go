@@ -28,7 +28,7 @@ var killCases = map[string]func(t *testing.T, b *box, host *Host) []*program{
 	},
 	"frozen": func(t *testing.T, b *box, host *Host) []*program {
 		p := b.run("echo")
-		if err := b.group(host).Freeze(t.Context()); err != nil {
+		if err := b.group(host).Freeze(bounded(t)); err != nil {
 			t.Fatal(err)
 		}
 		return []*program{p}
@@ -47,7 +47,7 @@ var killCases = map[string]func(t *testing.T, b *box, host *Host) []*program{
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := deep.Freeze(t.Context()); err != nil {
+		if err := deep.Freeze(bounded(t)); err != nil {
 			t.Fatal(err)
 		}
 		return all
@@ -74,7 +74,7 @@ func TestKillLeavesNothingAlive(t *testing.T) {
 						t.Errorf("%v", p.ProcessState)
 					}
 				}
-				if !outsider.echoes(t, 10*time.Second) {
+				if !outsider.echoes(t, patience) {
 					t.Error("the sibling does not answer")
 				}
 			})
@@ -84,7 +84,7 @@ func TestKillLeavesNothingAlive(t *testing.T) {
 
 func killAndCheck(t *testing.T, g *Group, within time.Duration) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), within)
+	ctx, cancel := context.WithTimeout(bounded(t), within)
 	defer cancel()
 	start := time.Now()
 	if err := g.Kill(ctx); err != nil {
@@ -139,7 +139,7 @@ func TestKillEndsAForkBomb(t *testing.T) {
 				s, err := g.Stats()
 				return err == nil && s.Pids >= 195
 			})
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(bounded(t), patience)
 			defer cancel()
 			start := time.Now()
 			if err := kill(b.group(nil), ctx); err != nil {
@@ -192,16 +192,16 @@ func TestKillGivesUpWhenContextEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := parent.Freeze(t.Context()); err != nil {
+	if err := parent.Freeze(bounded(t)); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(bounded(t), 50*time.Millisecond)
 	defer cancel()
 	err = b.group(nil).Kill(ctx)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), members{pids: []int{p.Process.Pid}}.String()) {
 		t.Errorf("got %v, want one that names %d", err, p.Process.Pid)
 	}
-	if err := parent.Kill(t.Context()); err != nil { // thaws
+	if err := parent.Kill(bounded(t)); err != nil { // thaws
 		t.Error(err)
 	}
 }
@@ -215,7 +215,7 @@ func TestKillRefusesItsOwnGroup(t *testing.T) {
 	if said := p.line(t); !strings.Contains(said, "this very process is in it") {
 		t.Errorf("the program says %q", said)
 	}
-	if err := p.Wait(); err != nil {
+	if err := p.wait(patience); err != nil {
 		t.Errorf("the program: %v", err)
 	}
 }

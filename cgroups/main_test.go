@@ -2,6 +2,7 @@ package cgroups
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -34,13 +35,24 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv(helperVariable); name != "" {
 		os.Exit(runProgram(name, os.Args[1:]))
 	}
+	janitor := newProgram("janitor", testPrefix)
+	ended, err := janitor.StdinPipe()
+	if err == nil {
+		err = janitor.Start()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	before := descriptors() // the Go runtime keeps cpu.cfs_quota_us open
 	status := m.Run()
 	leaks := slices.DeleteFunc(descriptors(), func(d string) bool { return slices.Contains(before, d) })
-	for _, leak := range append(leaks, leakedGroups()...) {
+	for _, leak := range append(leaks, leakedGroups(testPrefix)...) {
 		fmt.Fprintln(os.Stderr, "left behind:", leak)
 		status = max(status, 1)
 	}
+	ended.Close()
+	janitor.Wait()
 	os.Exit(status)
 }
 
@@ -56,9 +68,9 @@ func descriptors() []string {
 	return open
 }
 
-func leakedGroups() []string {
-	leaks, _ := filepath.Glob(mountRoot + testPrefix + "*")
-	below, _ := filepath.Glob(mountRoot + "/*" + testPrefix + "*")
+func leakedGroups(prefix string) []string {
+	leaks, _ := filepath.Glob(mountRoot + prefix + "*")
+	below, _ := filepath.Glob(mountRoot + "/*" + prefix + "*")
 	return append(leaks, below...)
 }
 
@@ -208,7 +220,9 @@ func (p *program) start(t testing.TB) {
 	t.Cleanup(func() {
 		p.in.Close()
 		p.Process.Kill()
-		p.Wait()
+		if p.ProcessState == nil {
+			p.wait(time.Second) // a frozen one ends only when the box is scrubbed
+		}
 	})
 }
 
@@ -222,6 +236,9 @@ func (p *program) release(t testing.TB) {
 // line reads a line of what the program prints.
 func (p *program) line(t testing.TB) string {
 	t.Helper()
+	if err := p.pipe.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
 	line, err := p.out.ReadString('\n')
 	if err != nil {
 		t.Fatalf("read from the program: %v", err)
@@ -229,10 +246,35 @@ func (p *program) line(t testing.TB) string {
 	return strings.TrimSpace(line)
 }
 
+// patience is how long a test waits for what has to happen.
+const patience = 10 * time.Second
+
+// bounded is a context for calls that have to end.
+func bounded(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// wait waits for the program's end, at most for so long.
+func (p *program) wait(atMost time.Duration) error {
+	done := make(chan error, 1)
+	go func() { done <- p.Wait() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(atMost):
+		return errors.New("the program does not end")
+	}
+}
+
 // killed waits for the program's end and tells whether SIGKILL was it.
 func (p *program) killed() bool {
-	p.Wait()
-	status, ok := p.ProcessState.Sys().(syscall.WaitStatus)
+	var exit *exec.ExitError
+	if !errors.As(p.wait(patience), &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
@@ -240,35 +282,57 @@ func (p *program) killed() bool {
 // the code under test, so that a test that fails leaves nothing either.
 func scrub(t testing.TB, h *Host, path string) {
 	t.Helper()
-	var left []string
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		left = left[:0]
-		for _, tree := range h.trees {
-			var dirs []string
-			filepath.WalkDir(tree.path(path), func(name string, d fs.DirEntry, err error) error {
-				if err == nil && d.IsDir() {
-					dirs = append(dirs, name)
-				}
-				return nil
-			})
-			slices.Reverse(dirs)
-			for _, dir := range dirs {
-				os.WriteFile(dir+"/freezer.state", []byte("THAWED"), 0)
-				procs, _ := os.ReadFile(dir + "/cgroup.procs")
-				for pid := range strings.FieldsSeq(string(procs)) {
-					n, _ := strconv.Atoi(pid)
-					unix.Kill(n, unix.SIGKILL)
-				}
-				if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
-					left = append(left, dir+": "+err.Error())
-				}
-			}
+	var dirs []string
+	for _, tree := range h.trees {
+		dirs = append(dirs, tree.path(path))
+	}
+	if err := scrubAll(dirs); err != nil {
+		t.Errorf("cannot clean up: %v", err)
+	}
+}
+
+func scrubAll(groups []string) error {
+	var err error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		err = nil
+		for _, group := range groups {
+			err = errors.Join(err, scrubOnce(group))
 		}
-		if len(left) == 0 {
-			return
+		if err == nil {
+			break
 		}
 	}
-	t.Errorf("cannot clean up: %v", left)
+	return err
+}
+
+// scrubOnce thaws, kills and removes what it can.
+func scrubOnce(group string) error {
+	var dirs []string
+	filepath.WalkDir(group, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, name)
+		}
+		return nil
+	})
+	slices.Reverse(dirs)
+	var errs []error
+	for _, dir := range dirs {
+		for file, value := range map[string]string{"/cgroup.freeze": "0", "/freezer.state": "THAWED"} {
+			if exists(dir + file) {
+				os.WriteFile(dir+file, []byte(value), 0)
+			}
+		}
+		procs, _ := os.ReadFile(dir + "/cgroup.procs")
+		for pid := range strings.FieldsSeq(string(procs)) {
+			if n, _ := strconv.Atoi(pid); n > 0 { // 0 stands for one in another pid namespace
+				unix.Kill(n, unix.SIGKILL)
+			}
+		}
+		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("rmdir %s: %w", dir, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func readString(t testing.TB, path string) string {
@@ -290,9 +354,9 @@ func writeString(t testing.TB, path, value string) {
 // eventually waits for something that the kernel does in its own time.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 10 s: %s", what)
+			t.Fatalf("not within %v: %s", patience, what)
 		}
 	}
 }

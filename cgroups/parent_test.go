@@ -175,6 +175,9 @@ func TestRefusedControllerIsReportedNotAnError(t *testing.T) {
 	if limits.CPU.Enforced {
 		t.Errorf("cpu: %+v", limits.CPU)
 	}
+	if exists(root + "/parent/pids.max") {
+		t.Error("pids.max is written")
+	}
 }
 
 func TestProcessesInTheRootRefuseControllers(t *testing.T) {

@@ -17,6 +17,9 @@ import (
 // runProgram is what a test binary does as a program under test. Each waits
 // for a line on stdin, during which the test moves it into its group.
 func runProgram(name string, args []string) int {
+	if name == "janitor" {
+		return janitor(args[0])
+	}
 	in := bufio.NewReader(os.Stdin)
 	if _, err := in.ReadString('\n'); err != nil {
 		return 1
@@ -27,6 +30,17 @@ func runProgram(name string, args []string) int {
 	}
 	if err := programs[name](in, args); err != nil {
 		fmt.Fprintln(os.Stderr, name+":", err)
+		return 1
+	}
+	return 0
+}
+
+// janitor waits for the end of the tests, however they end, and removes the
+// groups that are left.
+func janitor(prefix string) int {
+	io.Copy(io.Discard, os.Stdin)
+	if err := scrubAll(leakedGroups(prefix)); err != nil {
+		fmt.Fprintln(os.Stderr, "janitor:", err)
 		return 1
 	}
 	return 0

@@ -47,7 +47,7 @@ func TestStatsAreWhatProcessesUsed(t *testing.T) {
 		t.Errorf("processor time %v", during.CPU)
 	}
 	p.in.Close()
-	p.Wait()
+	p.wait(patience)
 	after, err := g.Stats()
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestCPULimitHolds(t *testing.T) {
 	b := newBox(t, &specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: ptr(int64(10_000)), Period: ptr(uint64(100_000))}})
 	enforced(t, "cpu", b.limits.CPU)
 	p := b.run("spin", "500ms")
-	if err := p.Wait(); err != nil {
+	if err := p.wait(patience); err != nil {
 		t.Fatal(err)
 	}
 	s, err := b.group(nil).Stats()
@@ -150,7 +150,7 @@ func TestMissingGroupIsErrNotExist(t *testing.T) {
 		_, statsErr := g.Stats()
 		_, eventsErr := g.Events()
 		for what, err := range map[string]error{
-			"Stats": statsErr, "Events": eventsErr, "Freeze": g.Freeze(t.Context()), "Thaw": g.Thaw(t.Context()),
+			"Stats": statsErr, "Events": eventsErr, "Freeze": g.Freeze(bounded(t)), "Thaw": g.Thaw(bounded(t)),
 		} {
 			if !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("%s: %s: %v", name, what, err)
@@ -160,7 +160,7 @@ func TestMissingGroupIsErrNotExist(t *testing.T) {
 		if len(procs) != 0 || err != nil {
 			t.Errorf("%s: Procs: %v, %v", name, procs, err)
 		}
-		if err := errors.Join(g.Kill(t.Context()), g.Delete(t.Context())); err != nil {
+		if err := errors.Join(g.Kill(bounded(t)), g.Delete(bounded(t))); err != nil {
 			t.Errorf("%s: Kill, Delete: %v", name, err)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	ocibundle "github.com/sandbox-runtime/sandbox-runtime/integration/internal/bundle"
 )
 
 // containerd is a containerd of the test's own, used through ctr.
@@ -84,7 +86,7 @@ func (c *containerd) run(t *testing.T, what container) *exec.Cmd {
 // userConfig writes a config.json for a container with a user.
 func userConfig(t *testing.T, root string, what container) string {
 	t.Helper()
-	spec := dockerSpec(root, what.args)
+	spec := ocibundle.DockerSpec(root, what.args)
 	if _, err := fmt.Sscanf(what.user, "%d:%d", &spec.Process.User.UID, &spec.Process.User.GID); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	ocibundle "github.com/sandbox-runtime/sandbox-runtime/integration/internal/bundle"
 )
 
 // doRefusals are arguments of do, before the command, that it must refuse, and
@@ -145,7 +147,7 @@ func TestDoWithoutPermissionIsRefused(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	program := filepath.Join(dir, "program")
-	if err := errors.Join(os.Chmod(dir, 0o755), copyProgram(binary(t), program)); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), ocibundle.CopyProgram(binary(t), program)); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, "--root", s.root, "do", "--", "true")

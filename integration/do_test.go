@@ -188,7 +188,7 @@ func TestDoStreamsAsTheCommandPrints(t *testing.T) {
 	p := start(t, cmd)
 	stdin.Close()
 	defer write.Close()
-	eventually(t, "the first line is out", func() bool { return p.stdout() == "first\n" })
+	p.prints("first\n")
 	if _, err := write.WriteString("second\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestDoEndsCleanlyOnSignals(t *testing.T) {
 	s := newSandboxes(t)
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		p := start(t, s.command("do", "--", "sh", "-c", "echo ready; sleep 1000; echo never"))
-		eventually(t, "it runs", func() bool { return p.stdout() == "ready\n" })
+		p.prints("ready\n")
 		if err := p.cmd.Process.Signal(signal); err != nil {
 			t.Fatal(err)
 		}

@@ -55,8 +55,8 @@ func TestInsideTheRootIsNotWritable(t *testing.T) {
 			if dir == "/dev" && user == "0" {
 				continue // the sandbox's own, in memory; the host's is looked at below
 			}
-			got := s.do("--user", user, "--", "sh", "-c", "echo > "+dir+"/canary")
-			if got.code == 0 || exists(dir+"/canary") {
+			got := s.do("--user", user, "--", "sh", "-c", "echo inside; echo > "+dir+"/canary")
+			if got.code == 0 || got.stdout != "inside\n" || exists(dir+"/canary") {
 				t.Errorf("--user %s writes in %s: %+v", user, dir, got)
 			}
 		}
@@ -77,7 +77,7 @@ func TestInsideNothingOfTheHostIsReadable(t *testing.T) {
 		writeCanary(t, path)
 	}
 	living := start(t, s.command("do", "--", "sh", "-c", "echo ready; sleep 1000"))
-	eventually(t, "there is state to see", func() bool { return living.stdout() == "ready\n" && len(s.state()) > 0 })
+	living.prints("ready\n")
 	for _, user := range []string{"1000", "0"} {
 		for _, path := range []string{secret, "/root/canary", "/home/canary", "/run/canary", "/dev/shm/canary", "/etc/shadow", "/etc/gshadow", "/proc/kcore", "/proc/1/environ", "/proc/1/mem", "/dev/mem"} {
 			if got := s.do("--user", user, "--", "head", "-c", "1", path); got.code == 0 {
@@ -174,7 +174,7 @@ func TestInsideNoNamespacesCanBeMade(t *testing.T) {
 	s := newSandboxes(t)
 	unshare := hostTool(t, "unshare")
 	for _, kind := range []string{"--user", "--net", "--mount", "--pid", "--uts", "--ipc", "--cgroup"} {
-		if got := s.do("--user", "0", "--", unshare, kind, "true"); got.code == 0 {
+		if got := s.do("--user", "0", "--", "sh", "-c", "echo inside; "+unshare+" "+kind+" true"); got.code == 0 || got.stdout != "inside\n" {
 			t.Errorf("%s: %+v", kind, got)
 		}
 	}

@@ -55,10 +55,16 @@ var engineCases = []struct {
 	}},
 	{"returns 7", func(t *testing.T, e engine) { wantStatus(t, e.run(t, shell("seven", "exit 7")), 7) }},
 	{"not executable is 126", func(t *testing.T, e engine) {
-		wantStatus(t, e.run(t, container{id: "noexec", args: []string{"/etc/passwd"}}), e.startFailure(126))
+		got := run(t, e.run(t, container{id: "noexec", args: []string{"/etc/passwd"}}))
+		if got.code != e.startFailure(126) || !strings.Contains(got.stderr, "permission denied") {
+			t.Errorf("got %+v", got)
+		}
 	}},
 	{"not found is 127", func(t *testing.T, e engine) {
-		wantStatus(t, e.run(t, container{id: "nofile", args: []string{"nonsense"}}), e.startFailure(127))
+		got := run(t, e.run(t, container{id: "nofile", args: []string{"nonsense"}}))
+		if got.code != e.startFailure(127) || !strings.Contains(got.stderr, "executable file not found in $PATH") {
+			t.Errorf("got %+v", got)
+		}
 	}},
 	{"stdin arrives", func(t *testing.T, e engine) {
 		c := shell("stdin", "read line && echo \"got $line\"") // not to the end: ctr run never closes it

@@ -67,7 +67,7 @@ func TestKillTakesNumbersAndNames(t *testing.T) {
 	for signal, status := range map[string]int{"15": 3, "TERM": 3, "SIGTERM": 3, "term": 3, "": 3, "1": 4, "HUP": 4, "usr1": 5} {
 		t.Run("signal "+signal, func(t *testing.T) {
 			p := start(t, r.command("run", "--bundle", b.dir, "k"))
-			eventually(t, "traps are set", func() bool { return p.stdout() == "ready\n" })
+			p.prints("ready\n")
 			args := []string{"kill", "k"}
 			if signal != "" {
 				args = append(args, signal)
@@ -91,7 +91,7 @@ func TestRunReturnsTheProgramsStatus(t *testing.T) {
 	}
 	b := newBundle(t, []string{"sh", "-c", "echo ready; exec sleep 1000"})
 	p := start(t, r.command("run", "--bundle", b.dir, "s"))
-	eventually(t, "it runs", func() bool { return p.stdout() == "ready\n" })
+	p.prints("ready\n")
 	r.run("kill", "s", "KILL")
 	if got := p.wait(); got.code != 137 {
 		t.Errorf("killed: status %d, want 137", got.code)

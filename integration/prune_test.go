@@ -49,7 +49,7 @@ func TestPruneRemovesWhatCrashedRunsLeft(t *testing.T) {
 func TestPruneSparesTheLiving(t *testing.T) {
 	s := newSandboxes(t)
 	p := start(t, s.command("do", "--", "sh", "-c", "echo ready; sleep 1000"))
-	eventually(t, "it runs", func() bool { return p.stdout() == "ready\n" })
+	p.prints("ready\n")
 	if got := run(t, s.command("prune")); got.code != 0 {
 		t.Errorf("prune: %+v", got)
 	}

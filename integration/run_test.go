@@ -2,6 +2,7 @@ package integration
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -91,6 +92,21 @@ func (r *running) ended() bool {
 	default:
 		return false
 	}
+}
+
+// prints waits until the command has printed just that on stdout.
+func (r *running) prints(text string) {
+	r.t.Helper()
+	eventually(r.t, fmt.Sprintf("%q prints %q", r.cmd.Args, text), func() bool {
+		ended := r.ended()
+		if r.stdout() == text {
+			return true
+		}
+		if ended {
+			r.t.Fatalf("%q ended; stdout %q, stderr %q", r.cmd.Args, r.stdout(), r.stderr())
+		}
+		return false
+	})
 }
 
 func (r *running) stdout() string { return content(r.t, r.out[0]) }

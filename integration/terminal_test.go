@@ -18,17 +18,17 @@ import (
 // A terminal is the master's side of a pty, with all that came out of it.
 type terminal struct {
 	master *os.File
-	mu     sync.Mutex // guards seen
+	closed chan struct{} // nobody has the slave any more: seen is complete
+	mu     sync.Mutex    // guards seen
 	seen   bytes.Buffer
 }
 
 // newTerminal reads from the master until the last slave is closed.
 func newTerminal(t testing.TB, master *os.File) *terminal {
 	t.Helper()
-	term := &terminal{master: master}
-	done := make(chan struct{})
+	term := &terminal{master: master, closed: make(chan struct{})}
 	go func() {
-		defer close(done)
+		defer close(term.closed)
 		buf := make([]byte, 4096)
 		for {
 			n, err := master.Read(buf) // EIO when the last slave closes
@@ -42,7 +42,7 @@ func newTerminal(t testing.TB, master *os.File) *terminal {
 	}()
 	t.Cleanup(func() {
 		master.Close()
-		<-done
+		<-term.closed
 	})
 	return term
 }
@@ -55,7 +55,16 @@ func (term *terminal) output() string {
 
 func (term *terminal) shows(t testing.TB, text string) {
 	t.Helper()
-	eventually(t, "terminal shows "+text, func() bool { return strings.Contains(term.output(), text) })
+	eventually(t, "terminal shows "+text, func() bool {
+		select {
+		case <-term.closed:
+			if !strings.Contains(term.output(), text) {
+				t.Fatalf("terminal closed, without %q: %q", text, term.output())
+			}
+		default:
+		}
+		return strings.Contains(term.output(), text)
+	})
 }
 
 func (term *terminal) typeIn(t testing.TB, text string) {
@@ -76,8 +85,8 @@ func onTerminal(t testing.TB, cmd *exec.Cmd) (*terminal, *running) {
 	defer tty.Close()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	r := start(t, cmd)
-	return newTerminal(t, master), r
+	term := newTerminal(t, master)
+	return term, start(t, cmd)
 }
 
 // A consoleSocket is where a runtime sends a container's terminal.

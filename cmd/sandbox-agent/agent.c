@@ -253,7 +253,7 @@ static void serve_control(void)
 
 /*
  * serve_exec takes one message about an exec. Its pid is not reaped yet, so
- * that it is nobody else's. What is not a signal is ignored.
+ * that it is nobody else's. What is not a signal is ignored, here or by kill(2).
  */
 static void serve_exec(struct exec *x)
 {
@@ -268,8 +268,7 @@ static void serve_exec(struct exec *x)
 		kill(x->pid, SIGKILL); /* before its setsid(2) it leads no group */
 		return;
 	}
-	if (size == sizeof(r) && r.kind == REQUEST_SIGNAL && r.group <= 1 &&
-	    r.signal >= 1 && r.signal < NSIG)
+	if (size == sizeof(r) && r.kind == REQUEST_SIGNAL && r.group <= 1)
 		kill(r.group ? -x->pid : x->pid, (int)r.signal);
 }
 

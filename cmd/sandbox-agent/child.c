@@ -214,8 +214,7 @@ static void become_user(const struct payload *p)
 /*
  * open_terminal makes a pty the controlling terminal and sends its master to
  * the host. The other end comes from the master (TIOCGPTPEER, Linux 4.13), not
- * from a path: /dev may be the user's to change. Opened without waiting, in
- * case /dev/ptmx is a FIFO; the host wants the master that way in any case.
+ * from a path: /dev may be the user's to change.
  */
 static void open_terminal(const struct payload *p)
 {
@@ -223,7 +222,7 @@ static void open_terminal(const struct payload *p)
 	struct winsize size = { .ws_row = p->rows, .ws_col = p->columns };
 	int unlock = 0, master, slave;
 
-	master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+	master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
 	if (master < 0 || ioctl(master, TIOCSPTLCK, &unlock) < 0)
 		fail(STAGE_TERMINAL, errno);
 	slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -233,8 +232,6 @@ static void open_terminal(const struct payload *p)
 		fail(STAGE_TERMINAL, errno);
 	if (!send_event(SETUP, &e, master))
 		fail(STAGE_TERMINAL, errno);
-	close(slave);
-	close(master);
 }
 
 /*

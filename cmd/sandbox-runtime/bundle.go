@@ -76,9 +76,9 @@ func checkProcess(p *specs.Process) error {
 	case p == nil:
 		return errors.New("process property must not be empty")
 	case p.Cwd == "":
-		return errors.New("Cwd property must not be empty")
+		return errors.New("Cwd property must not be empty") //nolint:staticcheck // in runc's words
 	case !filepath.IsAbs(p.Cwd):
-		return errors.New("Cwd must be an absolute path")
+		return errors.New("Cwd must be an absolute path") //nolint:staticcheck // in runc's words
 	case len(p.Args) == 0:
 		return errors.New("args must not be empty")
 	}

@@ -123,6 +123,21 @@ func TestDeleteRemovesWhatAKilledCreateLeft(t *testing.T) {
 	}
 }
 
+// At the time of this hook there are a process, cgroups and a directory, but no
+// state that could be loaded.
+func TestDeleteForceClearsAwayAfterAKilledCreate(t *testing.T) {
+	h := newHost(t)
+	bundle := h.bundle(func(s *specs.Spec) {
+		s.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "kill -9 $PPID"}}}}
+	}, "pause")
+	if r := h.run("create", "-b", bundle, h.id()); r.code != -1 {
+		t.Fatalf("not killed: %+v", r)
+	}
+	h.refuse(1, []string{"container does not exist"}, "state", h.id())
+	h.must("delete", "--force", h.id())
+	h.nothingLeft()
+}
+
 func TestIDsStayBelowTheRoot(t *testing.T) {
 	h := newHost(t)
 	canary := filepath.Join(h.dir, "canary")

@@ -33,7 +33,7 @@ func listContainers(ctx context.Context, cmd *cli.Command) error {
 	if err := wantArgs(cmd, 0, 0); err != nil {
 		return err
 	}
-	print, err := listPrinter(cmd.String("format"), cmd.Bool("quiet"))
+	show, err := listPrinter(cmd.String("format"), cmd.Bool("quiet"))
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func listContainers(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	return print(cmd.Root().Writer, loadStates(root, ids, logFrom(ctx)))
+	return show(cmd.Root().Writer, loadStates(root, ids, logFrom(ctx)))
 }
 
 // loadStates leaves out what can't be read, such as a container deleted

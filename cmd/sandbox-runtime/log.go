@@ -24,7 +24,7 @@ type reporter struct {
 
 // newReporter logs to stderr; what fails before open has been called goes there.
 func newReporter(stderr *os.File) *reporter {
-	return &reporter{log: slog.New(newHandler(stderr, "text", false)), stderr: stderr, plain: true}
+	return &reporter{log: slog.New(newHandler(stderr, "text", slog.LevelInfo)), stderr: stderr, plain: true}
 }
 
 // openFor directs the log as the flags of the root command say.
@@ -50,7 +50,15 @@ func (r *reporter) open(file, format string, debug bool) error {
 		}
 		w, r.toFile = f, true
 	}
-	r.log = slog.New(newHandler(w, format, debug))
+	level := slog.LevelInfo
+	switch {
+	case debug:
+		level = slog.LevelDebug
+	case r.plain && !r.toFile:
+		// What libcontainer warns of is not addressed to who typed the command.
+		level = slog.LevelError
+	}
+	r.log = slog.New(newHandler(w, format, level))
 	return nil
 }
 
@@ -72,11 +80,7 @@ func (r *reporter) fatal(err error) {
 
 // newHandler writes entries as runc's callers know them: the keys time, level
 // and msg, the level in lower case, the time in RFC 3339.
-func newHandler(w io.Writer, format string, debug bool) slog.Handler {
-	level := slog.LevelInfo
-	if debug {
-		level = slog.LevelDebug
-	}
+func newHandler(w io.Writer, format string, level slog.Level) slog.Handler {
 	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: shapeAttr}
 	if format == "json" {
 		return slog.NewJSONHandler(w, opts)

@@ -69,7 +69,7 @@ func (n *notifyProxy) listen() error {
 	if err := os.Chmod(path, 0o777); err != nil { // the container's user is any
 		return errors.Join(err, socket.Close())
 	}
-	defer socket.Close()
+	defer func() { _ = socket.Close() }()
 	if n.socket, err = socket.File(); err != nil {
 		return fmt.Errorf("notify socket: %w", err)
 	}
@@ -91,7 +91,7 @@ func (n *notifyProxy) relay(pidfd *os.File, mainPid int) error {
 	if err != nil {
 		return fmt.Errorf("notify %s: %w", n.host, err)
 	}
-	defer host.Close()
+	defer func() { _ = host.Close() }()
 	for _, message := range []string{ready, "MAINPID=" + strconv.Itoa(mainPid)} {
 		if _, err := host.Write([]byte(message + "\n")); err != nil {
 			return fmt.Errorf("notify %s: %w", n.host, err)

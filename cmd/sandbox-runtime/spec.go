@@ -40,7 +40,7 @@ func writeSpec(_ context.Context, cmd *cli.Command) error {
 	path := filepath.Join(cmd.String("bundle"), configName)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("File %s exists. Remove it first", path)
+		return fmt.Errorf("File %s exists. Remove it first", path) //nolint:staticcheck // in runc's words
 	}
 	if err != nil {
 		return err

@@ -19,7 +19,6 @@ import (
 type terminalStreams struct {
 	host          *os.File
 	socket, child *os.File // a pair over which the container's setup sends the master
-	received      chan error
 	master        *os.File
 	restore       *term.State
 	copying       sync.WaitGroup

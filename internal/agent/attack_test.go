@@ -232,8 +232,32 @@ func TestAgentIsBare(t *testing.T) {
 			t.Errorf("%s is %q, want %q", k, strings.TrimSpace(v), w)
 		}
 	}
+	var st unix.Stat_t
+	if err := unix.Stat(fmt.Sprintf("/proc/%d/environ", s.cmd.Process.Pid), &st); err != nil || st.Uid != 0 {
+		t.Errorf("dumpable: its files in /proc are uid %d's, %v", st.Uid, err)
+	}
 	// null three times, control, children, loop
 	eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
+}
+
+// TestStopsDoNotWakeTheAgent has one exec stop and continue another.
+func TestStopsDoNotWakeTheAgent(t *testing.T) {
+	s := open(t)
+	_, out := s.begin(t, command("sh", "-c", "echo $$; exec sleep 1000"))
+	var pid int
+	if _, err := fmt.Fscan(out, &pid); err != nil {
+		t.Fatal(err)
+	}
+	wakes := func() (n int) {
+		_, text, _ := strings.Cut(s.hostFile(t, "status"), "\nvoluntary_ctxt_switches:")
+		fmt.Sscan(text, &n)
+		return n
+	}
+	before := wakes()
+	s.ok(t, command("sh", "-c", fmt.Sprintf("for i in $(seq 500); do kill -STOP %d; kill -CONT %[1]d; done", pid)))
+	if n := wakes() - before; n > 100 {
+		t.Errorf("woken %d times by 500 stops", n)
+	}
 }
 
 // descriptors counts those of the agent.

@@ -115,6 +115,25 @@ func TestDirectoryAsStdioIsRefused(t *testing.T) {
 	}
 }
 
+// TestDirectoryOutsideTheRootIsRefused goes past the check above: the agent has
+// one of its own.
+func TestDirectoryOutsideTheRootIsRefused(t *testing.T) {
+	s := open(t)
+	root, err := os.Open("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	c := command("true")
+	c.Dir = "/proc/self/fd/0"
+	payload := c.encode()
+	_, setup := s.ask(t, request{kind: requestExec, stdio: 1, payload: len(payload)}.encode(), payload, int(root.Fd()))
+	e, _, err := setup.receive(within(t, 5*time.Second), false)
+	if err != nil || e.kind != eventFailed || e.stage != StageDirectory || e.errno != unix.EXDEV {
+		t.Errorf("%+v, %v, want a refusal", e, err)
+	}
+}
+
 func TestExitStatusIsTheCommands(t *testing.T) {
 	s := open(t)
 	for status := range 256 {
@@ -392,6 +411,35 @@ func TestCloseKillsTheGroup(t *testing.T) {
 	s.serves(t)
 }
 
+// TestChildInTheMakingIsBareAndMortal holds one up before its execve(2): it
+// waits for a payload that does not come.
+func TestChildInTheMakingIsBareAndMortal(t *testing.T) {
+	s := open(t)
+	other, _ := s.begin(t, command("sleep", "1000")) // has a socket, too
+	exec, setup := s.ask(t, request{kind: requestExec, payload: 1000}.encode(), nil)
+	var child string
+	eventually(t, "a child that is only itself", func() bool {
+		for _, pid := range strings.Fields(s.hostFile(t, fmt.Sprintf("task/%d/children", s.cmd.Process.Pid))) {
+			// The other is "sleep" by now.
+			if name, _ := os.ReadFile("/proc/" + pid + "/comm"); string(name) == "sandbox-agent\n" {
+				child = pid
+				entries, err := os.ReadDir("/proc/" + pid + "/fd")
+				return err == nil && len(entries) == 4
+			}
+		}
+		return false
+	})
+	exec.close()
+	eventually(t, "no child", func() bool {
+		_, err := os.Stat("/proc/" + child)
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	if _, _, err := setup.receive(within(t, 5*time.Second), false); err != io.EOF {
+		t.Errorf("the child said: %v", err)
+	}
+	other.Close()
+}
+
 func TestEndOfControlKillsEverything(t *testing.T) {
 	s := open(t)
 	p, out := s.begin(t, command("sh", "-c", "setsid sleep 1000 & echo ready; exec sleep 1000"))
@@ -401,6 +449,7 @@ func TestEndOfControlKillsEverything(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+	defer time.AfterFunc(10*time.Second, func() { s.cmd.Process.Kill() }).Stop()
 	if err := s.cmd.Wait(); err != nil {
 		t.Errorf("agent: %v, want status 0", err)
 	}

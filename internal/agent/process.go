@@ -47,19 +47,21 @@ func (p *Process) begin(cmd *Command) error {
 	case cmd.TTY != nil && p.terminal == nil:
 		return errors.New("killed before it had a terminal")
 	case ok:
-		return p.end(e)
+		return p.end(e, nil)
 	}
 	return nil
 }
 
-// end takes the event that ends the command.
-func (p *Process) end(e event) error {
-	p.ended = true
-	if e.kind != eventExited {
-		p.err = fmt.Errorf("event %d in place of the exit", e.kind)
+// end keeps how the command ended, or why that will not be known.
+func (p *Process) end(e event, err error) error {
+	if err == nil && e.kind != eventExited {
+		err = fmt.Errorf("event %d in place of the exit", e.kind)
 	}
-	p.exit = e.exit
-	return errors.Join(p.err, p.exec.close())
+	if errors.Is(err, io.EOF) {
+		err = ErrGone
+	}
+	p.ended, p.exit, p.err = true, e.exit, errors.Join(err, p.exec.close())
+	return p.err
 }
 
 // Wait waits for the command's end. Once it is known, every call returns it;
@@ -72,23 +74,18 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 		return Exit{}, fmt.Errorf("wait for %s: %w", p.name, ctx.Err())
 	}
 	defer func() { <-p.waiting }()
-	if p.ended {
-		return p.exit, p.err
-	}
-	e, _, err := p.exec.receive(ctx, false)
-	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return Exit{}, fmt.Errorf("wait for %s: %w", p.name, err)
-	}
-	if errors.Is(err, io.EOF) {
-		err = ErrGone
-	}
-	if err == nil {
-		err = p.end(e)
+	err := p.err
+	if !p.ended {
+		var e event
+		e, _, err = p.exec.receive(ctx, false)
+		if err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+			err = p.end(e, err)
+		}
 	}
 	if err != nil {
-		p.ended, p.err = true, fmt.Errorf("wait for %s: %w", p.name, err)
+		return Exit{}, fmt.Errorf("wait for %s: %w", p.name, err)
 	}
-	return p.exit, p.err
+	return p.exit, nil
 }
 
 // Signal sends a signal to the command's process alone. It does not wait for

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -105,6 +106,7 @@ func TestAgentRefusesOtherSurroundings(t *testing.T) {
 		} else if err == nil || !strings.Contains(err.Error(), test.stage.String()) {
 			t.Errorf("%s: %v, want %s", name, err, test.stage)
 		}
+		s.Close() // in case it does serve
 		s.cmd.Wait()
 		if status := s.cmd.ProcessState.ExitCode(); status != int(test.stage) {
 			t.Errorf("%s: exit status %d, want %d", name, status, test.stage)
@@ -158,15 +160,16 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 		message []byte
 		files   []int
 	}{
-		"short":          {exec[:19], []int{n}},
-		"one byte":       {exec[:1], []int{n}},
-		"long":           {append(bytes.Clone(exec), 0), []int{n}},
-		"very long":      {make([]byte, 100_000), []int{n}},
-		"unknown kind":   {word(0, 9), []int{n}},
-		"signal":         {word(0, byte(requestSignal)), []int{n}},
+		"short":          {exec[:19], nil},
+		"one byte":       {exec[:1], nil},
+		"long":           {append(bytes.Clone(exec), 0), nil},
+		"very long":      {make([]byte, 100_000), nil},
+		"unknown kind":   {word(0, 9), nil},
+		"signal":         {word(0, byte(requestSignal)), nil},
 		"more than said": {exec, []int{n}},
 		"less than said": {word(4, 7), []int{n, n}},
 		"far more":       {exec, make([]int, 200)},
+		"more than room": {word(4, 7), []int{n, n, n, n}},
 		"unknown stdio":  {word(4, 8), []int{n}},
 	} {
 		for i := range test.files {
@@ -399,13 +402,14 @@ func TestHostSurvivesAHostileEnd(t *testing.T) {
 	} {
 		f := newFake(t)
 		started := make(chan struct{})
-		go func() {
+		var done sync.WaitGroup
+		done.Go(func() {
 			fds := f.take(t)
 			closeAll(fds[1:]...)
 			<-started
 			tell(fds[0], eventExited, change)
 			closeAll(fds[0])
-		}()
+		})
 		p, err := f.Start(within(t, 5*time.Second), command("true"))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -416,6 +420,7 @@ func TestHostSurvivesAHostileEnd(t *testing.T) {
 				t.Errorf("%s: was believed: %#x", name, exit.Status)
 			}
 		}
+		done.Wait()
 	}
 }
 

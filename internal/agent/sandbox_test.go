@@ -73,6 +73,7 @@ func start(t testing.TB, options ...option) *sandbox {
 	t.Cleanup(func() {
 		errorsIn.Close()
 		s.Close()
+		cmd.Process.Kill()
 		cmd.Wait()
 		if text, _ := io.ReadAll(errorsOut); len(text) > 0 {
 			t.Errorf("init of the sandbox: %s", text)

@@ -77,7 +77,11 @@ func Create(root, id string, spec *specs.Spec, opts Options) (*Container, error)
 	if err != nil {
 		return nil, err
 	}
-	return &Container{lc: lc, root: root}, nil
+	c := &Container{lc: lc, root: root}
+	if err := c.recordCgroups(); err != nil {
+		return nil, errors.Join(err, lc.Destroy())
+	}
+	return c, nil
 }
 
 // anchored returns spec with a relative root path made absolute from bundle.
@@ -119,20 +123,6 @@ func Load(root, id string) (*Container, error) {
 		return nil, err
 	}
 	return &Container{lc: lc, root: root}, nil
-}
-
-// RemoveRemains removes the state directory of an id that [Load] finds
-// [ErrNotExist]: one whose create was killed before it recorded anything. An
-// id that was never there is no error.
-func RemoveRemains(root, id string) error {
-	_, err := libcontainer.Load(root, id)
-	if err == nil {
-		return fmt.Errorf("container %s is complete: %w", id, ErrExist)
-	}
-	if !errors.Is(err, ErrNotExist) { // an invalid id in particular: it may name any directory
-		return err
-	}
-	return os.RemoveAll(filepath.Join(root, id))
 }
 
 // IDs lists the containers below root, in order. Directories whose name begins

@@ -27,10 +27,8 @@ func RootlessCgroups(choice string, systemdCgroup bool) (bool, error) {
 		// in either case.
 		return true, nil
 	}
+	// An error means most often that there is no session bus to ask, as for a
+	// system's root.
 	owner, err := systemd.DetectUID()
-	if err != nil {
-		// Most often there is no session bus to ask, as for a system's root.
-		return false, nil
-	}
-	return owner != 0, nil
+	return err == nil && owner != 0, nil
 }
