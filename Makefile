@@ -6,8 +6,9 @@
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbox-runtime
 GO ?= go
-TAGS := seccomp
-LDFLAGS := -s -w
+# Static where libseccomp comes as a static library: docs/adr/0001.
+TAGS := seccomp netgo osusergo
+LDFLAGS = -s -w $(if $(wildcard $(shell pkg-config --variable=libdir libseccomp)/libseccomp.a),-linkmode external -extldflags -static)
 TOOLS := $(CACHE)/bin
 GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0

@@ -29,7 +29,10 @@ const (
 	stageVariable = "SANDBOX_RUNTIME_INTEGRATION_STAGE"
 	stageInit     = "init"
 	stageTests    = "tests"
-	cgroupPrefix  = "sandbox-runtime-integration-"
+
+	// A world's cgroups and its folder end in the PID of who made it.
+	cgroupPrefix = "sandbox-runtime-integration-"
+	folderPrefix = "srt-world-" // short: a socket's path has 107 bytes
 )
 
 // whyNoWorld says what keeps this process from making a world, or nothing.
@@ -67,17 +70,15 @@ func runInWorld() (status int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	removeStaleCgroups(hierarchies)
-	temp, err := os.MkdirTemp("", "sandbox-runtime-")
-	if err != nil {
+	removeStale(hierarchies)
+	unix.Umask(0o022)
+	// Nothing is mounted below the folder in this mount namespace: every mount
+	// of the tests is made in the world's.
+	temp := filepath.Join(os.TempDir(), folderPrefix+strconv.Itoa(os.Getpid()))
+	if err := os.Mkdir(temp, 0o711); err != nil {
 		return 0, err
 	}
-	// Nothing is mounted below temp in this mount namespace: every mount of
-	// the tests was made in the world's.
 	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
-	if err := os.Chmod(temp, 0o711); err != nil {
-		return 0, err
-	}
 
 	name := cgroupPrefix + strconv.Itoa(os.Getpid())
 	defer func() { err = errors.Join(err, removeCgroups(hierarchies, name)) }()
@@ -218,16 +219,28 @@ func linkUp(name string) error {
 	return nil
 }
 
-// removeStaleCgroups removes the groups of worlds whose makers are dead: a
-// killed go test removes nothing.
-func removeStaleCgroups(hierarchies []hierarchy) {
+// removeStale removes the groups and folders of worlds whose makers are dead: a
+// go test that was killed removed nothing.
+func removeStale(hierarchies []hierarchy) {
 	for _, h := range hierarchies {
-		entries, _ := os.ReadDir(h.mountPoint)
-		for _, e := range entries {
-			pid, ours := strings.CutPrefix(e.Name(), cgroupPrefix)
-			if _, err := os.Stat("/proc/" + pid); ours && errors.Is(err, fs.ErrNotExist) {
-				_ = removeCgroups([]hierarchy{h}, e.Name())
-			}
+		for _, name := range ofTheDead(h.mountPoint, cgroupPrefix) {
+			_ = removeCgroups([]hierarchy{h}, name)
 		}
 	}
+	for _, name := range ofTheDead(os.TempDir(), folderPrefix) {
+		_ = os.RemoveAll(filepath.Join(os.TempDir(), name))
+	}
+}
+
+// ofTheDead lists the entries of dir that are prefix and the PID of no process.
+func ofTheDead(dir, prefix string) []string {
+	var names []string
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		pid, ours := strings.CutPrefix(e.Name(), prefix)
+		if _, err := os.Stat("/proc/" + pid); ours && errors.Is(err, fs.ErrNotExist) {
+			names = append(names, e.Name())
+		}
+	}
+	return names
 }

@@ -52,16 +52,19 @@ func TestCompleteNamesEveryBadField(t *testing.T) {
 		"bind on workspace": {func(c *Config) {
 			c.Workspace, c.Binds = "/w", []Bind{{Source: "/a", Target: WorkspacePath}}
 		}, "binds[0].target"},
-		"user is the agent":    {func(c *Config) { c.User = &User{UID: AgentID} }, "user.uid"},
-		"group is the agent":   {func(c *Config) { c.User = &User{GID: AgentID} }, "user.gid"},
-		"user wraps around":    {func(c *Config) { c.User = &User{UID: 1<<32 - 1} }, "user.uid"},
-		"timeout negative":     {func(c *Config) { c.Timeout = -1 }, "timeout"},
-		"cwd relative":         {func(c *Config) { c.Cwd = "tmp" }, "cwd"},
-		"cwd with NUL":         {func(c *Config) { c.Cwd = "/a\x00b" }, "cwd"},
-		"hostname with slash":  {func(c *Config) { c.Hostname = "a/b" }, "hostname"},
-		"hostname too long":    {func(c *Config) { c.Hostname = strings.Repeat("a", 65) }, "hostname"},
-		"env name with equals": {func(c *Config) { c.Env = map[string]string{"A=B": ""} }, "env"},
-		"env value with NUL":   {func(c *Config) { c.Env = map[string]string{"A": "\x00"} }, "env"},
+		"user is the agent":           {func(c *Config) { c.User = &User{UID: AgentID} }, "user.uid"},
+		"group is the agent":          {func(c *Config) { c.User = &User{GID: AgentID} }, "user.gid"},
+		"user wraps around":           {func(c *Config) { c.User = &User{UID: 1<<32 - 1} }, "user.uid"},
+		"timeout negative":            {func(c *Config) { c.Timeout = -1 }, "timeout"},
+		"cwd relative":                {func(c *Config) { c.Cwd = "tmp" }, "cwd"},
+		"cwd with NUL":                {func(c *Config) { c.Cwd = "/a\x00b" }, "cwd"},
+		"hostname with slash":         {func(c *Config) { c.Hostname = "a/b" }, "hostname"},
+		"hostname with space inside":  {func(c *Config) { c.Hostname = "a b" }, "hostname"},
+		"hostname begins with a dash": {func(c *Config) { c.Hostname = "-a" }, "hostname"},
+		"hostname ends with a dot":    {func(c *Config) { c.Hostname = "a." }, "hostname"},
+		"hostname too long":           {func(c *Config) { c.Hostname = strings.Repeat("a", 65) }, "hostname"},
+		"env name with equals":        {func(c *Config) { c.Env = map[string]string{"A=B": ""} }, "env"},
+		"env value with NUL":          {func(c *Config) { c.Env = map[string]string{"A": "\x00"} }, "env"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

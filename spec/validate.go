@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -21,9 +20,6 @@ const (
 	maxBinds    = 256
 	maxEnv      = 1 << 16
 )
-
-// hostname is a label or name of RFC 1123 that fits utsname(2).
-var hostname = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,62}[a-zA-Z0-9])?$`)
 
 // FieldError is a mistake in one field of a [Config].
 type FieldError struct {
@@ -119,7 +115,7 @@ func (c Config) validateProcess(p *problems) {
 	if !path.IsAbs(c.Cwd) {
 		p.add("cwd", "%q is not an absolute path inside the sandbox", c.Cwd)
 	}
-	if !hostname.MatchString(c.Hostname) {
+	if !isHostname(c.Hostname) {
 		p.add("hostname", "%q is not a host name of at most 64 letters, digits, dots and dashes", c.Hostname)
 	}
 	if len(c.Env) > maxEnv {
@@ -134,4 +130,12 @@ func (c Config) validateProcess(p *problems) {
 
 func isClean(p string) bool {
 	return path.IsAbs(p) && path.Clean(p) == p && !strings.ContainsRune(p, 0)
+}
+
+// isHostname accepts names of RFC 1123, section 2.1, that fit sethostname(2).
+func isHostname(name string) bool {
+	const alphanumeric = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	return name != "" && len(name) <= 64 &&
+		strings.Trim(name, alphanumeric+".-") == "" &&
+		strings.Contains(alphanumeric, name[:1]) && strings.Contains(alphanumeric, name[len(name)-1:])
 }

@@ -85,6 +85,9 @@ func newHost(t *testing.T) *host {
 				t.Errorf("clean up %s: %s", id, r.stderr)
 			}
 		}
+		for _, group := range h.cgroups() { // of a test that failed
+			os.Remove(group)
+		}
 		os.RemoveAll(dir)
 	})
 	return h
@@ -264,10 +267,8 @@ func (h *host) nothingLeft() {
 	if ids, _ := container.IDs(h.root); len(ids) > 0 {
 		h.t.Errorf("state left: %v", ids)
 	}
-	for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
-		if found, _ := filepath.Glob(pattern + h.id()); len(found) > 0 {
-			h.t.Errorf("cgroups left: %v", found)
-		}
+	if found := h.cgroups(); len(found) > 0 {
+		h.t.Errorf("cgroups left: %v", found)
 	}
 	procs, _ := filepath.Glob("/proc/[0-9]*/root")
 	for _, p := range procs {
@@ -279,6 +280,13 @@ func (h *host) nothingLeft() {
 	if err != nil || bytes.Contains(mounts, []byte(h.dir)) {
 		h.t.Errorf("mounts left below %s (%v)", h.dir, err)
 	}
+}
+
+// cgroups are those of the host's container, in any hierarchy.
+func (h *host) cgroups() []string {
+	v2, _ := filepath.Glob("/sys/fs/cgroup/" + h.id())
+	v1, _ := filepath.Glob("/sys/fs/cgroup/*/" + h.id())
+	return append(v2, v1...)
 }
 
 func alive(pid int) bool { return unix.Kill(pid, 0) == nil }

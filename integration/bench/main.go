@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -36,7 +37,7 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.binary, "binary", fromEnvironment("SANDBOX_RUNTIME_BIN", "bin/sandbox-runtime"), "program under test")
-	flag.StringVar(&o.peers, "peers", "", "folder that integration/setup printed")
+	flag.StringVar(&o.peers, "peers", "", "folder that integration/setup printed (default: what it prints with -n)")
 	flag.IntVar(&o.rounds, "n", 100, "measured rounds; each runs every peer once")
 	flag.IntVar(&o.warmup, "warmup", 5, "rounds before the measured ones")
 	flag.DurationVar(&o.idle, "idle", 8*time.Millisecond, "pause before each start")
@@ -68,6 +69,13 @@ func run(o options) error {
 	defer os.RemoveAll(dir) // nothing is mounted in it: runtimes mount in namespaces of their own
 	if o.binary, err = filepath.Abs(o.binary); err != nil {
 		return err
+	}
+	if o.peers == "" {
+		out, err := exec.Command("integration/setup", "-n").Output()
+		if err != nil {
+			return errors.New("no peers: run integration/setup, and this from the repository's root, or give -peers")
+		}
+		o.peers = strings.TrimSpace(string(out))
 	}
 	peers, err := allPeers(o, dir)
 	if err != nil {

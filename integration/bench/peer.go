@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -38,8 +37,8 @@ func (p peer) command() *exec.Cmd {
 // share below dir.
 func allPeers(o options, dir string) ([]peer, error) {
 	busybox := filepath.Join(o.peers, "bin/busybox")
-	if o.peers == "" || !executable(busybox) {
-		return nil, errors.New("no peers: run integration/setup and give its output as -peers")
+	if !executable(busybox) {
+		return nil, fmt.Errorf("no %s: run integration/setup", busybox)
 	}
 	root, bundleDir := filepath.Join(dir, "rootfs"), filepath.Join(dir, "bundle")
 	if err := makeBundle(root, bundleDir, o.peers); err != nil {

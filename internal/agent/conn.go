@@ -208,17 +208,14 @@ func awaitExec(ctx context.Context, cmd *Command, setup *socket) (terminal *os.F
 // The kind is asked for without waiting for a file system
 // (AT_STATX_DONT_SYNC): the descriptor could be of one whose server never
 // answers. A character device 5:2 that was opened is the ptmx driver's
-// whatever the file system says, and one that was opened with O_PATH does not
-// answer ioctl(2).
+// whatever the file system says, and one that was opened with O_PATH takes no
+// flags.
 func openTerminal(fd int) (*os.File, error) {
 	var st unix.Statx_t
 	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st)
 	if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFCHR ||
 		st.Rdev_major != 5 || st.Rdev_minor != 2) {
 		err = errors.New("it is another file")
-	}
-	if err == nil {
-		_, err = unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	}
 	if err == nil {
 		err = unix.SetNonblock(fd, true)

@@ -115,6 +115,21 @@ func TestDirectoryAsStdioIsRefused(t *testing.T) {
 	}
 }
 
+func TestOOMScoreIsWrittenToProcOnly(t *testing.T) {
+	s := open(t, setting(procVariable, "forged"))
+	c := command("true")
+	s.ok(t, c)
+	c.OOMScoreAdj = 500
+	_, err := s.Start(within(t, 5*time.Second), c)
+	var start *StartError
+	if !errors.As(err, &start) || start.Stage != StageOOMScore {
+		t.Errorf("%v, want a refusal", err)
+	}
+	if got := s.ok(t, command("cat", "/proc/self/oom_score_adj")); got != "" {
+		t.Errorf("%q was written to another file", got)
+	}
+}
+
 // TestDirectoryOutsideTheRootIsRefused goes past the check above: the agent has
 // one of its own.
 func TestDirectoryOutsideTheRootIsRefused(t *testing.T) {
@@ -312,8 +327,11 @@ func TestSignalReachesProcessOrGroup(t *testing.T) {
 		if err != nil || exit.Status.ExitStatus() != 3 {
 			t.Errorf("%s: status %#x, %v", test.name, exit.Status, err)
 		}
+		if test.name == "process" {
+			s.ok(t, command("sh", "-c", "kill -9 -1; true")) // the child that was spared
+		}
 		var got []string
-		out.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		out.SetReadDeadline(time.Now().Add(10 * time.Second))
 		for lines.Scan() {
 			got = append(got, lines.Text())
 		}
@@ -324,7 +342,6 @@ func TestSignalReachesProcessOrGroup(t *testing.T) {
 		if err := p.Signal(unix.SIGKILL); err != os.ErrProcessDone {
 			t.Errorf("%s: signal after the end: %v", test.name, err)
 		}
-		s.ok(t, command("sh", "-c", "kill -9 -1; true"))
 	}
 }
 

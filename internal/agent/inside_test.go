@@ -39,6 +39,7 @@ const (
 	capsVariable  = "AGENT_TEST_CAPS"  // "none" for no capability
 	filesVariable = "AGENT_TEST_FILES" // RLIMIT_NOFILE
 	childVariable = "AGENT_TEST_CHILD" // set: the agent is a child of process 1
+	procVariable  = "AGENT_TEST_PROC"  // set: /proc is a forgery
 )
 
 // becomeAgent does what the runtime does before it executes the agent: a root,
@@ -54,6 +55,11 @@ func becomeAgent() error {
 		}
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: n}); err != nil {
 			return fmt.Errorf("setrlimit: %w", err)
+		}
+	}
+	if os.Getenv(procVariable) != "" {
+		if err := forgeProc(); err != nil {
+			return err
 		}
 	}
 	id := agentID
@@ -72,6 +78,9 @@ func becomeAgent() error {
 	}
 	if err := unix.CloseRange(5, 1<<31, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("close_range: %w", err)
+	}
+	if os.Getenv(procVariable) != "" {
+		return execDescriptor(3)
 	}
 	path, args, env := "/proc/self/fd/3", []string{"sandbox-agent"}, []string{"SECRET=of-the-agent"}
 	if os.Getenv(childVariable) == "" {
@@ -128,6 +137,23 @@ func enterRoot(dir string) error {
 	try("umount", unix.Unmount(".", unix.MNT_DETACH))
 	try("chdir", unix.Chdir("/"))
 	return errors.Join(errs...)
+}
+
+// forgeProc puts a directory over /proc in which all may write.
+func forgeProc() error {
+	return errors.Join(
+		unix.Mount("tmpfs", "/proc", "tmpfs", 0, "mode=0755"),
+		os.Mkdir("/proc/self", 0o755),
+		os.WriteFile("/proc/self/oom_score_adj", nil, 0o644),
+		os.Chmod("/proc/self/oom_score_adj", 0o666))
+}
+
+func execDescriptor(fd uintptr) error {
+	var nothing [1]byte
+	var list [1]uintptr
+	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, fd, uintptr(unsafe.Pointer(&nothing)),
+		uintptr(unsafe.Pointer(&list)), uintptr(unsafe.Pointer(&list)), unix.AT_EMPTY_PATH, 0)
+	return os.NewSyscallError("execveat", errno)
 }
 
 func copyFile(from, to string, mode os.FileMode) error {

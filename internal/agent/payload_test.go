@@ -304,6 +304,10 @@ func FuzzParseEvent(f *testing.F) {
 		f.Add(b[:eventSize-1])
 		f.Add(append(b, 0))
 		f.Add(bytes.Repeat([]byte{0xff}, eventSize))
+		for _, value := range []uint32{0, errnoMax + 1, 1 << 31, math.MaxUint32} {
+			binary.NativeEndian.PutUint32(b[8:], value)
+			f.Add(bytes.Clone(b))
+		}
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := parseEvent(b)

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -84,6 +85,11 @@ func TestConstantsAreTheAgents(t *testing.T) {
 // TestAgentRefusesOtherSurroundings starts it where its promises would not
 // hold.
 func TestAgentRefusesOtherSurroundings(t *testing.T) {
+	file, err := os.Open("/etc/passwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
 	for name, test := range map[string]struct {
 		option option
 		stage  Stage
@@ -92,7 +98,7 @@ func TestAgentRefusesOtherSurroundings(t *testing.T) {
 		"id 1000":            {setting(idVariable, "1000"), StageIdentity},
 		"id 0":               {setting(idVariable, "0"), StageIdentity},
 		"no capabilities":    {setting(capsVariable, "none"), StageIdentity},
-		"a file as stdin":    {func(c *exec.Cmd) { c.Stdin, _ = os.Open("/etc/passwd") }, StageStdio},
+		"a file as stdin":    {func(c *exec.Cmd) { c.Stdin = file }, StageStdio},
 		"a pipe as stderr":   {func(c *exec.Cmd) { c.Stderr = c.ExtraFiles[2] }, StageStdio},
 		"a few descriptors":  {setting(filesVariable, "16"), StageLoop},
 		"another descriptor": {func(c *exec.Cmd) { c.ExtraFiles[1] = c.ExtraFiles[0] }, StageControl},
@@ -301,6 +307,16 @@ func tell(fd int, kind eventKind, change func([]byte), files ...int) {
 	unix.Sendmsg(fd, b, unix.UnixRights(files...), nil, unix.MSG_NOSIGNAL)
 }
 
+// sendEmpty sends a descriptor with no byte, which unix.Sendmsg would add.
+func sendEmpty(t testing.TB, fd, file int) {
+	rights := unix.UnixRights(file)
+	m := unix.Msghdr{Control: &rights[0]}
+	m.SetControllen(len(rights))
+	if _, _, errno := unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&m)), 0); errno != 0 {
+		t.Errorf("sendmsg: %v", errno)
+	}
+}
+
 func TestHostSurvivesAHostileAgent(t *testing.T) {
 	ptmx, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -351,7 +367,8 @@ func TestHostSurvivesAHostileAgent(t *testing.T) {
 		"its own socket":        {true, nil, func(fd int) { tell(fd, eventTerminal, nil, fd) }},
 		"short":                 {false, func(fd int) { unix.Send(fd, make([]byte, 39), 0) }, nil},
 		"long with files":       {true, nil, func(fd int) { unix.Sendmsg(fd, make([]byte, 5000), unix.UnixRights(n), nil, 0) }},
-		"empty with a file":     {true, nil, func(fd int) { unix.Sendmsg(fd, nil, unix.UnixRights(n), nil, 0) }},
+		"empty with a file":     {true, nil, func(fd int) { sendEmpty(t, fd, n) }},
+		"no child's word":       {true, nil, func(int) {}},
 		"flood": {false, nil, func(fd int) {
 			for range 100 {
 				tell(fd, eventExited, nil)
@@ -360,7 +377,7 @@ func TestHostSurvivesAHostileAgent(t *testing.T) {
 	} {
 		f := newFake(t)
 		before := openDescriptors(t)
-		done := make(chan struct{})
+		over, done := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(done)
 			fds := f.take(t)
@@ -371,6 +388,9 @@ func TestHostSurvivesAHostileAgent(t *testing.T) {
 				test.exec(fds[0])
 			} else if test.set != nil {
 				test.set(fds[1])
+				closeAll(fds[1:]...)
+				<-over
+				fds = fds[:1]
 			}
 			closeAll(fds...)
 		}()
@@ -384,6 +404,7 @@ func TestHostSurvivesAHostileAgent(t *testing.T) {
 		} else if errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: was waited for", name)
 		}
+		close(over)
 		<-done
 		if after := openDescriptors(t); after != before {
 			t.Errorf("%s: %d descriptors before, %d after", name, before, after)
