@@ -290,3 +290,29 @@ func TestDoRunsManyAtOnce(t *testing.T) {
 		seen[got.stdout] = true
 	}
 }
+
+func TestDoBoundsWhatItKeepsOfTheOutput(t *testing.T) {
+	s := newSandboxes(t)
+	o := s.json("--", "sh", "-c", "head -c 100000000 /dev/zero | tr '\\0' x; exit 5")
+	if !o.StdoutTruncated || o.ExitCode != 5 || len(o.Stdout) == 0 || len(o.Stdout) > 50_000_000 {
+		t.Errorf("%d bytes of output, truncated %v, exit code %d", len(o.Stdout), o.StdoutTruncated, o.ExitCode)
+	}
+}
+
+func TestSandboxIsAContainerToOCICommands(t *testing.T) {
+	s := newSandboxes(t)
+	p := start(t, s.command("do", "--", "sh", "-c", "echo ready; sleep 1000"))
+	p.prints("ready\n")
+	id := strings.TrimSpace(run(t, s.command("list", "--quiet")).stdout)
+	var state containerState
+	decode(t, run(t, s.command("state", id)).stdout, &state)
+	if id == "" || state.ID != id || state.Status != "running" {
+		t.Errorf("list shows %q, state %+v", id, state)
+	}
+	if got := run(t, s.command("kill", id, "KILL")); got.code != 0 {
+		t.Errorf("kill: %+v", got)
+	}
+	if got := p.wait(); got.code != 137 || !strings.Contains(got.stderr, "killed from outside") {
+		t.Errorf("do: %+v", got)
+	}
+}

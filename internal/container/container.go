@@ -58,7 +58,7 @@ type Container struct {
 //
 // Errors: [ErrInvalidID], [ErrExist], or what is wrong with the spec.
 func Create(root, id string, spec *specs.Spec, opts Options) (*Container, error) {
-	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{
+	config, err := newConfig(&specconv.CreateOpts{
 		CgroupName:       id,
 		UseSystemdCgroup: opts.SystemdCgroup,
 		NoPivotRoot:      opts.NoPivot,
