@@ -32,7 +32,7 @@ run: build
 test: lint unit integration
 
 unit: deps $(AGENT) $(GOTESTSUM)
-	scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' $$($(GO) list -tags '$(TAGS)' ./... | grep -v /integration)
+	scripts/gotest $(GOTESTSUM) -race -tags '$(TAGS)' $$($(GO) list -tags '$(TAGS)' ./... | grep -v /integration)
 
 integration: build $(GOTESTSUM)
 	integration/setup

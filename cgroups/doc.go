@@ -31,7 +31,7 @@
 //	limits cpu       lib cpu.cfs_quota_us, cpu.cfs_period_us           lib cpu.max
 //	limits pids      lib pids.max                                      lib pids.max
 //	limits io        blkio.throttle.read_bps_device, …: looked for     io.max: looked for
-//	hierarchy        lib cpuset.cpus, cpuset.mems; memory.use_hierarchy lib cgroup.subtree_control
+//	hierarchy        lib cpuset.cpus, cpuset.mems; memory.use_hierarchy cgroup.subtree_control
 //	CPU              lib cpuacct.usage                                 lib cpu.stat usage_usec
 //	Memory           lib memory.usage_in_bytes                         lib memory.current
 //	MemoryPeak       lib memory.max_usage_in_bytes                     lib memory.peak (5.19)
@@ -56,9 +56,11 @@
 //
 // # What is not left to the library
 //
-// Its Freeze on v2 does not wait until the processes stand still, and on v1
+// It creates groups and writes limits, and reads most of the statistics. But
+// where enabling controllers on v2 fails it gives the last error and not the
+// first; Freeze on v2 does not wait until the processes stand still, and on v1
 // waits without end; Kill exists on v2 only, does not wait either, and logs;
 // Delete removes by name whatever is below and has its own idea of patience;
-// block I/O on v1 leaves nested groups out; there is no pids.peak, no
+// block I/O on v1 leaves nested groups out; and there is no pids.peak, no
 // pids.events, and no telling a file that is missing from a zero.
 package cgroups

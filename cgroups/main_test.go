@@ -246,8 +246,9 @@ func (p *program) line(t testing.TB) string {
 	return strings.TrimSpace(line)
 }
 
-// patience is how long a test waits for what has to happen.
-const patience = 10 * time.Second
+// patience is how long a test waits for what has to happen. Emulated machines
+// are slow.
+const patience = 30 * time.Second
 
 // bounded is a context for calls that have to end.
 func bounded(t testing.TB) context.Context {

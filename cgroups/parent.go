@@ -26,7 +26,9 @@ import (
 // is no such limit of block I/O: on v1 a parent's does not bind its children
 // (cgroup-v1/blkio-controller.rst, "Hierarchical Cgroups").
 //
-// Where the caller may not make groups the error is ErrNotWritable.
+// Where the caller may not make groups the error is ErrNotWritable. On v2 it is
+// an error, too, that one of the groups above has processes in it, as the root
+// of a container's cgroup namespace mostly does.
 func (h *Host) EnsureParent(path string, limits *specs.LinuxResources) (Limits, error) {
 	if err := checkPath(path); err != nil {
 		return Limits{}, err
@@ -37,6 +39,9 @@ func (h *Host) EnsureParent(path string, limits *specs.LinuxResources) (Limits, 
 	}
 	enforced, err := ensure(path, limits)
 	if err != nil {
+		// What was made goes again, unless it is in use; where even that is
+		// refused, the first refusal is the one to tell.
+		_ = h.RemoveParent(path)
 		return Limits{}, fmt.Errorf("make parent cgroup %s: %w", path, err)
 	}
 	return enforced, nil
@@ -61,8 +66,9 @@ func (h *Host) ensureV1(path string, limits *specs.LinuxResources) (Limits, erro
 	if m := set.Memory; errors.Is(err, unix.EINVAL) && m != nil && m.Swap != nil {
 		// The memory limit may never be above that of memory and swap, and the
 		// library writes it first: to raise both, the other goes ahead.
-		ahead := &specs.LinuxResources{Memory: &specs.LinuxMemory{Swap: m.Swap}}
-		err = errors.Join(cg.Update(ahead), cg.Update(set))
+		if err = cg.Update(&specs.LinuxResources{Memory: &specs.LinuxMemory{Swap: m.Swap}}); err == nil {
+			err = cg.Update(set)
+		}
 	}
 	return enforced, err
 }
@@ -106,7 +112,11 @@ func (h *Host) ensureV2(group string, limits *specs.LinuxResources) (Limits, err
 	if err := os.MkdirAll(t.path(group), 0o755); err != nil {
 		return Limits{}, notWritable(t.dir, err)
 	}
-	enforced := h.parentLimits(group, t.enable(group, "cpu", "memory", "pids", "io"))
+	refused, err := t.enable(group, "cpu", "memory", "pids", "io")
+	if err != nil {
+		return Limits{}, err
+	}
+	enforced := h.parentLimits(group, refused)
 	if limits == nil {
 		return enforced, nil
 	}
@@ -118,32 +128,67 @@ func (h *Host) ensureV2(group string, limits *specs.LinuxResources) (Limits, err
 }
 
 // enable enables controllers for the children of group, from the root down
-// (cgroup-v2.rst, "Enabling and Disabling": a controller is available in a
-// group only if its parent enables it). One at a time, because the kernel
-// refuses a list as a whole; the refusals are returned by controller.
-// Controllers that the root does not offer are passed over.
-func (t tree) enable(group string, controllers ...string) map[string]error {
-	refused := map[string]error{}
-	enabled, _ := os.ReadFile(t.path(group) + "/cgroup.subtree_control")
-	have := strings.Fields(string(enabled))
+// (cgroup-v2.rst, "Enabling and Disabling": a group has a controller only if
+// its parent enables it). One at a time, because the kernel refuses a list as
+// a whole; the refusals are returned by controller. Controllers that the root
+// does not offer are passed over.
+func (t tree) enable(group string, controllers ...string) (refused map[string]error, err error) {
+	refused = map[string]error{}
 	for _, c := range controllers {
-		if slices.Contains(have, c) || !slices.Contains(t.controllers, c) {
+		if !slices.Contains(t.controllers, c) || t.enabled(group, c) {
 			continue
 		}
-		// The library enables a controller above the group it is given, so it
-		// is given a child; that one need not exist.
-		m, err := cgroup2.Load(path.Join(group, "child"), cgroup2.WithMountpoint(t.dir))
-		if err == nil {
-			err = m.ToggleControllers([]string{c}, cgroup2.Enable)
-		}
-		if errors.Is(err, unix.EBUSY) {
-			err = fmt.Errorf("%w: a group with processes in it cannot have controllers enabled for children (cgroup-v2.rst, No Internal Process Constraint): move them into a child group", err)
-		}
-		if err != nil {
-			refused[c] = err
+		for i, b := range []byte(group + "/") {
+			if b != '/' {
+				continue
+			}
+			err := t.enableIn(path.Clean("/"+group[:i]), c)
+			if errors.Is(err, errPopulated) {
+				return nil, err
+			}
+			if err != nil {
+				refused[c] = err
+				break
+			}
 		}
 	}
-	return refused
+	return refused, nil
+}
+
+// enabled tells whether the children of a group have a controller.
+func (t tree) enabled(group, controller string) bool {
+	list, err := os.ReadFile(t.path(group) + "/cgroup.subtree_control")
+	return err == nil && slices.Contains(strings.Fields(string(list)), controller)
+}
+
+// errPopulated is the condition that no group below can hold a process, with
+// whatever limits.
+var errPopulated = errors.New("processes live in it, so it cannot have children with controllers: move them into a child group")
+
+// enableIn enables a controller for the children of one group. Where it is
+// enabled nothing is written, for which a caller may lack the right.
+//
+// A group with processes, unless it is the root of all, gets no controllers
+// enabled: memory and io the kernel refuses (cgroup-v2.rst, "No Internal
+// Process Constraint"), and cpu or pids would make all its children "domain
+// invalid" ("Threads"), useless also to those who want no limits.
+func (t tree) enableIn(group, controller string) error {
+	if t.enabled(group, controller) {
+		return nil
+	}
+	dir, err := t.open(group)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	procs, err := readFile(dir, "cgroup.procs")
+	if err != nil {
+		return err
+	}
+	if procs != "" && exists(dir.Name()+"/cgroup.type") { // which the root of all has not
+		return fmt.Errorf("%s: %w", dir.Name(), errPopulated)
+	}
+	return writeFile(dir, "cgroup.subtree_control", "+"+controller)
 }
 
 // settable is what of limits can be set, in the form the library wants it: on

@@ -50,9 +50,8 @@ func TestEnsureParentIsIdempotentAndConcurrent(t *testing.T) {
 }
 
 func TestParentLimitsAreWritten(t *testing.T) {
-	const mib = 1 << 20
 	b := newBox(t, &specs.LinuxResources{
-		Memory: &specs.LinuxMemory{Limit: ptr(int64(64 * mib)), Swap: ptr(int64(96 * mib))},
+		Memory: &specs.LinuxMemory{Limit: ptr(int64(64 * mebibyte)), Swap: ptr(int64(96 * mebibyte))},
 		CPU:    &specs.LinuxCPU{Quota: ptr(int64(50_000))}, // the period is the kernel's
 		Pids:   &specs.LinuxPids{Limit: ptr(int64(77))},
 	})
@@ -80,7 +79,7 @@ func TestParentLimitsAreWritten(t *testing.T) {
 	}
 	// Looser limits than before, and what is not positive left alone.
 	if _, err := b.host.EnsureParent(b.parent, &specs.LinuxResources{
-		Memory: &specs.LinuxMemory{Limit: ptr(int64(128 * mib)), Swap: ptr(int64(128 * mib))},
+		Memory: &specs.LinuxMemory{Limit: ptr(int64(128 * mebibyte)), Swap: ptr(int64(128 * mebibyte))},
 		CPU:    &specs.LinuxCPU{Quota: ptr(int64(-1)), Period: ptr(uint64(50_000))},
 		Pids:   &specs.LinuxPids{Limit: ptr(int64(0))},
 	}); err != nil {
@@ -92,6 +91,24 @@ func TestParentLimitsAreWritten(t *testing.T) {
 			if got := readString(t, tree.path(b.parent)+"/"+file); got != want {
 				t.Errorf("after the second time %s is %q, want %q", file, got, want)
 			}
+		}
+	}
+}
+
+func TestRefusedLimitIsAnErrorAndLeavesNothing(t *testing.T) {
+	h := realHost(t)
+	parent := testPrefix + "refused"
+	t.Cleanup(func() { scrub(t, h, parent) })
+	_, err := h.EnsureParent(parent, &specs.LinuxResources{
+		// Memory and swap together less than memory.
+		Memory: &specs.LinuxMemory{Limit: ptr(int64(64 * mebibyte)), Swap: ptr(int64(32 * mebibyte))},
+	})
+	if err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v", err)
+	}
+	for _, tree := range h.trees {
+		if exists(tree.path(parent)) {
+			t.Errorf("%s is left", tree.path(parent))
 		}
 	}
 }
@@ -162,6 +179,7 @@ func TestRefusedControllerIsReportedNotAnError(t *testing.T) {
 	// the controllers are offered, the control file cannot be written.
 	root := t.TempDir()
 	h := &Host{Mode: V2, root: root, trees: []tree{{dir: root, v2: true, controllers: []string{"memory", "pids"}}}}
+	writeString(t, root+"/cgroup.procs", "")
 	if err := os.Mkdir(filepath.Join(root, "cgroup.subtree_control"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +198,7 @@ func TestRefusedControllerIsReportedNotAnError(t *testing.T) {
 	}
 }
 
-func TestProcessesInTheRootRefuseControllers(t *testing.T) {
+func TestProcessesInTheRootOfANamespaceAreAnError(t *testing.T) {
 	b := newBox(t, nil)
 	if b.host.Mode != V2 {
 		t.Skip("needs the controllers on v2")
@@ -190,12 +208,12 @@ func TestProcessesInTheRootRefuseControllers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limits, err := inside.EnsureParent("/parent", nil)
-	if err != nil {
-		t.Fatal(err)
+	_, err = inside.EnsureParent("/parent", nil)
+	if err == nil || !strings.Contains(err.Error(), "move them into a child group") {
+		t.Errorf("got %v", err)
 	}
-	if limits.Memory.Enforced || !strings.Contains(limits.Memory.Reason, "move them into a child group") {
-		t.Errorf("memory: %+v", limits.Memory)
+	if got := readString(t, b.host.root+b.path+"/cgroup.subtree_control"); got != "" {
+		t.Errorf("enabled: %q", got)
 	}
 }
 

@@ -131,7 +131,11 @@ var engineCases = []struct {
 // testEngine runs the cases. After each the host is as before it.
 func testEngine(t *testing.T, e engine) {
 	// What an engine makes once for all containers is there from now on.
+	before := processes(t)
 	wantStatus(t, e.run(t, shell("first", "true")), 0)
+	eventually(t, "the first container's keepers are gone", func() bool {
+		return before.diff(processes(t)) == ""
+	})
 	for _, c := range engineCases {
 		t.Run(c.name, func(t *testing.T) {
 			leavesNothing(t)

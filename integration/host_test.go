@@ -69,6 +69,16 @@ func (h host) diff(now host) string {
 	return strings.Join(lines, "")
 }
 
+// processes is the part of the host that changes by itself.
+func processes(t testing.TB) host {
+	t.Helper()
+	h := host{}
+	if err := addProcesses(h); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
 // leavesNothing fails the test if, after it and the clean-ups it registers
 // later, the host is not as it is now. It skips without a world.
 func leavesNothing(t *testing.T) {

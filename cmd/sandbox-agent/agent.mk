@@ -5,14 +5,14 @@
 #   agent-asan                     the payload parser's fuzz harness, under
 #                                  AddressSanitizer and UBSan, at AGENT_ASAN
 #
-# Any libc will do. With musl (Debian: musl-tools) the program has 30 kB in
-# place of 690, dirties 20 kB in place of 56, and forks 40 µs faster.
+# Any libc will do: with AGENT_CC=musl-gcc (Debian: musl-tools) the program has
+# 30 kB in place of 690, dirties 20 kB in place of 56, and forks 40 µs faster.
 
 AGENT_DIR     := cmd/sandbox-agent
 AGENT_SOURCES := $(wildcard $(AGENT_DIR)/*.c)
 AGENT_HEADERS := $(wildcard $(AGENT_DIR)/*.h)
 AGENT_ASAN    ?= bin/agent-payload-fuzz
-AGENT_CC      ?= $(if $(shell command -v musl-gcc),musl-gcc,$(CC))
+AGENT_CC      ?= $(CC)
 
 AGENT_WARN := -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wconversion \
 	-Wstrict-prototypes -Wvla -Wformat=2

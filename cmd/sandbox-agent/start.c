@@ -147,13 +147,15 @@ static void hide_memory(void)
  */
 static void settle_signals(void)
 {
-	struct sigaction plain = { .sa_handler = SIG_DFL };
+	const unsigned long plain[4] = { 0 }; /* the kernel's struct: SIG_DFL, no flags */
 	struct sigaction child = { .sa_handler = SIG_DFL, .sa_flags = SA_NOCLDSTOP };
 	sigset_t blocked;
 
 	for (int n = 1; n < NSIG; n++)
-		/* Refused for SIGKILL, SIGSTOP and two of libc's own. */
-		sigaction(n, &plain, NULL);
+		/* Not through libc, which keeps two to itself. */
+		if (syscall(SYS_rt_sigaction, n, plain, NULL, sizeof(plain[0])) < 0 &&
+		    n != SIGKILL && n != SIGSTOP)
+			die(STAGE_SIGNALS, errno);
 	sigemptyset(&blocked);
 	sigaddset(&blocked, SIGCHLD);
 	if (sigaction(SIGCHLD, &child, NULL) < 0 ||
@@ -175,5 +177,5 @@ void start(void)
 	prctl(PR_SET_NAME, "sandbox-agent"); /* else the number of its memfd */
 	if (epoll_create1(EPOLL_CLOEXEC) != LOOP || chdir("/") < 0)
 		die(STAGE_LOOP, errno);
-	hide_memory();
+	hide_memory(); /* again: new credentials can undo it */
 }

@@ -129,7 +129,8 @@ func (c *Conn) start(ctx context.Context, cmd *Command) (_ *Process, err error) 
 	return p, p.begin(cmd)
 }
 
-// part cuts off what fits into one message, whatever net.core.wmem_default is.
+// part cuts off what is one message: a sixth of what a socket's buffer takes
+// where net.core.wmem_default is the kernel's own.
 func part(payload []byte) (first, rest []byte) {
 	n := min(len(payload), 32<<10)
 	return payload[:n], payload[n:]
