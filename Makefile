@@ -31,6 +31,8 @@ run: build
 
 test: lint unit integration
 
+# Tests run their own binary again and again: no second's sleep at each exit.
+unit: export GORACE = atexit_sleep_ms=0
 unit: deps $(AGENT) $(GOTESTSUM)
 	scripts/gotest $(GOTESTSUM) -race -tags '$(TAGS)' $$($(GO) list -tags '$(TAGS)' ./... | grep -v /integration)
 

@@ -41,7 +41,7 @@ func (h *Host) EnsureParent(path string, limits *specs.LinuxResources) (Limits, 
 	if err != nil {
 		// What was made goes again, unless it is in use; where even that is
 		// refused, the first refusal is the one to tell.
-		_ = h.RemoveParent(path)
+		_ = h.removeParent(path)
 		return Limits{}, fmt.Errorf("make parent cgroup %s: %w", path, err)
 	}
 	return enforced, nil
@@ -227,11 +227,11 @@ func positive(v *int64) *int64 {
 	return v
 }
 
-// RemoveParent removes the group from every hierarchy where it has
+// removeParent removes the group from every hierarchy where it has
 // neither children nor processes, and leaves it where it has: unlike
 // Group.Delete it never removes a child, and so it is safe while others create
 // sandboxes. A group that is not there is no error.
-func (h *Host) RemoveParent(group string) error {
+func (h *Host) removeParent(group string) error {
 	if err := checkPath(group); err != nil {
 		return err
 	}

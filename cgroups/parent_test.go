@@ -136,7 +136,7 @@ func TestUnenforcedLimitIsLeftOutAndSaid(t *testing.T) {
 
 func TestRemoveParentSparesChildren(t *testing.T) {
 	b := newBox(t, nil)
-	if err := b.host.RemoveParent(b.parent); err != nil {
+	if err := b.host.removeParent(b.parent); err != nil {
 		t.Error(err)
 	}
 	for _, tree := range b.host.trees {
@@ -146,7 +146,7 @@ func TestRemoveParentSparesChildren(t *testing.T) {
 		os.Remove(tree.path(b.path))
 	}
 	for range 2 { // the second time there is none
-		if err := b.host.RemoveParent(b.parent); err != nil {
+		if err := b.host.removeParent(b.parent); err != nil {
 			t.Error(err)
 		}
 	}

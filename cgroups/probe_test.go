@@ -175,8 +175,8 @@ func TestBadPathsAreRefused(t *testing.T) {
 		if _, err := h.Children(path); err == nil {
 			t.Errorf("Children(%q) is accepted", path)
 		}
-		if err := h.RemoveParent(path); err == nil {
-			t.Errorf("RemoveParent(%q) is accepted", path)
+		if err := h.removeParent(path); err == nil {
+			t.Errorf("removeParent(%q) is accepted", path)
 		}
 	}
 	if _, err := h.Open("/sandbox-runtime/a..b"); err != nil {

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -10,36 +9,14 @@ import (
 )
 
 // need skips the test if any of the reasons is not empty: each says what this
-// host lacks. Where CI=true a skip is a failure, unless .ci/skips lists the
-// reason: a test that silently stopped running is worse than a red one.
+// host lacks. scripts/gotest judges skips, where CI=true.
 func need(t testing.TB, reasons ...string) {
 	t.Helper()
 	for _, reason := range reasons {
-		if reason == "" {
-			continue
-		}
-		if os.Getenv("CI") == "true" && !allowedSkip(t, reason) {
-			t.Fatalf("skip not listed in .ci/skips: %s", reason)
-		}
-		t.Skip(reason)
-	}
-}
-
-// allowedSkip looks the reason up in .ci/skips: one per line, # starts a
-// comment.
-func allowedSkip(t testing.TB, reason string) bool {
-	t.Helper()
-	list, err := os.ReadFile("../.ci/skips")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(list)) {
-		line, _, _ = strings.Cut(line, "#")
-		if line = strings.TrimSpace(line); line != "" && line == reason {
-			return true
+		if reason != "" {
+			t.Skip(reason)
 		}
 	}
-	return false
 }
 
 // world says why the tests have no world of their own.

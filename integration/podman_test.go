@@ -87,6 +87,7 @@ func (p *podman) environment() []string {
 func (p *podman) client(args ...string) *exec.Cmd {
 	cmd := exec.Command(peer("usr/bin/podman"), append([]string{"--tmpdir", podmanRun + "/tmp", "--runtime", p.runtime}, args...)...)
 	cmd.Env = p.environment()
+	cmd.Dir = p.home // conmon stays there, and leaves a file "oom" in it
 	return cmd
 }
 

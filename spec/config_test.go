@@ -110,6 +110,17 @@ func TestReadConfig(t *testing.T) {
 	}
 }
 
+func TestNegativeSizeInJSONIsNamedByItsField(t *testing.T) {
+	c, err := ReadConfig(strings.NewReader(`{"limits": {"memory": -1}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var field *FieldError
+	if _, err := c.Complete(); !errors.As(err, &field) || field.Field != "limits.memory" {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestReadConfigSaysWhatIsWrong(t *testing.T) {
 	tests := map[string]struct{ text, want string }{
 		"unknown field":   {`{"memroy": "1g"}`, `unknown field "memroy"`},

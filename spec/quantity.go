@@ -39,8 +39,14 @@ func (s Size) String() string {
 // MarshalJSON implements [json.Marshaler].
 func (s Size) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
 
-// UnmarshalJSON implements [json.Unmarshaler].
+// UnmarshalJSON implements [json.Unmarshaler]. A negative number is left to
+// [Config.Complete], which knows the field's name.
 func (s *Size) UnmarshalJSON(data []byte) (err error) {
+	var n int64
+	if json.Unmarshal(data, &n) == nil {
+		*s = Size(n)
+		return nil
+	}
 	*s, err = ParseSize(unquote(data))
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -36,7 +37,7 @@ func (r idRanges) claim(id string) (uint32, error) {
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
 		return 0, err
 	}
-	draft := filepath.Join(r.dir, "."+id)
+	draft := r.draft(id)
 	if err := os.WriteFile(draft, []byte(id), 0o600); err != nil {
 		return 0, err
 	}
@@ -66,20 +67,31 @@ func (r idRanges) release(base uint32) error {
 	return err
 }
 
-// releaseAll gives back every range that is the sandbox's.
+// releaseAll gives back every range that is the sandbox's, and what a claim
+// that was killed left.
 func (r idRanges) releaseAll(id string) error {
 	owners, err := r.owners()
 	errs := []error{err}
-	for base, owner := range owners {
-		if owner == id {
-			errs = append(errs, r.release(base))
+	for _, o := range owners {
+		if o.id == id && !o.claiming {
+			errs = append(errs, r.release(o.base))
 		}
+	}
+	if err := os.Remove(r.draft(id)); !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// owners returns the sandbox of each range that is taken, by its first host id.
-func (r idRanges) owners() (map[uint32]string, error) {
+// An owner has a range, from the host id base on, or is claiming one.
+type owner struct {
+	id       string
+	base     uint32
+	claiming bool
+}
+
+// owners returns the sandboxes that have a range or are about to.
+func (r idRanges) owners() ([]owner, error) {
 	entries, err := os.ReadDir(r.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -87,23 +99,30 @@ func (r idRanges) owners() (map[uint32]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	owners := make(map[uint32]string)
+	var owners []owner
 	for _, e := range entries {
+		if id, draft := strings.CutPrefix(e.Name(), "."); draft {
+			owners = append(owners, owner{id: id, claiming: true})
+			continue
+		}
 		n, err := strconv.ParseUint(e.Name(), 10, 32)
 		if err != nil || n >= rangeCount {
-			continue // the draft of a claim
+			return nil, fmt.Errorf("%s is not the number of a range", filepath.Join(r.dir, e.Name()))
 		}
-		owner, err := os.ReadFile(filepath.Join(r.dir, e.Name()))
+		id, err := os.ReadFile(filepath.Join(r.dir, e.Name()))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		owners[firstID+uint32(n)*spec.IDs] = string(owner)
+		owners = append(owners, owner{id: string(id), base: firstID + uint32(n)*spec.IDs})
 	}
 	return owners, nil
 }
+
+// draft is where a claim is written before it is made.
+func (r idRanges) draft(id string) string { return filepath.Join(r.dir, "."+id) }
 
 func (r idRanges) file(n uint32) string {
 	return filepath.Join(r.dir, strconv.FormatUint(uint64(n), 10))

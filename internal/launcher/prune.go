@@ -63,8 +63,8 @@ func (l *Launcher) known(host *cgroups.Host) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, id := range owners {
-		ids = append(ids, id)
+	for _, o := range owners {
+		ids = append(ids, o.id)
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids), nil

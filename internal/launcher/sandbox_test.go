@@ -352,6 +352,9 @@ func TestPruneFindsWhatHasNoDirectory(t *testing.T) {
 	if _, err := l.ids().claim("orphan-range"); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(l.ids().draft("orphan-claim"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	host, err := cgroups.Probe()
 	if err != nil {
 		t.Fatal(err)
@@ -360,7 +363,7 @@ func TestPruneFindsWhatHasNoDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	pruned, err := l.Prune(t.Context())
-	if err != nil || !slices.Equal(pruned, []string{"orphan-group", "orphan-range"}) {
+	if err != nil || !slices.Equal(pruned, []string{"orphan-claim", "orphan-group", "orphan-range"}) {
 		t.Errorf("pruned %v, %v", pruned, err)
 	}
 	checkNothingLeft(t, l)

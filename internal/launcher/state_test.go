@@ -110,9 +110,13 @@ func TestIDRangesAreDisjoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, base := range bases {
-		if want := fmt.Sprint("sb-", i); owners[base] != want {
-			t.Errorf("range %#x belongs to %q, want %q", base, owners[base], want)
+	if len(owners) != claims {
+		t.Errorf("%d owners of %d ranges", len(owners), claims)
+	}
+	for _, o := range owners {
+		var i int
+		if _, err := fmt.Sscanf(o.id, "sb-%d", &i); err != nil || bases[i] != o.base || o.claiming {
+			t.Errorf("owner %+v, want base %#x", o, bases[i])
 		}
 	}
 }
