@@ -16,9 +16,9 @@ import (
 func probe(role string) {
 	switch role {
 	case "report":
-		print(report())
+		printJSON(report())
 	case "attack":
-		print(attack())
+		printJSON(attack())
 	case "storm":
 		storm()
 	case "orphans":
@@ -34,7 +34,7 @@ func asProbe(role string, args ...string) Command {
 	return c
 }
 
-func print(v any) {
+func printJSON(v any) {
 	if err := json.NewEncoder(os.Stdout).Encode(v); err != nil {
 		os.Exit(3)
 	}

@@ -131,7 +131,7 @@ func (s *sandbox) ask(t testing.TB, message, payload []byte, files ...int) (exec
 	}
 	t.Cleanup(func() { exec.close(); setup.close() })
 	fds := []int{execTheirs, setupTheirs}
-	defer closeAll(fds...)
+	defer func() { closeAll(fds...) }()
 	ctx := within(t, 5*time.Second)
 	if err := s.control.send(ctx, message, append(fds, files...)); err != nil {
 		t.Fatal(err)

@@ -6,8 +6,8 @@ import "fmt"
 // go on. The numbers are those of cmd/sandbox-agent/stages.h.
 type Stage uint32
 
+// The agent's own start, as [Conn.Ready] reports it.
 const (
-	// The agent's own start, as [Conn.Ready] reports it.
 	StageControl    Stage = 1
 	StageStdio      Stage = 2
 	StagePID        Stage = 3
@@ -16,13 +16,17 @@ const (
 	StageDumpable   Stage = 6
 	StageSignals    Stage = 7
 	StageLoop       Stage = 8
+)
 
-	// Refusals by the agent.
+// Refusals by the agent.
+const (
 	StageRequest Stage = 20
 	StageTable   Stage = 21
 	StageFork    Stage = 22
+)
 
-	// Refusals by the forked child.
+// Refusals by the forked child.
+const (
 	StageDescriptors Stage = 30
 	StagePayload     Stage = 31
 	StageSession     Stage = 32
