@@ -47,7 +47,8 @@ func (t *mountTable) of(s *source) (m mounts, err error) {
 }
 
 // refuseMounts refuses a tree with one of the kernel's own file systems in it.
-// None of those can be idmapped, so each tree that should be is found here.
+// None of those can be idmapped, so each tree that should be is found here, and
+// the others are brought here.
 func (s *source) refuseMounts(m mounts) error {
 	for _, i := range m.below {
 		if kernelViewType(i.FSType) {

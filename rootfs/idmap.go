@@ -162,6 +162,11 @@ func (r *Root) goDirect(s *source, spaces *namespaces) error {
 // takeReadOnly idmaps a source where it should be and can be.
 func (r *Root) takeReadOnly(s *source, spaces *namespaces) error {
 	if s.shown == asNobody {
+		if s.dir {
+			if _, err := r.mounted.of(s); err != nil {
+				return err
+			}
+		}
 		return s.clone(-1, true)
 	}
 	err := r.idmap(s, spaces)

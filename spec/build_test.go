@@ -44,7 +44,7 @@ func TestBuildGolden(t *testing.T) {
 			host: func(h *Host) { h.WorkspaceMounted, h.SwapLimit = true, false },
 		},
 		"nothing enforced": {
-			config: Config{Limits: Limits{IORead: 1}},
+			config: Config{Limits: Limits{IORead: 1 << 20}},
 			host:   func(h *Host) { h.Limits = LimitReport{} },
 		},
 	}

@@ -68,6 +68,28 @@ type User struct {
 	GID uint32 `json:"gid"`
 }
 
+// UnmarshalJSON implements [json.Unmarshaler]: the gid is the uid's if it is
+// left out.
+func (u *User) UnmarshalJSON(data []byte) error {
+	var ids struct {
+		UID *uint32 `json:"uid"`
+		GID *uint32 `json:"gid"`
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&ids); err != nil {
+		return err
+	}
+	if ids.UID == nil {
+		return errors.New(`user: "uid" is missing`)
+	}
+	if ids.GID == nil {
+		ids.GID = ids.UID
+	}
+	*u = User{UID: *ids.UID, GID: *ids.GID}
+	return nil
+}
+
 // Bind shows a host path inside the sandbox.
 type Bind struct {
 	Source   string `json:"source"`

@@ -40,6 +40,7 @@ func TestCompleteNamesEveryBadField(t *testing.T) {
 		"pids absurd":          {func(c *Config) { c.Limits.Pids = 1 << 40 }, "limits.pids"},
 		"file size negative":   {func(c *Config) { c.Limits.FileSize = -1 }, "limits.file_size"},
 		"io read negative":     {func(c *Config) { c.Limits.IORead = -1 }, "limits.io_read"},
+		"io write absurd":      {func(c *Config) { c.Limits.IOWrite = 1 }, "limits.io_write"},
 		"io write negative":    {func(c *Config) { c.Limits.IOWrite = -1 }, "limits.io_write"},
 		"network unknown":      {func(c *Config) { c.Network = "open" }, "network"},
 		"bind source empty":    {func(c *Config) { c.Binds = []Bind{{Target: "/a"}} }, "binds[0].source"},
@@ -110,6 +111,13 @@ func TestReadConfig(t *testing.T) {
 	}
 }
 
+func TestGroupInJSONIsTheUsersIfLeftOut(t *testing.T) {
+	c, err := ReadConfig(strings.NewReader(`{"user": {"uid": 1234}}`))
+	if err != nil || *c.User != (User{UID: 1234, GID: 1234}) {
+		t.Errorf("got %v, %v", c.User, err)
+	}
+}
+
 func TestNegativeSizeInJSONIsNamedByItsField(t *testing.T) {
 	c, err := ReadConfig(strings.NewReader(`{"limits": {"memory": -1}}`))
 	if err != nil {
@@ -123,17 +131,19 @@ func TestNegativeSizeInJSONIsNamedByItsField(t *testing.T) {
 
 func TestReadConfigSaysWhatIsWrong(t *testing.T) {
 	tests := map[string]struct{ text, want string }{
-		"unknown field":   {`{"memroy": "1g"}`, `unknown field "memroy"`},
-		"unknown limit":   {`{"limits": {"ram": 1}}`, `unknown field "ram"`},
-		"broken":          {"{\n\"cwd\": \n}", "line 3"},
-		"cut off":         {`{"cwd": "/`, "unexpected EOF"},
-		"empty":           {"", "empty"},
-		"wrong kind":      {`{"cwd": 3}`, "line 1"},
-		"bad size":        {`{"limits": {"memory": "lots"}}`, `size "lots"`},
-		"bad cpus":        {`{"limits": {"cpus": "NaN"}}`, `cpus "NaN"`},
-		"bad duration":    {`{"timeout": "5"}`, `duration "5"`},
-		"something after": {`{} {}`, "follows"},
-		"too large":       {`{"cwd": "` + strings.Repeat("a", maxConfig) + `"}`, "larger"},
+		"unknown field":    {`{"memroy": "1g"}`, `unknown field "memroy"`},
+		"unknown limit":    {`{"limits": {"ram": 1}}`, `unknown field "ram"`},
+		"broken":           {"{\n\"cwd\": \n}", "line 3"},
+		"cut off":          {`{"cwd": "/`, "unexpected EOF"},
+		"empty":            {"", "empty"},
+		"wrong kind":       {`{"cwd": 3}`, "line 1"},
+		"bad size":         {`{"limits": {"memory": "lots"}}`, `size "lots"`},
+		"bad cpus":         {`{"limits": {"cpus": "NaN"}}`, `cpus "NaN"`},
+		"bad duration":     {`{"timeout": "5"}`, `duration "5"`},
+		"user without uid": {`{"user": {"gid": 5}}`, "uid"},
+		"user of more":     {`{"user": {"uid": 5, "shell": "sh"}}`, `unknown field "shell"`},
+		"something after":  {`{} {}`, "follows"},
+		"too large":        {`{"cwd": "` + strings.Repeat("a", maxConfig) + `"}`, "larger"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -17,6 +17,7 @@ const (
 	minPids     = 16
 	maxPids     = 1 << 22 // PID_MAX_LIMIT of 64-bit Linux
 	minFileSize = 1
+	minIO       = 64 << 10
 	maxBinds    = 256
 	maxEnv      = 1 << 16
 )
@@ -56,18 +57,14 @@ func (l Limits) validate(p *problems) {
 	if l.Pids < minPids || l.Pids > maxPids {
 		p.add("limits.pids", "%d is not between %d and %d", l.Pids, minPids, maxPids)
 	}
-	for _, size := range []struct {
-		field string
-		value Size
-		least Size
-	}{
-		{"limits.file_size", l.FileSize, minFileSize},
-		{"limits.io_read", l.IORead, 0},
-		{"limits.io_write", l.IOWrite, 0},
-	} {
-		if size.value < size.least {
-			p.add(size.field, "%s is less than %s", size.value, size.least)
-		}
+	if l.FileSize < minFileSize {
+		p.add("limits.file_size", "%s is less than %s", l.FileSize, Size(minFileSize))
+	}
+	if l.IORead != 0 && l.IORead < minIO {
+		p.add("limits.io_read", "%s a second is less than %s", l.IORead, Size(minIO))
+	}
+	if l.IOWrite != 0 && l.IOWrite < minIO {
+		p.add("limits.io_write", "%s a second is less than %s", l.IOWrite, Size(minIO))
 	}
 }
 

@@ -113,7 +113,11 @@ type signalRelay struct {
 
 func relaySignals(cancel context.CancelCauseFunc) *signalRelay {
 	r := &signalRelay{cancel: cancel, signals: make(chan os.Signal, 16)}
-	signal.Notify(r.signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGWINCH)
+	for _, s := range []syscall.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGWINCH, unix.SIGPIPE} {
+		if !signal.Ignored(s) { // as by nohup
+			signal.Notify(r.signals, s)
+		}
+	}
 	r.done.Go(func() {
 		for s := range r.signals {
 			r.handle(s.(syscall.Signal))
@@ -139,6 +143,8 @@ func (r *signalRelay) handle(s syscall.Signal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
+	case s == unix.SIGPIPE:
+		// Whoever read the output has had enough; the copying sees it too.
 	case s == unix.SIGWINCH:
 		if r.process != nil {
 			_ = r.process.Resize(terminalSize()) // it may just have ended

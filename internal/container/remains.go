@@ -30,14 +30,15 @@ func (c *Container) recordCgroups() error {
 }
 
 // RemoveRemains removes the cgroups and the state directory of an id that
-// [Load] finds [ErrNotExist]: one whose create was killed half way. What it had
-// started ends by itself. An id that was never there is no error.
+// [Load] does not load: one whose create was killed half way, or whose state
+// is damaged. What it had started the caller ends first, unless it ends by
+// itself. An id that was never there is no error.
 func RemoveRemains(root, id string) error {
 	_, err := Load(root, id)
 	if err == nil {
 		return fmt.Errorf("container %s is complete: %w", id, ErrExist)
 	}
-	if !errors.Is(err, ErrNotExist) { // an invalid id in particular: it may name any directory
+	if errors.Is(err, ErrInvalidID) { // it may name any directory
 		return err
 	}
 	dir := filepath.Join(root, id)

@@ -22,6 +22,9 @@ import (
 // init, an unprivileged id of the host by then, has to be able to walk there.
 const stage = "/run/sandbox-runtime.stage"
 
+// defaultRoot is where other launchers of this host probably keep their state.
+const defaultRoot = "/run/sandbox-runtime"
+
 // cgroupParent holds the cgroups of all sandboxes.
 const cgroupParent = "/sandbox-runtime"
 

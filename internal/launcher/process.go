@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -158,21 +157,34 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 	if err != nil && !end.cancelled && !end.timedOut && !errors.Is(err, agent.ErrGone) {
 		return spec.Result{}, errors.Join(fmt.Errorf("wait for the command: %w", err), p.abandon())
 	}
-	r := spec.Result{ID: s.id, Duration: time.Since(p.started), Isolation: spec.IsolationFull, Notes: slices.Concat(s.root.Notes(), s.languages.Notes)}
-	return r, p.finish(&r, end)
+	r := spec.Result{ID: s.id, Duration: time.Since(p.started), Isolation: spec.IsolationFull, Notes: s.root.Notes()}
+	return r, p.finish(ctx, &r, end)
 }
 
-// finish kills what is left, collects the output and the cgroup's counters.
-func (p *Process) finish(r *spec.Result, end ending) error {
+// outputTime is how long the caller has to take the output of a command that
+// was made to end, or that is given up.
+const outputTime = 2 * time.Second
+
+// finish kills what is left, collects the output and the cgroup's counters. Of
+// a command that ended by itself the caller takes the output at its leisure,
+// until ctx is done.
+func (p *Process) finish(ctx context.Context, r *spec.Result, end ending) error {
 	s := p.sandbox
 	if err := s.kill(); err != nil {
-		return err
+		return errors.Join(err, p.inside.Close())
 	}
-	if err := p.stdio.wait(); err != nil {
+	if end.timedOut || end.cancelled {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), outputTime)
+		defer cancel()
+	}
+	err := p.stdio.wait(ctx)
+	if errors.Is(err, errNotTaken) {
+		r.Notes = append(r.Notes, err.Error())
+		err = nil
+	}
+	if err := errors.Join(err, p.inside.Close()); err != nil {
 		return fmt.Errorf("copy the command's output: %w", err)
-	}
-	if err := p.inside.Close(); err != nil {
-		return err
 	}
 	if p.stdout != nil {
 		r.Stdout, r.StdoutTruncated = p.stdout.kept, p.stdout.truncated
@@ -185,7 +197,9 @@ func (p *Process) finish(r *spec.Result, end ending) error {
 func (p *Process) abandon() error {
 	err := p.sandbox.kill()
 	if p.stdio != nil {
-		err = errors.Join(err, p.stdio.wait())
+		ctx, cancel := context.WithTimeout(context.Background(), outputTime)
+		defer cancel()
+		err = errors.Join(err, p.stdio.wait(ctx))
 	}
 	return err
 }

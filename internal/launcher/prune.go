@@ -48,7 +48,9 @@ func (l *Launcher) known(host *cgroups.Host) ([]string, error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		ids = append(ids, e.Name())
+		if e.IsDir() {
+			ids = append(ids, e.Name())
+		}
 	}
 	groups, err := host.Children(cgroupParent)
 	if err != nil {
@@ -84,6 +86,8 @@ func (l *Launcher) pruneOne(ctx context.Context, host *cgroups.Host, id string) 
 	if err != nil {
 		return false, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
+	defer cancel()
 	if err := errors.Join(l.remove(ctx, host, id), l.ids().releaseAll(id)); err != nil {
 		return false, errors.Join(err, state.held.Close())
 	}

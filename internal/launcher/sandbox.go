@@ -118,7 +118,7 @@ func (s *Sandbox) rootConfig(caller Caller) rootfs.Config {
 	r := rootfs.Config{
 		Dir:         c.Rootfs,
 		Workspace:   c.Workspace,
-		Private:     []string{s.launcher.root},
+		Private:     []string{s.launcher.root, defaultRoot, stage},
 		IDBase:      s.idBase,
 		Hostname:    c.Hostname,
 		User:        rootfs.User{UID: c.User.UID, GID: c.User.GID, Home: spec.HomePath},
@@ -249,13 +249,29 @@ func (s *Sandbox) kill() error {
 	if s.init == nil {
 		return nil
 	}
+	if s.group != nil {
+		if err := s.group.LiftThrottles(); err != nil {
+			return err
+		}
+	}
 	// The pid namespace goes with its PID 1, whatever its processes do.
 	if err := s.init.Signal(unix.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill PID 1 of %s: %w", s.id, err)
 	}
-	s.init.Wait() //nolint:errcheck // how it ended is no news
-	s.init = nil
-	return nil
+	gone := make(chan struct{})
+	go func() {
+		s.init.Wait() // how it ended is no news
+		close(gone)
+	}()
+	select {
+	case <-gone:
+		s.init = nil
+		return nil
+	case <-time.After(cleanupTime):
+		// In a system call that never ends, on a file system that does not
+		// answer. The state stays for a later prune.
+		return fmt.Errorf("sandbox %s: a process was killed and does not end", s.id)
+	}
 }
 
 // Close ends what runs in the sandbox and removes all of it. It may be called
@@ -295,15 +311,14 @@ func (l *Launcher) remove(ctx context.Context, host *cgroups.Host, id string) er
 	if err != nil {
 		return err
 	}
-	if err := group.Kill(ctx); err != nil {
+	if err := errors.Join(group.LiftThrottles(), group.Kill(ctx)); err != nil {
 		return err
 	}
 	c, err := container.Load(l.root, id)
-	switch {
-	case errors.Is(err, container.ErrNotExist):
-		err = container.RemoveRemains(l.root, id)
-	case err == nil:
+	if err == nil {
 		err = errors.Join(c.Kill(), c.Destroy())
+	} else {
+		err = container.RemoveRemains(l.root, id)
 	}
 	return errors.Join(err, group.Delete(ctx))
 }

@@ -37,17 +37,16 @@ func makeState(parent, id string) (*stateDir, error) {
 	// was left behind, and remove it: then it is made again.
 	for try := range 100 {
 		err := os.Mkdir(path, 0o700)
-		if errors.Is(err, fs.ErrExist) && try > 0 {
-			time.Sleep(time.Millisecond)
-			continue
-		}
-		if err != nil {
+		if err != nil && (try == 0 || !errors.Is(err, fs.ErrExist)) {
 			return nil, err
 		}
-		s, err := holdState(parent, id)
-		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errHeld) {
-			return s, err
+		if err == nil {
+			s, err := holdState(parent, id)
+			if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errHeld) {
+				return s, err
+			}
 		}
+		time.Sleep(time.Millisecond)
 	}
 	return nil, fmt.Errorf("make %s: it vanishes as soon as it is made", path)
 }

@@ -1,10 +1,12 @@
 package launcher
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,10 +18,14 @@ import (
 // stdio is the caller's side of a command's standard streams.
 type stdio struct {
 	inside  [3]*os.File // what the command gets
+	stdin   *os.File    // the writing end, where there is one
+	outputs []*os.File  // the reading ends
 	copying sync.WaitGroup
-	stdin   *os.File // the writing end, where there is one
 	errs    [3]error
 }
+
+// errNotTaken says that the caller did not take the output in time.
+var errNotTaken = errors.New("output that the caller did not take was dropped")
 
 // Streams are what a command reads and where its output goes; nil is
 // /dev/null. Stdin is read by a goroutine that may outlive the command by one
@@ -35,7 +41,7 @@ func openStdio(s Streams, uid, gid int) (_ *stdio, err error) {
 	defer func() {
 		if err != nil {
 			p.closeInside()
-			err = errors.Join(err, p.wait())
+			err = errors.Join(err, p.wait(context.Background()))
 		}
 	}()
 	if err := p.input(s.Stdin, uid, gid); err != nil {
@@ -75,17 +81,64 @@ func (p *stdio) output(i int, dst io.Writer, uid, gid int) error {
 		return err
 	}
 	p.inside[i] = w
+	p.outputs = append(p.outputs, r)
 	p.copying.Go(func() {
-		_, p.errs[i] = io.Copy(dst, r)
+		p.errs[i] = copyOutput(dst, r)
 		r.Close() // a caller that takes no more: the command gets SIGPIPE
 	})
 	return nil
 }
 
+// pipeCapacity is the most that a pipe holds: /proc/sys/fs/pipe-max-size, of
+// which only the host's root gives more.
+const pipeCapacity = 1 << 20
+
+// copyOutput copies until the end, or until the reading end's deadline has
+// passed: then, what is left in the pipe. That the caller closed its side is
+// its way of having had enough, and no error.
+func copyOutput(dst io.Writer, r *os.File) error {
+	_, err := io.Copy(dst, r)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = drain(dst, r)
+	}
+	if errors.Is(err, unix.EPIPE) {
+		return nil
+	}
+	return err
+}
+
+// drain copies what is in the pipe already, and waits for nothing.
+func drain(dst io.Writer, r *os.File) error {
+	if err := r.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	raw, err := r.SyscallConn()
+	if err != nil {
+		return err
+	}
+	buffer := make([]byte, pipeCapacity)
+	filled := 0
+	err = raw.Read(func(fd uintptr) bool {
+		for filled < len(buffer) {
+			n, err := unix.Read(int(fd), buffer[filled:])
+			if err == unix.EINTR {
+				continue
+			}
+			if n <= 0 {
+				break
+			}
+			filled += n
+		}
+		return true
+	})
+	_, writeErr := dst.Write(buffer[:filled])
+	return errors.Join(err, writeErr)
+}
+
 // joinTerminal copies between the caller's streams and the master of a
 // command's terminal, which stays its owner's to close.
 func joinTerminal(s Streams, master *os.File) *stdio {
-	p := &stdio{}
+	p := &stdio{outputs: []*os.File{master}}
 	if s.Stdin != nil {
 		go io.Copy(master, s.Stdin) // until the command ends
 	}
@@ -93,7 +146,7 @@ func joinTerminal(s Streams, master *os.File) *stdio {
 		s.Stdout = io.Discard
 	}
 	p.copying.Go(func() {
-		_, err := io.Copy(s.Stdout, master)
+		err := copyOutput(s.Stdout, master)
 		// The kernel's word for the end of a terminal, tty_io.c:tty_read().
 		if !errors.Is(err, unix.EIO) {
 			p.errs[1] = err
@@ -129,14 +182,28 @@ func (p *stdio) closeInside() {
 	}
 }
 
-// wait returns when all output has arrived, which needs every process that
-// holds an end to be gone, with what went wrong on the caller's side.
-func (p *stdio) wait() error {
-	p.copying.Wait()
+// wait returns when all output has been taken, with what went wrong on the
+// caller's side, or with errNotTaken when ctx is done first. The command's
+// processes are gone by now: whoever else was handed an end of a pipe is not
+// waited for.
+func (p *stdio) wait(ctx context.Context) error {
 	if p.stdin != nil {
 		p.stdin.Close()
 	}
-	return errors.Join(p.errs[:]...)
+	for _, r := range p.outputs {
+		r.SetReadDeadline(time.Now()) //nolint:errcheck // closed: its end was reached
+	}
+	taken := make(chan struct{})
+	go func() {
+		p.copying.Wait()
+		close(taken)
+	}()
+	select {
+	case <-taken:
+		return errors.Join(p.errs[:]...)
+	case <-ctx.Done():
+		return errNotTaken
+	}
 }
 
 // A capture keeps the first bytes written to it and drops the rest, so that
