@@ -101,6 +101,11 @@ type LimitReport struct {
 	IO     Enforcement `json:"io"`
 }
 
+// NoLimits is the report of a host, or a way to run, that enforces none.
+func NoLimits() LimitReport {
+	return LimitReport{Memory: Unavailable, CPU: Unavailable, Pids: Unavailable, Disk: Unavailable, IO: Unavailable}
+}
+
 // Enforcement is the state of one kind of limit.
 type Enforcement string
 

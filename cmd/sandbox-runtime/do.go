@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v3"
 
@@ -33,10 +35,36 @@ The exit status is the command's own; 124 timed out, 125 the runtime failed,
 		UseShortOptionHandling: true,
 		StopOnNthArg:           new(1),
 		Action:                 do,
-		OnUsageError: func(ctx context.Context, cmd *cli.Command, err error, sub bool) error {
-			return &exitError{code: spec.ExitRuntimeFailed, err: usageError(ctx, cmd, err, sub)}
-		},
+		OnUsageError:           doUsageError,
 	}
+}
+
+// doUsageError words the library's complaint with the flag as it was typed, and
+// gives whoever asked for a Result one.
+func doUsageError(ctx context.Context, cmd *cli.Command, err error, sub bool) error {
+	if flag, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); unknown {
+		err = errors.New("unknown flag --" + strings.TrimLeft(flag, "-"))
+	}
+	err = usageError(ctx, cmd, err, sub)
+	if slices.Contains(os.Args, "--json") {
+		err = errors.Join(err, printResult(failure("", err)))
+	}
+	return &exitError{code: spec.ExitRuntimeFailed, err: err}
+}
+
+// failure is the Result of a command that was never run.
+func failure(id string, err error) spec.Result {
+	return spec.Result{
+		ID: id, Status: spec.StatusError, ExitCode: -1, Reason: err.Error(), Isolation: spec.IsolationNone,
+		Limits: spec.NoLimits(),
+	}
+}
+
+func printResult(r spec.Result) error {
+	if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
 }
 
 // do runs the command and turns what became of it into an exit status.
@@ -49,11 +77,11 @@ func do(ctx context.Context, cmd *cli.Command) error {
 		if errors.As(err, &notRun) {
 			code = notRun.Code
 		}
-		result = spec.Result{ID: result.ID, Status: spec.StatusError, ExitCode: -1, Reason: err.Error()}
+		result = failure(result.ID, err)
 	}
 	if cmd.Bool("json") {
-		if err := json.NewEncoder(os.Stdout).Encode(result); err != nil {
-			return &exitError{code: spec.ExitRuntimeFailed, err: fmt.Errorf("write the result: %w", err)}
+		if err := printResult(result); err != nil {
+			return &exitError{code: spec.ExitRuntimeFailed, err: err}
 		}
 	}
 	if err != nil {

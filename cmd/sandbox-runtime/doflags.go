@@ -20,12 +20,12 @@ import (
 func sandboxFlags() []sandboxFlag {
 	return []sandboxFlag{
 		text("rootfs", "`DIR` whose files are the root, read-only (default: the host's own /usr, /bin, /lib...)", "rootfs",
-			func(c *spec.Config, v string) error { return setPath(&c.Rootfs, v) }),
+			func(c *spec.Config, v string) error { return setText(&c.Rootfs, v) }),
 		text("workspace", "`DIR` to mount at /workspace, read-write (default: an empty one that vanishes)", "workspace",
-			func(c *spec.Config, v string) error { return setPath(&c.Workspace, v) }),
+			func(c *spec.Config, v string) error { return setText(&c.Workspace, v) }),
 		list("bind", "host path to show inside, as `SRC:DST[:ro|rw]` (default ro, repeatable)", "binds", addBind),
 		text("network", "`none`: a loopback device only", "network",
-			func(c *spec.Config, v string) error { c.Network = spec.Network(v); return nil }),
+			func(c *spec.Config, v string) error { return setText(&c.Network, v) }),
 		text("memory", "`SIZE` of memory and swap (default: 1g)", "limits.memory",
 			func(c *spec.Config, v string) error { return setPositive(&c.Limits.Memory, v, spec.ParseSize) }),
 		text("cpus", "`NUMBER` of cores' worth of processor time (default: 1.0)", "limits.cpus",
@@ -44,11 +44,11 @@ func sandboxFlags() []sandboxFlag {
 			func(c *spec.Config, v string) (err error) { c.User, err = spec.ParseUser(v); return err }),
 		list("env", "`NAME=VALUE` for its environment (repeatable)", "env", addEnv),
 		text("cwd", "`DIR` inside to start in (default: /workspace)", "cwd",
-			func(c *spec.Config, v string) error { c.Cwd = v; return nil }),
+			func(c *spec.Config, v string) error { return setText(&c.Cwd, v) }),
 		text("hostname", "`NAME` of the sandbox (default: sandbox)", "hostname",
-			func(c *spec.Config, v string) error { c.Hostname = v; return nil }),
+			func(c *spec.Config, v string) error { return setText(&c.Hostname, v) }),
 		text("seccomp", "default, strict, debug or a `FILE` in the OCI JSON form (default: default)", "seccomp",
-			func(c *spec.Config, v string) error { c.Seccomp = v; return nil }),
+			func(c *spec.Config, v string) error { return setText(&c.Seccomp, v) }),
 	}
 }
 
@@ -95,8 +95,8 @@ func doFlags() []cli.Flag {
 func laterFlags() []string    { return []string{"image", "overlay", "allow", "disk", "files"} }
 func laterSwitches() []string { return []string{"review", "apply", "keep"} }
 
-// doConfig is the completed configuration: the defaults, --config on top, and
-// the flags on top of that.
+// doConfig is the configuration of --config with the flags on top. It can be
+// completed.
 func doConfig(cmd *cli.Command) (spec.Config, error) {
 	for _, name := range append(laterFlags(), laterSwitches()...) {
 		if cmd.IsSet(name) {
@@ -117,8 +117,8 @@ func doConfig(cmd *cli.Command) (spec.Config, error) {
 	if err := absolutePaths(&config); err != nil {
 		return config, err
 	}
-	full, err := config.Complete()
-	return full, inFlags(cmd, err)
+	_, err = config.Complete()
+	return config, inFlags(cmd, err)
 }
 
 // absolutePaths takes host paths from the working directory on, also those of
@@ -193,15 +193,18 @@ func flagWording(cmd *cli.Command, err error) string {
 			}
 		}
 	}
+	if file := cmd.String("config"); file != "" {
+		return "--config " + file + ": " + err.Error()
+	}
 	return err.Error()
 }
 
-// setPath refuses an empty path, which a configuration takes for "the default".
-func setPath(field *string, value string) error {
+// setText refuses an empty text, which a configuration takes for "the default".
+func setText[T ~string](field *T, value string) error {
 	if value == "" {
-		return errors.New("is empty; name a directory")
+		return errors.New("is empty; leave the flag out for the default")
 	}
-	*field = value
+	*field = T(value)
 	return nil
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 
 	"github.com/urfave/cli/v3"
@@ -11,17 +10,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// onlyIsolated are flags whose promise nothing on the host would keep.
-func onlyIsolated() []string {
-	return []string{"rootfs", "bind", "user", "hostname", "seccomp", "network", "tty"}
-}
-
 func doLocal(ctx context.Context, cmd *cli.Command, config spec.Config) (spec.Result, error) {
-	for _, name := range onlyIsolated() {
-		if cmd.IsSet(name) {
-			return spec.Result{}, errors.New("--" + name + " and --local do not go together: nothing on the host would hold it")
-		}
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	signals := relaySignals(cancel)

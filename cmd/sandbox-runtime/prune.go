@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/urfave/cli/v3"
@@ -22,8 +23,8 @@ that are up are left alone; it is safe at any time.`,
 }
 
 func prune(ctx context.Context, cmd *cli.Command) error {
-	if err := wantArgs(cmd, 0, 0); err != nil {
-		return err
+	if cmd.Args().Present() {
+		return errors.New("prune takes no arguments; it removes whatever is left")
 	}
 	l, err := launcher.New(stateRoot(cmd))
 	if err != nil {

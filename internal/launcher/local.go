@@ -22,11 +22,10 @@ import (
 //
 // It is never a fallback: only who asks for it by name gets it.
 func Local(ctx context.Context, c spec.Config, cmd Command) (spec.Result, error) {
-	c, err := c.Complete()
-	if err != nil {
+	if err := refuseUnkept(c, cmd); err != nil {
 		return spec.Result{}, err
 	}
-	if err := refuseUnkept(c, cmd); err != nil {
+	if _, err := c.Complete(); err != nil {
 		return spec.Result{}, err
 	}
 	var stdout, stderr *capture
@@ -68,13 +67,23 @@ func isEnding(err error) bool {
 
 // refuseUnkept names what was asked for that nothing on the host would hold.
 func refuseUnkept(c spec.Config, cmd Command) error {
-	switch {
-	case c.Rootfs != "":
-		return errors.New("a root file system and no isolation do not go together")
-	case len(c.Binds) > 0:
-		return errors.New("binds and no isolation do not go together: the command sees the whole host")
-	case cmd.Terminal != nil:
-		return errors.New("a terminal of its own and no isolation do not go together: run the command itself")
+	for _, asked := range []struct {
+		what string
+		is   bool
+	}{
+		{"a root file system", c.Rootfs != ""},
+		{"binds", len(c.Binds) > 0},
+		{"a network", c.Network != ""},
+		{"limits", c.Limits != spec.Limits{}},
+		{"a user", c.User != nil},
+		{"a directory inside", c.Cwd != ""},
+		{"a host name", c.Hostname != ""},
+		{"a seccomp profile", c.Seccomp != ""},
+		{"a terminal of its own", cmd.Terminal != nil},
+	} {
+		if asked.is {
+			return fmt.Errorf("%s: nothing holds that without isolation; leave it out, or run in a sandbox", asked.what)
+		}
 	}
 	return nil
 }
@@ -116,10 +125,7 @@ func localResult(waiting, caller context.Context, state *os.ProcessState, c spec
 		ID:        newID(),
 		Isolation: spec.IsolationNone,
 		CPU:       state.UserTime() + state.SystemTime(),
-		Limits: spec.LimitReport{
-			Memory: spec.Unavailable, CPU: spec.Unavailable, Pids: spec.Unavailable,
-			Disk: spec.Unavailable, IO: spec.Unavailable,
-		},
+		Limits:    spec.NoLimits(),
 	}
 	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
 		r.PeakMemory = uint64(usage.Maxrss) << 10

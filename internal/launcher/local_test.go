@@ -74,6 +74,12 @@ func TestLocalRefusesWhatItCannotKeep(t *testing.T) {
 	}{
 		"rootfs":   {spec.Config{Rootfs: "/"}, Command{Args: []string{"true"}}},
 		"binds":    {spec.Config{Binds: []spec.Bind{{Source: "/a", Target: "/b"}}}, Command{Args: []string{"true"}}},
+		"limits":   {spec.Config{Limits: spec.Limits{Memory: 1 << 30}}, Command{Args: []string{"true"}}},
+		"network":  {spec.Config{Network: spec.NetworkNone}, Command{Args: []string{"true"}}},
+		"user":     {spec.Config{User: &spec.User{}}, Command{Args: []string{"true"}}},
+		"cwd":      {spec.Config{Cwd: "/"}, Command{Args: []string{"true"}}},
+		"hostname": {spec.Config{Hostname: "box"}, Command{Args: []string{"true"}}},
+		"seccomp":  {spec.Config{Seccomp: "strict"}, Command{Args: []string{"true"}}},
 		"terminal": {spec.Config{}, Command{Args: []string{"true"}, Terminal: &agent.Winsize{}}},
 	}
 	for name, test := range tests {

@@ -1,0 +1,116 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Whoever reads the output ends before the command: the command learns of it,
+// and the sandbox is removed.
+func TestDoSurvivesAReaderThatHasHadEnough(t *testing.T) {
+	s := newSandboxes(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := s.command("do", "--", "yes")
+	cmd.Stdout = w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	if _, err := r.Read(make([]byte, 2)); err != nil {
+		t.Error(err)
+	}
+	r.Close()
+	cmd.Wait()
+	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); status.ExitStatus() != 128+int(unix.SIGPIPE) {
+		t.Errorf("ended with %v, want status 141 of its own", cmd.ProcessState)
+	}
+}
+
+// A reader that takes nothing keeps a command past neither its timeout nor a
+// signal.
+func TestDoEndsThoughNobodyTakesItsOutput(t *testing.T) {
+	s := newSandboxes(t)
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	for _, flags := range [][]string{{"--timeout", "300ms", "--"}, {"--"}} {
+		cmd := s.command(append(append([]string{"do"}, flags...), "yes")...)
+		out, err := os.OpenFile(fifo, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Stdout = out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		out.Close()
+		ended := make(chan struct{})
+		go func() { cmd.Wait(); close(ended) }()
+		if len(flags) == 1 {
+			time.Sleep(500 * time.Millisecond)
+			cmd.Process.Signal(unix.SIGINT)
+			time.Sleep(100 * time.Millisecond)
+			cmd.Process.Signal(unix.SIGINT)
+		}
+		select {
+		case <-ended:
+		case <-time.After(15 * time.Second):
+			t.Errorf("do %v yes is still there", flags)
+			cmd.Process.Kill()
+			<-ended
+		}
+	}
+}
+
+// shellCommand runs a script with arguments.
+func shellCommand(script string, args ...string) *exec.Cmd {
+	return exec.Command("/bin/sh", append([]string{"-c", script, "sh"}, args...)...)
+}
+
+// nohup's promise is kept.
+func TestDoLeavesIgnoredSignalsIgnored(t *testing.T) {
+	s := newSandboxes(t)
+	binary := s.command("do", "--", "sh", "-c", "sleep 1; echo done")
+	got := run(t, shellCommand(`trap "" HUP; "$@" & sleep 0.5; kill -HUP $!; wait $!`, binary.Args...))
+	if got.code != 0 || got.stdout != "done\n" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestDoRefusesKernelFileSystemsBelowUsr(t *testing.T) {
+	s := newSandboxes(t)
+	binary := s.command("do", "--", "true")
+	got := run(t, shellCommand(`mount --bind /proc /usr/local/src && "$@"`, binary.Args...))
+	if err := unix.Unmount("/usr/local/src", 0); err != nil {
+		t.Errorf("unmount: %v", err)
+	}
+	if got.code != 125 || !strings.Contains(got.stderr, "/usr/local/src") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestLocalRefusesWhatItCannotHold(t *testing.T) {
+	s := newSandboxes(t)
+	for _, flags := range [][]string{{"--memory", "1g"}, {"--user", "0"}, {"--seccomp", "strict"}, {"--network", "none"}, {"--cwd", "/"}} {
+		got := s.do(append(append([]string{"--local"}, flags...), "--", "true")...)
+		if got.code != 125 || strings.Count(got.stderr, "\n") != 1 {
+			t.Errorf("%v: %+v", flags, got)
+		}
+	}
+}
