@@ -135,7 +135,16 @@ func (p *Process) Resize(size agent.Winsize) error {
 	if tty == nil {
 		return nil
 	}
-	return unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Columns})
+	// Not by tty.Fd(), which takes the file from the poller.
+	raw, err := tty.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var setErr error
+	err = raw.Control(func(fd uintptr) {
+		setErr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Columns})
+	})
+	return errors.Join(err, setErr)
 }
 
 // Wait returns what became of the command, once it and all it started is gone:
@@ -158,7 +167,8 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 		return spec.Result{}, errors.Join(fmt.Errorf("wait for the command: %w", err), p.abandon())
 	}
 	r := spec.Result{ID: s.id, Duration: time.Since(p.started), Isolation: spec.IsolationFull, Notes: s.root.Notes()}
-	return r, p.finish(ctx, &r, end)
+	err = p.finish(ctx, &r, end)
+	return r, err
 }
 
 // outputTime is how long the caller has to take the output of a command that

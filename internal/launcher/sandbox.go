@@ -260,7 +260,7 @@ func (s *Sandbox) kill() error {
 	}
 	gone := make(chan struct{})
 	go func() {
-		s.init.Wait() // how it ended is no news
+		_, _ = s.init.Wait() // how it ended is no news
 		close(gone)
 	}()
 	select {

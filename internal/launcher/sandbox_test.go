@@ -210,19 +210,30 @@ func TestTerminalIsOneInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sb.Close()
+	input, typed, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer typed.Close()
 	var out strings.Builder
 	p, err := sb.Start(t.Context(), Command{
-		Args:     []string{"sh", "-c", "tty; stty size; read line; echo got $line"},
+		Args:     []string{"sh", "-c", "tty; stty size; read line; echo got $line; stty size"},
 		Terminal: &agent.Winsize{Rows: 33, Columns: 99},
-		Streams:  Streams{Stdin: strings.NewReader("input\n"), Stdout: &out},
+		Streams:  Streams{Stdin: input, Stdout: &out},
 	})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Resize(agent.Winsize{Rows: 44, Columns: 55}); err != nil {
+		t.Error(err)
+	}
+	if _, err := typed.WriteString("input\n"); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := p.Wait(t.Context()); err != nil || r.ExitCode != 0 {
 		t.Fatalf("got %+v, %v", r, err)
 	}
-	for _, want := range []string{"/dev/pts/", "33 99", "got input"} {
+	for _, want := range []string{"/dev/pts/", "got input", "44 55"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in %q", want, out.String())
 		}

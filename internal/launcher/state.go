@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,28 +31,51 @@ func makeState(parent, id string) (*stateDir, error) {
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(parent, id)
-	// Between mkdir and flock somebody may take the directory for one that
-	// was left behind, and remove it: then it is made again.
-	for try := range 100 {
-		err := os.Mkdir(path, 0o700)
-		if err != nil && (try == 0 || !errors.Is(err, fs.ErrExist)) {
-			return nil, err
-		}
-		if err == nil {
-			s, err := holdState(parent, id)
-			if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errHeld) {
-				return s, err
-			}
-		}
-		time.Sleep(time.Millisecond)
+	// Shared with other makers, not with who looks for what was left behind:
+	// between mkdir and flock the new directory looks just like that.
+	unlock, err := lockParent(parent, unix.LOCK_SH)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("make %s: it vanishes as soon as it is made", path)
+	defer unlock()
+	path := filepath.Join(parent, id)
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return nil, err
+	}
+	return openState(path)
 }
 
 // holdState takes hold of the directory of a sandbox that exists.
 func holdState(parent, id string) (*stateDir, error) {
-	path := filepath.Join(parent, id)
+	unlock, err := lockParent(parent, unix.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	return openState(filepath.Join(parent, id))
+}
+
+// lockParent waits for the lock of the directory of all sandboxes, which is
+// held for moments only.
+func lockParent(parent string, how int) (unlock func(), err error) {
+	f, err := os.Open(parent)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), how)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", parent, err)
+	}
+	return func() { f.Close() }, nil
+}
+
+func openState(path string) (*stateDir, error) {
 	f, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err

@@ -64,7 +64,7 @@ func TestStateSurvivesConcurrentRemoval(t *testing.T) {
 			}
 		}
 	})
-	for range 300 {
+	for range 2000 {
 		s, err := makeState(dir, "a")
 		if err != nil {
 			t.Error(err)

@@ -194,7 +194,7 @@ func (p *stdio) wait(ctx context.Context) error {
 		r.SetReadDeadline(time.Now()) //nolint:errcheck // closed: its end was reached
 	}
 	taken := make(chan struct{})
-	go func() {
+	go func() { // outlives the call if the caller never takes anything
 		p.copying.Wait()
 		close(taken)
 	}()
