@@ -208,10 +208,14 @@ func TestDoGivesATerminalOfItsOwn(t *testing.T) {
 	}
 }
 
+// readyLoop forks nothing: dash, when SIGINT meets it on its way into a fork,
+// waits for the child all the same.
+const readyLoop = "echo ready; while :; do :; done"
+
 func TestDoEndsCleanlyOnSignals(t *testing.T) {
 	s := newSandboxes(t)
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
-		p := start(t, s.command("do", "--", "sh", "-c", "echo ready; sleep 1000; echo never"))
+		p := start(t, s.command("do", "--", "sh", "-c", readyLoop+"; echo never"))
 		p.prints("ready\n")
 		if err := p.cmd.Process.Signal(signal); err != nil {
 			t.Fatal(err)
@@ -225,7 +229,7 @@ func TestDoEndsCleanlyOnSignals(t *testing.T) {
 func TestDoCtrlCOnATerminalEndsIt(t *testing.T) {
 	s := newSandboxes(t)
 	for _, flags := range [][]string{{"do"}, {"do", "-i", "-t"}} {
-		term, p := onTerminal(t, s.command(append(flags, "--", "sh", "-c", "echo ready; sleep 1000")...))
+		term, p := onTerminal(t, s.command(append(flags, "--", "sh", "-c", readyLoop)...))
 		term.shows(t, "ready")
 		term.typeIn(t, "\x03")
 		if got := p.wait(); got.code != 130 {
