@@ -34,6 +34,7 @@ test: lint unit integration
 # Tests run their own binary again and again: no second's sleep at each exit.
 unit: export GORACE = atexit_sleep_ms=0
 unit: deps $(AGENT) $(GOTESTSUM)
+	@scripts/need strace=strace gdb=gdb git=git python3=python3 perl=perl
 	scripts/gotest $(GOTESTSUM) -race -tags '$(TAGS)' $$($(GO) list -tags '$(TAGS)' ./... | grep -v /integration)
 
 integration: build $(GOTESTSUM)
