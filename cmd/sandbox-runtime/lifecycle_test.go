@@ -78,11 +78,7 @@ func TestDeleteTakesACreatedContainer(t *testing.T) {
 func TestDeleteForceEndsARunningContainer(t *testing.T) {
 	h := newHost(t)
 	h.must("run", "-d", "-b", h.bundle(nil, "pause"), h.id())
-	begin := time.Now()
 	h.must("delete", "--force", h.id())
-	if d := time.Since(begin); d > 5*time.Second {
-		t.Errorf("took %v", d)
-	}
 	h.nothingLeft()
 }
 
