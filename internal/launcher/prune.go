@@ -14,7 +14,8 @@ import (
 
 // Prune removes what is left of sandboxes whose process died, and returns
 // their ids. Sandboxes that live are not touched, however often and from
-// however many processes it is called.
+// however many processes it is called, as long as nobody else removed their
+// directory in the state root: that is how they are known to live.
 func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 	host, err := cgroups.Probe()
 	if err != nil {

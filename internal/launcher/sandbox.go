@@ -274,8 +274,9 @@ func (s *Sandbox) kill() error {
 	}
 }
 
-// Close ends what runs in the sandbox and removes all of it. It may be called
-// again; the error then is nil.
+// Close ends what runs in the sandbox and removes all of it. What it could not
+// remove is left to [Launcher.Prune]. It may be called again; the error then is
+// nil.
 func (s *Sandbox) Close() error {
 	if s.state == nil {
 		return nil
@@ -291,17 +292,18 @@ func (s *Sandbox) Close() error {
 		errs = append(errs, s.root.Close())
 	}
 	errs = append(errs, s.launcher.remove(ctx, s.host, s.id))
-	if s.idBase != 0 {
-		errs = append(errs, s.launcher.ids().release(s.idBase))
-	}
-	err := errors.Join(errs...)
-	if err != nil {
-		// The directory stays for a later prune to try again.
-		return errors.Join(fmt.Errorf("remove sandbox %s: %w", s.id, err), s.state.held.Close())
-	}
-	err = s.state.remove()
+	state := s.state
 	s.state = nil
-	return err
+	if err := errors.Join(errs...); err != nil {
+		// The directory stays for a later prune to try again, and the ids with
+		// it: something may still run under them.
+		return errors.Join(fmt.Errorf("remove sandbox %s: %w", s.id, err), state.held.Close())
+	}
+	var released error
+	if s.idBase != 0 {
+		released = s.launcher.ids().release(s.idBase)
+	}
+	return errors.Join(released, state.remove())
 }
 
 // remove removes what the kernel and libcontainer know of a sandbox, of whom

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
@@ -144,17 +146,24 @@ func TestWhatCannotBeExecutedIsToldApart(t *testing.T) {
 	checkNothingLeft(t, l)
 }
 
-func TestCancelledContextEndsTheCommand(t *testing.T) {
-	l := newTestLauncher(t)
+// startSleep starts a command that does not end by itself.
+func startSleep(t *testing.T, l *Launcher) (*Sandbox, *Process) {
+	t.Helper()
 	sb, err := l.Create(t.Context(), spec.Config{}, Caller{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer sb.Close()
 	p, err := sb.Start(t.Context(), Command{Args: []string{"sleep", "1000"}, Capture: true})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatal(errors.Join(err, sb.Close()))
 	}
+	return sb, p
+}
+
+func TestCancelledContextEndsTheCommand(t *testing.T) {
+	l := newTestLauncher(t)
+	sb, p := startSleep(t, l)
+	defer sb.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
 	r, err := p.Wait(ctx)
@@ -165,15 +174,8 @@ func TestCancelledContextEndsTheCommand(t *testing.T) {
 
 func TestSandboxKilledFromOutsideIsLost(t *testing.T) {
 	l := newTestLauncher(t)
-	sb, err := l.Create(t.Context(), spec.Config{}, Caller{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sb, p := startSleep(t, l)
 	defer sb.Close()
-	p, err := sb.Start(t.Context(), Command{Args: []string{"sleep", "1000"}, Capture: true})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := sb.init.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -185,15 +187,8 @@ func TestSandboxKilledFromOutsideIsLost(t *testing.T) {
 
 func TestSignalReachesTheCommand(t *testing.T) {
 	l := newTestLauncher(t)
-	sb, err := l.Create(t.Context(), spec.Config{}, Caller{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sb, p := startSleep(t, l)
 	defer sb.Close()
-	p, err := sb.Start(t.Context(), Command{Args: []string{"sleep", "1000"}, Capture: true})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := p.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
@@ -354,6 +349,37 @@ func TestPruneSparesTheLivingAndRemovesTheDead(t *testing.T) {
 	}
 	if err := living.Close(); err != nil {
 		t.Error(err)
+	}
+	checkNothingLeft(t, l)
+}
+
+// What could not be removed keeps its ids, and prune finds it.
+func TestFailedCloseIsLeftToPrune(t *testing.T) {
+	l := newTestLauncher(t)
+	sb, err := l.Create(t.Context(), spec.Config{}, Caller{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocker := filepath.Join(l.root, sb.id, "blocker")
+	if err := os.Mkdir(blocker, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", blocker, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	closeErr := sb.Close()
+	if err := unix.Unmount(blocker, 0); err != nil {
+		t.Fatal(err)
+	}
+	if closeErr == nil {
+		t.Error("close: no error, though the state could not be removed")
+	}
+	owners, err := l.ids().owners()
+	if err != nil || len(owners) != 1 || owners[0].id != sb.id {
+		t.Errorf("owners of id ranges: %v, %v", owners, err)
+	}
+	if pruned, err := l.Prune(t.Context()); err != nil || !slices.Equal(pruned, []string{sb.id}) {
+		t.Errorf("pruned %v, %v", pruned, err)
 	}
 	checkNothingLeft(t, l)
 }
