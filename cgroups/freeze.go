@@ -69,8 +69,15 @@ func (g *Group) freeze(ctx context.Context) error {
 	}
 	defer f.dir.Close()
 	// Written again at each turn: v1 can stay in FREEZING when a process was
-	// forked at the wrong moment (runc gives the group up to 1,000 writes).
-	for p := (pause{}); ; {
+	// forked at the wrong moment (runc gives the group up to 1,000 writes), and
+	// for ever when a thread was caught that an execve waits for: it ends once
+	// it is let go.
+	for p, turn := (pause{}), 1; ; turn++ {
+		if turn%8 == 0 {
+			if err = writeFile(f.dir, f.file, f.thaw); err != nil {
+				break
+			}
+		}
 		if err = writeFile(f.dir, f.file, f.freeze); err != nil {
 			break
 		}

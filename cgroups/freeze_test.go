@@ -81,6 +81,27 @@ func TestThawBelowAFrozenGroupWaitsUntilContextEnds(t *testing.T) {
 	}
 }
 
+// On v1 a thread that is frozen before it could end keeps the execve that waits
+// for it from ever standing still.
+func TestFreezeCatchesWhatExecutesAllTheTime(t *testing.T) {
+	for name, host := range views(t) {
+		t.Run(name, func(t *testing.T) {
+			b := newBox(t, nil)
+			g := b.group(host)
+			b.run("execs").line(t)
+			for range 20 {
+				if err := g.Freeze(bounded(t)); err != nil {
+					t.Fatal(err)
+				}
+				if err := g.Thaw(bounded(t)); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(3 * time.Millisecond) // to be somewhere else
+			}
+		})
+	}
+}
+
 // A kernel that never reports the group as frozen.
 func TestFreezeThatDoesNotFinishIsUndone(t *testing.T) {
 	g := fakeV2(t, map[string]string{"cgroup.freeze": "0", "cgroup.events": "populated 1\nfrozen 0\n"})

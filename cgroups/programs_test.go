@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -17,8 +18,11 @@ import (
 // runProgram is what a test binary does as a program under test. Each waits
 // for a line on stdin, during which the test moves it into its group.
 func runProgram(name string, args []string) int {
-	if name == "janitor" {
+	switch name {
+	case "janitor":
 		return janitor(args[0])
+	case "execs on": // without a line: nobody waits for it
+		return execOn()
 	}
 	in := bufio.NewReader(os.Stdin)
 	if _, err := in.ReadString('\n'); err != nil {
@@ -26,7 +30,7 @@ func runProgram(name string, args []string) int {
 	}
 	programs := map[string]func(*bufio.Reader, []string) error{
 		"echo": echo, "memory": memory, "spin": spin, "read": readDirect, "fill": fill,
-		"forks": forks, "bomb": bomb, "in-namespace": inNamespace, "kill-own-group": killOwnGroup,
+		"forks": forks, "bomb": bomb, "in-namespace": inNamespace, "execs": execs, "kill-own-group": killOwnGroup,
 	}
 	if err := programs[name](in, args); err != nil {
 		fmt.Fprintln(os.Stderr, name+":", err)
@@ -58,6 +62,27 @@ func echo(in *bufio.Reader, _ []string) error {
 		}
 		fmt.Print(line)
 	}
+}
+
+// execs executes itself over and over, each time with several threads.
+func execs(*bufio.Reader, []string) error {
+	fmt.Println("begun")
+	os.Setenv(helperVariable, "execs on")
+	return os.NewSyscallError("execve", syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
+}
+
+func execOn() int {
+	for range 4 {
+		go func() {
+			runtime.LockOSThread()
+			for {
+				unix.Getppid()
+			}
+		}()
+	}
+	time.Sleep(time.Millisecond)
+	syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+	return 1
 }
 
 // memory takes MiB of memory, says so, and echoes.

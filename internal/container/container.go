@@ -118,6 +118,9 @@ func isBind(m specs.Mount) bool {
 // Load opens the container id of the state root. Errors: [ErrInvalidID],
 // [ErrNotExist].
 func Load(root, id string) (*Container, error) {
+	if err := settleFreezer(root, id); err != nil {
+		return nil, fmt.Errorf("container %s: %w", id, err)
+	}
 	lc, err := libcontainer.Load(root, id)
 	if err != nil {
 		return nil, err
