@@ -1,11 +1,13 @@
-// Command bench measures what a start costs: the binary under test against
-// other runtimes on the same bundle, against bubblewrap, and against a plain
-// fork and exec. It is a harness of its own because starts must be spaced (back
-// to back they hide kernel waits that real requests meet), interleaved, and
-// compared in pairs: the machine's speed drifts more than the peers differ.
-// It is not for measuring functions; those have Go benchmarks.
+// Command bench measures what the binary under test costs beside its peers:
+// starts against other runtimes on the same bundle, against bubblewrap and
+// against a plain fork and exec; execs in a running container; the memory that
+// creating a container takes; and docker run. It is a harness of its own
+// because starts must be spaced (back to back they hide kernel waits that real
+// requests meet), interleaved, and compared in pairs: the machine's speed
+// drifts more than the peers differ. It is not for measuring functions; those
+// have Go benchmarks.
 //
-// It prints a table in Markdown. It needs root, and the peers that
+// It prints tables in Markdown. It needs root, and the peers that
 // integration/setup fetches; one that is missing is said so.
 package main
 
@@ -13,9 +15,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -32,20 +36,34 @@ type options struct {
 	rounds int
 	warmup int
 	idle   time.Duration
+	only   *regexp.Regexp
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.binary, "binary", fromEnvironment("SANDBOX_RUNTIME_BIN", "bin/sandbox-runtime"), "program under test")
 	flag.StringVar(&o.peers, "peers", "", "folder that integration/setup printed (default: what it prints with -n)")
-	flag.IntVar(&o.rounds, "n", 100, "measured rounds; each runs every peer once")
+	flag.IntVar(&o.rounds, "n", 200, "measured rounds; each runs every peer once (docker: a quarter of them)")
 	flag.IntVar(&o.warmup, "warmup", 5, "rounds before the measured ones")
-	flag.DurationVar(&o.idle, "idle", 8*time.Millisecond, "pause before each start")
+	flag.DurationVar(&o.idle, "idle", 8*time.Millisecond, "pause before each run")
+	only := flag.String("only", "", "regular expression over "+fieldNames())
 	flag.Parse()
-	if err := run(o); err != nil {
+	err := error(nil)
+	if o.only, err = regexp.Compile(*only); err == nil {
+		err = run(o)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+func fieldNames() string {
+	var names []string
+	for _, f := range fields {
+		names = append(names, f.name)
+	}
+	return strings.Join(names, ", ")
 }
 
 func fromEnvironment(name, otherwise string) string {
@@ -62,11 +80,7 @@ func run(o options) error {
 	if err := hideHybridCgroup(); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "sandbox-runtime-bench-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir) // nothing is mounted in it: runtimes mount in namespaces of their own
+	var err error
 	if o.binary, err = filepath.Abs(o.binary); err != nil {
 		return err
 	}
@@ -77,15 +91,41 @@ func run(o options) error {
 		}
 		o.peers = strings.TrimSpace(string(out))
 	}
-	peers, err := allPeers(o, dir)
+	header(os.Stdout, o)
+	for _, f := range fields {
+		if !o.only.MatchString(f.name) {
+			continue
+		}
+		if err := f.run(os.Stdout, o); err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+	}
+	return nil
+}
+
+// run runs the field's contests one after the other and reports each.
+func (f field) run(w io.Writer, o options) (err error) {
+	dir, err := os.MkdirTemp("", "srt-bench-") // short: a socket's path has 107 bytes
 	if err != nil {
 		return err
 	}
-	times, err := measure(o, present(peers))
+	// Nothing is mounted in it any more: runtimes mount in namespaces of their own.
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	contests, done, err := f.open(o, dir)
 	if err != nil {
 		return err
 	}
-	report(os.Stdout, o, peers, times)
+	defer func() { err = errors.Join(err, done()) }()
+	for _, c := range contests {
+		for i := range c.peers {
+			c.peers[i].look(c)
+		}
+		values, err := c.run(o)
+		if err != nil {
+			return err
+		}
+		c.report(w, values)
+	}
 	return nil
 }
 

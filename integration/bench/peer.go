@@ -1,77 +1,85 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-
-	"github.com/sandbox-runtime/sandbox-runtime/integration/internal/bundle"
 )
 
-// A peer is one thing to start.
+// A peer is one thing to run.
 type peer struct {
 	name    string
-	args    []string // the whole command line
-	env     []string // on top of this process's own
-	version string   // one line
-	missing string   // why it can't be started, or nothing
+	args    []string   // the whole command line
+	after   [][]string // commands that undo it, not measured
+	env     []string   // on top of this process's own
+	version string     // one line
+	missing string     // why it can't be run, or nothing
 }
 
-// The names of the peers that others are compared with.
+// An ociRuntime is an OCI runtime with a state root of its own.
+type ociRuntime struct {
+	name    string
+	program string
+	root    string
+	env     []string
+}
+
+// The names of the runtimes that others are compared with, or that are.
 const (
-	hostPeer   = "fork and exec on the host"
-	runcPeer   = "runc run"
-	targetPeer = "sandbox-runtime do -- true"
+	runcName = "runc"
+	ourName  = "sandbox-runtime"
 )
 
-func (p peer) command() *exec.Cmd {
-	cmd := exec.Command(p.args[0], p.args[1:]...)
+// runtimes are the OCI runtimes, with their state below dir.
+func runtimes(o options, dir string) []ociRuntime {
+	in := func(path string) string { return filepath.Join(o.peers, path) }
+	libs, _ := filepath.Glob(in("usr/lib/*-linux-gnu"))
+	all := []ociRuntime{
+		{name: "crun", program: in("usr/bin/crun"), env: []string{"LD_LIBRARY_PATH=" + strings.Join(libs, ":")}},
+		{name: "runc (Debian)", program: in("usr/sbin/runc")},
+		{name: runcName, program: in("bin/runc")},
+		{name: ourName, program: o.binary},
+	}
+	for i := range all {
+		all[i].root = filepath.Join(dir, fmt.Sprintf("state%d", i))
+	}
+	return all
+}
+
+func (r ociRuntime) args(args ...string) []string {
+	return append([]string{r.program, "--root", r.root}, args...)
+}
+
+// peer is a command of the runtime, named after the word that says which.
+func (r ociRuntime) peer(word string, args ...string) peer {
+	return peer{name: r.name + " " + word, args: r.args(args...), env: r.env}
+}
+
+func (p peer) command() *exec.Cmd { return p.commandOf(p.args) }
+
+func (p peer) commandOf(args []string) *exec.Cmd {
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), p.env...)
 	return cmd
 }
 
-// allPeers lists what is measured, and makes the bundle that the OCI runtimes
-// share below dir.
-func allPeers(o options, dir string) ([]peer, error) {
-	busybox := filepath.Join(o.peers, "bin/busybox")
-	if !executable(busybox) {
-		return nil, fmt.Errorf("no %s: run integration/setup", busybox)
+// undo runs what comes after the peer.
+func (p peer) undo() error {
+	for _, args := range p.after {
+		if out, err := p.commandOf(args).CombinedOutput(); err != nil {
+			return fmt.Errorf("%q: %w: %s", args, err, out)
+		}
 	}
-	root, bundleDir := filepath.Join(dir, "rootfs"), filepath.Join(dir, "bundle")
-	if err := makeBundle(root, bundleDir, o.peers); err != nil {
-		return nil, err
-	}
-	in := func(path string) string { return filepath.Join(o.peers, path) }
-	oci := func(name, program string) peer {
-		state := filepath.Join(dir, "state", strings.ReplaceAll(name, " ", "-"))
-		return peer{name: name, args: []string{program, "--root", state, "run", "--bundle", bundleDir, "bench"}}
-	}
-	libs, _ := filepath.Glob(in("usr/lib/*-linux-gnu"))
-	crun := oci("crun run", in("usr/bin/crun"))
-	crun.env = []string{"LD_LIBRARY_PATH=" + strings.Join(libs, ":")}
-	sandbox := []string{o.binary, "--root", filepath.Join(dir, "state", "do"), "do", "--", "true"}
-	peers := []peer{
-		{name: hostPeer, args: []string{busybox, "true"}},
-		{name: "bubblewrap --unshare-all", args: []string{in("usr/bin/bwrap"), "--unshare-all", "--ro-bind", root, "/", "--proc", "/proc", "--dev", "/dev", "true"}},
-		crun,
-		oci("runc run (Debian)", in("usr/sbin/runc")),
-		oci(runcPeer, in("bin/runc")),
-		oci("sandbox-runtime run", o.binary),
-		{name: targetPeer, args: sandbox},
-		{name: "runc --version", args: []string{in("bin/runc"), "--version"}},
-		{name: "sandbox-runtime --version", args: []string{o.binary, "--version"}},
-	}
-	for i := range peers {
-		peers[i].look()
-	}
-	return peers, nil
+	return nil
 }
 
-// look finds the peer's version, or why it is missing: one start must work.
-func (p *peer) look() {
+// look finds the peer's version, or why it is missing: one run must work.
+func (p *peer) look(c contest) {
+	if p.missing != "" {
+		return
+	}
 	if !executable(p.args[0]) {
 		p.missing = "no " + p.args[0]
 		return
@@ -79,13 +87,11 @@ func (p *peer) look() {
 	if strings.Contains(p.args[0], "busybox") {
 		p.version = "busybox"
 	} else {
-		version := p.command()
-		version.Args = []string{p.args[0], "--version"}
-		out, _ := version.Output()
+		out, _ := p.commandOf([]string{p.args[0], "--version"}).Output()
 		p.version, _, _ = strings.Cut(strings.TrimSpace(string(out)), "\n")
 	}
-	if out, err := p.command().CombinedOutput(); err != nil {
-		p.missing = fmt.Sprintf("%v: %s", err, strings.TrimSpace(string(out)))
+	if _, err := c.measure(*p); err != nil {
+		p.missing = err.Error()
 	}
 }
 
@@ -102,28 +108,4 @@ func present(peers []peer) []peer {
 		}
 	}
 	return there
-}
-
-// makeBundle writes a bundle that runs true as Docker would: its capabilities,
-// masked paths and namespaces, and a seccomp profile of its kind and size.
-func makeBundle(root, dir, peers string) error {
-	for _, d := range []string{root, dir} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			return err
-		}
-	}
-	if err := bundle.MakeRoot(root, filepath.Join(peers, "bin/busybox")); err != nil {
-		return err
-	}
-	spec := bundle.DockerSpec(root, []string{"true"})
-	profile, err := bundle.Seccomp(filepath.Join(peers, "usr/share/containers/seccomp.json"), spec.Process.Capabilities.Bounding)
-	if err != nil {
-		return err
-	}
-	spec.Linux.Seccomp = profile
-	config, err := json.Marshal(spec)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "config.json"), config, 0o644)
 }

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+
+	"github.com/moby/profiles/seccomp"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sandbox-runtime/sandbox-runtime/integration/internal/bundle"
+)
+
+// hostPeer is what everything is compared with beside the base.
+const hostPeer = "fork and exec on the host"
+
+// openStarts compares whole lives of a container that runs true.
+func openStarts(o options, dir string) ([]contest, func() error, error) {
+	b, err := makeBundle(o, dir, []string{"true"})
+	if err != nil {
+		return nil, nil, err
+	}
+	in := func(path string) string { return filepath.Join(o.peers, path) }
+	peers := []peer{
+		{name: hostPeer, args: []string{in("bin/busybox"), "true"}},
+		{name: "bubblewrap --unshare-all", args: []string{in("usr/bin/bwrap"), "--unshare-all", "--ro-bind", b.root, "/", "--proc", "/proc", "--dev", "/dev", "true"}},
+	}
+	for _, r := range runtimes(o, dir) {
+		peers = append(peers, r.peer("run", "run", "--bundle", b.dir, "bench"))
+	}
+	do := ourName + " do -- true"
+	peers = append(peers,
+		peer{name: do, args: []string{o.binary, "--root", filepath.Join(dir, "do"), "do", "--", "true"}},
+		peer{name: runcName + " --version", args: []string{in("bin/runc"), "--version"}},
+		peer{name: ourName + " --version", args: []string{o.binary, "--version"}})
+	return []contest{{
+		title: "Starts of `true`",
+		about: "`run` of busybox's `true`: the OCI runtimes share one bundle as Docker writes it, with Docker's seccomp profile. `do` runs the host's `true` in a sandbox.",
+		unit:  "ms", base: runcName + " run", peers: peers, rounds: o.rounds, measure: milliseconds,
+		bounds: []bound{{ourName + " run", 1.0}, {do, 0.9}},
+	}}, nothingToClose, nil
+}
+
+// A benchBundle is an OCI bundle in dir with its root file system.
+type benchBundle struct {
+	dir, root string
+	spec      *specs.Spec
+}
+
+// makeBundle writes a bundle below dir that runs args as Docker would: its
+// capabilities, masked paths and namespaces, and its seccomp profile.
+func makeBundle(o options, dir string, args []string) (benchBundle, error) {
+	b := benchBundle{dir: filepath.Join(dir, "bundle"), root: filepath.Join(dir, "rootfs")}
+	for _, d := range []string{b.root, b.dir} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			return b, err
+		}
+	}
+	if err := bundle.MakeRoot(b.root, filepath.Join(o.peers, "bin/busybox")); err != nil {
+		return b, err
+	}
+	b.spec = bundle.DockerSpec(b.root, args)
+	profile, err := seccomp.GetDefaultProfile(b.spec)
+	if err != nil {
+		return b, err
+	}
+	b.spec.Linux.Seccomp = profile
+	return b, b.write()
+}
+
+func (b benchBundle) write() error {
+	config, err := json.Marshal(b.spec)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(b.dir, "config.json"), config, 0o644)
+}
