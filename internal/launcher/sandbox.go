@@ -258,6 +258,9 @@ func (s *Sandbox) kill() error {
 	if err := s.init.Signal(unix.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill PID 1 of %s: %w", s.id, err)
 	}
+	if err := s.thaw(); err != nil {
+		return err
+	}
 	gone := make(chan struct{})
 	go func() {
 		_, _ = s.init.Wait() // how it ended is no news
@@ -272,6 +275,24 @@ func (s *Sandbox) kill() error {
 		// answer. The state stays for a later prune.
 		return fmt.Errorf("sandbox %s: a process was killed and does not end", s.id)
 	}
+}
+
+// thaw lets a sandbox that somebody has paused die: what the v1 freezer holds
+// is not killed (cgroup-v1/freezer-subsystem.rst).
+func (s *Sandbox) thaw() error {
+	if s.group == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTime)
+	defer cancel()
+	err := s.group.Thaw(ctx)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV): // somebody removed the group
+		return nil
+	case errors.Is(err, errors.ErrUnsupported): // nobody can have paused it
+		return nil
+	}
+	return err
 }
 
 // Close ends what runs in the sandbox and removes all of it. What it could not
