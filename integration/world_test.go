@@ -161,10 +161,23 @@ func worldInit() int {
 		case err != nil:
 			fmt.Fprintln(os.Stderr, "integration: world: wait:", err)
 			return 1
-		case pid == tests.Pid && status.Signaled():
-			return 128 + int(status.Signal())
-		case pid == tests.Pid && status.Exited():
+		case pid == tests.Pid && (status.Signaled() || status.Exited()):
+			thawAll()
+			if status.Signaled() {
+				return 128 + int(status.Signal())
+			}
 			return status.ExitStatus()
+		}
+	}
+}
+
+// thawAll lets what a failing test left frozen die with the world, which would
+// wait for it forever: a process that the v1 freezer holds cannot be killed.
+func thawAll() {
+	hierarchies, _ := cgroupHierarchies()
+	for _, h := range hierarchies {
+		for _, group := range cgroupsBelow(h.mountPoint) {
+			_ = os.WriteFile(filepath.Join(group, "freezer.state"), []byte("THAWED"), 0)
 		}
 	}
 }

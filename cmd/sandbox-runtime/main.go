@@ -44,6 +44,7 @@ file named "` + configName + `" and a root filesystem.
 			doCommand(), pruneCommand(), doctorCommand(),
 			createCommand(), startCommand(), runCommand(), stateCommand(), killCommand(),
 			deleteCommand(), execCommand(), listCommand(), featuresCommand(), specCommand(),
+			pauseCommand(), resumeCommand(), psCommand(),
 		},
 		OnUsageError:              usageError,
 		ExitErrHandler:            func(context.Context, *cli.Command, error) {}, // main decides

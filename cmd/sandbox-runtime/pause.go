@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+)
+
+func pauseCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "pause",
+		Category:  categoryOCI,
+		Usage:     "suspend all processes of a container",
+		ArgsUsage: "<container-id>",
+		Description: `Freezes the container's cgroup: its processes keep their memory, files and
+connections, and get no CPU time until "resume". Signals wait until then, except
+SIGKILL. Works on a sandbox of "do" too; its --timeout goes on.
+
+    # ` + programName + ` pause web
+    # ` + programName + ` state web        says "status": "paused"
+    # ` + programName + ` resume web`,
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			return onCgroup(ctx, cmd, (*container.Container).Pause)
+		},
+	}
+}
+
+func resumeCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "resume",
+		Category:    categoryOCI,
+		Usage:       "let a paused container go on",
+		ArgsUsage:   "<container-id>",
+		Description: `Thaws what "pause" has frozen. A container that is not paused is an error.`,
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			return onCgroup(ctx, cmd, (*container.Container).Resume)
+		},
+	}
+}
+
+// onCgroup does something to the cgroup of the container that the one argument
+// names.
+func onCgroup(ctx context.Context, cmd *cli.Command, do func(*container.Container) error) error {
+	if err := wantArgs(cmd, 1, 1); err != nil {
+		return err
+	}
+	c, err := loadContainer(cmd)
+	if err != nil {
+		return err
+	}
+	err = do(c)
+	hintAtCgroups(logFrom(ctx), cmd.Name, err)
+	return err
+}
+
+// hintAtCgroups tells a user without privileges where a refusal comes from.
+func hintAtCgroups(log *slog.Logger, command string, err error) {
+	if errors.Is(err, fs.ErrPermission) {
+		log.Warn(command + " failure might be caused by lack of full access to cgroups")
+	}
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+)
+
+func psCommand() *cli.Command {
+	one := 1
+	return &cli.Command{
+		Name:      "ps",
+		Category:  categoryOCI,
+		Usage:     "list the processes of a container",
+		ArgsUsage: "<container-id> [ps option...]",
+		Description: `Shows those lines of the host's ps(1) that are processes of the container. The
+options are ps's, by default -ef; they must leave a column PID. The numbers are
+those of the caller's pid namespace. With --format json it prints just these.
+
+    # ` + programName + ` ps web -o pid,rss,args
+    # ` + programName + ` ps --format json web
+    [4711,4730]`,
+		StopOnNthArg: &one, // what follows is for ps
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"},
+		},
+		Action: listProcesses,
+	}
+}
+
+func listProcesses(ctx context.Context, cmd *cli.Command) error {
+	if err := wantArgs(cmd, 1, -1); err != nil {
+		return err
+	}
+	c, err := loadContainer(cmd)
+	if err != nil {
+		return err
+	}
+	pids, err := c.Processes()
+	if err != nil {
+		hintAtCgroups(logFrom(ctx), cmd.Name, err)
+		return err
+	}
+	w := cmd.Root().Writer
+	switch cmd.String("format") {
+	case "json":
+		return json.NewEncoder(w).Encode(pids) // null for none, as runc
+	case "table":
+		return printProcesses(ctx, w, pids, cmd.Args().Tail())
+	}
+	return errors.New("invalid format option")
+}
+
+// printProcesses prints ps's header and its lines about pids.
+func printProcesses(ctx context.Context, w io.Writer, pids []int, options []string) error {
+	if len(options) == 0 {
+		options = []string{"-ef"}
+	}
+	out, err := exec.CommandContext(ctx, "ps", options...).CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("%w: install procps, or use --format json", err)
+	}
+	if err != nil {
+		return fmt.Errorf("ps: %w: %s", err, out)
+	}
+	table, err := processLines(string(out), pids)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(w, table)
+	return err
+}
+
+// processLines keeps of ps's output the header and the lines about pids.
+func processLines(out string, pids []int) (string, error) {
+	header, lines, _ := strings.Cut(out, "\n")
+	column := slices.Index(strings.Fields(header), "PID")
+	if column < 0 {
+		return "", errors.New("couldn't find PID field in ps output")
+	}
+	kept := header + "\n"
+	for line := range strings.Lines(lines) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		if len(fields) <= column {
+			return "", fmt.Errorf("unable to parse pid: no field %d in %q", column+1, line)
+		}
+		pid, err := strconv.Atoi(fields[column])
+		if err != nil {
+			return "", fmt.Errorf("unable to parse pid: %w", err)
+		}
+		if slices.Contains(pids, pid) {
+			kept += line
+		}
+	}
+	return kept, nil
+}

@@ -1,0 +1,19 @@
+package container
+
+import "github.com/opencontainers/runc/libcontainer"
+
+// ErrNotPaused says that there is nothing to resume.
+var ErrNotPaused = libcontainer.ErrNotPaused
+
+// Pause freezes every process of the container and returns when all of them
+// stand still. Where that does not come about it thaws them again and says so.
+// A container that is paused already, or has stopped, is [ErrNotRunning].
+func (c *Container) Pause() error { return c.lc.Pause() }
+
+// Resume lets a paused container go on; any other is [ErrNotPaused].
+func (c *Container) Resume() error { return c.lc.Resume() }
+
+// Processes lists the container's processes by their numbers in the caller's
+// pid namespace, those in cgroups below its own included. Unless it is paused,
+// some may have ended meanwhile. A stopped container has none.
+func (c *Container) Processes() ([]int, error) { return c.lc.Processes() }
