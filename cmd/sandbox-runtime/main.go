@@ -44,7 +44,7 @@ file named "` + configName + `" and a root filesystem.
 			doCommand(), pruneCommand(), doctorCommand(),
 			createCommand(), startCommand(), runCommand(), stateCommand(), killCommand(),
 			deleteCommand(), execCommand(), listCommand(), featuresCommand(), specCommand(),
-			pauseCommand(), resumeCommand(), psCommand(),
+			pauseCommand(), resumeCommand(), psCommand(), eventsCommand(), updateCommand(),
 		},
 		OnUsageError:              usageError,
 		ExitErrHandler:            func(context.Context, *cli.Command, error) {}, // main decides

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/docker/go-units"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+)
+
+func updateCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "update",
+		Category:  categoryOCI,
+		Usage:     "change the limits of a container",
+		ArgsUsage: "<container-id>",
+		Description: `Changes limits of a container while it is created, running or paused. What is not
+given stays as it is. If the kernel refuses one, the old limits are in force
+again.
+
+    # ` + programName + ` update --memory 512m --pids-limit 100 web
+    # echo '{"cpu": {"quota": 50000, "period": 100000}}' |
+        ` + programName + ` update --resources - web
+
+The JSON of --resources is linux.resources of the OCI runtime specification, of
+which these are taken: memory (limit, reservation, swap, checkBeforeUpdate), cpu
+(shares, quota, burst, period, realtimeRuntime, realtimePeriod, cpus, mems, idle),
+blockIO, pids and unified. With it the other flags are ignored, save the schemata.
+
+Sizes take k, m, g (powers of 1024); -1 is no limit.`,
+		Flags:  updateFlags(),
+		Action: updateContainer,
+	}
+}
+
+func updateFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "resources", Aliases: []string{"r"}, Usage: "`FILE` with the limits as JSON, - for stdin"},
+		&cli.IntFlag{Name: "blkio-weight", Usage: "share of block I/O, 10 to 1000"},
+		&cli.StringFlag{Name: "cpu-period", Usage: "period of the CPU limit in `USEC`; 0 for the system's default"},
+		&cli.StringFlag{Name: "cpu-quota", Usage: "CPU time in `USEC` allowed in each period"},
+		&cli.StringFlag{Name: "cpu-burst", Usage: "unused CPU time in `USEC` that may be caught up in a period"},
+		&cli.StringFlag{Name: "cpu-share", Usage: "relative weight among containers"},
+		&cli.StringFlag{Name: "cpu-rt-period", Usage: "period of the realtime limit in `USEC`; 0 for the system's default"},
+		&cli.StringFlag{Name: "cpu-rt-runtime", Usage: "realtime CPU time in `USEC` allowed in each period"},
+		&cli.StringFlag{Name: "cpuset-cpus", Usage: "CPUs to run on, as in 0-2,5"},
+		&cli.StringFlag{Name: "cpuset-mems", Usage: "memory nodes to use"},
+		&cli.StringFlag{Name: "cpu-idle", Usage: "1: run only when nobody else wants the CPU (SCHED_IDLE); 0: as usual"},
+		&cli.StringFlag{Name: "memory", Usage: "memory limit in `BYTES`"},
+		&cli.StringFlag{Name: "memory-reservation", Usage: "`BYTES` that the container is held to when memory runs short"},
+		&cli.StringFlag{Name: "memory-swap", Usage: "limit of memory and swap together in `BYTES`"},
+		&cli.StringFlag{Name: "kernel-memory", Hidden: true},
+		&cli.StringFlag{Name: "kernel-memory-tcp", Hidden: true},
+		&cli.IntFlag{Name: "pids-limit", Usage: "most processes and threads"},
+		&cli.StringFlag{Name: "l3-cache-schema", Usage: "`SCHEMA` of Intel RDT/CAT's L3 cache"},
+		&cli.StringFlag{Name: "mem-bw-schema", Usage: "`SCHEMA` of Intel RDT/MBA's memory bandwidth"},
+	}
+}
+
+func updateContainer(ctx context.Context, cmd *cli.Command) error {
+	if err := wantArgs(cmd, 1, 1); err != nil {
+		return err
+	}
+	c, err := loadContainer(cmd)
+	if err != nil {
+		return err
+	}
+	r, err := newLimits(cmd)
+	if err != nil {
+		return err
+	}
+	if r.Memory != nil && (r.Memory.Kernel != nil || r.Memory.KernelTCP != nil) { //nolint:staticcheck // old callers give it
+		logFrom(ctx).Warn("Kernel memory settings are ignored and will be removed")
+	}
+	return c.Update(r, container.IntelRdt{
+		L3CacheSchema: cmd.String("l3-cache-schema"),
+		MemBwSchema:   cmd.String("mem-bw-schema"),
+	})
+}
+
+// newLimits are those of --resources, or those of the other flags.
+func newLimits(cmd *cli.Command) (*specs.LinuxResources, error) {
+	unchecked := false // unless the JSON says otherwise, whatever an earlier update said
+	r := &specs.LinuxResources{
+		Memory:  &specs.LinuxMemory{CheckBeforeUpdate: &unchecked},
+		CPU:     &specs.LinuxCPU{},
+		BlockIO: &specs.LinuxBlockIO{},
+		Pids:    &specs.LinuxPids{},
+	}
+	switch file := cmd.String("resources"); file {
+	case "":
+		return r, limitsOfFlags(cmd, r)
+	case "-":
+		return r, readLimits(os.Stdin, r)
+	default:
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return r, readLimits(f, r)
+	}
+}
+
+func readLimits(from io.Reader, r *specs.LinuxResources) error {
+	if err := json.NewDecoder(from).Decode(r); err != nil {
+		return fmt.Errorf("option --resources: %w", err)
+	}
+	return nil
+}
+
+func limitsOfFlags(cmd *cli.Command, r *specs.LinuxResources) error {
+	if weight := cmd.Int("blkio-weight"); weight != 0 {
+		r.BlockIO.Weight = new(uint16(weight))
+	}
+	if cmd.IsSet("pids-limit") {
+		r.Pids.Limit = new(int64(cmd.Int("pids-limit")))
+	}
+	r.CPU.Cpus, r.CPU.Mems = cmd.String("cpuset-cpus"), cmd.String("cpuset-mems")
+	err := parseFlags(cmd, parseInt, map[string]**int64{
+		"cpu-idle":       &r.CPU.Idle,
+		"cpu-quota":      &r.CPU.Quota,
+		"cpu-rt-runtime": &r.CPU.RealtimeRuntime,
+	})
+	if err != nil {
+		return err
+	}
+	err = parseFlags(cmd, parseUint, map[string]**uint64{
+		"cpu-burst":     &r.CPU.Burst,
+		"cpu-period":    &r.CPU.Period,
+		"cpu-rt-period": &r.CPU.RealtimePeriod,
+		"cpu-share":     &r.CPU.Shares,
+	})
+	if err != nil {
+		return err
+	}
+	return parseFlags(cmd, parseSize, map[string]**int64{
+		"memory":             &r.Memory.Limit,
+		"memory-swap":        &r.Memory.Swap,
+		"memory-reservation": &r.Memory.Reservation,
+		"kernel-memory":      &r.Memory.Kernel, //nolint:staticcheck // old callers give it
+		"kernel-memory-tcp":  &r.Memory.KernelTCP,
+	})
+}
+
+// parseFlags sets the fields whose flags are given.
+func parseFlags[T any](cmd *cli.Command, parse func(string) (T, error), fields map[string]**T) error {
+	for name, field := range fields {
+		s := cmd.String(name)
+		if s == "" {
+			continue
+		}
+		v, err := parse(s)
+		if err != nil {
+			return fmt.Errorf("invalid value for %s: %w", name, err)
+		}
+		*field = &v
+	}
+	return nil
+}
+
+func parseInt(s string) (int64, error)   { return strconv.ParseInt(s, 10, 64) }
+func parseUint(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }
+
+// parseSize takes "512m", and "-1" for no limit.
+func parseSize(s string) (int64, error) {
+	if s == "-1" {
+		return -1, nil
+	}
+	return units.RAMInBytes(s)
+}

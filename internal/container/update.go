@@ -1,0 +1,172 @@
+package container
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runc/libcontainer/intelrdt"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// IntelRdt are the schemata of the Intel RDT group that an update changes;
+// empty ones stay (runtime-spec v1.3.0 config-linux.md "IntelRdt").
+type IntelRdt struct {
+	L3CacheSchema string
+	MemBwSchema   string
+}
+
+// Update changes limits of a container that has not stopped; see
+// [ErrNotRunning]. What r and rdt leave out stays as it is. After an error the
+// container has its old limits.
+//
+// Of r it takes what runc's update takes: CPU, memory, block I/O, pids and
+// unified. Device rules are left alone, also where another program has changed
+// them meanwhile.
+func (c *Container) Update(r *specs.LinuxResources, rdt IntelRdt) error {
+	// The old limits must stay intact: Set goes back to them on an error.
+	config := c.lc.Config()
+	old := config.Cgroups.Resources
+	next := *old
+	next.Freezer = cgroups.Undefined // a paused container stays paused
+	applyResources(&next, r)
+	group := *config.Cgroups
+	group.Resources = &next
+	config.Cgroups = &group
+	if err := applyIntelRdt(&config, rdt); err != nil {
+		return err
+	}
+	old.SkipDevices, next.SkipDevices = true, true
+	defer func() { old.SkipDevices, next.SkipDevices = false, false }()
+	return c.lc.Set(config)
+}
+
+func applyResources(to *cgroups.Resources, r *specs.LinuxResources) {
+	if r.CPU != nil {
+		applyCPU(to, r.CPU)
+	}
+	if r.Memory != nil {
+		applyMemory(to, r.Memory)
+	}
+	if r.BlockIO != nil {
+		applyBlockIO(to, r.BlockIO)
+	}
+	// For these nil means "as it is" to libcontainer too.
+	to.PidsLimit = nil
+	if r.Pids != nil {
+		to.PidsLimit = r.Pids.Limit
+	}
+	to.Unified = r.Unified
+}
+
+func applyCPU(to *cgroups.Resources, cpu *specs.LinuxCPU) {
+	// Quota and period go together: one that is not given is the one before.
+	// 0 is none, as in a specification.
+	if cpu.Period != nil && *cpu.Period != 0 {
+		to.CpuPeriod = *cpu.Period
+	}
+	if cpu.Quota != nil && *cpu.Quota != 0 {
+		to.CpuQuota = *cpu.Quota
+	}
+	shares := cpu.Shares
+	if shares == nil && cpu.Idle != nil {
+		// The kernel refuses a weight for a group that is idle (cgroup-v2.rst,
+		// cpu.weight): the one of the specification must not be written again.
+		shares = new(uint64)
+	}
+	if shares != nil {
+		to.CpuShares = *shares
+		to.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(*shares)
+	}
+	set(&to.CpuRtPeriod, cpu.RealtimePeriod)
+	set(&to.CpuRtRuntime, cpu.RealtimeRuntime)
+	// Empty and nil mean "as it is".
+	to.CpuBurst, to.CPUIdle = cpu.Burst, cpu.Idle
+	to.CpusetCpus, to.CpusetMems = cpu.Cpus, cpu.Mems
+}
+
+func applyMemory(to *cgroups.Resources, memory *specs.LinuxMemory) {
+	swap := memory.Swap
+	if swap == nil && memory.Limit != nil && *memory.Limit == -1 {
+		swap = new(int64) // a swap limit without a memory limit is refused
+	}
+	set(&to.Memory, memory.Limit)
+	set(&to.MemorySwap, swap)
+	set(&to.MemoryReservation, memory.Reservation)
+	set(&to.MemoryCheckBeforeUpdate, memory.CheckBeforeUpdate)
+}
+
+func applyBlockIO(to *cgroups.Resources, io *specs.LinuxBlockIO) {
+	set(&to.BlkioWeight, io.Weight)
+	set(&to.BlkioLeafWeight, io.LeafWeight)
+	for _, d := range io.WeightDevice {
+		to.BlkioWeightDevice = withWeight(to.BlkioWeightDevice, d)
+	}
+	for _, list := range []struct {
+		to   *[]*cgroups.ThrottleDevice
+		from []specs.LinuxThrottleDevice
+	}{
+		{&to.BlkioThrottleReadBpsDevice, io.ThrottleReadBpsDevice},
+		{&to.BlkioThrottleWriteBpsDevice, io.ThrottleWriteBpsDevice},
+		{&to.BlkioThrottleReadIOPSDevice, io.ThrottleReadIOPSDevice},
+		{&to.BlkioThrottleWriteIOPSDevice, io.ThrottleWriteIOPSDevice},
+	} {
+		for _, d := range list.from {
+			*list.to = withThrottle(*list.to, d)
+		}
+	}
+}
+
+// withWeight returns the list with d in place of what it says of that device.
+func withWeight(list []*cgroups.WeightDevice, d specs.LinuxWeightDevice) []*cgroups.WeightDevice {
+	w := cgroups.NewWeightDevice(d.Major, d.Minor, 0, 0)
+	list = slices.DeleteFunc(slices.Clone(list), func(old *cgroups.WeightDevice) bool {
+		same := old.Major == d.Major && old.Minor == d.Minor
+		if same {
+			w.Weight, w.LeafWeight = old.Weight, old.LeafWeight
+		}
+		return same
+	})
+	set(&w.Weight, d.Weight)
+	set(&w.LeafWeight, d.LeafWeight)
+	return append(list, w)
+}
+
+// withThrottle returns the list with d in place of what it says of that device.
+func withThrottle(list []*cgroups.ThrottleDevice, d specs.LinuxThrottleDevice) []*cgroups.ThrottleDevice {
+	list = slices.DeleteFunc(slices.Clone(list), func(old *cgroups.ThrottleDevice) bool {
+		return old.Major == d.Major && old.Minor == d.Minor
+	})
+	return append(list, cgroups.NewThrottleDevice(d.Major, d.Minor, d.Rate))
+}
+
+func applyIntelRdt(config *configs.Config, rdt IntelRdt) error {
+	switch {
+	case rdt.L3CacheSchema != "" && !intelrdt.IsCATEnabled():
+		return errors.New("Intel RDT/CAT: l3 cache schema is not enabled") //nolint:staticcheck // in runc's words
+	case rdt.MemBwSchema != "" && !intelrdt.IsMBAEnabled():
+		return errors.New("Intel RDT/MBA: memory bandwidth schema is not enabled") //nolint:staticcheck // in runc's words
+	case rdt == IntelRdt{}:
+		return nil
+	case config.IntelRdt == nil:
+		// The container would have to be moved into a group first.
+		return errors.New("updating a non-existent Intel RDT configuration is not supported")
+	}
+	next := *config.IntelRdt
+	if rdt.L3CacheSchema != "" {
+		next.L3CacheSchema = rdt.L3CacheSchema
+	}
+	if rdt.MemBwSchema != "" {
+		next.MemBwSchema = rdt.MemBwSchema
+	}
+	config.IntelRdt = &next
+	return nil
+}
+
+// set changes the field if there is a value for it.
+func set[T any](field *T, value *T) {
+	if value != nil {
+		*field = *value
+	}
+}
