@@ -45,6 +45,7 @@ file named "` + configName + `" and a root filesystem.
 			createCommand(), startCommand(), runCommand(), stateCommand(), killCommand(),
 			deleteCommand(), execCommand(), listCommand(), featuresCommand(), specCommand(),
 			pauseCommand(), resumeCommand(), psCommand(), eventsCommand(), updateCommand(),
+			checkpointCommand(), restoreCommand(),
 		},
 		OnUsageError:              usageError,
 		ExitErrHandler:            func(context.Context, *cli.Command, error) {}, // main decides

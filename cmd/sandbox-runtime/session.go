@@ -15,8 +15,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 )
 
-// session is one process on its way into a container: what create, run and
-// exec have in common.
+// session is one process on its way into a container: what create, run,
+// restore and exec have in common.
 type session struct {
 	log       *slog.Logger
 	container *container.Container
@@ -27,6 +27,8 @@ type session struct {
 	detach bool // leave the process to the caller once it is there
 	remove bool // delete the container once the process has ended
 	reap   bool // adopt what the container orphans
+
+	restore *container.CRIUOptions // start from a checkpoint; nil: from the command
 
 	subCgroups    map[string]string
 	consoleSocket string
@@ -132,7 +134,9 @@ func (s *session) run() (status int, err error) {
 // announce tells the service manager when the container says that it is ready,
 // and waits for that if nobody stays to do so later.
 func (s *session) announce(child *container.Child) error {
-	if s.notify == nil || s.hold { // the start command does it for one that is held
+	if s.notify == nil || s.hold || s.restore != nil {
+		// The start command does it for one that is held; one that is restored
+		// has said it before.
 		return nil
 	}
 	pidfd, err := child.PidFD()
@@ -194,6 +198,9 @@ func (s *session) launch(p container.Process) (*container.Child, error) {
 	}
 	if s.hold {
 		return s.container.Start(p)
+	}
+	if s.restore != nil {
+		return s.container.Restore(p, *s.restore)
 	}
 	if err := s.notify.listen(); err != nil {
 		return nil, err

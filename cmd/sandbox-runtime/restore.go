@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+)
+
+func restoreCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "restore",
+		Category:  categoryOCI,
+		Usage:     "let a container go on from a checkpoint",
+		ArgsUsage: "<container-id>",
+		Description: `Creates a container from the bundle and has criu(8), which must be on PATH, start
+it with the processes that "checkpoint" has written to --image-path. Bundle and
+root filesystem must be as they were then. Unless detached it waits as "run" does,
+deletes the container and exits with its status.
+
+    # ` + programName + ` restore --image-path /var/tmp/web --bundle /bundles/web --detach web
+
+If criu fails, its restore.log in --work-path (default: --image-path) says why.`,
+		Flags: slices.Concat(criuFlags(), []cli.Flag{
+			&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Usage: "`DIR` of the bundle (default: the current directory)"},
+			&cli.StringFlag{Name: "console-socket",
+				Usage: "`PATH` of a unix socket that receives the master of the console's pseudoterminal"},
+			&cli.StringFlag{Name: "pid-file", Usage: "`FILE` to write the process id to"},
+			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "leave the container running"},
+			&cli.BoolFlag{Name: "no-subreaper", Usage: "do not reap orphaned processes of the container"},
+			&cli.BoolFlag{Name: "no-pivot",
+				Usage: "do not use pivot_root, for a rootfs on a ramdisk; weaker isolation"},
+			&cli.StringFlag{Name: "lsm-profile", Usage: "`TYPE:NAME` of another AppArmor or SELinux profile"},
+			&cli.StringFlag{Name: "lsm-mount-context", Usage: "another SELinux `CONTEXT` of the mounts"},
+		}),
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if err := wantArgs(cmd, 1, 1); err != nil {
+				return err
+			}
+			status, err := restoreContainer(ctx, cmd)
+			if err != nil {
+				return err
+			}
+			return exitWith(status)
+		},
+	}
+}
+
+func restoreContainer(ctx context.Context, cmd *cli.Command) (status int, err error) {
+	warnRootless(logFrom(ctx))
+	o, err := restoreOptions(cmd)
+	if err != nil {
+		return 0, err
+	}
+	s, err := newSession(ctx, cmd)
+	if err != nil {
+		return 0, err
+	}
+	s.restore = &o
+	s.detach = cmd.Bool("detach")
+	s.remove = true
+	s.reap = !cmd.Bool("no-subreaper")
+	return s.run()
+}
+
+// restoreOptions must come before a change of the working directory, which
+// relative paths start from.
+func restoreOptions(cmd *cli.Command) (container.CRIUOptions, error) {
+	o, err := criuOptions(cmd)
+	if err != nil {
+		return o, err
+	}
+	o.LsmProfile, o.LsmMountContext = cmd.String("lsm-profile"), cmd.String("lsm-mount-context")
+	if o.ImagesDirectory, err = filepath.Abs(o.ImagesDirectory); err != nil || o.WorkDirectory == "" {
+		return o, err
+	}
+	o.WorkDirectory, err = filepath.Abs(o.WorkDirectory)
+	return o, err
+}
