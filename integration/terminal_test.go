@@ -2,10 +2,8 @@ package integration
 
 import (
 	"bytes"
-	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -90,46 +88,26 @@ func onTerminal(t testing.TB, cmd *exec.Cmd) (*terminal, *running) {
 }
 
 // A consoleSocket is where a runtime sends a container's terminal.
-type consoleSocket struct {
-	path     string
-	listener *net.UnixListener
-}
+type consoleSocket struct{ *fdSocket }
 
 func listenForConsole(t testing.TB) *consoleSocket {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "c")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	return &consoleSocket{path, l}
+	return &consoleSocket{listenForFDs(t)}
 }
 
 // receive takes the pty's master from the next connection.
 func (s *consoleSocket) receive(t testing.TB) *terminal {
 	t.Helper()
-	conn, err := s.listener.AcceptUnix()
+	_, files := s.fdSocket.receive(t)
+	if len(files) != 1 {
+		t.Fatalf("console socket: %d descriptors", len(files))
+	}
+	fd, err := unix.Dup(int(files[0].Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	oob := make([]byte, unix.CmsgSpace(4))
-	name := make([]byte, 4096)
-	_, oobn, _, _, err := conn.ReadMsgUnix(name, oob)
-	if err != nil {
+	if err := unix.SetNonblock(fd, true); err != nil {
 		t.Fatal(err)
 	}
-	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
-	if err != nil || len(messages) != 1 {
-		t.Fatalf("console socket: %d control messages, %v", len(messages), err)
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		t.Fatalf("console socket: descriptors %v, %v", fds, err)
-	}
-	if err := unix.SetNonblock(fds[0], true); err != nil {
-		t.Fatal(err)
-	}
-	return newTerminal(t, os.NewFile(uintptr(fds[0]), "console"))
+	return newTerminal(t, os.NewFile(uintptr(fd), "console"))
 }

@@ -32,7 +32,7 @@ flags given here, or the one that FILE describes.`,
 			&cli.StringSliceFlag{Name: "env", Aliases: []string{"e"}, Usage: "set `NAME=VALUE` (repeatable)"},
 			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "allocate a pseudo-TTY"},
 			&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "`UID[:GID]`"},
-			&cli.StringSliceFlag{Name: "additional-gids", Aliases: []string{"g"}, Usage: "add `GID` (repeatable)"},
+			&cli.Int64SliceFlag{Name: "additional-gids", Aliases: []string{"g"}, Usage: "add `GID` (repeatable)"},
 			&cli.StringFlag{Name: "process", Aliases: []string{"p"}, Usage: "`FILE` with the process as JSON"},
 			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "leave the process running"},
 			&cli.StringFlag{Name: "process-label", Usage: "SELinux `LABEL` of the process"},
@@ -107,7 +107,7 @@ func execProcess(cmd *cli.Command, c *container.Container) (*specs.Process, erro
 		p.NoNewPrivileges = cmd.Bool("no-new-privs")
 	}
 	addCapabilities(p, cmd.StringSlice("cap"))
-	if err := setUser(&p.User, cmd.String("user"), cmd.StringSlice("additional-gids")); err != nil {
+	if err := setUser(&p.User, cmd.String("user"), cmd.Int64Slice("additional-gids")); err != nil {
 		return nil, err
 	}
 	return p, checkProcess(p)
@@ -138,7 +138,7 @@ func addCapabilities(p *specs.Process, names []string) {
 	}
 }
 
-func setUser(u *specs.User, user string, additional []string) error {
+func setUser(u *specs.User, user string, additional []int64) error {
 	if user != "" {
 		uid, gid, hasGID := strings.Cut(user, ":")
 		id, err := parseID(uid)
@@ -152,12 +152,14 @@ func setUser(u *specs.User, user string, additional []string) error {
 			}
 		}
 	}
-	for _, s := range additional {
-		gid, err := parseID(s)
-		if err != nil {
-			return fmt.Errorf("additional-gids: %w", err)
+	for _, gid := range additional {
+		if gid < 0 {
+			return fmt.Errorf("additional-gids must be a positive number %d", gid)
 		}
-		u.AdditionalGids = append(u.AdditionalGids, gid)
+		if gid >= math.MaxUint32 {
+			return fmt.Errorf("additional-gids: %d is no valid id", gid)
+		}
+		u.AdditionalGids = append(u.AdditionalGids, uint32(gid))
 	}
 	return nil
 }

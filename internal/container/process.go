@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	selinux "github.com/opencontainers/selinux/go-selinux"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 )
@@ -123,6 +124,9 @@ func newProcess(p Process) (*libcontainer.Process, error) {
 	if s.User.UID == math.MaxUint32 || s.User.GID == math.MaxUint32 {
 		// (uid_t)-1 means "leave as it is" to setresuid(2): root would stay.
 		return nil, fmt.Errorf("invalid user %d:%d", s.User.UID, s.User.GID)
+	}
+	if s.SelinuxLabel != "" && !selinux.GetEnabled() {
+		return nil, errors.New("selinux label is specified in config, but selinux is disabled or not supported")
 	}
 	lp := &libcontainer.Process{
 		Args:            s.Args,

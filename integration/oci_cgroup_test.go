@@ -1,0 +1,108 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// cgroupOf is the directory of the process's cgroup in the v1 hierarchy of
+// controller, or in the v2 one where there is none such.
+func cgroupOf(t testing.TB, pid int, controller string) string {
+	t.Helper()
+	path, err := findCgroup(pid, controller)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func findCgroup(pid int, controller string) (string, error) {
+	hierarchies, err := cgroupHierarchies()
+	if err != nil {
+		return "", err
+	}
+	lines, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return "", err
+	}
+	group := map[string]string{} // by controller, "" for v2
+	for line := range strings.Lines(string(lines)) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		for c := range strings.SplitSeq(f[1], ",") {
+			group[c] = f[2]
+		}
+	}
+	for _, want := range []string{controller, ""} {
+		for _, h := range hierarchies {
+			path, there := group[want]
+			if there && hasController(h.options, want) {
+				return filepath.Join(h.mountPoint, path), nil
+			}
+		}
+	}
+	return "", fmt.Errorf("process %d is in no group of %q: %s", pid, controller, lines)
+}
+
+func hasController(options, controller string) bool {
+	for o := range strings.SplitSeq(options, ",") {
+		if o == controller {
+			return true
+		}
+	}
+	return false
+}
+
+// pureV2 says whether containers have all their controllers in cgroup v2.
+func pureV2(t testing.TB) bool {
+	t.Helper()
+	hierarchies, err := cgroupHierarchies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(hierarchies) == 1 && hierarchies[0].kind == "cgroup2"
+}
+
+// makeSubCgroup makes the group "sub" below a container's, whose end removes it.
+func makeSubCgroup(t testing.TB, group string) {
+	t.Helper()
+	if err := os.Mkdir(filepath.Join(group, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// freeze stops all processes of a container as another program would, by its
+// cgroup, and waits until they have stopped.
+func freeze(t testing.TB, pid int) {
+	t.Helper()
+	setFrozen(t, pid, true)
+}
+
+func thaw(t testing.TB, pid int) {
+	t.Helper()
+	setFrozen(t, pid, false)
+}
+
+func setFrozen(t testing.TB, pid int, frozen bool) {
+	t.Helper()
+	group := cgroupOf(t, pid, "freezer")
+	file, value, seen := "freezer.state", "THAWED", "freezer.state"
+	if frozen {
+		value = "FROZEN"
+	}
+	want := value
+	if unix.Access(filepath.Join(group, file), unix.F_OK) != nil { // v2
+		file, value, seen, want = "cgroup.freeze", "0", "cgroup.events", "frozen 0"
+		if frozen {
+			value, want = "1", "frozen 1"
+		}
+	}
+	if err := os.WriteFile(filepath.Join(group, file), []byte(value), 0); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, group+" is "+want, func() bool { return strings.Contains(content(t, filepath.Join(group, seen)), want) })
+}
