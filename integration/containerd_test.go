@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,11 +8,16 @@ import (
 	"strings"
 	"testing"
 
-	ocibundle "github.com/sandbox-runtime/sandbox-runtime/integration/internal/bundle"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // containerd is a containerd of the test's own, used through ctr.
-type containerd struct{ home, runtime, root string }
+type containerd struct {
+	t                   *testing.T // whose end stops it
+	home, runtime, root string
+	settings            string // path of config.toml
+	process             *running
+}
 
 func TestContainerd(t *testing.T) {
 	leavesNothing(t)
@@ -22,37 +26,73 @@ func TestContainerd(t *testing.T) {
 }
 
 // startContainerd starts containerd with everything it writes below a folder
-// of the test's, but for what its shims keep in /run/containerd.
-func startContainerd(t *testing.T) *containerd {
+// of the test's, but for what its shims keep in /run/containerd. More settings
+// may be given; without any, the CRI plugin is off.
+func startContainerd(t *testing.T, settings ...string) *containerd {
 	t.Helper()
 	root, err := busyboxRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &containerd{home: t.TempDir(), runtime: binary(t), root: root}
-	config := filepath.Join(c.home, "config.toml")
-	settings := fmt.Sprintf(`version = 2
+	c := &containerd{t: t, home: openFolder(t), runtime: binary(t), root: root}
+	if len(settings) == 0 {
+		settings = []string{`disabled_plugins = ["io.containerd.grpc.v1.cri"]`}
+	}
+	config := fmt.Sprintf(`version = 2
 root = %q
 state = %q
-disabled_plugins = ["io.containerd.grpc.v1.cri"]
+%s
 [grpc]
   address = %q
 [plugins."io.containerd.internal.v1.opt"]
   path = %q
-`, filepath.Join(c.home, "root"), filepath.Join(c.home, "state"), c.socket(), filepath.Join(c.home, "opt"))
-	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
+`, filepath.Join(c.home, "root"), filepath.Join(c.home, "state"), strings.Join(settings, "\n"), c.socket(), filepath.Join(c.home, "opt"))
+	c.settings = filepath.Join(t.TempDir(), "config.toml")
+	if err := os.WriteFile(c.settings, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(peer("usr/bin/containerd"), "--config", config)
+	t.Cleanup(func() { // after the process was stopped
+		removeGround(t, "default", "/run/containerd")
+		if t.Failed() {
+			t.Logf("containerd: %s", lastLines(c.process.stderr(), 40))
+		}
+	})
+	t.Cleanup(func() { interrupt(t, c.process) })
+	c.launch(t)
+	return c
+}
+
+// openFolder is a temporary folder with a short path, for sockets, that the
+// ids of user namespaces can walk through.
+func openFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// launch starts the daemon, also anew where one ran before.
+func (c *containerd) launch(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command(peer("usr/bin/containerd"), "--config", c.settings)
 	cmd.Env = peerEnvironment(c.home)
-	process := daemon(t, cmd, func() { removeGround(t, "default", "/run/containerd") })
+	c.process = start(c.t, cmd)
 	eventually(t, "containerd answers", func() bool {
-		if process.ended() {
-			t.Fatalf("containerd: %s", lastLines(process.stderr(), 20))
+		if c.process.ended() {
+			t.Fatalf("containerd: %s", lastLines(c.process.stderr(), 20))
 		}
 		return c.client("version").Run() == nil
 	})
-	return c
 }
 
 func (c *containerd) socket() string { return filepath.Join(c.home, "s") }
@@ -74,31 +114,18 @@ func (c *containerd) run(t *testing.T, what container) *exec.Cmd {
 		args = append(args, "--tty")
 	}
 	if what.user != "" { // ctr run has no --user
-		return c.client(append(args, "--config", userConfig(t, c.root, what), what.id)...)
+		config := c.config(t, what.args, func(s *specs.Spec) {
+			if _, err := fmt.Sscanf(what.user, "%d:%d", &s.Process.User.UID, &s.Process.User.GID); err != nil {
+				t.Fatal(err)
+			}
+		})
+		return c.client(append(args, "--config", config, what.id)...)
 	}
 	if what.memory != "" {
 		args = append(args, "--memory-limit", what.memory)
 	}
 	args = append(args, "--rootfs", c.root, what.id)
 	return c.client(append(args, what.args...)...)
-}
-
-// userConfig writes a config.json for a container with a user.
-func userConfig(t *testing.T, root string, what container) string {
-	t.Helper()
-	spec := ocibundle.DockerSpec(root, what.args)
-	if _, err := fmt.Sscanf(what.user, "%d:%d", &spec.Process.User.UID, &spec.Process.User.GID); err != nil {
-		t.Fatal(err)
-	}
-	config, err := json.Marshal(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "config.json")
-	if err := os.WriteFile(path, config, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 func (c *containerd) exec(id string, tty bool, args ...string) *exec.Cmd {
@@ -135,3 +162,22 @@ func (c *containerd) status(t *testing.T, id string) int {
 
 // ctr knows no statuses of a shell for what could not start.
 func (c *containerd) startFailure(int) int { return 1 }
+
+// config writes a config.json, for what ctr run has no option for.
+func (c *containerd) config(t *testing.T, args []string, changes ...func(*specs.Spec)) string {
+	t.Helper()
+	return filepath.Join(newBundle(t, args, changes...).dir, "config.json")
+}
+
+// configured runs a script in a container with a changed specification. What
+// it prints, on both streams, is in stdout.
+func (c *containerd) configured(t *testing.T, script string, changes ...func(*specs.Spec)) result {
+	t.Helper()
+	config := c.config(t, []string{"sh", "-c", script}, changes...)
+	log := filepath.Join(t.TempDir(), "log")
+	got := run(t, c.client("run", "--rm", "--runc-binary", c.runtime, "--log-uri", "file://"+log, "--config", config, "configured"))
+	if got.stderr == "" {
+		got.stdout = content(t, log)
+	}
+	return got
+}

@@ -1,0 +1,110 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func wantEqual[T any](t testing.TB, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// capabilities reads the set from a line of /proc/PID/status.
+func capabilities(t testing.TB, line string) uint64 {
+	t.Helper()
+	_, hex, _ := strings.Cut(strings.TrimSpace(line), "\t")
+	set, err := strconv.ParseUint(hex, 16, 64)
+	if err != nil {
+		t.Fatalf("%q: %v", line, err)
+	}
+	return set
+}
+
+func link(t testing.TB, path string) string {
+	t.Helper()
+	target, err := os.Readlink(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return target
+}
+
+// cgroupsOf returns a process's groups by their controllers, cgroups(7).
+func cgroupsOf(t testing.TB, pid int) map[string]string {
+	t.Helper()
+	groups := map[string]string{}
+	for line := range strings.Lines(content(t, fmt.Sprintf("/proc/%d/cgroup", pid))) {
+		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 {
+			groups[f[1]] = f[2]
+		}
+	}
+	return groups
+}
+
+// controllerGroup returns the directory of a process's group in the v1
+// hierarchy of a controller.
+func controllerGroup(t testing.TB, pid int, controller string) string {
+	t.Helper()
+	hierarchies, err := cgroupHierarchies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := cgroupsOf(t, pid)
+	for _, h := range hierarchies {
+		if group, ok := groups[h.options]; ok && slices.Contains(strings.Split(h.options, ","), controller) {
+			return filepath.Join(h.mountPoint, group)
+		}
+	}
+	t.Fatalf("process %d is in no group of %s: %v", pid, controller, groups)
+	return ""
+}
+
+// number returns the value of a key in a file of lines of keys and values.
+func number(t testing.TB, path, key string) int {
+	t.Helper()
+	for line := range strings.Lines(content(t, path)) {
+		if f := strings.Fields(line); len(f) == 2 && f[0] == key {
+			n, err := strconv.Atoi(f[1])
+			if err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+			return n
+		}
+	}
+	t.Fatalf("%s has no %s", path, key)
+	return 0
+}
+
+func resize(t testing.TB, term *terminal, rows, columns uint16) {
+	t.Helper()
+	if err := unix.IoctlSetWinsize(int(term.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// removeOthers removes the files of a pattern that are not among the known.
+func removeOthers(t testing.TB, pattern string, known []string) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if !slices.Contains(known, f) {
+			if err := os.Remove(f); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,347 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestCtrTask goes through the commands of ctr task on running containers.
+func TestCtrTask(t *testing.T) {
+	leavesNothing(t)
+	need(t, peers())
+	c := startContainerd(t)
+	c.warmUp(t)
+	for _, test := range ctrTaskCases {
+		t.Run(test.name, func(t *testing.T) {
+			leavesNothing(t)
+			test.test(t, c)
+		})
+	}
+}
+
+// task returns the pid and the status that ctr task ls shows.
+func (c *containerd) task(t *testing.T, id string) (pid int, status string) {
+	t.Helper()
+	for line := range strings.Lines(c.must(t, "task", "ls")) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == id {
+			pid, err := strconv.Atoi(f[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return pid, f[2]
+		}
+	}
+	return 0, ""
+}
+
+func (c *containerd) stopped(t *testing.T, id string) {
+	t.Helper()
+	eventually(t, "task "+id+" stopped", func() bool {
+		_, status := c.task(t, id)
+		return status == "STOPPED"
+	})
+}
+
+// execute runs a script in a running container and returns what it prints.
+func (c *containerd) execute(t *testing.T, id, script string, flags ...string) string {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), "log")
+	args := append([]string{"task", "exec", "--exec-id", "e", "--log-uri", "file://" + log}, flags...)
+	c.must(t, append(args, id, "sh", "-c", script)...)
+	return content(t, log)
+}
+
+var ctrTaskCases = []struct {
+	name string
+	test func(*testing.T, *containerd)
+}{
+	{"ls", func(t *testing.T, c *containerd) {
+		pid := c.detached(t, "listed", "exec sleep 1000")
+		shown, status := c.task(t, "listed")
+		wantEqual(t, shown, pid)
+		wantEqual(t, status, "RUNNING")
+		wantStatus(t, c.kill("listed"), 0)
+		c.stopped(t, "listed")
+	}},
+	{"start again", func(t *testing.T, c *containerd) {
+		first := c.detached(t, "again", "exit 4")
+		wantEqual(t, c.status(t, "again"), 4)
+		pidFile := filepath.Join(t.TempDir(), "pid")
+		c.must(t, "task", "start", "--detach", "--null-io", "--pid-file", pidFile, "again")
+		wantEqual(t, c.status(t, "again"), 4)
+		if second := strings.TrimSpace(content(t, pidFile)); second == strconv.Itoa(first) {
+			t.Errorf("both tasks were process %s", second)
+		}
+		wantStatus(t, c.client("task", "start", "--null-io", "again"), 4)
+	}},
+	{"ps", func(t *testing.T, c *containerd) {
+		pid := c.detached(t, "ps", "sleep 1000 & exec sleep 1000")
+		eventually(t, "both processes are listed", func() bool {
+			pids := map[string]bool{}
+			for line := range strings.Lines(c.must(t, "task", "ps", "ps")) {
+				pids[strings.Fields(line)[0]] = true
+			}
+			return len(pids) == 3 && pids["PID"] && pids[strconv.Itoa(pid)]
+		})
+	}},
+	{"pause and resume", func(t *testing.T, c *containerd) {
+		dir := t.TempDir()
+		ticks := filepath.Join(dir, "ticks")
+		pid := c.detached(t, "paused", "while :; do echo >> /tmp/ticks; usleep 10000; done", "--null-io", "--mount", "type=bind,src="+dir+",dst=/tmp,options=rbind")
+		size := func() int64 {
+			s, err := os.Stat(ticks)
+			if err != nil {
+				return 0
+			}
+			return s.Size()
+		}
+		eventually(t, "it ticks", func() bool { return size() > 0 })
+		c.must(t, "task", "pause", "paused")
+		_, status := c.task(t, "paused")
+		wantEqual(t, status, "PAUSED")
+		wantEqual(t, content(t, filepath.Join(controllerGroup(t, pid, "freezer"), "freezer.state")), "FROZEN\n")
+		c.refuses(t, "paused", "task", "exec", "--exec-id", "e", "paused", "true")
+		frozen := size()
+		c.must(t, "task", "resume", "paused")
+		_, status = c.task(t, "paused")
+		wantEqual(t, status, "RUNNING")
+		eventually(t, "it ticks again", func() bool { return size() > frozen })
+		wantEqual(t, c.execute(t, "paused", "echo answers"), "answers\n")
+	}},
+	{"kill of a paused task", func(t *testing.T, c *containerd) {
+		c.detached(t, "frozen", "exec sleep 1000")
+		c.must(t, "task", "pause", "frozen")
+		wantStatus(t, c.kill("frozen"), 0)
+		wantEqual(t, c.status(t, "frozen"), 137)
+	}},
+	{"delete of a paused task", func(t *testing.T, c *containerd) {
+		pid := c.detached(t, "forced", "exec sleep 1000")
+		c.must(t, "task", "pause", "forced")
+		c.must(t, "task", "delete", "--force", "forced")
+		if alive(pid) {
+			t.Error("still alive")
+		}
+	}},
+	{"metrics", func(t *testing.T, c *containerd) {
+		pid := c.detached(t, "measured", "exec sleep 1000", "--null-io", "--memory-limit", "67108864")
+		var m struct {
+			Pids struct {
+				Current int `json:"current"`
+			} `json:"pids"`
+			Memory struct {
+				Usage struct {
+					Limit int64 `json:"limit"`
+					Usage int64 `json:"usage"`
+				} `json:"usage"`
+			} `json:"memory"`
+			CPU struct {
+				Usage struct {
+					Total int64 `json:"total"`
+				} `json:"usage"`
+			} `json:"cpu"`
+		}
+		eventually(t, "one process", func() bool { // the runtime's own may just have left
+			decode(t, c.must(t, "task", "metrics", "--format", "json", "measured"), &m)
+			return m.Pids.Current == 1
+		})
+		wantEqual(t, m.Memory.Usage.Limit, 67108864)
+		if m.Memory.Usage.Usage <= 0 || m.CPU.Usage.Total <= 0 {
+			t.Errorf("pid %d: %+v", pid, m)
+		}
+	}},
+	{"exec as a user in a directory", func(t *testing.T, c *containerd) {
+		c.detached(t, "exec", "exec sleep 1000")
+		wantEqual(t, c.execute(t, "exec", "id -u; id -g; pwd; echo $PATH", "--user", "1000:1001", "--cwd", "/tmp"), "1000\n1001\n/tmp\n/bin\n")
+		wantEqual(t, c.execute(t, "exec", "grep NoNewPrivs /proc/self/status; cat /proc/1/comm"), "NoNewPrivs:\t1\nsleep\n")
+	}},
+	{"exec gets stdin to its end", func(t *testing.T, c *containerd) {
+		c.detached(t, "stdin", "exec sleep 1000")
+		cmd := c.exec("stdin", false, "cat")
+		cmd.Stdin = strings.NewReader(strings.Repeat("0123456789abcdef", 1<<14))
+		if got := run(t, cmd); got.code != 0 || len(got.stdout) != 1<<18 {
+			t.Errorf("status %d, %d bytes, %s", got.code, len(got.stdout), got.stderr)
+		}
+	}},
+	{"detached exec", func(t *testing.T, c *containerd) {
+		c.detached(t, "behind", "exec sleep 1000")
+		log := filepath.Join(t.TempDir(), "log")
+		c.must(t, "task", "exec", "--exec-id", "e", "--detach", "--log-uri", "file://"+log, "behind", "sh", "-c", "trap 'echo term; exit 3' TERM; echo up; while :; do usleep 10000; done")
+		eventually(t, "it is up", func() bool { c, _ := os.ReadFile(log); return string(c) == "up\n" })
+		c.refuses(t, "already exists", "task", "exec", "--exec-id", "e", "behind", "true")
+		c.must(t, "task", "kill", "--exec-id", "e", "behind")
+		eventually(t, "it got the signal", func() bool { return content(t, log) == "up\nterm\n" })
+		eventually(t, "it is removed", func() bool {
+			return run(t, c.client("task", "delete", "--exec-id", "e", "behind")).code == 3
+		})
+		wantEqual(t, c.execute(t, "behind", "cat /proc/1/comm"), "sleep\n")
+	}},
+	{"exec of a missing program", func(t *testing.T, c *containerd) {
+		c.detached(t, "missing", "exec sleep 1000")
+		c.refuses(t, "executable file not found in $PATH", "task", "exec", "--exec-id", "e", "missing", "nonsense")
+		c.refuses(t, "permission denied", "task", "exec", "--exec-id", "e", "missing", "/etc/passwd")
+		wantEqual(t, c.execute(t, "missing", "echo answers"), "answers\n")
+	}},
+	{"exec in a stopped task", func(t *testing.T, c *containerd) {
+		c.detached(t, "over", "true")
+		c.stopped(t, "over")
+		c.refuses(t, "stopped", "task", "exec", "--exec-id", "e", "over", "true")
+	}},
+	{"execs in parallel", func(t *testing.T, c *containerd) {
+		c.detached(t, "many", "exec sleep 1000")
+		var all []*running
+		for i := range 10 {
+			n := strconv.Itoa(i)
+			all = append(all, start(t, c.client("task", "exec", "--exec-id", "e"+n, "many", "sh", "-c", "exit "+n)))
+		}
+		for i, p := range all {
+			wantEqual(t, p.wait(), result{code: i})
+		}
+	}},
+	{"kill with signals", func(t *testing.T, c *containerd) {
+		log := filepath.Join(t.TempDir(), "log")
+		c.detached(t, "signals", "for s in HUP USR1 TERM; do trap \"echo $s\" $s; done; trap 'echo INT; exit 6' INT; echo up; while :; do usleep 10000; done", "--log-uri", "file://"+log)
+		shows := func(lines string) {
+			t.Helper()
+			eventually(t, "it says "+lines, func() bool { b, _ := os.ReadFile(log); return string(b) == lines })
+		}
+		shows("up\n")
+		c.must(t, "task", "kill", "signals") // TERM
+		shows("up\nTERM\n")
+		c.must(t, "task", "kill", "--signal", "SIGHUP", "signals")
+		shows("up\nTERM\nHUP\n")
+		c.must(t, "task", "kill", "--signal", "10", "signals")
+		shows("up\nTERM\nHUP\nUSR1\n")
+		c.must(t, "task", "kill", "--signal", "int", "signals")
+		shows("up\nTERM\nHUP\nUSR1\nINT\n")
+		wantEqual(t, c.status(t, "signals"), 6)
+	}},
+	{"kill --all", func(t *testing.T, c *containerd) {
+		log := filepath.Join(t.TempDir(), "log")
+		c.detached(t, "all", "trap 'exit 5' TERM; sleep 1000 & echo up; while :; do usleep 10000; done", "--log-uri", "file://"+log)
+		eventually(t, "it is up", func() bool { b, _ := os.ReadFile(log); return string(b) == "up\n" })
+		c.must(t, "task", "kill", "--all", "all")
+		wantEqual(t, c.status(t, "all"), 5)
+	}},
+	{"kill without a private pid namespace", func(t *testing.T, c *containerd) {
+		pid := c.detached(t, "outer", "exec sleep 1000")
+		// The first process of a shared pid namespace takes no others with it:
+		// that is the runtime's to do, by the cgroup.
+		inner := c.detached(t, "inner", "sleep 2000 & exec sleep 2000", "--null-io", "--with-ns", "pid:/proc/"+strconv.Itoa(pid)+"/ns/pid")
+		eventually(t, "two sleep", func() bool {
+			return strings.Count(content(t, filepath.Join(controllerGroup(t, inner, "pids"), "cgroup.procs")), "\n") == 2
+		})
+		group := controllerGroup(t, inner, "pids")
+		c.must(t, "task", "kill", "--signal", "KILL", "--all", "inner")
+		wantEqual(t, c.status(t, "inner"), 137)
+		c.must(t, "container", "rm", "inner")
+		eventually(t, "its cgroup is gone", func() bool { _, err := os.Stat(group); return os.IsNotExist(err) })
+		if !alive(pid) {
+			t.Error("the outer container's process died too")
+		}
+	}},
+	{"kill of what does not run", func(t *testing.T, c *containerd) {
+		c.refuses(t, "not found", "task", "kill", "nonsense")
+		c.detached(t, "over", "true")
+		c.stopped(t, "over")
+		c.refuses(t, "process already finished", "task", "kill", "over")
+	}},
+	{"attach", func(t *testing.T, c *containerd) {
+		t.Cleanup(func() { c.discard("attached") })
+		wantStatus(t, c.runWith([]string{"--detach"}, "attached", "sh", "-c", "read line; echo \"got $line\"; exit 8"), 0)
+		cmd := c.client("task", "attach", "attached")
+		cmd.Stdin = strings.NewReader("from outside\n")
+		wantEqual(t, run(t, cmd), result{code: 8, stdout: "got from outside\n"})
+	}},
+	{"delete", func(t *testing.T, c *containerd) {
+		pid := c.detached(t, "deleted", "exec sleep 1000")
+		c.refuses(t, "must be stopped before deletion", "task", "delete", "deleted")
+		c.refuses(t, "cannot delete a non stopped container", "container", "delete", "deleted")
+		if !alive(pid) {
+			t.Error("died of a refused deletion")
+		}
+		c.must(t, "task", "delete", "--force", "deleted")
+		_, status := c.task(t, "deleted")
+		wantEqual(t, status, "")
+	}},
+	{"checkpoint", func(t *testing.T, c *containerd) {
+		pid := c.detached(t, "checked", "exec sleep 1000")
+		c.refuses(t, "criu", "task", "checkpoint", "--image-path", t.TempDir(), "checked")
+		if !alive(pid) {
+			t.Error("died of a refused checkpoint")
+		}
+		wantEqual(t, c.execute(t, "checked", "echo answers"), "answers\n")
+	}},
+	{"events", func(t *testing.T, c *containerd) {
+		events := start(t, c.client("events"))
+		t.Cleanup(func() { _ = events.cmd.Process.Kill() })
+		seen := func(topic, field string) bool {
+			for line := range strings.Lines(events.stdout()) {
+				if strings.Contains(line, " "+topic+" ") && strings.Contains(line, field) {
+					return true
+				}
+			}
+			return false
+		}
+		eventually(t, "events come", func() bool { // it does not say when it listens
+			c.must(t, "namespaces", "label", "default", "listening="+strconv.Itoa(os.Getpid()))
+			return seen("/namespaces/update", "listening")
+		})
+		t.Cleanup(func() { c.must(t, "namespaces", "label", "default", "listening=") })
+		got := run(t, c.runWith([]string{"--rm", "--memory-limit", "33554432"}, "eventful", "dd", "if=/dev/zero", "of=/dev/null", "bs=200M", "count=1"))
+		wantEqual(t, got.code, 137)
+		for _, topic := range []string{"/tasks/create", "/tasks/start", "/tasks/oom", "/tasks/exit", "/tasks/delete"} {
+			eventually(t, topic, func() bool { return seen(topic, `"eventful"`) })
+		}
+		if !seen("/tasks/exit", `"exit_status":137`) {
+			t.Errorf("exit event: %s", events.stdout())
+		}
+	}},
+	{"twenty in parallel", func(t *testing.T, c *containerd) {
+		dir := t.TempDir()
+		var all []*running
+		for i := range 20 {
+			n := strconv.Itoa(i)
+			all = append(all, start(t, c.runWith([]string{"--rm", "--log-uri", "file://" + filepath.Join(dir, n)}, "parallel"+n, "sh", "-c", "echo "+n+"; exit "+n)))
+		}
+		for i, p := range all {
+			n := strconv.Itoa(i)
+			wantEqual(t, p.wait(), result{code: i})
+			wantEqual(t, content(t, filepath.Join(dir, n)), n+"\n")
+		}
+	}},
+	{"shim is killed", func(t *testing.T, c *containerd) {
+		// containerd's clean-up runs the shim's delete, and that the runtime's.
+		sockets, err := filepath.Glob("/run/containerd/s/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid := c.detached(t, "unkept", "exec sleep 1000")
+		stat := processStat(pid)
+		fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
+		shim, err := strconv.Atoi(fields[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Kill(shim, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the container is gone", func() bool {
+			_, status := c.task(t, "unkept")
+			return !alive(pid) && status == ""
+		})
+		removeOthers(t, "/run/containerd/s/*", sockets) // the shim's own socket, which nobody else removes
+	}},
+	{"a task with a terminal of a size", func(t *testing.T, c *containerd) {
+		c.detached(t, "sized", "exec sleep 1000")
+		term, p := onTerminal(t, c.client("task", "exec", "--exec-id", "e", "--tty", "sized", "sh", "-c", "until stty size 2>/dev/null | grep 40.132; do usleep 10000; done; tty"))
+		resize(t, term, 40, 132)
+		term.shows(t, "40 132")
+		term.shows(t, "/dev/pts/0")
+		wantEqual(t, p.wait().code, 0)
+	}},
+}
