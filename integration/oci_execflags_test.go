@@ -212,10 +212,10 @@ func TestExecPreservesAsManyDescriptorsAsAsked(t *testing.T) {
 		r.started(newBundle(t, []string{"sleep", "1000"}))
 		files := []*os.File{filled(t, "first"), filled(t, "second"), filled(t, "third")}
 		for flags, want := range map[string]result{
-			"--preserve-fds=0": {stdout: "0 1 2 3\n"}, // 3 is ls's own
-			"--preserve-fds=2": {stdout: "0 1 2 3 4 5\nfirst\nsecond\n"},
+			"--preserve-fds=0":   {stdout: "0 1 2 3\n"}, // 3 is ls's own
+			"--preserve-fds=2":   {stdout: "0 1 2 3 4 5\nfirst\nsecond\n"},
 			"--preserve-fds=100": {code: 255, stderr: `unable to stat preserved-fd [0-9]+ .of 100.: (no such file or directory|bad file descriptor)`},
-			"--preserve-fds=x": {code: 1, stderr: `invalid value \\?"x\\?" for flag -preserve-fds`},
+			"--preserve-fds=x":   {code: 1, stderr: `invalid value \\?"x\\?" for flag -preserve-fds`},
 		} {
 			cmd := r.command("exec", flags, "c", "sh", "-c", "echo $(ls /proc/self/fd); test ! -e /proc/self/fd/4 || cat /dev/fd/3 /dev/fd/4")
 			cmd.ExtraFiles = files
