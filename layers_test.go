@@ -20,7 +20,7 @@ const module = "github.com/sandbox-runtime/sandbox-runtime"
 // seccomp/compile is below seccomp; see ARCHITECTURE.md.
 var layers = [][]string{
 	{"internal/kernel"},
-	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs"},
+	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "internal/engine"},
 	{"internal/agent"},
 	{"internal/container"},
 	{"internal/launcher"},

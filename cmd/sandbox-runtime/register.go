@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/engine"
+)
+
+func registerCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "register",
+		Usage:     "make this binary known to docker, containerd or podman",
+		ArgsUsage: "docker|containerd|podman",
+		Category:  categorySandbox,
+		Description: `Prints what belongs into the engine's configuration, or with --write puts it
+there; --remove takes it out again. Everything else in the file stays as it is:
+settings and their order, comments, mode and owner. What is done, or would be,
+is shown as lines with + and -.
+
+    sandbox-runtime register docker                  # look
+    sandbox-runtime register docker --write          # do it
+    docker run --rm --runtime sandbox busybox true
+    sandbox-runtime register docker --remove         # undo it
+
+"register docker --help" and the like tell more of each.`,
+		Commands: []*cli.Command{
+			registerWith("docker", engine.Docker{}, `An entry below "runtimes" in dockerd's daemon.json, and with --default also
+"default-runtime". dockerd reads it on SIGHUP, and containers run on.
+
+    sandbox-runtime register docker --write
+    systemctl reload docker
+    docker run --rm --runtime sandbox busybox true
+
+dockerd refuses to start if runtimes are both in the file and among its own
+arguments (--add-runtime): take them out there.`),
+			registerWith("containerd", engine.Containerd{}, `A runtime of containerd's CRI plugin, in a marked block at the end of
+config.toml, of version 2 or 3: a pod takes it by a RuntimeClass whose handler
+has its name. SystemdCgroup is as the default runtime has it.
+
+    sandbox-runtime register containerd --write
+    systemctl restart containerd
+
+ctr and nerdctl need no registration:
+
+    ctr run --runc-binary /usr/local/bin/sandbox-runtime IMAGE NAME`),
+			registerWith("podman", engine.Podman{}, `A file of its own that podman reads after containers.conf. The next command
+of podman knows it.
+
+    sandbox-runtime register podman --write
+    podman --runtime sandbox run --rm busybox true`),
+		},
+		Action:       registerWhat,
+		OnUsageError: usageError,
+	}
+}
+
+func registerWith(name string, e engine.Engine, description string) *cli.Command {
+	return &cli.Command{
+		Name:        name,
+		Usage:       "in " + e.File(),
+		Description: description,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "write", Usage: "put it into the configuration"},
+			&cli.BoolFlag{Name: "remove", Usage: "take it out of the configuration"},
+			&cli.StringFlag{Name: "config", Value: e.File(), Usage: "`FILE` with the engine's configuration"},
+			&cli.StringFlag{Name: "name", Value: "sandbox", Usage: "`NAME` by which the engine is to know it"},
+			&cli.BoolFlag{Name: "default", Usage: "have the engine take it for all containers that name no runtime"},
+		},
+		Action:       func(_ context.Context, cmd *cli.Command) error { return register(cmd, e) },
+		OnUsageError: usageError,
+	}
+}
+
+func registerWhat(_ context.Context, cmd *cli.Command) error {
+	const which = "docker, containerd or podman, as in: register docker"
+	if name := cmd.Args().First(); name != "" {
+		return fmt.Errorf("register does not know %q; name %s", name, which)
+	}
+	return fmt.Errorf("register with which engine? Name %s", which)
+}
+
+func register(cmd *cli.Command, e engine.Engine) error {
+	if cmd.Args().Present() {
+		return fmt.Errorf("%q: %s takes flags only", cmd.Args().First(), cmd.FullName())
+	}
+	if cmd.Bool("write") && cmd.Bool("remove") {
+		return fmt.Errorf("--write and --remove do not go together")
+	}
+	if cmd.Bool("default") && cmd.Bool("remove") {
+		return fmt.Errorf("--default and --remove do not go together: with the runtime goes that it is the default")
+	}
+	if err := engine.CheckName(cmd.String("name")); err != nil {
+		return err
+	}
+	path, err := engine.Self()
+	if err != nil {
+		return err
+	}
+	file, err := filepath.Abs(cmd.String("config"))
+	if err != nil {
+		return err
+	}
+	reg := registration{cmd, e, file, engine.Runtime{Name: cmd.String("name"), Path: path, Default: cmd.Bool("default")}}
+	switch {
+	case cmd.Bool("remove"):
+		return reg.remove()
+	case cmd.Bool("write"):
+		return reg.write()
+	}
+	return reg.print()
+}
+
+// A registration is one runtime in one engine's file.
+type registration struct {
+	cmd    *cli.Command
+	engine engine.Engine
+	file   string
+	engine.Runtime
+}
+
+// add is what to make of the file.
+func (r registration) add(config []byte) ([]byte, error) {
+	if err := r.engine.Elsewhere(r.file, config, r.Runtime); err != nil {
+		return nil, err
+	}
+	after, err := r.engine.Add(config, r.Runtime)
+	if err != nil {
+		return nil, engine.In(r.file, err)
+	}
+	return after, nil
+}
+
+// print shows the piece on stdout, to be taken from there, and the rest on
+// stderr. What --write would refuse is refused.
+func (r registration) print() error {
+	config, err := engine.Read(r.file)
+	if err != nil {
+		return err
+	}
+	after, err := r.add(config)
+	if err != nil {
+		return err
+	}
+	piece, err := r.engine.Piece(config, r.Runtime)
+	if err != nil {
+		return engine.In(r.file, err)
+	}
+	if _, err := fmt.Fprint(r.cmd.Root().Writer, piece); err != nil {
+		return err
+	}
+	if err := engine.Lasting(r.Path); err != nil {
+		r.note("warning: %v", err)
+	}
+	if bytes.Equal(config, after) {
+		r.note("%s has it already.", r.file)
+	} else {
+		r.note("This belongs into %s; --write puts it there.", r.file)
+	}
+	return nil
+}
+
+func (r registration) write() error {
+	if err := engine.Lasting(r.Path); err != nil {
+		return err
+	}
+	exposed, err := engine.Exposed(r.Path)
+	if err != nil {
+		return err
+	}
+	before, after, err := engine.Edit(r.file, r.add)
+	if err != nil {
+		return err
+	}
+	if exposed != "" {
+		r.note("warning: %s can be changed by %s, and root will run it; better install it where only root writes:\n"+
+			"    install -m 755 %[1]s /usr/local/bin/%s", r.Path, exposed, programName)
+	}
+	out := r.cmd.Root().Writer
+	if bytes.Equal(before, after) {
+		_, err = fmt.Fprintf(out, "%s has runtime %q already; nothing was changed.\n", r.file, r.Name)
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s\n%s\n%s\n", r.file, engine.Diff(before, after), r.engine.Added(r.file, r.Runtime))
+	return err
+}
+
+func (r registration) remove() error {
+	before, after, err := engine.Edit(r.file, func(config []byte) ([]byte, error) {
+		after, err := r.engine.Remove(config, r.Runtime)
+		if err != nil {
+			return nil, engine.In(r.file, err)
+		}
+		return after, nil
+	})
+	if err != nil {
+		return err
+	}
+	out := r.cmd.Root().Writer
+	if bytes.Equal(before, after) {
+		_, err = fmt.Fprintf(out, "%s has no runtime %q; nothing was changed.\n", r.file, r.Name)
+		return err
+	}
+	what := ""
+	if len(after) == 0 {
+		what = " (nothing was left in it)"
+	}
+	_, err = fmt.Fprintf(out, "%s%s\n%s\n%s\n", r.file, what, engine.Diff(before, after), r.engine.Removed(r.Name))
+	return err
+}
+
+// note is for the person, beside what is on stdout.
+func (r registration) note(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+}

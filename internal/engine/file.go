@@ -1,0 +1,202 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Read returns what a configuration file holds; nothing if it is not there.
+func Read(file string) ([]byte, error) {
+	info, err := os.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", file)
+	}
+	return os.ReadFile(file)
+}
+
+// Edit replaces the content of a file by what change makes of it, and returns
+// both. Whoever reads the file meanwhile sees the one or the other. It keeps
+// mode, owner and extended attributes, and a symlink stays one. Content that
+// becomes empty removes the file. An error leaves everything as it was; two
+// Edits at a time come one after the other.
+func Edit(file string, change func([]byte) ([]byte, error)) (before, after []byte, err error) {
+	target, err := targetOf(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	dir, err := lockDir(filepath.Dir(target))
+	if errors.Is(err, fs.ErrNotExist) {
+		// Nothing to change, or the folder is needed now.
+		after, err = change(nil)
+		if err != nil || len(after) == 0 {
+			return nil, after, err
+		}
+		if err = os.MkdirAll(filepath.Dir(target), 0o755); err == nil {
+			dir, err = lockDir(filepath.Dir(target))
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	defer dir.Close()
+	if before, err = Read(target); err != nil {
+		return nil, nil, err
+	}
+	if after, err = change(bytes.Clone(before)); err != nil || bytes.Equal(before, after) {
+		return before, after, err
+	}
+	if err := put(target, before, after, target != file); err != nil {
+		return nil, nil, err
+	}
+	return before, after, dir.Sync()
+}
+
+// targetOf is the file behind symlinks, which may not be there yet unless a
+// symlink leads to it.
+func targetOf(file string) (string, error) {
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return "", err
+	}
+	target, err := filepath.EvalSymlinks(file)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return target, err
+	}
+	if to, lerr := os.Readlink(file); lerr == nil {
+		return "", fmt.Errorf("%s is a symlink to %s, which is not there", file, to)
+	}
+	return file, nil
+}
+
+func lockDir(path string) (*os.File, error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), dir.Close())
+	}
+	return dir, nil
+}
+
+// put renames a new file over the old one, or removes that.
+func put(target string, before, after []byte, linked bool) (err error) {
+	temp, err := os.CreateTemp(filepath.Dir(target), "."+filepath.Base(target)+".*")
+	if err != nil {
+		return fmt.Errorf("replace %s: %w", target, err)
+	}
+	defer func() {
+		temp.Close()
+		if err != nil {
+			os.Remove(temp.Name())
+		}
+	}()
+	if err := likeOld(temp, target); err != nil {
+		return fmt.Errorf("replace %s: %w", target, err)
+	}
+	if _, err := temp.Write(after); err != nil {
+		return err
+	}
+	if err := temp.Sync(); err != nil {
+		return err
+	}
+	now, err := Read(target)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(before, now) {
+		return fmt.Errorf("%s was changed by somebody else meanwhile: try again", target)
+	}
+	if len(after) == 0 && !linked {
+		return errors.Join(os.Remove(target), os.Remove(temp.Name()))
+	}
+	return os.Rename(temp.Name(), target)
+}
+
+// likeOld gives the new file the owner, mode and extended attributes of the
+// old one, in this order: a change of owner may clear the others.
+func likeOld(temp *os.File, target string) error {
+	info, err := os.Stat(target)
+	if errors.Is(err, fs.ErrNotExist) {
+		return temp.Chmod(0o644)
+	}
+	if err != nil {
+		return err
+	}
+	var stat unix.Stat_t
+	if err := unix.Stat(target, &stat); err != nil {
+		return err
+	}
+	if err := temp.Chown(int(stat.Uid), int(stat.Gid)); err != nil {
+		return err
+	}
+	if err := temp.Chmod(info.Mode()); err != nil {
+		return err
+	}
+	return copyAttributes(temp, target)
+}
+
+// copyAttributes copies access lists, SELinux labels and the like. The kernel
+// sets some by itself and refuses to have them set: those are skipped if the
+// value is right already.
+func copyAttributes(temp *os.File, target string) error {
+	names, err := attributes(target)
+	if err != nil {
+		return err
+	}
+	fd := int(temp.Fd())
+	for _, name := range names {
+		value, err := attribute(func(to []byte) (int, error) { return unix.Getxattr(target, name, to) })
+		if err != nil {
+			return fmt.Errorf("read attribute %s: %w", name, err)
+		}
+		is, err := attribute(func(to []byte) (int, error) { return unix.Fgetxattr(fd, name, to) })
+		if err == nil && bytes.Equal(is, value) {
+			continue
+		}
+		if err := unix.Fsetxattr(fd, name, value, 0); err != nil {
+			return fmt.Errorf("set attribute %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func attributes(path string) ([]string, error) {
+	list, err := attribute(func(to []byte) (int, error) { return unix.Listxattr(path, to) })
+	if err == unix.ENOTSUP {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list attributes: %w", err)
+	}
+	var names []string
+	for name := range bytes.SplitSeq(list, []byte{0}) {
+		if len(name) > 0 {
+			names = append(names, string(name))
+		}
+	}
+	return names, nil
+}
+
+// attribute reads into a buffer that holds the largest there can be (xattr(7),
+// "limits").
+func attribute(read func([]byte) (int, error)) ([]byte, error) {
+	buffer := make([]byte, 64<<10)
+	n, err := read(buffer)
+	if err != nil {
+		return nil, err
+	}
+	return buffer[:n], nil
+}

@@ -1,0 +1,195 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Podman reads containers.conf and after it, in order, what lies in the folder
+// beside it (containers.conf(5)). A file of our own there leaves the others
+// alone.
+type Podman struct{}
+
+// File is a drop-in file.
+func (Podman) File() string { return "/etc/containers/containers.conf.d/sandbox-runtime.conf" }
+
+// podmanBody has dotted keys rather than tables: so blocks can follow each
+// other.
+func podmanBody(r Runtime) string {
+	body := fmt.Sprintf("engine.runtimes.%s = [%s]\n", r.Name, quote(r.Path))
+	if r.Default {
+		body += fmt.Sprintf("engine.runtime = %s\n", quote(r.Name))
+	}
+	return body
+}
+
+// Piece is Engine's.
+func (Podman) Piece(_ []byte, r Runtime) (string, error) {
+	return blockText(r.Name, podmanBody(r)), nil
+}
+
+func podmanPaths(name string) [][]string {
+	return [][]string{{"engine", "runtimes", name}, {"engine", "runtime"}}
+}
+
+// Add is Engine's.
+func (Podman) Add(config []byte, r Runtime) ([]byte, error) {
+	tree, err := parseTOML(config)
+	if err != nil {
+		return nil, err
+	}
+	found, err := findBlock(config, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	if found == nil {
+		if path := podmanPath(tree, r.Name); path != "" {
+			return nil, taken(r.Name, path)
+		}
+		added := appendBlock(config, r.Name, podmanBody(r))
+		if err := onlyDiffer(added, config, podmanPaths(r.Name)...); err != nil {
+			return nil, fmt.Errorf("%w; or leave --config out, or name a file that is not there yet: podman reads any *.conf in /etc/containers/containers.conf.d", err)
+		}
+		return added, nil
+	}
+	was, err := readPodmanBlock(config, found, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	r.Default = r.Default || was.Default
+	return replaceBlock(config, found, r.Name, podmanBody(r)), nil
+}
+
+// readPodmanBlock refuses a block that somebody has edited.
+func readPodmanBlock(config []byte, b *block, name string) (Runtime, error) {
+	tree, err := parseTOML([]byte(b.body))
+	if err != nil {
+		return Runtime{}, edited(config, b)
+	}
+	was := Runtime{Name: name, Path: podmanPath(tree, name), Default: lookup(tree, "engine", "runtime") != nil}
+	if podmanBody(was) != b.body {
+		return Runtime{}, edited(config, b)
+	}
+	return was, nil
+}
+
+func edited(config []byte, b *block) error {
+	return atOffset(config, b.start, "the lines that follow are not as register wrote them: take them out by hand")
+}
+
+// podmanPath is where podman would look for the runtime: the first path that
+// there is, in a file that lists several.
+func podmanPath(tree map[string]any, name string) string {
+	paths, ok := lookup(tree, "engine", "runtimes", name).([]any)
+	if !ok {
+		return ""
+	}
+	if len(paths) == 0 {
+		return "[]"
+	}
+	return fmt.Sprint(paths[0])
+}
+
+// Remove is Engine's.
+func (Podman) Remove(config []byte, r Runtime) ([]byte, error) {
+	tree, err := parseTOML(config)
+	if err != nil {
+		return nil, err
+	}
+	found, err := findBlock(config, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	if found == nil {
+		if path := podmanPath(tree, r.Name); path != "" {
+			return nil, notMarked(r.Name, path)
+		}
+		return config, nil
+	}
+	if _, err := readPodmanBlock(config, found, r.Name); err != nil {
+		return nil, err
+	}
+	rest := removeBlock(config, found)
+	return rest, onlyDiffer(config, rest, podmanPaths(r.Name)...)
+}
+
+// notMarked is the error for an entry in no block of ours.
+func notMarked(name, path string) error {
+	return fmt.Errorf("runtime %q (%s) was not written by register: take it out by hand", name, path)
+}
+
+// Elsewhere reads the files in the same folder, and the one that the folder
+// belongs to.
+func (Podman) Elsewhere(file string, _ []byte, r Runtime) error {
+	dir := filepath.Dir(file)
+	others, err := filepath.Glob(filepath.Join(dir, "*.conf"))
+	if err != nil {
+		return err
+	}
+	if main, ok := strings.CutSuffix(dir, ".d"); ok {
+		others = append(others, main)
+	}
+	for _, other := range others {
+		if other == file {
+			continue
+		}
+		config, err := os.ReadFile(other)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		tree, err := parseTOML(config)
+		if err != nil {
+			return In(other, err)
+		}
+		if path := podmanPath(tree, r.Name); path != "" && path != r.Path {
+			return In(other, taken(r.Name, path))
+		}
+	}
+	return nil
+}
+
+// Added is Engine's.
+func (Podman) Added(_ string, r Runtime) string {
+	use := "podman --runtime " + r.Name + " run --rm IMAGE"
+	if r.Default {
+		use = "podman run --rm IMAGE"
+	}
+	return `Nothing is to be restarted: podman's next command reads it.
+    ` + use + `
+An API service that is running reads it when it starts again:
+    systemctl restart podman.service`
+}
+
+// Removed is Engine's.
+func (Podman) Removed(name string) string {
+	return `Nothing is to be restarted: podman's next command reads it.
+Containers that were made with it cannot be used any more; to find them:
+    podman ps -a -q | xargs -r podman inspect -f '{{.Name}} {{.OCIRuntime}}' | grep ' ` + name + `$'`
+}
+
+// quote is a TOML basic string.
+func quote(text string) string {
+	var b bytes.Buffer
+	b.WriteByte('"')
+	for _, r := range text {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteRune('\\')
+			b.WriteRune(r)
+		case r < ' ' || r == 0x7f:
+			fmt.Fprintf(&b, `\u%04X`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
