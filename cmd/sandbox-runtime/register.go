@@ -37,8 +37,7 @@ is shown as lines with + and -.
     systemctl reload docker
     docker run --rm --runtime sandbox busybox true
 
-dockerd refuses to start if runtimes are both in the file and among its own
-arguments (--add-runtime): take them out there.`),
+A runtime that was removed is forgotten when dockerd starts again.`),
 			registerWith("containerd", engine.Containerd{}, `A runtime of containerd's CRI plugin, in a marked block at the end of
 config.toml, of version 2 or 3: a pod takes it by a RuntimeClass whose handler
 has its name. SystemdCgroup is as the default runtime has it.

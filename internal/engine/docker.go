@@ -181,8 +181,8 @@ Then:
 
 // Removed is Engine's.
 func (Docker) Removed(name string) string {
-	return `To have dockerd read it, containers running on:
-    systemctl reload docker     (or: kill -HUP, to the process dockerd)
+	return `dockerd forgets it when it starts again, not on a reload:
+    systemctl restart docker
 Containers that were made with it do not start again; to find them:
     docker ps -a -q | xargs -r docker inspect -f '{{.Name}} {{.HostConfig.Runtime}}' | grep ' ` + name + `$'`
 }

@@ -1,0 +1,281 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// installed is where a user puts the binary. register refuses the places where
+// tests are at home.
+const installed = "/usr/local/bin/sandbox-runtime"
+
+// ownEtc gives the test an /etc and a /usr/local/bin that it may write to, with
+// the binary installed: the host's are below and stay as they are.
+func ownEtc(t *testing.T) {
+	t.Helper()
+	for _, dir := range []string{"/etc", "/usr/local/bin"} {
+		layers := t.TempDir()
+		upper, work := filepath.Join(layers, "upper"), filepath.Join(layers, "work")
+		for _, d := range []string{upper, work} {
+			if err := os.Mkdir(d, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := unix.Mount("overlay", dir, "overlay", 0, "lowerdir="+dir+",upperdir="+upper+",workdir="+work); err != nil {
+			t.Fatalf("mount over %s: %v", dir, err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Unmount(dir, 0); err != nil {
+				t.Errorf("unmount %s: %v", dir, err)
+			}
+		})
+	}
+	for _, dir := range []string{"docker", "containerd", "containers"} { // of the host's own engines
+		if err := os.RemoveAll(filepath.Join("/etc", dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program, err := os.ReadFile(binary(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(installed, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// register runs the installed binary's register, and returns what it printed.
+func register(t *testing.T, args ...string) string {
+	t.Helper()
+	got := run(t, exec.Command(installed, append([]string{"register"}, args...)...))
+	if got.code != 0 || got.stderr != "" {
+		t.Fatalf("register %q: %+v", args, got)
+	}
+	return got.stdout
+}
+
+func writeConfig(t *testing.T, path, config string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(config), 0o640); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRegisterDocker: a dockerd that runs already takes the runtime on SIGHUP;
+// one that starts has it as default.
+func TestRegisterDocker(t *testing.T) {
+	leavesNothing(t)
+	need(t, peers(), world())
+	ownEtc(t)
+	const file = "/etc/docker/daemon.json"
+	const before = "{\n  \"exec-opts\": [\"native.cgroupdriver=cgroupfs\"],\n  \"max-concurrent-downloads\": 7\n}\n"
+	writeConfig(t, file, before)
+	d, process := startDockerd(t)
+	runtimes := func() string {
+		return run(t, d.client("info", "--format", "{{range $name, $r := .Runtimes}}{{$name}}={{$r.Path}} {{end}}{{.DefaultRuntime}}")).stdout
+	}
+	runWith := []string{"run", "--rm", "--runtime", "sandbox", "busybox", "echo", "hello"}
+	if got := run(t, d.client(runWith...)); got.code == 0 {
+		t.Errorf("before it was registered: %+v", got)
+	}
+
+	if out := register(t, "docker", "--write"); !strings.Contains(out, "+       \"path\": \""+installed+"\"\n") || !strings.Contains(out, "systemctl reload docker") {
+		t.Errorf("said %s", out)
+	}
+	reload(t, process)
+	eventually(t, "dockerd knows the runtime", func() bool { return strings.Contains(runtimes(), "sandbox="+installed) })
+	if got := run(t, d.client(runWith...)); got.code != 0 || got.stdout != "hello\n" {
+		t.Errorf("got %+v", got)
+	}
+
+	if out := register(t, "docker", "--remove"); !strings.Contains(out, "-       \"path\": \""+installed+"\"\n") {
+		t.Errorf("said %s", out)
+	}
+	if got := content(t, file); got != before {
+		t.Errorf("left %s", got)
+	}
+	interrupt(t, process)
+
+	register(t, "docker", "--write", "--default", "--name", "walled")
+	d, _ = startDockerd(t)
+	if got := runtimes(); !strings.HasSuffix(got, " walled\n") || strings.Contains(got, "sandbox=") {
+		t.Errorf("dockerd's runtimes: %s", got)
+	}
+	if got := run(t, d.client("run", "--rm", "busybox", "echo", "hello")); got.code != 0 || got.stdout != "hello\n" {
+		t.Errorf("as default: %+v", got)
+	}
+	register(t, "docker", "--remove", "--name", "walled")
+	if got := content(t, file); got != before {
+		t.Errorf("left %s", got)
+	}
+}
+
+func reload(t *testing.T, daemon *running) {
+	t.Helper()
+	if err := daemon.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startDockerd starts one that reads /etc/docker/daemon.json.
+func startDockerd(t *testing.T) (*docker, *running) {
+	t.Helper()
+	d := &docker{t.TempDir()}
+	cmd := exec.Command(peer("usr/sbin/dockerd"), "--host", d.socket(),
+		"--data-root", filepath.Join(d.home, "data"), "--exec-root", filepath.Join(d.home, "exec"), "--pidfile", filepath.Join(d.home, "pid"))
+	cmd.Env = peerEnvironment(d.home)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	process := daemon(t, cmd, func() { removeGround(t, "docker", "/run/docker", "/run/containerd") })
+	eventually(t, "dockerd answers", func() bool {
+		if process.ended() {
+			t.Fatalf("dockerd: %s", lastLines(process.stderr(), 20))
+		}
+		return d.client("version").Run() == nil
+	})
+	importRoot(t, d.client("import", "-", "busybox"))
+	return d, process
+}
+
+// TestRegisterContainerd: containerd reads what was written, keeps its own
+// runtime, and loads its CRI plugin.
+func TestRegisterContainerd(t *testing.T) {
+	leavesNothing(t)
+	need(t, peers(), world())
+	ownEtc(t)
+	const file = "/etc/containerd/config.toml"
+	dump := func() string {
+		t.Helper()
+		what := "dump"
+		if _, err := os.Stat(file); err != nil {
+			what = "default" // dump wants a file
+		}
+		cmd := exec.Command(peer("usr/bin/containerd"), "config", what)
+		cmd.Env = peerEnvironment(t.TempDir())
+		got := run(t, cmd)
+		if got.code != 0 {
+			t.Fatalf("containerd: %s", got.stderr)
+		}
+		return got.stdout
+	}
+	for _, before := range []string{"", content(t, peer("etc/containerd/config.toml"))} {
+		if before != "" {
+			writeConfig(t, file, before)
+		}
+		plain := dump()
+		if out := register(t, "containerd", "--write"); !strings.Contains(out, "systemctl restart containerd") {
+			t.Errorf("said %s", out)
+		}
+		config := dump()
+		for _, want := range []string{
+			".containerd.runtimes.runc]", ".containerd.runtimes.sandbox]", ".containerd.runtimes.sandbox.options]",
+			"BinaryName = \"" + installed + "\"", "default_runtime_name = \"runc\"",
+		} {
+			if !strings.Contains(config, want) {
+				t.Errorf("no %s in\n%s", want, config)
+			}
+		}
+		register(t, "containerd", "--remove")
+		if _, err := os.Stat(file); before == "" && !os.IsNotExist(err) {
+			t.Errorf("the file that register made is there: %v", err)
+		}
+		if before != "" && content(t, file) != before {
+			t.Errorf("left %s", content(t, file))
+		}
+		if now := dump(); now != plain {
+			t.Errorf("was\n%s\nis\n%s", plain, now)
+		}
+	}
+}
+
+// TestRegisterPodman: podman finds the runtime by its name, and does not once
+// it was removed.
+func TestRegisterPodman(t *testing.T) {
+	leavesNothing(t)
+	need(t, peers(), world())
+	ownEtc(t)
+	p := newPodman(t)
+	writeConfig(t, "/etc/containers/containers.conf", p.config())
+	writeConfig(t, "/etc/containers/registries.conf", "")
+	podman := func(args ...string) result {
+		t.Helper()
+		cmd := p.client()
+		cmd.Args = append([]string{cmd.Args[0], "--tmpdir", podmanRun + "/tmp"}, args...)
+		for i, e := range cmd.Env {
+			if strings.HasPrefix(e, "CONTAINERS_CONF=") { // in place of all of /etc
+				cmd.Env[i] = "X="
+			}
+		}
+		return run(t, cmd)
+	}
+	if got := podman("--runtime", "sandbox", "run", "--rm", "busybox", "echo", "hello"); got.code == 0 {
+		t.Errorf("before it was registered: %+v", got)
+	}
+	register(t, "podman", "--write")
+	if got := podman("--runtime", "sandbox", "run", "--rm", "busybox", "echo", "hello"); got.code != 0 || got.stdout != "hello\n" {
+		t.Errorf("got %+v", got)
+	}
+	if got := podman("--runtime", "crun", "info", "--format", "{{.Host.OCIRuntime.Name}}"); got.code != 0 || got.stdout != "crun\n" {
+		t.Errorf("podman's own runtimes: %+v", got)
+	}
+	register(t, "podman", "--write", "--default")
+	if got := podman("info", "--format", "{{.Host.OCIRuntime.Name}} {{.Host.OCIRuntime.Path}}"); got.stdout != "sandbox "+installed+"\n" {
+		t.Errorf("as default: %+v", got)
+	}
+	register(t, "podman", "--remove")
+	if files, err := os.ReadDir("/etc/containers/containers.conf.d"); err != nil || len(files) != 0 {
+		t.Errorf("left %v, %v", files, err)
+	}
+	if got := podman("--runtime", "sandbox", "run", "--rm", "busybox", "true"); got.code == 0 {
+		t.Errorf("after it was removed: %+v", got)
+	}
+}
+
+// TestRegisterRefuses: nothing is written, and the way out is named.
+func TestRegisterRefuses(t *testing.T) {
+	need(t, world())
+	ownEtc(t)
+	writeConfig(t, "/etc/docker/daemon.json", "{\n  \"debug\": yes\n}")
+	writeConfig(t, "/etc/containerd/config.toml", "version = 2\n[debug\n")
+	writeConfig(t, "/etc/containers/containers.conf", "[engine]\nruntime = crun\n")
+	away := filepath.Join(t.TempDir(), "sandbox-runtime")
+	if err := os.Link(binary(t), away); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		words string
+		args  []string
+	}{
+		{"/etc/docker/daemon.json:2: not JSON", []string{installed, "register", "docker", "--write"}},
+		{"/etc/docker/daemon.json:2: not JSON", []string{installed, "register", "docker"}},
+		{"/etc/docker/daemon.json:2: not JSON", []string{installed, "register", "docker", "--remove"}},
+		{"/etc/containerd/config.toml:2: not TOML", []string{installed, "register", "containerd", "--write"}},
+		{"/etc/containers/containers.conf:2: not TOML", []string{installed, "register", "podman", "--write"}},
+		{"install -m 755 " + away, []string{away, "register", "docker", "--write"}},
+		{"name docker, containerd or podman", []string{installed, "register", "dokcer"}},
+		{"Name docker, containerd or podman", []string{installed, "register"}},
+		{"--name runc is the name of another runtime", []string{installed, "register", "docker", "--name", "runc"}},
+		{"takes flags only", []string{installed, "register", "docker", "podman"}},
+		{"do not go together", []string{installed, "register", "docker", "--write", "--remove"}},
+		{"do not go together", []string{installed, "register", "docker", "--default", "--remove"}},
+	} {
+		got := run(t, exec.Command(c.args[0], c.args[1:]...))
+		if got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, c.words) {
+			t.Errorf("%q: %+v; want %q", c.args, got, c.words)
+		}
+	}
+	if got := content(t, "/etc/docker/daemon.json"); got != "{\n  \"debug\": yes\n}" {
+		t.Errorf("daemon.json: %s", got)
+	}
+	if _, err := os.Stat("/etc/containers/containers.conf.d"); !os.IsNotExist(err) {
+		t.Errorf("containers.conf.d: %v", err)
+	}
+}
