@@ -57,36 +57,12 @@ var updateRefusals = []refusal{
 // where the controller is mounted as cgroup v1, else from v2.
 func limitOf(t *testing.T, pid int, v1, v2 string) string {
 	t.Helper()
-	hierarchies, err := cgroupHierarchies()
-	if err != nil {
-		t.Fatal(err)
-	}
 	controller, _, _ := strings.Cut(v1, ".")
-	for _, h := range hierarchies {
-		if slices.Contains(strings.Split(h.options, ","), controller) {
-			return strings.TrimSpace(content(t, filepath.Join(h.mountPoint, cgroupOf(t, pid, h), v1)))
-		}
+	group := cgroupOf(t, pid, controller)
+	if path := filepath.Join(group, v1); exists(path) {
+		return strings.TrimSpace(content(t, path))
 	}
-	for _, h := range hierarchies {
-		if h.kind == "cgroup2" {
-			return strings.TrimSpace(content(t, filepath.Join(h.mountPoint, cgroupOf(t, pid, h), v2)))
-		}
-	}
-	t.Fatalf("no hierarchy has %s", controller)
-	return ""
-}
-
-// cgroupOf is the process's group in the hierarchy.
-func cgroupOf(t *testing.T, pid int, h hierarchy) string {
-	t.Helper()
-	for line := range strings.Lines(content(t, "/proc/"+strconv.Itoa(pid)+"/cgroup")) {
-		// hierarchy-ID:controller-list:path, cgroups(7)
-		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 && f[1] == h.options {
-			return f[2]
-		}
-	}
-	t.Fatalf("process %d has no group in %s", pid, h.mountPoint)
-	return ""
+	return strings.TrimSpace(content(t, filepath.Join(group, v2)))
 }
 
 // A limit is what an update changes: as flags, as JSON, and what the cgroup

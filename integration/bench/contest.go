@@ -24,8 +24,8 @@ type bound struct {
 // A field is a group of contests with what they need while they run.
 type field struct {
 	name string
-	// open prepares below dir; close ends what open started.
-	open func(o options, dir string) (contests []contest, close func() error, err error)
+	// open prepares below dir; done ends what open started.
+	open func(o options, dir string) (contests []contest, done func() error, err error)
 }
 
 // fields are all there are, in the order of the report.

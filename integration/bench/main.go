@@ -48,8 +48,9 @@ func main() {
 	flag.DurationVar(&o.idle, "idle", 8*time.Millisecond, "pause before each run")
 	only := flag.String("only", "", "regular expression over "+fieldNames())
 	flag.Parse()
-	err := error(nil)
-	if o.only, err = regexp.Compile(*only); err == nil {
+	var err error
+	o.only, err = regexp.Compile(*only)
+	if err == nil {
 		err = run(o)
 	}
 	if err != nil {

@@ -2,10 +2,14 @@ package container
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // freezingPatience is more than libcontainer takes to freeze a group or to give
@@ -20,25 +24,35 @@ const freezingPatience = 2 * time.Second
 //
 // A container without a v1 freezer, or without any state, is no error.
 func settleFreezer(root, id string) error {
-	if filepath.Base(id) != id {
-		return nil // Load refuses the id, or finds no container
-	}
-	data, err := os.ReadFile(filepath.Join(root, id, cgroupsName))
-	if err != nil {
-		return nil // likewise
-	}
-	var paths map[string]string
-	if json.Unmarshal(data, &paths) != nil || paths["freezer"] == "" {
-		return nil
-	}
-	file := filepath.Join(paths["freezer"], "freezer.state")
-	for end := time.Now().Add(freezingPatience); ; time.Sleep(5 * time.Millisecond) {
+	file := freezerFile(root, id)
+	for end := time.Now().Add(freezingPatience); file != ""; time.Sleep(5 * time.Millisecond) {
 		state, err := os.ReadFile(file)
-		if err != nil || strings.TrimSpace(string(state)) != "FREEZING" {
-			return nil // also the group that is gone
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || err == nil && strings.TrimSpace(string(state)) != "FREEZING" {
+			return nil
+		}
+		if err != nil {
+			return err
 		}
 		if time.Now().After(end) {
 			return os.WriteFile(file, []byte("THAWED"), 0)
 		}
 	}
+	return nil
+}
+
+// freezerFile is the state of the container's v1 freezer; "" where there is
+// none, or no such container, or where its id is none that Load takes.
+func freezerFile(root, id string) string {
+	if filepath.Base(id) != id {
+		return ""
+	}
+	var paths map[string]string
+	data, err := os.ReadFile(filepath.Join(root, id, cgroupsName))
+	if err == nil {
+		err = json.Unmarshal(data, &paths)
+	}
+	if err != nil || paths["freezer"] == "" {
+		return ""
+	}
+	return filepath.Join(paths["freezer"], "freezer.state")
 }
