@@ -2,10 +2,12 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -87,6 +89,59 @@ func TestDeleteForceEndsAllWithoutAPidNamespace(t *testing.T) {
 	h.awaitStatus(h.id(), container.Stopped) // and the orphan lives on
 	h.must("delete", "--force", h.id())
 	h.nothingLeft()
+}
+
+// The v1 freezer never says FROZEN of it, for which libcontainer waits.
+func TestAFreezeThatDoesNotEndHoldsNothingUp(t *testing.T) {
+	h := newHost(t)
+	for _, end := range [][]string{{"delete", "--force", h.id()}, {"kill", h.id(), "KILL"}, {"state", h.id()}} {
+		out := filepath.Join(h.dir, "out-"+end[0])
+		cmd := h.command("run", "-d", "-b", h.bundle(nil, "unfreezable"), h.id())
+		h.detachTo(cmd, out)
+		h.awaitContent(out, "ready\n")
+		h.freeze()
+		h.must(end...)
+		h.must("delete", "--force", h.id())
+		h.nothingLeft()
+	}
+}
+
+// detachTo runs cmd to its end; what it leaves running writes into file.
+func (h *host) detachTo(cmd *exec.Cmd, file string) {
+	h.t.Helper()
+	f, err := os.Create(file)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer f.Close()
+	cmd.Stdout, cmd.Stderr = f, f
+	if err := cmd.Run(); err != nil {
+		h.t.Fatalf("%q: %v: %s", cmd.Args, err, h.read(file))
+	}
+}
+
+func (h *host) awaitContent(file, want string) {
+	h.t.Helper()
+	for range 500 {
+		if h.read(file) == want {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	h.t.Fatalf("%s: %q, want %q", file, h.read(file), want)
+}
+
+// freeze asks the kernel to freeze the container, and does not wait.
+func (h *host) freeze() {
+	h.t.Helper()
+	file, on, off := "/sys/fs/cgroup/freezer/"+h.id()+"/freezer.state", "FROZEN", "THAWED"
+	if _, err := os.Stat(file); err != nil {
+		file, on, off = "/sys/fs/cgroup/"+h.id()+"/cgroup.freeze", "1", "0"
+	}
+	if err := os.WriteFile(file, []byte(on), 0); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = os.WriteFile(file, []byte(off), 0) }) // there only if the test failed
 }
 
 func withoutPidNamespace(s *specs.Spec) {

@@ -327,36 +327,6 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-// A pause that was killed can leave a v1 freezer on its way to FROZEN for ever.
-func TestAFreezeThatNeverComesIsUndone(t *testing.T) {
-	p := newPlace(t)
-	state := "/sys/fs/cgroup/freezer/" + p.id + "/freezer.state"
-	s := p.spec("execs")
-	c := p.create(s)
-	child, err := c.Run(Process{Spec: s.Process})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(state); err != nil {
-		t.Skip("needs the freezer of v1, which alone gets stuck")
-	}
-	for stuck := false; !stuck; {
-		write(t, state, "THAWED")
-		time.Sleep(3 * time.Millisecond) // to be somewhere else
-		write(t, state, "FROZEN")
-		time.Sleep(50 * time.Millisecond)
-		stuck = strings.TrimSpace(read(t, state)) == "FREEZING"
-	}
-	again, err := Load(p.root, p.id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if status, err := again.Status(); status != Running || err != nil {
-		t.Errorf("%s, %v", status, err)
-	}
-	child.Abort()
-}
-
 func TestBundleIsWhereRelativePathsStart(t *testing.T) {
 	p := newPlace(t)
 	s := p.spec("exit", "0")

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	program = filepath.Join(dir, "init")
-	if out, err := exec.Command("cc", "-O1", "-static", "-pthread", "-o", program, "testdata/init.c").CombinedOutput(); err != nil {
+	if out, err := exec.Command("cc", "-O1", "-static", "-o", program, "testdata/init.c").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "compile testdata/init.c: %v\n%s", err, out)
 		os.Exit(1)
 	}

@@ -4,13 +4,17 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -115,6 +119,29 @@ static int notify(void) {
     return sendto(s, text, strlen(text), 0, (struct sockaddr *)&to, sizeof to) < 0 ? 2 : 0;
 }
 
+/* waits as the freezer can't stop it: in a system call that its child is asked
+ * about and does not answer (SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, Linux 5.19) */
+static int unfreezable(void) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getpgid, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof code / sizeof *code, code};
+    long flags = SECCOMP_FILTER_FLAG_NEW_LISTENER | 1 << 5 /* WAIT_KILLABLE_RECV, newer than Debian 12's header */;
+    int listener = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &filter);
+    if (listener < 0) return 1;
+    if (fork() == 0) {
+        struct seccomp_notif request = {0};
+        if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &request)) return 1;
+        printf("ready\n");
+        fflush(stdout);
+        for (;;) pause();
+    }
+    return syscall(SYS_getpgid, 0) < 0;
+}
+
 int main(int argc, char **argv, char **env) {
     const char *what = argc > 1 ? argv[1] : "";
     if (!strcmp(what, "exit")) return atoi(argv[2]);
@@ -127,6 +154,7 @@ int main(int argc, char **argv, char **env) {
     if (!strcmp(what, "ids")) return ids();
     if (!strcmp(what, "flood")) return flood();
     if (!strcmp(what, "orphan")) return orphan();
+    if (!strcmp(what, "unfreezable")) return unfreezable();
     if (!strcmp(what, "notify")) return notify();
     if (!strcmp(what, "pause"))
         for (;;) pause();

@@ -1,23 +1,8 @@
 /* What the tests run as a container's first process. */
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static void *spin(void *unused) {
-    for (;;) (void)getppid();
-    return unused;
-}
-
-/* executes itself over and over, each time with several threads */
-static int execs(char **argv) {
-    pthread_t thread;
-    for (int i = 0; i < 4; i++) pthread_create(&thread, NULL, spin, NULL);
-    usleep(1000);
-    execv("/bin/init", argv);
-    return 98;
-}
 
 int main(int argc, char **argv) {
     if (argc > 2 && !strcmp(argv[1], "exit")) return atoi(argv[2]);
@@ -28,6 +13,5 @@ int main(int argc, char **argv) {
         if (write(4, buf, n) != n || read(4, buf, 1) != 1) return 99;
         return buf[0];
     }
-    if (argc > 1 && !strcmp(argv[1], "execs")) return execs(argv);
     for (;;) pause();
 }
