@@ -79,30 +79,38 @@ func makeSubCgroup(t testing.TB, group string) {
 // cgroup, and waits until they have stopped.
 func freeze(t testing.TB, pid int) {
 	t.Helper()
-	setFrozen(t, pid, true)
+	f := freezerOf(t, pid)
+	// Nothing ends a process that is frozen for ever, not even the world's end.
+	t.Cleanup(func() { _ = os.WriteFile(f.file, []byte(f.off), 0) })
+	f.set(t, f.on, f.frozen)
 }
 
 func thaw(t testing.TB, pid int) {
 	t.Helper()
-	setFrozen(t, pid, false)
+	f := freezerOf(t, pid)
+	f.set(t, f.off, f.thawed)
 }
 
-func setFrozen(t testing.TB, pid int, frozen bool) {
+// A freezer is how a cgroup is frozen and what it then says.
+type freezer struct {
+	file, on, off        string // to be written
+	seen, frozen, thawed string // to be read
+}
+
+func freezerOf(t testing.TB, pid int) freezer {
 	t.Helper()
 	group := cgroupOf(t, pid, "freezer")
-	file, value, seen := "freezer.state", "THAWED", "freezer.state"
-	if frozen {
-		value = "FROZEN"
+	v1 := filepath.Join(group, "freezer.state")
+	if unix.Access(v1, unix.F_OK) == nil {
+		return freezer{v1, "FROZEN", "THAWED", v1, "FROZEN", "THAWED"}
 	}
-	want := value
-	if unix.Access(filepath.Join(group, file), unix.F_OK) != nil { // v2
-		file, value, seen, want = "cgroup.freeze", "0", "cgroup.events", "frozen 0"
-		if frozen {
-			value, want = "1", "frozen 1"
-		}
-	}
-	if err := os.WriteFile(filepath.Join(group, file), []byte(value), 0); err != nil {
+	return freezer{filepath.Join(group, "cgroup.freeze"), "1", "0", filepath.Join(group, "cgroup.events"), "frozen 1", "frozen 0"}
+}
+
+func (f freezer) set(t testing.TB, value, shown string) {
+	t.Helper()
+	if err := os.WriteFile(f.file, []byte(value), 0); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, group+" is "+want, func() bool { return strings.Contains(content(t, filepath.Join(group, seen)), want) })
+	eventually(t, f.seen+" says "+shown, func() bool { return strings.Contains(content(t, f.seen), shown) })
 }

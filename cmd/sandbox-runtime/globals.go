@@ -68,7 +68,7 @@ func prepareRoot(cmd *cli.Command) error {
 		}
 		if root == "/" {
 			// "" and "../.." end here too.
-			return errors.New("option --root must not be /")
+			return errors.New("Option --root argument should not be set to /") //nolint:staticcheck // in runc's words
 		}
 		return cmd.Set("root", root)
 	}

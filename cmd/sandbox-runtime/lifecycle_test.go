@@ -275,5 +275,5 @@ func TestListShowsContainersOnly(t *testing.T) {
 func TestListOfAMissingRoot(t *testing.T) {
 	h := newHost(t)
 	h.refuse(1, []string{h.root, "no such file"}, "list") // --root was given: a slip of the caller's
-	h.refuse(1, []string{"--root must not be /"}, "--root", "/", "list")
+	h.refuse(1, []string{"--root argument should not be set to /"}, "--root", "/", "list")
 }

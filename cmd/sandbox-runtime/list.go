@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"text/tabwriter"
 	"time"
@@ -29,7 +28,7 @@ func listCommand() *cli.Command {
 	}
 }
 
-func listContainers(ctx context.Context, cmd *cli.Command) error {
+func listContainers(_ context.Context, cmd *cli.Command) error {
 	if err := wantArgs(cmd, 0, 0); err != nil {
 		return err
 	}
@@ -45,17 +44,17 @@ func listContainers(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	return show(cmd.Root().Writer, loadStates(root, ids, logFrom(ctx)))
+	return show(cmd.Root().Writer, loadStates(root, ids, cmd.Root().ErrWriter))
 }
 
 // loadStates leaves out what can't be read, such as a container deleted
-// meanwhile, and says so.
-func loadStates(root string, ids []string, log *slog.Logger) []container.State {
+// meanwhile, and says so: on stderr also where there is a log, as runc.
+func loadStates(root string, ids []string, stderr io.Writer) []container.State {
 	var states []container.State
 	for _, id := range ids {
 		s, err := loadState(root, id)
 		if err != nil {
-			log.Warn(fmt.Sprintf("load container %s: %v", id, err))
+			fmt.Fprintf(stderr, "load container %s: %v\n", id, err)
 			continue
 		}
 		states = append(states, s)

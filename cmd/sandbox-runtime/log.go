@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -82,10 +83,25 @@ func (r *reporter) fatal(err error) {
 // and msg, the level in lower case, the time in RFC 3339.
 func newHandler(w io.Writer, format string, level slog.Level) slog.Handler {
 	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: shapeAttr}
+	var h slog.Handler = slog.NewTextHandler(w, opts)
 	if format == "json" {
-		return slog.NewJSONHandler(w, opts)
+		h = slog.NewJSONHandler(w, opts)
 	}
-	return slog.NewTextHandler(w, opts)
+	if level <= slog.LevelDebug {
+		h = withPlace{h}
+	}
+	return h
+}
+
+// withPlace adds where in the source an entry comes from, under runc's keys.
+type withPlace struct{ slog.Handler }
+
+func (h withPlace) Handle(ctx context.Context, r slog.Record) error {
+	if r.PC != 0 { // known
+		place, _ := runtime.CallersFrames([]uintptr{r.PC}).Next()
+		r.AddAttrs(slog.String("func", place.Function), slog.String("file", fmt.Sprintf("%s:%d", place.File, place.Line)))
+	}
+	return h.Handler.Handle(ctx, r)
 }
 
 func shapeAttr(groups []string, a slog.Attr) slog.Attr {

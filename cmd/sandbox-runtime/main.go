@@ -78,13 +78,16 @@ func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 	return fmt.Errorf("%w (see %s --help)", err, cmd.FullName())
 }
 
+// unknownCommand is the exit status for one, as runc's.
+const unknownCommand = 3
+
 func noCommand(_ context.Context, cmd *cli.Command) error {
 	if cmd.Bool("version") {
 		printVersion(cmd.Writer)
 		return nil
 	}
 	if name := cmd.Args().First(); name != "" {
-		return fmt.Errorf("unknown command %q (see %s --help)", name, programName)
+		return &exitError{unknownCommand, fmt.Errorf("unknown command %q (see %s --help)", name, programName)}
 	}
 	return cli.ShowRootCommandHelp(cmd)
 }

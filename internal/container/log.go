@@ -20,6 +20,7 @@ func SetLog(log *slog.Logger) {
 	logrus.SetLevel(logrus.InfoLevel)
 	if log.Enabled(context.Background(), slog.LevelDebug) {
 		logrus.SetLevel(logrus.DebugLevel)
+		logrus.SetReportCaller(true)
 	}
 	hooks := logrus.LevelHooks{}
 	hooks.Add(forward{log})
@@ -37,7 +38,11 @@ func (f forward) Fire(e *logrus.Entry) error {
 	if !f.log.Enabled(ctx, level) {
 		return nil
 	}
-	r := slog.NewRecord(e.Time, level, e.Message, 0)
+	var place uintptr
+	if e.Caller != nil {
+		place = e.Caller.PC
+	}
+	r := slog.NewRecord(e.Time, level, e.Message, place)
 	for _, key := range slices.Sorted(maps.Keys(e.Data)) {
 		r.AddAttrs(slog.Any(key, e.Data[key]))
 	}
