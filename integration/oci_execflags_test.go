@@ -304,3 +304,35 @@ func TestExecRefusesWrongValuesAsRunc(t *testing.T) {
 		}
 	})
 }
+
+// An exec starts on the processors of execCPUAffinity.initial and runs on those
+// of final.
+func TestExecCPUAffinity(t *testing.T) {
+	asRunc(t, func(t *testing.T, r *ociRuntime) {
+		b := newBundle(t, []string{"sleep", "1000"}, func(s *specs.Spec) {
+			s.Process.ExecCPUAffinity = &specs.CPUAffinity{Initial: "0", Final: "0"}
+		})
+		r.started(b)
+		const show = "grep Cpus_allowed_list /proc/self/status"
+		r.shows(result{stdout: "Cpus_allowed_list:\t0\n"}, "exec", "c", "sh", "-c", show)
+		final := processFile(t, b, []string{"sh", "-c", show}, func(p *specs.Process) { p.ExecCPUAffinity = &specs.CPUAffinity{Final: "0-0"} })
+		r.shows(result{stdout: "Cpus_allowed_list:\t0\n"}, "exec", "--process", final, "c")
+		wrong := processFile(t, b, []string{"true"}, func(p *specs.Process) { p.ExecCPUAffinity = &specs.CPUAffinity{Initial: "nonsense"} })
+		r.shows(result{code: 255, stderr: "nonsense"}, "exec", "--process", wrong, "c")
+	})
+}
+
+// What the fields of a process say holds for an exec's too.
+func TestExecProcessFieldsAreRuncs(t *testing.T) {
+	asRunc(t, func(t *testing.T, r *ociRuntime) {
+		b := newBundle(t, []string{"sleep", "1000"})
+		r.started(b)
+		const show = "ionice; awk '{ print $41, $19 }' /proc/self/stat; ulimit -n"
+		process := processFile(t, b, []string{"sh", "-c", show}, func(p *specs.Process) {
+			p.IOPriority = &specs.LinuxIOPriority{Class: specs.IOPRIO_CLASS_IDLE}
+			p.Scheduler = &specs.Scheduler{Policy: specs.SchedBatch, Nice: 3}
+			p.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 77, Hard: 88}}
+		})
+		r.shows(result{stdout: "idle\n3 3\n77\n"}, "exec", "--process", process, "c")
+	})
+}
