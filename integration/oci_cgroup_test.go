@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupOf is the directory of the process's cgroup in the v1 hierarchy of
+// groupByController is the directory of the process's cgroup in the v1 hierarchy of
 // controller, or in the v2 one where there is none such.
-func cgroupOf(t testing.TB, pid int, controller string) string {
+func groupByController(t testing.TB, pid int, controller string) string {
 	t.Helper()
 	path, err := findCgroup(pid, controller)
 	if err != nil {
@@ -99,7 +99,7 @@ type freezer struct {
 
 func freezerOf(t testing.TB, pid int) freezer {
 	t.Helper()
-	group := cgroupOf(t, pid, "freezer")
+	group := groupByController(t, pid, "freezer")
 	v1 := filepath.Join(group, "freezer.state")
 	if unix.Access(v1, unix.F_OK) == nil {
 		return freezer{v1, "FROZEN", "THAWED", v1, "FROZEN", "THAWED"}

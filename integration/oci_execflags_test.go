@@ -64,7 +64,7 @@ var execFlags = []struct {
 }
 
 func TestExecFlagsAreRuncs(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		r.started(newBundle(t, []string{"sleep", "1000"}))
 		for _, row := range execFlags {
 			args := append([]string{"exec"}, row.flags...)
@@ -78,7 +78,7 @@ func TestExecFlagsAreRuncs(t *testing.T) {
 // With inheritable capabilities in the bundle, --cap reaches the ambient ones:
 // a user then has the capability.
 func TestExecCapabilityIsAmbientWhereInheritable(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		r.started(newBundle(t, []string{"sleep", "1000"}, func(s *specs.Spec) {
 			s.Process.Capabilities.Inheritable = []string{"CAP_SYS_TIME"}
 			s.Process.Capabilities.Bounding = append(s.Process.Capabilities.Bounding, "CAP_SYS_TIME")
@@ -91,7 +91,7 @@ func TestExecCapabilityIsAmbientWhereInheritable(t *testing.T) {
 
 // The process of --process is the file's alone: no flag changes it.
 func TestExecProcessFileIsAll(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		b := newBundle(t, []string{"sleep", "1000"})
 		r.started(b)
 		process := processFile(t, b, []string{"sh", "-c", printRights}, func(p *specs.Process) {
@@ -111,7 +111,7 @@ func TestExecProcessFileIsAll(t *testing.T) {
 }
 
 func TestExecInACreatedContainer(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		r.create(newBundle(t, []string{"sleep", "1000"}), "c")
 		r.shows(result{stdout: "inside\n"}, "exec", "c", "echo", "inside")
 		if got := r.state("c").Status; got != "created" {
@@ -122,7 +122,7 @@ func TestExecInACreatedContainer(t *testing.T) {
 
 // Where the command's flags begin those of exec end.
 func TestExecTellsItsFlagsFromTheCommands(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		r.started(newBundle(t, []string{"sleep", "1000"}))
 		r.shows(result{stdout: "--user 5 -e -- x\n"}, "exec", "c", "echo", "--user", "5", "-e", "--", "x")
 		r.shows(result{stdout: "x\n"}, "exec", "--", "c", "echo", "x")
@@ -131,7 +131,7 @@ func TestExecTellsItsFlagsFromTheCommands(t *testing.T) {
 
 // --cgroup takes controller:path on v1, path on v2, below the container's own.
 func TestExecInASubCgroup(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		pid := r.started(newBundle(t, []string{"sleep", "1000"}))
 		if pureV2(t) {
 			execInASubCgroupV2(t, r, pid)
@@ -144,7 +144,7 @@ func TestExecInASubCgroup(t *testing.T) {
 func execInASubCgroupV1(t *testing.T, r *ociRuntime, pid int) {
 	t.Helper()
 	for _, controller := range []string{"pids", "memory"} {
-		makeSubCgroup(t, cgroupOf(t, pid, controller))
+		makeSubCgroup(t, groupByController(t, pid, controller))
 	}
 	show := func(want string, flags ...string) {
 		t.Helper()
@@ -172,7 +172,7 @@ func execInASubCgroupV1(t *testing.T, r *ociRuntime, pid int) {
 
 func execInASubCgroupV2(t *testing.T, r *ociRuntime, pid int) {
 	t.Helper()
-	makeSubCgroup(t, cgroupOf(t, pid, ""))
+	makeSubCgroup(t, groupByController(t, pid, ""))
 	r.shows(result{stdout: "0::/c/sub\n"}, "exec", "--cgroup", "sub", "c", "cat", "/proc/self/cgroup")
 	r.shows(result{stdout: "0::/c/sub\n"}, "exec", "--cgroup", ":sub", "c", "cat", "/proc/self/cgroup")
 	r.shows(result{code: 255, stderr: "no such file or directory"}, "exec", "--cgroup", "absent", "c", "true")
@@ -185,7 +185,7 @@ func sorted(lines string) string {
 
 // A frozen container is one that is paused, whoever froze it.
 func TestExecInAPausedContainer(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		pid := r.started(newBundle(t, []string{"sleep", "1000"}))
 		freeze(t, pid)
 		if got := r.state("c").Status; got != "paused" {
@@ -194,7 +194,7 @@ func TestExecInAPausedContainer(t *testing.T) {
 		r.shows(result{code: 255, stderr: "exec failed: cannot exec in a paused container .use --ignore-paused to override"}, "exec", "c", "true")
 		p := start(t, r.command("exec", "--ignore-paused", "c", "echo", "thawed"))
 		eventually(t, "a second process waits in the container", func() bool {
-			return strings.Count(content(t, filepath.Join(cgroupOf(t, pid, "freezer"), "cgroup.procs")), "\n") > 1
+			return strings.Count(content(t, filepath.Join(groupByController(t, pid, "freezer"), "cgroup.procs")), "\n") > 1
 		})
 		if p.ended() {
 			t.Errorf("ended in a frozen container: %+v", p.wait())
@@ -208,7 +208,7 @@ func TestExecInAPausedContainer(t *testing.T) {
 
 // Descriptors of --preserve-fds come after stdio in their order, no other does.
 func TestExecPreservesAsManyDescriptorsAsAsked(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		r.started(newBundle(t, []string{"sleep", "1000"}))
 		files := []*os.File{filled(t, "first"), filled(t, "second"), filled(t, "third")}
 		for flags, want := range map[string]result{
@@ -240,7 +240,7 @@ func filled(t *testing.T, line string) *os.File {
 }
 
 func TestExecPIDFileAndPidfdAreTheProcesss(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		r.started(newBundle(t, []string{"sleep", "1000"}))
 		socket := listenForFDs(t)
 		dir := t.TempDir()
@@ -264,7 +264,7 @@ func TestExecPIDFileAndPidfdAreTheProcesss(t *testing.T) {
 // Wrong values end with 255 as a process that can't be started, and with 1
 // where the command line itself is at fault.
 func TestExecRefusesWrongValuesAsRunc(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		b := newBundle(t, []string{"sleep", "1000"})
 		r.started(b)
 		labelled := processFile(t, b, []string{"true"}, func(p *specs.Process) { p.SelinuxLabel = "system_u:system_r:x_t:s0" })
@@ -308,7 +308,7 @@ func TestExecRefusesWrongValuesAsRunc(t *testing.T) {
 // An exec starts on the processors of execCPUAffinity.initial and runs on those
 // of final.
 func TestExecCPUAffinity(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		b := newBundle(t, []string{"sleep", "1000"}, func(s *specs.Spec) {
 			s.Process.ExecCPUAffinity = &specs.CPUAffinity{Initial: "0", Final: "0"}
 		})
@@ -324,7 +324,7 @@ func TestExecCPUAffinity(t *testing.T) {
 
 // What the fields of a process say holds for an exec's too.
 func TestExecProcessFieldsAreRuncs(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		b := newBundle(t, []string{"sleep", "1000"})
 		r.started(b)
 		const show = "ionice; awk '{ print $41, $19 }' /proc/self/stat; ulimit -n"

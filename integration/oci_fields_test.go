@@ -156,7 +156,7 @@ func withoutNamespace(s *specs.Spec, kind specs.LinuxNamespaceType) {
 func TestFieldsOfTheSpecificationAreRuncs(t *testing.T) { checkFields(t, fields) }
 
 func checkFields(t *testing.T, rows []field) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		root := newBusyboxRoot(t) // some fields make files there
 		for _, row := range rows {
 			t.Run(row.name, func(t *testing.T) {

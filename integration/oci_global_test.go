@@ -17,7 +17,7 @@ import (
 func (r *ociRuntime) bare(args ...string) *exec.Cmd { return exec.Command(r.program, args...) }
 
 func TestRootIsAnyDirectoryButTheTop(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		for _, root := range []string{"/", "../../../../../../../../../..", "/tmp/.."} {
 			args := []string{"--root", root, "list"}
 			r.compare(run(t, r.bare(args...)), result{code: 1, stderr: "Option --root argument should not be set to /"}, args)
@@ -39,7 +39,7 @@ func TestRootIsAnyDirectoryButTheTop(t *testing.T) {
 }
 
 func TestUnknownCommandIsStatus3(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		r.shows(result{code: 3, stderr: `No help topic for 'nonsense'|unknown command \\?"nonsense`}, "nonsense")
 		for _, args := range [][]string{{}, {"help"}, {"--help"}, {"-h"}, {"help", "exec"}, {"exec", "--help"}} {
 			if got := run(t, r.bare(args...)); got.code != 0 || !strings.Contains(got.stdout, "USAGE:") || got.stderr != "" {
@@ -59,7 +59,7 @@ func keysOf(entries []map[string]string) map[string][]string {
 }
 
 func TestLogFlagsAreRuncs(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		file := filepath.Join(t.TempDir(), "log")
 		logged := func(flags ...string) string {
 			t.Helper()
@@ -90,7 +90,7 @@ func TestLogFlagsAreRuncs(t *testing.T) {
 // With --debug the log has what the container's init says too, and each entry
 // its place in the source.
 func TestDebugLogIsRuncs(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		b := newBundle(t, []string{"/nonsense"})
 		got := run(t, r.command("--debug", "run", "--bundle", b.dir, "c"))
 		if got.code != 1 {
@@ -110,7 +110,7 @@ func TestDebugLogIsRuncs(t *testing.T) {
 }
 
 func TestRootlessIsReadAsRuncDoes(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		b := newBundle(t, []string{"echo", "ran"})
 		try := func(value string) result {
 			args := append([]string{"--mount", "sh", "-c", readOnlyCgroups, peer("bin/busybox")},
@@ -131,7 +131,7 @@ func TestRootlessIsReadAsRuncDoes(t *testing.T) {
 }
 
 func TestSystemdCgroupIsRefusedAsByRunc(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		for path, says := range map[string]string{
 			"":                    "systemd not running on this host, cannot use systemd cgroups manager",
 			"test.slice:prefix:c": "systemd not running on this host, cannot use systemd cgroups manager",
@@ -151,7 +151,7 @@ func TestSystemdCgroupIsRefusedAsByRunc(t *testing.T) {
 }
 
 func TestVersionHasRuncsLines(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		for _, flag := range []string{"--version", "-v"} {
 			got := run(t, r.bare(flag))
 			var names []string
@@ -170,7 +170,7 @@ func TestVersionHasRuncsLines(t *testing.T) {
 
 // What can't be read is told on stderr and left out, the rest is listed.
 func TestListIsRuncs(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		r.shows(result{code: 1, stderr: "no such file or directory"}, "list")
 		b := newBundle(t, []string{"sleep", "1000"})
 		first := r.create(b, "first")
@@ -212,7 +212,7 @@ func TestListIsRuncs(t *testing.T) {
 
 // An empty root is an empty list, which in JSON is null.
 func TestListOfNothing(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		root := t.TempDir()
 		for flag, want := range map[string]string{"--format=json": "null\n", "--quiet": "", "--format=table": "ID          PID         STATUS      BUNDLE      CREATED     OWNER\n"} {
 			args := []string{"--root", root, "list", flag}
@@ -222,7 +222,7 @@ func TestListOfNothing(t *testing.T) {
 }
 
 func TestSpecFlagsAreRuncs(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		dir := t.TempDir()
 		r.shows(result{}, "spec", "-b", dir)
 		r.shows(result{code: 1, stderr: "config.json exists. Remove it first"}, "spec", "--bundle", dir)

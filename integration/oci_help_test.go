@@ -29,7 +29,7 @@ func (r *ociRuntime) helpFlags(command ...string) []string {
 			all = append(all, m[2])
 		}
 		slices.Sort(all)
-		flags = append(flags, strings.Join(all, " "))
+		flags = append(flags, strings.Join(slices.Compact(all), " ")) // repeatable ones are shown twice
 	}
 	return flags
 }
@@ -58,9 +58,6 @@ func TestHelpHasRuncsCommandsAndFlags(t *testing.T) {
 	r, want := ours(t), reference(t)
 	missing := func(where string, got, want []string) {
 		t.Helper()
-		if len(want) == 0 {
-			t.Errorf("%s: runc's help lists none", where)
-		}
 		for _, w := range want {
 			if !slices.Contains(got, w) {
 				t.Errorf("%s: no %s among %q", where, w, got)
@@ -69,6 +66,9 @@ func TestHelpHasRuncsCommandsAndFlags(t *testing.T) {
 	}
 	missing("global flags", r.helpFlags(), want.helpFlags())
 	commands := want.helpCommands()
+	if len(commands) < 17 || len(want.helpFlags("exec")) < 17 {
+		t.Errorf("runc's help is not understood: commands %q", commands)
+	}
 	missing("commands", r.helpCommands(), commands)
 	for _, c := range commands {
 		if c != "help" { // it takes a command's name instead

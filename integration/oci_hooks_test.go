@@ -81,7 +81,7 @@ func (l hookLog) order(t testing.TB) string {
 }
 
 func TestHooksRunInOrderWithStateAndEnvironment(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		t.Setenv("FROM_THE_CALLER", "must not reach a hook")
 		l := newHookLog(t)
 		b := l.bundle(t, nil)
@@ -151,7 +151,7 @@ var failingHooks = map[string]struct {
 }
 
 func TestFailingHooksEndAsRuncs(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		for kind, want := range failingHooks {
 			l := newHookLog(t)
 			b := l.bundle(t, map[string]string{kind: "exit 7"})
@@ -173,7 +173,7 @@ func TestFailingHooksEndAsRuncs(t *testing.T) {
 // In the foreground a failing hook is the status of run, but for poststop,
 // when the program's own is known already.
 func TestFailingHooksOfRun(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		for kind, want := range map[string]result{
 			"createRuntime":  {code: 1, stderr: "NAME run failed: .*error running createRuntime hook #0: exit status 7"},
 			"startContainer": {code: 255, stderr: "error running startContainer hook #0: exit status 7"},
@@ -192,7 +192,7 @@ func TestFailingHooksOfRun(t *testing.T) {
 
 // A hook that takes longer than its timeout is killed, and has failed.
 func TestHooksTimeoutIsKept(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		b := newBundle(t, []string{"true"}, func(s *specs.Spec) {
 			s.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{
 				{Path: "/bin/sh", Args: []string{"sh", "-c", "exit 0"}, Timeout: new(60)},
@@ -206,7 +206,7 @@ func TestHooksTimeoutIsKept(t *testing.T) {
 // The second hook of a kind does not run when the first has failed, and one
 // that is not there or has a relative path is refused.
 func TestHooksRunUntilOneFails(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		mark := filepath.Join(t.TempDir(), "mark")
 		with := func(hooks ...specs.Hook) *bundle {
 			return newBundle(t, []string{"true"}, func(s *specs.Spec) { s.Hooks = &specs.Hooks{CreateRuntime: hooks} })

@@ -20,7 +20,7 @@ func (r *ociRuntime) activated(files []*os.File, listen string, args ...string) 
 }
 
 func TestListenFDsReachTheContainer(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		// 3 and more, as far as there are any; one beyond is ls's own.
 		const show = "echo $(env | grep LISTEN | sort) fds $(ls /proc/self/fd); for fd in 3 4; do test ! -e /proc/self/fd/$fd || cat /dev/fd/$fd; done"
 		b := newBundle(t, []string{"sh", "-c", show})
@@ -46,7 +46,7 @@ func TestListenFDsReachTheContainer(t *testing.T) {
 
 // A service manager's files are the container's first process's, no exec's.
 func TestListenFDsAreNotForExec(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		r.started(newBundle(t, []string{"sleep", "1000"}))
 		cmd := r.activated([]*os.File{filled(t, "first")}, "1", "exec", "c", "sh", "-c", "echo $LISTEN_FDS fds $(ls /proc/self/fd)")
 		r.compare(run(t, cmd), result{stdout: "fds 0 1 2 3\n"}, cmd.Args)
@@ -56,7 +56,7 @@ func TestListenFDsAreNotForExec(t *testing.T) {
 // With --no-pivot the old root stays below the container's. That is what makes
 // it the weaker wall: who may undo mounts there uncovers it.
 func TestNoPivotKeepsTheOldRootBelow(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		root := newBusyboxRoot(t)
 		b := newBundle(t, []string{"sleep", "1000"}, func(s *specs.Spec) { s.Root.Path = root })
 		for _, flags := range [][]string{nil, {"--no-pivot"}} {

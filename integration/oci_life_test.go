@@ -24,7 +24,7 @@ var orphaning = []string{"sh", "-c", "sh -c 'sleep 1000 & exit'; echo ready; exe
 func processesOf(t testing.TB, pid int) []int {
 	t.Helper()
 	var pids []int
-	for line := range strings.Lines(content(t, filepath.Join(cgroupOf(t, pid, "freezer"), "cgroup.procs"))) {
+	for line := range strings.Lines(content(t, filepath.Join(groupByController(t, pid, "freezer"), "cgroup.procs"))) {
 		p, err := strconv.Atoi(strings.TrimSpace(line))
 		if err != nil {
 			t.Fatal(err)
@@ -65,7 +65,7 @@ func parentOf(pid int) int {
 }
 
 func TestKillFlagsAndSignalsAreRuncs(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		b := newBundle(t, []string{"sh", "-c", "trap 'exit 3' TERM; trap 'exit 4' HUP; trap 'exit 5' USR1; trap : WINCH; echo ready; while :; do sleep 0.01; done"})
 		for _, row := range []struct {
 			flags  int // how many of args come before the id
@@ -90,7 +90,7 @@ func TestKillFlagsAndSignalsAreRuncs(t *testing.T) {
 }
 
 func TestKillRefusesAsRunc(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		pid := r.started(newBundle(t, []string{"sleep", "1000"}))
 		for _, row := range []struct {
 			says string
@@ -119,7 +119,7 @@ func TestKillRefusesAsRunc(t *testing.T) {
 }
 
 func TestKillOfACreatedContainer(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		r.create(newBundle(t, []string{"sleep", "1000"}), "c")
 		r.run("kill", "c", "KILL")
 		r.waitUntil("c", "stopped")
@@ -131,7 +131,7 @@ func TestKillOfACreatedContainer(t *testing.T) {
 // SIGKILL reaches all processes, before and after the first one's end; other
 // signals only the first.
 func TestKillWithoutAPIDNamespace(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		b := newBundle(t, orphaning, withoutPIDNamespace)
 		pid := r.started(b)
 		orphan := orphanOf(t, pid)
@@ -156,7 +156,7 @@ func TestKillWithoutAPIDNamespace(t *testing.T) {
 // A container that was paused by another program can be killed, also by the
 // delete that follows.
 func TestKillOfAPausedContainer(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		pid := r.started(newBundle(t, []string{"sleep", "1000"}))
 		freeze(t, pid)
 		r.shows(result{code: 1, stderr: "cannot delete container c that is not stopped: paused"}, "delete", "c")
@@ -188,7 +188,7 @@ func TestDeleteInEachState(t *testing.T) {
 	}
 	for name, state := range states {
 		t.Run(name, func(t *testing.T) {
-			asRunc(t, func(t *testing.T, r *ociRuntime) {
+			likeRunc(t, func(t *testing.T, r *ociRuntime) {
 				state.reach(t, r)
 				r.shows(state.plain, "delete", "c")
 				if state.plain.code != 0 {
@@ -206,7 +206,7 @@ func TestDeleteInEachState(t *testing.T) {
 }
 
 func TestRunKeepsWhatItIsToldTo(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		b := newBundle(t, []string{"sh", "-c", "exit 7"})
 		r.shows(result{code: 7}, "run", "--bundle", b.dir, "c")
 		r.shows(result{code: 1, stderr: "container does not exist"}, "state", "c")
@@ -222,7 +222,7 @@ func TestRunKeepsWhatItIsToldTo(t *testing.T) {
 // The runtime adopts what the container orphans, unless told not to: who
 // started the runtime and is the subreaper gets it then.
 func TestRunIsTheSubreaperUnlessToldNotTo(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		b := newBundle(t, orphaning, withoutPIDNamespace)
 		for _, flags := range [][]string{nil, {"--no-subreaper"}} {
 			pidFile := filepath.Join(t.TempDir(), "pid")
@@ -244,7 +244,7 @@ func TestRunIsTheSubreaperUnlessToldNotTo(t *testing.T) {
 }
 
 func TestCreateAndRunHandOverAPidfd(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		b := newBundle(t, []string{"sleep", "1000"})
 		socket := listenForFDs(t)
 		pid := r.create(b, "c", "--pidfd-socket", socket.path)
@@ -264,7 +264,7 @@ func TestCreateAndRunHandOverAPidfd(t *testing.T) {
 // The container's processes get a session keyring of their own, without which
 // they would see the keys of who started the runtime.
 func TestNoNewKeyringKeepsTheCallers(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		b := newBundle(t, []string{"grep", "-oE", "_ses[.][^:]*", "/proc/keys"}, func(s *specs.Spec) { s.Linux.MaskedPaths = nil })
 		for id, flags := range map[string][]string{"own-" + filepath.Base(r.program): nil, "callers-" + filepath.Base(r.program): {"--no-new-keyring"}} {
 			got := run(t, r.command(append(append([]string{"run", "--bundle", b.dir}, flags...), id)...))

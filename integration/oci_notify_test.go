@@ -117,7 +117,7 @@ func notifyBundle(t testing.TB, args ...string) *bundle {
 // Of what a container says READY alone reaches the service manager, with the
 // process to watch as the runtime knows it; start comes back after that.
 func TestStartTellsReadiness(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		m := newServiceManager(t)
 		r.compare(run(t, m.command(r, "create", "--bundle", notifyBundle(t, "sleep", "1000").dir, "c")), result{}, []string{"create"})
 		pid := r.state("c").PID
@@ -138,7 +138,7 @@ func TestStartTellsReadiness(t *testing.T) {
 }
 
 func TestStartDoesNotWaitForTheDead(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		m := newServiceManager(t)
 		r.compare(run(t, m.command(r, "create", "--bundle", notifyBundle(t, "true").dir, "c")), result{}, []string{"create"})
 		r.compare(run(t, m.command(r, "start", "c")), result{}, []string{"start"})
@@ -151,7 +151,7 @@ func TestStartDoesNotWaitForTheDead(t *testing.T) {
 // Detached, the process to watch is the container's; in the foreground the
 // runtime's own, which ends with the container's status.
 func TestRunTellsReadiness(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		for _, detached := range []bool{true, false} {
 			m := newServiceManager(t)
 			pidFile := filepath.Join(t.TempDir(), "pid")

@@ -5,17 +5,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"testing"
 )
-
-// asRunc makes the same claims of runc 1.5.2 and of the binary under test: what
-// a test expects is so held to be runc's behaviour, and ours to be the same.
-func asRunc(t *testing.T, claims func(*testing.T, *ociRuntime)) {
-	t.Helper()
-	leavesNothing(t)
-	t.Run("runc", func(t *testing.T) { claims(t, reference(t)) })
-	t.Run("ours", func(t *testing.T) { claims(t, ours(t)) })
-}
 
 // shows runs the command and expects this result, stderr as far as the pattern
 // goes; NAME in it stands for the program's name. It returns the result.

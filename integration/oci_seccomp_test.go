@@ -62,7 +62,7 @@ func answer(t *testing.T, listener *os.File, nr int, errno unix.Errno) {
 // The agent gets the listener and who it is of, for the container's first
 // process and each exec, and its answers are what the processes see.
 func TestSeccompListenerGoesToTheAgent(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		socket := listenForFDs(t)
 		b := newBundle(t, []string{"sh", "-c", "read go; mkdir /tmp/x"}, notifying(socket.path, "mkdir"), func(s *specs.Spec) {
 			s.Annotations = map[string]string{"org.example": "kept"}
@@ -101,7 +101,7 @@ func TestSeccompListenerGoesToTheAgent(t *testing.T) {
 }
 
 func TestSeccompListenerOfAnExec(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		socket := listenForFDs(t)
 		b := newBundle(t, []string{"sleep", "1000"}, notifying(socket.path, "mkdir"))
 		r.started(b)
@@ -164,7 +164,7 @@ func TestSeccompListenersThatCannotBe(t *testing.T) {
 			s.Linux.Seccomp.Architectures = []specs.Arch{"SCMP_ARCH_NONSENSE"}
 		}, "SCMP_ARCH_NONSENSE"},
 	}
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		for _, name := range slices.Sorted(maps.Keys(rows)) {
 			b := newBundle(t, []string{"true"}, rows[name].change)
 			r.shows(result{code: 1, stderr: rows[name].says}, "run", "--bundle", b.dir, "c")
@@ -174,7 +174,7 @@ func TestSeccompListenersThatCannotBe(t *testing.T) {
 
 // Flags and errors of the filter are as the bundle says.
 func TestSeccompErrorsAreTheBundles(t *testing.T) {
-	asRunc(t, func(t *testing.T, r *ociRuntime) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		b := newBundle(t, []string{"sh", "-c", "grep Seccomp: /proc/self/status; mkdir /tmp/x; chmod 0 /tmp"}, func(s *specs.Spec) {
 			s.Linux.Seccomp = &specs.LinuxSeccomp{DefaultAction: specs.ActAllow, Flags: []specs.LinuxSeccompFlag{specs.LinuxSeccompFlagLog, specs.LinuxSeccompFlagSpecAllow},
 				Syscalls: []specs.LinuxSyscall{

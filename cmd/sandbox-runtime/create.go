@@ -15,7 +15,18 @@ func createCommand() *cli.Command {
 		Usage:     "create a container",
 		ArgsUsage: "<container-id>",
 		Description: `Sets up a container from a bundle as far as its own command, which "start"
-executes. The id must be unique below --root.`,
+executes: namespaces, cgroups, mounts and hooks are there, and what a caller adds
+before the start, such as a network, the command finds.
+
+    # ` + programName + ` spec --bundle web        a ` + configName + ` to change
+    # ` + programName + ` create --bundle web --pid-file web.pid web-1
+    # ` + programName + ` start web-1
+
+The id must be unique below --root. The command has the caller's stdin, stdout and
+stderr, or, with "terminal": true in ` + configName + `, a terminal whose other end
+--console-socket receives. Sockets of a service manager ($LISTEN_FDS) are its
+descriptors from 3 on, then come those of --preserve-fds; if $NOTIFY_SOCKET is set
+when it is created and started, its READY=1 gets there (sd_notify(3)).`,
 		Flags: startFlags(),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if err := wantArgs(cmd, 1, 1); err != nil {

@@ -16,6 +16,12 @@ func deleteCommand() *cli.Command {
 		Category:  categoryOCI,
 		Usage:     "remove a container that has stopped, or was never started",
 		ArgsUsage: "<container-id>",
+		Description: `Removes the container's cgroups and state and runs its poststop hooks. With
+--force a running or paused one is killed first, and what a killed "create" left
+is removed too.
+
+    # ` + programName + ` delete web-1
+    # ` + programName + ` delete --force web-1`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "force", Aliases: []string{"f"},
 				Usage: "kill it (SIGKILL) if it runs; an id that does not exist is no error"},

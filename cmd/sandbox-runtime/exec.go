@@ -25,7 +25,17 @@ func execCommand() *cli.Command {
 		Usage:     "run a further process in a container",
 		ArgsUsage: "<container-id> <command> [argument...]  or  --process FILE <container-id>",
 		Description: `The process is that of the container's ` + configName + ` with the command and the
-flags given here, or the one that FILE describes.`,
+flags given here, or the one that FILE describes. It runs in the container's
+namespaces and cgroups, under its seccomp filter and with its capabilities.
+
+    # ` + programName + ` exec web-1 ps
+    # ` + programName + ` exec --tty --user 1000:1000 --env TERM=xterm --cwd /srv web-1 sh
+    # ` + programName + ` exec --cap CAP_NET_ADMIN web-1 ip link set eth0 mtu 1400
+    # ` + programName + ` exec --cgroup pids,memory:jobs web-1 job    "jobs" must exist below the container's
+    # ` + programName + ` exec --detach --pid-file job.pid --process job.json web-1
+
+Flags after the id are the command's. The status is the command's, 128+n if signal
+n ended it, 255 if it could not be started.`,
 		StopOnNthArg: &one, // the command's flags are its own
 		Flags: append(processFlags(),
 			&cli.StringFlag{Name: "cwd", Usage: "working `DIR` in the container"},

@@ -11,11 +11,14 @@ import (
 
 func featuresCommand() *cli.Command {
 	return &cli.Command{
-		Name:        "features",
-		Category:    categoryOCI,
-		Usage:       "print what this binary supports as JSON",
-		Description: "The form is that of the OCI runtime specification's features.md.",
-		Action:      printFeatures,
+		Name:     "features",
+		Category: categoryOCI,
+		Usage:    "print what this binary supports as JSON",
+		Description: `The form is that of the OCI runtime specification's features.md. It tells what the
+binary can do, whether or not this host can; for that ask "doctor".
+
+    # ` + programName + ` features | jq .linux.mountExtensions`,
+		Action: printFeatures,
 	}
 }
 

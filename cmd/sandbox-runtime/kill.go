@@ -19,8 +19,13 @@ func killCommand() *cli.Command {
 		Category:  categoryOCI,
 		Usage:     "send a signal (default: SIGTERM) to a container's init process",
 		ArgsUsage: "<container-id> [signal]",
-		Description: `The signal is a number or a name, with or without SIG. SIGKILL ends all processes
-of the container.`,
+		Description: `The signal is a number or a name, with or without SIG, in any case; 0 asks whether
+the process is there. SIGKILL ends all processes of the container, also those of
+one without a pid namespace and of one that is paused.
+
+    # ` + programName + ` kill web-1          SIGTERM
+    # ` + programName + ` kill web-1 KILL
+    # ` + programName + ` kill web-1 10       SIGUSR1`,
 		Flags: []cli.Flag{
 			// Daemons still pass it. What is left of its old meaning: a
 			// container that has stopped is no error.

@@ -20,6 +20,12 @@ func listCommand() *cli.Command {
 		Name:     "list",
 		Category: categoryOCI,
 		Usage:    "list the containers below --root",
+		Description: `What cannot be loaded, such as a container that is being deleted, is left out and
+told on stderr.
+
+    # ` + programName + ` list
+    # ` + programName + ` list --format json | jq -r '.[] | select(.status == "running") | .id'
+    # ` + programName + ` --root /run/docker/runtime-runc/moby list -q`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print ids only"},

@@ -36,7 +36,9 @@ func resumeCommand() *cli.Command {
 		Category:    categoryOCI,
 		Usage:       "let a paused container go on",
 		ArgsUsage:   "<container-id>",
-		Description: `Thaws what "pause" has frozen. A container that is not paused is an error.`,
+		Description: `Thaws what "pause" has frozen. A container that is not paused is an error.
+
+    # ` + programName + ` resume web`,
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			return onCgroup(ctx, cmd, (*container.Container).Resume)
 		},

@@ -14,8 +14,13 @@ func runCommand() *cli.Command {
 		Usage:     "create and run a container",
 		ArgsUsage: "<container-id>",
 		Description: `Runs a container from a bundle, and unless detached waits for it, passes
-signals on to it, deletes it and exits with its status. The id must be unique
-below --root.`,
+signals on to it, deletes it and exits with its status, 128+n if signal n ended
+it. The id must be unique below --root.
+
+    # ` + programName + ` run --bundle web web-1
+    # ` + programName + ` run --bundle web --detach --pid-file web.pid web-1
+
+With --keep the stopped container stays for "state" and "delete".`,
 		Flags: append(startFlags(),
 			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "leave the container running"},
 			&cli.BoolFlag{Name: "keep", Usage: "do not delete the container after it exits"},

@@ -20,7 +20,14 @@ func specCommand() *cli.Command {
 		Category: categoryOCI,
 		Usage:    "write a " + configName + " to start from",
 		Description: `The file runs "sh" on a terminal, in the root filesystem "rootfs" beside it.
-An existing file is left alone.`,
+An existing file is left alone.
+
+    # mkdir -p web/rootfs && docker export $(docker create busybox) | tar -xC web/rootfs
+    # ` + programName + ` spec --bundle web
+    # ` + programName + ` run --bundle web web-1
+
+With --rootless the container has a user namespace that maps the caller to root in
+it, and no limits that would need rights to cgroups.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Usage: "`DIR` to write to (default: the current directory)"},
 			&cli.BoolFlag{Name: "rootless", Usage: "for a user without privileges"},

@@ -12,12 +12,15 @@ import (
 
 func startCommand() *cli.Command {
 	return &cli.Command{
-		Name:        "start",
-		Category:    categoryOCI,
-		Usage:       "execute the command of a created container",
-		ArgsUsage:   "<container-id>",
-		Description: `Lets a container that "create" has set up execute its command.`,
-		Action:      startContainer,
+		Name:      "start",
+		Category:  categoryOCI,
+		Usage:     "execute the command of a created container",
+		ArgsUsage: "<container-id>",
+		Description: `Lets a container that "create" has set up execute its command, and returns at
+once; with $NOTIFY_SOCKET when the command says that it is ready, or has ended.
+
+    # ` + programName + ` start web-1`,
+		Action: startContainer,
 	}
 }
 

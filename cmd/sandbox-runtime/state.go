@@ -13,7 +13,12 @@ func stateCommand() *cli.Command {
 		Category:  categoryOCI,
 		Usage:     "print the state of a container as JSON",
 		ArgsUsage: "<container-id>",
-		Action:    printState,
+		Description: `The status is one of creating, created, running, paused and stopped; the pid is
+that of the container's first process, 0 once it has ended.
+
+    # ` + programName + ` state web-1 | jq -r .status
+    running`,
+		Action: printState,
 	}
 }
 

@@ -29,7 +29,7 @@ func Features() *features.Features {
 	f := &features.Features{
 		OCIVersionMin: "1.0.0",
 		OCIVersionMax: specs.Version,
-		Annotations:   map[string]string{},
+		Annotations:   map[string]string{runcfeatures.AnnotationRuncCheckpointEnabled: "true"},
 		Hooks:         configs.KnownHookNames(),
 		MountOptions:  specconv.KnownMountOptions(),
 		Linux: &features.Linux{
@@ -47,7 +47,7 @@ func Features() *features.Features {
 			NetDevices:      &features.NetDevices{Enabled: &yes},
 		},
 		// Annotations that libcontainer acts on ("." at the end: all below).
-		PotentiallyUnsafeConfigAnnotations: []string{"bundle", "org.systemd.property."},
+		PotentiallyUnsafeConfigAnnotations: []string{"bundle", "org.systemd.property.", "org.criu.config"},
 	}
 	if seccomp.Enabled {
 		f.Linux.Seccomp = &features.Seccomp{
