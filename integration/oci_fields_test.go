@@ -218,7 +218,7 @@ var mountFields = []field{
 		s.Linux.NetDevices = map[string]specs.LinuxNetDevice{"nowhere0": {}}
 	},
 		"true", result{code: 1, stderr: "nowhere0"}},
-	{"network device in the host's network", func(t *testing.T, s *specs.Spec) {
+	{"network device in the host's network", func(_ *testing.T, s *specs.Spec) {
 		withoutNamespace(s, specs.NetworkNamespace)
 		s.Linux.NetDevices = map[string]specs.LinuxNetDevice{"lo": {}}
 	}, "true", result{code: 1, stderr: "unable to move network devices without a NET namespace"}},

@@ -105,10 +105,10 @@ func TestHooksRunInOrderWithStateAndEnvironment(t *testing.T) {
 			decode(t, l.read(t, kind+".state"), &got)
 			want := map[string]any{"ociVersion": "1.3.0", "id": "c", "status": statuses[kind], "pid": float64(pid), "bundle": b.dir,
 				"annotations": map[string]any{"org.example": "kept"}}
-			switch {
-			case kind == "poststop":
+			switch kind {
+			case "poststop":
 				delete(want, "pid")
-			case kind == "createContainer" || kind == "startContainer": // told in the container's pid namespace
+			case "createContainer", "startContainer": // told in the container's pid namespace
 				want["pid"] = got["pid"]
 			}
 			if g, w := asJSON(t, got), asJSON(t, want); g != w {

@@ -32,10 +32,10 @@ SIGKILL. Works on a sandbox of "do" too; its --timeout goes on.
 
 func resumeCommand() *cli.Command {
 	return &cli.Command{
-		Name:        "resume",
-		Category:    categoryOCI,
-		Usage:       "let a paused container go on",
-		ArgsUsage:   "<container-id>",
+		Name:      "resume",
+		Category:  categoryOCI,
+		Usage:     "let a paused container go on",
+		ArgsUsage: "<container-id>",
 		Description: `Thaws what "pause" has frozen. A container that is not paused is an error.
 
     # ` + programName + ` resume web`,
