@@ -34,6 +34,8 @@ func lasting(line string) bool {
 	switch line {
 	case "file /run/sandbox-runtime", "file /run/sandbox-runtime.stage":
 		return true
+	case "file /run/criu.kdat": // what criu has found out about the kernel
+		return true
 	}
 	return strings.HasPrefix(line, "cgroup ") && filepath.Base(line) == "sandbox-runtime"
 }
