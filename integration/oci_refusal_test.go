@@ -124,7 +124,7 @@ var refusals = []refusal{
 // Each bad call ends as runc's does: same status, same kind of message in a
 // log with the same keys, and nothing left behind.
 func TestRefusalsAreRuncs(t *testing.T) {
-	for _, row := range slices.Concat(refusals, pauseRefusals, psRefusals, updateRefusals, eventsRefusals, checkpointRefusals) {
+	for _, row := range slices.Concat(refusals, pauseRefusals, psRefusals, updateRefusals, realtimeRefusals(), eventsRefusals, checkpointRefusals) {
 		t.Run(row.name, func(t *testing.T) {
 			leavesNothing(t)
 			want := row.refuse(t, reference)
