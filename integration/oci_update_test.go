@@ -67,7 +67,7 @@ func realtimeRefusals() []refusal {
 func limitOf(t *testing.T, pid int, v1, v2 string) string {
 	t.Helper()
 	controller, _, _ := strings.Cut(v1, ".")
-	group := cgroupOf(t, pid, controller)
+	group := groupByController(t, pid, controller)
 	if path := filepath.Join(group, v1); exists(path) {
 		return strings.TrimSpace(content(t, path))
 	}
