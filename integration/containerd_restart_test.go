@@ -36,10 +36,7 @@ var containerdRestartCases = []struct {
 	}},
 	{"daemon is killed while a task runs", func(t *testing.T, c *containerd) {
 		c.detached(t, "orphan", "exec sleep 1000")
-		if err := c.process.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		c.process.wait()
+		c.process.kill()
 		c.launch(t)
 		wantEqual(t, c.execute(t, "orphan", "echo answers"), "answers\n")
 		wantStatus(t, c.kill("orphan"), 0)

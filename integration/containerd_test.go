@@ -53,11 +53,15 @@ state = %q
 	}
 	t.Cleanup(func() { // after the process was stopped
 		removeGround(t, "default", "/run/containerd")
-		if t.Failed() {
+		if t.Failed() && c.process != nil {
 			t.Logf("containerd: %s", lastLines(c.process.stderr(), 40))
 		}
 	})
-	t.Cleanup(func() { interrupt(t, c.process) })
+	t.Cleanup(func() { // whichever process it is by then: tests restart it
+		if c.process != nil {
+			interrupt(t, c.process)
+		}
+	})
 	c.launch(t)
 	return c
 }
@@ -86,7 +90,7 @@ func (c *containerd) launch(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command(peer("usr/bin/containerd"), "--config", c.settings)
 	cmd.Env = peerEnvironment(c.home)
-	c.process = start(c.t, cmd)
+	c.process = begin(c.t, cmd)
 	eventually(t, "containerd answers", func() bool {
 		if c.process.ended() {
 			t.Fatalf("containerd: %s", lastLines(c.process.stderr(), 20))

@@ -42,6 +42,20 @@ type running struct {
 
 func start(t testing.TB, cmd *exec.Cmd) *running {
 	t.Helper()
+	r := begin(t, cmd)
+	t.Cleanup(r.kill)
+	return r
+}
+
+// kill ends the command, if it has not ended.
+func (r *running) kill() {
+	_ = r.cmd.Process.Kill()
+	<-r.done
+}
+
+// begin starts a command that the caller ends.
+func begin(t testing.TB, cmd *exec.Cmd) *running {
+	t.Helper()
 	r := &running{t: t, cmd: cmd, done: make(chan struct{})}
 	dir := t.TempDir()
 	for i, stream := range []*io.Writer{&cmd.Stdout, &cmd.Stderr} {
@@ -62,10 +76,6 @@ func start(t testing.TB, cmd *exec.Cmd) *running {
 		defer close(r.done)
 		r.err = cmd.Wait()
 	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-r.done
-	})
 	return r
 }
 
