@@ -52,24 +52,6 @@ func cgroupsOf(t testing.TB, pid int) map[string]string {
 	return groups
 }
 
-// controllerGroup returns the directory of a process's group in the v1
-// hierarchy of a controller.
-func controllerGroup(t testing.TB, pid int, controller string) string {
-	t.Helper()
-	hierarchies, err := cgroupHierarchies()
-	if err != nil {
-		t.Fatal(err)
-	}
-	groups := cgroupsOf(t, pid)
-	for _, h := range hierarchies {
-		if group, ok := groups[h.options]; ok && slices.Contains(strings.Split(h.options, ","), controller) {
-			return filepath.Join(h.mountPoint, group)
-		}
-	}
-	t.Fatalf("process %d is in no group of %s: %v", pid, controller, groups)
-	return ""
-}
-
 // number returns the value of a key in a file of lines of keys and values.
 func number(t testing.TB, path, key string) int {
 	t.Helper()

@@ -152,7 +152,7 @@ var criPodCases = []criCase{
 				t.Errorf("in %s", group)
 			}
 		}
-		if group := controllerGroup(t, ctr.pid(t), "memory"); !strings.HasSuffix(group, parent+"/"+ctr.id) {
+		if group := cgroupOf(t, ctr.pid(t), "memory"); !strings.HasSuffix(group, parent+"/"+ctr.id) {
 			t.Errorf("in %s", group)
 		}
 	}},
