@@ -314,6 +314,11 @@ var ctrRunCases = []struct {
 			name, "mapped", "/bin/sh", "-c", "stat -c %u /bin; touch /f && stat -c %u /f; awk '{ print $2 }' /proc/self/uid_map")
 		wantEqual(t, content(t, log), "0\n0\n200000\n")
 	}},
+	{"found in PATH as runc", func(t *testing.T, c *containerd) {
+		log := filepath.Join(t.TempDir(), "log")
+		c.must(t, "run", "--rm", "--log-uri", "file://"+log, "--read-only", "--rootfs", c.root, "found", "/bin/echo", "found")
+		wantEqual(t, content(t, log), "found\n")
+	}},
 	{"an id twice", func(t *testing.T, c *containerd) {
 		c.detached(t, "twice", "exec sleep 1000")
 		got := run(t, c.runWith([]string{"--detach"}, "twice", "true"))

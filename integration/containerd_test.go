@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,7 +91,7 @@ func openFolder(t *testing.T) string {
 func (c *containerd) launch(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command(peer("usr/bin/containerd"), "--config", c.settings)
-	cmd.Env = peerEnvironment(c.home)
+	cmd.Env = c.withRunc(t, peerEnvironment(c.home))
 	c.process = begin(c.t, cmd)
 	eventually(t, "containerd answers", func() bool {
 		if c.process.ended() {
@@ -97,6 +99,26 @@ func (c *containerd) launch(t *testing.T) {
 		}
 		return c.client("version").Run() == nil
 	})
+}
+
+// withRunc puts the binary into an environment's PATH by the name of runc, for
+// where nobody names a runtime: ctr forgets --runc-binary where the container
+// has a user namespace.
+func (c *containerd) withRunc(t *testing.T, environment []string) []string {
+	t.Helper()
+	dir := filepath.Join(c.home, "bin")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(c.runtime, filepath.Join(dir, "runc")); err != nil && !errors.Is(err, fs.ErrExist) {
+		t.Fatal(err)
+	}
+	for i, variable := range environment {
+		if path, ok := strings.CutPrefix(variable, "PATH="); ok {
+			environment[i] = "PATH=" + dir + ":" + path
+		}
+	}
+	return environment
 }
 
 func (c *containerd) socket() string { return filepath.Join(c.home, "s") }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,15 +48,21 @@ var criPodCases = []criCase{
 		wantEqual(t, state.Annotations["io.kubernetes.cri.sandbox-name"], "handler")
 	}},
 	{"beside the default handler", func(t *testing.T, c *cri) {
-		other := &pod{cri: c, config: podConfig(t, "default")}
-		other.id = ask(t, c.api.RunPodSandbox, &criapi.RunPodSandboxRequest{Config: other.config}).PodSandboxId
-		t.Cleanup(func() { other.remove(t) })
+		other := c.podOf(t, "", "default")
 		wantEqual(t, c.pod(t, "ours").prints(t, "c", "echo ours"), "ours\n")
 		wantEqual(t, other.prints(t, "c", "echo default"), "default\n")
 	}},
 	{"unknown handler", func(t *testing.T, c *cri) {
 		wantEqual(t, c.pod(t, "known").status(t).State, criapi.PodSandboxState_SANDBOX_READY)
 		refuses(t, `no runtime for "nonsense"`, c.api.RunPodSandbox, &criapi.RunPodSandboxRequest{Config: podConfig(t, "unknown"), RuntimeHandler: "nonsense"})
+	}},
+	{"handler with options", func(t *testing.T, c *cri) {
+		t.Cleanup(func() { _ = os.RemoveAll(criRoot) }) // before, the pod goes
+		p := c.podOf(t, "options", "options")
+		if _, err := os.Stat(filepath.Join(criRoot, "k8s.io", p.id)); err != nil {
+			t.Errorf("the state root is not the handler's: %v", err)
+		}
+		wantEqual(t, p.prints(t, "c", "echo works"), "works\n")
 	}},
 	{"hostname and DNS", func(t *testing.T, c *cri) {
 		p := c.pod(t, "named", func(config *criapi.PodSandboxConfig) {
