@@ -57,7 +57,8 @@ func startCRI(t *testing.T) *cri {
 }
 
 // criSettings is the part of config.toml for the CRI plugin, with a network of
-// a bridge that lives in the test's world.
+// a bridge that lives in the test's world. Its restrict_oom_score_adj is for
+// hosts where root has no CAP_SYS_RESOURCE, as in most containers.
 func criSettings(t *testing.T, network string) string {
 	t.Helper()
 	conf := fmt.Sprintf(`{"cniVersion": "0.4.0", "name": "test", "plugins": [{
