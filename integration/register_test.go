@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -194,6 +195,40 @@ func TestRegisterContainerd(t *testing.T) {
 			t.Errorf("was\n%s\nis\n%s", plain, now)
 		}
 	}
+}
+
+// TestRegisteredContainerdLoadsCRI: the plugin that a kubelet talks to does not
+// load where containerd's own runtime is missing from the file.
+func TestRegisteredContainerdLoadsCRI(t *testing.T) {
+	leavesNothing(t)
+	need(t, peers(), world())
+	ownEtc(t)
+	home := t.TempDir()
+	const file = "/etc/containerd/config.toml"
+	socket := filepath.Join(home, "s")
+	writeConfig(t, file, fmt.Sprintf("version = 2\nroot = %q\nstate = %q\n[grpc]\naddress = %q\n[plugins.\"io.containerd.internal.v1.opt\"]\npath = %q\n",
+		filepath.Join(home, "root"), filepath.Join(home, "state"), socket, filepath.Join(home, "opt")))
+	register(t, "containerd", "--write")
+	cmd := exec.Command(peer("usr/bin/containerd"))
+	cmd.Env = peerEnvironment(home)
+	process := daemon(t, cmd, func() { removeGround(t, "default", "/run/containerd") })
+	plugins := func() result {
+		ctr := exec.Command(peer("usr/bin/ctr"), "--address", socket, "plugins", "ls")
+		ctr.Env = peerEnvironment(home)
+		return run(t, ctr)
+	}
+	eventually(t, "containerd answers", func() bool {
+		if process.ended() {
+			t.Fatalf("containerd: %s", lastLines(process.stderr(), 20))
+		}
+		return plugins().code == 0
+	})
+	for line := range strings.Lines(plugins().stdout) {
+		if f := strings.Fields(line); len(f) == 4 && f[1] == "cri" && f[3] == "ok" {
+			return
+		}
+	}
+	t.Errorf("the CRI plugin is not loaded: %s", plugins().stdout)
 }
 
 // TestRegisterPodman: podman finds the runtime by its name, and does not once
