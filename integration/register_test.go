@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	criapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // installed is where a user puts the binary. register refuses the places where
@@ -229,6 +230,52 @@ func TestRegisteredContainerdLoadsCRI(t *testing.T) {
 		}
 	}
 	t.Errorf("the CRI plugin is not loaded: %s", plugins().stdout)
+}
+
+// TestRegisteredHandlerRunsAPod: what a node has configured stays in force, and
+// a pod that names the new handler runs with the binary.
+func TestRegisteredHandlerRunsAPod(t *testing.T) {
+	leavesNothing(t)
+	need(t, peers(), world())
+	ownEtc(t)
+	c := startCRI(t)
+	before := content(t, c.settings)
+	run := func() (*pod, error) {
+		p := &pod{cri: c, config: podConfig(t, "walled")}
+		answer, err := try(c.api.RunPodSandbox, &criapi.RunPodSandboxRequest{Config: p.config, RuntimeHandler: "walled"})
+		if err == nil {
+			p.id = answer.PodSandboxId
+		}
+		return p, err
+	}
+	restart := func() {
+		t.Helper()
+		interrupt(t, c.process)
+		c.launch(t)
+		c.ready(t)
+	}
+	if _, err := run(); err == nil || !strings.Contains(err.Error(), `no runtime for "walled"`) {
+		t.Errorf("before it was registered: %v", err)
+	}
+	register(t, "containerd", "--write", "--name", "walled", "--config", c.settings)
+	restart()
+	p, err := run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.remove(t) // a clean-up would come after containerd's end
+	if got := p.prints(t, "hello", "echo hello"); got != "hello\n" {
+		t.Errorf("printed %q", got)
+	}
+	p.remove(t)
+	register(t, "containerd", "--remove", "--name", "walled", "--config", c.settings)
+	if got := content(t, c.settings); got != before {
+		t.Errorf("left %s", got)
+	}
+	restart()
+	if _, err := run(); err == nil || !strings.Contains(err.Error(), `no runtime for "walled"`) {
+		t.Errorf("after it was removed: %v", err)
+	}
 }
 
 // TestRegisterPodman: podman finds the runtime by its name, and does not once
