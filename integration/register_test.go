@@ -86,7 +86,7 @@ func TestRegisterDocker(t *testing.T) {
 		return run(t, d.client("info", "--format", "{{range $name, $r := .Runtimes}}{{$name}}={{$r.Path}} {{end}}{{.DefaultRuntime}}")).stdout
 	}
 	runWith := []string{"run", "--rm", "--runtime", "sandbox", "busybox", "echo", "hello"}
-	if got := run(t, d.client(runWith...)); got.code == 0 {
+	if got := run(t, d.client(runWith...)); got.code == 0 || !strings.Contains(got.stderr, "Unknown runtime specified sandbox") {
 		t.Errorf("before it was registered: %+v", got)
 	}
 
@@ -240,7 +240,7 @@ func TestRegisteredHandlerRunsAPod(t *testing.T) {
 	ownEtc(t)
 	c := startCRI(t)
 	before := content(t, c.settings)
-	run := func() (*pod, error) {
+	runPod := func() (*pod, error) {
 		p := &pod{cri: c, config: podConfig(t, "walled")}
 		answer, err := try(c.api.RunPodSandbox, &criapi.RunPodSandboxRequest{Config: p.config, RuntimeHandler: "walled"})
 		if err == nil {
@@ -248,18 +248,21 @@ func TestRegisteredHandlerRunsAPod(t *testing.T) {
 		}
 		return p, err
 	}
+	listed := func() string {
+		return run(t, exec.Command(installed, "--root", "/run/containerd/runc/k8s.io", "list", "--quiet")).stdout
+	}
 	restart := func() {
 		t.Helper()
 		interrupt(t, c.process)
 		c.launch(t)
 		c.ready(t)
 	}
-	if _, err := run(); err == nil || !strings.Contains(err.Error(), `no runtime for "walled"`) {
+	if _, err := runPod(); err == nil || !strings.Contains(err.Error(), `no runtime for "walled"`) {
 		t.Errorf("before it was registered: %v", err)
 	}
 	register(t, "containerd", "--write", "--name", "walled", "--config", c.settings)
 	restart()
-	p, err := run()
+	p, err := runPod()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,13 +270,16 @@ func TestRegisteredHandlerRunsAPod(t *testing.T) {
 	if got := p.prints(t, "hello", "echo hello"); got != "hello\n" {
 		t.Errorf("printed %q", got)
 	}
+	if got := listed(); !strings.Contains(got, p.id) {
+		t.Errorf("the pod %s is not where docs/containerd.md says: %s", p.id, got)
+	}
 	p.remove(t)
 	register(t, "containerd", "--remove", "--name", "walled", "--config", c.settings)
 	if got := content(t, c.settings); got != before {
 		t.Errorf("left %s", got)
 	}
 	restart()
-	if _, err := run(); err == nil || !strings.Contains(err.Error(), `no runtime for "walled"`) {
+	if _, err := runPod(); err == nil || !strings.Contains(err.Error(), `no runtime for "walled"`) {
 		t.Errorf("after it was removed: %v", err)
 	}
 }
