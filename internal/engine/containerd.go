@@ -252,7 +252,7 @@ func (c *containerdConfig) removeOwn(config []byte) ([]byte, error) {
 func (Containerd) Elsewhere(file string, config []byte, r Runtime) error {
 	tree, err := parseTOML(config)
 	if err != nil {
-		return err
+		return In(file, err)
 	}
 	imports, _ := tree["imports"].([]any)
 	for _, pattern := range imports {
