@@ -327,6 +327,33 @@ func TestRegisterPodman(t *testing.T) {
 	}
 }
 
+// TestRegisterPrints: without --write, what is on stdout can be taken from
+// there, the rest is on stderr, and nothing is written.
+func TestRegisterPrints(t *testing.T) {
+	need(t, world())
+	ownEtc(t)
+	for engine, want := range map[string]string{
+		"docker": "{\n    \"runtimes\": {\n        \"walled\": {\n            \"path\": \"" + installed + "\"\n        }\n    }\n}\n",
+		"podman": "# begin sandbox-runtime register walled\nengine.runtimes.walled = [\"" + installed + "\"]\n# end sandbox-runtime register walled\n",
+	} {
+		got := run(t, exec.Command(installed, "register", engine, "--name", "walled"))
+		if got.code != 0 || got.stdout != want || !strings.Contains(got.stderr, "--write puts it there") {
+			t.Errorf("%s: %+v", engine, got)
+		}
+		if _, err := os.Stat("/etc/" + engine); !os.IsNotExist(err) {
+			t.Errorf("%s: something was written: %v", engine, err)
+		}
+		register(t, engine, "--write", "--name", "walled")
+		if again := register(t, engine, "--write", "--name", "walled"); !strings.Contains(again, "already; nothing was changed") {
+			t.Errorf("%s, written twice: %s", engine, again)
+		}
+		register(t, engine, "--remove", "--name", "walled")
+		if again := register(t, engine, "--remove", "--name", "walled"); !strings.Contains(again, "has no runtime \"walled\"; nothing was changed") {
+			t.Errorf("%s, removed twice: %s", engine, again)
+		}
+	}
+}
+
 // TestRegisterRefuses: nothing is written, and the way out is named.
 func TestRegisterRefuses(t *testing.T) {
 	need(t, world())
