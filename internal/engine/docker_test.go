@@ -125,6 +125,11 @@ func TestDockerRemove(t *testing.T) {
 			after:  "{\n  \"runtimes\": {\n    \"kata\": {\"path\": \"/k\"}\n  }\n}",
 		},
 		{
+			name:   "the first of two in a line",
+			before: `{"runtimes": {"sandbox": {"path": "/x/sandbox-runtime"}, "kata": {"path": "/k"}}}`,
+			after:  `{"runtimes": {"kata": {"path": "/k"}}}`,
+		},
+		{
 			name:   "the last of two, before a comma with space",
 			before: `{"runtimes": {"kata": {"path": "/k"} , "sandbox": {"path": "/x/sandbox-runtime"} } }`,
 			after:  `{"runtimes": {"kata": {"path": "/k"} } }`,
