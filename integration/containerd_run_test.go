@@ -199,7 +199,7 @@ var ctrRunCases = []struct {
 	}},
 	{"cpu limit is in force", func(t *testing.T, c *containerd) {
 		pid := c.detached(t, "busy", "while :; do :; done", "--null-io", "--cpus", "0.2", "--cpu-shares", "512")
-		group := cgroupOf(t, pid, "cpu")
+		group := groupByController(t, pid, "cpu")
 		wantEqual(t, content(t, filepath.Join(group, "cpu.cfs_quota_us")), "20000\n")
 		wantEqual(t, content(t, filepath.Join(group, "cpu.shares")), "512\n")
 		eventually(t, "it is throttled", func() bool {
@@ -208,7 +208,7 @@ var ctrRunCases = []struct {
 	}},
 	{"cpu quota and period", func(t *testing.T, c *containerd) {
 		pid := c.detached(t, "quota", "exec sleep 1000", "--null-io", "--cpu-quota", "30000", "--cpu-period", "50000")
-		group := cgroupOf(t, pid, "cpu")
+		group := groupByController(t, pid, "cpu")
 		wantEqual(t, content(t, filepath.Join(group, "cpu.cfs_quota_us")), "30000\n")
 		wantEqual(t, content(t, filepath.Join(group, "cpu.cfs_period_us")), "50000\n")
 	}},

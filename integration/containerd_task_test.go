@@ -104,7 +104,7 @@ var ctrTaskCases = []struct {
 		c.must(t, "task", "pause", "paused")
 		_, status := c.task(t, "paused")
 		wantEqual(t, status, "PAUSED")
-		wantEqual(t, content(t, filepath.Join(cgroupOf(t, pid, "freezer"), "freezer.state")), "FROZEN\n")
+		wantEqual(t, content(t, filepath.Join(groupByController(t, pid, "freezer"), "freezer.state")), "FROZEN\n")
 		c.refuses(t, "paused", "task", "exec", "--exec-id", "e", "paused", "true")
 		frozen := size()
 		c.must(t, "task", "resume", "paused")
@@ -233,9 +233,9 @@ var ctrTaskCases = []struct {
 		// that is the runtime's to do, by the cgroup.
 		inner := c.detached(t, "inner", "sleep 2000 & exec sleep 2000", "--null-io", "--with-ns", "pid:/proc/"+strconv.Itoa(pid)+"/ns/pid")
 		eventually(t, "two sleep", func() bool {
-			return strings.Count(content(t, filepath.Join(cgroupOf(t, inner, "pids"), "cgroup.procs")), "\n") == 2
+			return strings.Count(content(t, filepath.Join(groupByController(t, inner, "pids"), "cgroup.procs")), "\n") == 2
 		})
-		group := cgroupOf(t, inner, "pids")
+		group := groupByController(t, inner, "pids")
 		c.must(t, "task", "kill", "--signal", "KILL", "--all", "inner")
 		wantEqual(t, c.status(t, "inner"), 137)
 		c.must(t, "container", "rm", "inner")

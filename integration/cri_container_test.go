@@ -109,7 +109,7 @@ var criContainerCases = []criCase{
 	}},
 	{"cpu limit is in force", func(t *testing.T, c *cri) {
 		ctr := c.pod(t, "cpu").run(t, "c", "while :; do :; done", resources(&criapi.LinuxContainerResources{CpuPeriod: 50000, CpuQuota: 10000, CpuShares: 256}))
-		group := cgroupOf(t, ctr.pid(t), "cpu")
+		group := groupByController(t, ctr.pid(t), "cpu")
 		wantEqual(t, content(t, filepath.Join(group, "cpu.cfs_period_us")), "50000\n")
 		wantEqual(t, content(t, filepath.Join(group, "cpu.cfs_quota_us")), "10000\n")
 		wantEqual(t, content(t, filepath.Join(group, "cpu.shares")), "256\n")
@@ -131,9 +131,9 @@ var criContainerCases = []criCase{
 			MemoryLimitInBytes: 48 << 20, CpuPeriod: 100000, CpuQuota: 20000, CpuShares: 300,
 		}})
 		pid := ctr.pid(t)
-		wantEqual(t, content(t, filepath.Join(cgroupOf(t, pid, "memory"), "memory.limit_in_bytes")), strconv.Itoa(48<<20)+"\n")
-		wantEqual(t, content(t, filepath.Join(cgroupOf(t, pid, "cpu"), "cpu.cfs_quota_us")), "20000\n")
-		wantEqual(t, content(t, filepath.Join(cgroupOf(t, pid, "cpu"), "cpu.shares")), "300\n")
+		wantEqual(t, content(t, filepath.Join(groupByController(t, pid, "memory"), "memory.limit_in_bytes")), strconv.Itoa(48<<20)+"\n")
+		wantEqual(t, content(t, filepath.Join(groupByController(t, pid, "cpu"), "cpu.cfs_quota_us")), "20000\n")
+		wantEqual(t, content(t, filepath.Join(groupByController(t, pid, "cpu"), "cpu.shares")), "300\n")
 		if got := ctr.execute(t, "dd if=/dev/zero of=/dev/null bs=60M count=1"); got.code != 137 {
 			t.Errorf("more than the new limit: %+v", got)
 		}
@@ -234,7 +234,7 @@ var criContainerCases = []criCase{
 	{"stop takes the children along", func(t *testing.T, c *cri) {
 		p := c.pod(t, "children", podPID)
 		ctr := p.run(t, "c", "sleep 4321 & exec sleep 4321", sharedPID)
-		group := cgroupOf(t, ctr.pid(t), "pids")
+		group := groupByController(t, ctr.pid(t), "pids")
 		eventually(t, "both run", func() bool { return strings.Count(content(t, filepath.Join(group, "cgroup.procs")), "\n") == 2 })
 		ctr.stop(t, 0)
 		eventually(t, "its cgroup is gone", func() bool { _, err := os.Stat(group); return os.IsNotExist(err) })

@@ -159,7 +159,7 @@ var criPodCases = []criCase{
 				t.Errorf("in %s", group)
 			}
 		}
-		if group := cgroupOf(t, ctr.pid(t), "memory"); !strings.HasSuffix(group, parent+"/"+ctr.id) {
+		if group := groupByController(t, ctr.pid(t), "memory"); !strings.HasSuffix(group, parent+"/"+ctr.id) {
 			t.Errorf("in %s", group)
 		}
 	}},
