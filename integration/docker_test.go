@@ -11,12 +11,17 @@ import (
 )
 
 // docker is a dockerd of the test's own.
-type docker struct{ home string }
+type docker struct {
+	home    string
+	process *running
+}
 
 func TestDocker(t *testing.T) {
 	leavesNothing(t)
 	need(t, peers())
-	testEngine(t, startDocker(t))
+	d := startDocker(t)
+	testEngine(t, d)
+	testCLI(t, "docker", d.client, d.process.cmd.Process.Pid)
 }
 
 // startDocker starts dockerd with the binary as default runtime, everything it
@@ -25,7 +30,7 @@ func TestDocker(t *testing.T) {
 func startDocker(t *testing.T) *docker {
 	t.Helper()
 	home := t.TempDir()
-	d := &docker{home}
+	d := &docker{home: home}
 	config := filepath.Join(home, "daemon.json") // instead of the host's
 	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
@@ -36,10 +41,10 @@ func startDocker(t *testing.T) *docker {
 		"--add-runtime", "sandbox="+binary(t), "--default-runtime", "sandbox", "--exec-opt", "native.cgroupdriver=cgroupfs")
 	cmd.Env = peerEnvironment(home)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	process := daemon(t, cmd, func() { removeGround(t, "docker", "/run/docker", "/run/containerd") })
+	d.process = daemon(t, cmd, func() { removeGround(t, "docker", "/run/docker", "/run/containerd") })
 	eventually(t, "dockerd answers", func() bool {
-		if process.ended() {
-			t.Fatalf("dockerd: %s", lastLines(process.stderr(), 20))
+		if d.process.ended() {
+			t.Fatalf("dockerd: %s", lastLines(d.process.stderr(), 20))
 		}
 		return d.client("version").Run() == nil
 	})

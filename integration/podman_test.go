@@ -18,7 +18,9 @@ type podman struct{ home, runtime string }
 func TestPodman(t *testing.T) {
 	leavesNothing(t)
 	need(t, peers())
-	testEngine(t, newPodman(t))
+	p := newPodman(t)
+	testEngine(t, p)
+	testCLI(t, "podman", p.client, os.Getpid())
 }
 
 // podmanRun is where podman keeps what lasts until the next boot. It refuses a
@@ -66,6 +68,7 @@ func (p *podman) config() string {
 	return fmt.Sprintf(`[containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
 seccomp_profile = %q
+init_path = %q
 [engine]
 cgroup_manager = "cgroupfs"
 events_logger = "file"
@@ -75,7 +78,7 @@ helper_binaries_dir = [%q]
 [network]
 network_backend = "netavark"
 network_config_dir = %q
-`, peer("usr/share/containers/seccomp.json"), peer("usr/bin/conmon"), strings.Join(environment, ", "),
+`, peer("usr/share/containers/seccomp.json"), peer("usr/bin/tini-static"), peer("usr/bin/conmon"), strings.Join(environment, ", "),
 		peer("usr/lib/podman"), p.in("networks"))
 }
 

@@ -1,0 +1,202 @@
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lifeCases start, signal, restart and end containers.
+var lifeCases = []cliCase{
+	{"create, then start", "", func(c cli) {
+		id := strings.TrimSpace(c.ok("create", "busybox", "sh", "-c", "echo hello; exit 3"))
+		if got := run(c, c.command("start", "--attach", id)); got.code != 3 || got.stdout != "hello\n" {
+			c.Errorf("first: %+v", got)
+		}
+		if got := run(c, c.command("start", "--attach", id)); got.code != 3 || got.stdout != "hello\n" {
+			c.Errorf("second: %+v", got)
+		}
+	}},
+	{"detached is described and gone with --rm", "", func(c cli) {
+		id := c.start("exec sleep 1000", "--rm", "--name", "described")
+		if got := c.field("described", ".State.Status"); got != "running" {
+			c.Errorf("it is %s", got)
+		}
+		if comm := content(c, fmt.Sprintf("/proc/%d/comm", c.hostPID(id))); comm != "sleep\n" {
+			c.Errorf("its pid is %s", comm)
+		}
+		c.ok("kill", id)
+		eventually(c, "it is gone", func() bool { return run(c, c.command("inspect", id)).code != 0 })
+	}},
+	{"stop lets it end on TERM", "", func(c cli) {
+		id := c.start(traps)
+		c.says(id, "ready")
+		c.ok("stop", "--time", "25", id)
+		if got := c.status(id); got != 15 {
+			c.Errorf("status %d", got)
+		}
+	}},
+	{"stop kills what ignores TERM", "", func(c cli) {
+		id := c.start("trap '' TERM; echo ready; while :; do sleep 0.1; done")
+		c.says(id, "ready")
+		c.ok("stop", "--time", "1", id)
+		if got := c.status(id); got != 137 {
+			c.Errorf("status %d", got)
+		}
+	}},
+	{"stop sends the signal asked for", "", func(c cli) {
+		id := c.start(traps, "--stop-signal", "USR2")
+		c.says(id, "ready")
+		c.ok("stop", "--time", "25", id)
+		if got := c.status(id); got != 12 {
+			c.Errorf("status %d", got)
+		}
+	}},
+	{"kill sends signals by name and number", "", func(c cli) {
+		for _, s := range []struct {
+			signal string
+			status int
+		}{{"HUP", 1}, {"SIGUSR1", 10}, {"12", 12}, {"INT", 2}} {
+			id := c.start(traps)
+			c.says(id, "ready")
+			c.ok("kill", "--signal", s.signal, id)
+			if got := c.status(id); got != s.status {
+				c.Errorf("%s: status %d", s.signal, got)
+			}
+		}
+	}},
+	{"signals reach it through the attached client", "", func(c cli) {
+		p := start(c, c.command(runArgs(traps, "--rm")...))
+		p.prints("ready\n")
+		if err := p.cmd.Process.Signal(unix.SIGUSR1); err != nil {
+			c.Fatal(err)
+		}
+		if got := p.wait(); got.code != 10 {
+			c.Errorf("got %+v", got)
+		}
+	}},
+	{"init passes signals on and reaps", "", func(c cli) {
+		id := c.start("trap 'exit 15' TERM; (sleep 0 &) ; echo ready; while :; do sleep 0.1; done", "--init")
+		c.says(id, "ready")
+		eventually(c, "no zombie is left", func() bool {
+			return !strings.Contains(c.inside(id, "cat /proc/[0-9]*/stat").stdout, ") Z ")
+		})
+		c.ok("stop", "--time", "25", id)
+		if got := c.status(id); got != 15 {
+			c.Errorf("status %d", got)
+		}
+	}},
+	{"all its processes end with PID 1", "", func(c cli) {
+		id := c.start("sleep 1001 & setsid sleep 1002 & echo ready; read line", "--interactive")
+		c.says(id, "ready")
+		c.ok("exec", "--detach", id, "sleep", "1003")
+		eventually(c, "three run", func() bool { return c.inside(id, "pidof sleep | wc -w").stdout == "3\n" })
+		if err := unix.Kill(c.hostPID(id), unix.SIGKILL); err != nil {
+			c.Fatal(err)
+		}
+		if got := c.status(id); got != 137 {
+			c.Errorf("status %d", got)
+		}
+	}},
+	{"restart keeps its files", "", func(c cli) {
+		id := c.start("echo x >> /starts; exec sleep 1000")
+		before := c.hostPID(id)
+		c.ok("restart", "--time", "0", id)
+		if c.hostPID(id) == before {
+			c.Error("the same process")
+		}
+		eventually(c, "two starts", func() bool { return c.inside(id, "wc -l < /starts").stdout == "2\n" })
+	}},
+	{"on-failure restarts it so often", "", func(c cli) {
+		id := c.start("echo x; exit 3", "--restart", "on-failure:2")
+		eventually(c, "it ran three times", func() bool {
+			return c.field(id, ".RestartCount") == "2" && c.field(id, ".State.Running") == "false"
+		})
+		if got, logs := c.field(id, ".State.ExitCode"), c.ok("logs", id); got != "3" || logs != "x\nx\nx\n" {
+			c.Errorf("status %s, it printed %q", got, logs)
+		}
+	}},
+	{"always restarts it, until it is stopped", "", func(c cli) {
+		id := c.start("exec sleep 1000", "--restart", "always")
+		before := c.hostPID(id)
+		if err := unix.Kill(before, unix.SIGKILL); err != nil {
+			c.Fatal(err)
+		}
+		eventually(c, "it runs again", func() bool {
+			pid := c.field(id, ".State.Pid")
+			return c.field(id, ".State.Running") == "true" && pid != "0" && pid != fmt.Sprint(before)
+		})
+		c.ok("stop", "--time", "0", id)
+		if got := c.field(id, ".State.Running"); got != "false" {
+			c.Errorf("it runs after stop: %s", got)
+		}
+	}},
+	{"rename", "", func(c cli) {
+		id := c.start("exec sleep 1000", "--name", "before")
+		c.ok("rename", "before", "after")
+		c.want(run(c, c.command("exec", "after", "cat", "/proc/1/comm")), "sleep\n")
+		c.ok("kill", "after")
+		c.status(id)
+	}},
+	{"removal with force ends it", "", func(c cli) {
+		id := c.start("exec sleep 1000")
+		pid := c.hostPID(id)
+		if got := run(c, c.command("rm", id)); got.code == 0 {
+			c.Errorf("removed while it runs: %+v", got)
+		}
+		c.remove(id)
+		if alive(pid) {
+			c.Error("it runs on")
+		}
+	}},
+	{"prune removes what has stopped", "", func(c cli) {
+		stopped, running := c.start("true"), c.start("sleep 1000")
+		c.status(stopped)
+		c.ok("container", "prune", "--force")
+		if got := run(c, c.command("inspect", stopped)); got.code == 0 {
+			c.Error("the stopped one is still there")
+		}
+		c.want(c.inside(running, "echo here"), "here\n")
+	}},
+	{"20 at a time", "", func(c cli) {
+		var containers [20]*running
+		for i := range containers {
+			script := fmt.Sprintf("echo %d; exit %d", i, i)
+			containers[i] = start(c, c.command(runArgs(script, "--rm", "--memory", "64m")...))
+		}
+		for i, p := range containers {
+			if got := p.wait(); got.code != i || got.stdout != fmt.Sprintf("%d\n", i) {
+				c.Errorf("%d: %+v", i, got)
+			}
+		}
+	}},
+	{"20 execs at a time", "", func(c cli) {
+		id := c.start("exec sleep 1000")
+		var execs [20]*running
+		for i := range execs {
+			execs[i] = start(c, c.command("exec", id, "sh", "-c", fmt.Sprintf("echo %d; exit %d", i, i)))
+		}
+		for i, p := range execs {
+			if got := p.wait(); got.code != i || got.stdout != fmt.Sprintf("%d\n", i) {
+				c.Errorf("%d: %+v", i, got)
+			}
+		}
+	}},
+	{"events tell what happened", "", func(c cli) {
+		c.once("exit 7", "--name", "eventful")
+		got := c.ok("events", "--since", "1h", "--until", fmt.Sprint(time.Now().Unix()+1), "--filter", "container=eventful")
+		for _, event := range map[string][]string{
+			"docker": {"container create", "container start", "container die", "exitCode=7", "container destroy"},
+			"podman": {"container create", "container start", "container died", "container remove"},
+		}[c.name] {
+			if !strings.Contains(got, event) {
+				c.Errorf("no %q in %s", event, got)
+			}
+		}
+	}},
+}
+
+// traps is a script that ends with the number of the signal it gets.
+const traps = "for s in 1 2 10 12 15; do trap \"exit $s\" $s; done; echo ready; while :; do sleep 0.1; done"

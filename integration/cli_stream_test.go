@@ -1,0 +1,152 @@
+package integration
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/creack/pty"
+)
+
+// streamCases are of input, output and terminals, and of exec, which has them
+// too.
+var streamCases = []cliCase{
+	{"input passes through whole, to its end", "", func(c cli) {
+		cmd := c.command("run", "--rm", "--interactive", "busybox", "cat")
+		input := strings.Repeat("0123456789abcde\n", 1<<18) // 4 MiB
+		cmd.Stdin = strings.NewReader(input)
+		if got := run(c, cmd); got.code != 0 || got.stdout != input {
+			c.Errorf("status %d, %d bytes of %d, stderr %s", got.code, len(got.stdout), len(input), got.stderr)
+		}
+	}},
+	{"logs have both streams apart", "", func(c cli) {
+		id := c.start("echo out; echo err >&2; echo last")
+		c.status(id)
+		got := run(c, c.command("logs", id))
+		if got.stdout != "out\nlast\n" || got.stderr != "err\n" {
+			c.Errorf("got %+v", got)
+		}
+		if got := c.ok("logs", "--tail", "1", id); !strings.Contains(got, "last") || strings.Contains(got, "out") {
+			c.Errorf("the last: %q", got)
+		}
+	}},
+	{"logs are followed to the end", "", func(c cli) {
+		id := c.start("echo one; until test -e /go; do sleep 0.1; done; echo two")
+		follower := start(c, c.command("logs", "--follow", id))
+		follower.prints("one\n")
+		c.want(c.inside(id, "touch /go"), "")
+		if got := follower.wait(); got.code != 0 || got.stdout != "one\ntwo\n" {
+			c.Errorf("got %+v", got)
+		}
+	}},
+	{"attach takes part", "", func(c cli) {
+		id := c.start("read line; echo \"got $line\"; exit 4", "--interactive")
+		cmd := c.command("attach", id)
+		cmd.Stdin = strings.NewReader("hello\n")
+		if got := run(c, cmd); got.code != 4 || got.stdout != "got hello\n" {
+			c.Errorf("got %+v", got)
+		}
+	}},
+	{"detach keys leave it running", "", func(c cli) {
+		id := c.start("while read line; do echo \"got $line\"; done", "--interactive", "--tty", "--detach-keys", "ctrl-x,q")
+		term, p := onTerminal(c, c.command("attach", "--detach-keys", "ctrl-x,q", id))
+		term.typeIn(c, "hello\n")
+		term.shows(c, "got hello")
+		term.typeIn(c, "\x18q")
+		p.wait()
+		c.want(c.inside(id, "echo here"), "here\n")
+		again, p := onTerminal(c, c.command("attach", id))
+		again.typeIn(c, "more\n")
+		again.shows(c, "got more")
+		again.typeIn(c, "\x04") // the end of input
+		if got := p.wait(); got.code != 0 {
+			c.Errorf("status %d", got.code)
+		}
+	}},
+	{"terminal has the client's size, and its changes", "", func(c cli) {
+		for _, args := range [][]string{
+			runArgs(sizes, "--rm", "--interactive", "--tty"),
+			{"exec", "--interactive", "--tty", c.start("sleep 1000"), "sh", "-c", sizes},
+		} {
+			term, p := onTerminal(c, c.command(args...))
+			for _, size := range []pty.Winsize{{Rows: 33, Cols: 111}, {Rows: 22, Cols: 77}} {
+				if err := pty.Setsize(term.master, &size); err != nil {
+					c.Fatal(err)
+				}
+				term.shows(c, map[uint16]string{33: "33 111", 22: "22 77"}[size.Rows])
+			}
+			term.typeIn(c, "\x03") // Ctrl-C
+			if got := p.wait(); got.code != 130 {
+				c.Errorf("%s: status %d, %q", args[0], got.code, term.output())
+			}
+		}
+	}},
+	{"without a terminal there is none", "", func(c cli) {
+		c.want(c.once("test -t 0 || test -t 1 || test -t 2 || (: </dev/tty) 2>/dev/null || echo none"), "none\n")
+	}},
+	{"exec with user, environment and folder", "", func(c cli) {
+		id := c.start("sleep 1000", "--env", "A=container", "--env", "B=container", "--workdir", "/tmp")
+		c.want(c.inside(id, "id -u; echo $A $B; pwd"), "0\ncontainer container\n/tmp\n")
+		c.want(c.inside(id, "id -u; id -g; echo $A $B; pwd; grep CapEff /proc/self/status",
+			"--user", "1000:1001", "--env", "B=exec", "--workdir", "/etc"), "1000\n1001\ncontainer exec\n/etc\nCapEff:\t0000000000000000\n")
+	}},
+	{"exec reads input to its end", "", func(c cli) {
+		id := c.start("sleep 1000")
+		cmd := c.command("exec", "--interactive", id, "wc", "-c")
+		cmd.Stdin = strings.NewReader(strings.Repeat("0123456789abcde\n", 1<<16))
+		c.want(run(c, cmd), "1048576\n")
+	}},
+	{"exec in the background", "", func(c cli) {
+		id := c.start("sleep 1000")
+		c.ok("exec", "--detach", id, "sh", "-c", "echo done > /done")
+		eventually(c, "it has run", func() bool { return c.inside(id, "cat /done").stdout == "done\n" })
+	}},
+	{"exec of what is not there or not executable", "", func(c cli) {
+		id := c.start("sleep 1000")
+		for _, e := range []struct {
+			command, message string
+			status           map[string]int
+		}{
+			{"nonsense", "executable file not found in $PATH", map[string]int{"docker": 126, "podman": 127}},
+			{"/etc/passwd", "permission denied", map[string]int{"docker": 126, "podman": 126}},
+		} {
+			got := run(c, c.command("exec", id, e.command))
+			// Docker prints it on stdout.
+			if got.code != e.status[c.name] || !strings.Contains(got.stdout+got.stderr, e.message) {
+				c.Errorf("%s: %+v", e.command, got)
+			}
+		}
+		c.want(c.inside(id, "echo here"), "here\n")
+	}},
+	{"exec ends with its container", "", func(c cli) {
+		id := c.start("sleep 1000")
+		p := start(c, c.command("exec", id, "sh", "-c", "echo ready; sleep 1001"))
+		p.prints("ready\n")
+		c.ok("kill", id)
+		if got := p.wait(); got.code != 137 {
+			c.Errorf("got %+v", got)
+		}
+	}},
+	{"top lists processes", "", func(c cli) {
+		id := c.start("sleep 1001 & sleep 1002 & echo ready; wait")
+		c.says(id, "ready")
+		c.ok("exec", "--detach", id, "sleep", "1003")
+		eventually(c, "three sleeps and the shell", func() bool {
+			got := c.ok("top", id)
+			return !slices.ContainsFunc([]string{"sleep 1001\n", "sleep 1002\n", "sleep 1003\n", "sh -c"}, func(line string) bool {
+				return !strings.Contains(got, line)
+			})
+		})
+	}},
+	{"cidfile and pid", "", func(c cli) {
+		file := c.TempDir() + "/id"
+		id := c.start("sleep 1000", "--cidfile", file)
+		data, err := os.ReadFile(file)
+		if err != nil || string(data) != id {
+			c.Errorf("%q, %v", data, err)
+		}
+	}},
+}
+
+// sizes prints the terminal's size again and again until it is interrupted.
+const sizes = "trap 'exit 130' INT; while :; do stty size; sleep 0.1; done"
