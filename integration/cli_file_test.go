@@ -83,7 +83,8 @@ var fileCases = []cliCase{
 			c.Errorf("new %q, link %q", files["new"], files["link"])
 		}
 	}},
-	{"commit makes an image of a running container", "", func(c cli) {
+	// podman wants a file in /etc for it, which is the host's.
+	{"commit makes an image of a running container", "docker", func(c cli) {
 		id := c.start("echo committed > /new; echo ready; exec sleep 1000")
 		c.says(id, "ready")
 		c.ok("commit", "--change", "ENV A=b", id, "committed")

@@ -146,7 +146,9 @@ var lifeCases = []cliCase{
 		if got := run(c, c.command("rm", id)); got.code == 0 {
 			c.Errorf("removed while it runs: %+v", got)
 		}
-		c.remove(id)
+		if got := run(c, c.removal(id)); got.code != 0 {
+			c.Errorf("got %+v", got)
+		}
 		if alive(pid) {
 			c.Error("it runs on")
 		}

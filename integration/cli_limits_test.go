@@ -21,14 +21,17 @@ var limitCases = []cliCase{
 			if got := c.status(id); got != limit.status {
 				c.Errorf("%s: status %d, want %d", limit.memory, got, limit.status)
 			}
-			eventually(c, "OOMKilled is "+limit.killed, func() bool { return c.field(id, ".State.OOMKilled") == limit.killed })
+			if c.name == "docker" { // podman 4.3 looks for conmon's note in another folder than conmon's
+				eventually(c, "OOMKilled is "+limit.killed, func() bool { return c.field(id, ".State.OOMKilled") == limit.killed })
+			}
 		}
 	}},
 	{"memory exceeded by a child spares PID 1", "", func(c cli) {
 		c.want(c.once("dd if=/dev/zero of=/dev/null bs=100M count=1 2>/dev/null; echo $?", "--memory", "32m"), "137\n")
 	}},
 	{"without OOM killer it waits to be killed", "", func(c cli) {
-		id := c.start(allocate, "--memory", "32m", "--oom-kill-disable")
+		// Memory that a system call asks for would be refused it.
+		id := c.start("x=x; while :; do x=$x$x; done", "--memory", "32m", "--oom-kill-disable")
 		eventually(c, "it is out of memory", func() bool {
 			return strings.Contains(c.inGroup(id, "memory", "memory.oom_control"), "under_oom 1")
 		})
@@ -60,19 +63,23 @@ var limitCases = []cliCase{
 	{"update of limits is in force", "", func(c cli) {
 		id := c.start(burn, "--memory", "256m")
 		c.want(c.inside(id, allocate), "")
-		c.want(c.inside(id, fork30), "forked\n")
 		if got := c.inGroup(id, "cpu", "cpu.stat"); !strings.Contains(got, "nr_throttled 0") {
 			c.Errorf("throttled before the update: %s", got)
 		}
-		c.ok("update", "--memory", "32m", "--memory-swap", "32m", "--pids-limit", "20", "--cpus", "0.2", "--cpuset-cpus", "0", id)
+		c.ok("update", "--memory", "32m", "--memory-swap", "32m", "--cpus", "0.2", "--cpuset-cpus", "0", id)
 		if got := c.inside(id, allocate); got.code != 137 {
 			c.Errorf("allocates: %+v", got)
 		}
+		c.throttled(id)
+		c.want(c.inside(id, "nproc"), "1\n")
+	}},
+	{"update of the limit of pids is in force", "docker", func(c cli) {
+		id := c.start("sleep 1000")
+		c.want(c.inside(id, fork30), "forked\n")
+		c.ok("update", "--pids-limit", "20", id)
 		if got := c.inside(id, fork30); !strings.Contains(got.stderr, "can't fork") {
 			c.Errorf("forks: %+v", got)
 		}
-		c.throttled(id)
-		c.want(c.inside(id, "nproc"), "1\n")
 	}},
 	{"limits hold for exec and outlive a restart", "", func(c cli) {
 		id := c.start("sleep 1000", "--memory", "32m", "--pids-limit", "20")

@@ -14,10 +14,12 @@ func optionCases() []cliCase {
 	var cases []cliCase
 	for _, o := range options {
 		cases = append(cases, cliCase{o.name, o.only, func(c cli) {
-			if got := c.once(o.script, o.flags...); got.stdout != o.prints {
+			with := start(c, c.command(runArgs(o.script, append([]string{"--rm"}, o.flags...)...)...))
+			without := start(c, c.command(runArgs(o.script, "--rm")...))
+			if got := with.wait(); got.stdout != o.prints {
 				c.Errorf("%+v, want %q", got, o.prints)
 			}
-			if got := c.once(o.script); got.stdout == o.prints {
+			if got := without.wait(); got.stdout == o.prints {
 				c.Errorf("prints %q without %q as well", got.stdout, o.flags)
 			}
 		}})
@@ -27,7 +29,8 @@ func optionCases() []cliCase {
 
 var options = []option{
 	// What the command finds.
-	{name: "workdir is made", flags: []string{"--workdir", "/made/here"}, script: "pwd", prints: "/made/here\n"},
+	{name: "workdir", flags: []string{"--workdir", "/etc"}, script: "pwd", prints: "/etc\n"},
+	{name: "workdir is made", only: "docker", flags: []string{"--workdir", "/made/here"}, script: "pwd", prints: "/made/here\n"},
 	{name: "environment", flags: []string{"--env", "A=b c", "--env", "PATH=/bin"}, script: "echo $A $PATH", prints: "b c /bin\n"},
 	{name: "entrypoint", flags: []string{"--entrypoint", "echo"}, script: "true", prints: "sh -c true\n"},
 	{name: "user by name", flags: []string{"--user", "user"}, script: "id", prints: "uid=1000(user) gid=1000(user) groups=1000(user)\n"},
@@ -69,10 +72,10 @@ var options = []option{
 	{name: "OOM score", flags: []string{"--oom-score-adj", "500"}, script: "cat /proc/1/oom_score_adj", prints: "500\n"},
 	{name: "private cgroup namespace", flags: []string{"--cgroupns", "private"}, script: "cut -d: -f3 /proc/self/cgroup | sort -u", prints: "/\n"},
 
-	// Limits that can be read or met at once. nproc is there for podman, whose
-	// own default needs CAP_SYS_RESOURCE.
+	// Limits that can be read or met at once. nproc and nofile are there for
+	// podman, whose own defaults need CAP_SYS_RESOURCE.
 	{name: "open files", flags: []string{"--ulimit", "nofile=100:200", "--ulimit", "nproc=1000:1000"}, script: "ulimit -n; ulimit -Hn", prints: "100\n200\n"},
-	{name: "file size", flags: []string{"--ulimit", "fsize=4096", "--ulimit", "nproc=1000:1000"}, script: "dd if=/dev/zero of=/f bs=1k count=10 2>/dev/null; wc -c < /f", prints: "4096\n"},
+	{name: "file size", flags: []string{"--ulimit", "fsize=4096", "--ulimit", "nproc=1000:1000", "--ulimit", "nofile=100:200"}, script: "dd if=/dev/zero of=/f bs=1k count=10 2>/dev/null; wc -c < /f", prints: "4096\n"},
 	{name: "CPU set", flags: []string{"--cpuset-cpus", "0"}, script: "taskset 1 true && grep Cpus_allowed_list /proc/self/status; nproc", prints: "Cpus_allowed_list:\t0\n1\n"},
 	{name: "CPU shares", flags: []string{"--cpu-shares", "512"}, script: "cat /sys/fs/cgroup/cpu/cpu.shares", prints: "512\n"},
 	{name: "swap", flags: []string{"--memory", "64m", "--memory-swap", "96m"}, script: "cd /sys/fs/cgroup/memory; cat memory.limit_in_bytes memory.memsw.limit_in_bytes", prints: "67108864\n100663296\n"},

@@ -69,24 +69,25 @@ func (c cli) start(script string, flags ...string) string {
 	return strings.TrimSpace(c.ok(runArgs(script, append([]string{"--detach"}, flags...)...)...))
 }
 
-// remove removes containers at once. podman, unlike Docker, would wait for
+// removal removes containers at once. podman, unlike Docker, would wait for
 // them to stop first.
-func (c cli) remove(ids ...string) {
-	c.Helper()
+func (c cli) removal(ids ...string) *exec.Cmd {
 	args := []string{"rm", "--force", "--volumes"}
 	if c.name == "podman" {
 		args = append(args, "--time", "0")
 	}
-	c.ok(append(args, ids...)...)
+	return c.command(append(args, ids...)...)
 }
 
 // removeAll removes the containers there are, as each case's end does, and as
 // must be done before a network or volume that they use is removed.
 func (c cli) removeAll() {
 	c.Helper()
-	if ids := strings.Fields(c.ok("ps", "--all", "--quiet")); len(ids) > 0 {
-		c.remove(ids...)
-	}
+	// podman's rm can be in the way of the command that conmon cleans up with.
+	eventually(c, "all containers are removed", func() bool {
+		ids := strings.Fields(c.ok("ps", "--all", "--quiet"))
+		return len(ids) == 0 || run(c, c.removal(ids...)).code == 0
+	})
 }
 
 // inside runs a script in a running container.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // docker is a dockerd of the test's own.
@@ -41,7 +43,13 @@ func startDocker(t *testing.T) *docker {
 		"--add-runtime", "sandbox="+binary(t), "--default-runtime", "sandbox", "--exec-opt", "native.cgroupdriver=cgroupfs")
 	cmd.Env = peerEnvironment(home)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	d.process = daemon(t, cmd, func() { removeGround(t, "docker", "/run/docker", "/run/containerd") })
+	d.process = daemon(t, cmd, func() {
+		// Docker mounts it for containers in its own network namespace.
+		if err := unix.Unmount(filepath.Join(home, "exec/netns/default"), 0); err != nil && err != unix.EINVAL && err != unix.ENOENT {
+			t.Errorf("unmount netns: %v", err)
+		}
+		removeGround(t, "docker", "/run/docker", "/run/containerd")
+	})
 	eventually(t, "dockerd answers", func() bool {
 		if d.process.ended() {
 			t.Fatalf("dockerd: %s", lastLines(d.process.stderr(), 20))

@@ -176,9 +176,14 @@ func worldInit() int {
 func thawAll() {
 	hierarchies, _ := cgroupHierarchies()
 	for _, h := range hierarchies {
-		for _, group := range cgroupsBelow(h.mountPoint) {
-			_ = os.WriteFile(filepath.Join(group, "freezer.state"), []byte("THAWED"), 0)
-		}
+		thaw(h.mountPoint)
+	}
+}
+
+// thaw thaws the group and all its descendants.
+func thaw(group string) {
+	for _, g := range cgroupsBelow(group) {
+		_ = os.WriteFile(filepath.Join(g, "freezer.state"), []byte("THAWED"), 0)
 	}
 }
 
@@ -235,6 +240,11 @@ func linkUp(name string) error {
 // removeStale removes the groups and folders of worlds whose makers are dead: a
 // go test that was killed removed nothing.
 func removeStale(hierarchies []hierarchy) {
+	for _, h := range hierarchies { // all, before the first that they are in is removed
+		for _, name := range ofTheDead(h.mountPoint, cgroupPrefix) {
+			thaw(filepath.Join(h.mountPoint, name))
+		}
+	}
 	for _, h := range hierarchies {
 		for _, name := range ofTheDead(h.mountPoint, cgroupPrefix) {
 			_ = removeCgroups([]hierarchy{h}, name)
