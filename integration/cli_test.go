@@ -26,19 +26,19 @@ type cliCase struct {
 
 // testCLI runs the cases. After each the host is as before it. Each runs a
 // container at least: with a runtime that starts none, every case fails.
-func testCLI(t *testing.T, name string, command func(args ...string) *exec.Cmd, pid int) {
+func testCLI(c cli) {
 	cases := slices.Concat(optionCases(), limitCases, privilegeCases, sharingCases, networkCases, lifeCases, changeCases, streamCases, fileCases, dockerCases, podmanCases)
 	// Docker keeps a mount for containers in its own network namespace.
-	run(t, command(runArgs("true", "--rm", "--network", "host")...))
-	for _, c := range cases {
-		if c.only != "" && c.only != name {
+	c.once("true", "--network", "host")
+	for _, one := range cases {
+		if one.only != "" && one.only != c.name {
 			continue
 		}
-		t.Run(c.name, func(t *testing.T) {
+		c.Run(one.name, func(t *testing.T) {
 			leavesNothing(t)
-			engine := cli{t, name, command, pid}
-			t.Cleanup(engine.removeAll)
-			c.test(engine)
+			c := cli{t, c.name, c.command, c.pid}
+			t.Cleanup(c.removeAll)
+			one.test(c)
 		})
 	}
 }

@@ -23,41 +23,53 @@ func TestDocker(t *testing.T) {
 	need(t, peers())
 	d := startDocker(t)
 	testEngine(t, d)
-	testCLI(t, "docker", d.client, d.process.cmd.Process.Pid)
+	testCLI(d.cli(t))
 }
 
-// startDocker starts dockerd with the binary as default runtime, everything it
-// writes below a folder of the test's, in a network namespace of its own, and
-// imports busybox as an image.
-func startDocker(t *testing.T) *docker {
+// startDocker starts dockerd with everything it writes below a folder of the
+// test's, and imports busybox as an image.
+func startDocker(t *testing.T, flags ...string) *docker {
 	t.Helper()
-	home := t.TempDir()
-	d := &docker{home: home}
-	config := filepath.Join(home, "daemon.json") // instead of the host's
+	d := &docker{home: t.TempDir()}
+	d.start(t, flags...)
+	importRoot(t, d.client("import", "-", "busybox"))
+	return d
+}
+
+// start starts dockerd with the binary as default runtime, in a network
+// namespace of its own.
+func (d *docker) start(t *testing.T, flags ...string) {
+	t.Helper()
+	config := filepath.Join(d.home, "daemon.json") // instead of the host's
 	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(peer("usr/sbin/dockerd"),
+	cmd := exec.Command(peer("usr/sbin/dockerd"), append([]string{
 		"--config-file", config, "--host", d.socket(),
-		"--data-root", filepath.Join(home, "data"), "--exec-root", filepath.Join(home, "exec"), "--pidfile", filepath.Join(home, "pid"),
-		"--add-runtime", "sandbox="+binary(t), "--default-runtime", "sandbox", "--exec-opt", "native.cgroupdriver=cgroupfs")
-	cmd.Env = peerEnvironment(home)
+		"--data-root", filepath.Join(d.home, "data"), "--exec-root", filepath.Join(d.home, "exec"), "--pidfile", filepath.Join(d.home, "pid"),
+		"--add-runtime", "sandbox=" + binary(t), "--default-runtime", "sandbox", "--exec-opt", "native.cgroupdriver=cgroupfs",
+	}, flags...)...)
+	cmd.Env = peerEnvironment(d.home)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	d.process = daemon(t, cmd, func() {
-		// Docker mounts it for containers in its own network namespace.
-		if err := unix.Unmount(filepath.Join(home, "exec/netns/default"), 0); err != nil && err != unix.EINVAL && err != unix.ENOENT {
-			t.Errorf("unmount netns: %v", err)
-		}
-		removeGround(t, "docker", "/run/docker", "/run/containerd")
-	})
+	d.process = daemon(t, cmd, func() { d.removeGround(t) })
 	eventually(t, "dockerd answers", func() bool {
 		if d.process.ended() {
 			t.Fatalf("dockerd: %s", lastLines(d.process.stderr(), 20))
 		}
 		return d.client("version").Run() == nil
 	})
-	importRoot(t, d.client("import", "-", "busybox"))
-	return d
+}
+
+func (d *docker) removeGround(t *testing.T) {
+	t.Helper()
+	// Mounted for containers in Docker's own network namespace, and for any
+	// that live on without it.
+	for _, mount := range []string{"exec/netns/default", "data"} {
+		if err := unix.Unmount(filepath.Join(d.home, mount), 0); err != nil && err != unix.EINVAL && err != unix.ENOENT {
+			t.Errorf("unmount %s: %v", mount, err)
+		}
+	}
+	removeGround(t, "docker", "/run/docker", "/run/containerd")
 }
 
 func (d *docker) socket() string { return "unix://" + filepath.Join(d.home, "s") }
@@ -66,6 +78,10 @@ func (d *docker) client(args ...string) *exec.Cmd {
 	cmd := exec.Command(peer("usr/bin/docker"), append([]string{"--host", d.socket()}, args...)...)
 	cmd.Env = peerEnvironment(d.home)
 	return cmd
+}
+
+func (d *docker) cli(t *testing.T) cli {
+	return cli{t, "docker", d.client, d.process.cmd.Process.Pid}
 }
 
 func (d *docker) run(_ *testing.T, c container) *exec.Cmd {

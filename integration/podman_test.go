@@ -20,7 +20,7 @@ func TestPodman(t *testing.T) {
 	need(t, peers())
 	p := newPodman(t)
 	testEngine(t, p)
-	testCLI(t, "podman", p.client, os.Getpid())
+	testCLI(cli{t, "podman", p.client, os.Getpid()})
 }
 
 // podmanRun is where podman keeps what lasts until the next boot. It refuses a
