@@ -22,6 +22,15 @@ var changeCases = []cliCase{
 		eventually(c, "it counts on", func() bool { return content(c, count) != before })
 		c.want(c.inside(id, "echo here"), "here\n")
 	}},
+	{"paused it can be stopped", "docker", func(c cli) {
+		id := c.start(traps)
+		c.says(id, "ready")
+		c.ok("pause", id)
+		c.ok("stop", "--time", "1", id)
+		if got := c.status(id); got != 15 && got != 137 { // Docker thaws it once it is to be killed
+			c.Errorf("status %d", got)
+		}
+	}},
 	{"paused it can be removed", "", func(c cli) {
 		id, _ := c.counter()
 		pid := c.hostPID(id)

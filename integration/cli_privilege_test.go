@@ -30,15 +30,24 @@ var privilegeCases = []cliCase{
 		}
 	}},
 	{"privileged has all devices and capabilities, or says what is lacking", "", func(c cli) {
-		// podman asks for what the host has, Docker for everything.
-		own, all := hostCapabilities(c)
-		got := c.once("grep CapEff /proc/self/status; (: </dev/fuse) && echo opened", "--privileged")
-		if c.name == "podman" || own == all {
-			c.want(got, fmt.Sprintf("CapEff:\t%016x\nopened\n", own))
-		} else if got.code == 0 || !strings.Contains(got.stderr, "unable to apply caps: can't apply capabilities: operation not permitted") {
-			c.Errorf("got %+v", got)
-		}
+		const script = "grep CapEff /proc/self/status; (: </dev/fuse) && echo opened"
+		c.privileged(c.once(script, "--privileged"), "opened\n")
+		c.privileged(c.inside(c.start("sleep 1000"), script, "--privileged"), "") // exec adds no device
 	}},
+}
+
+// privileged looks at what came of --privileged: podman asks for what the host
+// has, Docker for everything.
+func (c cli) privileged(got result, device string) {
+	c.Helper()
+	own, all := hostCapabilities(c)
+	if c.name == "podman" || own == all {
+		if want := fmt.Sprintf("CapEff:\t%016x\n%s", own, device); got.stdout != want {
+			c.Errorf("%+v, want %q", got, want)
+		}
+	} else if got.code == 0 || !strings.Contains(got.stdout+got.stderr, "unable to apply caps: can't apply capabilities: operation not permitted") {
+		c.Errorf("got %+v", got)
+	}
 }
 
 // hostCapabilities returns this process's effective capabilities, and all that
