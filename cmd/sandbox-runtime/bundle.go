@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -44,7 +45,23 @@ func readConfig(bundle string) (*specs.Spec, error) {
 	if err := checkProcess(spec.Process); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	if err := checkMounts(spec.Mounts); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
 	return spec, nil
+}
+
+// optionsSize is what mount(2) takes of a file system's options: a page, with
+// the NUL. It drops the rest without a word, a limit of size among it.
+const optionsSize = 4096
+
+func checkMounts(mounts []specs.Mount) error {
+	for _, m := range mounts {
+		if n := len(strings.Join(m.Options, ",")); n >= optionsSize {
+			return fmt.Errorf("mount %.100s: options of %d bytes, the kernel takes %d", m.Destination, n, optionsSize-1)
+		}
+	}
+	return nil
 }
 
 func readProcess(path string) (*specs.Process, error) {

@@ -1,0 +1,108 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	ocibundle "github.com/sandbox-runtime/sandbox-runtime/integration/internal/bundle"
+)
+
+// strong makes the attacker nearly as strong as a privileged container.
+var strong = withCapabilities("CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_DAC_READ_SEARCH")
+
+// runsItsRuntime is a script whose interpreter is whatever executes it: the
+// runtime itself, inside.
+func runsItsRuntime(t *testing.T, root string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(root, "bin/evil"), []byte("#!/proc/self/exe\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// CVE-2019-5736: a process in the container waits for the runtime to come in
+// for an exec, holds its program by /proc/PID/exe, and writes to that.
+func TestAttackOnTheRuntimesProgram(t *testing.T) {
+	leavesNothing(t)
+	r := ours(t)
+	unchanged(t, r.program)
+	root := newAttackRoot(t)
+	runsItsRuntime(t, root)
+	b := newAttack(t, []string{"attack", "write-exes"}, withRoot(root), readOnlyRoot, strong)
+	attacker := start(t, r.command("run", "--bundle", b.dir, "attacker"))
+	eventually(t, "the attack runs", func() bool { return strings.HasPrefix(attacker.stdout(), "ready\n") })
+	for range 15 {
+		run(t, r.command("exec", "attacker", "/bin/evil"))
+		run(t, r.command("exec", "attacker", "true"))
+	}
+	if seen := attacker.stdout(); !strings.Contains(seen, "holds") || strings.Contains(seen, "wrote") {
+		t.Errorf("what the attack saw of 30 execs: %s", seen)
+	}
+	seesAWeakRuntime(t, r, attacker)
+	r.run("kill", "attacker", "KILL")
+	attacker.wait()
+}
+
+// seesAWeakRuntime has a program that does not protect itself come into the
+// attacker's pid namespace: the attack must overwrite it.
+func seesAWeakRuntime(t *testing.T, r *ociRuntime, attacker *running) {
+	t.Helper()
+	program, err := attackProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	victim := filepath.Join(t.TempDir(), "victim")
+	if err := ocibundle.CopyProgram(program, victim); err != nil {
+		t.Fatal(err)
+	}
+	before := sumOf(t, victim)
+	pid := strconv.Itoa(r.state("attacker").PID)
+	run(t, exec.Command("nsenter", "--target", pid, "--pid", victim, "sleep", "1"))
+	eventually(t, "a weak runtime's program is overwritten", func() bool { return sumOf(t, victim) != before })
+	if !strings.Contains(attacker.stdout(), "wrote") {
+		t.Errorf("got %s", attacker.stdout())
+	}
+}
+
+// The first half of the same: the container's own program is the runtime.
+func TestAttackByAnEntrypointThatIsTheRuntime(t *testing.T) {
+	leavesNothing(t)
+	r := ours(t)
+	unchanged(t, r.program)
+	root := newAttackRoot(t)
+	runsItsRuntime(t, root)
+	for _, args := range [][]string{{"/bin/evil"}, {"/proc/self/exe", "run", "x"}, {"/proc/self/exe", "init"}} {
+		b := newAttack(t, args, withRoot(root), strong)
+		before := time.Now()
+		if got := r.runBundle(b); got.code == 0 || time.Since(before) > patience/2 {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+	writes := "for exe in /proc/self/exe /proc/1/exe; do echo canary > $exe && echo wrote; done; true"
+	b := newAttack(t, []string{"sh", "-c", writes}, strong)
+	if got := r.runBundle(b); got.code != 0 || got.stdout != "" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestAttackOnPID1sProgram(t *testing.T) {
+	s := newSandboxes(t)
+	unchanged(t, binary(t))
+	for _, user := range []string{"0", "1000"} {
+		got := s.json("--rootfs", sharedAttackRoot(t), "--user", user, "--timeout", "1s", "--", "attack", "write-exes")
+		if got.Status != "timed_out" || got.Stdout != "ready\n" {
+			t.Errorf("--user %s: %+v", user, got)
+		}
+		writes := "for exe in /proc/self/exe /proc/1/exe; do echo canary > $exe && echo wrote; done; true"
+		if got := s.do("--user", user, "--", "sh", "-c", writes); got.code != 0 || got.stdout != "" {
+			t.Errorf("--user %s: %+v", user, got)
+		}
+	}
+	if got := s.do("--", "echo", "works"); got.stdout != "works\n" {
+		t.Errorf("afterwards: %+v", got)
+	}
+}

