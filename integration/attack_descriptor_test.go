@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -103,7 +102,7 @@ func TestAttackByAWorkingDirectoryOfDo(t *testing.T) {
 // Whoever starts a process has all kinds of descriptors open; the process has
 // three.
 func TestAttackFindsNoDescriptors(t *testing.T) {
-	leavesNothing(t)
+	s := newSandboxes(t)
 	r := ours(t)
 	host, err := os.Open("/")
 	if err != nil {
@@ -137,7 +136,6 @@ func TestAttackFindsNoDescriptors(t *testing.T) {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}
-	s := &sandboxes{t: t, root: filepath.Join(t.TempDir(), "state")}
 	if got := given(s.command("do", "--rootfs", sharedAttackRoot(t), "--", "attack", "descriptors")); got.stdout != want {
 		t.Errorf("do: %+v", got)
 	}

@@ -20,7 +20,7 @@ true`
 func unmasked(s *specs.Spec) { s.Linux.MaskedPaths, s.Linux.ReadonlyPaths = nil, nil }
 
 func TestAttackThroughMaskedPaths(t *testing.T) {
-	leavesNothing(t)
+	s := newSandboxes(t)
 	r := ours(t)
 	command := []string{"sh", "-c", throughMasks}
 	if got := r.runBundle(newAttack(t, command)); got.code != 0 || got.stdout != "" {
@@ -32,7 +32,6 @@ func TestAttackThroughMaskedPaths(t *testing.T) {
 			t.Errorf("without masks it should have %s: %+v", want, got)
 		}
 	}
-	s := &sandboxes{t: t, root: filepath.Join(t.TempDir(), "state")}
 	for _, user := range []string{"0", "1000"} {
 		if got := s.do("--user", user, "--rootfs", sharedAttackRoot(t), "--", "sh", "-c", throughMasks); got.code != 0 || got.stdout != "" {
 			t.Errorf("do --user %s: %+v", user, got)

@@ -234,6 +234,17 @@ static int namespaces(void) {
     return 0;
 }
 
+/* executes a program as root of a user namespace with its own mounts and cgroups */
+static int as_root(char **args) {
+    char map[32];
+    int n = snprintf(map, sizeof map, "0 %d 1", (int)getuid());
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWCGROUP)) return 1;
+    int fd = open("/proc/self/uid_map", O_WRONLY);
+    if (fd < 0 || write(fd, map, (size_t)n) != n) return 1;
+    execvp(*args, args);
+    return 1;
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "", *arg = argc > 2 ? argv[2] : "";
     if (!strcmp(what, "write-exes")) write_exes();
@@ -247,6 +258,7 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "terminal")) return terminal();
     if (!strcmp(what, "sockets")) return sockets();
     if (!strcmp(what, "namespaces")) return namespaces();
+    if (!strcmp(what, "as-root")) return as_root(argv + 2);
     if (!strcmp(what, "sleep")) return sleep((unsigned)atoi(arg)) != 0;
     fprintf(stderr, "attack: what is %s?\n", what);
     return 99;
