@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v3"
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 )
@@ -18,15 +20,20 @@ import (
 func doctorCommand() *cli.Command {
 	return &cli.Command{
 		Name:     "doctor",
-		Usage:    "say what this host offers, what it lacks and how to get that",
+		Usage:    "say what this host offers and lacks, and prove a sandbox's walls",
 		Category: categorySandbox,
 		Description: `Tries everything a sandbox is made of, with the rights of the caller, and
 leaves nothing behind. A line says "ok"; "missing" where sandboxes do not start,
 or are not fully isolated, for the want of it; "warn" where only a part of what
 they can do is lost. The table of all that is looked for is in docs/kernel.md.
 
+Then sandboxes are started, and one looks at its own walls from inside: a line
+says "ok", or "FAILED" and what it could do. What is planned and not there yet
+says "not built".
+
     sandbox-runtime doctor
     sandbox-runtime doctor --json | jq '.features[] | select(.status != "ok")'
+    sandbox-runtime doctor --json | jq '.proofs[] | {name, status}'
 
 The exit status is 0 if "do" runs programs fully isolated here, 1 if not.`,
 		Flags: []cli.Flag{
@@ -36,7 +43,7 @@ The exit status is 0 if "do" runs programs fully isolated here, 1 if not.`,
 	}
 }
 
-func doctor(_ context.Context, cmd *cli.Command) error {
+func doctor(ctx context.Context, cmd *cli.Command) error {
 	if err := wantArgs(cmd, 0, 0); err != nil {
 		return err
 	}
@@ -44,6 +51,7 @@ func doctor(_ context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
+	report.prove(ctx, stateRoot(cmd))
 	out := cmd.Root().Writer
 	if cmd.Bool("json") {
 		enc := json.NewEncoder(out)
@@ -71,6 +79,8 @@ type hostReport struct {
 	Features []featureReport `json:"features"`
 	Paths    []pathReport    `json:"paths"`
 	Settings []settingReport `json:"settings"`
+	Proofs   []proofReport   `json:"proofs"`
+	Unproven string          `json:"unproven"` // why there are no proofs
 }
 
 type kernelReport struct {
@@ -142,6 +152,31 @@ func examine() (hostReport, error) {
 	}
 	r.Ready, r.Verdict = verdict(r.Features)
 	return r, nil
+}
+
+// prove has a sandbox look at its own walls, where one can be had, and takes the
+// verdict back if one does not hold.
+func (r *hostReport) prove(ctx context.Context, root string) {
+	r.Proofs = []proofReport{} // in JSON no null
+	if lacking(r.Features, kernel.Required) != "" {
+		r.Unproven = "do cannot start a sandbox here"
+		return
+	}
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop() // until then a signal ends the sandbox, and nothing of it is left
+	p, err := newProver(root)
+	if err == nil {
+		r.Proofs, err = p.prove(ctx, examined())
+	}
+	if err != nil {
+		r.Proofs = []proofReport{}
+		r.Unproven = err.Error()
+		r.Ready, r.Verdict = false, "not ready: a sandbox that should look at its own walls failed: "+err.Error()
+		return
+	}
+	if failed := failures(r.Proofs); len(failed) > 0 {
+		r.Ready, r.Verdict = false, "not ready: a sandbox does not have "+strings.Join(failed, ", nor ")
+	}
 }
 
 func reportFeature(f kernel.Finding) featureReport {
@@ -236,6 +271,7 @@ func (r hostReport) write(out io.Writer) error {
 	}
 	r.writePaths(&b)
 	r.writeSettings(&b)
+	r.writeProofs(&b)
 	fmt.Fprintf(&b, "\n%s\n", r.Verdict)
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -288,5 +324,23 @@ func (r hostReport) writeSettings(b *strings.Builder) {
 	}
 	if !restricting {
 		line(b, "ok", "none of the %d looked at restricts this user", len(r.Settings))
+	}
+}
+
+func (r hostReport) writeProofs(b *strings.Builder) {
+	fmt.Fprintln(b, "isolation, proven from inside a sandbox")
+	if r.Unproven != "" {
+		line(b, "warn", "nothing was proven: %s", r.Unproven)
+	}
+	for _, p := range r.Proofs {
+		text := p.Title
+		if p.Detail != "" {
+			text += ": " + p.Detail
+		}
+		if p.Status == proofNotBuilt {
+			line(b, "-", "not built: %s", text)
+		} else {
+			line(b, string(p.Status), "%s", text)
+		}
 	}
 }

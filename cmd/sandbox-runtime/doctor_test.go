@@ -108,6 +108,43 @@ func TestDoctorAgreesWithDo(t *testing.T) {
 	}
 }
 
+func TestDoctorProvesEachWall(t *testing.T) {
+	onlyRoot(t)
+	report := askDoctor(t, nil)
+	if report.Unproven != "" || len(report.Proofs) != len(walls()) {
+		t.Fatalf("%d proofs, %q", len(report.Proofs), report.Unproven)
+	}
+	for _, p := range report.Proofs {
+		if p.Status == proofFailed || p.Name == "" || p.Title == "" {
+			t.Errorf("%+v", p)
+		}
+	}
+	text := asCaller(t, nil, nil, "doctor").stdout
+	for _, want := range []string{"\nisolation, proven from inside a sandbox\n", "\n  ok       no capabilities", "not built: Landlock"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the text lacks %q:\n%s", want, text)
+		}
+	}
+}
+
+// Without sandboxes there are no proofs, and a reason; with one that fails
+// doctor is not content.
+func TestDoctorSaysWhatIsNotProven(t *testing.T) {
+	onlyRoot(t)
+	report := askDoctor(t, ordinaryUser)
+	if report.Unproven == "" || len(report.Proofs) != 0 {
+		t.Errorf("an ordinary user: %q, %d proofs", report.Unproven, len(report.Proofs))
+	}
+	file := t.TempDir() + "/file"
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := asCaller(t, nil, nil, "--root", file, "doctor")
+	if r.code != 1 || !strings.Contains(r.stdout, "nothing was proven: ") || !strings.Contains(r.stdout, "\nnot ready: ") {
+		t.Errorf("a state root that is a file: %d, %.3000s", r.code, r.stdout)
+	}
+}
+
 func TestDoctorTellsOrdinaryUsersWhatToDo(t *testing.T) {
 	onlyRoot(t)
 	report := askDoctor(t, ordinaryUser)
@@ -222,7 +259,7 @@ func TestDoctorsJSONNamesAreStable(t *testing.T) {
 			}
 		}
 	}
-	has("the report", got, "ready", "verdict", "kernel", "uid", "container", "features", "paths", "settings")
+	has("the report", got, "ready", "verdict", "kernel", "uid", "container", "features", "paths", "settings", "proofs", "unproven")
 	has("kernel", got["kernel"], "release", "machine", "minimum", "recent_enough")
 	has("a feature", got["features"].([]any)[0], "name", "group", "title", "status", "need", "since", "detail", "error", "lost", "fix")
 	has("a path", got["paths"].([]any)[0], "path", "filesystem", "idmapped", "error")

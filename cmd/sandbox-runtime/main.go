@@ -41,7 +41,7 @@ file named "` + configName + `" and a root filesystem.
 		Before:      func(ctx context.Context, cmd *cli.Command) (context.Context, error) { return prepare(ctx, cmd, out) },
 		Action:      noCommand,
 		Commands: []*cli.Command{
-			doCommand(), pruneCommand(), doctorCommand(), registerCommand(),
+			doCommand(), pruneCommand(), doctorCommand(), probeCommand(), registerCommand(),
 			createCommand(), startCommand(), runCommand(), stateCommand(), killCommand(),
 			deleteCommand(), execCommand(), listCommand(), featuresCommand(), specCommand(),
 			pauseCommand(), resumeCommand(), psCommand(), eventsCommand(), updateCommand(),

@@ -345,3 +345,6 @@ func (l *Launcher) remove(ctx context.Context, host *cgroups.Host, id string) er
 	}
 	return errors.Join(err, group.Delete(ctx))
 }
+
+// Settings are the limits that the kernel holds for the sandbox.
+func (s *Sandbox) Settings() (cgroups.Settings, error) { return s.group.Settings() }

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// probeTarget is where a sandbox that is examined sees this program.
+const probeTarget = "/opt/doctor/sandbox-runtime"
+
+// A prover has sandboxes look at their own walls.
+type prover struct {
+	launcher *launcher.Launcher
+	program  string // this one, on the host
+}
+
+func newProver(root string) (*prover, error) {
+	l, err := launcher.New(root)
+	if err != nil {
+		return nil, err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return &prover{l, program}, nil
+}
+
+// examined is the configuration whose walls are proven: the default one, with a
+// limit of disk traffic, which is off there.
+func examined() spec.Config {
+	return spec.Config{Limits: spec.Limits{IORead: 100 << 20, IOWrite: 100 << 20}, Timeout: spec.Duration(20 * time.Second)}
+}
+
+// The configurations under which commands ask for more than they may.
+var (
+	hungry   = spec.Config{Limits: spec.Limits{Memory: 32 << 20}, Timeout: spec.Duration(20 * time.Second)}
+	forking  = spec.Config{Limits: spec.Limits{Pids: 16}, Timeout: spec.Duration(2 * time.Second)}
+	spinning = spec.Config{Limits: spec.Limits{CPUs: 0.2}, Timeout: spec.Duration(500 * time.Millisecond)}
+)
+
+// prove judges sandboxes of the configuration. An error says that one could not
+// be had.
+func (p *prover) prove(ctx context.Context, c spec.Config) ([]proofReport, error) {
+	e, err := p.gather(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return judge(e), nil
+}
+
+func (p *prover) gather(ctx context.Context, c spec.Config) (e evidence, err error) {
+	if e.host, err = viewOfHost(); err != nil {
+		return e, err
+	}
+	if e.config, err = c.Complete(); err != nil {
+		return e, err
+	}
+	looked, limits, err := p.run(ctx, c, probeTarget, probeCommandName, "look")
+	if err != nil {
+		return e, err
+	}
+	if err := decodeView(looked, &e.inside); err != nil {
+		return e, err
+	}
+	e.limits, e.held = limits, looked.Limits
+	if e.keyring, err = p.askKeyring(ctx); err != nil {
+		return e, err
+	}
+	for _, greedy := range []struct {
+		config spec.Config
+		result *spec.Result
+		script string
+	}{
+		{hungry, &e.memory, "exec dd if=/dev/zero of=/dev/null bs=1G count=1"},
+		{forking, &e.pids, "while :; do sleep 100 & done"},
+		{spinning, &e.cpu, "while :; do :; done"},
+	} {
+		if *greedy.result, _, err = p.run(ctx, greedy.config, "/bin/sh", "-c", greedy.script); err != nil {
+			return e, err
+		}
+	}
+	return e, nil
+}
+
+// run runs a command in a sandbox of its own, which has this program in it.
+func (p *prover) run(ctx context.Context, c spec.Config, args ...string) (_ spec.Result, limits cgroups.Settings, err error) {
+	c.Binds = append(c.Binds, spec.Bind{Source: p.program, Target: probeTarget})
+	s, err := p.launcher.Create(ctx, c, launcher.Caller{})
+	if err != nil {
+		return spec.Result{}, limits, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if limits, err = s.Settings(); err != nil {
+		return spec.Result{}, limits, err
+	}
+	process, err := s.Start(ctx, launcher.Command{Args: args, Capture: true})
+	if err != nil {
+		return spec.Result{}, limits, err
+	}
+	result, err := process.Wait(ctx)
+	return result, limits, err
+}
+
+func decodeView(r spec.Result, into *insideView) error {
+	if !r.OK() {
+		return fmt.Errorf("look around in a sandbox: %s: %s", r.Reason, strings.TrimSpace(string(r.Stderr)))
+	}
+	if err := json.Unmarshal(r.Stdout, into); err != nil {
+		return fmt.Errorf("look around in a sandbox: %w", err)
+	}
+	return nil
+}
+
+// askKeyring asks a sandbox for its session keyring, under the default profile
+// with the one call added that asks.
+func (p *prover) askKeyring(ctx context.Context) (id int, err error) {
+	profile, err := seccomp.Profile("default")
+	if err != nil {
+		return 0, err
+	}
+	profile.Syscalls = append(profile.Syscalls, specs.LinuxSyscall{Names: []string{"keyctl"}, Action: specs.ActAllow})
+	data, err := json.Marshal(profile)
+	if err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp("", "doctor")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "keyctl.json")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		return 0, err
+	}
+	r, _, err := p.run(ctx, spec.Config{Seccomp: file}, probeTarget, probeCommandName, "keyring")
+	if err != nil {
+		return 0, err
+	}
+	if id, err = strconv.Atoi(strings.TrimSpace(string(r.Stdout))); err != nil {
+		return 0, fmt.Errorf("ask a sandbox for its keyring: %s: %s", r.Reason, r.Stderr)
+	}
+	return id, nil
+}
+
+func viewOfHost() (v hostView, err error) {
+	if v.Namespaces, err = ownNamespaces(); err != nil {
+		return v, err
+	}
+	v.keyring, err = sessionKeyring()
+	return v, err
+}
