@@ -174,16 +174,12 @@ func TestAttackOnAnExecsSetUp(t *testing.T) {
 // attacker's pid namespace: the attack must find it.
 func seesAWeakExec(t *testing.T, r *ociRuntime, attacker *running, text string) {
 	t.Helper()
-	program, err := attackProgram()
-	if err != nil {
-		t.Fatal(err)
-	}
 	host, err := os.Open("/")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer host.Close()
-	cmd := exec.Command("nsenter", "--target", strconv.Itoa(r.state("tracer").PID), "--pid", program, "sleep", "1")
+	cmd := enter(t, r, "tracer", "sleep", "1")
 	cmd.ExtraFiles = []*os.File{host}
 	run(t, cmd)
 	if seen := attacker.stdout(); !strings.Contains(seen, "reached "+text+" from a descriptor") {

@@ -28,7 +28,7 @@ func runsItsRuntime(t *testing.T, root string) {
 // for an exec, holds its program by /proc/PID/exe, and writes to that.
 func TestAttackOnTheRuntimesProgram(t *testing.T) {
 	leavesNothing(t)
-	r := ours(t)
+	r := newRuntime(t, copyOf(t, binary(t)))
 	unchanged(t, r.program)
 	root := newAttackRoot(t)
 	runsItsRuntime(t, root)
@@ -47,21 +47,38 @@ func TestAttackOnTheRuntimesProgram(t *testing.T) {
 	attacker.wait()
 }
 
-// seesAWeakRuntime has a program that does not protect itself come into the
-// attacker's pid namespace: the attack must overwrite it.
-func seesAWeakRuntime(t *testing.T, r *ociRuntime, attacker *running) {
+// copyOf is a program that may be damaged: an attack that succeeds writes to
+// whatever comes near it, and that must never be a file of the host's own.
+func copyOf(t *testing.T, program string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), filepath.Base(program))
+	if err := ocibundle.CopyProgram(program, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// enter runs a program of the host in a container's pid namespace, as a runtime
+// without precautions would. Both it and nsenter are copies.
+func enter(t *testing.T, r *ociRuntime, id string, args ...string) *exec.Cmd {
 	t.Helper()
 	program, err := attackProgram()
 	if err != nil {
 		t.Fatal(err)
 	}
-	victim := filepath.Join(t.TempDir(), "victim")
-	if err := ocibundle.CopyProgram(program, victim); err != nil {
-		t.Fatal(err)
-	}
+	nsenter := copyOf(t, hostTool(t, "nsenter"))
+	pid := strconv.Itoa(r.state(id).PID)
+	return exec.Command(nsenter, append([]string{"--target", pid, "--pid", copyOf(t, program)}, args...)...)
+}
+
+// seesAWeakRuntime has a program that does not protect itself come into the
+// attacker's pid namespace: the attack must overwrite it.
+func seesAWeakRuntime(t *testing.T, r *ociRuntime, attacker *running) {
+	t.Helper()
+	cmd := enter(t, r, "attacker", "sleep", "1")
+	victim := cmd.Args[4]
 	before := sumOf(t, victim)
-	pid := strconv.Itoa(r.state("attacker").PID)
-	run(t, exec.Command("nsenter", "--target", pid, "--pid", victim, "sleep", "1"))
+	run(t, cmd)
 	eventually(t, "a weak runtime's program is overwritten", func() bool { return sumOf(t, victim) != before })
 	if !strings.Contains(attacker.stdout(), "wrote") {
 		t.Errorf("got %s", attacker.stdout())
@@ -71,7 +88,7 @@ func seesAWeakRuntime(t *testing.T, r *ociRuntime, attacker *running) {
 // The first half of the same: the container's own program is the runtime.
 func TestAttackByAnEntrypointThatIsTheRuntime(t *testing.T) {
 	leavesNothing(t)
-	r := ours(t)
+	r := newRuntime(t, copyOf(t, binary(t)))
 	unchanged(t, r.program)
 	root := newAttackRoot(t)
 	runsItsRuntime(t, root)
@@ -90,6 +107,7 @@ func TestAttackByAnEntrypointThatIsTheRuntime(t *testing.T) {
 }
 
 func TestAttackOnPID1sProgram(t *testing.T) {
+	t.Setenv("SANDBOX_RUNTIME_BIN", copyOf(t, binary(t)))
 	s := newSandboxes(t)
 	unchanged(t, binary(t))
 	for _, user := range []string{"0", "1000"} {
