@@ -88,6 +88,9 @@ func TestAttackByAWorkingDirectoryOfDo(t *testing.T) {
 	s := newSandboxes(t)
 	path, _ := canary(t)
 	root := newAttackRoot(t)
+	if got := s.do("--rootfs", root, "--cwd", "/proc/self", "--", "attack", "climb", path); got.code != 0 || got.stdout != "" {
+		t.Errorf("in a directory of its own: %+v", got)
+	}
 	for _, dir := range descriptorDirectories(t, root) {
 		if n := strings.TrimPrefix(dir, "/proc/self/fd/"); len(n) == 2 && n[1] != '0' {
 			continue // each tenth of what the OCI commands were given

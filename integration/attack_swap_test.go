@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,7 +19,9 @@ const raceTime = 3 * time.Second
 // A race exchanges something on a runtime's way with a link to the victim, a
 // directory of the host, while containers are created.
 type race struct {
-	t            testing.TB
+	t            *testing.T
+	stop         func() // ends the swaps
+	before       func() // each run
 	root, victim string
 	volume       string // another directory of the host, shared with the attacker
 	text         string // of the victim's only file
@@ -28,17 +31,17 @@ func newRace(t *testing.T) *race {
 	t.Helper()
 	leavesNothing(t)
 	path, text := canary(t)
-	return &race{t: t, root: newAttackRoot(t), victim: filepath.Dir(path), volume: t.TempDir(), text: text}
+	return &race{t: t, root: newAttackRoot(t), victim: filepath.Dir(path), volume: t.TempDir(), text: text, before: func() {}}
 }
 
 // exchange starts to swap the directory or file at path with a link.
-func (r *race) exchange(path, target string) (stop func()) {
+func (r *race) exchange(path, target string) {
 	r.t.Helper()
 	link := filepath.Join(filepath.Dir(path), "link-"+filepath.Base(path))
 	if err := os.Symlink(target, link); err != nil {
 		r.t.Fatal(err)
 	}
-	return swapping(r.t, path, link)
+	r.stop = swapping(r.t, path, link)
 }
 
 // run creates and runs containers from the bundle while the swaps go on. Some
@@ -48,6 +51,7 @@ func (r *race) run(b *bundle, check func(result)) {
 	o := ours(r.t)
 	n, up, before := 0, 0, tree(r.t, r.victim)
 	attempts(raceTime, func() {
+		r.before()
 		got := o.runBundle(b)
 		n++
 		if got.code == 0 {
@@ -62,6 +66,11 @@ func (r *race) run(b *bundle, check func(result)) {
 		r.t.Errorf("on the host there is now: %s", after)
 	}
 	r.t.Logf("%d attempts, %d came up", n, up)
+	r.stop()
+	r.before()
+	if got := o.runBundle(b); got.code != 0 {
+		r.t.Errorf("when nothing is swapped: %+v", got)
+	}
 }
 
 // naively shows that the race can be won: a runtime that goes by paths makes
@@ -85,8 +94,7 @@ func TestAttackBySwappingAMountTarget(t *testing.T) {
 	if err := os.Mkdir(below, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	stop := r.exchange(below, r.victim)
-	defer stop()
+	r.exchange(below, r.victim)
 	r.naively(filepath.Join(below, "target"))
 	b := newAttack(t, []string{"sh", "-c", "cat /volume/below/canary /volume/below/target/canary; attack climb " + filepath.Join(r.victim, "canary")}, withRoot(r.root),
 		withVolume(r.volume, "/volume"), withVolume(t.TempDir(), "/volume/below/target"),
@@ -104,12 +112,34 @@ func TestAttackBySwappingDev(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRace(t)
-			stop := r.exchange(filepath.Join(r.root, "dev"), r.victim)
-			defer stop()
+			r.exchange(filepath.Join(r.root, "dev"), r.victim)
 			r.naively(filepath.Join(r.root, "dev", "target"))
 			b := newAttack(t, []string{"true"}, withRoot(r.root), change, withVolume(t.TempDir(), "/dev/volume"))
+			r.before = func() { emptyDirectory(t, filepath.Join(r.root, "dev"), filepath.Join(r.root, "link-dev")) }
 			r.run(b, func(result) {})
 		})
+	}
+}
+
+// emptyDirectory empties the one of two names that is a directory. libcontainer
+// trips over the links it made in a root's own /dev before.
+func emptyDirectory(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		dir, err := os.OpenFile(name, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			continue // it is the link
+		}
+		defer dir.Close()
+		entries, err := dir.ReadDir(-1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if err := os.RemoveAll(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), e.Name())); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 
@@ -135,8 +165,7 @@ func devVolume(t *testing.T) string {
 func TestAttackBySwappingAMountTargetsParent(t *testing.T) {
 	r := newRace(t)
 	file, _ := canary(t)
-	stop := r.exchange(filepath.Join(r.root, "run"), r.victim)
-	defer stop()
+	r.exchange(filepath.Join(r.root, "run"), r.victim)
 	r.naively(filepath.Join(r.root, "run", "target"))
 	r.run(newAttack(t, []string{"true"}, withRoot(r.root), withVolume(file, "/run/a/file"), withVolume(t.TempDir(), "/run/b/directory"),
 		func(s *specs.Spec) { s.Process.Cwd = "/run/cwd" }), func(result) {})
@@ -147,8 +176,7 @@ func TestAttackBySwappingAMountTargetsParent(t *testing.T) {
 func TestAttackBySwappingDevNull(t *testing.T) {
 	r := newRace(t)
 	dev := devVolume(t)
-	stop := r.exchange(filepath.Join(dev, "null"), "/proc/sys/kernel/domainname")
-	defer stop()
+	r.exchange(filepath.Join(dev, "null"), "/proc/sys/kernel/domainname")
 	// The UTS namespace is the container's: what the attack writes is its own.
 	attack := throughMasks + "; cat /proc/keys /proc/timer_list; for f in /proc/keys /proc/timer_list; do echo canary > $f; done; cat /proc/sys/kernel/domainname; cat /proc/self/mountinfo"
 	b := newAttack(t, []string{"sh", "-c", attack}, withRoot(r.root), func(s *specs.Spec) {
@@ -174,6 +202,10 @@ func TestAttackByAnImagesDevNullAndConsole(t *testing.T) {
 	r := ours(t)
 	victim, _ := canary(t)
 	unchanged(t, victim)
+	control := newAttack(t, []string{"cat", "/dev/null"}, withRoot(newAttackRoot(t)), withoutDev)
+	if got := r.runBundle(control); got.code != 0 {
+		t.Errorf("without a link: %+v", got)
+	}
 	for _, name := range []string{"null", "console", "ptmx", "stdout", "fd", "pts"} {
 		for _, target := range []string{"/proc/sys/kernel/domainname", victim, "../../../../../../../.." + victim} {
 			root := newAttackRoot(t)
@@ -197,8 +229,7 @@ func TestAttackBySwappingDevConsole(t *testing.T) {
 	if err := os.WriteFile(console, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	stop := r.exchange(console, "/proc/sys/kernel/domainname")
-	defer stop()
+	r.exchange(console, "/proc/sys/kernel/domainname")
 	o := ours(t)
 	b := newAttack(t, []string{"cat", "/proc/self/mountinfo"}, withRoot(r.root), func(s *specs.Spec) {
 		s.Process.Terminal = true
@@ -221,6 +252,11 @@ func TestAttackBySwappingDevConsole(t *testing.T) {
 		}
 	})
 	t.Logf("%d came up", up)
+	r.stop()
+	term, p := onTerminal(t, o.command("run", "--bundle", b.dir, "console"))
+	if got := p.wait(); got.code != 0 {
+		t.Errorf("when nothing is swapped: %+v, %s", got, term.output())
+	}
 }
 
 // CVE-2025-52881: what the runtime writes below /proc, labels and settings,
@@ -229,8 +265,7 @@ func TestAttackBySwappingProc(t *testing.T) {
 	r := newRace(t)
 	fake := fakeProc(t)
 	before := tree(t, fake)
-	stop := r.exchange(filepath.Join(r.root, "proc"), fake)
-	defer stop()
+	r.exchange(filepath.Join(r.root, "proc"), fake)
 	r.run(newAttack(t, []string{"true"}, withRoot(r.root), forwarding), func(result) {})
 	if after := tree(t, fake); after != before {
 		t.Errorf("the runtime wrote to the fake:\n%s", after)

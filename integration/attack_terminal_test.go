@@ -46,7 +46,7 @@ func TestAttackByTyping(t *testing.T) {
 		"do as root on a terminal": s.command("do", "-i", "-t", "--user", "0", "--rootfs", root, "--", "attack", "push", pushed),
 	} {
 		shown, typed := attackTerminal(t, cmd)
-		if typed || !strings.Contains(shown, "next shell") {
+		if typed || !strings.Contains(shown, "tried\r\nnext shell") {
 			t.Errorf("%s: the terminal shows %q", name, shown)
 		}
 		if strings.HasPrefix(name, "do") && (strings.Contains(shown, "typed") || strings.Contains(shown, "pasted")) {

@@ -189,10 +189,12 @@ func tree(t testing.TB, dir string) string {
 	return b.String()
 }
 
-// swapping exchanges two paths as fast as it can for as long as the test runs
-// (renameat2(2), RENAME_EXCHANGE), and fails the test if it never could.
+// swapping exchanges two paths as fast as it can (renameat2(2),
+// RENAME_EXCHANGE) until stop, which leaves them as they were and fails the
+// test if they never could be exchanged.
 func swapping(t testing.TB, a, b string) (stop func()) {
 	t.Helper()
+	exchange := func() error { return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE) }
 	quit, done := make(chan struct{}), make(chan struct{})
 	swaps := 0
 	go func() {
@@ -203,8 +205,7 @@ func swapping(t testing.TB, a, b string) (stop func()) {
 				return
 			default:
 			}
-			// What is mounted on cannot be moved for the moment.
-			if unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE) == nil {
+			if exchange() == nil { // what is mounted on cannot be moved for the moment
 				swaps++
 			}
 			// At all paces: what is raced has come far by some of the swaps.
@@ -213,13 +214,20 @@ func swapping(t testing.TB, a, b string) (stop func()) {
 			}
 		}
 	}()
-	return sync.OnceFunc(func() {
+	stop = sync.OnceFunc(func() {
 		close(quit)
 		<-done
 		if swaps == 0 {
 			t.Errorf("%s and %s were never exchanged", a, b)
 		}
+		if swaps%2 == 1 {
+			if err := exchange(); err != nil {
+				t.Error(err)
+			}
+		}
 	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // attempts repeats a race, at least five times and for about as long as it says.

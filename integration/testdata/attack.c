@@ -183,6 +183,7 @@ static int push(const char *text) {
         char paste[] = {3}, shift[] = {6};
         if (!ioctl(fds[i], TIOCLINUX, paste) || !ioctl(fds[i], TIOCLINUX, shift)) say("pasted");
     }
+    say("tried");
     return done;
 }
 
