@@ -175,7 +175,7 @@ func (r *hostReport) prove(ctx context.Context, root string) {
 		return
 	}
 	if failed := failures(r.Proofs); len(failed) > 0 {
-		r.Ready, r.Verdict = false, "not ready: a sandbox does not have "+strings.Join(failed, ", nor ")
+		r.Ready, r.Verdict = false, "not ready: a sandbox lacks what it should have: "+strings.Join(failed, "; ")
 	}
 }
 

@@ -140,6 +140,25 @@ func TestEachWallIsJudged(t *testing.T) {
 	}
 }
 
+// What the specification masks is looked at, and perhaps more.
+func TestProofsLookAtAllMaskedPaths(t *testing.T) {
+	config, err := spec.Config{}.Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := spec.Build(config, spec.Host{}).Linux
+	for _, path := range paths.MaskedPaths {
+		if !slices.Contains(hostsSecrets(), path) {
+			t.Errorf("nobody looks whether %s is masked", path)
+		}
+	}
+	for _, path := range paths.ReadonlyPaths {
+		if !slices.Contains(hostsControls(), path) {
+			t.Errorf("nobody looks whether %s is read-only", path)
+		}
+	}
+}
+
 // What the host cannot enforce is no failure of the sandbox, and what is not
 // built is not claimed.
 func TestProofsDoNotClaimWhatIsNotThere(t *testing.T) {

@@ -1,6 +1,5 @@
 /* What a hostile program in a container does. Static, so that it runs in any
- * root file system. Each attack prints a line for each thing it achieved, and
- * nothing when it achieved nothing. */
+ * root file system. Each attack prints a line for each thing it achieved. */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <dirent.h>
@@ -161,8 +160,8 @@ static int connect_abstract(const char *name) {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     int s = socket(AF_UNIX, SOCK_STREAM, 0);
     strncpy(to.sun_path + 1, name, sizeof to.sun_path - 2);
-    if (connect(s, (struct sockaddr *)&to, (socklen_t)(sizeof to.sun_family + 1 + strlen(name)))) return 1;
-    say("connected");
+    int refused = connect(s, (struct sockaddr *)&to, (socklen_t)(sizeof to.sun_family + 1 + strlen(name)));
+    say(refused ? "refused" : "connected");
     return 0;
 }
 
