@@ -24,10 +24,10 @@ var fields = []field{
 	{"domainname without a uts namespace", func(_ *testing.T, s *specs.Spec) {
 		s.Domainname = "example.org"
 		s.Hostname = ""
-		withoutNamespace(s, specs.UTSNamespace)
+		withoutNamespace(specs.UTSNamespace)(s)
 	},
 		"true", result{code: 1, stderr: "unable to set domainname without a private UTS namespace"}},
-	{"hostname without a uts namespace", func(_ *testing.T, s *specs.Spec) { withoutNamespace(s, specs.UTSNamespace) },
+	{"hostname without a uts namespace", func(_ *testing.T, s *specs.Spec) { withoutNamespace(specs.UTSNamespace)(s) },
 		"true", result{code: 1, stderr: "unable to set hostname without a private UTS namespace"}},
 	{"umask", func(_ *testing.T, s *specs.Spec) { s.Process.User.Umask = new(uint32(0o27)) }, "umask", result{stdout: "0027\n"}},
 	{"rlimit", func(_ *testing.T, s *specs.Spec) {
@@ -81,7 +81,7 @@ var fields = []field{
 	{"sysctl of the host", func(_ *testing.T, s *specs.Spec) { s.Linux.Sysctl = map[string]string{"vm.swappiness": "1"} },
 		"true", result{code: 1, stderr: "sysctl \"?vm.swappiness\"? is not in a separate kernel namespace"}},
 	{"sysctl of the host's network", func(_ *testing.T, s *specs.Spec) {
-		withoutNamespace(s, specs.NetworkNamespace)
+		withoutNamespace(specs.NetworkNamespace)(s)
 		s.Linux.Sysctl = map[string]string{"net.ipv4.ip_forward": "1"}
 	}, "true", result{code: 1, stderr: "sysctl \"?net.ipv4.ip_forward\"? not allowed in host network namespace"}},
 	{"masked paths", func(_ *testing.T, s *specs.Spec) {
@@ -138,19 +138,9 @@ var fields = []field{
 	},
 		"true", result{code: 1, stderr: "malformed spec file: duplicated ns"}},
 	{"namespace path that is not there", func(_ *testing.T, s *specs.Spec) {
-		withoutNamespace(s, specs.IPCNamespace)
+		withoutNamespace(specs.IPCNamespace)(s)
 		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.IPCNamespace, Path: "/nowhere"})
 	}, "true", result{code: 1, stderr: "/nowhere"}},
-}
-
-func withoutNamespace(s *specs.Spec, kind specs.LinuxNamespaceType) {
-	var kept []specs.LinuxNamespace
-	for _, n := range s.Linux.Namespaces {
-		if n.Type != kind {
-			kept = append(kept, n)
-		}
-	}
-	s.Linux.Namespaces = kept
 }
 
 func TestFieldsOfTheSpecificationAreRuncs(t *testing.T) { checkFields(t, fields) }
@@ -219,7 +209,7 @@ var mountFields = []field{
 	},
 		"true", result{code: 1, stderr: "nowhere0"}},
 	{"network device in the host's network", func(_ *testing.T, s *specs.Spec) {
-		withoutNamespace(s, specs.NetworkNamespace)
+		withoutNamespace(specs.NetworkNamespace)(s)
 		s.Linux.NetDevices = map[string]specs.LinuxNetDevice{"lo": {}}
 	}, "true", result{code: 1, stderr: "unable to move network devices without a NET namespace"}},
 }

@@ -133,7 +133,7 @@ func reload(t *testing.T, daemon *running) {
 // startDockerd starts one that reads /etc/docker/daemon.json.
 func startDockerd(t *testing.T) (*docker, *running) {
 	t.Helper()
-	d := &docker{t.TempDir()}
+	d := &docker{home: t.TempDir()}
 	cmd := exec.Command(peer("usr/sbin/dockerd"), "--host", d.socket(),
 		"--data-root", filepath.Join(d.home, "data"), "--exec-root", filepath.Join(d.home, "exec"), "--pidfile", filepath.Join(d.home, "pid"))
 	cmd.Env = peerEnvironment(d.home)

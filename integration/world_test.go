@@ -176,12 +176,12 @@ func worldInit() int {
 func thawAll() {
 	hierarchies, _ := cgroupHierarchies()
 	for _, h := range hierarchies {
-		thaw(h.mountPoint)
+		thawBelow(h.mountPoint)
 	}
 }
 
-// thaw thaws the group and all its descendants.
-func thaw(group string) {
+// thawBelow thaws the group and all its descendants.
+func thawBelow(group string) {
 	for _, g := range cgroupsBelow(group) {
 		_ = os.WriteFile(filepath.Join(g, "freezer.state"), []byte("THAWED"), 0)
 	}
@@ -242,7 +242,7 @@ func linkUp(name string) error {
 func removeStale(hierarchies []hierarchy) {
 	for _, h := range hierarchies { // all, before the first that they are in is removed
 		for _, name := range ofTheDead(h.mountPoint, cgroupPrefix) {
-			thaw(filepath.Join(h.mountPoint, name))
+			thawBelow(filepath.Join(h.mountPoint, name))
 		}
 	}
 	for _, h := range hierarchies {
