@@ -387,6 +387,16 @@ func TestRegisterRefuses(t *testing.T) {
 			t.Errorf("%q: %+v; want %q", c.args, got, c.words)
 		}
 	}
+	runtimeDir := openFolder(t)
+	if err := os.Chown(runtimeDir, 1000, 1000); err != nil {
+		t.Fatal(err)
+	}
+	user := exec.Command(installed, "register", "docker", "--write", "--config", "/etc/new/daemon.json")
+	user.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+	user.Env = []string{"XDG_RUNTIME_DIR=" + runtimeDir}
+	if got := run(t, user); got.code != 1 || !strings.Contains(got.stderr, "permission denied: run it as root") {
+		t.Errorf("as a user: %+v", got)
+	}
 	if got := content(t, "/etc/docker/daemon.json"); got != "{\n  \"debug\": yes\n}" {
 		t.Errorf("daemon.json: %s", got)
 	}

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -16,12 +18,12 @@ func registerCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "register",
 		Usage:     "make this binary known to docker, containerd or podman",
-		ArgsUsage: "docker|containerd|podman",
+		UsageText: programName + " register docker|containerd|podman [options]",
 		Category:  categorySandbox,
-		Description: `Prints what belongs into the engine's configuration, or with --write puts it
+		Description: `Prints what belongs in the engine's configuration, or with --write puts it
 there; --remove takes it out again. Everything else in the file stays as it is:
-settings and their order, comments, mode and owner. What is done, or would be,
-is shown as lines with + and -.
+settings and their order, comments, mode and owner. Lines with + and - show what
+was done.
 
     sandbox-runtime register docker                  # look
     sandbox-runtime register docker --write          # do it
@@ -89,10 +91,10 @@ func register(cmd *cli.Command, e engine.Engine) error {
 		return fmt.Errorf("%q: %s takes flags only", cmd.Args().First(), cmd.FullName())
 	}
 	if cmd.Bool("write") && cmd.Bool("remove") {
-		return fmt.Errorf("--write and --remove do not go together")
+		return errors.New("--write and --remove do not go together")
 	}
 	if cmd.Bool("default") && cmd.Bool("remove") {
-		return fmt.Errorf("--default and --remove do not go together: with the runtime goes that it is the default")
+		return errors.New("--default and --remove do not go together: with the runtime goes that it is the default")
 	}
 	if err := engine.CheckName(cmd.String("name")); err != nil {
 		return err
@@ -159,7 +161,7 @@ func (r registration) print() error {
 	if bytes.Equal(config, after) {
 		r.note("%s has it already.", r.file)
 	} else {
-		r.note("This belongs into %s; --write puts it there.", r.file)
+		r.note("This belongs in %s; --write puts it there.", r.file)
 	}
 	return nil
 }
@@ -174,7 +176,7 @@ func (r registration) write() error {
 	}
 	before, after, err := engine.Edit(r.file, r.add)
 	if err != nil {
-		return err
+		return needsRoot(err)
 	}
 	if exposed != "" {
 		r.note("warning: %s can be changed by %s, and root will run it; better install it where only root writes:\n"+
@@ -198,7 +200,7 @@ func (r registration) remove() error {
 		return after, nil
 	})
 	if err != nil {
-		return err
+		return needsRoot(err)
 	}
 	out := r.cmd.Root().Writer
 	if bytes.Equal(before, after) {
@@ -210,6 +212,14 @@ func (r registration) remove() error {
 		what = " (nothing was left in it)"
 	}
 	_, err = fmt.Fprintf(out, "%s%s\n%s\n%s\n", r.file, what, engine.Diff(before, after), r.engine.Removed(r.Name))
+	return err
+}
+
+// needsRoot tells a user who lacks the rights the way out.
+func needsRoot(err error) error {
+	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
+		return fmt.Errorf("%w: run it as root, or name a file of your own with --config", err)
+	}
 	return err
 }
 
