@@ -32,10 +32,20 @@ func rootCommand(out *reporter) *cli.Command {
 	root := &cli.Command{
 		Name:  programName,
 		Usage: "runs untrusted programs in sandboxes, and OCI containers as runc does",
-		Description: `A container is made from a bundle: a directory that holds a specification
-file named "` + configName + `" and a root filesystem.
+		Description: `One command in a sandbox of its own, from the host's programs, without network:
 
-    # ` + programName + ` run [ -b bundle ] <container-id>`,
+    sandbox-runtime do -- python3 -c 'print(6 * 7)'
+    sandbox-runtime do --workspace . --memory 512m --timeout 1m -- make test
+
+An OCI container, from a bundle: a directory with a "` + configName + `", which "spec"
+writes, and the root file system that it names:
+
+    sandbox-runtime run --bundle DIR web-1
+
+Under Docker, containerd or podman, where runc stands: see "register --help".
+What this host has for all that, and whether the walls of a sandbox hold:
+
+    sandbox-runtime doctor`,
 		Flags:       globalFlags(),
 		HideVersion: true, // the flag is ours, for more than one line
 		Before:      func(ctx context.Context, cmd *cli.Command) (context.Context, error) { return prepare(ctx, cmd, out) },
