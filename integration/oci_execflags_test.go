@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/creack/pty"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -334,5 +336,35 @@ func TestExecProcessFieldsAreRuncs(t *testing.T) {
 			p.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 77, Hard: 88}}
 		})
 		r.shows(result{stdout: "idle\n3 3\n77\n"}, "exec", "--process", process, "c")
+	})
+}
+
+// With --tty the process has a terminal of its own: in the foreground as large
+// as the caller's, detached one that the console socket receives.
+func TestExecTTYFlagIsRuncs(t *testing.T) {
+	likeRunc(t, func(t *testing.T, r *ociRuntime) {
+		r.started(newBundle(t, []string{"sleep", "1000"}))
+		script := []string{"c", "sh", "-c", "tty; read line; test \"$line\" = detached || until stty size | grep -qx '33 99'; do sleep 0.01; done; echo \"got $line\"; exit 6"}
+		for _, flag := range []string{"--tty", "-t"} {
+			term, p := onTerminal(t, r.command(append([]string{"exec", flag}, script...)...))
+			term.shows(t, "/dev/pts/")
+			if err := pty.Setsize(term.master, &pty.Winsize{Rows: 33, Cols: 99}); err != nil {
+				t.Fatal(err)
+			}
+			term.typeIn(t, "hello\n")
+			term.shows(t, "got hello")
+			if got := p.wait(); got.code != 6 {
+				t.Errorf("%s: status %d", flag, got.code)
+			}
+		}
+		socket := listenForConsole(t)
+		r.shows(result{}, append([]string{"exec", "-t", "-d", "--console-socket", socket.path}, script...)...)
+		console := socket.receive(t)
+		console.typeIn(t, "detached\n")
+		console.shows(t, "got detached")
+
+		cmd := r.command("exec", "--tty", "c", "true") // no terminal anywhere
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		r.compare(run(t, cmd), result{code: 255, stderr: "exec failed: .*(/dev/tty|no terminal)"}, cmd.Args)
 	})
 }
