@@ -3,6 +3,7 @@ package spec
 import (
 	"errors"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -196,6 +197,35 @@ func TestParseUser(t *testing.T) {
 			t.Errorf("%q: got %v, want an error", text, *got)
 		}
 	}
+}
+
+// Whatever is asked for, no other user comes out (crun's CVE-2026-30892).
+func FuzzParseUser(f *testing.F) {
+	for _, text := range []string{"0", "1000", "1:2", "-1", "+1", "4294967295", "4294967296", "0x0", "00", " 0", "1:", ":", "", "1:2:3", "1_0"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		u, err := ParseUser(text)
+		if err != nil {
+			return
+		}
+		c, err := Config{User: u}.Complete()
+		if err != nil {
+			return
+		}
+		uid, gid, found := strings.Cut(text, ":")
+		if !found {
+			gid = uid
+		}
+		for _, id := range []struct {
+			text string
+			got  uint32
+		}{{uid, c.User.UID}, {gid, c.User.GID}} {
+			if id.text == "" || strings.TrimLeft(id.text, "0") != strings.TrimLeft(strconv.FormatUint(uint64(id.got), 10), "0") || id.got >= AgentID {
+				t.Errorf("%q became %d:%d", text, c.User.UID, c.User.GID)
+			}
+		}
+	})
 }
 
 func TestParseBind(t *testing.T) {
