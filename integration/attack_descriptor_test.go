@@ -182,10 +182,9 @@ func seesAWeakExec(t *testing.T, r *ociRuntime, attacker *running, text string) 
 		t.Fatal(err)
 	}
 	defer host.Close()
-	cmd := enter(t, r, "tracer", "sleep", "1")
-	cmd.ExtraFiles = []*os.File{host}
-	run(t, cmd)
-	if seen := attacker.stdout(); !strings.Contains(seen, "reached "+text+" from a descriptor") {
-		t.Errorf("a weak runtime's descriptor was not found: %s", seen)
-	}
+	_, leave := enter(t, r, "tracer", host)
+	eventually(t, "a weak runtime's descriptor is found", func() bool {
+		return strings.Contains(attacker.stdout(), "reached "+text+" from a descriptor")
+	})
+	leave()
 }

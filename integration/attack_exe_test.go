@@ -59,30 +59,39 @@ func copyOf(t *testing.T, program string) string {
 }
 
 // enter runs a program of the host in a container's pid namespace, as a runtime
-// without precautions would. Both it and nsenter are copies.
-func enter(t *testing.T, r *ociRuntime, id string, args ...string) *exec.Cmd {
+// without precautions would, until leave. Both it and nsenter are copies.
+func enter(t *testing.T, r *ociRuntime, id string, files ...*os.File) (program string, leave func()) {
 	t.Helper()
-	program, err := attackProgram()
+	attack, err := attackProgram()
 	if err != nil {
 		t.Fatal(err)
 	}
-	nsenter := copyOf(t, hostTool(t, "nsenter"))
-	pid := strconv.Itoa(r.state(id).PID)
-	return exec.Command(nsenter, append([]string{"--target", pid, "--pid", copyOf(t, program)}, args...)...)
+	program = copyOf(t, attack)
+	stdin, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(copyOf(t, hostTool(t, "nsenter")), "--target", strconv.Itoa(r.state(id).PID), "--pid", program, "wait")
+	cmd.Stdin, cmd.ExtraFiles = stdin, files
+	p := start(t, cmd)
+	stdin.Close()
+	return program, func() {
+		write.Close()
+		p.wait()
+	}
 }
 
 // seesAWeakRuntime has a program that does not protect itself come into the
 // attacker's pid namespace: the attack must overwrite it.
 func seesAWeakRuntime(t *testing.T, r *ociRuntime, attacker *running) {
 	t.Helper()
-	cmd := enter(t, r, "attacker", "sleep", "1")
-	victim := cmd.Args[4]
+	victim, leave := enter(t, r, "attacker")
 	before := sumOf(t, victim)
-	run(t, cmd)
-	eventually(t, "a weak runtime's program is overwritten", func() bool { return sumOf(t, victim) != before })
-	if !strings.Contains(attacker.stdout(), "wrote") {
-		t.Errorf("got %s", attacker.stdout())
-	}
+	eventually(t, "the attack sees "+victim, func() bool { return strings.Contains(attacker.stdout(), "holds "+victim) })
+	leave()
+	eventually(t, "a weak runtime's program is overwritten", func() bool {
+		return sumOf(t, victim) != before && strings.Contains(attacker.stdout(), "wrote")
+	})
 }
 
 // The first half of the same: the container's own program is the runtime.
@@ -111,7 +120,7 @@ func TestAttackOnPID1sProgram(t *testing.T) {
 	s := newSandboxes(t)
 	unchanged(t, binary(t))
 	for _, user := range []string{"0", "1000"} {
-		got := s.json("--rootfs", sharedAttackRoot(t), "--user", user, "--timeout", "1s", "--", "attack", "write-exes")
+		got := s.json("--rootfs", sharedAttackRoot(t), "--user", user, "--timeout", "2s", "--", "attack", "write-exes")
 		if got.Status != "timed_out" || got.Stdout != "ready\n" {
 			t.Errorf("--user %s: %+v", user, got)
 		}
