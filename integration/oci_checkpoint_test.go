@@ -345,7 +345,7 @@ func TestRestoreOfWhatIsNoCheckpoint(t *testing.T) {
 		if got.code != 1 || !strings.Contains(got.stderr, "no such file or directory") || len(r.ids()) != 0 {
 			t.Errorf("got %+v, left %q", got, r.ids())
 		}
-		r.running(b)
+		r.started(b)
 		got = run(t, r.command("checkpoint", "--image-path", filepath.Join(b.dir, "image"), "--manage-cgroups-mode", "nonsense", "c"))
 		if got.code != 1 || !strings.Contains(got.stderr, "invalid manage-cgroups-mode value") {
 			t.Errorf("got %+v", got)

@@ -66,7 +66,7 @@ func busy(t *testing.T) *bundle {
 func TestEventsStatsAreRuncs(t *testing.T) {
 	leavesNothing(t)
 	r, runc := ours(t), reference(t)
-	pid := r.running(busy(t))
+	pid := r.started(busy(t))
 	eventually(t, "it sleeps", func() bool { return strings.HasPrefix(content(t, fmt.Sprintf("/proc/%d/cmdline", pid)), "sleep") })
 	r.run("pause", "c")
 	runc.root = r.root // their states have the same form
@@ -116,7 +116,7 @@ func TestEventsStatsOfACreatedAndOfAPausedContainer(t *testing.T) {
 
 func TestEventsPrintStatsUntilTheContainerIsGone(t *testing.T) {
 	likeRunc(t, func(t *testing.T, r *ociRuntime) {
-		r.running(newBundle(t, []string{"sleep", "1000"}))
+		r.started(newBundle(t, []string{"sleep", "1000"}))
 		p := start(t, r.command("events", "--interval", "50ms", "c"))
 		eventually(t, "three lines", func() bool { return len(occasions(t, p.stdout())) >= 3 })
 		r.run("delete", "--force", "c")
@@ -137,7 +137,7 @@ func TestEventsTellWhenMemoryRunsOut(t *testing.T) {
 		b := newBundle(t, []string{"sleep", "1000"}, func(s *specs.Spec) {
 			s.Linux.Resources.Memory = &specs.LinuxMemory{Limit: new(int64(40 << 20)), Swap: new(int64(40 << 20))}
 		})
-		r.running(b)
+		r.started(b)
 		p := start(t, r.command("events", "--interval", "50ms", "c"))
 		eventually(t, "it listens", func() bool { return len(occasions(t, p.stdout())) > 0 })
 		r.run("exec", "c", "true")
@@ -163,7 +163,7 @@ func TestEventsTellWhenMemoryRunsOut(t *testing.T) {
 func TestEventsEndWithTheirReader(t *testing.T) {
 	leavesNothing(t)
 	r := ours(t)
-	r.running(newBundle(t, []string{"sleep", "1000"}))
+	r.started(newBundle(t, []string{"sleep", "1000"}))
 	cmd := r.command("events", "--interval", "20ms", "c")
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -5,7 +5,15 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"testing"
 )
+
+// likeRunc makes the same claims of runc 1.5.2 and of the binary under test.
+func likeRunc(t *testing.T, claim func(t *testing.T, r *ociRuntime)) {
+	t.Helper()
+	t.Run("runc", func(t *testing.T) { leavesNothing(t); claim(t, reference(t)) })
+	t.Run("ours", func(t *testing.T) { leavesNothing(t); claim(t, ours(t)) })
+}
 
 // shows runs the command and expects this result, stderr as far as the pattern
 // goes; NAME in it stands for the program's name. It returns the result.

@@ -12,23 +12,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// likeRunc makes the same claims of runc 1.5.2 and of the binary under test.
-func likeRunc(t *testing.T, claim func(t *testing.T, r *ociRuntime)) {
-	t.Helper()
-	t.Run("runc", func(t *testing.T) { leavesNothing(t); claim(t, reference(t)) })
-	t.Run("ours", func(t *testing.T) { leavesNothing(t); claim(t, ours(t)) })
-}
-
-// running creates and starts the container "c".
-func (r *ociRuntime) running(b *bundle) (pid int) {
-	r.t.Helper()
-	pid = r.create(b, "c")
-	r.run("start", "c")
-	return pid
-}
-
 func paused(r *ociRuntime, b *bundle) {
-	started(r, b)
+	r.started(b)
 	r.run("pause", "c")
 }
 
@@ -65,7 +50,7 @@ func counting(t *testing.T) (b *bundle, count func() int) {
 func TestPauseStopsTheProgramUntilResume(t *testing.T) {
 	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		b, count := counting(t)
-		r.running(b)
+		r.started(b)
 		eventually(t, "it counts", func() bool { return count() > 0 })
 		if got := r.run("pause", "c"); got != (result{}) {
 			t.Errorf("pause: %+v", got)
@@ -91,7 +76,7 @@ func TestPauseStopsTheProgramUntilResume(t *testing.T) {
 func TestSignalsWaitForResumeButKILLDoesNot(t *testing.T) {
 	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		b, count := counting(t)
-		r.running(b)
+		r.started(b)
 		eventually(t, "it counts", func() bool { return count() > 0 })
 		r.run("pause", "c")
 		r.run("kill", "c", "TERM")
@@ -102,13 +87,13 @@ func TestSignalsWaitForResumeButKILLDoesNot(t *testing.T) {
 		r.waitUntil("c", "stopped")
 		r.run("delete", "c")
 
-		r.running(b)
+		r.started(b)
 		r.run("pause", "c")
 		r.run("kill", "c", "KILL")
 		r.waitUntil("c", "stopped")
 		r.run("delete", "c")
 
-		r.running(b)
+		r.started(b)
 		r.run("pause", "c")
 		r.run("delete", "--force", "c")
 	})
@@ -205,7 +190,7 @@ func TestTimeoutEndsAPausedSandbox(t *testing.T) {
 // A user who may not write cgroups learns where the refusal comes from.
 func TestPauseWithoutRightsToTheCgroupHints(t *testing.T) {
 	likeRunc(t, func(t *testing.T, r *ociRuntime) {
-		r.running(newBundle(t, []string{"sleep", "1000"}))
+		r.started(newBundle(t, []string{"sleep", "1000"}))
 		args := append([]string{"--mount", "sh", "-c", readOnlyCgroups, peer("bin/busybox")}, r.command("pause", "c").Args...)
 		if got := run(t, exec.Command("unshare", args...)); got.code != 1 || !strings.Contains(got.stderr, "read-only file system") {
 			t.Errorf("got %+v", got)

@@ -18,7 +18,7 @@ var psRefusals = []refusal{
 // threeProcesses starts the container "c" with init and two children.
 func threeProcesses(t *testing.T, r *ociRuntime) (pids []int) {
 	t.Helper()
-	r.running(newBundle(t, []string{"sh", "-c", "sleep 1001 & sleep 1002 & exec sleep 1000"}))
+	r.started(newBundle(t, []string{"sh", "-c", "sleep 1001 & sleep 1002 & exec sleep 1000"}))
 	eventually(t, "three processes sleep", func() bool {
 		return strings.Count(r.run("ps", "c").stdout, "sleep 100") == 3
 	})

@@ -123,7 +123,7 @@ func (l limit) holds(t *testing.T, pid int) {
 
 func (l limit) start(t *testing.T, r *ociRuntime) (pid int) {
 	t.Helper()
-	return r.running(newBundle(t, []string{"sleep", "1000"}, func(s *specs.Spec) {
+	return r.started(newBundle(t, []string{"sleep", "1000"}, func(s *specs.Spec) {
 		if l.spec != nil {
 			l.spec(s.Linux.Resources)
 		}
@@ -211,7 +211,7 @@ func TestUpdateByFileLeavesTheRestAlone(t *testing.T) {
 
 func TestUpdatedMemoryLimitKills(t *testing.T) {
 	likeRunc(t, func(t *testing.T, r *ociRuntime) {
-		r.running(newBundle(t, []string{"sleep", "1000"}))
+		r.started(newBundle(t, []string{"sleep", "1000"}))
 		eat := []string{"exec", "c", "dd", "if=/dev/zero", "of=/dev/null", "bs=200M", "count=1"}
 		r.run(eat...)
 		r.run("update", "--memory", "40m", "--memory-swap", "40m", "c")
@@ -225,7 +225,7 @@ func TestUpdatedMemoryLimitKills(t *testing.T) {
 func TestUpdateLimitsADevice(t *testing.T) {
 	major, minor := aDisk(t)
 	likeRunc(t, func(t *testing.T, r *ociRuntime) {
-		pid := r.running(newBundle(t, []string{"sleep", "1000"}))
+		pid := r.started(newBundle(t, []string{"sleep", "1000"}))
 		for _, rate := range []uint64{1 << 20, 2 << 20} {
 			d := specs.LinuxThrottleDevice{Rate: rate}
 			d.Major, d.Minor = major, minor
@@ -258,7 +258,7 @@ func aDisk(t *testing.T) (major, minor int64) {
 
 func TestUpdatedPidsLimitRefusesForks(t *testing.T) {
 	likeRunc(t, func(t *testing.T, r *ociRuntime) {
-		r.running(newBundle(t, []string{"sleep", "1000"}))
+		r.started(newBundle(t, []string{"sleep", "1000"}))
 		forks := []string{"exec", "c", "sh", "-c", "for i in $(seq 40); do sleep 1 & done; wait"}
 		r.run(forks...)
 		r.run("update", "--pids-limit", "25", "c") // the runtime's own threads count while exec starts

@@ -25,7 +25,7 @@ func psCommand() *cli.Command {
 options are ps's, by default -ef; they must leave a column PID. The numbers are
 those of the caller's pid namespace. With --format json it prints just these.
 
-    # ` + programName + ` ps web -o pid,rss,args
+    # ` + programName + ` ps web -eo pid,rss,args
     # ` + programName + ` ps --format json web
     [4711,4730]`,
 		StopOnNthArg: &one, // what follows is for ps

@@ -58,7 +58,7 @@ func updateFlags() []cli.Flag {
 		&cli.StringFlag{Name: "memory-swap", Usage: "limit of memory and swap together in `BYTES`"},
 		&cli.StringFlag{Name: "kernel-memory", Hidden: true},
 		&cli.StringFlag{Name: "kernel-memory-tcp", Hidden: true},
-		&cli.IntFlag{Name: "pids-limit", Usage: "most processes and threads"},
+		&cli.IntFlag{Name: "pids-limit", Usage: "most processes and threads together; -1 for no limit"},
 		&cli.StringFlag{Name: "l3-cache-schema", Usage: "`SCHEMA` of Intel RDT/CAT's L3 cache"},
 		&cli.StringFlag{Name: "mem-bw-schema", Usage: "`SCHEMA` of Intel RDT/MBA's memory bandwidth"},
 	}
