@@ -228,10 +228,7 @@ func TestRunIsTheSubreaperUnlessToldNotTo(t *testing.T) {
 			pidFile := filepath.Join(t.TempDir(), "pid")
 			p := start(t, r.command(append(append([]string{"run", "--bundle", b.dir, "--pid-file", pidFile}, flags...), "c")...))
 			p.prints("ready\n")
-			pid, err := strconv.Atoi(content(t, pidFile))
-			if err != nil {
-				t.Fatal(err)
-			}
+			pid := pidIn(t, pidFile)
 			if adopted := parentOf(orphanOf(t, pid)) == p.cmd.Process.Pid; adopted != (flags == nil) {
 				t.Errorf("%v: adopted: %v", flags, adopted)
 			}
@@ -241,6 +238,20 @@ func TestRunIsTheSubreaperUnlessToldNotTo(t *testing.T) {
 			}
 		}
 	})
+}
+
+// pidIn waits for a pid file: in the foreground it comes after the program's start.
+func pidIn(t testing.TB, file string) (pid int) {
+	t.Helper()
+	eventually(t, file+" is there", func() bool {
+		_, err := os.Stat(file)
+		return err == nil
+	})
+	pid, err := strconv.Atoi(content(t, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
 }
 
 func TestCreateAndRunHandOverAPidfd(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -160,11 +159,7 @@ func TestRunTellsReadiness(t *testing.T) {
 				args = append(args, "--detach")
 			}
 			p := start(t, m.command(r, append(args, "c")...))
-			eventually(t, "the container runs", func() bool { _, err := os.Stat(pidFile); return err == nil })
-			pid, err := strconv.Atoi(content(t, pidFile))
-			if err != nil {
-				t.Fatal(err)
-			}
+			pid := pidIn(t, pidFile)
 			r.awaitProgram(pid)
 			becomesReady(t, pid)
 			watched := pid
