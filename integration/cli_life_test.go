@@ -68,8 +68,10 @@ var lifeCases = []cliCase{
 		}
 	}},
 	{"signals reach it through the attached client", "", func(c cli) {
-		p := start(c, c.command(runArgs(traps, "--rm")...))
+		p := start(c, c.command(runArgs(traps, "--rm", "--name", "attached")...))
 		p.prints("ready\n")
+		// podman passes signals on to what it knows to run.
+		eventually(c, "it is known to run", func() bool { return c.field("attached", ".State.Running") == "true" })
 		if err := p.cmd.Process.Signal(unix.SIGUSR1); err != nil {
 			c.Fatal(err)
 		}

@@ -29,7 +29,9 @@ type cliCase struct {
 func testCLI(c cli) {
 	cases := slices.Concat(optionCases(), limitCases, privilegeCases, sharingCases, networkCases, lifeCases, changeCases, streamCases, fileCases, dockerCases, podmanCases)
 	// Docker keeps a mount for containers in its own network namespace.
+	before := processes(c)
 	c.once("true", "--network", "host")
+	eventually(c, "its keepers are gone", func() bool { return before.diff(processes(c)) == "" })
 	for _, one := range cases {
 		if one.only != "" && one.only != c.name {
 			continue
