@@ -50,7 +50,7 @@ var limitCases = []cliCase{
 		id := c.start(burn, "--cpus", "0.2")
 		c.throttled(id)
 	}},
-	{"block device is read at the rate given", "", func(c cli) {
+	{"block device is written at the rate given", "", func(c cli) {
 		device := blockDevice(c)
 		id := c.start("sleep 1000", "--device-write-bps", device+":1mb", "--volume", "/v")
 		began := time.Now()

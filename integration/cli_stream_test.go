@@ -160,7 +160,7 @@ var streamCases = []cliCase{
 			})
 		})
 	}},
-	{"cidfile and pid", "", func(c cli) {
+	{"cidfile has its id", "", func(c cli) {
 		file := c.TempDir() + "/id"
 		id := c.start("sleep 1000", "--cidfile", file)
 		data, err := os.ReadFile(file)
