@@ -39,6 +39,7 @@ func testCLI(c cli) {
 		c.Run(one.name, func(t *testing.T) {
 			leavesNothing(t)
 			c := cli{t, c.name, c.command, c.pid}
+			c.TempDir() // the first registers the removal of all: after that of containers that write there
 			t.Cleanup(c.removeAll)
 			one.test(c)
 		})
