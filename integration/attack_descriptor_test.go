@@ -188,3 +188,15 @@ func seesAWeakExec(t *testing.T, r *ociRuntime, attacker *running, text string) 
 	})
 	leave()
 }
+
+// The same in a sandbox, where the profile for debuggers lets it trace.
+func TestAttackOnWhatComesIntoASandbox(t *testing.T) {
+	s := newSandboxes(t)
+	path, _ := canary(t)
+	for _, user := range []string{"0", "1000"} {
+		got := s.json("--rootfs", sharedAttackRoot(t), "--user", user, "--seccomp", "debug", "--timeout", "1500ms", "--", "attack", "trace-all", path)
+		if got.Status != "timed_out" || got.Stdout != "ready\n" {
+			t.Errorf("--user %s: %+v", user, got)
+		}
+	}
+}

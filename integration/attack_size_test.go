@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -79,4 +80,28 @@ func mappings(n int) []specs.LinuxIDMapping {
 func addTimeOffset(s *specs.Spec) {
 	s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.TimeNamespace})
 	s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"monotonic": {Secs: 1 << 62}}
+}
+
+func TestAttackBySizesInDo(t *testing.T) {
+	s := newSandboxes(t)
+	dir := t.TempDir()
+	long := strings.Repeat("/"+strings.Repeat("x", 200), 400)
+	var many []string
+	for range 2000 {
+		many = append(many, "--bind", dir+":/data")
+	}
+	for name, flags := range map[string][]string{
+		"a bind's source": {"--bind", long + ":/data"}, "a bind's target": {"--bind", dir + ":" + long}, "binds": many,
+		"a workspace": {"--workspace", long}, "a root": {"--rootfs", long}, "a working directory": {"--cwd", long},
+		"a hostname": {"--hostname", strings.Repeat("x", 70000)}, "a user": {"--user", strings.Repeat("0", 70000) + "x"},
+		"memory": {"--memory", "18446744073709551616"}, "processes": {"--pids", "9223372036854775808"},
+		"processor time": {"--cpus", "1e300"}, "a file size": {"--file-size", "99999999999999t"},
+	} {
+		if got := s.do(append(flags, "--", "echo", "ran")...); got.code == 0 || got.stdout != "" {
+			t.Errorf("%s: %.300s", name, fmt.Sprintf("%+v", got))
+		}
+	}
+	if got := s.do("--bind", dir+":/data", "--", "echo", "ran"); got.stdout != "ran\n" {
+		t.Errorf("a usual bind: %+v", got)
+	}
 }
