@@ -30,35 +30,59 @@ is removed too.
 	}
 }
 
-func deleteContainer(_ context.Context, cmd *cli.Command) error {
+func deleteContainer(ctx context.Context, cmd *cli.Command) error {
 	if err := wantArgs(cmd, 1, 1); err != nil {
 		return err
 	}
-	id, force := cmd.Args().First(), cmd.Bool("force")
+	force := cmd.Bool("force")
 	c, err := loadContainer(cmd)
-	if errors.Is(err, container.ErrNotExist) {
-		if rerr := container.RemoveRemains(stateRoot(cmd), id); rerr != nil {
-			return errors.Join(err, rerr)
-		}
-		if force {
-			return nil
-		}
-		return err
+	if errors.Is(err, container.ErrNotExist) || force && errors.Is(err, container.ErrDamaged) {
+		c, err = deleteRemains(ctx, cmd, err)
+	}
+	if force && errors.Is(err, container.ErrNotExist) {
+		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if !force {
-		status, err := c.Status()
-		if err != nil {
-			return err
-		}
-		if status != container.Stopped && status != container.Created {
-			return fmt.Errorf("cannot delete container %s that is not stopped: %s", id, status)
-		}
+	if force {
+		err = c.Kill() // before Destroy waits for others: a start of it then ends
+	} else {
+		err = killUnlessRunning(c)
 	}
-	if err := c.Kill(); err != nil {
+	if err != nil {
 		return err
 	}
 	return c.Destroy()
+}
+
+// deleteRemains removes what is left of a container that does not load, and
+// returns why not; or the container after all, if a create was still at work.
+func deleteRemains(ctx context.Context, cmd *cli.Command, why error) (*container.Container, error) {
+	err := container.RemoveRemains(ctx, stateRoot(cmd), cmd.Args().First())
+	switch {
+	case errors.Is(err, container.ErrExist):
+		return loadContainer(cmd)
+	case err != nil:
+		return nil, errors.Join(why, err)
+	case errors.Is(why, container.ErrDamaged):
+		return nil, container.ErrNotExist // now
+	}
+	return nil, why
+}
+
+// killUnlessRunning kills a container that has stopped or was never started,
+// and keeps others from starting it.
+func killUnlessRunning(c *container.Container) error {
+	if _, err := c.Lock(); err != nil { // until Destroy, or the end of this process
+		return err
+	}
+	status, err := c.Status()
+	if err != nil {
+		return err
+	}
+	if status != container.Stopped && status != container.Created {
+		return fmt.Errorf("cannot delete container %s that is not stopped: %s", c.ID(), status)
+	}
+	return c.Kill()
 }

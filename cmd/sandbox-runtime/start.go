@@ -32,6 +32,12 @@ func startContainer(_ context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
+	// Of two that start it one would wait for an init that has long gone on.
+	unlock, err := c.Lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	state, err := c.State()
 	if err != nil {
 		return err
@@ -60,5 +66,6 @@ func startContainer(_ context.Context, cmd *cli.Command) error {
 	if err := c.Exec(); err != nil {
 		return err
 	}
+	unlock() // the container may take its time until it is ready
 	return notify.relay(pidfd, state.Pid)
 }

@@ -3,9 +3,11 @@ package container
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
@@ -45,18 +47,23 @@ type Options struct {
 }
 
 // Container is one container of a state root. Its methods may be called from
-// several goroutines; libcontainer serialises them. It holds no descriptors
-// and needs no Close.
+// several goroutines; libcontainer serialises them. Between Create and the end
+// of Start or Run, or else Destroy, it is locked, which takes a descriptor; it
+// has no other and needs no Close.
 type Container struct {
-	lc   *libcontainer.Container
-	root string
+	lc       *libcontainer.Container
+	root     string
+	identity identity
+
+	mu   sync.Mutex
+	lock *stateLock // nil while it is not held
 }
 
-// Create makes the state directory root/id for a container that runs spec.
-// Nothing of it exists in the kernel yet. The caller destroys the container
-// when a later step fails.
+// Create makes the state directory root/id for a container that runs spec, and
+// locks it. Nothing of it exists in the kernel yet. The caller destroys the
+// container when a later step fails.
 //
-// Errors: [ErrInvalidID], [ErrExist], or what is wrong with the spec.
+// Errors: [ErrInvalidID], [ErrExist], [ErrBusy], or what is wrong with the spec.
 func Create(root, id string, spec *specs.Spec, opts Options) (*Container, error) {
 	config, err := newConfig(&specconv.CreateOpts{
 		CgroupName:       id,
@@ -74,14 +81,75 @@ func Create(root, id string, spec *specs.Spec, opts Options) (*Container, error)
 		config.Labels = append(config.Labels, "bundle="+opts.Bundle) // the last one counts
 	}
 	lc, err := libcontainer.Create(root, id, config)
+	if errors.Is(err, fs.ErrExist) { // since it looked
+		err = ErrExist
+	}
 	if err != nil {
 		return nil, err
 	}
-	c := &Container{lc: lc, root: root}
+	lock, err := lockNew(filepath.Join(root, id))
+	if err != nil {
+		return nil, err
+	}
+	c := &Container{lc: lc, root: root, identity: lock.identity(), lock: &lock}
 	if err := c.recordCgroups(); err != nil {
-		return nil, errors.Join(err, lc.Destroy())
+		return nil, errors.Join(err, c.Destroy())
 	}
 	return c, nil
+}
+
+// lockNew locks a directory that was just made. Before it had the lock it
+// looked like what a killed create leaves, and somebody may have deleted it; if
+// somebody else made it anew and got the lock first, there is something in it.
+func lockNew(path string) (stateLock, error) {
+	lock, err := lockState(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return lock, fmt.Errorf("container %s was deleted while it was being created", filepath.Base(path))
+	}
+	if err != nil {
+		return lock, err
+	}
+	empty, err := lock.empty()
+	if err == nil && !empty {
+		err = ErrExist
+	}
+	if err != nil {
+		lock.release()
+	}
+	return lock, err
+}
+
+// Lock keeps other processes from creating, starting or deleting the container
+// until unlock, which may be called again. [ErrNotExist] says that it was
+// deleted since it was loaded, [ErrBusy] that others are at work.
+func (c *Container) Lock() (unlock func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lock != nil {
+		return c.unlock, nil
+	}
+	lock, err := lockState(filepath.Join(c.root, c.ID()))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNotExist
+	}
+	if err != nil {
+		return nil, err
+	}
+	if lock.identity() != c.identity { // another one with this id
+		lock.release()
+		return nil, ErrNotExist
+	}
+	c.lock = &lock
+	return c.unlock, nil
+}
+
+func (c *Container) unlock() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lock != nil {
+		c.lock.release()
+		c.lock = nil
+	}
 }
 
 // anchored returns spec with a relative root path made absolute from bundle.
@@ -116,16 +184,20 @@ func isBind(m specs.Mount) bool {
 }
 
 // Load opens the container id of the state root. Errors: [ErrInvalidID],
-// [ErrNotExist].
+// [ErrNotExist], [ErrDamaged].
 func Load(root, id string) (*Container, error) {
 	if err := settleFreezer(root, id); err != nil {
 		return nil, fmt.Errorf("container %s: %w", id, err)
 	}
-	lc, err := libcontainer.Load(root, id)
+	identity, missing := identify(filepath.Join(root, id))
+	lc, err := load(root, id)
+	if err == nil && missing != nil { // it has just been made
+		err = ErrNotExist
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &Container{lc: lc, root: root}, nil
+	return &Container{lc: lc, root: root, identity: identity}, nil
 }
 
 // IDs lists the containers below root, in order. Directories whose name begins
@@ -151,7 +223,13 @@ func (c *Container) ID() string { return c.lc.ID() }
 // Signal sends s to the container's init. SIGKILL reaches every process of the
 // container also when it has no pid namespace of its own. [ErrNotRunning] says
 // that there is no init any more.
-func (c *Container) Signal(s unix.Signal) error { return c.lc.Signal(s) }
+func (c *Container) Signal(s unix.Signal) error {
+	err := c.lc.Signal(s)
+	if errors.Is(err, os.ErrProcessDone) { // since libcontainer looked
+		return ErrNotRunning
+	}
+	return err
+}
 
 // Kill ends every process of the container and returns when its init is gone,
 // which for a container with its own pid namespace means all of it. A container
@@ -168,16 +246,26 @@ func (c *Container) Kill() error {
 		return err
 	}
 	defer pidfd.Close()
-	if err := c.lc.Signal(unix.SIGKILL); err != nil && !errors.Is(err, ErrNotRunning) {
+	if err := c.Signal(unix.SIGKILL); err != nil && !errors.Is(err, ErrNotRunning) {
 		return err
 	}
 	return awaitExit(pidfd, killPatience)
 }
 
 // Destroy removes the container's cgroup and state directory and runs its
-// poststop hooks. It refuses while init runs. Once destroyed it may be
-// destroyed again.
-func (c *Container) Destroy() error { return c.lc.Destroy() }
+// poststop hooks. It refuses while init runs. One that is destroyed, be it by
+// another process, may be destroyed again.
+func (c *Container) Destroy() error {
+	unlock, err := c.Lock()
+	if errors.Is(err, ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return c.lc.Destroy()
+}
 
 // PidFD opens a pidfd on the container's init. The caller closes it.
 // [ErrNotRunning] says that there is no init any more.

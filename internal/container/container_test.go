@@ -374,21 +374,21 @@ func TestRemoveRemainsTakesOnlyRemains(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"half", "never-there"} {
-		if err := RemoveRemains(p.root, id); err != nil {
+		if err := RemoveRemains(t.Context(), p.root, id); err != nil {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
 	if _, err := os.Stat(half); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("stat %s: %v", half, err)
 	}
-	if err := RemoveRemains(p.root, ".."); !errors.Is(err, ErrInvalidID) {
+	if err := RemoveRemains(t.Context(), p.root, ".."); !errors.Is(err, ErrInvalidID) {
 		t.Errorf("..: %v", err)
 	}
 	s := p.spec("pause")
 	if _, err := c.Start(Process{Spec: s.Process}); err != nil {
 		t.Fatal(err)
 	}
-	if err := RemoveRemains(p.root, p.id); !errors.Is(err, ErrExist) {
+	if err := RemoveRemains(t.Context(), p.root, p.id); !errors.Is(err, ErrExist) {
 		t.Errorf("a whole container: %v", err)
 	}
 }

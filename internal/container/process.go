@@ -71,6 +71,9 @@ func (c *Container) launch(p Process, init bool, start func(*libcontainer.Proces
 		return nil, err
 	}
 	lp.Init = init
+	if init {
+		defer c.unlock()
+	}
 	if err := start(lp); err != nil {
 		// A hook that failed after the start, or a fifo that could not be
 		// opened, leaves a process that must not survive its error.

@@ -1,14 +1,20 @@
 package container
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
-	"github.com/opencontainers/cgroups"
+	lccgroups "github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runc/libcontainer"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 )
 
 // cgroupsName is a file in the state directory that names the container's
@@ -16,6 +22,30 @@ import (
 // when they have long been there: of a start that is killed in between, this
 // file alone tells what to remove.
 const cgroupsName = "cgroups.json"
+
+// ErrDamaged says that a container's state can't be read. What is left of the
+// container [RemoveRemains] removes.
+var ErrDamaged = errors.New("its state is damaged: delete --force removes it")
+
+// load is libcontainer.Load with a damaged state told from other errors.
+// v1.5.2 takes JSON that it can read for whole, and panics if it is not.
+func load(root, id string) (lc *libcontainer.Container, err error) {
+	damaged := func(why any) error {
+		return fmt.Errorf("container %s: %w (%v)", id, ErrDamaged, why)
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			lc, err = nil, damaged(r)
+		}
+	}()
+	lc, err = libcontainer.Load(root, id)
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &syntax) || errors.As(err, &kind) {
+		return nil, damaged(err)
+	}
+	return lc, err
+}
 
 func (c *Container) recordCgroups() error {
 	state, err := c.lc.State()
@@ -29,22 +59,40 @@ func (c *Container) recordCgroups() error {
 	return os.WriteFile(filepath.Join(c.root, c.ID(), cgroupsName), data, 0o600)
 }
 
-// RemoveRemains removes the cgroups and the state directory of an id that
-// [Load] does not load: one whose create was killed half way, or whose state
-// is damaged. What it had started the caller ends first, unless it ends by
-// itself. An id that was never there is no error.
-func RemoveRemains(root, id string) error {
+// RemoveRemains ends the processes of an id that [Load] does not load, and
+// removes its cgroups and its state directory: one whose create was killed half
+// way, or whose state is damaged. An id that was never there is no error,
+// [ErrExist] says that the container is complete, as one is whose create was
+// waited for, and [ErrBusy] that others are at work.
+func RemoveRemains(ctx context.Context, root, id string) error {
 	_, err := Load(root, id)
-	if err == nil {
-		return fmt.Errorf("container %s is complete: %w", id, ErrExist)
-	}
 	if errors.Is(err, ErrInvalidID) { // it may name any directory
 		return err
 	}
 	dir := filepath.Join(root, id)
+	lock, err := lockState(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.release()
+	if _, err := Load(root, id); err == nil {
+		return fmt.Errorf("container %s is complete: %w", id, ErrExist)
+	}
+	if err := removeCgroups(ctx, dir); err != nil {
+		return fmt.Errorf("container %s: %w", id, err)
+	}
+	return os.RemoveAll(dir)
+}
+
+// removeCgroups removes the cgroups that a state directory records, with what
+// runs in them.
+func removeCgroups(ctx context.Context, dir string) error {
 	data, err := os.ReadFile(filepath.Join(dir, cgroupsName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return os.RemoveAll(dir)
+		return nil
 	}
 	if err != nil {
 		return err
@@ -52,9 +100,39 @@ func RemoveRemains(root, id string) error {
 	var paths map[string]string
 	// A file cut short by a kill was followed by nothing that it could name.
 	if json.Unmarshal(data, &paths) == nil {
-		if err := cgroups.RemovePaths(paths); err != nil {
-			return fmt.Errorf("container %s: %w", id, err)
+		if err := killGroups(ctx, paths); err != nil {
+			return err
+		}
+		return lccgroups.RemovePaths(paths)
+	}
+	return nil
+}
+
+// killGroups ends what runs in the cgroups with the given directories: what a
+// killed create had started ends by itself, but not what a damaged state hides.
+func killGroups(ctx context.Context, dirs map[string]string) error {
+	ctx, cancel := context.WithTimeout(ctx, killPatience)
+	defer cancel()
+	host, err := cgroups.Probe()
+	if err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for _, dir := range dirs {
+		for _, c := range host.Controllers {
+			if name, ok := strings.CutPrefix(dir, c.Mountpoint); ok && strings.HasPrefix(name, "/") {
+				names[name] = true
+			}
 		}
 	}
-	return os.RemoveAll(dir)
+	for name := range names {
+		group, err := host.Open(name)
+		if err == nil {
+			err = group.Kill(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

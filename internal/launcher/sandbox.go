@@ -341,7 +341,7 @@ func (l *Launcher) remove(ctx context.Context, host *cgroups.Host, id string) er
 	if err == nil {
 		err = errors.Join(c.Kill(), c.Destroy())
 	} else {
-		err = container.RemoveRemains(l.root, id)
+		err = container.RemoveRemains(ctx, l.root, id)
 	}
 	return errors.Join(err, group.Delete(ctx))
 }

@@ -1,0 +1,97 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrBusy says that another process has been at work on the container for
+// longer than is waited for.
+var ErrBusy = errors.New("another process creates, starts or deletes it")
+
+// lockPatience is how long a process waits for another's work on a container.
+const lockPatience = 10 * time.Second
+
+// A stateLock is an flock(2) on the state directory of a container. Who creates,
+// starts or deletes the container holds it: libcontainer has no lock, and of
+// two that delete what a third creates one is left that nobody can delete. It
+// ends with its process.
+type stateLock struct{ dir *os.File }
+
+// lockState waits for the lock of the directory that has the name when it gets
+// it. [fs.ErrNotExist] says that there is none.
+func lockState(path string) (stateLock, error) {
+	for deadline := time.Now().Add(lockPatience); ; {
+		dir, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			return stateLock{}, err
+		}
+		l := stateLock{dir}
+		if err := l.await(deadline); err != nil {
+			l.release()
+			return stateLock{}, fmt.Errorf("container %s: %w", filepath.Base(path), err)
+		}
+		mine, err := identify(path)
+		if err == nil && mine == l.identity() {
+			return l, nil
+		}
+		l.release() // deleted meanwhile, or deleted and created again
+	}
+}
+
+func (l stateLock) await(deadline time.Time) error {
+	for {
+		err := unix.Flock(int(l.dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
+			return fmt.Errorf("lock %s: %w", l.dir.Name(), err)
+		case time.Now().After(deadline):
+			return ErrBusy
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (l stateLock) release() { l.dir.Close() }
+
+// empty says whether nothing is in the directory yet.
+func (l stateLock) empty() (bool, error) {
+	names, err := os.ReadDir(l.dir.Name())
+	return len(names) == 0, err
+}
+
+// An identity tells a state directory from one that has its name, and maybe its
+// inode number, after it. The time is zero where the file system keeps none.
+type identity struct {
+	device, inode uint64
+	born          unix.StatxTimestamp
+}
+
+func (l stateLock) identity() identity {
+	id, _ := statx(int(l.dir.Fd()), "", unix.AT_EMPTY_PATH) // it is open
+	return id
+}
+
+func identify(path string) (identity, error) {
+	id, err := statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return id, &fs.PathError{Op: "statx", Path: path, Err: err}
+	}
+	return id, nil
+}
+
+func statx(dir int, path string, flags int) (identity, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(dir, path, flags, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
+		return identity{}, err
+	}
+	return identity{unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino, st.Btime}, nil
+}
