@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -83,9 +84,31 @@ func (r idRanges) releaseAll(id string) error {
 	return errors.Join(errs...)
 }
 
+// releaseUnowned gives back the ranges whose files are damaged, which name no
+// sandbox, unless one of them may belong to one of the living: to one that has
+// no other.
+func (r idRanges) releaseUnowned(living []string) error {
+	owners, err := r.owners()
+	if err != nil {
+		return err
+	}
+	for _, id := range living {
+		if !slices.ContainsFunc(owners, func(o owner) bool { return o.id == id && !o.claiming }) {
+			return nil
+		}
+	}
+	var errs []error
+	for _, o := range owners {
+		if !o.claiming && !isID(o.id) {
+			errs = append(errs, r.release(o.base))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // An owner has a range, from the host id base on, or is claiming one.
 type owner struct {
-	id       string
+	id       string // what the file says, which may be damaged
 	base     uint32
 	claiming bool
 }

@@ -61,5 +61,13 @@ func (l *Launcher) cgroupOf(id string) string {
 	return cgroupParent + "/" + l.cgroupPrefix() + id
 }
 
+const idPrefix = "sb-"
+
 // newID is unique on the host and beyond: 130 random bits.
-func newID() string { return "sb-" + strings.ToLower(rand.Text()) }
+func newID() string { return idPrefix + strings.ToLower(rand.Text()) }
+
+// isID tells an id that newID may have made from what a damaged file says.
+func isID(s string) bool {
+	random, ok := strings.CutPrefix(s, idPrefix)
+	return ok && len(random) == len(rand.Text()) && strings.Trim(random, "abcdefghijklmnopqrstuvwxyz234567") == ""
+}

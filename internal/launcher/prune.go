@@ -37,21 +37,35 @@ func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 			pruned = append(pruned, id)
 		}
 	}
-	return pruned, errors.Join(errs...)
+	living, err := l.directories()
+	if err == nil {
+		err = l.ids().releaseUnowned(living)
+	}
+	return pruned, errors.Join(append(errs, err)...)
+}
+
+// directories are the ids of the sandboxes with a directory in the state root:
+// after a prune those that live, or could not be removed.
+func (l *Launcher) directories() ([]string, error) {
+	entries, err := os.ReadDir(l.sandboxes())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var ids []string
+	for _, e := range entries {
+		if e.IsDir() {
+			ids = append(ids, e.Name())
+		}
+	}
+	return ids, nil
 }
 
 // known are the ids of all sandboxes of which there is a trace: in the state
 // root, or, where somebody emptied that, in the kernel.
 func (l *Launcher) known(host *cgroups.Host) ([]string, error) {
-	var ids []string
-	entries, err := os.ReadDir(l.sandboxes())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	ids, err := l.directories()
+	if err != nil {
 		return nil, err
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			ids = append(ids, e.Name())
-		}
 	}
 	groups, err := host.Children(cgroupParent)
 	if err != nil {
@@ -67,7 +81,9 @@ func (l *Launcher) known(host *cgroups.Host) ([]string, error) {
 		return nil, err
 	}
 	for _, o := range owners {
-		ids = append(ids, o.id)
+		if isID(o.id) {
+			ids = append(ids, o.id)
+		}
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids), nil
