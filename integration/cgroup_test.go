@@ -139,8 +139,17 @@ func joinCgroup(group string) error {
 }
 
 // removeCgroups removes the group name and what is below it in each
-// hierarchy. Processes that were just killed may need a moment to leave.
+// hierarchy. Processes that were just killed may need a moment to leave, and to
+// be thawed.
 func removeCgroups(hierarchies []hierarchy, name string) error {
+	for _, h := range hierarchies {
+		for _, g := range cgroupsBelow(filepath.Join(h.mountPoint, name)) {
+			file := filepath.Join(g, "freezer.state")
+			if state, _ := os.ReadFile(file); len(state) > 0 {
+				_ = os.WriteFile(file, []byte("THAWED"), 0)
+			}
+		}
+	}
 	var errs []error
 	for _, h := range hierarchies {
 		groups := cgroupsBelow(filepath.Join(h.mountPoint, name))
