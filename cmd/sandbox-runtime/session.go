@@ -218,20 +218,3 @@ func (s *session) checkTerminal() error {
 	}
 	return nil
 }
-
-// writePidFile makes the file appear with its content in it.
-func writePidFile(path string, pid int) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("pid file: %w", err)
-	}
-	_, err = tmp.WriteString(strconv.Itoa(pid))
-	err = errors.Join(err, tmp.Chmod(0o644), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("pid file: %w", err), os.Remove(tmp.Name()))
-	}
-	return nil
-}
