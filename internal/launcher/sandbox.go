@@ -166,6 +166,9 @@ func (s *Sandbox) start(ctx context.Context, filter *specs.LinuxSeccomp) error {
 	if err != nil {
 		return err
 	}
+	// It is PID 1's now. While there were a copy here, no end of PID 1 would be
+	// noticed.
+	guest.Close()
 	return s.agent.Ready(ctx)
 }
 
