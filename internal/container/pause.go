@@ -1,6 +1,11 @@
 package container
 
-import "github.com/opencontainers/runc/libcontainer"
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/opencontainers/runc/libcontainer"
+)
 
 // ErrNotPaused says that there is nothing to resume.
 var ErrNotPaused = libcontainer.ErrNotPaused
@@ -8,10 +13,19 @@ var ErrNotPaused = libcontainer.ErrNotPaused
 // Pause freezes every process of the container and returns when all of them
 // stand still. Where that does not come about it thaws them again and says so.
 // A container that is paused already, or has stopped, is [ErrNotRunning].
-func (c *Container) Pause() error { return c.lc.Pause() }
+func (c *Container) Pause() error { return unlessGone(c.lc.Pause()) }
 
 // Resume lets a paused container go on; any other is [ErrNotPaused].
-func (c *Container) Resume() error { return c.lc.Resume() }
+func (c *Container) Resume() error { return unlessGone(c.lc.Resume()) }
+
+// unlessGone words the error of a container whose cgroup was removed since it
+// was loaded.
+func unlessGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return ErrNotRunning
+	}
+	return err
+}
 
 // Processes lists the container's processes by their numbers in the caller's
 // pid namespace, those in cgroups below its own included. Unless it is paused,
