@@ -39,10 +39,10 @@ func (r idRanges) claim(id string) (uint32, error) {
 		return 0, err
 	}
 	draft := r.draft(id)
+	defer os.Remove(draft)
 	if err := os.WriteFile(draft, []byte(id), 0o600); err != nil {
 		return 0, err
 	}
-	defer os.Remove(draft)
 	h := fnv.New32a()
 	h.Write([]byte(r.dir + "\x00" + id))
 	start := h.Sum32() % rangeCount
