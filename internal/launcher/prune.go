@@ -81,7 +81,7 @@ func (l *Launcher) known(host *cgroups.Host) ([]string, error) {
 		return nil, err
 	}
 	for _, o := range owners {
-		if isID(o.id) {
+		if o.claiming || isID(o.id) {
 			ids = append(ids, o.id)
 		}
 	}
@@ -91,7 +91,7 @@ func (l *Launcher) known(host *cgroups.Host) ([]string, error) {
 
 // pruneOne removes a sandbox unless somebody holds it.
 func (l *Launcher) pruneOne(ctx context.Context, host *cgroups.Host, id string) (removed bool, err error) {
-	state, err := holdState(l.sandboxes(), id)
+	state, err := holdOrphan(l.sandboxes(), id)
 	if errors.Is(err, fs.ErrNotExist) {
 		// Its trace is older than its directory, or was left without one: to
 		// remove it safely is to own the id first.

@@ -386,7 +386,8 @@ func TestFailedCloseIsLeftToPrune(t *testing.T) {
 
 func TestPruneFindsWhatHasNoDirectory(t *testing.T) {
 	l := newTestLauncher(t)
-	if _, err := l.ids().claim("orphan-range"); err != nil {
+	ranged := newID()
+	if _, err := l.ids().claim(ranged); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(l.ids().draft("orphan-claim"), nil, 0o600); err != nil {
@@ -400,7 +401,7 @@ func TestPruneFindsWhatHasNoDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	pruned, err := l.Prune(t.Context())
-	if err != nil || !slices.Equal(pruned, []string{"orphan-claim", "orphan-group", "orphan-range"}) {
+	if err != nil || !slices.Equal(pruned, []string{"orphan-claim", "orphan-group", ranged}) {
 		t.Errorf("pruned %v, %v", pruned, err)
 	}
 	checkNothingLeft(t, l)

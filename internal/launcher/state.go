@@ -1,11 +1,15 @@
 package launcher
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,7 +46,14 @@ func makeState(parent, id string) (*stateDir, error) {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return nil, err
 	}
-	return openState(path)
+	s, err := openState(path)
+	if err == nil {
+		err = signOwner(path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(path))
+	}
+	return s, nil
 }
 
 // holdState takes hold of the directory of a sandbox that exists.
@@ -53,6 +64,69 @@ func holdState(parent, id string) (*stateDir, error) {
 	}
 	defer unlock()
 	return openState(filepath.Join(parent, id))
+}
+
+// orphanPatience is how long a directory may stay held whose owner is dead: by a
+// process that it was about to start, which has all its descriptors until it
+// executes.
+const orphanPatience = 2 * time.Second
+
+// holdOrphan is holdState, and waits for a directory that only seems to be in
+// use because its owner was killed a moment ago.
+func holdOrphan(parent, id string) (*stateDir, error) {
+	for end := time.Now().Add(orphanPatience); ; time.Sleep(time.Millisecond) {
+		s, err := holdState(parent, id)
+		if !errors.Is(err, errHeld) || time.Now().After(end) || !ownerIsDead(filepath.Join(parent, id)) {
+			return s, err
+		}
+	}
+}
+
+// ownerName is a file in a sandbox's directory that says which process made it.
+const ownerName = "owner"
+
+func signOwner(path string) error {
+	self, err := describeProcess(os.Getpid())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(path, ownerName), []byte(self), 0o600)
+}
+
+// ownerIsDead is false where that can't be told.
+func ownerIsDead(path string) bool {
+	text, err := os.ReadFile(filepath.Join(path, ownerName))
+	if err != nil {
+		return false
+	}
+	var pid int
+	var start, namespace string
+	if n, _ := fmt.Sscan(string(text), &pid, &start, &namespace); n < 3 {
+		return false
+	}
+	if here, err := os.Readlink("/proc/self/ns/pid"); err != nil || here != namespace {
+		return false
+	}
+	now, err := describeProcess(pid)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && now != string(text)
+}
+
+// describeProcess tells a process from others that have its number at another
+// time (/proc/PID/stat, field 22) or in another pid namespace.
+func describeProcess(pid int) (string, error) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return "", err
+	}
+	namespace, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return "", err
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 20 || fields[0] == "Z" {
+		return "", fs.ErrNotExist
+	}
+	return fmt.Sprintln(pid, fields[19], namespace), nil
 }
 
 // lockParent waits for the lock of the directory of all sandboxes, which is

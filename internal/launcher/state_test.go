@@ -4,8 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -145,6 +149,72 @@ func TestAllIDRangesTakenIsAnError(t *testing.T) {
 	}
 	if err := r.release(last); err != nil {
 		t.Errorf("second release: %v", err)
+	}
+}
+
+// A range whose file says nonsense may be that of a sandbox that seems to have
+// none.
+func TestDamagedRangesAreReleasedOnceNobodyLacksOne(t *testing.T) {
+	r := idRanges{dir: t.TempDir()}
+	whole, damaged := newID(), newID()
+	for _, id := range []string{whole, damaged} {
+		if _, err := r.claim(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	owners, err := r.owners()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range owners {
+		if o.id == damaged {
+			if err := os.WriteFile(r.file((o.base-firstID)/spec.IDs), []byte(damaged[:5]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range []struct {
+		living []string
+		ranges int
+	}{{[]string{whole, damaged}, 2}, {[]string{whole}, 1}, {nil, 1}} {
+		if err := r.releaseUnowned(c.living); err != nil {
+			t.Fatal(err)
+		}
+		if owners, err := r.owners(); err != nil || len(owners) != c.ranges {
+			t.Errorf("with %v living: ranges of %v, %v; want %d", c.living, owners, err, c.ranges)
+		}
+	}
+}
+
+// What a killed owner was about to start has its lock for a moment longer.
+func TestADirectoryWhoseOwnerIsDeadIsWaitedFor(t *testing.T) {
+	dead := exec.Command("sleep", "1000")
+	if err := dead.Start(); err != nil {
+		t.Fatal(err)
+	}
+	description, err := describeProcess(dead.Process.Pid)
+	if err := errors.Join(err, dead.Process.Kill()); err != nil {
+		t.Fatal(err)
+	}
+	_ = dead.Wait() // killed
+	parent := t.TempDir()
+	s, err := makeState(parent, "sb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holdOrphan(parent, "sb"); !errors.Is(err, errHeld) {
+		t.Errorf("its owner lives: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(s.path, ownerName), []byte(description), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { s.held.Close() })
+	again, err := holdOrphan(parent, "sb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.remove(); err != nil {
+		t.Error(err)
 	}
 }
 
