@@ -42,10 +42,12 @@ func lasting(line string) bool {
 
 // leftovers returns the lines that differ from h now, each with + or -, or
 // nothing if there is no difference. What is going away gets three seconds.
-func (h host) leftovers() string {
+func (h host) leftovers() string { return h.differsFrom(readHost) }
+
+func (h host) differsFrom(read func() (host, error)) string {
 	var diff string
 	for end := time.Now().Add(3 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		now, err := readHost()
+		now, err := read()
 		if err != nil {
 			return fmt.Sprintf("cannot look: %v\n", err)
 		}

@@ -1,0 +1,193 @@
+// Package failpoint kills a program at a chosen one of its side effects. The
+// points need no code in the program: they are the moments before and after
+// each of its system calls that change something in the kernel or on disk, as
+// ptrace(2) shows them, in the order in which they come.
+//
+// Only the program itself is followed, with its threads. What it starts runs
+// freely and, when the program is killed, lives or dies as after any SIGKILL.
+package failpoint
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Point is one moment at which a program can be killed.
+type Point struct {
+	// Call is the name of the system call, Object what it is about: a path, or
+	// what a descriptor is. What can't be told is empty.
+	Call, Object string
+	// After says that the call has been made; else it never is, if the program
+	// is killed here.
+	After bool
+}
+
+func (p Point) String() string {
+	when := "before"
+	if p.After {
+		when = "after"
+	}
+	return when + " " + p.Call + " " + p.Object
+}
+
+// A Trace tells what became of a program.
+type Trace struct {
+	// Points are those it came to. The order of those of several threads is
+	// not always the same.
+	Points []Point
+	// Killed says that it was killed, at the last of Points.
+	Killed bool
+	Status unix.WaitStatus
+}
+
+// ErrTooSlow says that a program did not end in the time it had.
+var ErrTooSlow = errors.New("has not ended in time")
+
+// Run runs a program and kills it at its n-th point, counting from 1. With 0,
+// or where it ends before that, it is not disturbed. Of cmd only Path, Args,
+// Env, Dir and, if they are files, the standard streams count, which are
+// otherwise /dev/null.
+func Run(cmd *exec.Cmd, n int, patience time.Duration) (Trace, error) {
+	// ptrace(2) is between threads: this one is the tracer from here on.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	files, closeFiles, err := standardFiles(cmd)
+	if err != nil {
+		return Trace{}, err
+	}
+	pid, err := syscall.ForkExec(cmd.Path, cmd.Args, &syscall.ProcAttr{
+		Dir: cmd.Dir, Env: cmd.Environ(), Files: files, Sys: &syscall.SysProcAttr{Ptrace: true},
+	})
+	closeFiles()
+	if err != nil {
+		return Trace{}, fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	r := &tracer{pid: pid, killAt: n, known: map[int]*thread{}}
+	late := time.AfterFunc(patience, func() { _ = unix.Kill(pid, unix.SIGKILL) })
+	err = r.follow()
+	if !late.Stop() && err == nil && !r.trace.Killed {
+		err = fmt.Errorf("%q %w", cmd.Args, ErrTooSlow)
+	}
+	return r.trace, err
+}
+
+// A thread is one thread of the program.
+type thread struct {
+	// at is the point of the call that the thread is in, nil if that has no
+	// side effect.
+	at *Point
+}
+
+type tracer struct {
+	pid    int
+	killAt int
+	known  map[int]*thread
+	trace  Trace
+}
+
+// follow returns when the program has ended.
+func (r *tracer) follow() error {
+	for {
+		var status unix.WaitStatus
+		// Of this thread's children only: the others are not the tracer's.
+		tid, err := unix.Wait4(-1, &status, unix.WALL|unix.WNOTHREAD, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return fmt.Errorf("wait for traced process %d: %w", r.pid, err)
+		case status.Stopped():
+			if err := r.stopped(tid, status); err != nil {
+				_ = unix.Kill(r.pid, unix.SIGKILL)
+				return errors.Join(err, r.reap())
+			}
+		case tid == r.pid:
+			r.trace.Status = status
+			return nil
+		default:
+			delete(r.known, tid) // the number may come back
+		}
+	}
+}
+
+// reap waits for a program that was killed.
+func (r *tracer) reap() error {
+	for {
+		var status unix.WaitStatus
+		tid, err := unix.Wait4(-1, &status, unix.WALL|unix.WNOTHREAD, nil)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		if tid == r.pid && !status.Stopped() {
+			return nil
+		}
+	}
+}
+
+// stopped handles a thread's stop and has it go on.
+func (r *tracer) stopped(tid int, status unix.WaitStatus) error {
+	deliver := 0
+	th := r.known[tid]
+	switch signal := status.StopSignal(); {
+	case th == nil:
+		// The first stop of a thread: SIGTRAP of the program's execve(2),
+		// SIGSTOP of another.
+		th = &thread{}
+		r.known[tid] = th
+		if tid == r.pid {
+			const options = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_EXITKILL
+			if err := unix.PtraceSetOptions(tid, options); err != nil {
+				return vanished("set options", err)
+			}
+		}
+	case signal == unix.SIGTRAP|0x80:
+		if kill, err := r.atCall(tid, th); kill || err != nil {
+			return err
+		}
+	case signal == unix.SIGTRAP && status.TrapCause() > 0:
+		// A new thread, which stops for itself.
+	default:
+		deliver = int(signal)
+	}
+	return vanished("continue", unix.PtraceSyscall(tid, deliver))
+}
+
+// vanished ignores that a thread is gone: another one, or SIGKILL, ended the
+// program meanwhile.
+func vanished(what string, err error) error {
+	if err == nil || errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return fmt.Errorf("ptrace %s: %w", what, err)
+}
+
+// atCall counts the point of a stop before or after a system call, and kills
+// the program if it is the one.
+func (r *tracer) atCall(tid int, th *thread) (killed bool, err error) {
+	info, err := syscallInfo(tid)
+	if err != nil {
+		return false, vanished("get system call", err)
+	}
+	switch info.op {
+	case unix.PTRACE_SYSCALL_INFO_ENTRY:
+		th.at = sideEffect(r.pid, tid, info)
+	case unix.PTRACE_SYSCALL_INFO_EXIT:
+		if th.at != nil {
+			th.at.After = true
+		}
+	}
+	if th.at == nil || r.trace.Killed {
+		return false, nil
+	}
+	r.trace.Points = append(r.trace.Points, *th.at)
+	if len(r.trace.Points) != r.killAt {
+		return false, nil
+	}
+	r.trace.Killed = true
+	return true, unix.Kill(r.pid, unix.SIGKILL)
+}
