@@ -50,13 +50,13 @@ func at(value any, path ...string) any {
 	return value
 }
 
-// busy makes every counter move that is left out while it is 0: it is throttled,
-// and what it keeps in /dev/shm is cache.
+// busy makes counters move that are left out while they are 0: it has a quota of
+// CPU time, and what it keeps in /dev/shm is cache.
 func busy(t *testing.T) *bundle {
 	t.Helper()
-	return newBundle(t, []string{"sh", "-c", "echo x > /dev/shm/x; i=0; while test $i -lt 10000; do i=$((i+1)); done; exec sleep 1000"}, func(s *specs.Spec) {
+	return newBundle(t, []string{"sh", "-c", "echo x > /dev/shm/x; i=0; while test $i -lt 30000; do i=$((i+1)); done; exec sleep 1000"}, func(s *specs.Spec) {
 		s.Linux.Resources.Memory = &specs.LinuxMemory{Limit: new(int64(64 << 20)), Swap: new(int64(64 << 20))}
-		s.Linux.Resources.CPU = &specs.LinuxCPU{Quota: new(int64(10000)), Period: new(uint64(100000)), Cpus: "0"}
+		s.Linux.Resources.CPU = &specs.LinuxCPU{Quota: new(int64(20000)), Period: new(uint64(100000)), Cpus: "0"}
 		s.Linux.Resources.Pids = &specs.LinuxPids{Limit: new(int64(50))}
 	})
 }
