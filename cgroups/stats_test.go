@@ -63,7 +63,7 @@ func TestStatsAreWhatProcessesUsed(t *testing.T) {
 func TestCPULimitHolds(t *testing.T) {
 	b := newBox(t, &specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: ptr(int64(10_000)), Period: ptr(uint64(100_000))}})
 	enforced(t, "cpu", b.limits.CPU)
-	p := b.run("spin", "500ms")
+	p := b.run("spin", "2s") // of many periods: the clock of an emulated machine stutters
 	if err := p.wait(patience); err != nil {
 		t.Fatal(err)
 	}
@@ -71,8 +71,8 @@ func TestCPULimitHolds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.CPU <= 0 || s.CPU > 200*time.Millisecond {
-		t.Errorf("%v of processor time in 500 ms at a tenth of a processor", s.CPU)
+	if s.CPU <= 0 || s.CPU > time.Second {
+		t.Errorf("%v of processor time in 2 s at a tenth of a processor", s.CPU)
 	}
 }
 

@@ -84,6 +84,19 @@ func mountAt(t testing.TB, fsType, dir, data string) {
 	if err := unix.Mount(fsType, dir, fsType, 0, data); err != nil {
 		t.Fatalf("mount %s on %s: %v", fsType, dir, err)
 	}
+	unmountAfter(t, dir)
+}
+
+// bindAt makes a directory a mount point, of itself.
+func bindAt(t testing.TB, dir string) {
+	t.Helper()
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		t.Fatalf("bind %s: %v", dir, err)
+	}
+	unmountAfter(t, dir)
+}
+
+func unmountAfter(t testing.TB, dir string) {
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Errorf("unmount %s: %v", dir, err)
