@@ -32,6 +32,27 @@ func probeCloneIntoCgroup(*prober) (string, error) {
 	return "", s.run(0, nil)
 }
 
+// probeCgroupDevices asks which rules hold at the root of cgroup v2, as
+// libcontainer does of each group before it attaches its own. On v1 they are
+// files, which take no more than the right to write them.
+func probeCgroupDevices(*prober) (string, error) {
+	root, err := os.Open("/sys/fs/cgroup")
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(root.Fd()), &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
+		return "", err
+	}
+	s := newScript()
+	defer s.free()
+	// union bpf_attr, query: target_fd, attach_type; no room for an answer.
+	query := []uint64{uint64(root.Fd()) | unix.BPF_CGROUP_DEVICE<<32, 0, 0, 0}
+	s.call("bpf(BPF_PROG_QUERY)", unix.SYS_BPF, num(unix.BPF_PROG_QUERY), s.words(query...), num(8*len(query)))
+	return "", s.run(0, nil)
+}
+
 func probeCloseRange(*prober) (string, error) {
 	s := newScript()
 	defer s.free()

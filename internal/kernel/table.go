@@ -24,6 +24,7 @@ const (
 	Openat2                 Feature = "openat2"
 	Pidfd                   Feature = "pidfd"
 	CloneIntoCgroup         Feature = "clone_into_cgroup"
+	CgroupDevices           Feature = "cgroup_devices"
 	CloseRange              Feature = "close_range"
 	Ptrace                  Feature = "ptrace"
 	MemfdExec               Feature = "memfd_exec"
@@ -135,6 +136,12 @@ var table = []Info{
 		Name: CloneIntoCgroup, Group: "processes", Title: "starting a process in its cgroup", Since: v(5, 7), Need: Useful, probe: probeCloneIntoCgroup,
 		Lost: "a process is moved to its cgroup after its start, which costs milliseconds (clone3 with CLONE_INTO_CGROUP)",
 		Get:  "Linux 5.7 or newer; in a container, a seccomp profile that lets clone3 through",
+	},
+
+	{
+		Name: CgroupDevices, Group: "cgroups", Title: "rules on devices", Since: v(4, 15), Need: Required, probe: probeCgroupDevices,
+		Lost: noSandbox + "device nodes would open whatever they name",
+		Get:  "root with CAP_NET_ADMIN, which cgroup v2 asks for to attach the rules as a BPF program; a kernel with CONFIG_CGROUP_BPF=y; " + privileged,
 	},
 
 	{
