@@ -115,8 +115,8 @@ func (g *Group) signal() error {
 		held := make(map[int]int, len(batch)) // pid → pidfd
 		for _, pid := range batch {
 			fd, err := unix.PidfdOpen(pid, 0)
-			if errors.Is(err, unix.ESRCH) {
-				continue
+			if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+				continue // it has ended; before Linux 6.15 EINVAL says so of a group's leader
 			}
 			if err != nil {
 				errs = append(errs, fmt.Errorf("pidfd_open %d: %w", pid, err))

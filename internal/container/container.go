@@ -279,7 +279,9 @@ func (c *Container) PidFD() (*os.File, error) {
 		return nil, ErrNotRunning
 	}
 	pidfd, err := openPidFD(pid)
-	if errors.Is(err, unix.ESRCH) {
+	// Before Linux 6.15 it is EINVAL if others are still in the process's group or
+	// session, whose number is the pid (kernel/fork.c:pidfd_prepare).
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
 		return nil, ErrNotRunning
 	}
 	if err != nil {
