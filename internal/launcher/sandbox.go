@@ -169,7 +169,10 @@ func (s *Sandbox) start(ctx context.Context, filter *specs.LinuxSeccomp) error {
 	// It is PID 1's now. While there were a copy here, no end of PID 1 would be
 	// noticed.
 	guest.Close()
-	return s.agent.Ready(ctx)
+	if err := s.agent.Ready(ctx); err != nil {
+		return err
+	}
+	return ctx.Err() // Ready does not ask where it need not wait
 }
 
 func mountRoot(root *rootfs.Root) (rootfs.Mounted, error) {
