@@ -32,7 +32,7 @@ func writePidFile(path string, pid int) error {
 func linkFile(path, text string) error {
 	f, err := os.OpenFile(filepath.Dir(path), unix.O_TMPFILE|unix.O_WRONLY, pidFileMode)
 	if err != nil {
-		return err
+		return &os.PathError{Op: "create", Path: path, Err: errors.Unwrap(err)}
 	}
 	defer f.Close()
 	_, err = f.WriteString(text)
