@@ -201,12 +201,21 @@ func TestUpdateByFileLeavesTheRestAlone(t *testing.T) {
 		if got := all(); !reflect.DeepEqual(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		// The quota alone: the period is still the specification's.
-		r.run("update", "--cpu-quota", "30000", "c")
-		if q, p := limitOf(t, pid, "cpu.cfs_quota_us", "cpu.max"), limitOf(t, pid, "cpu.cfs_period_us", "cpu.max"); q+" "+p != "30000 50000" && q != "30000 50000" {
-			t.Errorf("quota %s, period %s", q, p)
-		}
 	})
+}
+
+// runc forgets the period at an update that does not name it, and on cgroup v2
+// writes the default's with the next quota.
+func TestUpdateOfTheQuotaKeepsThePeriod(t *testing.T) {
+	leavesNothing(t)
+	r := ours(t)
+	pid := limit{spec: func(r *specs.LinuxResources) {
+		r.CPU = &specs.LinuxCPU{Quota: new(int64(20000)), Period: new(uint64(50000))}
+	}}.start(t, r)
+	r.run("update", "--memory", "96m", "c")
+	r.run("update", "--cpu-quota", "30000", "c")
+	limit{v1: "cpu.cfs_quota_us", want1: "30000", v2: "cpu.max", want2: "30000 50000"}.holds(t, pid)
+	limit{v1: "cpu.cfs_period_us", want1: "50000", v2: "cpu.max", want2: "30000 50000"}.holds(t, pid)
 }
 
 func TestUpdatedMemoryLimitKills(t *testing.T) {
