@@ -113,10 +113,12 @@ func (s *session) run() (status int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := s.announce(child); err != nil {
+	announced, err := s.announce(child)
+	if err != nil {
 		child.Abort()
 		return 0, err
 	}
+	defer announced()
 	if s.detach {
 		return 0, nil
 	}
@@ -131,30 +133,36 @@ func (s *session) run() (status int, err error) {
 	return status, err
 }
 
-// announce tells the service manager when the container says that it is ready,
-// and waits for that if nobody stays to do so later.
-func (s *session) announce(child *container.Child) error {
+// announce tells the service manager when the container says that it is ready.
+// Detached it waits for that, since nobody stays to do so later; else wait does,
+// or for the container's end.
+func (s *session) announce(child *container.Child) (wait func(), err error) {
 	if s.notify == nil || s.hold || s.restore != nil {
 		// The start command does it for one that is held; one that is restored
 		// has said it before.
-		return nil
+		return func() {}, nil
 	}
 	pidfd, err := child.PidFD()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	relay := func(mainPid int) {
+	mainPid := child.Pid()
+	if !s.detach {
+		mainPid = os.Getpid()
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
 		defer pidfd.Close()
 		if err := s.notify.relay(pidfd, mainPid); err != nil {
 			s.log.Warn(err.Error())
 		}
-	}
+	}()
+	wait = func() { <-done }
 	if s.detach {
-		relay(child.Pid())
-	} else {
-		go relay(os.Getpid()) // ends with the container
+		wait()
 	}
-	return nil
+	return wait, nil
 }
 
 // start returns with the process running and all that was asked about it told.
