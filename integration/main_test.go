@@ -3,7 +3,9 @@ package integration
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -32,6 +34,8 @@ func TestMain(m *testing.M) {
 // runTests runs the tests inside the world and fails if they leave anything
 // in it: what single tests compare for themselves is compared again for all.
 func runTests(m *testing.M) int {
+	// Below nohup all programs of the tests would ignore it.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	before, err := readHost()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "integration:", err)

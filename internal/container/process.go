@@ -53,7 +53,8 @@ func (c *Container) Start(p Process) (*Child, error) {
 
 // Run is Start and Exec in one.
 func (c *Container) Run(p Process) (*Child, error) {
-	return c.launch(p, true, c.lc.Run)
+	child, err := c.launch(p, true, c.lc.Run)
+	return child, unlessDead(err)
 }
 
 // Join starts a further process inside the running container's namespaces.
@@ -62,8 +63,18 @@ func (c *Container) Join(p Process) (*Child, error) {
 }
 
 // Exec releases an init that Start has set up, be it in this program's life or
-// an earlier one's: it executes the container's command.
-func (c *Container) Exec() error { return c.lc.Exec() }
+// an earlier one's: it executes the container's command. Who calls it has the
+// lock, and has looked that the container was not started yet.
+func (c *Container) Exec() error { return unlessDead(c.lc.Exec()) }
+
+// unlessDead words the error of an init that is silent when it is released: with
+// the lock held nobody else can have released it, and libcontainer is wrong.
+func unlessDead(err error) error {
+	if err != nil && err.Error() == "cannot start an already running container" {
+		return errors.New("container process is already dead")
+	}
+	return err
+}
 
 func (c *Container) launch(p Process, init bool, start func(*libcontainer.Process) error) (*Child, error) {
 	lp, err := newProcess(p)
