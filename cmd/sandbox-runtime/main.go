@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 
 	"github.com/urfave/cli/v3"
 )
@@ -85,8 +86,12 @@ func logUsageError(out *reporter, word cli.OnUsageErrorFunc) cli.OnUsageErrorFun
 // usageError says what is wrong in one line; the library would add the whole
 // help text.
 func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
-	return fmt.Errorf("%w (see %s --help)", err, cmd.FullName())
+	said := goFunction.ReplaceAllString(err.Error(), "") // the library has wrapped nothing
+	return fmt.Errorf("%s (see %s --help)", said, cmd.FullName())
 }
+
+// goFunction is what strconv says of a number before it says what is wrong.
+var goFunction = regexp.MustCompile(`strconv\.\w+: parsing ".*": `)
 
 // unknownCommand is the exit status for one, as runc's.
 const unknownCommand = 3

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 
@@ -110,7 +112,11 @@ func newLimits(cmd *cli.Command) (*specs.LinuxResources, error) {
 }
 
 func readLimits(from io.Reader, r *specs.LinuxResources) error {
-	if err := json.NewDecoder(from).Decode(r); err != nil {
+	err := json.NewDecoder(from).Decode(r)
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("nothing to read: %w", err)
+	}
+	if err != nil {
 		return fmt.Errorf("option --resources: %w", err)
 	}
 	return nil
@@ -118,6 +124,9 @@ func readLimits(from io.Reader, r *specs.LinuxResources) error {
 
 func limitsOfFlags(cmd *cli.Command, r *specs.LinuxResources) error {
 	if weight := cmd.Int("blkio-weight"); weight != 0 {
+		if weight < 0 || weight > math.MaxUint16 {
+			return fmt.Errorf("invalid value for blkio-weight: %d is not between 10 and 1000", weight)
+		}
 		r.BlockIO.Weight = new(uint16(weight))
 	}
 	if cmd.IsSet("pids-limit") {
@@ -174,5 +183,9 @@ func parseSize(s string) (int64, error) {
 	if s == "-1" {
 		return -1, nil
 	}
-	return units.RAMInBytes(s)
+	n, err := units.RAMInBytes(s)
+	if err == nil && (n < 0 || n == math.MaxInt64) { // more than that holds
+		err = fmt.Errorf("%s is too much", s)
+	}
+	return n, err
 }
