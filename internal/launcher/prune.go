@@ -67,10 +67,22 @@ func (l *Launcher) known(host *cgroups.Host) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	traces, err := l.traces(host)
+	if err != nil {
+		return nil, err
+	}
+	ids = append(ids, traces...)
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+// traces are the ids of the sandboxes that have a cgroup or a range of user ids.
+func (l *Launcher) traces(host *cgroups.Host) ([]string, error) {
 	groups, err := host.Children(cgroupParent)
 	if err != nil {
 		return nil, err
 	}
+	var ids []string
 	for _, name := range groups {
 		if id, ours := strings.CutPrefix(name, l.cgroupPrefix()); ours {
 			ids = append(ids, id)
@@ -85,14 +97,15 @@ func (l *Launcher) known(host *cgroups.Host) ([]string, error) {
 			ids = append(ids, o.id)
 		}
 	}
-	slices.Sort(ids)
-	return slices.Compact(ids), nil
+	return ids, nil
 }
 
-// pruneOne removes a sandbox unless somebody holds it.
+// pruneOne removes a sandbox unless somebody holds it, or has removed it since
+// it was seen.
 func (l *Launcher) pruneOne(ctx context.Context, host *cgroups.Host, id string) (removed bool, err error) {
 	state, err := holdOrphan(l.sandboxes(), id)
-	if errors.Is(err, fs.ErrNotExist) {
+	hasDirectory := !errors.Is(err, fs.ErrNotExist)
+	if !hasDirectory {
 		// Its trace is older than its directory, or was left without one: to
 		// remove it safely is to own the id first.
 		state, err = makeState(l.sandboxes(), id)
@@ -102,6 +115,12 @@ func (l *Launcher) pruneOne(ctx context.Context, host *cgroups.Host, id string) 
 	}
 	if err != nil {
 		return false, err
+	}
+	if !hasDirectory {
+		traces, err := l.traces(host)
+		if err != nil || !slices.Contains(traces, id) {
+			return false, errors.Join(err, state.remove())
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
 	defer cancel()

@@ -353,6 +353,20 @@ func TestPruneSparesTheLivingAndRemovesTheDead(t *testing.T) {
 	checkNothingLeft(t, l)
 }
 
+// A sandbox that ends by itself between being seen and being looked at was not
+// removed by prune.
+func TestPruneDoesNotClaimWhatEndedByItself(t *testing.T) {
+	l := newTestLauncher(t)
+	host, err := cgroups.Probe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := l.pruneOne(t.Context(), host, newID()); removed || err != nil {
+		t.Errorf("removed %v, %v", removed, err)
+	}
+	checkNothingLeft(t, l)
+}
+
 // What could not be removed keeps its ids, and prune finds it.
 func TestFailedCloseIsLeftToPrune(t *testing.T) {
 	l := newTestLauncher(t)
