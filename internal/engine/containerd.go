@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 )
@@ -277,10 +275,7 @@ func imported(file, pattern string) []string {
 // checkImport tells in merges whether containerd joins the settings of a plugin
 // from several files, as 2.x does, which alone reads version 3.
 func checkImport(file string, r Runtime, merges bool) error {
-	config, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	config, err := Read(file)
 	if err != nil {
 		return err
 	}

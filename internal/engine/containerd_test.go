@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 const own2 = `# begin sandbox-runtime register (containerd's own runtime)
@@ -160,6 +162,10 @@ func TestContainerdImports(t *testing.T) {
 	check(strings.Replace(imports, "2", "3", 1), "")
 	write("more.toml", "version = 3\n"+strings.Replace(version3(sandbox2), sandbox.Path, "/usr/bin/runsc", 1))
 	check(imports, "as /usr/bin/runsc")
+	if err := unix.Mkfifo(filepath.Join(dir, "fifo.toml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check(imports, "fifo.toml is not a regular file") // it is not waited for
 }
 
 // FuzzContainerdKeepsTheRest: what is added and removed again leaves each byte.

@@ -71,8 +71,12 @@ func targetOf(file string) (string, error) {
 		return "", err
 	}
 	target, err := filepath.EvalSymlinks(file)
+	if err == nil {
+		return target, nil
+	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return target, err
+		// Not all of its errors name the file.
+		return "", fmt.Errorf("follow %s: %w", file, err)
 	}
 	if to, lerr := os.Readlink(file); lerr == nil {
 		return "", fmt.Errorf("%s is a symlink to %s, which is not there", file, to)

@@ -107,7 +107,8 @@ func TestEditRefuses(t *testing.T) {
 		"dir": "is not a regular file", "fifo": "is not a regular file", "dangling": "is a symlink to nowhere, which is not there",
 		"loop": "too many links", "file/below": "not a directory",
 	} {
-		if _, _, err := Edit(filepath.Join(dir, name), change); err == nil || !strings.Contains(err.Error(), words) {
+		path := filepath.Join(dir, name)
+		if _, _, err := Edit(path, change); err == nil || !strings.Contains(err.Error(), words) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v; want %q", name, err, words)
 		}
 	}

@@ -2,10 +2,7 @@ package engine
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 )
@@ -138,10 +135,7 @@ func (Podman) Elsewhere(file string, _ []byte, r Runtime) error {
 		if other == file {
 			continue
 		}
-		config, err := os.ReadFile(other)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		config, err := Read(other)
 		if err != nil {
 			return err
 		}

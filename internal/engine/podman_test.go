@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 const podmanSandbox = `# begin sandbox-runtime register sandbox
@@ -80,6 +82,13 @@ func TestPodmanReadsTheFilesBeside(t *testing.T) {
 			t.Errorf("%s: %v; want %q", c.path, err, c.words)
 		}
 		os.Remove(path)
+	}
+	if err := unix.Mkfifo(filepath.Join(drop, "fifo.conf"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Not waited for, as the reader of a FIFO would.
+	if err := (Podman{}).Elsewhere(file, nil, sandbox); err == nil || !strings.Contains(err.Error(), "fifo.conf is not a regular file") {
+		t.Error(err)
 	}
 }
 
