@@ -34,8 +34,8 @@ func load(root, id string) (lc *libcontainer.Container, err error) {
 		return fmt.Errorf("container %s: %w (%v)", id, ErrDamaged, why)
 	}
 	defer func() {
-		if r := recover(); r != nil {
-			lc, err = nil, damaged(r)
+		if recover() != nil {
+			lc, err = nil, damaged("it lacks something")
 		}
 	}()
 	lc, err = libcontainer.Load(root, id)
