@@ -44,8 +44,8 @@ The exit status is 0 if "do" runs programs fully isolated here, 1 if not.`,
 }
 
 func doctor(ctx context.Context, cmd *cli.Command) error {
-	if err := wantArgs(cmd, 0, 0); err != nil {
-		return err
+	if cmd.Args().Present() {
+		return errors.New("doctor takes no arguments")
 	}
 	report, err := examine()
 	if err != nil {

@@ -282,7 +282,7 @@ func TestDoctorsJSONNamesAreStable(t *testing.T) {
 }
 
 func TestDoctorTakesNoArguments(t *testing.T) {
-	if r := asCaller(t, nil, nil, "doctor", "house"); r.code != 1 || !strings.Contains(r.stderr, "requires exactly 0 argument(s)") {
+	if r := asCaller(t, nil, nil, "doctor", "house"); r.code != 1 || !strings.Contains(r.stderr, "sandbox-runtime: doctor takes no arguments") {
 		t.Errorf("exit status %d, %q", r.code, r.stderr)
 	}
 }

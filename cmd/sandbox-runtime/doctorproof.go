@@ -354,7 +354,7 @@ func judgeIO(e evidence) (string, error) {
 	if !slices.ContainsFunc(e.limits.IO, func(rule string) bool { return strings.Contains(rule, rate) }) {
 		return "", fmt.Errorf("no disk of the cgroup has the limit %s: %q", rate, e.limits.IO)
 	}
-	return fmt.Sprintf("%s a second where asked for; in the cgroup %q", e.config.Limits.IORead, e.limits.IO), nil
+	return fmt.Sprintf("%s a second where asked for; in the cgroup %s", e.config.Limits.IORead, strings.Join(e.limits.IO, ", ")), nil
 }
 
 func judgeCore(e evidence) (string, error) { return judgeRlimit(e, "RLIMIT_CORE", 0) }
