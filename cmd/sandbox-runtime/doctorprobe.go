@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"github.com/urfave/cli/v3"
@@ -45,6 +46,13 @@ func probeCommand() *cli.Command {
 					return err
 				}
 				fmt.Fprintln(cmd.Root().Writer, id)
+				return nil
+			case "spin":
+				used, err := spin(time.Second)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintln(cmd.Root().Writer, used)
 				return nil
 			case "nothing": // to be there is all it is for
 				return nil
@@ -375,6 +383,27 @@ func processesInSight() (int, error) {
 		}
 	}
 	return n, err
+}
+
+// spin wants a processor for as long, and returns what part of one it had.
+func spin(d time.Duration) (float64, error) {
+	before, err := ownCPU()
+	if err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	for time.Since(begin) < d {
+	}
+	after, err := ownCPU()
+	return (after - before).Seconds() / time.Since(begin).Seconds(), err
+}
+
+func ownCPU() (time.Duration, error) {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0, fmt.Errorf("getrusage: %w", err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
 // sessionKeyring asks for the number of the session keyring, without making one.

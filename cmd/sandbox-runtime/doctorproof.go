@@ -20,9 +20,11 @@ type evidence struct {
 	held   spec.LimitReport // what the host enforces
 	// keyring is the sandbox's session keyring, by number.
 	keyring int
-	// memory, pids and cpu are what became of commands that asked for more
-	// than their limit.
-	memory, pids, cpu spec.Result
+	// memory and pids are what became of commands that asked for more than
+	// their limit.
+	memory, pids spec.Result
+	// cpu is the part of a processor that a command had which wanted all of it.
+	cpu float64
 }
 
 // hostView is what the same looks like outside.
@@ -328,7 +330,7 @@ func judgePids(e evidence) (string, error) {
 	return fmt.Sprintf("%d and PID 1; a command that started more was refused them", limit-1), nil
 }
 
-// slack is what the accounting of a short time may be beside the limit.
+// slack is how far a short time may be beside the limit: it is one of periods.
 const slack = 2
 
 func judgeCPU(e evidence) (string, error) {
@@ -339,11 +341,11 @@ func judgeCPU(e evidence) (string, error) {
 	if e.limits.CPUs != limit {
 		return "", fmt.Errorf("the cgroup has %v processors, not %v", e.limits.CPUs, limit)
 	}
-	used := e.cpu.CPU.Seconds() / e.cpu.Duration.Seconds()
-	if e.cpu.Status != spec.StatusTimedOut || used > float64(spinning.Limits.CPUs)*slack {
-		return "", fmt.Errorf("a command that wanted more used %.2f of the %v processors it may: %s", used, spinning.Limits.CPUs, e.cpu.Reason)
+	may := float64(spinning.Limits.CPUs)
+	if e.cpu > may*slack {
+		return "", fmt.Errorf("a command that wanted more used %.2f of the %v processors it may", e.cpu, may)
 	}
-	return fmt.Sprintf("%v processors; a command that wanted more used %.2f of the %v it had", limit, used, spinning.Limits.CPUs), nil
+	return fmt.Sprintf("%v processors; a command that wanted more used %.2f of the %v it had", limit, e.cpu, may), nil
 }
 
 func judgeIO(e evidence) (string, error) {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -57,7 +56,7 @@ func goodEvidence(t *testing.T) evidence {
 		keyring: 2,
 		memory:  spec.Result{Status: spec.StatusOOMKilled},
 		pids:    spec.Result{Violations: []spec.Violation{{Kind: "limit", Detail: "limit of 16 processes and threads reached"}}},
-		cpu:     spec.Result{Status: spec.StatusTimedOut, CPU: 100 * time.Millisecond, Duration: 500 * time.Millisecond},
+		cpu:     0.2,
 	}
 }
 
@@ -119,7 +118,7 @@ func TestEachWallIsJudged(t *testing.T) {
 		{"pids_limit", func(e *evidence) { e.limits.Pids = cgroups.NoLimit }},
 		{"pids_limit", func(e *evidence) { e.pids.Violations = nil }},
 		{"cpu_limit", func(e *evidence) { e.limits.CPUs = cgroups.NoLimit }},
-		{"cpu_limit", func(e *evidence) { e.cpu.CPU = e.cpu.Duration }},
+		{"cpu_limit", func(e *evidence) { e.cpu = 1 }},
 		{"io_limit", func(e *evidence) { e.limits.IO = nil }},
 		{"core_limit", func(e *evidence) { e.inside.Rlimits["RLIMIT_CORE"] = 1 }},
 		{"nofile_limit", func(e *evidence) { e.inside.Rlimits["RLIMIT_NOFILE"] = 1 << 20 }},
