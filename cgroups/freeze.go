@@ -43,6 +43,7 @@ type freezer struct {
 	state        string // file to read
 	frozen       string // line in state once all is frozen
 	thawed       string // line in state once nothing is
+	sticks       bool   // see freeze
 }
 
 // freezer opens the place where the group freezes. The caller closes dir.
@@ -55,11 +56,11 @@ func (g *Group) freezer() (freezer, error) {
 	if hasV1 {
 		dir, err := v1.open(g.path)
 		if err == nil || !hasV2 || !gone(err) {
-			return freezer{dir, "freezer.state", "FROZEN", "THAWED", "freezer.state", "FROZEN", "THAWED"}, err
+			return freezer{dir, "freezer.state", "FROZEN", "THAWED", "freezer.state", "FROZEN", "THAWED", true}, err
 		}
 	}
 	dir, err := v2.open(g.path)
-	return freezer{dir, "cgroup.freeze", "1", "0", "cgroup.events", "frozen 1", "frozen 0"}, err
+	return freezer{dir, "cgroup.freeze", "1", "0", "cgroup.events", "frozen 1", "frozen 0", false}, err
 }
 
 func (g *Group) freeze(ctx context.Context) error {
@@ -73,7 +74,7 @@ func (g *Group) freeze(ctx context.Context) error {
 	// for ever when a thread was caught that an execve waits for: it ends once
 	// it is let go.
 	for p, turn := (pause{}), 1; ; turn++ {
-		if turn%8 == 0 {
+		if f.sticks && turn%8 == 0 {
 			if err = writeFile(f.dir, f.file, f.thaw); err != nil {
 				break
 			}

@@ -91,7 +91,7 @@ func TestDeleteForceEndsAllWithoutAPidNamespace(t *testing.T) {
 	h.nothingLeft()
 }
 
-// The v1 freezer never says FROZEN of it, for which libcontainer waits.
+// The kernel never says that it is frozen, for which libcontainer waits.
 func TestAFreezeThatDoesNotEndHoldsNothingUp(t *testing.T) {
 	h := newHost(t)
 	for _, end := range [][]string{{"delete", "--force", h.id()}, {"kill", h.id(), "KILL"}, {"state", h.id()}} {

@@ -12,47 +12,82 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freezingPatience is more than libcontainer takes to freeze a group or to give
-// up, which is some 300 ms.
+// freezingPatience is more than any freeze takes that comes about.
 const freezingPatience = 2 * time.Second
 
-// settleFreezer thaws a container that is about to be frozen and never will be.
-// A v1 freezer stays in FREEZING for as long as a frozen thread is awaited by an
-// execve(2) of its process; who freezes notices, thaws and tries again, but a
-// pause that was killed leaves it so. libcontainer waits for the end of FREEZING
-// without a limit whenever it is asked for a container's status.
+// settleFreezer thaws a container that is about to be frozen and never will be:
+// a thread in a system call that the freezer can't interrupt keeps it so, or on
+// v1 one that an execve(2) of its process waits for and that is frozen already.
+// libcontainer waits for the end of that whenever it is asked for a container's
+// status, on v1 without a limit, and on v2 10 seconds, to fail then.
 //
-// A container without a v1 freezer, or without any state, is no error.
+// A container without a freezer, or without any state, is no error.
 func settleFreezer(root, id string) error {
-	file := freezerFile(root, id)
-	for end := time.Now().Add(freezingPatience); file != ""; time.Sleep(5 * time.Millisecond) {
-		state, err := os.ReadFile(file)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || err == nil && strings.TrimSpace(string(state)) != "FREEZING" {
+	f, ok := freezerOf(root, id)
+	if !ok {
+		return nil
+	}
+	for end := time.Now().Add(freezingPatience); ; time.Sleep(5 * time.Millisecond) {
+		freezing, err := f.freezing()
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) { // the group is gone
 			return nil
 		}
-		if err != nil {
+		if err != nil || !freezing {
 			return err
 		}
 		if time.Now().After(end) {
-			return os.WriteFile(file, []byte("THAWED"), 0)
+			return f.thaw()
 		}
 	}
-	return nil
 }
 
-// freezerFile is the state of the container's v1 freezer; "" where there is
-// none, or no such container, or where its id is none that Load takes.
-func freezerFile(root, id string) string {
+// A freezer is where a container's processes are frozen.
+type freezer struct {
+	group string // directory
+	v1    bool   // by freezer.state, not cgroup.freeze
+}
+
+// freezerOf finds none where there is no such container yet, or where its id is
+// none that Load takes.
+func freezerOf(root, id string) (f freezer, ok bool) {
 	if filepath.Base(id) != id {
-		return ""
+		return f, false
+	}
+	data, err := os.ReadFile(filepath.Join(root, id, cgroupsName))
+	if err != nil {
+		return f, false
 	}
 	var paths map[string]string
-	data, err := os.ReadFile(filepath.Join(root, id, cgroupsName))
-	if err == nil {
-		err = json.Unmarshal(data, &paths)
+	if json.Unmarshal(data, &paths) != nil { // cut short: there was no group yet
+		return f, false
 	}
-	if err != nil || paths["freezer"] == "" {
-		return ""
+	if group := paths["freezer"]; group != "" {
+		return freezer{group, true}, true
 	}
-	return filepath.Join(paths["freezer"], "freezer.state")
+	return freezer{paths[""], false}, paths[""] != ""
+}
+
+// freezing says whether processes are asked to stand still and do not yet.
+func (f freezer) freezing() (bool, error) {
+	if f.v1 {
+		state, err := f.read("freezer.state")
+		return state == "FREEZING", err
+	}
+	if asked, err := f.read("cgroup.freeze"); err != nil || asked != "1" {
+		return false, err
+	}
+	events, err := f.read("cgroup.events")
+	return strings.Contains(events, "frozen 0"), err
+}
+
+func (f freezer) thaw() error {
+	if f.v1 {
+		return os.WriteFile(filepath.Join(f.group, "freezer.state"), []byte("THAWED"), 0)
+	}
+	return os.WriteFile(filepath.Join(f.group, "cgroup.freeze"), []byte("0"), 0)
+}
+
+func (f freezer) read(name string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(f.group, name))
+	return strings.TrimSpace(string(data)), err
 }

@@ -13,7 +13,12 @@ var ErrNotPaused = libcontainer.ErrNotPaused
 // Pause freezes every process of the container and returns when all of them
 // stand still. Where that does not come about it thaws them again and says so.
 // A container that is paused already, or has stopped, is [ErrNotRunning].
-func (c *Container) Pause() error { return unlessGone(c.lc.Pause()) }
+func (c *Container) Pause() error {
+	if err := c.lc.Pause(); err != nil {
+		return errors.Join(unlessGone(err), settleFreezer(c.root, c.ID()))
+	}
+	return nil
+}
 
 // Resume lets a paused container go on; any other is [ErrNotPaused].
 func (c *Container) Resume() error { return unlessGone(c.lc.Resume()) }
