@@ -67,7 +67,7 @@ func prepareRoot(cmd *cli.Command) error {
 			return err
 		}
 		if root == "/" {
-			// "" and "../.." end here too.
+			// ".." may end here too.
 			return errors.New("Option --root argument should not be set to /") //nolint:staticcheck // in runc's words
 		}
 		return cmd.Set("root", root)

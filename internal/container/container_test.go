@@ -381,6 +381,16 @@ func TestRemoveRemainsTakesOnlyRemains(t *testing.T) {
 	if _, err := os.Stat(half); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("stat %s: %v", half, err)
 	}
+	others := filepath.Join(p.root, "theirs", "work")
+	if err := os.MkdirAll(others, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := RemoveRemains(t.Context(), p.root, "theirs"); err == nil || !strings.Contains(err.Error(), "theirs holds work") {
+		t.Errorf("what is no container's: %v", err)
+	}
+	if _, err := os.Stat(others); err != nil {
+		t.Error(err)
+	}
 	if err := RemoveRemains(t.Context(), p.root, ".."); !errors.Is(err, ErrInvalidID) {
 		t.Errorf("..: %v", err)
 	}

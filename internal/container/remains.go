@@ -63,7 +63,8 @@ func (c *Container) recordCgroups() error {
 // removes its cgroups and its state directory: one whose create was killed half
 // way, or whose state is damaged. An id that was never there is no error,
 // [ErrExist] says that the container is complete, as one is whose create was
-// waited for, and [ErrBusy] that others are at work.
+// waited for, and [ErrBusy] that others are at work. A directory that is none of
+// a container is left alone.
 func RemoveRemains(ctx context.Context, root, id string) error {
 	_, err := Load(root, id)
 	if errors.Is(err, ErrInvalidID) { // it may name any directory
@@ -81,10 +82,30 @@ func RemoveRemains(ctx context.Context, root, id string) error {
 	if _, err := Load(root, id); err == nil {
 		return fmt.Errorf("container %s is complete: %w", id, ErrExist)
 	}
+	if err := checkRemains(dir); err != nil {
+		return err
+	}
 	if err := removeCgroups(ctx, dir); err != nil {
 		return fmt.Errorf("container %s: %w", id, err)
 	}
 	return os.RemoveAll(dir)
+}
+
+// checkRemains refuses a directory that no create has made. Who names another
+// one than the state root must not lose what is in it.
+func checkRemains(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case name == cgroupsName, name == "state.json", name == "exec.fifo", name == "notify", strings.HasPrefix(name, "state-"):
+		default:
+			return fmt.Errorf("%s holds %s, which is no container's: nothing was removed; is --root right?", dir, name)
+		}
+	}
+	return nil
 }
 
 // removeCgroups removes the cgroups that a state directory records, with what
