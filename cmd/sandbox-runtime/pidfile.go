@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,6 +18,9 @@ const pidFileMode = 0o644
 // leaves nothing beside, where the file system can do that: nobody would know to
 // remove it.
 func writePidFile(path string, pid int) error {
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type()&^fs.ModeSymlink != 0 {
+		return fmt.Errorf("pid file: %s is there and no regular file", path) // /dev/null would be replaced
+	}
 	text := strconv.Itoa(pid)
 	err := linkFile(path, text)
 	if errors.Is(err, unix.EOPNOTSUPP) {
