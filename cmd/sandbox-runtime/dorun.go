@@ -41,6 +41,7 @@ func doSandboxed(ctx context.Context, cmd *cli.Command, l *launcher.Launcher, co
 		return spec.Result{ID: sandbox.ID()}, err
 	}
 	defer restore()
+	signals.starting()
 	process, err := sandbox.Start(ctx, command)
 	if err != nil {
 		return spec.Result{ID: sandbox.ID()}, causeOf(ctx, err)
@@ -98,6 +99,12 @@ func terminalSize() agent.Winsize {
 	return agent.Winsize{Rows: 24, Columns: 80}
 }
 
+// signaled is a *launcher.Process.
+type signaled interface {
+	Signal(sig syscall.Signal) error
+	Resize(size agent.Winsize) error
+}
+
 // A signalRelay sends the signals that end a program to the command, and ends
 // the sandbox where that does not help.
 type signalRelay struct {
@@ -106,8 +113,11 @@ type signalRelay struct {
 	done    sync.WaitGroup
 
 	mu sync.Mutex
-	// process is nil until the command runs.
-	process *launcher.Process
+	// process is nil until the command is known to run, which it may do, and
+	// print, before that.
+	process signaled
+	starts  bool
+	waiting syscall.Signal // for process; 0: none
 	asked   bool
 }
 
@@ -132,11 +142,22 @@ func (r *signalRelay) stop() {
 	r.done.Wait()
 }
 
-// to names the command; signals before that end the whole.
-func (r *signalRelay) to(p *launcher.Process) {
+// starting says that the command is about to run: signals before that end the
+// whole, one from here on waits for the command.
+func (r *signalRelay) starting() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.starts = true
+}
+
+// to names the command.
+func (r *signalRelay) to(p signaled) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.process = p
+	if r.waiting != 0 {
+		_ = p.Signal(r.waiting) // it may just have ended
+	}
 }
 
 func (r *signalRelay) handle(s syscall.Signal) {
@@ -149,11 +170,15 @@ func (r *signalRelay) handle(s syscall.Signal) {
 		if r.process != nil {
 			_ = r.process.Resize(terminalSize()) // it may just have ended
 		}
-	case r.process == nil || r.asked:
+	case !r.starts || r.asked:
 		r.cancel(errors.New("interrupted by " + unix.SignalName(s)))
 	default:
 		r.asked = true
-		_ = r.process.Signal(s) // it may just have ended
+		if r.process == nil {
+			r.waiting = s
+		} else {
+			_ = r.process.Signal(s) // it may just have ended
+		}
 		time.AfterFunc(grace, func() { r.cancel(errors.New("the command did not end on " + unix.SignalName(s))) })
 	}
 }
