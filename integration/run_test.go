@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -89,9 +90,19 @@ func (r *running) wait() result {
 			r.t.Fatalf("%q: %v", r.cmd.Args, r.err)
 		}
 	case <-time.After(patience):
-		r.t.Fatalf("%q has not ended after %v; stderr so far: %s", r.cmd.Args, patience, r.stderr())
+		r.t.Fatalf("%q has not ended after %v; where it hangs, at the end of its stderr: %s", r.cmd.Args, patience, r.abort())
 	}
 	return result{code: exitCode(r.cmd.ProcessState), stdout: r.stdout(), stderr: r.stderr()}
+}
+
+// abort has a Go program tell what each goroutine waits for.
+func (r *running) abort() (stderr string) {
+	_ = r.cmd.Process.Signal(syscall.SIGABRT)
+	select {
+	case <-r.done:
+	case <-time.After(5 * time.Second):
+	}
+	return r.stderr()
 }
 
 // ended says whether the command has ended; wait then returns at once.
