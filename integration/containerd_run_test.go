@@ -213,8 +213,8 @@ var ctrRunCases = []struct {
 		wantEqual(t, content(t, filepath.Join(group, "cpu.cfs_period_us")), "50000\n")
 	}},
 	{"pids limit is in force", func(t *testing.T, c *containerd) {
-		got := c.configured(t, "for i in 1 2 3 4 5 6 7 8 9; do sleep 1000 & done; echo no limit", func(s *specs.Spec) {
-			s.Linux.Resources.Pids = &specs.LinuxPids{Limit: new(int64(5))}
+		got := c.configured(t, "for i in $(seq 40); do sleep 1000 & done; echo no limit", func(s *specs.Spec) {
+			s.Linux.Resources.Pids = &specs.LinuxPids{Limit: new(int64(20))} // the runtime's threads in it fit, too
 		})
 		if got.code == 0 || !strings.Contains(got.stdout, "can't fork") {
 			t.Errorf("got %+v", got)

@@ -18,7 +18,7 @@ var asRuncs = result{code: -1}
 // limitFields are read where the container sees its own cgroup. What is wanted
 // is what cgroup v1 shows; on v2 it is what runc shows.
 var limitFields = []field{
-	{"pids", limited(func(l *specs.LinuxResources) { l.Pids = &specs.LinuxPids{Limit: new(int64(7))} }), "cat pids/pids.max", result{stdout: "7\n"}},
+	{"pids", limited(func(l *specs.LinuxResources) { l.Pids = &specs.LinuxPids{Limit: new(int64(64))} }), "cat pids/pids.max", result{stdout: "64\n"}},
 	{"pids zero", limited(func(l *specs.LinuxResources) { l.Pids = &specs.LinuxPids{Limit: new(int64(0))} }), "cat pids/pids.max", result{stdout: "1\n"}},
 	{"pids unlimited", limited(func(l *specs.LinuxResources) { l.Pids = &specs.LinuxPids{Limit: new(int64(-1))} }), "cat pids/pids.max", result{stdout: "max\n"}},
 	{"cpu", limited(func(l *specs.LinuxResources) {
