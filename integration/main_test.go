@@ -34,8 +34,13 @@ func TestMain(m *testing.M) {
 // runTests runs the tests inside the world and fails if they leave anything
 // in it: what single tests compare for themselves is compared again for all.
 func runTests(m *testing.M) int {
-	// Below nohup all programs of the tests would ignore it.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	// Below nohup, and in the background of a script, all programs of the tests
+	// would ignore them; what a handler is for is not ignored after an exec.
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
 	before, err := readHost()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "integration:", err)
