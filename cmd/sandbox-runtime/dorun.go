@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -25,6 +26,7 @@ const grace = 5 * time.Second
 // doSandboxed makes the sandbox, runs the command and removes the sandbox, also
 // when a signal comes in between.
 func doSandboxed(ctx context.Context, cmd *cli.Command, l *launcher.Launcher, config spec.Config) (_ spec.Result, err error) {
+	go cgroups.Wake() // ends by itself
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	signals := relaySignals(cancel)

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 )
 
@@ -66,6 +67,7 @@ n ended it, 255 if it could not be started.`,
 }
 
 func execInContainer(ctx context.Context, cmd *cli.Command) (status int, err error) {
+	go cgroups.Wake() // ends by itself
 	s := &session{log: logFrom(ctx), detach: cmd.Bool("detach")}
 	if err := s.readFlags(cmd); err != nil {
 		return 0, err

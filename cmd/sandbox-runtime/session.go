@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 )
 
@@ -45,6 +46,7 @@ func newSession(ctx context.Context, cmd *cli.Command) (*session, error) {
 	if id == "" {
 		return nil, errEmptyID
 	}
+	go cgroups.Wake() // ends by itself
 	s := &session{log: logFrom(ctx), init: true}
 	if err := s.readFlags(cmd); err != nil {
 		return nil, err
