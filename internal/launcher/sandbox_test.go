@@ -374,7 +374,7 @@ func TestFailedCloseIsLeftToPrune(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocker := filepath.Join(l.root, sb.id, "blocker")
+	blocker := filepath.Join(l.root, sb.id, "notify") // a name that a container may have there
 	if err := os.Mkdir(blocker, 0o700); err != nil {
 		t.Fatal(err)
 	}
