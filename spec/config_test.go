@@ -47,6 +47,7 @@ func TestCompleteNamesEveryBadField(t *testing.T) {
 		"bind source empty":    {func(c *Config) { c.Binds = []Bind{{Target: "/a"}} }, "binds[0].source"},
 		"bind target relative": {func(c *Config) { c.Binds = []Bind{{Source: "/a", Target: "a"}} }, "binds[0].target"},
 		"bind target climbs":   {func(c *Config) { c.Binds = []Bind{{Source: "/a", Target: "/b/../c"}} }, "binds[0].target"},
+		"bind target too long": {func(c *Config) { c.Binds = []Bind{{Source: "/a", Target: "/" + strings.Repeat("b", 4095)}} }, "binds[0].target"},
 		"bind target root":     {func(c *Config) { c.Binds = []Bind{{Source: "/a", Target: "/"}} }, "binds[0].target"},
 		"bind target twice": {func(c *Config) {
 			c.Binds = []Bind{{Source: "/a", Target: "/x"}, {Source: "/b", Target: "/x"}}

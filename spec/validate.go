@@ -83,6 +83,9 @@ func (c Config) validatePlaces(p *problems) {
 		if !isClean(b.Target) || b.Target == "/" {
 			p.add(field+".target", "%q is not a clean absolute path below /", b.Target)
 		}
+		if len(b.Target) > maxPath {
+			p.add(field+".target", "%d bytes are more than the %d a path may have", len(b.Target), maxPath)
+		}
 		if slices.ContainsFunc(c.Binds[:i], func(other Bind) bool { return other.Target == b.Target }) {
 			p.add(field+".target", "%s is the target of two binds", b.Target)
 		}
@@ -124,6 +127,10 @@ func (c Config) validateProcess(p *problems) {
 		}
 	}
 }
+
+// maxPath is the length of a path that system calls take (PATH_MAX, limits.h,
+// which counts the NUL byte).
+const maxPath = 4095
 
 func isClean(p string) bool {
 	return path.IsAbs(p) && path.Clean(p) == p && !strings.ContainsRune(p, 0)
