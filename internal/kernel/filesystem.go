@@ -193,6 +193,14 @@ func probeProcfs(*prober) (string, error) {
 	return "", runAsNamespaceRoot(s, unix.CLONE_NEWNS|unix.CLONE_NEWPID)
 }
 
+func probeFileEvents(*prober) (string, error) {
+	fd, err := unix.FanotifyInit(unix.FAN_CLASS_NOTIF|unix.FAN_REPORT_DFID_NAME_TARGET|unix.FAN_CLOEXEC, unix.O_RDONLY)
+	if err != nil {
+		return "", fmt.Errorf("fanotify_init: %w", err)
+	}
+	return "", unix.Close(fd)
+}
+
 func probeOpenat2(*prober) (string, error) {
 	s := newScript()
 	defer s.free()

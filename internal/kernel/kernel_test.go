@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // configured are the features that a kernel or a host may be without whatever
@@ -17,6 +19,7 @@ import (
 var configured = []Feature{
 	Privilege, IDRange, UserNamespaces, TimeNamespaces, IDMappedMounts, Procfs, Overlay, OverlayInUserNamespaces,
 	MemfdExec, Ptrace, Landlock, LandlockNetwork, LandlockScopes, Nftables,
+	FileEvents,
 }
 
 // A probe that fails on a kernel which has the feature is a broken probe.
@@ -119,7 +122,7 @@ func TestSurveyLeavesNothing(t *testing.T) {
 	state := func() map[string]string {
 		return map[string]string{
 			"mounts":      read("/proc/self/mountinfo"),
-			"descriptors": strings.Join(descriptors(), "\n"),
+			"descriptors": strings.Join(testhost.Descriptors(), "\n"),
 			"children":    children(),
 			"signals":     processStatus()["SigBlk"],
 			"filters":     processStatus()["Seccomp"],

@@ -7,9 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // asEnv names what the test binary does when a test has started it in other
@@ -20,29 +21,7 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv(asEnv); name != "" {
 		os.Exit(answer(name, os.Args[1:]))
 	}
-	before := descriptors()
-	status := m.Run()
-	if after := descriptors(); len(after) > len(before) && status == 0 {
-		fmt.Fprintf(os.Stderr, "descriptors left open: had %v, have %v\n", before, after)
-		status = 1
-	}
-	os.Exit(status)
-}
-
-// descriptors are this process's open files, the Go runtime's own left out.
-func descriptors() []string {
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		panic(err)
-	}
-	var open []string
-	for _, e := range entries {
-		target, err := os.Readlink("/proc/self/fd/" + e.Name())
-		if err == nil && !strings.HasPrefix(target, "anon_inode:[event") {
-			open = append(open, e.Name()+" "+target)
-		}
-	}
-	return open
+	os.Exit(testhost.Run(m))
 }
 
 // required stands for all that is, among names of features.

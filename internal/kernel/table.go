@@ -22,6 +22,7 @@ const (
 	OverlayInUserNamespaces Feature = "overlay_in_user_namespaces"
 	Procfs                  Feature = "procfs"
 	Openat2                 Feature = "openat2"
+	FileEvents              Feature = "file_events"
 	Pidfd                   Feature = "pidfd"
 	CloneIntoCgroup         Feature = "clone_into_cgroup"
 	CgroupDevices           Feature = "cgroup_devices"
@@ -106,6 +107,10 @@ var table = []Info{
 		Name: Openat2, Group: "mounts", Title: "openat2", Since: v(5, 6), Need: Required, probe: probeOpenat2,
 		Lost: noSandbox + "paths that a sandbox had a hand in could not be opened safely",
 		Get:  "Linux 5.6 or newer; " + privileged,
+	}, {
+		Name: FileEvents, Group: "mounts", Title: "events of files by name", Since: v(5, 17), Need: Useful, probe: probeFileEvents,
+		Lost: "a Result does not tell which files a command has changed (fanotify)",
+		Get:  "Linux 5.17 or newer with CONFIG_FANOTIFY=y; where others have all of them, sysctl -w fs.fanotify.max_user_groups=1024; " + privileged,
 	}, {
 		Name: Overlay, Group: "mounts", Title: "overlay", Since: v(3, 18), Need: Useful, probe: probeOverlay,
 		Lost: "no writes on a layer: --overlay, images",

@@ -67,6 +67,7 @@ func calls() map[uint64]call {
 		unix.SYS_UTIMENSAT: {"utimensat", path, 1, 0}, unix.SYS_FLOCK: {"flock", handle, 0, 0},
 		unix.SYS_OPENAT: {"openat", open, 1, 2}, unix.SYS_OPENAT2: {"openat2", openHow, 1, 2},
 		unix.SYS_WRITE: {"write", writing, 0, 0}, unix.SYS_PWRITE64: {"pwrite64", writing, 0, 0},
+		unix.SYS_FSETXATTR: {"fsetxattr", handle, 0, 0}, unix.SYS_FREMOVEXATTR: {"fremovexattr", handle, 0, 0},
 		unix.SYS_COPY_FILE_RANGE: {"copy_file_range", handle, 2, 0}, unix.SYS_SENDFILE: {"sendfile", handle, 0, 0},
 		unix.SYS_SPLICE: {"splice", handle, 2, 0},
 

@@ -140,7 +140,8 @@ func (r *tracer) stopped(tid int, status unix.WaitStatus) error {
 		th = &thread{}
 		r.known[tid] = th
 		if tid == r.pid {
-			const options = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_EXITKILL
+			const options = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE |
+				unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_EXITKILL
 			if err := unix.PtraceSetOptions(tid, options); err != nil {
 				return vanished("set options", err)
 			}
@@ -150,7 +151,7 @@ func (r *tracer) stopped(tid int, status unix.WaitStatus) error {
 			return err
 		}
 	case signal == unix.SIGTRAP && status.TrapCause() > 0:
-		// A new thread, which stops for itself.
+		// A new thread, which stops for itself, or another program.
 	default:
 		deliver = int(signal)
 	}

@@ -1,0 +1,83 @@
+// Package fsmount makes detached mounts of new file systems: fsopen(2), fsconfig(2),
+// fsmount(2), Linux 5.2. What is mounted, and where it goes, is others' concern.
+package fsmount
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Context is a file system that is being configured.
+type Context struct {
+	fd   int
+	what string // its type and source
+}
+
+// Open begins with a file system of a type and a source, as in mount(8). The caller
+// closes it.
+func Open(fsType, source string) (*Context, error) {
+	fd, err := unix.Fsopen(fsType, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("fsopen %s: %w", fsType, err)
+	}
+	c := &Context{fd: fd, what: fsType + " " + source}
+	if err := c.Set("source", source); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Set sets an option; one without a value is a flag.
+func (c *Context) Set(key, value string) error {
+	var err error
+	if value == "" {
+		err = unix.FsconfigSetFlag(c.fd, key)
+	} else {
+		err = unix.FsconfigSetString(c.fd, key, value)
+	}
+	if err != nil {
+		return c.explain(fmt.Errorf("fsconfig %s %s=%s: %w", c.what, key, value, err))
+	}
+	return nil
+}
+
+// SetFile sets an option to an open file.
+func (c *Context) SetFile(key string, f *os.File) error {
+	if err := unix.FsconfigSetFd(c.fd, key, int(f.Fd())); err != nil {
+		return c.explain(fmt.Errorf("fsconfig %s %s=%s by descriptor: %w", c.what, key, f.Name(), err))
+	}
+	return nil
+}
+
+// Mount returns the descriptor of a mount of it that is attached nowhere, nosuid
+// and nodev. The caller closes that.
+func (c *Context) Mount() (fd int, err error) {
+	if err := unix.FsconfigCreate(c.fd); err != nil {
+		return -1, c.explain(fmt.Errorf("mount %s: %w", c.what, err))
+	}
+	fd, err = unix.Fsmount(c.fd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return -1, fmt.Errorf("fsmount %s: %w", c.what, err)
+	}
+	return fd, nil
+}
+
+// Close ends the configuring. A mount that was made stays.
+func (c *Context) Close() { _ = unix.Close(c.fd) }
+
+// explain adds what the kernel says of a refusal, a line a read.
+func (c *Context) explain(err error) error {
+	line := make([]byte, 512)
+	for {
+		n, readErr := unix.Read(c.fd, line)
+		if readErr != nil || n == 0 {
+			return err
+		}
+		err = errors.Join(err, errors.New(strings.TrimSpace(string(line[:n]))))
+	}
+}

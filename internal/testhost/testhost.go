@@ -1,0 +1,170 @@
+// Package testhost is what tests share that use the host they run on: they leave
+// nothing behind, and mount where nobody else sees it. It is for tests only.
+package testhost
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Run runs a package's tests and returns the status to exit with. They leave no
+// descriptor behind.
+func Run(m *testing.M) int {
+	before := Descriptors()
+	code := m.Run()
+	if after := Descriptors(); len(after) > len(before) {
+		fmt.Fprintf(os.Stderr, "descriptors before the tests: %q\nafter: %q\n", before, after)
+		code = max(code, 1)
+	}
+	return code
+}
+
+// RunMounting is Run for tests that make mounts, and leave none of these either.
+func RunMounting(m *testing.M) int {
+	runtime.LockOSThread() // keeps one thread in the host's namespace
+	before := mounts()
+	code := Run(m)
+	if after := mounts(); after != before {
+		fmt.Fprintf(os.Stderr, "mounts before the tests:\n%s\nafter:\n%s\n", before, after)
+		code = max(code, 1)
+	}
+	return code
+}
+
+func mounts() string {
+	text, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// RunServing is Run for tests of what goes on in the background: what they leave
+// has some time to end, and goroutines count, too.
+func RunServing(m *testing.M) int {
+	before := len(Descriptors())
+	// The fuzzing engine handles interrupts in a goroutine that stays to the end.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGWINCH)
+	goroutines := runtime.NumGoroutine()
+	code := m.Run()
+	ended := func() bool { return len(Descriptors()) <= before && runtime.NumGoroutine() <= goroutines }
+	if code == 0 && !comes(ended) {
+		fmt.Fprintf(os.Stderr, "left behind: descriptors %d, were %d; goroutines %d, were %d\n",
+			len(Descriptors()), before, runtime.NumGoroutine(), goroutines)
+		stacks := make([]byte, 1<<16)
+		fmt.Fprintf(os.Stderr, "%s\n", stacks[:runtime.Stack(stacks, true)])
+		code = 1
+	}
+	return code
+}
+
+// Descriptors are those that this process has open, and what they are of. The Go
+// runtime's own are left out: its epoll and event descriptors.
+func Descriptors() []string {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		panic(err)
+	}
+	var open []string
+	for _, e := range entries {
+		target, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if err == nil && !strings.HasPrefix(target, "anon_inode:[event") {
+			open = append(open, e.Name()+" "+target)
+		}
+	}
+	return open
+}
+
+// CloseAfter closes something when the test ends, which has to work.
+func CloseAfter(t testing.TB, c io.Closer) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// OpenNull opens /dev/null n times until the test ends.
+func OpenNull(t testing.TB, n int) []int {
+	t.Helper()
+	var fds []int
+	for range n {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		fds = append(fds, int(f.Fd()))
+	}
+	return fds
+}
+
+// NeedRoot skips a test of an ordinary user's that needs root for something.
+func NeedRoot(t testing.TB, what string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: " + what)
+	}
+}
+
+// LinuxBefore says that the kernel is older than this release, as the reason to
+// skip a test; it is empty where it is not.
+func LinuxBefore(t testing.TB, major, minor int) string {
+	t.Helper()
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		t.Fatal(err)
+	}
+	var gotMajor, gotMinor int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &gotMajor, &gotMinor); err != nil {
+		t.Fatal(err)
+	}
+	if gotMajor > major || gotMajor == major && gotMinor >= minor {
+		return ""
+	}
+	return fmt.Sprintf("needs Linux %d.%d, this is %d.%d", major, minor, gotMajor, gotMinor)
+}
+
+// PrivateMounts moves the test's thread into a mount namespace of its own, which
+// ends with the test. It skips where mounts cannot be made.
+func PrivateMounts(t testing.TB) {
+	t.Helper()
+	NeedRoot(t, "mounts are made")
+	runtime.LockOSThread() // never unlocked: the thread ends with the test's goroutine
+	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+		t.Fatalf("unshare mount namespace: %v", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		t.Fatalf("make mounts private: %v", err)
+	}
+}
+
+// Patience is how long a test waits for what has to happen. Emulated machines are
+// slow.
+const Patience = 30 * time.Second
+
+// Eventually waits for what has to come true.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	if !comes(holds) {
+		t.Fatalf("not within %v: %s", Patience, what)
+	}
+}
+
+func comes(holds func() bool) bool {
+	for end := time.Now().Add(Patience); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
