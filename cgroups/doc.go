@@ -2,8 +2,9 @@
 // runs in. The sandbox's own group is libcontainer's, which creates it and
 // writes its limits; this package makes the parent of such groups, says which
 // limits the host enforces, reads statistics and events, freezes, kills and
-// deletes, and lists what a crashed run left. It does not create a sandbox's
-// group, does not put processes into groups, and knows nothing of sandboxes.
+// deletes, lists what a crashed run left, and makes a leaf below the group for
+// each command that runs there. It does not create a sandbox's group, puts
+// nothing into leaves itself, and knows nothing of sandboxes.
 //
 // For most uses:
 //
@@ -15,6 +16,16 @@
 //	stats, err := group.Stats()
 //	events, err := group.Events()
 //	err = group.Delete(ctx)
+//
+// And for a command beside others in it:
+//
+//	err = group.Divide(pid, uid) // once, with the group's first process
+//	leaf, err := group.CreateLeaf("exec-1", cgroups.LeafOptions{Pids: 100, Owner: uid})
+//	err = leaf.Limit(cgroups.LeafLimits{Memory: 64 << 20})
+//	dir, tasks := leaf.Join() // that process forks a child that joins through these
+//	err = leaf.Kill(ctx)
+//	usage, err := leaf.Usage()
+//	err = leaf.Delete(ctx) // or, on v1, leaf, err = leaf.Renew("exec-2", usage)
 //
 // It works on cgroup v2, on v1, and on hybrid hosts, where the controllers are
 // on v1 and a v2 hierarchy without them is mounted beside. Paths are relative
@@ -43,11 +54,68 @@
 //	Freeze, Thaw     freezer.state                                     cgroup.freeze (5.2), cgroup.events
 //	Kill             cgroup.procs, freezer.state, SIGKILL by pidfd     cgroup.kill (5.14), else as v1
 //	Procs            cgroup.procs of every hierarchy, nested groups    cgroup.procs, nested groups
+//	Leaf.Usage       cpuacct.usage, memory.max_usage_in_bytes,         cpu.stat, memory.peak (5.19),
+//	                 memory.oom_control, pids.events, blkio as above   memory.events, pids.events, io.stat
+//	Leaf.Limit       memory.limit_in_bytes, memory.memsw.…, pids.max,  memory.max, memory.swap.max, pids.max,
+//	                 cpu.cfs_quota_us, cpu.cfs_period_us               cpu.max
+//	Leaf.Join        tasks                                             the directory (clone3, 5.7)
+//	Leaf.Kill        pids.max, cgroup.procs, SIGKILL by pidfd          cgroup.kill (5.14), else as Kill
 //
 // "Summed" is over the group and those below it, because the file counts for
 // the group alone. memory.failcnt is no OOM event: it counts charges that met
 // the limit, which reclaim mostly satisfies. On a hybrid host Kill uses
 // cgroup.kill of the v2 hierarchy first and what v1 offers for the rest.
+//
+// # Leaves
+//
+// Let S be the sandbox's group, with the limits that libcontainer wrote.
+//
+// On v1 a leaf is the directory S/NAME in the hierarchies of pids, memory,
+// cpuacct and blkio, of each once where several are mounted together, and of
+// cpu once it is given a limit of processor time. In all others its processes
+// stay in S, as children of S's first process; so freezing S stops them. A
+// process joins by writing "0" to the tasks files in the order of Leaf.Join,
+// which takes no lock that all forks share; the rights that count are those of
+// who opened the files. pids comes first: who is in the leaf at all cannot fork
+// past Kill. Limits of S hold for its leaves, save those of disk traffic, which
+// on v1 bind no group below: where S has such a limit when a leaf is made, the
+// leaf stays out of blkio, its processes are throttled with S, and its traffic
+// is not known. Leaves that were made before S got its first such limit escape
+// it: who sets one on S deletes the spare ones. Where the kernel counts no
+// traffic (Group.Stats, IORead) a leaf stays out of blkio too. Renew makes the
+// leaf of the next process out of one that has ended, by resetting what it has
+// counted and renaming it.
+//
+// On v2 Divide moves S's first process, the agent, to S/agent, since a group
+// with processes has no controllers for those below, and leaves are beside it.
+// Processes are born in a leaf, by clone3(2) with its directory. Out of memory,
+// a leaf's processes are killed together (memory.oom.group). With cpu enabled
+// the agent has as large a share of the processors as each leaf has.
+//
+// Who may move what on v2, where S is the root of the sandbox's cgroup
+// namespace and the host mounts cgroup2 with nsdelegate:
+//
+//   - The agent's id owns the cgroup.procs of S, of S/agent and of each leaf,
+//     and nothing else: it can start or move processes of the sandbox in or
+//     between these groups, all within the limits of S. It cannot bring any to
+//     S (no internal processes), nor out of S (nsdelegate; without it: the
+//     groups above S are not its own), and cannot change a limit, freeze, kill,
+//     or make and remove groups.
+//   - Commands run under other ids and own nothing there. Root of the sandbox's
+//     user namespace has no right over these files either, since their group is
+//     the host's (capabilities(7), "Interaction of user namespaces and
+//     capabilities": both ids have to be mapped). No command may be given the
+//     agent's id, nor CAP_SETUID with which to take it.
+//   - What the agent is handed leads to S and down from there: the directories
+//     are opened on a mount of S alone, in no namespace.
+//
+// On v1 the agent holds tasks files and can write any process of its pid
+// namespace into those leaves whose files it holds; commands hold none. An
+// agent that is taken over can thus hide what a command uses, and die with it,
+// and nothing more.
+//
+// An exec by libcontainer into a divided S lands in S/agent: the kernel refuses
+// S, and libcontainer then takes the group of the first process.
 //
 // Authority: Linux Documentation/admin-guide/cgroup-v2.rst ("Core Interface
 // Files", "Controllers"), cgroup-v1/memory.rst, pids.rst, cpuacct.rst,

@@ -11,7 +11,7 @@ import (
 
 // Events counts what limits did to a group and to those below it, since the
 // group was made. A field can be Unknown. The counts are gone with the group:
-// read them before Delete.
+// read them before Delete, and on v1 those of a leaf before the leaf's.
 type Events struct {
 	// OOMKills counts the processes that the kernel killed for want of memory,
 	// the group's or the host's. Reclaim that found memory is no event.

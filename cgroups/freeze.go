@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Freeze stops every process in the group and below it, and returns when all
@@ -150,3 +153,53 @@ func (p *pause) wait(ctx context.Context) error {
 		return nil
 	}
 }
+
+// Frozen tells whether the group stands still, or is about to.
+func (g *Group) Frozen() (bool, error) {
+	state, err := g.OpenState()
+	if err != nil {
+		return false, err
+	}
+	defer state.Close()
+	return state.Frozen()
+}
+
+// State is a group's freezer, held open for who asks often.
+type State struct {
+	file *os.File
+	f    freezer
+}
+
+// OpenState opens the group's freezer. The caller closes it.
+func (g *Group) OpenState() (*State, error) {
+	f, err := g.freezer()
+	if err == nil {
+		defer f.dir.Close()
+		var file *os.File
+		if file, err = openFile(f.dir, f.state, unix.O_RDONLY); err == nil {
+			return &State{file, f}, nil
+		}
+	}
+	return nil, fmt.Errorf("look whether cgroup %s is frozen: %w", g.path, err)
+}
+
+// Frozen tells whether the group stands still, or is about to. One that was
+// removed is fs.ErrNotExist.
+func (s *State) Frozen() (bool, error) {
+	var room [256]byte
+	n, err := retryEINTR(func() (int, error) { return unix.Pread(int(s.file.Fd()), room[:], 0) })
+	if errors.Is(err, unix.ENODEV) {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return false, fmt.Errorf("read %s: %w", s.file.Name(), err)
+	}
+	state := string(room[:n])
+	if s.f.sticks { // v1 says FREEZING first
+		return strings.TrimSpace(state) != s.f.thawed, nil
+	}
+	return strings.Contains(state, s.f.frozen), nil
+}
+
+// Close lets go of it.
+func (s *State) Close() error { return s.file.Close() }

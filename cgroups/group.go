@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
 // Group is one group, named alike in every hierarchy of its Host. It is a
-// name, holds nothing in the kernel and is safe for concurrent use.
+// name, holds nothing in the kernel until it is asked for leaves (see Close),
+// and is safe for concurrent use.
 //
 // A group may exist in some hierarchies only; it exists as long as it does in
 // one. Asked about a group that does not exist, Stats, Events, Freeze and Thaw
@@ -22,10 +24,13 @@ import (
 type Group struct {
 	host *Host
 	path string
+
+	mu   sync.Mutex // above home
+	home *home      // nil until the first leaf
 }
 
-// Open names the group at path; it need not exist, and there is nothing to
-// close. path is relative to the roots of the hierarchies, as libcontainer's
+// Open names the group at path; it need not exist, and without leaves there is
+// nothing to close. path is relative to the roots of the hierarchies, as libcontainer's
 // cgroupsPath is: absolute, clean, and not "/".
 func (h *Host) Open(path string) (*Group, error) {
 	if err := checkPath(path); err != nil {

@@ -102,9 +102,13 @@ func (g *Group) killFrozen(ctx context.Context) error {
 	return errors.Join(err, g.thawAll())
 }
 
+// A member is a process of a group, held.
+type member struct{ pid, pidfd int }
+
 // signal sends SIGKILL to every process of the group, and never to another
 // that got its pid: the signal goes through a pidfd, and only if the group
-// still lists the pid after the pidfd was opened.
+// still lists the pid after the pidfd was opened. Lower numbers come first, which
+// are parents mostly: none shall see its children killed and go its way.
 func (g *Group) signal() error {
 	todo, err := g.members()
 	if err != nil {
@@ -112,7 +116,7 @@ func (g *Group) signal() error {
 	}
 	var errs []error
 	for batch := range slices.Chunk(todo.pids, killBatch) {
-		held := make(map[int]int, len(batch)) // pid → pidfd
+		held := make([]member, 0, len(batch))
 		for _, pid := range batch {
 			fd, err := unix.PidfdOpen(pid, 0)
 			if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
@@ -122,17 +126,17 @@ func (g *Group) signal() error {
 				errs = append(errs, fmt.Errorf("pidfd_open %d: %w", pid, err))
 				continue
 			}
-			held[pid] = fd
+			held = append(held, member{pid, fd})
 		}
 		still, err := g.members()
 		errs = append(errs, err)
-		for pid, fd := range held {
-			if _, listed := slices.BinarySearch(still.pids, pid); listed {
-				if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-					errs = append(errs, fmt.Errorf("kill %d: %w", pid, err))
+		for _, m := range held {
+			if _, listed := slices.BinarySearch(still.pids, m.pid); listed {
+				if err := unix.PidfdSendSignal(m.pidfd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+					errs = append(errs, fmt.Errorf("kill %d: %w", m.pid, err))
 				}
 			}
-			_ = unix.Close(fd)
+			_ = unix.Close(m.pidfd)
 		}
 	}
 	return errors.Join(errs...)

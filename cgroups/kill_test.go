@@ -11,6 +11,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // killCases are the states in which processes have to be killed. set prepares
@@ -68,7 +70,7 @@ func TestKillLeavesNothingAlive(t *testing.T) {
 				b.mkdir(b.parent + "/sibling")
 				b.join(outsider.Process.Pid, b.parent+"/sibling")
 				outsider.release(t)
-				killAndCheck(t, b.group(host), 5*time.Second)
+				killAndCheck(t, b.group(host))
 				for _, p := range programs {
 					if !p.killed() {
 						t.Errorf("%v", p.ProcessState)
@@ -82,12 +84,10 @@ func TestKillLeavesNothingAlive(t *testing.T) {
 	}
 }
 
-func killAndCheck(t *testing.T, g *Group, within time.Duration) {
+func killAndCheck(t *testing.T, g *Group) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(bounded(t), within)
-	defer cancel()
 	start := time.Now()
-	if err := g.Kill(ctx); err != nil {
+	if err := g.Kill(bounded(t)); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("killed in %v", time.Since(start))
@@ -104,7 +104,7 @@ func TestKillFindsAProcessInOneHierarchyOnly(t *testing.T) {
 			p.start(t)
 			writeString(t, only.path(b.path)+"/cgroup.procs", strconv.Itoa(p.Process.Pid))
 			p.release(t)
-			killAndCheck(t, b.group(nil), 5*time.Second)
+			killAndCheck(t, b.group(nil))
 			if !p.killed() {
 				t.Errorf("%v", p.ProcessState)
 			}
@@ -135,18 +135,19 @@ func TestKillEndsAForkBomb(t *testing.T) {
 			p := b.run("bomb")
 			p.line(t)
 			g := b.group(nil)
-			eventually(t, "200 tasks", func() bool {
+			testhost.Eventually(t, "200 tasks", func() bool {
 				s, err := g.Stats()
 				return err == nil && s.Pids >= 195
 			})
 			ctx, cancel := context.WithTimeout(bounded(t), patience)
 			defer cancel()
 			start := time.Now()
-			if err := kill(b.group(nil), ctx); err != nil {
+			seen := b.group(nil) // which kill makes the view that it has
+			if err := kill(seen, ctx); err != nil {
 				t.Fatal(err)
 			}
 			t.Logf("killed in %v", time.Since(start))
-			if procs, err := g.Procs(); len(procs) != 0 || err != nil {
+			if procs, err := seen.Procs(); len(procs) != 0 || err != nil {
 				t.Errorf("left: %v, %v", procs, err)
 			}
 			if err := g.Delete(ctx); err != nil {

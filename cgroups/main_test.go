@@ -20,11 +20,17 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // helperVariable, when set, turns the test binary into one of the programs of
 // programs_test.go.
 const helperVariable = "CGROUPS_TEST_PROGRAM"
+
+// joinVariable tells such a program how many tasks files of a leaf it has, from
+// descriptor 3 on. It joins through them before anything else.
+const joinVariable = "CGROUPS_TEST_JOIN"
 
 // testPrefix starts the name of every group that these tests make.
 var testPrefix = fmt.Sprintf("/sandbox-runtime-test-%d-", os.Getpid())
@@ -77,9 +83,7 @@ func leakedGroups(prefix string) []string {
 // realHost probes this host, and skips the test where groups cannot be made.
 func realHost(t testing.TB) *Host {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("making cgroups needs root")
-	}
+	testhost.NeedRoot(t, "cgroups are made")
 	h, err := Probe()
 	if err != nil {
 		t.Skipf("no cgroups: %v", err)
@@ -246,9 +250,7 @@ func (p *program) line(t testing.TB) string {
 	return strings.TrimSpace(line)
 }
 
-// patience is how long a test waits for what has to happen. Emulated machines
-// are slow.
-const patience = 30 * time.Second
+const patience = testhost.Patience
 
 // bounded is a context for calls that have to end.
 func bounded(t testing.TB) context.Context {
@@ -349,16 +351,6 @@ func writeString(t testing.TB, path, value string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// eventually waits for something that the kernel does in its own time.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
 	}
 }
 

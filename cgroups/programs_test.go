@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,19 +25,42 @@ func runProgram(name string, args []string) int {
 	case "execs on": // without a line: nobody waits for it
 		return execOn()
 	}
+	if err := joinLeaf(); err != nil {
+		fmt.Fprintln(os.Stderr, name+":", err)
+		return 1
+	}
 	in := bufio.NewReader(os.Stdin)
 	if _, err := in.ReadString('\n'); err != nil {
 		return 1
 	}
 	programs := map[string]func(*bufio.Reader, []string) error{
-		"echo": echo, "memory": memory, "spin": spin, "read": readDirect, "fill": fill,
+		"echo": echo, "memory": memory, "spin": spin, "work": work, "read": readDirect, "fill": fill,
 		"forks": forks, "bomb": bomb, "in-namespace": inNamespace, "execs": execs, "kill-own-group": killOwnGroup,
+		"daemon": daemon, "starter": startAsked, "threads": threads,
 	}
 	if err := programs[name](in, args); err != nil {
 		fmt.Fprintln(os.Stderr, name+":", err)
 		return 1
 	}
 	return 0
+}
+
+// joinLeaf brings this process into the leaf whose tasks files it has, as what
+// was forked for a command does, and begins anew: what execs is one thread.
+func joinLeaf() error {
+	n, _ := strconv.Atoi(os.Getenv(joinVariable))
+	if n == 0 {
+		return nil
+	}
+	runtime.LockOSThread()
+	for fd := 3; fd < 3+n; fd++ {
+		if _, err := unix.Write(fd, []byte("0")); err != nil {
+			return fmt.Errorf("join through descriptor %d: %w", fd, err)
+		}
+		unix.CloseOnExec(fd)
+	}
+	os.Unsetenv(joinVariable)
+	return os.NewSyscallError("execve", syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
 }
 
 // janitor waits for the end of the tests, however they end, and removes the
@@ -85,6 +109,18 @@ func execOn() int {
 	return 1
 }
 
+// threads makes threads that end at once, a few at a time.
+func threads(*bufio.Reader, []string) error {
+	running := make(chan struct{}, 4)
+	for {
+		running <- struct{}{}
+		go func() {
+			runtime.LockOSThread() // and so the thread ends with it
+			<-running
+		}()
+	}
+}
+
 // memory takes MiB of memory, says so, and echoes.
 func memory(in *bufio.Reader, args []string) error {
 	mib, err := strconv.Atoi(args[0])
@@ -106,6 +142,17 @@ func memory(in *bufio.Reader, args []string) error {
 func spin(_ *bufio.Reader, args []string) error {
 	d, err := time.ParseDuration(args[0])
 	for start := time.Now(); err == nil && time.Since(start) < d; {
+	}
+	return err
+}
+
+// work uses a processor for as long as it is told by the processor's own clock,
+// however long that takes.
+func work(_ *bufio.Reader, args []string) error {
+	d, err := time.ParseDuration(args[0])
+	var used unix.Timespec
+	for err == nil && time.Duration(used.Nano()) < d {
+		err = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &used)
 	}
 	return err
 }
@@ -152,7 +199,14 @@ func fill(_ *bufio.Reader, args []string) error {
 }
 
 // forks makes children until the kernel refuses, says how many, and echoes.
-func forks(in *bufio.Reader, _ []string) error {
+// With an argument it waits for a line once it runs.
+func forks(in *bufio.Reader, args []string) error {
+	if len(args) > 0 {
+		fmt.Println("ready")
+		if _, err := in.ReadString('\n'); err != nil {
+			return err
+		}
+	}
 	for n := 0; ; n++ {
 		switch pid, errno := rawFork(); {
 		case errno != 0:
@@ -192,6 +246,30 @@ func rawPause() {
 	for {
 		unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
 	}
+}
+
+// daemon says its pid once it is nobody's child: whoever started it ends.
+func daemon(*bufio.Reader, []string) error {
+	for range 2 {
+		switch pid, errno := rawFork(); {
+		case errno != 0:
+			return errno
+		case pid != 0:
+			rawExit()
+		}
+	}
+	// The runtime of a forked process cannot be relied on: its line is written
+	// by hand.
+	pid, _, _ := unix.RawSyscall(unix.SYS_GETPID, 0, 0, 0)
+	line := strconv.AppendInt(nil, int64(pid), 10)
+	unix.RawSyscall(unix.SYS_WRITE, 1, uintptr(unsafe.Pointer(&append(line, '\n')[0])), uintptr(len(line)+1))
+	rawPause()
+	return nil
+}
+
+//go:norace
+func rawExit() {
+	unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 }
 
 // verdict is what inNamespace prints.

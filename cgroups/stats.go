@@ -146,6 +146,9 @@ func (g *Group) pidsPeak() int64 {
 	return peak
 }
 
+// blkioFile counts the bytes of a group and of those below it, by disk.
+const blkioFile = "blkio.throttle.io_service_bytes_recursive"
+
 // blkio reads the bytes of all devices, nested groups included; the library
 // reads the group's own only.
 func (g *Group) blkio() (read, written int64, err error) {
@@ -158,7 +161,7 @@ func (g *Group) blkio() (read, written int64, err error) {
 		return Unknown, Unknown, err
 	}
 	defer dir.Close()
-	table, err := readFile(dir, "blkio.throttle.io_service_bytes_recursive")
+	table, err := readFile(dir, blkioFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Unknown, Unknown, nil // Linux before 4.18
 	}

@@ -77,24 +77,10 @@ func TestCPULimitHolds(t *testing.T) {
 }
 
 func TestIOLimitHoldsAndIsCounted(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "data")
-	writeString(t, name, string(make([]byte, mebibyte)))
-	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := f.Sync(); err != nil {
-		t.Fatal(err)
-	}
-	disk := diskOf(t, f)
+	name, disk := mebibyteOnDisk(t)
 	b := newBox(t, nil)
 	enforced(t, "io", b.limits.IO)
-	if tree, ok := b.host.v1("blkio"); ok { // as libcontainer does
-		writeString(t, tree.path(b.path)+"/blkio.throttle.read_bps_device", disk+" 2097152")
-	} else {
-		writeString(t, b.host.root+b.path+"/io.max", disk+" rbps=2097152")
-	}
+	b.limitReads(disk, 2*mebibyte)
 	took, err := time.ParseDuration(b.run("read", name).line(t))
 	if err != nil {
 		t.Fatal(err)
@@ -105,6 +91,32 @@ func TestIOLimitHoldsAndIsCounted(t *testing.T) {
 	s, err := b.group(nil).Stats()
 	if err != nil || s.IORead < mebibyte {
 		t.Errorf("read %d bytes, %v, want 1 MiB", s.IORead, err)
+	}
+}
+
+// mebibyteOnDisk is a file of a mebibyte, and the disk it is on.
+func mebibyteOnDisk(t *testing.T) (name, disk string) {
+	t.Helper()
+	name = filepath.Join(t.TempDir(), "data")
+	writeString(t, name, string(make([]byte, mebibyte)))
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	return name, diskOf(t, f)
+}
+
+// limitReads bounds the bytes a second that are read from a disk, as libcontainer
+// does.
+func (b *box) limitReads(disk string, bytes int) {
+	if tree, ok := b.host.v1("blkio"); ok {
+		writeString(b.t, tree.path(b.path)+"/blkio.throttle.read_bps_device", fmt.Sprint(disk, " ", bytes))
+	} else {
+		writeString(b.t, b.host.root+b.path+"/io.max", fmt.Sprint(disk, " rbps=", bytes))
 	}
 }
 

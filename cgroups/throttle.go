@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 )
 
@@ -11,7 +12,12 @@ import (
 // waits for its turn cannot be killed before it has had it, which at a low rate
 // takes as long as anybody likes: whoever is going to kill a group lifts them
 // first. A group that is not there, or has no such limits, is no error.
-func (g *Group) LiftThrottles() error {
+func (g *Group) LiftThrottles() error { return g.LiftThrottlesIf(func() bool { return true }) }
+
+// LiftThrottlesIf is LiftThrottles where another group may have come to have the
+// name: is, which is asked once there is one open, tells whether it is still the
+// one that is meant.
+func (g *Group) LiftThrottlesIf(is func() bool) error {
 	files := map[string]func(string) string{
 		// cgroup-v1/blkio-controller.rst: a rate of 0 removes the rule.
 		"blkio.throttle.read_bps_device":   func(disk string) string { return disk + " 0" },
@@ -30,8 +36,19 @@ func (g *Group) LiftThrottles() error {
 	if !ok {
 		return nil
 	}
+	dir, err := t.open(g.path)
+	if gone(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("lift the limits of disk traffic of cgroup %s: %w", g.path, err)
+	}
+	defer dir.Close()
+	if !is() {
+		return nil
+	}
 	for file, unlimited := range files {
-		if err := t.reset(g.path, file, unlimited); err != nil {
+		if err := reset(dir, file, unlimited); err != nil {
 			return fmt.Errorf("lift %s of cgroup %s: %w", file, g.path, err)
 		}
 	}
@@ -39,15 +56,7 @@ func (g *Group) LiftThrottles() error {
 }
 
 // reset overwrites each rule of a file whose lines begin with a device.
-func (t tree) reset(group, file string, unlimited func(disk string) string) error {
-	dir, err := t.open(group)
-	if gone(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
+func reset(dir *os.File, file string, unlimited func(disk string) string) error {
 	rules, err := readFile(dir, file)
 	if gone(err) || errors.Is(err, fs.ErrNotExist) {
 		return nil

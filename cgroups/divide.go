@@ -1,0 +1,122 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Divide readies a group for leaves, once its first process is in it, alone:
+// on v2 no group with processes can have limits below it (cgroup-v2.rst, "No
+// Internal Process Constraint"), and so agentPid moves to the group "agent"
+// below; the controllers that the group has are enabled for its leaves; and
+// the host's user agentUID may move processes between all these, save into the
+// group itself, as clone3(2) with CLONE_INTO_CGROUP asks of who calls it. On
+// v1 there is nothing to do.
+func (g *Group) Divide(agentPid, agentUID int) error {
+	if g.host.Mode != V2 {
+		return nil
+	}
+	if err := g.divide(agentPid, agentUID); err != nil {
+		return fmt.Errorf("divide cgroup %s: %w", g.path, err)
+	}
+	return nil
+}
+
+func (g *Group) divide(pid, uid int) error {
+	h, err := g.opened()
+	if err != nil {
+		return err
+	}
+	p := h.places[0]
+	_, err = retryEINTR(func() (int, error) { return 0, unix.Mkdirat(int(p.dir.Fd()), agentName, 0o755) })
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return p.failed("mkdir", agentName, err)
+	}
+	if err := p.write(agentName+"/cgroup.procs", strconv.Itoa(pid)); err != nil {
+		return err
+	}
+	if err := p.enableOnceEmpty("cpu", "memory", "pids", "io"); err != nil {
+		return err
+	}
+	// Moving needs the right to write both ends' nearest common group, too.
+	return errors.Join(p.own("cgroup.procs", uid), p.own(agentName+"/cgroup.procs", uid))
+}
+
+// enableOnceEmpty is enable for a group that the agent has just left. Threads of
+// it that were about to end are not moved along, as after its execve(2): nobody
+// lists them, and for a moment they live in the group.
+func (p place) enableOnceEmpty(controllers ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), deleteWait)
+	defer cancel()
+	for wait := (pause{}); ; {
+		err := p.enable(controllers...)
+		if !errors.Is(err, errPopulated) {
+			return err
+		}
+		var room [1]byte
+		listed, readErr := p.read("cgroup.procs", room[:])
+		if readErr != nil || len(listed) > 0 || wait.wait(ctx) != nil {
+			return errors.Join(err, readErr)
+		}
+	}
+}
+
+// enable enables those of the controllers that the group has for the groups
+// below it. One that is refused is left out: the leaves lack its files.
+func (p place) enable(controllers ...string) error {
+	var room [512]byte
+	offered, err := p.read("cgroup.controllers", room[:])
+	if err != nil {
+		return err
+	}
+	has := strings.Fields(string(offered))
+	controllers = slices.DeleteFunc(controllers, func(c string) bool { return !slices.Contains(has, c) })
+	if len(controllers) == 0 {
+		return nil
+	}
+	err = p.write("cgroup.subtree_control", "+"+strings.Join(controllers, " +"))
+	if err == nil {
+		return nil
+	}
+	// The kernel refuses a list as a whole.
+	for _, c := range controllers {
+		err := p.write("cgroup.subtree_control", "+"+c)
+		if errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("%w (%w)", errPopulated, err)
+		}
+	}
+	return nil
+}
+
+// delegate has the agent bring processes into the leaf, and the kernel kill
+// them together when memory runs out.
+func (l *Leaf) delegate(owner int) error {
+	p := l.places[0]
+	if err := p.own(l.name+"/cgroup.procs", owner); err != nil {
+		return err
+	}
+	err := p.write(l.name+"/memory.oom.group", "1")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // no memory controller, or Linux before 4.19
+	}
+	return err
+}
+
+// own gives a file to a user of the host, and to no group: root of a user
+// namespace has rights over a file only if both its ids are of the namespace.
+func (p place) own(file string, uid int) error {
+	_, err := retryEINTR(func() (int, error) {
+		return 0, unix.Fchownat(int(p.dir.Fd()), file, uid, -1, unix.AT_SYMLINK_NOFOLLOW)
+	})
+	if err != nil {
+		return p.failed("chown", file, err)
+	}
+	return nil
+}

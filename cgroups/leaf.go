@@ -1,0 +1,289 @@
+package cgroups
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// agentName is the group below a divided one where the sandbox's own first
+// process lives. No leaf has this name.
+const agentName = "agent"
+
+// Leaf is a group below a Group for one command: what it and its descendants
+// use is counted apart, and they can be killed apart from the rest. It is for
+// one command, since peaks, counts and cached pages stay with it; see Renew.
+//
+// A Leaf holds descriptors until Close or Delete, and is safe for concurrent
+// use. It is not to be used after its Group's Close.
+type Leaf struct {
+	name   string
+	parent *Group
+	home   *home
+
+	mu     sync.Mutex // above what Limit, Kill and Close change
+	places []place    // directories of the parent, in the order of joining
+	dir    *os.File   // v2
+	tasks  []*os.File // v1, one for each of places
+	files  []leafFile // that were asked for
+	closed bool
+	killed bool // what joins from here on is not to live
+	// limited says that it has limits beyond those that it was made with, renewed
+	// that it is another's by now.
+	limited, renewed bool
+
+	forkless bool  // v1: the right to fork is taken away
+	hits     int64 // PidsLimitHits before that
+}
+
+// LeafOptions is how a leaf is made. The zero value limits nothing that the
+// group above does not limit, and lets only root bring processes in.
+type LeafOptions struct {
+	Pids  int64 // most tasks (threads) at once; 0: no limit of its own
+	Owner int   // v2: the host's id of who brings processes in, see [Group.Divide]
+}
+
+// CreateLeaf makes a leaf and opens it. One of that name is fs.ErrExist, a
+// group that is not there fs.ErrNotExist. A name has letters, digits, - and _.
+func (g *Group) CreateLeaf(name string, opts LeafOptions) (*Leaf, error) {
+	l, err := g.leaf(name)
+	if err == nil {
+		err = l.create(opts)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make leaf %s of cgroup %s: %w", name, g.path, err)
+	}
+	return l, nil
+}
+
+// OpenLeaf opens a leaf that is there, made by this process or another.
+// fs.ErrNotExist says that there is none.
+func (g *Group) OpenLeaf(name string) (*Leaf, error) {
+	l, err := g.leaf(name)
+	if err == nil {
+		err = l.open()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open leaf %s of cgroup %s: %w", name, g.path, err)
+	}
+	return l, nil
+}
+
+// Leaves lists the names of the group's leaves, sorted: all groups directly
+// below it, save the agent's.
+func (g *Group) Leaves() ([]string, error) {
+	names, err := g.host.Children(g.path)
+	return slices.DeleteFunc(names, func(name string) bool { return name == agentName }), err
+}
+
+// leaf names a leaf, in no hierarchy yet.
+func (g *Group) leaf(name string) (*Leaf, error) {
+	if err := checkLeafName(name); err != nil {
+		return nil, err
+	}
+	h, err := g.opened()
+	if err != nil {
+		return nil, err
+	}
+	return &Leaf{name: name, parent: g, home: h}, nil
+}
+
+func checkLeafName(name string) error {
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+	switch {
+	case name == "":
+		return errors.New("the name is empty")
+	case name == agentName:
+		return errors.New("the name is that of the sandbox's own first process")
+	case len(name) > unix.NAME_MAX:
+		return errors.New("the name is too long")
+	case strings.Trim(name, allowed) != "":
+		return fmt.Errorf("the name %q has other characters than letters, digits, - and _", name)
+	}
+	return nil
+}
+
+// create makes the leaf in the hierarchies that it is for.
+func (l *Leaf) create(opts LeafOptions) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.undo())
+		}
+	}()
+	for _, p := range l.home.places {
+		if throttled, err := p.throttled(); err != nil {
+			return err
+		} else if throttled {
+			continue
+		}
+		if err := l.add(p); err != nil {
+			return err
+		}
+	}
+	if l.dir != nil {
+		if err := l.delegate(opts.Owner); err != nil {
+			return err
+		}
+	}
+	return l.limit(LeafLimits{Pids: opts.Pids})
+}
+
+// add makes the leaf in one hierarchy and opens what a process joins through.
+func (l *Leaf) add(p place) error {
+	_, err := retryEINTR(func() (int, error) { return 0, unix.Mkdirat(int(p.dir.Fd()), l.name, 0o755) })
+	if err != nil {
+		return p.failed("mkdir", l.name, err)
+	}
+	l.places = append(l.places, p)
+	return l.openIn(p)
+}
+
+// openIn opens what a process joins through in one hierarchy.
+func (l *Leaf) openIn(p place) error {
+	if p.tree.v2 {
+		dir, err := openBelow(p.dir, l.name)
+		l.dir = dir
+		return err
+	}
+	tasks, err := openFile(p.dir, l.name+"/tasks", unix.O_WRONLY)
+	if err == nil {
+		l.tasks = append(l.tasks, tasks)
+	}
+	return err
+}
+
+// open finds the leaf in the hierarchies where it is.
+func (l *Leaf) open() error {
+	for _, p := range append(slices.Clip(l.home.places), l.home.cpu) {
+		if p.dir == nil {
+			continue
+		}
+		err := l.openIn(p)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		l.places = append(l.places, p)
+	}
+	if len(l.places) == 0 {
+		return fs.ErrNotExist
+	}
+	return nil
+}
+
+// asGroup is the leaf as a group of the hierarchies that it is in.
+func (l *Leaf) asGroup() *Group {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	host := *l.parent.host
+	host.trees = nil
+	for _, p := range l.places {
+		host.trees = append(host.trees, p.tree)
+	}
+	return &Group{host: &host, path: path.Join(l.parent.path, l.name)}
+}
+
+// undo removes what create made.
+func (l *Leaf) undo() error {
+	errs := []error{l.Close()}
+	for _, p := range l.places {
+		if err := rmdirAt(p.dir, l.name); !gone(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Name is the leaf's name below its group.
+func (l *Leaf) Name() string { return l.name }
+
+// Join returns what a process joins the leaf through: on v2 the directory, for
+// clone3(2) with CLONE_INTO_CGROUP; on v1 the tasks files, to each of which,
+// in this order, it writes "0". They belong to the leaf. Call it after Limit.
+//
+// From the directory a process reaches the leaf's group and what is below it,
+// and nothing else of the host.
+func (l *Leaf) Join() (dir *os.File, tasks []*os.File) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dir, slices.Clone(l.tasks)
+}
+
+// Close lets go of the leaf's descriptors and leaves the leaf itself.
+func (l *Leaf) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil
+	}
+	l.closed = true
+	var errs []error
+	if l.dir != nil {
+		errs = append(errs, l.dir.Close())
+	}
+	for _, f := range l.tasks {
+		errs = append(errs, f.Close())
+	}
+	for _, f := range l.files {
+		errs = append(errs, unix.Close(f.fd))
+	}
+	l.files = nil
+	return errors.Join(errs...)
+}
+
+// at returns the place with a controller's files.
+func (l *Leaf) at(controller string) (place, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.places {
+		if p.tree.v2 || slices.Contains(p.tree.controllers, controller) {
+			return p, true
+		}
+	}
+	return place{}, false
+}
+
+// read reads one of the files below the place's directory into room, as far as
+// that goes.
+func (p place) read(file string, room []byte) ([]byte, error) {
+	fd, err := retryEINTR(func() (int, error) {
+		return unix.Openat(int(p.dir.Fd()), file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	})
+	if err != nil {
+		return nil, p.failed("open", file, err)
+	}
+	defer unix.Close(fd)
+	n, err := retryEINTR(func() (int, error) { return unix.Read(fd, room) })
+	if err != nil {
+		return nil, p.failed("read", file, err)
+	}
+	return room[:n], nil
+}
+
+// write writes a value into one of the files below the place's directory.
+func (p place) write(file, value string) error {
+	fd, err := retryEINTR(func() (int, error) {
+		return unix.Openat(int(p.dir.Fd()), file, unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	})
+	if err != nil {
+		return p.failed("open", file, err)
+	}
+	defer unix.Close(fd)
+	if _, err = retryEINTR(func() (int, error) { return unix.Write(fd, []byte(value)) }); err != nil {
+		return p.failed("write", file, err)
+	}
+	return nil
+}
+
+func (p place) failed(op, file string, err error) error {
+	return &fs.PathError{Op: op, Path: path.Join(p.dir.Name(), file), Err: err}
+}

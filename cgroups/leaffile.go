@@ -1,0 +1,70 @@
+package cgroups
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// A leafFile is one of a leaf's own files, held open until the leaf is closed:
+// to open one costs more than to read it.
+type leafFile struct {
+	name string
+	fd   int
+}
+
+// The counts of a v1 leaf that can be set to 0.
+const (
+	peakFile = "/memory.max_usage_in_bytes"
+	timeFile = "/cpuacct.usage"
+)
+
+// read reads one of the leaf's files in a place into room, as far as that goes.
+func (l *Leaf) read(p place, file string, room []byte) ([]byte, error) {
+	n, err := l.use(p, file, func(fd int) (int, error) { return unix.Pread(fd, room, 0) })
+	return room[:max(n, 0)], err
+}
+
+// reset sets a count to 0.
+func (l *Leaf) reset(p place, file string) error {
+	_, err := l.use(p, file, func(fd int) (int, error) { return unix.Pwrite(fd, []byte("0"), 0) })
+	return err
+}
+
+func (l *Leaf) use(p place, file string, call func(fd int) (int, error)) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fd, err := l.file(p, file)
+	if err != nil {
+		return 0, p.failed("open", l.name+file, err)
+	}
+	if l.closed {
+		defer unix.Close(fd)
+	}
+	n, err := retryEINTR(func() (int, error) { return call(fd) })
+	if err != nil {
+		err = p.failed("use", l.name+file, err)
+	}
+	return n, err
+}
+
+// file opens a file, or finds it open. The caller has mu, and closes it if the
+// leaf is closed.
+func (l *Leaf) file(p place, name string) (int, error) {
+	for _, f := range l.files {
+		if f.name == name {
+			return f.fd, nil
+		}
+	}
+	flags := unix.O_RDONLY
+	if !p.tree.v2 && slices.Contains([]string{peakFile, timeFile}, name) {
+		flags = unix.O_RDWR
+	}
+	fd, err := retryEINTR(func() (int, error) {
+		return unix.Openat(int(p.dir.Fd()), l.name+name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	})
+	if err == nil && !l.closed {
+		l.files = append(l.files, leafFile{name, fd})
+	}
+	return fd, err
+}

@@ -1,0 +1,126 @@
+package cgroups
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// LeafLimits are one command's own limits. Zero is none: what the group above
+// allows. More than that is no error, and does not help.
+type LeafLimits struct {
+	Memory int64   // bytes, swap included where the host counts it
+	CPUs   float64 // processors' worth of time
+	Pids   int64   // tasks (threads) at once
+}
+
+// Limit sets limits, once, before anything joins the leaf. errors.ErrUnsupported
+// says that this host cannot hold one of them.
+func (l *Leaf) Limit(limits LeafLimits) error {
+	l.mu.Lock()
+	l.limited = true
+	l.mu.Unlock()
+	if err := l.limit(limits); err != nil {
+		return fmt.Errorf("limit leaf %s of cgroup %s: %w", l.name, l.parent.path, err)
+	}
+	return nil
+}
+
+func (l *Leaf) limit(limits LeafLimits) error {
+	reasons := l.parent.host.Limits
+	if limits.Pids > 0 {
+		if err := l.set("pids", "pids.max", strconv.FormatInt(limits.Pids, 10)); err != nil {
+			return lacking("pids", reasons.Pids, err)
+		}
+	}
+	if limits.Memory > 0 {
+		if err := l.limitMemory(strconv.FormatInt(limits.Memory, 10)); err != nil {
+			return lacking("memory", reasons.Memory, err)
+		}
+	}
+	if limits.CPUs > 0 {
+		if err := l.limitCPU(limits.CPUs); err != nil {
+			return lacking("cpu", reasons.CPU, err)
+		}
+	}
+	return nil
+}
+
+// lacking turns a file that is not there into errors.ErrUnsupported.
+func lacking(controller string, limit Limit, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	reason := limit.Reason
+	if reason == "" {
+		reason = "its cgroup has no such controller"
+	}
+	return fmt.Errorf("%s of one command: %w: %s (%w)", controller, errors.ErrUnsupported, reason, err)
+}
+
+// set writes one of the leaf's files; fs.ErrNotExist if there is none.
+func (l *Leaf) set(controller, file, value string) error {
+	p, ok := l.at(controller)
+	if !ok {
+		return fs.ErrNotExist
+	}
+	return p.write(l.name+"/"+file, value)
+}
+
+func (l *Leaf) limitMemory(bytes string) error {
+	memory, swap, swapBytes := "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", bytes
+	if l.parent.host.Mode == V2 {
+		memory, swap, swapBytes = "memory.max", "memory.swap.max", "0" // counted apart there
+	}
+	if err := l.set("memory", memory, bytes); err != nil {
+		return err
+	}
+	// A host that does not count swap has no such file.
+	if err := l.set("memory", swap, swapBytes); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// cpuPeriod is the kernel's own default, in µs (scheduler/sched-bwc.rst), and
+// minQuota the least that it accepts.
+const (
+	cpuPeriod = 100_000
+	minQuota  = 1000
+)
+
+func (l *Leaf) limitCPU(cpus float64) error {
+	quota := strconv.FormatInt(max(int64(cpus*cpuPeriod), minQuota), 10)
+	period := strconv.Itoa(cpuPeriod)
+	if l.parent.host.Mode == V2 {
+		return l.set("cpu", "cpu.max", quota+" "+period)
+	}
+	if err := l.addCPU(); err != nil {
+		return err
+	}
+	if err := l.set("cpu", "cpu.cfs_period_us", period); err != nil {
+		return err
+	}
+	err := l.set("cpu", "cpu.cfs_quota_us", quota)
+	if errors.Is(err, unix.EINVAL) {
+		return nil // it is above the group's own share, which holds
+	}
+	return err
+}
+
+// addCPU makes the leaf in the hierarchy of the cpu controller, if that is one
+// of its own.
+func (l *Leaf) addCPU() error {
+	if _, ok := l.at("cpu"); ok {
+		return nil
+	}
+	if l.home.cpu.dir == nil {
+		return fs.ErrNotExist
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.add(l.home.cpu)
+}

@@ -1,0 +1,131 @@
+package cgroups
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+)
+
+// renewable is how many bytes may still be counted in a leaf that is used again,
+// and so how much too high its next peak can be. The kernel counts in portions of
+// 64 pages for each processor (mm/memcontrol.c, MEMCG_CHARGE_BATCH), and frees
+// what a process had some time after it.
+const renewable = 1 << 20
+
+// errStays is the condition that a leaf has what would be counted for the next.
+var errStays = errors.New("something of what it counted stays")
+
+// Renew makes a leaf whose command has ended into the leaf of another, as empty
+// as a new one but for renewable bytes of memory, and returns it; l is then not
+// to be used any more. u is what Usage said when nothing lived in it any more.
+//
+// That costs a tenth of a new leaf. An error says why l has to be deleted as
+// ever: it was limited or killed, something lives in it or stays counted, the
+// name is taken, or, as errors.ErrUnsupported, the host cannot: on v2 a peak is
+// one for all times.
+func (l *Leaf) Renew(name string, u Usage) (*Leaf, error) {
+	fresh, err := l.renew(name, u)
+	if err != nil {
+		return nil, fmt.Errorf("renew leaf %s of cgroup %s: %w", l.name, l.parent.path, err)
+	}
+	return fresh, nil
+}
+
+func (l *Leaf) renew(name string, u Usage) (*Leaf, error) {
+	if l.parent.host.Mode == V2 {
+		return nil, errors.ErrUnsupported
+	}
+	if err := checkLeafName(name); err != nil {
+		return nil, err
+	}
+	if name == l.name {
+		return nil, fs.ErrExist
+	}
+	if u.OOMKills > 0 || u.PidsLimitHits > 0 || u.IORead > 0 || u.IOWritten > 0 {
+		return nil, errStays
+	}
+	if err := l.blank(); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || l.killed || l.limited {
+		return nil, errors.New("it was closed, killed or limited")
+	}
+	if err := l.rename(name); err != nil {
+		return nil, err
+	}
+	fresh := &Leaf{name: name, parent: l.parent, home: l.home, places: l.places, tasks: l.tasks, files: l.files}
+	l.closed, l.renewed, l.tasks, l.files = true, true, nil, nil
+	return fresh, nil
+}
+
+// blank resets what the leaf has counted, if nothing lives in it and create would
+// make one like it.
+func (l *Leaf) blank() error {
+	full, err := l.populated()
+	if full {
+		err = unix.EBUSY
+	}
+	if err != nil {
+		return err
+	}
+	if p, ok := l.at("blkio"); ok {
+		throttled, err := p.throttled()
+		if throttled {
+			err = errors.New("its group has a limit of disk traffic by now, which would not bind it")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if p, ok := l.at("memory"); ok {
+		if err := l.blankMemory(p); err != nil {
+			return err
+		}
+	}
+	if p, ok := l.at("cpuacct"); ok {
+		return l.reset(p, timeFile)
+	}
+	return nil
+}
+
+func (l *Leaf) blankMemory(p place) error {
+	var room [32]byte
+	stays, err := l.figure(figure{"memory", "/memory.usage_in_bytes", parseNumber}, room[:])
+	if err != nil {
+		return err
+	}
+	if stays > renewable {
+		return errStays
+	}
+	return l.reset(p, peakFile)
+}
+
+// rename gives the leaf another name in each hierarchy, or in none. The caller
+// has mu.
+func (l *Leaf) rename(name string) error {
+	for i, p := range l.places {
+		err := p.rename(l.name, name)
+		if err == nil {
+			continue
+		}
+		for _, done := range l.places[:i] {
+			err = errors.Join(err, done.rename(name, l.name))
+		}
+		return err
+	}
+	return nil
+}
+
+// rename does not replace: kernfs lets no directory have another's name.
+func (p place) rename(old, now string) error {
+	fd := int(p.dir.Fd())
+	_, err := retryEINTR(func() (int, error) { return 0, unix.Renameat(fd, old, fd, now) })
+	if err != nil {
+		return p.failed("rename", old, err)
+	}
+	return nil
+}

@@ -1,0 +1,194 @@
+package cgroups
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Usage is what a leaf has used and what limits did to it, since it was made.
+// A field can be Unknown.
+type Usage struct {
+	CPU        time.Duration // processor time, user and system
+	MemoryPeak int64         // bytes, page cache included; v2: Linux 5.19
+	IORead     int64         // bytes from block devices; on v1 from those that the kernel counts for
+	IOWritten  int64         // bytes to block devices; on v1 without buffered writes
+	// OOMKills counts the processes that the kernel killed for want of memory,
+	// whichever limit it was that was met.
+	OOMKills int64
+	// PidsLimitHits counts the forks that were refused, those that a limit
+	// above refused included, except on v2 since Linux 6.11. What [Leaf.Kill]
+	// refuses does not count.
+	PidsLimitHits int64
+	// ForksStopped counts the forks that [Leaf.Kill] refused on v1, so that nothing
+	// gets away: a command may see that, and end by itself before it is killed.
+	ForksStopped int64
+}
+
+// figure is a number about a leaf: where it is, and how the file says it.
+type figure struct {
+	controller string
+	file       string
+	parse      func([]byte) (int64, error)
+}
+
+// figures are those of Usage, in the order of its fields, save those of I/O.
+var (
+	figuresV1 = [4]figure{
+		{"cpuacct", timeFile, parseNumber},
+		{"memory", peakFile, parseNumber},
+		{"memory", "/memory.oom_control", parseKey("oom_kill")},
+		{"pids", "/pids.events", parseKey("max")},
+	}
+	figuresV2 = [4]figure{
+		{"cpu", "/cpu.stat", parseMicroseconds}, // kept without any controller
+		{"memory", "/memory.peak", parseNumber},
+		{"memory", "/memory.events", parseKey("oom_kill")},
+		{"pids", "/pids.events", parseKey("max")},
+	}
+)
+
+// Usage reads what the leaf has used. It may be asked until Delete, Close does
+// not matter; of a leaf that is gone it is fs.ErrNotExist.
+func (l *Leaf) Usage() (Usage, error) {
+	u, err := l.usage()
+	if err != nil {
+		return Usage{}, fmt.Errorf("read usage of leaf %s of cgroup %s: %w", l.name, l.parent.path, err)
+	}
+	return u, nil
+}
+
+// rooms are for reading the files: on the stack, the goroutine of each exec
+// would have its own moved for it.
+var rooms = sync.Pool{New: func() any { return new([4096]byte) }}
+
+func (l *Leaf) usage() (Usage, error) {
+	figures := &figuresV1
+	if l.parent.host.Mode == V2 {
+		figures = &figuresV2
+	}
+	pooled := rooms.Get().(*[4096]byte)
+	defer rooms.Put(pooled)
+	room := pooled[:]
+	var n [4]int64
+	for i, f := range figures {
+		var err error
+		if n[i], err = l.figure(f, room); err != nil {
+			return Usage{}, err
+		}
+	}
+	u := Usage{CPU: time.Duration(n[0]), MemoryPeak: n[1], OOMKills: n[2], PidsLimitHits: n[3]}
+	l.mu.Lock()
+	if l.forkless {
+		u.PidsLimitHits, u.ForksStopped = l.hits, u.PidsLimitHits-l.hits
+	}
+	l.mu.Unlock()
+	var err error
+	if u.IORead, u.IOWritten, err = l.io(room); err != nil {
+		return Usage{}, err
+	}
+	if u == (Usage{Unknown, Unknown, Unknown, Unknown, Unknown, Unknown, 0}) {
+		return Usage{}, fs.ErrNotExist
+	}
+	return u, nil
+}
+
+// figure is Unknown where the host has no such file.
+func (l *Leaf) figure(f figure, room []byte) (int64, error) {
+	p, ok := l.at(f.controller)
+	if !ok {
+		return Unknown, nil
+	}
+	data, err := l.read(p, f.file, room)
+	if gone(err) {
+		return Unknown, nil
+	}
+	if err != nil {
+		return Unknown, err
+	}
+	n, err := f.parse(bytes.TrimSpace(data))
+	if err != nil {
+		return Unknown, p.failed("parse", l.name+f.file, err)
+	}
+	return n, nil
+}
+
+func parseNumber(data []byte) (int64, error) {
+	n, err := strconv.ParseUint(string(data), 10, 64)
+	return clamp(n), err
+}
+
+// parseKey reads the number of one line of a file of keys and values. A key
+// that is missing is Unknown: memory.oom_control counts since Linux 4.13.
+func parseKey(key string) func([]byte) (int64, error) {
+	prefix := []byte(key + " ")
+	return func(data []byte) (int64, error) {
+		for line := range bytes.Lines(data) {
+			if value, ok := bytes.CutPrefix(line, prefix); ok {
+				return parseNumber(bytes.TrimSpace(value))
+			}
+		}
+		return Unknown, nil
+	}
+}
+
+// parseMicroseconds reads cpu.stat as nanoseconds.
+func parseMicroseconds(data []byte) (int64, error) {
+	n, err := parseKey("usage_usec")(data)
+	if err != nil || n == Unknown {
+		return Unknown, err
+	}
+	return n * int64(time.Microsecond), nil
+}
+
+// io reads the bytes of all devices.
+func (l *Leaf) io(room []byte) (read, written int64, err error) {
+	file, parse := "/"+blkioFile, parseBlkio
+	if l.parent.host.Mode == V2 {
+		file, parse = "/io.stat", parseIOStat
+	}
+	p, ok := l.at("blkio")
+	if !ok || !l.home.io {
+		return Unknown, Unknown, nil
+	}
+	data, err := l.read(p, file, room)
+	if gone(err) {
+		return Unknown, Unknown, nil
+	}
+	if err == nil && len(data) == len(room) {
+		err = errors.New("longer than there is room for")
+	}
+	if err != nil {
+		return Unknown, Unknown, err
+	}
+	if read, written, err = parse(string(data)); err != nil {
+		return Unknown, Unknown, err
+	}
+	return max(read, 0), max(written, 0), nil // a disk without traffic has no line
+}
+
+// parseIOStat sums lines like "254:0 rbytes=8388608 wbytes=0 rios=8 …"
+// (cgroup-v2.rst, "IO Interface Files"). Without any there was no traffic.
+func parseIOStat(table string) (read, written int64, err error) {
+	for field := range strings.FieldsSeq(table) {
+		key, value, _ := strings.Cut(field, "=")
+		if key != "rbytes" && key != "wbytes" {
+			continue
+		}
+		n, err := strconv.ParseUint(value, 10, 64)
+		if err != nil {
+			return Unknown, Unknown, fmt.Errorf("parse io.stat %q: %w", field, err)
+		}
+		if key == "rbytes" {
+			read += clamp(n)
+		} else {
+			written += clamp(n)
+		}
+	}
+	return read, written, nil
+}
