@@ -27,12 +27,18 @@ func Load(path string) (*specs.LinuxSeccomp, error) {
 		return nil, fmt.Errorf("seccomp profile: %w", err)
 	}
 	defer f.Close()
+	return Read(path, f)
+}
+
+// Read is Load of a file that somebody has opened, which it reads from the
+// beginning and leaves where it is.
+func Read(path string, f *os.File) (*specs.LinuxSeccomp, error) {
 	if info, err := f.Stat(); err != nil {
 		return nil, fmt.Errorf("seccomp profile: %w", err)
 	} else if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("seccomp profile %s: not a regular file", path)
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
+	data, err := io.ReadAll(io.NewSectionReader(f, 0, maxFileSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("seccomp profile: %w", err)
 	}

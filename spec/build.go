@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 
@@ -10,11 +9,9 @@ import (
 
 // Host is what [Build] must be told because only the host knows it.
 type Host struct {
-	// Root is the directory of the prepared root file system.
+	// Root is the directory of the prepared root file system, with the sandbox's
+	// own workspace, home and /tmp in place.
 	Root string
-	// WorkspaceMounted says that Root has the workspace in place already;
-	// otherwise an empty one is mounted.
-	WorkspaceMounted bool
 	// Binds are what has to be mounted on top of the private file systems,
 	// already prepared by whoever prepared Root.
 	Binds []specs.Mount
@@ -22,6 +19,8 @@ type Host struct {
 	Init []string
 	// CgroupsPath is the sandbox's own group.
 	CgroupsPath string
+	// Network is the path of the sandbox's network namespace; empty: a new one.
+	Network string
 	// Limits says which limits the host enforces; the others are left out.
 	Limits LimitReport
 	// SwapLimit says that the host can limit memory and swap together.
@@ -37,14 +36,9 @@ type Host struct {
 // Disk is a block device by its numbers.
 type Disk struct{ Major, Minor int64 }
 
-// Sizes of the private file systems in memory, which count towards the memory
-// limit as they fill.
-const (
-	tmpSize       = 256 << 20
-	workspaceSize = 512 << 20
-	homeSize      = 128 << 20
-	shmSize       = 64 << 20
-)
+// shmSize bounds shared memory, which counts towards the memory limit as it
+// fills.
+const shmSize = 64 << 20
 
 // cpuPeriod is the scheduling period of CPU limits in microseconds, the
 // kernel's own default.
@@ -61,21 +55,21 @@ func Build(c Config, h Host) *specs.Spec {
 		Hostname: c.Hostname,
 		Root:     &specs.Root{Path: h.Root, Readonly: true},
 		Process:  initProcess(h.Init),
-		Mounts:   mounts(c, h),
+		Mounts:   mounts(h),
 		Linux: &specs.Linux{
 			Namespaces: []specs.LinuxNamespace{
 				{Type: specs.PIDNamespace},
 				{Type: specs.MountNamespace},
 				{Type: specs.IPCNamespace},
 				{Type: specs.UTSNamespace},
-				{Type: specs.NetworkNamespace},
+				{Type: specs.NetworkNamespace, Path: h.Network},
 				{Type: specs.CgroupNamespace},
 				{Type: specs.UserNamespace},
 			},
 			UIDMappings:   h.UIDMappings,
 			GIDMappings:   h.GIDMappings,
 			CgroupsPath:   h.CgroupsPath,
-			Resources:     resources(c.Limits, h),
+			Resources:     Resources(c.Limits, h),
 			Seccomp:       h.Seccomp,
 			MaskedPaths:   maskedPaths(),
 			ReadonlyPaths: readonlyPaths(),
@@ -84,12 +78,13 @@ func Build(c Config, h Host) *specs.Spec {
 }
 
 // initProcess is PID 1: under an id of its own, with the capabilities it needs
-// to become the command's user and to signal it. SETPCAP lets it empty its
+// to become the command's user, in a root of the command's own, and to signal
+// it. SETPCAP lets it empty its
 // bounding set, which it does first. The ambient set carries the capabilities
 // over the execve of a user other than root.
 func initProcess(args []string) *specs.Process {
 	caps := func() []string {
-		return []string{"CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"}
+		return []string{"CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT"}
 	}
 	return &specs.Process{
 		User: specs.User{UID: AgentID, GID: AgentID},
@@ -104,7 +99,7 @@ func initProcess(args []string) *specs.Process {
 	}
 }
 
-func mounts(c Config, h Host) []specs.Mount {
+func mounts(h Host) []specs.Mount {
 	all := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		tmpfs("/dev", 64<<10, "mode=755", "noexec"),
@@ -112,11 +107,6 @@ func mounts(c Config, h Host) []specs.Mount {
 			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
 		tmpfs("/dev/shm", shmSize, "mode=1777", "nodev", "noexec"),
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
-		tmpfs("/tmp", tmpSize, "mode=1777", "nodev"),
-		userTmpfs(HomePath, homeSize, *c.User),
-	}
-	if !h.WorkspaceMounted {
-		all = append(all, userTmpfs(WorkspacePath, workspaceSize, *c.User))
 	}
 	return append(all, h.Binds...)
 }
@@ -132,11 +122,13 @@ func tmpfs(target string, bytes int, options ...string) specs.Mount {
 	}
 }
 
-func userTmpfs(target string, bytes int, u User) specs.Mount {
-	return tmpfs(target, bytes, "nodev", "mode=0755", fmt.Sprintf("uid=%d", u.UID), fmt.Sprintf("gid=%d", u.GID))
-}
+// AgentPids are the tasks that PID 1 and its helpers may have beyond the
+// command's limit. Each command has a cgroup of its own with just that limit, so
+// that one which forks without end leaves room for another's start.
+const AgentPids = 32
 
-func resources(l Limits, h Host) *specs.LinuxResources {
+// Resources are the limits of the sandbox's cgroup.
+func Resources(l Limits, h Host) *specs.LinuxResources {
 	r := &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}}
 	if h.Limits.Memory == Enforced {
 		memory := int64(l.Memory)
@@ -150,7 +142,7 @@ func resources(l Limits, h Host) *specs.LinuxResources {
 		r.CPU = &specs.LinuxCPU{Quota: &quota, Period: &period}
 	}
 	if h.Limits.Pids == Enforced {
-		pids := l.Pids + 1 // PID 1
+		pids := l.Pids + AgentPids
 		r.Pids = &specs.LinuxPids{Limit: &pids}
 	}
 	if h.Limits.IO == Enforced && (l.IORead != 0 || l.IOWrite != 0) {

@@ -41,7 +41,7 @@ func TestBuildGolden(t *testing.T) {
 				User:      &User{},
 				Limits:    Limits{Memory: 64 << 20, CPUs: 1.5, Pids: 20, FileSize: 1 << 20, IORead: 1 << 20, IOWrite: 2 << 20},
 			},
-			host: func(h *Host) { h.WorkspaceMounted, h.SwapLimit = true, false },
+			host: func(h *Host) { h.SwapLimit, h.Network = false, "/proc/1/fd/9" },
 		},
 		"nothing enforced": {
 			config: Config{Limits: Limits{IORead: 1 << 20}},

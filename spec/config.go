@@ -27,6 +27,15 @@ type Config struct {
 	// Binds are further host paths to show inside.
 	Binds []Bind `json:"binds,omitempty"`
 
+	// Overlays are host directories shown at their own path, whose files can be
+	// changed there without changing the host's: what is written goes to a layer
+	// of the sandbox's. "/" is the whole root, for root alone.
+	Overlays []string `json:"overlays,omitempty"`
+
+	// Storage is where the sandbox's writes lie. Empty: the launcher decides, in
+	// memory for a sandbox that ends with who made it.
+	Storage Storage `json:"storage,omitempty"`
+
 	// Network is what the sandbox can reach.
 	Network Network `json:"network,omitempty"`
 
@@ -61,6 +70,18 @@ type Network string
 
 // NetworkNone is a network namespace with only a loopback device.
 const NetworkNone Network = "none"
+
+// Storage is where a sandbox keeps what it writes, but for host directories that
+// are bound: the layers of its overlays, its own workspace, its home and /tmp.
+type Storage string
+
+const (
+	// StorageMemory is a file system in memory, which counts as the sandbox's and
+	// is gone when it ends.
+	StorageMemory Storage = "memory"
+	// StorageDisk is a file system in a sparse file of the data directory.
+	StorageDisk Storage = "disk"
+)
 
 // User is the numeric identity of the command, as seen inside.
 type User struct {
@@ -108,20 +129,29 @@ type Limits struct {
 	Pids int64 `json:"pids,omitempty"`
 	// FileSize is the largest file the command may write, in bytes.
 	FileSize Size `json:"file_size,omitempty"`
+	// Disk and Files bound what the sandbox keeps of its writes, in bytes and in
+	// files, directories and links.
+	Disk  Size  `json:"disk,omitempty"`
+	Files int64 `json:"files,omitempty"`
 	// IORead and IOWrite bound disk traffic, in bytes per second.
 	IORead  Size `json:"io_read,omitempty"`
 	IOWrite Size `json:"io_write,omitempty"`
 }
 
-// DefaultLimits are what a sandbox gets when it asks for nothing.
+// DefaultLimits are what a sandbox gets when it asks for nothing. In memory it
+// gets no more of Disk than three quarters of its memory.
 func DefaultLimits() Limits {
-	return Limits{Memory: 1 << 30, CPUs: 1, Pids: 128, FileSize: 100 << 20}
+	return Limits{Memory: 1 << 30, CPUs: 1, Pids: 128, FileSize: 100 << 20, Disk: 1 << 30, Files: filesOf(1 << 30)}
 }
+
+// filesOf is the default of Files: one for every 8 KiB, so that trees of many small
+// files fit. On disk that reserves a 32nd of the room.
+func filesOf(disk Size) int64 { return min(max(int64(disk>>13), minFiles), maxFiles) }
 
 const (
 	// WorkspacePath is where the workspace is mounted.
 	WorkspacePath = "/workspace"
-	// HomePath is the home directory of the sandbox's user, a private tmpfs.
+	// HomePath is the home directory of the sandbox's user, which is its own.
 	HomePath = "/home/sandbox"
 	// UserName is the name of the sandbox's user in /etc/passwd.
 	UserName = "sandbox"
@@ -140,6 +170,7 @@ const (
 // The receiver is not changed and shares no memory with the result.
 func (c Config) Complete() (Config, error) {
 	c.Binds = slices.Clone(c.Binds)
+	c.Overlays = slices.Clone(c.Overlays)
 	c.Env = maps.Clone(c.Env)
 	def := DefaultLimits()
 	setDefault(&c.Network, NetworkNone)
@@ -147,6 +178,12 @@ func (c Config) Complete() (Config, error) {
 	setDefault(&c.Limits.CPUs, def.CPUs)
 	setDefault(&c.Limits.Pids, def.Pids)
 	setDefault(&c.Limits.FileSize, def.FileSize)
+	disk := def.Disk
+	if c.Storage != StorageDisk {
+		disk = max(min(disk, c.Limits.Memory/4*3), minDisk) // too little memory is told as such
+	}
+	setDefault(&c.Limits.Disk, disk)
+	setDefault(&c.Limits.Files, filesOf(c.Limits.Disk))
 	setDefault(&c.Cwd, WorkspacePath)
 	setDefault(&c.Hostname, "sandbox")
 	setDefault(&c.Seccomp, "default")

@@ -16,7 +16,7 @@ func TestZeroConfigIsTheSafest(t *testing.T) {
 	}
 	want := Config{
 		Network:  NetworkNone,
-		Limits:   Limits{Memory: 1 << 30, CPUs: 1, Pids: 128, FileSize: 100 << 20},
+		Limits:   Limits{Memory: 1 << 30, CPUs: 1, Pids: 128, FileSize: 100 << 20, Disk: 768 << 20, Files: 98304},
 		User:     &User{UID: 1000, GID: 1000},
 		Cwd:      "/workspace",
 		Hostname: "sandbox",
@@ -40,6 +40,11 @@ func TestCompleteNamesEveryBadField(t *testing.T) {
 		"pids too few":         {func(c *Config) { c.Limits.Pids = 1 }, "limits.pids"},
 		"pids absurd":          {func(c *Config) { c.Limits.Pids = 1 << 40 }, "limits.pids"},
 		"file size negative":   {func(c *Config) { c.Limits.FileSize = -1 }, "limits.file_size"},
+		"disk too small":       {func(c *Config) { c.Limits.Disk = 4096 }, "limits.disk"},
+		"files too few":        {func(c *Config) { c.Limits.Files = 10 }, "limits.files"},
+		"storage unknown":      {func(c *Config) { c.Storage = "tape" }, "storage"},
+		"overlay empty":        {func(c *Config) { c.Overlays = []string{""} }, "overlays[0]"},
+		"overlay twice":        {func(c *Config) { c.Overlays = []string{"/a", "/a"} }, "overlays[1]"},
 		"io read negative":     {func(c *Config) { c.Limits.IORead = -1 }, "limits.io_read"},
 		"io write absurd":      {func(c *Config) { c.Limits.IOWrite = 1 }, "limits.io_write"},
 		"io write negative":    {func(c *Config) { c.Limits.IOWrite = -1 }, "limits.io_write"},

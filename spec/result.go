@@ -41,7 +41,9 @@ const (
 // Result is what became of a command.
 type Result struct {
 	// ID of the sandbox it ran in.
-	ID     string `json:"id"`
+	ID string `json:"id"`
+	// Exec is the command's own id in there, empty where it had none.
+	Exec   string `json:"exec,omitempty"`
 	Status Status `json:"status"`
 	// ExitCode is the command's own, 128+n when signal n ended it, 124 when
 	// it timed out, -1 where no command ran.
@@ -57,15 +59,24 @@ type Result struct {
 	StderrTruncated bool   `json:"stderr_truncated"`
 
 	Duration time.Duration `json:"-"`
-	// CPU is the processor time of the sandbox, user and system.
+	// CPU is the processor time of the command and all it started, user and
+	// system.
 	CPU time.Duration `json:"-"`
-	// PeakMemory of the sandbox in bytes, what its tmpfs holds included.
+	// PeakMemory of all that in bytes, with what it put in files in memory and
+	// in the page cache.
 	PeakMemory uint64 `json:"peak_memory_bytes"`
+	// IORead and IOWritten are bytes from and to disks; -1 where the host does
+	// not count them.
+	IORead    int64 `json:"io_read_bytes"`
+	IOWritten int64 `json:"io_written_bytes"`
 
 	// Violations are limits that were hit and acts that were refused, whether
 	// or not they ended the command.
 	Violations []Violation `json:"violations"`
-	Isolation  Isolation   `json:"isolation"`
+	// Files are those that changed while it ran; nil where that was not watched:
+	// of what was detached, and without isolation.
+	Files     *Files    `json:"files"`
+	Isolation Isolation `json:"isolation"`
 	// Limits says which limits the host enforces.
 	Limits LimitReport `json:"limits"`
 	// Notes name what the host could not do as usual and what was done

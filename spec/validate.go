@@ -17,8 +17,12 @@ const (
 	minPids     = 16
 	maxPids     = 1 << 22 // PID_MAX_LIMIT of 64-bit Linux
 	minFileSize = 1
+	minDisk     = 1 << 20
+	minFiles    = 4096
+	maxFiles    = 1 << 31
 	minIO       = 64 << 10
 	maxBinds    = 256
+	maxOverlays = 64
 	maxEnv      = 1 << 16
 )
 
@@ -42,6 +46,7 @@ func (p *problems) add(field, format string, args ...any) {
 func (c Config) validate() error {
 	var p problems
 	c.Limits.validate(&p)
+	c.validateStorage(&p)
 	c.validatePlaces(&p)
 	c.validateProcess(&p)
 	return errors.Join(p...)
@@ -60,11 +65,41 @@ func (l Limits) validate(p *problems) {
 	if l.FileSize < minFileSize {
 		p.add("limits.file_size", "%s is less than %s", l.FileSize, Size(minFileSize))
 	}
+	if l.Disk < minDisk || l.Disk > maxMemory {
+		p.add("limits.disk", "%s is not between %s and %s", l.Disk, Size(minDisk), Size(maxMemory))
+	}
+	if l.Files < minFiles || l.Files > maxFiles {
+		p.add("limits.files", "%d is not between %d and %d", l.Files, minFiles, maxFiles)
+	}
 	if l.IORead != 0 && l.IORead < minIO {
 		p.add("limits.io_read", "%s a second is less than %s", l.IORead, Size(minIO))
 	}
 	if l.IOWrite != 0 && l.IOWrite < minIO {
 		p.add("limits.io_write", "%s a second is less than %s", l.IOWrite, Size(minIO))
+	}
+}
+
+func (c Config) validateStorage(p *problems) {
+	switch c.Storage {
+	case "", StorageMemory, StorageDisk:
+	default:
+		p.add("storage", "%q is neither %q nor %q", c.Storage, StorageMemory, StorageDisk)
+	}
+	if len(c.Overlays) > maxOverlays {
+		p.add("overlays", "%d are more than %d", len(c.Overlays), maxOverlays)
+	}
+	for i, dir := range c.Overlays {
+		field := fmt.Sprintf("overlays[%d]", i)
+		switch {
+		case dir == "":
+			p.add(field, "is empty; name a directory of the host")
+		case strings.ContainsRune(dir, 0):
+			p.add(field, "contains a NUL byte")
+		case len(dir) > maxPath:
+			p.add(field, "%d bytes are more than the %d a path may have", len(dir), maxPath)
+		case slices.Contains(c.Overlays[:i], dir):
+			p.add(field, "%s is named twice", dir)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
 )
 
@@ -77,14 +78,14 @@ func programEnviron() []string {
 	return slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "SECCOMP_TEST_") })
 }
 
-// child is this binary as a child in a session of its own, killed after a
-// minute.
+// child is this binary as a child in a session of its own, killed if it hangs: to
+// compile a program, with all of Go's library, takes a slow machine minutes.
 func child(t *testing.T, mode, profile, dir string, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = testhost.Patience
 	cmd.Dir = dir
 	cmd.Env = append(programEnviron(), childMode+"="+mode, childProfile+"="+profile, childDir+"="+dir)
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}

@@ -1,0 +1,100 @@
+package seccomp
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// agentCalls are made by the agent, PID 1 of a sandbox, after it has loaded the
+// filter, and by the child that it forks, before that executes the command
+// (cmd/sandbox-agent). Some are there for certain execs only: a terminal's, one
+// that is detached. Of two calls for the same, musl makes one and glibc the
+// other.
+const agentCalls = `
+capget capset chdir clone close close_range dup3 epoll_ctl epoll_pwait execve
+exit_group fchdir fchmod fcntl fstatfs getcwd getgroups getresgid getresuid gettid ioctl
+kill mmap openat pipe2 prctl prlimit64 read recvfrom recvmsg rt_sigaction
+rt_sigprocmask seccomp sendmsg setgroups setresgid setresuid setsid wait4 write
+`
+
+// olderCalls are those that newer architectures have another one for.
+const olderCalls = `
+dup2 epoll_wait fork open poll
+`
+
+// ForAgent returns the profile that a sandbox's filter is made of: p, which
+// stays as it is, and what the agent needs beyond it. All else that the agent
+// needs p has to allow, and the error names what it does not.
+//
+//   - clone3 is allowed, whatever p says, if the agent is to make children in
+//     their cgroups, which on cgroup v2 nothing else does: the agent takes it
+//     away again from each command. Else it is ENOSYS for all. A command has
+//     ENOSYS of it in any case, also where p allows it.
+//   - chroot is allowed, whatever p says: the child that becomes a command with a
+//     root of its own needs it. What a command has of it is EPERM, for lack of the
+//     capability.
+//   - accept4 is allowed if p lets nothing listen: who has no listening socket
+//     can do nothing with it. The agent has one, from the host.
+func ForAgent(p *specs.LinuxSeccomp, intoCgroups bool) (*specs.LinuxSeccomp, error) {
+	enosys := uint(unix.ENOSYS)
+	extra := []specs.LinuxSyscall{{Names: []string{"clone3"}, Action: specs.ActErrno, ErrnoRet: &enosys}}
+	if intoCgroups {
+		extra[0] = specs.LinuxSyscall{Names: []string{"clone3"}, Action: specs.ActAllow}
+	}
+	extra = append(extra, specs.LinuxSyscall{Names: []string{"chroot"}, Action: specs.ActAllow})
+	if !allows(p, "listen") {
+		extra = append(extra, specs.LinuxSyscall{Names: []string{"accept4"}, Action: specs.ActAllow})
+	}
+	own := *p
+	own.Syscalls = nil
+	for _, rule := range p.Syscalls {
+		rule.Names = slices.DeleteFunc(slices.Clone(rule.Names), func(name string) bool {
+			return slices.ContainsFunc(extra, func(r specs.LinuxSyscall) bool { return r.Names[0] == name })
+		})
+		if len(rule.Names) > 0 {
+			own.Syscalls = append(own.Syscalls, rule)
+		}
+	}
+	own.Syscalls = append(own.Syscalls, extra...)
+
+	var missing []string
+	for _, name := range neededByAgent(runtime.GOARCH) {
+		if !allows(&own, name) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("syscalls: the first process of a sandbox needs %s: allow that too", strings.Join(missing, ", "))
+	}
+	return &own, nil
+}
+
+// neededByAgent are the names that an architecture's filter must allow.
+func neededByAgent(arch string) []string {
+	needed := append(strings.Fields(agentCalls), "accept4", "chroot")
+	if arch == "amd64" {
+		return append(needed, strings.Fields(olderCalls)...)
+	}
+	return append(needed, "ppoll")
+}
+
+// allows tells whether p lets some calls of that name run. With which arguments
+// is not looked at: no filter can tell the agent's from others.
+func allows(p *specs.LinuxSeccomp, name string) bool {
+	allowed := runs(p.DefaultAction)
+	for _, rule := range p.Syscalls {
+		switch {
+		case !slices.Contains(rule.Names, name):
+		case runs(rule.Action):
+			return true
+		case len(rule.Args) == 0:
+			allowed = false
+		}
+	}
+	return allowed
+}
