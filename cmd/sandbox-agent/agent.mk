@@ -2,17 +2,17 @@
 # Makefile at the top, or run from there with -f.
 #
 #   internal/agent/sandbox-agent   the program
-#   agent-asan                     the payload parser's fuzz harness, under
-#                                  AddressSanitizer and UBSan, at AGENT_ASAN
+#   agent-asan                     the harnesses of fuzz/, under AddressSanitizer
+#                                  and UBSan, in the directory AGENT_ASAN
 #
-# Any libc will do: with AGENT_CC=musl-gcc (Debian: musl-tools) the program has
-# 30 kB in place of 690, dirties 20 kB in place of 56, and forks 40 µs faster.
+# Any libc will do; musl's (Debian: musl-tools) makes the smaller and faster
+# program, and is taken where it is there: docs/adr/0005.
 
 AGENT_DIR     := cmd/sandbox-agent
 AGENT_SOURCES := $(wildcard $(AGENT_DIR)/*.c)
 AGENT_HEADERS := $(wildcard $(AGENT_DIR)/*.h)
-AGENT_ASAN    ?= bin/agent-payload-fuzz
-AGENT_CC      ?= $(CC)
+AGENT_ASAN    ?= bin
+AGENT_CC      ?= $(or $(shell command -v musl-gcc 2>/dev/null),$(CC))
 
 AGENT_WARN := -std=gnu11 -Wall -Wextra -Werror -Wshadow -Wconversion \
 	-Wstrict-prototypes -Wvla -Wformat=2
@@ -28,10 +28,14 @@ internal/agent/sandbox-agent: $(AGENT_SOURCES) $(AGENT_HEADERS) $(AGENT_DIR)/age
 	$(AGENT_CC) -fanalyzer $(AGENT_WARN) $(AGENT_HARDEN) $(AGENT_SMALL) \
 		-o $@ $(AGENT_SOURCES) $(AGENT_KERNEL) $(AGENT_LINK)
 
+AGENT_SANITIZE = $(CC) -O1 -g $(AGENT_WARN) -fsanitize=address,undefined \
+	-fno-sanitize-recover=all -fno-omit-frame-pointer -I$(AGENT_DIR)
+
 .PHONY: agent-asan
 agent-asan:
-	@mkdir -p $(dir $(AGENT_ASAN))
-	$(CC) -O1 -g $(AGENT_WARN) -fsanitize=address,undefined \
-		-fno-sanitize-recover=all -fno-omit-frame-pointer \
-		-I$(AGENT_DIR) -o $(AGENT_ASAN) \
-		$(AGENT_DIR)/fuzz/payload_fuzz.c $(AGENT_DIR)/payload.c
+	@mkdir -p $(AGENT_ASAN)
+	$(AGENT_SANITIZE) -o $(AGENT_ASAN)/parse_fuzz $(AGENT_DIR)/fuzz/parse_fuzz.c \
+		$(addprefix $(AGENT_DIR)/,payload.c request.c filter.c)
+	$(AGENT_SANITIZE) -o $(AGENT_ASAN)/serve_fuzz $(AGENT_DIR)/fuzz/serve_fuzz.c \
+		$(addprefix $(AGENT_DIR)/,connection.c detached.c drain.c event.c exec.c loop.c request.c) \
+		-Wl,--wrap=fork,--wrap=syscall,--wrap=kill

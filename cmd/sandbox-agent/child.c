@@ -3,7 +3,12 @@
  *
  * The order is the argument:
  *
- *  - First it drops every descriptor of the agent's, so that whatever happens
+ *  - First it enters its cgroup: from there on all it does is that group's, and
+ *    nothing of the user's was touched before. Where it cannot, it ends.
+ *  - Where the command has a root of its own it goes there, by the descriptor:
+ *    what it opens by name from then on, /proc included, is of that root. The
+ *    right to that ends with the others.
+ *  - Then it drops every descriptor of the agent's, so that whatever happens
  *    to it later, it holds no other exec's socket.
  *  - Until it has given up its capabilities nobody inside can touch it: it has
  *    the agent's id, which no exec may have, and is not dumpable. Once it has
@@ -38,10 +43,14 @@
 
 #include "child.h"
 #include "event.h"
+#include "filter.h"
 #include "payload.h"
 
-/* Where the child has its one socket, close-on-exec. */
-enum { SETUP = 3 };
+/*
+ * Where the child has its one socket, and the program if it came as a
+ * descriptor; both close-on-exec.
+ */
+enum { SETUP = 3, PROGRAM = 4 };
 
 /* fail ends the child, having said why. */
 static noreturn void fail(enum stage stage, int error)
@@ -51,18 +60,39 @@ static noreturn void fail(enum stage stage, int error)
 }
 
 /*
- * keep_descriptors leaves 0-2 and the set-up socket. The agent's own fill 0-5,
- * so those passed are all above the places they are moved to, and no dup
- * overwrites one that is still needed.
+ * enter_cgroup has v1's groups take this process: what the descriptor's opener
+ * may is what counts, and "0" is the writer. A group of v2 it was forked into.
+ */
+static void enter_cgroup(const struct exec_request *request)
+{
+	for (size_t i = 0; i < request->ntasks; i++)
+		if (write(request->tasks[i], "0", 1) != 1)
+			fail(STAGE_CGROUP, errno);
+}
+
+/*
+ * enter_root is for a command that sees other mounts than the sandbox. The
+ * working directory goes first, so that it is within the root.
+ */
+static void enter_root(const struct exec_request *request)
+{
+	if (request->root >= 0 && (fchdir(request->root) < 0 || chroot(".") < 0))
+		fail(STAGE_ROOT, errno);
+}
+
+/*
+ * keep_descriptors leaves 0-2, the set-up socket and the program. The agent's
+ * own fill 0-4, so those passed are all above the places they are moved to, and
+ * no dup overwrites one that is still needed.
  */
 static void keep_descriptors(const struct exec_request *request)
 {
-	if (dup3(request->setup, SETUP, O_CLOEXEC) < 0)
-		_exit(126);
 	for (int i = 0; i < 3; i++)
 		if (request->stdio[i] >= 0 && dup2(request->stdio[i], i) < 0)
 			fail(STAGE_DESCRIPTORS, errno);
-	if (syscall(SYS_close_range, SETUP + 1, ~0U, 0) < 0)
+	if (request->program >= 0 && dup3(request->program, PROGRAM, O_CLOEXEC) < 0)
+		fail(STAGE_DESCRIPTORS, errno);
+	if (syscall(SYS_close_range, request->program < 0 ? PROGRAM : PROGRAM + 1, ~0U, 0) < 0)
 		fail(STAGE_DESCRIPTORS, errno);
 }
 
@@ -297,15 +327,28 @@ static int exec_on_path(const char *file, char *const *argv, char *const *envp)
 	}
 }
 
+/* exec_program executes the program that came as a descriptor. Returning is failure. */
+static int exec_program(char *const *argv, char *const *envp)
+{
+	syscall(SYS_execveat, PROGRAM, "", argv, envp, AT_EMPTY_PATH);
+	return errno;
+}
+
 noreturn void child_run(const struct exec_request *request)
 {
 	static struct payload p;
 
+	if (dup3(request->setup, SETUP, O_CLOEXEC) < 0)
+		_exit(126);
+	enter_cgroup(request);
+	enter_root(request);
 	keep_descriptors(request);
 	load(&p, request->payload);
 	new_session();
 	raise_oom_score(p.oom_score_adj);
 	set_rlimits(&p);
+	if (!filter_hide_clone3())
+		fail(STAGE_CLONE3, errno);
 	become_user(&p);
 	if (p.tty)
 		open_terminal(&p);
@@ -314,5 +357,7 @@ noreturn void child_run(const struct exec_request *request)
 	/* Whatever was opened since, only 0-2 and the verdict stay. */
 	if (syscall(SYS_close_range, SETUP, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
 		fail(STAGE_DESCRIPTORS, errno);
+	if (request->program >= 0)
+		fail(STAGE_EXEC, exec_program(p.argv, p.envp));
 	fail(STAGE_EXEC, exec_on_path(p.argv[0], p.argv, p.envp));
 }

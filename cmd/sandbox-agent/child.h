@@ -2,15 +2,9 @@
 #ifndef SANDBOX_AGENT_CHILD_H
 #define SANDBOX_AGENT_CHILD_H
 
-#include <stdint.h>
 #include <stdnoreturn.h>
 
-/* What the host asks for; a descriptor it did not pass is -1. */
-struct exec_request {
-	int exec, setup;
-	int stdio[3];
-	uint32_t payload;
-};
+#include "request.h"
 
 /*
  * child_run makes the process that was just forked into the command. It

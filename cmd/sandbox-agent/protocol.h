@@ -6,21 +6,28 @@
  * both ends run on it. The sizes are the protocol; a change to either struct,
  * to the payload or to the meaning of a field is a new PROTOCOL_VERSION.
  *
- *   control    host -> agent   request EXEC with descriptors: the exec's
- *                              socket, the set-up socket, then those of stdin,
- *                              stdout, stderr that the mask names
+ *   control    host -> agent   requests EXEC, ATTACH, LIST, each with the socket
+ *                              that is answered on; TIE, FORGET, with none
  *              agent -> host   event HELLO or FATAL, once
- *   exec       agent -> host   event FAILED if there is no child, else EXITED
+ *   exec       agent -> host   event EXITED; of a detached exec also DRAINED,
+ *                              before or after that; for ATTACH first of all
+ *                              ATTACHED, or FAILED alone
  *              host -> agent   request SIGNAL
  *   set-up     host -> child   the payload, in as many messages as it takes
+ *              agent -> host   event FAILED, if there is no child
  *              child -> host   event TERMINAL with the pty's master, at most
  *                              once; event FAILED, at most once; then the end
  *                              of the stream, which execve(2) or death makes
+ *   list       agent -> host   a struct list, once
  *
- * The host sends the payload's first message before the request, the others
- * after it. The agent says FAILED before it closes the set-up socket. So the end of that
- * stream is all that a host waits for, and one look at the exec's socket then
- * tells a refusal from a start.
+ * An agent has one control socket from its start, and one more for each host
+ * that connects to its listener. HELLO has this form and kind in every version,
+ * so that any two can say what keeps them apart.
+ *
+ * A request that is not of this form is answered with FAILED on the first of
+ * its descriptors. The host sends the payload's first message before the
+ * request, the others after it. All that keeps a command from starting is said
+ * on the set-up socket, whose end is all that a host waits for.
  */
 #ifndef SANDBOX_AGENT_PROTOCOL_H
 #define SANDBOX_AGENT_PROTOCOL_H
@@ -28,24 +35,55 @@
 #include <stdint.h>
 
 enum {
-	PROTOCOL_VERSION = 1,
+	PROTOCOL_VERSION = 3,
 	AGENT_ID = 65535,		/* uid and gid that no exec may have */
-	MAX_EXECS = 1024,
+	MAX_EXECS = 1024,		/* sockets of execs, attached to or of the host's own */
+	MAX_DETACHED = 256,		/* that run, or whose exit is kept */
+	MAX_CONNECTIONS = 64,
+	MAX_TASKS = 12,			/* more than v1 has hierarchies for an exec */
+	ID_SIZE = 16,
 	MAX_PAYLOAD = 8 << 20,		/* above what execve(2) takes at most, 6 MiB */
 	MAX_GROUPS = 256,
 	MAX_RLIMITS = 16,
 	STDIO_ALL = 7,			/* bits 0-2 of request.stdio */
+	WITH_CGROUP = 1,		/* bits of request.with */
+	WITH_OUTPUT = 2,
+	WITH_NETWORK = 4,
+	WITH_ROOT = 8,			/* since version 3 */
+	WITH_PROGRAM = 16,		/* as that */
+	WITH_ALL = 31,
 	PAYLOAD_TTY = 1,		/* the one bit of payload_header.flags */
 };
 
-enum request_kind { REQUEST_EXEC = 1, REQUEST_SIGNAL = 2 };
+enum request_kind {
+	REQUEST_EXEC = 1,
+	REQUEST_SIGNAL = 2,
+	REQUEST_TIE = 3,	/* the agent ends with this connection */
+	REQUEST_ATTACH = 4,	/* hear of a detached exec, signal it */
+	REQUEST_LIST = 5,	/* the detached execs that are kept */
+	REQUEST_FORGET = 6,	/* keep no more of a detached exec */
+};
 
+/*
+ * The descriptors of EXEC, in this order: the exec's socket, the set-up
+ * socket; those of stdin, stdout, stderr that stdio names; so many files
+ * `tasks` of cgroup v1; then, as `with` says, the directory of a group of v2 to
+ * fork into; the two files that keep the output, which make the exec a detached
+ * one without stdout and stderr of its own; a network namespace; the directory
+ * that is the command's root; the program to execute in place of the one that
+ * its first argument names.
+ */
 struct request {
 	uint32_t kind;
 	uint32_t stdio;		/* EXEC: which of 0-2 are passed */
+	uint32_t with;		/* EXEC: what else is passed */
+	uint32_t tasks;		/* EXEC: how many, not beside WITH_CGROUP */
 	uint32_t payload;	/* EXEC: its size in bytes */
 	uint32_t signal;	/* SIGNAL: its number */
 	uint32_t group;		/* SIGNAL: 1 for the process group, 0 for the process */
+	uint32_t reserved;	/* 0 */
+	uint64_t limit;		/* EXEC, detached: bytes kept of each stream */
+	uint8_t id[ID_SIZE];	/* EXEC, detached; ATTACH; FORGET */
 };
 
 enum event_kind {
@@ -53,7 +91,12 @@ enum event_kind {
 	EVENT_FATAL = 2,	/* stage, value: errno; the agent exits */
 	EVENT_FAILED = 3,	/* stage, value: errno */
 	EVENT_TERMINAL = 4,
-	EVENT_EXITED = 5,	/* value: wait status, and the usage */
+	EVENT_EXITED = 5,	/* value: wait status, and the usage; of a detached
+				   exec stage: when, in milliseconds of
+				   CLOCK_BOOTTIME, the low 32 bits, 0: not told */
+	EVENT_ATTACHED = 6,
+	EVENT_DRAINED = 7,	/* nobody holds the output's pipes any more */
+	EVENT_LIST = 8,		/* value: the number of ids */
 };
 
 struct event {
@@ -64,6 +107,12 @@ struct event {
 	uint64_t user_us;
 	uint64_t system_us;
 	uint64_t max_rss_kib;
+};
+
+/* The answer to LIST, sent as far as its ids go. */
+struct list {
+	struct event event;
+	uint8_t ids[MAX_DETACHED][ID_SIZE];
 };
 
 /*
@@ -88,6 +137,16 @@ struct payload_rlimit {
 	uint64_t resource;
 	uint64_t soft;
 	uint64_t hard;
+};
+
+
+/*
+ * The filter file, which the agent finds at descriptor 6: this header, then so
+ * many of seccomp(2)'s struct sock_filter. Nothing follows.
+ */
+struct filter_header {
+	uint32_t flags;		/* of SECCOMP_SET_MODE_FILTER */
+	uint32_t count;
 };
 
 #endif

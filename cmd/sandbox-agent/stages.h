@@ -19,11 +19,18 @@ enum stage {
 	STAGE_DUMPABLE = 6,	/* still readable by others of its id */
 	STAGE_SIGNALS = 7,	/* dispositions, mask, signalfd */
 	STAGE_LOOP = 8,		/* epoll, or too few descriptors to serve */
+	STAGE_LISTENER = 9,	/* descriptor 5 is not a listening socket */
+	STAGE_SECCOMP = 10,	/* descriptor 6, seccomp(2), or under no filter */
 
-	/* Refusals by the agent, on the exec's socket. */
+	/* Refusals by the agent. */
 	STAGE_REQUEST = 20,	/* the request is not of the protocol's form */
 	STAGE_TABLE = 21,	/* as many execs are running as can */
 	STAGE_FORK = 22,	/* fork(2) */
+	STAGE_CONNECTIONS = 23,	/* as many hosts are connected as can */
+	STAGE_CGROUP = 24,	/* clone3(2) into the cgroup; the child: its tasks files */
+	STAGE_NETWORK = 25,	/* a network namespace: not yet */
+	STAGE_OUTPUT = 26,	/* the pipes of a detached exec, or who drains them */
+	STAGE_ID = 27,		/* a detached exec of that id is there, or is not */
 
 	/* Refusals by the forked child, on its set-up socket. */
 	STAGE_DESCRIPTORS = 30,	/* moving stdio into place, closing the rest */
@@ -35,6 +42,8 @@ enum stage {
 	STAGE_TERMINAL = 36,	/* /dev/ptmx and what follows */
 	STAGE_DIRECTORY = 37,	/* chdir(2) to the command's directory */
 	STAGE_EXEC = 38,	/* execve(2), on every place of PATH */
+	STAGE_CLONE3 = 39,	/* seccomp(2): clone3 is not there */
+	STAGE_ROOT = 40,	/* fchdir(2) and chroot(2) to the command's root */
 };
 
 #endif

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <linux/seccomp.h>
 #include <linux/securebits.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -22,36 +23,65 @@
 #include <unistd.h>
 
 #include "event.h"
+#include "filter.h"
 #include "start.h"
 
-/* Where the starter left the control socket. */
-enum { INHERITED_CONTROL = 4 };
+/* Where the starter left what start.h has one place further on. */
+enum { INHERITED_FIRST = 4, INHERITED_LISTENER, INHERITED_STORE, INHERITED_FILTER, FILTER };
 
 #define BIT(n) (UINT32_C(1) << (n))
 
-/* To become a user, and to signal that user's processes. All below bit 32. */
-static const uint32_t kept = BIT(CAP_SETUID) | BIT(CAP_SETGID) | BIT(CAP_KILL);
+/* To become a user, in a root of its own, and to signal that user's processes. All below bit 32. */
+static const uint32_t kept =
+	BIT(CAP_SETUID) | BIT(CAP_SETGID) | BIT(CAP_KILL) | BIT(CAP_SYS_CHROOT);
 
 noreturn void die(enum stage stage, int error)
 {
-	send_failure(CONTROL, EVENT_FATAL, stage, error);
+	send_failure(FIRST, EVENT_FATAL, stage, error);
 	_exit(stage);
 }
 
-/*
- * keep_control moves the control socket to its place, over the agent's own
- * binary, and closes all else above stdio.
- */
-static void keep_control(void)
+/* is_seqpacket tells whether fd is a socket of that type, listening or not. */
+static bool is_seqpacket(int fd, int listening)
 {
-	int type = 0;
-	socklen_t size = sizeof(type);
+	int type = 0, accepts = 0;
+	socklen_t size = sizeof(int);
 
-	if (getsockopt(INHERITED_CONTROL, SOL_SOCKET, SO_TYPE, &type, &size) < 0 ||
-	    type != SOCK_SEQPACKET ||
-	    dup3(INHERITED_CONTROL, CONTROL, O_CLOEXEC) < 0 ||
-	    syscall(SYS_close_range, CONTROL + 1, ~0U, 0) < 0)
+	return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 &&
+	       getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepts, &size) == 0 &&
+	       type == SOCK_SEQPACKET && accepts == listening;
+}
+
+/* move takes a descriptor to a place that is empty where there is none. */
+static bool move(int from, int to)
+{
+	if (dup3(from, to, O_CLOEXEC) >= 0)
+		return true;
+	close(to);
+	return false;
+}
+
+/*
+ * keep_descriptors moves what was inherited out of the way of the agent's own,
+ * the last first, and closes all else above stdio. It returns whether there is
+ * a listener, and tells whether there is a filter. The store, if there is one,
+ * is only held.
+ */
+static bool keep_descriptors(bool *filter)
+{
+	bool listener;
+
+	*filter = move(INHERITED_FILTER, FILTER);
+	move(INHERITED_STORE, STORE);
+	listener = move(INHERITED_LISTENER, LISTENER);
+	if (!is_seqpacket(INHERITED_FIRST, 0) || !move(INHERITED_FIRST, FIRST) ||
+	    syscall(SYS_close_range, CHILDREN, LOOP, 0) < 0 ||
+	    syscall(SYS_close_range, FILTER + 1, ~0U, 0) < 0)
 		_exit(STAGE_CONTROL);
+	/* A host that gives up while it waits must not leave accept(2) waiting. */
+	if (listener && (!is_seqpacket(LISTENER, 1) || fcntl(LISTENER, F_SETFL, O_NONBLOCK) < 0))
+		die(STAGE_LISTENER, ENOTSOCK);
+	return listener;
 }
 
 /*
@@ -107,7 +137,7 @@ static bool has_only_kept(void)
 }
 
 /*
- * shed_privileges leaves three capabilities that no execve(2) can pass on: not
+ * shed_privileges leaves four capabilities that no execve(2) can pass on: not
  * as ambient ones, not by a file's, not by being id 0. The securebits stay
  * locked on for every exec.
  */
@@ -165,9 +195,25 @@ static void settle_signals(void)
 		die(STAGE_SIGNALS, errno);
 }
 
-void start(void)
+/*
+ * enter_filter comes last: what the sandbox may not do, its start may have to.
+ * Whoever loaded it, there is a filter before anything is served.
+ */
+static void enter_filter(bool stored)
 {
-	keep_control();
+	if (stored && !filter_load(FILTER))
+		die(STAGE_SECCOMP, errno);
+	close(FILTER);
+	if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) != SECCOMP_MODE_FILTER)
+		die(STAGE_SECCOMP, EPERM);
+	if (!filter_settle())
+		die(STAGE_SECCOMP, errno);
+}
+
+bool start(void)
+{
+	bool filter, listener = keep_descriptors(&filter);
+
 	check_stdio();
 	hide_memory();
 	check_identity();
@@ -177,5 +223,7 @@ void start(void)
 	prctl(PR_SET_NAME, "sandbox-agent"); /* else the number of its memfd */
 	if (epoll_create1(EPOLL_CLOEXEC) != LOOP || chdir("/") < 0)
 		die(STAGE_LOOP, errno);
+	enter_filter(filter);
 	hide_memory(); /* again: new credentials can undo it */
+	return listener;
 }

@@ -2,18 +2,25 @@
 #ifndef SANDBOX_AGENT_START_H
 #define SANDBOX_AGENT_START_H
 
+#include <stdbool.h>
 #include <stdnoreturn.h>
 
 #include "stages.h"
 
-/* Descriptors of the agent; 0-2 are /dev/null, 3-5 are always open. */
-enum { CONTROL = 3, CHILDREN = 4, LOOP = 5 };
+/*
+ * Descriptors of the agent. 0-2 are /dev/null, CHILDREN and LOOP are always
+ * open; FIRST is the first connection, until its end; LISTENER may be missing.
+ * STORE may be, too: it keeps the file system of what the sandbox writes, for
+ * the host to find it, and the agent does nothing with it.
+ */
+enum { CHILDREN = 3, LOOP = 4, FIRST = 5, LISTENER = 6, STORE = 7 };
 
 /*
- * start checks the surroundings, sheds what the agent does not need and opens
- * its descriptors. It returns only if all of that held.
+ * start checks the surroundings, sheds what the agent does not need, opens its
+ * descriptors and loads the sandbox's seccomp filter. It returns only if all of
+ * that held: whether there is a listener.
  */
-void start(void);
+bool start(void);
 
 /* die tells the host which stage failed and exits with its number. */
 noreturn void die(enum stage stage, int error);

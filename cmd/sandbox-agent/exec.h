@@ -1,0 +1,36 @@
+/* exec.h - the execs that run, and the detached ones that are kept. */
+#ifndef SANDBOX_AGENT_EXEC_H
+#define SANDBOX_AGENT_EXEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include "request.h"
+
+/* exec_make_room fits the table to what the process may have open. */
+void exec_make_room(void);
+
+/*
+ * exec_start answers a request that is in order. The exec's socket is then its
+ * own; the other descriptors stay the caller's.
+ */
+void exec_start(struct exec_request *request);
+
+/* exec_attach has the socket, then its own, told of a detached exec. */
+void exec_attach(int socket, const uint8_t id[ID_SIZE]);
+
+/* exec_list tells which detached execs there are. */
+void exec_list(int socket);
+
+/* exec_forget ends what is kept of a detached exec; the exec itself goes on. */
+void exec_forget(const uint8_t id[ID_SIZE]);
+
+/* exec_serve takes one message of the host's about an exec. */
+void exec_serve(size_t index);
+
+/* exec_reaped is told of each child that has ended. */
+void exec_reaped(pid_t pid, int status, const struct rusage *usage);
+
+#endif

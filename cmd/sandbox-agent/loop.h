@@ -1,0 +1,34 @@
+/* loop.h - what the agent waits for. */
+#ifndef SANDBOX_AGENT_LOOP_H
+#define SANDBOX_AGENT_LOOP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "protocol.h"
+
+/* Marks in epoll's data: indices of the execs, of the connections, and two. */
+enum {
+	FROM_EXECS = 0,
+	FROM_CONNECTIONS = MAX_EXECS,
+	FROM_LISTENER = FROM_CONNECTIONS + MAX_CONNECTIONS,
+	FROM_CHILDREN,
+};
+
+/* loop_watch has loop_wait return mark when there is something to read. */
+bool loop_watch(int fd, size_t mark);
+
+/*
+ * loop_wait returns one mark, or -1: after poll alone where poll is true, after
+ * a signal. One at a time, for the next may be about what this one ends.
+ */
+int64_t loop_wait(bool poll);
+
+/* loop_forget ends the watch. */
+void loop_forget(int fd);
+
+/* loop_close ends the watch and closes *fd, which is -1 then; it may be before. */
+void loop_close(int *fd);
+
+#endif

@@ -1,0 +1,83 @@
+/*
+ * request.c - reads what a host asks for.
+ *
+ * Nothing here makes a system call, so that a harness can feed it anything: see
+ * fuzz/agent_fuzz.c. That the number of descriptors is what the message says is
+ * decided in one place, before any of them is given a name.
+ */
+#include <string.h>
+
+#include "request.h"
+
+static size_t bits(uint32_t set)
+{
+	return (size_t)__builtin_popcount(set);
+}
+
+static bool exec_is_valid(const struct request *r, size_t n)
+{
+	const uint32_t out = 6; /* stdout and stderr, which a detached exec has not */
+
+	return (r->stdio & ~(uint32_t)STDIO_ALL) == 0 &&
+	       (r->with & ~(uint32_t)WITH_ALL) == 0 &&
+	       r->tasks <= MAX_TASKS &&
+	       !(r->tasks > 0 && (r->with & WITH_CGROUP)) &&
+	       !((r->with & WITH_OUTPUT) && (r->stdio & out)) &&
+	       n == 2 + bits(r->stdio) + r->tasks + bits(r->with) +
+		    ((r->with & WITH_OUTPUT) ? 1 : 0);
+}
+
+uint32_t request_kind(const struct request *r, size_t size, size_t n, bool control)
+{
+	bool valid = false;
+
+	if (size != sizeof(*r) || r->reserved != 0)
+		return 0;
+	switch (r->kind) {
+	case REQUEST_EXEC:
+		valid = control && exec_is_valid(r, n);
+		break;
+	case REQUEST_ATTACH:
+	case REQUEST_LIST:
+		valid = control && n == 1;
+		break;
+	case REQUEST_TIE:
+	case REQUEST_FORGET:
+		valid = control && n == 0;
+		break;
+	case REQUEST_SIGNAL:
+		valid = !control && r->group <= 1;
+		break;
+	}
+	return valid ? r->kind : 0;
+}
+
+void request_exec(struct exec_request *x, const struct request *r, const int *fds)
+{
+	*x = (struct exec_request){
+		.exec = *fds++, .setup = *fds++,
+		.stdio = { -1, -1, -1 }, .ntasks = r->tasks,
+		.cgroup = -1, .output = { -1, -1 }, .network = -1, .root = -1,
+		.program = -1,
+		.payload = r->payload, .limit = r->limit,
+	};
+	for (int i = 0; i < 3; i++)
+		if (r->stdio & (1U << i))
+			x->stdio[i] = *fds++;
+	for (size_t i = 0; i < x->ntasks; i++)
+		x->tasks[i] = *fds++;
+	if (r->with & WITH_CGROUP)
+		x->cgroup = *fds++;
+	if (r->with & WITH_OUTPUT) {
+		x->detached = true;
+		x->output[0] = *fds++;
+		x->output[1] = *fds++;
+	}
+	if (r->with & WITH_NETWORK)
+		x->network = *fds++;
+	if (r->with & WITH_ROOT)
+		x->root = *fds++;
+	if (r->with & WITH_PROGRAM)
+		x->program = *fds++;
+	memcpy(x->id, r->id, sizeof(x->id));
+}

@@ -1,0 +1,45 @@
+/* request.h - a message of the host's with its descriptors, checked. */
+#ifndef SANDBOX_AGENT_REQUEST_H
+#define SANDBOX_AGENT_REQUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "protocol.h"
+
+enum {
+	/* That one request can carry: two sockets, stdio, tasks, the other five. */
+	MAX_FILES = 2 + 3 + MAX_TASKS + 5,
+};
+
+/* What the host asks for; a descriptor it did not pass is -1. */
+struct exec_request {
+	int exec, setup;
+	int stdio[3];
+	int tasks[MAX_TASKS];
+	size_t ntasks;
+	int cgroup;
+	bool detached;
+	int output[2];
+	int network;
+	int root;
+	int program;
+	uint32_t payload;
+	uint64_t limit;
+	uint8_t id[ID_SIZE];
+};
+
+/*
+ * request_kind checks the size bytes that came as r, with n descriptors, on a
+ * control socket or on that of an exec. It returns the kind, or 0 for what is
+ * not of the protocol's form.
+ */
+uint32_t request_kind(const struct request *r, size_t size, size_t n, bool control);
+
+/*
+ * request_exec gives the n descriptors of a request EXEC, which request_kind
+ * found to be so many, their names.
+ */
+void request_exec(struct exec_request *x, const struct request *r, const int *fds);
+
+#endif
