@@ -1,0 +1,436 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A Process is the server as its client has it: Wait returns why it has ended,
+// and Close ends it.
+type Process interface {
+	Wait(ctx context.Context) error
+	Close() error
+}
+
+// Options say how a client lives with its server.
+type Options struct {
+	// Idle is how long a client that nobody uses keeps its server.
+	Idle time.Duration
+	// Silent is asked where the server does not answer: an error is why, as that
+	// the sandbox is paused, and is what those get who wait.
+	Silent func(ctx context.Context) error
+}
+
+const (
+	// askAfter is how long the server may be silent before somebody asks why.
+	askAfter = 300 * time.Millisecond
+	// giveUpAfter is how long it may be silent without a reason. It answers pings
+	// whatever else it does, unless it does not run.
+	giveUpAfter = 10 * time.Second
+	// maxCalls are under way at once; others wait.
+	maxCalls = 64
+	// maxLate answers may be owed to callers that have gone, before the server
+	// is given up.
+	maxLate = 16
+	// waitTime is how long a server may take to say why it has ended.
+	waitTime = 5 * time.Second
+)
+
+var (
+	// ErrEnded is of a server that is not there any more. It may be started anew.
+	ErrEnded = errors.New("what serves the files has ended")
+	// ErrSilent is of a server that does not answer, since something stops it.
+	ErrSilent = fmt.Errorf("it did not answer for %s: something in the sandbox holds it up", giveUpAfter)
+	// ErrClosed is of a client that was closed.
+	ErrClosed = errors.New("closed")
+)
+
+// A Client asks a server. Its methods may be called from several goroutines.
+type Client struct {
+	in, out *os.File
+	process Process
+	options Options
+	// sending is held by the one that writes; calls has room for those under
+	// way: channels, for a context to interrupt the wait.
+	sending chan struct{}
+	calls   chan struct{}
+	workers sync.WaitGroup
+	done    chan struct{}
+
+	// mu guards what is below.
+	mu      sync.Mutex
+	next    uint32
+	pending map[uint32]*pending
+	open    int // handles
+	heard   time.Time
+	quiet   bool // it was asked why it is silent
+	pinged  uint32
+	over    error
+}
+
+// A pending call waits for an answer.
+type pending struct {
+	answer chan *answer // has room for one
+	cancel context.CancelCauseFunc
+	since  time.Time
+	// patient calls are answered when there is something to say.
+	patient bool
+	// late: nobody waits any more.
+	late bool
+}
+
+// NewClient takes over the pipes to and from a server, and the server.
+func NewClient(in, out *os.File, p Process, o Options) *Client {
+	c := &Client{
+		in: in, out: out, process: p, options: o, sending: make(chan struct{}, 1), calls: make(chan struct{}, maxCalls),
+		done: make(chan struct{}), pending: map[uint32]*pending{}, heard: time.Now(),
+	}
+	c.workers.Go(c.listen)
+	c.workers.Go(c.attend)
+	return c
+}
+
+// Err is why the client can't be used any more, nil while it can.
+func (c *Client) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.over
+}
+
+// Close ends the server and whoever waits for it. It is safe to call twice.
+func (c *Client) Close() {
+	c.fail(ErrClosed)
+	c.workers.Wait()
+}
+
+// fail ends the client, for the reason that came first.
+func (c *Client) fail(err error) {
+	c.mu.Lock()
+	if c.over != nil {
+		c.mu.Unlock()
+		return
+	}
+	c.over = err
+	for _, p := range c.pending {
+		p.cancel(err)
+	}
+	c.mu.Unlock()
+	close(c.done)
+	c.in.Close()
+	c.out.Close()
+	c.process.Close() //nolint:errcheck // it was of no use
+}
+
+// listen takes answers, until there are no more.
+func (c *Client) listen() {
+	err := c.hear()
+	if errors.Is(err, os.ErrClosed) {
+		return // by fail
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		ctx, cancel := context.WithTimeout(context.Background(), waitTime)
+		defer cancel()
+		err = ErrEnded
+		if why := c.process.Wait(ctx); why != nil {
+			err = fmt.Errorf("%w: %w", ErrEnded, why)
+		}
+	}
+	c.fail(err)
+}
+
+func (c *Client) hear() error {
+	greeted := false
+	for {
+		b, err := readFrame(c.out, nil)
+		if err != nil {
+			return err
+		}
+		a, err := parseAnswer(b)
+		if err != nil {
+			return fmt.Errorf("what serves the files answers with %w", err)
+		}
+		if !greeted {
+			if a.id != 0 || a.handle != Version {
+				return fmt.Errorf("what serves the files speaks version %d, this program %d: run both from the same version", a.handle, Version)
+			}
+			greeted = true
+			continue
+		}
+		if err := c.deliver(&a); err != nil {
+			return err
+		}
+	}
+}
+
+// deliver gives an answer to whoever has asked.
+func (c *Client) deliver(a *answer) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard, c.quiet = time.Now(), false
+	p, ok := c.pending[a.id]
+	if !ok {
+		return fmt.Errorf("what serves the files answers call %d, which there is not", a.id)
+	}
+	delete(c.pending, a.id)
+	if a.handle != 0 {
+		c.open++
+	}
+	if !p.late {
+		p.answer <- a
+	} else if a.handle != 0 {
+		c.letGo(a.handle)
+	}
+	return nil
+}
+
+// call asks, and waits for the answer. Its error is ctx's, one of the
+// connection, or what the server says of the file.
+func (c *Client) call(ctx context.Context, r request) (*answer, error) {
+	return c.ask(ctx, r, false)
+}
+
+func (c *Client) ask(ctx context.Context, r request, patient bool) (*answer, error) {
+	if !patient {
+		select {
+		case c.calls <- struct{}{}:
+			defer func() { <-c.calls }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if err := c.running(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	p := &pending{answer: make(chan *answer, 1), cancel: cancel, since: time.Now(), patient: patient}
+	if err := c.register(p, &r); err != nil {
+		return nil, err
+	}
+	if err := c.send(ctx, r.encode()); err != nil {
+		c.abandon(r.id, p)
+		return nil, err
+	}
+	select {
+	case a := <-p.answer:
+		return a, codeError(a.code)
+	case <-ctx.Done():
+		c.abandon(r.id, p)
+		return nil, context.Cause(ctx)
+	}
+}
+
+// running asks first where the server was silent the last time.
+func (c *Client) running(ctx context.Context) error {
+	c.mu.Lock()
+	quiet := c.quiet
+	c.mu.Unlock()
+	if quiet && c.options.Silent != nil {
+		return c.options.Silent(ctx)
+	}
+	return nil
+}
+
+func (c *Client) register(p *pending, r *request) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over != nil {
+		return c.over
+	}
+	for c.next++; c.next == 0 || c.pending[c.next] != nil; {
+		c.next++
+	}
+	r.id = c.next
+	c.pending[r.id] = p
+	return nil
+}
+
+// abandon has nobody wait for an answer that may still come.
+func (c *Client) abandon(id uint32, p *pending) {
+	c.mu.Lock()
+	var came *answer
+	late := 0
+	defer func() {
+		if late > maxLate {
+			c.fail(ErrSilent)
+		}
+	}()
+	defer c.mu.Unlock()
+	if c.pending[id] == p {
+		p.late = true
+		for _, other := range c.pending {
+			if other.late {
+				late++
+			}
+		}
+	} else {
+		select {
+		case came = <-p.answer: // at this moment
+		default:
+		}
+	}
+	if came != nil && came.handle != 0 {
+		c.letGo(came.handle)
+	}
+}
+
+// send writes one frame. It is written to its end also when ctx is done meanwhile:
+// of half a frame the other end makes nothing any more.
+func (c *Client) send(ctx context.Context, frame []byte) error {
+	select {
+	case c.sending <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	written := make(chan error, 1)
+	write := func() {
+		_, err := c.in.Write(frame)
+		<-c.sending
+		written <- err
+	}
+	c.mu.Lock()
+	over := c.over
+	if over == nil {
+		c.workers.Go(write) // which Close waits for: there are others still
+	}
+	c.mu.Unlock()
+	if over != nil {
+		<-c.sending
+		return over
+	}
+	select {
+	case err := <-written:
+		return c.unsent(ctx, err)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// unsent words why a frame could not be written: who listens finds that out.
+func (c *Client) unsent(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	select {
+	case <-c.done:
+		return c.Err()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(waitTime):
+		c.fail(fmt.Errorf("%w: %w", ErrEnded, err))
+		return c.Err()
+	}
+}
+
+// release has the server let go of a handle, at some time.
+func (c *Client) release(handle uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.letGo(handle)
+}
+
+// letGo is release with mu held.
+func (c *Client) letGo(handle uint32) {
+	c.open--
+	if c.over != nil {
+		return
+	}
+	c.workers.Go(func() { // which Close waits for: there are others still
+		ctx, cancel := context.WithTimeout(context.Background(), giveUpAfter)
+		defer cancel()
+		_ = c.send(ctx, (&request{op: opClose, handle: handle}).encode()) // it is gone with the server
+	})
+}
+
+// attend sees to a server that is silent, and to one that nobody uses.
+func (c *Client) attend() {
+	ticker := time.NewTicker(askAfter)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-c.done:
+			return
+		case <-ticker.C:
+		}
+		silent, idle := c.state()
+		switch {
+		case idle > c.options.Idle:
+			c.fail(ErrEnded)
+		case silent > giveUpAfter:
+			c.fail(ErrSilent)
+		case silent > askAfter:
+			c.inquire()
+		}
+	}
+}
+
+// state is how long somebody has waited without hearing anything, and how long
+// the server has been of no use.
+func (c *Client) state() (silent, idle time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for _, p := range c.pending {
+		if !p.late && !p.patient {
+			silent = max(silent, min(now.Sub(p.since), now.Sub(c.heard)))
+		}
+	}
+	if c.open == 0 && !slices.ContainsFunc(c.waiting(), func(p *pending) bool { return !p.late }) {
+		idle = now.Sub(c.heard)
+	}
+	return silent, idle
+}
+
+// waiting is called with mu held.
+func (c *Client) waiting() []*pending {
+	all := make([]*pending, 0, len(c.pending))
+	for _, p := range c.pending {
+		all = append(all, p)
+	}
+	return all
+}
+
+// inquire asks why the server is silent, and the server whether it is.
+func (c *Client) inquire() {
+	ctx, cancel := context.WithTimeout(context.Background(), waitTime)
+	defer cancel()
+	if c.options.Silent != nil {
+		if err := c.options.Silent(ctx); err != nil && ctx.Err() == nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.quiet = true
+			for _, p := range c.waiting() {
+				if !p.patient {
+					p.cancel(err)
+				}
+			}
+			return
+		}
+	}
+	c.mu.Lock()
+	waits := c.pending[c.pinged] != nil
+	c.mu.Unlock()
+	if waits {
+		return
+	}
+	ping := &pending{answer: make(chan *answer, 1), cancel: func(error) {}, since: time.Now(), late: true}
+	r := request{op: opPing}
+	select {
+	case c.sending <- struct{}{}:
+		<-c.sending
+	default:
+		return // somebody waits to send
+	}
+	if c.register(ping, &r) == nil {
+		c.mu.Lock()
+		c.pinged = r.id
+		c.mu.Unlock()
+		_ = c.send(ctx, r.encode()) // who waits is told
+	}
+}

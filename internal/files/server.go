@@ -1,0 +1,284 @@
+package files
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A server answers one client.
+type server struct {
+	tree Tree
+	// prefix is where the client sees the tree; empty: at names as they are.
+	prefix string
+
+	sending sync.Mutex // held by the one that writes to out
+	out     io.Writer
+
+	running sync.WaitGroup
+	// slots are of requests under way.
+	slots chan struct{}
+
+	// mu guards what is below.
+	mu      sync.Mutex
+	handles map[uint32]opened
+	last    uint32
+}
+
+// opened is what a handle stands for.
+type opened interface{ close() }
+
+// Serve answers requests until in ends, which is no error. The tree is shown at
+// prefix; where that is empty, names are taken as they are.
+func Serve(tree Tree, prefix string, in io.Reader, out io.Writer) error {
+	s := &server{tree: tree, prefix: prefix, out: out, slots: make(chan struct{}, maxRunning), handles: map[uint32]opened{}}
+	defer s.end()
+	if err := s.send(&answer{handle: Version}); err != nil {
+		return err
+	}
+	for {
+		b, err := readFrame(in, nil)
+		if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		r, err := parseRequest(b)
+		if err != nil {
+			return err
+		}
+		if err := s.take(r); err != nil {
+			return err
+		}
+	}
+}
+
+// end lets go of all that is open, and of what was begun and not committed.
+func (s *server) end() {
+	s.mu.Lock()
+	all := s.handles
+	s.handles = nil
+	s.mu.Unlock()
+	for _, o := range all {
+		o.close()
+	}
+	s.running.Wait()
+}
+
+// take has a request carried out.
+func (s *server) take(r request) error {
+	switch r.op {
+	case opPing: // from whoever wants to know whether this process runs at all
+		return s.send(&answer{id: r.id})
+	case opClose:
+		s.running.Go(func() { s.drop(r.handle) })
+		return nil
+	}
+	select {
+	case s.slots <- struct{}{}:
+	default:
+		return s.send(&answer{id: r.id, code: codeBusy})
+	}
+	s.running.Go(func() {
+		defer func() { <-s.slots }()
+		a, err := s.carryOut(&r)
+		if err != nil {
+			a = &answer{code: code(err)}
+		}
+		a.id = r.id
+		// Nobody reads it any more: the end of in comes next.
+		_ = s.send(a)
+	})
+	return nil
+}
+
+func (s *server) send(a *answer) error {
+	b := a.encode()
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	_, err := s.out.Write(b)
+	return err
+}
+
+// code is the error on the wire. No text goes there, and no path.
+func code(err error) uint32 {
+	var errno syscall.Errno
+	var path *fs.PathError
+	switch {
+	case errors.Is(err, ErrNotRegular):
+		return codeNotRegular
+	case errors.Is(err, ErrTooMany):
+		return codeBusy
+	case errors.As(err, &errno) && errno != 0 && errno < 4096:
+		return uint32(errno)
+	case errors.As(err, &path) && path.Err != nil && path.Err.Error() == "path escapes from parent": // package os has no name for it
+		return codeEscapes
+	case errors.Is(err, fs.ErrNotExist):
+		return uint32(unix.ENOENT)
+	case errors.Is(err, fs.ErrExist):
+		return uint32(unix.EEXIST)
+	case errors.Is(err, fs.ErrPermission):
+		return uint32(unix.EACCES)
+	case errors.Is(err, fs.ErrInvalid), errors.Is(err, os.ErrClosed):
+		return uint32(unix.EINVAL)
+	}
+	return codeOther
+}
+
+// keep gives what is open a handle.
+func (s *server) keep(o opened) (uint32, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.handles == nil || len(s.handles) >= maxHandles {
+		o.close()
+		return 0, ErrTooMany
+	}
+	for s.last++; s.last == 0 || s.handles[s.last] != nil; {
+		s.last++
+	}
+	s.handles[s.last] = o
+	return s.last, nil
+}
+
+func (s *server) drop(handle uint32) {
+	s.mu.Lock()
+	o := s.handles[handle]
+	delete(s.handles, handle)
+	s.mu.Unlock()
+	if o != nil {
+		o.close()
+	}
+}
+
+// find is what a handle stands for, of one kind.
+func find[T opened](s *server, handle uint32) (T, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o, ok := s.handles[handle].(T)
+	if !ok {
+		return o, unix.EBADF
+	}
+	return o, nil
+}
+
+func (s *server) carryOut(r *request) (*answer, error) {
+	switch r.op {
+	case opRead, opWrite, opCommit, opNext, opEvents:
+		return s.goOn(r)
+	}
+	name, err := below(s.prefix, r.name)
+	if err != nil {
+		return nil, err
+	}
+	switch r.op {
+	case opOpen:
+		return s.open(name, r)
+	case opPut:
+		return s.put(name, r)
+	case opCreate:
+		w, err := s.create(name, r.mode)
+		if err != nil {
+			return nil, err
+		}
+		return s.kept(w)
+	case opStat, opLstat:
+		return s.stat(name, r.op == opStat)
+	case opList:
+		return s.list(name)
+	case opWatch:
+		return s.watch(name)
+	}
+	return &answer{}, s.change(name, r)
+}
+
+// goOn works with what is open.
+func (s *server) goOn(r *request) (*answer, error) {
+	switch r.op {
+	case opRead:
+		f, err := find[*reader](s, r.handle)
+		if err != nil {
+			return nil, err
+		}
+		return f.read(r.offset, r.size)
+	case opNext:
+		l, err := find[*listing](s, r.handle)
+		if err != nil {
+			return nil, err
+		}
+		return l.next()
+	case opEvents:
+		w, err := find[*watch](s, r.handle)
+		if err != nil {
+			return nil, err
+		}
+		return w.next()
+	}
+	w, err := find[*writer](s, r.handle)
+	if err != nil {
+		return nil, err
+	}
+	if r.op == opWrite {
+		return &answer{}, w.write(r.data)
+	}
+	return &answer{}, w.commit()
+}
+
+func (s *server) kept(o opened) (*answer, error) {
+	handle, err := s.keep(o)
+	return &answer{handle: handle}, err
+}
+
+// change is all that only changes names and modes.
+func (s *server) change(name string, r *request) error {
+	switch r.op {
+	case opMkdir:
+		return s.tree.Mkdir(name, goMode(r.mode))
+	case opMkdirAll:
+		return s.tree.MkdirAll(name, goMode(r.mode))
+	case opRename:
+		to, err := below(s.prefix, r.to)
+		if err != nil {
+			return err
+		}
+		return s.tree.Rename(name, to)
+	case opRemove:
+		return s.tree.Remove(name)
+	case opRemoveAll:
+		return s.tree.RemoveAll(name)
+	case opSymlink:
+		return s.tree.Symlink(r.to, name)
+	case opChmod:
+		return s.tree.Chmod(name, goMode(r.mode))
+	}
+	return unix.ENOSYS
+}
+
+// goMode is what a client asks for, as package os takes it.
+func goMode(mode uint32) fs.FileMode { return fileMode(mode&0o7777 | unix.S_IFREG) }
+
+func (s *server) stat(name string, follow bool) (*answer, error) {
+	look := s.tree.Lstat
+	if follow {
+		look = s.tree.Stat
+	}
+	fi, err := look(name)
+	if err != nil {
+		return nil, err
+	}
+	i := Info{Size: fi.Size(), Mode: fi.Mode(), ModTime: fi.ModTime()}
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		i.UID, i.GID = st.Uid, st.Gid
+	}
+	if i.Mode&fs.ModeSymlink != 0 {
+		if i.Link, err = s.tree.Readlink(name); err != nil {
+			return nil, err
+		}
+	}
+	return &answer{infos: []Info{i}}, nil
+}

@@ -1,0 +1,71 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Service is a server in this process, for who has files and no sandbox.
+type Service struct {
+	root    *os.Root
+	in, out *os.File
+	done    chan struct{}
+}
+
+// NewService serves what is below root, which it takes over, as if it were at
+// prefix, over two pipes that stay the caller's.
+func NewService(root *os.Root, prefix string, stdin, stdout *os.File) (*Service, error) {
+	in, err := duplicate(stdin)
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	out, err := duplicate(stdout)
+	if err != nil {
+		return nil, errors.Join(err, in.Close(), root.Close())
+	}
+	s := &Service{root: root, in: in, out: out, done: make(chan struct{})}
+	go func() { // ends with in, which Close sees to
+		defer close(s.done)
+		_ = Serve(root, prefix, in, out) // whoever asks notices
+		s.in.Close()
+		s.out.Close()
+		_ = s.root.Close() // nothing is written through it
+	}()
+	return s, nil
+}
+
+// Wait implements [Process].
+func (s *Service) Wait(ctx context.Context) error {
+	select {
+	case <-s.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close implements [Process].
+func (s *Service) Close() error {
+	s.in.Close()
+	s.out.Close()
+	<-s.done
+	return nil
+}
+
+// duplicate leaves the file as it is: not to block, as pipes of package os are.
+func duplicate(f *os.File) (*os.File, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var fd int
+	var failure error
+	err = raw.Control(func(old uintptr) { fd, failure = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+	if err := errors.Join(err, failure); err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
