@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -13,11 +14,13 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
-// attack tries on process 1 what a process could do to another, and returns
-// what each attempt answered; "done" for one that worked.
-func attack() map[string]string {
+// attack tries on a process what another could do to it, and returns what each
+// attempt answered; "done" for one that worked.
+func attack(victim int) map[string]string {
 	runtime.LockOSThread() // a tracer is a thread
 	got := map[string]string{}
 	note := func(name string, err error) {
@@ -37,23 +40,23 @@ func attack() map[string]string {
 		note(name, nil)
 		return r
 	}
-	attackBySignal(call)
-	attackByTrace(call)
-	attackByLimits(call)
-	attackByFiles(note)
+	attackBySignal(uintptr(victim), call)
+	attackByTrace(uintptr(victim), call)
+	attackByLimits(uintptr(victim), call)
+	attackByFiles(fmt.Sprintf("/proc/%d/", victim), note)
 	return got
 }
 
 type caller func(name string, number uintptr, args ...uintptr) uintptr
 
-func attackBySignal(call caller) {
+func attackBySignal(victim uintptr, call caller) {
 	for _, s := range []syscall.Signal{unix.SIGKILL, unix.SIGSTOP, unix.SIGTERM, unix.SIGINT, unix.SIGSEGV, unix.SIGCHLD, 40} {
-		call(fmt.Sprintf("kill %d", s), unix.SYS_KILL, 1, uintptr(s))
-		call(fmt.Sprintf("tgkill %d", s), unix.SYS_TGKILL, 1, 1, uintptr(s))
+		call(fmt.Sprintf("kill %d", s), unix.SYS_KILL, victim, uintptr(s))
+		call(fmt.Sprintf("tgkill %d", s), unix.SYS_TGKILL, victim, victim, uintptr(s))
 	}
 	info := [128]byte{}
-	call("rt_sigqueueinfo", unix.SYS_RT_SIGQUEUEINFO, 1, uintptr(unix.SIGKILL), uintptr(unsafe.Pointer(&info)))
-	if fd, err := unix.PidfdOpen(1, 0); err == nil {
+	call("rt_sigqueueinfo", unix.SYS_RT_SIGQUEUEINFO, victim, uintptr(unix.SIGKILL), uintptr(unsafe.Pointer(&info)))
+	if fd, err := unix.PidfdOpen(int(victim), 0); err == nil {
 		call("pidfd_send_signal", unix.SYS_PIDFD_SEND_SIGNAL, uintptr(fd), uintptr(unix.SIGKILL), 0, 0)
 		for n := range uintptr(6) {
 			call(fmt.Sprintf("pidfd_getfd %d", n), unix.SYS_PIDFD_GETFD, uintptr(fd), n, 0)
@@ -63,41 +66,41 @@ func attackBySignal(call caller) {
 	}
 }
 
-func attackByTrace(call caller) {
-	call("ptrace attach", unix.SYS_PTRACE, unix.PTRACE_ATTACH, 1)
-	call("ptrace seize", unix.SYS_PTRACE, unix.PTRACE_SEIZE, 1)
+func attackByTrace(victim uintptr, call caller) {
+	call("ptrace attach", unix.SYS_PTRACE, unix.PTRACE_ATTACH, victim)
+	call("ptrace seize", unix.SYS_PTRACE, unix.PTRACE_SEIZE, victim)
 	var word uint64
 	local := unix.Iovec{Base: (*byte)(unsafe.Pointer(&word)), Len: 8}
 	remote := unix.RemoteIovec{Base: 0x400000, Len: 8}
-	call("process_vm_readv", unix.SYS_PROCESS_VM_READV, 1, uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1)
-	call("process_vm_writev", unix.SYS_PROCESS_VM_WRITEV, 1, uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1)
-	call("kcmp", unix.SYS_KCMP, 1, uintptr(os.Getpid()), 2 /* KCMP_FILES */)
+	call("process_vm_readv", unix.SYS_PROCESS_VM_READV, victim, uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1)
+	call("process_vm_writev", unix.SYS_PROCESS_VM_WRITEV, victim, uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1)
+	call("kcmp", unix.SYS_KCMP, victim, uintptr(os.Getpid()), 2 /* KCMP_FILES */)
 	var head, size uintptr
-	call("get_robust_list", unix.SYS_GET_ROBUST_LIST, 1, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&size)))
-	call("move_pages", unix.SYS_MOVE_PAGES, 1)
-	call("migrate_pages", unix.SYS_MIGRATE_PAGES, 1, 64, uintptr(unsafe.Pointer(&word)), uintptr(unsafe.Pointer(&word)))
+	call("get_robust_list", unix.SYS_GET_ROBUST_LIST, victim, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&size)))
+	call("move_pages", unix.SYS_MOVE_PAGES, victim)
+	call("migrate_pages", unix.SYS_MIGRATE_PAGES, victim, 64, uintptr(unsafe.Pointer(&word)), uintptr(unsafe.Pointer(&word)))
 }
 
-func attackByLimits(call caller) {
+func attackByLimits(victim uintptr, call caller) {
 	limit := unix.Rlimit{}
 	for _, n := range []uintptr{unix.RLIMIT_NOFILE, unix.RLIMIT_CPU, unix.RLIMIT_AS} {
-		call(fmt.Sprintf("prlimit %d", n), unix.SYS_PRLIMIT64, 1, n, uintptr(unsafe.Pointer(&limit)), 0)
-		call(fmt.Sprintf("prlimit read %d", n), unix.SYS_PRLIMIT64, 1, n, 0, uintptr(unsafe.Pointer(&limit)))
+		call(fmt.Sprintf("prlimit %d", n), unix.SYS_PRLIMIT64, victim, n, uintptr(unsafe.Pointer(&limit)), 0)
+		call(fmt.Sprintf("prlimit read %d", n), unix.SYS_PRLIMIT64, victim, n, 0, uintptr(unsafe.Pointer(&limit)))
 	}
-	call("setpriority", unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 1, 19)
-	call("setpriority group", unix.SYS_SETPRIORITY, unix.PRIO_PGRP, 1, 19)
+	call("setpriority", unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, victim, 19)
+	call("setpriority group", unix.SYS_SETPRIORITY, unix.PRIO_PGRP, victim, 19)
 	call("setpriority user", unix.SYS_SETPRIORITY, unix.PRIO_USER, agentID, 19)
 	mask := uint64(1)
-	call("sched_setaffinity", unix.SYS_SCHED_SETAFFINITY, 1, 8, uintptr(unsafe.Pointer(&mask)))
+	call("sched_setaffinity", unix.SYS_SCHED_SETAFFINITY, victim, 8, uintptr(unsafe.Pointer(&mask)))
 	priority := int32(0)
-	call("sched_setscheduler", unix.SYS_SCHED_SETSCHEDULER, 1, 5 /* SCHED_IDLE */, uintptr(unsafe.Pointer(&priority)))
-	call("ioprio_set", unix.SYS_IOPRIO_SET, 1, 1, 3<<13)
-	call("setpgid", unix.SYS_SETPGID, 1, 1)
+	call("sched_setscheduler", unix.SYS_SCHED_SETSCHEDULER, victim, 5 /* SCHED_IDLE */, uintptr(unsafe.Pointer(&priority)))
+	call("ioprio_set", unix.SYS_IOPRIO_SET, 1, victim, 3<<13)
+	call("setpgid", unix.SYS_SETPGID, victim, victim)
 }
 
-func attackByFiles(note func(string, error)) {
+func attackByFiles(proc string, note func(string, error)) {
 	for _, f := range []string{"environ", "mem", "maps", "smaps", "auxv", "syscall", "io", "pagemap", "personality", "stack", "timerslack_ns", "fdinfo/3"} {
-		text, err := os.ReadFile("/proc/1/" + f)
+		text, err := os.ReadFile(proc + f)
 		if err == nil && len(text) == 0 {
 			err = fmt.Errorf("read nothing")
 		}
@@ -112,16 +115,16 @@ func attackByFiles(note func(string, error)) {
 		note("write "+f, err)
 	}
 	for _, f := range []string{"exe", "root", "cwd", "fd/0", "fd/3", "fd/4", "ns/mnt", "ns/user"} {
-		_, err := os.Readlink("/proc/1/" + f)
+		_, err := os.Readlink(proc + f)
 		note("readlink "+f, err)
-		_, err = os.Open("/proc/1/" + f)
+		_, err = os.Open(proc + f)
 		note("open "+f, err)
 	}
-	_, err := os.ReadDir("/proc/1/root/")
+	_, err := os.ReadDir(proc + "root/")
 	note("list root", err)
-	_, err = os.ReadDir("/proc/1/fd")
+	_, err = os.ReadDir(proc + "fd")
 	note("list fd", err)
-	_, err = os.ReadDir("/proc/1/map_files")
+	_, err = os.ReadDir(proc + "map_files")
 	note("list map_files", err)
 }
 
@@ -130,24 +133,30 @@ func attackByFiles(note func(string, error)) {
 func TestNothingInsideTouchesTheAgent(t *testing.T) {
 	s := open(t)
 	for _, id := range []uint32{1000, 0, 65534} {
-		c := asProbe("attack")
-		c.UID, c.GID = id, id
-		var got map[string]string
-		if err := json.Unmarshal([]byte(s.ok(t, c)), &got); err != nil {
-			t.Fatal(err)
-		}
-		if len(got) < 60 {
-			t.Errorf("id %d: only %d attempts were made: %v", id, len(got), got)
-		}
-		for name, answer := range got {
-			if answer == "done" {
-				t.Errorf("id %d: %s worked", id, name)
-			}
-		}
+		s.resists(t, id, 1)
 		s.serves(t)
 	}
 	if score := s.hostFile(t, "oom_score_adj"); score != s.ownOOMScore(t) {
 		t.Errorf("oom_score_adj of the agent is %s", score)
+	}
+}
+
+// resists fails if anything works that a user tries on a process.
+func (s *sandbox) resists(t testing.TB, user uint32, victim int) {
+	t.Helper()
+	c := asProbe("attack", strconv.Itoa(victim))
+	c.UID, c.GID = user, user
+	var got map[string]string
+	if err := json.Unmarshal([]byte(s.ok(t, c)), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) < 60 {
+		t.Errorf("id %d: only %d attempts were made: %v", user, len(got), got)
+	}
+	for name, answer := range got {
+		if answer == "done" {
+			t.Errorf("id %d: %s worked", user, name)
+		}
 	}
 }
 
@@ -206,20 +215,20 @@ func testStorm(t *testing.T, id uint32, signal string) {
 	if err := storm.Signal(unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if exit, err := storm.Wait(within(t, 5*time.Second)); err != nil || exit.Status.Signal() != unix.SIGKILL {
+	if exit, err := storm.Wait(within(t, testhost.Patience)); err != nil || exit.Status.Signal() != unix.SIGKILL {
 		t.Errorf("storm ended with %#x, %v, want a SIGKILL", exit.Status, err)
 	}
 	s.serves(t)
 	// What was stopped half-way was killed when its context ended.
-	eventually(t, "no process but two", func() bool { return len(s.inside(t)) == 2 })
-	eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
+	testhost.Eventually(t, "no process but two", func() bool { return len(s.inside(t)) == 2 })
+	testhost.Eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
 }
 
 // TestAgentIsBare looks at the agent from the host.
 func TestAgentIsBare(t *testing.T) {
 	s := open(t)
 	s.serves(t)
-	const kept = "00000000000000e0" // KILL, SETGID, SETUID
+	const kept = "00000000000400e0" // KILL, SETGID, SETUID, SYS_CHROOT
 	want := map[string]string{
 		"CapInh": "0000000000000000", "CapPrm": kept, "CapEff": kept,
 		"CapBnd": "0000000000000000", "CapAmb": "0000000000000000",
@@ -237,7 +246,7 @@ func TestAgentIsBare(t *testing.T) {
 		t.Errorf("dumpable: its files in /proc are uid %d's, %v", st.Uid, err)
 	}
 	// null three times, control, children, loop
-	eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
+	testhost.Eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
 }
 
 // TestStopsDoNotWakeTheAgent has one exec stop and continue another.

@@ -10,7 +10,7 @@ import (
 
 // BenchmarkTrue runs /bin/true through the agent and by fork and exec on the
 // host, turn by turn, and reports the median of each and of their ratios. The
-// agent's part begins with Start and ends with Wait, as the host's with
+// agent's part begins with Begin and ends with Wait, as the host's with
 // ForkExec and Wait4; both have three descriptors of /dev/null.
 func BenchmarkTrue(b *testing.B) {
 	s := open(b)
@@ -23,7 +23,7 @@ func BenchmarkTrue(b *testing.B) {
 	c := command("/bin/true")
 	c.Stdin, c.Stdout, c.Stderr = null, null, null
 	inside := func() {
-		p, err := s.Start(b.Context(), c)
+		p, err := s.Begin(b.Context(), c)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +15,10 @@ type Command struct {
 	// Args is the program and its arguments. A program without a slash is
 	// looked for on the PATH of Env. Nothing falls back to a shell.
 	Args []string
+	// Program, where it is not nil, is executed in place of what Args[0] names:
+	// a program in memory, of which the sandbox has no file. Start keeps no copy.
+	// An agent that is older than this is a *VersionError.
+	Program *os.File
 	// Env is the whole environment, as K=V; nothing is added to it.
 	Env []string
 	// Dir is the absolute directory to start in, entered as the user.
@@ -36,7 +41,46 @@ type Command struct {
 	// keeps them. A directory is refused: it would lead out of the sandbox's
 	// root.
 	Stdin, Stdout, Stderr *os.File
+	// Cgroup is where the command is from its first instruction on.
+	Cgroup Cgroup
+	// Detach, where it is not nil, has the command outlive this connection. It
+	// has no Stdout and no Stderr of the caller's then.
+	Detach *Detach
+	// Root is a directory that is the command's root in place of the sandbox's,
+	// nil for that: one of the sandbox's files as another mount namespace shows
+	// them. Dir and all that the command is looked up by lie in it. Whoever passes it
+	// keeps that namespace, without which the mounts come apart.
+	Root *os.File
+	// Network is reserved for a network namespace of the command's own. The
+	// agent refuses it, see [StageNetwork].
+	Network *os.File
 }
+
+// Cgroup is the group of a command; the zero value leaves it in the agent's.
+// Start keeps neither file. A command that cannot enter does not start.
+type Cgroup struct {
+	// Dir is the directory of a group of v2, which Linux 5.7 can fork into.
+	Dir *os.File
+	// Tasks are the files "tasks" of groups of v1, opened for writing: what
+	// counts is whether the opener may move a process there.
+	Tasks []*os.File
+}
+
+// Detach is what becomes of a command without a host.
+type Detach struct {
+	// ID is what to find it by: see [Conn.Attach].
+	ID ExecID
+	// Stdout and Stderr keep the first Limit bytes of each stream; what is
+	// beyond is dropped. Give one more than is wanted, to see that there was
+	// more.
+	Stdout, Stderr *os.File
+	Limit          int64
+}
+
+// ExecID names a detached command. It is the caller's to make up.
+type ExecID [idSize]byte
+
+func (id ExecID) String() string { return hex.EncodeToString(id[:]) }
 
 // Winsize is the size of a terminal, in characters.
 type Winsize struct {
@@ -73,7 +117,7 @@ func (c *Command) validate() error {
 	if c.OOMScoreAdj < 0 || c.OOMScoreAdj > 1000 {
 		return fmt.Errorf("oom_score_adj %d is not within 0 to 1000", c.OOMScoreAdj)
 	}
-	return errors.Join(c.validateIDs(), c.validateRlimits(), c.validateStdio())
+	return errors.Join(c.validateIDs(), c.validateRlimits(), c.validateStdio(), c.validateCgroup(), c.validateDetach(), c.validateRoot())
 }
 
 func (c *Command) validateIDs() error {
@@ -128,6 +172,87 @@ func (c *Command) validateStdio() error {
 	return nil
 }
 
+func (c *Command) validateCgroup() error {
+	g := c.Cgroup
+	if g.Dir != nil && len(g.Tasks) > 0 {
+		return errors.New("cgroups of v1 and of v2 for one command")
+	}
+	if len(g.Tasks) > maxTasks {
+		return fmt.Errorf("%d cgroups for one command, above %d", len(g.Tasks), maxTasks)
+	}
+	return nil
+}
+
+func (c *Command) validateDetach() error {
+	d := c.Detach
+	switch {
+	case d == nil:
+		return nil
+	case d.Stdout == nil, d.Stderr == nil:
+		return errors.New("detached command without files for its output")
+	case d.Limit < 0:
+		return fmt.Errorf("detached command whose output has the limit %d", d.Limit)
+	case c.Stdout != nil, c.Stderr != nil:
+		return errors.New("detached command with a standard output of the caller's")
+	case c.TTY != nil:
+		return errors.New("detached command with a terminal")
+	}
+	return nil
+}
+
+func (c *Command) validateRoot() error {
+	if c.Root == nil {
+		return nil
+	}
+	info, err := c.Root.Stat()
+	if err != nil {
+		return fmt.Errorf("root of a command: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("root of a command: %s is no directory", c.Root.Name())
+	}
+	return nil
+}
+
+// request is what goes with the payload: its descriptors in the protocol's
+// order, after the two sockets.
+func (c *Command) request(payload, exec, setup int) (request, []int) {
+	r := request{kind: requestExec, payload: payload, tasks: len(c.Cgroup.Tasks)}
+	fds := make([]int, 0, 16)
+	fds = append(fds, exec, setup)
+	for i, f := range c.stdio() {
+		if f != nil {
+			r.stdio |= 1 << i
+			fds = append(fds, int(f.Fd()))
+		}
+	}
+	for _, f := range c.Cgroup.Tasks {
+		fds = append(fds, int(f.Fd()))
+	}
+	if c.Cgroup.Dir != nil {
+		r.with |= withCgroup
+		fds = append(fds, int(c.Cgroup.Dir.Fd()))
+	}
+	if d := c.Detach; d != nil {
+		r.with |= withOutput
+		r.id, r.limit = d.ID, d.Limit
+		fds = append(fds, int(d.Stdout.Fd()), int(d.Stderr.Fd()))
+	}
+	if c.Network != nil {
+		r.with |= withNetwork
+		fds = append(fds, int(c.Network.Fd()))
+	}
+	if c.Root != nil {
+		r.with |= withRoot
+		fds = append(fds, int(c.Root.Fd()))
+	}
+	if c.Program != nil {
+		r.with |= withProgram
+		fds = append(fds, int(c.Program.Fd()))
+	}
+	return r, fds
+}
+
 func (c *Command) stdio() [3]*os.File { return [3]*os.File{c.Stdin, c.Stdout, c.Stderr} }
 
 // encode lays the command out as cmd/sandbox-agent/protocol.h describes it.
@@ -168,18 +293,4 @@ func (c *Command) encode() []byte {
 		text(s)
 	}
 	return b
-}
-
-// subject is what a stage was about, in the caller's words.
-func (c *Command) subject(s Stage) string {
-	switch s {
-	case StageExec:
-		return c.Args[0]
-	case StageDirectory:
-		return c.Dir
-	case StageTerminal:
-		return "/dev/ptmx"
-	default:
-		return ""
-	}
 }

@@ -11,17 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is the host's end of one agent's control socket.
+// Conn is the host's end of a control socket of an agent.
 //
-// A Conn is made before its agent runs; Ready returns once the agent serves,
-// and any number of commands may then be started, at once too. Close ends the
-// agent and with it everything in its pid namespace; so does the end of the
+// The first of an agent is made before the agent runs, by New, and usable once
+// Ready has returned; further ones come from Dial. Any number of commands may be
+// started, at once too. The end of a Conn, by Close or with the host's process,
+// is the end of the agent and of everything in its pid namespace if the agent is
+// tied to it: after Tie, or where it was started without a listener. Otherwise
+// the agent stays; attached commands end as their Process is closed, or with the
 // host's process.
 type Conn struct {
 	control *socket
 	// sending is held by the one that sends. A channel, for a context to
 	// interrupt the wait for it.
 	sending chan struct{}
+	// version is the agent's, once it has said so.
+	version int32
 }
 
 // New returns a Conn and the socket to give to the agent as descriptor 4. The
@@ -36,8 +41,8 @@ func New() (c *Conn, guest *os.File, err error) {
 	return c, os.NewFile(uintptr(theirs), "agent-control-guest"), nil
 }
 
-// Close closes the control socket. Commands that still run are killed with the
-// agent. It is safe to call twice.
+// Close closes the control socket, which ends an agent that is tied to it. It is
+// safe to call twice.
 func (c *Conn) Close() error {
 	if err := c.control.close(); err != nil {
 		return fmt.Errorf("close the agent's control socket: %w", err)
@@ -45,39 +50,66 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// Ready waits until the agent serves and checks that it speaks this package's
-// protocol. It is called once. The error is ErrGone if the agent ended without
-// a word, and names the step and the errno if it refused to serve.
+// Ready waits until the agent serves and checks that it speaks a version of the
+// protocol that is understood here. It is called once. The error is ErrGone if
+// the agent ended without a word, a *VersionError, or names the step and the
+// errno if the agent refused to serve.
 func (c *Conn) Ready(ctx context.Context) error {
+	if err := c.greeting(ctx); err != nil {
+		return fmt.Errorf("start the sandbox's agent: %w", err)
+	}
+	return nil
+}
+
+// greeting takes the agent's first message.
+func (c *Conn) greeting(ctx context.Context) error {
 	e, _, err := c.control.receive(ctx, false)
 	switch {
 	case errors.Is(err, io.EOF):
-		err = ErrGone
+		return ErrGone
 	case err != nil:
+		return err
 	case e.kind == eventFatal:
-		err = fmt.Errorf("%s: %w", e.stage, e.errno)
+		return fmt.Errorf("%s: %w", e.stage, e.errno)
 	case e.kind != eventHello:
-		err = fmt.Errorf("event %d in place of its version", e.kind)
-	case e.version != protocolVersion:
-		err = fmt.Errorf("protocol version %d, want %d", e.version, protocolVersion)
+		return fmt.Errorf("event %d in place of its version", e.kind)
+	case e.version < oldestVersion, e.version > protocolVersion:
+		return &VersionError{int(e.version), oldestVersion, protocolVersion}
 	}
-	if err != nil {
-		return fmt.Errorf("start the sandbox's agent: %w", err)
-	}
+	c.version = e.version
 	return nil
 }
 
 // Start starts a command, and returns once it has been executed. The error is a
 // *StartError where the command is at fault or a limit was hit, ErrGone where
 // the agent is. If ctx ends first, what was begun is killed.
-//
-// A neighbour of the same user can stop the child between its becoming that
-// user and its execve(2): a ctx without an end then waits as long as that.
 func (c *Conn) Start(ctx context.Context, cmd Command) (*Process, error) {
+	p, err := c.Begin(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Started(ctx); err != nil {
+		return nil, errors.Join(err, p.abandon())
+	}
+	return p, nil
+}
+
+// Begin is Start, and returns once the agent has been told. Whether the command
+// was executed says [Process.Started], or at the latest [Process.Wait]: who
+// needs only that is woken once and not twice.
+func (c *Conn) Begin(ctx context.Context, cmd Command) (*Process, error) {
 	if err := cmd.validate(); err != nil {
 		return nil, err
 	}
-	p, err := c.start(ctx, &cmd)
+	if cmd.Root != nil && c.version < rootVersion {
+		return nil, fmt.Errorf("start %s with a root of its own: %w", cmd.Args[0],
+			&VersionError{int(c.version), rootVersion, protocolVersion})
+	}
+	if cmd.Program != nil && c.version < programVersion {
+		return nil, fmt.Errorf("start %s: %w", cmd.Args[0],
+			&VersionError{int(c.version), programVersion, protocolVersion})
+	}
+	p, err := c.begin(ctx, &cmd)
 	if errors.Is(err, io.EOF) {
 		err = ErrGone
 	}
@@ -87,46 +119,40 @@ func (c *Conn) Start(ctx context.Context, cmd Command) (*Process, error) {
 	return p, nil
 }
 
-func (c *Conn) start(ctx context.Context, cmd *Command) (_ *Process, err error) {
+func (c *Conn) begin(ctx context.Context, cmd *Command) (_ *Process, err error) {
+	p := newProcess(c, cmd.Args[0])
+	p.dir, p.tty = cmd.Dir, cmd.TTY != nil
+	if cmd.Detach != nil {
+		p.detached, p.id = true, cmd.Detach.ID
+	}
 	payload := cmd.encode()
 	if len(payload) > maxPayload {
-		return nil, &StartError{StageExec, unix.E2BIG, cmd.subject(StageExec)}
+		return nil, &StartError{StageExec, unix.E2BIG, p.subject(StageExec)}
 	}
-	p := &Process{name: cmd.Args[0], waiting: make(chan struct{}, 1)}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, p.Close())
-		}
-	}()
-	exec, execTheirs, err := newSocket("agent-exec")
-	if err != nil {
+	var execTheirs, setupTheirs int
+	if p.exec, execTheirs, err = newSocket("agent-exec"); err != nil {
 		return nil, err
 	}
-	p.exec = exec
-	setup, setupTheirs, err := newSocket("agent-setup")
-	if err != nil {
+	if p.setup, setupTheirs, err = newSocket("agent-setup"); err != nil {
 		closeAll(execTheirs)
-		return nil, err
+		return nil, errors.Join(err, p.exec.close())
 	}
-	defer setup.close()
-
 	first, rest := part(payload)
-	err = setup.trySend(first) // never has to wait: it is the first
+	err = p.setup.trySend(first) // never has to wait: it is the first
 	if err == nil {
-		err = c.request(ctx, cmd, len(payload), execTheirs, setupTheirs)
+		r, fds := cmd.request(len(payload), execTheirs, setupTheirs)
+		err = c.ask(ctx, r, fds)
+		runtime.KeepAlive(cmd)
 	}
 	// The agent's are then the only ends of its: if it dies, that shows.
 	closeAll(execTheirs, setupTheirs)
 	if err == nil {
-		err = sendParts(ctx, setup, rest)
+		err = sendParts(ctx, p.setup, rest)
 	}
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, p.abandon())
 	}
-	if p.terminal, err = awaitExec(ctx, cmd, setup); err != nil {
-		return nil, err
-	}
-	return p, p.begin(cmd)
+	return p, nil
 }
 
 // part cuts off what is one message: a sixth of what a socket's buffer takes
@@ -151,56 +177,15 @@ func sendParts(ctx context.Context, setup *socket, payload []byte) error {
 	return nil
 }
 
-// request sends the request, with the agent's ends of its two sockets.
-func (c *Conn) request(ctx context.Context, cmd *Command, payload, exec, setup int) error {
-	fds := []int{exec, setup}
-	r := request{kind: requestExec, payload: payload}
-	for i, f := range cmd.stdio() {
-		if f != nil {
-			fds = append(fds, int(f.Fd()))
-			r.stdio |= 1 << i
-		}
-	}
+// ask sends a request, with descriptors.
+func (c *Conn) ask(ctx context.Context, r request, fds []int) error {
 	select {
 	case c.sending <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	defer func() { <-c.sending }()
-	err := c.control.send(ctx, r.encode(), fds)
-	runtime.KeepAlive(cmd)
-	return err
-}
-
-// awaitExec reads what the forked child says until execve(2), or its death,
-// closes its socket. It returns the terminal, where one was asked for.
-func awaitExec(ctx context.Context, cmd *Command, setup *socket) (terminal *os.File, err error) {
-	defer func() {
-		if err != nil && terminal != nil {
-			terminal.Close()
-			terminal = nil
-		}
-	}()
-	// Each event is taken once, so that the loop ends.
-	var failure error
-	for {
-		e, fd, err := setup.receive(ctx, cmd.TTY != nil)
-		switch {
-		case errors.Is(err, io.EOF):
-			return terminal, failure
-		case err != nil:
-			return terminal, err
-		case e.kind == eventTerminal && fd >= 0 && terminal == nil && failure == nil:
-			if terminal, err = openTerminal(fd); err != nil {
-				return nil, err
-			}
-		case e.kind == eventFailed && fd < 0 && failure == nil:
-			failure = &StartError{e.stage, e.errno, cmd.subject(e.stage)}
-		default:
-			closeAll(fd)
-			return terminal, fmt.Errorf("event %d out of turn", e.kind)
-		}
-	}
+	return c.control.send(ctx, r.encode(), fds)
 }
 
 // openTerminal makes a file of a descriptor that untrusted code may have

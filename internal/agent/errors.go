@@ -10,6 +10,24 @@ import (
 // or its sandbox was destroyed, and how a command ended will not be known.
 var ErrGone = errors.New("the sandbox's agent is gone")
 
+// ErrNoExec means that the agent keeps no detached command of that id.
+var ErrNoExec = errors.New("the sandbox has no such detached command")
+
+// VersionError is an agent that speaks no version of the protocol that is
+// understood here. Its sandbox can still be removed.
+type VersionError struct {
+	Agent, Oldest, Newest int
+}
+
+func (e *VersionError) Error() string {
+	way := "make the sandbox anew"
+	if e.Agent > e.Newest {
+		way = "use the newer sandbox-runtime that made it, or make it anew"
+	}
+	return fmt.Sprintf("the agent of the sandbox speaks version %d of the protocol, this sandbox-runtime %d to %d: %s",
+		e.Agent, e.Oldest, e.Newest, way)
+}
+
 // StartError is a command that did not start, with the sandbox in good order.
 type StartError struct {
 	Stage Stage

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 func TestCommandGetsWhatWasAskedForAndNoMore(t *testing.T) {
@@ -61,6 +63,41 @@ func TestCommandGetsWhatWasAskedForAndNoMore(t *testing.T) {
 	}
 }
 
+func TestProgramOfADescriptorIsExecuted(t *testing.T) {
+	s := open(t)
+	program, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	c := asProbe("report", "argument")
+	c.Args[0], c.Program = "/nowhere", program
+	got := s.report(t, c)
+	if !slices.Equal(got.Args, c.Args) || !slices.Equal(got.Descriptors, []string{"0", "1", "2"}) {
+		t.Errorf("got %q with the descriptors %q", got.Args, got.Descriptors)
+	}
+	c.Program = nil
+	var refused *StartError
+	if _, err := s.Start(t.Context(), c); !errors.As(err, &refused) || !refused.NotFound() {
+		t.Errorf("without it: %v", err)
+	}
+}
+
+// TestOlderAgentGetsNoProgram fails before anything is asked of it.
+func TestOlderAgentGetsNoProgram(t *testing.T) {
+	f := newFake(t)
+	tell(int(f.guest.Fd()), eventHello, func(b []byte) { b[8] = programVersion - 1 })
+	if err := f.Ready(within(t, testhost.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	c := command("files")
+	c.Program = f.guest
+	var old *VersionError
+	if _, err := f.Start(within(t, testhost.Patience), c); !errors.As(err, &old) || old.Agent != programVersion-1 {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestLargeCommandsArrive(t *testing.T) {
 	s := open(t)
 	args := slices.Repeat([]string{strings.Repeat("x", 100_000)}, 15) // of 2 MiB that execve(2) takes
@@ -101,13 +138,19 @@ func TestStdioIsPassedOrNull(t *testing.T) {
 	}
 }
 
-func TestDirectoryAsStdioIsRefused(t *testing.T) {
-	s := open(t)
+func hostRoot(t testing.TB) *os.File {
+	t.Helper()
 	root, err := os.Open("/")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer root.Close()
+	t.Cleanup(func() { root.Close() })
+	return root
+}
+
+func TestDirectoryAsStdioIsRefused(t *testing.T) {
+	s := open(t)
+	root := hostRoot(t)
 	c := command("true")
 	c.Stdin = root
 	if _, err := s.Start(t.Context(), c); err == nil {
@@ -120,7 +163,7 @@ func TestOOMScoreIsWrittenToProcOnly(t *testing.T) {
 	c := command("true")
 	s.ok(t, c)
 	c.OOMScoreAdj = 500
-	_, err := s.Start(within(t, 5*time.Second), c)
+	_, err := s.Start(within(t, testhost.Patience), c)
 	var start *StartError
 	if !errors.As(err, &start) || start.Stage != StageOOMScore {
 		t.Errorf("%v, want a refusal", err)
@@ -134,16 +177,12 @@ func TestOOMScoreIsWrittenToProcOnly(t *testing.T) {
 // one of its own.
 func TestDirectoryOutsideTheRootIsRefused(t *testing.T) {
 	s := open(t)
-	root, err := os.Open("/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
+	root := hostRoot(t)
 	c := command("true")
 	c.Dir = "/proc/self/fd/0"
 	payload := c.encode()
 	_, setup := s.ask(t, request{kind: requestExec, stdio: 1, payload: len(payload)}.encode(), payload, int(root.Fd()))
-	e, _, err := setup.receive(within(t, 5*time.Second), false)
+	e, _, err := setup.receive(within(t, testhost.Patience), false)
 	if err != nil || e.kind != eventFailed || e.stage != StageDirectory || e.errno != unix.EXDEV {
 		t.Errorf("%+v, %v, want a refusal", e, err)
 	}
@@ -227,7 +266,7 @@ func TestStartErrorTellsWhy(t *testing.T) {
 		}), want{StageRlimits, unix.EPERM, "", false, false}},
 	} {
 		before := time.Now()
-		_, _, err := s.try(within(t, 10*time.Second), test.command)
+		_, _, err := s.try(within(t, testhost.Patience), test.command)
 		var start *StartError
 		if !errors.As(err, &start) {
 			t.Errorf("%s: %v after %v, want a StartError", name, err, time.Since(before))
@@ -242,7 +281,7 @@ func TestStartErrorTellsWhy(t *testing.T) {
 		}
 	}
 	s.serves(t)
-	eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
+	testhost.Eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
 }
 
 func TestPathIsSearchedInOrder(t *testing.T) {
@@ -323,7 +362,7 @@ func TestSignalReachesProcessOrGroup(t *testing.T) {
 		if err := test.send(p); err != nil {
 			t.Fatal(err)
 		}
-		exit, err := p.Wait(within(t, 5*time.Second))
+		exit, err := p.Wait(within(t, testhost.Patience))
 		if err != nil || exit.Status.ExitStatus() != 3 {
 			t.Errorf("%s: status %#x, %v", test.name, exit.Status, err)
 		}
@@ -331,7 +370,7 @@ func TestSignalReachesProcessOrGroup(t *testing.T) {
 			s.ok(t, command("sh", "-c", "kill -9 -1; true")) // the child that was spared
 		}
 		var got []string
-		out.SetReadDeadline(time.Now().Add(10 * time.Second))
+		out.SetReadDeadline(time.Now().Add(testhost.Patience))
 		for lines.Scan() {
 			got = append(got, lines.Text())
 		}
@@ -348,7 +387,7 @@ func TestSignalReachesProcessOrGroup(t *testing.T) {
 func TestOrphansAreReaped(t *testing.T) {
 	s := open(t)
 	s.ok(t, asProbe("orphans"))
-	eventually(t, "no process but two", func() bool { return len(s.inside(t)) == 2 })
+	testhost.Eventually(t, "no process but two", func() bool { return len(s.inside(t)) == 2 })
 }
 
 func TestManyAtOnce(t *testing.T) {
@@ -357,7 +396,7 @@ func TestManyAtOnce(t *testing.T) {
 	for n := range 20 {
 		all.Go(func() {
 			for range 10 {
-				out, exit, err := s.try(within(t, 20*time.Second), command("sh", "-c", fmt.Sprintf("echo %d; exit %d", n, n)))
+				out, exit, err := s.try(within(t, testhost.Patience), command("sh", "-c", fmt.Sprintf("echo %d; exit %d", n, n)))
 				if err != nil || exit.Status.ExitStatus() != n || out != fmt.Sprintln(n) {
 					t.Errorf("%d: %q, status %#x, %v", n, out, exit.Status, err)
 				}
@@ -365,27 +404,27 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
+	testhost.Eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
 }
 
 // TestFullTableRefuses also shows the table to be as large as the agent's
 // descriptors allow.
 func TestFullTableRefuses(t *testing.T) {
-	s := open(t, setting(filesVariable, "26"))
+	s := open(t, setting(filesVariable, "108"))
 	var running []*Process
 	for range 10 {
 		p, _ := s.begin(t, command("sleep", "1000"))
 		running = append(running, p)
 	}
 	for range 3 {
-		_, err := s.Start(within(t, 5*time.Second), command("true"))
+		_, err := s.Start(within(t, testhost.Patience), command("true"))
 		var start *StartError
 		if !errors.As(err, &start) || start.Stage != StageTable {
 			t.Fatalf("the eleventh of ten: %v", err)
 		}
 	}
 	running[4].Signal(unix.SIGKILL)
-	if _, err := running[4].Wait(within(t, 5*time.Second)); err != nil {
+	if _, err := running[4].Wait(within(t, testhost.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	s.serves(t)
@@ -406,7 +445,7 @@ func TestWaitRespectsItsContext(t *testing.T) {
 	all.Wait()
 	p.Signal(unix.SIGTERM)
 	for range 3 {
-		exit, err := p.Wait(within(t, 5*time.Second))
+		exit, err := p.Wait(within(t, testhost.Patience))
 		if err != nil || exit.Status.Signal() != unix.SIGTERM {
 			t.Errorf("wait again: %#x, %v", exit.Status, err)
 		}
@@ -424,7 +463,7 @@ func TestCloseKillsTheGroup(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	eventually(t, "no process but two", func() bool { return len(s.inside(t)) == 2 })
+	testhost.Eventually(t, "no process but two", func() bool { return len(s.inside(t)) == 2 })
 	s.serves(t)
 }
 
@@ -435,7 +474,7 @@ func TestChildInTheMakingIsBareAndMortal(t *testing.T) {
 	other, _ := s.begin(t, command("sleep", "1000")) // has a socket, too
 	exec, setup := s.ask(t, request{kind: requestExec, payload: 1000}.encode(), nil)
 	var child string
-	eventually(t, "a child that is only itself", func() bool {
+	testhost.Eventually(t, "a child that is only itself", func() bool {
 		for _, pid := range strings.Fields(s.hostFile(t, fmt.Sprintf("task/%d/children", s.cmd.Process.Pid))) {
 			// The other is "sleep" by now.
 			if name, _ := os.ReadFile("/proc/" + pid + "/comm"); string(name) == "sandbox-agent\n" {
@@ -447,11 +486,11 @@ func TestChildInTheMakingIsBareAndMortal(t *testing.T) {
 		return false
 	})
 	exec.close()
-	eventually(t, "no child", func() bool {
+	testhost.Eventually(t, "no child", func() bool {
 		_, err := os.Stat("/proc/" + child)
 		return errors.Is(err, fs.ErrNotExist)
 	})
-	if _, _, err := setup.receive(within(t, 5*time.Second), false); err != io.EOF {
+	if _, _, err := setup.receive(within(t, testhost.Patience), false); err != io.EOF {
 		t.Errorf("the child said: %v", err)
 	}
 	other.Close()
@@ -466,15 +505,15 @@ func TestEndOfControlKillsEverything(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	defer time.AfterFunc(10*time.Second, func() { s.cmd.Process.Kill() }).Stop()
+	defer time.AfterFunc(testhost.Patience, func() { s.cmd.Process.Kill() }).Stop()
 	if err := s.cmd.Wait(); err != nil {
 		t.Errorf("agent: %v, want status 0", err)
 	}
-	if _, err := p.Wait(within(t, 5*time.Second)); !errors.Is(err, ErrGone) {
+	if _, err := p.Wait(within(t, testhost.Patience)); !errors.Is(err, ErrGone) {
 		t.Errorf("wait: %v, want ErrGone", err)
 	}
 	// Both sleeps held the pipe.
-	out.SetReadDeadline(time.Now().Add(5 * time.Second))
+	out.SetReadDeadline(time.Now().Add(testhost.Patience))
 	if _, err := io.Copy(io.Discard, out); err != nil {
 		t.Errorf("something still lives: %v", err)
 	}
@@ -484,10 +523,10 @@ func TestDeadAgentIsGone(t *testing.T) {
 	s := open(t)
 	p, _ := s.begin(t, command("sleep", "1000"))
 	s.cmd.Process.Kill()
-	if _, err := p.Wait(within(t, 5*time.Second)); !errors.Is(err, ErrGone) {
+	if _, err := p.Wait(within(t, testhost.Patience)); !errors.Is(err, ErrGone) {
 		t.Errorf("wait: %v, want ErrGone", err)
 	}
-	if _, err := s.Start(within(t, 5*time.Second), command("true")); !errors.Is(err, ErrGone) {
+	if _, err := s.Start(within(t, testhost.Patience), command("true")); !errors.Is(err, ErrGone) {
 		t.Errorf("start: %v, want ErrGone", err)
 	}
 	if err := p.Signal(unix.SIGKILL); !errors.Is(err, os.ErrProcessDone) {

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // fake is what an agent that was taken over can do: say anything.
@@ -34,7 +36,7 @@ func (f *fake) take(t testing.TB) []int {
 	message, rights := make([]byte, 64), make([]byte, 256)
 	var oobn int
 	err := error(unix.EAGAIN)
-	for deadline := time.Now().Add(5 * time.Second); err == unix.EAGAIN && time.Now().Before(deadline); runtime.Gosched() {
+	for deadline := time.Now().Add(testhost.Patience); err == unix.EAGAIN && time.Now().Before(deadline); runtime.Gosched() {
 		_, oobn, _, _, err = unix.Recvmsg(int(f.guest.Fd()), message, rights, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
 	}
 	messages, _ := unix.ParseSocketControlMessage(rights[:oobn])
@@ -134,7 +136,7 @@ func TestHostSurvivesAHostileAgent(t *testing.T) {
 
 	for name, test := range lies(t, int(null.Fd()), int(ptmx.Fd()), int(file.Fd()), path) {
 		f := newFake(t)
-		before := openDescriptors(t)
+		before := len(testhost.Descriptors())
 		over, done := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(done)
@@ -156,7 +158,7 @@ func TestHostSurvivesAHostileAgent(t *testing.T) {
 		if test.tty {
 			c.TTY = &Winsize{}
 		}
-		if p, err := f.Start(within(t, 5*time.Second), c); err == nil {
+		if p, err := f.Start(within(t, testhost.Patience), c); err == nil {
 			t.Errorf("%s: was believed", name)
 			p.Close()
 		} else if errors.Is(err, context.DeadlineExceeded) {
@@ -164,7 +166,7 @@ func TestHostSurvivesAHostileAgent(t *testing.T) {
 		}
 		close(over)
 		<-done
-		if after := openDescriptors(t); after != before {
+		if after := len(testhost.Descriptors()); after != before {
 			t.Errorf("%s: %d descriptors before, %d after", name, before, after)
 		}
 	}
@@ -189,13 +191,13 @@ func TestHostSurvivesAHostileEnd(t *testing.T) {
 			tell(fds[0], eventExited, change)
 			closeAll(fds[0])
 		})
-		p, err := f.Start(within(t, 5*time.Second), command("true"))
+		p, err := f.Start(within(t, testhost.Patience), command("true"))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		close(started)
 		for range 2 {
-			if exit, err := p.Wait(within(t, 5*time.Second)); err == nil {
+			if exit, err := p.Wait(within(t, testhost.Patience)); err == nil {
 				t.Errorf("%s: was believed: %#x", name, exit.Status)
 			}
 		}
@@ -206,16 +208,18 @@ func TestHostSurvivesAHostileEnd(t *testing.T) {
 func TestReadyBelievesNoStranger(t *testing.T) {
 	for name, say := range map[string]func(fd int){
 		"nothing":         func(int) {},
-		"another version": func(fd int) { tell(fd, eventHello, func(b []byte) { b[8] = 2 }) },
+		"a newer version": func(fd int) { tell(fd, eventHello, func(b []byte) { b[8] = protocolVersion + 1 }) },
+		"an old version":  func(fd int) { tell(fd, eventHello, func(b []byte) { b[8] = oldestVersion - 1 }) },
+		"no version":      func(fd int) { tell(fd, eventHello, func(b []byte) { b[11] = 0xff }) },
 		"another event":   func(fd int) { tell(fd, eventExited, nil) },
-		"with a file":     func(fd int) { tell(fd, eventHello, func(b []byte) { b[8] = 1 }, 0) },
+		"with a file":     func(fd int) { tell(fd, eventHello, func(b []byte) { b[8] = protocolVersion }, 0) },
 		"noise":           func(fd int) { unix.Send(fd, []byte("hello"), 0) },
 		"an error":        func(fd int) { tell(fd, eventFatal, func(b []byte) { b[8] = 1 }) },
 	} {
 		f := newFake(t)
 		say(int(f.guest.Fd()))
 		f.guest.Close()
-		if err := f.Ready(within(t, 5*time.Second)); err == nil {
+		if err := f.Ready(within(t, testhost.Patience)); err == nil {
 			t.Errorf("%s: is ready", name)
 		} else if name == "nothing" && !errors.Is(err, ErrGone) {
 			t.Errorf("%s: %v, want ErrGone", name, err)
@@ -230,23 +234,14 @@ func TestReadyBelievesNoStranger(t *testing.T) {
 // TestAHangingAgentHoldsNobody: it takes no request, or never answers one.
 func TestAHangingAgentHoldsNobody(t *testing.T) {
 	f := newFake(t)
-	before, goroutines := openDescriptors(t), runtime.NumGoroutine()
+	before, goroutines := len(testhost.Descriptors()), runtime.NumGoroutine()
 	for range 600 { // more than the socket's buffer takes
 		if _, err := f.Start(within(t, time.Millisecond), command("true")); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
 	}
-	if after := openDescriptors(t); after != before {
+	if after := len(testhost.Descriptors()); after != before {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
-	eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= goroutines+1 })
-}
-
-func openDescriptors(t testing.TB) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
+	testhost.Eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= goroutines+1 })
 }

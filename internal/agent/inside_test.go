@@ -26,12 +26,16 @@ func TestMain(m *testing.M) {
 	case "init":
 		runtime.LockOSThread()
 		err := becomeAgent()
-		fmt.Fprintln(os.NewFile(5, "errors"), err)
+		fmt.Fprintln(os.NewFile(errorsDescriptor, "errors"), err)
 		os.Exit(1)
 	default:
 		probe(role)
 	}
 }
+
+// errorsDescriptor is what the init part says its errors on. Below are those of
+// the agent.
+const errorsDescriptor = 8
 
 // Settings of the init part, by environment.
 const (
@@ -39,6 +43,7 @@ const (
 	capsVariable  = "AGENT_TEST_CAPS"  // "none" for no capability
 	filesVariable = "AGENT_TEST_FILES" // RLIMIT_NOFILE
 	childVariable = "AGENT_TEST_CHILD" // set: the agent is a child of process 1
+	openVariable  = "AGENT_TEST_OPEN"  // set: no filter is loaded
 	procVariable  = "AGENT_TEST_PROC"  // set: /proc is a forgery
 )
 
@@ -66,17 +71,19 @@ func becomeAgent() error {
 	if s := os.Getenv(idVariable); s != "" {
 		id, _ = strconv.Atoi(s)
 	}
-	caps := []uintptr{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_KILL, unix.CAP_SETPCAP}
+	caps := []uintptr{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_KILL, unix.CAP_SETPCAP, unix.CAP_SYS_CHROOT}
 	if os.Getenv(capsVariable) == "none" {
 		caps = nil
 	}
 	if err := becomeID(id, caps); err != nil {
 		return err
 	}
-	if err := filter(); err != nil {
-		return err
+	if os.Getenv(openVariable) == "" {
+		if err := filter(); err != nil {
+			return err
+		}
 	}
-	if err := unix.CloseRange(5, 1<<31, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	if err := unix.CloseRange(errorsDescriptor, 1<<31, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("close_range: %w", err)
 	}
 	if os.Getenv(procVariable) != "" {
@@ -199,12 +206,24 @@ func becomeID(id int, caps []uintptr) error {
 	return err
 }
 
-// filter loads a seccomp filter that refuses what the default profile does of
-// the calls that matter here. ptrace(2) and its kin stay allowed: what the tests
-// show has to hold under the profile that gives them back.
+// filter loads what filterCode returns.
 func filter() error {
+	code := filterCode()
+	program := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
+	_, _, errno := syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)))
+	runtime.KeepAlive(code)
+	if errno != 0 {
+		return os.NewSyscallError("seccomp", errno)
+	}
+	return nil
+}
+
+// filterCode is a seccomp filter that refuses what the default profile does of
+// the calls that matter here, but for clone3, which the agent has to have.
+// ptrace(2) and its kin stay allowed: what the tests show has to hold under the
+// profile that gives them back.
+func filterCode() []unix.SockFilter {
 	refused := map[uint32]syscall.Errno{
-		unix.SYS_CLONE3:  unix.ENOSYS,
 		unix.SYS_OPENAT2: unix.ENOSYS,
 		unix.SYS_UNSHARE: unix.EPERM,
 		unix.SYS_SETNS:   unix.EPERM,
@@ -216,12 +235,5 @@ func filter() error {
 		code = append(code, unix.SockFilter{Code: equal, Jf: 1, K: nr},
 			unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(errno)})
 	}
-	code = append(code, unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ALLOW})
-	program := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
-	_, _, errno := syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)))
-	runtime.KeepAlive(code)
-	if errno != 0 {
-		return os.NewSyscallError("seccomp", errno)
-	}
-	return nil
+	return append(code, unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ALLOW})
 }

@@ -10,13 +10,19 @@ import (
 // The protocol of cmd/sandbox-agent/protocol.h. Both ends run on one machine:
 // numbers are in its own order.
 const (
-	protocolVersion = 1
+	protocolVersion = 3 // what the agent embedded here speaks
+	oldestVersion   = 2 // of an agent that is still understood
+	rootVersion     = 3 // the first that takes a command's root
+	programVersion  = 3 // the first that takes its program
 	agentID         = 65535
 	maxPayload      = 8 << 20
 	maxGroups       = 256
 	maxRlimits      = 16
+	maxTasks        = 12
+	maxDetached     = 256
+	idSize          = 16
 
-	requestSize = 20
+	requestSize = 56
 	eventSize   = 40
 )
 
@@ -25,6 +31,19 @@ type requestKind uint32
 const (
 	requestExec   requestKind = 1
 	requestSignal requestKind = 2
+	requestTie    requestKind = 3
+	requestAttach requestKind = 4
+	requestList   requestKind = 5
+	requestForget requestKind = 6
+)
+
+// What an exec's request carries beside stdio and tasks files.
+const (
+	withCgroup  = 1
+	withOutput  = 2
+	withNetwork = 4
+	withRoot    = 8
+	withProgram = 16
 )
 
 type eventKind uint32
@@ -35,28 +54,38 @@ const (
 	eventFailed   eventKind = 3
 	eventTerminal eventKind = 4
 	eventExited   eventKind = 5
+	eventAttached eventKind = 6
+	eventDrained  eventKind = 7
+	eventList     eventKind = 8
 )
 
 // request is what the host asks for.
 type request struct {
 	kind    requestKind
 	stdio   uint32 // exec: bit n is set where descriptor n is passed
+	with    uint32 // exec: what else is passed
+	tasks   int    // exec: how many
 	payload int    // exec: its size
 	signal  syscall.Signal
-	group   bool // signal: the process group, not only the process
+	group   bool   // signal: the process group, not only the process
+	limit   int64  // exec, detached
+	id      ExecID // exec, detached; attach; forget
 }
 
 func (r request) encode() []byte {
-	b := make([]byte, 0, requestSize)
-	b = binary.NativeEndian.AppendUint32(b, uint32(r.kind))
-	b = binary.NativeEndian.AppendUint32(b, r.stdio)
-	b = binary.NativeEndian.AppendUint32(b, uint32(r.payload))
-	b = binary.NativeEndian.AppendUint32(b, uint32(r.signal))
 	group := uint32(0)
 	if r.group {
 		group = 1
 	}
-	return binary.NativeEndian.AppendUint32(b, group)
+	b := make([]byte, 0, requestSize)
+	for _, word := range [...]uint32{
+		uint32(r.kind), r.stdio, r.with, uint32(r.tasks),
+		uint32(r.payload), uint32(r.signal), group, 0,
+	} {
+		b = binary.NativeEndian.AppendUint32(b, word)
+	}
+	b = binary.NativeEndian.AppendUint64(b, uint64(r.limit))
+	return append(b, r.id[:]...)
 }
 
 // event is what the agent, or a child of its, reports. Only what its kind says
@@ -67,6 +96,7 @@ type event struct {
 	stage   Stage         // fatal, failed
 	errno   syscall.Errno // fatal, failed
 	exit    Exit          // exited
+	ended   uint32        // exited, of a detached exec: see when
 }
 
 // errnoMax is the highest number that a system call can return as an error.
@@ -86,7 +116,7 @@ func parseEvent(b []byte) (event, error) {
 		return event{}, fmt.Errorf("event %d with its reserved field set", e.kind)
 	}
 	switch e.kind {
-	case eventTerminal:
+	case eventTerminal, eventAttached, eventDrained:
 	case eventHello:
 		e.version = value
 	case eventFatal, eventFailed:
@@ -105,10 +135,39 @@ func parseEvent(b []byte) (event, error) {
 			SystemTime: microseconds(long(24)),
 			MaxRSS:     bounded(long(32)) << 10,
 		}
+		e.ended = word(4)
 	default:
 		return event{}, fmt.Errorf("event of unknown kind %d", e.kind)
 	}
 	return e, nil
+}
+
+// when is the time that an exit tells: the low half of a number of milliseconds
+// since the host's boot, so that up to 49 days later it is known which. Zero is no
+// time.
+func when(told uint32, now time.Time, sinceBoot time.Duration) time.Time {
+	if told == 0 {
+		return time.Time{}
+	}
+	ago := uint32(sinceBoot.Milliseconds()) - told
+	return now.Add(-time.Duration(ago) * time.Millisecond)
+}
+
+// parseList reads the answer to a request for the list.
+func parseList(b []byte) ([]ExecID, error) {
+	if len(b) < eventSize || (len(b)-eventSize)%idSize != 0 {
+		return nil, fmt.Errorf("list of %d bytes", len(b))
+	}
+	ids := b[eventSize:]
+	kind, count := binary.NativeEndian.Uint32(b), binary.NativeEndian.Uint32(b[8:])
+	if eventKind(kind) != eventList || int64(count) != int64(len(ids)/idSize) || count > maxDetached {
+		return nil, fmt.Errorf("event %d of %d entries in place of a list of %d", kind, count, len(ids)/idSize)
+	}
+	list := make([]ExecID, count)
+	for i := range list {
+		copy(list[i][:], ids[i*idSize:])
+	}
+	return list, nil
 }
 
 // bounded keeps a number of the agent's within what no later sum or product

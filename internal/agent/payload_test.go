@@ -1,26 +1,20 @@
 package agent
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"io"
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// durationVariable lengthens the fuzzing of the agent's parser, which
-// otherwise is a matter of seconds.
-const durationVariable = "AGENT_FUZZ_TIME"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+)
 
 // seeds are payloads as the host writes them.
 func seeds() [][]byte {
@@ -143,104 +137,27 @@ func mutate(r *rand.Rand, b []byte) []byte {
 	return b
 }
 
-// harness is the agent's parser under AddressSanitizer and UBSan.
-type harness struct {
-	in  io.WriteCloser
-	out *bufio.Reader
-	cmd *exec.Cmd
-	err *bytes.Buffer
-}
-
-func newHarness(t *testing.T) *harness {
-	t.Helper()
-	cc := os.Getenv("CC")
-	if cc == "" {
-		cc = "cc"
-	}
-	if out, err := exec.Command(cc, "-print-file-name=libasan.so").Output(); err != nil || !filepath.IsAbs(strings.TrimSpace(string(out))) {
-		t.Skipf("needs a C compiler with libasan: %s: %q, %v", cc, out, err)
-	}
-	path := filepath.Join(t.TempDir(), "payload_fuzz")
-	build := exec.Command("make", "-s", "-f", "cmd/sandbox-agent/agent.mk", "agent-asan", "AGENT_ASAN="+path, "CC="+cc)
-	build.Dir = "../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("make agent-asan: %v\n%s", err, out)
-	}
-	h := &harness{cmd: exec.Command(path), err: new(bytes.Buffer)}
-	h.cmd.Stderr = h.err
-	in, err := h.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := h.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.in, h.out = in, bufio.NewReader(out)
-	if err := h.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		h.in.Close()
-		if err := h.cmd.Wait(); err != nil {
-			t.Errorf("payload_fuzz: %v\n%s", err, h.err)
-		}
-	})
-	return h
-}
-
-// takes tells whether the parser takes a payload.
-func (h *harness) takes(t *testing.T, b []byte) bool {
-	t.Helper()
-	record := binary.NativeEndian.AppendUint32(nil, uint32(len(b)))
-	if _, err := h.in.Write(append(record, b...)); err != nil {
-		t.Fatalf("%v after %x\n%s", err, b, h.err)
-	}
-	answer, err := h.out.ReadByte()
-	if err != nil {
-		h.cmd.Wait()
-		t.Fatalf("%v after %x\n%s", err, b, h.err)
-	}
-	return answer == 1
-}
-
 // TestPayloadParserSurvivesAnything feeds it what the host writes, what it must
 // refuse, and mutations of both for some seconds.
 func TestPayloadParserSurvivesAnything(t *testing.T) {
-	h := newHarness(t)
+	h := newHarness(t, "parse_fuzz")
 	corpus := seeds()
 	for _, b := range corpus {
-		if !h.takes(t, b) {
+		if h.parse(t, 'p', b) == 0 {
 			t.Errorf("refused: %.200x", b)
 		}
 	}
 	for name, b := range malformed() {
-		if name != "huge file" && h.takes(t, b) {
+		if name != "huge file" && h.parse(t, 'p', b) != 0 {
 			t.Errorf("took: %s", name)
 		}
 		if len(b) < 10_000 {
 			corpus = append(corpus, b)
 		}
 	}
-	duration := 3 * time.Second
-	if s := os.Getenv(durationVariable); s != "" {
-		var err error
-		if duration, err = time.ParseDuration(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	seed := uint64(time.Now().UnixNano())
-	r := rand.New(rand.NewPCG(seed, 0))
-	n, taken := 0, 0
-	for end := time.Now().Add(duration); time.Now().Before(end); n++ {
-		if h.takes(t, mutate(r, corpus[r.IntN(len(corpus))])) {
-			taken++
-		}
-	}
-	t.Logf("seed %d: %d payloads, %d taken", seed, n, taken)
-	if taken == 0 || taken == n {
-		t.Errorf("of %d mutations %d were taken: they show nothing", n, taken)
-	}
+	fuzz(t, func(r *rand.Rand) bool {
+		return h.parse(t, 'p', mutate(r, corpus[r.IntN(len(corpus))])) != 0
+	})
 }
 
 // TestMalformedPayloadsHurtOnlyTheirExec sends them to a real agent.
@@ -254,11 +171,11 @@ func TestMalformedPayloadsHurtOnlyTheirExec(t *testing.T) {
 			setup.close()
 			return nil, nil
 		}
-		c := command("")
-		if len(b) > header && b[atFlags] == 1 {
-			c.TTY = &Winsize{}
-		}
-		return awaitExec(within(t, 5*time.Second), &c, setup)
+		p := newProcess(s.Conn, "")
+		p.exec, p.setup = exec, setup
+		p.tty = len(b) > header && b[atFlags] == 1
+		err := p.Started(within(t, testhost.Patience))
+		return p.Terminal(), err
 	}
 	valid := seeds()[2]
 	for size, refused := range map[int]bool{
@@ -292,12 +209,12 @@ func TestMalformedPayloadsHurtOnlyTheirExec(t *testing.T) {
 		terminal.Close()
 	}
 	s.serves(t)
-	eventually(t, "no process but two", func() bool { return len(s.inside(t)) == 2 })
-	eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
+	testhost.Eventually(t, "no process but two", func() bool { return len(s.inside(t)) == 2 })
+	testhost.Eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
 }
 
 func FuzzParseEvent(f *testing.F) {
-	for kind := range eventExited + 2 {
+	for kind := range eventList + 2 {
 		b := make([]byte, eventSize)
 		b[0], b[8] = byte(kind), 1
 		f.Add(b)
@@ -314,7 +231,7 @@ func FuzzParseEvent(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(b) != eventSize || e.kind < eventHello || e.kind > eventExited {
+		if len(b) != eventSize || e.kind < eventHello || e.kind > eventDrained {
 			t.Errorf("took %x as %+v", b, e)
 		}
 		if (e.kind == eventFatal || e.kind == eventFailed) && (e.errno < 1 || e.errno > errnoMax) {

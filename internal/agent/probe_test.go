@@ -18,7 +18,8 @@ func probe(role string) {
 	case "report":
 		printJSON(report())
 	case "attack":
-		printJSON(attack())
+		victim, _ := strconv.Atoi(os.Args[1])
+		printJSON(attack(victim))
 	case "storm":
 		storm()
 	case "orphans":

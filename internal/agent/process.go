@@ -6,23 +6,44 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// Process is a command that was started. Its methods may be called from
-// several goroutines.
+// Process is a command that was begun. Its methods may be called from several
+// goroutines.
 type Process struct {
-	name     string
-	exec     *socket
-	terminal *os.File
+	conn      *Conn
+	name, dir string
+	tty       bool
+	detached  bool // its end is not this Process's
+	id        ExecID
 
-	// waiting is held by the one that reads from exec, and guards exit and
-	// err, which are set once ended is.
+	// starting is held by the one that reads from setup, and guards terminal,
+	// settled and failure.
+	starting chan struct{}
+	setup    *socket
+	terminal *os.File
+	settled  bool  // all was read
+	failure  error // why it did not start
+
+	// waiting is held by the one that reads from exec, and guards what follows.
 	waiting chan struct{}
-	ended   bool
+	exec    *socket
+	ended   bool // exit is set
+	drained bool
 	exit    Exit
-	err     error
+	err     error // nothing more will be known
+
+	// done is ended, for those that do not wait.
+	done atomic.Bool
+}
+
+func newProcess(c *Conn, name string) *Process {
+	return &Process{conn: c, name: name, starting: make(chan struct{}, 1), waiting: make(chan struct{}, 1)}
 }
 
 // Exit is how a command ended, by the agent's word.
@@ -33,60 +54,198 @@ type Exit struct {
 	// of its descendants that were waited for.
 	UserTime, SystemTime time.Duration
 	MaxRSS               int64
+	// Ended is when, to the millisecond, of a detached command. It is zero of
+	// others, which tell their end as it comes, and where the agent did not say.
+	Ended time.Time
 }
 
-// begin looks once at what the agent said while the child was being set up:
-// nothing, unless there was no child, or it has ended already.
-func (p *Process) begin(cmd *Command) error {
-	e, ok, err := p.exec.tryReceive()
-	switch {
-	case err != nil:
-		return err
-	case ok && e.kind == eventFailed:
-		return &StartError{e.stage, e.errno, cmd.subject(e.stage)}
-	case cmd.TTY != nil && p.terminal == nil:
-		return errors.New("killed before it had a terminal")
-	case ok:
-		return p.end(e, nil)
+// subject is what a stage was about, in the caller's words.
+func (p *Process) subject(s Stage) string {
+	switch s {
+	case StageExec:
+		return p.name
+	case StageDirectory:
+		return p.dir
+	case StageTerminal:
+		return "/dev/ptmx"
+	case StageID:
+		return p.id.String()
+	default:
+		return ""
+	}
+}
+
+// Started waits until the command has been executed. The error is a *StartError
+// where it was not; after one of ctx Started may be called again. Wait does not
+// need it.
+//
+// A neighbour of the same user can stop the child between its becoming that
+// user and its execve(2): a ctx without an end then waits as long as that.
+func (p *Process) Started(ctx context.Context) error {
+	if err := p.settle(ctx); err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
 	}
 	return nil
 }
 
-// end keeps how the command ended, or why that will not be known.
-func (p *Process) end(e event, err error) error {
-	if err == nil && e.kind != eventExited {
-		err = fmt.Errorf("event %d in place of the exit", e.kind)
+// settle reads what the agent and the forked child say until execve(2), or the
+// child's death, closes the set-up socket.
+func (p *Process) settle(ctx context.Context) error {
+	select {
+	case p.starting <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	if errors.Is(err, io.EOF) {
-		err = ErrGone
+	defer func() { <-p.starting }()
+	for !p.settled {
+		e, fd, err := p.setup.receive(ctx, p.tty)
+		if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			return err
+		}
+		if err == nil {
+			err = p.hear(e, fd) // each event once, so that the loop ends
+		}
+		if err != nil {
+			p.settled = true
+			p.failure = errors.Join(p.verdict(err), p.setup.close())
+		}
 	}
-	p.ended, p.exit, p.err = true, e.exit, errors.Join(err, p.exec.close())
-	return p.err
+	return p.failure
 }
 
-// Wait waits for the command's end. Once it is known, every call returns it;
-// after an error of ctx it may be called again. ErrGone means that it will
-// never be known.
-func (p *Process) Wait(ctx context.Context) (Exit, error) {
+// hear takes one event of the set-up.
+func (p *Process) hear(e event, fd int) (err error) {
+	switch {
+	case e.kind == eventTerminal && fd >= 0 && p.terminal == nil && p.failure == nil:
+		p.terminal, err = openTerminal(fd)
+		return err
+	case e.kind == eventFailed && fd < 0 && p.failure == nil:
+		p.failure = &StartError{e.stage, e.errno, p.subject(e.stage)}
+		return nil
+	default:
+		closeAll(fd)
+		return fmt.Errorf("event %d out of turn", e.kind)
+	}
+}
+
+// verdict is what the set-up came to when it ended with err, which is io.EOF
+// where all went as it should. A detached command that did not start would be
+// kept by the agent with the status of its failure.
+func (p *Process) verdict(err error) error {
+	var refused *StartError
+	switch {
+	case !errors.Is(err, io.EOF):
+		return err
+	case errors.As(p.failure, &refused):
+		if p.detached && refused.Stage != StageID { // whose id is another's
+			_ = p.conn.control.trySend(request{kind: requestForget, id: p.id}.encode())
+		}
+		return p.failure
+	case p.tty && p.terminal == nil:
+		err = errors.New("killed before it had a terminal")
+	default:
+		err = nil
+	}
+	return errors.Join(p.look(), err)
+}
+
+// look looks once at the exec's socket: if the agent is gone, no start is to be
+// believed. Where somebody waits there, it is told.
+func (p *Process) look() error {
+	select {
+	case p.waiting <- struct{}{}:
+	default:
+		return nil
+	}
+	defer func() { <-p.waiting }()
+	if p.err != nil || p.ended {
+		return p.err
+	}
+	if e, ok, err := p.exec.tryReceive(); ok || err != nil {
+		return p.take(e, err)
+	}
+	return nil
+}
+
+// take keeps what the agent said, or why nothing more will be known.
+func (p *Process) take(e event, err error) error {
+	switch {
+	case errors.Is(err, io.EOF):
+		err = ErrGone
+	case err != nil:
+	case e.kind == eventFailed && !p.ended && !p.drained:
+		err = &StartError{e.stage, e.errno, p.subject(e.stage)}
+	case e.kind == eventExited && !p.ended:
+		p.ended, p.exit = true, e.exit
+		if p.detached {
+			p.exit.Ended = ended(e.ended)
+		}
+		p.done.Store(true)
+	case e.kind == eventDrained && p.detached && !p.drained:
+		p.drained = true
+	default:
+		err = fmt.Errorf("event %d out of turn", e.kind)
+	}
+	if err != nil || p.ended && (p.drained || !p.detached) {
+		err = errors.Join(err, p.exec.close())
+	}
+	p.err = err
+	return err
+}
+
+// ended is when for who hears of it now.
+func ended(told uint32) time.Time {
+	var boot unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil {
+		return time.Time{}
+	}
+	return when(told, time.Now(), time.Duration(boot.Nano()))
+}
+
+// await takes what the agent says until something of it is known.
+func (p *Process) await(ctx context.Context, known *bool) error {
 	select {
 	case p.waiting <- struct{}{}:
 	case <-ctx.Done():
-		return Exit{}, fmt.Errorf("wait for %s: %w", p.name, ctx.Err())
+		return fmt.Errorf("wait for %s: %w", p.name, ctx.Err())
 	}
 	defer func() { <-p.waiting }()
 	err := p.err
-	if !p.ended {
+	for !*known && err == nil {
 		var e event
 		e, _, err = p.exec.receive(ctx, false)
 		if err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
-			err = p.end(e, err)
+			err = p.take(e, err)
+		}
+	}
+	if !*known && err != nil {
+		return fmt.Errorf("wait for %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// Wait waits for the command's end. Once it is known, every call returns it;
+// after an error of ctx it may be called again. The error is a *StartError where
+// the command was not executed, ErrGone where its end will never be known.
+func (p *Process) Wait(ctx context.Context) (Exit, error) {
+	err := p.await(ctx, &p.ended)
+	if p.setup != nil && (err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err())) {
+		// The child is no more, so that this waits for nobody.
+		if failure := p.settle(ctx); failure != nil && !errors.Is(err, failure) {
+			err = fmt.Errorf("wait for %s: %w", p.name, failure)
 		}
 	}
 	if err != nil {
-		return Exit{}, fmt.Errorf("wait for %s: %w", p.name, err)
+		return Exit{}, err
 	}
 	return p.exit, nil
 }
+
+// Drained waits until the output of a detached command is in its files: until
+// nobody in the sandbox has the command's standard output or standard error
+// open any more. That may be long after Wait has returned, where the command
+// left something running. Otherwise it is like Wait.
+func (p *Process) Drained(ctx context.Context) error { return p.await(ctx, &p.drained) }
 
 // Signal sends a signal to the command's process alone. It does not wait for
 // its delivery. The error is os.ErrProcessDone once Wait has returned the exit.
@@ -100,6 +259,9 @@ func (p *Process) signal(s syscall.Signal, group bool) error {
 	if s < 1 || s > 64 {
 		return fmt.Errorf("signal %s: no signal has the number %d", p.name, int(s))
 	}
+	if p.done.Load() {
+		return os.ErrProcessDone
+	}
 	err := p.exec.trySend(request{kind: requestSignal, signal: s, group: group}.encode())
 	switch {
 	case errors.Is(err, os.ErrClosed), errors.Is(err, io.EOF):
@@ -110,21 +272,36 @@ func (p *Process) signal(s syscall.Signal, group bool) error {
 	return nil
 }
 
-// Terminal is the master of the command's terminal, nil if it has none. It is
-// open until Close, so that what the command wrote last can still be read; a
-// read after that ends with EIO.
-func (p *Process) Terminal() *os.File { return p.terminal }
+// Terminal is the master of the command's terminal, nil if it has none, or none
+// yet: see Started. It is open until Close, so that what the command wrote last
+// can still be read; a read after that ends with EIO.
+func (p *Process) Terminal() *os.File {
+	p.starting <- struct{}{}
+	defer func() { <-p.starting }()
+	return p.terminal
+}
+
+// abandon gives up a command that was begun: a detached one would go on. What
+// cannot be sent is the caller's, who kills by cgroup.
+func (p *Process) abandon() error {
+	if p.detached {
+		_ = p.exec.trySend(request{kind: requestSignal, signal: unix.SIGKILL, group: true}.encode())
+		_ = p.exec.trySend(request{kind: requestSignal, signal: unix.SIGKILL}.encode())
+	}
+	return p.Close()
+}
 
 // Close gives up the command: if it still runs, it and its process group are
-// killed. It closes the terminal. It is safe to call twice.
+// killed, unless it is a detached one. It closes the terminal. It is safe to
+// call twice.
 func (p *Process) Close() error {
-	var err error
-	if p.exec != nil {
-		err = p.exec.close()
-	}
-	if p.terminal != nil {
-		if closing := p.terminal.Close(); !errors.Is(closing, os.ErrClosed) {
-			err = errors.Join(err, closing)
+	err := p.exec.close()
+	if p.setup != nil {
+		err = errors.Join(err, p.setup.close())
+		if terminal := p.Terminal(); terminal != nil {
+			if closing := terminal.Close(); !errors.Is(closing, os.ErrClosed) {
+				err = errors.Join(err, closing)
+			}
 		}
 	}
 	if err != nil {

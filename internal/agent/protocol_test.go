@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"os"
 	"os/exec"
 	"regexp"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 const sources = "../../cmd/sandbox-agent/"
@@ -65,6 +68,11 @@ func TestConstantsAreTheAgents(t *testing.T) {
 		"PROTOCOL_VERSION": protocolVersion, "AGENT_ID": agentID,
 		"MAX_GROUPS": maxGroups, "MAX_RLIMITS": maxRlimits,
 		"REQUEST_EXEC": int(requestExec), "REQUEST_SIGNAL": int(requestSignal),
+		"REQUEST_TIE": int(requestTie), "REQUEST_ATTACH": int(requestAttach),
+		"REQUEST_LIST": int(requestList), "REQUEST_FORGET": int(requestForget),
+		"WITH_CGROUP": withCgroup, "WITH_OUTPUT": withOutput, "WITH_NETWORK": withNetwork, "WITH_ROOT": withRoot, "WITH_PROGRAM": withProgram,
+		"MAX_TASKS": maxTasks, "MAX_DETACHED": maxDetached, "ID_SIZE": idSize,
+		"EVENT_ATTACHED": int(eventAttached), "EVENT_DRAINED": int(eventDrained), "EVENT_LIST": int(eventList),
 		"EVENT_HELLO": int(eventHello), "EVENT_FATAL": int(eventFatal),
 		"EVENT_FAILED":   int(eventFailed),
 		"EVENT_TERMINAL": int(eventTerminal), "EVENT_EXITED": int(eventExited),
@@ -96,12 +104,12 @@ func TestAgentRefusesOtherSurroundings(t *testing.T) {
 		"id 0":               {setting(idVariable, "0"), StageIdentity},
 		"no capabilities":    {setting(capsVariable, "none"), StageIdentity},
 		"a file as stdin":    {func(c *exec.Cmd) { c.Stdin = file }, StageStdio},
-		"a pipe as stderr":   {func(c *exec.Cmd) { c.Stderr = c.ExtraFiles[2] }, StageStdio},
-		"a few descriptors":  {setting(filesVariable, "16"), StageLoop},
+		"a pipe as stderr":   {func(c *exec.Cmd) { c.Stderr = c.ExtraFiles[5] }, StageStdio},
+		"a few descriptors":  {setting(filesVariable, "97"), StageLoop},
 		"another descriptor": {func(c *exec.Cmd) { c.ExtraFiles[1] = c.ExtraFiles[0] }, StageControl},
 	} {
 		s := start(t, test.option)
-		err := s.Ready(within(t, 10*time.Second))
+		err := s.Ready(within(t, testhost.Patience))
 		if test.stage == StageControl {
 			if !errors.Is(err, ErrGone) && !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s: %v, want ErrGone", name, err)
@@ -110,10 +118,7 @@ func TestAgentRefusesOtherSurroundings(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, test.stage)
 		}
 		s.Close() // in case it does serve
-		s.cmd.Wait()
-		if status := s.cmd.ProcessState.ExitCode(); status != int(test.stage) {
-			t.Errorf("%s: exit status %d, want %d", name, status, test.stage)
-		}
+		s.exits(t, name, test.stage)
 	}
 }
 
@@ -132,7 +137,7 @@ func (s *sandbox) ask(t testing.TB, message, payload []byte, files ...int) (exec
 	t.Cleanup(func() { exec.close(); setup.close() })
 	fds := []int{execTheirs, setupTheirs}
 	defer func() { closeAll(fds...) }()
-	ctx := within(t, 5*time.Second)
+	ctx := within(t, testhost.Patience)
 	if err := s.control.send(ctx, message, append(fds, files...)); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +168,7 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 		message []byte
 		files   []int
 	}{
-		"short":          {exec[:19], nil},
+		"short":          {exec[:requestSize-1], nil},
 		"one byte":       {exec[:1], nil},
 		"long":           {append(bytes.Clone(exec), 0), nil},
 		"very long":      {make([]byte, 100_000), nil},
@@ -172,27 +177,27 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 		"more than said": {exec, []int{n}},
 		"less than said": {word(4, 7), []int{n, n}},
 		"far more":       {exec, make([]int, 200)},
-		"more than room": {word(4, 7), []int{n, n, n, n}},
+		"more than room": {word(4, 7), make([]int, 30)},
 		"unknown stdio":  {word(4, 8), []int{n}},
 	} {
 		for i := range test.files {
 			test.files[i] = n
 		}
 		exec, _ := s.ask(t, test.message, nil, test.files...)
-		e, _, err := exec.receive(within(t, 5*time.Second), false)
+		e, _, err := exec.receive(within(t, testhost.Patience), false)
 		if err != nil || e.kind != eventFailed || e.stage != StageRequest {
 			t.Errorf("%s: %+v, %v, want a refusal", name, e, err)
 		}
 	}
 	// Those without an exec's socket, or with other things in its place.
-	ctx := within(t, 5*time.Second)
+	ctx := within(t, testhost.Patience)
 	for _, fds := range [][]int{nil, {n}, {n, n}, {n, n, n}, {n, n, n, n, n, n}} {
 		if err := s.control.send(ctx, exec, fds); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.serves(t)
-	eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
+	testhost.Eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
 }
 
 // TestMalformedSignalsAreIgnored floods an exec's socket.
@@ -207,9 +212,9 @@ func TestMalformedSignalsAreIgnored(t *testing.T) {
 	other := kill.encode()
 	other[0] = 3
 	group := kill.encode()
-	group[16] = 2
-	messages = append(messages, other, group, kill.encode()[:19], append(kill.encode(), 0), request{kind: requestExec}.encode())
-	ctx := within(t, 5*time.Second)
+	group[24] = 2
+	messages = append(messages, other, group, kill.encode()[:requestSize-1], append(kill.encode(), 0), request{kind: requestExec}.encode())
+	ctx := within(t, testhost.Patience)
 	for range 50 {
 		for _, m := range messages {
 			if err := p.exec.send(ctx, m, nil); err != nil {
@@ -226,7 +231,7 @@ func TestMalformedSignalsAreIgnored(t *testing.T) {
 	if exit, err := p.Wait(ctx); err != nil || exit.Status.Signal() != unix.SIGTERM {
 		t.Errorf("status %#x, %v", exit.Status, err)
 	}
-	eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
+	testhost.Eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
 }
 
 // TestSocketsThatAreNotSockets hands over other things in their place.
@@ -251,12 +256,35 @@ func TestSocketsThatAreNotSockets(t *testing.T) {
 			if len(fds) > 2 {
 				r.stdio = 7
 			}
-			if err := s.control.send(within(t, 5*time.Second), r.encode(), fds); err != nil {
+			if err := s.control.send(within(t, testhost.Patience), r.encode(), fds); err != nil {
 				t.Fatal(err)
 			}
 		}
 		s.serves(t)
 	}
-	eventually(t, "no process but two", func() bool { return len(s.inside(t)) == 2 })
-	eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
+	testhost.Eventually(t, "no process but two", func() bool { return len(s.inside(t)) == 2 })
+	testhost.Eventually(t, "six descriptors", func() bool { return s.descriptors(t) == 6 })
+}
+
+// Of the milliseconds since the boot an exit tells the low half, which comes
+// round every 49 days.
+func TestWhenACommandHasEnded(t *testing.T) {
+	now := time.Now()
+	for _, test := range []struct {
+		told      uint32
+		sinceBoot time.Duration
+		want      time.Duration // before now
+	}{
+		{5000, 5 * time.Second, 0},
+		{1500, 5 * time.Second, 3500 * time.Millisecond},
+		{math.MaxUint32, (1<<32 + 9) * time.Millisecond, 10 * time.Millisecond},
+		{7, (3<<32 + 9) * time.Millisecond, 2 * time.Millisecond},
+	} {
+		if got := when(test.told, now, test.sinceBoot); !got.Equal(now.Add(-test.want)) {
+			t.Errorf("%d, %v after the boot: %v ago", test.told, test.sinceBoot, now.Sub(got))
+		}
+	}
+	if got := when(0, now, time.Hour); !got.IsZero() {
+		t.Errorf("what was not told: %v", got)
+	}
 }

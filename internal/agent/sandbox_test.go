@@ -8,12 +8,15 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // sandbox is a real one around a real agent: namespaces, a user namespace's
@@ -32,9 +35,7 @@ func setting(name, value string) option {
 // start starts process 1 and returns before it is known to serve.
 func start(t testing.TB, options ...option) *sandbox {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, to map a range of ids into a user namespace")
-	}
+	testhost.NeedRoot(t, "to map a range of ids into a user namespace")
 	executable, err := Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +55,7 @@ func start(t testing.TB, options ...option) *sandbox {
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 1 << 30, Size: 1 << 16}}
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{roleVariable + "=init"}
-	cmd.ExtraFiles = []*os.File{executable, guest, errorsIn}
+	cmd.ExtraFiles = []*os.File{executable, guest, nil, nil, nil, errorsIn}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS |
 			unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET,
@@ -65,7 +66,11 @@ func start(t testing.TB, options ...option) *sandbox {
 	for _, o := range options {
 		o(cmd)
 	}
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	for _, f := range cmd.ExtraFiles[2:5] {
+		f.Close() // the agent's alone; nil may be closed, too
+	}
+	if err != nil {
 		conn.Close()
 		t.Fatal(err)
 	}
@@ -83,11 +88,39 @@ func start(t testing.TB, options ...option) *sandbox {
 	return s
 }
 
+// listening gives the agent a listener at path.
+func listening(t testing.TB, path string) option {
+	t.Helper()
+	f, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(c *exec.Cmd) { c.ExtraFiles[2] = f }
+}
+
+// openListening is open, with a listener at the path it returns.
+func openListening(t testing.TB, options ...option) (*sandbox, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	return open(t, append(options, listening(t, path))...), path
+}
+
+// connect is another host.
+func (s *sandbox) connect(t testing.TB, path string) *sandbox {
+	t.Helper()
+	c, err := Dial(within(t, testhost.Patience), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return &sandbox{c, s.cmd}
+}
+
 // open is start, and waits until the agent serves.
 func open(t testing.TB, options ...option) *sandbox {
 	t.Helper()
 	s := start(t, options...)
-	if err := s.Ready(within(t, 10*time.Second)); err != nil {
+	if err := s.Ready(within(t, testhost.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -100,6 +133,15 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
+// exits holds that the agent ends with the status that names a stage.
+func (s *sandbox) exits(t testing.TB, name string, at Stage) {
+	t.Helper()
+	s.cmd.Wait()
+	if status := s.cmd.ProcessState.ExitCode(); status != int(at) {
+		t.Errorf("%s: exit status %d, want %d", name, status, at)
+	}
+}
+
 // command is the user 1000 at /, with a PATH.
 func command(args ...string) Command {
 	return Command{Args: args, Env: []string{"PATH=/usr/bin"}, Dir: "/", UID: 1000, GID: 1000}
@@ -108,7 +150,7 @@ func command(args ...string) Command {
 // run runs a command to its end and returns what it wrote.
 func (s *sandbox) run(t testing.TB, c Command) (string, Exit) {
 	t.Helper()
-	out, exit, err := s.try(within(t, 20*time.Second), c)
+	out, exit, err := s.try(within(t, testhost.Patience), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,12 +177,36 @@ func (s *sandbox) try(ctx context.Context, c Command) (string, Exit, error) {
 		read <- err
 	}()
 	exit, err := p.Wait(ctx)
-	// What it left behind may hold the pipe open: only what is there by now.
-	r.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+	// What it left behind may hold the pipe open: only what is there by now, be it
+	// that the copying came to none of it.
+	r.SetReadDeadline(time.Now())
 	if reading := <-read; !errors.Is(reading, os.ErrDeadlineExceeded) {
-		err = errors.Join(err, reading)
+		return out.String(), exit, errors.Join(err, reading)
 	}
-	return out.String(), exit, err
+	rest, reading := readAvailable(r)
+	out.Write(rest)
+	return out.String(), exit, errors.Join(err, reading)
+}
+
+// readAvailable reads what a pipe holds, and waits for no more.
+func readAvailable(r *os.File) ([]byte, error) {
+	raw, err := r.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var all []byte
+	part := make([]byte, 1<<16)
+	controlling := raw.Control(func(fd uintptr) {
+		n := 1
+		for n > 0 || err == unix.EINTR {
+			n, err = unix.Read(int(fd), part)
+			all = append(all, part[:max(n, 0)]...)
+		}
+	})
+	if err == unix.EAGAIN {
+		err = nil
+	}
+	return all, errors.Join(controlling, err)
 }
 
 // ok runs a command that has to succeed.
@@ -161,20 +227,6 @@ func (s *sandbox) serves(t testing.TB) {
 	}
 }
 
-// eventually waits for a condition that nothing announces.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		if holds() {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 10 s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
 // begin starts a command and returns what it writes as a file to read from.
 func (s *sandbox) begin(t testing.TB, c Command) (*Process, *os.File) {
 	t.Helper()
@@ -184,7 +236,7 @@ func (s *sandbox) begin(t testing.TB, c Command) (*Process, *os.File) {
 	}
 	t.Cleanup(func() { r.Close() })
 	c.Stdout, c.Stderr = w, w
-	p, err := s.Start(within(t, 10*time.Second), c)
+	p, err := s.Start(within(t, testhost.Patience), c)
 	w.Close()
 	if err != nil {
 		t.Fatal(err)

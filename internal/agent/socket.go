@@ -6,15 +6,28 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/poller"
 )
 
-// socket is the host's end of a SOCK_SEQPACKET pair, in the runtime's poller.
-// One goroutine may receive while another sends; close is safe at any time.
+// socket is the host's end of a SOCK_SEQPACKET pair. One goroutine may receive
+// while another sends; close is safe at any time.
+//
+// It is in the runtime's poller only once somebody has to wait for it: there, a
+// socket wakes a thread as it comes and whenever the other end has read, and of
+// most commands nobody waits for more than one of the two sockets.
 type socket struct {
+	name string
+
+	// mu guards what follows. It is held for reading while fd is used.
+	mu sync.RWMutex
+	// fd is -1 once it is closed, or file's.
+	fd   int
 	file *os.File
 	raw  syscall.RawConn
 }
@@ -26,60 +39,102 @@ func newSocket(name string) (ours *socket, theirs int, err error) {
 	if err != nil {
 		return nil, -1, fmt.Errorf("create the pair of sockets %s: %w", name, err)
 	}
-	file := os.NewFile(uintptr(fds[0]), name)
-	raw, err := file.SyscallConn()
-	if err != nil {
-		return nil, -1, errors.Join(err, file.Close(), unix.Close(fds[1]))
-	}
-	return &socket{file, raw}, fds[1], nil
+	return ownSocket(fds[0], name), fds[1], nil
 }
+
+// ownSocket takes a socket that does not block.
+func ownSocket(fd int, name string) *socket { return &socket{name: name, fd: fd} }
 
 // close is safe to call twice.
 func (s *socket) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fd := s.fd
+	s.fd = -1
+	if fd >= 0 {
+		return os.NewSyscallError("close", unix.Close(fd))
+	}
+	if s.file == nil {
+		return nil
+	}
 	if err := s.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		return err
 	}
 	return nil
 }
 
-// bind has a context's end interrupt what deadline is set for, until the
-// function it returns has been called. That function waits for an interruption
-// under way, and clears the deadline.
-func bind(ctx context.Context, deadline func(time.Time) error) (release func()) {
-	interrupted := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(interrupted)
-		_ = deadline(time.Unix(1, 0)) // fails on a closed file: nothing to interrupt
-	})
-	return func() {
-		if !stop() {
-			<-interrupted
-			_ = deadline(time.Time{})
-		}
+// use calls f with the socket, which does not block.
+func (s *socket) use(f func(fd uintptr)) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	switch {
+	case s.fd >= 0:
+		f(uintptr(s.fd))
+		return nil
+	case s.file == nil:
+		return os.ErrClosed
 	}
+	return s.raw.Control(f)
+}
+
+// polled puts the socket into the runtime's poller.
+func (s *socket) polled() (*os.File, syscall.RawConn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file != nil {
+		return s.file, s.raw, nil
+	}
+	if s.fd < 0 {
+		return nil, nil, os.ErrClosed
+	}
+	file := os.NewFile(uintptr(s.fd), s.name)
+	s.fd, s.file = -1, file
+	raw, err := file.SyscallConn()
+	s.raw = raw
+	return file, raw, err
+}
+
+// waitToRead calls try until it is done, and waits before each further time.
+func (s *socket) waitToRead(ctx context.Context, try func(fd uintptr) (done bool)) error {
+	return s.wait(ctx, try, (*os.File).SetReadDeadline, syscall.RawConn.Read)
+}
+
+// waitToWrite is waitToRead for who sends.
+func (s *socket) waitToWrite(ctx context.Context, try func(fd uintptr) (done bool)) error {
+	return s.wait(ctx, try, (*os.File).SetWriteDeadline, syscall.RawConn.Write)
+}
+
+func (s *socket) wait(ctx context.Context, try func(fd uintptr) (done bool),
+	setDeadline func(*os.File, time.Time) error, until func(syscall.RawConn, func(fd uintptr) bool) error) error {
+	var done bool
+	if err := s.use(func(fd uintptr) { done = try(fd) }); done || err != nil {
+		return err
+	}
+	file, raw, err := s.polled()
+	if err != nil {
+		return err
+	}
+	defer poller.Bind(ctx, func(t time.Time) error { return setDeadline(file, t) })()
+	return until(raw, try)
 }
 
 // send sends one message and descriptors with it. One send at a time: the
 // caller sees to that.
 func (s *socket) send(ctx context.Context, message []byte, fds []int) error {
-	defer bind(ctx, s.file.SetWriteDeadline)()
 	var result error
-	err := s.raw.Write(func(fd uintptr) bool {
+	err := s.waitToWrite(ctx, func(fd uintptr) bool {
 		result = s.sendmsg(fd, message, fds)
 		return result != unix.EAGAIN
 	})
-	return outcome(ctx, err, result)
+	return poller.Outcome(ctx, err, result)
 }
 
 // trySend is send of a message alone, and an error where it would have to wait.
 // It may be called at any time.
 func (s *socket) trySend(message []byte) error {
 	var result error
-	err := s.raw.Write(func(fd uintptr) bool {
-		result = s.sendmsg(fd, message, nil)
-		return true
-	})
-	return outcome(context.Background(), err, result)
+	err := s.use(func(fd uintptr) { result = s.sendmsg(fd, message, nil) })
+	return poller.Outcome(context.Background(), err, result)
 }
 
 func (s *socket) sendmsg(fd uintptr, message []byte, fds []int) error {
@@ -100,13 +155,12 @@ func (s *socket) sendmsg(fd uintptr, message []byte, fds []int) error {
 // than one always: the kernel has then kept them, or they are closed. io.EOF is
 // the other end's closing.
 func (s *socket) receive(ctx context.Context, wantFile bool) (event, int, error) {
-	defer bind(ctx, s.file.SetReadDeadline)()
 	var r received
-	err := s.raw.Read(func(fd uintptr) bool {
-		r.from(int(fd), wantFile)
+	err := s.waitToRead(ctx, func(fd uintptr) bool {
+		r.from(int(fd), r.message[:], wantFile)
 		return r.err != unix.EAGAIN
 	})
-	if err := outcome(ctx, err, r.err); err != nil {
+	if err := poller.Outcome(ctx, err, r.err); err != nil {
 		return event{}, -1, err
 	}
 	return r.event()
@@ -115,18 +169,39 @@ func (s *socket) receive(ctx context.Context, wantFile bool) (event, int, error)
 // tryReceive is receive of an event alone, and false where there is none yet.
 func (s *socket) tryReceive() (event, bool, error) {
 	var r received
-	err := s.raw.Read(func(fd uintptr) bool {
-		r.from(int(fd), false)
-		return true
-	})
+	err := s.use(func(fd uintptr) { r.from(int(fd), r.message[:], false) })
 	if err == nil && r.err == unix.EAGAIN {
 		return event{}, false, nil
 	}
-	if err := outcome(context.Background(), err, r.err); err != nil {
+	if err := poller.Outcome(context.Background(), err, r.err); err != nil {
 		return event{}, false, err
 	}
 	e, _, err := r.event()
 	return e, err == nil, err
+}
+
+// receiveList waits for the answer to a request for the list.
+func (s *socket) receiveList(ctx context.Context) ([]ExecID, error) {
+	message := make([]byte, eventSize+maxDetached*idSize+1)
+	var r received
+	err := s.waitToRead(ctx, func(fd uintptr) bool {
+		r.from(int(fd), message, false)
+		return r.err != unix.EAGAIN
+	})
+	if err := poller.Outcome(ctx, err, r.err); err != nil {
+		return nil, err
+	}
+	if _, err := onlyDescriptor(nil, r.flags); err != nil {
+		return nil, err
+	}
+	if r.n == 0 {
+		return nil, io.EOF
+	}
+	list, err := parseList(message[:r.n])
+	if err != nil {
+		return nil, fmt.Errorf("message of the sandbox's agent: %w", err)
+	}
+	return list, nil
 }
 
 // received is what recvmsg(2) returned.
@@ -138,13 +213,13 @@ type received struct {
 	err            error
 }
 
-func (r *received) from(fd int, wantFile bool) {
+func (r *received) from(fd int, message []byte, wantFile bool) {
 	if wantFile && r.rights == nil {
 		r.rights = make([]byte, unix.CmsgSpace(4))
 	}
 	// ECONNRESET is said once, before what the other end had sent until then.
 	for r.err = unix.EINTR; r.err == unix.EINTR || r.err == unix.ECONNRESET; {
-		r.n, r.oobn, r.flags, _, r.err = unix.Recvmsg(fd, r.message[:], r.rights,
+		r.n, r.oobn, r.flags, _, r.err = unix.Recvmsg(fd, message, r.rights,
 			unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 	}
 }
@@ -191,20 +266,5 @@ func closeAll(fds ...int) {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
-	}
-}
-
-// outcome joins what the poller and the system call said.
-func outcome(ctx context.Context, poll, result error) error {
-	switch {
-	case errors.Is(poll, os.ErrDeadlineExceeded) && ctx.Err() != nil:
-		return ctx.Err()
-	case poll != nil:
-		// All that is left: a RawConn does not say it as os.ErrClosed itself.
-		return os.ErrClosed
-	case errors.Is(result, unix.EPIPE), errors.Is(result, unix.ECONNRESET):
-		return io.EOF
-	default:
-		return result
 	}
 }

@@ -6,7 +6,8 @@ import "fmt"
 // go on. The numbers are those of cmd/sandbox-agent/stages.h.
 type Stage uint32
 
-// The agent's own start, as [Conn.Ready] reports it.
+// The agent's own start, as [Conn.Ready] reports it. To a host that connects
+// later it may also say [StageConnections].
 const (
 	StageControl    Stage = 1
 	StageStdio      Stage = 2
@@ -16,13 +17,20 @@ const (
 	StageDumpable   Stage = 6
 	StageSignals    Stage = 7
 	StageLoop       Stage = 8
+	StageListener   Stage = 9
+	StageSeccomp    Stage = 10
 )
 
 // Refusals by the agent.
 const (
-	StageRequest Stage = 20
-	StageTable   Stage = 21
-	StageFork    Stage = 22
+	StageRequest     Stage = 20
+	StageTable       Stage = 21
+	StageFork        Stage = 22
+	StageConnections Stage = 23
+	StageCgroup      Stage = 24 // the child's, too
+	StageNetwork     Stage = 25
+	StageOutput      Stage = 26
+	StageID          Stage = 27
 )
 
 // Refusals by the forked child.
@@ -36,52 +44,47 @@ const (
 	StageTerminal    Stage = 36
 	StageDirectory   Stage = 37
 	StageExec        Stage = 38
+	StageClone3      Stage = 39
+	StageRoot        Stage = 40
 )
+
+// stageTexts say what was attempted.
+var stageTexts = [...]string{
+	StageControl:     "take the control socket",
+	StageStdio:       "check that stdio is /dev/null",
+	StagePID:         "check that it is process 1",
+	StageIdentity:    "check its user and group",
+	StagePrivileges:  "give up privileges",
+	StageDumpable:    "hide its memory",
+	StageSignals:     "settle signals",
+	StageLoop:        "prepare to serve",
+	StageListener:    "take the listening socket",
+	StageSeccomp:     "enter the seccomp filter",
+	StageRequest:     "read the request",
+	StageTable:       "find room for another command",
+	StageFork:        "fork",
+	StageConnections: "find room for another connection",
+	StageCgroup:      "enter the cgroup",
+	StageNetwork:     "enter a network namespace of the command's own",
+	StageOutput:      "take the output of a detached command",
+	StageID:          "find the detached command of that id",
+	StageDescriptors: "put descriptors in place",
+	StagePayload:     "read the payload",
+	StageSession:     "begin a session",
+	StageOOMScore:    "set oom_score_adj",
+	StageRlimits:     "set resource limits",
+	StageCredentials: "become the user",
+	StageTerminal:    "open a terminal",
+	StageDirectory:   "change to directory",
+	StageExec:        "execute",
+	StageClone3:      "hide clone3",
+	StageRoot:        "enter the command's root",
+}
 
 // String says what was attempted, to stand before the reason of its failure.
 func (s Stage) String() string {
-	switch s {
-	case StageControl:
-		return "take the control socket"
-	case StageStdio:
-		return "check that stdio is /dev/null"
-	case StagePID:
-		return "check that it is process 1"
-	case StageIdentity:
-		return "check its user and group"
-	case StagePrivileges:
-		return "give up privileges"
-	case StageDumpable:
-		return "hide its memory"
-	case StageSignals:
-		return "settle signals"
-	case StageLoop:
-		return "prepare to serve"
-	case StageRequest:
-		return "read the request"
-	case StageTable:
-		return "find room for another command"
-	case StageFork:
-		return "fork"
-	case StageDescriptors:
-		return "put descriptors in place"
-	case StagePayload:
-		return "read the payload"
-	case StageSession:
-		return "begin a session"
-	case StageOOMScore:
-		return "set oom_score_adj"
-	case StageRlimits:
-		return "set resource limits"
-	case StageCredentials:
-		return "become the user"
-	case StageTerminal:
-		return "open a terminal"
-	case StageDirectory:
-		return "change to directory"
-	case StageExec:
-		return "execute"
-	default:
-		return fmt.Sprintf("stage %d", uint32(s))
+	if int64(s) < int64(len(stageTexts)) && stageTexts[s] != "" {
+		return stageTexts[s]
 	}
+	return fmt.Sprintf("stage %d", uint32(s))
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // onTerminal starts a command on a terminal of 30 by 100 characters.
@@ -17,7 +19,7 @@ func (s *sandbox) onTerminal(t testing.TB, script string) *Process {
 	t.Helper()
 	c := command("sh", "-c", script)
 	c.TTY = &Winsize{Rows: 30, Columns: 100}
-	p, err := s.Start(within(t, 10*time.Second), c)
+	p, err := s.Start(within(t, testhost.Patience), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +30,7 @@ func (s *sandbox) onTerminal(t testing.TB, script string) *Process {
 // readUntil returns what was read once mark was, or at the terminal's end.
 func readUntil(t testing.TB, f *os.File, mark string) string {
 	t.Helper()
-	f.SetReadDeadline(time.Now().Add(10 * time.Second))
+	f.SetReadDeadline(time.Now().Add(testhost.Patience))
 	var text bytes.Buffer
 	for part := make([]byte, 4096); mark == "" || !strings.Contains(text.String(), mark); {
 		n, err := f.Read(part)
@@ -55,7 +57,7 @@ func TestTerminalIsTheCommandsOwn(t *testing.T) {
 			t.Errorf("%q lacks %q", out, want)
 		}
 	}
-	if exit, err := p.Wait(within(t, 5*time.Second)); err != nil || exit.Status != 0 {
+	if exit, err := p.Wait(within(t, testhost.Patience)); err != nil || exit.Status != 0 {
 		t.Errorf("status %#x, %v", exit.Status, err)
 	}
 }
@@ -83,7 +85,7 @@ func TestTerminalCarriesInputSizeAndCtrlC(t *testing.T) {
 		t.Errorf("after the resize: %q", out)
 	}
 	tty.WriteString("\x03")
-	exit, err := p.Wait(within(t, 5*time.Second))
+	exit, err := p.Wait(within(t, testhost.Patience))
 	if err != nil || exit.Status.Signal() != unix.SIGINT {
 		t.Errorf("after Ctrl-C: status %#x, %v", exit.Status, err)
 	}
@@ -108,7 +110,7 @@ func TestTerminalNeedsATerminal(t *testing.T) {
 			c = command("true")
 			c.TTY = &Winsize{}
 			c.UID, c.GID = id, id
-			_, err := s.Start(within(t, 5*time.Second), c)
+			_, err := s.Start(within(t, testhost.Patience), c)
 			var start *StartError
 			if !errors.As(err, &start) || start.Stage != StageTerminal {
 				t.Errorf("/dev/ptmx is %s, id %d: %v", name, id, err)

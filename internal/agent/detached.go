@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+)
+
+// Tie has the agent end, and all of its sandbox with it, when this connection
+// does. The agent reads it before it can see that end, so no answer is waited
+// for.
+func (c *Conn) Tie(ctx context.Context) error {
+	if err := c.tell(ctx, request{kind: requestTie}); err != nil {
+		return fmt.Errorf("tie the sandbox to this connection: %w", err)
+	}
+	return nil
+}
+
+// Forget ends what the agent keeps of a detached command, running or ended; it
+// ends no command. An id that is not there is none to forget.
+//
+// What has ended is kept until then, or until the agent, which keeps 256, needs
+// the place: those that ended first go first.
+func (c *Conn) Forget(ctx context.Context, id ExecID) error {
+	if err := c.tell(ctx, request{kind: requestForget, id: id}); err != nil {
+		return fmt.Errorf("forget the detached command %s: %w", id, err)
+	}
+	return nil
+}
+
+// tell is ask of what has no answer.
+func (c *Conn) tell(ctx context.Context, r request) error {
+	err := c.ask(ctx, r, nil)
+	if errors.Is(err, io.EOF) {
+		err = ErrGone
+	}
+	return err
+}
+
+// query asks for what is answered on a socket of its own.
+func (c *Conn) query(ctx context.Context, r request) (*socket, error) {
+	ours, theirs, err := newSocket("agent-answer")
+	if err != nil {
+		return nil, err
+	}
+	err = c.ask(ctx, r, []int{theirs})
+	closeAll(theirs)
+	if err != nil {
+		return nil, errors.Join(err, ours.close())
+	}
+	return ours, nil
+}
+
+// Attach returns a detached command, running or ended. Any number of hosts may
+// be attached to one. The error is ErrNoExec if the agent keeps none of that
+// id.
+func (c *Conn) Attach(ctx context.Context, id ExecID) (*Process, error) {
+	p, err := c.attach(ctx, id)
+	if errors.Is(err, io.EOF) {
+		err = ErrGone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("attach to the detached command %s: %w", id, err)
+	}
+	return p, nil
+}
+
+func (c *Conn) attach(ctx context.Context, id ExecID) (*Process, error) {
+	exec, err := c.query(ctx, request{kind: requestAttach, id: id})
+	if err != nil {
+		return nil, err
+	}
+	e, _, err := exec.receive(ctx, false)
+	switch {
+	case err != nil:
+	case e.kind == eventFailed && e.stage == StageID && e.errno == syscall.ESRCH:
+		err = ErrNoExec
+	case e.kind == eventFailed:
+		err = &StartError{e.stage, e.errno, ""}
+	case e.kind != eventAttached:
+		err = fmt.Errorf("event %d out of turn", e.kind)
+	}
+	if err != nil {
+		return nil, errors.Join(err, exec.close())
+	}
+	p := newProcess(c, id.String())
+	p.exec, p.detached, p.id, p.settled = exec, true, id, true
+	return p, nil
+}
+
+// Detached lists the detached commands that the agent keeps, running or ended.
+func (c *Conn) Detached(ctx context.Context) ([]ExecID, error) {
+	list, err := c.detachedList(ctx)
+	if errors.Is(err, io.EOF) {
+		err = ErrGone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the detached commands of the sandbox: %w", err)
+	}
+	return list, nil
+}
+
+func (c *Conn) detachedList(ctx context.Context) ([]ExecID, error) {
+	answer, err := c.query(ctx, request{kind: requestList})
+	if err != nil {
+		return nil, err
+	}
+	defer answer.close()
+	return answer.receiveList(ctx)
+}
