@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // BenchmarkMount is what a root costs on the way of each start: open, and mount
@@ -25,7 +27,7 @@ func BenchmarkMount(b *testing.B) {
 		{"unfolded", func(c *Config) { c.Binds = []Bind{{ws, "/usr/local/bin/new", false}} }},
 	} {
 		b.Run(strings.ReplaceAll(bench.name, " ", "-"), func(b *testing.B) {
-			private(b) // each runs in a goroutine of its own
+			testhost.PrivateMounts(b) // each runs in a goroutine of its own
 			c := testConfig()
 			bench.c(&c)
 			dir := stage(b)

@@ -1,7 +1,9 @@
 package rootfs
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"path"
 	"strings"
 )
@@ -40,13 +42,39 @@ type Config struct {
 	// writable. Empty: no such rule.
 	WorkspaceRoots []string
 
+	// Overlays are directories shown at their own path, whose files can be written
+	// to without changing them: what is written goes to layers in Store. "/" is the
+	// whole root: each directory of the host's at its own path.
+	Overlays []string
+
+	// Store is a detached mount of an empty file system, for what is written. It
+	// stays the caller's. StoreMapped says that an id in there is that of the
+	// inside; otherwise it is the kernel's.
+	Store       *os.File
+	StoreMapped bool
+
+	// Areas are directories of the sandbox's own, in Store.
+	Areas []Area
+
+	// Home is the home directory of who asks, in which secrets are looked for.
+	Home string
+
 	// Private are the runtime's own directories. Nothing that is, contains or
-	// lies inside one is shown.
+	// lies inside one is shown; what is overlaid shows them empty.
 	Private []string
 
 	// MountPoints are directories over which the caller mounts something after
 	// Root.Mount. /proc, /sys and /dev always are among them.
 	MountPoints []string
+
+	// Files are descriptors of Dir, Workspace, the overlays and the binds' sources, by the path
+	// as it is given there: who asks has opened it, and the path is not opened
+	// again. They are read from by nobody and stay the caller's.
+	Files map[string]*os.File
+
+	// Peer is who asks, if that is neither root nor this process's own user. Then
+	// there must be a descriptor for each path.
+	Peer *Peer
 
 	// User is the sandbox's user, in ids of the inside.
 	User User
@@ -71,6 +99,14 @@ type Bind struct {
 	Writable       bool
 }
 
+// Area is a directory of the sandbox's own, of the sandbox's user unless Mode
+// opens it to everybody.
+type Area struct {
+	// Name is the directory's in the store, below area.
+	Name, Target string
+	Mode         uint32
+}
+
 // reserved are mounted by the runtime in each sandbox.
 var reserved = []string{"/proc", "/sys", "/dev"}
 
@@ -87,6 +123,9 @@ func (c *Config) validate() error {
 	if strings.ContainsAny(c.Hostname, " \t\n#") {
 		return fmt.Errorf("hostname %q: no space, line break or # may be in it", c.Hostname)
 	}
+	if err := c.Peer.validate(); err != nil {
+		return err
+	}
 	for _, p := range c.MountPoints {
 		if !path.IsAbs(p) || path.Clean(p) != p || p == "/" {
 			return fmt.Errorf("mount point %q: must be an absolute, clean path below /", p)
@@ -95,6 +134,24 @@ func (c *Config) validate() error {
 	for _, b := range c.Binds {
 		if err := b.validate(); err != nil {
 			return err
+		}
+	}
+	if c.Store == nil && len(c.Overlays)+len(c.Areas) > 0 {
+		return errors.New("overlays and areas need a store to lie in")
+	}
+	return c.validateOverlays()
+}
+
+func (c *Config) validateOverlays() error {
+	for _, dir := range c.Overlays {
+		switch {
+		case !path.IsAbs(dir) || path.Clean(dir) != dir || strings.ContainsRune(dir, 0):
+			return fmt.Errorf("overlay %q: must be an absolute, clean path", dir)
+		case dir != "/":
+		case c.Peer != nil:
+			return &ForbiddenError{Path: "/", Rule: "is the whole host, which only root may have overlaid; name the directories that are needed"}
+		case c.Dir != "" && c.Dir != "/":
+			return fmt.Errorf("overlay /: the root is %s, and there is one root only; leave one of the two out", c.Dir)
 		}
 	}
 	return nil

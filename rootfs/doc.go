@@ -24,6 +24,9 @@
 //     sandbox's user: what is made inside belongs to that owner outside. No other
 //     id is mapped.
 //
+// For a [Peer], who has less than root's rights, the sources are descriptors that
+// the peer opened, and what is not the peer's own is mapped to nobody.
+//
 // A file system that cannot be idmapped (overlayfs, 9p, NFS) has a fallback that
 // [Root.Notes] names. A Unix socket below any bind still connects, read-only or
 // not; the package takes none as a source of its own, and cannot see one that

@@ -47,6 +47,23 @@ func neverWritableRule(p string) string {
 type rules struct {
 	private []string // as given and as resolved
 	roots   []string // resolved; nil: no rule
+	secrets []string // of the host's users; nil: nothing is overlaid
+
+	overlaid bool // what is private may lie in a source
+	whole    bool // the whole host may be one
+}
+
+// overlaying are the rules for what is overlaid.
+func (r *rules) overlaying() *rules {
+	o := *r
+	o.overlaid = true
+	return &o
+}
+
+// isPrivate says whether a path is, or lies in, what an overlay shows empty.
+func (r *rules) isPrivate(p string) bool {
+	in := func(dir string) bool { return within(p, dir) }
+	return slices.ContainsFunc(r.private, in) || slices.ContainsFunc(r.secrets, in)
 }
 
 func newRules(cfg *Config) (*rules, error) {
@@ -71,6 +88,13 @@ func newRules(cfg *Config) (*rules, error) {
 		}
 		r.roots = append(r.roots, resolved)
 	}
+	if len(cfg.Overlays) > 0 {
+		for _, home := range homes(cfg.Home) {
+			for _, name := range secrets {
+				r.secrets = append(r.secrets, filepath.Join(home, name))
+			}
+		}
+	}
 	return r, nil
 }
 
@@ -90,7 +114,7 @@ func (r *rules) check(given, resolved string, writable bool) error {
 		return &ForbiddenError{Path: given, Resolved: resolved, Rule: rule}
 	}
 	for _, p := range []string{given, resolved} {
-		if p == "/" {
+		if p == "/" && !r.whole {
 			return refuse("is the whole host; name the directories that are needed")
 		}
 		for _, dir := range reserved {
@@ -102,8 +126,13 @@ func (r *rules) check(given, resolved string, writable bool) error {
 			if within(p, own) {
 				return refuse("lies in the runtime's own directory " + own)
 			}
-			if within(own, p) {
+			if within(own, p) && !r.overlaid {
 				return refuse("contains the runtime's own directory " + own)
+			}
+		}
+		for _, secret := range r.secrets {
+			if r.overlaid && within(p, secret) {
+				return refuse("lies in " + secret + ", which holds secrets; bind what is needed of it")
 			}
 		}
 		if rule := neverWritableRule(p); writable && rule != "" {

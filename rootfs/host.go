@@ -36,15 +36,20 @@ var etcTaken = []string{
 // configuration without which a Debian JVM does not start.
 var etcTakenAlso = []string{"ld-musl-*.path", "java-*-openjdk"}
 
-// dirRoot plans the root from a directory's entries.
+// dirRoot plans the root from a directory.
 func (p *plan) dirRoot(dir string) error {
-	s, err := p.open(dir, false, asOnDisk)
+	s, err := p.openNamed(dir, false, asOnDisk)
 	if err != nil {
 		return fmt.Errorf("rootfs %w", err)
 	}
 	if !s.dir {
 		return fmt.Errorf("rootfs %s is no directory", dir)
 	}
+	return p.rootOf(s)
+}
+
+// rootOf plans the root from a directory's entries.
+func (p *plan) rootOf(s *source) error {
 	p.root.kind, p.root.src = bindNode, s
 	for _, name := range notTaken {
 		p.root.put(name, newDir())
@@ -58,7 +63,7 @@ func (p *plan) dirRoot(dir string) error {
 
 // hostRoot plans the host's own root.
 func (p *plan) hostRoot(cfg *Config) error {
-	usr, err := p.open("/usr", false, asNobody)
+	usr, err := p.open("/usr", asNobody)
 	if err != nil {
 		return fmt.Errorf("the host's own root: %w", err)
 	}
@@ -91,7 +96,7 @@ func (p *plan) takeTop(name string) error {
 	case !errors.Is(err, unix.EINVAL): // EINVAL: no symbolic link
 		return err
 	}
-	s, err := p.open("/"+name, false, asNobody)
+	s, err := p.open("/"+name, asNobody)
 	if err == nil {
 		p.root.put(name, &node{kind: bindNode, src: s})
 	}
@@ -99,7 +104,7 @@ func (p *plan) takeTop(name string) error {
 }
 
 func (p *plan) takeEtc(to *node) error {
-	etc, err := p.open("/etc", false, asNobody)
+	etc, err := p.open("/etc", asNobody)
 	if err != nil {
 		return err
 	}

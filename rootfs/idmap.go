@@ -3,6 +3,7 @@ package rootfs
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"syscall"
 
@@ -72,7 +73,7 @@ func (i ids) mapFor(s *source) idMap {
 func (r *Root) takeTrees(spaces *namespaces) error {
 	writable, rest := []*source{}, []*source{}
 	r.plan.root.eachSource(func(s *source) {
-		if s.writable {
+		if s.writable || s.overlay != nil && s.shown == asUser {
 			writable = append(writable, s)
 		} else {
 			rest = append(rest, s)
@@ -92,12 +93,13 @@ func (r *Root) takeTrees(spaces *namespaces) error {
 	return nil
 }
 
+// eachSource calls f with what is attached at the node and below, by path.
 func (n *node) eachSource(f func(*source)) {
 	if n.kind == bindNode {
 		f(n.src)
 	}
-	for _, c := range n.children {
-		c.eachSource(f)
+	for _, name := range slices.Sorted(maps.Keys(n.children)) {
+		n.children[name].eachSource(f)
 	}
 }
 
@@ -122,7 +124,7 @@ func (r *Root) takeWritable(sources []*source, spaces *namespaces) error {
 			return fmt.Errorf("%s belongs to %d:%d and %s to %d:%d, and neither file system can be idmapped: give them one owner, or bind one read-only",
 				plain.path, plain.uid, plain.gid, s.path, s.uid, s.gid)
 		default:
-			if _, err := r.mounted.of(s); err != nil {
+			if _, err := r.plan.mounted.of(s); err != nil {
 				return err
 			}
 			if err := s.clone(-1, true); err != nil {
@@ -135,7 +137,7 @@ func (r *Root) takeWritable(sources []*source, spaces *namespaces) error {
 
 // goDirect makes a source's owner the host's user behind the sandbox's.
 func (r *Root) goDirect(s *source, spaces *namespaces) error {
-	m, err := r.mounted.of(s)
+	m, err := r.plan.mounted.of(s)
 	if err != nil {
 		return err
 	}
@@ -162,8 +164,11 @@ func (r *Root) goDirect(s *source, spaces *namespaces) error {
 // takeReadOnly idmaps a source where it should be and can be.
 func (r *Root) takeReadOnly(s *source, spaces *namespaces) error {
 	if s.shown == asNobody {
+		if s.foreign {
+			r.note("%s belongs to user %d, not to who asks: its files belong to nobody in the sandbox", s.origin, s.uid)
+		}
 		if s.dir {
-			if _, err := r.mounted.of(s); err != nil {
+			if _, err := r.plan.mounted.of(s); err != nil {
 				return err
 			}
 		}
@@ -173,7 +178,7 @@ func (r *Root) takeReadOnly(s *source, spaces *namespaces) error {
 	if err == nil || !unsupported(err) {
 		return err
 	}
-	m, err := r.mounted.of(s)
+	m, err := r.plan.mounted.of(s)
 	if err != nil {
 		return err
 	}
@@ -219,7 +224,7 @@ func (s *source) clone(userns int, recursive bool) error {
 		s.tree = -1
 	}
 	flags := uint(unix.AT_EMPTY_PATH)
-	if recursive {
+	if recursive && s.overlay == nil { // an overlay's lower layer crosses no mount
 		flags |= unix.AT_RECURSIVE
 	}
 	tree, err := unix.OpenTree(s.fd, "", flags|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)

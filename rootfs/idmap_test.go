@@ -11,10 +11,12 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 func TestWorkspaceFilesBelongToItsOwner(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	for _, who := range []owner{{1234, 5678}, {0, 0}, {1000, 1000}} {
 		ws := ownedDir(t, int(who.uid), int(who.gid))
 		write(t, ws+"/theirs", "")
@@ -43,7 +45,7 @@ func TestWorkspaceFilesBelongToItsOwner(t *testing.T) {
 }
 
 func TestUserOfTheSandboxMayBeItsRoot(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	ws := ownedDir(t, 1234, 1234)
 	c := testConfig()
 	c.Workspace, c.User.UID, c.User.GID = ws, 0, 0
@@ -55,7 +57,7 @@ func TestUserOfTheSandboxMayBeItsRoot(t *testing.T) {
 }
 
 func TestDirectoryShowsIdsAsOnDisk(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	c, dir := dirConfig(t)
 	write(t, dir+"/usr/secret", "of 1234")
 	for _, p := range []string{"/usr/secret", "/usr/lib"} {
@@ -85,7 +87,7 @@ func TestDirectoryShowsIdsAsOnDisk(t *testing.T) {
 
 // What only the host's root may read stays so, whoever the sandbox's user is.
 func TestHostTreesShowOnlyWhatEverybodyReads(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	prefix := filepath.Join(ownedDir(t, 0, 0), "prefix")
 	write(t, prefix+"/public", "public")
 	write(t, prefix+"/secret", "secret")
@@ -108,7 +110,7 @@ func TestHostTreesShowOnlyWhatEverybodyReads(t *testing.T) {
 
 // Binds were named by the user, and are readable as they are to their owner.
 func TestBindShowsItsOwnerAsTheUser(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	dir := ownedDir(t, 1234, 1234)
 	write(t, dir+"/secret", "secret")
 	if err := os.Chown(dir+"/secret", 1234, 1234); err != nil {
@@ -132,7 +134,7 @@ func TestBindShowsItsOwnerAsTheUser(t *testing.T) {
 }
 
 // overlay mounts one with an owner: a file system that cannot be idmapped.
-func overlay(t *testing.T, dir string, who owner) string {
+func mountOverlay(t *testing.T, dir string, who owner) string {
 	t.Helper()
 	at := filepath.Join(dir, "overlay")
 	for _, d := range []string{"/lower", "/upper", "/work", "/overlay"} {
@@ -149,9 +151,9 @@ func overlay(t *testing.T, dir string, who owner) string {
 }
 
 func TestWorkspaceThatCannotBeIdmapped(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	dir := ownedDir(t, 0, 0)
-	ws := overlay(t, dir, owner{1234, 5678})
+	ws := mountOverlay(t, dir, owner{1234, 5678})
 	other := ownedDir(t, 77, 77)
 	c := testConfig()
 	c.Workspace = ws
@@ -185,11 +187,11 @@ func TestWorkspaceThatCannotBeIdmapped(t *testing.T) {
 // What was idmapped before it showed that another file system cannot be is
 // idmapped anew.
 func TestBindThatCannotBeIdmapped(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	ws := ownedDir(t, 77, 77)
 	c := testConfig()
 	c.Workspace = ws
-	c.Binds = []Bind{{overlay(t, ownedDir(t, 0, 0), owner{1234, 5678}), "/data/sub", true}}
+	c.Binds = []Bind{{mountOverlay(t, ownedDir(t, 0, 0), owner{1234, 5678}), "/data/sub", true}}
 	r, m := mounted(t, c)
 	inside(t, r, m.Path, 1000, "echo x > /workspace/made; echo x > /data/sub/made")
 	if got := ownerOf(t, ws+"/made"); got != (owner{77, 77}) {
@@ -198,10 +200,10 @@ func TestBindThatCannotBeIdmapped(t *testing.T) {
 }
 
 func TestRootOwnedWorkspaceThatCannotBeIdmapped(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	for _, who := range []owner{{0, 0}, {0, 1000}, {1000, 0}, {testBase + 5, 1000}} {
 		c := testConfig()
-		c.Workspace = overlay(t, ownedDir(t, 0, 0), who)
+		c.Workspace = mountOverlay(t, ownedDir(t, 0, 0), who)
 		if err := refusal(t, c); !strings.Contains(err.Error(), "chown it") {
 			t.Errorf("%v: %v", who, err)
 		}
@@ -209,8 +211,8 @@ func TestRootOwnedWorkspaceThatCannotBeIdmapped(t *testing.T) {
 }
 
 func TestTwoOwnersThatCannotBeIdmapped(t *testing.T) {
-	private(t)
-	a, b := overlay(t, ownedDir(t, 0, 0), owner{1234, 1234}), overlay(t, ownedDir(t, 0, 0), owner{1235, 1235})
+	testhost.PrivateMounts(t)
+	a, b := mountOverlay(t, ownedDir(t, 0, 0), owner{1234, 1234}), mountOverlay(t, ownedDir(t, 0, 0), owner{1235, 1235})
 	c := testConfig()
 	c.Workspace, c.Binds = a, []Bind{{b, "/b", true}}
 	if err := refusal(t, c); !strings.Contains(err.Error(), "one owner") {
@@ -226,9 +228,9 @@ func TestTwoOwnersThatCannotBeIdmapped(t *testing.T) {
 }
 
 func TestRootThatCannotBeIdmapped(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	c := testConfig()
-	c.Dir = overlay(t, ownedDir(t, 0, 0), owner{0, 0})
+	c.Dir = mountOverlay(t, ownedDir(t, 0, 0), owner{0, 0})
 	write(t, c.Dir+"/etc/x", "")
 	r, m := mounted(t, c)
 	if n := r.Notes(); len(n) != 1 || !strings.Contains(n[0], c.Dir+" is on overlay") {
@@ -243,9 +245,9 @@ func TestRootThatCannotBeIdmapped(t *testing.T) {
 }
 
 func TestSubmountThatCannotBeIdmapped(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	ws := ownedDir(t, 1234, 1234)
-	sub := overlay(t, filepath.Join(ws, "sub"), owner{1234, 1234})
+	sub := mountOverlay(t, filepath.Join(ws, "sub"), owner{1234, 1234})
 	c := testConfig()
 	c.Workspace = ws
 	if err := refusal(t, c); !strings.Contains(err.Error(), sub+" (overlay)") {
@@ -266,7 +268,7 @@ func TestSubmountThatCannotBeIdmapped(t *testing.T) {
 
 // A mount that is idmapped already cannot be again: its owner there counts.
 func TestWorkspaceThatIsIdmappedAlready(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	ws := ownedDir(t, 0, 0)
 	s, err := openSource(ws, true, asUser, &rules{})
 	if err != nil {

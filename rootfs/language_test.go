@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 func executableFile(t *testing.T, path string) {
@@ -130,7 +132,7 @@ func TestLanguageInAForbiddenPlace(t *testing.T) {
 
 // A prefix found is one that can be mounted, and what is in it runs.
 func TestPrefixIsUsable(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	dir := filepath.Join(ownedDir(t, 1234, 1234), "python")
 	installation(t, dir)
 	write(t, dir+"/bin/python3.12", "#!/bin/sh\necho python\n")

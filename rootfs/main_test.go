@@ -1,48 +1,23 @@
 package rootfs
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // TestMain holds that no test leaves a descriptor or a mount.
-func TestMain(m *testing.M) {
-	runtime.LockOSThread() // keeps one thread in the host's namespace
-	fds, mounts := held()
-	code := m.Run()
-	fdsAfter, mountsAfter := held()
-	if fdsAfter > fds {
-		fmt.Fprintf(os.Stderr, "descriptors: %d before the tests, %d after\n", fds, fdsAfter)
-		code = 1
-	}
-	if mountsAfter != mounts {
-		fmt.Fprintf(os.Stderr, "mounts before the tests:\n%s\nafter:\n%s\n", mounts, mountsAfter)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(testhost.RunMounting(m)) }
 
-// held counts what is open but for the runtime's own epoll and event
-// descriptors, and lists what is mounted.
-func held() (int, string) {
-	open := 0
-	entries, _ := os.ReadDir("/proc/self/fd")
-	for _, e := range entries {
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && !strings.HasPrefix(to, "anon_inode:[event") {
-			open++
-		}
-	}
-	mounts, _ := os.ReadFile("/proc/thread-self/mountinfo")
-	return open, string(mounts)
-}
+// asRoot skips where mounts cannot be made.
+func asRoot(t testing.TB) { t.Helper(); testhost.NeedRoot(t, "mounts are made") }
 
 const testBase = 1 << 20
 
@@ -53,28 +28,6 @@ func testConfig() Config {
 	return Config{
 		User: testUser, Hostname: "box", IDBase: testBase,
 		MountPoints: []string{"/proc", "/sys", "/dev", "/tmp", "/run", "/home/sandbox", "/var/tmp"},
-	}
-}
-
-// asRoot skips where mounts cannot be made.
-func asRoot(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: mounts are made")
-	}
-}
-
-// private moves the test's thread into a mount namespace of its own, which ends
-// with the test.
-func private(t testing.TB) {
-	t.Helper()
-	asRoot(t)
-	runtime.LockOSThread() // never unlocked: the thread ends with the test's goroutine
-	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
-		t.Fatalf("unshare mount namespace: %v", err)
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		t.Fatalf("make mounts private: %v", err)
 	}
 }
 

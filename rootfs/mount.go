@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fsmount"
 )
 
 // The skeleton holds no data but generated files of some hundred bytes.
@@ -28,6 +31,11 @@ type Mounted struct {
 	// Binds are what the caller has to mount itself, after what it mounts at
 	// Config.MountPoints, since their targets lie below one of these.
 	Binds []specs.Mount
+
+	// Store is a detached mount of Config.Store, of which the sandbox shows parts
+	// only: whoever holds it reaches what was written. It is the caller's to close.
+	// Nil without a store.
+	Store *os.File
 }
 
 // Mount puts the root below dir, an existing empty directory, in the calling
@@ -52,8 +60,22 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 			err = errors.Join(err, unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))
 		}
 	}()
-	b := builder{uids: r.ids.uids(), gids: r.ids.gids()}
+	b := builder{uids: r.ids.uids(), gids: r.ids.gids(), dir: dir, base: base, store: -1}
+	defer b.close()
+	if r.store != nil {
+		if m.Store, err = b.attachStore(r.store); err != nil {
+			return m, err
+		}
+		defer func() {
+			if err != nil {
+				m.Store.Close()
+			}
+		}()
+	}
 	if err := b.directory(base, "root", root); err != nil {
+		return m, fmt.Errorf("mount root on %s: %w", dir, err)
+	}
+	if err := b.repeat(); err != nil {
 		return m, fmt.Errorf("mount root on %s: %w", dir, err)
 	}
 	m.Path = filepath.Join(dir, "root")
@@ -90,27 +112,24 @@ func (n *node) late(at string, covered bool) []lateBind {
 }
 
 // mountSkeleton mounts the tmpfs and returns a descriptor of its top, which only
-// the sandbox's root user can enter. fsopen(2), move_mount(2), Linux 5.2.
+// the sandbox's root user can enter. move_mount(2), Linux 5.2.
 func (r *Root) mountSkeleton(dir string) (int, error) {
-	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	fs, err := fsmount.Open("tmpfs", "sandbox")
 	if err != nil {
-		return -1, fmt.Errorf("fsopen tmpfs: %w", err)
+		return -1, err
 	}
-	defer closeFD(fs)
+	defer fs.Close()
 	for _, o := range [][2]string{
-		{"source", "sandbox"}, {"mode", "0700"}, {"size", skeletonBytes}, {"nr_inodes", skeletonInodes},
+		{"mode", "0700"}, {"size", skeletonBytes}, {"nr_inodes", skeletonInodes},
 		{"uid", strconv.Itoa(hostID(r.ids.uids(), 0))}, {"gid", strconv.Itoa(hostID(r.ids.gids(), 0))},
 	} {
-		if err := unix.FsconfigSetString(fs, o[0], o[1]); err != nil {
-			return -1, fmt.Errorf("fsconfig tmpfs %s=%s: %w", o[0], o[1], err)
+		if err := fs.Set(o[0], o[1]); err != nil {
+			return -1, err
 		}
 	}
-	if err := unix.FsconfigCreate(fs); err != nil {
-		return -1, fmt.Errorf("fsconfig create tmpfs: %w", err)
-	}
-	mnt, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	mnt, err := fs.Mount()
 	if err != nil {
-		return -1, fmt.Errorf("fsmount tmpfs: %w", err)
+		return -1, err
 	}
 	if err := unix.MoveMount(mnt, "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		closeFD(mnt)
@@ -123,6 +142,20 @@ func (r *Root) mountSkeleton(dir string) (int, error) {
 // mounts on is a single one below a held descriptor.
 type builder struct {
 	uids, gids []syscall.SysProcIDMap
+	dir        string // where the skeleton is mounted
+	base       int    // the skeleton's top
+	store      int    // the store's, -1 where there is none
+	masks      int    // how many there are
+	again      []repetition
+}
+
+func (b *builder) close() {
+	for _, r := range b.again {
+		closeFD(r.at)
+	}
+	if b.store >= 0 {
+		closeFD(b.store)
+	}
 }
 
 // fill makes the children of a directory of the skeleton.
@@ -136,7 +169,7 @@ func (b *builder) fill(parent int, n *node) error {
 			err = b.link(parent, name, c)
 		case fileNode:
 			err = b.file(parent, name, c)
-		case bindNode:
+		case bindNode, areaNode, sameNode:
 			err = b.bind(parent, name, c)
 		default:
 			err = errors.New("a place in a bind, outside of one")
@@ -202,10 +235,10 @@ func (b *builder) own(fd int, name string, n *node, flags int) error {
 	return nil
 }
 
-// bind makes a mount point in the skeleton and attaches a source there.
+// bind makes a mount point in the skeleton and attaches there what a node says.
 func (b *builder) bind(parent int, name string, n *node) error {
 	var err error
-	if n.src.dir {
+	if n.isDir() {
 		err = unix.Mkdirat(parent, name, 0o755)
 	} else {
 		err = unix.Mknodat(parent, name, unix.S_IFREG|0o644, 0)
@@ -213,10 +246,50 @@ func (b *builder) bind(parent int, name string, n *node) error {
 	if err != nil {
 		return fmt.Errorf("make mount point: %w", err)
 	}
-	if err := unix.MoveMount(n.src.tree, "", parent, name, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+	fd, err := openBeneath(parent, name)
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	defer closeFD(fd)
+	return b.attach(fd, n)
+}
+
+// isDir says whether a directory is attached, or is there, at the node.
+func (n *node) isDir() bool {
+	switch n.kind {
+	case bindNode:
+		return n.src.dir
+	case maskNode:
+		return !n.file
+	}
+	return true
+}
+
+// attach attaches what a node says over what is at a descriptor.
+func (b *builder) attach(at int, n *node) error {
+	switch n.kind {
+	case areaNode:
+		return b.area(at, n)
+	case maskNode:
+		return b.mask(at, n)
+	case sameNode:
+		return b.later(at, n)
+	}
+	if n.src.overlay != nil {
+		if err := b.overlay(n); err != nil {
+			return fmt.Errorf("overlay %s: %w", n.src.path, err)
+		}
+	}
+	if err := move(n.src.tree, at); err != nil {
 		return fmt.Errorf("move_mount %s: %w", n.src.path, err)
 	}
 	return b.within(n.src.tree, n)
+}
+
+// move attaches a detached mount over what is at a descriptor. move_mount(2),
+// Linux 5.2.
+func move(tree, at int) error {
+	return unix.MoveMount(tree, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
 // within attaches sources at places that an attached bind has. What is there now
@@ -241,17 +314,14 @@ func (b *builder) onto(parent int, name string, n *node) error {
 	if err != nil {
 		return fmt.Errorf("stat: %w", err)
 	}
-	isDir, want := there.mode&unix.S_IFMT == unix.S_IFDIR, n.kind == passNode || n.src.dir
+	isDir := there.mode&unix.S_IFMT == unix.S_IFDIR
 	switch {
-	case there.link != "" || isDir != want:
+	case there.link != "" || isDir != n.isDir():
 		return fmt.Errorf("it became a %s meanwhile", typeName(there.mode))
 	case n.covered:
 		return nil
 	case n.kind == passNode:
 		return b.within(fd, n)
 	}
-	if err := unix.MoveMount(n.src.tree, "", fd, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
-		return fmt.Errorf("move_mount %s: %w", n.src.path, err)
-	}
-	return b.within(n.src.tree, n)
+	return b.attach(fd, n)
 }

@@ -8,10 +8,12 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 func TestHostRootRunsPrograms(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	r, m := mounted(t, testConfig())
 	for line, want := range map[string]string{
 		"id -un; id -gn":                       "sandbox\nsandbox",
@@ -33,7 +35,7 @@ func TestHostRootRunsPrograms(t *testing.T) {
 }
 
 func TestSkeletonBelongsToTheSandboxRoot(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	_, m := mounted(t, testConfig())
 	for _, p := range []string{"", "/etc", "/etc/passwd", "/etc/mtab", "/proc", "/tmp", "/home/sandbox"} {
 		if got := ownerOf(t, m.Path+p); got != (owner{testBase, testBase}) {
@@ -55,7 +57,7 @@ func TestSkeletonBelongsToTheSandboxRoot(t *testing.T) {
 
 // The umask of the caller does not decide on modes.
 func TestModesIgnoreUmask(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	old := unix.Umask(0o777) // of the thread: private shares no fs attributes
 	_, m := mounted(t, testConfig())
 	unix.Umask(old)
@@ -77,7 +79,7 @@ func mountFlags(t *testing.T, path string) int64 {
 }
 
 func TestTreesAreReadOnlyNosuidNodev(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	dir := t.TempDir()
 	src, ws := filepath.Join(dir, "src"), filepath.Join(dir, "ws")
 	write(t, src+"/sub/file", "")
@@ -113,7 +115,7 @@ func TestTreesAreReadOnlyNosuidNodev(t *testing.T) {
 }
 
 func TestMountFailureLeavesNothing(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	src := t.TempDir()
 	write(t, src+"/a/b/file", "")
 	cfg := testConfig()
@@ -138,7 +140,7 @@ func TestMountFailureLeavesNothing(t *testing.T) {
 }
 
 func TestMountOfAClosedRoot(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	r := open(t, testConfig())
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
@@ -156,14 +158,14 @@ func TestMountOfAClosedRoot(t *testing.T) {
 func TestMountInANamespaceMadeAfterOpen(t *testing.T) {
 	asRoot(t)
 	r := open(t, testConfig())
-	private(t)
+	testhost.PrivateMounts(t)
 	if _, err := r.Mount(stage(t)); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestBindsBelowMountPointsAreSetAside(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	src := t.TempDir()
 	write(t, src+"/file", "seen\n")
 	write(t, src+"/in/x", "")
@@ -200,7 +202,7 @@ func TestBindsBelowMountPointsAreSetAside(t *testing.T) {
 }
 
 func TestUnfoldedBindShowsTheSame(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	dir, tool := t.TempDir(), filepath.Join(t.TempDir(), "tool")
 	write(t, tool, "#!/bin/sh\necho a tool\n")
 	if err := os.Chmod(tool, 0o755); err != nil {

@@ -24,6 +24,10 @@ func (p *plan) place(target string, n *node) error {
 	if len(missing) == 0 {
 		return p.cover(target, at, n)
 	}
+	if at.bind != nil && at.bind.src.overlay != nil {
+		at.below(missing).through(n)
+		return nil
+	}
 	parent, err := p.directory(at, missing[:len(missing)-1])
 	if err != nil {
 		return fmt.Errorf("bind target %s: %w", target, err)
@@ -37,7 +41,9 @@ func (p *plan) cover(target string, at spot, n *node) error {
 	switch {
 	case at.path == "/":
 		return fmt.Errorf("bind target %s: it is the sandbox's root; use --rootfs for a root of your own", target)
-	case at.node != nil && at.node.covered:
+	case at.node != nil && at.node.kind == areaNode && n.src.overlay != nil: // it takes the area's place
+		*at.node = *n
+	case at.node != nil && (at.node.covered || at.node.kind == areaNode):
 		return fmt.Errorf("bind target %s: the sandbox has its own %s; bind to a place below it, or elsewhere", target, at.path)
 	case at.node != nil && at.node.named:
 		return fmt.Errorf("bind target %s: two binds have it as their target", target)
@@ -53,6 +59,12 @@ func (p *plan) cover(target string, at spot, n *node) error {
 		at.through(n)
 	}
 	return nil
+}
+
+// below is a place below this one, for which the overlay will have a directory.
+func (s spot) below(names []string) spot {
+	s.node, s.rel = nil, path.Join(s.rel, path.Join(names...))
+	return s
 }
 
 // through adds a node at a place within a bind's source.
@@ -93,6 +105,8 @@ func (p *plan) reserve(target string) error {
 		return nil
 	case len(missing) == 0 && !at.dir:
 		return fmt.Errorf("mount point %s: it is no directory in the root", target)
+	case len(missing) > 0 && at.bind != nil && at.bind.src.overlay != nil:
+		at.below(missing).through(&node{kind: passNode, covered: true})
 	case len(missing) > 0:
 		dir, err := p.directory(at, missing)
 		if err != nil {

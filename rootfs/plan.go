@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"slices"
 
@@ -22,18 +23,23 @@ const (
 	fileNode             // a generated file
 	bindNode             // a source, attached here
 	passNode             // a directory that the bind above has here
+	areaNode             // a directory of the store
+	maskNode             // nothing, over what the overlay above has here
+	sameNode             // an overlay that is attached elsewhere, once more
 )
 
 // node is a place in a planned root. Children of a bind or a pass are further
 // mounts, at places that the bind's source has.
 type node struct {
 	kind     kind
-	text     string // a link's target, a file's content
+	text     string // a link's target, a file's content, an area's name
 	mode     uint32 // of a directory: its permission bits
 	uid, gid uint32 // of a directory, as inside
 	src      *source
-	named    bool // a bind of the user's own
-	covered  bool // the caller mounts something over it
+	same     *node // of a sameNode, the overlay's
+	file     bool  // of a maskNode: it hides a file
+	named    bool  // a bind of the user's own
+	covered  bool  // the caller mounts something over it
 	children map[string]*node
 }
 
@@ -53,8 +59,12 @@ type plan struct {
 	root    *node
 	rules   *rules
 	user    User
+	files   map[string]*os.File
+	peer    *Peer
 	sources []*source
 	entries int // added by unfolding
+
+	mounted mountTable
 }
 
 func (p *plan) close() {
@@ -63,10 +73,63 @@ func (p *plan) close() {
 	}
 }
 
-// open is openSource for a source that the plan closes.
-func (p *plan) open(name string, writable bool, as shown) (*source, error) {
-	s, err := openSource(name, writable, as, p.rules)
+// open is openSource for a source that is not written to and that the plan closes.
+func (p *plan) open(name string, as shown) (*source, error) {
+	s, err := openSource(name, false, as, p.rules)
 	if err == nil {
+		p.sources = append(p.sources, s)
+	}
+	return s, err
+}
+
+// openNamed opens what the user named: by the descriptor that came with it, or
+// else, for who may see everything, by its path.
+func (p *plan) openNamed(name string, writable bool, as shown) (*source, error) {
+	return p.openNamedBy(p.rules, name, writable, as)
+}
+
+func (p *plan) openNamedBy(r *rules, name string, writable bool, as shown) (s *source, err error) {
+	file := p.files[name]
+	switch {
+	case file == nil && p.peer != nil:
+		return nil, fmt.Errorf("%s: no descriptor came with it", name)
+	case !path.IsAbs(name):
+		return nil, fmt.Errorf("%q: must be an absolute path", name)
+	case file == nil:
+		s, err = openSource(name, writable, as, r)
+	default:
+		s, err = heldSource(name, file, writable, as, r, p.peer)
+	}
+	if err == nil {
+		p.sources = append(p.sources, s)
+	}
+	return s, err
+}
+
+// openPrefix opens a language prefix. A peer, who may have had it put into the
+// configuration, has to be able to list it, and all that leads there is
+// looked up with the peer's rights.
+func (p *plan) openPrefix(name string) (*source, error) {
+	if p.peer == nil {
+		return p.open(name, asNobody)
+	}
+	if !path.IsAbs(name) {
+		return nil, fmt.Errorf("%q: must be an absolute path", name)
+	}
+	fd := -1
+	err := p.peer.do(func() (err error) {
+		fd, err = unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{
+			Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_NO_MAGICLINKS,
+		})
+		return err
+	})
+	if err != nil {
+		return nil, openError(name, false, err)
+	}
+	s, err := newSource(name, fd, false, asNobody, p.rules)
+	if err == nil {
+		s.peer = p.peer
 		p.sources = append(p.sources, s)
 	}
 	return s, err
@@ -151,8 +214,11 @@ func (s spot) step(name string) (spot, string, error) {
 
 // onto is the spot with a node that was found there.
 func (s spot) onto(n *node) spot {
+	if n.kind == sameNode {
+		n = n.same
+	}
 	s.node = n
-	s.dir = n.kind != fileNode
+	s.dir = n.kind != fileNode && !n.file
 	switch {
 	case n.covered:
 		s.bind, s.rel, s.covered = nil, "", true

@@ -23,9 +23,15 @@ func describe(n *node, at string) string {
 	case fileNode:
 		fmt.Fprintf(&b, "%s file\n", at)
 	case bindNode:
-		fmt.Fprintf(&b, "%s = %s%s\n", at, n.src.path, map[bool]string{true: " rw"}[n.src.writable])
+		fmt.Fprintf(&b, "%s = %s%s%s\n", at, n.src.path, map[bool]string{true: " rw"}[n.src.writable], map[bool]string{true: " overlaid"}[n.src.overlay != nil])
 	case passNode:
 		fmt.Fprintf(&b, "%s there%s\n", at, covered)
+	case areaNode:
+		fmt.Fprintf(&b, "%s area %s %o %d\n", at, n.text, n.mode, n.uid)
+	case maskNode:
+		fmt.Fprintf(&b, "%s hidden\n", at)
+	case sameNode:
+		fmt.Fprintf(&b, "%s as %s\n", at, n.src.path)
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.children)) {
 		b.WriteString(describe(n.children[name], path.Join(at, name)))
@@ -142,7 +148,7 @@ func TestEtcTakesNothingThatUsersCannotRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	etc, err := p.open(dir, false, asNobody)
+	etc, err := p.open(dir, asNobody)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // swapper exchanges two paths until it is stopped.
@@ -82,7 +84,7 @@ func has(t *testing.T, fd int, name string) bool {
 }
 
 func TestSwappedWorkspaceIsNeverAnotherPlace(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	outside, dir := canary(t), t.TempDir()
 	write(t, dir+"/roots/ws/good", "")
 	symlink(t, outside, dir+"/roots/link")
@@ -118,7 +120,7 @@ func TestSwappedWorkspaceIsNeverAnotherPlace(t *testing.T) {
 // A place that a bind is to cover becomes a symbolic link to outside, between
 // Open and Mount and during both.
 func TestSwappedTargetIsNeverAnotherPlace(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	outside, dir := canary(t), t.TempDir()
 	write(t, dir+"/root/usr/share/place/x", "")
 	write(t, outside+"-place/x", "")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,10 +17,11 @@ import (
 // nothing that happens to the paths later changes what is mounted. It is used by
 // one goroutine at a time.
 type Root struct {
-	plan    *plan
-	ids     ids
-	mounted mountTable
-	notes   []string
+	plan  *plan
+	ids   ids
+	store *os.File
+	trees []Tree
+	notes []string
 }
 
 // Open validates a Config and prepares the root: it needs CAP_SYS_ADMIN, and the
@@ -27,15 +29,23 @@ type Root struct {
 // it holds in the kernel ends with Close. A source that must not be shown gives a
 // *ForbiddenError; one that is not there an error that is fs.ErrNotExist.
 func Open(cfg Config) (*Root, error) {
-	r := &Root{ids: ids{base: cfg.IDBase, user: cfg.User}}
+	r := &Root{ids: ids{base: cfg.IDBase, user: cfg.User}, store: cfg.Store}
 	var spaces namespaces
 	defer spaces.close()
-	p, err := newPlan(cfg, func(s *source) { spaces.start(r.ids.mapFor(s)) })
+	p, err := newPlan(cfg, func(s *source) {
+		if s.shown != asNobody {
+			spaces.start(r.ids.mapFor(s))
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
-	r.plan = p
-	if err := r.takeTrees(&spaces); err != nil {
+	r.plan, r.trees = p, p.number()
+	err = r.takeTrees(&spaces)
+	if err == nil && cfg.StoreMapped {
+		err = r.mapStore(&spaces)
+	}
+	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
@@ -79,52 +89,90 @@ func newPlan(cfg Config, opened func(*source)) (_ *plan, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{root: newDir(), rules: r, user: cfg.User}
+	p := &plan{root: newDir(), rules: r, user: cfg.User, files: cfg.Files, peer: cfg.Peer}
 	defer func() {
 		if err != nil {
 			p.close()
 		}
 	}()
-	binds, err := p.openBinds(&cfg, opened)
+	named, err := p.openAll(&cfg, opened)
 	if err != nil {
 		return nil, err
 	}
 	if err := p.base(&cfg, opened); err != nil {
 		return nil, err
 	}
-	points := slices.Concat(reserved, cfg.MountPoints)
-	if err := p.reserveAll(points); err != nil {
+	if err := p.reserveAll(&cfg); err != nil {
 		return nil, err
 	}
-	for _, prefix := range cfg.Prefixes {
-		s, err := p.open(prefix, false, asNobody)
-		if err != nil {
-			return nil, fmt.Errorf("language prefix %w", err)
-		}
-		if err := p.place(s.path, &node{kind: bindNode, src: s}); err != nil {
-			return nil, fmt.Errorf("language prefix: %w", err)
-		}
+	if err := p.placePrefixes(&cfg); err != nil {
+		return nil, err
 	}
-	for _, b := range binds {
-		if err := p.place(b.target, &node{kind: bindNode, src: b.src, named: true}); err != nil {
+	for _, t := range named {
+		if err := p.placeNamed(t); err != nil {
 			return nil, err
 		}
 	}
-	return p, p.reserveAll(points)
+	if err := p.reserveAll(&cfg); err != nil {
+		return nil, err
+	}
+	return p, p.hide()
+}
+
+// placePrefixes shows the language prefixes, if they are not shown already.
+func (p *plan) placePrefixes(cfg *Config) error {
+	if slices.Contains(cfg.Overlays, "/") {
+		return nil
+	}
+	for _, prefix := range cfg.Prefixes {
+		s, err := p.openPrefix(prefix)
+		if err != nil {
+			return fmt.Errorf("language prefix %w", err)
+		}
+		if err := p.place(s.path, &node{kind: bindNode, src: s}); err != nil {
+			return fmt.Errorf("language prefix: %w", err)
+		}
+	}
+	return nil
+}
+
+// placeNamed attaches what the user named.
+func (p *plan) placeNamed(t target) error {
+	switch {
+	case t.same:
+		n, err := p.overlayAt(target{target: t.src.path, src: t.src})
+		if err != nil {
+			return err
+		}
+		return p.place(t.target, &node{kind: sameNode, src: t.src, same: n, named: true})
+	case t.src.overlay != nil:
+		return p.placeOverlay(t)
+	}
+	return p.place(t.target, &node{kind: bindNode, src: t.src, named: true})
 }
 
 // base lays out what the binds come on top of.
 func (p *plan) base(cfg *Config, opened func(*source)) error {
+	if slices.Contains(cfg.Overlays, "/") {
+		return p.wholeRoot(opened)
+	}
 	if cfg.Dir == "" {
 		return p.hostRoot(cfg)
 	}
-	opened(&source{shown: asOnDisk})
+	if cfg.Peer == nil { // whose directory it is decides otherwise
+		opened(&source{shown: asOnDisk})
+	}
 	return p.dirRoot(cfg.Dir)
 }
 
-func (p *plan) reserveAll(points []string) error {
-	for _, point := range points {
+func (p *plan) reserveAll(cfg *Config) error {
+	for _, point := range slices.Concat(reserved, cfg.MountPoints) {
 		if err := p.reserve(point); err != nil {
+			return err
+		}
+	}
+	for _, a := range cfg.Areas {
+		if err := p.placeArea(a); err != nil {
 			return err
 		}
 	}
@@ -135,13 +183,22 @@ func (p *plan) reserveAll(points []string) error {
 type target struct {
 	target string
 	src    *source
+	same   bool // src is an overlay that has its place elsewhere
 }
 
-// openBinds opens the workspace and the binds, those nearest to the root first.
-func (p *plan) openBinds(cfg *Config, opened func(*source)) ([]target, error) {
-	var out []target
-	if cfg.Workspace != "" {
-		s, err := p.open(cfg.Workspace, true, asUser)
+// openAll opens the overlays, the workspace and the binds, in the order in which
+// they are placed: those nearest to the root first.
+func (p *plan) openAll(cfg *Config, opened func(*source)) ([]target, error) {
+	out, err := p.openOverlays(cfg, opened)
+	if err != nil {
+		return nil, err
+	}
+	var both *source // an overlay that is the workspace, too
+	if i := slices.IndexFunc(out, func(t target) bool { return t.target == cfg.Workspace }); i >= 0 {
+		both = out[i].src
+		out = append(out, target{WorkspaceTarget, both, true})
+	} else if cfg.Workspace != "" {
+		s, err := p.openNamed(cfg.Workspace, true, asUser)
 		if err != nil {
 			return nil, fmt.Errorf("workspace %w", err)
 		}
@@ -149,18 +206,22 @@ func (p *plan) openBinds(cfg *Config, opened func(*source)) ([]target, error) {
 			return nil, fmt.Errorf("workspace %s is no directory", s.path)
 		}
 		opened(s)
-		out = append(out, target{WorkspaceTarget, s})
+		out = append(out, target{target: WorkspaceTarget, src: s})
 	}
 	for _, b := range cfg.Binds {
-		s, err := p.open(b.Source, b.Writable, asUser)
+		s, err := p.openNamed(b.Source, b.Writable, asUser)
 		if err != nil {
 			return nil, fmt.Errorf("bind %w", err)
 		}
 		opened(s)
-		out = append(out, target{b.Target, s})
+		out = append(out, target{target: b.Target, src: s})
 	}
-	slices.SortStableFunc(out, func(a, b target) int {
-		return cmp.Compare(strings.Count(a.target, "/"), strings.Count(b.target, "/"))
-	})
+	depth := func(t target) int {
+		if t.src == both {
+			return 0 // there before all that goes below the workspace
+		}
+		return strings.Count(t.target, "/")
+	}
+	slices.SortStableFunc(out, func(a, b target) int { return cmp.Compare(depth(a), depth(b)) })
 	return out, nil
 }

@@ -24,7 +24,14 @@ type source struct {
 
 	writable bool
 	shown    shown
-	uid, gid uint32 // on disk; an entry of an unfolded source has its parent's
+	// uid and gid on disk are the user's where ids are mapped; an entry of an
+	// unfolded source has its parent's.
+	uid, gid uint32
+
+	overlay *overlay // nil: the tree itself is shown
+
+	peer    *Peer // with whose rights it is looked into
+	foreign bool  // shown asNobody, since it is not the peer's
 }
 
 // shown is whose the files of a source look to be inside.
@@ -50,6 +57,12 @@ func openSource(path string, writable bool, as shown, r *rules) (*source, error)
 	if err != nil {
 		return nil, openError(path, writable, err)
 	}
+	return newSource(path, fd, writable, as, r)
+}
+
+// newSource makes a source of a descriptor, which it owns, and checks it.
+func newSource(path string, fd int, writable bool, as shown, r *rules) (*source, error) {
+	path = filepath.Clean(path)
 	s := &source{path: path, origin: path, fd: fd, tree: -1, writable: writable, shown: as}
 	if err := s.inspect(r); err != nil {
 		s.close()
@@ -174,12 +187,21 @@ type found struct {
 // look finds rel below the source. No symbolic link is followed, and nothing
 // above the source is reached.
 func (s *source) look(rel string) (found, error) {
-	fd, err := openBeneath(s.fd, rel)
+	fd, err := s.openBeneath(rel)
 	if err != nil {
 		return found{}, err
 	}
 	defer closeFD(fd)
 	return examine(fd)
+}
+
+// openBeneath is the function of that name, with the rights of the source's peer.
+func (s *source) openBeneath(rel string) (fd int, err error) {
+	err = s.peer.do(func() error {
+		fd, err = openBeneath(s.fd, rel)
+		return err
+	})
+	return fd, err
 }
 
 // openBeneath opens without following a symbolic link anywhere; a link itself is
@@ -209,7 +231,7 @@ func examine(fd int) (found, error) {
 // entry opens a directory's entry as a source of its own, or says that it is a
 // symbolic link. Anything else gives neither.
 func (s *source) entry(name string) (*source, string, error) {
-	fd, err := openBeneath(s.fd, name)
+	fd, err := s.openBeneath(name)
 	if err != nil {
 		return nil, "", fmt.Errorf("open %s: %w", filepath.Join(s.path, name), err)
 	}
@@ -222,12 +244,17 @@ func (s *source) entry(name string) (*source, string, error) {
 	return &source{
 		path: filepath.Join(s.path, name), origin: s.origin, real: filepath.Join(s.real, name), fd: fd, tree: -1,
 		dir: kind == unix.S_IFDIR, mode: f.mode, writable: s.writable, shown: s.shown, uid: s.uid, gid: s.gid,
+		peer: s.peer, foreign: s.foreign, overlay: s.overlay.again(),
 	}, "", nil
 }
 
 // names lists a directory, at most limit+1 of its entries.
 func (s *source) names(limit int) ([]string, error) {
-	fd, err := unix.Openat(s.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd := -1
+	err := s.peer.do(func() (err error) {
+		fd, err = unix.Openat(s.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", s.path, err)
 	}

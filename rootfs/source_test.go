@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 func TestNeverWritablePlaces(t *testing.T) {
@@ -165,7 +167,7 @@ func TestSourcesThatAreRefused(t *testing.T) {
 
 // The kernel's own file systems are known by what they are, wherever mounted.
 func TestKernelViewsElsewhereAreRefused(t *testing.T) {
-	private(t)
+	testhost.PrivateMounts(t)
 	dir := t.TempDir()
 	proc := filepath.Join(dir, "chroot", "proc")
 	if err := os.MkdirAll(proc, 0o755); err != nil {

@@ -3,6 +3,7 @@ package rootfs
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -66,29 +67,68 @@ func (n *namespaces) close() {
 // newUserNamespace makes a user namespace that only its descriptor keeps alive.
 // A namespace needs a process to begin in: a child that ptrace(2) stops at its
 // exec, before it runs a single instruction, and that is then killed and reaped.
+// The child borrows this process's memory until then (vfork(2)), since to copy its
+// page tables takes longer than all the rest; that is why the maps, for which it
+// would have to wait, are written once it stands still.
 func newUserNamespace(m idMap) (int, error) {
 	runtime.LockOSThread() // the tracer is a thread, and so is the parent-death signal's parent
 	defer runtime.UnlockOSThread()
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{"user-namespace"}, &syscall.ProcAttr{
 		Env: []string{},
 		Sys: &syscall.SysProcAttr{
-			Cloneflags:                 syscall.CLONE_NEWUSER,
-			UidMappings:                m.uids,
-			GidMappings:                m.gids,
-			GidMappingsEnableSetgroups: true,
-			Ptrace:                     true,
-			Pdeathsig:                  syscall.SIGKILL,
+			Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_VM | syscall.CLONE_VFORK,
+			Ptrace:     true,
+			Pdeathsig:  syscall.SIGKILL,
 		},
 	})
 	if err != nil {
 		return -1, fmt.Errorf("create user namespace for an idmapped mount (see user.max_user_namespaces and kernel.yama.ptrace_scope below 3): %w", err)
 	}
-	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		err = fmt.Errorf("open user namespace for an idmapped mount: %w", err)
+	defer end(pid)
+	proc := "/proc/" + strconv.Itoa(pid)
+	for file, extents := range map[string][]syscall.SysProcIDMap{"uid_map": m.uids, "gid_map": m.gids} {
+		if err := os.WriteFile(proc+"/"+file, mapText(extents), 0); err != nil {
+			return -1, fmt.Errorf("user namespace for an idmapped mount: %w", err)
+		}
 	}
-	end(pid)
-	return fd, err
+	fd, err := unix.Open(proc+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open user namespace for an idmapped mount: %w", err)
+	}
+	return fd, nil
+}
+
+// ShowAs has a detached mount, of which nothing was mapped yet, show what belongs
+// to one user and group as another's, and everything else as nobody's. It is
+// errors.ErrUnsupported for a file system that the kernel does not idmap, and for
+// what is no detached mount.
+func ShowAs(mount *os.File, has, shown User) error {
+	one := func(from, to uint32) []syscall.SysProcIDMap {
+		return []syscall.SysProcIDMap{{ContainerID: int(from), HostID: int(to), Size: 1}}
+	}
+	userns, err := newUserNamespace(idMap{one(has.UID, shown.UID), one(has.GID, shown.GID)})
+	if err != nil {
+		return err
+	}
+	defer closeFD(userns)
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns)}
+	err = unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr)
+	if errors.Is(err, unix.EINVAL) {
+		err = errors.Join(errors.ErrUnsupported, err)
+	}
+	if err != nil {
+		return fmt.Errorf("idmap %s: %w", mount.Name(), err)
+	}
+	return nil
+}
+
+// mapText is a map as user_namespaces(7) wants it written, at once.
+func mapText(extents []syscall.SysProcIDMap) []byte {
+	var text []byte
+	for _, e := range extents {
+		text = fmt.Appendln(text, e.ContainerID, e.HostID, e.Size)
+	}
+	return text
 }
 
 // end kills and reaps a child that nobody has waited for: its pid is still its

@@ -1,0 +1,218 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fsmount"
+)
+
+// overlay makes the mount of an overlay, in place of that of its source, which
+// becomes its lower layer. The upper one is layer/N in the store.
+func (b *builder) overlay(n *node) error {
+	number := strconv.Itoa(n.src.overlay.layer)
+	lower, err := b.make("lower/" + number)
+	if err != nil {
+		return err
+	}
+	defer closeFD(lower)
+	if err := move(n.src.tree, lower); err != nil {
+		return fmt.Errorf("move_mount: %w", err)
+	}
+	options := map[string]string{
+		"lowerdir": path.Join(b.dir, "lower", number),
+		"upperdir": path.Join(b.dir, "store/layer", number, "data"),
+		"workdir":  path.Join(b.dir, "store/layer", number, "work"),
+	}
+	made, err := b.points(n, number)
+	if err != nil {
+		return err
+	}
+	if made {
+		options["lowerdir"] = path.Join(b.dir, "points", number) + ":" + options["lowerdir"]
+	}
+	if err := b.upper(n.src.tree, number); err != nil {
+		return err
+	}
+	mnt, err := newOverlay(options)
+	if err != nil {
+		return err
+	}
+	closeFD(n.src.tree)
+	n.src.tree = mnt
+	return nil
+}
+
+// upper makes an overlay's upper layer, whose top has the lower one's owner and
+// mode.
+func (b *builder) upper(lower int, number string) error {
+	dir, err := makeBelow(b.store, "layer/"+number)
+	if err != nil {
+		return err
+	}
+	defer closeFD(dir)
+	if err := unix.Mkdirat(dir, "work", 0o700); err != nil {
+		return fmt.Errorf("mkdir work: %w", err)
+	}
+	return copyDir(lower, ".", dir, "data")
+}
+
+// copyDir makes a directory with the owner and the mode of another one.
+func copyDir(from int, fromName string, to int, name string) error {
+	fd, err := openBeneath(from, fromName)
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	defer closeFD(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("stat: %w", err)
+	}
+	if err := unix.Mkdirat(to, name, 0o700); err != nil {
+		return fmt.Errorf("mkdir %s: %w", name, err)
+	}
+	if err := unix.Fchownat(to, name, mapped(st.Uid), mapped(st.Gid), unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fmt.Errorf("chown %s: %w", name, err)
+	}
+	if err := unix.Fchmodat(to, name, st.Mode&0o7777, 0); err != nil {
+		return fmt.Errorf("chmod %s: %w", name, err)
+	}
+	return nil
+}
+
+// mapped is an id as an idmapped mount shows it; one that is not mapped becomes the
+// host's root, who is nobody in a sandbox, too.
+func mapped(id uint32) int {
+	const overflow = 65534 // user_namespaces(7)
+	if id == overflow {
+		return 0
+	}
+	return int(id)
+}
+
+// openOverlay begins with an overlay as all are: a rename of a directory is never
+// recorded as such, a copy always has its content, and so an upper layer can be read
+// without the lower ones.
+func openOverlay() (*fsmount.Context, error) {
+	fs, err := fsmount.Open("overlay", "sandbox")
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range [][2]string{{"redirect_dir", "nofollow"}, {"metacopy", "off"}, {"index", "off"}} {
+		if err := fs.Set(o[0], o[1]); err != nil {
+			fs.Close()
+			return nil, err
+		}
+	}
+	return fs, nil
+}
+
+// newOverlay mounts one, of directories by path.
+func newOverlay(directories map[string]string) (int, error) {
+	fs, err := openOverlay()
+	if err != nil {
+		return -1, err
+	}
+	defer fs.Close()
+	for _, name := range slices.Sorted(maps.Keys(directories)) {
+		if err := fs.Set(name, directories[name]); err != nil {
+			return -1, err
+		}
+	}
+	return fs.Mount()
+}
+
+// points makes the mount points that an overlay's source does not have, in a layer
+// between it and the upper one: they are no change of the sandbox's. It returns
+// whether there are any.
+func (b *builder) points(n *node, number string) (bool, error) {
+	var missing []point
+	if err := n.missing(n.src.tree, ".", false, &missing); err != nil || len(missing) == 0 {
+		return false, err
+	}
+	all, err := b.make("points")
+	if err != nil {
+		return false, err
+	}
+	defer closeFD(all)
+	if err := copyDir(n.src.tree, ".", all, number); err != nil {
+		return false, err
+	}
+	top, err := openBeneath(all, number)
+	if err != nil {
+		return false, err
+	}
+	defer closeFD(top)
+	for _, p := range missing {
+		if err := b.point(n.src.tree, top, p); err != nil {
+			return false, fmt.Errorf("make mount point %s: %w", p.rel, err)
+		}
+	}
+	return true, nil
+}
+
+// A point is a place that an overlay's source does not have.
+type point struct {
+	rel string
+	dir bool
+}
+
+// missing finds what of the nodes below an overlay is not in its lower layer, the
+// parents before their children.
+func (n *node) missing(lower int, rel string, below bool, all *[]point) error {
+	for _, name := range slices.Sorted(maps.Keys(n.children)) {
+		c, at := n.children[name], path.Join(rel, name)
+		gone := below
+		if !below {
+			fd, err := openBeneath(lower, at)
+			if gone = errors.Is(err, fs.ErrNotExist); err != nil && !gone {
+				return fmt.Errorf("open %s: %w", at, err)
+			}
+			if !gone {
+				closeFD(fd)
+			}
+		}
+		if gone {
+			*all = append(*all, point{at, c.isDir()})
+		}
+		if c.kind == passNode {
+			if err := c.missing(lower, at, gone, all); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// point makes one, and the directories above it as they are in the lower layer.
+func (b *builder) point(lower, top int, p point) error {
+	made := ""
+	for _, name := range split(path.Dir(p.rel)) {
+		if made = path.Join(made, name); made == "." {
+			continue
+		}
+		fd, err := openBeneath(top, made)
+		if err == nil {
+			closeFD(fd)
+			continue
+		}
+		if err := copyDir(lower, made, top, made); err != nil {
+			return err
+		}
+	}
+	if !p.dir {
+		return unix.Mknodat(top, p.rel, unix.S_IFREG|0o644, 0)
+	}
+	if err := unix.Mkdirat(top, p.rel, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return b.own(top, p.rel, newDir(), unix.AT_SYMLINK_NOFOLLOW)
+}

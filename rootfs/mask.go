@@ -1,0 +1,109 @@
+package rootfs
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// secrets are what a home directory holds for its user alone, keys and sessions
+// above all. Below an overlay they are shown empty, and cannot be written to: a
+// bind of the user's own shows what is needed of them.
+var secrets = []string{
+	".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".config/gcloud", ".config/gh",
+	".netrc", ".git-credentials", ".npmrc", ".pypirc", ".password-store", ".local/share/keyrings",
+	".mozilla", ".config/google-chrome", ".config/chromium",
+}
+
+// homes are the home directories of the host's users, and that of who asks.
+func homes(own string) []string {
+	var all []string
+	if filepath.IsAbs(own) {
+		all = append(all, filepath.Clean(own))
+	}
+	passwd, err := os.Open("/etc/passwd")
+	if err != nil {
+		return all // a host without one has users of another kind
+	}
+	defer passwd.Close()
+	for lines := bufio.NewScanner(passwd); lines.Scan(); {
+		field := strings.Split(lines.Text(), ":")
+		if len(field) > 5 && filepath.IsAbs(field[5]) && !slices.Contains(all, filepath.Clean(field[5])) {
+			all = append(all, filepath.Clean(field[5]))
+		}
+	}
+	return all
+}
+
+// hide puts nothing over what overlays must not show.
+func (p *plan) hide() error {
+	var overlaid []*source
+	p.root.eachSource(func(s *source) {
+		if s.overlay != nil {
+			overlaid = append(overlaid, s)
+		}
+	})
+	for _, s := range overlaid {
+		hidden := slices.Concat(p.rules.private, p.rules.secrets)
+		for _, name := range secrets {
+			hidden = append(hidden, path.Join(s.path, name))
+		}
+		for _, place := range hidden {
+			if rel := s.holds(place); rel != "" {
+				if err := p.hideAt(path.Join(s.path, rel)); err != nil {
+					return fmt.Errorf("overlay %s: %w", s.path, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// holds is where in the source a path of the host lies, empty if it does not.
+func (s *source) holds(place string) string {
+	for _, top := range []string{s.path, s.real} {
+		if place != top && within(place, top) {
+			return strings.TrimPrefix(strings.TrimPrefix(place, top), "/")
+		}
+	}
+	return ""
+}
+
+// hideAt hides what a path leads to, if that is shown by an overlay. What the
+// user has named as a bind stays.
+func (p *plan) hideAt(place string) error {
+	at, missing, err := p.find(place)
+	switch {
+	case absent(err) || len(missing) > 0, p.peer != nil && os.IsPermission(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look for what is hidden: %w", err)
+	case at.node != nil && (at.node.named || at.node.kind == maskNode), at.bind == nil || at.bind.src.overlay == nil:
+		return nil
+	case at.node == nil:
+		at.through(&node{kind: maskNode, file: !at.dir, mode: 0o755})
+		return nil
+	}
+	at.node.kind, at.node.mode, at.node.src = maskNode, 0o755, nil
+	at.node.onlyNamed()
+	return nil
+}
+
+// onlyNamed makes a node's children directories of the skeleton, as far as they
+// lead to binds of the user's own.
+func (n *node) onlyNamed() {
+	for name, c := range n.children {
+		switch {
+		case c.named || c.kind == areaNode:
+		case c.kind == passNode && (c.covered || c.holdsNamed()):
+			c.kind, c.mode = dirNode, 0o755
+			c.onlyNamed()
+		default:
+			delete(n.children, name)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxSubmounts bounds what may be mounted below one overlaid tree: each is a
+// mount, and a layer of its own.
+const maxSubmounts = 32
+
+// overlay is what makes a source one: its layer's number, once that is known.
+type overlay struct{ layer int }
+
+// again is the same of another source.
+func (o *overlay) again() *overlay {
+	if o == nil {
+		return nil
+	}
+	return &overlay{}
+}
+
+// Tree is a directory of the host that is overlaid.
+type Tree struct {
+	// Path is its place on the host and in the sandbox, Layer the number of its
+	// layer in the store.
+	Path  string
+	Layer int
+	// UID and GID are the owner on the host whose files the sandbox's user has
+	// for its own. OnDisk says that there is none such: all ids are as on disk.
+	UID, GID uint32
+	OnDisk   bool
+	// Device and Inode tell the directory from another that takes its name.
+	Device, Inode uint64
+}
+
+// Trees are the overlaid trees, by path.
+func (r *Root) Trees() []Tree { return slices.Clone(r.trees) }
+
+// openOverlays opens what is to be overlaid, but for the whole root.
+func (p *plan) openOverlays(cfg *Config, opened func(*source)) ([]target, error) {
+	var out []target
+	for _, dir := range cfg.Overlays {
+		if dir == "/" {
+			continue
+		}
+		s, err := p.openOverlay(dir)
+		if err != nil {
+			return nil, fmt.Errorf("overlay %w", err)
+		}
+		opened(s)
+		out = append(out, target{target: dir, src: s})
+	}
+	return out, nil
+}
+
+func (p *plan) openOverlay(dir string) (*source, error) {
+	s, err := p.openNamedBy(p.rules.overlaying(), dir, false, asUser)
+	switch {
+	case err != nil:
+		return nil, err
+	case !s.dir:
+		return nil, fmt.Errorf("%s is no directory; overlay the one it lies in", dir)
+	case s.foreign:
+		return nil, &ForbiddenError{s.path, s.real, fmt.Sprintf("belongs to user %d, and only that user and root may have it overlaid", s.uid)}
+	}
+	s.overlay = &overlay{}
+	return s, nil
+}
+
+// wholeRoot plans the root from the host's own, each directory of which is an
+// overlay.
+func (p *plan) wholeRoot(opened func(*source)) error {
+	rules := p.rules.overlaying()
+	rules.whole = true
+	s, err := p.openNamedBy(rules, "/", false, asOnDisk)
+	if err != nil {
+		return err
+	}
+	opened(s)
+	s.overlay = &overlay{}
+	if err := p.rootOf(s); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.root.children)) {
+		n := p.root.children[name]
+		if n.kind != bindNode {
+			continue
+		}
+		if !n.src.dir {
+			n.src.overlay = nil
+			continue
+		}
+		if err := p.placeSubmounts(n, "/"+name); err != nil {
+			return fmt.Errorf("overlay %w", err)
+		}
+	}
+	return nil
+}
+
+// placeOverlay attaches an overlay at its own path, with what is mounted below.
+func (p *plan) placeOverlay(t target) error {
+	if err := p.place(t.target, &node{kind: bindNode, src: t.src, named: true}); err != nil {
+		return err
+	}
+	n, err := p.overlayAt(t)
+	if err != nil {
+		return err
+	}
+	return p.placeSubmounts(n, t.target)
+}
+
+// overlayAt finds the node of an overlay that was placed.
+func (p *plan) overlayAt(t target) (*node, error) {
+	at, missing, err := p.find(t.target)
+	if err == nil && (len(missing) > 0 || at.node == nil || at.node.src != t.src) {
+		err = errors.New("something else is there by now")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("overlay %s: %w", t.target, err)
+	}
+	return at.node, nil
+}
+
+// placeSubmounts overlays what is mounted below an overlay: an overlay does not
+// cross mounts, and where they are it would show the empty directories below.
+func (p *plan) placeSubmounts(parent *node, at string) error {
+	s := parent.src
+	m, err := p.mounted.of(s)
+	if err != nil {
+		return err
+	}
+	resolved, err := pathOf(s.fd)
+	if err != nil {
+		return fmt.Errorf("resolve %s: %w", s.path, err)
+	}
+	rels := map[string]bool{}
+	for _, i := range m.below {
+		rel := strings.TrimPrefix(strings.TrimPrefix(i.Mountpoint, resolved), "/")
+		if !p.rules.isPrivate(i.Mountpoint) {
+			rels[rel] = true
+		}
+	}
+	if len(rels) > maxSubmounts {
+		return fmt.Errorf("%s has %d file systems mounted below, more than the %d that are overlaid with it; overlay the directories that are needed", s.path, len(rels), maxSubmounts)
+	}
+	for _, rel := range slices.Sorted(maps.Keys(rels)) {
+		if err := p.placeSubmount(parent, at, rel); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *plan) placeSubmount(parent *node, at, rel string) error {
+	where := path.Join(at, rel)
+	s, err := p.openSubmount(parent.src, rel)
+	if err != nil {
+		return fmt.Errorf("%s has a file system mounted below, at %s, that cannot be overlaid: %w; unmount it, or overlay another directory", parent.src.path, where, err)
+	}
+	if s == nil {
+		return nil
+	}
+	there, missing, err := p.find(where)
+	if err != nil {
+		return fmt.Errorf("overlay of what is mounted at %w", err)
+	}
+	if len(missing) > 0 || there.bind == nil || there.bind.src.overlay == nil || there.rel == "" {
+		return nil // something of the user's own is there, or nothing any more
+	}
+	there.through(&node{kind: bindNode, src: s})
+	return nil
+}
+
+// openSubmount opens what is mounted at a place below an overlay's source; nil
+// says that nothing is, or that it cannot be seen.
+func (p *plan) openSubmount(parent *source, rel string) (*source, error) {
+	fd, err := parent.openBeneath(rel)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return nil, nil // another mount hides it
+	}
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, 0, &st); err != nil {
+		closeFD(fd)
+		return nil, err
+	}
+	if st.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
+		closeFD(fd)
+		return nil, nil
+	}
+	s, err := newSource(path.Join(parent.path, rel), fd, false, parent.shown, p.rules.overlaying())
+	if err != nil {
+		return nil, err
+	}
+	p.sources = append(p.sources, s)
+	if !s.dir {
+		return nil, errors.New("it is no directory")
+	}
+	s.uid, s.gid, s.peer, s.overlay = parent.uid, parent.gid, parent.peer, &overlay{}
+	return s, nil
+}
+
+// number gives each overlay its layer.
+func (p *plan) number() (trees []Tree) {
+	p.root.eachSource(func(s *source) {
+		if s.overlay == nil {
+			return
+		}
+		s.overlay.layer = len(trees)
+		t := Tree{Path: s.path, Layer: s.overlay.layer, UID: s.uid, GID: s.gid, OnDisk: s.shown == asOnDisk}
+		if i, err := identify(s.fd); err == nil { // else it is none that can be opened again
+			t.Device, t.Inode = i.device(), i.inode
+		}
+		trees = append(trees, t)
+	})
+	return trees
+}

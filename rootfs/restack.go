@@ -1,0 +1,160 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// An Overlay is what a further overlay is made of. Its directories are held by
+// descriptors, of mounts in whatever namespace or of none.
+type Overlay struct {
+	// Lower are the lower layers, the uppermost first.
+	Lower []*os.File
+	// Upper and Work are on one file system.
+	Upper, Work *os.File
+}
+
+// Mount makes the overlay as a detached mount, with the options that all overlays
+// of a sandbox have. Layers by descriptor that are attached nowhere are Linux 6.15's;
+// [errors.ErrUnsupported] says that this kernel is older.
+func (o Overlay) Mount() (*os.File, error) {
+	fs, err := openOverlay()
+	if err != nil {
+		return nil, err
+	}
+	defer fs.Close()
+	set := func(key string, dir *os.File) error {
+		err := fs.SetFile(key, dir)
+		if errors.Is(err, unix.EINVAL) {
+			err = errors.Join(err, fmt.Errorf("%w before Linux 6.15", errors.ErrUnsupported))
+		}
+		return err
+	}
+	for _, dir := range o.Lower {
+		if err := set("lowerdir+", dir); err != nil {
+			return nil, err
+		}
+	}
+	if err := errors.Join(set("upperdir", o.Upper), set("workdir", o.Work)); err != nil {
+		return nil, err
+	}
+	mnt, err := fs.Mount()
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(mnt), "overlay"), nil
+}
+
+// MakeLayer makes a layer's two directories in an empty one. The upper layer's top
+// has the owner and the mode of what it will lie on.
+func MakeLayer(dir, below *os.File) (upper, work *os.File, err error) {
+	if err := unix.Mkdirat(int(dir.Fd()), "work", 0o700); err != nil {
+		return nil, nil, fmt.Errorf("mkdir work: %w", err)
+	}
+	if err := copyDir(int(below.Fd()), ".", int(dir.Fd()), "data"); err != nil {
+		return nil, nil, err
+	}
+	if upper, err = OpenDir(dir, "data"); err != nil {
+		return nil, nil, err
+	}
+	if work, err = OpenDir(dir, "work"); err != nil {
+		upper.Close()
+		return nil, nil, err
+	}
+	return upper, work, nil
+}
+
+// OpenDir opens a directory beneath another for reading, through no link.
+func OpenDir(dir *os.File, name string) (*os.File, error) {
+	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// OpenLower opens the directory of the host that a sandbox which is up has an
+// overlay of, once more: a detached, read-only mount of it, whose ids are those of
+// the overlay. What has its name may be another directory since, which is refused.
+func OpenLower(cfg Config, t Tree, uids, gids []specs.LinuxIDMapping) (_ *os.File, err error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	rules, err := newRules(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	overlaying := rules.overlaying()
+	overlaying.whole = true // was decided when the sandbox was made
+	p := &plan{root: newDir(), rules: overlaying, user: cfg.User}
+	defer p.close()
+	as := asUser
+	if t.OnDisk {
+		as = asOnDisk
+	}
+	s, err := p.openNamed(t.Path, false, as)
+	if err != nil {
+		return nil, fmt.Errorf("overlay %w", err)
+	}
+	now, err := identify(s.fd)
+	if err != nil {
+		return nil, fmt.Errorf("statx %s: %w", t.Path, err)
+	}
+	if now.device() != t.Device || now.inode != t.Inode {
+		return nil, fmt.Errorf("overlay %s: it is another directory than when the sandbox was made", t.Path)
+	}
+	s.uid, s.gid = t.UID, t.GID
+	var spaces namespaces
+	defer spaces.close()
+	r := &Root{plan: p, ids: ids{base: cfg.IDBase, user: cfg.User}}
+	r.ids.direct = directOwner(r.ids, uids, gids)
+	userns, err := spaces.descriptor(r.ids.mapFor(s))
+	if err != nil {
+		return nil, err
+	}
+	if err = s.clone(userns, false); unsupported(err) {
+		err = s.clone(-1, false)
+	}
+	if err != nil {
+		return nil, err
+	}
+	tree := os.NewFile(uintptr(s.tree), t.Path)
+	s.tree = -1
+	return tree, nil
+}
+
+// device is the number of the object's file system in one word.
+func (i identity) device() uint64 { return unix.Mkdev(i.major, i.minor) }
+
+// MapFrozen makes a detached mount of another sandbox's store read-only, and has its
+// ids, which are of the inside, be those that a sandbox with these maps has.
+func MapFrozen(f *os.File, uids, gids []specs.LinuxIDMapping) error {
+	var spaces namespaces
+	defer spaces.close()
+	userns, err := spaces.descriptor(idMap{sysMappings(uids), sysMappings(gids)})
+	if err != nil {
+		return err
+	}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | unix.MOUNT_ATTR_RDONLY, Userns_fd: uint64(userns)}
+	if err := unix.MountSetattr(int(f.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return fmt.Errorf("idmap the layers of a snapshot: %w", err)
+	}
+	return nil
+}
+
+// sysMappings are an OCI map's, with the host's root as in every store.
+func sysMappings(in []specs.LinuxIDMapping) []syscall.SysProcIDMap {
+	out := []syscall.SysProcIDMap{{ContainerID: storeRoot, HostID: 0, Size: 1}}
+	for _, m := range in {
+		out = append(out, syscall.SysProcIDMap{ContainerID: int(m.ContainerID), HostID: int(m.HostID), Size: int(m.Size)})
+	}
+	return out
+}

@@ -1,0 +1,78 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// OpenWorkspace checks the workspace of a Config as [Open] does and returns its
+// tree alone: a detached mount, for a sandbox that is up already and whose user
+// namespace has these maps. The caller attaches and closes it. Nothing else of the
+// Config is looked at.
+func OpenWorkspace(cfg Config, uids, gids []specs.LinuxIDMapping) (_ *os.File, err error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	rules, err := newRules(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{root: newDir(), rules: rules, user: cfg.User, files: cfg.Files, peer: cfg.Peer}
+	defer p.close()
+	s, err := p.openNamed(cfg.Workspace, true, asUser)
+	if err == nil && !s.dir {
+		err = fmt.Errorf("%s is no directory", s.path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("workspace %w", err)
+	}
+	var spaces namespaces
+	defer spaces.close()
+	r := &Root{plan: p, ids: ids{base: cfg.IDBase, user: cfg.User}}
+	r.ids.direct = directOwner(r.ids, uids, gids)
+	if err := r.takeLate(s, &spaces); err != nil {
+		return nil, err
+	}
+	tree := os.NewFile(uintptr(s.tree), s.path)
+	s.tree = -1
+	return tree, nil
+}
+
+// directOwner is the host's user that took the sandbox's user's place, nil for
+// the one of the range.
+func directOwner(i ids, uids, gids []specs.LinuxIDMapping) *owner {
+	host := owner{mappedID(uids, i.user.UID), mappedID(gids, i.user.GID)}
+	if host == i.host() {
+		return nil
+	}
+	return &host
+}
+
+func mappedID(maps []specs.LinuxIDMapping, inside uint32) uint32 {
+	for _, m := range maps {
+		if inside >= m.ContainerID && inside-m.ContainerID < m.Size {
+			return m.HostID + inside - m.ContainerID
+		}
+	}
+	return 1<<32 - 1
+}
+
+// takeLate takes a writable source's tree once the id maps can change no more.
+func (r *Root) takeLate(s *source, spaces *namespaces) error {
+	err := r.idmap(s, spaces)
+	if err == nil || !unsupported(err) {
+		return err
+	}
+	m, tableErr := r.plan.mounted.of(s)
+	if tableErr != nil {
+		return tableErr
+	}
+	if r.ids.direct == nil || *r.ids.direct != (owner{s.uid, s.gid}) {
+		return errors.Join(fmt.Errorf("workspace %s is on %s, which cannot be idmapped, and the user of a sandbox that is up stays who it is: make the sandbox with this workspace",
+			s.path, m.fsType), err)
+	}
+	return s.clone(-1, true)
+}
