@@ -19,12 +19,16 @@ const module = "github.com/sandbox-runtime/sandbox-runtime"
 // package may import those of lower layers and those below its own path, as
 // seccomp/compile is below seccomp; see ARCHITECTURE.md.
 var layers = [][]string{
-	{"internal/kernel"},
-	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "internal/engine"},
-	{"internal/agent"},
-	{"internal/container"},
-	{"internal/launcher"},
-	{"cmd/sandbox-runtime"},
+	{"internal/fsmount"},
+	{"internal/kernel", "internal/poller", "internal/store", "internal/testhost", "internal/watch"},
+	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "netns", "internal/engine", "internal/files"},
+	{"internal/layer"},
+	{"internal/layer/layertest", "internal/patch", "internal/layertar", "internal/apply"},
+	{"internal/agent", "internal/launch"},
+	{"internal/container", "sandbox", "sandbox/sandboxtest"},
+	{"internal/launcher", "internal/launcher/server"},
+	{"sandbox/launcher", "sandbox/tenant"},
+	{"cmd/sandbox-runtime", "cmd/sandbox-files", "examples/embed"},
 }
 
 // onlyImporter of a foreign module tree.
@@ -34,10 +38,11 @@ var onlyImporter = map[string]string{
 
 // needCgo are the packages that may. All others build without, and so do
 // those that import only them.
-var needCgo = []string{"seccomp/compile", "internal/container", "internal/launcher", "cmd/sandbox-runtime"}
+var needCgo = []string{"seccomp/compile", "internal/container", "internal/launcher", "internal/launcher/server",
+	"sandbox/launcher", "cmd/sandbox-runtime"}
 
 // outside are test suites and their tools, which import what they test.
-var outside = []string{"", "integration"}
+var outside = []string{"", "integration", "internal/failpoint"}
 
 type goPackage struct {
 	ImportPath, Doc string

@@ -1,0 +1,41 @@
+package layer
+
+import (
+	"bytes"
+	"io"
+)
+
+// maxCompared bounds the files whose content is compared: a longer one that was
+// copied from the base counts as changed.
+const maxCompared = 64 << 20
+
+// sameContent reports whether a regular file of the layers has the base's
+// content. That its stamps are the base's does not tell: a sandbox can set them,
+// and has files with one stamp for all wherever they came out of an archive.
+// What cannot be read counts as changed.
+func (s *Stack) sameContent(path string) bool {
+	now, err := s.Open(path)
+	if err != nil {
+		return false
+	}
+	defer now.Close()
+	base, err := s.OpenBelow(path)
+	if err != nil {
+		return false
+	}
+	defer base.Close()
+	a, b := make([]byte, 64<<10), make([]byte, 64<<10)
+	for range maxCompared/len(a) + 1 {
+		n, atEnd := io.ReadFull(now, a)
+		m, baseAtEnd := io.ReadFull(base, b)
+		if n != m || !bytes.Equal(a[:n], b[:m]) {
+			return false
+		}
+		if atEnd != nil || baseAtEnd != nil {
+			return isEnd(atEnd) && isEnd(baseAtEnd)
+		}
+	}
+	return false
+}
+
+func isEnd(err error) bool { return err == io.EOF || err == io.ErrUnexpectedEOF }

@@ -1,0 +1,116 @@
+package layer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// beneath is how every name is resolved, openat2(2), Linux 5.6: without links,
+// and on the one mount.
+const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
+
+// longest is how much of a path is resolved at once; the kernel takes 4095 bytes.
+const longest = 4000
+
+// checkPath refuses what Changes would never list.
+func checkPath(path string) error {
+	for part := range strings.SplitSeq(path, "/") {
+		if part == "" || part == "." || part == ".." || strings.IndexByte(part, 0) >= 0 {
+			return fmt.Errorf("path %q: want one below the tree, like a/b", path)
+		}
+	}
+	return nil
+}
+
+// movedAway is how often EXDEV is looked at again: it is said of another mount, and
+// of what was moved out of the directory at that very moment.
+const movedAway = 10
+
+func openat2(dir int, name string, flags uint64) (int, error) {
+	for moved := 0; ; {
+		fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: flags | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: beneath})
+		switch {
+		case err == unix.EINTR || err == unix.EAGAIN:
+		case err == unix.EXDEV && moved < movedAway:
+			moved++
+		default:
+			return fd, err
+		}
+	}
+}
+
+// openPath opens a path of any length, "" for the directory itself.
+func openPath(dir int, path string, flags uint64) (int, error) {
+	at := dir
+	for len(path) > longest {
+		cut := strings.LastIndexByte(path[:longest], '/')
+		fd, err := openat2(at, path[:cut], unix.O_PATH|unix.O_DIRECTORY)
+		if at != dir {
+			unix.Close(at)
+		}
+		if err != nil {
+			return -1, err
+		}
+		at, path = fd, path[cut+1:]
+	}
+	if path == "" {
+		path = "."
+	}
+	fd, err := openat2(at, path, flags)
+	if at != dir {
+		unix.Close(at)
+	}
+	return fd, err
+}
+
+// openDirectory opens one to be read, or only to look names up where it may not
+// be read.
+func openDirectory(dir int, path string) (int, error) {
+	fd, err := openPath(dir, path, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err == unix.EACCES {
+		return openPath(dir, path, unix.O_PATH|unix.O_DIRECTORY)
+	}
+	return fd, err
+}
+
+// isGone tells of errors that a name gives which is not there, or no longer, or
+// not as what it was.
+func isGone(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ESTALE)
+}
+
+// openRegular opens what an O_PATH descriptor stands for, which it takes over,
+// if it is a regular file: to open anything else can have effects.
+func openRegular(fd int, path string) (*os.File, error) {
+	defer unix.Close(fd)
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_TYPE, &st); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if isWhiteout(&st) {
+		return nil, &os.PathError{Op: "open", Path: path, Err: unix.ENOENT}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("is not a regular file")}
+	}
+	// The descriptor's own link: it leads to this file whatever has its name now.
+	file, err := unix.Open(inProc(fd, ""), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(file), path), nil
+}
+
+// inProc is a path to a descriptor's directory, or a name in there, for system
+// calls that take no descriptor.
+func inProc(fd int, name string) string {
+	if name == "" {
+		return "/proc/self/fd/" + strconv.Itoa(fd)
+	}
+	return "/proc/self/fd/" + strconv.Itoa(fd) + "/" + name
+}

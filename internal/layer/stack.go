@@ -1,0 +1,229 @@
+package layer
+
+import (
+	"iter"
+	"os"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// Stack is the layers of one overlay and what they lie on. Its descriptors are
+// the caller's; its methods can be used by several goroutines at once.
+type Stack struct {
+	// Layers, the uppermost first.
+	Layers []Layer
+	// Base is the host's tree, opened by the caller; nil stands for an empty one.
+	Base *os.File
+	// IDs translates ids as the layers show them to those inside; an id that
+	// it does not know (false) is told as 65534. Nil: they are the same.
+	IDs func(uid, gid uint32) (uint32, uint32, bool)
+	// BaseIDs does the same for ids as Base shows them.
+	BaseIDs func(uid, gid uint32) (uint32, uint32, bool)
+	// Applied are the names, by their directory, that the base has from these
+	// layers. One that no layer has any more is deleted: no whiteout tells so
+	// where the overlay, when it last looked, had nothing of the directory in
+	// the base.
+	Applied map[string][]string
+}
+
+// Layer is what was written to one overlay.
+type Layer struct {
+	Dir *os.File
+	// Opaque holds the paths of the opaque directories, as OpaqueDirs lists
+	// them, for callers that may not read trusted extended attributes; only
+	// root in no user namespace may. Nil: they are read.
+	Opaque map[string]bool
+}
+
+// Options say what Changes lists.
+type Options struct {
+	// Names leaves out all but path, kind and types, and does not find
+	// directories of which nothing but mode, owner or attributes changed.
+	Names bool
+	// Paths are those that are listed, with all below them. None: all.
+	Paths []string
+	// Deleted lists each path that is gone with a directory that was deleted
+	// or replaced, or that an opaque one hides; else the directory stands for them.
+	Deleted bool
+}
+
+// Changes lists what the layers change in the base: parents before what is in
+// them, the entries of a directory in the order of their bytes. The tree's root
+// is never listed.
+//
+// With an error comes the path that it is about; the list goes on after it if
+// the caller does.
+func (s *Stack) Changes(o Options) iter.Seq2[spec.Change, error] {
+	return func(yield func(spec.Change, error) bool) {
+		w := walker{Stack: s, o: o, yield: yield}
+		if err := w.choose(o.Paths); err != nil {
+			yield(spec.Change{}, err)
+			return
+		}
+		w.walk()
+		runtime.KeepAlive(s)
+	}
+}
+
+// choose notes what is listed, and the directories on the way there.
+func (w *walker) choose(paths []string) error {
+	for _, path := range paths {
+		if err := checkPath(path); err != nil {
+			return err
+		}
+		if w.chosen == nil {
+			w.chosen, w.ways = map[string]bool{}, map[string]bool{}
+		}
+		w.chosen[path] = true
+		for at, c := range []byte(path) {
+			if c == '/' {
+				w.ways[path[:at]] = true
+			}
+		}
+	}
+	return nil
+}
+
+// Open opens the content of a regular file that is in the layers, for reading.
+func (s *Stack) Open(path string) (*os.File, error) {
+	defer runtime.KeepAlive(s)
+	if err := checkPath(path); err != nil {
+		return nil, err
+	}
+	fd, err := s.find(path)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	f, err := openRegular(fd, path)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := unix.Fgetxattr(int(f.Fd()), metacopyXattr, nil); err == nil {
+		f.Close()
+		return nil, &os.PathError{Op: "open", Path: path, Err: foreignError{metacopyXattr}}
+	}
+	return f, nil
+}
+
+// find opens, only to know it, what the layers show at a path.
+func (s *Stack) find(path string) (int, error) {
+	if len(s.Layers) == 0 {
+		return -1, unix.ENOENT
+	}
+	// Whatever the uppermost layer has shows.
+	fd, err := openPath(int(s.Layers[0].Dir.Fd()), path, unix.O_PATH)
+	if !isGone(err) {
+		return fd, err
+	}
+	if len(s.Layers) == 1 {
+		return -1, unix.ENOENT
+	}
+	var x xattrReader
+	d, err := s.root(&x)
+	if err != nil {
+		return -1, err
+	}
+	parent, name := "", path
+	if i := strings.LastIndexByte(path, '/'); i >= 0 {
+		parent, name = path[:i], path[i+1:]
+	}
+	for part := range strings.SplitSeq(parent, "/") {
+		if part == "" {
+			break
+		}
+		child, err := s.enter(d, d.maybe(part), &x)
+		d.close()
+		if err != nil {
+			return -1, err
+		}
+		d = child
+	}
+	defer d.close()
+	for _, e := range d.maybe(name) {
+		l := d.level(e.layer)
+		switch typ, err := l.look(e, nil, 0, &x); {
+		case err != nil:
+			return -1, err
+		case typ == typeWhiteout:
+			return -1, unix.ENOENT
+		case typ != typeGone:
+			return openPath(l.fd, name, unix.O_PATH)
+		}
+	}
+	return -1, unix.ENOENT
+}
+
+// maybe are entries of a name in all levels, as if they had been read.
+func (d *directory) maybe(name string) []entry {
+	var all []entry
+	for _, l := range d.levels {
+		all = append(all, entry{name: name, layer: l.layer, typ: unix.DT_UNKNOWN})
+	}
+	return all
+}
+
+// Below tells what the base has at a path, in the fields of a change that has
+// no kind. The error is fs.ErrNotExist where it has nothing, and where a parent
+// is not a directory.
+func (s *Stack) Below(path string) (spec.Change, error) {
+	defer runtime.KeepAlive(s)
+	fd, err := s.openBase(path)
+	if err != nil {
+		return spec.Change{}, err
+	}
+	defer unix.Close(fd)
+	c, err := s.baseChange(fd, path)
+	if err != nil {
+		return spec.Change{}, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return c, nil
+}
+
+func (s *Stack) baseChange(fd int, path string) (spec.Change, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, wholeStat, &st); err != nil {
+		return spec.Change{}, err
+	}
+	c := spec.Change{Path: path, Type: FileTypeOf(uint32(st.Mode))}
+	fill(&c, &st, s.BaseIDs)
+	var err error
+	if c.Type == spec.TypeSymlink {
+		c.Link, err = readLink(fd, "")
+		return c, err
+	}
+	var x xattrReader
+	c.Xattrs, err = x.ofBase(s, fd, "")
+	return c, err
+}
+
+// OpenBelow opens the content of a regular file of the base, for reading.
+func (s *Stack) OpenBelow(path string) (*os.File, error) {
+	defer runtime.KeepAlive(s)
+	fd, err := s.openBase(path)
+	if err != nil {
+		return nil, err
+	}
+	return openRegular(fd, path)
+}
+
+// openBase opens, only to know it, what the base has at a path.
+func (s *Stack) openBase(path string) (int, error) {
+	if err := checkPath(path); err != nil {
+		return none, err
+	}
+	if s.Base == nil {
+		return none, &os.PathError{Op: "open", Path: path, Err: unix.ENOENT}
+	}
+	fd, err := openPath(int(s.Base.Fd()), path, unix.O_PATH)
+	if isGone(err) {
+		err = unix.ENOENT
+	}
+	if err != nil {
+		return none, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return fd, nil
+}

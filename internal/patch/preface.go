@@ -1,0 +1,170 @@
+package patch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// preface writes what a patch cannot have, and finds what is inexpressible.
+func (p *patch) preface() error {
+	p.inexpressible = map[string]bool{}
+	var last spec.Change // a directory, of which it is not known yet if it is empty
+	replaced := ""       // a directory that a file replaces
+	for c, err := range p.stack.Changes(layer.Options{Deleted: true}) {
+		if err != nil {
+			return err
+		}
+		if !p.begun {
+			fmt.Fprintln(p.out, "# Owners, times, extended attributes, empty directories and special files cannot be in a patch.")
+			p.begun = true
+		}
+		if !below(c.Path, last.Path) {
+			p.empty(last, replaced)
+		}
+		last = c
+		if !below(c.Path, replaced) {
+			replaced = ""
+		}
+		if replaced == "" && c.Was == spec.TypeDirectory && c.Type != c.Was {
+			replaced = c.Path
+		}
+		if err := p.lost(c, replaced); err != nil {
+			return err
+		}
+	}
+	p.empty(last, replaced)
+	return nil
+}
+
+// empty names a directory that nothing in the patch tells of. One in a directory
+// that is replaced would be in git's way.
+func (p *patch) empty(c spec.Change, replaced string) {
+	switch {
+	case c.Type != spec.TypeDirectory:
+	case c.Kind == spec.Deleted:
+		p.note(c.Path, "an empty directory, is gone")
+		if replaced != "" {
+			p.inexpressible[replaced] = true
+		}
+	case c.Kind == spec.Created, c.Was != "" && c.Was != spec.TypeDirectory:
+		p.note(c.Path, "an empty directory")
+	}
+}
+
+// lost names what of a change is not in the patch.
+func (p *patch) lost(c spec.Change, replaced string) error {
+	was, is := before(c), c.Type
+	switch c.Kind {
+	case spec.Created:
+		was = ""
+	case spec.Deleted:
+		is = ""
+	}
+	if isSpecial(is) {
+		p.note(c.Path, "a "+string(is))
+	}
+	if isSpecial(was) {
+		p.note(c.Path, "a "+string(was)+", is gone")
+	}
+	if was != is && was != "" && is != "" && (was == spec.TypeDirectory || is == spec.TypeDirectory) {
+		p.note(c.Path, fmt.Sprintf("a %s instead of a %s, which git apply can do, and patch cannot", is, was))
+	}
+	if err := p.replacement(c.Path, was, is, replaced); err != nil {
+		return err
+	}
+	if is == "" {
+		return nil
+	}
+	return p.attributes(c, was)
+}
+
+// replacement finds whether what is replaced can be in a patch, as else what
+// replaces it cannot be there either.
+func (p *patch) replacement(path string, was, is spec.FileType, replaced string) error {
+	if was == "" || was == is || is == "" && replaced == "" {
+		return nil
+	}
+	bad := isSpecial(was) || gitRefuses(path, was == spec.TypeSymlink)
+	if was == spec.TypeFile {
+		content, err := read(p.stack.OpenBelow, path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		bad = bad || !content.fits()
+	}
+	switch {
+	case !bad:
+	case replaced != "":
+		p.inexpressible[replaced] = true
+	default:
+		p.inexpressible[path] = true
+	}
+	return nil
+}
+
+// attributes names what of a path's attributes is lost.
+func (p *patch) attributes(c spec.Change, was spec.FileType) error {
+	if len(c.Xattrs) > 0 {
+		names := make([]string, 0, len(c.Xattrs))
+		for name := range c.Xattrs {
+			names = append(names, quote(name))
+		}
+		slices.Sort(names)
+		p.note(c.Path, "its extended attributes "+strings.Join(names, ", "))
+	}
+	mode := uint32(0o644) // that the tools give it
+	if c.Type == spec.TypeDirectory || c.Mode&0o100 != 0 {
+		mode = 0o755
+	}
+	if c.Kind == spec.Modified && was == c.Type {
+		base, err := p.stack.Below(c.Path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if base.UID != c.UID || base.GID != c.GID {
+			p.note(c.Path, fmt.Sprintf("its owner %d:%d", c.UID, c.GID))
+		}
+		if c.Type == spec.TypeDirectory || gitMode(base) == gitMode(c) {
+			mode = base.Mode
+		}
+	}
+	if c.Mode != mode && (c.Type == spec.TypeFile || c.Type == spec.TypeDirectory) {
+		p.note(c.Path, fmt.Sprintf("its mode %04o", c.Mode))
+	}
+	return nil
+}
+
+func (p *patch) note(path, what string) {
+	fmt.Fprintf(p.out, "# Not in this patch: %s, %s\n", p.name("", path), what)
+}
+
+// isInexpressible reports whether a path, or what it lies in, is.
+func (p *patch) isInexpressible(path string) bool {
+	if len(p.inexpressible) == 0 {
+		return false
+	}
+	for i, c := range path + "/" {
+		if c == '/' && p.inexpressible[path[:i]] {
+			return true
+		}
+	}
+	return false
+}
+
+func isSpecial(t spec.FileType) bool {
+	return t == spec.TypeFIFO || t == spec.TypeSocket || t == spec.TypeDevice
+}
+
+func below(path, dir string) bool {
+	return dir != "" && strings.HasPrefix(path, dir+"/")
+}

@@ -1,0 +1,275 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// An UnsupportedError says what this host lacks for images, and how to get it.
+// It is an errors.ErrUnsupported.
+type UnsupportedError struct{ Lacks, Way string }
+
+func (e *UnsupportedError) Error() string { return e.Lacks + ": " + e.Way }
+
+// Is says what it is; see [errors.Is].
+func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }
+
+// CreateImage makes an image: a sparse file with an empty ext4 file system. There
+// must be nothing yet at its path. It grows to its limits as it is written to, no
+// further, and does not shrink. Formatted templates are kept in the directory
+// blanks, which nobody but the caller's user may write to, and copied from.
+//
+// The file is complete when it is there, but on disk only after [Sync].
+//
+// Errors: [errors.ErrUnsupported] where the host cannot make or mount images;
+// ENOSPC where the host has less room now than the image may come to need. Others
+// may take that room later: then what is written inside fails, with ENOSPC or EIO
+// at the latest when it is synced, or the file system becomes read-only.
+func CreateImage(path string, l Limits, blanks string) error {
+	if err := l.checkImage(); err != nil {
+		return err
+	}
+	if err := checkRoom(filepath.Dir(path), l.Bytes); err != nil {
+		return err
+	}
+	blank, err := openBlank(l, blanks)
+	if err != nil {
+		return err
+	}
+	defer blank.Close()
+	image, err := os.OpenFile(path, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(copySparse(image, blank), renew(image), image.Close()); err != nil {
+		err = fmt.Errorf("make %s from its template (if that is damaged, remove %s): %w", path, blank.Name(), err)
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
+func checkRoom(dir string, bytes int64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return fmt.Errorf("statfs %s: %w", dir, err)
+	}
+	if free := int64(st.Bavail) * st.Bsize; free < bytes {
+		return fmt.Errorf("a store of %d MiB in %s, where %d MiB are free: ask for less, or make room: %w", bytes>>20, dir, free>>20, unix.ENOSPC)
+	}
+	return nil
+}
+
+// copySparse copies what a file has data in, and shares it where the file system
+// can: copy_file_range(2).
+func copySparse(to, from *os.File) error {
+	info, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	if err := to.Truncate(info.Size()); err != nil {
+		return err
+	}
+	for end := int64(0); ; {
+		start, err := unix.Seek(int(from.Fd()), end, unix.SEEK_DATA)
+		if err == unix.ENXIO { // no more of it
+			return nil
+		}
+		if err != nil {
+			return os.NewSyscallError("lseek SEEK_DATA", err)
+		}
+		if end, err = unix.Seek(int(from.Fd()), start, unix.SEEK_HOLE); err != nil {
+			return os.NewSyscallError("lseek SEEK_HOLE", err)
+		}
+		if err := copyRange(to, from, start, end); err != nil {
+			return err
+		}
+	}
+}
+
+func copyRange(to, from *os.File, start, end int64) error {
+	for in, out := start, start; in < end; {
+		switch n, err := unix.CopyFileRange(int(from.Fd()), &in, int(to.Fd()), &out, int(end-in), 0); {
+		case err != nil:
+			return os.NewSyscallError("copy_file_range", err)
+		case n == 0:
+			return fmt.Errorf("%s became shorter while it was copied", from.Name())
+		}
+	}
+	return nil
+}
+
+// MountImage mounts an image, detached, nosuid and nodev. One that is mounted
+// already shares its file system, whatever process has mounted it: no two ever
+// work on one image. Its loop device goes with the last mount.
+func MountImage(path string) (*os.File, error) {
+	image, err := os.OpenFile(path, unix.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer image.Close()
+	// Held until the mount holds the device: who comes next finds it.
+	if err := unix.Flock(int(image.Fd()), unix.LOCK_EX); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	device, err := attach(image)
+	if err != nil {
+		return nil, fmt.Errorf("attach %s: %w", path, err)
+	}
+	defer device.Close()
+	return mountOn(device, path)
+}
+
+// mountOn mounts an image by its device.
+func mountOn(device *os.File, path string) (*os.File, error) {
+	// Tables of inodes need no zeros written where the file has holes.
+	m, err := mount("ext4", device.Name(), []option{{"noinit_itable", ""}, {"errors", "remount-ro"}})
+	if errors.Is(err, unix.ENODEV) {
+		return nil, &UnsupportedError{"this kernel has no ext4", "load its module, or ask for a store in memory"}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("mount %s: %w", path, err)
+	}
+	return m, nil
+}
+
+// shrinkStep is how much room is given back at a time, if it is spread evenly over
+// an image: a large file is removed by one system call else, which no signal ends.
+const shrinkStep = 16 << 20
+
+// RemoveImage removes an image, in steps: once ctx is done it returns, and another
+// call goes on. Of one that has another name it removes the name only. Where one is
+// mounted still, every use of that fails from then on: whoever holds a part of it
+// would keep all its room else.
+func RemoveImage(ctx context.Context, path string) error {
+	image, err := os.OpenFile(path, unix.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer image.Close()
+	if err := awaitLock(ctx, image); err != nil {
+		return fmt.Errorf("lock %s: %w", path, err)
+	}
+	// If this name is gone since, what the file still has is another's.
+	var st, named unix.Stat_t
+	if err := errors.Join(unix.Fstat(int(image.Fd()), &st), unix.Lstat(path, &named)); err != nil {
+		return fmt.Errorf("stat %s: %w", path, err)
+	}
+	if st.Dev != named.Dev || st.Ino != named.Ino {
+		return fmt.Errorf("remove %s: %w", path, fs.ErrNotExist)
+	}
+	device, err := attached(image)
+	if err != nil {
+		return err
+	}
+	if device != nil {
+		defer device.Close()
+		if st.Nlink == 1 && shutDown(device, path) != nil {
+			return os.Remove(path) // as much as can be done
+		}
+	}
+	if st.Nlink == 1 {
+		if err := shrink(ctx, image, st.Size, st.Blocks*512); err != nil {
+			return err
+		}
+	}
+	return os.Remove(path)
+}
+
+// shutDown ends the use of an image by whoever has it mounted.
+func shutDown(device *os.File, path string) error {
+	m, err := mountOn(device, path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(Abandon(path, m), m.Close())
+}
+
+// awaitLock takes an image's lock, which others hold for moments, or remove it with.
+func awaitLock(ctx context.Context, image *os.File) error {
+	for {
+		err := unix.Flock(int(image.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func shrink(ctx context.Context, f *os.File, size, taken int64) error {
+	step := max(size/(1+taken/shrinkStep), shrinkStep)
+	for size > 0 {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		size = max(size-step, 0)
+		if err := f.Truncate(size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Abandon gives up what was written to a mounted image and is not on disk yet,
+// before it is unmounted to be removed: else that would have to be waited for. From
+// then on every use of the file system fails. It does nothing to an image that has
+// another name, and is not about to vanish. EXT4_IOC_SHUTDOWN, Linux 4.10.
+func Abandon(path string, mounted *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return fmt.Errorf("stat %s: %w", path, err)
+	}
+	if st.Nlink > 1 {
+		return nil
+	}
+	inside, err := os.Open(in(mounted))
+	if err != nil {
+		return err
+	}
+	defer inside.Close()
+	const shutdown, withoutLog = 0x8004587d, 2 // EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH
+	if err := unix.IoctlSetPointerInt(int(inside.Fd()), shutdown, withoutLog); err != nil {
+		return fmt.Errorf("shut down the file system in %s: %w", path, err)
+	}
+	return nil
+}
+
+// Sync brings a mounted image to disk, with all that was written to it and with
+// its name: it is there after a crash of the host.
+func Sync(path string, mounted *os.File) error {
+	inside, err := os.Open(in(mounted))
+	if err != nil {
+		return err
+	}
+	defer inside.Close()
+	if err := unix.Syncfs(int(inside.Fd())); err != nil {
+		return fmt.Errorf("sync the file system in %s: %w", path, err)
+	}
+	for _, name := range []string{path, filepath.Dir(path)} {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// in is a path to a mount's root.
+func in(f *os.File) string {
+	defer runtime.KeepAlive(f)
+	return fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+}

@@ -1,0 +1,35 @@
+package store
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits bound a store, in bytes and in files: directories, links and all else
+// that has an inode count as files. What the file system needs for itself comes
+// out of them.
+type Limits struct {
+	Bytes, Files int64
+}
+
+// check refuses what file systems take for no limit at all.
+func (l Limits) check() error {
+	if l.Bytes <= 0 || l.Files <= 0 {
+		return fmt.Errorf("a store of %d bytes and %d files: both have to be more than 0", l.Bytes, l.Files)
+	}
+	return nil
+}
+
+// Usage is what a store, of which f is any directory, holds and what it can hold.
+// What nobody can have, as blocks that ext4 keeps back, counts as neither.
+func Usage(f *os.File) (used, total Limits, err error) {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+		return used, total, fmt.Errorf("statfs %s: %w", f.Name(), err)
+	}
+	used = Limits{Bytes: int64(st.Blocks-st.Bfree) * st.Bsize, Files: int64(st.Files - st.Ffree)}
+	total = Limits{Bytes: used.Bytes + int64(st.Bavail)*st.Bsize, Files: int64(st.Files)}
+	return used, total, nil
+}

@@ -1,0 +1,111 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// attach returns the loop device of an image, whose lock the caller holds: the
+// one it has, or a new one. Once nobody has it open or mounted it is free again.
+func attach(image *os.File) (*os.File, error) {
+	device, err := attached(image)
+	if device != nil || err != nil {
+		return device, err
+	}
+	// Of its own: the device keeps what it is given, and the lock would last.
+	backing, err := os.OpenFile(in(image), unix.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer backing.Close()
+	control, err := openLoop("/dev/loop-control", unix.O_RDWR)
+	if err != nil {
+		return nil, err
+	}
+	defer control.Close()
+	for {
+		device, err := attachFree(control, backing)
+		if !errors.Is(err, unix.EBUSY) { // else somebody else was faster
+			return device, err
+		}
+	}
+}
+
+// attachFree gives the file to a device that nobody has. Direct I/O, where the
+// host's file system can: else every block is cached twice. loop(4), Linux 5.8.
+func attachFree(control, backing *os.File) (*os.File, error) {
+	number, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+	if err != nil {
+		return nil, loopError(fmt.Errorf("get a free one from %s: %w", control.Name(), err))
+	}
+	device, err := openLoop(fmt.Sprintf("/dev/loop%d", number), unix.O_RDWR)
+	if err != nil {
+		return nil, err
+	}
+	config := unix.LoopConfig{
+		Fd: uint32(backing.Fd()), Size: blockSize,
+		Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO},
+	}
+	if err := unix.IoctlLoopConfigure(int(device.Fd()), &config); err != nil {
+		return nil, errors.Join(loopError(fmt.Errorf("configure %s: %w", device.Name(), err)), device.Close())
+	}
+	return device, nil
+}
+
+// openLoop opens a device that a host may lack, and a container mostly does.
+func openLoop(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, flags, 0)
+	if err != nil {
+		return nil, loopError(err)
+	}
+	return f, nil
+}
+
+// loopError tells a host without loop devices, or without a free one, and a user
+// who may have none, from other errors. What is no such device, as a container may
+// have in its place, does not know the calls: ENOTTY.
+func loopError(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return &UnsupportedError{"no loop devices (" + err.Error() + ")", "run it as root, and in a container allow them"}
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENOTTY):
+		return &UnsupportedError{"no loop devices (" + err.Error() + ")", "load the loop module, and in a container allow them"}
+	case errors.Is(err, unix.ENOSPC):
+		return &UnsupportedError{"no loop device is free (" + err.Error() + ")", "remove sandboxes, or detach some of losetup -l"}
+	}
+	return err
+}
+
+// attached is the loop device that an image has, if any. A path does not tell: it
+// may have another since.
+func attached(image *os.File) (*os.File, error) {
+	var of unix.Stat_t
+	if err := unix.Fstat(int(image.Fd()), &of); err != nil {
+		return nil, os.NewSyscallError("fstat", err)
+	}
+	// Devices without a file lack the directory.
+	dirs, err := filepath.Glob("/sys/block/loop*/loop")
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range dirs {
+		device, err := openLoop("/dev/"+filepath.Base(filepath.Dir(dir)), unix.O_RDONLY)
+		if err != nil {
+			return nil, err
+		}
+		info, err := unix.IoctlLoopGetStatus64(int(device.Fd()))
+		if err == nil && info.Device == of.Dev && info.Inode == of.Ino {
+			return device, nil
+		}
+		device.Close()
+		if err != nil && err != unix.ENXIO { // it has just lost its file
+			return nil, fmt.Errorf("status of %s: %w", device.Name(), err)
+		}
+	}
+	return nil, nil
+}
