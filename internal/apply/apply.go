@@ -1,0 +1,142 @@
+package apply
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// reservedPrefix is of the names in a tree's root that are the runtime's own.
+const reservedPrefix = ".sandbox-runtime-"
+
+// An Owner is whose a file is.
+type Owner struct{ UID, GID uint32 }
+
+// Options say what is applied, and how. With the zero value all that is harmless
+// is applied, and whatever is there and would be replaced is a conflict.
+type Options struct {
+	// Paths are those that are applied, with all below them and with the
+	// directories above them that are missing. None: all.
+	Paths []string
+
+	// Owner of what is new in the tree; what was there keeps its own. Nil: the
+	// caller, or if that is root the owner of the tree's root.
+	Owner *Owner
+	// Owners, if it is not nil, is asked instead for each entry, new or not.
+	Owners func(spec.Change) Owner
+
+	// Since is when the sandbox began: what has changed in the tree later, by
+	// its ctime, the sandbox has not seen.
+	Since time.Time
+	// Stamps are the ctimes, in nanoseconds, of what earlier applies have left,
+	// which is no change.
+	Stamps map[string]int64
+
+	// Setuid carries over setuid and setgid bits and file capabilities.
+	Setuid bool
+	// Devices carries over device nodes.
+	Devices bool
+	// Overwrite applies also what there are conflicts about.
+	Overwrite bool
+}
+
+// A Conflict is a path at which the tree is not what the sandbox saw.
+type Conflict struct{ Path, Reason string }
+
+// A ConflictError is what Commit returns when nothing was applied because of
+// conflicts.
+type ConflictError struct{ Conflicts []Conflict }
+
+func (e *ConflictError) Error() string {
+	first := e.Conflicts[0]
+	more := ""
+	if n := len(e.Conflicts) - 1; n > 0 {
+		more = fmt.Sprintf(" (and %d more)", n)
+	}
+	return fmt.Sprintf("%q %s%s: nothing was applied; choose other paths, or overwrite it", first.Path, first.Reason, more)
+}
+
+// A Refusal is something of a change that is not carried over.
+type Refusal struct{ Path, Reason string }
+
+// A Plan is what an apply would do, and can do once.
+type Plan struct {
+	stack  *layer.Stack
+	target *os.File
+	o      Options
+	owner  Owner
+
+	changes   []spec.Change
+	byPath    map[string]*spec.Change // of changes, once it is needed
+	conflicts []Conflict
+	refused   []Refusal
+
+	tree *tree
+	// overlay says that the tree is on an overlay, where no directory of a
+	// lower layer can be renamed.
+	overlay bool
+	items   []item
+	ops     []op
+	// staged are the items of paths that later ones may be hard links to.
+	staged map[string]int
+
+	cleaned chan error // of the removal after Commit
+}
+
+// New plans the apply of a stack's changes to a tree, and writes nothing. The
+// stack and the tree's directory stay the caller's, and are in use until Close.
+func New(s *layer.Stack, target *os.File, o Options) (*Plan, error) {
+	p := &Plan{stack: s, target: target, o: o, tree: newTree(target), staged: map[string]int{}}
+	defer p.tree.forget()
+	root, err := statFD(p.tree.root)
+	if err != nil {
+		return nil, fmt.Errorf("apply to %s: %w", target.Name(), err)
+	}
+	if !root.dir() {
+		return nil, fmt.Errorf("apply to %s: it is not a directory", target.Name())
+	}
+	p.owner = Owner{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+	if o.Owner != nil {
+		p.owner = *o.Owner
+	} else if p.owner.UID == 0 {
+		p.owner = Owner{UID: root.UID, GID: root.GID}
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(p.tree.root, &fs); err != nil {
+		return nil, fmt.Errorf("apply to %s: %w", target.Name(), err)
+	}
+	p.overlay = fs.Type == unix.OVERLAYFS_SUPER_MAGIC
+	if err := p.choose(); err != nil {
+		return nil, err
+	}
+	if err := p.compile(); err != nil {
+		return nil, fmt.Errorf("apply to %s: %w", target.Name(), err)
+	}
+	return p, nil
+}
+
+// Changes are those that the plan is about.
+func (p *Plan) Changes() []spec.Change { return p.changes }
+
+// Conflicts are what keeps the plan from being committed, unless it overwrites.
+func (p *Plan) Conflicts() []Conflict { return p.conflicts }
+
+// Refused is what is not carried over of the changes.
+func (p *Plan) Refused() []Refusal { return p.refused }
+
+// reserved tells whether a path is the runtime's own.
+func reserved(path string) bool { return strings.HasPrefix(path, reservedPrefix) }
+
+func (p *Plan) refuse(path, reason string) {
+	p.refused = append(p.refused, Refusal{Path: path, Reason: reason})
+}
+
+func (p *Plan) conflict(path, reason string) {
+	p.conflicts = append(p.conflicts, Conflict{Path: path, Reason: reason})
+}

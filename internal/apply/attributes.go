@@ -1,0 +1,68 @@
+package apply
+
+import (
+	"errors"
+	"maps"
+
+	"golang.org/x/sys/unix"
+)
+
+// setAttributes makes a directory's attributes those that are given. What is so
+// already is left alone, and takes no right.
+func (r *run) setAttributes(o *op, a *attributes) error {
+	f, err := r.tree.open(o.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if missing(err) || noDirectory(err) {
+		return &errChanged{o.Path, changedNow}
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	is, err := statFD(int(f.Fd()))
+	if err != nil {
+		return at(o.Path, err)
+	}
+	if o.Ino != 0 && is.Ino != o.Ino {
+		return &errChanged{o.Path, changedNow}
+	}
+	return at(o.Path, a.give(int(f.Fd()), is))
+}
+
+// give sets the attributes of an open directory, which is as it is.
+func (a *attributes) give(fd int, is entry) error {
+	if is.UID != a.UID || is.GID != a.GID {
+		if err := unix.Fchown(fd, int(a.UID), int(a.GID)); err != nil {
+			return err
+		}
+	}
+	if is.Mode&^unix.S_IFMT != a.Mode {
+		if err := unix.Fchmod(fd, a.Mode); err != nil {
+			return err
+		}
+	}
+	if err := replaceXattrs(fd, a.Xattrs); err != nil {
+		return err
+	}
+	return unix.UtimesNanoAt(unix.AT_FDCWD, procPath(fd), a.times(), 0)
+}
+
+// replaceXattrs makes an open file's extended attributes those that are given.
+func replaceXattrs(fd int, xattrs map[string][]byte) error {
+	is, err := xattrsOf(fd)
+	if err != nil {
+		return err
+	}
+	more := maps.Clone(xattrs)
+	for name, value := range is {
+		if want, ok := xattrs[name]; ok {
+			if string(want) == string(value) {
+				delete(more, name)
+			}
+			continue
+		}
+		if err := unix.Fremovexattr(fd, name); err != nil && !errors.Is(err, unix.ENODATA) {
+			return err
+		}
+	}
+	return setXattrs(fd, more)
+}

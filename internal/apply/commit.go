@@ -1,0 +1,249 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A Report tells what a Commit has done.
+type Report struct {
+	// Applied are the paths of the changes that were applied.
+	Applied []string
+	// Stamps are the ctimes of what is at these paths now, for the next plan; 0 at
+	// those of Options.Stamps where there is nothing any more.
+	Stamps map[string]int64
+}
+
+// Commit applies the plan, whole or not at all. It returns once that is durable;
+// what was replaced is removed meanwhile, and Close waits for it. A context that
+// ends stops it only as long as nothing of the tree has been changed.
+func (p *Plan) Commit(ctx context.Context) (Report, error) {
+	if len(p.conflicts) > 0 && !p.o.Overwrite {
+		return Report{}, p.about(&ConflictError{p.conflicts})
+	}
+	if _, err := Recover(p.target); err != nil {
+		return Report{}, err
+	}
+	j, err := begin(p.target)
+	if err != nil {
+		return Report{}, p.about(err)
+	}
+	report, err := p.commit(ctx, j)
+	if err != nil {
+		return Report{}, p.about(err)
+	}
+	p.cleaned = make(chan error, 1)
+	go func() { p.cleaned <- errors.Join(j.sync(), j.discard()) }()
+	return report, nil
+}
+
+// Close waits until what Commit has replaced is removed. A plan that was not
+// committed needs none.
+func (p *Plan) Close() error {
+	if p.cleaned == nil {
+		return nil
+	}
+	err := <-p.cleaned
+	p.cleaned = nil
+	if err != nil {
+		return p.about(fmt.Errorf("%w (the next apply to the tree goes on with it)", err))
+	}
+	return nil
+}
+
+func (p *Plan) about(err error) error {
+	return fmt.Errorf("apply to %s: %w", p.target.Name(), err)
+}
+
+// commit leaves the journal only on success, and where it could not restore
+// the tree.
+func (p *Plan) commit(ctx context.Context, j *journal) (Report, error) {
+	report := Report{Stamps: make(map[string]int64, len(p.changes))}
+	staged := newTree(j.dir)
+	defer staged.forget()
+	if err := p.stage(ctx, staged, report.Stamps); err != nil {
+		staged.forget()
+		return Report{}, j.abandon(err)
+	}
+	// What is staged is durable before the record says what to do with it.
+	if err := unix.Syncfs(int(j.dir.Fd())); err != nil {
+		return Report{}, j.abandon(fmt.Errorf("sync: %w", err))
+	}
+	if err := j.write(&record{Version: recordVersion, Ops: p.ops}); err != nil {
+		return Report{}, j.abandon(err)
+	}
+	defer p.tree.forget()
+	p.tree.forget()
+	if _, err := j.run(p.tree, staged, p.ops); err != nil {
+		return Report{}, err
+	}
+	p.report(&report)
+	return report, nil
+}
+
+// run carries a record out. If it cannot, it restores the tree, and then removes
+// the journal.
+func (j *journal) run(t, staged *tree, ops []op) (restored bool, err error) {
+	r := &run{tree: t, staged: staged, ops: ops}
+	if err := r.forward(); err != nil {
+		t.forget()
+		if back := r.backward(); back != nil {
+			j.dir.Close()
+			return false, fmt.Errorf("%w; restoring the tree: %w (the next apply to the tree tries again; what was there is in %s)",
+				err, back, j.name)
+		}
+		staged.forget()
+		if back := j.undone(); back != nil {
+			j.dir.Close()
+			return false, errors.Join(err, back)
+		}
+		return true, errors.Join(err, j.discard())
+	}
+	if err := unix.Syncfs(int(j.dir.Fd())); err != nil {
+		j.dir.Close()
+		return false, fmt.Errorf("sync: %w", err)
+	}
+	if err := j.done(); err != nil {
+		j.dir.Close()
+		return false, err
+	}
+	return false, nil
+}
+
+// report collects the ctimes of what the renames have moved.
+func (p *Plan) report(r *Report) {
+	skipped := map[string]bool{}
+	for _, refusal := range p.refused {
+		skipped[refusal.Path] = true
+	}
+	removed := map[string]bool{}
+	for i := range p.ops {
+		o := &p.ops[i]
+		if o.makes() || o.Kind == opAttributes {
+			p.restamp(r, o.Path)
+		}
+		if o.Kind != opCreate && o.Kind != opAttributes {
+			removed[o.Path] = true
+		}
+	}
+	// A rename of one name changes the ctime of the file, which the others have too.
+	for i := range p.items {
+		if first := p.items[i].first; first >= 0 {
+			p.restamp(r, p.items[first].path)
+			p.restamp(r, p.items[i].path)
+		}
+	}
+	for path := range p.o.Stamps {
+		if _, again := r.Stamps[path]; !again && withAny(path, removed) {
+			r.Stamps[path] = 0
+		}
+	}
+	for i := range p.changes {
+		c := &p.changes[i]
+		if _, ok := r.Stamps[c.Path]; ok || !skipped[c.Path] {
+			r.Applied = append(r.Applied, c.Path)
+		}
+	}
+}
+
+// withAny tells whether a path is one of some, or below one.
+func withAny(path string, some map[string]bool) bool {
+	for ; path != ""; path, _ = split(path) {
+		if some[path] {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Plan) restamp(r *Report, path string) {
+	delete(r.Stamps, path)
+	if e, err := p.tree.stat(path); err == nil {
+		r.Stamps[path] = e.ctime
+	}
+}
+
+// stage makes all that is new, and notes ctimes.
+func (p *Plan) stage(ctx context.Context, staged *tree, stamps map[string]int64) error {
+	m := newMaker(staged)
+	var linked []int
+	for i := range p.items {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		it := &p.items[i]
+		e, err := p.stageOne(m, it)
+		if err != nil {
+			return about(it.path, err)
+		}
+		if it.first >= 0 {
+			linked = append(linked, it.first, i)
+		}
+		p.note(it, e, stamps)
+	}
+	// Each link changes the ctime of the file.
+	for _, i := range linked {
+		e, err := staged.stat(p.items[i].at)
+		if err != nil {
+			return err
+		}
+		p.note(&p.items[i], e, stamps)
+	}
+	for i := len(p.items) - 1; i >= 0; i-- {
+		it := &p.items[i]
+		if it.node.kind != spec.TypeDirectory {
+			continue
+		}
+		e, err := m.finish(it.at, &it.node)
+		if err != nil {
+			return about(it.path, err)
+		}
+		p.note(it, e, stamps)
+	}
+	return nil
+}
+
+func (p *Plan) note(it *item, e entry, stamps map[string]int64) {
+	if it.copied {
+		return
+	}
+	stamps[it.path] = e.ctime
+	if it.op >= 0 {
+		p.ops[it.op].Ino = p.inode(e)
+	}
+}
+
+func (p *Plan) stageOne(m *maker, it *item) (entry, error) {
+	if it.first >= 0 {
+		return m.link(p.items[it.first].at, it.at)
+	}
+	return m.make(it.at, &it.node, func() (*os.File, error) { return p.stack.Open(it.path) })
+}
+
+// link makes another name of a file.
+func (m *maker) link(from, to string) (entry, error) {
+	fromDir, fromName, err := m.tree.parent(from)
+	if err != nil {
+		return entry{}, err
+	}
+	// Looking up the other directory may close this one.
+	fromDir, err = unix.FcntlInt(uintptr(fromDir), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return entry{}, err
+	}
+	defer unix.Close(fromDir)
+	dir, name, err := m.tree.parent(to)
+	if err != nil {
+		return entry{}, err
+	}
+	if err := unix.Linkat(fromDir, fromName, dir, name, 0); err != nil {
+		return entry{}, err
+	}
+	return statAt(dir, name)
+}

@@ -1,0 +1,97 @@
+package apply
+
+import (
+	"errors"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// An entry is what is at a path of a tree.
+type entry struct {
+	identity
+	ctime int64 // nanoseconds
+	born  int64 // nanoseconds; 0 where the file system does not know
+	mount bool  // something is mounted there
+	links uint32
+	major uint32
+	minor uint32
+}
+
+// An identity is how an entry is known again after a rename, which changes
+// nothing of it but its ctime.
+type identity struct {
+	Ino   uint64
+	Mode  uint32 // with its type
+	UID   uint32
+	GID   uint32
+	Size  int64 // of no directory
+	MTime int64 // nanoseconds
+}
+
+func (i identity) dir() bool { return i.Mode&unix.S_IFMT == unix.S_IFDIR }
+
+// fileType is what an entry is, in the words of a change.
+func (i identity) fileType() spec.FileType { return layer.FileTypeOf(i.Mode) }
+
+const wanted = unix.STATX_BASIC_STATS | unix.STATX_BTIME
+
+// stat looks at a path; what is not there is ENOENT, also where its parent is
+// not a directory.
+func (t *tree) stat(path string) (entry, error) {
+	dir, name, err := t.parent(path)
+	if err != nil {
+		return entry{}, err
+	}
+	e, err := statAt(dir, name)
+	if err != nil {
+		return entry{}, &pathError{path, err}
+	}
+	return e, nil
+}
+
+func statAt(dir int, name string) (entry, error) {
+	var x unix.Statx_t
+	if err := unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, wanted, &x); err != nil {
+		return entry{}, err
+	}
+	return entryOf(&x), nil
+}
+
+func statFD(fd int) (entry, error) {
+	var x unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, wanted, &x); err != nil {
+		return entry{}, err
+	}
+	return entryOf(&x), nil
+}
+
+func entryOf(x *unix.Statx_t) entry {
+	e := entry{
+		identity: identity{Ino: x.Ino, Mode: uint32(x.Mode), UID: x.Uid, GID: x.Gid, Size: int64(x.Size), MTime: nanoseconds(x.Mtime)},
+		ctime:    nanoseconds(x.Ctime),
+		links:    x.Nlink,
+		mount:    x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0,
+		major:    x.Rdev_major, minor: x.Rdev_minor,
+	}
+	if e.dir() {
+		e.Size = 0
+	}
+	if x.Mask&unix.STATX_BTIME != 0 {
+		e.born = nanoseconds(x.Btime)
+	}
+	return e
+}
+
+func nanoseconds(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }
+
+// missing tells whether there is nothing at a path, as far as the tree goes.
+func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// noDirectory tells whether a parent of a path is not one, or not any more.
+func noDirectory(err error) bool {
+	return errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, errAnother)
+}

@@ -1,0 +1,239 @@
+package apply
+
+import (
+	"bufio"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	journalPrefix = reservedPrefix + "apply-"
+	// In a staging directory, items have numbers as names.
+	recordFile = "commit"     // the record, from when it is whole and durable
+	draftFile  = "commit.new" // until then
+	doneFile   = "done"       // the record, once all is done
+)
+
+// errBusy says that an apply to the same tree is going on.
+var errBusy = errors.New("another apply to this tree is going on: wait for it to end")
+
+// recordVersion is raised when older programs would misread a record.
+const recordVersion = 1
+
+// A record is what is to be done.
+type record struct {
+	Version int
+	Ops     []op
+}
+
+// A journal is a staging directory, locked as long as somebody works with it.
+type journal struct {
+	target int // the tree's root
+	name   string
+	dir    *os.File
+}
+
+// begin makes a staging directory in a tree.
+func begin(target *os.File) (*journal, error) {
+	for {
+		name := journalPrefix + strings.ToLower(rand.Text())
+		if err := unix.Mkdirat(int(target.Fd()), name, 0o700); err != nil {
+			return nil, &pathError{name, err}
+		}
+		j, err := lockJournal(target, name)
+		if err == nil {
+			return j, j.plain()
+		}
+		// Somebody took it for one that was left.
+		if !errors.Is(err, errBusy) && !missing(err) {
+			return nil, err
+		}
+	}
+}
+
+// plain takes from a new staging directory what a directory inherits: all that
+// is made in it would, too.
+func (j *journal) plain() error {
+	fd := int(j.dir.Fd())
+	for _, name := range []string{defaultACL, accessACL} {
+		if err := unix.Fremovexattr(fd, name); err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.EOPNOTSUPP) {
+			return j.abandon(&pathError{j.name, err})
+		}
+	}
+	if e, err := statFD(fd); err != nil {
+		return j.abandon(err)
+	} else if gid := os.Getegid(); e.GID != uint32(gid) {
+		if err := unix.Fchown(fd, -1, gid); err != nil {
+			return j.abandon(&pathError{j.name, err})
+		}
+	}
+	if err := unix.Fchmod(fd, 0o700); err != nil {
+		return j.abandon(&pathError{j.name, err})
+	}
+	return nil
+}
+
+// abandon gives up before anything of the tree has been changed. A record that could
+// not be made durable goes first: whatever stays of the directory, none is followed.
+func (j *journal) abandon(err error) error {
+	_ = unix.Unlinkat(int(j.dir.Fd()), recordFile, 0) // mostly there is none
+	return errors.Join(err, j.discard())
+}
+
+// lockJournal opens a staging directory that is nobody else's and that nobody
+// works with.
+func lockJournal(target *os.File, name string) (*journal, error) {
+	fd, err := beneath(int(target.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, &pathError{name, err}
+	}
+	j := &journal{target: int(target.Fd()), name: name, dir: os.NewFile(uintptr(fd), name)}
+	if err := j.lock(); err != nil {
+		j.dir.Close()
+		return nil, err
+	}
+	return j, nil
+}
+
+func (j *journal) lock() error {
+	if err := unix.Flock(int(j.dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			if _, err := statAt(int(j.dir.Fd()), doneFile); err == nil {
+				return &pathError{j.name, unix.ENOENT} // and only being removed
+			}
+			return errBusy
+		}
+		return &pathError{j.name, err}
+	}
+	own, err := statFD(int(j.dir.Fd()))
+	if err != nil {
+		return err
+	}
+	named, err := statAt(j.target, j.name)
+	if err != nil {
+		return &pathError{j.name, err}
+	}
+	if named.identity != own.identity {
+		return &pathError{j.name, unix.ENOENT} // it is another one by now
+	}
+	return nil
+}
+
+// write makes a record durable. What is staged must be by then.
+func (j *journal) write(r *record) error {
+	dir := int(j.dir.Fd())
+	fd, err := unix.Openat(dir, draftFile, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return fmt.Errorf("record of the apply: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), draftFile)
+	defer f.Close()
+	w := bufio.NewWriterSize(f, 64<<10)
+	digest := sha256.New()
+	if err := errors.Join(gob.NewEncoder(io.MultiWriter(w, digest)).Encode(r), w.Flush()); err != nil {
+		return fmt.Errorf("record of the apply: %w%s", err, wayOut(err))
+	}
+	e, err := statFD(int(f.Fd()))
+	if err != nil {
+		return err
+	}
+	if err := seal(f, append(digest.Sum(nil), sizeOf(e.Size)...)); err != nil {
+		return fmt.Errorf("record of the apply: %w%s", err, wayOut(err))
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("record of the apply: %w%s", err, wayOut(err))
+	}
+	if err := unix.Renameat(dir, draftFile, dir, recordFile); err != nil {
+		return fmt.Errorf("record of the apply: %w", err)
+	}
+	return j.sync()
+}
+
+func (j *journal) sync() error {
+	if err := j.dir.Sync(); err != nil {
+		return fmt.Errorf("record of the apply: %w", err)
+	}
+	return nil
+}
+
+// read returns the record, nil if nothing of the tree has been changed yet or
+// all is done.
+func (j *journal) read() (*record, error) {
+	fd, err := unix.Openat(int(j.dir.Fd()), recordFile, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, &pathError{j.name + "/" + recordFile, err}
+	}
+	f := os.NewFile(uintptr(fd), recordFile)
+	defer f.Close()
+	content, err := j.sealed(f)
+	if err != nil {
+		return nil, fmt.Errorf("record of an apply in %s: %w", j.name, err)
+	}
+	var r record
+	if err := gob.NewDecoder(bufio.NewReader(content)).Decode(&r); err != nil {
+		return nil, fmt.Errorf("record of an apply in %s: %w", j.name, err)
+	}
+	if r.Version != recordVersion {
+		return nil, fmt.Errorf("record of an apply in %s is of another version of the runtime: let that finish it", j.name)
+	}
+	return &r, nil
+}
+
+// done says that nothing of the record is left to do.
+func (j *journal) done() error {
+	dir := int(j.dir.Fd())
+	if err := unix.Renameat(dir, recordFile, dir, doneFile); err != nil {
+		return fmt.Errorf("record of the apply: %w", err)
+	}
+	return nil
+}
+
+// undone says that nothing of the record is done.
+func (j *journal) undone() error {
+	if err := unix.Unlinkat(int(j.dir.Fd()), recordFile, 0); err != nil {
+		return fmt.Errorf("record of the apply: %w", err)
+	}
+	return j.sync()
+}
+
+// discard removes the staging directory, of which nothing is needed any more,
+// and unlocks it.
+func (j *journal) discard() error {
+	defer j.dir.Close()
+	t := newTree(j.dir)
+	defer t.forget()
+	if err := t.removeTree(); err != nil {
+		return fmt.Errorf("remove %s: %w", j.name, err)
+	}
+	if err := unix.Unlinkat(j.target, j.name, unix.AT_REMOVEDIR); err != nil {
+		return fmt.Errorf("remove %s: %w", j.name, err)
+	}
+	return nil
+}
+
+// journals are the staging directories in a tree.
+func journals(target *os.File) ([]string, error) {
+	t := newTree(target)
+	names, err := t.names("")
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, name := range names {
+		if strings.HasPrefix(name, journalPrefix) {
+			found = append(found, name)
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,42 @@
+package apply
+
+import "strconv"
+
+// An opKind is what one step does to the tree.
+type opKind string
+
+const (
+	opCreate     opKind = "create"     // an item comes where nothing is
+	opReplace    opKind = "replace"    // an item and what is there change places
+	opDelete     opKind = "delete"     // what is there becomes an item
+	opEmpty      opKind = "empty"      // an empty directory goes; the item is one like it
+	opAttributes opKind = "attributes" // of a directory that stays
+)
+
+// An op is one step of a commit. It is part of the record on disk. Whether it
+// has been done shows in the staging directory, so that it can be done, or
+// undone, by another process at any time.
+type op struct {
+	Kind opKind
+	Path string // in the tree
+	Item int    // its name in the staging directory
+	// Dir is the inode of the directory that Path is in; 0 if it is the root, or
+	// on an overlay, which may change it.
+	Dir uint64
+	// Ino is of the new entry, or of the directory whose attributes are set; 0
+	// where an overlay may change it.
+	Ino uint64
+	// Old is what is replaced or deleted; of a directory, Tree tells what is
+	// below it.
+	Old  identity
+	Tree string
+	// Any takes whatever is there.
+	Any bool
+	// New are attributes to set, Was those to restore.
+	New, Was *attributes
+}
+
+func (o *op) staged() string { return strconv.Itoa(o.Item) }
+
+// makes tells whether the step brings a new entry.
+func (o *op) makes() bool { return o.Kind == opCreate || o.Kind == opReplace }

@@ -1,0 +1,346 @@
+package apply
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// An item is an entry that is made in the staging directory.
+type item struct {
+	at   string // there
+	path string // in the tree
+	node node
+	// first is the item that this one is a hard link to, or -1.
+	first int
+	// op is the step that brings it into the tree, -1 if it comes in a directory.
+	op int
+	// copied says that it is made from what is in the tree, not in a layer.
+	copied bool
+}
+
+// compile makes steps of changes.
+func (p *Plan) compile() error {
+	top, at := "", "" // the new directory that changes are in, and where it is staged
+	for i := range p.changes {
+		c := &p.changes[i]
+		switch {
+		case reserved(c.Path):
+			p.refuse(c.Path, "names that begin with "+reservedPrefix+" are the runtime's own: rename it in the sandbox")
+		case len(c.Path) >= unix.PathMax:
+			p.refuse(c.Path, "its path is too long to be named: move it up in the sandbox")
+		case top != "" && below(c.Path, top):
+			if c.Kind == spec.Deleted || !p.carried(c) {
+				continue
+			}
+			p.checkGone(c)
+			if err := p.stageItem(c, at+c.Path[len(top):], nil, -1); err != nil {
+				return err
+			}
+		case c.Kind == spec.Deleted:
+			if err := p.deleted(c); err != nil {
+				return err
+			}
+		case p.carried(c):
+			if err := p.put(c); err != nil {
+				return err
+			}
+			if n := len(p.ops); n > 0 && p.ops[n-1].Path == c.Path && c.Type == spec.TypeDirectory && p.ops[n-1].makes() {
+				top, at = c.Path, p.ops[n-1].staged()
+			}
+		}
+	}
+	p.deferAttributes()
+	return p.places()
+}
+
+// places notes which directories the steps are in.
+func (p *Plan) places() error {
+	if p.overlay {
+		return nil
+	}
+	for i := range p.ops {
+		above, _ := split(p.ops[i].Path)
+		ino, err := p.tree.inode(above)
+		if err != nil {
+			return err
+		}
+		p.ops[i].Dir = ino
+	}
+	return nil
+}
+
+// carried tells whether an entry is of a kind that is applied.
+func (p *Plan) carried(c *spec.Change) bool {
+	switch {
+	case c.Type == spec.TypeSocket:
+		p.refuse(c.Path, "a socket is nothing without the process that listens on it")
+	case c.Type == spec.TypeDevice && !p.o.Devices:
+		p.refuse(c.Path, "a device node")
+	default:
+		return true
+	}
+	return false
+}
+
+// deleted plans that an entry goes.
+func (p *Plan) deleted(c *spec.Change) error {
+	e, err := p.tree.stat(c.Path)
+	if missing(err) || noDirectory(err) {
+		return nil // so it is gone
+	}
+	if err != nil {
+		return err
+	}
+	if c.Type != "" && e.fileType() != c.Type {
+		p.conflict(c.Path, "is another kind of file now than the one the sandbox deleted")
+	} else if p.goesUnseen(c.Path, e) {
+		p.conflict(c.Path, "was deleted in the sandbox, and has changed on the host since")
+	}
+	return p.remove(c.Path, e)
+}
+
+// put plans that an entry comes, or takes the place of what is there.
+func (p *Plan) put(c *spec.Change) error {
+	e, err := p.tree.stat(c.Path)
+	switch {
+	case missing(err) || noDirectory(err):
+		return p.create(c)
+	case err != nil:
+		return err
+	case c.Type == spec.TypeDirectory && e.dir() && !c.Opaque:
+		return p.merge(c, e)
+	}
+	if err := p.check(c, e); err != nil {
+		return err
+	}
+	if p.overlay && (e.dir() || c.Type == spec.TypeDirectory) {
+		if err := p.remove(c.Path, e); err != nil {
+			return err
+		}
+		return p.bring(c, op{Kind: opCreate, Path: c.Path}, nil)
+	}
+	was := op{Kind: opReplace, Path: c.Path, Old: e.identity, Any: p.o.Overwrite}
+	if was.Tree, err = p.victim(c.Path, e); err != nil {
+		return err
+	}
+	return p.bring(c, was, &e)
+}
+
+// create plans an entry where there is nothing.
+func (p *Plan) create(c *spec.Change) error {
+	above, _ := split(c.Path)
+	if _, err := p.tree.dir(above); err != nil {
+		if !missing(err) && !noDirectory(err) {
+			return err
+		}
+		return fmt.Errorf("%w: the tree is changing: list the changes again", about(c.Path, err))
+	}
+	if c.Kind == spec.Modified && c.Was == "" {
+		p.conflict(c.Path, "was deleted on the host since the sandbox began")
+	} else {
+		p.checkGone(c)
+	}
+	return p.bring(c, op{Kind: opCreate, Path: c.Path}, nil)
+}
+
+// merge plans what becomes of a directory that stays.
+func (p *Plan) merge(c *spec.Change, e entry) error {
+	if e.mount {
+		return &pathError{c.Path, unix.EXDEV}
+	}
+	old, err := p.attributesAt(c.Path, e)
+	if err != nil {
+		return err
+	}
+	n, err := p.node(c, &e)
+	if err != nil {
+		return err
+	}
+	if old.Mode == n.Mode && old.UID == n.UID && old.GID == n.GID && maps.EqualFunc(old.Xattrs, n.Xattrs, equalBytes) {
+		if old.Sec == n.Sec && old.Nsec == n.Nsec {
+			return nil
+		}
+	} else if p.attributesChanged(c.Path, e) {
+		p.conflict(c.Path, "has got other permissions or attributes on the host, too")
+	}
+	p.ops = append(p.ops, op{Kind: opAttributes, Path: c.Path, Ino: p.inode(e), New: &n.attributes, Was: &old, Any: p.o.Overwrite})
+	return nil
+}
+
+func equalBytes(a, b []byte) bool { return string(a) == string(b) }
+
+// attributesAt reads the attributes of a directory of the tree.
+func (p *Plan) attributesAt(path string, e entry) (attributes, error) {
+	f, err := p.tree.open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if err != nil {
+		return attributes{}, err
+	}
+	defer f.Close()
+	a := attributesOf(e)
+	if a.Xattrs, err = xattrsOf(int(f.Fd())); err != nil {
+		return attributes{}, &pathError{path, err}
+	}
+	return a, nil
+}
+
+func attributesOf(e entry) attributes {
+	sec, nsec := e.MTime/1e9, e.MTime%1e9
+	if nsec < 0 {
+		sec, nsec = sec-1, nsec+1e9
+	}
+	return attributes{Mode: e.Mode &^ unix.S_IFMT, UID: e.UID, GID: e.GID, Sec: sec, Nsec: nsec}
+}
+
+// inode is by what a directory is known again. An overlay may give it another
+// number each time.
+func (p *Plan) inode(e entry) uint64 {
+	if p.overlay && e.dir() {
+		return 0
+	}
+	return e.Ino
+}
+
+// bring plans a step with a new entry.
+func (p *Plan) bring(c *spec.Change, o op, old *entry) error {
+	o.Item = len(p.ops) + 1
+	p.ops = append(p.ops, o)
+	return p.stageItem(c, o.staged(), old, len(p.ops)-1)
+}
+
+func (p *Plan) stageItem(c *spec.Change, at string, old *entry, step int) error {
+	n, err := p.node(c, old)
+	if err != nil {
+		return err
+	}
+	it := item{at: at, path: c.Path, node: n, first: -1, op: step}
+	key := c.Path
+	if c.HardLink != "" {
+		key = c.HardLink
+		if first, ok := p.staged[key]; ok {
+			it.first = first
+			p.items = append(p.items, it)
+			return nil
+		}
+	}
+	if c.Type != spec.TypeDirectory {
+		p.staged[key] = len(p.items)
+	}
+	p.items = append(p.items, it)
+	return nil
+}
+
+// node is what is made of a change, where old was if that is not nil.
+func (p *Plan) node(c *spec.Change, old *entry) (node, error) {
+	owner := p.owner
+	if old != nil && old.fileType() != c.Type {
+		old = nil
+	}
+	switch {
+	case p.o.Owners != nil:
+		owner = p.o.Owners(*c)
+	case old != nil:
+		owner = Owner{UID: old.UID, GID: old.GID}
+	}
+	n := node{
+		kind: c.Type, link: c.Link, block: c.Block, major: c.Major, minor: c.Minor,
+		attributes: attributes{
+			Mode: p.mode(c), UID: owner.UID, GID: owner.GID,
+			Sec: c.ModTime.Unix(), Nsec: int64(c.ModTime.Nanosecond()),
+		},
+	}
+	var err error
+	if c.Type == spec.TypeFile || c.Type == spec.TypeDirectory { // to others none are given, and opening some has effects
+		n.Xattrs, err = p.xattrs(c, old)
+	}
+	return n, err
+}
+
+// mode drops what would give whoever runs a file the rights of its owner. On a
+// directory the bits give no rights.
+func (p *Plan) mode(c *spec.Change) uint32 {
+	mode := p.carriedMode(c)
+	if mode != c.Mode&0o7777 {
+		p.refuse(c.Path, "its setuid or setgid bit")
+	}
+	return mode
+}
+
+func (p *Plan) carriedMode(c *spec.Change) uint32 {
+	if p.o.Setuid || c.Type == spec.TypeDirectory {
+		return c.Mode & 0o7777
+	}
+	return c.Mode & 0o7777 &^ (unix.S_ISUID | unix.S_ISGID)
+}
+
+// xattrs are a change's extended attributes that are carried over. The access
+// control lists of an entry that is there stay where they are better.
+func (p *Plan) xattrs(c *spec.Change, old *entry) (map[string][]byte, error) {
+	var kept map[string][]byte
+	lists := 0
+	for name, value := range c.Xattrs {
+		switch {
+		case !isData(name):
+			continue
+		case name == capability && !p.o.Setuid:
+			p.refuse(c.Path, "its file capabilities")
+			continue
+		case strings.HasPrefix(name, "system.") && p.o.Owners == nil && namesIDs(value):
+			lists++
+			continue
+		}
+		if kept == nil {
+			kept = map[string][]byte{}
+		}
+		kept[name] = value
+	}
+	if lists == 0 {
+		return kept, nil
+	}
+	p.refuse(c.Path, "its access control list, which names users or groups of the sandbox")
+	if old == nil {
+		return kept, nil
+	}
+	return p.oldLists(c.Path, kept)
+}
+
+// oldLists adds the access control lists of what is there.
+func (p *Plan) oldLists(path string, xattrs map[string][]byte) (map[string][]byte, error) {
+	f, err := p.tree.open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	old, err := xattrsOf(int(f.Fd()))
+	if err != nil {
+		return nil, about(path, err)
+	}
+	for _, name := range []string{accessACL, defaultACL} {
+		if value, ok := old[name]; ok {
+			if xattrs == nil {
+				xattrs = map[string][]byte{}
+			}
+			xattrs[name] = value
+		}
+	}
+	return xattrs, nil
+}
+
+// deferAttributes plans that a new directory which its owner may not write gets
+// its mode last: only a writable one can be moved.
+func (p *Plan) deferAttributes() {
+	for i := range p.items {
+		it := &p.items[i]
+		if it.op < 0 || it.copied || it.node.kind != spec.TypeDirectory || it.node.Mode&0o200 != 0 {
+			continue
+		}
+		last, first := it.node.attributes, it.node.attributes
+		first.Mode |= 0o200
+		it.node.attributes = first
+		p.ops = append(p.ops, op{Kind: opAttributes, Path: it.path, New: &last, Was: &first})
+	}
+}

@@ -1,0 +1,267 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A run does the steps of a record, or undoes them.
+type run struct {
+	tree   *tree
+	staged *tree
+	ops    []op
+}
+
+// errChanged is a conflict that shows only when a step is done.
+type errChanged struct{ path, what string }
+
+func (e *errChanged) Error() string {
+	return (&ConflictError{[]Conflict{{Path: e.path, Reason: e.what}}}).Error()
+}
+
+func (e *errChanged) As(target any) bool {
+	if c, ok := target.(**ConflictError); ok {
+		*c = &ConflictError{[]Conflict{{Path: e.path, Reason: e.what}}}
+		return true
+	}
+	return false
+}
+
+const changedNow = "has changed on the host while it was applied"
+
+// forward does all steps that have not been done.
+func (r *run) forward() error {
+	for i := range r.ops {
+		if err := r.do(&r.ops[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// backward undoes all steps that have been done, the last one first.
+func (r *run) backward() error {
+	for i := len(r.ops) - 1; i >= 0; i-- {
+		if err := r.undo(&r.ops[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errAnother = errors.New("another directory has taken its place")
+
+// place opens the directory that a step is in.
+func (r *run) place(o *op) (dir int, name string, err error) {
+	above, name := split(o.Path)
+	if dir, err = r.tree.dir(above); err != nil || o.Dir == 0 {
+		return dir, name, err
+	}
+	ino, err := r.tree.inode(above)
+	if err == nil && ino != o.Dir {
+		err = &pathError{above, errAnother}
+	}
+	return dir, name, err
+}
+
+func (r *run) do(o *op) error {
+	dir, name, err := r.place(o)
+	if missing(err) || noDirectory(err) {
+		if missing(err) && !o.makes() && o.Kind != opAttributes {
+			return nil // gone, with its directory
+		}
+		return &errChanged{o.Path, changedNow}
+	}
+	if err != nil {
+		return err
+	}
+	switch o.Kind {
+	case opCreate:
+		err = r.create(o, dir, name)
+	case opReplace:
+		err = r.replace(o, dir, name)
+	case opDelete:
+		err = r.delete(o, dir, name)
+	case opEmpty:
+		err = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+		if errors.Is(err, unix.ENOTEMPTY) {
+			return &errChanged{o.Path, changedNow}
+		}
+		if errors.Is(err, unix.ENOENT) {
+			err = nil
+		}
+	case opAttributes:
+		return r.setAttributes(o, o.New)
+	default:
+		err = errors.New("the record is of another version of the runtime")
+	}
+	if errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("%q: the file system can't rename without replacing, or exchange files (renameat2(2)): %w", o.Path, err)
+	}
+	return at(o.Path, err)
+}
+
+func (r *run) create(o *op, dir int, name string) error {
+	err := unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_NOREPLACE)
+	switch {
+	case errors.Is(err, unix.EEXIST):
+		return &errChanged{o.Path, changedNow}
+	case errors.Is(err, unix.ENOENT):
+		if _, err := statAt(r.staged.root, o.staged()); err == nil {
+			return &errChanged{o.Path, changedNow} // its directory was removed
+		} else if !missing(err) {
+			return err
+		}
+		return nil // done before
+	}
+	return err
+}
+
+func (r *run) replace(o *op, dir int, name string) error {
+	staged, err := statAt(r.staged.root, o.staged())
+	if err != nil {
+		return err
+	}
+	if staged.Ino == o.Ino {
+		err := unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_EXCHANGE)
+		if errors.Is(err, unix.ENOENT) {
+			return &errChanged{o.Path, changedNow}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return r.look(o)
+}
+
+func (r *run) delete(o *op, dir int, name string) error {
+	err := unix.Renameat2(dir, name, r.staged.root, o.staged(), unix.RENAME_NOREPLACE)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil // gone, by this hand or another's
+	case errors.Is(err, unix.EEXIST):
+	case err != nil:
+		return err
+	}
+	return r.look(o)
+}
+
+// look compares what a step took out of the tree with what it was to take.
+func (r *run) look(o *op) error {
+	if o.Any {
+		return nil
+	}
+	was, err := statAt(r.staged.root, o.staged())
+	if err != nil {
+		return err
+	}
+	if was.identity != o.Old {
+		return &errChanged{o.Path, changedNow}
+	}
+	if was.dir() {
+		r.staged.forget() // by this name it knows another one
+		digest, err := r.staged.digestOf(o.staged())
+		if err != nil {
+			return err
+		}
+		if digest != o.Tree {
+			return &errChanged{o.Path, changedNow}
+		}
+	}
+	return nil
+}
+
+// patience is how often what others are in the way of is tried.
+const patience = 100
+
+// done tells whether a step has been done, as the staging directory shows it.
+func (r *run) done(o *op) bool {
+	staged, err := statAt(r.staged.root, o.staged())
+	switch o.Kind {
+	case opAttributes:
+		return false // whose attributes are not there to restore
+	case opDelete:
+		return err == nil
+	}
+	return err != nil || staged.Ino != o.Ino && o.Ino != 0
+}
+
+func (r *run) undo(o *op) error {
+	dir, name, err := r.place(o)
+	for try := 0; noDirectory(err) && try < patience; try++ {
+		time.Sleep(time.Millisecond)
+		r.tree.forget()
+		dir, name, err = r.place(o)
+	}
+	if missing(err) {
+		return nil // gone with its directory, old or new
+	}
+	if noDirectory(err) && !r.done(o) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch o.Kind {
+	case opCreate:
+		err = r.takeBack(o, dir, name)
+	case opReplace:
+		err = r.exchangeBack(o, dir, name)
+	case opDelete, opEmpty:
+		err = r.putBack(o, dir, name)
+	case opAttributes:
+		err = r.setAttributes(o, o.Was)
+		var changed *errChanged
+		if errors.As(err, &changed) {
+			return nil // it is another's now
+		}
+		if errors.Is(err, unix.EPERM) {
+			return nil // then it could not be changed either, but for its time
+		}
+	}
+	return at(o.Path, err)
+}
+
+// takeBack removes a new entry from the tree, unless it is not there, or not
+// ours any more.
+func (r *run) takeBack(o *op, dir int, name string) error {
+	e, err := statAt(dir, name)
+	if errors.Is(err, unix.ENOENT) || err == nil && e.Ino != o.Ino && o.Ino != 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = unix.Renameat2(dir, name, r.staged.root, o.staged(), unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOENT) {
+		return nil // not done yet: what is there is another's
+	}
+	return err
+}
+
+func (r *run) exchangeBack(o *op, dir int, name string) error {
+	staged, err := statAt(r.staged.root, o.staged())
+	if err != nil {
+		return err
+	}
+	if staged.Ino == o.Ino {
+		return nil // not done
+	}
+	err = unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_EXCHANGE)
+	if errors.Is(err, unix.ENOENT) {
+		// The new one was removed meanwhile; the old one is given back.
+		return unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_NOREPLACE)
+	}
+	return err
+}
+
+func (r *run) putBack(o *op, dir int, name string) error {
+	err := unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EEXIST) {
+		return nil // not done, or there is another one now
+	}
+	return err
+}
