@@ -81,7 +81,7 @@ func Create(root, id string, spec *specs.Spec, opts Options) (*Container, error)
 		config.Labels = append(config.Labels, "bundle="+opts.Bundle) // the last one counts
 	}
 	lc, err := libcontainer.Create(root, id, config)
-	if errors.Is(err, fs.ErrExist) { // since it looked
+	if err != nil && !errors.Is(err, ErrInvalidID) && made(root, id) { // since it looked
 		err = ErrExist
 	}
 	if err != nil {
@@ -96,6 +96,13 @@ func Create(root, id string, spec *specs.Spec, opts Options) (*Container, error)
 		return nil, errors.Join(err, c.Destroy())
 	}
 	return c, nil
+}
+
+// made tells whether a container of that id is there, or is being made. Its
+// processes are what another create of the id may have found wrong.
+func made(root, id string) bool {
+	_, err := os.Lstat(filepath.Join(root, id))
+	return err == nil
 }
 
 // lockNew locks a directory that was just made. Before it had the lock it
@@ -289,7 +296,7 @@ func (c *Container) PidFD() (*os.File, error) {
 	}
 	// Only now is the number bound to a process: if that is still the recorded
 	// one, the descriptor is it.
-	status, err := c.lc.Status()
+	status, err := c.status()
 	if err == nil && status == libcontainer.Stopped {
 		err = ErrNotRunning
 	}

@@ -17,6 +17,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 func withUserNamespace(s *specs.Spec) {
@@ -59,7 +61,7 @@ func socketpair(t *testing.T) (ours, theirs *os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.SetsockoptTimeval(fds[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
+	if err := unix.SetsockoptTimeval(fds[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(testhost.Patience.Seconds())}); err != nil {
 		t.Fatal(err)
 	}
 	ours, theirs = os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
@@ -114,7 +116,7 @@ func TestRunFromADescriptorInAUserNamespace(t *testing.T) {
 	if _, err := ours.Write([]byte{42}); err != nil {
 		t.Fatal(err)
 	}
-	if err := awaitExit(pidfd, 10*time.Second); err != nil {
+	if err := awaitExit(pidfd, testhost.Patience); err != nil {
 		t.Error(err)
 	}
 	ws, err := child.Wait()
@@ -291,6 +293,52 @@ func TestKillEndsAFrozenContainer(t *testing.T) {
 	}
 }
 
+// Who finds a container paused before its start asks again once it is resumed.
+func TestStatusOfAResumedContainerThatWasNotStarted(t *testing.T) {
+	p := newPlace(t)
+	s := p.spec("exit", "0")
+	c := p.create(s)
+	if _, err := c.Start(Process{Spec: s.Process}); err != nil {
+		t.Fatal(err)
+	}
+	freeze(t, p.id)
+	loaded, err := Load(p.root, p.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, err := loaded.Status(); status != Paused {
+		t.Errorf("%s, %v", status, err)
+	}
+	if err := c.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := loaded.Status(); status != Created {
+		t.Errorf("%s, %v", status, err)
+	}
+}
+
+// Who loaded a container that had stopped finds its successor paused.
+func TestResumeOfAContainerThatWasReplaced(t *testing.T) {
+	p := newPlace(t)
+	s := p.spec("exit", "0")
+	c := p.create(s)
+	child, err := c.Run(Process{Spec: s.Process})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := child.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := Load(p.root, p.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	freeze(t, p.id)
+	if err := loaded.Resume(); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("resume: %v", err)
+	}
+}
+
 // freeze freezes a group. An init that executes its program at that moment may
 // have to be let go once: see settleFreezer.
 func freeze(t *testing.T, group string) {
@@ -400,6 +448,40 @@ func TestRemoveRemainsTakesOnlyRemains(t *testing.T) {
 	}
 	if err := RemoveRemains(t.Context(), p.root, p.id); !errors.Is(err, ErrExist) {
 		t.Errorf("a whole container: %v", err)
+	}
+}
+
+func TestDiscardTakesOnlyAStateDirectory(t *testing.T) {
+	p := newPlace(t)
+	c := p.create(p.spec("pause"))
+	if err := errors.Join(c.Destroy(), os.Mkdir(filepath.Join(p.root, p.id), 0o711)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"state.json", cgroupsName} {
+		if err := os.WriteFile(filepath.Join(p.root, p.id, name), []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(Discard(p.root, p.id), Discard(p.root, p.id)); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(p.root, p.id)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("still there: %v", err)
+	}
+	others := filepath.Join(p.root, "theirs", "work")
+	if err := os.MkdirAll(others, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := Discard(p.root, "theirs"); err == nil || !strings.Contains(err.Error(), "theirs holds work") {
+		t.Errorf("what is no container's: %v", err)
+	}
+	for _, id := range []string{"..", ".", "", "a/b"} {
+		if err := Discard(p.root, id); !errors.Is(err, ErrInvalidID) {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+	if _, err := os.Stat(others); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 
 	"github.com/opencontainers/runc/libcontainer"
+	"golang.org/x/sys/unix"
 )
 
 // ErrNotPaused says that there is nothing to resume.
@@ -24,9 +25,11 @@ func (c *Container) Pause() error {
 func (c *Container) Resume() error { return unlessGone(c.lc.Resume()) }
 
 // unlessGone words the error of a container whose cgroup was removed since it
-// was loaded.
+// was loaded, before or after a file of it was opened, or is another's by now: one
+// that had stopped is not found paused.
 func unlessGone(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) ||
+		err != nil && err.Error() == "invalid state transition from stopped to paused" {
 		return ErrNotRunning
 	}
 	return err

@@ -7,9 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 var program string // of testdata/init.c
@@ -39,9 +43,7 @@ type place struct {
 
 func newPlace(t *testing.T) *place {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: containers in cgroups of their own")
-	}
+	testhost.NeedRoot(t, "containers in cgroups of their own")
 	dir, err := os.MkdirTemp("", "srt")
 	if err != nil {
 		t.Fatal(err)
@@ -98,4 +100,17 @@ func (p *place) create(s *specs.Spec) *Container {
 		}
 	})
 	return c
+}
+
+// Wait reaps the process and returns how it ended.
+func (ch *Child) Wait() (unix.WaitStatus, error) {
+	state, err := ch.lp.Wait()
+	if state == nil {
+		return 0, fmt.Errorf("wait for process %d: %w", ch.pid, err)
+	}
+	ws, ok := state.Sys().(syscall.WaitStatus)
+	if !ok {
+		return 0, fmt.Errorf("wait for process %d: unknown status %T", ch.pid, state.Sys())
+	}
+	return unix.WaitStatus(ws), nil
 }

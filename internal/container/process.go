@@ -6,7 +6,6 @@ import (
 	"math"
 	"os"
 	"strconv"
-	"syscall"
 
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
@@ -110,19 +109,6 @@ func (ch *Child) PidFD() (*os.File, error) { return openPidFD(ch.pid) }
 
 // Signal sends s to the process.
 func (ch *Child) Signal(s unix.Signal) error { return ch.lp.Signal(s) }
-
-// Wait reaps the process and returns how it ended.
-func (ch *Child) Wait() (unix.WaitStatus, error) {
-	state, err := ch.lp.Wait()
-	if state == nil {
-		return 0, fmt.Errorf("wait for process %d: %w", ch.pid, err)
-	}
-	ws, ok := state.Sys().(syscall.WaitStatus)
-	if !ok {
-		return 0, fmt.Errorf("wait for process %d: unknown status %T", ch.pid, state.Sys())
-	}
-	return unix.WaitStatus(ws), nil
-}
 
 // Abort kills the process and reaps it.
 func (ch *Child) Abort() {

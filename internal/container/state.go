@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/utils"
 )
 
@@ -39,11 +40,25 @@ type State struct {
 
 // Status asks the kernel where the container is in its life.
 func (c *Container) Status() (Status, error) {
-	s, err := c.lc.Status()
+	s, err := c.status()
 	if err != nil {
 		return "", err
 	}
 	return Status(s.String()), nil
+}
+
+// status asks libcontainer, and if need be anew: from paused it knows no way
+// back to created, which is where a resume brings a container before its start.
+func (c *Container) status() (libcontainer.Status, error) {
+	s, err := c.lc.Status()
+	if err == nil {
+		return s, nil
+	}
+	lc, loadErr := load(c.root, c.ID())
+	if loadErr != nil {
+		return s, err
+	}
+	return lc.Status()
 }
 
 // State asks the kernel and the state directory. Owner stays empty.

@@ -16,8 +16,14 @@ import (
 // the new container, where it sets up the root and then executes the
 // container's own command. The environment variable keeps a user who types
 // "sandbox-runtime init" out of here.
+//
+// The third is that of [CompileSeccomp], which ends here, too.
 func init() {
-	if len(os.Args) > 1 && os.Args[1] == "init" && os.Getenv("_LIBCONTAINER_INITPIPE") != "" {
+	switch {
+	case len(os.Args) < 2:
+	case os.Args[1] == "init" && os.Getenv("_LIBCONTAINER_INITPIPE") != "":
 		libcontainer.Init()
+	case os.Args[1] == compileArgument && os.Getenv(compileVariable) != "":
+		loadOwnFilter()
 	}
 }
