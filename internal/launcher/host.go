@@ -20,11 +20,20 @@ import (
 )
 
 // loadSeccomp finds a profile by name, or reads and checks the one of a file.
-func loadSeccomp(name string) (*specs.LinuxSeccomp, error) {
+func loadSeccomp(name string, from Sources) (*specs.LinuxSeccomp, error) {
 	if !strings.Contains(name, "/") && !strings.HasSuffix(name, ".json") {
 		return seccomp.Profile(name)
 	}
-	profile, err := seccomp.Load(name)
+	var profile *specs.LinuxSeccomp
+	var err error
+	switch file := from.Files[name]; {
+	case file != nil:
+		profile, err = seccomp.Read(name, file)
+	case from.peer() != nil:
+		err = fmt.Errorf("seccomp profile %s: no descriptor came with it", name)
+	default:
+		profile, err = seccomp.Load(name)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -36,20 +45,26 @@ func loadSeccomp(name string) (*specs.LinuxSeccomp, error) {
 
 // commandLimits are the resource limits of the command, none above this
 // process's own.
-func commandLimits(c spec.Config) ([]agent.Rlimit, error) {
+func commandLimits(c spec.Config) []agent.Rlimit {
+	numbers, inherited := rlimits(), inheritedLimits()
+	var all []agent.Rlimit
+	for _, limit := range c.Rlimits(inherited) {
+		all = append(all, agent.Rlimit{Resource: numbers[limit.Type], Soft: limit.Soft, Hard: limit.Hard})
+	}
+	return all
+}
+
+// inheritedLimits are this process's own hard limits.
+func inheritedLimits() map[string]uint64 {
 	inherited := map[string]uint64{}
 	for name, resource := range rlimits() {
 		var limit unix.Rlimit
-		if err := unix.Getrlimit(resource, &limit); err != nil {
-			return nil, fmt.Errorf("getrlimit %s: %w", name, err)
+		// It fails for no resource that there is.
+		if unix.Getrlimit(resource, &limit) == nil {
+			inherited[name] = limit.Max
 		}
-		inherited[name] = limit.Max
 	}
-	var all []agent.Rlimit
-	for _, limit := range c.Rlimits(inherited) {
-		all = append(all, agent.Rlimit{Resource: rlimits()[limit.Type], Soft: limit.Soft, Hard: limit.Hard})
-	}
-	return all, nil
+	return inherited
 }
 
 // rlimits are the kernel's numbers of those that commands get.
@@ -60,16 +75,31 @@ func rlimits() map[string]int {
 }
 
 // enforcement is the part of a Result that says which limits hold.
-func enforcement(c spec.Config, host cgroups.Limits) spec.LimitReport {
-	report := spec.LimitReport{
+func enforcement(c spec.Config, from Sources, host cgroups.Limits) spec.LimitReport {
+	return spec.LimitReport{
 		Memory: enforced(host.Memory), CPU: enforced(host.CPU), Pids: enforced(host.Pids), IO: enforced(host.IO),
-		Disk: spec.Enforced,
+		Disk: diskEnforcement(c, from),
 	}
-	writable := slices.ContainsFunc(c.Binds, func(b spec.Bind) bool { return b.Writable })
-	if c.Workspace != "" || writable {
-		report.Disk = spec.Unavailable // file systems of the host, without a quota
+}
+
+// diskEnforcement says whether all that is written to is bounded: directories of the
+// host's are where they have a quota.
+func diskEnforcement(c spec.Config, from Sources) spec.Enforcement {
+	var paths []string
+	if c.Workspace != "" && !slices.Contains(c.Overlays, c.Workspace) {
+		paths = append(paths, c.Workspace)
 	}
-	return report
+	for _, b := range c.Binds {
+		if b.Writable {
+			paths = append(paths, b.Source)
+		}
+	}
+	for _, path := range paths {
+		if !from.limited(path) {
+			return spec.Unavailable
+		}
+	}
+	return spec.Enforced
 }
 
 func enforced(l cgroups.Limit) spec.Enforcement {
@@ -81,12 +111,12 @@ func enforced(l cgroups.Limit) spec.Enforcement {
 
 // disksOf are the whole block devices below the given paths, each once. A path
 // on a file system without one (tmpfs, overlayfs, network) has none.
-func disksOf(paths ...string) ([]spec.Disk, error) {
+func disksOf(from Sources, paths ...string) ([]spec.Disk, error) {
 	var disks []spec.Disk
 	seen := map[spec.Disk]bool{}
 	for _, path := range paths {
-		var st unix.Stat_t
-		if err := unix.Stat(path, &st); err != nil {
+		st, err := from.stat(path)
+		if err != nil {
 			return nil, fmt.Errorf("stat %s: %w", path, err)
 		}
 		disk, err := wholeDisk(unix.Major(st.Dev), unix.Minor(st.Dev))

@@ -1,15 +1,17 @@
 package launcher
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -26,97 +28,160 @@ const (
 // errNoIDs says that as many sandboxes live as there are ranges.
 var errNoIDs = fmt.Errorf("all %d ranges of user ids are taken; remove sandboxes, or run prune", rangeCount)
 
-// idRanges hands out ranges of host ids: a file per range, whose name is the
-// range's number and whose text is the owner's id. A range outlives the
-// process that took it, as the sandbox may.
-type idRanges struct{ dir string }
+// idRanges hands out ranges of host ids, each to one sandbox of the host:
+// launchers with different state roots share one directory, which is a durable
+// one, so that no range is forgotten with a state root in /run.
+//
+// A range that is taken is a symbolic link <data>/ids/<boot>/<number> whose
+// target is its owner. A link is made whole or not at all, and by one alone. No
+// process outlives a boot, so nothing that an earlier one left is a claim.
+type idRanges struct {
+	data string // the data directory
+	root string // the state root of the claims
+}
+
+// A rangeOwner is what a link says.
+type rangeOwner struct {
+	Root    string `json:"root"`
+	Sandbox string `json:"sandbox"`
+}
 
 // claim takes a free range for the sandbox and returns its first host id. The
-// search starts at a place that depends on the sandbox, so that it is short
-// and so that runtimes with different roots rarely take the same.
+// search starts at a place that depends on the sandbox, so that it is short.
 func (r idRanges) claim(id string) (uint32, error) {
-	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+	dir, err := r.open()
+	if err != nil {
 		return 0, err
 	}
-	draft := r.draft(id)
-	defer os.Remove(draft)
-	if err := os.WriteFile(draft, []byte(id), 0o600); err != nil {
+	defer dir.Close()
+	owner, err := r.claimOf(id)
+	if err != nil {
 		return 0, err
 	}
-	h := fnv.New32a()
-	h.Write([]byte(r.dir + "\x00" + id))
-	start := h.Sum32() % rangeCount
+	start := startOfSearch(owner)
 	for i := range uint32(rangeCount) {
 		n := (start + i) % rangeCount
-		// link(2) fails where the name exists and shows the file whole.
-		switch err := os.Link(draft, r.file(n)); {
-		case err == nil:
-			return firstID + n*spec.IDs, nil
-		case !errors.Is(err, fs.ErrExist):
-			return 0, err
+		if isInhabited(baseOf(n)) {
+			continue
+		}
+		err := unix.Symlinkat(owner, int(dir.Fd()), rangeName(n))
+		if err == nil {
+			return baseOf(n), nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return 0, fmt.Errorf("%s: %w", filepath.Join(dir.Name(), rangeName(n)), err)
 		}
 	}
 	return 0, errNoIDs
 }
 
-// release gives back the range that begins at base. It may be free already.
-func (r idRanges) release(base uint32) error {
-	err := os.Remove(r.file((base - firstID) / spec.IDs))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+// claimOf is the target of a link that is the sandbox's.
+func (r idRanges) claimOf(id string) (string, error) {
+	owner, err := json.Marshal(rangeOwner{r.root, id})
+	return string(owner), err
 }
 
-// releaseAll gives back every range that is the sandbox's, and what a claim
-// that was killed left.
+func startOfSearch(owner string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(owner))
+	return h.Sum32() % rangeCount
+}
+
+// claimed tells whether the sandbox has a range, where a claim would look for one
+// first. That misses one whose first places were free again since.
+func (r idRanges) claimed(id string) (bool, error) {
+	boot, err := bootID()
+	if err != nil {
+		return false, err
+	}
+	owner, err := r.claimOf(id)
+	if err != nil {
+		return false, err
+	}
+	start := startOfSearch(owner)
+	for i := range uint32(rangeCount) {
+		target, err := os.Readlink(r.link(boot, (start+i)%rangeCount))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return false, nil
+		case err == nil && target == owner:
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// link is the path of a range's.
+func (r idRanges) link(boot string, n uint32) string {
+	return filepath.Join(r.data, "ids", boot, rangeName(n))
+}
+
+// isInhabited tells whether somebody runs under the ids of a range though
+// nobody claims it: a sandbox whose claim was deleted, or made with another data
+// directory. It asks for three ids that one of a sandbox's processes always
+// has: those of who starts it, the usual user and the agent, the last. That
+// costs nothing where the kernel knows no such user, which is nearly always.
+func isInhabited(base uint32) bool {
+	const usual = 1000
+	for _, id := range []uint32{base, base + usual, base + spec.IDs - 1} {
+		if _, err := unix.Getpriority(unix.PRIO_USER, int(id)); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// release gives back the range that begins at base, if it is the sandbox's. It may
+// be free already, or another's: who was to remove the sandbox may have been killed
+// after this.
+func (r idRanges) release(id string, base uint32) error {
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	owner, err := r.claimOf(id)
+	if err != nil {
+		return err
+	}
+	link := r.link(boot, (base-firstID)/spec.IDs)
+	target, err := os.Readlink(link)
+	if err == nil && target == owner {
+		err = os.Remove(link)
+	}
+	if errors.Is(err, unix.EINVAL) { // no link, and so nobody's
+		return nil
+	}
+	return ignoreMissing(err)
+}
+
+// releaseAll gives back every range that is the sandbox's.
 func (r idRanges) releaseAll(id string) error {
 	owners, err := r.owners()
 	errs := []error{err}
 	for _, o := range owners {
-		if o.id == id && !o.claiming {
-			errs = append(errs, r.release(o.base))
-		}
-	}
-	if err := os.Remove(r.draft(id)); !errors.Is(err, fs.ErrNotExist) {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// releaseUnowned gives back the ranges whose files are damaged, which name no
-// sandbox, unless one of them may belong to one of the living: to one that has
-// no other.
-func (r idRanges) releaseUnowned(living []string) error {
-	owners, err := r.owners()
-	if err != nil {
-		return err
-	}
-	for _, id := range living {
-		if !slices.ContainsFunc(owners, func(o owner) bool { return o.id == id && !o.claiming }) {
-			return nil
-		}
-	}
-	var errs []error
-	for _, o := range owners {
-		if !o.claiming && !isID(o.id) {
-			errs = append(errs, r.release(o.base))
+		if o.id == id {
+			errs = append(errs, r.release(id, o.base))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// An owner has a range, from the host id base on, or is claiming one.
+// An owner has a range, from the host id base on.
 type owner struct {
-	id       string // what the file says, which may be damaged
-	base     uint32
-	claiming bool
+	id   string
+	base uint32
 }
 
-// owners returns the sandboxes that have a range or are about to.
+// owners returns the sandboxes of this state root that have a range. A link that
+// names no sandbox is nobody's, and its range is taken until the next boot.
 func (r idRanges) owners() ([]owner, error) {
-	entries, err := os.ReadDir(r.dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	boot, err := bootID()
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(r.data, "ids", boot)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) { // nobody could claim one
 		return nil, nil
 	}
 	if err != nil {
@@ -124,29 +189,65 @@ func (r idRanges) owners() ([]owner, error) {
 	}
 	var owners []owner
 	for _, e := range entries {
-		if id, draft := strings.CutPrefix(e.Name(), "."); draft {
-			owners = append(owners, owner{id: id, claiming: true})
-			continue
-		}
 		n, err := strconv.ParseUint(e.Name(), 10, 32)
 		if err != nil || n >= rangeCount {
-			return nil, fmt.Errorf("%s is not the number of a range", filepath.Join(r.dir, e.Name()))
+			return nil, fmt.Errorf("%s is not the number of a range; remove it", filepath.Join(dir, e.Name()))
 		}
-		id, err := os.ReadFile(filepath.Join(r.dir, e.Name()))
-		if errors.Is(err, fs.ErrNotExist) {
+		text, err := os.Readlink(filepath.Join(dir, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EINVAL) { // released, or no link
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		owners = append(owners, owner{id: string(id), base: firstID + uint32(n)*spec.IDs})
+		var o rangeOwner
+		if json.Unmarshal([]byte(text), &o) == nil && o.Root == r.root && isFileName(o.Sandbox) {
+			owners = append(owners, owner{id: o.Sandbox, base: baseOf(uint32(n))})
+		}
 	}
 	return owners, nil
 }
 
-// draft is where a claim is written before it is made.
-func (r idRanges) draft(id string) string { return filepath.Join(r.dir, "."+id) }
-
-func (r idRanges) file(n uint32) string {
-	return filepath.Join(r.dir, strconv.FormatUint(uint64(n), 10))
+// isFileName keeps a damaged link from being taken for a path.
+func isFileName(s string) bool {
+	return s != "" && s != "." && s != ".." && !strings.Contains(s, "/")
 }
+
+// open returns this boot's directory, and when it makes it removes those of
+// earlier boots.
+func (r idRanges) open() (*os.File, error) {
+	ids, err := openData(r.data, "ids")
+	if err != nil {
+		return nil, err
+	}
+	defer ids.Close()
+	boot, err := bootID()
+	if err != nil {
+		return nil, err
+	}
+	dir, made, err := openBelow(ids, boot)
+	if err != nil || !made {
+		return dir, err
+	}
+	entries, err := ids.ReadDir(-1)
+	errs := []error{err}
+	for _, e := range entries {
+		if e.Name() != boot {
+			errs = append(errs, os.RemoveAll(filepath.Join(ids.Name(), e.Name())))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return dir, nil
+}
+
+// bootID is the kernel's name for this boot, the same in every namespace.
+func bootID() (string, error) {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(text)), err
+}
+
+func baseOf(n uint32) uint32 { return firstID + n*spec.IDs }
+
+func rangeName(n uint32) string { return strconv.FormatUint(uint64(n), 10) }

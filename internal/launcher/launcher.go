@@ -1,8 +1,14 @@
-// Package launcher makes sandboxes: it composes the root file system, the
-// cgroup, the OCI specification and the first process from a configuration,
-// runs a command inside, and removes it all again. It holds every privilege
-// that takes; what it is told about sandboxes are configurations, never
-// finished specifications, since whoever may hand in one of those is root.
+// Package launcher makes sandboxes and carries out what is asked of them: it
+// composes the root file system, the cgroup, the OCI specification and the
+// first process from a configuration, starts commands through that process,
+// each in a cgroup of its own, and removes it all again. It holds every
+// privilege that takes; what it is told about sandboxes are configurations,
+// never finished specifications, since whoever may hand in one of those is root.
+//
+// A sandbox outlives the process that made it. What there is of it is in the
+// kernel and in its directory below the state root; a [Launcher] of any process
+// of the same user finds it there by its id, and several may work on it at the
+// same time.
 //
 // What it is not for: containers that others specified. Those go to
 // internal/container directly, from the OCI commands.
@@ -11,9 +17,19 @@ package launcher
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
+	"errors"
+	"maps"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 )
 
 // stage is where every sandbox's root is prepared, in a mount namespace of the
@@ -28,26 +44,119 @@ const defaultRoot = "/run/sandbox-runtime"
 // cgroupParent holds the cgroups of all sandboxes.
 const cgroupParent = "/sandbox-runtime"
 
+// defaultData is where they keep what outlives a boot.
+const defaultData = "/var/lib/sandbox-runtime"
+
+// Dirs are where a launcher keeps what outlives it. Both are made when they are
+// needed.
+type Dirs struct {
+	// State is for what ends with the boot: libcontainer's state in State/ID,
+	// shared with the OCI commands, the launcher's own in directories that
+	// begin with "@".
+	State string
+	// Data is for what is worth more than one boot or state root: the ranges of
+	// user ids that are taken, which all launchers of a host should share,
+	// compiled seccomp filters, and what sandboxes keep on disk.
+	Data string
+}
+
 // A Launcher makes sandboxes below one state root. It may be used by several
 // goroutines, and several processes may use the same root.
 type Launcher struct {
-	// root is the state root, shared with the OCI commands: libcontainer's
-	// state in root/ID, the launcher's own in directories that begin with "@".
-	root string
+	root, data string // absolute
+	// host is what this host's cgroups can do, self this process's identity,
+	// program the agent's: each is looked up once.
+	host    func() (*cgroups.Host, error)
+	self    func() (identity, error)
+	program func() (*os.File, error)
+	// filesProgram serves files inside.
+	filesProgram func() (*os.File, error)
+	// execs numbers the execs of this process, from after first on.
+	execs atomic.Uint32
+	first uint32
+	// sweepTrash starts a goroutine of sweeping, which stopSweeping waits for.
+	sweepTrash, stopSweeping func()
+	sweeping                 sync.WaitGroup
+
+	groups groupPool
+
+	// mu guards what follows.
+	mu sync.Mutex
+	// live are the sandboxes that this process works with, by id.
+	live map[string]*live
+	// children are the numbers of the PID 1s that this process has to reap.
+	children map[int]bool
+	// tending are the goroutines that see to leaves, and that have the kernel do
+	// its waiting early.
+	tending sync.WaitGroup
 }
 
-// New returns a launcher for a state root, which is made when it is needed.
-func New(root string) (*Launcher, error) {
-	root, err := filepath.Abs(root)
+// New returns a launcher for these directories.
+func New(d Dirs) (*Launcher, error) {
+	if d.State == "" {
+		return nil, errors.New("no directory for the state of sandboxes: give one with --root")
+	}
+	if d.Data == "" { // a user without $XDG_DATA_HOME and $HOME
+		return nil, errors.New("no directory for the data of sandboxes: give one with --data")
+	}
+	root, err := filepath.Abs(d.State)
 	if err != nil {
 		return nil, err
 	}
-	return &Launcher{root: root}, nil
+	data, err := filepath.Abs(d.Data)
+	if err != nil {
+		return nil, err
+	}
+	l := &Launcher{
+		root: root, data: data,
+		host: sync.OnceValues(cgroups.Probe),
+		self: sync.OnceValues(func() (identity, error) { return identify(os.Getpid()) }),
+		// Sandboxes share it, 30 kB that each would have in memory. It is closed
+		// with the program, or when nobody has the launcher any more.
+		program:      sync.OnceValues(agent.Executable),
+		filesProgram: sync.OnceValues(agent.FilesExecutable),
+		live:         map[string]*live{}, children: map[int]bool{}, first: randomStart(),
+	}
+	l.execs.Store(l.first)
+	l.sweepTrash, l.stopSweeping = l.trashSweeper()
+	return l, nil
+}
+
+// Close removes what is kept ready for the next exec, for a process that is about
+// to end: else whoever opens the sandbox next would. Sandboxes stay up. Nothing is
+// to be under way.
+func (l *Launcher) Close() {
+	l.stopSweeping()
+	l.tending.Wait()
+	l.mu.Lock()
+	all := slices.Collect(maps.Values(l.live))
+	l.mu.Unlock()
+	for _, v := range all {
+		v.drop()
+	}
+	l.tending.Wait()
+}
+
+// randomStart keeps two launchers of one process from numbering alike.
+func randomStart() uint32 {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.NativeEndian.Uint32(b[:])
 }
 
 func (l *Launcher) sandboxes() string { return filepath.Join(l.root, "@sandboxes") }
 
-func (l *Launcher) ids() idRanges { return idRanges{dir: filepath.Join(l.root, "@ids")} }
+// dir is the directory of a sandbox.
+func (l *Launcher) dir(id string) string { return filepath.Join(l.sandboxes(), id) }
+
+// private are the directories that no sandbox sees.
+func (l *Launcher) private() []string {
+	return []string{l.root, l.data, defaultRoot, defaultData, stage}
+}
+
+func (l *Launcher) ids() idRanges { return idRanges{data: l.data, root: l.root} }
+
+func (l *Launcher) filters() filterCache { return filterCache{data: l.data} }
 
 // cgroupPrefix begins the names of this root's cgroups, which tells them from
 // those of other roots on the host.
@@ -61,13 +170,28 @@ func (l *Launcher) cgroupOf(id string) string {
 	return cgroupParent + "/" + l.cgroupPrefix() + id
 }
 
+// groupOf is the cgroup of a sandbox.
+func (l *Launcher) groupOf(id string) (*cgroups.Group, error) {
+	host, err := l.host()
+	if err != nil {
+		return nil, err
+	}
+	return host.Open(l.cgroupOf(id))
+}
+
 const idPrefix = "sb-"
 
 // newID is unique on the host and beyond: 130 random bits.
 func newID() string { return idPrefix + strings.ToLower(rand.Text()) }
 
-// isID tells an id that newID may have made from what a damaged file says.
-func isID(s string) bool {
-	random, ok := strings.CutPrefix(s, idPrefix)
-	return ok && len(random) == len(rand.Text()) && strings.Trim(random, "abcdefghijklmnopqrstuvwxyz234567") == ""
+// maxName bounds a name so that what is named after it, with a prefix, still is
+// a file's name.
+const maxName = 128
+
+// isName holds for what containers may be called, the letters, digits and "_+-."
+// of libcontainer's ids, but that a name does not begin as a flag or a hidden
+// file does.
+func isName(s string) bool {
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-."
+	return s != "" && !strings.ContainsRune("+-.", rune(s[0])) && len(s) <= maxName && strings.Trim(s, allowed) == ""
 }

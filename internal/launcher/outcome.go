@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
@@ -15,86 +16,173 @@ type ending struct {
 	// status is the command's wait status; known says that there is one.
 	status syscall.WaitStatus
 	known  bool
-	// timedOut and cancelled say that the runtime ended it, and why.
+	// timedOut and cancelled say that the runtime ended it, and why; timeout is
+	// the time it had.
 	timedOut, cancelled bool
-	// oomKills and forksRefused count what the sandbox's cgroup reported.
+	timeout             time.Duration
+	// limits are those that held for it.
+	limits spec.Limits
+	// oomKills and forksRefused count what its cgroup reported.
 	oomKills, forksRefused int64
+	// forksStopped counts those that were refused because the runtime was ending it.
+	forksStopped int64
+	// full are file systems of the sandbox without room, as a failed command
+	// has left them.
+	full []full
+	// lost says what became of the sandbox, where that is why nothing is known.
+	lost fate
 }
 
+// A fate is how a sandbox went away under a command.
+type fate int
+
+const (
+	fateUnknown fate = iota
+	// fateOOM: the kernel killed PID 1, or had nothing else left to kill.
+	fateOOM
+	// fateRemoved: somebody removed the sandbox.
+	fateRemoved
+)
+
 // describe fills in the part of the result that tells how the command ended.
-func (e ending) describe(r *spec.Result, c spec.Config) {
-	r.Violations = e.violations(c.Limits)
+func (e ending) describe(r *spec.Result) {
+	r.Violations = e.violations()
+	killed := e.known && e.status.Signaled() && e.status.Signal() == unix.SIGKILL
+	// A shell that may not fork any more ends with an error of its own.
+	ended := killed || !e.known || e.status != 0 && e.forksStopped > 0
 	switch {
-	case e.timedOut:
+	case e.timedOut && ended:
 		r.Status, r.ExitCode = spec.StatusTimedOut, spec.ExitTimedOut
-		r.Reason = fmt.Sprintf("the command was still running after %s and was killed with all it had started",
-			time.Duration(c.Timeout))
-	case !e.known && e.oomKills > 0:
-		e.describeOOM(r, c.Limits)
-	case e.cancelled:
+		r.Reason = fmt.Sprintf("the command was still running after %s and was killed with all it had started", e.timeout)
+	case e.oomKills > 0 && (killed || !e.known):
+		e.describeOOM(r)
+	case e.cancelled && ended:
 		r.Status = spec.StatusSignaled
 		setSignal(r, unix.SIGKILL)
 		r.Reason = "the caller gave up, and the command was killed with all it had started"
 	case !e.known:
-		r.Status = spec.StatusLost
-		setSignal(r, unix.SIGKILL)
-		r.Reason = "the sandbox was killed from outside while the command ran"
+		e.describeLoss(r)
 	case e.status.Exited():
 		r.Status, r.ExitCode = spec.StatusExited, e.status.ExitStatus()
-		r.Reason = exitReason(r.ExitCode)
+		r.Reason = e.exitReason(r.ExitCode)
 	default:
-		e.describeSignal(r, c.Limits)
+		e.describeSignal(r)
 	}
 }
 
-func exitReason(code int) string {
+// tellFull adds those full file systems that the command has written to, which did
+// not fail for it: the status says how it ended.
+func tellFull(r *spec.Result, all []full, written map[string]bool) {
+	for _, f := range all {
+		if written[f.place] {
+			r.Violations = append(r.Violations, limitHit("%s", f.violation))
+			r.Reason += "; " + f.reason
+		}
+	}
+}
+
+// failed says that the command ended otherwise than it was meant to, by its own
+// doing as far as it is known.
+func (e ending) failed() bool { return e.known && !e.timedOut && !e.cancelled && e.status != 0 }
+
+// exitReason says what is behind an exit code, where that is known.
+func (e ending) exitReason(code int) string {
 	if code == 0 {
 		return "the command succeeded"
 	}
-	return fmt.Sprintf("the command ended with exit code %d", code)
+	reason := fmt.Sprintf("the command ended with exit code %d", code)
+	var causes []string
+	if e.oomKills > 0 {
+		causes = append(causes, fmt.Sprintf("memory ran out at %s, and the kernel killed %s it had started (raise it with --memory)",
+			e.limits.Memory, some(e.oomKills, "a process", "processes")))
+	}
+	if e.forksRefused > 0 {
+		causes = append(causes, fmt.Sprintf("the limit of %d processes and threads was reached (raise it with --pids)", e.limits.Pids))
+	}
+	for _, full := range e.full {
+		causes = append(causes, full.reason)
+	}
+	// As shells report it of what they have run (POSIX.1-2024, XCU 2.8.2).
+	switch syscall.Signal(code - spec.ExitSignalBase) {
+	case unix.SIGXFSZ:
+		causes = append(causes, fmt.Sprintf("as after a file that grew larger than %s (raise it with --file-size)", e.limits.FileSize))
+	case unix.SIGSYS:
+		causes = append(causes, "as after a system call that the sandbox forbids")
+	}
+	if len(causes) > 0 {
+		reason += "; " + strings.Join(causes, "; ")
+	}
+	return reason
 }
 
-func (e ending) describeSignal(r *spec.Result, l spec.Limits) {
+func some(n int64, one, more string) string {
+	if n == 1 {
+		return one
+	}
+	return more
+}
+
+func (e ending) describeSignal(r *spec.Result) {
 	sig := e.status.Signal()
 	setSignal(r, sig)
-	switch {
-	case sig == unix.SIGKILL && e.oomKills > 0:
-		e.describeOOM(r, l)
-	case sig == unix.SIGXFSZ:
+	switch sig {
+	case unix.SIGXFSZ:
 		r.Status = spec.StatusLimit
-		r.Reason = fmt.Sprintf("the command was killed for writing a file larger than %s (raise it with --file-size)", l.FileSize)
-		r.Violations = append(r.Violations, spec.Violation{Kind: "limit", Detail: "file size limit of " + l.FileSize.String() + " reached"})
-	case sig == unix.SIGSYS:
+		r.Reason = fmt.Sprintf("the command was killed for writing a file larger than %s (raise it with --file-size)", e.limits.FileSize)
+		r.Violations = append(r.Violations, limitHit("file size limit of %s reached", e.limits.FileSize))
+	case unix.SIGSYS:
 		r.Status = spec.StatusDenied
 		r.Reason = "the command was killed for a system call that the sandbox forbids"
 		r.Violations = append(r.Violations, spec.Violation{Kind: "syscall", Detail: "a forbidden system call ended the command"})
+	case unix.SIGKILL:
+		r.Status = spec.StatusSignaled
+		r.Reason = "the command was killed by signal 9 (SIGKILL), by something in the sandbox, or by somebody outside, and for no limit"
 	default:
 		r.Status = spec.StatusSignaled
 		r.Reason = fmt.Sprintf("the command was killed by signal %d (%s)", int(sig), r.Signal)
 	}
 }
 
-func (e ending) describeOOM(r *spec.Result, l spec.Limits) {
+func (e ending) describeOOM(r *spec.Result) {
 	r.Status = spec.StatusOOMKilled
 	setSignal(r, unix.SIGKILL)
-	r.Reason = fmt.Sprintf("the command was killed because the sandbox used all of its %s of memory (raise it with --memory)", l.Memory)
+	r.Reason = fmt.Sprintf("the command was killed when memory ran out at %s (raise it with --memory)", e.limits.Memory)
+}
+
+// describeLoss says what became of the sandbox.
+func (e ending) describeLoss(r *spec.Result) {
+	r.Status = spec.StatusLost
+	setSignal(r, unix.SIGKILL)
+	switch e.lost {
+	case fateOOM:
+		r.Reason = fmt.Sprintf("the sandbox used all of its %s of memory and did not survive it; make it anew, with more --memory", e.limits.Memory)
+	case fateRemoved:
+		r.Reason = "the sandbox was removed while the command ran"
+	default:
+		r.Reason = "the sandbox was killed from outside while the command ran; make it anew"
+	}
 }
 
 func setSignal(r *spec.Result, sig syscall.Signal) {
 	r.Signal, r.ExitCode = unix.SignalName(sig), spec.ExitSignalBase+int(sig)
 }
 
+func limitHit(format string, args ...any) spec.Violation {
+	return spec.Violation{Kind: "limit", Detail: fmt.Sprintf(format, args...)}
+}
+
 // violations are the limits that were hit, whether or not that ended the
 // command.
-func (e ending) violations(l spec.Limits) []spec.Violation {
+func (e ending) violations() []spec.Violation {
 	var all []spec.Violation
 	if e.oomKills > 0 {
-		all = append(all, spec.Violation{Kind: "limit",
-			Detail: fmt.Sprintf("memory limit of %s reached, processes killed: %d", l.Memory, e.oomKills)})
+		all = append(all, limitHit("memory limit of %s reached, processes killed: %d", e.limits.Memory, e.oomKills))
 	}
 	if e.forksRefused > 0 {
-		all = append(all, spec.Violation{Kind: "limit",
-			Detail: fmt.Sprintf("limit of %d processes and threads reached, new ones refused: %d", l.Pids, e.forksRefused)})
+		all = append(all, limitHit("limit of %d processes and threads reached, new ones refused: %d", e.limits.Pids, e.forksRefused))
+	}
+	for _, full := range e.full {
+		all = append(all, limitHit("%s", full.violation))
 	}
 	return all
 }

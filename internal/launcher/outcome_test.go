@@ -39,17 +39,31 @@ func TestEndingsAreToldApart(t *testing.T) {
 		"file too large": {ending{known: true, status: killed(syscall.SIGXFSZ)}, spec.StatusLimit, 153, "SIGXFSZ", "1m", []string{"file size"}},
 		"forbidden call": {ending{known: true, status: killed(syscall.SIGSYS)}, spec.StatusDenied, 159, "SIGSYS", "system call", []string{"forbidden"}},
 		"forks refused":  {ending{known: true, status: exited(2), forksRefused: 9}, spec.StatusExited, 2, "", "exit code 2", []string{"limit of 20"}},
-		"sandbox gone":   {ending{}, spec.StatusLost, 137, "SIGKILL", "outside", nil},
-		"caller gave up": {ending{cancelled: true}, spec.StatusSignaled, 137, "SIGKILL", "gave up", nil},
+		"a shell whose child wrote too much": {
+			ending{known: true, status: exited(153)}, spec.StatusExited, 153, "", "larger than 1m", nil},
+		"a shell whose child was forbidden": {
+			ending{known: true, status: exited(159)}, spec.StatusExited, 159, "", "system call", nil},
+		"no room": {
+			ending{known: true, status: exited(1), full: []full{{"", "the disk is full", "disk limit"}}}, spec.StatusExited, 1, "", "; the disk is full", []string{"disk limit"}},
+		"ended before its time was over": {
+			ending{known: true, status: exited(0), timedOut: true}, spec.StatusExited, 0, "", "succeeded", nil},
+		"sandbox out of memory": {ending{lost: fateOOM}, spec.StatusLost, 137, "SIGKILL", "64m of memory", nil},
+		"sandbox removed":       {ending{lost: fateRemoved}, spec.StatusLost, 137, "SIGKILL", "removed", nil},
+		"sandbox gone":          {ending{}, spec.StatusLost, 137, "SIGKILL", "outside", nil},
+		"caller gave up":        {ending{cancelled: true}, spec.StatusSignaled, 137, "SIGKILL", "gave up", nil},
+		"caller gave up, and a shell could not fork for its last moment": {
+			ending{cancelled: true, known: true, status: exited(2), forksStopped: 1}, spec.StatusSignaled, 137, "SIGKILL", "gave up", nil},
+		"timeout of such a shell": {
+			ending{timedOut: true, known: true, status: exited(2), forksStopped: 1}, spec.StatusTimedOut, 124, "", "2s", nil},
+		"failed before the caller gave up": {
+			ending{cancelled: true, known: true, status: exited(2)}, spec.StatusExited, 2, "", "exit code 2", nil},
 	}
-	config := spec.Config{
-		Timeout: spec.Duration(2 * time.Second),
-		Limits:  spec.Limits{Memory: 64 << 20, Pids: 20, FileSize: 1 << 20},
-	}
+	limits := spec.Limits{Memory: 64 << 20, Pids: 20, FileSize: 1 << 20}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var r spec.Result
-			test.end.describe(&r, config)
+			test.end.timeout, test.end.limits = 2*time.Second, limits
+			test.end.describe(&r)
 			if r.Status != test.status || r.ExitCode != test.code || r.Signal != test.signal {
 				t.Errorf("got %s %d %q, want %s %d %q", r.Status, r.ExitCode, r.Signal, test.status, test.code, test.signal)
 			}
@@ -65,5 +79,27 @@ func TestEndingsAreToldApart(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Of what a command that did not fail has left full it is told what it has written to.
+func TestFullDisksOfASuccessAreThoseWrittenTo(t *testing.T) {
+	binds := []string{"/workspace", "/workspace/deep", "/data"}
+	all := []full{{"", "store", "store"}, {"/workspace", "workspace", "workspace"}, {"/workspace/deep", "deep", "deep"}, {sharedMemory, "shared", "shared"}}
+	for want, files := range map[string]*spec.Files{
+		"":                  nil,
+		"; store":           {Created: []string{"/tmp/x"}},
+		"; workspace":       {Modified: []string{"/workspace/x", "/data/x"}},
+		"; deep":            {Created: []string{"/workspace/deep/x"}, Deleted: []string{"/tmp/x"}},
+		"; store; deep":     {Created: []string{"/workspaces"}, Modified: []string{"/workspace/deep"}},
+		" ":                 {Deleted: []string{"/tmp/x"}},
+		"; store ":          {Created: []string{"/home/x", "/tmp/x"}},
+		"; workspace; deep": {Created: []string{"/workspace/x", "/workspace/deep/x"}},
+	} {
+		var r spec.Result
+		tellFull(&r, all, writtenTo(files, binds))
+		if want := strings.TrimRight(want, " "); r.Reason != want || len(r.Violations) != strings.Count(want, ";") {
+			t.Errorf("%+v: %q, %v, want %q", files, r.Reason, r.Violations, want)
+		}
 	}
 }

@@ -4,229 +4,426 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"math"
+	"os"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// captureLimit is how much of each output stream a Result keeps, in bytes.
-const captureLimit = 8 << 20
-
-// A Command is what to run in a sandbox.
-type Command struct {
-	// Args are the program, looked up on the sandbox's PATH, and its
-	// arguments.
-	Args []string
-	// Streams are its standard streams.
-	Streams
-	// Terminal gives it a terminal of this size for all three streams; what
-	// it writes goes to Stdout.
-	Terminal *agent.Winsize
-	// Capture puts the output in the Result, up to a bound; Stdout and Stderr
-	// are then nil.
-	Capture bool
-}
-
-// A NotRunError says that the command could not be executed.
-type NotRunError struct {
-	// Code is what a shell's exit status would be: 126 for what is there but
-	// can't be executed, 127 for what is not there.
-	Code int
-	Err  error
-}
-
-func (e *NotRunError) Error() string { return e.Err.Error() }
-func (e *NotRunError) Unwrap() error { return e.Err }
-
-// A Process is the command of a sandbox, running or over.
-type Process struct {
-	sandbox        *Sandbox
-	inside         *agent.Process
-	stdio          *stdio
-	stdout, stderr *capture
-	started        time.Time
-}
-
-// Start runs the command. A sandbox has one.
+// A Process is a command that was started in a sandbox, running or over: an
+// exec. It is safe for concurrent use. Whoever has it calls Close.
 //
-// Errors: *[NotRunError] when it can't be executed.
-func (s *Sandbox) Start(ctx context.Context, c Command) (_ *Process, err error) {
-	p := &Process{sandbox: s}
-	if c.Capture {
-		p.stdout, p.stderr = &capture{limit: captureLimit}, &capture{limit: captureLimit}
-		c.Stdout, c.Stderr = p.stdout, p.stderr
-	}
-	request, err := s.request(c)
-	if err != nil {
-		return nil, err
-	}
-	if c.Terminal == nil {
-		p.stdio, err = openStdio(c.Streams,
-			hostID(s.root.UIDMappings(), s.config.User.UID), hostID(s.root.GIDMappings(), s.config.User.GID))
-		if err != nil {
-			return nil, err
-		}
-		request.Stdin, request.Stdout, request.Stderr = p.stdio.inside[0], p.stdio.inside[1], p.stdio.inside[2]
-	}
-	p.started = time.Now()
-	p.inside, err = s.agent.Start(ctx, request)
-	if p.stdio != nil {
-		p.stdio.closeInside()
-	}
-	if err != nil {
-		return nil, errors.Join(s.notRun(c.Args[0], err), p.abandon())
-	}
-	if c.Terminal != nil {
-		p.stdio = joinTerminal(c.Streams, p.inside.Terminal())
-	}
-	return p, nil
+// An exec is over when its command is. What that has left running is then
+// killed, however far it has gone from its parents, so that a Result is whole
+// and final; who wants work to go on starts it detached.
+type Process struct {
+	live    *live
+	exec    execID
+	leaf    *cgroups.Leaf
+	under   leafTerms
+	conn    *agent.Conn
+	inside  *agent.Process
+	args    []string
+	limits  spec.Limits
+	config  record
+	started time.Time
+	timeout time.Duration
+	files   *fileRecord
+	// transaction is the exec's own, nil for others.
+	transaction *transaction
+	// kept is the state of a detached exec, nil for others.
+	kept *detached
+
+	// deadline fires after timeout.
+	deadline *time.Timer
+	timedOut atomic.Bool
+	// stuck says that something was killed and does not end, or that PID 1
+	// stands still and cannot tell.
+	stuck atomic.Bool
+	// killing is held by the one that kills, so that the leaf is not removed
+	// meanwhile.
+	killing sync.Mutex
+
+	// waiting is held by the one that waits, and guards what follows: a channel,
+	// for a context to interrupt the wait for it.
+	waiting chan struct{}
+	ended   bool
+	result  spec.Result
+	err     error
+
+	left sync.Once
+	// over says that it has left.
+	over atomic.Bool
 }
 
-// request is the command as PID 1 is told it.
-func (s *Sandbox) request(c Command) (agent.Command, error) {
-	rlimits, err := commandLimits(s.config)
-	return agent.Command{
-		Args:        c.Args,
-		Env:         s.config.Environ(s.languages.Path...),
-		Dir:         s.config.Cwd,
-		UID:         s.config.User.UID,
-		GID:         s.config.User.GID,
-		Rlimits:     rlimits,
-		TTY:         c.Terminal,
-		OOMScoreAdj: commandOOMScore,
-	}, err
+// ID is the exec's, unique while the host is up.
+func (p *Process) ID() string { return p.exec.String() }
+
+// Terminal is the master of the command's terminal, nil if it has none. Close
+// closes it.
+func (p *Process) Terminal() *os.File { return p.inside.Terminal() }
+
+// Output are the files that keep what a detached command has written; nil for
+// others. Close closes them.
+func (p *Process) Output() (stdout, stderr *os.File) {
+	if p.kept == nil {
+		return nil, nil
+	}
+	return p.kept.stdout, p.kept.stderr
 }
 
-// commandOOMScore makes the kernel choose a command before PID 1, and before
-// the host's own processes, when memory runs out.
-const commandOOMScore = 500
+// register counts the exec as running and has its timeout begin.
+func (v *live) register(p *Process) {
+	p.waiting = make(chan struct{}, 1)
+	if p.timeout > 0 {
+		// Set before it can fire, since expire uses it.
+		p.deadline = time.AfterFunc(math.MaxInt64, p.expire)
+		p.deadline.Reset(time.Until(p.started.Add(p.timeout)))
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.running[p.ID()] = p
+}
 
-// notRun words the failure of a start that the command is to blame for.
-func (s *Sandbox) notRun(name string, err error) error {
-	var start *agent.StartError
-	switch {
-	case !errors.As(err, &start):
+// leave ends what register has begun.
+func (p *Process) leave() {
+	p.left.Do(func() {
+		p.over.Store(true)
+		p.files.discard()
+		v := p.live
+		v.mu.Lock()
+		delete(v.running, p.ID())
+		v.mu.Unlock()
+		v.leave()
+	})
+}
+
+// expireAgain is when it is looked again whether a command whose time is over has
+// been started.
+const expireAgain = 20 * time.Millisecond
+
+// expire ends the command when its time is over.
+func (p *Process) expire() {
+	if p.kept != nil {
+		p.live.expire(p.exec)
+		return
+	}
+	if p.over.Load() {
+		return
+	}
+	if alive, err := p.leaf.Populated(); err == nil && !alive && !p.live.paused() {
+		// It has ended in time, which will be known at once, or the agent has yet to
+		// start it, and then its time was over before.
+		p.deadline.Reset(expireAgain)
+		return
+	}
+	p.timedOut.Store(true)
+	// On v2 what stands still can be killed; PID 1 tells when it is resumed.
+	if p.kill() != nil || p.live.paused() {
+		p.stuck.Store(true)
+		_ = p.inside.Close() // Wait waits no longer, and says what is the matter
+	}
+}
+
+// kill ends all that is in the exec's leaf, and nothing else.
+func (p *Process) kill() error {
+	ctx, cancel := context.WithTimeout(context.Background(), killTime)
+	defer cancel()
+	p.killing.Lock()
+	defer p.killing.Unlock()
+	if err := p.unthrottle(); err != nil {
 		return err
-	case start.NotFound():
-		what := name + ": not found in the sandbox"
-		for _, note := range s.languages.Notes {
-			if strings.Contains(note, "/"+name+" ") {
-				what += "; " + note
-			}
-		}
-		return &NotRunError{Code: spec.ExitNotFound, Err: errors.New(what)}
-	case start.NotExecutable():
-		return &NotRunError{Code: spec.ExitNotExecutable, Err: fmt.Errorf("%s: not executable in the sandbox: %w", name, start.Errno)}
 	}
-	return err
+	return p.leaf.Kill(ctx)
 }
 
-// Signal sends a signal to the command's process group, as a terminal does.
-func (p *Process) Signal(sig syscall.Signal) error { return p.inside.SignalGroup(sig) }
-
-// Resize tells the command's terminal, if it has one, its size.
-func (p *Process) Resize(size agent.Winsize) error {
-	tty := p.inside.Terminal()
-	if tty == nil {
+// unthrottle lets a killed command die that waits for its turn to write, as it
+// may for minutes, in a sandbox that is there for this one.
+func (p *Process) unthrottle() error {
+	if l := p.config.Config.Limits; !p.config.Tied || l.IORead == 0 && l.IOWrite == 0 {
 		return nil
 	}
-	// Not by tty.Fd(), which takes the file from the poller.
-	raw, err := tty.SyscallConn()
-	if err != nil {
-		return err
+	p.live.mu.Lock()
+	alone := len(p.live.running) <= 1
+	p.live.mu.Unlock()
+	if !alone {
+		return nil
 	}
-	var setErr error
-	err = raw.Control(func(fd uintptr) {
-		setErr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Columns})
-	})
-	return errors.Join(err, setErr)
+	return p.live.group.LiftThrottlesIf(p.live.present) // whoever removes it lifts them
+}
+
+// Signal sends a signal to the command's process group, as a terminal does, or
+// with tree to all that the command has started, daemons included.
+// [os.ErrProcessDone] says that it has ended.
+func (p *Process) Signal(sig syscall.Signal, tree bool) error {
+	if sig < 1 || sig > 64 {
+		return configError(fmt.Errorf("no signal has the number %d", int(sig)))
+	}
+	switch {
+	case !tree:
+		return p.inside.SignalGroup(sig)
+	case sig == unix.SIGKILL:
+		// It first: before the tree is killed nothing in it can fork any more, and the
+		// command might end of that.
+		if err := p.inside.SignalGroup(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return err
+		}
+		return p.kill()
+	}
+	p.killing.Lock()
+	defer p.killing.Unlock()
+	return signalLeaf(p.leaf, sig)
 }
 
 // Wait returns what became of the command, once it and all it started is gone:
 // when it has ended, when its timeout has passed, or when ctx is done, which
-// kills it. An error says that the sandbox failed.
+// kills it; of a detached one, ctx ends only the wait. Once it has returned a
+// Result, every call returns it. An error is one of Started, or says that the
+// sandbox failed.
 func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
-	s := p.sandbox
-	waiting, cancel := ctx, context.CancelFunc(func() {})
-	if s.config.Timeout > 0 {
-		waiting, cancel = context.WithDeadline(ctx, p.started.Add(time.Duration(s.config.Timeout)))
+	select {
+	case p.waiting <- struct{}{}: // also with a context that has ended: who waits alone ends the command
+	default:
+		select {
+		case p.waiting <- struct{}{}:
+		case <-ctx.Done(): // another waits, with a context of its own
+			return spec.Result{}, ctx.Err()
+		}
 	}
-	exit, err := p.inside.Wait(waiting)
-	cancel()
-	end := ending{
-		status: exit.Status, known: err == nil,
-		cancelled: err != nil && ctx.Err() != nil,
-		timedOut:  err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded),
+	defer func() { <-p.waiting }()
+	if p.ended {
+		return p.result, p.err
 	}
-	if err != nil && !end.cancelled && !end.timedOut && !errors.Is(err, agent.ErrGone) {
-		return spec.Result{}, errors.Join(fmt.Errorf("wait for the command: %w", err), p.abandon())
+	exit, err := p.inside.Wait(ctx)
+	cancelled := err != nil && ctx.Err() != nil
+	if cancelled && p.kept != nil {
+		return spec.Result{}, ctx.Err()
 	}
-	r := spec.Result{ID: s.id, Duration: time.Since(p.started), Isolation: spec.IsolationFull, Notes: s.root.Notes()}
-	err = p.finish(ctx, &r, end)
-	return r, err
+	if cancelled {
+		exit, err = p.end()
+	}
+	var start *agent.StartError
+	if errors.As(err, &start) {
+		p.fail(p.refused(start))
+		return spec.Result{}, p.err
+	}
+	if p.deadline != nil {
+		p.deadline.Stop()
+	}
+	p.ended = true
+	p.result, p.err = p.conclude(exit, err, cancelled)
+	if p.kept != nil && p.err == nil {
+		p.err = p.forget()
+	}
+	p.leave()
+	return p.result, p.err
 }
 
-// outputTime is how long the caller has to take the output of a command that
-// was made to end, or that is given up.
-const outputTime = 2 * time.Second
-
-// finish kills what is left, collects the output and the cgroup's counters. Of
-// a command that ended by itself the caller takes the output at its leisure,
-// until ctx is done.
-func (p *Process) finish(ctx context.Context, r *spec.Result, end ending) error {
-	s := p.sandbox
-	if err := s.kill(); err != nil {
-		return errors.Join(err, p.inside.Close())
+// end kills the command and all it started, and returns how it ended.
+func (p *Process) end() (agent.Exit, error) {
+	killed := p.kill()
+	ctx, cancel := context.WithTimeout(context.Background(), killTime)
+	defer cancel()
+	exit, err := p.inside.Wait(ctx)
+	if err != nil {
+		err = errors.Join(err, killed)
 	}
-	if end.timedOut || end.cancelled {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), outputTime)
-		defer cancel()
-	}
-	err := p.stdio.wait(ctx)
-	if errors.Is(err, errNotTaken) {
-		r.Notes = append(r.Notes, err.Error())
-		err = nil
-	}
-	if err := errors.Join(err, p.inside.Close()); err != nil {
-		return fmt.Errorf("copy the command's output: %w", err)
-	}
-	if p.stdout != nil {
-		r.Stdout, r.StdoutTruncated = p.stdout.kept, p.stdout.truncated
-		r.Stderr, r.StderrTruncated = p.stderr.kept, p.stderr.truncated
-	}
-	return s.account(r, end)
+	return exit, err
 }
 
-// abandon kills the sandbox of a command that is not going to be waited for.
-func (p *Process) abandon() error {
-	err := p.sandbox.kill()
-	if p.stdio != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), outputTime)
-		defer cancel()
-		err = errors.Join(err, p.stdio.wait(ctx))
+// conclude ends what the command has left, takes down what it has used, and
+// says how it ended.
+func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec.Result, error) {
+	v := p.live
+	r := spec.Result{
+		ID: v.id, Exec: p.ID(), Isolation: spec.IsolationFull, Limits: p.config.Limits,
+		Notes: append([]string(nil), p.config.Notes...), Duration: p.took(exit),
 	}
+	e := ending{
+		status: exit.Status, known: waitErr == nil, cancelled: cancelled,
+		timedOut: p.timedOut.Load() || p.kept != nil && p.kept.timedOut(),
+	}
+	lost := errors.Is(waitErr, agent.ErrGone)
+	if waitErr != nil && !lost && !cancelled && !p.stuck.Load() {
+		return spec.Result{}, errors.Join(fmt.Errorf("wait for the command: %w", waitErr), p.kill())
+	}
+	if err := p.finish(); err != nil && !lost {
+		r.Notes = append(r.Notes, p.unkilled(err))
+	}
+	usage := p.account(&r, &e, exit)
+	e.timeout, e.limits = p.timeout, p.limits
+	if lost {
+		e.lost = v.fate()
+	}
+	failed := !lost && e.failed()
+	if failed { // before what a transaction has written is dropped
+		e.full = v.fullDisks(p.config)
+	}
+	e.describe(&r)
+	if err := p.endTransaction(&r); err != nil {
+		p.files.discard()
+		return spec.Result{}, err
+	}
+	p.files.end(&r)
+	if written := writtenTo(r.Files, writableBinds(p.config.Config)); !lost && !failed && len(written) > 0 {
+		tellFull(&r, v.fullStores(p.config), written)
+	}
+	if p.kept != nil { // others know the leaf by its name
+		v.retire(p.leaf)
+	} else {
+		v.recycle(madeLeaf{p.exec, p.leaf, p.under, usage})
+	}
+	return r, nil
+}
+
+// took is how long the command ran, killed or not: that of a detached one may have
+// been over for as long as nobody asked.
+func (p *Process) took(exit agent.Exit) time.Duration {
+	took := time.Since(p.started)
+	if exit.Ended.IsZero() {
+		return took
+	}
+	return min(took, max(0, exit.Ended.Sub(p.started)))
+}
+
+// errStuck says that it was waited for before.
+var errStuck = errors.New("it was waited for long enough")
+
+// finish kills what the command has left.
+func (p *Process) finish() error {
+	if alive, err := p.leaf.Populated(); err == nil && !alive {
+		return nil // as mostly
+	}
+	if p.stuck.Load() {
+		return errStuck
+	}
+	return p.kill()
+}
+
+// unkilled words that something outlived its exec.
+func (p *Process) unkilled(err error) string {
+	if p.live.paused() {
+		return "the sandbox is paused: what the command has left ends when it is resumed"
+	}
+	return fmt.Sprintf("what the command has left was killed and does not end: %v", err)
+}
+
+// account fills in what the leaf has counted, and returns it.
+func (p *Process) account(r *spec.Result, e *ending, exit agent.Exit) cgroups.Usage {
+	usage, err := p.leaf.Usage()
+	if err != nil { // it was removed, with its sandbox
+		usage = cgroups.Usage{
+			CPU: cgroups.Unknown, MemoryPeak: cgroups.Unknown, IORead: cgroups.Unknown, IOWritten: cgroups.Unknown,
+		}
+	}
+	r.CPU = usage.CPU
+	if usage.CPU < 0 {
+		r.CPU = exit.UserTime + exit.SystemTime
+	}
+	r.PeakMemory = uint64(max(usage.MemoryPeak, 0))
+	r.IORead, r.IOWritten = usage.IORead, usage.IOWritten
+	e.oomKills, e.forksRefused = max(usage.OOMKills, 0), max(usage.PidsLimitHits, 0)
+	e.forksStopped = usage.ForksStopped
+	return usage
+}
+
+// Close gives up the command: if it still runs, it and all that it started are
+// killed, unless it is detached. It may be called again.
+func (p *Process) Close() error {
+	var err error
+	p.waiting <- struct{}{}
+	if !p.ended {
+		p.ended, p.err = true, os.ErrClosed
+		err = p.giveUp()
+	}
+	<-p.waiting
+	p.leave()
+	return errors.Join(err, p.inside.Close(), p.kept.close())
+}
+
+// giveUp ends what nobody wants to know of any more. The time of a detached
+// command goes on.
+func (p *Process) giveUp() error {
+	if p.kept != nil {
+		return p.leaf.Close()
+	}
+	if p.deadline != nil {
+		p.deadline.Stop()
+	}
+	err := errors.Join(p.kill(), p.dropTransaction())
+	p.live.retire(p.leaf)
 	return err
 }
 
-// account fills in what the cgroup knows.
-func (s *Sandbox) account(r *spec.Result, end ending) error {
-	stats, err := s.group.Stats()
+// endTransaction has what the command wrote join the sandbox's files, or vanish.
+func (p *Process) endTransaction(r *spec.Result) error {
+	t := p.transaction
+	if t == nil {
+		return nil
+	}
+	p.transaction = nil
+	return t.settle(context.Background(), p.live, r)
+}
+
+func (p *Process) dropTransaction() error {
+	t := p.transaction
+	if t == nil {
+		return nil
+	}
+	p.transaction = nil
+	return t.drop()
+}
+
+// undo removes what there is of an exec whose command did not start.
+func (p *Process) undo() error {
+	p.files.discard()
+	err := errors.Join(p.kept.remove(), p.kill(), p.dropTransaction())
+	p.live.retire(p.leaf)
+	return err
+}
+
+// signalLeaf signals what is in a leaf now, and never another process that has
+// the number of one since: only what the leaf still lists after it was opened.
+func signalLeaf(leaf *cgroups.Leaf, sig syscall.Signal) error {
+	pids, err := leaf.Pids()
 	if err != nil {
 		return err
 	}
-	events, err := s.group.Events()
+	var errs []error
+	for _, pid := range pids {
+		errs = append(errs, signalMember(leaf, pid, sig))
+	}
+	return errors.Join(errs...)
+}
+
+func signalMember(leaf *cgroups.Leaf, pid int, sig syscall.Signal) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		return nil // it has ended
+	}
+	if err != nil {
+		return fmt.Errorf("pidfd_open %d: %w", pid, err)
+	}
+	defer unix.Close(fd)
+	still, err := leaf.Pids()
 	if err != nil {
 		return err
 	}
-	r.CPU, r.PeakMemory = max(stats.CPU, 0), uint64(max(stats.MemoryPeak, 0))
-	end.oomKills, end.forksRefused = events.OOMKills, events.PidsLimitHits
-	end.describe(r, s.config)
-	r.Limits = s.limits
+	for _, listed := range still {
+		if listed != pid {
+			continue
+		}
+		if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("signal %d: %w", pid, err)
+		}
+	}
 	return nil
 }

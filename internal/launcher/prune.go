@@ -8,20 +8,16 @@ import (
 	"os"
 	"slices"
 	"strings"
-
-	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 )
 
-// Prune removes what is left of sandboxes whose process died, and returns
-// their ids. Sandboxes that live are not touched, however often and from
-// however many processes it is called, as long as nobody else removed their
-// directory in the state root: that is how they are known to live.
+// Prune removes what is left of sandboxes that are not up, and returns their
+// ids: of those whose PID 1 has ended, of those that were to end with a process
+// which has, and of those that were left half made. Sandboxes that are up are
+// not touched, however often and from however many processes it is called, as
+// long as nobody else removed their directory in the state root: that is how
+// they are known to live.
 func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
-	host, err := cgroups.Probe()
-	if err != nil {
-		return nil, err
-	}
-	ids, err := l.known(host)
+	ids, err := l.known()
 	if err != nil {
 		return nil, err
 	}
@@ -30,22 +26,18 @@ func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 		errs   []error
 	)
 	for _, id := range ids {
-		switch removed, err := l.pruneOne(ctx, host, id); {
+		switch removed, err := l.pruneOne(ctx, id); {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("remove sandbox %s: %w", id, err))
 		case removed:
 			pruned = append(pruned, id)
 		}
 	}
-	living, err := l.directories()
-	if err == nil {
-		err = l.ids().releaseUnowned(living)
-	}
-	return pruned, errors.Join(append(errs, err)...)
+	errs = append(errs, l.pruneDrafts(), l.emptyTrash(ctx))
+	return pruned, errors.Join(errs...)
 }
 
-// directories are the ids of the sandboxes with a directory in the state root:
-// after a prune those that live, or could not be removed.
+// directories are the ids of the sandboxes with a directory in the state root.
 func (l *Launcher) directories() ([]string, error) {
 	entries, err := os.ReadDir(l.sandboxes())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -62,12 +54,12 @@ func (l *Launcher) directories() ([]string, error) {
 
 // known are the ids of all sandboxes of which there is a trace: in the state
 // root, or, where somebody emptied that, in the kernel.
-func (l *Launcher) known(host *cgroups.Host) ([]string, error) {
+func (l *Launcher) known() ([]string, error) {
 	ids, err := l.directories()
 	if err != nil {
 		return nil, err
 	}
-	traces, err := l.traces(host)
+	traces, err := l.traces()
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +68,20 @@ func (l *Launcher) known(host *cgroups.Host) ([]string, error) {
 	return slices.Compact(ids), nil
 }
 
-// traces are the ids of the sandboxes that have a cgroup or a range of user ids.
-func (l *Launcher) traces(host *cgroups.Host) ([]string, error) {
+// Traced says whether something of a sandbox is left where its directory in the
+// state root is not, as after somebody has emptied that.
+func (l *Launcher) Traced(id string) (bool, error) {
+	traces, err := l.traces()
+	return slices.Contains(traces, id), err
+}
+
+// traces are the ids of the sandboxes that have a cgroup, an image or a range of
+// user ids.
+func (l *Launcher) traces() ([]string, error) {
+	host, err := l.host()
+	if err != nil {
+		return nil, err
+	}
 	groups, err := host.Children(cgroupParent)
 	if err != nil {
 		return nil, err
@@ -88,21 +92,27 @@ func (l *Launcher) traces(host *cgroups.Host) ([]string, error) {
 			ids = append(ids, id)
 		}
 	}
+	imaged, err := l.imageOwners()
+	if err != nil {
+		return nil, err
+	}
+	ids = append(ids, imaged...)
 	owners, err := l.ids().owners()
 	if err != nil {
 		return nil, err
 	}
 	for _, o := range owners {
-		if o.claiming || isID(o.id) {
-			ids = append(ids, o.id)
-		}
+		ids = append(ids, o.id)
 	}
 	return ids, nil
 }
 
-// pruneOne removes a sandbox unless somebody holds it, or has removed it since
-// it was seen.
-func (l *Launcher) pruneOne(ctx context.Context, host *cgroups.Host, id string) (removed bool, err error) {
+// pruneOne removes a sandbox unless it is up, or somebody holds it, or has
+// removed it since it was seen.
+func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err error) {
+	if l.stays(id) {
+		return false, nil
+	}
 	state, err := holdOrphan(l.sandboxes(), id)
 	hasDirectory := !errors.Is(err, fs.ErrNotExist)
 	if !hasDirectory {
@@ -116,16 +126,25 @@ func (l *Launcher) pruneOne(ctx context.Context, host *cgroups.Host, id string) 
 	if err != nil {
 		return false, err
 	}
+	if l.stays(id) { // since it is held: it came up in between
+		state.release()
+		return false, nil
+	}
 	if !hasDirectory {
-		traces, err := l.traces(host)
+		traces, err := l.traces()
 		if err != nil || !slices.Contains(traces, id) {
 			return false, errors.Join(err, state.remove())
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
-	defer cancel()
-	if err := errors.Join(l.remove(ctx, host, id), l.ids().releaseAll(id)); err != nil {
-		return false, errors.Join(err, state.held.Close())
+	if err := l.removeHeld(ctx, id, state); err != nil {
+		state.release()
+		return false, err
 	}
-	return true, state.remove()
+	return true, nil
+}
+
+// stays says that a sandbox is not to be pruned.
+func (l *Launcher) stays(id string) bool {
+	r, err := readRecord(l.dir(id))
+	return err == nil && r.stays()
 }

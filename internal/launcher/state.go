@@ -1,24 +1,25 @@
 package launcher
 
 import (
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
 // A sandbox's directory below <root>/@sandboxes stands for the sandbox: it is
 // made before anything else of it and removed after everything else, and whoever
-// works on the sandbox holds an flock(2) on it. All else that belongs to a
-// sandbox has a name that follows from the id, so a directory that nobody
-// holds is all that recovery needs to know.
+// makes, changes or removes the sandbox holds an flock(2) on it meanwhile. All
+// else that belongs to a sandbox has a name that follows from the id, so a
+// directory that nobody holds, of a sandbox that is not up, is all that recovery
+// needs to know.
 //
 // "@" can't be in a container's id, so these never meet containers, which
 // libcontainer keeps in <root>/<id>.
@@ -27,8 +28,8 @@ type stateDir struct {
 	held *os.File
 }
 
-// errHeld says that another process works on the sandbox.
-var errHeld = errors.New("in use by another process")
+// errHeld says that somebody else works on the sandbox.
+var errHeld = launch.ErrBusy
 
 // makeState makes the directory of a sandbox that does not exist yet, held.
 func makeState(parent, id string) (*stateDir, error) {
@@ -66,6 +67,22 @@ func holdState(parent, id string) (*stateDir, error) {
 	return openState(filepath.Join(parent, id))
 }
 
+// awaitState is holdState, and waits for whoever works on the sandbox now. The
+// error is fs.ErrNotExist if that one has removed it.
+func awaitState(ctx context.Context, parent, id string) (*stateDir, error) {
+	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
+	defer cancel()
+	for {
+		s, err := holdState(parent, id)
+		if !errors.Is(err, errHeld) {
+			return s, err
+		}
+		if pause(ctx, time.Millisecond) != nil {
+			return nil, err
+		}
+	}
+}
+
 // orphanPatience is how long a directory may stay held whose owner is dead: by a
 // process that it was about to start, which has all its descriptors until it
 // executes.
@@ -76,9 +93,21 @@ const orphanPatience = 2 * time.Second
 func holdOrphan(parent, id string) (*stateDir, error) {
 	for end := time.Now().Add(orphanPatience); ; time.Sleep(time.Millisecond) {
 		s, err := holdState(parent, id)
-		if !errors.Is(err, errHeld) || time.Now().After(end) || !ownerIsDead(filepath.Join(parent, id)) {
+		if !errors.Is(err, errHeld) || time.Now().After(end) || ownerLives(filepath.Join(parent, id)) {
 			return s, err
 		}
+	}
+}
+
+// pause returns nil after d, or ctx's error as soon as that ends.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
 	}
 }
 
@@ -86,47 +115,21 @@ func holdOrphan(parent, id string) (*stateDir, error) {
 const ownerName = "owner"
 
 func signOwner(path string) error {
-	self, err := describeProcess(os.Getpid())
+	self, err := identify(os.Getpid())
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(path, ownerName), []byte(self), 0o600)
+	return os.WriteFile(filepath.Join(path, ownerName), []byte(self.String()), 0o600)
 }
 
-// ownerIsDead is false where that can't be told.
-func ownerIsDead(path string) bool {
+// ownerLives is true where that can't be told.
+func ownerLives(path string) bool {
 	text, err := os.ReadFile(filepath.Join(path, ownerName))
 	if err != nil {
-		return false
+		return true
 	}
-	var pid int
-	var start, namespace string
-	if n, _ := fmt.Sscan(string(text), &pid, &start, &namespace); n < 3 {
-		return false
-	}
-	if here, err := os.Readlink("/proc/self/ns/pid"); err != nil || here != namespace {
-		return false
-	}
-	now, err := describeProcess(pid)
-	return errors.Is(err, fs.ErrNotExist) || err == nil && now != string(text)
-}
-
-// describeProcess tells a process from others that have its number at another
-// time (/proc/PID/stat, field 22) or in another pid namespace.
-func describeProcess(pid int) (string, error) {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return "", err
-	}
-	namespace, err := os.Readlink("/proc/self/ns/pid")
-	if err != nil {
-		return "", err
-	}
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 20 || fields[0] == "Z" {
-		return "", fs.ErrNotExist
-	}
-	return fmt.Sprintln(pid, fields[19], namespace), nil
+	owner, err := parseIdentity(string(text))
+	return err != nil || owner.lives()
 }
 
 // lockParent waits for the lock of the directory of all sandboxes, which is
@@ -182,6 +185,9 @@ func lock(f *os.File) error {
 	}
 	return nil
 }
+
+// release lets others work on the sandbox.
+func (s *stateDir) release() { s.held.Close() }
 
 // remove ends the sandbox's existence and lets go.
 func (s *stateDir) remove() error {

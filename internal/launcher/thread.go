@@ -7,30 +7,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A mountThread is an operating system thread with a mount namespace of its
-// own. What is mounted there no other thread and no other process sees, but
-// for the children that are started from it, and it is gone with them and the
-// thread: the host never has a mount of a sandbox that it could keep.
+// A mountThread is an operating system thread in another mount namespace than
+// the process.
 type mountThread struct {
 	work chan func()
 }
 
-// startMountThread returns the thread. It must be stopped.
-func startMountThread() (*mountThread, error) {
+// startMountThread returns a thread with a mount namespace of its own. What is
+// mounted there no other thread and no other process sees, but for the children
+// that are started from it, and it is gone with them and the thread: the host
+// never has a mount of a sandbox that it could keep. It must be stopped.
+func startMountThread() (*mountThread, error) { return startThread(unshareMounts) }
+
+// startThread returns a thread that begins with enter. It must be stopped.
+func startThread(enter func() error) (*mountThread, error) {
 	t := &mountThread{work: make(chan func())}
 	ready := make(chan error)
-	go t.loop(ready)
+	go t.loop(enter, ready)
 	if err := <-ready; err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
-func (t *mountThread) loop(ready chan<- error) {
+func (t *mountThread) loop(enter func() error, ready chan<- error) {
 	// Never unlocked: the Go runtime ends a thread whose goroutine returns
 	// locked, and nobody else ever runs on it.
 	runtime.LockOSThread()
-	err := unshareMounts()
+	err := enter()
 	ready <- err
 	if err != nil {
 		return

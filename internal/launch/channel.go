@@ -1,0 +1,357 @@
+package launch
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/poller"
+)
+
+const (
+	// MaxFrame is the longest frame, in bytes without its header.
+	MaxFrame = 1<<24 - 1
+	// MaxFiles is how many descriptors the kernel lets go with one message
+	// (net/scm.h: SCM_MAX_FD).
+	MaxFiles = 253
+
+	headerSize = 4
+)
+
+// A FrameError says what is wrong with what the other end has sent. The channel
+// is of no use after it, save for a frame that was too long: see Receive.
+type FrameError struct {
+	Reason string
+	// TooLong is the length of a frame that is longer than the receiver wants.
+	TooLong int
+	// Lost says that the kernel could not hand over the frame's descriptors,
+	// which is this process's doing: it has too many. Frames that follow are
+	// whole again.
+	Lost bool
+}
+
+func (e *FrameError) Error() string { return e.Reason }
+
+// A Channel sends and receives frames, with descriptors beside them, on a Unix
+// stream socket. A frame is a header of four bytes, the number of descriptors
+// and the length of the rest, most significant byte first; descriptors come with
+// the header's first byte.
+//
+// One goroutine may receive while any number send; Close is safe at any time
+// and ends what waits.
+type Channel struct {
+	file *os.File
+	raw  syscall.RawConn
+
+	// sending is held by the one that sends. A channel, for a context to
+	// interrupt the wait for it.
+	sending chan struct{}
+
+	// in is what was received and not taken yet, files likewise.
+	in    []byte
+	files []*os.File
+	// maxFiles bounds files.
+	maxFiles int
+	// lost says that descriptors came and could not be taken.
+	lost bool
+
+	closing sync.Once
+}
+
+// NewChannel takes over the descriptor of a Unix stream socket. At most maxFiles
+// descriptors at a time are accepted from the other end.
+func NewChannel(fd, maxFiles int) (*Channel, error) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return newChannel(fd, maxFiles)
+}
+
+// newChannel is NewChannel of a socket that does not block.
+func newChannel(fd, maxFiles int) (*Channel, error) {
+	return FileChannel(os.NewFile(uintptr(fd), "launcher"), maxFiles)
+}
+
+// FileChannel is NewChannel of a file, which it takes over. It has to be a
+// socket that does not block: of any other the channel only returns errors.
+func FileChannel(file *os.File, maxFiles int) (*Channel, error) {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &Channel{file: file, raw: raw, sending: make(chan struct{}, 1), maxFiles: maxFiles}, nil
+}
+
+// ConnChannel is NewChannel of a connection, which it takes over.
+func ConnChannel(conn *net.UnixConn, maxFiles int) (*Channel, error) {
+	fd, err := duplicate(conn)
+	if err := errors.Join(err, conn.Close()); err != nil {
+		closeFD(fd)
+		return nil, err
+	}
+	return NewChannel(fd, maxFiles)
+}
+
+// duplicate returns another descriptor of what the connection has.
+func duplicate(conn syscall.Conn) (int, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd := -1
+	var dup error
+	err = raw.Control(func(from uintptr) { fd, dup = unix.FcntlInt(from, unix.F_DUPFD_CLOEXEC, 0) })
+	return fd, errors.Join(err, os.NewSyscallError("dup", dup))
+}
+
+func closeFD(fd int) {
+	if fd >= 0 {
+		unix.Close(fd)
+	}
+}
+
+// pair makes a channel and the descriptor of its other end.
+func pair(maxFiles int) (ours *Channel, theirs int, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, -1, os.NewSyscallError("socketpair", err)
+	}
+	if ours, err = newChannel(fds[0], maxFiles); err != nil {
+		return nil, -1, errors.Join(err, unix.Close(fds[1]))
+	}
+	return ours, fds[1], nil
+}
+
+// Close closes the socket. It is safe to call twice. It does not wait for a
+// receiver: what that has not taken yet is closed by Discard.
+func (c *Channel) Close() error {
+	var err error
+	c.closing.Do(func() { err = c.file.Close() })
+	return err
+}
+
+// Discard closes the descriptors that were received and not taken. Nobody may
+// be receiving.
+func (c *Channel) Discard() {
+	closeFiles(c.files)
+	c.files, c.in = nil, nil
+}
+
+// Accept changes how many descriptors at a time are accepted, and closes those
+// that came already and that no frame announced. Nobody may be receiving.
+func (c *Channel) Accept(maxFiles int) {
+	closeFiles(c.files)
+	c.files, c.maxFiles = nil, maxFiles
+}
+
+// Control calls f with the socket.
+func (c *Channel) Control(f func(fd uintptr)) error { return c.raw.Control(f) }
+
+// Send sends one frame. After an error of ctx the channel is of no use: a part
+// of the frame may have been sent.
+func (c *Channel) Send(ctx context.Context, body []byte, files ...*os.File) error {
+	fds, err := descriptors(files)
+	if err != nil {
+		return err
+	}
+	err = c.send(ctx, body, fds)
+	runtime.KeepAlive(files)
+	return err
+}
+
+func (c *Channel) send(ctx context.Context, body []byte, fds []int) error {
+	if len(body) > MaxFrame || len(fds) > MaxFiles {
+		return &ConfigError{fmt.Sprintf("a request of %d bytes and %d files is more than a launcher takes: %d and %d",
+			len(body), len(fds), MaxFrame, MaxFiles)}
+	}
+	frame := make([]byte, headerSize, headerSize+len(body))
+	binary.BigEndian.PutUint32(frame, uint32(len(fds))<<24|uint32(len(body)))
+	frame = append(frame, body...)
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	select {
+	case c.sending <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-c.sending }()
+	defer poller.Bind(ctx, c.file.SetWriteDeadline)()
+	return c.write(ctx, frame, rights)
+}
+
+func (c *Channel) write(ctx context.Context, frame, rights []byte) error {
+	for len(frame) > 0 {
+		var n int
+		var result error
+		err := c.raw.Write(func(fd uintptr) bool {
+			n, result = sendmsg(int(fd), frame, rights)
+			return result != unix.EAGAIN
+		})
+		if err := poller.Outcome(ctx, err, result); err != nil {
+			return err
+		}
+		frame, rights = frame[n:], nil
+	}
+	return nil
+}
+
+func sendmsg(fd int, message, rights []byte) (int, error) {
+	for {
+		n, err := unix.SendmsgN(fd, message, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+// Receive waits for the next frame, of at most limit bytes, and returns it with
+// its descriptors, which are the caller's to close. io.EOF is the other end's
+// closing, wherever it stopped.
+//
+// After a *FrameError with TooLong it may be called again with a higher limit;
+// until then no more is kept than what came with the header.
+func (c *Channel) Receive(ctx context.Context, limit int) ([]byte, []*os.File, error) {
+	release := poller.Bind(ctx, c.file.SetReadDeadline)
+	defer release()
+	for {
+		body, files, err := c.take(limit)
+		if body != nil || err != nil {
+			return body, files, err
+		}
+		if err := c.read(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// take cuts the first frame off what was received; nil if it is not whole yet.
+func (c *Channel) take(limit int) ([]byte, []*os.File, error) {
+	if len(c.in) < headerSize {
+		return nil, nil, nil
+	}
+	header := binary.BigEndian.Uint32(c.in)
+	count, length := int(header>>24), int(header&MaxFrame)
+	if length > limit {
+		return nil, nil, &FrameError{
+			Reason:  fmt.Sprintf("a frame of %d bytes, at most %d are taken", length, limit),
+			TooLong: length,
+		}
+	}
+	if count > len(c.files) && !c.lost {
+		return nil, nil, &FrameError{Reason: fmt.Sprintf("a frame that announces %d descriptors came with %d", count, len(c.files))}
+	}
+	if len(c.in)-headerSize < length {
+		return nil, nil, nil
+	}
+	body := c.in[headerSize : headerSize+length : headerSize+length]
+	c.in = c.in[headerSize+length:]
+	if count > len(c.files) {
+		closeFiles(c.files)
+		c.files, c.lost = nil, false
+		return nil, nil, &FrameError{Reason: "descriptors could not be received: too many are open", Lost: true}
+	}
+	files := c.files[:count:count]
+	c.files = c.files[count:]
+	return body, files, nil
+}
+
+// chunk is how much is received at once. A whole request of a usual command is
+// less.
+const chunk = 4 << 10
+
+// read receives what there is, or waits.
+func (c *Channel) read(ctx context.Context) error {
+	// Frames that were taken are still in use: what is left moves to memory of
+	// its own when room is short, and grows with what arrives, not with what a
+	// header says.
+	if cap(c.in)-len(c.in) < chunk/4 {
+		c.in = append(make([]byte, 0, max(chunk, 2*len(c.in))), c.in...)
+	}
+	// As long as there is room for one more than is wanted, one that is not
+	// shows.
+	room := min(c.maxFiles-len(c.files)+1, MaxFiles)
+	rights := make([]byte, unix.CmsgSpace(4*room))
+	var n, oobn, flags int
+	var result error
+	err := c.raw.Read(func(fd uintptr) bool {
+		for result = unix.EINTR; result == unix.EINTR; {
+			n, oobn, flags, _, result = unix.Recvmsg(int(fd), c.in[len(c.in):cap(c.in)], rights,
+				unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+		}
+		return result != unix.EAGAIN
+	})
+	if err := poller.Outcome(ctx, err, result); err != nil {
+		return err
+	}
+	files, err := filesOf(rights[:oobn])
+	c.files = append(c.files, files...)
+	if err == nil && len(c.files) > c.maxFiles {
+		err = &FrameError{Reason: fmt.Sprintf("more than %d descriptors", c.maxFiles)}
+	}
+	c.lost = c.lost || flags&unix.MSG_CTRUNC != 0
+	if err != nil {
+		c.Discard()
+		return err
+	}
+	if n == 0 {
+		return io.EOF
+	}
+	c.in = c.in[:len(c.in)+n]
+	return nil
+}
+
+// filesOf takes the descriptors out of a control message.
+func filesOf(rights []byte) ([]*os.File, error) {
+	if len(rights) == 0 {
+		return nil, nil
+	}
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil, &FrameError{Reason: "a control message that is none: " + err.Error()}
+	}
+	var files []*os.File
+	for i := range messages {
+		// What holds no descriptor is of no interest.
+		fds, _ := unix.ParseUnixRights(&messages[i])
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return files, nil
+}
+
+// descriptors are the files' own, without a change of their mode: File.Fd would
+// let a terminal's master block for everybody who has it.
+func descriptors(files []*os.File) ([]int, error) {
+	var fds []int
+	for _, f := range files {
+		raw, err := f.SyscallConn()
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { fds = append(fds, int(fd)) })
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return fds, nil
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+)
+
+// channels are both ends of one socket; the second is bare.
+func channels(t testing.TB, maxFiles int) (*Channel, int) {
+	t.Helper()
+	ch, fd, err := pair(maxFiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ch.Close()
+		ch.Discard()
+	})
+	return ch, fd
+}
+
+func TestFramesKeepTheirDescriptors(t *testing.T) {
+	ch, fd := channels(t, 3)
+	files := testhost.OpenNull(t, 3)
+	parts := []struct {
+		bytes string
+		fds   []int
+	}{
+		{"\x00\x00\x00\x01a", nil},
+		{"\x02\x00\x00\x01b", files[:2]},
+		{"\x01\x00\x00\x02c", files[2:]},
+		{"d\x00\x00\x00\x00", nil},
+	}
+	for _, p := range parts {
+		if err := unix.Sendmsg(fd, []byte(p.bytes), unix.UnixRights(p.fds...), nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unix.Close(fd)
+	for _, want := range []struct {
+		body  string
+		files int
+	}{{"a", 0}, {"b", 2}, {"cd", 1}, {"", 0}} {
+		body, got, err := ch.Receive(t.Context(), 2)
+		if err != nil || string(body) != want.body || len(got) != want.files {
+			t.Fatalf("got %q with %d files, %v; want %+v", body, len(got), err, want)
+		}
+		closeFiles(got)
+	}
+	if _, _, err := ch.Receive(t.Context(), 2); !errors.Is(err, io.EOF) {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+func TestFramesThatAreRefused(t *testing.T) {
+	tests := map[string]struct {
+		bytes string
+		files int
+	}{
+		"too long":                     {"\x00\x00\x00\x0aabc", 0},
+		"of 16 MiB":                    {"\x00\xff\xff\xffabc", 0},
+		"more descriptors than come":   {"\x02\x00\x00\x01a", 1},
+		"more descriptors than wanted": {"\x04\x00\x00\x01a", 4},
+		"a bomb of descriptors":        {"\x00\x00\x00\x01a", MaxFiles},
+		"cut off":                      {"\x00\x00\x00\x03a", 0},
+		"nothing":                      {"", 0},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			ch, fd := channels(t, 3)
+			before := openFiles()
+			if test.bytes != "" {
+				if err := unix.Sendmsg(fd, []byte(test.bytes), unix.UnixRights(testhost.OpenNull(t, test.files)...), nil, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			unix.Close(fd)
+			body, _, err := ch.Receive(t.Context(), 9)
+			var frame *FrameError
+			if !errors.As(err, &frame) && !errors.Is(err, io.EOF) {
+				t.Errorf("taken: %q, %v", body, err)
+			}
+			ch.Discard()
+			if now := openFiles() - test.files; now >= before {
+				t.Errorf("%d descriptors are open, %d were", now, before)
+			}
+		})
+	}
+}
+
+func TestALongFrameIsTakenAtTheSecondTry(t *testing.T) {
+	ch, fd := channels(t, 1)
+	other, err := NewChannel(fd, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	body := bytes.Repeat([]byte("0123456789"), 100_000)
+	sent := make(chan error)
+	go func() { sent <- other.Send(context.Background(), body) }()
+	var frame *FrameError
+	if _, _, err := ch.Receive(t.Context(), 100); !errors.As(err, &frame) || frame.TooLong != len(body) {
+		t.Fatalf("%v", err)
+	}
+	got, _, err := ch.Receive(t.Context(), frame.TooLong)
+	if err != nil || !bytes.Equal(got, body) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDescriptorsThatCannotBeTaken lowers the limit of this process so that the
+// kernel drops what was sent: the next frame is whole again.
+func TestDescriptorsThatCannotBeTaken(t *testing.T) {
+	ch, fd := channels(t, 1)
+	defer unix.Close(fd)
+	file := testhost.OpenNull(t, 1)
+	for range 2 {
+		if err := unix.Sendmsg(fd, []byte{1, 0, 0, 0}, unix.UnixRights(file...), nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := ch.Receive(t.Context(), 0)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	var frame *FrameError
+	if !errors.As(err, &frame) || !frame.Lost {
+		t.Errorf("without room: %v", err)
+	}
+	_, files, err := ch.Receive(t.Context(), 0)
+	if err != nil || len(files) != 1 {
+		t.Errorf("with room: %d files, %v", len(files), err)
+	}
+	closeFiles(files)
+}
+
+// FuzzReceive sends any bytes, in two parts and with descriptors beside each.
+func FuzzReceive(f *testing.F) {
+	f.Add([]byte("\x00\x00\x00\x01a"), []byte("\x01\x00\x00\x00"), uint8(0), uint8(1))
+	f.Add([]byte("\x00\x00"), []byte("\x00\x02ab\x05\x00\x00\x01c"), uint8(2), uint8(5))
+	f.Add([]byte("\x00\xff\xff\xff"), []byte("x"), uint8(0), uint8(0))
+	fds := testhost.OpenNull(f, 8)
+	f.Fuzz(func(t *testing.T, first, second []byte, a, b uint8) {
+		const most = 4
+		before := openFiles()
+		ch, fd, err := pair(most)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, part := range [][]byte{first, second} {
+			if len(part) == 0 {
+				continue // would be sent as one byte
+			}
+			n := int([]uint8{a, b}[i]) % len(fds)
+			// What does not fit into the socket is not sent.
+			_ = unix.Sendmsg(fd, part, unix.UnixRights(fds[:n]...), nil, unix.MSG_DONTWAIT)
+		}
+		unix.Close(fd)
+		total := 0
+		for {
+			body, files, err := ch.Receive(context.Background(), 64<<10)
+			if len(files) > most || len(body) > 64<<10 {
+				t.Errorf("%d bytes with %d files", len(body), len(files))
+			}
+			closeFiles(files)
+			if err != nil {
+				break
+			}
+			if total += headerSize + len(body); total > len(first)+len(second) {
+				t.Fatal("more came out than was sent")
+			}
+		}
+		ch.Close()
+		ch.Discard()
+		if now := openFiles(); now > before {
+			t.Errorf("%d descriptors are open, %d were", now, before)
+		}
+	})
+}

@@ -1,0 +1,82 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dial connects to the launcher that listens on a socket.
+func Dial(ctx context.Context, socket string) (*Client, error) {
+	conn, err := dial(ctx, socket)
+	if err != nil {
+		return nil, unreachable(socket, err)
+	}
+	c, err := newClient(ctx, conn, socket)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-c.greeted:
+		return c, nil
+	case <-c.ended:
+		err = c.err
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return nil, errors.Join(err, c.Close())
+}
+
+func unreachable(socket string, err error) error {
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Errorf("launcher %s %w: nobody listens there; start it with: sandbox-runtime launcher --socket %s", socket, ErrUnavailable, socket)
+	case errors.Is(err, os.ErrPermission):
+		return worded(fmt.Sprintf("launcher %s: the mode of its socket or of a directory above keeps you out: %v", socket, err),
+			[]error{ErrRefused, err})
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	return fmt.Errorf("launcher %s %w: %w", socket, ErrUnavailable, err)
+}
+
+func dial(ctx context.Context, socket string) (*net.UnixConn, error) {
+	var conn net.Conn
+	err := ShortPath(socket, func(short string) (err error) {
+		var d net.Dialer
+		conn, err = d.DialContext(ctx, "unix", short)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.UnixConn), nil
+}
+
+// maxSocketPath is what the address of a socket holds (unix(7)).
+const maxSocketPath = 107
+
+// ShortPath calls f with a name of the socket that fits into its address: where
+// the path is too long, one through a descriptor of its directory.
+func ShortPath(socket string, f func(short string) error) error {
+	if len(socket) <= maxSocketPath {
+		return f(socket)
+	}
+	dir, err := os.OpenFile(filepath.Dir(socket), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	name := filepath.Base(socket)
+	short := "/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + name
+	if over := len(short) - maxSocketPath; over > 0 {
+		return fmt.Errorf("%s is too long for the name of a socket, by %d bytes: %w", name, over, unix.ENAMETOOLONG)
+	}
+	return f(short)
+}

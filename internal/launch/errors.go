@@ -1,0 +1,51 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Conditions that callers decide on. They cross the socket: a client's error
+// matches the one that the launcher had.
+var (
+	// ErrNotFound: no sandbox, or no exec, has this id.
+	ErrNotFound = errors.New("does not exist")
+	// ErrExists: the name is taken.
+	ErrExists = errors.New("exists already")
+	// ErrNotRunning: the sandbox's PID 1 is gone.
+	ErrNotRunning = errors.New("is not running")
+	// ErrPaused: the sandbox is paused, and what was asked needs it to run.
+	ErrPaused = errors.New("is paused")
+	// ErrBusy: something else makes, removes, changes or uses it just now.
+	ErrBusy = errors.New("is in use")
+	// ErrRefused: the launcher's rules do not allow that to this client.
+	ErrRefused = errors.New("refused by the launcher's rules")
+	// ErrUnavailable: the host, or the launcher, can't do what was asked.
+	ErrUnavailable = errors.New("is not available")
+)
+
+// A NotRunError says that a command could not be executed.
+type NotRunError struct {
+	// Code is what a shell's exit status would be: 126 for what is there but
+	// can't be executed, 127 for what is not there.
+	Code int
+	// Reason names the command and what is wrong with it.
+	Reason string
+}
+
+func (e *NotRunError) Error() string { return e.Reason }
+
+// A ConfigError says what is wrong with what was asked for: a field, a path
+// that may not be shown, a command without a program.
+type ConfigError struct{ Reason string }
+
+func (e *ConfigError) Error() string { return e.Reason }
+
+// A SandboxError is an error about one sandbox.
+type SandboxError struct {
+	ID  string
+	Err error
+}
+
+func (e *SandboxError) Error() string { return fmt.Sprintf("sandbox %s %v", e.ID, e.Err) }
+func (e *SandboxError) Unwrap() error { return e.Err }

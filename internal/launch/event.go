@@ -1,0 +1,72 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// Event tells what became of a sandbox.
+type Event struct {
+	Type EventType `json:"type"`
+	// ID of the sandbox.
+	ID   string    `json:"id,omitempty"`
+	Time time.Time `json:"time"`
+	// Lost is how many events a subscriber did not get because it was slow to
+	// take them.
+	Lost int `json:"lost,omitempty"`
+}
+
+// EventType is what happened.
+type EventType string
+
+// The events.
+const (
+	EventCreated EventType = "created"
+	EventRemoved EventType = "removed"
+	// EventDied: PID 1 is gone, the rest of the sandbox is still there.
+	EventDied EventType = "died"
+	// EventOOM: the kernel killed a process at the memory limit.
+	EventOOM EventType = "oom"
+	// EventLost: there were more events than the subscriber took.
+	EventLost EventType = "lost"
+)
+
+// Events follows what becomes of the client's sandboxes, from now on.
+func (c *Client) Events(ctx context.Context) (*Events, error) {
+	ch, err := c.open(ctx, &Request{Op: OpEvents}, nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	// The launcher says when it listens: no event is missed after that.
+	if _, _, err := c.receive(ctx, ch); err != nil {
+		return nil, errors.Join(err, ch.Close())
+	}
+	return &Events{client: c, channel: ch}, nil
+}
+
+// Events are a subscription. Close ends it.
+type Events struct {
+	client  *Client
+	channel *Channel
+	mu      sync.Mutex // held by the one in Next
+}
+
+// Next waits for the next event. After an error of ctx it may be called again.
+func (e *Events) Next(ctx context.Context) (Event, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a, _, err := e.client.receive(ctx, e.channel)
+	if err != nil {
+		return Event{}, err
+	}
+	if a.Event == nil {
+		return Event{}, errAnswer
+	}
+	return *a.Event, nil
+}
+
+// Close ends the subscription and whoever waits for it. It is safe to call
+// twice.
+func (e *Events) Close() error { return e.channel.Close() }

@@ -1,0 +1,116 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A Fault is an error on the wire. What comes out at the client has the same
+// text and matches, by errors.Is and errors.As, what the original matched of
+// this package's errors, the contexts' and fs.ErrNotExist.
+type Fault struct {
+	Text string `json:"text"`
+	// Conditions are the names of those that the error is.
+	Conditions []string `json:"is,omitempty"`
+	// Sandbox and Inner are of a SandboxError, Reason and Code of a NotRunError,
+	// Config of a ConfigError.
+	Sandbox string `json:"sandbox,omitempty"`
+	Inner   string `json:"inner,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Code    int    `json:"code,omitempty"`
+	Config  string `json:"config,omitempty"`
+}
+
+// conditions are the sentinels that cross the wire, by name.
+func conditions() map[string]error {
+	return map[string]error{
+		"not_found":   ErrNotFound,
+		"exists":      ErrExists,
+		"not_running": ErrNotRunning,
+		"paused":      ErrPaused,
+		"busy":        ErrBusy,
+		"refused":     ErrRefused,
+		"unavailable": ErrUnavailable,
+		"canceled":    context.Canceled,
+		"deadline":    context.DeadlineExceeded,
+		"no_file":     fs.ErrNotExist,
+		"done":        os.ErrProcessDone,
+	}
+}
+
+// NewFault puts an error in the form for the wire. A mistake in a configuration
+// becomes a ConfigError.
+func NewFault(err error) *Fault {
+	f := &Fault{Text: err.Error()}
+	for name, condition := range conditions() {
+		if errors.Is(err, condition) {
+			f.Conditions = append(f.Conditions, name)
+		}
+	}
+	var of *SandboxError
+	if errors.As(err, &of) {
+		f.Sandbox, f.Inner = of.ID, of.Err.Error()
+	}
+	var notRun *NotRunError
+	if errors.As(err, &notRun) {
+		f.Reason, f.Code = notRun.Reason, notRun.Code
+	}
+	var config *ConfigError
+	var field *spec.FieldError
+	switch {
+	case errors.As(err, &config):
+		f.Config = config.Reason
+	case errors.As(err, &field):
+		f.Config = f.Text
+	}
+	return f
+}
+
+// Err is the error that the fault stands for.
+func (f *Fault) Err() error {
+	causes := f.causes()
+	if f.Sandbox == "" {
+		return worded(f.Text, causes)
+	}
+	of := &SandboxError{ID: f.Sandbox, Err: worded(f.Inner, causes)}
+	return worded(f.Text, []error{of})
+}
+
+func (f *Fault) causes() []error {
+	var causes []error
+	if f.Code != 0 || f.Reason != "" {
+		causes = append(causes, &NotRunError{Code: f.Code, Reason: f.Reason})
+	}
+	if f.Config != "" {
+		causes = append(causes, &ConfigError{Reason: f.Config})
+	}
+	known := conditions()
+	for _, name := range f.Conditions {
+		// A name that a newer launcher has is only in the text.
+		if condition, ok := known[name]; ok {
+			causes = append(causes, condition)
+		}
+	}
+	return causes
+}
+
+// worded is an error with this text that is all its causes.
+func worded(text string, causes []error) error {
+	if len(causes) == 1 && causes[0].Error() == text {
+		return causes[0]
+	}
+	return &remoteError{text, causes}
+}
+
+// remoteError is an error of the launcher's side.
+type remoteError struct {
+	text   string
+	causes []error
+}
+
+func (e *remoteError) Error() string   { return e.text }
+func (e *remoteError) Unwrap() []error { return e.causes }

@@ -1,0 +1,58 @@
+package launch
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Protocol is the version of what this package speaks. A launcher and its
+// clients have the same: they come as one program, or an embedder's module
+// version tells which launcher belongs to it.
+const Protocol = 1
+
+// MaxHello bounds a Hello, in bytes.
+const MaxHello = 4 << 10
+
+// Hello is the first frame on a trunk, in both directions at once. Nobody waits
+// for it before going on.
+type Hello struct {
+	Protocol int `json:"protocol"`
+	// Refused says why the launcher serves nothing to this client.
+	Refused string `json:"refused,omitempty"`
+}
+
+// Encode is the frame's body.
+func (h Hello) Encode() []byte {
+	body, err := json.Marshal(h)
+	if err != nil {
+		panic(err) // there is nothing in it that could
+	}
+	return body
+}
+
+// checkHello looks at what the launcher said.
+func checkHello(body []byte) error {
+	var h Hello
+	if err := json.Unmarshal(body, &h); err != nil {
+		return fmt.Errorf("%w: what answers is no launcher: %w", ErrUnavailable, err)
+	}
+	if h.Refused != "" {
+		return fmt.Errorf("%w: %s", ErrRefused, strings.TrimPrefix(h.Refused, ErrRefused.Error()+": "))
+	}
+	if h.Protocol != Protocol {
+		return fmt.Errorf("%w: %s", ErrUnavailable, mismatch(h.Protocol))
+	}
+	return nil
+}
+
+// mismatch says what to do where a launcher does not speak the client's version
+// of the protocol.
+func mismatch(launcher int) string {
+	what := "is older than"
+	if launcher > Protocol {
+		what = "is newer than"
+	}
+	return fmt.Sprintf("the launcher %s its client, protocol %d and %d: run both from the same version, and restart the launcher",
+		what, launcher, Protocol)
+}

@@ -1,0 +1,271 @@
+package launch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A Process is a command that was sent to a sandbox. Its methods may be called
+// from several goroutines. Whoever has it calls Wait or Close.
+type Process struct {
+	client  *Client
+	channel *Channel
+	// tells says that the launcher tells of the start by itself, kept that it
+	// tells of the end only if it is asked: who learns of a detached command's
+	// end is the last to.
+	tells, kept bool
+	tell, ask   sync.Once
+
+	// reading is held by the one that receives, and guards what is below: a
+	// channel, for a context to interrupt the wait for it.
+	reading chan struct{}
+	started bool
+	ended   bool
+	result  spec.Result
+	err     error
+
+	// mu guards what is asked for while somebody receives.
+	mu    sync.Mutex
+	id    string
+	files map[FileKind]*os.File
+}
+
+// startFiles is how many descriptors come with Started at most.
+const startFiles = 2
+
+// Start sends a command with its three standard files, of which a nil one is
+// /dev/null, and returns. It does not wait for anything: that the command can't
+// be executed is an error of Started or Wait. The files are the caller's to
+// close at once.
+//
+// The files have to be pipes that nobody else has opened by a name, as
+// os.Pipe makes them. With a terminal there are none; with Detached neither.
+func (c *Client) Start(ctx context.Context, id string, command Command, files [3]*os.File) (*Process, error) {
+	if len(command.Args) == 0 && !command.Files {
+		return nil, &ConfigError{"a command without a program"}
+	}
+	r := &Request{Op: OpStart, ID: id, Command: newWireCommand(command)}
+	var given []*os.File
+	for i, f := range files {
+		if f != nil {
+			r.Stdio |= 1 << i
+			given = append(given, f)
+		}
+	}
+	p, err := c.run(ctx, r, given)
+	if err != nil {
+		return nil, err
+	}
+	p.tells, p.kept = command.Terminal != nil || command.Detached, command.Detached
+	return p, nil
+}
+
+// Attach takes up a detached command, which may have ended.
+func (c *Client) Attach(ctx context.Context, id, exec string) (*Process, error) {
+	p, err := c.run(ctx, &Request{Op: OpAttach, ID: id, Exec: exec}, nil)
+	if err != nil {
+		return nil, err
+	}
+	p.tells, p.kept = true, true
+	return p, nil
+}
+
+func (c *Client) run(ctx context.Context, r *Request, files []*os.File) (*Process, error) {
+	ch, err := c.open(ctx, r, files, startFiles)
+	if err != nil {
+		return nil, err
+	}
+	return &Process{client: c, channel: ch, id: r.Exec, reading: make(chan struct{}, 1)}, nil
+}
+
+// ID of the exec, once Started or Wait has returned.
+func (p *Process) ID() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.id
+}
+
+// Started waits until the command was executed.
+//
+// Errors: *NotRunError where it can't be, *ConfigError, ErrNotFound,
+// ErrNotRunning, ErrPaused.
+func (p *Process) Started(ctx context.Context) error {
+	if !p.tells {
+		p.tell.Do(func() {
+			// What becomes of it shows when the answer is read.
+			_ = p.control(&Control{Tell: true})
+		})
+	}
+	if err := p.until(ctx, func() bool { return p.started || p.ended }); err != nil {
+		return err
+	}
+	if !p.started {
+		return p.err // nil: the end came first, and was not the launcher's
+	}
+	return nil
+}
+
+// Wait waits for the command's end, and returns how it ended, without its
+// output. Once it is known, every call returns it; after an error of ctx it may
+// be called again, and the command goes on.
+//
+// Errors: those of Started; ErrUnavailable where the launcher has gone and how
+// the command ended will not be known.
+func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
+	if p.kept {
+		p.ask.Do(func() { _ = p.control(&Control{Wait: true}) }) // as in Started
+	}
+	if err := p.until(ctx, func() bool { return p.ended }); err != nil {
+		return spec.Result{}, err
+	}
+	return p.result, p.err
+}
+
+// until receives until done says so. done is called with reading held.
+func (p *Process) until(ctx context.Context, done func() bool) error {
+	select {
+	case p.reading <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-p.reading }()
+	for !done() {
+		a, files, err := p.client.receive(ctx, p.channel)
+		if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			return err
+		}
+		if err == nil {
+			err = p.take(a, files)
+		}
+		if err != nil {
+			p.end(spec.Result{}, err)
+		}
+	}
+	return nil
+}
+
+// take takes one answer.
+func (p *Process) take(a *Answer, files []*os.File) error {
+	switch {
+	case a.Started != nil && !p.started && len(files) == len(a.Started.Files):
+		if err := p.keep(a.Started, files); err != nil {
+			return err
+		}
+		p.started = true
+		return nil
+	case a.Result != nil && len(files) == 0:
+		p.end(a.Result.plain(), nil)
+		return nil
+	}
+	closeFiles(files)
+	return errAnswer
+}
+
+// keep makes what came with Started ready for use. A terminal's master is read
+// in Go's poller, so that Close interrupts.
+func (p *Process) keep(s *Started, files []*os.File) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.id = s.Exec
+	p.files = map[FileKind]*os.File{}
+	var errs []error
+	for i, f := range files {
+		if s.Files[i] == FileTerminal {
+			var err error
+			if f, err = pollable(f); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		p.files[s.Files[i]] = f
+	}
+	return errors.Join(errs...)
+}
+
+// pollable gives the file's descriptor to Go's poller.
+func pollable(f *os.File) (*os.File, error) {
+	fd, err := duplicate(f)
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		closeFD(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "/dev/ptmx"), nil
+}
+
+// end keeps how the command ended, or why that will not be known.
+func (p *Process) end(result spec.Result, err error) {
+	p.ended, p.result, p.err = true, result, err
+	p.channel.Close()
+	p.channel.Discard()
+}
+
+// Terminal is the master of the command's terminal, once Started has returned;
+// nil if it has none. Close closes it.
+func (p *Process) Terminal() *os.File { return p.file(FileTerminal) }
+
+// Output are the files that hold what a detached command has written, once
+// Started has returned; nil for others. They are regular files, to be read from
+// any place. Close closes them.
+func (p *Process) Output() (stdout, stderr *os.File) {
+	return p.file(FileStdout), p.file(FileStderr)
+}
+
+func (p *Process) file(kind FileKind) *os.File {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.files[kind]
+}
+
+// Signal sends a signal to the command, or with tree to it and all that it
+// started, daemons included. It does not wait for its delivery. The error is
+// os.ErrProcessDone once the end is known.
+func (p *Process) Signal(sig syscall.Signal, tree bool) error {
+	if sig < 1 || sig > 64 {
+		return &ConfigError{fmt.Sprintf("no signal has the number %d", int(sig))}
+	}
+	return p.control(&Control{Signal: int(sig), Tree: tree})
+}
+
+func (p *Process) control(c *Control) error {
+	body, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	err = p.channel.Send(context.Background(), body)
+	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
+		return os.ErrProcessDone
+	}
+	return err
+}
+
+// Close gives up the command: if it still runs, it and all that it started are
+// killed, unless it is detached. It closes the files that came from the
+// launcher. Whoever waits is told os.ErrClosed. It is safe to call twice.
+func (p *Process) Close() error {
+	err := p.channel.Close()
+	p.reading <- struct{}{}
+	defer func() { <-p.reading }()
+	if !p.ended {
+		p.end(spec.Result{}, os.ErrClosed)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for kind, f := range p.files {
+		f.Close()
+		delete(p.files, kind)
+	}
+	return err
+}

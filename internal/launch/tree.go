@@ -1,0 +1,247 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// A Tree is a directory of the host that a sandbox has an overlay of, with what
+// the sandbox has written there.
+type Tree struct {
+	// Path of the tree, on the host and in the sandbox.
+	Path string
+	// Device and Inode of the directory on the host that was overlaid; 0 where they are
+	// not known.
+	Device, Inode uint64
+	// Layers are the upper one first, then those below it that are frozen, without
+	// the host's tree.
+	Layers []TreeLayer
+	// Since is when the tree was overlaid: what has changed on the host later, the
+	// sandbox has not certainly seen.
+	Since time.Time
+	// Owner is the owner of the host's tree: whose the files of the sandbox's user
+	// are there. With OnDisk there is no such one: an id on the host is the same id
+	// inside.
+	Owner  Owner
+	OnDisk bool
+	// User is as whom the files of the sandbox's user show in the layers. Id i of
+	// the inside, of any other, shows as Base+i.
+	User Owner
+	Base int64
+	// Stamps are the times (ctime, in ns) of files on the host that were written by
+	// Applied changes, by their path in the tree: they are no changes of others.
+	Stamps map[string]int64
+}
+
+// Owner is a user and a group.
+type Owner struct {
+	UID uint32 `json:"uid"`
+	GID uint32 `json:"gid"`
+}
+
+// A TreeLayer is one layer of a tree.
+type TreeLayer struct {
+	// Dir is a detached mount of the layer: read-only, nosuid, nodev and noexec.
+	// Before Linux 6.15 it is the directory itself.
+	Dir *os.File
+	// Opaque are the directories of the layer that hide what is below them. Nil for
+	// who may read that from their extended attributes.
+	Opaque []string
+}
+
+// Close lets go of the layers.
+func (t *Tree) Close() error {
+	var errs []error
+	for _, l := range t.Layers {
+		errs = append(errs, l.Dir.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// WireTree is a Tree on the wire. Beside it come, for each layer, its directory
+// and, if Listed says so, the list of opaque ones; and last, if Stamped says so,
+// the stamps.
+type WireTree struct {
+	Path    string    `json:"path"`
+	Device  uint64    `json:"device,omitempty"`
+	Inode   uint64    `json:"inode,omitempty"`
+	Since   time.Time `json:"since"`
+	Owner   Owner     `json:"owner"`
+	OnDisk  bool      `json:"on_disk,omitempty"`
+	User    Owner     `json:"user"`
+	Base    int64     `json:"base"`
+	Listed  []bool    `json:"listed"`
+	Stamped bool      `json:"stamped,omitempty"`
+}
+
+// Stamp is the time of a file that was applied. Its path may be any bytes.
+type Stamp struct {
+	Path []byte `json:"path"`
+	Time int64  `json:"ctime_ns"`
+}
+
+// maxList bounds a list of paths, in bytes.
+const maxList = 64 << 20
+
+// EncodePaths is a list of paths as it comes beside a WireTree.
+func EncodePaths(paths []string) []byte {
+	var b []byte
+	for _, p := range paths {
+		b = append(append(b, p...), 0)
+	}
+	return b
+}
+
+// EncodeStamps is a list of stamps as it comes beside a WireTree.
+func EncodeStamps(stamps map[string]int64) []byte {
+	var b []byte
+	for _, p := range slices.Sorted(maps.Keys(stamps)) {
+		b = append(append(b, p...), 0)
+		b = append(strconv.AppendInt(b, stamps[p], 10), 0)
+	}
+	return b
+}
+
+// DecodeStamps is the inverse of EncodeStamps.
+func DecodeStamps(b []byte) (map[string]int64, error) {
+	stamps := map[string]int64{}
+	for len(b) > 0 {
+		path, rest, _ := bytes.Cut(b, []byte{0})
+		number, rest, found := bytes.Cut(rest, []byte{0})
+		n, err := strconv.ParseInt(string(number), 10, 64)
+		if err != nil || !found {
+			return nil, fmt.Errorf("stamps: %q is no time", number)
+		}
+		stamps[string(path)], b = n, rest
+	}
+	return stamps, nil
+}
+
+func decodePaths(b []byte) []string {
+	paths := []string{}
+	for p := range bytes.SplitSeq(b, []byte{0}) {
+		if len(p) > 0 {
+			paths = append(paths, string(p))
+		}
+	}
+	return paths
+}
+
+// Layers are the trees that a sandbox has overlays of. The caller closes them.
+//
+// Errors: ErrNotFound, ErrNotRunning.
+func (c *Client) Layers(ctx context.Context, id string) (_ []Tree, err error) {
+	ch, err := c.open(ctx, &Request{Op: OpLayers, ID: id}, nil, MaxFiles)
+	if err != nil {
+		return nil, err
+	}
+	defer ch.Close()
+	trees := []Tree{}
+	defer func() {
+		if err != nil {
+			for _, t := range trees {
+				_ = t.Close() // the error is what counts
+			}
+		}
+	}()
+	for {
+		a, files, err := c.receive(ctx, ch)
+		if err != nil {
+			return nil, err
+		}
+		if a.Tree == nil {
+			closeFiles(files)
+			return trees, nil
+		}
+		tree, err := a.Tree.plain(files)
+		if err != nil {
+			closeFiles(files)
+			return nil, err
+		}
+		trees = append(trees, tree)
+	}
+}
+
+// plain is the tree, with the files that came beside it. On an error they stay
+// the caller's.
+func (w *WireTree) plain(files []*os.File) (Tree, error) {
+	t := Tree{Path: w.Path, Device: w.Device, Inode: w.Inode, Since: w.Since, Owner: w.Owner, OnDisk: w.OnDisk, User: w.User, Base: w.Base}
+	want := len(w.Listed)
+	for _, listed := range append(w.Listed, w.Stamped) {
+		if listed {
+			want++
+		}
+	}
+	if len(files) != want {
+		return t, errAnswer
+	}
+	next := func() *os.File {
+		f := files[0]
+		files = files[1:]
+		return f
+	}
+	var lists []*os.File
+	defer func() { closeFiles(lists) }()
+	for _, listed := range w.Listed {
+		layer := TreeLayer{Dir: next()}
+		if listed {
+			list := next()
+			b, err := readList(list)
+			if err != nil {
+				return t, err
+			}
+			lists, layer.Opaque = append(lists, list), decodePaths(b)
+		}
+		t.Layers = append(t.Layers, layer)
+	}
+	if !w.Stamped {
+		return t, nil
+	}
+	list := next()
+	b, err := readList(list)
+	if err != nil {
+		return t, err
+	}
+	if t.Stamps, err = DecodeStamps(b); err == nil {
+		lists = append(lists, list)
+	}
+	return t, err
+}
+
+// readList reads a file that came beside a tree, from its beginning.
+func readList(f *os.File) ([]byte, error) {
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, maxList+1))
+	if err == nil && len(b) > maxList {
+		err = fmt.Errorf("a list of more than %d bytes came from the launcher", maxList)
+	}
+	return b, err
+}
+
+// stampsAtOnce is how many stamps go with one call: a frame holds no more of the
+// longest paths.
+const stampsAtOnce = 2000
+
+// Applied tells a sandbox that files of a tree were written on the host: what it
+// has changed and what is there is the same now.
+//
+// Errors: ErrNotFound, ErrNotRunning, *ConfigError for a tree that it has not.
+func (c *Client) Applied(ctx context.Context, id, tree string, stamps map[string]int64) error {
+	var all []Stamp
+	for _, p := range slices.Sorted(maps.Keys(stamps)) {
+		all = append(all, Stamp{[]byte(p), stamps[p]})
+	}
+	for some := range slices.Chunk(all, stampsAtOnce) {
+		if _, err := c.call(ctx, &Request{Op: OpApplied, ID: id, Tree: tree, Stamps: some}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package launch
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// Op is what a call asks for.
+type Op string
+
+// The operations of a launcher.
+const (
+	OpCreate         Op = "create"
+	OpRemove         Op = "remove"
+	OpInfo           Op = "info"
+	OpList           Op = "list"
+	OpStart          Op = "start"
+	OpAttach         Op = "attach"
+	OpExecs          Op = "execs"
+	OpStats          Op = "stats"
+	OpPause          Op = "pause"
+	OpResume         Op = "resume"
+	OpUpdate         Op = "update"
+	OpUndo           Op = "undo"
+	OpDiscard        Op = "discard"
+	OpSnapshot       Op = "snapshot"
+	OpSnapshots      Op = "snapshots"
+	OpRemoveSnapshot Op = "remove-snapshot"
+	OpWorkspace      Op = "workspace"
+	OpEvents         Op = "events"
+	OpLayers         Op = "layers"
+	OpApplied        Op = "applied"
+)
+
+// Request is the first frame of a call, and the only one with descriptors.
+type Request struct {
+	Op Op `json:"op"`
+	// ID of the sandbox, for all but create, list and events.
+	ID string `json:"id,omitempty"`
+	// Exec to attach to.
+	Exec   string       `json:"exec,omitempty"`
+	Create *Create      `json:"create,omitempty"`
+	Limits *spec.Limits `json:"limits,omitempty"`
+	// Snapshot to make or to remove.
+	Snapshot string `json:"snapshot,omitempty"`
+	// Count of transactions to undo.
+	Count int `json:"count,omitempty"`
+	// Workspace is the directory that becomes a sandbox's.
+	Workspace string `json:"workspace,omitempty"`
+	// Paths are those that the descriptors beside a create, or a workspace, were
+	// opened by, in the same order.
+	Paths   []string     `json:"paths,omitempty"`
+	Command *WireCommand `json:"command,omitempty"`
+	// Stdio has a bit for each of the three files that comes with a start: the
+	// others are /dev/null.
+	Stdio int `json:"stdio,omitempty"`
+	// Tree is the one that the Stamps are of.
+	Tree   string  `json:"tree,omitempty"`
+	Stamps []Stamp `json:"stamps,omitempty"`
+}
+
+// Control is any later frame from the client.
+type Control struct {
+	// Signal to send to a command, or with Tree to all that it started.
+	Signal int  `json:"signal,omitempty"`
+	Tree   bool `json:"tree,omitempty"`
+	// Tell asks for an Answer with Started once the command runs.
+	Tell bool `json:"tell,omitempty"`
+	// Wait asks for an Answer with the Result of a detached command.
+	Wait bool `json:"wait,omitempty"`
+	// Keep confirms a create that has made something: without it, the client did
+	// not live to learn of the sandbox, and nobody else ever will.
+	Keep bool `json:"keep,omitempty"`
+}
+
+// Answer is a frame from the launcher. A call ends with one that has an Error,
+// or what was asked for.
+type Answer struct {
+	Error     *Fault      `json:"error,omitempty"`
+	Info      *Info       `json:"info,omitempty"`
+	Snapshots []string    `json:"snapshots,omitempty"`
+	List      []Info      `json:"list,omitempty"`
+	Execs     []Exec      `json:"execs,omitempty"`
+	Stats     *Stats      `json:"stats,omitempty"`
+	Started   *Started    `json:"started,omitempty"`
+	Result    *WireResult `json:"result,omitempty"`
+	Event     *Event      `json:"event,omitempty"`
+	// Tree is one of several, with its files beside it; an answer without one
+	// follows the last.
+	Tree *WireTree `json:"tree,omitempty"`
+}
+
+// Started tells that a command runs. Its terminal, or the two files that a
+// detached one's output goes to, come beside it.
+type Started struct {
+	Exec string `json:"exec"`
+	// Files are what the descriptors are, in their order.
+	Files []FileKind `json:"files,omitempty"`
+}
+
+// FileKind is what a descriptor from the launcher is.
+type FileKind string
+
+// The kinds of files that come with Started.
+const (
+	FileTerminal FileKind = "terminal"
+	FileStdout   FileKind = "stdout"
+	FileStderr   FileKind = "stderr"
+)
+
+// WireCommand is a Command on the wire, where its strings may be any bytes: JSON
+// holds only those that are UTF-8.
+type WireCommand struct {
+	Command
+	// Raw replaces Args, Env and Cwd.
+	Raw *rawCommand `json:"raw,omitempty"`
+}
+
+type rawCommand struct {
+	Args [][]byte    `json:"args"`
+	Env  [][2][]byte `json:"env,omitempty"`
+	Cwd  []byte      `json:"cwd,omitempty"`
+}
+
+func newWireCommand(c Command) *WireCommand {
+	w := &WireCommand{Command: c}
+	if c.isText() {
+		return w
+	}
+	w.Raw = &rawCommand{Cwd: []byte(c.Cwd)}
+	for _, arg := range c.Args {
+		w.Raw.Args = append(w.Raw.Args, []byte(arg))
+	}
+	for name, value := range c.Env {
+		w.Raw.Env = append(w.Raw.Env, [2][]byte{[]byte(name), []byte(value)})
+	}
+	w.Args, w.Env, w.Cwd = nil, nil, ""
+	return w
+}
+
+func (c *Command) isText() bool {
+	for _, arg := range c.Args {
+		if !utf8.ValidString(arg) {
+			return false
+		}
+	}
+	for name, value := range c.Env {
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return false
+		}
+	}
+	return utf8.ValidString(c.Cwd)
+}
+
+// Plain is the command as the client had it.
+func (w *WireCommand) Plain() Command {
+	c := w.Command
+	if w.Raw == nil {
+		return c
+	}
+	c.Args, c.Env, c.Cwd = nil, map[string]string{}, string(w.Raw.Cwd)
+	for _, arg := range w.Raw.Args {
+		c.Args = append(c.Args, string(arg))
+	}
+	for _, pair := range w.Raw.Env {
+		c.Env[string(pair[0])] = string(pair[1])
+	}
+	return c
+}
+
+// WireResult is a Result on the wire: exact, where the form for people rounds,
+// and without the output, which never goes through the launcher.
+type WireResult struct {
+	plainResult
+	Duration time.Duration `json:"duration_ns"`
+	CPU      time.Duration `json:"cpu_ns"`
+}
+
+// plainResult has no MarshalJSON.
+type plainResult spec.Result
+
+// NewWireResult puts a result in the form for the wire.
+func NewWireResult(r spec.Result) *WireResult {
+	return &WireResult{plainResult: plainResult(r), Duration: r.Duration, CPU: r.CPU}
+}
+
+func (w *WireResult) plain() spec.Result {
+	r := spec.Result(w.plainResult)
+	r.Duration, r.CPU = w.Duration, w.CPU
+	return r
+}
+
+// encode is a frame's body.
+func encode(v any) ([]byte, error) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode for the launcher: %w", err)
+	}
+	return body, nil
+}

@@ -1,0 +1,111 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// Attach takes up a detached command, which may have ended, by the id of its
+// exec. Any number may be attached to one, in several processes; once one of
+// them was told how it ended there is nothing to attach to any more.
+//
+// Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrPaused].
+func (s *Sandbox) Attach(ctx context.Context, exec string) (*Process, error) {
+	v := s.live
+	e, ok := parseExec(exec)
+	if !ok {
+		return nil, v.noExec(exec)
+	}
+	v.enter()
+	p, err := v.attach(ctx, e)
+	if err != nil {
+		v.leave()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (v *live) noExec(exec string) error {
+	return &launch.SandboxError{ID: v.id, Err: fmt.Errorf("has no detached exec %s: it %w", exec, launch.ErrNotFound)}
+}
+
+func (v *live) attach(ctx context.Context, e execID) (_ *Process, err error) {
+	kept := &detached{dir: v.execDir(e)}
+	r, err := readExecRecord(kept.dir)
+	kept.limit = r.OutputLimit
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, v.why(ctx, v.noExec(e.String()))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if v.paused() {
+		return nil, &launch.SandboxError{ID: v.id, Err: launch.ErrPaused}
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, kept.close())
+		}
+	}()
+	if err := kept.open(os.O_RDONLY); err != nil {
+		return nil, err
+	}
+	conn, err := v.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := v.group.OpenLeaf(e.leaf())
+	if err != nil {
+		return nil, v.why(ctx, err)
+	}
+	p := &Process{
+		live: v, exec: e, leaf: leaf, conn: conn, args: r.Args, limits: r.Limits, config: v.current(),
+		started: r.Started, timeout: r.Timeout, kept: kept,
+	}
+	starting := v.startingNow()
+	p.inside, err = conn.Attach(ctx, e.agent())
+	if err != nil {
+		if errors.Is(err, agent.ErrNoExec) {
+			err = v.noExec(e.String())
+			if !v.mayStart(e, r, starting) {
+				err = errors.Join(err, v.forgetLost(ctx, e))
+			}
+		} else if agentGone(err) {
+			v.disconnect(conn)
+		}
+		return nil, errors.Join(v.why(ctx, err), leaf.Close())
+	}
+	v.register(p)
+	return p, nil
+}
+
+// drainTime is how long output may take to get into its files once nobody is
+// left who could write more: more than a busy machine keeps who drains it from
+// running, since what has not come by then is never shown.
+const drainTime = 10 * time.Second
+
+// forget removes what there is of a detached exec that has ended, once somebody
+// knows how. Its files stay readable to whoever has them open.
+func (p *Process) forget() error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	// What it has left running was killed, so the pipes are closed.
+	if err := p.inside.Drained(ctx); err != nil && !errors.Is(err, agent.ErrGone) {
+		p.result.Notes = append(p.result.Notes, "not all of the command's output may be kept: "+err.Error())
+	}
+	p.result.StdoutTruncated, p.result.StderrTruncated = p.kept.cut(p.kept.stdout), p.kept.cut(p.kept.stderr)
+	p.live.mu.Lock()
+	conn := p.live.conn
+	p.live.mu.Unlock()
+	if conn != nil {
+		_ = conn.Forget(ctx, p.exec.agent()) // it is gone, or forgets by itself when it needs the place
+	}
+	return p.kept.remove()
+}

@@ -1,0 +1,106 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// An old handle is of the sandbox that it was opened for, also once it has to
+// connect again and another sandbox has the name.
+func TestAnOldHandleDoesNotReachTheNextOfItsName(t *testing.T) {
+	l := newTestLauncher(t)
+	old := up(t, l, "x", spec.Config{})
+	other := elsewhere(t, old)
+	if err := other.live.launcher.Remove(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	next := up(t, other.live.launcher, "x", spec.Config{})
+	old.live.drop() // as after some idle seconds
+	p, err := old.Start(t.Context(), launch.Command{Args: []string{"sleep", "1000"}}, [3]*os.File{})
+	if err == nil {
+		p.Close()
+	}
+	if !errors.Is(err, launch.ErrNotFound) && !errors.Is(err, launch.ErrNotRunning) {
+		t.Errorf("started there: %v", err)
+	}
+	if all, err := next.Execs(t.Context()); err != nil || len(all) > 0 {
+		t.Errorf("in the next one runs %v, %v", all, err)
+	}
+}
+
+// Who may remove a sandbox is asked once nobody else can change it.
+func TestRemoveIfAsksAboutTheOwner(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "x", spec.Config{})
+	asked := -1
+	remove := func(may bool) {
+		t.Helper()
+		err := l.RemoveIf(t.Context(), "x", func(owner uint32) bool { asked = int(owner); return may })
+		if err != nil || asked != int(sb.Owner()) {
+			t.Errorf("asked about %d: %v", asked, err)
+		}
+	}
+	remove(false)
+	if _, err := l.Open(t.Context(), "x"); err != nil {
+		t.Fatalf("another's: %v", err)
+	}
+	remove(true)
+	if _, err := l.Open(t.Context(), "x"); !errors.Is(err, launch.ErrNotFound) {
+		t.Errorf("one's own: %v", err)
+	}
+}
+
+// A detached command that is asked for while its sandbox is removed does not bring
+// its directory back, which nobody would own and would keep the name.
+func TestADetachedStartDoesNotBringARemovedSandboxBack(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "x", spec.Config{})
+	p := &Process{live: sb.live, exec: execID{1, 1, 1}}
+	if err := l.Remove(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.detach(launch.Command{Args: []string{"true"}}, &agent.Command{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Lstat(l.dir("x")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is back: %v", err)
+	}
+}
+
+// What runs as the same user can stop a child before it executes its command. The
+// command's timeout holds then, too.
+func TestATimeoutHoldsForACommandThatIsStoppedWhileItStarts(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "x", spec.Config{Limits: spec.Limits{CPUs: 2}})
+	detachedStart(t, sb, launch.Command{Args: []string{"sh", "-c", "while :; do kill -STOP -1; done"}})
+	late := false
+	for end := time.Now().Add(30 * time.Second); !late && time.Now().Before(end); {
+		ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
+		p, err := sb.Start(ctx, launch.Command{
+			Args: []string{"true"}, Terminal: &launch.Winsize{}, Timeout: spec.Duration(100 * time.Millisecond),
+		}, [3]*os.File{})
+		cancel()
+		late = errors.Is(err, errLate)
+		if err != nil && !late {
+			t.Fatal(err)
+		}
+		if err == nil {
+			p.Close()
+		}
+	}
+	if !late {
+		t.Error("no command was stopped in time")
+	}
+	if all, err := sb.Execs(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("%v, %v", all, err)
+	}
+}

@@ -1,0 +1,267 @@
+package launcher
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/watch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A fileWatch is what tells which files of a sandbox change. The kernel tells all of
+// the sandbox's own store, and of what is bound from the host, writable, only what
+// was written: to have it tell more would be to be told of all that happens in that
+// file system of the host's.
+type fileWatch struct {
+	pool  *groupPool
+	group *sharedGroup
+	store *watch.Watch
+	all   []*watch.Watch
+	// top is the store's.
+	top *os.File
+	// partial are the binds and overlays of which not all is told.
+	partial []string
+	// notes name those of which nothing is told.
+	notes []string
+}
+
+// watchFiles is what tells which files of the sandbox change, made when the first
+// exec needs it.
+func (v *live) watchFiles(r record) (*fileWatch, error) {
+	v.watching.Lock()
+	defer v.watching.Unlock()
+	v.mu.Lock()
+	f := v.files
+	v.mu.Unlock()
+	if f != nil {
+		return f, nil
+	}
+	f, err := newFileWatch(&v.launcher.groups, r)
+	if err != nil {
+		return nil, err
+	}
+	v.mu.Lock()
+	v.files = f
+	v.mu.Unlock()
+	return f, nil
+}
+
+func newFileWatch(pool *groupPool, r record) (_ *fileWatch, err error) {
+	binds := writableBinds(r.Config)
+	group, err := pool.take(len(binds) > 0)
+	if err != nil {
+		return nil, err
+	}
+	f := &fileWatch{pool: pool, group: group}
+	defer func() {
+		if err != nil {
+			f.close()
+		}
+	}()
+	if f.top, err = storeOf(r.Init); err != nil {
+		return nil, err
+	}
+	if f.store, err = group.FileSystem(func() (*os.File, error) { return openTop(f.top, ".") }); err != nil {
+		return nil, err
+	}
+	f.all = []*watch.Watch{f.store}
+	if !overlayWritesTold() {
+		for _, t := range r.Trees {
+			f.partial = append(f.partial, t.Path)
+		}
+	}
+	for _, target := range binds {
+		if err := f.addBind(r.Init, target); err != nil {
+			f.notes = append(f.notes, fmt.Sprintf("which files change in %s is not told: %v", target, err))
+		} else {
+			f.partial = append(f.partial, target)
+		}
+	}
+	return f, nil
+}
+
+// overlayWritesTold says whether the kernel tells of an overlay's layer that a file is
+// written to that is there already: Linux 6.5, "ovl: enable fsnotify events on
+// underlying real files".
+var overlayWritesTold = sync.OnceValue(func() bool {
+	host, err := kernel.Describe()
+	return err == nil && !host.Version.Before(kernel.Version{Major: 6, Minor: 5})
+})
+
+// writableBinds are the places of what is bound from the host, writable.
+func writableBinds(c spec.Config) (targets []string) {
+	if c.Workspace != "" && !slices.Contains(c.Overlays, c.Workspace) {
+		targets = append(targets, spec.WorkspacePath)
+	}
+	for _, b := range c.Binds {
+		if b.Writable {
+			targets = append(targets, b.Target)
+		}
+	}
+	return targets
+}
+
+// addBind has what is written to a bind be told. That is not kept in use, for
+// whoever wants to take it away.
+func (f *fileWatch) addBind(init identity, target string) error {
+	w, err := f.group.Mount(func() (*os.File, error) { return openShown(init, target) })
+	if err == nil && !slices.Contains(f.all, w) {
+		f.all = append(f.all, w)
+	}
+	return err
+}
+
+// openShown opens what a sandbox has at a path.
+func openShown(init identity, path string) (*os.File, error) {
+	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", init.Pid), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	if !init.lives() { // before it was opened, and another has its number
+		return nil, os.ErrNotExist
+	}
+	return openTop(root, path)
+}
+
+// openTop opens what is at a path below a directory, which is its root.
+func openTop(root *os.File, path string) (*os.File, error) {
+	how := unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC | unix.O_NOFOLLOW,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS,
+	}
+	fd, err := unix.Openat2(int(root.Fd()), path, &how)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// close ends the watch. What it can't let go of goes with the process.
+func (f *fileWatch) close() {
+	if f == nil {
+		return
+	}
+	for _, w := range f.all {
+		w.Close()
+	}
+	if f.top != nil {
+		f.top.Close()
+	}
+	_ = f.pool.leave(f.group) // as above
+}
+
+// A fileRecord keeps which files change while one exec runs. Nil is that of an exec
+// that nobody wants to know it of.
+type fileRecord struct {
+	live      *live
+	watch     *fileWatch
+	recording *watch.Recording
+	// err says why it is not known.
+	err error
+}
+
+// recordFiles begins to. It keeps no exec from running.
+func (v *live) recordFiles(r record, c launch.Command) *fileRecord {
+	// What is detached may outlive whoever watches, and what serves files is no
+	// command of anybody's.
+	if c.Detached || c.NoFiles || c.Files {
+		return nil
+	}
+	f := &fileRecord{live: v}
+	if f.watch, f.err = v.watchFiles(r); f.err != nil {
+		return f
+	}
+	f.recording, f.err = watch.Record(f.watch.all...)
+	return f
+}
+
+// discard ends it, if end has not.
+func (f *fileRecord) discard() {
+	if f != nil && f.recording != nil {
+		f.recording.Discard()
+	}
+}
+
+// end says what has changed.
+func (f *fileRecord) end(r *spec.Result) {
+	if f == nil {
+		return
+	}
+	if f.err != nil {
+		f.discard()
+		r.Notes = append(r.Notes, fmt.Sprintf("which files changed is not known: %v", f.err))
+		return
+	}
+	changes, missed := f.recording.End()
+	r.Files = f.watch.files(changes, f.live.launcher, f.live.current())
+	r.Files.Truncated = r.Files.Truncated || missed
+	r.Notes = append(r.Notes, f.watch.notes...)
+}
+
+// maxFileBytes bounds the paths of a Result.
+const maxFileBytes = 1 << 20
+
+// files are changes as the sandbox sees them.
+func (f *fileWatch) files(changes []watch.Change, l *Launcher, r record) *spec.Files {
+	files := &spec.Files{Partial: f.partial}
+	if len(changes) == 0 {
+		return files
+	}
+	view := newStoreView(l, f.top, r)
+	defer view.close()
+	kinds := map[string]fileKind{}
+	for _, c := range changes {
+		path, kind := c.Path, plainKind(c)
+		if c.Watch == f.store {
+			path, kind = view.kind(c)
+		}
+		// Of a directory there may be two: that of its name, and its own.
+		if kind > kinds[path] {
+			kinds[path] = kind
+		}
+	}
+	delete(kinds, "")
+	size := 0
+	for _, path := range slices.Sorted(maps.Keys(kinds)) {
+		into := map[fileKind]*[]string{created: &files.Created, modified: &files.Modified, deleted: &files.Deleted}[kinds[path]]
+		if into == nil {
+			continue
+		}
+		if size += len(path); len(*into) >= spec.MaxFiles || size > maxFileBytes {
+			files.Truncated = true
+			continue
+		}
+		*into = append(*into, path)
+	}
+	return files
+}
+
+// A fileKind says what became of a file; of two, the greater says more.
+type fileKind int
+
+const (
+	unchanged fileKind = iota
+	modified
+	deleted
+	created
+)
+
+func plainKind(c watch.Change) fileKind {
+	switch {
+	case !c.Was && c.Is:
+		return created
+	case c.Was && !c.Is:
+		return deleted
+	case c.Was:
+		return modified
+	}
+	return unchanged
+}

@@ -1,0 +1,477 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// Create makes a sandbox, or finds the one of that name, if the request says
+// so: of several at the same time, in whatever processes, one makes it and the
+// others find it. On an error nothing of it is left.
+//
+// Errors: a *[launch.ConfigError], joined with what the parts call it
+// (*[spec.FieldError], *[rootfs.ForbiddenError], [fs.ErrNotExist]);
+// [launch.ErrExists]; [launch.ErrBusy]; [launch.ErrUnavailable] where the host
+// lacks what every sandbox needs.
+func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*Sandbox, error) {
+	if err := l.fromSnapshot(&r, from.UID); err != nil {
+		return nil, err
+	}
+	asked := r.Config
+	c, err := completed(asked, storageOf(r))
+	if err != nil {
+		return nil, configError(err)
+	}
+	r.Config = c
+	if r.Name == "" {
+		r.Name = newID()
+	} else if !isName(r.Name) {
+		return nil, configError(fmt.Errorf("name: %.64q is none; 1 to %d letters, digits and any of _+-. make one, which begins with a letter, a digit or _", r.Name, maxName))
+	}
+	l.reap()
+	for {
+		state, err := makeState(l.sandboxes(), r.Name)
+		if errors.Is(err, fs.ErrExist) {
+			s, err := l.existing(ctx, r, from.UID)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // removed since
+			}
+			return s, err
+		}
+		if err != nil {
+			return nil, fmt.Errorf("state of sandboxes, below --root: %w", explain(ctx, err))
+		}
+		return l.create(ctx, r, asked, from, state)
+	}
+}
+
+// existing answers a request whose name is taken: with the sandbox, if the request
+// is for that and it is healthy, with [fs.ErrNotExist] once the name is free. One
+// whose files can still be read is not replaced, but is an error.
+func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (*Sandbox, error) {
+	taken := &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
+	if _, err := readRecord(l.dir(r.Name)); err == nil && !r.Reuse {
+		return nil, taken
+	}
+	// Without a record it may be no more than the hold that a prune, or a removal,
+	// has on the name.
+	state, err := awaitState(ctx, l.sandboxes(), r.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer state.release()
+	if !r.Reuse {
+		return nil, taken
+	}
+	if there, err := readRecord(state.path); err == nil && uid != 0 && there.UID != uid {
+		// Another user's, whatever state it is in.
+		return nil, &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
+	}
+	s, err := l.open(r.Name)
+	if err == nil {
+		if err = s.live.healthy(ctx); err == nil {
+			s.reused = true
+			return s, nil
+		}
+		s.Release()
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if errors.Is(err, errReadOnly) {
+		return nil, err
+	}
+	// What is wrong with it is no news: it is replaced.
+	if err := l.removeHeld(ctx, r.Name, state); err != nil {
+		return nil, err
+	}
+	return nil, fs.ErrNotExist
+}
+
+// A making is a sandbox that is being made.
+//
+// It makes, in this order: the state directory, an id range, the root in a
+// private mount namespace, the container with its cgroup and PID 1, and the
+// record that says that the sandbox is up. [Launcher.Remove] and
+// [Launcher.Prune] find all of it by the id.
+type making struct {
+	launcher *Launcher
+	id       string
+	request  launch.Create
+	asked    spec.Config // of the request, as it came
+	from     Sources
+	host     *cgroups.Host
+	root     *rootfs.Root
+	record   record
+	conn     *agent.Conn
+	network  *network
+}
+
+func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *stateDir) (_ *Sandbox, err error) {
+	m := &making{launcher: l, id: r.Name, request: r, asked: asked, from: from}
+	defer func() {
+		if err == nil {
+			return
+		}
+		if errors.Is(err, launch.ErrExists) { // what else has the name is not this one's
+			err = errors.Join(err, l.releaseIDs(r.Name, m.record.IDBase), state.remove())
+			return
+		}
+		if m.conn != nil {
+			err = errors.Join(err, m.conn.Close())
+		}
+		if undo := l.removeHeld(context.WithoutCancel(ctx), r.Name, state); undo != nil {
+			state.release()
+			err = errors.Join(err, undo)
+		}
+	}()
+	if err := l.removeTraces(ctx, r.Name, state); err != nil {
+		return nil, err
+	}
+	if err := l.nameIsFree(r.Name); err != nil {
+		return nil, err
+	}
+	if err := m.make(ctx, from); err != nil {
+		return nil, explain(ctx, err)
+	}
+	if err := m.fork(ctx); err != nil {
+		return nil, err
+	}
+	if err := m.record.write(state.path); err != nil {
+		return nil, err
+	}
+	s, err := l.open(r.Name)
+	if err != nil {
+		return nil, err
+	}
+	s.live.adopt(m.conn)
+	state.release()
+	l.sweepTrash()
+	return s, nil
+}
+
+// removeTraces removes a sandbox of this name whose directory somebody has removed:
+// it could not be told from one that was left half removed.
+func (l *Launcher) removeTraces(ctx context.Context, id string, state *stateDir) error {
+	claimed, err := l.ids().claimed(id)
+	if err != nil || !claimed {
+		return err
+	}
+	if _, err := l.removeKernel(ctx, id, state.path); err != nil {
+		return err
+	}
+	return l.ids().releaseAll(id)
+}
+
+// nameIsFree refuses the name of a container that is none of this launcher's.
+func (l *Launcher) nameIsFree(id string) error {
+	_, err := os.Lstat(filepath.Join(l.root, id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return nameTaken(id)
+}
+
+func nameTaken(id string) error {
+	return &launch.SandboxError{ID: id, Err: fmt.Errorf("%w, as a container", launch.ErrExists)}
+}
+
+// explain finds out whether a failure is the host's: what is missing then, and
+// how to get it, says more than which system call noticed.
+func explain(ctx context.Context, err error) error {
+	var forbidden *rootfs.ForbiddenError
+	if errors.As(err, &forbidden) || errors.Is(err, fs.ErrNotExist) {
+		return configError(err)
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	if missing := kernel.CheckRequired(); missing != nil {
+		return unavailable{fmt.Errorf("%w (%w)", missing, err)}
+	}
+	return err
+}
+
+func (m *making) make(ctx context.Context, from Sources) (err error) {
+	l := m.launcher
+	l.tending.Go(cgroups.Wake)
+	m.network = startNetwork()
+	defer m.network.close()
+	self, err := l.self()
+	if err != nil {
+		return err
+	}
+	m.record = record{
+		Version: recordVersion, Config: m.request.Config, Tied: m.request.Tied, Owner: self, UID: from.UID,
+		From: m.request.From, Created: time.Now().UTC(),
+	}
+	if m.host, err = l.host(); err != nil {
+		return err
+	}
+	profile, err := loadSeccomp(m.request.Config.Seccomp, from)
+	if err == nil {
+		profile, err = seccomp.ForAgent(profile, m.host.Mode == cgroups.V2)
+	}
+	if err != nil {
+		return configError(err)
+	}
+	filter, note, err := l.filters().open(ctx, profile)
+	if err != nil {
+		return err
+	}
+	if filter != nil {
+		defer filter.Close()
+		profile = nil // the agent loads it
+	}
+	if m.record.IDBase, err = l.ids().claim(m.id); err != nil {
+		return fmt.Errorf("claim a range of user ids: %w", err)
+	}
+	root, err := m.rootConfig(from)
+	if err != nil {
+		return err
+	}
+	if root.Store, root.StoreMapped, err = m.openStore(); err != nil {
+		return err
+	}
+	defer root.Store.Close()
+	if m.root, err = rootfs.Open(root); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.root.Close()) }()
+	if err := m.start(ctx, profile, filter); err != nil {
+		return err
+	}
+	m.record.UIDMappings, m.record.GIDMappings = m.root.UIDMappings(), m.root.GIDMappings()
+	m.record.Notes = append(m.record.Notes, m.root.Notes()...)
+	if note != "" {
+		m.record.Notes = append(m.record.Notes, note)
+	}
+	return nil
+}
+
+// rootConfig says what of the host the sandbox sees.
+func (m *making) rootConfig(from Sources) (rootfs.Config, error) {
+	c := m.request.Config
+	r := rootfs.Config{
+		Dir:         c.Rootfs,
+		Workspace:   c.Workspace,
+		Files:       from.Files,
+		Peer:        from.peer(),
+		Private:     m.launcher.private(),
+		IDBase:      m.record.IDBase,
+		Hostname:    c.Hostname,
+		User:        rootfs.User{UID: c.User.UID, GID: c.User.GID, Home: spec.HomePath},
+		Overlays:    c.Overlays,
+		Home:        m.request.Home,
+		Areas:       []rootfs.Area{{Name: "tmp", Target: "/tmp", Mode: 0o1777}, {Name: "home", Target: spec.HomePath, Mode: 0o755}},
+		MountPoints: []string{"/run"},
+	}
+	if c.Workspace == "" {
+		r.Areas = append(r.Areas, rootfs.Area{Name: "workspace", Target: spec.WorkspacePath, Mode: 0o755})
+	}
+	for _, b := range c.Binds {
+		r.Binds = append(r.Binds, rootfs.Bind{Source: b.Source, Target: b.Target, Writable: b.Writable})
+	}
+	if c.Rootfs == "" {
+		languages, err := r.Peer.FindLanguages(m.request.Path, m.request.Home, r.Binds)
+		if err != nil {
+			return r, err
+		}
+		r.Prefixes = languages.Prefixes
+		m.record.Path, m.record.PathNotes = languages.Path, languages.Notes
+	}
+	return r, nil
+}
+
+// start mounts the root, starts PID 1 in it and waits until it serves. The
+// profile is libcontainer's to load, the filter the agent's; there is one of
+// them.
+func (m *making) start(ctx context.Context, profile *specs.LinuxSeccomp, filter *os.File) error {
+	files, conn, err := m.initFiles()
+	if err != nil {
+		return err
+	}
+	m.conn = conn
+	defer closeFiles(files)
+	program, err := m.launcher.program()
+	if err != nil {
+		return err
+	}
+	inherited := append([]*os.File{program}, files...)
+	container.PinCgroupfs()
+	thread, err := startMountThread()
+	if err != nil {
+		return err
+	}
+	defer thread.stop()
+	err = thread.do(func() error {
+		m.record.Trees = newTrees(m.root.Trees(), present())
+		mounted, err := mountRoot(m.root)
+		if err != nil {
+			return err
+		}
+		defer mounted.Store.Close()
+		inherited = append(inherited, mounted.Store)
+		if filter != nil {
+			inherited = append(inherited, filter)
+		}
+		return m.startInit(mounted, profile, inherited)
+	})
+	if err != nil {
+		return err
+	}
+	// They are PID 1's now. While there were a copy of its end of the socket
+	// here, no end of PID 1 would be noticed.
+	closeFiles(files)
+	if err := m.conn.Ready(ctx); err != nil {
+		return err
+	}
+	if m.record.Tied {
+		if err := m.conn.Tie(ctx); err != nil {
+			return err
+		}
+	}
+	if len(m.record.Trees) > 0 {
+		if err := awaitTick(ctx, m.record.Trees[0].Since); err != nil {
+			return err
+		}
+	}
+	return ctx.Err() // Ready does not ask where it need not wait
+}
+
+// socketName is the agent's socket in the sandbox's directory.
+const socketName = "agent.sock"
+
+// initFiles are the first descriptors of PID 1 from 4 on, after its program: its end
+// of a first connection, the socket it listens on. The store and a filter follow.
+func (m *making) initFiles() (files []*os.File, conn *agent.Conn, err error) {
+	defer func() {
+		if err != nil {
+			closeFiles(files)
+		}
+	}()
+	listener, err := agent.Listen(filepath.Join(m.launcher.dir(m.id), socketName))
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, guest, err := agent.New()
+	if err != nil {
+		return []*os.File{listener}, nil, err
+	}
+	return []*os.File{guest, listener}, conn, nil
+}
+
+// closeFiles closes all of them; they may be closed already.
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+func mountRoot(root *rootfs.Root) (rootfs.Mounted, error) {
+	if err := os.Mkdir(stage, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return rootfs.Mounted{}, err
+	}
+	return root.Mount(stage)
+}
+
+// startInit starts PID 1.
+func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, files []*os.File) error {
+	held, err := m.host.EnsureParent(cgroupParent, nil)
+	if err != nil {
+		return err
+	}
+	c := m.request.Config
+	m.record.Limits = enforcement(c, m.from, held)
+	if m.record.Disks, err = disks(c, m.from, m.launcher.data); err != nil {
+		return err
+	}
+	network, err := m.network.path()
+	if err != nil {
+		return err
+	}
+	oci := spec.Build(c, spec.Host{
+		Network:     network,
+		Root:        mounted.Path,
+		Binds:       mounted.Binds,
+		Init:        []string{"/proc/self/fd/3"},
+		CgroupsPath: m.launcher.cgroupOf(m.id),
+		Limits:      m.record.Limits,
+		SwapLimit:   held.Memory.Reason == "",
+		UIDMappings: m.root.UIDMappings(),
+		GIDMappings: m.root.GIDMappings(),
+		Seccomp:     profile,
+		Disks:       m.record.Disks,
+	})
+	box, err := container.Create(m.launcher.root, m.id, oci, container.Options{})
+	if errors.Is(err, container.ErrExist) {
+		return nameTaken(m.id)
+	}
+	if err != nil {
+		return err
+	}
+	child, err := box.Run(container.Process{Spec: oci.Process, ExtraFiles: files})
+	if err != nil {
+		return err
+	}
+	m.launcher.adopt(child.Pid())
+	if m.record.Init, err = identify(child.Pid()); err != nil {
+		return fmt.Errorf("PID 1 of the sandbox: %w", err)
+	}
+	group, err := m.host.Open(m.launcher.cgroupOf(m.id))
+	if err != nil {
+		return err
+	}
+	divided := group.Divide(child.Pid(), hostID(m.root.UIDMappings(), spec.AgentID))
+	return errors.Join(divided, group.Close())
+}
+
+// disks are the devices that a configuration's I/O limits apply to.
+func disks(c spec.Config, from Sources, data string) ([]spec.Disk, error) {
+	if c.Limits.IORead == 0 && c.Limits.IOWrite == 0 {
+		return nil, nil
+	}
+	paths := []string{"/usr"}
+	for _, path := range []string{c.Rootfs, c.Workspace} {
+		if path != "" {
+			paths = append(paths, path)
+		}
+	}
+	if c.Storage == spec.StorageDisk {
+		paths = append(paths, data)
+	}
+	paths = append(paths, c.Overlays...)
+	for _, b := range c.Binds {
+		paths = append(paths, b.Source)
+	}
+	return disksOf(from, paths...)
+}
+
+// hostID is the host's number of an id inside.
+func hostID(mappings []specs.LinuxIDMapping, inside uint32) int {
+	for _, m := range mappings {
+		if inside >= m.ContainerID && inside-m.ContainerID < m.Size {
+			return int(m.HostID + inside - m.ContainerID)
+		}
+	}
+	return -1
+}

@@ -1,0 +1,72 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// openData opens a directory of the data directory, and makes both where they
+// are missing.
+func openData(data, name string) (*os.File, error) {
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data directory, which --data names: %w", err)
+	}
+	top, err := os.OpenFile(data, unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer top.Close()
+	if err := checkOwn(top); err != nil {
+		return nil, err
+	}
+	dir, _, err := openBelow(top, name)
+	return dir, err
+}
+
+// openBelow opens a directory in one that is held, and tells whether it has made
+// it. Nobody can have put another in its place: who may write to the parent is
+// root or this user, and no link is followed.
+func openBelow(parent *os.File, name string) (dir *os.File, made bool, err error) {
+	path := filepath.Join(parent.Name(), name)
+	err = unix.Mkdirat(int(parent.Fd()), name, 0o700)
+	if made = err == nil; err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, false, fmt.Errorf("mkdir %s: %w", path, err)
+	}
+	fd, err := unix.Openat(int(parent.Fd()), name, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, false, fmt.Errorf("open %s: %w", path, err)
+	}
+	dir = os.NewFile(uintptr(fd), path)
+	if err := checkOwn(dir); err != nil {
+		return nil, false, errors.Join(err, dir.Close())
+	}
+	return dir, made, nil
+}
+
+// An untrustedError says that others may change what a launcher would rely on.
+type untrustedError struct{ path, why string }
+
+func (e *untrustedError) Error() string {
+	return fmt.Sprintf("%s %s, so others decide what is in it: remove it, or chown it to root and chmod go-w", e.path, e.why)
+}
+
+// checkOwn refuses a file that anybody but root and this user may change. The
+// bits of an access control list's mask are those of the group.
+func checkOwn(f *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return fmt.Errorf("stat %s: %w", f.Name(), err)
+	}
+	switch {
+	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
+		return &untrustedError{f.Name(), fmt.Sprintf("belongs to user %d", st.Uid)}
+	case st.Mode&0o022 != 0:
+		return &untrustedError{f.Name(), fmt.Sprintf("has mode %#o", st.Mode&0o7777)}
+	}
+	return nil
+}

@@ -1,0 +1,239 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A detached exec goes on when the process that asked for it has ended. What has
+// to be known of it then is in a directory execs/ID of the sandbox's: exec.json,
+// and the output that the agent's drainer puts into stdout and stderr. The
+// directory, the leaf and the exit that the agent keeps stay until somebody has
+// asked how the exec ended.
+
+// outputLimit is how much of each stream is kept where nothing else is asked
+// for, in bytes.
+const outputLimit = 8 << 20
+
+// A detached is the state of a detached exec. Nil is that of others.
+type detached struct {
+	dir            string
+	stdout, stderr *os.File
+	limit          int64 // of each
+}
+
+// execRecord is exec.json.
+type execRecord struct {
+	Args    []string  `json:"args"`
+	Started time.Time `json:"started"`
+	// Boot is when that was after the host's boot: clocks may be set meanwhile.
+	Boot   time.Duration `json:"started_since_boot_ns"`
+	Limits spec.Limits   `json:"limits"`
+	// Timeout of the command; 0: none.
+	Timeout time.Duration `json:"timeout_ns"`
+	// OutputLimit is how many bytes of each stream are kept.
+	OutputLimit int64 `json:"output_limit"`
+}
+
+const (
+	execRecordName = "exec.json"
+	// timedOutName is a file that says that the exec's time was over.
+	timedOutName = "timed_out"
+)
+
+func (v *live) execs() string { return filepath.Join(v.dir(), "execs") }
+
+func (v *live) execDir(e execID) string { return filepath.Join(v.execs(), e.String()) }
+
+// isDetached says whether an exec is. Its record is the last of its files that is
+// made and the first that is removed: with it, the others are there.
+func (v *live) isDetached(e execID) bool {
+	_, err := os.Lstat(filepath.Join(v.execDir(e), execRecordName))
+	return err == nil
+}
+
+// detach makes the state of an exec that is about to be started.
+func (p *Process) detach(c launch.Command, request *agent.Command) error {
+	if c.OutputLimit < 0 {
+		return &launch.ConfigError{Reason: fmt.Sprintf("an output limit of %d bytes", c.OutputLimit)}
+	}
+	if c.Terminal != nil {
+		return &launch.ConfigError{Reason: "a detached command with a terminal, which nobody would be at: leave one of them out"}
+	}
+	if c.OutputLimit == 0 {
+		c.OutputLimit = outputLimit
+	}
+	p.live.sweepSometimes()
+	p.live.begin(p.exec)
+	p.kept = &detached{dir: p.live.execDir(p.exec), limit: c.OutputLimit}
+	if err := p.kept.make(); err != nil {
+		return err
+	}
+	boot, err := sinceBoot()
+	if err == nil {
+		err = p.kept.open(os.O_RDWR | os.O_CREATE | os.O_EXCL)
+	}
+	if err == nil {
+		err = execRecord{
+			Args: p.args, Started: p.started.UTC(), Boot: boot - time.Since(p.started), Limits: p.limits, Timeout: p.timeout,
+			OutputLimit: c.OutputLimit,
+		}.write(p.kept.dir)
+	}
+	if err != nil {
+		return err
+	}
+	request.Detach = &agent.Detach{ID: p.exec.agent(), Stdout: p.kept.stdout, Stderr: p.kept.stderr, Limit: c.OutputLimit}
+	return nil
+}
+
+func (r execRecord) write(dir string) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return replaceFile(filepath.Join(dir, execRecordName), data)
+}
+
+func readExecRecord(dir string) (r execRecord, err error) {
+	data, err := os.ReadFile(filepath.Join(dir, execRecordName))
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return r, fmt.Errorf("read %s: %w", filepath.Join(dir, execRecordName), err)
+	}
+	now, err := sinceBoot()
+	if err != nil {
+		return r, err
+	}
+	r.Started = time.Now().Add(r.Boot - now)
+	return r, nil
+}
+
+// make makes the directory, and never that of the sandbox: one that was removed
+// meanwhile would seem to be there again.
+func (d *detached) make() error {
+	if err := os.Mkdir(filepath.Dir(d.dir), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return os.Mkdir(d.dir, 0o700)
+}
+
+// sinceBoot is the time since the host's boot, that of its sleep included.
+func sinceBoot() (time.Duration, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0, fmt.Errorf("clock_gettime: %w", err)
+	}
+	return time.Duration(ts.Nano()), nil
+}
+
+// open opens the files with the output.
+func (d *detached) open(flags int) (err error) {
+	if d.stdout, err = os.OpenFile(filepath.Join(d.dir, "stdout"), flags, 0o600); err != nil {
+		return err
+	}
+	d.stderr, err = os.OpenFile(filepath.Join(d.dir, "stderr"), flags, 0o600)
+	return err
+}
+
+// reopen leaves the right to write to the agent alone: who reads the output, a
+// client of the launcher's perhaps, could fill the host's memory with it.
+func (d *detached) reopen() error {
+	if err := d.close(); err != nil {
+		return err
+	}
+	return d.open(os.O_RDONLY)
+}
+
+// close closes the files with the output.
+func (d *detached) close() error {
+	if d == nil {
+		return nil
+	}
+	var errs []error
+	for _, f := range []*os.File{d.stdout, d.stderr} {
+		if f == nil {
+			continue
+		}
+		if err := f.Close(); !errors.Is(err, os.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// cut says whether a stream has as many bytes as are kept, so that there
+// probably were more.
+func (d *detached) cut(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Size() >= d.limit
+}
+
+func (d *detached) remove() error {
+	if d == nil {
+		return nil
+	}
+	return errors.Join(ignoreMissing(os.Remove(filepath.Join(d.dir, execRecordName))), os.RemoveAll(d.dir))
+}
+
+// markTimedOut lets whoever asks know why the exec was killed.
+func (d *detached) markTimedOut() {
+	// Without the mark it seems to be somebody's SIGKILL.
+	_ = os.WriteFile(filepath.Join(d.dir, timedOutName), nil, 0o600)
+}
+
+func (d *detached) timedOut() bool {
+	_, err := os.Lstat(filepath.Join(d.dir, timedOutName))
+	return err == nil
+}
+
+// resumeDeadlines has the timeouts of detached execs hold whose process has
+// ended, or may.
+func (v *live) resumeDeadlines() error {
+	all, err := v.detachedExecs()
+	if err != nil {
+		return err
+	}
+	for _, e := range all {
+		r, err := readExecRecord(v.execDir(e))
+		if err != nil || r.Timeout == 0 {
+			continue // its start was cut short, or it has none
+		}
+		time.AfterFunc(time.Until(r.Started.Add(r.Timeout)), func() { v.expire(e) })
+	}
+	return nil
+}
+
+// expire ends a detached exec whose time is over.
+func (v *live) expire(e execID) {
+	if !v.isDetached(e) || !v.present() {
+		return
+	}
+	v.enter()
+	defer v.leave()
+	leaf, err := v.group.OpenLeaf(e.leaf())
+	if err != nil {
+		return // it is gone
+	}
+	defer func() { _ = leaf.Close() }() // it only lets go
+	if alive, err := leaf.Populated(); err != nil || !alive {
+		return // it has ended in time
+	}
+	(&detached{dir: v.execDir(e)}).markTimedOut()
+	ctx, cancel := context.WithTimeout(context.Background(), killTime)
+	defer cancel()
+	_ = leaf.Kill(ctx) // what could not be killed is told to whoever asks for the exec
+}

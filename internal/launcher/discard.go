@@ -1,0 +1,158 @@
+package launcher
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+)
+
+// draftName is of what is made under another name than it is to have, and says who
+// makes it.
+func draftName(owner identity) string {
+	return fmt.Sprintf("new-%d-%d-%s-%s", owner.Pid, owner.Start, owner.Namespace, rand.Text())
+}
+
+// isLeftDraft says that a name is of such a thing, and its maker has ended.
+func isLeftDraft(name string) bool {
+	parts := strings.Split(name, "-")
+	if len(parts) != 5 || parts[0] != "new" {
+		return false
+	}
+	owner, err := parseIdentity(strings.Join(parts[1:4], " "))
+	return err == nil && !owner.lives()
+}
+
+// discard removes a directory of the store's: it is out of the way at once, and gone
+// once somebody has come to remove what is in it.
+func discard(store *os.File, name string) error {
+	trash, err := makeDir(store, "trash")
+	if err != nil {
+		return err
+	}
+	for i := 0; ; i++ {
+		err = unix.Renameat2(int(store.Fd()), name, int(trash.Fd()), strconv.Itoa(i), unix.RENAME_NOREPLACE)
+		if !errors.Is(err, unix.EEXIST) {
+			break
+		}
+	}
+	if err != nil {
+		trash.Close()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return fmt.Errorf("discard %s of the store: %w", name, err)
+	}
+	go func() {
+		defer trash.Close()
+		_ = empty(trash) // who comes next goes on with it
+	}()
+	return nil
+}
+
+// empty removes what is in a directory, of any size.
+func empty(dir *os.File) error {
+	if _, err := dir.Seek(0, 0); err != nil {
+		return err
+	}
+	var errs []error
+	for {
+		names, err := dir.Readdirnames(1000)
+		for _, name := range names {
+			errs = append(errs, removeAll(dir, name))
+		}
+		if err != nil || len(names) == 0 {
+			return errors.Join(errs...)
+		}
+	}
+}
+
+// removeAll removes an entry with all below it, through no link.
+func removeAll(parent *os.File, name string) error {
+	if path.Base(name) != name {
+		return fmt.Errorf("remove %q: %w", name, fs.ErrInvalid)
+	}
+	err := unix.Unlinkat(int(parent.Fd()), name, 0)
+	if !errors.Is(err, unix.EISDIR) {
+		return err
+	}
+	dir, err := rootfs.OpenDir(parent, name)
+	if err != nil {
+		return err
+	}
+	err = empty(dir)
+	dir.Close()
+	return errors.Join(err, unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR))
+}
+
+// Discard has the sandbox's overlays show the host's directories again, or what a
+// fork has begun with: what was written to them is thrown away.
+//
+// Errors: [launch.ErrBusy] where something in the sandbox has files open there or its
+// directory, and those of Pause.
+func (s *Sandbox) Discard(ctx context.Context) error {
+	v := s.live
+	return v.alone(ctx, func() error {
+		kept, err := v.imageIsKept() // by snapshots or forks, with the layers that they froze
+		if err != nil {
+			return err
+		}
+		since, err := settled(ctx)
+		if err != nil {
+			return err
+		}
+		trees := func(p place) bool { return p.Tree != nil || p.Same != "" }
+		return v.switchLayers(ctx, true, "", trees, func(r *record, p place, n int) {
+			t := r.treeAt(p.Path)
+			old := t.Layers[:1]
+			if !kept {
+				old = t.Layers
+			}
+			r.Switch.Old = append(r.Switch.Old, old...)
+			t.Layers = []int{n}
+			if !r.begunWith(*t) {
+				t.Since = since
+			}
+		})
+	})
+}
+
+// begunWith tells whether a tree has layers that a fork has begun with: they stay,
+// and were written before, so that it stays as old as it is.
+func (r record) begunWith(t tree) bool { return len(r.Stacks[t.Path].Below) > 0 }
+
+// forgetApplied removes the stamps of what is thrown away, where the tree does not
+// become another by its age.
+func (v *live) forgetApplied(r record) error {
+	for i, t := range r.Trees {
+		if !r.begunWith(t) {
+			continue
+		}
+		if err := os.Remove(v.stamps(i, t)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// imageIsKept tells whether the sandbox's image has other names than its own.
+func (v *live) imageIsKept() (bool, error) {
+	image := v.current().Image
+	if image == "" {
+		return false, nil
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(v.launcher.imagePath(image), &st); err != nil {
+		return false, fmt.Errorf("image of %s: %w", v.id, err)
+	}
+	return st.Nlink > 1, nil
+}

@@ -1,0 +1,385 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// Start has a command started, and returns: whether it was executed says
+// [Process.Started], or at the latest [Process.Wait]. Of a detached one, and of
+// one with a terminal, it says that itself. Any number of commands may run at once, each in a cgroup of its
+// own.
+//
+// The files become its first three descriptors; nil is /dev/null. They are
+// pipes without a name, as os.Pipe makes them, and get the command's user as
+// their owner, so that it can open /dev/stdout again. They stay the caller's to
+// close. A command with a terminal, or a detached one, gets none.
+//
+// Errors: *[launch.ConfigError], [launch.ErrNotFound], [launch.ErrNotRunning],
+// [launch.ErrPaused], [launch.ErrUnavailable], and those of Started where
+// it waits for that.
+func (s *Sandbox) Start(ctx context.Context, c launch.Command, files [3]*os.File) (*Process, error) {
+	v := s.live
+	r := v.current()
+	var request agent.Command
+	var err error
+	if c.Files {
+		c, request, err = v.launcher.filesRequest(r, c, files)
+	} else {
+		request, err = newRequest(r, c, files)
+	}
+	if err != nil {
+		return nil, err
+	}
+	v.enter()
+	p, err := v.start(ctx, r, c, request)
+	if err != nil {
+		v.leave()
+		return nil, err
+	}
+	return p, nil
+}
+
+// newRequest is the command as PID 1 is told it.
+func newRequest(r record, c launch.Command, files [3]*os.File) (agent.Command, error) {
+	if err := checkCommand(c); err != nil {
+		return agent.Command{}, err
+	}
+	config, environ, rlimits := r.Config, r.environ, r.rlimits
+	if len(c.Env) > 0 || c.Cwd != "" || c.User != nil || c.Limits != (spec.Limits{}) {
+		var err error
+		if config, err = commandConfig(r.Config, c); err != nil {
+			return agent.Command{}, configError(err)
+		}
+		environ, rlimits = config.Environ(r.Path...), commandLimits(config)
+	}
+	request := agent.Command{
+		Args:        c.Args,
+		Env:         environ,
+		Dir:         config.Cwd,
+		UID:         config.User.UID,
+		GID:         config.User.GID,
+		Groups:      c.Groups,
+		Rlimits:     rlimits,
+		OOMScoreAdj: commandOOMScore,
+		Stdin:       files[0], Stdout: files[1], Stderr: files[2],
+	}
+	if c.Terminal != nil {
+		request.TTY = &agent.Winsize{Rows: c.Terminal.Rows, Columns: c.Terminal.Columns}
+	}
+	return request, handOver(r, *config.User, c, files)
+}
+
+// checkCommand names what is wrong with what only commands have.
+func checkCommand(c launch.Command) error {
+	switch {
+	case len(c.Args) == 0 || c.Args[0] == "":
+		return &launch.ConfigError{Reason: "a command without a program"}
+	case slices.ContainsFunc(c.Args, func(arg string) bool { return strings.IndexByte(arg, 0) >= 0 }):
+		return &launch.ConfigError{Reason: fmt.Sprintf("the arguments %q of a command: one has a NUL byte", c.Args)}
+	case c.Transaction && c.Detached:
+		return &launch.ConfigError{Reason: "a detached command as a transaction: somebody has to be there for what it writes to join; leave one of the two out"}
+	case c.Timeout < 0:
+		return &launch.ConfigError{Reason: fmt.Sprintf("timeout %s is negative; 0 is the sandbox's own", time.Duration(c.Timeout))}
+	case c.Limits.IORead != 0 || c.Limits.IOWrite != 0:
+		return &launch.ConfigError{Reason: "a limit of disk traffic for one command: only sandboxes have them"}
+	case c.Limits.Disk != 0 || c.Limits.Files != 0:
+		return &launch.ConfigError{Reason: "a limit of disk or files for one command: only sandboxes have them"}
+	case slices.ContainsFunc(c.Groups, func(g uint32) bool { return g >= spec.AgentID }):
+		return &launch.ConfigError{Reason: fmt.Sprintf("groups %d of a command: the sandbox keeps the ids from %d on", c.Groups, spec.AgentID)}
+	}
+	return nil
+}
+
+// commandConfig is the sandbox's configuration with the command's own on top.
+func commandConfig(config spec.Config, c launch.Command) (spec.Config, error) {
+	config.Limits = within(config.Limits, c.Limits)
+	env := maps.Clone(config.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, c.Env)
+	config.Env = env
+	if c.Cwd != "" {
+		config.Cwd = c.Cwd
+	}
+	if c.User != nil {
+		config.User = c.User
+	}
+	return config.Complete()
+}
+
+// handOver checks the files and gives them to the command's user.
+func handOver(r record, user spec.User, c launch.Command, files [3]*os.File) error {
+	for i, f := range files {
+		if f == nil {
+			continue
+		}
+		if c.Terminal != nil || c.Detached {
+			return &launch.ConfigError{Reason: fmt.Sprintf("descriptor %d of a command that has a terminal or is detached: it gets none", i)}
+		}
+		if err := checkPipe(f); err != nil {
+			return &launch.ConfigError{Reason: fmt.Sprintf("descriptor %d of a command: %v", i, err)}
+		}
+		uid, gid := hostID(r.UIDMappings, user.UID), hostID(r.GIDMappings, user.GID)
+		if err := f.Chown(uid, gid); err != nil {
+			return fmt.Errorf("give a pipe to the command's user: %w", err)
+		}
+	}
+	return nil
+}
+
+// pipeMagic is the file system of pipes without a name (linux/magic.h,
+// PIPEFS_MAGIC).
+const pipeMagic = 0x50495045
+
+// checkPipe refuses all but pipes without a name: through any other file a
+// command could reach more than its bytes, the file behind a name, a terminal's
+// input, and to change its owner would be felt on the host.
+func checkPipe(f *os.File) error {
+	var fsErr, statErr error
+	var fs unix.Statfs_t
+	var st unix.Stat_t
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	err = raw.Control(func(fd uintptr) {
+		fsErr = unix.Fstatfs(int(fd), &fs)
+		statErr = unix.Fstat(int(fd), &st)
+	})
+	if err := errors.Join(err, fsErr, statErr); err != nil {
+		return err
+	}
+	if fs.Type != pipeMagic || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return errors.New("it is no pipe; copy from and to what it is")
+	}
+	return nil
+}
+
+// commandOOMScore makes the kernel choose a command before PID 1, and before
+// the host's own processes, when memory runs out.
+const commandOOMScore = 500
+
+// start has the command started in a leaf of its own.
+func (v *live) start(ctx context.Context, r record, c launch.Command, request agent.Command) (_ *Process, err error) {
+	if v.paused() {
+		return nil, &launch.SandboxError{ID: v.id, Err: launch.ErrPaused}
+	}
+	conn, err := v.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := v.takeLeaf()
+	if err != nil {
+		return nil, v.why(ctx, err)
+	}
+	p := &Process{
+		live: v, exec: leaf.exec, leaf: leaf.Leaf, under: leaf.under, args: shown(c.Args), limits: within(r.Config.Limits, c.Limits), config: r,
+		started: time.Now(), timeout: time.Duration(r.Config.Timeout),
+	}
+	if c.Timeout != 0 || c.Files {
+		p.timeout = time.Duration(c.Timeout)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.undo())
+		}
+	}()
+	if err := v.limitLeaf(leaf, c.Limits); err != nil {
+		return nil, limitError(err)
+	}
+	if c.Detached {
+		defer v.begun(p.exec)
+		if err := p.detach(c, &request); err != nil {
+			return nil, missing(v.id, err) // somebody has just removed the sandbox
+		}
+	}
+	p.files = v.recordFiles(r, c)
+	if c.Transaction {
+		if p.transaction, err = v.beginTransaction(ctx, r); err != nil {
+			return nil, v.why(ctx, err)
+		}
+		request.Root = p.transaction.root
+	}
+	dir, tasks := leaf.Join()
+	request.Cgroup = agent.Cgroup{Dir: dir, Tasks: tasks}
+	p.conn = conn
+	if p.inside, err = conn.Begin(ctx, request); err != nil {
+		return nil, p.notStarted(ctx, err)
+	}
+	if c.Detached || c.Terminal != nil { // from here on it is nobody's to give up, or has to be there
+		if err := p.awaitStartInTime(ctx); err != nil {
+			return nil, errors.Join(p.notStarted(ctx, err), p.inside.Close())
+		}
+	}
+	if c.Detached {
+		if err := p.kept.reopen(); err != nil {
+			return nil, errors.Join(err, p.inside.Close())
+		}
+	}
+	v.register(p)
+	v.makeAhead()
+	return p, nil
+}
+
+// limitError words a limit that this host can't hold for one command.
+func limitError(err error) error {
+	if errors.Is(err, errors.ErrUnsupported) {
+		return fmt.Errorf("a limit of one command %w: %w", launch.ErrUnavailable, err)
+	}
+	return err
+}
+
+// within are the limits that hold for a command with its own.
+func within(box, own spec.Limits) spec.Limits {
+	smaller(&box.Memory, own.Memory)
+	smaller(&box.CPUs, own.CPUs)
+	smaller(&box.Pids, own.Pids)
+	smaller(&box.FileSize, own.FileSize)
+	return box
+}
+
+func smaller[T spec.Size | spec.CPUs | int64](limit *T, own T) {
+	if own != 0 {
+		*limit = min(*limit, own)
+	}
+}
+
+// askTime is how long an agent may be silent before it is looked whether the
+// sandbox stands still.
+const askTime = 200 * time.Millisecond
+
+// errStill ends the wait for the agent of a sandbox that was paused meanwhile.
+var errStill = errors.New("the sandbox stands still")
+
+// Started waits until the command has been executed. Wait does not need it.
+//
+// Errors: *[launch.NotRunError], *[launch.ConfigError] for its directory,
+// [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrPaused],
+// [launch.ErrUnavailable] where there is no room for another process.
+func (p *Process) Started(ctx context.Context) error {
+	err := p.awaitStart(ctx)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	err = p.notStarted(ctx, err)
+	select {
+	case p.waiting <- struct{}{}:
+		p.fail(err)
+		<-p.waiting
+	default: // who waits is told, too
+	}
+	return err
+}
+
+// errLate ends the wait for a command that is not executed within its timeout.
+var errLate = errors.New("it was not executed within its timeout: something in the sandbox may stop commands that start")
+
+// awaitStartInTime is awaitStart within the command's timeout, which nobody else
+// sees to before the command is there.
+func (p *Process) awaitStartInTime(ctx context.Context) error {
+	if p.timeout == 0 {
+		return p.awaitStart(ctx)
+	}
+	waiting, cancel := context.WithDeadlineCause(ctx, p.started.Add(p.timeout), errLate)
+	defer cancel()
+	err := p.awaitStart(waiting)
+	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(waiting), errLate) {
+		return errLate
+	}
+	return err
+}
+
+// awaitStart waits for the agent's word, unless the sandbox stands still.
+func (p *Process) awaitStart(ctx context.Context) error {
+	asking, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	v := p.live
+	var looking sync.Mutex // above look
+	var look *time.Timer
+	looking.Lock()
+	look = time.AfterFunc(askTime, func() {
+		looking.Lock()
+		defer looking.Unlock()
+		if v.paused() {
+			cancel(errStill)
+			return
+		}
+		look.Reset(askTime)
+	})
+	looking.Unlock()
+	defer look.Stop()
+	err := p.inside.Started(asking)
+	if err != nil && errors.Is(context.Cause(asking), errStill) {
+		return errStill
+	}
+	return err
+}
+
+// fail ends an exec whose command was not executed. The caller has waiting.
+func (p *Process) fail(err error) {
+	if p.ended {
+		return
+	}
+	if p.deadline != nil {
+		p.deadline.Stop()
+	}
+	p.ended, p.err = true, errors.Join(err, p.undo())
+	p.leave()
+}
+
+// notStarted words the failure of a start.
+func (p *Process) notStarted(ctx context.Context, err error) error {
+	v := p.live
+	var start *agent.StartError
+	switch {
+	case errors.Is(err, errStill):
+		return &launch.SandboxError{ID: v.id, Err: launch.ErrPaused}
+	case agentGone(err):
+		v.disconnect(p.conn)
+		return v.why(ctx, err)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &start):
+		return p.refused(start)
+	}
+	return &launch.SandboxError{ID: v.id, Err: err}
+}
+
+// refused words why a command could not be executed.
+func (p *Process) refused(start *agent.StartError) error {
+	name := p.args[0]
+	switch {
+	case start.NotFound():
+		what := name + ": not found in the sandbox"
+		for _, note := range p.config.PathNotes {
+			if strings.Contains(note, "/"+name+" ") {
+				what += "; " + note
+			}
+		}
+		return &launch.NotRunError{Code: spec.ExitNotFound, Reason: what}
+	case start.NotExecutable():
+		return &launch.NotRunError{Code: spec.ExitNotExecutable,
+			Reason: fmt.Sprintf("%s: not executable in the sandbox: %v", name, start.Errno)}
+	case start.Stage == agent.StageDirectory:
+		return &launch.ConfigError{Reason: fmt.Sprintf("directory %s of the command: %v in the sandbox", start.Path, start.Errno)}
+	case start.Errno == unix.EAGAIN || start.Errno == unix.ENOMEM:
+		return &launch.SandboxError{ID: p.live.id,
+			Err: fmt.Errorf("has no room for another command, which %w: %w; end some of what runs there", launch.ErrUnavailable, start)}
+	}
+	return &launch.SandboxError{ID: p.live.id, Err: start}
+}

@@ -1,0 +1,124 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// detachedExecs are those of the sandbox, by their state.
+func (v *live) detachedExecs() ([]execID, error) {
+	entries, err := os.ReadDir(v.execs())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var all []execID
+	for _, entry := range entries {
+		if e, ok := parseExec(entry.Name()); ok {
+			all = append(all, e)
+		}
+	}
+	return all, nil
+}
+
+// Execs describes what runs in the sandbox, whichever process asked for it, and
+// the detached commands that have ended and were not asked for yet.
+func (s *Sandbox) Execs(context.Context) ([]launch.Exec, error) {
+	v := s.live
+	if !v.up() {
+		return nil, v.why(context.Background(), &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning})
+	}
+	v.enter()
+	defer v.leave()
+	names, err := v.group.Leaves()
+	if err != nil {
+		return nil, err
+	}
+	var all []launch.Exec
+	for _, name := range names {
+		e, ok := parseLeaf(name)
+		if !ok {
+			continue
+		}
+		exec, ok, err := v.describe(e)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			all = append(all, exec)
+		}
+	}
+	slices.SortFunc(all, func(a, b launch.Exec) int { return a.Started.Compare(b.Started) })
+	return all, nil
+}
+
+// describe describes an exec; false says that there is nothing in its leaf, as
+// in one that is kept for the next.
+func (v *live) describe(e execID) (launch.Exec, bool, error) {
+	x := launch.Exec{ID: e.String()}
+	leaf, err := v.group.OpenLeaf(e.leaf())
+	if errors.Is(err, fs.ErrNotExist) {
+		return x, false, nil
+	}
+	if err != nil {
+		return x, false, err
+	}
+	defer func() { _ = leaf.Close() }() // it only lets go
+	if x.Pids, err = leaf.Pids(); err != nil {
+		return x, false, err
+	}
+	if r, err := readExecRecord(v.execDir(e)); err == nil {
+		x.Args, x.Started, x.Detached, x.Ended = r.Args, r.Started, true, len(x.Pids) == 0
+		return x, true, nil
+	}
+	v.mu.Lock()
+	p := v.running[x.ID]
+	v.mu.Unlock()
+	if p != nil {
+		x.Args, x.Started = p.args, p.started
+		return x, true, nil
+	}
+	if len(x.Pids) > 0 {
+		// Another process's: the kernel knows what it is and since when.
+		x.Args, x.Started = commandOf(x.Pids[0])
+	}
+	return x, len(x.Pids) > 0, nil
+}
+
+// commandOf is a process's command line, as it likes to have it, and when it was
+// started; nothing where it has ended.
+func commandOf(pid int) (args []string, started time.Time) {
+	dir := fmt.Sprintf("/proc/%d", pid)
+	text, err := os.ReadFile(dir + "/cmdline")
+	if err != nil {
+		return nil, started
+	}
+	args = strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
+	if info, err := os.Stat(dir); err == nil {
+		started = info.ModTime()
+	}
+	return shown(args), started
+}
+
+// shownLength is how many bytes of a command's arguments are kept, to be shown:
+// they may be megabytes, and as many detached commands as there are keep theirs.
+const shownLength = 4 << 10
+
+// shown is the beginning of a command's arguments.
+func shown(args []string) []string {
+	left := shownLength
+	for i, arg := range args {
+		if left -= len(arg) + 1; left < 0 {
+			short := arg[:max(len(arg)+left, 0)] + "…"
+			return append(slices.Clone(args[:i]), strings.ToValidUTF8(short, ""))
+		}
+	}
+	return args
+}

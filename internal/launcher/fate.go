@@ -1,0 +1,196 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// fate finds out why a sandbox went away under a command.
+func (v *live) fate() fate {
+	if !v.present() {
+		return fateRemoved
+	}
+	if v.initOOMKills() > 0 {
+		return fateOOM
+	}
+	return fateUnknown
+}
+
+// initOOMKills is how often the kernel has killed for memory in the sandbox and
+// in none of its execs. 0 where that can't be told.
+func (v *live) initOOMKills() int64 {
+	events, err := v.group.Events()
+	if err != nil {
+		return 0
+	}
+	names, err := v.group.Leaves()
+	if err != nil {
+		return 0
+	}
+	kills := events.OOMKills
+	for _, name := range names {
+		leaf, err := v.group.OpenLeaf(name)
+		if err != nil {
+			return 0 // it goes this moment, with its count
+		}
+		usage, err := leaf.Usage()
+		_ = leaf.Close() // it only lets go
+		if err != nil {
+			return 0
+		}
+		kills -= max(usage.OOMKills, 0)
+	}
+	return kills
+}
+
+// A full is a file system of the sandbox without room: what to say of it, and of
+// the limit that was reached.
+type full struct {
+	// place is where it is in the sandbox; empty for the store.
+	place             string
+	reason, violation string
+}
+
+// fullDisks are the file systems that only the sandbox writes to, and the host's
+// directories with a quota, in which no room is left. Others of the host are not
+// asked about: one whose server does not answer would keep whoever asks.
+func (v *live) fullDisks(r record) []full {
+	var all []full
+	if size, is := sharedMemoryFull(r.Init); is {
+		name := fmt.Sprintf("%s (%s) is full", sharedMemory, size)
+		all = append(all, full{sharedMemory, name + ": delete something there, or write elsewhere", name})
+	}
+	return append(all, v.fullStores(r)...)
+}
+
+// fullStores are those of them of which a Result tells the files.
+func (v *live) fullStores(r record) (all []full) {
+	if r.Limits.Disk == spec.Enforced {
+		all = append(all, fullQuotas(r)...)
+	}
+	file, err := storeOf(r.Init)
+	if err != nil {
+		return all // it has just ended
+	}
+	defer file.Close()
+	used, total, err := store.Usage(file)
+	if err != nil {
+		return all
+	}
+	limits := r.Config.Limits
+	room := int64(nearlyFull)
+	if r.Image != "" {
+		room = nearlyFullImage
+	}
+	if total.Bytes-used.Bytes < room {
+		limit := fmt.Sprintf("disk limit of %s", limits.Disk)
+		all = append(all, full{"", "the " + limit + " was reached (raise it with --disk)", limit + " reached"})
+	}
+	if used.Files >= total.Files {
+		limit := fmt.Sprintf("limit of %d files", limits.Files)
+		all = append(all, full{"", "the " + limit + " was reached (raise it with --files)", limit + " reached"})
+	}
+	if r.Image != "" && v.launcher.hostFull() {
+		all = append(all, full{
+			"", "the host's disk is full, on which it keeps what it writes: make room below " + v.launcher.data,
+			"the host's disk, below " + v.launcher.data + ", is full",
+		})
+	}
+	return all
+}
+
+// fullQuotas are the directories of the host's whose quota is used up: all that the
+// sandbox may write to have one, and are ext4's or XFS's.
+func fullQuotas(r record) (all []full) {
+	for _, target := range writableBinds(r.Config) {
+		dir, err := openShown(r.Init, target)
+		if err != nil {
+			continue // it has just ended
+		}
+		used, total, err := store.Usage(dir)
+		dir.Close()
+		if err != nil || total.Bytes-used.Bytes >= nearlyFull && used.Files < total.Files {
+			continue
+		}
+		name := fmt.Sprintf("quota of %s and %d files that %s has on the host", spec.Size(total.Bytes), total.Files, target)
+		all = append(all, full{target, "the " + name + " was reached: delete something there, or have it raised", name + " reached"})
+	}
+	return all
+}
+
+// writtenTo are the places of a sandbox in which files were created or modified: the
+// writable binds, and the store, which is empty.
+func writtenTo(files *spec.Files, binds []string) map[string]bool {
+	places := map[string]bool{}
+	if files == nil {
+		return places
+	}
+	for _, path := range slices.Concat(files.Created, files.Modified) {
+		place := ""
+		for _, target := range binds {
+			if (path == target || strings.HasPrefix(path, target+"/")) && len(target) > len(place) {
+				place = target
+			}
+		}
+		places[place] = true
+	}
+	return places
+}
+
+// hostFull says that the disk of the data directory has no room for images to grow.
+func (l *Launcher) hostFull() bool {
+	var st unix.Statfs_t
+	err := unix.Statfs(l.data, &st)
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Statfs(l.data, &st)
+	}
+	return err == nil && int64(st.Bavail)*st.Bsize < nearlyFull
+}
+
+// nearlyFull is what file systems do not hand out to the last byte.
+const nearlyFull = 64 << 10
+
+// nearlyFullImage is what ext4 does not: it takes room for a large write at once,
+// and refuses the whole where only a part is left.
+const nearlyFullImage = 1 << 20
+
+const sharedMemory = "/dev/shm"
+
+// sharedMemoryFull says whether the sandbox's shared memory has neither a block
+// nor a file left, and its size. It looks through PID 1's root, beneath which all
+// paths stay.
+func sharedMemoryFull(init identity) (size spec.Size, full bool) {
+	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", init.Pid), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return 0, false // it has just ended
+	}
+	defer root.Close()
+	if !init.lives() { // before it was opened, and another has its number
+		return 0, false
+	}
+	how := unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NOFOLLOW,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS,
+	}
+	fd, err := unix.Openat2(int(root.Fd()), sharedMemory, &how)
+	if err != nil {
+		return 0, false
+	}
+	defer unix.Close(fd)
+	var st unix.Statfs_t
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Fstatfs(fd, &st)
+	}
+	if err != nil || st.Type != unix.TMPFS_MAGIC {
+		return 0, false
+	}
+	return spec.Size(st.Blocks * uint64(st.Bsize)), st.Bavail == 0 || st.Ffree == 0
+}

@@ -1,0 +1,210 @@
+package launcher
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+)
+
+// A filterCache keeps compiled seccomp filters in <data>/seccomp, a file each,
+// whose name is a hash of all that the filter follows from. Making one takes
+// libseccomp 10 to 30 ms, finding one 0.1.
+//
+// A file is what [encodeFilter] makes of the filter, and then a checksum of its
+// name and that. What is not whole, not of that name or not in the hands of root
+// and this user alone is not used, and made anew. Any number of processes may
+// use the cache at once: files come by rename, and never change.
+type filterCache struct{ data string }
+
+const (
+	// filterFormat is part of each name. It goes up with each change to what a
+	// file holds.
+	filterFormat = 1
+	// maxFilterFile is the size of the longest filter's.
+	maxFilterFile = 8 + unix.BPF_MAXINSNS*unix.SizeofSockFilter + sha256.Size
+	// cachedFilters is how many files stay. A host uses few; a user who edits a
+	// profile makes one at each try.
+	cachedFilters = 64
+)
+
+// open returns the filter of a profile as a file for the agent to read: sealed
+// in memory, so that nobody changes it any more, and at its beginning. It is the
+// caller's, for one sandbox. The note, if it is not empty, says why that takes
+// longer than it should.
+//
+// On a host where the filter can't be had, there is no file and no error but
+// a note: libcontainer has to load the profile then, from the specification.
+func (c filterCache) open(ctx context.Context, profile *specs.LinuxSeccomp) (filter *os.File, note string, err error) {
+	name, err := filterName(profile)
+	if err != nil {
+		return nil, "", err
+	}
+	dir, err := openData(c.data, "seccomp")
+	if err != nil {
+		note = cacheNote(err)
+	} else {
+		defer dir.Close()
+		if program, err := loadFilter(dir, name); err == nil {
+			filter, err = sealed("seccomp-filter", program)
+			return filter, "", err
+		} // whatever it was, it is replaced
+	}
+	compiled, err := container.CompileSeccomp(ctx, profile)
+	if errors.Is(err, container.ErrNoTrace) {
+		return nil, fmt.Sprintf("the seccomp filter is compiled for each sandbox, which takes time: %v", err), nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	program := encodeFilter(compiled)
+	if dir != nil {
+		if err := storeFilter(dir, name, program); err != nil {
+			note = cacheNote(err)
+		}
+	}
+	filter, err = sealed("seccomp-filter", program)
+	return filter, note, err
+}
+
+func cacheNote(err error) string {
+	return fmt.Sprintf("the compiled seccomp filter is not kept, and each sandbox waits for its own: %v", err)
+}
+
+// filterName hashes what decides the filter.
+func filterName(profile *specs.LinuxSeccomp) (string, error) {
+	inputs, err := container.SeccompInputs(profile)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d\n%s", filterFormat, inputs))
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// encodeFilter is the form that the agent reads: flags and number of
+// instructions, 32 bits each in the machine's byte order, then the array of
+// struct sock_filter.
+func encodeFilter(f container.Filter) []byte {
+	text := binary.NativeEndian.AppendUint32(nil, f.Flags)
+	text = binary.NativeEndian.AppendUint32(text, uint32(len(f.Program)/unix.SizeofSockFilter))
+	return append(text, f.Program...)
+}
+
+func filterSum(name string, program []byte) []byte {
+	sum := sha256.Sum256(append([]byte(name), program...))
+	return sum[:]
+}
+
+var errBadFilter = errors.New("not the filter of that name")
+
+// loadFilter reads a file of the cache.
+func loadFilter(dir *os.File, name string) ([]byte, error) {
+	// O_NONBLOCK: a FIFO is refused, not waited for.
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), filepath.Join(dir.Name(), name))
+	defer f.Close()
+	if err := checkOwn(f); err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxFilterFile))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) < sha256.Size {
+		return nil, errBadFilter
+	}
+	program, sum := text[:len(text)-sha256.Size], text[len(text)-sha256.Size:]
+	if !bytes.Equal(sum, filterSum(name, program)) {
+		return nil, errBadFilter
+	}
+	return program, nil
+}
+
+// storeFilter puts a file into the cache, in the place of any other of that
+// name. It is not written through to the disk: what a power cut leaves has not
+// its checksum.
+func storeFilter(dir *os.File, name string, program []byte) (err error) {
+	draft := ".new-" + rand.Text()
+	path := filepath.Join(dir.Name(), draft)
+	fd, err := unix.Openat(int(dir.Fd()), draft, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o400)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", path, err)
+	}
+	f := os.NewFile(uintptr(fd), path)
+	_, err = f.Write(slices.Concat(program, filterSum(name, program)))
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		if err = unix.Renameat(int(dir.Fd()), draft, int(dir.Fd()), name); err != nil {
+			err = fmt.Errorf("rename %s to %s: %w", path, name, err)
+		}
+	}
+	if err != nil {
+		return errors.Join(err, unix.Unlinkat(int(dir.Fd()), draft, 0))
+	}
+	return dropOldest(dir, cachedFilters)
+}
+
+// dropOldest removes the files that are too many, by when they were written.
+// Among them are, in time, those that a killed process was writing.
+func dropOldest(dir *os.File, keep int) error {
+	entries, err := dir.ReadDir(-1)
+	if err != nil || len(entries) <= keep {
+		return err
+	}
+	type file struct {
+		name    string
+		written int64
+	}
+	var files []file
+	for _, e := range entries {
+		var st unix.Stat_t
+		if unix.Fstatat(int(dir.Fd()), e.Name(), &st, unix.AT_SYMLINK_NOFOLLOW) == nil { // else another has removed it
+			files = append(files, file{e.Name(), st.Mtim.Nano()})
+		}
+	}
+	slices.SortFunc(files, func(a, b file) int { return int(min(max(b.written-a.written, -1), 1)) }) // newest first
+	var errs []error
+	for _, f := range files[min(keep, len(files)):] {
+		if err := unix.Unlinkat(int(dir.Fd()), f.name, 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove %s: %w", filepath.Join(dir.Name(), f.name), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sealed returns a file in memory that holds content for ever.
+func sealed(name string, content []byte) (*os.File, error) {
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		fd, err = unix.MemfdCreate(name, flags)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create a file in memory: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	_, err = f.WriteAt(content, 0) // leaves the offset where it is
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("fill a file in memory: %w", err), f.Close())
+	}
+	return f, nil
+}

@@ -1,0 +1,169 @@
+package launcher
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// fromSnapshot has a request for a fork that names no overlays have those of its
+// snapshot, and begin where that did.
+func (l *Launcher) fromSnapshot(r *launch.Create, uid uint32) error {
+	if r.From == "" {
+		return nil
+	}
+	s, err := l.readSnapshot(r.From, uid)
+	if err != nil || len(r.Config.Overlays) > 0 {
+		return err
+	}
+	r.Config.Overlays = slices.Clone(s.Config.Overlays)
+	if r.Config.Cwd == "" {
+		r.Config.Cwd = s.Config.Cwd
+	}
+	return nil
+}
+
+// fork has a sandbox that was just made begin with a snapshot's files.
+func (m *making) fork(ctx context.Context) error {
+	if m.request.From == "" {
+		return nil
+	}
+	s, err := m.launcher.readSnapshot(m.request.From, m.from.UID)
+	if err != nil {
+		return err
+	}
+	m.record.Trees = slices.Clone(m.record.Trees)
+	for _, t := range s.Trees { // what was written then, was written above what was there then
+		if own := m.record.treeAt(t.Path); own != nil && t.Since.Before(own.Since) {
+			own.Since = t.Since
+		}
+	}
+	f := &switching{record: m.record}
+	f.live = newLive(m.launcher, m.id, m.record, version{}, nil)
+	if f.store, err = storeOf(m.record.Init); err != nil {
+		return err
+	}
+	defer f.store.Close()
+	f.record.Stacks = map[string]stack{}
+	names, err := m.linkImages(s)
+	if err != nil {
+		return fmt.Errorf("snapshot %s: %w", m.request.From, err)
+	}
+	for _, c := range newCovers(m.record) {
+		refs, ok := s.Places[c.Path]
+		if c.Host != "" || !ok && c.Same == "" {
+			continue
+		}
+		var below []layerRef
+		for _, ref := range refs {
+			below = append(below, layerRef{names[ref.Image], ref.Dir})
+		}
+		if c.Same == "" {
+			f.record.Stacks[c.Path] = stack{Below: below}
+		}
+		f.covers = append(f.covers, c)
+	}
+	for _, path := range slices.Sorted(maps.Keys(s.Places)) {
+		if _, ok := f.record.Stacks[path]; !ok && m.record.Config.Workspace == "" {
+			return &launch.ConfigError{Reason: fmt.Sprintf("snapshot %s has files of %s, which this sandbox has no layer for: overlay it", m.request.From, path)}
+		}
+	}
+	defer f.covers.close()
+	if err := f.begin(); err != nil {
+		return fmt.Errorf("begin with snapshot %s: %w", m.request.From, err)
+	}
+	for path, n := range f.record.Switch.Layers {
+		f.replaceUpper(path, n)
+	}
+	f.record.Switch = nil
+	m.record = f.record
+	return ctx.Err()
+}
+
+// begin puts the layers in place, of a sandbox in which nothing runs yet.
+func (s *switching) begin() error {
+	if err := s.numberFrom(len(s.record.Trees)); err != nil {
+		return err
+	}
+	layers, err := makeDir(s.store, "layer") // there is none where nothing is overlaid
+	if err != nil {
+		return err
+	}
+	layers.Close()
+	mounts, err := mountsOfInit(s.record.Init)
+	if err != nil {
+		return err
+	}
+	if s.thread, err = enterMounts(s.record.Init); err != nil {
+		return err
+	}
+	defer s.thread.stop()
+	if err := s.thread.do(func() error { return s.covers.look(mounts) }); err != nil {
+		return err
+	}
+	for _, c := range s.covers { // what it was made with is empty
+		if c.Tree != nil {
+			t := *c.Tree
+			t.Layers = nil
+			c.Tree = &t
+		}
+	}
+	if err := s.stack(); err != nil {
+		return err
+	}
+	return s.thread.do(s.covers.put)
+}
+
+func (s *switching) numberFrom(next int) error {
+	s.record.Switch = &layerSwitch{Layers: map[string]int{}}
+	for _, c := range s.covers {
+		if len(s.record.Stacks[c.Path].Below) >= maxLayers {
+			return &launch.ConfigError{Reason: fmt.Sprintf("%s has %d layers, as many as there can be; make a sandbox anew from what it shows", c.Path, maxLayers)}
+		}
+		if c.Same == "" {
+			s.record.Switch.Layers[c.Path] = next
+			next++
+		}
+	}
+	return nil
+}
+
+// replaceUpper has a place have one layer of the sandbox's own.
+func (s *switching) replaceUpper(path string, n int) {
+	if t := s.record.treeAt(path); t != nil {
+		t.Layers = []int{n}
+		return
+	}
+	own := s.record.Stacks[path]
+	own.Layers = []int{n}
+	s.record.Stacks[path] = own
+}
+
+// linkImages gives a snapshot's images names of the sandbox's, which go with it.
+func (m *making) linkImages(s snapshot) (map[string]string, error) {
+	stores, err := openData(m.launcher.data, storesName)
+	if err != nil {
+		return nil, err
+	}
+	defer stores.Close()
+	names := map[string]string{}
+	for _, refs := range s.Places {
+		for _, ref := range refs {
+			if names[ref.Image] != "" {
+				continue
+			}
+			name := m.launcher.imagePrefix(m.id) + rand.Text()[:12] + imageEnd
+			if err := os.Link(filepath.Join(m.launcher.snapshotDir(m.request.From), filepath.Base(ref.Image)), m.launcher.imagePath(name)); err != nil {
+				return nil, err
+			}
+			names[ref.Image] = name
+		}
+	}
+	return names, nil
+}

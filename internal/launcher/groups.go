@@ -1,0 +1,74 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/watch"
+)
+
+// maxGroups is how many groups a launcher watches files with, of the 128 that a
+// user has for all programs, before sandboxes share them.
+const maxGroups = 16
+
+// A groupPool has the groups that files are watched with.
+type groupPool struct {
+	mu  sync.Mutex
+	all []*sharedGroup
+}
+
+// A sharedGroup is used by several sandboxes, unless it is alone's.
+type sharedGroup struct {
+	*watch.Group
+	users int
+	alone bool
+}
+
+// take returns a group, of which one sandbox has all if it has to be alone: two
+// that write to one file system of the host's could not be told apart.
+func (p *groupPool) take(alone bool) (*sharedGroup, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var least *sharedGroup
+	for _, g := range p.all {
+		if !g.alone && (least == nil || g.users < least.users) {
+			least = g
+		}
+	}
+	if !alone && least != nil && len(p.all) >= maxGroups {
+		least.users++
+		return least, nil
+	}
+	if len(p.all) >= 2*maxGroups {
+		return nil, fmt.Errorf("files of %d sandboxes are watched: it is %w for more", len(p.all), launch.ErrUnavailable)
+	}
+	group, err := watch.Open()
+	if err != nil && !alone && least != nil {
+		least.users++
+		return least, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	g := &sharedGroup{Group: group, users: 1, alone: alone}
+	p.all = append(p.all, g)
+	return g, nil
+}
+
+// leave gives up a group, and closes it after its last user.
+func (p *groupPool) leave(g *sharedGroup) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if g.users--; g.users > 0 {
+		return nil
+	}
+	for i, other := range p.all {
+		if other == g {
+			p.all = append(p.all[:i], p.all[i+1:]...)
+			return g.Close()
+		}
+	}
+	return errors.New("a group that was closed before")
+}

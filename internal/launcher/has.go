@@ -1,0 +1,16 @@
+package launcher
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// Has says whether a state root has a sandbox of this id, whole or in part, up or
+// not. It asks nobody: what to do with the id is for who asks.
+func Has(root, id string) bool {
+	if !filepath.IsLocal(id) || filepath.Base(id) != id || id == "." {
+		return false
+	}
+	_, err := os.Lstat(filepath.Join((&Launcher{root: root}).sandboxes(), id))
+	return err == nil
+}

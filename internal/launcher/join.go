@@ -1,0 +1,372 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// maxUndo is how many transactions can be undone: what they have replaced takes
+// room in the store.
+const maxUndo = 16
+
+// A conflictError says that files were changed by others while a transaction ran,
+// or since it has joined.
+type conflictError struct{ paths []string }
+
+func (e *conflictError) Error() string {
+	const most = 5
+	text := strings.Join(e.paths[:min(most, len(e.paths))], ", ")
+	if more := len(e.paths) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return "changed meanwhile by others: " + text
+}
+
+// A work is a transaction's directory on the way into the sandbox's files, or one
+// that is undone.
+type work struct {
+	record record
+	store  *os.File
+	number int
+	dir    *os.File
+	journal
+}
+
+// step is what is done at one place.
+type step struct {
+	place  int
+	plan   *apply.Plan
+	layer  *os.File
+	target target
+}
+
+func (s *step) close() error {
+	err := s.plan.Close()
+	s.layer.Close()
+	s.target.close()
+	return err
+}
+
+// A target is a directory that layers are applied to. Of one of the host's dir is
+// that itself, in which ids are as on disk, and shown what the sandbox has of it.
+type target struct{ dir, shown *os.File }
+
+func (t target) close() {
+	if t.shown != t.dir {
+		t.shown.Close()
+	}
+	t.dir.Close()
+}
+
+// settle has a transaction join, if its command has succeeded, or vanish.
+func (t *transaction) settle(ctx context.Context, v *live, r *spec.Result) error {
+	t.leave()
+	if !r.OK() {
+		return t.drop()
+	}
+	err := inTurn(ctx, t.store, func() error {
+		if !v.up() || !v.present() {
+			return v.why(ctx, &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning})
+		}
+		w := &work{record: v.current(), store: t.store, number: t.number, dir: t.dir, journal: t.journal}
+		if err := resumeIn(ctx, w.record, t.store); err != nil {
+			return err
+		}
+		if err := w.join(ctx); err != nil {
+			return err
+		}
+		return trimUndo(t.store)
+	})
+	if err != nil {
+		r.Status = spec.StatusError
+		r.Reason = fmt.Sprintf("the command succeeded, but nothing that it wrote has joined the sandbox's files: %v", err)
+		return t.drop()
+	}
+	t.dir.Close()
+	t.dir = nil // it stays, to be undone
+	return t.drop()
+}
+
+// join applies the layers to the sandbox's files, all of them or none.
+func (w *work) join(ctx context.Context) error {
+	steps, err := w.plan(ctx, "data", apply.Options{Since: w.Since})
+	defer closeSteps(steps)
+	if err != nil {
+		return err
+	}
+	for _, s := range steps {
+		if err := w.save(s); err != nil {
+			return err
+		}
+	}
+	w.State, w.Joined = txJoins, realtime()
+	if err := w.write(w.dir); err != nil {
+		return err
+	}
+	if err := w.carryOut(ctx, steps); err != nil {
+		return errors.Join(err, w.takeBack(ctx))
+	}
+	return w.joined(ctx)
+}
+
+// takeBack undoes what of a join was done before it failed.
+func (w *work) takeBack(ctx context.Context) error {
+	if w.Done == 0 {
+		return nil
+	}
+	w.State, w.Until, w.Done = txUndoing, w.Done, 0
+	if err := w.write(w.dir); err != nil {
+		return err
+	}
+	return w.finishUndo(ctx)
+}
+
+// joined keeps what undoes the transaction, and nothing else of it.
+func (w *work) joined(ctx context.Context) error {
+	w.State, w.Done = txJoined, 0
+	end, err := settled(context.WithoutCancel(ctx))
+	if err != nil {
+		return err
+	}
+	w.Ours = append(w.Ours, span{From: w.Joined, To: end})
+	if err := w.write(w.dir); err != nil {
+		return err
+	}
+	for i := range w.Places {
+		place := fmt.Sprintf("tx/%d/%d/", w.number, i)
+		if err := errors.Join(discard(w.store, place+"data"), discard(w.store, place+"work")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func removeIfThere(dir *os.File, name string) error {
+	if err := removeAll(dir, name); err != nil && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	return nil
+}
+
+// save writes what undoes a step.
+func (w *work) save(s *step) error {
+	place, err := rootfs.OpenDir(w.dir, strconv.Itoa(s.place))
+	if err != nil {
+		return err
+	}
+	defer place.Close()
+	if err := removeIfThere(place, "undo"); err != nil {
+		return err
+	}
+	undo, err := makeDir(place, "undo")
+	if err != nil {
+		return err
+	}
+	defer undo.Close()
+	// With the ids that the sandbox sees, which are those of the store.
+	plan, err := planOf(s.layer, s.target.shown, apply.Options{Setuid: true, Devices: true, Overwrite: true})
+	if err != nil {
+		return err
+	}
+	return plan.Save(undo)
+}
+
+// carryOut does the steps, each of which is durable before it is counted. One that
+// fails leaves the others done: who comes next goes on with it.
+func (w *work) carryOut(ctx context.Context, steps []*step) error {
+	for _, s := range steps {
+		_, err := s.plan.Commit(context.WithoutCancel(ctx))
+		if err == nil {
+			err = s.plan.Close() // nothing of it is left there, once it counts
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", w.Places[s.place].Path, err)
+		}
+		w.Done = s.place + 1
+		if err := w.write(w.dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plan plans the apply of one layer of each place, from the first that is not done.
+func (w *work) plan(ctx context.Context, name string, o apply.Options) (steps []*step, err error) {
+	var conflicts []string
+	targets, err := w.targets()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		for _, t := range targets {
+			t.close()
+		}
+	}()
+	end := len(w.Places)
+	if w.Until > 0 {
+		end = w.Until
+	}
+	for i := w.Done; i < end; i++ {
+		p := w.Places[i]
+		if p.Same != "" || !w.has(i, name) {
+			continue
+		}
+		s, err := w.step(i, name, targets[i], o)
+		if err != nil {
+			return steps, fmt.Errorf("%s: %w", p.Path, err)
+		}
+		targets[i] = target{}
+		if len(s.plan.Changes()) == 0 {
+			if err := s.close(); err != nil {
+				return steps, err
+			}
+			continue
+		}
+		steps = append(steps, s)
+		for _, c := range s.plan.Conflicts() {
+			conflicts = append(conflicts, p.Path+"/"+c.Path)
+		}
+		if err := ctx.Err(); err != nil {
+			return steps, err
+		}
+	}
+	if len(conflicts) > 0 && !o.Overwrite {
+		return steps, &conflictError{conflicts}
+	}
+	return steps, nil
+}
+
+// has says whether there is such a layer of a place: nothing has to be undone where
+// nothing was changed.
+func (w *work) has(i int, name string) bool {
+	var st unix.Stat_t
+	return unix.Fstatat(int(w.dir.Fd()), strconv.Itoa(i)+"/"+name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
+}
+
+// step plans what is done at one place. It takes the target.
+func (w *work) step(i int, name string, to target, o apply.Options) (*step, error) {
+	if _, err := apply.Recover(to.dir); err != nil {
+		return nil, err
+	}
+	dir, err := rootfs.OpenDir(w.dir, strconv.Itoa(i)+"/"+name)
+	if err != nil {
+		return nil, err
+	}
+	o.Setuid, o.Devices = true, true
+	o.Owners = func(c spec.Change) apply.Owner { return apply.Owner{UID: c.UID, GID: c.GID} }
+	if host := w.Places[i].Host; host != "" {
+		owner, err := ownerOf(to.dir)
+		if err != nil {
+			dir.Close()
+			return nil, err
+		}
+		o.Setuid, o.Devices = false, false
+		o.Owners = func(spec.Change) apply.Owner { return owner }
+	}
+	plan, err := planOf(dir, to.dir, o)
+	if err == nil && name == "undo" && len(plan.Conflicts()) > 0 {
+		o.Stamps = w.stamps(w.Places[i].Path, to.dir, plan.Conflicts())
+		plan, err = planOf(dir, to.dir, o)
+	}
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return &step{place: i, plan: plan, layer: dir, target: to}, nil
+}
+
+func planOf(dir, target *os.File, o apply.Options) (*apply.Plan, error) {
+	return apply.New(&layer.Stack{Layers: []layer.Layer{{Dir: dir}}, Base: target}, target, o)
+}
+
+func ownerOf(dir *os.File) (apply.Owner, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return apply.Owner{}, fmt.Errorf("stat %s: %w", dir.Name(), err)
+	}
+	return apply.Owner{UID: st.Uid, GID: st.Gid}, nil
+}
+
+// targets are the directories of the sandbox that the places are, for reading.
+func (w *work) targets() (all []target, err error) {
+	thread, err := enterMounts(w.record.Init)
+	if err != nil {
+		return nil, err
+	}
+	defer thread.stop()
+	all = make([]target, len(w.Places))
+	err = thread.do(func() error {
+		for i, p := range w.Places {
+			f, err := readInside(p.Path)
+			if err != nil {
+				return err
+			}
+			all[i] = target{f, f}
+		}
+		return nil
+	})
+	for i, p := range w.Places {
+		if err == nil && p.Host != "" {
+			all[i].dir, err = onHost(all[i].shown, p.Host)
+		}
+	}
+	if err != nil {
+		for _, t := range all {
+			t.close()
+		}
+		return nil, err
+	}
+	return all, nil
+}
+
+// readInside is openInside of a directory that is to be read.
+func readInside(path string) (*os.File, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open %s in the sandbox: %w", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// onHost opens the directory of the host's that a sandbox shows.
+func onHost(shown *os.File, path string) (*os.File, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	f := os.NewFile(uintptr(fd), path)
+	var inside, here unix.Stat_t
+	err = errors.Join(unix.Fstat(int(shown.Fd()), &inside), unix.Fstat(fd, &here))
+	if err == nil && (inside.Dev != here.Dev || inside.Ino != here.Ino) {
+		err = fmt.Errorf("%s is another directory than the one that the sandbox has", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func closeSteps(steps []*step) {
+	for _, s := range steps {
+		_ = s.close() // the next apply there goes on with what is left
+	}
+}

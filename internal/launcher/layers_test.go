@@ -1,0 +1,157 @@
+package launcher
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// overlaid is a directory of user 4242 with a few files.
+func overlaid(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"kept": "kept", "gone": "gone", "dir/file": "file"} {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, 4242, 4243))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestLayersAreWhatWasWritten(t *testing.T) {
+	l := newTestLauncher(t)
+	one, two := overlaid(t), overlaid(t)
+	begin := time.Now()
+	sb := up(t, l, "", spec.Config{Overlays: []string{two, one}})
+	if _, out := sh(t, sb, "cd "+one+" && echo more >new && rm gone && rm -r dir && mkdir -p dir/sub"); out.stderr != "" {
+		t.Fatal(out.stderr)
+	}
+	trees, err := sb.Layers(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, tree := range trees {
+			tree.Close()
+		}
+	})
+	if len(trees) != 2 || trees[0].Path > trees[1].Path {
+		t.Fatalf("got %+v", trees)
+	}
+	i := slices.IndexFunc(trees, func(t launch.Tree) bool { return t.Path == one })
+	tree, other := trees[i], trees[1-i]
+	if len(tree.Layers) != 1 || tree.Owner != (launch.Owner{UID: 4242, GID: 4243}) || tree.OnDisk || tree.Stamps != nil ||
+		tree.Since.Before(begin.Add(-time.Second)) || tree.Since.After(time.Now()) {
+		t.Errorf("got %+v", tree)
+	}
+	dir := tree.Layers[0].Dir
+	at := func(name string) string { return filepath.Join("/proc/self/fd", strconv.Itoa(int(dir.Fd())), name) }
+	if text, err := os.ReadFile(at("new")); string(text) != "more\n" {
+		t.Errorf("a new file: %q, %v", text, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(at("new"), &st); err != nil || st.Uid != tree.User.UID || st.Gid != tree.User.GID || tree.User != tree.Owner {
+		t.Errorf("its owner: %d:%d, %v; %+v", st.Uid, st.Gid, err, tree)
+	}
+	if err := unix.Stat(at("gone"), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != 0 {
+		t.Errorf("what is gone: %+v, %v", st, err)
+	}
+	if want := []string{"dir"}; !slices.Equal(tree.Layers[0].Opaque, want) {
+		t.Errorf("opaque: %q, want %q", tree.Layers[0].Opaque, want)
+	}
+	if err := os.WriteFile(at("mine"), nil, 0o600); !errors.Is(err, unix.EROFS) {
+		t.Errorf("written to: %v", err)
+	}
+	if names, err := os.ReadDir(filepath.Join("/proc/self/fd", strconv.Itoa(int(other.Layers[0].Dir.Fd())))); err != nil || len(names) > 0 {
+		t.Errorf("the other one's layer: %v, %v", names, err)
+	}
+	if text, err := os.ReadFile(filepath.Join(one, "gone")); string(text) != "gone" {
+		t.Errorf("on the host: %q, %v", text, err)
+	}
+}
+
+func TestAppliedIsRemembered(t *testing.T) {
+	l := newTestLauncher(t)
+	dir := overlaid(t)
+	sb := up(t, l, "", spec.Config{Overlays: []string{dir}})
+	now := time.Now().UnixNano()
+	stamps := map[string]int64{"a": now + 1, "b\xff\n": now + 2}
+	for _, some := range []map[string]int64{{"a": now + 7, "b\xff\n": now + 2, "before the layers": 1, "gone": now}, {"a": now + 1, "gone": 0}} {
+		if err := sb.Applied(t.Context(), dir, some); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, err := l.Open(t.Context(), sb.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Release()
+	trees, err := again.Layers(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trees[0].Close()
+	if !maps.Equal(trees[0].Stamps, stamps) || trees[0].Layers[0].Opaque != nil {
+		t.Errorf("got %+v", trees)
+	}
+	var config *launch.ConfigError
+	if err := sb.Applied(t.Context(), "/elsewhere", stamps); !errors.As(err, &config) || !strings.Contains(err.Error(), "/elsewhere") {
+		t.Errorf("another tree: %v", err)
+	}
+}
+
+func TestStampsAreBoundedForASandbox(t *testing.T) {
+	l := newTestLauncher(t)
+	one, other := overlaid(t), overlaid(t)
+	sb := up(t, l, "", spec.Config{Overlays: []string{one, other}})
+	stamps := map[string]int64{strings.Repeat("x", maxStamps/2): time.Now().Add(time.Hour).UnixNano()}
+	if err := sb.Applied(t.Context(), one, stamps); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Applied(t.Context(), one, stamps); err != nil {
+		t.Errorf("the same once more: %v", err)
+	}
+	var config *launch.ConfigError
+	if err := sb.Applied(t.Context(), other, stamps); !errors.As(err, &config) || !strings.Contains(err.Error(), other) {
+		t.Errorf("as much of another tree: %v", err)
+	}
+}
+
+func TestLayersOfASandboxThatIsDown(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "", spec.Config{Overlays: []string{overlaid(t)}})
+	killInit(t, sb)
+	if _, err := sb.Layers(t.Context(), false); !errors.Is(err, launch.ErrNotRunning) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestMoreDiskThanMemoryIsRefused(t *testing.T) {
+	l := newTestLauncher(t)
+	_, err := l.Create(t.Context(), launch.Create{Config: spec.Config{Storage: spec.StorageMemory, Limits: spec.Limits{Disk: 2 << 30}}}, Sources{})
+	var field *spec.FieldError
+	if !errors.As(err, &field) || field.Field != "limits.disk" || !strings.Contains(err.Error(), "--memory") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,213 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A leaf is the cgroup of one exec. The next one is made ready while an exec
+// runs, so that an exec seldom waits for it: from one whose exec has ended and
+// which counts nothing any more, or else anew; a sandbox in which nothing ever
+// ran has none.
+
+// A madeLeaf is a leaf with the name of the exec that will be in it, or was.
+type madeLeaf struct {
+	exec execID
+	*cgroups.Leaf
+	under leafTerms
+	// usage is what it has counted, once nothing lives in it any more.
+	usage cgroups.Usage
+}
+
+// leafTerms are those limits of a sandbox by which a leaf is made: its own limit
+// of processes, and whether it has to keep out of the hierarchy in which the
+// sandbox's disk limits hold.
+type leafTerms struct {
+	pids      int64 // 0: none of its own
+	throttled bool
+}
+
+// A leafPool has the leaf that is ready, those that may come to be the next ones,
+// and those that have to be removed. It is guarded by its live's mu.
+type leafPool struct {
+	spares []madeLeaf
+	ended  []madeLeaf
+	used   []*cgroups.Leaf
+	// begun says that there was an exec.
+	begun bool
+}
+
+// maxEnded bounds how many leaves are kept to be used again in a sandbox.
+const maxEnded = 16
+
+// empty takes them all out.
+func (p *leafPool) empty() []*cgroups.Leaf {
+	all := p.used
+	for _, leaf := range slices.Concat(p.spares, p.ended) {
+		all = append(all, leaf.Leaf)
+	}
+	*p = leafPool{}
+	return all
+}
+
+// takeLeaf returns a leaf that only has the limits of the sandbox.
+func (v *live) takeLeaf() (madeLeaf, error) {
+	if leaf, ok := v.take(&v.leaves.spares); ok {
+		return leaf, nil
+	}
+	return v.nextLeaf()
+}
+
+// take takes a leaf out of those of the pool.
+func (v *live) take(from *[]madeLeaf) (madeLeaf, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for len(*from) > 0 {
+		leaf := (*from)[0]
+		*from = (*from)[1:]
+		if leaf.under == v.record.leafTerms() {
+			return leaf, true
+		}
+		v.leaves.used = append(v.leaves.used, leaf.Leaf) // made before a limit was changed
+	}
+	return madeLeaf{}, false
+}
+
+func (r record) leafTerms() leafTerms {
+	l := r.Config.Limits
+	t := leafTerms{throttled: l.IORead != 0 || l.IOWrite != 0}
+	if r.Limits.Pids == spec.Enforced {
+		t.pids = l.Pids
+	}
+	return t
+}
+
+// makeAhead makes the leaf of the exec that comes next, while the one that has
+// just begun runs, and removes those that were used. A sandbox's first exec may
+// be its only one.
+func (v *live) makeAhead() {
+	v.mu.Lock()
+	used := v.leaves.used
+	v.leaves.used = nil
+	wanted := v.leaves.begun && len(v.leaves.spares) == 0
+	v.leaves.begun = true
+	if len(used) > 0 {
+		v.busy++
+		v.launcher.tending.Go(func() {
+			defer v.leave()
+			v.discard(used)
+		})
+	}
+	v.mu.Unlock()
+	if !wanted {
+		return
+	}
+	leaf, err := v.nextLeaf()
+	if err != nil {
+		return // the exec that needs it says why
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.leaves.spares = append(v.leaves.spares, leaf)
+}
+
+// nextLeaf renews a leaf, or makes one.
+func (v *live) nextLeaf() (madeLeaf, error) {
+	for {
+		leaf, ok := v.take(&v.leaves.ended)
+		if !ok {
+			return v.makeLeaf()
+		}
+		if next, err := v.renew(leaf); err == nil {
+			return next, nil
+		}
+		v.retire(leaf.Leaf)
+	}
+}
+
+// renew fails where the leaf still counts something, which is no news.
+func (v *live) renew(leaf madeLeaf) (madeLeaf, error) {
+	e, err := v.launcher.newExec()
+	if err != nil {
+		return madeLeaf{}, err
+	}
+	next, err := leaf.Renew(e.leaf(), leaf.usage)
+	return madeLeaf{exec: e, Leaf: next, under: leaf.under}, err
+}
+
+func (v *live) makeLeaf() (madeLeaf, error) {
+	r := v.current()
+	for {
+		e, err := v.launcher.newExec()
+		if err != nil {
+			return madeLeaf{}, err
+		}
+		terms := r.leafTerms()
+		opts := cgroups.LeafOptions{Owner: hostID(r.UIDMappings, spec.AgentID), Pids: terms.pids}
+		leaf, err := v.group.CreateLeaf(e.leaf(), opts)
+		if errors.Is(err, fs.ErrExist) {
+			continue // another launcher in this process
+		}
+		return madeLeaf{exec: e, Leaf: leaf, under: terms}, err
+	}
+}
+
+// limitLeaf sets the limits of one exec, within those of the sandbox, and names
+// those that this host can't hold.
+func (v *live) limitLeaf(leaf madeLeaf, l spec.Limits) error {
+	limits := cgroups.LeafLimits{Memory: int64(l.Memory), CPUs: float64(l.CPUs), Pids: l.Pids}
+	if limits == (cgroups.LeafLimits{}) {
+		return nil
+	}
+	return leaf.Limit(limits)
+}
+
+// discard removes leaves in which nothing runs any more.
+func (v *live) discard(leaves []*cgroups.Leaf) {
+	for _, leaf := range leaves {
+		// What can't be removed goes with the sandbox.
+		_ = leaf.Delete(context.Background()) // it has its own patience
+	}
+}
+
+// retire has a leaf removed that is not needed any more: beside the next exec,
+// or when there is none.
+func (v *live) retire(leaf *cgroups.Leaf) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.leaves.used = append(v.leaves.used, leaf)
+	v.rest()
+}
+
+// recycle is retire, but for a leaf that may come to be the next one.
+func (v *live) recycle(leaf madeLeaf) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.leaves.ended) < maxEnded {
+		v.leaves.ended = append(v.leaves.ended, leaf)
+	} else {
+		v.leaves.used = append(v.leaves.used, leaf.Leaf)
+	}
+	v.rest()
+}
+
+// killTime is how long killed processes may take to be gone. One that is deep in
+// a system call, or in a paused sandbox, takes longer; it is not waited for.
+const killTime = 5 * time.Second
+
+// endLeaf ends what runs in a leaf and removes it.
+func endLeaf(ctx context.Context, leaf *cgroups.Leaf) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+	defer cancel()
+	if err := errors.Join(leaf.Kill(ctx), leaf.Delete(ctx)); err != nil {
+		return fmt.Errorf("end exec %s: %w", leaf.Name(), err)
+	}
+	return nil
+}

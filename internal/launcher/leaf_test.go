@@ -1,0 +1,112 @@
+package launcher
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// leafNumbers are the inodes of the leaves that are there: a renewed one keeps
+// its own.
+func leafNumbers(t *testing.T, sb *Sandbox) (all []uint64) {
+	t.Helper()
+	names, err := sb.live.group.Leaves()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		leaf, err := sb.live.group.OpenLeaf(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir, tasks := leaf.Join()
+		if dir == nil {
+			dir = tasks[0]
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+			t.Error(err)
+		}
+		all = append(all, st.Ino)
+		if err := leaf.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	return all
+}
+
+// What an exec has used, and what befell it, is nothing to the next.
+func TestLeavesThatAreUsedAgainCountAnew(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "", spec.Config{})
+	host, err := cgroups.Probe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	again := host.Mode == cgroups.V2 // where none is
+	var before []uint64
+	for range 30 {
+		heavy, _ := sh(t, sb, "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; head -c 32m /dev/zero | tail -c 32m >/dev/null")
+		light, _ := sh(t, sb, ":")
+		if !heavy.OK() || !light.OK() {
+			t.Fatalf("got %+v and %+v", heavy, light)
+		}
+		if light.CPU > heavy.CPU/2 || light.PeakMemory > 8<<20 || len(light.Violations) > 0 {
+			t.Errorf("after %+v came %+v", heavy, light)
+		}
+		names = append(names, heavy.Exec, light.Exec)
+		now := leafNumbers(t, sb)
+		again = again || slices.ContainsFunc(now, func(n uint64) bool { return slices.Contains(before, n) })
+		before = now
+	}
+	if !again {
+		t.Error("no leaf was used again")
+	}
+	slices.Sort(names)
+	if len(slices.Compact(names)) != 60 {
+		t.Errorf("the ids of 60 execs: %q", names)
+	}
+	killed, _ := sh(t, sb, "kill -9 $$")
+	if r, _ := sh(t, sb, "sleep 0.01"); !r.OK() || r.Duration < 10*time.Millisecond {
+		t.Errorf("after %+v came %+v", killed, r)
+	}
+}
+
+// A launcher that is killed while it renames a leaf leaves it with one name in
+// some hierarchies and another in the rest: the next one removes both.
+func TestAHalfRenamedLeafIsRemoved(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "box", spec.Config{})
+	dead := deadProcess(t)
+	old, next := execID{uint32(dead.Pid), dead.Start, 1}, execID{uint32(dead.Pid), dead.Start, 2}
+	leaf, err := sb.live.group.CreateLeaf(old.leaf(), leafOptions(sb))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, tasks := leaf.Join()
+	if dir != nil {
+		t.Skip("needs the controllers on v1")
+	}
+	joinLeaf(t, leaf)
+	path := filepath.Dir(tasks[0].Name())
+	if err := errors.Join(os.Rename(path, filepath.Join(filepath.Dir(path), next.leaf())), leaf.Close()); err != nil {
+		t.Fatal(err)
+	}
+	again := elsewhere(t, sb)
+	if r, _ := sh(t, again, "true"); !r.OK() {
+		t.Errorf("got %+v", r)
+	}
+	names, err := sb.live.group.Leaves()
+	if err != nil || slices.Contains(names, old.leaf()) || slices.Contains(names, next.leaf()) {
+		t.Errorf("left: %q, %v", names, err)
+	}
+}

@@ -1,0 +1,432 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// A live is what this process keeps of a sandbox that it works with, for the
+// next exec to be fast: the connection to the agent, cgroups made ahead. All of
+// it can be had again at any time, and is dropped when nothing has run for a
+// while: an idle sandbox costs this process some memory, and one without
+// handles not even that.
+type live struct {
+	launcher *Launcher
+	id       string
+	group    *cgroups.Group
+
+	// Of launcher.mu: how many handles there are, and which record was read.
+	users   int
+	version version
+
+	// watching is held by the one that begins to watch the sandbox's files, before
+	// mu.
+	watching sync.Mutex
+
+	// mu guards what follows.
+	mu     sync.Mutex
+	record record
+	// conn is nil until it is needed.
+	conn *agent.Conn
+	// connecting is held by the one that connects: a channel, for a context to
+	// interrupt the wait for it.
+	connecting chan struct{}
+	// state tells whether the sandbox is paused. Nil until it is needed.
+	state *cgroups.State
+	// tookOver says that what others left was looked at.
+	tookOver bool
+	leaves   leafPool
+	// files tells which change, nil until an exec wants to know.
+	files *fileWatch
+	// running are this process's execs that have not ended.
+	running map[string]*Process
+	// detached counts the detached ones that it has started; starting are those
+	// that the agent need not know yet.
+	detached int
+	starting map[execID]bool
+	// busy counts what goes on and needs the connection or the group.
+	busy int
+	// idle fires when nothing has gone on for a while.
+	idle *time.Timer
+	// last is when something went on.
+	last time.Time
+	// gone says that the sandbox is not up any more.
+	gone bool
+}
+
+// idleTime is how long a sandbox in which nothing runs keeps what is held for
+// the next exec.
+const idleTime = 3 * time.Second
+
+func newLive(l *Launcher, id string, r record, v version, group *cgroups.Group) *live {
+	return &live{
+		launcher: l, id: id, group: group, users: 1, version: v, record: r.prepared(),
+		connecting: make(chan struct{}, 1), running: map[string]*Process{},
+		starting: map[execID]bool{},
+	}
+}
+
+// refresh takes a record that was written since, and returns false if that is
+// another sandbox's. The caller has launcher.mu.
+func (v *live) refresh(r record, now version) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if r.Init != v.record.Init {
+		return false
+	}
+	v.record, v.version = r.prepared(), now
+	v.unwatchLocked() // there may be another workspace
+	return true
+}
+
+// current is the record.
+func (v *live) current() record {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.record
+}
+
+// init is the sandbox's PID 1.
+func (v *live) init() identity { return v.current().Init }
+
+func (v *live) up() bool { r := v.current(); return r.up() }
+
+// dir is the sandbox's directory.
+func (v *live) dir() string { return v.launcher.dir(v.id) }
+
+// adopt takes over the connection that the sandbox was made with.
+func (v *live) adopt(conn *agent.Conn) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.conn, v.tookOver = conn, true
+	v.rest()
+}
+
+// enter says that something begins which needs what is held; leave says that it
+// is over.
+func (v *live) enter() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.busy++
+}
+
+func (v *live) leave() {
+	v.mu.Lock()
+	v.busy--
+	last := v.busy == 0 && v.gone
+	v.rest()
+	v.mu.Unlock()
+	if last {
+		v.drop()
+	}
+}
+
+// rest has what is held dropped after a while. The caller has mu.
+func (v *live) rest() {
+	v.last = time.Now()
+	if v.busy == 0 && v.idle == nil && !v.gone {
+		v.idle = time.AfterFunc(idleTime, v.settle)
+	}
+}
+
+// settle drops what is held, unless something went on meanwhile.
+func (v *live) settle() {
+	v.mu.Lock()
+	left := idleTime - time.Since(v.last)
+	again := v.busy == 0 && left > 0 && !v.gone
+	if again {
+		v.idle.Reset(left)
+	} else {
+		v.idle = nil
+	}
+	v.mu.Unlock()
+	if !again {
+		v.drop()
+	}
+}
+
+// release gives up one handle.
+func (v *live) release() {
+	v.launcher.mu.Lock()
+	v.users--
+	v.launcher.mu.Unlock()
+	gone := !v.init().lives()
+	v.mu.Lock()
+	v.gone = v.gone || gone
+	v.rest()
+	v.mu.Unlock()
+	if gone {
+		v.drop()
+	}
+}
+
+// drop lets go of what is held, if nothing goes on. Of a tied sandbox that is up
+// the connection stays, since it is what ties it.
+func (v *live) drop() {
+	v.launcher.mu.Lock()
+	v.mu.Lock()
+	var conn *agent.Conn
+	var leaves []*cgroups.Leaf
+	var state *cgroups.State
+	idle := v.busy == 0
+	if idle {
+		leaves = v.leaves.empty()
+		state, v.state = v.state, nil
+		if !v.record.Tied || v.gone {
+			conn, v.conn = v.conn, nil
+		}
+		if v.users == 0 && v.conn == nil && v.launcher.live[v.id] == v {
+			delete(v.launcher.live, v.id)
+		}
+		if v.idle != nil {
+			v.idle.Stop()
+			v.idle = nil
+		}
+		v.busy++ // until all is let go of: the group is needed for that
+	}
+	v.mu.Unlock()
+	v.launcher.mu.Unlock()
+	if !idle {
+		return
+	}
+	v.unwatch()
+	if conn != nil {
+		_ = conn.Close() // nothing more is wanted of it
+	}
+	if state != nil {
+		_ = state.Close() // as above
+	}
+	v.discard(leaves)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.busy--
+	if v.busy == 0 {
+		_ = v.group.Close() // as above
+	}
+}
+
+// unwatch stops watching the sandbox's files. The kernel takes some milliseconds
+// for that, which nobody waits for.
+func (v *live) unwatch() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.unwatchLocked()
+}
+
+func (v *live) unwatchLocked() {
+	if f := v.files; f != nil {
+		v.files = nil
+		v.launcher.tending.Go(f.close)
+	}
+}
+
+// connect returns the connection to the agent.
+func (v *live) connect(ctx context.Context) (*agent.Conn, error) {
+	v.mu.Lock()
+	conn := v.conn
+	v.mu.Unlock()
+	if conn != nil {
+		return conn, nil
+	}
+	select {
+	case v.connecting <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-v.connecting }()
+	v.mu.Lock()
+	conn = v.conn
+	v.mu.Unlock()
+	if conn != nil {
+		return conn, nil
+	}
+	conn, err := v.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v.mu.Lock()
+	v.conn = conn
+	v.mu.Unlock()
+	return conn, nil
+}
+
+// answerTime is how long an agent may take to answer. It needs microseconds; one
+// that stands still is asked about meanwhile.
+const answerTime = 5 * time.Second
+
+func (v *live) dial(ctx context.Context) (*agent.Conn, error) {
+	waiting, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	conn, err := agent.Dial(waiting, filepath.Join(v.dir(), socketName))
+	if err == nil && v.present() {
+		return conn, nil
+	}
+	if err == nil { // another sandbox has the name since
+		return nil, errors.Join(&launch.SandboxError{ID: v.id, Err: launch.ErrNotFound}, conn.Close())
+	}
+	return nil, v.why(ctx, fmt.Errorf("connect to the sandbox's agent: %w", err))
+}
+
+// disconnect gives up a connection that does not work any more.
+func (v *live) disconnect(conn *agent.Conn) {
+	v.mu.Lock()
+	if v.conn == conn {
+		v.conn = nil
+	}
+	v.mu.Unlock()
+	_ = conn.Close() // it does not work
+}
+
+// why says what is the matter with the sandbox when its agent does not answer;
+// if nothing is, it returns the error.
+func (v *live) why(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case !v.present():
+		return &launch.SandboxError{ID: v.id, Err: launch.ErrNotFound}
+	case !v.up():
+		return &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning}
+	case v.paused():
+		return &launch.SandboxError{ID: v.id, Err: launch.ErrPaused}
+	case agentGone(err) && v.init().ends():
+		return &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning}
+	}
+	return err
+}
+
+// agentGone says that the connection to the agent is of no use any more: the agent
+// has ended, or another exec has noticed that and closed it.
+func agentGone(err error) bool { return errors.Is(err, agent.ErrGone) || errors.Is(err, os.ErrClosed) }
+
+// present says whether the sandbox is there, as this one and not as another of
+// its name.
+func (v *live) present() bool {
+	r, err := readRecord(v.dir())
+	return err == nil && r.Init == v.init()
+}
+
+// paused says whether the sandbox stands still.
+func (v *live) paused() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.state == nil {
+		state, err := v.group.OpenState()
+		if err != nil {
+			return false // it is gone, which shows soon
+		}
+		v.state = state
+	}
+	frozen, err := v.state.Frozen()
+	return err == nil && frozen
+}
+
+// healthy says what keeps the sandbox from being used. That somebody has paused
+// it does not.
+func (v *live) healthy(ctx context.Context) error {
+	if !v.up() {
+		return &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning}
+	}
+	if err := v.takesWrites(); err != nil {
+		return err
+	}
+	if v.paused() {
+		return nil
+	}
+	v.enter()
+	defer v.leave()
+	if _, err := v.connect(ctx); err != nil {
+		return err
+	}
+	return v.takeOver(ctx)
+}
+
+// errReadOnly is of a sandbox of which nothing more than its files is of use.
+var errReadOnly = errors.New("has a disk that became read-only")
+
+// takesWrites says whether the sandbox's image can be written to: its file system
+// allows that no more once the host's disk, or its room, has failed it. Newer kernels
+// tell nowhere but where somebody changes something (Linux 6.12, "ext4: don't set
+// SB_RDONLY after filesystem errors"): what is removed here is an attribute that
+// there is not, for which ext4 begins a transaction all the same.
+func (v *live) takesWrites() error {
+	r := v.current()
+	if r.Image == "" {
+		return nil
+	}
+	f, err := storeOf(r.Init)
+	if err != nil {
+		return nil // it has just ended, which shows soon
+	}
+	defer f.Close()
+	err = unix.Removexattr(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), "trusted.sandbox-runtime.none")
+	switch {
+	case errors.Is(err, unix.EIO): // shut down, by who removes it or was killed then: nothing of it is left
+		return &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning}
+	case errors.Is(err, unix.EROFS):
+		err = fmt.Errorf("%w, as when the host's, below %s, is full, so that writing there %w; save what is wanted of it, which can still be read, and remove it (down)",
+			errReadOnly, v.launcher.data, launch.ErrUnavailable)
+		return &launch.SandboxError{ID: v.id, Err: err}
+	}
+	return nil
+}
+
+// takeOver ends what execs of processes that are dead have left, once. While the
+// sandbox stands still nothing in it can be ended.
+func (v *live) takeOver(ctx context.Context) error {
+	v.mu.Lock()
+	done := v.tookOver
+	v.mu.Unlock()
+	if err := v.endHalfDone(ctx); err != nil {
+		return err
+	}
+	if done || v.paused() {
+		return nil
+	}
+	v.enter() // what is held for that is not to be dropped meanwhile
+	defer v.leave()
+	names, err := v.group.Leaves()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, name := range names {
+		e, ok := parseLeaf(name)
+		if !ok || e.ownerLives() || v.isDetached(e) {
+			continue
+		}
+		if err := v.clear(ctx, name); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(v.sweep(ctx), v.resume(ctx)); err != nil {
+		return err
+	}
+	v.mu.Lock()
+	v.tookOver = true
+	v.mu.Unlock()
+	return v.resumeDeadlines()
+}
+
+// clear ends what runs in a leaf, and removes it.
+func (v *live) clear(ctx context.Context, name string) error {
+	leaf, err := v.group.OpenLeaf(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return endLeaf(ctx, leaf)
+}

@@ -1,0 +1,71 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// Pause stops everything in the sandbox. Nothing can be started there until it
+// is resumed; the time of what runs goes on. One that is paused already is no
+// error.
+//
+// Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrBusy].
+func (s *Sandbox) Pause(ctx context.Context) error {
+	return s.live.change(ctx, func(c *container.Container) error {
+		if s.live.paused() {
+			return nil
+		}
+		return c.Pause()
+	})
+}
+
+// Resume lets a paused sandbox go on. One that is not paused is no error.
+//
+// Errors: those of Pause.
+func (s *Sandbox) Resume(ctx context.Context) error {
+	return s.live.change(ctx, func(c *container.Container) error {
+		err := c.Resume()
+		if errors.Is(err, container.ErrNotPaused) {
+			return nil
+		}
+		return err
+	})
+}
+
+// change does something to the sandbox's container, alone: until it is done, the
+// container of that name is no other's.
+func (v *live) change(ctx context.Context, what func(*container.Container) error) error {
+	return v.alone(ctx, func() error {
+		c, err := container.Load(v.launcher.root, v.id)
+		if err == nil {
+			err = what(c)
+		}
+		if errors.Is(err, container.ErrNotRunning) || errors.Is(err, container.ErrNotExist) {
+			return &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning}
+		}
+		return err
+	})
+}
+
+// alone does something to the sandbox, which is up, while nobody else does, once what
+// a process that was killed has left half done is at an end.
+func (v *live) alone(ctx context.Context, what func() error) error {
+	state, err := awaitState(ctx, v.launcher.sandboxes(), v.id)
+	if err != nil {
+		return missing(v.id, err)
+	}
+	defer state.release()
+	r, err := readRecord(v.dir())
+	if err != nil || r.Init != v.init() || !v.up() {
+		return v.why(ctx, &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning})
+	}
+	if r.halfDone() {
+		if err := errors.Join(v.takeBackSwitch(), v.endAttach()); err != nil {
+			return err
+		}
+	}
+	return what()
+}

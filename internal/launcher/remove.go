@@ -1,0 +1,193 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// cleanupTime bounds the removal of one sandbox, which goes on when the
+// caller's context is cancelled.
+const cleanupTime = 30 * time.Second
+
+// Remove ends what runs in a sandbox and removes all there is of it, up or not,
+// whole or not; everything is found by the id. One that is not there, or is
+// removed meanwhile by others, is no error. What could not be removed is left to
+// another call, or to [Launcher.Prune].
+//
+// Errors: [launch.ErrBusy] where somebody else makes or changes it for longer
+// than is waited for; [launch.ErrNotFound] for a container that is no sandbox.
+func (l *Launcher) Remove(ctx context.Context, id string) error {
+	if !isName(id) {
+		return nil
+	}
+	state, err := l.own(ctx, id)
+	if state == nil || err != nil {
+		return err
+	}
+	return l.removeOrRelease(ctx, id, state)
+}
+
+// RemoveIf is Remove of a sandbox that may is true for, asked about its owner; of
+// any other, or of what nobody is known to own, it does nothing. It asks once
+// nobody else can change the sandbox any more: while it waited for whoever did,
+// another's may have come to have the name.
+func (l *Launcher) RemoveIf(ctx context.Context, id string, may func(owner uint32) bool) error {
+	return l.removeWhere(ctx, id, func(r record, err error) bool { return err == nil && may(r.UID) })
+}
+
+// removeOnly is Remove, of a sandbox with this PID 1 and of no other.
+func (l *Launcher) removeOnly(ctx context.Context, id string, init identity) error {
+	return l.removeWhere(ctx, id, func(r record, err error) bool { return err != nil || r.Init == init })
+}
+
+// removeWhere is Remove if what is read of the sandbox's record says so.
+func (l *Launcher) removeWhere(ctx context.Context, id string, is func(record, error) bool) error {
+	if !isName(id) {
+		return nil
+	}
+	state, err := l.own(ctx, id)
+	if state == nil || err != nil {
+		return err
+	}
+	if !is(readRecord(state.path)) {
+		state.release()
+		return nil
+	}
+	return l.removeOrRelease(ctx, id, state)
+}
+
+func (l *Launcher) removeOrRelease(ctx context.Context, id string, state *stateDir) error {
+	if err := l.removeHeld(ctx, id, state); err != nil {
+		// The directory stays for another try, and the ids with it: something
+		// may still run under them.
+		state.release()
+		return err
+	}
+	return nil
+}
+
+// own takes hold of an id to remove it, with or without a directory. It returns
+// nil where there is nothing to remove.
+func (l *Launcher) own(ctx context.Context, id string) (*stateDir, error) {
+	for {
+		state, err := awaitState(ctx, l.sandboxes(), id)
+		if err == nil {
+			return state, nil
+		}
+		if errors.Is(err, errHeld) {
+			return nil, &launch.SandboxError{ID: id, Err: err}
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		traced, err := l.Traced(id)
+		if err != nil {
+			return nil, err
+		}
+		if !traced {
+			return nil, l.notContainer(id)
+		}
+		// Left without its directory: to remove it safely is to own the id first.
+		state, err = makeState(l.sandboxes(), id)
+		if !errors.Is(err, fs.ErrExist) { // else somebody makes it anew
+			return state, err
+		}
+	}
+}
+
+// notContainer refuses what the OCI commands have made.
+func (l *Launcher) notContainer(id string) error {
+	_, err := os.Lstat(filepath.Join(l.root, id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return &launch.SandboxError{ID: id, Err: fmt.Errorf("%w: it is a container, which delete removes", launch.ErrNotFound)}
+}
+
+// removeHeld removes a sandbox whose directory the caller holds, and with it
+// that directory.
+func (l *Launcher) removeHeld(ctx context.Context, id string, state *stateDir) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	defer cancel()
+	base, err := l.removeKernel(ctx, id, state.path)
+	if err == nil {
+		err = errors.Join(l.removeImages(id), l.releaseIDs(id, base))
+	}
+	l.forget(id)
+	l.reap()
+	if err != nil {
+		// It is none that is up any more, whoever it was tied to.
+		err = errors.Join(err, ignoreMissing(os.Remove(filepath.Join(state.path, recordName))))
+		return fmt.Errorf("remove sandbox %s: %w", id, err)
+	}
+	return state.remove()
+}
+
+// removeKernel removes what the kernel and libcontainer know of a sandbox, of
+// whom nothing or only a part may be left, and returns where its range of user
+// ids begins, if that is known.
+func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uint32, err error) {
+	group, err := l.groupOf(id)
+	if err != nil {
+		return 0, err
+	}
+	if r, err := readRecord(dir); err == nil {
+		idBase = r.IDBase
+		l.abandonImage(r)
+		if l.vanish(ctx, id, r.Init, group) == nil {
+			return idBase, nil
+		}
+	}
+	if err := errors.Join(group.LiftThrottles(), group.Kill(ctx)); err != nil {
+		return 0, err
+	}
+	c, err := container.Load(l.root, id)
+	if err == nil {
+		err = errors.Join(c.Kill(), c.Destroy())
+	} else {
+		err = container.RemoveRemains(ctx, l.root, id)
+	}
+	return idBase, errors.Join(err, group.Delete(ctx))
+}
+
+// releaseIDs gives back the sandbox's range, or, where it is not known, all that
+// say they are its.
+func (l *Launcher) releaseIDs(id string, base uint32) error {
+	if base != 0 {
+		return l.ids().release(id, base)
+	}
+	return l.ids().releaseAll(id)
+}
+
+// forget drops what this process keeps of a sandbox that is gone.
+func (l *Launcher) forget(id string) {
+	l.mu.Lock()
+	gone := l.live[id]
+	delete(l.live, id)
+	l.mu.Unlock()
+	if gone == nil {
+		return
+	}
+	gone.mu.Lock()
+	gone.gone = true
+	gone.mu.Unlock()
+	gone.drop()
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,239 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// refused words what the rules do not allow.
+func refused(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", launch.ErrRefused, fmt.Sprintf(format, args...))
+}
+
+// allow holds a request to the rule, and fills in the most that the rule allows
+// where the request leaves a limit to its default. files are what came with it,
+// by path.
+func (r *Rule) allow(c *launch.Create, files map[string]*os.File) error {
+	if r.all {
+		return nil
+	}
+	if err := allowSize(c.Config); err != nil {
+		return err
+	}
+	// Interpreters outside /usr would be shown with the launcher's rights.
+	c.Path, c.Home = "", ""
+	config := &c.Config
+	if network := orDefault(config.Network, spec.NetworkNone); !slices.Contains(r.Networks, network) {
+		return refused("network %q; allowed: %v", network, r.Networks)
+	}
+	if profile := orDefault(config.Seccomp, "default"); !slices.Contains(r.Seccomp, profile) {
+		return refused("seccomp profile %q; allowed: %v", profile, r.Seccomp)
+	}
+	if err := r.allowLimits(&config.Limits, true); err != nil {
+		return err
+	}
+	paths := append([]string{config.Rootfs, config.Workspace}, config.Overlays...)
+	for _, b := range config.Binds {
+		paths = append(paths, b.Source)
+	}
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		if err := r.allowSource(path, files[path]); err != nil {
+			return err
+		}
+	}
+	for _, b := range config.Binds {
+		if err := writable(b, files[b.Source]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxConfig bounds a configuration, in bytes as they are kept for as long as the
+// sandbox is up. No command takes more of an environment than twice that.
+const maxConfig = 1 << 20
+
+func allowSize(c spec.Config) error {
+	kept, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	if len(kept) > maxConfig {
+		return refused("a configuration of %d bytes; at most %d are allowed", len(kept), maxConfig)
+	}
+	return nil
+}
+
+func orDefault[T ~string](value, fallback T) T {
+	if value == "" {
+		return fallback
+	}
+	return value
+}
+
+// allowLimits holds limits to the rule's. Those that are not given become the
+// default, or the rule's if that is less, where fill says so; else they stay.
+func (r *Rule) allowLimits(l *spec.Limits, fill bool) error {
+	if r.all {
+		return nil
+	}
+	def := spec.DefaultLimits()
+	if !fill {
+		def = spec.Limits{}
+	}
+	for _, err := range []error{
+		allowLimit("memory", &l.Memory, r.Limits.Memory, def.Memory),
+		allowLimit("cpus", &l.CPUs, r.Limits.CPUs, def.CPUs),
+		allowLimit("pids", &l.Pids, r.Limits.Pids, def.Pids),
+		allowLimit("file_size", &l.FileSize, r.Limits.FileSize, def.FileSize),
+		allowLimit("disk", &l.Disk, r.Limits.Disk, fillDisk(fill, l)),
+		allowLimit("files", &l.Files, r.Limits.Files, fillFiles(fill, l)),
+		allowLimit("io_read", &l.IORead, r.Limits.IORead, fillIO(fill, r.Limits.IORead)),
+		allowLimit("io_write", &l.IOWrite, r.Limits.IOWrite, fillIO(fill, r.Limits.IOWrite)),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fillIO is the default of a limit that has none.
+func fillIO(fill bool, ceiling spec.Size) spec.Size {
+	if fill {
+		return ceiling
+	}
+	return 0
+}
+
+// fillDisk and fillFiles are defaults that depend on other limits. The first is that
+// of a sandbox in memory.
+func fillDisk(fill bool, l *spec.Limits) spec.Size {
+	if fill {
+		return defaults(spec.Limits{Memory: l.Memory}).Disk
+	}
+	return 0
+}
+
+func fillFiles(fill bool, l *spec.Limits) int64 {
+	if fill {
+		return defaults(spec.Limits{Disk: l.Disk}).Files
+	}
+	return 0
+}
+
+// defaults are limits with those filled in that are not given. What is wrong with
+// others is told by who makes the sandbox.
+func defaults(l spec.Limits) spec.Limits {
+	c, _ := spec.Config{Limits: l}.Complete()
+	return c.Limits
+}
+
+func allowLimit[T spec.Size | spec.CPUs | int64](name string, value *T, ceiling, def T) error {
+	switch {
+	case ceiling == 0, *value != 0 && *value <= ceiling:
+		return nil
+	case *value == 0:
+		*value = min(def, ceiling)
+		return nil
+	}
+	return refused("limits.%s: %v; at most %v is allowed", name, *value, ceiling)
+}
+
+// allowSource decides whether a path may be shown, by the descriptor that came
+// for it alone: that it can read, and owns, what it has shown proves that the
+// client needs none of the launcher's rights for that.
+func (r *Rule) allowSource(path string, f *os.File) error {
+	if f == nil {
+		return refused("%s: the client has to open it itself", path)
+	}
+	flags, st, place, err := inspect(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	switch {
+	case flags&unix.O_PATH != 0, flags&unix.O_ACCMODE == unix.O_WRONLY:
+		return refused("%s: you cannot read it", path)
+	case st.Uid != r.uid:
+		return refused("%s: it does not belong to you", path)
+	case !slices.ContainsFunc(r.Workspaces, func(dir string) bool { return within(place, dir) }):
+		return refused("%s: it does not lie in any of %v", path, r.Workspaces)
+	}
+	return nil
+}
+
+// writable refuses to have a file written through a descriptor that is not open
+// for it. Of a directory no descriptor ever is: its owner may write.
+func writable(b spec.Bind, f *os.File) error {
+	if !b.Writable {
+		return nil
+	}
+	flags, st, _, err := inspect(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", b.Source, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR && flags&unix.O_ACCMODE != unix.O_RDWR {
+		return refused("%s: you cannot write it", b.Source)
+	}
+	return nil
+}
+
+// ownPipes refuses a command's files that are another user's. The command's user
+// becomes their owner, and may open them again in both directions: who was handed
+// one end of another's pipe, as a standard output, would get the other one too.
+func (r *Rule) ownPipes(files [3]*os.File) error {
+	if r.all {
+		return nil
+	}
+	for i, f := range files {
+		if f == nil {
+			continue
+		}
+		_, st, _, err := inspect(f)
+		if err != nil {
+			return fmt.Errorf("descriptor %d of a command: %w", i, err)
+		}
+		if st.Uid != r.uid {
+			return refused("descriptor %d of a command belongs to user %d; make a pipe of your own for each command", i, st.Uid)
+		}
+	}
+	return nil
+}
+
+// inspect is how a descriptor was opened, and what and where its file is.
+func inspect(f *os.File) (flags int, st unix.Stat_t, place string, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0, st, "", err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		if flags, failed = unix.FcntlInt(fd, unix.F_GETFL, 0); failed != nil {
+			return
+		}
+		if failed = unix.Fstat(int(fd), &st); failed != nil {
+			return
+		}
+		place, failed = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(fd)))
+	})
+	if err == nil {
+		err = failed
+	}
+	return flags, st, place, err
+}
+
+func within(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+}

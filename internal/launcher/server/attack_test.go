@@ -1,0 +1,156 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// changeHands makes what is called so another user's sandbox, as if its owner had
+// removed it and the other made one of that name.
+func (f *fakeCore) changeHands(id string, to uint32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.boxes[id].set(launch.Stopped)
+	f.boxes[id] = &fakeBox{core: f, kept: map[string]*fakeProcess{}, info: launch.Info{
+		ID: id, Owner: to, Status: launch.Running, Pid: 2000,
+	}}
+}
+
+// A name is the host's: between the look whose sandbox it is and the use of it,
+// the sandbox may become another's.
+func TestASandboxThatChangesHandsIsNotReached(t *testing.T) {
+	for name, reach := range map[string]func(c *launch.Client) error{
+		"start": func(c *launch.Client) error {
+			p, err := c.Start(t.Context(), "x", launch.Command{Args: []string{"true"}}, [3]*os.File{})
+			if err != nil {
+				return err
+			}
+			defer p.Close()
+			return second(p.Wait(t.Context()))
+		},
+		"stats":  func(c *launch.Client) error { return second(c.Stats(t.Context(), "x")) },
+		"pause":  func(c *launch.Client) error { return c.Pause(t.Context(), "x") },
+		"update": func(c *launch.Client) error { return c.Update(t.Context(), "x", spec.Limits{Pids: 20}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, Rule{User: "1001"}, Rule{User: "1002"})
+			attacker := w.client(t, 1001)
+			box(t, attacker, "x")
+			w.handles.drop("x") // as after some idle seconds
+			var once sync.Once
+			w.core.before(&w.core.opening, func() { once.Do(func() { w.core.changeHands("x", 1002) }) })
+			if err := reach(attacker); !errors.Is(err, launch.ErrNotFound) {
+				t.Errorf("got %v", err)
+			}
+			theirs := w.core.box("x")
+			if now := theirs.now(); now.Owner != 1002 || now.Status != launch.Running || theirs.execs > 0 || theirs.updated() != (spec.Limits{}) {
+				t.Errorf("another's sandbox was reached: %+v, %d execs, %+v", now, theirs.execs, theirs.updated())
+			}
+		})
+	}
+}
+
+func TestASandboxThatChangesHandsIsNotRemoved(t *testing.T) {
+	w := newWorld(t, Rule{User: "1001"}, Rule{User: "1002"})
+	attacker := w.client(t, 1001)
+	box(t, attacker, "x")
+	w.core.before(&w.core.removing, func() { w.core.changeHands("x", 1002) })
+	if err := attacker.Remove(t.Context(), "x"); err != nil {
+		t.Errorf("got %v", err)
+	}
+	if theirs := w.core.box("x"); theirs == nil || theirs.now().Status != launch.Running {
+		t.Error("another's sandbox was removed")
+	}
+}
+
+// A sandbox that is there when its name is asked for again may be gone by the time
+// it is that request's turn, and is then made: it counts all the same.
+func TestASandboxThatIsReplacedCounts(t *testing.T) {
+	w := newWorld(t, Rule{User: "1001", Sandboxes: 2})
+	c := w.client(t, 1001)
+	box(t, c, "a")
+	box(t, c, "b")
+	w.core.onCreate(func(context.Context) error { // as if it had to wait
+		w.core.onCreate(nil)
+		for _, id := range []string{"a", "b"} {
+			if err := c.Remove(t.Context(), id); err != nil {
+				t.Error(err)
+			}
+		}
+		_, err := c.Create(t.Context(), launch.Create{Name: "c"})
+		return err
+	})
+	if i, err := c.Create(t.Context(), launch.Create{Name: "a", Reuse: true}); err != nil || i.Reused {
+		t.Fatalf("%+v, %v", i, err)
+	}
+	for _, name := range []string{"d", ""} {
+		if _, err := c.Create(t.Context(), launch.Create{Name: name}); !errors.Is(err, launch.ErrRefused) {
+			t.Errorf("one more than allowed: %v", err)
+		}
+	}
+	if all, err := c.List(t.Context()); err != nil || len(all) != 2 {
+		t.Errorf("%v, %v", all, err)
+	}
+}
+
+// Creates of one name at the same time take one place, with the last place too.
+func TestCreatesOfOneNameHaveOnePlace(t *testing.T) {
+	p := newPeer(&Rule{uid: 1001, Sandboxes: 2})
+	core := newFakeCore()
+	take := func(name string) error { return p.takeSandbox(t.Context(), core, name) }
+	for _, name := range []string{"", "a", "a"} {
+		if err := take(name); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	for _, name := range []string{"", "b"} {
+		if err := take(name); !errors.Is(err, launch.ErrRefused) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	p.made("", "", errors.New("it failed"))
+	if err := take("b"); err != nil {
+		t.Error(err)
+	}
+}
+
+// The command's user becomes the owner of its pipes, so that a pipe of another
+// user's, of which the client has one end, would be given away with the other.
+func TestPipesOfOthersAreNoStdio(t *testing.T) {
+	testhost.NeedRoot(t, "to be two users")
+	w := newWorld(t, Rule{User: "1001"})
+	c := w.client(t, 1001)
+	box(t, c, "x")
+	run := func(owner int) error {
+		r, pipe, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		defer pipe.Close()
+		if err := pipe.Chown(owner, owner); err != nil {
+			t.Fatal(err)
+		}
+		p, err := c.Start(t.Context(), "x", launch.Command{Args: []string{"true"}}, [3]*os.File{1: pipe})
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		return second(p.Wait(t.Context()))
+	}
+	if err := run(1001); err != nil {
+		t.Errorf("one's own: %v", err)
+	}
+	for _, owner := range []int{0, 1002} {
+		if err := run(owner); !errors.Is(err, launch.ErrRefused) {
+			t.Errorf("user %d's: %v", owner, err)
+		}
+	}
+}

@@ -1,0 +1,406 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// A call is one request of a client, on a socket of its own.
+type call struct {
+	*trunk
+	channel *launch.Channel
+	request launch.Request
+	// files came with the request; held counts descriptors of the peer.
+	files []*os.File
+	held  int
+
+	// gone is closed once nothing more comes from the client.
+	gone chan struct{}
+	// making says that a sandbox is being made.
+	making atomic.Bool
+
+	// mu guards what follows, and is held while a control is carried out: they
+	// keep their order.
+	mu sync.Mutex
+	// pending are the client's later frames as long as nothing is there to take
+	// them, which control does then.
+	pending []launch.Control
+	control func(launch.Control)
+}
+
+// enter counts the call against what its peer may have.
+func (c *call) enter() error {
+	if err := c.peer.takeCall(); err != nil {
+		return err
+	}
+	if err := c.peer.takeDescriptors(1); err != nil {
+		c.peer.leaveCall()
+		return err
+	}
+	c.held = 1
+	if err := c.server.beginCall(); err != nil {
+		c.leavePeer()
+		return err
+	}
+	return nil
+}
+
+func (c *call) leavePeer() {
+	c.peer.leaveDescriptors(c.held)
+	c.peer.leaveCall()
+}
+
+// refuse answers a call that is not served. Who has sent a socket that takes
+// nothing waits for that itself.
+func (c *call) refuse(err error) {
+	defer c.channel.Close()
+	body, err := json.Marshal(&launch.Answer{Error: launch.NewFault(err)})
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
+	defer cancel()
+	_ = c.channel.Send(ctx, body)
+}
+
+const (
+	// requestTime bounds how long a client may take to send its request.
+	requestTime = 10 * time.Second
+	// smallRequest is read without asking whether there is room for it.
+	smallRequest = 64 << 10
+	// maxControl bounds the later frames, maxPending how many of them may wait.
+	maxControl = 4 << 10
+	maxPending = 64
+)
+
+// serve carries out the call.
+func (c *call) serve() {
+	defer c.server.endCall()
+	defer c.leavePeer()
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	defer func() {
+		c.channel.Close()
+		c.channel.Discard()
+	}()
+	// All that waits for the client ends with the trunk.
+	defer context.AfterFunc(ctx, c.hangUp)()
+	if err := c.read(); err != nil {
+		c.answer(&launch.Answer{Error: launch.NewFault(err)})
+		return
+	}
+	defer func() { closeAll(c.files) }()
+	c.gone = make(chan struct{})
+	go func() {
+		defer close(c.gone)
+		defer cancel()
+		defer c.recover()
+		c.listen()
+	}()
+	c.carryOut(ctx)
+	c.channel.Close()
+	<-c.gone
+}
+
+// lastWord is how long after the connection's end what a client has said before
+// may take to be read.
+const lastWord = time.Second
+
+// hangUp ends the call's socket when its context has ended.
+func (c *call) hangUp() {
+	if c.making.Load() {
+		// That the client has the sandbox may be said already.
+		time.AfterFunc(lastWord, func() { c.channel.Close() })
+		return
+	}
+	c.channel.Close()
+}
+
+// read reads the request.
+func (c *call) read() error {
+	late := time.AfterFunc(requestTime, func() { c.channel.Close() })
+	defer late.Stop()
+	body, files, err := c.channel.Receive(context.Background(), smallRequest)
+	var frame *launch.FrameError
+	if errors.As(err, &frame) && frame.TooLong > 0 {
+		select {
+		case c.peer.big <- struct{}{}:
+			defer func() { <-c.peer.big }()
+		case <-c.ctx.Done():
+			return c.ctx.Err()
+		}
+		late.Reset(requestTime)
+		body, files, err = c.channel.Receive(context.Background(), launch.MaxFrame)
+	}
+	if err != nil {
+		return err
+	}
+	c.files = files
+	c.channel.Accept(0)
+	if err := c.peer.takeDescriptors(len(files)); err != nil {
+		closeAll(files)
+		return err
+	}
+	c.held += len(files)
+	if err := json.Unmarshal(body, &c.request); err != nil {
+		closeAll(files)
+		return &launch.ConfigError{Reason: "request: " + err.Error()}
+	}
+	return nil
+}
+
+// listen reads the client's later frames until its end.
+func (c *call) listen() {
+	for {
+		body, _, err := c.channel.Receive(context.Background(), maxControl)
+		if err != nil {
+			return
+		}
+		var control launch.Control
+		if err := json.Unmarshal(body, &control); err != nil {
+			return
+		}
+		if !c.handle(control) {
+			return
+		}
+	}
+}
+
+// handle carries out a control, or keeps it for later; false says that there are
+// more than anybody needs.
+func (c *call) handle(control launch.Control) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.recover()
+	if c.control != nil {
+		c.control(control)
+		return true
+	}
+	c.pending = append(c.pending, control)
+	return len(c.pending) <= maxPending
+}
+
+// takeControls has controls carried out by f from now on, those that wait first.
+func (c *call) takeControls(f func(launch.Control)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, control := range c.pending {
+		f(control)
+	}
+	c.pending, c.control = nil, f
+}
+
+// recover ends a panic: it is this call's alone.
+func (c *call) recover() {
+	p := recover()
+	if p == nil {
+		return
+	}
+	c.server.log.Error("a call has panicked", "op", c.request.Op, "id", c.request.ID,
+		"uid", c.peer.uid, "panic", p, "stack", string(debug.Stack()))
+	c.answer(&launch.Answer{Error: launch.NewFault(
+		fmt.Errorf("%s: the launcher has a defect: %v; its log says where", c.request.Op, p))})
+}
+
+// carryOut does what was asked for and answers.
+func (c *call) carryOut(ctx context.Context) {
+	defer c.recover()
+	a, err := c.dispatch(ctx)
+	if err != nil && errors.Is(err, context.Canceled) && c.server.draining.Err() != nil {
+		err = errEnding
+	}
+	if err != nil {
+		a = &launch.Answer{Error: launch.NewFault(err)}
+	}
+	if a != nil {
+		c.answer(a)
+	}
+}
+
+// answer sends a frame. That nobody takes it shows in listen.
+func (c *call) answer(a *launch.Answer, files ...*os.File) {
+	body, err := json.Marshal(a)
+	if err != nil {
+		c.server.log.Error("encode an answer", "op", c.request.Op, "error", err)
+		return
+	}
+	if len(body) > launch.MaxFrame {
+		body, _ = json.Marshal(&launch.Answer{Error: launch.NewFault(
+			fmt.Errorf("%s: the answer has %d bytes: %w", c.request.Op, len(body), launch.ErrUnavailable))})
+	}
+	_ = c.channel.Send(context.Background(), body, files...)
+}
+
+// dispatch is nil, nil if all is answered.
+func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
+	r := &c.request
+	switch r.Op {
+	case launch.OpCreate:
+		return nil, c.create(ctx)
+	case launch.OpList:
+		return c.list(ctx)
+	case launch.OpSnapshots:
+		names, err := c.server.core.Snapshots(ctx, c.peer.uid)
+		return &launch.Answer{Snapshots: names}, err
+	case launch.OpRemoveSnapshot:
+		return &launch.Answer{}, c.server.core.RemoveSnapshot(ctx, r.Snapshot, c.peer.uid)
+	case launch.OpEvents:
+		return nil, c.follow(ctx)
+	}
+	if err := c.see(ctx, r.ID); err != nil {
+		// Nobody learns of others' sandboxes, also not by removing them.
+		if r.Op == launch.OpRemove && errors.Is(err, launch.ErrNotFound) {
+			return &launch.Answer{}, nil
+		}
+		return nil, err
+	}
+	switch r.Op {
+	case launch.OpRemove:
+		c.untie(r.ID)
+		return &launch.Answer{}, c.server.remove(ctx, r.ID, c.peer)
+	case launch.OpInfo:
+		i, err := c.server.core.Info(ctx, r.ID)
+		return &launch.Answer{Info: &i}, err
+	case launch.OpStart:
+		return nil, c.start(ctx)
+	case launch.OpAttach:
+		return nil, c.attach(ctx)
+	case launch.OpLayers:
+		return c.layers(ctx)
+	}
+	return c.ask(ctx)
+}
+
+// ask does what needs a handle of the sandbox for a moment.
+func (c *call) ask(ctx context.Context) (a *launch.Answer, err error) {
+	r := &c.request
+	a = &launch.Answer{}
+	err = c.server.handles.with(ctx, r.ID, c.own(func(box Sandbox) error {
+		switch r.Op {
+		case launch.OpExecs:
+			a.Execs, err = box.Execs(ctx)
+		case launch.OpStats:
+			var stats launch.Stats
+			stats, err = box.Stats(ctx)
+			a.Stats = &stats
+		case launch.OpPause:
+			err = box.Pause(ctx)
+		case launch.OpResume:
+			err = box.Resume(ctx)
+		case launch.OpUpdate:
+			if r.Limits == nil {
+				return &launch.ConfigError{Reason: "update without limits"}
+			}
+			if err := c.peer.allowLimits(r.Limits, false); err != nil {
+				return err
+			}
+			err = box.Update(ctx, *r.Limits)
+		case launch.OpUndo:
+			err = box.Undo(ctx, r.Count)
+		case launch.OpDiscard:
+			err = box.Discard(ctx)
+		case launch.OpSnapshot:
+			err = box.Snapshot(ctx, r.Snapshot)
+		case launch.OpWorkspace:
+			err = c.setWorkspace(ctx, box)
+		case launch.OpApplied:
+			stamps := map[string]int64{}
+			for _, s := range r.Stamps {
+				stamps[string(s.Path)] = s.Time
+			}
+			err = box.Applied(ctx, r.Tree, stamps)
+		default:
+			return &launch.ConfigError{Reason: fmt.Sprintf("operation %q: this launcher does not know it", r.Op)}
+		}
+		return err
+	}))
+	return a, err
+}
+
+// see refuses what is none of the peer's sandboxes, as if it did not exist.
+func (c *call) see(ctx context.Context, id string) error {
+	if !isID(id) {
+		return &launch.SandboxError{ID: fmt.Sprintf("%.64q", id), Err: launch.ErrNotFound}
+	}
+	if c.peer.all {
+		return nil
+	}
+	i, err := c.server.core.Info(ctx, id)
+	if err != nil {
+		return err
+	}
+	if !c.peer.sees(i) {
+		return &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
+	}
+	return nil
+}
+
+// own is f for a sandbox of the peer's. What has the name now need not be what
+// see saw, and f is what reaches it.
+func (c *call) own(f func(Sandbox) error) func(Sandbox) error {
+	return func(box Sandbox) error {
+		if !c.peer.owns(box.Owner()) {
+			return &launch.SandboxError{ID: box.ID(), Err: launch.ErrNotFound}
+		}
+		return f(box)
+	}
+}
+
+// isID holds for what may be asked for, whatever a launcher may call a sandbox:
+// nothing that is a path, or long.
+func isID(s string) bool {
+	if s == "" || s == "." || s == ".." || len(s) > 255 {
+		return false
+	}
+	for _, b := range []byte(s) {
+		letter := 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || '0' <= b && b <= '9'
+		if !letter && b != '_' && b != '+' && b != '-' && b != '.' {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *call) list(ctx context.Context) (*launch.Answer, error) {
+	all, err := c.server.core.List(ctx)
+	if err != nil && all == nil {
+		return nil, err
+	}
+	if err != nil {
+		c.server.log.Error("list the sandboxes", "error", err)
+	}
+	a := &launch.Answer{List: []launch.Info{}}
+	for _, i := range all {
+		if c.peer.sees(i) {
+			a.List = append(a.List, i)
+		}
+	}
+	return a, nil
+}
+
+// remove removes a sandbox. Once begun it is finished, whatever becomes of the
+// client.
+func (s *Server) remove(ctx context.Context, id string, p *peer) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
+	defer cancel()
+	s.handles.drop(id)
+	may := p.owns
+	if p.all {
+		may = nil
+	}
+	if err := s.core.Remove(ctx, id, may); err != nil {
+		return err
+	}
+	p.removed(id)
+	s.events.removed(id)
+	return nil
+}

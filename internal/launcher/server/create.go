@@ -1,0 +1,124 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// create makes a sandbox. A client that is gone before it could learn of it
+// leaves none behind.
+func (c *call) create(ctx context.Context) error {
+	r := c.request.Create
+	if r == nil {
+		return &launch.ConfigError{Reason: "create without a configuration"}
+	}
+	if r.Name != "" && !isID(r.Name) {
+		return &launch.ConfigError{Reason: fmt.Sprintf("name: %.64q is none; 1 to 128 letters, digits and any of _+-. make one, which begins with a letter, a digit or _", r.Name)}
+	}
+	files, err := byPath(c.request.Paths, c.files)
+	if err != nil {
+		return err
+	}
+	if err := c.peer.allow(r, files); err != nil {
+		return err
+	}
+	c.making.Store(true)
+	i, err := c.make(ctx, *r, files)
+	if err != nil {
+		return err
+	}
+	c.answer(&launch.Answer{Info: &i})
+	if i.Reused {
+		return nil
+	}
+	if c.kept() {
+		if r.Tied {
+			c.tie(i)
+		}
+		return nil
+	}
+	return c.server.remove(ctx, i.ID, c.peer)
+}
+
+// kept waits until the client has said that it has the sandbox, or has gone.
+func (c *call) kept() bool {
+	said := make(chan bool, maxPending+1)
+	c.takeControls(func(control launch.Control) {
+		select {
+		case said <- control.Keep:
+		default:
+		}
+	})
+	select {
+	case keep := <-said:
+		return keep
+	case <-c.gone:
+	}
+	select { // it may have said so and gone
+	case keep := <-said:
+		return keep
+	default:
+		return false
+	}
+}
+
+func (c *call) make(ctx context.Context, r launch.Create, files map[string]*os.File) (i launch.Info, err error) {
+	if err := c.room(ctx, r.Name); err != nil {
+		return i, err
+	}
+	defer func() { c.peer.made(r.Name, i.ID, err) }()
+	box, err := c.server.core.Create(ctx, r, Sources{Files: files, UID: c.peer.uid, GIDs: c.groups})
+	if err != nil {
+		return i, err
+	}
+	i, err = box.Info()
+	if err == nil && !c.peer.sees(i) {
+		err = &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
+	}
+	if err != nil {
+		box.Release()
+		return i, err
+	}
+	if !i.Reused {
+		c.server.events.created(i)
+	}
+	c.server.handles.add(box)
+	return i, nil
+}
+
+// room counts a sandbox that is about to be made, until peer.made. It refuses the
+// name of another peer's.
+func (c *call) room(ctx context.Context, name string) error {
+	if c.peer.all {
+		return nil
+	}
+	if name != "" {
+		i, err := c.server.core.Info(ctx, name)
+		switch {
+		case err != nil && !errors.Is(err, launch.ErrNotFound):
+			return err
+		case err == nil && !c.peer.sees(i):
+			return &launch.SandboxError{ID: name, Err: launch.ErrExists}
+		}
+	}
+	return c.peer.takeSandbox(ctx, c.server.core, name)
+}
+
+// byPath pairs the paths of a request with its descriptors.
+func byPath(paths []string, files []*os.File) (map[string]*os.File, error) {
+	if len(paths) != len(files) {
+		return nil, &launch.ConfigError{Reason: fmt.Sprintf("%d paths with %d descriptors", len(paths), len(files))}
+	}
+	all := map[string]*os.File{}
+	for i, path := range paths {
+		if path == "" || all[path] != nil {
+			return nil, &launch.ConfigError{Reason: fmt.Sprintf("path %q comes twice or is empty", path)}
+		}
+		all[path] = files[i]
+	}
+	return all, nil
+}

@@ -1,0 +1,327 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// events tell subscribers what becomes of sandboxes. What this server does is
+// told at once; what others do, and how the kernel treats a sandbox, is looked
+// for again and again as long as there is a subscriber, and not otherwise.
+type events struct {
+	handles *handles
+	core    Core
+	log     *slog.Logger
+
+	// joining is held while a subscriber comes or goes, looking by the one that
+	// looks.
+	joining, looking sync.Mutex
+
+	// mu guards what follows.
+	mu          sync.Mutex
+	subscribers map[*subscriber]bool
+	// known are the sandboxes, by id; changes counts those told by this server
+	// itself.
+	known   map[string]*watched
+	changes int
+	// stop ends the one that looks, which closes stopped.
+	stop    context.CancelFunc
+	stopped chan struct{}
+}
+
+// watched is what was last seen of a sandbox.
+type watched struct {
+	launch.Info
+	// oomKills counts from when it was first counted.
+	oomKills int64
+	counted  bool
+	// change is the number of the change that it was told with.
+	change int
+	died   bool
+	// gone is what is kept of a sandbox that this server has removed, until a
+	// look that has begun after that.
+	gone bool
+}
+
+// A subscriber gets the events of one peer's sandboxes.
+type subscriber struct {
+	peer  *peer
+	queue chan launch.Event
+	lost  int // guarded by events.mu
+}
+
+// queueLength is how many events wait for a subscriber.
+const queueLength = 256
+
+func newEvents(hs *handles, core Core, log *slog.Logger) *events {
+	return &events{handles: hs, core: core, log: log, subscribers: map[*subscriber]bool{}, known: map[string]*watched{}}
+}
+
+// follow tells a client of events until it goes.
+func (c *call) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.server.draining, cancel)()
+	e := c.server.events
+	s, err := e.subscribe(ctx, c.peer)
+	if err != nil {
+		return err
+	}
+	defer e.unsubscribe(s)
+	c.answer(&launch.Answer{}) // from now on nothing is missed
+	for {
+		select {
+		case event := <-s.queue:
+			if lost := e.takeLost(s); lost > 0 {
+				c.answer(&launch.Answer{Event: &launch.Event{Type: launch.EventLost, Time: event.Time, Lost: lost}})
+			}
+			c.answer(&launch.Answer{Event: &event})
+		case <-ctx.Done():
+			return errEnding
+		}
+	}
+}
+
+func (e *events) takeLost(s *subscriber) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	lost := s.lost
+	s.lost = 0
+	return lost
+}
+
+// subscribe has seen all that there is when it returns.
+func (e *events) subscribe(ctx context.Context, p *peer) (*subscriber, error) {
+	s := &subscriber{peer: p, queue: make(chan launch.Event, queueLength)}
+	e.joining.Lock()
+	defer e.joining.Unlock()
+	e.mu.Lock()
+	watching := e.stop != nil
+	e.mu.Unlock()
+	if !watching {
+		if err := e.look(ctx); err != nil {
+			return nil, err
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.subscribers[s] = true
+	if !watching {
+		looking, stop := context.WithCancel(context.Background())
+		e.stop, e.stopped = stop, make(chan struct{})
+		go func(done chan struct{}) {
+			defer close(done)
+			e.watch(looking)
+		}(e.stopped)
+	}
+	return s, nil
+}
+
+func (e *events) unsubscribe(s *subscriber) {
+	e.joining.Lock()
+	defer e.joining.Unlock()
+	e.mu.Lock()
+	delete(e.subscribers, s)
+	stop := e.stop
+	if len(e.subscribers) > 0 {
+		stop = nil
+	}
+	if stop != nil {
+		e.stop = nil
+	}
+	done := e.stopped
+	e.mu.Unlock()
+	if stop == nil {
+		return
+	}
+	stop()
+	<-done
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.known = map[string]*watched{}
+}
+
+// lookTime lies between two looks, but no more than a part of this process's
+// time is spent on them.
+const (
+	lookTime  = 500 * time.Millisecond
+	lookShare = 20
+)
+
+func (e *events) watch(ctx context.Context) {
+	for wait := lookTime; ; {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+		begun := time.Now()
+		if err := e.look(ctx); err != nil && ctx.Err() == nil {
+			e.log.Error("look what becomes of the sandboxes", "error", err)
+		}
+		e.countAll(ctx)
+		wait = max(lookTime, lookShare*time.Since(begun))
+	}
+}
+
+// look compares what there is with what is known.
+func (e *events) look(ctx context.Context) error {
+	e.looking.Lock()
+	defer e.looking.Unlock()
+	e.mu.Lock()
+	since := e.changes
+	e.mu.Unlock()
+	all, err := e.core.List(ctx)
+	if err != nil && all == nil {
+		return err
+	}
+	there := map[string]bool{}
+	for _, i := range all {
+		there[i.ID] = true
+		e.see(i, since)
+	}
+	e.mu.Lock()
+	for id, w := range e.known {
+		if !there[id] && w.change <= since {
+			e.removedLocked(id)
+		}
+	}
+	e.mu.Unlock()
+	return nil
+}
+
+func (e *events) countAll(ctx context.Context) {
+	var up []string
+	e.mu.Lock()
+	for id, w := range e.known {
+		if !w.gone && w.Status != launch.Stopped {
+			up = append(up, id)
+		}
+	}
+	e.mu.Unlock()
+	for _, id := range up {
+		e.count(ctx, id)
+	}
+}
+
+// see takes down a sandbox that was listed after the change since.
+func (e *events) see(i launch.Info, since int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := e.known[i.ID]
+	switch {
+	case w != nil && w.change > since:
+		return // what was listed is old
+	case w != nil && (w.gone || !w.Created.Equal(i.Created)):
+		e.removedLocked(i.ID)
+		w = nil
+	}
+	if w == nil {
+		w = e.createdLocked(i)
+	}
+	w.Info = i
+	if i.Status == launch.Stopped && !w.died {
+		w.died = true
+		e.tellLocked(launch.EventDied, w)
+	}
+}
+
+// count looks whether the kernel has killed for memory.
+func (e *events) count(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	var stats launch.Stats
+	err := e.handles.with(ctx, id, func(box Sandbox) (err error) {
+		stats, err = box.Stats(ctx)
+		return err
+	})
+	if err != nil {
+		return // it is gone, which shows next time
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := e.known[id]
+	if w == nil || w.gone {
+		return
+	}
+	if w.counted && stats.OOMKills > w.oomKills {
+		e.tellLocked(launch.EventOOM, w)
+	}
+	w.oomKills, w.counted = max(w.oomKills, stats.OOMKills), true
+}
+
+// created tells of a sandbox that this server has made.
+func (e *events) created(i launch.Info) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.subscribers) == 0 {
+		return
+	}
+	e.changes++
+	if w := e.known[i.ID]; w != nil {
+		if !w.gone && w.Created.Equal(i.Created) {
+			return
+		}
+		e.removedLocked(i.ID)
+	}
+	e.createdLocked(i).change = e.changes
+}
+
+// removed tells of a sandbox that this server has removed.
+func (e *events) removed(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.subscribers) == 0 {
+		return
+	}
+	e.changes++
+	if e.known[id] != nil {
+		e.removedLocked(id)
+		e.known[id] = &watched{gone: true, change: e.changes}
+	}
+}
+
+// killed looks at a sandbox in which a command was killed for memory.
+func (e *events) killed(id string) {
+	e.mu.Lock()
+	watching := len(e.subscribers) > 0
+	e.mu.Unlock()
+	if watching {
+		e.count(context.Background(), id)
+	}
+}
+
+func (e *events) createdLocked(i launch.Info) *watched {
+	// What is made while somebody watches counts from nothing.
+	w := &watched{Info: i, counted: len(e.subscribers) > 0}
+	e.known[i.ID] = w
+	e.tellLocked(launch.EventCreated, w)
+	return w
+}
+
+func (e *events) removedLocked(id string) {
+	w := e.known[id]
+	delete(e.known, id)
+	if !w.gone {
+		e.tellLocked(launch.EventRemoved, w)
+	}
+}
+
+// tellLocked queues an event for whom it concerns. Nobody is waited for.
+func (e *events) tellLocked(what launch.EventType, w *watched) {
+	event := launch.Event{Type: what, ID: w.ID, Time: time.Now()}
+	for s := range e.subscribers {
+		if !s.peer.sees(w.Info) {
+			continue
+		}
+		select {
+		case s.queue <- event:
+		default:
+			s.lost++
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// start starts a command and stays with it to its end.
+func (c *call) start(ctx context.Context) error {
+	if c.request.Command == nil {
+		return &launch.ConfigError{Reason: "start without a command"}
+	}
+	command := c.request.Command.Plain()
+	files, err := stdio(c.request.Stdio, c.files)
+	if err != nil {
+		return err
+	}
+	if err := c.peer.ownPipes(files); err != nil {
+		return err
+	}
+	var p Process
+	h, err := c.server.handles.hold(ctx, c.request.ID, c.own(func(box Sandbox) (err error) {
+		p, err = box.Start(ctx, command, files)
+		return err
+	}))
+	if err != nil {
+		return err
+	}
+	defer c.server.handles.release(h)
+	// The command has them. While there were copies here, the client would not
+	// see the end of its output.
+	closeAll(c.files)
+	c.peer.leaveDescriptors(len(c.files))
+	c.held -= len(c.files)
+	c.files = nil
+	return c.stay(ctx, h, &running{
+		Process: p, detached: command.Detached, tell: command.Terminal != nil || command.Detached,
+	})
+}
+
+// attach takes up a detached command.
+func (c *call) attach(ctx context.Context) error {
+	if !isID(c.request.Exec) {
+		return &launch.SandboxError{ID: c.request.ID, Err: fmt.Errorf("exec %.64q %w", c.request.Exec, launch.ErrNotFound)}
+	}
+	var p Process
+	h, err := c.server.handles.hold(ctx, c.request.ID, c.own(func(box Sandbox) (err error) {
+		p, err = box.Attach(ctx, c.request.Exec)
+		return err
+	}))
+	if err != nil {
+		return err
+	}
+	defer c.server.handles.release(h)
+	return c.stay(ctx, h, &running{Process: p, detached: true, tell: true})
+}
+
+// stdio are the three files of a command.
+func stdio(given int, files []*os.File) (all [3]*os.File, err error) {
+	for i := range all {
+		if given&(1<<i) == 0 {
+			continue
+		}
+		if len(files) == 0 {
+			return all, &launch.ConfigError{Reason: "fewer descriptors than were announced"}
+		}
+		all[i], files = files[0], files[1:]
+	}
+	if len(files) > 0 || given>>len(all) != 0 {
+		return all, &launch.ConfigError{Reason: "more descriptors than a command has"}
+	}
+	return all, nil
+}
+
+// running is a command that a client stays with.
+type running struct {
+	Process
+	detached bool
+	// tell says that the client is told of the start without asking. What comes
+	// beside that is not to be missed.
+	tell bool
+	// asked is closed when the client wants to know how a detached command
+	// ended, and waited is true.
+	asked  chan struct{}
+	waited bool
+}
+
+// stay serves a command until it ends or the client goes, which ends one that is
+// not detached.
+func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
+	r.asked = make(chan struct{})
+	ctx, cancel := context.WithCancel(ctx)
+	var telling sync.WaitGroup
+	defer func() {
+		cancel()
+		c.takeControls(func(launch.Control) {}) // none of what follows is for it
+		telling.Wait()
+		if err := r.Close(); err != nil {
+			c.server.log.Error("end a command", "id", c.request.ID, "exec", r.ID(), "error", err)
+		}
+		if errors.Is(err, launch.ErrNotRunning) || errors.Is(err, launch.ErrNotFound) {
+			c.server.handles.forget(h)
+		}
+	}()
+	told := r.tell
+	c.takeControls(func(control launch.Control) {
+		if control.Tell && !told {
+			told = true
+			telling.Go(func() {
+				defer c.recover()
+				// That it does not run is told by its end.
+				if r.Started(ctx) == nil {
+					c.tell(r.Process)
+				}
+			})
+		}
+		r.control(control)
+	})
+	if r.tell {
+		if err := r.Started(ctx); err != nil {
+			return err
+		}
+		c.tell(r.Process)
+	}
+	if r.detached {
+		// It goes on without us: nothing is lost when the launcher ends. Whoever
+		// learns of its end is the last to, so it has to be asked for.
+		defer context.AfterFunc(c.server.draining, cancel)()
+		select {
+		case <-r.asked:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	result, err := r.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	c.answer(&launch.Answer{Result: launch.NewWireResult(result)})
+	c.server.ended(h, result)
+	return nil
+}
+
+// ended looks at how a command ended for what it says about its sandbox.
+func (s *Server) ended(h *handle, r spec.Result) {
+	switch r.Status {
+	case spec.StatusLost:
+		s.handles.forget(h)
+	case spec.StatusOOMKilled:
+		s.events.killed(h.id)
+	}
+}
+
+// control carries out a control. There is one at a time.
+func (r *running) control(control launch.Control) {
+	if control.Wait && !r.waited {
+		r.waited = true
+		close(r.asked)
+	}
+	if control.Signal != 0 {
+		// That the command has ended meanwhile is told by its end.
+		_ = r.Signal(syscall.Signal(control.Signal), control.Tree)
+	}
+}
+
+// tell says that the command runs, and hands over its files.
+func (c *call) tell(p Process) {
+	started := &launch.Started{Exec: p.ID()}
+	var files []*os.File
+	give := func(kind launch.FileKind, f *os.File) {
+		if f != nil {
+			started.Files = append(started.Files, kind)
+			files = append(files, f)
+		}
+	}
+	give(launch.FileTerminal, p.Terminal())
+	stdout, stderr := p.Output()
+	give(launch.FileStdout, stdout)
+	give(launch.FileStderr, stderr)
+	c.answer(&launch.Answer{Started: started}, files...)
+}

@@ -1,0 +1,407 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// fakeCore keeps sandboxes in memory. What a command does is its first argument.
+type fakeCore struct {
+	mu    sync.Mutex
+	boxes map[string]*fakeBox
+	made  int
+	// creating, if it is set, is called by Create before anything is made.
+	creating func(ctx context.Context) error
+	// opening and removing, if they are set, are called by Open and Remove before
+	// anything is done, as if that had to wait.
+	opening, removing func()
+	opened            int
+}
+
+func newFakeCore() *fakeCore { return &fakeCore{boxes: map[string]*fakeBox{}} }
+
+// before has hook, which is opening or removing, call what.
+func (f *fakeCore) before(hook *func(), what func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	*hook = what
+}
+
+// first calls a hook.
+func (f *fakeCore) first(hook *func()) {
+	f.mu.Lock()
+	what := *hook
+	f.mu.Unlock()
+	if what != nil {
+		what()
+	}
+}
+
+func (f *fakeCore) onCreate(creating func(ctx context.Context) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.creating = creating
+}
+
+type fakeBox struct {
+	core *fakeCore
+	mu   sync.Mutex
+	info launch.Info
+	from Sources
+	// kept are detached commands, by id.
+	kept   map[string]*fakeProcess
+	execs  int
+	open   int
+	stats  launch.Stats
+	limits spec.Limits
+}
+
+func (f *fakeCore) Create(ctx context.Context, r launch.Create, from Sources) (Sandbox, error) {
+	f.mu.Lock()
+	creating := f.creating
+	f.mu.Unlock()
+	if creating != nil {
+		if err := creating(ctx); err != nil {
+			return nil, err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.made++
+	if r.Name == "" {
+		r.Name = fmt.Sprint("sb-", f.made)
+	}
+	if b := f.boxes[r.Name]; b != nil {
+		if !r.Reuse {
+			return nil, &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
+		}
+		if b.now().Status != launch.Stopped {
+			h := b.handle()
+			h.reused = true
+			return h, nil
+		}
+	}
+	b := &fakeBox{core: f, from: from, kept: map[string]*fakeProcess{}, info: launch.Info{
+		ID: r.Name, Owner: from.UID, Status: launch.Running, Config: r.Config, Pid: 1000 + f.made, Created: time.Now(),
+	}}
+	f.boxes[r.Name] = b
+	return b.handle(), nil
+}
+
+func (f *fakeCore) box(id string) *fakeBox {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.boxes[id]
+}
+
+func (f *fakeCore) Open(ctx context.Context, id string) (Sandbox, error) {
+	if id == "stuck" {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	f.first(&f.opening)
+	b := f.box(id)
+	if b == nil {
+		return nil, &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
+	}
+	f.mu.Lock()
+	f.opened++
+	f.mu.Unlock()
+	return b.handle(), nil
+}
+
+func (f *fakeCore) Remove(_ context.Context, id string, may func(owner uint32) bool) error {
+	f.first(&f.removing)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if b := f.boxes[id]; b != nil {
+		if may != nil && !may(b.now().Owner) {
+			return nil
+		}
+		b.set(launch.Stopped)
+	}
+	delete(f.boxes, id)
+	return nil
+}
+
+func (f *fakeCore) Info(_ context.Context, id string) (launch.Info, error) {
+	if id == "stuck" {
+		return launch.Info{ID: id, Status: launch.Running}, nil
+	}
+	b := f.box(id)
+	if b == nil {
+		return launch.Info{}, &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
+	}
+	return b.now(), nil
+}
+
+func (f *fakeCore) List(context.Context) ([]launch.Info, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []launch.Info
+	for _, b := range f.boxes {
+		all = append(all, b.now())
+	}
+	slices.SortFunc(all, func(a, b launch.Info) int { return strings.Compare(a.ID, b.ID) })
+	return all, nil
+}
+
+func (b *fakeBox) now() launch.Info {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.info
+}
+
+func (b *fakeBox) updated() spec.Limits {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.limits
+}
+
+func (b *fakeBox) set(s launch.Status) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.info.Status = s
+}
+
+func (b *fakeBox) handle() *fakeHandle {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.open++
+	return &fakeHandle{fakeBox: b}
+}
+
+// handles is how many are not released.
+func (b *fakeBox) handles() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.open
+}
+
+type fakeHandle struct {
+	*fakeBox
+	reused   bool
+	released sync.Once
+}
+
+func (h *fakeHandle) ID() string    { return h.info.ID }
+func (h *fakeHandle) Owner() uint32 { return h.now().Owner }
+
+func (h *fakeHandle) Info() (launch.Info, error) {
+	i := h.now()
+	i.Reused = h.reused
+	return i, nil
+}
+
+func (h *fakeHandle) Release() {
+	h.released.Do(func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.open--
+	})
+}
+
+func (h *fakeHandle) Layers(context.Context, bool) ([]launch.Tree, error) { return nil, h.usable() }
+
+func (h *fakeHandle) Applied(context.Context, string, map[string]int64) error { return h.usable() }
+
+func (h *fakeHandle) usable() error {
+	switch h.now().Status {
+	case launch.Stopped:
+		return &launch.SandboxError{ID: h.ID(), Err: launch.ErrNotRunning}
+	case launch.Paused:
+		return &launch.SandboxError{ID: h.ID(), Err: launch.ErrPaused}
+	}
+	return nil
+}
+
+func (h *fakeHandle) Start(ctx context.Context, c launch.Command, files [3]*os.File) (Process, error) {
+	if err := h.usable(); err != nil {
+		return nil, err
+	}
+	if len(c.Args) == 0 {
+		return nil, &launch.ConfigError{Reason: "no command"}
+	}
+	h.mu.Lock()
+	h.execs++
+	p := &fakeProcess{box: h.fakeBox, id: fmt.Sprint("e", h.execs), detached: c.Detached, killed: make(chan struct{})}
+	h.mu.Unlock()
+	switch c.Args[0] {
+	case "nope":
+		p.failed = &launch.NotRunError{Code: 127, Reason: "nope: not found"}
+	case "stopped": // in Start
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case "panic":
+		panic("a defect")
+	case "echo":
+		fmt.Fprint(files[1], strings.Join(c.Args[1:], " "))
+	case "hang", "panic-later", "panic-signal", "oom", "slow":
+		p.what = c.Args[0]
+	}
+	if c.Args[0] == "oom" {
+		h.mu.Lock()
+		h.stats.OOMKills++
+		h.mu.Unlock()
+	}
+	if c.Terminal != nil {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		w.Close()
+		p.terminal = r
+	}
+	if c.Detached {
+		h.mu.Lock()
+		h.kept[p.id] = p
+		h.mu.Unlock()
+	}
+	return p, nil
+}
+
+func (h *fakeHandle) Attach(_ context.Context, exec string) (Process, error) {
+	if err := h.usable(); err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p := h.kept[exec]; p != nil {
+		return p, nil
+	}
+	return nil, &launch.SandboxError{ID: h.info.ID, Err: fmt.Errorf("exec %s %w", exec, launch.ErrNotFound)}
+}
+
+func (h *fakeHandle) Execs(context.Context) ([]launch.Exec, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all []launch.Exec
+	for id := range h.kept {
+		all = append(all, launch.Exec{ID: id, Detached: true})
+	}
+	return all, nil
+}
+
+func (h *fakeHandle) Stats(context.Context) (launch.Stats, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.stats, nil
+}
+
+func (h *fakeHandle) Pause(context.Context) error  { h.set(launch.Paused); return nil }
+func (h *fakeHandle) Resume(context.Context) error { h.set(launch.Running); return nil }
+
+func (f *fakeCore) Snapshots(_ context.Context, uid uint32) ([]string, error) {
+	return []string{fmt.Sprint("of-", uid)}, nil
+}
+
+func (f *fakeCore) RemoveSnapshot(context.Context, string, uint32) error { return nil }
+
+func (h *fakeHandle) Discard(context.Context) error          { return nil }
+func (h *fakeHandle) Snapshot(context.Context, string) error { return nil }
+
+func (h *fakeHandle) Undo(context.Context, int) error { return nil }
+
+func (h *fakeHandle) SetWorkspace(_ context.Context, dir string, from Sources) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.info.Config.Workspace, h.from = dir, from
+	return nil
+}
+
+func (h *fakeHandle) Update(_ context.Context, l spec.Limits) error {
+	if err := h.usable(); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.limits = l
+	return nil
+}
+
+type fakeProcess struct {
+	box      *fakeBox
+	id, what string
+	detached bool
+	terminal *os.File
+	failed   error
+
+	mu      sync.Mutex
+	signals []string
+	closed  bool
+	once    sync.Once
+	killed  chan struct{}
+}
+
+func (p *fakeProcess) ID() string { return p.id }
+func (p *fakeProcess) Started(ctx context.Context) error {
+	if p.what == "slow" { // to start
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return p.failed
+}
+
+func (p *fakeProcess) Terminal() *os.File           { return p.terminal }
+func (p *fakeProcess) Output() (out, errs *os.File) { return nil, nil }
+func (p *fakeProcess) kill()                        { p.once.Do(func() { close(p.killed) }) }
+func (p *fakeProcess) result(s spec.Status) spec.Result {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return spec.Result{ID: p.box.info.ID, Status: s, Reason: strings.Join(p.signals, " ")}
+}
+
+func (p *fakeProcess) Signal(sig syscall.Signal, tree bool) error {
+	if p.what == "panic-signal" {
+		panic("a defect of signals")
+	}
+	p.mu.Lock()
+	p.signals = append(p.signals, fmt.Sprint(int(sig), tree))
+	p.mu.Unlock()
+	if sig == syscall.SIGKILL {
+		p.kill()
+	}
+	return nil
+}
+
+func (p *fakeProcess) Wait(ctx context.Context) (spec.Result, error) {
+	switch p.what {
+	case "panic-later":
+		panic("a later defect")
+	case "oom":
+		return p.result(spec.StatusOOMKilled), nil
+	case "hang", "panic-signal", "slow":
+		select {
+		case <-p.killed:
+			return p.result(spec.StatusSignaled), nil
+		case <-ctx.Done():
+			return spec.Result{}, ctx.Err()
+		}
+	}
+	if p.failed != nil {
+		return spec.Result{}, p.failed
+	}
+	return p.result(spec.StatusExited), nil
+}
+
+func (p *fakeProcess) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	if p.terminal != nil {
+		p.terminal.Close()
+	}
+	if !p.detached {
+		p.kill()
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package server
+
+import (
+	"context"
+	"os"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+)
+
+// Of is a launcher as a Core.
+func Of(l *launcher.Launcher) Core { return core{l} }
+
+type core struct{ *launcher.Launcher }
+
+func (c core) Create(ctx context.Context, r launch.Create, from Sources) (Sandbox, error) {
+	s, err := c.Launcher.Create(ctx, r, from)
+	if err != nil {
+		return nil, err
+	}
+	return sandbox{s}, nil
+}
+
+func (c core) Open(ctx context.Context, id string) (Sandbox, error) {
+	s, err := c.Launcher.Open(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return sandbox{s}, nil
+}
+
+func (c core) Remove(ctx context.Context, id string, may func(owner uint32) bool) error {
+	if may == nil {
+		return c.Launcher.Remove(ctx, id)
+	}
+	return c.RemoveIf(ctx, id, may)
+}
+
+type sandbox struct{ *launcher.Sandbox }
+
+func (s sandbox) Start(ctx context.Context, c launch.Command, files [3]*os.File) (Process, error) {
+	p, err := s.Sandbox.Start(ctx, c, files)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (s sandbox) Attach(ctx context.Context, exec string) (Process, error) {
+	p, err := s.Sandbox.Attach(ctx, exec)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}

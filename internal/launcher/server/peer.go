@@ -1,0 +1,147 @@
+package server
+
+import (
+	"context"
+	"sync"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// A peer is a user, with all the connections it has.
+type peer struct {
+	*Rule
+
+	// big is held while a request that is long is read: however many calls
+	// there are, few of them fill memory.
+	big chan struct{}
+
+	// mu guards what follows.
+	mu sync.Mutex
+	// calls and descriptors are in use now.
+	calls, descriptors int
+	// making counts creates under way by their names, those without one under
+	// ""; owned are the sandboxes that are known to exist: nil as long as nobody
+	// has looked.
+	making map[string]int
+	owned  map[string]bool
+}
+
+// maxBig is how many long requests of one peer are read at once.
+const maxBig = 4
+
+func newPeer(r *Rule) *peer {
+	return &peer{Rule: r, big: make(chan struct{}, maxBig), making: map[string]int{}}
+}
+
+// takeCall counts a call.
+func (p *peer) takeCall() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.calls >= p.Calls {
+		return refused("more than %d calls at a time", p.Calls)
+	}
+	p.calls++
+	return nil
+}
+
+func (p *peer) leaveCall() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls--
+}
+
+// takeDescriptors counts descriptors that the peer makes the launcher hold.
+func (p *peer) takeDescriptors(n int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.descriptors+n > p.Descriptors {
+		return refused("more than %d descriptors at a time", p.Descriptors)
+	}
+	p.descriptors += n
+	return nil
+}
+
+func (p *peer) leaveDescriptors(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.descriptors -= n
+}
+
+// takeSandbox counts a sandbox that is about to be made, or reused: one that is
+// there when it is asked for may be gone by the time it is its turn.
+func (p *peer) takeSandbox(ctx context.Context, core Core, name string) error {
+	if p.haveRoom(name) {
+		return nil
+	}
+	// Others may have removed some.
+	all, err := core.List(ctx)
+	if err != nil {
+		return err
+	}
+	owned := map[string]bool{}
+	for _, i := range all {
+		if i.Owner == p.uid {
+			owned[i.ID] = true
+		}
+	}
+	p.mu.Lock()
+	p.owned = owned
+	p.mu.Unlock()
+	if p.haveRoom(name) {
+		return nil
+	}
+	return refused("more than %d sandboxes; remove one", p.Sandboxes)
+}
+
+// haveRoom takes a place if there is one. A name has one place, however many
+// creates there are of it and whether or not it is owned already.
+func (p *peer) haveRoom(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.owned == nil {
+		return false
+	}
+	if has := name != "" && (p.owned[name] || p.making[name] > 0); !has && p.placesLocked() >= p.Sandboxes {
+		return false
+	}
+	p.making[name]++
+	return true
+}
+
+func (p *peer) placesLocked() int {
+	places := len(p.owned) + p.making[""]
+	for name := range p.making {
+		if name != "" && !p.owned[name] {
+			places++
+		}
+	}
+	return places
+}
+
+// made ends what takeSandbox has begun, for a sandbox of that name or of none. Root
+// has taken no place.
+func (p *peer) made(name, id string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all {
+		return
+	}
+	if p.making[name]--; p.making[name] == 0 {
+		delete(p.making, name)
+	}
+	if err == nil {
+		p.owned[id] = true
+	}
+}
+
+// removed forgets a sandbox.
+func (p *peer) removed(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.owned, id)
+}
+
+// sees says whether a sandbox is the peer's to see: its own, or any for root.
+func (p *peer) sees(i launch.Info) bool { return p.owns(i.Owner) }
+
+func (p *peer) owns(owner uint32) bool { return p.all || owner == p.uid }

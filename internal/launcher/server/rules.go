@@ -1,0 +1,227 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// Rules say who may use a launcher besides root and the user that it runs as,
+// and what for. The zero value allows nobody else.
+type Rules struct {
+	Peers []Rule `json:"peers"`
+}
+
+// A Rule is what one user may ask for. Its zero value allows sandboxes without
+// anything of the host but its /usr, within the default limits.
+type Rule struct {
+	// User is a name or a number.
+	User UserName `json:"user"`
+	// Workspaces are directories below which the workspace, the root and all
+	// binds have to lie. They have to belong to the user besides.
+	Workspaces []string `json:"workspaces,omitempty"`
+	// Networks that may be asked for. Empty: none.
+	Networks []spec.Network `json:"networks,omitempty"`
+	// Seccomp are the names of the profiles that may be asked for. Empty:
+	// default and strict. Profiles of the user's own are not taken.
+	Seccomp []string `json:"seccomp,omitempty"`
+	// Limits are the most that a sandbox may have. Zero fields: what a sandbox
+	// has by default.
+	Limits spec.Limits `json:"limits,omitzero"`
+	// Sandboxes, Calls and Descriptors bound how many there are at a time.
+	Sandboxes   int `json:"sandboxes,omitempty"`
+	Calls       int `json:"calls,omitempty"`
+	Descriptors int `json:"descriptors,omitempty"`
+
+	uid uint32
+	// all is root's rule.
+	all bool
+}
+
+// UserName is a user's name or number, in JSON as a string or a number.
+type UserName string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (u *UserName) UnmarshalJSON(data []byte) error {
+	var number uint32
+	if err := json.Unmarshal(data, &number); err == nil {
+		*u = UserName(strconv.FormatUint(uint64(number), 10))
+		return nil
+	}
+	var name string
+	if err := json.Unmarshal(data, &name); err != nil {
+		return errors.New("user: write a name or a number")
+	}
+	*u = UserName(name)
+	return nil
+}
+
+// The ceilings of a rule that names none.
+const (
+	defaultSandboxes   = 16
+	defaultCalls       = 128
+	defaultDescriptors = 1024
+)
+
+// everything is the rule of root and of the launcher's own user. What bounds
+// them keeps a mistake from taking all that the launcher has.
+func everything(uid uint32) *Rule {
+	return &Rule{uid: uid, all: true, Sandboxes: 1 << 20, Calls: 1 << 15, Descriptors: 1 << 17}
+}
+
+const maxRules = 1 << 20
+
+// ReadRules reads the rules from a file, which nobody but root and the
+// launcher's user may be able to write.
+func ReadRules(path string) (Rules, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Rules{}, err
+	}
+	defer f.Close()
+	if err := ownRules(f); err != nil {
+		return Rules{}, fmt.Errorf("rules %s: %w", path, err)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxRules))
+	if err != nil {
+		return Rules{}, err
+	}
+	r, err := parseRules(data)
+	if err != nil {
+		return Rules{}, fmt.Errorf("rules %s: %w", path, err)
+	}
+	return r, nil
+}
+
+func ownRules(f *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	if st.Uid != 0 && st.Uid != uint32(os.Geteuid()) || st.Mode&0o022 != 0 {
+		return errors.New("others may write the file; chown it to root and chmod it to 0600")
+	}
+	return nil
+}
+
+func parseRules(data []byte) (Rules, error) {
+	var r Rules
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&r); err != nil {
+		return Rules{}, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return Rules{}, errors.New("something follows the closing brace")
+	}
+	seen := map[uint32]bool{}
+	for i := range r.Peers {
+		p := &r.Peers[i]
+		if err := p.complete(); err != nil {
+			return Rules{}, fmt.Errorf("peers[%d]: %w", i, err)
+		}
+		if seen[p.uid] {
+			return Rules{}, fmt.Errorf("peers[%d]: a second rule for user %s", i, p.User)
+		}
+		seen[p.uid] = true
+	}
+	return r, nil
+}
+
+// overflowUID stands for everybody who has no number here (user_namespaces(7)).
+const overflowUID = 65534
+
+// complete checks the rule and fills in what it leaves out.
+func (r *Rule) complete() error {
+	uid, err := r.User.uid()
+	if err != nil {
+		return err
+	}
+	switch uid {
+	case 0:
+		return errors.New("user: root may do everything; no rule is for it")
+	case overflowUID:
+		return errors.New("user: 65534 stands for everybody from other user namespaces; name another")
+	}
+	r.uid = uid
+	for i, dir := range r.Workspaces {
+		if !filepath.IsAbs(dir) {
+			return fmt.Errorf("workspaces[%d]: %q is not an absolute path", i, dir)
+		}
+		// Descriptors are compared with what paths lead to.
+		resolved, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			return fmt.Errorf("workspaces[%d]: %w", i, err)
+		}
+		r.Workspaces[i] = resolved
+	}
+	if len(r.Networks) == 0 {
+		r.Networks = []spec.Network{spec.NetworkNone}
+	}
+	if len(r.Seccomp) == 0 {
+		r.Seccomp = []string{"default", "strict"}
+	}
+	for _, bound := range []struct {
+		name     string
+		value    *int
+		fallback int
+	}{
+		{"sandboxes", &r.Sandboxes, defaultSandboxes},
+		{"calls", &r.Calls, defaultCalls},
+		{"descriptors", &r.Descriptors, defaultDescriptors},
+	} {
+		if *bound.value < 0 {
+			return fmt.Errorf("%s: %d is negative", bound.name, *bound.value)
+		}
+		if *bound.value == 0 {
+			*bound.value = bound.fallback
+		}
+	}
+	return r.completeLimits()
+}
+
+func (r *Rule) completeLimits() error {
+	c, err := spec.Config{Limits: r.Limits}.Complete()
+	if err != nil {
+		return err
+	}
+	r.Limits = c.Limits
+	return nil
+}
+
+func (u UserName) uid() (uint32, error) {
+	if number, err := strconv.ParseUint(string(u), 10, 32); err == nil {
+		return uint32(number), nil
+	}
+	if u == "" {
+		return 0, errors.New("user: is missing")
+	}
+	known, err := user.Lookup(string(u))
+	if err != nil {
+		return 0, err
+	}
+	number, err := strconv.ParseUint(known.Uid, 10, 32)
+	return uint32(number), err
+}
+
+// of is the rule for a user, nil if there is none.
+func (r Rules) of(uid uint32) *Rule {
+	if uid == 0 || uid == uint32(os.Geteuid()) {
+		return everything(uid)
+	}
+	if i := slices.IndexFunc(r.Peers, func(p Rule) bool { return p.uid == uid }); i >= 0 {
+		return &r.Peers[i]
+	}
+	return nil
+}

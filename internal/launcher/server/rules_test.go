@@ -1,0 +1,194 @@
+package server
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+func TestRulesThatAreNone(t *testing.T) {
+	for name, test := range map[string]struct{ text, says string }{
+		"no JSON":              {"peers", "invalid character"},
+		"an unknown field":     {`{"peers":[{"user":7,"workspace":"/w"}]}`, "unknown field"},
+		"two documents":        {`{} {}`, "something follows"},
+		"no user":              {`{"peers":[{}]}`, "user: is missing"},
+		"nobody's name":        {`{"peers":[{"user":"no-such-user"}]}`, "no-such-user"},
+		"root":                 {`{"peers":[{"user":"root"}]}`, "root may do everything"},
+		"everybody":            {`{"peers":[{"user":65534}]}`, "other user namespaces"},
+		"one user twice":       {`{"peers":[{"user":7},{"user":"7"}]}`, "second rule"},
+		"a relative workspace": {`{"peers":[{"user":7,"workspaces":["w"]}]}`, "not an absolute path"},
+		"one that is not":      {`{"peers":[{"user":7,"workspaces":["/no/such"]}]}`, "workspaces[0]"},
+		"negative":             {`{"peers":[{"user":7,"calls":-1}]}`, "calls: -1"},
+		"tiny limits":          {`{"peers":[{"user":7,"limits":{"memory":1}}]}`, "limits.memory"},
+		"a number too far":     {`{"peers":[{"user":4294967296}]}`, "user"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if r, err := parseRules([]byte(test.text)); err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+}
+
+func TestRulesOfAFile(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink(dir, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "rules.json")
+	text := `{"peers":[{"user":"1001","workspaces":["` + dir + `/link"],"limits":{"memory":"2g"},"sandboxes":3}]}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := ReadRules(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := r.of(1001)
+	if got == nil || got.Workspaces[0] != dir || got.Limits.Memory != 2<<30 || got.Limits.Pids != 128 ||
+		got.Sandboxes != 3 || got.Calls != defaultCalls || got.all {
+		t.Errorf("%+v", got)
+	}
+	if r.of(1002) != nil || !r.of(0).all || !r.of(uint32(os.Geteuid())).all {
+		t.Error("others' rules are wrong")
+	}
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadRules(path); err == nil || !strings.Contains(err.Error(), "others may write") {
+		t.Errorf("writable by others: %v", err)
+	}
+}
+
+// TestWhatARuleAllows has a peer that is this process's user, so that it owns
+// what it opens.
+func TestWhatARuleAllows(t *testing.T) {
+	dir := t.TempDir()
+	mine, outside := filepath.Join(dir, "mine"), t.TempDir()
+	for _, d := range []string{mine, mine + "/sub"} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := mine + "/file"
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	foreign := mine + "/foreign"
+	if err := os.Mkdir(foreign, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(foreign, 4711, 4711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(mine+"-too", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	rule := &Rule{User: "1001", Workspaces: []string{mine}, Limits: spec.Limits{Memory: 512 << 20, IORead: 1 << 20}}
+	if err := rule.complete(); err != nil {
+		t.Fatal(err)
+	}
+	rule.uid = uint32(os.Geteuid())
+	open := func(flags int) func(string) *os.File {
+		return func(path string) *os.File {
+			f, err := os.OpenFile(path, flags, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { f.Close() })
+			return f
+		}
+	}
+	read, readWrite, named := open(os.O_RDONLY), open(os.O_RDWR), open(unix.O_PATH)
+	none := func(string) *os.File { return nil }
+	for name, test := range map[string]struct {
+		config spec.Config
+		open   func(string) *os.File
+		says   string // "": allowed
+	}{
+		"nothing":                 {spec.Config{}, none, ""},
+		"much to be kept":         {spec.Config{Env: map[string]string{"X": strings.Repeat("<", 200<<10)}}, none, "bytes"},
+		"a workspace":             {spec.Config{Workspace: mine}, read, ""},
+		"one below":               {spec.Config{Workspace: mine + "/sub"}, read, ""},
+		"one beside":              {spec.Config{Workspace: mine + "-too"}, read, "does not lie in"},
+		"one outside":             {spec.Config{Workspace: outside}, read, "does not lie in"},
+		"another's":               {spec.Config{Workspace: foreign}, read, "does not belong to you"},
+		"one that is only named":  {spec.Config{Workspace: mine}, named, "cannot read it"},
+		"one without descriptor":  {spec.Config{Workspace: mine}, none, "open it itself"},
+		"a root":                  {spec.Config{Rootfs: mine}, read, ""},
+		"a root outside":          {spec.Config{Rootfs: "/usr"}, read, "does not"},
+		"a bind":                  {spec.Config{Binds: []spec.Bind{{Source: file}}}, read, ""},
+		"a writable bind":         {spec.Config{Binds: []spec.Bind{{Source: file, Writable: true}}}, readWrite, ""},
+		"a writable directory":    {spec.Config{Binds: []spec.Bind{{Source: mine, Writable: true}}}, read, ""},
+		"one that is not":         {spec.Config{Binds: []spec.Bind{{Source: file, Writable: true}}}, read, "cannot write it"},
+		"an overlay":              {spec.Config{Overlays: []string{mine}}, read, ""},
+		"an overlay outside":      {spec.Config{Overlays: []string{outside}}, read, "does not lie in"},
+		"another's overlay":       {spec.Config{Overlays: []string{foreign}}, read, "does not belong to you"},
+		"the whole host":          {spec.Config{Overlays: []string{"/"}}, read, "does not"},
+		"more disk":               {spec.Config{Limits: spec.Limits{Disk: 1 << 30}}, none, "limits.disk"},
+		"more files":              {spec.Config{Limits: spec.Limits{Files: 1 << 20}}, none, "limits.files"},
+		"a bind outside":          {spec.Config{Binds: []spec.Bind{{Source: "/etc/passwd"}}}, read, "does not"},
+		"network none":            {spec.Config{Network: spec.NetworkNone}, none, ""},
+		"another network":         {spec.Config{Network: "full"}, none, "network"},
+		"the strict profile":      {spec.Config{Seccomp: "strict"}, none, ""},
+		"the debug profile":       {spec.Config{Seccomp: "debug"}, none, "seccomp"},
+		"a profile of one's own":  {spec.Config{Seccomp: file}, read, "seccomp"},
+		"memory as allowed":       {spec.Config{Limits: spec.Limits{Memory: 512 << 20}}, none, ""},
+		"more memory":             {spec.Config{Limits: spec.Limits{Memory: 512<<20 + 1}}, none, "limits.memory"},
+		"more processor time":     {spec.Config{Limits: spec.Limits{CPUs: 1.5}}, none, "limits.cpus"},
+		"more processes":          {spec.Config{Limits: spec.Limits{Pids: 129}}, none, "limits.pids"},
+		"longer files":            {spec.Config{Limits: spec.Limits{FileSize: 1 << 40}}, none, "limits.file_size"},
+		"faster reads":            {spec.Config{Limits: spec.Limits{IORead: 2 << 20}}, none, "limits.io_read"},
+		"writes without a bound ": {spec.Config{Limits: spec.Limits{IOWrite: 2 << 40}}, none, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := map[string]*os.File{}
+			paths := append([]string{test.config.Workspace, test.config.Rootfs}, test.config.Overlays...)
+			for _, b := range test.config.Binds {
+				paths = append(paths, b.Source)
+			}
+			for _, path := range paths {
+				if path != "" {
+					if f := test.open(path); f != nil {
+						files[path] = f
+					}
+				}
+			}
+			r := launch.Create{Config: test.config, Path: "/root/bin", Home: "/root"}
+			err := rule.allow(&r, files)
+			if test.says != "" {
+				if !errors.Is(err, launch.ErrRefused) || !strings.Contains(err.Error(), test.says) {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			want := spec.Limits{Memory: 512 << 20, CPUs: 1, Pids: 128, FileSize: 100 << 20, Disk: 384 << 20, Files: 49152, IORead: 1 << 20, IOWrite: test.config.Limits.IOWrite}
+			if r.Config.Limits != want || r.Path != "" || r.Home != "" {
+				t.Errorf("became %+v", r)
+			}
+		})
+	}
+	update := spec.Limits{Pids: 20}
+	if err := rule.allowLimits(&update, false); err != nil || update != (spec.Limits{Pids: 20}) {
+		t.Errorf("update: %+v, %v", update, err)
+	}
+	if err := rule.allowLimits(&spec.Limits{Memory: 1 << 40}, false); !errors.Is(err, launch.ErrRefused) {
+		t.Errorf("update to more: %v", err)
+	}
+	all := everything(0)
+	if err := all.allow(&launch.Create{Config: spec.Config{Workspace: "/etc", Seccomp: "debug"}}, nil); err != nil {
+		t.Errorf("root: %v", err)
+	}
+}

@@ -1,0 +1,343 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// A Server serves one launcher to any number of connections. It is made by New
+// and ended by Shutdown.
+type Server struct {
+	core    Core
+	rules   Rules
+	log     *slog.Logger
+	handles *handles
+	events  *events
+
+	// ctx is cancelled when all that is under way has to end, draining when
+	// only what merely waits has to.
+	ctx, draining context.Context
+	cancel, drain context.CancelFunc
+
+	// mu guards what follows.
+	mu    sync.Mutex
+	peers map[uint32]*peer
+	// calls are under way; idle is closed once there are none and no more are
+	// taken.
+	calls int
+	idle  chan struct{}
+	// work counts trunks.
+	work sync.WaitGroup
+}
+
+// gcPercent is for debug.SetGCPercent: little of what a launcher allocates stays,
+// so that with 16 MiB more it collects four times less often, which is a twentieth
+// of what an exec costs it.
+const gcPercent = 400
+
+// Tune sets up a process that is a launcher and nothing else, unless its
+// environment does.
+//
+// Half of the processors are for what runs in sandboxes: of threads for all of
+// them, each event wakes one more to look for work, of which there is none. A
+// system call that blocks does not count.
+func Tune() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/2))
+	}
+}
+
+// New returns a server of a launcher.
+func New(core Core, rules Rules, log *slog.Logger) *Server {
+	s := &Server{
+		core: core, rules: rules, log: log,
+		peers: map[uint32]*peer{}, idle: make(chan struct{}),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.draining, s.drain = context.WithCancel(s.ctx)
+	s.handles = newHandles(core)
+	s.events = newEvents(s.handles, core, log)
+	return s
+}
+
+// A Source is where connections come from, as from a *net.UnixListener.
+type Source interface {
+	AcceptUnix() (*net.UnixConn, error)
+}
+
+// Serve takes connections from a listener until that is closed, which is no
+// error.
+func (s *Server) Serve(l Source) error {
+	for wait := time.Millisecond; ; {
+		conn, err := l.AcceptUnix()
+		switch {
+		case err == nil:
+			wait = time.Millisecond
+			if err := s.Take(conn); err != nil {
+				s.log.Warn("a client's connection was not taken", "error", err)
+			}
+			continue
+		case errors.Is(err, net.ErrClosed):
+			return nil
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ECONNABORTED):
+			// Somebody has to let go of something first.
+			s.log.Error("accept a connection", "error", err)
+		default:
+			return err
+		}
+		select {
+		case <-time.After(wait):
+			wait = min(2*wait, time.Second)
+		case <-s.ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Take serves a connection, which it takes over, and returns.
+func (s *Server) Take(conn *net.UnixConn) error {
+	_, err := s.take(conn)
+	return err
+}
+
+// ServeConn serves a connection, which it takes over, until its end and that of
+// all that was asked for on it.
+func (s *Server) ServeConn(conn *net.UnixConn) error {
+	done, err := s.take(conn)
+	if err != nil {
+		return err
+	}
+	<-done
+	return nil
+}
+
+// Connect returns the socket of a client of this server in the same process.
+func (s *Server) Connect() (*net.UnixConn, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	ours, err := connOf(fds[0])
+	if err == nil {
+		err = s.Take(ours)
+	}
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(fds[1]))
+	}
+	return connOf(fds[1])
+}
+
+// connOf takes over a descriptor.
+func connOf(fd int) (*net.UnixConn, error) {
+	f := os.NewFile(uintptr(fd), "launcher")
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(errors.New("not a Unix socket"), conn.Close())
+	}
+	return unixConn, nil
+}
+
+// take begins to serve a connection. The channel is closed at its end.
+func (s *Server) take(conn *net.UnixConn) (<-chan struct{}, error) {
+	uid, groups, err := peerOf(conn)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	channel, err := launch.ConnChannel(conn, 1)
+	if err != nil {
+		return nil, err
+	}
+	return s.takeFrom(channel, uid, groups)
+}
+
+func (s *Server) takeFrom(channel *launch.Channel, uid uint32, groups []uint32) (<-chan struct{}, error) {
+	done := make(chan struct{})
+	if err := s.admit(channel, uid, groups, done); err != nil {
+		refuse(channel, err)
+		return nil, fmt.Errorf("uid %d: %w", uid, errors.Join(err, channel.Close()))
+	}
+	return done, nil
+}
+
+// admit has a connection served, if its peer has a rule that allows it.
+func (s *Server) admit(channel *launch.Channel, uid uint32, groups []uint32, done chan struct{}) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining.Err() != nil {
+		return errEnding
+	}
+	p := s.peers[uid]
+	if p == nil {
+		rule := s.rules.of(uid)
+		if rule == nil {
+			return refused("user %d may not use this launcher; its rules have to name the user", uid)
+		}
+		p = newPeer(rule)
+		s.peers[uid] = p
+	}
+	if err := p.takeDescriptors(1); err != nil {
+		return err
+	}
+	t := newTrunk(s, channel, p, groups)
+	s.work.Go(func() {
+		defer close(done)
+		defer p.leaveDescriptors(1)
+		t.serve()
+	})
+	return nil
+}
+
+// peerOf is the user at the other end with its groups, the primary one first, at
+// the time it connected (unix(7), SO_PEERCRED; SO_PEERGROUPS, Linux 4.13).
+func peerOf(conn *net.UnixConn) (uid uint32, groups []uint32, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, nil, err
+	}
+	var cred *unix.Ucred
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		if cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); failed == nil {
+			groups, failed = peerGroups(int(fd))
+		}
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return 0, nil, fmt.Errorf("who connects: %w", err)
+	}
+	return cred.Uid, append([]uint32{cred.Gid}, groups...), nil
+}
+
+// peerGroups are the supplementary groups of a socket's peer.
+func peerGroups(fd int) ([]uint32, error) {
+	size := 64 // of groups; the kernel says how many there are
+	for {
+		groups := make([]uint32, size)
+		length := uint32(4 * size)
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&length)), 0)
+		switch n := int(length) / 4; {
+		case errno == 0:
+			return groups[:n], nil
+		case errno == unix.ERANGE && n > size:
+			size = n
+		default:
+			return nil, fmt.Errorf("getsockopt SO_PEERGROUPS: %w", errno)
+		}
+	}
+}
+
+// refuse tells a client that it is not served, if it listens.
+func refuse(channel *launch.Channel, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = channel.Send(ctx, launch.Hello{Protocol: launch.Protocol, Refused: err.Error()}.Encode())
+}
+
+var errEnding = fmt.Errorf("%w: the launcher is ending", launch.ErrUnavailable)
+
+// beginCall counts a call, unless the server is ending.
+func (s *Server) beginCall() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining.Err() != nil {
+		return errEnding
+	}
+	s.calls++
+	return nil
+}
+
+func (s *Server) endCall() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls--
+	s.closeIdleLocked()
+}
+
+func (s *Server) closeIdleLocked() {
+	if s.calls > 0 || s.draining.Err() == nil {
+		return
+	}
+	select {
+	case <-s.idle:
+	default:
+		close(s.idle)
+	}
+}
+
+// Shutdown takes no more calls, lets those under way end until ctx does, and
+// then ends them. Sandboxes stay up, but for those that are tied to their
+// connections. No goroutine is left, so that it can take as long as clients like:
+// see EndAfter.
+func (s *Server) Shutdown(ctx context.Context) {
+	s.mu.Lock()
+	s.drain()
+	s.closeIdleLocked()
+	s.mu.Unlock()
+	select {
+	case <-s.idle:
+	case <-ctx.Done():
+	}
+	s.cancel()
+	s.work.Wait()
+	s.handles.close()
+}
+
+// adoptTime bounds how long one sandbox may take to be adopted.
+const adoptTime = 30 * time.Second
+
+// Adopt looks at all sandboxes that are up, so that what execs of a launcher
+// that has died left there is ended now and not when somebody asks for the
+// sandbox. It returns when it has.
+func (s *Server) Adopt(ctx context.Context) {
+	all, err := s.core.List(ctx)
+	if err != nil {
+		s.log.Error("list the sandboxes that are up", "error", err)
+	}
+	places := make(chan struct{}, 4)
+	var adopting sync.WaitGroup
+	for _, i := range all {
+		if i.Status == launch.Stopped {
+			continue
+		}
+		places <- struct{}{}
+		adopting.Go(func() {
+			defer func() { <-places }()
+			s.adopt(ctx, i.ID)
+		})
+	}
+	adopting.Wait()
+}
+
+func (s *Server) adopt(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(ctx, adoptTime)
+	defer cancel()
+	box, err := s.core.Open(ctx, id)
+	if err != nil {
+		if !errors.Is(err, launch.ErrNotFound) && !errors.Is(err, launch.ErrNotRunning) {
+			s.log.Error("adopt a sandbox", "id", id, "error", err)
+		}
+		return
+	}
+	box.Release()
+}

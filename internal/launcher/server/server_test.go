@@ -1,0 +1,867 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// TestMain fails where a test leaves descriptors or goroutines behind.
+func TestMain(m *testing.M) { os.Exit(testhost.RunServing(m)) }
+
+func openFiles() int { return len(testhost.Descriptors()) }
+
+// logged is what a server has logged.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+type world struct {
+	*Server
+	core *fakeCore
+	log  *logged
+}
+
+func newWorld(t testing.TB, rules ...Rule) *world {
+	t.Helper()
+	core, log := newFakeCore(), &logged{}
+	for i := range rules {
+		if err := rules[i].complete(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &world{New(core, Rules{Peers: rules}, slog.New(slog.NewTextHandler(log, nil))), core, log}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		w.Shutdown(ctx)
+	})
+	return w
+}
+
+// socket is a connection to the server, as a user.
+func (w *world) socket(t testing.TB, uid uint32) (conn *net.UnixConn, done <-chan struct{}) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	channel, err := launch.NewChannel(fds[0], 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err = w.takeFrom(channel, uid, []uint32{uid}); err != nil {
+		t.Logf("connect as %d: %v", uid, err)
+	}
+	if conn, err = connOf(fds[1]); err != nil {
+		t.Fatal(err)
+	}
+	return conn, done
+}
+
+func (w *world) client(t testing.TB, uid uint32) *launch.Client {
+	t.Helper()
+	conn, _ := w.socket(t, uid)
+	c, err := launch.NewClient(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// box makes a sandbox.
+func box(t testing.TB, c *launch.Client, name string) launch.Info {
+	t.Helper()
+	i, err := c.Create(t.Context(), launch.Create{Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func start(t testing.TB, c *launch.Client, id string, args ...string) *launch.Process {
+	t.Helper()
+	p, err := c.Start(t.Context(), id, launch.Command{Args: args}, [3]*os.File{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+func TestTheLifeOfASandbox(t *testing.T) {
+	w := newWorld(t)
+	c := w.client(t, 0)
+	ctx := t.Context()
+	if i := box(t, c, "box"); i.ID != "box" || i.Owner != 0 {
+		t.Errorf("%+v", i)
+	}
+	if _, err := c.Create(ctx, launch.Create{Name: "box"}); !errors.Is(err, launch.ErrExists) {
+		t.Errorf("again: %v", err)
+	}
+	if i, err := c.Create(ctx, launch.Create{Name: "box", Reuse: true}); err != nil || !i.Reused {
+		t.Errorf("reused: %+v, %v", i, err)
+	}
+	r, wr, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	p, err := c.Start(ctx, "box", launch.Command{Args: []string{"echo", "hi"}}, [3]*os.File{1: wr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wr.Close()
+	if out, err := io.ReadAll(r); err != nil || string(out) != "hi" {
+		t.Errorf("%q, %v", out, err)
+	}
+	if result, err := p.Wait(ctx); err != nil || result.Status != spec.StatusExited {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if err := c.Update(ctx, "box", spec.Limits{Pids: 50}); err != nil || w.core.box("box").updated().Pids != 50 {
+		t.Errorf("update: %v", err)
+	}
+	if err := c.Pause(ctx, "box"); err != nil {
+		t.Error(err)
+	}
+	if _, err := start(t, c, "box", "true").Wait(ctx); !errors.Is(err, launch.ErrPaused) {
+		t.Errorf("paused: %v", err)
+	}
+	if err := c.Resume(ctx, "box"); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Stats(ctx, "box"); err != nil {
+		t.Error(err)
+	}
+	if all, err := c.List(ctx); err != nil || len(all) != 1 {
+		t.Errorf("%v, %v", all, err)
+	}
+	for range 2 {
+		if err := c.Remove(ctx, "box"); err != nil {
+			t.Error(err)
+		}
+	}
+	var of *launch.SandboxError
+	if _, err := c.Info(ctx, "box"); !errors.Is(err, launch.ErrNotFound) || !errors.As(err, &of) || of.ID != "box" {
+		t.Errorf("info: %v", err)
+	}
+}
+
+func TestACommandThatDoesNotRun(t *testing.T) {
+	w := newWorld(t)
+	c := w.client(t, 0)
+	box(t, c, "box")
+	var notRun *launch.NotRunError
+	if err := start(t, c, "box", "nope").Started(t.Context()); !errors.As(err, &notRun) || notRun.Code != 127 {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestNothingIsCountedThatIsOver(t *testing.T) {
+	w := newWorld(t, Rule{User: "1001"})
+	conn, done := w.socket(t, 1001)
+	c, err := launch.NewClient(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	box(t, c, "box")
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for _, what := range []string{"true", "nope", "panic", "hang"} {
+		p, err := c.Start(t.Context(), "box", launch.Command{Args: []string{what}}, [3]*os.File{null, null})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = p.Started(t.Context())
+	}
+	if err := c.Pause(t.Context(), "nothing"); !errors.Is(err, launch.ErrNotFound) {
+		t.Error(err)
+	}
+	c.Close()
+	<-done
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p := w.peers[1001]; p.calls != 0 || p.descriptors != 0 || len(p.making) != 0 || w.calls != 0 {
+		t.Errorf("%d calls, %d descriptors, %v sandboxes being made; %d calls of all", p.calls, p.descriptors, p.making, w.calls)
+	}
+}
+
+func TestSignalsArriveInOrderAlsoBeforeTheStart(t *testing.T) {
+	w := newWorld(t)
+	c := w.client(t, 0)
+	box(t, c, "box")
+	p := start(t, c, "box", "hang")
+	for _, s := range []unix.Signal{1, 2, 15, 9} {
+		if err := p.Signal(s, s == 15); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := p.Wait(t.Context())
+	if err != nil || r.Reason != "1 false 2 false 15 true 9 false" {
+		t.Errorf("%q, %v", r.Reason, err)
+	}
+}
+
+func TestACommandEndsWithItsCallAndWithTheConnection(t *testing.T) {
+	for name, end := range map[string]func(c *launch.Client, p *launch.Process) error{
+		"call":       func(_ *launch.Client, p *launch.Process) error { return p.Close() },
+		"connection": func(c *launch.Client, _ *launch.Process) error { return c.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			c := w.client(t, 0)
+			box(t, c, "box")
+			attached := start(t, c, "box", "hang")
+			detached, err := c.Start(t.Context(), "box", launch.Command{Args: []string{"hang"}, Detached: true}, [3]*os.File{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer detached.Close()
+			if err := errors.Join(attached.Started(t.Context()), detached.Started(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(end(c, attached), end(c, detached)); err != nil {
+				t.Fatal(err)
+			}
+			// Handles are held by commands that are stayed with.
+			testhost.Eventually(t, "the end of the calls", func() bool {
+				w.handles.mu.Lock()
+				defer w.handles.mu.Unlock()
+				h := w.handles.open["box"]
+				return h == nil || h.users == 0
+			})
+			other := w.client(t, 0)
+			again, err := other.Attach(t.Context(), "box", detached.ID())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer again.Close()
+			if err := again.Started(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := again.Signal(unix.SIGKILL, false); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := again.Wait(t.Context()); err != nil || r.Status != spec.StatusSignaled {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+}
+
+func TestACreateThatNobodyLearnsOfIsUndone(t *testing.T) {
+	w := newWorld(t)
+	c := w.client(t, 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	w.core.onCreate(func(ctx context.Context) error {
+		cancel()
+		<-ctx.Done() // the client has gone; it is made all the same
+		return nil
+	})
+	if _, err := c.Create(ctx, launch.Create{Name: "box"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	testhost.Eventually(t, "the removal", func() bool {
+		w.core.mu.Lock()
+		defer w.core.mu.Unlock()
+		return w.core.made == 1 && w.core.boxes["box"] == nil
+	})
+}
+
+func TestASandboxIsKeptWhoseClientGoesAtOnce(t *testing.T) {
+	w := newWorld(t)
+	for i := range 1000 {
+		conn, done := w.socket(t, 0)
+		c, err := launch.NewClient(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprint("box", i)
+		box(t, c, name)
+		c.Close()
+		<-done
+		if w.core.box(name) == nil {
+			t.Fatalf("%s was removed", name)
+		}
+	}
+}
+
+func TestTheEndOfACallEndsItsCreate(t *testing.T) {
+	w := newWorld(t)
+	c := w.client(t, 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	w.core.onCreate(func(ctx context.Context) error {
+		cancel()
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return ctx.Err()
+	})
+	if _, err := c.Create(ctx, launch.Create{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	<-ended
+}
+
+func TestTiedSandboxesEndWithTheConnection(t *testing.T) {
+	w := newWorld(t)
+	conn, done := w.socket(t, 0)
+	c, err := launch.NewClient(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"tied", "again"} {
+		if _, err := c.Create(t.Context(), launch.Create{Name: name, Tied: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	box(t, c, "free")
+	// Another takes the name of one.
+	if err := w.core.Remove(t.Context(), "again", nil); err != nil {
+		t.Fatal(err)
+	}
+	box(t, w.client(t, 0), "again")
+	c.Close()
+	<-done
+	for name, want := range map[string]bool{"tied": false, "again": true, "free": true} {
+		if got := w.core.box(name) != nil; got != want {
+			t.Errorf("%s: there is %t", name, got)
+		}
+	}
+}
+
+func TestASandboxThatHangsBlocksNobody(t *testing.T) {
+	w := newWorld(t)
+	c := w.client(t, 0)
+	box(t, c, "box")
+	var hung []*launch.Process
+	for range 20 {
+		hung = append(hung, start(t, c, "stuck", "true"))
+	}
+	slow, stopped := start(t, c, "box", "slow"), start(t, c, "box", "stopped")
+	if _, err := start(t, c, "box", "true").Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+	defer cancel()
+	for _, p := range append(hung, slow, stopped) {
+		if _, err := p.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("hung: %v", err)
+		}
+		if err := p.Signal(unix.SIGTERM, false); err != nil {
+			t.Error(err)
+		}
+		p.Close()
+	}
+	testhost.Eventually(t, "the end of the hung calls", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.calls == 0
+	})
+}
+
+func TestAPanicIsOneCallsAlone(t *testing.T) {
+	w := newWorld(t)
+	c := w.client(t, 0)
+	box(t, c, "box")
+	other := start(t, c, "box", "hang")
+	if err := other.Started(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []string{"panic", "panic-later", "panic-signal"} {
+		p := start(t, c, "box", what)
+		if what == "panic-signal" {
+			_ = p.Signal(unix.SIGTERM, false)
+		}
+		if _, err := p.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "the launcher has a defect") {
+			t.Errorf("%s: %v", what, err)
+		}
+		if !strings.Contains(w.log.String(), what) && !strings.Contains(w.log.String(), "fake_test.go") {
+			t.Errorf("%s is not logged:\n%s", what, w.log)
+		}
+	}
+	if err := other.Signal(unix.SIGKILL, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Wait(t.Context()); err != nil {
+		t.Errorf("the other one: %v", err)
+	}
+	c.Close()
+	testhost.Eventually(t, "the release of the handles", func() bool {
+		w.handles.close()
+		return w.core.box("box").handles() == 0
+	})
+}
+
+func TestShutdownLetsCommandsEnd(t *testing.T) {
+	w := newWorld(t)
+	c := w.client(t, 0)
+	box(t, c, "box")
+	p := start(t, c, "box", "hang")
+	stubborn := start(t, c, "box", "hang")
+	detached, err := c.Start(t.Context(), "box", launch.Command{Args: []string{"hang"}, Detached: true}, [3]*os.File{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer detached.Close()
+	events, err := c.Events(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Close()
+	for _, p := range []*launch.Process{p, stubborn, detached} {
+		if err := p.Started(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	down := make(chan struct{})
+	go func() { w.Shutdown(ctx); close(down) }()
+	testhost.Eventually(t, "the drain", func() bool { return w.draining.Err() != nil })
+	if _, err := c.List(t.Context()); !errors.Is(err, launch.ErrUnavailable) {
+		t.Errorf("a new call: %v", err)
+	}
+	for what, err := range map[string]error{
+		"events": second(events.Next(t.Context())), "detached": second(detached.Wait(t.Context())),
+	} {
+		if !errors.Is(err, launch.ErrUnavailable) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := p.Signal(unix.SIGKILL, false); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.Wait(t.Context()); err != nil {
+		t.Errorf("one that ended in time: %v", err)
+	}
+	select {
+	case <-down:
+		t.Fatal("did not wait for the other one")
+	default:
+	}
+	cancel()
+	<-down
+	if _, err := stubborn.Wait(t.Context()); !errors.Is(err, launch.ErrUnavailable) {
+		t.Errorf("one that did not: %v", err)
+	}
+	if w.core.box("box") == nil {
+		t.Error("the sandbox did not stay up")
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestAHandleIsOpenedOnceAndDroppedWhenTheSandboxIsAnother(t *testing.T) {
+	w := newWorld(t)
+	c := w.client(t, 0)
+	box(t, c, "box")
+	held := start(t, c, "box", "hang") // or a slow machine may find it idle
+	if err := held.Started(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if _, err := start(t, c, "box", "true").Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w.core.opened != 0 {
+		t.Errorf("opened %d times", w.core.opened)
+	}
+	held.Close()
+	// Another process replaces it.
+	old := w.core.box("box")
+	if err := w.core.Remove(t.Context(), "box", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.core.Create(t.Context(), launch.Create{Name: "box"}, Sources{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := start(t, c, "box", "true").Wait(t.Context()); err != nil {
+		t.Errorf("in the new one: %v", err)
+	}
+	testhost.Eventually(t, "the release of the old one", func() bool { return old.handles() == 0 })
+	w.core.box("box").set(launch.Stopped)
+	if _, err := start(t, c, "box", "true").Wait(t.Context()); !errors.Is(err, launch.ErrNotRunning) {
+		t.Errorf("in one that has died: %v", err)
+	}
+}
+
+// TestPeersAreKeptApart has two users with a rule each, and root.
+func TestPeersAreKeptApart(t *testing.T) {
+	w := newWorld(t, Rule{User: "1001", Sandboxes: 2}, Rule{User: "1002"})
+	root, a, b := w.client(t, 0), w.client(t, 1001), w.client(t, 1002)
+	ctx := t.Context()
+	if os.Geteuid() != 0 {
+		t.Log("root here is", os.Geteuid())
+	}
+	box(t, a, "a")
+	box(t, b, "b")
+	box(t, root, "r")
+	for name, test := range map[string]struct {
+		client *launch.Client
+		sees   []string
+	}{"a": {a, []string{"a"}}, "b": {b, []string{"b"}}, "root": {root, []string{"a", "b", "r"}}} {
+		all, err := test.client.List(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, i := range all {
+			ids = append(ids, i.ID)
+		}
+		if !slices.Equal(ids, test.sees) {
+			t.Errorf("%s sees %v", name, ids)
+		}
+	}
+	p, err := b.Start(ctx, "b", launch.Command{Args: []string{"hang"}, Detached: true}, [3]*os.File{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := p.Started(ctx); err != nil {
+		t.Fatal(err)
+	}
+	attach := func() error {
+		q, err := a.Attach(ctx, "b", p.ID())
+		if err != nil {
+			return err
+		}
+		defer q.Close()
+		return q.Started(ctx)
+	}
+	reach := map[string]error{
+		"info":      second(a.Info(ctx, "b")),
+		"start":     second(start(t, a, "b", "true").Wait(ctx)),
+		"attach":    attach(),
+		"stats":     second(a.Stats(ctx, "b")),
+		"execs":     second(a.Execs(ctx, "b")),
+		"pause":     a.Pause(ctx, "b"),
+		"resume":    a.Resume(ctx, "b"),
+		"update":    a.Update(ctx, "b", spec.Limits{Pids: 20}),
+		"undo":      a.Undo(ctx, "b", 1),
+		"discard":   a.Discard(ctx, "b"),
+		"snapshot":  a.Snapshot(ctx, "b", "s"),
+		"workspace": a.SetWorkspace(ctx, "b", t.TempDir()),
+	}
+	for what, err := range reach {
+		if !errors.Is(err, launch.ErrNotFound) {
+			t.Errorf("%s of another's: %v", what, err)
+		}
+	}
+	if err := a.Remove(ctx, "b"); err != nil {
+		t.Errorf("remove of another's: %v", err)
+	}
+	if w.core.box("b") == nil {
+		t.Error("it was removed")
+	}
+	for _, reuse := range []bool{false, true} {
+		if _, err := a.Create(ctx, launch.Create{Name: "b", Reuse: reuse}); !errors.Is(err, launch.ErrExists) {
+			t.Errorf("create with another's name: %v", err)
+		}
+	}
+	w.core.box("b").set(launch.Stopped) // and would be replaced
+	if _, err := a.Create(ctx, launch.Create{Name: "b", Reuse: true}); !errors.Is(err, launch.ErrExists) {
+		t.Errorf("create with the name of another's that has died: %v", err)
+	}
+	if i := w.core.box("b").now(); i.Owner != 1002 {
+		t.Error("it was replaced")
+	}
+	box(t, a, "a2")
+	if _, err := a.Create(ctx, launch.Create{Name: "a3"}); !errors.Is(err, launch.ErrRefused) {
+		t.Errorf("one more than allowed: %v", err)
+	}
+	if i, err := a.Create(ctx, launch.Create{Name: "a2", Reuse: true}); err != nil || !i.Reused {
+		t.Errorf("one's own, at the limit: %+v, %v", i, err)
+	}
+	if err := w.core.Remove(ctx, "a", nil); err != nil { // by somebody else
+		t.Fatal(err)
+	}
+	box(t, a, "a3")
+	nobody := w.client(t, 1003)
+	<-nobody.Done()
+	if _, err := nobody.List(ctx); !errors.Is(err, launch.ErrRefused) || !strings.Contains(err.Error(), "user 1003") {
+		t.Errorf("without a rule: %v", err)
+	}
+}
+
+// TestThePeerIsWhoConnects connects as another user, by the socket's path.
+func TestThePeerIsWhoConnects(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	w := newWorld(t, Rule{User: "1001"})
+	path := filepath.Join(t.TempDir(), "s")
+	for dir := filepath.Dir(path); dir != "/tmp"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := Listen(path, 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error)
+	go func() { served <- w.Serve(l.UnixListener) }()
+	defer func() {
+		l.Close()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	for uid, want := range map[uint32]error{1001: nil, 1002: launch.ErrRefused} {
+		c, err := dialAs(t, path, uid)
+		if want != nil {
+			if !errors.Is(err, want) {
+				t.Errorf("as %d: %v", uid, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("as %d: %v", uid, err)
+		}
+		if i := box(t, c, ""); i.Owner != uid {
+			t.Errorf("as %d the owner is %d", uid, i.Owner)
+		}
+		c.Close()
+	}
+}
+
+// dialAs connects on a thread that has another user's id.
+func dialAs(t *testing.T, path string, uid uint32) (c *launch.Client, err error) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends here
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
+			err = errno
+			return
+		}
+		var fd int
+		if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+			return
+		}
+		if err = unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+			unix.Close(fd)
+			return
+		}
+		var conn *net.UnixConn
+		if conn, err = connOf(fd); err == nil {
+			c, err = launch.NewClient(conn)
+		}
+	}()
+	<-done
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.List(t.Context()); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func TestABoundOfCalls(t *testing.T) {
+	w := newWorld(t, Rule{User: "1001", Calls: 3, Descriptors: 100}, Rule{User: "1002"})
+	c := w.client(t, 1001)
+	box(t, c, "box")
+	testhost.Eventually(t, "the call that was answered is over", func() bool { return w.of1001().calls == 0 })
+	var hung []*launch.Process
+	for range 3 {
+		p := start(t, c, "box", "hang")
+		if err := p.Started(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		hung = append(hung, p)
+	}
+	if _, err := c.List(t.Context()); !errors.Is(err, launch.ErrRefused) || !strings.Contains(err.Error(), "3 calls") {
+		t.Errorf("one more: %v", err)
+	}
+	if _, err := w.client(t, 1002).List(t.Context()); err != nil {
+		t.Errorf("another peer: %v", err)
+	}
+	hung[0].Close()
+	testhost.Eventually(t, "room for a call", func() bool { _, err := c.List(t.Context()); return err == nil })
+}
+
+// of1001 is what the user 1001 has in use.
+func (w *world) of1001() (use struct{ calls, descriptors int }) {
+	w.mu.Lock()
+	p := w.peers[1001]
+	w.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	use.calls, use.descriptors = p.calls, p.descriptors
+	return use
+}
+
+func TestEvents(t *testing.T) {
+	w := newWorld(t, Rule{User: "1001"})
+	root, a := w.client(t, 0), w.client(t, 1001)
+	box(t, root, "old")
+	events, err := root.Events(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Close()
+	hers, err := a.Events(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hers.Close()
+	next := func(e *launch.Events, want launch.EventType, id string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
+		defer cancel()
+		if got, err := e.Next(ctx); err != nil || got.Type != want || got.ID != id {
+			t.Fatalf("got %+v, %v; want %s of %s", got, err, want, id)
+		}
+	}
+	box(t, root, "mine")
+	next(events, launch.EventCreated, "mine")
+	box(t, a, "hers")
+	next(events, launch.EventCreated, "hers")
+	next(hers, launch.EventCreated, "hers")
+	if _, err := start(t, a, "hers", "oom").Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	next(events, launch.EventOOM, "hers")
+	next(hers, launch.EventOOM, "hers")
+	if err := root.Remove(t.Context(), "old"); err != nil {
+		t.Fatal(err)
+	}
+	next(events, launch.EventRemoved, "old")
+	// Others' doing is found out.
+	w.core.box("mine").set(launch.Stopped)
+	next(events, launch.EventDied, "mine")
+	if _, err := w.core.Create(t.Context(), launch.Create{Name: "other"}, Sources{UID: 1001}); err != nil {
+		t.Fatal(err)
+	}
+	next(events, launch.EventCreated, "other")
+	next(hers, launch.EventCreated, "other")
+	if err := w.core.Remove(t.Context(), "other", nil); err != nil {
+		t.Fatal(err)
+	}
+	next(events, launch.EventRemoved, "other")
+	next(hers, launch.EventRemoved, "other")
+}
+
+func TestASlowSubscriberIsToldWhatItLost(t *testing.T) {
+	w := newWorld(t)
+	c := w.client(t, 0)
+	p := newPeer(everything(0))
+	s, err := w.events.subscribe(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.events.unsubscribe(s)
+	for i := range queueLength + 10 {
+		w.events.created(launch.Info{ID: fmt.Sprint(i), Created: time.Now()})
+	}
+	if lost := w.events.takeLost(s); lost != 10 || len(s.queue) != queueLength {
+		t.Errorf("lost %d, %d wait", lost, len(s.queue))
+	}
+	_ = c
+}
+
+func TestAdoptOpensWhatIsUp(t *testing.T) {
+	w := newWorld(t)
+	for i, status := range []launch.Status{launch.Running, launch.Paused, launch.Stopped} {
+		name := fmt.Sprint("b", i)
+		if _, err := w.core.Create(t.Context(), launch.Create{Name: name}, Sources{}); err != nil {
+			t.Fatal(err)
+		}
+		w.core.box(name).set(status)
+	}
+	w.Adopt(t.Context())
+	if w.core.opened != 2 {
+		t.Errorf("opened %d", w.core.opened)
+	}
+}
+
+func TestConnectInOneProcess(t *testing.T) {
+	w := newWorld(t)
+	conn, err := w.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := launch.NewClient(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if i := box(t, c, "box"); i.Owner != uint32(os.Geteuid()) {
+		t.Errorf("%+v", i)
+	}
+}
+
+// BenchmarkCall is a call that does nothing, there and back.
+func BenchmarkCall(b *testing.B) {
+	w := newWorld(b)
+	c := w.client(b, 0)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.List(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkExec is what a captured exec costs beside the exec itself.
+func BenchmarkExec(b *testing.B) {
+	w := newWorld(b)
+	c := w.client(b, 0)
+	if _, err := c.Create(context.Background(), launch.Create{Name: "box"}); err != nil {
+		b.Fatal(err)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer null.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		p, err := c.Start(context.Background(), "box", launch.Command{Args: []string{"true"}}, [3]*os.File{nil, null, null})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := p.Wait(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

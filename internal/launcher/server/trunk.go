@@ -1,0 +1,166 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// A trunk is one connection of a client, on which it opens calls.
+type trunk struct {
+	server  *Server
+	channel *launch.Channel
+	peer    *peer
+	groups  []uint32 // of the process that connected
+
+	// ctx is cancelled at the connection's end, and with it all calls.
+	ctx    context.Context
+	cancel context.CancelFunc
+	calls  sync.WaitGroup
+
+	// mu guards what follows.
+	mu sync.Mutex
+	// tied are the sandboxes that end with the connection.
+	tied map[string]launch.Info
+}
+
+func newTrunk(s *Server, channel *launch.Channel, p *peer, groups []uint32) *trunk {
+	t := &trunk{server: s, channel: channel, peer: p, groups: groups, tied: map[string]launch.Info{}}
+	t.ctx, t.cancel = context.WithCancel(s.ctx)
+	return t
+}
+
+// helloTime bounds how long a client may take to say who it is.
+const helloTime = 10 * time.Second
+
+// serve takes calls until the connection ends, and ends what was asked for on
+// it.
+func (t *trunk) serve() {
+	func() {
+		defer func() {
+			if p := recover(); p != nil {
+				t.server.log.Error("a connection has panicked", "uid", t.peer.uid, "panic", p, "stack", string(debug.Stack()))
+			}
+		}()
+		if err := t.listen(); err != nil && t.ctx.Err() == nil {
+			t.server.log.Warn("a client's connection is given up", "uid", t.peer.uid, "error", err)
+		}
+	}()
+	t.cancel()
+	t.channel.Close()
+	t.channel.Discard()
+	t.calls.Wait()
+	t.removeTied()
+}
+
+// listen returns nil at the connection's end.
+func (t *trunk) listen() error {
+	ctx, cancel := context.WithTimeout(t.ctx, helloTime)
+	defer cancel()
+	if err := t.channel.Send(ctx, launch.Hello{Protocol: launch.Protocol}.Encode()); err != nil {
+		return nil // it is gone already
+	}
+	body, files, err := t.channel.Receive(ctx, launch.MaxHello)
+	closeAll(files)
+	if err != nil {
+		return unlessEnd(err)
+	}
+	var hello launch.Hello
+	if err := json.Unmarshal(body, &hello); err != nil {
+		return fmt.Errorf("what connects is no client: %w", err)
+	}
+	if hello.Protocol != launch.Protocol {
+		return fmt.Errorf("the client speaks protocol %d, not %d", hello.Protocol, launch.Protocol) // it has read ours
+	}
+	for {
+		_, files, err := t.channel.Receive(t.ctx, 0)
+		var frame *launch.FrameError
+		switch {
+		case errors.As(err, &frame) && frame.Lost:
+			// The client sees its call's end.
+			t.server.log.Error("a call is lost", "uid", t.peer.uid, "error", err)
+		case err != nil:
+			return unlessEnd(err)
+		case len(files) != 1:
+			closeAll(files)
+			return fmt.Errorf("a call with %d descriptors", len(files))
+		default:
+			t.open(files[0])
+		}
+	}
+}
+
+// unlessEnd is the error, unless it only says that the connection has ended.
+func unlessEnd(err error) error {
+	var frame *launch.FrameError
+	if errors.As(err, &frame) {
+		return err
+	}
+	return nil
+}
+
+// open begins a call, on a socket that the client has sent.
+func (t *trunk) open(socket *os.File) {
+	channel, err := launch.FileChannel(socket, launch.MaxFiles)
+	if err != nil {
+		t.server.log.Warn("a call's socket", "uid", t.peer.uid, "error", err)
+		return
+	}
+	c := &call{trunk: t, channel: channel}
+	if err := c.enter(); err != nil {
+		c.refuse(err)
+		return
+	}
+	t.calls.Go(c.serve)
+}
+
+// tie has a sandbox removed at the connection's end.
+func (t *trunk) tie(i launch.Info) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.tied[i.ID] = i
+}
+
+func (t *trunk) untie(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.tied, id)
+}
+
+// removeTime bounds the removal of a sandbox whose client is gone.
+const removeTime = time.Minute
+
+// removeTied removes the sandboxes that end with the connection. Nobody adds to
+// them any more.
+func (t *trunk) removeTied() {
+	var removing sync.WaitGroup
+	for _, i := range t.tied {
+		removing.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), removeTime)
+			defer cancel()
+			now, err := t.server.core.Info(ctx, i.ID)
+			if err == nil && !now.Created.Equal(i.Created) {
+				return // another has its name
+			}
+			if err := t.server.remove(ctx, i.ID, t.peer); err != nil {
+				t.server.log.Error("remove a sandbox whose client has gone", "id", i.ID, "error", err)
+			}
+		})
+	}
+	removing.Wait()
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
+}

@@ -1,0 +1,26 @@
+package server
+
+import (
+	"context"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// setWorkspace gives a sandbox that is up a directory that the peer's rule would
+// have let it be made with.
+func (c *call) setWorkspace(ctx context.Context, box Sandbox) error {
+	dir := c.request.Workspace
+	if dir == "" {
+		return &launch.ConfigError{Reason: "workspace without a directory"}
+	}
+	files, err := byPath(c.request.Paths, c.files)
+	if err != nil {
+		return err
+	}
+	if !c.peer.all {
+		if err := c.peer.allowSource(dir, files[dir]); err != nil {
+			return err
+		}
+	}
+	return box.SetWorkspace(ctx, dir, Sources{Files: files, UID: c.peer.uid, GIDs: c.groups})
+}

@@ -1,0 +1,286 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A snapshot is the files of a sandbox as they once were: layers that nobody writes
+// to any more, in images that have a name of its own, as long as it is there. It is a
+// directory <data>/snapshots/HASH-NAME, made under another name.
+const snapshotsName = "snapshots"
+
+// maxSnapshots bounds what one user other than root keeps on disk by snapshots alone.
+var maxSnapshots = 64 // a test lowers it
+
+const snapshotFile = "snapshot.json"
+
+type snapshot struct {
+	Version int         `json:"version"`
+	UID     uint32      `json:"uid"`
+	Created time.Time   `json:"created"`
+	Config  spec.Config `json:"config"`
+	// Places have the layers of each place, the uppermost first. Images are files
+	// beside this one.
+	Places map[string][]layerRef `json:"places"`
+	// Trees say which directories of the host were below.
+	Trees []tree `json:"trees,omitempty"`
+}
+
+func (l *Launcher) snapshotDir(name string) string {
+	return filepath.Join(l.data, snapshotsName, l.cgroupPrefix()+name)
+}
+
+// Snapshot keeps the sandbox's files as they are now, for any number of sandboxes to
+// begin with: those in overlays, in its own workspace and in its home. Nothing is
+// copied; the sandbox stands still for some milliseconds.
+//
+// Errors: *[launch.ConfigError], [launch.ErrExists], [launch.ErrBusy] where something
+// in the sandbox has files open there or its directory, [launch.ErrUnavailable] where
+// the sandbox's files are not on disk, and those of Pause.
+func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
+	v := s.live
+	if !isName(name) {
+		return configError(fmt.Errorf("snapshot %q: 1 to %d letters, digits and any of _+-. make a name", name, maxName))
+	}
+	if uid := v.current().UID; uid != 0 {
+		if err := v.launcher.roomForSnapshot(ctx, uid); err != nil {
+			return err
+		}
+	}
+	return v.alone(ctx, func() error {
+		if v.current().Image == "" {
+			return fmt.Errorf("a snapshot %w: its files are in memory; make it with --storage disk", launch.ErrUnavailable)
+		}
+		dir := v.launcher.snapshotDir(name)
+		if _, err := os.Lstat(dir); err == nil {
+			return fmt.Errorf("snapshot %s %w", name, launch.ErrExists)
+		}
+		mine := func(p place) bool { return p.Host == "" }
+		return v.switchLayers(ctx, false, name, mine, newUpper)
+	})
+}
+
+// roomForSnapshot holds a user to the bound. A snapshot of a fork has images of
+// others, too, which stay when those are removed, as do those that a fork has.
+func (l *Launcher) roomForSnapshot(ctx context.Context, uid uint32) error {
+	names, err := l.Snapshots(ctx, uid)
+	if err != nil {
+		return err
+	}
+	var frozen []string
+	for _, name := range names {
+		images, err := filepath.Glob(filepath.Join(l.snapshotDir(name), "*"+imageEnd))
+		if err != nil {
+			return err
+		}
+		frozen = append(frozen, images...)
+	}
+	stores, err := l.images()
+	if err != nil {
+		return err
+	}
+	for _, image := range stores {
+		id, _, _ := strings.Cut(strings.TrimPrefix(image, l.cgroupPrefix()), "@")
+		if r, err := readRecord(l.dir(id)); err == nil && r.UID == uid && r.Image != image {
+			frozen = append(frozen, l.imagePath(image))
+		}
+	}
+	inodes := map[uint64]bool{}
+	for _, image := range frozen {
+		var st unix.Stat_t
+		if unix.Lstat(image, &st) == nil { // else it went this moment
+			inodes[st.Ino] = true
+		}
+	}
+	if max(len(names), len(inodes)) >= maxSnapshots {
+		return fmt.Errorf("more than %d snapshots of one user, those with them that others began with: another %w; remove some, and the sandboxes that began with them", maxSnapshots, launch.ErrUnavailable)
+	}
+	return nil
+}
+
+// newUpper puts a new layer on those that a place has.
+func newUpper(r *record, p place, n int) {
+	if t := r.treeAt(p.Path); t != nil {
+		t.Layers = append([]int{n}, t.Layers...)
+		return
+	}
+	s := r.Stacks[p.Path]
+	s.Layers = append([]int{n}, s.Layers...)
+	r.Stacks[p.Path] = s
+}
+
+// draftSnapshot makes the directory of the snapshot that a switch of layers is for,
+// under another name.
+func (l *Launcher) draftSnapshot(r record) (err error) {
+	all, err := openData(l.data, snapshotsName)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	s := snapshot{Version: 1, UID: r.UID, Created: time.Now().UTC(), Config: r.Config, Places: map[string][]layerRef{}, Trees: r.Trees}
+	draft := l.draftOf(r)
+	if err := os.Mkdir(draft, 0o700); err != nil {
+		return err
+	}
+	names := map[string]string{}
+	link := func(image string) (string, error) {
+		if names[image] == "" {
+			names[image] = strconv.Itoa(len(names)) + imageEnd
+			if err := os.Link(l.imagePath(image), filepath.Join(draft, names[image])); err != nil {
+				return "", err
+			}
+		}
+		return names[image], nil
+	}
+	for _, p := range r.places() {
+		var refs []layerRef
+		for _, own := range r.own(p) {
+			refs = append(refs, layerRef{r.Image, own})
+		}
+		for _, ref := range append(refs, r.Stacks[p.Path].Below...) {
+			if ref.Image, err = link(ref.Image); err != nil {
+				return err
+			}
+			s.Places[p.Path] = append(s.Places[p.Path], ref)
+		}
+	}
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(draft, snapshotFile), data, 0o600)
+}
+
+func (l *Launcher) draftOf(r record) string {
+	return filepath.Join(l.data, snapshotsName, r.Switch.Draft)
+}
+
+// endDraft gives a snapshot its name once nobody writes to its layers any more, and
+// removes it where that has not come to be.
+func (l *Launcher) endDraft(r record) error {
+	draft, name := l.draftOf(r), r.Switch.Snapshot
+	if !r.Switch.Done {
+		return l.discard(draft)
+	}
+	err := os.Rename(draft, l.snapshotDir(name))
+	switch {
+	case err == nil:
+		l.syncLater(r)
+	case errors.Is(err, fs.ErrNotExist): // it was given its name before
+		return nil
+	case errors.Is(err, fs.ErrExist):
+		err = fmt.Errorf("snapshot %s %w", name, launch.ErrExists)
+		fallthrough
+	default:
+		err = errors.Join(err, l.discard(draft))
+	}
+	return err
+}
+
+// pruneDrafts removes what processes that were killed have left of snapshots, which
+// would keep images for ever. One that a sandbox still has a use for stays.
+func (l *Launcher) pruneDrafts() error {
+	ids, err := l.directories()
+	if err != nil {
+		return err
+	}
+	wanted := map[string]bool{}
+	for _, id := range ids {
+		if r, err := readRecord(l.dir(id)); err == nil && r.Switch != nil {
+			wanted[r.Switch.Draft] = true
+		}
+	}
+	entries, err := os.ReadDir(filepath.Join(l.data, snapshotsName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		if name, hidden := strings.CutPrefix(e.Name(), "."); hidden && isLeftDraft(name) && !wanted[e.Name()] {
+			errs = append(errs, l.discard(filepath.Join(l.data, snapshotsName, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// syncLater has a snapshot be there after a crash of the host, a moment later: it
+// need not wait for a gigabyte that may be in memory still.
+func (l *Launcher) syncLater(r record) {
+	f, err := storeOf(r.Init)
+	if err != nil {
+		return
+	}
+	l.tending.Go(func() {
+		defer f.Close()
+		_ = store.Sync(l.imagePath(r.Image), f) // the kernel does it in half a minute in any case
+	})
+}
+
+// readSnapshot reads one that a user may have.
+func (l *Launcher) readSnapshot(name string, uid uint32) (s snapshot, err error) {
+	missing := fmt.Errorf("snapshot %s %w", name, launch.ErrNotFound)
+	if !isName(name) {
+		return s, missing
+	}
+	data, err := os.ReadFile(filepath.Join(l.snapshotDir(name), snapshotFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, missing
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &s)
+	}
+	if err != nil {
+		return s, fmt.Errorf("snapshot %s: %w", name, err)
+	}
+	if uid != 0 && s.UID != uid {
+		return s, missing
+	}
+	return s, nil
+}
+
+// Snapshots are the names of those that a user may have.
+func (l *Launcher) Snapshots(_ context.Context, uid uint32) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(l.data, snapshotsName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		if name, ours := cutPrefix(e.Name(), l.cgroupPrefix()); ours {
+			if _, err := l.readSnapshot(name, uid); err == nil {
+				names = append(names, name)
+			}
+		}
+	}
+	return names, err
+}
+
+func cutPrefix(s, prefix string) (string, bool) {
+	if len(s) > len(prefix) && s[:len(prefix)] == prefix {
+		return s[len(prefix):], true
+	}
+	return "", false
+}
+
+// RemoveSnapshot removes one. Sandboxes that have begun with it keep its layers.
+func (l *Launcher) RemoveSnapshot(_ context.Context, name string, uid uint32) error {
+	if _, err := l.readSnapshot(name, uid); err != nil {
+		return err
+	}
+	return l.discard(l.snapshotDir(name))
+}

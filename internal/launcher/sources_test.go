@@ -1,0 +1,117 @@
+package launcher
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+const clientID = 2000
+
+// clientsFiles are descriptors that a client opened.
+func clientsFiles(t *testing.T, paths ...string) Sources {
+	t.Helper()
+	from := Sources{Files: map[string]*os.File{}, UID: clientID, GIDs: []uint32{clientID}}
+	for _, path := range paths {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		from.Files[path] = f
+	}
+	return from
+}
+
+// What another user has opened is all that a sandbox of that user's gets; no
+// path is opened with the launcher's rights.
+func TestClientsOwnDescriptorsAreUsed(t *testing.T) {
+	l := newTestLauncher(t)
+	dir := t.TempDir()
+	mine, theirs := filepath.Join(dir, "mine"), filepath.Join(dir, "theirs")
+	profile := filepath.Join(dir, "profile.json")
+	err := errors.Join(
+		os.Mkdir(mine, 0o755), os.Mkdir(theirs, 0o755), os.Chown(mine, clientID, clientID),
+		os.WriteFile(filepath.Join(theirs, "secret"), []byte("secret"), 0o600),
+		os.WriteFile(profile, []byte(`{"defaultAction": "SCMP_ACT_ALLOW"}`), 0o600),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := spec.Config{Workspace: mine, Binds: []spec.Bind{{Source: theirs, Target: "/theirs"}}, Seccomp: profile}
+	for missing, paths := range map[string][]string{
+		mine: {theirs, profile}, theirs: {mine, profile}, profile: {mine, theirs},
+	} {
+		s, err := l.Create(t.Context(), launch.Create{Config: config}, clientsFiles(t, paths...))
+		if err == nil {
+			s.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), missing+": no descriptor came with it") {
+			t.Errorf("without %s: %v", missing, err)
+		}
+	}
+	stranger := clientsFiles(t, mine, theirs, profile)
+	stranger.UID = clientID + 1
+	s, err := l.Create(t.Context(), launch.Create{Config: config}, stranger)
+	var forbidden *rootfs.ForbiddenError
+	if !errors.As(err, &forbidden) {
+		if err == nil {
+			s.Close()
+		}
+		t.Errorf("another's workspace: %v", err)
+	}
+
+	s, err = l.Create(t.Context(), launch.Create{Config: config}, clientsFiles(t, mine, theirs, profile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	p, err := s.Start(t.Context(), launch.Command{Args: []string{"sh", "-c", "cat /theirs/secret; echo made > made"}}, [3]*os.File{nil, write, nil})
+	write.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	said, err := io.ReadAll(read)
+	if err != nil || len(said) > 0 {
+		t.Errorf("inside: %q, %v", said, err)
+	}
+	if r, err := p.Wait(t.Context()); err != nil || r.ExitCode != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	info, err := os.Stat(filepath.Join(mine, "made"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uid := uidOf(info); uid != clientID {
+		t.Errorf("what was made belongs to %d", uid)
+	}
+}
+
+func uidOf(info os.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }
+
+// A user without groups is refused, and not looked up for with root's.
+func TestClientsWithoutGroupsAreRefused(t *testing.T) {
+	l := newTestLauncher(t)
+	s, err := l.Create(t.Context(), launch.Create{Path: "/opt/bin"}, Sources{UID: clientID})
+	if err == nil {
+		s.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "it has no group") {
+		t.Errorf("got %v", err)
+	}
+	checkNothingLeft(t, l)
+}

@@ -1,0 +1,117 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+)
+
+// A stacker makes the overlays of a sandbox's places. An image that several layers
+// lie in, those of a snapshot, it mounts once.
+type stacker struct {
+	launcher *Launcher
+	record   record
+	store    *os.File
+	// images are the snapshots', by their names: read-only, with the sandbox's ids.
+	images map[string]*os.File
+}
+
+// newStacker returns one that uses the store until it is closed.
+func (l *Launcher) newStacker(r record, store *os.File) *stacker {
+	return &stacker{launcher: l, record: r, store: store, images: map[string]*os.File{}}
+}
+
+func (k *stacker) close() {
+	for _, f := range k.images {
+		f.Close()
+	}
+}
+
+// stack makes a cover's overlay: what is there now below, a new layer in dir on
+// top.
+func (k *stacker) stack(dir *os.File, c *cover) error {
+	var o rootfs.Overlay
+	defer func() { closeFiles(append(o.Lower, o.Upper, o.Work)) }()
+	var err error
+	if o.Upper, o.Work, err = rootfs.MakeLayer(dir, c.live); err != nil {
+		return fmt.Errorf("layer for %s: %w", c.Path, err)
+	}
+	if o.Lower, err = k.lower(c); err != nil {
+		return err
+	}
+	if c.mount, err = o.Mount(); errors.Is(err, errors.ErrUnsupported) {
+		err = fmt.Errorf("%w: %w", launch.ErrUnavailable, err)
+	}
+	if err != nil {
+		return fmt.Errorf("overlay of %s: %w", c.Path, err)
+	}
+	return nil
+}
+
+// lower are the layers of what is at a place now: the sandbox's own, those that a
+// fork has begun with, and the host's.
+func (k *stacker) lower(c *cover) (all []*os.File, err error) {
+	defer func() {
+		if err != nil {
+			closeFiles(all)
+			all = nil
+		}
+	}()
+	open := func(name string) error {
+		f, err := rootfs.OpenDir(k.store, name)
+		if err == nil {
+			all = append(all, f)
+		}
+		return err
+	}
+	if c.Host != "" {
+		f, err := cloneFile(c.lower)
+		return append(all, f), err
+	}
+	for _, name := range k.record.own(c.place) {
+		if err := open(name); err != nil {
+			return all, err
+		}
+	}
+	for _, ref := range k.record.Stacks[c.Path].Below {
+		f, err := k.frozen(ref)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, f)
+	}
+	if c.Tree == nil {
+		return all, nil
+	}
+	r, t := k.record, c.Tree
+	base, err := rootfs.OpenLower(k.launcher.treeConfig(r, Sources{}), rootfs.Tree{
+		Path: t.Path, UID: t.UID, GID: t.GID, OnDisk: t.OnDisk, Device: t.Device, Inode: t.Inode,
+	}, r.UIDMappings, r.GIDMappings)
+	if err != nil {
+		return all, err
+	}
+	return append(all, base), nil
+}
+
+// frozen opens a layer of another image.
+func (k *stacker) frozen(ref layerRef) (*os.File, error) {
+	image := k.images[ref.Image]
+	if image == nil {
+		var err error
+		if image, err = k.launcher.openBelow(k.record, ref, false); err != nil {
+			return nil, err
+		}
+		k.images[ref.Image] = image
+	}
+	// A mount of its own: that of the image ends with the stacker.
+	dir, err := unix.OpenTree(int(image.Fd()), ref.Dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("layer %s of a snapshot: %w", ref.Dir, err)
+	}
+	return os.NewFile(uintptr(dir), ref.Dir), nil
+}

@@ -1,0 +1,74 @@
+package launcher
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A handle that holds nothing any more finds a socket where it expects one, but
+// of another sandbox, with other ids.
+func TestHandleIsOfNoOtherSandboxOfItsName(t *testing.T) {
+	l := newTestLauncher(t)
+	first := up(t, l, "box", spec.Config{})
+	first.live.drop()
+	other, err := New(Dirs{State: l.root, Data: l.data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Remove(t.Context(), "box"); err != nil {
+		t.Fatal(err)
+	}
+	upAgain(t, other, "box")
+	p, err := first.Start(t.Context(), launch.Command{Args: []string{"true"}}, [3]*os.File{})
+	if !errors.Is(err, launch.ErrNotFound) {
+		t.Errorf("%v, want %v", err, launch.ErrNotFound)
+	}
+	if err == nil {
+		p.Close()
+	}
+}
+
+// The time of a command can be over before PID 1 has had its first.
+func TestTimeoutHoldsBeforeTheStart(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "box", spec.Config{})
+	for range 20 {
+		p, err := sb.Start(t.Context(), launch.Command{
+			Args: []string{"sleep", "1000"}, Timeout: spec.Duration(time.Nanosecond),
+		}, [3]*os.File{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := p.Wait(t.Context())
+		if err != nil || r.Status != spec.StatusTimedOut {
+			t.Fatalf("got %+v, %v", r, err)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A clock that is set ends no detached command before its time, nor later.
+func TestSetClockDoesNotChangeHowOldAnExecIs(t *testing.T) {
+	boot, err := sinceBoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, jump := range []time.Duration{-time.Hour, time.Hour} {
+		dir := t.TempDir()
+		written := execRecord{Args: []string{"true"}, Started: time.Now().Add(jump), Boot: boot - time.Minute}
+		if err := written.write(dir); err != nil {
+			t.Fatal(err)
+		}
+		r, err := readExecRecord(dir)
+		if age := time.Since(r.Started); err != nil || age < time.Minute || age > 2*time.Minute {
+			t.Errorf("a clock set by %v: %v old, %v", jump, age, err)
+		}
+	}
+}

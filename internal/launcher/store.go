@@ -1,0 +1,101 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// storageOf is where a sandbox keeps what it writes: where it was asked for, else
+// on disk if it outlives who asks.
+func storageOf(r launch.Create) spec.Storage {
+	switch {
+	case r.Config.Storage != "":
+		return r.Config.Storage
+	case r.Tied:
+		return spec.StorageMemory
+	}
+	return spec.StorageDisk
+}
+
+// completed is a configuration with every default filled in.
+func completed(c spec.Config, storage spec.Storage) (spec.Config, error) {
+	asked := c.Limits.Disk
+	c.Storage = storage
+	c, err := c.Complete()
+	if err == nil && storage == spec.StorageMemory && asked > c.Limits.Memory {
+		err = &spec.FieldError{Field: "limits.disk", Problem: fmt.Sprintf(
+			"%s in memory is more than the %s of memory that the sandbox has; raise that with --memory, or keep the files on disk, with --storage disk",
+			asked, c.Limits.Memory)}
+	}
+	return c, err
+}
+
+// openStore makes the file system for what a sandbox writes: a detached mount, the
+// caller's to close. mapped says that ids in it are those of the inside. Where
+// nobody asked for a disk, and it cannot be there, it is in memory.
+func (m *making) openStore() (f *os.File, mapped bool, err error) {
+	if m.request.Config.Storage == spec.StorageDisk {
+		m.record.Image, f, err = m.launcher.makeImage(m.id, storeLimits(m.request.Config))
+		if err == nil {
+			return f, true, nil
+		}
+		if m.asked.Storage != "" || !imageless(err) {
+			return nil, false, refusedImage(err)
+		}
+		c, refused := completed(m.asked, spec.StorageMemory)
+		if refused != nil {
+			return nil, false, fmt.Errorf("%w; and on disk: %w", configError(refused), err)
+		}
+		m.request.Config, m.record.Config = c, c
+		m.record.Notes = append(m.record.Notes, fmt.Sprintf("what it writes is kept in %s of memory, not on disk: %v", c.Limits.Disk, err))
+	}
+	f, err = store.Memory(storeLimits(m.request.Config))
+	return f, false, err
+}
+
+func storeLimits(c spec.Config) store.Limits {
+	return store.Limits{Bytes: int64(c.Limits.Disk), Files: c.Limits.Files}
+}
+
+// imageless says that the host has no images, or none of this size, where that is
+// no fault.
+func imageless(err error) bool {
+	var limits *store.LimitsError
+	return errors.Is(err, errors.ErrUnsupported) || errors.Is(err, unix.ENOSPC) || errors.As(err, &limits)
+}
+
+// refusedImage is the error of who asked for an image.
+func refusedImage(err error) error {
+	var limits *store.LimitsError
+	switch {
+	case errors.As(err, &limits):
+		return configError(&spec.FieldError{Field: "limits.disk", Problem: err.Error()})
+	case errors.Is(err, errors.ErrUnsupported):
+		return fmt.Errorf("storage on disk %w: %w", launch.ErrUnavailable, err)
+	}
+	return fmt.Errorf("store on disk: %w", err)
+}
+
+// storeDescriptor is where PID 1 holds the store (cmd/sandbox-agent/start.h).
+const storeDescriptor = 7
+
+// storeOf opens the top of the store of a sandbox that is up, to be looked into.
+// [os.ErrNotExist] says that its PID 1 has ended.
+func storeOf(init identity) (*os.File, error) {
+	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", init.Pid, storeDescriptor), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	if !init.lives() { // before it was opened, and another has its number
+		f.Close()
+		return nil, os.ErrNotExist
+	}
+	return f, nil
+}

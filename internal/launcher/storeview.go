@@ -1,0 +1,158 @@
+package launcher
+
+import (
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/watch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// areaTargets are where a sandbox sees the directories of its own that are below
+// area in the store.
+var areaTargets = map[string]string{"workspace": spec.WorkspacePath, "home": spec.HomePath, "tmp": "/tmp"}
+
+// A storeView shows what changes in a store as the sandbox sees it: an overlay is
+// seen as what it does to its upper layer.
+type storeView struct {
+	launcher *Launcher
+	top      *os.File
+	record   record
+	places   []place
+	// opened are the host's directories that trees are of, and the images of what a
+	// fork has begun with, by their names; opened when they are needed, nil where that
+	// cannot be.
+	opened map[string]*os.File
+}
+
+func newStoreView(l *Launcher, top *os.File, r record) *storeView {
+	return &storeView{launcher: l, top: top, record: r, places: r.places(), opened: map[string]*os.File{}}
+}
+
+func (v *storeView) close() {
+	for _, f := range v.opened {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// kind is what became of a file, and its path in the sandbox; empty for what the
+// sandbox does not see.
+func (v *storeView) kind(c watch.Change) (string, fileKind) {
+	parts := strings.SplitN(strings.TrimPrefix(c.Path, "/"), "/", 4)
+	switch {
+	case parts[0] == "area" && len(parts) > 1 && areaTargets[parts[1]] != "":
+		return path.Join(append([]string{areaTargets[parts[1]]}, parts[2:]...)...), plainKind(c)
+	case parts[0] == "layer" && len(parts) == 4 && parts[2] == "data":
+		for _, p := range v.places {
+			if own := v.record.own(p); len(own) > 0 && own[0] == path.Join(parts[:3]...) {
+				return path.Join(p.Path, parts[3]), v.layerKind(c, p, parts[3])
+			}
+		}
+	}
+	return "", unchanged
+}
+
+// layerKind is what became of a file on a layer. What is below, and the layer had not
+// before, was copied up, or hidden: that is created for the layer and no more than
+// modified for the sandbox. Of a directory that is not told, since what is changed in
+// it copies it up as well, unless it hides what is below.
+func (v *storeView) layerKind(c watch.Change, p place, name string) fileKind {
+	below := v.hasBelow(p, name)
+	dir := c.Mode&unix.S_IFMT == unix.S_IFDIR
+	switch {
+	case c.Is && isWhiteout(c):
+		if below {
+			return deleted
+		}
+	case c.Is && dir && (c.Was || below):
+		if !c.Was && v.opaque(c.Path) {
+			return modified
+		}
+	case c.Is && (c.Was || below):
+		return modified
+	case c.Is:
+		return created
+	case c.Was:
+		return deleted
+	}
+	return unchanged
+}
+
+// isWhiteout says that the file hides one of the layers below (overlayfs.rst,
+// "whiteouts and opaque directories").
+func isWhiteout(c watch.Change) bool {
+	return c.Mode&unix.S_IFMT == unix.S_IFCHR && c.Rdev == 0
+}
+
+// opaque says that a directory of the store hides that of the layers below.
+func (v *storeView) opaque(name string) bool {
+	dir, err := openTop(v.top, name)
+	if err != nil {
+		return false // it went this moment
+	}
+	defer dir.Close()
+	value := make([]byte, 1)
+	n, err := unix.Fgetxattr(int(dir.Fd()), "trusted.overlay.opaque", value)
+	return err == nil && n == 1 && value[0] == 'y'
+}
+
+// hasBelow says whether a place has a file below its upper layer: on the sandbox's own,
+// on those that it has begun with, or on the host.
+func (v *storeView) hasBelow(p place, name string) bool {
+	for _, dir := range v.record.own(p)[1:] {
+		if there, hidden := look(v.top, path.Join(dir, name)); there {
+			return !hidden
+		}
+	}
+	for _, ref := range v.record.Stacks[p.Path].Below {
+		image := v.open(ref.Image, func() (*os.File, error) { return v.launcher.openBelow(v.record, ref, true) })
+		if there, hidden := look(image, path.Join(ref.Dir, name)); there {
+			return !hidden
+		}
+	}
+	if p.Tree == nil {
+		return false
+	}
+	host := v.open(p.Path, func() (*os.File, error) {
+		return os.OpenFile(p.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	})
+	there, _ := look(host, name)
+	return there
+}
+
+// open opens something once.
+func (v *storeView) open(name string, how func() (*os.File, error)) *os.File {
+	f, ok := v.opened[name]
+	if !ok {
+		f, _ = how() // nil where it is gone
+		v.opened[name] = f
+	}
+	return f
+}
+
+// look says whether there is a file, and whether it is a whiteout. Below nil there is
+// none.
+func look(root *os.File, name string) (there, whiteout bool) {
+	if root == nil {
+		return false, false
+	}
+	how := unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS,
+	}
+	fd, err := unix.Openat2(int(root.Fd()), name, &how)
+	if err != nil {
+		return false, false
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return false, false
+	}
+	return true, st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0
+}

@@ -1,0 +1,100 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+)
+
+// settleTime is how old a detached exec is that is certainly not being started
+// any more, though its process lives.
+const settleTime = time.Minute
+
+// begin says that a detached exec is being started, begun that its start is over,
+// one way or the other.
+func (v *live) begin(e execID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.starting[e] = true
+}
+
+func (v *live) begun(e execID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.starting, e)
+}
+
+// startingNow is asked before the agent is: what is not among them then, the agent
+// knows, or has known.
+func (v *live) startingNow() map[execID]bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return maps.Clone(v.starting)
+}
+
+// mayStart says whether an exec that the agent does not know may be one that is
+// being started, by this launcher or another.
+func (v *live) mayStart(e execID, r execRecord, starting map[execID]bool) bool {
+	if v.launcher.numbered(e) {
+		return starting[e]
+	}
+	return e.ownerLives() && time.Since(r.Started) < settleTime
+}
+
+// forgetLost removes what there is of a detached exec that the agent does not
+// know: the process that was starting it, or was told how it ended, was killed
+// meanwhile, or the agent has kept its exit for as long as it had room.
+func (v *live) forgetLost(ctx context.Context, e execID) error {
+	return errors.Join((&detached{dir: v.execDir(e)}).remove(), v.clear(ctx, e.leaf()))
+}
+
+// sweep removes what is left of detached execs of which nobody can be told how
+// they ended.
+func (v *live) sweep(ctx context.Context) error {
+	all, err := v.detachedExecs()
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	conn, err := v.connect(ctx)
+	if err != nil {
+		return err
+	}
+	starting := v.startingNow()
+	kept, err := conn.Detached(ctx)
+	if err != nil {
+		return v.why(ctx, err)
+	}
+	var errs []error
+	for _, e := range all {
+		if slices.Contains(kept, e.agent()) {
+			continue
+		}
+		// Without a readable record its start, or its removal, was cut short.
+		r, err := readExecRecord(v.execDir(e))
+		if err != nil {
+			r.Started = time.Now()
+		}
+		if !v.mayStart(e, r, starting) {
+			errs = append(errs, v.forgetLost(ctx, e))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sweepEvery is how many detached execs of this process there are between two
+// sweeps: whoever never asks how they ended does not fill the host.
+const sweepEvery = 64
+
+func (v *live) sweepSometimes() {
+	v.mu.Lock()
+	v.detached++
+	due := v.detached%sweepEvery == 0
+	v.mu.Unlock()
+	if due {
+		_ = v.sweep(context.Background()) // or the next time
+	}
+}

@@ -1,0 +1,377 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+)
+
+// A stack is the layers of a place, beside the host's tree or the sandbox's own
+// directory.
+type stack struct {
+	// Layers are the numbers of the sandbox's own, the upper one first. Those of a
+	// tree are in the tree.
+	Layers []int `json:"layers,omitempty"`
+	// Below are those of others, the uppermost first.
+	Below []layerRef `json:"below,omitempty"`
+}
+
+// A layerRef is a directory in an image.
+type layerRef struct {
+	Image string `json:"image"`
+	Dir   string `json:"dir"`
+}
+
+// A layerSwitch is intent: layers of a sandbox are being replaced while it stands
+// still.
+type layerSwitch struct {
+	// Layers are the new upper ones, by place.
+	Layers map[string]int `json:"layers"`
+	// Paused says that it stood still before.
+	Paused bool `json:"paused,omitempty"`
+	// Done says that the record has the new layers: the rest is to be mounted. Else
+	// all is to be as it was.
+	Done bool `json:"done,omitempty"`
+	// Snapshot is the name of the one that keeps the old layers, and Draft its
+	// directory until it has that: before Done somebody may still write to them.
+	Snapshot string `json:"snapshot,omitempty"`
+	Draft    string `json:"draft,omitempty"`
+	// Old are layers that nobody needs once it is Done.
+	Old []int `json:"old,omitempty"`
+}
+
+// maxLayers bounds the layers that one overlay has: the kernel takes 500, and each
+// is asked about every name that is not there.
+const maxLayers = 100
+
+// own are the directories in the sandbox's store that a place has, the uppermost
+// first.
+func (r record) own(p place) (names []string) {
+	numbers := r.Stacks[p.Path].Layers
+	if p.Tree != nil {
+		numbers = p.Tree.Layers
+	}
+	for _, n := range numbers {
+		names = append(names, fmt.Sprintf("layer/%d/data", n))
+	}
+	if p.Area != "" {
+		names = append(names, "area/"+p.Area)
+	}
+	return names
+}
+
+// openBelow mounts the image of a snapshot's layer: with this sandbox's ids and
+// read-only, or for owners with those that are in it.
+func (l *Launcher) openBelow(r record, ref layerRef, owners bool) (*os.File, error) {
+	f, err := store.MountImage(l.imagePath(ref.Image))
+	if err != nil {
+		return nil, fmt.Errorf("layers of a snapshot: %w", err)
+	}
+	if owners {
+		return f, nil
+	}
+	if err := rootfs.MapFrozen(f, r.UIDMappings, r.GIDMappings); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// switchLayers puts new upper layers on places of a sandbox, which stands still
+// meanwhile: what is in them until now nobody writes to any more, and a snapshot has
+// it then if it has a name. next makes the record as it is to be. With bare the new
+// ones lie on none of the sandbox's own. The caller holds the sandbox.
+func (v *live) switchLayers(ctx context.Context, bare bool, snapshot string, which func(place) bool, next func(*record, place, int)) (err error) {
+	r, err := readRecord(v.dir())
+	if err != nil {
+		return err
+	}
+	s := &switching{live: v, record: r}
+	if s.store, err = storeOf(r.Init); err != nil {
+		return missing(v.id, err)
+	}
+	defer s.store.Close()
+	return inTurn(ctx, s.store, func() error {
+		if err := s.noTransactions(ctx); err != nil {
+			return err
+		}
+		for _, c := range newCovers(r) {
+			if !which(c.place) {
+				continue
+			}
+			if bare && c.Tree != nil {
+				t := *c.Tree
+				t.Layers, c.Tree = nil, &t
+			}
+			s.covers = append(s.covers, c)
+		}
+		defer s.covers.close()
+		if err := s.number(); err != nil {
+			return err
+		}
+		if err := s.nameSnapshot(snapshot); err != nil {
+			return err
+		}
+		if err := v.keepRecord(s.record); err != nil {
+			return err
+		}
+		if err := s.carryOut(next); err != nil {
+			return errors.Join(err, v.takeBackSwitch())
+		}
+		return s.end()
+	})
+}
+
+// A switching is a switch of layers under way.
+type switching struct {
+	live   *live
+	record record
+	store  *os.File
+	covers covers
+	thread *mountThread
+}
+
+// noTransactions refuses to have the files below a transaction change, and gives up
+// what could be undone: it would be undone into other layers.
+func (s *switching) noTransactions(ctx context.Context) error {
+	if err := resumeIn(ctx, s.record, s.store); err != nil {
+		return err
+	}
+	var joined []int
+	err := eachTransaction(s.store, func(number int, _ *os.File, j journal) error {
+		if j.State == txRuns && j.Owner.lives() {
+			return fmt.Errorf("%w: a transaction runs there", errHeld)
+		}
+		joined = append(joined, number)
+		return nil
+	})
+	for _, number := range joined {
+		if err == nil {
+			err = discard(s.store, "tx/"+strconv.Itoa(number))
+		}
+	}
+	return err
+}
+
+// number chooses the new layers' numbers.
+func (s *switching) number() error {
+	layers, err := makeDir(s.store, "layer")
+	if err != nil {
+		return err
+	}
+	defer layers.Close()
+	taken, err := numbered(layers)
+	if err != nil {
+		return err
+	}
+	last := -1
+	if len(taken) > 0 {
+		last = slices.Max(taken)
+	}
+	s.record.Switch = &layerSwitch{Layers: map[string]int{}, Paused: s.live.paused()}
+	for _, c := range s.covers {
+		if c.Same == "" {
+			last++
+			s.record.Switch.Layers[c.Path] = last
+		}
+		if n := len(s.record.own(c.place)) + len(s.record.Stacks[c.Path].Below); n >= maxLayers {
+			return &launch.ConfigError{Reason: fmt.Sprintf("%s has %d layers, as many as there can be; make a sandbox anew from what it shows", c.Path, n)}
+		}
+	}
+	return nil
+}
+
+// nameSnapshot says which snapshot is made, if one is.
+func (s *switching) nameSnapshot(name string) error {
+	if name == "" {
+		return nil
+	}
+	owner, err := s.live.launcher.self()
+	if err != nil {
+		return err
+	}
+	s.record.Switch.Snapshot, s.record.Switch.Draft = name, "."+draftName(owner)
+	return nil
+}
+
+// carryOut does all that can fail before anything is another.
+func (s *switching) carryOut(next func(*record, place, int)) error {
+	v := s.live
+	if err := s.pause(); err != nil {
+		return err
+	}
+	mounts, err := mountsOfInit(s.record.Init)
+	if err != nil {
+		return err
+	}
+	if s.thread, err = enterMounts(s.record.Init); err != nil {
+		return err
+	}
+	defer s.thread.stop()
+	if err := s.thread.do(func() error { return s.covers.look(mounts) }); err != nil {
+		return err
+	}
+	if err := s.stack(); err != nil {
+		return err
+	}
+	if err := s.thread.do(func() error { return s.covers.freeze(true) }); err != nil {
+		return s.busy(err)
+	}
+	if users := s.users(); len(users) > 0 {
+		return s.busy(fmt.Errorf("%w: %s", errHeld, strings.Join(users, ", ")))
+	}
+	if s.record.Switch.Draft != "" {
+		if err := v.launcher.draftSnapshot(s.record); err != nil {
+			return err
+		}
+	}
+	changed := s.record
+	changed.Trees, changed.Stacks = slices.Clone(changed.Trees), cloneStacks(changed.Stacks)
+	done := *changed.Switch
+	done.Done = true
+	changed.Switch = &done
+	for _, c := range s.covers {
+		if n, ok := done.Layers[c.Path]; ok {
+			next(&changed, c.place, n)
+		}
+	}
+	if err := v.keepRecord(changed); err != nil {
+		return err
+	}
+	s.record = changed
+	return s.thread.do(s.covers.put)
+}
+
+func cloneStacks(all map[string]stack) map[string]stack {
+	clone := map[string]stack{}
+	for path, s := range all {
+		clone[path] = s
+	}
+	return clone
+}
+
+// stack makes the new overlays, and then what shows one of them once more.
+func (s *switching) stack() error {
+	k := s.live.launcher.newStacker(s.record, s.store)
+	defer k.close()
+	for _, c := range s.covers {
+		if c.Same != "" {
+			continue
+		}
+		dir, err := makeDir(s.store, fmt.Sprintf("layer/%d", s.record.Switch.Layers[c.Path]))
+		if err != nil {
+			return err
+		}
+		err = k.stack(dir, c)
+		dir.Close()
+		if err != nil {
+			return err
+		}
+	}
+	for _, c := range s.covers {
+		if c.Same == "" {
+			continue
+		}
+		at := slices.IndexFunc(s.covers, func(o *cover) bool { return o.Path == c.Same })
+		var err error
+		if c.mount, err = cloneMount(s.covers[at].mount, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// freeze has nobody write to what is mounted at the places now, or takes that back.
+// The kernel refuses it where somebody does (mount_setattr(2)).
+func (all covers) freeze(frozen bool) error {
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	if !frozen {
+		attr = unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}
+	}
+	for _, c := range all {
+		f, err := openInside(c.Path)
+		if err != nil {
+			return err
+		}
+		err = unix.MountSetattr(int(f.Fd()), "", unix.AT_EMPTY_PATH, &attr)
+		f.Close()
+		if err != nil {
+			return fmt.Errorf("mount_setattr %s in the sandbox: %w", c.Path, err)
+		}
+	}
+	return nil
+}
+
+// busy words that something uses what is to be replaced.
+func (s *switching) busy(err error) error {
+	if !errors.Is(err, unix.EBUSY) && !errors.Is(err, errHeld) {
+		return err
+	}
+	users := s.users()
+	if len(users) == 0 {
+		return fmt.Errorf("%w: something in the sandbox writes to its files: end it first", errHeld)
+	}
+	return fmt.Errorf("%w: %s: end it first", errHeld, strings.Join(users, ", "))
+}
+
+// end lets the sandbox go on, and says that the switch is over: in that order, as
+// nobody else knows that it stands still for no more than this, and what is not needed
+// any more.
+func (s *switching) end() error {
+	w := s.record.Switch
+	if !w.Paused {
+		if err := s.live.letGoOn(); err != nil {
+			return err
+		}
+	}
+	var named error
+	if w.Draft != "" {
+		named = s.live.launcher.endDraft(s.record)
+	}
+	if w.Done && len(w.Old) > 0 {
+		if err := errors.Join(discardLayers(s.store, w.Old), s.live.forgetApplied(s.record)); err != nil {
+			return err
+		}
+	}
+	s.record.Switch = nil
+	return errors.Join(named, s.live.keepRecord(s.record))
+}
+
+func discardLayers(store *os.File, numbers []int) (err error) {
+	for _, n := range numbers {
+		err = errors.Join(err, discard(store, "layer/"+strconv.Itoa(n)))
+	}
+	return err
+}
+
+func (s *switching) pause() error {
+	if s.record.Switch.Paused {
+		return nil
+	}
+	c, err := container.Load(s.live.launcher.root, s.live.id)
+	if err != nil {
+		return err
+	}
+	return c.Pause()
+}
+
+func (v *live) letGoOn() error {
+	c, err := container.Load(v.launcher.root, v.id)
+	if err == nil {
+		err = c.Resume()
+	}
+	if errors.Is(err, container.ErrNotPaused) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,150 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// takeBackSwitch ends a switch that has failed, or was left by a process that was
+// killed: the new layers are mounted if the record has them, else all is as it was.
+// The caller holds the sandbox.
+func (v *live) takeBackSwitch() error {
+	r, err := readRecord(v.dir())
+	if err != nil || r.Switch == nil {
+		return err
+	}
+	s := &switching{live: v, record: r}
+	if s.store, err = storeOf(r.Init); err != nil {
+		return err
+	}
+	defer s.store.Close()
+	for _, c := range newCovers(r) {
+		_, own := r.Switch.Layers[c.Path]
+		if _, same := r.Switch.Layers[c.Same]; own || same && c.Same != "" {
+			s.covers = append(s.covers, c)
+		}
+	}
+	defer s.covers.close()
+	if s.thread, err = enterMounts(r.Init); err != nil {
+		return err
+	}
+	defer s.thread.stop()
+	if r.Switch.Done {
+		err = s.finish()
+	} else {
+		err = s.thread.do(func() error { return s.covers.freeze(false) })
+		err = errors.Join(err, discardLayers(s.store, slices.Collect(maps.Values(r.Switch.Layers))))
+	}
+	if err != nil {
+		return err
+	}
+	return s.end()
+}
+
+// finish mounts the new layers where they are not mounted yet: where what is there is
+// frozen.
+func (s *switching) finish() error {
+	if err := s.thread.do(s.covers.mountedInPairs); err != nil {
+		return err
+	}
+	mounts, err := mountsOfInit(s.record.Init)
+	if err != nil {
+		return err
+	}
+	err = s.thread.do(func() error {
+		s.covers = slices.DeleteFunc(slices.Clone(s.covers), func(c *cover) bool { return !isFrozen(c.Path) })
+		return s.covers.look(mounts)
+	})
+	if err != nil {
+		return err
+	}
+	below := s.record
+	below.Trees, below.Stacks = slices.Clone(below.Trees), cloneStacks(below.Stacks)
+	for _, c := range s.covers { // the layers below the new one
+		n, ok := s.record.Switch.Layers[c.Path]
+		if !ok {
+			continue
+		}
+		if err := discard(s.store, "layer/"+strconv.Itoa(n)); err != nil {
+			return err
+		}
+		below.withoutUpper(c.place)
+		if c.Tree != nil {
+			c.Tree = below.treeAt(c.Path)
+		}
+	}
+	s.record, below = below, s.record
+	err = s.stack()
+	s.record = below
+	if err != nil {
+		return err
+	}
+	return s.thread.do(s.covers.put)
+}
+
+// mountedInPairs takes away what is mounted at one of two places that are to show the
+// same, and at the other not yet: it cannot be mounted there now. Nobody has used it,
+// as the sandbox has stood still since.
+func (all covers) mountedInPairs() error {
+	for _, c := range all {
+		if c.Same == "" || isFrozen(c.Path) == isFrozen(c.Same) {
+			continue
+		}
+		mounted := c.Path
+		if isFrozen(mounted) {
+			mounted = c.Same
+		}
+		if err := unix.Unmount(mounted, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("unmount %s in the sandbox: %w", mounted, err)
+		}
+	}
+	return nil
+}
+
+func (r *record) treeAt(path string) *tree {
+	for i := range r.Trees {
+		if r.Trees[i].Path == path {
+			return &r.Trees[i]
+		}
+	}
+	return nil
+}
+
+// withoutUpper takes the upper layer of a place off, which is under the others.
+func (r *record) withoutUpper(p place) {
+	if t := r.treeAt(p.Path); t != nil {
+		t.Layers = slices.Clone(t.Layers[1:])
+		return
+	}
+	s := r.Stacks[p.Path]
+	s.Layers = slices.Clone(s.Layers[1:])
+	r.Stacks[p.Path] = s
+}
+
+func isFrozen(path string) bool {
+	f, err := openInside(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var st unix.Statfs_t
+	return unix.Fstatfs(int(f.Fd()), &st) == nil && st.Flags&unix.ST_RDONLY != 0
+}
+
+// halfDone says that something is under way with the sandbox's mounts, or was when its
+// process was killed.
+func (r record) halfDone() bool { return r.Switch != nil || r.Attaching != nil }
+
+// endHalfDone ends what a process that was killed has left half done.
+func (v *live) endHalfDone(ctx context.Context) error {
+	if !v.current().halfDone() {
+		return nil
+	}
+	return v.alone(ctx, func() error { return nil })
+}

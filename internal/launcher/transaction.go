@@ -1,0 +1,227 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+)
+
+// A transaction is a command whose writes go to layers of its own: it sees the
+// sandbox's files as they are below those, and nobody else sees what it writes
+// until they join.
+//
+// Its directory in the store is tx/N: one for each place with the layer, and the
+// journal.
+type transaction struct {
+	number int
+	store  *os.File
+	dir    *os.File
+	covers covers
+	journal
+	// thread is in the mount namespace with the layers in place, and has it be;
+	// root is its root.
+	thread *mountThread
+	root   *os.File
+}
+
+// beginTransaction makes the layers of a transaction and a root with them.
+func (v *live) beginTransaction(ctx context.Context, r record) (_ *transaction, err error) {
+	self, err := v.launcher.self()
+	if err != nil {
+		return nil, err
+	}
+	t := &transaction{covers: newCovers(r), journal: journal{State: txRuns, Owner: self, Since: present(), Places: r.places()}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("transaction: %w", err), t.drop())
+		}
+	}()
+	if t.store, err = storeOf(r.Init); err != nil {
+		return nil, missing(v.id, err)
+	}
+	if err := t.claim(); err != nil {
+		return nil, err
+	}
+	mounts, err := mountsOfInit(r.Init)
+	if err != nil {
+		return nil, err
+	}
+	if t.thread, err = enterMounts(r.Init); err != nil {
+		return nil, err
+	}
+	if err := t.thread.do(func() error { return t.covers.look(mounts) }); err != nil {
+		return nil, err
+	}
+	k := v.launcher.newStacker(r, t.store)
+	defer k.close()
+	for i, c := range t.covers {
+		if err := t.layer(k, i, c); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.thread.do(t.enter); err != nil {
+		return nil, err
+	}
+	return t, awaitTick(ctx, t.Since)
+}
+
+// enter gives the thread mounts of its own, with the layers in place. What they cover
+// nobody can write to in there: if this process is killed the layers are gone from the
+// view a moment before the command is.
+func (t *transaction) enter() (err error) {
+	if err := unshareMounts(); err != nil {
+		return err
+	}
+	if err := t.covers.freeze(true); err != nil {
+		return err
+	}
+	if err := t.covers.put(); err != nil {
+		return err
+	}
+	t.root, err = openInside("/")
+	return err
+}
+
+// layer makes the layer of one place. One that is a tree, too, is the same mount.
+func (t *transaction) layer(k *stacker, i int, c *cover) (err error) {
+	if c.Same != "" {
+		at := slices.IndexFunc(t.covers, func(o *cover) bool { return o.Path == c.Same })
+		c.mount, err = cloneMount(t.covers[at].mount, false)
+		return err
+	}
+	dir, err := makeDir(t.dir, strconv.Itoa(i))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return k.stack(dir, c)
+}
+
+// claim makes the directory, with the journal in it from when it has its number.
+func (t *transaction) claim() error {
+	all, err := makeDir(t.store, "tx")
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	draft := draftName(t.Owner)
+	if t.dir, err = makeDir(all, draft); err != nil {
+		return err
+	}
+	if err = t.write(t.dir); err == nil {
+		err = t.name(all, draft)
+	}
+	if err != nil {
+		t.dir.Close()
+		t.dir = nil
+		return errors.Join(err, removeAll(all, draft))
+	}
+	return nil
+}
+
+// name gives the directory the next number.
+func (t *transaction) name(all *os.File, draft string) error {
+	numbers, err := numbered(all)
+	if err != nil {
+		return err
+	}
+	if len(numbers) > 0 {
+		t.number = slices.Max(numbers)
+	}
+	for {
+		t.number++
+		err := unix.Renameat2(int(all.Fd()), draft, int(all.Fd()), strconv.Itoa(t.number), unix.RENAME_NOREPLACE)
+		if !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+	}
+}
+
+// inTurn does something about a store's transactions while nobody else does.
+func inTurn(ctx context.Context, store *os.File, what func() error) error {
+	all, err := makeDir(store, "tx")
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	for {
+		err := unix.Flock(int(all.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return what()
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("lock the store's transactions: %w", err)
+		}
+		if err := pause(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// storePath names something in a store.
+func storePath(store *os.File, name string) string {
+	return fmt.Sprintf("/proc/self/fd/%d/%s", store.Fd(), name)
+}
+
+// numbered are the entries of a directory that are numbers.
+func numbered(dir *os.File) (all []int, err error) {
+	if _, err := dir.Seek(0, 0); err != nil {
+		return nil, err
+	}
+	names, err := dir.Readdirnames(-1)
+	for _, name := range names {
+		if n, err := strconv.Atoi(name); err == nil {
+			all = append(all, n)
+		}
+	}
+	return all, err
+}
+
+// makeDir opens a directory of the store's that only the host's root may enter, and
+// makes it where it is not there.
+func makeDir(parent *os.File, name string) (*os.File, error) {
+	if err := unix.Mkdirat(int(parent.Fd()), name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("mkdir %s in the store: %w", name, err)
+	}
+	return rootfs.OpenDir(parent, name)
+}
+
+// leave ends the view. What runs in it is gone.
+func (t *transaction) leave() {
+	if t.thread != nil {
+		t.thread.stop()
+		t.thread = nil
+	}
+	if t.root != nil {
+		t.root.Close()
+	}
+	for _, c := range t.covers {
+		if c.mount != nil {
+			c.mount.Close()
+		}
+	}
+}
+
+// drop has nothing be left of a transaction.
+func (t *transaction) drop() error {
+	t.leave()
+	t.covers.close()
+	var err error
+	if t.dir != nil {
+		t.dir.Close()
+		err = discard(t.store, "tx/"+strconv.Itoa(t.number))
+	}
+	if t.store != nil {
+		t.store.Close()
+	}
+	return err
+}

@@ -1,0 +1,89 @@
+package launcher
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+)
+
+// What takes long to remove goes to <data>/trash first, and is nobody's from then
+// on. It is removed in the background, and if the process ends before that is
+// done, in that of the next sandbox's launcher, or by a prune.
+const trashName = "trash"
+
+// discard moves something of the data directory into the trash, and has it removed
+// in the background.
+func (l *Launcher) discard(path string) error {
+	trash, err := openData(l.data, trashName)
+	if err != nil {
+		return err
+	}
+	defer trash.Close()
+	err = os.Rename(path, filepath.Join(trash.Name(), rand.Text()[:12]+"-"+filepath.Base(path)))
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	l.sweepTrash()
+	return nil
+}
+
+// emptyTrash removes what is in the trash, as far as ctx lets. Several may do so at
+// the same time, in whatever processes.
+func (l *Launcher) emptyTrash(ctx context.Context) error {
+	dir := filepath.Join(l.data, trashName)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		errs = append(errs, removeTrash(ctx, filepath.Join(dir, e.Name()), e.IsDir()))
+	}
+	return errors.Join(errs...)
+}
+
+// removeTrash removes an image, or a directory: a snapshot's has images, which
+// somebody may have mounted.
+func removeTrash(ctx context.Context, path string, isDir bool) error {
+	if !isDir && strings.HasSuffix(path, imageEnd) {
+		return ignoreMissing(store.RemoveImage(ctx, path))
+	}
+	images, err := filepath.Glob(filepath.Join(path, "*"+imageEnd))
+	for _, image := range images {
+		err = errors.Join(err, ignoreMissing(store.RemoveImage(ctx, image)))
+	}
+	if err != nil {
+		return err
+	}
+	return os.RemoveAll(path)
+}
+
+// sweepGrace is how much longer a process may take for what it has put into the
+// trash: little is gone by then, and nothing is left.
+const sweepGrace = 50 * time.Millisecond
+
+// trashSweeper empties the trash in the background until it is stopped, which
+// waits for no more than a moment's work.
+func (l *Launcher) trashSweeper() (sweep, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	sweep = func() {
+		// What cannot be removed a prune says.
+		l.sweeping.Go(func() { _ = l.emptyTrash(ctx) })
+	}
+	return sweep, func() {
+		late := time.AfterFunc(sweepGrace, cancel)
+		l.sweeping.Wait()
+		late.Stop()
+		cancel()
+	}
+}

@@ -1,0 +1,73 @@
+package launcher
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+)
+
+// A tree is a directory of the host that a sandbox has an overlay of.
+type tree struct {
+	// Path is its place on the host and in the sandbox.
+	Path string `json:"path"`
+	// Layers are the numbers of its layers in the store, the upper one first.
+	Layers []int `json:"layers"`
+	// Since is when it was taken: what is changed on the host later, the sandbox
+	// may not have seen.
+	Since time.Time `json:"since"`
+	// UID and GID are the owner on the host whose files the sandbox's user has,
+	// unless all ids are as on disk.
+	UID    uint32 `json:"uid"`
+	GID    uint32 `json:"gid"`
+	OnDisk bool   `json:"on_disk,omitempty"`
+	// Device and Inode tell the directory from another that takes its name.
+	Device uint64 `json:"device"`
+	Inode  uint64 `json:"inode"`
+}
+
+func newTrees(from []rootfs.Tree, since time.Time) []tree {
+	var all []tree
+	for _, t := range from {
+		all = append(all, tree{
+			Path: t.Path, Layers: []int{t.Layer}, Since: since, UID: t.UID, GID: t.GID, OnDisk: t.OnDisk,
+			Device: t.Device, Inode: t.Inode,
+		})
+	}
+	return all
+}
+
+// present is no earlier than the time of any file that was written before. Until
+// awaitTick returns, what is written may get an earlier one nevertheless.
+func present() time.Time { return time.Now().UTC() }
+
+// awaitTick waits, some milliseconds at most, until what is written from now on gets
+// a later time: files may have finer times than the clock that gives them (multigrain
+// timestamps, Linux 6.13).
+func awaitTick(ctx context.Context, since time.Time) error {
+	for !realtime().After(since) {
+		if err := pause(ctx, 200*time.Microsecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settled is a time that what was written before does not exceed, and what is written
+// from now on does.
+func settled(ctx context.Context) (time.Time, error) {
+	now := present()
+	return now, awaitTick(ctx, now)
+}
+
+// realtime is the time that files get at this moment, which the kernel does not
+// take from the clock each time.
+func realtime() time.Time {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now) != nil {
+		return time.Now().UTC()
+	}
+	return time.Unix(now.Unix()).UTC()
+}

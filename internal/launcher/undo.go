@@ -1,0 +1,221 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+)
+
+// Undo takes back what the last n transactions that joined have changed, the newest
+// first. What was changed by others since is a conflict: that transaction and those
+// before it stay.
+//
+// Errors: *[launch.ConfigError] where there are not so many, and those of Pause.
+func (s *Sandbox) Undo(ctx context.Context, n int) error {
+	v := s.live
+	if n < 1 {
+		return &launch.ConfigError{Reason: fmt.Sprintf("undo of %d transactions; at least one", n)}
+	}
+	r := v.current()
+	store, err := storeOf(r.Init)
+	if err != nil {
+		return v.why(ctx, &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning})
+	}
+	defer store.Close()
+	return inTurn(ctx, store, func() error {
+		if err := resumeIn(ctx, r, store); err != nil {
+			return err
+		}
+		all, err := joinedIn(store)
+		if err != nil {
+			return err
+		}
+		if len(all) < n {
+			return &launch.ConfigError{Reason: fmt.Sprintf("undo %d: sandbox %s has %d transactions that can be undone (exec --transaction makes them)", n, v.id, len(all))}
+		}
+		for _, number := range slices.Backward(all[len(all)-n:]) {
+			if err := v.undo(ctx, r, store, number); err != nil {
+				return fmt.Errorf("undo of transaction %d: %w", number, err)
+			}
+		}
+		return nil
+	})
+}
+
+// undo takes back one.
+func (v *live) undo(ctx context.Context, r record, store *os.File, number int) error {
+	dir, err := rootfs.OpenDir(store, "tx/"+strconv.Itoa(number))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	w := &work{record: r, store: store, number: number, dir: dir}
+	if w.journal, err = readJournal(dir); err != nil {
+		return err
+	}
+	if err := w.undo(ctx, apply.Options{Since: w.Joined}); err != nil {
+		return err
+	}
+	w.Undoing.Paths = nil // it has taken a moment
+	return w.undone(ctx)
+}
+
+// undone ends a transaction that was undone: what can still be undone is to know first.
+func (w *work) undone(ctx context.Context) error {
+	if w.Undoing != nil { // a join that has failed was none
+		end, err := settled(context.WithoutCancel(ctx))
+		if err != nil {
+			return err
+		}
+		w.Undoing.To = end
+		if err := alsoOurs(w.store, *w.Undoing); err != nil {
+			return err
+		}
+	}
+	return discard(w.store, "tx/"+strconv.Itoa(w.number))
+}
+
+// stamps are the times of what the runtime has changed since the transaction joined,
+// by joining it or by what was undone since: that is no conflict.
+func (w *work) stamps(place string, target *os.File, conflicts []apply.Conflict) map[string]int64 {
+	all := map[string]int64{}
+	for _, c := range conflicts {
+		fd, err := unix.Openat2(int(target.Fd()), c.Path, &unix.OpenHow{
+			Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+		})
+		if err != nil {
+			continue // then it is one
+		}
+		var st unix.Stat_t
+		err = unix.Fstat(fd, &st)
+		unix.Close(fd)
+		ctime := time.Unix(st.Ctim.Unix())
+		ours := func(s span) bool { return s.has(path.Join(place, c.Path), ctime) }
+		if err == nil && slices.ContainsFunc(w.Ours, ours) {
+			all[c.Path] = st.Ctim.Nano()
+		}
+	}
+	return all
+}
+
+// alsoOurs has what can still be undone know when the runtime has changed files.
+func alsoOurs(store *os.File, s span) error {
+	return eachTransaction(store, func(_ int, dir *os.File, j journal) error {
+		if j.State != txJoined {
+			return nil
+		}
+		j.Ours = append(j.Ours, s)
+		return j.write(dir)
+	})
+}
+
+func (w *work) undo(ctx context.Context, o apply.Options) error {
+	steps, err := w.plan(ctx, "undo", o)
+	defer closeSteps(steps)
+	if err != nil {
+		return err
+	}
+	w.State, w.Undoing = txUndoing, &span{From: realtime(), Paths: w.touched(steps)}
+	if err := w.write(w.dir); err != nil {
+		return err
+	}
+	return w.carryOut(ctx, steps)
+}
+
+// touched are the paths that steps change, and the directories above them.
+func (w *work) touched(steps []*step) []string {
+	all := map[string]bool{}
+	for _, s := range steps {
+		top := w.Places[s.place].Path
+		all[top] = true
+		for _, c := range s.plan.Changes() {
+			for at := path.Join(top, c.Path); !all[at]; at = path.Dir(at) {
+				all[at] = true
+			}
+		}
+	}
+	return slices.AppendSeq([]string{}, maps.Keys(all))
+}
+
+// joinedIn are the numbers of the transactions that can be undone, in the order in
+// which they joined.
+func joinedIn(store *os.File) (numbers []int, err error) {
+	times := map[int]time.Time{}
+	err = eachTransaction(store, func(number int, _ *os.File, j journal) error {
+		if j.State == txJoined {
+			numbers = append(numbers, number)
+			times[number] = j.Joined
+		}
+		return nil
+	})
+	slices.SortFunc(numbers, func(a, b int) int {
+		if c := times[a].Compare(times[b]); c != 0 {
+			return c
+		}
+		return a - b
+	})
+	return numbers, err
+}
+
+// eachTransaction calls f with all that there is in a store.
+func eachTransaction(store *os.File, f func(number int, dir *os.File, j journal) error) error {
+	all, err := rootfs.OpenDir(store, "tx")
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	numbers, err := numbered(all)
+	if err != nil {
+		return err
+	}
+	slices.Sort(numbers)
+	for _, number := range numbers {
+		dir, err := rootfs.OpenDir(all, strconv.Itoa(number))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		j, err := readJournal(dir)
+		if err == nil {
+			err = f(number, dir, j)
+		}
+		dir.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// trimUndo gives up what can be undone of the oldest.
+func trimUndo(store *os.File) error {
+	all, err := joinedIn(store)
+	if err != nil {
+		return err
+	}
+	for len(all) > maxUndo {
+		if err := discard(store, "tx/"+strconv.Itoa(all[0])); err != nil {
+			return err
+		}
+		all = all[1:]
+	}
+	return nil
+}

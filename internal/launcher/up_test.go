@@ -1,0 +1,249 @@
+package launcher
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// upAgain asks for a sandbox by name as "up" does.
+func upAgain(t *testing.T, l *Launcher, name string) *Sandbox {
+	t.Helper()
+	sb, err := l.Create(t.Context(), launch.Create{Name: name, Reuse: true}, Sources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sb.Release)
+	return sb
+}
+
+func TestUpAtOnceMakesOneSandbox(t *testing.T) {
+	l := newTestLauncher(t)
+	const asking = 8
+	inits := make([]identity, asking)
+	var reused, made int
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for i := range asking {
+		all.Go(func() {
+			// Each has a launcher of its own, as each process has.
+			other, err := New(Dirs{State: l.root, Data: l.data})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			sb, err := other.Create(t.Context(), launch.Create{Name: "box", Reuse: true}, Sources{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer sb.Release()
+			inits[i] = sb.live.init()
+			info, err := sb.Info()
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if info.Reused {
+				reused++
+			} else {
+				made++
+			}
+			if r, out := sh(t, sb, fmt.Sprintf("echo %d > mine; cat mine", i)); !r.OK() {
+				t.Errorf("%d: %+v %q", i, r, out)
+			}
+		})
+	}
+	all.Wait()
+	if made != 1 || reused != asking-1 || len(slices.Compact(inits)) != 1 {
+		t.Errorf("%d made, %d reused: %v", made, reused, inits)
+	}
+	if err := l.Remove(t.Context(), "box"); err != nil {
+		t.Fatal(err)
+	}
+	checkNothingLeft(t, l)
+}
+
+func TestUpReplacesWhatIsNotHealthy(t *testing.T) {
+	tests := map[string]func(t *testing.T, l *Launcher, sb *Sandbox){
+		"dead": func(t *testing.T, _ *Launcher, sb *Sandbox) { killInit(t, sb) },
+		"damaged record": func(t *testing.T, l *Launcher, _ *Sandbox) {
+			if err := os.WriteFile(filepath.Join(l.dir("box"), recordName), []byte("{"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"record of another release": func(t *testing.T, l *Launcher, sb *Sandbox) {
+			r := sb.live.current()
+			r.Version = 99
+			if err := r.write(l.dir("box")); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"no socket": func(t *testing.T, l *Launcher, _ *Sandbox) {
+			if err := os.Remove(filepath.Join(l.dir("box"), socketName)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"left half made": func(t *testing.T, l *Launcher, _ *Sandbox) {
+			if err := os.Remove(filepath.Join(l.dir("box"), recordName)); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+	for name, spoil := range tests {
+		t.Run(name, func(t *testing.T) {
+			l := newTestLauncher(t)
+			first := up(t, l, "box", spec.Config{})
+			spoil(t, l, first)
+			other, err := New(Dirs{State: l.root, Data: l.data})
+			if err != nil {
+				t.Fatal(err)
+			}
+			again := upAgain(t, other, "box")
+			if again.live.init() == first.live.init() {
+				t.Error("it is the same")
+			}
+			if r, _ := sh(t, again, "true"); !r.OK() {
+				t.Errorf("got %+v", r)
+			}
+			// The handle of the first is none of the second.
+			if err := first.Close(); err != nil {
+				t.Error(err)
+			}
+			if r, _ := sh(t, again, "true"); !r.OK() {
+				t.Errorf("after the first one's close: %+v", r)
+			}
+			if err := again.Close(); err != nil {
+				t.Error(err)
+			}
+			checkNothingLeft(t, l)
+		})
+	}
+}
+
+func TestATakenNameIsRefused(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "box", spec.Config{})
+	if _, err := l.Create(t.Context(), launch.Create{Name: "box"}, Sources{}); !errors.Is(err, launch.ErrExists) {
+		t.Errorf("up: %v", err)
+	}
+	killInit(t, sb)
+	if _, err := l.Create(t.Context(), launch.Create{Name: "box"}, Sources{}); !errors.Is(err, launch.ErrExists) {
+		t.Errorf("dead: %v", err)
+	}
+	// A container of the OCI commands.
+	if err := os.Mkdir(filepath.Join(l.root, "theirs"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, reuse := range []bool{false, true} {
+		if _, err := l.Create(t.Context(), launch.Create{Name: "theirs", Reuse: reuse}, Sources{}); !errors.Is(err, launch.ErrExists) {
+			t.Errorf("a container, reuse %v: %v", reuse, err)
+		}
+	}
+	if err := l.Remove(t.Context(), "theirs"); !errors.Is(err, launch.ErrNotFound) {
+		t.Errorf("remove a container: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(l.root, "theirs")); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"..", ".", "a/b", "@x", "a b", "ü", string(make([]byte, 200))} {
+		var config *launch.ConfigError
+		if _, err := l.Create(t.Context(), launch.Create{Name: name}, Sources{}); !errors.As(err, &config) {
+			t.Errorf("name %q: %v", name, err)
+		}
+	}
+	if err := os.Remove(filepath.Join(l.root, "theirs")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPruneSparesTheLivingAndRemovesTheDead(t *testing.T) {
+	l := newTestLauncher(t)
+	living, tied := up(t, l, "living", spec.Config{}), up(t, l, "tied", spec.Config{})
+	dead, abandoned := up(t, l, "dead", spec.Config{}), up(t, l, "abandoned", spec.Config{})
+	half := up(t, l, "half", spec.Config{})
+	ends := up(t, l, "ends", spec.Config{})
+	rewrite := func(sb *Sandbox, change func(*record)) {
+		r := sb.live.current()
+		change(&r)
+		if err := r.write(l.dir(sb.ID())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Somebody is tied to it and lives, and will see that it has ended.
+	rewrite(ends, func(r *record) { r.Tied = true })
+	killInit(t, ends)
+	rewrite(tied, func(r *record) { r.Tied = true })
+	killInit(t, dead)
+	rewrite(abandoned, func(r *record) { r.Tied, r.Owner = true, deadProcess(t) })
+	if err := os.Remove(filepath.Join(l.dir("half"), recordName)); err != nil {
+		t.Fatal(err)
+	}
+	_ = half
+	for _, id := range []string{"living", "tied"} { // held by somebody who changes it
+		state, err := holdState(l.sandboxes(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer state.release()
+		if id == "tied" {
+			state.release()
+		}
+	}
+	pruned, err := l.Prune(t.Context())
+	if err != nil || !slices.Equal(pruned, []string{"abandoned", "dead", "half"}) {
+		t.Errorf("pruned %v, %v", pruned, err)
+	}
+	for _, sb := range []*Sandbox{living, tied} {
+		if r, _ := sh(t, sb, "true"); !r.OK() {
+			t.Errorf("%s: %+v", sb.ID(), r)
+		}
+	}
+	for _, sb := range []*Sandbox{dead, abandoned} {
+		if sb.live.init().lives() {
+			t.Errorf("PID 1 of %s lives", sb.ID())
+		}
+	}
+	for id, want := range map[string]launch.Status{"living": launch.Running, "ends": launch.Stopped} {
+		if i, err := l.Info(t.Context(), id); err != nil || i.Status != want {
+			t.Errorf("%s: %+v, %v", id, i, err)
+		}
+	}
+}
+
+func TestRecordSurvivesItsFile(t *testing.T) {
+	c, err := spec.Config{
+		Workspace: "/w", Binds: []spec.Bind{{Source: "/a", Target: "/b", Writable: true}}, Env: map[string]string{"A": "b"},
+		Timeout: spec.Duration(1500000), Limits: spec.Limits{CPUs: 0.25, IORead: 1 << 20}, User: &spec.User{UID: 5, GID: 6},
+	}.Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	want := record{Version: recordVersion, Config: c, Tied: true, IDBase: firstID, Notes: []string{"n"}, Init: identity{1, 2, "ns"}}
+	if err := want.write(dir); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readRecord(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _ := json.Marshal(want)
+	b, _ := json.Marshal(got)
+	if string(a) != string(b) {
+		t.Errorf("got %s, want %s", b, a)
+	}
+	if _, err := readRecord(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without one: %v", err)
+	}
+}

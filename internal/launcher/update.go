@@ -1,0 +1,109 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// Update changes limits of the sandbox; zero fields stay as they are. They hold
+// for what runs at once, save the file size and a raised number of processes,
+// which hold for commands that are started from now on. After an error the old
+// ones hold.
+//
+// Errors: *[launch.ConfigError], [launch.ErrUnavailable] for a limit that this
+// host does not enforce, and those of Pause.
+func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
+	v := s.live
+	return v.change(ctx, func(c *container.Container) error {
+		r, err := readRecord(v.dir())
+		if err != nil {
+			return err
+		}
+		next, err := r.limited(l, v.launcher.data)
+		if err != nil {
+			return err
+		}
+		host, err := v.launcher.host()
+		if err != nil {
+			return err
+		}
+		resources := spec.Resources(next.Config.Limits, spec.Host{
+			Limits: next.Limits, Disks: next.Disks, SwapLimit: host.Limits.Memory.Reason == "",
+		})
+		resources.Devices = nil
+		if err := c.Update(resources, container.IntelRdt{}); err != nil {
+			return updateError(next.Config.Limits, err)
+		}
+		return v.keepRecord(next)
+	})
+}
+
+// keepRecord has a record take the place of the sandbox's, which the caller holds.
+func (v *live) keepRecord(next record) error {
+	if err := next.write(v.dir()); err != nil {
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.record = next.prepared()
+	return nil
+}
+
+// limited is the record, of a launcher with this data directory, with other limits.
+func (r record) limited(l spec.Limits, data string) (record, error) {
+	for _, asked := range []struct {
+		name  string
+		is    bool
+		state spec.Enforcement
+	}{
+		{"memory", l.Memory != 0, r.Limits.Memory},
+		{"cpus", l.CPUs != 0, r.Limits.CPU},
+		{"pids", l.Pids != 0, r.Limits.Pids},
+		{"io", l.IORead != 0 || l.IOWrite != 0, r.Limits.IO},
+	} {
+		if asked.is && asked.state != spec.Enforced {
+			return r, fmt.Errorf("limit %s %w on this host", asked.name, launch.ErrUnavailable)
+		}
+	}
+	if l.Disk != 0 || l.Files != 0 {
+		return r, configError(errors.New("the limits of disk and files are those that a sandbox was made with; make another"))
+	}
+	limits := &r.Config.Limits
+	set(&limits.Memory, l.Memory)
+	set(&limits.CPUs, l.CPUs)
+	set(&limits.Pids, l.Pids)
+	set(&limits.FileSize, l.FileSize)
+	set(&limits.IORead, l.IORead)
+	set(&limits.IOWrite, l.IOWrite)
+	var err error
+	if r.Config, err = r.Config.Complete(); err != nil {
+		return r, configError(err)
+	}
+	if r.Disks == nil {
+		r.Disks, err = disks(r.Config, Sources{}, data)
+	}
+	return r, err
+}
+
+// set changes the field if there is a value for it.
+func set[T comparable](field *T, value T) {
+	var zero T
+	if value != zero {
+		*field = value
+	}
+}
+
+// updateError words the kernel's refusals.
+func updateError(l spec.Limits, err error) error {
+	if errors.Is(err, unix.EBUSY) {
+		return configError(fmt.Errorf("the sandbox uses more than %s of memory; end something there first: %w", l.Memory, err))
+	}
+	return err
+}

@@ -1,0 +1,70 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// users names the processes of the sandbox that have their directory, or something
+// open, in what is to be replaced. They stand still.
+func (s *switching) users() (all []string) {
+	mounts := map[uint64]bool{}
+	for _, c := range s.covers {
+		if id, err := mountID(int(c.live.Fd()), "", unix.AT_EMPTY_PATH); err == nil {
+			mounts[id] = true
+		}
+	}
+	pids, err := s.live.group.Procs()
+	if err != nil {
+		return nil
+	}
+	for _, pid := range pids {
+		if where := userOf(pid, mounts); where != "" {
+			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+			all = append(all, fmt.Sprintf("process %d (%s) has %s", pid, strings.TrimSpace(string(name)), where))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// userOf says what a process has in one of the mounts, if anything.
+func userOf(pid int, mounts map[uint64]bool) string {
+	proc := "/proc/" + strconv.Itoa(pid)
+	if id, err := mountID(unix.AT_FDCWD, proc+"/cwd", 0); err == nil && mounts[id] {
+		at, _ := os.Readlink(proc + "/cwd")
+		return "its directory in " + at
+	}
+	if id, err := mountID(unix.AT_FDCWD, proc+"/root", 0); err == nil && mounts[id] {
+		return "its root there"
+	}
+	files, err := filepath.Glob(proc + "/fd/*")
+	if err != nil {
+		return ""
+	}
+	for _, file := range files {
+		if id, err := mountID(unix.AT_FDCWD, file, 0); err == nil && mounts[id] {
+			at, _ := os.Readlink(file)
+			return at + " open"
+		}
+	}
+	return ""
+}
+
+// mountID is the number of the mount that something is on.
+func mountID(dir int, path string, flags int) (uint64, error) {
+	var st unix.Statx_t
+	err := unix.Statx(dir, path, flags|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st)
+	if err == nil && st.Mask&unix.STATX_MNT_ID == 0 {
+		err = errors.Join(fs.ErrInvalid, errors.ErrUnsupported)
+	}
+	return st.Mnt_id, err
+}

@@ -1,0 +1,124 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// enterMounts returns a thread in the mount namespace of a sandbox that is up: its
+// root and working directory are the sandbox's, and what it mounts, or unmounts,
+// all see who are in there. Names that it looks up, /proc included, are therefore
+// of untrusted code's choosing: it is for system calls on held descriptors, and
+// opens what it needs beneath the root without following a link. It must be
+// stopped.
+func enterMounts(init identity) (*mountThread, error) {
+	mounts, err := mountsOf(init)
+	if err != nil {
+		return nil, err
+	}
+	defer mounts.Close()
+	return startThread(func() error {
+		// Threads share these two, and setns(2) would change those of all.
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return fmt.Errorf("unshare root and working directory: %w", err)
+		}
+		if err := unix.Setns(int(mounts.Fd()), unix.CLONE_NEWNS); err != nil {
+			return fmt.Errorf("enter the sandbox's mount namespace: %w", err)
+		}
+		return nil
+	})
+}
+
+// mountsOf opens the mount namespace of a process and makes sure that it is that
+// one's: its number may have become another's.
+func mountsOf(init identity) (*os.File, error) {
+	f, err := os.Open("/proc/" + strconv.Itoa(init.Pid) + "/ns/mnt")
+	if err != nil {
+		return nil, fmt.Errorf("mount namespace of the sandbox: %w", errors.Join(launch.ErrNotRunning, err))
+	}
+	if now, err := identify(init.Pid); err != nil || now != init {
+		f.Close()
+		return nil, fmt.Errorf("mount namespace of the sandbox: %w", errors.Join(launch.ErrNotRunning, err))
+	}
+	return f, nil
+}
+
+// openInside opens a directory of the sandbox's from a thread in its mount
+// namespace: what is mounted there last, if anything is. No link is followed.
+func openInside(path string) (*os.File, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open %s in the sandbox: %w", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// attachInside puts a detached mount over a directory of the sandbox's.
+func attachInside(tree *os.File, path string) error {
+	at, err := openInside(path)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	err = unix.MoveMount(int(tree.Fd()), "", int(at.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	if err != nil {
+		return fmt.Errorf("move_mount %s to %s in the sandbox: %w", tree.Name(), path, err)
+	}
+	return nil
+}
+
+// moveMountBeneath is MOVE_MOUNT_BENEATH (linux/mount.h), Linux 6.5.
+const moveMountBeneath = 0x200
+
+// attachBeneath puts a detached mount below what is mounted last on a directory of the
+// sandbox's.
+func attachBeneath(tree *os.File, path string) error {
+	at, err := openInside(path)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	err = unix.MoveMount(int(tree.Fd()), "", int(at.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH|moveMountBeneath)
+	if err != nil {
+		return fmt.Errorf("move_mount %s beneath %s in the sandbox: %w", tree.Name(), path, err)
+	}
+	return nil
+}
+
+// detachInside takes away what is mounted last on a directory of the sandbox's, if
+// nothing there is in use.
+func detachInside(path string) error {
+	err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
+	if err != nil {
+		return fmt.Errorf("unmount %s in the sandbox: %w", path, err)
+	}
+	return nil
+}
+
+// sameDevice tells whether two directories of the sandbox's are on one file system.
+func sameDevice(one, other string) (bool, error) {
+	var devices [2]uint64
+	for i, path := range []string{one, other} {
+		f, err := openInside(path)
+		if err != nil {
+			return false, err
+		}
+		var st unix.Stat_t
+		err = unix.Fstat(int(f.Fd()), &st)
+		f.Close()
+		if err != nil {
+			return false, fmt.Errorf("stat %s in the sandbox: %w", path, err)
+		}
+		devices[i] = st.Dev
+	}
+	return devices[0] == devices[1], nil
+}

@@ -1,0 +1,229 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// SetWorkspace has a directory of the host's be the workspace of a sandbox that is
+// up, in place of the private one or of the one that it was given before: what
+// runs there finds it at /workspace from now on. What has a file of the private
+// one open, or its working directory there, keeps that.
+//
+// Errors: *[launch.ConfigError], what rootfs says of the directory,
+// [launch.ErrBusy] where something is in the directory that is to be replaced, and
+// those of Pause.
+func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) error {
+	v := s.live
+	return v.alone(ctx, func() error {
+		r, err := readRecord(v.dir())
+		if err != nil {
+			return err
+		}
+		if err := r.takesWorkspace(); err != nil {
+			return err
+		}
+		config := v.launcher.treeConfig(r, from)
+		config.Workspace = dir
+		tree, err := rootfs.OpenWorkspace(config, r.UIDMappings, r.GIDMappings)
+		if err != nil {
+			return explain(ctx, err)
+		}
+		defer tree.Close()
+		next := r
+		next.Config.Workspace = dir
+		next.Limits.Disk = diskEnforcement(next.Config, from)
+		if err := v.throttle(&next, from); err != nil {
+			return err
+		}
+		if r.Attaching, err = newAttaching(tree, next); err != nil {
+			return err
+		}
+		v.unwatch() // what was watched is another's, or nobody's
+		if err := v.keepRecord(r); err != nil {
+			return err
+		}
+		thread, err := enterMounts(r.Init)
+		if err == nil {
+			err = thread.do(func() error { return changeWorkspace(tree) })
+			thread.stop()
+		}
+		if err != nil {
+			return errors.Join(err, v.endAttach())
+		}
+		return v.keepRecord(next)
+	})
+}
+
+// An attaching is intent: a directory is becoming the sandbox's workspace.
+type attaching struct {
+	Dir    string      `json:"dir"`
+	Device uint64      `json:"device"`
+	Inode  uint64      `json:"inode"`
+	Disks  []spec.Disk `json:"disks,omitempty"`
+	// Limit says whether it bounds what is written to it.
+	Limit spec.Enforcement `json:"limit"`
+}
+
+func newAttaching(tree *os.File, next record) (*attaching, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(tree.Fd()), &st); err != nil {
+		return nil, fmt.Errorf("stat %s: %w", tree.Name(), err)
+	}
+	return &attaching{Dir: next.Config.Workspace, Device: st.Dev, Inode: st.Ino, Disks: next.Disks, Limit: next.Limits.Disk}, nil
+}
+
+// endAttach has the record say which workspace the sandbox has, after one was being
+// attached: that one, or the one before. The caller holds the sandbox.
+func (v *live) endAttach() error {
+	r, err := readRecord(v.dir())
+	if err != nil || r.Attaching == nil {
+		return err
+	}
+	thread, err := enterMounts(r.Init)
+	if err != nil {
+		return err
+	}
+	defer thread.stop()
+	var st unix.Stat_t
+	var private bool
+	err = thread.do(func() error {
+		f, err := openInside(spec.WorkspacePath)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+			return fmt.Errorf("stat %s in the sandbox: %w", spec.WorkspacePath, err)
+		}
+		private, err = isPrivateWorkspace()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	switch a := r.Attaching; {
+	case st.Dev == a.Device && st.Ino == a.Inode:
+		r.Config.Workspace, r.Disks, r.Limits.Disk = a.Dir, a.Disks, a.Limit
+	case private: // before Linux 6.5
+		r.Config.Workspace = ""
+	}
+	r.Attaching = nil
+	return v.keepRecord(r)
+}
+
+// takesWorkspace refuses what a workspace that is attached would hide.
+func (r record) takesWorkspace() error {
+	for _, b := range r.Config.Binds {
+		if b.Target == spec.WorkspacePath || strings.HasPrefix(b.Target, spec.WorkspacePath+"/") {
+			return &launch.ConfigError{Reason: fmt.Sprintf("workspace: it would hide the bind at %s", b.Target)}
+		}
+	}
+	return nil
+}
+
+// changeWorkspace attaches a workspace in place of the one that was attached before, on
+// whatever record of that: a process that attaches one may be killed. The private one
+// stays below; what was mounted before the sandbox was, the kernel does not let go of.
+func changeWorkspace(tree *os.File) error {
+	private, err := isPrivateWorkspace()
+	if err != nil {
+		return err
+	}
+	if private {
+		return attachInside(tree, spec.WorkspacePath)
+	}
+	// It says whether one could be taken away, and does not do it the first time.
+	err = letGo(func() error { return unix.Unmount(spec.WorkspacePath, unix.UMOUNT_NOFOLLOW|unix.MNT_EXPIRE) })
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return inUse()
+	case errors.Is(err, unix.EINVAL):
+		return attachInside(tree, spec.WorkspacePath)
+	case err != nil && !errors.Is(err, unix.EAGAIN):
+		return fmt.Errorf("unmount %s in the sandbox: %w", spec.WorkspacePath, err)
+	}
+	// The sandbox has the one or the other, at any moment.
+	err = attachBeneath(tree, spec.WorkspacePath)
+	old := errors.Is(err, unix.EINVAL)
+	if err != nil && !old {
+		return err
+	}
+	if err := letGo(func() error { return detachInside(spec.WorkspacePath) }); errors.Is(err, unix.EBUSY) {
+		return inUse()
+	} else if err != nil {
+		return err
+	}
+	if old { // Linux before 6.5
+		return attachInside(tree, spec.WorkspacePath)
+	}
+	return nil
+}
+
+// letGo does something to a mount that the kernel may find busy for a moment more,
+// after the last command that was in it has ended.
+func letGo(do func() error) error {
+	for range 20 {
+		if err := do(); !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return do()
+}
+
+func inUse() error {
+	return fmt.Errorf("%w: something in the sandbox has its directory or open files in /workspace: end it first", errHeld)
+}
+
+// isPrivateWorkspace says whether /workspace is the sandbox's own, which is on the store
+// as the home is.
+func isPrivateWorkspace() (bool, error) { return sameDevice(spec.WorkspacePath, spec.HomePath) }
+
+// treeConfig is what rootfs has to know of a sandbox that is up to open a tree
+// for it.
+func (l *Launcher) treeConfig(r record, from Sources) rootfs.Config {
+	return rootfs.Config{
+		Files:    from.Files,
+		Peer:     from.peer(),
+		Private:  l.private(),
+		IDBase:   r.IDBase,
+		Hostname: r.Config.Hostname,
+		User:     rootfs.User{UID: r.Config.User.UID, GID: r.Config.User.GID, Home: spec.HomePath},
+	}
+}
+
+// throttle has the limits of disk traffic hold for the disks of the record's
+// configuration, which are others than before.
+func (v *live) throttle(r *record, from Sources) error {
+	l := r.Config.Limits
+	if l.IORead == 0 && l.IOWrite == 0 {
+		return nil
+	}
+	var err error
+	if r.Disks, err = disks(r.Config, from, v.launcher.data); err != nil {
+		return err
+	}
+	host, err := v.launcher.host()
+	if err != nil {
+		return err
+	}
+	c, err := container.Load(v.launcher.root, v.id)
+	if err != nil {
+		return err
+	}
+	resources := spec.Resources(l, spec.Host{Limits: r.Limits, Disks: r.Disks, SwapLimit: host.Limits.Memory.Reason == ""})
+	resources.Devices = nil
+	return c.Update(resources, container.IntelRdt{})
+}
