@@ -34,7 +34,7 @@ func Lasting(path string) error {
 	for _, dir := range []string{"/tmp", "/var/tmp", "/run", "/var/run", "/dev", "/proc"} {
 		if strings.HasPrefix(path, dir+"/") {
 			return fmt.Errorf("%s lies in %s, which does not last. Install the binary first, and register that:\n"+
-				"    install -m 755 %[1]s /usr/local/bin/%[3]s", path, dir, ProgramName)
+				"    install -m 755 %[1]s /usr/local/bin/%[3]s", path, dir, programName)
 		}
 	}
 	return nil

@@ -15,9 +15,9 @@ import (
 	"strings"
 )
 
-// ProgramName is the file name by which an entry is known as one of ours, also
+// programName is the file name by which an entry is known as one of ours, also
 // after the binary has moved.
-const ProgramName = "sandbox-runtime"
+const programName = "sandbox-runtime"
 
 // A Runtime is what an engine is told.
 type Runtime struct {
@@ -86,7 +86,7 @@ func CheckName(name string) error {
 
 // isOurs tells whether a path in an entry is of this program.
 func isOurs(path string, r Runtime) bool {
-	return path != "" && (path == r.Path || filepath.Base(path) == ProgramName)
+	return path != "" && (path == r.Path || filepath.Base(path) == programName)
 }
 
 // taken is the error for a name that somebody else has given.

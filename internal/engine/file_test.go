@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 func TestEditKeepsModeOwnerAttributesAndSymlinks(t *testing.T) {
@@ -166,9 +168,7 @@ func TestPathsThatDoNotLast(t *testing.T) {
 }
 
 func TestWhoCanChangeTheBinary(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: files of others")
-	}
+	testhost.NeedRoot(t, "files of others")
 	dir := t.TempDir() // in /tmp, which is sticky
 	path := filepath.Join(dir, "program")
 	steps := []struct {

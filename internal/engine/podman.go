@@ -34,18 +34,25 @@ func podmanPaths(name string) [][]string {
 	return [][]string{{"engine", "runtimes", name}, {"engine", "runtime"}}
 }
 
-// Add is Engine's.
-func (Podman) Add(config []byte, r Runtime) ([]byte, error) {
+// findPodman returns our block, if there is one, and where podman would look for the
+// runtime.
+func findPodman(config []byte, name string) (found *block, path string, err error) {
 	tree, err := parseTOML(config)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	found, err := findBlock(config, r.Name)
+	found, err = findBlock(config, name)
+	return found, podmanPath(tree, name), err
+}
+
+// Add is Engine's.
+func (Podman) Add(config []byte, r Runtime) ([]byte, error) {
+	found, path, err := findPodman(config, r.Name)
 	if err != nil {
 		return nil, err
 	}
 	if found == nil {
-		if path := podmanPath(tree, r.Name); path != "" {
+		if path != "" {
 			return nil, taken(r.Name, path)
 		}
 		added := appendBlock(config, r.Name, podmanBody(r))
@@ -94,16 +101,12 @@ func podmanPath(tree map[string]any, name string) string {
 
 // Remove is Engine's.
 func (Podman) Remove(config []byte, r Runtime) ([]byte, error) {
-	tree, err := parseTOML(config)
-	if err != nil {
-		return nil, err
-	}
-	found, err := findBlock(config, r.Name)
+	found, path, err := findPodman(config, r.Name)
 	if err != nil {
 		return nil, err
 	}
 	if found == nil {
-		if path := podmanPath(tree, r.Name); path != "" {
+		if path != "" {
 			return nil, notMarked(r.Name, path)
 		}
 		return config, nil
