@@ -1,0 +1,167 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
+)
+
+// ApplyOptions say what of the changes is applied, and how.
+type ApplyOptions struct {
+	// Paths are those that are applied, with all below them. None: all.
+	Paths []string
+	// DryRun only says what would be done.
+	DryRun bool
+	// Overwrite applies also where the host has changed meanwhile.
+	Overwrite bool
+	// Setuid carries over setuid and setgid bits and file capabilities, Devices
+	// device nodes.
+	Setuid, Devices bool
+}
+
+// Applied is what was done, or would be.
+type Applied struct {
+	Changes []Change
+	// LeftOut is what of the changes is not carried over, and why.
+	LeftOut []Unapplied
+}
+
+// Unapplied is a change that is not applied.
+type Unapplied struct{ Path, Reason string }
+
+// A ConflictError says that the host has changed meanwhile what the sandbox has
+// changed, too. Nothing was applied.
+type ConflictError struct{ Conflicts []Unapplied }
+
+// maxNamed bounds how many conflicts an error names.
+const maxNamed = 50
+
+func (e *ConflictError) Error() string {
+	var lines []string
+	for _, c := range e.Conflicts[:min(len(e.Conflicts), maxNamed)] {
+		lines = append(lines, fmt.Sprintf("%s: %s", c.Path, c.Reason))
+	}
+	if more := len(e.Conflicts) - maxNamed; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
+	}
+	return "nothing was applied, since the host has changed meanwhile; name other paths, or overwrite these:\n" + strings.Join(lines, "\n")
+}
+
+// Apply writes the changes to the host with this program's own rights: all that
+// were chosen, or with an error none of one directory. What is new belongs to
+// the owner of the overlaid directory. A crash half-way leaves no file
+// half-written: the next Apply to the directory finishes the work or takes it
+// back.
+//
+// The changes stay in the sandbox's layer; to apply them again does nothing.
+//
+// Errors: *ConflictError, fs.ErrNotExist for a path that is in no overlay.
+func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (done *Applied, err error) {
+	chosen, err := c.choose(o.Paths)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.trees) == 0 {
+		return nil, &Error{c.id, errNoOverlay}
+	}
+	done = &Applied{}
+	var plans []*treePlan
+	defer func() {
+		for _, p := range plans {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	conflicts := &ConflictError{}
+	for _, t := range c.trees {
+		paths, ok := chosen.of(t)
+		if !ok {
+			continue
+		}
+		p, err := t.plan(paths, o)
+		if err != nil {
+			return nil, c.why(err)
+		}
+		plans = append(plans, p)
+		p.tell(done, conflicts, o.Devices)
+	}
+	if len(conflicts.Conflicts) > 0 && !o.Overwrite {
+		return done, conflicts
+	}
+	if o.DryRun {
+		return done, nil
+	}
+	for _, p := range plans {
+		if err := c.commit(ctx, p); err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// A treePlan is what is to be applied to one tree.
+type treePlan struct {
+	*apply.Plan
+	tree *tree
+}
+
+func (t *tree) plan(paths []string, o ApplyOptions) (*treePlan, error) {
+	options := apply.Options{
+		Paths: paths, Since: t.Since, Stamps: t.Stamps, Setuid: o.Setuid, Devices: o.Devices, Overwrite: o.Overwrite,
+	}
+	if t.OnDisk {
+		options.Owners = func(c Change) apply.Owner { return apply.Owner{UID: c.UID, GID: c.GID} }
+	} else {
+		options.Owner = &apply.Owner{UID: t.Owner.UID, GID: t.Owner.GID}
+	}
+	if !o.DryRun { // else the plan would be made of a tree that its Commit changes first
+		if _, err := apply.Recover(t.base); err != nil {
+			return nil, err
+		}
+	}
+	p, err := apply.New(&t.stack, t.base, options)
+	if err != nil {
+		return nil, err
+	}
+	return &treePlan{p, t}, nil
+}
+
+// tell adds what the plan is about.
+func (p *treePlan) tell(done *Applied, conflicts *ConflictError, devices bool) {
+	for _, c := range p.Changes() {
+		if c.Kind != Deleted && (c.Type == TypeSocket || c.Type == TypeDevice && !devices) {
+			continue // it is left out
+		}
+		done.Changes = append(done.Changes, p.tree.absolute(c))
+	}
+	for _, r := range p.Refused() {
+		done.LeftOut = append(done.LeftOut, Unapplied{path.Join(p.tree.Path, r.Path), r.Reason})
+	}
+	for _, r := range p.Conflicts() {
+		conflicts.Conflicts = append(conflicts.Conflicts, Unapplied{path.Join(p.tree.Path, r.Path), r.Reason})
+	}
+}
+
+// commit applies to one tree, and has the sandbox remember it.
+func (c *Changes) commit(ctx context.Context, p *treePlan) error {
+	report, err := p.Commit(ctx)
+	var conflict *apply.ConflictError
+	if errors.As(err, &conflict) { // it came since the plan was made
+		late := &ConflictError{}
+		for _, r := range conflict.Conflicts {
+			late.Conflicts = append(late.Conflicts, Unapplied{path.Join(p.tree.Path, r.Path), r.Reason})
+		}
+		return late
+	}
+	if err != nil {
+		return c.why(err)
+	}
+	p.tree.remember(report.Stamps)
+	if err := c.source.Applied(ctx, p.tree.Path, report.Stamps); err != nil {
+		return about(c.id, fmt.Errorf("all was applied, which the sandbox was not told: %w", err))
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+// attach takes up a detached command.
+func attach(ctx context.Context, s *Sandbox, a Attacher, execID string, stdout, stderr io.Writer) (*Process, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if execID == "" {
+		return nil, &ConfigError{Reason: "no exec id to attach to; Execs lists those there are"}
+	}
+	execution, err := a.Attach(ctx, execID)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{sandbox: s, execution: execution, detached: true, begun: time.Now()}
+	var notRun *NotRunError
+	if err := execution.Started(ctx); err != nil && !errors.As(err, &notRun) {
+		return nil, errors.Join(err, execution.Close())
+	}
+	p.captureKept(OutputLimit)
+	if stdout != nil {
+		p.kept.out[0].to, p.stdout = stdout, nil
+	}
+	if stderr != nil {
+		p.kept.out[1].to, p.stderr = stderr, nil
+	}
+	p.kept.follow()
+	p.follow(ctx)
+	return p, nil
+}
+
+// captureKept puts what a detached command has written into its Result.
+func (p *Process) captureKept(limit int64) {
+	files, ok := p.execution.(interface {
+		Output() (stdout, stderr *os.File)
+	})
+	if !ok {
+		return
+	}
+	p.stdout, p.stderr = &capture{limit: limit}, &capture{limit: limit}
+	p.kept.out[0].to, p.kept.out[1].to = p.stdout, p.stderr
+	p.kept.out[0].file, p.kept.out[1].file = files.Output()
+	p.kept.ended = make(chan struct{})
+}
+
+// keptOutput are the files that hold the output of a detached command.
+type keptOutput struct {
+	out     [2]keptStream
+	ended   chan struct{} // closed once nothing more comes
+	copying sync.WaitGroup
+}
+
+type keptStream struct {
+	file   *os.File // nil: nothing is kept
+	to     io.Writer
+	offset int64
+	err    error
+}
+
+// follow delivers what is there and what comes to writers of the caller's. What
+// goes into the Result is read at the end.
+func (k *keptOutput) follow() {
+	for i := range k.out {
+		out := &k.out[i]
+		if _, atEnd := out.to.(*capture); atEnd || out.file == nil {
+			continue
+		}
+		k.copying.Go(func() { out.err = out.follow(k.ended) })
+	}
+}
+
+// glance is how often a file is looked at that grows. To be told, by inotify(7),
+// takes one of the 128 instances that a user has.
+const glance = 20 * time.Millisecond
+
+func (s *keptStream) follow(ended <-chan struct{}) error {
+	tick := time.NewTicker(glance)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ended:
+			return s.copy()
+		case <-tick.C:
+			if err := s.copy(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// copy copies what is there and was not copied yet.
+func (s *keptStream) copy() error {
+	b := buffers.Get().(*[]byte)
+	defer buffers.Put(b)
+	n, err := io.CopyBuffer(struct{ io.Writer }{s.to}, io.NewSectionReader(s.file, s.offset, 1<<62), *b)
+	s.offset += n
+	return err
+}
+
+// finish returns when all output has been taken, as that of streams.
+func (k *keptOutput) finish(ctx context.Context) error {
+	if k.ended == nil {
+		return nil
+	}
+	close(k.ended)
+	var errs []error
+	for i := range k.out {
+		if _, atEnd := k.out[i].to.(*capture); atEnd && k.out[i].file != nil {
+			errs = append(errs, k.out[i].copy())
+		}
+	}
+	taken := make(chan struct{})
+	go func() { // outlives the call if the caller never takes anything
+		k.copying.Wait()
+		close(taken)
+	}()
+	select {
+	case <-taken:
+		return errors.Join(append(errs, ignoreEnough(k.out[0].err), ignoreEnough(k.out[1].err))...)
+	case <-ctx.Done():
+		return errNotTaken
+	}
+}

@@ -1,0 +1,365 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layertar"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/patch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// Changes are what a sandbox has written to its overlays, as it is now and as
+// it will be: what is written on is seen by the next call. They are read with
+// this program's own rights, from mounts that only it has. Close lets go of
+// these.
+//
+// Paths are absolute: a file has the same in the sandbox and on the host.
+type Changes struct {
+	id     string
+	source layered
+	trees  []*tree
+}
+
+// A tree is one overlay.
+type tree struct {
+	launch.Tree
+	user  User
+	base  *os.File
+	stack layer.Stack
+}
+
+// layered is an Instance whose writes lie on layers.
+type layered interface {
+	Layers(ctx context.Context) ([]launch.Tree, error)
+	Applied(ctx context.Context, tree string, stamps map[string]int64) error
+}
+
+// Changes opens what the sandbox has written to its overlays. The caller closes
+// it, at the latest before the sandbox.
+//
+// Errors: ErrNotRunning and ErrNotFound; ErrUnavailable if the provider has no
+// overlays. Without an overlay there is nothing in them.
+func (s *Sandbox) Changes(ctx context.Context) (*Changes, error) {
+	source, err := capability[layered](s, "changes")
+	if err != nil {
+		return nil, err
+	}
+	trees, err := source.Layers(ctx)
+	if err != nil {
+		return nil, about(s.info.ID, err)
+	}
+	c := &Changes{id: s.info.ID, source: source}
+	for _, t := range trees {
+		c.trees = append(c.trees, &tree{Tree: t, user: *s.info.Config.User})
+	}
+	for _, t := range c.trees {
+		if err := t.open(); err != nil {
+			return nil, about(s.info.ID, errors.Join(err, c.Close()))
+		}
+	}
+	return c, nil
+}
+
+func (t *tree) open() error {
+	base, err := os.Open(t.Path)
+	if err != nil {
+		return fmt.Errorf("the host's side of the overlay: %w", err)
+	}
+	t.base = base
+	var now unix.Stat_t
+	if err := unix.Fstat(int(base.Fd()), &now); err != nil {
+		return fmt.Errorf("the host's side of the overlay: stat %s: %w", t.Path, err)
+	}
+	if t.Inode != 0 && (now.Ino != t.Inode || now.Dev != t.Device) {
+		return fmt.Errorf("%s is another directory on the host than when the sandbox was made; put that one back in its place", t.Path)
+	}
+	t.stack = layer.Stack{Base: base, IDs: t.inside, BaseIDs: t.insideOfBase}
+	t.remember(nil)
+	for _, l := range t.Layers {
+		read := layer.Layer{Dir: l.Dir}
+		if l.Opaque != nil {
+			read.Opaque = map[string]bool{}
+		}
+		for _, dir := range l.Opaque {
+			read.Opaque[dir] = true
+		}
+		t.stack.Layers = append(t.stack.Layers, read)
+	}
+	return nil
+}
+
+// remember notes when what was applied to the tree was written there.
+func (t *tree) remember(applied map[string]int64) {
+	if t.Stamps == nil {
+		t.Stamps = map[string]int64{}
+	}
+	maps.Copy(t.Stamps, applied)
+	t.stack.Applied = map[string][]string{}
+	for name, stamp := range t.Stamps {
+		if stamp == 0 { // it is gone
+			delete(t.Stamps, name)
+			continue
+		}
+		dir := strings.TrimPrefix(path.Dir("/"+name), "/")
+		t.stack.Applied[dir] = append(t.stack.Applied[dir], path.Base(name))
+	}
+}
+
+// Close lets go of the layers.
+func (c *Changes) Close() error {
+	var errs []error
+	for _, t := range c.trees {
+		if t.base != nil {
+			errs = append(errs, t.base.Close())
+		}
+		errs = append(errs, t.Close())
+	}
+	c.trees = nil
+	return errors.Join(errs...)
+}
+
+// Trees are the directories that are overlaid.
+func (c *Changes) Trees() []string {
+	var paths []string
+	for _, t := range c.trees {
+		paths = append(paths, t.Path)
+	}
+	return paths
+}
+
+// ListOptions say what [Changes.List] tells.
+type ListOptions struct {
+	// Names leaves out all but path, kind and types, and does not find
+	// directories of which nothing but mode, owner or attributes changed. It
+	// is several times faster.
+	Names bool
+	// Paths are those that are listed, with all below them. None: all.
+	Paths []string
+	// Deleted lists each path that is gone with a directory; else the
+	// directory stands for them.
+	Deleted bool
+}
+
+// List lists the changes, parents before what is in them. It is made while it
+// is read, and costs what was changed, not what the trees hold.
+//
+// With an error comes the path that it is about; the list goes on after it if
+// the caller does.
+func (c *Changes) List(o ListOptions) iter.Seq2[Change, error] {
+	return func(yield func(Change, error) bool) {
+		chosen, err := c.choose(o.Paths)
+		if err != nil {
+			yield(Change{}, err)
+			return
+		}
+		for _, t := range c.trees {
+			paths, ok := chosen.of(t)
+			if !ok {
+				continue
+			}
+			for change, err := range t.stack.Changes(layer.Options{Names: o.Names, Paths: paths, Deleted: o.Deleted}) {
+				if !yield(t.absolute(change), c.why(err)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// absolute names a change by where it is on the host.
+func (t *tree) absolute(c Change) Change {
+	if c.Path != "" {
+		c.Path = path.Join(t.Path, c.Path)
+	}
+	if c.HardLink != "" {
+		c.HardLink = path.Join(t.Path, c.HardLink)
+	}
+	return c
+}
+
+// Open opens a changed regular file's content, as the sandbox sees it.
+func (c *Changes) Open(name string) (io.ReadCloser, error) {
+	t, rel, err := c.find(name)
+	if err == nil && rel == "" {
+		err = fmt.Errorf("%s is a directory", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.stack.Open(rel)
+}
+
+// Diff writes the changes as a unified diff in the form of git, which git apply
+// and patch take: with paths from the overlaid directory on, or from / on where
+// several are overlaid. Binary files are named.
+func (c *Changes) Diff(w io.Writer) error {
+	var trees []patch.Tree
+	for _, t := range c.trees {
+		trees = append(trees, patch.Tree{Stack: &t.stack, Prefix: c.prefix(t)})
+	}
+	return c.why(patch.Write(w, trees...))
+}
+
+// Save writes the changes as a tar archive in the form of an OCI layer, with
+// whiteouts for what was deleted and with paths as those of Diff. It returns what
+// such an archive cannot hold. After an error what was written is not whole.
+func (c *Changes) Save(w io.Writer) (leftOut []Unapplied, err error) {
+	for i, t := range c.trees {
+		err := layertar.Write(w, &t.stack, layertar.Options{
+			Prefix: c.prefix(t),
+			More:   i < len(c.trees)-1,
+			LeftOut: func(name string, typ spec.FileType) {
+				leftOut = append(leftOut, Unapplied{path.Join(t.Path, name), "an archive holds no " + string(typ)})
+			},
+		})
+		if err != nil {
+			return leftOut, c.why(err)
+		}
+	}
+	return leftOut, nil
+}
+
+// why adds the sandbox's id to an error, and says if it is its removal that is felt:
+// what it has written is cut off first.
+func (c *Changes) why(err error) error {
+	if !errors.Is(err, unix.EIO) {
+		return about(c.id, err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), availableTime)
+	defer cancel()
+	// This waits for whoever changes or removes the sandbox, and notes nothing: it is
+	// of before the sandbox was made.
+	gone := c.source.Applied(ctx, c.trees[0].Path, map[string]int64{"": 0})
+	if errors.Is(gone, ErrNotFound) {
+		return &Error{c.id, errRemoved}
+	}
+	return about(c.id, err)
+}
+
+// prefix is put before the paths of a tree in what is saved.
+func (c *Changes) prefix(t *tree) string {
+	if len(c.trees) == 1 {
+		return ""
+	}
+	return strings.Trim(t.Path, "/")
+}
+
+// find is the tree that holds a path, and the path in it.
+func (c *Changes) find(name string) (*tree, string, error) {
+	if len(c.trees) == 0 {
+		return nil, "", &Error{c.id, errNoOverlay}
+	}
+	if name == "" { // as a script's unset variable is
+		return nil, "", errors.New("a path is empty; leave it out to mean all")
+	}
+	if !path.IsAbs(name) && len(c.trees) == 1 {
+		name = path.Join(c.trees[0].Path, name)
+	}
+	if !path.IsAbs(name) {
+		return nil, "", outsideError(fmt.Sprintf("%q: with several overlays (%s) name absolute paths", name, strings.Join(c.Trees(), ", ")))
+	}
+	name = path.Clean(name)
+	var in *tree
+	for _, t := range c.trees {
+		if beneath(name, t.Path) && (in == nil || len(t.Path) > len(in.Path)) {
+			in = t
+		}
+	}
+	if in == nil {
+		return nil, "", outsideError(fmt.Sprintf("%s lies in none of the overlays: %s", name, strings.Join(c.Trees(), ", ")))
+	}
+	return in, strings.Trim(strings.TrimPrefix(name, in.Path), "/"), nil
+}
+
+// An outsideError is the fs.ErrNotExist of a path that is in no overlay, where there
+// may be a file all the same.
+type outsideError string
+
+func (e outsideError) Error() string      { return string(e) }
+func (outsideError) Is(target error) bool { return target == fs.ErrNotExist }
+
+// errNoOverlay is about a sandbox.
+var errNoOverlay = fmt.Errorf("has no overlay, so that no change is on a layer: %w", ErrUnavailable)
+
+func beneath(name, dir string) bool {
+	return name == dir || dir == "/" || strings.HasPrefix(name, dir+"/")
+}
+
+// A choice is what was chosen of each tree; nil: all of all.
+type choice map[*tree][]string
+
+// of is what was chosen of a tree: no paths for all of it; false for nothing.
+func (c choice) of(t *tree) ([]string, bool) {
+	paths, some := c[t]
+	if slices.Contains(paths, "") {
+		paths = nil
+	}
+	return paths, some || c == nil
+}
+
+// choose sorts paths by their trees. A directory above a tree chooses all of it.
+func (c *Changes) choose(paths []string) (choice, error) {
+	if len(paths) == 0 {
+		return nil, nil
+	}
+	chosen := choice{}
+	for _, name := range paths {
+		above := false
+		for _, t := range c.trees {
+			if path.IsAbs(name) && t.Path != path.Clean(name) && beneath(t.Path, path.Clean(name)) {
+				chosen[t] = append(chosen[t], "")
+				above = true
+			}
+		}
+		t, rel, err := c.find(name)
+		if err == nil {
+			chosen[t] = append(chosen[t], rel)
+		} else if !above {
+			return nil, err
+		}
+	}
+	return chosen, nil
+}
+
+// inside translates ids as the layers show them.
+func (t *tree) inside(uid, gid uint32) (insideUID, insideGID uint32, known bool) {
+	u, okU := t.insideID(uid, t.User.UID, t.user.UID)
+	g, okG := t.insideID(gid, t.User.GID, t.user.GID)
+	return u, g, okU && okG
+}
+
+func (t *tree) insideID(id, shown, user uint32) (uint32, bool) {
+	switch off := int64(id) - t.Base; {
+	case id == shown:
+		return user, true
+	case off < 0 || off >= idCount:
+		return 0, false
+	default:
+		return uint32(off), true
+	}
+}
+
+// idCount is the number of ids that a sandbox has.
+const idCount = 1 << 16
+
+// insideOfBase translates ids on the host: the owner of the tree is the user.
+func (t *tree) insideOfBase(uid, gid uint32) (insideUID, insideGID uint32, known bool) {
+	if t.OnDisk {
+		return uid, gid, true
+	}
+	return t.user.UID, t.user.GID, uid == t.Owner.UID && gid == t.Owner.GID
+}

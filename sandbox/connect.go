@@ -1,0 +1,153 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+type connectFunc = func(ctx context.Context) (*launch.Client, *ownLauncher, error)
+
+// connector chooses the way to a launcher.
+func connector(c ManagerConfig) (connectFunc, error) {
+	ways := 0
+	for _, set := range []bool{c.Socket != "", len(c.Launcher) > 0, c.Dial != nil} {
+		if set {
+			ways++
+		}
+	}
+	switch {
+	case ways > 1:
+		return nil, &ConfigError{Reason: "at most one of Socket, Launcher and Dial says how to reach a launcher"}
+	case c.Dial != nil:
+		return func(ctx context.Context) (*launch.Client, *ownLauncher, error) {
+			conn, err := c.Dial(ctx)
+			if err != nil {
+				return nil, nil, fmt.Errorf("the launcher %w: %w", ErrUnavailable, err)
+			}
+			client, err := launch.NewClient(conn)
+			return client, nil, err
+		}, nil
+	case c.Socket != "":
+		return dialSocket(c.Socket), nil
+	case len(c.Launcher) > 0:
+		return func(ctx context.Context) (*launch.Client, *ownLauncher, error) { return startLauncher(ctx, c.Launcher) }, nil
+	}
+	return connectDefault, nil
+}
+
+func dialSocket(socket string) connectFunc {
+	return func(ctx context.Context) (*launch.Client, *ownLauncher, error) {
+		client, err := launch.Dial(ctx, socket)
+		return client, nil, err
+	}
+}
+
+// program is the one that has the launcher.
+const program = "sandbox-runtime"
+
+// connectDefault prefers a launcher that is there to one of the program's own.
+func connectDefault(ctx context.Context) (*launch.Client, *ownLauncher, error) {
+	client, err := launch.Dial(ctx, DefaultSocket)
+	if !errors.Is(err, ErrUnavailable) {
+		return client, nil, err
+	}
+	path, lookErr := exec.LookPath(program)
+	if lookErr != nil {
+		return nil, nil, fmt.Errorf("%w; or put %s on the PATH (%w), for a launcher of this program's own", err, program, lookErr)
+	}
+	return startLauncher(ctx, []string{path, "launcher", "--fd", "3"})
+}
+
+// An ownLauncher is a launcher that is this program's child.
+type ownLauncher struct {
+	cmd *exec.Cmd
+
+	gone chan struct{}
+}
+
+func startLauncher(ctx context.Context, command []string) (_ *launch.Client, _ *ownLauncher, err error) {
+	ours, theirs, err := connPair()
+	if err != nil {
+		return nil, nil, err
+	}
+	own := &ownLauncher{cmd: exec.Command(command[0], command[1:]...), gone: make(chan struct{})}
+	own.cmd.ExtraFiles = []*os.File{theirs}
+	said := &capture{limit: 4 << 10}
+	own.cmd.Stderr = said
+	// What the user types to end this program does not end it first.
+	own.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	err = own.cmd.Start()
+	theirs.Close() // it has its own: its end is to be noticed
+	if err != nil {
+		_ = ours.Close() // it was of no use
+		return nil, nil, fmt.Errorf("launcher %q %w: %w", strings.Join(command, " "), ErrUnavailable, err)
+	}
+	go func() { // ends with the child, which wait sees to
+		defer close(own.gone)
+		_ = own.cmd.Wait() // how it ended is in its state
+	}()
+	client, err := launch.NewClient(ours)
+	if err != nil {
+		_ = ours.Close() // it was of no use
+		own.wait()
+		return nil, nil, err
+	}
+	// Only its answer shows that it can serve.
+	if _, err := client.List(ctx); err != nil {
+		_ = client.Close() // it was of no use
+		if ctx.Err() != nil {
+			_ = own.cmd.Process.Kill() // nor will it end by itself
+		}
+		own.wait()
+		text, _ := said.take()
+		if !errors.Is(err, ErrUnavailable) && ctx.Err() == nil {
+			return nil, nil, err
+		}
+		if text = bytes.TrimSpace(text); len(text) == 0 {
+			text = []byte("it said nothing; was that a launcher?")
+		}
+		return nil, nil, fmt.Errorf("launcher %q %w: %s: %s", strings.Join(command, " "), ErrUnavailable, own.cmd.ProcessState, text)
+	}
+	return client, own, nil
+}
+
+// connPair is a connection and the file of its other end.
+func connPair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	theirs := os.NewFile(uintptr(fds[1]), "launcher")
+	ours := os.NewFile(uintptr(fds[0]), "launcher")
+	defer ours.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		return nil, nil, errors.Join(err, theirs.Close())
+	}
+	return conn.(*net.UnixConn), theirs, nil
+}
+
+// leaveTime is how long a launcher may take to end after its connection has.
+const leaveTime = 10 * time.Second
+
+// wait returns when the launcher has ended, as it does when its connection ends.
+func (o *ownLauncher) wait() {
+	select {
+	case <-o.gone:
+	case <-time.After(leaveTime):
+		o.cmd.Process.Kill() //nolint:errcheck // it has just ended
+		<-o.gone
+	}
+}

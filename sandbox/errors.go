@@ -1,0 +1,105 @@
+package sandbox
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// Conditions that callers decide on, with errors.Is.
+var (
+	// ErrNotFound: there is no sandbox, or no exec, of this id.
+	ErrNotFound = launch.ErrNotFound
+	// ErrExists: the name is taken.
+	ErrExists = launch.ErrExists
+	// ErrNotRunning: the sandbox's first process is gone.
+	ErrNotRunning = launch.ErrNotRunning
+	// ErrPaused: the sandbox is paused, and what was asked needs it to run.
+	ErrPaused = launch.ErrPaused
+	// ErrBusy: somebody else makes, removes or changes the sandbox just now.
+	ErrBusy = launch.ErrBusy
+	// ErrRefused: the launcher's rules do not allow that to this program.
+	ErrRefused = launch.ErrRefused
+	// ErrUnavailable: the host, the launcher or the provider can't do what was
+	// asked. The error's text says what is missing and how to get it.
+	ErrUnavailable = launch.ErrUnavailable
+	// ErrClosed: this program closed the Manager, the Sandbox or the Process.
+	ErrClosed = errors.New("is closed")
+)
+
+// A NotRunError says that a command could not be executed: its Code is what a
+// shell's exit status would be, 126 for what is there but can't be executed and
+// 127 for what is not there, its Reason a sentence that names the command. Only
+// [Process.Started] returns it: everything else has a [Result] that says so.
+type NotRunError = launch.NotRunError
+
+// A ConfigError says in its Reason what is wrong with what was asked for: a
+// command without a program, a path that may not be shown. Mistakes in single
+// fields of a Config are a [*FieldError] each.
+type ConfigError = launch.ConfigError
+
+// An Error is about one sandbox.
+type Error struct {
+	// ID of the sandbox, or the name that was asked for.
+	ID string
+	// Err is what is wrong.
+	Err error
+}
+
+// Error is a sentence with the sandbox's id and, where there is one, the way
+// out.
+func (e *Error) Error() string {
+	for _, c := range conditions {
+		if e.Err.Error() == c.err.Error() {
+			return fmt.Sprintf("sandbox %s %v%s", e.name(), e.Err, c.wayOut)
+		}
+	}
+	return fmt.Sprintf("sandbox %s: %v", e.name(), e.Err)
+}
+
+// name shows that an id is empty.
+func (e *Error) name() string { return cmp.Or(e.ID, `""`) }
+
+// Unwrap returns what is wrong.
+func (e *Error) Unwrap() error { return e.Err }
+
+// conditions continue a sentence that begins with a sandbox.
+var conditions = []struct {
+	err    error
+	wayOut string
+}{
+	{ErrNotFound, ": it was removed, or never made"},
+	{ErrExists, ": choose another name, reuse that sandbox, or remove it first"},
+	{ErrNotRunning, ": its processes were killed; remove it, or replace it with up"},
+	{ErrPaused, ": resume it first"},
+	{ErrBusy, ": try again when that is done"},
+	{errRemoved, ": what it has written, and was not applied or saved, is gone"},
+	{ErrRefused, ""},
+	{ErrUnavailable, ""},
+	{ErrClosed, ": make another, or get it by its id if it was not removed"},
+}
+
+// errRemoved is ErrNotFound of what was there a moment ago.
+var errRemoved error = removedError{}
+
+type removedError struct{}
+
+func (removedError) Error() string        { return "was removed meanwhile" }
+func (removedError) Is(target error) bool { return target == ErrNotFound }
+
+// about adds the sandbox's id to an error that does not have it.
+func about(id string, err error) error {
+	var known *Error
+	var remote *launch.SandboxError
+	var config *ConfigError
+	var field *FieldError
+	switch {
+	case err == nil, id == "", errors.As(err, &known), errors.As(err, &config), errors.As(err, &field):
+		return err
+	case errors.As(err, &remote):
+		return &Error{remote.ID, remote.Err}
+	}
+	return &Error{id, err}
+}

@@ -1,0 +1,313 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/files"
+)
+
+// Files are those of a sandbox that is up, as its user sees them and with that
+// user's rights. All is done inside, by a small program of the runtime's that
+// starts when it is first needed and stays for some idle seconds: links and ".."
+// lead where they lead in the sandbox, whoever changes them meanwhile, and never
+// out of it. What runs in the sandbox can hold that up, or end it, as it can its
+// own programs; then there is an error.
+//
+// Names are paths inside; one that is relative begins at the Config's Cwd.
+// Errors about files are an [*fs.PathError] with the name that was given, and
+// match [fs.ErrNotExist] and the like. All others are an [*Error]: the sandbox
+// is paused, was removed, has no room for another process.
+//
+// ctx bounds each call, and of what is streamed all of it.
+type Files struct {
+	sandbox *Sandbox
+
+	// connecting is held by the one that connects: a channel, for a context to
+	// interrupt the wait for it.
+	connecting chan struct{}
+	// mu guards what is below.
+	mu     sync.Mutex
+	client *files.Client // nil, or one that may have ended
+	closed bool
+}
+
+// FileInfo describes a file.
+type FileInfo struct {
+	// Name is the last part of its path.
+	Name string
+	Size int64
+	Mode fs.FileMode
+	// ModTime is when its content changed last.
+	ModTime time.Time
+	// UID and GID are the sandbox's.
+	UID, GID uint32
+	// Link is where a symbolic link leads.
+	Link string
+}
+
+// ErrNotRegular says that only of regular files the content can be asked for.
+var ErrNotRegular = files.ErrNotRegular
+
+// Files are the sandbox's.
+//
+// Errors of their methods match ErrUnavailable where the provider has none.
+func (s *Sandbox) Files() *Files { return s.files }
+
+// filesIdle is how long the program inside stays when nobody needs it.
+const filesIdle = 10 * time.Second
+
+// reach returns the connection there is, or a new one.
+func (f *Files) reach(ctx context.Context) (*files.Client, error) {
+	filer, err := capability[Filer](f.sandbox, "files")
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case f.connecting <- struct{}{}:
+		defer func() { <-f.connecting }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	f.mu.Lock()
+	there := f.client
+	f.mu.Unlock()
+	if there != nil && there.Err() == nil {
+		return there, nil
+	}
+	client, err := f.start(ctx, filer)
+	if err != nil {
+		return nil, err
+	}
+	if there != nil {
+		there.Close()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		client.Close()
+		return nil, ErrClosed
+	}
+	f.client = client
+	return client, nil
+}
+
+func (f *Files) start(ctx context.Context, filer Filer) (*files.Client, error) {
+	stdin, in, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer stdin.Close()
+	out, stdout, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, in.Close())
+	}
+	defer stdout.Close()
+	enlarge(stdin)
+	enlarge(stdout)
+	server, err := filer.StartFiles(ctx, stdin, stdout)
+	if err != nil {
+		return nil, errors.Join(err, in.Close(), out.Close())
+	}
+	return files.NewClient(in, out, server, files.Options{Idle: filesIdle, Silent: f.silent}), nil
+}
+
+// enlarge has a pipe take what is a chunk of a file at once, if the user may have
+// that much in pipes.
+func enlarge(pipe *os.File) {
+	if raw, err := pipe.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, 1<<20) })
+	}
+}
+
+// silent says why the program inside may not answer.
+func (f *Files) silent(ctx context.Context) error {
+	info, err := f.sandbox.Info(ctx)
+	switch {
+	case err != nil:
+		return err
+	case info.State == StatePaused:
+		return ErrPaused
+	case info.State == StateStopped:
+		return ErrNotRunning
+	}
+	return nil
+}
+
+func (f *Files) close() {
+	f.mu.Lock()
+	client := f.client
+	f.closed = true
+	f.mu.Unlock()
+	if client != nil {
+		client.Close()
+	}
+}
+
+// absolute is the name as the program inside takes it. It is not cleaned: what
+// ".." is depends on links.
+func (f *Files) absolute(name string) (string, error) {
+	switch {
+	case name == "":
+		return "", unix.ENOENT
+	case strings.IndexByte(name, 0) >= 0:
+		return "", unix.EINVAL
+	}
+	if !path.IsAbs(name) {
+		cwd := f.sandbox.info.Config.Cwd
+		if cwd == "" {
+			cwd = WorkspacePath
+		}
+		name = strings.TrimSuffix(cwd, "/") + "/" + name
+	}
+	if len(name) >= unix.PathMax {
+		return "", unix.ENAMETOOLONG
+	}
+	return name, nil
+}
+
+// do has something done about a name, and words what went wrong.
+func (f *Files) do(ctx context.Context, op, name string, do func(c *files.Client, name string) error) error {
+	full, err := f.absolute(name)
+	if err != nil {
+		return &fs.PathError{Op: op, Path: name, Err: err}
+	}
+	client, err := f.reach(ctx)
+	if err == nil {
+		err = do(client, full)
+	}
+	return f.worded(op, name, err)
+}
+
+// worded is the error as the caller gets it.
+func (f *Files) worded(op, name string, err error) error {
+	var errno syscall.Errno
+	switch {
+	case err == nil, errors.Is(err, io.EOF):
+		return err
+	case errors.As(err, &errno) && err == error(errno), errors.Is(err, ErrNotRegular), errors.Is(err, files.ErrEscapes):
+		return &fs.PathError{Op: op, Path: name, Err: err}
+	}
+	return f.failed(op, name, err)
+}
+
+// failed words what is about the sandbox and not the file.
+func (f *Files) failed(op, name string, err error) error {
+	switch {
+	case errors.Is(err, files.ErrClosed), errors.Is(err, os.ErrClosed):
+		err = ErrClosed
+	case errors.Is(err, files.ErrEnded), errors.Is(err, files.ErrSilent), errors.Is(err, files.ErrTooMany):
+		err = fmt.Errorf("%s %s %w: %w; try again", op, name, ErrUnavailable, err)
+	}
+	return about(f.sandbox.info.ID, err)
+}
+
+// Stat describes a file. A symbolic link is followed.
+func (f *Files) Stat(ctx context.Context, name string) (FileInfo, error) {
+	return f.stat(ctx, "stat", name, (*files.Client).Stat)
+}
+
+// Lstat is Stat, of a symbolic link itself.
+func (f *Files) Lstat(ctx context.Context, name string) (FileInfo, error) {
+	return f.stat(ctx, "lstat", name, (*files.Client).Lstat)
+}
+
+func (f *Files) stat(ctx context.Context, op, name string, stat func(*files.Client, context.Context, string) (files.Info, error)) (FileInfo, error) {
+	var info files.Info
+	err := f.do(ctx, op, name, func(c *files.Client, full string) (err error) {
+		info, err = stat(c, ctx, full)
+		info.Name = path.Base(full)
+		return err
+	})
+	if err != nil {
+		return FileInfo{}, err
+	}
+	return FileInfo(info), nil
+}
+
+// ReadDir describes what is in a directory, in no order, as it comes: a
+// directory of any size takes no memory. The first error is the last.
+func (f *Files) ReadDir(ctx context.Context, name string) iter.Seq2[FileInfo, error] {
+	return func(yield func(FileInfo, error) bool) {
+		stopped := false
+		err := f.do(ctx, "readdir", name, func(c *files.Client, full string) error {
+			for info, err := range c.List(ctx, full) {
+				if err != nil {
+					return err
+				}
+				if stopped = !yield(FileInfo(info), nil); stopped {
+					return nil
+				}
+			}
+			return nil
+		})
+		if err != nil && !stopped {
+			yield(FileInfo{}, err)
+		}
+	}
+}
+
+// Mkdir makes a directory. The umask, 022, is taken off the mode.
+func (f *Files) Mkdir(ctx context.Context, name string, mode fs.FileMode) error {
+	return f.do(ctx, "mkdir", name, func(c *files.Client, full string) error { return c.Mkdir(ctx, full, mode, false) })
+}
+
+// MkdirAll makes a directory and those that lead to it. That it is there is no
+// error.
+func (f *Files) MkdirAll(ctx context.Context, name string, mode fs.FileMode) error {
+	return f.do(ctx, "mkdir", name, func(c *files.Client, full string) error { return c.Mkdir(ctx, full, mode, true) })
+}
+
+// Rename moves a file or a directory; a file that has the new name is replaced.
+func (f *Files) Rename(ctx context.Context, from, to string) error {
+	return f.do(ctx, "rename", from, func(c *files.Client, full string) error {
+		target, err := f.absolute(to)
+		if err != nil {
+			return err
+		}
+		return c.Rename(ctx, full, target)
+	})
+}
+
+// Remove removes a file, a link, or a directory that is empty.
+func (f *Files) Remove(ctx context.Context, name string) error {
+	return f.do(ctx, "remove", name, func(c *files.Client, full string) error { return c.Remove(ctx, full, false) })
+}
+
+// RemoveAll removes a file, or a directory with all that is in it. That there is
+// none is no error. The sandbox's root is refused.
+func (f *Files) RemoveAll(ctx context.Context, name string) error {
+	return f.do(ctx, "remove", name, func(c *files.Client, full string) error {
+		if path.Clean(full) == "/" {
+			return unix.EBUSY
+		}
+		return c.Remove(ctx, full, true)
+	})
+}
+
+// Symlink makes a symbolic link with this target, whatever is there.
+func (f *Files) Symlink(ctx context.Context, target, name string) error {
+	return f.do(ctx, "symlink", name, func(c *files.Client, full string) error {
+		if target == "" || len(target) >= unix.PathMax || strings.IndexByte(target, 0) >= 0 {
+			return unix.EINVAL
+		}
+		return c.Symlink(ctx, target, full)
+	})
+}
+
+// Chmod changes the permissions of a file. A symbolic link is followed.
+func (f *Files) Chmod(ctx context.Context, name string, mode fs.FileMode) error {
+	return f.do(ctx, "chmod", name, func(c *files.Client, full string) error { return c.Chmod(ctx, full, mode) })
+}

@@ -1,0 +1,544 @@
+package sandbox_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox/sandboxtest"
+)
+
+// eachProvider has a sandbox of each kind with a workspace of its own.
+func eachProvider(t *testing.T, test func(t *testing.T, sb *sandbox.Sandbox)) {
+	t.Helper()
+	t.Run("isolated", func(t *testing.T) { test(t, create(t, newIsolated(t), sandbox.Config{})) })
+	for name, config := range map[string]sandbox.ManagerConfig{
+		"local": {Prefer: []string{sandbox.ProviderLocal}},
+		"fake":  {Prefer: []string{sandboxtest.Name}, Providers: []sandbox.Provider{&sandboxtest.Fake{}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, err := sandbox.NewManager(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { m.Close() })
+			test(t, create(t, m, sandbox.Config{Workspace: t.TempDir()}))
+		})
+	}
+}
+
+func TestFilesAreWrittenAndRead(t *testing.T) {
+	eachProvider(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		ctx, files := t.Context(), sb.Files()
+		for _, size := range []int{0, 5, 256 << 10, 3<<20 + 7} {
+			name, data := fmt.Sprintf("of %d", size), bytes.Repeat([]byte("7 bytes"), size/7+1)[:size]
+			if err := files.WriteFile(ctx, name, data, 0o640); err != nil {
+				t.Fatal(err)
+			}
+			got, err := files.ReadFile(ctx, "/workspace/"+name)
+			if err != nil || !bytes.Equal(got, data) {
+				t.Errorf("%d bytes came back as %d, %v", size, len(got), err)
+			}
+			info, err := files.Stat(ctx, name)
+			if err != nil || info.Size != int64(size) || info.Mode != 0o640 || info.Name != name || time.Since(info.ModTime).Abs() > time.Hour {
+				t.Errorf("got %+v, %v", info, err)
+			}
+		}
+		r, err := files.Open(ctx, "of 3145735", 1<<20, 300<<10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		part, err := io.ReadAll(r)
+		if whole := bytes.Repeat([]byte("7 bytes"), 1<<20); err != nil || !bytes.Equal(part, whole[1<<20:][:300<<10]) {
+			t.Errorf("a part of it has %d bytes, %v", len(part), err)
+		}
+		// What is replaced keeps its mode, and a link leads to what is replaced.
+		if err := files.Symlink(ctx, "of 5", "link"); err != nil {
+			t.Fatal(err)
+		}
+		if err := files.WriteFile(ctx, "link", []byte("new"), 0); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := files.Lstat(ctx, "link"); err != nil || info.Mode.Type() != fs.ModeSymlink || info.Link != "of 5" {
+			t.Errorf("the link: %+v, %v", info, err)
+		}
+		if info, err := files.Stat(ctx, "of 5"); err != nil || info.Size != 3 || info.Mode != 0o640 {
+			t.Errorf("behind the link: %+v, %v", info, err)
+		}
+	})
+}
+
+func TestFilesAreListedMovedAndRemoved(t *testing.T) {
+	eachProvider(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		ctx, files := t.Context(), sb.Files()
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(files.MkdirAll(ctx, "a/b", 0o755))
+		must(files.Mkdir(ctx, "a/dir", 0o700))
+		want := map[string]fs.FileMode{"b": fs.ModeDir | 0o755, "dir": fs.ModeDir | 0o700, "new\nline \xff": 0o600}
+		must(files.WriteFile(ctx, "a/new\nline \xff", nil, 0o600))
+		for n := range 250 {
+			name := strings.Repeat("n", 250) + fmt.Sprint(n)
+			must(files.WriteFile(ctx, "a/"+name, nil, 0o644))
+			want[name] = 0o644
+		}
+		got := map[string]fs.FileMode{}
+		for info, err := range files.ReadDir(ctx, "a") {
+			must(err)
+			got[info.Name] = info.Mode
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%d entries, want %d", len(got), len(want))
+		}
+		for range files.ReadDir(ctx, "a") {
+			break // lets go of it
+		}
+		must(files.Rename(ctx, "a/dir", "a/b/moved"))
+		must(files.Chmod(ctx, "a/b/moved", 0o711))
+		if info, err := files.Stat(ctx, "a/b/moved"); err != nil || info.Mode != fs.ModeDir|0o711 {
+			t.Errorf("got %+v, %v", info, err)
+		}
+		if err := files.Remove(ctx, "a/b"); !errors.Is(err, syscall.ENOTEMPTY) {
+			t.Errorf("a directory that is not empty: %v", err)
+		}
+		must(files.Remove(ctx, "a/b/moved"))
+		must(files.RemoveAll(ctx, "a"))
+		must(files.RemoveAll(ctx, "a"))
+		if _, err := files.Stat(ctx, "a"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestFileErrorsSayTheNameThatWasGiven(t *testing.T) {
+	eachProvider(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		ctx, files := t.Context(), sb.Files()
+		if err := errors.Join(files.Mkdir(ctx, "dir", 0o755), files.Symlink(ctx, "loop", "loop"), files.WriteFile(ctx, "file", nil, 0)); err != nil {
+			t.Fatal(err)
+		}
+		read := func(name string) error { _, err := files.ReadFile(ctx, name); return err }
+		write := func(name string) error { return files.WriteFile(ctx, name, nil, 0) }
+		for _, test := range []struct {
+			name string
+			do   func(string) error
+			want error
+		}{
+			{"none", read, fs.ErrNotExist},
+			{"/workspace/none/below", write, fs.ErrNotExist},
+			{"dir", read, syscall.EISDIR},
+			{"dir", write, syscall.EISDIR},
+			{"loop", read, syscall.ELOOP},
+			{"dir/.", write, syscall.EISDIR},
+			{"", read, fs.ErrNotExist},
+			{"file/below", write, syscall.ENOTDIR},
+			{"a\x00b", read, syscall.EINVAL},
+			{strings.Repeat("x", 256), write, syscall.ENAMETOOLONG},
+			{strings.Repeat("x/", 3000), read, syscall.ENAMETOOLONG},
+			{"dir", func(n string) error { return files.Mkdir(ctx, n, 0o755) }, fs.ErrExist},
+			{"file", func(n string) error { _, err := files.Watch(ctx, n); return err }, syscall.ENOTDIR},
+			{"file", func(n string) error {
+				for _, err := range files.ReadDir(ctx, n) {
+					return err
+				}
+				return nil
+			}, syscall.ENOTDIR},
+		} {
+			err := test.do(test.name)
+			var path *fs.PathError
+			if !errors.Is(err, test.want) || !errors.As(err, &path) || path.Path != test.name {
+				t.Errorf("%.30q: got %v, want %v", test.name, err, test.want)
+			}
+		}
+	})
+}
+
+// A write that fails half-way leaves what was there, and nothing beside it.
+func TestFailedWriteLeavesNothing(t *testing.T) {
+	eachProvider(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		ctx, files := t.Context(), sb.Files()
+		if err := files.WriteFile(ctx, "f", []byte("old"), 0); err != nil {
+			t.Fatal(err)
+		}
+		broken := errors.New("broken")
+		half := func(end io.Reader) io.Reader {
+			return io.MultiReader(bytes.NewReader(make([]byte, 1<<20)), end)
+		}
+		if err := files.Write(ctx, "f", half(iotest.ErrReader(broken)), 0); !errors.Is(err, broken) {
+			t.Errorf("got %v", err)
+		}
+		stopped, stop := context.WithCancel(ctx)
+		err := files.Write(stopped, "f", half(readerFunc(func([]byte) (int, error) { stop(); return 1, nil })), 0)
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		if got, err := files.ReadFile(ctx, "f"); err != nil || string(got) != "old" {
+			t.Errorf("got %q, %v", got, err)
+		}
+		testhost.Eventually(t, "the half is removed", func() bool {
+			names := []string{}
+			for info, err := range files.ReadDir(ctx, ".") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				names = append(names, info.Name)
+			}
+			return slices.Equal(names, []string{"f"})
+		})
+	})
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
+func TestReaderSeesOldOrNew(t *testing.T) {
+	sb := create(t, newIsolated(t), sandbox.Config{})
+	ctx, files := t.Context(), sb.Files()
+	write := func(letter string) error {
+		return files.WriteFile(ctx, "f", []byte(strings.Repeat(letter, 1<<20)), 0o644)
+	}
+	if err := write("a"); err != nil {
+		t.Fatal(err)
+	}
+	ctx2, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		for n := 0; ctx2.Err() == nil; n++ {
+			if err := write(string(rune('a' + n%2))); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	r, err := sb.Run(ctx, `for i in $(seq 200); do s=$(tr -d a < f | wc -c); [ $s = 0 ] || [ $s = 1048576 ] || exit 9; done`)
+	cancel()
+	done.Wait()
+	if err != nil || !r.OK() {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+// What is done has the sandbox user's rights, and nobody else's.
+func TestFilesHaveTheUsersRights(t *testing.T) {
+	workspace := t.TempDir()
+	sb := create(t, newIsolated(t), sandbox.Config{Workspace: workspace, User: &sandbox.User{UID: 1234, GID: 1234}})
+	ctx, files := t.Context(), sb.Files()
+	for _, name := range []string{"/etc/new", "/usr/bin/new", "/proc/1/environ", "/root/x"} {
+		if err := files.WriteFile(ctx, name, []byte("x"), 0); err == nil {
+			t.Errorf("%s was written", name)
+		}
+	}
+	if _, err := files.ReadFile(ctx, "/proc/1/environ"); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("PID 1's environment: %v", err)
+	}
+	if got, err := files.ReadFile(ctx, "/proc/self/status"); err != nil || !strings.Contains(string(got), "Uid:\t1234\t1234\t1234\t1234\nGid:\t1234\t1234\t1234\t1234\n") || !strings.Contains(string(got), "CapEff:\t0000000000000000\n") {
+		t.Errorf("got %s, %v", got, err)
+	}
+	if err := files.WriteFile(ctx, "mine", []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := files.Stat(ctx, "mine"); err != nil || info.UID != 1234 || info.GID != 1234 {
+		t.Errorf("got %+v, %v", info, err)
+	}
+	if r, err := sb.Run(ctx, "cat mine; stat -c %u:%g:%a mine"); err != nil || string(r.Stdout) != "x1234:1234:600\n" {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+// Only regular files are read and written, and none is waited for.
+func TestSpecialFilesAreRefused(t *testing.T) {
+	sb := create(t, newIsolated(t), sandbox.Config{})
+	ctx, files := t.Context(), sb.Files()
+	if r, err := sb.Run(ctx, "mkfifo fifo; ln -s fifo link"); err != nil || !r.OK() {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	for _, name := range []string{"fifo", "link", "/dev/zero"} {
+		if _, err := files.ReadFile(ctx, name); !errors.Is(err, sandbox.ErrNotRegular) {
+			t.Errorf("read %s: %v", name, err)
+		}
+		if err := files.WriteFile(ctx, name, nil, 0); !errors.Is(err, sandbox.ErrNotRegular) {
+			t.Errorf("write %s: %v", name, err)
+		}
+	}
+	if info, err := files.Stat(ctx, "/dev/null"); err != nil || info.Mode.Type() != fs.ModeDevice|fs.ModeCharDevice {
+		t.Errorf("got %+v, %v", info, err)
+	}
+}
+
+func TestFileLimitsAreErrors(t *testing.T) {
+	sb := create(t, newIsolated(t), sandbox.Config{Limits: sandbox.Limits{FileSize: 1 << 20}})
+	ctx, files := t.Context(), sb.Files()
+	if err := files.WriteFile(ctx, "large", make([]byte, 2<<20), 0); !errors.Is(err, syscall.EFBIG) {
+		t.Errorf("got %v", err)
+	}
+	if err := files.WriteFile(ctx, "small", make([]byte, 1<<20), 0); err != nil {
+		t.Error(err)
+	}
+	other := create(t, newIsolated(t), sandbox.Config{})
+	if r, err := other.Run(ctx, "truncate -s $((64*1024*1024+1)) sparse"); err != nil || !r.OK() {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if _, err := other.Files().ReadFile(ctx, "sparse"); !errors.Is(err, syscall.EFBIG) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// ended tells a call's error, which has to come.
+func ended(t *testing.T, call func() error) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(2 * testhost.Patience):
+		t.Fatal("it hangs")
+		return nil
+	}
+}
+
+// What serves the files is killed and stopped by what runs in the sandbox: that is
+// an error of what goes on, and the next call starts it anew.
+func TestFilesSurviveTheirServersDeath(t *testing.T) {
+	sb := create(t, newIsolated(t), sandbox.Config{})
+	ctx, files := t.Context(), sb.Files()
+	if err := files.WriteFile(ctx, "f", []byte("x"), 0); err != nil {
+		t.Fatal(err)
+	}
+	watch, err := files.Watch(ctx, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Close()
+	if r, err := sb.Run(ctx, "pkill -x -KILL sandbox-files"); err != nil || !r.OK() {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	err = ended(t, func() error { _, err := watch.Next(ctx); return err })
+	if !errors.Is(err, sandbox.ErrUnavailable) || !strings.Contains(err.Error(), "SIGKILL") {
+		t.Errorf("the watch: %v", err)
+	}
+	if got, err := files.ReadFile(ctx, "f"); err != nil || string(got) != "x" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if r, err := sb.Run(ctx, "pkill -x -STOP sandbox-files"); err != nil || !r.OK() {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	if _, err := files.ReadFile(short, "f"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("of one that is stopped: %v", err)
+	}
+	if err := ended(t, func() error { _, err := files.ReadFile(ctx, "f"); return err }); !errors.Is(err, sandbox.ErrUnavailable) {
+		t.Errorf("of one that is stopped: %v", err)
+	}
+	if got, err := files.ReadFile(ctx, "f"); err != nil || string(got) != "x" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+func TestFilesOfAPausedOrRemovedSandbox(t *testing.T) {
+	m := newIsolated(t)
+	sb := create(t, m, sandbox.Config{})
+	ctx, files := t.Context(), sb.Files()
+	if err := files.WriteFile(ctx, "f", []byte("x"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Pause(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		err := ended(t, func() error { _, err := files.ReadFile(ctx, "f"); return err })
+		if !errors.Is(err, sandbox.ErrPaused) {
+			t.Errorf("paused: %v", err)
+		}
+	}
+	if err := sb.Resume(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := files.ReadFile(ctx, "f"); err != nil || string(got) != "x" {
+		t.Errorf("resumed: %q, %v", got, err)
+	}
+	if err := m.Remove(ctx, sb.ID()); err != nil {
+		t.Fatal(err)
+	}
+	err := ended(t, func() error { _, err := files.ReadFile(ctx, "f"); return err })
+	if !errors.Is(err, sandbox.ErrNotFound) && !errors.Is(err, sandbox.ErrNotRunning) && !errors.Is(err, sandbox.ErrUnavailable) {
+		t.Errorf("removed: %v", err)
+	}
+	testhost.Eventually(t, "it is known to be removed", func() bool { _, err = files.Stat(ctx, "f"); return errors.Is(err, sandbox.ErrNotFound) })
+	if err := sb.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := files.ReadFile(ctx, "f"); !errors.Is(err, sandbox.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+// next takes events until one is as wanted.
+func next(t *testing.T, w *sandbox.FileWatch, want sandbox.FileEvent) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
+	defer cancel()
+	var seen []sandbox.FileEvent
+	for {
+		e, err := w.Next(ctx)
+		if err != nil {
+			t.Fatalf("wait for %+v: %v; there were %+v", want, err, seen)
+		}
+		if e == want {
+			return
+		}
+		seen = append(seen, e)
+	}
+}
+
+func TestWatchTellsWhatChanges(t *testing.T) {
+	eachProvider(t, func(t *testing.T, sb *sandbox.Sandbox) {
+		ctx, files := t.Context(), sb.Files()
+		if err := files.MkdirAll(ctx, "a/b", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		w, err := files.Watch(ctx, ".")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		event := func(kind sandbox.FileEventType, path string, dir bool) sandbox.FileEvent {
+			return sandbox.FileEvent{Type: kind, Path: "/workspace/" + path, Dir: dir}
+		}
+		for _, step := range []struct {
+			do   func() error
+			want sandbox.FileEvent
+		}{
+			{func() error { return files.WriteFile(ctx, "a/b/f", []byte("x"), 0) }, event(sandbox.FileCreated, "a/b/f", false)},
+			{func() error { return files.Chmod(ctx, "a/b/f", 0o600) }, event(sandbox.FileModified, "a/b/f", false)},
+			{func() error { return files.MkdirAll(ctx, "c/d/e", 0o755) }, event(sandbox.FileCreated, "c/d/e", true)},
+			{func() error { return files.WriteFile(ctx, "c/d/e/g", nil, 0) }, event(sandbox.FileCreated, "c/d/e/g", false)},
+			{func() error { return files.Rename(ctx, "c", "moved") }, event(sandbox.FileCreated, "moved/d/e/g", false)},
+			{func() error { return files.WriteFile(ctx, "moved/d/h", nil, 0) }, event(sandbox.FileCreated, "moved/d/h", false)},
+			{func() error { return files.RemoveAll(ctx, "moved") }, event(sandbox.FileRemoved, "moved", true)},
+		} {
+			if err := step.do(); err != nil {
+				t.Fatal(err)
+			}
+			next(t, w, step.want)
+		}
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		if _, err := w.Next(gone); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Next(ctx); !errors.Is(err, sandbox.ErrClosed) {
+			t.Errorf("closed: %v", err)
+		}
+	})
+}
+
+func TestWatchSaysThatEventsWereLost(t *testing.T) {
+	sb := create(t, newIsolated(t), sandbox.Config{})
+	ctx, files := t.Context(), sb.Files()
+	w, err := files.Watch(ctx, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if r, err := sb.Run(ctx, "seq 20000 | xargs touch; mkdir last"); err != nil || !r.OK() {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	soon, cancel := context.WithTimeout(ctx, testhost.Patience)
+	defer cancel()
+	n := 0
+	for {
+		e, err := w.Next(soon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == sandbox.FileEventsLost {
+			break
+		}
+		n++
+	}
+	if n < 1000 || n > 10000 {
+		t.Errorf("after %d events", n)
+	}
+	if err := files.Mkdir(ctx, "after", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	next(t, w, sandbox.FileEvent{Type: sandbox.FileCreated, Path: "/workspace/after", Dir: true})
+}
+
+// Links lead where they lead inside, whoever swaps them meanwhile.
+func TestFilesDoNotLeaveTheSandbox(t *testing.T) {
+	host := t.TempDir()
+	canary := filepath.Join(host, "canary")
+	if err := os.WriteFile(canary, []byte("untouched"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	sb := create(t, newIsolated(t), sandbox.Config{})
+	ctx, files := t.Context(), sb.Files()
+	// The target exists outside only.
+	script := fmt.Sprintf(`mkdir -p dir; echo inside > dir/canary
+while :; do ln -sfn %s link; ln -sfn dir link; ln -sfn /proc/1/root%s link; ln -sfn ../../../../..%s link; done`, host, host, host)
+	swapping, err := sb.Start(ctx, sandbox.Command{Args: []string{"sh", "-c", script}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer swapping.Close()
+	read, written := 0, 0
+	for n := 0; n < 10_000 || (read == 0 || written == 0) && n < 100_000; n++ {
+		got, err := files.ReadFile(ctx, "link/canary")
+		if err == nil && strings.Contains(string(got), "untouched") {
+			t.Fatal("the canary was read")
+		}
+		if err == nil {
+			read++
+		}
+		if files.WriteFile(ctx, "link/canary", []byte("inside"), 0) == nil {
+			written++
+		}
+	}
+	if got, err := os.ReadFile(canary); err != nil || string(got) != "untouched" || read == 0 || written == 0 {
+		t.Errorf("the canary is %q, %v, after %d reads and %d writes that went well", got, err, read, written)
+	}
+	if entries, err := os.ReadDir(host); err != nil || len(entries) != 1 {
+		t.Errorf("outside are %v, %v", entries, err)
+	}
+}
+
+// A timeout of the configuration is one of commands.
+func TestFilesOutliveTheTimeout(t *testing.T) {
+	sb := create(t, newIsolated(t), sandbox.Config{Timeout: sandbox.Duration(200 * time.Millisecond)})
+	ctx, files := t.Context(), sb.Files()
+	w, err := files.Watch(ctx, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	late, cancel := context.WithTimeout(ctx, 600*time.Millisecond)
+	defer cancel()
+	if _, err := w.Next(late); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,88 @@
+package sandbox
+
+import (
+	"context"
+	"path"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/files"
+)
+
+// FileEvent tells of a change.
+type FileEvent struct {
+	Type FileEventType
+	// Path in the sandbox, of what has changed. Empty of FileEventsLost.
+	Path string
+	// Dir says that it is a directory.
+	Dir bool
+}
+
+// FileEventType is what happened to a file.
+type FileEventType string
+
+// The events of files. What is moved is removed here and created there; what
+// takes the place of another by a rename, as programs replace files, is created.
+const (
+	FileCreated  FileEventType = "created"
+	FileModified FileEventType = "modified"
+	FileRemoved  FileEventType = "removed"
+	// FileEventsLost: there were more than were taken; look yourself.
+	FileEventsLost FileEventType = "lost"
+)
+
+// Watch tells what changes in a directory and below it, from its return on. Links
+// are not followed. More than a few thousand directories are refused
+// ([syscall.ENOSPC]); of more events than are taken the rest is dropped, and
+// FileEventsLost says so. The caller closes it.
+func (f *Files) Watch(ctx context.Context, name string) (*FileWatch, error) {
+	w := &FileWatch{files: f, name: name}
+	err := f.do(ctx, "watch", name, func(c *files.Client, full string) (err error) {
+		w.root = path.Clean(full)
+		w.watch, err = c.Watch(ctx, full)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// A FileWatch is a subscription to what becomes of files.
+type FileWatch struct {
+	files      *Files
+	name, root string
+	watch      *files.Watch
+}
+
+// Next waits for the next event. After an error of ctx it may be called again;
+// any other is the end, as [fs.ErrNotExist] when the directory was removed.
+// Processes that make and remove files faster than this is called may make
+// events come together, or twice.
+func (w *FileWatch) Next(ctx context.Context) (FileEvent, error) {
+	if w.watch == nil {
+		return FileEvent{}, ErrClosed
+	}
+	e, err := w.watch.Next(ctx)
+	if err != nil {
+		return FileEvent{}, w.files.worded("watch", w.name, err)
+	}
+	event := FileEvent{Path: path.Join(w.root, e.Path), Dir: e.Dir}
+	switch e.Kind {
+	case files.Created:
+		event.Type = FileCreated
+	case files.Modified:
+		event.Type = FileModified
+	case files.Removed:
+		event.Type = FileRemoved
+	default:
+		event = FileEvent{Type: FileEventsLost}
+	}
+	return event, nil
+}
+
+// Close ends it and whoever waits for it. It is safe to call twice.
+func (w *FileWatch) Close() error {
+	if w.watch == nil {
+		return nil
+	}
+	return w.watch.Close()
+}

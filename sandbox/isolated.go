@@ -1,0 +1,311 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// isolated makes sandboxes by a launcher, to which it connects when it is first
+// used, and again when the launcher has gone.
+type isolated struct {
+	connect func(ctx context.Context) (*launch.Client, *ownLauncher, error)
+
+	// mu guards what is below.
+	mu     sync.Mutex
+	client *launch.Client
+	own    *ownLauncher // nil: somebody else's
+	closed bool
+}
+
+func newIsolated(c ManagerConfig) (*isolated, error) {
+	connect, err := connector(c)
+	return &isolated{connect: connect}, err
+}
+
+func (p *isolated) Name() string { return ProviderIsolated }
+
+func (p *isolated) Available(ctx context.Context) error {
+	_, err := p.reach(ctx)
+	return err
+}
+
+// reach returns the connection there is, or a new one.
+func (p *isolated) reach(ctx context.Context) (*launch.Client, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errManagerClosed
+	}
+	if p.client != nil && p.client.Err() == nil {
+		return p.client, nil
+	}
+	if err := p.disconnect(); err != nil {
+		return nil, err
+	}
+	// Others wait for this one.
+	ctx, cancel := context.WithTimeout(ctx, availableTime)
+	defer cancel()
+	client, own, err := p.connect(ctx)
+	if err == nil {
+		p.client, p.own = client, own
+	}
+	return client, err
+}
+
+// disconnect ends the connection, and the launcher if it is the program's own.
+func (p *isolated) disconnect() error {
+	if p.client == nil {
+		return nil
+	}
+	err := p.client.Close()
+	if p.own != nil {
+		p.own.wait()
+	}
+	p.client, p.own = nil, nil
+	return err
+}
+
+func (p *isolated) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	return p.disconnect()
+}
+
+func (p *isolated) Create(ctx context.Context, r Request) (Instance, error) {
+	client, err := p.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	info, err := client.Create(ctx, launch.Create{
+		Name: r.Name, Reuse: r.Reuse, Tied: r.Tied, From: r.From, Config: r.Config,
+		Path: os.Getenv("PATH"), Home: os.Getenv("HOME"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &isolatedInstance{p, isolatedInfo(info)}, nil
+}
+
+func (p *isolated) Open(ctx context.Context, id string) (Instance, error) {
+	client, err := p.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	info, err := client.Info(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return &isolatedInstance{p, isolatedInfo(info)}, nil
+}
+
+func (p *isolated) Remove(ctx context.Context, id string) error {
+	client, err := p.reach(ctx)
+	if err != nil {
+		return err
+	}
+	return client.Remove(ctx, id)
+}
+
+func (p *isolated) List(ctx context.Context) ([]Info, error) {
+	client, err := p.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := client.List(ctx)
+	infos := make([]Info, 0, len(list))
+	for _, info := range list {
+		infos = append(infos, isolatedInfo(info))
+	}
+	return infos, err
+}
+
+func (p *isolated) Events(ctx context.Context) (Events, error) {
+	client, err := p.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	events, err := client.Events(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return isolatedEvents{events}, nil
+}
+
+type isolatedEvents struct{ *launch.Events }
+
+func (e isolatedEvents) Next(ctx context.Context) (Event, error) {
+	event, err := e.Events.Next(ctx)
+	return Event{Type: EventType(event.Type), ID: event.ID, Time: event.Time, Lost: event.Lost}, err
+}
+
+func isolatedInfo(i launch.Info) Info {
+	return Info{
+		ID: i.ID, Provider: ProviderIsolated, Reused: i.Reused, State: State(i.Status), From: i.From, Config: i.Config, Pid: i.Pid,
+		Created: i.Created, Isolation: IsolationFull, Limits: i.Limits, Notes: i.Notes,
+	}
+}
+
+// An isolatedInstance is one sandbox of a launcher.
+type isolatedInstance struct {
+	provider *isolated
+	info     Info
+}
+
+func (i *isolatedInstance) Info() Info { return i.info }
+
+func (i *isolatedInstance) Start(ctx context.Context, c Command, stdio [3]*os.File) (Execution, error) {
+	client, err := i.provider.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	process, err := client.Start(ctx, i.info.ID, launch.Command{
+		Args: c.Args, Env: c.Env, Cwd: c.Cwd, User: c.User, Groups: c.Groups, Limits: c.Limits,
+		Timeout: Duration(c.Timeout), Terminal: (*launch.Winsize)(c.Terminal),
+		Detached: c.Detached, Transaction: c.Transaction, OutputLimit: c.OutputLimit, NoFiles: c.NoFiles,
+	}, stdio)
+	if err != nil {
+		return nil, err
+	}
+	return process, nil
+}
+
+// StartFiles has the launcher run the program that it brings along.
+func (i *isolatedInstance) StartFiles(ctx context.Context, stdin, stdout *os.File) (FileServer, error) {
+	client, err := i.provider.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	process, err := client.Start(ctx, i.info.ID, launch.Command{Files: true}, [3]*os.File{stdin, stdout, nil})
+	if err != nil {
+		return nil, err
+	}
+	return &isolatedFiles{process}, nil
+}
+
+// isolatedFiles is the program that serves files, as it runs.
+type isolatedFiles struct{ *launch.Process }
+
+func (f *isolatedFiles) Wait(ctx context.Context) error {
+	r, err := f.Process.Wait(ctx)
+	switch {
+	case err != nil:
+		return err
+	case r.Status == StatusLost:
+		return ErrNotRunning
+	}
+	return errors.New(r.Reason)
+}
+
+func (i *isolatedInstance) Attach(ctx context.Context, execID string) (Execution, error) {
+	client, err := i.provider.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	process, err := client.Attach(ctx, i.info.ID, execID)
+	if err != nil {
+		return nil, err
+	}
+	return process, nil
+}
+
+func (i *isolatedInstance) Execs(ctx context.Context) ([]ExecInfo, error) {
+	client, err := i.provider.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := client.Execs(ctx, i.info.ID)
+	execs := make([]ExecInfo, 0, len(list))
+	for _, e := range list {
+		execs = append(execs, ExecInfo(e))
+	}
+	return execs, err
+}
+
+func (i *isolatedInstance) Describe(ctx context.Context) (Info, error) {
+	client, err := i.provider.reach(ctx)
+	if err != nil {
+		return Info{}, err
+	}
+	info, err := client.Info(ctx, i.info.ID)
+	info.Reused = i.info.Reused
+	return isolatedInfo(info), err
+}
+
+func (i *isolatedInstance) Stats(ctx context.Context) (Stats, error) {
+	client, err := i.provider.reach(ctx)
+	if err != nil {
+		return Stats{}, err
+	}
+	stats, err := client.Stats(ctx, i.info.ID)
+	return Stats(stats), err
+}
+
+// do has the launcher do something about the sandbox.
+func (i *isolatedInstance) do(ctx context.Context, do func(c *launch.Client, id string) error) error {
+	client, err := i.provider.reach(ctx)
+	if err != nil {
+		return err
+	}
+	return do(client, i.info.ID)
+}
+
+func (i *isolatedInstance) Pause(ctx context.Context) error {
+	return i.do(ctx, func(c *launch.Client, id string) error { return c.Pause(ctx, id) })
+}
+
+func (i *isolatedInstance) Resume(ctx context.Context) error {
+	return i.do(ctx, func(c *launch.Client, id string) error { return c.Resume(ctx, id) })
+}
+
+func (i *isolatedInstance) Update(ctx context.Context, l Limits) error {
+	return i.do(ctx, func(c *launch.Client, id string) error { return c.Update(ctx, id, l) })
+}
+
+func (i *isolatedInstance) SetWorkspace(ctx context.Context, dir string) error {
+	return i.do(ctx, func(c *launch.Client, id string) error { return c.SetWorkspace(ctx, id, dir) })
+}
+
+func (i *isolatedInstance) Layers(ctx context.Context) ([]launch.Tree, error) {
+	client, err := i.provider.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return client.Layers(ctx, i.info.ID)
+}
+
+func (i *isolatedInstance) Applied(ctx context.Context, tree string, stamps map[string]int64) error {
+	return i.do(ctx, func(c *launch.Client, id string) error { return c.Applied(ctx, id, tree, stamps) })
+}
+
+func (i *isolatedInstance) Undo(ctx context.Context, n int) error {
+	return i.do(ctx, func(c *launch.Client, id string) error { return c.Undo(ctx, id, n) })
+}
+
+func (i *isolatedInstance) Snapshot(ctx context.Context, name string) error {
+	return i.do(ctx, func(c *launch.Client, id string) error { return c.Snapshot(ctx, id, name) })
+}
+
+func (i *isolatedInstance) Discard(ctx context.Context) error {
+	return i.do(ctx, func(c *launch.Client, id string) error { return c.Discard(ctx, id) })
+}
+
+func (p *isolated) Snapshots(ctx context.Context) ([]string, error) {
+	client, err := p.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return client.Snapshots(ctx)
+}
+
+func (p *isolated) RemoveSnapshot(ctx context.Context, name string) error {
+	client, err := p.reach(ctx)
+	if err != nil {
+		return err
+	}
+	return client.RemoveSnapshot(ctx, name)
+}

@@ -1,0 +1,126 @@
+// Package launcher has the launcher of sandboxes in a program that embeds them,
+// for a service that wants to be one file:
+//
+//	func main() {
+//		launcher.Main() // first
+//		m, err := sandbox.NewManager(sandbox.ManagerConfig{
+//			Launcher: launcher.Command(launcher.Dirs{}),
+//		})
+//
+// The program is then executed anew as its own launcher, and once more for each
+// sandbox, by libcontainer: what packages do at their initialisation is done each
+// time. It takes cgo, libseccomp, and the build tags "seccomp netgo osusergo". A
+// program that would rather not, imports package sandbox alone and has the
+// sandbox-runtime binary beside it.
+package launcher
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
+)
+
+// Dirs are where the launcher keeps what outlives it: the same directories, the
+// same sandboxes. The zero value are those of the sandbox-runtime binary.
+type Dirs struct {
+	// State is for what ends with the boot. Empty: /run/sandbox-runtime.
+	State string
+	// Data is for what is worth more, and should be one for all launchers of a
+	// host. Empty: /var/lib/sandbox-runtime.
+	Data string
+}
+
+const (
+	// argument makes the program a launcher, with State and Data behind it.
+	argument = "sandbox-runtime-launcher"
+	// connection is the descriptor that sandbox.ManagerConfig.Launcher gives.
+	connection = 3
+
+	defaultState = "/run/sandbox-runtime"
+	defaultData  = "/var/lib/sandbox-runtime"
+)
+
+// Command is the program itself as its launcher, for
+// sandbox.ManagerConfig.Launcher. It stays right when the program's file is
+// replaced.
+func Command(d Dirs) []string {
+	return []string{"/proc/self/exe", argument, cmp.Or(d.State, defaultState), cmp.Or(d.Data, defaultData)}
+}
+
+// Main is the launcher's main function, if the program was started by Command:
+// then it does not return. It has to come first, before flags are looked at and
+// goroutines are started.
+func Main() {
+	if len(os.Args) != 4 || os.Args[1] != argument {
+		return
+	}
+	server.Tune()
+	// The first thread is left alone. The Go runtime does not end it, and in the
+	// mount namespace of a sandbox it would keep the mounts.
+	runtime.LockOSThread()
+	served := make(chan error)
+	go func() { served <- serve(launcher.Dirs{State: os.Args[2], Data: os.Args[3]}) }()
+	if err := <-served; err != nil {
+		fmt.Fprintln(os.Stderr, "launcher:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// leaveTime is what calls have to end when the launcher is told to.
+const leaveTime = 5 * time.Second
+
+// serve serves the one connection until its end.
+func serve(d launcher.Dirs) error {
+	l, err := launcher.New(d)
+	if err != nil {
+		return err
+	}
+	conn, err := inherited()
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	s := server.New(server.Of(l), server.Rules{}, log)
+	leave := func() {
+		server.EndAfter(leaveTime, log)
+		ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+		defer cancel()
+		s.Shutdown(ctx)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	defer stop()
+	defer context.AfterFunc(ctx, leave)()
+	go cgroups.Wake() // ends by itself
+	err = s.ServeConn(conn)
+	leave()
+	return err
+}
+
+// inherited is the connection to who started the launcher.
+func inherited() (*net.UnixConn, error) {
+	f := os.NewFile(connection, "connection")
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("descriptor %d: %w", connection, err)
+	}
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("descriptor %d is no Unix socket", connection), conn.Close())
+	}
+	return unixConn, nil
+}

@@ -1,0 +1,286 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/files"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// local runs commands on the host, with no isolation whatsoever: as this
+// program's user, with its environment under the configuration's, in the
+// workspace, which is made with its parents where it does not exist. A command's
+// timeout ends its process group, and so does its end. Results say that nothing
+// was isolated and no limit enforced.
+//
+// It is never a fallback: only who asks for it by name gets it. What was made
+// of it ends with this program.
+type local struct {
+	// mu guards what is below.
+	mu        sync.Mutex
+	sandboxes map[string]*localInstance
+	closed    bool
+}
+
+func newLocal() *local { return &local{sandboxes: map[string]*localInstance{}} }
+
+func (p *local) Name() string { return ProviderLocal }
+
+func (p *local) Available(context.Context) error { return nil }
+
+func (p *local) Create(_ context.Context, r Request) (Instance, error) {
+	if r.From != "" {
+		return nil, refuse([]asked{{"a snapshot", true}})
+	}
+	if err := refuseUnkept(r.Config); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errManagerClosed
+	}
+	if there, ok := p.sandboxes[r.Name]; ok {
+		if !r.Reuse {
+			return nil, ErrExists
+		}
+		info := there.info
+		info.Reused = true
+		return &reused{there, info}, nil
+	}
+	if r.Config.Workspace != "" {
+		path, err := filepath.Abs(r.Config.Workspace)
+		if err == nil {
+			err = os.MkdirAll(path, 0o755)
+		}
+		if err != nil {
+			return nil, &ConfigError{Reason: fmt.Sprintf("workspace: %v", err)}
+		}
+		r.Config.Workspace = path
+	}
+	r.Config.Env = maps.Clone(r.Config.Env)
+	i := &localInstance{provider: p, info: Info{
+		ID: cmp.Or(r.Name, "local-"+strings.ToLower(rand.Text())), Provider: ProviderLocal, State: StateRunning,
+		Config: r.Config, Created: time.Now(), Isolation: IsolationNone, Limits: spec.NoLimits(),
+	}, running: map[*localExecution]bool{}, serving: map[*files.Service]bool{}}
+	p.sandboxes[i.info.ID] = i
+	return i, nil
+}
+
+// A reused instance is one that Up found.
+type reused struct {
+	*localInstance
+	info Info
+}
+
+func (r *reused) Info() Info { return r.info }
+
+func (p *local) Open(_ context.Context, id string) (Instance, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i, ok := p.sandboxes[id]
+	if !ok {
+		return nil, ErrNotFound
+	}
+	return i, nil
+}
+
+func (p *local) Remove(_ context.Context, id string) error {
+	p.mu.Lock()
+	i, ok := p.sandboxes[id]
+	delete(p.sandboxes, id)
+	p.mu.Unlock()
+	if !ok {
+		return ErrNotFound
+	}
+	i.end()
+	return nil
+}
+
+func (p *local) List(context.Context) ([]Info, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var infos []Info
+	for _, i := range p.sandboxes {
+		infos = append(infos, i.info)
+	}
+	return infos, nil
+}
+
+// Close ends all that runs.
+func (p *local) Close() error {
+	p.mu.Lock()
+	all := slices.Collect(maps.Values(p.sandboxes))
+	clear(p.sandboxes)
+	p.closed = true
+	p.mu.Unlock()
+	for _, i := range all {
+		i.end()
+	}
+	return nil
+}
+
+// refuseUnkept names what was asked for that nothing on the host would hold.
+func refuseUnkept(c Config) error {
+	return refuse([]asked{
+		{"a root file system", c.Rootfs != ""},
+		{"binds", len(c.Binds) > 0},
+		{"a network", c.Network != ""},
+		{"limits", c.Limits != Limits{}},
+		{"a user", c.User != nil},
+		{"a directory inside", c.Cwd != ""},
+		{"a host name", c.Hostname != ""},
+		{"a seccomp profile", c.Seccomp != ""},
+	})
+}
+
+func refuseUnkeptCommand(c Command) error {
+	return refuse([]asked{
+		{"limits", c.Limits != Limits{}},
+		{"a user", c.User != nil || len(c.Groups) > 0},
+		{"a directory inside", c.Cwd != ""},
+		{"a terminal of its own", c.Terminal != nil},
+		{"a detached command", c.Detached},
+		{"a transaction", c.Transaction},
+	})
+}
+
+type asked struct {
+	what string
+	is   bool
+}
+
+func refuse(all []asked) error {
+	for _, a := range all {
+		if a.is {
+			return &ConfigError{Reason: a.what + ": nothing holds that without isolation; leave it out, or run in a sandbox"}
+		}
+	}
+	return nil
+}
+
+// A localInstance is a workspace and what runs in it.
+type localInstance struct {
+	provider *local
+	info     Info
+
+	// mu guards what is below.
+	mu      sync.Mutex
+	running map[*localExecution]bool
+	serving map[*files.Service]bool
+	ended   bool
+}
+
+func (i *localInstance) Info() Info { return i.info }
+
+func (i *localInstance) Start(_ context.Context, c Command, stdio [3]*os.File) (Execution, error) {
+	if err := refuseUnkeptCommand(c); err != nil {
+		return nil, err
+	}
+	e := &localExecution{instance: i, timeout: cmp.Or(c.Timeout, time.Duration(i.info.Config.Timeout)), ended: make(chan struct{})}
+	e.cmd = i.command(c, stdio)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ended {
+		return nil, ErrNotFound
+	}
+	e.begun = time.Now()
+	if err := e.cmd.Start(); err != nil {
+		if _, gone := os.Stat(e.cmd.Dir); e.cmd.Dir != "" && gone != nil {
+			return nil, fmt.Errorf("its workspace is gone: %w", gone)
+		}
+		e.notRun = localNotRun(c.Args[0], err)
+		close(e.ended)
+		return e, nil
+	}
+	i.running[e] = true
+	go e.attend()
+	return e, nil
+}
+
+func (i *localInstance) command(c Command, stdio [3]*os.File) *exec.Cmd {
+	cmd := exec.Command(c.Args[0], c.Args[1:]...)
+	cmd.Env = os.Environ()
+	for _, env := range []map[string]string{i.info.Config.Env, c.Env} {
+		for name, value := range env {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+	}
+	cmd.Dir = i.info.Config.Workspace
+	// A nil *os.File is not a nil reader.
+	if stdio[0] != nil {
+		cmd.Stdin = stdio[0]
+	}
+	if stdio[1] != nil {
+		cmd.Stdout = stdio[1]
+	}
+	if stdio[2] != nil {
+		cmd.Stderr = stdio[2]
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd
+}
+
+// end kills what runs and waits for it.
+func (i *localInstance) end() {
+	i.mu.Lock()
+	i.ended = true
+	all, serving := slices.Collect(maps.Keys(i.running)), slices.Collect(maps.Keys(i.serving))
+	i.mu.Unlock()
+	for _, e := range all {
+		e.kill(endedLost)
+		<-e.ended
+	}
+	for _, s := range serving {
+		_ = s.Close() // always nil
+	}
+}
+
+// StartFiles serves the workspace, and nothing else of the host: what leads out
+// of it is refused.
+func (i *localInstance) StartFiles(_ context.Context, stdin, stdout *os.File) (FileServer, error) {
+	if i.info.Config.Workspace == "" {
+		return nil, fmt.Errorf("files without a workspace: %w; give the Config one", ErrUnavailable)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ended {
+		return nil, ErrNotFound
+	}
+	root, err := os.OpenRoot(i.info.Config.Workspace)
+	if err != nil {
+		return nil, fmt.Errorf("its workspace is gone: %w", err)
+	}
+	s, err := files.NewService(root, WorkspacePath, stdin, stdout)
+	if err != nil {
+		return nil, err
+	}
+	i.serving[s] = true
+	go func() { // ends with the service, by Close of whoever has it, or by end
+		_ = s.Wait(context.Background()) // which does not end before
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		delete(i.serving, s)
+	}()
+	return s, nil
+}
+
+func localNotRun(name string, err error) *NotRunError {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		return &NotRunError{Code: spec.ExitNotFound, Reason: name + ": not found"}
+	}
+	return &NotRunError{Code: spec.ExitNotExecutable, Reason: fmt.Sprintf("%s: not executable: %v", name, err)}
+}

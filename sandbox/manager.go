@@ -1,0 +1,333 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Names of the providers that come with this package.
+const (
+	// ProviderIsolated makes sandboxes by a launcher.
+	ProviderIsolated = "isolated"
+	// ProviderLocal runs commands on the host with no isolation whatsoever, as
+	// this program's user, in the workspace, which it makes with its parents.
+	// It refuses a Config with anything that nothing would hold.
+	ProviderLocal = "local"
+)
+
+// DefaultSocket is where a launcher listens unless it is told otherwise.
+const DefaultSocket = "/run/sandbox-runtime/launcher.sock"
+
+// ManagerConfig says where sandboxes come from. The zero value is right for most
+// programs: isolated sandboxes, by the launcher that listens on the default
+// socket, or else by one of the program's own.
+type ManagerConfig struct {
+	// Prefer names providers, the best one first: sandboxes are made by the
+	// first that can be had. Empty: "isolated", and nothing else. "local" is
+	// used only if it is named here, or in Using.
+	Prefer []string
+	// Providers are further kinds of sandboxes that can be named. One called
+	// "isolated" or "local" replaces the one that comes with this package.
+	Providers []Provider
+
+	// Socket is the path of the socket that a launcher listens on. Empty:
+	// DefaultSocket if somebody listens there, else a launcher of the
+	// program's own, which ends with it. A path that is given is insisted on.
+	Socket string
+	// Launcher is the command of a launcher of the program's own, which finds
+	// one end of a socket as descriptor 3. Empty: "sandbox-runtime launcher
+	// --fd 3", from the PATH.
+	Launcher []string
+	// Dial connects with a launcher in a way of the program's own. At most one
+	// of Socket, Launcher and Dial is set.
+	Dial func(ctx context.Context) (*net.UnixConn, error)
+}
+
+// A Manager makes and finds sandboxes.
+type Manager struct {
+	known map[string]Provider
+	order []string // of known, the best one first
+
+	mu sync.Mutex
+	// used are the providers that were found to be available, the one that
+	// makes sandboxes unless another is named first.
+	used   []Provider
+	closed bool
+	// leaving are sandboxes that are going to be removed, by id; late are the
+	// errors of those that were.
+	leaving map[string]*departure
+	late    []error
+}
+
+// availableTime is how long a provider may take to say that it can be had.
+const availableTime = 10 * time.Second
+
+// NewManager decides which provider to use, so that what is missing is known now
+// and not at the first command; it waits for that for ten seconds at most. It makes
+// no sandbox. Who has a Manager closes it.
+//
+// Errors: ErrUnavailable if no provider that is preferred can be had, with what
+// each one misses and how to get it; *ConfigError if the configuration
+// contradicts itself.
+func NewManager(c ManagerConfig) (*Manager, error) {
+	m := &Manager{known: map[string]Provider{}, order: c.Prefer, leaving: map[string]*departure{}}
+	if len(m.order) == 0 {
+		m.order = []string{ProviderIsolated}
+	}
+	if err := m.register(c); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), availableTime)
+	defer cancel()
+	var missing []error
+	for _, name := range m.order {
+		p, err := m.provider(ctx, name)
+		if err == nil {
+			m.used = []Provider{p}
+			return m, nil
+		}
+		missing = append(missing, err)
+		if !errors.Is(err, ErrUnavailable) {
+			break
+		}
+	}
+	return nil, errors.Join(append(missing, m.Close())...)
+}
+
+func (m *Manager) register(c ManagerConfig) error {
+	isolated, err := newIsolated(c)
+	if err != nil {
+		return err
+	}
+	m.known[ProviderIsolated] = isolated
+	m.known[ProviderLocal] = newLocal()
+	for _, p := range c.Providers {
+		if p == nil || p.Name() == "" {
+			return &ConfigError{Reason: "Providers: one is nil or has no name"}
+		}
+		m.known[p.Name()] = p
+	}
+	return nil
+}
+
+// provider returns the provider of this name, if it can be had.
+func (m *Manager) provider(ctx context.Context, name string) (Provider, error) {
+	p, ok := m.known[name]
+	if !ok {
+		return nil, &ConfigError{Reason: fmt.Sprintf("there is no provider %q; there are %s", name,
+			strings.Join(slices.Sorted(maps.Keys(m.known)), ", "))}
+	}
+	if err := p.Available(ctx); err != nil {
+		return nil, fmt.Errorf("provider %s: %w", name, err)
+	}
+	return p, nil
+}
+
+// use returns the provider of this name, or the preferred one.
+func (m *Manager) use(ctx context.Context, name string) (Provider, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed || len(m.used) == 0 {
+		return nil, errManagerClosed
+	}
+	if name == "" {
+		return m.used[0], nil
+	}
+	for _, p := range m.used {
+		if p.Name() == name {
+			return p, nil
+		}
+	}
+	p, err := m.provider(ctx, name)
+	if err == nil {
+		m.used = append(m.used, p)
+	}
+	return p, err
+}
+
+var errManagerClosed = fmt.Errorf("the manager %w, or was not made by NewManager", ErrClosed)
+
+// inUse are the providers that sandboxes may be of.
+func (m *Manager) inUse() ([]Provider, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed || len(m.used) == 0 {
+		return nil, errManagerClosed
+	}
+	return slices.Clone(m.used), nil
+}
+
+// A CreateOption is a circumstance of one sandbox's making.
+type CreateOption func(*createOptions)
+
+type createOptions struct {
+	Request
+	named    bool
+	provider string
+}
+
+// Using has a sandbox made by the provider of this name, whatever the Manager
+// prefers. From then on the Manager also finds sandboxes of that provider.
+func Using(provider string) CreateOption {
+	return func(o *createOptions) { o.provider = provider }
+}
+
+// Named gives a sandbox this id: letters, digits and any of _+-. of which the
+// first is a letter, a digit or _. A name that is taken is ErrExists.
+func Named(name string) CreateOption {
+	return func(o *createOptions) { o.Name, o.named = name, true }
+}
+
+// Tied ends a sandbox with the Manager that made it: when that is closed, and
+// when the program ends in whatever way.
+func Tied() CreateOption {
+	return func(o *createOptions) { o.Tied = true }
+}
+
+// Create makes a sandbox, which the caller closes. A ctx that is done while it
+// is being made leaves nothing behind.
+//
+// Errors: *FieldError for each mistake in the Config, *ConfigError for what is
+// wrong with its paths on this host, ErrExists, ErrRefused, ErrUnavailable.
+func (m *Manager) Create(ctx context.Context, c Config, options ...CreateOption) (*Sandbox, error) {
+	return m.create(ctx, Request{Config: c}, options)
+}
+
+// Up returns the sandbox of this name if it is up and healthy, whatever
+// configuration it was made from; [Sandbox.Info] says which. One that is not
+// healthy is replaced, one that is not there is made. Many at once, of one
+// name, get the same sandbox: each of them may close it. Errors are those of
+// Create.
+func (m *Manager) Up(ctx context.Context, name string, c Config, options ...CreateOption) (*Sandbox, error) {
+	return m.create(ctx, Request{Config: c, Name: name, Reuse: true}, options)
+}
+
+func (m *Manager) create(ctx context.Context, r Request, options []CreateOption) (*Sandbox, error) {
+	o := createOptions{Request: r}
+	for _, option := range options {
+		option(&o)
+	}
+	if o.Name == "" && (o.named || o.Reuse) {
+		return nil, &ConfigError{Reason: "the name is empty: a sandbox that is to be found again needs one"}
+	}
+	if r.Reuse && o.Name != r.Name {
+		return nil, &ConfigError{Reason: fmt.Sprintf("two names, %q and %q", r.Name, o.Name)}
+	}
+	if _, err := o.Config.Complete(); err != nil {
+		return nil, err
+	}
+	p, err := m.use(ctx, o.provider)
+	if err != nil {
+		return nil, about(o.Name, err)
+	}
+	if err := m.keep(ctx, o.Name); err != nil {
+		return nil, about(o.Name, err)
+	}
+	instance, err := p.Create(ctx, o.Request)
+	if err != nil {
+		return nil, about(o.Name, err)
+	}
+	return newSandbox(m, p, instance), nil
+}
+
+// Get finds a sandbox by its id, whoever made it, also one that stopped.
+// Errors: ErrNotFound.
+func (m *Manager) Get(ctx context.Context, id string) (*Sandbox, error) {
+	providers, err := m.inUse()
+	if err != nil {
+		return nil, about(id, err)
+	}
+	if err := m.keep(ctx, id); err != nil {
+		return nil, about(id, err)
+	}
+	for _, p := range providers {
+		instance, err := p.Open(ctx, id)
+		if err == nil {
+			return newSandbox(m, p, instance), nil
+		}
+		if !errors.Is(err, ErrNotFound) {
+			return nil, about(id, err)
+		}
+	}
+	return nil, &Error{id, ErrNotFound}
+}
+
+// List describes all sandboxes that there are, whoever made them, sorted by id.
+func (m *Manager) List(ctx context.Context) ([]Info, error) {
+	providers, err := m.inUse()
+	if err != nil {
+		return nil, err
+	}
+	var all []Info
+	for _, p := range providers {
+		if lister, ok := p.(Lister); ok {
+			infos, err := lister.List(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("list sandboxes of provider %s: %w", p.Name(), err)
+			}
+			all = append(all, infos...)
+		}
+	}
+	slices.SortFunc(all, func(a, b Info) int { return cmp.Compare(a.ID, b.ID) })
+	return all, nil
+}
+
+// Remove ends all that runs in a sandbox and removes it, from its id alone and
+// in whatever state it is. Once begun it is finished, whatever becomes of ctx.
+// That there is none is no error.
+func (m *Manager) Remove(ctx context.Context, id string) error {
+	providers, err := m.inUse()
+	if err != nil {
+		return about(id, err)
+	}
+	for _, p := range providers {
+		if err := p.Remove(ctx, id); err != nil && !errors.Is(err, ErrNotFound) {
+			return about(id, err)
+		}
+	}
+	return nil
+}
+
+// Events tells what becomes of all sandboxes of the provider that the Manager
+// prefers, from its return on. The caller closes it.
+func (m *Manager) Events(ctx context.Context) (Events, error) {
+	providers, err := m.inUse()
+	if err != nil {
+		return nil, err
+	}
+	watcher, ok := providers[0].(Watcher)
+	if !ok {
+		return nil, fmt.Errorf("events of provider %s: %w there", providers[0].Name(), errUnsupported)
+	}
+	return watcher.Events(ctx)
+}
+
+// Close ends the connection with the launcher: commands that are not detached
+// end, and sandboxes that are tied. Others stay; close those first that are not
+// wanted any more. Those that were to be removed later are removed now. Safe to
+// call twice.
+func (m *Manager) Close() error {
+	err := m.settle()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil
+	}
+	m.closed = true
+	errs := []error{err}
+	for _, p := range m.known {
+		if closer, ok := p.(io.Closer); ok {
+			errs = append(errs, closer.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

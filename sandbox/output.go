@@ -1,0 +1,116 @@
+package sandbox
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// bufferSize is what a pipe holds unless it is made larger (pipe(7)).
+const bufferSize = 64 << 10
+
+// buffers are for reading pipes.
+var buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return &b }}
+
+// pipeCapacity is the most that a pipe holds: /proc/sys/fs/pipe-max-size, of
+// which only the host's root gives more.
+const pipeCapacity = 1 << 20
+
+// copyOutput copies until the end, or until the reading end's deadline has
+// passed: then, what is left in the pipe. That the caller closed its side is its
+// way of having had enough, and no error.
+func copyOutput(to io.Writer, r *os.File) error {
+	err := copyUntil(to, r)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = drain(to, r)
+	}
+	return ignoreEnough(err)
+}
+
+// ignoreEnough drops the error of a caller who closed its side.
+func ignoreEnough(err error) error {
+	if errors.Is(err, unix.EPIPE) {
+		return nil
+	}
+	return err
+}
+
+// copyUntil copies with a buffer that is used again and again, unless the writer
+// can take from a file without one.
+func copyUntil(to io.Writer, r *os.File) error {
+	if _, ok := to.(io.ReaderFrom); ok {
+		_, err := io.Copy(to, r)
+		return err
+	}
+	b := buffers.Get().(*[]byte)
+	defer buffers.Put(b)
+	_, err := io.CopyBuffer(to, struct{ io.Reader }{r}, *b)
+	return err
+}
+
+// drain copies what is in the pipe already, and waits for nothing. Who keeps
+// writing does not keep it here.
+func drain(to io.Writer, r *os.File) error {
+	if err := r.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	raw, err := r.SyscallConn()
+	if err != nil {
+		return err
+	}
+	b := buffers.Get().(*[]byte)
+	defer buffers.Put(b)
+	for taken, n := 0, 0; taken < pipeCapacity; taken += n {
+		if err := raw.Read(func(fd uintptr) bool { n = readNow(int(fd), *b); return true }); err != nil {
+			return err
+		}
+		if n == 0 { // which an io.Pipe, for one, would hand over to a reader
+			return nil
+		}
+		if _, err := to.Write((*b)[:n]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readNow reads what is there; 0 if nothing is.
+func readNow(fd int, b []byte) int {
+	for {
+		n, err := unix.Read(fd, b)
+		if err != unix.EINTR {
+			return max(n, 0)
+		}
+	}
+}
+
+// A capture keeps the first bytes written to it and drops the rest, so that the
+// writer neither blocks nor fails.
+type capture struct {
+	limit int64
+
+	// mu guards what is below: who waits may be faster than who writes.
+	mu        sync.Mutex
+	kept      []byte
+	truncated bool
+}
+
+func (c *capture) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	room := min(int64(len(b)), c.limit-int64(len(c.kept)))
+	c.kept = append(c.kept, b[:room]...)
+	c.truncated = c.truncated || room < int64(len(b))
+	return len(b), nil
+}
+
+// take returns what was kept. What is written later is not in it.
+func (c *capture) take() (kept []byte, truncated bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.kept, c.truncated
+}

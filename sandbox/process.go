@@ -1,0 +1,226 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A Process is a command that was started.
+type Process struct {
+	sandbox        *Sandbox
+	execution      Execution
+	detached       bool
+	begun          time.Time
+	streams        streams
+	stdout, stderr *capture // nil: not kept
+	kept           keptOutput
+
+	// ctx is that of Start, whose end is the command's; as in os/exec it is
+	// kept because it is about the whole life of the Process.
+	ctx context.Context
+	// unfollow stops waiting for it.
+	unfollow func() bool
+	// ended is closed once the end is known, where somebody waits for that.
+	ended chan struct{}
+	// given up by ctx, killed by Kill.
+	gaveUp, killed atomic.Bool
+
+	waiting sync.Once
+	result  Result
+	err     error
+}
+
+// ID is what [Sandbox.Attach] takes. It is known once Started has returned.
+func (p *Process) ID() string {
+	if p.execution == nil {
+		return ""
+	}
+	return p.execution.ID()
+}
+
+var errNoProcess = fmt.Errorf("the process %w, or was not made by Start", ErrClosed)
+
+// Started returns once the command runs: *[NotRunError] if it can't be executed.
+// Nobody has to call it.
+func (p *Process) Started(ctx context.Context) error {
+	if p.execution == nil {
+		return errNoProcess
+	}
+	err := p.execution.Started(ctx)
+	var notRun *NotRunError
+	if errors.As(err, &notRun) {
+		return notRun
+	}
+	return about(p.sandbox.info.ID, err)
+}
+
+// killTime is how long a command that was killed may take to be gone. The
+// kernel lets those go late that wait for a disk.
+const killTime = 30 * time.Second
+
+// follow has the command end when ctx is done.
+func (p *Process) follow(ctx context.Context) {
+	p.ctx = ctx
+	if ctx.Done() == nil || p.detached {
+		return
+	}
+	p.ended = make(chan struct{})
+	p.unfollow = context.AfterFunc(ctx, func() {
+		p.gaveUp.Store(true)
+		if err := p.execution.Signal(unix.SIGKILL, true); err != nil {
+			return // it has ended, or nobody answers and Wait says so
+		}
+		select {
+		case <-p.ended:
+		case <-time.After(killTime):
+			p.execution.Close() //nolint:errcheck // Wait says that it was given up
+		}
+	})
+}
+
+// Wait returns what became of the command, once it and all that it started are
+// gone and its output has been taken; when the ctx of Start is done, soon after
+// that. Further calls return the same. An error says that the sandbox failed, or
+// what a writer of the caller returned: the Result has then what is known.
+func (p *Process) Wait() (Result, error) {
+	if p.execution == nil {
+		return Result{}, errNoProcess
+	}
+	p.waiting.Do(func() { p.result, p.err = p.wait() })
+	return p.result, p.err
+}
+
+func (p *Process) wait() (Result, error) {
+	ctx := context.Background()
+	if p.detached {
+		ctx = p.ctx
+	}
+	r, err := p.execution.Wait(ctx)
+	if p.unfollow != nil {
+		p.unfollow()
+		close(p.ended)
+	}
+	var notRun *NotRunError
+	switch {
+	case errors.As(err, &notRun):
+		r, err = p.notRun(notRun), nil
+	case err != nil:
+		r.ID = p.sandbox.info.ID
+		if errors.Is(err, net.ErrClosed) {
+			err = errManagerClosed
+		}
+		if errors.Is(err, os.ErrClosed) {
+			err = ErrClosed
+			if p.gaveUp.Load() {
+				err = fmt.Errorf("the command was killed %s ago and is not gone", killTime)
+			}
+		}
+	default:
+		p.blame(&r)
+	}
+	copied := p.finish(&r, err != nil || r.Status == StatusTimedOut)
+	return r, about(p.sandbox.info.ID, errors.Join(err, copied, p.execution.Close()))
+}
+
+// blame names the caller as who ended the command. Where processes can only be
+// killed one after the other, the command may have lived to see another die, and
+// have exited because of that.
+func (p *Process) blame(r *Result) {
+	gaveUp := p.gaveUp.Load()
+	failed := r.Status == StatusExited && r.ExitCode != 0
+	killed := r.Signal == "SIGKILL" && (r.Status == StatusSignaled || r.Status == StatusLost)
+	if !gaveUp && !p.killed.Load() || !failed && !killed {
+		return
+	}
+	r.Status, r.Signal, r.ExitCode = StatusSignaled, "SIGKILL", spec.ExitSignalBase+int(unix.SIGKILL)
+	r.Reason = "the caller killed the command with all it had started"
+	if gaveUp {
+		r.Reason = "the caller gave up, and the command was killed with all it had started"
+	}
+}
+
+// notRun is the Result of a command that could not be executed.
+func (p *Process) notRun(e *NotRunError) Result {
+	return Result{
+		ID: p.sandbox.info.ID, Status: StatusError, ExitCode: -1, Reason: e.Reason,
+		Duration: time.Since(p.begun), IORead: -1, IOWritten: -1, Isolation: p.sandbox.info.Isolation, Limits: p.sandbox.info.Limits,
+	}
+}
+
+// outputTime is how long the caller has to take the output of a command that was
+// made to end.
+const outputTime = 2 * time.Second
+
+// finish collects the output. Of a command that ended by itself the caller takes
+// it at its leisure, until it gives up.
+func (p *Process) finish(r *Result, forced bool) error {
+	ctx := p.ctx
+	if forced || p.killed.Load() || ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), outputTime)
+		defer cancel()
+	}
+	err := errors.Join(p.streams.finish(ctx), p.kept.finish(ctx))
+	if errors.Is(err, errNotTaken) {
+		r.Notes = append(r.Notes, errNotTaken.Error())
+		err = nil
+	}
+	if p.stdout != nil {
+		kept, truncated := p.stdout.take()
+		r.Stdout, r.StdoutTruncated = kept, r.StdoutTruncated || truncated
+	}
+	if p.stderr != nil {
+		kept, truncated := p.stderr.take()
+		r.Stderr, r.StderrTruncated = kept, r.StderrTruncated || truncated
+	}
+	if err != nil {
+		return fmt.Errorf("copy the command's output: %w", err)
+	}
+	return nil
+}
+
+// Signal sends a signal to the command's process group, as a terminal does. That
+// it has ended is no error.
+func (p *Process) Signal(sig syscall.Signal) error { return p.signal(sig, false) }
+
+// Kill ends the command and all that it started, wherever that has gone. Wait
+// tells when that is done.
+func (p *Process) Kill() error {
+	p.killed.Store(true)
+	return p.signal(unix.SIGKILL, true)
+}
+
+func (p *Process) signal(sig syscall.Signal, tree bool) error {
+	if p.execution == nil {
+		return errNoProcess
+	}
+	if err := p.execution.Signal(sig, tree); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return about(p.sandbox.info.ID, fmt.Errorf("signal %d: %w", int(sig), err))
+	}
+	return nil
+}
+
+// Close lets go of the command: one that is not detached is killed with all that
+// it started. Not needed after Wait; safe to call twice.
+func (p *Process) Close() error {
+	if p.execution == nil {
+		return nil
+	}
+	p.killed.Store(true)
+	err := p.execution.Close()
+	if _, waited := p.Wait(); waited != nil && !errors.Is(waited, ErrClosed) {
+		err = errors.Join(err, waited)
+	}
+	return about(p.sandbox.info.ID, err)
+}

@@ -1,0 +1,160 @@
+package sandbox
+
+import (
+	"context"
+	"os"
+	"syscall"
+)
+
+// A Provider makes sandboxes of one kind. Programs that use this package need
+// its name at most; programs that bring a kind of their own implement it, and
+// name it in [ManagerConfig.Providers]. What not every kind has are interfaces
+// of their own: [Lister], [Watcher], and io.Closer, which [Manager.Close] calls.
+//
+// All methods may be called at the same time. Errors about conditions match the
+// Err values of this package; the Manager adds the sandbox's id.
+type Provider interface {
+	// Name is what this kind is called: the same word each time.
+	Name() string
+	// Available says what the host lacks for it, and how to get it; nil if
+	// sandboxes can be made. An error that matches ErrUnavailable lets a
+	// Manager go on to the next in its order of preference.
+	Available(ctx context.Context) error
+	// Create makes a sandbox.
+	Create(ctx context.Context, r Request) (Instance, error)
+	// Open finds a sandbox by its id, also one that stopped.
+	Open(ctx context.Context, id string) (Instance, error)
+	// Remove ends all that runs in a sandbox and removes it. ErrNotFound where
+	// there is none of this id. It finishes also when ctx is done meanwhile.
+	Remove(ctx context.Context, id string) error
+}
+
+// A Request is what a sandbox is to be.
+type Request struct {
+	// Name becomes its id; empty: the provider makes one up that is unique.
+	Name string
+	// Reuse takes the sandbox of that name if it is up and healthy, and
+	// replaces it if it is not. Without it, a name that is taken is ErrExists.
+	Reuse bool
+	// From is the snapshot that it begins with.
+	From string
+	// Tied ends the sandbox with the Manager, and with the program.
+	Tied   bool
+	Config Config
+}
+
+// An Instance is one sandbox of a provider. What not every kind can do are
+// interfaces of their own: [Describer], [Meter], [Pauser], [Updater],
+// [WorkspaceSetter], [Undoer], [Snapshotter], [Attacher], [Filer].
+type Instance interface {
+	// Info describes it as it was when it was made or opened.
+	Info() Info
+	// Start runs a command with these three files, each of which may be nil
+	// for /dev/null; they stay the caller's. It returns once the command was
+	// handed over, and need not wait for it to be executed. ctx bounds the
+	// call, not the command. The streams of the command are not for it.
+	Start(ctx context.Context, c Command, stdio [3]*os.File) (Execution, error)
+}
+
+// An Execution is one command in a sandbox. One with a terminal has a method
+// Terminal() *os.File with the master, one that is attached to a detached
+// command Output() (stdout, stderr *os.File), with the files that its output
+// is kept in, open for reading. Both stay the Execution's to close.
+type Execution interface {
+	// ID is what Attach takes, empty for what can't be attached to.
+	ID() string
+	// Started returns once the command runs, a *NotRunError if it can't.
+	Started(ctx context.Context) error
+	// Signal sends to the command's process group, or to all that it started.
+	Signal(sig syscall.Signal, tree bool) error
+	// Wait returns what became of it, without its output, once it and all
+	// that it started have ended. The error may be a *NotRunError.
+	Wait(ctx context.Context) (Result, error)
+	// Close lets go. What is not detached and still runs is killed.
+	Close() error
+}
+
+// A Lister knows which sandboxes there are.
+type Lister interface {
+	List(ctx context.Context) ([]Info, error)
+}
+
+// A Watcher tells what becomes of its sandboxes.
+type Watcher interface {
+	Events(ctx context.Context) (Events, error)
+}
+
+// Events are a subscription to what becomes of sandboxes. Close ends it and
+// whoever waits for it, and is safe to call twice.
+type Events interface {
+	// Next waits for the next event. After an error of ctx it may be called
+	// again. A receiver that is slow loses events, and is told so by one of
+	// type EventLost.
+	Next(ctx context.Context) (Event, error)
+	Close() error
+}
+
+// A Describer asks for an Instance's Info anew.
+type Describer interface {
+	Describe(ctx context.Context) (Info, error)
+}
+
+// A Meter measures an Instance.
+type Meter interface {
+	Stats(ctx context.Context) (Stats, error)
+}
+
+// A Pauser halts all processes of an Instance and has them go on.
+type Pauser interface {
+	Pause(ctx context.Context) error
+	Resume(ctx context.Context) error
+}
+
+// An Updater changes an Instance's limits; zero fields stay as they are.
+type Updater interface {
+	Update(ctx context.Context, l Limits) error
+}
+
+// A WorkspaceSetter gives an Instance another workspace while it runs.
+type WorkspaceSetter interface {
+	SetWorkspace(ctx context.Context, dir string) error
+}
+
+// A Filer reaches an Instance's files.
+type Filer interface {
+	// StartFiles starts what serves them, with these pipes for its standard input
+	// and output; they stay the caller's. In the module it is the program
+	// cmd/sandbox-files, which is to run inside as the sandbox's user. ctx bounds
+	// the call alone.
+	StartFiles(ctx context.Context, stdin, stdout *os.File) (FileServer, error)
+}
+
+// A FileServer is what a Filer has started. Wait returns when it has ended, with
+// the reason if there is one; Close ends it.
+type FileServer interface {
+	Wait(ctx context.Context) error
+	Close() error
+}
+
+// An Undoer takes back the last n transactions of an Instance.
+type Undoer interface {
+	Undo(ctx context.Context, n int) error
+}
+
+// A Snapshotter keeps an Instance's files, and throws away what was written to them.
+type Snapshotter interface {
+	Snapshot(ctx context.Context, name string) error
+	Discard(ctx context.Context) error
+}
+
+// A SnapshotKeeper has snapshots.
+type SnapshotKeeper interface {
+	Snapshots(ctx context.Context) ([]string, error)
+	RemoveSnapshot(ctx context.Context, name string) error
+}
+
+// An Attacher finds an Instance's commands again.
+type Attacher interface {
+	Execs(ctx context.Context) ([]ExecInfo, error)
+	Attach(ctx context.Context, execID string) (Execution, error)
+}

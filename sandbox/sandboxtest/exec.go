@@ -1,0 +1,247 @@
+package sandboxtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// An instance is one sandbox that is none.
+type instance struct {
+	fake *Fake
+	info sandbox.Info
+	ctx  context.Context // done when it is removed
+	end  context.CancelFunc
+	*state
+}
+
+type state struct {
+	mu     sync.Mutex
+	paused bool
+	dir    string // of its files, once somebody asked for them
+}
+
+// Info implements [sandbox.Instance].
+func (i *instance) Info() sandbox.Info { return i.info }
+
+// Describe implements [sandbox.Describer].
+func (i *instance) Describe(context.Context) (sandbox.Info, error) {
+	if i.ctx.Err() != nil {
+		return sandbox.Info{}, sandbox.ErrNotFound
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	info := i.info
+	if i.paused {
+		info.State = sandbox.StatePaused
+	}
+	return info, nil
+}
+
+// Pause and Resume implement [sandbox.Pauser].
+func (i *instance) Pause(context.Context) error  { return i.pause(true) }
+func (i *instance) Resume(context.Context) error { return i.pause(false) }
+
+func (i *instance) pause(paused bool) error {
+	if i.ctx.Err() != nil {
+		return sandbox.ErrNotFound
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.paused = paused
+	return nil
+}
+
+// Start implements [sandbox.Instance].
+func (i *instance) Start(_ context.Context, c sandbox.Command, stdio [3]*os.File) (sandbox.Execution, error) {
+	if c.Terminal != nil || c.Detached || c.Transaction {
+		return nil, fmt.Errorf("a terminal, a detached command or a transaction: %w with a fake", sandbox.ErrUnavailable)
+	}
+	i.mu.Lock()
+	paused := i.paused
+	i.mu.Unlock()
+	switch {
+	case i.ctx.Err() != nil:
+		return nil, sandbox.ErrNotFound
+	case paused:
+		return nil, sandbox.ErrPaused
+	}
+	files, err := duplicate(stdio)
+	if err != nil {
+		return nil, err
+	}
+	c.Stdin, c.Stdout, c.Stderr = nil, nil, nil
+	i.fake.mu.Lock()
+	i.fake.commands = append(i.fake.commands, c)
+	i.fake.mu.Unlock()
+	e := &execution{instance: i, ended: make(chan struct{})}
+	ctx := i.ctx
+	cancel := context.CancelFunc(func() {})
+	if timeout := max(c.Timeout, 0); timeout > 0 || i.info.Config.Timeout > 0 {
+		if timeout == 0 {
+			timeout = time.Duration(i.info.Config.Timeout)
+		}
+		e.timeout = timeout
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimeout)
+	}
+	ctx, e.stop = context.WithCancelCause(ctx)
+	go func() {
+		defer cancel()
+		e.play(ctx, c, files)
+	}()
+	return e, nil
+}
+
+var errTimeout = errors.New("timed out")
+
+// duplicate makes the files the fake's own.
+func duplicate(files [3]*os.File) (own [3]*os.File, err error) {
+	for n, f := range files {
+		if f == nil {
+			continue
+		}
+		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			closeAll(own)
+			return own, os.NewSyscallError("dup", err)
+		}
+		if err := unix.SetNonblock(fd, true); err != nil { // so that Close ends a Read
+			unix.Close(fd)
+			closeAll(own)
+			return own, os.NewSyscallError("fcntl", err)
+		}
+		own[n] = os.NewFile(uintptr(fd), f.Name())
+	}
+	return own, nil
+}
+
+func closeAll(files [3]*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// An execution is one call of the function.
+type execution struct {
+	instance *instance
+	timeout  time.Duration
+	stop     context.CancelCauseFunc
+
+	ended  chan struct{}
+	result sandbox.Result
+}
+
+// stopped says by which signal.
+type stopped struct{ by syscall.Signal }
+
+func (s stopped) Error() string { return unix.SignalName(s.by) }
+
+// play has the function play the command, and decides how it ended.
+func (e *execution) play(ctx context.Context, c sandbox.Command, files [3]*os.File) {
+	begun := time.Now()
+	p := &Program{instance: e.instance, Sandbox: e.instance.info, Command: c, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard}
+	if files[0] != nil {
+		p.Stdin = files[0]
+	}
+	if files[1] != nil {
+		p.Stdout = files[1]
+	}
+	if files[2] != nil {
+		p.Stderr = files[2]
+	}
+	code := make(chan int, 1)
+	go func() { // ends with the function, which the command's end does not wait for
+		if e.instance.fake.Run == nil {
+			code <- 0
+			return
+		}
+		code <- e.instance.fake.Run(ctx, p)
+	}()
+	r := sandbox.Result{
+		ID: e.instance.info.ID, IORead: -1, IOWritten: -1, Isolation: sandbox.IsolationNone, Limits: spec.NoLimits(), Notes: []string{Note},
+	}
+	select {
+	case n := <-code:
+		r.Status, r.ExitCode, r.Reason = sandbox.StatusExited, n&0xff, fmt.Sprintf("the command ended with exit code %d", n&0xff)
+		if r.ExitCode == 0 {
+			r.Reason = "the command succeeded"
+		}
+	case <-ctx.Done():
+		e.cutOff(&r, context.Cause(ctx))
+	}
+	closeAll(files)
+	r.Duration = time.Since(begun)
+	if e.instance.fake.Result != nil {
+		e.instance.fake.Result(p, &r)
+		r.ID, r.Isolation, r.Limits = e.instance.info.ID, sandbox.IsolationNone, spec.NoLimits()
+		if !slices.Contains(r.Notes, Note) {
+			r.Notes = append(r.Notes, Note)
+		}
+	}
+	e.result = r
+	close(e.ended)
+}
+
+// cutOff describes a command that did not end by itself.
+func (e *execution) cutOff(r *sandbox.Result, cause error) {
+	var by stopped
+	switch {
+	case errors.Is(cause, errTimeout):
+		r.Status, r.ExitCode = sandbox.StatusTimedOut, spec.ExitTimedOut
+		r.Reason = fmt.Sprintf("the command was still running after %s and was killed with all it had started", e.timeout)
+	case errors.As(cause, &by):
+		r.Status, r.ExitCode, r.Signal = sandbox.StatusSignaled, spec.ExitSignalBase+int(by.by), unix.SignalName(by.by)
+		r.Reason = fmt.Sprintf("the command was killed by signal %d (%s)", int(by.by), r.Signal)
+	default:
+		r.Status, r.ExitCode, r.Signal = sandbox.StatusLost, spec.ExitSignalBase+int(unix.SIGKILL), "SIGKILL"
+		r.Reason = "the sandbox was removed while the command ran"
+	}
+}
+
+// ID implements [sandbox.Execution].
+func (e *execution) ID() string { return "" }
+
+// Started implements [sandbox.Execution].
+func (e *execution) Started(context.Context) error { return nil }
+
+// Signal implements [sandbox.Execution]: any signal ends the command.
+func (e *execution) Signal(sig syscall.Signal, _ bool) error {
+	select {
+	case <-e.ended:
+		return os.ErrProcessDone
+	default:
+		e.stop(stopped{sig})
+		return nil
+	}
+}
+
+// Wait implements [sandbox.Execution].
+func (e *execution) Wait(ctx context.Context) (sandbox.Result, error) {
+	select {
+	case <-e.ended:
+		return e.result, nil
+	case <-ctx.Done():
+		return sandbox.Result{}, ctx.Err()
+	}
+}
+
+// Close implements [sandbox.Execution].
+func (e *execution) Close() error {
+	e.stop(stopped{unix.SIGKILL})
+	<-e.ended
+	return nil
+}

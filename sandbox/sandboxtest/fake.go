@@ -1,0 +1,169 @@
+// Package sandboxtest has a sandbox provider that runs nothing, for tests of
+// programs that embed package sandbox. A Go function plays the commands:
+//
+//	fake := &sandboxtest.Fake{Run: func(ctx context.Context, p *sandboxtest.Program) int {
+//		fmt.Fprintln(p.Stdout, "ok")
+//		return 0
+//	}}
+//	m, err := sandbox.NewManager(sandbox.ManagerConfig{
+//		Providers: []sandbox.Provider{fake}, Prefer: []string{"fake"},
+//	})
+//
+// It is honest about being one: Info names the provider "fake", Results have the
+// isolation "none" and a note. What it is not for: finding out whether something
+// would work in a sandbox.
+package sandboxtest
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// Name is what the provider is called.
+const Name = "fake"
+
+// Note is in each Result.
+const Note = "nothing was run: this is the answer of a fake"
+
+// A Program is a command as the function sees it that plays it.
+type Program struct {
+	// Sandbox it runs in.
+	Sandbox sandbox.Info
+	// Command that was asked for, without its streams.
+	Command sandbox.Command
+	// Stdin is empty, Stdout and Stderr lead nowhere, where nobody is there.
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+
+	instance *instance
+}
+
+// A Fake is a provider. Its zero value has commands that succeed and write
+// nothing. It has no terminals and no detached commands: these are
+// ErrUnavailable. It may be used by several goroutines; Run is called by as many.
+type Fake struct {
+	// Run plays a command and returns its exit code, of which the lowest eight
+	// bits count. ctx is done when the command is to end: by its timeout, by
+	// a signal, or with its sandbox. The command then ends at once, whatever
+	// the function does.
+	Run func(ctx context.Context, p *Program) int
+	// Result, if set, changes what became of a command, as to say that memory
+	// ran out. What says that it is a fake's stays.
+	Result func(p *Program, r *sandbox.Result)
+	// Missing is what Available returns, and Create.
+	Missing error
+
+	// mu guards what is below.
+	mu        sync.Mutex
+	sandboxes map[string]*instance
+	commands  []sandbox.Command
+	created   []sandbox.Config
+}
+
+// Commands are all that were asked for, in order, without their streams.
+func (f *Fake) Commands() []sandbox.Command {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.commands)
+}
+
+// Created are the configurations of all sandboxes that were made, in order.
+func (f *Fake) Created() []sandbox.Config {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.created)
+}
+
+// Name implements [sandbox.Provider].
+func (f *Fake) Name() string { return Name }
+
+// Available implements [sandbox.Provider].
+func (f *Fake) Available(context.Context) error { return f.Missing }
+
+// Create implements [sandbox.Provider].
+func (f *Fake) Create(_ context.Context, r sandbox.Request) (sandbox.Instance, error) {
+	if f.Missing != nil {
+		return nil, f.Missing
+	}
+	config, err := r.Config.Complete()
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if there, ok := f.sandboxes[r.Name]; ok {
+		if !r.Reuse {
+			return nil, sandbox.ErrExists
+		}
+		found := *there
+		found.info.Reused = true
+		return &found, nil
+	}
+	ctx, end := context.WithCancel(context.Background())
+	i := &instance{fake: f, ctx: ctx, end: end, state: &state{}, info: sandbox.Info{
+		ID: cmp.Or(r.Name, "fake-"+strings.ToLower(rand.Text())), Provider: Name, State: sandbox.StateRunning,
+		Config: config, Created: time.Now(), Isolation: sandbox.IsolationNone, Limits: spec.NoLimits(),
+	}}
+	if f.sandboxes == nil {
+		f.sandboxes = map[string]*instance{}
+	}
+	f.sandboxes[i.info.ID] = i
+	f.created = append(f.created, r.Config)
+	return i, nil
+}
+
+// Open implements [sandbox.Provider].
+func (f *Fake) Open(_ context.Context, id string) (sandbox.Instance, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if i, ok := f.sandboxes[id]; ok {
+		return i, nil
+	}
+	return nil, sandbox.ErrNotFound
+}
+
+// Remove implements [sandbox.Provider].
+func (f *Fake) Remove(_ context.Context, id string) error {
+	f.mu.Lock()
+	i, ok := f.sandboxes[id]
+	delete(f.sandboxes, id)
+	f.mu.Unlock()
+	if !ok {
+		return sandbox.ErrNotFound
+	}
+	return i.remove()
+}
+
+// List implements [sandbox.Lister].
+func (f *Fake) List(context.Context) ([]sandbox.Info, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var infos []sandbox.Info
+	for _, i := range f.sandboxes {
+		infos = append(infos, i.info)
+	}
+	return infos, nil
+}
+
+// Close ends all sandboxes, as [sandbox.Manager.Close] has it.
+func (f *Fake) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var errs []error
+	for i := range maps.Values(f.sandboxes) {
+		errs = append(errs, i.remove())
+	}
+	clear(f.sandboxes)
+	return errors.Join(errs...)
+}

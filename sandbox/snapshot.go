@@ -1,0 +1,73 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+)
+
+// From has a sandbox begin with the files of a snapshot: what was in overlays, in the
+// sandbox's own workspace and in its home. Nothing is copied, and any number can begin
+// with one. The Config has the overlays that the snapshot has.
+func From(snapshot string) CreateOption {
+	return func(o *createOptions) { o.From = snapshot }
+}
+
+// Snapshot keeps the sandbox's files as they are now under a name, for sandboxes to
+// begin with. The sandbox stands still for some milliseconds, whatever its files are.
+// What is bound from the host is not in it, nor is /tmp. It takes a sandbox with
+// storage "disk".
+//
+// Errors: ErrExists, ErrBusy if something in the sandbox has a file open there or its
+// directory, ErrUnavailable.
+func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
+	k, err := capability[Snapshotter](s, "snapshot")
+	if err != nil {
+		return err
+	}
+	return about(s.info.ID, k.Snapshot(ctx, name))
+}
+
+// Discard throws away what was written to the sandbox's overlays: they show what the
+// host has, or what the sandbox has begun with.
+//
+// Errors: ErrBusy if something in the sandbox has a file open there or its directory.
+func (s *Sandbox) Discard(ctx context.Context) error {
+	k, err := capability[Snapshotter](s, "discard")
+	if err != nil {
+		return err
+	}
+	return about(s.info.ID, k.Discard(ctx))
+}
+
+// Snapshots are the names of those that there are, of the provider that the Manager
+// prefers.
+func (m *Manager) Snapshots(ctx context.Context) ([]string, error) {
+	k, err := m.snapshotKeeper()
+	if err != nil {
+		return nil, err
+	}
+	return k.Snapshots(ctx)
+}
+
+// RemoveSnapshot removes one. Sandboxes that have begun with it keep their files.
+//
+// Errors: ErrNotFound.
+func (m *Manager) RemoveSnapshot(ctx context.Context, name string) error {
+	k, err := m.snapshotKeeper()
+	if err != nil {
+		return err
+	}
+	return k.RemoveSnapshot(ctx, name)
+}
+
+func (m *Manager) snapshotKeeper() (SnapshotKeeper, error) {
+	providers, err := m.inUse()
+	if err != nil {
+		return nil, err
+	}
+	k, ok := providers[0].(SnapshotKeeper)
+	if !ok {
+		return nil, fmt.Errorf("snapshots of provider %s: %w there", providers[0].Name(), errUnsupported)
+	}
+	return k, nil
+}

@@ -1,0 +1,260 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"reflect"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A command gets pipes that belong to it, never the caller's own descriptors:
+// from a terminal's it could read what the user types, and from any it could
+// reopen the file behind it through /proc/self/fd.
+
+// streams are this program's side of a command's standard streams.
+type streams struct {
+	inside [3]*os.File // what the command gets; the second may be there twice
+	stdin  io.Reader
+	input  *os.File // where that goes
+	out    [2]stream
+	n      int // of out
+	late   *time.Timer
+
+	copying sync.WaitGroup
+	// mu guards begun.
+	mu    sync.Mutex
+	begun bool // that out is copied by goroutines, or by nobody any more
+}
+
+// A stream is one that the command writes.
+type stream struct {
+	file *os.File
+	// raw is the reading end of a pipe while nobody copies: -1 else.
+	raw int
+	to  io.Writer
+	err error
+	// terminal says that it is one, which ends with an error.
+	terminal bool
+}
+
+// errNotTaken says that the caller did not take the output in time.
+var errNotTaken = errors.New("output that the caller did not take was dropped")
+
+// open makes the pipes.
+func (s *streams) open(stdin io.Reader, stdout, stderr io.Writer) (err error) {
+	defer func() {
+		if err != nil {
+			s.closeInside()
+			s.abandon()
+		}
+	}()
+	if stdin != nil {
+		if err := s.openInput(stdin); err != nil {
+			return err
+		}
+	}
+	if err := s.openOutput(1, stdout); err != nil {
+		return err
+	}
+	if same(stdout, stderr) {
+		s.inside[2] = s.inside[1]
+		return nil
+	}
+	return s.openOutput(2, stderr)
+}
+
+// same tells whether two writers are one. Some can't be compared.
+func same(a, b io.Writer) bool {
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
+}
+
+// pageful is what a pipe takes without its reader, whatever the limits of its
+// owner (pipe(7), "Pipe capacity").
+const pageful = 4096
+
+func (s *streams) openInput(src io.Reader) error {
+	r, w, err := pipe(1)
+	if err != nil {
+		return err
+	}
+	s.inside[0] = os.NewFile(uintptr(r), "|0")
+	s.input = os.NewFile(uintptr(w), "|0")
+	s.stdin = src
+	if l, ok := src.(interface{ Len() int }); ok && l.Len() <= pageful {
+		// It fits: nobody needs to stay for it.
+		_, err := io.Copy(s.input, io.LimitReader(src, pageful))
+		s.input.Close()
+		s.stdin = nil
+		return err
+	}
+	return nil
+}
+
+func (s *streams) openOutput(i int, to io.Writer) error {
+	if same(to, io.Discard) {
+		return nil
+	}
+	r, w, err := pipe(0)
+	if err != nil {
+		return err
+	}
+	s.inside[i] = os.NewFile(uintptr(w), "|1")
+	s.out[s.n] = stream{raw: r, to: to}
+	s.n++
+	return nil
+}
+
+// pipe makes a pipe of which this program's end, 0 or 1, does not block.
+func pipe(ours int) (r, w int, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return -1, -1, os.NewSyscallError("pipe", err)
+	}
+	if err := unix.SetNonblock(fds[ours], true); err != nil {
+		unix.Close(fds[0])
+		unix.Close(fds[1])
+		return -1, -1, os.NewSyscallError("fcntl", err)
+	}
+	return fds[0], fds[1], nil
+}
+
+// closeInside closes what the command has its own copies of by now.
+func (s *streams) closeInside() {
+	if s.inside[2] == s.inside[1] {
+		s.inside[2] = nil
+	}
+	for i, f := range s.inside {
+		if f != nil {
+			f.Close()
+			s.inside[i] = nil
+		}
+	}
+}
+
+// patience is how long a command may run before goroutines take what it writes
+// into a Result. Most that end sooner fit into their pipes, and what they wrote
+// is then read by who waits, which is several times cheaper; those that do not
+// fit stop for as long, once.
+const patience = 2 * time.Millisecond
+
+// copy starts to copy. Writers of the caller's get what there is at once.
+func (s *streams) copy() {
+	if s.stdin != nil {
+		go func() {
+			io.Copy(s.input, s.stdin) // the command may stop reading at any time
+			s.input.Close()
+		}()
+	}
+	for i := range s.n {
+		if _, kept := s.out[i].to.(*capture); !kept {
+			s.begin()
+			return
+		}
+	}
+	if s.n > 0 {
+		s.late = time.AfterFunc(patience, s.begin)
+	}
+}
+
+// begin starts the goroutines that copy output, once.
+func (s *streams) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begun {
+		return
+	}
+	s.begun = true
+	for i := range s.n {
+		out := &s.out[i]
+		if out.file == nil {
+			out.file, out.raw = os.NewFile(uintptr(out.raw), "|1"), -1
+		}
+		s.copying.Go(func() {
+			err := copyOutput(out.to, out.file)
+			if !out.terminal || !errors.Is(err, unix.EIO) { // tty_io.c:tty_read()
+				out.err = err
+			}
+			out.file.Close() // a caller that takes no more: the command gets SIGPIPE
+		})
+	}
+}
+
+// finish returns when all output has been taken, with what went wrong on the
+// caller's side, or with errNotTaken when ctx is done first. The command's
+// processes are gone by now: whoever else was handed an end of a pipe is not
+// waited for.
+func (s *streams) finish(ctx context.Context) error {
+	if s.input != nil {
+		s.input.Close()
+	}
+	if s.n == 0 {
+		return nil
+	}
+	if s.late != nil {
+		s.late.Stop()
+	}
+	s.mu.Lock()
+	begun := s.begun
+	s.begun = true
+	s.mu.Unlock()
+	if !begun {
+		return s.takeAll()
+	}
+	for i := range s.n {
+		s.out[i].file.SetReadDeadline(time.Now()) //nolint:errcheck // closed: its end was reached
+	}
+	if ctx.Done() == nil {
+		s.copying.Wait()
+		return errors.Join(s.out[0].err, s.out[1].err)
+	}
+	taken := make(chan struct{})
+	go func() { // outlives the call if the caller never takes anything
+		s.copying.Wait()
+		close(taken)
+	}()
+	select {
+	case <-taken:
+		return errors.Join(s.out[0].err, s.out[1].err)
+	case <-ctx.Done():
+		return errNotTaken
+	}
+}
+
+// takeAll reads what nobody copied, all of which is in the pipes.
+func (s *streams) takeAll() error {
+	b := buffers.Get().(*[]byte)
+	defer buffers.Put(b)
+	var errs []error
+	for i := range s.n {
+		out := &s.out[i]
+		for {
+			n := readNow(out.raw, *b)
+			if n == 0 {
+				break
+			}
+			if _, err := out.to.Write((*b)[:n]); err != nil {
+				errs = append(errs, err)
+				break
+			}
+		}
+		unix.Close(out.raw)
+		out.raw = -1
+	}
+	return errors.Join(errs...)
+}
+
+// abandon closes what was opened for a command that was not started.
+func (s *streams) abandon() {
+	if s.input != nil {
+		s.input.Close()
+	}
+	for i := range s.n {
+		unix.Close(s.out[i].raw)
+	}
+	s.n = 0
+}

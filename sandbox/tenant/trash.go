@@ -1,0 +1,138 @@
+package tenant
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// What is in the trash was made by a sandbox: directories so deep that no path
+// reaches their ground, without permissions, with entries that are links or FIFOs
+// by the time one looks. Nothing is followed, and of a deep tree each level is
+// moved up before it is emptied, so that a few descriptors are enough.
+
+const (
+	// patience is how often a directory may have something in it again, because
+	// a sandbox still writes to it.
+	patience = 16
+	// movedAtOnce bounds what is remembered of a directory full of directories.
+	movedAtOnce = 1024
+)
+
+// emptyTrash removes all that is in a directory.
+func emptyTrash(ctx context.Context, trash *os.File) error {
+	dir, err := openDir(trash, ".") // from the beginning
+	if err != nil {
+		return err
+	}
+	names, err := dir.Readdirnames(-1)
+	if err := errors.Join(err, dir.Close()); err != nil {
+		return err
+	}
+	var failures []error
+	for _, name := range names {
+		if err := removeTree(ctx, trash, name); err != nil {
+			failures = append(failures, fmt.Errorf("remove what is in the trash: %w", err))
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// removeTree removes one directory of the trash.
+func removeTree(ctx context.Context, trash *os.File, name string) error {
+	again := 0
+	for todo := []string{name}; len(todo) > 0; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		moved, err := empty(ctx, trash, todo[len(todo)-1])
+		switch {
+		case len(moved) > 0: // these first
+			todo = append(todo, moved...)
+		case err == nil:
+			todo = todo[:len(todo)-1]
+		case again == patience || !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.ENOTDIR):
+			return err
+		default:
+			again++
+		}
+	}
+	return nil
+}
+
+// empty removes a directory of the trash, or what is in it and is no directory,
+// and moves directories up.
+func empty(ctx context.Context, trash *os.File, name string) (moved []string, err error) {
+	dir, err := openPrivate(trash, name)
+	if err != nil {
+		return nil, ignoreGone(err)
+	}
+	defer dir.Close()
+	for {
+		names, err := dir.Readdirnames(256)
+		if errors.Is(err, io.EOF) || len(moved) >= movedAtOnce {
+			break
+		}
+		if errors.Is(err, fs.ErrNotExist) { // another removes it, too
+			return moved, nil
+		}
+		if err := errors.Join(err, ctx.Err()); err != nil {
+			return nil, err
+		}
+		for _, entry := range names {
+			up, err := drop(dir, entry, trash)
+			if err != nil {
+				return moved, err
+			}
+			if up != "" {
+				moved = append(moved, up)
+			}
+		}
+	}
+	if len(moved) > 0 {
+		return moved, nil
+	}
+	return nil, ignoreGone(unix.Unlinkat(fd(trash), name, unix.AT_REMOVEDIR))
+}
+
+func openPrivate(in *os.File, name string) (*os.File, error) {
+	if err := makePrivate(in, name); err != nil {
+		return nil, err
+	}
+	return openDir(in, name)
+}
+
+// drop removes one entry, or moves it up if it is a directory with something in it.
+func drop(dir *os.File, name string, trash *os.File) (up string, err error) {
+	err = unix.Unlinkat(fd(dir), name, 0)
+	if err != unix.EISDIR && err != unix.EPERM { // POSIX has the latter for directories
+		return "", ignoreGone(err)
+	}
+	err = unix.Unlinkat(fd(dir), name, unix.AT_REMOVEDIR)
+	if err != unix.ENOTEMPTY && err != unix.EEXIST {
+		return "", ignoreGone(err)
+	}
+	if err := makePrivate(dir, name); err != nil { // else it can't be moved
+		return "", ignoreGone(err)
+	}
+	up = rand.Text()
+	err = unix.Renameat2(fd(dir), name, fd(trash), up, unix.RENAME_NOREPLACE)
+	if err != nil {
+		return "", ignoreGone(err)
+	}
+	return up, nil
+}
+
+// ignoreGone is of what somebody else has removed meanwhile.
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,99 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is the master of the command's terminal, nil if it has none.
+func (p *Process) terminal() *os.File {
+	if t, ok := p.execution.(interface{ Terminal() *os.File }); ok {
+		return t.Terminal()
+	}
+	return nil
+}
+
+// joinTerminal copies between the caller's streams and the command's terminal,
+// which the Execution closes.
+func (p *Process) joinTerminal(c Command) error {
+	master := p.terminal()
+	if master == nil {
+		return errors.Join(fmt.Errorf("terminal: provider %s %w", p.sandbox.provider.Name(), errUnsupported), p.execution.Close())
+	}
+	if c.Stdin != nil {
+		go typeIn(master, c.Stdin) // until the command ends
+	}
+	p.streams.out[0], p.streams.n = stream{file: master, raw: -1, to: c.Stdout, terminal: true}, 1
+	p.streams.begin()
+	return nil
+}
+
+// typeIn types what src has and, since a terminal has no end of its own, what ends
+// its input: the end-of-file character, twice within a line, of which the first
+// only hands over what was typed (termios(3), "VEOF"). The command may end at any
+// time.
+func typeIn(master *os.File, src io.Reader) {
+	typed := lastByte{to: master, last: '\n'}
+	_, _ = io.Copy(&typed, src) // no more comes, for whatever reason
+	end := endOfFile(master)
+	if typed.last != '\n' {
+		end = append(end, end...)
+	}
+	_, _ = master.Write(end) // see above
+}
+
+// A lastByte keeps the last byte that was written.
+type lastByte struct {
+	to   io.Writer
+	last byte
+}
+
+func (l *lastByte) Write(b []byte) (int, error) {
+	if len(b) > 0 {
+		l.last = b[len(b)-1]
+	}
+	return l.to.Write(b)
+}
+
+// endOfFile is what ends the input of this terminal now; nothing if nothing does.
+func endOfFile(master *os.File) (end []byte) {
+	raw, err := master.SyscallConn() // not by Fd, which takes the file from the poller
+	if err != nil {
+		return nil
+	}
+	_ = raw.Control(func(fd uintptr) { // it may be closed
+		if t, err := unix.IoctlGetTermios(int(fd), unix.TCGETS); err == nil && t.Cc[unix.VEOF] != 0 {
+			end = []byte{t.Cc[unix.VEOF]}
+		}
+	})
+	return end
+}
+
+// Resize tells the command's terminal its size; without a terminal it does
+// nothing.
+func (p *Process) Resize(size Winsize) error {
+	if p.execution == nil {
+		return errNoProcess
+	}
+	master := p.terminal()
+	if master == nil {
+		return nil
+	}
+	// Not by Fd, which takes the file from the poller.
+	raw, err := master.SyscallConn()
+	if err != nil {
+		return nil //nolint:nilerr // closed: the command has ended
+	}
+	var set error
+	err = raw.Control(func(fd uintptr) {
+		set = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Columns})
+	})
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	return set
+}
