@@ -8,6 +8,8 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
 func deleteCommand() *cli.Command {
@@ -35,6 +37,9 @@ func deleteContainer(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	force := cmd.Bool("force")
+	if launcher.Has(stateRoot(cmd), cmd.Args().First()) {
+		return deleteSandbox(ctx, cmd, force)
+	}
 	c, err := loadContainer(cmd)
 	if errors.Is(err, container.ErrNotExist) || force && errors.Is(err, container.ErrDamaged) {
 		c, err = deleteRemains(ctx, cmd, err)
@@ -54,6 +59,27 @@ func deleteContainer(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	return c.Destroy()
+}
+
+// deleteSandbox removes more than a container: whatever runs there was made by
+// up or do, and goes as with down.
+func deleteSandbox(ctx context.Context, cmd *cli.Command, force bool) (err error) {
+	id := cmd.Args().First()
+	m, err := connect(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	if box, err := m.Get(ctx, id); err == nil && !force {
+		info, err := box.Info(ctx)
+		if err != nil {
+			return err
+		}
+		if info.State != sandbox.StateStopped {
+			return fmt.Errorf("cannot delete container %s that is not stopped: %s", id, info.State)
+		}
+	}
+	return m.Remove(ctx, id)
 }
 
 // deleteRemains removes what is left of a container that does not load, and

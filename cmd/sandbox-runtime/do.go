@@ -11,7 +11,8 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -39,17 +40,35 @@ The exit status is the command's own; 124 timed out, 125 the runtime failed,
 	}
 }
 
+// doFlags are those of the sandbox and those of its one command.
+func doFlags() []cli.Flag {
+	return append([]cli.Flag{
+		&cli.BoolFlag{Name: "interactive", Aliases: []string{"i"}, Usage: "pass standard input on"},
+		&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "give it a terminal of its own"},
+		&cli.BoolFlag{Name: "local", Usage: "no sandbox: run on the host, in the workspace"},
+		&cli.BoolFlag{Name: "json", Usage: "print one Result in JSON, output included, and nothing else"},
+		&cli.BoolFlag{Name: "review", Usage: "ask at the end what becomes of changes in overlays (default with -it)"},
+		&cli.BoolFlag{Name: "apply", Usage: "put changes in overlays onto the host at the end, whatever the exit status"},
+		&cli.BoolFlag{Name: "keep", Usage: "leave the sandbox up at the end, with its changes"},
+	}, configFlags()...)
+}
+
 // doUsageError words the library's complaint with the flag as it was typed, and
 // gives whoever asked for a Result one.
 func doUsageError(ctx context.Context, cmd *cli.Command, err error, sub bool) error {
-	if flag, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); unknown {
-		err = errors.New("unknown flag --" + strings.TrimLeft(flag, "-"))
-	}
-	err = usageError(ctx, cmd, err, sub)
+	err = usageError(ctx, cmd, unknownFlag(err), sub)
 	if slices.Contains(os.Args, "--json") {
 		err = errors.Join(err, printResult(failure("", err)))
 	}
 	return &exitError{code: spec.ExitRuntimeFailed, err: err}
+}
+
+// unknownFlag words the library's complaint about one as it was typed.
+func unknownFlag(err error) error {
+	if flag, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); unknown {
+		return errors.New("unknown flag --" + strings.TrimLeft(flag, "-"))
+	}
+	return err
 }
 
 // failure is the Result of a command that was never run.
@@ -67,49 +86,88 @@ func printResult(r spec.Result) error {
 	return nil
 }
 
-// do runs the command and turns what became of it into an exit status.
 func do(ctx context.Context, cmd *cli.Command) error {
 	result, err := doOnce(ctx, cmd)
+	return conclude(cmd.Bool("json"), result, err)
+}
+
+// conclude turns what became of a command into an exit status and what is said
+// about it: a Result, where that was asked for, or a sentence where the command
+// did not end by itself.
+func conclude(inJSON bool, result spec.Result, err error) error {
 	code := result.ExitCode
+	if result.Status == spec.StatusError && code == 0 { // of a transaction that did not join
+		code = spec.ExitRuntimeFailed
+	}
 	if err != nil {
 		code = spec.ExitRuntimeFailed
-		var notRun *launcher.NotRunError
+		var notRun *sandbox.NotRunError
 		if errors.As(err, &notRun) {
 			code = notRun.Code
 		}
-		result = failure(result.ID, err)
+		if result.Status != spec.StatusError {
+			result = failure(result.ID, err)
+		}
+		result.Reason = err.Error()
 	}
-	if cmd.Bool("json") {
+	if inJSON {
 		if err := printResult(result); err != nil {
-			return &exitError{code: spec.ExitRuntimeFailed, err: err}
+			return &exitError{code: spec.ExitRuntimeFailed, err: err, plain: true}
 		}
 	}
 	if err != nil {
-		return &exitError{code: code, err: err}
+		return &exitError{code: code, err: err, plain: true}
 	}
-	if result.Status != spec.StatusExited && !cmd.Bool("json") {
-		return &exitError{code: code, err: errors.New(result.Reason)}
+	if result.Status != spec.StatusExited && !inJSON {
+		return &exitError{code: code, err: errors.New(result.Reason), plain: true}
 	}
 	return exitWith(code)
 }
 
-func doOnce(ctx context.Context, cmd *cli.Command) (spec.Result, error) {
+func doOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	if !cmd.Args().Present() {
 		return spec.Result{}, errors.New("no command; write it after --, as in: do -- python3 x.py")
 	}
-	if cmd.Bool("tty") && cmd.Bool("json") {
-		return spec.Result{}, errors.New("--tty and --json do not go together: a terminal's output is not a Result")
+	if cmd.Args().First() == "" {
+		return spec.Result{}, errEmptyCommand
 	}
-	config, err := doConfig(cmd)
+	command := sandbox.Command{Args: cmd.Args().Slice()}
+	streams, err := streamsOf(cmd)
 	if err != nil {
 		return spec.Result{}, err
+	}
+	config, err := sandboxConfig(cmd)
+	if err != nil {
+		return spec.Result{}, err
+	}
+	fate, err := fateOf(cmd, config)
+	if err != nil {
+		return spec.Result{}, err
+	}
+	var options []sandbox.CreateOption
+	if !fate.mayStay() {
+		options = append(options, sandbox.Tied())
 	}
 	if cmd.Bool("local") {
-		return doLocal(ctx, cmd, config)
+		options = append(options, sandbox.Using("local"))
+	} else {
+		go cgroups.Wake() // ends by itself
 	}
-	l, err := launcher.New(stateRoot(cmd))
+	ctx, relay := relaySignals(ctx)
+	defer relay.stop()
+	m, err := connect(ctx, cmd)
 	if err != nil {
 		return spec.Result{}, err
 	}
-	return doSandboxed(ctx, cmd, l, config)
+	defer func() { err = errors.Join(err, m.Close()) }()
+	box, err := m.Create(ctx, config, options...)
+	if err != nil {
+		return spec.Result{}, asTyped(cmd, causeOf(ctx, err))
+	}
+	defer func() { err = errors.Join(err, fate.end(box)) }()
+	result, err := runIn(ctx, box, command, streams, relay, nil)
+	if err != nil {
+		return result, err
+	}
+	return result, fate.conclude(ctx, box, relay)
 }

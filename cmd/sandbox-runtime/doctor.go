@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 )
 
 func doctorCommand() *cli.Command {
@@ -51,7 +52,7 @@ func doctor(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	report.prove(ctx, stateRoot(cmd))
+	report.prove(ctx, launcherDirs(cmd))
 	out := cmd.Root().Writer
 	if cmd.Bool("json") {
 		enc := json.NewEncoder(out)
@@ -137,7 +138,7 @@ func examine() (hostReport, error) {
 		UID:    os.Geteuid(),
 		In:     host.Container,
 	}
-	for _, f := range append(kernel.Survey(), examineCgroups()...) {
+	for _, f := range append(append(kernel.Survey(), examineCgroups()...), examineStorage()) {
 		r.Features = append(r.Features, reportFeature(f))
 	}
 	cwd, err := os.Getwd()
@@ -156,7 +157,7 @@ func examine() (hostReport, error) {
 
 // prove has a sandbox look at its own walls, where one can be had, and takes the
 // verdict back if one does not hold.
-func (r *hostReport) prove(ctx context.Context, root string) {
+func (r *hostReport) prove(ctx context.Context, dirs launcher.Dirs) {
 	r.Proofs = []proofReport{} // in JSON no null
 	if lacking(r.Features, kernel.Required) != "" {
 		r.Unproven = "do cannot start a sandbox here"
@@ -164,9 +165,10 @@ func (r *hostReport) prove(ctx context.Context, root string) {
 	}
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop() // until then a signal ends the sandbox, and nothing of it is left
-	p, err := newProver(root)
+	p, err := newProver(ctx, dirs)
 	if err == nil {
 		r.Proofs, err = p.prove(ctx, examined())
+		err = errors.Join(err, p.Close())
 	}
 	if err != nil {
 		r.Proofs = []proofReport{}

@@ -20,7 +20,7 @@ var updateDocs = flag.Bool("update-docs", false, "write the table of features in
 // program in front of it if there is one.
 func asCaller(t *testing.T, attr *syscall.SysProcAttr, front []string, args ...string) result {
 	t.Helper()
-	args = append(append(slices.Clone(front), "/proc/self/exe"), args...)
+	args = append(append(slices.Clone(front), "/proc/self/exe", "--data", t.TempDir()), args...)
 	if len(front) > 0 {
 		exe, err := os.Executable() // /proc/self/exe would be the one in front
 		if err != nil {
@@ -273,7 +273,7 @@ func TestDoctorsJSONNamesAreStable(t *testing.T) {
 		ipc_namespaces uts_namespaces cgroup_namespaces time_namespaces mount_api mount_attributes idmapped_mounts
 		idmapped_tmpfs procfs openat2 overlay overlay_in_user_namespaces memfd_exec pidfd close_range ptrace
 		clone_into_cgroup seccomp_filter seccomp_actions seccomp_notify landlock landlock_network landlock_scopes
-		nftables cgroups memory_limit cpu_limit pids_limit io_limit`)
+		nftables cgroups memory_limit cpu_limit pids_limit io_limit disk_storage`)
 	for _, name := range want {
 		if !slices.Contains(names, name) {
 			t.Errorf("no feature %q", name)
@@ -315,7 +315,7 @@ func TestDocsHaveTheTableOfFeatures(t *testing.T) {
 
 func featureTable() string {
 	var b strings.Builder
-	all := append(kernel.Features(), cgroupFeatures()...)
+	all := append(append(kernel.Features(), cgroupFeatures()...), storageFeature())
 	for _, need := range []kernel.Need{kernel.Required, kernel.Isolating, kernel.Useful} {
 		fmt.Fprintf(&b, "\n### %s\n\n| feature | since Linux | without it | how to get it |\n|---|---|---|---|\n",
 			strings.ToUpper(string(need[:1]))+string(need[1:]))

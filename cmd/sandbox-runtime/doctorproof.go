@@ -317,7 +317,7 @@ func judgeMemory(e evidence) (string, error) {
 }
 
 func judgePids(e evidence) (string, error) {
-	limit := e.config.Limits.Pids + 1 // PID 1
+	limit := e.config.Limits.Pids + spec.AgentPids
 	if e.held.Pids != spec.Enforced {
 		return "", errNotHeldOf(e.held.Pids)
 	}
@@ -327,11 +327,12 @@ func judgePids(e evidence) (string, error) {
 	if !slices.ContainsFunc(e.pids.Violations, func(v spec.Violation) bool { return strings.Contains(v.Detail, "processes and threads") }) {
 		return "", fmt.Errorf("no process was refused to a command that started more than it may: %s", e.pids.Reason)
 	}
-	return fmt.Sprintf("%d and PID 1; a command that started more was refused them", limit-1), nil
+	return fmt.Sprintf("%d, and %d of PID 1; a command that started more was refused them", e.config.Limits.Pids, spec.AgentPids), nil
 }
 
-// slack is how far a short time may be beside the limit: it is one of periods.
-const slack = 2
+// mayUse is what part of a processor who spins may have used. A short time may be
+// beside the limit: it is one of periods.
+var mayUse = 2 * float64(spinning.Limits.CPUs)
 
 func judgeCPU(e evidence) (string, error) {
 	limit := float64(e.config.Limits.CPUs)
@@ -342,7 +343,7 @@ func judgeCPU(e evidence) (string, error) {
 		return "", fmt.Errorf("the cgroup has %v processors, not %v", e.limits.CPUs, limit)
 	}
 	may := float64(spinning.Limits.CPUs)
-	if e.cpu > may*slack {
+	if e.cpu > mayUse {
 		return "", fmt.Errorf("a command that wanted more used %.2f of the %v processors it may", e.cpu, may)
 	}
 	return fmt.Sprintf("%v processors; a command that wanted more used %.2f of the %v it had", limit, e.cpu, may), nil

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -49,7 +51,7 @@ func goodEvidence(t *testing.T) evidence {
 		},
 		host: hostView{Namespaces: namespaces("outside"), keyring: 1},
 		limits: cgroups.Settings{
-			Memory: memory, MemoryAndSwap: memory, CPUs: float64(config.Limits.CPUs), Pids: config.Limits.Pids + 1,
+			Memory: memory, MemoryAndSwap: memory, CPUs: float64(config.Limits.CPUs), Pids: config.Limits.Pids + spec.AgentPids,
 			IO: []string{"254:0 104857600"},
 		},
 		held:    spec.LimitReport{Memory: spec.Enforced, CPU: spec.Enforced, Pids: spec.Enforced, IO: spec.Enforced},
@@ -187,10 +189,11 @@ func proverOrSkip(t *testing.T) *prover {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(root) })
-	p, err := newProver(filepath.Join(root, "state"))
+	p, err := newProver(t.Context(), launcher.Dirs{State: filepath.Join(root, "state"), Data: filepath.Join(root, "data")})
 	if err != nil {
 		t.Fatal(err)
 	}
+	testhost.CloseAfter(t, p)
 	return p
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 )
 
 // execFailed is the exit status when the process could not be started.
@@ -23,7 +24,7 @@ func execCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "exec",
 		Category:  categoryOCI,
-		Usage:     "run a further process in a container",
+		Usage:     "run a further process in a container, or a command in a sandbox",
 		ArgsUsage: "<container-id> <command> [argument...]  or  --process FILE <container-id>",
 		Description: `The process is that of the container's ` + configName + ` with the command and the
 flags given here, or the one that FILE describes. It runs in the container's
@@ -36,9 +37,23 @@ namespaces and cgroups, under its seccomp filter and with its capabilities.
     # ` + programName + ` exec --detach --pid-file job.pid --process job.json web-1
 
 Flags after the id are the command's. The status is the command's, 128+n if signal
-n ended it, 255 if it could not be started.`,
-		StopOnNthArg: &one, // the command's flags are its own
-		Flags: append(processFlags(),
+n ended it, 255 if it could not be started.
+
+In a sandbox of "up" the command is run as "do" runs its own: as the sandbox's
+user, without input unless -i is given. At its end what it left running is
+killed, and nothing else in the sandbox.
+
+    # ` + programName + ` exec box make test
+    # ` + programName + ` exec -it box bash
+    # ` + programName + ` exec --timeout 10s --memory 256m --json box ./untrusted
+    # ` + programName + ` exec --detach box ./server
+
+--detach lets it go on and prints its id, for "attach"; "ps --execs" shows it. The
+status is the command's own; 124 timed out, 125 the runtime failed, 126 not
+executable, 127 not found, 128+n killed by signal n.`,
+		StopOnNthArg:           &one, // the command's flags are its own
+		UseShortOptionHandling: true,
+		Flags: append(append(processFlags(), execSandboxFlags()...),
 			&cli.StringFlag{Name: "cwd", Usage: "working `DIR` in the container"},
 			&cli.StringSliceFlag{Name: "env", Aliases: []string{"e"}, Usage: "set `NAME=VALUE` (repeatable)"},
 			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "allocate a pseudo-TTY"},
@@ -57,9 +72,12 @@ n ended it, 255 if it could not be started.`,
 			if err := wantArgs(cmd, 1, -1); err != nil {
 				return err
 			}
+			if launcher.Has(stateRoot(cmd), cmd.Args().First()) || meansSandbox(cmd) {
+				return execInSandbox(ctx, cmd)
+			}
 			status, err := execInContainer(ctx, cmd)
 			if err != nil {
-				return &exitError{execFailed, fmt.Errorf("exec failed: %w", err)}
+				return &exitError{code: execFailed, err: fmt.Errorf("exec failed: %w", err)}
 			}
 			return exitWith(status)
 		},
@@ -67,6 +85,14 @@ n ended it, 255 if it could not be started.`,
 }
 
 func execInContainer(ctx context.Context, cmd *cli.Command) (status int, err error) {
+	for _, f := range execSandboxFlags() {
+		if name := f.Names()[0]; cmd.IsSet(name) {
+			if _, err := loadContainer(cmd); err != nil {
+				return 0, err
+			}
+			return 0, fmt.Errorf("--%s is for sandboxes, and %q is none", name, cmd.Args().First())
+		}
+	}
 	go cgroups.Wake() // ends by itself
 	s := &session{log: logFrom(ctx), detach: cmd.Bool("detach")}
 	if err := s.readFlags(cmd); err != nil {
@@ -74,6 +100,9 @@ func execInContainer(ctx context.Context, cmd *cli.Command) (status int, err err
 	}
 	if s.container, err = loadContainer(cmd); err != nil {
 		return 0, err
+	}
+	if launcher.Has(stateRoot(cmd), cmd.Args().First()) {
+		return 0, errors.New("container does not exist: a sandbox of that name was made this moment")
 	}
 	state, err := s.container.Status()
 	if err != nil {

@@ -11,6 +11,9 @@ import (
 type exitError struct {
 	code int
 	err  error
+	// plain: the message is for a person, also where those of the command are
+	// else worded and logged for daemons.
+	plain bool
 }
 
 func (e *exitError) Error() string {

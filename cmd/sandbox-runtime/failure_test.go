@@ -2,13 +2,14 @@ package main
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // brokenStarts are specs and flags with which a start fails at different
@@ -171,11 +172,13 @@ func TestWrongUsageIsOneLine(t *testing.T) {
 }
 
 func TestXDGRootIsForUsers(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: the rule is about root")
-	}
+	testhost.NeedRoot(t, "the rule is about root")
 	t.Setenv("XDG_RUNTIME_DIR", "/run/user/0")
+	t.Setenv("XDG_DATA_HOME", "/root/data")
 	if path, ofUser := defaultRoot(); path != "/run/sandbox-runtime" || ofUser {
 		t.Errorf("root of the host: %s, %v", path, ofUser)
+	}
+	if path := defaultData(); path != "/var/lib/sandbox-runtime" {
+		t.Errorf("data of root of the host: %s", path)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -22,6 +23,8 @@ func globalFlags() []cli.Flag {
 		&cli.StringFlag{Name: "log", Local: true, Usage: "`FILE` to append log messages to (default: stderr)"},
 		&cli.StringFlag{Name: "log-format", Local: true, Value: "text", Usage: "text or json"},
 		&cli.StringFlag{Name: "root", Local: true, Value: root, Usage: "`DIR` for container state, best on a tmpfs"},
+		&cli.StringFlag{Name: "data", Local: true, Value: defaultData(),
+			Usage: "`DIR` for what sandboxes of this host share and keep: id ranges, compiled seccomp filters"},
 		&cli.BoolFlag{Name: "systemd-cgroup", Local: true,
 			Usage: `have systemd make cgroups; cgroupsPath then has the form "slice:prefix:name"`},
 		&cli.StringFlag{Name: "rootless", Local: true, Value: "auto",
@@ -37,6 +40,22 @@ func defaultRoot() (path string, ofUser bool) {
 		return filepath.Join(dir, programName), true
 	}
 	return filepath.Join("/run", programName), false
+}
+
+// defaultData is where durable data lives without --data: a user's own where
+// the state is the user's own (XDG Base Directory Specification 0.8). It is
+// empty for who has no home.
+func defaultData() string {
+	if !usesOwnRuntimeDir() {
+		return filepath.Join("/var/lib", programName)
+	}
+	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, programName)
+	}
+	if home := os.Getenv("HOME"); filepath.IsAbs(home) {
+		return filepath.Join(home, ".local/share", programName)
+	}
+	return ""
 }
 
 func usesOwnRuntimeDir() bool {
@@ -55,13 +74,16 @@ func prepare(ctx context.Context, cmd *cli.Command, out *reporter) (context.Cont
 	}
 	if sub := cmd.Command(cmd.Args().First()); err != nil && sub != nil && sub.Category == categorySandbox {
 		// Status 1 would be taken for the sandboxed command's.
-		err = &exitError{spec.ExitRuntimeFailed, err}
+		err = &exitError{code: spec.ExitRuntimeFailed, err: err}
 	}
 	return withLog(ctx, out.log), err
 }
 
 func prepareRoot(cmd *cli.Command) error {
 	if cmd.IsSet("root") {
+		if cmd.String("root") == "" { // which would be the working directory
+			return errors.New("option --root is empty; name a directory, or leave it out")
+		}
 		root, err := filepath.Abs(cmd.String("root"))
 		if err != nil {
 			return err
@@ -85,6 +107,11 @@ func prepareRoot(cmd *cli.Command) error {
 		return fmt.Errorf("$XDG_RUNTIME_DIR must belong to the user: %w", err)
 	}
 	return nil
+}
+
+// launcherDirs are what --root and --data say.
+func launcherDirs(cmd *cli.Command) launcher.Dirs {
+	return launcher.Dirs{State: stateRoot(cmd), Data: cmd.String("data")}
 }
 
 // stateRoot is the absolute directory of container state.

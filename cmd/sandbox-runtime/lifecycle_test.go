@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 func TestCreateStartKillDeleteIsALife(t *testing.T) {
@@ -122,13 +122,7 @@ func (h *host) detachTo(cmd *exec.Cmd, file string) {
 
 func (h *host) awaitContent(file, want string) {
 	h.t.Helper()
-	for range 500 {
-		if h.read(file) == want {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	h.t.Fatalf("%s: %q, want %q", file, h.read(file), want)
+	testhost.Eventually(h.t, file+" is "+want, func() bool { return h.read(file) == want })
 }
 
 // freeze asks the kernel to freeze the container, and does not wait.

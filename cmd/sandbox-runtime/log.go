@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,6 +22,7 @@ type reporter struct {
 	stderr *os.File
 	toFile bool
 	plain  bool // errors on stderr are for a person, not for a daemon
+	serves bool // what is logged is for who looks after a daemon: this one
 }
 
 // newReporter logs to stderr; what fails before open has been called goes there.
@@ -32,6 +34,7 @@ func newReporter(stderr *os.File) *reporter {
 func (r *reporter) openFor(root *cli.Command) error {
 	sub := root.Command(root.Args().First())
 	r.plain = sub == nil || sub.Category != categoryOCI
+	r.serves = sub != nil && sub.Name == launcherName
 	return r.open(root.String("log"), root.String("log-format"), root.Bool("debug"))
 }
 
@@ -55,7 +58,7 @@ func (r *reporter) open(file, format string, debug bool) error {
 	switch {
 	case debug:
 		level = slog.LevelDebug
-	case r.plain && !r.toFile:
+	case r.plain && !r.serves && !r.toFile:
 		// What libcontainer warns of is not addressed to who typed the command.
 		level = slog.LevelError
 	}
@@ -69,9 +72,10 @@ func (r *reporter) fatal(err error) {
 	if r.toFile {
 		r.log.Error(err.Error())
 	}
+	var exit *exitError
 	switch {
-	case r.plain || term.IsTerminal(int(r.stderr.Fd())):
-		fmt.Fprintf(r.stderr, "%s: %v\n", programName, err)
+	case errors.As(err, &exit) && exit.plain || r.plain || term.IsTerminal(int(r.stderr.Fd())):
+		fmt.Fprintf(r.stderr, "%s: %s\n", programName, escaped(err.Error()))
 	case r.toFile:
 		fmt.Fprintln(r.stderr, err)
 	default:

@@ -6,20 +6,31 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"runtime"
 
 	"github.com/urfave/cli/v3"
 )
 
 const programName = "sandbox-runtime"
 
+// main keeps the process's first thread to itself. Threads are left in the mount
+// namespaces of sandboxes, here and by libcontainer, for the Go runtime to end; the
+// first one it does not, and that would keep the mounts, and what they lie on.
 func main() {
+	runtime.LockOSThread()
+	code := make(chan int)
+	go func() { code <- run() }()
+	os.Exit(<-code)
+}
+
+func run() int {
 	out := newReporter(os.Stderr)
 	err := rootCommand(out).Run(context.Background(), os.Args)
 	code, message := exitCode(err)
 	if message != nil {
 		out.fatal(message)
 	}
-	os.Exit(code)
+	return code
 }
 
 // categoryOCI is the heading of the OCI commands in help. Their errors are worded
@@ -38,6 +49,12 @@ func rootCommand(out *reporter) *cli.Command {
     sandbox-runtime do -- python3 -c 'print(6 * 7)'
     sandbox-runtime do --workspace . --memory 512m --timeout 1m -- make test
 
+A sandbox that stays up, for one command after the other:
+
+    sandbox-runtime up --workspace . box
+    sandbox-runtime exec box make test
+    sandbox-runtime down box
+
 An OCI container, from a bundle: a directory with a "` + configName + `", which "spec"
 writes, and the root file system that it names:
 
@@ -52,7 +69,8 @@ What this host has for all that, and whether the walls of a sandbox hold:
 		Before:      func(ctx context.Context, cmd *cli.Command) (context.Context, error) { return prepare(ctx, cmd, out) },
 		Action:      noCommand,
 		Commands: []*cli.Command{
-			doCommand(), pruneCommand(), doctorCommand(), probeCommand(), registerCommand(),
+			doCommand(), upCommand(), downCommand(), changesCommand(), diffCommand(), applyCommand(), saveCommand(), attachCommand(), undoCommand(), snapshotCommand(), discardCommand(), launcherCommand(), pruneCommand(),
+			doctorCommand(), probeCommand(), registerCommand(),
 			createCommand(), startCommand(), runCommand(), stateCommand(), killCommand(),
 			deleteCommand(), execCommand(), listCommand(), featuresCommand(), specCommand(),
 			pauseCommand(), resumeCommand(), psCommand(), eventsCommand(), updateCommand(),
@@ -64,6 +82,9 @@ What this host has for all that, and whether the walls of a sandbox hold:
 	}
 	for _, c := range root.Commands {
 		c.DisableSliceFlagSeparator = true
+		if c.OnUsageError == nil && c.Category == categorySandbox {
+			c.OnUsageError = sandboxUsageError
+		}
 		c.OnUsageError = logUsageError(out, c.OnUsageError)
 	}
 	return root
@@ -90,6 +111,11 @@ func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 	return fmt.Errorf("%s (see %s --help)", said, cmd.FullName())
 }
 
+// sandboxUsageError is usageError with a flag as it was typed, for people.
+func sandboxUsageError(ctx context.Context, cmd *cli.Command, err error, sub bool) error {
+	return usageError(ctx, cmd, unknownFlag(err), sub)
+}
+
 // goFunction is what strconv says of a number before it says what is wrong.
 var goFunction = regexp.MustCompile(`strconv\.\w+: parsing ".*": `)
 
@@ -102,7 +128,7 @@ func noCommand(_ context.Context, cmd *cli.Command) error {
 		return nil
 	}
 	if name := cmd.Args().First(); name != "" {
-		return &exitError{unknownCommand, fmt.Errorf("unknown command %q (see %s --help)", name, programName)}
+		return &exitError{code: unknownCommand, err: fmt.Errorf("unknown command %q (see %s --help)", name, programName)}
 	}
 	return cli.ShowRootCommandHelp(cmd)
 }
@@ -111,6 +137,8 @@ func noCommand(_ context.Context, cmd *cli.Command) error {
 func wantArgs(cmd *cli.Command, least, most int) error {
 	n := cmd.NArg()
 	switch {
+	case most == 0 && n > 0 && cmd.Category == categorySandbox:
+		return fmt.Errorf("%s takes no arguments, and was given %q", cmd.Name, cmd.Args().First())
 	case least == most && n != least:
 		return fmt.Errorf("%s: %q requires exactly %d argument(s)", programName, cmd.Name, least)
 	case n < least:

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // asProgram makes the test binary the program under test: what runs is main
@@ -85,9 +86,7 @@ type host struct {
 
 func newHost(t *testing.T) *host {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: containers without a user namespace")
-	}
+	testhost.NeedRoot(t, "containers without a user namespace")
 	dir, err := os.MkdirTemp("", "srt")
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +160,7 @@ func (h *host) command(args ...string) *exec.Cmd {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	cmd := exec.Command(exe, append([]string{"--root", h.root}, args...)...)
+	cmd := exec.Command(exe, append([]string{"--root", h.root, "--data", h.root + ".data"}, args...)...)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	return cmd
 }
@@ -190,7 +189,7 @@ func (h *host) finish(cmd *exec.Cmd) result {
 	if err := cmd.Start(); err != nil {
 		h.t.Fatal(err)
 	}
-	hung := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	hung := time.AfterFunc(testhost.Patience, func() { _ = cmd.Process.Kill() })
 	err := cmd.Wait()
 	if !hung.Stop() {
 		h.t.Errorf("%q hung", cmd.Args)
@@ -252,13 +251,7 @@ func (h *host) state(id string) container.State {
 // awaitStatus polls: a container's end has no event here.
 func (h *host) awaitStatus(id string, want container.Status) {
 	h.t.Helper()
-	for range 500 {
-		if h.state(id).Status == want {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	h.t.Fatalf("%s: still %s, want %s", id, h.state(id).Status, want)
+	testhost.Eventually(h.t, fmt.Sprintf("%s is %s", id, want), func() bool { return h.state(id).Status == want })
 }
 
 // awaitCommand returns when the container's init has executed the probe, which
@@ -266,13 +259,7 @@ func (h *host) awaitStatus(id string, want container.Status) {
 func (h *host) awaitCommand() {
 	h.t.Helper()
 	comm := "/proc/" + strconv.Itoa(h.state(h.id()).Pid) + "/comm"
-	for range 500 {
-		if h.read(comm) == "probe\n" {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	h.t.Fatalf("init is still %q", h.read(comm))
+	testhost.Eventually(h.t, "init is the probe", func() bool { return h.read(comm) == "probe\n" })
 }
 
 // nothingLeft fails the test if the container has anything in the kernel or on

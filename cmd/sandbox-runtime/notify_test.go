@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // serviceManager plays the part of systemd: it collects messages and answers
@@ -76,7 +78,7 @@ func wantMessages(t *testing.T, messages <-chan string, want ...string) {
 			if got != w {
 				t.Errorf("manager got %q, want %q", got, w)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(testhost.Patience):
 			t.Fatalf("manager never got %q", w)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 )
 
 func pauseCommand() *cli.Command {
@@ -25,9 +26,31 @@ SIGKILL. Works on a sandbox of "do" too; its --timeout goes on.
     # ` + programName + ` state web        says "status": "paused"
     # ` + programName + ` resume web`,
 		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if launcher.Has(stateRoot(cmd), cmd.Args().First()) {
+				return pauseSandbox(ctx, cmd)
+			}
 			return onCgroup(ctx, cmd, (*container.Container).Pause)
 		},
 	}
+}
+
+// pauseSandbox waits for whoever makes or changes it: one that stood still while it
+// is made would never be.
+func pauseSandbox(ctx context.Context, cmd *cli.Command) (err error) {
+	if err := wantArgs(cmd, 1, 1); err != nil {
+		return err
+	}
+	m, err := connect(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	box, err := m.Get(ctx, cmd.Args().First())
+	if err == nil {
+		err = box.Pause(ctx)
+	}
+	hintAtCgroups(logFrom(ctx), cmd.Name, err)
+	return err
 }
 
 func resumeCommand() *cli.Command {

@@ -26,7 +26,10 @@ func prune(ctx context.Context, cmd *cli.Command) error {
 	if cmd.Args().Present() {
 		return errors.New("prune takes no arguments; it removes whatever is left")
 	}
-	l, err := launcher.New(stateRoot(cmd))
+	if err := mayLook(stateRoot(cmd)); err != nil {
+		return err
+	}
+	l, err := launcher.New(launcherDirs(cmd))
 	if err != nil {
 		return err
 	}

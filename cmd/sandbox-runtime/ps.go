@@ -27,10 +27,16 @@ those of the caller's pid namespace. With --format json it prints just these.
 
     # ` + programName + ` ps web -eo pid,rss,args
     # ` + programName + ` ps --format json web
-    [4711,4730]`,
+    [4711,4730]
+
+With --execs it shows the commands of a sandbox, as "exec" has started them: those
+that run, and detached ones that have ended and that nobody attached to yet.
+
+    # ` + programName + ` ps --execs box`,
 		StopOnNthArg: &one, // what follows is for ps
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"},
+			&cli.BoolFlag{Name: "execs", Usage: "sandbox: its commands in place of their processes"},
 		},
 		Action: listProcesses,
 	}
@@ -39,6 +45,9 @@ those of the caller's pid namespace. With --format json it prints just these.
 func listProcesses(ctx context.Context, cmd *cli.Command) error {
 	if err := wantArgs(cmd, 1, -1); err != nil {
 		return err
+	}
+	if cmd.Bool("execs") {
+		return listExecs(ctx, cmd)
 	}
 	c, err := loadContainer(cmd)
 	if err != nil {

@@ -57,7 +57,7 @@ of podman knows it.
     podman --runtime sandbox run --rm busybox true`),
 		},
 		Action:       registerWhat,
-		OnUsageError: usageError,
+		OnUsageError: sandboxUsageError,
 	}
 }
 
@@ -74,7 +74,7 @@ func registerWith(name string, e engine.Engine, description string) *cli.Command
 			&cli.BoolFlag{Name: "default", Usage: "have the engine take it for all containers that name no runtime"},
 		},
 		Action:       func(_ context.Context, cmd *cli.Command) error { return register(cmd, e) },
-		OnUsageError: usageError,
+		OnUsageError: sandboxUsageError,
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 func TestRunEndsWithTheProcesssStatus(t *testing.T) {
@@ -99,7 +100,7 @@ func TestRunOfAKilledContainerIs137(t *testing.T) {
 func TestRunEndsWithItsInitWithoutAPidNamespace(t *testing.T) {
 	h := newHost(t)
 	cmd := h.command("run", "-b", h.bundle(withoutPidNamespace, "orphan"), h.id())
-	done := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+	done := time.AfterFunc(testhost.Patience, func() { _ = cmd.Process.Kill() })
 	out, err := cmd.Output()
 	if !done.Stop() || err != nil || string(out) != "parent done\n" {
 		t.Errorf("%q, %v", out, err)

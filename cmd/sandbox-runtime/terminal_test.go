@@ -15,10 +15,12 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // openTerminal makes a pseudo-terminal of 40 rows and 100 columns; reads of the
-// master end after ten seconds.
+// master have an end.
 func openTerminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -36,7 +38,7 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 		t.Fatal(err)
 	}
 	master = os.NewFile(uintptr(fd), "master")
-	if err := master.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := master.SetDeadline(time.Now().Add(testhost.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
@@ -166,7 +168,7 @@ func TestConsoleSocketReceivesTheTerminal(t *testing.T) {
 		}
 		master := os.NewFile(uintptr(dup), "master")
 		defer master.Close()
-		if err := master.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		if err := master.SetDeadline(time.Now().Add(testhost.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		if strings.HasPrefix(path, h.dir) {

@@ -15,6 +15,9 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 func updateCommand() *cli.Command {
@@ -78,6 +81,9 @@ func updateContainer(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
+	if limits, ok := sandboxLimits(cmd, r); ok {
+		return updateSandbox(ctx, cmd, limits)
+	}
 	if r.Memory != nil && (r.Memory.Kernel != nil || r.Memory.KernelTCP != nil) { //nolint:staticcheck // old callers give it
 		logFrom(ctx).Warn("Kernel memory settings are ignored and will be removed")
 	}
@@ -85,6 +91,32 @@ func updateContainer(ctx context.Context, cmd *cli.Command) error {
 		L3CacheSchema: cmd.String("l3-cache-schema"),
 		MemBwSchema:   cmd.String("mem-bw-schema"),
 	})
+}
+
+// sandboxLimits are those of a sandbox, where it has all that is to be changed: it
+// then knows of the change, in what it says of itself and of a command's death. Its
+// memory is memory and swap.
+func sandboxLimits(cmd *cli.Command, r *specs.LinuxResources) (l spec.Limits, ok bool) {
+	if cmd.IsSet("resources") || !launcher.Has(stateRoot(cmd), cmd.Args().First()) {
+		return l, false
+	}
+	for _, flag := range cmd.LocalFlagNames() {
+		switch {
+		case flag == "memory" && r.Memory.Limit != nil && *r.Memory.Limit > 0:
+			l.Memory = spec.Size(*r.Memory.Limit)
+		case flag == "memory-swap" && r.Memory.Limit != nil && r.Memory.Swap != nil && *r.Memory.Swap == *r.Memory.Limit:
+			// That is what it is.
+		case flag == "pids-limit" && *r.Pids.Limit > 0:
+			l.Pids = *r.Pids.Limit
+		default:
+			return l, false
+		}
+	}
+	return l, l != spec.Limits{}
+}
+
+func updateSandbox(ctx context.Context, cmd *cli.Command, l spec.Limits) error {
+	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Update(ctx, l) })
 }
 
 // newLimits are those of --resources, or those of the other flags.

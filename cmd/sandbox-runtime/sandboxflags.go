@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -23,6 +24,7 @@ func sandboxFlags() []sandboxFlag {
 			func(c *spec.Config, v string) error { return setText(&c.Rootfs, v) }),
 		text("workspace", "`DIR` to mount at /workspace, read-write (default: an empty one that vanishes)", "workspace",
 			func(c *spec.Config, v string) error { return setText(&c.Workspace, v) }),
+		list("overlay", "host `DIR` to show at its own path; writes go to a layer (repeatable)", "overlays", addOverlay),
 		list("bind", "host path to show inside, as `SRC:DST[:ro|rw]` (default ro, repeatable)", "binds", addBind),
 		text("network", "`none`: a loopback device only", "network",
 			func(c *spec.Config, v string) error { return setText(&c.Network, v) }),
@@ -32,18 +34,24 @@ func sandboxFlags() []sandboxFlag {
 			func(c *spec.Config, v string) error { return setPositive(&c.Limits.CPUs, v, spec.ParseCPUs) }),
 		text("pids", "`NUMBER` of processes and threads at once (default: 128)", "limits.pids",
 			func(c *spec.Config, v string) error { return setPositive(&c.Limits.Pids, v, parseCount) }),
-		text("file-size", "`SIZE` of the largest file it may write (default: 100m)", "limits.file_size",
+		text("file-size", "`SIZE` of the largest file that may be written (default: 100m)", "limits.file_size",
 			func(c *spec.Config, v string) error { return setPositive(&c.Limits.FileSize, v, spec.ParseSize) }),
+		text("disk", "`SIZE` of all that it keeps of its writes (default: 1g, in memory 3/4 of --memory at most)", "limits.disk",
+			func(c *spec.Config, v string) error { return setPositive(&c.Limits.Disk, v, spec.ParseSize) }),
+		text("files", "`NUMBER` of files, directories and links in that (default: one for each 8k of --disk)", "limits.files",
+			func(c *spec.Config, v string) error { return setPositive(&c.Limits.Files, v, parseCount) }),
+		text("storage", "`memory` or disk: where its writes lie (default: memory, for up disk)", "storage",
+			func(c *spec.Config, v string) error { return setText(&c.Storage, v) }),
 		text("io-read", "`BYTES` per second read from disk (default: no limit)", "limits.io_read",
 			func(c *spec.Config, v string) error { return setPositive(&c.Limits.IORead, v, spec.ParseSize) }),
 		text("io-write", "`BYTES` per second written to disk (default: no limit)", "limits.io_write",
 			func(c *spec.Config, v string) error { return setPositive(&c.Limits.IOWrite, v, spec.ParseSize) }),
-		text("timeout", "`DURATION` after which it is killed with all it started, as 500ms or 1m30s (default: none)", "timeout",
+		text("timeout", "`DURATION` after which a command is killed with all it started, as 500ms or 1m30s (default: none)", "timeout",
 			func(c *spec.Config, v string) error { return c.Timeout.UnmarshalText([]byte(v)) }),
 		text("user", "`UID[:GID]` inside (default: 1000:1000)", "user",
 			func(c *spec.Config, v string) (err error) { c.User, err = spec.ParseUser(v); return err }),
 		list("env", "`NAME=VALUE` for its environment (repeatable)", "env", addEnv),
-		text("cwd", "`DIR` inside to start in (default: /workspace)", "cwd",
+		text("cwd", "`DIR` inside to start in (default: the working directory if it is overlaid and there is no --workspace, else /workspace)", "cwd",
 			func(c *spec.Config, v string) error { return setText(&c.Cwd, v) }),
 		text("hostname", "`NAME` of the sandbox (default: sandbox)", "hostname",
 			func(c *spec.Config, v string) error { return setText(&c.Hostname, v) }),
@@ -70,13 +78,10 @@ func list(name, usage, field string, apply func(*spec.Config, string) error) san
 	return sandboxFlag{&cli.StringSliceFlag{Name: name, Usage: usage}, field, apply}
 }
 
-func doFlags() []cli.Flag {
+// configFlags are what a configuration is made of.
+func configFlags() []cli.Flag {
 	flags := []cli.Flag{
-		&cli.BoolFlag{Name: "interactive", Aliases: []string{"i"}, Usage: "pass standard input on"},
-		&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "give it a terminal of its own"},
 		&cli.StringFlag{Name: "config", Usage: "`FILE` with the whole configuration as JSON; flags win over it"},
-		&cli.BoolFlag{Name: "local", Usage: "no sandbox: run on the host, in the workspace"},
-		&cli.BoolFlag{Name: "json", Usage: "print one Result in JSON, output included, and nothing else"},
 	}
 	for _, f := range sandboxFlags() {
 		flags = append(flags, f.flag)
@@ -84,21 +89,17 @@ func doFlags() []cli.Flag {
 	for _, name := range laterFlags() {
 		flags = append(flags, &cli.StringFlag{Name: name, Hidden: true})
 	}
-	for _, name := range laterSwitches() {
-		flags = append(flags, &cli.BoolFlag{Name: name, Hidden: true})
-	}
 	return flags
 }
 
-// laterFlags and laterSwitches are agreed on and answer that they are not
-// there yet, in place of "unknown flag".
-func laterFlags() []string    { return []string{"image", "overlay", "allow", "disk", "files"} }
-func laterSwitches() []string { return []string{"review", "apply", "keep"} }
+// laterFlags are agreed on and answer that they are not there yet, in place of
+// "unknown flag".
+func laterFlags() []string { return []string{"image", "allow"} }
 
-// doConfig is the configuration of --config with the flags on top. It can be
-// completed.
-func doConfig(cmd *cli.Command) (spec.Config, error) {
-	for _, name := range append(laterFlags(), laterSwitches()...) {
+// sandboxConfig is the configuration of --config with the flags on top. It can
+// be completed.
+func sandboxConfig(cmd *cli.Command) (spec.Config, error) {
+	for _, name := range laterFlags() {
 		if cmd.IsSet(name) {
 			return spec.Config{}, fmt.Errorf("--%s is not in this version yet", name)
 		}
@@ -117,6 +118,9 @@ func doConfig(cmd *cli.Command) (spec.Config, error) {
 	if err := absolutePaths(&config); err != nil {
 		return config, err
 	}
+	if err := startInOverlay(&config); err != nil {
+		return config, err
+	}
 	_, err = config.Complete()
 	return config, inFlags(cmd, err)
 }
@@ -125,6 +129,9 @@ func doConfig(cmd *cli.Command) (spec.Config, error) {
 // a configuration file.
 func absolutePaths(c *spec.Config) error {
 	paths := []*string{&c.Rootfs, &c.Workspace}
+	for i := range c.Overlays {
+		paths = append(paths, &c.Overlays[i])
+	}
 	for i := range c.Binds {
 		paths = append(paths, &c.Binds[i].Source)
 	}
@@ -137,6 +144,24 @@ func absolutePaths(c *spec.Config) error {
 			return err
 		}
 		*p = absolute
+	}
+	return nil
+}
+
+// startInOverlay has commands start where the user is, if that is overlaid and
+// nothing says otherwise.
+func startInOverlay(c *spec.Config) error {
+	if c.Cwd != "" || c.Workspace != "" || len(c.Overlays) == 0 {
+		return nil
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	for _, dir := range c.Overlays {
+		if here == dir || dir != "/" && strings.HasPrefix(here, dir+"/") {
+			c.Cwd = here
+		}
 	}
 	return nil
 }
@@ -199,6 +224,21 @@ func flagWording(cmd *cli.Command, err error) string {
 	return err.Error()
 }
 
+// asTyped words what a launcher says of a field by the flag the user typed.
+func asTyped(cmd *cli.Command, err error) error {
+	var config *sandbox.ConfigError
+	if !errors.As(err, &config) {
+		return err
+	}
+	for _, f := range sandboxFlags() {
+		field, problem, ok := strings.Cut(config.Reason, ": ")
+		if field, _, _ = strings.Cut(field, "["); ok && field == f.field && cmd.IsSet(f.name()) {
+			return errors.New("--" + f.name() + ": " + problem)
+		}
+	}
+	return err
+}
+
 // setText refuses an empty text, which a configuration takes for "the default".
 func setText[T ~string](field *T, value string) error {
 	if value == "" {
@@ -235,6 +275,14 @@ func addBind(c *spec.Config, value string) error {
 		return err
 	}
 	c.Binds = append(c.Binds, b)
+	return nil
+}
+
+func addOverlay(c *spec.Config, value string) error {
+	if value == "" {
+		return errors.New("is empty; name a directory of the host")
+	}
+	c.Overlays = append(c.Overlays, value)
 	return nil
 }
 

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+func attachCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "attach",
+		Usage:     "show what a detached command prints, until it ends",
+		ArgsUsage: "NAME EXEC",
+		Category:  categorySandbox,
+		Description: `Prints what the sandbox has kept of the command's output and what comes, and
+ends as "exec" would have, with the command's status. That is told once: the
+sandbox then forgets the command. Interrupted before, it lets the command go on.
+
+    sandbox-runtime exec --detach box make test
+    sandbox-runtime ps --execs box
+    sandbox-runtime attach box EXEC
+    sandbox-runtime attach --kill box EXEC`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "kill", Usage: "end the command, and all it has started, first"},
+			&cli.BoolFlag{Name: "json", Usage: "print one Result in JSON, output included, and nothing else"},
+		},
+		Action:       attachToExec,
+		OnUsageError: doUsageError,
+	}
+}
+
+func attachToExec(ctx context.Context, cmd *cli.Command) error {
+	result, err := attachOnce(ctx, cmd)
+	return conclude(cmd.Bool("json"), result, err)
+}
+
+func attachOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
+	if cmd.NArg() != 2 {
+		return spec.Result{}, errors.New("say the sandbox and the command, as exec --detach and ps --execs print it")
+	}
+	name, id := cmd.Args().First(), cmd.Args().Get(1)
+	none := spec.Result{ID: name}
+	ctx, relay := relaySignals(ctx) // none is for the command: they end the attaching
+	defer relay.stop()
+	m, err := connectExisting(ctx, cmd)
+	if err != nil {
+		return none, err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	box, err := m.Get(ctx, name)
+	if err != nil {
+		return none, causeOf(ctx, err)
+	}
+	p, err := attach(ctx, box, id, cmd.Bool("json"))
+	if err != nil {
+		return none, causeOf(ctx, err)
+	}
+	defer func() { _ = p.Close() }() // what is wrong Wait has said
+	if cmd.Bool("kill") {
+		if err := p.Kill(); err != nil {
+			return none, err
+		}
+	}
+	result, err := p.Wait()
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w; the command goes on", causeOf(ctx, err))
+	}
+	return result, err
+}
+
+// attach passes the command's output on, or keeps it for the Result.
+func attach(ctx context.Context, box *sandbox.Sandbox, id string, keep bool) (*sandbox.Process, error) {
+	if keep {
+		return box.Attach(ctx, id, nil, nil)
+	}
+	return box.Attach(ctx, id, os.Stdout, os.Stderr)
+}

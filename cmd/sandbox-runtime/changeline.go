@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+// changeLine is a change for a person: what became of it, its size, its path.
+func changeLine(c sandbox.Change) string {
+	size, name := "", visible(c.Path)
+	switch {
+	case c.Type == sandbox.TypeDirectory:
+		name += "/"
+	case c.Type == sandbox.TypeSymlink && c.Link != "":
+		name += " -> " + visible(c.Link)
+	case c.Type == sandbox.TypeFile && c.Kind != sandbox.Deleted && !c.ModTime.IsZero():
+		size = bytesText(c.Size)
+	}
+	if c.Was != "" {
+		name += fmt.Sprintf(" (was a %s)", c.Was)
+	}
+	return fmt.Sprintf("  %-8s %9s  %s", c.Kind, size, name)
+}
+
+// visible is a text that the sandbox has chosen, without what a terminal would
+// take for something else than text.
+func visible(s string) string {
+	plain := utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+	if plain {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// escaped is a text of several lines, in which there may be names that the sandbox
+// has chosen, with whatever a terminal might obey escaped as in Go.
+func escaped(s string) string {
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) && (r != utf8.RuneError || n > 1) {
+			b.WriteString(s[:n])
+		} else {
+			b.WriteString(strings.Trim(strconv.Quote(s[:n]), `"`))
+		}
+		s = s[n:]
+	}
+	return b.String()
+}
+
+// bytesText is a number of bytes in the largest unit that leaves a whole number.
+func bytesText(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	value, unit := float64(n), 0
+	for value >= 1024 && unit < len(units)-1 {
+		value /= 1024
+		unit++
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", value, units[unit])
+}
+
+func changeCount(n int) string {
+	if n == 1 {
+		return "1 change"
+	}
+	return fmt.Sprintf("%d changes", n)
+}

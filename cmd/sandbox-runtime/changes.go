@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/patch"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+func changesCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "changes",
+		Usage:     "list what a sandbox has changed in its overlays",
+		ArgsUsage: "NAME [PATH...]",
+		Category:  categorySandbox,
+		Description: `Each line is what became of a path, its size where it is a file, and the path.
+With --json each line is one change in JSON.
+
+    sandbox-runtime up --overlay . box
+    sandbox-runtime exec box make
+    sandbox-runtime changes box`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "json", Usage: "print one change in JSON per line"},
+			&cli.BoolFlag{Name: "names", Usage: "leave out all but names, which is faster"},
+		},
+		Action: withChanges(func(_ context.Context, cmd *cli.Command, c *sandbox.Changes) error {
+			return listChanges(cmd.Root().Writer, c, cmd.Bool("json"), sandbox.ListOptions{
+				Names: cmd.Bool("names"), Paths: cmd.Args().Tail(),
+			})
+		}),
+	}
+}
+
+func diffCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "diff",
+		Usage:     "show what a sandbox has changed in its overlays, as a unified diff",
+		ArgsUsage: "NAME",
+		Category:  categorySandbox,
+		Description: `The diff is in the form of git, which "git apply" and "patch -p1" take in the
+overlaid directory. On a terminal it is coloured, and control characters in it
+are made visible.`,
+		Action: withChanges(func(_ context.Context, cmd *cli.Command, c *sandbox.Changes) error {
+			if err := onlyName(cmd); err != nil {
+				return err
+			}
+			return c.Diff(visibly(cmd.Root().Writer))
+		}),
+	}
+}
+
+// visibly is w, or, if that is a terminal, a writer that sends it nothing but
+// text and colours.
+func visibly(w io.Writer) io.Writer {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return patch.Terminal(w)
+	}
+	return w
+}
+
+func applyCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "apply",
+		Usage:     "put what a sandbox has changed in its overlays onto the host",
+		ArgsUsage: "NAME [PATH...]",
+		Category:  categorySandbox,
+		Description: `All changes, or those of the paths with what is below them, are written with your
+own rights: as a whole, or not at all where the host has changed meanwhile. A PATH
+is absolute, or where only one directory is overlaid relative to that.
+
+    sandbox-runtime apply --dry-run box
+    sandbox-runtime apply --yes box src/main.go`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "say what would be done, and do nothing"},
+			&cli.BoolFlag{Name: "overwrite", Usage: "also where the host has changed meanwhile"},
+			&cli.BoolFlag{Name: "setuid", Usage: "carry over setuid and setgid bits and file capabilities"},
+			&cli.BoolFlag{Name: "devices", Usage: "carry over device nodes"},
+		},
+		Action: withChanges(applyChanges),
+	}
+}
+
+func applyChanges(ctx context.Context, cmd *cli.Command, c *sandbox.Changes) error {
+	o := sandbox.ApplyOptions{
+		Paths: cmd.Args().Tail(), DryRun: true, Overwrite: cmd.Bool("overwrite"),
+		Setuid: cmd.Bool("setuid"), Devices: cmd.Bool("devices"),
+	}
+	talk := &conversation{in: os.Stdin, out: cmd.Root().ErrWriter}
+	planned, err := c.Apply(ctx, o)
+	var conflict *sandbox.ConflictError
+	if errors.As(err, &conflict) {
+		return fmt.Errorf("%w\n(--overwrite overwrites them)", err)
+	}
+	if err != nil {
+		return err
+	}
+	if len(planned.Changes) == 0 {
+		talk.leftOut(planned.LeftOut)
+		talk.say("nothing to apply")
+		return nil
+	}
+	talk.list(planned.Changes)
+	talk.leftOut(planned.LeftOut)
+	if cmd.Bool("dry-run") {
+		return nil
+	}
+	if !cmd.Bool("yes") {
+		answer, err := talk.ask(ctx, fmt.Sprintf("apply %s to the host? [y/N] ", changeCount(len(planned.Changes))))
+		if err != nil {
+			return err
+		}
+		if !yes(answer) {
+			return errors.New("nothing was applied (--yes applies without asking)")
+		}
+	}
+	o.DryRun = false
+	done, err := c.Apply(ctx, o)
+	if err == nil {
+		talk.say("applied %s", changeCount(len(done.Changes)))
+	}
+	return err
+}
+
+func saveCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "save",
+		Usage:     "write what a sandbox has changed in its overlays to a file",
+		ArgsUsage: "NAME FILE",
+		Category:  categorySandbox,
+		Description: `FILE ends in .tar, for an archive in the form of an OCI layer, or in .patch, for
+the unified diff, which has no binary files. It must not exist yet.`,
+		Action: withChanges(func(_ context.Context, cmd *cli.Command, c *sandbox.Changes) error {
+			if cmd.NArg() != 2 {
+				return errors.New("say the sandbox and one file, as in: save box changes.tar")
+			}
+			return saveChanges(&conversation{out: cmd.Root().ErrWriter}, c, cmd.Args().Get(1))
+		}),
+	}
+}
+
+// saveChanges writes a file that is whole or not there.
+func saveChanges(talk *conversation, c *sandbox.Changes, name string) (err error) {
+	write, err := saveAs(talk, c, name)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(name); err == nil {
+		return fmt.Errorf("%s exists already: choose another name", name)
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), ".sandbox-runtime-save-*")
+	if err != nil {
+		if refused := (*fs.PathError)(nil); errors.As(err, &refused) { // the draft's name says nothing
+			err = fmt.Errorf("directory %s: %w", filepath.Dir(name), refused.Err)
+		}
+		return fmt.Errorf("save %s: %w", name, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("save %s: %w", name, err), os.Remove(f.Name()))
+		}
+	}()
+	defer f.Close()
+	if err := write(f); err != nil {
+		return err
+	}
+	if err := errors.Join(f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), name); err != nil { // which replaces nothing
+		return err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return err
+	}
+	talk.say("saved to %s", name)
+	return nil
+}
+
+// saveAs chooses the form by the file's name.
+func saveAs(talk *conversation, c *sandbox.Changes, name string) (func(io.Writer) error, error) {
+	switch {
+	case strings.HasSuffix(name, ".tar"):
+		return func(w io.Writer) error {
+			left, err := c.Save(w)
+			talk.leftOut(left)
+			return err
+		}, nil
+	case strings.HasSuffix(name, ".patch"), strings.HasSuffix(name, ".diff"):
+		return c.Diff, nil
+	}
+	return nil, fmt.Errorf("%q: name a file that ends in .tar or .patch", name)
+}
+
+// withChanges is an action on what the sandbox that is named first has changed.
+func withChanges(do func(context.Context, *cli.Command, *sandbox.Changes) error) cli.ActionFunc {
+	return func(ctx context.Context, cmd *cli.Command) error {
+		name := cmd.Args().First()
+		if name == "" {
+			return fmt.Errorf("say the name of a sandbox, as in: %s box", cmd.Name)
+		}
+		ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+		defer stop()
+		return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) (err error) {
+			c, err := box.Changes(ctx)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, c.Close()) }()
+			if len(c.Trees()) == 0 {
+				return fmt.Errorf("sandbox %s has no overlay: make it with --overlay DIR", name)
+			}
+			return do(ctx, cmd, c)
+		})
+	}
+}
+
+func onlyName(cmd *cli.Command) error {
+	if cmd.NArg() != 1 {
+		return fmt.Errorf("%s takes the name of one sandbox and no paths, as in: %[1]s box", cmd.Name)
+	}
+	return nil
+}
+
+func listChanges(w io.Writer, c *sandbox.Changes, inJSON bool, o sandbox.ListOptions) error {
+	out := json.NewEncoder(w)
+	for change, err := range c.List(o) {
+		if err != nil {
+			return err
+		}
+		if inJSON {
+			err = out.Encode(change)
+		} else {
+			_, err = fmt.Fprintln(w, changeLine(change))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+// sandboxes are those below one state root, by a launcher inside this process:
+// who runs the command needs the privilege, and no launcher has to listen.
+type sandboxes struct {
+	*sandbox.Manager
+	launcher *launcher.Launcher
+	server   *server.Server
+}
+
+// connect returns the sandboxes of --root. It makes nothing yet.
+func connect(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {
+	return connectTo(ctx, launcherDirs(cmd))
+}
+
+// connectExisting is connect for what is done to sandboxes that there are. Who may not
+// see them is told so, in place of that there are none.
+func connectExisting(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {
+	if err := mayLook(stateRoot(cmd)); err != nil {
+		return nil, err
+	}
+	return connect(ctx, cmd)
+}
+
+func mayLook(root string) error {
+	if _, err := os.Lstat(root + "/."); errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("the sandboxes in %s are another user's: permission denied; run this as that user, which root is with sudo, or name another --root", root)
+	}
+	return nil
+}
+
+func connectTo(ctx context.Context, dirs launcher.Dirs) (*sandboxes, error) {
+	l, err := launcher.New(dirs)
+	if err != nil {
+		return nil, err
+	}
+	s := &sandboxes{launcher: l, server: server.New(server.Of(l), server.Rules{}, logFrom(ctx))}
+	s.Manager, err = sandbox.NewManager(sandbox.ManagerConfig{
+		Dial: func(context.Context) (*net.UnixConn, error) { return s.server.Connect() },
+	})
+	if err != nil {
+		s.server.Shutdown(ctx)
+		return nil, err
+	}
+	return s, nil
+}
+
+// withSandbox does something with the sandbox that the first argument names.
+func withSandbox(ctx context.Context, cmd *cli.Command, do func(*sandbox.Sandbox) error) (err error) {
+	m, err := connectExisting(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	box, err := m.Get(ctx, cmd.Args().First())
+	if err != nil {
+		return err
+	}
+	return do(box)
+}
+
+// Close ends what this process has running and is not detached, and returns when
+// the launcher has let go of all it had.
+func (s *sandboxes) Close() error {
+	err := s.Manager.Close()
+	over, cancel := context.WithCancel(context.Background())
+	cancel() // whatever is under way now is nobody's any more
+	s.server.Shutdown(over)
+	s.launcher.Close()
+	return err
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+func downCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "down",
+		Usage:     "end all that runs in sandboxes, and remove them",
+		ArgsUsage: "NAME...",
+		Category:  categorySandbox,
+		Description: `Each is removed, whatever state it is in, and the workspace is left as it is. One
+that could not be removed, or that there is none of, makes the status 1; the
+others are removed all the same.
+
+    sandbox-runtime down box
+    sandbox-runtime down box-1 box-2`,
+		Action: down,
+	}
+}
+
+func down(ctx context.Context, cmd *cli.Command) (err error) {
+	if !cmd.Args().Present() {
+		return errors.New("say which sandboxes, by their names; list shows what there is")
+	}
+	go cgroups.Wake() // ends by itself
+	m, err := connectExisting(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	errs := make([]error, cmd.NArg())
+	var removing sync.WaitGroup
+	for i, name := range cmd.Args().Slice() {
+		removing.Go(func() { errs[i] = m.down(ctx, name, stateRoot(cmd)) })
+	}
+	removing.Wait()
+	return errors.Join(errs...)
+}
+
+// down removes one. That there is none is an error here: a name may be wrong.
+func (s *sandboxes) down(ctx context.Context, name, root string) error {
+	if launcher.Has(root, name) {
+		return s.Remove(ctx, name)
+	}
+	if traced, err := s.launcher.Traced(name); err != nil || traced {
+		return errors.Join(err, s.launcher.Remove(ctx, name))
+	}
+	if _, err := container.Load(root, name); err == nil {
+		return fmt.Errorf("%s is a container, not a sandbox; remove it with: %s delete --force %s", name, programName, name)
+	}
+	return &sandbox.Error{ID: name, Err: sandbox.ErrNotFound}
+}

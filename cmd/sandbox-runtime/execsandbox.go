@@ -1,0 +1,249 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// execSandboxFlags are those of exec that only a sandbox knows.
+func execSandboxFlags() []cli.Flag {
+	flags := []cli.Flag{
+		&cli.BoolFlag{Name: "interactive", Aliases: []string{"i"}, Usage: "sandbox: pass standard input on"},
+		&cli.BoolFlag{Name: "json", Usage: "sandbox: print one Result in JSON, output included, and nothing else"},
+		&cli.BoolFlag{Name: "transaction", Usage: "sandbox: what it writes joins the files there if it succeeds, and vanishes otherwise"},
+		&cli.StringFlag{Name: "timeout", Usage: "sandbox: `DURATION` after which it is killed with all it started"},
+	}
+	for _, f := range execLimits() {
+		flags = append(flags, f.flag)
+	}
+	return flags
+}
+
+// meansSandbox says that a name that nothing has was to be a sandbox's, by the flags.
+func meansSandbox(cmd *cli.Command) bool {
+	for _, f := range execSandboxFlags() {
+		if cmd.IsSet(f.Names()[0]) {
+			_, err := loadContainer(cmd)
+			return errors.Is(err, container.ErrNotExist)
+		}
+	}
+	return false
+}
+
+// execLimits bound one command, within the sandbox's own limits.
+func execLimits() []sandboxFlag {
+	return []sandboxFlag{
+		text("memory", "sandbox: `SIZE` of memory and swap of this command", "limits.memory",
+			func(c *spec.Config, v string) error { return setPositive(&c.Limits.Memory, v, spec.ParseSize) }),
+		text("cpus", "sandbox: `NUMBER` of cores' worth of processor time of this command", "limits.cpus",
+			func(c *spec.Config, v string) error { return setPositive(&c.Limits.CPUs, v, spec.ParseCPUs) }),
+		text("pids", "sandbox: `NUMBER` of processes and threads of this command", "limits.pids",
+			func(c *spec.Config, v string) error { return setPositive(&c.Limits.Pids, v, parseCount) }),
+		text("file-size", "sandbox: `SIZE` of the largest file that this command may write", "limits.file_size",
+			func(c *spec.Config, v string) error { return setPositive(&c.Limits.FileSize, v, spec.ParseSize) }),
+	}
+}
+
+// notForSandboxes are flags of exec that have no meaning in a sandbox, and why.
+var notForSandboxes = map[string]string{
+	"process":        "say the command and its flags instead",
+	"console-socket": "a terminal of a sandbox is the caller's to serve; leave it out",
+	"pidfd-socket":   "a command of a sandbox is followed by its id; leave it out",
+	"preserve-fds":   "a sandbox gets no descriptors of its caller's",
+	"process-label":  "a sandbox has no label",
+	"apparmor":       "a sandbox has no profile of AppArmor",
+	"cap":            "nothing in a sandbox has capabilities",
+	"cgroup":         "each command of a sandbox has a cgroup of its own",
+	"ignore-paused":  "a paused sandbox starts nothing; resume it first",
+}
+
+// execInSandbox runs a command through the sandbox's agent. Its messages and its
+// exit status are those of do.
+func execInSandbox(ctx context.Context, cmd *cli.Command) error {
+	result, err := execOnce(ctx, cmd)
+	return conclude(cmd.Bool("json"), result, err)
+}
+
+func execOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
+	name := cmd.Args().First()
+	command, err := execCommandOf(cmd)
+	if err != nil {
+		return spec.Result{ID: name}, err
+	}
+	streams, err := streamsOf(cmd)
+	if err != nil {
+		return spec.Result{ID: name}, err
+	}
+	ctx, relay := relaySignals(ctx)
+	defer relay.stop()
+	m, err := connectExisting(ctx, cmd)
+	if err != nil {
+		return spec.Result{ID: name}, err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	box, err := m.Get(ctx, name)
+	if err != nil {
+		return spec.Result{ID: name}, causeOf(ctx, err)
+	}
+	if command.Detached {
+		return execDetached(ctx, cmd, box, command)
+	}
+	return runIn(ctx, box, command, streams, relay, pidFileOf(ctx, cmd, box))
+}
+
+// pidFileOf writes the file of --pid-file, if there is that flag, for a command
+// that runs.
+func pidFileOf(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox) func(*sandbox.Process) error {
+	path := cmd.String("pid-file")
+	if path == "" {
+		return nil
+	}
+	return func(p *sandbox.Process) error {
+		if err := p.Started(ctx); err != nil {
+			return err
+		}
+		execs, err := box.Execs(ctx)
+		if err != nil {
+			return err
+		}
+		for _, e := range execs {
+			if pid := oldest(e.Pids); e.ID == p.ID() && pid != 0 {
+				return writePidFile(path, pid)
+			}
+		}
+		return nil // it has ended, and the number may be another's
+	}
+}
+
+// oldest is the process that was started first, that is the command itself; 0 if
+// none is there any more.
+func oldest(pids []int) (first int) {
+	var least uint64
+	for _, pid := range pids {
+		if started, err := startTime(pid); err == nil && (first == 0 || started < least) {
+			first, least = pid, started
+		}
+	}
+	return first
+}
+
+// startTime is field 22 of proc_pid_stat(5), in clock ticks since the boot.
+func startTime(pid int) (uint64, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
+	fields := strings.Fields(rest)
+	if len(fields) < 20 {
+		return 0, fmt.Errorf("/proc/%d/stat: %q", pid, stat)
+	}
+	return strconv.ParseUint(fields[19], 10, 64)
+}
+
+// execDetached prints the id of the command, once that runs.
+func execDetached(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox, c sandbox.Command) (r spec.Result, err error) {
+	r = spec.Result{ID: box.ID(), Status: spec.StatusExited} // of this program
+	p, err := box.Start(ctx, c)
+	if err != nil {
+		return r, causeOf(ctx, err)
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	if err := p.Started(ctx); err != nil {
+		return r, causeOf(ctx, err)
+	}
+	if announce := pidFileOf(ctx, cmd, box); announce != nil {
+		if err := announce(p); err != nil {
+			return r, err
+		}
+	}
+	if _, err := fmt.Fprintln(cmd.Root().Writer, p.ID()); err != nil {
+		return r, err
+	}
+	return r, nil
+}
+
+// execCommandOf is the command that the flags describe.
+func execCommandOf(cmd *cli.Command) (sandbox.Command, error) {
+	for name, why := range notForSandboxes {
+		if cmd.IsSet(name) {
+			return sandbox.Command{}, fmt.Errorf("--%s is not for sandboxes: %s", name, why)
+		}
+	}
+	if cmd.IsSet("no-new-privs") && !cmd.Bool("no-new-privs") {
+		return sandbox.Command{}, errors.New("--no-new-privs=false is not for sandboxes: nothing in one gains privileges")
+	}
+	c := sandbox.Command{Args: cmd.Args().Tail(), Cwd: cmd.String("cwd"), Detached: cmd.Bool("detach"), Transaction: cmd.Bool("transaction")}
+	if len(c.Args) == 0 {
+		return c, errors.New("no command; write it after the name, as in: exec box python3 x.py")
+	}
+	if c.Args[0] == "" {
+		return c, errEmptyCommand
+	}
+	if err := checkDetached(cmd); err != nil {
+		return c, err
+	}
+	var flags spec.Config
+	for _, f := range append(execLimits(), execEnvironment()...) {
+		for _, value := range given(cmd, f) {
+			if err := f.apply(&flags, value); err != nil {
+				return c, fmt.Errorf("--%s: %w", f.name(), err)
+			}
+		}
+	}
+	if _, err := flags.Complete(); err != nil {
+		return c, inFlags(cmd, err)
+	}
+	c.Limits, c.Env, c.User, c.Timeout = flags.Limits, flags.Env, flags.User, time.Duration(flags.Timeout)
+	for _, gid := range cmd.Int64Slice("additional-gids") {
+		if gid < 0 || gid >= math.MaxUint32 {
+			return c, fmt.Errorf("--additional-gids: %d is no valid id", gid)
+		}
+		c.Groups = append(c.Groups, uint32(gid))
+	}
+	return c, nil
+}
+
+// execEnvironment are flags of exec that are do's, too.
+func execEnvironment() []sandboxFlag {
+	var flags []sandboxFlag
+	for _, f := range sandboxFlags() {
+		switch f.name() {
+		case "env", "user", "timeout":
+			flags = append(flags, f)
+		}
+	}
+	return flags
+}
+
+// checkDetached refuses what needs somebody who stays with the command.
+func checkDetached(cmd *cli.Command) error {
+	if !cmd.Bool("detach") {
+		return nil
+	}
+	for name, why := range map[string]string{
+		"transaction": "nobody is there for what it writes to join",
+		"interactive": "nobody is there to give it input",
+		"tty":         "nobody is there to read from its terminal",
+		"json":        "its Result is there when it has ended, from attach --json",
+		"timeout":     "nobody is there to end it in time",
+	} {
+		if cmd.IsSet(name) {
+			return fmt.Errorf("--%s and --detach do not go together: %s", name, why)
+		}
+	}
+	return nil
+}

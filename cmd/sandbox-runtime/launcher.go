@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/urfave/cli/v3"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
+)
+
+// launcherName is the command's.
+const launcherName = "launcher"
+
+func launcherCommand() *cli.Command {
+	return &cli.Command{
+		Name:     launcherName,
+		Usage:    "make sandboxes for other programs, on a socket",
+		Category: categorySandbox,
+		Description: `Programs that embed sandboxes ask it for them, and need no privilege
+themselves. Root and the user that it runs as may ask for anything, others for
+what the rules allow; docs/launcher.md says how to write them.
+
+    # ` + programName + ` launcher
+    # ` + programName + ` launcher --socket /run/sandboxes.sock --mode 0666 --rules /etc/sandbox-runtime/rules.json
+
+Sandboxes stay up when it ends, and the next one takes them up. SIGTERM lets
+commands that are not detached end within --grace; then it ends them.`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "socket", Usage: "`PATH` to listen on (default: " + launcherSocket + " in --root)"},
+			&cli.StringFlag{Name: "mode", Value: "0600", Usage: "who may connect: the socket's `MODE`"},
+			&cli.StringFlag{Name: "rules", Usage: "`FILE` that says what users other than root may ask for"},
+			&cli.IntFlag{Name: "fd", Usage: "serve the one connection that descriptor `N` is, and end with it"},
+			&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "how long commands have after SIGTERM"},
+		},
+		Action: runLauncher,
+	}
+}
+
+const launcherSocket = "launcher.sock"
+
+func runLauncher(ctx context.Context, cmd *cli.Command) error {
+	if err := wantArgs(cmd, 0, 0); err != nil {
+		return err
+	}
+	if grace := cmd.Duration("grace"); grace < 0 {
+		return fmt.Errorf("option --grace %s: it is negative; 0s ends commands at once", grace)
+	}
+	log := logFrom(ctx)
+	server.Tune()
+	if err := runSealed(stateRoot(cmd)); err != nil {
+		log.Warn("starts are slower than they could be: this program is not run from a sealed copy", "error", err)
+	}
+	var rules server.Rules
+	if path := cmd.String("rules"); path != "" {
+		var err error
+		if rules, err = server.ReadRules(path); err != nil {
+			return err
+		}
+	}
+	l, err := launcher.New(launcherDirs(cmd))
+	if err != nil {
+		return err
+	}
+	d := &daemon{Server: server.New(server.Of(l), rules, log), log: log, grace: cmd.Duration("grace")}
+	if cmd.IsSet("fd") {
+		return d.serveFD(ctx, cmd.Int("fd"))
+	}
+	listeners, err := launcherListeners(cmd)
+	if err != nil {
+		return err
+	}
+	return d.serve(ctx, listeners)
+}
+
+// launcherListeners are the sockets that systemd has handed over, or the one
+// that the flags name.
+func launcherListeners(cmd *cli.Command) (_ []listener, err error) {
+	var all []listener
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, closeListeners(all))
+		}
+	}()
+	for _, f := range listenFDs() {
+		l, err := inheritedListener(f)
+		if err != nil {
+			return nil, fmt.Errorf("socket %s that was handed over: %w", f.Name(), err)
+		}
+		all = append(all, l)
+	}
+	if len(all) > 0 {
+		return all, nil
+	}
+	path := cmd.String("socket")
+	if path == "" {
+		path = filepath.Join(stateRoot(cmd), launcherSocket)
+	}
+	mode, err := strconv.ParseUint(cmd.String("mode"), 8, 9)
+	if err != nil {
+		return nil, fmt.Errorf("option --mode %s: want an octal number up to 0777", cmd.String("mode"))
+	}
+	l, err := server.Listen(path, fs.FileMode(mode))
+	if err != nil {
+		return nil, err
+	}
+	return []listener{l}, nil
+}
+
+// A listener is one that launcher.sock, or systemd's, is.
+type listener interface {
+	net.Listener
+	server.Source
+}
+
+// inheritedListener takes over a listening socket.
+func inheritedListener(f *os.File) (listener, error) {
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	if l, ok := l.(*net.UnixListener); ok {
+		l.SetUnlinkOnClose(false) // it is systemd's
+		return l, nil
+	}
+	return nil, errors.Join(errors.New("it is none of unix(7)"), l.Close())
+}
+
+func closeListeners(all []listener) error {
+	var errs []error
+	for _, l := range all {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// A daemon is the process around a server.
+type daemon struct {
+	*server.Server
+	log   *slog.Logger
+	grace time.Duration
+}
+
+// serve serves until a signal, or a listener's failure.
+func (d *daemon) serve(ctx context.Context, listeners []listener) error {
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	var serving sync.WaitGroup
+	for _, l := range listeners {
+		d.log.Info("listening", "socket", l.Addr().String())
+		serving.Go(func() {
+			if err := d.Serve(l); err != nil {
+				cancel(fmt.Errorf("listen on %s: %w", l.Addr(), err))
+			}
+		})
+	}
+	serving.Go(func() { d.Adopt(ctx) })
+	<-ctx.Done()
+	d.log.Info("ending", "grace", d.grace.String())
+	server.EndAfter(d.grace, d.log)
+	failed := context.Cause(ctx)
+	cancel(nil)
+	err := closeListeners(listeners)
+	d.end(stop)
+	serving.Wait()
+	if errors.Is(failed, context.Canceled) { // a signal
+		failed = nil
+	}
+	return errors.Join(failed, err)
+}
+
+// serveFD serves one connection to its end, or to a signal.
+func (d *daemon) serveFD(ctx context.Context, fd int) error {
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	conn, err := inheritedConn(fd)
+	if err != nil {
+		return fmt.Errorf("option --fd %d: %w", fd, err)
+	}
+	go cgroups.Wake() // ends by itself
+	served := make(chan error, 1)
+	go func() { served <- d.ServeConn(conn) }()
+	select {
+	case err = <-served:
+		server.EndAfter(d.grace, d.log)
+		d.end(stop)
+	case <-ctx.Done():
+		server.EndAfter(d.grace, d.log)
+		d.end(stop)
+		err = <-served
+	}
+	return err
+}
+
+// end gives commands their grace. A second signal ends this process at once.
+func (d *daemon) end(stop context.CancelFunc) {
+	stop()
+	ctx, cancel := context.WithTimeout(context.Background(), d.grace)
+	defer cancel()
+	d.Shutdown(ctx)
+}
+
+func inheritedConn(fd int) (*net.UnixConn, error) {
+	if fd < firstFD {
+		return nil, errors.New("it is one of stdin, stdout and stderr")
+	}
+	f := os.NewFile(uintptr(fd), "launcher's connection")
+	if f == nil {
+		return nil, unix.EBADF
+	}
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	switch {
+	case errors.Is(err, unix.EBADF):
+		return nil, errors.New("nobody passed such a descriptor")
+	case err != nil:
+		return nil, fmt.Errorf("it is no connected socket of unix(7): %w", err)
+	}
+	if conn, ok := conn.(*net.UnixConn); ok {
+		return conn, nil
+	}
+	return nil, errors.Join(errors.New("it is no connected socket of unix(7)"), conn.Close())
+}

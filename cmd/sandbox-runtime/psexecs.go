@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+func listExecs(ctx context.Context, cmd *cli.Command) error {
+	if err := wantArgs(cmd, 1, 1); err != nil {
+		return err
+	}
+	show := printExecs
+	switch cmd.String("format") {
+	case "table":
+	case "json":
+		show = printExecsJSON
+	default:
+		return errors.New("invalid format option")
+	}
+	name := cmd.Args().First()
+	if !launcher.Has(stateRoot(cmd), name) {
+		if err := mayLook(stateRoot(cmd)); err != nil {
+			return err
+		}
+		if _, err := loadContainer(cmd); errors.Is(err, container.ErrNotExist) {
+			return &exitError{code: 1, err: &sandbox.Error{ID: name, Err: sandbox.ErrNotFound}, plain: true}
+		} else if err != nil {
+			return err
+		}
+		return fmt.Errorf("--execs is for sandboxes, and %q is none", name)
+	}
+	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
+		execs, err := box.Execs(ctx)
+		if err != nil {
+			return err
+		}
+		return show(cmd.Root().Writer, execs)
+	})
+}
+
+func printExecsJSON(w io.Writer, execs []sandbox.ExecInfo) error {
+	out := make([]launch.Exec, 0, len(execs)) // in JSON no null
+	for _, e := range execs {
+		out = append(out, launch.Exec(e))
+	}
+	return json.NewEncoder(w).Encode(out)
+}
+
+func printExecs(w io.Writer, execs []sandbox.ExecInfo) error {
+	t := tabwriter.NewWriter(w, 12, 1, 3, ' ', 0)
+	fmt.Fprint(t, "ID\tSTATUS\tSTARTED\tPIDS\tCOMMAND\n")
+	for _, e := range execs {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n",
+			e.ID, execStatus(e), e.Started.Format(time.RFC3339Nano), joinPids(e.Pids), shellWords(e.Args))
+	}
+	return t.Flush()
+}
+
+func execStatus(e sandbox.ExecInfo) string {
+	switch {
+	case e.Ended:
+		return "ended"
+	case e.Detached:
+		return "detached"
+	}
+	return "attached"
+}
+
+func joinPids(pids []int) string {
+	words := make([]string, len(pids))
+	for i, pid := range pids {
+		words[i] = strconv.Itoa(pid)
+	}
+	return strings.Join(words, ",")
+}
+
+// shellWords shows a command in one line, and nothing to a terminal that it
+// would act on.
+func shellWords(args []string) string {
+	words := make([]string, len(args))
+	for i, arg := range args {
+		words[i] = arg
+		if quoted := strconv.Quote(arg); quoted != `"`+arg+`"` || arg == "" || strings.Contains(arg, " ") {
+			words[i] = quoted
+		}
+	}
+	return strings.Join(words, " ")
+}

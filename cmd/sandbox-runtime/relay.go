@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+// grace is how long a command may take to end by itself after a signal that
+// should end it.
+const grace = 5 * time.Second
+
+// signaled is a *sandbox.Process.
+type signaled interface {
+	Signal(sig syscall.Signal) error
+	Resize(size sandbox.Winsize) error
+}
+
+// A signalRelay sends the signals that end a program to the command, and ends
+// the command, with all it has started, where that does not help.
+type signalRelay struct {
+	cancel  context.CancelCauseFunc
+	signals chan os.Signal
+	done    sync.WaitGroup
+
+	mu sync.Mutex
+	// process is nil until the command is known to run, which it may do, and
+	// print, before that.
+	process signaled
+	starts  bool
+	waiting syscall.Signal // for process; 0: none
+	asked   bool
+	over    bool // the command has ended
+	paging  bool // the terminal's ^C is a pager's
+}
+
+// relaySignals returns a context that the relay cancels.
+func relaySignals(ctx context.Context) (context.Context, *signalRelay) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	r := &signalRelay{cancel: cancel, signals: make(chan os.Signal, 16)}
+	for _, s := range []syscall.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGWINCH, unix.SIGPIPE} {
+		if !signal.Ignored(s) { // as by nohup
+			signal.Notify(r.signals, s)
+		}
+	}
+	r.done.Go(func() {
+		for s := range r.signals {
+			r.handle(s.(syscall.Signal))
+		}
+	})
+	return ctx, r
+}
+
+func (r *signalRelay) stop() {
+	signal.Stop(r.signals)
+	close(r.signals)
+	r.done.Wait()
+	r.cancel(nil)
+}
+
+// starting says that the command is about to run: signals before that end the
+// whole, one from here on waits for the command.
+func (r *signalRelay) starting() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.starts = true
+}
+
+// to names the command.
+func (r *signalRelay) to(p signaled) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.process = p
+	if r.waiting != 0 {
+		_ = p.Signal(r.waiting) // it may just have ended
+	}
+}
+
+// ended says that the command has ended: signals from here on end the whole, and
+// one that has ended the command does not.
+func (r *signalRelay) ended() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.process, r.over = nil, true
+}
+
+// page runs a pager, whose ^C is: less(1) takes it for the end of a search.
+func (r *signalRelay) page(pager func() error) error {
+	r.setPaging(true)
+	defer r.setPaging(false)
+	return pager()
+}
+
+func (r *signalRelay) setPaging(paging bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.paging = paging
+}
+
+// giveUp ends the whole where the command has not ended by itself.
+func (r *signalRelay) giveUp(on syscall.Signal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.over {
+		r.cancel(errors.New("the command did not end on " + unix.SignalName(on)))
+	}
+}
+
+func (r *signalRelay) handle(s syscall.Signal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case s == unix.SIGPIPE:
+		// Whoever read the output has had enough; the copying sees it too.
+	case s == unix.SIGWINCH:
+		if r.process != nil {
+			_ = r.process.Resize(terminalSize()) // it may just have ended
+		}
+	case r.paging && s == unix.SIGINT:
+	case !r.starts || r.asked || r.over:
+		r.cancel(errors.New("interrupted by " + unix.SignalName(s)))
+	default:
+		r.asked = true
+		if r.process == nil {
+			r.waiting = s
+		} else {
+			_ = r.process.Signal(s) // it may just have ended
+		}
+		time.AfterFunc(grace, func() { r.giveUp(s) })
+	}
+}

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+func TestPathsInAnAnswer(t *testing.T) {
+	for answer, want := range map[string][]string{
+		"": nil, "a  b/c ": {"a", "b/c"}, `"a b" c`: {"a b", "c"}, `"new\nline"`: {"new\nline"}, `it's`: {"it's"},
+	} {
+		if got, err := pathsIn(answer); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %q, %v, want %q", answer, got, err, want)
+		}
+	}
+	if got, err := pathsIn(`"a b`); err == nil {
+		t.Errorf("without an end: %q", got)
+	}
+}
+
+// The names in an error may be the sandbox's: of a file, of a process.
+func TestATerminalIsToldNothingToObey(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	newReporter(file).fatal(errors.New("read \x1b[2J\u202e\x9b\xff\"\r: größer\n\tmore"))
+	const want = programName + `: read \x1b[2J\u202e\x9b\xff"\r: größer` + "\n\tmore\n"
+	if got, err := os.ReadFile(file.Name()); err != nil || string(got) != want {
+		t.Errorf("%q, %v, want %q", got, err, want)
+	}
+}

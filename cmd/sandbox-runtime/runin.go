@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/muesli/cancelreader"
+	"github.com/urfave/cli/v3"
+	"golang.org/x/term"
+
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+// commandStreams connect a command in a sandbox with this program's standard
+// streams, as the flags -i, -t and --json say.
+type commandStreams struct {
+	input, terminal bool
+	// keep leaves the output to the Result, which nobody sees else.
+	keep    bool
+	stdin   cancelreader.CancelReader
+	restore *term.State
+}
+
+func streamsOf(cmd *cli.Command) (*commandStreams, error) {
+	s := &commandStreams{input: cmd.Bool("interactive"), terminal: cmd.Bool("tty"), keep: cmd.Bool("json")}
+	if s.terminal && s.keep {
+		return nil, errors.New("--tty and --json do not go together: a terminal's output is not a Result")
+	}
+	return s, nil
+}
+
+// open gives the command its streams.
+func (s *commandStreams) open(c *sandbox.Command) error {
+	if !s.keep {
+		c.Stdout, c.Stderr, c.NoFiles = os.Stdout, os.Stderr, true
+	}
+	if s.input {
+		// When the command has ended, what comes is for this program's questions.
+		stdin, err := cancelreader.NewReader(os.Stdin)
+		if err != nil { // epoll(7) takes no files and no /dev/null, whose reads do not wait either
+			stdin, err = cancelreader.NewReader(struct{ io.Reader }{os.Stdin})
+		}
+		if err != nil {
+			return fmt.Errorf("standard input: %w", err)
+		}
+		s.stdin, c.Stdin = stdin, stdin
+	}
+	if !s.terminal {
+		return nil
+	}
+	size := terminalSize()
+	c.Terminal, c.Stderr = &size, nil // a terminal has one output
+	return s.rawInput()
+}
+
+// rawInput hands every key to the command, ^C included, if it gets input.
+func (s *commandStreams) rawInput() (err error) {
+	if stdin := int(os.Stdin.Fd()); s.input && term.IsTerminal(stdin) {
+		s.restore, err = term.MakeRaw(stdin)
+	}
+	return err
+}
+
+// close gives the terminal back.
+func (s *commandStreams) close() {
+	if s.stdin != nil {
+		s.stdin.Cancel()
+	}
+	if s.restore != nil {
+		_ = term.Restore(int(os.Stdin.Fd()), s.restore) // it may be gone
+	}
+}
+
+// terminalSize is that of the terminal this program is on, or a usual one.
+func terminalSize() sandbox.Winsize {
+	for _, f := range []*os.File{os.Stdout, os.Stdin, os.Stderr} {
+		if cols, rows, err := term.GetSize(int(f.Fd())); err == nil {
+			return sandbox.Winsize{Rows: uint16(rows), Columns: uint16(cols)}
+		}
+	}
+	return sandbox.Winsize{Rows: 24, Columns: 80}
+}
+
+// errEmptyCommand is about what a script's unset variable is.
+var errEmptyCommand = errors.New("the command is empty; write a program's name or path first")
+
+// runIn runs the command in the sandbox until it has ended; announce, if any, is
+// told of it at its start. A command that can't be executed is a
+// *[sandbox.NotRunError].
+func runIn(ctx context.Context, box *sandbox.Sandbox, c sandbox.Command, streams *commandStreams, relay *signalRelay,
+	announce func(*sandbox.Process) error,
+) (sandbox.Result, error) {
+	none := sandbox.Result{ID: box.ID()}
+	if err := streams.open(&c); err != nil {
+		return none, err
+	}
+	defer streams.close()
+	relay.starting()
+	p, err := box.Start(ctx, c)
+	if err != nil {
+		return none, causeOf(ctx, err)
+	}
+	relay.to(p)
+	defer relay.ended()
+	if announce != nil {
+		if err := announce(p); err != nil {
+			return none, errors.Join(err, p.Close())
+		}
+	}
+	result, err := p.Wait()
+	if err != nil {
+		return none, err
+	}
+	if result.Status == sandbox.StatusError {
+		return result, p.Started(context.WithoutCancel(ctx)) // says why, at once
+	}
+	return result, nil
+}
+
+// causeOf prefers why the context was cancelled to what failed because of it.
+func causeOf(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+func snapshotCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "snapshot",
+		Usage:     "keep a sandbox's files for other sandboxes to begin with",
+		ArgsUsage: "NAME SNAP",
+		Category:  categorySandbox,
+		Description: `Keeps what the sandbox has in its overlays, in its own workspace and in its home as
+it is now. Nothing is copied. "up --from SNAP" makes sandboxes that begin with it, any
+number of them. The sandbox's files have to be on disk, as those of "up" mostly are.
+
+    sandbox-runtime snapshot box ready
+    sandbox-runtime up --from ready box-2
+    sandbox-runtime snapshot --list
+    sandbox-runtime snapshot --remove ready`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "list", Usage: "print the names of the snapshots that there are"},
+			&cli.StringFlag{Name: "remove", Usage: "remove `SNAP`; sandboxes that have begun with it go on"},
+		},
+		Action: snapshot,
+	}
+}
+
+func snapshot(ctx context.Context, cmd *cli.Command) (err error) {
+	if err := notEmpty(cmd, "remove"); err != nil {
+		return err
+	}
+	list, remove := cmd.Bool("list"), cmd.String("remove")
+	switch none := !list && remove == ""; {
+	case list && remove != "":
+		return errors.New("--list and --remove do not go together; say one of them")
+	case !none && cmd.Args().Present():
+		return errors.New("--list and --remove are about no sandbox; leave its name out")
+	case none && cmd.NArg() != 2:
+		return errors.New("say the sandbox, and what to call the snapshot, as in: snapshot box ready")
+	}
+	m, err := connectExisting(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	switch {
+	case remove != "":
+		return noSnapshot(m.RemoveSnapshot(ctx, remove))
+	case list:
+		return listSnapshots(ctx, cmd, m)
+	}
+	box, err := m.Get(ctx, cmd.Args().First())
+	if err != nil {
+		return err
+	}
+	return box.Snapshot(ctx, cmd.Args().Get(1))
+}
+
+func listSnapshots(ctx context.Context, cmd *cli.Command, m *sandboxes) error {
+	names, err := m.Snapshots(ctx)
+	for _, name := range names {
+		fmt.Fprintln(cmd.Root().Writer, name)
+	}
+	return err
+}
+
+func discardCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "discard",
+		Usage:     "throw away what was written to a sandbox's overlays",
+		ArgsUsage: "NAME",
+		Category:  categorySandbox,
+		Description: `The overlays show the host's directories again. Something that has a file open there,
+or its directory, is named, and then nothing is thrown away.
+
+    sandbox-runtime discard box`,
+		Action: discard,
+	}
+}
+
+func discard(ctx context.Context, cmd *cli.Command) error {
+	if cmd.NArg() != 1 {
+		return errors.New("say the name of one sandbox, as in: discard box")
+	}
+	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Discard(ctx) })
+}
+
+// notEmpty refuses a flag for a snapshot that a script's unset variable has left
+// empty: it means something else to have none.
+func notEmpty(cmd *cli.Command, flag string) error {
+	if cmd.IsSet(flag) && cmd.String(flag) == "" {
+		return fmt.Errorf("--%s: is empty; name a snapshot (%s snapshot --list)", flag, programName)
+	}
+	return nil
+}
+
+// noSnapshot adds to an error about a snapshot that is not there how to see which are.
+func noSnapshot(err error) error {
+	if !errors.Is(err, sandbox.ErrNotFound) {
+		return err
+	}
+	return fmt.Errorf("%w (%s snapshot --list shows those that there are)", err, programName)
+}
+
+// fromOption is what --from says.
+func fromOption(cmd *cli.Command) []sandbox.CreateOption {
+	if snap := cmd.String("from"); snap != "" {
+		return []sandbox.CreateOption{sandbox.From(snap)}
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+func upCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "up",
+		Usage:     "have a sandbox of this name, which stays up",
+		ArgsUsage: "NAME",
+		Category:  categorySandbox,
+		Description: `The sandbox is that of "do", and stays until "down": "exec" runs commands in it,
+which share its files and processes. One of this name that is up and healthy is
+taken as it is, whatever the flags; one that is not healthy is replaced.
+
+    sandbox-runtime up --workspace . --memory 2g box
+    sandbox-runtime exec box make test
+    sandbox-runtime down box
+
+What it is made from can be read with "up --json", and "list" shows what is up.`,
+		Flags:                  upFlags(),
+		UseShortOptionHandling: true,
+		Action:                 up,
+	}
+}
+
+// upFlags describe the sandbox, and none of them a command.
+func upFlags() []cli.Flag {
+	flags := append([]cli.Flag{
+		&cli.BoolFlag{Name: "json", Usage: "print what it is in JSON, in place of its name"},
+		&cli.StringFlag{Name: "from", Usage: "begin with the files of `SNAP`, as snapshot has kept them"},
+	}, configFlags()...)
+	for _, f := range ofCommands {
+		flags = append(flags, &cli.BoolFlag{Name: f.name, Aliases: f.aliases, Hidden: true})
+	}
+	return flags
+}
+
+// ofCommands are flags of "do" that a sandbox that stays has no use for.
+var ofCommands = []struct {
+	name    string
+	aliases []string
+	why     string
+}{
+	{"interactive", []string{"i"}, `it is for "exec": "up" runs no command`},
+	{"tty", []string{"t"}, `it is for "exec": "up" runs no command`},
+	{"local", nil, `without a sandbox nothing stays up; it is for "do"`},
+	{"review", nil, `it is for "do": a sandbox that stays has "changes", "apply" and "save"`},
+	{"apply", nil, `it is for "do": a sandbox that stays has "apply"`},
+	{"keep", nil, `it is for "do": this sandbox stays in any case`},
+}
+
+func up(ctx context.Context, cmd *cli.Command) error {
+	for _, f := range ofCommands {
+		if cmd.Bool(f.name) {
+			return fmt.Errorf("--%s: %s", f.name, f.why)
+		}
+	}
+	if cmd.NArg() != 1 || cmd.Args().First() == "" {
+		return errors.New("say the name of one sandbox, after the flags, as in: up --workspace . box")
+	}
+	if err := notEmpty(cmd, "from"); err != nil {
+		return err
+	}
+	config, err := sandboxConfig(cmd)
+	if err != nil {
+		return err
+	}
+	info, err := upOnce(ctx, cmd, cmd.Args().First(), config)
+	if err != nil {
+		return err
+	}
+	if info.Reused {
+		fmt.Fprintln(cmd.Root().ErrWriter, reusedNote(cmd, config, info))
+	}
+	w := cmd.Root().Writer
+	if !cmd.Bool("json") {
+		for _, note := range info.Notes {
+			fmt.Fprintln(cmd.Root().ErrWriter, note)
+		}
+		_, err = fmt.Fprintln(w, info.ID)
+		return err
+	}
+	return printInfo(w, info)
+}
+
+// upOnce leaves nothing new behind if a signal comes before it is up.
+func upOnce(ctx context.Context, cmd *cli.Command, name string, c spec.Config) (_ sandbox.Info, err error) {
+	go cgroups.Wake() // ends by itself
+	ctx, relay := relaySignals(ctx)
+	defer relay.stop()
+	m, err := connect(ctx, cmd)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	box, err := m.Up(ctx, name, c, fromOption(cmd)...)
+	if err != nil {
+		return sandbox.Info{}, noSnapshot(asTyped(cmd, causeOf(ctx, err)))
+	}
+	return box.Info(ctx)
+}
+
+// reusedNote says that the sandbox was there, and which flags therefore had no
+// effect.
+func reusedNote(cmd *cli.Command, asked spec.Config, info sandbox.Info) string {
+	note := info.ID + " is up already"
+	if info.State == sandbox.StatePaused {
+		note = fmt.Sprintf("%s, paused (to go on: %s resume %s)", note, programName, info.ID)
+	}
+	without := withoutEffect(cmd, asked, info)
+	if len(without) == 0 {
+		return note
+	}
+	return fmt.Sprintf("%s, and stays as it was made: no effect had %s (to change that, first: %s down %s)",
+		note, strings.Join(without, " "), programName, info.ID)
+}
+
+// withoutEffect are the flags that ask for something else than the sandbox is.
+func withoutEffect(cmd *cli.Command, asked spec.Config, info sandbox.Info) (flags []string) {
+	complete, err := asked.Complete()
+	if err != nil {
+		return nil
+	}
+	if from := cmd.String("from"); from != "" && from != info.From {
+		flags = append(flags, "--from")
+	}
+	ofFile := false
+	for _, f := range sandboxFlags() {
+		switch same := reflect.DeepEqual(fieldOf(complete, f.field), fieldOf(info.Config, f.field)); {
+		case same:
+		case cmd.IsSet(f.name()):
+			flags = append(flags, "--"+f.name())
+		case fieldOf(asked, f.field) != nil:
+			ofFile = cmd.IsSet("config")
+		}
+	}
+	if ofFile {
+		flags = append(flags, "--config")
+	}
+	return flags
+}
+
+// fieldOf is the field of a configuration that has this name in JSON.
+func fieldOf(c spec.Config, name string) any {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil
+	}
+	var value any
+	if err := json.Unmarshal(data, &value); err != nil {
+		return nil
+	}
+	for part := range strings.SplitSeq(name, ".") {
+		fields, _ := value.(map[string]any)
+		value = fields[part]
+	}
+	return value
+}
+
+// infoReport is a sandbox in JSON, with the names that a launcher's clients see.
+type infoReport struct {
+	ID      string           `json:"id"`
+	Reused  bool             `json:"reused,omitempty"`
+	Status  sandbox.State    `json:"status"`
+	From    string           `json:"from,omitempty"`
+	Config  spec.Config      `json:"config"`
+	Pid     int              `json:"pid"`
+	Created time.Time        `json:"created"`
+	Limits  spec.LimitReport `json:"limits"`
+	Notes   []string         `json:"notes,omitempty"`
+}
+
+func printInfo(w io.Writer, i sandbox.Info) error {
+	return json.NewEncoder(w).Encode(infoReport{i.ID, i.Reused, i.State, i.From, i.Config, i.Pid, i.Created, i.Limits, i.Notes})
+}
