@@ -65,16 +65,29 @@ func TestOwnSocketsAreOutOfReach(t *testing.T) {
 			continue
 		}
 		found++
+		// A long path is bound by the descriptor of its directory.
+		if filepath.Dir(filepath.Dir(name)) == "/proc/self/fd" {
+			name = onlyMatch(t, filepath.Join(s.root, "@sandboxes", "*", filepath.Base(name)))
+		}
 		if !walkableByRootOnly(t, name) {
 			t.Errorf("a socket at %s", name)
 		}
 	}
-	if found == 0 {
-		t.Error("no socket was found, not even the container's notify socket")
+	if found != 2 {
+		t.Errorf("%d sockets were found, want the container's notify socket and the agent's", found)
 	}
 	r.run("kill", "notified", "KILL")
 	p.wait()
 	interrupt(t, sandbox)
+}
+
+func onlyMatch(t *testing.T, pattern string) string {
+	t.Helper()
+	found, err := filepath.Glob(pattern)
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s: %q, %v", pattern, found, err)
+	}
+	return found[0]
 }
 
 // listening are the names that sockets of this network namespace have, "@"

@@ -51,7 +51,8 @@ var fileCases = []cliCase{
 	{"copies both ways, of a running container and a stopped one", "", func(c cli) {
 		dir := c.TempDir()
 		write(c, filepath.Join(dir, "in"), "from the host\n")
-		id := c.start("echo inside > /out; echo ready; until test -e /copied; do sleep 0.1; done; cat /copied")
+		// The file is there before its content is.
+		id := c.start("echo inside > /out; echo ready; until test -s /copied; do sleep 0.1; done; cat /copied")
 		c.says(id, "ready")
 		c.ok("cp", filepath.Join(dir, "in"), id+":/copied")
 		if got := c.status(id); got != 0 {
@@ -119,7 +120,8 @@ CMD ["cat /copied whoami; pwd; echo $A"]
 	}},
 	{"build's steps have limits", "", func(c cli) {
 		dir := c.TempDir()
-		write(c, filepath.Join(dir, "Dockerfile"), "FROM busybox\nRUN dd if=/dev/zero of=/dev/null bs=100M count=1; echo status $?; ls /sys/class/net\n")
+		write(c, filepath.Join(dir, "Dockerfile"), "FROM busybox\nRUN exec 2>&1; dd if=/dev/zero of=/dev/null bs=100M count=1; echo status $?; ls /sys/class/net\n")
+		// On one stream: what the shell says of dd's end is told in its place.
 		got := c.ok("build", "--no-cache", "--force-rm", "--memory", "32m", "--network", "none", "--tag", "limited", dir)
 		c.Cleanup(func() { c.ok("rmi", "limited") })
 		if !strings.Contains(got, "status 137\nlo\n") || strings.Contains(got, "eth0") {

@@ -11,7 +11,7 @@ var networkCases = []cliCase{
 	{"containers reach each other on the bridge", "", func(c cli) {
 		address := c.address(c.start(serve))
 		c.want(c.once(fetch(address)), "hello\n")
-		if got := c.once(fetch(address), "--network", "none"); got.code == 0 {
+		if got := c.once(tryFetch(address), "--network", "none"); got.code == 0 {
 			c.Errorf("without a network: %+v", got)
 		}
 	}},
@@ -20,7 +20,7 @@ var networkCases = []cliCase{
 		c.address(id)
 		c.want(c.once(fetch("127.0.0.1:8080"), "--network", "host"), "hello\n")
 		c.ok("stop", "--time", "0", id)
-		if got := c.once(fetch("127.0.0.1:8080"), "--network", "host"); got.code == 0 {
+		if got := c.once(tryFetch("127.0.0.1:8080"), "--network", "host"); got.code == 0 {
 			c.Errorf("still published: %+v", got)
 		}
 	}},
@@ -49,11 +49,12 @@ var networkCases = []cliCase{
 // serve is a container's script that serves "hello" on port 80.
 const serve = "echo hello > /index.html; echo ready; exec httpd -f -p 80 -h /"
 
-// fetch is a script that prints what a server at address serves. The first
-// packets on a new bridge may be lost.
-func fetch(address string) string {
-	return "for try in 1 2 3; do timeout 3 wget -q -O - http://" + address + "/ && exit; sleep 0.2; done; exit 1"
-}
+// fetch is a script that prints what a server at address serves. Who is ready to
+// serve may not listen yet, and the first packets on a new bridge may be lost.
+func fetch(address string) string { return "until " + tryFetch(address) + "; do sleep 0.2; done" }
+
+// tryFetch tries it once.
+func tryFetch(address string) string { return "timeout 3 wget -q -O - http://" + address + "/" }
 
 // network creates a network that the case's end removes.
 func (c cli) network(name string, flags ...string) {

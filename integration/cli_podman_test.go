@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // podmanCases are of what Docker's command line does not have.
@@ -103,7 +104,7 @@ var podmanCases = []cliCase{
 		})
 		id := c.start(serve, "--pod", "p")
 		c.says(id, "ready")
-		c.want(c.once(fetch("127.0.0.1")+"; hostname", "--pod", "p"), "hello\n")
+		c.want(c.once(fetch("127.0.0.1"), "--pod", "p"), "hello\n")
 		c.want(c.once("hostname; readlink /proc/self/ns/ipc", "--pod", "p"), "podhost\n"+namespace(c, c.hostPID(id), "ipc")+"\n")
 	}},
 	{"health check by hand", "podman", func(c cli) {
@@ -126,8 +127,12 @@ var podmanCases = []cliCase{
 		}
 	}},
 	{"time is up", "podman", func(c cli) {
-		if got := c.once("echo ready; exec sleep 1000", "--timeout", "1"); got.code == 0 || got.stdout != "ready\n" {
-			c.Errorf("got %+v", got)
-		}
+		inLongerTime(c, time.Second, func(timeout string) bool {
+			got := c.once("echo ready; exec sleep 1000", "--timeout", strings.TrimSuffix(timeout, "s"))
+			if got.code == 0 {
+				c.Errorf("got %+v", got)
+			}
+			return got.stdout == "ready\n"
+		})
 	}},
 }

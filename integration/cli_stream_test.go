@@ -2,20 +2,31 @@ package integration
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/creack/pty"
 )
 
 // streamCases are of input, output and terminals, and of exec, which has them
 // too.
 var streamCases = []cliCase{
 	{"input passes through whole, to its end", "", func(c cli) {
-		cmd := c.command("run", "--rm", "--interactive", "busybox", "cat")
+		// It does not end before all is here: engines give up what they have not
+		// passed on two seconds later.
+		dir := c.TempDir()
+		cmd := c.command(runArgs("cat; until test -e /d/seen; do sleep 0.1; done", "--rm", "--interactive", "--volume", dir+":/d")...)
 		input := strings.Repeat("0123456789abcde\n", 1<<18) // 4 MiB
 		cmd.Stdin = strings.NewReader(input)
-		if got := run(c, cmd); got.code != 0 || got.stdout != input {
+		p := start(c, cmd)
+		eventually(c, "all of it is printed", func() bool {
+			info, err := os.Stat(p.out[0])
+			if err != nil {
+				c.Fatal(err)
+			}
+			return info.Size() >= int64(len(input)) || p.ended()
+		})
+		write(c, filepath.Join(dir, "seen"), "")
+		if got := p.wait(); got.code != 0 || got.stdout != input {
 			c.Errorf("status %d, %d bytes of %d, stderr %s", got.code, len(got.stdout), len(input), got.stderr)
 		}
 	}},
@@ -91,12 +102,8 @@ var streamCases = []cliCase{
 			{"exec", "--interactive", "--tty", c.start("sleep 1000"), "sh", "-c", sizes},
 		} {
 			term, p := onTerminal(c, c.command(args...))
-			for _, size := range []pty.Winsize{{Rows: 33, Cols: 111}, {Rows: 22, Cols: 77}} {
-				if err := pty.Setsize(term.master, &size); err != nil {
-					c.Fatal(err)
-				}
-				term.shows(c, map[uint16]string{33: "33 111", 22: "22 77"}[size.Rows])
-			}
+			resize(c, term, 33, 111)
+			resize(c, term, 22, 77)
 			term.typeIn(c, "\x03") // Ctrl-C
 			if got := p.wait(); got.code != 130 {
 				c.Errorf("%s: status %d, %q", args[0], got.code, term.output())

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -68,11 +69,21 @@ func number(t testing.TB, path, key string) int {
 	return 0
 }
 
+// resize sets a terminal's size and waits until it shows that in the words of
+// stty. An engine's client looks at the size before it listens for changes, and
+// misses one in between until the next: here, of the pixels.
 func resize(t testing.TB, term *terminal, rows, columns uint16) {
 	t.Helper()
-	if err := unix.IoctlSetWinsize(int(term.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns}); err != nil {
-		t.Fatal(err)
-	}
+	size := unix.Winsize{Row: rows, Col: columns}
+	text := fmt.Sprintf("%d %d", rows, columns)
+	eventually(t, "terminal shows "+text, func() bool {
+		size.Xpixel++
+		if err := unix.IoctlSetWinsize(int(term.master.Fd()), unix.TIOCSWINSZ, &size); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond) // not to keep the client busy with it
+		return strings.Contains(term.output(), text)
+	})
 }
 
 // removeOthers removes the files of a pattern that are not among the known.

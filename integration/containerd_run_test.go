@@ -286,9 +286,12 @@ var ctrRunCases = []struct {
 		log := filepath.Join(t.TempDir(), "log")
 		c.detached(t, "logged", "echo out; echo err >&2", "--log-uri", "file://"+log)
 		c.stopped(t, "logged")
-		lines := strings.Fields(content(t, log))
-		slices.Sort(lines) // the streams come by ways of their own
-		wantEqual(t, lines, []string{"err", "out"})
+		// The streams come by ways of their own, and after the end.
+		eventually(t, "both lines are in the log", func() bool {
+			lines := strings.Fields(content(t, log))
+			slices.Sort(lines)
+			return slices.Equal(lines, []string{"err", "out"})
+		})
 	}},
 	{"null io", func(t *testing.T, c *containerd) {
 		got := run(t, c.runWith([]string{"--rm", "--null-io"}, "null", "sh", "-c", "echo out; echo err >&2; exit 3"))

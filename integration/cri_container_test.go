@@ -155,7 +155,7 @@ var criContainerCases = []criCase{
 	}},
 	{"exec", func(t *testing.T, c *cri) {
 		ctr := c.pod(t, "exec").sleeper(t)
-		wantEqual(t, ctr.execute(t, "echo out; echo err >&2; cat /proc/1/comm; exit 9"), result{9, "out\nsleep\n", "err\n"})
+		wantEqual(t, ctr.execute(t, "echo out; echo err >&2; "+untilItSleeps+"; exit 9"), result{9, "out\nsleep\n", "err\n"})
 		refuses(t, "executable file not found in $PATH", c.api.ExecSync, &criapi.ExecSyncRequest{ContainerId: ctr.id, Cmd: []string{"nonsense"}})
 	}},
 	{"exec ends at its timeout", func(t *testing.T, c *cri) {

@@ -3,7 +3,6 @@ package integration
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,21 +39,13 @@ func TestDoSurvivesAReaderThatHasHadEnough(t *testing.T) {
 // signal.
 func TestDoEndsThoughNobodyTakesItsOutput(t *testing.T) {
 	s := newSandboxes(t)
-	fifo := filepath.Join(t.TempDir(), "fifo")
-	if err := unix.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	reader, err := os.OpenFile(fifo, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reader.Close()
 	for _, flags := range [][]string{{"--timeout", "300ms", "--"}, {"--"}} {
 		cmd := s.command(append(append([]string{"do"}, flags...), "yes")...)
-		out, err := os.OpenFile(fifo, os.O_WRONLY, 0)
+		reader, out, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer reader.Close()
 		cmd.Stdout = out
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -62,18 +53,27 @@ func TestDoEndsThoughNobodyTakesItsOutput(t *testing.T) {
 		out.Close()
 		ended := make(chan struct{})
 		go func() { cmd.Wait(); close(ended) }()
+		t.Cleanup(func() {
+			cmd.Process.Kill()
+			<-ended
+		})
 		if len(flags) == 1 {
-			time.Sleep(500 * time.Millisecond)
+			before := 0
+			eventually(t, "no more is printed", func() bool {
+				time.Sleep(50 * time.Millisecond)
+				n, err := unix.IoctlGetInt(int(reader.Fd()), unix.TIOCINQ)
+				full := err == nil && n > 0 && n == before
+				before = n
+				return full
+			})
 			cmd.Process.Signal(unix.SIGINT)
 			time.Sleep(100 * time.Millisecond)
 			cmd.Process.Signal(unix.SIGINT)
 		}
 		select {
 		case <-ended:
-		case <-time.After(15 * time.Second):
+		case <-time.After(patience):
 			t.Errorf("do %v yes is still there", flags)
-			cmd.Process.Kill()
-			<-ended
 		}
 	}
 }

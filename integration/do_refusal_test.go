@@ -25,7 +25,7 @@ var doRefusals = []struct {
 	{"--config DIR/negative.json", "DIR/negative.json"},
 	{"--memory -1", "memory"},
 	{"--memory 12x", "12x"},
-	{"--memory 1k", "memory"},
+	{"--memory 1k", "--memory: 1k is not between 16m and [0-9]*g\n$"},
 	{"--memory 99999999999999999999g", "99999999999999999999g"},
 	{"--cpus -1", "cpus"},
 	{"--cpus nan", "nan"},
@@ -77,17 +77,18 @@ var doRefusals = []struct {
 	{"--workspace /var/lib", "/var"},
 	{"--workspace DIR/to-etc", "/etc"},
 	{"--workspace DIR/to-etc/ssl", "/etc"},
+	{"--files 10", "files"},
+	{"--disk 10", "disk"},
+	{"--disk 2g", "--disk: 2g in memory is more"},
+	{"--disk 500000g --storage disk", "--disk: .*free|disk.* free"},
+	{"--overlay DIR/missing", "DIR/missing"},
+	{"--overlay DIR/not-\xff-text", `--overlay: ".*not-.xff-text" is not UTF-8`},
+	{"--storage tape", "storage"},
 	// Flags of later versions.
 	{"--image busybox", "image"},
-	{"--overlay DIR", "overlay"},
 	{"--allow example.org", "allow"},
 	{"--network proxied", "proxied"},
 	{"--network full", "full"},
-	{"--disk 1g", "disk"},
-	{"--files 10", "files"},
-	{"--review", "review"},
-	{"--apply", "apply"},
-	{"--keep", "keep"},
 }
 
 // Each is refused with status 125, one line that names what the user typed,
@@ -130,6 +131,14 @@ func TestDoRefusesWrongUsage(t *testing.T) {
 	wantRefusal(t, s.do("--nonsense", "--", "true"), "nonsense")
 	wantRefusal(t, s.do(), "command")
 	wantRefusal(t, s.do("--"), "command")
+	wantRefusal(t, s.do("--", ""), "the command is empty")
+	// It would be the working directory's.
+	wantRefusal(t, run(t, exec.Command(binary(t), "--root", "", "do", "--", "true")), "--root is empty")
+	// What cannot be is not looked for when what was begun is undone.
+	wantRefusal(t, run(t, exec.Command(binary(t), "--root", s.root, "--data", "/etc/passwd", "do", "--", "true")), "--data.*/etc/passwd")
+	if left := s.state(); len(left) > 0 {
+		t.Errorf("left in the state root: %q", left)
+	}
 }
 
 func TestDoWithoutAWritableCgroupIsRefused(t *testing.T) {
@@ -150,9 +159,18 @@ func TestDoWithoutPermissionIsRefused(t *testing.T) {
 	if err := errors.Join(os.Chmod(dir, 0o755), ocibundle.CopyProgram(binary(t), program)); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, "--root", s.root, "do", "--", "true")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	wantRefusal(t, run(t, cmd), "permission|root|not allowed")
+	asNobody := func(args ...string) result {
+		cmd := exec.Command(program, append([]string{"--root", s.root}, args...)...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		return run(t, cmd)
+	}
+	wantRefusal(t, asNobody("do", "--", "true"), `run it as root.*permission denied\)\n$`)
+	s.up("box")
+	for _, args := range []string{"changes box", "apply --yes box", "undo box", "discard box", "snapshot box x", "down box", "prune"} {
+		if got := asNobody(strings.Fields(args)...); got.code != 1 || !strings.Contains(got.stderr, "permission denied; run this as") {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
 	wantRefusal(t, run(t, exec.Command(binary(t), "--root", "/proc/nowhere", "do", "--", "true")), "/proc/nowhere")
 }
 

@@ -85,18 +85,17 @@ func (d *docker) cli(t *testing.T) cli {
 }
 
 func (d *docker) run(_ *testing.T, c container) *exec.Cmd {
+	return d.client(c.dockerRun()...)
+}
+
+// dockerRun is how the container is run, in the words of docker and podman.
+func (c container) dockerRun() []string {
 	args := []string{"run", "--name", c.id}
 	if c.detach {
 		args = append(args, "--detach")
 	} else {
 		args = append(args, "--rm")
 	}
-	return d.client(append(args, c.dockerArgs()...)...)
-}
-
-// dockerArgs are the rest of run's arguments, the same for docker and podman.
-func (c container) dockerArgs() []string {
-	var args []string
 	if c.stdin {
 		args = append(args, "--interactive")
 	}

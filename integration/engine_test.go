@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -42,14 +43,21 @@ func shell(id, script string) container {
 	return container{id: id, args: []string{"sh", "-c", script}}
 }
 
+// untilItSleeps is a script for an exec that prints "sleep" once PID 1 is that: it
+// begins as a shell, and may still be one when its container is known to run.
+const untilItSleeps = "until grep -x sleep /proc/1/comm; do usleep 10000; done"
+
 // engineCases are what people do with containers, the same for every engine.
 var engineCases = []struct {
 	name string
 	test func(*testing.T, engine)
 }{
 	{"prints and returns 0", func(t *testing.T, e engine) {
-		got := run(t, e.run(t, shell("ok", "echo out; echo err >&2")))
-		if got.code != 0 || got.stdout != "out\n" || !strings.Contains(got.stderr, "err") {
+		p, end := attached(t, e, shell("ok", "echo out; echo err >&2; read line"))
+		p.prints("out\n")
+		eventually(t, "stderr arrives", func() bool { return strings.Contains(p.stderr(), "err") })
+		end()
+		if got := p.wait(); got.code != 0 || got.stdout != "out\n" {
 			t.Errorf("got %+v", got)
 		}
 	}},
@@ -67,30 +75,32 @@ var engineCases = []struct {
 		}
 	}},
 	{"stdin arrives", func(t *testing.T, e engine) {
-		c := shell("stdin", "read line && echo \"got $line\"") // not to the end: ctr run never closes it
-		c.stdin = true
-		cmd := e.run(t, c)
-		cmd.Stdin = strings.NewReader("from outside\n")
-		if got := run(t, cmd); got.code != 0 || got.stdout != "got from outside\n" {
+		// Not to the end: ctr run never closes it.
+		p, end := attached(t, e, shell("stdin", "read line && echo \"got $line\" && read line"), "from outside\n")
+		p.prints("got from outside\n")
+		end()
+		if got := p.wait(); got.code != 0 {
 			t.Errorf("got %+v", got)
 		}
 	}},
 	{"has a terminal", func(t *testing.T, e engine) {
-		c := shell("tty", "test -t 0 && test -t 1 && read line && echo \"got $line\"")
+		c := shell("tty", "test -t 0 && test -t 1 && read line && echo \"got $line\" && read line")
 		c.stdin, c.tty = true, true
 		term, p := onTerminal(t, e.run(t, c))
 		term.typeIn(t, "hello\n")
 		term.shows(t, "got hello")
+		term.typeIn(t, "\n")
 		if got := p.wait(); got.code != 0 {
 			t.Errorf("status %d", got.code)
 		}
 	}},
 	{"runs as the user", func(t *testing.T, e engine) {
-		c := shell("user", "id -u; id -g; grep CapEff /proc/self/status")
+		c := shell("user", "id -u; id -g; grep CapEff /proc/self/status; read line")
 		c.user = "1000:1001"
-		if got := run(t, e.run(t, c)); got.stdout != "1000\n1001\nCapEff:\t0000000000000000\n" {
-			t.Errorf("got %+v", got)
-		}
+		p, end := attached(t, e, c)
+		p.prints("1000\n1001\nCapEff:\t0000000000000000\n")
+		end()
+		p.wait()
 	}},
 	{"memory limit kills with 137", func(t *testing.T, e engine) {
 		c := shell("oom", "exec dd if=/dev/zero of=/dev/null bs=200M count=1")
@@ -102,13 +112,19 @@ var engineCases = []struct {
 		start := shell("exec", "exec sleep 1000")
 		start.detach = true
 		wantStatus(t, e.run(t, start), 0)
-		if got := run(t, e.exec("exec", false, "cat", "/proc/1/comm")); got.code != 0 || got.stdout != "sleep\n" {
-			t.Errorf("exec: %+v", got)
-		}
+		// Its shell may not have executed that yet, and ctr may lose what is printed.
+		eventually(t, "PID 1 is seen to sleep", func() bool {
+			got := run(t, e.exec("exec", false, "cat", "/proc/1/comm"))
+			if got.code != 0 {
+				t.Errorf("exec: %+v", got)
+			}
+			return got.stdout == "sleep\n"
+		})
 		wantStatus(t, e.exec("exec", false, "sh", "-c", "exit 9"), 9)
-		term, p := onTerminal(t, e.exec("exec", true, "sh", "-c", "test -t 0 && read line && echo \"got $line\"; exit 5"))
+		term, p := onTerminal(t, e.exec("exec", true, "sh", "-c", "test -t 0 && read line && echo \"got $line\" && read line; exit 5"))
 		term.typeIn(t, "hello\n")
 		term.shows(t, "got hello")
+		term.typeIn(t, "\n")
 		if got := p.wait(); got.code != 5 {
 			t.Errorf("exec on a terminal: status %d", got.code)
 		}
@@ -126,6 +142,30 @@ var engineCases = []struct {
 		}
 		wantStatus(t, e.remove("kill"), 0)
 	}},
+}
+
+// attached runs a container whose script reads a line, and the test writes this
+// by end when it has seen what the container prints: ctr gives up what it has not
+// opened yet when a container ends.
+func attached(t *testing.T, e engine, c container, input ...string) (p *running, end func()) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	send := func(text string) {
+		if _, err := w.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.stdin = true
+	cmd := e.run(t, c)
+	cmd.Stdin = r
+	p = start(t, cmd)
+	r.Close()
+	send(strings.Join(input, ""))
+	return p, func() { send("\n") }
 }
 
 // testEngine runs the cases. After each the host is as before it.

@@ -11,16 +11,18 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A host is what this kernel holds in the tests' world at one moment: each
-// process, cgroup, mount, network link and namespace, and file under /run and
-// /dev/shm, as one readable line.
+// process, cgroup, mount, network link and namespace, file under /run and
+// /dev/shm, image and loop device of one, as one readable line.
 type host map[string]bool
 
 func readHost() (host, error) {
 	h := host{}
-	for _, read := range []func(host) error{addProcesses, addCgroups, addMounts, addLinks, addVolatile} {
+	for _, read := range []func(host) error{addProcesses, addCgroups, addMounts, addLinks, addVolatile, addImages} {
 		if err := read(h); err != nil {
 			return nil, err
 		}
@@ -41,12 +43,13 @@ func lasting(line string) bool {
 }
 
 // leftovers returns the lines that differ from h now, each with + or -, or
-// nothing if there is no difference. What is going away gets three seconds.
+// nothing if there is no difference. What is going away is waited for: of a
+// network namespace, say, the kernel removes the links when it comes to that.
 func (h host) leftovers() string { return h.differsFrom(readHost) }
 
 func (h host) differsFrom(read func() (host, error)) string {
 	var diff string
-	for end := time.Now().Add(3 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		now, err := read()
 		if err != nil {
 			return fmt.Sprintf("cannot look: %v\n", err)
@@ -181,4 +184,54 @@ func addVolatile(h host) error {
 		}
 	}
 	return nil
+}
+
+// addImages adds the images of sandboxes, without the last part of their names,
+// which is another one each time, and the loop devices that these, or any file of
+// the data directory, have.
+func addImages(h host) error {
+	images, err := filepath.Glob(dataDir + "/stores/*.img")
+	if err != nil {
+		return err
+	}
+	for _, path := range images {
+		addNumbered(h, "image "+path)
+	}
+	var data unix.Stat_t
+	if err := unix.Stat(dataDir, &data); err != nil {
+		return fmt.Errorf("stat %s: %w", dataDir, err)
+	}
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		// Another world's data directory has the same path, but is another tmpfs.
+		if of, err := os.ReadFile(file); err == nil && onDevice(strings.Split(file, "/")[3], data.Dev) {
+			addNumbered(h, "loop device of "+string(of))
+		}
+	}
+	return nil
+}
+
+// onDevice says whether a loop device has a file of a file system.
+func onDevice(loop string, device uint64) bool {
+	f, err := os.Open("/dev/" + loop)
+	if err != nil {
+		return false // it is gone
+	}
+	defer f.Close()
+	info, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
+	return err == nil && info.Device == device
+}
+
+// addNumbered adds what is alike up to "@" under different names.
+func addNumbered(h host, line string) {
+	line, _, _ = strings.Cut(line, "@")
+	for n := 1; ; n++ {
+		if numbered := fmt.Sprintf("%s #%d", line, n); !h[numbered] {
+			h[numbered] = true
+			return
+		}
+	}
 }

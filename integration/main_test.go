@@ -19,6 +19,10 @@ func TestMain(m *testing.M) {
 		os.Exit(worldInit())
 	case stageTests:
 		os.Exit(runTests(m))
+	case stagePeer:
+		os.Exit(peerMain())
+	case stageCaller:
+		os.Exit(callerMain())
 	}
 	if noWorld = whyNoWorld(); noWorld != "" {
 		os.Exit(m.Run()) // each test says why it skips

@@ -17,8 +17,7 @@ func sleeper(t *testing.T) (*ociRuntime, *bundle) {
 	leavesNothing(t)
 	r := ours(t)
 	b := newBundle(t, []string{"sleep", "1000"})
-	r.create(b, "c")
-	r.run("start", "c")
+	r.started(b)
 	return r, b
 }
 

@@ -180,11 +180,18 @@ func TestPauseHoldsASandboxOfDo(t *testing.T) {
 
 func TestTimeoutEndsAPausedSandbox(t *testing.T) {
 	s := newSandboxes(t)
-	id, p := s.living("sleep 1000", "--timeout", "2s")
-	s.oci("pause", id)
-	if got := p.wait(); got.code != 124 {
-		t.Errorf("got %+v, want 124", got)
-	}
+	inLongerTime(t, 2*time.Second, func(timeout string) bool {
+		p := start(t, s.command("do", "--timeout", timeout, "--", "sh", "-c", "echo ready; exec sleep 1000"))
+		eventually(t, "it is ready, or its time is over", func() bool { return p.stdout() != "" || p.ended() })
+		paused := false
+		if id := strings.TrimSpace(s.oci("list", "--quiet").stdout); id != "" {
+			paused = run(t, s.command("pause", id)).code == 0
+		}
+		if got := p.wait(); got.code != 124 {
+			t.Errorf("got %+v, want 124", got)
+		}
+		return paused
+	})
 }
 
 // A user who may not write cgroups learns where the refusal comes from.

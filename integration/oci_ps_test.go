@@ -20,9 +20,11 @@ func threeProcesses(t *testing.T, r *ociRuntime) (pids []int) {
 	t.Helper()
 	r.started(newBundle(t, []string{"sh", "-c", "sleep 1001 & sleep 1002 & exec sleep 1000"}))
 	eventually(t, "three processes sleep", func() bool {
-		return strings.Count(r.run("ps", "c").stdout, "sleep 100") == 3
+		pids = nil
+		decode(t, r.run("ps", "--format", "json", "c").stdout, &pids)
+		asleep := func(pid int) bool { return strings.HasPrefix(commandOf(pid), "sleep 100") } // and is no shell any more
+		return len(pids) == 3 && asleep(pids[0]) && asleep(pids[1]) && asleep(pids[2])
 	})
-	decode(t, r.run("ps", "--format", "json", "c").stdout, &pids)
 	return pids
 }
 

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -42,7 +43,11 @@ func answer(t *testing.T, listener *os.File, nr int, errno unix.Errno) {
 		flags uint32
 	}
 	fds := []unix.PollFd{{Fd: int32(listener.Fd()), Events: unix.POLLIN}}
-	if n, err := unix.Poll(fds, int(patience.Milliseconds())); n != 1 {
+	n, err := unix.Poll(fds, int(patience.Milliseconds()))
+	for errors.Is(err, unix.EINTR) { // by a signal of the Go runtime
+		n, err = unix.Poll(fds, int(patience.Milliseconds()))
+	}
+	if n != 1 {
 		t.Fatalf("no request: %v", err)
 	}
 	ioctl := func(number uintptr, arg unsafe.Pointer) {

@@ -63,11 +63,12 @@ func realtimeRefusals() []refusal {
 }
 
 // limitOf reads a limit of the container that pid is init of: from the file v1
-// where the controller is mounted as cgroup v1, else from v2.
+// where the controller is mounted as cgroup v1, else from v2, where a sandbox's
+// init is one group below its limits.
 func limitOf(t *testing.T, pid int, v1, v2 string) string {
 	t.Helper()
 	controller, _, _ := strings.Cut(v1, ".")
-	group := groupByController(t, pid, controller)
+	group := strings.TrimSuffix(groupByController(t, pid, controller), "/agent")
 	if path := filepath.Join(group, v1); exists(path) {
 		return strings.TrimSpace(content(t, path))
 	}
@@ -268,7 +269,7 @@ func aDisk(t *testing.T) (major, minor int64) {
 func TestUpdatedPidsLimitRefusesForks(t *testing.T) {
 	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		r.started(newBundle(t, []string{"sleep", "1000"}))
-		forks := []string{"exec", "c", "sh", "-c", "for i in $(seq 40); do sleep 1 & done; wait"}
+		forks := []string{"exec", "c", "sh", "-c", "for i in $(seq 40); do sleep 1000 >/dev/null 2>&1 & all=\"$all $!\"; done; kill $all; wait"}
 		r.run(forks...)
 		r.run("update", "--pids-limit", "25", "c") // the runtime's own threads count while exec starts
 		if got := run(t, r.command(forks...)); !strings.Contains(got.stderr, "can't fork") {
@@ -339,8 +340,8 @@ func TestUpdateLimitsASandboxOfDo(t *testing.T) {
 	var pids []int
 	decode(t, s.oci("ps", "--format", "json", id).stdout, &pids)
 	s.oci("update", "--memory", "200m", "--pids-limit", "17", id)
-	if m, n := limitOf(t, pids[0], "memory.limit_in_bytes", "memory.max"), limitOf(t, pids[0], "pids.max", "pids.max"); m != "209715200" || n != "17" {
-		t.Errorf("memory %s, pids %s", m, n)
+	if m, n := limitOf(t, pids[0], "memory.limit_in_bytes", "memory.max"), limitOf(t, pids[0], "pids.max", "pids.max"); m != "209715200" || n != "49" {
+		t.Errorf("memory %s, pids %s; 32 are for what serves its commands", m, n)
 	}
 	s.oci("kill", id, "9")
 	p.wait()

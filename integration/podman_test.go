@@ -52,6 +52,10 @@ func newPodman(t *testing.T) *podman {
 		}
 		removeGround(t, "libpod_parent", podmanRun, "/run/containers", "/run/netns", "/dev/shm/libpod_lock")
 	})
+	before := processes(t)
+	t.Cleanup(func() { // conmon cleans up by another podman, which nobody waits for
+		eventually(t, "podman's keepers are gone", func() bool { return before.diff(processes(t)) == "" })
+	})
 	importRoot(t, p.client("import", "-", "busybox"))
 	return p
 }
@@ -95,13 +99,7 @@ func (p *podman) client(args ...string) *exec.Cmd {
 }
 
 func (p *podman) run(_ *testing.T, c container) *exec.Cmd {
-	args := []string{"run", "--name", c.id}
-	if c.detach {
-		args = append(args, "--detach")
-	} else {
-		args = append(args, "--rm")
-	}
-	return p.client(append(args, c.dockerArgs()...)...)
+	return p.client(c.dockerRun()...)
 }
 
 func (p *podman) exec(id string, tty bool, args ...string) *exec.Cmd {

@@ -10,11 +10,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // patience is how long any one command or condition may take. Nothing here
 // takes a tenth of it unless it hangs.
-const patience = 30 * time.Second
+const patience = testhost.Patience
 
 // A result is what a finished command left: its exit code (128+n if signal n
 // ended it) and what it printed.
@@ -150,9 +152,5 @@ func content(t testing.TB, path string) string {
 // nothing announces.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("still not so after %v: %s", patience, what)
-		}
-	}
+	testhost.Eventually(t, what, holds)
 }

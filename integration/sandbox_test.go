@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // sandboxes runs do and its kin with a state root of the test's own, which the
@@ -29,9 +30,9 @@ func newSandboxes(t *testing.T) *sandboxes {
 }
 
 // state lists what the state root holds of sandboxes: all that lies deeper
-// than the folders it always has.
+// than the folders it always has, and the ranges of ids that are its.
 func (s *sandboxes) state() []string {
-	var left []string
+	left := s.ranges()
 	for _, pattern := range []string{"@*/*", "[^@]*"} {
 		found, err := filepath.Glob(filepath.Join(s.root, pattern))
 		if err != nil {
@@ -40,6 +41,18 @@ func (s *sandboxes) state() []string {
 		left = append(left, found...)
 	}
 	return left
+}
+
+// ranges lists the ids that sandboxes of the state root have: links that name it.
+func (s *sandboxes) ranges() []string {
+	links, err := filepath.Glob(dataDir + "/ids/*/*")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return slices.DeleteFunc(links, func(link string) bool {
+		owner, err := os.Readlink(link)
+		return err != nil || !strings.Contains(owner, `"`+s.root+`"`)
+	})
 }
 
 func (s *sandboxes) command(args ...string) *exec.Cmd {
@@ -52,9 +65,80 @@ func (s *sandboxes) do(args ...string) result {
 	return run(s.t, s.command(append([]string{"do"}, args...)...))
 }
 
+// up has a sandbox of this name, which the test's end removes.
+func (s *sandboxes) up(name string, flags ...string) {
+	s.t.Helper()
+	got := run(s.t, s.command(append(append([]string{"up"}, flags...), name)...))
+	if got.code != 0 || got.stdout != name+"\n" {
+		s.t.Fatalf("up %s: %+v", name, got)
+	}
+	s.t.Cleanup(func() { s.downIfUp(name) })
+}
+
+// downIfUp removes a sandbox that the test has left.
+func (s *sandboxes) downIfUp(name string) {
+	if !exists(filepath.Join(s.root, "@sandboxes", name)) {
+		return
+	}
+	if got := run(s.t, s.command("down", name)); got.code != 0 {
+		s.t.Errorf("down %s: %+v", name, got)
+	}
+}
+
+// exec runs exec with the arguments.
+func (s *sandboxes) exec(args ...string) result {
+	s.t.Helper()
+	return run(s.t, s.command(append([]string{"exec"}, args...)...))
+}
+
+// sh runs a script in a sandbox, which is expected to work, and returns what it
+// prints.
+func (s *sandboxes) sh(name, script string) string {
+	s.t.Helper()
+	got := s.exec(name, "sh", "-c", script)
+	if got.code != 0 || got.stderr != "" {
+		s.t.Errorf("exec %s sh -c %q: %+v", name, script, got)
+	}
+	return got.stdout
+}
+
+// detached starts a script in a sandbox that stays behind, and returns its id.
+func (s *sandboxes) detached(name, script string) (id string) {
+	s.t.Helper()
+	got := s.exec("--detach", name, "sh", "-c", script)
+	id = strings.TrimSuffix(got.stdout, "\n")
+	if got.code != 0 || id == "" || got.stderr != "" {
+		s.t.Fatalf("exec --detach %s: %+v", name, got)
+	}
+	return id
+}
+
+// execs are the commands of a sandbox, by their ids.
+func (s *sandboxes) execs(name string) map[string]execInfo {
+	s.t.Helper()
+	var list []execInfo
+	decode(s.t, s.oci("ps", "--execs", "--format", "json", name).stdout, &list)
+	execs := map[string]execInfo{}
+	for _, e := range list {
+		execs[e.ID] = e
+	}
+	return execs
+}
+
+// An execInfo is one command of a sandbox.
+type execInfo struct {
+	ID       string
+	Args     []string
+	Pids     []int
+	Started  time.Time
+	Detached bool
+	Ended    bool
+}
+
 // outcome is the Result that do --json prints.
 type outcome struct {
 	ID              string      `json:"id"`
+	Exec            string      `json:"exec"`
 	Status          string      `json:"status"`
 	ExitCode        int         `json:"exit_code"`
 	Signal          string      `json:"signal"`
@@ -69,6 +153,11 @@ type outcome struct {
 	Violations      []violation `json:"violations"`
 	Isolation       string      `json:"isolation"`
 	Limits          struct{ Memory, CPU, Pids, Disk, IO string }
+	Files           *struct {
+		Created, Modified, Deleted, Partial []string
+		CreatedBase64                       [][]byte `json:"created_base64"`
+		Truncated                           bool
+	}
 }
 
 type violation struct{ Kind, Detail string }
@@ -76,17 +165,39 @@ type violation struct{ Kind, Detail string }
 // json runs do --json with the arguments and holds what is true of every
 // result: do ends with the result's exit code and prints nothing beside it, or
 // no command ran and do says why.
-func (s *sandboxes) json(args ...string) outcome {
+func (s *sandboxes) json(args ...string) outcome { s.t.Helper(); return s.result("do", args...) }
+
+// execJSON is the same for exec.
+func (s *sandboxes) execJSON(args ...string) outcome { s.t.Helper(); return s.result("exec", args...) }
+
+func (s *sandboxes) result(command string, args ...string) outcome {
 	s.t.Helper()
-	got := s.do(append([]string{"--json"}, args...)...)
+	return s.resultOf(run(s.t, s.command(append([]string{command, "--json"}, args...)...)))
+}
+
+// resultOf is what a command with --json has printed.
+func (s *sandboxes) resultOf(got result) outcome {
+	s.t.Helper()
 	var o outcome
 	decode(s.t, got.stdout, &o)
-	ran := got.code == o.ExitCode && got.stderr == ""
+	// What became of an overlay's changes is told beside the result.
+	ran := got.code == o.ExitCode && (got.stderr == "" || strings.HasPrefix(got.stderr, "discarded "))
 	failed := got.code >= 125 && got.code <= 127 && o.ExitCode == -1 && o.Status == "error" && o.Reason != ""
 	if !ran && !failed || strings.Count(got.stdout, "\n") != 1 {
-		s.t.Errorf("do %q: status %d, stdout %q, stderr %q", args, got.code, got.stdout, got.stderr)
+		s.t.Errorf("status %d, stdout %q, stderr %q", got.code, got.stdout, got.stderr)
 	}
 	return o
+}
+
+// inLongerTime tries with longer and longer timeouts, the first of which is
+// enough on most hosts, until what is to be timed out has got far enough.
+func inLongerTime(t testing.TB, first time.Duration, try func(timeout string) bool) {
+	t.Helper()
+	for timeout := first; !try(timeout.String()); timeout *= 3 {
+		if timeout > patience {
+			t.Fatalf("not far enough after %s", timeout)
+		}
+	}
 }
 
 // hit says whether a violation of the kind mentions the word.

@@ -9,7 +9,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/sandbox-runtime/sandbox-runtime/integration/internal/failpoint"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/failpoint"
 )
 
 // A victim is a command that is killed at each of its failpoints.
@@ -39,6 +39,7 @@ func victims(bundle string) []victim {
 	running := func(s *storm) { created(s); s.oci.run("start", "c") }
 	paused := func(s *storm) { running(s); s.oci.run("pause", "c") }
 	stopped := func(s *storm) { created(s); s.stop("c") }
+	up := func(s *storm) { s.oci.run("up", "c") }
 	all := []victim{
 		{name: "create", container: sleep, args: create, after: []string{"", "created", "stopped"}},
 		// Nothing of it dies with its init, and it has a socket.
@@ -57,6 +58,11 @@ func victims(bundle string) []victim {
 		{name: "delete --force of a paused one", container: sleep, before: paused, args: deleteForce,
 			after: []string{"", "paused", "running", "stopped"}},
 		{name: "do", args: []string{"do", "--", "true"}, recover: []string{"prune"}},
+		{name: "up", args: []string{"up", "c"}, after: []string{"", "created", "running", "stopped"}},
+		{name: "up of what is up", before: up, args: []string{"up", "c"}, after: []string{"running"}},
+		{name: "exec in a sandbox", before: up, args: []string{"exec", "c", "true"}, after: []string{"running"}},
+		{name: "exec --detach in a sandbox", before: up, args: []string{"exec", "--detach", "c", "sleep", "1000"}, after: []string{"running"}},
+		{name: "down", before: up, args: []string{"down", "c"}, after: []string{"", "running", "stopped"}},
 		{name: "prune", before: (*storm).crash, args: []string{"prune"}, recover: []string{"prune"}},
 	}
 	for i := range all {

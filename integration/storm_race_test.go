@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,6 +22,10 @@ type operation struct {
 	// refusals matches what it may answer beside success.
 	refusals string
 }
+
+// pauses is what a pause may answer beside: somebody resumed or removed it meanwhile, or
+// its processes, which others start and kill, did not come to stand still.
+const pauses = `|unexpected state THAWED while freezing|unable to freeze`
 
 // operations are in the proportion that keeps the container coming and going.
 func operations(bundle, id string) []operation {
@@ -38,7 +43,7 @@ func operations(bundle, id string) []operation {
 		{[]string{"run", "--detach", "--bundle", bundle, id}, made + `|container process is already dead`},
 		{[]string{"start", id}, fates + `|cannot start a(n already running container| container that has stopped| container in the paused state)|container process is already dead`},
 		{[]string{"kill", id, "KILL"}, fates},
-		{[]string{"pause", id}, fates + `|unexpected state THAWED while freezing`}, // somebody resumed or deleted it
+		{[]string{"pause", id}, fates + pauses},
 		{[]string{"resume", id}, fates + `|container not paused`},
 		{[]string{"state", id}, fates},
 		{[]string{"delete", id}, fates + `|cannot delete container ` + id + ` that is not stopped: (running|paused)`},
@@ -69,6 +74,7 @@ func TestManyProcessesOnFewContainers(t *testing.T) {
 
 // fight has 8 workers make 400 calls.
 func fight(r *ociRuntime, bundle string, ids []string) *tally {
+	defer resumeEverySecond(r, ids)()
 	calls := &tally{t: r.t, seen: map[string]int{}}
 	var workers sync.WaitGroup
 	for range 8 {
@@ -83,6 +89,27 @@ func fight(r *ociRuntime, bundle string, ids []string) *tally {
 	}
 	workers.Wait()
 	return calls
+}
+
+// resumeEverySecond wakes containers until its result is called: an exec whose
+// container is paused while it starts waits, and the worker that would have
+// resumed it may have made its last call.
+func resumeEverySecond(r *ociRuntime, ids []string) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Second):
+			}
+			for _, id := range ids {
+				_ = exec.Command(r.program, "--root", r.root, "resume", id).Run() // most are not paused
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
 }
 
 var numbers = regexp.MustCompile(`[0-9]+`)

@@ -58,10 +58,14 @@ func (s *storm) startLiving() {
 	s.t.Helper()
 	s.oci.run("run", "--detach", "--bundle", s.bundle, "living")
 	s.t.Cleanup(func() { s.oci.run("delete", "--force", "living") })
-	sandbox := start(s.t, s.oci.command("do", "--", "sh", "-c", "echo ready; sleep 1000"))
+	container := s.oci.state("living").PID
+	eventually(s.t, "the container's program runs", func() bool { return strings.HasPrefix(commandOf(container), "sleep") })
+	// Ready is said when its processes are those that stay.
+	const script = "sleep 1000 & until grep -q sleep /proc/$!/comm; do :; done; echo ready; wait"
+	sandbox := start(s.t, s.oci.command("do", "--", "sh", "-c", script))
 	sandbox.prints("ready\n")
 	s.t.Cleanup(func() { interrupt(s.t, sandbox) })
-	s.living = []int{s.oci.state("living").PID, sandbox.cmd.Process.Pid}
+	s.living = []int{container, sandbox.cmd.Process.Pid}
 }
 
 // host is the host as all tests see it, and the namespaces of all processes,

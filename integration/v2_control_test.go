@@ -11,9 +11,7 @@ import (
 )
 
 func TestV2PauseFreezes(t *testing.T) {
-	need(t, controllersOnV2())
-	leavesNothing(t)
-	r := ours(t)
+	r := oursOnV2(t)
 	g := v2container(t, r, func(*specs.Spec) {})
 	spinner := start(t, r.command("exec", "c", "sh", "-c", "while :; do :; done"))
 	used := func() int { return g.count("cpu.stat", "usage_usec") }
@@ -44,9 +42,7 @@ func TestV2PauseFreezes(t *testing.T) {
 // A process that makes new ones faster than anybody can list them ends by
 // cgroup.kill, also without a pid namespace that goes with its first process.
 func TestV2KillEndsAForkStorm(t *testing.T) {
-	need(t, controllersOnV2())
-	leavesNothing(t)
-	r := ours(t)
+	r := oursOnV2(t)
 	g := v2container(t, r, func(s *specs.Spec) {
 		s.Linux.Namespaces = slices.DeleteFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.PIDNamespace })
 		s.Linux.Resources.Pids = &specs.LinuxPids{Limit: new(int64(100))}
@@ -61,9 +57,7 @@ func TestV2KillEndsAForkStorm(t *testing.T) {
 
 // events prints what memory.events tells, and --stats what was met.
 func TestV2EventsTellOfLimits(t *testing.T) {
-	need(t, controllersOnV2())
-	leavesNothing(t)
-	r := ours(t)
+	r := oursOnV2(t)
 	v2container(t, r, func(s *specs.Spec) {
 		s.Linux.Resources.Memory = &specs.LinuxMemory{Limit: new(int64(48 << 20)), Swap: new(int64(48 << 20))}
 		s.Linux.Resources.Pids = &specs.LinuxPids{Limit: new(int64(50))}
@@ -95,9 +89,7 @@ func TestV2EventsTellOfLimits(t *testing.T) {
 // A container may make groups of its own in what is delegated to it, and
 // cannot lift its limits: nsdelegate holds against its root.
 func TestV2DelegatedContainerCannotLiftItsLimits(t *testing.T) {
-	need(t, controllersOnV2())
-	leavesNothing(t)
-	r := ours(t)
+	r := oursOnV2(t)
 	g := v2container(t, r, func(s *specs.Spec) {
 		for i, m := range s.Mounts {
 			if m.Type == "cgroup" {

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"strings"
 	"testing"
 	"time"
 )
@@ -11,6 +10,8 @@ func TestV2DoHoldsEveryLimit(t *testing.T) {
 	need(t, controllersOnV2())
 	s := newSandboxes(t)
 	spin := "while :; do :; done"
+	// The kernel charges a little beyond the limit to what is on its way out.
+	const memory = 48<<20 + 4<<20
 	for name, c := range map[string]struct {
 		args   []string
 		status string
@@ -18,22 +19,21 @@ func TestV2DoHoldsEveryLimit(t *testing.T) {
 	}{
 		"memory": {
 			args: []string{"--memory", "48m", "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=200M", "count=1"}, status: "oom_killed",
-			holds: func(o outcome, _ time.Duration) bool { return o.hit("limit", "memory") && o.PeakMemoryBytes <= 48<<20 },
+			holds: func(o outcome, _ time.Duration) bool { return o.hit("limit", "memory") && o.PeakMemoryBytes <= memory },
 		},
 		"memory of files": {
-			args:   []string{"--memory", "48m", "--file-size", "1g", "--", "dd", "if=/dev/zero", "of=/tmp/f", "bs=1M", "count=200"},
+			args:   []string{"--memory", "48m", "--disk", "48m", "--file-size", "1g", "--", "dd", "if=/dev/zero", "of=/tmp/f", "bs=1M", "count=200"},
 			status: "oom_killed",
-			holds:  func(o outcome, _ time.Duration) bool { return o.hit("limit", "memory") && o.PeakMemoryBytes <= 48<<20 },
+			holds:  func(o outcome, _ time.Duration) bool { return o.hit("limit", "memory") && o.PeakMemoryBytes <= memory },
 		},
-		"memory of a child": {
-			args: []string{"--memory", "48m", "--", "sh", "-c", "dd if=/dev/zero of=/dev/null bs=200M count=1; echo $?"}, status: "exited",
-			holds: func(o outcome, _ time.Duration) bool {
-				return o.hit("limit", "memory") && strings.HasSuffix(o.Stdout, "137\n")
-			},
+		"memory of a child": { // takes the whole command along
+			args: []string{"--memory", "48m", "--", "sh", "-c", "dd if=/dev/zero of=/dev/null bs=200M count=1; echo $?"}, status: "oom_killed",
+			holds: func(o outcome, _ time.Duration) bool { return o.hit("limit", "memory") && o.Stdout == "" },
 		},
 		"pids": {
-			args:   []string{"--pids", "16", "--timeout", "20s", "--", "bash", "-c", "for i in {1..30}; do sleep 1000 & done"},
-			status: "exited", // with what bash makes of it
+			// bash would try again for 15 s.
+			args:   []string{"--pids", "16", "--timeout", "20s", "--", "sh", "-c", "i=0; while test $i -lt 30; do sleep 1000 & i=$((i+1)); done"},
+			status: "exited", // with what the shell makes of it
 			holds:  func(o outcome, _ time.Duration) bool { return o.hit("limit", "16 processes") },
 		},
 		"cpu": {

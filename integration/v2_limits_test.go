@@ -11,9 +11,7 @@ import (
 )
 
 func TestV2MemoryLimitKills(t *testing.T) {
-	need(t, controllersOnV2())
-	leavesNothing(t)
-	r := ours(t)
+	r := oursOnV2(t)
 	g := v2container(t, r, func(s *specs.Spec) {
 		s.Linux.Resources.Memory = &specs.LinuxMemory{Limit: new(int64(48 << 20)), Swap: new(int64(48 << 20))}
 	})
@@ -59,9 +57,7 @@ func swap() string {
 }
 
 func TestV2MemoryGroupKillTakesAll(t *testing.T) {
-	need(t, controllersOnV2())
-	leavesNothing(t)
-	r := ours(t)
+	r := oursOnV2(t)
 	g := v2container(t, r, func(s *specs.Spec) {
 		s.Linux.Resources.Unified = map[string]string{"memory.max": "50331648", "memory.swap.max": "0", "memory.oom.group": "1"}
 	})
@@ -76,11 +72,9 @@ func TestV2MemoryGroupKillTakesAll(t *testing.T) {
 }
 
 func TestV2PidsLimitRefusesForks(t *testing.T) {
-	need(t, controllersOnV2())
-	leavesNothing(t)
-	r := ours(t)
+	r := oursOnV2(t)
 	g := v2container(t, r, func(s *specs.Spec) { s.Linux.Resources.Pids = &specs.LinuxPids{Limit: new(int64(12))} })
-	got := run(t, r.command("exec", "c", "sh", "-c", "i=0; while test $i -lt 30; do sleep 2 & i=$((i+1)); done"))
+	got := run(t, r.command("exec", "c", "sh", "-c", "i=0; while test $i -lt 30; do sleep 1000 >/dev/null 2>&1 & i=$((i+1)); done"))
 	g.tell("pids.max", "pids.current", "pids.peak", "pids.events")
 	if !strings.Contains(got.stderr, "can't fork") || g.count("pids.events", "max") == 0 || g.count("pids.peak") != 12 {
 		t.Errorf("got %+v", got)
@@ -88,9 +82,7 @@ func TestV2PidsLimitRefusesForks(t *testing.T) {
 }
 
 func TestV2CPULimitThrottles(t *testing.T) {
-	need(t, controllersOnV2())
-	leavesNothing(t)
-	r := ours(t)
+	r := oursOnV2(t)
 	g := v2container(t, r, func(s *specs.Spec) {
 		s.Linux.Resources.CPU = &specs.LinuxCPU{Quota: new(int64(20_000)), Period: new(uint64(100_000)), Shares: new(uint64(512))}
 	})
@@ -140,9 +132,7 @@ func TestV2DiskLimitHolds(t *testing.T) {
 // The devices controller of v2 is a program: what the list leaves out cannot
 // be opened, whatever nodes can be made.
 func TestV2DevicesAreDenied(t *testing.T) {
-	need(t, controllersOnV2())
-	leavesNothing(t)
-	r := ours(t)
+	r := oursOnV2(t)
 	v2container(t, r, func(s *specs.Spec) {
 		for _, kind := range []string{"b", "c"} { // as Docker does
 			s.Linux.Resources.Devices = append(s.Linux.Resources.Devices, specs.LinuxDeviceCgroup{Allow: true, Type: kind, Access: "m"})

@@ -72,6 +72,15 @@ func (g v2group) tell(files ...string) {
 	}
 }
 
+// oursOnV2 is our runtime on a host whose controllers are on cgroup v2, on which
+// the test leaves nothing.
+func oursOnV2(t *testing.T) *ociRuntime {
+	t.Helper()
+	need(t, controllersOnV2())
+	leavesNothing(t)
+	return ours(t)
+}
+
 // v2container starts the container "c" with the resources, to exec in, and
 // returns its cgroup.
 func v2container(t *testing.T, r *ociRuntime, change func(*specs.Spec)) v2group {

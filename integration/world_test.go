@@ -18,7 +18,7 @@ import (
 
 // The tests run in a world of their own: new mount, pid, network, ipc, uts and
 // cgroup namespaces, below a cgroup of their own in every hierarchy, with
-// their own /run and /dev/shm. So a comparison of before and after sees only
+// their own /run, /dev/shm and data directory. So a comparison of before and after sees only
 // what the tests did, whatever else runs on the host; daemons have private
 // ground; and whatever is left over dies with the world.
 //
@@ -79,6 +79,12 @@ func runInWorld() (status int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+
+	releaseData, err := reserveData()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, releaseData()) }()
 
 	name := cgroupPrefix + strconv.Itoa(os.Getpid())
 	defer func() { err = errors.Join(err, removeCgroups(hierarchies, name)) }()
@@ -203,6 +209,7 @@ func mountWorld() error {
 		{"sysfs", "/sys", ""},
 		{"tmpfs", "/run", "mode=755"},
 		{"tmpfs", "/dev/shm", "mode=1777"},
+		{"tmpfs", dataDir, "mode=700"},
 	}
 	if filepath.Dir(hierarchies[0].mountPoint) == "/sys/fs/cgroup" {
 		mounts = append(mounts, struct{ kind, target, data string }{"tmpfs", "/sys/fs/cgroup", "mode=755"})

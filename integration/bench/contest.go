@@ -1,39 +1,76 @@
 package main
 
+import (
+	"fmt"
+	"io"
+)
+
+// A trial is one thing that is measured, and a part of the report.
+type trial interface {
+	run(w io.Writer, o options) error
+}
+
 // A contest measures peers that do the same against each other.
 type contest struct {
 	title string
 	about string // what is compared, and what is the same for all
 	unit  string // of the measured values
-	base  string // name of the peer that ratios refer to
+	base  string // name of the peer that the tables' ratios refer to
 	peers []peer
 	// bounds are what the project holds itself to.
 	bounds []bound
+	limits []limit
 	// measure runs a peer once and returns what that cost, in unit.
 	measure func(peer) (float64, error)
 	// rounds is how often each peer runs, beside the rounds that warm up.
 	rounds int
+	// burst is how many runs of the peer follow in a round at once, without a
+	// pause; their mean is reported as well.
+	burst int
 }
 
-// A bound is a peer's cost as a share of the base's, at most.
+// A bound is a peer's cost as a share of another one's, at most.
 type bound struct {
-	peer string
-	most float64
+	peer, base string
+	most       float64
 }
 
-// A field is a group of contests with what they need while they run.
+// A limit is a peer's cost in the contest's unit, at most: all of it, or what it
+// has beyond that of another one.
+type limit struct {
+	peer, beyond string
+	most         float64
+}
+
+// A field is a group of trials with what they need while they run.
 type field struct {
 	name string
 	// open prepares below dir; done ends what open started.
-	open func(o options, dir string) (contests []contest, done func() error, err error)
+	open func(o options, dir string) (trials []trial, done func() error, err error)
 }
 
 // fields are all there are, in the order of the report.
 var fields = []field{
 	{"start", openStarts},
 	{"exec", openExecs},
+	{"sandbox", openSandboxes},
+	{"overlay", openOverlays},
+	{"changes", openChanges},
+	{"crowd", openCrowd},
 	{"memory", openMemory},
 	{"docker", openDocker},
+}
+
+func (c contest) run(w io.Writer, o options) error {
+	for i := range c.peers {
+		c.peers[i].look(c)
+	}
+	values, err := c.values(o)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.title, err)
+	}
+	c.report(w, values)
+	return nil
 }
 
 func nothingToClose() error { return nil }

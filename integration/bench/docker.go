@@ -23,7 +23,7 @@ import (
 const daemonPatience = 30 * time.Second
 
 // openDocker compares docker run with each runtime, by one dockerd of its own.
-func openDocker(o options, dir string) ([]contest, func() error, error) {
+func openDocker(o options, dir string) ([]trial, func() error, error) {
 	d := &dockerDaemon{dir: dir, peers: o.peers, group: fmt.Sprintf("/sandbox-runtime-bench-%d", os.Getpid())}
 	runtimes := []ociRuntime{{name: runcName, program: filepath.Join(o.peers, "bin/runc")}, {name: ourName, program: o.binary}}
 	if err := d.start(runtimes); err != nil {
@@ -34,11 +34,11 @@ func openDocker(o options, dir string) ([]contest, func() error, error) {
 		cmd := d.client("run", "--rm", "--runtime", r.name, "busybox", "true")
 		peers = append(peers, peer{name: r.name + " under docker run", args: cmd.Args, env: cmd.Env})
 	}
-	return []contest{{
+	return []trial{contest{
 		title: "`docker run`",
 		about: "`docker run --rm busybox true` on the default bridge, with one dockerd 20.10 and either runtime.",
 		unit:  "ms", base: peers[0].name, peers: peers, rounds: max(o.rounds/4, 1), measure: milliseconds,
-		bounds: []bound{{peers[1].name, 1.0}},
+		bounds: []bound{{peers[1].name, peers[0].name, 1.0}},
 	}}, d.stop, nil
 }
 

@@ -6,12 +6,23 @@ import (
 )
 
 // openExecs compares execs in a container that each runtime keeps running.
-func openExecs(o options, dir string) ([]contest, func() error, error) {
+func openExecs(o options, dir string) ([]trial, func() error, error) {
 	b, err := makeBundle(o, dir, []string{"sleep", "100000"})
 	if err != nil {
 		return nil, nil, err
 	}
-	var peers []peer
+	peers, end := execPeers(o, dir, b)
+	return []trial{contest{
+		title: "Exec of `true` in a running container",
+		about: "`exec` of the OCI runtimes, each in a container of its own from the bundle above.",
+		unit:  "ms", base: runcName + " exec", peers: peers, rounds: o.rounds, measure: milliseconds,
+		bounds: []bound{{ourName + " exec", runcName + " exec", 1.0}},
+	}}, end, nil
+}
+
+// execPeers are the OCI runtimes' execs of true, each in a container of the bundle
+// that runs until end.
+func execPeers(o options, dir string, b benchBundle) (peers []peer, end func() error) {
 	var ends [][]string
 	for i, r := range runtimes(o, dir) {
 		id := fmt.Sprintf("bench%d", i) // also the names of their cgroups
@@ -23,7 +34,7 @@ func openExecs(o options, dir string) ([]contest, func() error, error) {
 		ends = append(ends, r.args("delete", "--force", id))
 		peers = append(peers, p)
 	}
-	end := func() error {
+	end = func() error {
 		var errs []error
 		for i, p := range peers {
 			if p.missing == "" {
@@ -33,10 +44,5 @@ func openExecs(o options, dir string) ([]contest, func() error, error) {
 		}
 		return errors.Join(errs...)
 	}
-	return []contest{{
-		title: "Exec of `true` in a running container",
-		about: "`exec` of the OCI runtimes, each in a container of its own from the bundle above.",
-		unit:  "ms", base: runcName + " exec", peers: peers, rounds: o.rounds, measure: milliseconds,
-		bounds: []bound{{ourName + " exec", 1.0}},
-	}}, end, nil
+	return peers, end
 }

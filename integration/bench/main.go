@@ -1,6 +1,7 @@
 // Command bench measures what the binary under test costs beside its peers:
 // starts against other runtimes on the same bundle, against bubblewrap and
-// against a plain fork and exec; execs in a running container; the memory that
+// against a plain fork and exec; execs in a running container, and in a sandbox
+// as a Go program has them; a thousand sandboxes at once; the memory that
 // creating a container takes; and docker run. It is a harness of its own
 // because starts must be spaced (back to back they hide kernel waits that real
 // requests meet), interleaved, and compared in pairs: the machine's speed
@@ -35,6 +36,7 @@ type options struct {
 	peers  string
 	rounds int
 	warmup int
+	crowd  int
 	idle   time.Duration
 	only   *regexp.Regexp
 }
@@ -45,6 +47,7 @@ func main() {
 	flag.StringVar(&o.peers, "peers", "", "folder that integration/setup printed (default: what it prints with -n)")
 	flag.IntVar(&o.rounds, "n", 200, "measured rounds; each runs every peer once (docker: a quarter of them)")
 	flag.IntVar(&o.warmup, "warmup", 5, "rounds before the measured ones")
+	flag.IntVar(&o.crowd, "crowd", 1000, "idle sandboxes at once")
 	flag.DurationVar(&o.idle, "idle", 8*time.Millisecond, "pause before each run")
 	only := flag.String("only", "", "regular expression over "+fieldNames())
 	flag.Parse()
@@ -104,7 +107,7 @@ func run(o options) error {
 	return nil
 }
 
-// run runs the field's contests one after the other and reports each.
+// run runs the field's trials one after the other.
 func (f field) run(w io.Writer, o options) (err error) {
 	dir, err := os.MkdirTemp("", "srt-bench-") // short: a socket's path has 107 bytes
 	if err != nil {
@@ -112,20 +115,15 @@ func (f field) run(w io.Writer, o options) (err error) {
 	}
 	// Nothing is mounted in it any more: runtimes mount in namespaces of their own.
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	contests, done, err := f.open(o, dir)
+	trials, done, err := f.open(o, dir)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, done()) }()
-	for _, c := range contests {
-		for i := range c.peers {
-			c.peers[i].look(c)
-		}
-		values, err := c.run(o)
-		if err != nil {
+	for _, t := range trials {
+		if err := t.run(w, o); err != nil {
 			return err
 		}
-		c.report(w, values)
 	}
 	return nil
 }

@@ -6,35 +6,59 @@ import (
 	"time"
 )
 
-// run runs every peer once per round, in an order drawn anew for each, and
-// returns what it measured by peer and round.
-func (c contest) run(o options) (map[string][]float64, error) {
-	values := map[string][]float64{}
+// A series holds measured values by peer and round.
+type series map[string][]float64
+
+// A measurement is what a contest's rounds gave: of the runs that a pause went
+// before, and of those that followed at once.
+type measurement struct{ spaced, together series }
+
+// values runs every peer in each round, in an order drawn anew.
+func (c contest) values(o options) (measurement, error) {
+	m := measurement{series{}, series{}}
 	peers := present(c.peers)
 	for round := range o.warmup + c.rounds {
 		for _, i := range rand.Perm(len(peers)) {
 			p := peers[i]
-			time.Sleep(o.idle)
-			value, err := c.measure(p)
+			spaced, together, err := c.turn(p, o.idle)
 			if err != nil {
-				return nil, fmt.Errorf("%s, round %d: %w", p.name, round, err)
+				return m, fmt.Errorf("%s, round %d: %w", p.name, round, err)
 			}
-			if round >= o.warmup {
-				values[p.name] = append(values[p.name], value)
+			if round < o.warmup {
+				continue
+			}
+			m.spaced[p.name] = append(m.spaced[p.name], spaced)
+			if c.burst > 0 {
+				m.together[p.name] = append(m.together[p.name], together)
 			}
 		}
 	}
-	return values, nil
+	return m, nil
+}
+
+// turn runs one peer after a pause, and then as often as burst says.
+func (c contest) turn(p peer, idle time.Duration) (spaced, together float64, err error) {
+	time.Sleep(idle)
+	if spaced, err = c.measure(p); err != nil {
+		return 0, 0, err
+	}
+	for range c.burst {
+		value, err := c.measure(p)
+		if err != nil {
+			return 0, 0, err
+		}
+		together += value / float64(c.burst)
+	}
+	return spaced, together, nil
 }
 
 // milliseconds is the time from before the fork to after the wait.
 func milliseconds(p peer) (float64, error) {
-	cmd := p.command()
 	begin := time.Now()
-	err := cmd.Run()
+	err := p.run()
 	took := time.Since(begin)
 	if err != nil {
-		return 0, fmt.Errorf("%q: %w", p.args, err)
+		return 0, err
 	}
 	return float64(took.Nanoseconds()) / 1e6, p.undo()
 }

@@ -12,7 +12,7 @@ import (
 
 // openMemory compares the most memory that a create takes, of the runtime and
 // of the container's init together: the peak of a cgroup that both are in.
-func openMemory(o options, dir string) ([]contest, func() error, error) {
+func openMemory(o options, dir string) ([]trial, func() error, error) {
 	b, err := makeBundle(o, dir, []string{"true"})
 	if err != nil {
 		return nil, nil, err
@@ -31,11 +31,11 @@ func openMemory(o options, dir string) ([]contest, func() error, error) {
 		p.after = [][]string{r.args("delete", "--force", "bench")}
 		peers = append(peers, p)
 	}
-	return []contest{{
+	return []trial{contest{
 		title: "Memory of `create`",
 		about: "The most memory that is charged to the runtime and to the container's init while a container is created, the kernel's memory for them included.",
 		unit:  "MiB", base: runcName + " create", peers: peers, rounds: max(o.rounds/8, 1), measure: m.measure,
-		bounds: []bound{{ourName + " create", 1.0}},
+		bounds: []bound{{ourName + " create", runcName + " create", 1.0}},
 	}}, nothingToClose, nil
 }
 

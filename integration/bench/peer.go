@@ -1,21 +1,25 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // A peer is one thing to run.
 type peer struct {
 	name    string
-	args    []string   // the whole command line
-	after   [][]string // commands that undo it, not measured
-	env     []string   // on top of this process's own
-	version string     // one line
-	missing string     // why it can't be run, or nothing
+	args    []string                      // the whole command line, if it is a program
+	call    func() error                  // what to do in this process otherwise
+	clock   func() (time.Duration, error) // the same, with the time that counts
+	after   [][]string                    // commands that undo it, not measured
+	env     []string                      // on top of this process's own
+	version string                        // one line
+	missing string                        // why it can't be run, or nothing
 }
 
 // An ociRuntime is an OCI runtime with a state root of its own.
@@ -28,6 +32,7 @@ type ociRuntime struct {
 
 // The names of the runtimes that others are compared with, or that are.
 const (
+	crunName = "crun"
 	runcName = "runc"
 	ourName  = "sandbox-runtime"
 )
@@ -37,7 +42,7 @@ func runtimes(o options, dir string) []ociRuntime {
 	in := func(path string) string { return filepath.Join(o.peers, path) }
 	libs, _ := filepath.Glob(in("usr/lib/*-linux-gnu"))
 	all := []ociRuntime{
-		{name: "crun", program: in("usr/bin/crun"), env: []string{"LD_LIBRARY_PATH=" + strings.Join(libs, ":")}},
+		{name: crunName, program: in("usr/bin/crun"), env: []string{"LD_LIBRARY_PATH=" + strings.Join(libs, ":")}},
 		{name: "runc (Debian)", program: in("usr/sbin/runc")},
 		{name: runcName, program: in("bin/runc")},
 		{name: ourName, program: o.binary},
@@ -55,6 +60,33 @@ func (r ociRuntime) args(args ...string) []string {
 // peer is a command of the runtime, named after the word that says which.
 func (r ociRuntime) peer(word string, args ...string) peer {
 	return peer{name: r.name + " " + word, args: r.args(args...), env: r.env}
+}
+
+// run runs the peer once.
+func (p peer) run() error {
+	if p.call != nil {
+		return p.call()
+	}
+	if err := p.command().Run(); err != nil {
+		return fmt.Errorf("%q: %w", p.args, err)
+	}
+	return nil
+}
+
+// captured is the peer as a Go program runs it that wants its output.
+func (p peer) captured() peer {
+	p.call = func() error { return capture(p.command()) }
+	return p
+}
+
+// capture runs a command with its output in memory, each stream by itself.
+func capture(cmd *exec.Cmd) error {
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%q: %w: %s", cmd.Args, err, stderr.Bytes())
+	}
+	return nil
 }
 
 func (p peer) command() *exec.Cmd { return p.commandOf(p.args) }
@@ -80,19 +112,25 @@ func (p *peer) look(c contest) {
 	if p.missing != "" {
 		return
 	}
-	if !executable(p.args[0]) {
-		p.missing = "no " + p.args[0]
-		return
-	}
-	if strings.Contains(p.args[0], "busybox") {
-		p.version = "busybox"
-	} else {
-		out, _ := p.commandOf([]string{p.args[0], "--version"}).Output()
-		p.version, _, _ = strings.Cut(strings.TrimSpace(string(out)), "\n")
+	if len(p.args) > 0 {
+		if !executable(p.args[0]) {
+			p.missing = "no " + p.args[0]
+			return
+		}
+		p.version = p.versionOf(p.args[0])
 	}
 	if _, err := c.measure(*p); err != nil {
 		p.missing = err.Error()
 	}
+}
+
+func (p peer) versionOf(program string) string {
+	if strings.Contains(program, "busybox") {
+		return "busybox"
+	}
+	out, _ := p.commandOf([]string{program, "--version"}).Output()
+	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return line
 }
 
 func executable(path string) bool {

@@ -16,9 +16,18 @@ func header(w io.Writer, o options) {
 		machine(), o.idle)
 }
 
-// report prints the contest's table and whether its bounds hold.
-func (c contest) report(w io.Writer, values map[string][]float64) {
+// report prints the contest's tables and whether its bounds hold.
+func (c contest) report(w io.Writer, m measurement) {
 	fmt.Fprintf(w, "\n## %s\n\n%s n = %d rounds.\n\n", c.title, c.about, c.rounds)
+	c.table(w, m.spaced)
+	if c.burst == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nBack to back, the mean of %d at once after that:\n\n", c.burst)
+	c.table(w, m.together)
+}
+
+func (c contest) table(w io.Writer, values series) {
 	fmt.Fprintf(w, "| what | version | median %s (quartiles) | × %s (quartiles) | 95 %% |\n", c.unit, c.base)
 	fmt.Fprintln(w, "|---|---|---|---|---|")
 	for _, p := range c.peers {
@@ -26,7 +35,7 @@ func (c contest) report(w io.Writer, values map[string][]float64) {
 			fmt.Fprintf(w, "| %s | %s | missing: %s | | |\n", p.name, p.version, strings.ReplaceAll(p.missing, "\n", " "))
 			continue
 		}
-		fmt.Fprintf(w, "| %s | %s | %s |", p.name, p.version, spread(values[p.name], "%.1f"))
+		fmt.Fprintf(w, "| %s | %s | %s |", p.name, p.version, spread(values[p.name], "%.2f"))
 		if base, ok := values[c.base]; ok {
 			r := ratios(values[p.name], base)
 			low, high := medianInterval(r)
@@ -37,21 +46,40 @@ func (c contest) report(w io.Writer, values map[string][]float64) {
 	}
 	fmt.Fprintln(w)
 	for _, b := range c.bounds {
-		fmt.Fprintln(w, b.verdict(c.base, values))
+		fmt.Fprintln(w, b.verdict(values))
+	}
+	for _, l := range c.limits {
+		fmt.Fprintln(w, l.verdict(values, c.unit))
 	}
 }
 
-func (b bound) verdict(baseName string, values map[string][]float64) string {
-	claim := fmt.Sprintf("%s at most %.1f × %s", b.peer, b.most, baseName)
-	ours, base := values[b.peer], values[baseName]
+func (l limit) verdict(values series, unit string) string {
+	claim := fmt.Sprintf("%s at most %.3g %s", l.peer, l.most, unit)
+	cost := values[l.peer]
+	if l.beyond != "" {
+		claim += " beyond " + l.beyond
+		cost = differences(cost, values[l.beyond])
+	}
+	if cost == nil {
+		return "- " + claim + ": not measured, one is missing"
+	}
+	if median(cost) > l.most {
+		return fmt.Sprintf("- %s: %.3f, missed", claim, median(cost))
+	}
+	return fmt.Sprintf("- %s: %.3f, holds", claim, median(cost))
+}
+
+func (b bound) verdict(values series) string {
+	claim := fmt.Sprintf("%s at most %.2f × %s", b.peer, b.most, b.base)
+	ours, base := values[b.peer], values[b.base]
 	if ours == nil || base == nil {
-		return claim + ": not measured, one is missing"
+		return "- " + claim + ": not measured, one is missing"
 	}
 	ratio := median(ratios(ours, base))
 	if ratio > b.most {
-		return fmt.Sprintf("%s: %.2f, missed", claim, ratio)
+		return fmt.Sprintf("- %s: %.3f, missed", claim, ratio)
 	}
-	return fmt.Sprintf("%s: %.2f, holds", claim, ratio)
+	return fmt.Sprintf("- %s: %.3f, holds", claim, ratio)
 }
 
 func spread(values []float64, format string) string {

@@ -15,7 +15,7 @@ import (
 const hostPeer = "fork and exec on the host"
 
 // openStarts compares whole lives of a container that runs true.
-func openStarts(o options, dir string) ([]contest, func() error, error) {
+func openStarts(o options, dir string) ([]trial, func() error, error) {
 	b, err := makeBundle(o, dir, []string{"true"})
 	if err != nil {
 		return nil, nil, err
@@ -33,11 +33,11 @@ func openStarts(o options, dir string) ([]contest, func() error, error) {
 		peer{name: do, args: []string{o.binary, "--root", filepath.Join(dir, "do"), "do", "--", "true"}},
 		peer{name: runcName + " --version", args: []string{in("bin/runc"), "--version"}},
 		peer{name: ourName + " --version", args: []string{o.binary, "--version"}})
-	return []contest{{
+	return []trial{contest{
 		title: "Starts of `true`",
 		about: "`run` of busybox's `true`: the OCI runtimes share one bundle as Docker writes it, with Docker's seccomp profile. `do` runs the host's `true` in a sandbox.",
-		unit:  "ms", base: runcName + " run", peers: peers, rounds: o.rounds, measure: milliseconds,
-		bounds: []bound{{ourName + " run", 1.0}, {do, 0.9}},
+		unit:  "ms", base: runcName + " run", peers: peers, rounds: o.rounds, burst: burst, measure: milliseconds,
+		bounds: []bound{{ourName + " run", runcName + " run", 1.0}, {do, runcName + " run", 0.9}, {do, crunName + " run", 0.9}},
 	}}, nothingToClose, nil
 }
 

@@ -26,6 +26,18 @@ func ratios(values, base []float64) []float64 {
 	return out
 }
 
+// differences subtracts pairwise; nil where one is missing.
+func differences(values, base []float64) []float64 {
+	if values == nil || base == nil {
+		return nil
+	}
+	out := make([]float64, len(values))
+	for i := range values {
+		out[i] = values[i] - base[i]
+	}
+	return out
+}
+
 // medianInterval is the 95 % bootstrap interval of the values' median.
 func medianInterval(values []float64) (low, high float64) {
 	const resamples = 2000

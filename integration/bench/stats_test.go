@@ -21,6 +21,30 @@ func TestRatiosArePaired(t *testing.T) {
 	}
 }
 
+func TestDifferencesArePaired(t *testing.T) {
+	got := differences([]float64{2, 9}, []float64{1, 3})
+	if len(got) != 2 || got[0] != 1 || got[1] != 6 {
+		t.Errorf("got %v", got)
+	}
+	if differences(nil, []float64{1}) != nil || differences([]float64{1}, nil) != nil {
+		t.Error("what is missing has differences")
+	}
+}
+
+func TestLimitIsOfTheMedian(t *testing.T) {
+	values := series{"a": {3, 1, 2}, "b": {1, 1, 1}}
+	for want, l := range map[string]limit{
+		"- a at most 2 ms: 2.000, holds":                          {"a", "", 2},
+		"- a at most 0.5 ms beyond b: 1.000, missed":              {"a", "b", 0.5},
+		"- c at most 1 ms: not measured, one is missing":          {"c", "", 1},
+		"- a at most 1 ms beyond c: not measured, one is missing": {"a", "c", 1},
+	} {
+		if got := l.verdict(values, "ms"); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 func TestIntervalHoldsTheMedian(t *testing.T) {
 	values := make([]float64, 100)
 	for i := range values {

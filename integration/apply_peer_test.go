@@ -1,0 +1,127 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+// stagePeer has the test binary be a program of an ordinary user's, who has a
+// launcher make a sandbox over a directory, and applies the changes itself.
+const (
+	stagePeer  = "peer"
+	peerSocket = "INTEGRATION_PEER_SOCKET"
+	peerTree   = "INTEGRATION_PEER_TREE"
+)
+
+func peerMain() int {
+	if err := reviewAsPeer(context.Background(), os.Getenv(peerSocket), os.Getenv(peerTree)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func reviewAsPeer(ctx context.Context, socket, tree string) (err error) {
+	m, err := sandbox.NewManager(sandbox.ManagerConfig{Socket: socket})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	box, err := m.Create(ctx, sandbox.Config{Overlays: []string{tree}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, box.Close()) }()
+	if r, err := box.Exec(ctx, sandbox.Command{Args: []string{"sh", "-euc", everyChange, tree}}); err != nil || !r.OK() {
+		return errors.Join(err, fmt.Errorf("%+v", r))
+	}
+	changes, err := box.Changes(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, changes.Close()) }()
+	for c, err := range changes.List(sandbox.ListOptions{}) {
+		if err != nil {
+			return err
+		}
+		if c.Kind != sandbox.Deleted && c.UID != 1000 {
+			return fmt.Errorf("%s belongs to %d inside", c.Path, c.UID)
+		}
+		fmt.Println(c.Kind, strings.TrimPrefix(c.Path, tree+"/"))
+	}
+	// What was handed out is for reading.
+	if f, err := os.OpenFile(filepath.Join(tree, "private", "x"), os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
+		f.Close()
+		return errors.New("the host's tree has a directory that was not applied")
+	}
+	_, err = changes.Apply(ctx, sandbox.ApplyOptions{})
+	return err
+}
+
+// The launcher reads for whoever may not, and whoever asks for it writes: with no
+// right but its own.
+func TestAnOrdinaryUserAppliesWithItsOwnRights(t *testing.T) {
+	s, home := newSandboxes(t), newHome(t)
+	dir := filepath.Dir(home)
+	for above := dir; strings.HasPrefix(above, os.TempDir()+"/"); above = filepath.Dir(above) {
+		if err := os.Chmod(above, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rules := filepath.Join(dir, "rules.json")
+	if err := os.WriteFile(rules, fmt.Appendf(nil, `{"peers":[{"user":4242,"workspaces":[%q]}]}`, dir), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := s.launcher(filepath.Join(dir, "s"), "--mode", "0666", "--rules", rules)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "peer") // the test's own is where only root gets
+	if out, err := exec.Command("cp", self, program).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	peer := func() result {
+		cmd := exec.Command(program)
+		cmd.Env = append(os.Environ(), stageVariable+"="+stagePeer, peerSocket+"="+l.socket, peerTree+"="+home)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 4242, Gid: 4242}}
+		return run(t, cmd)
+	}
+	before := snapshotOf(t, home)
+	got := peer()
+	if got.code != 0 || strings.Count(got.stdout, "\n") != 17 || !strings.Contains(got.stdout, "modified old\n") {
+		t.Fatalf("%+v", got)
+	}
+	after := snapshotOf(t, home)
+	if changed := differing(before, after); !slices.Contains(changed, "old/a") || !slices.Contains(changed, "private") {
+		t.Errorf("applied: %q", changed)
+	}
+	for path, is := range after {
+		if !strings.Contains(is, `"uid":4242`) {
+			t.Errorf("%s: %s", path, is)
+		}
+	}
+	// What the user may not write, it may not apply either.
+	if err := errors.Join(os.Chown(filepath.Join(home, "src"), 0, 0), os.Remove(filepath.Join(home, "src/new"))); err != nil {
+		t.Fatal(err)
+	}
+	before = snapshotOf(t, home)
+	got = peer()
+	if now := snapshotOf(t, home); got.code == 0 || len(differing(before, now)) > 0 {
+		t.Errorf("%+v, and changed: %q", got, differing(before, now))
+	}
+	if _, err := os.Stat(filepath.Join(home, "src/new")); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,114 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// TestALauncherHandsLayersToTheirOwner who is no root, and reads there what its
+// sandbox has written with its own rights; nobody else gets any.
+func TestALauncherHandsLayersToTheirOwner(t *testing.T) {
+	const uid = 4242
+	s := newSandboxes(t)
+	dir := ownedTree(t, uid)
+	for above := filepath.Dir(dir); above != "/tmp" && above != "/"; above = filepath.Dir(above) {
+		if err := os.Chmod(above, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed := filepath.Join(dir, "of-root")
+	if err := errors.Join(os.Mkdir(closed, 0o755), os.WriteFile(closed+"/secret", []byte("secret"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	rules := filepath.Join(t.TempDir(), "rules.json")
+	text := fmt.Sprintf(`{"peers":[{"user":%d,"workspaces":["%s"],"limits":{"disk":"64m"}}]}`, uid, dir)
+	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := s.launcher(filepath.Join(t.TempDir(), "s"), "--mode", "0666", "--rules", rules)
+	as(t, uid, func(ctx context.Context) error {
+		c, err := launch.Dial(ctx, l.socket)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for name, config := range map[string]spec.Config{
+			"another's":      {Overlays: []string{closed}},
+			"the whole host": {Overlays: []string{"/"}},
+			"one outside":    {Overlays: []string{"/usr"}},
+			"more disk":      {Overlays: []string{dir}, Limits: spec.Limits{Disk: 65 << 20}},
+		} {
+			if _, err := c.Create(ctx, launch.Create{Config: config}); !errors.Is(err, launch.ErrRefused) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		i, err := c.Create(ctx, launch.Create{Name: "box", Config: spec.Config{Overlays: []string{dir}}})
+		if err != nil {
+			return err
+		}
+		if i.Config.Limits.Disk != 64<<20 || i.Config.Limits.Files != 8192 {
+			t.Errorf("limits %+v", i.Config.Limits)
+		}
+		output(t, c, "box", "cd "+dir+" && echo mine >new && (umask 077 && echo mine >closed) && rm -r dir && mkdir dir && ! cat of-root/secret .ssh/id 2>/dev/null")
+		stamp := time.Now().UnixNano()
+		if err := c.Applied(ctx, "box", dir, map[string]int64{"new\xff": stamp}); err != nil {
+			t.Error(err)
+		}
+		trees, err := c.Layers(ctx, "box")
+		if err != nil {
+			return err
+		}
+		for _, tree := range trees {
+			defer tree.Close()
+		}
+		if len(trees) != 1 || len(trees[0].Layers) != 1 || trees[0].Path != dir || trees[0].Owner != (launch.Owner{UID: uid, GID: uid}) || trees[0].Stamps["new\xff"] != stamp {
+			t.Fatalf("%+v", trees)
+		}
+		layer := trees[0].Layers[0]
+		if !slices.Equal(layer.Opaque, []string{"dir"}) {
+			t.Errorf("opaque: %q", layer.Opaque)
+		}
+		at := "/proc/thread-self/fd/" + strconv.Itoa(int(layer.Dir.Fd()))
+		names := []string{"new"}
+		var fs unix.Statfs_t
+		if err := unix.Fstatfs(int(layer.Dir.Fd()), &fs); err != nil || fs.Flags&unix.ST_RDONLY != 0 {
+			names = append(names, "closed") // before Linux 6.15 it is no mount of its own, with no ids of its own
+		}
+		for _, name := range names {
+			if text, err := os.ReadFile(filepath.Join(at, name)); string(text) != "mine\n" {
+				t.Errorf("%s: %q, %v", name, text, err)
+			}
+		}
+		if err := os.WriteFile(at+"/made", nil, 0o600); err == nil {
+			t.Error("a layer was written to")
+		}
+		if exists(at + "/../../../area") {
+			t.Error("the store above a layer is open")
+		}
+		return nil
+	})
+	as(t, uid+1, func(ctx context.Context) error {
+		if c, err := launch.Dial(ctx, l.socket); err == nil {
+			_, err := c.Layers(ctx, "box")
+			t.Errorf("another's layers: %v", err)
+			c.Close()
+		}
+		return nil
+	})
+	if err := l.client().Remove(t.Context(), "box"); err != nil {
+		t.Error(err)
+	}
+	interrupt(t, l.running)
+}

@@ -1,0 +1,397 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Each exec is a process of its own on the host: what they share is kept by the
+// sandbox.
+func TestUpKeepsItsStateBetweenExecs(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box")
+	s.sh("box", "echo kept > file; mkdir /tmp/made; ln -s file link")
+	s.detached("box", "exec sleep 1004")
+	if got := s.sh("box", "cat link; ls -d /tmp/made; grep -h sleep /proc/[0-9]*/comm"); got != "kept\n/tmp/made\nsleep\n" {
+		t.Errorf("the second exec sees %q", got)
+	}
+	if got := run(t, s.command("down", "box")); got != (result{}) {
+		t.Errorf("down: %+v", got)
+	}
+	if left := s.state(); len(left) != 0 {
+		t.Errorf("down leaves %q", left)
+	}
+	s.up("box")
+	if got := s.sh("box", "ls; ls /tmp; cat /proc/[0-9]*/comm | grep sleep | wc -l"); got != "0\n" {
+		t.Errorf("a new sandbox of the same name has %q", got)
+	}
+}
+
+// What lives there is no reason for anything to stay, and the workspace does.
+func TestDownLeavesNothing(t *testing.T) {
+	s := newSandboxes(t)
+	before, err := readHost()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	s.up("box", "--workspace", dir, "--env", "A=b")
+	s.sh("box", "echo $A > mine")
+	for range 3 {
+		s.detached("box", "trap '' TERM; (setsid sleep 1000 &); sleep 1000")
+	}
+	attached := start(t, s.command("exec", "box", "sh", "-c", "echo ready; exec sleep 1000")) // it would say that it cannot fork
+	attached.prints("ready\n")
+	if got := run(t, s.command("down", "box")); got != (result{}) {
+		t.Errorf("down: %+v", got)
+	}
+	if got := attached.wait(); got.code != 137 || strings.Count(got.stderr, "\n") != 1 {
+		t.Errorf("exec, as its sandbox went down: %+v", got)
+	}
+	if left := s.state(); len(left) != 0 {
+		t.Errorf("left in the state root: %q", left)
+	}
+	if left := before.leftovers(); left != "" {
+		t.Errorf("left behind:\n%s", left)
+	}
+	if got := content(t, filepath.Join(dir, "mine")); got != "b\n" {
+		t.Errorf("the workspace has %q", got)
+	}
+}
+
+func TestUpReusesWhatIsUp(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box", "--memory", "200m")
+	file := func(config string) string {
+		name := filepath.Join(t.TempDir(), "config.json")
+		if err := os.WriteFile(name, []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return "--config " + name
+	}
+	same, other := file(`{"limits": {"memory": "200m"}}`), file(`{"limits": {"memory": "300m"}, "env": {"A": "b"}}`)
+	pid := s.pid("box")
+	s.sh("box", "echo kept > file")
+	for flags, says := range map[string]string{
+		"":                      "box is up already\n",
+		"--memory 200m":         "box is up already\n",
+		"--memory 204800k":      "box is up already\n",
+		same:                    "box is up already\n",
+		other:                   "box is up already, and stays as it was made: no effect had --config (to change that, first: sandbox-runtime down box)\n",
+		"--memory 1g --env A=b": "box is up already, and stays as it was made: no effect had --memory --env (to change that, first: sandbox-runtime down box)\n",
+	} {
+		got := run(t, s.command(append(append([]string{"up"}, strings.Fields(flags)...), "box")...))
+		if want := (result{0, "box\n", says}); got != want {
+			t.Errorf("up %s: %+v, want %+v", flags, got, want)
+		}
+	}
+	if now := s.pid("box"); now != pid || s.sh("box", "cat file") != "kept\n" {
+		t.Errorf("PID %d was reused as %d", pid, now)
+	}
+}
+
+// pid is that of a sandbox's first process.
+func (s *sandboxes) pid(name string) int {
+	s.t.Helper()
+	var state containerState
+	decode(s.t, s.oci("state", name).stdout, &state)
+	return state.PID
+}
+
+func TestUpReplacesWhatIsNotHealthy(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box")
+	s.sh("box", "echo lost > file")
+	pid := s.pid("box")
+	killAndWait(t, pid)
+	got := run(t, s.command("up", "box"))
+	if got != (result{0, "box\n", ""}) {
+		t.Errorf("up: %+v", got)
+	}
+	if s.pid("box") == pid || s.sh("box", "ls") != "" {
+		t.Error("the dead one was reused")
+	}
+}
+
+// kill sends a signal to a process that is there.
+func kill(t testing.TB, pid int, sig syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, sig); err != nil || pid < 2 {
+		t.Fatalf("kill %d: %v", pid, err)
+	}
+}
+
+// killAndWait kills a process and returns when it is dead.
+func killAndWait(t testing.TB, pid int) {
+	t.Helper()
+	kill(t, pid, syscall.SIGKILL)
+	eventually(t, fmt.Sprintf("%d is dead", pid), func() bool { return !alive(pid) })
+}
+
+// The sandbox knows of limits that the OCI command has changed, and its memory stays
+// memory and swap: on cgroup v1 the one could not grow past the other.
+func TestUpdateChangesASandboxsLimits(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box", "--memory", "64m")
+	hungry := []string{"box", "sh", "-c", "head -c 90m /dev/zero | tail -c 90m | wc -c"}
+	if o := s.execJSON(hungry...); o.Stdout == "94371840\n" || !o.hit("limit", "64m") {
+		t.Errorf("before: %+v", o)
+	}
+	for _, flags := range []string{"--memory 256m", "--memory 128m --memory-swap 128m --pids-limit 40"} {
+		s.oci(append(append([]string{"update"}, strings.Fields(flags)...), "box")...)
+	}
+	if o := s.execJSON(hungry...); o.Stdout != "94371840\n" {
+		t.Errorf("after: %+v", o)
+	}
+	var info struct {
+		Config struct{ Limits map[string]any }
+	}
+	decode(t, run(t, s.command("up", "--json", "box")).stdout, &info)
+	if l := info.Config.Limits; l["memory"] != "128m" || l["pids"] != 40.0 {
+		t.Errorf("the sandbox says it has %v", l)
+	}
+	got := run(t, s.command("update", "--memory", "1k", "box"))
+	if got.code != 1 || !strings.Contains(got.stderr, "limits.memory: 1k") {
+		t.Errorf("too little: %+v", got)
+	}
+}
+
+// A sandbox that somebody holds keeps what it has.
+func TestUpDoesNotReplaceAPausedOne(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box")
+	s.sh("box", "echo kept > file")
+	s.oci("pause", "box")
+	got := run(t, s.command("up", "box"))
+	if want := (result{0, "box\n", "box is up already, paused (to go on: sandbox-runtime resume box)\n"}); got != want {
+		t.Errorf("up of a paused one: %+v", got)
+	}
+	s.oci("resume", "box")
+	if got := s.sh("box", "cat file"); got != "kept\n" {
+		t.Errorf("after it: %q", got)
+	}
+}
+
+func TestUpOfOneNameAtOnceIsOneSandbox(t *testing.T) {
+	s := newSandboxes(t)
+	t.Cleanup(func() { s.downIfUp("box") })
+	var all []*running
+	for range 8 {
+		all = append(all, start(t, s.command("up", "box")))
+	}
+	made := 0
+	for _, p := range all {
+		got := p.wait()
+		if got.code != 0 || got.stdout != "box\n" {
+			t.Errorf("up: %+v", got)
+		}
+		if got.stderr == "" {
+			made++
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d of them say that they made it", made)
+	}
+	if got := s.oci("list", "-q").stdout; got != "box\n" {
+		t.Errorf("list: %q", got)
+	}
+	s.sh("box", "true")
+}
+
+// Whoever wins, each says what is so, and the end is one sandbox or none.
+func TestUpAndDownOfOneNameAtOnce(t *testing.T) {
+	s := newSandboxes(t)
+	t.Cleanup(func() { s.downIfUp("box") })
+	for range 5 {
+		ups, downs := start(t, s.command("up", "box")), start(t, s.command("down", "box"))
+		execs := start(t, s.command("exec", "box", "true"))
+		for _, p := range []*running{ups, downs, execs} {
+			if got := p.wait(); got.code != 0 && strings.Count(got.stderr, "\n") != 1 {
+				t.Errorf("%q: %+v", p.cmd.Args[3:], got)
+			}
+		}
+		if got := run(t, s.command("up", "box")); got.code != 0 {
+			t.Errorf("up afterwards: %+v", got)
+		}
+		s.sh("box", "true")
+	}
+}
+
+func TestUpPrintsWhatItIs(t *testing.T) {
+	s := newSandboxes(t)
+	t.Cleanup(func() { s.downIfUp("box") })
+	for _, reused := range []bool{false, true} {
+		got := run(t, s.command("up", "--json", "--memory", "200m", "box"))
+		var info struct {
+			ID, Status string
+			Reused     bool
+			Pid        int
+			Created    string
+			Config     struct {
+				Limits struct{ Memory, Pids json.RawMessage }
+			}
+			Limits struct{ Memory string }
+		}
+		decode(t, got.stdout, &info)
+		if info.ID != "box" || info.Status != "running" || info.Reused != reused || info.Pid != s.pid("box") || info.Created == "" ||
+			string(info.Config.Limits.Memory) != `"200m"` || string(info.Config.Limits.Pids) != "128" || info.Limits.Memory != "enforced" {
+			t.Errorf("got %s", got.stdout)
+		}
+	}
+}
+
+func TestDownTellsWhatThereIsNot(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box")
+	got := run(t, s.command("down", "nobody", "box", "../box"))
+	if got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, "nobody does not exist") || !strings.Contains(got.stderr, "../box") {
+		t.Errorf("got %+v", got)
+	}
+	if left := s.state(); len(left) != 0 {
+		t.Errorf("the other one was not removed: %q", left)
+	}
+	if got := run(t, s.command("down")); got.code != 1 || strings.Count(got.stderr, "\n") != 1 {
+		t.Errorf("down of nothing: %+v", got)
+	}
+}
+
+func TestDownLeavesContainersAlone(t *testing.T) {
+	leavesNothing(t)
+	r := ours(t)
+	r.create(newBundle(t, []string{"sleep", "1000"}), "c")
+	got := run(t, r.bare("--root", r.root, "down", "c"))
+	if got.code != 1 || !strings.Contains(got.stderr, "c is a container") {
+		t.Errorf("down: %+v", got)
+	}
+	if got := run(t, r.bare("--root", r.root, "up", "c")); got.code != 1 || !strings.Contains(got.stderr, "exists already") {
+		t.Errorf("up: %+v", got)
+	}
+	if r.state("c").Status != "created" {
+		t.Error("the container is not as it was")
+	}
+}
+
+func TestDownOfAHalfDeadSandbox(t *testing.T) {
+	for name, harm := range map[string]func(t *testing.T, s *sandboxes, dir string){
+		"its first process was killed": func(t *testing.T, s *sandboxes, _ string) { killAndWait(t, s.pid("box")) },
+		"it is paused":                 func(_ *testing.T, s *sandboxes, _ string) { s.oci("pause", "box") },
+		"deleted as a container":       func(_ *testing.T, s *sandboxes, _ string) { s.oci("delete", "--force", "box") },
+		"without its record":           func(t *testing.T, _ *sandboxes, dir string) { remove(t, filepath.Join(dir, "sandbox.json")) },
+		"its record is damaged":        func(t *testing.T, _ *sandboxes, dir string) { overwrite(t, filepath.Join(dir, "sandbox.json")) },
+		"without its socket":           func(t *testing.T, _ *sandboxes, dir string) { remove(t, filepath.Join(dir, "agent.sock")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSandboxes(t)
+			s.up("box")
+			s.detached("box", "sleep 1000")
+			dir := filepath.Join(s.root, "@sandboxes", "box")
+			harm(t, s, dir)
+			if got := s.exec("box", "true"); got.code < 125 || strings.Count(got.stderr, "\n") != 1 {
+				t.Errorf("exec: %+v", got)
+			}
+			if got := run(t, s.command("down", "box")); got.code != 0 && exists(dir) {
+				t.Errorf("down: %+v", got)
+			}
+			if left := s.state(); len(left) != 0 {
+				t.Errorf("left in the state root: %q", left)
+			}
+		})
+	}
+}
+
+func remove(t testing.TB, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func overwrite(t testing.TB, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(`{"version":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A sandbox of up is a container to the commands of containers.
+func TestUpIsAContainerToOCICommands(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box")
+	s.detached("box", "exec sleep 1005")
+	var list []containerState
+	decode(t, s.oci("list", "--format", "json").stdout, &list)
+	if len(list) != 1 || list[0].ID != "box" || list[0].Status != "running" || list[0].PID != s.pid("box") {
+		t.Errorf("list: %+v", list)
+	}
+	if got := s.oci("ps", "box").stdout; !strings.Contains(got, "sleep 1005") {
+		t.Errorf("ps: %q", got)
+	}
+	s.oci("update", "--memory", "300m", "--memory-swap", "300m", "box")
+	if got := s.oci("events", "--stats", "box").stdout; !strings.Contains(got, fmt.Sprint(300<<20)) {
+		t.Errorf("events: %q", got)
+	}
+	if got := run(t, s.command("delete", "box")); got.code != 1 || !strings.Contains(got.stderr, "not stopped: running") {
+		t.Errorf("delete of a running one: %+v", got)
+	}
+	s.oci("kill", "box", "KILL")
+	eventually(t, "it has stopped", func() bool { return strings.Contains(s.oci("state", "box").stdout, `"status": "stopped"`) })
+	s.oci("delete", "box")
+	if left := s.state(); len(left) != 0 {
+		t.Errorf("delete leaves %q", left)
+	}
+}
+
+// upRefusals are arguments of up that it must refuse, and what its one line must
+// say. What describes the sandbox is refused as do does.
+var upRefusals = []struct{ args, says string }{
+	{"", "name"},
+	{"a b", "name"},
+	{"-it box", "--interactive.*exec|--tty.*exec"},
+	{"--local box", "--local"},
+	{"--nonsense box", "--nonsense"},
+	{"--memory 12x box", "12x"},
+	{"--workspace /etc box", "/etc"},
+	{"--overlay /proc box", "overlay /proc is forbidden"},
+	{"--config /nowhere box", "/nowhere"},
+	{"-- ../box", "../box"},
+	{"@box", "@box"},
+	{"-- -box", "-box"},
+	{strings.Repeat("x", 300), "xxx"},
+	{"a/b", "a/b"},
+	{".", `"\."`},
+}
+
+func TestUpRefusesBadInput(t *testing.T) {
+	for _, row := range upRefusals {
+		t.Run(fmt.Sprintf("%.20s", row.args), func(t *testing.T) {
+			s := newSandboxes(t)
+			got := run(t, s.command(append([]string{"up"}, strings.Fields(row.args)...)...))
+			got.code += 124 // as do's
+			wantRefusal(t, got, row.says)
+		})
+	}
+}
+
+// prune leaves what stays up alone, and takes what its PID 1 has left.
+func TestPruneSparesWhatIsUp(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("living")
+	s.up("dead")
+	s.sh("living", "echo kept > file")
+	kill(t, s.pid("dead"), syscall.SIGKILL)
+	eventually(t, "prune takes the dead one", func() bool {
+		return strings.Contains(run(t, s.command("prune")).stdout, "removed dead\n")
+	})
+	if s.sh("living", "cat file") != "kept\n" {
+		t.Error("the living one is another")
+	}
+	if ids := strings.Fields(s.oci("list", "-q").stdout); !slices.Equal(ids, []string{"living"}) {
+		t.Errorf("list: %q", ids)
+	}
+}
