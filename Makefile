@@ -1,6 +1,7 @@
 # make build   the programs, in bin/
 # make run     a first sandbox: examples/first
 # make test    everything that is checked: lint, unit and integration tests
+# make fuzz    each fuzz target for FUZZTIME, a part of make test
 # make test-vm the same on cgroup v2, in a virtual machine: integration/vm
 # make bench   side by side with the peers, as ratios
 # Each installs what it needs where it can, and says what is missing elsewhere.
@@ -15,13 +16,21 @@ GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
 
 .DEFAULT_GOAL := build
-.PHONY: build run test unit integration vm test-vm bench lint clean deps
+.PHONY: build run test modules unit fuzz integration storms others vm test-vm bench lint clean deps
 
 include cmd/sandbox-agent/agent.mk
-AGENT := internal/agent/sandbox-agent
+# What is embedded: the agent, and the program that serves files inside.
+FILES := internal/agent/sandbox-files
+AGENT := internal/agent/sandbox-agent $(FILES)
 
 deps:
 	@scripts/need cc=gcc /usr/include/stdio.h=libc6-dev pkg-config=pkg-config pc:libseccomp=libseccomp-dev
+	@scripts/need -o musl-gcc=musl-tools
+
+# The same bytes from the same source, wherever it lies.
+$(FILES): $(filter-out %_test.go,$(wildcard cmd/sandbox-files/*.go internal/files/*.go)) go.mod
+	@scripts/again $(GO) list -deps ./cmd/sandbox-files >/dev/null
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o $@ ./cmd/sandbox-files
 
 build: deps $(AGENT)
 	$(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o bin/sandbox-runtime ./cmd/sandbox-runtime
@@ -30,17 +39,43 @@ run: build
 	@scripts/need /usr/bin/python3=python3
 	@examples/first/run bin/sandbox-runtime
 
-test: lint unit integration vm
+test: modules lint unit fuzz integration vm
+
+# What the Go module proxy has for what follows.
+modules: deps $(AGENT)
+	@scripts/again $(GO) list -deps -test -tags '$(TAGS)' ./... >/dev/null
 
 # Tests run their own binary again and again: no second's sleep at each exit.
 unit: export GORACE = atexit_sleep_ms=0
 unit: deps $(AGENT) $(GOTESTSUM)
-	@scripts/need strace=strace gdb=gdb git=git python3=python3 perl=perl
-	scripts/gotest $(GOTESTSUM) -race -tags '$(TAGS)' $$($(GO) list -tags '$(TAGS)' ./... | grep -v /integration)
+	@scripts/need strace=strace gdb=gdb git=git patch=patch python3=python3 perl=perl
+	scripts/gotest $(GOTESTSUM) -race -tags '$(TAGS)' -timeout 25m $$($(GO) list -tags '$(TAGS)' ./... | grep -v /integration)
 
+# Fuzz targets of Go, as PACKAGE:TARGET. What fuzzes C is a test that takes
+# FUZZTIME itself.
+FUZZ := internal/agent:FuzzParseEvent internal/agent:FuzzParseList internal/launch:FuzzReceive   \
+	internal/launcher/server:FuzzServer
+# Parsers of a few lines, which take less.
+FUZZ_SMALL := internal/patch:FuzzQuote internal/patch:FuzzTerminal internal/files:FuzzParseAnswer   \
+	internal/files:FuzzParseRequest
+FUZZTIME ?= 20s
+FUZZTIME_SMALL ?= 5s
+fuzz: deps $(AGENT)
+	@for f in $(FUZZ); do GO='$(GO)' scripts/fuzz $(FUZZTIME) $$f -tags '$(TAGS)' || exit; done
+	@for f in $(FUZZ_SMALL); do GO='$(GO)' scripts/fuzz $(FUZZTIME_SMALL) $$f -tags '$(TAGS)' || exit; done
+	FUZZTIME=$(FUZZTIME) $(GO) test -count=1 -timeout 0 -v -run 'SurvivesAnything$$' ./internal/agent
+
+# In two worlds at once, as they wait more than they work, of about as long each:
+# the storms and what is done with podman, by their names, and all others.
+STORMS := Killed|Thousand|Many|FullDisk|Damaged|AtRandom|Podman
 integration: build $(GOTESTSUM)
 	integration/setup
-	scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 20m ./integration/...
+	@$(MAKE) -j2 storms others
+storms others: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 25m
+storms:
+	$(GOTEST) -run '$(STORMS)' ./integration
+others:
+	$(GOTEST) -skip '$(STORMS)' ./integration/...
 
 # The cgroup v2 guest. test has a part of it, and where the guest cannot be had
 # says so; in CI it has to be. LIST names other parts: see integration/vm/run.
@@ -68,7 +103,7 @@ $(TOOLS)/golangci-lint-%: module = github.com/golangci/golangci-lint/v2/cmd/gola
 $(TOOLS)/gotestsum-%: module = gotest.tools/gotestsum
 $(GOLANGCI) $(GOTESTSUM):
 	@mkdir -p $@.new
-	GOBIN=$@.new $(GO) install $(module)@v$(lastword $(subst -v, ,$(@F)))
+	GOBIN=$@.new scripts/again $(GO) install $(module)@v$(lastword $(subst -v, ,$(@F)))
 	@mv $@.new/* $@ && rmdir $@.new
 
 clean:
