@@ -73,6 +73,7 @@ func tryPiped(t *testing.T, sb *Sandbox, c launch.Command) (*Process, func() out
 			t.Fatal(err)
 		}
 		files[i], readers[i] = w, r
+		t.Cleanup(func() { r.Close() }) // not before, as the command may write, whether or not it is read
 	}
 	p, err := sb.Start(t.Context(), c, files)
 	if err == nil {
@@ -84,8 +85,6 @@ func tryPiped(t *testing.T, sb *Sandbox, c launch.Command) (*Process, func() out
 		files[i].Close()
 	}
 	if err != nil {
-		readers[1].Close()
-		readers[2].Close()
 		return nil, nil, err
 	}
 	t.Cleanup(func() { p.Close() })
@@ -93,7 +92,6 @@ func tryPiped(t *testing.T, sb *Sandbox, c launch.Command) (*Process, func() out
 		var text [3]bytes.Buffer
 		for i := 1; i < 3; i++ {
 			io.Copy(&text[i], readers[i])
-			readers[i].Close()
 		}
 		return output{text[1].String(), text[2].String()}
 	}, nil
