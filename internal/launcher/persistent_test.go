@@ -85,6 +85,8 @@ func tryPiped(t *testing.T, sb *Sandbox, c launch.Command) (*Process, func() out
 		files[i].Close()
 	}
 	if err != nil {
+		readers[1].Close()
+		readers[2].Close()
 		return nil, nil, err
 	}
 	t.Cleanup(func() { p.Close() })
@@ -92,6 +94,7 @@ func tryPiped(t *testing.T, sb *Sandbox, c launch.Command) (*Process, func() out
 		var text [3]bytes.Buffer
 		for i := 1; i < 3; i++ {
 			io.Copy(&text[i], readers[i])
+			readers[i].Close()
 		}
 		return output{text[1].String(), text[2].String()}
 	}, nil
