@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -302,6 +303,7 @@ func (t *Tenants) RemoveUser(user string) error {
 
 // discard moves a directory out of sight.
 func (t *Tenants) discard(in *os.File, name string) error {
+	defer runtime.KeepAlive(t) // whose last use this may be
 	if err := makePrivate(in, name); err != nil {
 		return err
 	}
