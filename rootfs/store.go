@@ -91,6 +91,9 @@ func (b *builder) attachStore(store *os.File) (*os.File, error) {
 		}
 	}
 	if err != nil {
+		if detached >= 0 {
+			closeFD(detached)
+		}
 		return nil, fmt.Errorf("attach the store: %w", err)
 	}
 	return os.NewFile(uintptr(detached), "store"), nil
