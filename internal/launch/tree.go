@@ -143,7 +143,10 @@ func (c *Client) Layers(ctx context.Context, id string) (_ []Tree, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer ch.Close()
+	defer func() {
+		ch.Close()
+		ch.Discard()
+	}()
 	trees := []Tree{}
 	defer func() {
 		if err != nil {
