@@ -145,7 +145,7 @@ func look(root *os.File, name string) (there, whiteout bool) {
 		Flags:   unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS,
 	}
-	fd, err := unix.Openat2(int(root.Fd()), name, &how)
+	fd, err := openIn(root, name, &how)
 	if err != nil {
 		return false, false
 	}
