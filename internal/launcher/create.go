@@ -129,12 +129,12 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 		if err == nil {
 			return
 		}
+		if m.conn != nil {
+			err = errors.Join(err, m.conn.Close())
+		}
 		if errors.Is(err, launch.ErrExists) { // what else has the name is not this one's
 			err = errors.Join(err, l.releaseIDs(r.Name, m.record.IDBase), state.remove())
 			return
-		}
-		if m.conn != nil {
-			err = errors.Join(err, m.conn.Close())
 		}
 		if undo := l.removeHeld(context.WithoutCancel(ctx), r.Name, state); undo != nil {
 			state.release()

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -83,4 +85,71 @@ func openFiles(t *testing.T) []string {
 		}
 	}
 	return files
+}
+
+// Who asks again and again for what is not there has the launcher keep nothing.
+func TestDetachedCommandsThatDoNotStartKeepNoDescriptors(t *testing.T) {
+	sb := up(t, newTestLauncher(t), "", spec.Config{})
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // as above
+	for range 3 {
+		if _, err := sb.Start(t.Context(), launch.Command{Args: []string{"no-such-command"}, Detached: true}, [3]*os.File{}); err == nil {
+			t.Fatal("started")
+		}
+	}
+	for _, f := range openFiles(t) {
+		if strings.Contains(f, "/execs/") {
+			t.Errorf("open: %s", f)
+		}
+	}
+}
+
+// A container of the OCI commands may take the name while the sandbox is made.
+func TestANameThatIsTakenMeanwhileKeepsNoDescriptors(t *testing.T) {
+	l := newTestLauncher(t)
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // as above
+	_, err := once(t.Context(), l, spec.Config{})    // what is opened once, and kept
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := openFiles(t)
+	for i := range 20 {
+		if takenMeanwhile(t, l, fmt.Sprint("box", i)) {
+			break
+		}
+	}
+	for _, f := range openFiles(t) {
+		if strings.Contains(f, "socket:") && !slices.Contains(before, f) {
+			t.Errorf("open: %s", f)
+		}
+	}
+}
+
+// takenMeanwhile makes a sandbox of a name that somebody takes once it was found
+// free; false if that came too late.
+func takenMeanwhile(t *testing.T, l *Launcher, name string) bool {
+	t.Helper()
+	container := filepath.Join(l.root, name)
+	took := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := os.Lstat(filepath.Join(l.dir(name), socketName)); err == nil {
+				took <- os.Mkdir(container, 0o700)
+				return
+			}
+		}
+	}()
+	sb, err := l.Create(t.Context(), launch.Create{Name: name}, Sources{})
+	switch taken := <-took; {
+	case err == nil && taken != nil:
+		if err := sb.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return false
+	case taken != nil || !errors.Is(err, launch.ErrExists):
+		t.Fatalf("taken: %v; made: %v", taken, err)
+	}
+	if err := os.Remove(container); err != nil {
+		t.Error(err)
+	}
+	return true
 }

@@ -196,7 +196,7 @@ func (v *live) start(ctx context.Context, r record, c launch.Command, request ag
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, p.undo())
+			err = errors.Join(err, p.undo(), p.kept.close())
 		}
 	}()
 	if err := v.limitLeaf(leaf, c.Limits); err != nil {

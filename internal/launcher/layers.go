@@ -52,13 +52,15 @@ func (s *Sandbox) Layers(ctx context.Context, unprivileged bool) (_ []launch.Tre
 		}
 		add := func(top *os.File, name string) error {
 			layer, err := openLayer(ctx, top, name, unprivileged)
+			if err == nil {
+				trees[i].Layers = append(trees[i].Layers, layer)
+			}
 			if err == nil && unprivileged {
 				err = r.showToOwner(&trees[i], &layer)
 			}
 			if err != nil {
 				return fmt.Errorf("%s of %s: %w", name, t.Path, err)
 			}
-			trees[i].Layers = append(trees[i].Layers, layer)
 			return nil
 		}
 		for _, number := range t.Layers {
@@ -144,8 +146,8 @@ func openLayer(ctx context.Context, top *os.File, name string, opaque bool) (l l
 		}
 	}
 	l.Dir, err = readOnly(dir)
-	if err == nil && l.Dir != dir {
-		err = dir.Close()
+	if l.Dir != dir {
+		err = errors.Join(err, dir.Close())
 	}
 	return l, err
 }

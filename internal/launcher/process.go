@@ -253,7 +253,7 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	}
 	lost := errors.Is(waitErr, agent.ErrGone)
 	if waitErr != nil && !lost && !cancelled && !p.stuck.Load() {
-		return spec.Result{}, errors.Join(fmt.Errorf("wait for the command: %w", waitErr), p.kill())
+		return spec.Result{}, errors.Join(fmt.Errorf("wait for the command: %w", waitErr), p.kill(), p.giveUp())
 	}
 	if err := p.finish(); err != nil && !lost {
 		r.Notes = append(r.Notes, p.unkilled(err))
@@ -270,6 +270,7 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	e.describe(&r)
 	if err := p.endTransaction(&r); err != nil {
 		p.files.discard()
+		v.retire(p.leaf)
 		return spec.Result{}, err
 	}
 	p.files.end(&r)

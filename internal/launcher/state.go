@@ -48,11 +48,11 @@ func makeState(parent, id string) (*stateDir, error) {
 		return nil, err
 	}
 	s, err := openState(path)
-	if err == nil {
-		err = signOwner(path)
-	}
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(path))
+	}
+	if err := signOwner(path); err != nil {
+		return nil, errors.Join(err, s.remove())
 	}
 	return s, nil
 }
