@@ -87,17 +87,28 @@ func (l *listing) next() (*answer, error) {
 	if err != nil && !a.last {
 		return nil, err
 	}
+	raw, err := l.f.SyscallConn() // it may be closed meanwhile
+	if err != nil {
+		return nil, err
+	}
+	if closed := raw.Control(func(dir uintptr) { a.infos, err = infosAt(int(dir), names) }); closed != nil {
+		return nil, closed
+	}
+	return a, err
+}
+
+func infosAt(dir int, names []string) (infos []Info, err error) {
 	for _, name := range names {
-		info, err := infoAt(int(l.f.Fd()), name)
+		info, err := infoAt(dir, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		a.infos = append(a.infos, info)
+		infos = append(infos, info)
 	}
-	return a, nil
+	return infos, nil
 }
 
 func infoAt(dir int, name string) (Info, error) {
