@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -16,6 +17,12 @@ import (
 // startAsked does with each directory that comes through descriptor 3 what it
 // is asked, and says in a line what came of it.
 func startAsked(*bufio.Reader, []string) error {
+	var ends []io.Closer // of what was started, which lives as long as this does
+	defer func() {
+		for _, end := range ends {
+			end.Close()
+		}
+	}()
 	for {
 		ask, dir, err := receive(3)
 		if err != nil || ask == "" {
@@ -24,7 +31,10 @@ func startAsked(*bufio.Reader, []string) error {
 		answer := ""
 		switch uid, isStart := strings.CutPrefix(ask, "start "); {
 		case isStart:
-			answer, err = startThere(dir, uid)
+			var end io.Closer
+			if answer, end, err = startThere(dir, uid); err == nil {
+				ends = append(ends, end)
+			}
 		case ask == "climb":
 			answer, err = climb(dir)
 		case ask == "unlimit":
@@ -55,20 +65,21 @@ func receive(socket int) (ask string, dir *os.File, err error) {
 	return string(text[:n]), os.NewFile(uintptr(fds[0]), "dir"), nil
 }
 
-// startThere has a program born in the group, which lives until it is killed.
-func startThere(dir *os.File, uid string) (string, error) {
+// startThere has a program born in the group, which lives until it is killed or
+// its input ends.
+func startThere(dir *os.File, uid string) (answer string, end io.Closer, err error) {
 	p := newProgram("echo")
 	p.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Pdeathsig: syscall.SIGKILL}
 	if id, err := strconv.Atoi(uid); err == nil && id == os.Getuid() {
 		p.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(id), Gid: uint32(id), NoSetGroups: true} //nolint:gosec // a test's constant
 	}
-	if _, err := p.StdinPipe(); err != nil {
-		return "", err
+	if end, err = p.StdinPipe(); err != nil {
+		return "", nil, err
 	}
 	if err := p.Start(); err != nil {
-		return "", err
+		return "", nil, err
 	}
-	return fmt.Sprintf("started %d", p.Process.Pid), nil
+	return fmt.Sprintf("started %d", p.Process.Pid), end, nil
 }
 
 // climb lists the groups at the top of what a directory leads up to.
