@@ -16,10 +16,12 @@ func applyRole(args []string) error {
 	if err != nil {
 		return err
 	}
+	defer tree.Close() // not before: a plan keeps its number only
 	upper, err := os.Open(args[1])
 	if err != nil {
 		return err
 	}
+	defer upper.Close()
 	s := &layer.Stack{Layers: []layer.Layer{{Dir: upper}}, Base: tree}
 	if os.Geteuid() != 0 { // who may not read which directories are opaque; here none is
 		s.Layers[0].Opaque = map[string]bool{}
@@ -37,6 +39,7 @@ func recoverRole(args []string) error {
 	if err != nil {
 		return err
 	}
+	defer tree.Close()
 	_, err = Recover(tree)
 	return err
 }
