@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -165,6 +166,8 @@ func TestInhabitedRangesAreNotGivenOut(t *testing.T) {
 				Credential: &syscall.Credential{Uid: first + inside, Gid: first + inside},
 				Pdeathsig:  syscall.SIGKILL,
 			}
+			runtime.LockOSThread() // the signal comes when this thread ends: not before the test
+			defer runtime.UnlockOSThread()
 			if err := sleeper.Start(); err != nil {
 				t.Fatal(err)
 			}
