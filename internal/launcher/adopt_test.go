@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -52,13 +53,14 @@ func TestHoldSandboxes(t *testing.T) {
 		return p
 	}
 	var h held
+	var kept []any // with the connections, which a finalizer would close
 	for range heldBoxes {
 		sb, err := l.Create(ctx, launch.Create{}, Sources{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		h.Boxes = append(h.Boxes, sb.ID())
-		start(sb, launch.Command{Args: []string{"sh", "-c", "(setsid sleep 1001 &); sleep 1001"}})
+		kept = append(kept, sb, start(sb, launch.Command{Args: []string{"sh", "-c", "(setsid sleep 1001 &); sleep 1001"}}))
 		h.Detached = append(h.Detached, start(sb, launch.Command{Args: []string{"sh", "-c", "echo here; sleep 1002"}, Detached: true}).ID())
 	}
 	tied, err := l.Create(ctx, launch.Create{Tied: true}, Sources{})
@@ -69,7 +71,10 @@ func TestHoldSandboxes(t *testing.T) {
 	if err := json.NewEncoder(os.Stdout).Encode(h); err != nil {
 		t.Fatal(err)
 	}
-	select {}
+	for { // until it is killed
+		time.Sleep(time.Hour)
+		runtime.KeepAlive(append(kept, tied))
+	}
 }
 
 func TestSandboxesOfAKilledProcessAreAdopted(t *testing.T) {
