@@ -217,6 +217,18 @@ func (r *received) from(fd int, message []byte, wantFile bool) {
 	if wantFile && r.rights == nil {
 		r.rights = make([]byte, unix.CmsgSpace(4))
 	}
+	r.recvmsg(fd, message)
+	if r.err != nil || r.n > 0 || r.oobn > 0 {
+		return
+	}
+	// The kernel looks for a message and then for the end; who sends and closes may
+	// have done both in between. An end is one when it is told twice.
+	if r.recvmsg(fd, message); r.err == unix.EAGAIN {
+		r.n, r.err = 0, nil // it was an empty message, which is as good as the end
+	}
+}
+
+func (r *received) recvmsg(fd int, message []byte) {
 	// ECONNRESET is said once, before what the other end had sent until then.
 	for r.err = unix.EINTR; r.err == unix.EINTR || r.err == unix.ECONNRESET; {
 		r.n, r.oobn, r.flags, _, r.err = unix.Recvmsg(fd, message, r.rights,
