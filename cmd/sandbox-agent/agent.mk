@@ -37,5 +37,5 @@ agent-asan:
 	$(AGENT_SANITIZE) -o $(AGENT_ASAN)/parse_fuzz $(AGENT_DIR)/fuzz/parse_fuzz.c \
 		$(addprefix $(AGENT_DIR)/,payload.c request.c filter.c)
 	$(AGENT_SANITIZE) -o $(AGENT_ASAN)/serve_fuzz $(AGENT_DIR)/fuzz/serve_fuzz.c \
-		$(addprefix $(AGENT_DIR)/,connection.c detached.c drain.c event.c exec.c loop.c receive.c request.c) \
+		$(addprefix $(AGENT_DIR)/,connection.c detached.c drain.c event.c exec.c loop.c request.c) \
 		-Wl,--wrap=fork,--wrap=syscall,--wrap=kill

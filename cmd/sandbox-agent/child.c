@@ -36,6 +36,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -44,7 +45,6 @@
 #include "event.h"
 #include "filter.h"
 #include "payload.h"
-#include "receive.h"
 
 /*
  * Where the child has its one socket, and the program if it came as a
@@ -96,12 +96,12 @@ static void keep_descriptors(const struct exec_request *request)
 		fail(STAGE_DESCRIPTORS, errno);
 }
 
-/* fill receives size bytes to to, in whole messages. */
-static void fill(char *to, size_t size)
+/* receive fills size bytes at to with whole messages. */
+static void receive(char *to, size_t size)
 {
 	while (size > 0) {
 		struct pollfd more = { .fd = SETUP, .events = POLLIN };
-		ssize_t n = receive_bytes(SETUP, to, size);
+		ssize_t n = recv(SETUP, to, size, MSG_DONTWAIT | MSG_TRUNC);
 
 		if (n < 0 && errno == EAGAIN && poll(&more, 1, -1) == 1)
 			continue;
@@ -127,7 +127,7 @@ static void load(struct payload *p, size_t size)
 		      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
 		fail(STAGE_PAYLOAD, errno);
-	fill(memory + vectors, size);
+	receive(memory + vectors, size);
 	if (!payload_parse(p, memory + vectors, size,
 			   (char **)(void *)memory, payload_room(size)))
 		fail(STAGE_PAYLOAD, EINVAL);

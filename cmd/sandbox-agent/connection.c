@@ -10,7 +10,6 @@
 #include "event.h"
 #include "exec.h"
 #include "loop.h"
-#include "receive.h"
 #include "start.h"
 
 static struct connection {
@@ -136,11 +135,11 @@ void connections_serve(size_t index)
 		/* Not CMSG_SPACE, whose padding has room for one more. */
 		.msg_controllen = CMSG_LEN(MAX_FILES * sizeof(int)),
 	};
-	ssize_t size = receive(from->socket, &m);
+	ssize_t size = recvmsg(from->socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	uint32_t kind = 0;
 	size_t n;
 
-	if (size < 0 && receive_passes(errno))
+	if (size < 0 && event_passes(errno))
 		return;
 	n = size < 0 ? 0 : collect(&m, fds);
 	if (size <= 0) { /* an empty message looks like the end, and is one */

@@ -1,5 +1,6 @@
 /* event.c - sending what the host is told. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -25,6 +26,16 @@ bool send_event(int socket, const struct event *e, int pass)
 		m.msg_controllen = sizeof(control.bytes);
 	}
 	return sendmsg(socket, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof(copy);
+}
+
+/*
+ * event_passes: ECONNRESET is said once, by the end of a host that had not read
+ * everything, and before what that host had sent until then.
+ */
+bool event_passes(int error)
+{
+	return error == EAGAIN || error == EINTR || error == ENOMEM ||
+	       error == ENOBUFS || error == ECONNRESET;
 }
 
 void send_failure(int socket, enum event_kind kind, enum stage stage, int error)

@@ -13,6 +13,9 @@
  */
 bool send_event(int socket, const struct event *e, int pass);
 
+/* event_passes tells whether an error of recv(2) leaves the socket in order. */
+bool event_passes(int error);
+
 /* send_failure says which stage failed, and with which errno. */
 void send_failure(int socket, enum event_kind kind, enum stage stage, int error);
 

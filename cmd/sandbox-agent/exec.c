@@ -21,7 +21,6 @@
 #include "event.h"
 #include "exec.h"
 #include "loop.h"
-#include "receive.h"
 #include "start.h"
 
 /* What the agent has open itself, every host connected, during one request. */
@@ -241,9 +240,9 @@ void exec_serve(size_t index)
 	struct exec *x = &execs[index];
 	pid_t pid = x->of ? x->of->pid : x->pid;
 	struct request r;
-	ssize_t size = receive_bytes(x->socket, &r, sizeof(r));
+	ssize_t size = recv(x->socket, &r, sizeof(r), MSG_DONTWAIT | MSG_TRUNC);
 
-	if (size < 0 && receive_passes(errno))
+	if (size < 0 && event_passes(errno))
 		return;
 	if (size <= 0) {
 		loop_close(&x->socket);
