@@ -54,9 +54,9 @@ func (s *Sandbox) Layers(ctx context.Context, unprivileged bool) (_ []launch.Tre
 			layer, err := openLayer(ctx, top, name, unprivileged)
 			if err == nil {
 				trees[i].Layers = append(trees[i].Layers, layer)
-			}
-			if err == nil && unprivileged {
-				err = r.showToOwner(&trees[i], &layer)
+				if unprivileged {
+					err = r.showToOwner(&trees[i], &layer)
+				}
 			}
 			if err != nil {
 				return fmt.Errorf("%s of %s: %w", name, t.Path, err)
