@@ -140,6 +140,12 @@ func (c *Channel) Close() error {
 	return err
 }
 
+// HangUp ends what comes and what goes, for both ends: who receives is given what
+// has come by then, and then the end.
+func (c *Channel) HangUp() {
+	_ = c.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) }) // it may be closed
+}
+
 // Discard closes the descriptors that were received and not taken. Nobody may
 // be receiving.
 func (c *Channel) Discard() {

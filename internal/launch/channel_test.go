@@ -118,6 +118,35 @@ func TestALongFrameIsTakenAtTheSecondTry(t *testing.T) {
 	}
 }
 
+// Who reads late has what was said before the socket was hung up, and the other end
+// is told.
+func TestWhatHasComeOutlivesTheHangUp(t *testing.T) {
+	ch, fd := channels(t, 1)
+	other, err := NewChannel(fd, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := other.Send(t.Context(), []byte("last word")); err != nil {
+		t.Fatal(err)
+	}
+	ch.HangUp()
+	if body, _, err := ch.Receive(t.Context(), 100); err != nil || string(body) != "last word" {
+		t.Errorf("%q, %v", body, err)
+	}
+	if _, _, err := ch.Receive(t.Context(), 100); !errors.Is(err, io.EOF) {
+		t.Errorf("then: %v", err)
+	}
+	if _, _, err := other.Receive(t.Context(), 100); !errors.Is(err, io.EOF) {
+		t.Errorf("at the other end: %v", err)
+	}
+	if err := ch.Send(t.Context(), nil); !errors.Is(err, io.EOF) {
+		t.Errorf("what is sent: %v", err)
+	}
+	ch.Close()
+	ch.HangUp()
+}
+
 // TestDescriptorsThatCannotBeTaken lowers the limit of this process so that the
 // kernel drops what was sent: the next frame is whole again.
 func TestDescriptorsThatCannotBeTaken(t *testing.T) {

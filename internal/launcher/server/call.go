@@ -111,15 +111,15 @@ func (c *call) serve() {
 	<-c.gone
 }
 
-// lastWord is how long after the connection's end what a client has said before
-// may take to be read.
+// lastWord is how long after the connection's end a client's word that it has the
+// sandbox may take to come.
 const lastWord = time.Second
 
 // hangUp ends the call's socket when its context has ended.
 func (c *call) hangUp() {
 	if c.making.Load() {
-		// That the client has the sandbox may be said already.
-		time.AfterFunc(lastWord, func() { c.channel.Close() })
+		// It may have come, and be read late: it is not lost then.
+		time.AfterFunc(lastWord, c.channel.HangUp)
 		return
 	}
 	c.channel.Close()
