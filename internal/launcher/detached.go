@@ -81,10 +81,10 @@ func (p *Process) detach(c launch.Command, request *agent.Command) error {
 	if err := p.kept.make(); err != nil {
 		return err
 	}
-	boot, err := sinceBoot()
-	if err == nil {
-		err = p.kept.open(os.O_RDWR | os.O_CREATE | os.O_EXCL)
+	if err := p.kept.open(os.O_RDWR | os.O_CREATE | os.O_EXCL); err != nil {
+		return err
 	}
+	boot, err := sinceBoot()
 	if err == nil {
 		err = execRecord{
 			Args: p.args, Started: p.started.UTC(), Boot: boot - time.Since(p.started), Limits: p.limits, Timeout: p.timeout,
