@@ -166,7 +166,7 @@ func (l *Leaf) open() error {
 			continue
 		}
 		err := l.openIn(p)
-		if errors.Is(err, fs.ErrNotExist) {
+		if gone(err) { // never there, or it goes this moment
 			continue
 		}
 		if err != nil {
