@@ -170,9 +170,10 @@ func TestIdleSandboxesCostTheirLauncherNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if names, err := group.Leaves(); err != nil || len(names) > 0 {
-			t.Errorf("leaves %v, %v", names, err)
-		}
+		eventually(t, "no leaf is left", func() bool {
+			names, err := group.Leaves()
+			return err == nil && len(names) == 0
+		})
 	}
 	// They are there all the same, and go together.
 	for _, id := range ids {

@@ -97,7 +97,9 @@ func TestFilesOfABindAreToldInPart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(2 * coarseTick) // what is older has another time
+	if err := awaitTick(t.Context(), present()); err != nil { // what is older has another time
+		t.Fatal(err)
+	}
 	sb := up(t, l, "", spec.Config{Workspace: workspace, Binds: []spec.Bind{
 		{Source: other, Target: "/data", Writable: true}, {Source: readOnly, Target: "/ro"},
 	}})
@@ -115,9 +117,6 @@ func TestFilesOfABindAreToldInPart(t *testing.T) {
 		t.Errorf("an exec that did nothing: %s", got)
 	}
 }
-
-// coarseTick is more than the kernel takes from one of a file's times to the next.
-const coarseTick = 20 * time.Millisecond
 
 func TestFilesOfAnOverlayAreTold(t *testing.T) {
 	l := newTestLauncher(t)
