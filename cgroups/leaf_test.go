@@ -225,6 +225,29 @@ func TestLeafIsFoundAgain(t *testing.T) {
 	}
 }
 
+// Who looks at a leaf that another removes finds it or does not.
+func TestLeafIsOpenedWhileItIsDeleted(t *testing.T) {
+	g, _ := newBox(t, nil).divided(nil)
+	for range 300 {
+		l := newLeaf(t, g, "exec-1", LeafOptions{})
+		deleted := make(chan error, 1)
+		go func() { deleted <- l.Delete(bounded(t)) }()
+		var err error
+		for err == nil {
+			var found *Leaf
+			if found, err = g.OpenLeaf("exec-1"); err == nil {
+				err = found.Close()
+			}
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("open: %v", err)
+		}
+		if err := <-deleted; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestLeafHoldsNothingAfterDelete(t *testing.T) {
 	for view, host := range leafViews(t) {
 		t.Run(view, func(t *testing.T) {
