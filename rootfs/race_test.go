@@ -46,10 +46,12 @@ func swap(t *testing.T, a, b string) *swapper {
 	return s
 }
 
-// during repeats f until enough swaps and calls have been made.
-func (s *swapper) during(t *testing.T, f func()) {
+// during repeats f until enough swaps and calls have been made and, in not too many,
+// all has been seen that there is to see: either may have stood still for the other's
+// first.
+func (s *swapper) during(t *testing.T, seen func() bool, f func()) {
 	t.Helper()
-	for calls := 0; calls < 300 || s.swaps.Load() < 10_000; calls++ {
+	for calls := 0; calls < 300 || s.swaps.Load() < 10_000 || calls < 30_000 && !seen(); calls++ {
 		if len(s.done) > 0 {
 			t.Fatal("the swapper stopped")
 		}
@@ -92,7 +94,7 @@ func TestSwappedWorkspaceIsNeverAnotherPlace(t *testing.T) {
 	c := testConfig()
 	c.Workspace, c.WorkspaceRoots = dir+"/roots/ws", []string{dir + "/roots"}
 	opened, refused := 0, 0
-	s.during(t, func() {
+	s.during(t, func() bool { return opened > 0 && refused > 0 }, func() {
 		r, err := Open(c)
 		var forbidden *ForbiddenError
 		if errors.As(err, &forbidden) {
@@ -134,7 +136,7 @@ func TestSwappedTargetIsNeverAnotherPlace(t *testing.T) {
 	c.Binds = []Bind{{Source: src, Target: "/usr/share/place"}, {Source: src, Target: "/usr/share/new/place"}}
 	stages := stage(t)
 	mountedOK, failed := 0, 0
-	s.during(t, func() {
+	s.during(t, func() bool { return mountedOK > 0 }, func() {
 		r, err := Open(c)
 		if err != nil {
 			failed++

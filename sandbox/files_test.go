@@ -480,7 +480,9 @@ func TestWatchSaysThatEventsWereLost(t *testing.T) {
 		}
 		n++
 	}
-	if n < 1000 || n > 10000 {
+	// Of 40,000. Beside what who serves keeps there is what the kernel keeps for it
+	// where it was slow (inotify(7), max_queued_events).
+	if n < 1000 || n > 30_000 {
 		t.Errorf("after %d events", n)
 	}
 	if err := files.Mkdir(ctx, "after", 0o755); err != nil {
