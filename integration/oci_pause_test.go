@@ -178,6 +178,22 @@ func TestPauseHoldsASandboxOfDo(t *testing.T) {
 	}
 }
 
+// Who waits for the disk stands still only when that has answered.
+func TestPauseWaitsForTheDisk(t *testing.T) {
+	s := newSandboxes(t)
+	dir := t.TempDir()
+	s.up("box", "--io-write", "1m", "--workspace", dir)
+	if o := s.execJSON("box", "true"); o.Limits.IO != "enforced" {
+		need(t, "no limits of disk traffic on this host")
+	}
+	s.detached("box", "while :; do dd if=/dev/zero of=f bs=512k count=100 oflag=direct 2>/dev/null; done") // twice a second
+	eventually(t, "it writes", func() bool { return exists(filepath.Join(dir, "f")) })
+	for range 5 {
+		s.oci("pause", "box")
+		s.oci("resume", "box")
+	}
+}
+
 func TestTimeoutEndsAPausedSandbox(t *testing.T) {
 	s := newSandboxes(t)
 	inLongerTime(t, 2*time.Second, func(timeout string) bool {

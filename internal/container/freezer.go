@@ -41,6 +41,39 @@ func settleFreezer(root, id string) error {
 	}
 }
 
+// freezePatiently freezes a container where libcontainer has given that up: on v1 it
+// tries for a third of a second only, for most of which it has them thawed, and a
+// process that waits for a disk or a processor need not come to stand still by then.
+// Where that does not come about the container is thawed and the error is given.
+func freezePatiently(root, id string, gaveUp error) error {
+	f, ok := freezerOf(root, id)
+	if !ok || !f.v1 {
+		return gaveUp
+	}
+	group, err := os.OpenRoot(f.group) // by its name it may be another's meanwhile
+	if err != nil {
+		return err
+	}
+	defer group.Close()
+	set := func(state string) error { return group.WriteFile("freezer.state", []byte(state), 0) }
+	for end, turn := time.Now().Add(freezingPatience), 1; ; turn++ {
+		if turn%8 == 0 { // for an execve(2) that waits for a thread that is frozen
+			err = set("THAWED")
+		}
+		err = errors.Join(err, set("FROZEN"))
+		state, readErr := group.ReadFile("freezer.state")
+		switch err = errors.Join(err, readErr); {
+		case err != nil:
+			return err
+		case strings.TrimSpace(string(state)) == "FROZEN":
+			return nil
+		case time.Now().After(end):
+			return errors.Join(gaveUp, set("THAWED"))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
 // A freezer is where a container's processes are frozen.
 type freezer struct {
 	group string // directory

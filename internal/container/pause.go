@@ -15,7 +15,11 @@ var ErrNotPaused = libcontainer.ErrNotPaused
 // stand still. Where that does not come about it thaws them again and says so.
 // A container that is paused already, or has stopped, is [ErrNotRunning].
 func (c *Container) Pause() error {
-	if err := c.lc.Pause(); err != nil {
+	err := c.lc.Pause()
+	if err != nil && err.Error() == "unable to freeze" {
+		err = freezePatiently(c.root, c.ID(), err)
+	}
+	if err != nil {
 		return errors.Join(unlessGone(err), settleFreezer(c.root, c.ID()))
 	}
 	return nil
