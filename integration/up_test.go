@@ -17,7 +17,7 @@ func TestUpKeepsItsStateBetweenExecs(t *testing.T) {
 	s := newSandboxes(t)
 	s.up("box")
 	s.sh("box", "echo kept > file; mkdir /tmp/made; ln -s file link")
-	s.detached("box", "exec sleep 1004")
+	s.asleep("box", "1004")
 	if got := s.sh("box", "cat link; ls -d /tmp/made; grep -h sleep /proc/[0-9]*/comm"); got != "kept\n/tmp/made\nsleep\n" {
 		t.Errorf("the second exec sees %q", got)
 	}
