@@ -29,7 +29,8 @@ func TestContainerd(t *testing.T) {
 
 // startContainerd starts containerd with everything it writes below a folder
 // of the test's, but for what its shims keep in /run/containerd. More settings
-// may be given; without any, the CRI plugin is off.
+// may be given; without any, the CRI plugin is off. It has the tests' patience:
+// what it gives up after some seconds, a task among it, is lost.
 func startContainerd(t *testing.T, settings ...string) *containerd {
 	t.Helper()
 	root, err := busyboxRoot()
@@ -48,7 +49,12 @@ state = %q
   address = %q
 [plugins."io.containerd.internal.v1.opt"]
   path = %q
-`, filepath.Join(c.home, "root"), filepath.Join(c.home, "state"), strings.Join(settings, "\n"), c.socket(), filepath.Join(c.home, "opt"))
+[timeouts]
+  "io.containerd.timeout.shim.cleanup" = %[6]q
+  "io.containerd.timeout.shim.load" = %[6]q
+  "io.containerd.timeout.shim.shutdown" = %[6]q
+  "io.containerd.timeout.task.state" = %[6]q
+`, filepath.Join(c.home, "root"), filepath.Join(c.home, "state"), strings.Join(settings, "\n"), c.socket(), filepath.Join(c.home, "opt"), patience)
 	c.settings = filepath.Join(t.TempDir(), "config.toml")
 	if err := os.WriteFile(c.settings, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
