@@ -35,9 +35,14 @@ func (c *containerd) warmUp(t *testing.T) {
 	t.Helper()
 	before := processes(t)
 	wantStatus(t, c.run(t, shell("first", "true")), 0)
-	eventually(t, "the first container's keepers are gone", func() bool {
-		return before.diff(processes(t)) == ""
-	})
+	keepersGo(t, before)
+}
+
+// keepersGo waits until no processes are there but those before. A shim ends after
+// its task is removed; until then, a task of the same id may be given to it.
+func keepersGo(t *testing.T, before host) {
+	t.Helper()
+	eventually(t, "the container's keepers are gone", func() bool { return before.diff(processes(t)) == "" })
 }
 
 // runWith is ctr run with the binary under test. The root is read-only, for

@@ -69,11 +69,14 @@ var ctrTaskCases = []struct {
 		c.stopped(t, "listed")
 	}},
 	{"start again", func(t *testing.T, c *containerd) {
+		before := processes(t)
 		first := c.detached(t, "again", "exit 4")
 		wantEqual(t, c.status(t, "again"), 4)
+		keepersGo(t, before)
 		pidFile := filepath.Join(t.TempDir(), "pid")
 		c.must(t, "task", "start", "--detach", "--null-io", "--pid-file", pidFile, "again")
 		wantEqual(t, c.status(t, "again"), 4)
+		keepersGo(t, before)
 		if second := strings.TrimSpace(content(t, pidFile)); second == strconv.Itoa(first) {
 			t.Errorf("both tasks were process %s", second)
 		}

@@ -332,7 +332,7 @@ func (c *cri) warmUp(t *testing.T) {
 	}
 	p.id = got.PodSandboxId
 	p.remove(t)
-	eventually(t, "the first pod's keepers are gone", func() bool { return before.diff(processes(t)) == "" })
+	keepersGo(t, before)
 }
 
 func testCRI(t *testing.T, cases []criCase) {
