@@ -296,7 +296,7 @@ var ctrTaskCases = []struct {
 		t.Cleanup(func() { _ = events.cmd.Process.Kill() })
 		seen := func(topic, field string) bool {
 			for line := range strings.Lines(events.stdout()) {
-				if strings.Contains(line, " "+topic+" ") && strings.Contains(line, field) {
+				if strings.Contains(line, " "+topic+" ") && strings.Contains(line, field) && strings.HasSuffix(line, "\n") {
 					return true
 				}
 			}
@@ -307,13 +307,18 @@ var ctrTaskCases = []struct {
 			return seen("/namespaces/update", "listening")
 		})
 		t.Cleanup(func() { c.must(t, "namespaces", "label", "default", "listening=") })
-		// It does not end by itself: the shim forgets that memory was short when the
-		// cgroup is removed.
+		// Memory is short only when it has started, for the shim is told of it from then
+		// on, and it does not end by itself: the shim forgets it when the cgroup is
+		// removed.
 		t.Cleanup(func() { c.discard("eventful") })
-		p := start(t, c.runWith([]string{"--rm", "--memory-limit", "33554432"}, "eventful", "sh", "-c", "dd if=/dev/zero of=/dev/null bs=200M count=1; exec sleep 1000"))
-		for _, topic := range []string{"/tasks/create", "/tasks/start", "/tasks/oom"} {
+		ctr := shell("eventful", "read line; dd if=/dev/zero of=/dev/null bs=200M count=1; exec sleep 1000")
+		ctr.memory = "33554432"
+		p, goOn := attached(t, c, ctr)
+		for _, topic := range []string{"/tasks/create", "/tasks/start"} {
 			eventually(t, topic, func() bool { return seen(topic, `"eventful"`) })
 		}
+		goOn()
+		eventually(t, "/tasks/oom", func() bool { return seen("/tasks/oom", `"eventful"`) })
 		wantStatus(t, c.kill("eventful"), 0)
 		wantEqual(t, p.wait().code, 137)
 		for _, topic := range []string{"/tasks/exit", "/tasks/delete"} {

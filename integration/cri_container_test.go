@@ -102,10 +102,17 @@ var criContainerCases = []criCase{
 		wantEqual(t, s.Reason, "StartError")
 	}},
 	{"out of memory", func(t *testing.T, c *cri) {
-		ctr := c.pod(t, "oom").run(t, "c", "exec dd if=/dev/zero of=/dev/null bs=200M count=1", resources(&criapi.LinuxContainerResources{MemoryLimitInBytes: 32 << 20}))
+		// Memory is short only when it has started, for the shim is told of it from then
+		// on, and first where it lives on: the shim forgets it when the cgroup is removed.
+		const dd = "dd if=/dev/zero of=/dev/null bs=200M count=1"
+		dir := t.TempDir()
+		ctr := c.pod(t, "oom").run(t, "c", untilFile("started")+dd+"; "+untilFile("seen")+"exec "+dd, folder(dir), resources(&criapi.LinuxContainerResources{MemoryLimitInBytes: 32 << 20}))
+		writeConfig(t, filepath.Join(dir, "started"), "")
+		eventually(t, "the reason is known", func() bool { return ctr.status(t).Reason == "OOMKilled" })
+		writeConfig(t, filepath.Join(dir, "seen"), "")
 		s := ctr.exited(t)
 		wantEqual(t, s.ExitCode, 137)
-		eventually(t, "the reason is known", func() bool { return ctr.status(t).Reason == "OOMKilled" })
+		wantEqual(t, s.Reason, "OOMKilled")
 	}},
 	{"cpu limit is in force", func(t *testing.T, c *cri) {
 		ctr := c.pod(t, "cpu").run(t, "c", "while :; do :; done", resources(&criapi.LinuxContainerResources{CpuPeriod: 50000, CpuQuota: 10000, CpuShares: 256}))

@@ -305,7 +305,18 @@ func (c *podContainer) logs(t *testing.T, text string) {
 	eventually(t, fmt.Sprintf("the log is %q", text), func() bool { return c.logged(t, "stdout") == text })
 }
 
-// execute runs a script in the container.
+// untilFile is a script that waits for a file of the test's, which a container
+// with the folder has: an exec that makes it could be killed by the end it makes.
+func untilFile(name string) string {
+	return "until test -e /test/" + name + "; do usleep 10000; done; "
+}
+
+func folder(dir string) func(*criapi.ContainerConfig) {
+	return func(config *criapi.ContainerConfig) {
+		config.Mounts = []*criapi.Mount{{HostPath: dir, ContainerPath: "/test", Readonly: true}}
+	}
+}
+
 func (c *podContainer) execute(t *testing.T, script string) result {
 	t.Helper()
 	got := ask(t, c.api.ExecSync, &criapi.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"sh", "-c", script}, Timeout: int64(patience / time.Second)})
