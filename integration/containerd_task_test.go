@@ -255,7 +255,23 @@ var ctrTaskCases = []struct {
 	}},
 	{"attach", func(t *testing.T, c *containerd) {
 		t.Cleanup(func() { c.discard("attached") })
-		wantStatus(t, c.runWith([]string{"--detach"}, "attached", "sh", "-c", "read line; echo \"got $line\"; read line; exit 8"), 0)
+		dir := t.TempDir()
+		first := start(t, c.runWith([]string{"--detach", "--fifo-dir", dir}, "attached", "sh", "-c", "read line; echo \"got $line\"; read line; exit 8"))
+		// Its stdin is to have a writer until the next one has come: ctr closes it as it
+		// leaves, and the shim may be late to open it.
+		eventually(t, "its stdin is there", func() bool {
+			fifos, err := filepath.Glob(filepath.Join(dir, "*", "attached-stdin"))
+			if err != nil || len(fifos) == 0 {
+				return false
+			}
+			stdin, err := os.OpenFile(fifos[0], os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { stdin.Close() })
+			return true
+		})
+		wantEqual(t, first.wait().code, 0)
 		r, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
