@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,39 @@ func wantEqual[T any](t testing.TB, got, want T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
+}
+
+// livesOn makes a script tell its status at its end and live on. When a process
+// ends, whoever passes on what it has printed may stop before that is all,
+// whatever the runtime: containerd's shim gives it two seconds, its CRI plugin
+// none.
+func livesOn(script string) string {
+	return "(" + script + "\n)\nstatus=$?; echo; echo status $status; exec sleep 1000"
+}
+
+var statusTold = regexp.MustCompile(`(?s)^(.*)\nstatus (\d+)\n$`)
+
+// told waits until a script that lives on has told its status, and returns what it
+// had printed before and that.
+func told(t testing.TB, printed func() string) (text string, status int) {
+	t.Helper()
+	var all string
+	var found []string
+	defer func() {
+		if found == nil {
+			t.Logf("it printed %q", all)
+		}
+	}()
+	eventually(t, "the script tells its status", func() bool {
+		all = printed()
+		found = statusTold.FindStringSubmatch(all)
+		return found != nil
+	})
+	status, err := strconv.Atoi(found[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found[1], status
 }
 
 // capabilities reads the set from a line of /proc/PID/status.

@@ -30,7 +30,7 @@ var containerdRestartCases = []struct {
 		shown, status := c.task(t, "survivor")
 		wantEqual(t, shown, pid)
 		wantEqual(t, status, "RUNNING")
-		wantEqual(t, c.execute(t, "survivor", "cat /proc/1/comm"), "sleep\n")
+		wantEqual(t, c.execute(t, "survivor", untilItSleeps), "sleep\n")
 		wantStatus(t, c.kill("survivor"), 0)
 		wantEqual(t, c.status(t, "survivor"), 137)
 	}},

@@ -53,16 +53,17 @@ func (c *containerd) runWith(flags []string, id string, args ...string) *exec.Cm
 }
 
 // inside returns what a script prints in a container that was run with flags.
-// It goes through a file: on a busy host, ctr loses what a container prints
-// that ends soon, whatever the runtime.
 func (c *containerd) inside(t *testing.T, script string, flags ...string) string {
 	t.Helper()
-	log := filepath.Join(t.TempDir(), "log")
-	got := run(t, c.runWith(append([]string{"--rm", "--log-uri", "file://" + log}, flags...), "inside", "sh", "-c", script))
-	if got.code != 0 {
-		t.Fatalf("%q with %q: %+v", script, flags, got)
+	c.insides++
+	id := "inside" + strconv.Itoa(c.insides)
+	text, status := c.logged(t, id, func(more ...string) *exec.Cmd {
+		return c.runWith(append(more, flags...), id, "sh", "-c", livesOn(script))
+	})
+	if status != 0 {
+		t.Fatalf("%q with %q: status %d, %q", script, flags, status, text)
 	}
-	return content(t, log)
+	return text
 }
 
 // detached starts a container that the test's end removes, and returns its
@@ -176,9 +177,11 @@ var ctrRunCases = []struct {
 	{"host network", func(t *testing.T, c *containerd) {
 		// ctr mounts the host's hosts and resolv.conf, so the root must have them.
 		root := newBusyboxRoot(t)
-		log := filepath.Join(t.TempDir(), "log")
-		c.must(t, "run", "--rm", "--runc-binary", c.runtime, "--log-uri", "file://"+log, "--net-host", "--rootfs", root, "inside", "/bin/readlink", "/proc/self/ns/net")
-		wantEqual(t, strings.TrimSpace(content(t, log)), link(t, "/proc/self/ns/net"))
+		got, _ := c.logged(t, "networked", func(flags ...string) *exec.Cmd {
+			flags = append(flags, "--runc-binary", c.runtime, "--env", "PATH=/bin", "--net-host")
+			return c.client(append(append([]string{"run"}, flags...), "--rootfs", root, "networked", "sh", "-c", livesOn("readlink /proc/self/ns/net"))...)
+		})
+		wantEqual(t, strings.TrimSpace(got), link(t, "/proc/self/ns/net"))
 	}},
 	{"joins namespaces", func(t *testing.T, c *containerd) {
 		pid := c.detached(t, "other", "exec sleep 1000")
@@ -309,23 +312,29 @@ var ctrRunCases = []struct {
 		})
 	}},
 	{"image", func(t *testing.T, c *containerd) {
-		name := c.image(t, "ctr", imageConfig{Entrypoint: []string{"/bin/sh", "-c"}, Cmd: []string{"id -u; pwd; echo $FROM; touch /tmp/f && echo writable"},
+		name := c.image(t, "ctr", imageConfig{Entrypoint: []string{"/bin/sh", "-c"}, Cmd: []string{livesOn("id -u; pwd; echo $FROM; touch /tmp/f && echo writable")},
 			Env: []string{"PATH=/bin", "FROM=image"}, WorkingDir: "/tmp", User: "1000:1000"})
-		log := filepath.Join(t.TempDir(), "log")
-		c.must(t, "run", "--rm", "--runc-binary", c.runtime, "--log-uri", "file://"+log, "--mount", "type=tmpfs,src=tmpfs,dst=/tmp,options=mode=1777", name, "image")
-		wantEqual(t, content(t, log), "1000\n/tmp\nimage\nwritable\n")
+		got, _ := c.logged(t, "image", func(flags ...string) *exec.Cmd {
+			flags = append(flags, "--runc-binary", c.runtime, "--mount", "type=tmpfs,src=tmpfs,dst=/tmp,options=mode=1777")
+			return c.client(append(append([]string{"run"}, flags...), name, "image")...)
+		})
+		wantEqual(t, got, "1000\n/tmp\nimage\nwritable\n")
 	}},
 	{"image in a user namespace", func(t *testing.T, c *containerd) {
 		name := c.image(t, "ctr", imageConfig{Env: []string{"PATH=/bin"}})
-		log := filepath.Join(t.TempDir(), "log")
-		c.must(t, "run", "--rm", "--runc-binary", c.runtime, "--log-uri", "file://"+log, "--uidmap", "0:200000:65536", "--gidmap", "0:200000:65536",
-			name, "mapped", "/bin/sh", "-c", "stat -c %u /bin; touch /f && stat -c %u /f; awk '{ print $2 }' /proc/self/uid_map")
-		wantEqual(t, content(t, log), "0\n0\n200000\n")
+		got, _ := c.logged(t, "mapped", func(flags ...string) *exec.Cmd {
+			flags = append(flags, "--runc-binary", c.runtime, "--uidmap", "0:200000:65536", "--gidmap", "0:200000:65536")
+			script := livesOn("stat -c %u /bin; touch /f && stat -c %u /f; awk '{ print $2 }' /proc/self/uid_map")
+			return c.client(append(append([]string{"run"}, flags...), name, "mapped", "/bin/sh", "-c", script)...)
+		})
+		wantEqual(t, got, "0\n0\n200000\n")
 	}},
 	{"found in PATH as runc", func(t *testing.T, c *containerd) {
-		log := filepath.Join(t.TempDir(), "log")
-		c.must(t, "run", "--rm", "--log-uri", "file://"+log, "--read-only", "--rootfs", c.root, "found", "/bin/echo", "found")
-		wantEqual(t, content(t, log), "found\n")
+		got, _ := c.logged(t, "found", func(flags ...string) *exec.Cmd {
+			flags = append(flags, "--env", "PATH=/bin", "--read-only")
+			return c.client(append(append([]string{"run"}, flags...), "--rootfs", c.root, "found", "sh", "-c", livesOn("echo found"))...)
+		})
+		wantEqual(t, got, "found\n")
 	}},
 	{"an id twice", func(t *testing.T, c *containerd) {
 		c.detached(t, "twice", "exec sleep 1000")

@@ -52,8 +52,20 @@ func (c *containerd) execute(t *testing.T, id, script string, flags ...string) s
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "log")
 	args := append([]string{"task", "exec", "--exec-id", "e", "--log-uri", "file://" + log}, flags...)
-	c.must(t, append(args, id, "sh", "-c", script)...)
-	return content(t, log)
+	p := start(t, c.client(append(args, id, "sh", "-c", livesOn(script))...))
+	text, status := told(t, func() string {
+		if p.ended() {
+			t.Fatalf("%q: %+v", p.cmd.Args, p.wait())
+		}
+		printed, _ := os.ReadFile(log)
+		return string(printed)
+	})
+	if status != 0 {
+		t.Fatalf("%q in %s: status %d, %q", script, id, status, text)
+	}
+	c.must(t, "task", "kill", "--signal", "KILL", "--exec-id", "e", id)
+	wantEqual(t, p.wait().code, 137)
+	return text
 }
 
 var ctrTaskCases = []struct {
@@ -164,11 +176,12 @@ var ctrTaskCases = []struct {
 	}},
 	{"exec gets stdin to its end", func(t *testing.T, c *containerd) {
 		c.detached(t, "stdin", "exec sleep 1000")
-		cmd := c.exec("stdin", false, "cat")
+		cmd := c.client("task", "exec", "--exec-id", "reader", "stdin", "sh", "-c", "cat; until test -e /dev/shm/seen; do usleep 10000; done")
 		cmd.Stdin = strings.NewReader(strings.Repeat("0123456789abcdef", 1<<14))
-		if got := run(t, cmd); got.code != 0 || len(got.stdout) != 1<<18 {
-			t.Errorf("status %d, %d bytes, %s", got.code, len(got.stdout), got.stderr)
-		}
+		p := start(t, cmd)
+		eventually(t, "all comes back", func() bool { return len(p.stdout()) == 1<<18 })
+		c.execute(t, "stdin", "touch /dev/shm/seen")
+		wantEqual(t, p.wait().code, 0)
 	}},
 	{"detached exec", func(t *testing.T, c *containerd) {
 		c.detached(t, "behind", "exec sleep 1000")
@@ -181,7 +194,7 @@ var ctrTaskCases = []struct {
 		eventually(t, "it is removed", func() bool {
 			return run(t, c.client("task", "delete", "--exec-id", "e", "behind")).code == 3
 		})
-		wantEqual(t, c.execute(t, "behind", "cat /proc/1/comm"), "sleep\n")
+		wantEqual(t, c.execute(t, "behind", untilItSleeps), "sleep\n")
 	}},
 	{"exec of a missing program", func(t *testing.T, c *containerd) {
 		c.detached(t, "missing", "exec sleep 1000")
@@ -346,15 +359,23 @@ var ctrTaskCases = []struct {
 	}},
 	{"twenty in parallel", func(t *testing.T, c *containerd) {
 		dir := t.TempDir()
+		mount := "type=bind,src=" + dir + ",dst=/tmp,options=rbind:ro"
 		var all []*running
 		for i := range 20 {
 			n := strconv.Itoa(i)
-			all = append(all, start(t, c.runWith([]string{"--rm", "--log-uri", "file://" + filepath.Join(dir, n)}, "parallel"+n, "sh", "-c", "echo "+n+"; exit "+n)))
+			script := "echo " + n + "; until test -e /tmp/seen; do usleep 50000; done; exit " + n
+			all = append(all, start(t, c.runWith([]string{"--rm", "--mount", mount, "--log-uri", "file://" + filepath.Join(dir, n)}, "parallel"+n, "sh", "-c", script)))
 		}
-		for i, p := range all {
+		for i := range all {
 			n := strconv.Itoa(i)
+			eventually(t, n+" is in its log", func() bool {
+				printed, _ := os.ReadFile(filepath.Join(dir, n))
+				return string(printed) == n+"\n"
+			})
+		}
+		writeConfig(t, filepath.Join(dir, "seen"), "")
+		for i, p := range all {
 			wantEqual(t, p.wait(), result{code: i})
-			wantEqual(t, content(t, filepath.Join(dir, n)), n+"\n")
 		}
 	}},
 	{"shim is killed", func(t *testing.T, c *containerd) {

@@ -19,6 +19,7 @@ type containerd struct {
 	home, runtime, root string
 	settings            string // path of config.toml
 	process             *running
+	insides             int // containers of inside
 }
 
 func TestContainerd(t *testing.T) {
@@ -205,11 +206,23 @@ func (c *containerd) config(t *testing.T, args []string, changes ...func(*specs.
 // it prints, on both streams, is in stdout.
 func (c *containerd) configured(t *testing.T, script string, changes ...func(*specs.Spec)) result {
 	t.Helper()
-	config := c.config(t, []string{"sh", "-c", script}, changes...)
+	config := c.config(t, []string{"sh", "-c", livesOn("exec 2>&1; " + script)}, changes...)
+	text, status := c.logged(t, "configured", func(flags ...string) *exec.Cmd {
+		return c.client(append(append([]string{"run", "--runc-binary", c.runtime}, flags...), "--config", config, "configured")...)
+	})
+	return result{code: status, stdout: text}
+}
+
+// logged starts a container whose script lives on, by a command that takes the
+// flags, and returns what is in its log. It goes through a file: ctr loses what a
+// container prints that ends soon. The test's end removes the container.
+func (c *containerd) logged(t *testing.T, id string, command func(flags ...string) *exec.Cmd) (text string, status int) {
+	t.Helper()
 	log := filepath.Join(t.TempDir(), "log")
-	got := run(t, c.client("run", "--rm", "--runc-binary", c.runtime, "--log-uri", "file://"+log, "--config", config, "configured"))
-	if got.stderr == "" {
-		got.stdout = content(t, log)
+	t.Cleanup(func() { c.discard(id) })
+	cmd := command("--detach", "--log-uri", "file://"+log)
+	if got := run(t, cmd); got.code != 0 {
+		t.Fatalf("%q: %+v", cmd.Args, got)
 	}
-	return got
+	return told(t, func() string { return content(t, log) })
 }
