@@ -94,12 +94,12 @@ var criPodCases = []criCase{
 	{"containers talk over localhost", func(t *testing.T, c *cri) {
 		p := c.pod(t, "local")
 		p.run(t, "server", "mkdir /www && echo served > /www/f && exec httpd -f -p 127.0.0.1:8080 -h /www")
-		wantEqual(t, p.prints(t, "client", "until wget -q -O- http://127.0.0.1:8080/f; do usleep 50000; done"), "served\n")
+		wantEqual(t, p.prints(t, "client", "until wget -q -O- http://127.0.0.1:8080/f 2>/dev/null; do usleep 50000; done"), "served\n")
 	}},
 	{"pods talk over the bridge", func(t *testing.T, c *cri) {
 		server := c.pod(t, "server")
 		server.run(t, "c", "mkdir /www && echo served > /www/f && exec httpd -f -p 8080 -h /www")
-		got := c.pod(t, "client").prints(t, "c", "until wget -q -O- http://"+server.status(t).Network.Ip+":8080/f; do usleep 50000; done")
+		got := c.pod(t, "client").prints(t, "c", "until wget -q -O- http://"+server.status(t).Network.Ip+":8080/f 2>/dev/null; do usleep 50000; done")
 		wantEqual(t, got, "served\n")
 	}},
 	{"port forward", func(t *testing.T, c *cri) {
