@@ -115,7 +115,7 @@ var criPodCases = []criCase{
 	{"shared pid namespace", func(t *testing.T, c *cri) {
 		p := c.pod(t, "pids", podPID)
 		p.run(t, "a", "exec sleep 4321", sharedPID)
-		wantEqual(t, p.prints(t, "b", "until ps | grep -q 'sleep 432[1]'; do usleep 50000; done; cat /proc/1/cmdline | tr '\\0' ' '", sharedPID), "/bin/sleep 1000000 \n")
+		wantEqual(t, p.prints(t, "b", "until ps | grep -q 'sleep 432[1]'; do usleep 50000; done; cat /proc/1/cmdline | tr '\\0' ' '", sharedPID), "/bin/sleep 1000000 ")
 	}},
 	{"own pid namespaces", func(t *testing.T, c *cri) {
 		p := c.pod(t, "pids")
@@ -129,7 +129,7 @@ var criPodCases = []criCase{
 			config.Linux.SecurityContext.NamespaceOptions.Pid = criapi.NamespaceMode_TARGET
 			config.Linux.SecurityContext.NamespaceOptions.TargetId = target.id
 		})
-		wantEqual(t, got, "sleep 4321 \n")
+		wantEqual(t, got, "sleep 4321 ")
 	}},
 	{"host's pid namespace", func(t *testing.T, c *cri) {
 		node := func(o *criapi.NamespaceOption) { o.Pid = criapi.NamespaceMode_NODE }

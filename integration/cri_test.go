@@ -257,14 +257,15 @@ func (p *pod) run(t *testing.T, name, script string, changes ...func(*criapi.Con
 }
 
 // prints returns what a script prints in a container of its own that must
-// succeed, on both streams.
+// succeed, on both streams. It lives on until its pod ends.
 func (p *pod) prints(t *testing.T, name, script string, changes ...func(*criapi.ContainerConfig)) string {
 	t.Helper()
-	c := p.run(t, name, "exec 2>&1; "+script, changes...)
-	if s := c.exited(t); s.ExitCode != 0 {
-		t.Errorf("%s: status %d", script, s.ExitCode)
+	c := p.run(t, name, livesOn("exec 2>&1; "+script), changes...)
+	text, status := told(t, func() string { return c.logged(t, "stdout") })
+	if status != 0 {
+		t.Errorf("%s: status %d", script, status)
 	}
-	return c.logged(t, "stdout")
+	return text
 }
 
 func (c *podContainer) status(t *testing.T) *criapi.ContainerStatus {
@@ -317,6 +318,7 @@ func folder(dir string) func(*criapi.ContainerConfig) {
 	}
 }
 
+// execute runs a script in the container.
 func (c *podContainer) execute(t *testing.T, script string) result {
 	t.Helper()
 	got := ask(t, c.api.ExecSync, &criapi.ExecSyncRequest{ContainerId: c.id, Cmd: []string{"sh", "-c", script}, Timeout: int64(patience / time.Second)})
