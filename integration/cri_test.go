@@ -24,7 +24,8 @@ import (
 // default handler is runc.
 type cri struct {
 	*containerd
-	api criapi.RuntimeServiceClient
+	api    criapi.RuntimeServiceClient
+	images criapi.ImageServiceClient
 }
 
 const (
@@ -53,6 +54,8 @@ func startCRI(t *testing.T) *cri {
 	c.importImage(t, "k8s.io", criImage, imageConfig{Env: []string{"PATH=/bin", "FROM=image"}})
 	c.dial(t)
 	c.ready(t)
+	// It is told of an image after that was imported, and would pull what it misses.
+	eventually(t, "the CRI plugin knows the images", func() bool { return c.knows(t, pauseID) && c.knows(t, criImage) })
 	return c
 }
 
@@ -107,7 +110,12 @@ func (c *cri) dial(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	c.api = criapi.NewRuntimeServiceClient(conn)
+	c.api, c.images = criapi.NewRuntimeServiceClient(conn), criapi.NewImageServiceClient(conn)
+}
+
+func (c *cri) knows(t *testing.T, image string) bool {
+	t.Helper()
+	return ask(t, c.images.ImageStatus, &criapi.ImageStatusRequest{Image: &criapi.ImageSpec{Image: image}}).Image != nil
 }
 
 // ready waits for the plugin and its network.
