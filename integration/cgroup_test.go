@@ -156,10 +156,10 @@ func removeCgroups(hierarchies []hierarchy, name string) error {
 		slices.Reverse(groups) // children first
 		for _, g := range groups {
 			err := unix.Rmdir(g)
-			for end := time.Now().Add(5 * time.Second); err == unix.EBUSY && time.Now().Before(end); err = unix.Rmdir(g) {
+			for end := time.Now().Add(patience); err == unix.EBUSY && time.Now().Before(end); err = unix.Rmdir(g) {
 				time.Sleep(10 * time.Millisecond)
 			}
-			if err != nil {
+			if err != nil && err != unix.ENOENT { // who made it may remove it, too
 				errs = append(errs, fmt.Errorf("remove cgroup %s: %w", g, err))
 			}
 		}
