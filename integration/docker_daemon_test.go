@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -24,6 +24,7 @@ func TestDockerLiveRestore(t *testing.T) {
 			lives := c.start("exec sleep 1000", "--network", "none", "--memory", "64m")
 			ends := c.start("until test -e /d/end; do sleep 0.1; done; echo ended > /d/ended; exit 7", "--network", "none", "--volume", dir+":/d")
 			pid, endsPID := c.hostPID(lives), c.hostPID(ends)
+			containerd := d.containerdPID(t)
 
 			if err := d.process.cmd.Process.Signal(signal); err != nil {
 				t.Fatal(err)
@@ -37,12 +38,14 @@ func TestDockerLiveRestore(t *testing.T) {
 				t.Error("the other ended as well")
 			}
 
+			// The next dockerd takes one that is not reaped yet for one that runs.
+			eventually(t, "dockerd's containerd is gone", func() bool { return unix.Kill(containerd, 0) == unix.ESRCH })
 			d.start(t, "--live-restore")
 			t.Cleanup(c.removeAll)
 			if got := c.hostPID(lives); got != pid {
 				t.Errorf("pid %d, it was %d", got, pid)
 			}
-			c.want(c.inside(lives, "cat /proc/1/comm"), "sleep\n")
+			c.want(c.inside(lives, untilItSleeps), "sleep\n")
 			if got := c.status(ends); got != 7 {
 				t.Errorf("the one that ended: status %d", got)
 			}
@@ -55,6 +58,16 @@ func TestDockerLiveRestore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// containerdPID is the containerd that dockerd has started.
+func (d *docker) containerdPID(t *testing.T) int {
+	t.Helper()
+	pid, err := strconv.Atoi(content(t, filepath.Join(d.home, "exec", "containerd", "containerd.pid")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
 }
 
 // A daemon that stops takes its containers along, and starts those again that
