@@ -205,6 +205,28 @@ func TestDeleteInEachState(t *testing.T) {
 	}
 }
 
+// A killed process that waits for the disk ends only when that has answered.
+func TestDeleteWaitsForTheDisk(t *testing.T) {
+	leavesNothing(t)
+	r := ours(t)
+	dir := t.TempDir()
+	var device specs.LinuxThrottleDevice
+	device.Major, device.Minor = v2disk(t, dir)
+	device.Rate = 512 << 10
+	const writing = "while :; do dd if=/dev/zero of=/tmp/file bs=1M count=100 oflag=direct; done & exec sleep 1000"
+	b := newBundle(t, []string{"sh", "-c", writing}, withoutPIDNamespace, func(s *specs.Spec) {
+		s.Linux.Resources.BlockIO = &specs.LinuxBlockIO{ThrottleWriteBpsDevice: []specs.LinuxThrottleDevice{device}}
+		s.Mounts = append(s.Mounts, specs.Mount{Destination: "/tmp", Source: dir, Options: []string{"rbind", "rw"}})
+	})
+	r.started(b)
+	file := filepath.Join(dir, "file")
+	eventually(t, "it waits to write more", func() bool {
+		info, err := os.Stat(file)
+		return err == nil && info.Size() > 0
+	})
+	r.run("delete", "--force", "c")
+}
+
 func TestRunKeepsWhatItIsToldTo(t *testing.T) {
 	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		b := newBundle(t, []string{"sh", "-c", "exit 7"})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/specconv"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -238,15 +239,13 @@ func (c *Container) Signal(s unix.Signal) error {
 	return err
 }
 
-// Kill ends every process of the container and returns when its init is gone,
-// which for a container with its own pid namespace means all of it. A container
-// that is not running is no error.
+// Kill ends every process of the container and returns when they are gone. What is
+// not some time after its init, of a container without a pid namespace of its own, is
+// left to Destroy to tell. A container that is not running is no error.
 func (c *Container) Kill() error {
 	pidfd, err := c.PidFD()
 	if errors.Is(err, ErrNotRunning) {
-		// Without a pid namespace processes may have outlived their init; an
-		// error of this one tells nothing that Destroy will not tell.
-		_ = c.lc.Signal(unix.SIGKILL)
+		c.killRest()
 		return nil
 	}
 	if err != nil {
@@ -256,7 +255,28 @@ func (c *Container) Kill() error {
 	if err := c.Signal(unix.SIGKILL); err != nil && !errors.Is(err, ErrNotRunning) {
 		return err
 	}
-	return awaitExit(pidfd, killPatience)
+	if err := awaitExit(pidfd, killPatience); err != nil {
+		return err
+	}
+	c.killRest()
+	return nil
+}
+
+// killRest ends what has outlived its init, as it may without a pid namespace.
+// libcontainer does so when it destroys the container, and gives up removing its
+// groups a second later.
+func (c *Container) killRest() {
+	config := c.lc.Config()
+	if config.Namespaces.IsPrivate(configs.NEWPID) {
+		return
+	}
+	for end := time.Now().Add(killPatience); ; time.Sleep(5 * time.Millisecond) {
+		_ = c.lc.Signal(unix.SIGKILL) // it tells nothing that Destroy will not tell
+		pids, err := c.lc.Processes()
+		if err != nil || len(pids) == 0 || time.Now().After(end) {
+			return
+		}
+	}
 }
 
 // Destroy removes the container's cgroup and state directory and runs its
