@@ -13,7 +13,8 @@ import (
 // then read by the shell that comes next, as by a person's own.
 func attackTerminal(t *testing.T, cmd *exec.Cmd) (shown string, typed bool) {
 	t.Helper()
-	const shell = `"$@"; echo "next shell"; read -t 0.2 line && echo "typed: $line"; true`
+	// What has been typed by the time that is over is there to be read, however late.
+	const shell = `"$@"; echo "next shell"; { read -t 0.2 line || { read -t 0 && read line; }; } && echo "typed: $line"; true`
 	next := exec.Command(hostTool(t, "bash"), append([]string{"-c", shell, "bash"}, cmd.Args...)...)
 	term, p := onTerminal(t, next)
 	p.wait()

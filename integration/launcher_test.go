@@ -196,21 +196,22 @@ func TestALauncherLetsCommandsEnd(t *testing.T) {
 func TestALauncherEndsWhateverItWasPassed(t *testing.T) {
 	s := newSandboxes(t)
 	for range 3 {
-		got := s.endPassed(lingering(t))
+		// A signal, as of a child's end, cuts short that one of them is closed.
+		got := s.endPassed(lingering(t), lingering(t), lingering(t))
 		if got.code == 0 {
-			continue // a signal, as of a child's end, has cut short that the socket is closed
+			continue
 		}
 		if got.code != 1 || !strings.Contains(got.stderr, "does not end and is given up") {
 			t.Errorf("%+v", got)
 		}
 		return
 	}
-	t.Error("the socket was closed each time")
+	t.Error("the sockets were closed each time")
 }
 
-// endPassed passes a launcher a file, which it closes, asks it to end, and returns
-// how it did.
-func (s *sandboxes) endPassed(file *os.File) result {
+// endPassed passes a launcher files, which it closes, asks it to end, and returns how
+// it did.
+func (s *sandboxes) endPassed(files ...*os.File) result {
 	t := s.t
 	t.Helper()
 	l := s.launcher(filepath.Join(t.TempDir(), "s"), "--grace", "0s")
@@ -224,22 +225,26 @@ func (s *sandboxes) endPassed(file *os.File) result {
 		t.Fatal(err)
 	}
 	defer channel.Close()
-	info, err := file.Stat()
-	if err != nil {
+	if err := channel.Send(t.Context(), launch.Hello{Protocol: launch.Protocol}.Encode()); err != nil {
 		t.Fatal(err)
 	}
-	place := fmt.Sprintf("socket:[%d]", info.Sys().(*syscall.Stat_t).Ino)
-	hello := channel.Send(t.Context(), launch.Hello{Protocol: launch.Protocol}.Encode())
-	if err := errors.Join(hello, channel.Send(t.Context(), nil, file), file.Close()); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the launcher to have the socket", func() bool {
-		open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", l.cmd.Process.Pid))
-		return err == nil && slices.ContainsFunc(open, func(fd string) bool {
-			target, _ := os.Readlink(fd)
-			return target == place
+	for _, file := range files {
+		info, err := file.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		place := fmt.Sprintf("socket:[%d]", info.Sys().(*syscall.Stat_t).Ino)
+		if err := errors.Join(channel.Send(t.Context(), nil, file), file.Close()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the launcher to have the socket", func() bool {
+			open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", l.cmd.Process.Pid))
+			return err == nil && slices.ContainsFunc(open, func(fd string) bool {
+				target, _ := os.Readlink(fd)
+				return target == place
+			})
 		})
-	})
+	}
 	if err := l.cmd.Process.Signal(unix.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -81,10 +82,8 @@ func TestEventsStatsAreRuncs(t *testing.T) {
 		return value
 	}
 	var value, want any
-	for range 10 { // the kernel sums up its counters when it likes to
-		if value, want = read(r), read(runc); reflect.DeepEqual(value, want) {
-			break
-		}
+	alike := func() bool { value, want = read(r), read(runc); return reflect.DeepEqual(value, want) }
+	for end := time.Now().Add(patience); !alike() && time.Now().Before(end); { // the kernel sums up its counters when it likes to
 	}
 	if !reflect.DeepEqual(value, want) {
 		t.Errorf("got\n%v, runc's\n%v", value, want)

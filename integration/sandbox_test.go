@@ -200,6 +200,21 @@ func inLongerTime(t testing.TB, first time.Duration, try func(timeout string) bo
 	}
 }
 
+// beyond is how much the kernel charges beyond a limit of memory, to what is on its
+// way out.
+const beyond = 4 << 20
+
+// inTries has what wants a whole processor try again where it seems to have had one:
+// while a virtual machine stands still, its time goes on, for whoever was running.
+func inTries(try func() outcome, held func(outcome) bool) (o outcome) {
+	for range 3 {
+		if o = try(); held(o) {
+			break
+		}
+	}
+	return o
+}
+
 // hit says whether a violation of the kind mentions the word.
 func (o outcome) hit(kind, word string) bool {
 	return slices.ContainsFunc(o.Violations, func(v violation) bool {

@@ -20,7 +20,7 @@ func TestSandboxesReachNothingOfEachOther(t *testing.T) {
 		"read its workspace":      `cat /workspace/canary`,
 		"read its home":           `cat /home/sandbox/canary`,
 		"read its /dev/shm":       `cat /dev/shm/canary`,
-		"connect by TCP":          perl + ` -MIO::Socket::INET -e 'exit !IO::Socket::INET->new(PeerAddr => "127.0.0.1:7777", Timeout => 2)'`,
+		"connect by TCP":          perl + ` -MIO::Socket::INET -e 'exit !IO::Socket::INET->new(PeerAddr => "127.0.0.1:7777")'`,
 		"connect to a socket":     perl + ` -MIO::Socket::UNIX -e 'exit !IO::Socket::UNIX->new("/tmp/sock")'`,
 		"connect, abstractly":     perl + ` -MIO::Socket::UNIX -e 'exit !IO::Socket::UNIX->new("\0canary")'`,
 		"see its shared memory":   `grep -w 4660 /proc/sysvipc/shm`,

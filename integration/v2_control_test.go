@@ -23,8 +23,8 @@ func TestV2PauseFreezes(t *testing.T) {
 		t.Errorf("after pause: %s", r.state("c").Status)
 	}
 	still := used()
-	time.Sleep(300 * time.Millisecond) // it would have used a processor
-	if got := used(); got != still {
+	time.Sleep(300 * time.Millisecond)     // it would have used a processor
+	if got := used(); got > still+30_000 { // what it used on its way to stand still may be counted late
 		t.Errorf("used %d µs while frozen", got-still)
 	}
 	r.run("resume", "c")

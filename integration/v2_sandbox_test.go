@@ -95,7 +95,7 @@ func TestV2MemoryRunsOutInOneLeaf(t *testing.T) {
 	need(t, controllersOnV2())
 	s := newSandboxes(t)
 	box, agent := v2sandbox(t, s, "--memory", "100m")
-	id := s.detached("box", "exec sleep 1032")
+	id := s.asleep("box", "1032")
 	for n := range 2 {
 		o := s.execJSON("box", "sh", "-c", "(setsid sleep 1033 &); tail /dev/zero; echo on")
 		if o.Status != "oom_killed" || o.Stdout != "" || !o.hit("limit", "memory") {
