@@ -22,8 +22,9 @@ var dockerCases = []cliCase{
 		}
 	}},
 	{"health check that hangs is ended", "docker", func(c cli) {
-		// Long enough for its exec to have started: dockerd 20.10 has hung after 100ms.
-		id := c.start("exec sleep 1000", "--health-cmd", "exec sleep 1001", "--health-interval", "100ms", "--health-timeout", "3s", "--health-retries", "1")
+		// Long enough for its exec to have started, on any host: where it has not, dockerd
+		// 20.10 can hold the container's execs, and with them its end, for 45 s.
+		id := c.start("exec sleep 1000", "--health-cmd", "exec sleep 1001", "--health-interval", "100ms", "--health-timeout", "8s", "--health-retries", "1")
 		eventually(c, "it is unhealthy", func() bool { return c.field(id, ".State.Health.Status") == "unhealthy" })
 		c.ok("kill", id)
 		c.status(id)
