@@ -61,8 +61,8 @@ func (l *Leaf) Pids() ([]int, error) {
 }
 
 // Kill sends SIGKILL to every process in the leaf and returns when none is
-// left, whatever they do meanwhile: on v2 by cgroup.kill, on v1 by taking away
-// the right to fork and then killing one by one. It strikes at least once; if
+// left, whatever they do meanwhile: on v2 by cgroup.kill, on v1 by killing one by
+// one, and again when the right to fork is taken away. It strikes at least once; if
 // processes are left when ctx ends the error names them and wraps ctx's. An
 // empty leaf costs next to nothing.
 //
@@ -89,9 +89,6 @@ func (l *Leaf) Kill(ctx context.Context) error {
 }
 
 func (l *Leaf) killAll(ctx context.Context) error {
-	if err := l.forbidForks(); err != nil {
-		return err
-	}
 	g := l.asGroup()
 	for struck := false; ; struck = true {
 		left, err := g.members()
@@ -123,12 +120,9 @@ func (l *Leaf) killAll(ctx context.Context) error {
 	}
 }
 
-// forbidForks does so on v1, and has Usage leave out what is refused from here
-// on.
+// forbidForks does so on v1, where the leaf has the pids controller, and has Usage
+// leave out what is refused from here on.
 func (l *Leaf) forbidForks() error {
-	if l.parent.host.Mode == V2 {
-		return nil
-	}
 	var room [256]byte
 	hits, err := l.figure(figuresV1[3], room[:])
 	if err != nil {
@@ -146,12 +140,17 @@ func (l *Leaf) forbidForks() error {
 }
 
 // strike kills what is in the leaf now. Without a pids controller it is frozen
-// for that, lest it forks.
+// for that, lest it forks. With one it is first killed as it is: who may no longer
+// fork might end of that.
 func (l *Leaf) strike(ctx context.Context, g *Group, left members, again bool) error {
-	if _, ok := l.at("pids"); ok && l.parent.host.Mode != V2 {
+	_, ok := l.at("pids")
+	switch {
+	case !ok || l.parent.host.Mode == V2:
+		return g.strike(ctx, left, again)
+	case again:
 		return g.signal()
 	}
-	return g.strike(ctx, left, again)
+	return errors.Join(g.signal(), l.forbidForks(), g.signal())
 }
 
 // frozenV1 tells whether the group stands still, or is to, by the v1 freezer.

@@ -339,6 +339,23 @@ func TestSignalReachesTheTree(t *testing.T) {
 	}
 }
 
+// Before what a command has started is killed none of it may fork any more: the
+// command is killed before that, or it would end of it.
+func TestAForkingCommandIsKilled(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "", spec.Config{})
+	for n := range 100 {
+		p, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "while :; do (:); done"}})
+		time.Sleep(time.Duration(n) * 50 * time.Microsecond)
+		if err := p.Signal(unix.SIGKILL, true); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := p.Wait(t.Context()); err != nil || r.Signal != "SIGKILL" {
+			t.Fatalf("got %+v, %v", r, err)
+		}
+	}
+}
+
 // What is read by the name of a sandbox is not another's that has the name since.
 func TestWhatIsReadOfASandboxIsItsOwn(t *testing.T) {
 	l := newTestLauncher(t)

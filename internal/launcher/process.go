@@ -171,11 +171,6 @@ func (p *Process) Signal(sig syscall.Signal, tree bool) error {
 	case !tree:
 		return p.inside.SignalGroup(sig)
 	case sig == unix.SIGKILL:
-		// It first: before the tree is killed nothing in it can fork any more, and the
-		// command might end of that.
-		if err := p.inside.SignalGroup(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return err
-		}
 		return p.kill()
 	}
 	p.killing.Lock()
