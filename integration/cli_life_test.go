@@ -69,13 +69,14 @@ var lifeCases = []cliCase{
 		}
 	}},
 	{"signals reach it through the attached client", "", func(c cli) {
-		p := start(c, c.command(runArgs(traps, "--rm", "--name", "attached")...))
-		p.prints("ready\n")
 		// podman begins to pass signals on some time after its container has begun to
-		// print, and nothing tells when.
+		// print, and nothing tells when. It would lose the exit code of a container that
+		// was removed before it has passed on another.
+		p := start(c, c.command(runArgs(traps, "--name", "attached")...))
+		p.prints("ready\n")
 		eventually(c, "a signal ends it", func() bool {
 			_ = p.cmd.Process.Signal(unix.SIGUSR1) // it may have ended
-			c.ok("ps")
+			c.ok("ps")                             // which takes its time
 			return p.ended()
 		})
 		if got := p.wait(); got.code != 10 {
