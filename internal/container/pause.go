@@ -16,7 +16,7 @@ var ErrNotPaused = libcontainer.ErrNotPaused
 // A container that is paused already, or has stopped, is [ErrNotRunning].
 func (c *Container) Pause() error {
 	err := c.lc.Pause()
-	if err != nil && err.Error() == "unable to freeze" {
+	if err != nil && err.Error() == "unable to freeze" { // libcontainer has no other sign of it
 		err = freezePatiently(c.root, c.ID(), err)
 	}
 	if err != nil {
