@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -62,8 +62,8 @@ func TestALauncherHandsLayersToTheirOwner(t *testing.T) {
 			t.Errorf("limits %+v", i.Config.Limits)
 		}
 		output(t, c, "box", "cd "+dir+" && echo mine >new && (umask 077 && echo mine >closed) && rm -r dir && mkdir dir && ! cat of-root/secret .ssh/id 2>/dev/null")
-		stamp := time.Now().UnixNano()
-		if err := c.Applied(ctx, "box", dir, map[string]int64{"new\xff": stamp}); err != nil {
+		stamp := layer.Stamp{CTime: time.Now().UnixNano()}
+		if err := c.Applied(ctx, "box", dir, map[string]layer.Stamp{"new\xff": stamp}); err != nil {
 			t.Error(err)
 		}
 		trees, err := c.Layers(ctx, "box")
@@ -76,14 +76,14 @@ func TestALauncherHandsLayersToTheirOwner(t *testing.T) {
 		if len(trees) != 1 || len(trees[0].Layers) != 1 || trees[0].Path != dir || trees[0].Owner != (launch.Owner{UID: uid, GID: uid}) || trees[0].Stamps["new\xff"] != stamp {
 			t.Fatalf("%+v", trees)
 		}
-		layer := trees[0].Layers[0]
-		if !slices.Equal(layer.Opaque, []string{"dir"}) {
-			t.Errorf("opaque: %q", layer.Opaque)
+		upper := trees[0].Layers[0]
+		if len(upper.Marks) != 1 || !upper.Marks["dir"].Opaque {
+			t.Errorf("marks: %+v", upper.Marks)
 		}
-		at := "/proc/thread-self/fd/" + strconv.Itoa(int(layer.Dir.Fd()))
+		at := "/proc/thread-self/fd/" + strconv.Itoa(int(upper.Dir.Fd()))
 		names := []string{"new"}
 		var fs unix.Statfs_t
-		if err := unix.Fstatfs(int(layer.Dir.Fd()), &fs); err != nil || fs.Flags&unix.ST_RDONLY != 0 {
+		if err := unix.Fstatfs(int(upper.Dir.Fd()), &fs); err != nil || fs.Flags&unix.ST_RDONLY != 0 {
 			names = append(names, "closed") // before Linux 6.15 it is no mount of its own, with no ids of its own
 		}
 		for _, name := range names {

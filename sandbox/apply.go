@@ -34,8 +34,14 @@ type Applied struct {
 type Unapplied struct{ Path, Reason string }
 
 // A ConflictError says that the host has changed meanwhile what the sandbox has
-// changed, too. Nothing was applied.
-type ConflictError struct{ Conflicts []Unapplied }
+// changed, too.
+type ConflictError struct {
+	Conflicts []Unapplied
+	// Applied are the paths that were applied nevertheless: the host changed the new
+	// files before the apply could be taken back. Mostly there are none, and nothing
+	// was applied.
+	Applied []string
+}
 
 // maxNamed bounds how many conflicts an error names.
 const maxNamed = 50
@@ -48,7 +54,11 @@ func (e *ConflictError) Error() string {
 	if more := len(e.Conflicts) - maxNamed; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
-	return "nothing was applied, since the host has changed meanwhile; name other paths, or overwrite these:\n" + strings.Join(lines, "\n")
+	done := "nothing was applied"
+	if len(e.Applied) > 0 {
+		done = "all was taken back but for " + named("/", e.Applied)
+	}
+	return done + ", since the host has changed meanwhile; name other paths, or overwrite these:\n" + strings.Join(lines, "\n")
 }
 
 // Apply writes the changes to the host with this program's own rights: all that
@@ -81,7 +91,7 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (done *Applied, err
 		if !ok {
 			continue
 		}
-		p, err := t.plan(paths, o)
+		p, err := t.plan(paths, o, c.id)
 		if err != nil {
 			return nil, c.why(err)
 		}
@@ -108,19 +118,19 @@ type treePlan struct {
 	tree *tree
 }
 
-func (t *tree) plan(paths []string, o ApplyOptions) (*treePlan, error) {
+func (t *tree) plan(paths []string, o ApplyOptions, id string) (*treePlan, error) {
 	options := apply.Options{
 		Paths: paths, Since: t.Since, Stamps: t.Stamps, Setuid: o.Setuid, Devices: o.Devices, Overwrite: o.Overwrite,
+		Source: t.source(id),
 	}
 	if t.OnDisk {
 		options.Owners = func(c Change) apply.Owner { return apply.Owner{UID: c.UID, GID: c.GID} }
 	} else {
 		options.Owner = &apply.Owner{UID: t.Owner.UID, GID: t.Owner.GID}
 	}
-	if !o.DryRun { // else the plan would be made of a tree that its Commit changes first
-		if _, err := apply.Recover(t.base); err != nil {
-			return nil, err
-		}
+	// Else the plan would be made of a tree that another apply has changed half-way.
+	if _, err := apply.Recover(t.base); err != nil {
+		return nil, err
 	}
 	p, err := apply.New(&t.stack, t.base, options)
 	if err != nil {
@@ -153,6 +163,9 @@ func (c *Changes) commit(ctx context.Context, p *treePlan) error {
 		late := &ConflictError{}
 		for _, r := range conflict.Conflicts {
 			late.Conflicts = append(late.Conflicts, Unapplied{path.Join(p.tree.Path, r.Path), r.Reason})
+		}
+		for _, name := range conflict.Applied {
+			late.Applied = append(late.Applied, path.Join(p.tree.Path, name))
 		}
 		return late
 	}

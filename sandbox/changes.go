@@ -32,6 +32,7 @@ type Changes struct {
 	id     string
 	source layered
 	trees  []*tree
+	notes  []string
 }
 
 // A tree is one overlay.
@@ -45,7 +46,7 @@ type tree struct {
 // layered is an Instance whose writes lie on layers.
 type layered interface {
 	Layers(ctx context.Context) ([]launch.Tree, error)
-	Applied(ctx context.Context, tree string, stamps map[string]int64) error
+	Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error
 }
 
 // Changes opens what the sandbox has written to its overlays. The caller closes
@@ -71,6 +72,9 @@ func (s *Sandbox) Changes(ctx context.Context) (*Changes, error) {
 			return nil, about(s.info.ID, errors.Join(err, c.Close()))
 		}
 	}
+	if err := c.recover(ctx); err != nil {
+		return nil, about(s.info.ID, errors.Join(err, c.Close()))
+	}
 	return c, nil
 }
 
@@ -90,33 +94,19 @@ func (t *tree) open() error {
 	t.stack = layer.Stack{Base: base, IDs: t.inside, BaseIDs: t.insideOfBase}
 	t.remember(nil)
 	for _, l := range t.Layers {
-		read := layer.Layer{Dir: l.Dir}
-		if l.Opaque != nil {
-			read.Opaque = map[string]bool{}
-		}
-		for _, dir := range l.Opaque {
-			read.Opaque[dir] = true
-		}
-		t.stack.Layers = append(t.stack.Layers, read)
+		t.stack.Layers = append(t.stack.Layers, layer.Layer{Dir: l.Dir, Marks: l.Marks})
 	}
 	return nil
 }
 
-// remember notes when what was applied to the tree was written there.
-func (t *tree) remember(applied map[string]int64) {
+// remember notes how changes were applied to the tree.
+func (t *tree) remember(applied map[string]layer.Stamp) {
 	if t.Stamps == nil {
-		t.Stamps = map[string]int64{}
+		t.Stamps = map[string]layer.Stamp{}
 	}
 	maps.Copy(t.Stamps, applied)
-	t.stack.Applied = map[string][]string{}
-	for name, stamp := range t.Stamps {
-		if stamp == 0 { // it is gone
-			delete(t.Stamps, name)
-			continue
-		}
-		dir := strings.TrimPrefix(path.Dir("/"+name), "/")
-		t.stack.Applied[dir] = append(t.stack.Applied[dir], path.Base(name))
-	}
+	maps.DeleteFunc(t.Stamps, func(_ string, s layer.Stamp) bool { return s == layer.Stamp{} }) // it is gone
+	t.stack.Stamps = t.Stamps
 }
 
 // Close lets go of the layers.
@@ -243,7 +233,7 @@ func (c *Changes) why(err error) error {
 	defer cancel()
 	// This waits for whoever changes or removes the sandbox, and notes nothing: it is
 	// of before the sandbox was made.
-	gone := c.source.Applied(ctx, c.trees[0].Path, map[string]int64{"": 0})
+	gone := c.source.Applied(ctx, c.trees[0].Path, map[string]layer.Stamp{"": {}})
 	if errors.Is(gone, ErrNotFound) {
 		return &Error{c.id, errRemoved}
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
 // isolated makes sandboxes by a launcher, to which it connects when it is first
@@ -81,6 +82,10 @@ func (p *isolated) Create(ctx context.Context, r Request) (Instance, error) {
 	if err != nil {
 		return nil, err
 	}
+	notes, err := recoverTrees(r.Config.Overlays) // whoever looks at them sees them whole
+	if err != nil {
+		return nil, err
+	}
 	info, err := client.Create(ctx, launch.Create{
 		Name: r.Name, Reuse: r.Reuse, Tied: r.Tied, From: r.From, Config: r.Config,
 		Path: os.Getenv("PATH"), Home: os.Getenv("HOME"),
@@ -88,6 +93,7 @@ func (p *isolated) Create(ctx context.Context, r Request) (Instance, error) {
 	if err != nil {
 		return nil, err
 	}
+	info.Notes = append(info.Notes, notes...)
 	return &isolatedInstance{p, isolatedInfo(info)}, nil
 }
 
@@ -107,6 +113,10 @@ func (p *isolated) Remove(ctx context.Context, id string) error {
 	client, err := p.reach(ctx)
 	if err != nil {
 		return err
+	}
+	if info, err := client.Info(ctx, id); err == nil {
+		_, err = recoverTrees(info.Config.Overlays)
+		return errors.Join(client.Remove(ctx, id), err)
 	}
 	return client.Remove(ctx, id)
 }
@@ -278,7 +288,7 @@ func (i *isolatedInstance) Layers(ctx context.Context) ([]launch.Tree, error) {
 	return client.Layers(ctx, i.info.ID)
 }
 
-func (i *isolatedInstance) Applied(ctx context.Context, tree string, stamps map[string]int64) error {
+func (i *isolatedInstance) Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error {
 	return i.do(ctx, func(c *launch.Client, id string) error { return c.Applied(ctx, id, tree, stamps) })
 }
 
@@ -291,6 +301,9 @@ func (i *isolatedInstance) Snapshot(ctx context.Context, name string) error {
 }
 
 func (i *isolatedInstance) Discard(ctx context.Context) error {
+	if _, err := recoverTrees(i.info.Config.Overlays); err != nil {
+		return err
+	}
 	return i.do(ctx, func(c *launch.Client, id string) error { return c.Discard(ctx, id) })
 }
 

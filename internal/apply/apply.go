@@ -34,9 +34,11 @@ type Options struct {
 	// Since is when the sandbox began: what has changed in the tree later, by
 	// its ctime, the sandbox has not seen.
 	Since time.Time
-	// Stamps are the ctimes, in nanoseconds, of what earlier applies have left,
-	// which is no change.
-	Stamps map[string]int64
+	// Stamps tell what earlier applies have left, which is no change.
+	Stamps map[string]layer.Stamp
+	// Source names the stack. Recover gives the stamps of an apply that was killed
+	// under this name.
+	Source string
 
 	// Setuid carries over setuid and setgid bits and file capabilities.
 	Setuid bool
@@ -49,9 +51,13 @@ type Options struct {
 // A Conflict is a path at which the tree is not what the sandbox saw.
 type Conflict struct{ Path, Reason string }
 
-// A ConflictError is what Commit returns when nothing was applied because of
-// conflicts.
-type ConflictError struct{ Conflicts []Conflict }
+// A ConflictError is what Commit returns when the tree was not as the sandbox saw it.
+type ConflictError struct {
+	Conflicts []Conflict
+	// Applied are the paths that were applied nevertheless: others changed the new
+	// entries before the apply could be taken back. Mostly there are none.
+	Applied []string
+}
 
 func (e *ConflictError) Error() string {
 	first := e.Conflicts[0]
@@ -59,7 +65,11 @@ func (e *ConflictError) Error() string {
 	if n := len(e.Conflicts) - 1; n > 0 {
 		more = fmt.Sprintf(" (and %d more)", n)
 	}
-	return fmt.Sprintf("%q %s%s: nothing was applied; choose other paths, or overwrite it", first.Path, first.Reason, more)
+	done := "nothing was applied"
+	if len(e.Applied) > 0 {
+		done = fmt.Sprintf("all was taken back but for %q, which has changed since", e.Applied)
+	}
+	return fmt.Sprintf("%q %s%s: %s; choose other paths, or overwrite it", first.Path, first.Reason, more, done)
 }
 
 // A Refusal is something of a change that is not carried over.
@@ -72,10 +82,18 @@ type Plan struct {
 	o      Options
 	owner  Owner
 
+	// changes are in the order in which the stack lists them, as far as listed.
 	changes   []spec.Change
-	byPath    map[string]*spec.Change // of changes, once it is needed
+	listed    int
 	conflicts []Conflict
 	refused   []Refusal
+
+	// replaced are directories of the tree that are others than those the sandbox
+	// changed; unseen are those that the sandbox has made, too.
+	replaced, unseen map[string]bool
+	// parents are the directories that something is done in, and whether they are as
+	// the sandbox saw them, or an earlier apply left them.
+	parents map[string]bool
 
 	tree *tree
 	// overlay says that the tree is on an overlay, where no directory of a
@@ -92,7 +110,10 @@ type Plan struct {
 // New plans the apply of a stack's changes to a tree, and writes nothing. The
 // stack and the tree's directory stay the caller's, and are in use until Close.
 func New(s *layer.Stack, target *os.File, o Options) (*Plan, error) {
-	p := &Plan{stack: s, target: target, o: o, tree: newTree(target), staged: map[string]int{}}
+	p := &Plan{
+		stack: s, target: target, o: o, tree: newTree(target), staged: map[string]int{},
+		replaced: map[string]bool{}, unseen: map[string]bool{}, parents: map[string]bool{},
+	}
 	defer p.tree.forget()
 	root, err := statFD(p.tree.root)
 	if err != nil {

@@ -16,7 +16,7 @@ func (p *Plan) choose() error {
 		return err
 	}
 	f := filter{chosen: chosen, taken: make([]bool, len(chosen)), hidden: make([]bool, len(chosen))}
-	for c, err := range p.stack.Changes(layer.Options{}) {
+	for c, err := range p.stack.Changes(layer.Options{Merged: p.meet}) {
 		if err != nil {
 			if c.Path != "" && !f.concerns(c.Path) {
 				continue
@@ -28,13 +28,13 @@ func (p *Plan) choose() error {
 		}
 		f.add(c)
 	}
-	p.changes = f.kept
-	return p.unseen(&f)
+	p.changes, p.listed = f.kept, len(f.kept)
+	return p.hidden(&f)
 }
 
-// unseen handles the chosen paths of which no change tells: one may be gone with
+// hidden handles the chosen paths of which no change tells: one may be gone with
 // a directory that was deleted, and is then deleted by itself.
-func (p *Plan) unseen(f *filter) error {
+func (p *Plan) hidden(f *filter) error {
 	for i, path := range f.chosen {
 		if f.taken[i] {
 			continue

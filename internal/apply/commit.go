@@ -5,27 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
-
-// A Report tells what a Commit has done.
-type Report struct {
-	// Applied are the paths of the changes that were applied.
-	Applied []string
-	// Stamps are the ctimes of what is at these paths now, for the next plan; 0 at
-	// those of Options.Stamps where there is nothing any more.
-	Stamps map[string]int64
-}
 
 // Commit applies the plan, whole or not at all. It returns once that is durable;
 // what was replaced is removed meanwhile, and Close waits for it. A context that
 // ends stops it only as long as nothing of the tree has been changed.
 func (p *Plan) Commit(ctx context.Context) (Report, error) {
 	if len(p.conflicts) > 0 && !p.o.Overwrite {
-		return Report{}, p.about(&ConflictError{p.conflicts})
+		return Report{}, p.about(&ConflictError{Conflicts: p.conflicts})
 	}
 	if _, err := Recover(p.target); err != nil {
 		return Report{}, err
@@ -64,7 +57,7 @@ func (p *Plan) about(err error) error {
 // commit leaves the journal only on success, and where it could not restore
 // the tree.
 func (p *Plan) commit(ctx context.Context, j *journal) (Report, error) {
-	report := Report{Stamps: make(map[string]int64, len(p.changes))}
+	report := Report{Stamps: make(map[string]layer.Stamp, len(p.changes))}
 	staged := newTree(j.dir)
 	defer staged.forget()
 	if err := p.stage(ctx, staged, report.Stamps); err != nil {
@@ -75,35 +68,26 @@ func (p *Plan) commit(ctx context.Context, j *journal) (Report, error) {
 	if err := unix.Syncfs(int(j.dir.Fd())); err != nil {
 		return Report{}, j.abandon(fmt.Errorf("sync: %w", err))
 	}
-	if err := j.write(&record{Version: recordVersion, Ops: p.ops}); err != nil {
+	awaitTick(ctx)
+	record := &record{Version: recordVersion, Source: p.o.Source, Begun: time.Now().UnixNano(), Ops: p.ops}
+	if err := j.write(record); err != nil {
 		return Report{}, j.abandon(err)
 	}
 	defer p.tree.forget()
 	p.tree.forget()
-	if _, err := j.run(p.tree, staged, p.ops); err != nil {
+	if _, err := j.run(p.tree, staged, record); err != nil {
 		return Report{}, err
 	}
-	p.report(&report)
+	p.report(ctx, &report)
 	return report, nil
 }
 
-// run carries a record out. If it cannot, it restores the tree, and then removes
-// the journal.
-func (j *journal) run(t, staged *tree, ops []op) (restored bool, err error) {
-	r := &run{tree: t, staged: staged, ops: ops}
+// run carries a record out. If that cannot be done it restores the tree, and then
+// removes the journal.
+func (j *journal) run(t, staged *tree, record *record) (restored bool, err error) {
+	r := &run{tree: t, staged: staged, ops: record.Ops, begun: record.Begun}
 	if err := r.forward(); err != nil {
-		t.forget()
-		if back := r.backward(); back != nil {
-			j.dir.Close()
-			return false, fmt.Errorf("%w; restoring the tree: %w (the next apply to the tree tries again; what was there is in %s)",
-				err, back, j.name)
-		}
-		staged.forget()
-		if back := j.undone(); back != nil {
-			j.dir.Close()
-			return false, errors.Join(err, back)
-		}
-		return true, errors.Join(err, j.discard())
+		return j.takeBack(r, err)
 	}
 	if err := unix.Syncfs(int(j.dir.Fd())); err != nil {
 		j.dir.Close()
@@ -116,61 +100,29 @@ func (j *journal) run(t, staged *tree, ops []op) (restored bool, err error) {
 	return false, nil
 }
 
-// report collects the ctimes of what the renames have moved.
-func (p *Plan) report(r *Report) {
-	skipped := map[string]bool{}
-	for _, refusal := range p.refused {
-		skipped[refusal.Path] = true
+// takeBack restores the tree after a step has failed.
+func (j *journal) takeBack(r *run, why error) (restored bool, err error) {
+	r.tree.forget()
+	if back := r.backward(); back != nil {
+		j.dir.Close()
+		return false, fmt.Errorf("%w; restoring the tree: %w (the next apply to the tree tries again; what was there is in %s)",
+			why, back, j.name)
 	}
-	removed := map[string]bool{}
-	for i := range p.ops {
-		o := &p.ops[i]
-		if o.makes() || o.Kind == opAttributes {
-			p.restamp(r, o.Path)
-		}
-		if o.Kind != opCreate && o.Kind != opAttributes {
-			removed[o.Path] = true
-		}
+	r.staged.forget()
+	if back := j.undone(); back != nil {
+		j.dir.Close()
+		return false, errors.Join(why, back)
 	}
-	// A rename of one name changes the ctime of the file, which the others have too.
-	for i := range p.items {
-		if first := p.items[i].first; first >= 0 {
-			p.restamp(r, p.items[first].path)
-			p.restamp(r, p.items[i].path)
-		}
+	var conflict *ConflictError
+	if len(r.stays) > 0 && errors.As(why, &conflict) {
+		conflict.Applied = r.stays
+		why = conflict
 	}
-	for path := range p.o.Stamps {
-		if _, again := r.Stamps[path]; !again && withAny(path, removed) {
-			r.Stamps[path] = 0
-		}
-	}
-	for i := range p.changes {
-		c := &p.changes[i]
-		if _, ok := r.Stamps[c.Path]; ok || !skipped[c.Path] {
-			r.Applied = append(r.Applied, c.Path)
-		}
-	}
-}
-
-// withAny tells whether a path is one of some, or below one.
-func withAny(path string, some map[string]bool) bool {
-	for ; path != ""; path, _ = split(path) {
-		if some[path] {
-			return true
-		}
-	}
-	return false
-}
-
-func (p *Plan) restamp(r *Report, path string) {
-	delete(r.Stamps, path)
-	if e, err := p.tree.stat(path); err == nil {
-		r.Stamps[path] = e.ctime
-	}
+	return true, errors.Join(why, j.discard())
 }
 
 // stage makes all that is new, and notes ctimes.
-func (p *Plan) stage(ctx context.Context, staged *tree, stamps map[string]int64) error {
+func (p *Plan) stage(ctx context.Context, staged *tree, stamps map[string]layer.Stamp) error {
 	m := newMaker(staged)
 	var linked []int
 	for i := range p.items {
@@ -209,13 +161,14 @@ func (p *Plan) stage(ctx context.Context, staged *tree, stamps map[string]int64)
 	return nil
 }
 
-func (p *Plan) note(it *item, e entry, stamps map[string]int64) {
+func (p *Plan) note(it *item, e entry, stamps map[string]layer.Stamp) {
 	if it.copied {
 		return
 	}
-	stamps[it.path] = e.ctime
+	stamps[it.path] = stampOf(e)
 	if it.op >= 0 {
 		p.ops[it.op].Ino = p.inode(e)
+		p.ops[it.op].Made = e.identity
 	}
 }
 

@@ -2,56 +2,19 @@ package apply
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"hash"
 	"io"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
-
-// changed tells whether an entry of the tree is not what the sandbox saw.
-func (p *Plan) changed(path string, e entry) bool {
-	return e.ctime > p.o.Since.UnixNano() && !p.ours(path, e)
-}
-
-func (p *Plan) ours(path string, e entry) bool {
-	stamp, ok := p.o.Stamps[path]
-	return ok && stamp == e.ctime
-}
-
-// attributesChanged is changed for a directory's own attributes: what only
-// changes in the directory sets ctime and mtime to the same moment.
-func (p *Plan) attributesChanged(path string, e entry) bool {
-	return p.changed(path, e) && e.ctime != e.MTime
-}
-
-// goesUnseen tells whether an entry that is to go is not what the sandbox saw,
-// but for what is in it.
-func (p *Plan) goesUnseen(path string, e entry) bool {
-	if !e.dir() {
-		return p.changed(path, e)
-	}
-	_, ours := p.o.Stamps[path]
-	isNew := !ours && e.born > p.o.Since.UnixNano()
-	return isNew || p.attributesChanged(path, e)
-}
-
-// check finds the conflict of an entry with the one that it would replace.
-func (p *Plan) check(c *spec.Change, e entry) error {
-	if !p.goesUnseen(c.Path, e) {
-		return nil
-	}
-	same, err := p.same(c, e)
-	if err == nil && !same {
-		p.conflict(c.Path, "has changed on the host since the sandbox began")
-	}
-	return err
-}
 
 // checkGone finds the conflict of an entry that is to come with the host, which
 // has deleted what an earlier apply has put there.
@@ -135,55 +98,58 @@ func (t *tree) readlink(path string) (string, error) {
 	return string(b[:n]), nil
 }
 
-// victim looks at what would go with an entry, and returns by what a directory
-// is known again.
-func (p *Plan) victim(path string, e entry) (string, error) {
+// victim returns by what a directory that goes is known again. It refuses one that
+// has mounts.
+func (t *tree) victim(path string, e entry) (string, error) {
 	if e.mount {
 		return "", &pathError{path, unix.EBUSY}
 	}
 	if !e.dir() {
 		return "", nil
 	}
-	digest := sha256.New()
-	err := p.tree.walk(path, func(at string, e entry) error {
+	return t.digest(path, func(at string, e entry) error {
 		if e.mount {
 			return &pathError{at, unix.EBUSY}
 		}
-		digestEntry(digest, at[len(path):], e)
-		if !p.goesUnseen(at, e) {
-			return nil
-		}
-		again, err := p.comesAgain(at, e)
-		if err == nil && !again {
-			p.conflict(at, "is to go with its directory, and has changed on the host since the sandbox began")
-		}
-		return err
+		return nil
 	})
-	return hex.EncodeToString(digest.Sum(nil)), err
 }
 
-// comesAgain tells whether an entry, that is to go with its directory, is what is in
-// the directory that comes.
+// comesAgain tells whether an entry that is to go is the same as what comes there.
 func (p *Plan) comesAgain(path string, e entry) (bool, error) {
-	if p.byPath == nil {
-		p.byPath = make(map[string]*spec.Change, len(p.changes))
-		for i := range p.changes {
-			p.byPath[p.changes[i].Path] = &p.changes[i]
-		}
-	}
-	c := p.byPath[path]
-	if c == nil || c.Kind == spec.Deleted {
+	listed := p.changes[:p.listed]
+	i, found := slices.BinarySearchFunc(listed, path, func(c spec.Change, path string) int { return comparePaths(c.Path, path) })
+	if !found || listed[i].Kind == spec.Deleted {
 		return false, nil
 	}
-	return p.same(c, e)
+	return p.same(&listed[i], e)
 }
 
-// digestOf is what victim returned, of a directory that may have been moved.
-func (t *tree) digestOf(path string) (string, error) {
+// comparePaths orders paths as a walk meets them: a directory, what is in it, then
+// what comes after it.
+func comparePaths(a, b string) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] == b[i] {
+			continue
+		}
+		switch {
+		case a[i] == '/':
+			return -1
+		case b[i] == '/':
+			return 1
+		}
+		return cmp.Compare(a[i], b[i])
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+// digest tells what is below a directory, wherever that has been moved to. It calls
+// look with each entry.
+func (t *tree) digest(path string, look func(path string, e entry) error) (string, error) {
 	digest := sha256.New()
 	err := t.walk(path, func(at string, e entry) error {
 		digestEntry(digest, at[len(path):], e)
-		return nil
+		return look(at, e)
 	})
 	return hex.EncodeToString(digest.Sum(nil)), err
 }

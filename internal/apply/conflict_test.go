@@ -7,23 +7,26 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
 func TestWhatChangedOnTheHostIsAConflict(t *testing.T) {
 	tests := map[string]struct{ host, inside, outside, at string }{
-		"modified by both":          {"echo a > f", "echo b > f", "echo c > f", "f"},
-		"made by both":              {":", "echo b > f", "echo c > f", "f"},
-		"deleted, and modified":     {"echo a > f", "rm f", "echo c > f", "f"},
-		"its directory a file":      {"mkdir d", "echo b > d/f", "rmdir d; echo > d", "d"},
-		"its directory a link":      {"mkdir d e", "echo b > d/f", "rmdir d; ln -s e d", "d"},
-		"deleted, and written in":   {"mkdir -p d/e; echo a > d/e/f", "rm -r d", "echo c > d/e/f", "d/e/f"},
-		"deleted, and filled":       {"mkdir -p d/e", "rm -r d", "echo c > d/e/g", "d/e/g"},
-		"opaque, and written in":    {"mkdir -p d/e; echo a > d/e/f", "rm -r d; mkdir d; echo > d/n", "echo c > d/e/f", "d/e/f"},
-		"a file, and filled":        {"mkdir d", "rmdir d; echo > d", "echo c > d/g", "d/g"},
-		"attributes of a directory": {"mkdir -p d/e", "chmod 700 d", "chmod 711 d", "d"},
-		"the mode of a file":        {"echo a > f", "echo b > f", "chmod 600 f", "f"},
-		"a link elsewhere":          {"ln -s a l", "ln -sf b l", "ln -sfn c l", "l"},
-		"deleted, now a directory":  {"echo a > f", "rm f", "rm f; mkdir f", "f"},
+		"modified by both":            {"echo a > f", "echo b > f", "echo c > f", "f"},
+		"made by both":                {":", "echo b > f", "echo c > f", "f"},
+		"deleted, and modified":       {"echo a > f", "rm f", "echo c > f", "f"},
+		"its directory a file":        {"mkdir d", "echo b > d/f", "rmdir d; echo > d", "d"},
+		"its directory a link":        {"mkdir d e", "echo b > d/f", "rmdir d; ln -s e d", "d"},
+		"deleted, and written in":     {"mkdir -p d/e; echo a > d/e/f", "rm -r d", "echo c > d/e/f", "d/e/f"},
+		"deleted, and filled":         {"mkdir -p d/e", "rm -r d", "echo c > d/e/g", "d/e/g"},
+		"opaque, and written in":      {"mkdir -p d/e; echo a > d/e/f", "rm -r d; mkdir d; echo > d/n", "echo c > d/e/f", "d/e/f"},
+		"a file, and filled":          {"mkdir d", "rmdir d; echo > d", "echo c > d/g", "d/g"},
+		"attributes of a directory":   {"mkdir -p d/e", "chmod 700 d", "chmod 711 d", "d"},
+		"a file in one with new mode": {"mkdir d", "chmod 700 d", "echo c > d/g", "d"},
+		"the mode of a file":          {"echo a > f", "echo b > f", "chmod 600 f", "f"},
+		"a link elsewhere":            {"ln -s a l", "ln -sf b l", "ln -sfn c l", "l"},
+		"deleted, now a directory":    {"echo a > f", "rm f", "rm f; mkdir f", "f"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -38,13 +41,12 @@ func TestWhatChangedOnTheHostIsAConflict(t *testing.T) {
 
 func TestWhatTheHostMayDoMeanwhileIsNoConflict(t *testing.T) {
 	tests := map[string]struct{ host, inside, outside string }{
-		"the same made":               {":", "echo b > f; chmod 644 f", "echo b > f; chmod 644 f"},
-		"the same written":            {"echo a > f", "echo b > f", "echo b > f"},
-		"the same link":               {":", "ln -s x l", "ln -s x l"},
-		"the same directory":          {":", "mkdir d; echo > d/a", "mkdir d; echo > d/b"},
-		"deleted by both":             {"mkdir d; echo > d/f", "rm -r d", "rm -r d"},
-		"another file":                {"mkdir d; echo a > d/f", "echo b > d/f", "echo c > d/g"},
-		"a file in one with new mode": {"mkdir d", "chmod 700 d", "echo c > d/g"},
+		"the same made":      {":", "echo b > f; chmod 644 f", "echo b > f; chmod 644 f"},
+		"the same written":   {"echo a > f", "echo b > f", "echo b > f"},
+		"the same link":      {":", "ln -s x l", "ln -s x l"},
+		"the same directory": {":", "mkdir d; echo > d/a", "mkdir d; echo > d/b"},
+		"deleted by both":    {"mkdir d; echo > d/f", "rm -r d", "rm -r d"},
+		"another file":       {"mkdir d; echo a > d/f", "echo b > d/f", "echo c > d/g"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +65,7 @@ func TestOverwriteTakesConflicts(t *testing.T) {
 	want := look(t, b.merged)
 	b.unmount()
 	b.host("echo c > f; echo c > d/h; chmod 711 e")
-	if p := b.plan(Options{}); len(p.Conflicts()) != 3 {
+	if p := b.plan(Options{}); len(p.Conflicts()) != 4 {
 		t.Errorf("conflicts are %v", p.Conflicts())
 	}
 	b.apply(Options{Overwrite: true})
@@ -78,7 +80,7 @@ func TestOwnAppliesAreNoConflict(t *testing.T) {
 	want := look(t, b.merged)
 	b.apply(Options{Stamps: stamps})
 	b.same(want, look(t, b.tree))
-	stamps["f"]--
+	stamps["f"] = layer.Stamp{CTime: stamps["f"].CTime - 1}
 	b.run("echo still more >> f")
 	b.conflict("f", Options{Stamps: stamps})
 }
@@ -93,7 +95,7 @@ func TestWhatTheHostHasDeletedOfAnApplyIsAConflict(t *testing.T) {
 	b.host("echo b > f; touch -r ../upper/f f; rm -r d/e")
 	b.conflict("d/e", Options{Stamps: stamps, Paths: []string{"d"}})
 	b.host("rm -r host")
-	b.conflict("host/m", Options{Stamps: stamps, Paths: []string{"host"}})
+	b.conflict("host", Options{Stamps: stamps, Paths: []string{"host"}})
 	b.apply(Options{Stamps: stamps, Overwrite: true})
 }
 
@@ -105,12 +107,12 @@ func TestWhatAnApplyHasDeletedCanComeAgain(t *testing.T) {
 	b.run("rm -r f d x; mkdir d; echo > x")
 	second := b.apply(Options{Stamps: first}).Stamps
 	for path, there := range map[string]bool{"f": false, "d": true, "d/n": false, "x": true, "x/y": false} {
-		if stamp, known := second[path]; !known || (stamp != 0) != there {
-			t.Errorf("%s: stamp %d, %t", path, stamp, known)
+		if stamp, known := second[path]; !known || (stamp != layer.Stamp{}) != there {
+			t.Errorf("%s: stamp %v, %t", path, stamp, known)
 		}
 	}
 	maps.Copy(first, second)
-	maps.DeleteFunc(first, func(_ string, stamp int64) bool { return stamp == 0 })
+	maps.DeleteFunc(first, func(_ string, stamp layer.Stamp) bool { return stamp == layer.Stamp{} })
 	b.run("echo c > f; echo o > d/n; rm x; mkdir -p x/y")
 	want := look(t, b.merged)
 	b.apply(Options{Stamps: first})

@@ -32,6 +32,24 @@ type identity struct {
 	MTime int64 // nanoseconds
 }
 
+// unchangedSince tells whether nobody has changed an entry that lies in a directory
+// which was moved. The move of one name of a file changes the ctime of all.
+func (e *entry) unchangedSince(moment int64) bool {
+	if !e.dir() && e.links > 1 {
+		return e.MTime <= moment
+	}
+	return e.ctime <= moment
+}
+
+// sameAs tells whether two identities are of one entry. An exchange on XFS changes
+// the modification time of a directory (fs/xfs/xfs_inode.c:xfs_cross_rename()).
+func (i identity) sameAs(o identity) bool {
+	if i.dir() && o.dir() {
+		i.MTime, o.MTime = 0, 0
+	}
+	return i == o
+}
+
 func (i identity) dir() bool { return i.Mode&unix.S_IFMT == unix.S_IFDIR }
 
 // fileType is what an entry is, in the words of a change.

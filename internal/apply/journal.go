@@ -22,16 +22,21 @@ const (
 	doneFile   = "done"       // the record, once all is done
 )
 
-// errBusy says that an apply to the same tree is going on.
-var errBusy = errors.New("another apply to this tree is going on: wait for it to end")
+// ErrBusy says that an apply to the same tree is going on.
+var ErrBusy = errors.New("another apply to this tree is going on: wait for it to end")
 
 // recordVersion is raised when older programs would misread a record.
-const recordVersion = 1
+const recordVersion = 2
 
 // A record is what is to be done.
 type record struct {
 	Version int
-	Ops     []op
+	// Source is that of the options.
+	Source string
+	// Begun is when the steps were begun, in nanoseconds: nothing that is staged was
+	// changed later.
+	Begun int64
+	Ops   []op
 }
 
 // A journal is a staging directory, locked as long as somebody works with it.
@@ -53,7 +58,7 @@ func begin(target *os.File) (*journal, error) {
 			return j, j.plain()
 		}
 		// Somebody took it for one that was left.
-		if !errors.Is(err, errBusy) && !missing(err) {
+		if !errors.Is(err, ErrBusy) && !missing(err) {
 			return nil, err
 		}
 	}
@@ -109,7 +114,7 @@ func (j *journal) lock() error {
 			if _, err := statAt(int(j.dir.Fd()), doneFile); err == nil {
 				return &pathError{j.name, unix.ENOENT} // and only being removed
 			}
-			return errBusy
+			return ErrBusy
 		}
 		return &pathError{j.name, err}
 	}
@@ -184,7 +189,7 @@ func (j *journal) read() (*record, error) {
 	if err := gob.NewDecoder(bufio.NewReader(content)).Decode(&r); err != nil {
 		return nil, fmt.Errorf("record of an apply in %s: %w", j.name, err)
 	}
-	if r.Version != recordVersion {
+	if r.Version < 1 || r.Version > recordVersion {
 		return nil, fmt.Errorf("record of an apply in %s is of another version of the runtime: let that finish it", j.name)
 	}
 	return &r, nil

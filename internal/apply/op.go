@@ -26,6 +26,8 @@ type op struct {
 	// Ino is of the new entry, or of the directory whose attributes are set; 0
 	// where an overlay may change it.
 	Ino uint64
+	// Made is the new entry as it was staged. Records of version 1 have none.
+	Made identity
 	// Old is what is replaced or deleted; of a directory, Tree tells what is
 	// below it.
 	Old  identity
@@ -37,6 +39,14 @@ type op struct {
 }
 
 func (o *op) staged() string { return strconv.Itoa(o.Item) }
+
+// isMade tells whether an entry of the tree is the new one of the step.
+func (o *op) isMade(e entry) bool {
+	if e.dir() && o.Made.dir() { // a later step may have set its mode
+		return e.Ino == o.Made.Ino
+	}
+	return e.identity == o.Made
+}
 
 // makes tells whether the step brings a new entry.
 func (o *op) makes() bool { return o.Kind == opCreate || o.Kind == opReplace }

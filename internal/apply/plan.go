@@ -28,6 +28,7 @@ func (p *Plan) compile() error {
 	top, at := "", "" // the new directory that changes are in, and where it is staged
 	for i := range p.changes {
 		c := &p.changes[i]
+		p.checkPlace(c.Path)
 		switch {
 		case reserved(c.Path):
 			p.refuse(c.Path, "names that begin with "+reservedPrefix+" are the runtime's own: rename it in the sandbox")
@@ -65,12 +66,29 @@ func (p *Plan) places() error {
 	}
 	for i := range p.ops {
 		above, _ := split(p.ops[i].Path)
+		if err := p.parent(above); err != nil {
+			return err
+		}
 		ino, err := p.tree.inode(above)
 		if err != nil {
 			return err
 		}
 		p.ops[i].Dir = ino
 	}
+	return nil
+}
+
+// parent notes a directory in which something is done, and whether others have done
+// something there before.
+func (p *Plan) parent(path string) error {
+	if _, known := p.parents[path]; known || path == "" || p.overlay {
+		return nil
+	}
+	e, err := p.tree.stat(path)
+	if err != nil {
+		return err
+	}
+	p.parents[path] = !p.changed(path, e)
 	return nil
 }
 
@@ -98,8 +116,10 @@ func (p *Plan) deleted(c *spec.Change) error {
 	}
 	if c.Type != "" && e.fileType() != c.Type {
 		p.conflict(c.Path, "is another kind of file now than the one the sandbox deleted")
-	} else if p.goesUnseen(c.Path, e) {
-		p.conflict(c.Path, "was deleted in the sandbox, and has changed on the host since")
+		return p.remove(c.Path, e)
+	}
+	if err := p.goes(c.Path, e, "was deleted in the sandbox, and has changed on the host since"); err != nil {
+		return err
 	}
 	return p.remove(c.Path, e)
 }
@@ -115,7 +135,7 @@ func (p *Plan) put(c *spec.Change) error {
 	case c.Type == spec.TypeDirectory && e.dir() && !c.Opaque:
 		return p.merge(c, e)
 	}
-	if err := p.check(c, e); err != nil {
+	if err := p.goes(c.Path, e, "has changed on the host since the sandbox began"); err != nil {
 		return err
 	}
 	if p.overlay && (e.dir() || c.Type == spec.TypeDirectory) {
@@ -125,7 +145,7 @@ func (p *Plan) put(c *spec.Change) error {
 		return p.bring(c, op{Kind: opCreate, Path: c.Path}, nil)
 	}
 	was := op{Kind: opReplace, Path: c.Path, Old: e.identity, Any: p.o.Overwrite}
-	if was.Tree, err = p.victim(c.Path, e); err != nil {
+	if was.Tree, err = p.tree.victim(c.Path, e); err != nil {
 		return err
 	}
 	return p.bring(c, was, &e)
@@ -165,11 +185,11 @@ func (p *Plan) merge(c *spec.Change, e entry) error {
 		if old.Sec == n.Sec && old.Nsec == n.Nsec {
 			return nil
 		}
-	} else if p.attributesChanged(c.Path, e) {
-		p.conflict(c.Path, "has got other permissions or attributes on the host, too")
+	} else if p.changed(c.Path, e) {
+		p.conflict(c.Path, "has other permissions or attributes in the sandbox, and has changed on the host, too")
 	}
 	p.ops = append(p.ops, op{Kind: opAttributes, Path: c.Path, Ino: p.inode(e), New: &n.attributes, Was: &old, Any: p.o.Overwrite})
-	return nil
+	return p.parent(c.Path)
 }
 
 func equalBytes(a, b []byte) bool { return string(a) == string(b) }
@@ -330,12 +350,14 @@ func (p *Plan) oldLists(path string, xattrs map[string][]byte) (map[string][]byt
 	return xattrs, nil
 }
 
-// deferAttributes plans that a new directory which its owner may not write gets
-// its mode last: only a writable one can be moved.
+// deferAttributes plans that new directories get their attributes last where the
+// move would not take, or keep, them: only a directory that its owner may write can
+// be moved, and an exchange changes the time of one on XFS.
 func (p *Plan) deferAttributes() {
 	for i := range p.items {
 		it := &p.items[i]
-		if it.op < 0 || it.copied || it.node.kind != spec.TypeDirectory || it.node.Mode&0o200 != 0 {
+		if it.op < 0 || it.copied || it.node.kind != spec.TypeDirectory ||
+			it.node.Mode&0o200 != 0 && p.ops[it.op].Kind != opReplace {
 			continue
 		}
 		last, first := it.node.attributes, it.node.attributes

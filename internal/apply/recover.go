@@ -3,42 +3,62 @@ package apply
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
-// Recover finishes what an apply to the tree that was killed has left, or
-// restores the tree if it has changed since, and tells whether there was any.
-// An apply of another user is an error: it is that user's to finish.
-func Recover(target *os.File) (recovered bool, err error) {
+// A Recovery tells what became of applies that were killed.
+type Recovery struct {
+	// Finished says that one was carried out to its end, TakenBack that one was
+	// not, since the tree had changed meanwhile.
+	Finished, TakenBack bool
+	// Stays are the paths that were applied and could not be taken back: others
+	// have changed there what the apply had put.
+	Stays []string
+	// Stamps are those of what was finished, by its source; zero at the paths at
+	// which something was removed.
+	Stamps map[string]map[string]layer.Stamp
+}
+
+// ErrForeign is of an apply that only another user can finish.
+var ErrForeign = errors.New("is not of an apply of yours; if it is nobody else's, remove it")
+
+// Recover finishes what an apply to the tree that was killed has left, or restores
+// the tree if it has changed since.
+//
+// Errors: ErrBusy while another apply to the tree goes on, ErrForeign.
+func Recover(target *os.File) (Recovery, error) {
+	all := Recovery{Stamps: map[string]map[string]layer.Stamp{}}
 	names, err := journals(target)
 	if err != nil {
-		return false, fmt.Errorf("recover %s: %w", target.Name(), err)
+		return all, fmt.Errorf("recover %s: %w", target.Name(), err)
 	}
 	for _, name := range names {
-		err := recoverOne(target, name)
-		for try := 0; errors.Is(err, errBusy) && try < patience; try++ {
+		err := all.one(target, name)
+		for try := 0; errors.Is(err, ErrBusy) && try < patience; try++ {
 			time.Sleep(5 * time.Millisecond)
-			err = recoverOne(target, name)
+			err = all.one(target, name)
 		}
 		if missing(err) {
 			continue // another process has
 		}
 		if err != nil {
-			return recovered, fmt.Errorf("recover %s: %w", target.Name(), err)
+			return all, fmt.Errorf("recover %s: %w", target.Name(), err)
 		}
-		recovered = true
 	}
-	return recovered, nil
+	return all, nil
 }
 
-func recoverOne(target *os.File, name string) error {
+func (all *Recovery) one(target *os.File, name string) error {
 	e, err := statAt(int(target.Fd()), name)
 	if err != nil {
 		return &pathError{name, err}
 	}
 	if !e.dir() || e.mount || e.UID != uint32(os.Geteuid()) || e.Mode&0o077 != 0 {
-		return fmt.Errorf("%q is not of an apply of yours: if it is nobody else's, remove it", name)
+		return fmt.Errorf("%q %w", name, ErrForeign)
 	}
 	j, err := lockJournal(target, name)
 	if err != nil {
@@ -55,12 +75,64 @@ func recoverOne(target *os.File, name string) error {
 	t, staged := newTree(target), newTree(j.dir)
 	defer t.forget()
 	defer staged.forget()
-	restored, err := j.run(t, staged, record.Ops)
+	restored, err := j.run(t, staged, record)
 	if restored {
-		return nil // that the tree has changed is why, and its user's own doing
+		all.TakenBack = true
+		var conflict *ConflictError
+		if errors.As(err, &conflict) {
+			all.Stays = append(all.Stays, conflict.Applied...)
+		}
+		return nil
 	}
 	if err != nil {
 		return err
 	}
+	all.Finished = true
+	if record.Source != "" {
+		stamps, err := record.stamps(t)
+		if err != nil {
+			return err
+		}
+		if all.Stamps[record.Source] == nil {
+			all.Stamps[record.Source] = map[string]layer.Stamp{}
+		}
+		maps.Copy(all.Stamps[record.Source], stamps)
+	}
 	return errors.Join(j.sync(), j.discard())
+}
+
+// stamps are those of what the steps have left in the tree: of new entries as far as
+// nobody has changed them since they were staged.
+func (r *record) stamps(t *tree) (map[string]layer.Stamp, error) {
+	stamps := map[string]layer.Stamp{}
+	for i := range r.Ops {
+		o := &r.Ops[i]
+		if !o.makes() {
+			if o.Kind != opAttributes {
+				stamps[o.Path] = layer.Stamp{}
+			}
+			continue
+		}
+		e, err := t.stat(o.Path)
+		if missing(err) || noDirectory(err) || err == nil && !o.isMade(e) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		stamps[o.Path] = stampOf(e)
+		if !e.dir() {
+			continue
+		}
+		err = t.walk(o.Path, func(at string, e entry) error {
+			if e.unchangedSince(r.Begun) {
+				stamps[at] = stampOf(e)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return stamps, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/gob"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -18,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
@@ -206,7 +208,15 @@ func TestAReadOnlyTreeIsNamed(t *testing.T) {
 func (b *box) asUser(role string, paths ...string) (string, error) {
 	b.t.Helper()
 	cmd := exec.Command("/proc/self/exe", append([]string{b.tree, b.upper}, paths...)...)
-	cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	marks, err := layer.Marks(b.t.Context(), openDir(b.t, b.upper))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	told, err := json.Marshal(marks)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	cmd.Env = append(os.Environ(), roleVariable+"="+role, marksVariable+"="+string(told))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -257,7 +267,7 @@ func TestOneApplyAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = b.plan(Options{}).Commit(t.Context())
-	if !errors.Is(err, errBusy) {
+	if !errors.Is(err, ErrBusy) {
 		t.Errorf("during another: %v", err)
 	}
 	if err := j.discard(); err != nil {

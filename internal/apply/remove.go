@@ -12,7 +12,7 @@ import (
 
 // remove plans that an entry goes, a directory with all that is below it.
 func (p *Plan) remove(path string, e entry) error {
-	digest, err := p.victim(path, e)
+	digest, err := p.tree.victim(path, e)
 	if err != nil {
 		return err
 	}

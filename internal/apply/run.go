@@ -3,7 +3,6 @@ package apply
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,18 +12,25 @@ type run struct {
 	tree   *tree
 	staged *tree
 	ops    []op
+	// begun is a time, in nanoseconds, that no staged entry was changed after.
+	begun int64
+	// stays are the paths of steps that could not be undone: others have changed
+	// there what the apply had put.
+	stays []string
 }
 
 // errChanged is a conflict that shows only when a step is done.
 type errChanged struct{ path, what string }
 
-func (e *errChanged) Error() string {
-	return (&ConflictError{[]Conflict{{Path: e.path, Reason: e.what}}}).Error()
+func (e *errChanged) conflict() *ConflictError {
+	return &ConflictError{Conflicts: []Conflict{{Path: e.path, Reason: e.what}}}
 }
+
+func (e *errChanged) Error() string { return e.conflict().Error() }
 
 func (e *errChanged) As(target any) bool {
 	if c, ok := target.(**ConflictError); ok {
-		*c = &ConflictError{[]Conflict{{Path: e.path, Reason: e.what}}}
+		*c = e.conflict()
 		return true
 	}
 	return false
@@ -36,16 +42,6 @@ const changedNow = "has changed on the host while it was applied"
 func (r *run) forward() error {
 	for i := range r.ops {
 		if err := r.do(&r.ops[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// backward undoes all steps that have been done, the last one first.
-func (r *run) backward() error {
-	for i := len(r.ops) - 1; i >= 0; i-- {
-		if err := r.undo(&r.ops[i]); err != nil {
 			return err
 		}
 	}
@@ -158,12 +154,12 @@ func (r *run) look(o *op) error {
 	if err != nil {
 		return err
 	}
-	if was.identity != o.Old {
+	if !was.sameAs(o.Old) {
 		return &errChanged{o.Path, changedNow}
 	}
 	if was.dir() {
 		r.staged.forget() // by this name it knows another one
-		digest, err := r.staged.digestOf(o.staged())
+		digest, err := r.staged.digest(o.staged(), func(string, entry) error { return nil })
 		if err != nil {
 			return err
 		}
@@ -172,96 +168,4 @@ func (r *run) look(o *op) error {
 		}
 	}
 	return nil
-}
-
-// patience is how often what others are in the way of is tried.
-const patience = 100
-
-// done tells whether a step has been done, as the staging directory shows it.
-func (r *run) done(o *op) bool {
-	staged, err := statAt(r.staged.root, o.staged())
-	switch o.Kind {
-	case opAttributes:
-		return false // whose attributes are not there to restore
-	case opDelete:
-		return err == nil
-	}
-	return err != nil || staged.Ino != o.Ino && o.Ino != 0
-}
-
-func (r *run) undo(o *op) error {
-	dir, name, err := r.place(o)
-	for try := 0; noDirectory(err) && try < patience; try++ {
-		time.Sleep(time.Millisecond)
-		r.tree.forget()
-		dir, name, err = r.place(o)
-	}
-	if missing(err) {
-		return nil // gone with its directory, old or new
-	}
-	if noDirectory(err) && !r.done(o) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	switch o.Kind {
-	case opCreate:
-		err = r.takeBack(o, dir, name)
-	case opReplace:
-		err = r.exchangeBack(o, dir, name)
-	case opDelete, opEmpty:
-		err = r.putBack(o, dir, name)
-	case opAttributes:
-		err = r.setAttributes(o, o.Was)
-		var changed *errChanged
-		if errors.As(err, &changed) {
-			return nil // it is another's now
-		}
-		if errors.Is(err, unix.EPERM) {
-			return nil // then it could not be changed either, but for its time
-		}
-	}
-	return at(o.Path, err)
-}
-
-// takeBack removes a new entry from the tree, unless it is not there, or not
-// ours any more.
-func (r *run) takeBack(o *op, dir int, name string) error {
-	e, err := statAt(dir, name)
-	if errors.Is(err, unix.ENOENT) || err == nil && e.Ino != o.Ino && o.Ino != 0 {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	err = unix.Renameat2(dir, name, r.staged.root, o.staged(), unix.RENAME_NOREPLACE)
-	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOENT) {
-		return nil // not done yet: what is there is another's
-	}
-	return err
-}
-
-func (r *run) exchangeBack(o *op, dir int, name string) error {
-	staged, err := statAt(r.staged.root, o.staged())
-	if err != nil {
-		return err
-	}
-	if staged.Ino == o.Ino {
-		return nil // not done
-	}
-	err = unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_EXCHANGE)
-	if errors.Is(err, unix.ENOENT) {
-		// The new one was removed meanwhile; the old one is given back.
-		return unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_NOREPLACE)
-	}
-	return err
-}
-
-func (r *run) putBack(o *op, dir int, name string) error {
-	err := unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_NOREPLACE)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EEXIST) {
-		return nil // not done, or there is another one now
-	}
-	return err
 }

@@ -10,8 +10,13 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// opaqueXattr marks a directory of a layer that hides what is below it.
-const opaqueXattr = "trusted.overlay.opaque"
+const (
+	// opaqueXattr marks a directory of a layer that hides what is below it.
+	opaqueXattr = "trusted.overlay.opaque"
+	// originXattr marks one that was there before. It names no directory if it is
+	// empty.
+	originXattr = "trusted.overlay.origin"
+)
 
 // Save writes what a Commit would replace into an empty directory, in the form
 // of an overlay's upper layer: applying that layer after the Commit, with all
@@ -145,11 +150,13 @@ func (s *saver) directory(path string, e entry, opaque bool) error {
 	if err != nil {
 		return err
 	}
+	if a.Xattrs == nil {
+		a.Xattrs = map[string][]byte{}
+	}
 	if opaque || s.emptied[path] {
-		if a.Xattrs == nil {
-			a.Xattrs = map[string][]byte{}
-		}
 		a.Xattrs[opaqueXattr] = []byte("y")
+	} else {
+		a.Xattrs[originXattr] = nil
 	}
 	n := node{kind: spec.TypeDirectory, attributes: a}
 	if _, err := s.maker.make(path, &n, nil); err != nil {

@@ -6,11 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
 // A Tree is a directory of the host that a sandbox has an overlay of, with what
@@ -36,9 +40,9 @@ type Tree struct {
 	// the inside, of any other, shows as Base+i.
 	User Owner
 	Base int64
-	// Stamps are the times (ctime, in ns) of files on the host that were written by
-	// Applied changes, by their path in the tree: they are no changes of others.
-	Stamps map[string]int64
+	// Stamps tell how Applied changes have left paths of the host's tree: that is no
+	// change of others.
+	Stamps map[string]layer.Stamp
 }
 
 // Owner is a user and a group.
@@ -52,9 +56,9 @@ type TreeLayer struct {
 	// Dir is a detached mount of the layer: read-only, nosuid, nodev and noexec.
 	// Before Linux 6.15 it is the directory itself.
 	Dir *os.File
-	// Opaque are the directories of the layer that hide what is below them. Nil for
-	// who may read that from their extended attributes.
-	Opaque []string
+	// Marks are those of the layer's directories. Nil for clients that may read them
+	// from extended attributes.
+	Marks map[string]layer.Mark
 }
 
 // Close lets go of the layers.
@@ -67,8 +71,8 @@ func (t *Tree) Close() error {
 }
 
 // WireTree is a Tree on the wire. Beside it come, for each layer, its directory
-// and, if Listed says so, the list of opaque ones; and last, if Stamped says so,
-// the stamps.
+// and, if Listed says so, the list of marks; and last, if Stamped says so, the
+// stamps.
 type WireTree struct {
 	Path    string    `json:"path"`
 	Device  uint64    `json:"device,omitempty"`
@@ -82,57 +86,105 @@ type WireTree struct {
 	Stamped bool      `json:"stamped,omitempty"`
 }
 
-// Stamp is the time of a file that was applied. Its path may be any bytes.
+// Stamp is a layer.Stamp and its path, which may be any bytes.
 type Stamp struct {
-	Path []byte `json:"path"`
-	Time int64  `json:"ctime_ns"`
+	Path    []byte `json:"path"`
+	Time    int64  `json:"ctime_ns"`
+	Inode   uint64 `json:"inode,omitempty"`
+	Touched bool   `json:"touched,omitempty"`
+}
+
+// Plain is the stamp without its path.
+func (s Stamp) Plain() layer.Stamp {
+	return layer.Stamp{CTime: s.Time, Inode: s.Inode, Touched: s.Touched}
 }
 
 // maxList bounds a list of paths, in bytes.
 const maxList = 64 << 20
 
-// EncodePaths is a list of paths as it comes beside a WireTree.
-func EncodePaths(paths []string) []byte {
+// EncodeMarks is a list of marks as it comes beside a WireTree.
+func EncodeMarks(marks map[string]layer.Mark) []byte {
 	var b []byte
-	for _, p := range paths {
-		b = append(append(b, p...), 0)
+	for _, p := range slices.Sorted(maps.Keys(marks)) {
+		b = appendPair(b, p, layer.EncodeMark(marks[p]))
 	}
 	return b
 }
 
 // EncodeStamps is a list of stamps as it comes beside a WireTree.
-func EncodeStamps(stamps map[string]int64) []byte {
+func EncodeStamps(stamps map[string]layer.Stamp) []byte {
 	var b []byte
 	for _, p := range slices.Sorted(maps.Keys(stamps)) {
-		b = append(append(b, p...), 0)
-		b = append(strconv.AppendInt(b, stamps[p], 10), 0)
+		s := stamps[p]
+		word := strconv.FormatInt(s.CTime, 10)
+		if s.Inode != 0 {
+			word += inodeSeparator + strconv.FormatUint(s.Inode, 10)
+		}
+		if s.Touched {
+			word += touchedEnd
+		}
+		b = appendPair(b, p, word)
 	}
 	return b
 }
 
+// A stamp is a time, and for a directory an inode; lists of earlier versions have
+// the time alone.
+const (
+	inodeSeparator = ","
+	touchedEnd     = "t"
+)
+
 // DecodeStamps is the inverse of EncodeStamps.
-func DecodeStamps(b []byte) (map[string]int64, error) {
-	stamps := map[string]int64{}
-	for len(b) > 0 {
-		path, rest, _ := bytes.Cut(b, []byte{0})
-		number, rest, found := bytes.Cut(rest, []byte{0})
-		n, err := strconv.ParseInt(string(number), 10, 64)
-		if err != nil || !found {
-			return nil, fmt.Errorf("stamps: %q is no time", number)
+func DecodeStamps(b []byte) (map[string]layer.Stamp, error) {
+	stamps := map[string]layer.Stamp{}
+	for path, word := range pairs(b) {
+		var s layer.Stamp
+		var err error
+		text, touched := strings.CutSuffix(word, touchedEnd)
+		ctime, inode, found := strings.Cut(text, inodeSeparator)
+		if s.CTime, err = strconv.ParseInt(ctime, 10, 64); err == nil && found {
+			s.Inode, err = strconv.ParseUint(inode, 10, 64)
 		}
-		stamps[string(path)], b = n, rest
+		if err != nil {
+			return nil, fmt.Errorf("stamps: %q is no stamp", word)
+		}
+		s.Touched = touched
+		stamps[path] = s
 	}
 	return stamps, nil
 }
 
-func decodePaths(b []byte) []string {
-	paths := []string{}
-	for p := range bytes.SplitSeq(b, []byte{0}) {
-		if len(p) > 0 {
-			paths = append(paths, string(p))
+func decodeMarks(b []byte) (map[string]layer.Mark, error) {
+	marks := map[string]layer.Mark{}
+	for path, word := range pairs(b) {
+		m, err := layer.DecodeMark(word)
+		if err != nil {
+			return nil, err
+		}
+		marks[path] = m
+	}
+	return marks, nil
+}
+
+// appendPair adds a path and a word, neither of which has a NUL byte.
+func appendPair(b []byte, path, word string) []byte {
+	b = append(append(b, path...), 0)
+	return append(append(b, word...), 0)
+}
+
+// pairs are the paths and words of a list.
+func pairs(b []byte) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for len(b) > 0 {
+			path, rest, _ := bytes.Cut(b, []byte{0})
+			word, rest, _ := bytes.Cut(rest, []byte{0})
+			b = rest
+			if !yield(string(path), string(word)) {
+				return
+			}
 		}
 	}
-	return paths
 }
 
 // Layers are the trees that a sandbox has overlays of. The caller closes them.
@@ -194,16 +246,19 @@ func (w *WireTree) plain(files []*os.File) (Tree, error) {
 	var lists []*os.File
 	defer func() { closeFiles(lists) }()
 	for _, listed := range w.Listed {
-		layer := TreeLayer{Dir: next()}
+		l := TreeLayer{Dir: next()}
 		if listed {
 			list := next()
 			b, err := readList(list)
 			if err != nil {
 				return t, err
 			}
-			lists, layer.Opaque = append(lists, list), decodePaths(b)
+			if l.Marks, err = decodeMarks(b); err != nil {
+				return t, err
+			}
+			lists = append(lists, list)
 		}
-		t.Layers = append(t.Layers, layer)
+		t.Layers = append(t.Layers, l)
 	}
 	if !w.Stamped {
 		return t, nil
@@ -232,14 +287,14 @@ func readList(f *os.File) ([]byte, error) {
 // longest paths.
 const stampsAtOnce = 2000
 
-// Applied tells a sandbox that files of a tree were written on the host: what it
-// has changed and what is there is the same now.
+// Applied tells a sandbox how changes of a tree were applied on the host. A zero
+// stamp is of a path at which there is nothing any more.
 //
 // Errors: ErrNotFound, ErrNotRunning, *ConfigError for a tree that it has not.
-func (c *Client) Applied(ctx context.Context, id, tree string, stamps map[string]int64) error {
+func (c *Client) Applied(ctx context.Context, id, tree string, stamps map[string]layer.Stamp) error {
 	var all []Stamp
 	for _, p := range slices.Sorted(maps.Keys(stamps)) {
-		all = append(all, Stamp{[]byte(p), stamps[p]})
+		all = append(all, Stamp{[]byte(p), stamps[p].CTime, stamps[p].Inode, stamps[p].Touched})
 	}
 	for some := range slices.Chunk(all, stampsAtOnce) {
 		if _, err := c.call(ctx, &Request{Op: OpApplied, ID: id, Tree: tree, Stamps: some}); err != nil {

@@ -22,7 +22,7 @@ import (
 // Layers are the trees that the sandbox has overlays of, the caller's to close.
 // With unprivileged they are for who has no more than the rights of the trees'
 // owner: that owner is shown to have what the sandbox's user wrote, and the
-// opaque directories are listed, of which the kernel tells only root.
+// directories' marks are listed, which the kernel shows only to root.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
 func (s *Sandbox) Layers(ctx context.Context, unprivileged bool) (_ []launch.Tree, err error) {
@@ -131,7 +131,7 @@ func (r record) tree(t tree) launch.Tree {
 }
 
 // openLayer opens one layer of a store to be read.
-func openLayer(ctx context.Context, top *os.File, name string, opaque bool) (l launch.TreeLayer, err error) {
+func openLayer(ctx context.Context, top *os.File, name string, marks bool) (l launch.TreeLayer, err error) {
 	fd, err := unix.Openat2(int(top.Fd()), name, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
@@ -140,8 +140,8 @@ func openLayer(ctx context.Context, top *os.File, name string, opaque bool) (l l
 		return l, os.NewSyscallError("openat2", err)
 	}
 	dir := os.NewFile(uintptr(fd), name)
-	if opaque {
-		if l.Opaque, err = layer.OpaqueDirs(ctx, dir); err != nil {
+	if marks {
+		if l.Marks, err = layer.Marks(ctx, dir); err != nil {
 			return l, errors.Join(err, dir.Close())
 		}
 	}
@@ -179,7 +179,7 @@ func (v *live) stamps(i int, t tree) string {
 	return filepath.Join(v.dir(), "applied", fmt.Sprintf("%d-%d", i, t.Since.UnixNano()))
 }
 
-func readStamps(file string) (map[string]int64, error) {
+func readStamps(file string) (map[string]layer.Stamp, error) {
 	b, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -230,12 +230,12 @@ func (v *live) stampsBut(r record, tree int) (size int64, err error) {
 	return size, err
 }
 
-// Applied notes when files of a tree were written on the host, by who applies the
-// sandbox's changes there: that is no conflict later. A time of 0 is of what is gone.
+// Applied notes how changes of a tree were applied on the host: that is no conflict
+// later. A zero stamp is of a path at which there is nothing any more.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrBusy],
 // *[launch.ConfigError] for a tree that the sandbox has no overlay of.
-func (s *Sandbox) Applied(ctx context.Context, path string, stamps map[string]int64) error {
+func (s *Sandbox) Applied(ctx context.Context, path string, stamps map[string]layer.Stamp) error {
 	v := s.live
 	return v.alone(ctx, func() error {
 		r, err := readRecord(v.dir())
@@ -252,14 +252,14 @@ func (s *Sandbox) Applied(ctx context.Context, path string, stamps map[string]in
 			return err
 		}
 		if all == nil {
-			all = map[string]int64{}
+			all = map[string]layer.Stamp{}
 		}
-		for name, ctime := range stamps {
+		for name, stamp := range stamps {
 			switch {
-			case ctime == 0:
+			case stamp == layer.Stamp{}:
 				delete(all, name)
-			case ctime > since: // else it was applied of what has been discarded meanwhile
-				all[name] = ctime
+			case stamp.CTime > since: // else it was applied of what has been discarded meanwhile
+				all[name] = stamp
 			}
 		}
 		encoded := launch.EncodeStamps(all)

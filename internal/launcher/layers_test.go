@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -77,8 +78,8 @@ func TestLayersAreWhatWasWritten(t *testing.T) {
 	if err := unix.Stat(at("gone"), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != 0 {
 		t.Errorf("what is gone: %+v, %v", st, err)
 	}
-	if want := []string{"dir"}; !slices.Equal(tree.Layers[0].Opaque, want) {
-		t.Errorf("opaque: %q, want %q", tree.Layers[0].Opaque, want)
+	if want := (map[string]layer.Mark{"dir": {Opaque: true}}); !maps.Equal(tree.Layers[0].Marks, want) {
+		t.Errorf("marks: %+v, want %+v", tree.Layers[0].Marks, want)
 	}
 	if err := os.WriteFile(at("mine"), nil, 0o600); !errors.Is(err, unix.EROFS) {
 		t.Errorf("written to: %v", err)
@@ -96,8 +97,11 @@ func TestAppliedIsRemembered(t *testing.T) {
 	dir := overlaid(t)
 	sb := up(t, l, "", spec.Config{Overlays: []string{dir}})
 	now := time.Now().UnixNano()
-	stamps := map[string]int64{"a": now + 1, "b\xff\n": now + 2}
-	for _, some := range []map[string]int64{{"a": now + 7, "b\xff\n": now + 2, "before the layers": 1, "gone": now}, {"a": now + 1, "gone": 0}} {
+	stamps := map[string]layer.Stamp{"a": {CTime: now + 1}, "b\xff\n": {CTime: now + 2, Inode: 1 << 60}, "c": {CTime: now, Inode: 7, Touched: true}}
+	for _, some := range []map[string]layer.Stamp{
+		{"a": {CTime: now + 7}, "b\xff\n": stamps["b\xff\n"], "c": stamps["c"], "before the layers": {CTime: 1}, "gone": {CTime: now}},
+		{"a": {CTime: now + 1}, "gone": {}},
+	} {
 		if err := sb.Applied(t.Context(), dir, some); err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +116,7 @@ func TestAppliedIsRemembered(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer trees[0].Close()
-	if !maps.Equal(trees[0].Stamps, stamps) || trees[0].Layers[0].Opaque != nil {
+	if !maps.Equal(trees[0].Stamps, stamps) || trees[0].Layers[0].Marks != nil {
 		t.Errorf("got %+v", trees)
 	}
 	var config *launch.ConfigError
@@ -125,7 +129,7 @@ func TestStampsAreBoundedForASandbox(t *testing.T) {
 	l := newTestLauncher(t)
 	one, other := overlaid(t), overlaid(t)
 	sb := up(t, l, "", spec.Config{Overlays: []string{one, other}})
-	stamps := map[string]int64{strings.Repeat("x", maxStamps/2): time.Now().Add(time.Hour).UnixNano()}
+	stamps := map[string]layer.Stamp{strings.Repeat("x", maxStamps/2): {CTime: time.Now().Add(time.Hour).UnixNano()}}
 	if err := sb.Applied(t.Context(), one, stamps); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -120,7 +121,7 @@ func TestADiscardMakesAForkNoYounger(t *testing.T) {
 		t.Fatal(err)
 	}
 	fork, since := forkOf(t, l, "snap", c), tree(sb).Since
-	if err := fork.Applied(t.Context(), dir, map[string]int64{"x": time.Now().UnixNano()}); err != nil {
+	if err := fork.Applied(t.Context(), dir, map[string]layer.Stamp{"x": {CTime: time.Now().UnixNano()}}); err != nil {
 		t.Fatal(err)
 	}
 	for what, sb := range map[string]*Sandbox{"the fork": fork, "its source": sb} {

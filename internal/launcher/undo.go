@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
@@ -89,8 +90,8 @@ func (w *work) undone(ctx context.Context) error {
 
 // stamps are the times of what the runtime has changed since the transaction joined,
 // by joining it or by what was undone since: that is no conflict.
-func (w *work) stamps(place string, target *os.File, conflicts []apply.Conflict) map[string]int64 {
-	all := map[string]int64{}
+func (w *work) stamps(place string, target *os.File, conflicts []apply.Conflict) map[string]layer.Stamp {
+	all := map[string]layer.Stamp{}
 	for _, c := range conflicts {
 		fd, err := unix.Openat2(int(target.Fd()), c.Path, &unix.OpenHow{
 			Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -105,7 +106,7 @@ func (w *work) stamps(place string, target *os.File, conflicts []apply.Conflict)
 		ctime := time.Unix(st.Ctim.Unix())
 		ours := func(s span) bool { return s.has(path.Join(place, c.Path), ctime) }
 		if err == nil && slices.ContainsFunc(w.Ours, ours) {
-			all[c.Path] = st.Ctim.Nano()
+			all[c.Path] = layer.Stamp{CTime: st.Ctim.Nano()}
 		}
 	}
 	return all

@@ -143,15 +143,6 @@ func (s *Stack) root(x *xattrReader) (*directory, error) {
 	return d, nil
 }
 
-// marks are those of a layer's directory, from what the caller was told where
-// it was.
-func (s *Stack) marks(l *level, path string, x *xattrReader) (marks, error) {
-	if known := s.Layers[l.layer].Opaque; known != nil {
-		return marks{opaque: known[path]}, nil
-	}
-	return x.marks(l.fd)
-}
-
 // enter opens what the layers that show have of a directory: group is that
 // name's entries, of which the first is a directory.
 func (s *Stack) enter(parent *directory, group []entry, x *xattrReader) (*directory, error) {
@@ -198,7 +189,7 @@ func (s *Stack) add(d *directory, in *level, name string, x *xattrReader) (bool,
 	d.levels = append(d.levels, level{layer: in.layer, fd: fd, noUser: in.noUser})
 	l := &d.levels[len(d.levels)-1]
 	l.marks, err = s.marks(l, d.path, x)
-	return l.opaque, err
+	return l.Opaque, err
 }
 
 // look tells the type of a layer's entry, DT_*, typeWhiteout or typeGone. With st

@@ -23,20 +23,17 @@ type Stack struct {
 	IDs func(uid, gid uint32) (uint32, uint32, bool)
 	// BaseIDs does the same for ids as Base shows them.
 	BaseIDs func(uid, gid uint32) (uint32, uint32, bool)
-	// Applied are the names, by their directory, that the base has from these
-	// layers. One that no layer has any more is deleted: no whiteout tells so
-	// where the overlay, when it last looked, had nothing of the directory in
-	// the base.
-	Applied map[string][]string
+	// Stamps are those of the paths that the base has from these layers.
+	Stamps map[string]Stamp
 }
 
 // Layer is what was written to one overlay.
 type Layer struct {
 	Dir *os.File
-	// Opaque holds the paths of the opaque directories, as OpaqueDirs lists
-	// them, for callers that may not read trusted extended attributes; only
-	// root in no user namespace may. Nil: they are read.
-	Opaque map[string]bool
+	// Marks are those of its directories, as the function Marks lists them, for
+	// callers that may not read trusted extended attributes; only root in no user
+	// namespace may. Nil: they are read.
+	Marks map[string]Mark
 }
 
 // Options say what Changes lists.
@@ -49,6 +46,10 @@ type Options struct {
 	// Deleted lists each path that is gone with a directory that was deleted
 	// or replaced, or that an opaque one hides; else the directory stands for them.
 	Deleted bool
+	// Merged, if it is set, is called with each directory that the layers and the
+	// base both have, before the changes in it are listed. It is not called with
+	// directories of which nothing of the base shows.
+	Merged func(path string, o Origin)
 }
 
 // Changes lists what the layers change in the base: parents before what is in

@@ -201,36 +201,38 @@ func TestOpenShowsWhatTheOverlayShows(t *testing.T) {
 	}
 }
 
-func TestOpaqueDirsServeWhoMayNotReadThem(t *testing.T) {
+func TestMarksServeCallersWithoutTheRightToReadThem(t *testing.T) {
 	o := newOverlay(t)
 	sh(t, o.base, baseTree)
 	o.push()
 	sh(t, o.merged, `rm -r d e; mkdir -p d/sub new/sub e; echo > d/b`)
 	s := o.stack()
 	want := shorts(list(t, s, Options{Deleted: true}))
-	paths, err := OpaqueDirs(t.Context(), s.Layers[0].Dir)
+	marks, err := Marks(t.Context(), s.Layers[0].Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect(t, "opaque", paths, []string{"d", "e"})
-	for _, path := range paths {
+	if len(marks) != 2 || !marks["d"].Opaque || !marks["e"].Opaque {
+		t.Errorf("marks: %+v", marks)
+	}
+	for path := range marks {
 		must(t, unix.Lremovexattr(filepath.Join(o.layer(0), path), opaqueXattr))
 	}
 	if got := shorts(list(t, s, Options{Deleted: true})); len(got) == len(want) {
 		t.Errorf("the attributes were not removed: %q", got)
 	}
-	s.Layers[0].Opaque = map[string]bool{"d": true, "e": true}
+	s.Layers[0].Marks = marks
 	expect(t, "as told", shorts(list(t, s, Options{Deleted: true})), want)
 }
 
-func TestOpaqueDirsEndWithTheirContext(t *testing.T) {
+func TestMarksEndWithTheirContext(t *testing.T) {
 	o := newOverlay(t)
 	o.push()
 	sh(t, o.merged, `mkdir a`)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if paths, err := OpaqueDirs(ctx, o.stack().Layers[0].Dir); !errors.Is(err, context.Canceled) {
-		t.Errorf("%q, %v", paths, err)
+	if marks, err := Marks(ctx, o.stack().Layers[0].Dir); !errors.Is(err, context.Canceled) {
+		t.Errorf("%+v, %v", marks, err)
 	}
 }
 
@@ -246,7 +248,7 @@ func TestWhoIsNotToldOfOpaqueDirsReadsNothing(t *testing.T) {
 				t.Errorf("%+v, %v", c, err)
 			}
 		}
-		s.Layers[0].Opaque = map[string]bool{}
+		s.Layers[0].Marks = map[string]Mark{}
 		expect(t, "changes", shorts(list(t, s, Options{})), []string{"C a directory", "C f file"})
 	})
 }

@@ -86,8 +86,7 @@ func readLink(dir int, name string) (string, error) {
 // sameFile tells of two files, not directories, of the same type whether the one
 // in a layer can be one that was only copied from the base.
 func sameFile(now, base *unix.Statx_t) bool {
-	return now.Nlink == 1 &&
-		now.Mode == base.Mode && now.Size == base.Size &&
+	return now.Mode == base.Mode && now.Size == base.Size &&
 		now.Mtime.Sec == base.Mtime.Sec && now.Mtime.Nsec == base.Mtime.Nsec &&
 		now.Rdev_major == base.Rdev_major && now.Rdev_minor == base.Rdev_minor
 }

@@ -47,7 +47,7 @@ func (w *walker) readAll(d *directory) error {
 		}
 	}
 	if d.base >= 0 && !d.hidden {
-		for _, name := range w.Applied[d.path] {
+		for _, name := range w.applied[d.path] {
 			d.entries = append(d.entries, entry{name: name, layer: uint16(len(w.Layers))})
 		}
 	}

@@ -29,9 +29,10 @@ type walker struct {
 	*Stack
 	o     Options
 	yield func(spec.Change, error) bool
-	// opaque is called with each directory that is so in the uppermost layer,
-	// if it is set.
-	opaque func(path string)
+	// mark, if it is set, is called with each directory of the uppermost layer.
+	mark func(path string, m Mark)
+	// applied are the names, by their directory, that the base has from these layers.
+	applied map[string][]string
 
 	chosen, ways map[string]bool // Options.Paths, and the directories on the way to them
 
@@ -55,6 +56,7 @@ type inode struct {
 
 func (w *walker) walk() {
 	defer w.close()
+	w.applied = w.appliedNames()
 	root, err := w.root(&w.xattrs)
 	if err != nil {
 		w.fail("", "open", err)
@@ -166,14 +168,15 @@ func (w *walker) directory(d *directory, group []entry, path string, was spec.Fi
 	if err != nil || len(child.levels) == 0 {
 		return nil, err
 	}
-	if w.opaque != nil && child.levels[0].opaque {
-		w.opaque(path)
+	if w.mark != nil {
+		w.mark(path, child.levels[0].Mark)
 	}
 	if was == spec.TypeDirectory {
 		if child.base, err = d.enterBase(group[0].name); err != nil {
 			child.close()
 			return nil, err
 		}
+		w.meet(child)
 	}
 	if !listed {
 		return child, nil
@@ -188,6 +191,20 @@ func (w *walker) directory(d *directory, group []entry, path string, was spec.Fi
 		return nil, err
 	}
 	return child, nil
+}
+
+// meet finds out what the base's directory is to that of the layers.
+func (w *walker) meet(child *directory) {
+	if child.base < 0 {
+		return
+	}
+	if child.hidden && w.isApplied(child) {
+		// The base has the directory from these layers: it hides nothing of the host's.
+		child.hidden = false
+	}
+	if w.o.Merged != nil && !child.hidden {
+		w.o.Merged(child.path, w.origin(child))
+	}
 }
 
 func (w *walker) directoryChange(d, child *directory, name string, c *spec.Change) error {
@@ -242,12 +259,13 @@ func (w *walker) file(d *directory, top *level, name string, was spec.FileType, 
 		return err
 	}
 	overBase := was == c.Type && !d.hidden
+	comparable := w.now.Nlink == 1 || w.linkedAsApplied(c.Path)
 	if overBase && top.noUser && c.Type == spec.TypeFile {
 		if err := w.keepUser(d.base, name, &c); err != nil {
 			return err
 		}
 	}
-	if overBase && sameFile(&w.now, &w.before) && w.sameOwner(&w.now, &w.before) {
+	if overBase && comparable && sameFile(&w.now, &w.before) && w.sameOwner(&w.now, &w.before) {
 		same, err := w.sameRest(d.base, name, &c)
 		if same || err != nil {
 			return err

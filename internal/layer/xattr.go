@@ -18,6 +18,7 @@ const (
 	whiteoutXattr     = overlayPrefix + "whiteout"
 	redirectXattr     = overlayPrefix + "redirect"
 	metacopyXattr     = overlayPrefix + "metacopy"
+	originXattr       = overlayPrefix + "origin"
 )
 
 // foreignError tells of a layer that was not written by an overlay of ours.
@@ -155,31 +156,3 @@ func translateACL(acl []byte, ids func(uid, gid uint32) (uint32, uint32, bool)) 
 }
 
 func sameXattrs(a, b map[string][]byte) bool { return maps.EqualFunc(a, b, bytes.Equal) }
-
-// marks are what overlayfs has noted of a directory.
-type marks struct {
-	opaque bool
-	// xwhiteouts: files in there can be whiteouts that are no devices, Linux 6.7.
-	xwhiteouts bool
-}
-
-func (r *xattrReader) marks(dir int) (marks, error) {
-	names, err := r.names(dir, "")
-	if err != nil {
-		return marks{}, err
-	}
-	var m marks
-	for _, attr := range names {
-		switch attr {
-		case redirectXattr, metacopyXattr:
-			return marks{}, foreignError{attr}
-		case opaqueXattr:
-			value, err := r.value(dir, "", attr)
-			if err != nil {
-				return marks{}, err
-			}
-			m.opaque, m.xwhiteouts = string(value) == "y", string(value) == "x"
-		}
-	}
-	return m, nil
-}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
 // A call is one request of a client, on a socket of its own.
@@ -313,9 +314,9 @@ func (c *call) ask(ctx context.Context) (a *launch.Answer, err error) {
 		case launch.OpWorkspace:
 			err = c.setWorkspace(ctx, box)
 		case launch.OpApplied:
-			stamps := map[string]int64{}
+			stamps := map[string]layer.Stamp{}
 			for _, s := range r.Stamps {
-				stamps[string(s.Path)] = s.Time
+				stamps[string(s.Path)] = s.Plain()
 			}
 			err = box.Applied(ctx, r.Tree, stamps)
 		default:

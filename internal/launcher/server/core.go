@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -46,7 +47,7 @@ type Sandbox interface {
 	// Layers are the trees that the sandbox has overlays of; with unprivileged, as
 	// their owner may read them.
 	Layers(ctx context.Context, unprivileged bool) ([]launch.Tree, error)
-	Applied(ctx context.Context, tree string, stamps map[string]int64) error
+	Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error
 	Release()
 }
 

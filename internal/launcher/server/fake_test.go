@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -212,7 +213,9 @@ func (h *fakeHandle) Release() {
 
 func (h *fakeHandle) Layers(context.Context, bool) ([]launch.Tree, error) { return nil, h.usable() }
 
-func (h *fakeHandle) Applied(context.Context, string, map[string]int64) error { return h.usable() }
+func (h *fakeHandle) Applied(context.Context, string, map[string]layer.Stamp) error {
+	return h.usable()
+}
 
 func (h *fakeHandle) usable() error {
 	switch h.now().Status {

@@ -51,11 +51,11 @@ func (c *call) tree(t launch.Tree) error {
 	}
 	for _, l := range t.Layers {
 		files = append(files, l.Dir)
-		w.Listed = append(w.Listed, l.Opaque != nil)
-		if l.Opaque == nil {
+		w.Listed = append(w.Listed, l.Marks != nil)
+		if l.Marks == nil {
 			continue
 		}
-		if err := list(launch.EncodePaths(l.Opaque)); err != nil {
+		if err := list(launch.EncodeMarks(l.Marks)); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,162 @@
+package apply
+
+import (
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// backward undoes all steps that have been done, the last one first. Entries that
+// others have changed since the apply put them there stay.
+func (r *run) backward() error {
+	for i := len(r.ops) - 1; i >= 0; i-- {
+		if err := r.undo(&r.ops[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// patience is how often what others are in the way of is tried.
+const patience = 100
+
+// done tells whether a step has been done, as the staging directory shows it.
+func (r *run) done(o *op) bool {
+	staged, err := statAt(r.staged.root, o.staged())
+	switch o.Kind {
+	case opAttributes:
+		return false // whose attributes are not there to restore
+	case opDelete:
+		return err == nil
+	}
+	return err != nil || staged.Ino != o.Ino && o.Ino != 0
+}
+
+func (r *run) undo(o *op) error {
+	dir, name, err := r.place(o)
+	for try := 0; noDirectory(err) && try < patience; try++ {
+		time.Sleep(time.Millisecond)
+		r.tree.forget()
+		dir, name, err = r.place(o)
+	}
+	if missing(err) {
+		return nil // gone with its directory, old or new
+	}
+	if noDirectory(err) && !r.done(o) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch o.Kind {
+	case opCreate:
+		err = r.takeBack(o, dir, name)
+	case opReplace:
+		err = r.exchangeBack(o, dir, name)
+	case opDelete, opEmpty:
+		err = r.putBack(o, dir, name)
+	case opAttributes:
+		err = r.setAttributes(o, o.Was)
+		var changed *errChanged
+		if errors.As(err, &changed) {
+			return nil // it is another's now
+		}
+		if errors.Is(err, unix.EPERM) {
+			return nil // then it could not be changed either, but for its time
+		}
+	}
+	return at(o.Path, err)
+}
+
+// takeBack removes a new entry from the tree, unless it is not there, or not
+// ours any more.
+func (r *run) takeBack(o *op, dir int, name string) error {
+	e, err := statAt(dir, name)
+	if errors.Is(err, unix.ENOENT) || err == nil && e.Ino != o.Ino && o.Ino != 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = unix.Renameat2(dir, name, r.staged.root, o.staged(), unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOENT) {
+		return nil // not done yet: what is there is another's
+	}
+	if err != nil {
+		return err
+	}
+	same, err := r.asMade(o)
+	if err != nil || same {
+		return err
+	}
+	r.stays = append(r.stays, o.Path)
+	return unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_NOREPLACE)
+}
+
+func (r *run) exchangeBack(o *op, dir int, name string) error {
+	staged, err := statAt(r.staged.root, o.staged())
+	if err != nil {
+		return err
+	}
+	if staged.Ino == o.Ino {
+		return nil // not done
+	}
+	err = unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_EXCHANGE)
+	if errors.Is(err, unix.ENOENT) {
+		// The new one was removed meanwhile; the old one is given back.
+		return unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_NOREPLACE)
+	}
+	if err != nil {
+		return err
+	}
+	same, err := r.asMade(o)
+	if err != nil {
+		return err
+	}
+	if !same {
+		r.stays = append(r.stays, o.Path)
+		return unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_EXCHANGE)
+	}
+	if o.Old.dir() && o.Old.MTime != 0 { // which an exchange changes on XFS
+		old := attributesOf(entry{identity: o.Old})
+		return unix.UtimesNanoAt(dir, name, old.times(), unix.AT_SYMLINK_NOFOLLOW)
+	}
+	return nil
+}
+
+// asMade tells whether a new entry that was taken back is as it was put into the
+// tree.
+func (r *run) asMade(o *op) (bool, error) {
+	is, err := statAt(r.staged.root, o.staged())
+	if err != nil || o.Made == (identity{}) { // as of records of version 1
+		return true, err
+	}
+	if !is.dir() || !o.Made.dir() {
+		return is.identity == o.Made, nil
+	}
+	if is.Ino != o.Ino && o.Ino != 0 {
+		return false, nil
+	}
+	same := true
+	r.staged.forget() // by this name it knows another one
+	err = r.staged.walk(o.staged(), func(_ string, e entry) error {
+		same = same && e.unchangedSince(r.begun)
+		return nil
+	})
+	return same, err
+}
+
+func (r *run) putBack(o *op, dir int, name string) error {
+	err := unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_NOREPLACE)
+	switch {
+	case errors.Is(err, unix.EEXIST):
+		if r.done(o) { // others have made something there since
+			r.stays = append(r.stays, o.Path)
+		}
+		return nil
+	case errors.Is(err, unix.ENOENT):
+		return nil // not done
+	}
+	return err
+}

@@ -1,0 +1,121 @@
+package apply
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+)
+
+// A Report tells what a Commit has done.
+type Report struct {
+	// Applied are the paths of the changes that were applied.
+	Applied []string
+	// Stamps are of what is at these paths now, for the next plan: zero at those
+	// of Options.Stamps where there is nothing any more.
+	Stamps map[string]layer.Stamp
+}
+
+// report completes the stamps: a rename has changed those of what it has moved.
+func (p *Plan) report(ctx context.Context, r *Report) {
+	awaitTick(ctx)
+	removed := map[string]bool{}
+	for i := range p.ops {
+		o := &p.ops[i]
+		if o.Kind != opCreate && o.Kind != opAttributes {
+			removed[o.Path] = true
+		}
+	}
+	for i := range p.items {
+		it := &p.items[i]
+		switch {
+		case it.copied:
+		case it.first >= 0: // a rename of one name changes the time of the file, which the others have too
+			p.restamp(r, p.items[it.first].path, &p.items[it.first].node.attributes)
+			p.restamp(r, it.path, &p.items[it.first].node.attributes)
+		case it.op >= 0:
+			p.restamp(r, it.path, &it.node.attributes)
+		}
+	}
+	p.touched(r)
+	for path := range p.o.Stamps {
+		if _, again := r.Stamps[path]; !again && withAny(path, removed) {
+			r.Stamps[path] = layer.Stamp{}
+		}
+	}
+	skipped := map[string]bool{}
+	for _, refusal := range p.refused {
+		skipped[refusal.Path] = true
+	}
+	for i := range p.changes {
+		c := &p.changes[i]
+		if _, ok := r.Stamps[c.Path]; ok || !skipped[c.Path] {
+			r.Applied = append(r.Applied, c.Path)
+		}
+	}
+}
+
+// restamp notes how an entry is that was moved into the tree, or not at all where
+// others have changed it since.
+func (p *Plan) restamp(r *Report, path string, made *attributes) {
+	delete(r.Stamps, path)
+	e, err := p.tree.stat(path)
+	if err == nil && (e.dir() || e.MTime == made.mtime()) {
+		r.Stamps[path] = stampOf(e)
+	}
+}
+
+func (a *attributes) mtime() int64 { return a.Sec*1e9 + a.Nsec }
+
+func stampOf(e entry) layer.Stamp {
+	s := layer.Stamp{CTime: e.ctime}
+	if e.dir() {
+		s.Inode = e.Ino
+	}
+	return s
+}
+
+// touched stamps the directories that stay and in which something was done, unless
+// others have done something in them before.
+func (p *Plan) touched(r *Report) {
+	for path, seen := range p.parents {
+		if _, made := r.Stamps[path]; made || !seen {
+			continue
+		}
+		e, err := p.tree.stat(path)
+		if err != nil {
+			continue
+		}
+		s := stampOf(e)
+		before, known := p.o.Stamps[path]
+		s.Touched = !known || before.Touched
+		r.Stamps[path] = s
+	}
+}
+
+// withAny tells whether a path is one of some, or below one.
+func withAny(path string, some map[string]bool) bool {
+	for ; path != ""; path, _ = split(path) {
+		if some[path] {
+			return true
+		}
+	}
+	return false
+}
+
+// awaitTick waits, some milliseconds at most, until what is changed from now on gets
+// a later time than what was changed before.
+func awaitTick(ctx context.Context) {
+	coarse := func() int64 {
+		var now unix.Timespec
+		if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now) != nil {
+			return time.Now().UnixNano()
+		}
+		return now.Nano()
+	}
+	for begin := time.Now().UnixNano(); coarse() <= begin && ctx.Err() == nil; {
+		time.Sleep(200 * time.Microsecond)
+	}
+}

@@ -1,0 +1,154 @@
+package layer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/moby/sys/userns"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A Mark is what overlayfs has noted of a directory of a layer.
+type Mark struct {
+	// Opaque directories hide what is below them.
+	Opaque bool
+	// Copied directories were copied up from a lower layer. All others were made
+	// in the overlay.
+	Copied bool
+	// Origin is the file handle of the directory that was copied up, as overlayfs
+	// stores it. It is empty where the lower file system has no handles.
+	Origin string
+}
+
+// maxMarks bounds the list of a layer's marks, in bytes.
+const maxMarks = 32 << 20
+
+// markSize is about the memory that a mark takes beside its path.
+const markSize = 64
+
+// Marks are the marks of a layer's directories, by path; never nil without an
+// error. Directories without a mark are left out. So are those that lie too deep
+// for Changes.
+func Marks(ctx context.Context, dir *os.File) (map[string]Mark, error) {
+	marks, size := map[string]Mark{}, 0
+	var failed error
+	w := walker{
+		Stack: &Stack{Layers: []Layer{{Dir: dir}}},
+		o:     Options{Names: true},
+		mark: func(path string, m Mark) {
+			if m != (Mark{}) {
+				marks[path] = m
+				size += len(path) + markSize
+			}
+		},
+		yield: func(_ spec.Change, err error) bool {
+			switch {
+			case ctx.Err() != nil:
+				failed = ctx.Err()
+			case size > maxMarks:
+				failed = fmt.Errorf("the list of its changed directories takes more than %d bytes; look at them as root", maxMarks)
+			case !errors.Is(err, errDepth):
+				failed = err
+			}
+			return failed == nil
+		},
+	}
+	w.walk()
+	if failed != nil {
+		return nil, failed
+	}
+	return marks, nil
+}
+
+var errUntrusted = errors.New("the layer's opaque directories are not known: only root may read them, others need to be told")
+
+// mayRead refuses layers of which the kernel would not tell that directories
+// are opaque: what they hide would seem to be there still.
+func (s *Stack) mayRead() error {
+	for _, l := range s.Layers {
+		if l.Marks == nil && !readsTrusted() {
+			return errUntrusted
+		}
+	}
+	return nil
+}
+
+// readsTrusted tells whether the kernel shows trusted.* attributes: xattr(7),
+// "Trusted extended attributes".
+func readsTrusted() bool {
+	var sets [2]unix.CapUserData
+	err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &sets[0])
+	return err == nil && sets[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0 && !userns.RunningInUserNS()
+}
+
+// marks are a Mark and another note that no list has.
+type marks struct {
+	Mark
+	// xwhiteouts: files in there can be whiteouts that are no devices, Linux 6.7.
+	xwhiteouts bool
+}
+
+func (r *xattrReader) marks(dir int) (marks, error) {
+	names, err := r.names(dir, "")
+	if err != nil {
+		return marks{}, err
+	}
+	var m marks
+	for _, attr := range names {
+		if attr == redirectXattr || attr == metacopyXattr {
+			return marks{}, foreignError{attr}
+		}
+		if attr != opaqueXattr && attr != originXattr {
+			continue
+		}
+		value, err := r.value(dir, "", attr)
+		if err != nil {
+			return marks{}, err
+		}
+		switch attr {
+		case opaqueXattr:
+			m.Opaque, m.xwhiteouts = string(value) == "y", string(value) == "x"
+		case originXattr:
+			m.Copied, m.Origin = value != nil, string(value)
+		}
+	}
+	return m, nil
+}
+
+// marks are those of a layer's directory, from the caller's list where there is one.
+func (s *Stack) marks(l *level, path string, x *xattrReader) (marks, error) {
+	if known := s.Layers[l.layer].Marks; known != nil {
+		return marks{Mark: known[path]}, nil
+	}
+	return x.marks(l.fd)
+}
+
+// EncodeMark is a mark as one word without a NUL byte, for lists of marks.
+func EncodeMark(m Mark) string {
+	switch {
+	case m.Opaque:
+		return "opaque"
+	case m.Copied:
+		return fmt.Sprintf("from:%x", m.Origin)
+	}
+	return ""
+}
+
+// DecodeMark is the inverse of EncodeMark.
+func DecodeMark(word string) (Mark, error) {
+	if word == "opaque" {
+		return Mark{Opaque: true}, nil
+	}
+	if digits, ok := strings.CutPrefix(word, "from:"); ok {
+		origin := make([]byte, len(digits)/2)
+		if _, err := fmt.Sscanf(digits, "%x", &origin); err == nil || digits == "" {
+			return Mark{Copied: true, Origin: string(origin)}, nil
+		}
+	}
+	return Mark{}, fmt.Errorf("%q is no mark of a directory", word)
+}

@@ -1,0 +1,102 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
+)
+
+// recoverTrees ends the applies to overlaid directories that were killed half-way:
+// each is carried out to its end, or taken back where the host has changed
+// meanwhile. It returns a sentence for each directory in which one was found.
+func recoverTrees(dirs []string) (notes []string, err error) {
+	var errs []error
+	for _, name := range dirs {
+		dir, err := os.Open(name)
+		if err != nil {
+			continue // the overlay says so itself, if it needs the directory
+		}
+		done, err := recoverTree(name, dir)
+		dir.Close()
+		notes = append(notes, notesOf(name, done)...)
+		errs = append(errs, err)
+	}
+	return notes, errors.Join(errs...)
+}
+
+// recoverTree leaves applies that are not this program's to end: those of another
+// user, and those that are still going on.
+func recoverTree(name string, dir *os.File) (apply.Recovery, error) {
+	done, err := apply.Recover(dir)
+	switch {
+	case errors.Is(err, apply.ErrBusy), errors.Is(err, apply.ErrForeign), errors.Is(err, fs.ErrPermission):
+		return done, nil
+	case err != nil:
+		return done, fmt.Errorf("end an apply to %s that was killed: %w", name, err)
+	}
+	return done, nil
+}
+
+func notesOf(dir string, r apply.Recovery) (notes []string) {
+	if r.Finished {
+		notes = append(notes, fmt.Sprintf("an earlier apply to %s was killed; it was carried out to its end now", dir))
+	}
+	if r.TakenBack {
+		note := fmt.Sprintf("an earlier apply to %s was killed, and the host has changed since; it was taken back now", dir)
+		if len(r.Stays) > 0 {
+			note += ", but for these, which have changed since they were applied: " + named(dir, r.Stays)
+		}
+		notes = append(notes, note)
+	}
+	return notes
+}
+
+// named is a list of paths for a sentence.
+func named(dir string, paths []string) string {
+	var all []string
+	for _, p := range paths[:min(len(paths), maxNamed)] {
+		all = append(all, path.Join(dir, p))
+	}
+	list := strings.Join(all, ", ")
+	if more := len(paths) - maxNamed; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	return list
+}
+
+// source names the layers of a tree in the records of applies.
+func (t *tree) source(id string) string { return fmt.Sprintf("%s@%d", id, t.Since.UnixNano()) }
+
+// recover ends the applies to the trees that were killed. The sandbox is told of
+// those that were its own.
+func (c *Changes) recover(ctx context.Context) error {
+	for _, t := range c.trees {
+		if t.base == nil {
+			continue
+		}
+		done, err := recoverTree(t.Path, t.base)
+		if err != nil {
+			return err
+		}
+		c.notes = append(c.notes, notesOf(t.Path, done)...)
+		stamps := done.Stamps[t.source(c.id)]
+		if len(stamps) == 0 {
+			continue
+		}
+		if err := c.source.Applied(ctx, t.Path, stamps); err != nil {
+			return fmt.Errorf("tell the sandbox of an earlier apply: %w", err)
+		}
+		t.remember(stamps)
+	}
+	return nil
+}
+
+// Notes are sentences for a person about what was found when the changes were
+// opened: mostly none.
+func (c *Changes) Notes() []string { return c.notes }
