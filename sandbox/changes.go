@@ -17,9 +17,6 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layertar"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/patch"
-	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Changes are what a sandbox has written to its overlays, as it is now and as
@@ -191,36 +188,6 @@ func (c *Changes) Open(name string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	return t.stack.Open(rel)
-}
-
-// Diff writes the changes as a unified diff in the form of git, which git apply
-// and patch take: with paths from the overlaid directory on, or from / on where
-// several are overlaid. Binary files are named.
-func (c *Changes) Diff(w io.Writer) error {
-	var trees []patch.Tree
-	for _, t := range c.trees {
-		trees = append(trees, patch.Tree{Stack: &t.stack, Prefix: c.prefix(t)})
-	}
-	return c.why(patch.Write(w, trees...))
-}
-
-// Save writes the changes as a tar archive in the form of an OCI layer, with
-// whiteouts for what was deleted and with paths as those of Diff. It returns what
-// such an archive cannot hold. After an error what was written is not whole.
-func (c *Changes) Save(w io.Writer) (leftOut []Unapplied, err error) {
-	for i, t := range c.trees {
-		err := layertar.Write(w, &t.stack, layertar.Options{
-			Prefix: c.prefix(t),
-			More:   i < len(c.trees)-1,
-			LeftOut: func(name string, typ spec.FileType) {
-				leftOut = append(leftOut, Unapplied{path.Join(t.Path, name), "an archive holds no " + string(typ)})
-			},
-		})
-		if err != nil {
-			return leftOut, c.why(err)
-		}
-	}
-	return leftOut, nil
 }
 
 // why adds the sandbox's id to an error, and says if it is its removal that is felt:

@@ -3,9 +3,11 @@ package patch_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,14 +23,32 @@ var tools = map[string][]string{
 	"patch": {"patch", "-p1", "--batch", "--no-backup-if-mismatch"},
 }
 
+// edited is an overlay with the files of one script, in which another one ran.
+func edited(t testing.TB, lower, edit string) *layertest.Overlay {
+	t.Helper()
+	o := layertest.New(t)
+	run(t, o.Lower, "sh", "-ec", lower)
+	o.Mount(t)
+	run(t, o.Merged, "sh", "-ec", edit)
+	return o
+}
+
 // diff is what was written to an overlay.
 func diff(t testing.TB, o *layertest.Overlay) string {
 	t.Helper()
+	d, _ := diffAs(t, o, patch.Options{})
+	return d
+}
+
+// diffAs returns the diff and a line for each path that it does not hold.
+func diffAs(t testing.TB, o *layertest.Overlay, options patch.Options) (text string, leftOut []string) {
+	t.Helper()
 	var b bytes.Buffer
-	if err := patch.Write(&b, patch.Tree{Stack: o.Stack(t)}); err != nil {
+	list := func(path, reason string) { leftOut = append(leftOut, path+": "+reason) }
+	if err := patch.Write(&b, options, patch.Tree{Stack: o.Stack(t), LeftOut: list}); err != nil {
 		t.Fatal(err)
 	}
-	return b.String()
+	return b.String(), leftOut
 }
 
 // applied is a copy of the lower tree after a tool has applied a diff.
@@ -98,13 +118,11 @@ func TestToolsTakeAPatch(t *testing.T) {
 		{"a long name", "", "echo a >$(printf %247s | tr ' ' n)"}, // patch adds a suffix for its own files
 		{"lines that look like a patch", "printf -- '-- a/f\\n++ b/f\\n' >f", "printf -- '-- b\\n@@ -1 +1 @@\\ndiff --git a/g b/g\\nold mode 100644\\n' >f; printf -- '--- a/x\\n+++ b/x\\n' >g"},
 		{"a NUL that git does not look for", "seq 3000 >f", "printf 'a\\0b\\n' >>f; seq 3000 >g; printf '\\0\\n' >>g"},
+		{"more lines than are compared", "yes '' | head -n 262145 >f; printf x >g", "echo a >f; yes b | head -n 262145 >g; printf end >>g"},
 		{"many lines alike", "yes | head -n 500 >f", "sed -i -e 100i\\n -e 300d f"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o := layertest.New(t)
-			run(t, o.Lower, "sh", "-ec", test.lower)
-			o.Mount(t)
-			run(t, o.Merged, "sh", "-ec", test.edit)
+			o := edited(t, test.lower, test.edit)
 			d := diff(t, o)
 			want := layertest.Tree(t, o.Merged, 0)
 			for tool := range tools {
@@ -125,12 +143,9 @@ func TestDirectoriesTakeFilesPlaces(t *testing.T) {
 		{"a file instead of a directory in one that is opaque", "mkdir -p d/x; echo a >d/x/f; echo b >d/g", "rm -r d; mkdir d; echo b >d/x", "a file instead of a directory"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o := layertest.New(t)
-			run(t, o.Lower, "sh", "-ec", test.lower)
-			o.Mount(t)
-			run(t, o.Merged, "sh", "-ec", test.edit)
+			o := edited(t, test.lower, test.edit)
 			d := diff(t, o)
-			if want := "x, " + test.note + ", which git apply can do, and patch cannot\n"; !strings.Contains(d, want) {
+			if want := "# Only git apply can do this: "; !strings.Contains(d, want) || !strings.Contains(d, "x, "+test.note+"\n") {
 				t.Errorf("no line %q in\n%s", want, d)
 			}
 			layertest.Same(t, layertest.Tree(t, applied(t, o, "git", d), 0), layertest.Tree(t, o.Merged, 0))
@@ -138,9 +153,85 @@ func TestDirectoriesTakeFilesPlaces(t *testing.T) {
 	}
 }
 
-// TestPatchNamesWhatItCannotHave holds that the rest of the patch applies, and
-// that what it has no part of stays as it was.
+// TestPatchNamesWhatItCannotHave holds that the rest of the patch applies, that
+// a comment in the patch names each omission, and that the list names it too.
 func TestPatchNamesWhatItCannotHave(t *testing.T) {
+	const (
+		large       = "a file of more than 16 MiB"
+		replacement = "a patch cannot hold all of this replacement"
+		refused     = "git apply refuses this name"
+	)
+	for _, test := range []struct{ name, lower, edit, line, leftOut string }{
+		{"a long file", "", "truncate -s 16777217 x", "# Too large for a patch: files /dev/null and b/x", "x: " + large},
+		{"a long file that is gone", "truncate -s 16777217 x", "rm x", "# Too large for a patch: files a/x and /dev/null", "x: the removal of " + large},
+		{"a long file that was short", "echo a >x", "truncate -s 16777217 x", "# Too large for a patch: files a/x and b/x", "x: " + large},
+		{"a short file that was long", "truncate -s 16777217 x", "echo a >x", "# Too large for a patch: files a/x and b/x", "x: " + large},
+		{"a file of a terabyte", "", "truncate -s 1T x", "# Too large for a patch: files /dev/null and b/x", "x: " + large},
+		{"a link that was a long file", "truncate -s 16777217 x", "ln -sf to x", "# # Too large for a patch: files a/x and /dev/null", "x: " + replacement},
+		{"a directory that was a long file", "truncate -s 16777217 x", "rm x; mkdir x; echo a >x/f", "# +++ b/x/f", "x/f: " + replacement},
+		{"a file that was a directory with a long one", "mkdir -p x/y; truncate -s 16777217 x/y/z; echo a >x/f", "rm -r x; echo b >x", "# +++ b/x", "x/f: " + replacement},
+		{"a file that was a directory with a fifo", "mkdir x; mkfifo x/z; echo a >x/f", "rm -r x; echo b >x", "# +++ b/x", "x: " + replacement},
+		{"a file that was a directory with an empty one", "mkdir -p x/z; echo a >x/f", "rm -r x; echo b >x", "# +++ b/x", "x: " + replacement},
+		{"a file that was a directory of git's", "mkdir -p x/.git; echo a >x/.git/f; echo a >x/f", "rm -r x; echo b >x", "# +++ b/x", "x: " + replacement},
+		{"a file that was a fifo", "mkfifo x", "rm x; echo b >x", "# +++ b/x", "x: " + replacement},
+		{"a fifo that was a file", "echo x >x", "rm x; mkfifo x", "# Not in this patch: x, a fifo", "x: a fifo"},
+		{"a fifo", "", "mkfifo x", "# Not in this patch: x, a fifo", "x: a fifo"},
+		{"a fifo that is gone", "mkfifo x", "rm x", "# Not in this patch: x, the removal of a fifo", "x: the removal of a fifo"},
+		{"an empty directory", "", "mkdir -p x/y", "# Not in this patch: x/y, an empty directory", "x/y: an empty directory"},
+		{"an empty directory that is gone", "mkdir x", "rmdir x", "# Not in this patch: x, the removal of an empty directory", "x: the removal of an empty directory"},
+		{"an empty directory instead of a fifo", "mkfifo x", "rm x; mkdir x", "# Not in this patch: x, an empty directory", "x: an empty directory"},
+		{"a mode", "echo a >x", "chmod 600 x", "# Not in this patch: x, its mode 0600", "x: its mode 0600"},
+		{"a mode of a new file", "", "mkdir d; echo x >d/f; chmod 4711 d/f", "# Not in this patch: d/f, its mode 4711", "d/f: its mode 4711"},
+		{"a mode of a directory", "mkdir x", "chmod 1777 x", "# Not in this patch: x, its mode 1777", "x: its mode 1777"},
+		{"an owner", "echo a >x", "chown 7:8 x", "# Not in this patch: x, its owner 7:8", "x: its owner 7:8"},
+		{"a hard link", "", "echo a >'w\tw'; ln 'w\tw' x", `# Not in this patch: x, its hard link to "w\tw"`, `x: its hard link to "w\tw"`},
+		{"attributes", "echo a >x", `python3 -c 'import os; os.setxattr("x", "user.b", b""); os.setxattr("x", "user.a", b"")'`, "# Not in this patch: x, its extended attributes user.a, user.b", "x: its extended attributes user.a, user.b"},
+		{"git's own", "mkdir .git; echo a >.git/HEAD", "echo b >>.git/HEAD", "# +++ b/.git/HEAD", ".git/HEAD: " + refused},
+		{"a clone", "", "mkdir -p d/.git; echo a >d/.git/HEAD; : >d/.git/x", "# +++ b/d/.git/HEAD", "d/.git/x: " + refused},
+		{"git's own binary", "", "mkdir -p d/.git; printf '\\0' >d/.git/index", "# Binary files /dev/null and b/d/.git/index differ", "d/.git/index: " + refused},
+		{"git's own on NTFS", "", "mkdir .GIT git~1; echo a >'.GIT/x'; echo a >git~1/y; echo b >'.git . '", "# +++ \"b/.git . \"", ".git . : " + refused},
+		{"git's own by a backslash", "", "echo a >'.git\\x'; echo b >.git:b", "# +++ \"b/.git\\\\x\"", ".git\\x: " + refused},
+		{"a link for git's modules", "", "ln -s to .gitmodules; ln -s to gitmod~1; ln -s to gi7eba~1", "# +++ b/.gitmodules", ".gitmodules: " + refused},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o := edited(t, "echo 1 >zz; "+test.lower, "echo 2 >>zz; "+test.edit)
+			d, leftOut := diffAs(t, o, patch.Options{})
+			if !strings.Contains("\n"+d, "\n"+test.line+"\n") {
+				t.Errorf("no line %q in\n%.2000s", test.line, d)
+			}
+			if !slices.Contains(leftOut, test.leftOut) {
+				t.Errorf("no %q in %q", test.leftOut, leftOut)
+			}
+			listsEachNote(t, d, leftOut)
+			restApplies(t, o, d)
+		})
+	}
+}
+
+// restApplies finds the edit of zz in what each tool makes of a patch.
+func restApplies(t *testing.T, o *layertest.Overlay, patch string) {
+	t.Helper()
+	for tool := range tools {
+		tree := layertest.Tree(t, applied(t, o, tool, patch), 0)
+		if !strings.HasPrefix(tree["zz"], `file false 4 "1\n2\n"`) {
+			t.Errorf("after %s: %s", tool, tree["zz"])
+		}
+	}
+}
+
+// listsEachNote finds each note of a patch in the list.
+func listsEachNote(t *testing.T, patch string, leftOut []string) {
+	t.Helper()
+	for line := range strings.Lines(patch) {
+		note, ok := strings.CutPrefix(line, "# Not in this patch: ")
+		if want := strings.Replace(strings.TrimSuffix(note, "\n"), ", ", ": ", 1); ok && !slices.Contains(leftOut, want) {
+			t.Errorf("no %q in %q", want, leftOut)
+		}
+	}
+}
+
+// TestShortDiffNamesBinaryFiles holds that the rest of a short patch applies.
+func TestShortDiffNamesBinaryFiles(t *testing.T) {
 	for _, test := range []struct{ name, lower, edit, line string }{
 		{"a binary", "printf 'a\\0' >x", "printf 'b\\0' >x", "Binary files a/x and b/x differ"},
 		{"a binary that was text", "echo a >x", "printf 'b\\0' >x", "Binary files a/x and b/x differ"},
@@ -150,49 +241,20 @@ func TestPatchNamesWhatItCannotHave(t *testing.T) {
 		{"a binary after an empty file", "", ": >w; printf 'b\\0' >x", "Binary files /dev/null and b/x differ"},
 		{"a binary after an empty file that is gone", ": >w", "rm w; printf 'b\\0' >x", "Binary files /dev/null and b/x differ"},
 		{"a binary after a mode", ": >w; echo v >v; printf 'b\\0' >x", "chmod +x v w; printf 'bc\\0' >x", "Binary files a/x and b/x differ"},
-		{"a binary with a name", "", "printf 'b\\0' >'x\n y'", `Binary files /dev/null and "b/x\n y" differ`},
-		{"a long file", "", "truncate -s 16777217 x", "# Too large for a patch: files /dev/null and b/x"},
-		{"a file of a terabyte", "", "truncate -s 1T x", "# Too large for a patch: files /dev/null and b/x"},
-		{"a file of many lines", "echo >x", "yes '' | head -n 262145 >x", "# Too large for a patch: files a/x and b/x"},
 		{"a link that was a binary", "printf 'b\\0' >x", "ln -sf to x", "# Binary files a/x and /dev/null differ"},
 		{"a directory that was a binary", "printf 'b\\0' >x", "rm x; mkdir x; echo a >x/f", "# +++ b/x/f"},
 		{"a file that was a directory with a binary", "mkdir -p x/y; printf 'b\\0' >x/y/z; echo a >x/f", "rm -r x; echo b >x", "# +++ b/x"},
-		{"a file that was a directory with a fifo", "mkdir x; mkfifo x/z; echo a >x/f", "rm -r x; echo b >x", "# +++ b/x"},
-		{"a file that was a directory with an empty one", "mkdir -p x/z; echo a >x/f", "rm -r x; echo b >x", "# +++ b/x"},
-		{"a file that was a directory of git's", "mkdir -p x/.git; echo a >x/.git/f; echo a >x/f", "rm -r x; echo b >x", "# +++ b/x"},
-		{"a file that was a fifo", "mkfifo x", "rm x; echo b >x", "# +++ b/x"},
-		{"a fifo that was a file", "echo x >x", "rm x; mkfifo x", "# Not in this patch: x, a fifo"},
-		{"a fifo", "", "mkfifo x", "# Not in this patch: x, a fifo"},
-		{"a fifo that is gone", "mkfifo x", "rm x", "# Not in this patch: x, a fifo, is gone"},
-		{"an empty directory", "", "mkdir -p x/y", "# Not in this patch: x/y, an empty directory"},
-		{"an empty directory that is gone", "mkdir x", "rmdir x", "# Not in this patch: x, an empty directory, is gone"},
-		{"an empty directory instead of a fifo", "mkfifo x", "rm x; mkdir x", "# Not in this patch: x, an empty directory"},
-		{"a mode", "echo a >x", "chmod 600 x", "# Not in this patch: x, its mode 0600"},
-		{"a mode of a new file", "", "mkdir d; echo x >d/f; chmod 4711 d/f", "# Not in this patch: d/f, its mode 4711"},
-		{"a mode of a directory", "mkdir x", "chmod 1777 x", "# Not in this patch: x, its mode 1777"},
-		{"an owner", "echo a >x", "chown 7:8 x", "# Not in this patch: x, its owner 7:8"},
-		{"attributes", "echo a >x", `python3 -c 'import os; os.setxattr("x", "user.b", b""); os.setxattr("x", "user.a", b"")'`, "# Not in this patch: x, its extended attributes user.a, user.b"},
-		{"git's own", "mkdir .git; echo a >.git/HEAD", "echo b >>.git/HEAD", "# +++ b/.git/HEAD"},
-		{"a clone", "", "mkdir -p d/.git; echo a >d/.git/HEAD; : >d/.git/x", "# +++ b/d/.git/HEAD"},
-		{"git's own on NTFS", "", "mkdir .GIT git~1; echo a >'.GIT/x'; echo a >git~1/y; echo b >'.git . '", "# +++ \"b/.git . \""},
-		{"git's own by a backslash", "", "echo a >'.git\\x'; echo b >.git:b", "# +++ \"b/.git\\\\x\""},
-		{"a link for git's modules", "", "ln -s to .gitmodules; ln -s to gitmod~1; ln -s to gi7eba~1", "# +++ b/.gitmodules"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o := layertest.New(t)
-			run(t, o.Lower, "sh", "-ec", "echo 1 >zz; "+test.lower)
-			o.Mount(t)
-			run(t, o.Merged, "sh", "-ec", "echo 2 >>zz; "+test.edit)
-			d := diff(t, o)
+			o := edited(t, "echo 1 >zz; "+test.lower, "echo 2 >>zz; "+test.edit)
+			d, leftOut := diffAs(t, o, patch.Options{Short: true})
 			if !strings.Contains("\n"+d, "\n"+test.line+"\n") {
 				t.Errorf("no line %q in\n%.2000s", test.line, d)
 			}
-			for tool := range tools {
-				got := applied(t, o, tool, d)
-				if tree := layertest.Tree(t, got, 0); !strings.HasPrefix(tree["zz"], `file false 4 "1\n2\n"`) {
-					t.Errorf("after %s: %s", tool, tree["zz"])
-				}
+			if len(leftOut) == 0 || !strings.HasPrefix(leftOut[0], "x") {
+				t.Errorf("the list is %q", leftOut)
 			}
+			restApplies(t, o, d)
 		})
 	}
 }
@@ -206,7 +268,7 @@ func TestWhatIsTheSameIsInNoPatch(t *testing.T) {
 		t.Errorf("%q", d)
 	}
 	run(t, o.Merged, "sh", "-ec", "touch f; cat g >h; mv h g; chown -h 7 l b")
-	want := "# Owners, times, extended attributes, empty directories and special files cannot be in a patch.\n" +
+	want := "# Owners, times, extended attributes, hard links, empty directories and special files cannot be in a patch.\n" +
 		"# Not in this patch: b, its owner 7:0\n# Not in this patch: l, its owner 7:0\n"
 	if d := diff(t, o); d != want {
 		t.Errorf("%s", d)
@@ -237,11 +299,11 @@ func TestPrefixIsBeforeEachName(t *testing.T) {
 	o.Mount(t)
 	run(t, o.Merged, "sh", "-ec", "echo b >f; rmdir e; rm b")
 	var b bytes.Buffer
-	if err := patch.Write(&b, patch.Tree{Stack: o.Stack(t), Prefix: "home/a user"}); err != nil {
+	if err := patch.Write(&b, patch.Options{Short: true}, patch.Tree{Stack: o.Stack(t), Prefix: "home/a user"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`"home/a user/e", an empty directory, is gone`, `Binary files "a/home/a user/b" and /dev/null differ`,
+		`"home/a user/e", the removal of an empty directory`, `Binary files "a/home/a user/b" and /dev/null differ`,
 		`diff --git "a/home/a user/f" "b/home/a user/f"`,
 	} {
 		if !strings.Contains(b.String(), want+"\n") {
@@ -257,7 +319,7 @@ func TestSeveralTreesAreOnePatch(t *testing.T) {
 	o.Mount(t)
 	run(t, o.Merged, "sh", "-ec", "printf '\\0' >b; echo a >f; : >z")
 	var b bytes.Buffer
-	if err := patch.Write(&b, patch.Tree{Stack: o.Stack(t), Prefix: "one"}, patch.Tree{Stack: o.Stack(t), Prefix: "two"}); err != nil {
+	if err := patch.Write(&b, patch.Options{Short: true}, patch.Tree{Stack: o.Stack(t), Prefix: "one"}, patch.Tree{Stack: o.Stack(t), Prefix: "two"}); err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count(b.String(), "# Owners"); n != 1 {
@@ -266,5 +328,17 @@ func TestSeveralTreesAreOnePatch(t *testing.T) {
 	for tool := range tools {
 		dir := applied(t, o, tool, b.String())
 		run(t, dir, "sh", "-ec", "for at in one two; do [ $(cat $at/f) = a ]; [ -e $at/z ]; [ ! -s $at/z ]; done")
+	}
+}
+
+// TestPatchIsSmallerThanGitRefuses: a sandbox makes many names of one file, and a
+// patch holds a file for each.
+func TestPatchIsSmallerThanGitRefuses(t *testing.T) {
+	o := layertest.New(t)
+	o.Mount(t)
+	run(t, o.Merged, "sh", "-ec", "head -c 16777215 /dev/zero | tr '\\0' a >f; for i in $(seq 64); do ln f $i; done")
+	err := patch.Write(io.Discard, patch.Options{}, patch.Tree{Stack: o.Stack(t)})
+	if err == nil || !strings.Contains(err.Error(), "larger than 1023 MiB, which git apply refuses; save a .tar") {
+		t.Error(err)
 	}
 }

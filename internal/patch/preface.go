@@ -16,12 +16,12 @@ func (p *patch) preface() error {
 	p.inexpressible = map[string]bool{}
 	var last spec.Change // a directory, of which it is not known yet if it is empty
 	replaced := ""       // a directory that a file replaces
-	for c, err := range p.stack.Changes(layer.Options{Deleted: true}) {
+	for c, err := range p.tree.Changes(layer.Options{Deleted: true}) {
 		if err != nil {
 			return err
 		}
 		if !p.begun {
-			fmt.Fprintln(p.out, "# Owners, times, extended attributes, empty directories and special files cannot be in a patch.")
+			fmt.Fprintln(p.out, "# Owners, times, extended attributes, hard links, empty directories and special files cannot be in a patch.")
 			p.begun = true
 		}
 		if !below(c.Path, last.Path) {
@@ -48,7 +48,7 @@ func (p *patch) empty(c spec.Change, replaced string) {
 	switch {
 	case c.Type != spec.TypeDirectory:
 	case c.Kind == spec.Deleted:
-		p.note(c.Path, "an empty directory, is gone")
+		p.note(c.Path, "the removal of an empty directory")
 		if replaced != "" {
 			p.inexpressible[replaced] = true
 		}
@@ -70,10 +70,10 @@ func (p *patch) lost(c spec.Change, replaced string) error {
 		p.note(c.Path, "a "+string(is))
 	}
 	if isSpecial(was) {
-		p.note(c.Path, "a "+string(was)+", is gone")
+		p.note(c.Path, "the removal of a "+string(was))
 	}
 	if was != is && was != "" && is != "" && (was == spec.TypeDirectory || is == spec.TypeDirectory) {
-		p.note(c.Path, fmt.Sprintf("a %s instead of a %s, which git apply can do, and patch cannot", is, was))
+		fmt.Fprintf(p.out, "# Only git apply can do this: %s, a %s instead of a %s\n", p.tree.name("", c.Path), is, was)
 	}
 	if err := p.replacement(c.Path, was, is, replaced); err != nil {
 		return err
@@ -92,13 +92,13 @@ func (p *patch) replacement(path string, was, is spec.FileType, replaced string)
 	}
 	bad := isSpecial(was) || gitRefuses(path, was == spec.TypeSymlink)
 	if was == spec.TypeFile {
-		content, err := read(p.stack.OpenBelow, path)
+		content, err := read(p.tree.OpenBelow, path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		bad = bad || !content.fits()
+		bad = bad || !content.fits(p.short)
 	}
 	switch {
 	case !bad:
@@ -112,6 +112,9 @@ func (p *patch) replacement(path string, was, is spec.FileType, replaced string)
 
 // attributes names what of a path's attributes is lost.
 func (p *patch) attributes(c spec.Change, was spec.FileType) error {
+	if c.HardLink != "" {
+		p.note(c.Path, "its hard link to "+p.tree.name("", c.HardLink))
+	}
 	if len(c.Xattrs) > 0 {
 		names := make([]string, 0, len(c.Xattrs))
 		for name := range c.Xattrs {
@@ -125,7 +128,7 @@ func (p *patch) attributes(c spec.Change, was spec.FileType) error {
 		mode = 0o755
 	}
 	if c.Kind == spec.Modified && was == c.Type {
-		base, err := p.stack.Below(c.Path)
+		base, err := p.tree.Below(c.Path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		} else if err != nil {
@@ -145,7 +148,8 @@ func (p *patch) attributes(c spec.Change, was spec.FileType) error {
 }
 
 func (p *patch) note(path, what string) {
-	fmt.Fprintf(p.out, "# Not in this patch: %s, %s\n", p.name("", path), what)
+	fmt.Fprintf(p.out, "# Not in this patch: %s, %s\n", p.tree.name("", path), what)
+	p.leftOut(path, what)
 }
 
 // isInexpressible reports whether a path, or what it lies in, is.

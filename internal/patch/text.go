@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	// maxSize bounds each file.
+	// maxSize bounds each file: a patch holds no larger one. It bounds the
+	// memory, too, since a file and its section are in memory as a whole.
 	maxSize = 16 << 20
-	// maxLines bounds files that are compared: at both bounds, two of them take
-	// 200 MiB and a second.
+	// maxLines bounds the lines of files that are compared: at both bounds, two
+	// of them take 200 MiB and a second.
 	maxLines = 1 << 18
 	// binaryWithin is where git looks for a NUL, xdiff-interface.c.
 	binaryWithin = 8000
@@ -26,7 +27,8 @@ type text struct {
 	large  bool
 }
 
-func (t text) fits() bool { return !t.binary && !t.large }
+// fits reports whether a patch can hold the file, or a short one.
+func (t text) fits(short bool) bool { return !t.large && (!short || !t.binary) }
 
 // read reads what open opens.
 func read(open func(string) (*os.File, error), path string) (t text, err error) {
@@ -44,40 +46,47 @@ func read(open func(string) (*os.File, error), path string) (t text, err error) 
 	return t, nil
 }
 
-// canCompare reports whether two files can be in a patch as one that was edited.
-func canCompare(old, now text) bool {
-	newline := []byte("\n")
-	return old.fits() && now.fits() &&
-		bytes.Count(old.data, newline) <= maxLines && bytes.Count(now.data, newline) <= maxLines
+// replace is one hunk that removes all of old and adds all of now.
+func replace(w *bytes.Buffer, old, now []byte) {
+	fmt.Fprintf(w, "@@ -%s +%s @@\n", span(old), span(now))
+	lines(w, '-', old)
+	lines(w, '+', now)
 }
 
-// hunk is a whole file, added or removed as the mark says.
-func hunk(w *bytes.Buffer, mark byte, data []byte) {
-	lines := bytes.Count(data, []byte("\n"))
-	whole := bytes.HasSuffix(data, []byte("\n"))
-	if !whole {
-		lines++
+// span is where a hunk of a whole file begins, and its number of lines.
+func span(data []byte) string {
+	if len(data) == 0 {
+		return "0,0"
 	}
-	if mark == '+' {
-		fmt.Fprintf(w, "@@ -0,0 +1,%d @@\n", lines)
-	} else {
-		fmt.Fprintf(w, "@@ -1,%d +0,0 @@\n", lines)
+	n := bytes.Count(data, []byte("\n"))
+	if !bytes.HasSuffix(data, []byte("\n")) {
+		n++
 	}
+	return fmt.Sprintf("1,%d", n)
+}
+
+// lines writes each line of a file after a mark.
+func lines(w *bytes.Buffer, mark byte, data []byte) {
 	for line := range bytes.Lines(data) {
 		w.WriteByte(mark)
 		w.Write(line)
 	}
-	if !whole {
+	if len(data) > 0 && !bytes.HasSuffix(data, []byte("\n")) {
 		w.WriteString("\n\\ No newline at end of file\n")
 	}
 }
 
 // hunks is what makes old into now, without the lines that name the files.
-// The diff is an anchored one, which takes n log n time for any input.
-func hunks(old, now []byte) []byte {
+// The diff is an anchored one, which takes n log n time for any input. A file
+// of more than maxLines is replaced as a whole.
+func hunks(w *bytes.Buffer, old, now []byte) {
+	if bytes.Count(old, []byte("\n")) > maxLines || bytes.Count(now, []byte("\n")) > maxLines {
+		replace(w, old, now)
+		return
+	}
 	d := diff.Diff("a", old, "b", now)
 	for range 3 { // diff, ---, +++
 		_, d, _ = bytes.Cut(d, []byte("\n"))
 	}
-	return d
+	w.Write(d)
 }

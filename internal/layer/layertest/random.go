@@ -21,6 +21,8 @@ type Random struct {
 	// Odd adds what only an archive can have: special files, owners, modes,
 	// extended attributes.
 	Odd bool
+	// Binary gives some files a NUL.
+	Binary bool
 	// Names are what files are called, DirNames what directories are.
 	Names, DirNames []string
 }
@@ -155,6 +157,9 @@ func (r *Random) text() []byte {
 	}
 	if r.IntN(4) == 0 {
 		b.WriteString("no newline")
+	}
+	if r.Binary && r.IntN(3) == 0 {
+		b.WriteByte(0)
 	}
 	return b.Bytes()
 }

@@ -1,0 +1,205 @@
+package patch
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A section is the part of a patch about one path.
+type section struct {
+	tree Tree
+	text bytes.Buffer
+	// short has one line in place of each binary file.
+	short bool
+	// lacks is why a file is not in the section; empty: each one is.
+	lacks string
+	// bare says that the section ends without a hunk.
+	bare bool
+}
+
+// compare writes what makes the old into the new.
+func (s *section) compare(c spec.Change) error {
+	switch {
+	case c.Kind == spec.Deleted:
+		return s.removed(c.Path, c.Type)
+	case c.Kind == spec.Modified && c.Type == spec.TypeFile && before(c) == spec.TypeFile:
+		return s.edited(c)
+	case c.Kind == spec.Modified && c.Type == before(c) && c.Type != spec.TypeSymlink:
+		return nil // the preface has it
+	case c.Kind == spec.Modified && c.Type == before(c):
+		return s.relinked(c)
+	case c.Kind == spec.Modified:
+		if err := s.removed(c.Path, before(c)); err != nil {
+			return err
+		}
+	}
+	return s.added(c)
+}
+
+// before is the type of what a modified path was.
+func before(c spec.Change) spec.FileType {
+	if c.Was != "" {
+		return c.Was
+	}
+	return c.Type
+}
+
+func (s *section) removed(path string, was spec.FileType) error {
+	if was != spec.TypeFile && was != spec.TypeSymlink {
+		return nil
+	}
+	old, err := s.tree.Below(path)
+	if err != nil {
+		return err
+	}
+	if old.Type == spec.TypeSymlink {
+		s.whole(path, false, old, text{data: []byte(old.Link)})
+		return nil
+	}
+	content, err := read(s.tree.OpenBelow, path)
+	if err != nil {
+		return err
+	}
+	if !content.fits(s.short) {
+		s.unfit(content.large, "the removal of ", s.tree.name("a", path), "/dev/null")
+		return nil
+	}
+	s.whole(path, false, old, content)
+	return nil
+}
+
+func (s *section) added(c spec.Change) error {
+	switch c.Type {
+	case spec.TypeSymlink:
+		s.whole(c.Path, true, c, text{data: []byte(c.Link)})
+	case spec.TypeFile:
+		content, err := read(s.tree.Open, c.Path)
+		if err != nil {
+			return err
+		}
+		if !content.fits(s.short) {
+			s.unfit(content.large, "", "/dev/null", s.tree.name("b", c.Path))
+			return nil
+		}
+		s.whole(c.Path, true, c, content)
+	}
+	return nil
+}
+
+// relinked writes a link with another target: as one that is gone and one that
+// is new, for which patch needs no index.
+func (s *section) relinked(c spec.Change) error {
+	old, err := s.tree.Below(c.Path)
+	if err != nil || old.Link == c.Link {
+		return err
+	}
+	s.whole(c.Path, false, old, text{data: []byte(old.Link)})
+	s.whole(c.Path, true, c, text{data: []byte(c.Link)})
+	return nil
+}
+
+// edited writes what makes a file into another.
+func (s *section) edited(c spec.Change) error {
+	base, err := s.tree.Below(c.Path)
+	if err != nil {
+		return err
+	}
+	old, err := read(s.tree.OpenBelow, c.Path)
+	if err != nil {
+		return err
+	}
+	now, err := read(s.tree.Open, c.Path)
+	if err != nil {
+		return err
+	}
+	a, b := s.tree.name("a", c.Path), s.tree.name("b", c.Path)
+	same := bytes.Equal(old.data, now.data) && !old.large
+	if !same && (!old.fits(s.short) || !now.fits(s.short)) {
+		s.unfit(old.large || now.large, "", a, b)
+		return nil
+	}
+	wasMode, mode := gitMode(base), gitMode(c)
+	if same && wasMode == mode {
+		return nil
+	}
+	fmt.Fprintf(&s.text, "diff --git %s %s\n", a, b)
+	if wasMode != mode {
+		fmt.Fprintf(&s.text, "old mode %s\nnew mode %s\n", wasMode, mode)
+	}
+	s.bare = same
+	switch {
+	case same:
+	case old.binary || now.binary:
+		fmt.Fprintf(&s.text, "index %s..%s\n", blobID(old.data), blobID(now.data))
+		literals(&s.text, old.data, now.data)
+	default:
+		fmt.Fprintf(&s.text, "--- %s\n+++ %s\n", a, b)
+		hunks(&s.text, old.data, now.data)
+	}
+	return nil
+}
+
+// whole writes a file that is new, or that is gone.
+func (s *section) whole(path string, isNew bool, c spec.Change, content text) {
+	a, b, old, now := s.tree.name("a", path), s.tree.name("b", path), content.data, content.data
+	fmt.Fprintf(&s.text, "diff --git %s %s\n", a, b)
+	if isNew {
+		fmt.Fprintf(&s.text, "new file mode %s\n", gitMode(c))
+		a, old = "/dev/null", nil
+	} else {
+		fmt.Fprintf(&s.text, "deleted file mode %s\n", gitMode(c))
+		b, now = "/dev/null", nil
+	}
+	s.bare = len(content.data) == 0
+	if s.bare || content.binary { // GNU patch knows an empty file only by its id
+		ids := [2]string{noBlob, blobID(content.data)}
+		if !isNew {
+			slices.Reverse(ids[:])
+		}
+		fmt.Fprintf(&s.text, "index %s..%s\n", ids[0], ids[1])
+	}
+	switch {
+	case s.bare:
+	case content.binary:
+		literals(&s.text, old, now)
+	default:
+		fmt.Fprintf(&s.text, "--- %s\n+++ %s\n", a, b)
+		replace(&s.text, old, now)
+	}
+}
+
+// unfit names files that a patch cannot have.
+func (s *section) unfit(large bool, action, a, b string) {
+	if large {
+		fmt.Fprintf(&s.text, "# Too large for a patch: files %s and %s\n", a, b)
+		s.lacks = fmt.Sprintf("%sa file of more than %d MiB", action, maxSize>>20)
+		return
+	}
+	fmt.Fprintf(&s.text, "Binary files %s and %s differ\n", a, b)
+	s.lacks = action + "a binary file, which a short diff only names"
+}
+
+// name is a path's in the patch, below a, b or nothing.
+func (t Tree) name(side, path string) string {
+	for _, above := range []string{t.Prefix, side} {
+		if above != "" {
+			path = above + "/" + path
+		}
+	}
+	return quote(path)
+}
+
+// gitMode is the mode that git has for a file: of permissions it knows one bit.
+func gitMode(c spec.Change) string {
+	switch {
+	case c.Type == spec.TypeSymlink:
+		return "120000"
+	case c.Mode&0o100 != 0:
+		return "100755"
+	default:
+		return "100644"
+	}
+}

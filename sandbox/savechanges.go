@@ -1,0 +1,111 @@
+package sandbox
+
+import (
+	"fmt"
+	"io"
+	"path"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layertar"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/patch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// PatchOptions are options of [Changes.SavePatch].
+type PatchOptions struct {
+	// Short writes one line in place of each binary file, and leaves the file
+	// out. A short patch is for readers.
+	Short bool
+}
+
+// SavePatch writes the changes as a unified diff in the form of git, with binary
+// files as git binary patches. Paths begin at the overlaid directory, or at /
+// where several are overlaid. git apply takes the patch, in a SHA-256 repository
+// only if no file is binary. patch -p1 takes a patch of text files.
+//
+// It returns each path that the patch does not hold, or not as a whole, with the
+// reason: for example files of more than 16 MiB, special files, empty
+// directories, paths in .git, new owners of old files, modes, extended attributes
+// and hard links. Times and the owners of new files are in no patch, and are not in
+// the list. One path may come several times. The list takes at most 64 MiB; the
+// last entry of a longer one has no path, and its reason counts the other paths.
+// Save holds all of these but sockets and devices.
+//
+// A patch of 1023 MiB is an error, since git apply refuses such a patch. After an
+// error the patch is not whole.
+func (c *Changes) SavePatch(w io.Writer, o PatchOptions) (leftOut []Unapplied, err error) {
+	var list omissions
+	err = c.writePatch(w, o, list.add)
+	return list.all(), err
+}
+
+// Diff writes the changes as SavePatch with Short does. It names binary files,
+// and git apply and patch take all else.
+func (c *Changes) Diff(w io.Writer) error {
+	return c.writePatch(w, PatchOptions{Short: true}, nil)
+}
+
+// writePatch calls leftOut, if not nil, for each path that the patch does not hold.
+func (c *Changes) writePatch(w io.Writer, o PatchOptions, leftOut func(name, reason string)) error {
+	var trees []patch.Tree
+	for _, t := range c.trees {
+		tree := patch.Tree{Stack: &t.stack, Prefix: c.prefix(t)}
+		if leftOut != nil {
+			tree.LeftOut = func(name, reason string) { leftOut(path.Join(t.Path, name), reason) }
+		}
+		trees = append(trees, tree)
+	}
+	return c.why(patch.Write(w, patch.Options{Short: o.Short}, trees...))
+}
+
+// Save writes the changes as a tar archive in the form of an OCI layer, with
+// whiteouts for what was deleted and with paths as those of SavePatch. It returns
+// what such an archive cannot hold, in a list like that of SavePatch. After an
+// error what was written is not whole.
+func (c *Changes) Save(w io.Writer) (leftOut []Unapplied, err error) {
+	var list omissions
+	for i, t := range c.trees {
+		err := layertar.Write(w, &t.stack, layertar.Options{
+			Prefix: c.prefix(t),
+			More:   i < len(c.trees)-1,
+			LeftOut: func(name string, typ spec.FileType) {
+				list.add(path.Join(t.Path, name), "an archive holds no "+string(typ))
+			},
+		})
+		if err != nil {
+			return list.all(), c.why(err)
+		}
+	}
+	return list.all(), nil
+}
+
+const (
+	// maxOmissions is the number of bytes that a list of omissions takes.
+	maxOmissions = 64 << 20
+	// omissionSize is what an entry takes besides its texts, with room for the
+	// growth of the list.
+	omissionSize = 64
+)
+
+// omissions is a list of paths that a file does not hold.
+type omissions struct {
+	named []Unapplied
+	bytes int
+	more  int
+}
+
+func (o *omissions) add(name, reason string) {
+	o.bytes += len(name) + len(reason) + omissionSize
+	if o.bytes > maxOmissions {
+		o.more++
+		return
+	}
+	o.named = append(o.named, Unapplied{name, reason})
+}
+
+// all is the list, with an entry that counts the paths that it has no room for.
+func (o *omissions) all() []Unapplied {
+	if o.more == 0 {
+		return o.named
+	}
+	return append(o.named, Unapplied{Reason: fmt.Sprintf("%d more, which the list has no room for", o.more)})
+}
