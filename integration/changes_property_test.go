@@ -65,10 +65,14 @@ func TestChangesAreWhatTheSandboxSaw(t *testing.T) {
 	})
 }
 
-// The same with what is text, by a patch.
+// The same with what a patch holds. Each second seed has binary files.
 func TestPatchesAreWhatTheSandboxSaw(t *testing.T) {
 	forSeeds(t, func(t *testing.T, seed int) {
-		w := newWild(t, seed, "text")
+		flavour := []string{"text"}
+		if seed%2 == 0 {
+			flavour = append(flavour, "binary")
+		}
+		w := newWild(t, seed, flavour...)
 		w.act(seed)
 		copied := w.copied()
 		w.patch(copied)

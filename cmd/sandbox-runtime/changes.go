@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"strings"
 
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
@@ -50,14 +47,23 @@ func diffCommand() *cli.Command {
 		Usage:     "show what a sandbox has changed in its overlays, as a unified diff",
 		ArgsUsage: "NAME",
 		Category:  categorySandbox,
-		Description: `The diff is in the form of git, which "git apply" and "patch -p1" take in the
-overlaid directory. On a terminal it is coloured, and control characters in it
-are made visible.`,
+		Description: `"git apply" takes the diff in the overlaid directory, and "patch -p1" takes a diff
+of text files. The standard error lists what the diff does not hold. On a terminal
+a binary file is one line, the diff is coloured, and control characters in it are
+made visible.
+
+    sandbox-runtime diff box | git apply`,
 		Action: withChanges(func(_ context.Context, cmd *cli.Command, c *sandbox.Changes) error {
 			if err := onlyName(cmd); err != nil {
 				return err
 			}
-			return c.Diff(visibly(cmd.Root().Writer))
+			out := cmd.Root().Writer
+			leftOut, err := c.SavePatch(visibly(out), sandbox.PatchOptions{Short: isTerminal(out)})
+			if err != nil {
+				return err
+			}
+			(&conversation{out: cmd.Root().ErrWriter}).leftOut(leftOut)
+			return nil
 		}),
 	}
 }
@@ -133,76 +139,6 @@ func applyChanges(ctx context.Context, cmd *cli.Command, c *sandbox.Changes) err
 		talk.say("applied %s", changeCount(len(done.Changes)))
 	}
 	return err
-}
-
-func saveCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "save",
-		Usage:     "write what a sandbox has changed in its overlays to a file",
-		ArgsUsage: "NAME FILE",
-		Category:  categorySandbox,
-		Description: `FILE ends in .tar, for an archive in the form of an OCI layer, or in .patch, for
-the unified diff, which has no binary files. It must not exist yet.`,
-		Action: withChanges(func(_ context.Context, cmd *cli.Command, c *sandbox.Changes) error {
-			if cmd.NArg() != 2 {
-				return errors.New("say the sandbox and one file, as in: save box changes.tar")
-			}
-			return saveChanges(&conversation{out: cmd.Root().ErrWriter}, c, cmd.Args().Get(1))
-		}),
-	}
-}
-
-// saveChanges writes a file that is whole or not there.
-func saveChanges(talk *conversation, c *sandbox.Changes, name string) (err error) {
-	write, err := saveAs(talk, c, name)
-	if err != nil {
-		return err
-	}
-	if _, err := os.Lstat(name); err == nil {
-		return fmt.Errorf("%s exists already: choose another name", name)
-	}
-	f, err := os.CreateTemp(filepath.Dir(name), ".sandbox-runtime-save-*")
-	if err != nil {
-		if refused := (*fs.PathError)(nil); errors.As(err, &refused) { // the draft's name says nothing
-			err = fmt.Errorf("directory %s: %w", filepath.Dir(name), refused.Err)
-		}
-		return fmt.Errorf("save %s: %w", name, err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("save %s: %w", name, err), os.Remove(f.Name()))
-		}
-	}()
-	defer f.Close()
-	if err := write(f); err != nil {
-		return err
-	}
-	if err := errors.Join(f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Link(f.Name(), name); err != nil { // which replaces nothing
-		return err
-	}
-	if err := os.Remove(f.Name()); err != nil {
-		return err
-	}
-	talk.say("saved to %s", name)
-	return nil
-}
-
-// saveAs chooses the form by the file's name.
-func saveAs(talk *conversation, c *sandbox.Changes, name string) (func(io.Writer) error, error) {
-	switch {
-	case strings.HasSuffix(name, ".tar"):
-		return func(w io.Writer) error {
-			left, err := c.Save(w)
-			talk.leftOut(left)
-			return err
-		}, nil
-	case strings.HasSuffix(name, ".patch"), strings.HasSuffix(name, ".diff"):
-		return c.Diff, nil
-	}
-	return nil, fmt.Errorf("%q: name a file that ends in .tar or .patch", name)
 }
 
 // withChanges is an action on what the sandbox that is named first has changed.

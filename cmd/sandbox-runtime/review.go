@@ -131,7 +131,7 @@ func saveReviewed(ctx context.Context, talk *conversation, c *sandbox.Changes, n
 			return false, err
 		}
 	}
-	if err := saveChanges(talk, c, name); err != nil {
+	if _, err := saveChanges(talk, c, name); err != nil {
 		return false, err
 	}
 	return true, nil
@@ -188,6 +188,9 @@ func (t *conversation) leftOut(all []sandbox.Unapplied) {
 	}
 	if more := len(all) - maxListed; more > 0 {
 		t.say("left out: %d more", more)
+		if last := all[len(all)-1]; last.Path == "" {
+			t.say("left out: %s", last.Reason)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
-"""monkey.py DIR SEED COUNT [text] [single] does COUNT random things in DIR, which follow from
+"""monkey.py DIR SEED COUNT [text] [binary] [single] does COUNT random things in DIR, which follow from
 SEED. Much of it is not possible, which does no harm. With "text" it does what a
-patch can tell: text, links and modes of programs, and directories stay such. With
+patch can tell: text, links and modes of programs, and directories stay such. "binary"
+gives some of the text a NUL. With
 "single" each file has one name."""
 
 import os
@@ -10,6 +11,7 @@ import sys
 
 top, seed, count = os.fsencode(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 text = "text" in sys.argv[4:]
+binary = "binary" in sys.argv[4:]
 r = random.Random(seed)
 
 names = [b"a", b"b c", b"new\nline", b"\xff\xfe", b'"q"\\', b"-rf", "übung".encode(), b"n" * 255]
@@ -26,7 +28,7 @@ def place(names):
 def content():
     if text:
         return b"".join(r.choice([b"", b"a", b"-- a", b"@@ -1 +1 @@", b"\xff"]) + b"%d\n" % r.randrange(9)
-                        for _ in range(r.choice([0, 1, 40]))) + r.choice([b"", b"end"])
+                        for _ in range(r.choice([0, 1, 40]))) + r.choice([b"", b"end"]) + (r.choice([b"", b"\0", r.randbytes(9000) + b"\0"]) if binary else b"")
     return r.choice([b"", b"x", b"\0\xff", r.randbytes(r.randrange(1 << 17))])
 
 

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+func saveCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "save",
+		Usage:     "write what a sandbox has changed in its overlays to a file",
+		ArgsUsage: "NAME FILE",
+		Category:  categorySandbox,
+		Description: `FILE ends in .tar, for an archive in the form of an OCI layer, or in .patch, for
+a diff that "git apply" takes. What FILE does not hold is listed. FILE must not
+exist yet.`,
+		Action: withChanges(func(_ context.Context, cmd *cli.Command, c *sandbox.Changes) error {
+			if cmd.NArg() != 2 {
+				return errors.New("say the sandbox and one file, as in: save box changes.tar")
+			}
+			name, talk := cmd.Args().Get(1), &conversation{out: cmd.Root().ErrWriter}
+			leftOut, err := saveChanges(talk, c, name)
+			if err == nil && len(leftOut) > 0 && !isArchive(name) {
+				talk.say("a file that ends in .tar holds all of these but sockets and devices")
+			}
+			return err
+		}),
+	}
+}
+
+// saveChanges writes a file that is whole or not there. It lists and returns what
+// the file does not hold.
+func saveChanges(talk *conversation, c *sandbox.Changes, name string) (leftOut []sandbox.Unapplied, err error) {
+	write, err := saveAs(c, name)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Lstat(name); err == nil {
+		return nil, fmt.Errorf("%s exists already: choose another name", name)
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), ".sandbox-runtime-save-*")
+	if err != nil {
+		if refused := (*fs.PathError)(nil); errors.As(err, &refused) { // the draft's name says nothing
+			err = fmt.Errorf("directory %s: %w", filepath.Dir(name), refused.Err)
+		}
+		return nil, fmt.Errorf("save %s: %w", name, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("save %s: %w", name, err), os.Remove(f.Name()))
+		}
+	}()
+	defer f.Close()
+	if leftOut, err = write(f); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+		return nil, err
+	}
+	if err := os.Link(f.Name(), name); err != nil { // which replaces nothing
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, err
+	}
+	talk.leftOut(leftOut)
+	talk.say("saved to %s", name)
+	return leftOut, nil
+}
+
+// saveAs chooses the form by the file's name.
+func saveAs(c *sandbox.Changes, name string) (func(io.Writer) ([]sandbox.Unapplied, error), error) {
+	switch {
+	case isArchive(name):
+		return c.Save, nil
+	case strings.HasSuffix(name, ".patch"), strings.HasSuffix(name, ".diff"):
+		return func(w io.Writer) ([]sandbox.Unapplied, error) {
+			return c.SavePatch(w, sandbox.PatchOptions{})
+		}, nil
+	}
+	return nil, fmt.Errorf("%q: name a file that ends in .tar or .patch", name)
+}
+
+// isArchive reports whether a saved file of this name is a tar archive.
+func isArchive(name string) bool { return strings.HasSuffix(name, ".tar") }
