@@ -95,6 +95,11 @@ type Plan struct {
 	// the sandbox saw them, or an earlier apply left them.
 	parents map[string]bool
 
+	// shared are the inodes of files that go by one of several names. kin are other
+	// names of them, as earlier applies left them.
+	shared map[uint64]bool
+	kin    []place
+
 	tree *tree
 	// overlay says that the tree is on an overlay, where no directory of a
 	// lower layer can be renamed.
@@ -113,6 +118,7 @@ func New(s *layer.Stack, target *os.File, o Options) (*Plan, error) {
 	p := &Plan{
 		stack: s, target: target, o: o, tree: newTree(target), staged: map[string]int{},
 		replaced: map[string]bool{}, unseen: map[string]bool{}, parents: map[string]bool{},
+		shared: map[uint64]bool{},
 	}
 	defer p.tree.forget()
 	root, err := statFD(p.tree.root)

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"bytes"
 	"errors"
 	"maps"
 
@@ -25,7 +26,36 @@ func (r *run) setAttributes(o *op, a *attributes) error {
 	if o.Ino != 0 && is.Ino != o.Ino {
 		return &errChanged{o.Path, changedNow}
 	}
+	now := attributesOf(is)
+	if now.Xattrs, err = xattrsOf(int(f.Fd())); err != nil {
+		return at(o.Path, err)
+	}
+	if !o.Any && !now.between(o.Was, o.New) {
+		return &errChanged{o.Path, changedNow}
+	}
 	return at(o.Path, a.give(int(f.Fd()), is))
+}
+
+// between tells whether each attribute but the time is one of two directories'. A
+// process that was killed may have set some of them.
+func (a *attributes) between(x, y *attributes) bool {
+	if a.Mode != x.Mode && a.Mode != y.Mode || a.UID != x.UID && a.UID != y.UID || a.GID != x.GID && a.GID != y.GID {
+		return false
+	}
+	for _, names := range []map[string][]byte{a.Xattrs, x.Xattrs, y.Xattrs} {
+		for name := range names {
+			if !sameXattr(name, a, x) && !sameXattr(name, a, y) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func sameXattr(name string, a, b *attributes) bool {
+	inA, okA := a.Xattrs[name]
+	inB, okB := b.Xattrs[name]
+	return okA == okB && bytes.Equal(inA, inB)
 }
 
 // give sets the attributes of an open directory, which is as it is.

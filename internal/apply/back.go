@@ -40,10 +40,10 @@ func (r *run) undo(o *op) error {
 		r.tree.forget()
 		dir, name, err = r.place(o)
 	}
-	if missing(err) {
-		return nil // gone with its directory, old or new
-	}
-	if noDirectory(err) && !r.done(o) {
+	if missing(err) || noDirectory(err) {
+		if r.done(o) { // the host has moved its directory away, with the new entry
+			r.stays = append(r.stays, o.Path)
+		}
 		return nil
 	}
 	if err != nil {
@@ -59,14 +59,22 @@ func (r *run) undo(o *op) error {
 	case opAttributes:
 		err = r.setAttributes(o, o.Was)
 		var changed *errChanged
-		if errors.As(err, &changed) {
-			return nil // it is another's now
+		if errors.As(err, &changed) { // it is another's now
+			r.staysIfThere(o, dir, name)
+			return nil
 		}
 		if errors.Is(err, unix.EPERM) {
 			return nil // then it could not be changed either, but for its time
 		}
 	}
 	return at(o.Path, err)
+}
+
+// staysIfThere notes a directory of the host's whose attributes others have set.
+func (r *run) staysIfThere(o *op, dir int, name string) {
+	if e, err := statAt(dir, name); err == nil && e.dir() && e.Ino == o.Ino {
+		r.stays = append(r.stays, o.Path)
+	}
 }
 
 // takeBack removes a new entry from the tree, unless it is not there, or not

@@ -27,12 +27,19 @@ func (p *Plan) Commit(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, p.about(err)
 	}
-	report, err := p.commit(ctx, j)
-	if err != nil {
+	report := Report{Stamps: make(map[string]layer.Stamp, len(p.changes))}
+	defer p.tree.forget()
+	if err := p.commit(ctx, j, report.Stamps); err != nil {
 		return Report{}, p.about(err)
 	}
 	p.cleaned = make(chan error, 1)
-	go func() { p.cleaned <- errors.Join(j.sync(), j.discard()) }()
+	clean := func() { p.cleaned <- errors.Join(j.sync(), j.discard()) }
+	if len(p.kin) > 0 {
+		clean() // which changes the ctimes that are reported
+	} else {
+		go clean()
+	}
+	p.report(ctx, &report)
 	return report, nil
 }
 
@@ -56,30 +63,25 @@ func (p *Plan) about(err error) error {
 
 // commit leaves the journal only on success, and where it could not restore
 // the tree.
-func (p *Plan) commit(ctx context.Context, j *journal) (Report, error) {
-	report := Report{Stamps: make(map[string]layer.Stamp, len(p.changes))}
+func (p *Plan) commit(ctx context.Context, j *journal, stamps map[string]layer.Stamp) error {
 	staged := newTree(j.dir)
 	defer staged.forget()
-	if err := p.stage(ctx, staged, report.Stamps); err != nil {
+	if err := p.stage(ctx, staged, stamps); err != nil {
 		staged.forget()
-		return Report{}, j.abandon(err)
+		return j.abandon(err)
 	}
 	// What is staged is durable before the record says what to do with it.
 	if err := unix.Syncfs(int(j.dir.Fd())); err != nil {
-		return Report{}, j.abandon(fmt.Errorf("sync: %w", err))
+		return j.abandon(fmt.Errorf("sync: %w", err))
 	}
 	awaitTick(ctx)
 	record := &record{Version: recordVersion, Source: p.o.Source, Begun: time.Now().UnixNano(), Ops: p.ops}
 	if err := j.write(record); err != nil {
-		return Report{}, j.abandon(err)
+		return j.abandon(err)
 	}
-	defer p.tree.forget()
 	p.tree.forget()
-	if _, err := j.run(p.tree, staged, record); err != nil {
-		return Report{}, err
-	}
-	p.report(ctx, &report)
-	return report, nil
+	_, err := j.run(p.tree, staged, record)
+	return err
 }
 
 // run carries a record out. If that cannot be done it restores the tree, and then

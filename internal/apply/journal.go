@@ -169,17 +169,17 @@ func (j *journal) sync() error {
 	return nil
 }
 
-// read returns the record, nil if nothing of the tree has been changed yet or
-// all is done.
-func (j *journal) read() (*record, error) {
-	fd, err := unix.Openat(int(j.dir.Fd()), recordFile, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+// read returns the record in a file, nil where there is no such file: nothing of the
+// tree has been changed yet, or all is done.
+func (j *journal) read(name string) (*record, error) {
+	fd, err := unix.Openat(int(j.dir.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, &pathError{j.name + "/" + recordFile, err}
+		return nil, &pathError{j.name + "/" + name, err}
 	}
-	f := os.NewFile(uintptr(fd), recordFile)
+	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
 	content, err := j.sealed(f)
 	if err != nil {

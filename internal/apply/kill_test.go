@@ -2,10 +2,14 @@ package apply
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -187,4 +191,116 @@ func TestKilledAndTheTreeChangedIsRolledBack(t *testing.T) {
 	if rolledBack == 0 {
 		t.Error("never rolled back")
 	}
+}
+
+// hostEdits are what a host does to a tree in which an apply was killed. What is not
+// there is not edited.
+var hostEdits = []string{
+	"echo host >> modified",
+	"echo host > modified.new; mv modified.new modified",
+	"rm -f modified",
+	"echo host > deleted",
+	"[ ! -d made/in ] || echo host > made/in/host",
+	"[ ! -d made/in ] || echo host >> made/in/m",
+	"[ ! -e link ] || echo host >> link",
+	"[ ! -d opaque ] || echo host > opaque/host",
+	"[ ! -f opaque/n ] || echo host >> opaque/n",
+	"[ ! -d gone/a ] || echo host > gone/a/host",
+	"[ ! -d gone/a ] || echo host >> gone/a/b",
+	"[ -e gone ] || { mkdir gone; echo host > gone/host; }",
+	"mv dir away; mkdir dir; echo host > dir/f",
+	"echo host >> dir/f",
+	"chmod 700 dir",
+	"rm -rf turned; mkdir turned; echo host > turned/host",
+	"rm -rf turns; echo host > turns",
+	"[ -d made ] || { mkdir made; echo host > made/host; }",
+}
+
+// byPath are the lines of look by their paths, without what the runtime has there.
+func byPath(lines []string) map[string]string {
+	all := map[string]string{}
+	for _, line := range lines {
+		quoted, err := strconv.QuotedPrefix(line)
+		path, _ := strconv.Unquote(quoted)
+		if err == nil && !strings.HasPrefix(path, reservedPrefix) {
+			all[path] = line
+		}
+	}
+	return all
+}
+
+// Killed anywhere, and then the host works on: each of the host's edits stays, and
+// what is there is as before or as wanted as a whole, but for paths that are named.
+func TestKilledAndThenEditedLosesNothing(t *testing.T) {
+	k := newKilling(t)
+	points := len(k.strike("apply", 0).Points)
+	ends := map[string]int{}
+	first := rand.IntN(len(hostEdits)) // each run has others at a failpoint
+	for n := 1; n <= points; n++ {
+		edit := hostEdits[(first+n*7+n/len(hostEdits))%len(hostEdits)]
+		t.Run(fmt.Sprintf("%d, %s", n, edit), func(t *testing.T) {
+			k.t = t
+			k.anew()
+			k.strike("apply", n)
+			killed := byPath(look(t, k.tree))
+			k.host(edit)
+			edited := byPath(look(t, k.tree))
+			done, err := Recover(openDir(t, k.tree))
+			if err != nil {
+				t.Fatal(err)
+			}
+			k.clean()
+			ends[k.settledBut(killed, edited, done)]++
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d failpoints: %v", points, ends)
+}
+
+// settledBut holds what TestKilledAndThenEditedLosesNothing says of a recovery, and
+// tells how the tree is.
+func (k *killing) settledBut(killed, edited map[string]string, done Recovery) string {
+	k.t.Helper()
+	now, before, after := byPath(look(k.t, k.tree)), byPath(k.before), byPath(k.after)
+	hosts := map[string]bool{}
+	for path, line := range edited {
+		if killed[path] == line {
+			continue
+		}
+		hosts[path] = true
+		if now[path] != line && !strings.Contains(line, " is ") {
+			k.t.Errorf("lost of the host's: %s\nis now: %s", line, now[path])
+		}
+	}
+	for path := range killed {
+		hosts[path] = hosts[path] || edited[path] == ""
+	}
+	asBefore, asAfter := "", ""
+	for _, paths := range []map[string]string{before, after} {
+		for path := range paths {
+			if before[path] == after[path] || withAny(path, hosts) || slices.ContainsFunc(slices.Collect(maps.Keys(hosts)), func(h string) bool { return hosts[h] && below(h, path) }) {
+				continue
+			}
+			stays := slices.ContainsFunc(done.Stays, func(s string) bool { return below(path, s) || below(s, path) })
+			switch {
+			case stays:
+			case now[path] == before[path]:
+				asBefore = path
+			case now[path] == after[path]:
+				asAfter = path
+			}
+		}
+	}
+	if asBefore != "" && asAfter != "" {
+		k.t.Errorf("%q is as before and %q as wanted, and no path is named: %+v", asBefore, asAfter, done)
+	}
+	switch {
+	case len(done.Stays) > 0:
+		return "named"
+	case asAfter != "":
+		return "after"
+	}
+	return "before"
 }

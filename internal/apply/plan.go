@@ -56,6 +56,7 @@ func (p *Plan) compile() error {
 		}
 	}
 	p.deferAttributes()
+	p.findKin()
 	return p.places()
 }
 

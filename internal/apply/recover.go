@@ -64,17 +64,17 @@ func (all *Recovery) one(target *os.File, name string) error {
 	if err != nil {
 		return err
 	}
-	record, err := j.read()
+	t, staged := newTree(target), newTree(j.dir)
+	defer t.forget()
+	defer staged.forget()
+	record, err := j.read(recordFile)
 	if err != nil {
 		j.dir.Close()
 		return err
 	}
 	if record == nil {
-		return j.discard()
+		return errors.Join(all.done(j, t), j.discard())
 	}
-	t, staged := newTree(target), newTree(j.dir)
-	defer t.forget()
-	defer staged.forget()
 	restored, err := j.run(t, staged, record)
 	if restored {
 		all.TakenBack = true
@@ -88,17 +88,31 @@ func (all *Recovery) one(target *os.File, name string) error {
 		return err
 	}
 	all.Finished = true
-	if record.Source != "" {
-		stamps, err := record.stamps(t)
-		if err != nil {
-			return err
-		}
-		if all.Stamps[record.Source] == nil {
-			all.Stamps[record.Source] = map[string]layer.Stamp{}
-		}
-		maps.Copy(all.Stamps[record.Source], stamps)
+	return errors.Join(all.note(record, t), j.sync(), j.discard())
+}
+
+// done notes the stamps of an apply that was killed when all was done.
+func (all *Recovery) done(j *journal, t *tree) error {
+	record, err := j.read(doneFile)
+	if err != nil || record == nil {
+		return err
 	}
-	return errors.Join(j.sync(), j.discard())
+	return all.note(record, t)
+}
+
+func (all *Recovery) note(r *record, t *tree) error {
+	if r.Source == "" {
+		return nil
+	}
+	stamps, err := r.stamps(t)
+	if err != nil {
+		return err
+	}
+	if all.Stamps[r.Source] == nil {
+		all.Stamps[r.Source] = map[string]layer.Stamp{}
+	}
+	maps.Copy(all.Stamps[r.Source], stamps)
+	return nil
 }
 
 // stamps are those of what the steps have left in the tree: of new entries as far as

@@ -33,13 +33,18 @@ func (p *Plan) report(ctx context.Context, r *Report) {
 		switch {
 		case it.copied:
 		case it.first >= 0: // a rename of one name changes the time of the file, which the others have too
-			p.restamp(r, p.items[it.first].path, &p.items[it.first].node.attributes)
-			p.restamp(r, it.path, &p.items[it.first].node.attributes)
+			p.restamp(r, p.items[it.first].path, p.items[it.first].node.mtime())
+			p.restamp(r, it.path, p.items[it.first].node.mtime())
 		case it.op >= 0:
-			p.restamp(r, it.path, &it.node.attributes)
+			p.restamp(r, it.path, it.node.mtime())
 		}
 	}
 	p.touched(r)
+	for _, k := range p.kin {
+		if _, again := r.Stamps[k.path]; !again {
+			p.restamp(r, k.path, k.entry.MTime)
+		}
+	}
 	for path := range p.o.Stamps {
 		if _, again := r.Stamps[path]; !again && withAny(path, removed) {
 			r.Stamps[path] = layer.Stamp{}
@@ -59,10 +64,10 @@ func (p *Plan) report(ctx context.Context, r *Report) {
 
 // restamp notes how an entry is that was moved into the tree, or not at all where
 // others have changed it since.
-func (p *Plan) restamp(r *Report, path string, made *attributes) {
+func (p *Plan) restamp(r *Report, path string, mtime int64) {
 	delete(r.Stamps, path)
 	e, err := p.tree.stat(path)
-	if err == nil && (e.dir() || e.MTime == made.mtime()) {
+	if err == nil && (e.dir() || e.MTime == mtime) {
 		r.Stamps[path] = stampOf(e)
 	}
 }

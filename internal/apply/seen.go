@@ -109,6 +109,9 @@ type place struct {
 }
 
 func (p *Plan) goesOne(path string, e entry, reason string) error {
+	if e.links > 1 && !p.overlay {
+		p.shared[e.Ino] = true
+	}
 	if !p.changed(path, e) {
 		return nil
 	}
@@ -138,4 +141,18 @@ func (p *Plan) goesDirectory(path string, e entry, reason string) error {
 		p.conflict(path, reason)
 	}
 	return err
+}
+
+// findKin finds the names of files that earlier applies have left and that change
+// their ctime when another name goes.
+func (p *Plan) findKin() {
+	if len(p.shared) == 0 {
+		return
+	}
+	for path := range p.o.Stamps {
+		e, err := p.tree.stat(path)
+		if err == nil && !e.dir() && p.shared[e.Ino] && p.ours(path, e) {
+			p.kin = append(p.kin, place{path, e})
+		}
+	}
 }
