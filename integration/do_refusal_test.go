@@ -228,3 +228,15 @@ func swapLinks(stop <-chan struct{}, next, link string, targets ...string) error
 		}
 	}
 }
+
+func TestDoLocalRefusesOverlays(t *testing.T) {
+	s, dir := newSandboxes(t), t.TempDir()
+	got := s.do("--local", "--workspace", dir, "--overlay", dir, "--", "touch", "written")
+	want := "--overlay: a command without isolation cannot have this; leave it out, or run in a sandbox"
+	if got.code != 125 || !strings.Contains(got.stderr, want) {
+		t.Errorf("%+v", got)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "written")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the command ran on the host: %v", err)
+	}
+}

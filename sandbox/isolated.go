@@ -82,19 +82,24 @@ func (p *isolated) Create(ctx context.Context, r Request) (Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	notes, err := recoverTrees(r.Config.Overlays) // whoever looks at them sees them whole
+	notes, err := recoverTrees(r.Config.Overlays) // the sandbox is to see them whole
 	if err != nil {
 		return nil, err
 	}
-	info, err := client.Create(ctx, launch.Create{
-		Name: r.Name, Reuse: r.Reuse, Tied: r.Tied, From: r.From, Config: r.Config,
-		Path: os.Getenv("PATH"), Home: os.Getenv("HOME"),
-	})
+	info, err := client.Create(ctx, launchRequest(r))
 	if err != nil {
 		return nil, err
 	}
 	info.Notes = append(info.Notes, notes...)
 	return &isolatedInstance{p, isolatedInfo(info)}, nil
+}
+
+// launchRequest is a request in the launcher's protocol, with every field.
+func launchRequest(r Request) launch.Create {
+	return launch.Create{
+		Name: r.Name, Reuse: r.Reuse, Tied: r.Tied, From: r.From, Config: r.Config,
+		Path: os.Getenv("PATH"), Home: os.Getenv("HOME"),
+	}
 }
 
 func (p *isolated) Open(ctx context.Context, id string) (Instance, error) {
@@ -173,15 +178,21 @@ func (i *isolatedInstance) Start(ctx context.Context, c Command, stdio [3]*os.Fi
 	if err != nil {
 		return nil, err
 	}
-	process, err := client.Start(ctx, i.info.ID, launch.Command{
-		Args: c.Args, Env: c.Env, Cwd: c.Cwd, User: c.User, Groups: c.Groups, Limits: c.Limits,
-		Timeout: Duration(c.Timeout), Terminal: (*launch.Winsize)(c.Terminal),
-		Detached: c.Detached, Transaction: c.Transaction, OutputLimit: c.OutputLimit, NoFiles: c.NoFiles,
-	}, stdio)
+	process, err := client.Start(ctx, i.info.ID, launchCommand(c), stdio)
 	if err != nil {
 		return nil, err
 	}
 	return process, nil
+}
+
+// launchCommand is a command in the launcher's protocol, with every field but the
+// streams.
+func launchCommand(c Command) launch.Command {
+	return launch.Command{
+		Args: c.Args, Env: c.Env, Cwd: c.Cwd, User: c.User, Groups: c.Groups, Limits: c.Limits,
+		Timeout: Duration(c.Timeout), Terminal: (*launch.Winsize)(c.Terminal),
+		Detached: c.Detached, Transaction: c.Transaction, OutputLimit: c.OutputLimit, NoFiles: c.NoFiles,
+	}
 }
 
 // StartFiles has the launcher run the program that it brings along.

@@ -42,10 +42,10 @@ func (p *local) Name() string { return ProviderLocal }
 func (p *local) Available(context.Context) error { return nil }
 
 func (p *local) Create(_ context.Context, r Request) (Instance, error) {
-	if r.From != "" {
-		return nil, refuse([]asked{{"a snapshot", true}})
+	if err := refuseOther(r, localRequest(r)); err != nil {
+		return nil, err
 	}
-	if err := refuseUnkept(r.Config); err != nil {
+	if err := refuseOther(r.Config, localConfig(r.Config)); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
@@ -133,43 +133,23 @@ func (p *local) Close() error {
 	return nil
 }
 
-// refuseUnkept names what was asked for that nothing on the host would hold.
-func refuseUnkept(c Config) error {
-	return refuse([]asked{
-		{"a root file system", c.Rootfs != ""},
-		{"binds", len(c.Binds) > 0},
-		{"a network", c.Network != ""},
-		{"limits", c.Limits != Limits{}},
-		{"a user", c.User != nil},
-		{"a directory inside", c.Cwd != ""},
-		{"a host name", c.Hostname != ""},
-		{"a seccomp profile", c.Seccomp != ""},
-	})
+// localRequest has the fields of a request that the host can hold.
+func localRequest(r Request) Request {
+	return Request{Name: r.Name, Reuse: r.Reuse, Tied: r.Tied, Config: r.Config}
 }
 
-func refuseUnkeptCommand(c Command) error {
-	return refuse([]asked{
-		{"limits", c.Limits != Limits{}},
-		{"a user", c.User != nil || len(c.Groups) > 0},
-		{"a directory inside", c.Cwd != ""},
-		{"a terminal of its own", c.Terminal != nil},
-		{"a detached command", c.Detached},
-		{"a transaction", c.Transaction},
-	})
+// localConfig has the fields of a configuration that the host can hold.
+func localConfig(c Config) Config {
+	return Config{Workspace: c.Workspace, Env: c.Env, Timeout: c.Timeout}
 }
 
-type asked struct {
-	what string
-	is   bool
-}
-
-func refuse(all []asked) error {
-	for _, a := range all {
-		if a.is {
-			return &ConfigError{Reason: a.what + ": nothing holds that without isolation; leave it out, or run in a sandbox"}
-		}
+// localCommand has the fields of a command that the host can hold. NoFiles asks for
+// less, and a Result of the host has no files at all.
+func localCommand(c Command) Command {
+	return Command{
+		Args: c.Args, Env: c.Env, Timeout: c.Timeout, Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr,
+		OutputLimit: c.OutputLimit, NoFiles: c.NoFiles,
 	}
-	return nil
 }
 
 // A localInstance is a workspace and what runs in it.
@@ -187,7 +167,7 @@ type localInstance struct {
 func (i *localInstance) Info() Info { return i.info }
 
 func (i *localInstance) Start(_ context.Context, c Command, stdio [3]*os.File) (Execution, error) {
-	if err := refuseUnkeptCommand(c); err != nil {
+	if err := refuseOther(c, localCommand(c)); err != nil {
 		return nil, err
 	}
 	e := &localExecution{instance: i, timeout: cmp.Or(c.Timeout, time.Duration(i.info.Config.Timeout)), ended: make(chan struct{})}

@@ -20,7 +20,8 @@ type Provider interface {
 	// sandboxes can be made. An error that matches ErrUnavailable lets a
 	// Manager go on to the next in its order of preference.
 	Available(ctx context.Context) error
-	// Create makes a sandbox.
+	// Create makes a sandbox. It refuses a request that has a field which the
+	// provider does not support.
 	Create(ctx context.Context, r Request) (Instance, error)
 	// Open finds a sandbox by its id, also one that stopped.
 	Open(ctx context.Context, id string) (Instance, error)

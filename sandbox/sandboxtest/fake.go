@@ -19,6 +19,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -50,7 +51,7 @@ type Program struct {
 }
 
 // A Fake is a provider. Its zero value has commands that succeed and write
-// nothing. It has no terminals and no detached commands: these are
+// nothing. It has no terminals, no detached commands and no snapshots: these are
 // ErrUnavailable. It may be used by several goroutines; Run is called by as many.
 type Fake struct {
 	// Run plays a command and returns its exit code, of which the lowest eight
@@ -95,6 +96,9 @@ func (f *Fake) Available(context.Context) error { return f.Missing }
 func (f *Fake) Create(_ context.Context, r sandbox.Request) (sandbox.Instance, error) {
 	if f.Missing != nil {
 		return nil, f.Missing
+	}
+	if r.From != "" {
+		return nil, fmt.Errorf("begin with snapshot %q: %w with a fake", r.From, sandbox.ErrUnavailable)
 	}
 	config, err := r.Config.Complete()
 	if err != nil {
