@@ -22,7 +22,7 @@ var layers = [][]string{
 	{"internal/fsmount"},
 	{"internal/kernel", "internal/poller", "internal/store", "internal/testhost", "internal/watch"},
 	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "netns", "internal/engine", "internal/files"},
-	{"internal/layer"},
+	{"internal/layer", "internal/autorun"},
 	{"internal/layer/layertest", "internal/patch", "internal/layertar", "internal/apply"},
 	{"internal/agent", "internal/launch"},
 	{"internal/container", "sandbox", "sandbox/sandboxtest"},

@@ -1,0 +1,54 @@
+package autorun
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// TestLinked has a home whose dotfiles are links.
+func TestLinked(t *testing.T) {
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"dotfiles/config/git", "dotfiles/vimfiles/plugin", "other"} {
+		if err := os.MkdirAll(filepath.Join(home, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"dotfiles/shell", "dotfiles/config/git/settings", "other/shell", ".zshrc"} {
+		if err := os.WriteFile(filepath.Join(home, file), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{
+		".bashrc": "dotfiles/shell", ".profile": "other/shell", ".config": "dotfiles/config", ".vim": home + "/dotfiles/vimfiles",
+		".envrc": "missing", ".screenrc": ".screenrc", "dots": "dotfiles",
+	} {
+		if err := os.Symlink(target, filepath.Join(home, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct{ tree, path string }{
+		{home + "/dotfiles", home + "/dotfiles/shell"},
+		{home + "/dotfiles", home + "/dotfiles/config/git/settings"},
+		{home + "/dots", home + "/dotfiles/shell"},
+		{home + "/dotfiles/vimfiles/plugin", home + "/dotfiles/vimfiles/plugin/x.vim"},
+		{home, home + "/other/shell"},
+	} {
+		m := New(nil, Linked(test.tree, home)...)
+		if mark, _ := m.Path(test.path, spec.Change{Kind: spec.Modified, Type: spec.TypeFile}); !mark.Held {
+			t.Errorf("%s of %s has the mark %+v", test.path, test.tree, mark)
+		}
+	}
+	if found := Linked(home+"/other", filepath.Join(home, "dotfiles"), "", "relative"); len(found) > 0 {
+		t.Errorf("found %+v", found)
+	}
+	m := New(nil, Linked(home+"/dotfiles", home)...)
+	if mark, ok := m.Path(home+"/other/shell", spec.Change{Kind: spec.Modified, Type: spec.TypeFile}); ok {
+		t.Errorf("a file of another tree has the mark %+v", mark)
+	}
+}
