@@ -25,6 +25,12 @@ type Options struct {
 	// directories above them that are missing. None: all.
 	Paths []string
 
+	// Hold returns a reason to leave a change out, or nothing. It is asked about each
+	// change of the layers, parents first, also where Paths choose others. What lies
+	// below a directory that is new or replaced and left out is left out, too. Nil:
+	// all is applied. See [Plan.Held].
+	Hold func(spec.Change) string
+
 	// Owner of what is new in the tree; what was there keeps its own. Nil: the
 	// caller, or if that is root the owner of the tree's root.
 	Owner *Owner
@@ -82,9 +88,8 @@ type Plan struct {
 	o      Options
 	owner  Owner
 
-	// changes are in the order in which the stack lists them, as far as listed.
-	changes   []spec.Change
-	listed    int
+	changes   []spec.Change // in the order of comparePaths
+	held      []Refusal
 	conflicts []Conflict
 	refused   []Refusal
 
@@ -156,6 +161,10 @@ func (p *Plan) Conflicts() []Conflict { return p.conflicts }
 
 // Refused is what is not carried over of the changes.
 func (p *Plan) Refused() []Refusal { return p.refused }
+
+// Held is what Options.Hold left out of the chosen changes, with the directories that
+// are left out because of it.
+func (p *Plan) Held() []Refusal { return p.held }
 
 // reserved tells whether a path is the runtime's own.
 func reserved(path string) bool { return strings.HasPrefix(path, reservedPrefix) }

@@ -16,6 +16,7 @@ func (p *Plan) choose() error {
 		return err
 	}
 	f := filter{chosen: chosen, taken: make([]bool, len(chosen)), hidden: make([]bool, len(chosen))}
+	hold := holder{hold: p.o.Hold}
 	for c, err := range p.stack.Changes(layer.Options{Merged: p.meet}) {
 		if err != nil {
 			if c.Path != "" && !f.concerns(c.Path) {
@@ -26,15 +27,20 @@ func (p *Plan) choose() error {
 		if err := checkPath(c.Path); err != nil {
 			return err
 		}
+		hold.look(c)
 		f.add(c)
 	}
-	p.changes, p.listed = f.kept, len(f.kept)
-	return p.hidden(&f)
+	p.changes = f.kept
+	if err := p.hidden(&f); err != nil {
+		return err
+	}
+	return p.holdBack(&hold)
 }
 
 // hidden handles the chosen paths of which no change tells: one may be gone with
 // a directory that was deleted, and is then deleted by itself.
 func (p *Plan) hidden(f *filter) error {
+	listed := len(p.changes)
 	for i, path := range f.chosen {
 		if f.taken[i] {
 			continue
@@ -46,6 +52,9 @@ func (p *Plan) hidden(f *filter) error {
 		default:
 			return fmt.Errorf("%q: nothing has changed there: choose a path that is listed, or one above it", path)
 		}
+	}
+	if len(p.changes) > listed {
+		slices.SortStableFunc(p.changes, func(a, b spec.Change) int { return comparePaths(a.Path, b.Path) })
 	}
 	return nil
 }

@@ -117,12 +117,11 @@ func (t *tree) victim(path string, e entry) (string, error) {
 
 // comesAgain tells whether an entry that is to go is the same as what comes there.
 func (p *Plan) comesAgain(path string, e entry) (bool, error) {
-	listed := p.changes[:p.listed]
-	i, found := slices.BinarySearchFunc(listed, path, func(c spec.Change, path string) int { return comparePaths(c.Path, path) })
-	if !found || listed[i].Kind == spec.Deleted {
+	i, found := slices.BinarySearchFunc(p.changes, path, func(c spec.Change, path string) int { return comparePaths(c.Path, path) })
+	if !found || p.changes[i].Kind == spec.Deleted {
 		return false, nil
 	}
-	return p.same(&listed[i], e)
+	return p.same(&p.changes[i], e)
 }
 
 // comparePaths orders paths as a walk meets them: a directory, what is in it, then

@@ -1,0 +1,164 @@
+package apply
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// SetuidBit and Capabilities are the reasons of refusals that Options.Setuid lifts.
+const (
+	SetuidBit    = "its setuid or setgid bit"
+	Capabilities = "its file capabilities"
+)
+
+// A holder asks Options.Hold about each change.
+type holder struct {
+	hold    func(spec.Change) string
+	reasons map[string]string // by path
+	tops    map[string]string // of these the new or replaced directories
+	top     string            // the last of tops
+}
+
+// look notes whether a change is left out.
+func (h *holder) look(c spec.Change) {
+	if h.hold == nil {
+		return
+	}
+	if h.top != "" && below(c.Path, h.top) {
+		h.set(c.Path, h.tops[h.top])
+		return
+	}
+	reason := h.hold(c)
+	if reason == "" {
+		return
+	}
+	h.set(c.Path, reason)
+	if replaces(c) {
+		if h.tops == nil {
+			h.tops = map[string]string{}
+		}
+		h.tops[c.Path], h.top = reason, c.Path
+	}
+}
+
+func (h *holder) set(path, reason string) {
+	if h.reasons == nil {
+		h.reasons = map[string]string{}
+	}
+	h.reasons[path] = reason
+}
+
+// setBelow leaves out the changes in directories that are left out as a whole.
+func (h *holder) setBelow(changes []spec.Change, whole map[string]string) {
+	if len(whole) == 0 {
+		return
+	}
+	for _, c := range changes {
+		for path := c.Path; path != "" && h.reasons[c.Path] == ""; path, _ = split(path) {
+			if reason := whole[path]; reason != "" {
+				h.set(c.Path, reason)
+			}
+		}
+	}
+}
+
+// replaces tells whether a change brings a directory in which nothing is the host's.
+func replaces(c spec.Change) bool {
+	return c.Type == spec.TypeDirectory && c.Kind != spec.Deleted && (c.Kind == spec.Created || c.Opaque || c.Was != "")
+}
+
+// holdBack takes the changes that are left out from those that are applied.
+func (p *Plan) holdBack(h *holder) error {
+	if len(h.reasons) == 0 {
+		return nil
+	}
+	h.setBelow(p.changes, h.tops) // a path that was chosen by itself and is gone
+	if err := p.keepVictims(h); err != nil {
+		return err
+	}
+	p.dropEmpty(h)
+	p.changes = slices.DeleteFunc(p.changes, func(c spec.Change) bool {
+		reason := h.reasons[c.Path]
+		if reason != "" {
+			p.held = append(p.held, Refusal{Path: c.Path, Reason: reason})
+		}
+		return reason != ""
+	})
+	return nil
+}
+
+// keepVictims leaves out each directory that would take a path of the host with it, of
+// which the new one is left out: a clone in place of a directory with a repository.
+// The directory is left out with all that is in it.
+func (p *Plan) keepVictims(h *holder) error {
+	replaced := map[string]bool{}
+	for _, c := range p.changes {
+		if replaces(c) && c.Kind != spec.Created && h.reasons[c.Path] == "" {
+			replaced[c.Path] = true
+		}
+	}
+	if len(replaced) == 0 {
+		return nil
+	}
+	whole := map[string]string{}
+	for _, c := range p.changes {
+		parent, _ := split(c.Path)
+		if h.reasons[c.Path] == "" || h.reasons[parent] != "" {
+			continue // it is applied, or one above it was looked at
+		}
+		victim, err := p.victimAbove(c.Path, replaced)
+		if err != nil {
+			return err
+		}
+		if victim != "" && whole[victim] == "" {
+			whole[victim] = fmt.Sprintf("it replaces a directory in which the host has %s, which is held back", c.Path)
+		}
+	}
+	h.setBelow(p.changes, whole)
+	return nil
+}
+
+// victimAbove is the topmost replaced directory above a path that the host has.
+func (p *Plan) victimAbove(path string, replaced map[string]bool) (string, error) {
+	top := ""
+	for above, _ := split(path); above != ""; above, _ = split(above) {
+		if replaced[above] {
+			top = above
+		}
+	}
+	if top == "" {
+		return "", nil
+	}
+	_, err := p.tree.stat(path)
+	if missing(err) || noDirectory(err) {
+		return "", nil
+	}
+	return top, err
+}
+
+// dropEmpty leaves out new directories in which all is left out.
+func (p *Plan) dropEmpty(h *holder) {
+	holds, applied := map[string]bool{}, map[string]bool{}
+	for _, c := range p.changes {
+		if h.reasons[c.Path] == "" {
+			continue
+		}
+		for above, _ := split(c.Path); above != "" && !holds[above]; above, _ = split(above) {
+			holds[above] = true
+		}
+	}
+	for _, c := range slices.Backward(p.changes) { // what is in a directory before it
+		if h.reasons[c.Path] != "" {
+			continue
+		}
+		if c.Kind == spec.Created && c.Type == spec.TypeDirectory && holds[c.Path] && !applied[c.Path] {
+			h.set(c.Path, "all that is in it is held back")
+			continue
+		}
+		if above, _ := split(c.Path); holds[above] {
+			applied[above] = true
+		}
+	}
+}
