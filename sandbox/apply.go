@@ -18,6 +18,10 @@ type ApplyOptions struct {
 	DryRun bool
 	// Overwrite applies also where the host has changed meanwhile.
 	Overwrite bool
+	// AllowAutorun applies also what runs without a question: hooks, shell start
+	// files and the like, and rights as Setuid does. Without it Apply leaves these
+	// out, and Applied.Held lists them.
+	AllowAutorun bool
 	// Setuid carries over setuid and setgid bits and file capabilities, Devices
 	// device nodes.
 	Setuid, Devices bool
@@ -26,6 +30,12 @@ type ApplyOptions struct {
 // Applied is what was done, or would be.
 type Applied struct {
 	Changes []Change
+	// Held is what runs without a question and is left out for that reason. With a
+	// path come the directories that would be empty without it, or that would take a
+	// path of the host with them. Of a file with a set-user-ID bit or capabilities
+	// the rights alone are left out, and the file is among Changes.
+	// ApplyOptions.AllowAutorun applies all of it.
+	Held []Unapplied
 	// LeftOut is what of the changes is not carried over, and why.
 	LeftOut []Unapplied
 }
@@ -120,8 +130,11 @@ type treePlan struct {
 
 func (t *tree) plan(paths []string, o ApplyOptions, id string) (*treePlan, error) {
 	options := apply.Options{
-		Paths: paths, Since: t.Since, Stamps: t.Stamps, Setuid: o.Setuid, Devices: o.Devices, Overwrite: o.Overwrite,
-		Source: t.source(id),
+		Paths: paths, Since: t.Since, Stamps: t.Stamps, Devices: o.Devices, Overwrite: o.Overwrite,
+		Setuid: o.Setuid || o.AllowAutorun, Source: t.source(id),
+	}
+	if !o.AllowAutorun {
+		options.Hold = t.hold
 	}
 	if t.OnDisk {
 		options.Owners = func(c Change) apply.Owner { return apply.Owner{UID: c.UID, GID: c.GID} }
@@ -145,9 +158,16 @@ func (p *treePlan) tell(done *Applied, conflicts *ConflictError, devices bool) {
 		if c.Kind != Deleted && (c.Type == TypeSocket || c.Type == TypeDevice && !devices) {
 			continue // it is left out
 		}
-		done.Changes = append(done.Changes, p.tree.absolute(c))
+		done.Changes = append(done.Changes, p.tree.told(c))
+	}
+	for _, r := range p.Held() {
+		done.Held = append(done.Held, Unapplied{path.Join(p.tree.Path, r.Path), r.Reason})
 	}
 	for _, r := range p.Refused() {
+		if r.Reason == apply.SetuidBit || r.Reason == apply.Capabilities {
+			done.Held = append(done.Held, Unapplied{path.Join(p.tree.Path, r.Path), r.Reason})
+			continue
+		}
 		done.LeftOut = append(done.LeftOut, Unapplied{path.Join(p.tree.Path, r.Path), r.Reason})
 	}
 	for _, r := range p.Conflicts() {

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/autorun"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
@@ -35,9 +36,12 @@ type Changes struct {
 // A tree is one overlay.
 type tree struct {
 	launch.Tree
-	user  User
-	base  *os.File
-	stack layer.Stack
+	user   User
+	base   *os.File
+	stack  layer.Stack
+	marker *autorun.Marker
+	// real is where the tree lies, if Path leads there by a link.
+	real string
 }
 
 // layered is an Instance whose writes lie on layers.
@@ -90,6 +94,7 @@ func (t *tree) open() error {
 	}
 	t.stack = layer.Stack{Base: base, IDs: t.inside, BaseIDs: t.insideOfBase}
 	t.remember(nil)
+	t.mark()
 	for _, l := range t.Layers {
 		t.stack.Layers = append(t.stack.Layers, layer.Layer{Dir: l.Dir, Marks: l.Marks})
 	}
@@ -144,6 +149,9 @@ type ListOptions struct {
 // List lists the changes, parents before what is in them. It is made while it
 // is read, and costs what was changed, not what the trees hold.
 //
+// Warning and Held of a change say what runs without a question or has unusual rights.
+// Names leaves rights out. Apply can hold more back: see [Applied].
+//
 // With an error comes the path that it is about; the list goes on after it if
 // the caller does.
 func (c *Changes) List(o ListOptions) iter.Seq2[Change, error] {
@@ -158,7 +166,11 @@ func (c *Changes) List(o ListOptions) iter.Seq2[Change, error] {
 			if !ok {
 				continue
 			}
+			marks := t.marks(paths)
 			for change, err := range t.stack.Changes(layer.Options{Names: o.Names, Paths: paths, Deleted: o.Deleted}) {
+				if err == nil {
+					marks.add(&change)
+				}
 				if !yield(t.absolute(change), c.why(err)) {
 					return
 				}

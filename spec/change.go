@@ -22,6 +22,12 @@ type Change struct {
 	// in the directory before.
 	Opaque bool
 
+	// Warning is why somebody should look at the path: it runs without a question, or
+	// its rights are unusual. Held says that apply holds the path back. Package
+	// sandbox fills both in. They only tell: nothing reads them.
+	Warning string
+	Held    bool
+
 	// What follows is told of what is there now, so not of a deleted path, and
 	// not of a list of names only.
 
@@ -75,6 +81,8 @@ func (c Change) MarshalJSON() ([]byte, error) {
 		Type         FileType          `json:"type"`
 		Was          FileType          `json:"was,omitempty"`
 		Opaque       bool              `json:"opaque,omitempty"`
+		Warning      string            `json:"warning,omitempty"`
+		Held         bool              `json:"held,omitempty"`
 		Mode         *uint32           `json:"mode,omitempty"`
 		UID          *uint32           `json:"uid,omitempty"`
 		GID          *uint32           `json:"gid,omitempty"`
@@ -89,7 +97,7 @@ func (c Change) MarshalJSON() ([]byte, error) {
 		Minor        *uint32           `json:"minor,omitempty"`
 		Xattrs       map[string][]byte `json:"xattrs,omitempty"`
 		XattrsBase64 map[string][]byte `json:"xattrs_base64,omitempty"`
-	}{Kind: c.Kind, Type: c.Type, Was: c.Was, Opaque: c.Opaque, Block: c.Block}
+	}{Kind: c.Kind, Type: c.Type, Was: c.Was, Opaque: c.Opaque, Warning: c.Warning, Held: c.Held, Block: c.Block}
 	out.Path, out.PathBase64 = textOrBytes([]byte(c.Path))
 	if !c.ModTime.IsZero() {
 		mtime := jsonTime(c.ModTime)

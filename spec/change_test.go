@@ -16,6 +16,10 @@ func TestChangeJSON(t *testing.T) {
 			Change{Path: "a/b", Kind: Modified, Type: TypeDirectory, Was: TypeDirectory, Opaque: true},
 			`{"path":"a/b","kind":"modified","type":"directory","was":"directory","opaque":true}`,
 		},
+		"held": {
+			Change{Path: "a", Kind: Created, Type: TypeFile, Warning: "git runs it", Held: true},
+			`{"path":"a","kind":"created","type":"file","warning":"git runs it","held":true}`,
+		},
 		"empty file of root": {
 			Change{Path: "a", Kind: Created, Type: TypeFile, ModTime: at},
 			`{"path":"a","kind":"created","type":"file","mode":0,"uid":0,"gid":0,"size":0,"mod_time":"2026-01-02T02:04:05.000006Z"}`,

@@ -10,7 +10,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// changeLine is a change for a person: what became of it, its size, its path.
+// changeLine is a change for a person: what became of it, its size, its path, and a
+// reason to look at it.
 func changeLine(c sandbox.Change) string {
 	size, name := "", visible(c.Path)
 	switch {
@@ -23,6 +24,12 @@ func changeLine(c sandbox.Change) string {
 	}
 	if c.Was != "" {
 		name += fmt.Sprintf(" (was a %s)", c.Was)
+	}
+	if c.Warning != "" {
+		name += "  ! " + escaped(c.Warning)
+	}
+	if c.Held {
+		name += " (apply holds it back)"
 	}
 	return fmt.Sprintf("  %-8s %9s  %s", c.Kind, size, name)
 }

@@ -24,6 +24,7 @@ func changesCommand() *cli.Command {
 		ArgsUsage: "NAME [PATH...]",
 		Category:  categorySandbox,
 		Description: `Each line is what became of a path, its size where it is a file, and the path.
+A path that runs without a question, or has unusual rights, has a reason after "!".
 With --json each line is one change in JSON.
 
     sandbox-runtime up --overlay . box
@@ -48,9 +49,10 @@ func diffCommand() *cli.Command {
 		ArgsUsage: "NAME",
 		Category:  categorySandbox,
 		Description: `"git apply" takes the diff in the overlaid directory, and "patch -p1" takes a diff
-of text files. The standard error lists what the diff does not hold. On a terminal
-a binary file is one line, the diff is coloured, and control characters in it are
-made visible.
+of text files. The diff begins with comments that name the paths that run without a
+question, or have unusual rights. The standard error lists what the diff does not
+hold. On a terminal a binary file is one line, the diff is coloured, and control
+characters in it are made visible.
 
     sandbox-runtime diff box | git apply`,
 		Action: withChanges(func(_ context.Context, cmd *cli.Command, c *sandbox.Changes) error {
@@ -58,6 +60,9 @@ made visible.
 				return err
 			}
 			out := cmd.Root().Writer
+			if err := writeMarks(visibly(out), c); err != nil {
+				return err
+			}
 			leftOut, err := c.SavePatch(visibly(out), sandbox.PatchOptions{Short: isTerminal(out)})
 			if err != nil {
 				return err
@@ -87,12 +92,16 @@ func applyCommand() *cli.Command {
 own rights: as a whole, or not at all where the host has changed meanwhile. A PATH
 is absolute, or where only one directory is overlaid relative to that.
 
+Hooks, shell start files and others that run without a question are held back and
+listed. All else is applied, and the exit status is 1.
+
     sandbox-runtime apply --dry-run box
     sandbox-runtime apply --yes box src/main.go`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "say what would be done, and do nothing"},
 			&cli.BoolFlag{Name: "overwrite", Usage: "also where the host has changed meanwhile"},
+			&cli.BoolFlag{Name: "allow-autorun", Usage: "also what runs without a question, and rights as --setuid does"},
 			&cli.BoolFlag{Name: "setuid", Usage: "carry over setuid and setgid bits and file capabilities"},
 			&cli.BoolFlag{Name: "devices", Usage: "carry over device nodes"},
 		},
@@ -103,7 +112,7 @@ is absolute, or where only one directory is overlaid relative to that.
 func applyChanges(ctx context.Context, cmd *cli.Command, c *sandbox.Changes) error {
 	o := sandbox.ApplyOptions{
 		Paths: cmd.Args().Tail(), DryRun: true, Overwrite: cmd.Bool("overwrite"),
-		Setuid: cmd.Bool("setuid"), Devices: cmd.Bool("devices"),
+		Setuid: cmd.Bool("setuid"), Devices: cmd.Bool("devices"), AllowAutorun: cmd.Bool("allow-autorun"),
 	}
 	talk := &conversation{in: os.Stdin, out: cmd.Root().ErrWriter}
 	planned, err := c.Apply(ctx, o)
@@ -114,15 +123,19 @@ func applyChanges(ctx context.Context, cmd *cli.Command, c *sandbox.Changes) err
 	if err != nil {
 		return err
 	}
-	if len(planned.Changes) == 0 {
-		talk.leftOut(planned.LeftOut)
-		talk.say("nothing to apply")
-		return nil
+	if len(planned.Changes) > 0 {
+		talk.list(planned.Changes)
 	}
-	talk.list(planned.Changes)
 	talk.leftOut(planned.LeftOut)
+	talk.held(planned.Held)
+	if len(planned.Changes) == 0 {
+		talk.say("nothing to apply")
+	}
 	if cmd.Bool("dry-run") {
 		return nil
+	}
+	if len(planned.Changes) == 0 {
+		return heldBack(planned.Held)
 	}
 	if !cmd.Bool("yes") {
 		answer, err := talk.ask(ctx, fmt.Sprintf("apply %s to the host? [y/N] ", changeCount(len(planned.Changes))))
@@ -135,10 +148,11 @@ func applyChanges(ctx context.Context, cmd *cli.Command, c *sandbox.Changes) err
 	}
 	o.DryRun = false
 	done, err := c.Apply(ctx, o)
-	if err == nil {
-		talk.say("applied %s", changeCount(len(done.Changes)))
+	if err != nil {
+		return err
 	}
-	return err
+	talk.say("applied %s", changeCount(len(done.Changes)))
+	return heldBack(done.Held)
 }
 
 // withChanges is an action on what the sandbox that is named first has changed.

@@ -96,6 +96,11 @@ func (f *changesFate) applyAll(ctx context.Context, box *sandbox.Sandbox, c *san
 	}
 	f.talk.leftOut(done.LeftOut)
 	f.talk.say("applied %s", changeCount(len(done.Changes)))
+	if len(done.Held) > 0 {
+		f.stay = true
+		f.talk.held(done.Held)
+		f.talk.say("what runs without a question was held back: the sandbox stays up as %s (%s apply --allow-autorun %[1]s, or %[2]s down %[1]s)", box.ID(), programName)
+	}
 	return nil
 }
 

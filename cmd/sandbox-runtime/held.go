@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+// held lists what apply holds back. What lies in a directory that is held back stands
+// in one line with it.
+func (t *conversation) held(all []sandbox.Unapplied) {
+	tops := heldTops(all)
+	for _, u := range tops[:min(len(tops), maxListed)] {
+		t.say("held back: %s: %s", visible(u.Path), escaped(u.Reason))
+	}
+	if more := len(tops) - maxListed; more > 0 {
+		t.say("held back: %d more", more)
+	}
+}
+
+// heldTops leaves out each path that lies below another with the same reason.
+func heldTops(all []sandbox.Unapplied) []sandbox.Unapplied {
+	var tops []sandbox.Unapplied
+	for _, u := range all {
+		if n := len(tops); n > 0 && u.Reason == tops[n-1].Reason && strings.HasPrefix(u.Path, tops[n-1].Path+"/") {
+			continue
+		}
+		tops = append(tops, u)
+	}
+	return tops
+}
+
+// heldBack is the error of an apply that has held something back.
+func heldBack(all []sandbox.Unapplied) error {
+	if len(all) == 0 {
+		return nil
+	}
+	return errors.New("what runs without a question was held back: see the list; --allow-autorun applies it, too")
+}
+
+const (
+	// maxHeldLines and maxMarkLines bound the lines before a diff.
+	maxHeldLines = 1000
+	maxMarkLines = 50
+)
+
+// writeMarks writes each change with a warning as a line that git apply and patch skip. The
+// changes that run without a question come first.
+func writeMarks(w io.Writer, c *sandbox.Changes) error {
+	held, marked := markLines{head: "runs unasked", limit: maxHeldLines}, markLines{head: "look at", limit: maxMarkLines}
+	for change, err := range c.List(sandbox.ListOptions{}) {
+		if err != nil {
+			return err
+		}
+		if change.Held {
+			held.add(change)
+		} else if change.Warning != "" {
+			marked.add(change)
+		}
+	}
+	out := bufio.NewWriter(w)
+	held.write(out)
+	marked.write(out)
+	return out.Flush()
+}
+
+// markLines are lines of one kind.
+type markLines struct {
+	head  string
+	limit int
+	last  sandbox.Change
+	lines []string
+	more  int
+}
+
+func (m *markLines) add(c sandbox.Change) {
+	if c.Held && c.Warning == m.last.Warning && strings.HasPrefix(c.Path, m.last.Path+"/") {
+		return
+	}
+	m.last = c
+	if len(m.lines) == m.limit {
+		m.more++
+		return
+	}
+	m.lines = append(m.lines, fmt.Sprintf("# %s: %s: %s", m.head, visible(c.Path), escaped(c.Warning)))
+}
+
+func (m *markLines) write(w io.Writer) {
+	for _, line := range m.lines {
+		fmt.Fprintln(w, line)
+	}
+	if m.more > 0 {
+		fmt.Fprintf(w, "# %s: %d more\n", m.head, m.more)
+	}
+}

@@ -1,0 +1,129 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/autorun"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// mark prepares the marks of the tree's changes.
+func (t *tree) mark() {
+	if place, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", t.base.Fd())); err == nil && place != t.Path {
+		t.real = place
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "" // then no link of it leads into the tree
+	}
+	t.marker = autorun.New(t.isRepository, autorun.Linked(t.Path, home, t.Path)...)
+}
+
+// isRepository tells whether the host has a file HEAD in a directory of the tree.
+func (t *tree) isRepository(dir string) bool {
+	for _, top := range []string{t.Path, t.real} {
+		if top == "" || !beneath(dir, top) {
+			continue
+		}
+		head, err := t.stack.Below(strings.Trim(path.Join(strings.TrimPrefix(dir, top), "HEAD"), "/"))
+		return err == nil && head.Type != TypeDirectory
+	}
+	return false
+}
+
+// pathMark is the mark of a change, whose path is relative, by its place on the host.
+func (t *tree) pathMark(c Change) (autorun.Mark, bool) {
+	mark, ok := t.marker.Path(path.Join(t.Path, c.Path), c)
+	if t.real != "" && !mark.Held {
+		if other, has := t.marker.Path(path.Join(t.real, c.Path), c); has && (other.Held || !ok) {
+			return other, true
+		}
+	}
+	return mark, ok
+}
+
+// hold is the reason to leave a change out.
+func (t *tree) hold(c Change) string {
+	mark, _ := t.pathMark(c)
+	if !mark.Held {
+		return ""
+	}
+	return mark.Reason
+}
+
+// told is a change as the caller sees it, with its marks.
+func (t *tree) told(c Change) Change {
+	t.marks(nil).add(&c)
+	return t.absolute(c)
+}
+
+// A marking adds marks to a list of changes, in which parents come first.
+type marking struct {
+	tree *tree
+	// top is the last directory that is held with all below, reason is its reason.
+	top, reason string
+}
+
+// marks begins a list of the changes at some paths. A directory above these may be held
+// with all below: the list does not name that directory.
+func (t *tree) marks(paths []string) *marking {
+	m := &marking{tree: t}
+	for _, name := range paths {
+		for at, char := range []byte(name) {
+			if char == '/' && m.reason == "" {
+				m.begin(name[:at])
+			}
+		}
+	}
+	return m
+}
+
+// begin looks at a directory above the paths that are listed.
+func (m *marking) begin(dir string) {
+	if _, ok := m.tree.pathMark(Change{Path: dir, Kind: Created, Type: TypeDirectory}); !ok {
+		return // it would not be held, were it new
+	}
+	for c, err := range m.tree.stack.Changes(layer.Options{Names: true, Paths: []string{dir}}) {
+		if err == nil && c.Path == dir {
+			m.add(&c)
+		}
+		return
+	}
+}
+
+// add fills in the marks of a change.
+func (m *marking) add(c *Change) {
+	mark, _ := m.tree.pathMark(*c)
+	switch {
+	case m.top != "" && beneath(c.Path, m.top):
+		if c.Kind != Deleted {
+			mark = autorun.Mark{Reason: m.reason, Held: true}
+		}
+	case mark.Held && autorun.Made(*c):
+		m.top, m.reason = c.Path, mark.Reason
+	}
+	reasons := m.tree.rights(c)
+	if mark.Reason != "" {
+		reasons = append([]string{mark.Reason}, reasons...)
+	}
+	c.Warning, c.Held = strings.Join(reasons, "; "), mark.Held
+}
+
+// rights are reasons to look at a change's mode and owner, if these are known.
+func (t *tree) rights(c *Change) []string {
+	if c.ModTime.IsZero() || c.Kind == Deleted {
+		return nil
+	}
+	var before *spec.Change
+	if c.Kind == Modified && c.Was == "" {
+		if below, err := t.stack.Below(c.Path); err == nil && below.Type == c.Type {
+			before = &below
+		}
+	}
+	uid, gid, _ := t.insideOfBase(t.Owner.UID, t.Owner.GID)
+	return autorun.Rights(*c, before, uid, gid)
+}
