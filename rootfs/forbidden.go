@@ -47,7 +47,8 @@ func neverWritableRule(p string) string {
 type rules struct {
 	private []string // as given and as resolved
 	roots   []string // resolved; nil: no rule
-	secrets []string // of the host's users; nil: nothing is overlaid
+	homes   []string // of the host's users; nil: nothing is overlaid
+	secrets []string // relative to each of homes
 
 	overlaid bool // what is private may lie in a source
 	whole    bool // the whole host may be one
@@ -63,7 +64,23 @@ func (r *rules) overlaying() *rules {
 // isPrivate says whether a path is, or lies in, what an overlay shows empty.
 func (r *rules) isPrivate(p string) bool {
 	in := func(dir string) bool { return within(p, dir) }
-	return slices.ContainsFunc(r.private, in) || slices.ContainsFunc(r.secrets, in)
+	return slices.ContainsFunc(r.private, in) || r.secretAbove(p) != ""
+}
+
+// secretAbove is the secret of a user that a path is, or lies in.
+func (r *rules) secretAbove(p string) string {
+	for _, home := range r.homes {
+		if !within(p, home) {
+			continue
+		}
+		rel := strings.TrimPrefix(strings.TrimPrefix(p, home), "/")
+		for _, name := range r.secrets {
+			if strings.HasPrefix(rel, name) && (len(rel) == len(name) || rel[len(name)] == '/') {
+				return filepath.Join(home, name)
+			}
+		}
+	}
+	return ""
 }
 
 func newRules(cfg *Config) (*rules, error) {
@@ -89,11 +106,7 @@ func newRules(cfg *Config) (*rules, error) {
 		r.roots = append(r.roots, resolved)
 	}
 	if len(cfg.Overlays) > 0 {
-		for _, home := range homes(cfg.Home) {
-			for _, name := range secrets {
-				r.secrets = append(r.secrets, filepath.Join(home, name))
-			}
-		}
+		r.homes, r.secrets = homes(cfg.Home), secrets()
 	}
 	return r, nil
 }
@@ -130,8 +143,8 @@ func (r *rules) check(given, resolved string, writable bool) error {
 				return refuse("contains the runtime's own directory " + own)
 			}
 		}
-		for _, secret := range r.secrets {
-			if r.overlaid && within(p, secret) {
+		if r.overlaid {
+			if secret := r.secretAbove(p); secret != "" {
 				return refuse("lies in " + secret + ", which holds secrets; bind what is needed of it")
 			}
 		}

@@ -8,16 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-)
 
-// secrets are what a home directory holds for its user alone, keys and sessions
-// above all. Below an overlay they are shown empty, and cannot be written to: a
-// bind of the user's own shows what is needed of them.
-var secrets = []string{
-	".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".config/gcloud", ".config/gh",
-	".netrc", ".git-credentials", ".npmrc", ".pypirc", ".password-store", ".local/share/keyrings",
-	".mozilla", ".config/google-chrome", ".config/chromium",
-}
+	"golang.org/x/sys/unix"
+)
 
 // homes are the home directories of the host's users, and that of who asks.
 func homes(own string) []string {
@@ -48,12 +41,9 @@ func (p *plan) hide() error {
 		}
 	})
 	for _, s := range overlaid {
-		hidden := slices.Concat(p.rules.private, p.rules.secrets)
-		for _, name := range secrets {
-			hidden = append(hidden, path.Join(s.path, name))
-		}
-		for _, place := range hidden {
-			if rel := s.holds(place); rel != "" {
+		seen := looks{s, map[string]bool{}}
+		for _, place := range p.hidden(s) {
+			if rel := s.holds(place); rel != "" && seen.mayHave(rel) {
 				if err := p.hideAt(path.Join(s.path, rel)); err != nil {
 					return fmt.Errorf("overlay %s: %w", s.path, err)
 				}
@@ -61,6 +51,21 @@ func (p *plan) hide() error {
 		}
 	}
 	return nil
+}
+
+// hidden are the paths of the host that an overlay must not show, also some that lie
+// elsewhere.
+func (p *plan) hidden(s *source) []string {
+	hidden := slices.Clone(p.rules.private)
+	for _, home := range append(slices.Clone(p.rules.homes), s.path) {
+		if !within(home, s.path) && !within(s.path, home) && !within(home, s.real) && !within(s.real, home) {
+			continue
+		}
+		for _, name := range p.rules.secrets {
+			hidden = append(hidden, strings.TrimSuffix(home, "/")+"/"+name)
+		}
+	}
+	return hidden
 }
 
 // holds is where in the source a path of the host lies, empty if it does not.
@@ -71,6 +76,37 @@ func (s *source) holds(place string) string {
 		}
 	}
 	return ""
+}
+
+// looks remembers which directories a source lacks. There are many secrets, and most
+// hosts have few of them.
+type looks struct {
+	s     *source
+	lacks map[string]bool
+}
+
+// mayHave tells whether a source can have something at a path. It says yes where it
+// would have to follow a link.
+func (l *looks) mayHave(rel string) bool {
+	for at, rest := "", rel; rest != ""; {
+		var name string
+		name, rest, _ = strings.Cut(rest, "/")
+		at = path.Join(at, name)
+		lacks, known := l.lacks[at]
+		if !known {
+			var st unix.Stat_t
+			err := unix.Fstatat(l.s.fd, at, &st, unix.AT_SYMLINK_NOFOLLOW)
+			if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+				return true
+			}
+			lacks = absent(err)
+			l.lacks[at] = lacks
+		}
+		if lacks {
+			return false
+		}
+	}
+	return true
 }
 
 // hideAt hides what a path leads to, if that is shown by an overlay. What the
