@@ -46,7 +46,8 @@ func TestReviewAfterAnInteractiveSession(t *testing.T) {
 	term, p := onTerminal(t, s.command("do", "-i", "-t", "--overlay", home, "--cwd", home, "--", "sh"))
 	term.typeIn(t, "echo typed > typed; exit\n")
 	term.shows(t, "1 change: 1 created")
-	term.typeIn(t, "\n")
+	term.shows(t, "[d]iscard? ")
+	term.typeIn(t, "d\n")
 	term.shows(t, "discarded")
 	p.wait()
 	if got := differing(before, snapshotOf(t, home)); len(got) > 0 {
@@ -146,8 +147,8 @@ func TestDoSaysHowToApplyAgain(t *testing.T) {
 	s.downIfUp(id)
 }
 
-// The pager has the terminal's ^C: whoever looks at the diff loses nothing by it.
-// At the question it ends all, and says what that means.
+// The pager has the terminal's ^C. At the question ^C ends the program, which keeps the
+// sandbox.
 func TestInterruptsOfAReview(t *testing.T) {
 	s, home := newSandboxes(t), newHome(t)
 	pager := filepath.Join(t.TempDir(), "pager")
@@ -166,8 +167,11 @@ func TestInterruptsOfAReview(t *testing.T) {
 	term.typeIn(t, "end\n")
 	term.shows(t, "paged\r\n[r]eview")
 	term.typeIn(t, "\x03")
-	term.shows(t, "interrupted by SIGINT: the changes that were not applied are discarded")
+	term.shows(t, "interrupted by SIGINT")
 	if got := p.wait(); got.code != 125 {
 		t.Errorf("status %d", got.code)
+	}
+	for _, name := range s.names() {
+		s.downIfUp(name)
 	}
 }

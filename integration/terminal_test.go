@@ -83,8 +83,22 @@ func onTerminal(t testing.TB, cmd *exec.Cmd) (*terminal, *running) {
 	defer tty.Close()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	term := newTerminal(t, master)
+	term := newTerminal(t, interruptible(t, master))
 	return term, start(t, cmd)
+}
+
+// interruptible takes over a terminal, so that Close ends a read from it and hangs up.
+func interruptible(t testing.TB, f *os.File) *os.File {
+	t.Helper()
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(fd), f.Name())
 }
 
 // A consoleSocket is where a runtime sends a container's terminal.
@@ -102,12 +116,5 @@ func (s *consoleSocket) receive(t testing.TB) *terminal {
 	if len(files) != 1 {
 		t.Fatalf("console socket: %d descriptors", len(files))
 	}
-	fd, err := unix.Dup(int(files[0].Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		t.Fatal(err)
-	}
-	return newTerminal(t, os.NewFile(uintptr(fd), "console"))
+	return newTerminal(t, interruptible(t, files[0]))
 }

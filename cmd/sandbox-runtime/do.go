@@ -31,7 +31,11 @@ capability.
     sandbox-runtime do --json --memory 256m -- ./untrusted | jq .reason
 
 The exit status is the command's own; 124 timed out, 125 the runtime failed,
-126 not executable, 127 not found, 128+n killed by signal n.`,
+126 not executable, 127 not found, 128+n killed by signal n.
+
+--review asks at the end about the changes in overlays. On a terminal only an answer
+discards changes: Ctrl-C, Ctrl-D, a signal or a closed terminal leaves the sandbox
+up, and prints the commands to come back to it. Without a terminal no answer discards.`,
 		Flags:                  doFlags(),
 		UseShortOptionHandling: true,
 		StopOnNthArg:           new(1),
@@ -47,7 +51,7 @@ func doFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "give it a terminal of its own"},
 		&cli.BoolFlag{Name: "local", Usage: "no sandbox: run on the host, in the workspace"},
 		&cli.BoolFlag{Name: "json", Usage: "print one Result in JSON, output included, and nothing else"},
-		&cli.BoolFlag{Name: "review", Usage: "ask at the end what becomes of changes in overlays (default with -it)"},
+		&cli.BoolFlag{Name: "review", Usage: "ask at the end about the changes in overlays (default with -it)"},
 		&cli.BoolFlag{Name: "apply", Usage: "put changes in overlays onto the host at the end, whatever the exit status"},
 		&cli.BoolFlag{Name: "keep", Usage: "leave the sandbox up at the end, with its changes"},
 	}, configFlags()...)
@@ -167,7 +171,7 @@ func doOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	defer func() { err = errors.Join(err, fate.end(box)) }()
 	result, err := runIn(ctx, box, command, streams, relay, nil)
 	if err != nil {
-		return result, err
+		return result, fate.interrupted(ctx, box, err)
 	}
 	return result, fate.conclude(ctx, box, relay)
 }

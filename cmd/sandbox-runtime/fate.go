@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/urfave/cli/v3"
 
@@ -18,7 +19,10 @@ type changesFate struct {
 	review, apply, keep bool
 	overlaid            bool
 	talk                *conversation
-	// stay leaves the sandbox up.
+	// program is the command line that finds the sandbox again, without a command.
+	program string
+	// stay leaves the sandbox up. A sandbox that may stay does so until its changes
+	// are settled: no error, signal or crash discards them.
 	stay bool
 }
 
@@ -27,6 +31,7 @@ func fateOf(cmd *cli.Command, c spec.Config) (*changesFate, error) {
 		review: cmd.Bool("review"), apply: cmd.Bool("apply"), keep: cmd.Bool("keep"),
 		overlaid: len(c.Overlays) > 0,
 		talk:     &conversation{in: os.Stdin, out: cmd.Root().ErrWriter},
+		program:  programAs(cmd),
 	}
 	chosen := 0
 	for _, flag := range []struct {
@@ -48,52 +53,126 @@ func fateOf(cmd *cli.Command, c spec.Config) (*changesFate, error) {
 		return nil, errors.New("--review, --apply and --keep: one of them says what becomes of the changes")
 	}
 	if chosen == 0 && cmd.Bool("interactive") && cmd.Bool("tty") && isTerminal(os.Stdin) {
-		f.review = f.overlaid
+		f.review = f.overlaid && !cmd.Bool("local")
 	}
+	// Now, since a terminal that has hung up by the end is none any more.
+	f.talk.attended = f.review && isTerminal(os.Stdin)
+	f.stay = f.mayStay()
 	return f, nil
 }
 
-// mayStay says that the sandbox may be needed when this program has ended: what
-// could not be applied is not lost.
-func (f *changesFate) mayStay() bool { return f.apply || f.keep }
+// mayStay says that the sandbox may be needed after the end of this program: a change
+// that was not applied is not lost, nor one that a person has not decided about.
+func (f *changesFate) mayStay() bool { return f.apply || f.keep || f.talk.attended }
 
 // conclude does with the changes what was asked for.
 func (f *changesFate) conclude(ctx context.Context, box *sandbox.Sandbox, relay *signalRelay) (err error) {
 	f.talk.relay = relay
 	if f.keep {
-		f.stay = true
-		f.talk.say("kept as %s (%s changes %[1]s, %[2]s down %[1]s)", box.ID(), programName)
+		f.talk.say("kept as %s (%s changes %[1]s, %[2]s down %[1]s)", box.ID(), f.program)
 		return nil
 	}
 	if !f.overlaid {
 		return nil
 	}
+	if f.talk.attended && relay.dismissed() {
+		return f.interrupted(ctx, box, nil)
+	}
 	c, err := box.Changes(ctx)
 	if err != nil {
-		return fmt.Errorf("%w: the changes are discarded", causeOf(ctx, err))
+		err = causeOf(ctx, err)
+		if f.stay {
+			return f.interrupted(ctx, box, err)
+		}
+		return fmt.Errorf("%w: the changes are discarded", err)
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	switch {
 	case f.review:
-		return review(ctx, f.talk, c)
+		return f.reviewAll(ctx, box, c)
 	case f.apply:
 		return f.applyAll(ctx, box, c)
 	}
 	return f.discard(c)
 }
 
+func (f *changesFate) reviewAll(ctx context.Context, box *sandbox.Sandbox, c *sandbox.Changes) error {
+	r := &review{talk: f.talk, changes: c}
+	v, err := r.run(ctx)
+	switch {
+	case v == settled:
+		f.stay = false
+		return err
+	case !f.talk.attended:
+		return fmt.Errorf("%w: the changes that were not applied are discarded", err)
+	case errors.Is(err, errTerminalClosed):
+		err = nil // the person has left
+	}
+	return f.interrupted(ctx, box, err)
+}
+
+// interrupted keeps a sandbox about whose changes nobody has decided, and says how to
+// come back to it. It returns err. A sandbox without a change is not kept.
+func (f *changesFate) interrupted(ctx context.Context, box *sandbox.Sandbox, err error) error {
+	if !f.stay {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), holdTime)
+	defer cancel()
+	changed, unknown := f.changed(ctx, box)
+	if !changed {
+		f.stay = false
+		return err
+	}
+	before := "nothing is lost"
+	if unknown != nil {
+		before = "its changes are not known"
+	}
+	f.talk.say("%s: the sandbox stays up as %s; to come back to it:", before, box.ID())
+	for _, command := range []string{"changes %s", "apply %s", "save %s FILE", "down %s"} {
+		f.talk.say("  %s "+command, f.program, box.ID())
+	}
+	if err == nil {
+		err = unknown
+	}
+	return err
+}
+
+// holdTime bounds the time for the look at a sandbox that may have to be kept.
+const holdTime = 30 * time.Second
+
+// changed says whether a sandbox has a change that the host does not have. Where an
+// error hides the answer there may be one.
+func (f *changesFate) changed(ctx context.Context, box *sandbox.Sandbox) (_ bool, err error) {
+	if !f.overlaid {
+		return false, nil
+	}
+	c, err := box.Changes(ctx)
+	if errors.Is(err, sandbox.ErrNotFound) {
+		return false, nil // it was removed meanwhile
+	}
+	if err != nil {
+		return true, err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	for _, err := range c.List(sandbox.ListOptions{}) {
+		return true, err
+	}
+	return false, nil
+}
+
 func (f *changesFate) applyAll(ctx context.Context, box *sandbox.Sandbox, c *sandbox.Changes) error {
 	done, err := c.Apply(ctx, sandbox.ApplyOptions{})
 	if err != nil {
-		f.stay = true
 		again := "apply"
 		var conflict *sandbox.ConflictError
 		if errors.As(err, &conflict) {
 			again = "apply --overwrite"
 		}
 		return fmt.Errorf("%w\nnothing is lost: the sandbox stays up as %s (%s %s %[2]s, or %[3]s down %[2]s)",
-			err, box.ID(), programName, again)
+			err, box.ID(), f.program, again)
 	}
+	f.stay = false
 	f.talk.leftOut(done.LeftOut)
 	f.talk.say("applied %s", changeCount(len(done.Changes)))
 	if len(done.Held) > 0 {

@@ -37,9 +37,9 @@ type signalRelay struct {
 	process signaled
 	starts  bool
 	waiting syscall.Signal // for process; 0: none
-	asked   bool
-	over    bool // the command has ended
-	paging  bool // the terminal's ^C is a pager's
+	asked   syscall.Signal // the first that was sent to end the command; 0: none
+	over    bool           // the command has ended
+	paging  bool           // the terminal's ^C is a pager's
 }
 
 // relaySignals returns a context that the relay cancels.
@@ -92,6 +92,14 @@ func (r *signalRelay) ended() {
 	r.process, r.over = nil, true
 }
 
+// dismissed says that a signal was to end this program together with the command.
+// SIGINT and SIGQUIT are keys of a terminal, and are for the command alone.
+func (r *signalRelay) dismissed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asked == unix.SIGTERM || r.asked == unix.SIGHUP
+}
+
 // page runs a pager, whose ^C is: less(1) takes it for the end of a search.
 func (r *signalRelay) page(pager func() error) error {
 	r.setPaging(true)
@@ -125,10 +133,10 @@ func (r *signalRelay) handle(s syscall.Signal) {
 			_ = r.process.Resize(terminalSize()) // it may just have ended
 		}
 	case r.paging && s == unix.SIGINT:
-	case !r.starts || r.asked || r.over:
+	case !r.starts || r.asked != 0 || r.over:
 		r.cancel(errors.New("interrupted by " + unix.SignalName(s)))
 	default:
-		r.asked = true
+		r.asked = s
 		if r.process == nil {
 			r.waiting = s
 		} else {

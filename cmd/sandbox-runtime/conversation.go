@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+// A conversation asks the caller of the program questions, and prints messages. It
+// writes to the standard error: the standard output belongs to the command.
+type conversation struct {
+	in  *os.File
+	out io.Writer
+	// attended says that a person answers at a terminal. The answers of a script
+	// come from a pipe or a file, or there are none.
+	attended bool
+	// ended says that no answer comes any more.
+	ended bool
+	// relay receives the signals of this program. It is nil where nothing does.
+	relay *signalRelay
+}
+
+// errTerminalClosed says that a person can give no answer any more: the terminal is
+// gone, or the person typed Ctrl-D.
+var errTerminalClosed = errors.New("the terminal is closed")
+
+func (t *conversation) say(format string, args ...any) {
+	fmt.Fprintf(t.out, format+"\n", args...)
+}
+
+// maxListed bounds what is listed before a question.
+const maxListed = 50
+
+// list names changes with their counts.
+func (t *conversation) list(all []sandbox.Change) { t.listAs("", all) }
+
+// listAs is list with a word before the counts.
+func (t *conversation) listAs(title string, all []sandbox.Change) {
+	counts := map[sandbox.ChangeKind]int{}
+	for _, c := range all {
+		counts[c.Kind]++
+	}
+	t.say("%s%s: %d created, %d modified, %d deleted", title, changeCount(len(all)),
+		counts[sandbox.Created], counts[sandbox.Modified], counts[sandbox.Deleted])
+	for _, c := range all[:min(len(all), maxListed)] {
+		t.say("%s", t.coloured(c))
+	}
+	if more := len(all) - maxListed; more > 0 {
+		t.say("  … and %d more", more)
+	}
+}
+
+func (t *conversation) leftOut(all []sandbox.Unapplied) {
+	for _, u := range all[:min(len(all), maxListed)] {
+		t.say("left out: %s: %s", visible(u.Path), u.Reason)
+	}
+	if more := len(all) - maxListed; more > 0 {
+		t.say("left out: %d more", more)
+		if last := all[len(all)-1]; last.Path == "" {
+			t.say("left out: %s", last.Reason)
+		}
+	}
+}
+
+func (t *conversation) coloured(c sandbox.Change) string {
+	line := changeLine(c)
+	if !isTerminal(t.out) || os.Getenv("NO_COLOR") != "" {
+		return line
+	}
+	colour := map[sandbox.ChangeKind]string{sandbox.Created: "32", sandbox.Modified: "33", sandbox.Deleted: "31"}[c.Kind]
+	return "\x1b[" + colour + "m" + line + "\x1b[0m"
+}
+
+// dropTyped drops the keys that a person typed before the first question: these are
+// no answers.
+func (t *conversation) dropTyped() {
+	if t.attended {
+		_ = unix.IoctlSetInt(int(t.in.Fd()), unix.TCFLSH, unix.TCIFLUSH) // the terminal may be gone
+	}
+}
+
+// maxAnswer bounds a line of the standard input.
+const maxAnswer = 64 << 10
+
+// ask reads one line and not one byte more: the next byte may be for another reader.
+// A script without another line gives the empty answer. A terminal without one is
+// errTerminalClosed, also after a part of a line. The end of ctx interrupts ask.
+func (t *conversation) ask(ctx context.Context, question string) (string, error) {
+	if t.ended {
+		return "", t.noAnswer(nil)
+	}
+	fmt.Fprint(t.out, question)
+	type line struct {
+		text string
+		err  error
+	}
+	read := make(chan line, 1)
+	go func() { // ends with the program, if nobody ever answers
+		text, err := readLine(t.in)
+		read <- line{text, err}
+	}()
+	select {
+	case <-ctx.Done():
+		t.say("")
+		return "", context.Cause(ctx)
+	case l := <-read:
+		if !isTerminal(t.in) || l.err != nil {
+			t.say("%s", visible(l.text)) // which a terminal has shown
+		}
+		if l.err != nil {
+			t.ended = true
+			return strings.TrimSpace(l.text), t.noAnswer(l.err)
+		}
+		return strings.TrimSpace(l.text), nil
+	}
+}
+
+// noAnswer is the error of a question after the end of the input.
+func (t *conversation) noAnswer(err error) error {
+	switch {
+	case t.attended:
+		return errTerminalClosed
+	case errors.Is(err, io.EOF):
+		return nil
+	}
+	return err
+}
+
+func readLine(in io.Reader) (string, error) {
+	var text []byte
+	var b [1]byte
+	for len(text) < maxAnswer {
+		if _, err := io.ReadFull(in, b[:]); err != nil {
+			return string(text), err
+		}
+		if b[0] == '\n' {
+			return string(text), nil
+		}
+		text = append(text, b[0])
+	}
+	return "", errors.New("the answer is too long")
+}
+
+func isTerminal(of any) bool {
+	f, ok := of.(*os.File)
+	return ok && f != nil && term.IsTerminal(int(f.Fd()))
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/patch"
+)
+
+// page shows what write writes: with $PAGER, or less, where there is a terminal to
+// page on, and else as it is.
+func (t *conversation) page(ctx context.Context, write func(io.Writer) error) error {
+	f, ok := t.out.(*os.File)
+	if !ok || !isTerminal(t.out) || !isTerminal(t.in) {
+		return write(visibly(t.out))
+	}
+	pager := os.Getenv("PAGER")
+	if pager == "" {
+		if _, err := exec.LookPath("less"); err != nil {
+			return write(visibly(t.out))
+		}
+		pager = "less -R"
+	}
+	if t.relay == nil {
+		return pipeTo(ctx, pager, f, write)
+	}
+	return t.relay.page(func() error { return pipeTo(ctx, pager, f, write) })
+}
+
+// pipeTo runs a pager on a terminal, with what write writes. The end of ctx ends the
+// pager, and the terminal then has the modes that it had before.
+func pipeTo(ctx context.Context, pager string, f *os.File, write func(io.Writer) error) error {
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", pager)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, f, f
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
+	cmd.WaitDelay = grace
+	pipe, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if modes, err := term.GetState(int(f.Fd())); err == nil {
+		defer func() { _ = term.Restore(int(f.Fd()), modes) }() // the terminal may be gone
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("pager %s: %w", pager, err)
+	}
+	// A child of the pager may hold the pipe, and not read from it.
+	stop := context.AfterFunc(ctx, func() { pipe.Close() })
+	defer stop()
+	err = write(patch.Terminal(pipe))
+	if errors.Is(err, unix.EPIPE) || ctx.Err() != nil {
+		err = nil // enough was seen
+	}
+	closed, ended := pipe.Close(), cmd.Wait()
+	if errors.Is(closed, os.ErrClosed) {
+		closed = nil // the end of ctx has closed the pipe
+	}
+	var exit *exec.ExitError
+	if errors.As(ended, &exit) && !exit.Exited() {
+		ended = nil // by a key, as ^C
+	}
+	return errors.Join(err, closed, ended)
+}

@@ -1,0 +1,343 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A reviewing is "do --review" on a terminal, whose command changes one file of a home
+// and makes another.
+type reviewing struct {
+	*terminal
+	t    *testing.T
+	s    *sandboxes
+	p    *running
+	home string
+}
+
+// twoChanges makes the changes, and then runs what comes after them.
+func twoChanges(home string, then ...string) []string {
+	script := "cd " + home + "; echo mine > README; echo new > new; " + strings.Join(then, "; ")
+	return []string{"--overlay", home, "--", "sh", "-c", script}
+}
+
+// newReviewing starts the program on a terminal. The test's end removes the sandbox.
+func newReviewing(t *testing.T, s *sandboxes, home string, args ...string) *reviewing {
+	t.Helper()
+	return reviewingOf(t, s, home, s.command(append([]string{"do"}, args...)...))
+}
+
+func reviewingOf(t *testing.T, s *sandboxes, home string, cmd *exec.Cmd) *reviewing {
+	t.Helper()
+	pager := filepath.Join(t.TempDir(), "pager")
+	if err := os.WriteFile(pager, []byte("#!/bin/sh\necho paging\nread line </dev/tty\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(os.Environ(), "PAGER="+pager, "NO_COLOR=1")
+	t.Cleanup(func() {
+		for _, name := range s.names() {
+			s.downIfUp(name)
+		}
+	})
+	term, p := onTerminal(t, cmd)
+	return &reviewing{term, t, s, p, home}
+}
+
+// names are the sandboxes of the state root.
+func (s *sandboxes) names() (names []string) {
+	found, err := filepath.Glob(filepath.Join(s.root, "@sandboxes", "*"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, dir := range found {
+		names = append(names, filepath.Base(dir))
+	}
+	return names
+}
+
+// answers types each answer after the text that comes before it.
+func (r *reviewing) answers(pairs ...string) {
+	r.t.Helper()
+	for i := 0; i < len(pairs); i += 2 {
+		r.showsAnew(pairs[i])
+		r.typeIn(r.t, pairs[i+1])
+	}
+}
+
+// showsAnew waits for a text, and forgets all up to it.
+func (r *reviewing) showsAnew(text string) {
+	r.t.Helper()
+	r.shows(r.t, text)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen.Next(strings.Index(r.seen.String(), text) + len(text))
+}
+
+// keeps says that the program ends, and that the sandbox is up with its changes.
+func (r *reviewing) keeps(changed ...string) {
+	r.t.Helper()
+	r.p.wait()
+	names := r.s.names()
+	if len(names) != 1 {
+		r.t.Fatalf("sandboxes %q, want one that was kept; the terminal shows %q", names, r.output())
+	}
+	got := run(r.t, r.s.command("changes", names[0]))
+	for _, name := range changed {
+		if !strings.Contains(got.stdout, filepath.Join(r.home, name)) {
+			r.t.Errorf("%s is no change of the sandbox that was kept: %+v", name, got)
+		}
+	}
+	if got := run(r.t, r.s.command("exec", names[0], "true")); got.code != 0 {
+		r.t.Errorf("the sandbox that was kept: %+v", got)
+	}
+}
+
+// wayBack is a command as the program has printed it.
+var wayBack = regexp.MustCompile(`(?m)^  (sandbox-runtime .*changes .*?)\r?$`)
+
+// saysHowToComeBack says that a command that was printed works.
+func (r *reviewing) saysHowToComeBack(changed ...string) {
+	r.t.Helper()
+	<-r.closed
+	found := wayBack.FindStringSubmatch(r.output())
+	if found == nil {
+		r.t.Fatalf("no command that comes back: %q", r.output())
+	}
+	cmd := exec.Command("sh", "-c", found[1])
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(binary(r.t))+":"+os.Getenv("PATH"))
+	got := run(r.t, cmd)
+	for _, name := range changed {
+		if !strings.Contains(got.stdout, filepath.Join(r.home, name)) {
+			r.t.Errorf("%s: %+v, without %s", found[1], got, name)
+		}
+	}
+}
+
+// removes says that the program ends with a status, and leaves no sandbox.
+func (r *reviewing) removes(status int) {
+	r.t.Helper()
+	if got := r.p.wait(); got.code != status {
+		r.t.Errorf("status %d, want %d; the terminal shows %q", got.code, status, r.output())
+	}
+	if names := r.s.names(); len(names) > 0 {
+		r.t.Errorf("left are the sandboxes %q", names)
+	}
+}
+
+// question is the main one.
+const question = "[d]iscard? "
+
+// An end is a way in which a person leaves a review without an answer.
+type end struct {
+	name string
+	do   func(r *reviewing)
+	// status of the program where a question was open; -1: any.
+	status int
+}
+
+func ends() []end {
+	sends := func(s syscall.Signal) func(r *reviewing) {
+		return func(r *reviewing) {
+			if err := r.p.cmd.Process.Signal(s); err != nil {
+				r.t.Error(err)
+			}
+		}
+	}
+	return []end{
+		{"Ctrl-C", func(r *reviewing) { r.typeIn(r.t, "\x03") }, 125},
+		{"Ctrl-D", func(r *reviewing) { r.typeIn(r.t, "\x04") }, 0},
+		{"SIGTERM", sends(unix.SIGTERM), 125},
+		{"SIGHUP", sends(unix.SIGHUP), 125},
+		{"hang-up", func(r *reviewing) { r.master.Close() }, -1},
+	}
+}
+
+// A person who leaves at any question loses nothing.
+func TestReviewKeepsWhatNobodyDecidedAbout(t *testing.T) {
+	steps := map[string][]string{
+		"question":  {question, ""},
+		"discard":   {question, "\n", "for good? [y/N] ", ""},
+		"file":      {question, "s\n", "file (.tar or .patch): ", ""},
+		"overwrite": {question, "a\n", "overwrite what the host has? [y/N] ", ""},
+		"pager":     {question, "r\n", "paging", ""},
+	}
+	for step, pairs := range steps {
+		for _, end := range ends() {
+			if step == "pager" && strings.HasPrefix(end.name, "Ctrl") {
+				continue // it is the pager's key
+			}
+			t.Run(step+" "+end.name, func(t *testing.T) {
+				s, home := newSandboxes(t), newHome(t)
+				r := newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home)...)...)
+				if step == "overwrite" {
+					r.shows(t, question)
+					overwrite(t, filepath.Join(home, "README"))
+				}
+				r.answers(pairs...)
+				end.do(r)
+				r.keeps("README", "new")
+				if end.name == "hang-up" {
+					return
+				}
+				r.saysHowToComeBack("README", "new")
+				if got := r.p.wait(); got.code != end.status {
+					t.Errorf("status %d, want %d: %q", got.code, end.status, r.output())
+				}
+			})
+		}
+	}
+}
+
+// The terminal may go without a signal: its shell ignores SIGHUP, or lives on.
+func TestReviewKeepsAfterAHangUpWithoutASignal(t *testing.T) {
+	s, home := newSandboxes(t), newHome(t)
+	args := append([]string{"-c", `trap "" HUP; exec "$@"`, "sh"}, s.command(append([]string{"do", "--review"}, twoChanges(home)...)...).Args...)
+	r := reviewingOf(t, s, home, exec.Command("sh", args...))
+	r.shows(t, question)
+	r.master.Close()
+	r.keeps("README", "new")
+}
+
+// A signal that ends the program while the command runs ends the command, and no more.
+func TestReviewKeepsWhatASignalToTheCommandLeaves(t *testing.T) {
+	for _, end := range ends()[2:] {
+		t.Run(end.name, func(t *testing.T) {
+			s, home := newSandboxes(t), newHome(t)
+			r := newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home, "echo running", "exec sleep 1000")...)...)
+			r.shows(t, "running")
+			end.do(r)
+			r.keeps("README", "new")
+			if end.name != "hang-up" {
+				r.saysHowToComeBack("README", "new")
+			}
+		})
+	}
+}
+
+// The first Ctrl-C is the command's. The second is for a command that does not end.
+func TestReviewAfterAnInterruptOfTheCommand(t *testing.T) {
+	s, home := newSandboxes(t), newHome(t)
+	r := newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home, "echo running", "exec sleep 1000")...)...)
+	r.answers("running", "\x03", question, "d\n")
+	r.removes(130)
+
+	deaf := `trap "echo deaf" INT; echo running; while :; do sleep 0.1; done`
+	r = newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home, deaf)...)...)
+	r.answers("running", "\x03", "deaf", "\x03")
+	r.keeps("README", "new")
+	r.saysHowToComeBack("README", "new")
+}
+
+// The same is true of a session whose terminal is the person's.
+func TestASessionThatHangsUpIsKept(t *testing.T) {
+	s, home := newSandboxes(t), newHome(t)
+	r := newReviewing(t, s, home, "-i", "-t", "--overlay", home, "--cwd", home, "--", "sh")
+	r.typeIn(t, "echo typed > typed; echo is $((1+1))\n")
+	r.shows(t, "is 2")
+	r.master.Close()
+	r.keeps("typed")
+}
+
+// A killed program leaves the sandbox as --keep does.
+func TestReviewKeepsWhenTheProgramIsKilled(t *testing.T) {
+	s, home := newSandboxes(t), newHome(t)
+	r := newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home, "echo running", "exec sleep 1000")...)...)
+	r.shows(t, "running")
+	r.p.kill()
+	r.keeps("README", "new")
+}
+
+// Nothing is kept where nothing was changed.
+func TestReviewKeepsNoSandboxWithoutAChange(t *testing.T) {
+	s, home := newSandboxes(t), newHome(t)
+	r := newReviewing(t, s, home, "--review", "--overlay", home, "--", "sh", "-c", "echo running; exec sleep 1000")
+	r.shows(t, "running")
+	if err := r.p.cmd.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	r.removes(143)
+	r = newReviewing(t, s, home, "--review", "--overlay", home, "--", "/no/such/program")
+	r.removes(127)
+}
+
+// An interrupted --apply has applied nothing, and loses nothing.
+func TestDoKeepsWhatAnInterruptedApplyLeaves(t *testing.T) {
+	s, home := newSandboxes(t), newHome(t)
+	deaf := `trap "echo deaf" TERM; echo running; while :; do sleep 0.1; done`
+	r := newReviewing(t, s, home, append([]string{"--apply"}, twoChanges(home, deaf)...)...)
+	for _, text := range []string{"running", "deaf"} {
+		r.shows(t, text)
+		if err := r.p.cmd.Process.Signal(unix.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.keeps("README", "new")
+	r.saysHowToComeBack("README", "new")
+}
+
+// Each key does what its word says, and no other discards.
+func TestAnswersOfAReview(t *testing.T) {
+	const main = question
+	tar := filepath.Join(t.TempDir(), "saved.tar")
+	for name, test := range map[string]struct {
+		pairs []string // of a text and the answer to it
+		shows string   // at the end
+		kept  bool
+		host  string // the README there
+	}{
+		"d":           {[]string{main, "d\n"}, "discarded", false, "one\ntwo\nthree\n"},
+		"Enter":       {[]string{main, "\n", "discard 2 changes for good?", "\n", main, "\n", "for good?", "n\n", main, "k\n"}, "nothing is lost", true, "one\ntwo\nthree\n"},
+		"Enter y":     {[]string{main, "\n", "for good?", "y\n"}, "discarded", false, "one\ntwo\nthree\n"},
+		"Enter d":     {[]string{main, "\n", "for good?", "d\n"}, "discarded", false, "one\ntwo\nthree\n"},
+		"q":           {[]string{main, "q\n"}, "nothing is lost", true, "one\ntwo\nthree\n"},
+		"quit":        {[]string{main, "quit\n"}, "nothing is lost", true, "one\ntwo\nthree\n"},
+		"garbage":     {[]string{main, "x\n", "is none of these", "", main, "d README\n", "is none of these", "", main, "keep\n"}, "nothing is lost", true, "one\ntwo\nthree\n"},
+		"half a line": {[]string{main, "d\x04\x04"}, "nothing is lost", true, "one\ntwo\nthree\n"},
+		"a":           {[]string{main, "a\n", "applied 2 changes: 1 created, 1 modified, 0 deleted", "", "README", ""}, "/new", false, "mine\n"},
+		"a PATH": {
+			[]string{main, "a README\n", "applied 1 change: 0 created, 1 modified", "", "only in the sandbox: 1 change", "", "/new", "", main, "a new\n"},
+			"no other change is left", false, "mine\n",
+		},
+		"r":      {[]string{main, "r\n", "paging", "\n", main, "d\n"}, "discarded", false, "one\ntwo\nthree\n"},
+		"s":      {[]string{main, "s\n", "file (", "\n", main, "s\n", "file (", "x.zip\n", "ends in .tar", "", main, "k\n"}, "nothing is lost", true, "one\ntwo\nthree\n"},
+		"s FILE": {[]string{main, "s " + tar + "\n"}, "saved to", false, "one\ntwo\nthree\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, home := newSandboxes(t), newHome(t)
+			r := newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home)...)...)
+			r.answers(test.pairs...)
+			r.shows(t, test.shows)
+			if got := r.p.wait(); got.code != 0 {
+				t.Errorf("status %d: %q", got.code, r.output())
+			}
+			if test.kept {
+				r.keeps("README", "new")
+			} else {
+				r.removes(0)
+			}
+			if got := content(t, filepath.Join(home, "README")); got != test.host {
+				t.Errorf("README on the host is %q, want %q", got, test.host)
+			}
+		})
+	}
+}
+
+// Keys that were typed while the command ran answer no question.
+func TestKeysBeforeTheQuestionAreNoAnswer(t *testing.T) {
+	s, home := newSandboxes(t), newHome(t)
+	r := newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home, "echo running", "exec sleep 1000")...)...)
+	r.answers("running", "d\n")
+	r.showsAnew("d\r\n") // the terminal has the keys
+	if err := r.p.cmd.Process.Signal(unix.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	r.answers(question, "k\n")
+	r.keeps("README", "new")
+}
