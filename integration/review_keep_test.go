@@ -3,11 +3,15 @@ package integration
 import (
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -152,11 +156,17 @@ func ends() []end {
 	}
 	return []end{
 		{"Ctrl-C", func(r *reviewing) { r.typeIn(r.t, "\x03") }, 125},
+		{"Ctrl-C again and again", func(r *reviewing) { r.typeIn(r.t, "\x03\x03\x03") }, 125},
 		{"Ctrl-D", func(r *reviewing) { r.typeIn(r.t, "\x04") }, 0},
 		{"SIGTERM", sends(unix.SIGTERM), 125},
 		{"SIGHUP", sends(unix.SIGHUP), 125},
 		{"hang-up", func(r *reviewing) { r.master.Close() }, -1},
 	}
+}
+
+// signalEnds are those that are no keys.
+func signalEnds() []end {
+	return slices.DeleteFunc(ends(), func(e end) bool { return strings.HasPrefix(e.name, "Ctrl") })
 }
 
 // A person who leaves at any question loses nothing.
@@ -167,6 +177,7 @@ func TestReviewKeepsWhatNobodyDecidedAbout(t *testing.T) {
 		"file":      {question, "s\n", "file (.tar or .patch): ", ""},
 		"overwrite": {question, "a\n", "overwrite what the host has? [y/N] ", ""},
 		"pager":     {question, "r\n", "paging", ""},
+		"archive":   {question, "s " + filepath.Join(t.TempDir(), "$.patch") + "\n", "save all to a .tar, too? file (Enter: no): ", ""},
 	}
 	for step, pairs := range steps {
 		for _, end := range ends() {
@@ -175,12 +186,15 @@ func TestReviewKeepsWhatNobodyDecidedAbout(t *testing.T) {
 			}
 			t.Run(step+" "+end.name, func(t *testing.T) {
 				s, home := newSandboxes(t), newHome(t)
-				r := newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home)...)...)
+				// No patch holds the empty directory.
+				r := newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home, "mkdir empty")...)...)
 				if step == "overwrite" {
 					r.shows(t, question)
 					overwrite(t, filepath.Join(home, "README"))
 				}
-				r.answers(pairs...)
+				for i := 0; i < len(pairs); i += 2 {
+					r.answers(pairs[i], strings.ReplaceAll(pairs[i+1], "$", end.name))
+				}
 				end.do(r)
 				r.keeps("README", "new")
 				if end.name == "hang-up" {
@@ -207,7 +221,7 @@ func TestReviewKeepsAfterAHangUpWithoutASignal(t *testing.T) {
 
 // A signal that ends the program while the command runs ends the command, and no more.
 func TestReviewKeepsWhatASignalToTheCommandLeaves(t *testing.T) {
-	for _, end := range ends()[2:] {
+	for _, end := range signalEnds() {
 		t.Run(end.name, func(t *testing.T) {
 			s, home := newSandboxes(t), newHome(t)
 			r := newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home, "echo running", "exec sleep 1000")...)...)
@@ -340,4 +354,111 @@ func TestKeysBeforeTheQuestionAreNoAnswer(t *testing.T) {
 	}
 	r.answers(question, "k\n")
 	r.keeps("README", "new")
+}
+
+// A signal while the program works on an answer ends the work, and keeps the sandbox.
+func TestReviewKeepsWhatASignalDuringAnAnswerLeaves(t *testing.T) {
+	saved := filepath.Join(t.TempDir(), "saved.patch")
+	for _, answer := range []string{"a", "s " + saved, "r"} {
+		for _, end := range signalEnds() {
+			t.Run(answer[:1]+" "+end.name, func(t *testing.T) {
+				s, home := newSandboxes(t), newHome(t)
+				r := newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home)...)...)
+				r.showsAnew(question)
+				// The apply compares a file that has changed on the host.
+				if err := os.WriteFile(filepath.Join(home, "README"), []byte("host\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				release := leased(t, filepath.Join(home, "README"), func() { r.typeIn(t, answer+"\n") })
+				end.do(r)
+				eventually(t, "the signal arrives", func() bool { return !pending(t, r.p.cmd.Process.Pid) })
+				release()
+				r.keeps("README", "new")
+				if exists(saved) {
+					t.Error("there is a file")
+				}
+			})
+		}
+	}
+}
+
+// leased takes a lease on a file, and returns when another process that an action
+// starts to work waits for the file's content. The file is free after release.
+func leased(t *testing.T, path string, action func()) (release func()) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	wanted := make(chan os.Signal, 1)
+	signal.Notify(wanted, unix.SIGIO)
+	defer signal.Stop(wanted)
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Fatalf("lease of %s: %v", path, err)
+	}
+	action()
+	select {
+	case <-wanted:
+	case <-time.After(patience):
+		t.Fatalf("nobody reads %s", path)
+	}
+	return func() { f.Close() }
+}
+
+// pending says that a process has a signal that no thread has taken.
+func pending(t *testing.T, pid int) bool {
+	t.Helper()
+	status := content(t, "/proc/"+strconv.Itoa(pid)+"/status")
+	_, set, _ := strings.Cut(status, "ShdPnd:\t")
+	return !strings.HasPrefix(set, strings.Repeat("0", 16)+"\n")
+}
+
+// A file that does not hold all changes does not end a review.
+func TestReviewAsksOnAfterAFileThatLacksChanges(t *testing.T) {
+	s, home, dir := newSandboxes(t), newHome(t), t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	lacking := append([]string{"--review"}, twoChanges(home, "mkdir empty")...)
+	const offer = "one.patch does not hold these; save all to a .tar, too? file (Enter: no): "
+
+	r := newReviewing(t, s, home, lacking...)
+	r.answers(question, "s "+file("one.patch")+"\n", "left out: "+home+"/empty: ", "", "saved to", "", offer, "\n",
+		question, "s "+file("one.tar")+"\n", "saved to", "")
+	r.removes(0)
+
+	r = newReviewing(t, s, home, lacking...)
+	r.answers(question, "s "+file("two.patch")+"\n", "save all to a .tar, too?", file("one.tar")+"\n", "exists already", "",
+		question, "s\n", "file (", file("three.patch")+"\n", "save all to a .tar, too?", file("two.tar")+"\n", "saved to", "")
+	r.removes(0)
+	for _, name := range []string{"one.patch", "one.tar", "two.patch", "two.tar", "three.patch"} {
+		if !exists(file(name)) {
+			t.Errorf("%s is not there", name)
+		}
+	}
+
+	r = newReviewing(t, s, home, append([]string{"--review"}, twoChanges(home, "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"s\")'")...)...)
+	r.answers(question, "s "+file("socket.tar")+"\n", "left out: "+home+"/s: ", "", "saved to", "",
+		question, "a\n", "left out: "+home+"/s: ", "", "only in the sandbox: 1 change", "", question, "d\n")
+	r.removes(0)
+}
+
+// Nor does it for a script, whose next line is the next answer.
+func TestReviewOfAScriptAfterAFileThatLacksChanges(t *testing.T) {
+	s, home, dir := newSandboxes(t), newHome(t), t.TempDir()
+	saved := filepath.Join(dir, "saved")
+	for input, says := range map[string]string{
+		"s " + saved + "1.patch\n":                              "discarded",
+		"s " + saved + "2.patch\ns " + saved + "2.tar\n":        "2.tar\n",
+		"s " + saved + "3.patch\nd README\nk\na README\nquit\n": "discarded",
+	} {
+		cmd := s.command(append([]string{"do", "--review"}, twoChanges(home, "mkdir empty")...)...)
+		cmd.Stdin = strings.NewReader(input)
+		got := run(t, cmd)
+		if got.code != 0 || !strings.Contains(got.stderr, "left out: "+home+"/empty: ") || !strings.HasSuffix(got.stderr, says) && !strings.HasSuffix(got.stderr, says+"\n") {
+			t.Errorf("%q: %+v", input, got)
+		}
+	}
+	if names := s.names(); len(names) > 0 {
+		t.Errorf("sandboxes that are left: %q", names)
+	}
 }

@@ -19,12 +19,12 @@ import (
 func (t *conversation) page(ctx context.Context, write func(io.Writer) error) error {
 	f, ok := t.out.(*os.File)
 	if !ok || !isTerminal(t.out) || !isTerminal(t.in) {
-		return write(visibly(t.out))
+		return write(writerUntil(ctx, visibly(t.out)))
 	}
 	pager := os.Getenv("PAGER")
 	if pager == "" {
 		if _, err := exec.LookPath("less"); err != nil {
-			return write(visibly(t.out))
+			return write(writerUntil(ctx, visibly(t.out)))
 		}
 		pager = "less -R"
 	}

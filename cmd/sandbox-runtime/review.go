@@ -213,7 +213,7 @@ func (r *review) save(ctx context.Context, name string) (decision, error) {
 				return undecided, err
 			}
 		}
-		left, err := saveChanges(r.talk, r.changes, name)
+		left, err := saveChanges(ctx, r.talk, r.changes, name)
 		if err != nil {
 			return undecided, err
 		}

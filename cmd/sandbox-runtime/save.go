@@ -24,12 +24,12 @@ func saveCommand() *cli.Command {
 		Description: `FILE ends in .tar, for an archive in the form of an OCI layer, or in .patch, for
 a diff that "git apply" takes. What FILE does not hold is listed. FILE must not
 exist yet.`,
-		Action: withChanges(func(_ context.Context, cmd *cli.Command, c *sandbox.Changes) error {
+		Action: withChanges(func(ctx context.Context, cmd *cli.Command, c *sandbox.Changes) error {
 			if cmd.NArg() != 2 {
 				return errors.New("say the sandbox and one file, as in: save box changes.tar")
 			}
 			name, talk := cmd.Args().Get(1), &conversation{out: cmd.Root().ErrWriter}
-			leftOut, err := saveChanges(talk, c, name)
+			leftOut, err := saveChanges(ctx, talk, c, name)
 			if err == nil && len(leftOut) > 0 && !isArchive(name) {
 				talk.say("a file that ends in .tar holds all of these but sockets and devices")
 			}
@@ -39,8 +39,8 @@ exist yet.`,
 }
 
 // saveChanges writes a file that is whole or not there. It lists and returns what
-// the file does not hold.
-func saveChanges(talk *conversation, c *sandbox.Changes, name string) (leftOut []sandbox.Unapplied, err error) {
+// the file does not hold. The end of ctx ends it, and there is no file.
+func saveChanges(ctx context.Context, talk *conversation, c *sandbox.Changes, name string) (leftOut []sandbox.Unapplied, err error) {
 	write, err := saveAs(c, name)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func saveChanges(talk *conversation, c *sandbox.Changes, name string) (leftOut [
 		}
 	}()
 	defer f.Close()
-	if leftOut, err = write(f); err != nil {
+	if leftOut, err = write(writerUntil(ctx, f)); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
