@@ -55,7 +55,7 @@ func fateOf(cmd *cli.Command, c spec.Config) (*changesFate, error) {
 	if chosen == 0 && cmd.Bool("interactive") && cmd.Bool("tty") && isTerminal(os.Stdin) {
 		f.review = f.overlaid && !cmd.Bool("local")
 	}
-	// Now, since a terminal that has hung up by the end is none any more.
+	// The check comes before the command: a terminal that has hung up is no terminal.
 	f.talk.attended = f.review && isTerminal(os.Stdin)
 	f.stay = f.mayStay()
 	return f, nil
