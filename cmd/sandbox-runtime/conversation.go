@@ -36,7 +36,8 @@ func (t *conversation) say(format string, args ...any) {
 	fmt.Fprintf(t.out, format+"\n", args...)
 }
 
-// maxListed bounds what is listed before a question.
+// maxListed bounds what is listed before a question. As many changes with a warning are
+// listed after these.
 const maxListed = 50
 
 // list names changes with their counts.
@@ -50,10 +51,18 @@ func (t *conversation) listAs(title string, all []sandbox.Change) {
 	}
 	t.say("%s%s: %d created, %d modified, %d deleted", title, changeCount(len(all)),
 		counts[sandbox.Created], counts[sandbox.Modified], counts[sandbox.Deleted])
-	for _, c := range all[:min(len(all), maxListed)] {
+	listed, marked := 0, 0
+	for i, c := range all {
+		if i >= maxListed && (c.Warning == "" || marked == maxListed) {
+			continue
+		}
+		if i >= maxListed {
+			marked++
+		}
+		listed++
 		t.say("%s", t.coloured(c))
 	}
-	if more := len(all) - maxListed; more > 0 {
+	if more := len(all) - listed; more > 0 {
 		t.say("  … and %d more", more)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -102,7 +103,7 @@ func (r *review) obey(ctx context.Context, answer string) (decision, error) {
 	}
 	switch word {
 	case "r", "review":
-		return undecided, r.talk.page(ctx, r.changes.Diff)
+		return undecided, r.talk.page(ctx, r.diff)
 	case "d", "discard":
 		return r.discard()
 	case "":
@@ -151,37 +152,69 @@ func (r *review) apply(ctx context.Context, argument string) (decision, error) {
 	if err != nil {
 		return undecided, err
 	}
-	done, err := r.applyPaths(ctx, paths)
+	done, err := r.applyWith(ctx, sandbox.ApplyOptions{Paths: paths})
+	if err == nil && done != nil && len(done.Held) > 0 {
+		done, err = r.applyHeld(ctx, paths, done)
+	}
 	if err != nil || done == nil {
 		return undecided, err
 	}
-	r.talk.listAs("applied ", done.Changes)
-	r.talk.leftOut(done.LeftOut)
 	if ctx.Err() != nil {
 		return undecided, context.Cause(ctx)
 	}
-	if len(paths) == 0 && (len(done.LeftOut) == 0 || !r.talk.attended) {
+	if len(paths) == 0 && len(done.Held) == 0 && (len(done.LeftOut) == 0 || !r.talk.attended) {
 		return settled, nil
 	}
 	return r.remain()
 }
 
-// applyPaths asks before it overwrites changes of the host. It returns nil where the
-// answer is no.
-func (r *review) applyPaths(ctx context.Context, paths []string) (*sandbox.Applied, error) {
-	o := sandbox.ApplyOptions{Paths: paths}
+// applyWith asks before it overwrites changes of the host, and lists what was applied.
+// It returns nil where the answer is no.
+func (r *review) applyWith(ctx context.Context, o sandbox.ApplyOptions) (*sandbox.Applied, error) {
 	done, err := r.changes.Apply(ctx, o)
 	var conflict *sandbox.ConflictError
-	if !errors.As(err, &conflict) {
-		return done, err
+	if errors.As(err, &conflict) {
+		r.talk.say("%s", escaped(err.Error()))
+		answer, refused := r.talk.ask(ctx, "overwrite what the host has? [y/N] ")
+		if refused != nil || !yes(answer) {
+			return nil, refused
+		}
+		o.Overwrite = true
+		done, err = r.changes.Apply(ctx, o)
 	}
-	r.talk.say("%s", escaped(err.Error()))
-	answer, err := r.talk.ask(ctx, "overwrite what the host has? [y/N] ")
-	if err != nil || !yes(answer) {
+	if err != nil {
 		return nil, err
 	}
-	o.Overwrite = true
-	return r.changes.Apply(ctx, o)
+	if len(done.Changes) > 0 {
+		r.talk.listAs("applied ", done.Changes)
+	} else {
+		r.talk.say("applied nothing")
+	}
+	r.talk.leftOut(done.LeftOut)
+	return done, nil
+}
+
+// applyHeld asks apart about the paths that an apply has held back. It returns that
+// apply where the answer is no.
+func (r *review) applyHeld(ctx context.Context, paths []string, before *sandbox.Applied) (*sandbox.Applied, error) {
+	r.talk.held(before.Held)
+	answer, err := r.talk.ask(ctx, "apply these, too, although they run without a question? [y/N] ")
+	if err != nil || !yes(answer) {
+		return before, err
+	}
+	done, err := r.applyWith(ctx, sandbox.ApplyOptions{Paths: paths, AllowAutorun: true})
+	if done == nil {
+		done = before
+	}
+	return done, err
+}
+
+// diff writes the changes for a reader, with the reasons to look at some of them first.
+func (r *review) diff(w io.Writer) error {
+	if err := writeMarks(w, r.changes); err != nil {
+		return err
+	}
+	return r.changes.Diff(w)
 }
 
 // remain lists the changes that are still only in the sandbox.
