@@ -178,7 +178,7 @@ func (f *changesFate) applyAll(ctx context.Context, box *sandbox.Sandbox, c *san
 	if len(done.Held) > 0 {
 		f.stay = true
 		f.talk.held(done.Held)
-		f.talk.say("what runs without a question was held back: the sandbox stays up as %s (%s apply --allow-autorun %[1]s, or %[2]s down %[1]s)", box.ID(), programName)
+		f.talk.say("what runs without a question was held back: the sandbox stays up as %s (%s apply --allow-autorun %[1]s, or %[2]s down %[1]s)", box.ID(), f.program)
 	}
 	return nil
 }
