@@ -5,8 +5,9 @@
  *	Started by the runtime as process 1 of a pid namespace, from a sealed
  *	memfd, with /dev/null at 0-2, its own binary at 3 and the first control
  *	socket at 4. At 5 may be a socket that listens for more, at 6 the file
- *	system of what the sandbox writes, at 7 a file with the sandbox's seccomp
- *	filter. It takes no arguments and reads no environment.
+ *	system of what the sandbox writes, at 7 its top open for reading, at 8 a
+ *	file with the sandbox's seccomp filter. It takes no arguments and reads no
+ *	environment.
  *
  * LIFE CYCLE
  *	1. start(): the surroundings are checked, privileges are shed, the

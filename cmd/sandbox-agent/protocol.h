@@ -141,7 +141,7 @@ struct payload_rlimit {
 
 
 /*
- * The filter file, which the agent finds at descriptor 6: this header, then so
+ * The filter file, which the agent inherits as descriptor 8: this header, then so
  * many of seccomp(2)'s struct sock_filter. Nothing follows.
  */
 struct filter_header {

@@ -27,7 +27,10 @@
 #include "start.h"
 
 /* Where the starter left what start.h has one place further on. */
-enum { INHERITED_FIRST = 4, INHERITED_LISTENER, INHERITED_STORE, INHERITED_FILTER, FILTER };
+enum {
+	INHERITED_FIRST = 4, INHERITED_LISTENER, INHERITED_STORE, INHERITED_SYNC,
+	INHERITED_FILTER, FILTER
+};
 
 #define BIT(n) (UINT32_C(1) << (n))
 
@@ -64,14 +67,15 @@ static bool move(int from, int to)
 /*
  * keep_descriptors moves what was inherited out of the way of the agent's own,
  * the last first, and closes all else above stdio. It returns whether there is
- * a listener, and tells whether there is a filter. The store, if there is one,
- * is only held.
+ * a listener, and tells whether there is a filter. STORE and SYNC, if they are
+ * there, are only held.
  */
 static bool keep_descriptors(bool *filter)
 {
 	bool listener;
 
 	*filter = move(INHERITED_FILTER, FILTER);
+	move(INHERITED_SYNC, SYNC);
 	move(INHERITED_STORE, STORE);
 	listener = move(INHERITED_LISTENER, LISTENER);
 	if (!is_seqpacket(INHERITED_FIRST, 0) || !move(INHERITED_FIRST, FIRST) ||

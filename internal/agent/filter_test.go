@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
-// storedFilter is a filter as the agent reads it from descriptor 7.
+// storedFilter is a filter as the agent reads it from descriptor 8.
 func storedFilter(flags, count uint32, code []unix.SockFilter) []byte {
 	b := binary.NativeEndian.AppendUint32(nil, flags)
 	b = binary.NativeEndian.AppendUint32(b, count)
@@ -38,7 +38,7 @@ func filtered(t testing.TB, content []byte) option {
 	}
 	return func(c *exec.Cmd) {
 		setting(openVariable, "yes")(c)
-		c.ExtraFiles[4] = f
+		c.ExtraFiles[5] = f
 	}
 }
 

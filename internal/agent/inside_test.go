@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 // errorsDescriptor is what the init part says its errors on. Below are those of
 // the agent.
-const errorsDescriptor = 8
+const errorsDescriptor = 9
 
 // Settings of the init part, by environment.
 const (

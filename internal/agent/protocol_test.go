@@ -104,7 +104,7 @@ func TestAgentRefusesOtherSurroundings(t *testing.T) {
 		"id 0":               {setting(idVariable, "0"), StageIdentity},
 		"no capabilities":    {setting(capsVariable, "none"), StageIdentity},
 		"a file as stdin":    {func(c *exec.Cmd) { c.Stdin = file }, StageStdio},
-		"a pipe as stderr":   {func(c *exec.Cmd) { c.Stderr = c.ExtraFiles[5] }, StageStdio},
+		"a pipe as stderr":   {func(c *exec.Cmd) { c.Stderr = c.ExtraFiles[6] }, StageStdio},
 		"a few descriptors":  {setting(filesVariable, "97"), StageLoop},
 		"another descriptor": {func(c *exec.Cmd) { c.ExtraFiles[1] = c.ExtraFiles[0] }, StageControl},
 	} {

@@ -55,7 +55,7 @@ func start(t testing.TB, options ...option) *sandbox {
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 1 << 30, Size: 1 << 16}}
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{roleVariable + "=init"}
-	cmd.ExtraFiles = []*os.File{executable, guest, nil, nil, nil, errorsIn}
+	cmd.ExtraFiles = []*os.File{executable, guest, nil, nil, nil, nil, errorsIn}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS |
 			unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET,
@@ -67,7 +67,7 @@ func start(t testing.TB, options ...option) *sandbox {
 		o(cmd)
 	}
 	err = cmd.Start()
-	for _, f := range cmd.ExtraFiles[2:5] {
+	for _, f := range cmd.ExtraFiles[2:6] {
 		f.Close() // the agent's alone; nil may be closed, too
 	}
 	if err != nil {

@@ -118,9 +118,11 @@ type making struct {
 	from     Sources
 	host     *cgroups.Host
 	root     *rootfs.Root
-	record   record
-	conn     *agent.Conn
-	network  *network
+	// top is the top of the store, opened before anything is written there.
+	top     *os.File
+	record  record
+	conn    *agent.Conn
+	network *network
 }
 
 func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *stateDir) (_ *Sandbox, err error) {
@@ -253,6 +255,10 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 		return err
 	}
 	defer root.Store.Close()
+	if m.top, err = os.Open(fmt.Sprintf("/proc/self/fd/%d", root.Store.Fd())); err != nil {
+		return fmt.Errorf("open the store: %w", err)
+	}
+	defer m.top.Close()
 	if m.root, err = rootfs.Open(root); err != nil {
 		return err
 	}
@@ -330,7 +336,7 @@ func (m *making) start(ctx context.Context, profile *specs.LinuxSeccomp, filter 
 			return err
 		}
 		defer mounted.Store.Close()
-		inherited = append(inherited, mounted.Store)
+		inherited = append(inherited, mounted.Store, m.top)
 		if filter != nil {
 			inherited = append(inherited, filter)
 		}
@@ -362,7 +368,7 @@ func (m *making) start(ctx context.Context, profile *specs.LinuxSeccomp, filter 
 const socketName = "agent.sock"
 
 // initFiles are the first descriptors of PID 1 from 4 on, after its program: its end
-// of a first connection, the socket it listens on. The store and a filter follow.
+// of a first connection, the socket it listens on. The store, its top and a filter follow.
 func (m *making) initFiles() (files []*os.File, conn *agent.Conn, err error) {
 	defer func() {
 		if err != nil {
