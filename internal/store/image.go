@@ -29,10 +29,10 @@ func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUn
 //
 // The file is complete when it is there, but on disk only after [Sync].
 //
-// Errors: [errors.ErrUnsupported] where the host cannot make or mount images;
-// ENOSPC where the host has less room now than the image may come to need. Others
-// may take that room later: then what is written inside fails, with ENOSPC or EIO
-// at the latest when it is synced, or the file system becomes read-only.
+// Errors: [errors.ErrUnsupported] where the host cannot make or mount images, or has
+// no extended attributes for them; ENOSPC where the host has less room now than the
+// image may come to need. Others may take that room later. Then a write inside that
+// succeeded can be lost: [Check] finds that out.
 func CreateImage(path string, l Limits, blanks string) error {
 	if err := l.checkImage(); err != nil {
 		return err
@@ -49,7 +49,10 @@ func CreateImage(path string, l Limits, blanks string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(copySparse(image, blank), renew(image), image.Close()); err != nil {
+	if err := errors.Join(addMark(image), copySparse(image, blank), renew(image), image.Close()); err != nil {
+		if unsupported := (*UnsupportedError)(nil); errors.As(err, &unsupported) {
+			return errors.Join(unsupported, os.Remove(path))
+		}
 		err = fmt.Errorf("make %s from its template (if that is damaged, remove %s): %w", path, blank.Name(), err)
 		return errors.Join(err, os.Remove(path))
 	}
@@ -67,8 +70,9 @@ func checkRoom(dir string, bytes int64) error {
 	return nil
 }
 
-// copySparse copies what a file has data in, and shares it where the file system
-// can: copy_file_range(2).
+// copySparse copies what a file has data in, a hundred KiB mostly. It shares no blocks
+// with the file: to overwrite a shared block takes room, and an image has to note on
+// a full disk that writes fail.
 func copySparse(to, from *os.File) error {
 	info, err := from.Stat()
 	if err != nil {
@@ -94,13 +98,18 @@ func copySparse(to, from *os.File) error {
 	}
 }
 
+// copiedAtOnce bounds the memory of a copy.
+const copiedAtOnce = 1 << 20
+
 func copyRange(to, from *os.File, start, end int64) error {
-	for in, out := start, start; in < end; {
-		switch n, err := unix.CopyFileRange(int(from.Fd()), &in, int(to.Fd()), &out, int(end-in), 0); {
-		case err != nil:
-			return os.NewSyscallError("copy_file_range", err)
-		case n == 0:
-			return fmt.Errorf("%s became shorter while it was copied", from.Name())
+	block := make([]byte, min(end-start, copiedAtOnce))
+	for at := start; at < end; at += int64(len(block)) {
+		block = block[:min(end-at, int64(len(block)))]
+		if _, err := from.ReadAt(block, at); err != nil {
+			return fmt.Errorf("%s became shorter while it was copied: %w", from.Name(), err)
+		}
+		if _, err := to.WriteAt(block, at); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -129,8 +138,11 @@ func MountImage(path string) (*os.File, error) {
 
 // mountOn mounts an image by its device.
 func mountOn(device *os.File, path string) (*os.File, error) {
-	// Tables of inodes need no zeros written where the file has holes.
-	m, err := mount("ext4", device.Name(), []option{{"noinit_itable", ""}, {"errors", "remount-ro"}})
+	// Tables of inodes need no zeros written where the file has holes. The first lost
+	// write of a file's content makes the file system read-only and is kept in its
+	// journal (Linux 6.15, "ext4: abort journal on data writeback failure if in
+	// data_err=abort mode"): commands fail then, in place of going on with zeros.
+	m, err := mount("ext4", device.Name(), []option{{"noinit_itable", ""}, {"errors", "remount-ro"}, {"data_err", "abort"}})
 	if errors.Is(err, unix.ENODEV) {
 		return nil, &UnsupportedError{"this kernel has no ext4", "load its module, or ask for a store in memory"}
 	}
@@ -176,7 +188,9 @@ func RemoveImage(ctx context.Context, path string) error {
 		}
 	}
 	if st.Nlink == 1 {
-		if err := shrink(ctx, image, st.Size, st.Blocks*512); err != nil {
+		err := shrink(ctx, image, st.Size, st.Blocks*512)
+		// On a full disk btrfs may have room to remove a file and none to shorten it.
+		if err != nil && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
 			return err
 		}
 	}
