@@ -4,11 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
@@ -19,8 +22,29 @@ import (
 const trashName = "trash"
 
 // discard moves something of the data directory into the trash, and has it removed
-// in the background.
+// in the background. On a full disk, where the trash may have no room for another name,
+// it removes the thing in place. An error then leaves a rest, and another call goes on.
 func (l *Launcher) discard(path string) error {
+	err := l.moveToTrash(path)
+	if !noRoom(err) {
+		return err
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupTime)
+	defer cancel()
+	if err := removeTrash(ctx, path, info.IsDir()); err != nil {
+		return fmt.Errorf("remove %s, for which the trash has no room: %w", path, err)
+	}
+	return nil
+}
+
+// noRoom says that a disk is full, or somebody's share of it.
+func noRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+func (l *Launcher) moveToTrash(path string) error {
 	trash, err := openData(l.data, trashName)
 	if err != nil {
 		return err
