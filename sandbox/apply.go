@@ -79,7 +79,9 @@ func (e *ConflictError) Error() string {
 //
 // The changes stay in the sandbox's layer; to apply them again does nothing.
 //
-// Errors: *ConflictError, fs.ErrNotExist for a path that is in no overlay.
+// Errors: *ConflictError, fs.ErrNotExist for a path that is in no overlay, ErrDamaged
+// where the sandbox's content cannot be trusted: then nothing of the directory was
+// applied.
 func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (done *Applied, err error) {
 	chosen, err := c.choose(o.Paths)
 	if err != nil {
@@ -87,6 +89,9 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (done *Applied, err
 	}
 	if len(c.trees) == 0 {
 		return nil, &Error{c.id, errNoOverlay}
+	}
+	if err := c.verify(ctx); err != nil {
+		return nil, err
 	}
 	done = &Applied{}
 	var plans []*treePlan
@@ -101,7 +106,7 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (done *Applied, err
 		if !ok {
 			continue
 		}
-		p, err := t.plan(paths, o, c.id)
+		p, err := c.plan(t, paths, o)
 		if err != nil {
 			return nil, c.why(err)
 		}
@@ -128,10 +133,10 @@ type treePlan struct {
 	tree *tree
 }
 
-func (t *tree) plan(paths []string, o ApplyOptions, id string) (*treePlan, error) {
+func (c *Changes) plan(t *tree, paths []string, o ApplyOptions) (*treePlan, error) {
 	options := apply.Options{
 		Paths: paths, Since: t.Since, Stamps: t.Stamps, Devices: o.Devices, Overwrite: o.Overwrite,
-		Setuid: o.Setuid || o.AllowAutorun, Source: t.source(id),
+		Setuid: o.Setuid || o.AllowAutorun, Source: t.source(c.id), Verify: c.verify,
 	}
 	if !o.AllowAutorun {
 		options.Hold = t.hold

@@ -48,6 +48,7 @@ type tree struct {
 type layered interface {
 	Layers(ctx context.Context) ([]launch.Tree, error)
 	Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error
+	Verify(ctx context.Context, sync bool) error
 }
 
 // Changes opens what the sandbox has written to its overlays. The caller closes
@@ -153,7 +154,8 @@ type ListOptions struct {
 // Names leaves rights out. Apply can hold more back: see [Applied].
 //
 // With an error comes the path that it is about; the list goes on after it if
-// the caller does.
+// the caller does. The last error may be ErrDamaged, of no path: it is about the
+// content of all files. List tells it as soon as it is known, and does not sync.
 func (c *Changes) List(o ListOptions) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		chosen, err := c.choose(o.Paths)
@@ -176,6 +178,9 @@ func (c *Changes) List(o ListOptions) iter.Seq2[Change, error] {
 				}
 			}
 		}
+		if err := c.verifyNames(context.Background()); err != nil {
+			yield(Change{}, err)
+		}
 	}
 }
 
@@ -191,6 +196,8 @@ func (t *tree) absolute(c Change) Change {
 }
 
 // Open opens a changed regular file's content, as the sandbox sees it.
+//
+// Errors: ErrDamaged, at the latest of the Read that reaches the file's end.
 func (c *Changes) Open(name string) (io.ReadCloser, error) {
 	t, rel, err := c.find(name)
 	if err == nil && rel == "" {
@@ -199,15 +206,34 @@ func (c *Changes) Open(name string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.stack.Open(rel)
+	if err := c.verify(context.Background()); err != nil {
+		return nil, err
+	}
+	f, err := t.stack.Open(rel)
+	if err != nil {
+		return nil, err
+	}
+	return &verifiedFile{f, c}, nil
 }
 
 // why adds the sandbox's id to an error, and says if it is its removal that is felt:
 // what it has written is cut off first.
 func (c *Changes) why(err error) error {
-	if !errors.Is(err, unix.EIO) {
-		return about(c.id, err)
+	for _, number := range ofDisk {
+		if errors.Is(err, number) {
+			return c.whyGone(err)
+		}
 	}
+	return about(c.id, err)
+}
+
+// ofDisk are the errors of a file system that was cut off, or has lost some of itself
+// (ext4: EFSBADCRC, EFSCORRUPTED).
+var ofDisk = []error{unix.EIO, unix.EBADMSG, unix.EUCLEAN}
+
+// whyGone says if the error comes of the sandbox's removal, or of a lost write, and
+// else returns it.
+func (c *Changes) whyGone(err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), availableTime)
 	defer cancel()
 	// This waits for whoever changes or removes the sandbox, and notes nothing: it is
@@ -215,6 +241,9 @@ func (c *Changes) why(err error) error {
 	gone := c.source.Applied(ctx, c.trees[0].Path, map[string]layer.Stamp{"": {}})
 	if errors.Is(gone, ErrNotFound) {
 		return &Error{c.id, errRemoved}
+	}
+	if damaged := c.source.Verify(ctx, true); errors.Is(damaged, ErrDamaged) {
+		return about(c.id, damaged)
 	}
 	return about(c.id, err)
 }

@@ -25,6 +25,10 @@ var (
 	// ErrUnavailable: the host, the launcher or the provider can't do what was
 	// asked. The error's text says what is missing and how to get it.
 	ErrUnavailable = launch.ErrUnavailable
+	// ErrDamaged: the host's disk has lost some of what was written in the sandbox, so
+	// that its files may hold zeros, or older content. The error's text says when and
+	// why. It stays so until the sandbox is removed.
+	ErrDamaged = launch.ErrDamaged
 	// ErrClosed: this program closed the Manager, the Sandbox or the Process.
 	ErrClosed = errors.New("is closed")
 )

@@ -303,6 +303,10 @@ func (i *isolatedInstance) Applied(ctx context.Context, tree string, stamps map[
 	return i.do(ctx, func(c *launch.Client, id string) error { return c.Applied(ctx, id, tree, stamps) })
 }
 
+func (i *isolatedInstance) Verify(ctx context.Context, sync bool) error {
+	return i.do(ctx, func(c *launch.Client, id string) error { return c.Verify(ctx, id, sync) })
+}
+
 func (i *isolatedInstance) Undo(ctx context.Context, n int) error {
 	return i.do(ctx, func(c *launch.Client, id string) error { return c.Undo(ctx, id, n) })
 }

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"path"
@@ -31,7 +32,9 @@ type PatchOptions struct {
 // Save holds all of these but sockets and devices.
 //
 // A patch of 1023 MiB is an error, since git apply refuses such a patch. After an
-// error the patch is not whole.
+// error the patch is not whole, or not to be trusted.
+//
+// Errors: ErrDamaged.
 func (c *Changes) SavePatch(w io.Writer, o PatchOptions) (leftOut []Unapplied, err error) {
 	var list omissions
 	err = c.writePatch(w, o, list.add)
@@ -40,13 +43,32 @@ func (c *Changes) SavePatch(w io.Writer, o PatchOptions) (leftOut []Unapplied, e
 
 // Diff writes the changes as SavePatch with Short does. It names binary files,
 // and git apply and patch take all else.
+//
+// Errors: ErrDamaged.
 func (c *Changes) Diff(w io.Writer) error {
 	return c.writePatch(w, PatchOptions{Short: true}, nil)
 }
 
 // writePatch calls leftOut, if not nil, for each path that the patch does not hold.
 func (c *Changes) writePatch(w io.Writer, o PatchOptions, leftOut func(name, reason string)) error {
-	var trees []patch.Tree
+	return c.checked(func() error {
+		return c.why(patch.Write(w, patch.Options{Short: o.Short}, c.patchTrees(leftOut)...))
+	})
+}
+
+// checked reads the layers' content. It is an error if the host's disk has lost some
+// of that, before or meanwhile.
+func (c *Changes) checked(read func() error) error {
+	if err := c.verify(context.Background()); err != nil {
+		return err
+	}
+	if err := read(); err != nil {
+		return err
+	}
+	return c.verify(context.Background())
+}
+
+func (c *Changes) patchTrees(leftOut func(name, reason string)) (trees []patch.Tree) {
 	for _, t := range c.trees {
 		tree := patch.Tree{Stack: &t.stack, Prefix: c.prefix(t)}
 		if leftOut != nil {
@@ -54,28 +76,35 @@ func (c *Changes) writePatch(w io.Writer, o PatchOptions, leftOut func(name, rea
 		}
 		trees = append(trees, tree)
 	}
-	return c.why(patch.Write(w, patch.Options{Short: o.Short}, trees...))
+	return trees
 }
 
 // Save writes the changes as a tar archive in the form of an OCI layer, with
 // whiteouts for what was deleted and with paths as those of SavePatch. It returns
 // what such an archive cannot hold, in a list like that of SavePatch. After an
-// error what was written is not whole.
+// error what was written is not whole, or not to be trusted.
+//
+// Errors: ErrDamaged.
 func (c *Changes) Save(w io.Writer) (leftOut []Unapplied, err error) {
 	var list omissions
+	err = c.checked(func() error { return c.writeArchive(w, list.add) })
+	return list.all(), err
+}
+
+func (c *Changes) writeArchive(w io.Writer, leftOut func(name, reason string)) error {
 	for i, t := range c.trees {
 		err := layertar.Write(w, &t.stack, layertar.Options{
 			Prefix: c.prefix(t),
 			More:   i < len(c.trees)-1,
 			LeftOut: func(name string, typ spec.FileType) {
-				list.add(path.Join(t.Path, name), "an archive holds no "+string(typ))
+				leftOut(path.Join(t.Path, name), "an archive holds no "+string(typ))
 			},
 		})
 		if err != nil {
-			return list.all(), c.why(err)
+			return c.why(err)
 		}
 	}
-	return list.all(), nil
+	return nil
 }
 
 const (

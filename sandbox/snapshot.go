@@ -18,7 +18,7 @@ func From(snapshot string) CreateOption {
 // storage "disk".
 //
 // Errors: ErrExists, ErrBusy if something in the sandbox has a file open there or its
-// directory, ErrUnavailable.
+// directory, ErrUnavailable, ErrDamaged.
 func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 	k, err := capability[Snapshotter](s, "snapshot")
 	if err != nil {

@@ -73,6 +73,10 @@ type Result struct {
 	// Violations are limits that were hit and acts that were refused, whether
 	// or not they ended the command.
 	Violations []Violation `json:"violations"`
+	// Damaged says that the host's disk has lost some of what was written in the
+	// sandbox, by this command or before; a violation has the details. Files may hold
+	// zeros, or older content.
+	Damaged bool `json:"damaged,omitempty"`
 	// Files are those that changed while it ran; nil where that was not watched:
 	// of what was detached, and without isolation.
 	Files     *Files    `json:"files"`

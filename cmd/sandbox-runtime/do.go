@@ -122,10 +122,23 @@ func conclude(inJSON bool, result spec.Result, err error) error {
 	if err != nil {
 		return &exitError{code: code, err: err, plain: true}
 	}
+	if result.Damaged && result.Status == spec.StatusExited && !inJSON {
+		warnOfDamage(result)
+	}
 	if result.Status != spec.StatusExited && !inJSON {
 		return &exitError{code: code, err: errors.New(result.Reason), plain: true}
 	}
 	return exitWith(code)
+}
+
+// warnOfDamage says why the sandbox's files cannot be trusted. The exit status stays
+// the command's own.
+func warnOfDamage(r spec.Result) {
+	for _, v := range r.Violations {
+		if strings.Contains(v.Detail, sandbox.ErrDamaged.Error()) {
+			fmt.Fprintf(os.Stderr, "%s: %s\n", programName, v.Detail)
+		}
+	}
 }
 
 func doOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {

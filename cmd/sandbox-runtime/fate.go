@@ -17,7 +17,7 @@ import (
 // ended.
 type changesFate struct {
 	review, apply, keep bool
-	overlaid            bool
+	overlaid, onDisk    bool
 	talk                *conversation
 	// program is the command line that finds the sandbox again, without a command.
 	program string
@@ -29,9 +29,9 @@ type changesFate struct {
 func fateOf(cmd *cli.Command, c spec.Config) (*changesFate, error) {
 	f := &changesFate{
 		review: cmd.Bool("review"), apply: cmd.Bool("apply"), keep: cmd.Bool("keep"),
-		overlaid: len(c.Overlays) > 0,
-		talk:     &conversation{in: os.Stdin, out: cmd.Root().ErrWriter},
-		program:  programAs(cmd),
+		overlaid: len(c.Overlays) > 0, onDisk: c.Storage == spec.StorageDisk,
+		talk:    &conversation{in: os.Stdin, out: cmd.Root().ErrWriter},
+		program: programAs(cmd),
 	}
 	chosen := 0
 	for _, flag := range []struct {
@@ -62,8 +62,11 @@ func fateOf(cmd *cli.Command, c spec.Config) (*changesFate, error) {
 }
 
 // mayStay says that the sandbox may be needed after the end of this program: a change
-// that was not applied is not lost, nor one that a person has not decided about.
-func (f *changesFate) mayStay() bool { return f.apply || f.keep || f.talk.attended }
+// that was not applied is not lost, nor one that a person has not decided about, nor
+// one that the host's disk has damaged.
+func (f *changesFate) mayStay() bool {
+	return f.apply || f.keep || f.talk.attended || f.review && f.onDisk
+}
 
 // conclude does with the changes what was asked for.
 func (f *changesFate) conclude(ctx context.Context, box *sandbox.Sandbox, relay *signalRelay) (err error) {
@@ -103,7 +106,10 @@ func (f *changesFate) reviewAll(ctx context.Context, box *sandbox.Sandbox, c *sa
 	case v == settled:
 		f.stay = false
 		return err
+	case errors.Is(err, sandbox.ErrDamaged) && f.stay:
+		return fmt.Errorf("%w\nthe sandbox stays up as %s (%s exec %[2]s, %[3]s down %[2]s)", err, box.ID(), f.program)
 	case !f.talk.attended:
+		f.stay = false
 		return fmt.Errorf("%w: the changes that were not applied are discarded", err)
 	case errors.Is(err, errTerminalClosed):
 		err = nil // the person has left
@@ -187,6 +193,9 @@ func (f *changesFate) applyAll(ctx context.Context, box *sandbox.Sandbox, c *san
 func (f *changesFate) discard(c *sandbox.Changes) error {
 	n := 0
 	for _, err := range c.List(sandbox.ListOptions{Names: true}) {
+		if errors.Is(err, sandbox.ErrDamaged) { // which the command's Result tells, and all of it goes
+			break
+		}
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -52,6 +53,10 @@ type Options struct {
 	Devices bool
 	// Overwrite applies also what there are conflicts about.
 	Overwrite bool
+
+	// Verify, if it is not nil, is called by Commit when all content was read and
+	// nothing of the tree was changed. An error of it ends the Commit.
+	Verify func(context.Context) error
 }
 
 // A Conflict is a path at which the tree is not what the sandbox saw.

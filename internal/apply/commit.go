@@ -70,6 +70,11 @@ func (p *Plan) commit(ctx context.Context, j *journal, stamps map[string]layer.S
 		staged.forget()
 		return j.abandon(err)
 	}
+	if p.o.Verify != nil {
+		if err := p.o.Verify(ctx); err != nil {
+			return j.abandon(err)
+		}
+	}
 	// What is staged is durable before the record says what to do with it.
 	if err := unix.Syncfs(int(j.dir.Fd())); err != nil {
 		return j.abandon(fmt.Errorf("sync: %w", err))

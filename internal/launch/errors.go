@@ -22,6 +22,8 @@ var (
 	ErrRefused = errors.New("refused by the launcher's rules")
 	// ErrUnavailable: the host, or the launcher, can't do what was asked.
 	ErrUnavailable = errors.New("is not available")
+	// ErrDamaged: the host's disk has lost some of what was written in the sandbox.
+	ErrDamaged = errors.New("has files that cannot be trusted")
 )
 
 // A NotRunError says that a command could not be executed.

@@ -35,6 +35,7 @@ func conditions() map[string]error {
 		"busy":        ErrBusy,
 		"refused":     ErrRefused,
 		"unavailable": ErrUnavailable,
+		"damaged":     ErrDamaged,
 		"canceled":    context.Canceled,
 		"deadline":    context.DeadlineExceeded,
 		"no_file":     fs.ErrNotExist,

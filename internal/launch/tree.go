@@ -303,3 +303,13 @@ func (c *Client) Applied(ctx context.Context, id, tree string, stamps map[string
 	}
 	return nil
 }
+
+// Verify asks whether a sandbox's files can be trusted. With sync it brings to disk
+// what was written there before: without an error all that was read before the call is
+// as it was written. Else it asks for an error that is known already.
+//
+// Errors: ErrDamaged, ErrNotFound, ErrNotRunning.
+func (c *Client) Verify(ctx context.Context, id string, sync bool) error {
+	_, err := c.call(ctx, &Request{Op: OpVerify, ID: id, Sync: sync})
+	return err
+}

@@ -34,6 +34,7 @@ const (
 	OpEvents         Op = "events"
 	OpLayers         Op = "layers"
 	OpApplied        Op = "applied"
+	OpVerify         Op = "verify"
 )
 
 // Request is the first frame of a call, and the only one with descriptors.
@@ -61,6 +62,8 @@ type Request struct {
 	// Tree is the one that the Stamps are of.
 	Tree   string  `json:"tree,omitempty"`
 	Stamps []Stamp `json:"stamps,omitempty"`
+	// Sync has a verify bring to disk what was written before it looks.
+	Sync bool `json:"sync,omitempty"`
 }
 
 // Control is any later frame from the client.

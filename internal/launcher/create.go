@@ -271,7 +271,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	if note != "" {
 		m.record.Notes = append(m.record.Notes, note)
 	}
-	return nil
+	return m.noteHeldTop()
 }
 
 // rootConfig says what of the host the sandbox sees.

@@ -38,6 +38,9 @@ func (m *making) fork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := m.launcher.checkSnapshot(m.request.From, s); err != nil {
+		return err
+	}
 	m.record.Trees = slices.Clone(m.record.Trees)
 	for _, t := range s.Trees { // what was written then, was written above what was there then
 		if own := m.record.treeAt(t.Path); own != nil && t.Since.Before(own.Since) {
@@ -83,6 +86,9 @@ func (m *making) fork(ctx context.Context) error {
 	}
 	f.record.Switch = nil
 	m.record = f.record
+	if err := m.launcher.checkBegun(ctx, m.record); err != nil {
+		return err
+	}
 	return ctx.Err()
 }
 

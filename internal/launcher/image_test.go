@@ -222,7 +222,7 @@ func TestResultTellsThatTheHostIsFull(t *testing.T) {
 	sb := up(t, l, "box", onDisk)
 	fillHost(t, host)
 	r, out := sh(t, sb, "head -c 8m /dev/zero > big && sync big")
-	if r.OK() || !strings.Contains(r.Reason, "the host's disk is full") || len(r.Violations) != 1 || !strings.Contains(r.Violations[0].Detail, l.data) {
+	if r.OK() || !strings.Contains(r.Reason, "the host's disk is full") || len(r.Violations) != 2 || !strings.Contains(r.Violations[0].Detail, l.data) || !r.Damaged {
 		t.Errorf("%+v %s", r, out.stderr)
 	}
 }
@@ -252,7 +252,7 @@ func TestUpKeepsWhatCanOnlyBeRead(t *testing.T) {
 			again.Release()
 		}
 		var of *launch.SandboxError
-		if !errors.Is(err, launch.ErrUnavailable) || !errors.As(err, &of) || of.ID != "box" || !strings.Contains(err.Error(), "save what is wanted") {
+		if !errors.Is(err, launch.ErrUnavailable) || !errors.As(err, &of) || of.ID != "box" || !errors.Is(err, launch.ErrDamaged) || !strings.Contains(err.Error(), "check each file") {
 			t.Errorf("paused %v: %v", paused, err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
 // A live is what this process keeps of a sandbox that it works with, for the
@@ -357,10 +358,8 @@ func (v *live) healthy(ctx context.Context) error {
 var errReadOnly = errors.New("has a disk that became read-only")
 
 // takesWrites says whether the sandbox's image can be written to: its file system
-// allows that no more once the host's disk, or its room, has failed it. Newer kernels
-// tell nowhere but where somebody changes something (Linux 6.12, "ext4: don't set
-// SB_RDONLY after filesystem errors"): what is removed here is an attribute that
-// there is not, for which ext4 begins a transaction all the same.
+// allows no writes any more once the host's disk has failed it. Nothing that it holds
+// is certain then.
 func (v *live) takesWrites() error {
 	r := v.current()
 	if r.Image == "" {
@@ -371,14 +370,13 @@ func (v *live) takesWrites() error {
 		return nil // it has just ended, which shows soon
 	}
 	defer f.Close()
-	err = unix.Removexattr(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), "trusted.sandbox-runtime.none")
+	err = store.TakesWrites(f)
 	switch {
-	case errors.Is(err, unix.EIO): // shut down, by who removes it or was killed then: nothing of it is left
+	case errors.Is(err, store.ErrAbandoned): // by a removal that was killed: nothing of it is left
 		return &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning}
 	case errors.Is(err, unix.EROFS):
-		err = fmt.Errorf("%w, as when the host's, below %s, is full, so that writing there %w; save what is wanted of it, which can still be read, and remove it (down)",
-			errReadOnly, v.launcher.data, launch.ErrUnavailable)
-		return &launch.SandboxError{ID: v.id, Err: err}
+		failure := v.launcher.damaged(v.launcher.checkOwn(context.Background(), r))
+		return &launch.SandboxError{ID: v.id, Err: unavailable{fmt.Errorf("%w: %w", errReadOnly, failure)}}
 	}
 	return nil
 }

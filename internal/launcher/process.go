@@ -272,6 +272,9 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	if written := writtenTo(r.Files, writableBinds(p.config.Config)); !lost && !failed && len(written) > 0 {
 		tellFull(&r, v.fullStores(p.config), written)
 	}
+	if !lost {
+		p.tellDamage(&r)
+	}
 	if p.kept != nil { // others know the leaf by its name
 		v.retire(p.leaf)
 	} else {

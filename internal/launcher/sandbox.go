@@ -118,7 +118,9 @@ func (l *Launcher) Info(_ context.Context, id string) (launch.Info, error) {
 func (l *Launcher) info(id string) (launch.Info, error) {
 	r, err := readRecord(l.dir(id))
 	if err == nil {
-		return r.info(id, func() bool { return l.paused(id) }), nil
+		i := r.info(id, func() bool { return l.paused(id) })
+		l.noteDamage(r, &i)
+		return i, nil
 	}
 	st, statErr := os.Stat(l.dir(id))
 	switch {

@@ -70,6 +70,9 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 		if _, err := os.Lstat(dir); err == nil {
 			return fmt.Errorf("snapshot %s %w", name, launch.ErrExists)
 		}
+		if err := s.Verify(ctx, v.launcher.shortOfRoom()); err != nil {
+			return err
+		}
 		mine := func(p place) bool { return p.Host == "" }
 		return v.switchLayers(ctx, false, name, mine, newUpper)
 	})
@@ -227,7 +230,10 @@ func (l *Launcher) syncLater(r record) {
 	}
 	l.tending.Go(func() {
 		defer f.Close()
-		_ = store.Sync(l.imagePath(r.Image), f) // the kernel does it in half a minute in any case
+		// The kernel does it in half a minute in any case. A failure is recorded, and
+		// refuses the snapshot to forks.
+		_ = store.Sync(l.imagePath(r.Image), f)
+		_ = l.checkOwn(context.Background(), r)
 	})
 }
 

@@ -319,6 +319,8 @@ func (c *call) ask(ctx context.Context) (a *launch.Answer, err error) {
 				stamps[string(s.Path)] = s.Plain()
 			}
 			err = box.Applied(ctx, r.Tree, stamps)
+		case launch.OpVerify:
+			err = box.Verify(ctx, r.Sync)
 		default:
 			return &launch.ConfigError{Reason: fmt.Sprintf("operation %q: this launcher does not know it", r.Op)}
 		}

@@ -48,6 +48,8 @@ type Sandbox interface {
 	// their owner may read them.
 	Layers(ctx context.Context, unprivileged bool) ([]launch.Tree, error)
 	Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error
+	// Verify is launch.ErrDamaged if some of what was written to the sandbox was lost.
+	Verify(ctx context.Context, sync bool) error
 	Release()
 }
 

@@ -217,6 +217,8 @@ func (h *fakeHandle) Applied(context.Context, string, map[string]layer.Stamp) er
 	return h.usable()
 }
 
+func (h *fakeHandle) Verify(context.Context, bool) error { return h.usable() }
+
 func (h *fakeHandle) usable() error {
 	switch h.now().Status {
 	case launch.Stopped:

@@ -1,0 +1,43 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// What was read cannot be trusted: nothing of the tree is changed, and no journal
+// stays.
+func TestContentThatIsNotVerifiedIsNotApplied(t *testing.T) {
+	b := newBox(t, host)
+	b.work()
+	before := look(t, b.tree)
+	untrusted := errors.New("untrusted")
+	asked := 0
+	err := b.tried(Options{Verify: func(context.Context) error {
+		asked++
+		staged, err := filepath.Glob(filepath.Join(b.tree, journalPrefix+"*", "*"))
+		if err != nil || len(staged) == 0 {
+			t.Errorf("asked before anything was read: %q, %v", staged, err)
+		}
+		for _, path := range staged {
+			if filepath.Base(path) == recordFile {
+				t.Error("asked after the record was written")
+			}
+		}
+		return untrusted
+	}})
+	if !errors.Is(err, untrusted) || asked != 1 {
+		t.Errorf("asked %d times: %v", asked, err)
+	}
+	b.same(before, look(t, b.tree))
+	if left, err := os.ReadDir(b.tree); err != nil || len(left) == 0 {
+		t.Error(left, err)
+	}
+	b.clean()
+	want := look(t, b.merged)
+	b.apply(Options{Verify: func(context.Context) error { return nil }})
+	b.same(want, look(t, b.tree))
+}

@@ -1,0 +1,256 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A write inside a sandbox with storage on disk can succeed and be lost later, when
+// the kernel writes it to the image: the host's disk is full, or broken. PID 1 holds
+// an open file that is older than any such error, and the launcher asks that file.
+
+// syncDescriptor is where PID 1 holds the store's top, open for reading
+// (cmd/sandbox-agent/start.h). PID 1s of older releases have none.
+const syncDescriptor = 8
+
+// errNoSyncFile says that PID 1 was started by an older release.
+var errNoSyncFile = errors.New("PID 1 holds no open file of it")
+
+// heldTop takes PID 1's own open file of the store's top. top is that of [storeOf].
+func heldTop(init identity, top *os.File) (*os.File, error) {
+	pidfd, err := unix.PidfdOpen(init.Pid, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_open", err)
+	}
+	defer unix.Close(pidfd)
+	if !init.lives() { // before the number was bound to a process
+		return nil, os.ErrNotExist
+	}
+	fd, err := unix.PidfdGetfd(pidfd, syncDescriptor, 0)
+	if errors.Is(err, unix.EBADF) {
+		return nil, errNoSyncFile
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_getfd", err)
+	}
+	held := os.NewFile(uintptr(fd), "store")
+	var is, want unix.Stat_t
+	if err := errors.Join(unix.Fstat(fd, &is), unix.Fstat(int(top.Fd()), &want)); err != nil {
+		return nil, errors.Join(err, held.Close())
+	}
+	flags, err := unix.FcntlInt(held.Fd(), unix.F_GETFL, 0)
+	if err != nil || flags&unix.O_PATH != 0 || is.Dev != want.Dev || is.Ino != want.Ino { // an older agent's socket
+		return nil, errors.Join(errNoSyncFile, held.Close())
+	}
+	return held, nil
+}
+
+// noteHeldTop notes on a new sandbox that its PID 1 cannot be asked for errors.
+func (m *making) noteHeldTop() error {
+	if m.record.Image == "" {
+		return nil
+	}
+	top, err := storeOf(m.record.Init)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	held, err := heldTop(m.record.Init, top)
+	if err != nil {
+		m.record.Notes = append(m.record.Notes, fmt.Sprintf(
+			"errors of the host's disk may be noticed late: %v; give the launcher CAP_SYS_PTRACE", err))
+		return nil
+	}
+	return held.Close()
+}
+
+// images are the images that hold the sandbox's files, its own first.
+func (r record) images() []string {
+	if r.Image == "" {
+		return nil
+	}
+	all := []string{r.Image}
+	for _, s := range r.Stacks {
+		for _, ref := range s.Below {
+			if !slices.Contains(all, ref.Image) {
+				all = append(all, ref.Image)
+			}
+		}
+	}
+	return all
+}
+
+// Verify returns an error that is [launch.ErrDamaged] if a write to the sandbox's
+// files was ever lost. With sync it first brings to disk all that was written: without
+// an error, all that was read of the sandbox's files before the call can be trusted.
+// Else it only looks for an error that was recorded.
+//
+// Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
+func (s *Sandbox) Verify(ctx context.Context, sync bool) error {
+	r, err := readRecord(s.live.dir())
+	if err != nil {
+		return missing(s.ID(), err)
+	}
+	err = s.live.launcher.verify(ctx, r, sync)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, store.ErrAbandoned) || errors.Is(err, fs.ErrNotExist) {
+		err = launch.ErrNotRunning // or removed, at this moment
+	}
+	return &launch.SandboxError{ID: s.ID(), Err: err}
+}
+
+// verify is Verify, of the sandbox that has this record.
+func (l *Launcher) verify(ctx context.Context, r record, sync bool) error {
+	for _, image := range r.images() {
+		var err error
+		switch {
+		case !sync:
+			err = store.Failure(l.imagePath(image))
+		case image == r.Image:
+			err = l.checkOwn(ctx, r)
+		default:
+			err = checkFrozen(ctx, l.imagePath(image))
+		}
+		if err != nil {
+			return l.damaged(err)
+		}
+	}
+	return nil
+}
+
+// damaged words a failure of an image, and returns other errors as they are.
+func (l *Launcher) damaged(err error) error {
+	var failure *store.FailureError
+	if !errors.As(err, &failure) {
+		return err
+	}
+	return fmt.Errorf("%w: %w; make room below %s, copy out with exec what is needed and check each file, and remove the sandbox with down",
+		launch.ErrDamaged, err, l.data)
+}
+
+// checkOwn checks the image that the sandbox writes to. Where PID 1 has ended, its
+// image is mounted for that.
+func (l *Launcher) checkOwn(ctx context.Context, r record) error {
+	path := l.imagePath(r.Image)
+	top, err := storeOf(r.Init)
+	if err != nil {
+		return checkFrozen(ctx, path)
+	}
+	defer top.Close()
+	held, err := heldTop(r.Init, top)
+	if err != nil { // as the sandbox's notes say, or as it is of an older release
+		return store.Check(ctx, path, top, nil)
+	}
+	defer held.Close()
+	return store.Check(ctx, path, top, held)
+}
+
+// checkFrozen checks an image that no PID 1 can be asked about.
+func checkFrozen(ctx context.Context, path string) error {
+	mounted, err := store.MountImage(path)
+	if err != nil {
+		return err
+	}
+	defer mounted.Close()
+	return store.Check(ctx, path, mounted, nil)
+}
+
+// checkSnapshot refuses to begin with a snapshot of which a failure is recorded.
+// [Launcher.checkBegun] looks closer once the images are mounted.
+func (l *Launcher) checkSnapshot(name string, s snapshot) error {
+	for _, refs := range s.Places {
+		for _, ref := range refs {
+			err := store.Failure(filepath.Join(l.snapshotDir(name), filepath.Base(ref.Image)))
+			if err != nil {
+				return snapshotDamaged(name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// checkBegun checks what a sandbox has begun with.
+func (l *Launcher) checkBegun(ctx context.Context, r record) error {
+	for _, image := range r.images() {
+		if image == r.Image {
+			continue
+		}
+		if err := checkFrozen(ctx, l.imagePath(image)); err != nil {
+			return snapshotDamaged(r.From, err)
+		}
+	}
+	return nil
+}
+
+func snapshotDamaged(name string, err error) error {
+	var failure *store.FailureError
+	if errors.As(err, &failure) {
+		err = fmt.Errorf("%w: %w; begin without it, and remove it with snapshot --remove %s", launch.ErrDamaged, err, name)
+	}
+	return fmt.Errorf("snapshot %s %w", name, err)
+}
+
+// noteDamage adds a recorded failure to the notes of a sandbox's description.
+func (l *Launcher) noteDamage(r record, i *launch.Info) {
+	if err := l.verify(context.Background(), r, false); errors.Is(err, launch.ErrDamaged) {
+		i.Notes = append(slices.Clone(i.Notes), "the sandbox "+err.Error())
+	}
+}
+
+// checkTime bounds how long the end of a command waits for others that check the
+// same sandbox.
+const checkTime = 10 * time.Second
+
+// tellDamage adds to a command's result that writes to the sandbox's files were lost,
+// by this command or before. It syncs only where the host is short of room.
+func (p *Process) tellDamage(r *spec.Result) {
+	box := p.live.current()
+	if box.Image == "" {
+		return
+	}
+	l := p.live.launcher
+	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
+	defer cancel()
+	switch err := l.verify(ctx, box, l.shortOfRoom()); {
+	case errors.Is(err, launch.ErrDamaged):
+		r.Damaged = true
+		r.Violations = append(r.Violations, limitHit("the sandbox %v", err))
+		r.Reason += "; the sandbox " + err.Error()
+	case err != nil && !errors.Is(err, store.ErrAbandoned) && !errors.Is(err, fs.ErrNotExist): // else it is being removed
+		r.Notes = append(r.Notes, fmt.Sprintf("it is not known whether all that was written is on disk: %v", err))
+	}
+}
+
+// roomAtLeast is how much the host's disk has to have beside the data that is still in
+// memory: what file systems take for themselves, and what is written meanwhile.
+const roomAtLeast = 64 << 20
+
+// shortOfRoom says that the disk of the data directory may have no room for what is
+// in memory and has yet to be written to images.
+func (l *Launcher) shortOfRoom() bool {
+	var disk unix.Statfs_t
+	var memory unix.Sysinfo_t
+	if unix.Statfs(l.data, &disk) != nil || unix.Sysinfo(&memory) != nil {
+		return true
+	}
+	free := int64(disk.Bavail) * disk.Bsize
+	if free > int64(memory.Totalram)*int64(memory.Unit)+roomAtLeast {
+		return false
+	}
+	unwritten, err := unwrittenBytes()
+	return err != nil || free < unwritten+roomAtLeast
+}

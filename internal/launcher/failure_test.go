@@ -1,0 +1,234 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// lossy is a sandbox with an overlay, on a small disk, that has been told that its
+// write succeeded when the disk was full.
+func lossy(t *testing.T, l *Launcher) (sb *Sandbox, r spec.Result) {
+	t.Helper()
+	host := smallData(t, l, 80<<20)
+	c := onDisk
+	c.Overlays = []string{t.TempDir()}
+	sb = up(t, l, "box", c)
+	fillHost(t, host)
+	r, out := sh(t, sb, "head -c 4m /dev/urandom > "+c.Overlays[0]+"/file")
+	if r.ExitCode != 0 {
+		t.Fatalf("%+v %s", r, out.stderr)
+	}
+	freeHost(t, host)
+	return sb, r
+}
+
+func checkTold(t *testing.T, what string, r spec.Result) {
+	t.Helper()
+	told := slices.ContainsFunc(r.Violations, func(v spec.Violation) bool {
+		return v.Kind == "limit" && strings.Contains(v.Detail, "cannot be trusted") && strings.Contains(v.Detail, "down")
+	})
+	if !r.OK() || !r.Damaged || !told {
+		t.Errorf("%s: %+v", what, r)
+	}
+}
+
+// The disk has room again: what was lost stays lost.
+func TestLostWritesAreToldByEveryLaterCommand(t *testing.T) {
+	l := newTestLauncher(t)
+	sb, r := lossy(t, l)
+	checkTold(t, "the command itself", r)
+	r, _ = sh(t, sb, "true")
+	checkTold(t, "the next one", r)
+	for _, sync := range []bool{false, true} {
+		var of *launch.SandboxError
+		if err := sb.Verify(t.Context(), sync); !errors.Is(err, launch.ErrDamaged) || !errors.As(err, &of) || of.ID != "box" {
+			t.Errorf("verify, sync %v: %v", sync, err)
+		}
+	}
+	if err := sb.Snapshot(t.Context(), "snap"); !errors.Is(err, launch.ErrDamaged) {
+		t.Errorf("snapshot: %v", err)
+	}
+	other, err := New(Dirs{State: l.root, Data: l.data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	info, err := other.Info(t.Context(), "box")
+	if err != nil || !strings.Contains(strings.Join(info.Notes, "\n"), "cannot be trusted") {
+		t.Errorf("another launcher: %q, %v", info.Notes, err)
+	}
+	all, err := other.List(t.Context())
+	if err != nil || len(all) != 1 || !slices.Equal(all[0].Notes, info.Notes) {
+		t.Errorf("list: %+v, %v", all, err)
+	}
+	if len(recordOf(t, l, "box").Notes) != 0 {
+		t.Error("the note is in the record")
+	}
+}
+
+// Nobody has looked before the disk had room again, and a command inside has asked for
+// the error first.
+func TestLostWriteIsFoundLater(t *testing.T) {
+	l := newTestLauncher(t)
+	host := smallData(t, l, 80<<20)
+	sb := up(t, l, "box", onDisk)
+	fillHost(t, host)
+	running, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "head -c 4m /dev/urandom > file; sync -f file; echo done > /dev/shm/done; sleep 1000"}})
+	defer running.Close()
+	eventually(t, "the sandbox has seen the error", func() bool {
+		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/dev/shm/done", sb.live.init().Pid))
+		return err == nil
+	})
+	freeHost(t, host)
+	if err := sb.Verify(t.Context(), true); !errors.Is(err, launch.ErrDamaged) {
+		t.Errorf("verify: %v", err)
+	}
+	r, _ := sh(t, sb, "true")
+	checkTold(t, "a command", r)
+}
+
+// Nobody has asked PID 1 before it was killed: the image itself has kept the error.
+func TestLostWriteIsKnownAfterPID1WasKilled(t *testing.T) {
+	if reason := testhost.LinuxBefore(t, 6, 15); reason != "" {
+		t.Skip(reason) // data_err=abort covers no more than the journal's data
+	}
+	l := newTestLauncher(t)
+	host := smallData(t, l, 80<<20)
+	sb := up(t, l, "box", onDisk)
+	fillHost(t, host)
+	running, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "head -c 4m /dev/urandom > file; sync; echo done > /dev/shm/done; sleep 1000"}})
+	defer running.Close()
+	eventually(t, "the write is lost", func() bool {
+		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/dev/shm/done", sb.live.init().Pid))
+		return err == nil
+	})
+	killInit(t, sb)
+	freeHost(t, host)
+	if err := sb.Verify(t.Context(), true); !errors.Is(err, launch.ErrDamaged) {
+		t.Errorf("verify: %v", err)
+	}
+	if err := sb.Verify(t.Context(), false); !errors.Is(err, launch.ErrDamaged) {
+		t.Errorf("recorded: %v", err)
+	}
+}
+
+func TestSoundSandboxIsTrusted(t *testing.T) {
+	l := newTestLauncher(t)
+	for _, storage := range []spec.Storage{spec.StorageDisk, spec.StorageMemory} {
+		c := onDisk
+		c.Storage = storage
+		sb := up(t, l, "", c)
+		if r, _ := sh(t, sb, "head -c 4m /dev/urandom > file"); r.Damaged || len(r.Notes) > 0 {
+			t.Errorf("%s: %+v", storage, r)
+		}
+		if err := errors.Join(sb.Verify(t.Context(), true), sb.Verify(t.Context(), false)); err != nil {
+			t.Errorf("%s: %v", storage, err)
+		}
+	}
+}
+
+// PID 1 of an older release holds no file of the store at descriptor 8, or a socket.
+func TestStoreIsTakenOfPID1(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "", onDisk)
+	init := sb.live.init()
+	top, err := storeOf(init)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer top.Close()
+	held, err := heldTop(init, top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held.Close()
+	other, err := os.Open("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if f, err := heldTop(init, other); !errors.Is(err, errNoSyncFile) {
+		t.Errorf("another file system's: %v, %v", f, err)
+	}
+	self, err := l.self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, err := heldTop(self, top); err == nil {
+		f.Close()
+		t.Error("a process that is no PID 1 holds the store")
+	}
+	if f, err := heldTop(deadProcess(t), top); err == nil {
+		f.Close()
+		t.Error("a process that has ended holds the store")
+	}
+}
+
+// What was lost before it was on disk is found in what others have begun with.
+func TestForkOfADamagedSnapshotIsRefused(t *testing.T) {
+	if reason := layersOfAnywhere(t); reason != "" {
+		t.Skip(reason)
+	}
+	l := newTestLauncher(t)
+	sb := up(t, l, "box", onDisk)
+	if err := sb.Snapshot(t.Context(), "snap"); err != nil {
+		t.Fatal(err)
+	}
+	fork := forkOf(t, l, "snap", onDisk)
+	image := l.imagePath(recordOf(t, l, "box").Image)
+	l.tending.Wait() // for the sync of the snapshot
+	if err := unix.Setxattr(image, "trusted.sandbox-runtime", fmt.Appendf(nil, "%-32s", "28 1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := l.Create(t.Context(), launch.Create{Name: "fork", Config: onDisk, From: "snap"}, Sources{}); !errors.Is(err, launch.ErrDamaged) || !strings.Contains(err.Error(), "snapshot snap") {
+		t.Errorf("%v, %v", s, err)
+	}
+	r, _ := sh(t, fork, "true")
+	checkTold(t, "a fork that was there before", r)
+	if err := fork.Verify(t.Context(), true); !errors.Is(err, launch.ErrDamaged) {
+		t.Errorf("the fork: %v", err)
+	}
+}
+
+func TestUnwrittenBytesAreRead(t *testing.T) {
+	n, err := unwrittenBytes()
+	if err != nil || n < 0 {
+		t.Error(n, err)
+	}
+}
+
+// BenchmarkTellDamage is what each command costs more with storage on disk, in which
+// nothing was lost.
+func BenchmarkTellDamage(b *testing.B) {
+	sb := benchSandbox(b)
+	p := &Process{live: sb.live}
+	if r := sb.live.current(); r.Image == "" {
+		b.Skip("needs storage on disk")
+	}
+	for b.Loop() {
+		var r spec.Result
+		if p.tellDamage(&r); r.Damaged || len(r.Notes) > 0 {
+			b.Fatal(r)
+		}
+	}
+}
+
+// BenchmarkVerify is what a reader of content waits for where all is on disk already.
+func BenchmarkVerify(b *testing.B) {
+	sb := benchSandbox(b)
+	for b.Loop() {
+		if err := sb.Verify(b.Context(), true); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"io"
+)
+
+// verify returns an error that is ErrDamaged if the content of the sandbox's files
+// cannot be trusted. Without an error all content that was read before is as the
+// sandbox wrote it, also if the sandbox has written on meanwhile.
+func (c *Changes) verify(ctx context.Context) error { return c.verified(ctx, true) }
+
+// verifyNames is verify for names alone: it reports an error that is known already,
+// and costs no sync.
+func (c *Changes) verifyNames(ctx context.Context) error { return c.verified(ctx, false) }
+
+func (c *Changes) verified(ctx context.Context, sync bool) error {
+	if len(c.trees) == 0 {
+		return nil
+	}
+	err := c.source.Verify(ctx, sync)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return &Error{c.id, errRemoved}
+	case errors.Is(err, ErrNotRunning):
+		return c.whyGone(err)
+	}
+	return about(c.id, err)
+}
+
+// A verifiedFile is content that was verified once it was read to its end.
+type verifiedFile struct {
+	io.ReadCloser
+	changes *Changes
+}
+
+func (f *verifiedFile) Read(b []byte) (int, error) {
+	n, err := f.ReadCloser.Read(b)
+	if errors.Is(err, io.EOF) {
+		if damaged := f.changes.verify(context.Background()); damaged != nil {
+			err = damaged
+		}
+	}
+	return n, err
+}
