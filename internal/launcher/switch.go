@@ -141,26 +141,29 @@ type switching struct {
 	thread *mountThread
 }
 
-// noTransactions refuses to have the files below a transaction change, and gives up
-// what could be undone: it would be undone into other layers.
+// noTransactions refuses to have the files below a transaction change.
 func (s *switching) noTransactions(ctx context.Context) error {
 	if err := resumeIn(ctx, s.record, s.store); err != nil {
 		return err
 	}
-	var joined []int
-	err := eachTransaction(s.store, func(number int, _ *os.File, j journal) error {
+	return eachTransaction(s.store, func(_ int, _ *os.File, j journal) error {
 		if j.State == txRuns && j.Owner.lives() {
 			return fmt.Errorf("%w: a transaction runs there", errHeld)
 		}
-		joined = append(joined, number)
 		return nil
 	})
-	for _, number := range joined {
-		if err == nil {
-			err = discard(s.store, "tx/"+strconv.Itoa(number))
+}
+
+// giveUpUndo discards the undo data of joined transactions: an undo would change other
+// layers than the transaction did. The switch must be Done, since a refused switch
+// keeps the undo history.
+func (s *switching) giveUpUndo() error {
+	return eachTransaction(s.store, func(number int, _ *os.File, j journal) error {
+		if j.State != txJoined {
+			return nil
 		}
-	}
-	return err
+		return discard(s.store, "tx/"+strconv.Itoa(number))
+	})
 }
 
 // number chooses the new layers' numbers.
@@ -329,10 +332,17 @@ func (s *switching) busy(err error) error {
 // any more.
 func (s *switching) end() error {
 	w := s.record.Switch
+	var kept error
+	if w.Done { // while the sandbox stands still: no later transaction can have joined
+		kept = s.giveUpUndo()
+	}
 	if !w.Paused {
 		if err := s.live.letGoOn(); err != nil {
-			return err
+			return errors.Join(kept, err)
 		}
+	}
+	if kept != nil {
+		return kept // the next opener ends the switch
 	}
 	var named error
 	if w.Draft != "" {
