@@ -17,7 +17,9 @@ func pruneCommand() *cli.Command {
 		Category: categorySandbox,
 		Description: `Finds sandboxes whose process is gone, by their state and by what the kernel
 still has of them, and removes their processes, cgroups and state. Sandboxes
-that are up are left alone; it is safe at any time.`,
+that are up are left alone; it is safe at any time. A stopped sandbox of "up" with
+files of its own on disk stays, too, and is named: "apply" and "save" work on it, and
+"down" removes it.`,
 		Action: prune,
 	}
 }
@@ -37,5 +39,9 @@ func prune(ctx context.Context, cmd *cli.Command) error {
 	for _, id := range removed {
 		fmt.Fprintln(cmd.Root().Writer, "removed", id)
 	}
-	return err
+	kept, keptErr := l.Unapplied()
+	for _, id := range kept {
+		fmt.Fprintf(cmd.Root().ErrWriter, "kept %s, which has stopped and has files of its own: apply or save its changes, or remove them with: %s down %[1]s\n", id, programName)
+	}
+	return errors.Join(err, keptErr)
 }

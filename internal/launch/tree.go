@@ -43,6 +43,11 @@ type Tree struct {
 	// Stamps tell how Applied changes have left paths of the host's tree: that is no
 	// change of others.
 	Stamps map[string]layer.Stamp
+	// Partial says that a transaction had joined only in part when the sandbox stopped.
+	Partial bool
+	// Host is the overlaid directory itself where Path leads to another one, or to none.
+	// Nil: Path leads to the directory, or nobody can find the directory any more.
+	Host *os.File
 }
 
 // Owner is a user and a group.
@@ -67,12 +72,15 @@ func (t *Tree) Close() error {
 	for _, l := range t.Layers {
 		errs = append(errs, l.Dir.Close())
 	}
+	if t.Host != nil {
+		errs = append(errs, t.Host.Close())
+	}
 	return errors.Join(errs...)
 }
 
 // WireTree is a Tree on the wire. Beside it come, for each layer, its directory
-// and, if Listed says so, the list of marks; and last, if Stamped says so, the
-// stamps.
+// and, if Listed says so, the list of marks; then, if Stamped says so, the stamps;
+// and last, if Found says so, the Host directory.
 type WireTree struct {
 	Path    string    `json:"path"`
 	Device  uint64    `json:"device,omitempty"`
@@ -84,6 +92,8 @@ type WireTree struct {
 	Base    int64     `json:"base"`
 	Listed  []bool    `json:"listed"`
 	Stamped bool      `json:"stamped,omitempty"`
+	Partial bool      `json:"partial,omitempty"`
+	Found   bool      `json:"found,omitempty"`
 }
 
 // Stamp is a layer.Stamp and its path, which may be any bytes.
@@ -228,9 +238,9 @@ func (c *Client) Layers(ctx context.Context, id string) (_ []Tree, err error) {
 // plain is the tree, with the files that came beside it. On an error they stay
 // the caller's.
 func (w *WireTree) plain(files []*os.File) (Tree, error) {
-	t := Tree{Path: w.Path, Device: w.Device, Inode: w.Inode, Since: w.Since, Owner: w.Owner, OnDisk: w.OnDisk, User: w.User, Base: w.Base}
+	t := Tree{Path: w.Path, Device: w.Device, Inode: w.Inode, Since: w.Since, Owner: w.Owner, OnDisk: w.OnDisk, User: w.User, Base: w.Base, Partial: w.Partial}
 	want := len(w.Listed)
-	for _, listed := range append(w.Listed, w.Stamped) {
+	for _, listed := range append(slices.Clone(w.Listed), w.Stamped, w.Found) {
 		if listed {
 			want++
 		}
@@ -260,18 +270,21 @@ func (w *WireTree) plain(files []*os.File) (Tree, error) {
 		}
 		t.Layers = append(t.Layers, l)
 	}
-	if !w.Stamped {
-		return t, nil
-	}
-	list := next()
-	b, err := readList(list)
-	if err != nil {
-		return t, err
-	}
-	if t.Stamps, err = DecodeStamps(b); err == nil {
+	if w.Stamped {
+		list := next()
+		b, err := readList(list)
+		if err != nil {
+			return t, err
+		}
+		if t.Stamps, err = DecodeStamps(b); err != nil {
+			return t, err
+		}
 		lists = append(lists, list)
 	}
-	return t, err
+	if w.Found {
+		t.Host = next()
+	}
+	return t, nil
 }
 
 // readList reads a file that came beside a tree, from its beginning.

@@ -48,60 +48,64 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 	for {
 		state, err := makeState(l.sandboxes(), r.Name)
 		if errors.Is(err, fs.ErrExist) {
-			s, err := l.existing(ctx, r, from.UID)
+			s, free, err := l.existing(ctx, r, from.UID)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue // removed since
 			}
-			return s, err
+			if free == nil || err != nil {
+				return s, err
+			}
+			return l.replace(ctx, r, asked, from, free)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("state of sandboxes, below --root: %w", explain(ctx, err))
 		}
-		return l.create(ctx, r, asked, from, state)
+		return l.create(ctx, r, asked, from, state, nil)
 	}
 }
 
 // existing answers a request whose name is taken: with the sandbox, if the request
-// is for that and it is healthy, with [fs.ErrNotExist] once the name is free. One
-// whose files can still be read is not replaced, but is an error.
-func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (*Sandbox, error) {
+// is for that and it is healthy, with the held directory if the sandbox is to be
+// replaced, with [fs.ErrNotExist] if the name is free by now. One whose files can
+// still be read is not replaced, but is an error.
+func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_ *Sandbox, free *stateDir, err error) {
 	taken := &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
 	if _, err := readRecord(l.dir(r.Name)); err == nil && !r.Reuse {
-		return nil, taken
+		return nil, nil, taken
 	}
 	// Without a record it may be no more than the hold that a prune, or a removal,
 	// has on the name.
 	state, err := awaitState(ctx, l.sandboxes(), r.Name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer state.release()
+	defer func() {
+		if free == nil {
+			state.release()
+		}
+	}()
 	if !r.Reuse {
-		return nil, taken
+		return nil, nil, taken
 	}
 	if there, err := readRecord(state.path); err == nil && uid != 0 && there.UID != uid {
 		// Another user's, whatever state it is in.
-		return nil, &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
+		return nil, nil, &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
 	}
 	s, err := l.open(r.Name)
 	if err == nil {
 		if err = s.live.healthy(ctx); err == nil {
 			s.reused = true
-			return s, nil
+			return s, nil, nil
 		}
 		s.Release()
 	}
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return nil, nil, ctx.Err()
 	}
 	if errors.Is(err, errReadOnly) {
-		return nil, err
+		return nil, nil, err
 	}
-	// What is wrong with it is no news: it is replaced.
-	if err := l.removeHeld(ctx, r.Name, state); err != nil {
-		return nil, err
-	}
-	return nil, fs.ErrNotExist
+	return nil, state, nil // what is wrong with it is no news: it is replaced
 }
 
 // A making is a sandbox that is being made.
@@ -115,6 +119,7 @@ type making struct {
 	id       string
 	request  launch.Create
 	asked    spec.Config // of the request, as it came
+	notes    []string    // about the sandbox that this one replaces
 	from     Sources
 	host     *cgroups.Host
 	root     *rootfs.Root
@@ -125,8 +130,8 @@ type making struct {
 	network *network
 }
 
-func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *stateDir) (_ *Sandbox, err error) {
-	m := &making{launcher: l, id: r.Name, request: r, asked: asked, from: from}
+func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *stateDir, notes []string) (_ *Sandbox, err error) {
+	m := &making{launcher: l, id: r.Name, request: r, asked: asked, from: from, notes: notes}
 	defer func() {
 		if err == nil {
 			return
@@ -224,7 +229,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	}
 	m.record = record{
 		Version: recordVersion, Config: m.request.Config, Tied: m.request.Tied, Owner: self, UID: from.UID,
-		From: m.request.From, Created: time.Now().UTC(),
+		From: m.request.From, Created: time.Now().UTC(), Notes: m.notes,
 	}
 	if m.host, err = l.host(); err != nil {
 		return err

@@ -129,7 +129,8 @@ func (s *switching) begin() error {
 func (s *switching) numberFrom(next int) error {
 	s.record.Switch = &layerSwitch{Layers: map[string]int{}}
 	for _, c := range s.covers {
-		if len(s.record.Stacks[c.Path].Below) >= maxLayers {
+		// A stopped sandbox is kept with all its layers: one more than it may switch to.
+		if len(s.record.Stacks[c.Path].Below) > maxLayers {
 			return &launch.ConfigError{Reason: fmt.Sprintf("%s has %d layers, as many as there can be; make a sandbox anew from what it shows", c.Path, maxLayers)}
 		}
 		if c.Same == "" {

@@ -24,86 +24,108 @@ import (
 // owner: that owner is shown to have what the sandbox's user wrote, and the
 // directories' marks are listed, which the kernel shows only to root.
 //
+// A stopped sandbox has them if its storage is on disk.
+//
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
-func (s *Sandbox) Layers(ctx context.Context, unprivileged bool) (_ []launch.Tree, err error) {
+func (s *Sandbox) Layers(ctx context.Context, unprivileged bool) ([]launch.Tree, error) {
 	v := s.live
 	r, err := readRecord(v.dir())
 	if err != nil {
 		return nil, missing(v.id, err)
 	}
-	top, err := v.storeFor(ctx, r, unprivileged)
+	held, err := storeOf(r.Init)
 	if err != nil {
-		return nil, err
+		return v.stoppedLayers(ctx, unprivileged)
 	}
-	defer top.Close()
-	trees := []launch.Tree{}
+	defer held.Close()
+	b := &layerReader{live: v, record: r, store: held, unprivileged: unprivileged}
+	if unprivileged && r.Image != "" { // a mount that shows ids that can be mapped to the owner's
+		if b.store, err = store.MountImage(v.launcher.imagePath(r.Image)); err != nil {
+			return nil, err
+		}
+		defer b.store.Close()
+		b.inside = true
+	}
+	return b.trees(ctx)
+}
+
+// A layerReader opens the layers of one sandbox.
+type layerReader struct {
+	live   *live
+	record record
+	store  *os.File
+	// inside says that the store shows the ids of the inside.
+	inside bool
+	// unprivileged layers are for a client with no more than the rights of the trees'
+	// owner.
+	unprivileged bool
+}
+
+// trees opens the layers of all trees.
+func (b *layerReader) trees(ctx context.Context) (trees []launch.Tree, err error) {
+	trees = []launch.Tree{}
 	defer func() {
 		if err != nil {
 			for _, t := range trees {
 				_ = t.Close() // the error is what counts
 			}
+			trees = nil
 		}
 	}()
-	for i, t := range r.Trees {
-		open := r.tree(t)
-		trees = append(trees, open)
-		if trees[i].Stamps, err = readStamps(v.stamps(i, t)); err != nil {
+	for i, t := range b.record.Trees {
+		trees = append(trees, b.record.tree(t, b.inside))
+		if trees[i].Stamps, err = readStamps(b.live.stamps(i, t)); err != nil {
 			return nil, err
 		}
-		add := func(top *os.File, name string) error {
-			layer, err := openLayer(ctx, top, name, unprivileged)
-			if err == nil {
-				trees[i].Layers = append(trees[i].Layers, layer)
-				if unprivileged {
-					err = r.showToOwner(&trees[i], &layer)
-				}
-			}
-			if err != nil {
-				return fmt.Errorf("%s of %s: %w", name, t.Path, err)
-			}
-			return nil
-		}
-		for _, number := range t.Layers {
-			if err := add(top, path.Join("layer", strconv.Itoa(number), "data")); err != nil {
-				return nil, err
-			}
-		}
-		for _, ref := range r.Stacks[t.Path].Below {
-			image, err := v.launcher.openBelow(r, ref, unprivileged)
-			if err != nil {
-				return nil, err
-			}
-			err = add(image, ref.Dir)
-			image.Close()
-			if err != nil {
-				return nil, err
-			}
+		if err := b.tree(ctx, t, &trees[i]); err != nil {
+			return nil, err
 		}
 	}
 	return trees, nil
 }
 
-// storeFor opens the sandbox's store to be looked into: as PID 1 holds it, or, for
-// owners, as a mount whose ids can be mapped to theirs.
-func (v *live) storeFor(ctx context.Context, r record, owners bool) (*os.File, error) {
-	f, err := storeOf(r.Init)
+// tree opens the layers of one tree, the uppermost first.
+func (b *layerReader) tree(ctx context.Context, t tree, out *launch.Tree) error {
+	for _, number := range t.Layers {
+		name := path.Join("layer", strconv.Itoa(number), "data")
+		if err := b.add(ctx, out, b.store, name, b.inside); err != nil {
+			return err
+		}
+	}
+	for _, ref := range b.record.Stacks[t.Path].Below {
+		inside := b.unprivileged || b.inside
+		image, err := b.live.launcher.openBelow(b.record, ref, inside)
+		if err != nil {
+			return err
+		}
+		err = b.add(ctx, out, image, ref.Dir, inside)
+		image.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add opens one layer. inside says that it shows the ids of the inside.
+func (b *layerReader) add(ctx context.Context, out *launch.Tree, top *os.File, name string, inside bool) error {
+	layer, err := openLayer(ctx, top, name, b.unprivileged)
+	if err == nil {
+		out.Layers = append(out.Layers, layer)
+		if b.unprivileged {
+			err = b.record.showToOwner(out, &layer, inside)
+		}
+	}
 	if err != nil {
-		return nil, v.why(ctx, &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning})
+		return fmt.Errorf("%s of %s: %w", name, out.Path, err)
 	}
-	if !owners || r.Image == "" {
-		return f, nil
-	}
-	defer f.Close() // whose ids are mapped already
-	return store.MountImage(v.launcher.imagePath(r.Image))
+	return nil
 }
 
 // showToOwner has the tree's owner have what the sandbox's user wrote, where the
 // kernel can: else what that user has closed to others cannot be read.
-func (r record) showToOwner(t *launch.Tree, l *launch.TreeLayer) error {
-	written := t.User
-	if r.Image != "" {
-		written = launch.Owner(*r.Config.User)
-	}
+func (r record) showToOwner(t *launch.Tree, l *launch.TreeLayer, inside bool) error {
+	written := r.userAs(inside)
 	err := rootfs.ShowAs(l.Dir, rootfs.User{UID: written.UID, GID: written.GID}, rootfs.User{UID: t.Owner.UID, GID: t.Owner.GID})
 	switch {
 	case err == nil:
@@ -114,15 +136,28 @@ func (r record) showToOwner(t *launch.Tree, l *launch.TreeLayer) error {
 	return err
 }
 
-// tree is what clients are told of one, without its layers.
-func (r record) tree(t tree) launch.Tree {
+// userAs is the sandbox's user as a store shows the user.
+func (r record) userAs(inside bool) launch.Owner {
+	user := *r.Config.User
+	if inside {
+		return launch.Owner{UID: user.UID, GID: user.GID}
+	}
+	return launch.Owner{
+		UID: uint32(hostID(r.UIDMappings, user.UID)), GID: uint32(hostID(r.GIDMappings, user.GID)),
+	}
+}
+
+// tree is what clients are told of one, without its layers. inside says that these
+// show the ids of the inside.
+func (r record) tree(t tree, inside bool) launch.Tree {
 	user := *r.Config.User
 	out := launch.Tree{
 		Path: t.Path, Device: t.Device, Inode: t.Inode, Since: t.Since, OnDisk: t.OnDisk, Base: int64(r.IDBase),
 		Owner: launch.Owner{UID: t.UID, GID: t.GID},
-		User: launch.Owner{
-			UID: uint32(hostID(r.UIDMappings, user.UID)), GID: uint32(hostID(r.GIDMappings, user.GID)),
-		},
+		User:  r.userAs(inside),
+	}
+	if inside {
+		out.Base = 0
 	}
 	if t.OnDisk {
 		out.Owner = launch.Owner{UID: user.UID, GID: user.GID}
@@ -233,11 +268,13 @@ func (v *live) stampsBut(r record, tree int) (size int64, err error) {
 // Applied notes how changes of a tree were applied on the host: that is no conflict
 // later. A zero stamp is of a path at which there is nothing any more.
 //
+// A stopped sandbox notes them if its storage is on disk.
+//
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrBusy],
 // *[launch.ConfigError] for a tree that the sandbox has no overlay of.
 func (s *Sandbox) Applied(ctx context.Context, path string, stamps map[string]layer.Stamp) error {
 	v := s.live
-	return v.alone(ctx, func() error {
+	return v.aloneWithFiles(ctx, func() error {
 		r, err := readRecord(v.dir())
 		if err != nil {
 			return err

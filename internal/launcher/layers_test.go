@@ -142,15 +142,6 @@ func TestStampsAreBoundedForASandbox(t *testing.T) {
 	}
 }
 
-func TestLayersOfASandboxThatIsDown(t *testing.T) {
-	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{Overlays: []string{overlaid(t)}})
-	killInit(t, sb)
-	if _, err := sb.Layers(t.Context(), false); !errors.Is(err, launch.ErrNotRunning) {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestMoreDiskThanMemoryIsRefused(t *testing.T) {
 	l := newTestLauncher(t)
 	_, err := l.Create(t.Context(), launch.Create{Config: spec.Config{Storage: spec.StorageMemory, Limits: spec.Limits{Disk: 2 << 30}}}, Sources{})

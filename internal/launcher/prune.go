@@ -15,7 +15,8 @@ import (
 // which has, and of those that were left half made. Sandboxes that are up are
 // not touched, however often and from however many processes it is called, as
 // long as nobody else removed their directory in the state root: that is how
-// they are known to live.
+// they are known to live. A stopped sandbox with unapplied files on disk stays, too:
+// see [Launcher.Unapplied].
 func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 	ids, err := l.known()
 	if err != nil {
@@ -126,7 +127,7 @@ func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err e
 	if err != nil {
 		return false, err
 	}
-	if l.stays(id) { // since it is held: it came up in between
+	if l.stays(id) || l.hasWork(id) { // since it is held: it came up in between
 		state.release()
 		return false, nil
 	}

@@ -58,6 +58,9 @@ type record struct {
 	Switch *layerSwitch `json:"switch,omitempty"`
 	// Attaching is the workspace that it is being given, nil if none is.
 	Attaching *attaching `json:"attaching,omitempty"`
+	// Kept is the name of the snapshot that keeps the files of this sandbox, which has
+	// stopped and is being replaced. The snapshot may not be there yet.
+	Kept string `json:"kept,omitempty"`
 	// Path leads to the interpreters outside /usr; PathNotes name those that
 	// are not shown.
 	Path      []string `json:"path,omitempty"`

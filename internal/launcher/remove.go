@@ -118,6 +118,15 @@ func (l *Launcher) notContainer(id string) error {
 // removeHeld removes a sandbox whose directory the caller holds, and with it
 // that directory.
 func (l *Launcher) removeHeld(ctx context.Context, id string, state *stateDir) error {
+	if err := l.clearHeld(ctx, id, state); err != nil {
+		return err
+	}
+	return state.remove()
+}
+
+// clearHeld removes all of a sandbox but its directory.
+func (l *Launcher) clearHeld(ctx context.Context, id string, state *stateDir) error {
+	noteRemoval(state.path)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
 	base, err := l.removeKernel(ctx, id, state.path)
@@ -131,7 +140,7 @@ func (l *Launcher) removeHeld(ctx context.Context, id string, state *stateDir) e
 		err = errors.Join(err, ignoreMissing(os.Remove(filepath.Join(state.path, recordName))))
 		return fmt.Errorf("remove sandbox %s: %w", id, err)
 	}
-	return state.remove()
+	return nil
 }
 
 // removeKernel removes what the kernel and libcontainer know of a sandbox, of

@@ -193,3 +193,16 @@ func (s *stateDir) release() { s.held.Close() }
 func (s *stateDir) remove() error {
 	return errors.Join(os.RemoveAll(s.path), s.held.Close())
 }
+
+// renew has the directory be that of a sandbox that is being made, by this process.
+func (s *stateDir) renew() error {
+	entries, err := os.ReadDir(s.path)
+	errs := []error{err}
+	for _, e := range entries {
+		errs = append(errs, os.RemoveAll(filepath.Join(s.path, e.Name())))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return signOwner(s.path)
+}

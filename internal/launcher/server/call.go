@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
 // A call is one request of a client, on a socket of its own.
@@ -277,6 +276,10 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 		return nil, c.attach(ctx)
 	case launch.OpLayers:
 		return c.layers(ctx)
+	case launch.OpApplied:
+		return &launch.Answer{}, c.applied(ctx)
+	case launch.OpVerify:
+		return &launch.Answer{}, c.withFiles(ctx, func(box Sandbox) error { return box.Verify(ctx, r.Sync) })
 	}
 	return c.ask(ctx)
 }
@@ -313,14 +316,6 @@ func (c *call) ask(ctx context.Context) (a *launch.Answer, err error) {
 			err = box.Snapshot(ctx, r.Snapshot)
 		case launch.OpWorkspace:
 			err = c.setWorkspace(ctx, box)
-		case launch.OpApplied:
-			stamps := map[string]layer.Stamp{}
-			for _, s := range r.Stamps {
-				stamps[string(s.Path)] = s.Plain()
-			}
-			err = box.Applied(ctx, r.Tree, stamps)
-		case launch.OpVerify:
-			err = box.Verify(ctx, r.Sync)
 		default:
 			return &launch.ConfigError{Reason: fmt.Sprintf("operation %q: this launcher does not know it", r.Op)}
 		}

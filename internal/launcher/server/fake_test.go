@@ -104,6 +104,8 @@ func (f *fakeCore) box(id string) *fakeBox {
 	return f.boxes[id]
 }
 
+func (f *fakeCore) OpenStopped(ctx context.Context, id string) (Sandbox, error) { return f.Open(ctx, id) }
+
 func (f *fakeCore) Open(ctx context.Context, id string) (Sandbox, error) {
 	if id == "stuck" {
 		<-ctx.Done()

@@ -2,22 +2,39 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
+
+// withFiles calls f with the peer's sandbox, which may have stopped. Of a stopped
+// sandbox no handle is kept.
+func (c *call) withFiles(ctx context.Context, f func(Sandbox) error) error {
+	err := c.server.handles.with(ctx, c.request.ID, c.own(f))
+	if !errors.Is(err, launch.ErrNotRunning) {
+		return err
+	}
+	box, err := c.server.core.OpenStopped(ctx, c.request.ID)
+	if err != nil {
+		return err
+	}
+	defer box.Release()
+	return c.own(f)(box)
+}
 
 // layers hands out what a sandbox has written, a tree an answer.
 func (c *call) layers(ctx context.Context) (*launch.Answer, error) {
 	var trees []launch.Tree
-	err := c.server.handles.with(ctx, c.request.ID, c.own(func(box Sandbox) (err error) {
+	err := c.withFiles(ctx, func(box Sandbox) (err error) {
 		// Others have no more than the rights of the trees' owner.
 		trees, err = box.Layers(ctx, !c.peer.all)
 		return err
-	}))
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -34,11 +51,20 @@ func (c *call) layers(ctx context.Context) (*launch.Answer, error) {
 	return &launch.Answer{}, nil
 }
 
+// applied notes when files of a tree were written on the host.
+func (c *call) applied(ctx context.Context) error {
+	stamps := map[string]layer.Stamp{}
+	for _, s := range c.request.Stamps {
+		stamps[string(s.Path)] = s.Plain()
+	}
+	return c.withFiles(ctx, func(box Sandbox) error { return box.Applied(ctx, c.request.Tree, stamps) })
+}
+
 // tree sends one tree, with its layers beside it.
 func (c *call) tree(t launch.Tree) error {
 	w := &launch.WireTree{
 		Path: t.Path, Device: t.Device, Inode: t.Inode, Since: t.Since, Owner: t.Owner, OnDisk: t.OnDisk, User: t.User, Base: t.Base,
-		Stamped: t.Stamps != nil,
+		Stamped: t.Stamps != nil, Partial: t.Partial, Found: t.Host != nil,
 	}
 	var files, lists []*os.File
 	defer func() { closeAll(lists) }()
@@ -63,6 +89,9 @@ func (c *call) tree(t launch.Tree) error {
 		if err := list(launch.EncodeStamps(t.Stamps)); err != nil {
 			return err
 		}
+	}
+	if w.Found {
+		files = append(files, t.Host)
 	}
 	if len(files) > launch.MaxFiles {
 		return fmt.Errorf("%s has %d layers, more than can be handed out", t.Path, len(t.Layers))

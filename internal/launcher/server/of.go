@@ -29,6 +29,14 @@ func (c core) Open(ctx context.Context, id string) (Sandbox, error) {
 	return sandbox{s}, nil
 }
 
+func (c core) OpenStopped(ctx context.Context, id string) (Sandbox, error) {
+	s, err := c.Launcher.OpenStopped(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return sandbox{s}, nil
+}
+
 func (c core) Remove(ctx context.Context, id string, may func(owner uint32) bool) error {
 	if may == nil {
 		return c.Launcher.Remove(ctx, id)

@@ -1,0 +1,221 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// replace makes a sandbox in place of another of its name, which is not healthy. The
+// caller hands over the held directory, so nobody else can take the name in between.
+func (l *Launcher) replace(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *stateDir) (*Sandbox, error) {
+	note, err := l.keepFiles(ctx, r.Name, state)
+	if err == nil {
+		err = l.clearHeld(ctx, r.Name, state)
+	}
+	if err == nil {
+		err = state.renew()
+	}
+	if err != nil {
+		state.release()
+		return nil, err
+	}
+	var notes []string
+	if note != "" {
+		notes = []string{note}
+	}
+	s, err := l.create(ctx, r, asked, from, state, notes)
+	if err != nil && note != "" {
+		err = fmt.Errorf("%w; %s", err, note)
+	}
+	return s, err
+}
+
+// keepFiles keeps the files of a sandbox that "up" is about to replace, as a snapshot.
+// The note tells the user of the new sandbox about the old files. The caller holds the
+// sandbox. A second call after a crash finds the snapshot of the first.
+func (l *Launcher) keepFiles(ctx context.Context, id string, state *stateDir) (note string, err error) {
+	r, err := readRecord(state.path)
+	if err != nil || removalBegun(state.path) {
+		return "", nil // what it had, or where, nobody knows; or nobody wants it
+	}
+	if r.Image == "" {
+		return fmt.Sprintf("the sandbox %s before this one had stopped; its writes were in memory and are lost", id), nil
+	}
+	w, err := l.workOf(r)
+	if err == nil && w.some && (r.Kept == "" || !l.hasSnapshot(r.Kept)) {
+		r, err = l.snapshotStopped(ctx, id, state, w)
+	}
+	if err != nil {
+		return "", fmt.Errorf("keep the files of the stopped sandbox %s: %w; apply or save its changes, or throw them away with down", id, err)
+	}
+	if r.Kept == "" {
+		return "", nil
+	}
+	note = fmt.Sprintf("the sandbox %s before this one had stopped; its files are kept as snapshot %[2]s (up --from %[2]s NAME begins with them, snapshot --remove %[2]s removes them)",
+		id, r.Kept)
+	if w.partial {
+		note += "; a transaction had joined them only in part"
+	}
+	return note, nil
+}
+
+func (l *Launcher) hasSnapshot(name string) bool {
+	_, err := os.Lstat(l.snapshotDir(name))
+	return err == nil
+}
+
+// snapshotStopped makes the snapshot, and returns the record with the snapshot's name.
+// The name is in the record first: the record is the intent.
+func (l *Launcher) snapshotStopped(ctx context.Context, id string, state *stateDir, w unapplied) (record, error) {
+	r := w.record
+	if r.UID != 0 {
+		if err := l.roomForSnapshot(ctx, r.UID); err != nil {
+			return r, err
+		}
+	}
+	owner, err := l.self()
+	if err != nil {
+		return r, err
+	}
+	r.Kept = l.nameForStopped(id, time.Now().UTC())
+	if err := r.write(state.path); err != nil {
+		return r, err
+	}
+	now := w.made
+	now.Kept = r.Kept
+	now.Switch = &layerSwitch{Snapshot: r.Kept, Draft: "." + draftName(owner), Done: true}
+	if err := l.draftSnapshot(now); err != nil {
+		return r, errors.Join(err, l.discard(l.draftOf(now)))
+	}
+	if err := l.endDraft(now); err != nil {
+		return r, err
+	}
+	l.syncSnapshot(r.Kept)
+	return r, nil
+}
+
+// nameForStopped is a name that no snapshot has.
+func (l *Launcher) nameForStopped(id string, at time.Time) string {
+	end := at.Format("-stopped-20060102-150405")
+	for i := 2; ; i++ {
+		name := id[:min(len(id), maxName-len(end))] + end
+		if !l.hasSnapshot(name) {
+			return name
+		}
+		end = fmt.Sprintf("%s-%d", at.Format("-stopped-20060102-150405"), i)
+	}
+}
+
+// syncSnapshot brings a snapshot to disk in the background.
+func (l *Launcher) syncSnapshot(name string) {
+	l.tending.Go(func() {
+		dir := l.snapshotDir(name)
+		files, _ := filepath.Glob(dir + "/*") // the pattern is good
+		for _, file := range append(files, dir, filepath.Dir(dir)) {
+			f, err := os.Open(file)
+			if err != nil {
+				return // it was removed
+			}
+			_ = f.Sync() // the kernel does it in half a minute in any case
+			f.Close()
+		}
+	})
+}
+
+// unapplied is the work in the files of a sandbox that is not up.
+type unapplied struct {
+	// record is as it is on disk, made the same without layers that were never made.
+	record, made record
+	// some says that there are files of the sandbox's own, or the layers of a snapshot
+	// that was removed: they would be lost with the sandbox.
+	some bool
+	// partial says that a transaction has joined only in part.
+	partial bool
+}
+
+// workOf looks into a sandbox's image. Files that cannot be looked at count as work.
+func (l *Launcher) workOf(r record) (w unapplied, err error) {
+	w = unapplied{record: r, made: r}
+	if r.Image == "" {
+		return w, nil
+	}
+	top, err := store.MountImage(l.imagePath(r.Image))
+	if errors.Is(err, fs.ErrNotExist) {
+		return w, nil
+	}
+	w.some = true
+	if err != nil {
+		return w, nil
+	}
+	defer top.Close()
+	partial, err := partialIn(top)
+	if err != nil {
+		return w, err
+	}
+	w.partial = len(partial) > 0
+	if w.made, err = r.withoutUnmade(top); err != nil {
+		return w, err
+	}
+	orphan := r.From != "" && !l.hasSnapshot(r.From)
+	for _, p := range w.made.places() {
+		for _, own := range w.made.own(p) {
+			if !isEmptyDir(top, own) {
+				return w, nil
+			}
+		}
+		if orphan && len(w.made.Stacks[p.Path].Below) > 0 {
+			return w, nil
+		}
+	}
+	w.some = false
+	return w, nil
+}
+
+// isEmptyDir is false where that cannot be told.
+func isEmptyDir(top *os.File, name string) bool {
+	dir, err := rootfs.OpenDir(top, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true
+	}
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	_, err = dir.Readdirnames(1)
+	return errors.Is(err, io.EOF)
+}
+
+// Unapplied are the ids of the stopped sandboxes that have files of their own on disk
+// and are tied to no process. Prune keeps them: their files can be applied or saved.
+func (l *Launcher) Unapplied() ([]string, error) {
+	ids, err := l.directories()
+	var all []string
+	for _, id := range ids {
+		if !l.stays(id) && l.hasWork(id) {
+			all = append(all, id)
+		}
+	}
+	return all, err
+}
+
+// hasWork tells whether a sandbox that is not up has files that nobody else may throw
+// away.
+func (l *Launcher) hasWork(id string) bool {
+	r, err := readRecord(l.dir(id))
+	if err != nil || r.Tied || removalBegun(l.dir(id)) {
+		return false
+	}
+	w, err := l.workOf(r)
+	return w.some || err != nil
+}

@@ -1,0 +1,165 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+)
+
+// OpenStopped returns a handle of a sandbox whose PID 1 may have ended. Of a stopped
+// sandbox the handle gives Layers and Applied, and nothing else.
+//
+// Errors: [launch.ErrNotFound].
+func (l *Launcher) OpenStopped(_ context.Context, id string) (*Sandbox, error) {
+	if !isName(id) {
+		return nil, &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
+	}
+	s, err := l.open(id)
+	return s, missing(id, err)
+}
+
+// removalName is a file in a sandbox's directory. It says that a removal has begun:
+// nobody wants the sandbox's files any more.
+const removalName = "removing"
+
+// noteRemoval notes that a removal begins. Without the note the next "up" keeps files
+// that nobody wants, which is no error.
+func noteRemoval(dir string) { _ = os.WriteFile(filepath.Join(dir, removalName), nil, 0o600) }
+
+func removalBegun(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, removalName))
+	return err == nil
+}
+
+// errInMemory and errLeaving say why a stopped sandbox has no files.
+var (
+	errInMemory = fmt.Errorf("%w, and its writes were in memory and are lost; remove it, or replace it with up", launch.ErrNotRunning)
+	errLeaving  = fmt.Errorf("%w, and its removal has begun; run down again", launch.ErrNotRunning)
+)
+
+// holdStopped takes hold of a stopped sandbox that has its files on disk. The caller
+// must release the state.
+func (v *live) holdStopped(ctx context.Context) (*stateDir, record, error) {
+	state, err := awaitState(ctx, v.launcher.sandboxes(), v.id)
+	if err != nil {
+		return nil, record{}, missing(v.id, err)
+	}
+	r, err := readRecord(state.path)
+	switch {
+	case err != nil:
+		err = missing(v.id, err)
+	case r.Init != v.init():
+		err = &launch.SandboxError{ID: v.id, Err: launch.ErrNotFound}
+	case !r.Init.ends():
+		err = v.why(ctx, &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning})
+	case r.Image == "":
+		err = &launch.SandboxError{ID: v.id, Err: errInMemory}
+	case removalBegun(state.path):
+		err = &launch.SandboxError{ID: v.id, Err: errLeaving}
+	}
+	if err != nil {
+		state.release()
+		return nil, record{}, err
+	}
+	return state, r, nil
+}
+
+// aloneWithFiles is alone, for a stopped sandbox as well if it has its files on disk.
+func (v *live) aloneWithFiles(ctx context.Context, what func() error) error {
+	err := v.alone(ctx, what)
+	if !errors.Is(err, launch.ErrNotRunning) {
+		return err
+	}
+	state, _, err := v.holdStopped(ctx)
+	if err != nil {
+		return err
+	}
+	defer state.release()
+	return what()
+}
+
+// stoppedLayers are the Layers of a stopped sandbox. The image is mounted with the ids
+// of the inside.
+func (v *live) stoppedLayers(ctx context.Context, unprivileged bool) ([]launch.Tree, error) {
+	state, r, err := v.holdStopped(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer state.release()
+	top, err := store.MountImage(v.launcher.imagePath(r.Image))
+	if err != nil {
+		return nil, fmt.Errorf("files of the stopped sandbox %s: %w", v.id, err)
+	}
+	defer top.Close()
+	if r, err = r.withoutUnmade(top); err != nil {
+		return nil, err
+	}
+	b := &layerReader{live: v, record: r, store: top, inside: true, unprivileged: unprivileged}
+	trees, err := b.trees(ctx)
+	if err != nil {
+		return nil, err
+	}
+	partial, err := partialIn(top)
+	if err != nil {
+		return nil, errors.Join(err, closeAllTrees(trees))
+	}
+	for i := range trees {
+		trees[i].Partial = slices.Contains(partial, trees[i].Path)
+	}
+	return trees, nil
+}
+
+func closeAllTrees(trees []launch.Tree) (err error) {
+	for i := range trees {
+		err = errors.Join(err, trees[i].Close())
+	}
+	return err
+}
+
+// withoutUnmade is the record without the new layers that a switch of layers has not
+// made yet: the process that made them was killed. Nothing was written to them.
+func (r record) withoutUnmade(top *os.File) (record, error) {
+	if r.Switch == nil || !r.Switch.Done {
+		return r, nil
+	}
+	r.Trees, r.Stacks = slices.Clone(r.Trees), cloneStacks(r.Stacks)
+	for _, p := range r.places() {
+		n, ok := r.Switch.Layers[p.Path]
+		if !ok {
+			continue
+		}
+		dir, err := rootfs.OpenDir(top, fmt.Sprintf("layer/%d/data", n))
+		if errors.Is(err, fs.ErrNotExist) {
+			r.withoutUpper(p)
+			continue
+		}
+		if err != nil {
+			return r, err
+		}
+		dir.Close()
+	}
+	return r, nil
+}
+
+// partialIn are the places in which a transaction has joined, or was undone, only in
+// part. No thread can finish the transaction without the sandbox's mounts.
+func partialIn(top *os.File) (paths []string, err error) {
+	err = eachTransaction(top, func(_ int, _ *os.File, j journal) error {
+		if j.State != txJoins && j.State != txUndoing {
+			return nil
+		}
+		for _, p := range j.Places {
+			paths = append(paths, p.Path)
+		}
+		return nil
+	})
+	return paths, err
+}

@@ -1,0 +1,386 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// contentOf reads a file of a tree's layers as the sandbox has it, with its owner.
+func contentOf(t *testing.T, tree launch.Tree, name string) (text string, uid uint32) {
+	t.Helper()
+	for _, l := range tree.Layers {
+		file := path.Join(fmt.Sprintf("/proc/self/fd/%d", l.Dir.Fd()), name)
+		var st unix.Stat_t
+		err := unix.Lstat(file, &st)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		b, readErr := os.ReadFile(file)
+		if err := errors.Join(err, readErr); err != nil {
+			t.Fatal(err)
+		}
+		return string(b), st.Uid
+	}
+	t.Errorf("no layer has %s", name)
+	return "", 0
+}
+
+func TestStoppedSandboxHasItsLayers(t *testing.T) {
+	l := newTestLauncher(t)
+	dir := overlaid(t)
+	sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
+	sh(t, sb, "cd "+dir+" && echo more >new && chmod 600 new && rm -r dir && mkdir dir")
+	killInit(t, sb)
+	if _, err := l.Open(t.Context(), "box"); !errors.Is(err, launch.ErrNotRunning) {
+		t.Errorf("open: %v", err)
+	}
+	for _, unprivileged := range []bool{false, true} {
+		stopped, err := l.OpenStopped(t.Context(), "box")
+		if err != nil {
+			t.Fatal(err)
+		}
+		trees, err := stopped.Layers(t.Context(), unprivileged)
+		if err != nil || len(trees) != 1 {
+			t.Fatal(trees, err)
+		}
+		user := recordOf(t, l, "box").Config.User.UID
+		text, uid := contentOf(t, trees[0], "new")
+		want := launch.Owner{UID: user, GID: user}
+		if unprivileged {
+			want = trees[0].Owner
+		}
+		if text != "more\n" || uid != trees[0].User.UID || trees[0].User != want || trees[0].Base != 0 {
+			t.Errorf("unprivileged %v: %q of user %d in %+v", unprivileged, text, uid, trees[0])
+		}
+		if opaque := trees[0].Layers[0].Opaque; unprivileged != slices.Equal(opaque, []string{"dir"}) {
+			t.Errorf("unprivileged %v: opaque %q", unprivileged, opaque)
+		}
+		stamp := time.Now().UnixNano()
+		if err := stopped.Applied(t.Context(), dir, map[string]int64{"new": stamp}); err != nil {
+			t.Error(err)
+		}
+		again, err := stopped.Layers(t.Context(), unprivileged)
+		if err != nil || !maps.Equal(again[0].Stamps, map[string]int64{"new": stamp}) {
+			t.Errorf("stamps: %+v, %v", again, err)
+		}
+		closeTrees(trees)
+		closeTrees(again)
+		stopped.Release()
+	}
+	eventually(t, "no loop device is left", func() bool { return len(imagesIn(t, l.data)) == 0 })
+	if err := l.Remove(t.Context(), "box"); err != nil {
+		t.Fatal(err)
+	}
+	checkNoImage(t, l)
+}
+
+func TestStoppedSandboxInMemorySaysThatItsWritesAreLost(t *testing.T) {
+	l := newTestLauncher(t)
+	dir := overlaid(t)
+	sb := up(t, l, "box", spec.Config{Storage: spec.StorageMemory, Overlays: []string{dir}})
+	killInit(t, sb)
+	_, err := sb.Layers(t.Context(), false)
+	for what, err := range map[string]error{"layers": err, "applied": sb.Applied(t.Context(), dir, nil)} {
+		if !errors.Is(err, launch.ErrNotRunning) || !strings.Contains(err.Error(), "in memory and are lost") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	again := upAgain(t, l, "box")
+	if notes := strings.Join(again.live.current().Notes, "\n"); !strings.Contains(notes, "sandbox box before this one had stopped; its writes were in memory and are lost") {
+		t.Errorf("notes of the new one: %q", notes)
+	}
+	if names, err := l.Snapshots(t.Context(), 0); err != nil || len(names) > 0 {
+		t.Errorf("snapshots %q, %v", names, err)
+	}
+}
+
+func TestStoppedForkHasItsLayers(t *testing.T) {
+	if reason := layersOfAnywhere(t); reason != "" {
+		t.Skip(reason)
+	}
+	l := newTestLauncher(t)
+	dir := overlaid(t)
+	c := spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}}
+	sb := up(t, l, "source", c)
+	sh(t, sb, "echo snapshot > "+dir+"/below")
+	if err := sb.Snapshot(t.Context(), "snap"); err != nil {
+		t.Fatal(err)
+	}
+	for _, storage := range []spec.Storage{spec.StorageDisk, spec.StorageMemory} {
+		c.Storage = storage
+		fork := forkOf(t, l, "snap", c)
+		sh(t, fork, "echo fork > "+dir+"/above")
+		if storage == spec.StorageMemory { // in which the layers have different ids
+			checkLayers(t, fork, map[string]string{"below": "snapshot\n", "above": "fork\n"})
+			continue
+		}
+		killInit(t, fork)
+		checkLayers(t, fork, map[string]string{"below": "snapshot\n", "above": "fork\n"})
+	}
+}
+
+// checkLayers holds that the layers have files, as a client without privileges sees them.
+func checkLayers(t *testing.T, sb *Sandbox, want map[string]string) {
+	t.Helper()
+	trees, err := sb.Layers(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeTrees(trees)
+	for name, text := range want {
+		if got, uid := contentOf(t, trees[0], name); got != text || uid != trees[0].User.UID {
+			t.Errorf("%s is %q of user %d in %+v", name, got, uid, trees[0])
+		}
+	}
+}
+
+// The process that switched the layers was killed, and PID 1 too.
+func TestSandboxStoppedDuringASwitchHasItsLayers(t *testing.T) {
+	if reason := layersOfAnywhere(t); reason != "" {
+		t.Skip(reason)
+	}
+	for _, done := range []bool{false, true} {
+		l := newTestLauncher(t)
+		dir := overlaid(t)
+		sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
+		sh(t, sb, "echo written > "+dir+"/new")
+		r := recordOf(t, l, "box")
+		r.Switch = &layerSwitch{Layers: map[string]int{dir: 7}, Done: done, Snapshot: "snap", Draft: ".none"}
+		if done {
+			r.Trees[0].Layers = append([]int{7}, r.Trees[0].Layers...)
+		}
+		if err := r.write(l.dir("box")); err != nil {
+			t.Fatal(err)
+		}
+		killInit(t, sb)
+		checkLayers(t, sb, map[string]string{"new": "written\n"})
+		kept := upAgain(t, l, "box")
+		if !strings.Contains(strings.Join(kept.live.current().Notes, "\n"), "kept as snapshot box-stopped-") {
+			t.Errorf("notes %q", kept.live.current().Notes)
+		}
+	}
+}
+
+// A transaction was killed while it joined, and PID 1 too.
+func TestSandboxStoppedDuringAJoinIsPartial(t *testing.T) {
+	l := newTestLauncher(t)
+	dir := overlaid(t)
+	sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
+	sh(t, sb, "echo written > "+dir+"/new")
+	held, err := storeOf(sb.live.init())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if err := os.MkdirAll(storePath(held, "tx/0"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := os.Open(storePath(held, "tx/0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Close()
+	j := journal{State: txJoins, Places: []place{{Path: dir}}}
+	if err := j.write(tx); err != nil {
+		t.Fatal(err)
+	}
+	killInit(t, sb)
+	trees, err := sb.Layers(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeTrees(trees)
+	if !trees[0].Partial {
+		t.Errorf("%+v", trees[0])
+	}
+	if notes := upAgain(t, l, "box").live.current().Notes; !strings.Contains(strings.Join(notes, "\n"), "joined them only in part") {
+		t.Errorf("notes %q", notes)
+	}
+}
+
+// keptBy is the snapshot that the notes of a sandbox name.
+func keptBy(t *testing.T, sb *Sandbox) string {
+	t.Helper()
+	notes := strings.Join(sb.live.current().Notes, "\n")
+	_, name, found := strings.Cut(notes, "kept as snapshot ")
+	name, _, _ = strings.Cut(name, " ")
+	if !found || !isName(name) || len(name) > maxName {
+		t.Fatalf("no snapshot in the notes %q", notes)
+	}
+	return name
+}
+
+func TestUpKeepsTheFilesOfAStoppedSandbox(t *testing.T) {
+	if reason := layersOfAnywhere(t); reason != "" {
+		t.Skip(reason)
+	}
+	for _, id := range []string{"box", strings.Repeat("b", maxName)} {
+		for _, line := range []string{"echo x > %s/new", "rm %s/gone", "echo x > /workspace/f", "echo x > ~/f", ""} {
+			l := newTestLauncher(t)
+			dir := overlaid(t)
+			c := spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}}
+			sb := up(t, l, id, c)
+			if line != "" {
+				sh(t, sb, strings.ReplaceAll(line, "%s", dir))
+			}
+			want := show(t, sb, dir, "/workspace", "/home/sandbox")
+			killInit(t, sb)
+			again := upAgain(t, l, id)
+			if line == "" {
+				if names, err := l.Snapshots(t.Context(), 0); err != nil || len(names) > 0 || len(again.live.current().Notes) > 0 {
+					t.Errorf("of an empty sandbox: snapshots %q, %v, notes %q", names, err, again.live.current().Notes)
+				}
+				continue
+			}
+			name := keptBy(t, again)
+			if got := show(t, forkOf(t, l, name, c), dir, "/workspace", "/home/sandbox"); got != want {
+				t.Errorf("after %q a fork shows\n%s\nwhere there was\n%s", line, got, want)
+			}
+			if err := l.RemoveSnapshot(t.Context(), name, 0); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// A fork keeps the layers of a snapshot that was removed.
+func TestUpKeepsWhatAForkBeganWith(t *testing.T) {
+	if reason := layersOfAnywhere(t); reason != "" {
+		t.Skip(reason)
+	}
+	l := newTestLauncher(t)
+	source := up(t, l, "source", spec.Config{Storage: spec.StorageDisk})
+	sh(t, source, "echo snapshot > f")
+	if err := source.Snapshot(t.Context(), "snap"); err != nil {
+		t.Fatal(err)
+	}
+	for _, removed := range []bool{false, true} {
+		fork, err := l.Create(t.Context(), launch.Create{Name: "fork", From: "snap", Config: spec.Config{Storage: spec.StorageDisk}}, Sources{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if removed {
+			if err := l.RemoveSnapshot(t.Context(), "snap", 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		killInit(t, fork)
+		again := upAgain(t, l, "fork")
+		if notes := again.live.current().Notes; removed != (len(notes) > 0) {
+			t.Errorf("snapshot removed %v: notes %q", removed, notes)
+		}
+		if removed {
+			if _, out := sh(t, forkOf(t, l, keptBy(t, again), spec.Config{Storage: spec.StorageDisk}), "cat f"); out.stdout != "snapshot\n" {
+				t.Errorf("%+v", out)
+			}
+		}
+		if err := again.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestUpRefusesWhereNoMoreCanBeKept(t *testing.T) {
+	was := maxSnapshots
+	maxSnapshots = 1
+	t.Cleanup(func() { maxSnapshots = was })
+	l := newTestLauncher(t)
+	const uid = 4242
+	make := func() (*Sandbox, error) {
+		return l.Create(t.Context(), launch.Create{Name: "box", Reuse: true, Config: spec.Config{Storage: spec.StorageDisk}}, Sources{UID: uid, GIDs: []uint32{uid}})
+	}
+	for i := range 2 {
+		sb, err := make()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sh(t, sb, fmt.Sprintf("echo %d > f", i))
+		killInit(t, sb)
+	}
+	if _, err := make(); !errors.Is(err, launch.ErrUnavailable) || !strings.Contains(err.Error(), "throw them away with down") {
+		t.Errorf("got %v", err)
+	}
+	if _, some := workIn(t, l, "box"); !some {
+		t.Error("the work is gone")
+	}
+	names, err := l.Snapshots(t.Context(), uid)
+	if err != nil || len(names) != 1 {
+		t.Fatal(names, err)
+	}
+	if err := errors.Join(l.RemoveSnapshot(t.Context(), names[0], uid), l.Remove(t.Context(), "box")); err != nil {
+		t.Fatal(err)
+	}
+	checkNoImage(t, l)
+}
+
+func workIn(t *testing.T, l *Launcher, id string) (record, bool) {
+	t.Helper()
+	w, err := l.workOf(recordOf(t, l, id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.record, w.some
+}
+
+// Killed after the snapshot was made, "up" keeps the files once.
+func TestUpKeepsTheFilesOnce(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk})
+	sh(t, sb, "echo x > f")
+	killInit(t, sb)
+	state, err := awaitState(context.Background(), l.sandboxes(), "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	note, err := l.keepFiles(t.Context(), "box", state)
+	state.release()
+	if err != nil || note == "" {
+		t.Fatal(note, err)
+	}
+	again := upAgain(t, l, "box")
+	if names, err := l.Snapshots(t.Context(), 0); err != nil || len(names) != 1 || !slices.Equal(again.live.current().Notes, []string{note}) {
+		t.Errorf("snapshots %q, %v, notes %q", names, err, again.live.current().Notes)
+	}
+	for i, name := range map[int]string{1: l.nameForStopped("box", time.Now()), 2: l.nameForStopped(strings.Repeat("x", maxName), time.Now())} {
+		if !isName(name) {
+			t.Errorf("%d: %q", i, name)
+		}
+	}
+}
+
+func TestPruneKeepsUnappliedWork(t *testing.T) {
+	l := newTestLauncher(t)
+	for _, id := range []string{"empty", "leaving", "work"} {
+		sb := up(t, l, id, spec.Config{Storage: spec.StorageDisk})
+		if id != "empty" {
+			sh(t, sb, "echo x > f")
+		}
+		killInit(t, sb)
+	}
+	noteRemoval(l.dir("leaving")) // by a "down" that was killed then
+	pruned, err := l.Prune(t.Context())
+	if err != nil || !slices.Equal(pruned, []string{"empty", "leaving"}) {
+		t.Errorf("pruned %q, %v", pruned, err)
+	}
+	if kept, err := l.Unapplied(); err != nil || !slices.Equal(kept, []string{"work"}) {
+		t.Errorf("kept %q, %v", kept, err)
+	}
+	if err := l.Remove(t.Context(), "work"); err != nil {
+		t.Fatal(err)
+	}
+	checkNoImage(t, l)
+	checkNothingLeft(t, l)
+}
