@@ -106,6 +106,9 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (done *Applied, err
 		if !ok {
 			continue
 		}
+		if err := t.applicable(); err != nil {
+			return nil, about(c.id, err)
+		}
 		p, err := c.plan(t, paths, o)
 		if err != nil {
 			return nil, c.why(err)

@@ -37,9 +37,12 @@ type Changes struct {
 type tree struct {
 	launch.Tree
 	user   User
-	base   *os.File
+	base   *os.File // nil: the directory is gone, and an empty one stands for it
 	stack  layer.Stack
 	marker *autorun.Marker
+	// moved says that the path leads to another directory than the overlaid one, or to
+	// none.
+	moved bool
 	// real is where the tree lies, if Path leads there by a link.
 	real string
 }
@@ -78,28 +81,6 @@ func (s *Sandbox) Changes(ctx context.Context) (*Changes, error) {
 		return nil, about(s.info.ID, errors.Join(err, c.Close()))
 	}
 	return c, nil
-}
-
-func (t *tree) open() error {
-	base, err := os.Open(t.Path)
-	if err != nil {
-		return fmt.Errorf("the host's side of the overlay: %w", err)
-	}
-	t.base = base
-	var now unix.Stat_t
-	if err := unix.Fstat(int(base.Fd()), &now); err != nil {
-		return fmt.Errorf("the host's side of the overlay: stat %s: %w", t.Path, err)
-	}
-	if t.Inode != 0 && (now.Ino != t.Inode || now.Dev != t.Device) {
-		return fmt.Errorf("%s is another directory on the host than when the sandbox was made; put that one back in its place", t.Path)
-	}
-	t.stack = layer.Stack{Base: base, IDs: t.inside, BaseIDs: t.insideOfBase}
-	t.remember(nil)
-	t.mark()
-	for _, l := range t.Layers {
-		t.stack.Layers = append(t.stack.Layers, layer.Layer{Dir: l.Dir, Marks: l.Marks})
-	}
-	return nil
 }
 
 // remember notes how changes were applied to the tree.

@@ -77,7 +77,7 @@ func (t *tree) source(id string) string { return fmt.Sprintf("%s@%d", id, t.Sinc
 // those that were its own.
 func (c *Changes) recover(ctx context.Context) error {
 	for _, t := range c.trees {
-		if t.base == nil {
+		if t.moved {
 			continue
 		}
 		done, err := recoverTree(t.Path, t.base)
@@ -96,7 +96,3 @@ func (c *Changes) recover(ctx context.Context) error {
 	}
 	return nil
 }
-
-// Notes are sentences for a person about what was found when the changes were
-// opened: mostly none.
-func (c *Changes) Notes() []string { return c.notes }

@@ -170,11 +170,11 @@ func withChanges(do func(context.Context, *cli.Command, *sandbox.Changes) error)
 				return err
 			}
 			defer func() { err = errors.Join(err, c.Close()) }()
-			for _, note := range c.Notes() {
-				fmt.Fprintln(cmd.Root().ErrWriter, note)
-			}
 			if len(c.Trees()) == 0 {
 				return fmt.Errorf("sandbox %s has no overlay: make it with --overlay DIR", name)
+			}
+			for _, note := range c.Notes() {
+				fmt.Fprintln(cmd.Root().ErrWriter, escaped(note))
 			}
 			return do(ctx, cmd, c)
 		})

@@ -41,6 +41,9 @@ func (r *review) run(ctx context.Context) (decision, error) {
 		r.talk.say("nothing was changed in %s", strings.Join(r.changes.Trees(), ", "))
 		return settled, nil
 	}
+	for _, note := range r.changes.Notes() {
+		r.talk.say("%s", escaped(note))
+	}
 	r.talk.list(r.left)
 	r.talk.dropTyped()
 	for {

@@ -80,6 +80,7 @@ func (b *layerReader) trees(ctx context.Context) (trees []launch.Tree, err error
 		if err := b.tree(ctx, t, &trees[i]); err != nil {
 			return nil, err
 		}
+		trees[i].Host = t.lost(b.unprivileged)
 	}
 	return trees, nil
 }

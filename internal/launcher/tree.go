@@ -26,6 +26,8 @@ type tree struct {
 	// Device and Inode tell the directory from another that takes its name.
 	Device uint64 `json:"device"`
 	Inode  uint64 `json:"inode"`
+	// Handle finds the directory where the host has moved it. Nil: nothing does.
+	Handle *fileHandle `json:"handle,omitempty"`
 }
 
 func newTrees(from []rootfs.Tree, since time.Time) []tree {
@@ -33,7 +35,7 @@ func newTrees(from []rootfs.Tree, since time.Time) []tree {
 	for _, t := range from {
 		all = append(all, tree{
 			Path: t.Path, Layers: []int{t.Layer}, Since: since, UID: t.UID, GID: t.GID, OnDisk: t.OnDisk,
-			Device: t.Device, Inode: t.Inode,
+			Device: t.Device, Inode: t.Inode, Handle: handleOf(t),
 		})
 	}
 	return all

@@ -104,7 +104,9 @@ func (f *fakeCore) box(id string) *fakeBox {
 	return f.boxes[id]
 }
 
-func (f *fakeCore) OpenStopped(ctx context.Context, id string) (Sandbox, error) { return f.Open(ctx, id) }
+func (f *fakeCore) OpenStopped(ctx context.Context, id string) (Sandbox, error) {
+	return f.Open(ctx, id)
+}
 
 func (f *fakeCore) Open(ctx context.Context, id string) (Sandbox, error) {
 	if id == "stuck" {

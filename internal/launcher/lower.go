@@ -1,0 +1,100 @@
+package launcher
+
+import (
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+)
+
+// A fileHandle finds a directory of the host again, under any name that the directory
+// has on its file system: name_to_handle_at(2).
+type fileHandle struct {
+	Type  int32  `json:"type"`
+	Bytes []byte `json:"bytes"`
+}
+
+// handleOf is the handle of an overlaid directory. Nil: the file system has no handles,
+// or the path leads to another directory by now.
+func handleOf(t rootfs.Tree) *fileHandle {
+	fd, err := unix.Open(t.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	if !isDir(fd, t.Device, t.Inode) {
+		return nil
+	}
+	h, _, err := unix.NameToHandleAt(fd, "", unix.AT_EMPTY_PATH)
+	if err != nil {
+		return nil
+	}
+	return &fileHandle{Type: h.Type(), Bytes: h.Bytes()}
+}
+
+func isDir(fd int, device, inode uint64) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Dev == device && st.Ino == inode && st.Nlink > 0
+}
+
+// lost opens the overlaid directory if the host has moved it away: a read-only detached
+// mount of it. Nil: the directory is at its path, or it cannot be found. A client
+// without privileges gets only a directory that still belongs to the tree's owner.
+func (t tree) lost(unprivileged bool) *os.File {
+	var now unix.Stat_t
+	if t.Handle == nil || unix.Stat(t.Path, &now) == nil && now.Dev == t.Device && now.Ino == t.Inode {
+		return nil
+	}
+	dir := t.byHandle()
+	if dir == nil {
+		return nil
+	}
+	var st unix.Stat_t
+	if unix.Fstat(int(dir.Fd()), &st) != nil || unprivileged && (t.OnDisk || st.Uid != t.UID) {
+		dir.Close()
+		return nil
+	}
+	// A mount of its own: ".." leads nowhere.
+	mount, err := readOnly(dir)
+	if mount != dir {
+		dir.Close()
+	}
+	if err != nil {
+		return nil
+	}
+	return mount
+}
+
+// byHandle opens the directory through the nearest directory above its old place that
+// is on the same file system.
+func (t tree) byHandle() *os.File {
+	for above := filepath.Dir(t.Path); ; above = filepath.Dir(above) {
+		if dir := t.byHandleOn(above); dir != nil || above == "/" {
+			return dir
+		}
+	}
+}
+
+func (t tree) byHandleOn(above string) *os.File {
+	mount, err := unix.Open(above, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(mount)
+	var st unix.Stat_t
+	if unix.Fstat(mount, &st) != nil || st.Dev != t.Device {
+		return nil
+	}
+	h := unix.NewFileHandle(t.Handle.Type, t.Handle.Bytes)
+	fd, err := unix.OpenByHandleAt(mount, h, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC)
+	if err != nil {
+		return nil
+	}
+	if !isDir(fd, t.Device, t.Inode) { // as on a tmpfs, which still knows what was deleted
+		unix.Close(fd)
+		return nil
+	}
+	return os.NewFile(uintptr(fd), t.Path)
+}
