@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/failpoint"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -204,6 +206,7 @@ func TestStoppedSandboxIsItsOwnersAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := s.launcher(filepath.Join(t.TempDir(), "s"), "--mode", "0666", "--rules", rules)
+	t.Cleanup(func() { s.downIfUp("box") })
 	as(t, uid, func(ctx context.Context) error {
 		c, err := launch.Dial(ctx, l.socket)
 		if err != nil {
@@ -328,6 +331,37 @@ name"; do cat "$f"; done) > $d.all; done; cmp tar.all patch.all; grep -q 2 tar.a
 		}
 		if got := run(t, s.command("apply", "--yes", "box")); got.code != 1 || !strings.Contains(got.stderr, "apply to "+home+": ") {
 			t.Errorf("apply: %+v", got)
+		}
+	}
+}
+
+// FILE is whole, or not there, when the sandbox is removed while it is saved.
+func TestSaveWhileTheSandboxIsRemoved(t *testing.T) {
+	s := newSandboxes(t)
+	for round := range 8 {
+		home, dir := newHome(t), t.TempDir()
+		s.up("box", "--overlay", home)
+		s.sh("box", "cd "+home+"; for i in $(seq 200); do echo $i > $i; done; head -c 4m /dev/urandom > large; truncate -s 9m holes")
+		file := filepath.Join(dir, []string{"all.tar", "all.patch"}[round%2])
+		s.ok("save", "box", file)
+		want := content(t, file)
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		saving := start(t, s.command("save", "box", file))
+		time.Sleep(rand.N(100 * time.Millisecond))
+		s.ok("down", "box")
+		got := saving.wait()
+		switch there := exists(file); {
+		case there != (got.code == 0):
+			t.Errorf("there is a file: %v, and save: %+v", there, got)
+		case there && content(t, file) != want:
+			t.Errorf("the file is not whole: %+v", got)
+		case !there && !strings.Contains(got.stderr, "remove"):
+			t.Errorf("%+v", got)
+		}
+		if left, err := filepath.Glob(dir + "/.sandbox-runtime*"); err != nil || len(left) > 0 {
+			t.Errorf("left behind: %q, %v", left, err)
 		}
 	}
 }

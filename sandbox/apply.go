@@ -201,7 +201,8 @@ func (c *Changes) commit(ctx context.Context, p *treePlan) error {
 		return c.why(err)
 	}
 	p.tree.remember(report.Stamps)
-	if err := c.source.Applied(ctx, p.tree.Path, report.Stamps); err != nil {
+	err = c.source.Applied(ctx, p.tree.Path, report.Stamps)
+	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrNotRunning) { // else nothing is left that remembers
 		return about(c.id, fmt.Errorf("all was applied, which the sandbox was not told: %w", err))
 	}
 	return nil

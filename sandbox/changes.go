@@ -200,17 +200,11 @@ func (c *Changes) Open(name string) (io.ReadCloser, error) {
 // why adds the sandbox's id to an error, and says if it is its removal that is felt:
 // what it has written is cut off first.
 func (c *Changes) why(err error) error {
-	for _, number := range ofDisk {
-		if errors.Is(err, number) {
-			return c.whyGone(err)
-		}
+	if isOfDisk(err) {
+		return c.whyGone(err)
 	}
 	return about(c.id, err)
 }
-
-// ofDisk are the errors of a file system that was cut off, or has lost some of itself
-// (ext4: EFSBADCRC, EFSCORRUPTED).
-var ofDisk = []error{unix.EIO, unix.EBADMSG, unix.EUCLEAN}
 
 // whyGone says if the error comes of the sandbox's removal, or of a lost write, and
 // else returns it.
@@ -227,6 +221,17 @@ func (c *Changes) whyGone(err error) error {
 		return about(c.id, damaged)
 	}
 	return about(c.id, err)
+}
+
+// isOfDisk tells whether an error is of a file system that was cut off by a removal, or
+// has lost some of itself (ext4: EFSBADCRC, EFSCORRUPTED).
+func isOfDisk(err error) bool {
+	for _, number := range []error{unix.EIO, unix.EBADMSG, unix.EUCLEAN, unix.ESTALE} {
+		if errors.Is(err, number) {
+			return true
+		}
+	}
+	return false
 }
 
 // prefix is put before the paths of a tree in what is saved.

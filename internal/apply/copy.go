@@ -39,6 +39,9 @@ func (c *copier) file(to, from int) error {
 	if err := copyAll(to, from, before.Size); err != nil {
 		return err
 	}
+	if err := c.lastByte(from, before.Size); err != nil {
+		return err
+	}
 	if err := unix.Fstat(from, &after); err != nil {
 		return err
 	}
@@ -46,6 +49,25 @@ func (c *copier) file(to, from int) error {
 		return errChanging
 	}
 	return nil
+}
+
+// lastByte reads the last byte of a copied file. A file that became shorter has no such
+// byte, and a file system that was given up meanwhile refuses the read: it tells of holes
+// where it had data, so a copy of holes alone proves nothing.
+func (c *copier) lastByte(from int, size int64) error {
+	var last [1]byte
+	for {
+		n, err := unix.Pread(from, last[:], size-1)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return errChanging
+		}
+		return nil
+	}
 }
 
 func (c *copier) dense(to, from int, size int64) error { return c.part(to, from, 0, size) }

@@ -28,7 +28,14 @@ import (
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
 func (s *Sandbox) Layers(ctx context.Context, unprivileged bool) ([]launch.Tree, error) {
-	v := s.live
+	trees, err := s.live.layers(ctx, unprivileged)
+	if err != nil {
+		return nil, s.live.unlessRemoved(ctx, err)
+	}
+	return trees, nil
+}
+
+func (v *live) layers(ctx context.Context, unprivileged bool) ([]launch.Tree, error) {
 	r, err := readRecord(v.dir())
 	if err != nil {
 		return nil, missing(v.id, err)

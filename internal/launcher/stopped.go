@@ -163,3 +163,19 @@ func partialIn(top *os.File) (paths []string, err error) {
 	})
 	return paths, err
 }
+
+// unlessRemoved waits for a removal of the sandbox, if one is under way, and says that
+// the sandbox is gone then. Else the error stays.
+func (v *live) unlessRemoved(ctx context.Context, err error) error {
+	var known *launch.SandboxError
+	if errors.As(err, &known) || ctx.Err() != nil {
+		return err
+	}
+	if state, waited := awaitState(ctx, v.launcher.sandboxes(), v.id); waited == nil {
+		state.release()
+	}
+	if v.present() {
+		return err
+	}
+	return &launch.SandboxError{ID: v.id, Err: launch.ErrNotFound}
+}

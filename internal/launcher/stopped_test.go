@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path"
 	"slices"
@@ -383,4 +384,38 @@ func TestPruneKeepsUnappliedWork(t *testing.T) {
 	}
 	checkNoImage(t, l)
 	checkNothingLeft(t, l)
+}
+
+// The layers are opened while the sandbox is removed: they are there, or the sandbox is
+// not.
+func TestLayersDuringARemovalAreThereOrNot(t *testing.T) {
+	l := newTestLauncher(t)
+	dir := overlaid(t)
+	for round := range 20 {
+		sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
+		sh(t, sb, "echo new > "+dir+"/new")
+		if round%2 == 1 {
+			killInit(t, sb)
+		}
+		removed := make(chan error)
+		go func() {
+			time.Sleep(rand.N(3 * time.Millisecond))
+			removed <- l.Remove(t.Context(), "box")
+		}()
+		for {
+			trees, err := sb.Layers(t.Context(), round%4 < 2)
+			closeTrees(trees)
+			if err == nil {
+				continue
+			}
+			if !errors.Is(err, launch.ErrNotFound) {
+				t.Errorf("round %d: %v", round, err)
+			}
+			break
+		}
+		if err := <-removed; err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkNoImage(t, l)
 }

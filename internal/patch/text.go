@@ -37,9 +37,16 @@ func read(open func(string) (*os.File, error), path string) (t text, err error) 
 		return t, err
 	}
 	defer f.Close()
+	before, err := f.Stat()
+	if err != nil {
+		return t, err
+	}
 	t.data, err = io.ReadAll(io.LimitReader(f, maxSize+1))
 	if err != nil {
 		return t, fmt.Errorf("read %s: %w", path, err)
+	}
+	if int64(len(t.data)) < min(before.Size(), maxSize+1) {
+		return t, fmt.Errorf("read %s: it became shorter meanwhile; pause the sandbox, or wait until it is done", path)
 	}
 	t.binary = bytes.IndexByte(t.data[:min(len(t.data), binaryWithin)], 0) >= 0
 	t.large = len(t.data) > maxSize
