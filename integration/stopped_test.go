@@ -287,7 +287,7 @@ func TestChangesOfADirectoryThatTheHostHasReplaced(t *testing.T) {
 				if now := s.writes("box"); !slices.Equal(now, want) {
 					t.Errorf("after the move it has written\n%.2000q\nand it was\n%.2000q", now, want)
 				}
-				if got := s.ok("changes", "box"); !strings.Contains(got.stderr, home+": the host has another directory in this place") {
+				if got := s.ok("changes", "box"); !strings.Contains(got.stderr, home+": the host has moved the directory") {
 					t.Errorf("changes: %+v", got)
 				}
 				for _, flag := range []string{"--dry-run", "--overwrite"} {

@@ -57,6 +57,9 @@ type layered interface {
 // Changes opens what the sandbox has written to its overlays. The caller closes
 // it, at the latest before the sandbox.
 //
+// A stopped sandbox has its changes, too, with storage on disk. In memory they are lost,
+// which is an ErrNotRunning.
+//
 // Errors: ErrNotRunning and ErrNotFound; ErrUnavailable if the provider has no
 // overlays. Without an overlay there is nothing in them.
 func (s *Sandbox) Changes(ctx context.Context) (*Changes, error) {

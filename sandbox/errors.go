@@ -76,7 +76,7 @@ var conditions = []struct {
 }{
 	{ErrNotFound, ": it was removed, or never made"},
 	{ErrExists, ": choose another name, reuse that sandbox, or remove it first"},
-	{ErrNotRunning, ": its processes were killed; remove it, or replace it with up"},
+	{ErrNotRunning, ": its processes were killed; apply or save its changes, then remove it, or replace it with up"},
 	{ErrPaused, ": resume it first"},
 	{ErrBusy, ": try again when that is done"},
 	{errRemoved, ": what it has written, and was not applied or saved, is gone"},

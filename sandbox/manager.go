@@ -204,7 +204,8 @@ func (m *Manager) Create(ctx context.Context, c Config, options ...CreateOption)
 
 // Up returns the sandbox of this name if it is up and healthy, whatever
 // configuration it was made from; [Sandbox.Info] says which. One that is not
-// healthy is replaced, one that is not there is made. Many at once, of one
+// healthy is replaced, one that is not there is made. The files of a replaced sandbox
+// are kept as a snapshot if they are on disk; the Notes of the new one name it. Many at once, of one
 // name, get the same sandbox: each of them may close it. Errors are those of
 // Create.
 func (m *Manager) Up(ctx context.Context, name string, c Config, options ...CreateOption) (*Sandbox, error) {

@@ -87,9 +87,9 @@ func (t *tree) applicable() error {
 func (t *tree) note() string {
 	switch {
 	case t.moved && t.base == nil:
-		return t.Path + ": the host has deleted the directory that was overlaid; changes are shown as to an empty directory"
+		return t.Path + ": the host has deleted the directory that was overlaid, or it cannot be found; changes are shown as to an empty directory"
 	case t.moved:
-		return t.Path + ": the host has another directory in this place; changes are shown to the one that was overlaid, which was moved"
+		return t.Path + ": the host has moved the directory that was overlaid; changes are shown to the moved directory"
 	case t.Partial:
 		return t.Path + ": a transaction had joined only in part when the sandbox stopped"
 	}

@@ -20,9 +20,22 @@ import (
 // caller hands over the held directory, so nobody else can take the name in between.
 func (l *Launcher) replace(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *stateDir) (*Sandbox, error) {
 	note, err := l.keepFiles(ctx, r.Name, state)
-	if err == nil {
-		err = l.clearHeld(ctx, r.Name, state)
+	if err != nil {
+		state.release()
+		return nil, err
 	}
+	if note == "" {
+		return l.makeInPlace(ctx, r, asked, from, state, nil)
+	}
+	s, err := l.makeInPlace(ctx, r, asked, from, state, []string{note})
+	if err != nil {
+		return nil, fmt.Errorf("%w; %s", err, note)
+	}
+	return s, nil
+}
+
+func (l *Launcher) makeInPlace(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *stateDir, notes []string) (*Sandbox, error) {
+	err := l.clearHeld(ctx, r.Name, state)
 	if err == nil {
 		err = state.renew()
 	}
@@ -30,15 +43,7 @@ func (l *Launcher) replace(ctx context.Context, r launch.Create, asked spec.Conf
 		state.release()
 		return nil, err
 	}
-	var notes []string
-	if note != "" {
-		notes = []string{note}
-	}
-	s, err := l.create(ctx, r, asked, from, state, notes)
-	if err != nil && note != "" {
-		err = fmt.Errorf("%w; %s", err, note)
-	}
-	return s, err
+	return l.create(ctx, r, asked, from, state, notes)
 }
 
 // keepFiles keeps the files of a sandbox that "up" is about to replace, as a snapshot.

@@ -126,11 +126,11 @@ func (l *Launcher) removeHeld(ctx context.Context, id string, state *stateDir) e
 
 // clearHeld removes all of a sandbox but its directory.
 func (l *Launcher) clearHeld(ctx context.Context, id string, state *stateDir) error {
-	noteRemoval(state.path)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
 	base, err := l.removeKernel(ctx, id, state.path)
 	if err == nil {
+		noteRemoval(state.path) // not before: a sandbox that is up goes on after a killed removal
 		err = errors.Join(l.removeImages(id), l.releaseIDs(id, base))
 	}
 	l.forget(id)
