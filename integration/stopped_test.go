@@ -9,9 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/failpoint"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -19,11 +20,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// killInit kills the PID 1 of a sandbox.
+// killInit kills the PID 1 of a sandbox, and returns when nothing is left of the process.
 func (s *sandboxes) killInit(name string) {
 	s.t.Helper()
-	kill(s.t, s.pid(name), syscall.SIGKILL)
-	eventually(s.t, name+" has stopped", func() bool { return s.exec(name, "true").code == 125 })
+	pid := s.pid(name)
+	kill(s.t, pid, unix.SIGKILL)
+	eventually(s.t, name+" has stopped", func() bool { return !exists(fmt.Sprintf("/proc/%d", pid)) })
 }
 
 // ok runs a command that must work, and returns its output.

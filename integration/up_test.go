@@ -107,13 +107,15 @@ func (s *sandboxes) pid(name string) int {
 func TestUpReplacesWhatIsNotHealthy(t *testing.T) {
 	s := newSandboxes(t)
 	s.up("box")
-	s.sh("box", "echo lost > file")
+	s.sh("box", "echo kept > file")
 	pid := s.pid("box")
 	killAndWait(t, pid)
 	got := run(t, s.command("up", "box"))
-	if got != (result{0, "box\n", ""}) {
+	name := keptName(got.stderr)
+	if got.code != 0 || got.stdout != "box\n" || name == "" {
 		t.Errorf("up: %+v", got)
 	}
+	s.ok("snapshot", "--remove", name)
 	if s.pid("box") == pid || s.sh("box", "ls") != "" {
 		t.Error("the dead one was reused")
 	}

@@ -300,18 +300,18 @@ func TestUpRefusesWhereNoMoreCanBeKept(t *testing.T) {
 	t.Cleanup(func() { maxSnapshots = was })
 	l := newTestLauncher(t)
 	const uid = 4242
-	make := func() (*Sandbox, error) {
+	create := func() (*Sandbox, error) {
 		return l.Create(t.Context(), launch.Create{Name: "box", Reuse: true, Config: spec.Config{Storage: spec.StorageDisk}}, Sources{UID: uid, GIDs: []uint32{uid}})
 	}
 	for i := range 2 {
-		sb, err := make()
+		sb, err := create()
 		if err != nil {
 			t.Fatal(err)
 		}
 		sh(t, sb, fmt.Sprintf("echo %d > f", i))
 		killInit(t, sb)
 	}
-	if _, err := make(); !errors.Is(err, launch.ErrUnavailable) || !strings.Contains(err.Error(), "throw them away with down") {
+	if _, err := create(); !errors.Is(err, launch.ErrUnavailable) || !strings.Contains(err.Error(), "throw them away with down") {
 		t.Errorf("got %v", err)
 	}
 	if _, some := workIn(t, l, "box"); !some {
