@@ -20,12 +20,11 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// killInit kills the PID 1 of a sandbox, and returns when nothing is left of the process.
+// killInit kills the PID 1 of a sandbox.
 func (s *sandboxes) killInit(name string) {
 	s.t.Helper()
-	pid := s.pid(name)
-	kill(s.t, pid, unix.SIGKILL)
-	eventually(s.t, name+" has stopped", func() bool { return !exists(fmt.Sprintf("/proc/%d", pid)) })
+	kill(s.t, s.pid(name), unix.SIGKILL)
+	eventually(s.t, name+" has stopped", func() bool { return s.exec(name, "true").code == 125 })
 }
 
 // ok runs a command that must work, and returns its output.
@@ -113,9 +112,13 @@ func TestUpKeepsTheFilesOfAStoppedSandbox(t *testing.T) {
 	s.exec("box", "sh", "-euc", everyChange, home)
 	want := s.writes("box")
 	s.killInit("box")
-	if got := s.ok("prune"); !strings.Contains(got.stderr, "kept box, which has stopped") || got.stdout != "" {
-		t.Errorf("prune: %+v", got)
-	}
+	eventually(t, "prune names the stopped sandbox", func() bool { // its parent has to reap PID 1 first
+		got := s.ok("prune")
+		if got.stdout != "" {
+			t.Fatalf("prune: %+v", got)
+		}
+		return strings.Contains(got.stderr, "kept box, which has stopped")
+	})
 	got := s.ok("up", "--overlay", home, "box")
 	name := keptName(got.stderr)
 	if !strings.HasPrefix(name, "box-stopped-") {
