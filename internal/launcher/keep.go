@@ -50,9 +50,15 @@ func (l *Launcher) makeInPlace(ctx context.Context, r launch.Create, asked spec.
 // The note tells the user of the new sandbox about the old files. The caller holds the
 // sandbox. A second call after a crash finds the snapshot of the first.
 func (l *Launcher) keepFiles(ctx context.Context, id string, state *stateDir) (note string, err error) {
-	r, unreadable := readRecord(state.path)
-	if unreadable != nil || removalBegun(state.path) {
-		return "", nil // nobody knows the layers, or nobody wants them
+	if removalBegun(state.path) {
+		return "", nil
+	}
+	r, err := readRecord(state.path)
+	if errors.Is(err, fs.ErrNotExist) { // it was never up
+		return "", nil
+	}
+	if err != nil {
+		return fmt.Sprintf("the sandbox %s before this one was damaged, and its files are lost: %v", id, err), nil
 	}
 	if r.Image == "" {
 		return fmt.Sprintf("the sandbox %s before this one had stopped; its writes were in memory and are lost", id), nil

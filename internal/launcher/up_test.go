@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -112,6 +113,9 @@ func TestUpReplacesWhatIsNotHealthy(t *testing.T) {
 			again := upAgain(t, other, "box")
 			if again.live.init() == first.live.init() {
 				t.Error("it is the same")
+			}
+			if notes := again.live.current().Notes; (len(notes) > 0) != strings.Contains(name, "record") {
+				t.Errorf("notes %q", notes) // of the files, which nobody can find
 			}
 			if r, _ := sh(t, again, "true"); !r.OK() {
 				t.Errorf("got %+v", r)
