@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/failpoint"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -237,7 +238,7 @@ func TestStoppedSandboxIsItsOwnersAlone(t *testing.T) {
 		if trees, err := c.Layers(ctx, "box"); err == nil {
 			t.Errorf("another's layers: %+v", trees)
 		}
-		if err := c.Applied(ctx, "box", dir, map[string]int64{"x": 1}); err == nil {
+		if err := c.Applied(ctx, "box", dir, map[string]layer.Stamp{"x": {CTime: 1}}); err == nil {
 			t.Error("another's stamps were taken")
 		}
 		return nil

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -66,15 +67,15 @@ func TestStoppedSandboxHasItsLayers(t *testing.T) {
 		if text != "more\n" || uid != trees[0].User.UID || trees[0].User != want || trees[0].Base != 0 {
 			t.Errorf("unprivileged %v: %q of user %d in %+v", unprivileged, text, uid, trees[0])
 		}
-		if opaque := trees[0].Layers[0].Opaque; unprivileged != slices.Equal(opaque, []string{"dir"}) {
-			t.Errorf("unprivileged %v: opaque %q", unprivileged, opaque)
+		if marks := trees[0].Layers[0].Marks; unprivileged != marks["dir"].Opaque {
+			t.Errorf("unprivileged %v: marks %+v", unprivileged, marks)
 		}
 		stamp := time.Now().UnixNano()
-		if err := stopped.Applied(t.Context(), dir, map[string]int64{"new": stamp}); err != nil {
+		if err := stopped.Applied(t.Context(), dir, map[string]layer.Stamp{"new": {CTime: stamp}}); err != nil {
 			t.Error(err)
 		}
 		again, err := stopped.Layers(t.Context(), unprivileged)
-		if err != nil || !maps.Equal(again[0].Stamps, map[string]int64{"new": stamp}) {
+		if err != nil || !maps.Equal(again[0].Stamps, map[string]layer.Stamp{"new": {CTime: stamp}}) {
 			t.Errorf("stamps: %+v, %v", again, err)
 		}
 		closeTrees(trees)
