@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
@@ -82,7 +83,7 @@ func (e *ConflictError) Error() string {
 // Errors: *ConflictError, fs.ErrNotExist for a path that is in no overlay, ErrDamaged
 // where the sandbox's content cannot be trusted: then nothing of the directory was
 // applied.
-func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (done *Applied, err error) {
+func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err error) {
 	chosen, err := c.choose(o.Paths)
 	if err != nil {
 		return nil, err
@@ -93,11 +94,12 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (done *Applied, err
 	if err := c.verify(ctx); err != nil {
 		return nil, err
 	}
-	done = &Applied{}
+	done := &Applied{}
 	var plans []*treePlan
 	defer func() {
 		for _, p := range plans {
 			err = errors.Join(err, p.Close())
+			p.tellChanges(done, o.Devices)
 		}
 	}()
 	conflicts := &ConflictError{}
@@ -114,7 +116,7 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (done *Applied, err
 			return nil, c.why(err)
 		}
 		plans = append(plans, p)
-		p.tell(done, conflicts, o.Devices)
+		p.tell(done, conflicts)
 	}
 	if len(conflicts.Conflicts) > 0 && !o.Overwrite {
 		return done, conflicts
@@ -160,14 +162,24 @@ func (c *Changes) plan(t *tree, paths []string, o ApplyOptions) (*treePlan, erro
 	return &treePlan{p, t}, nil
 }
 
-// tell adds what the plan is about.
-func (p *treePlan) tell(done *Applied, conflicts *ConflictError, devices bool) {
-	for _, c := range p.Changes() {
-		if c.Kind != Deleted && (c.Type == TypeSocket || c.Type == TypeDevice && !devices) {
-			continue // it is left out
-		}
-		done.Changes = append(done.Changes, p.tree.told(c))
+// tellChanges adds the changes of a plan that is done with. It takes the plan's own
+// list, which may be long.
+func (p *treePlan) tellChanges(done *Applied, devices bool) {
+	changes := slices.DeleteFunc(p.Changes(), func(c Change) bool {
+		return c.Kind != Deleted && (c.Type == TypeSocket || c.Type == TypeDevice && !devices) // it is left out
+	})
+	for i := range changes {
+		changes[i] = p.tree.told(changes[i])
 	}
+	if done.Changes == nil {
+		done.Changes = changes
+		return
+	}
+	done.Changes = append(done.Changes, changes...)
+}
+
+// tell adds what the plan leaves out, and its conflicts.
+func (p *treePlan) tell(done *Applied, conflicts *ConflictError) {
 	for _, r := range p.Held() {
 		done.Held = append(done.Held, Unapplied{path.Join(p.tree.Path, r.Path), r.Reason})
 	}
@@ -200,8 +212,8 @@ func (c *Changes) commit(ctx context.Context, p *treePlan) error {
 	if err != nil {
 		return c.why(err)
 	}
-	p.tree.remember(report.Stamps)
 	err = c.source.Applied(ctx, p.tree.Path, report.Stamps)
+	p.tree.remember(report.Stamps)
 	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrNotRunning) { // else nothing is left that remembers
 		return about(c.id, fmt.Errorf("all was applied, which the sandbox was not told: %w", err))
 	}

@@ -88,10 +88,11 @@ func (s *Sandbox) Changes(ctx context.Context) (*Changes, error) {
 
 // remember notes how changes were applied to the tree.
 func (t *tree) remember(applied map[string]layer.Stamp) {
-	if t.Stamps == nil {
-		t.Stamps = map[string]layer.Stamp{}
+	if len(t.Stamps) == 0 {
+		t.Stamps = applied
+	} else {
+		maps.Copy(t.Stamps, applied)
 	}
-	maps.Copy(t.Stamps, applied)
 	maps.DeleteFunc(t.Stamps, func(_ string, s layer.Stamp) bool { return s == layer.Stamp{} }) // it is gone
 	t.stack.Stamps = t.Stamps
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
@@ -109,36 +110,26 @@ listed. All else is applied, and the exit status is 1.
 	}
 }
 
+// applyGarbage is how much garbage an apply collects, in percent of the memory in use.
+// Its lists are long-lived, so the default doubles their size and saves no time.
+const applyGarbage = 40
+
 func applyChanges(ctx context.Context, cmd *cli.Command, c *sandbox.Changes) error {
+	defer debug.SetGCPercent(debug.SetGCPercent(applyGarbage))
 	o := sandbox.ApplyOptions{
 		Paths: cmd.Args().Tail(), DryRun: true, Overwrite: cmd.Bool("overwrite"),
 		Setuid: cmd.Bool("setuid"), Devices: cmd.Bool("devices"), AllowAutorun: cmd.Bool("allow-autorun"),
 	}
 	talk := &conversation{in: os.Stdin, out: cmd.Root().ErrWriter}
-	planned, err := c.Apply(ctx, o)
-	var conflict *sandbox.ConflictError
-	if errors.As(err, &conflict) {
-		return fmt.Errorf("%w\n(--overwrite overwrites them)", err)
-	}
-	if err != nil {
-		return err
-	}
-	if len(planned.Changes) > 0 {
-		talk.list(planned.Changes)
-	}
-	talk.leftOut(planned.LeftOut)
-	talk.held(planned.Held)
-	if len(planned.Changes) == 0 {
-		talk.say("nothing to apply")
-	}
-	if cmd.Bool("dry-run") {
-		return nil
-	}
-	if len(planned.Changes) == 0 {
-		return heldBack(planned.Held)
-	}
-	if !cmd.Bool("yes") {
-		answer, err := talk.ask(ctx, fmt.Sprintf("apply %s to the host? [y/N] ", changeCount(len(planned.Changes))))
+	if !cmd.Bool("yes") || cmd.Bool("dry-run") {
+		count, held, err := planChanges(ctx, talk, c, o)
+		if err != nil || cmd.Bool("dry-run") {
+			return err
+		}
+		if count == 0 {
+			return heldBack(held)
+		}
+		answer, err := talk.ask(ctx, fmt.Sprintf("apply %s to the host? [y/N] ", changeCount(count)))
 		if err != nil {
 			return err
 		}
@@ -149,10 +140,47 @@ func applyChanges(ctx context.Context, cmd *cli.Command, c *sandbox.Changes) err
 	o.DryRun = false
 	done, err := c.Apply(ctx, o)
 	if err != nil {
-		return err
+		return overwritable(err)
 	}
-	talk.say("applied %s", changeCount(len(done.Changes)))
+	if cmd.Bool("yes") {
+		talk.plan(done)
+	}
+	if len(done.Changes) > 0 {
+		talk.say("applied %s", changeCount(len(done.Changes)))
+	}
 	return heldBack(done.Held)
+}
+
+// planChanges shows what an apply would do. It returns how many changes that are, and
+// the paths that are held back.
+func planChanges(ctx context.Context, talk *conversation, c *sandbox.Changes, o sandbox.ApplyOptions) (int, []sandbox.Unapplied, error) {
+	planned, err := c.Apply(ctx, o)
+	if err != nil {
+		return 0, nil, overwritable(err)
+	}
+	talk.plan(planned)
+	return len(planned.Changes), planned.Held, nil
+}
+
+// plan shows what is applied, and the rest of the changes with the reasons.
+func (t *conversation) plan(a *sandbox.Applied) {
+	if len(a.Changes) > 0 {
+		t.list(a.Changes)
+	}
+	t.leftOut(a.LeftOut)
+	t.held(a.Held)
+	if len(a.Changes) == 0 {
+		t.say("nothing to apply")
+	}
+}
+
+// overwritable adds the way out to an error about conflicts.
+func overwritable(err error) error {
+	var conflict *sandbox.ConflictError
+	if errors.As(err, &conflict) {
+		return fmt.Errorf("%w\n(--overwrite overwrites them)", err)
+	}
+	return err
 }
 
 // withChanges is an action on what the sandbox that is named first has changed.

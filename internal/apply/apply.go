@@ -116,8 +116,9 @@ type Plan struct {
 	overlay bool
 	items   []item
 	ops     []op
-	// staged are the items of paths that later ones may be hard links to.
-	staged map[string]int
+	// firsts are the first items of files with several names, by the first of these
+	// names; -1 where there is none yet.
+	firsts map[string]int32
 
 	cleaned chan error // of the removal after Commit
 }
@@ -126,7 +127,7 @@ type Plan struct {
 // stack and the tree's directory stay the caller's, and are in use until Close.
 func New(s *layer.Stack, target *os.File, o Options) (*Plan, error) {
 	p := &Plan{
-		stack: s, target: target, o: o, tree: newTree(target), staged: map[string]int{},
+		stack: s, target: target, o: o, tree: newTree(target), firsts: map[string]int32{},
 		replaced: map[string]bool{}, unseen: map[string]bool{}, parents: map[string]bool{},
 		shared: map[uint64]bool{},
 	}
@@ -158,7 +159,7 @@ func New(s *layer.Stack, target *os.File, o Options) (*Plan, error) {
 	return p, nil
 }
 
-// Changes are those that the plan is about.
+// Changes are those that the plan is about. After Close the list is the caller's.
 func (p *Plan) Changes() []spec.Change { return p.changes }
 
 // Conflicts are what keeps the plan from being committed, unless it overwrites.

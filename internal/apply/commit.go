@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
-	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Commit applies the plan, whole or not at all. It returns once that is durable;
@@ -40,6 +38,7 @@ func (p *Plan) Commit(ctx context.Context) (Report, error) {
 		go clean()
 	}
 	p.report(ctx, &report)
+	p.items, p.ops = nil, nil // the plan has been carried out
 	return report, nil
 }
 
@@ -139,16 +138,16 @@ func (p *Plan) stage(ctx context.Context, staged *tree, stamps map[string]layer.
 		it := &p.items[i]
 		e, err := p.stageOne(m, it)
 		if err != nil {
-			return about(it.path, err)
+			return about(it.path(), err)
 		}
 		if it.first >= 0 {
-			linked = append(linked, it.first, i)
+			linked = append(linked, int(it.first), i)
 		}
 		p.note(it, e, stamps)
 	}
 	// Each link changes the ctime of the file.
 	for _, i := range linked {
-		e, err := staged.stat(p.items[i].at)
+		e, err := staged.stat(p.at(&p.items[i]))
 		if err != nil {
 			return err
 		}
@@ -156,12 +155,13 @@ func (p *Plan) stage(ctx context.Context, staged *tree, stamps map[string]layer.
 	}
 	for i := len(p.items) - 1; i >= 0; i-- {
 		it := &p.items[i]
-		if it.node.kind != spec.TypeDirectory {
+		if !it.dir() {
 			continue
 		}
-		e, err := m.finish(it.at, &it.node)
+		n := it.node()
+		e, err := m.finish(p.at(it), &n)
 		if err != nil {
-			return about(it.path, err)
+			return about(it.path(), err)
 		}
 		p.note(it, e, stamps)
 	}
@@ -169,11 +169,11 @@ func (p *Plan) stage(ctx context.Context, staged *tree, stamps map[string]layer.
 }
 
 func (p *Plan) note(it *item, e entry, stamps map[string]layer.Stamp) {
-	if it.copied {
+	if it.copied != nil {
 		return
 	}
-	stamps[it.path] = stampOf(e)
-	if it.op >= 0 {
+	stamps[it.path()] = stampOf(e)
+	if !it.inside {
 		p.ops[it.op].Ino = p.inode(e)
 		p.ops[it.op].Made = e.identity
 	}
@@ -181,9 +181,10 @@ func (p *Plan) note(it *item, e entry, stamps map[string]layer.Stamp) {
 
 func (p *Plan) stageOne(m *maker, it *item) (entry, error) {
 	if it.first >= 0 {
-		return m.link(p.items[it.first].at, it.at)
+		return m.link(p.at(&p.items[it.first]), p.at(it))
 	}
-	return m.make(it.at, &it.node, func() (*os.File, error) { return p.stack.Open(it.path) })
+	n := it.node()
+	return m.make(p.at(it), &n, func() (int, error) { return p.stack.OpenListed(it.path()) })
 }
 
 // link makes another name of a file.

@@ -62,11 +62,12 @@ func (p *Plan) sameContent(c *spec.Change, e entry) (bool, error) {
 		return false, err
 	}
 	defer theirs.Close()
-	return equalReaders(ours, theirs)
+	return equalReaders(ours, theirs, c.Size)
 }
 
-func equalReaders(a, b io.Reader) (bool, error) {
-	const size = 64 << 10
+// equalReaders compares two contents of about this length.
+func equalReaders(a, b io.Reader, length int64) (bool, error) {
+	size := int(min(length+1, 64<<10)) // one more byte meets the end
 	inA, inB := make([]byte, size), make([]byte, size)
 	for {
 		n, errA := io.ReadFull(a, inA)

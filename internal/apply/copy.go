@@ -32,14 +32,19 @@ func (c *copier) file(to, from int) error {
 	if before.Size == 0 {
 		return nil
 	}
-	copyAll := c.extents
-	if before.Blocks*512 >= before.Size {
-		copyAll = c.dense
+	var err error
+	switch {
+	case before.Size <= small: // all of it is read here
+		err = c.through(to, from, 0, before.Size)
+	case before.Blocks*512 >= before.Size:
+		err = c.part(to, from, 0, before.Size)
+	default:
+		err = c.extents(to, from, before.Size)
 	}
-	if err := copyAll(to, from, before.Size); err != nil {
-		return err
+	if err == nil && before.Size > small {
+		err = c.lastByte(from, before.Size)
 	}
-	if err := c.lastByte(from, before.Size); err != nil {
+	if err != nil {
 		return err
 	}
 	if err := unix.Fstat(from, &after); err != nil {
@@ -69,8 +74,6 @@ func (c *copier) lastByte(from int, size int64) error {
 		return nil
 	}
 }
-
-func (c *copier) dense(to, from int, size int64) error { return c.part(to, from, 0, size) }
 
 // extents copies what of a file is not a hole.
 func (c *copier) extents(to, from int, size int64) error {

@@ -89,8 +89,8 @@ func TestAShortenedFileIsNotCopied(t *testing.T) {
 		c := &copier{}
 		for part, err := range map[string]error{
 			"extents":   errors.Join(c.extents(int(to.Fd()), int(f.Fd()), size), c.lastByte(int(f.Fd()), size)),
-			"dense":     c.dense(int(to.Fd()), int(f.Fd()), size),
-			"by hand":   (&copier{byHand: true}).dense(int(to.Fd()), int(f.Fd()), size),
+			"dense":     c.part(int(to.Fd()), int(f.Fd()), 0, size),
+			"by hand":   (&copier{byHand: true}).part(int(to.Fd()), int(f.Fd()), 0, size),
 			"last byte": c.lastByte(int(f.Fd()), size),
 		} {
 			if !errors.Is(err, errChanging) {

@@ -43,7 +43,8 @@ func newMaker(t *tree) *maker {
 }
 
 // make makes an entry. Directories are left to finish, once they are full.
-func (m *maker) make(path string, n *node, content func() (*os.File, error)) (entry, error) {
+// content opens the source of a file's content; the maker closes the descriptor.
+func (m *maker) make(path string, n *node, content func() (int, error)) (entry, error) {
 	dir, name, err := m.tree.parent(path)
 	if err != nil {
 		return entry{}, err
@@ -80,18 +81,18 @@ func (n *node) deviceMode() uint32 {
 	return unix.S_IFCHR | 0o600
 }
 
-func (m *maker) file(dir int, name string, n *node, content func() (*os.File, error)) (entry, error) {
+func (m *maker) file(dir int, name string, n *node, content func() (int, error)) (entry, error) {
 	from, err := content()
 	if err != nil {
 		return entry{}, err
 	}
-	defer from.Close()
+	defer unix.Close(from)
 	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return entry{}, err
 	}
 	defer unix.Close(fd)
-	if err := m.copy.file(fd, int(from.Fd())); err != nil {
+	if err := m.copy.file(fd, from); err != nil {
 		return entry{}, err
 	}
 	if err := m.opened(fd, n); err != nil {

@@ -10,22 +10,14 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// An item is an entry that is made in the staging directory.
-type item struct {
-	at   string // there
-	path string // in the tree
-	node node
-	// first is the item that this one is a hard link to, or -1.
-	first int
-	// op is the step that brings it into the tree, -1 if it comes in a directory.
-	op int
-	// copied says that it is made from what is in the tree, not in a layer.
-	copied bool
-}
-
 // compile makes steps of changes.
 func (p *Plan) compile() error {
-	top, at := "", "" // the new directory that changes are in, and where it is staged
+	for i := range p.changes {
+		if first := p.changes[i].HardLink; first != "" {
+			p.firsts[first] = -1
+		}
+	}
+	top, step := "", 0 // the new directory that changes are in, and what brings it
 	for i := range p.changes {
 		c := &p.changes[i]
 		p.checkPlace(c.Path)
@@ -39,7 +31,7 @@ func (p *Plan) compile() error {
 				continue
 			}
 			p.checkGone(c)
-			if err := p.stageItem(c, at+c.Path[len(top):], nil, -1); err != nil {
+			if err := p.stageItem(c, nil, item{op: int32(step), inside: true}); err != nil {
 				return err
 			}
 		case c.Kind == spec.Deleted:
@@ -51,7 +43,7 @@ func (p *Plan) compile() error {
 				return err
 			}
 			if n := len(p.ops); n > 0 && p.ops[n-1].Path == c.Path && c.Type == spec.TypeDirectory && p.ops[n-1].makes() {
-				top, at = c.Path, p.ops[n-1].staged()
+				top, step = c.Path, n-1
 			}
 		}
 	}
@@ -178,10 +170,11 @@ func (p *Plan) merge(c *spec.Change, e entry) error {
 	if err != nil {
 		return err
 	}
-	n, err := p.node(c, &e)
-	if err != nil {
+	it := item{change: c}
+	if err := p.complete(&it, &e); err != nil {
 		return err
 	}
+	n := it.node()
 	if old.Mode == n.Mode && old.UID == n.UID && old.GID == n.GID && maps.EqualFunc(old.Xattrs, n.Xattrs, equalBytes) {
 		if old.Sec == n.Sec && old.Nsec == n.Nsec {
 			return nil
@@ -230,34 +223,31 @@ func (p *Plan) inode(e entry) uint64 {
 func (p *Plan) bring(c *spec.Change, o op, old *entry) error {
 	o.Item = len(p.ops) + 1
 	p.ops = append(p.ops, o)
-	return p.stageItem(c, o.staged(), old, len(p.ops)-1)
+	return p.stageItem(c, old, item{op: int32(len(p.ops) - 1)})
 }
 
-func (p *Plan) stageItem(c *spec.Change, at string, old *entry, step int) error {
-	n, err := p.node(c, old)
-	if err != nil {
+// stageItem plans the entry of a change, where old was if that is not nil.
+func (p *Plan) stageItem(c *spec.Change, old *entry, it item) error {
+	it.change, it.first = c, -1
+	if err := p.complete(&it, old); err != nil {
 		return err
 	}
-	it := item{at: at, path: c.Path, node: n, first: -1, op: step}
 	key := c.Path
 	if c.HardLink != "" {
 		key = c.HardLink
-		if first, ok := p.staged[key]; ok {
-			it.first = first
-			p.items = append(p.items, it)
-			return nil
-		}
 	}
-	if c.Type != spec.TypeDirectory {
-		p.staged[key] = len(p.items)
+	if first, several := p.firsts[key]; several && first < 0 {
+		p.firsts[key] = int32(len(p.items))
+	} else if several {
+		it.first = first
 	}
 	p.items = append(p.items, it)
 	return nil
 }
 
-// node is what is made of a change, where old was if that is not nil.
-func (p *Plan) node(c *spec.Change, old *entry) (node, error) {
-	owner := p.owner
+// complete fills in the parts of an item's node that its change does not tell.
+func (p *Plan) complete(it *item, old *entry) error {
+	c, owner := it.change, p.owner
 	if old != nil && old.fileType() != c.Type {
 		old = nil
 	}
@@ -267,18 +257,12 @@ func (p *Plan) node(c *spec.Change, old *entry) (node, error) {
 	case old != nil:
 		owner = Owner{UID: old.UID, GID: old.GID}
 	}
-	n := node{
-		kind: c.Type, link: c.Link, block: c.Block, major: c.Major, minor: c.Minor,
-		attributes: attributes{
-			Mode: p.mode(c), UID: owner.UID, GID: owner.GID,
-			Sec: c.ModTime.Unix(), Nsec: int64(c.ModTime.Nanosecond()),
-		},
-	}
+	it.mode, it.uid, it.gid = p.mode(c), owner.UID, owner.GID
 	var err error
 	if c.Type == spec.TypeFile || c.Type == spec.TypeDirectory { // to others none are given, and opening some has effects
-		n.Xattrs, err = p.xattrs(c, old)
+		it.xattrs, err = p.xattrs(c, old)
 	}
-	return n, err
+	return err
 }
 
 // mode drops what would give whoever runs a file the rights of its owner. On a
@@ -357,13 +341,12 @@ func (p *Plan) oldLists(path string, xattrs map[string][]byte) (map[string][]byt
 func (p *Plan) deferAttributes() {
 	for i := range p.items {
 		it := &p.items[i]
-		if it.op < 0 || it.copied || it.node.kind != spec.TypeDirectory ||
-			it.node.Mode&0o200 != 0 && p.ops[it.op].Kind != opReplace {
+		if it.inside || it.copied != nil || !it.dir() || it.mode&0o200 != 0 && p.ops[it.op].Kind != opReplace {
 			continue
 		}
-		last, first := it.node.attributes, it.node.attributes
-		first.Mode |= 0o200
-		it.node.attributes = first
-		p.ops = append(p.ops, op{Kind: opAttributes, Path: it.path, New: &last, Was: &first})
+		last := it.node().attributes
+		it.mode |= 0o200
+		first := it.node().attributes
+		p.ops = append(p.ops, op{Kind: opAttributes, Path: it.path(), New: &last, Was: &first})
 	}
 }

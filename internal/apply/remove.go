@@ -52,8 +52,8 @@ func (p *Plan) dissolve(path string, e entry) error {
 	o := op{Kind: opEmpty, Path: path, Item: len(p.ops) + 1}
 	p.ops = append(p.ops, o)
 	p.items = append(p.items, item{
-		at: o.staged(), path: path, first: -1, op: len(p.ops) - 1, copied: true,
-		node: node{kind: spec.TypeDirectory, attributes: a},
+		first: -1, op: int32(len(p.ops) - 1),
+		copied: &copied{path, node{kind: spec.TypeDirectory, attributes: a}},
 	})
 	return nil
 }

@@ -31,12 +31,12 @@ func (p *Plan) report(ctx context.Context, r *Report) {
 	for i := range p.items {
 		it := &p.items[i]
 		switch {
-		case it.copied:
+		case it.copied != nil:
 		case it.first >= 0: // a rename of one name changes the time of the file, which the others have too
-			p.restamp(r, p.items[it.first].path, p.items[it.first].node.mtime())
-			p.restamp(r, it.path, p.items[it.first].node.mtime())
-		case it.op >= 0:
-			p.restamp(r, it.path, it.node.mtime())
+			p.restamp(r, p.items[it.first].path(), p.items[it.first].mtime())
+			p.restamp(r, it.path(), p.items[it.first].mtime())
+		case !it.inside:
+			p.restamp(r, it.path(), it.mtime())
 		}
 	}
 	p.touched(r)
@@ -71,8 +71,6 @@ func (p *Plan) restamp(r *Report, path string, mtime int64) {
 		r.Stamps[path] = stampOf(e)
 	}
 }
-
-func (a *attributes) mtime() int64 { return a.Sec*1e9 + a.Nsec }
 
 func stampOf(e entry) layer.Stamp {
 	s := layer.Stamp{CTime: e.ctime}

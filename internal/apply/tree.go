@@ -124,19 +124,30 @@ func (t *tree) open(path string, flags uint64) (*os.File, error) {
 
 // openFile opens a regular file for reading.
 func (t *tree) openFile(path string) (*os.File, error) {
-	// Opening some devices has effects.
-	if e, err := t.stat(path); err != nil || e.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, errors.Join(err, &pathError{path, errNotRegular})
-	}
-	f, err := t.open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY)
+	fd, err := t.openRegular(path)
 	if err != nil {
 		return nil, err
 	}
-	if e, err := statFD(int(f.Fd())); err != nil || e.Mode&unix.S_IFMT != unix.S_IFREG {
-		f.Close()
-		return nil, &pathError{path, errors.Join(err, errNotRegular)}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+func (t *tree) openRegular(path string) (int, error) {
+	// Opening some devices has effects.
+	if e, err := t.stat(path); err != nil || e.Mode&unix.S_IFMT != unix.S_IFREG {
+		return -1, errors.Join(err, &pathError{path, errNotRegular})
 	}
-	return f, nil
+	dir, name, err := t.parent(path)
+	if err != nil {
+		return -1, err
+	}
+	fd, err := beneath(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY)
+	if err != nil {
+		return -1, &pathError{path, err}
+	}
+	if e, err := statFD(fd); err != nil || e.Mode&unix.S_IFMT != unix.S_IFREG {
+		return -1, errors.Join(&pathError{path, errors.Join(err, errNotRegular)}, unix.Close(fd))
+	}
+	return fd, nil
 }
 
 var errNotRegular = errors.New("not a regular file any more")

@@ -38,8 +38,8 @@ func (p *Plan) Save(undo *os.File) error {
 	}
 	for i := len(s.dirs) - 1; i >= 0; i-- {
 		d := &s.dirs[i]
-		if _, err := s.maker.finish(d.at, &d.node); err != nil {
-			return p.about(fmt.Errorf("save what is replaced: %w", about(d.at, err)))
+		if _, err := s.maker.finish(d.path, &d.node); err != nil {
+			return p.about(fmt.Errorf("save what is replaced: %w", about(d.path, err)))
 		}
 	}
 	return nil
@@ -55,7 +55,7 @@ type saver struct {
 	// links are the first names of files that have several.
 	links map[uint64]string
 	// dirs are those that were made, and get their attributes last.
-	dirs []item
+	dirs []copied
 }
 
 func (s *saver) save(o *op) error {
@@ -141,7 +141,7 @@ func (s *saver) copy(path string, e entry, whole bool) error {
 	if e.links > 1 {
 		s.links[e.Ino] = path
 	}
-	_, err = s.maker.make(path, n, func() (*os.File, error) { return s.plan.tree.openFile(path) })
+	_, err = s.maker.make(path, n, func() (int, error) { return s.plan.tree.openRegular(path) })
 	return err
 }
 
@@ -163,7 +163,7 @@ func (s *saver) directory(path string, e entry, opaque bool) error {
 		return err
 	}
 	s.made[path] = true
-	s.dirs = append(s.dirs, item{at: path, node: n})
+	s.dirs = append(s.dirs, copied{path, n})
 	return nil
 }
 

@@ -296,25 +296,39 @@ func readList(f *os.File) ([]byte, error) {
 	return b, err
 }
 
-// stampsAtOnce is how many stamps go with one call: a frame holds no more of the
-// longest paths.
-const stampsAtOnce = 2000
+const (
+	// stampsAtOnce is how many bytes of paths go with one call. A frame has them in
+	// base 64, each with a time and an inode, and both sides have several copies of it.
+	stampsAtOnce = MaxFrame / 16
+	// stampSize is more than a stamp takes there beside its path.
+	stampSize = 100
+)
 
 // Applied tells a sandbox how changes of a tree were applied on the host. A zero
 // stamp is of a path at which there is nothing any more.
 //
 // Errors: ErrNotFound, ErrNotRunning, *ConfigError for a tree that it has not.
 func (c *Client) Applied(ctx context.Context, id, tree string, stamps map[string]layer.Stamp) error {
-	var all []Stamp
+	var some []Stamp
+	size := 0
+	send := func() error {
+		_, err := c.call(ctx, &Request{Op: OpApplied, ID: id, Tree: tree, Stamps: some})
+		some, size = some[:0], 0
+		return err
+	}
 	for _, p := range slices.Sorted(maps.Keys(stamps)) {
-		all = append(all, Stamp{[]byte(p), stamps[p].CTime, stamps[p].Inode, stamps[p].Touched})
-	}
-	for some := range slices.Chunk(all, stampsAtOnce) {
-		if _, err := c.call(ctx, &Request{Op: OpApplied, ID: id, Tree: tree, Stamps: some}); err != nil {
-			return err
+		if size += len(p) + stampSize; size > stampsAtOnce {
+			if err := send(); err != nil {
+				return err
+			}
+			size = len(p) + stampSize
 		}
+		some = append(some, Stamp{[]byte(p), stamps[p].CTime, stamps[p].Inode, stamps[p].Touched})
 	}
-	return nil
+	if len(some) == 0 {
+		return nil
+	}
+	return send()
 }
 
 // Verify asks whether a sandbox's files can be trusted. With sync it brings to disk

@@ -10,10 +10,10 @@ import (
 const maxCompared = 64 << 20
 
 // sameContent reports whether a regular file of the layers has the base's
-// content. That its stamps are the base's does not tell: a sandbox can set them,
-// and has files with one stamp for all wherever they came out of an archive.
-// What cannot be read counts as changed.
-func (s *Stack) sameContent(path string) bool {
+// content, where both have this size. That its stamps are the base's does not tell: a
+// sandbox can set them, and has files with one stamp for all wherever they came out of
+// an archive. What cannot be read counts as changed.
+func (s *Stack) sameContent(path string, size int64) bool {
 	now, err := s.Open(path)
 	if err != nil {
 		return false
@@ -24,7 +24,8 @@ func (s *Stack) sameContent(path string) bool {
 		return false
 	}
 	defer base.Close()
-	a, b := make([]byte, 64<<10), make([]byte, 64<<10)
+	most := min(size+1, 64<<10) // one more byte meets the end of the file
+	a, b := make([]byte, most), make([]byte, most)
 	for range maxCompared/len(a) + 1 {
 		n, atEnd := io.ReadFull(now, a)
 		m, baseAtEnd := io.ReadFull(base, b)

@@ -110,6 +110,27 @@ func (s *Stack) Open(path string) (*os.File, error) {
 	return f, nil
 }
 
+// OpenListed is Open for a regular file that Changes has listed, in fewer system
+// calls. It returns a descriptor of the caller's. The sandbox may have put something
+// else in the file's place since, so the caller must look at the type before it reads.
+func (s *Stack) OpenListed(path string) (int, error) {
+	defer runtime.KeepAlive(s)
+	if len(s.Layers) == 1 && checkPath(path) == nil {
+		// Such flags that the open has no effect on a pipe, and the layer has no devices.
+		fd, err := openPath(int(s.Layers[0].Dir.Fd()), path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+		if err != nil {
+			return -1, &os.PathError{Op: "open", Path: path, Err: err}
+		}
+		return fd, nil
+	}
+	f, err := s.Open(path)
+	if err != nil {
+		return -1, err
+	}
+	defer f.Close()
+	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+}
+
 // find opens, only to know it, what the layers show at a path.
 func (s *Stack) find(path string) (int, error) {
 	if len(s.Layers) == 0 {

@@ -292,7 +292,7 @@ func (w *walker) sameRest(base int, name string, c *spec.Change) (bool, error) {
 	if err != nil || !sameXattrs(xattrs, c.Xattrs) {
 		return false, err
 	}
-	return c.Type != spec.TypeFile || w.sameContent(c.Path), nil
+	return c.Type != spec.TypeFile || w.sameContent(c.Path, c.Size), nil
 }
 
 // keepUser tells the base's user.* attributes of what lies where there can be

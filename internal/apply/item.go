@@ -1,0 +1,70 @@
+package apply
+
+import (
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// An item is an entry that is made in the staging directory. A plan has one for each
+// new or modified path, so an item holds only the parts of its node that the change
+// does not tell.
+type item struct {
+	change *spec.Change
+	// copied is set in place of change: the item is made from what is in the tree.
+	copied *copied
+	// mode, uid, gid and xattrs are those of the node.
+	mode, uid, gid uint32
+	xattrs         map[string][]byte
+	// first is the item that this one is a hard link to, or -1.
+	first int32
+	// op is the step that brings it into the tree; with inside it comes in the
+	// directory of that step.
+	op     int32
+	inside bool
+}
+
+// A copied entry is made like one that goes.
+type copied struct {
+	path string
+	node node
+}
+
+// path is where the item comes to be in the tree.
+func (it *item) path() string {
+	if it.copied != nil {
+		return it.copied.path
+	}
+	return it.change.Path
+}
+
+// node is what is made.
+func (it *item) node() node {
+	if it.copied != nil {
+		return it.copied.node
+	}
+	c := it.change
+	return node{
+		kind: c.Type, link: c.Link, block: c.Block, major: c.Major, minor: c.Minor,
+		attributes: attributes{
+			Mode: it.mode, UID: it.uid, GID: it.gid, Xattrs: it.xattrs,
+			Sec: c.ModTime.Unix(), Nsec: int64(c.ModTime.Nanosecond()),
+		},
+	}
+}
+
+// dir tells whether the item is a directory.
+func (it *item) dir() bool { return it.copied != nil || it.change.Type == spec.TypeDirectory }
+
+// at is where the item is in the staging directory.
+func (p *Plan) at(it *item) string {
+	o := &p.ops[it.op]
+	if !it.inside {
+		return o.staged()
+	}
+	return o.staged() + it.change.Path[len(o.Path):]
+}
+
+// mtime is the modification time that the entry gets, in nanoseconds.
+func (it *item) mtime() int64 {
+	n := it.node()
+	return n.Sec*1e9 + n.Nsec
+}
