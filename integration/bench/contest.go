@@ -56,6 +56,7 @@ var fields = []field{
 	{"sandbox", openSandboxes},
 	{"overlay", openOverlays},
 	{"changes", openChanges},
+	{"many", openMany},
 	{"crowd", openCrowd},
 	{"memory", openMemory},
 	{"docker", openDocker},

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+// manyChanged is the number of files that a sandbox has changed where an apply is to
+// be a large one.
+const manyChanged = 100_000
+
+// openMany measures the command apply with many changes: its time and its memory.
+func openMany(o options, dir string) (_ []trial, done func() error, err error) {
+	m, err := newManager(o, dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	w := &writes{o: o, dir: dir, manager: m, ends: []func() error{m.Close}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, closeAll(w.ends))
+		}
+	}()
+	a := &manyApplies{writes: w}
+	if err := a.prepare(); err != nil {
+		return nil, nil, err
+	}
+	return []trial{a.times(), a.memory()}, func() error { return closeAll(w.ends) }, nil
+}
+
+// manyApplies are applies of one sandbox's changes to a directory that is emptied
+// after each.
+type manyApplies struct {
+	*writes
+	same, tree string
+	box        *sandbox.Sandbox
+}
+
+func (a *manyApplies) prepare() (err error) {
+	if a.same, err = a.writes.tree("many-same", manyChanged); err != nil {
+		return err
+	}
+	if a.tree, err = a.writes.tree("many", 0); err != nil {
+		return err
+	}
+	a.box, err = a.writes.box(sandbox.Config{
+		Overlays: []string{a.tree}, Cwd: a.tree, Storage: sandbox.StorageDisk,
+		Limits: sandbox.Limits{Files: 4 * manyChanged, Disk: 4 << 30},
+	})
+	if err != nil {
+		return err
+	}
+	script := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do d=$((i/%d)); [ -d $d ] || mkdir $d; echo some content > $d/$i; i=$((i+1)); done`, manyChanged, perDirectory)
+	return execIn(a.box, "sh", "-c", script)
+}
+
+// apply runs the command, as its users do.
+func (a *manyApplies) apply() (took time.Duration, maxRSS int64, err error) {
+	unix.Sync() // what is measured before is none of its work
+	cmd := exec.Command(a.o.binary, "--root", filepath.Join(a.dir, "sandboxes"), "--data", filepath.Join(a.dir, "data"),
+		"apply", "--yes", "--overwrite", a.box.ID())
+	begin := time.Now()
+	if err := capture(cmd); err != nil {
+		return 0, 0, err
+	}
+	took = time.Since(begin)
+	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		maxRSS = usage.Maxrss << 10
+	}
+	return took, maxRSS, capture(exec.Command("find", a.tree, "-mindepth", "1", "-delete"))
+}
+
+func (a *manyApplies) times() trial {
+	copied := a.copyPeer("cp -a, sync", a.same, true)
+	clock := copied.clock
+	copied.clock = func() (time.Duration, error) {
+		unix.Sync()
+		return clock()
+	}
+	const ours = "apply, the command"
+	return contest{
+		title: "Apply 100,000 small files",
+		about: "The command puts the files of a sandbox's layer, which is on disk, onto the host's empty directory, journal and sync included.",
+		unit:  "ms", base: copied.name, rounds: max(a.o.rounds/20, 3), measure: clocked,
+		peers: []peer{copied, {name: ours, version: "this tree's", clock: func() (time.Duration, error) {
+			took, _, err := a.apply()
+			return took, err
+		}}},
+		bounds: []bound{{ours, copied.name, 1.2}},
+	}
+}
+
+func (a *manyApplies) memory() trial {
+	const ours = "apply of 100,000 files"
+	return contest{
+		title: "Memory of `apply`",
+		about: "The most memory that the command has while it applies 100,000 small files, its launcher included.",
+		unit:  "MiB", base: ours, rounds: 3,
+		measure: func(p peer) (float64, error) {
+			_, rss, err := a.apply()
+			return float64(rss) / (1 << 20), err
+		},
+		peers:  []peer{{name: ours, version: "this tree's", call: func() error { return nil }}},
+		limits: []limit{{ours, "", 100}},
+	}
+}
