@@ -36,8 +36,8 @@ func (r *run) setAttributes(o *op, a *attributes) error {
 	return at(o.Path, a.give(int(f.Fd()), is))
 }
 
-// between tells whether each attribute but the time is one of two directories'. A
-// process that was killed may have set some of them.
+// between tells whether each attribute but the time is that of x or of y. A killed
+// process may have set some attributes only.
 func (a *attributes) between(x, y *attributes) bool {
 	if a.Mode != x.Mode && a.Mode != y.Mode || a.UID != x.UID && a.UID != y.UID || a.GID != x.GID && a.GID != y.GID {
 		return false

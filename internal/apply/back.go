@@ -18,7 +18,7 @@ func (r *run) backward() error {
 	return nil
 }
 
-// patience is how often what others are in the way of is tried.
+// patience is how often a step is tried that others are in the way of.
 const patience = 100
 
 // done tells whether a step has been done, as the staging directory shows it.
@@ -26,7 +26,7 @@ func (r *run) done(o *op) bool {
 	staged, err := statAt(r.staged.root, o.staged())
 	switch o.Kind {
 	case opAttributes:
-		return false // whose attributes are not there to restore
+		return false // the staging directory does not show it
 	case opDelete:
 		return err == nil
 	}
@@ -41,7 +41,7 @@ func (r *run) undo(o *op) error {
 		dir, name, err = r.place(o)
 	}
 	if missing(err) || noDirectory(err) {
-		if r.done(o) { // the host has moved its directory away, with the new entry
+		if r.done(o) { // the host has moved the directory away, with the new entry in it
 			r.stays = append(r.stays, o.Path)
 		}
 		return nil
@@ -59,26 +59,25 @@ func (r *run) undo(o *op) error {
 	case opAttributes:
 		err = r.setAttributes(o, o.Was)
 		var changed *errChanged
-		if errors.As(err, &changed) { // it is another's now
+		if errors.As(err, &changed) { // others have changed it since
 			r.staysIfThere(o, dir, name)
 			return nil
 		}
 		if errors.Is(err, unix.EPERM) {
-			return nil // then it could not be changed either, but for its time
+			return nil // then the apply could set nothing but the time
 		}
 	}
 	return at(o.Path, err)
 }
 
-// staysIfThere notes a directory of the host's whose attributes others have set.
+// staysIfThere notes a directory of the host if others have set its attributes.
 func (r *run) staysIfThere(o *op, dir int, name string) {
 	if e, err := statAt(dir, name); err == nil && e.dir() && e.Ino == o.Ino {
 		r.stays = append(r.stays, o.Path)
 	}
 }
 
-// takeBack removes a new entry from the tree, unless it is not there, or not
-// ours any more.
+// takeBack removes a new entry from the tree. An entry of others in that place stays.
 func (r *run) takeBack(o *op, dir int, name string) error {
 	e, err := statAt(dir, name)
 	if errors.Is(err, unix.ENOENT) || err == nil && e.Ino != o.Ino && o.Ino != 0 {
@@ -89,7 +88,7 @@ func (r *run) takeBack(o *op, dir int, name string) error {
 	}
 	err = unix.Renameat2(dir, name, r.staged.root, o.staged(), unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOENT) {
-		return nil // not done yet: what is there is another's
+		return nil // not done yet: others have made the entry
 	}
 	if err != nil {
 		return err
@@ -126,18 +125,18 @@ func (r *run) exchangeBack(o *op, dir int, name string) error {
 		r.stays = append(r.stays, o.Path)
 		return unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_EXCHANGE)
 	}
-	if o.Old.dir() && o.Old.MTime != 0 { // which an exchange changes on XFS
+	if o.Old.dir() && o.Old.MTime != 0 { // on XFS an exchange changes the time
 		old := attributesOf(entry{identity: o.Old})
 		return unix.UtimesNanoAt(dir, name, old.times(), unix.AT_SYMLINK_NOFOLLOW)
 	}
 	return nil
 }
 
-// asMade tells whether a new entry that was taken back is as it was put into the
-// tree.
+// asMade tells whether nobody has changed a new entry since it came into the tree. The
+// entry is in the staging directory again.
 func (r *run) asMade(o *op) (bool, error) {
 	is, err := statAt(r.staged.root, o.staged())
-	if err != nil || o.Made == (identity{}) { // as of records of version 1
+	if err != nil || o.Made == (identity{}) { // a record of version 1 has none
 		return true, err
 	}
 	if !is.dir() || !o.Made.dir() {
@@ -147,7 +146,7 @@ func (r *run) asMade(o *op) (bool, error) {
 		return false, nil
 	}
 	same := true
-	r.staged.forget() // by this name it knows another one
+	r.staged.forget() // it still knows another entry by this name
 	err = r.staged.walk(o.staged(), func(_ string, e entry) error {
 		same = same && e.unchangedSince(r.begun)
 		return nil

@@ -37,8 +37,8 @@ func (p *Plan) choose() error {
 	return p.holdBack(&hold)
 }
 
-// hidden handles the chosen paths of which no change tells: one may be gone with
-// a directory that was deleted, and is then deleted by itself.
+// hidden handles the chosen paths without a change of their own. Such a path may be gone
+// with a deleted directory: the plan then deletes the path alone.
 func (p *Plan) hidden(f *filter) error {
 	listed := len(p.changes)
 	for i, path := range f.chosen {

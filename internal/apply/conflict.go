@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// checkGone finds the conflict of an entry that is to come with the host, which
-// has deleted what an earlier apply has put there.
+// checkGone finds the conflict of a new entry: an earlier apply has put one there, and
+// the host has deleted that one.
 func (p *Plan) checkGone(c *spec.Change) {
 	if _, applied := p.o.Stamps[c.Path]; !applied {
 		return
@@ -27,8 +27,8 @@ func (p *Plan) checkGone(c *spec.Change) {
 	}
 }
 
-// same tells whether an entry of the tree is what would be put there anyway, a
-// directory but for what is in it.
+// same tells whether an entry of the tree equals the entry that would be put there. It
+// does not look into directories.
 func (p *Plan) same(c *spec.Change, e entry) (bool, error) {
 	if e.fileType() != c.Type || c.Type != spec.TypeSymlink && e.Mode&0o7777 != p.carriedMode(c) {
 		return false, nil
@@ -99,8 +99,8 @@ func (t *tree) readlink(path string) (string, error) {
 	return string(b[:n]), nil
 }
 
-// victim returns by what a directory that goes is known again. It refuses one that
-// has mounts.
+// victim returns the digest of a directory that is removed or replaced, and refuses a
+// directory with mounts.
 func (t *tree) victim(path string, e entry) (string, error) {
 	if e.mount {
 		return "", &pathError{path, unix.EBUSY}
@@ -116,7 +116,7 @@ func (t *tree) victim(path string, e entry) (string, error) {
 	})
 }
 
-// comesAgain tells whether an entry that is to go is the same as what comes there.
+// comesAgain tells whether a removed entry equals the new entry of its path.
 func (p *Plan) comesAgain(path string, e entry) (bool, error) {
 	i, found := slices.BinarySearchFunc(p.changes, path, func(c spec.Change, path string) int { return comparePaths(c.Path, path) })
 	if !found || p.changes[i].Kind == spec.Deleted {
@@ -125,8 +125,8 @@ func (p *Plan) comesAgain(path string, e entry) (bool, error) {
 	return p.same(&p.changes[i], e)
 }
 
-// comparePaths orders paths as a walk meets them: a directory, what is in it, then
-// what comes after it.
+// comparePaths orders paths as a walk meets them: a directory, its entries, then the
+// next name.
 func comparePaths(a, b string) int {
 	for i := range min(len(a), len(b)) {
 		if a[i] == b[i] {
@@ -143,8 +143,8 @@ func comparePaths(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// digest tells what is below a directory, wherever that has been moved to. It calls
-// look with each entry.
+// digest identifies all entries below a directory. A move of the directory does not
+// change the digest. It calls look with each entry.
 func (t *tree) digest(path string, look func(path string, e entry) error) (string, error) {
 	digest := sha256.New()
 	err := t.walk(path, func(at string, e entry) error {

@@ -57,8 +57,8 @@ func (c *copier) file(to, from int) error {
 }
 
 // lastByte reads the last byte of a copied file. A file that became shorter has no such
-// byte, and a file system that was given up meanwhile refuses the read: it tells of holes
-// where it had data, so a copy of holes alone proves nothing.
+// byte. A file system that is being removed refuses the read, but shows data as holes: a
+// copy of holes alone proves nothing.
 func (c *copier) lastByte(from int, size int64) error {
 	var last [1]byte
 	for {

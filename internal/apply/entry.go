@@ -32,8 +32,9 @@ type identity struct {
 	MTime int64 // nanoseconds
 }
 
-// unchangedSince tells whether nobody has changed an entry that lies in a directory
-// which was moved. The move of one name of a file changes the ctime of all.
+// unchangedSince tells whether nobody has changed an entry since a moment. The entry
+// lies in a moved directory. The move of one name of a file changes the ctime of all its
+// names.
 func (e *entry) unchangedSince(moment int64) bool {
 	if !e.dir() && e.links > 1 {
 		return e.MTime <= moment

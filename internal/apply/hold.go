@@ -17,7 +17,7 @@ const (
 type holder struct {
 	hold    func(spec.Change) string
 	reasons map[string]string // by path
-	tops    map[string]string // of these the new or replaced directories
+	tops    map[string]string // the new or replaced directories among reasons
 	top     string            // the last of tops
 }
 
@@ -64,7 +64,7 @@ func (h *holder) setBelow(changes []spec.Change, whole map[string]string) {
 	}
 }
 
-// replaces tells whether a change brings a directory in which nothing is the host's.
+// replaces tells whether a change brings a directory without any entry of the host.
 func replaces(c spec.Change) bool {
 	return c.Type == spec.TypeDirectory && c.Kind != spec.Deleted && (c.Kind == spec.Created || c.Opaque || c.Was != "")
 }
@@ -74,7 +74,7 @@ func (p *Plan) holdBack(h *holder) error {
 	if len(h.reasons) == 0 {
 		return nil
 	}
-	h.setBelow(p.changes, h.tops) // a path that was chosen by itself and is gone
+	h.setBelow(p.changes, h.tops) // choose adds deleted paths that look has not seen
 	if err := p.keepVictims(h); err != nil {
 		return err
 	}
@@ -89,9 +89,10 @@ func (p *Plan) holdBack(h *holder) error {
 	return nil
 }
 
-// keepVictims leaves out each directory that would take a path of the host with it, of
-// which the new one is left out: a clone in place of a directory with a repository.
-// The directory is left out with all that is in it.
+// keepVictims leaves out a replaced directory if the host has a path in it whose new
+// version is left out: for example a clone in place of a directory with a repository.
+// Otherwise the replacement would delete the host's path. All changes in the directory
+// are left out, too.
 func (p *Plan) keepVictims(h *holder) error {
 	replaced := map[string]bool{}
 	for _, c := range p.changes {
@@ -120,7 +121,7 @@ func (p *Plan) keepVictims(h *holder) error {
 	return nil
 }
 
-// victimAbove is the topmost replaced directory above a path that the host has.
+// victimAbove is the topmost replaced directory above a path, if the host has the path.
 func (p *Plan) victimAbove(path string, replaced map[string]bool) (string, error) {
 	top := ""
 	for above, _ := split(path); above != ""; above, _ = split(above) {
@@ -138,7 +139,7 @@ func (p *Plan) victimAbove(path string, replaced map[string]bool) (string, error
 	return top, err
 }
 
-// dropEmpty leaves out new directories in which all is left out.
+// dropEmpty leaves out new directories if all changes in them are left out.
 func (p *Plan) dropEmpty(h *holder) {
 	holds, applied := map[string]bool{}, map[string]bool{}
 	for _, c := range p.changes {
@@ -149,12 +150,12 @@ func (p *Plan) dropEmpty(h *holder) {
 			holds[above] = true
 		}
 	}
-	for _, c := range slices.Backward(p.changes) { // what is in a directory before it
+	for _, c := range slices.Backward(p.changes) { // entries before their directory
 		if h.reasons[c.Path] != "" {
 			continue
 		}
 		if c.Kind == spec.Created && c.Type == spec.TypeDirectory && holds[c.Path] && !applied[c.Path] {
-			h.set(c.Path, "all that is in it is held back")
+			h.set(c.Path, "everything in it is held back")
 			continue
 		}
 		if above, _ := split(c.Path); holds[above] {

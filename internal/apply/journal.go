@@ -86,8 +86,8 @@ func (j *journal) plain() error {
 	return nil
 }
 
-// abandon gives up before anything of the tree has been changed. A record that could
-// not be made durable goes first: whatever stays of the directory, none is followed.
+// abandon gives up before the tree has been changed. The record goes first, since it may
+// not be durable: no later apply follows a rest of the directory then.
 func (j *journal) abandon(err error) error {
 	_ = unix.Unlinkat(int(j.dir.Fd()), recordFile, 0) // mostly there is none
 	return errors.Join(err, j.discard())

@@ -12,22 +12,21 @@ import (
 
 // A Recovery tells what became of applies that were killed.
 type Recovery struct {
-	// Finished says that one was carried out to its end, TakenBack that one was
-	// not, since the tree had changed meanwhile.
+	// Finished says that all steps of an apply were done. TakenBack says that the steps
+	// of an apply were undone, since the tree had changed meanwhile.
 	Finished, TakenBack bool
-	// Stays are the paths that were applied and could not be taken back: others
-	// have changed there what the apply had put.
+	// Stays are the paths that stay applied: others have changed the new entries.
 	Stays []string
-	// Stamps are those of what was finished, by its source; zero at the paths at
-	// which something was removed.
+	// Stamps are of the paths of finished applies, by their source. The stamp of a
+	// removed path is zero.
 	Stamps map[string]map[string]layer.Stamp
 }
 
-// ErrForeign is of an apply that only another user can finish.
+// ErrForeign says that only another user can end an apply.
 var ErrForeign = errors.New("is not of an apply of yours; if it is nobody else's, remove it")
 
-// Recover finishes what an apply to the tree that was killed has left, or restores
-// the tree if it has changed since.
+// Recover ends the applies to the tree that were killed. It does all steps of an apply,
+// or undoes them if the tree has changed since.
 //
 // Errors: ErrBusy while another apply to the tree goes on, ErrForeign.
 func Recover(target *os.File) (Recovery, error) {
@@ -91,7 +90,7 @@ func (all *Recovery) one(target *os.File, name string) error {
 	return errors.Join(all.note(record, t), j.sync(), j.discard())
 }
 
-// done notes the stamps of an apply that was killed when all was done.
+// done notes the stamps of an apply that was killed after its last step.
 func (all *Recovery) done(j *journal, t *tree) error {
 	record, err := j.read(doneFile)
 	if err != nil || record == nil {
@@ -115,8 +114,8 @@ func (all *Recovery) note(r *record, t *tree) error {
 	return nil
 }
 
-// stamps are those of what the steps have left in the tree: of new entries as far as
-// nobody has changed them since they were staged.
+// stamps are of the entries that the steps have left in the tree. New entries have none
+// if others have changed them since they were staged.
 func (r *record) stamps(t *tree) (map[string]layer.Stamp, error) {
 	stamps := map[string]layer.Stamp{}
 	for i := range r.Ops {

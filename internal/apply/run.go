@@ -12,10 +12,10 @@ type run struct {
 	tree   *tree
 	staged *tree
 	ops    []op
-	// begun is a time, in nanoseconds, that no staged entry was changed after.
+	// begun is a time in nanoseconds: no staged entry was changed later.
 	begun int64
-	// stays are the paths of steps that could not be undone: others have changed
-	// there what the apply had put.
+	// stays are the paths of steps that are not undone: others have changed the new
+	// entries.
 	stays []string
 }
 

@@ -4,8 +4,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
-// changed tells whether an entry of the tree is not what the sandbox saw. A
-// directory has changed also when something was done in it.
+// changed tells whether others have changed an entry of the tree since the sandbox saw
+// it. A directory has also changed if others have done something in it.
 func (p *Plan) changed(path string, e entry) bool {
 	if p.ours(path, e) {
 		return false
@@ -14,20 +14,21 @@ func (p *Plan) changed(path string, e entry) bool {
 	return p.unseen[above] || e.ctime > p.o.Since.UnixNano()
 }
 
-// ours tells whether an entry is just as an earlier apply has left it.
+// ours tells whether an entry is as an earlier apply has left it.
 func (p *Plan) ours(path string, e entry) bool {
 	stamp, ok := p.o.Stamps[path]
 	return ok && stamp.CTime == e.ctime && (stamp.Inode == 0 || stamp.Inode == e.Ino)
 }
 
-// meet notes what a directory of the tree is to the layers' directory of that path.
+// meet compares a directory of the tree with the layers' directory of the same path, and
+// notes a difference.
 func (p *Plan) meet(path string, o layer.Origin) {
 	if p.overlay || o == layer.OriginSame {
 		return
 	}
 	e, err := p.tree.stat(path)
 	if err != nil {
-		return // the plan of what is in there finds that
+		return // the plan of its entries returns the error
 	}
 	if stamp, ok := p.o.Stamps[path]; ok && stamp.Inode == e.Ino {
 		return
@@ -42,8 +43,9 @@ func (p *Plan) meet(path string, o layer.Origin) {
 	}
 }
 
-// replacedByTimes judges a directory where no file handle does. A change in the
-// directory sets ctime and mtime to the same moment; a rename sets ctime alone.
+// replacedByTimes tells by times whether a directory was replaced, where no file handle
+// can tell. A change in the directory sets ctime and mtime to the same moment; a rename
+// sets ctime alone.
 func (p *Plan) replacedByTimes(path string, e entry) bool {
 	if !p.changed(path, e) {
 		return false
@@ -52,8 +54,8 @@ func (p *Plan) replacedByTimes(path string, e entry) bool {
 	return e.ctime != e.MTime || !ours && e.born > p.o.Since.UnixNano()
 }
 
-// checkPlace finds the conflict of a change in a directory that is another one on
-// the host by now.
+// checkPlace finds the conflict of a change in a directory that the host has replaced. It
+// reports each directory once.
 func (p *Plan) checkPlace(path string) {
 	if len(p.replaced) == 0 {
 		return
@@ -61,7 +63,7 @@ func (p *Plan) checkPlace(path string) {
 	for above, _ := split(path); above != ""; above, _ = split(above) {
 		if p.replaced[above] {
 			p.conflict(above, "is another directory on the host than the one that the sandbox changed")
-			p.replaced[above] = false // once is enough
+			p.replaced[above] = false
 		}
 	}
 	if p.replaced[path] {
@@ -70,18 +72,18 @@ func (p *Plan) checkPlace(path string) {
 	}
 }
 
-// goes finds the conflicts of an entry that is to go, with all that is below it.
+// goes finds the conflicts of a removed entry and of all entries below it.
 func (p *Plan) goes(path string, e entry, reason string) error {
 	if !e.dir() {
 		return p.goesOne(path, e, reason)
 	}
 	if e.mount {
-		return nil // victim refuses it
+		return nil // victim refuses mounts
 	}
 	var dirs []place
 	err := p.tree.walk(path, func(at string, e entry) error {
 		if !e.dir() {
-			return p.goesOne(at, e, "is to go with its directory, and has changed on the host since the sandbox began")
+			return p.goesOne(at, e, "would be removed with its directory, and has changed on the host since the sandbox began")
 		}
 		if p.changed(at, e) {
 			dirs = append(dirs, place{at, e})
@@ -92,7 +94,7 @@ func (p *Plan) goes(path string, e entry, reason string) error {
 		return err
 	}
 	for _, d := range dirs {
-		if err := p.goesDirectory(d.path, d.entry, "is to go with the directory above it, and has changed on the host since the sandbox began"); err != nil {
+		if err := p.goesDirectory(d.path, d.entry, "would be removed with the directory above it, and has changed on the host since the sandbox began"); err != nil {
 			return err
 		}
 	}
@@ -122,8 +124,9 @@ func (p *Plan) goesOne(path string, e entry, reason string) error {
 	return err
 }
 
-// goesDirectory finds the conflict of a directory in which others have done
-// something, or which they have put there. Nothing is lost if all of it comes again.
+// goesDirectory finds the conflict of a removed directory that others have changed.
+// There is none if the new entries equal all entries of the directory: nothing is lost
+// then.
 func (p *Plan) goesDirectory(path string, e entry, reason string) error {
 	again, err := p.comesAgain(path, e)
 	if err != nil {
@@ -143,8 +146,8 @@ func (p *Plan) goesDirectory(path string, e entry, reason string) error {
 	return err
 }
 
-// findKin finds the names of files that earlier applies have left and that change
-// their ctime when another name goes.
+// findKin finds names that earlier applies have left, of files that lose another name.
+// Their ctime changes with that removal.
 func (p *Plan) findKin() {
 	if len(p.shared) == 0 {
 		return
