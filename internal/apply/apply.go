@@ -41,7 +41,7 @@ type Options struct {
 	// Since is when the sandbox began: what has changed in the tree later, by
 	// its ctime, the sandbox has not seen.
 	Since time.Time
-	// Stamps tell what earlier applies have left, which is no change.
+	// Stamps are of paths as earlier applies have left them: that is no change.
 	Stamps map[string]layer.Stamp
 	// Source names the stack. Recover gives the stamps of an apply that was killed
 	// under this name.
@@ -98,15 +98,15 @@ type Plan struct {
 	conflicts []Conflict
 	refused   []Refusal
 
-	// replaced are directories of the tree that are others than those the sandbox
-	// changed; unseen are those that the sandbox has made, too.
+	// replaced are directories of the tree in the place of those that the sandbox has
+	// changed; unseen are directories that the host and the sandbox have both made.
 	replaced, unseen map[string]bool
-	// parents are the directories that something is done in, and whether they are as
-	// the sandbox saw them, or an earlier apply left them.
+	// parents are the directories of the steps. The value is true for a directory that
+	// nobody has changed since the sandbox saw it or an earlier apply left it.
 	parents map[string]bool
 
-	// shared are the inodes of files that go by one of several names. kin are other
-	// names of them, as earlier applies left them.
+	// shared are the inodes of removed names with other names. kin are those other
+	// names, as far as earlier applies left them.
 	shared map[uint64]bool
 	kin    []place
 
@@ -162,7 +162,7 @@ func New(s *layer.Stack, target *os.File, o Options) (*Plan, error) {
 // Changes are those that the plan is about. After Close the list is the caller's.
 func (p *Plan) Changes() []spec.Change { return p.changes }
 
-// Conflicts are what keeps the plan from being committed, unless it overwrites.
+// Conflicts keep the plan from being committed, unless it overwrites.
 func (p *Plan) Conflicts() []Conflict { return p.conflicts }
 
 // Refused is what is not carried over of the changes.

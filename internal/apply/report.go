@@ -13,12 +13,12 @@ import (
 type Report struct {
 	// Applied are the paths of the changes that were applied.
 	Applied []string
-	// Stamps are of what is at these paths now, for the next plan: zero at those
-	// of Options.Stamps where there is nothing any more.
+	// Stamps are of these paths as they are now, for the next plan. A path of
+	// Options.Stamps that is gone has a zero stamp.
 	Stamps map[string]layer.Stamp
 }
 
-// report completes the stamps: a rename has changed those of what it has moved.
+// report completes the stamps: a rename has changed the ctime of each moved entry.
 func (p *Plan) report(ctx context.Context, r *Report) {
 	awaitTick(ctx)
 	removed := map[string]bool{}
@@ -62,8 +62,8 @@ func (p *Plan) report(ctx context.Context, r *Report) {
 	}
 }
 
-// restamp notes how an entry is that was moved into the tree, or not at all where
-// others have changed it since.
+// restamp notes the stamp of an entry that was moved into the tree. It notes none if
+// others have changed the entry since.
 func (p *Plan) restamp(r *Report, path string, mtime int64) {
 	delete(r.Stamps, path)
 	e, err := p.tree.stat(path)
@@ -80,8 +80,8 @@ func stampOf(e entry) layer.Stamp {
 	return s
 }
 
-// touched stamps the directories that stay and in which something was done, unless
-// others have done something in them before.
+// touched stamps the directories in which a step was done and that were there before. It
+// leaves out those in which others have done something before.
 func (p *Plan) touched(r *Report) {
 	for path, seen := range p.parents {
 		if _, made := r.Stamps[path]; made || !seen {
@@ -108,8 +108,8 @@ func withAny(path string, some map[string]bool) bool {
 	return false
 }
 
-// awaitTick waits, some milliseconds at most, until what is changed from now on gets
-// a later time than what was changed before.
+// awaitTick waits, some milliseconds at most, for the next tick of the clock of file
+// times. A later change then has a later time than all changes before.
 func awaitTick(ctx context.Context) {
 	coarse := func() int64 {
 		var now unix.Timespec
