@@ -40,8 +40,7 @@ type tree struct {
 	base   *os.File // nil: the directory is gone, and an empty one stands for it
 	stack  layer.Stack
 	marker *autorun.Marker
-	// moved says that the path leads to another directory than the overlaid one, or to
-	// none.
+	// moved says that the path leads to another directory, or to none.
 	moved bool
 	// real is where the tree lies, if Path leads there by a link.
 	real string
@@ -135,12 +134,12 @@ type ListOptions struct {
 // List lists the changes, parents before what is in them. It is made while it
 // is read, and costs what was changed, not what the trees hold.
 //
-// Warning and Held of a change say what runs without a question or has unusual rights.
-// Names leaves rights out. Apply can hold more back: see [Applied].
+// Warning and Held mark a change that runs without a question or has unusual rights. Names
+// leaves rights out. Apply can hold more back: see [Applied].
 //
 // With an error comes the path that it is about; the list goes on after it if
-// the caller does. The last error may be ErrDamaged, of no path: it is about the
-// content of all files. List tells it as soon as it is known, and does not sync.
+// the caller does. The last error may be ErrDamaged. It has no path: it is about the
+// content of all files. List only looks for a recorded error, and does not sync.
 func (c *Changes) List(o ListOptions) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		chosen, err := c.choose(o.Paths)

@@ -18,7 +18,7 @@ func (t *tree) mark() {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		home = "" // then no link of it leads into the tree
+		home = "" // then no link of the home directory counts
 	}
 	t.marker = autorun.New(t.isRepository, autorun.Linked(t.Path, home, t.Path)...)
 }
@@ -35,7 +35,8 @@ func (t *tree) isRepository(dir string) bool {
 	return false
 }
 
-// pathMark is the mark of a change, whose path is relative, by its place on the host.
+// pathMark is the mark of a change by its place on the host. The change has a relative
+// path.
 func (t *tree) pathMark(c Change) (autorun.Mark, bool) {
 	mark, ok := t.marker.Path(path.Join(t.Path, c.Path), c)
 	if t.real != "" && !mark.Held {
@@ -61,15 +62,15 @@ func (t *tree) told(c Change) Change {
 	return t.absolute(c)
 }
 
-// A marking adds marks to a list of changes, in which parents come first.
+// A marking adds marks to a list of changes. Parents come first in the list.
 type marking struct {
 	tree *tree
 	// top is the last directory that is held with all below, reason is its reason.
 	top, reason string
 }
 
-// marks begins a list of the changes at some paths. A directory above these may be held
-// with all below: the list does not name that directory.
+// marks begins a list of the changes at some paths. A directory above them may be held
+// with all below, and is not in the list: marks looks at such directories first.
 func (t *tree) marks(paths []string) *marking {
 	m := &marking{tree: t}
 	for _, name := range paths {
@@ -85,7 +86,7 @@ func (t *tree) marks(paths []string) *marking {
 // begin looks at a directory above the paths that are listed.
 func (m *marking) begin(dir string) {
 	if _, ok := m.tree.pathMark(Change{Path: dir, Kind: Created, Type: TypeDirectory}); !ok {
-		return // it would not be held, were it new
+		return // not even a new directory of this name is held
 	}
 	for c, err := range m.tree.stack.Changes(layer.Options{Names: true, Paths: []string{dir}}) {
 		if err == nil && c.Path == dir {

@@ -12,15 +12,15 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
 )
 
-// recoverTrees ends the applies to overlaid directories that were killed half-way:
-// each is carried out to its end, or taken back where the host has changed
-// meanwhile. It returns a sentence for each directory in which one was found.
+// recoverTrees ends the killed applies to overlaid directories: each is finished, or taken
+// back if the host has changed the tree meanwhile. It returns a sentence for each
+// directory with such an apply.
 func recoverTrees(dirs []string) (notes []string, err error) {
 	var errs []error
 	for _, name := range dirs {
 		dir, err := os.Open(name)
 		if err != nil {
-			continue // the overlay says so itself, if it needs the directory
+			continue // the caller opens the directory again, and reports the error
 		}
 		done, err := recoverTree(name, dir)
 		dir.Close()
@@ -30,34 +30,33 @@ func recoverTrees(dirs []string) (notes []string, err error) {
 	return notes, errors.Join(errs...)
 }
 
-// recoverTree leaves applies that are not this program's to end: those of another
-// user, and those that are still going on.
+// recoverTree leaves applies of another user, and applies that are still going on.
 func recoverTree(name string, dir *os.File) (apply.Recovery, error) {
 	done, err := apply.Recover(dir)
 	switch {
 	case errors.Is(err, apply.ErrBusy), errors.Is(err, apply.ErrForeign), errors.Is(err, fs.ErrPermission):
 		return done, nil
 	case err != nil:
-		return done, fmt.Errorf("end an apply to %s that was killed: %w", name, err)
+		return done, fmt.Errorf("end a killed apply to %s: %w", name, err)
 	}
 	return done, nil
 }
 
 func notesOf(dir string, r apply.Recovery) (notes []string) {
 	if r.Finished {
-		notes = append(notes, fmt.Sprintf("an earlier apply to %s was killed; it was carried out to its end now", dir))
+		notes = append(notes, fmt.Sprintf("an earlier apply to %s was killed; it is finished now", dir))
 	}
 	if r.TakenBack {
-		note := fmt.Sprintf("an earlier apply to %s was killed, and the host has changed since; it was taken back now", dir)
+		note := fmt.Sprintf("an earlier apply to %s was killed, and the host has changed since; it is taken back now", dir)
 		if len(r.Stays) > 0 {
-			note += ", but for these, which have changed since they were applied: " + named(dir, r.Stays)
+			note += ", except these paths, which have changed since: " + named(dir, r.Stays)
 		}
 		notes = append(notes, note)
 	}
 	return notes
 }
 
-// named is a list of paths for a sentence.
+// named lists paths for a sentence.
 func named(dir string, paths []string) string {
 	var all []string
 	for _, p := range paths[:min(len(paths), maxNamed)] {
@@ -73,8 +72,8 @@ func named(dir string, paths []string) string {
 // source names the layers of a tree in the records of applies.
 func (t *tree) source(id string) string { return fmt.Sprintf("%s@%d", id, t.Since.UnixNano()) }
 
-// recover ends the applies to the trees that were killed. The sandbox is told of
-// those that were its own.
+// recover ends the killed applies to the trees, and tells the sandbox about its own
+// ones.
 func (c *Changes) recover(ctx context.Context) error {
 	for _, t := range c.trees {
 		if t.moved {

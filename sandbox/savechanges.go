@@ -23,16 +23,16 @@ type PatchOptions struct {
 // where several are overlaid. git apply takes the patch, in a SHA-256 repository
 // only if no file is binary. patch -p1 takes a patch of text files.
 //
-// It returns each path that the patch does not hold, or not as a whole, with the
-// reason: for example files of more than 16 MiB, special files, empty
-// directories, paths in .git, new owners of old files, modes, extended attributes
-// and hard links. Times and the owners of new files are in no patch, and are not in
-// the list. One path may come several times. The list takes at most 64 MiB; the
-// last entry of a longer one has no path, and its reason counts the other paths.
-// Save holds all of these but sockets and devices.
+// It returns each path that the patch does not hold, or holds only in part, with the
+// reason: for example files of more than 16 MiB, special files, empty directories,
+// paths in .git, new owners of old files, modes, extended attributes and hard links.
+// Times and the owners of new files are in no patch, and are not in the list. One path
+// may come several times. The list takes at most 64 MiB; the last entry of a longer
+// list has no path, and its reason counts the other paths. An archive of Save holds
+// all of these except sockets and devices.
 //
 // A patch of 1023 MiB is an error, since git apply refuses such a patch. After an
-// error the patch is not whole, or not to be trusted.
+// error do not use the patch: it may not be whole, or its content may be lost.
 //
 // Errors: ErrDamaged.
 func (c *Changes) SavePatch(w io.Writer, o PatchOptions) (leftOut []Unapplied, err error) {
@@ -41,8 +41,8 @@ func (c *Changes) SavePatch(w io.Writer, o PatchOptions) (leftOut []Unapplied, e
 	return list.all(), err
 }
 
-// Diff writes the changes as SavePatch with Short does. It names binary files,
-// and git apply and patch take all else.
+// Diff writes the changes as SavePatch with Short does: one line for each binary file.
+// git apply and patch take the other files.
 //
 // Errors: ErrDamaged.
 func (c *Changes) Diff(w io.Writer) error {
@@ -56,8 +56,8 @@ func (c *Changes) writePatch(w io.Writer, o PatchOptions, leftOut func(name, rea
 	})
 }
 
-// checked reads the layers' content. It is an error if the host's disk has lost some
-// of that, before or meanwhile.
+// checked reads the content of the layers with a function. It is an error if the host's
+// disk has lost some of the content, before or meanwhile.
 func (c *Changes) checked(read func() error) error {
 	if err := c.verify(context.Background()); err != nil {
 		return err
@@ -80,9 +80,9 @@ func (c *Changes) patchTrees(leftOut func(name, reason string)) (trees []patch.T
 }
 
 // Save writes the changes as a tar archive in the form of an OCI layer, with
-// whiteouts for what was deleted and with paths as those of SavePatch. It returns
-// what such an archive cannot hold, in a list like that of SavePatch. After an
-// error what was written is not whole, or not to be trusted.
+// whiteouts for deleted paths. Paths are as in SavePatch. It returns the paths that an
+// archive cannot hold, in a list like that of SavePatch. After an error do not use the
+// archive: it may not be whole, or its content may be lost.
 //
 // Errors: ErrDamaged.
 func (c *Changes) Save(w io.Writer) (leftOut []Unapplied, err error) {
@@ -110,8 +110,8 @@ func (c *Changes) writeArchive(w io.Writer, leftOut func(name, reason string)) e
 const (
 	// maxOmissions is the number of bytes that a list of omissions takes.
 	maxOmissions = 64 << 20
-	// omissionSize is what an entry takes besides its texts, with room for the
-	// growth of the list.
+	// omissionSize is the size of an entry without its texts, with room for the growth
+	// of the list.
 	omissionSize = 64
 )
 
@@ -136,5 +136,5 @@ func (o *omissions) all() []Unapplied {
 	if o.more == 0 {
 		return o.named
 	}
-	return append(o.named, Unapplied{Reason: fmt.Sprintf("%d more, which the list has no room for", o.more)})
+	return append(o.named, Unapplied{Reason: fmt.Sprintf("%d more; the list has no room for them", o.more)})
 }

@@ -33,7 +33,7 @@ func TestOmissionsAreBounded(t *testing.T) {
 			continue
 		}
 		named := len(all) - 1
-		if want := fmt.Sprintf("%d more, which the list has no room for", count-named); last.Reason != want || named*4000 > maxOmissions {
+		if want := fmt.Sprintf("%d more; the list has no room for them", count-named); last.Reason != want || named*4000 > maxOmissions {
 			t.Errorf("%d are named, then: %q, want %q", named, last.Reason, want)
 		}
 	}

@@ -72,13 +72,13 @@ func (t *tree) is(st unix.Stat_t) bool {
 	return t.Inode == 0 && st.Mode&unix.S_IFMT == unix.S_IFDIR || st.Ino == t.Inode && st.Dev == t.Device
 }
 
-// applicable says why nothing can be applied to the tree.
+// applicable returns an error if nothing can be applied to the tree.
 func (t *tree) applicable() error {
 	switch {
 	case t.moved:
-		return fmt.Errorf("apply to %s: another directory, or none, has this name on the host than when the sandbox was made; put that one back in its place, or save the changes", t.Path)
+		return fmt.Errorf("apply to %s: the host has moved, replaced or deleted the overlaid directory; put it back in its place, or save the changes", t.Path)
 	case t.Partial:
-		return fmt.Errorf("apply to %s: a transaction had joined only in part when the sandbox stopped; save the changes, and take what is good", t.Path)
+		return fmt.Errorf("apply to %s: a transaction had joined only in part when the sandbox stopped; save the changes, and check them", t.Path)
 	}
 	return nil
 }
@@ -96,11 +96,10 @@ func (t *tree) note() string {
 	return ""
 }
 
-// Notes are sentences for a person, mostly none. They are about overlays that are not
-// what they were: the host has deleted or replaced the directory, or the sandbox
-// stopped while a transaction joined. Changes to these can be read and saved, and not
-// applied. Other notes tell of an earlier apply that was killed, and was ended when the
-// changes were opened.
+// Notes are sentences for a person, mostly none. Some are about an overlay that Apply
+// refuses: the host has moved, replaced or deleted the directory, or the sandbox stopped
+// while a transaction joined. The changes can still be read and saved. Other notes tell
+// how an earlier apply ended that was killed.
 func (c *Changes) Notes() []string {
 	notes := slices.Clone(c.notes)
 	for _, t := range c.trees {

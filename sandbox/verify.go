@@ -11,8 +11,7 @@ import (
 // sandbox wrote it, also if the sandbox has written on meanwhile.
 func (c *Changes) verify(ctx context.Context) error { return c.verified(ctx, true) }
 
-// verifyNames is verify for names alone: it reports an error that is known already,
-// and costs no sync.
+// verifyNames is verify for names alone: it reports a recorded error, and does not sync.
 func (c *Changes) verifyNames(ctx context.Context) error { return c.verified(ctx, false) }
 
 func (c *Changes) verified(ctx context.Context, sync bool) error {

@@ -1,16 +1,20 @@
-// Package layer reads what a sandbox has written: the upper layers of an
-// overlay, and the host's tree that they lie on.
+// Package layer reads the writes of a sandbox: the upper layers of an overlay, and the
+// host's tree below them.
 //
-// A [Stack] is the layers of one overlay. [Stack.Changes] lists what is other
-// than in the host's tree, from the layers alone and one look at the host's
-// tree for each path; [Stack.Open] gives a changed file's content, and
-// [Stack.Below] what the host has in its place. A stack of several layers, as
-// forks have, reads like the overlay shows it.
+// A [Stack] is the layers of one overlay. [Stack.Changes] lists the differences from the
+// host's tree. It reads the layers, and looks at the host's tree once for each path.
+// [Stack.Open] opens the content of a changed file, and [Stack.Below] describes the
+// host's entry of a path. A stack of several layers, as forks have, reads like the
+// overlay shows it.
 //
-// All that is in a layer was written by the sandbox, which may go on writing
-// while it is read. Paths are resolved from descriptors, follow no link and
-// leave neither the layer nor the host's tree. What is gone when it is its turn
-// is left out.
+// [Stamp] and [Origin] tell whether the host's tree is still the one that the sandbox
+// saw: a stamp is of a path that an apply has written, an origin compares directories by
+// their file handles. [Marks] lists the attributes that overlayfs sets on directories, for
+// readers that may not read them.
+//
+// The sandbox has written all of a layer, and may go on writing while the layer is read.
+// Paths are resolved from descriptors, follow no link and leave neither the layer nor
+// the host's tree. Entries that vanish during a listing are left out.
 //
 // The package writes nothing. Layers with overlayfs features that the runtime's
 // overlays do not have (redirects, files without content) are an error.

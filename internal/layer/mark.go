@@ -13,9 +13,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A Mark is what overlayfs has noted of a directory of a layer.
+// A Mark is overlayfs's note on a directory of a layer.
 type Mark struct {
-	// Opaque directories hide what is below them.
+	// Opaque directories hide the directories of the same path in lower layers.
 	Opaque bool
 	// Copied directories were copied up from a lower layer. All others were made
 	// in the overlay.
@@ -28,7 +28,7 @@ type Mark struct {
 // maxMarks bounds the list of a layer's marks, in bytes.
 const maxMarks = 32 << 20
 
-// markSize is about the memory that a mark takes beside its path.
+// markSize is the approximate memory of a mark without its path.
 const markSize = 64
 
 // Marks are the marks of a layer's directories, by path; never nil without an
@@ -65,10 +65,10 @@ func Marks(ctx context.Context, dir *os.File) (map[string]Mark, error) {
 	return marks, nil
 }
 
-var errUntrusted = errors.New("the layer's opaque directories are not known: only root may read them, others need to be told")
+var errUntrusted = errors.New("the opaque directories of the layer are not known; read the layer as root, or pass its marks")
 
-// mayRead refuses layers of which the kernel would not tell that directories
-// are opaque: what they hide would seem to be there still.
+// mayRead refuses layers whose opaque directories the kernel does not show to this
+// process: hidden entries would seem to be there still.
 func (s *Stack) mayRead() error {
 	for _, l := range s.Layers {
 		if l.Marks == nil && !readsTrusted() {
@@ -86,7 +86,7 @@ func readsTrusted() bool {
 	return err == nil && sets[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0 && !userns.RunningInUserNS()
 }
 
-// marks are a Mark and another note that no list has.
+// marks are a Mark and a note that is in no list of marks.
 type marks struct {
 	Mark
 	// xwhiteouts: files in there can be whiteouts that are no devices, Linux 6.7.
@@ -120,7 +120,7 @@ func (r *xattrReader) marks(dir int) (marks, error) {
 	return m, nil
 }
 
-// marks are those of a layer's directory, from the caller's list where there is one.
+// marks are the marks of a layer's directory, from the caller's list if there is one.
 func (s *Stack) marks(l *level, path string, x *xattrReader) (marks, error) {
 	if known := s.Layers[l.layer].Marks; known != nil {
 		return marks{Mark: known[path]}, nil
@@ -128,7 +128,7 @@ func (s *Stack) marks(l *level, path string, x *xattrReader) (marks, error) {
 	return x.marks(l.fd)
 }
 
-// EncodeMark is a mark as one word without a NUL byte, for lists of marks.
+// EncodeMark returns a mark as one word without a NUL byte, for lists of marks.
 func EncodeMark(m Mark) string {
 	switch {
 	case m.Opaque:

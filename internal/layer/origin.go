@@ -16,16 +16,16 @@ const (
 	OriginMade Origin = iota
 	// OriginSame says that it is the same directory, by its file handle.
 	OriginSame
-	// OriginOther says that it is another directory: the base's was renamed,
-	// replaced or removed.
+	// OriginOther says that it is another directory: the host has renamed, replaced or
+	// removed the first one.
 	OriginOther
-	// OriginUnknown says that no file handle tells.
+	// OriginUnknown says that there is no file handle to compare.
 	OriginUnknown
 )
 
 // origin compares the base's directory with the one that the layers' directory was
-// copied from. The lowest layer that shows has that copy; those above it have
-// copies of that one.
+// copied from. The lowest layer that shows has the copy of the base's directory. Upper
+// layers have copies of that copy.
 func (w *walker) origin(child *directory) Origin {
 	lowest := &child.levels[len(child.levels)-1]
 	if !lowest.Copied {

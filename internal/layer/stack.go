@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Stack is the layers of one overlay and what they lie on. Its descriptors are
-// the caller's; its methods can be used by several goroutines at once.
+// Stack is the layers of one overlay and the host's tree below them. The caller closes
+// the descriptors. Several goroutines can use the methods at once.
 type Stack struct {
 	// Layers, the uppermost first.
 	Layers []Layer
@@ -23,16 +23,16 @@ type Stack struct {
 	IDs func(uid, gid uint32) (uint32, uint32, bool)
 	// BaseIDs does the same for ids as Base shows them.
 	BaseIDs func(uid, gid uint32) (uint32, uint32, bool)
-	// Stamps are those of the paths that the base has from these layers.
+	// Stamps are of the paths that applies of these layers have written to the base.
 	Stamps map[string]Stamp
 }
 
 // Layer is what was written to one overlay.
 type Layer struct {
 	Dir *os.File
-	// Marks are those of its directories, as the function Marks lists them, for
-	// callers that may not read trusted extended attributes; only root in no user
-	// namespace may. Nil: they are read.
+	// Marks are the marks of the layer's directories, as the function Marks lists
+	// them. Only root outside of user namespaces may read trusted extended attributes;
+	// other callers need the list. Nil: Changes reads the attributes.
 	Marks map[string]Mark
 }
 
@@ -46,9 +46,9 @@ type Options struct {
 	// Deleted lists each path that is gone with a directory that was deleted
 	// or replaced, or that an opaque one hides; else the directory stands for them.
 	Deleted bool
-	// Merged, if it is set, is called with each directory that the layers and the
-	// base both have, before the changes in it are listed. It is not called with
-	// directories of which nothing of the base shows.
+	// Merged, if set, is called with each directory that the layers and the base both
+	// have, before the changes in the directory are listed. It is not called with a
+	// directory that hides all of the base's.
 	Merged func(path string, o Origin)
 }
 

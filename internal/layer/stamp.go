@@ -10,17 +10,17 @@ import (
 type Stamp struct {
 	// CTime is the change time, in nanoseconds.
 	CTime int64
-	// Inode is set of directories: others change their CTime by what they do in
-	// them.
+	// Inode is set for directories: each change in a directory also changes its
+	// CTime.
 	Inode uint64
-	// Touched directories were there before. The apply has only changed what is in
-	// them.
+	// Touched says that the directory was there before: the apply has only changed
+	// entries of it.
 	Touched bool
 }
 
-// appliedNames sorts the paths that were applied by their directories. One that no
-// layer has any more was deleted in the overlay: no whiteout tells so where the
-// overlay, when it last looked, had nothing of the directory in the base.
+// appliedNames sorts the applied paths by their directories. If no layer has an applied
+// path any more, the sandbox has deleted the path. There may be no whiteout: overlayfs
+// makes none if it has seen no such directory in the base.
 func (s *Stack) appliedNames() map[string][]string {
 	if len(s.Stamps) == 0 {
 		return nil
@@ -39,7 +39,7 @@ func (s *Stack) appliedNames() map[string][]string {
 	return names
 }
 
-// isApplied tells whether an apply has made the base's directory.
+// isApplied tells whether an apply has made the directory of the base.
 func (s *Stack) isApplied(d *directory) bool {
 	stamp, ok := s.Stamps[d.path]
 	if !ok || stamp.Touched || stamp.Inode == 0 {
@@ -50,8 +50,8 @@ func (s *Stack) isApplied(d *directory) bool {
 	return err == nil && st.Ino == stamp.Inode
 }
 
-// linkedAsApplied tells of a file of several names, which w.now is of, whether the
-// base still has it as an apply has left it, with as many names.
+// linkedAsApplied tells whether the base has a file of several names as an apply has left
+// it, with the same number of names. w.now is of the file in the layer.
 func (w *walker) linkedAsApplied(path string) bool {
 	stamp, ok := w.Stamps[path]
 	ctime := w.before.Ctime.Sec*1e9 + int64(w.before.Ctime.Nsec)

@@ -31,7 +31,7 @@ type walker struct {
 	yield func(spec.Change, error) bool
 	// mark, if it is set, is called with each directory of the uppermost layer.
 	mark func(path string, m Mark)
-	// applied are the names, by their directory, that the base has from these layers.
+	// applied are the names that applies of these layers have written, by directory.
 	applied map[string][]string
 
 	chosen, ways map[string]bool // Options.Paths, and the directories on the way to them
@@ -193,13 +193,13 @@ func (w *walker) directory(d *directory, group []entry, path string, was spec.Fi
 	return child, nil
 }
 
-// meet finds out what the base's directory is to that of the layers.
+// meet compares a directory of the layers with the base's directory of the same path.
 func (w *walker) meet(child *directory) {
 	if child.base < 0 {
 		return
 	}
 	if child.hidden && w.isApplied(child) {
-		// The base has the directory from these layers: it hides nothing of the host's.
+		// An apply has made the base's directory: the layers hide nothing of the host.
 		child.hidden = false
 	}
 	if w.o.Merged != nil && !child.hidden {
