@@ -65,7 +65,7 @@ func TestChangesAreWhatTheSandboxSaw(t *testing.T) {
 	})
 }
 
-// The same with what a patch holds. Each second seed has binary files.
+// The same with the content of a patch. Each second seed has binary files.
 func TestPatchesAreWhatTheSandboxSaw(t *testing.T) {
 	forSeeds(t, func(t *testing.T, seed int) {
 		flavour := []string{"text"}

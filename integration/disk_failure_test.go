@@ -104,7 +104,7 @@ func (s *lossyDisk) end() {
 	}
 }
 
-// contentOf is what the sandbox writes to a file: no zeros.
+// contentOf is the content that the sandbox writes to a file: no zeros.
 func contentOf(name string, size int) []byte {
 	return bytes.Repeat([]byte(name+"\n"), size/(len(name)+1))
 }
@@ -117,7 +117,7 @@ func (s *lossyDisk) write(name string) (size int, told result) {
 	return size, s.run("exec", "--timeout", "60s", "box", "sh", "-c", `yes "$1" | head -n "$2" > "$3"`, "sh", name, fmt.Sprint(count), filepath.Join(s.tree, name))
 }
 
-// dropCaches has the host forget what it need not keep.
+// dropCaches has the host drop its clean caches.
 func dropCaches(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0); err != nil {
@@ -303,7 +303,7 @@ func TestDownFreesAFullDisk(t *testing.T) {
 	s.end()
 }
 
-// A review of what cannot be trusted throws nothing away.
+// A review of a damaged sandbox discards nothing.
 func TestReviewOfLostWritesKeepsTheSandbox(t *testing.T) {
 	s := newLossyDisk(t)
 	cmd := s.command("--data", filepath.Join(s.disk, "data"), "do", "--interactive", "--review", "--storage", "disk", "--disk", "100m", "--overlay", s.tree, "--",

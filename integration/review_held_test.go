@@ -31,7 +31,8 @@ func TestReviewAsksApartAboutWhatRunsUnasked(t *testing.T) {
 	}
 }
 
-// A person who leaves there has the rest on the host, and these paths in the sandbox.
+// A person can leave at that question: the other paths are on the host then, and these
+// paths are in the sandbox.
 func TestReviewKeepsWhatItHoldsBack(t *testing.T) {
 	for _, end := range ends() {
 		t.Run(end.name, func(t *testing.T) {

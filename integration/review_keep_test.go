@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A reviewing is "do --review" on a terminal, whose command changes one file of a home
-// and makes another.
+// A reviewing is "do --review" on a terminal. Its command changes one file of a home and
+// makes another.
 type reviewing struct {
 	*terminal
 	t    *testing.T
@@ -26,7 +26,7 @@ type reviewing struct {
 	home string
 }
 
-// twoChanges makes the changes, and then runs what comes after them.
+// twoChanges is a command that makes two changes, and then runs other commands.
 func twoChanges(home string, then ...string) []string {
 	script := "cd " + home + "; echo mine > README; echo new > new; " + strings.Join(then, "; ")
 	return []string{"--overlay", home, "--", "sh", "-c", script}
@@ -169,13 +169,13 @@ func signalEnds() []end {
 	return slices.DeleteFunc(ends(), func(e end) bool { return strings.HasPrefix(e.name, "Ctrl") })
 }
 
-// A person who leaves at any question loses nothing.
+// A person can leave at any question and loses nothing.
 func TestReviewKeepsWhatNobodyDecidedAbout(t *testing.T) {
 	steps := map[string][]string{
 		"question":  {question, ""},
 		"discard":   {question, "\n", "for good? [y/N] ", ""},
 		"file":      {question, "s\n", "file (.tar or .patch): ", ""},
-		"overwrite": {question, "a\n", "overwrite what the host has? [y/N] ", ""},
+		"overwrite": {question, "a\n", "overwrite these files of the host? [y/N] ", ""},
 		"pager":     {question, "r\n", "paging", ""},
 		"archive":   {question, "s " + filepath.Join(t.TempDir(), "$.patch") + "\n", "save all to a .tar, too? file (Enter: no): ", ""},
 	}
@@ -249,7 +249,7 @@ func TestReviewAfterAnInterruptOfTheCommand(t *testing.T) {
 	r.saysHowToComeBack("README", "new")
 }
 
-// The same is true of a session whose terminal is the person's.
+// The same is true of a session on the person's own terminal.
 func TestASessionThatHangsUpIsKept(t *testing.T) {
 	s, home := newSandboxes(t), newHome(t)
 	r := newReviewing(t, s, home, "-i", "-t", "--overlay", home, "--cwd", home, "--", "sh")
@@ -296,7 +296,7 @@ func TestDoKeepsWhatAnInterruptedApplyLeaves(t *testing.T) {
 	r.saysHowToComeBack("README", "new")
 }
 
-// Each key does what its word says, and no other discards.
+// Each key does the same as its word, and no other key discards.
 func TestAnswersOfAReview(t *testing.T) {
 	const main = question
 	tar := filepath.Join(t.TempDir(), "saved.tar")
@@ -442,7 +442,7 @@ func TestReviewAsksOnAfterAFileThatLacksChanges(t *testing.T) {
 	r.removes(0)
 }
 
-// Nor does it for a script, whose next line is the next answer.
+// It asks on for a script, too: the next line is the next answer.
 func TestReviewOfAScriptAfterAFileThatLacksChanges(t *testing.T) {
 	s, home, dir := newSandboxes(t), newHome(t), t.TempDir()
 	saved := filepath.Join(dir, "saved")

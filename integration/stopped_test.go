@@ -118,7 +118,7 @@ func TestUpKeepsTheFilesOfAStoppedSandbox(t *testing.T) {
 		if got.stdout != "" {
 			t.Fatalf("prune: %+v", got)
 		}
-		return strings.Contains(got.stderr, "kept box, which has stopped")
+		return strings.Contains(got.stderr, "kept the stopped sandbox box")
 	})
 	got := s.ok("up", "--overlay", home, "box")
 	name := keptName(got.stderr)

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// changeLine is a change for a person: what became of it, its size, its path, and a
-// reason to look at it.
+// changeLine is a change for a person: its kind, its size, its path, and a reason to
+// look at it.
 func changeLine(c sandbox.Change) string {
 	size, name := "", visible(c.Path)
 	switch {

@@ -102,7 +102,7 @@ listed. All else is applied, and the exit status is 1.
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "say what would be done, and do nothing"},
 			&cli.BoolFlag{Name: "overwrite", Usage: "also where the host has changed meanwhile"},
-			&cli.BoolFlag{Name: "allow-autorun", Usage: "also what runs without a question, and rights as --setuid does"},
+			&cli.BoolFlag{Name: "allow-autorun", Usage: "also paths that run without a question, and rights as --setuid does"},
 			&cli.BoolFlag{Name: "setuid", Usage: "carry over setuid and setgid bits and file capabilities"},
 			&cli.BoolFlag{Name: "devices", Usage: "carry over device nodes"},
 		},

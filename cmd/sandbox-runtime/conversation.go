@@ -22,7 +22,7 @@ type conversation struct {
 	// attended says that a person answers at a terminal. The answers of a script
 	// come from a pipe or a file, or there are none.
 	attended bool
-	// ended says that no answer comes any more.
+	// ended says that the input has ended: no answer comes any more.
 	ended bool
 	// relay receives the signals of this program. It is nil where nothing does.
 	relay *signalRelay
@@ -36,8 +36,8 @@ func (t *conversation) say(format string, args ...any) {
 	fmt.Fprintf(t.out, format+"\n", args...)
 }
 
-// maxListed bounds what is listed before a question. As many changes with a warning are
-// listed after these.
+// maxListed bounds the list before a question. The same number of changes with a warning
+// follows the list.
 const maxListed = 50
 
 // list names changes with their counts.
@@ -122,7 +122,7 @@ func (t *conversation) ask(ctx context.Context, question string) (string, error)
 		return "", context.Cause(ctx)
 	case l := <-read:
 		if !isTerminal(t.in) || l.err != nil {
-			t.say("%s", visible(l.text)) // which a terminal has shown
+			t.say("%s", visible(l.text)) // a terminal has shown the text already
 		}
 		if l.err != nil {
 			t.ended = true
@@ -155,7 +155,7 @@ func readLine(in io.Reader) (string, error) {
 		}
 		text = append(text, b[0])
 	}
-	return "", errors.New("the answer is too long")
+	return "", fmt.Errorf("read an answer: more than %d bytes; give a shorter one", maxAnswer)
 }
 
 func isTerminal(of any) bool {

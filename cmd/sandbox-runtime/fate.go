@@ -13,13 +13,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A changesFate is what becomes of a sandbox's changes when the command of "do" has
-// ended.
+// A changesFate decides about a sandbox's changes after the command of "do".
 type changesFate struct {
 	review, apply, keep bool
 	overlaid, onDisk    bool
 	talk                *conversation
-	// program is the command line that finds the sandbox again, without a command.
+	// program is the begin of a command line that finds the sandbox again.
 	program string
 	// stay leaves the sandbox up. A sandbox that may stay does so until its changes
 	// are settled: no error, signal or crash discards them.
@@ -61,9 +60,9 @@ func fateOf(cmd *cli.Command, c spec.Config) (*changesFate, error) {
 	return f, nil
 }
 
-// mayStay says that the sandbox may be needed after the end of this program: a change
-// that was not applied is not lost, nor one that a person has not decided about, nor
-// one that the host's disk has damaged.
+// mayStay says that the sandbox may be needed after the end of this program. No change is
+// lost that could not be applied, that a person has not decided about, or that the host's
+// disk has damaged.
 func (f *changesFate) mayStay() bool {
 	return f.apply || f.keep || f.talk.attended || f.review && f.onDisk
 }
@@ -117,8 +116,8 @@ func (f *changesFate) reviewAll(ctx context.Context, box *sandbox.Sandbox, c *sa
 	return f.interrupted(ctx, box, err)
 }
 
-// interrupted keeps a sandbox about whose changes nobody has decided, and says how to
-// come back to it. It returns err. A sandbox without a change is not kept.
+// interrupted keeps a sandbox with undecided changes, and prints the commands to come
+// back to it. It returns err. It does not keep a sandbox without a change.
 func (f *changesFate) interrupted(ctx context.Context, box *sandbox.Sandbox, err error) error {
 	if !f.stay {
 		return err
@@ -147,8 +146,8 @@ func (f *changesFate) interrupted(ctx context.Context, box *sandbox.Sandbox, err
 // holdTime bounds the time for the look at a sandbox that may have to be kept.
 const holdTime = 30 * time.Second
 
-// changed says whether a sandbox has a change that the host does not have. Where an
-// error hides the answer there may be one.
+// changed says whether a sandbox has a change that the host does not have. With an error
+// it says yes: there may be a change.
 func (f *changesFate) changed(ctx context.Context, box *sandbox.Sandbox) (_ bool, err error) {
 	if !f.overlaid {
 		return false, nil
@@ -184,7 +183,7 @@ func (f *changesFate) applyAll(ctx context.Context, box *sandbox.Sandbox, c *san
 	if len(done.Held) > 0 {
 		f.stay = true
 		f.talk.held(done.Held)
-		f.talk.say("what runs without a question was held back: the sandbox stays up as %s (%s apply --allow-autorun %[1]s, or %[2]s down %[1]s)", box.ID(), f.program)
+		f.talk.say("paths that run without a question were held back: the sandbox stays up as %s (%s apply --allow-autorun %[1]s, or %[2]s down %[1]s)", box.ID(), f.program)
 	}
 	return nil
 }
@@ -193,7 +192,7 @@ func (f *changesFate) applyAll(ctx context.Context, box *sandbox.Sandbox, c *san
 func (f *changesFate) discard(c *sandbox.Changes) error {
 	n := 0
 	for _, err := range c.List(sandbox.ListOptions{Names: true}) {
-		if errors.Is(err, sandbox.ErrDamaged) { // which the command's Result tells, and all of it goes
+		if errors.Is(err, sandbox.ErrDamaged) { // the command's Result has reported it
 			break
 		}
 		if err != nil {

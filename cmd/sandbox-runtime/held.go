@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// held lists what apply holds back. What lies in a directory that is held back stands
-// in one line with it.
+// held lists the paths that apply holds back. A directory that is held back stands for
+// all paths below.
 func (t *conversation) held(all []sandbox.Unapplied) {
 	tops := heldTops(all)
 	for _, u := range tops[:min(len(tops), maxListed)] {
@@ -34,12 +34,12 @@ func heldTops(all []sandbox.Unapplied) []sandbox.Unapplied {
 	return tops
 }
 
-// heldBack is the error of an apply that has held something back.
+// heldBack is the error of an apply that has held paths back.
 func heldBack(all []sandbox.Unapplied) error {
 	if len(all) == 0 {
 		return nil
 	}
-	return errors.New("what runs without a question was held back: see the list; --allow-autorun applies it, too")
+	return errors.New("paths that run without a question were held back: see the list; --allow-autorun applies them, too")
 }
 
 const (

@@ -14,8 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/patch"
 )
 
-// page shows what write writes: with $PAGER, or less, where there is a terminal to
-// page on, and else as it is.
+// page shows the output of write: on a terminal with $PAGER or less, else as it is.
 func (t *conversation) page(ctx context.Context, write func(io.Writer) error) error {
 	f, ok := t.out.(*os.File)
 	if !ok || !isTerminal(t.out) || !isTerminal(t.in) {
@@ -34,8 +33,8 @@ func (t *conversation) page(ctx context.Context, write func(io.Writer) error) er
 	return t.relay.page(func() error { return pipeTo(ctx, pager, f, write) })
 }
 
-// pipeTo runs a pager on a terminal, with what write writes. The end of ctx ends the
-// pager, and the terminal then has the modes that it had before.
+// pipeTo runs a pager on a terminal with the output of write. The end of ctx ends the
+// pager. After the pager the terminal has its old modes again.
 func pipeTo(ctx context.Context, pager string, f *os.File, write func(io.Writer) error) error {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", pager)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, f, f
@@ -56,7 +55,7 @@ func pipeTo(ctx context.Context, pager string, f *os.File, write func(io.Writer)
 	defer stop()
 	err = write(patch.Terminal(pipe))
 	if errors.Is(err, unix.EPIPE) || ctx.Err() != nil {
-		err = nil // enough was seen
+		err = nil // the reader has left the pager
 	}
 	closed, ended := pipe.Close(), cmd.Wait()
 	if errors.Is(closed, os.ErrClosed) {
@@ -64,7 +63,7 @@ func pipeTo(ctx context.Context, pager string, f *os.File, write func(io.Writer)
 	}
 	var exit *exec.ExitError
 	if errors.As(ended, &exit) && !exit.Exited() {
-		ended = nil // by a key, as ^C
+		ended = nil // a key has ended it, as ^C
 	}
 	return errors.Join(err, closed, ended)
 }

@@ -18,8 +18,8 @@ func pruneCommand() *cli.Command {
 		Description: `Finds sandboxes whose process is gone, by their state and by what the kernel
 still has of them, and removes their processes, cgroups and state. Sandboxes
 that are up are left alone; it is safe at any time. A stopped sandbox of "up" with
-files of its own on disk stays, too, and is named: "apply" and "save" work on it, and
-"down" removes it.`,
+files of its own on disk stays, too, and prune names it: "apply" and "save" work on
+it, and "down" removes it.`,
 		Action: prune,
 	}
 }
@@ -41,7 +41,7 @@ func prune(ctx context.Context, cmd *cli.Command) error {
 	}
 	kept, keptErr := l.Unapplied()
 	for _, id := range kept {
-		fmt.Fprintf(cmd.Root().ErrWriter, "kept %s, which has stopped and has files of its own: apply or save its changes, or remove them with: %s down %[1]s\n", id, programName)
+		fmt.Fprintf(cmd.Root().ErrWriter, "kept the stopped sandbox %s with files of its own: apply or save its changes, or remove it with: %s down %[1]s\n", id, programName)
 	}
 	return errors.Join(err, keptErr)
 }

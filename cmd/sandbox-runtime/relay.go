@@ -37,7 +37,7 @@ type signalRelay struct {
 	process signaled
 	starts  bool
 	waiting syscall.Signal // for process; 0: none
-	asked   syscall.Signal // the first that was sent to end the command; 0: none
+	asked   syscall.Signal // the first signal that was to end the command; 0: none
 	over    bool           // the command has ended
 	paging  bool           // the terminal's ^C is a pager's
 }

@@ -17,7 +17,7 @@ type decision int
 const (
 	// undecided changes stay in the sandbox.
 	undecided decision = iota
-	// kept changes stay in the sandbox because the person wants that.
+	// kept changes stay in the sandbox because the person has said so.
 	kept
 	// settled changes are applied, saved or discarded: the sandbox can be removed.
 	settled
@@ -90,7 +90,7 @@ func (r *review) list() error {
 	return nil
 }
 
-// obey does what one answer says.
+// obey follows one answer.
 func (r *review) obey(ctx context.Context, answer string) (decision, error) {
 	word, argument, _ := strings.Cut(answer, " ")
 	argument = strings.TrimSpace(argument)
@@ -128,7 +128,7 @@ func (r *review) obey(ctx context.Context, answer string) (decision, error) {
 }
 
 func noAnswer(answer string) error {
-	return fmt.Errorf("%q is none of these; a PATH... applies only these (one with a space in it as \"a b\"), s FILE saves to a .tar or .patch", answer)
+	return fmt.Errorf("answer %q is none of these: use a word or its first letter; a PATH... applies these paths (with a space as \"a b\"), s FILE saves to a .tar or .patch", answer)
 }
 
 func (r *review) discard() (decision, error) {
@@ -136,7 +136,7 @@ func (r *review) discard() (decision, error) {
 	return settled, nil
 }
 
-// confirmDiscard asks once more after the empty answer, which nobody may have meant.
+// confirmDiscard asks once more after the empty answer: it may be a slip.
 func (r *review) confirmDiscard(ctx context.Context) (decision, error) {
 	answer, err := r.talk.ask(ctx, fmt.Sprintf("discard %s for good? [y/N] ", changeCount(len(r.left))))
 	if err != nil {
@@ -149,7 +149,7 @@ func (r *review) confirmDiscard(ctx context.Context) (decision, error) {
 	return undecided, nil
 }
 
-// apply settles the changes where none is left to ask about.
+// apply applies changes. They are settled if none is left to ask about.
 func (r *review) apply(ctx context.Context, argument string) (decision, error) {
 	paths, err := pathsIn(argument)
 	if err != nil {
@@ -178,7 +178,7 @@ func (r *review) applyWith(ctx context.Context, o sandbox.ApplyOptions) (*sandbo
 	var conflict *sandbox.ConflictError
 	if errors.As(err, &conflict) {
 		r.talk.say("%s", escaped(err.Error()))
-		answer, refused := r.talk.ask(ctx, "overwrite what the host has? [y/N] ")
+		answer, refused := r.talk.ask(ctx, "overwrite these files of the host? [y/N] ")
 		if refused != nil || !yes(answer) {
 			return nil, refused
 		}
@@ -197,8 +197,8 @@ func (r *review) applyWith(ctx context.Context, o sandbox.ApplyOptions) (*sandbo
 	return done, nil
 }
 
-// applyHeld asks apart about the paths that an apply has held back. It returns that
-// apply where the answer is no.
+// applyHeld asks apart about the paths that an apply has held back. If the answer is no,
+// it returns the result of that apply.
 func (r *review) applyHeld(ctx context.Context, paths []string, before *sandbox.Applied) (*sandbox.Applied, error) {
 	r.talk.held(before.Held)
 	answer, err := r.talk.ask(ctx, "apply these, too, although they run without a question? [y/N] ")
@@ -238,8 +238,8 @@ func (r *review) remain() (decision, error) {
 
 func yes(answer string) bool { return strings.HasPrefix(strings.ToLower(answer), "y") }
 
-// save settles the changes where one file holds all of them. A person is asked for an
-// archive where a patch cannot hold all.
+// save saves the changes. They are settled if one file holds all of them. If a patch
+// cannot hold all, save asks a person for an archive.
 func (r *review) save(ctx context.Context, name string) (decision, error) {
 	question := "file (.tar or .patch): "
 	for {

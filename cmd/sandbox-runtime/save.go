@@ -18,12 +18,12 @@ import (
 func saveCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "save",
-		Usage:     "write what a sandbox has changed in its overlays to a file",
+		Usage:     "write the changes of a sandbox in its overlays to a file",
 		ArgsUsage: "NAME FILE",
 		Category:  categorySandbox,
 		Description: `FILE ends in .tar, for an archive in the form of an OCI layer, or in .patch, for
-a diff that "git apply" takes. What FILE does not hold is listed. FILE must not
-exist yet.`,
+a diff that "git apply" takes. The standard error lists the paths that FILE does not
+hold. FILE must not exist yet.`,
 		Action: withChanges(func(ctx context.Context, cmd *cli.Command, c *sandbox.Changes) error {
 			if cmd.NArg() != 2 {
 				return errors.New("say the sandbox and one file, as in: save box changes.tar")
@@ -38,8 +38,8 @@ exist yet.`,
 	}
 }
 
-// saveChanges writes a file that is whole or not there. It lists and returns what
-// the file does not hold. The end of ctx ends it, and there is no file.
+// saveChanges writes a whole file or none. It lists and returns the paths that the file
+// does not hold. The end of ctx ends it without a file.
 func saveChanges(ctx context.Context, talk *conversation, c *sandbox.Changes, name string) (leftOut []sandbox.Unapplied, err error) {
 	write, err := saveAs(c, name)
 	if err != nil {
@@ -67,7 +67,7 @@ func saveChanges(ctx context.Context, talk *conversation, c *sandbox.Changes, na
 	if err := errors.Join(f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
 		return nil, err
 	}
-	if err := os.Link(f.Name(), name); err != nil { // which replaces nothing
+	if err := os.Link(f.Name(), name); err != nil { // a link replaces no file
 		return nil, err
 	}
 	if err := os.Remove(f.Name()); err != nil {
