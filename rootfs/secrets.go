@@ -1,8 +1,8 @@
 package rootfs
 
-// secrets are what a home directory holds for its user alone, keys and sessions
-// above all. Below an overlay they are shown empty, and cannot be written to: a
-// bind of the user's own shows what is needed of them.
+// secrets are paths in a home directory with content for its user alone, above all keys
+// and sessions. Below an overlay they are shown empty, and cannot be written to. A bind
+// of the user's own shows a secret that a command needs.
 //
 // Where a directory holds more than secrets, the list has the files with the secrets,
 // so that the programs of an overlaid home work.

@@ -88,7 +88,7 @@ func TestSecretsAreWellFormed(t *testing.T) {
 	}
 }
 
-// A home may be a link, and what is missing costs no mount.
+// A home may be a link, and a missing secret costs no mount.
 func TestSecretsThroughLinks(t *testing.T) {
 	dir := overlayTree(t)
 	write(t, dir+"/real/config/gcloud/key", "")

@@ -60,8 +60,8 @@ func readings() map[string]reading {
 	}
 }
 
-// A removal cancels what reads the changes, or comes too late for that. There is one
-// error, or all is there: never a part of it.
+// A removal cancels a reader of the changes, or comes too late. The reader gets an error
+// or all of the content, never a part.
 func TestRemovalLeavesNothingHalfRead(t *testing.T) {
 	m := newIsolated(t)
 	const rounds = 5

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer/layertest"
 )
 
-// changed lists what is other in the overlay than in the tree.
+// changed lists the differences of the overlay from the tree.
 func (b *box) changed(stamps map[string]layer.Stamp) []string {
 	b.t.Helper()
 	s := b.stack()
@@ -73,8 +73,8 @@ func TestNothingIsChangedAfterAWholeApply(t *testing.T) {
 	}
 }
 
-// A directory that was applied is the host's as well: what the host puts there is
-// neither deleted nor in the way.
+// An applied directory is the host's as well: the host's files in the directory are not
+// deleted, and are no conflict.
 func TestWhatTheHostPutsIntoAppliedDirectoriesStays(t *testing.T) {
 	b := newBox(t, "mkdir -p d/old")
 	b.run("mkdir -p new/in; echo a > new/f; rm -r d; mkdir d; echo b > d/g")

@@ -193,8 +193,7 @@ func TestKilledAndTheTreeChangedIsRolledBack(t *testing.T) {
 	}
 }
 
-// hostEdits are what a host does to a tree in which an apply was killed. What is not
-// there is not edited.
+// hostEdits are edits of the host after an apply was killed. An edit skips a missing file.
 var hostEdits = []string{
 	"echo host >> modified",
 	"echo host > modified.new; mv modified.new modified",
@@ -216,7 +215,7 @@ var hostEdits = []string{
 	"[ -d made ] || { mkdir made; echo host > made/host; }",
 }
 
-// byPath are the lines of look by their paths, without what the runtime has there.
+// byPath are the lines of look by their paths, without the runtime's own files.
 func byPath(lines []string) map[string]string {
 	all := map[string]string{}
 	for _, line := range lines {
@@ -229,8 +228,8 @@ func byPath(lines []string) map[string]string {
 	return all
 }
 
-// Killed anywhere, and then the host works on: each of the host's edits stays, and
-// what is there is as before or as wanted as a whole, but for paths that are named.
+// An apply is killed anywhere, and then the host edits the tree. Each edit stays. All other
+// paths are as before the apply, or all are as after it, except named paths.
 func TestKilledAndThenEditedLosesNothing(t *testing.T) {
 	k := newKilling(t)
 	points := len(k.strike("apply", 0).Points)
@@ -259,8 +258,8 @@ func TestKilledAndThenEditedLosesNothing(t *testing.T) {
 	t.Logf("%d failpoints: %v", points, ends)
 }
 
-// settledBut holds what TestKilledAndThenEditedLosesNothing says of a recovery, and
-// tells how the tree is.
+// settledBut checks the claim of TestKilledAndThenEditedLosesNothing after a recovery, and
+// returns the state of the tree.
 func (k *killing) settledBut(killed, edited map[string]string, done Recovery) string {
 	k.t.Helper()
 	now, before, after := byPath(look(k.t, k.tree)), byPath(k.before), byPath(k.after)

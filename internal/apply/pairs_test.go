@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// pairsTree is what both sides begin with. Every file of it is older than the sandbox.
+// pairsTree is the tree at the begin of both sides. All its files are older than the
+// sandbox.
 const pairsTree = `mkdir -p d/sub/deep other/sub; echo 1 > d/f; echo 2 > d/g; echo 3 > d/sub/h; echo 4 > d/sub/deep/i
 echo 5 > other/f; echo 6 > other/sub/h; echo 7 > top; ln -s f d/l; ln d/g d/hard; mkdir -p outside/sub; echo old > outside/f
 echo old > outside/sub/h; echo old > outside/x; echo old > lone`
@@ -31,7 +32,7 @@ var insidePairs = []struct{ name, script string }{
 	{"links a file", "ln d/f d/linked; echo inside > d/linked"},
 }
 
-// outsidePairs are what the host does meanwhile.
+// outsidePairs are changes of the host meanwhile.
 var outsidePairs = []struct{ name, script string }{
 	{"modifies a file", "echo outside > d/f"},
 	{"appends to a nested file", "echo outside >> d/sub/h"},
@@ -113,8 +114,8 @@ func keepsAll(t *testing.T, old, now, after []string) {
 	}
 }
 
-// The host's own content stays whatever is applied again after the host has deleted
-// or swapped a directory that an apply made.
+// The host deletes or swaps a directory that an apply has made. No later apply removes the
+// host's content.
 func TestSwappedAfterAnApplyIsAConflict(t *testing.T) {
 	for name, script := range map[string]string{
 		"swapped":         "mv made gone; mv outside made",

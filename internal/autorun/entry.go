@@ -4,7 +4,7 @@ package autorun
 type Entry struct {
 	// Pattern is a path. One that begins with / is absolute. Any other matches at
 	// any depth. A name can have the wildcards of path.Match, and ** stands for any
-	// number of names. The pattern matches what lies below the path, too.
+	// number of names. The pattern matches all paths below, too.
 	Pattern string
 	// Reason completes the sentence that begins with the path.
 	Reason string

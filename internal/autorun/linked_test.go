@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// TestLinked has a home whose dotfiles are links.
+// TestLinked has a home with links as dotfiles.
 func TestLinked(t *testing.T) {
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

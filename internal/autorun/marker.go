@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A Mark is why somebody should look at a path.
+// A Mark is a reason to look at a path.
 type Mark struct {
 	// Reason completes the sentence that begins with the path.
 	Reason string
@@ -57,8 +57,8 @@ func markerOf(entries []Entry, repository func(dir string) bool) *Marker {
 
 // Path returns the mark of a change by its absolute path on the host. The path in the
 // change does not count. An entry that is held counts for more than one that is only
-// marked, and of several the first of the table counts. A deleted path is never held:
-// what is gone does not run.
+// marked, and of several the first of the table counts. A deleted path is never held: it
+// does not run.
 func (m *Marker) Path(name string, c spec.Change) (Mark, bool) {
 	s := search{c: c, path: name, names: names(strings.Trim(name, "/")), repository: m.repository}
 	s.try(m.absolute[s.names[0]], 0)
@@ -144,7 +144,7 @@ func (s *search) directory(name int) string {
 	return "/" + strings.Join(parts[:name], "/")
 }
 
-// Made tells whether a change brings a directory in which nothing is the host's.
+// Made tells whether a change brings a directory without any entry of the host.
 func Made(c spec.Change) bool {
 	return c.Type == spec.TypeDirectory && (c.Kind == spec.Created || c.Opaque || c.Kind == spec.Modified && c.Was != "")
 }

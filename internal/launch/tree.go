@@ -45,7 +45,7 @@ type Tree struct {
 	Stamps map[string]layer.Stamp
 	// Partial says that a transaction had joined only in part when the sandbox stopped.
 	Partial bool
-	// Host is the overlaid directory itself where Path leads to another one, or to none.
+	// Host is the overlaid directory if Path leads to another directory, or to none.
 	// Nil: Path leads to the directory, or nobody can find the directory any more.
 	Host *os.File
 }

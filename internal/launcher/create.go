@@ -105,7 +105,7 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 	if errors.Is(err, errReadOnly) {
 		return nil, nil, err
 	}
-	return nil, state, nil // what is wrong with it is no news: it is replaced
+	return nil, state, nil // it is not healthy: the caller replaces it
 }
 
 // A making is a sandbox that is being made.

@@ -138,7 +138,7 @@ func (l *Launcher) damaged(err error) error {
 	if !errors.As(err, &failure) {
 		return err
 	}
-	return fmt.Errorf("%w: %w; make room below %s, copy out with exec what is needed and check each file, and remove the sandbox with down",
+	return fmt.Errorf("%w: %w; make room below %s, copy out single files with exec and check each of them, and remove the sandbox with down",
 		launch.ErrDamaged, err, l.data)
 }
 
@@ -152,7 +152,7 @@ func (l *Launcher) checkOwn(ctx context.Context, r record) error {
 	}
 	defer top.Close()
 	held, err := heldTop(r.Init, top)
-	if err != nil { // as the sandbox's notes say, or as it is of an older release
+	if err != nil { // a note of the sandbox says so, or an older release has made it
 		return store.Check(ctx, path, top, nil)
 	}
 	defer held.Close()
@@ -169,7 +169,7 @@ func checkFrozen(ctx context.Context, path string) error {
 	return store.Check(ctx, path, mounted, nil)
 }
 
-// checkSnapshot refuses to begin with a snapshot of which a failure is recorded.
+// checkSnapshot refuses to begin with a snapshot that has a recorded failure.
 // [Launcher.checkBegun] looks closer once the images are mounted.
 func (l *Launcher) checkSnapshot(name string, s snapshot) error {
 	for _, refs := range s.Places {
@@ -183,7 +183,7 @@ func (l *Launcher) checkSnapshot(name string, s snapshot) error {
 	return nil
 }
 
-// checkBegun checks what a sandbox has begun with.
+// checkBegun checks the images of the snapshot that a sandbox has begun with.
 func (l *Launcher) checkBegun(ctx context.Context, r record) error {
 	for _, image := range r.images() {
 		if image == r.Image {
@@ -235,12 +235,12 @@ func (p *Process) tellDamage(r *spec.Result) {
 	}
 }
 
-// roomAtLeast is how much the host's disk has to have beside the data that is still in
-// memory: what file systems take for themselves, and what is written meanwhile.
+// roomAtLeast is the room that the host's disk must have beside the data that is still in
+// memory. File systems take some of it, and later writes.
 const roomAtLeast = 64 << 20
 
-// shortOfRoom says that the disk of the data directory may have no room for what is
-// in memory and has yet to be written to images.
+// shortOfRoom says that the disk of the data directory may have no room for the data in
+// memory that is not in the images yet.
 func (l *Launcher) shortOfRoom() bool {
 	var disk unix.Statfs_t
 	var memory unix.Sysinfo_t

@@ -42,7 +42,7 @@ func checkTold(t *testing.T, what string, r spec.Result) {
 	}
 }
 
-// The disk has room again: what was lost stays lost.
+// The disk has room again: a lost write stays lost.
 func TestLostWritesAreToldByEveryLaterCommand(t *testing.T) {
 	l := newTestLauncher(t)
 	sb, r := lossy(t, l)
@@ -174,7 +174,7 @@ func TestStoreIsTakenOfPID1(t *testing.T) {
 	}
 }
 
-// What was lost before it was on disk is found in what others have begun with.
+// A write of a snapshot that is lost later is found by its forks.
 func TestForkOfADamagedSnapshotIsRefused(t *testing.T) {
 	if reason := layersOfAnywhere(t); reason != "" {
 		t.Skip(reason)
@@ -207,8 +207,7 @@ func TestUnwrittenBytesAreRead(t *testing.T) {
 	}
 }
 
-// BenchmarkTellDamage is what each command costs more with storage on disk, in which
-// nothing was lost.
+// BenchmarkTellDamage is the extra cost of each command with sound storage on disk.
 func BenchmarkTellDamage(b *testing.B) {
 	sb := benchSandbox(b)
 	p := &Process{live: sb.live}
@@ -223,7 +222,7 @@ func BenchmarkTellDamage(b *testing.B) {
 	}
 }
 
-// BenchmarkVerify is what a reader of content waits for where all is on disk already.
+// BenchmarkVerify is the wait of a reader of content if all is on disk already.
 func BenchmarkVerify(b *testing.B) {
 	sb := benchSandbox(b)
 	for b.Loop() {

@@ -58,7 +58,7 @@ func (l *Launcher) keepFiles(ctx context.Context, id string, state *stateDir) (n
 		return "", nil
 	}
 	if err != nil {
-		return fmt.Sprintf("the sandbox %s before this one was damaged, and its files are lost: %v", id, err), nil
+		return fmt.Sprintf("the record of the sandbox %s before this one cannot be read, and its files are lost: %v", id, err), nil
 	}
 	if r.Image == "" {
 		return fmt.Sprintf("the sandbox %s before this one had stopped; its writes were in memory and are lost", id), nil
@@ -146,10 +146,11 @@ func (l *Launcher) syncSnapshot(name string) {
 
 // unapplied is the work in the files of a sandbox that is not up.
 type unapplied struct {
-	// record is as it is on disk, made the same without layers that were never made.
+	// record is the record on disk. made is the record without layers that were never
+	// made.
 	record, made record
-	// some says that there are files of the sandbox's own, or the layers of a snapshot
-	// that was removed: they would be lost with the sandbox.
+	// some says that files would be lost with the sandbox: its own, or those of a
+	// removed snapshot.
 	some bool
 	// partial says that a transaction has joined only in part.
 	partial bool
@@ -193,7 +194,7 @@ func (l *Launcher) workOf(r record) (w unapplied, err error) {
 	return w, nil
 }
 
-// isEmptyDir is false where that cannot be told.
+// isEmptyDir is false for a directory that cannot be read.
 func isEmptyDir(top *os.File, name string) bool {
 	dir, err := rootfs.OpenDir(top, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -220,8 +221,7 @@ func (l *Launcher) Unapplied() ([]string, error) {
 	return all, err
 }
 
-// hasWork tells whether a sandbox that is not up has files that nobody else may throw
-// away.
+// hasWork tells whether a stopped sandbox has files that only its owner may discard.
 func (l *Launcher) hasWork(id string) bool {
 	r, err := readRecord(l.dir(id))
 	if err != nil || r.Tied || removalBegun(l.dir(id)) {

@@ -92,7 +92,7 @@ func (t tree) byHandleOn(above string) *os.File {
 	if err != nil {
 		return nil
 	}
-	if !isDir(fd, t.Device, t.Inode) { // as on a tmpfs, which still knows what was deleted
+	if !isDir(fd, t.Device, t.Inode) { // a tmpfs still finds deleted directories
 		unix.Close(fd)
 		return nil
 	}

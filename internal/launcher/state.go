@@ -194,7 +194,7 @@ func (s *stateDir) remove() error {
 	return errors.Join(os.RemoveAll(s.path), s.held.Close())
 }
 
-// renew has the directory be that of a sandbox that is being made, by this process.
+// renew turns the directory into that of a sandbox that this process is making.
 func (s *stateDir) renew() error {
 	entries, err := os.ReadDir(s.path)
 	errs := []error{err}

@@ -14,8 +14,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
-// OpenStopped returns a handle of a sandbox whose PID 1 may have ended. Of a stopped
-// sandbox the handle gives Layers and Applied, and nothing else.
+// OpenStopped returns a handle of a sandbox that may have stopped. The handle of a stopped
+// sandbox gives Layers, Applied and Verify, and nothing else.
 //
 // Errors: [launch.ErrNotFound].
 func (l *Launcher) OpenStopped(_ context.Context, id string) (*Sandbox, error) {
@@ -27,11 +27,11 @@ func (l *Launcher) OpenStopped(_ context.Context, id string) (*Sandbox, error) {
 }
 
 // removalName is a file in a sandbox's directory. It says that a removal has begun:
-// nobody wants the sandbox's files any more.
+// the sandbox's files are not needed any more.
 const removalName = "removing"
 
-// noteRemoval notes that a removal begins. Without the note the next "up" keeps files
-// that nobody wants, which is no error.
+// noteRemoval notes that a removal begins. Without the note the next "up" keeps the files:
+// that does no harm.
 func noteRemoval(dir string) { _ = os.WriteFile(filepath.Join(dir, removalName), nil, 0o600) }
 
 func removalBegun(dir string) bool {
@@ -41,7 +41,7 @@ func removalBegun(dir string) bool {
 
 // errInMemory and errLeaving say why a stopped sandbox has no files.
 var (
-	errInMemory = fmt.Errorf("%w, and its writes were in memory and are lost; remove it, or replace it with up", launch.ErrNotRunning)
+	errInMemory = fmt.Errorf("%w, and its writes were in memory and are lost; remove it with down, or replace it with up", launch.ErrNotRunning)
 	errLeaving  = fmt.Errorf("%w, and its removal has begun; run down again", launch.ErrNotRunning)
 )
 
@@ -149,8 +149,8 @@ func (r record) withoutUnmade(top *os.File) (record, error) {
 	return r, nil
 }
 
-// partialIn are the places in which a transaction has joined, or was undone, only in
-// part. No thread can finish the transaction without the sandbox's mounts.
+// partialIn are the places of transactions that have joined, or were undone, only in
+// part. No thread can finish a transaction without the sandbox's mounts.
 func partialIn(top *os.File) (paths []string, err error) {
 	err = eachTransaction(top, func(_ int, _ *os.File, j journal) error {
 		if j.State != txJoins && j.State != txUndoing {
@@ -164,8 +164,8 @@ func partialIn(top *os.File) (paths []string, err error) {
 	return paths, err
 }
 
-// unlessRemoved waits for a removal of the sandbox, if one is under way, and says that
-// the sandbox is gone then. Else the error stays.
+// unlessRemoved waits for a removal of the sandbox, if one is going on. It returns
+// ErrNotFound after a removal, and else the error.
 func (v *live) unlessRemoved(ctx context.Context, err error) error {
 	var known *launch.SandboxError
 	if errors.As(err, &known) || ctx.Err() != nil {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freeHost gives back what fillHost has taken.
+// freeHost removes the files of fillHost.
 func freeHost(t *testing.T, host *os.File) {
 	t.Helper()
 	if err := os.Remove(fmt.Sprintf("/proc/self/fd/%d/others", host.Fd())); err != nil {

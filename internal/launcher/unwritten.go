@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// unwrittenBytes is how much data of files the host has in memory that is not on disk
-// yet: Dirty and Writeback of proc_meminfo(5).
+// unwrittenBytes is the amount of file data in the host's memory that is not on disk yet:
+// Dirty and Writeback of proc_meminfo(5).
 func unwrittenBytes() (int64, error) {
 	const path = "/proc/meminfo"
 	text, err := os.ReadFile(path)

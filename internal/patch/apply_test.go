@@ -208,7 +208,7 @@ func TestPatchNamesWhatItCannotHave(t *testing.T) {
 	}
 }
 
-// restApplies finds the edit of zz in what each tool makes of a patch.
+// restApplies finds the edit of zz in the result of each tool.
 func restApplies(t *testing.T, o *layertest.Overlay, patch string) {
 	t.Helper()
 	for tool := range tools {

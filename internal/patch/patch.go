@@ -39,7 +39,7 @@ const maxPatch = 1023 << 20
 // Write writes what was changed in all of the trees. Without a change it writes
 // nothing.
 //
-// The layers are listed twice: first for what stands at the top.
+// It lists the layers twice: first for the lines at the top.
 func Write(w io.Writer, o Options, trees ...Tree) error {
 	if !o.Short {
 		w = &bounded{to: w, left: maxPatch - 1}
@@ -88,7 +88,7 @@ type patch struct {
 	tree  Tree
 	out   *bufio.Writer
 	short bool
-	// begun says that the first line is there, which is of all trees.
+	// begun says that the first line is written. All trees share it.
 	begun bool
 	// inexpressible are replaced paths of which a patch can have only a part,
 	// so that it has none.
@@ -97,7 +97,7 @@ type patch struct {
 	bare bool
 }
 
-// section writes what there is to tell of one path.
+// section writes the part of the patch about one path.
 func (p *patch) section(c spec.Change) error {
 	afterBare := p.bare
 	p.bare = false
@@ -134,7 +134,7 @@ func (p *patch) section(c spec.Change) error {
 	return nil
 }
 
-// refusal is why the section of a path is a comment; empty: it is none.
+// refusal is the reason to write the section of a path as a comment; empty: no comment.
 func (p *patch) refusal(c spec.Change) string {
 	switch {
 	case gitRefuses(p.tree.Prefix+"/"+c.Path, c.Type == spec.TypeSymlink || c.Was == spec.TypeSymlink):

@@ -14,13 +14,13 @@ type section struct {
 	text bytes.Buffer
 	// short has one line in place of each binary file.
 	short bool
-	// lacks is why a file is not in the section; empty: each one is.
+	// lacks is the reason why a file is not in the section; empty: no file is missing.
 	lacks string
 	// bare says that the section ends without a hunk.
 	bare bool
 }
 
-// compare writes what makes the old into the new.
+// compare writes the difference between the old path and the new one.
 func (s *section) compare(c spec.Change) error {
 	switch {
 	case c.Kind == spec.Deleted:
@@ -39,7 +39,7 @@ func (s *section) compare(c spec.Change) error {
 	return s.added(c)
 }
 
-// before is the type of what a modified path was.
+// before is the old type of a modified path.
 func before(c spec.Change) spec.FileType {
 	if c.Was != "" {
 		return c.Was
@@ -101,7 +101,7 @@ func (s *section) relinked(c spec.Change) error {
 	return nil
 }
 
-// edited writes what makes a file into another.
+// edited writes the difference between two files.
 func (s *section) edited(c spec.Change) error {
 	base, err := s.tree.Below(c.Path)
 	if err != nil {
@@ -171,7 +171,7 @@ func (s *section) whole(path string, isNew bool, c spec.Change, content text) {
 	}
 }
 
-// unfit names files that a patch cannot have.
+// unfit names files that a patch cannot hold.
 func (s *section) unfit(large bool, action, a, b string) {
 	if large {
 		fmt.Fprintf(&s.text, "# Too large for a patch: files %s and %s\n", a, b)

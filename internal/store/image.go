@@ -70,9 +70,9 @@ func checkRoom(dir string, bytes int64) error {
 	return nil
 }
 
-// copySparse copies what a file has data in, a hundred KiB mostly. It shares no blocks
-// with the file: to overwrite a shared block takes room, and an image has to note on
-// a full disk that writes fail.
+// copySparse copies the data of a file without its holes, mostly a hundred KiB. It shares
+// no blocks with the file: to overwrite a shared block takes room, and an image must be
+// able to record on a full disk that a write failed.
 func copySparse(to, from *os.File) error {
 	info, err := from.Stat()
 	if err != nil {

@@ -18,7 +18,7 @@ type Sources = launcher.Sources
 type Core interface {
 	Create(ctx context.Context, r launch.Create, from Sources) (Sandbox, error)
 	Open(ctx context.Context, id string) (Sandbox, error)
-	// OpenStopped opens a sandbox that may have stopped, for Layers and Applied alone.
+	// OpenStopped opens a sandbox that may have stopped, for Layers, Applied and Verify.
 	OpenStopped(ctx context.Context, id string) (Sandbox, error)
 	// Remove asks may, if it is not nil, about the owner of what it is to remove.
 	Remove(ctx context.Context, id string, may func(owner uint32) bool) error
