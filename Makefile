@@ -45,10 +45,13 @@ test: modules lint unit fuzz integration vm
 modules: deps $(AGENT)
 	@scripts/again $(GO) list -deps -test -tags '$(TAGS)' ./... >/dev/null
 
+# Some tests are on a file system of each kind.
+MKFS := /usr/sbin/mkfs.ext4=e2fsprogs /usr/sbin/mkfs.xfs=xfsprogs /usr/sbin/mkfs.btrfs=btrfs-progs
+
 # Tests run their own binary again and again: no second's sleep at each exit.
 unit: export GORACE = atexit_sleep_ms=0
 unit: deps $(AGENT) $(GOTESTSUM)
-	@scripts/need strace=strace gdb=gdb git=git patch=patch python3=python3 perl=perl
+	@scripts/need strace=strace gdb=gdb git=git patch=patch python3=python3 perl=perl $(MKFS)
 	scripts/gotest $(GOTESTSUM) -race -tags '$(TAGS)' -timeout 25m $$($(GO) list -tags '$(TAGS)' ./... | grep -v /integration)
 
 # Fuzz targets of Go, as PACKAGE:TARGET. What fuzzes C is a test that takes
@@ -69,6 +72,7 @@ fuzz: deps $(AGENT)
 # the storms and what is done with podman, by their names, and all others.
 STORMS := Killed|Thousand|Many|FullDisk|Damaged|AtRandom|Podman
 integration: build $(GOTESTSUM)
+	@scripts/need $(MKFS)
 	integration/setup
 	@$(MAKE) -j2 storms others
 storms others: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 25m

@@ -19,16 +19,18 @@ import (
 //go:embed testdata/monkey.py
 var monkey string
 
-// seeds are those of the random tests; by hand they may be others, or more:
-// SANDBOX_RUNTIME_INTEGRATION_SEEDS=17-17, or 0-300.
+// seedsVariable names other seeds for the random tests: 17-17, or 0-300.
+const seedsVariable = "SANDBOX_RUNTIME_INTEGRATION_SEEDS"
+
+// seeds are those of the random tests.
 func seeds(t *testing.T) (first, last int) {
 	t.Helper()
-	text := os.Getenv("SANDBOX_RUNTIME_INTEGRATION_SEEDS")
+	text := os.Getenv(seedsVariable)
 	if text == "" {
-		return 1, 15
+		return 1, 20
 	}
 	if n, err := fmt.Sscanf(text, "%d-%d", &first, &last); n != 2 {
-		t.Fatalf("SANDBOX_RUNTIME_INTEGRATION_SEEDS=%s: %v, want FIRST-LAST", text, err)
+		t.Fatalf("%s=%s: %v, want FIRST-LAST", seedsVariable, text, err)
 	}
 	return first, last
 }
@@ -36,8 +38,8 @@ func seeds(t *testing.T) (first, last int) {
 // Whatever a sandbox does to its overlays: what is saved of it and extracted over
 // what was there before, and what is applied to the host, is what the sandbox saw.
 func TestChangesAreWhatTheSandboxSaw(t *testing.T) {
-	forSeeds(t, func(t *testing.T, seed int) {
-		w := newWild(t, seed)
+	forSeeds(t, func(t *testing.T, ground string, seed int) {
+		w := newWild(t, ground, seed)
 		w.act(seed)
 		saw := w.saw(layertest.All)
 		copied := w.copied()
@@ -67,12 +69,12 @@ func TestChangesAreWhatTheSandboxSaw(t *testing.T) {
 
 // The same with the content of a patch. Each second seed has binary files.
 func TestPatchesAreWhatTheSandboxSaw(t *testing.T) {
-	forSeeds(t, func(t *testing.T, seed int) {
+	forSeeds(t, func(t *testing.T, ground string, seed int) {
 		flavour := []string{"text"}
 		if seed%2 == 0 {
 			flavour = append(flavour, "binary")
 		}
-		w := newWild(t, seed, flavour...)
+		w := newWild(t, ground, seed, flavour...)
 		w.act(seed)
 		copied := w.copied()
 		w.patch(copied)
@@ -80,12 +82,34 @@ func TestPatchesAreWhatTheSandboxSaw(t *testing.T) {
 	})
 }
 
-func forSeeds(t *testing.T, test func(t *testing.T, seed int)) {
+// forSeeds runs a test with each seed. Each file system has its part of the seeds, and
+// all of them where the environment names the seeds. The test gets an empty directory on
+// the file system.
+func forSeeds(t *testing.T, test func(t *testing.T, ground string, seed int)) {
+	leavesNothing(t)
 	first, last := seeds(t)
-	for seed := first; seed <= last; seed++ {
-		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { test(t, seed) }) {
-			t.Logf("again: SANDBOX_RUNTIME_INTEGRATION_SEEDS=%d-%d", seed, seed)
-		}
+	all := os.Getenv(seedsVariable) != ""
+	for i, fsType := range hostFileSystems {
+		t.Run(fsType, func(t *testing.T) {
+			disk := filepath.Join(t.TempDir(), fsType)
+			newFileSystem(t, fsType, disk, 512)
+			for seed := first; seed <= last; seed++ {
+				// Seeds that differ by 4 are alike: each file system gets all kinds.
+				if kinds := len(hostFileSystems); !all && (seed+seed/kinds)%kinds != i {
+					continue
+				}
+				ground := filepath.Join(disk, fmt.Sprint(seed))
+				if err := os.Mkdir(ground, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if !t.Run(fmt.Sprint(seed), func(t *testing.T) { test(t, ground, seed) }) {
+					t.Logf("again: %s=%d-%d", seedsVariable, seed, seed)
+				}
+				if err := os.RemoveAll(ground); err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
 }
 
@@ -102,7 +126,7 @@ type wild struct {
 
 const wildOwner = 4242
 
-func newWild(t *testing.T, seed int, flavour ...string) *wild {
+func newWild(t *testing.T, ground string, seed int, flavour ...string) *wild {
 	t.Helper()
 	w := &wild{newSandboxes(t), t, nil, flavour}
 	flags := []string{"--storage", []string{"memory", "disk"}[seed/2%2]}
@@ -111,7 +135,7 @@ func newWild(t *testing.T, seed int, flavour ...string) *wild {
 		before = append(before, "single")
 	}
 	for i := range 1 + (seed%3)/2 {
-		dir := filepath.Join(t.TempDir(), "wild")
+		dir := filepath.Join(ground, fmt.Sprint("wild-", i))
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,35 +16,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// smallExt4 mounts an ext4 of so many MiB at a directory, which it makes.
-func smallExt4(t *testing.T, dir string, mib int64) {
-	t.Helper()
-	image := filepath.Join(t.TempDir(), "disk")
-	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, mib<<20), os.Mkdir(dir, 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	command := func(name string, args ...string) string {
-		out, err := exec.Command(hostTool(t, name), args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s %q: %v: %s", name, args, err, out)
-		}
-		return strings.TrimSpace(string(out))
-	}
-	command("mkfs.ext4", "-q", "-m", "0", image)
-	device := command("losetup", "--find", "--show", image)
-	err := unix.Mount(device, dir, "ext4", 0, "")
-	command("losetup", "--detach", device) // once it is unmounted
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-		os.Remove(dir)
-	})
-}
 
 // fillExt4 takes the last block of a disk.
 func fillExt4(t *testing.T, dir string) {
@@ -81,7 +51,7 @@ type lossyDisk struct {
 func newLossyDisk(t *testing.T) *lossyDisk {
 	t.Helper()
 	s := &lossyDisk{sandboxes: newSandboxes(t), disk: filepath.Join(t.TempDir(), "disk"), tree: t.TempDir()}
-	smallExt4(t, s.disk, 200)
+	newFileSystem(t, "ext4", s.disk, 200)
 	return s
 }
 
