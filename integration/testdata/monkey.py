@@ -1,8 +1,8 @@
-"""monkey.py DIR SEED COUNT [text] [binary] [single] does COUNT random things in DIR, which follow from
+"""monkey.py DIR SEED COUNT [text] [binary] [single] [autorun] does COUNT random things in DIR, which follow from
 SEED. Much of it is not possible, which does no harm. With "text" it does what a
 patch can tell: text, links and modes of programs, and directories stay such. "binary"
 gives some of the text a NUL. With
-"single" each file has one name."""
+"single" each file has one name. With "autorun" some paths run without a question."""
 
 import os
 import random
@@ -16,6 +16,8 @@ r = random.Random(seed)
 
 names = [b"a", b"b c", b"new\nline", b"\xff\xfe", b'"q"\\', b"-rf", "übung".encode(), b"n" * 255]
 dirs = [b"src", b"tab\there", b"\xfd", b"d" * 255] if text else names
+if "autorun" in sys.argv[4:]:
+    names, dirs = names + [b".envrc", b"config"], dirs + [b".git", b"hooks"]
 modes = [0o644, 0o755] if text else [0o600, 0o644, 0o755, 0o4711, 0o400, 0o000]
 
 

@@ -18,39 +18,60 @@ import (
 // strings are quoted. Parts says what of it is told.
 func Tree(t testing.TB, dir string, parts Parts) map[string]string {
 	t.Helper()
+	return Readable(t, dir, parts, func(path string, err error) {
+		t.Fatalf("describe %s: %s: %v", dir, path, err)
+	})
+}
+
+// Readable is Tree without the paths that cannot be read. It calls unread with each of
+// these, relative to the directory.
+func Readable(t testing.TB, dir string, parts Parts, unread func(path string, err error)) map[string]string {
+	t.Helper()
 	all := map[string]string{}
 	names := map[inode]string{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		name, relErr := filepath.Rel(dir, path)
+		if relErr != nil {
+			return relErr
+		}
+		if err == nil && name != "." {
+			err = addPath(all, names, path, name, parts)
+		}
 		if err != nil {
-			return err
+			unread(name, err)
 		}
-		name, err := filepath.Rel(dir, path)
-		if err != nil || name == "." {
-			return err
-		}
-		var st unix.Stat_t
-		if err := unix.Lstat(path, &st); err != nil {
-			return err
-		}
-		if d.IsDir() && parts&Directories == 0 {
-			return nil
-		}
-		text, err := describe(path, &st, parts)
-		if parts&Links != 0 && !d.IsDir() && st.Nlink > 1 {
-			// An overlay counts names that it does not show, too.
-			if first, ok := names[inode{st.Dev, st.Ino}]; ok {
-				text += fmt.Sprintf(" is %q", first)
-			} else {
-				names[inode{st.Dev, st.Ino}] = name
-			}
-		}
-		all[name] = text
-		return err
+		return nil
 	})
 	if err != nil {
 		t.Fatalf("describe %s: %v", dir, err)
 	}
 	return all
+}
+
+// addPath describes one path of a tree. names are the first names of the files so far.
+func addPath(all map[string]string, names map[inode]string, path, name string, parts Parts) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return err
+	}
+	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
+	if isDir && parts&Directories == 0 {
+		return nil
+	}
+	text, err := describe(path, &st, parts)
+	if err != nil {
+		return err
+	}
+	if parts&Links != 0 && !isDir && st.Nlink > 1 {
+		// An overlay counts names that it does not show, too.
+		if first, ok := names[inode{st.Dev, st.Ino}]; ok {
+			text += fmt.Sprintf(" is %q", first)
+		} else {
+			names[inode{st.Dev, st.Ino}] = name
+		}
+	}
+	all[name] = text
+	return nil
 }
 
 type inode struct{ dev, ino uint64 }
@@ -69,35 +90,48 @@ const (
 )
 
 func describe(path string, st *unix.Stat_t, parts Parts) (string, error) {
-	var b strings.Builder
+	n := node{mode: st.Mode, uid: int(st.Uid), gid: int(st.Gid), mtime: time.Unix(st.Mtim.Unix())}
+	var err error
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(&b, "file %v %d %.100q %x", st.Mode&0o100 != 0, len(data), data, sha256.Sum256(data))
+		n.data, err = os.ReadFile(path)
 	case unix.S_IFLNK:
-		to, err := os.Readlink(path)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(&b, "link %q", to)
+		n.link, err = os.Readlink(path)
+	}
+	if err == nil && parts&Owners != 0 {
+		n.xattrs, err = xattrs(path)
+	}
+	return n.describe(parts), err
+}
+
+// A node is what there is to tell of a path.
+type node struct {
+	mode     uint32 // with its type
+	uid, gid int
+	data     []byte // of a file
+	link     string // of a symbolic link
+	xattrs   string
+	mtime    time.Time
+}
+
+func (n *node) describe(parts Parts) string {
+	var b strings.Builder
+	switch n.mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		fmt.Fprintf(&b, "file %v %d %.100q %x", n.mode&0o100 != 0, len(n.data), n.data, sha256.Sum256(n.data))
+	case unix.S_IFLNK:
+		fmt.Fprintf(&b, "link %q", n.link)
 	default:
-		fmt.Fprintf(&b, "type %o", st.Mode&unix.S_IFMT)
+		fmt.Fprintf(&b, "type %o", n.mode&unix.S_IFMT)
 	}
 	if parts&Owners != 0 {
-		attributes, err := xattrs(path)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(&b, " %d:%d %o%s", st.Uid, st.Gid, st.Mode&0o7777, attributes)
+		fmt.Fprintf(&b, " %d:%d %o%s", n.uid, n.gid, n.mode&0o7777, n.xattrs)
 	}
-	if parts&Times != 0 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+	if parts&Times != 0 && n.mode&unix.S_IFMT != unix.S_IFDIR {
 		// A directory's time is that of its last entry.
-		b.WriteString(" " + time.Unix(st.Mtim.Unix()).UTC().Format(time.RFC3339Nano))
+		b.WriteString(" " + n.mtime.UTC().Format(time.RFC3339Nano))
 	}
-	return b.String(), nil
+	return b.String()
 }
 
 func xattrs(path string) (string, error) {
@@ -116,11 +150,13 @@ func xattrs(path string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("attribute %s of %s: %w", name, path, err)
 		}
-		all = append(all, fmt.Sprintf(" %q=%q", name, value[:n]))
+		all = append(all, attribute(name, string(value[:n])))
 	}
 	slices.Sort(all)
 	return strings.Join(all, ""), nil
 }
+
+func attribute(name, value string) string { return fmt.Sprintf(" %q=%q", name, value) }
 
 // Same fails the test unless two trees are equal.
 func Same(t testing.TB, got, want map[string]string) {
