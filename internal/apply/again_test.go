@@ -73,6 +73,24 @@ func TestNothingIsChangedAfterAWholeApply(t *testing.T) {
 	}
 }
 
+// A directory that was applied is made again with the directory above it, which the host
+// had before.
+func TestAppliedDirectoryComesAgainWithTheOneAboveIt(t *testing.T) {
+	b := newBox(t, "mkdir d; echo a > d/f")
+	b.run("mkdir -p d/new/in; echo b > d/new/f")
+	stamps := map[string]layer.Stamp{}
+	b.again(stamps)
+	b.run("cp -a d/new ../kept; rm -r d; mkdir d; mv ../kept d/new")
+	if got, want := b.changed(stamps), []string{"modified d", "modified d/new", "modified d/new/f", "modified d/new/in"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	b.again(stamps)
+	b.asMerged()
+	if left := b.changed(stamps); len(left) > 0 {
+		t.Errorf("still changed: %q", left)
+	}
+}
+
 // An applied directory is the host's as well: the host's files in the directory are not
 // deleted, and are no conflict.
 func TestWhatTheHostPutsIntoAppliedDirectoriesStays(t *testing.T) {

@@ -176,7 +176,7 @@ func (w *walker) directory(d *directory, group []entry, path string, was spec.Fi
 			child.close()
 			return nil, err
 		}
-		w.meet(child)
+		w.meet(d, child)
 	}
 	if !listed {
 		return child, nil
@@ -194,11 +194,12 @@ func (w *walker) directory(d *directory, group []entry, path string, was spec.Fi
 }
 
 // meet compares a directory of the layers with the base's directory of the same path.
-func (w *walker) meet(child *directory) {
+// The directory above them is the parent of both.
+func (w *walker) meet(above, child *directory) {
 	if child.base < 0 {
 		return
 	}
-	if child.hidden && w.isApplied(child) {
+	if child.hidden && !above.hidden && w.isApplied(child) {
 		// An apply has made the base's directory: the layers hide nothing of the host.
 		child.hidden = false
 	}
