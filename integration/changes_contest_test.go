@@ -45,6 +45,7 @@ type contest struct {
 	single bool // no file has two names
 	text   bool // a patch can hold all
 	counts map[string]int
+	flags  []string // of every command
 }
 
 func newContest(t *testing.T, ground string, seed int, counts map[string]int) *contest {
@@ -153,7 +154,7 @@ func (c *contest) same(what string, got, want map[string]string, left *leftOut) 
 // box runs a command on the sandbox.
 func (c *contest) box(command string, args ...string) result {
 	c.t.Helper()
-	return run(c.t, c.command(append([]string{command}, args...)...))
+	return run(c.t, c.command(append(append(slices.Clone(c.flags), command), args...)...))
 }
 
 // works is box for a command that must work.

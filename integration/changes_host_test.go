@@ -56,9 +56,11 @@ func (h *hostEditor) edit() {
 	for range 20 {
 		h.edits++
 		name := names[h.IntN(len(names))]
-		if err := edits[name](); err == nil {
-			after := entriesOf(h.t, h.dir)
-			h.t.Logf("host: %s: %q", name, h.changed.add(before, after))
+		if err := edits[name](); err != nil {
+			continue
+		}
+		if changed := h.changed.add(before, entriesOf(h.t, h.dir)); len(changed) > 0 {
+			h.t.Logf("host: %s: %q", name, changed)
 			return
 		}
 	}

@@ -104,6 +104,12 @@ func describe(path string, st *unix.Stat_t, parts Parts) (string, error) {
 	return n.describe(parts), err
 }
 
+// DescribeFile is what Tree tells of a file with this content, without any Parts.
+func DescribeFile(content []byte) string {
+	n := node{mode: unix.S_IFREG | 0o644, data: content}
+	return n.describe(0)
+}
+
 // A node is what there is to tell of a path.
 type node struct {
 	mode     uint32 // with its type
