@@ -9,7 +9,9 @@ import (
 	"errors"
 	"hash"
 	"io"
+	"maps"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -38,11 +40,39 @@ func (p *Plan) same(c *spec.Change, e entry) (bool, error) {
 		link, err := p.tree.readlink(c.Path)
 		return link == c.Link, err
 	case spec.TypeFile:
-		return p.sameContent(c, e)
-	case spec.TypeFIFO, spec.TypeDirectory:
+		same, err := p.sameContent(c, e)
+		if !same || err != nil {
+			return false, err
+		}
+		return p.sameAttributes(c)
+	case spec.TypeDirectory:
+		return p.sameAttributes(c)
+	case spec.TypeFIFO:
 		return true, nil
 	}
 	return false, nil
+}
+
+// sameAttributes tells whether the user's attributes of an entry of the tree are those
+// that would be put there.
+func (p *Plan) sameAttributes(c *spec.Change) (bool, error) {
+	f, err := p.tree.open(c.Path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY)
+	if errors.Is(err, unix.EACCES) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	theirs, err := xattrsOf(int(f.Fd()))
+	if err != nil {
+		return false, about(c.Path, err)
+	}
+	notUser := func(name string, _ []byte) bool { return !strings.HasPrefix(name, "user.") || !isData(name) }
+	ours := maps.Clone(c.Xattrs)
+	maps.DeleteFunc(ours, notUser)
+	maps.DeleteFunc(theirs, notUser)
+	return maps.EqualFunc(ours, theirs, equalBytes), nil
 }
 
 func (p *Plan) sameContent(c *spec.Change, e entry) (bool, error) {

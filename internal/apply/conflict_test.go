@@ -27,6 +27,7 @@ func TestWhatChangedOnTheHostIsAConflict(t *testing.T) {
 		"the mode of a file":          {"echo a > f", "echo b > f", "chmod 600 f", "f"},
 		"a link elsewhere":            {"ln -s a l", "ln -sf b l", "ln -sfn c l", "l"},
 		"deleted, now a directory":    {"echo a > f", "rm f", "rm f; mkdir f", "f"},
+		"the same, and an attribute":  {":", "echo b > f; chmod 644 f", "echo b > f; chmod 644 f; " + setAttribute, "f"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -39,10 +40,13 @@ func TestWhatChangedOnTheHostIsAConflict(t *testing.T) {
 	}
 }
 
+const setAttribute = "python3 -c 'import os; os.setxattr(\"f\", \"user.host\", b\"1\")'"
+
 func TestWhatTheHostMayDoMeanwhileIsNoConflict(t *testing.T) {
 	tests := map[string]struct{ host, inside, outside string }{
 		"the same made":      {":", "echo b > f; chmod 644 f", "echo b > f; chmod 644 f"},
 		"the same written":   {"echo a > f", "echo b > f", "echo b > f"},
+		"the same attribute": {":", "echo b > f; chmod 644 f; " + setAttribute, "echo b > f; chmod 644 f; " + setAttribute},
 		"the same link":      {":", "ln -s x l", "ln -s x l"},
 		"the same directory": {":", "mkdir d; echo > d/a", "mkdir d; echo > d/b"},
 		"deleted by both":    {"mkdir d; echo > d/f", "rm -r d", "rm -r d"},
