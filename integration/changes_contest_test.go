@@ -26,9 +26,12 @@ func TestHostEditsSurviveEveryApply(t *testing.T) {
 	forSeeds(t, func(t *testing.T, ground string, seed int) {
 		c := newContest(t, ground, seed, counts)
 		for step := range 3 + c.IntN(4) {
-			c.act(seed + 1000*step)
-			for range max(c.IntN(5)-2, 0) {
-				c.host.edit()
+			c.actTimes(seed+1000*step, []int{30, 150}[c.IntN(2)]) // many remove most of what was there
+			if edits := max(c.IntN(5)-2, 0); edits > 0 {
+				c.host.rivals = dirsOf(c.changes())
+				for range edits {
+					c.host.edit()
+				}
 			}
 			c.step()
 		}
@@ -67,6 +70,7 @@ func newContest(t *testing.T, ground string, seed int, counts map[string]int) *c
 		}
 		c.grow(dir, 2*seed+i)
 	}
+	c.host.makeTwin()
 	c.up("box", "--storage", []string{"memory", "disk"}[c.IntN(2)], "--overlay", c.tree)
 	return c
 }
@@ -186,6 +190,16 @@ func (c *contest) changes() (paths []string) {
 		paths = append(paths, rel)
 	}
 	return paths
+}
+
+// dirsOf are the directories that paths lie in, but for the topmost.
+func dirsOf(paths []string) (dirs []string) {
+	for _, path := range paths {
+		if dir := filepath.Dir(path); dir != "." {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
 }
 
 func (c *contest) savesTar() {

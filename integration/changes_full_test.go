@@ -84,6 +84,7 @@ func newFullContest(t *testing.T, ground string, seed int, counts map[string]int
 		}
 		own(t, dir, wildOwner)
 	}
+	c.host.makeTwin()
 	t.Cleanup(func() {
 		if c.isUp { // after a failure
 			c.box("down", "box")

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ type hostEditor struct {
 	dir, outside string
 	edits        int
 	changed      hostChanges
+	rivals       []string // directories in which the sandbox has done something
 }
 
 // hostNames are names that the monkey uses, too, and one of the host's own.
@@ -40,18 +42,21 @@ func (h *hostEditor) edit() {
 		"create":       func() error { return h.create(h.free()) },
 		"mkdir":        func() error { return h.mkdir(h.free()) },
 		"delete":       func() error { return os.Remove(h.pick(isLeaf)) },
-		"delete tree":  func() error { return os.RemoveAll(h.pick(fs.FileMode.IsDir)) },
+		"delete tree":  func() error { return os.RemoveAll(h.pickDir()) },
 		"rename":       func() error { return os.Rename(h.pick(isLeaf), h.free()) },
-		"rename tree":  func() error { return os.Rename(h.pick(fs.FileMode.IsDir), h.free()) },
-		"swap":         func() error { return h.swap(h.pick(fs.FileMode.IsDir), h.pick(fs.FileMode.IsDir)) },
-		"older tree":   func() error { return h.older(h.pick(fs.FileMode.IsDir)) },
+		"rename tree":  func() error { return os.Rename(h.pickDir(), h.free()) },
+		"swap":         func() error { return h.swap(h.pickDir(), h.pickDir()) },
+		"older tree":   func() error { return h.older(h.pickDir()) },
 		"older file":   func() error { return os.Rename(h.pickIn(h.outside, isRegular), h.pick(isRegular)) },
 		"link":         func() error { return h.link(h.pick(isLeaf)) },
-		"link of tree": func() error { return h.link(h.pick(fs.FileMode.IsDir)) },
+		"link of tree": func() error { return h.link(h.pickDir()) },
 		"chmod":        func() error { return os.Chmod(h.pick(isRegular), 0o640) },
-		"chmod tree":   func() error { return os.Chmod(h.pick(fs.FileMode.IsDir), 0o711) },
+		"chmod tree":   func() error { return os.Chmod(h.pickDir(), 0o711) },
 	}
 	names := slices.Sorted(maps.Keys(edits))
+	if h.IntN(2) == 0 { // these put entries that are older than the sandbox in other places
+		names = []string{"older tree", "rename tree", "swap"}
+	}
 	before := entriesOf(h.t, h.dir)
 	for range 20 {
 		h.edits++
@@ -71,6 +76,14 @@ func isLeaf(mode fs.FileMode) bool    { return !mode.IsDir() }
 
 // pick chooses an entry of the tree, or the empty path.
 func (h *hostEditor) pick(which func(fs.FileMode) bool) string { return h.pickIn(h.dir, which) }
+
+// pickDir chooses a directory, often one in which the sandbox has done something.
+func (h *hostEditor) pickDir() string {
+	if len(h.rivals) > 0 && h.IntN(2) == 0 {
+		return filepath.Join(h.dir, h.rivals[h.IntN(len(h.rivals))])
+	}
+	return h.pick(fs.FileMode.IsDir)
+}
 
 func (h *hostEditor) pickIn(dir string, which func(fs.FileMode) bool) string {
 	var all []string
@@ -93,7 +106,7 @@ func (h *hostEditor) pickIn(dir string, which func(fs.FileMode) bool) string {
 func (h *hostEditor) free() string {
 	dir := h.dir
 	if h.IntN(3) > 0 {
-		if below := h.pick(fs.FileMode.IsDir); below != "" {
+		if below := h.pickDir(); below != "" {
 			dir = below
 		}
 	}
@@ -135,13 +148,36 @@ func (h *hostEditor) swap(a, b string) error {
 	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 }
 
-// older puts a directory from outside in the place of another one.
+// older puts a directory from outside in the place of another one: its twin, if there is
+// one.
 func (h *hostEditor) older(path string) error {
-	if path == "" {
-		return unix.ENOENT
+	rel, err := filepath.Rel(h.dir, path)
+	if err != nil {
+		return err
 	}
-	from := h.pickIn(h.outside, fs.FileMode.IsDir)
-	return h.swap(path, from)
+	if err := h.swap(path, filepath.Join(h.twin(), rel)); err == nil {
+		return nil
+	}
+	return h.swap(path, h.pickIn(h.outside, fs.FileMode.IsDir))
+}
+
+func (h *hostEditor) twin() string { return filepath.Join(h.outside, "twin") }
+
+// makeTwin copies the tree to a place outside. Each file has other content there.
+func (h *hostEditor) makeTwin() {
+	h.t.Helper()
+	if out, err := exec.Command("cp", "-a", h.dir, h.twin()).CombinedOutput(); err != nil {
+		h.t.Fatalf("%v: %s", err, out)
+	}
+	err := filepath.WalkDir(h.twin(), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			err = h.append(path)
+		}
+		return err
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
 }
 
 func (h *hostEditor) link(path string) error {

@@ -151,10 +151,12 @@ func newWild(t *testing.T, ground string, seed int, flavour ...string) *wild {
 }
 
 // act has the monkey in the sandbox.
-func (w *wild) act(seed int) {
+func (w *wild) act(seed int) { w.t.Helper(); w.actTimes(seed, 150) }
+
+func (w *wild) actTimes(seed, count int) {
 	w.t.Helper()
 	for i, dir := range w.dirs {
-		got := w.exec(append([]string{"box", "python3", "-c", monkey, dir, fmt.Sprint(2*seed + i + 7), "150"}, w.flavour...)...)
+		got := w.exec(append([]string{"box", "python3", "-c", monkey, dir, fmt.Sprint(2*seed + i + 7), fmt.Sprint(count)}, w.flavour...)...)
 		if got.code != 0 || got.stdout == "0\n" {
 			w.t.Fatalf("%+v", got)
 		}
