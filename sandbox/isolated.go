@@ -82,7 +82,7 @@ func (p *isolated) Create(ctx context.Context, r Request) (Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	notes, err := recoverTrees(r.Config.Overlays) // the sandbox is to see them whole
+	notes, err := recoverTrees(ctx, client, r.Config.Overlays) // the sandbox is to see them whole
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (p *isolated) Create(ctx context.Context, r Request) (Instance, error) {
 		return nil, err
 	}
 	info.Notes = append(info.Notes, notes...)
-	return &isolatedInstance{p, isolatedInfo(info)}, nil
+	return &isolatedInstance{provider: p, info: isolatedInfo(info), notes: notes}, nil
 }
 
 // launchRequest is a request in the launcher's protocol, with every field.
@@ -111,7 +111,7 @@ func (p *isolated) Open(ctx context.Context, id string) (Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &isolatedInstance{p, isolatedInfo(info)}, nil
+	return &isolatedInstance{provider: p, info: isolatedInfo(info)}, nil
 }
 
 func (p *isolated) Remove(ctx context.Context, id string) error {
@@ -120,7 +120,7 @@ func (p *isolated) Remove(ctx context.Context, id string) error {
 		return err
 	}
 	if info, err := client.Info(ctx, id); err == nil {
-		_, err = recoverTrees(info.Config.Overlays)
+		_, err = recoverTrees(ctx, client, info.Config.Overlays)
 		return errors.Join(client.Remove(ctx, id), err)
 	}
 	return client.Remove(ctx, id)
@@ -169,6 +169,8 @@ func isolatedInfo(i launch.Info) Info {
 type isolatedInstance struct {
 	provider *isolated
 	info     Info
+	// notes are those of the launcher's client, about the sandbox's creation.
+	notes []string
 }
 
 func (i *isolatedInstance) Info() Info { return i.info }
@@ -253,7 +255,7 @@ func (i *isolatedInstance) Describe(ctx context.Context) (Info, error) {
 		return Info{}, err
 	}
 	info, err := client.Info(ctx, i.info.ID)
-	info.Reused = i.info.Reused
+	info.Reused, info.Notes = i.info.Reused, append(info.Notes, i.notes...)
 	return isolatedInfo(info), err
 }
 
@@ -316,10 +318,12 @@ func (i *isolatedInstance) Snapshot(ctx context.Context, name string) error {
 }
 
 func (i *isolatedInstance) Discard(ctx context.Context) error {
-	if _, err := recoverTrees(i.info.Config.Overlays); err != nil {
-		return err
-	}
-	return i.do(ctx, func(c *launch.Client, id string) error { return c.Discard(ctx, id) })
+	return i.do(ctx, func(c *launch.Client, id string) error {
+		if _, err := recoverTrees(ctx, c, i.info.Config.Overlays); err != nil {
+			return err
+		}
+		return c.Discard(ctx, id)
+	})
 }
 
 func (p *isolated) Snapshots(ctx context.Context) ([]string, error) {

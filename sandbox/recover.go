@@ -10,12 +10,14 @@ import (
 	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
 // recoverTrees ends the killed applies to overlaid directories: each is finished, or taken
 // back if the host has changed the tree meanwhile. It returns a sentence for each
-// directory with such an apply.
-func recoverTrees(dirs []string) (notes []string, err error) {
+// directory with such an apply. The sandboxes that the applies were of are told.
+func recoverTrees(ctx context.Context, client *launch.Client, dirs []string) (notes []string, err error) {
 	var errs []error
 	for _, name := range dirs {
 		dir, err := os.Open(name)
@@ -26,9 +28,27 @@ func recoverTrees(dirs []string) (notes []string, err error) {
 		dir.Close()
 		notes = append(notes, notesOf(name, done)...)
 		errs = append(errs, err)
+		for source, stamps := range done.Stamps {
+			errs = append(errs, tellSource(ctx, client, source, name, stamps))
+		}
 	}
 	return notes, errors.Join(errs...)
 }
+
+// tellSource tells the sandbox that an apply was of. A sandbox that is gone, or has no
+// such overlay any more, needs no word.
+func tellSource(ctx context.Context, client *launch.Client, source, tree string, stamps map[string]layer.Stamp) error {
+	id, _, _ := strings.Cut(source, sourceSeparator)
+	err := client.Applied(ctx, id, tree, stamps)
+	var other *launch.ConfigError
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotRunning) || errors.As(err, &other) {
+		return nil
+	}
+	return about(id, err)
+}
+
+// sourceSeparator is in no id.
+const sourceSeparator = "@"
 
 // recoverTree leaves applies of another user, and applies that are still going on.
 func recoverTree(name string, dir *os.File) (apply.Recovery, error) {
@@ -70,7 +90,9 @@ func named(dir string, paths []string) string {
 }
 
 // source names the layers of a tree in the records of applies.
-func (t *tree) source(id string) string { return fmt.Sprintf("%s@%d", id, t.Since.UnixNano()) }
+func (t *tree) source(id string) string {
+	return fmt.Sprintf("%s%s%d", id, sourceSeparator, t.Since.UnixNano())
+}
 
 // recover ends the killed applies to the trees, and tells the sandbox about its own
 // ones.
