@@ -29,7 +29,7 @@ func Readable(t testing.TB, dir string, parts Parts, unread func(path string, er
 	t.Helper()
 	all := map[string]string{}
 	names := map[inode]string{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		name, relErr := filepath.Rel(dir, path)
 		if relErr != nil {
 			return relErr
