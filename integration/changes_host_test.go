@@ -69,6 +69,7 @@ func (h *hostEditor) edit() {
 			return
 		}
 	}
+	h.changed.add(before, entriesOf(h.t, h.dir)) // an edit may fail half-way
 }
 
 func isRegular(mode fs.FileMode) bool { return mode.IsRegular() }
@@ -130,8 +131,11 @@ func (h *hostEditor) append(path string) error { return h.put(path, os.O_APPEND)
 func (h *hostEditor) create(path string) error { return h.put(path, os.O_CREATE|os.O_EXCL) }
 
 func (h *hostEditor) replace(path string) error {
-	draft := filepath.Join(h.outside, "draft")
-	return errors.Join(h.create(draft), os.Rename(draft, path))
+	draft := filepath.Join(h.outside, fmt.Sprint("draft-", h.edits))
+	if err := h.create(draft); err != nil {
+		return err
+	}
+	return os.Rename(draft, path)
 }
 
 func (h *hostEditor) mkdir(path string) error {

@@ -260,13 +260,13 @@ func (w *walker) file(d *directory, top *level, name string, was spec.FileType, 
 		return err
 	}
 	overBase := was == c.Type && !d.hidden
-	comparable := w.now.Nlink == 1 || w.linkedAsApplied(c.Path)
+	canCompare := w.now.Nlink == 1 || w.linkedAsApplied(c.Path)
 	if overBase && top.noUser && c.Type == spec.TypeFile {
 		if err := w.keepUser(d.base, name, &c); err != nil {
 			return err
 		}
 	}
-	if overBase && comparable && sameFile(&w.now, &w.before) && w.sameOwner(&w.now, &w.before) {
+	if overBase && canCompare && sameFile(&w.now, &w.before) && w.sameOwner(&w.now, &w.before) {
 		same, err := w.sameRest(d.base, name, &c)
 		if same || err != nil {
 			return err
