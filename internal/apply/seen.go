@@ -36,7 +36,9 @@ func (p *Plan) meet(path string, o layer.Origin) {
 	switch o {
 	case layer.OriginMade:
 		p.unseen[path] = true
-	case layer.OriginOther:
+	case layer.OriginOther: // an exchange on XFS changes no ctime
+		p.replaced[path] = true
+	case layer.OriginDoubtful:
 		p.replaced[path] = p.changed(path, e)
 	case layer.OriginUnknown:
 		p.replaced[path] = p.replacedByTimes(path, e)

@@ -19,6 +19,9 @@ const (
 	// OriginOther says that it is another directory: the host has renamed, replaced or
 	// removed the first one.
 	OriginOther
+	// OriginDoubtful says that the file handles differ, and that it is not known if they
+	// are of one file system (before Linux 6.9).
+	OriginDoubtful
 	// OriginUnknown says that there is no file handle to compare.
 	OriginUnknown
 )
@@ -44,7 +47,11 @@ func (w *walker) origin(child *directory) Origin {
 	}
 	// A directory between the layers and the base, which holds mount points, is
 	// on another file system.
-	if id, ok := w.baseUUID(); ok && id != h.uuid {
+	id, ok := w.baseUUID()
+	switch {
+	case !ok:
+		return OriginDoubtful
+	case id != h.uuid:
 		return OriginUnknown
 	}
 	return OriginOther
