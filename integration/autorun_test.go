@@ -244,3 +244,28 @@ func TestApplyKnowsWhereTheTreeLies(t *testing.T) {
 		})
 	}
 }
+
+// A directory with HEAD, objects and refs is a repository, wherever it lies. Its
+// configuration runs a program at each "git status".
+func TestABareRepositoryIsHeldBackWhereverItLies(t *testing.T) {
+	s, home := newSandboxes(t), newHome(t)
+	if out, err := exec.Command("sh", "-euc", `cd "$1"; mkdir -p old/HEAD; chown -R 4242:4242 old`, "sh", home).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	s.up("box", "--overlay", home)
+	places := []string{"x.git/y", "x.git/worktrees/a", "x.git/worktrees/a/b", "x.git/refs/y", "x.git/logs/y", "x.git/modules/y", "old", "new"}
+	script := `cd "$0"; rmdir old/HEAD; for d; do mkdir -p "$d/objects" "$d/refs"; echo x > "$d/ordinary"; echo 'ref: refs/heads/main' > "$d/HEAD"; echo '[core]' > "$d/config"; done`
+	if got := s.exec(append([]string{"box", "sh", "-euc", script, home}, places...)...); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	got := run(t, s.command("apply", "--yes", "box"))
+	if got.code != 1 {
+		t.Errorf("%+v", got)
+	}
+	for _, place := range places {
+		dir := filepath.Join(home, place)
+		if !isThere(t, dir+"/ordinary") || isThere(t, dir+"/config") {
+			t.Errorf("%s: it is not the configuration alone that is held back", place)
+		}
+	}
+}

@@ -23,16 +23,21 @@ func (t *tree) mark() {
 	t.marker = autorun.New(t.isRepository, autorun.Linked(t.Path, home, t.Path)...)
 }
 
-// isRepository tells whether the host has a file HEAD in a directory of the tree.
+// isRepository tells whether the host or the sandbox has a file HEAD in a directory.
 func (t *tree) isRepository(dir string) bool {
 	for _, top := range []string{t.Path, t.real} {
 		if top == "" || !beneath(dir, top) {
 			continue
 		}
-		head, err := t.stack.Below(strings.Trim(path.Join(strings.TrimPrefix(dir, top), "HEAD"), "/"))
-		return err == nil && head.Type != TypeDirectory
+		name := strings.Trim(path.Join(strings.TrimPrefix(dir, top), "HEAD"), "/")
+		if head, err := t.stack.Below(name); err == nil && head.Type != TypeDirectory {
+			return true
+		}
+		head, err := t.stack.Type(name)
+		return err == nil && head != TypeDirectory
 	}
-	return false
+	head, err := os.Lstat(path.Join(dir, "HEAD")) // the tree may lie in a repository
+	return err == nil && !head.IsDir()
 }
 
 // pathMark is the mark of a change by its place on the host. The change has a relative

@@ -22,10 +22,10 @@ type Condition string
 const (
 	// WhenMade excludes a directory that the host has and that stays.
 	WhenMade Condition = "made or replaced in the sandbox, with all below"
-	// WhenBare is a new file outside of a directory whose name ends in .git.
-	WhenBare Condition = "new, outside of .git"
-	// WhenRepository is a path beside a file HEAD of the host. It includes what
-	// lies below the path.
+	// WhenBare is a new file at a path at which git itself has none.
+	WhenBare Condition = "new, and not one of git's own in .git"
+	// WhenRepository is a path beside a file HEAD of the host or of the sandbox. It
+	// includes what lies below the path.
 	WhenRepository Condition = "beside a file HEAD"
 )
 

@@ -20,10 +20,13 @@ func gitGroups() []group {
 		}},
 		{held: true, reason: "git reads programs to run from it", patterns: []string{
 			"*.git/config", "*.git/config.worktree", "*.git/modules/**/config", "*.git/modules/**/config.worktree",
-			"*.git/worktrees/*/config.worktree", ".gitconfig", ".config/git",
+			"*.git/worktrees/*/config", "*.git/worktrees/*/config.worktree", "*.git/worktrees/*/logs/config", ".gitconfig", ".config/git",
 		}},
 		{held: true, reason: "git looks for its configuration where it says", patterns: []string{
 			"*.git/commondir", "*.git/modules/**/commondir", "*.git/worktrees/*/commondir", "*.git/worktrees/*/gitdir",
+		}},
+		{held: true, reason: "it makes a directory of references a git repository with a configuration", patterns: []string{
+			"*.git/refs/**/objects", "*.git/refs/**/commondir", "*.git/logs/**/objects", "*.git/logs/**/commondir",
 		}},
 		{held: true, reason: "a tool that is installed as a git hook runs its commands", patterns: []string{
 			".pre-commit-config.yaml", ".pre-commit-config.yml", "lefthook.y*ml", ".lefthook.y*ml", "lefthook.toml",

@@ -2,6 +2,7 @@ package autorun
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -29,7 +30,7 @@ type Marker struct {
 }
 
 // New makes a Marker of the table and of more entries. repository tells whether the
-// host has a file HEAD in a directory; nil: there is none.
+// host or the sandbox has a file HEAD in a directory; nil: there is none.
 func New(repository func(dir string) bool, more ...Entry) *Marker {
 	return markerOf(append(Entries(), more...), repository)
 }
@@ -122,18 +123,36 @@ func (s *search) meets(p *pattern, f fit, from int) bool {
 		return f == fitAt && (Made(s.c) || s.c.Type != spec.TypeDirectory || s.c.Kind == spec.Deleted)
 	case WhenBare:
 		// The name counts with its case: head is a usual name of a program.
-		return f == fitAt && s.c.Kind == spec.Created && path.Base(s.path) == "HEAD" && !s.inGit()
+		isNew := s.c.Kind == spec.Created || s.c.Was != ""
+		return f == fitAt && isNew && path.Base(s.path) == "HEAD" && !s.inGit()
 	case WhenRepository:
 		return f != fitAbove && s.repository != nil && s.repository(s.directory(from))
 	}
 	return true // fail closed
 }
 
+// inGit tells whether a path is one at which git itself has a file HEAD: below a
+// directory whose name ends in .git. The table holds back configuration and hooks beside
+// each of these. At any other path in that directory HEAD makes a repository of its own.
 func (s *search) inGit() bool {
-	for _, name := range s.names[:len(s.names)-1] {
+	for i, name := range slices.Backward(s.names[:len(s.names)-1]) {
 		if strings.HasSuffix(name, ".git") {
-			return true
+			return gitHasHead(s.names[i+1:])
 		}
+	}
+	return false
+}
+
+// gitHasHead tells whether git has a file HEAD at a path, which is relative to a
+// repository.
+func gitHasHead(names []string) bool {
+	switch names[0] {
+	case "head":
+		return len(names) == 1
+	case "worktrees":
+		return len(names) == 3 || len(names) == 4 && names[2] == "logs"
+	case "modules", "refs", "logs":
+		return true
 	}
 	return false
 }

@@ -131,6 +131,28 @@ func (s *Stack) OpenListed(path string) (int, error) {
 	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 }
 
+// Type tells what the layers themselves have at a path. The error is fs.ErrNotExist
+// where they have nothing, and where they have deleted it.
+func (s *Stack) Type(path string) (spec.FileType, error) {
+	defer runtime.KeepAlive(s)
+	if err := checkPath(path); err != nil {
+		return "", err
+	}
+	fd, err := s.find(path)
+	if err != nil {
+		return "", &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return "", &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0 { // a whiteout
+		return "", &os.PathError{Op: "stat", Path: path, Err: unix.ENOENT}
+	}
+	return FileTypeOf(st.Mode), nil
+}
+
 // find opens, only to know it, what the layers show at a path.
 func (s *Stack) find(path string) (int, error) {
 	if len(s.Layers) == 0 {
