@@ -9,6 +9,8 @@ import (
 	"path"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
@@ -20,7 +22,7 @@ import (
 func recoverTrees(ctx context.Context, client *launch.Client, dirs []string) (notes []string, err error) {
 	var errs []error
 	for _, name := range dirs {
-		dir, err := os.Open(name)
+		dir, err := openDir(name)
 		if err != nil {
 			continue // the caller opens the directory again, and reports the error
 		}
@@ -49,6 +51,12 @@ func tellSource(ctx context.Context, client *launch.Client, source, tree string,
 
 // sourceSeparator is in no id.
 const sourceSeparator = "@"
+
+// openDir opens a directory. Anything else, as a pipe that another user has put in its
+// place, is an error at once.
+func openDir(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
+}
 
 // recoverTree leaves applies of another user, and applies that are still going on.
 func recoverTree(name string, dir *os.File) (apply.Recovery, error) {

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -33,7 +32,7 @@ func (t *tree) openBase() error {
 		return err
 	}
 	if there {
-		if t.base, err = os.Open(t.Path); err != nil {
+		if t.base, err = openDir(t.Path); err != nil {
 			return err
 		}
 		var now unix.Stat_t

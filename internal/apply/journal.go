@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,9 @@ const (
 	recordFile = "commit"     // the record, from when it is whole and durable
 	draftFile  = "commit.new" // until then
 	doneFile   = "done"       // the record, once all is done
+	// markFile says that an apply has made the directory. By order of names the file
+	// is removed last.
+	markFile = "staging"
 )
 
 // ErrBusy says that an apply to the same tree is going on.
@@ -55,6 +59,10 @@ func begin(target *os.File) (*journal, error) {
 		}
 		j, err := lockJournal(target, name)
 		if err == nil {
+			if err := j.mark(); err != nil {
+				j.dir.Close()
+				return nil, err
+			}
 			return j, j.plain()
 		}
 		// Somebody took it for one that was left.
@@ -63,6 +71,45 @@ func begin(target *os.File) (*journal, error) {
 		}
 	}
 }
+
+// mark makes the mark of a new staging directory. Another user who may rename entries of
+// the tree can have put another directory in its place: an empty one does no harm.
+func (j *journal) mark() error {
+	names, err := newTree(j.dir).names("")
+	if err != nil {
+		return err
+	}
+	if len(names) > 0 {
+		return fmt.Errorf("%q %w", j.name, ErrForeign)
+	}
+	fd, err := unix.Openat(int(j.dir.Fd()), markFile, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return &pathError{j.name, err}
+	}
+	return unix.Close(fd)
+}
+
+// own refuses a directory of another user, and one that an apply has not made: another
+// user who may rename entries of the tree can give any directory this name.
+func (j *journal) own() error {
+	e, err := statFD(int(j.dir.Fd()))
+	if err != nil {
+		return err
+	}
+	names, err := newTree(j.dir).names("")
+	if err != nil {
+		return err
+	}
+	made := slices.Contains(names, markFile) || slices.Contains(names, recordFile) || !slices.ContainsFunc(names, func(name string) bool {
+		return !strings.HasPrefix(name, raisedPrefix)
+	})
+	if !made || !isOwn(e) {
+		return fmt.Errorf("%q %w", j.name, ErrForeign)
+	}
+	return nil
+}
+
+func isOwn(e entry) bool { return e.UID == uint32(os.Geteuid()) && e.Mode&0o077 == 0 }
 
 // plain takes from a new staging directory what a directory inherits: all that
 // is made in it would, too.
@@ -181,6 +228,9 @@ func (j *journal) read(name string) (*record, error) {
 	}
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
+	if e, err := statFD(fd); err != nil || e.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, &pathError{j.name + "/" + name, errors.Join(err, errNotRegular)}
+	}
 	content, err := j.sealed(f)
 	if err != nil {
 		return nil, fmt.Errorf("record of an apply in %s: %w", j.name, err)

@@ -28,13 +28,15 @@ var ErrForeign = errors.New("is not of an apply of yours; if it is nobody else's
 // Recover ends the applies to the tree that were killed. It does all steps of an apply,
 // or undoes them if the tree has changed since.
 //
-// Errors: ErrBusy while another apply to the tree goes on, ErrForeign.
+// Errors: ErrBusy while another apply to the tree goes on; ErrForeign, once all others
+// have been finished.
 func Recover(target *os.File) (Recovery, error) {
 	all := Recovery{Stamps: map[string]map[string]layer.Stamp{}}
 	names, err := journals(target)
 	if err != nil {
 		return all, fmt.Errorf("recover %s: %w", target.Name(), err)
 	}
+	var foreign error // the first one: others can make any number
 	for _, name := range names {
 		err := all.one(target, name)
 		for try := 0; errors.Is(err, ErrBusy) && try < patience; try++ {
@@ -44,11 +46,17 @@ func Recover(target *os.File) (Recovery, error) {
 		if missing(err) {
 			continue // another process has
 		}
+		if errors.Is(err, ErrForeign) {
+			if foreign == nil {
+				foreign = fmt.Errorf("recover %s: %w", target.Name(), err)
+			}
+			continue
+		}
 		if err != nil {
 			return all, fmt.Errorf("recover %s: %w", target.Name(), err)
 		}
 	}
-	return all, nil
+	return all, foreign
 }
 
 func (all *Recovery) one(target *os.File, name string) error {
@@ -56,11 +64,15 @@ func (all *Recovery) one(target *os.File, name string) error {
 	if err != nil {
 		return &pathError{name, err}
 	}
-	if !e.dir() || e.mount || e.UID != uint32(os.Geteuid()) || e.Mode&0o077 != 0 {
+	if !e.dir() || e.mount || !isOwn(e) {
 		return fmt.Errorf("%q %w", name, ErrForeign)
 	}
 	j, err := lockJournal(target, name)
 	if err != nil {
+		return err
+	}
+	if err := j.own(); err != nil {
+		j.dir.Close()
 		return err
 	}
 	t, staged := newTree(target), newTree(j.dir)

@@ -530,3 +530,59 @@ func TestChosenPathsOfALayerThatIsPartlyClosed(t *testing.T) {
 	}
 	sh(t, b.tree, "[ $(cat d/f) = b ]")
 }
+
+// Another user who may write to a tree can rename what lies in the tree, also a directory
+// of root's in which the user may remove nothing.
+func TestADirectoryThatNoApplyHasMadeIsNotRemoved(t *testing.T) {
+	b := newBox(t, "echo a > f")
+	b.host("mkdir -m 700 private; echo precious > private/1; echo precious > private/done; mv private " + journalPrefix + "aa")
+	before := look(t, b.tree)
+	if _, err := Recover(openDir(t, b.tree)); !errors.Is(err, ErrForeign) {
+		t.Errorf("recovered: %v", err)
+	}
+	b.same(before, look(t, b.tree))
+}
+
+func TestAForeignJournalHidesNoOther(t *testing.T) {
+	b := newBox(t, "echo a > f")
+	target := openDir(t, b.tree)
+	j, err := begin(target)
+	if err == nil {
+		err = j.write(&record{Version: recordVersion, Ops: []op{{Kind: opDelete, Path: "f", Item: 1, Any: true}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.dir.Close()
+	b.host("mkdir -m 700 " + journalPrefix + "!; chown 1000 " + journalPrefix + "!")
+	done, err := Recover(target)
+	if !errors.Is(err, ErrForeign) || !done.Finished {
+		t.Errorf("recovered: %+v, %v", done, err)
+	}
+	b.host("test ! -e f; rmdir " + journalPrefix + "!")
+	b.clean()
+}
+
+// For another user than root a record has no seal.
+func TestARecordThatIsAPipeIsNotAwaited(t *testing.T) {
+	b := newBox(t, "echo a > f")
+	j, err := begin(openDir(t, b.tree))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe := filepath.Join(b.tree, j.name, recordFile)
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writer, err := os.OpenFile(pipe, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	if _, err := j.read(recordFile); !errors.Is(err, errNotRegular) {
+		t.Errorf("read: %v", err)
+	}
+	if err := j.discard(); err != nil {
+		t.Error(err)
+	}
+}

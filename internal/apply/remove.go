@@ -105,6 +105,9 @@ func (t *tree) empty(path string) error {
 	return nil
 }
 
+// raisedPrefix begins the names that raise gives.
+const raisedPrefix = "raised-"
+
 // raise moves what lies too deep to the root.
 func (t *tree) raise(path string) error {
 	above, name := split(path)
@@ -112,7 +115,7 @@ func (t *tree) raise(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Renameat(dir, name, t.root, "raised-"+rand.Text()); err != nil {
+	if err := unix.Renameat(dir, name, t.root, raisedPrefix+rand.Text()); err != nil {
 		return &pathError{path[:longestNamed] + "…", err}
 	}
 	t.raised++
