@@ -1,6 +1,8 @@
 package autorun
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -22,7 +24,7 @@ func Linked(tree string, dirs ...string) []Entry {
 			continue
 		}
 		for _, e := range Entries() {
-			if target := l.target(e); target != "" {
+			for _, target := range l.targets(e) {
 				found = append(found, Entry{Pattern: target, Reason: e.Reason, Held: true})
 			}
 		}
@@ -36,27 +38,94 @@ type links struct {
 	there           map[string]bool // first names of entries that exist
 }
 
-// target is where the path of an entry leads in the tree or above it. It is empty if
-// the path is no link, or leads elsewhere.
-func (l *links) target(e Entry) string {
-	if !e.Held || e.When != "" || strings.Contains(e.Pattern, "*") || path.IsAbs(e.Pattern) {
-		return ""
+// targets are the places in the tree or above it to which the path of an entry, or a link
+// below that path, leads.
+func (l *links) targets(e Entry) (all []string) {
+	// Of the patterns that begin with a wildcard, a directory .git is the usual one.
+	pattern := strings.Replace(e.Pattern, "*.git/", ".git/", 1)
+	first, _, _ := strings.Cut(pattern, "/")
+	if !e.Held || e.When != "" || strings.Contains(first, "*") || strings.Contains(pattern, "**") || path.IsAbs(pattern) || !l.has(first) {
+		return nil
 	}
-	first, _, _ := strings.Cut(e.Pattern, "/")
-	there, known := l.there[first]
+	names := []string{pattern}
+	if strings.Contains(pattern, "*") {
+		names, _ = fs.Glob(os.DirFS(l.dir), pattern) // the pattern is well-formed
+	}
+	for _, name := range names {
+		if target := l.target(name); target != "" {
+			all = append(all, target)
+		}
+		all = append(all, l.below(name)...)
+	}
+	return all
+}
+
+// has tells whether the directory has an entry of a name.
+func (l *links) has(name string) bool {
+	there, known := l.there[name]
 	if !known {
-		_, err := os.Lstat(path.Join(l.dir, first))
+		_, err := os.Lstat(path.Join(l.dir, name))
 		there = err == nil
-		l.there[first] = there
+		l.there[name] = there
 	}
-	if !there {
-		return ""
-	}
-	target, err := filepath.EvalSymlinks(path.Join(l.dir, e.Pattern))
-	if err != nil || target == path.Join(l.real, e.Pattern) || !beneath(target, l.tree) && !beneath(l.tree, target) {
+	return there
+}
+
+// maxBelow bounds how many entries of a held directory are looked at, and maxDeep how
+// deep they lie.
+const (
+	maxBelow = 4096
+	maxDeep  = 2
+)
+
+// below are the targets of links in a held directory, as of .git/hooks/pre-commit.
+func (l *links) below(name string) (all []string) {
+	seen := 0
+	_ = fs.WalkDir(os.DirFS(l.dir), name, func(at string, d fs.DirEntry, err error) error {
+		if seen++; seen > maxBelow {
+			return fs.SkipAll
+		}
+		switch {
+		case err != nil:
+			return nil //nolint:nilerr // what cannot be read leads nowhere that is known
+		case d.Type()&fs.ModeSymlink != 0 && at != name:
+			if target := l.target(at); target != l.tree && beneath(target, l.tree) { // else it is about all of the tree
+				all = append(all, target)
+			}
+		case d.IsDir() && strings.Count(at, "/")-strings.Count(name, "/") >= maxDeep:
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return all
+}
+
+// target is where a path leads in the tree or above it. It is empty if the path is no
+// link, or leads elsewhere.
+func (l *links) target(name string) string {
+	target, err := resolve(path.Join(l.dir, name))
+	if err != nil || target == path.Join(l.real, name) || !beneath(target, l.tree) && !beneath(l.tree, target) {
 		return ""
 	}
 	return target
+}
+
+// resolve is where a path leads. The last link may lead to a file that is missing: the
+// sandbox can make that file.
+func resolve(name string) (string, error) {
+	target, err := filepath.EvalSymlinks(name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return target, err
+	}
+	link, err := os.Readlink(name)
+	if err != nil {
+		return "", err
+	}
+	if !path.IsAbs(link) {
+		link = path.Join(path.Dir(name), link)
+	}
+	dir, err := filepath.EvalSymlinks(path.Dir(link))
+	return path.Join(dir, path.Base(link)), err
 }
 
 func beneath(name, dir string) bool {

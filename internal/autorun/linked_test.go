@@ -14,12 +14,12 @@ func TestLinked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{"dotfiles/config/git", "dotfiles/vimfiles/plugin", "other"} {
+	for _, dir := range []string{"dotfiles/config/git", "dotfiles/vimfiles/plugin", "other", "odd:name", ".git/hooks", ".zsh/a"} {
 		if err := os.MkdirAll(filepath.Join(home, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, file := range []string{"dotfiles/shell", "dotfiles/config/git/settings", "other/shell", ".zshrc"} {
+	for _, file := range []string{"dotfiles/shell", "dotfiles/config/git/settings", "other/shell", ".zshrc", "odd:name/rc", "scripts", "aliases"} {
 		if err := os.WriteFile(filepath.Join(home, file), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -27,6 +27,7 @@ func TestLinked(t *testing.T) {
 	for link, target := range map[string]string{
 		".bashrc": "dotfiles/shell", ".profile": "other/shell", ".config": "dotfiles/config", ".vim": home + "/dotfiles/vimfiles",
 		".envrc": "missing", ".screenrc": ".screenrc", "dots": "dotfiles",
+		".inputrc": "odd:name/rc", ".git/hooks/pre-commit": "../../scripts", ".zsh/a/b.zsh": "../../aliases", ".zsh/home": "..",
 	} {
 		if err := os.Symlink(target, filepath.Join(home, link)); err != nil {
 			t.Fatal(err)
@@ -38,11 +39,18 @@ func TestLinked(t *testing.T) {
 		{home + "/dots", home + "/dotfiles/shell"},
 		{home + "/dotfiles/vimfiles/plugin", home + "/dotfiles/vimfiles/plugin/x.vim"},
 		{home, home + "/other/shell"},
+		{home, home + "/odd:name/rc"},
+		{home, home + "/scripts"},
+		{home, home + "/missing"},
+		{home, home + "/aliases"},
 	} {
 		m := New(nil, Linked(test.tree, home)...)
 		if mark, _ := m.Path(test.path, spec.Change{Kind: spec.Modified, Type: spec.TypeFile}); !mark.Held {
 			t.Errorf("%s of %s has the mark %+v", test.path, test.tree, mark)
 		}
+	}
+	if mark, ok := New(nil, Linked(home, home)...).Path(home+"/readme", spec.Change{Kind: spec.Modified, Type: spec.TypeFile}); ok {
+		t.Errorf("an ordinary file has the mark %+v", mark)
 	}
 	if found := Linked(home+"/other", filepath.Join(home, "dotfiles"), "", "relative"); len(found) > 0 {
 		t.Errorf("found %+v", found)

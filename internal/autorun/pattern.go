@@ -21,7 +21,7 @@ type part struct {
 
 func compile(e Entry) *pattern {
 	p := &pattern{Entry: e}
-	for name := range strings.SplitSeq(strings.TrimPrefix(fold(e.Pattern), "/"), "/") {
+	for _, name := range names(strings.TrimPrefix(e.Pattern, "/")) {
 		next := part{text: name, any: name == "**", wild: strings.Contains(name, "*")}
 		if next.wild {
 			next.prefix = name[:strings.IndexByte(name, '*')]
