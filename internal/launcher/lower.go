@@ -56,12 +56,10 @@ func (t tree) lost(unprivileged bool) *os.File {
 		dir.Close()
 		return nil
 	}
-	// A mount of its own: ".." leads nowhere.
+	// In a mount of its own ".." leads nowhere. Of an unbindable mount there is none.
 	mount, err := readOnly(dir)
-	if mount != dir {
-		dir.Close()
-	}
-	if err != nil {
+	dir.Close()
+	if err != nil || mount == dir {
 		return nil
 	}
 	return mount
