@@ -54,6 +54,9 @@ type Options struct {
 	// Overwrite applies also what there are conflicts about.
 	Overwrite bool
 
+	// View says that the tree is the view that a sandbox has of a tree: see [RecoverView].
+	View bool
+
 	// Verify, if it is not nil, is called by Commit when all content was read and
 	// nothing of the tree was changed. An error of it ends the Commit.
 	Verify func(context.Context) error

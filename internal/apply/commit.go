@@ -18,7 +18,7 @@ func (p *Plan) Commit(ctx context.Context) (Report, error) {
 	if len(p.conflicts) > 0 && !p.o.Overwrite {
 		return Report{}, p.about(&ConflictError{Conflicts: p.conflicts})
 	}
-	if _, err := Recover(p.target); err != nil {
+	if _, err := recoverAll(p.target, p.o.View); err != nil {
 		return Report{}, err
 	}
 	j, err := begin(p.target)

@@ -31,6 +31,16 @@ var ErrForeign = errors.New("is not of an apply of yours; if it is nobody else's
 // Errors: ErrBusy while another apply to the tree goes on; ErrForeign, once all others
 // have been finished.
 func Recover(target *os.File) (Recovery, error) {
+	return recoverAll(target, false)
+}
+
+// RecoverView is Recover in the view that a sandbox has of a tree. The view also shows
+// the staging directories of applies to the host's tree. RecoverView leaves these alone.
+func RecoverView(target *os.File) (Recovery, error) {
+	return recoverAll(target, true)
+}
+
+func recoverAll(target *os.File, view bool) (Recovery, error) {
 	all := Recovery{Stamps: map[string]map[string]layer.Stamp{}}
 	names, err := journals(target)
 	if err != nil {
@@ -43,8 +53,8 @@ func Recover(target *os.File) (Recovery, error) {
 			time.Sleep(5 * time.Millisecond)
 			err = all.one(target, name)
 		}
-		if missing(err) {
-			continue // another process has
+		if missing(err) || view && errors.Is(err, ErrForeign) {
+			continue // another process has, or will
 		}
 		if errors.Is(err, ErrForeign) {
 			if foreign == nil {

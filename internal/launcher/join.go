@@ -257,7 +257,12 @@ func (w *work) has(i int, name string) bool {
 
 // step plans what is done at one place. It takes the target.
 func (w *work) step(i int, name string, to target, o apply.Options) (*step, error) {
-	if _, err := apply.Recover(to.dir); err != nil {
+	host := w.Places[i].Host
+	recoverIn := apply.Recover
+	if host == "" {
+		recoverIn, o.View = apply.RecoverView, true
+	}
+	if _, err := recoverIn(to.dir); err != nil {
 		return nil, err
 	}
 	dir, err := rootfs.OpenDir(w.dir, strconv.Itoa(i)+"/"+name)
@@ -266,7 +271,7 @@ func (w *work) step(i int, name string, to target, o apply.Options) (*step, erro
 	}
 	o.Setuid, o.Devices = true, true
 	o.Owners = func(c spec.Change) apply.Owner { return apply.Owner{UID: c.UID, GID: c.GID} }
-	if host := w.Places[i].Host; host != "" {
+	if host != "" {
 		owner, err := ownerOf(to.dir)
 		if err != nil {
 			dir.Close()

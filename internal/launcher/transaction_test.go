@@ -165,6 +165,31 @@ func TestATransactionThatConflictsDoesNotJoin(t *testing.T) {
 	}
 }
 
+// The sandbox sees the staging directory of an apply to the host's tree.
+func TestATransactionJoinsDuringAnApplyToTheHost(t *testing.T) {
+	l := newTestLauncher(t)
+	sb, overlaid, _ := everywhere(t, l, spec.StorageMemory)
+	staging := filepath.Join(overlaid, ".sandbox-runtime-apply-test")
+	if err := os.Mkdir(staging, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if r, out := transact(t, sb, "echo new > "+overlaid+"/new; rm "+overlaid+"/given"); !r.OK() {
+		t.Fatalf("the transaction did not join: %+v %+v", r, out)
+	}
+	if _, out := sh(t, sb, "cat "+overlaid+"/new; ls "+overlaid+"/given"); out.stdout != "new\n" {
+		t.Errorf("after the transaction the sandbox has %q", out.stdout)
+	}
+	if err := sb.Undo(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, out := sh(t, sb, "cat "+overlaid+"/given; ls "+overlaid+"/new"); out.stdout != "host\n" {
+		t.Errorf("after undo the sandbox has %q", out.stdout)
+	}
+	if _, err := os.Stat(staging); err != nil {
+		t.Errorf("the staging directory on the host: %v", err)
+	}
+}
+
 func TestTransactionsAtOnceJoinOneAfterTheOther(t *testing.T) {
 	l := newTestLauncher(t)
 	sb, overlaid, _ := everywhere(t, l, spec.StorageMemory)
