@@ -1,11 +1,14 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestPatchHoldsBinaryFilesAndListsTheRest makes one change of each kind.
@@ -80,4 +83,41 @@ func TestSaveCountsWhatItDoesNotList(t *testing.T) {
 	if got.code != 0 || strings.Count(got.stderr, "\nleft out: ") != 50 || !strings.Contains(got.stderr, "\nleft out: 1950 more\nsaved to") {
 		t.Errorf("%+v", got)
 	}
+}
+
+// TestAKilledSaveLeavesNothing kills save while it writes.
+func TestAKilledSaveLeavesNothing(t *testing.T) {
+	s, home := newSandboxes(t), newHome(t)
+	s.up("box", "--overlay", home)
+	s.sh("box", "head -c 50000000 /dev/urandom > "+home+"/random")
+	for {
+		dir := t.TempDir()
+		save := s.command("save", "box", filepath.Join(dir, "changes.tar"))
+		if err := save.Start(); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- save.Wait() }()
+		for !opensIn(save.Process.Pid, dir) && len(done) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		_ = save.Process.Kill() // save may have ended
+		if err := <-done; err == nil {
+			continue
+		}
+		left, err := os.ReadDir(dir)
+		if err != nil || len(left) > 0 {
+			t.Errorf("the killed save left %v, %v", left, err)
+		}
+		return
+	}
+}
+
+// opensIn reports whether a process has a regular file of a directory open.
+func opensIn(pid int, dir string) bool {
+	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	return err == nil && slices.ContainsFunc(open, func(fd string) bool {
+		name, err := os.Readlink(fd)
+		return err == nil && strings.HasPrefix(name, dir+"/")
+	})
 }

@@ -15,7 +15,7 @@ func TestRecoveryDoesNotWaitForAPipeInTheTreesPlace(t *testing.T) {
 	}
 	returned := make(chan error, 1)
 	go func() {
-		_, err := recoverTrees([]string{tree})
+		_, err := recoverTrees(t.Context(), nil, []string{tree})
 		returned <- err
 	}()
 	select {

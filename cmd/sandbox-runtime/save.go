@@ -48,30 +48,19 @@ func saveChanges(ctx context.Context, talk *conversation, c *sandbox.Changes, na
 	if _, err := os.Lstat(name); err == nil {
 		return nil, fmt.Errorf("%s exists already: choose another name", name)
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), ".sandbox-runtime-save-*")
+	f, err := newDraft(filepath.Dir(name))
 	if err != nil {
 		if refused := (*fs.PathError)(nil); errors.As(err, &refused) { // the draft's name says nothing
 			err = fmt.Errorf("directory %s: %w", filepath.Dir(name), refused.Err)
 		}
 		return nil, fmt.Errorf("save %s: %w", name, err)
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("save %s: %w", name, err), os.Remove(f.Name()))
-		}
-	}()
-	defer f.Close()
-	if leftOut, err = write(writerUntil(ctx, f)); err != nil {
-		return nil, err
+	leftOut, err = write(writerUntil(ctx, f))
+	if err == nil {
+		err = f.publish(name)
 	}
-	if err := errors.Join(f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return nil, err
-	}
-	if err := os.Link(f.Name(), name); err != nil { // a link replaces no file
-		return nil, err
-	}
-	if err := os.Remove(f.Name()); err != nil {
-		return nil, err
+	if err := errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("save %s: %w", name, err)
 	}
 	talk.leftOut(leftOut)
 	talk.say("saved to %s", name)
