@@ -95,7 +95,7 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 	if err == nil {
 		if err = s.live.healthy(ctx); err == nil {
 			s.reused = true
-			return s, nil, nil
+			return s, nil, dropRemovalNote(state.path)
 		}
 		s.Release()
 	}

@@ -96,9 +96,10 @@ func (l *Launcher) removeImages(id string) error {
 	return errors.Join(errs...)
 }
 
-// abandonImage spares who ends a sandbox the writing of what nobody will read. It
-// is no error that it cannot: then it is written.
-func (l *Launcher) abandonImage(r record) {
+// abandonImage spares a removal the writing of files that nobody will read. A failure is
+// no error: then the files are written. They can no longer be used, so the sandbox's
+// directory notes the removal first.
+func (l *Launcher) abandonImage(dir string, r record) {
 	if r.Image == "" {
 		return
 	}
@@ -107,5 +108,6 @@ func (l *Launcher) abandonImage(r record) {
 		return // it has ended
 	}
 	defer f.Close()
+	noteRemoval(dir)
 	_ = store.Abandon(l.imagePath(r.Image), f)
 }

@@ -252,7 +252,7 @@ func TestUpKeepsWhatCanOnlyBeRead(t *testing.T) {
 			again.Release()
 		}
 		var of *launch.SandboxError
-		if !errors.Is(err, launch.ErrUnavailable) || !errors.As(err, &of) || of.ID != "box" || !errors.Is(err, launch.ErrDamaged) || !strings.Contains(err.Error(), "check each file") {
+		if !errors.Is(err, launch.ErrUnavailable) || !errors.As(err, &of) || of.ID != "box" || !errors.Is(err, launch.ErrDamaged) || !strings.Contains(err.Error(), "check each of them") {
 			t.Errorf("paused %v: %v", paused, err)
 		}
 	}

@@ -36,6 +36,9 @@ func (s *Sandbox) Layers(ctx context.Context, unprivileged bool) ([]launch.Tree,
 }
 
 func (v *live) layers(ctx context.Context, unprivileged bool) ([]launch.Tree, error) {
+	if removalBegun(v.dir()) {
+		return nil, fmt.Errorf("sandbox %s %w", v.id, errLeaving)
+	}
 	r, err := readRecord(v.dir())
 	if err != nil {
 		return nil, missing(v.id, err)

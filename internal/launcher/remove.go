@@ -130,7 +130,7 @@ func (l *Launcher) clearHeld(ctx context.Context, id string, state *stateDir) er
 	defer cancel()
 	base, err := l.removeKernel(ctx, id, state.path)
 	if err == nil {
-		noteRemoval(state.path) // not before: a sandbox that is up goes on after a killed removal
+		noteRemoval(state.path)
 		err = errors.Join(l.removeImages(id), l.releaseIDs(id, base))
 	}
 	l.forget(id)
@@ -153,7 +153,7 @@ func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uin
 	}
 	if r, err := readRecord(dir); err == nil {
 		idBase = r.IDBase
-		l.abandonImage(r)
+		l.abandonImage(dir, r)
 		if l.vanish(ctx, id, r.Init, group) == nil {
 			return idBase, nil
 		}

@@ -34,6 +34,12 @@ const removalName = "removing"
 // that does no harm.
 func noteRemoval(dir string) { _ = os.WriteFile(filepath.Join(dir, removalName), nil, 0o600) }
 
+// dropRemovalNote takes the note back, for a healthy sandbox that is used again after a
+// killed removal.
+func dropRemovalNote(dir string) error {
+	return ignoreMissing(os.Remove(filepath.Join(dir, removalName)))
+}
+
 func removalBegun(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, removalName))
 	return err == nil
@@ -58,12 +64,12 @@ func (v *live) holdStopped(ctx context.Context) (*stateDir, record, error) {
 		err = missing(v.id, err)
 	case r.Init != v.init():
 		err = &launch.SandboxError{ID: v.id, Err: launch.ErrNotFound}
+	case removalBegun(state.path):
+		err = &launch.SandboxError{ID: v.id, Err: errLeaving}
 	case !r.Init.ends():
 		err = v.why(ctx, &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning})
 	case r.Image == "":
 		err = &launch.SandboxError{ID: v.id, Err: errInMemory}
-	case removalBegun(state.path):
-		err = &launch.SandboxError{ID: v.id, Err: errLeaving}
 	}
 	if err != nil {
 		state.release()

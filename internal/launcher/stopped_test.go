@@ -420,3 +420,26 @@ func TestLayersDuringARemovalAreThereOrNot(t *testing.T) {
 	}
 	checkNoImage(t, l)
 }
+
+// A "down" that was killed after it gave the files up is no loss of work: "up" keeps
+// nothing, and the other commands say to run "down" again.
+func TestRemovalThatWasKilledEarlyIsSaidToHaveBegun(t *testing.T) {
+	l := newTestLauncher(t)
+	dir := overlaid(t)
+	sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
+	if _, out := sh(t, sb, "echo more >"+dir+"/new"); out.stderr != "" {
+		t.Fatal(out.stderr)
+	}
+	l.abandonImage(l.dir("box"), recordOf(t, l, "box"))
+	if _, err := sb.Layers(t.Context(), false); err == nil || !strings.Contains(err.Error(), "run down again") {
+		t.Errorf("layers of files that were given up: %v", err)
+	}
+	again, err := l.Create(t.Context(), launch.Create{Name: "box", Reuse: true, Config: spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}}}, Sources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { again.Close() })
+	if i, err := again.Info(); err != nil || strings.Contains(strings.Join(i.Notes, " "), "snapshot") {
+		t.Errorf("%+v, %v", i.Notes, err)
+	}
+}
