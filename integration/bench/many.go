@@ -104,7 +104,7 @@ func (a *manyApplies) memory() trial {
 		title: "Memory of `apply`",
 		about: "The most memory that the command has while it applies 100,000 small files, its launcher included.",
 		unit:  "MiB", base: ours, rounds: 3,
-		measure: func(p peer) (float64, error) {
+		measure: func(peer) (float64, error) {
 			_, rss, err := a.apply()
 			return float64(rss) / (1 << 20), err
 		},
