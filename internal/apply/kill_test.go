@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-runtime/sandbox-runtime/internal/failpoint"
 )
 
@@ -35,6 +37,10 @@ func (b *box) killing() *killing {
 	b.run(killedWork)
 	b.xattr("dir", "user.colour", "blue")
 	b.xattr("made/in/m", "user.colour", "red")
+	// The tree is made anew, with other directories.
+	if err := unix.Lsetxattr(filepath.Join(b.upper, "dir"), originXattr, nil, 0); err != nil {
+		b.t.Fatal(err)
+	}
 	k := &killing{box: b, after: look(b.t, b.merged), before: look(b.t, b.tree)}
 	return k
 }

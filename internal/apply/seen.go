@@ -57,20 +57,19 @@ func (p *Plan) replacedByTimes(path string, e entry) bool {
 }
 
 // checkPlace finds the conflict of a change in a directory that the host has replaced. It
-// reports each directory once.
+// reports the topmost such directory, once.
 func (p *Plan) checkPlace(path string) {
 	if len(p.replaced) == 0 {
 		return
 	}
-	for above, _ := split(path); above != ""; above, _ = split(above) {
-		if p.replaced[above] {
-			p.conflict(above, "is another directory on the host than the one that the sandbox changed")
-			p.replaced[above] = false
+	top := ""
+	for at := path; at != ""; at, _ = split(at) {
+		if p.replaced[at] {
+			top, p.replaced[at] = at, false
 		}
 	}
-	if p.replaced[path] {
-		p.conflict(path, "is another directory on the host than the one that the sandbox changed")
-		p.replaced[path] = false
+	if top != "" {
+		p.conflict(top, "is another directory on the host than the one that the sandbox changed")
 	}
 }
 
