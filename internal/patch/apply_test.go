@@ -153,6 +153,22 @@ func TestDirectoriesTakeFilesPlaces(t *testing.T) {
 	}
 }
 
+// TestPatchListsANewFileOfGitsOnce is a commit in the sandbox: its objects are read-only.
+func TestPatchListsANewFileOfGitsOnce(t *testing.T) {
+	o := edited(t, "mkdir .git; echo a >.git/config", "echo x >.git/object; chmod 444 .git/object; ln .git/object .git/other; chmod 600 .git/config; mkdir .git/empty")
+	text, got := diffAs(t, o, patch.Options{})
+	want := []string{
+		".git/config: its mode 0600", ".git/empty: an empty directory",
+		".git/object: git apply refuses this name", ".git/other: git apply refuses this name",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("listed are %q, want %q", got, want)
+	}
+	if want := "# Not in this patch: .git/object, its mode 0444\n"; !strings.Contains(text, want) {
+		t.Errorf("no line %q in\n%s", want, text)
+	}
+}
+
 // TestPatchNamesWhatItCannotHave holds that the rest of the patch applies, that
 // a comment in the patch names each omission, and that the list names it too.
 func TestPatchNamesWhatItCannotHave(t *testing.T) {

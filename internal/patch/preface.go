@@ -112,8 +112,12 @@ func (p *patch) replacement(path string, was, is spec.FileType, replaced string)
 
 // attributes names what of a path's attributes is lost.
 func (p *patch) attributes(c spec.Change, was spec.FileType) error {
+	note := p.note
+	if c.Kind == spec.Created && c.Type != spec.TypeDirectory && p.refusal(c) != "" {
+		note = p.comment // the list has the whole path, and one reason is enough
+	}
 	if c.HardLink != "" {
-		p.note(c.Path, "its hard link to "+p.tree.name("", c.HardLink))
+		note(c.Path, "its hard link to "+p.tree.name("", c.HardLink))
 	}
 	if len(c.Xattrs) > 0 {
 		names := make([]string, 0, len(c.Xattrs))
@@ -121,7 +125,7 @@ func (p *patch) attributes(c spec.Change, was spec.FileType) error {
 			names = append(names, quote(name))
 		}
 		slices.Sort(names)
-		p.note(c.Path, "its extended attributes "+strings.Join(names, ", "))
+		note(c.Path, "its extended attributes "+strings.Join(names, ", "))
 	}
 	mode := uint32(0o644) // that the tools give it
 	if c.Type == spec.TypeDirectory || c.Mode&0o100 != 0 {
@@ -135,21 +139,26 @@ func (p *patch) attributes(c spec.Change, was spec.FileType) error {
 			return err
 		}
 		if base.UID != c.UID || base.GID != c.GID {
-			p.note(c.Path, fmt.Sprintf("its owner %d:%d", c.UID, c.GID))
+			note(c.Path, fmt.Sprintf("its owner %d:%d", c.UID, c.GID))
 		}
 		if c.Type == spec.TypeDirectory || gitMode(base) == gitMode(c) {
 			mode = base.Mode
 		}
 	}
 	if c.Mode != mode && (c.Type == spec.TypeFile || c.Type == spec.TypeDirectory) {
-		p.note(c.Path, fmt.Sprintf("its mode %04o", c.Mode))
+		note(c.Path, fmt.Sprintf("its mode %04o", c.Mode))
 	}
 	return nil
 }
 
+// note writes a comment, and lists the path.
 func (p *patch) note(path, what string) {
-	fmt.Fprintf(p.out, "# Not in this patch: %s, %s\n", p.tree.name("", path), what)
+	p.comment(path, what)
 	p.leftOut(path, what)
+}
+
+func (p *patch) comment(path, what string) {
+	fmt.Fprintf(p.out, "# Not in this patch: %s, %s\n", p.tree.name("", path), what)
 }
 
 // isInexpressible reports whether a path, or what it lies in, is.
