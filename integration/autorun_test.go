@@ -269,3 +269,19 @@ func TestABareRepositoryIsHeldBackWhereverItLies(t *testing.T) {
 		}
 	}
 }
+
+// TestApplyMarksWhatItHasApplied although the host's file has the new mode by then.
+func TestApplyMarksWhatItHasApplied(t *testing.T) {
+	s, home := newSandboxes(t), newRepository(t)
+	if err := os.WriteFile(home+"/script", []byte("echo a\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.up("box", "--overlay", home)
+	if got := s.exec("box", "chmod", "755", home+"/script"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	got := run(t, s.command("apply", "--yes", "box"))
+	if want := home + "/script  ! it is a program now\n"; got.code != 0 || !strings.Contains(got.stderr, want) {
+		t.Errorf("%+v, want %q", got, want)
+	}
+}

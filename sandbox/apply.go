@@ -116,6 +116,7 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err er
 			return nil, c.why(err)
 		}
 		plans = append(plans, p)
+		p.mark()
 		p.tell(done, conflicts)
 	}
 	if len(conflicts.Conflicts) > 0 && !o.Overwrite {
@@ -162,6 +163,15 @@ func (c *Changes) plan(t *tree, paths []string, o ApplyOptions) (*treePlan, erro
 	return &treePlan{p, t}, nil
 }
 
+// mark fills in the marks of the changes. Marks compare modes and owners with the host's
+// files, which a commit changes.
+func (p *treePlan) mark() {
+	changes := p.Changes()
+	for i := range changes {
+		p.tree.marks(nil).add(&changes[i])
+	}
+}
+
 // tellChanges adds the changes of a plan that is done with. It takes the plan's own
 // list, which may be long.
 func (p *treePlan) tellChanges(done *Applied, devices bool) {
@@ -169,7 +179,7 @@ func (p *treePlan) tellChanges(done *Applied, devices bool) {
 		return c.Kind != Deleted && (c.Type == TypeSocket || c.Type == TypeDevice && !devices) // it is left out
 	})
 	for i := range changes {
-		changes[i] = p.tree.told(changes[i])
+		changes[i] = p.tree.absolute(changes[i])
 	}
 	if done.Changes == nil {
 		done.Changes = changes

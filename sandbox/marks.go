@@ -61,13 +61,7 @@ func (t *tree) hold(c Change) string {
 	return mark.Reason
 }
 
-// told is a change as the caller sees it, with its marks.
-func (t *tree) told(c Change) Change {
-	t.marks(nil).add(&c)
-	return t.absolute(c)
-}
-
-// A marking adds marks to a list of changes. Parents come first in the list.
+// A marking adds marks to a list of changes, in which parents come first.
 type marking struct {
 	tree *tree
 	// top is the last directory that is held with all below, reason is its reason.
