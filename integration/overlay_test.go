@@ -189,13 +189,17 @@ rm -r /etc/passwd && mkdir /etc/passwd; touch /workspace/x /tmp/x ~/x && echo "h
 // TestOverlayIsRefused with what to do in its place.
 func TestOverlayIsRefused(t *testing.T) {
 	s := newSandboxes(t)
-	dir := ownedTree(t, 4242)
+	dir, fifo := ownedTree(t, 4242), filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
 		flags []string
 		want  string
 	}{
 		"nothing":               {[]string{"--overlay", dir + "/nowhere"}, "does not exist"},
-		"a file":                {[]string{"--overlay", dir + "/file"}, "is no directory"},
+		"a file":                {[]string{"--overlay", dir + "/file"}, "overlay the one it lies in"},
+		"a fifo":                {[]string{"--overlay", fifo}, "it is a fifo"},
 		"an empty name":         {[]string{"--overlay", ""}, "is empty"},
 		"the kernel's":          {[]string{"--overlay", "/proc"}, "shows the host's kernel"},
 		"the runtime's":         {[]string{"--overlay", dataDir}, "runtime's own directory"},

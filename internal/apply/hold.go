@@ -79,14 +79,41 @@ func (p *Plan) holdBack(h *holder) error {
 		return err
 	}
 	p.dropEmpty(h)
-	p.changes = slices.DeleteFunc(p.changes, func(c spec.Change) bool {
+	applied := p.changes[:0]
+	for _, c := range p.changes {
 		reason := h.reasons[c.Path]
-		if reason != "" {
+		if reason == "" {
+			applied = append(applied, c)
+			continue
+		}
+		same, err := p.isThere(&c)
+		if err != nil {
+			return err
+		}
+		if !same {
 			p.held = append(p.held, Refusal{Path: c.Path, Reason: reason})
 		}
-		return reason != ""
-	})
+	}
+	clear(p.changes[len(applied):])
+	p.changes = applied
 	return nil
+}
+
+// isThere tells whether the host has the same file as a change that is left out: git
+// writes its configuration again to remove a branch. The change stays left out, since
+// the sandbox may write the file until the plan is carried out.
+func (p *Plan) isThere(c *spec.Change) (bool, error) {
+	if c.Kind != spec.Modified || c.Type != spec.TypeFile || len(c.Xattrs) > 0 {
+		return false, nil
+	}
+	e, err := p.tree.stat(c.Path)
+	if missing(err) || noDirectory(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return p.same(c, e)
 }
 
 // keepVictims leaves out a replaced directory if the host has a path in it whose new

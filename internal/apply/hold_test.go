@@ -33,6 +33,14 @@ func TestHold(t *testing.T) {
 			[]string{"secret"}, []string{"f"}, "[ $(cat secret) = a ]; [ $(cat f) = b ]",
 		},
 		{
+			"a file that was written again", "echo a > secret; echo a > f", "cp secret n; mv n secret; echo b > f", nil,
+			nil, []string{"f"}, "[ $(cat secret) = a ]; [ $(cat f) = b ]",
+		},
+		{
+			"a file of another mode", "echo a > secret", "chmod 755 secret", nil,
+			[]string{"secret"}, nil, "[ ! -x secret ]",
+		},
+		{
 			"a new directory, as a whole", "true", "mkdir -p .git/objects; echo x > .git/objects/x; echo y > y", nil,
 			[]string{".git", ".git/objects", ".git/objects/x"}, []string{"y"}, "[ ! -e .git ]; [ -e y ]",
 		},
