@@ -285,7 +285,7 @@ func TestChangesAreOfTheDirectoryThatWasOverlaid(t *testing.T) {
 	if err := errors.Join(os.Rename(home, home+"-moved"), os.Mkdir(home, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	if got := run(t, s.command("apply", "--yes", "--overwrite", "box")); got.code != 1 || !strings.Contains(got.stderr, "apply to "+home+": another directory") {
+	if got := run(t, s.command("apply", "--yes", "--overwrite", "box")); got.code != 1 || !strings.Contains(got.stderr, "apply to "+home+": the host has moved, replaced or deleted the overlaid directory") {
 		t.Errorf("%+v", got)
 	}
 	if there, err := os.ReadDir(home); err != nil || len(there) > 0 {

@@ -64,7 +64,7 @@ func TestReviewWithoutATerminal(t *testing.T) {
 	}{
 		{"", "discarded", false}, {"x\nd\n", "is none of these", false}, {"a\n", "applied 1 change", true},
 		{"A \"new\"\nd\n", "applied 1 change", true}, {"a old", "discarded", false}, {"a \"new", "discarded", false},
-		{"s /nowhere/x.tar\na\n", "no such file", true}, {strings.Repeat("y", 70<<10), "too long", false},
+		{"s /nowhere/x.tar\na\n", "no such file", true}, {strings.Repeat("y", 70<<10), "more than 65536 bytes", false},
 	} {
 		home := newHome(t)
 		cmd := s.command("do", "--overlay", home, "--review", "--", "sh", "-c", "echo new > "+home+"/new")
