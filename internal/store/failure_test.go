@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // hostFileSystems are those that data directories are tested on.
@@ -165,6 +167,9 @@ func TestFailureIsRecordedOnAFullDisk(t *testing.T) {
 
 // Nobody asked before the last mount went, as after PID 1 was killed.
 func TestLostWriteIsKnownAtTheNextMount(t *testing.T) {
+	if why := testhost.LinuxBefore(t, 6, 15); why != "" { // docs/adr/0011
+		t.Skip(why)
+	}
 	for _, fsType := range []string{"ext4", "xfs"} { // others need room to overwrite the journal
 		t.Run(fsType, func(t *testing.T) {
 			d := hostOn(t, fsType, 500<<20)
