@@ -25,8 +25,8 @@ func upCommand() *cli.Command {
 		Category:  categorySandbox,
 		Description: `The sandbox is that of "do", and stays until "down": "exec" runs commands in it,
 which share its files and processes. One of this name that is up and healthy is
-taken as it is, whatever the flags; one that is not healthy is replaced, and its files
-are kept as a snapshot if they are on disk.
+taken as it is, and the flags change nothing. A sandbox that is not healthy is replaced,
+and its files are kept as a snapshot if they are on disk.
 
     sandbox-runtime up --workspace . --memory 2g box
     sandbox-runtime exec box make test

@@ -64,7 +64,7 @@ func (a *manyApplies) prepare() (err error) {
 
 // apply runs the command, as its users do.
 func (a *manyApplies) apply() (took time.Duration, maxRSS int64, err error) {
-	unix.Sync() // what is measured before is none of its work
+	unix.Sync() // the work of earlier rounds does not count
 	cmd := exec.Command(a.o.binary, "--root", filepath.Join(a.dir, "sandboxes"), "--data", filepath.Join(a.dir, "data"),
 		"apply", "--yes", "--overwrite", a.box.ID())
 	begin := time.Now()
