@@ -91,11 +91,14 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 		// Another user's, whatever state it is in.
 		return nil, nil, &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
 	}
+	if removalBegun(state.path) {
+		return nil, state, nil // its processes may be dying, although PID 1 still answers
+	}
 	s, err := l.open(r.Name)
 	if err == nil {
 		if err = s.live.healthy(ctx); err == nil {
 			s.reused = true
-			return s, nil, dropRemovalNote(state.path)
+			return s, nil, nil
 		}
 		s.Release()
 	}

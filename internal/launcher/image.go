@@ -97,9 +97,9 @@ func (l *Launcher) removeImages(id string) error {
 }
 
 // abandonImage spares a removal the writing of files that nobody will read. A failure is
-// no error: then the files are written. They can no longer be used, so the sandbox's
-// directory notes the removal first.
-func (l *Launcher) abandonImage(dir string, r record) {
+// no error: then the files are written. The files can no longer be used afterwards. So the
+// caller notes the removal first.
+func (l *Launcher) abandonImage(r record) {
 	if r.Image == "" {
 		return
 	}
@@ -108,6 +108,5 @@ func (l *Launcher) abandonImage(dir string, r record) {
 		return // it has ended
 	}
 	defer f.Close()
-	noteRemoval(dir)
 	_ = store.Abandon(l.imagePath(r.Image), f)
 }

@@ -128,9 +128,9 @@ func (l *Launcher) removeHeld(ctx context.Context, id string, state *stateDir) e
 func (l *Launcher) clearHeld(ctx context.Context, id string, state *stateDir) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
+	noteRemoval(state.path)
 	base, err := l.removeKernel(ctx, id, state.path)
 	if err == nil {
-		noteRemoval(state.path)
 		err = errors.Join(l.removeImages(id), l.releaseIDs(id, base))
 	}
 	l.forget(id)
@@ -153,7 +153,7 @@ func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uin
 	}
 	if r, err := readRecord(dir); err == nil {
 		idBase = r.IDBase
-		l.abandonImage(dir, r)
+		l.abandonImage(r)
 		if l.vanish(ctx, id, r.Init, group) == nil {
 			return idBase, nil
 		}

@@ -27,18 +27,12 @@ func (l *Launcher) OpenStopped(_ context.Context, id string) (*Sandbox, error) {
 }
 
 // removalName is a file in a sandbox's directory. It says that a removal has begun:
-// the sandbox's files are not needed any more.
+// the sandbox's processes may be dying, and its files are not needed any more.
 const removalName = "removing"
 
-// noteRemoval notes that a removal begins. Without the note the next "up" keeps the files:
-// that does no harm.
+// noteRemoval notes that a removal begins, before anything is killed. Without the note the
+// next "up" keeps the files: that does no harm.
 func noteRemoval(dir string) { _ = os.WriteFile(filepath.Join(dir, removalName), nil, 0o600) }
-
-// dropRemovalNote takes the note back, for a healthy sandbox that is used again after a
-// killed removal.
-func dropRemovalNote(dir string) error {
-	return ignoreMissing(os.Remove(filepath.Join(dir, removalName)))
-}
 
 func removalBegun(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, removalName))

@@ -430,7 +430,8 @@ func TestRemovalThatWasKilledEarlyIsSaidToHaveBegun(t *testing.T) {
 	if _, out := sh(t, sb, "echo more >"+dir+"/new"); out.stderr != "" {
 		t.Fatal(out.stderr)
 	}
-	l.abandonImage(l.dir("box"), recordOf(t, l, "box"))
+	noteRemoval(l.dir("box"))
+	l.abandonImage(recordOf(t, l, "box"))
 	if _, err := sb.Layers(t.Context(), false); err == nil || !strings.Contains(err.Error(), "run down again") {
 		t.Errorf("layers of files that were given up: %v", err)
 	}

@@ -135,6 +135,27 @@ func TestUpReplacesWhatIsNotHealthy(t *testing.T) {
 	}
 }
 
+// A killed removal may have killed processes that have yet to end: PID 1 still answers.
+func TestUpReplacesASandboxWhoseRemovalHasBegun(t *testing.T) {
+	l := newTestLauncher(t)
+	first := up(t, l, "box", spec.Config{})
+	noteRemoval(l.dir("box"))
+	again := upAgain(t, l, "box")
+	if again.live.init() == first.live.init() {
+		t.Error("it is the same")
+	}
+	if r, _ := sh(t, again, "true"); !r.OK() {
+		t.Errorf("got %+v", r)
+	}
+	if removalBegun(l.dir("box")) {
+		t.Error("the new sandbox is said to be under removal")
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+	checkNothingLeft(t, l)
+}
+
 func TestATakenNameIsRefused(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "box", spec.Config{})
