@@ -96,25 +96,34 @@ func run(o options) error {
 		o.peers = strings.TrimSpace(string(out))
 	}
 	header(os.Stdout, o)
-	for _, f := range fields {
-		if !o.only.MatchString(f.name) {
-			continue
-		}
-		if err := f.run(os.Stdout, o); err != nil {
-			return fmt.Errorf("%s: %w", f.name, err)
-		}
-	}
-	return nil
+	return runFields(os.Stdout, o)
 }
 
-// run runs the field's trials one after the other.
-func (f field) run(w io.Writer, o options) (err error) {
+// runFields deletes nothing before the end of the run: ext4 passes over the inodes of
+// deleted files for minutes, and so makes the new files of later trials slow.
+func runFields(w io.Writer, o options) (err error) {
 	dir, err := os.MkdirTemp("", "srt-bench-") // short: a socket's path has 107 bytes
 	if err != nil {
 		return err
 	}
 	// Nothing is mounted in it any more: runtimes mount in namespaces of their own.
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	for _, f := range fields {
+		if !o.only.MatchString(f.name) {
+			continue
+		}
+		if err := f.run(w, o, filepath.Join(dir, f.name)); err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+	}
+	return nil
+}
+
+// run runs the field's trials one after the other, in a new directory.
+func (f field) run(w io.Writer, o options, dir string) (err error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
 	trials, done, err := f.open(o, dir)
 	if err != nil {
 		return err
