@@ -66,7 +66,7 @@ FUZZTIME_SMALL ?= 5s
 fuzz: deps $(AGENT)
 	@for f in $(FUZZ); do GO='$(GO)' scripts/fuzz $(FUZZTIME) $$f -tags '$(TAGS)' || exit; done
 	@for f in $(FUZZ_SMALL); do GO='$(GO)' scripts/fuzz $(FUZZTIME_SMALL) $$f -tags '$(TAGS)' || exit; done
-	FUZZTIME=$(FUZZTIME) $(GO) test -count=1 -timeout 0 -v -run 'SurvivesAnything$$' ./internal/agent
+	FUZZTIME=$(FUZZTIME) $(GO) test -count=1 -timeout 10m -v -run 'SurvivesAnything$$' ./internal/agent
 
 # In two worlds at once, as they wait more than they work, of about as long each:
 # the storms and what is done with podman, by their names, and all others.
