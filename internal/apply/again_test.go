@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
@@ -133,4 +134,45 @@ func TestRandomAppliesFollowEachOther(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The host goes on with a file that was applied, and the sandbox with others: the host's
+// file is newer than the sandbox's.
+func TestAppliedFilesThatTheHostHasChangedAreTheHosts(t *testing.T) {
+	for name, host := range map[string]string{
+		"edited": "echo host > f", "replaced": "echo host > n; mv n f", "deleted": "rm f", "chmod": "chmod 600 f",
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBox(t, "mkdir d; echo a > f")
+			b.run("echo b > f; echo b > d/g")
+			stamps := map[string]layer.Stamp{}
+			b.again(stamps)
+			b.host(host)
+			b.run("echo c > d/g")
+			before := one(look(t, b.tree), "f")
+			o := asIs()
+			o.Since, o.Stamps = b.since, stamps
+			p := b.plan(o)
+			if got := p.Refused(); len(got) != 1 || got[0] != (Refusal{"f", HostsOwn}) {
+				t.Errorf("left out: %+v", got)
+			}
+			maps.Copy(stamps, b.commit(p).Stamps)
+			sh(t, b.tree, "[ $(cat d/g) = c ]")
+			if after := one(look(t, b.tree), "f"); after != before {
+				t.Errorf("f was %s and is %s", before, after)
+			}
+			b.run("echo d >> f") // the sandbox goes on with it, too
+			b.conflict("f", o)
+		})
+	}
+}
+
+// one is what look tells of a path.
+func one(seen []string, path string) string {
+	for _, line := range seen {
+		if strings.HasPrefix(line, fmt.Sprintf("%q ", path)) {
+			return line
+		}
+	}
+	return ""
 }

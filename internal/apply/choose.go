@@ -34,7 +34,10 @@ func (p *Plan) choose() error {
 	if err := p.hidden(&f); err != nil {
 		return err
 	}
-	return p.holdBack(&hold)
+	if err := p.holdBack(&hold); err != nil {
+		return err
+	}
+	return p.leaveToHost()
 }
 
 // hidden handles the chosen paths without a change of their own. Such a path may be gone

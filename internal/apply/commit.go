@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Commit applies the plan, whole or not at all. It returns once that is durable;
@@ -172,7 +173,7 @@ func (p *Plan) note(it *item, e entry, stamps map[string]layer.Stamp) {
 	if it.copied != nil {
 		return
 	}
-	stamps[it.path()] = stampOf(e)
+	stamps[it.path()] = it.stamp(e)
 	if !it.inside {
 		p.ops[it.op].Ino = p.inode(e)
 		p.ops[it.op].Made = e.identity
@@ -184,7 +185,11 @@ func (p *Plan) stageOne(m *maker, it *item) (entry, error) {
 		return m.link(p.at(&p.items[it.first]), p.at(it))
 	}
 	n := it.node()
-	return m.make(p.at(it), &n, func() (int, error) { return p.stack.OpenListed(it.path()) })
+	e, err := m.make(p.at(it), &n, func() (int, error) { return p.stack.OpenListed(it.path()) })
+	if n.kind == spec.TypeFile && it.copied == nil {
+		it.source = m.copy.changed
+	}
+	return e, err
 }
 
 // link makes another name of a file.

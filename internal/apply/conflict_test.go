@@ -93,10 +93,11 @@ func TestWhatTheHostHasDeletedOfAnApplyIsAConflict(t *testing.T) {
 	b := newBox(t, "echo a > f; mkdir host")
 	b.run("echo b > f; mkdir -p d/e; echo n > d/e/n; echo m > host/m")
 	stamps := b.apply(Options{}).Stamps
+	b.run("chmod 640 f")
 	b.unmount()
 	b.host("rm f")
 	b.conflict("f", Options{Stamps: stamps})
-	b.host("echo b > f; touch -r ../upper/f f; rm -r d/e")
+	b.host("echo b > f; chmod 640 f; touch -r ../upper/f f; rm -r d/e")
 	b.conflict("d/e", Options{Stamps: stamps, Paths: []string{"d"}})
 	b.host("rm -r host")
 	b.conflict("host", Options{Stamps: stamps, Paths: []string{"host"}})

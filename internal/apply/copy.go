@@ -16,6 +16,8 @@ type copier struct {
 	buf []byte
 	// byHand says that the kernel does not copy between these file systems.
 	byHand bool
+	// changed is the change time of the last file that was copied, in nanoseconds.
+	changed int64
 }
 
 var errChanging = errors.New("it is being written to while it is read: pause or stop the sandbox first")
@@ -29,6 +31,7 @@ func (c *copier) file(to, from int) error {
 	if before.Mode&unix.S_IFMT != unix.S_IFREG {
 		return errNotRegular
 	}
+	c.changed = before.Ctim.Nano()
 	if before.Size == 0 {
 		return nil
 	}

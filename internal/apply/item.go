@@ -14,6 +14,8 @@ type item struct {
 	// mode, uid, gid and xattrs are those of the node.
 	mode, uid, gid uint32
 	xattrs         map[string][]byte
+	// source is the change time of the layer's file, once its content was copied.
+	source int64
 	// first is the item that this one is a hard link to, or -1.
 	first int32
 	// op is the step that brings it into the tree; with inside it comes in the

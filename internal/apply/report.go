@@ -33,16 +33,17 @@ func (p *Plan) report(ctx context.Context, r *Report) {
 		switch {
 		case it.copied != nil:
 		case it.first >= 0: // a rename of one name changes the time of the file, which the others have too
-			p.restamp(r, p.items[it.first].path(), p.items[it.first].mtime())
-			p.restamp(r, it.path(), p.items[it.first].mtime())
+			first := &p.items[it.first]
+			p.restamp(r, first.path(), first.mtime(), first.source)
+			p.restamp(r, it.path(), first.mtime(), first.source)
 		case !it.inside:
-			p.restamp(r, it.path(), it.mtime())
+			p.restamp(r, it.path(), it.mtime(), it.source)
 		}
 	}
 	p.touched(r)
 	for _, k := range p.kin {
 		if _, again := r.Stamps[k.path]; !again {
-			p.restamp(r, k.path, k.entry.MTime)
+			p.restamp(r, k.path, k.entry.MTime, 0)
 		}
 	}
 	for path := range p.o.Stamps {
@@ -64,12 +65,21 @@ func (p *Plan) report(ctx context.Context, r *Report) {
 
 // restamp notes the stamp of an entry that was moved into the tree. It notes none if
 // others have changed the entry since.
-func (p *Plan) restamp(r *Report, path string, mtime int64) {
+func (p *Plan) restamp(r *Report, path string, mtime, source int64) {
 	delete(r.Stamps, path)
 	e, err := p.tree.stat(path)
 	if err == nil && (e.dir() || e.MTime == mtime) {
-		r.Stamps[path] = stampOf(e)
+		s := stampOf(e)
+		s.Source = source
+		r.Stamps[path] = s
 	}
+}
+
+// stamp is the stamp of an item's entry.
+func (it *item) stamp(e entry) layer.Stamp {
+	s := stampOf(e)
+	s.Source = it.source
+	return s
 }
 
 func stampOf(e entry) layer.Stamp {

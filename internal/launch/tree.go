@@ -100,13 +100,14 @@ type WireTree struct {
 type Stamp struct {
 	Path    []byte `json:"path"`
 	Time    int64  `json:"ctime_ns"`
+	Source  int64  `json:"source_ns,omitempty"`
 	Inode   uint64 `json:"inode,omitempty"`
 	Touched bool   `json:"touched,omitempty"`
 }
 
 // Plain is the stamp without its path.
 func (s Stamp) Plain() layer.Stamp {
-	return layer.Stamp{CTime: s.Time, Inode: s.Inode, Touched: s.Touched}
+	return layer.Stamp{CTime: s.Time, Source: s.Source, Inode: s.Inode, Touched: s.Touched}
 }
 
 // maxList bounds a list of paths, in bytes.
@@ -127,6 +128,9 @@ func EncodeStamps(stamps map[string]layer.Stamp) []byte {
 	for _, p := range slices.Sorted(maps.Keys(stamps)) {
 		s := stamps[p]
 		word := strconv.FormatInt(s.CTime, 10)
+		if s.Source != 0 {
+			word += sourceSeparator + strconv.FormatInt(s.Source, 10)
+		}
 		if s.Inode != 0 {
 			word += inodeSeparator + strconv.FormatUint(s.Inode, 10)
 		}
@@ -138,11 +142,12 @@ func EncodeStamps(stamps map[string]layer.Stamp) []byte {
 	return b
 }
 
-// A stamp is a time, and for a directory an inode; lists of earlier versions have
-// the time alone.
+// A stamp is a time. A regular file also has the time of its source, and a directory its
+// inode. Lists of earlier versions may have the time alone.
 const (
-	inodeSeparator = ","
-	touchedEnd     = "t"
+	sourceSeparator = ";"
+	inodeSeparator  = ","
+	touchedEnd      = "t"
 )
 
 // DecodeStamps is the inverse of EncodeStamps.
@@ -152,8 +157,13 @@ func DecodeStamps(b []byte) (map[string]layer.Stamp, error) {
 		var s layer.Stamp
 		var err error
 		text, touched := strings.CutSuffix(word, touchedEnd)
-		ctime, inode, found := strings.Cut(text, inodeSeparator)
-		if s.CTime, err = strconv.ParseInt(ctime, 10, 64); err == nil && found {
+		text, inode, hasInode := strings.Cut(text, inodeSeparator)
+		ctime, source, hasSource := strings.Cut(text, sourceSeparator)
+		s.CTime, err = strconv.ParseInt(ctime, 10, 64)
+		if err == nil && hasSource {
+			s.Source, err = strconv.ParseInt(source, 10, 64)
+		}
+		if err == nil && hasInode {
 			s.Inode, err = strconv.ParseUint(inode, 10, 64)
 		}
 		if err != nil {
@@ -323,7 +333,7 @@ func (c *Client) Applied(ctx context.Context, id, tree string, stamps map[string
 			}
 			size = len(p) + stampSize
 		}
-		some = append(some, Stamp{[]byte(p), stamps[p].CTime, stamps[p].Inode, stamps[p].Touched})
+		some = append(some, Stamp{[]byte(p), stamps[p].CTime, stamps[p].Source, stamps[p].Inode, stamps[p].Touched})
 	}
 	if len(some) == 0 {
 		return nil

@@ -97,10 +97,10 @@ func TestAppliedIsRemembered(t *testing.T) {
 	dir := overlaid(t)
 	sb := up(t, l, "", spec.Config{Overlays: []string{dir}})
 	now := time.Now().UnixNano()
-	stamps := map[string]layer.Stamp{"a": {CTime: now + 1}, "b\xff\n": {CTime: now + 2, Inode: 1 << 60}, "c": {CTime: now, Inode: 7, Touched: true}}
+	stamps := map[string]layer.Stamp{"a": {CTime: now + 1, Source: now - 1}, "b\xff\n": {CTime: now + 2, Inode: 1 << 60}, "c": {CTime: now, Inode: 7, Touched: true}}
 	for _, some := range []map[string]layer.Stamp{
 		{"a": {CTime: now + 7}, "b\xff\n": stamps["b\xff\n"], "c": stamps["c"], "before the layers": {CTime: 1}, "gone": {CTime: now}},
-		{"a": {CTime: now + 1}, "gone": {}},
+		{"a": stamps["a"], "gone": {}},
 	} {
 		if err := sb.Applied(t.Context(), dir, some); err != nil {
 			t.Fatal(err)

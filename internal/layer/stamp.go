@@ -10,6 +10,9 @@ import (
 type Stamp struct {
 	// CTime is the change time, in nanoseconds.
 	CTime int64
+	// Source is the change time of the layer's file that was applied, in nanoseconds. It
+	// is 0 for all but regular files.
+	Source int64
 	// Inode is set for directories: each change in a directory also changes its
 	// CTime.
 	Inode uint64
