@@ -208,7 +208,7 @@ func TestOverlayIsRefused(t *testing.T) {
 		"the root, with one":    {[]string{"--overlay", "/", "--rootfs", dir}, "one root only"},
 		"a bind at its place":   {[]string{"--overlay", dir, "--bind", "/usr:" + dir}, "two binds"},
 		"more disk than memory": {[]string{"--disk", "2g"}, "--memory"},
-		"no disk":               {[]string{"--disk", "0"}, "not more than 0"},
+		"no disk":               {[]string{"--disk", "0"}, "more than 0"},
 		"too few files":         {[]string{"--files", "7"}, "--files"},
 		"an unknown storage":    {[]string{"--storage", "tape"}, "--storage"},
 	} {

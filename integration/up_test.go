@@ -397,3 +397,28 @@ func TestPruneSparesWhatIsUp(t *testing.T) {
 		t.Errorf("list: %q", ids)
 	}
 }
+
+// A name or a path that is not there gets an answer that says so.
+func TestUnknownNamesOfASandboxAreSaid(t *testing.T) {
+	s := newSandboxes(t)
+	for _, name := range []string{"h", "help"} {
+		s.up(name) // the names are words of the command line, too
+	}
+	if names := s.names(); !slices.Contains(names, "h") || !slices.Contains(names, "help") {
+		t.Fatalf("up are %q", names)
+	}
+	s.up("box", "--overlay", t.TempDir())
+	for _, test := range []struct {
+		args []string
+		want result
+	}{
+		{[]string{"attach", "box", "bogus"}, result{125, "", "sandbox-runtime: sandbox box: detached exec \"bogus\" does not exist\n"}},
+		{[]string{"changes", "box", "nothere"}, result{0, "", "nothing has changed at [\"nothere\"]\n"}},
+		{[]string{"changes", "box"}, result{}},
+		{[]string{"up", "--memory", "0", "b"}, result{1, "", "sandbox-runtime: --memory: 0 is too little; give more than 0, or leave the flag out for the default\n"}},
+	} {
+		if got := run(t, s.command(test.args...)); got != test.want {
+			t.Errorf("%q: %+v", test.args, got)
+		}
+	}
+}

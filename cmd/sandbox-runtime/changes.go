@@ -36,9 +36,12 @@ With --json each line is one change in JSON.
 			&cli.BoolFlag{Name: "names", Usage: "leave out all but names, which is faster"},
 		},
 		Action: withChanges(func(_ context.Context, cmd *cli.Command, c *sandbox.Changes) error {
-			return listChanges(cmd.Root().Writer, c, cmd.Bool("json"), sandbox.ListOptions{
-				Names: cmd.Bool("names"), Paths: cmd.Args().Tail(),
-			})
+			paths := cmd.Args().Tail()
+			n, err := listChanges(cmd.Root().Writer, c, cmd.Bool("json"), sandbox.ListOptions{Names: cmd.Bool("names"), Paths: paths})
+			if err == nil && n == 0 && len(paths) > 0 {
+				fmt.Fprintf(cmd.Root().ErrWriter, "nothing has changed at %q\n", paths)
+			}
+			return err
 		}),
 	}
 }
@@ -216,11 +219,12 @@ func onlyName(cmd *cli.Command) error {
 	return nil
 }
 
-func listChanges(w io.Writer, c *sandbox.Changes, inJSON bool, o sandbox.ListOptions) error {
+// listChanges returns how many changes it has listed.
+func listChanges(w io.Writer, c *sandbox.Changes, inJSON bool, o sandbox.ListOptions) (n int, err error) {
 	out := json.NewEncoder(w)
 	for change, err := range c.List(o) {
 		if err != nil {
-			return err
+			return n, err
 		}
 		if inJSON {
 			err = out.Encode(change)
@@ -228,8 +232,9 @@ func listChanges(w io.Writer, c *sandbox.Changes, inJSON bool, o sandbox.ListOpt
 			_, err = fmt.Fprintln(w, changeLine(change))
 		}
 		if err != nil {
-			return err
+			return n, err
 		}
+		n++
 	}
-	return nil
+	return n, nil
 }

@@ -82,6 +82,7 @@ What this host has for all that, and whether the walls of a sandbox hold:
 	}
 	for _, c := range root.Commands {
 		c.DisableSliceFlagSeparator = true
+		c.HideHelpCommand = true // "up help" is a sandbox of this name
 		if c.OnUsageError == nil && c.Category == categorySandbox {
 			c.OnUsageError = sandboxUsageError
 		}

@@ -255,7 +255,7 @@ func setPositive[T ~int64 | ~float64](field *T, value string, parse func(string)
 		return err
 	}
 	if v <= 0 {
-		return fmt.Errorf("%s is not more than 0", value)
+		return fmt.Errorf("%s is too little; give more than 0, or leave the flag out for the default", value)
 	}
 	*field = v
 	return nil

@@ -33,7 +33,7 @@ func (s *Sandbox) Attach(ctx context.Context, exec string) (*Process, error) {
 }
 
 func (v *live) noExec(exec string) error {
-	return &launch.SandboxError{ID: v.id, Err: fmt.Errorf("has no detached exec %s: it %w", exec, launch.ErrNotFound)}
+	return &launch.SandboxError{ID: v.id, Err: fmt.Errorf("detached exec %.64q %w", exec, launch.ErrNotFound)}
 }
 
 func (v *live) attach(ctx context.Context, e execID) (_ *Process, err error) {
