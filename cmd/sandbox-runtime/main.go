@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"runtime"
+	"strings"
 
 	"github.com/urfave/cli/v3"
 )
@@ -108,8 +108,7 @@ func logUsageError(out *reporter, word cli.OnUsageErrorFunc) cli.OnUsageErrorFun
 // usageError says what is wrong in one line; the library would add the whole
 // help text.
 func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
-	said := goFunction.ReplaceAllString(err.Error(), "") // the library has wrapped nothing
-	return fmt.Errorf("%s (see %s --help)", said, cmd.FullName())
+	return fmt.Errorf("%s (see %s --help)", withoutGoFunctions(err.Error()), cmd.FullName())
 }
 
 // sandboxUsageError is usageError with a flag as it was typed, for people.
@@ -117,8 +116,20 @@ func sandboxUsageError(ctx context.Context, cmd *cli.Command, err error, sub boo
 	return usageError(ctx, cmd, unknownFlag(err), sub)
 }
 
-// goFunction is what strconv says of a number before it says what is wrong.
-var goFunction = regexp.MustCompile(`strconv\.\w+: parsing ".*": `)
+// withoutGoFunctions drops the prefix of a strconv error, `strconv.ParseInt: parsing
+// "x": `. The command-line library wraps no error, so that only the text is left.
+func withoutGoFunctions(text string) string {
+	before, call, ok := strings.Cut(text, "strconv.")
+	if !ok {
+		return text
+	}
+	_, value, ok := strings.Cut(call, `: parsing "`)
+	end := strings.LastIndex(value, `": `)
+	if !ok || end < 0 {
+		return text
+	}
+	return before + value[end+len(`": `):]
+}
 
 // unknownCommand is the exit status for one, as runc's.
 const unknownCommand = 3

@@ -292,3 +292,15 @@ func (h *host) cgroups() []string {
 }
 
 func alive(pid int) bool { return unix.Kill(pid, 0) == nil }
+
+func TestUsageErrorsNameNoGoFunction(t *testing.T) {
+	for text, want := range map[string]string{
+		`invalid value "x" for flag -n: strconv.ParseInt: parsing "x": invalid syntax`:        `invalid value "x" for flag -n: invalid syntax`,
+		`invalid value "\": " for flag -n: strconv.ParseBool: parsing "\": ": value out of x`: `invalid value "\": " for flag -n: value out of x`,
+		"flag needs an argument: -strconv.":                                                   "flag needs an argument: -strconv.",
+	} {
+		if got := withoutGoFunctions(text); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
