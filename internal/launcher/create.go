@@ -172,7 +172,7 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 	}
 	s.live.adopt(m.conn)
 	state.release()
-	l.sweepTrash()
+	l.emptyTrashLater()
 	return s, nil
 }
 

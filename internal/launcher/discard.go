@@ -32,9 +32,9 @@ func isLeftDraft(name string) bool {
 	return err == nil && !owner.lives()
 }
 
-// discard removes a directory of the store's: it is out of the way at once, and gone
-// once somebody has come to remove what is in it.
-func discard(store *os.File, name string) error {
+// discardIn moves an entry of a store into the store's trash, and empties the trash in
+// the background. The next call goes on with a trash that a closed launcher has left.
+func (l *Launcher) discardIn(store *os.File, name string) error {
 	trash, err := makeDir(store, "trash")
 	if err != nil {
 		return err
@@ -52,15 +52,15 @@ func discard(store *os.File, name string) error {
 		}
 		return fmt.Errorf("discard %s of the store: %w", name, err)
 	}
-	go func() {
+	l.sweep(func(ctx context.Context) {
 		defer trash.Close()
-		_ = empty(trash) // who comes next goes on with it
-	}()
+		_ = empty(ctx, trash) // the next call goes on
+	})
 	return nil
 }
 
-// empty removes what is in a directory, of any size.
-func empty(dir *os.File) error {
+// empty removes what is in a directory, of any size, until ctx is done.
+func empty(ctx context.Context, dir *os.File) error {
 	if _, err := dir.Seek(0, 0); err != nil {
 		return err
 	}
@@ -68,7 +68,10 @@ func empty(dir *os.File) error {
 	for {
 		names, err := dir.Readdirnames(1000)
 		for _, name := range names {
-			errs = append(errs, removeAll(dir, name))
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			errs = append(errs, removeAll(ctx, dir, name))
 		}
 		if err != nil || len(names) == 0 {
 			return errors.Join(errs...)
@@ -77,7 +80,7 @@ func empty(dir *os.File) error {
 }
 
 // removeAll removes an entry with all below it, through no link.
-func removeAll(parent *os.File, name string) error {
+func removeAll(ctx context.Context, parent *os.File, name string) error {
 	if path.Base(name) != name {
 		return fmt.Errorf("remove %q: %w", name, fs.ErrInvalid)
 	}
@@ -89,7 +92,7 @@ func removeAll(parent *os.File, name string) error {
 	if err != nil {
 		return err
 	}
-	err = empty(dir)
+	err = empty(ctx, dir)
 	dir.Close()
 	return errors.Join(err, unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR))
 }

@@ -95,22 +95,35 @@ func (r record) images() []string {
 // Verify returns an error that is [launch.ErrDamaged] if a write to the sandbox's
 // files was ever lost. With sync it first brings to disk all that was written: without
 // an error, all that was read of the sandbox's files before the call can be trusted.
-// Else it only looks for an error that was recorded.
+// Else it only looks for an error that was recorded. It waits for a removal of the
+// sandbox that has cut off its files.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
 func (s *Sandbox) Verify(ctx context.Context, sync bool) error {
-	r, err := readRecord(s.live.dir())
-	if err != nil {
-		return missing(s.ID(), err)
+	err := s.live.verify(ctx, sync)
+	if errors.Is(err, launch.ErrNotRunning) {
+		if gone := s.live.unlessRemoved(ctx, launch.ErrNotRunning); errors.Is(gone, launch.ErrNotFound) {
+			return gone
+		}
 	}
-	err = s.live.launcher.verify(ctx, r, sync)
+	return err
+}
+
+// verify is Verify without the wait for a removal, also for a caller that holds the
+// sandbox's directory.
+func (v *live) verify(ctx context.Context, sync bool) error {
+	r, err := readRecord(v.dir())
+	if err != nil {
+		return missing(v.id, err)
+	}
+	err = v.launcher.verify(ctx, r, sync)
 	if err == nil {
 		return nil
 	}
 	if errors.Is(err, store.ErrAbandoned) || errors.Is(err, fs.ErrNotExist) {
 		err = launch.ErrNotRunning // or removed, at this moment
 	}
-	return &launch.SandboxError{ID: s.ID(), Err: err}
+	return &launch.SandboxError{ID: v.id, Err: err}
 }
 
 // verify is Verify, of the sandbox that has this record.

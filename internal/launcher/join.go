@@ -37,6 +37,8 @@ func (e *conflictError) Error() string {
 // A work is a transaction's directory on the way into the sandbox's files, or one
 // that is undone.
 type work struct {
+	launcher *Launcher
+
 	record record
 	store  *os.File
 	number int
@@ -80,14 +82,14 @@ func (t *transaction) settle(ctx context.Context, v *live, r *spec.Result) error
 		if !v.up() || !v.present() {
 			return v.why(ctx, &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning})
 		}
-		w := &work{record: v.current(), store: t.store, number: t.number, dir: t.dir, journal: t.journal}
-		if err := resumeIn(ctx, w.record, t.store); err != nil {
+		w := &work{launcher: v.launcher, record: v.current(), store: t.store, number: t.number, dir: t.dir, journal: t.journal}
+		if err := v.launcher.resumeIn(ctx, w.record, t.store); err != nil {
 			return err
 		}
 		if err := w.join(ctx); err != nil {
 			return err
 		}
-		return trimUndo(t.store)
+		return v.launcher.trimUndo(t.store)
 	})
 	if err != nil {
 		r.Status = spec.StatusError
@@ -146,7 +148,7 @@ func (w *work) joined(ctx context.Context) error {
 	}
 	for i := range w.Places {
 		place := fmt.Sprintf("tx/%d/%d/", w.number, i)
-		if err := errors.Join(discard(w.store, place+"data"), discard(w.store, place+"work")); err != nil {
+		if err := errors.Join(w.launcher.discardIn(w.store, place+"data"), w.launcher.discardIn(w.store, place+"work")); err != nil {
 			return err
 		}
 	}
@@ -154,7 +156,7 @@ func (w *work) joined(ctx context.Context) error {
 }
 
 func removeIfThere(dir *os.File, name string) error {
-	if err := removeAll(dir, name); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := removeAll(context.Background(), dir, name); err != nil && !errors.Is(err, unix.ENOENT) {
 		return err
 	}
 	return nil

@@ -15,6 +15,7 @@
 package launcher
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
@@ -74,9 +75,14 @@ type Launcher struct {
 	// execs numbers the execs of this process, from after first on.
 	execs atomic.Uint32
 	first uint32
-	// sweepTrash starts a goroutine of sweeping, which stopSweeping waits for.
-	sweepTrash, stopSweeping func()
-	sweeping                 sync.WaitGroup
+	// sweep starts a removal as a goroutine of sweeping. stopSweeping ends the removals
+	// and waits for them.
+	sweep        func(removal func(context.Context))
+	stopSweeping func()
+	sweeping     sync.WaitGroup
+
+	// maxSnapshots bounds what one user other than root keeps on disk by snapshots alone.
+	maxSnapshots int
 
 	groups groupPool
 
@@ -116,9 +122,10 @@ func New(d Dirs) (*Launcher, error) {
 		program:      sync.OnceValues(agent.Executable),
 		filesProgram: sync.OnceValues(agent.FilesExecutable),
 		live:         map[string]*live{}, children: map[int]bool{}, first: randomStart(),
+		maxSnapshots: maxSnapshots,
 	}
 	l.execs.Store(l.first)
-	l.sweepTrash, l.stopSweeping = l.trashSweeper()
+	l.sweep, l.stopSweeping = l.newSweeper()
 	return l, nil
 }
 

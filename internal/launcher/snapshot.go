@@ -24,8 +24,8 @@ import (
 // directory <data>/snapshots/HASH-NAME, made under another name.
 const snapshotsName = "snapshots"
 
-// maxSnapshots bounds what one user other than root keeps on disk by snapshots alone.
-var maxSnapshots = 64 // a test lowers it
+// maxSnapshots is the value of [Launcher.maxSnapshots].
+const maxSnapshots = 64
 
 const snapshotFile = "snapshot.json"
 
@@ -70,7 +70,7 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 		if _, err := os.Lstat(dir); err == nil {
 			return fmt.Errorf("snapshot %s %w", name, launch.ErrExists)
 		}
-		if err := s.Verify(ctx, v.launcher.shortOfRoom()); err != nil {
+		if err := v.verify(ctx, v.launcher.shortOfRoom()); err != nil {
 			return err
 		}
 		mine := func(p place) bool { return p.Host == "" }
@@ -110,8 +110,8 @@ func (l *Launcher) roomForSnapshot(ctx context.Context, uid uint32) error {
 			inodes[st.Ino] = true
 		}
 	}
-	if max(len(names), len(inodes)) >= maxSnapshots {
-		return fmt.Errorf("more than %d snapshots of one user, those with them that others began with: another %w; remove some, and the sandboxes that began with them", maxSnapshots, launch.ErrUnavailable)
+	if max(len(names), len(inodes)) >= l.maxSnapshots {
+		return fmt.Errorf("more than %d snapshots of one user, those with them that others began with: another %w; remove some, and the sandboxes that began with them", l.maxSnapshots, launch.ErrUnavailable)
 	}
 	return nil
 }

@@ -245,10 +245,8 @@ func TestWhatSnapshotsKeepIsBounded(t *testing.T) {
 	if reason := layersOfAnywhere(t); reason != "" {
 		t.Skip(reason)
 	}
-	was := maxSnapshots
-	maxSnapshots = 2
-	t.Cleanup(func() { maxSnapshots = was })
 	l := newTestLauncher(t)
+	l.maxSnapshots = 2
 	begin := func(from string) *Sandbox {
 		sb, err := l.Create(t.Context(), launch.Create{Name: newID(), Config: spec.Config{Storage: spec.StorageDisk}, From: from}, Sources{UID: 4321, GIDs: []uint32{4321}})
 		if err != nil {

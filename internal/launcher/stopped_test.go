@@ -296,10 +296,8 @@ func TestUpKeepsWhatAForkBeganWith(t *testing.T) {
 }
 
 func TestUpRefusesWhereNoMoreCanBeKept(t *testing.T) {
-	was := maxSnapshots
-	maxSnapshots = 1
-	t.Cleanup(func() { maxSnapshots = was })
 	l := newTestLauncher(t)
+	l.maxSnapshots = 1
 	const uid = 4242
 	create := func() (*Sandbox, error) {
 		return l.Create(t.Context(), launch.Create{Name: "box", Reuse: true, Config: spec.Config{Storage: spec.StorageDisk}}, Sources{UID: uid, GIDs: []uint32{uid}})

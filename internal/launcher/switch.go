@@ -143,7 +143,7 @@ type switching struct {
 
 // noTransactions refuses to have the files below a transaction change.
 func (s *switching) noTransactions(ctx context.Context) error {
-	if err := resumeIn(ctx, s.record, s.store); err != nil {
+	if err := s.live.launcher.resumeIn(ctx, s.record, s.store); err != nil {
 		return err
 	}
 	return eachTransaction(s.store, func(_ int, _ *os.File, j journal) error {
@@ -162,7 +162,7 @@ func (s *switching) giveUpUndo() error {
 		if j.State != txJoined {
 			return nil
 		}
-		return discard(s.store, "tx/"+strconv.Itoa(number))
+		return s.live.launcher.discardIn(s.store, "tx/"+strconv.Itoa(number))
 	})
 }
 
@@ -349,7 +349,7 @@ func (s *switching) end() error {
 		named = s.live.launcher.endDraft(s.record)
 	}
 	if w.Done && len(w.Old) > 0 {
-		if err := errors.Join(discardLayers(s.store, w.Old), s.live.forgetApplied(s.record)); err != nil {
+		if err := errors.Join(s.live.launcher.discardLayers(s.store, w.Old), s.live.forgetApplied(s.record)); err != nil {
 			return err
 		}
 	}
@@ -357,9 +357,9 @@ func (s *switching) end() error {
 	return errors.Join(named, s.live.keepRecord(s.record))
 }
 
-func discardLayers(store *os.File, numbers []int) (err error) {
+func (l *Launcher) discardLayers(store *os.File, numbers []int) (err error) {
 	for _, n := range numbers {
-		err = errors.Join(err, discard(store, "layer/"+strconv.Itoa(n)))
+		err = errors.Join(err, l.discardIn(store, "layer/"+strconv.Itoa(n)))
 	}
 	return err
 }

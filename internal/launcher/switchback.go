@@ -39,7 +39,7 @@ func (v *live) takeBackSwitch() error {
 		err = s.finish()
 	} else {
 		err = s.thread.do(func() error { return s.covers.freeze(false) })
-		err = errors.Join(err, discardLayers(s.store, slices.Collect(maps.Values(r.Switch.Layers))))
+		err = errors.Join(err, s.live.launcher.discardLayers(s.store, slices.Collect(maps.Values(r.Switch.Layers))))
 	}
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (s *switching) finish() error {
 		if !ok {
 			continue
 		}
-		if err := discard(s.store, "layer/"+strconv.Itoa(n)); err != nil {
+		if err := s.live.launcher.discardIn(s.store, "layer/"+strconv.Itoa(n)); err != nil {
 			return err
 		}
 		below.withoutUpper(c.place)

@@ -22,6 +22,8 @@ import (
 // Its directory in the store is tx/N: one for each place with the layer, and the
 // journal.
 type transaction struct {
+	launcher *Launcher
+
 	number int
 	store  *os.File
 	dir    *os.File
@@ -39,7 +41,7 @@ func (v *live) beginTransaction(ctx context.Context, r record) (_ *transaction, 
 	if err != nil {
 		return nil, err
 	}
-	t := &transaction{covers: newCovers(r), journal: journal{State: txRuns, Owner: self, Since: present(), Places: r.places()}}
+	t := &transaction{launcher: v.launcher, covers: newCovers(r), journal: journal{State: txRuns, Owner: self, Since: present(), Places: r.places()}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("transaction: %w", err), t.drop())
@@ -123,7 +125,7 @@ func (t *transaction) claim() error {
 	if err != nil {
 		t.dir.Close()
 		t.dir = nil
-		return errors.Join(err, removeAll(all, draft))
+		return errors.Join(err, removeAll(context.Background(), all, draft))
 	}
 	return nil
 }
@@ -218,7 +220,7 @@ func (t *transaction) drop() error {
 	var err error
 	if t.dir != nil {
 		t.dir.Close()
-		err = discard(t.store, "tx/"+strconv.Itoa(t.number))
+		err = t.launcher.discardIn(t.store, "tx/"+strconv.Itoa(t.number))
 	}
 	if t.store != nil {
 		t.store.Close()

@@ -54,8 +54,14 @@ func (l *Launcher) moveToTrash(path string) error {
 	if err != nil {
 		return ignoreMissing(err)
 	}
-	l.sweepTrash()
+	l.emptyTrashLater()
 	return nil
+}
+
+// emptyTrashLater empties the trash in the background. Prune reports what cannot be
+// removed.
+func (l *Launcher) emptyTrashLater() {
+	l.sweep(func(ctx context.Context) { _ = l.emptyTrash(ctx) })
 }
 
 // emptyTrash removes what is in the trash, as far as ctx lets. Several may do so at
@@ -96,13 +102,12 @@ func removeTrash(ctx context.Context, path string, isDir bool) error {
 // trash: little is gone by then, and nothing is left.
 const sweepGrace = 50 * time.Millisecond
 
-// trashSweeper empties the trash in the background until it is stopped, which
-// waits for no more than a moment's work.
-func (l *Launcher) trashSweeper() (sweep, stop func()) {
+// newSweeper returns sweep, which starts a removal in the background, and stop. stop
+// ends all removals after sweepGrace and waits for them.
+func (l *Launcher) newSweeper() (sweep func(removal func(context.Context)), stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	sweep = func() {
-		// What cannot be removed a prune says.
-		l.sweeping.Go(func() { _ = l.emptyTrash(ctx) })
+	sweep = func(removal func(context.Context)) {
+		l.sweeping.Go(func() { removal(ctx) })
 	}
 	return sweep, func() {
 		late := time.AfterFunc(sweepGrace, cancel)

@@ -36,7 +36,7 @@ func (s *Sandbox) Undo(ctx context.Context, n int) error {
 	}
 	defer store.Close()
 	return inTurn(ctx, store, func() error {
-		if err := resumeIn(ctx, r, store); err != nil {
+		if err := v.launcher.resumeIn(ctx, r, store); err != nil {
 			return err
 		}
 		all, err := joinedIn(store)
@@ -62,7 +62,7 @@ func (v *live) undo(ctx context.Context, r record, store *os.File, number int) e
 		return err
 	}
 	defer dir.Close()
-	w := &work{record: r, store: store, number: number, dir: dir}
+	w := &work{launcher: v.launcher, record: r, store: store, number: number, dir: dir}
 	if w.journal, err = readJournal(dir); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (w *work) undone(ctx context.Context) error {
 			return err
 		}
 	}
-	return discard(w.store, "tx/"+strconv.Itoa(w.number))
+	return w.launcher.discardIn(w.store, "tx/"+strconv.Itoa(w.number))
 }
 
 // stamps are the times of what the runtime has changed since the transaction joined,
@@ -207,13 +207,13 @@ func eachTransaction(store *os.File, f func(number int, dir *os.File, j journal)
 }
 
 // trimUndo gives up what can be undone of the oldest.
-func trimUndo(store *os.File) error {
+func (l *Launcher) trimUndo(store *os.File) error {
 	all, err := joinedIn(store)
 	if err != nil {
 		return err
 	}
 	for len(all) > maxUndo {
-		if err := discard(store, "tx/"+strconv.Itoa(all[0])); err != nil {
+		if err := l.discardIn(store, "tx/"+strconv.Itoa(all[0])); err != nil {
 			return err
 		}
 		all = all[1:]
