@@ -214,14 +214,11 @@ func (c *Changes) why(err error) error {
 func (c *Changes) whyGone(err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), availableTime)
 	defer cancel()
-	// This waits for whoever changes or removes the sandbox, and notes nothing: it is
-	// of before the sandbox was made.
-	gone := c.source.Applied(ctx, c.trees[0].Path, map[string]layer.Stamp{"": {}})
-	if errors.Is(gone, ErrNotFound) {
+	switch gone := c.source.Verify(ctx, true); { // after a removal that is going on
+	case errors.Is(gone, ErrNotFound):
 		return &Error{c.id, errRemoved}
-	}
-	if damaged := c.source.Verify(ctx, true); errors.Is(damaged, ErrDamaged) {
-		return about(c.id, damaged)
+	case errors.Is(gone, ErrDamaged):
+		return about(c.id, gone)
 	}
 	return about(c.id, err)
 }
