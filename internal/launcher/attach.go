@@ -107,5 +107,6 @@ func (p *Process) forget() error {
 	if conn != nil {
 		_ = conn.Forget(ctx, p.exec.agent()) // it is gone, or forgets by itself when it needs the place
 	}
+	p.live.disarm(p.exec)
 	return p.kept.remove()
 }

@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -198,42 +197,4 @@ func (d *detached) markTimedOut() {
 func (d *detached) timedOut() bool {
 	_, err := os.Lstat(filepath.Join(d.dir, timedOutName))
 	return err == nil
-}
-
-// resumeDeadlines has the timeouts of detached execs hold whose process has
-// ended, or may.
-func (v *live) resumeDeadlines() error {
-	all, err := v.detachedExecs()
-	if err != nil {
-		return err
-	}
-	for _, e := range all {
-		r, err := readExecRecord(v.execDir(e))
-		if err != nil || r.Timeout == 0 {
-			continue // its start was cut short, or it has none
-		}
-		time.AfterFunc(time.Until(r.Started.Add(r.Timeout)), func() { v.expire(e) })
-	}
-	return nil
-}
-
-// expire ends a detached exec whose time is over.
-func (v *live) expire(e execID) {
-	if !v.isDetached(e) || !v.present() {
-		return
-	}
-	v.enter()
-	defer v.leave()
-	leaf, err := v.group.OpenLeaf(e.leaf())
-	if err != nil {
-		return // it is gone
-	}
-	defer func() { _ = leaf.Close() }() // it only lets go
-	if alive, err := leaf.Populated(); err != nil || !alive {
-		return // it has ended in time
-	}
-	(&detached{dir: v.execDir(e)}).markTimedOut()
-	ctx, cancel := context.WithTimeout(context.Background(), killTime)
-	defer cancel()
-	_ = leaf.Kill(ctx) // what could not be killed is told to whoever asks for the exec
 }

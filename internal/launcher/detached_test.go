@@ -141,8 +141,8 @@ func TestTimeoutOfADetachedExecHoldsWhoeverIsThere(t *testing.T) {
 			if err := p.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if gone && p.deadline != nil {
-				p.deadline.Stop()
+			if gone {
+				sb.live.launcher.deadlines.stop(func(deadlineKey) bool { return true })
 			}
 			again := elsewhere(t, sb)
 			q, err := again.Attach(t.Context(), p.ID())
@@ -150,9 +150,6 @@ func TestTimeoutOfADetachedExecHoldsWhoeverIsThere(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer q.Close()
-			if gone {
-				q.deadline.Stop() // that of the launcher remains
-			}
 			if r, err := q.Wait(t.Context()); err != nil || r.Status != spec.StatusTimedOut {
 				t.Errorf("got %+v, %v", r, err)
 			}

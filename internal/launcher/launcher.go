@@ -85,6 +85,8 @@ type Launcher struct {
 	maxSnapshots int
 
 	groups groupPool
+	// deadlines are of detached execs.
+	deadlines deadlines
 
 	// mu guards what follows.
 	mu sync.Mutex
@@ -134,6 +136,7 @@ func New(d Dirs) (*Launcher, error) {
 // to be under way.
 func (l *Launcher) Close() {
 	l.stopSweeping()
+	l.deadlines.close()
 	l.tending.Wait()
 	l.mu.Lock()
 	all := slices.Collect(maps.Values(l.live))

@@ -169,6 +169,8 @@ func (v *live) release() {
 	v.rest()
 	v.mu.Unlock()
 	if gone {
+		init := v.init()
+		v.launcher.deadlines.stop(func(key deadlineKey) bool { return key.id == v.id && key.init == init })
 		v.drop()
 	}
 }

@@ -42,7 +42,7 @@ type Process struct {
 	// kept is the state of a detached exec, nil for others.
 	kept *detached
 
-	// deadline fires after timeout.
+	// deadline fires after timeout. It is nil for a detached exec; see deadlines.
 	deadline *time.Timer
 	timedOut atomic.Bool
 	// stuck says that something was killed and does not end, or that PID 1
@@ -83,7 +83,11 @@ func (p *Process) Output() (stdout, stderr *os.File) {
 // register counts the exec as running and has its timeout begin.
 func (v *live) register(p *Process) {
 	p.waiting = make(chan struct{}, 1)
-	if p.timeout > 0 {
+	switch {
+	case p.timeout <= 0:
+	case p.kept != nil:
+		v.armDeadline(p.exec, p.started.Add(p.timeout))
+	default:
 		// Set before it can fire, since expire uses it.
 		p.deadline = time.AfterFunc(math.MaxInt64, p.expire)
 		p.deadline.Reset(time.Until(p.started.Add(p.timeout)))
@@ -106,23 +110,19 @@ func (p *Process) leave() {
 	})
 }
 
-// expireAgain is when it is looked again whether a command whose time is over has
+// startAgain is when it is looked again whether a command whose time is over has
 // been started.
-const expireAgain = 20 * time.Millisecond
+const startAgain = 20 * time.Millisecond
 
 // expire ends the command when its time is over.
 func (p *Process) expire() {
-	if p.kept != nil {
-		p.live.expire(p.exec)
-		return
-	}
 	if p.over.Load() {
 		return
 	}
 	if alive, err := p.leaf.Populated(); err == nil && !alive && !p.live.paused() {
 		// It has ended in time, which will be known at once, or the agent has yet to
 		// start it, and then its time was over before.
-		p.deadline.Reset(expireAgain)
+		p.deadline.Reset(startAgain)
 		return
 	}
 	p.timedOut.Store(true)

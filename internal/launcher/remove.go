@@ -185,6 +185,7 @@ func (l *Launcher) forget(id string) {
 	gone := l.live[id]
 	delete(l.live, id)
 	l.mu.Unlock()
+	l.deadlines.stop(func(key deadlineKey) bool { return key.id == id })
 	if gone == nil {
 		return
 	}

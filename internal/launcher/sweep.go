@@ -47,6 +47,7 @@ func (v *live) mayStart(e execID, r execRecord, starting map[execID]bool) bool {
 // know: the process that was starting it, or was told how it ended, was killed
 // meanwhile, or the agent has kept its exit for as long as it had room.
 func (v *live) forgetLost(ctx context.Context, e execID) error {
+	v.disarm(e)
 	return errors.Join((&detached{dir: v.execDir(e)}).remove(), v.clear(ctx, e.leaf()))
 }
 
