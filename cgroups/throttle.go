@@ -25,28 +25,17 @@ func (g *Group) LiftThrottlesIf(is func() bool) error {
 		"blkio.throttle.read_iops_device":  func(disk string) string { return disk + " 0" },
 		"blkio.throttle.write_iops_device": func(disk string) string { return disk + " 0" },
 	}
-	t, ok := g.host.v1("blkio")
 	if g.host.Mode == V2 {
 		// cgroup-v2.rst, "IO Interface Files".
 		files = map[string]func(string) string{
 			"io.max": func(disk string) string { return disk + " rbps=max wbps=max riops=max wiops=max" },
 		}
-		t, ok = g.host.unified()
 	}
-	if !ok {
-		return nil
-	}
-	dir, err := t.open(g.path)
-	if gone(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("lift the limits of disk traffic of cgroup %s: %w", g.path, err)
+	dir, err := g.openThrottles(is)
+	if dir == nil || err != nil {
+		return err
 	}
 	defer dir.Close()
-	if !is() {
-		return nil
-	}
 	for file, unlimited := range files {
 		if err := reset(dir, file, unlimited); err != nil {
 			return fmt.Errorf("lift %s of cgroup %s: %w", file, g.path, err)
@@ -74,4 +63,69 @@ func reset(dir *os.File, file string, unlimited func(disk string) string) error 
 		}
 	}
 	return nil
+}
+
+// openThrottles opens the directory with the group's limits of disk traffic, or none if
+// the group is gone, is is false, or the host has no such limits.
+func (g *Group) openThrottles(is func() bool) (*os.File, error) {
+	t, ok := g.host.v1("blkio")
+	if g.host.Mode == V2 {
+		t, ok = g.host.unified()
+	}
+	if !ok {
+		return nil, nil
+	}
+	dir, err := t.open(g.path)
+	if gone(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the limits of disk traffic of cgroup %s: %w", g.path, err)
+	}
+	if !is() {
+		dir.Close()
+		return nil, nil
+	}
+	return dir, nil
+}
+
+// A Throttle limits the traffic with one disk, in bytes per second. 0 is no limit.
+type Throttle struct {
+	Major, Minor int64
+	Read, Write  int64
+}
+
+// SetThrottlesIf sets limits of disk traffic, as after LiftThrottlesIf. Other limits
+// stay. A group that is not there is no error.
+func (g *Group) SetThrottlesIf(is func() bool, all []Throttle) error {
+	dir, err := g.openThrottles(is)
+	if dir == nil || err != nil {
+		return err
+	}
+	defer dir.Close()
+	for _, t := range all {
+		for _, rule := range t.rules(g.host.Mode == V2) {
+			if rule.rate == 0 {
+				continue
+			}
+			value := fmt.Sprintf("%d:%d %s%d", t.Major, t.Minor, rule.key, rule.rate)
+			if err := writeFile(dir, rule.file, value); err != nil && !gone(err) {
+				return fmt.Errorf("set %s of cgroup %s: %w", rule.file, g.path, err)
+			}
+		}
+	}
+	return nil
+}
+
+// A throttleRule is a line of a file.
+type throttleRule struct {
+	file, key string
+	rate      int64
+}
+
+func (t Throttle) rules(v2 bool) []throttleRule {
+	if v2 {
+		return []throttleRule{{"io.max", "rbps=", t.Read}, {"io.max", "wbps=", t.Write}}
+	}
+	return []throttleRule{{"blkio.throttle.read_bps_device", "", t.Read}, {"blkio.throttle.write_bps_device", "", t.Write}}
 }

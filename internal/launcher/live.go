@@ -36,6 +36,9 @@ type live struct {
 	// mu.
 	watching sync.Mutex
 
+	// lift is of the limits of disk traffic. Its mutex is taken before mu.
+	lift throttleLift
+
 	// mu guards what follows.
 	mu     sync.Mutex
 	record record
@@ -51,7 +54,8 @@ type live struct {
 	leaves   leafPool
 	// files tells which change, nil until an exec wants to know.
 	files *fileWatch
-	// running are this process's execs that have not ended.
+	// running are this process's execs that have not ended, by their ids, without the
+	// detached ones: any number of handles may be of one of these.
 	running map[string]*Process
 	// detached counts the detached ones that it has started; starting are those
 	// that the agent need not know yet.
@@ -410,7 +414,7 @@ func (v *live) takeOver(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := errors.Join(v.sweep(ctx), v.resume(ctx)); err != nil {
+	if err := errors.Join(v.sweep(ctx), v.resume(ctx), v.resumeThrottles()); err != nil {
 		return err
 	}
 	v.mu.Lock()

@@ -18,7 +18,7 @@ func (s *Sandbox) Pause(ctx context.Context) error {
 		if s.live.paused() {
 			return nil
 		}
-		return c.Pause()
+		return s.live.unthrottled(c.Pause)
 	})
 }
 

@@ -59,6 +59,12 @@ type Process struct {
 	result  spec.Result
 	err     error
 
+	// ending guards what follows.
+	ending sync.Mutex
+	// interrupt ends the Wait under way, nil if there is none.
+	interrupt context.CancelFunc
+	closing   bool
+
 	left sync.Once
 	// over says that it has left.
 	over atomic.Bool
@@ -92,6 +98,9 @@ func (v *live) register(p *Process) {
 		p.deadline = time.AfterFunc(math.MaxInt64, p.expire)
 		p.deadline.Reset(time.Until(p.started.Add(p.timeout)))
 	}
+	if p.kept != nil {
+		return
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.running[p.ID()] = p
@@ -103,9 +112,11 @@ func (p *Process) leave() {
 		p.over.Store(true)
 		p.files.discard()
 		v := p.live
-		v.mu.Lock()
-		delete(v.running, p.ID())
-		v.mu.Unlock()
+		if p.kept == nil {
+			v.mu.Lock()
+			delete(v.running, p.ID())
+			v.mu.Unlock()
+		}
 		v.leave()
 	})
 }
@@ -139,25 +150,13 @@ func (p *Process) kill() error {
 	defer cancel()
 	p.killing.Lock()
 	defer p.killing.Unlock()
-	if err := p.unthrottle(); err != nil {
-		return err
+	kill := func() error { return p.leaf.Kill(ctx) }
+	// A sandbox that is there for this command alone need not wait, maybe for minutes,
+	// until the command has had its turn to write. Others keep their limits.
+	if p.config.Tied && p.live.aloneIn(p.leaf) {
+		return p.live.unthrottled(kill)
 	}
-	return p.leaf.Kill(ctx)
-}
-
-// unthrottle lets a killed command die that waits for its turn to write, as it
-// may for minutes, in a sandbox that is there for this one.
-func (p *Process) unthrottle() error {
-	if l := p.config.Config.Limits; !p.config.Tied || l.IORead == 0 && l.IOWrite == 0 {
-		return nil
-	}
-	p.live.mu.Lock()
-	alone := len(p.live.running) <= 1
-	p.live.mu.Unlock()
-	if !alone {
-		return nil
-	}
-	return p.live.group.LiftThrottlesIf(p.live.present) // whoever removes it lifts them
+	return kill()
 }
 
 // Signal sends a signal to the command's process group, as a terminal does, or
@@ -197,7 +196,10 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 	if p.ended {
 		return p.result, p.err
 	}
-	exit, err := p.inside.Wait(ctx)
+	exit, err := p.awaitEnd(ctx)
+	if errors.Is(err, errClosing) {
+		return spec.Result{}, os.ErrClosed // Close does the rest
+	}
 	cancelled := err != nil && ctx.Err() != nil
 	if cancelled && p.kept != nil {
 		return spec.Result{}, ctx.Err()
@@ -220,6 +222,39 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 	}
 	p.leave()
 	return p.result, p.err
+}
+
+// errClosing ends a Wait because of Close.
+var errClosing = errors.New("the process is closed")
+
+// awaitEnd waits for the command's end, or for ctx or Close.
+func (p *Process) awaitEnd(ctx context.Context) (agent.Exit, error) {
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p.ending.Lock()
+	if p.closing {
+		cancel()
+	}
+	p.interrupt = cancel
+	p.ending.Unlock()
+	exit, err := p.inside.Wait(waiting)
+	p.ending.Lock()
+	defer p.ending.Unlock()
+	p.interrupt = nil
+	if err != nil && p.closing && ctx.Err() == nil {
+		return exit, errClosing
+	}
+	return exit, err
+}
+
+// endWait ends the Wait under way, and later ones.
+func (p *Process) endWait() {
+	p.ending.Lock()
+	defer p.ending.Unlock()
+	p.closing = true
+	if p.interrupt != nil {
+		p.interrupt()
+	}
 }
 
 // end kills the command and all it started, and returns how it ended.
@@ -335,9 +370,11 @@ func (p *Process) account(r *spec.Result, e *ending, exit agent.Exit) cgroups.Us
 }
 
 // Close gives up the command: if it still runs, it and all that it started are
-// killed, unless it is detached. It may be called again.
+// killed, unless it is detached. A Wait under way returns [os.ErrClosed]. Close may be
+// called again.
 func (p *Process) Close() error {
 	var err error
+	p.endWait()
 	p.waiting <- struct{}{}
 	if !p.ended {
 		p.ended, p.err = true, os.ErrClosed

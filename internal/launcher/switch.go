@@ -372,7 +372,7 @@ func (s *switching) pause() error {
 	if err != nil {
 		return err
 	}
-	return c.Pause()
+	return s.live.unthrottled(c.Pause)
 }
 
 func (v *live) letGoOn() error {

@@ -1,0 +1,163 @@
+package launcher
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// throttledBox is a tied sandbox with a slow disk.
+func throttledBox(t *testing.T, l *Launcher) *Sandbox {
+	t.Helper()
+	dir := t.TempDir()
+	if disks, err := disksOf(Sources{}, dir); err != nil || len(disks) == 0 {
+		t.Skipf("%s is on no disk that can be throttled", filepath.Dir(dir))
+	}
+	c := spec.Config{Workspace: dir, Limits: spec.Limits{IOWrite: 64 << 10}}
+	sb, err := l.Create(t.Context(), launch.Create{Tied: true, Config: c}, Sources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testhost.CloseAfter(t, sb)
+	return sb
+}
+
+// checkThrottled wants the write limit of throttledBox.
+func checkThrottled(t *testing.T, sb *Sandbox) {
+	t.Helper()
+	s, err := sb.Settings()
+	if err != nil || !slices.ContainsFunc(s.IO, func(rule string) bool { return strings.Contains(rule, "65536") }) {
+		t.Errorf("rules of disk traffic %q, %v", s.IO, err)
+	}
+}
+
+// writeSlowly starts a write that waits for its turn for minutes.
+func writeSlowly(t *testing.T, sb *Sandbox) *Process {
+	t.Helper()
+	p, err := sb.Start(t.Context(), launch.Command{Args: []string{"dd", "if=/dev/zero", "of=f", "bs=16M", "count=1", "oflag=direct"}}, [3]*os.File{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	eventually(t, "it waits for the disk", func() bool {
+		pids, err := p.leaf.Pids()
+		if err != nil || len(pids) == 0 {
+			return false
+		}
+		fields, err := statOf(pids[0])
+		return err == nil && fields[0] == "D"
+	})
+	return p
+}
+
+func TestPauseOfAThrottledSandbox(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := throttledBox(t, l)
+	writeSlowly(t, sb)
+	if err := sb.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !sb.live.paused() {
+		t.Error("it is not paused")
+	}
+	checkThrottled(t, sb)
+	if err := sb.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	checkThrottled(t, sb)
+}
+
+func TestThrottlesHoldAfterAFailure(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := throttledBox(t, l)
+	failure := errors.New("it does not stand still")
+	err := sb.live.unthrottled(func() error {
+		s, err := sb.Settings()
+		if err != nil || len(s.IO) > 0 {
+			t.Errorf("rules %q, %v", s.IO, err)
+		}
+		return failure
+	})
+	if !errors.Is(err, failure) {
+		t.Errorf("got %v", err)
+	}
+	checkThrottled(t, sb)
+	if err := sb.live.group.LiftThrottles(); err != nil { // as a launcher that was killed
+		t.Fatal(err)
+	}
+	elsewhere(t, sb)
+	checkThrottled(t, sb)
+}
+
+func TestKillLeavesTheThrottlesOfOthers(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := throttledBox(t, l)
+	work := detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
+	again, err := sb.Attach(t.Context(), work.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+	other, err := sb.Start(t.Context(), launch.Command{Args: []string{"sleep", "1000"}}, [3]*os.File{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := other.Started(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Signal(unix.SIGKILL, true); err != nil {
+		t.Fatal(err)
+	}
+	checkThrottled(t, sb)
+	if _, err := other.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := work.Signal(unix.SIGKILL, true); err != nil { // alone
+		t.Fatal(err)
+	}
+	checkThrottled(t, sb)
+}
+
+func TestCloseEndsAWait(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "", spec.Config{})
+	for _, detached := range []bool{false, true} {
+		p, err := sb.Start(t.Context(), launch.Command{Args: []string{"sleep", "1000"}, Detached: detached}, [3]*os.File{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waited, closed := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := p.Wait(t.Context())
+			waited <- err
+		}()
+		eventually(t, "somebody waits", func() bool { return len(p.waiting) == 1 })
+		go func() { closed <- p.Close() }()
+		eventually(t, "both return", func() bool { return len(waited) == 1 && len(closed) == 1 })
+		if err := <-waited; !errors.Is(err, os.ErrClosed) {
+			t.Errorf("detached %v: wait: %v", detached, err)
+		}
+		if err := <-closed; err != nil {
+			t.Errorf("detached %v: close: %v", detached, err)
+		}
+		if detached {
+			if q, err := sb.Attach(t.Context(), p.ID()); err != nil {
+				t.Errorf("attach afterwards: %v", err)
+			} else {
+				q.Close()
+			}
+		}
+	}
+}
