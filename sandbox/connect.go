@@ -101,16 +101,13 @@ func startLauncher(ctx context.Context, command []string) (_ *launch.Client, _ *
 	client, err := launch.NewClient(ours)
 	if err != nil {
 		_ = ours.Close() // it was of no use
-		own.wait()
+		own.end(ctx)
 		return nil, nil, err
 	}
 	// Only its answer shows that it can serve.
 	if _, err := client.List(ctx); err != nil {
 		_ = client.Close() // it was of no use
-		if ctx.Err() != nil {
-			_ = own.cmd.Process.Kill() // nor will it end by itself
-		}
-		own.wait()
+		own.end(ctx)
 		text, _ := said.take()
 		if !errors.Is(err, ErrUnavailable) && ctx.Err() == nil {
 			return nil, nil, err
@@ -142,12 +139,27 @@ func connPair() (*net.UnixConn, *os.File, error) {
 // leaveTime is how long a launcher may take to end after its connection has.
 const leaveTime = 10 * time.Second
 
-// wait returns when the launcher has ended, as it does when its connection ends.
-func (o *ownLauncher) wait() {
+// wait returns when the launcher has ended, as it does when its connection ends, or
+// when ctx is done. The launcher is killed if it stays for longer than leaveTime.
+func (o *ownLauncher) wait(ctx context.Context) error {
 	select {
 	case <-o.gone:
+	case <-ctx.Done():
+		return ctx.Err()
 	case <-time.After(leaveTime):
-		o.cmd.Process.Kill() //nolint:errcheck // it has just ended
-		<-o.gone
+		o.kill()
 	}
+	return nil
+}
+
+// end is wait, and kills the launcher when ctx is done.
+func (o *ownLauncher) end(ctx context.Context) {
+	if o.wait(ctx) != nil {
+		o.kill()
+	}
+}
+
+func (o *ownLauncher) kill() {
+	o.cmd.Process.Kill() //nolint:errcheck // it has just ended
+	<-o.gone
 }

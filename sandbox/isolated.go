@@ -15,16 +15,22 @@ import (
 type isolated struct {
 	connect func(ctx context.Context) (*launch.Client, *ownLauncher, error)
 
-	// mu guards what is below.
+	// turn is held by the caller that connects or disconnects: a channel, for a context
+	// to interrupt the wait for it.
+	turn chan struct{}
+
+	// mu guards what follows, and is held for moments only.
 	mu     sync.Mutex
 	client *launch.Client
 	own    *ownLauncher // nil: somebody else's
 	closed bool
+	// interrupt ends the attempt to connect that is under way, nil if there is none.
+	interrupt context.CancelFunc
 }
 
 func newIsolated(c ManagerConfig) (*isolated, error) {
 	connect, err := connector(c)
-	return &isolated{connect: connect}, err
+	return &isolated{connect: connect, turn: make(chan struct{}, 1)}, err
 }
 
 func (p *isolated) Name() string { return ProviderIsolated }
@@ -36,6 +42,32 @@ func (p *isolated) Available(ctx context.Context) error {
 
 // reach returns the connection there is, or a new one.
 func (p *isolated) reach(ctx context.Context) (*launch.Client, error) {
+	if client, err := p.connected(); client != nil || err != nil {
+		return client, err
+	}
+	select {
+	case p.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-p.turn }()
+	if client, err := p.connected(); client != nil || err != nil {
+		return client, err
+	}
+	if err := p.disconnect(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, availableTime)
+	defer cancel()
+	if err := p.begin(cancel); err != nil {
+		return nil, err
+	}
+	client, own, err := p.connect(ctx)
+	return p.keep(client, own, err)
+}
+
+// connected returns the connection, nil if there is none that works.
+func (p *isolated) connected() (*launch.Client, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -44,37 +76,66 @@ func (p *isolated) reach(ctx context.Context) (*launch.Client, error) {
 	if p.client != nil && p.client.Err() == nil {
 		return p.client, nil
 	}
-	if err := p.disconnect(); err != nil {
-		return nil, err
+	return nil, nil
+}
+
+// begin lets Close interrupt the attempt to connect.
+func (p *isolated) begin(interrupt context.CancelFunc) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return errManagerClosed
 	}
-	// Others wait for this one.
-	ctx, cancel := context.WithTimeout(ctx, availableTime)
-	defer cancel()
-	client, own, err := p.connect(ctx)
+	p.interrupt = interrupt
+	return nil
+}
+
+// keep ends the attempt to connect. Close, which waits for its turn, disconnects what
+// came too late.
+func (p *isolated) keep(client *launch.Client, own *ownLauncher, err error) (*launch.Client, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.interrupt = nil
 	if err == nil {
 		p.client, p.own = client, own
+	}
+	if p.closed {
+		return nil, errManagerClosed
 	}
 	return client, err
 }
 
-// disconnect ends the connection, and the launcher if it is the program's own.
-func (p *isolated) disconnect() error {
-	if p.client == nil {
+// disconnect ends the connection, and the launcher if it is the program's own. The
+// caller has its turn. After an error of ctx another call goes on.
+func (p *isolated) disconnect(ctx context.Context) error {
+	p.mu.Lock()
+	client, own := p.client, p.own
+	p.mu.Unlock()
+	if client == nil {
 		return nil
 	}
-	err := p.client.Close()
-	if p.own != nil {
-		p.own.wait()
+	err := client.Close()
+	if own != nil {
+		if err := own.wait(ctx); err != nil {
+			return err
+		}
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.client, p.own = nil, nil
 	return err
 }
 
 func (p *isolated) Close() error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.closed = true
-	return p.disconnect()
+	if p.interrupt != nil {
+		p.interrupt()
+	}
+	p.mu.Unlock()
+	p.turn <- struct{}{}
+	defer func() { <-p.turn }()
+	return p.disconnect(context.Background())
 }
 
 func (p *isolated) Create(ctx context.Context, r Request) (Instance, error) {

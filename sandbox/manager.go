@@ -71,14 +71,21 @@ type Manager struct {
 // availableTime is how long a provider may take to say that it can be had.
 const availableTime = 10 * time.Second
 
-// NewManager decides which provider to use, so that what is missing is known now
-// and not at the first command; it waits for that for ten seconds at most. It makes
-// no sandbox. Who has a Manager closes it.
+// NewManager is [OpenManager] with ten seconds of time.
+func NewManager(c ManagerConfig) (*Manager, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), availableTime)
+	defer cancel()
+	return OpenManager(ctx, c)
+}
+
+// OpenManager decides which provider to use, so that what is missing is known now
+// and not at the first command. ctx bounds that decision. It makes no sandbox. The
+// caller must close the Manager.
 //
 // Errors: ErrUnavailable if no provider that is preferred can be had, with what
 // each one misses and how to get it; *ConfigError if the configuration
 // contradicts itself.
-func NewManager(c ManagerConfig) (*Manager, error) {
+func OpenManager(ctx context.Context, c ManagerConfig) (*Manager, error) {
 	m := &Manager{known: map[string]Provider{}, order: c.Prefer, leaving: map[string]*departure{}}
 	if len(m.order) == 0 {
 		m.order = []string{ProviderIsolated}
@@ -86,8 +93,6 @@ func NewManager(c ManagerConfig) (*Manager, error) {
 	if err := m.register(c); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), availableTime)
-	defer cancel()
 	var missing []error
 	for _, name := range m.order {
 		p, err := m.provider(ctx, name)
@@ -132,26 +137,34 @@ func (m *Manager) provider(ctx context.Context, name string) (Provider, error) {
 	return p, nil
 }
 
-// use returns the provider of this name, or the preferred one.
+// use returns the provider of this name, or the preferred one. To find out whether it
+// can be had takes time, for which nothing is locked.
 func (m *Manager) use(ctx context.Context, name string) (Provider, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed || len(m.used) == 0 {
-		return nil, errManagerClosed
+	used, err := m.inUse()
+	if err != nil {
+		return nil, err
 	}
 	if name == "" {
-		return m.used[0], nil
+		return used[0], nil
 	}
-	for _, p := range m.used {
+	for _, p := range used {
 		if p.Name() == name {
 			return p, nil
 		}
 	}
 	p, err := m.provider(ctx, name)
-	if err == nil {
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, errManagerClosed
+	}
+	if !slices.ContainsFunc(m.used, func(u Provider) bool { return u.Name() == name }) {
 		m.used = append(m.used, p)
 	}
-	return p, err
+	return p, nil
 }
 
 var errManagerClosed = fmt.Errorf("the manager %w, or was not made by NewManager", ErrClosed)
@@ -319,11 +332,12 @@ func (m *Manager) Events(ctx context.Context) (Events, error) {
 func (m *Manager) Close() error {
 	err := m.settle()
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
+	closed := m.closed
+	m.closed = true
+	m.mu.Unlock()
+	if closed {
 		return nil
 	}
-	m.closed = true
 	errs := []error{err}
 	for _, p := range m.known {
 		if closer, ok := p.(io.Closer); ok {
