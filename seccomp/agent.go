@@ -19,7 +19,7 @@ const agentCalls = `
 capget capset chdir clone close close_range dup3 epoll_ctl epoll_pwait execve
 exit_group fchdir fchmod fcntl fstatfs getcwd getgroups getresgid getresuid gettid ioctl
 kill mmap openat pipe2 prctl prlimit64 read recvfrom recvmsg rt_sigaction
-rt_sigprocmask seccomp sendmsg setgroups setresgid setresuid setsid wait4 write
+rt_sigprocmask sendmsg setgroups setresgid setresuid setsid wait4 write
 `
 
 // olderCalls are those that newer architectures have another one for.
@@ -35,6 +35,9 @@ dup2 epoll_wait fork open poll
 //     their cgroups, which on cgroup v2 nothing else does: the agent takes it
 //     away again from each command. Else it is ENOSYS for all. A command has
 //     ENOSYS of it in any case, also where p allows it.
+//   - seccomp is allowed, whatever p says, for the agent loads a second filter for
+//     the commands. That filter takes the call away again from them, unless p
+//     allows it: [CommandsMayFilter].
 //   - chroot is allowed, whatever p says: the child that becomes a command with a
 //     root of its own needs it. What a command has of it is EPERM, for lack of the
 //     capability.
@@ -47,6 +50,9 @@ func ForAgent(p *specs.LinuxSeccomp, intoCgroups bool) (*specs.LinuxSeccomp, err
 		extra[0] = specs.LinuxSyscall{Names: []string{"clone3"}, Action: specs.ActAllow}
 	}
 	extra = append(extra, specs.LinuxSyscall{Names: []string{"chroot"}, Action: specs.ActAllow})
+	if !CommandsMayFilter(p) {
+		extra = append(extra, specs.LinuxSyscall{Names: []string{"seccomp"}, Action: specs.ActAllow})
+	}
 	if !allows(p, "listen") {
 		extra = append(extra, specs.LinuxSyscall{Names: []string{"accept4"}, Action: specs.ActAllow})
 	}
@@ -74,9 +80,13 @@ func ForAgent(p *specs.LinuxSeccomp, intoCgroups bool) (*specs.LinuxSeccomp, err
 	return &own, nil
 }
 
+// CommandsMayFilter tells whether a profile lets commands load seccomp filters of
+// their own. The built-in profiles do not.
+func CommandsMayFilter(p *specs.LinuxSeccomp) bool { return allows(p, "seccomp") }
+
 // neededByAgent are the names that an architecture's filter must allow.
 func neededByAgent(arch string) []string {
-	needed := append(strings.Fields(agentCalls), "accept4", "chroot")
+	needed := append(strings.Fields(agentCalls), "accept4", "chroot", "seccomp")
 	if arch == "amd64" {
 		return append(needed, strings.Fields(olderCalls)...)
 	}

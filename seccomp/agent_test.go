@@ -28,10 +28,10 @@ func TestBuiltInProfilesServeTheAgent(t *testing.T) {
 		if err := check(after); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		// Nothing but the three has another answer.
+		// Nothing but the four has another answer.
 		for _, rule := range slices.Concat(p.Syscalls, after.Syscalls) {
 			for _, call := range rule.Names {
-				want := allows(p, call) || call == "clone3" || call == "chroot" || call == "accept4"
+				want := allows(p, call) || call == "clone3" || call == "chroot" || call == "accept4" || call == "seccomp"
 				if allows(after, call) != want {
 					t.Errorf("%s: %s is allowed: %v", name, call, !want)
 				}
@@ -88,7 +88,7 @@ func rulesFor(name string, p *specs.LinuxSeccomp) (found []specs.LinuxSyscall) {
 func TestForAgentNamesWhatIsMissing(t *testing.T) {
 	needed := neededByAgent(runtime.GOARCH)
 	for _, name := range needed {
-		if name == "accept4" || name == "chroot" {
+		if name == "accept4" || name == "chroot" || name == "seccomp" {
 			continue
 		}
 		others := slices.DeleteFunc(slices.Clone(needed), func(n string) bool { return n == name })
@@ -115,6 +115,33 @@ func TestForAgentLetsNobodyAcceptWhoMayListen(t *testing.T) {
 	p.Syscalls[0].Names = append(p.Syscalls[0].Names, "listen")
 	if _, err := ForAgent(p, true); err == nil || !strings.Contains(err.Error(), " needs accept4:") {
 		t.Errorf("with listen: %v", err)
+	}
+}
+
+// The built-in profiles refuse filters. A profile of the user's own has the last word.
+func TestProfilesSayWhetherCommandsMayFilter(t *testing.T) {
+	for _, name := range []string{"default", "strict", "debug"} {
+		p, err := Profile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if CommandsMayFilter(p) {
+			t.Errorf("%s lets commands load filters", name)
+		}
+	}
+	p := &specs.LinuxSeccomp{DefaultAction: specs.ActErrno, Syscalls: []specs.LinuxSyscall{
+		{Names: strings.Fields(agentCalls + olderCalls + "ppoll"), Action: specs.ActAllow},
+	}}
+	if CommandsMayFilter(p) {
+		t.Error("a profile that does not name seccomp lets commands load filters")
+	}
+	have, err := ForAgent(p, false)
+	if err != nil || !allows(have, "seccomp") {
+		t.Errorf("the agent has no seccomp: %v", err)
+	}
+	p.Syscalls[0].Names = append(p.Syscalls[0].Names, "seccomp")
+	if !CommandsMayFilter(p) {
+		t.Error("a profile that allows seccomp lets commands load no filters")
 	}
 }
 

@@ -15,10 +15,10 @@ const compute = fileCalls + memoryCalls + processCalls + identityCalls +
 const beyondCompute = networkCalls + sharedCalls + asyncCalls + watchCalls +
 	hostwideCalls + schedulerPolicyCalls
 
-// Those that take a mode are in rules.go. The xattrat calls are of Linux 6.13.
+// Those that take a mode are in rules.go, fcntl is in quota.go. The xattrat calls are of Linux 6.13.
 const fileCalls = `
 access chdir chown close close_range copy_file_range dup dup2 dup3 faccessat
-faccessat2 fadvise64 fallocate fchdir fchown fchownat fcntl fdatasync fgetxattr
+faccessat2 fadvise64 fallocate fchdir fchown fchownat fdatasync fgetxattr
 flistxattr flock fremovexattr fsetxattr fstat fstatfs fsync ftruncate futimesat
 getcwd getdents getdents64 getxattr getxattrat lchown lgetxattr link linkat
 listxattr listxattrat llistxattr lremovexattr lseek lsetxattr lstat mkdir
@@ -77,15 +77,15 @@ eventfd2 poll ppoll pselect6 select
 `
 
 // What a process does with a socket that it was given or that has a peer
-// already. Without networkCalls no new peer can be reached.
+// already. Without networkCalls no new peer can be reached. setsockopt is in quota.go.
 const connectedSocketCalls = `
 getpeername getsockname getsockopt recvfrom recvmmsg recvmsg sendmmsg sendmsg
-setsockopt shutdown
+shutdown
 `
 
 // A process takes rights from itself: always welcome.
 const confinementCalls = `
-landlock_add_rule landlock_create_ruleset landlock_restrict_self seccomp
+landlock_add_rule landlock_create_ruleset landlock_restrict_self
 `
 
 const networkCalls = `
@@ -100,7 +100,7 @@ msgget msgrcv msgsnd semctl semget semop semtimedop shmat shmctl shmdt shmget
 `
 
 const asyncCalls = `
-io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit
+io_cancel io_destroy io_getevents io_pgetevents io_submit
 `
 
 const watchCalls = `
@@ -120,9 +120,10 @@ ioprio_set sched_setattr sched_setparam sched_setscheduler
 // notThere are answered with ENOSYS, as by a kernel without them, and programs
 // take their older way. clone3 and openat2 keep flags and mode in memory, where
 // a filter cannot look, and would lead around the rules for clone and open.
-// The others are new, little used, and show or take something of the host.
+// io_setup takes from fs.aio-max-nr, which is one count for the whole host. The
+// others are new, little used, and show or take something of the host.
 const notThere = `
-cachestat clone3 listmount memfd_secret openat2 statmount
+cachestat clone3 io_setup listmount memfd_secret openat2 statmount
 `
 
 // debugCalls look into another process of the sandbox, which gdb and strace do.

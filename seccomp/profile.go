@@ -70,7 +70,7 @@ func allowList(always string, rules []specs.LinuxSyscall) *specs.LinuxSeccomp {
 			cloneRule(),
 		},
 	}
-	p.Syscalls = append(p.Syscalls, rules...)
+	p.Syscalls = append(p.Syscalls, slices.Concat(filterRules(), fcntlRules(), optionRules(), rules)...)
 	return p
 }
 

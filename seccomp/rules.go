@@ -115,44 +115,30 @@ func strictSocketRules() []specs.LinuxSyscall {
 // Terminal ioctls that act on whoever reads the terminal next, or on the
 // kernel: TIOCSTI types into it, TIOCLINUX pastes into a console
 // (CVE-2017-5226), TIOCSETD loads a line discipline module.
-func refusedTerminalIoctls() []uint16 {
-	return []uint16{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD}
+func refusedTerminalIoctls() []uint64 {
+	return []uint64{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD}
 }
 
-// ioctlRules allow every ioctl but the refused ones. A filter knows no "not
-// equal to" for some bits of an argument, so what is allowed is written as the
-// prefixes that lead away from the refused numbers. Number and type, the low 16
+// ioctlRules allow every ioctl but the refused ones. Number and type, the low 16
 // bits, decide; direction and size do not.
 func ioctlRules() []specs.LinuxSyscall {
-	return awayFrom(refusedTerminalIoctls(), 0, 0)
+	return ioctls(pattern{})
 }
 
 // strictIoctlRules allow what terminals, pipes and descriptors take ('T', 0x54,
 // without the refused ones) and sharing blocks between files.
 func strictIoctlRules() []specs.LinuxSyscall {
-	const terminal, typeBits = 'T' << 8, 8
-	return append(awayFrom(refusedTerminalIoctls(), terminal, typeBits),
+	return append(ioctls(pattern{mask: 0xff00, value: 'T' << 8}),
 		allow("ioctl", bits(1, low32, unix.FICLONE)),
 		allow("ioctl", bits(1, low32, unix.FICLONERANGE)))
 }
 
-// awayFrom gives rules that together allow each ioctl whose low 16 bits begin
-// with the first length bits of prefix and are not in refused. No two match the
-// same number.
-func awayFrom(refused []uint16, prefix uint16, length int) []specs.LinuxSyscall {
-	mask := ^uint16(0) << (16 - length)
-	inside := false
-	for _, number := range refused {
-		inside = inside || number&mask == prefix
+func ioctls(within pattern) []specs.LinuxSyscall {
+	var rules []specs.LinuxSyscall
+	for _, p := range without(within, 16, refusedTerminalIoctls()...) {
+		rules = append(rules, allow("ioctl", p.of(1)))
 	}
-	switch {
-	case !inside:
-		return []specs.LinuxSyscall{allow("ioctl", bits(1, uint64(mask), uint64(prefix)))}
-	case length == 16:
-		return nil
-	}
-	next := uint16(1) << (15 - length)
-	return append(awayFrom(refused, prefix, length+1), awayFrom(refused, prefix|next, length+1)...)
+	return rules
 }
 
 // personalityRules allow the domains given. 0xffffffff only asks,

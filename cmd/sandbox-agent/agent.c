@@ -6,8 +6,8 @@
  *	memfd, with /dev/null at 0-2, its own binary at 3 and the first control
  *	socket at 4. At 5 may be a socket that listens for more, at 6 the file
  *	system of what the sandbox writes, at 7 its top open for reading, at 8 a
- *	file with the sandbox's seccomp filter. It takes no arguments and reads no
- *	environment.
+ *	file with the sandbox's seccomp filter. It reads no environment. Its one
+ *	argument may be the word "filters": commands may load seccomp filters.
  *
  * LIFE CYCLE
  *	1. start(): the surroundings are checked, privileges are shed, the
@@ -55,6 +55,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdbool.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -62,6 +63,7 @@
 
 #include "connection.h"
 #include "exec.h"
+#include "filter.h"
 #include "loop.h"
 #include "start.h"
 
@@ -98,10 +100,13 @@ static bool serve(size_t mark)
 	return false;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	bool listener = start(), more = false;
+	bool listener, more = false;
 
+	if (argc == 2 && strcmp(argv[1], "filters") == 0)
+		filter_allow_filters();
+	listener = start();
 	exec_make_room();
 	if (!loop_watch(CHILDREN, FROM_CHILDREN) ||
 	    (listener && !loop_watch(LISTENER, FROM_LISTENER)))

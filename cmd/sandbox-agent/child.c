@@ -347,8 +347,8 @@ noreturn void child_run(const struct exec_request *request)
 	new_session();
 	raise_oom_score(p.oom_score_adj);
 	set_rlimits(&p);
-	if (!filter_hide_clone3())
-		fail(STAGE_CLONE3, errno);
+	if (!filter_narrow())
+		fail(STAGE_NARROW, errno);
 	become_user(&p);
 	if (p.tty)
 		open_terminal(&p);

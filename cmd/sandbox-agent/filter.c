@@ -1,13 +1,18 @@
 /*
- * filter.c - the seccomp filters: the sandbox's own, and one of each exec.
+ * filter.c - the seccomp filters: the sandbox's own, and the commands'.
  *
  * On cgroup v2 the sandbox's lets clone3 through, which the agent needs to fork
  * into a cgroup; a filter cannot look at the flags of that call, which lie in memory,
  * so no exec may have it. Its answer is ENOSYS, on which a libc falls back to
  * clone, whose flags a filter can look at.
+ *
+ * The sandbox's filter lets seccomp(2) through, too, for the agent loads the commands'
+ * filter under it. The kernel counts the memory of filters for the whole host, so a
+ * command gets EINVAL, as from a kernel without filters.
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -73,45 +78,84 @@ bool filter_load(int fd)
 }
 
 /*
- * filter_hide_clone3 need not know the architecture: the number is the same
- * through every entry of a kernel that has this one (x86-64's own and i386's,
- * aarch64's own and arm's), but for the bit that marks x32. Speculation is as
- * the sandbox's filter left it, unless that has no seccomp(2) for the flag that
- * says so: prctl(2) the agent needs anyway.
+ * The numbers of calls by entry of the kernel. COMPAT is the 32-bit one. clone3 has
+ * the same number in all of them. x32 has those of x86-64, and a bit.
  */
+enum { X32 = 0x40000000 };
+#if defined(__x86_64__)
+enum { COMPAT_SECCOMP = 354, COMPAT_PRCTL = 172 };
+static const uint32_t native = AUDIT_ARCH_X86_64;
+#elif defined(__aarch64__)
+enum { COMPAT_SECCOMP = 383, COMPAT_PRCTL = 172 };
+static const uint32_t native = AUDIT_ARCH_AARCH64;
+#else /* no 32-bit entry is known: none is native, and all have the native numbers */
+enum { COMPAT_SECCOMP = SYS_seccomp, COMPAT_PRCTL = SYS_prctl };
+static const uint32_t native = 0;
+#endif
 _Static_assert(SYS_clone3 == 435, "clone3 has its number from the table that is common to all");
 
-/* That this process and all it starts find none. */
-static bool hidden;
+/* That this process and all it starts have the commands' filter. */
+static bool narrowed;
 
-bool filter_hide_clone3(void)
+/* What seccomp(2) and prctl(PR_SET_SECCOMP) answer. */
+static uint32_t to_filters = SECCOMP_RET_ERRNO | EINVAL;
+
+#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
+#define RETURN(answer) BPF_STMT(BPF_RET | BPF_K, answer)
+/* From the place HERE go to YES where the word is the value, and else to NO. */
+#define IF(here, value, yes, no) \
+	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, (yes) - (here) - 1, (no) - (here) - 1)
+
+/*
+ * filter_narrow leaves speculation as the sandbox's filter has it, unless that has no
+ * seccomp(2) for the flag that says so: prctl(2) the agent needs anyway. The option
+ * of prctl(2) is an int, the lower half of the argument, which comes first in memory.
+ */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "args[0] is the lower half");
+
+bool filter_narrow(void)
 {
-	enum { X32 = 0x40000000 };
+	enum { COMPAT = 7, OPTION = 11, FILTERS = 13, ABSENT = 14, ALLOWED = 15 };
 	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		LOAD(arch),
+		IF(1, native, 2, COMPAT),
+		LOAD(nr),
 		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, ~(uint32_t)X32),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		IF(4, SYS_clone3, ABSENT, 5),
+		IF(5, SYS_seccomp, FILTERS, 6),
+		IF(6, SYS_prctl, OPTION, ALLOWED),
+		[COMPAT] = LOAD(nr),
+		IF(8, SYS_clone3, ABSENT, 9),
+		IF(9, COMPAT_SECCOMP, FILTERS, 10),
+		IF(10, COMPAT_PRCTL, OPTION, ALLOWED),
+		[OPTION] = LOAD(args[0]),
+		IF(12, PR_SET_SECCOMP, FILTERS, ALLOWED),
+		[FILTERS] = RETURN(to_filters),
+		[ABSENT] = RETURN(SECCOMP_RET_ERRNO | ENOSYS),
+		[ALLOWED] = RETURN(SECCOMP_RET_ALLOW),
 	};
-
 	const struct sock_fprog program = { sizeof(code) / sizeof(code[0]), code };
 
-	if (!hidden)
-		hidden = load(SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program) ||
-			 prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-	return hidden;
+	if (!narrowed)
+		narrowed = load(SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program) ||
+			   prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+	return narrowed;
+}
+
+void filter_allow_filters(void)
+{
+	to_filters = SECCOMP_RET_ALLOW;
 }
 
 /*
  * filter_settle: on cgroup v1 the agent has no need of clone3, and the sandbox's
- * filter answers it as that of a command would. To load what hides it once saves
- * each command the making of a program in the kernel, and its end. What is asked
- * for here is nothing: arguments of no size.
+ * filter answers it as that of a command would. To load the commands' filter once
+ * saves each command the making of a program in the kernel, and its end. What is
+ * asked for here is nothing: arguments of no size.
  */
 bool filter_settle(void)
 {
 	if (syscall(SYS_clone3, NULL, 0) < 0 && errno == ENOSYS)
-		return filter_hide_clone3();
+		return filter_narrow();
 	return true;
 }

@@ -1,4 +1,4 @@
-/* filter.h - the seccomp filters: the sandbox's own, and one of each exec. */
+/* filter.h - the seccomp filters: the sandbox's own, and the commands'. */
 #ifndef SANDBOX_AGENT_FILTER_H
 #define SANDBOX_AGENT_FILTER_H
 
@@ -15,10 +15,14 @@ bool filter_load(int fd);
 bool filter_is_valid(const void *bytes, size_t size);
 
 /*
- * filter_hide_clone3 lets this process and all it starts find no clone3. Where
- * the agent has none itself, filter_settle has done so for all.
+ * filter_narrow loads the commands' filter: this process and all it starts find no
+ * clone3, and load no filters of their own. Where the agent needs no clone3 itself,
+ * filter_settle has loaded it once for all.
  */
-bool filter_hide_clone3(void);
+bool filter_narrow(void);
 bool filter_settle(void);
+
+/* filter_allow_filters lets commands load filters. It comes before the two above. */
+void filter_allow_filters(void);
 
 #endif

@@ -42,7 +42,7 @@ enum stage {
 	STAGE_TERMINAL = 36,	/* /dev/ptmx and what follows */
 	STAGE_DIRECTORY = 37,	/* chdir(2) to the command's directory */
 	STAGE_EXEC = 38,	/* execve(2), on every place of PATH */
-	STAGE_CLONE3 = 39,	/* seccomp(2): clone3 is not there */
+	STAGE_NARROW = 39,	/* seccomp(2): the commands' filter */
 	STAGE_ROOT = 40,	/* fchdir(2) and chroot(2) to the command's root */
 };
 

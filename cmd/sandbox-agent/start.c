@@ -88,20 +88,31 @@ static bool keep_descriptors(bool *filter)
 	return listener;
 }
 
-/*
- * check_stdio: an exec that is passed no stdin gets the agent's, so that must
- * be nothing of the host's.
- */
-static void check_stdio(void)
+static bool is_null(int fd)
 {
-	for (int fd = 0; fd < 3; fd++) {
-		struct stat st;
+	struct stat st;
 
-		if (fstat(fd, &st) < 0)
+	if (fstat(fd, &st) < 0)
+		return false;
+	errno = EINVAL;
+	return S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3);
+}
+
+/*
+ * own_stdio: an exec that is passed no stdin gets the agent's, so that must be
+ * nothing of the host's. The sandbox's own /dev/null takes the place of the host's,
+ * whose inode the host's programs can lock.
+ */
+static void own_stdio(void)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY);
+
+	if (null < 0 || !is_null(null))
+		die(STAGE_STDIO, errno);
+	for (int fd = 0; fd < 3; fd++)
+		if (!is_null(fd) || dup2(null, fd) < 0)
 			die(STAGE_STDIO, errno);
-		if (!S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3))
-			die(STAGE_STDIO, EINVAL);
-	}
+	close(null);
 }
 
 static void check_identity(void)
@@ -218,7 +229,7 @@ bool start(void)
 {
 	bool filter, listener = keep_descriptors(&filter);
 
-	check_stdio();
+	own_stdio();
 	hide_memory();
 	check_identity();
 	shed_privileges();

@@ -15,7 +15,10 @@ type forbiddenCall struct {
 	errno  unix.Errno // of the refusal
 }
 
-const invalid = ^uintptr(0)
+const (
+	invalid       = ^uintptr(0)
+	setModeFilter = 1 // SECCOMP_SET_MODE_FILTER
+)
 
 // rootPath is "/", for the kernel. A variable of the package stays where it is.
 var rootPath = [...]byte{'/', 0}
@@ -59,6 +62,13 @@ func forbiddenCalls() []forbiddenCall {
 		refused("ioctl TIOCSTI", unix.SYS_IOCTL, invalid, unix.TIOCSTI),
 		refused("ioctl TIOCLINUX", unix.SYS_IOCTL, invalid, 0x541c),
 		{"clone3", unix.SYS_CLONE3, [6]uintptr{0, 0}, unix.ENOSYS},
+		// What these take is counted for the whole host.
+		{"io_setup", unix.SYS_IO_SETUP, [6]uintptr{}, unix.ENOSYS},
+		{"seccomp", unix.SYS_SECCOMP, [6]uintptr{setModeFilter}, unix.EINVAL},
+		{"prctl PR_SET_SECCOMP", unix.SYS_PRCTL, [6]uintptr{unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER}, unix.EINVAL},
+		{"setsockopt SO_ATTACH_FILTER", unix.SYS_SETSOCKOPT, [6]uintptr{invalid, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER}, unix.ENOPROTOOPT},
+		{"fcntl F_SETLEASE", unix.SYS_FCNTL, [6]uintptr{invalid, unix.F_SETLEASE}, unix.EINVAL},
+		{"fcntl F_NOTIFY", unix.SYS_FCNTL, [6]uintptr{invalid, unix.F_NOTIFY}, unix.EINVAL},
 	}
 	for name, family := range map[string]uintptr{
 		"AF_ALG": unix.AF_ALG, "AF_VSOCK": unix.AF_VSOCK, "AF_PACKET": unix.AF_PACKET, "AF_KEY": unix.AF_KEY,

@@ -92,52 +92,67 @@ func TestAgentServesUnderNoLessThanAFilter(t *testing.T) {
 	}
 }
 
-// TestCommandsFindNoClone3 through any entry of the kernel, which on the host
-// has it; also under a filter that has no seccomp(2).
-func TestCommandsFindNoClone3(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "clone3")
+// TestCommandsHaveNoClone3AndNoFilters through any entry of the kernel, also under a
+// filter that has no seccomp(2). With a profile that allows filters they have them.
+func TestCommandsHaveNoClone3AndNoFilters(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "narrow")
 	cc := os.Getenv("CC")
 	if cc == "" {
 		cc = "cc"
 	}
-	if out, err := exec.Command(cc, "-static", "-o", program, "testdata/clone3.c").CombinedOutput(); err != nil {
+	if out, err := exec.Command(cc, "-static", "-o", program, "testdata/narrow.c").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	host, err := exec.Command(program).Output()
-	if err != nil || !strings.HasPrefix(string(host), "native -22\n") {
+	if err != nil || !strings.HasPrefix(string(host), "clone3 native -22\nseccomp native -14\nprctl native -14\n") {
 		t.Fatalf("on the host: %s, %v", host, err)
 	}
-	t.Logf("on the host: %s", host)
-	code := append([]unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_SECCOMP},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
-	}, filterCode()...)
-	// As on cgroup v1, where the agent has none either, by its own entry.
-	without := append([]unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_CLONE3},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
-	}, filterCode()...)
-	for _, s := range []*sandbox{
-		open(t), open(t, filtered(t, storedFilter(0, uint32(len(code)), code))),
-		open(t, filtered(t, storedFilter(0, uint32(len(without)), without))),
+	t.Logf("on the host:\n%s", host)
+	without := func(number uint32, errno unix.Errno) option {
+		code := append([]unix.SockFilter{
+			{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
+			{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: number},
+			{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
+		}, filterCode()...)
+		return filtered(t, storedFilter(0, uint32(len(code)), code))
+	}
+	refused := map[string]string{"clone3": "-38", "seccomp": "-22", "prctl": "-22"}
+	given := map[string]string{"clone3": "-38"} // filters: as on the host
+	for name, c := range map[string]struct {
+		want    map[string]string
+		options []option
+	}{
+		"as on cgroup v2":  {refused, nil},
+		"without seccomp":  {refused, []option{without(unix.SYS_SECCOMP, unix.EPERM)}},
+		"as on cgroup v1":  {refused, []option{without(unix.SYS_CLONE3, unix.ENOSYS)}},
+		"filters as on v2": {given, []option{setting(filtersVariable, "yes")}},
+		"filters as on v1": {given, []option{setting(filtersVariable, "yes"), without(unix.SYS_CLONE3, unix.ENOSYS)}},
 	} {
-		f, err := os.Open(program)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		// Whether or not this kernel has the other entries.
-		if got := s.ok(t, command("grep", "Seccomp_filters", "/proc/self/status")); strings.TrimSpace(got) != "Seccomp_filters:\t2" {
-			t.Errorf("a command has %s, want the sandbox's and the one that hides clone3", got)
-		}
-		c := command("sh", "-c", "cat >/tmp/p; chmod 755 /tmp/p; /tmp/p")
-		c.Stdin = f
-		for line := range strings.Lines(s.ok(t, c)) {
-			if strings.TrimSpace(line[strings.IndexByte(line, ' '):]) != "-38" {
-				t.Errorf("inside: %s", line)
+		t.Run(name, func(t *testing.T) {
+			s := open(t, c.options...)
+			f, err := os.Open(program)
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
+			defer f.Close()
+			if got := s.ok(t, command("grep", "Seccomp_filters", "/proc/self/status")); strings.TrimSpace(got) != "Seccomp_filters:\t2" {
+				t.Errorf("a command has %s, want the sandbox's and the commands'", got)
+			}
+			run := command("sh", "-c", "cat >/tmp/p; chmod 755 /tmp/p; /tmp/p")
+			run.Stdin = f
+			inside := strings.Split(strings.TrimSpace(s.ok(t, run)), "\n")
+			outside := strings.Split(strings.TrimSpace(string(host)), "\n")
+			if len(inside) != len(outside) {
+				t.Fatalf("inside: %q", inside)
+			}
+			for i, line := range inside {
+				call, _, _ := strings.Cut(line, " ")
+				want, decided := c.want[call]
+				// Whether or not this kernel has the other entries.
+				if !decided && line != outside[i] || decided && !strings.HasSuffix(line, " "+want) {
+					t.Errorf("inside: %s", line)
+				}
+			}
+		})
 	}
 }

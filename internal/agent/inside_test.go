@@ -45,6 +45,8 @@ const (
 	childVariable = "AGENT_TEST_CHILD" // set: the agent is a child of process 1
 	openVariable  = "AGENT_TEST_OPEN"  // set: no filter is loaded
 	procVariable  = "AGENT_TEST_PROC"  // set: /proc is a forgery
+
+	filtersVariable = "AGENT_TEST_FILTERS" // set: commands may load filters
 )
 
 // becomeAgent does what the runtime does before it executes the agent: a root,
@@ -90,6 +92,9 @@ func becomeAgent() error {
 		return execDescriptor(3)
 	}
 	path, args, env := "/proc/self/fd/3", []string{"sandbox-agent"}, []string{"SECRET=of-the-agent"}
+	if os.Getenv(filtersVariable) != "" {
+		args = append(args, "filters")
+	}
 	if os.Getenv(childVariable) == "" {
 		return os.NewSyscallError("execve", syscall.Exec(path, args, env))
 	}

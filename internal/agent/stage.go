@@ -44,7 +44,7 @@ const (
 	StageTerminal    Stage = 36
 	StageDirectory   Stage = 37
 	StageExec        Stage = 38
-	StageClone3      Stage = 39
+	StageNarrow      Stage = 39
 	StageRoot        Stage = 40
 )
 
@@ -77,7 +77,7 @@ var stageTexts = [...]string{
 	StageTerminal:    "open a terminal",
 	StageDirectory:   "change to directory",
 	StageExec:        "execute",
-	StageClone3:      "hide clone3",
+	StageNarrow:      "load the filter of commands",
 	StageRoot:        "enter the command's root",
 }
 

@@ -131,6 +131,7 @@ type making struct {
 	record  record
 	conn    *agent.Conn
 	network *network
+	filters bool // commands may load seccomp filters
 }
 
 func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *stateDir, notes []string) (_ *Sandbox, err error) {
@@ -239,6 +240,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	}
 	profile, err := loadSeccomp(m.request.Config.Seccomp, from)
 	if err == nil {
+		m.filters = seccomp.CommandsMayFilter(profile)
 		profile, err = seccomp.ForAgent(profile, m.host.Mode == cgroups.V2)
 	}
 	if err != nil {
@@ -427,7 +429,7 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 		Network:     network,
 		Root:        mounted.Path,
 		Binds:       mounted.Binds,
-		Init:        []string{"/proc/self/fd/3"},
+		Init:        m.initCommand(),
 		CgroupsPath: m.launcher.cgroupOf(m.id),
 		Limits:      m.record.Limits,
 		SwapLimit:   held.Memory.Reason == "",
@@ -457,6 +459,14 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 	}
 	divided := group.Divide(child.Pid(), hostID(m.root.UIDMappings(), spec.AgentID))
 	return errors.Join(divided, group.Close())
+}
+
+// initCommand is the command line of PID 1.
+func (m *making) initCommand() []string {
+	if m.filters {
+		return []string{"/proc/self/fd/3", "filters"}
+	}
+	return []string{"/proc/self/fd/3"}
 }
 
 // disks are the devices that a configuration's I/O limits apply to.

@@ -48,7 +48,7 @@ func (p probe) wanted(profile string) unix.Errno {
 func allProbes() []probe {
 	var all []probe
 	for _, group := range [][]probe{
-		processProbes(), namespaceProbes(), kernelProbes(), socketProbes(), terminalProbes(), fileProbes(), archProbes(),
+		processProbes(), namespaceProbes(), kernelProbes(), socketProbes(), terminalProbes(), fileProbes(), quotaProbes(), archProbes(),
 	} {
 		all = append(all, group...)
 	}

@@ -80,11 +80,6 @@ func processProbes() []probe {
 			const version = 1 // LANDLOCK_CREATE_RULESET_VERSION
 			return call(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, version)
 		}),
-		allowed("another filter", func(string) error {
-			const getActionAvail = 2
-			kill := uint32(0x8000_0000)
-			return call(unix.SYS_SECCOMP, getActionAvail, 0, pointer(&kill))
-		}),
 		allowed("signalfd, timerfd, eventfd, epoll", func(string) error {
 			var set unix.Sigset_t
 			if err := closing(unix.Signalfd(-1, &set, unix.SFD_CLOEXEC)); err != nil {

@@ -1,0 +1,70 @@
+package seccomp
+
+import (
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// ipv6FlowLabelMgr is IPV6_FLOWLABEL_MGR, linux/in6.h.
+const ipv6FlowLabelMgr = 32
+
+// Rules for calls that take something of the whole host, or hold up its programs.
+
+// refuse answers a call with errno under the conditions.
+func refuse(name string, errno unix.Errno, conditions ...specs.LinuxSeccompArg) specs.LinuxSyscall {
+	number := uint(errno)
+	return specs.LinuxSyscall{Names: []string{name}, Action: specs.ActErrno, ErrnoRet: &number, Args: conditions}
+}
+
+// filterRules answer seccomp(2) as a kernel without filters. The kernel counts the
+// memory of compiled filters for the whole host, and holds a sandbox to no share of
+// it. The agent has the call in any case ([ForAgent]), and takes prctl's
+// PR_SET_SECCOMP from the commands, too.
+func filterRules() []specs.LinuxSyscall {
+	return []specs.LinuxSyscall{refuse("seccomp", unix.EINVAL)}
+}
+
+// fcntlRules answer two commands as a kernel does that was built without them. A
+// lease on a file of the workspace holds up an open(2) on the host for
+// fs.lease-break-time, 45 s. F_NOTIFY takes from the same count as inotify, and tells
+// of files that others use. The commands of Linux 6.18 are below 2048.
+func fcntlRules() []specs.LinuxSyscall {
+	refused := []uint64{unix.F_SETLEASE, unix.F_NOTIFY}
+	var rules []specs.LinuxSyscall
+	for _, p := range without(below(11), 11, refused...) {
+		rules = append(rules, allow("fcntl", p.of(1)))
+	}
+	for _, command := range refused {
+		rules = append(rules, refuse("fcntl", unix.EINVAL, bits(1, low32, command)))
+	}
+	return rules
+}
+
+// optionRules answer the socket options that take memory for the whole host as a
+// kernel does that lacks them: filters of sockets, whose compiled form is counted for
+// the host alone, and leases on IPv6 flow labels, of which the host has 4096. The
+// levels of Linux 6.18 are below 512, and the options of these two below 256.
+func optionRules() []specs.LinuxSyscall {
+	refused := map[uint64][]uint64{
+		unix.SOL_SOCKET: {
+			unix.SO_ATTACH_FILTER, unix.SO_ATTACH_BPF,
+			unix.SO_ATTACH_REUSEPORT_CBPF, unix.SO_ATTACH_REUSEPORT_EBPF,
+		},
+		unix.SOL_IPV6: {ipv6FlowLabelMgr},
+	}
+	levels := []uint64{unix.SOL_SOCKET, unix.SOL_IPV6}
+	var rules []specs.LinuxSyscall
+	for _, p := range without(below(9), 9, levels...) {
+		rules = append(rules, allow("setsockopt", p.of(1)))
+	}
+	for _, level := range levels {
+		at := bits(1, low32, level)
+		for _, p := range without(below(8), 8, refused[level]...) {
+			rules = append(rules, allow("setsockopt", at, p.of(2)))
+		}
+		for _, option := range refused[level] {
+			rules = append(rules, refuse("setsockopt", unix.ENOPROTOOPT, at, bits(2, low32, option)))
+		}
+	}
+	return rules
+}
