@@ -32,6 +32,11 @@ type Mounted struct {
 	// Config.MountPoints, since their targets lie below one of these.
 	Binds []specs.Mount
 
+	// Devices is a directory for the caller to bind to /dev, with device nodes of
+	// the sandbox's own. Empty: the kernel refuses to make nodes, [Root.Notes] says
+	// so, and the caller binds the host's.
+	Devices string
+
 	// Store is a detached mount of Config.Store, of which the sandbox shows parts
 	// only: whoever holds it reaches what was written. It is the caller's to close.
 	// Nil without a store.
@@ -79,6 +84,13 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 		return m, fmt.Errorf("mount root on %s: %w", dir, err)
 	}
 	m.Path = filepath.Join(dir, "root")
+	var note string
+	if m.Devices, note, err = b.mountDevices("dev"); err != nil {
+		return m, fmt.Errorf("mount devices on %s: %w", dir, err)
+	}
+	if note != "" {
+		r.notes = append(r.notes, note)
+	}
 	aside, late := newDir(), root.late("/", false)
 	for i, l := range late {
 		name := strconv.Itoa(i)

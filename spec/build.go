@@ -15,6 +15,9 @@ type Host struct {
 	// Binds are what has to be mounted on top of the private file systems,
 	// already prepared by whoever prepared Root.
 	Binds []specs.Mount
+	// Devices is a directory for /dev, with its nodes and links. Empty: the nodes
+	// are the host's.
+	Devices string
 	// Init is the command line of PID 1.
 	Init []string
 	// CgroupsPath is the sandbox's own group.
@@ -39,6 +42,10 @@ type Disk struct{ Major, Minor int64 }
 // shmSize bounds shared memory, which counts towards the memory limit as it
 // fills.
 const shmSize = 64 << 20
+
+// maxTerminals is how many pseudo-terminals a sandbox can have at once. The host
+// has kernel.pty.max of them, 4096, for all.
+const maxTerminals = 64
 
 // cpuPeriod is the scheduling period of CPU limits in microseconds, the
 // kernel's own default.
@@ -102,13 +109,21 @@ func initProcess(args []string) *specs.Process {
 func mounts(h Host) []specs.Mount {
 	all := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
-		tmpfs("/dev", 64<<10, "mode=755", "noexec"),
+		devices(h.Devices),
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts",
-			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5", "max=" + strconv.Itoa(maxTerminals)}},
 		tmpfs("/dev/shm", shmSize, "mode=1777", "nodev", "noexec"),
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 	}
 	return append(all, h.Binds...)
+}
+
+// devices is /dev. libcontainer makes no nodes and links in one that is a bind.
+func devices(prepared string) specs.Mount {
+	if prepared == "" {
+		return tmpfs("/dev", 64<<10, "mode=755", "noexec")
+	}
+	return specs.Mount{Destination: "/dev", Type: "bind", Source: prepared, Options: []string{"rbind"}}
 }
 
 // tmpfs is a file system in memory of at most so many bytes, and of one inode
@@ -168,17 +183,18 @@ func throttle(disks []Disk, rate Size) []specs.LinuxThrottleDevice {
 }
 
 // maskedPaths are the parts of /proc that tell about the host or its other
-// users and that no program needs.
+// users and that no program needs. /proc/stat stays: programs count processors in
+// it.
 func maskedPaths() []string {
 	return []string{
-		"/proc/acpi", "/proc/asound", "/proc/cmdline", "/proc/interrupts", "/proc/kcore",
-		"/proc/key-users", "/proc/keys", "/proc/latency_stats", "/proc/modules",
+		"/proc/acpi", "/proc/asound", "/proc/cmdline", "/proc/diskstats", "/proc/fs", "/proc/interrupts",
+		"/proc/kcore", "/proc/key-users", "/proc/keys", "/proc/latency_stats", "/proc/locks", "/proc/modules",
 		"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/proc/zoneinfo",
 	}
 }
 
 func readonlyPaths() []string {
-	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+	return []string{"/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
 // Rlimits are the resource limits of the command, none of which is above the

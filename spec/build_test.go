@@ -18,6 +18,7 @@ func testHost() Host {
 	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 1879048192, Size: IDs}}
 	return Host{
 		Root:        "/stage",
+		Devices:     "/stage/dev",
 		Init:        []string{"/proc/self/fd/3"},
 		CgroupsPath: "/sandbox-runtime/x",
 		Limits:      LimitReport{Memory: Enforced, CPU: Enforced, Pids: Enforced, IO: Enforced},
@@ -45,7 +46,7 @@ func TestBuildGolden(t *testing.T) {
 		},
 		"nothing enforced": {
 			config: Config{Limits: Limits{IORead: 1 << 20}},
-			host:   func(h *Host) { h.Limits = LimitReport{} },
+			host:   func(h *Host) { h.Limits, h.Devices = LimitReport{}, "" },
 		},
 	}
 	for name, test := range tests {

@@ -197,8 +197,8 @@ func ownMounts() ([]mountView, error) {
 // is not the specification's, whose gaps it would have.
 func hostsSecrets() []string {
 	return []string{
-		"/proc/acpi", "/proc/asound", "/proc/cmdline", "/proc/interrupts", "/proc/kcore", "/proc/key-users", "/proc/keys",
-		"/proc/latency_stats", "/proc/modules", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+		"/proc/acpi", "/proc/asound", "/proc/cmdline", "/proc/diskstats", "/proc/fs", "/proc/interrupts", "/proc/kcore", "/proc/key-users", "/proc/keys",
+		"/proc/latency_stats", "/proc/locks", "/proc/modules", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
 		"/proc/zoneinfo", "/proc/kpagecount", "/proc/kpageflags", "/proc/kmsg", "/proc/vmallocinfo", "/proc/slabinfo",
 		"/sys/firmware", "/sys/kernel", "/sys/devices", "/sys/fs/cgroup",
 	}

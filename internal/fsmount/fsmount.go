@@ -57,10 +57,15 @@ func (c *Context) SetFile(key string, f *os.File) error {
 // Mount returns the descriptor of a mount of it that is attached nowhere, nosuid
 // and nodev. The caller closes that.
 func (c *Context) Mount() (fd int, err error) {
+	return c.MountWith(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
+}
+
+// MountWith is Mount with other attributes, those of mount_setattr(2).
+func (c *Context) MountWith(attributes int) (fd int, err error) {
 	if err := unix.FsconfigCreate(c.fd); err != nil {
 		return -1, c.explain(fmt.Errorf("mount %s: %w", c.what, err))
 	}
-	fd, err = unix.Fsmount(c.fd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	fd, err = unix.Fsmount(c.fd, unix.FSMOUNT_CLOEXEC, attributes)
 	if err != nil {
 		return -1, fmt.Errorf("fsmount %s: %w", c.what, err)
 	}
