@@ -75,6 +75,7 @@ type insideView struct {
 	Changeable    []string          // of the paths that should be read-only: those that are not
 	Devices       map[string]string // number by name
 	DeviceMade    bool
+	OwnDevices    bool     // the nodes are of the sandbox's own /dev
 	NewNamespaces []string // those that could be made
 	Allowed       []string // of the system calls that should be refused
 	Refused       int
@@ -119,6 +120,7 @@ func look() (v insideView, err error) {
 		return v, err
 	}
 	v.DeviceMade = makesDevice()
+	v.OwnDevices = fileSystem("/dev/null") == fileSystem("/dev")
 	v.NewNamespaces = madeNamespaces()
 	v.Allowed, v.Refused = tryCalls()
 	if v.Rlimits, err = hardLimits(); err != nil {
@@ -275,6 +277,15 @@ func deviceNumber(path string) string {
 		return ""
 	}
 	return fmt.Sprintf("%s %d:%d", kind, unix.Major(st.Rdev), unix.Minor(st.Rdev))
+}
+
+// fileSystem is the number of a path's, 0 for one that is not there.
+func fileSystem(path string) uint64 {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return 0
+	}
+	return st.Dev
 }
 
 // makesDevice says whether a node of /dev/null can be made and opened.

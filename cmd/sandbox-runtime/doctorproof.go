@@ -262,7 +262,10 @@ func judgeDevices(e evidence) (string, error) {
 	if e.inside.DeviceMade {
 		return "", errors.New("a device node could be made")
 	}
-	return strings.Join(names, " ") + ", and none can be made", nil
+	if !e.inside.OwnDevices {
+		return "", fmt.Errorf("the nodes are the host's, and locks on them reach the host: %w", errNotHeld)
+	}
+	return strings.Join(names, " ") + ", the sandbox's own, and none can be made", nil
 }
 
 func judgeKeyring(e evidence) (string, error) {

@@ -1,0 +1,66 @@
+package rootfs
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+)
+
+func TestDevicesAreNodesOfTheSandboxesOwn(t *testing.T) {
+	testhost.PrivateMounts(t)
+	umask := unix.Umask(0o077)
+	r, m := mounted(t, testConfig())
+	unix.Umask(umask)
+	for _, d := range devices() {
+		var own, host unix.Stat_t
+		if err := unix.Lstat(filepath.Join(m.Devices, d.name), &own); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Lstat("/dev/"+d.name, &host); err != nil {
+			t.Fatal(err)
+		}
+		if own.Mode != unix.S_IFCHR|0o666 || own.Rdev != host.Rdev || own.Uid != testBase || own.Gid != testBase {
+			t.Errorf("%s: mode %o, device %x, owner %d:%d", d.name, own.Mode, own.Rdev, own.Uid, own.Gid)
+		}
+		if own.Dev == host.Dev {
+			t.Errorf("%s is in the host's file system", d.name)
+		}
+	}
+	// A file system that was mounted in a user namespace would refuse it.
+	if err := os.WriteFile(filepath.Join(m.Devices, "null"), []byte("x"), 0); err != nil {
+		t.Error(err)
+	}
+	if notes := r.Notes(); len(notes) > 0 {
+		t.Errorf("notes: %q", notes)
+	}
+}
+
+func TestWithoutMknodTheHostsDevicesRemain(t *testing.T) {
+	testhost.PrivateMounts(t) // its thread has the capabilities to itself
+	r := open(t, testConfig())
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var had [2]unix.CapUserData
+	if err := unix.Capget(&header, &had[0]); err != nil {
+		t.Fatal(err)
+	}
+	without := had
+	without[0].Effective &^= 1 << unix.CAP_MKNOD
+	if err := unix.Capset(&header, &without[0]); err != nil {
+		t.Fatal(err)
+	}
+	m, err := r.Mount(stage(t))
+	if err := unix.Capset(&header, &had[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Devices != "" || !slices.Contains(r.Notes(), sharedDevices) {
+		t.Errorf("devices %q, notes %q", m.Devices, r.Notes())
+	}
+}
