@@ -207,3 +207,43 @@ func TestInsideTheHostsLocksAreNotReadable(t *testing.T) {
 		t.Errorf("/proc/stat: %+v", got)
 	}
 }
+
+const lockShared = `
+import fcntl, os, sys
+fcntl.flock(os.open("/usr/bin/env", os.O_RDONLY), fcntl.LOCK_EX)
+print("locked", flush=True)
+sys.stdin.read()
+`
+
+// docs/adr/0012-usr-stays-a-bind.md: the host's files below /usr are shared, and an
+// overlay has files of its own.
+func TestAnOverlayHasLocksOfItsOwn(t *testing.T) {
+	s := newSandboxes(t)
+	hostTool(t, "python3")
+	f, err := os.Open("/usr/bin/env")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, c := range []struct {
+		flags []string
+		free  bool
+	}{{[]string{"--overlay", "/usr"}, true}, {nil, false}} {
+		cmd := s.command(append(append([]string{"do"}, c.flags...), "--", "python3", "-c", lockShared)...)
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		holder := start(t, cmd)
+		holder.prints("locked\n")
+		err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+		if (err == nil) != c.free {
+			t.Errorf("do %q holds a lock, and the host's is answered with %v", c.flags, err)
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_UN); err != nil {
+			t.Error(err)
+		}
+		in.Close()
+		holder.wait()
+	}
+}
