@@ -2,13 +2,16 @@ package integration
 
 import (
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,6 +37,35 @@ func TestAttackOnSharedQuotas(t *testing.T) {
 	for _, want := range []string{"lease taken\n", "socket filter taken\n", "filter taken\n", "filter by prctl taken\n"} {
 		if !strings.Contains(bare.stdout, want) {
 			t.Errorf("on the host it should say %q: %+v", want, bare)
+		}
+	}
+}
+
+// Who allows seccomp in a profile has commands load filters.
+func TestAProfileOfOnesOwnGivesFilters(t *testing.T) {
+	s := newSandboxes(t)
+	hostTool(t, "python3")
+	var profile specs.LinuxSeccomp
+	if err := json.Unmarshal([]byte(content(t, "../seccomp/testdata/default.json")), &profile); err != nil {
+		t.Fatal(err)
+	}
+	for i, rule := range profile.Syscalls {
+		if slices.Contains(rule.Names, "seccomp") {
+			profile.Syscalls[i] = specs.LinuxSyscall{Names: []string{"seccomp"}, Action: specs.ActAllow}
+		}
+	}
+	text, err := json.Marshal(profile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "profile.json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := s.do("--workspace", workspace(t), "--seccomp", file, "--", "python3", "-c", quotaScript, "/workspace")
+	for _, want := range []string{"aio ENOSYS\n", "filter taken\n", "filter by prctl taken\n"} {
+		if !strings.Contains(got.stdout, want) {
+			t.Errorf("it does not say %q: %+v", want, got)
 		}
 	}
 }
