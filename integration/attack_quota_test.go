@@ -1,50 +1,105 @@
 package integration
 
 import (
-	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	ocibundle "github.com/sandbox-runtime/sandbox-runtime/integration/internal/bundle"
 )
 
-//go:embed testdata/quota.py
-var quotaScript string
+// attack does what testdata/attack.c does with the arguments, in the host's own root.
+func (s *sandboxes) attack(flags []string, args ...string) *exec.Cmd {
+	s.t.Helper()
+	program, err := attackProgram()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	command := append([]string{"do", "-i", "--bind", program + ":/mnt/attack"}, flags...)
+	return s.command(append(append(command, "--", "/mnt/attack"), args...)...)
+}
 
-// quotaScript tries a handful of each: many filters stop a kernel.
+// holding starts an attack that holds something once it has printed this. The
+// returned function has it end.
+func (s *sandboxes) holding(text string, flags []string, args ...string) (end func()) {
+	s.t.Helper()
+	cmd := s.attack(flags, args...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r := start(s.t, cmd)
+	end = func() {
+		_ = in.Close()
+		if !r.ended() {
+			_ = r.cmd.Process.Signal(syscall.SIGTERM)
+		}
+		r.wait()
+	}
+	s.t.Cleanup(end) // a sandbox whose starter is killed leaves a cgroup
+	r.prints(text)
+	return end
+}
+
+// answers are lines of a name and an error's number each.
+func answers(pairs ...any) string {
+	var text strings.Builder
+	for pair := range slices.Chunk(pairs, 2) {
+		number, _ := pair[1].(unix.Errno)
+		fmt.Fprintf(&text, "%s %d\n", pair[0], int(number))
+	}
+	return text.String()
+}
+
+// workspace is a directory that the sandbox's user may write to.
+func workspace(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// A handful of each is tried: many filters stop a kernel.
 func TestAttackOnSharedQuotas(t *testing.T) {
 	s := newSandboxes(t)
-	python := hostTool(t, "python3")
-	const refused = "aio ENOSYS\nlease EINVAL\nnotify EINVAL\n" +
-		"socket filter ENOPROTOOPT\nsocket filter ENOPROTOOPT\nsocket filter ENOPROTOOPT\n" +
-		"group filter ENOPROTOOPT\nsocket program ENOPROTOOPT\ngroup program ENOPROTOOPT\nbuffer taken\n" +
-		"filter EINVAL\nfilter by prctl EINVAL\n"
+	const absent = unix.ENOPROTOOPT
+	want := answers("aio", unix.ENOSYS, "lease", unix.EINVAL, "notify", unix.EINVAL,
+		"socket-filter", absent, "socket-filter", absent, "socket-filter", absent,
+		"group-filter", absent, "socket-program", absent, "group-program", absent, "buffer", 0,
+		"filter", unix.EINVAL, "filter-by-prctl", unix.EINVAL)
 	for _, profile := range []string{"default", "strict", "debug"} {
-
-		got := s.do("--workspace", workspace(t), "--seccomp", profile, "--", "python3", "-c", quotaScript, "/workspace")
-		if got.code != 0 || got.stdout != refused {
+		got := run(t, s.attack([]string{"--workspace", workspace(t), "--seccomp", profile}, "quota", "/workspace"))
+		if got.code != 0 || got.stdout != want {
 			t.Errorf("--seccomp %s: %+v", profile, got)
 		}
 	}
-	bare := run(t, exec.Command(python, "-c", quotaScript, t.TempDir()))
-	for _, want := range []string{"lease taken\n", "socket filter taken\n", "filter taken\n", "filter by prctl taken\n"} {
-		if !strings.Contains(bare.stdout, want) {
-			t.Errorf("on the host it should say %q: %+v", want, bare)
+	program, err := attackProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare := run(t, exec.Command(program, "quota", t.TempDir()))
+	for _, name := range []string{"lease", "socket-filter", "filter", "filter-by-prctl"} {
+		if !strings.Contains(bare.stdout, answers(name, 0)) {
+			t.Errorf("the host refuses %s: %+v", name, bare)
 		}
 	}
 }
 
-// Who allows seccomp in a profile has commands load filters.
+// A profile that allows seccomp lets commands load filters.
 func TestAProfileOfOnesOwnGivesFilters(t *testing.T) {
 	s := newSandboxes(t)
-	hostTool(t, "python3")
 	var profile specs.LinuxSeccomp
 	if err := json.Unmarshal([]byte(content(t, "../seccomp/testdata/default.json")), &profile); err != nil {
 		t.Fatal(err)
@@ -62,121 +117,59 @@ func TestAProfileOfOnesOwnGivesFilters(t *testing.T) {
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := s.do("--workspace", workspace(t), "--seccomp", file, "--", "python3", "-c", quotaScript, "/workspace")
-	for _, want := range []string{"aio ENOSYS\n", "filter taken\n", "filter by prctl taken\n"} {
+	got := run(t, s.attack([]string{"--workspace", workspace(t), "--seccomp", file}, "quota", "/workspace"))
+	for _, want := range []string{answers("aio", unix.ENOSYS), answers("filter", 0, "filter-by-prctl", 0)} {
 		if !strings.Contains(got.stdout, want) {
 			t.Errorf("it does not say %q: %+v", want, got)
 		}
 	}
 }
 
-// workspace is a directory that the sandbox's user may write to.
-func workspace(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-const holdTerminals = `
-import errno, os, sys
-held = []
-try:
-    while len(held) < 4096:
-        held.append(os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY))
-except OSError as e:
-    print(len(held), errno.errorcode[e.errno], flush=True)
-sys.stdin.read()
-`
-
 // A sandbox that holds all terminals it can get leaves others to the host and to
 // another sandbox.
 func TestAttackOnTerminals(t *testing.T) {
 	s := newSandboxes(t)
-	hostTool(t, "python3")
-	cmd := s.command("do", "--", "python3", "-c", holdTerminals)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	holder := start(t, cmd)
-	holder.prints("64 ENOSPC\n")
+	end := s.holding(answers("64", unix.ENOSPC), nil, "terminals")
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Errorf("the host gets no terminal: %v", err)
 	} else {
 		unix.Close(fd)
 	}
-	if got := s.do("--", "python3", "-c", `open("/dev/ptmx", "rb+", 0); print("opened")`); got.stdout != "opened\n" {
+	if got := s.do("--", "sh", "-c", "exec 3<>/dev/ptmx && echo opened"); got.stdout != "opened\n" {
 		t.Errorf("another sandbox gets no terminal: %+v", got)
 	}
-	in.Close()
-	holder.wait()
+	end()
 }
-
-const lockDevices = `
-import fcntl, os, sys
-for name in sys.argv[1:]:
-    fd = os.open(name, os.O_RDWR | os.O_NOCTTY if name != "/dev/tty" else os.O_PATH)
-    if name != "/dev/tty":
-        fcntl.flock(fd, fcntl.LOCK_EX)
-    os.utime(name, (1, 1))
-print("locked", flush=True)
-sys.stdin.read()
-`
 
 // A lock on a device inside, and a change of its times, do not reach the host.
 func TestAttackOnTheHostsDevices(t *testing.T) {
 	s := newSandboxes(t)
-	hostTool(t, "python3")
-	var names []string
-	before := map[string]unix.Stat_t{}
-	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
-		path := "/dev/" + name
+	paths := []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
+	// As root inside, which owns the nodes.
+	end := s.holding("locked\n", []string{"--user", "0"}, append([]string{"lock"}, paths...)...)
+	for _, path := range paths {
 		var st unix.Stat_t
 		if err := unix.Stat(path, &st); err != nil {
 			t.Fatal(err)
 		}
-		names, before[path] = append(names, path), st
-	}
-	// As root inside, which owns the nodes.
-	cmd := s.command(append([]string{"do", "--user", "0", "--", "python3", "-c", lockDevices}, names...)...)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	holder := start(t, cmd)
-	holder.prints("locked\n")
-	for _, path := range names {
-		var after unix.Stat_t
-		if err := unix.Stat(path, &after); err != nil {
-			t.Fatal(err)
-		}
-		if after.Mtim.Sec == 1 || after.Ino != before[path].Ino {
-			t.Errorf("%s of the host was touched", path)
-		}
-		if path == "/dev/tty" {
-			continue // the tests have none
+		if st.Mtim.Sec == 1 {
+			t.Errorf("%s of the host has other times", path)
 		}
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Others may hold a lock for a moment.
+		// Another program may hold a lock for a moment.
 		eventually(t, path+" of the host can be locked", func() bool {
 			return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil
 		})
 		unix.Close(fd)
 	}
-	in.Close()
-	holder.wait()
+	end()
 }
 
-// Also what a command has that was given no stdin: the node of its own /dev.
+// A command that was given no stdin has the node of the sandbox, too.
 func TestACommandWithoutStdinHasTheSandboxsNull(t *testing.T) {
 	s := newSandboxes(t)
 	s.up("box")
@@ -189,42 +182,62 @@ func TestACommandWithoutStdinHasTheSandboxsNull(t *testing.T) {
 	}
 }
 
-const setAttributes = `
-import errno, os
-open("/workspace/file", "w").close()
-for name in ["capability", "ima", "evm", "apparmor", "SMACK64", "anything"]:
-    try:
-        os.setxattr("/workspace/file", "security." + name, b"x" * 20)
-        print(name, "set")
-    except OSError as e:
-        print(name, errno.errorcode[e.errno])
-`
+// docs/adr/0012-usr-stays-a-bind.md: the host's files below /usr are shared, and an
+// overlay has files of its own.
+func TestAnOverlayHasLocksOfItsOwn(t *testing.T) {
+	s := newSandboxes(t)
+	const path = "/usr/bin/env"
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, c := range []struct {
+		flags []string
+		free  bool
+	}{{[]string{"--overlay", "/usr"}, true}, {nil, false}} {
+		end := s.holding("locked\n", c.flags, "lock", path)
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); (err == nil) != c.free {
+			t.Errorf("do %q holds a lock, and the host's is answered with %v", c.flags, err)
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_UN); err != nil {
+			t.Error(err)
+		}
+		end()
+	}
+}
 
-// The host's security modules and its kernel believe these attributes. One is left
-// out: where SELinux has no policy, each owner of a file can set security.selinux.
+// The host's security modules and its kernel believe these attributes. A sandbox can
+// set no more of them than each user of the host can: kernels with SELinux and no
+// policy let owners of files set some.
 func TestAttackBySecurityAttributes(t *testing.T) {
 	s := newSandboxes(t)
-	hostTool(t, "python3")
+	program, err := attackProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := openFolder(t)
+	own := filepath.Join(dir, "attack") // the other is where only root gets
+	if err := errors.Join(os.Chown(dir, 1000, 1000), ocibundle.CopyProgram(program, own)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(own, "attributes", filepath.Join(dir, "file"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+	want := run(t, cmd)
+	for _, name := range []string{"security.capability", "security.ima", "security.evm"} {
+		if !strings.Contains(want.stdout, answers(name, unix.EPERM)) {
+			t.Errorf("a user of the host is not refused %s: %+v", name, want)
+		}
+	}
 	for _, user := range []string{"1000", "0"} {
-		dir := workspace(t)
-		got := s.do("--user", user, "--workspace", dir, "--", "python3", "-c", setAttributes)
-		if got.code != 0 || strings.Contains(got.stdout, "set") || strings.Count(got.stdout, "\n") != 6 {
-			t.Errorf("--user %s: %+v", user, got)
-		}
-		names := make([]byte, 1<<10)
-		n, err := unix.Listxattr(filepath.Join(dir, "file"), names)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name := range strings.SplitSeq(strings.Trim(string(names[:n]), "\x00"), "\x00") {
-			if strings.HasPrefix(name, "security.") && name != "security.selinux" {
-				t.Errorf("--user %s left %s", user, name)
-			}
+		got := run(t, s.attack([]string{"--user", user, "--workspace", workspace(t)}, "attributes", "/workspace/file"))
+		if got.code != 0 || got.stdout != want.stdout {
+			t.Errorf("--user %s: %+v, a user of the host: %+v", user, got, want)
 		}
 	}
 }
 
-// What counts the host's files and locks is masked.
+// What tells of the host's disks, locks and file systems is masked.
 func TestInsideTheHostsLocksAreNotReadable(t *testing.T) {
 	s := newSandboxes(t)
 	for _, path := range []string{"/proc/locks", "/proc/diskstats"} {
@@ -235,47 +248,7 @@ func TestInsideTheHostsLocksAreNotReadable(t *testing.T) {
 	if got := s.do("--", "ls", "-A", "/proc/fs"); got.code != 0 || got.stdout != "" {
 		t.Errorf("/proc/fs: %+v", got)
 	}
-	if got := s.do("--", "sh", "-c", "grep -c ^cpu0 /proc/stat"); got.stdout != fmt.Sprintln(1) {
+	if got := s.do("--", "sh", "-c", "grep -c '^cpu0 ' /proc/stat"); got.stdout != "1\n" {
 		t.Errorf("/proc/stat: %+v", got)
-	}
-}
-
-const lockShared = `
-import fcntl, os, sys
-fcntl.flock(os.open("/usr/bin/env", os.O_RDONLY), fcntl.LOCK_EX)
-print("locked", flush=True)
-sys.stdin.read()
-`
-
-// docs/adr/0012-usr-stays-a-bind.md: the host's files below /usr are shared, and an
-// overlay has files of its own.
-func TestAnOverlayHasLocksOfItsOwn(t *testing.T) {
-	s := newSandboxes(t)
-	hostTool(t, "python3")
-	f, err := os.Open("/usr/bin/env")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for _, c := range []struct {
-		flags []string
-		free  bool
-	}{{[]string{"--overlay", "/usr"}, true}, {nil, false}} {
-		cmd := s.command(append(append([]string{"do"}, c.flags...), "--", "python3", "-c", lockShared)...)
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		holder := start(t, cmd)
-		holder.prints("locked\n")
-		err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-		if (err == nil) != c.free {
-			t.Errorf("do %q holds a lock, and the host's is answered with %v", c.flags, err)
-		}
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_UN); err != nil {
-			t.Error(err)
-		}
-		in.Close()
-		holder.wait()
 	}
 }

@@ -5,7 +5,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <linux/filter.h>
 #include <linux/sched.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,13 +16,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -245,6 +251,75 @@ static int as_root(char **args) {
     return 1;
 }
 
+/* what a call is answered with: 0, or an error's number */
+static void answer(const char *name, long r) { say("%s %d", name, r < 0 ? errno : 0); }
+
+static void wait_for_stdin(void) {
+    while (getchar() != EOF)
+        ;
+}
+
+/* takes one of each thing that the kernel counts for the whole host, or that holds up
+ * others: never many, since many filters stop a kernel */
+static int quota(const char *dir) {
+    struct sock_filter all = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog program = {1, &all};
+    aio_context_t context = 0;
+    char path[4096];
+    int ends[2], none = -1, size = 1 << 16;
+
+    answer("aio", syscall(SYS_io_setup, 1, &context));
+    if (context) syscall(SYS_io_destroy, context);
+    snprintf(path, sizeof path, "%s/leased", dir);
+    close(open(path, O_WRONLY | O_CREAT, 0600));
+    answer("lease", fcntl(open(path, O_RDONLY), F_SETLEASE, F_RDLCK));
+    answer("notify", fcntl(open(dir, O_RDONLY), F_NOTIFY, DN_CREATE));
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) return 1;
+    for (int i = 0; i < 3; i++)
+        answer("socket-filter", setsockopt(ends[0], SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program));
+    answer("group-filter", setsockopt(ends[0], SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program));
+    answer("socket-program", setsockopt(ends[0], SOL_SOCKET, SO_ATTACH_BPF, &none, sizeof none));
+    answer("group-program", setsockopt(ends[0], SOL_SOCKET, SO_ATTACH_REUSEPORT_EBPF, &none, sizeof none));
+    answer("buffer", setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof size));
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    answer("filter", syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program));
+    answer("filter-by-prctl", prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+    return 0;
+}
+
+/* holds all pseudo-terminals that there are, until stdin ends */
+static int terminals(int most) {
+    int n = 0;
+    while (n < most && open("/dev/ptmx", O_RDWR | O_NOCTTY) >= 0) n++;
+    say("%d %d", n, errno);
+    wait_for_stdin();
+    return 0;
+}
+
+/* locks files and changes their times, until stdin ends */
+static int lock(char **paths) {
+    const struct timespec early[2] = {{1, 0}, {1, 0}};
+    for (; *paths; paths++) {
+        int fd = open(*paths, O_RDONLY | O_NOCTTY);
+        if (flock(fd, LOCK_EX)) return perror(*paths), 1;
+        utimensat(AT_FDCWD, *paths, early, 0);
+    }
+    say("locked");
+    wait_for_stdin();
+    return 0;
+}
+
+/* attributes that the host's kernel believes */
+static int attributes(const char *path) {
+    const char *names[] = {"security.capability", "security.ima", "security.evm",
+                           "security.apparmor", "security.SMACK64", "security.anything"};
+    const char value[20] = {0, 0, 0, 2}; /* as struct vfs_cap_data, without capabilities */
+    close(open(path, O_WRONLY | O_CREAT, 0644));
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
+        answer(names[i], setxattr(path, names[i], value, sizeof value, 0));
+    return 0;
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "", *arg = argc > 2 ? argv[2] : "";
     if (!strcmp(what, "write-exes")) write_exes();
@@ -259,10 +334,11 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "sockets")) return sockets();
     if (!strcmp(what, "namespaces")) return namespaces();
     if (!strcmp(what, "as-root")) return as_root(argv + 2);
-    if (!strcmp(what, "wait"))
-        while (getchar() != EOF)
-            ;
-    if (!strcmp(what, "wait")) return 0;
+    if (!strcmp(what, "quota")) return quota(arg);
+    if (!strcmp(what, "terminals")) return terminals(4096);
+    if (!strcmp(what, "lock")) return lock(argv + 2);
+    if (!strcmp(what, "attributes")) return attributes(arg);
+    if (!strcmp(what, "wait")) return wait_for_stdin(), 0;
     fprintf(stderr, "attack: what is %s?\n", what);
     return 99;
 }
