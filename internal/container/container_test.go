@@ -462,7 +462,7 @@ func TestDiscardTakesOnlyAStateDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(Discard(p.root, p.id), Discard(p.root, p.id)); err != nil {
+	if err := errors.Join(DiscardIn(p.root, p.id, "/own"), DiscardIn(p.root, p.id, "/own")); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(p.root, p.id)); !errors.Is(err, os.ErrNotExist) {
@@ -472,11 +472,11 @@ func TestDiscardTakesOnlyAStateDirectory(t *testing.T) {
 	if err := os.MkdirAll(others, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := Discard(p.root, "theirs"); err == nil || !strings.Contains(err.Error(), "theirs holds work") {
+	if err := DiscardIn(p.root, "theirs", "/own"); err == nil || !strings.Contains(err.Error(), "theirs holds work") {
 		t.Errorf("what is no container's: %v", err)
 	}
 	for _, id := range []string{"..", ".", "", "a/b"} {
-		if err := Discard(p.root, id); !errors.Is(err, ErrInvalidID) {
+		if err := DiscardIn(p.root, id, "/own"); !errors.Is(err, ErrInvalidID) {
 			t.Errorf("%q: %v", id, err)
 		}
 	}

@@ -85,18 +85,6 @@ func RemoveRemains(ctx context.Context, root, id string) error {
 	})
 }
 
-// Discard removes the state directory of a container of which the caller knows
-// that nothing else is left, no process and no cgroup, and that it had no hooks:
-// what [Container.Destroy] would do besides is to look for them. One that is not
-// there is no error; [ErrBusy] says that others are at work.
-func Discard(root, id string) error {
-	if id == "." || id == ".." || id != filepath.Base(id) {
-		return ErrInvalidID
-	}
-	dir := filepath.Join(root, id)
-	return removeState(dir, func() error { return checkRemains(dir) })
-}
-
 // removeState removes a state directory, if there is one and what comes first goes
 // well. It holds the directory's lock.
 func removeState(dir string, first func() error) error {

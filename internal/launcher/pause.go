@@ -39,7 +39,7 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 // container of that name is no other's.
 func (v *live) change(ctx context.Context, what func(*container.Container) error) error {
 	return v.alone(ctx, func() error {
-		c, err := container.Load(v.launcher.root, v.id)
+		c, err := v.container()
 		if err == nil {
 			err = what(c)
 		}

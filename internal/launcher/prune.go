@@ -40,6 +40,9 @@ func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 
 // directories are the ids of the sandboxes with a directory in the state root.
 func (l *Launcher) directories() ([]string, error) {
+	if err := l.checkRoot(); err != nil {
+		return nil, err
+	}
 	entries, err := os.ReadDir(l.sandboxes())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -88,7 +89,7 @@ type version struct {
 // that there is none: that the sandbox is being made, or removed, or was left
 // half made.
 func readRecord(dir string) (record, error) {
-	data, err := os.ReadFile(filepath.Join(dir, recordName))
+	data, err := readOwn(filepath.Join(dir, recordName))
 	if err != nil {
 		return record{}, err
 	}
@@ -101,6 +102,19 @@ func readRecord(dir string) (record, error) {
 			filepath.Join(dir, recordName), r.Version)
 	}
 	return r, nil
+}
+
+// readOwn reads a file that nobody but root and this user may have written.
+func readOwn(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := checkOwn(f); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(f)
 }
 
 // write puts the record in the sandbox's directory, which the caller holds.

@@ -161,11 +161,9 @@ func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uin
 	if err := errors.Join(group.LiftThrottles(), group.Kill(ctx)); err != nil {
 		return 0, err
 	}
-	c, err := container.Load(l.root, id)
-	if err == nil {
-		err = errors.Join(c.Kill(), c.Destroy())
-	} else {
-		err = container.RemoveRemains(ctx, l.root, id)
+	err = container.DiscardIn(l.root, id, l.cgroupOf(id))
+	if errors.Is(err, container.ErrForeign) { // it is not the sandbox's, and stays
+		err = nil
 	}
 	return idBase, errors.Join(err, group.Delete(ctx))
 }

@@ -48,6 +48,9 @@ func (l *Launcher) Open(ctx context.Context, id string) (*Sandbox, error) {
 
 // open returns a handle of the sandbox that the record describes, up or not.
 func (l *Launcher) open(id string) (*Sandbox, error) {
+	if err := l.checkRoot(); err != nil {
+		return nil, err
+	}
 	now, err := versionOf(l.dir(id))
 	if err != nil {
 		return nil, err
@@ -116,6 +119,9 @@ func (l *Launcher) Info(_ context.Context, id string) (launch.Info, error) {
 // info describes a sandbox; [fs.ErrNotExist] says that there is none, or that it
 // is still being made.
 func (l *Launcher) info(id string) (launch.Info, error) {
+	if err := l.checkRoot(); err != nil {
+		return launch.Info{}, err
+	}
 	r, err := readRecord(l.dir(id))
 	if err == nil {
 		i := r.info(id, func() bool { return l.paused(id) })

@@ -135,6 +135,9 @@ func ownerLives(path string) bool {
 // lockParent waits for the lock of the directory of all sandboxes, which is
 // held for moments only.
 func lockParent(parent string, how int) (unlock func(), err error) {
+	if err := checkState(parent); err != nil {
+		return nil, err
+	}
 	f, err := os.Open(parent)
 	if err != nil {
 		return nil, err
@@ -155,6 +158,10 @@ func lockParent(parent string, how int) (unlock func(), err error) {
 func openState(path string) (*stateDir, error) {
 	f, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkOwn(f); err != nil {
+		f.Close()
 		return nil, err
 	}
 	if err := lock(f); err != nil {

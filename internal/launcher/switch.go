@@ -368,7 +368,7 @@ func (s *switching) pause() error {
 	if s.record.Switch.Paused {
 		return nil
 	}
-	c, err := container.Load(s.live.launcher.root, s.live.id)
+	c, err := s.live.container()
 	if err != nil {
 		return err
 	}
@@ -376,7 +376,7 @@ func (s *switching) pause() error {
 }
 
 func (v *live) letGoOn() error {
-	c, err := container.Load(v.launcher.root, v.id)
+	c, err := v.container()
 	if err == nil {
 		err = c.Resume()
 	}

@@ -35,7 +35,7 @@ func (l *Launcher) vanish(ctx context.Context, id string, init identity, group *
 	if err := group.Delete(ctx); err != nil {
 		return err
 	}
-	return container.Discard(l.root, id)
+	return container.DiscardIn(l.root, id, l.cgroupOf(id))
 }
 
 // end kills the process and returns when it is gone.

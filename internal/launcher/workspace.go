@@ -219,7 +219,7 @@ func (v *live) throttle(r *record, from Sources) error {
 	if err != nil {
 		return err
 	}
-	c, err := container.Load(v.launcher.root, v.id)
+	c, err := v.container()
 	if err != nil {
 		return err
 	}

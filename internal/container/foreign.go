@@ -1,0 +1,106 @@
+package container
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// ErrForeign says that a container's state names what cannot be a sandbox's.
+var ErrForeign = errors.New("its state names what is not the sandbox's own; remove it with down")
+
+// cgroupMounts is where the cgroup hierarchies are mounted.
+const cgroupMounts = "/sys/fs/cgroup"
+
+// LoadIn is [Load] of a sandbox's container: its cgroups are at the path group of the
+// hierarchies, and it has neither hooks nor a systemd unit. Engines choose all that for
+// their containers. A state that says otherwise is [ErrForeign]. Nothing that it names
+// is touched then.
+func LoadIn(root, id, group string) (*Container, error) {
+	if filepath.Base(id) != id {
+		return nil, ErrInvalidID
+	}
+	if err := checkGroups(filepath.Join(root, id), group); err != nil {
+		return nil, err
+	}
+	c, err := Load(root, id)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.checkOwn(group)
+}
+
+// checkGroups reads what [Load] thaws by.
+func checkGroups(dir, group string) error {
+	data, err := os.ReadFile(filepath.Join(dir, cgroupsName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var paths map[string]string
+	if !json.Valid(data) { // cut short by a kill: there was no group yet
+		return nil
+	}
+	if err := json.Unmarshal(data, &paths); err != nil {
+		return fmt.Errorf("container %s: %w: %w", filepath.Base(dir), ErrForeign, err)
+	}
+	return checkPaths(filepath.Base(dir), paths, group)
+}
+
+func checkPaths(id string, paths map[string]string, group string) error {
+	for _, dir := range paths {
+		mount, ok := strings.CutSuffix(dir, group)
+		if !ok || mount != cgroupMounts && filepath.Dir(mount) != cgroupMounts || filepath.Clean(mount) != mount {
+			return fmt.Errorf("container %s: %w: cgroup %s", id, ErrForeign, dir)
+		}
+	}
+	return nil
+}
+
+func (c *Container) checkOwn(group string) error {
+	state, err := c.lc.State()
+	if err != nil {
+		return err
+	}
+	config := c.lc.Config()
+	foreign := func(what string) error { return fmt.Errorf("container %s: %w: %s", c.ID(), ErrForeign, what) }
+	for _, hooks := range config.Hooks {
+		if len(hooks) > 0 {
+			return foreign("hooks")
+		}
+	}
+	switch g := config.Cgroups; {
+	case g == nil:
+		return foreign("no cgroup")
+	case g.Systemd:
+		return foreign("a systemd unit")
+	case g.Path != group:
+		return foreign("cgroup " + g.Path)
+	case config.IntelRdt != nil, state.IntelRdtPath != "":
+		return foreign("a resctrl group")
+	}
+	return checkPaths(c.ID(), state.CgroupPaths, group)
+}
+
+// DiscardIn removes the state directory of a sandbox's container, of which the caller
+// knows that nothing else is left, no process and no cgroup. Whole or not, one that is
+// not there is no error. [ErrForeign] says that another container has the id, whose
+// directory stays, and [ErrBusy] that others are at work.
+func DiscardIn(root, id, group string) error {
+	if id == "." || id == ".." || id != filepath.Base(id) {
+		return ErrInvalidID
+	}
+	dir := filepath.Join(root, id)
+	return removeState(dir, func() error {
+		if err := checkGroups(dir, group); err != nil {
+			return err
+		}
+		return checkRemains(dir)
+	})
+}

@@ -1,0 +1,191 @@
+package launcher
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// hostProcess is a process that no sandbox has.
+func hostProcess(t *testing.T) identity {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // killed
+	})
+	i, err := identify(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// forge writes the record of a sandbox "box" whose PID 1 is a process of the host.
+func forge(t *testing.T, l *Launcher, init identity) {
+	t.Helper()
+	dir := l.dir("box")
+	r := record{Version: recordVersion, Init: init, Config: spec.Config{User: &spec.User{}}}
+	if err := errors.Join(os.MkdirAll(dir, 0o700), r.write(dir)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStateRootOfOthersIsRefused(t *testing.T) {
+	const other = 4242
+	for name, give := range map[string]func(l *Launcher) error{
+		"root of another":          func(l *Launcher) error { return os.Chown(l.root, other, other) },
+		"root that all may write":  func(l *Launcher) error { return os.Chmod(l.root, 0o777) },
+		"sandboxes of another":     func(l *Launcher) error { return os.Chown(l.sandboxes(), other, other) },
+		"sandbox of another":       func(l *Launcher) error { return os.Chown(l.dir("box"), other, other) },
+		"sandbox that a group may": func(l *Launcher) error { return os.Chmod(l.dir("box"), 0o770) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newTestLauncher(t)
+			victim := hostProcess(t)
+			forge(t, l, victim)
+			if err := give(l); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.RemoveAll(l.root) })
+			var refused *untrustedError
+			if err := l.Remove(t.Context(), "box"); !errors.As(err, &refused) {
+				t.Errorf("remove: %v", err)
+			}
+			if _, err := l.Create(t.Context(), launch.Create{Name: "box", Reuse: true}, Sources{}); err == nil {
+				t.Error("it was reused or replaced")
+			}
+			if _, err := l.Prune(t.Context()); name != "sandbox of another" && name != "sandbox that a group may" && !errors.As(err, &refused) {
+				t.Errorf("prune: %v", err)
+			}
+			if !victim.lives() {
+				t.Error("a process of the host was killed")
+			}
+		})
+	}
+}
+
+func TestRecordOfOthersIsNotBelieved(t *testing.T) {
+	l := newTestLauncher(t)
+	victim := hostProcess(t)
+	forge(t, l, victim)
+	if err := os.Chown(filepath.Join(l.dir("box"), recordName), 4242, 4242); err != nil {
+		t.Fatal(err)
+	}
+	var refused *untrustedError
+	if _, err := l.Open(t.Context(), "box"); !errors.As(err, &refused) {
+		t.Errorf("open: %v", err)
+	}
+	if err := l.Remove(t.Context(), "box"); err != nil {
+		t.Error(err)
+	}
+	if !victim.lives() {
+		t.Error("a process of the host was killed")
+	}
+	checkNothingLeft(t, l)
+}
+
+// A sandbox that was left half made has a forged list of cgroups: those of a neighbour.
+func TestPruneLeavesForeignCgroupsAlone(t *testing.T) {
+	neighbour := up(t, newTestLauncher(t), "", spec.Config{})
+	theirs, err := os.ReadFile(filepath.Join(neighbour.live.launcher.root, neighbour.ID(), "cgroups.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newTestLauncher(t)
+	if err := os.MkdirAll(l.dir("box"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	forged := filepath.Join(l.root, "box")
+	if err := errors.Join(os.Mkdir(forged, 0o711), os.WriteFile(filepath.Join(forged, "cgroups.json"), theirs, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if pruned, err := l.Prune(t.Context()); err != nil || len(pruned) != 1 {
+		t.Errorf("pruned %v, %v", pruned, err)
+	}
+	if r, _ := sh(t, neighbour, "true"); !r.OK() {
+		t.Errorf("the neighbour: %+v", r)
+	}
+	if _, err := os.Lstat(forged); err != nil { // it may be a container's
+		t.Error(err)
+	}
+}
+
+func TestForeignContainerStateIsRefused(t *testing.T) {
+	neighbour := up(t, newTestLauncher(t), "", spec.Config{})
+	theirs := filepath.Join(neighbour.live.launcher.root, neighbour.ID())
+	l := newTestLauncher(t)
+	sb := up(t, l, "box", spec.Config{})
+	own := filepath.Join(l.root, "box")
+	// edit changes the parsed state of the sandbox.
+	edit := func(change func(state, config map[string]any)) func() error {
+		return func() error {
+			var state map[string]any
+			data, err := os.ReadFile(filepath.Join(own, "state.json"))
+			if err == nil {
+				err = json.Unmarshal(data, &state)
+			}
+			if err != nil {
+				return err
+			}
+			change(state, state["config"].(map[string]any))
+			if data, err = json.Marshal(state); err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(own, "state.json"), data, 0o600)
+		}
+	}
+	for name, forge := range map[string]func() error{
+		"list of cgroups": func() error {
+			data, err := os.ReadFile(filepath.Join(theirs, "cgroups.json"))
+			return errors.Join(err, os.WriteFile(filepath.Join(own, "cgroups.json"), data, 0o600))
+		},
+		"cgroups": edit(func(state, _ map[string]any) {
+			state["cgroup_paths"].(map[string]any)["freezer"] = "/sys/fs/cgroup/freezer" + neighbour.live.launcher.cgroupOf(neighbour.ID())
+		}),
+		"cgroup": edit(func(_, config map[string]any) {
+			config["cgroups"].(map[string]any)["path"] = neighbour.live.launcher.cgroupOf(neighbour.ID())
+		}),
+		"unit": edit(func(_, config map[string]any) { config["cgroups"].(map[string]any)["systemd"] = true }),
+		"hook": edit(func(_, config map[string]any) {
+			config["Hooks"] = map[string]any{"poststop": []any{map[string]any{"path": "/bin/false"}}}
+		}),
+	} {
+		was := map[string][]byte{}
+		for _, file := range []string{"state.json", "cgroups.json"} {
+			data, err := os.ReadFile(filepath.Join(own, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			was[file] = data
+		}
+		if err := forge(); err != nil {
+			t.Fatal(err)
+		}
+		// Without systemd libcontainer refuses a unit by itself.
+		if err := sb.Pause(t.Context()); err == nil || name != "unit" && !errors.Is(err, container.ErrForeign) {
+			t.Errorf("%s: pause: %v", name, err)
+		}
+		if neighbour.live.paused() {
+			t.Fatalf("%s: the neighbour is paused", name)
+		}
+		for file, data := range was {
+			if err := os.WriteFile(filepath.Join(own, file), data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := errors.Join(sb.Pause(t.Context()), sb.Resume(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
