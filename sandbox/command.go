@@ -67,7 +67,8 @@ type Command struct {
 	Detached bool
 	// OutputLimit is how many bytes of each stream are kept in a Result, or for
 	// a detached command. 0: 8 MiB. What comes after them is taken and dropped,
-	// and the Result says so.
+	// and the Result says so. All detached commands of a sandbox keep 1 GiB
+	// together; another is ErrUnavailable.
 	OutputLimit int64
 	// NoFiles leaves Result.Files out. It spares a program that has a launcher of
 	// its own and ends right after the command some milliseconds.

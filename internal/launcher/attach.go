@@ -92,7 +92,7 @@ func (v *live) attach(ctx context.Context, e execID) (_ *Process, err error) {
 const drainTime = 10 * time.Second
 
 // forget removes what there is of a detached exec that has ended, once somebody
-// knows how. Its files stay readable to whoever has them open.
+// knows how. Its output stays readable for toldTime to those that have it open.
 func (p *Process) forget() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
@@ -107,6 +107,5 @@ func (p *Process) forget() error {
 	if conn != nil {
 		_ = conn.Forget(ctx, p.exec.agent()) // it is gone, or forgets by itself when it needs the place
 	}
-	p.live.disarm(p.exec)
-	return p.kept.remove()
+	return p.live.tell(p.exec, p.kept)
 }

@@ -68,7 +68,7 @@ func TestADetachedStartDoesNotBringARemovedSandboxBack(t *testing.T) {
 	if err := l.Remove(t.Context(), "x"); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.detach(launch.Command{Args: []string{"true"}}, &agent.Command{}); !errors.Is(err, fs.ErrNotExist) {
+	if err := p.detach(t.Context(), launch.Command{Args: []string{"true"}}, &agent.Command{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Lstat(l.dir("x")); !errors.Is(err, fs.ErrNotExist) {

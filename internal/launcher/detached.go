@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,7 +53,10 @@ const (
 	timedOutName = "timed_out"
 )
 
-func (v *live) execs() string { return filepath.Join(v.dir(), "execs") }
+// execsName is the directory of detached execs in that of a sandbox.
+const execsName = "execs"
+
+func (v *live) execs() string { return filepath.Join(v.dir(), execsName) }
 
 func (v *live) execDir(e execID) string { return filepath.Join(v.execs(), e.String()) }
 
@@ -64,7 +68,7 @@ func (v *live) isDetached(e execID) bool {
 }
 
 // detach makes the state of an exec that is about to be started.
-func (p *Process) detach(c launch.Command, request *agent.Command) error {
+func (p *Process) detach(ctx context.Context, c launch.Command, request *agent.Command) error {
 	if c.OutputLimit < 0 {
 		return &launch.ConfigError{Reason: fmt.Sprintf("an output limit of %d bytes", c.OutputLimit)}
 	}
@@ -75,6 +79,11 @@ func (p *Process) detach(c launch.Command, request *agent.Command) error {
 		c.OutputLimit = outputLimit
 	}
 	p.live.sweepSometimes()
+	p.live.output.mu.Lock()
+	defer p.live.output.mu.Unlock()
+	if err := p.live.roomForOutput(ctx, c.OutputLimit); err != nil {
+		return err
+	}
 	p.live.begin(p.exec)
 	p.kept = &detached{dir: p.live.execDir(p.exec), limit: c.OutputLimit}
 	if err := p.kept.make(); err != nil {
@@ -185,7 +194,7 @@ func (d *detached) remove() error {
 	if d == nil {
 		return nil
 	}
-	return errors.Join(ignoreMissing(os.Remove(filepath.Join(d.dir, execRecordName))), os.RemoveAll(d.dir))
+	return errors.Join(ignoreMissing(os.Remove(filepath.Join(d.dir, execRecordName))), d.truncate(), os.RemoveAll(d.dir))
 }
 
 // markTimedOut lets whoever asks know why the exec was killed.

@@ -27,12 +27,12 @@ func countBelow(t *testing.T, dir string) (n int) {
 // on with it.
 func TestCloseEndsTheRemovalOfDiscardedDirectories(t *testing.T) {
 	top := t.TempDir()
-	for i := range 40 {
+	for i := range 20 {
 		dir := filepath.Join(top, "layer", strconv.Itoa(i))
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		for j := range 500 {
+		for j := range 100 {
 			if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(j)), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -204,7 +204,7 @@ func (v *live) start(ctx context.Context, r record, c launch.Command, request ag
 	}
 	if c.Detached {
 		defer v.begun(p.exec)
-		if err := p.detach(c, &request); err != nil {
+		if err := p.detach(ctx, c, &request); err != nil {
 			return nil, missing(v.id, err) // somebody has just removed the sandbox
 		}
 	}

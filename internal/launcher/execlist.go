@@ -14,8 +14,11 @@ import (
 )
 
 // detachedExecs are those of the sandbox, by their state.
-func (v *live) detachedExecs() ([]execID, error) {
-	entries, err := os.ReadDir(v.execs())
+func (v *live) detachedExecs() ([]execID, error) { return execsIn(v.execs()) }
+
+// execsIn are the execs that a directory has entries of. One that is not there has none.
+func execsIn(dir string) ([]execID, error) {
+	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

@@ -39,6 +39,9 @@ type live struct {
 	// lift is of the limits of disk traffic. Its mutex is taken before mu.
 	lift throttleLift
 
+	// output is of detached commands. Its mutex is taken before mu.
+	output share
+
 	// mu guards what follows.
 	mu     sync.Mutex
 	record record
@@ -420,7 +423,7 @@ func (v *live) takeOver(ctx context.Context) error {
 	v.mu.Lock()
 	v.tookOver = true
 	v.mu.Unlock()
-	return v.resumeDeadlines()
+	return errors.Join(v.resumeDeadlines(), v.resumeTold())
 }
 
 // clear ends what runs in a leaf, and removes it.

@@ -131,7 +131,7 @@ func (l *Launcher) clearHeld(ctx context.Context, id string, state *stateDir) er
 	noteRemoval(state.path)
 	base, err := l.removeKernel(ctx, id, state.path)
 	if err == nil {
-		err = errors.Join(l.removeImages(id), l.releaseIDs(id, base))
+		err = errors.Join(truncateOutputs(state.path), l.removeImages(id), l.releaseIDs(id, base))
 	}
 	l.forget(id)
 	l.reap()

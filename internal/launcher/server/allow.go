@@ -110,6 +110,20 @@ func (r *Rule) allowLimits(l *spec.Limits, fill bool) error {
 	return nil
 }
 
+// allowOutput holds the output that a detached command keeps to the rule.
+func (r *Rule) allowOutput(c *launch.Command) error {
+	if r.all || !c.Detached || c.OutputLimit < 0 { // which the launcher refuses
+		return nil
+	}
+	if c.OutputLimit == 0 {
+		c.OutputLimit = min(defaultOutput, int64(r.OutputLimit))
+	}
+	if c.OutputLimit > int64(r.OutputLimit) {
+		return refused("output_limit %s of a detached command; at most %s of each stream is kept", spec.Size(c.OutputLimit), r.OutputLimit)
+	}
+	return nil
+}
+
 // fillIO is the default of a limit that has none.
 func fillIO(fill bool, ceiling spec.Size) spec.Size {
 	if fill {

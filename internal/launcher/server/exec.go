@@ -18,6 +18,9 @@ func (c *call) start(ctx context.Context) error {
 		return &launch.ConfigError{Reason: "start without a command"}
 	}
 	command := c.request.Command.Plain()
+	if err := c.peer.allowOutput(&command); err != nil {
+		return err
+	}
 	files, err := stdio(c.request.Stdio, c.files)
 	if err != nil {
 		return err

@@ -39,6 +39,9 @@ type Rule struct {
 	// Limits are the most that a sandbox may have. Zero fields: what a sandbox
 	// has by default.
 	Limits spec.Limits `json:"limits,omitzero"`
+	// OutputLimit is the most that a detached command may keep of each stream. Zero:
+	// 8 MiB.
+	OutputLimit spec.Size `json:"output_limit,omitempty"`
 	// Sandboxes, Calls and Descriptors bound how many there are at a time.
 	Sandboxes   int `json:"sandboxes,omitempty"`
 	Calls       int `json:"calls,omitempty"`
@@ -72,6 +75,7 @@ const (
 	defaultSandboxes   = 16
 	defaultCalls       = 128
 	defaultDescriptors = 1024
+	defaultOutput      = 8 << 20 // what a command has that asks for nothing
 )
 
 // everything is the rule of root and of the launcher's own user. What bounds
@@ -187,6 +191,12 @@ func (r *Rule) complete() error {
 		if *bound.value == 0 {
 			*bound.value = bound.fallback
 		}
+	}
+	if r.OutputLimit < 0 {
+		return fmt.Errorf("output_limit: %d is negative", r.OutputLimit)
+	}
+	if r.OutputLimit == 0 {
+		r.OutputLimit = defaultOutput
 	}
 	return r.completeLimits()
 }

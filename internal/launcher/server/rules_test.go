@@ -192,3 +192,29 @@ func TestWhatARuleAllows(t *testing.T) {
 		t.Errorf("root: %v", err)
 	}
 }
+
+func TestRuleBoundsTheOutputOfDetachedCommands(t *testing.T) {
+	for _, test := range []struct {
+		rule        spec.Size
+		asked, want int64 // 0: refused
+	}{
+		{0, 0, 8 << 20}, {0, 8 << 20, 8 << 20}, {0, 8<<20 + 1, 0}, {0, 1 << 60, 0},
+		{1 << 20, 0, 1 << 20}, {1 << 20, 2 << 20, 0}, {64 << 20, 0, 8 << 20}, {64 << 20, 64 << 20, 64 << 20},
+	} {
+		rule := &Rule{User: "1001", OutputLimit: test.rule}
+		if err := rule.complete(); err != nil {
+			t.Fatal(err)
+		}
+		c := launch.Command{Detached: true, OutputLimit: test.asked}
+		err := rule.allowOutput(&c)
+		if test.want == 0 && (!errors.Is(err, launch.ErrRefused) || !strings.Contains(err.Error(), "output_limit")) {
+			t.Errorf("%d of %d: %v", test.asked, test.rule, err)
+		}
+		if test.want != 0 && (err != nil || c.OutputLimit != test.want) {
+			t.Errorf("%d of %d: got %d, %v", test.asked, test.rule, c.OutputLimit, err)
+		}
+	}
+	if err := (&Rule{User: "1001", OutputLimit: -1}).complete(); err == nil {
+		t.Error("a negative one is taken")
+	}
+}

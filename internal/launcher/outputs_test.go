@@ -1,0 +1,122 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// startDetached is detachedStart that may fail.
+func startDetached(t *testing.T, sb *Sandbox, c launch.Command) error {
+	t.Helper()
+	c.Detached = true
+	p, err := sb.Start(t.Context(), c, [3]*os.File{})
+	if err != nil {
+		return err
+	}
+	t.Cleanup(func() { p.Close() })
+	return nil
+}
+
+func TestDetachedOutputHasAShareOfBytes(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "", spec.Config{})
+	var config *launch.ConfigError
+	if err := startDetached(t, sb, launch.Command{Args: []string{"true"}, OutputLimit: 1 << 60}); !errors.As(err, &config) {
+		t.Errorf("1<<60 bytes: %v", err)
+	}
+	long := launch.Command{Args: []string{"sleep", "1000"}, OutputLimit: maxOutputBytes / 4}
+	first := detachedStart(t, sb, long)
+	detachedStart(t, sb, long)
+	small := launch.Command{Args: []string{"echo", "done"}, OutputLimit: 1000}
+	err := startDetached(t, sb, small)
+	if !errors.Is(err, launch.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprint(maxOutputBytes)) || !strings.Contains(err.Error(), "attach") {
+		t.Errorf("one more: %v", err)
+	}
+	// Nobody asks how it ends. What it has promised is free once its output is complete.
+	if err := first.Signal(unix.SIGKILL, true); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "there is room again", func() bool { return startDetached(t, sb, small) == nil })
+	if err := startDetached(t, sb, long); !errors.Is(err, launch.ErrUnavailable) { // but for what small keeps
+		t.Errorf("as much as there was: %v", err)
+	}
+}
+
+func TestDetachedOutputsHaveABound(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "", spec.Config{})
+	told := func(i int) string { return filepath.Join(sb.live.told(), execID{1, 1, uint32(i)}.String()) }
+	for i := range maxOutputs {
+		if err := os.MkdirAll(told(i), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := launch.Command{Args: []string{"true"}}
+	if err := startDetached(t, sb, command); !errors.Is(err, launch.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprint(maxOutputs)) {
+		t.Errorf("one more: %v", err)
+	}
+	ago := time.Now().Add(-2 * toldLeast)
+	if err := os.Chtimes(told(0), ago, ago); err != nil {
+		t.Fatal(err)
+	}
+	if err := startDetached(t, sb, command); err != nil {
+		t.Errorf("in the place of an old one: %v", err)
+	}
+	if _, err := os.Lstat(told(0)); err == nil {
+		t.Error("the old one is there")
+	}
+}
+
+// Output counts until it is removed. Its removal frees the space for all that have it
+// open.
+func TestRemovalFreesDetachedOutput(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "", spec.Config{})
+	const size = 1 << 20
+	write := launch.Command{Args: []string{"sh", "-c", fmt.Sprintf("head -c %d /dev/zero", size)}}
+	ended, asked, old := detachedStart(t, sb, write), detachedStart(t, sb, write), detachedStart(t, sb, write)
+	sizeOf := func(p *Process) int64 {
+		stdout, _ := p.Output()
+		info, err := stdout.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	for _, p := range []*Process{asked, old} {
+		if r, err := p.Wait(t.Context()); err != nil || !r.OK() {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if n := outputSize(filepath.Join(sb.live.told(), p.ID())); n != size || sizeOf(p) != size {
+			t.Errorf("after the end was told: %d bytes count, %d can be read", n, sizeOf(p))
+		}
+	}
+	ago := time.Now().Add(-2 * toldTime)
+	if err := os.Chtimes(filepath.Join(sb.live.told(), old.ID()), ago, ago); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere(t, sb) // its launcher takes the sandbox up
+	eventually(t, "old output goes", func() bool { return sizeOf(old) == 0 })
+	eventually(t, "the third has written", func() bool { return sizeOf(ended) == size })
+	if sizeOf(asked) != size {
+		t.Error("the output that was just told about is gone")
+	}
+	if err := sb.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*Process{ended, asked} {
+		if n := sizeOf(p); n != 0 {
+			t.Errorf("%d bytes are held after the sandbox's removal", n)
+		}
+	}
+}
