@@ -218,3 +218,19 @@ func TestRuleBoundsTheOutputOfDetachedCommands(t *testing.T) {
 		t.Error("a negative one is taken")
 	}
 }
+
+func TestDetachedCommandIsHeldToTheRule(t *testing.T) {
+	w := newWorld(t, Rule{User: "1001"})
+	c := w.client(t, 1001)
+	box(t, c, "box")
+	for limit, want := range map[int64]error{0: nil, 8 << 20: nil, 8<<20 + 1: launch.ErrRefused, 1 << 60: launch.ErrRefused} {
+		p, err := c.Start(t.Context(), "box", launch.Command{Args: []string{"hang"}, Detached: true, OutputLimit: limit}, [3]*os.File{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Started(t.Context()); !errors.Is(err, want) {
+			t.Errorf("%d bytes: %v", limit, err)
+		}
+		p.Close()
+	}
+}
