@@ -178,13 +178,13 @@ func (v *live) tell(e execID, d *detached) error {
 		return d.remove()
 	}
 	if err := os.Mkdir(v.told(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return errors.Join(err, d.remove())
+		return errors.Join(ignoreMissing(err), d.remove()) // missing: the sandbox is removed
 	}
 	err := ignoreMissing(os.Remove(filepath.Join(d.dir, execRecordName)))
 	if err == nil {
 		err = os.Rename(d.dir, filepath.Join(v.told(), e.String()))
 	}
-	if errors.Is(err, fs.ErrNotExist) { // another was told, too
+	if errors.Is(err, fs.ErrNotExist) { // another client was told, too
 		return nil
 	}
 	if err != nil {

@@ -75,6 +75,9 @@ func (l *Launcher) known() ([]string, error) {
 // Traced says whether something of a sandbox is left where its directory in the
 // state root is not, as after somebody has emptied that.
 func (l *Launcher) Traced(id string) (bool, error) {
+	if err := l.checkRoot(); err != nil {
+		return false, err
+	}
 	traces, err := l.traces()
 	return slices.Contains(traces, id), err
 }
