@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
@@ -151,7 +152,10 @@ func TestForeignContainerStateIsRefused(t *testing.T) {
 			return errors.Join(err, os.WriteFile(filepath.Join(own, "cgroups.json"), data, 0o600))
 		},
 		"cgroups": edit(func(state, _ map[string]any) {
-			state["cgroup_paths"].(map[string]any)["freezer"] = "/sys/fs/cgroup/freezer" + neighbour.live.launcher.cgroupOf(neighbour.ID())
+			paths := state["cgroup_paths"].(map[string]any)
+			for hierarchy, dir := range paths {
+				paths[hierarchy] = strings.Replace(dir.(string), l.cgroupOf("box"), neighbour.live.launcher.cgroupOf(neighbour.ID()), 1)
+			}
 		}),
 		"cgroup": edit(func(_, config map[string]any) {
 			config["cgroups"].(map[string]any)["path"] = neighbour.live.launcher.cgroupOf(neighbour.ID())
