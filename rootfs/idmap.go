@@ -30,6 +30,9 @@ func (i ids) host() owner {
 func (i ids) uids() []syscall.SysProcIDMap { return extents(i.base, i.user.UID, i.host().uid) }
 func (i ids) gids() []syscall.SysProcIDMap { return extents(i.base, i.user.GID, i.host().gid) }
 
+// own is the id map of the sandbox's user namespace.
+func (i ids) own() idMap { return idMap{i.uids(), i.gids()} }
+
 // extents map a range, with one id of the inside to an id of the host's own.
 func extents(base, inside, host uint32) []syscall.SysProcIDMap {
 	if host == base+inside {
@@ -59,7 +62,7 @@ func hostID(m []syscall.SysProcIDMap, inside uint32) int {
 // mapFor is the id map of a source's mount.
 func (i ids) mapFor(s *source) idMap {
 	if s.shown == asOnDisk {
-		return idMap{i.uids(), i.gids()}
+		return i.own()
 	}
 	host := i.host()
 	one := func(disk, host uint32) []syscall.SysProcIDMap {

@@ -20,6 +20,7 @@ type Root struct {
 	plan  *plan
 	ids   ids
 	store *os.File
+	users *os.File // the user namespace
 	trees []Tree
 	notes []string
 }
@@ -30,8 +31,9 @@ type Root struct {
 // *ForbiddenError; one that is not there an error that is fs.ErrNotExist.
 func Open(cfg Config) (*Root, error) {
 	r := &Root{ids: ids{base: cfg.IDBase, user: cfg.User}, store: cfg.Store}
-	var spaces namespaces
+	spaces := namespaces{owner: cfg.IDBase}
 	defer spaces.close()
+	spaces.start(r.ids.own())
 	p, err := newPlan(cfg, func(s *source) {
 		if s.shown != asNobody {
 			spaces.start(r.ids.mapFor(s))
@@ -45,6 +47,9 @@ func Open(cfg Config) (*Root, error) {
 	if err == nil && cfg.StoreMapped {
 		err = r.mapStore(&spaces)
 	}
+	if err == nil {
+		r.users, err = spaces.file(r.ids.own())
+	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
@@ -55,7 +60,21 @@ func Open(cfg Config) (*Root, error) {
 func (r *Root) Close() error {
 	r.plan.close()
 	r.plan.root = nil
-	return nil
+	if r.users == nil {
+		return nil
+	}
+	users := r.users
+	r.users = nil
+	return users.Close()
+}
+
+// TakeUserNamespace hands over the sandbox's user namespace, which has the maps of
+// UIDMappings and GIDMappings and belongs to the host's id IDBase. The caller closes
+// it. It is nil after the first call, after Mount and after Close.
+func (r *Root) TakeUserNamespace() *os.File {
+	users := r.users
+	r.users = nil
+	return users
 }
 
 // Notes are the fallbacks that were taken, a sentence each.

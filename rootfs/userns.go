@@ -17,10 +17,11 @@ type idMap struct {
 	uids, gids []syscall.SysProcIDMap
 }
 
-// namespaces are the user namespaces of the mounts, one for each idMap, made in
+// namespaces are the user namespaces of a root, one for each idMap, made in
 // the background. One goroutine uses it; close waits for all that were started.
 type namespaces struct {
-	made map[string]*namespace
+	owner uint32 // the host's id of the user to whom they belong
+	made  map[string]*namespace
 }
 
 type namespace struct {
@@ -42,7 +43,7 @@ func (n *namespaces) start(m idMap) *namespace {
 	n.made[key] = ns
 	go func() {
 		defer close(ns.done)
-		ns.fd, ns.err = newUserNamespace(m)
+		ns.fd, ns.err = newUserNamespace(m, n.owner)
 	}()
 	return ns
 }
@@ -64,13 +65,49 @@ func (n *namespaces) close() {
 	n.made = nil
 }
 
-// newUserNamespace makes a user namespace that only its descriptor keeps alive.
+// file is a file of the namespace for the caller, who closes it.
+func (n *namespaces) file(m idMap) (*os.File, error) {
+	fd, err := n.descriptor(m)
+	if err != nil {
+		return nil, err
+	}
+	copied, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("dup the user namespace: %w", err)
+	}
+	return os.NewFile(uintptr(copied), "user namespace"), nil
+}
+
+// newUserNamespace makes a user namespace of the given owner. Only the descriptor
+// keeps the namespace alive.
+//
+// The kernel counts inotify instances, queued signals and the like once more for
+// the owner, in the parent namespace (user_namespaces(7); kernel/ucount.c
+// inc_ucount()): docs/adr/0013. The owner has all rights over the namespace, and
+// the owner's thread opens it with them.
+func newUserNamespace(m idMap, owner uint32) (fd int, err error) {
+	if int(owner) == os.Geteuid() {
+		return beginUserNamespace(m)
+	}
+	fd = -1
+	err = onThreadOf(owner, func() (err error) {
+		fd, err = beginUserNamespace(m)
+		return err
+	})
+	if err != nil && fd >= 0 {
+		closeFD(fd)
+		fd = -1
+	}
+	return fd, err
+}
+
+// beginUserNamespace makes a user namespace that belongs to the thread's user.
 // A namespace needs a process to begin in: a child that ptrace(2) stops at its
 // exec, before it runs a single instruction, and that is then killed and reaped.
 // The child borrows this process's memory until then (vfork(2)), since to copy its
 // page tables takes longer than all the rest; that is why the maps, for which it
 // would have to wait, are written once it stands still.
-func newUserNamespace(m idMap) (int, error) {
+func beginUserNamespace(m idMap) (int, error) {
 	runtime.LockOSThread() // the tracer is a thread, and so is the parent-death signal's parent
 	defer runtime.UnlockOSThread()
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{"user-namespace"}, &syscall.ProcAttr{
@@ -82,18 +119,18 @@ func newUserNamespace(m idMap) (int, error) {
 		},
 	})
 	if err != nil {
-		return -1, fmt.Errorf("create user namespace for an idmapped mount (see user.max_user_namespaces and kernel.yama.ptrace_scope below 3): %w", err)
+		return -1, fmt.Errorf("create a user namespace (see user.max_user_namespaces and kernel.yama.ptrace_scope below 3): %w", err)
 	}
 	defer end(pid)
 	proc := "/proc/" + strconv.Itoa(pid)
 	for file, extents := range map[string][]syscall.SysProcIDMap{"uid_map": m.uids, "gid_map": m.gids} {
 		if err := os.WriteFile(proc+"/"+file, mapText(extents), 0); err != nil {
-			return -1, fmt.Errorf("user namespace for an idmapped mount: %w", err)
+			return -1, fmt.Errorf("user namespace: %w", err)
 		}
 	}
 	fd, err := unix.Open(proc+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, fmt.Errorf("open user namespace for an idmapped mount: %w", err)
+		return -1, fmt.Errorf("open user namespace: %w", err)
 	}
 	return fd, nil
 }
@@ -106,7 +143,7 @@ func ShowAs(mount *os.File, has, shown User) error {
 	one := func(from, to uint32) []syscall.SysProcIDMap {
 		return []syscall.SysProcIDMap{{ContainerID: int(from), HostID: int(to), Size: 1}}
 	}
-	userns, err := newUserNamespace(idMap{one(has.UID, shown.UID), one(has.GID, shown.GID)})
+	userns, err := newUserNamespace(idMap{one(has.UID, shown.UID), one(has.GID, shown.GID)}, 0)
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,8 @@ func Build(c Config, h Host) *specs.Spec {
 // to become the command's user, in a root of the command's own, and to signal
 // it. SETPCAP lets it empty its
 // bounding set, which it does first. The ambient set carries the capabilities
-// over the execve of a user other than root.
+// over the execve of a user other than root. PID 1 sets its own resource limits:
+// without CAP_SYS_RESOURCE the host may not, in a user namespace of another owner.
 func initProcess(args []string) *specs.Process {
 	caps := func() []string {
 		return []string{"CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT"}
@@ -102,7 +103,6 @@ func initProcess(args []string) *specs.Process {
 			Bounding: caps(), Effective: caps(), Permitted: caps(), Inheritable: caps(), Ambient: caps(),
 		},
 		NoNewPrivileges: true,
-		Rlimits:         []specs.POSIXRlimit{{Type: "RLIMIT_CORE"}},
 	}
 }
 

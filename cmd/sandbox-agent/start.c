@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -176,6 +177,19 @@ static void shed_privileges(void)
 		die(STAGE_PRIVILEGES, EPERM);
 }
 
+/*
+ * no_core keeps a crash from being written out, by all that is forked here too.
+ * The host has no right to set this limit from outside: the user namespace belongs
+ * to an id of the sandbox's.
+ */
+static void no_core(void)
+{
+	const struct rlimit none = { 0, 0 };
+
+	if (setrlimit(RLIMIT_CORE, &none) < 0)
+		die(STAGE_DUMPABLE, errno);
+}
+
 static void hide_memory(void)
 {
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
@@ -230,6 +244,7 @@ bool start(void)
 	bool filter, listener = keep_descriptors(&filter);
 
 	own_stdio();
+	no_core();
 	hide_memory();
 	check_identity();
 	shed_privileges();

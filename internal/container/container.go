@@ -45,6 +45,10 @@ type Options struct {
 	// RootlessCgroups goes on where cgroups may not be written; see
 	// [RootlessCgroups].
 	RootlessCgroups bool
+	// UserNamespace is the path of a user namespace to join, which has the maps of
+	// the spec. Empty: a new one, which belongs to this process's user. A path in
+	// the spec has libcontainer fork twice to read the maps.
+	UserNamespace string
 }
 
 // Container is one container of a state root. Its methods may be called from
@@ -77,6 +81,9 @@ func Create(root, id string, spec *specs.Spec, opts Options) (*Container, error)
 	})
 	if err != nil {
 		return nil, err
+	}
+	if opts.UserNamespace != "" {
+		config.Namespaces.Add(configs.NEWUSER, opts.UserNamespace)
 	}
 	if opts.Bundle != "" {
 		config.Labels = append(config.Labels, "bundle="+opts.Bundle) // the last one counts

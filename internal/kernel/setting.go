@@ -202,6 +202,7 @@ var needed = []struct {
 	{unix.CAP_CHOWN, "CAP_CHOWN"},
 	{unix.CAP_DAC_OVERRIDE, "CAP_DAC_OVERRIDE"},
 	{unix.CAP_FOWNER, "CAP_FOWNER"},
+	{unix.CAP_KILL, "CAP_KILL"},
 	{unix.CAP_SETGID, "CAP_SETGID"},
 	{unix.CAP_SETUID, "CAP_SETUID"},
 	{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN"},

@@ -135,7 +135,7 @@ var table = []Info{
 		Get:  "Linux 5.11 or newer; " + privileged,
 	}, {
 		Name: Ptrace, Group: "processes", Title: "tracing one's own child", Since: v(2, 6), Need: Required, probe: probePtrace,
-		Lost: noSandbox + "the user namespaces of idmapped mounts begin in a child that ptrace stops",
+		Lost: noSandbox + "the user namespaces of sandboxes and of idmapped mounts begin in a child that ptrace stops",
 		Get:  privileged,
 	}, {
 		Name: CloneIntoCgroup, Group: "processes", Title: "starting a process in its cgroup", Since: v(5, 7), Need: Useful, probe: probeCloneIntoCgroup,

@@ -126,6 +126,8 @@ type making struct {
 	from     Sources
 	host     *cgroups.Host
 	root     *rootfs.Root
+	// users is the sandbox's user namespace.
+	users *os.File
 	// top is the top of the store, opened before anything is written there.
 	top     *os.File
 	record  record
@@ -273,6 +275,8 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.root.Close()) }()
+	m.users = m.root.TakeUserNamespace()
+	defer m.users.Close()
 	if err := m.start(ctx, profile, filter); err != nil {
 		return err
 	}
@@ -439,7 +443,9 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 		Seccomp:     profile,
 		Disks:       m.record.Disks,
 	})
-	box, err := container.Create(m.launcher.root, m.id, oci, container.Options{})
+	box, err := container.Create(m.launcher.root, m.id, oci, container.Options{
+		UserNamespace: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), m.users.Fd()),
+	})
 	if errors.Is(err, container.ErrExist) {
 		return nameTaken(m.id)
 	}

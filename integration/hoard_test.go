@@ -1,0 +1,81 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+// The tests of shared quotas have one sandbox take all it can get of a thing that
+// the kernel counts per user or per system. A second sandbox, and root on the host,
+// still get theirs. The table of these quotas is in SECURITY.md.
+
+// hoardProgram is testdata/hoard.c, made once for all tests.
+var hoardProgram = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "hoard")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "hoard")
+	out, err := exec.Command("cc", "-static", "-O1", "-Wall", "-Wextra", "-Werror", "-o", path, "testdata/hoard.c").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("compile testdata/hoard.c: %w: %s", err, out)
+	}
+	return path, os.Chmod(dir, 0o755)
+})
+
+// A hoard is one thing that a sandbox takes all of.
+type hoard struct {
+	*sandboxes
+	program, kind string
+}
+
+func newHoard(t *testing.T, kind string) *hoard {
+	t.Helper()
+	s := newSandboxes(t)
+	program, err := hoardProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &hoard{sandboxes: s, program: program, kind: kind}
+}
+
+// takeAll starts a sandbox that takes all it can get, and keeps it until the
+// sandbox is interrupted.
+func (h *hoard) takeAll() *running {
+	h.t.Helper()
+	r := start(h.t, h.command("do", "--bind", h.program+":/hoard", "--", "/hoard", h.kind, "all"))
+	r.prints("taken\n")
+	h.t.Logf("one sandbox took %s", r.stderr())
+	return r
+}
+
+// othersTake has a second sandbox, and root on the host, take some.
+func (h *hoard) othersTake(n int) {
+	h.t.Helper()
+	count := strconv.Itoa(n)
+	if got := h.do("--bind", h.program+":/hoard", "--", "/hoard", h.kind, count); got.code != 0 {
+		h.t.Errorf("a second sandbox: %+v", got)
+	}
+	cmd := exec.Command(h.program, h.kind, count)
+	cmd.Dir = h.t.TempDir()
+	if got := run(h.t, cmd); got.code != 0 {
+		h.t.Errorf("root on the host: %+v", got)
+	}
+}
+
+// What the kernel counts per user is not counted for root, nor for other sandboxes.
+func TestCountsPerUserAreEachSandboxs(t *testing.T) {
+	for kind, n := range map[string]int{"instances": 8, "watches": 8, "signals": 8, "queues": 4} {
+		t.Run(kind, func(t *testing.T) {
+			h := newHoard(t, kind)
+			r := h.takeAll()
+			h.othersTake(n)
+			interrupt(t, r)
+		})
+	}
+}
