@@ -35,11 +35,18 @@ func onThreadOf(uid uint32, f func() error) (err error) {
 		}
 		runtime.UnlockOSThread()
 	}()
+	if own.caps[0].Effective&(1<<unix.CAP_KILL) == 0 {
+		return errNoKill
+	}
 	if err := own.become(int(uid)); err != nil {
 		return err
 	}
 	return f()
 }
+
+// errNoKill is refused early: libcontainer waits without end for a process that it
+// could not kill.
+var errNoKill = errors.New("without CAP_KILL the processes of a sandbox could not be ended")
 
 // A threadUser is the identity that a thread had.
 type threadUser struct {

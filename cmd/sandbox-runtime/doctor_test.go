@@ -71,7 +71,7 @@ var ordinaryUser = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 655
 // The doctor is right if do does what it says, whoever calls.
 func TestDoctorAgreesWithDo(t *testing.T) {
 	onlyRoot(t)
-	enough := []string{"chown", "dac_override", "fowner", "net_admin", "setgid", "setuid", "sys_admin", "sys_chroot", "sys_ptrace"}
+	enough := []string{"chown", "dac_override", "fowner", "kill", "net_admin", "setgid", "setuid", "sys_admin", "sys_chroot", "sys_ptrace"}
 	callers := map[string]struct {
 		attr  *syscall.SysProcAttr
 		front []string
