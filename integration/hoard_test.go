@@ -79,3 +79,18 @@ func TestCountsPerUserAreEachSandboxs(t *testing.T) {
 		})
 	}
 }
+
+// Without --nofile a process opens 4,096 files, and a command queues 4,096 signals.
+func TestOpenFilesAreBounded(t *testing.T) {
+	s := newSandboxes(t)
+	script := "ulimit -n; ulimit -Hn; grep -E 'pending|msgqueue' /proc/self/limits | tr -s ' '"
+	want := "4096\n4096\nMax pending signals 4096 4096 signals \nMax msgqueue size 819200 819200 bytes \n"
+	if got := s.do("--", "sh", "-c", script); got.stdout != want {
+		t.Errorf("got %+v, want %q", got, want)
+	}
+	for limit, want := range map[string]string{"5000": "5000\n5000\n", "15": ""} {
+		if got := s.do("--nofile", limit, "--", "sh", "-c", "ulimit -n; ulimit -Hn"); got.stdout != want {
+			t.Errorf("--nofile %s: %+v, want %q", limit, got, want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 
@@ -197,14 +198,30 @@ func readonlyPaths() []string {
 	return []string{"/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
+// What a command may have of things that the kernel counts per user, at most.
+const (
+	queuedSignals = 4096      // timers of timer_create(2) among them
+	queueBytes    = 800 << 10 // of POSIX message queues: the kernel's default
+)
+
 // Rlimits are the resource limits of the command, none of which is above the
 // inherited hard limit given for its type: without CAP_SYS_RESOURCE the kernel
 // refuses that. A type that inherited does not name is not clamped.
 func (c Config) Rlimits(inherited map[string]uint64) []specs.POSIXRlimit {
-	want := []specs.POSIXRlimit{
-		{Type: "RLIMIT_CORE"},
-		{Type: "RLIMIT_FSIZE", Soft: uint64(c.Limits.FileSize), Hard: uint64(c.Limits.FileSize)},
-		{Type: "RLIMIT_NOFILE", Soft: 1024, Hard: 65536},
+	// A sandbox that is up since before an upgrade has no limit of open files.
+	files := cmp.Or(c.Limits.NoFile, DefaultLimits().NoFile)
+	var want []specs.POSIXRlimit
+	for _, limit := range []struct {
+		name  string
+		value uint64
+	}{
+		{"RLIMIT_CORE", 0},
+		{"RLIMIT_FSIZE", uint64(c.Limits.FileSize)},
+		{"RLIMIT_NOFILE", uint64(files)},
+		{"RLIMIT_SIGPENDING", queuedSignals},
+		{"RLIMIT_MSGQUEUE", queueBytes},
+	} {
+		want = append(want, specs.POSIXRlimit{Type: limit.name, Soft: limit.value, Hard: limit.value})
 	}
 	for i, limit := range want {
 		if hard, ok := inherited[limit.Type]; ok {

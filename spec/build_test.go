@@ -109,6 +109,8 @@ func TestRlimitsStayBelowTheInherited(t *testing.T) {
 		{Type: "RLIMIT_CORE"},
 		{Type: "RLIMIT_FSIZE", Soft: 100, Hard: 100},
 		{Type: "RLIMIT_NOFILE", Soft: 512, Hard: 512},
+		{Type: "RLIMIT_SIGPENDING", Soft: 4096, Hard: 4096},
+		{Type: "RLIMIT_MSGQUEUE", Soft: 819200, Hard: 819200},
 	}
 	for i := range want {
 		if got[i] != want[i] {

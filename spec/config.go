@@ -129,6 +129,8 @@ type Limits struct {
 	Pids int64 `json:"pids,omitempty"`
 	// FileSize is the largest file the command may write, in bytes.
 	FileSize Size `json:"file_size,omitempty"`
+	// NoFile is how many descriptors a process of the command may have open.
+	NoFile int64 `json:"nofile,omitempty"`
 	// Disk and Files bound what the sandbox keeps of its writes, in bytes and in
 	// files, directories and links.
 	Disk  Size  `json:"disk,omitempty"`
@@ -141,7 +143,9 @@ type Limits struct {
 // DefaultLimits are what a sandbox gets when it asks for nothing. In memory it
 // gets no more of Disk than three quarters of its memory.
 func DefaultLimits() Limits {
-	return Limits{Memory: 1 << 30, CPUs: 1, Pids: 128, FileSize: 100 << 20, Disk: 1 << 30, Files: filesOf(1 << 30)}
+	return Limits{
+		Memory: 1 << 30, CPUs: 1, Pids: 128, FileSize: 100 << 20, NoFile: 4096, Disk: 1 << 30, Files: filesOf(1 << 30),
+	}
 }
 
 // filesOf is the default of Files: one for every 8 KiB, so that trees of many small
@@ -178,6 +182,7 @@ func (c Config) Complete() (Config, error) {
 	setDefault(&c.Limits.CPUs, def.CPUs)
 	setDefault(&c.Limits.Pids, def.Pids)
 	setDefault(&c.Limits.FileSize, def.FileSize)
+	setDefault(&c.Limits.NoFile, def.NoFile)
 	disk := def.Disk
 	if c.Storage != StorageDisk {
 		disk = max(min(disk, c.Limits.Memory/4*3), minDisk) // too little memory is told as such

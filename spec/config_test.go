@@ -16,7 +16,7 @@ func TestZeroConfigIsTheSafest(t *testing.T) {
 	}
 	want := Config{
 		Network:  NetworkNone,
-		Limits:   Limits{Memory: 1 << 30, CPUs: 1, Pids: 128, FileSize: 100 << 20, Disk: 768 << 20, Files: 98304},
+		Limits:   Limits{Memory: 1 << 30, CPUs: 1, Pids: 128, FileSize: 100 << 20, NoFile: 4096, Disk: 768 << 20, Files: 98304},
 		User:     &User{UID: 1000, GID: 1000},
 		Cwd:      "/workspace",
 		Hostname: "sandbox",
@@ -39,6 +39,7 @@ func TestCompleteNamesEveryBadField(t *testing.T) {
 		"cpus absurd":          {func(c *Config) { c.Limits.CPUs = 1e9 }, "limits.cpus"},
 		"pids too few":         {func(c *Config) { c.Limits.Pids = 1 }, "limits.pids"},
 		"pids absurd":          {func(c *Config) { c.Limits.Pids = 1 << 40 }, "limits.pids"},
+		"few open files":       {func(c *Config) { c.Limits.NoFile = 15 }, "limits.nofile"},
 		"file size negative":   {func(c *Config) { c.Limits.FileSize = -1 }, "limits.file_size"},
 		"disk too small":       {func(c *Config) { c.Limits.Disk = 4096 }, "limits.disk"},
 		"files too few":        {func(c *Config) { c.Limits.Files = 10 }, "limits.files"},

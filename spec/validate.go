@@ -17,6 +17,8 @@ const (
 	minPids     = 16
 	maxPids     = 1 << 22 // PID_MAX_LIMIT of 64-bit Linux
 	minFileSize = 1
+	minNoFile   = 16
+	maxNoFile   = 1 << 30
 	minDisk     = 1 << 20
 	minFiles    = 4096
 	maxFiles    = 1 << 31
@@ -64,6 +66,9 @@ func (l Limits) validate(p *problems) {
 	}
 	if l.FileSize < minFileSize {
 		p.add("limits.file_size", "%s is less than %s", l.FileSize, Size(minFileSize))
+	}
+	if l.NoFile < minNoFile || l.NoFile > maxNoFile {
+		p.add("limits.nofile", "%d is not between %d and %d", l.NoFile, minNoFile, maxNoFile)
 	}
 	if l.Disk < minDisk || l.Disk > maxMemory {
 		p.add("limits.disk", "%s is not between %s and %s", l.Disk, Size(minDisk), Size(maxMemory))

@@ -365,7 +365,9 @@ func judgeIO(e evidence) (string, error) {
 
 func judgeCore(e evidence) (string, error) { return judgeRlimit(e, "RLIMIT_CORE", 0) }
 
-func judgeNoFile(e evidence) (string, error) { return judgeRlimit(e, "RLIMIT_NOFILE", 1<<16) }
+func judgeNoFile(e evidence) (string, error) {
+	return judgeRlimit(e, "RLIMIT_NOFILE", uint64(e.config.Limits.NoFile))
+}
 
 func judgeFileSize(e evidence) (string, error) {
 	detail, err := judgeRlimit(e, "RLIMIT_FSIZE", uint64(e.config.Limits.FileSize))

@@ -54,6 +54,8 @@ func execLimits() []sandboxFlag {
 			func(c *spec.Config, v string) error { return setPositive(&c.Limits.Pids, v, parseCount) }),
 		text("file-size", "sandbox: `SIZE` of the largest file that this command may write", "limits.file_size",
 			func(c *spec.Config, v string) error { return setPositive(&c.Limits.FileSize, v, spec.ParseSize) }),
+		text("nofile", "sandbox: `NUMBER` of files that a process of this command may have open", "limits.nofile",
+			func(c *spec.Config, v string) error { return setPositive(&c.Limits.NoFile, v, parseCount) }),
 	}
 }
 

@@ -36,6 +36,8 @@ func sandboxFlags() []sandboxFlag {
 			func(c *spec.Config, v string) error { return setPositive(&c.Limits.Pids, v, parseCount) }),
 		text("file-size", "`SIZE` of the largest file that may be written (default: 100m)", "limits.file_size",
 			func(c *spec.Config, v string) error { return setPositive(&c.Limits.FileSize, v, spec.ParseSize) }),
+		text("nofile", "`NUMBER` of files that a process may have open (default: 4096)", "limits.nofile",
+			func(c *spec.Config, v string) error { return setPositive(&c.Limits.NoFile, v, parseCount) }),
 		text("disk", "`SIZE` of all that it keeps of its writes (default: 1g, in memory 3/4 of --memory at most)", "limits.disk",
 			func(c *spec.Config, v string) error { return setPositive(&c.Limits.Disk, v, spec.ParseSize) }),
 		text("files", "`NUMBER` of files, directories and links in that (default: one for each 8k of --disk)", "limits.files",

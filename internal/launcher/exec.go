@@ -250,6 +250,7 @@ func within(box, own spec.Limits) spec.Limits {
 	smaller(&box.CPUs, own.CPUs)
 	smaller(&box.Pids, own.Pids)
 	smaller(&box.FileSize, own.FileSize)
+	smaller(&box.NoFile, own.NoFile)
 	return box
 }
 

@@ -71,6 +71,7 @@ func inheritedLimits() map[string]uint64 {
 func rlimits() map[string]int {
 	return map[string]int{
 		"RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_FSIZE": unix.RLIMIT_FSIZE, "RLIMIT_NOFILE": unix.RLIMIT_NOFILE,
+		"RLIMIT_SIGPENDING": unix.RLIMIT_SIGPENDING, "RLIMIT_MSGQUEUE": unix.RLIMIT_MSGQUEUE,
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 // Update changes limits of the sandbox; zero fields stay as they are. They hold
-// for what runs at once, save the file size and a raised number of processes,
-// which hold for commands that are started from now on. After an error the old
+// for what runs at once, save the file size, the open files and a raised number of
+// processes, which hold for commands that are started from now on. After an error the old
 // ones hold.
 //
 // Errors: *[launch.ConfigError], [launch.ErrUnavailable] for a limit that this
@@ -80,6 +80,7 @@ func (r record) limited(l spec.Limits, data string) (record, error) {
 	set(&limits.CPUs, l.CPUs)
 	set(&limits.Pids, l.Pids)
 	set(&limits.FileSize, l.FileSize)
+	set(&limits.NoFile, l.NoFile)
 	set(&limits.IORead, l.IORead)
 	set(&limits.IOWrite, l.IOWrite)
 	var err error

@@ -98,6 +98,7 @@ func (r *Rule) allowLimits(l *spec.Limits, fill bool) error {
 		allowLimit("cpus", &l.CPUs, r.Limits.CPUs, def.CPUs),
 		allowLimit("pids", &l.Pids, r.Limits.Pids, def.Pids),
 		allowLimit("file_size", &l.FileSize, r.Limits.FileSize, def.FileSize),
+		allowLimit("nofile", &l.NoFile, r.Limits.NoFile, def.NoFile),
 		allowLimit("disk", &l.Disk, r.Limits.Disk, fillDisk(fill, l)),
 		allowLimit("files", &l.Files, r.Limits.Files, fillFiles(fill, l)),
 		allowLimit("io_read", &l.IORead, r.Limits.IORead, fillIO(fill, r.Limits.IORead)),

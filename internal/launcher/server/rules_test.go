@@ -146,6 +146,7 @@ func TestWhatARuleAllows(t *testing.T) {
 		"more memory":             {spec.Config{Limits: spec.Limits{Memory: 512<<20 + 1}}, none, "limits.memory"},
 		"more processor time":     {spec.Config{Limits: spec.Limits{CPUs: 1.5}}, none, "limits.cpus"},
 		"more processes":          {spec.Config{Limits: spec.Limits{Pids: 129}}, none, "limits.pids"},
+		"more open files":         {spec.Config{Limits: spec.Limits{NoFile: 1 << 16}}, none, "limits.nofile"},
 		"longer files":            {spec.Config{Limits: spec.Limits{FileSize: 1 << 40}}, none, "limits.file_size"},
 		"faster reads":            {spec.Config{Limits: spec.Limits{IORead: 2 << 20}}, none, "limits.io_read"},
 		"writes without a bound ": {spec.Config{Limits: spec.Limits{IOWrite: 2 << 40}}, none, ""},
@@ -174,7 +175,7 @@ func TestWhatARuleAllows(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			want := spec.Limits{Memory: 512 << 20, CPUs: 1, Pids: 128, FileSize: 100 << 20, Disk: 384 << 20, Files: 49152, IORead: 1 << 20, IOWrite: test.config.Limits.IOWrite}
+			want := spec.Limits{Memory: 512 << 20, CPUs: 1, Pids: 128, FileSize: 100 << 20, NoFile: 4096, Disk: 384 << 20, Files: 49152, IORead: 1 << 20, IOWrite: test.config.Limits.IOWrite}
 			if r.Config.Limits != want || r.Path != "" || r.Home != "" {
 				t.Errorf("became %+v", r)
 			}
