@@ -39,6 +39,7 @@
 //
 //	what             v1, hybrid                                        v2
 //	limits memory    lib memory.limit_in_bytes, memory.memsw.…         lib memory.max, memory.swap.max
+//	limits sockets   memory.kmem.tcp.limit_in_bytes                    as memory
 //	limits cpu       lib cpu.cfs_quota_us, cpu.cfs_period_us           lib cpu.max
 //	limits pids      lib pids.max                                      lib pids.max
 //	limits io        blkio.throttle.read_bps_device, …: looked for     io.max: looked for
@@ -57,7 +58,7 @@
 //	Leaf.Usage       cpuacct.usage, memory.max_usage_in_bytes,         cpu.stat, memory.peak (5.19),
 //	                 memory.oom_control, pids.events, blkio as above   memory.events, pids.events, io.stat
 //	Leaf.Limit       memory.limit_in_bytes, memory.memsw.…, pids.max,  memory.max, memory.swap.max, pids.max,
-//	                 cpu.cfs_quota_us, cpu.cfs_period_us               cpu.max
+//	                 cpu.cfs_quota_us, cpu.cfs_period_us, memory.kmem… cpu.max
 //	Leaf.Join        tasks                                             the directory (clone3, 5.7)
 //	Leaf.Kill        pids.max, cgroup.procs, SIGKILL by pidfd          cgroup.kill (5.14), else as Kill
 //

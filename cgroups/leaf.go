@@ -142,6 +142,9 @@ func (l *Leaf) add(p place) error {
 		return p.failed("mkdir", l.name, err)
 	}
 	l.places = append(l.places, p)
+	if err := l.countSockets(p); err != nil {
+		return err
+	}
 	return l.openIn(p)
 }
 

@@ -78,6 +78,11 @@ func (l *Leaf) limitMemory(bytes string) error {
 	if err := l.set("memory", memory, bytes); err != nil {
 		return err
 	}
+	if l.parent.host.Mode != V2 {
+		if err := l.set("memory", socketFile, bytes); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
 	// A host that does not count swap has no such file.
 	if err := l.set("memory", swap, swapBytes); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

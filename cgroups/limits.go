@@ -23,6 +23,9 @@ type Limits struct {
 	CPU    Limit
 	Pids   Limit
 	IO     Limit
+	// Sockets is whether the buffers of TCP and UDP sockets are limited: on v2 with
+	// the memory, on v1 beside it.
+	Sockets Limit
 }
 
 // kind is a sort of limit and what the two interfaces call it.
@@ -30,16 +33,18 @@ type kind struct {
 	v1, v2         string // controller
 	v1File, v2File string // that sets the limit
 	config         string // what the kernel lacks if the controller is there and the file is not
+	sockets        bool   // whether it is about sockets alone
 	onRoot         bool   // whether v1File exists in the root of its hierarchy too
 }
 
 // limitsFrom asks about each kind of limit in turn.
 func limitsFrom(ask func(kind) Limit) Limits {
 	return Limits{
-		Memory: ask(kind{v1: "memory", v2: "memory", v1File: "memory.limit_in_bytes", v2File: "memory.max", config: "CONFIG_MEMCG", onRoot: true}),
-		CPU:    ask(kind{v1: "cpu", v2: "cpu", v1File: "cpu.cfs_quota_us", v2File: "cpu.max", config: "CONFIG_CFS_BANDWIDTH", onRoot: true}),
-		Pids:   ask(kind{v1: "pids", v2: "pids", v1File: "pids.max", v2File: "pids.max", config: "CONFIG_CGROUP_PIDS"}),
-		IO:     ask(kind{v1: "blkio", v2: "io", v1File: "blkio.throttle.read_bps_device", v2File: "io.max", config: "CONFIG_BLK_DEV_THROTTLING", onRoot: true}),
+		Memory:  ask(kind{v1: "memory", v2: "memory", v1File: "memory.limit_in_bytes", v2File: "memory.max", config: "CONFIG_MEMCG", onRoot: true}),
+		CPU:     ask(kind{v1: "cpu", v2: "cpu", v1File: "cpu.cfs_quota_us", v2File: "cpu.max", config: "CONFIG_CFS_BANDWIDTH", onRoot: true}),
+		Pids:    ask(kind{v1: "pids", v2: "pids", v1File: "pids.max", v2File: "pids.max", config: "CONFIG_CGROUP_PIDS"}),
+		IO:      ask(kind{v1: "blkio", v2: "io", v1File: "blkio.throttle.read_bps_device", v2File: "io.max", config: "CONFIG_BLK_DEV_THROTTLING", onRoot: true}),
+		Sockets: ask(kind{v1: "memory", v2: "memory", v1File: socketFile, v2File: "memory.max", config: "CONFIG_MEMCG_V1 with " + socketFile, onRoot: true, sockets: true}),
 	}
 }
 
@@ -98,6 +103,7 @@ func (h *Host) home(k kind) (t tree, controller string, ok bool) {
 // controller's files, or on v2 the root, which has none.
 func (h *Host) reservation(k kind, dir string) string {
 	switch {
+	case k.sockets:
 	case k.v1 == "memory" && h.Mode != V2 && !exists(dir+"/memory.memsw.limit_in_bytes"),
 		k.v1 == "memory" && h.Mode == V2 && dir != h.root && !exists(dir+"/memory.swap.max"):
 		return "swap is not limited: the kernel does not account it (boot with swapaccount=1)"

@@ -48,12 +48,21 @@ func (h *Host) EnsureParent(path string, limits *specs.LinuxResources) (Limits, 
 }
 
 func (h *Host) ensureV1(path string, limits *specs.LinuxResources) (Limits, error) {
+	memory, counted := h.v1("memory")
+	fresh := counted && !exists(memory.path(path))
 	cg, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{}, cgroup1.WithHierarchy(h.subsystems))
 	if err != nil {
 		return Limits{}, notWritable(h.root, err)
 	}
 	if t, ok := h.v1("memory"); ok {
 		if err := useHierarchy(t, path); err != nil {
+			return Limits{}, err
+		}
+	}
+	if fresh {
+		// While one group counts sockets, the kernel need not change its own code
+		// for the next one.
+		if err := memory.writeSockets(path, countSockets); err != nil {
 			return Limits{}, err
 		}
 	}

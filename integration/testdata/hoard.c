@@ -9,11 +9,13 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <mqueue.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -55,6 +57,33 @@ static int take_queue(long n) {
     return queue != (mqd_t)-1;
 }
 
+/* Bytes that nobody reads, in the buffers of connections over loopback: 4 KiB at a
+ * time, at most 512 MiB. */
+enum { CHUNK = 4096, CHUNKS = 512 << 8 };
+
+static int connection(void) {
+    static int listener = -1;
+    static struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t size = sizeof address;
+    if (listener < 0) {
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        listener = socket(AF_INET, SOCK_STREAM, 0);
+        if (bind(listener, (void *)&address, size) || listen(listener, 16) || getsockname(listener, (void *)&address, &size)) return -1;
+    }
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd < 0 || connect(fd, (void *)&address, size) || accept(listener, NULL, NULL) < 0) return -1;
+    return fd;
+}
+
+static int take_bytes(long n) {
+    static int fd = -1;
+    static char chunk[CHUNK];
+    if (n >= CHUNKS) return 0;
+    if (fd >= 0 && send(fd, chunk, sizeof chunk, MSG_DONTWAIT) == sizeof chunk) return 1;
+    fd = connection();
+    return fd >= 0 && send(fd, chunk, sizeof chunk, MSG_DONTWAIT) == sizeof chunk;
+}
+
 static const struct {
     const char *name;
     int (*take)(long n);
@@ -63,6 +92,7 @@ static const struct {
     {"watches", take_watch},
     {"signals", take_signal},
     {"queues", take_queue},
+    {"bytes", take_bytes},
 };
 
 static int hoard(int (*take)(long n), const char *count) {

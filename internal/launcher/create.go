@@ -465,7 +465,20 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 		return err
 	}
 	divided := group.Divide(child.Pid(), hostID(m.root.UIDMappings(), spec.AgentID))
-	return errors.Join(divided, group.Close())
+	return errors.Join(divided, m.limitSockets(group, held), group.Close())
+}
+
+// limitSockets gives the buffers of sockets as much memory as the sandbox has. Where
+// that is no part of the memory, the two budgets add up.
+func (m *making) limitSockets(group *cgroups.Group, held cgroups.Limits) error {
+	switch {
+	case !held.Memory.Enforced:
+		return nil
+	case !held.Sockets.Enforced:
+		m.record.Notes = append(m.record.Notes, "the limit of memory is partial: buffers of TCP and UDP sockets are not limited: "+held.Sockets.Reason)
+		return nil
+	}
+	return group.LimitSockets(int64(m.request.Config.Limits.Memory))
 }
 
 // initCommand is the command line of PID 1.

@@ -41,6 +41,11 @@ func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
 		if err := c.Update(resources, container.IntelRdt{}); err != nil {
 			return updateError(next.Config.Limits, err)
 		}
+		if next.Limits.Memory == spec.Enforced {
+			if err := v.group.LimitSockets(int64(next.Config.Limits.Memory)); err != nil {
+				return updateError(next.Config.Limits, err)
+			}
+		}
 		return v.keepRecord(next)
 	})
 }
