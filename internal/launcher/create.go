@@ -416,7 +416,7 @@ func mountRoot(root *rootfs.Root) (rootfs.Mounted, error) {
 
 // startInit starts PID 1.
 func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, files []*os.File) error {
-	held, err := m.host.EnsureParent(cgroupParent, nil)
+	held, err := ensureParent(m.host)
 	if err != nil {
 		return err
 	}

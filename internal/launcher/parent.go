@@ -1,0 +1,39 @@
+package launcher
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+)
+
+// ensureParent makes the group of all sandboxes. They have half of the numbers that
+// processes of the host can have, and no huge pages.
+func ensureParent(host *cgroups.Host) (cgroups.Limits, error) {
+	pids, err := allPids()
+	if err != nil {
+		return cgroups.Limits{}, err
+	}
+	held, err := host.EnsureParent(cgroupParent, &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &pids}})
+	if err != nil {
+		return held, err
+	}
+	return held, host.ForbidHugepages(cgroupParent)
+}
+
+// allPids is how many tasks all sandboxes may have together.
+func allPids() (int64, error) {
+	text, err := os.ReadFile("/proc/sys/kernel/pid_max")
+	if err != nil {
+		return 0, err
+	}
+	most, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("kernel.pid_max: %w", err)
+	}
+	return most / 2, nil
+}

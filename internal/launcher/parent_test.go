@@ -1,0 +1,44 @@
+package launcher
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// All sandboxes together have half of the numbers of processes, and no huge page.
+func TestAllSandboxesHaveALimitTogether(t *testing.T) {
+	l := newTestLauncher(t)
+	up(t, l, "", spec.Config{})
+	pids, err := allPids()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for pattern, want := range map[string]string{
+		"pids.max":                 fmt.Sprint(pids),
+		"hugetlb.*.max":            "0",
+		"hugetlb.*.limit_in_bytes": "0",
+	} {
+		for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+			files, err := filepath.Glob(dir + cgroupParent + "/" + pattern)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found += len(files)
+			for _, file := range files {
+				text, err := os.ReadFile(file)
+				if err != nil || strings.TrimSpace(string(text)) != want {
+					t.Errorf("%s: %q, want %s: %v", file, text, want, err)
+				}
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("the group of all sandboxes has no limit of processes")
+	}
+}
