@@ -20,6 +20,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // launcherName is the command's.
@@ -43,6 +44,8 @@ commands that are not detached end within --grace; then it ends them.`,
 			&cli.StringFlag{Name: "socket", Usage: "`PATH` to listen on (default: " + launcherSocket + " in --root)"},
 			&cli.StringFlag{Name: "mode", Value: "0600", Usage: "who may connect: the socket's `MODE`"},
 			&cli.StringFlag{Name: "rules", Usage: "`FILE` that says what users other than root may ask for"},
+			&cli.StringFlag{Name: "total-memory", Usage: "`SIZE` of memory of all sandboxes of the host together (default: no limit)"},
+			&cli.StringFlag{Name: "total-cpus", Usage: "`NUMBER` of cores' worth of processor time of all sandboxes of the host together (default: no limit)"},
 			&cli.IntFlag{Name: "fd", Usage: "serve the one connection that descriptor `N` is, and end with it"},
 			&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "how long commands have after SIGTERM"},
 		},
@@ -75,6 +78,9 @@ func runLauncher(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
+	if err := limitTotals(cmd, l); err != nil {
+		return err
+	}
 	d := &daemon{Server: server.New(server.Of(l), rules, log), log: log, grace: cmd.Duration("grace")}
 	if cmd.IsSet("fd") {
 		return d.serveFD(ctx, cmd.Int("fd"))
@@ -84,6 +90,23 @@ func runLauncher(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	return d.serve(ctx, listeners)
+}
+
+// limitTotals bounds all sandboxes together, as far as the flags say so.
+func limitTotals(cmd *cli.Command, l *launcher.Launcher) error {
+	var memory spec.Size
+	var cpus spec.CPUs
+	if cmd.IsSet("total-memory") {
+		if err := setPositive(&memory, cmd.String("total-memory"), spec.ParseSize); err != nil {
+			return fmt.Errorf("option --total-memory: %w", err)
+		}
+	}
+	if cmd.IsSet("total-cpus") {
+		if err := setPositive(&cpus, cmd.String("total-cpus"), spec.ParseCPUs); err != nil {
+			return fmt.Errorf("option --total-cpus: %w", err)
+		}
+	}
+	return l.LimitTotals(memory, cpus)
 }
 
 // launcherListeners are the sockets that systemd has handed over, or the one
