@@ -14,7 +14,8 @@ import (
 // ForbidHugepages has the group at path, and all groups below it, get no huge pages:
 // the host has few, and they are no part of a limit of memory. A host without the
 // hugetlb controller is left as it is, and so is one where the kernel refuses the
-// controller to the group. The group is made where it is not there.
+// controller to the group. So is the v2 hierarchy of a hybrid host, if nobody has
+// enabled the controller there. The group is made where it is not there.
 func (h *Host) ForbidHugepages(path string) error {
 	if err := checkPath(path); err != nil {
 		return err
@@ -23,7 +24,7 @@ func (h *Host) ForbidHugepages(path string) error {
 		if !slices.Contains(t.controllers, "hugetlb") {
 			continue
 		}
-		if err := t.forbidHugepages(path); err != nil {
+		if err := h.forbidHugepages(t, path); err != nil {
 			return fmt.Errorf("forbid huge pages in cgroup %s: %w", path, err)
 		}
 	}
@@ -39,11 +40,11 @@ func (t tree) hugepageLimits() string {
 	return "hugetlb.*.limit_in_bytes"
 }
 
-func (t tree) forbidHugepages(group string) error {
+func (h *Host) forbidHugepages(t tree, group string) error {
 	if err := os.MkdirAll(t.path(group), 0o755); err != nil {
 		return notWritable(t.dir, err)
 	}
-	if t.v2 {
+	if h.Mode == V2 {
 		// The group needs the controller, those below it do not.
 		_, err := t.enable(filepath.Dir(group), "hugetlb")
 		if errors.Is(err, errPopulated) {
