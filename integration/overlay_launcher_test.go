@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,4 +112,82 @@ func TestALauncherHandsLayersToTheirOwner(t *testing.T) {
 		t.Error(err)
 	}
 	interrupt(t, l.running)
+}
+
+// A fork takes over the overlays of its snapshot, and the rule of today has to allow
+// them, not that of the snapshot's day.
+func TestAForkIsHeldToTheRule(t *testing.T) {
+	need(t, layersOfAnywhere(t))
+	const uid = 4243
+	s := newSandboxes(t)
+	kept, lost := ownedTree(t, uid), ownedTree(t, uid)
+	for _, dir := range []string{kept, lost} {
+		for above := filepath.Dir(dir); above != "/tmp" && above != "/"; above = filepath.Dir(above) {
+			if err := os.Chmod(above, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	snaps := map[string]string{"kept-" + filepath.Base(s.root): kept, "lost-" + filepath.Base(s.root): lost}
+	begin := func(workspaces ...string) *launcherProcess {
+		rules := filepath.Join(t.TempDir(), "rules.json")
+		text := fmt.Sprintf(`{"peers":[{"user":%d,"workspaces":["%s"],"limits":{"disk":"64m"}}]}`, uid, strings.Join(workspaces, `","`))
+		if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return s.launcher(filepath.Join(t.TempDir(), "s"), "--mode", "0666", "--rules", rules)
+	}
+	l := begin(kept, lost)
+	as(t, uid, func(ctx context.Context) error {
+		c, err := launch.Dial(ctx, l.socket)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for snap, dir := range snaps {
+			config := spec.Config{Overlays: []string{dir}, Cwd: dir, Storage: spec.StorageDisk}
+			if _, err := c.Create(ctx, launch.Create{Name: snap, Config: config}); err != nil {
+				return err
+			}
+			err := c.Snapshot(ctx, snap, snap)
+			if err := errors.Join(err, c.Remove(ctx, snap)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	interrupt(t, l.running)
+	l = begin(kept)
+	defer func() {
+		c := l.client()
+		for snap := range snaps {
+			if err := c.RemoveSnapshot(t.Context(), snap); err != nil {
+				t.Error(err)
+			}
+		}
+		c.Close()
+		interrupt(t, l.running)
+	}()
+	as(t, uid, func(ctx context.Context) error {
+		c, err := launch.Dial(ctx, l.socket)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for snap, dir := range snaps {
+			i, err := c.Create(ctx, launch.Create{From: snap, Config: spec.Config{Storage: spec.StorageDisk}})
+			switch {
+			case dir == lost && !errors.Is(err, launch.ErrRefused):
+				t.Errorf("a directory that the rule does not allow: %+v, %v", i, err)
+			case dir == kept && (err != nil || len(i.Config.Overlays) != 1 || i.Config.Cwd != dir):
+				t.Errorf("a directory that the rule allows: %+v, %v", i, err)
+			}
+			if err == nil {
+				if err := c.Remove(ctx, i.ID); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		return nil
+	})
 }

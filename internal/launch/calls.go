@@ -15,6 +15,9 @@ import (
 // Errors: *ConfigError, ErrExists, ErrRefused, ErrUnavailable where the host
 // lacks what every sandbox needs.
 func (c *Client) Create(ctx context.Context, create Create) (Info, error) {
+	if err := c.resolve(ctx, &create); err != nil {
+		return Info{}, err
+	}
 	sources, err := openSources(&create.Config)
 	if err != nil {
 		return Info{}, err
@@ -36,6 +39,22 @@ func (c *Client) Create(ctx context.Context, create Create) (Info, error) {
 		return *a.Info, nil
 	}
 	return *a.Info, c.keep(ctx, ch)
+}
+
+// resolve asks for the overlays of a fork that names none: the client has to open them.
+func (c *Client) resolve(ctx context.Context, create *Create) error {
+	if create.From == "" || len(create.Config.Overlays) > 0 {
+		return nil
+	}
+	a, err := c.call(ctx, &Request{Op: OpBeginning, Snapshot: create.From})
+	if err != nil {
+		return err
+	}
+	if a.Beginning == nil {
+		return errAnswer
+	}
+	a.Beginning.Resolve(&create.Config)
+	return nil
 }
 
 // keep tells the launcher that the client has a sandbox.

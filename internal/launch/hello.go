@@ -9,7 +9,7 @@ import (
 // Protocol is the version of what this package speaks. A launcher and its
 // clients have the same: they come as one program, or an embedder's module
 // version tells which launcher belongs to it.
-const Protocol = 2
+const Protocol = 3
 
 // MaxHello bounds a Hello, in bytes.
 const MaxHello = 4 << 10

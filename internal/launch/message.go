@@ -26,6 +26,23 @@ type Create struct {
 	Home string `json:"home,omitempty"`
 }
 
+// Beginning is what a fork takes over from the configuration of its snapshot.
+type Beginning struct {
+	Overlays []string `json:"overlays,omitempty"`
+	Cwd      string   `json:"cwd,omitempty"`
+}
+
+// Resolve has a request that names no overlays take over the beginning.
+func (b Beginning) Resolve(c *spec.Config) {
+	if len(c.Overlays) > 0 {
+		return
+	}
+	c.Overlays = b.Overlays
+	if c.Cwd == "" {
+		c.Cwd = b.Cwd
+	}
+}
+
 // Info describes a sandbox that exists.
 type Info struct {
 	ID string `json:"id"`

@@ -30,6 +30,7 @@ const (
 	OpSnapshot       Op = "snapshot"
 	OpSnapshots      Op = "snapshots"
 	OpRemoveSnapshot Op = "remove-snapshot"
+	OpBeginning      Op = "beginning"
 	OpWorkspace      Op = "workspace"
 	OpEvents         Op = "events"
 	OpLayers         Op = "layers"
@@ -46,7 +47,7 @@ type Request struct {
 	Exec   string       `json:"exec,omitempty"`
 	Create *Create      `json:"create,omitempty"`
 	Limits *spec.Limits `json:"limits,omitempty"`
-	// Snapshot to make or to remove.
+	// Snapshot to make, to remove or to begin with.
 	Snapshot string `json:"snapshot,omitempty"`
 	// Count of transactions to undo.
 	Count int `json:"count,omitempty"`
@@ -86,6 +87,7 @@ type Answer struct {
 	Error     *Fault      `json:"error,omitempty"`
 	Info      *Info       `json:"info,omitempty"`
 	Snapshots []string    `json:"snapshots,omitempty"`
+	Beginning *Beginning  `json:"beginning,omitempty"`
 	List      []Info      `json:"list,omitempty"`
 	Execs     []Exec      `json:"execs,omitempty"`
 	Stats     *Stats      `json:"stats,omitempty"`

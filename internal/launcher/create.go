@@ -23,15 +23,18 @@ import (
 
 // Create makes a sandbox, or finds the one of that name, if the request says
 // so: of several at the same time, in whatever processes, one makes it and the
-// others find it. On an error nothing of it is left.
+// others find it. On an error nothing of it is left. A request for a fork names the
+// overlays of its snapshot, which [Launcher.Beginning] tells.
 //
 // Errors: a *[launch.ConfigError], joined with what the parts call it
 // (*[spec.FieldError], *[rootfs.ForbiddenError], [fs.ErrNotExist]);
 // [launch.ErrExists]; [launch.ErrBusy]; [launch.ErrUnavailable] where the host
 // lacks what every sandbox needs.
 func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*Sandbox, error) {
-	if err := l.fromSnapshot(&r, from.UID); err != nil {
-		return nil, err
+	if r.From != "" {
+		if _, err := l.readSnapshot(r.From, from.UID); err != nil {
+			return nil, err
+		}
 	}
 	asked := r.Config
 	c, err := completed(asked, storageOf(r))

@@ -190,7 +190,7 @@ func TestForkOfADamagedSnapshotIsRefused(t *testing.T) {
 	if err := unix.Setxattr(image, "trusted.sandbox-runtime", fmt.Appendf(nil, "%-32s", "28 1"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := l.Create(t.Context(), launch.Create{Name: "fork", Config: onDisk, From: "snap"}, Sources{}); !errors.Is(err, launch.ErrDamaged) || !strings.Contains(err.Error(), "snapshot snap") {
+	if s, err := createFork(t, l, launch.Create{Name: "fork", Config: onDisk, From: "snap"}, Sources{}); !errors.Is(err, launch.ErrDamaged) || !strings.Contains(err.Error(), "snapshot snap") {
 		t.Errorf("%v, %v", s, err)
 	}
 	r, _ := sh(t, fork, "true")

@@ -12,21 +12,15 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
-// fromSnapshot has a request for a fork that names no overlays have those of its
-// snapshot, and begin where that did.
-func (l *Launcher) fromSnapshot(r *launch.Create, uid uint32) error {
-	if r.From == "" {
-		return nil
+// Beginning returns the part of a snapshot's configuration that a fork takes over.
+//
+// Errors: [launch.ErrNotFound] for a snapshot that the user may not have.
+func (l *Launcher) Beginning(_ context.Context, snapshot string, uid uint32) (launch.Beginning, error) {
+	s, err := l.readSnapshot(snapshot, uid)
+	if err != nil {
+		return launch.Beginning{}, err
 	}
-	s, err := l.readSnapshot(r.From, uid)
-	if err != nil || len(r.Config.Overlays) > 0 {
-		return err
-	}
-	r.Config.Overlays = slices.Clone(s.Config.Overlays)
-	if r.Config.Cwd == "" {
-		r.Config.Cwd = s.Config.Cwd
-	}
-	return nil
+	return launch.Beginning{Overlays: slices.Clone(s.Config.Overlays), Cwd: s.Config.Cwd}, nil
 }
 
 // fork has a sandbox that was just made begin with a snapshot's files.

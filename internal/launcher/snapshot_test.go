@@ -16,10 +16,24 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
+// createFork makes a sandbox as the server does: a fork that names no overlays has those of
+// its snapshot.
+func createFork(t *testing.T, l *Launcher, r launch.Create, from Sources) (*Sandbox, error) {
+	t.Helper()
+	if r.From != "" {
+		b, err := l.Beginning(t.Context(), r.From, from.UID)
+		if err != nil {
+			return nil, err
+		}
+		b.Resolve(&r.Config)
+	}
+	return l.Create(t.Context(), r, from)
+}
+
 // forkOf makes a sandbox that begins with a snapshot.
 func forkOf(t *testing.T, l *Launcher, snap string, c spec.Config) *Sandbox {
 	t.Helper()
-	sb, err := l.Create(t.Context(), launch.Create{Name: newID(), Config: c, From: snap}, Sources{})
+	sb, err := createFork(t, l, launch.Create{Name: newID(), Config: c, From: snap}, Sources{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +262,7 @@ func TestWhatSnapshotsKeepIsBounded(t *testing.T) {
 	l := newTestLauncher(t)
 	l.maxSnapshots = 2
 	begin := func(from string) *Sandbox {
-		sb, err := l.Create(t.Context(), launch.Create{Name: newID(), Config: spec.Config{Storage: spec.StorageDisk}, From: from}, Sources{UID: 4321, GIDs: []uint32{4321}})
+		sb, err := createFork(t, l, launch.Create{Name: newID(), Config: spec.Config{Storage: spec.StorageDisk}, From: from}, Sources{UID: 4321, GIDs: []uint32{4321}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -129,7 +129,7 @@ func TestStoppedForkHasItsLayers(t *testing.T) {
 			checkLayers(t, fork, map[string]string{"below": "snapshot\n", "above": "fork\n"})
 			continue
 		}
-		killInit(t, fork)
+		killInit(t, sb)
 		checkLayers(t, fork, map[string]string{"below": "snapshot\n", "above": "fork\n"})
 	}
 }
@@ -270,7 +270,7 @@ func TestUpKeepsWhatAForkBeganWith(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, removed := range []bool{false, true} {
-		fork, err := l.Create(t.Context(), launch.Create{Name: "fork", From: "snap", Config: spec.Config{Storage: spec.StorageDisk}}, Sources{})
+		sb, err := createFork(t, l, launch.Create{Name: "fork", From: "snap", Config: spec.Config{Storage: spec.StorageDisk}}, Sources{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,7 +279,7 @@ func TestUpKeepsWhatAForkBeganWith(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		killInit(t, fork)
+		killInit(t, sb)
 		again := upAgain(t, l, "fork")
 		if notes := again.live.current().Notes; removed != (len(notes) > 0) {
 			t.Errorf("snapshot removed %v: notes %q", removed, notes)

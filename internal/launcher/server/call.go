@@ -251,6 +251,9 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 	case launch.OpSnapshots:
 		names, err := c.server.core.Snapshots(ctx, c.peer.uid)
 		return &launch.Answer{Snapshots: names}, err
+	case launch.OpBeginning:
+		b, err := c.server.core.Beginning(ctx, r.Snapshot, c.peer.uid)
+		return &launch.Answer{Beginning: &b}, err
 	case launch.OpRemoveSnapshot:
 		return &launch.Answer{}, c.server.core.RemoveSnapshot(ctx, r.Snapshot, c.peer.uid)
 	case launch.OpEvents:

@@ -24,6 +24,8 @@ type Core interface {
 	Remove(ctx context.Context, id string, may func(owner uint32) bool) error
 	Info(ctx context.Context, id string) (launch.Info, error)
 	List(ctx context.Context) ([]launch.Info, error)
+	// Beginning is of a snapshot that a user may have.
+	Beginning(ctx context.Context, snapshot string, uid uint32) (launch.Beginning, error)
 	// Snapshots and RemoveSnapshot are about those that a user may have.
 	Snapshots(ctx context.Context, uid uint32) ([]string, error)
 	RemoveSnapshot(ctx context.Context, name string, uid uint32) error

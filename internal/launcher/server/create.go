@@ -23,6 +23,9 @@ func (c *call) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := c.resolve(ctx, r); err != nil {
+		return err
+	}
 	if err := c.peer.allow(r, files); err != nil {
 		return err
 	}
@@ -42,6 +45,19 @@ func (c *call) create(ctx context.Context) error {
 		return nil
 	}
 	return c.server.remove(ctx, i.ID, c.peer)
+}
+
+// resolve has a fork name its overlays, before the rule is asked about them: no later
+// step adds any.
+func (c *call) resolve(ctx context.Context, r *launch.Create) error {
+	if r.From == "" {
+		return nil
+	}
+	b, err := c.server.core.Beginning(ctx, r.From, c.peer.uid)
+	if err == nil {
+		b.Resolve(&r.Config)
+	}
+	return err
 }
 
 // kept waits until the client has said that it has the sandbox, or has gone.

@@ -25,7 +25,9 @@ type fakeCore struct {
 	// opening and removing, if they are set, are called by Open and Remove before
 	// anything is done, as if that had to wait.
 	opening, removing func()
-	opened            int
+	// beginnings are those of snapshots, by "NAME of UID".
+	beginnings map[string]launch.Beginning
+	opened     int
 }
 
 func newFakeCore() *fakeCore { return &fakeCore{boxes: map[string]*fakeBox{}} }
@@ -311,6 +313,10 @@ func (h *fakeHandle) Resume(context.Context) error { h.set(launch.Running); retu
 
 func (f *fakeCore) Snapshots(_ context.Context, uid uint32) ([]string, error) {
 	return []string{fmt.Sprint("of-", uid)}, nil
+}
+
+func (f *fakeCore) Beginning(_ context.Context, snapshot string, uid uint32) (launch.Beginning, error) {
+	return f.beginnings[fmt.Sprint(snapshot, " of ", uid)], nil
 }
 
 func (f *fakeCore) RemoveSnapshot(context.Context, string, uint32) error { return nil }

@@ -235,3 +235,22 @@ func TestDetachedCommandIsHeldToTheRule(t *testing.T) {
 		p.Close()
 	}
 }
+
+// A fork's overlays are its snapshot's, and no client need name them.
+func TestTheRuleSeesTheOverlaysOfASnapshot(t *testing.T) {
+	w := newWorld(t, Rule{User: "1001"})
+	w.core.beginnings = map[string]launch.Beginning{
+		"bare of 1001": {}, "overlaid of 1001": {Overlays: []string{"/etc"}, Cwd: "/etc"},
+	}
+	h := newHostile(t, w, 1001)
+	h.hello()
+	for snap, refused := range map[string]bool{"bare": false, "overlaid": true} {
+		a, err := answer(t, h.call(frame(0, `{"op":"create","create":{"from":"`+snap+`","config":{}}}`)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := a.Error != nil && errors.Is(a.Error.Err(), launch.ErrRefused); got != refused {
+			t.Errorf("%s: %+v", snap, a)
+		}
+	}
+}
