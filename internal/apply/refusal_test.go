@@ -208,7 +208,11 @@ func TestAReadOnlyTreeIsNamed(t *testing.T) {
 func (b *box) asUser(role string, paths ...string) (string, error) {
 	b.t.Helper()
 	cmd := exec.Command("/proc/self/exe", append([]string{b.tree, b.upper}, paths...)...)
-	marks, err := layer.Marks(b.t.Context(), openDir(b.t, b.upper))
+	marks := map[string]layer.Mark{}
+	err := layer.EachMark(b.t.Context(), openDir(b.t, b.upper), func(path string, m layer.Mark) error {
+		marks[path] = m
+		return nil
+	})
 	if err != nil {
 		b.t.Fatal(err)
 	}

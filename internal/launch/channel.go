@@ -20,6 +20,11 @@ import (
 const (
 	// MaxFrame is the longest frame, in bytes without its header.
 	MaxFrame = 1<<24 - 1
+	// MaxRequest is the longest request, in bytes.
+	MaxRequest = 4 << 20
+	// MaxValues is the most JSON values that a request has: a value of three bytes can
+	// take a hundred once it is decoded.
+	MaxValues = 200_000
 	// MaxFiles is how many descriptors the kernel lets go with one message
 	// (net/scm.h: SCM_MAX_FD).
 	MaxFiles = 253
@@ -263,6 +268,9 @@ func (c *Channel) take(limit int) ([]byte, []*os.File, error) {
 	}
 	body := c.in[headerSize : headerSize+length : headerSize+length]
 	c.in = c.in[headerSize+length:]
+	if len(c.in) == 0 {
+		c.in = nil // the frame may be long, and the channel may last
+	}
 	if count > len(c.files) {
 		closeFiles(c.files)
 		c.files, c.lost = nil, false

@@ -123,6 +123,9 @@ func (c *Client) open(ctx context.Context, r *Request, files []*os.File, accept 
 	if err != nil {
 		return nil, err
 	}
+	if err := checkRequest(body); err != nil {
+		return nil, err
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

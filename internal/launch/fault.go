@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -46,7 +47,7 @@ func conditions() map[string]error {
 // NewFault puts an error in the form for the wire. A mistake in a configuration
 // becomes a ConfigError.
 func NewFault(err error) *Fault {
-	f := &Fault{Text: err.Error()}
+	f := &Fault{Text: bounded(err.Error())}
 	for name, condition := range conditions() {
 		if errors.Is(err, condition) {
 			f.Conditions = append(f.Conditions, name)
@@ -54,21 +55,31 @@ func NewFault(err error) *Fault {
 	}
 	var of *SandboxError
 	if errors.As(err, &of) {
-		f.Sandbox, f.Inner = of.ID, of.Err.Error()
+		f.Sandbox, f.Inner = bounded(of.ID), bounded(of.Err.Error())
 	}
 	var notRun *NotRunError
 	if errors.As(err, &notRun) {
-		f.Reason, f.Code = notRun.Reason, notRun.Code
+		f.Reason, f.Code = bounded(notRun.Reason), notRun.Code
 	}
 	var config *ConfigError
 	var field *spec.FieldError
 	switch {
 	case errors.As(err, &config):
-		f.Config = config.Reason
+		f.Config = bounded(config.Reason)
 	case errors.As(err, &field):
 		f.Config = f.Text
 	}
 	return f
+}
+
+// maxFaultText bounds each text of a fault, in bytes: errors name what clients sent.
+const maxFaultText = 16 << 10
+
+func bounded(text string) string {
+	if len(text) <= maxFaultText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxFaultText], "") + "…"
 }
 
 // Err is the error that the fault stands for.

@@ -1,17 +1,9 @@
 package launch
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"iter"
-	"maps"
 	"os"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
@@ -78,9 +70,9 @@ func (t *Tree) Close() error {
 	return errors.Join(errs...)
 }
 
-// WireTree is a Tree on the wire. Beside it come, for each layer, its directory
-// and, if Listed says so, the list of marks; then, if Stamped says so, the stamps;
-// and last, if Found says so, the Host directory.
+// WireTree is a Tree on the wire. Beside it come the directories of the layers and, if
+// Found says so, the Host directory. Then follow, in answers of their own, the lists: the
+// marks of each layer that Listed names and, if Stamped says so, the stamps.
 type WireTree struct {
 	Path    string    `json:"path"`
 	Device  uint64    `json:"device,omitempty"`
@@ -96,120 +88,10 @@ type WireTree struct {
 	Found   bool      `json:"found,omitempty"`
 }
 
-// Stamp is a layer.Stamp and its path, which may be any bytes.
-type Stamp struct {
-	Path    []byte `json:"path"`
-	Time    int64  `json:"ctime_ns"`
-	Source  int64  `json:"source_ns,omitempty"`
-	Inode   uint64 `json:"inode,omitempty"`
-	Touched bool   `json:"touched,omitempty"`
-}
-
-// Plain is the stamp without its path.
-func (s Stamp) Plain() layer.Stamp {
-	return layer.Stamp{CTime: s.Time, Source: s.Source, Inode: s.Inode, Touched: s.Touched}
-}
-
-// maxList bounds a list of paths, in bytes.
-const maxList = 64 << 20
-
-// EncodeMarks is a list of marks as it comes beside a WireTree.
-func EncodeMarks(marks map[string]layer.Mark) []byte {
-	var b []byte
-	for _, p := range slices.Sorted(maps.Keys(marks)) {
-		b = appendPair(b, p, layer.EncodeMark(marks[p]))
-	}
-	return b
-}
-
-// EncodeStamps is a list of stamps as it comes beside a WireTree.
-func EncodeStamps(stamps map[string]layer.Stamp) []byte {
-	var b []byte
-	for _, p := range slices.Sorted(maps.Keys(stamps)) {
-		s := stamps[p]
-		word := strconv.FormatInt(s.CTime, 10)
-		if s.Source != 0 {
-			word += sourceSeparator + strconv.FormatInt(s.Source, 10)
-		}
-		if s.Inode != 0 {
-			word += inodeSeparator + strconv.FormatUint(s.Inode, 10)
-		}
-		if s.Touched {
-			word += touchedEnd
-		}
-		b = appendPair(b, p, word)
-	}
-	return b
-}
-
-// A stamp is a time. A regular file also has the time of its source, and a directory its
-// inode. Lists of earlier versions may have the time alone.
-const (
-	sourceSeparator = ";"
-	inodeSeparator  = ","
-	touchedEnd      = "t"
-)
-
-// DecodeStamps is the inverse of EncodeStamps.
-func DecodeStamps(b []byte) (map[string]layer.Stamp, error) {
-	stamps := map[string]layer.Stamp{}
-	for path, word := range pairs(b) {
-		var s layer.Stamp
-		var err error
-		text, touched := strings.CutSuffix(word, touchedEnd)
-		text, inode, hasInode := strings.Cut(text, inodeSeparator)
-		ctime, source, hasSource := strings.Cut(text, sourceSeparator)
-		s.CTime, err = strconv.ParseInt(ctime, 10, 64)
-		if err == nil && hasSource {
-			s.Source, err = strconv.ParseInt(source, 10, 64)
-		}
-		if err == nil && hasInode {
-			s.Inode, err = strconv.ParseUint(inode, 10, 64)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("stamps: %q is no stamp", word)
-		}
-		s.Touched = touched
-		stamps[path] = s
-	}
-	return stamps, nil
-}
-
-func decodeMarks(b []byte) (map[string]layer.Mark, error) {
-	marks := map[string]layer.Mark{}
-	for path, word := range pairs(b) {
-		m, err := layer.DecodeMark(word)
-		if err != nil {
-			return nil, err
-		}
-		marks[path] = m
-	}
-	return marks, nil
-}
-
-// appendPair adds a path and a word, neither of which has a NUL byte.
-func appendPair(b []byte, path, word string) []byte {
-	b = append(append(b, path...), 0)
-	return append(append(b, word...), 0)
-}
-
-// pairs are the paths and words of a list.
-func pairs(b []byte) iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		for len(b) > 0 {
-			path, rest, _ := bytes.Cut(b, []byte{0})
-			word, rest, _ := bytes.Cut(rest, []byte{0})
-			b = rest
-			if !yield(string(path), string(word)) {
-				return
-			}
-		}
-	}
-}
-
 // Layers are the trees that a sandbox has overlays of. The caller closes them.
 //
-// Errors: ErrNotFound, ErrNotRunning.
+// Errors: ErrNotFound, ErrNotRunning, ErrRefused where the client still holds the layers
+// of too many removed sandboxes.
 func (c *Client) Layers(ctx context.Context, id string) (_ []Tree, err error) {
 	ch, err := c.open(ctx, &Request{Op: OpLayers, ID: id}, nil, MaxFiles)
 	if err != nil {
@@ -242,77 +124,56 @@ func (c *Client) Layers(ctx context.Context, id string) (_ []Tree, err error) {
 			return nil, err
 		}
 		trees = append(trees, tree)
+		if err := c.readLists(ctx, ch, a.Tree, &trees[len(trees)-1]); err != nil {
+			return nil, err
+		}
 	}
 }
 
-// plain is the tree, with the files that came beside it. On an error they stay
-// the caller's.
+// plain is the tree without its lists, with the files that came beside it. On an error
+// they stay the caller's.
 func (w *WireTree) plain(files []*os.File) (Tree, error) {
 	t := Tree{Path: w.Path, Device: w.Device, Inode: w.Inode, Since: w.Since, Owner: w.Owner, OnDisk: w.OnDisk, User: w.User, Base: w.Base, Partial: w.Partial}
 	want := len(w.Listed)
-	for _, listed := range append(slices.Clone(w.Listed), w.Stamped, w.Found) {
-		if listed {
-			want++
-		}
+	if w.Found {
+		want++
 	}
 	if len(files) != want {
 		return t, errAnswer
 	}
-	next := func() *os.File {
-		f := files[0]
-		files = files[1:]
-		return f
-	}
-	var lists []*os.File
-	defer func() { closeFiles(lists) }()
-	for _, listed := range w.Listed {
-		l := TreeLayer{Dir: next()}
-		if listed {
-			list := next()
-			b, err := readList(list)
-			if err != nil {
-				return t, err
-			}
-			if l.Marks, err = decodeMarks(b); err != nil {
-				return t, err
-			}
-			lists = append(lists, list)
-		}
-		t.Layers = append(t.Layers, l)
-	}
-	if w.Stamped {
-		list := next()
-		b, err := readList(list)
-		if err != nil {
-			return t, err
-		}
-		if t.Stamps, err = DecodeStamps(b); err != nil {
-			return t, err
-		}
-		lists = append(lists, list)
+	for i := range w.Listed {
+		t.Layers = append(t.Layers, TreeLayer{Dir: files[i]})
 	}
 	if w.Found {
-		t.Host = next()
+		t.Host = files[want-1]
 	}
 	return t, nil
 }
 
-// readList reads a file that came beside a tree, from its beginning.
-func readList(f *os.File) ([]byte, error) {
-	b, err := io.ReadAll(io.NewSectionReader(f, 0, maxList+1))
-	if err == nil && len(b) > maxList {
-		err = fmt.Errorf("a list of more than %d bytes came from the launcher", maxList)
+// readLists reads the lists that follow a tree.
+func (c *Client) readLists(ctx context.Context, ch *Channel, w *WireTree, t *Tree) error {
+	for i, listed := range w.Listed {
+		if !listed {
+			continue
+		}
+		b, err := c.readList(ctx, ch)
+		if err != nil {
+			return err
+		}
+		if t.Layers[i].Marks, err = DecodeMarks(b); err != nil {
+			return err
+		}
 	}
-	return b, err
+	if !w.Stamped {
+		return nil
+	}
+	b, err := c.readList(ctx, ch)
+	if err != nil {
+		return err
+	}
+	t.Stamps, err = DecodeStamps(b)
+	return err
 }
-
-const (
-	// stampsAtOnce is how many bytes of paths go with one call. A frame has them in
-	// base 64, each with a time and an inode, and both sides have several copies of it.
-	stampsAtOnce = MaxFrame / 16
-	// stampSize is more than a stamp takes there beside its path.
-	stampSize = 100
-)
 
 // Applied tells a sandbox how changes of a tree were applied on the host. A zero
 // stamp is of a path at which there is nothing any more.
@@ -326,20 +187,30 @@ func (c *Client) Applied(ctx context.Context, id, tree string, stamps map[string
 		some, size = some[:0], 0
 		return err
 	}
-	for _, p := range slices.Sorted(maps.Keys(stamps)) {
-		if size += len(p) + stampSize; size > stampsAtOnce {
+	for _, s := range StampList(stamps) {
+		if size += len(s.Path) + stampSize; size > stampsAtOnce || len(some) == stampCount {
 			if err := send(); err != nil {
 				return err
 			}
-			size = len(p) + stampSize
+			size = len(s.Path) + stampSize
 		}
-		some = append(some, Stamp{[]byte(p), stamps[p].CTime, stamps[p].Source, stamps[p].Inode, stamps[p].Touched})
+		some = append(some, s)
 	}
 	if len(some) == 0 {
 		return nil
 	}
 	return send()
 }
+
+const (
+	// stampsAtOnce is how many bytes of paths go with one call. A request has them in
+	// base 64, each with a time and an inode, and both sides have several copies of it.
+	stampsAtOnce = MaxRequest / 4
+	// stampSize is more than a stamp takes there beside its path.
+	stampSize = 100
+	// stampCount is how many go with one call, each of at most six values.
+	stampCount = MaxValues/6 - 10
+)
 
 // Verify asks whether a sandbox's files can be trusted. With sync it brings to disk
 // what was written there before: without an error all that was read before the call is

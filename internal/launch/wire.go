@@ -97,6 +97,8 @@ type Answer struct {
 	// Tree is one of several, with its files beside it; an answer without one
 	// follows the last.
 	Tree *WireTree `json:"tree,omitempty"`
+	// Piece is a part of a list that follows a tree.
+	Piece *Piece `json:"piece,omitempty"`
 }
 
 // Started tells that a command runs. Its terminal, or the two files that a

@@ -408,7 +408,7 @@ func TestHeldChangesKeepNoRoom(t *testing.T) {
 	t.Run("sandbox", func(t *testing.T) {
 		l := newTestLauncher(t)
 		sb, image, _ := wroteMuch(t, l)
-		trees, err := sb.Layers(t.Context(), true)
+		trees, err := layersOf(t, sb, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -429,7 +429,7 @@ func TestHeldChangesKeepNoRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		fork := forkOf(t, l, name, c)
-		trees, err := fork.Layers(t.Context(), true)
+		trees, err := layersOf(t, fork, true)
 		if err != nil {
 			t.Fatal(err)
 		}

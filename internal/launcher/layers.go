@@ -4,30 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
-	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
-// Layers are the trees that the sandbox has overlays of, the caller's to close.
-// With unprivileged they are for who has no more than the rights of the trees'
+// Layers are the trees that the sandbox has overlays of. The caller closes them.
+// With unprivileged they are for a client with no more than the rights of the trees'
 // owner: that owner is shown to have what the sandbox's user wrote, and the
-// directories' marks are listed, which the kernel shows only to root.
+// directories' marks can be listed, which the kernel shows only to root.
 //
 // A stopped sandbox has them if its storage is on disk.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
-func (s *Sandbox) Layers(ctx context.Context, unprivileged bool) ([]launch.Tree, error) {
+func (s *Sandbox) Layers(ctx context.Context, unprivileged bool) ([]HeldTree, error) {
 	trees, err := s.live.layers(ctx, unprivileged)
 	if err != nil {
 		return nil, s.live.unlessRemoved(ctx, err)
@@ -35,7 +31,7 @@ func (s *Sandbox) Layers(ctx context.Context, unprivileged bool) ([]launch.Tree,
 	return trees, nil
 }
 
-func (v *live) layers(ctx context.Context, unprivileged bool) ([]launch.Tree, error) {
+func (v *live) layers(ctx context.Context, unprivileged bool) ([]HeldTree, error) {
 	if removalBegun(v.dir()) {
 		return nil, fmt.Errorf("sandbox %s %w", v.id, errLeaving)
 	}
@@ -56,7 +52,7 @@ func (v *live) layers(ctx context.Context, unprivileged bool) ([]launch.Tree, er
 		defer b.store.Close()
 		b.inside = true
 	}
-	return b.trees(ctx)
+	return b.trees()
 }
 
 // A layerReader opens the layers of one sandbox.
@@ -72,22 +68,20 @@ type layerReader struct {
 }
 
 // trees opens the layers of all trees.
-func (b *layerReader) trees(ctx context.Context) (trees []launch.Tree, err error) {
-	trees = []launch.Tree{}
+func (b *layerReader) trees() (trees []HeldTree, err error) {
+	trees = []HeldTree{}
 	defer func() {
 		if err != nil {
-			for _, t := range trees {
-				_ = t.Close() // the error is what counts
-			}
+			_ = closeAllTrees(trees) // the error is what counts
 			trees = nil
 		}
 	}()
 	for i, t := range b.record.Trees {
-		trees = append(trees, b.record.tree(t, b.inside))
-		if trees[i].Stamps, err = readStamps(b.live.stamps(i, t)); err != nil {
+		trees = append(trees, HeldTree{Tree: b.record.tree(t, b.inside)})
+		if trees[i].stamps, err = openStamps(b.live.stamps(i, t)); err != nil {
 			return nil, err
 		}
-		if err := b.tree(ctx, t, &trees[i]); err != nil {
+		if err := b.tree(t, &trees[i]); err != nil {
 			return nil, err
 		}
 		trees[i].Host = t.lost(b.unprivileged)
@@ -96,10 +90,10 @@ func (b *layerReader) trees(ctx context.Context) (trees []launch.Tree, err error
 }
 
 // tree opens the layers of one tree, the uppermost first.
-func (b *layerReader) tree(ctx context.Context, t tree, out *launch.Tree) error {
+func (b *layerReader) tree(t tree, out *HeldTree) error {
 	for _, number := range t.Layers {
 		name := path.Join("layer", strconv.Itoa(number), "data")
-		if err := b.add(ctx, out, b.store, name, b.inside); err != nil {
+		if err := b.add(out, b.store, name, b.inside); err != nil {
 			return err
 		}
 	}
@@ -109,7 +103,7 @@ func (b *layerReader) tree(ctx context.Context, t tree, out *launch.Tree) error 
 		if err != nil {
 			return err
 		}
-		err = b.add(ctx, out, image, ref.Dir, inside)
+		err = b.add(out, image, ref.Dir, inside)
 		image.Close()
 		if err != nil {
 			return err
@@ -119,13 +113,16 @@ func (b *layerReader) tree(ctx context.Context, t tree, out *launch.Tree) error 
 }
 
 // add opens one layer. inside says that it shows the ids of the inside.
-func (b *layerReader) add(ctx context.Context, out *launch.Tree, top *os.File, name string, inside bool) error {
-	layer, err := openLayer(ctx, top, name, b.unprivileged)
+func (b *layerReader) add(out *HeldTree, top *os.File, name string, inside bool) error {
+	shown, plain, err := openLayer(top, name)
 	if err == nil {
-		out.Layers = append(out.Layers, layer)
-		if b.unprivileged {
-			err = b.record.showToOwner(out, &layer, inside)
+		out.Layers = append(out.Layers, launch.TreeLayer{Dir: shown})
+		if !b.unprivileged {
+			_ = closeOther(plain, shown) // it was only looked up
+			return nil
 		}
+		out.plain = append(out.plain, plain)
+		err = b.record.showToOwner(&out.Tree, &out.Layers[len(out.Layers)-1], inside)
 	}
 	if err != nil {
 		return fmt.Errorf("%s of %s: %w", name, out.Path, err)
@@ -176,26 +173,21 @@ func (r record) tree(t tree, inside bool) launch.Tree {
 	return out
 }
 
-// openLayer opens one layer of a store to be read.
-func openLayer(ctx context.Context, top *os.File, name string, marks bool) (l launch.TreeLayer, err error) {
+// openLayer opens one layer of a store to be read: as it is shown to clients, and plain.
+// Both can be one file.
+func openLayer(top *os.File, name string) (shown, plain *os.File, err error) {
 	fd, err := unix.Openat2(int(top.Fd()), name, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
 	})
 	if err != nil {
-		return l, os.NewSyscallError("openat2", err)
+		return nil, nil, os.NewSyscallError("openat2", err)
 	}
-	dir := os.NewFile(uintptr(fd), name)
-	if marks {
-		if l.Marks, err = layer.Marks(ctx, dir); err != nil {
-			return l, errors.Join(err, dir.Close())
-		}
+	plain = os.NewFile(uintptr(fd), name)
+	if shown, err = readOnly(plain); err != nil {
+		return nil, nil, errors.Join(err, plain.Close())
 	}
-	l.Dir, err = readOnly(dir)
-	if l.Dir != dir {
-		err = errors.Join(err, dir.Close())
-	}
-	return l, err
+	return shown, plain, nil
 }
 
 // readOnly is a detached mount of a directory that lies in one, or the directory
@@ -217,114 +209,4 @@ func readOnly(dir *os.File) (*os.File, error) {
 		return nil, errors.Join(os.NewSyscallError("mount_setattr", err), mount.Close())
 	}
 	return mount, nil
-}
-
-// stamps is the file with those of a tree, by its place in the record, and by when
-// its layers were made: what was applied of others is none of theirs.
-func (v *live) stamps(i int, t tree) string {
-	return filepath.Join(v.dir(), "applied", fmt.Sprintf("%d-%d", i, t.Since.UnixNano()))
-}
-
-func readStamps(file string) (map[string]layer.Stamp, error) {
-	b, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	stamps, err := launch.DecodeStamps(b)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return stamps, nil
-}
-
-// maxStamps bounds what is kept of a sandbox's stamps, in bytes: they lie beside its
-// record, in memory mostly, and trees it may have thousands of.
-const maxStamps = 32 << 20
-
-// stampsBut is how much is kept of the stamps of the other trees. Those of layers
-// that have been discarded it removes.
-func (v *live) stampsBut(r record, tree int) (size int64, err error) {
-	kept := map[string]bool{}
-	for i, t := range r.Trees {
-		kept[v.stamps(i, t)] = i != tree
-	}
-	dir := filepath.Dir(v.stamps(tree, r.Trees[tree]))
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	for _, e := range entries {
-		file := filepath.Join(dir, e.Name())
-		other, known := kept[file]
-		if !known {
-			if err := os.Remove(file); err != nil {
-				return 0, err
-			}
-		}
-		if !other {
-			continue
-		}
-		info, err := e.Info()
-		if err != nil {
-			return 0, err
-		}
-		size += info.Size()
-	}
-	return size, err
-}
-
-// Applied notes how changes of a tree were applied on the host: that is no conflict
-// later. A zero stamp is of a path at which there is nothing any more.
-//
-// A stopped sandbox notes them if its storage is on disk.
-//
-// Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrBusy],
-// *[launch.ConfigError] for a tree that the sandbox has no overlay of.
-func (s *Sandbox) Applied(ctx context.Context, path string, stamps map[string]layer.Stamp) error {
-	v := s.live
-	return v.aloneWithFiles(ctx, func() error {
-		r, err := readRecord(v.dir())
-		if err != nil {
-			return err
-		}
-		i := slices.IndexFunc(r.Trees, func(t tree) bool { return t.Path == path })
-		if i < 0 {
-			return configError(fmt.Errorf("the sandbox has no overlay of %q", path))
-		}
-		file, since := v.stamps(i, r.Trees[i]), r.Trees[i].Since.UnixNano()
-		all, err := readStamps(file)
-		if err != nil {
-			return err
-		}
-		if all == nil {
-			all = map[string]layer.Stamp{}
-		}
-		for name, stamp := range stamps {
-			switch {
-			case stamp == layer.Stamp{}:
-				delete(all, name)
-			case stamp.CTime > since: // else it was applied of what has been discarded meanwhile
-				all[name] = stamp
-			}
-		}
-		encoded := launch.EncodeStamps(all)
-		others, err := v.stampsBut(r, i)
-		if err != nil {
-			return err
-		}
-		if others+int64(len(encoded)) > maxStamps {
-			return configError(fmt.Errorf("more than %d bytes of paths were applied to the host, those below %s with them; discard what the sandbox has there", maxStamps, path))
-		}
-		return writeStamps(file, encoded)
-	})
-}
-
-func writeStamps(file string, content []byte) error {
-	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return replaceFile(file, content)
 }

@@ -2,8 +2,10 @@ package launcher
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,7 +50,7 @@ func TestLayersAreWhatWasWritten(t *testing.T) {
 	if _, out := sh(t, sb, "cd "+one+" && echo more >new && rm gone && rm -r dir && mkdir -p dir/sub"); out.stderr != "" {
 		t.Fatal(out.stderr)
 	}
-	trees, err := sb.Layers(t.Context(), true)
+	trees, err := layersOf(t, sb, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +104,7 @@ func TestAppliedIsRemembered(t *testing.T) {
 		{"a": {CTime: now + 7}, "b\xff\n": stamps["b\xff\n"], "c": stamps["c"], "before the layers": {CTime: 1}, "gone": {CTime: now}},
 		{"a": stamps["a"], "gone": {}},
 	} {
-		if err := sb.Applied(t.Context(), dir, some); err != nil {
+		if err := sb.Applied(t.Context(), dir, launch.StampList(some)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -111,7 +113,7 @@ func TestAppliedIsRemembered(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.Release()
-	trees, err := again.Layers(t.Context(), false)
+	trees, err := layersOf(t, again, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +122,7 @@ func TestAppliedIsRemembered(t *testing.T) {
 		t.Errorf("got %+v", trees)
 	}
 	var config *launch.ConfigError
-	if err := sb.Applied(t.Context(), "/elsewhere", stamps); !errors.As(err, &config) || !strings.Contains(err.Error(), "/elsewhere") {
+	if err := sb.Applied(t.Context(), "/elsewhere", launch.StampList(stamps)); !errors.As(err, &config) || !strings.Contains(err.Error(), "/elsewhere") {
 		t.Errorf("another tree: %v", err)
 	}
 }
@@ -129,16 +131,87 @@ func TestStampsAreBoundedForASandbox(t *testing.T) {
 	l := newTestLauncher(t)
 	one, other := overlaid(t), overlaid(t)
 	sb := up(t, l, "", spec.Config{Overlays: []string{one, other}})
-	stamps := map[string]layer.Stamp{strings.Repeat("x", maxStamps/2): {CTime: time.Now().Add(time.Hour).UnixNano()}}
-	if err := sb.Applied(t.Context(), one, stamps); err != nil {
+	stamps := map[string]layer.Stamp{}
+	for i := range maxStamps / maxStampPath / 2 {
+		path := fmt.Sprintf("%0*d", maxStampPath-10, i)
+		stamps[path] = layer.Stamp{CTime: time.Now().Add(time.Hour).UnixNano()}
+	}
+	if err := sb.Applied(t.Context(), one, launch.StampList(stamps)); err != nil {
 		t.Fatal(err)
 	}
-	if err := sb.Applied(t.Context(), one, stamps); err != nil {
+	if err := sb.Applied(t.Context(), one, launch.StampList(stamps)); err != nil {
 		t.Errorf("the same once more: %v", err)
 	}
 	var config *launch.ConfigError
-	if err := sb.Applied(t.Context(), other, stamps); !errors.As(err, &config) || !strings.Contains(err.Error(), other) {
+	if err := sb.Applied(t.Context(), other, launch.StampList(stamps)); !errors.As(err, &config) || !strings.Contains(err.Error(), other) {
 		t.Errorf("as much of another tree: %v", err)
+	}
+}
+
+// No path of a client breaks the list for those after it.
+func TestStampsOfPathsThatAreNone(t *testing.T) {
+	l := newTestLauncher(t)
+	dir := overlaid(t)
+	sb := up(t, l, "", spec.Config{Overlays: []string{dir}})
+	for name, path := range map[string]string{"NUL": "a\x001\x00b", "long": strings.Repeat("x", maxStampPath+1)} {
+		stamps := map[string]layer.Stamp{path: {CTime: time.Now().Add(time.Hour).UnixNano()}}
+		var config *launch.ConfigError
+		if err := sb.Applied(t.Context(), dir, launch.StampList(stamps)); !errors.As(err, &config) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	trees, err := layersOf(t, sb, false)
+	if err != nil || trees[0].Stamps != nil {
+		t.Errorf("%+v, %v", trees, err)
+	}
+	closeTrees(trees)
+}
+
+// The list of a file and the list of a request are merged in the order of their paths.
+func TestStampsAreMerged(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "applied", "0")
+	want := map[string]layer.Stamp{}
+	random := rand.New(rand.NewPCG(1, 2))
+	for round := range 50 {
+		var added []launch.Stamp
+		for range random.IntN(20) {
+			s := launch.Stamp{Path: fmt.Append(nil, random.IntN(30)), Time: random.Int64N(3) * 10, Inode: uint64(round)}
+			if random.IntN(4) == 0 {
+				s.Time, s.Inode = 0, 0
+			}
+			added = append(added, s)
+		}
+		slices.SortStableFunc(added, launch.Stamp.ComparePaths)
+		last := map[string]layer.Stamp{}
+		for _, s := range added {
+			last[string(s.Path)] = s.Plain()
+		}
+		for path, s := range last {
+			switch {
+			case s == layer.Stamp{}:
+				delete(want, path)
+			case s.CTime > 10:
+				want[path] = s
+			}
+		}
+		m := stampMerge{added: added, since: 10, room: 1 << 20}
+		if err := m.write(file); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := launch.DecodeStamps(b); err != nil || !maps.Equal(got, want) {
+			t.Fatalf("round %d: %v, %v; want %v", round, got, err, want)
+		}
+	}
+	m := stampMerge{added: []launch.Stamp{{Path: []byte("x"), Time: 20}}, room: 3}
+	if err := m.write(file); !errors.Is(err, errStampsFull) {
+		t.Errorf("more than there is room for: %v", err)
+	}
+	if got, err := os.ReadDir(filepath.Dir(file)); err != nil || len(got) != 1 {
+		t.Errorf("there are %v, %v", got, err)
 	}
 }
 

@@ -122,7 +122,7 @@ func TestADiscardMakesAForkNoYounger(t *testing.T) {
 	sh(t, sb, "echo old > "+dir+"/given")
 	tree := func(sb *Sandbox) launch.Tree {
 		t.Helper()
-		trees, err := sb.Layers(t.Context(), false)
+		trees, err := layersOf(t, sb, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestADiscardMakesAForkNoYounger(t *testing.T) {
 		t.Fatal(err)
 	}
 	fork, since := forkOf(t, l, "snap", c), tree(sb).Since
-	if err := fork.Applied(t.Context(), dir, map[string]layer.Stamp{"x": {CTime: time.Now().UnixNano()}}); err != nil {
+	if err := fork.Applied(t.Context(), dir, launch.StampList(map[string]layer.Stamp{"x": {CTime: time.Now().UnixNano()}})); err != nil {
 		t.Fatal(err)
 	}
 	for what, sb := range map[string]*Sandbox{"the fork": fork, "its source": sb} {

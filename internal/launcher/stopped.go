@@ -88,7 +88,7 @@ func (v *live) aloneWithFiles(ctx context.Context, what func() error) error {
 
 // stoppedLayers are the Layers of a stopped sandbox. The image is mounted with the ids
 // of the inside.
-func (v *live) stoppedLayers(ctx context.Context, unprivileged bool) ([]launch.Tree, error) {
+func (v *live) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldTree, error) {
 	state, r, err := v.holdStopped(ctx)
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (v *live) stoppedLayers(ctx context.Context, unprivileged bool) ([]launch.T
 		return nil, err
 	}
 	b := &layerReader{live: v, record: r, store: top, inside: true, unprivileged: unprivileged}
-	trees, err := b.trees(ctx)
+	trees, err := b.trees()
 	if err != nil {
 		return nil, err
 	}
@@ -115,13 +115,6 @@ func (v *live) stoppedLayers(ctx context.Context, unprivileged bool) ([]launch.T
 		trees[i].Partial = slices.Contains(partial, trees[i].Path)
 	}
 	return trees, nil
-}
-
-func closeAllTrees(trees []launch.Tree) (err error) {
-	for i := range trees {
-		err = errors.Join(err, trees[i].Close())
-	}
-	return err
 }
 
 // withoutUnmade is the record without the new layers that a switch of layers has not

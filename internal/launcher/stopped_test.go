@@ -54,7 +54,7 @@ func TestStoppedSandboxHasItsLayers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		trees, err := stopped.Layers(t.Context(), unprivileged)
+		trees, err := layersOf(t, stopped, unprivileged)
 		if err != nil || len(trees) != 1 {
 			t.Fatal(trees, err)
 		}
@@ -71,10 +71,10 @@ func TestStoppedSandboxHasItsLayers(t *testing.T) {
 			t.Errorf("unprivileged %v: marks %+v", unprivileged, marks)
 		}
 		stamp := time.Now().UnixNano()
-		if err := stopped.Applied(t.Context(), dir, map[string]layer.Stamp{"new": {CTime: stamp}}); err != nil {
+		if err := stopped.Applied(t.Context(), dir, launch.StampList(map[string]layer.Stamp{"new": {CTime: stamp}})); err != nil {
 			t.Error(err)
 		}
-		again, err := stopped.Layers(t.Context(), unprivileged)
+		again, err := layersOf(t, stopped, unprivileged)
 		if err != nil || !maps.Equal(again[0].Stamps, map[string]layer.Stamp{"new": {CTime: stamp}}) {
 			t.Errorf("stamps: %+v, %v", again, err)
 		}
@@ -94,8 +94,8 @@ func TestStoppedSandboxInMemorySaysThatItsWritesAreLost(t *testing.T) {
 	dir := overlaid(t)
 	sb := up(t, l, "box", spec.Config{Storage: spec.StorageMemory, Overlays: []string{dir}})
 	killInit(t, sb)
-	_, err := sb.Layers(t.Context(), false)
-	for what, err := range map[string]error{"layers": err, "applied": sb.Applied(t.Context(), dir, nil)} {
+	_, err := layersOf(t, sb, false)
+	for what, err := range map[string]error{"layers": err, "applied": sb.Applied(t.Context(), dir, launch.StampList(nil))} {
 		if !errors.Is(err, launch.ErrNotRunning) || !strings.Contains(err.Error(), "in memory and are lost") {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -137,7 +137,7 @@ func TestStoppedForkHasItsLayers(t *testing.T) {
 // checkLayers holds that the layers have files, as a client without privileges sees them.
 func checkLayers(t *testing.T, sb *Sandbox, want map[string]string) {
 	t.Helper()
-	trees, err := sb.Layers(t.Context(), true)
+	trees, err := layersOf(t, sb, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestSandboxStoppedDuringAJoinIsPartial(t *testing.T) {
 		t.Fatal(err)
 	}
 	killInit(t, sb)
-	trees, err := sb.Layers(t.Context(), false)
+	trees, err := layersOf(t, sb, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -402,7 +402,7 @@ func TestLayersDuringARemovalAreThereOrNot(t *testing.T) {
 			removed <- l.Remove(t.Context(), "box")
 		}()
 		for {
-			trees, err := sb.Layers(t.Context(), round%4 < 2)
+			trees, err := layersOf(t, sb, round%4 < 2)
 			closeTrees(trees)
 			if err == nil {
 				continue
@@ -430,7 +430,7 @@ func TestRemovalThatWasKilledEarlyIsSaidToHaveBegun(t *testing.T) {
 	}
 	noteRemoval(l.dir("box"))
 	l.abandonImage(recordOf(t, l, "box"))
-	if _, err := sb.Layers(t.Context(), false); err == nil || !strings.Contains(err.Error(), "run down again") {
+	if _, err := layersOf(t, sb, false); err == nil || !strings.Contains(err.Error(), "run down again") {
 		t.Errorf("layers of files that were given up: %v", err)
 	}
 	again, err := l.Create(t.Context(), launch.Create{Name: "box", Reuse: true, Config: spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}}}, Sources{})

@@ -1,7 +1,9 @@
 package launcher
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -71,4 +74,34 @@ func joinLeaf(t *testing.T, leaf *cgroups.Leaf) identity {
 		}
 	}
 	return i
+}
+
+// layersOf are the trees of a sandbox with their lists, as a client has them.
+func layersOf(t *testing.T, sb *Sandbox, unprivileged bool) (trees []launch.Tree, err error) {
+	t.Helper()
+	held, err := sb.Layers(t.Context(), unprivileged)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range held {
+		tree := h.Tree
+		var list bytes.Buffer
+		if h.Stamped() {
+			err = errors.Join(err, h.WriteStamps(&list))
+			stamps, decoded := launch.DecodeStamps(list.Bytes())
+			tree.Stamps, err = stamps, errors.Join(err, decoded, h.stamps.Close())
+		}
+		for i := range h.plain {
+			list.Reset()
+			err = errors.Join(err, h.WriteMarks(t.Context(), i, &list))
+			marks, decoded := launch.DecodeMarks(list.Bytes())
+			tree.Layers[i].Marks, err = marks, errors.Join(err, decoded, closeOther(h.plain[i], tree.Layers[i].Dir))
+		}
+		trees = append(trees, tree)
+	}
+	if err != nil {
+		closeTrees(trees)
+		return nil, err
+	}
+	return trees, nil
 }

@@ -25,33 +25,25 @@ type Mark struct {
 	Origin string
 }
 
-// maxMarks bounds the list of a layer's marks, in bytes.
-const maxMarks = 32 << 20
-
-// markSize is the approximate memory of a mark without its path.
-const markSize = 64
-
-// Marks are the marks of a layer's directories, by path; never nil without an
-// error. Directories without a mark are left out. So are those that lie too deep
-// for Changes.
-func Marks(ctx context.Context, dir *os.File) (map[string]Mark, error) {
-	marks, size := map[string]Mark{}, 0
+// EachMark yields the marks of a layer's directories, by path, until yield returns an
+// error. Directories without a mark are left out. So are those that lie too deep for
+// Changes. It holds the names of the directories above the current one in memory, and
+// nothing else.
+func EachMark(ctx context.Context, dir *os.File, yield func(path string, m Mark) error) error {
 	var failed error
 	w := walker{
 		Stack: &Stack{Layers: []Layer{{Dir: dir}}},
 		o:     Options{Names: true},
 		mark: func(path string, m Mark) {
-			if m != (Mark{}) {
-				marks[path] = m
-				size += len(path) + markSize
+			if m != (Mark{}) && failed == nil {
+				failed = yield(path, m)
 			}
 		},
 		yield: func(_ spec.Change, err error) bool {
 			switch {
+			case failed != nil:
 			case ctx.Err() != nil:
 				failed = ctx.Err()
-			case size > maxMarks:
-				failed = fmt.Errorf("the list of its changed directories takes more than %d bytes; look at them as root", maxMarks)
 			case !errors.Is(err, errDepth):
 				failed = err
 			}
@@ -59,10 +51,7 @@ func Marks(ctx context.Context, dir *os.File) (map[string]Mark, error) {
 		},
 	}
 	w.walk()
-	if failed != nil {
-		return nil, failed
-	}
-	return marks, nil
+	return failed
 }
 
 var errUntrusted = errors.New("the opaque directories of the layer are not known; read the layer as root, or pass its marks")

@@ -208,7 +208,11 @@ func TestMarksServeCallersWithoutTheRightToReadThem(t *testing.T) {
 	sh(t, o.merged, `rm -r d e; mkdir -p d/sub new/sub e; echo > d/b`)
 	s := o.stack()
 	want := shorts(list(t, s, Options{Deleted: true}))
-	marks, err := Marks(t.Context(), s.Layers[0].Dir)
+	marks := map[string]Mark{}
+	err := EachMark(t.Context(), s.Layers[0].Dir, func(path string, m Mark) error {
+		marks[path] = m
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,8 +235,24 @@ func TestMarksEndWithTheirContext(t *testing.T) {
 	sh(t, o.merged, `mkdir a`)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if marks, err := Marks(ctx, o.stack().Layers[0].Dir); !errors.Is(err, context.Canceled) {
-		t.Errorf("%+v, %v", marks, err)
+	none := func(string, Mark) error { return nil }
+	if err := EachMark(ctx, o.stack().Layers[0].Dir, none); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestMarksEndWithTheirReader(t *testing.T) {
+	o := newOverlay(t)
+	sh(t, o.base, baseTree)
+	o.push()
+	sh(t, o.merged, `rm -r d e; mkdir -p d/sub e`)
+	full, count := errors.New("full"), 0
+	err := EachMark(t.Context(), o.stack().Layers[0].Dir, func(string, Mark) error {
+		count++
+		return full
+	})
+	if !errors.Is(err, full) || count != 1 {
+		t.Errorf("%d marks, %v", count, err)
 	}
 }
 

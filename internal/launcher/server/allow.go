@@ -61,9 +61,12 @@ func (r *Rule) allow(c *launch.Create, files map[string]*os.File) error {
 	return nil
 }
 
-// maxConfig bounds a configuration, in bytes as they are kept for as long as the
-// sandbox is up. No command takes more of an environment than twice that.
-const maxConfig = 1 << 20
+// maxConfig and maxConfigValues bound a configuration, in bytes and in JSON values as
+// they are kept for as long as the sandbox is up.
+const (
+	maxConfig       = 256 << 10
+	maxConfigValues = 20_000
+)
 
 func allowSize(c spec.Config) error {
 	kept, err := json.Marshal(c)
@@ -72,6 +75,9 @@ func allowSize(c spec.Config) error {
 	}
 	if len(kept) > maxConfig {
 		return refused("a configuration of %d bytes; at most %d are allowed", len(kept), maxConfig)
+	}
+	if err := launch.CheckValues(kept, maxConfigValues); err != nil {
+		return refused("a configuration with %v", err)
 	}
 	return nil
 }
@@ -171,6 +177,9 @@ func allowLimit[T spec.Size | spec.CPUs | int64](name string, value *T, ceiling,
 // for it alone: that it can read, and owns, what it has shown proves that the
 // client needs none of the launcher's rights for that.
 func (r *Rule) allowSource(path string, f *os.File) error {
+	if len(path) >= unix.PathMax {
+		return refused("a path of %d bytes; the kernel takes less than %d", len(path), unix.PathMax)
+	}
 	if f == nil {
 		return refused("%s: the client has to open it itself", path)
 	}

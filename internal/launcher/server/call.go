@@ -22,6 +22,8 @@ type call struct {
 	// files came with the request; held counts descriptors of the peer.
 	files []*os.File
 	held  int
+	// long says that the request is a long one of its peer.
+	long bool
 
 	// gone is closed once nothing more comes from the client.
 	gone chan struct{}
@@ -75,8 +77,12 @@ func (c *call) refuse(err error) {
 const (
 	// requestTime bounds how long a client may take to send its request.
 	requestTime = 10 * time.Second
-	// smallRequest is read without asking whether there is room for it.
+	// deliverTime bounds how long a client may take to read an answer that is held for it.
+	deliverTime = 30 * time.Second
+	// smallRequest is read without asking whether there is room for it, and
+	// smallAnswer is sent so.
 	smallRequest = 64 << 10
+	smallAnswer  = 64 << 10
 	// maxControl bounds the later frames, maxPending how many of them may wait.
 	maxControl = 4 << 10
 	maxPending = 64
@@ -86,6 +92,7 @@ const (
 func (c *call) serve() {
 	defer c.server.endCall()
 	defer c.leavePeer()
+	defer c.doneWithRequest()
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	defer func() {
@@ -131,15 +138,17 @@ func (c *call) read() error {
 	defer late.Stop()
 	body, files, err := c.channel.Receive(context.Background(), smallRequest)
 	var frame *launch.FrameError
-	if errors.As(err, &frame) && frame.TooLong > 0 {
-		select {
-		case c.peer.big <- struct{}{}:
-			defer func() { <-c.peer.big }()
-		case <-c.ctx.Done():
-			return c.ctx.Err()
+	if errors.As(err, &frame) && frame.TooLong > 0 && frame.TooLong <= launch.MaxRequest {
+		late.Stop()
+		if err := c.peer.long.take(c.ctx); err != nil {
+			return err
 		}
+		c.long = true
 		late.Reset(requestTime)
-		body, files, err = c.channel.Receive(context.Background(), launch.MaxFrame)
+		body, files, err = c.channel.Receive(context.Background(), launch.MaxRequest)
+	}
+	if errors.As(err, &frame) && frame.TooLong > 0 {
+		return &launch.ConfigError{Reason: fmt.Sprintf("a request of %d bytes is more than a launcher takes: %d", frame.TooLong, launch.MaxRequest)}
 	}
 	if err != nil {
 		return err
@@ -151,11 +160,31 @@ func (c *call) read() error {
 		return err
 	}
 	c.held += len(files)
-	if err := json.Unmarshal(body, &c.request); err != nil {
+	if err := decode(body, &c.request); err != nil {
 		closeAll(files)
+		return err
+	}
+	return nil
+}
+
+func decode(body []byte, r *launch.Request) error {
+	if err := launch.CheckValues(body, launch.MaxValues); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, r); err != nil {
 		return &launch.ConfigError{Reason: "request: " + err.Error()}
 	}
 	return nil
+}
+
+// doneWithRequest forgets what the request asked for: a call can last as long as a
+// command. It may be called again.
+func (c *call) doneWithRequest() {
+	c.request.Create, c.request.Command, c.request.Paths, c.request.Stamps = nil, nil, nil, nil
+	if c.long {
+		c.long = false
+		c.peer.long.leave()
+	}
 }
 
 // listen reads the client's later frames until its end.
@@ -228,16 +257,70 @@ func (c *call) carryOut(ctx context.Context) {
 
 // answer sends a frame. That nobody takes it shows in listen.
 func (c *call) answer(a *launch.Answer, files ...*os.File) {
+	if body := c.encode(a); body != nil {
+		_ = c.channel.Send(context.Background(), body, files...)
+	}
+}
+
+// deliver sends a frame that the launcher holds memory or files for: a client that does
+// not take it in time gets nothing more.
+func (c *call) deliver(ctx context.Context, a *launch.Answer, files ...*os.File) error {
+	body := c.encode(a)
+	if body == nil {
+		return nil
+	}
+	return c.deliverBody(ctx, body, files...)
+}
+
+func (c *call) deliverBody(ctx context.Context, body []byte, files ...*os.File) error {
+	ctx, cancel := context.WithTimeout(ctx, deliverTime)
+	defer cancel()
+	err := c.channel.Send(ctx, body, files...)
+	if err != nil {
+		c.channel.Close() // a part of the frame may have been sent
+	}
+	return err
+}
+
+// encode is the body of an answer's frame; nil if there is none.
+func (c *call) encode(a *launch.Answer) []byte {
 	body, err := json.Marshal(a)
 	if err != nil {
-		c.server.log.Error("encode an answer", "op", c.request.Op, "error", err)
-		return
+		c.log().Error("encode an answer", "op", c.request.Op, "error", err)
+		return nil
 	}
 	if len(body) > launch.MaxFrame {
 		body, _ = json.Marshal(&launch.Answer{Error: launch.NewFault(
 			fmt.Errorf("%s: the answer has %d bytes: %w", c.request.Op, len(body), launch.ErrUnavailable))})
 	}
-	_ = c.channel.Send(context.Background(), body, files...)
+	return body
+}
+
+// answerFrom makes an answer with records of sandboxes and sends it. There are few of
+// these at a time, until what is left of each is short.
+func (c *call) answerFrom(ctx context.Context, f func() (*launch.Answer, error)) error {
+	if err := c.peer.answers.take(ctx); err != nil {
+		return err
+	}
+	taken := true
+	defer func() {
+		if taken {
+			c.peer.answers.leave()
+		}
+	}()
+	a, err := f()
+	if err != nil {
+		return err
+	}
+	body := c.encode(a)
+	if len(body) <= smallAnswer {
+		taken = false
+		c.peer.answers.leave()
+	}
+	if body == nil {
+		return nil
+	}
+	return c.deliverBody(ctx, body)
 }
 
 // dispatch is nil, nil if all is answered.
@@ -247,7 +330,7 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 	case launch.OpCreate:
 		return nil, c.create(ctx)
 	case launch.OpList:
-		return c.list(ctx)
+		return nil, c.answerFrom(ctx, func() (*launch.Answer, error) { return c.list(ctx) })
 	case launch.OpSnapshots:
 		names, err := c.server.core.Snapshots(ctx, c.peer.uid)
 		return &launch.Answer{Snapshots: names}, err
@@ -271,8 +354,10 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 		c.untie(r.ID)
 		return &launch.Answer{}, c.server.remove(ctx, r.ID, c.peer)
 	case launch.OpInfo:
-		i, err := c.server.core.Info(ctx, r.ID)
-		return &launch.Answer{Info: &i}, err
+		return nil, c.answerFrom(ctx, func() (*launch.Answer, error) {
+			i, err := c.server.core.Info(ctx, r.ID)
+			return &launch.Answer{Info: &i}, err
+		})
 	case launch.OpStart:
 		return nil, c.start(ctx)
 	case launch.OpAttach:
@@ -320,7 +405,7 @@ func (c *call) ask(ctx context.Context) (a *launch.Answer, err error) {
 		case launch.OpWorkspace:
 			err = c.setWorkspace(ctx, box)
 		default:
-			return &launch.ConfigError{Reason: fmt.Sprintf("operation %q: this launcher does not know it", r.Op)}
+			return &launch.ConfigError{Reason: fmt.Sprintf("operation %.64q: this launcher does not know it", r.Op)}
 		}
 		return err
 	}))
@@ -335,7 +420,11 @@ func (c *call) see(ctx context.Context, id string) error {
 	if c.peer.all {
 		return nil
 	}
+	if err := c.peer.looks.take(ctx); err != nil {
+		return err
+	}
 	i, err := c.server.core.Info(ctx, id)
+	c.peer.looks.leave()
 	if err != nil {
 		return err
 	}
@@ -377,7 +466,7 @@ func (c *call) list(ctx context.Context) (*launch.Answer, error) {
 		return nil, err
 	}
 	if err != nil {
-		c.server.log.Error("list the sandboxes", "error", err)
+		c.log().Error("list the sandboxes", "error", err)
 	}
 	a := &launch.Answer{List: []launch.Info{}}
 	for _, i := range all {

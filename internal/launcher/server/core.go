@@ -7,7 +7,6 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -50,8 +49,8 @@ type Sandbox interface {
 	SetWorkspace(ctx context.Context, dir string, from Sources) error
 	// Layers are the trees that the sandbox has overlays of; with unprivileged, as
 	// their owner may read them.
-	Layers(ctx context.Context, unprivileged bool) ([]launch.Tree, error)
-	Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error
+	Layers(ctx context.Context, unprivileged bool) ([]launcher.HeldTree, error)
+	Applied(ctx context.Context, tree string, stamps []launch.Stamp) error
 	// Verify is launch.ErrDamaged if some of what was written to the sandbox was lost.
 	Verify(ctx context.Context, sync bool) error
 	Release()

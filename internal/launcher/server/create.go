@@ -34,12 +34,16 @@ func (c *call) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.answer(&launch.Answer{Info: &i})
-	if i.Reused {
-		return nil
+	tied, reused := r.Tied, i.Reused
+	c.doneWithRequest()
+	// A client that does not take the answer does not say that it has the sandbox.
+	err = c.answerFrom(context.WithoutCancel(ctx), func() (*launch.Answer, error) { return &launch.Answer{Info: &i}, nil })
+	if reused {
+		return err
 	}
+	i = launch.Info{ID: i.ID, Created: i.Created}
 	if c.kept() {
-		if r.Tied {
+		if tied {
 			c.tie(i)
 		}
 		return nil

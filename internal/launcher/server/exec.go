@@ -17,10 +17,6 @@ func (c *call) start(ctx context.Context) error {
 	if c.request.Command == nil {
 		return &launch.ConfigError{Reason: "start without a command"}
 	}
-	command := c.request.Command.Plain()
-	if err := c.peer.allowOutput(&command); err != nil {
-		return err
-	}
 	files, err := stdio(c.request.Stdio, c.files)
 	if err != nil {
 		return err
@@ -28,24 +24,33 @@ func (c *call) start(ctx context.Context) error {
 	if err := c.peer.ownPipes(files); err != nil {
 		return err
 	}
-	var p Process
-	h, err := c.server.handles.hold(ctx, c.request.ID, c.own(func(box Sandbox) (err error) {
-		p, err = box.Start(ctx, command, files)
-		return err
-	}))
+	r, h, err := c.begin(ctx, files)
 	if err != nil {
 		return err
 	}
 	defer c.server.handles.release(h)
+	c.doneWithRequest()
 	// The command has them. While there were copies here, the client would not
 	// see the end of its output.
 	closeAll(c.files)
 	c.peer.leaveDescriptors(len(c.files))
 	c.held -= len(c.files)
 	c.files = nil
-	return c.stay(ctx, h, &running{
-		Process: p, detached: command.Detached, tell: command.Terminal != nil || command.Detached,
-	})
+	return c.stay(ctx, h, r)
+}
+
+// begin starts the command of the request.
+func (c *call) begin(ctx context.Context, files [3]*os.File) (*running, *handle, error) {
+	command := c.request.Command.Plain()
+	if err := c.peer.allowOutput(&command); err != nil {
+		return nil, nil, err
+	}
+	r := &running{detached: command.Detached, tell: command.Terminal != nil || command.Detached}
+	h, err := c.server.handles.hold(ctx, c.request.ID, c.own(func(box Sandbox) (err error) {
+		r.Process, err = box.Start(ctx, command, files)
+		return err
+	}))
+	return r, h, err
 }
 
 // attach takes up a detached command.
@@ -106,7 +111,7 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 		c.takeControls(func(launch.Control) {}) // none of what follows is for it
 		telling.Wait()
 		if err := r.Close(); err != nil {
-			c.server.log.Error("end a command", "id", c.request.ID, "exec", r.ID(), "error", err)
+			c.log().Error("end a command", "id", c.request.ID, "exec", r.ID(), "error", err)
 		}
 		if errors.Is(err, launch.ErrNotRunning) || errors.Is(err, launch.ErrNotFound) {
 			c.server.handles.forget(h)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -217,9 +217,11 @@ func (h *fakeHandle) Release() {
 	})
 }
 
-func (h *fakeHandle) Layers(context.Context, bool) ([]launch.Tree, error) { return nil, h.usable() }
+func (h *fakeHandle) Layers(context.Context, bool) ([]launcher.HeldTree, error) {
+	return nil, h.usable()
+}
 
-func (h *fakeHandle) Applied(context.Context, string, map[string]layer.Stamp) error {
+func (h *fakeHandle) Applied(context.Context, string, []launch.Stamp) error {
 	return h.usable()
 }
 

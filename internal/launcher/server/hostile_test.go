@@ -282,13 +282,63 @@ func TestLongRequestsWaitForEachOther(t *testing.T) {
 	w := newWorld(t, Rule{User: "1001"})
 	h := newHostile(t, w, 1001)
 	h.hello()
-	for range 3 * maxBig {
-		h.call("\x00\xff\xff\xff" + strings.Repeat(" ", 100_000))
+	for range 3 * maxLong {
+		h.call("\x00\x40\x00\x00" + strings.Repeat(" ", 100_000))
 	}
 	if a, err := answer(t, h.call(frame(0, `{"op":"list"}`))); err != nil || a.Error != nil {
 		t.Errorf("%+v, %v", a, err)
 	}
 	w.serves(t)
+}
+
+// A value of three bytes can take a hundred of the launcher's memory, once it is decoded.
+func TestRequestsAreBounded(t *testing.T) {
+	w := newWorld(t, Rule{User: "1001"})
+	box(t, w.client(t, 1001), "box")
+	for name, body := range map[string]string{
+		"values": `{"op":"applied","id":"box","stamps":[{}` + strings.Repeat(",{}", launch.MaxValues) + `]}`,
+		"bytes":  `{"op":"list"}` + strings.Repeat(" ", launch.MaxRequest),
+	} {
+		h := newHostile(t, w, 1001)
+		h.hello()
+		c := h.call("")
+		ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
+		defer cancel()
+		sent := make(chan error, 1)
+		go func() { sent <- c.Send(ctx, []byte(body)) }()
+		a, err := answer(t, c)
+		var config *launch.ConfigError
+		if err != nil || a.Error == nil || !errors.As(a.Error.Err(), &config) {
+			t.Errorf("%s: %+v, %v", name, a, err)
+		}
+		c.Close()
+		<-sent
+		h.conn.Close()
+		<-h.done
+	}
+	w.serves(t)
+}
+
+// Not even an error brings back all that was sent.
+func TestErrorsAreBounded(t *testing.T) {
+	w := newWorld(t, Rule{User: "1001"})
+	h := newHostile(t, w, 1001)
+	h.hello()
+	long := strings.Repeat("x", 50_000)
+	for _, body := range []string{
+		`{"op":"` + long + `","id":"box"}`, `{"op":"create","create":{"config":{"workspace":"/` + long + `"}}}`,
+		`{"op":"create","create":{"name":"` + long + `","config":{}}}`,
+		`{"op":"create","create":{"config":{"network":"` + long + `"}}}`,
+	} {
+		a, err := answer(t, h.call(frame(0, body)))
+		if err != nil || a.Error == nil {
+			t.Errorf("%.20s: %+v, %v", body, a, err)
+			continue
+		}
+		if text := a.Error.Err().Error(); len(text) > 17<<10 {
+			t.Errorf("%.20s: an error of %d bytes", body, len(text))
+		}
+	}
 }
 
 // FuzzServer sends any bytes on a trunk, and on a call of it, with descriptors

@@ -1,15 +1,15 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 )
 
 // withFiles calls f with the peer's sandbox, which may have stopped. Of a stopped
@@ -27,9 +27,14 @@ func (c *call) withFiles(ctx context.Context, f func(Sandbox) error) error {
 	return c.own(f)(box)
 }
 
-// layers hands out what a sandbox has written, a tree an answer.
+// layers hands out what a sandbox has written, a tree an answer and the tree's lists in
+// answers behind it.
 func (c *call) layers(ctx context.Context) (*launch.Answer, error) {
-	var trees []launch.Tree
+	if err := c.peer.lists.take(ctx); err != nil {
+		return nil, err
+	}
+	defer c.peer.lists.leave()
+	var trees []launcher.HeldTree
 	err := c.withFiles(ctx, func(box Sandbox) (err error) {
 		// Others have no more than the rights of the trees' owner.
 		trees, err = box.Layers(ctx, !c.peer.all)
@@ -39,56 +44,34 @@ func (c *call) layers(ctx context.Context) (*launch.Answer, error) {
 		return nil, err
 	}
 	defer func() {
-		for _, t := range trees {
-			_ = t.Close() // they were only looked at
+		for i := range trees {
+			_ = trees[i].Close() // they were only looked at
 		}
 	}()
-	for _, t := range trees {
-		if err := c.tree(t); err != nil {
+	for i := range trees {
+		if err := c.tree(ctx, &trees[i]); err != nil {
 			return nil, err
 		}
+		_ = trees[i].Close() // as above
 	}
 	return &launch.Answer{}, nil
 }
 
 // applied notes when files of a tree were written on the host.
 func (c *call) applied(ctx context.Context) error {
-	stamps := map[string]layer.Stamp{}
-	for _, s := range c.request.Stamps {
-		stamps[string(s.Path)] = s.Plain()
-	}
-	return c.withFiles(ctx, func(box Sandbox) error { return box.Applied(ctx, c.request.Tree, stamps) })
+	return c.withFiles(ctx, func(box Sandbox) error { return box.Applied(ctx, c.request.Tree, c.request.Stamps) })
 }
 
-// tree sends one tree, with its layers beside it.
-func (c *call) tree(t launch.Tree) error {
+// tree sends one tree with its layers beside it, and its lists.
+func (c *call) tree(ctx context.Context, t *launcher.HeldTree) error {
 	w := &launch.WireTree{
 		Path: t.Path, Device: t.Device, Inode: t.Inode, Since: t.Since, Owner: t.Owner, OnDisk: t.OnDisk, User: t.User, Base: t.Base,
-		Stamped: t.Stamps != nil, Partial: t.Partial, Found: t.Host != nil,
+		Stamped: t.Stamped(), Partial: t.Partial, Found: t.Host != nil,
 	}
-	var files, lists []*os.File
-	defer func() { closeAll(lists) }()
-	list := func(content []byte) error {
-		f, err := memory(content)
-		if err == nil {
-			files, lists = append(files, f), append(lists, f)
-		}
-		return err
-	}
+	var files []*os.File
 	for _, l := range t.Layers {
 		files = append(files, l.Dir)
-		w.Listed = append(w.Listed, l.Marks != nil)
-		if l.Marks == nil {
-			continue
-		}
-		if err := list(launch.EncodeMarks(l.Marks)); err != nil {
-			return err
-		}
-	}
-	if w.Stamped {
-		if err := list(launch.EncodeStamps(t.Stamps)); err != nil {
-			return err
-		}
+		w.Listed = append(w.Listed, t.Listed())
 	}
 	if w.Found {
 		files = append(files, t.Host)
@@ -96,20 +79,50 @@ func (c *call) tree(t launch.Tree) error {
 	if len(files) > launch.MaxFiles {
 		return fmt.Errorf("%s has %d layers, more than can be handed out", t.Path, len(t.Layers))
 	}
-	c.answer(&launch.Answer{Tree: w}, files...)
-	return nil
+	if err := c.deliver(ctx, &launch.Answer{Tree: w}, files...); err != nil {
+		return err
+	}
+	for i, listed := range w.Listed {
+		if !listed {
+			continue
+		}
+		err := c.sendList(ctx, func(w io.Writer) error { return t.WriteMarks(ctx, i, w) })
+		if err != nil {
+			return err
+		}
+	}
+	if !w.Stamped {
+		return nil
+	}
+	return c.sendList(ctx, t.WriteStamps)
 }
 
-// memory is a file with some content that nothing but its descriptors keeps.
-func memory(content []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate("list", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
+// sendList sends a list in pieces.
+func (c *call) sendList(ctx context.Context, write func(io.Writer) error) error {
+	p := &pieces{ctx: ctx, call: c}
+	out := bufio.NewWriterSize(p, launch.PieceSize)
+	if err := write(out); err != nil {
+		return err
 	}
-	f := os.NewFile(uintptr(fd), "list")
-	if _, err := f.Write(content); err != nil {
-		f.Close()
-		return nil, err
+	if err := out.Flush(); err != nil {
+		return err
 	}
-	return f, nil
+	return c.deliver(ctx, &launch.Answer{Piece: &launch.Piece{Last: true}})
+}
+
+// pieces send what is written to them.
+type pieces struct {
+	ctx  context.Context
+	call *call
+}
+
+func (p *pieces) Write(b []byte) (n int, err error) {
+	for len(b) > 0 {
+		some := b[:min(len(b), launch.PieceSize)]
+		if err := p.call.deliver(p.ctx, &launch.Answer{Piece: &launch.Piece{Bytes: some}}); err != nil {
+			return n, err
+		}
+		n, b = n+len(some), b[len(some):]
+	}
+	return n, nil
 }

@@ -11,9 +11,7 @@ import (
 type peer struct {
 	*Rule
 
-	// big is held while a request that is long is read: however many calls
-	// there are, few of them fill memory.
-	big chan struct{}
+	gates
 
 	// mu guards what follows.
 	mu sync.Mutex
@@ -26,11 +24,8 @@ type peer struct {
 	owned  map[string]bool
 }
 
-// maxBig is how many long requests of one peer are read at once.
-const maxBig = 4
-
 func newPeer(r *Rule) *peer {
-	return &peer{Rule: r, big: make(chan struct{}, maxBig), making: map[string]int{}}
+	return &peer{Rule: r, gates: newGates(r), making: map[string]int{}}
 }
 
 // takeCall counts a call.

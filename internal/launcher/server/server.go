@@ -26,6 +26,9 @@ type Server struct {
 	log     *slog.Logger
 	handles *handles
 	events  *events
+	// clients is the log for what clients bring about.
+	clients  *clientLog
+	refusals *refusals
 
 	// ctx is cancelled when all that is under way has to end, draining when
 	// only what merely waits has to.
@@ -43,6 +46,10 @@ type Server struct {
 	work sync.WaitGroup
 }
 
+// memoryLimit is for debug.SetMemoryLimit. With gcPercent alone the garbage of a client's
+// long requests could be four times of what is in use.
+const memoryLimit = 256 << 20
+
 // gcPercent is for debug.SetGCPercent: little of what a launcher allocates stays,
 // so that with 16 MiB more it collects four times less often, which is a twentieth
 // of what an exec costs it.
@@ -58,6 +65,9 @@ func Tune() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit)
+	}
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/2))
 	}
@@ -68,6 +78,7 @@ func New(core Core, rules Rules, log *slog.Logger) *Server {
 	s := &Server{
 		core: core, rules: rules, log: log,
 		peers: map[uint32]*peer{}, idle: make(chan struct{}),
+		clients: newClientLog(log), refusals: newRefusals(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.draining, s.drain = context.WithCancel(s.ctx)
@@ -90,7 +101,7 @@ func (s *Server) Serve(l Source) error {
 		case err == nil:
 			wait = time.Millisecond
 			if err := s.Take(conn); err != nil {
-				s.log.Warn("a client's connection was not taken", "error", err)
+				s.logRefused(err)
 			}
 			continue
 		case errors.Is(err, net.ErrClosed):
@@ -108,6 +119,15 @@ func (s *Server) Serve(l Source) error {
 			return nil
 		}
 	}
+}
+
+func (s *Server) logRefused(err error) {
+	uid := uint32(overflowUID) // of a client that the kernel does not name
+	var r *refusal
+	if errors.As(err, &r) {
+		uid, err = r.uid, r.err
+	}
+	s.clients.of(uid).Warn("a client's connection was not taken", "error", err)
 }
 
 // Take serves a connection, which it takes over, and returns.
@@ -174,8 +194,8 @@ func (s *Server) take(conn *net.UnixConn) (<-chan struct{}, error) {
 func (s *Server) takeFrom(channel *launch.Channel, uid uint32, groups []uint32) (<-chan struct{}, error) {
 	done := make(chan struct{})
 	if err := s.admit(channel, uid, groups, done); err != nil {
-		refuse(channel, err)
-		return nil, fmt.Errorf("uid %d: %w", uid, errors.Join(err, channel.Close()))
+		s.refusals.refuse(channel, uid, err)
+		return nil, &refusal{uid, err}
 	}
 	return done, nil
 }
@@ -247,13 +267,6 @@ func peerGroups(fd int) ([]uint32, error) {
 	}
 }
 
-// refuse tells a client that it is not served, if it listens.
-func refuse(channel *launch.Channel, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = channel.Send(ctx, launch.Hello{Protocol: launch.Protocol, Refused: err.Error()}.Encode())
-}
-
 var errEnding = fmt.Errorf("%w: the launcher is ending", launch.ErrUnavailable)
 
 // beginCall counts a call, unless the server is ending.
@@ -300,6 +313,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 	}
 	s.cancel()
 	s.work.Wait()
+	s.refusals.closing.Wait()
 	s.handles.close()
 }
 

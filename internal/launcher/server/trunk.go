@@ -50,7 +50,7 @@ func (t *trunk) serve() {
 			}
 		}()
 		if err := t.listen(); err != nil && t.ctx.Err() == nil {
-			t.server.log.Warn("a client's connection is given up", "uid", t.peer.uid, "error", err)
+			t.log().Warn("a client's connection is given up", "error", err)
 		}
 	}()
 	t.cancel()
@@ -59,6 +59,9 @@ func (t *trunk) serve() {
 	t.calls.Wait()
 	t.removeTied()
 }
+
+// log is for what the client brings about.
+func (t *trunk) log() userLog { return t.server.clients.of(t.peer.uid) }
 
 // listen returns nil at the connection's end.
 func (t *trunk) listen() error {
@@ -85,7 +88,7 @@ func (t *trunk) listen() error {
 		switch {
 		case errors.As(err, &frame) && frame.Lost:
 			// The client sees its call's end.
-			t.server.log.Error("a call is lost", "uid", t.peer.uid, "error", err)
+			t.log().Error("a call is lost", "error", err)
 		case err != nil:
 			return unlessEnd(err)
 		case len(files) != 1:
@@ -110,7 +113,7 @@ func unlessEnd(err error) error {
 func (t *trunk) open(socket *os.File) {
 	channel, err := launch.FileChannel(socket, launch.MaxFiles)
 	if err != nil {
-		t.server.log.Warn("a call's socket", "uid", t.peer.uid, "error", err)
+		t.log().Warn("a call's socket", "error", err)
 		return
 	}
 	c := &call{trunk: t, channel: channel}

@@ -1,0 +1,257 @@
+package launcher
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// stamps is the file with those of a tree, by its place in the record, and by when
+// its layers were made: what was applied of others is none of theirs. It is a list in the
+// order of the paths.
+func (v *live) stamps(i int, t tree) string {
+	return filepath.Join(v.dir(), "applied", fmt.Sprintf("%d-%d", i, t.Since.UnixNano()))
+}
+
+// openStamps returns nil where there are none.
+func openStamps(file string) (*os.File, error) {
+	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return f, err
+}
+
+// maxStamps bounds the stamps of a sandbox, in bytes: they lie beside its record, in
+// memory mostly, and it may have thousands of trees. Users with a rule have less, since
+// nothing else bounds what they put there.
+const (
+	maxStamps     = 32 << 20
+	maxPeerStamps = 16 << 20
+)
+
+// roomForStamps is the bound for the sandbox of a user.
+func roomForStamps(uid uint32) int64 {
+	if uid == 0 || int(uid) == os.Geteuid() {
+		return maxStamps
+	}
+	return maxPeerStamps
+}
+
+// stampsBut is the size of the stamps of the other trees. It removes those of layers
+// that have been discarded.
+func (v *live) stampsBut(r record, tree int) (size int64, err error) {
+	kept := map[string]bool{}
+	for i, t := range r.Trees {
+		kept[v.stamps(i, t)] = i != tree
+	}
+	dir := filepath.Dir(v.stamps(tree, r.Trees[tree]))
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	for _, e := range entries {
+		file := filepath.Join(dir, e.Name())
+		other, known := kept[file]
+		if !known {
+			if err := os.Remove(file); err != nil {
+				return 0, err
+			}
+		}
+		if !other {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil {
+			return 0, err
+		}
+		size += info.Size()
+	}
+	return size, err
+}
+
+// Applied notes how changes of a tree were applied on the host: that is no conflict
+// later. A stamp of time 0 is of a path at which there is nothing any more. Of two stamps
+// of one path the later in the list counts. Applied sorts the list.
+//
+// A stopped sandbox notes them if its storage is on disk.
+//
+// Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrBusy],
+// *[launch.ConfigError] for a tree that the sandbox has no overlay of, a path that is
+// none, and more stamps than are kept.
+func (s *Sandbox) Applied(ctx context.Context, path string, stamps []launch.Stamp) error {
+	if err := checkStamps(stamps); err != nil {
+		return err
+	}
+	slices.SortStableFunc(stamps, launch.Stamp.ComparePaths)
+	v := s.live
+	return v.aloneWithFiles(ctx, func() error {
+		r, err := readRecord(v.dir())
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(r.Trees, func(t tree) bool { return t.Path == path })
+		if i < 0 {
+			return configError(fmt.Errorf("the sandbox has no overlay of %.4096q", path))
+		}
+		others, err := v.stampsBut(r, i)
+		if err != nil {
+			return err
+		}
+		m := stampMerge{added: stamps, since: r.Trees[i].Since.UnixNano(), room: roomForStamps(r.UID) - others}
+		err = m.write(v.stamps(i, r.Trees[i]))
+		if errors.Is(err, errStampsFull) {
+			return configError(fmt.Errorf("more than %d bytes of paths were applied to the host, those below %s with them; discard what the sandbox has there", roomForStamps(r.UID), path))
+		}
+		return err
+	})
+}
+
+// maxStampPath bounds the path of a stamp: no layer lists a longer one.
+const maxStampPath = 64 << 10
+
+// checkStamps refuses paths that a list cannot hold.
+func checkStamps(stamps []launch.Stamp) error {
+	for _, s := range stamps {
+		if len(s.Path) > maxStampPath || bytes.IndexByte(s.Path, 0) >= 0 {
+			return configError(fmt.Errorf("applied path %.200q: it has a NUL byte, or more than %d bytes", s.Path, maxStampPath))
+		}
+	}
+	return nil
+}
+
+var errStampsFull = errors.New("no room for more stamps")
+
+// A stampMerge adds stamps to a file of stamps. Both are in the order of their paths, so
+// that of the file no more than a buffer is in memory.
+type stampMerge struct {
+	added []launch.Stamp
+	// since is when the layers were made: older stamps are of what was discarded since.
+	since int64
+	// room is the most that the file may have, in bytes.
+	room int64
+
+	out  *bufio.Writer
+	line []byte
+}
+
+// write replaces the file.
+func (m *stampMerge) write(file string) (err error) {
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	draft := file + ".new"
+	f, err := os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	m.out = bufio.NewWriterSize(f, launch.PieceSize)
+	err = errors.Join(m.merge(file), m.out.Flush(), f.Close())
+	if err == nil {
+		err = os.Rename(draft, file)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(draft))
+	}
+	return err
+}
+
+// merge writes the stamps of the file and the added ones.
+func (m *stampMerge) merge(file string) error {
+	old, err := openStamps(file)
+	if err != nil {
+		return err
+	}
+	if old == nil {
+		return m.addRest()
+	}
+	defer old.Close()
+	for r := launch.NewStampReader(old); ; {
+		s, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return m.addRest()
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		if err := m.addBefore(s); err != nil {
+			return err
+		}
+		if m.supersedes(s) {
+			continue
+		}
+		if err := m.put(s); err != nil {
+			return err
+		}
+	}
+}
+
+// addBefore writes the added stamps of paths before that of a stamp.
+func (m *stampMerge) addBefore(s launch.Stamp) error {
+	for len(m.added) > 0 && m.added[0].ComparePaths(s) < 0 {
+		if err := m.addFirst(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *stampMerge) addRest() error {
+	for len(m.added) > 0 {
+		if err := m.addFirst(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addFirst writes the stamp of the first added path, and takes it off.
+func (m *stampMerge) addFirst() error {
+	s := m.added[0]
+	for len(m.added) > 0 && m.added[0].ComparePaths(s) == 0 {
+		s, m.added = m.added[0], m.added[1:]
+	}
+	if !m.counts(s) {
+		return nil
+	}
+	return m.put(s)
+}
+
+// counts tells whether a stamp is one to keep.
+func (m *stampMerge) counts(s launch.Stamp) bool { return !isZero(s) && s.Time > m.since }
+
+func isZero(s launch.Stamp) bool { return s.Time == 0 && s.Source == 0 && s.Inode == 0 && !s.Touched }
+
+// supersedes tells whether the stamp that comes next among the added ones takes the place
+// of a stamp of the file. One of layers that were discarded does not.
+func (m *stampMerge) supersedes(s launch.Stamp) bool {
+	if len(m.added) == 0 || m.added[0].ComparePaths(s) != 0 {
+		return false
+	}
+	last := m.added[0]
+	for _, next := range m.added[1:] {
+		if next.ComparePaths(s) != 0 {
+			break
+		}
+		last = next
+	}
+	return isZero(last) || m.counts(last)
+}
+
+func (m *stampMerge) put(s launch.Stamp) error {
+	m.line = launch.AppendStamp(m.line[:0], s)
+	if m.room -= int64(len(m.line)); m.room < 0 {
+		return errStampsFull
+	}
+	_, err := m.out.Write(m.line)
+	return err
+}
