@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
 // draftName is of what is made under another name than it is to have, and says who
@@ -57,44 +54,6 @@ func (l *Launcher) discardIn(store *os.File, name string) error {
 		_ = empty(ctx, trash) // the next call goes on
 	})
 	return nil
-}
-
-// empty removes what is in a directory, of any size, until ctx is done.
-func empty(ctx context.Context, dir *os.File) error {
-	if _, err := dir.Seek(0, 0); err != nil {
-		return err
-	}
-	var errs []error
-	for {
-		names, err := dir.Readdirnames(1000)
-		for _, name := range names {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			errs = append(errs, removeAll(ctx, dir, name))
-		}
-		if err != nil || len(names) == 0 {
-			return errors.Join(errs...)
-		}
-	}
-}
-
-// removeAll removes an entry with all below it, through no link.
-func removeAll(ctx context.Context, parent *os.File, name string) error {
-	if path.Base(name) != name {
-		return fmt.Errorf("remove %q: %w", name, fs.ErrInvalid)
-	}
-	err := unix.Unlinkat(int(parent.Fd()), name, 0)
-	if !errors.Is(err, unix.EISDIR) {
-		return err
-	}
-	dir, err := rootfs.OpenDir(parent, name)
-	if err != nil {
-		return err
-	}
-	err = empty(ctx, dir)
-	dir.Close()
-	return errors.Join(err, unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR))
 }
 
 // Discard has the sandbox's overlays show the host's directories again, or what a

@@ -84,14 +84,21 @@ func (l *Launcher) imageOwners() ([]string, error) {
 	return ids, err
 }
 
-// removeImages puts a sandbox's images into the trash.
-func (l *Launcher) removeImages(id string) error {
-	names, err := l.images()
+// removeImages puts a sandbox's images into the trash. dir is the sandbox's directory.
+func (l *Launcher) removeImages(id, dir string) error {
+	all, err := l.images()
 	errs := []error{err}
-	for _, name := range names {
+	var names []string
+	for _, name := range all {
 		if strings.HasPrefix(name, l.imagePrefix(id)) {
-			errs = append(errs, l.discard(l.imagePath(name)))
+			names = append(names, name)
 		}
+	}
+	if r, err := readRecord(dir); err == nil {
+		l.retireImages(dir, r.UID, names)
+	}
+	for _, name := range names {
+		errs = append(errs, l.discard(l.imagePath(name)))
 	}
 	return errors.Join(errs...)
 }

@@ -87,6 +87,7 @@ type Launcher struct {
 	groups groupPool
 	// deadlines are of detached execs.
 	deadlines deadlines
+	handed    handed
 
 	// mu guards what follows.
 	mu sync.Mutex
@@ -125,6 +126,7 @@ func New(d Dirs) (*Launcher, error) {
 		filesProgram: sync.OnceValues(agent.FilesExecutable),
 		live:         map[string]*live{}, children: map[int]bool{}, first: randomStart(),
 		maxSnapshots: maxSnapshots,
+		handed:       handed{memory: map[string]heldStore{}},
 	}
 	l.execs.Store(l.first)
 	l.sweep, l.stopSweeping = l.newSweeper()
@@ -145,6 +147,7 @@ func (l *Launcher) Close() {
 		v.drop()
 	}
 	l.tending.Wait()
+	l.closeHanded()
 }
 
 // randomStart keeps two launchers of one process from numbering alike.

@@ -44,6 +44,11 @@ func (v *live) layers(ctx context.Context, unprivileged bool) ([]HeldTree, error
 		return v.stoppedLayers(ctx, unprivileged)
 	}
 	defer held.Close()
+	if unprivileged {
+		if err := v.launcher.handOut(v.id, r, held); err != nil {
+			return nil, err
+		}
+	}
 	b := &layerReader{live: v, record: r, store: held, unprivileged: unprivileged}
 	if unprivileged && r.Image != "" { // a mount that shows ids that can be mapped to the owner's
 		if b.store, err = store.MountImage(v.launcher.imagePath(r.Image)); err != nil {
@@ -52,7 +57,11 @@ func (v *live) layers(ctx context.Context, unprivileged bool) ([]HeldTree, error
 		defer b.store.Close()
 		b.inside = true
 	}
-	return b.trees()
+	trees, err := b.trees()
+	if err == nil && unprivileged && !r.Init.lives() { // its removal may have seen no note
+		return nil, errors.Join(&launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning}, closeAllTrees(trees))
+	}
+	return trees, err
 }
 
 // A layerReader opens the layers of one sandbox.

@@ -131,7 +131,7 @@ func (l *Launcher) clearHeld(ctx context.Context, id string, state *stateDir) er
 	noteRemoval(state.path)
 	base, err := l.removeKernel(ctx, id, state.path)
 	if err == nil {
-		err = errors.Join(truncateOutputs(state.path), l.removeImages(id), l.releaseIDs(id, base))
+		err = errors.Join(truncateOutputs(state.path), l.removeImages(id, state.path), l.releaseIDs(id, base))
 	}
 	l.forget(id)
 	l.reap()
@@ -153,6 +153,9 @@ func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uin
 	}
 	if r, err := readRecord(dir); err == nil {
 		idBase = r.IDBase
+		// PID 1 leads to the store. Once PID 1 has ended, nothing is handed out any more.
+		top := l.takeStore(id, r)
+		defer func() { l.leaveStore(id, dir, r, top, err == nil) }()
 		l.abandonImage(r)
 		if l.vanish(ctx, id, r.Init, group) == nil {
 			return idBase, nil

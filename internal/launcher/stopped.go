@@ -102,6 +102,11 @@ func (v *live) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldTree
 	if r, err = r.withoutUnmade(top); err != nil {
 		return nil, err
 	}
+	if unprivileged {
+		if err := v.launcher.handOut(v.id, r, top); err != nil {
+			return nil, err
+		}
+	}
 	b := &layerReader{live: v, record: r, store: top, inside: true, unprivileged: unprivileged}
 	trees, err := b.trees()
 	if err != nil {

@@ -57,6 +57,16 @@ func attachFree(control, backing *os.File) (*os.File, error) {
 	return device, nil
 }
 
+// InUse tells whether an image has a loop device, by a descriptor of any kind of its
+// file: then it is mounted, or was a moment ago.
+func InUse(image *os.File) (bool, error) {
+	device, err := attached(image)
+	if device == nil {
+		return false, err
+	}
+	return true, device.Close()
+}
+
 // openLoop opens a device that a host may lack, and a container mostly does.
 func openLoop(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags, 0)

@@ -420,11 +420,7 @@ func (c *call) see(ctx context.Context, id string) error {
 	if c.peer.all {
 		return nil
 	}
-	if err := c.peer.looks.take(ctx); err != nil {
-		return err
-	}
-	i, err := c.server.core.Info(ctx, id)
-	c.peer.looks.leave()
+	i, err := c.look(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -432,6 +428,15 @@ func (c *call) see(ctx context.Context, id string) error {
 		return &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
 	}
 	return nil
+}
+
+// look is what there is of a sandbox.
+func (c *call) look(ctx context.Context, id string) (launch.Info, error) {
+	if err := c.peer.looks.take(ctx); err != nil {
+		return launch.Info{}, err
+	}
+	defer c.peer.looks.leave()
+	return c.server.core.Info(ctx, id)
 }
 
 // own is f for a sandbox of the peer's. What has the name now need not be what

@@ -23,6 +23,8 @@ type Core interface {
 	Remove(ctx context.Context, id string, may func(owner uint32) bool) error
 	Info(ctx context.Context, id string) (launch.Info, error)
 	List(ctx context.Context) ([]launch.Info, error)
+	// Retired is how many stores of removed sandboxes a user still holds.
+	Retired(uid uint32) int
 	// Beginning is of a snapshot that a user may have.
 	Beginning(ctx context.Context, snapshot string, uid uint32) (launch.Beginning, error)
 	// Snapshots and RemoveSnapshot are about those that a user may have.

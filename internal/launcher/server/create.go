@@ -117,7 +117,7 @@ func (c *call) room(ctx context.Context, name string) error {
 		return nil
 	}
 	if name != "" {
-		i, err := c.server.core.Info(ctx, name)
+		i, err := c.look(ctx, name)
 		switch {
 		case err != nil && !errors.Is(err, launch.ErrNotFound):
 			return err

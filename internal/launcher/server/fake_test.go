@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,6 +26,7 @@ type fakeCore struct {
 	// opening and removing, if they are set, are called by Open and Remove before
 	// anything is done, as if that had to wait.
 	opening, removing func()
+	retired           atomic.Int32
 	// beginnings are those of snapshots, by "NAME of UID".
 	beginnings map[string]launch.Beginning
 	opened     int
@@ -316,6 +318,8 @@ func (h *fakeHandle) Resume(context.Context) error { h.set(launch.Running); retu
 func (f *fakeCore) Snapshots(_ context.Context, uid uint32) ([]string, error) {
 	return []string{fmt.Sprint("of-", uid)}, nil
 }
+
+func (f *fakeCore) Retired(uint32) int { return int(f.retired.Load()) }
 
 func (f *fakeCore) Beginning(_ context.Context, snapshot string, uid uint32) (launch.Beginning, error) {
 	return f.beginnings[fmt.Sprint(snapshot, " of ", uid)], nil

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
@@ -62,13 +63,30 @@ func (p *peer) leaveDescriptors(n int) {
 	p.descriptors -= n
 }
 
+// releaseTime is how long a removed sandbox may take to let go of its files, where only
+// that makes room for another.
+const releaseTime = 5 * time.Second
+
 // takeSandbox counts a sandbox that is about to be made, or reused: one that is
-// there when it is asked for may be gone by the time it is its turn.
+// there when it is asked for may be gone by the time it is its turn. A removed sandbox
+// counts as long as the client holds its files.
 func (p *peer) takeSandbox(ctx context.Context, core Core, name string) error {
-	if p.haveRoom(name) {
+	if p.haveRoom(name, core.Retired(p.uid)) {
 		return nil
 	}
 	// Others may have removed some.
+	if err := p.countOwned(ctx, core); err != nil {
+		return err
+	}
+	return p.awaitRoom(ctx, core, name)
+}
+
+// countOwned looks which sandboxes the peer has.
+func (p *peer) countOwned(ctx context.Context, core Core) error {
+	if err := p.looks.take(ctx); err != nil {
+		return err
+	}
+	defer p.looks.leave()
 	all, err := core.List(ctx)
 	if err != nil {
 		return err
@@ -80,23 +98,40 @@ func (p *peer) takeSandbox(ctx context.Context, core Core, name string) error {
 		}
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.owned = owned
-	p.mu.Unlock()
-	if p.haveRoom(name) {
-		return nil
-	}
-	return refused("more than %d sandboxes; remove one", p.Sandboxes)
+	return nil
 }
 
-// haveRoom takes a place if there is one. A name has one place, however many
-// creates there are of it and whether or not it is owned already.
-func (p *peer) haveRoom(name string) bool {
+// awaitRoom waits for files of removed sandboxes, if these alone are in the way.
+func (p *peer) awaitRoom(ctx context.Context, core Core, name string) error {
+	for end := time.Now().Add(releaseTime); ; {
+		held := core.Retired(p.uid)
+		switch {
+		case p.haveRoom(name, held):
+			return nil
+		case held == 0:
+			return refused("more than %d sandboxes; remove one", p.Sandboxes)
+		case time.Now().After(end):
+			return refused("more than %d sandboxes, with %d that are removed and whose files a client still has open; close these, or remove one", p.Sandboxes, held)
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// haveRoom takes a place if there is one beside those that are held. A name has one
+// place, however many creates there are of it and whether or not it is owned already.
+func (p *peer) haveRoom(name string, held int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.owned == nil {
 		return false
 	}
-	if has := name != "" && (p.owned[name] || p.making[name] > 0); !has && p.placesLocked() >= p.Sandboxes {
+	if has := name != "" && (p.owned[name] || p.making[name] > 0); !has && p.placesLocked()+held >= p.Sandboxes {
 		return false
 	}
 	p.making[name]++

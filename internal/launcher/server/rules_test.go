@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -252,5 +253,28 @@ func TestTheRuleSeesTheOverlaysOfASnapshot(t *testing.T) {
 		if got := a.Error != nil && errors.Is(a.Error.Err(), launch.ErrRefused); got != refused {
 			t.Errorf("%s: %+v", snap, a)
 		}
+	}
+}
+
+// A removed sandbox whose files a client holds has its place still.
+func TestHeldStoresHavePlaces(t *testing.T) {
+	p := newPeer(&Rule{uid: 1001, Sandboxes: 2})
+	core := newFakeCore()
+	core.retired.Store(1)
+	ctx := t.Context()
+	if err := p.takeSandbox(ctx, core, "a"); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- p.takeSandbox(ctx, core, "b") }()
+	core.retired.Store(0) // before long
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	core.retired.Store(2)
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := p.takeSandbox(ctx, core, "c"); err == nil {
+		t.Error("one more than the rule allows")
 	}
 }

@@ -1,0 +1,249 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+)
+
+// A client has descriptors of the layers that it asked for, for as long as it likes, and
+// with them the sandbox's store. A removal frees the store whoever has descriptors: an
+// image is shut down and cut short ([store.RemoveImage]), a store in memory is emptied. What
+// remains then are an empty file system, and files that were deleted before and that the
+// client has open. It counts as one of the user's sandboxes until the client lets go of it.
+
+// handedName is a file in a sandbox's directory. It says that a client was given layers.
+const handedName = "handed"
+
+func wasHanded(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, handedName))
+	return err == nil
+}
+
+// handed are the stores that clients may hold.
+type handed struct {
+	// mu guards what follows.
+	mu sync.Mutex
+	// memory are those in memory of sandboxes that are up, or were, by id. Without PID 1
+	// nothing else leads to them.
+	memory map[string]heldStore
+	// retired are those of removed sandboxes.
+	retired []retiredStore
+}
+
+// A heldStore is a store in memory.
+type heldStore struct {
+	uid  uint32
+	init identity
+	top  *os.File
+}
+
+// handOut notes that a client is given layers of a store, before it is.
+func (l *Launcher) handOut(id string, r record, top *os.File) error {
+	if err := os.WriteFile(filepath.Join(l.dir(id), handedName), nil, 0o600); err != nil {
+		return fmt.Errorf("note that layers of %s are handed out: %w", id, err)
+	}
+	if r.Image != "" {
+		return nil
+	}
+	again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", top.Fd()), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	l.keepStore(id, heldStore{r.UID, r.Init, again})
+	return nil
+}
+
+// keepStore keeps a store for the removal of its sandbox.
+func (l *Launcher) keepStore(id string, held heldStore) {
+	l.handed.mu.Lock()
+	old, ok := l.handed.memory[id]
+	if ok && old.init == held.init {
+		l.handed.mu.Unlock()
+		held.top.Close()
+		return
+	}
+	l.handed.memory[id] = held
+	l.handed.mu.Unlock()
+	if ok {
+		l.retire(old.uid, old.top)
+	}
+}
+
+// takeStore opens the store of a sandbox that is about to be removed, if it is in memory
+// and not gone yet: nil else.
+func (l *Launcher) takeStore(id string, r record) *os.File {
+	if r.Image != "" {
+		return nil
+	}
+	l.handed.mu.Lock()
+	held, ok := l.handed.memory[id]
+	if ok && held.init == r.Init {
+		delete(l.handed.memory, id)
+		l.handed.mu.Unlock()
+		return held.top
+	}
+	l.handed.mu.Unlock()
+	top, err := storeOf(r.Init)
+	if err != nil {
+		return nil // it went with PID 1
+	}
+	return top
+}
+
+// leaveStore ends the use of what takeStore returned. Once the sandbox is removed nothing
+// writes to its store any more, and the store is emptied if a client may hold it.
+func (l *Launcher) leaveStore(id, dir string, r record, top *os.File, removed bool) {
+	switch {
+	case top == nil:
+	case !wasHanded(dir):
+		top.Close()
+	case removed:
+		l.retire(r.UID, top)
+	default:
+		l.keepStore(id, heldStore{r.UID, r.Init, top})
+	}
+}
+
+// retire empties a store in memory, and watches it as long as somebody holds it.
+func (l *Launcher) retire(uid uint32, top *os.File) {
+	dir, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", top.Fd()), unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err == nil {
+		_ = erase(context.Background(), dir) // what it could not remove counts
+		dir.Close()
+	}
+	l.handed.watch(retiredStore{uid: uid, top: top})
+}
+
+// retireImages watches the images of a sandbox that is about to be removed, if a client
+// may hold them.
+func (l *Launcher) retireImages(dir string, uid uint32, names []string) {
+	if !wasHanded(dir) {
+		return
+	}
+	for _, name := range names {
+		image, err := os.OpenFile(l.imagePath(name), unix.O_PATH|unix.O_NOFOLLOW, 0)
+		if err == nil {
+			l.handed.watch(retiredStore{uid: uid, image: image})
+		}
+	}
+}
+
+// watch takes over a store, as long as somebody holds it.
+func (h *handed) watch(s retiredStore) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, other := range h.retired {
+		if s.same(other) {
+			s.close()
+			return
+		}
+	}
+	if !s.held() {
+		s.close()
+		return
+	}
+	h.retired = append(h.retired, s)
+}
+
+// Retired is how many stores of removed sandboxes a user still holds.
+func (l *Launcher) Retired(uid uint32) int {
+	for _, held := range l.handed.takeEnded() {
+		l.retire(held.uid, held.top)
+	}
+	return l.handed.count(uid)
+}
+
+// takeEnded takes out the stores of sandboxes that others have removed, or that have
+// stopped.
+func (h *handed) takeEnded() (ended []heldStore) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, held := range h.memory {
+		if !held.init.lives() {
+			delete(h.memory, id)
+			ended = append(ended, held)
+		}
+	}
+	return ended
+}
+
+func (h *handed) count(uid uint32) (count int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var kept []retiredStore
+	for _, s := range h.retired {
+		if !s.held() {
+			s.close()
+			continue
+		}
+		kept = append(kept, s)
+		if s.uid == uid && !s.named() {
+			count++
+		}
+	}
+	h.retired = kept
+	return count
+}
+
+// closeHanded lets go of all of them.
+func (l *Launcher) closeHanded() {
+	l.handed.mu.Lock()
+	defer l.handed.mu.Unlock()
+	for _, held := range l.handed.memory {
+		held.top.Close()
+	}
+	for _, s := range l.handed.retired {
+		s.close()
+	}
+	l.handed.memory, l.handed.retired = map[string]heldStore{}, nil
+}
+
+// A retiredStore is the store of a removed sandbox: a store in memory, or an image.
+type retiredStore struct {
+	uid        uint32
+	top, image *os.File
+}
+
+// held tells whether somebody else has something of the store. Of a store in memory the
+// root alone is left then, and an image has no loop device.
+func (s retiredStore) held() bool {
+	if s.image != nil {
+		used, err := store.InUse(s.image)
+		return used && err == nil
+	}
+	var st unix.Statfs_t
+	err := unix.Fstatfs(int(s.top.Fd()), &st)
+	return err == nil && (st.Files-st.Ffree > 1 || st.Blocks != st.Bfree)
+}
+
+// named tells whether the store is an image that snapshots or other sandboxes have.
+func (s retiredStore) named() bool {
+	var st unix.Stat_t
+	return s.image != nil && unix.Fstat(int(s.image.Fd()), &st) == nil && st.Nlink > 0
+}
+
+// same tells whether two are one image.
+func (s retiredStore) same(other retiredStore) bool {
+	if s.image == nil || other.image == nil {
+		return false
+	}
+	var one, two unix.Stat_t
+	err := errors.Join(unix.Fstat(int(s.image.Fd()), &one), unix.Fstat(int(other.image.Fd()), &two))
+	return err == nil && one.Ino == two.Ino && one.Dev == two.Dev
+}
+
+func (s retiredStore) close() {
+	for _, f := range []*os.File{s.top, s.image} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// usedBlocks is what a file system has in use, in its blocks.
+func usedBlocks(t *testing.T, dir *os.File) uint64 {
+	t.Helper()
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Blocks - st.Bfree
+}
+
+// heldBox is a sandbox in memory with 20 MiB on its layer, which a client holds.
+func heldBox(t *testing.T, l *Launcher) (*Sandbox, launch.Tree, *os.File) {
+	t.Helper()
+	dir := overlaid(t)
+	sb := up(t, l, "", spec.Config{Storage: spec.StorageMemory, Overlays: []string{dir}})
+	if r, out := sh(t, sb, "cd "+dir+" && mkdir -p a/b/c && head -c 20m /dev/zero > a/b/c/file && rm -r dir"); !r.OK() {
+		t.Fatal(r, out)
+	}
+	trees, err := layersOf(t, sb, true)
+	if err != nil || len(trees) != 1 {
+		t.Fatal(trees, err)
+	}
+	t.Cleanup(func() { closeTrees(trees) })
+	layer := trees[0].Layers[0].Dir
+	f, err := os.Open(filepath.Join("/proc/self/fd", fmt.Sprint(layer.Fd()), "a/b/c/file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if usedBlocks(t, layer) < 20<<20/4096 {
+		t.Fatal("the files are not in memory")
+	}
+	return sb, trees[0], f
+}
+
+// A removal frees what a sandbox had in memory, also if a client holds its layers and has
+// files open there. Until then it counts.
+func TestARemovedStoreInMemoryIsFreed(t *testing.T) {
+	for name, remove := range map[string]func(*Launcher, *Sandbox) error{
+		"removed": func(_ *Launcher, sb *Sandbox) error { return sb.Close() },
+		"by another": func(l *Launcher, sb *Sandbox) error {
+			other, err := New(Dirs{State: l.root, Data: l.data})
+			if err != nil {
+				return err
+			}
+			defer other.Close()
+			return other.Remove(context.Background(), sb.ID())
+		},
+		"stopped": func(_ *Launcher, sb *Sandbox) error { killInit(t, sb); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newTestLauncher(t)
+			sb, tree, f := heldBox(t, l)
+			if n := l.Retired(0); n != 0 {
+				t.Errorf("%d are held while it is up", n)
+			}
+			if err := remove(l, sb); err != nil {
+				t.Fatal(err)
+			}
+			if n := l.Retired(0); n != 1 {
+				t.Errorf("%d are held", n)
+			}
+			if n := l.Retired(1); n != 0 {
+				t.Errorf("%d are held by another user", n)
+			}
+			if used := usedBlocks(t, tree.Layers[0].Dir); used > 0 {
+				t.Errorf("%d blocks are in use", used)
+			}
+			tree.Close()
+			f.Close()
+			testhost.Eventually(t, "nothing is held", func() bool { return l.Retired(0) == 0 })
+		})
+	}
+}
+
+// The image of a removed sandbox has no room, and counts as long as a client holds it.
+func TestAHeldImageCounts(t *testing.T) {
+	l := newTestLauncher(t)
+	sb, image, _ := wroteMuch(t, l)
+	trees, err := layersOf(t, sb, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeTrees(trees)
+	if err := sb.Close(); err != nil {
+		t.Fatal(err)
+	}
+	checkNoRoom(t, image)
+	if n := l.Retired(0); n != 1 {
+		t.Errorf("%d are held", n)
+	}
+	closeTrees(trees)
+	testhost.Eventually(t, "nothing is held", func() bool { return l.Retired(0) == 0 })
+}
+
+// What was not handed out need not be emptied.
+func TestWhatNobodyHoldsIsNotWatched(t *testing.T) {
+	l := newTestLauncher(t)
+	dir := overlaid(t)
+	sb := up(t, l, "", spec.Config{Storage: spec.StorageMemory, Overlays: []string{dir}})
+	trees, err := layersOf(t, sb, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeTrees(trees)
+	if wasHanded(l.dir(sb.ID())) || len(l.handed.memory) > 0 {
+		t.Error("layers that root has looked at are noted")
+	}
+}
+
+// A sandbox can make directories in each other that no process can have open at once.
+func TestDeepDirectoriesAreErased(t *testing.T) {
+	top := t.TempDir()
+	const depth = 3000
+	at, err := os.Open(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range depth {
+		if err := errors.Join(unix.Mkdirat(int(at.Fd()), "d", 0o700), unix.Mkdirat(int(at.Fd()), "e", 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.Openat(int(at.Fd()), "d", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at.Close()
+		at = os.NewFile(uintptr(fd), "d")
+	}
+	at.Close()
+	outside := filepath.Join(t.TempDir(), "file")
+	if err := errors.Join(os.WriteFile(outside, []byte("kept"), 0o600), os.Symlink(outside, filepath.Join(top, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := erase(t.Context(), dir); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(top); err != nil || len(left) > 0 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+	if text, err := os.ReadFile(outside); string(text) != "kept" {
+		t.Errorf("a link was followed: %q, %v", text, err)
+	}
+}
