@@ -527,8 +527,9 @@ func as(t *testing.T, uid int, f func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() {
+		defer close(done)      // also where f ends the test
 		runtime.LockOSThread() // and never unlocked: the thread ends here
 		for _, call := range []uintptr{unix.SYS_SETRESGID, unix.SYS_SETRESUID} {
 			if _, _, errno := unix.RawSyscall(call, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {

@@ -369,7 +369,11 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 	case launch.OpVerify:
 		return &launch.Answer{}, c.withFiles(ctx, func(box Sandbox) error { return box.Verify(ctx, r.Sync) })
 	}
-	return c.ask(ctx)
+	a, err := c.ask(ctx)
+	if err != nil || a.Execs == nil {
+		return a, err
+	}
+	return nil, c.answerFrom(ctx, func() (*launch.Answer, error) { return a, nil })
 }
 
 // ask does what needs a handle of the sandbox for a moment.

@@ -65,7 +65,7 @@ func (p *peer) leaveDescriptors(n int) {
 
 // releaseTime is how long a removed sandbox may take to let go of its files, where only
 // that makes room for another.
-const releaseTime = 5 * time.Second
+const releaseTime = 2 * time.Second
 
 // takeSandbox counts a sandbox that is about to be made, or reused: one that is
 // there when it is asked for may be gone by the time it is its turn. A removed sandbox
