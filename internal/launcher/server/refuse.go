@@ -23,21 +23,23 @@ func (r *refusal) Unwrap() error { return r.err }
 // long as its sender likes: socket(7). So the loop that takes connections does not do it.
 type refusals struct {
 	closing sync.WaitGroup
-	// places bounds the closings under way, and perUser those of one user.
-	places gate
 
 	// mu guards what follows.
 	mu    sync.Mutex
+	ended bool
+	// count is of the closings under way, users those of each user.
+	count int
 	users map[uint32]int
 }
 
+// How many closings there are at a time, of all users and of one.
 const (
 	maxRefusals        = 64
 	maxRefusalsPerUser = 8
 )
 
 func newRefusals() *refusals {
-	return &refusals{places: make(gate, maxRefusals), users: map[uint32]int{}}
+	return &refusals{users: map[uint32]int{}}
 }
 
 // refuse tells a client that it is not served, and closes the connection in the
@@ -51,32 +53,38 @@ func (r *refusals) refuse(channel *launch.Channel, uid uint32, err error) {
 		end()
 		return
 	}
-	r.closing.Go(func() {
+	go func() {
 		defer r.leave(uid)
 		end()
-	})
+	}()
 }
 
 // enter takes a place; false says that there is none.
 func (r *refusals) enter(uid uint32) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.users[uid] >= maxRefusalsPerUser {
+	if r.ended || r.count >= maxRefusals || r.users[uid] >= maxRefusalsPerUser {
 		return false
 	}
-	select {
-	case r.places <- struct{}{}:
-		r.users[uid]++
-		return true
-	default:
-		return false
-	}
+	r.closing.Add(1)
+	r.count++
+	r.users[uid]++
+	return true
+}
+
+// end waits for the closings under way. No more are begun in the background.
+func (r *refusals) end() {
+	r.mu.Lock()
+	r.ended = true
+	r.mu.Unlock()
+	r.closing.Wait()
 }
 
 func (r *refusals) leave(uid uint32) {
-	r.places.leave()
+	defer r.closing.Done()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.count--
 	if r.users[uid]--; r.users[uid] == 0 {
 		delete(r.users, uid)
 	}

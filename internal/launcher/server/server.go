@@ -313,7 +313,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 	}
 	s.cancel()
 	s.work.Wait()
-	s.refusals.closing.Wait()
+	s.refusals.end()
 	s.handles.close()
 }
 
