@@ -268,7 +268,10 @@ func (h *hostileClient) keepLayers(ctx context.Context) error {
 func (h *hostileClient) leaveUnread(ctx context.Context) error {
 	defer h.drop()
 	for i := range 100 {
-		op := []string{`{"op":"layers","id":"memory"}`, `{"op":"list"}`, `{"op":"info","id":"disk"}`, `{"op":"execs","id":"disk"}`}[i%4]
+		op := []string{
+			`{"op":"layers","id":"memory"}`, `{"op":"list"}`, `{"op":"info","id":"disk"}`, `{"op":"execs","id":"disk"}`,
+			`{"op":"events"}`, `{"op":"stats","id":"memory"}`, `{"op":"snapshots"}`, `{"op":"verify","id":"disk","sync":true}`,
+		}[i%8]
 		if err := h.call(ctx, []byte(op)); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -268,8 +269,8 @@ func (c *Channel) take(limit int) ([]byte, []*os.File, error) {
 	}
 	body := c.in[headerSize : headerSize+length : headerSize+length]
 	c.in = c.in[headerSize+length:]
-	if len(c.in) == 0 {
-		c.in = nil // the frame may be long, and the channel may last
+	if length > chunk {
+		c.in = bytes.Clone(c.in) // the channel may last, and is not to keep the frame
 	}
 	if count > len(c.files) {
 		closeFiles(c.files)
