@@ -78,19 +78,14 @@ func (l *Launcher) keepStore(id string, held heldStore) {
 }
 
 // takeStore opens the store of a sandbox that is about to be removed, if it is in memory
-// and not gone yet: nil else.
-func (l *Launcher) takeStore(id string, r record) *os.File {
-	if r.Image != "" {
+// and a client may hold it: nil else.
+func (l *Launcher) takeStore(id, dir string, r record) *os.File {
+	if r.Image != "" || !wasHanded(dir) {
 		return nil
 	}
-	l.handed.mu.Lock()
-	held, ok := l.handed.memory[id]
-	if ok && held.init == r.Init {
-		delete(l.handed.memory, id)
-		l.handed.mu.Unlock()
-		return held.top
+	if top := l.handed.take(id, r.Init); top != nil {
+		return top
 	}
-	l.handed.mu.Unlock()
 	top, err := storeOf(r.Init)
 	if err != nil {
 		return nil // it went with PID 1
@@ -98,13 +93,26 @@ func (l *Launcher) takeStore(id string, r record) *os.File {
 	return top
 }
 
+// take takes out the store of a sandbox.
+func (h *handed) take(id string, init identity) *os.File {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	held, ok := h.memory[id]
+	if !ok || held.init != init {
+		return nil
+	}
+	delete(h.memory, id)
+	return held.top
+}
+
 // leaveStore ends the use of what takeStore returned. Once the sandbox is removed nothing
-// writes to its store any more, and the store is emptied if a client may hold it.
-func (l *Launcher) leaveStore(id, dir string, r record, top *os.File, removed bool) {
+// writes to its store any more, and the store is emptied.
+func (l *Launcher) leaveStore(id string, r record, top *os.File, removed bool) {
+	if top == nil && removed { // a client may have come after takeStore
+		top = l.handed.take(id, r.Init)
+	}
 	switch {
 	case top == nil:
-	case !wasHanded(dir):
-		top.Close()
 	case removed:
 		l.retire(r.UID, top)
 	default:

@@ -151,11 +151,11 @@ func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uin
 	if err != nil {
 		return 0, err
 	}
-	if r, err := readRecord(dir); err == nil {
+	if r, unread := readRecord(dir); unread == nil {
 		idBase = r.IDBase
 		// PID 1 leads to the store. Once PID 1 has ended, nothing is handed out any more.
-		top := l.takeStore(id, r)
-		defer func() { l.leaveStore(id, dir, r, top, err == nil) }()
+		top := l.takeStore(id, dir, r)
+		defer func() { l.leaveStore(id, r, top, err == nil) }()
 		l.abandonImage(r)
 		if l.vanish(ctx, id, r.Init, group) == nil {
 			return idBase, nil
