@@ -90,9 +90,11 @@ func (p *Plan) holdBack(h *holder) error {
 		if err != nil {
 			return err
 		}
-		if !same {
-			p.held = append(p.held, Refusal{Path: c.Path, Reason: reason})
+		if same {
+			p.refuse(c.Path, "the host has the same content: only the time differs")
+			continue
 		}
+		p.held = append(p.held, Refusal{Path: c.Path, Reason: reason})
 	}
 	clear(p.changes[len(applied):])
 	p.changes = applied
