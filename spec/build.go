@@ -44,9 +44,9 @@ type Disk struct{ Major, Minor int64 }
 // fills.
 const shmSize = 64 << 20
 
-// maxTerminals is how many pseudo-terminals a sandbox can have at once. The host
+// MaxTerminals is how many pseudo-terminals a sandbox can have at once. The host
 // has kernel.pty.max of them, 4096, for all.
-const maxTerminals = 64
+const MaxTerminals = 64
 
 // cpuPeriod is the scheduling period of CPU limits in microseconds, the
 // kernel's own default.
@@ -112,7 +112,7 @@ func mounts(h Host) []specs.Mount {
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		devices(h.Devices),
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts",
-			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5", "max=" + strconv.Itoa(maxTerminals)}},
+			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5", "max=" + strconv.Itoa(MaxTerminals)}},
 		tmpfs("/dev/shm", shmSize, "mode=1777", "nodev", "noexec"),
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 	}

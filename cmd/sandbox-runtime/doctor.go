@@ -32,13 +32,19 @@ Then sandboxes are started, and one looks at its own walls from inside: a line
 says "ok", or "FAILED" and what it could do. What is planned and not there yet
 says "not built".
 
+Quotas of the kernel that all sandboxes share are compared with the most that
+the launcher's --rules allow; without rules, with 16 sandboxes of the default limits.
+A quota that is too small does not change the exit status.
+
     sandbox-runtime doctor
     sandbox-runtime doctor --json | jq '.features[] | select(.status != "ok")'
+    sandbox-runtime doctor --rules /etc/sandbox-runtime/rules.json
     sandbox-runtime doctor --json | jq '.proofs[] | {name, status}'
 
 The exit status is 0 if "do" runs programs fully isolated here, 1 if not.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object and nothing else"},
+			&cli.StringFlag{Name: "rules", Usage: "`FILE` of a launcher's rules, to compare with the kernel's quotas"},
 		},
 		Action: doctor,
 	}
@@ -48,10 +54,16 @@ func doctor(ctx context.Context, cmd *cli.Command) error {
 	if cmd.Args().Present() {
 		return errors.New("doctor takes no arguments")
 	}
+	rules := cmd.String("rules")
+	demand, err := readDemand(rules)
+	if err != nil {
+		return err
+	}
 	report, err := examine()
 	if err != nil {
 		return err
 	}
+	report.compare(rules, demand)
 	report.prove(ctx, launcherDirs(cmd))
 	out := cmd.Root().Writer
 	if cmd.Bool("json") {
@@ -80,6 +92,8 @@ type hostReport struct {
 	Features []featureReport `json:"features"`
 	Paths    []pathReport    `json:"paths"`
 	Settings []settingReport `json:"settings"`
+	Rules    string          `json:"rules"` // the launcher's, "" for the defaults
+	Quotas   []quotaReport   `json:"quotas"`
 	Proofs   []proofReport   `json:"proofs"`
 	Unproven string          `json:"unproven"` // why there are no proofs
 }
@@ -273,6 +287,7 @@ func (r hostReport) write(out io.Writer) error {
 	}
 	r.writePaths(&b)
 	r.writeSettings(&b)
+	r.writeQuotas(&b)
 	r.writeProofs(&b)
 	fmt.Fprintf(&b, "\n%s\n", r.Verdict)
 	_, err := io.WriteString(out, b.String())

@@ -244,6 +244,7 @@ func TestDoctorsJSONNamesAreStable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	report.compare("", demand{})
 	data, err := json.Marshal(report)
 	if err != nil {
 		t.Fatal(err)
@@ -259,10 +260,11 @@ func TestDoctorsJSONNamesAreStable(t *testing.T) {
 			}
 		}
 	}
-	has("the report", got, "ready", "verdict", "kernel", "uid", "container", "features", "paths", "settings", "proofs", "unproven")
+	has("the report", got, "ready", "verdict", "kernel", "uid", "container", "features", "paths", "settings", "rules", "quotas", "proofs", "unproven")
 	has("kernel", got["kernel"], "release", "machine", "minimum", "recent_enough")
 	has("a feature", got["features"].([]any)[0], "name", "group", "title", "status", "need", "since", "detail", "error", "lost", "fix")
 	has("a path", got["paths"].([]any)[0], "path", "filesystem", "idmapped", "error")
+	has("a quota", got["quotas"].([]any)[0], "name", "title", "status", "demand", "quota", "effect", "fix", "error")
 	has("a setting", got["settings"].([]any)[0], "name", "value", "restricts", "effect", "fix")
 
 	var names []string

@@ -70,9 +70,11 @@ func (u *UserName) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// The ceilings of a rule that names none.
+// DefaultSandboxes is how many sandboxes a user may have by a rule that names no number.
+const DefaultSandboxes = 16
+
+// The other ceilings of a rule that names none.
 const (
-	defaultSandboxes   = 16
 	defaultCalls       = 128
 	defaultDescriptors = 1024
 	defaultOutput      = 8 << 20 // what a command has that asks for nothing
@@ -181,7 +183,7 @@ func (r *Rule) complete() error {
 		value    *int
 		fallback int
 	}{
-		{"sandboxes", &r.Sandboxes, defaultSandboxes},
+		{"sandboxes", &r.Sandboxes, DefaultSandboxes},
 		{"calls", &r.Calls, defaultCalls},
 		{"descriptors", &r.Descriptors, defaultDescriptors},
 	} {
