@@ -59,7 +59,7 @@ func (v *live) layers(ctx context.Context, unprivileged bool) ([]HeldTree, error
 	}
 	trees, err := b.trees()
 	if err == nil && unprivileged && !r.Init.lives() { // its removal may have seen no note
-		return nil, errors.Join(&launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning}, closeAllTrees(trees))
+		return nil, errors.Join(fmt.Errorf("sandbox %s %w", v.id, launch.ErrNotRunning), closeAllTrees(trees))
 	}
 	return trees, err
 }
