@@ -58,7 +58,10 @@ func (b *builder) mountDevices(name string) (path, note string, err error) {
 	}
 	defer closeFD(mnt)
 	err = b.makeNodes(mnt)
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+	if err == nil {
+		err = opens(mnt, "null")
+	}
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENXIO) {
 		return "", sharedDevices, nil
 	}
 	if err != nil {
@@ -76,6 +79,16 @@ func (b *builder) mountDevices(name string) (path, note string, err error) {
 		return "", "", fmt.Errorf("move_mount: %w", err)
 	}
 	return filepath.Join(b.dir, name), "", nil
+}
+
+// opens tries to open a node: a device cgroup may allow nodes to be made, and not to be
+// used.
+func opens(dir int, name string) error {
+	fd, err := unix.Openat(dir, name, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", name, err)
+	}
+	return unix.Close(fd)
 }
 
 // newDevices is a detached mount of an empty file system in memory.

@@ -5,8 +5,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ipv6FlowLabelMgr is IPV6_FLOWLABEL_MGR, linux/in6.h.
-const ipv6FlowLabelMgr = 32
+// ipv6FlowLabelMgr is IPV6_FLOWLABEL_MGR, linux/in6.h. The delegations are F_GETDELEG and
+// F_SETDELEG, linux/fcntl.h.
+const (
+	ipv6FlowLabelMgr = 32
+	getDelegation    = 1039
+	setDelegation    = 1040
+)
 
 // Rules for calls that take something of the whole host, or hold up its programs.
 
@@ -27,11 +32,13 @@ func filterRules() []specs.LinuxSyscall {
 // fcntlRules answer two commands as a kernel does that was built without them. A
 // lease on a file of the workspace holds up an open(2) on the host for
 // fs.lease-break-time, 45 s. F_NOTIFY takes from the same count as inotify, and tells
-// of files that others use. The commands of Linux 6.18 are below 2048.
+// of files that others use. A delegation is a lease of a directory, too, after Linux 6.18.
+// The commands of Linux 6.18 are below 1039, and later ones are not allowed.
 func fcntlRules() []specs.LinuxSyscall {
-	refused := []uint64{unix.F_SETLEASE, unix.F_NOTIFY}
+	refused := []uint64{unix.F_SETLEASE, unix.F_NOTIFY, getDelegation, setDelegation}
+	linuxSpecific := pattern{low32 &^ 15, unix.F_SETLEASE} // 1024 to 1039
 	var rules []specs.LinuxSyscall
-	for _, p := range without(below(11), 11, refused...) {
+	for _, p := range append([]pattern{below(10)}, without(linuxSpecific, 4, refused...)...) {
 		rules = append(rules, allow("fcntl", p.of(1)))
 	}
 	for _, command := range refused {

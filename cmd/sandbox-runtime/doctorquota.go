@@ -84,16 +84,19 @@ func readDemand(file string) (demand, error) {
 	return d, nil
 }
 
-// The largest values that the kernel takes: PID_MAX_LIMIT and NR_UNIX98_PTY_MAX.
+// The largest values that the kernel takes: PID_MAX_LIMIT, FUTEX_TID_MASK and
+// NR_UNIX98_PTY_MAX.
 const (
-	largestPidMax = 1 << 22
-	largestPtyMax = 1 << 20
+	largestPidMax     = 1 << 22
+	largestThreadsMax = 1<<30 - 1
+	largestPtyMax     = 1 << 20
 )
 
 // compareQuotas has exceeded as the status of a quota that is less than the demand.
 func compareQuotas(d demand, exceeded quotaStatus) []quotaReport {
 	files, filesErr := readSysctl("fs.file-max")
 	pids, pidsErr := readSysctl("kernel.pid_max")
+	threads, threadsErr := readSysctl("kernel.threads-max")
 	ptys, ptysErr := readSysctl("kernel.pty.max")
 	reserve, reserveErr := readSysctl("kernel.pty.reserve")
 	all := []quotaReport{
@@ -106,6 +109,11 @@ func compareQuotas(d demand, exceeded quotaStatus) []quotaReport {
 			Name: "kernel.pid_max", Title: "processes and threads", Demand: d.tasks, Quota: pids / 2, Error: errorText(pidsErr),
 			Effect: "sandboxes have half of kernel.pid_max together, and can use up each other's share",
 			Fix:    setTo("kernel.pid_max", times(2, d.tasks), largestPidMax),
+		},
+		{
+			Name: "kernel.threads-max", Title: "threads", Demand: d.tasks, Quota: threads / 2, Error: errorText(threadsErr),
+			Effect: "sandboxes have half of kernel.threads-max together, and can use up each other's share",
+			Fix:    setTo("kernel.threads-max", times(2, d.tasks), largestThreadsMax),
 		},
 		{
 			// The reserve is for the host's own devpts (devpts_new_index()).

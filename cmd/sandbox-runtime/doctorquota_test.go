@@ -68,13 +68,13 @@ func TestAQuotaIsRaisedToTheDemand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raise := map[string]int64{"fs.file-max": math.MaxInt64, "kernel.pid_max": 3_200_000, "kernel.pty.max": 640_000 + reserve}
+	raise := map[string]int64{"fs.file-max": math.MaxInt64, "kernel.pid_max": 3_200_000, "kernel.threads-max": 3_200_000, "kernel.pty.max": 640_000 + reserve}
 	for _, q := range compareQuotas(d, quotaWarn) {
 		if q.Status == quotaWarn && !strings.Contains(q.Fix, fmt.Sprintf("sysctl -w %s=%d, ", q.Name, raise[q.Name])) {
 			t.Errorf("%+v", q)
 		}
 	}
-	d.add(1<<20, spec.Limits{Memory: 1 << 30, Pids: 128})
+	d.add(1<<23, spec.Limits{Memory: 1 << 30, Pids: 128})
 	for _, q := range compareQuotas(d, quotaWarn) {
 		if q.Name != "fs.file-max" && (q.Status != quotaWarn || strings.Contains(q.Fix, "sysctl")) {
 			t.Errorf("beyond the kernel's largest value: %+v", q)

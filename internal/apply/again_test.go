@@ -145,6 +145,7 @@ func TestAppliedFilesThatTheHostHasChangedAreTheHosts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t, "mkdir d; echo a > f")
 			b.run("echo b > f; echo b > d/g")
+			awaitTick(t.Context()) // else another write could have the same time
 			stamps := map[string]layer.Stamp{}
 			b.again(stamps)
 			b.host(host)
@@ -175,4 +176,24 @@ func one(seen []string, path string) string {
 		}
 	}
 	return ""
+}
+
+// A file of a directory that took the place of another one is no file that was applied.
+func TestAFileOfAMovedDirectoryIsTheSandboxs(t *testing.T) {
+	b := newBox(t, "true")
+	b.run("mkdir current next; echo a > current/f; echo b > next/f; touch -d @1 current/f next/f")
+	awaitTick(t.Context())
+	stamps := map[string]layer.Stamp{}
+	b.again(stamps)
+	b.host("echo host > current/f")
+	b.run("mv current old; mv next current")
+	o := asIs()
+	o.Since, o.Stamps = b.since, stamps
+	p := b.plan(o)
+	if got := p.Refused(); len(got) != 0 {
+		t.Errorf("left out: %+v", got)
+	}
+	if len(p.Conflicts()) == 0 {
+		t.Error("no conflict about the host's file")
+	}
 }

@@ -187,7 +187,7 @@ func (p *Plan) stageOne(m *maker, it *item) (entry, error) {
 	n := it.node()
 	e, err := m.make(p.at(it), &n, func() (int, error) { return p.stack.OpenListed(it.path()) })
 	if n.kind == spec.TypeFile && it.copied == nil {
-		it.source = m.copy.changed
+		it.source = m.copy.source
 	}
 	return e, err
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
 // small is up to what size a file is copied through memory: for one more system
@@ -16,8 +18,9 @@ type copier struct {
 	buf []byte
 	// byHand says that the kernel does not copy between these file systems.
 	byHand bool
-	// changed is the change time of the last file that was copied, in nanoseconds.
-	changed int64
+	// source identifies the content of the last file that was copied. It is 0 if a later
+	// change of the file may have the same change time.
+	source int64
 }
 
 var errChanging = errors.New("it is being written to while it is read: pause or stop the sandbox first")
@@ -31,7 +34,10 @@ func (c *copier) file(to, from int) error {
 	if before.Mode&unix.S_IFMT != unix.S_IFREG {
 		return errNotRegular
 	}
-	c.changed = before.Ctim.Nano()
+	c.source = 0
+	if before.Ctim.Nano() < coarseTime() {
+		c.source = layer.SourceOf(&before)
+	}
 	if before.Size == 0 {
 		return nil
 	}

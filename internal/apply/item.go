@@ -14,7 +14,7 @@ type item struct {
 	// mode, uid, gid and xattrs are those of the node.
 	mode, uid, gid uint32
 	xattrs         map[string][]byte
-	// source is the change time of the layer's file, once its content was copied.
+	// source identifies the content that was copied: see layer.SourceOf.
 	source int64
 	// first is the item that this one is a hard link to, or -1.
 	first int32

@@ -3,11 +3,12 @@ package apply
 import (
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // HostsOwn is the reason of a refusal that Options.Overwrite lifts.
-const HostsOwn = "the host has changed it since it was applied, and the sandbox has not"
+const HostsOwn = "the host has changed or deleted it since it was applied, and the sandbox has not"
 
 // leaveToHost leaves out the files that the host has changed or deleted since an apply,
 // and that the sandbox has not touched since: the sandbox's content is an old version of
@@ -70,5 +71,5 @@ func (p *Plan) isHosts(c *spec.Change) (bool, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return false, about(c.Path, err)
 	}
-	return st.Ctim.Nano() == stamp.Source, nil
+	return layer.SourceOf(&st) == stamp.Source, nil
 }

@@ -121,14 +121,16 @@ func withAny(path string, some map[string]bool) bool {
 // awaitTick waits, some milliseconds at most, for the next tick of the clock of file
 // times. A later change then has a later time than all changes before.
 func awaitTick(ctx context.Context) {
-	coarse := func() int64 {
-		var now unix.Timespec
-		if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now) != nil {
-			return time.Now().UnixNano()
-		}
-		return now.Nano()
-	}
-	for begin := time.Now().UnixNano(); coarse() <= begin && ctx.Err() == nil; {
+	for begin := time.Now().UnixNano(); coarseTime() <= begin && ctx.Err() == nil; {
 		time.Sleep(200 * time.Microsecond)
 	}
+}
+
+// coarseTime is the clock of file times, in nanoseconds.
+func coarseTime() int64 {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now) != nil {
+		return time.Now().UnixNano()
+	}
+	return now.Nano()
 }

@@ -255,8 +255,8 @@ func within(box, own spec.Limits) spec.Limits {
 }
 
 func smaller[T spec.Size | spec.CPUs | int64](limit *T, own T) {
-	if own != 0 {
-		*limit = min(*limit, own)
+	if own != 0 && (*limit == 0 || own < *limit) { // 0 is of a former release's record
+		*limit = own
 	}
 }
 

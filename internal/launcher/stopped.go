@@ -42,7 +42,7 @@ func removalBegun(dir string) bool {
 // errInMemory and errLeaving say why a stopped sandbox has no files.
 var (
 	errInMemory = fmt.Errorf("%w, and its writes were in memory and are lost; remove it with down, or replace it with up", launch.ErrNotRunning)
-	errLeaving  = fmt.Errorf("%w, and its removal has begun; run down again", launch.ErrNotRunning)
+	errLeaving  = fmt.Errorf("%w: its removal has begun; run down again", launch.ErrNotRunning)
 )
 
 // holdStopped takes hold of a stopped sandbox that has its files on disk. The caller

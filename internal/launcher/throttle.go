@@ -53,9 +53,18 @@ func (v *live) endLift() error {
 	return v.setThrottlesLocked()
 }
 
-// resumeThrottles sets the limits that a killed launcher may have left lifted.
+// resumeThrottles sets the limits that a killed launcher may have left lifted. A process
+// that changes or removes the sandbox at this moment has lifted them itself.
 func (v *live) resumeThrottles() error {
 	if !v.current().leafTerms().throttled {
+		return nil
+	}
+	state, err := holdState(v.launcher.sandboxes(), v.id)
+	if err != nil {
+		return nil //nolint:nilerr // it is in use, or gone
+	}
+	defer state.release()
+	if removalBegun(state.path) {
 		return nil
 	}
 	v.lift.mu.Lock()

@@ -38,16 +38,27 @@ func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
 			Limits: next.Limits, Disks: next.Disks, SwapLimit: host.Limits.Memory.Reason == "",
 		})
 		resources.Devices = nil
-		if err := c.Update(resources, container.IntelRdt{}); err != nil {
-			return updateError(next.Config.Limits, err)
+		if err := v.limitSockets(next); err != nil {
+			return err
 		}
-		if next.Limits.Memory == spec.Enforced {
-			if err := v.group.LimitSockets(int64(next.Config.Limits.Memory)); err != nil {
-				return updateError(next.Config.Limits, err)
-			}
+		if err := c.Update(resources, container.IntelRdt{}); err != nil {
+			return errors.Join(updateError(next.Config.Limits, err), v.limitSockets(r))
 		}
 		return v.keepRecord(next)
 	})
+}
+
+// limitSockets sets the limit of buffers of sockets that a record has.
+func (v *live) limitSockets(r record) error {
+	if r.Limits.Memory != spec.Enforced {
+		return nil
+	}
+	most := r.Config.Limits.Memory
+	err := v.group.LimitSockets(int64(most))
+	if errors.Is(err, unix.EBUSY) {
+		return configError(fmt.Errorf("the sandbox has more than %s in the buffers of its sockets: close some first", most))
+	}
+	return err
 }
 
 // keepRecord has a record take the place of the sandbox's, which the caller holds.

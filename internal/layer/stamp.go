@@ -1,6 +1,8 @@
 package layer
 
 import (
+	"encoding/binary"
+	"hash/fnv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -10,8 +12,8 @@ import (
 type Stamp struct {
 	// CTime is the change time, in nanoseconds.
 	CTime int64
-	// Source is the change time of the layer's file that was applied, in nanoseconds. It
-	// is 0 for all but regular files.
+	// Source identifies the content of the layer's file that was applied: see SourceOf. It
+	// is 0 where that cannot be told, and for all but regular files.
 	Source int64
 	// Inode is set for directories: each change in a directory also changes its
 	// CTime.
@@ -19,6 +21,13 @@ type Stamp struct {
 	// Touched says that the directory was there before: the apply has only changed
 	// entries of it.
 	Touched bool
+}
+
+// SourceOf identifies the content of a layer's file by its inode and its change time.
+func SourceOf(st *unix.Stat_t) int64 {
+	h := fnv.New64a()
+	_ = binary.Write(h, binary.LittleEndian, []uint64{st.Ino, uint64(st.Ctim.Nano())}) // a hash takes all
+	return int64(h.Sum64() | 1)
 }
 
 // appliedNames sorts the applied paths by their directories. If no layer has an applied
