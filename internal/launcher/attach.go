@@ -54,7 +54,9 @@ func (v *live) attach(ctx context.Context, e execID) (_ *Process, err error) {
 			err = errors.Join(err, kept.close())
 		}
 	}()
-	if err := kept.open(os.O_RDONLY); err != nil {
+	if err := kept.open(os.O_RDONLY); errors.Is(err, fs.ErrNotExist) { // its end was told meanwhile
+		return nil, v.why(ctx, v.noExec(e.String()))
+	} else if err != nil {
 		return nil, err
 	}
 	conn, err := v.connect(ctx)
@@ -101,11 +103,14 @@ func (p *Process) forget() error {
 		p.result.Notes = append(p.result.Notes, "not all of the command's output may be kept: "+err.Error())
 	}
 	p.result.StdoutTruncated, p.result.StderrTruncated = p.kept.cut(p.kept.stdout), p.kept.cut(p.kept.stderr)
+	// The agent forgets last: the state of an exec that it does not know is removed, with
+	// the output.
+	err := p.live.tell(p.exec, p.kept)
 	p.live.mu.Lock()
 	conn := p.live.conn
 	p.live.mu.Unlock()
 	if conn != nil {
 		_ = conn.Forget(ctx, p.exec.agent()) // it is gone, or forgets by itself when it needs the place
 	}
-	return p.live.tell(p.exec, p.kept)
+	return err
 }

@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// Deadlines are the timers of detached execs, one for each exec. A detached exec
-// outlives the handle that started it, so that the Launcher owns the timer. The timer
-// stops when the exec is forgotten, the sandbox is removed or the Launcher is closed.
+// Deadlines are the timers of detached execs: one for each exec, and one for each output
+// that was told about. A detached exec outlives the handle that started it, so that the
+// Launcher owns the timer. The timer stops when the exec or the output is forgotten, the
+// sandbox is removed or the Launcher is closed.
 type deadlines struct {
 	// expiring are the calls under way. close waits for them.
 	expiring sync.WaitGroup
@@ -26,12 +27,14 @@ type deadlineKey struct {
 	id   string
 	init identity
 	exec execID
+	// told is of the output, once the exec's end was told.
+	told bool
 }
 
 type deadline struct{ timer *time.Timer }
 
-// arm calls look after a time, and again each time that look returns another time. An
-// exec that has a timer keeps it.
+// arm calls look after a time, and again each time that look returns another time. A
+// key that has a timer keeps it.
 func (d *deadlines) arm(key deadlineKey, after time.Duration, look func() (again time.Duration, more bool)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -96,7 +99,9 @@ const (
 	lookAgain = 10 * time.Minute
 )
 
-func (v *live) deadlineKey(e execID) deadlineKey { return deadlineKey{v.id, v.init(), e} }
+func (v *live) deadlineKey(e execID) deadlineKey { return deadlineKey{v.id, v.init(), e, false} }
+
+func (v *live) toldKey(e execID) deadlineKey { return deadlineKey{v.id, v.init(), e, true} }
 
 // armDeadline ends a detached exec at a time.
 func (v *live) armDeadline(e execID, at time.Time) {
@@ -104,9 +109,10 @@ func (v *live) armDeadline(e execID, at time.Time) {
 }
 
 // disarm stops the timer of an exec that is forgotten.
-func (v *live) disarm(e execID) {
-	forgotten := v.deadlineKey(e)
-	v.launcher.deadlines.stop(func(key deadlineKey) bool { return key == forgotten })
+func (v *live) disarm(e execID) { v.stopTimer(v.deadlineKey(e)) }
+
+func (v *live) stopTimer(of deadlineKey) {
+	v.launcher.deadlines.stop(func(key deadlineKey) bool { return key == of })
 }
 
 // resumeDeadlines arms the timers of detached execs that other processes have started.

@@ -196,7 +196,7 @@ func (v *live) tell(e execID, d *detached) error {
 
 // armTold removes the output of an exec later.
 func (v *live) armTold(e execID, after time.Duration) {
-	v.launcher.deadlines.arm(v.deadlineKey(e), after, func() (time.Duration, bool) {
+	v.launcher.deadlines.arm(v.toldKey(e), after, func() (time.Duration, bool) {
 		if v.present() {
 			_ = v.toldOf(e).remove() // or with the sandbox
 		}
@@ -225,7 +225,7 @@ func (v *live) dropTold(least time.Duration) {
 	}
 	for _, e := range all {
 		if d := v.toldOf(e); d.age() >= least {
-			v.disarm(e)
+			v.stopTimer(v.toldKey(e))
 			_ = d.remove() // or with the sandbox
 		}
 	}

@@ -1,11 +1,13 @@
 package launcher
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -118,5 +120,51 @@ func TestRemovalFreesDetachedOutput(t *testing.T) {
 		if n := sizeOf(p); n != 0 {
 			t.Errorf("%d bytes are held after the sandbox's removal", n)
 		}
+	}
+}
+
+// A sweep may have listed a command, and ask the agent about it once it is forgotten.
+func TestSweepLeavesOutputThatWasTold(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "", spec.Config{})
+	ctx, stop := context.WithCancel(t.Context())
+	var sweeps sync.WaitGroup
+	for range 3 {
+		sweeps.Go(func() {
+			for ctx.Err() == nil {
+				_ = sb.live.sweep(ctx) // stopped
+			}
+		})
+	}
+	defer sweeps.Wait()
+	defer stop()
+	for i := range 60 {
+		p := detachedStart(t, sb, launch.Command{Args: []string{"echo", "kept"}})
+		if r, err := p.Wait(t.Context()); err != nil || !r.OK() {
+			t.Fatalf("command %d: %+v, %v", i, r, err)
+		}
+		if out := readOutput(t, p); out.stdout != "kept\n" {
+			t.Fatalf("command %d: output %q", i, out)
+		}
+	}
+}
+
+// Output that was told about goes later, whatever is found out about its exec meanwhile.
+func TestLostExecLeavesTheTimerOfToldOutput(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "", spec.Config{})
+	p := detachedStart(t, sb, launch.Command{Args: []string{"echo", "kept"}})
+	if r, err := p.Wait(t.Context()); err != nil || !r.OK() {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if err := sb.live.forgetLost(t.Context(), p.exec); err != nil {
+		t.Error(err)
+	}
+	sb.live.disarm(p.exec) // its deadline, which is another timer
+	timers := &l.deadlines
+	timers.mu.Lock()
+	defer timers.mu.Unlock()
+	if len(timers.all) != 1 {
+		t.Errorf("%d timers, want that of the output", len(timers.all))
 	}
 }

@@ -3,7 +3,9 @@ package launcher
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"time"
 )
@@ -47,8 +49,12 @@ func (v *live) mayStart(e execID, r execRecord, starting map[execID]bool) bool {
 // know: the process that was starting it, or was told how it ended, was killed
 // meanwhile, or the agent has kept its exit for as long as it had room.
 func (v *live) forgetLost(ctx context.Context, e execID) error {
+	d := &detached{dir: v.execDir(e)}
+	if _, err := os.Lstat(d.dir); errors.Is(err, fs.ErrNotExist) { // its end was told meanwhile
+		return nil
+	}
 	v.disarm(e)
-	return errors.Join((&detached{dir: v.execDir(e)}).remove(), v.clear(ctx, e.leaf()))
+	return errors.Join(d.remove(), v.clear(ctx, e.leaf()))
 }
 
 // sweep removes what is left of detached execs of which nobody can be told how
