@@ -16,7 +16,7 @@ import (
 // detachedExecs are those of the sandbox, by their state.
 func (v *live) detachedExecs() ([]execID, error) { return execsIn(v.execs()) }
 
-// execsIn are the execs that a directory has entries of. One that is not there has none.
+// execsIn are the execs that a directory has entries of, sorted by name. One that is not there has none.
 func execsIn(dir string) ([]execID, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -35,10 +35,12 @@ const (
 
 // A share is what the outputs of one sandbox take.
 type share struct {
-	// mu is held by the one that takes room, and guards taken.
+	// mu is held by the one that takes room, and guards what follows.
 	mu sync.Mutex
 	// taken is what is known of detached execs, for their records not to be read again.
 	taken map[execID]room
+	// asked is the exec that the agent was asked about last.
+	asked execID
 }
 
 // A room is what the output of an exec takes. It is final if nothing more comes.
@@ -146,11 +148,29 @@ func (v *live) freeOutputs(ctx context.Context) {
 	maps.DeleteFunc(v.output.taken, func(e execID, _ room) bool { return !slices.Contains(all, e) })
 	ctx, cancel := context.WithTimeout(ctx, settleOutputsTime)
 	defer cancel()
-	for _, e := range all {
-		if !v.output.taken[e].final && !v.runsIn(e.leaf()) && v.complete(ctx, e) {
+	for _, e := range startAfter(all, v.output.asked) {
+		if v.output.taken[e].final || v.runsIn(e.leaf()) {
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		v.output.asked = e
+		if v.complete(ctx, e) {
 			v.output.note(e, room{bytes: outputSize(v.execDir(e)), final: true})
 		}
 	}
+}
+
+// startAfter has those that follow the last one, by name, come first: the time is over
+// before all have had their turn.
+func startAfter(sorted []execID, last execID) []execID {
+	name := last.String()
+	next := slices.IndexFunc(sorted, func(e execID) bool { return e.String() > name })
+	if next < 0 {
+		return sorted
+	}
+	return slices.Concat(sorted[next:], sorted[:next])
 }
 
 // complete says that nothing more can come to the output of an exec that has ended.

@@ -168,3 +168,42 @@ func TestLostExecLeavesTheTimerOfToldOutput(t *testing.T) {
 		t.Errorf("%d timers, want that of the output", len(timers.all))
 	}
 }
+
+// Others hold the pipes of commands that have ended. To find out that the output of such
+// a command is not complete takes a while, and one that is complete comes after them.
+func TestCompleteOutputIsFoundBehindOthers(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "", spec.Config{})
+	most := int(settleOutputsTime/askOutputTime) + 5
+	limit := int64(maxOutputBytes / 2 / (most + 1))
+	ended := map[string]*Process{}
+	for range most {
+		p := detachedStart(t, sb, launch.Command{Args: []string{"sh", "-c", "echo $$; exec sleep 1000"}, OutputLimit: limit})
+		ended[p.ID()] = p
+	}
+	all, err := sb.live.detachedExecs()
+	if err != nil || len(all) != most {
+		t.Fatalf("%d commands, %v", len(all), err)
+	}
+	holder := launch.Command{
+		Args:        []string{"sh", "-c", `for pid in "$@"; do exec 5>/proc/$pid/fd/1; sleep 1000 & done; echo held; wait`, "sh"},
+		OutputLimit: limit,
+	}
+	for _, e := range all[:most-1] {
+		var pid string
+		eventually(t, "the command tells its pid", func() bool {
+			pid = strings.TrimSpace(readOutput(t, ended[e.String()]).stdout)
+			return pid != ""
+		})
+		holder.Args = append(holder.Args, pid)
+	}
+	holding := detachedStart(t, sb, holder)
+	eventually(t, "the pipes are held", func() bool { return readOutput(t, holding).stdout == "held\n" })
+	for _, p := range ended {
+		if err := p.Signal(unix.SIGKILL, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	small := launch.Command{Args: []string{"true"}, OutputLimit: limit}
+	eventually(t, "there is room", func() bool { return startDetached(t, sb, small) == nil })
+}
