@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,67 +28,105 @@ type refusals struct {
 	// mu guards what follows.
 	mu    sync.Mutex
 	ended bool
-	// count is of the closings under way, users those of each user.
-	count int
-	users map[uint32]int
+	// count is of the closings under way, waiting of those that wait for a place.
+	count, waiting int
+	users          map[uint32]*refusedUser
 }
 
-// How many closings there are at a time, of all users and of one.
+// A refusedUser has connections that are closed, or wait for that.
+type refusedUser struct {
+	closing int
+	waiting []func()
+}
+
+// How many closings there are at a time, and how many wait, of all users and of one.
 const (
-	maxRefusals        = 64
-	maxRefusalsPerUser = 8
+	maxRefusals               = 64
+	maxRefusalsPerUser        = 8
+	maxWaitingRefusals        = 1024
+	maxWaitingRefusalsPerUser = 64
 )
 
 func newRefusals() *refusals {
-	return &refusals{users: map[uint32]int{}}
+	return &refusals{users: map[uint32]*refusedUser{}}
 }
 
 // refuse tells a client that it is not served, and closes the connection in the
-// background. A user with too many of these waits for itself, and others with it.
+// background. A user with too many that wait for it holds up the others.
 func (r *refusals) refuse(channel *launch.Channel, uid uint32, err error) {
 	end := func() {
 		tellRefused(channel, err)
 		_ = channel.Close() // nothing more is wanted of it
 	}
-	if !r.enter(uid) {
+	if !r.enter(uid, end) {
 		end()
-		return
 	}
-	go func() {
-		defer r.leave(uid)
-		end()
-	}()
 }
 
-// enter takes a place; false says that there is none.
-func (r *refusals) enter(uid uint32) bool {
+// enter has a connection ended in the background, now or later; false says that there
+// is no place for it.
+func (r *refusals) enter(uid uint32, end func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended || r.count >= maxRefusals || r.users[uid] >= maxRefusalsPerUser {
+	if r.ended {
 		return false
 	}
-	r.closing.Add(1)
-	r.count++
-	r.users[uid]++
+	u := r.users[uid]
+	if u == nil {
+		u = &refusedUser{}
+	}
+	switch {
+	case r.count < maxRefusals && u.closing < maxRefusalsPerUser:
+		r.count++
+		u.closing++
+		r.closing.Go(func() { r.work(uid, end) })
+	case r.waiting < maxWaitingRefusals && len(u.waiting) < maxWaitingRefusalsPerUser:
+		r.waiting++
+		u.waiting = append(u.waiting, end)
+	default:
+		return false
+	}
+	r.users[uid] = u
 	return true
 }
 
-// end waits for the closings under way. No more are begun in the background.
+// work ends a connection, and then those that wait.
+func (r *refusals) work(uid uint32, end func()) {
+	for end != nil {
+		end()
+		uid, end = r.next(uid)
+	}
+}
+
+// next gives the place of a user to the next connection that waits, of any user who has
+// not all places already; nil says that none does.
+func (r *refusals) next(uid uint32) (uint32, func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.users[uid]
+	u.closing--
+	if u.closing == 0 && len(u.waiting) == 0 {
+		delete(r.users, uid)
+	}
+	for uid, u := range r.users { // whose turn it is is random
+		if len(u.waiting) > 0 && u.closing < maxRefusalsPerUser {
+			end := u.waiting[0]
+			u.waiting = slices.Delete(u.waiting, 0, 1)
+			r.waiting--
+			u.closing++
+			return uid, end
+		}
+	}
+	r.count--
+	return 0, nil
+}
+
+// end waits for all closings. No more are begun in the background.
 func (r *refusals) end() {
 	r.mu.Lock()
 	r.ended = true
 	r.mu.Unlock()
 	r.closing.Wait()
-}
-
-func (r *refusals) leave(uid uint32) {
-	defer r.closing.Done()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.count--
-	if r.users[uid]--; r.users[uid] == 0 {
-		delete(r.users, uid)
-	}
 }
 
 // tellRefused tells a client that it is not served, if it listens.
