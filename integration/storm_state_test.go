@@ -163,7 +163,7 @@ func TestFullStateRoot(t *testing.T) {
 			if err := os.Mkdir(s.oci.root, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if err := unix.Mount("tmpfs", s.oci.root, "tmpfs", 0, options); err != nil {
+			if err := unix.Mount("tmpfs", s.oci.root, "tmpfs", 0, "mode=700,"+options); err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() {
