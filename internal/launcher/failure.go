@@ -96,7 +96,7 @@ func (r record) images() []string {
 // files was ever lost. With sync it first brings to disk all that was written: without
 // an error, all that was read of the sandbox's files before the call can be trusted.
 // Else it only looks for an error that was recorded. It waits for a removal of the
-// sandbox that has cut off its files.
+// sandbox that has cut off its files. Files in memory are lost with PID 1.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
 func (s *Sandbox) Verify(ctx context.Context, sync bool) error {
@@ -116,6 +116,9 @@ func (v *live) verify(ctx context.Context, sync bool) error {
 	if err != nil {
 		return missing(v.id, err)
 	}
+	if err := v.verifyMemory(r); err != nil {
+		return &launch.SandboxError{ID: v.id, Err: err}
+	}
 	err = v.launcher.verify(ctx, r, sync)
 	if err == nil {
 		return nil
@@ -124,6 +127,23 @@ func (v *live) verify(ctx context.Context, sync bool) error {
 		err = launch.ErrNotRunning // or removed, at this moment
 	}
 	return &launch.SandboxError{ID: v.id, Err: err}
+}
+
+// verifyMemory refuses files in memory that may have been emptied before the call. A
+// removal is noted before anything is killed, and else the launcher empties a store only
+// once PID 1 has ended.
+func (v *live) verifyMemory(r record) error {
+	switch {
+	case r.Image != "":
+		return nil
+	case removalBegun(v.dir()):
+		return errLeaving
+	case !r.Init.lives():
+		return errInMemory
+	case r.Init != v.init(): // another sandbox has the name
+		return launch.ErrNotFound
+	}
+	return nil
 }
 
 // verify is Verify, of the sandbox that has this record.

@@ -10,7 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -87,6 +89,88 @@ func TestARemovedStoreInMemoryIsFreed(t *testing.T) {
 			f.Close()
 			testhost.Eventually(t, "nothing is held", func() bool { return l.Retired(0) == 0 })
 		})
+	}
+}
+
+// A client may read layers in memory while they are emptied. Verify, which the client asks
+// afterwards, refuses what was read.
+func TestEmptiedLayersAreNotTrusted(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *Launcher, *Sandbox){
+		"stopped": func(t *testing.T, l *Launcher, sb *Sandbox) {
+			killInit(t, sb)
+			l.Retired(0)
+		},
+		"removal begun": func(_ *testing.T, l *Launcher, sb *Sandbox) { noteRemoval(l.dir(sb.ID())) },
+		"removed":       func(t *testing.T, _ *Launcher, sb *Sandbox) { removeByID(t, sb) },
+		"replaced": func(t *testing.T, l *Launcher, sb *Sandbox) {
+			removeByID(t, sb)
+			up(t, l, sb.ID(), spec.Config{Storage: spec.StorageMemory})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newTestLauncher(t)
+			sb, _, _ := heldBox(t, l)
+			if err := errors.Join(sb.Verify(t.Context(), true), sb.Verify(t.Context(), false)); err != nil {
+				t.Fatal("while it is up:", err)
+			}
+			end(t, l, sb)
+			for _, sync := range []bool{true, false} {
+				err := sb.Verify(t.Context(), sync)
+				if !errors.Is(err, launch.ErrNotRunning) && !errors.Is(err, launch.ErrNotFound) {
+					t.Errorf("sync %v: %v", sync, err)
+				}
+			}
+		})
+	}
+}
+
+// An apply of layers that are emptied between its plan and its commit changes nothing, not
+// even if the plan is short.
+func TestEmptiedLayersAreNotApplied(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		t.Run(fmt.Sprintf("emptied before the plan %v", early), func(t *testing.T) {
+			l := newTestLauncher(t)
+			sb, tree, _ := heldBox(t, l)
+			empty := func() {
+				killInit(t, sb)
+				l.Retired(0)
+			}
+			base, err := os.Open(tree.Path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer base.Close()
+			if early {
+				empty()
+			}
+			stack := layer.Stack{Layers: []layer.Layer{{Dir: tree.Layers[0].Dir, Marks: tree.Layers[0].Marks}}, Base: base}
+			plan, err := apply.New(&stack, base, apply.Options{
+				Overwrite: true, Verify: func(ctx context.Context) error { return sb.Verify(ctx, true) },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !early {
+				empty()
+			}
+			if _, err := plan.Commit(t.Context()); err == nil {
+				t.Error("there is no error")
+			}
+			if text, err := os.ReadFile(tree.Path + "/dir/file"); string(text) != "file" {
+				t.Errorf("a file of the host: %q, %v", text, err)
+			}
+			if _, err := os.Lstat(tree.Path + "/a"); err == nil {
+				t.Error("a part was applied")
+			}
+		})
+	}
+}
+
+// removeByID removes a sandbox, as another client does.
+func removeByID(t *testing.T, sb *Sandbox) {
+	t.Helper()
+	if err := sb.live.launcher.Remove(t.Context(), sb.ID()); err != nil {
+		t.Fatal(err)
 	}
 }
 
