@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,14 +30,25 @@ func wasHanded(dir string) bool {
 
 // handed are the stores that clients may hold.
 type handed struct {
+	// every is the pause between two looks for stores that nobody needs any more.
+	every time.Duration
+	// looking are the looks under way. closeHanded waits for them.
+	looking sync.WaitGroup
+
 	// mu guards what follows.
-	mu sync.Mutex
+	mu     sync.Mutex
+	closed bool
+	// timer runs as long as there is a store in memory.
+	timer *time.Timer
 	// memory are those in memory of sandboxes that are up, or were, by id. Without PID 1
 	// nothing else leads to them.
 	memory map[string]heldStore
 	// retired are those of removed sandboxes.
 	retired []retiredStore
 }
+
+// lookForEnded is the pause for a launcher.
+const lookForEnded = time.Minute
 
 // A heldStore is a store in memory.
 type heldStore struct {
@@ -71,6 +83,7 @@ func (l *Launcher) keepStore(id string, held heldStore) {
 		return
 	}
 	l.handed.memory[id] = held
+	l.armLookLocked()
 	l.handed.mu.Unlock()
 	if ok {
 		l.retire(old.uid, old.top)
@@ -163,10 +176,44 @@ func (h *handed) watch(s retiredStore) {
 
 // Retired is how many stores of removed sandboxes a user still holds.
 func (l *Launcher) Retired(uid uint32) int {
+	l.retireEnded()
+	return l.handed.count(uid)
+}
+
+// retireEnded retires the stores of sandboxes that others have removed, or that have
+// stopped.
+func (l *Launcher) retireEnded() {
 	for _, held := range l.handed.takeEnded() {
 		l.retire(held.uid, held.top)
 	}
-	return l.handed.count(uid)
+}
+
+// armLookLocked has the launcher look for such stores after a while. The caller has mu.
+func (l *Launcher) armLookLocked() {
+	h := &l.handed
+	if h.timer == nil && !h.closed {
+		h.timer = time.AfterFunc(h.every, l.look)
+	}
+}
+
+// look retires stores, and arms the timer again if there are others.
+func (l *Launcher) look() {
+	h := &l.handed
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return
+	}
+	h.looking.Add(1) // before closeHanded can wait
+	h.mu.Unlock()
+	defer h.looking.Done()
+	l.retireEnded()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.timer = nil
+	if len(h.memory) > 0 {
+		l.armLookLocked()
+	}
 }
 
 // takeEnded takes out the stores of sandboxes that others have removed, or that have
@@ -203,6 +250,13 @@ func (h *handed) count(uid uint32) (count int) {
 
 // closeHanded lets go of all of them.
 func (l *Launcher) closeHanded() {
+	l.handed.mu.Lock()
+	l.handed.closed = true
+	if l.handed.timer != nil {
+		l.handed.timer.Stop()
+	}
+	l.handed.mu.Unlock()
+	l.handed.looking.Wait()
 	l.handed.mu.Lock()
 	defer l.handed.mu.Unlock()
 	for _, held := range l.handed.memory {

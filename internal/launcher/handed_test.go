@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -90,6 +91,20 @@ func TestARemovedStoreInMemoryIsFreed(t *testing.T) {
 			testhost.Eventually(t, "nothing is held", func() bool { return l.Retired(0) == 0 })
 		})
 	}
+}
+
+// The launcher frees what a stopped sandbox had in memory though nobody asks for anything.
+func TestAStoppedStoreInMemoryIsFreedAfterAWhile(t *testing.T) {
+	l := newTestLauncher(t)
+	l.handed.every = 10 * time.Millisecond
+	sb, tree, _ := heldBox(t, l)
+	killInit(t, sb)
+	testhost.Eventually(t, "the store is empty", func() bool { return usedBlocks(t, tree.Layers[0].Dir) == 0 })
+	testhost.Eventually(t, "the launcher looks no more", func() bool {
+		l.handed.mu.Lock()
+		defer l.handed.mu.Unlock()
+		return len(l.handed.memory) == 0 && l.handed.timer == nil
+	})
 }
 
 // A client may read layers in memory while they are emptied. Verify, which the client asks

@@ -126,7 +126,7 @@ func New(d Dirs) (*Launcher, error) {
 		filesProgram: sync.OnceValues(agent.FilesExecutable),
 		live:         map[string]*live{}, children: map[int]bool{}, first: randomStart(),
 		maxSnapshots: maxSnapshots,
-		handed:       handed{memory: map[string]heldStore{}},
+		handed:       handed{memory: map[string]heldStore{}, every: lookForEnded},
 	}
 	l.execs.Store(l.first)
 	l.sweep, l.stopSweeping = l.newSweeper()
