@@ -119,7 +119,13 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err er
 		p.mark()
 		p.tell(done, conflicts)
 	}
-	if len(conflicts.Conflicts) > 0 && !o.Overwrite {
+	conflicting := len(conflicts.Conflicts) > 0 && !o.Overwrite
+	if conflicting || o.DryRun { // no commit verifies what was read
+		if err := c.verify(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if conflicting {
 		return done, conflicts
 	}
 	if o.DryRun {

@@ -12,6 +12,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -31,6 +32,9 @@ type Changes struct {
 	source layered
 	trees  []*tree
 	notes  []string
+	// created tells a sandbox with its files in memory from a later one with its id. Zero:
+	// the files are on disk.
+	created time.Time
 }
 
 // A tree is one overlay.
@@ -51,6 +55,7 @@ type layered interface {
 	Layers(ctx context.Context) ([]launch.Tree, error)
 	Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error
 	Verify(ctx context.Context, sync bool) error
+	Describe(ctx context.Context) (Info, error)
 }
 
 // Changes opens what the sandbox has written to its overlays. The caller closes
@@ -66,11 +71,18 @@ func (s *Sandbox) Changes(ctx context.Context) (*Changes, error) {
 	if err != nil {
 		return nil, err
 	}
+	c := &Changes{id: s.info.ID, source: source}
+	if s.info.Config.Storage != StorageDisk {
+		info, err := source.Describe(ctx)
+		if err != nil {
+			return nil, about(s.info.ID, err)
+		}
+		c.created = info.Created
+	}
 	trees, err := source.Layers(ctx)
 	if err != nil {
 		return nil, about(s.info.ID, err)
 	}
-	c := &Changes{id: s.info.ID, source: source}
 	for _, t := range trees {
 		c.trees = append(c.trees, &tree{Tree: t, user: *s.info.Config.User})
 	}

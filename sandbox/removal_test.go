@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -129,6 +130,41 @@ func (k kind) removeWhileRead(t *testing.T, m *sandbox.Manager, what string, rea
 		t.Errorf("after %v: %v", wait, err)
 	case err != nil && sumOnHost(t, dir) != before:
 		t.Errorf("after %v: %v, and the directory has changed", wait, err)
+	}
+}
+
+// Changes in memory are not those of a later sandbox with the name.
+func TestChangesOfAReplacedSandboxAreNotApplied(t *testing.T) {
+	m := newIsolated(t)
+	dir := t.TempDir()
+	c := sandbox.Config{Overlays: []string{dir}, Storage: sandbox.StorageMemory, Cwd: dir}
+	name := fmt.Sprintf("replaced-%d", os.Getpid())
+	sb, err := m.Up(t.Context(), name, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Remove(context.Background(), name) })
+	if r, err := sb.Run(t.Context(), "echo old > file"); err != nil || !r.OK() {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	changes, err := sb.Changes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer changes.Close()
+	if err := m.Remove(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Up(t.Context(), name, c); err != nil {
+		t.Fatal(err)
+	}
+	for what, read := range readings() {
+		if _, err := read(t, changes, dir); !errors.Is(err, sandbox.ErrNotFound) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "file")); err == nil {
+		t.Error("changes of the old sandbox were applied")
 	}
 }
 

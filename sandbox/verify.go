@@ -19,6 +19,9 @@ func (c *Changes) verified(ctx context.Context, sync bool) error {
 		return nil
 	}
 	err := c.source.Verify(ctx, sync)
+	if err == nil {
+		err = c.unreplaced(ctx)
+	}
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return &Error{c.id, errRemoved}
@@ -26,6 +29,19 @@ func (c *Changes) verified(ctx context.Context, sync bool) error {
 		return c.whyGone(err)
 	}
 	return about(c.id, err)
+}
+
+// unreplaced returns ErrNotFound if another sandbox has taken the id of one with its files
+// in memory. Files on disk are cut off with their image.
+func (c *Changes) unreplaced(ctx context.Context) error {
+	if c.created.IsZero() {
+		return nil
+	}
+	info, err := c.source.Describe(ctx)
+	if err == nil && !info.Created.Equal(c.created) {
+		err = ErrNotFound
+	}
+	return err
 }
 
 // A verifiedFile is content that was verified once it was read to its end.
