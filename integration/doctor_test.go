@@ -64,7 +64,7 @@ func TestDoctorComparesRulesWithQuotas(t *testing.T) {
 		got := run(t, s.command("doctor", "--json", "--rules", rules))
 		var report doctorReport
 		decode(t, got.stdout, &report)
-		if got.code != 0 || !report.Ready || report.Rules != rules || len(report.Quotas) != 3 {
+		if got.code != 0 || !report.Ready || report.Rules != rules || len(report.Quotas) != 4 {
 			t.Errorf("%s: status %d, %+v", text, got.code, report)
 		}
 		for _, q := range report.Quotas {
@@ -82,7 +82,7 @@ func TestDoctorDoesNotWarnOfDefaults(t *testing.T) {
 	got := run(t, s.command("doctor"))
 	_, quotas, found := strings.Cut(got.stdout, "\nquotas that sandboxes share, for 16 sandboxes with the default limits\n")
 	quotas, _, ended := strings.Cut(quotas, "\nisolation")
-	if !found || !ended || strings.Count(quotas, "\n") != 2 || strings.Contains(quotas, "  warn ") {
+	if !found || !ended || strings.Count(quotas, "\n") != 3 || strings.Contains(quotas, "  warn ") {
 		t.Errorf("got %+v", got)
 	}
 }
