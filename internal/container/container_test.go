@@ -546,3 +546,22 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	return l.w.Write(p)
 }
+
+// A damaged state names no cgroup that is there, and goes with its directory. Another
+// container's stays.
+func TestDiscardInTellsDamageFromOthers(t *testing.T) {
+	root := t.TempDir()
+	for state, goes := range map[string]bool{
+		`"text"`: true, `["c"]`: true, `{"id":"c","config":{}}`: true, `{"memory":"/sys/fs/cgroup/memory/gone"}`: true,
+		`{"memory":"/sys/fs/cgroup"}`: false,
+	} {
+		dir := filepath.Join(root, "c")
+		if err := errors.Join(os.MkdirAll(dir, 0o711), os.WriteFile(filepath.Join(dir, cgroupsName), []byte(state), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		err := DiscardIn(root, "c", "/own")
+		if _, there := os.Lstat(dir); goes != (there != nil) || goes != (err == nil) || !goes && !errors.Is(err, ErrForeign) {
+			t.Errorf("%s: %v, %v", state, err, there)
+		}
+	}
+}

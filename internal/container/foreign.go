@@ -98,9 +98,28 @@ func DiscardIn(root, id, group string) error {
 	}
 	dir := filepath.Join(root, id)
 	return removeState(dir, func() error {
-		if err := checkGroups(dir, group); err != nil {
+		if err := checkGroups(dir, group); err != nil && namesGroups(dir) {
 			return err
 		}
 		return checkRemains(dir)
 	})
+}
+
+// namesGroups tells whether a state names cgroups that are there. A damaged state names
+// none.
+func namesGroups(dir string) bool {
+	data, err := os.ReadFile(filepath.Join(dir, cgroupsName))
+	if err != nil {
+		return true // it cannot be told
+	}
+	var paths map[string]string
+	if json.Unmarshal(data, &paths) != nil {
+		return false
+	}
+	for _, path := range paths {
+		if _, err := os.Lstat(path); err == nil {
+			return true
+		}
+	}
+	return false
 }

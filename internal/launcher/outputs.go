@@ -191,27 +191,26 @@ func (v *live) complete(ctx context.Context, e execID) bool {
 }
 
 // tell takes an exec out of those that can be attached to, and leaves its output to be
-// read for a while.
+// read for a while. The exec's directory moves in one step, with its record: a kill leaves
+// no exec without a record, which the agent still knows and nobody can attach to.
 func (v *live) tell(e execID, d *detached) error {
 	v.disarm(e)
-	if outputSize(d.dir) == 0 {
-		return d.remove()
-	}
 	if err := os.Mkdir(v.told(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return errors.Join(ignoreMissing(err), d.remove()) // missing: the sandbox is removed
 	}
-	err := ignoreMissing(os.Remove(filepath.Join(d.dir, execRecordName)))
-	if err == nil {
-		err = os.Rename(d.dir, filepath.Join(v.told(), e.String()))
-	}
+	told := v.toldOf(e)
+	err := os.Rename(d.dir, told.dir)
 	if errors.Is(err, fs.ErrNotExist) { // another client was told, too
 		return nil
 	}
 	if err != nil {
 		return errors.Join(err, d.remove())
 	}
+	if outputSize(told.dir) == 0 {
+		return told.remove()
+	}
 	v.armTold(e, toldTime)
-	return nil
+	return ignoreMissing(os.Remove(filepath.Join(told.dir, execRecordName)))
 }
 
 // armTold removes the output of an exec later.

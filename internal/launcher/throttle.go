@@ -61,7 +61,7 @@ func (v *live) resumeThrottles() error {
 	}
 	state, err := holdState(v.launcher.sandboxes(), v.id)
 	if err != nil {
-		return nil //nolint:nilerr // it is in use, or gone
+		return nil // it is in use, or gone
 	}
 	defer state.release()
 	if removalBegun(state.path) {
