@@ -97,7 +97,7 @@ _Static_assert(SYS_clone3 == 435, "clone3 has its number from the table that is 
 /* That this process and all it starts have the commands' filter. */
 static bool narrowed;
 
-/* What seccomp(2) and prctl(PR_SET_SECCOMP) answer. */
+/* The answer of seccomp(2) and prctl(PR_SET_SECCOMP). */
 static uint32_t to_filters = SECCOMP_RET_ERRNO | EINVAL;
 
 #define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))

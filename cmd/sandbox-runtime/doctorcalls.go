@@ -62,7 +62,7 @@ func forbiddenCalls() []forbiddenCall {
 		refused("ioctl TIOCSTI", unix.SYS_IOCTL, invalid, unix.TIOCSTI),
 		refused("ioctl TIOCLINUX", unix.SYS_IOCTL, invalid, 0x541c),
 		{"clone3", unix.SYS_CLONE3, [6]uintptr{0, 0}, unix.ENOSYS},
-		// What these take is counted for the whole host.
+		// The kernel counts the memory of these for the whole host.
 		{"io_setup", unix.SYS_IO_SETUP, [6]uintptr{}, unix.ENOSYS},
 		{"seccomp", unix.SYS_SECCOMP, [6]uintptr{setModeFilter}, unix.EINVAL},
 		{"prctl PR_SET_SECCOMP", unix.SYS_PRCTL, [6]uintptr{unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER}, unix.EINVAL},

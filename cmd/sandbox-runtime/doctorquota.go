@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -94,11 +92,11 @@ const (
 
 // compareQuotas has exceeded as the status of a quota that is less than the demand.
 func compareQuotas(d demand, exceeded quotaStatus) []quotaReport {
-	files, filesErr := readSysctl("fs.file-max")
-	pids, pidsErr := readSysctl("kernel.pid_max")
-	threads, threadsErr := readSysctl("kernel.threads-max")
-	ptys, ptysErr := readSysctl("kernel.pty.max")
-	reserve, reserveErr := readSysctl("kernel.pty.reserve")
+	files, filesErr := kernel.Sysctl("fs.file-max")
+	pids, pidsErr := kernel.Sysctl("kernel.pid_max")
+	threads, threadsErr := kernel.Sysctl("kernel.threads-max")
+	ptys, ptysErr := kernel.Sysctl("kernel.pty.max")
+	reserve, reserveErr := kernel.Sysctl("kernel.pty.reserve")
 	all := []quotaReport{
 		{
 			Name: "fs.file-max", Title: "open files", Demand: d.files, Quota: files, Error: errorText(filesErr),
@@ -149,18 +147,6 @@ func setTo(name string, value, largest int64) string {
 		return lower
 	}
 	return fmt.Sprintf("sysctl -w %s=%d, or %s", name, value, lower)
-}
-
-func readSysctl(name string) (int64, error) {
-	text, err := os.ReadFile(filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/")))
-	if err != nil {
-		return 0, err
-	}
-	value, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", name, err)
-	}
-	return value, nil
 }
 
 // compare fills in the quotas. They change no verdict.

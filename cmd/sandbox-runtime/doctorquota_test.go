@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -64,7 +65,7 @@ func TestAQuotaIsExceededAboveIt(t *testing.T) {
 func TestAQuotaIsRaisedToTheDemand(t *testing.T) {
 	var d demand
 	d.add(10_000, spec.Limits{Memory: 1 << 30, Pids: 128})
-	reserve, err := readSysctl("kernel.pty.reserve")
+	reserve, err := kernel.Sysctl("kernel.pty.reserve")
 	if err != nil {
 		t.Fatal(err)
 	}

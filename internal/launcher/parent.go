@@ -1,14 +1,10 @@
 package launcher
 
 import (
-	"fmt"
-	"os"
-	"strconv"
-	"strings"
-
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 )
 
 // ensureParent makes the group of all sandboxes. They have half of the tasks that the host
@@ -30,25 +26,13 @@ func ensureParent(host *cgroups.Host) (cgroups.Limits, error) {
 
 // allPids is how many tasks all sandboxes may have together.
 func allPids() (int64, error) {
-	numbers, err := readCount("/proc/sys/kernel/pid_max")
+	numbers, err := kernel.Sysctl("kernel.pid_max")
 	if err != nil {
 		return 0, err
 	}
-	tasks, err := readCount("/proc/sys/kernel/threads-max")
+	tasks, err := kernel.Sysctl("kernel.threads-max")
 	if err != nil {
 		return 0, err
 	}
 	return min(numbers, tasks) / 2, nil
-}
-
-func readCount(path string) (int64, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", path, err)
-	}
-	return n, nil
 }
