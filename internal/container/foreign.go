@@ -1,17 +1,17 @@
 package container
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 )
 
 // ErrForeign says that a container's state names what cannot be a sandbox's.
-var ErrForeign = errors.New("its state names what is not the sandbox's own; remove it with down")
+var ErrForeign = errors.New("its state names cgroups, hooks or units of others; remove the sandbox with down")
 
 // cgroupMounts is where the cgroup hierarchies are mounted.
 const cgroupMounts = "/sys/fs/cgroup"
@@ -36,19 +36,9 @@ func LoadIn(root, id, group string) (*Container, error) {
 
 // checkGroups reads what [Load] thaws by.
 func checkGroups(dir, group string) error {
-	data, err := os.ReadFile(filepath.Join(dir, cgroupsName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	paths, err := readGroups(dir)
 	if err != nil {
 		return err
-	}
-	var paths map[string]string
-	if !json.Valid(data) { // cut short by a kill: there was no group yet
-		return nil
-	}
-	if err := json.Unmarshal(data, &paths); err != nil {
-		return fmt.Errorf("container %s: %w: %w", filepath.Base(dir), ErrForeign, err)
 	}
 	return checkPaths(filepath.Base(dir), paths, group)
 }
@@ -90,36 +80,27 @@ func (c *Container) checkOwn(group string) error {
 
 // DiscardIn removes the state directory of a sandbox's container, of which the caller
 // knows that nothing else is left, no process and no cgroup. Whole or not, one that is
-// not there is no error. [ErrForeign] says that another container has the id, whose
-// directory stays, and [ErrBusy] that others are at work.
+// not there is no error. [ErrForeign] says that the state names a cgroup of others that is
+// there: the directory stays. [ErrBusy] says that others are at work.
 func DiscardIn(root, id, group string) error {
 	if id == "." || id == ".." || id != filepath.Base(id) {
 		return ErrInvalidID
 	}
 	dir := filepath.Join(root, id)
 	return removeState(dir, func() error {
-		if err := checkGroups(dir, group); err != nil && namesGroups(dir) {
+		paths, err := readGroups(dir)
+		if err != nil {
+			return err
+		}
+		maps.DeleteFunc(paths, func(_, path string) bool { return isGone(path) })
+		if err := checkPaths(id, paths, group); err != nil {
 			return err
 		}
 		return checkRemains(dir)
 	})
 }
 
-// namesGroups tells whether a state names cgroups that are there. A damaged state names
-// none.
-func namesGroups(dir string) bool {
-	data, err := os.ReadFile(filepath.Join(dir, cgroupsName))
-	if err != nil {
-		return true // it cannot be told
-	}
-	var paths map[string]string
-	if json.Unmarshal(data, &paths) != nil {
-		return false
-	}
-	for _, path := range paths {
-		if _, err := os.Lstat(path); err == nil {
-			return true
-		}
-	}
-	return false
+func isGone(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }

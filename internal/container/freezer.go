@@ -1,7 +1,6 @@
 package container
 
 import (
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -86,12 +85,8 @@ func freezerOf(root, id string) (f freezer, ok bool) {
 	if filepath.Base(id) != id {
 		return f, false
 	}
-	data, err := os.ReadFile(filepath.Join(root, id, cgroupsName))
+	paths, err := readGroups(filepath.Join(root, id))
 	if err != nil {
-		return f, false
-	}
-	var paths map[string]string
-	if json.Unmarshal(data, &paths) != nil { // cut short: there was no group yet
 		return f, false
 	}
 	if group := paths["freezer"]; group != "" {

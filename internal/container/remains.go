@@ -119,25 +119,35 @@ func checkRemains(dir string) error {
 	return nil
 }
 
+// readGroups returns the cgroups that a state directory records. Without a record, or with
+// a damaged one, there are none: a record that a kill has cut short was followed by no
+// group.
+func readGroups(dir string) (map[string]string, error) {
+	data, err := os.ReadFile(filepath.Join(dir, cgroupsName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var paths map[string]string
+	if err := json.Unmarshal(data, &paths); err != nil {
+		return nil, nil //nolint:nilerr // a damaged record names no group
+	}
+	return paths, nil
+}
+
 // removeCgroups removes the cgroups that a state directory records, with what
 // runs in them.
 func removeCgroups(ctx context.Context, dir string) error {
-	data, err := os.ReadFile(filepath.Join(dir, cgroupsName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	paths, err := readGroups(dir)
 	if err != nil {
 		return err
 	}
-	var paths map[string]string
-	// A file cut short by a kill was followed by nothing that it could name.
-	if json.Unmarshal(data, &paths) == nil {
-		if err := killGroups(ctx, paths); err != nil {
-			return err
-		}
-		return lccgroups.RemovePaths(paths)
+	if err := killGroups(ctx, paths); err != nil {
+		return err
 	}
-	return nil
+	return lccgroups.RemovePaths(paths)
 }
 
 // killGroups ends what runs in the cgroups with the given directories: what a
