@@ -417,11 +417,12 @@ func (v *live) takeOver(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := errors.Join(v.sweep(ctx), v.resume(ctx), v.resumeThrottles()); err != nil {
+	throttled, err := v.resumeThrottles()
+	if err := errors.Join(v.sweep(ctx), v.resume(ctx), err); err != nil {
 		return err
 	}
 	v.mu.Lock()
-	v.tookOver = true
+	v.tookOver = throttled // else the next command tries again
 	v.mu.Unlock()
 	return errors.Join(v.resumeDeadlines(), v.resumeTold())
 }

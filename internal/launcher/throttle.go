@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"errors"
+	"io/fs"
 	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
@@ -53,26 +54,30 @@ func (v *live) endLift() error {
 	return v.setThrottlesLocked()
 }
 
-// resumeThrottles sets the limits that a killed launcher may have left lifted. A process
-// that changes or removes the sandbox at this moment has lifted them itself.
-func (v *live) resumeThrottles() error {
+// resumeThrottles sets the limits that a killed launcher may have left lifted. It sets none
+// while another process changes or removes the sandbox, which may have lifted them itself:
+// done is false then.
+func (v *live) resumeThrottles() (done bool, err error) {
 	if !v.current().leafTerms().throttled {
-		return nil
+		return true, nil
 	}
 	state, err := holdState(v.launcher.sandboxes(), v.id)
+	if errors.Is(err, errHeld) || errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
 	if err != nil {
-		return nil // it is in use, or gone
+		return false, err
 	}
 	defer state.release()
 	if removalBegun(state.path) {
-		return nil
+		return false, nil
 	}
 	v.lift.mu.Lock()
 	defer v.lift.mu.Unlock()
 	if v.lift.works > 0 {
-		return nil
+		return false, nil
 	}
-	return v.setThrottlesLocked()
+	return true, v.setThrottlesLocked()
 }
 
 // setThrottlesLocked sets the limits of disk traffic that the record on disk has.

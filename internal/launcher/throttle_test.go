@@ -98,6 +98,31 @@ func TestThrottlesHoldAfterAFailure(t *testing.T) {
 	checkThrottled(t, sb)
 }
 
+// A process that holds the sandbox has lifted the limits itself. Whoever takes the sandbox
+// over sets them once that process is done.
+func TestThrottlesAreNotSetUnderTheWorkOfOthers(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := throttledBox(t, l)
+	state, err := holdState(l.sandboxes(), sb.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.live.group.LiftThrottles(); err != nil {
+		t.Fatal(err)
+	}
+	other := elsewhere(t, sb)
+	if s, err := sb.Settings(); err != nil || len(s.IO) > 0 {
+		t.Errorf("rules %q, %v", s.IO, err)
+	}
+	state.release()
+	again, err := other.live.launcher.Open(t.Context(), sb.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Release()
+	checkThrottled(t, sb)
+}
+
 func TestKillLeavesTheThrottlesOfOthers(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := throttledBox(t, l)
