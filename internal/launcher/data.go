@@ -52,7 +52,7 @@ func openBelow(parent *os.File, name string) (dir *os.File, made bool, err error
 type untrustedError struct{ path, why string }
 
 func (e *untrustedError) Error() string {
-	return fmt.Sprintf("%s %s, so others decide what is in it: chown it to root and chmod go-w, or use another directory", e.path, e.why)
+	return fmt.Sprintf("%s %s, and others could change it: chown it to root and chmod go-w, or use another directory", e.path, e.why)
 }
 
 // checkOwn refuses a file that anybody but root and this user may change. The

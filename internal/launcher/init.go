@@ -1,0 +1,132 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// PID 1 of a sandbox is the agent: its descriptors, its command line and its cgroup.
+
+// socketName is the agent's socket in the sandbox's directory.
+const socketName = "agent.sock"
+
+// initFiles are the first descriptors of PID 1 from 4 on, after its program: its end
+// of a first connection, the socket it listens on. The store, its top and a filter follow.
+func (m *making) initFiles() (files []*os.File, conn *agent.Conn, err error) {
+	defer func() {
+		if err != nil {
+			closeFiles(files)
+		}
+	}()
+	listener, err := agent.Listen(filepath.Join(m.launcher.dir(m.id), socketName))
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, guest, err := agent.New()
+	if err != nil {
+		return []*os.File{listener}, nil, err
+	}
+	return []*os.File{guest, listener}, conn, nil
+}
+
+// closeFiles closes all of them; they may be closed already.
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// startInit starts PID 1.
+func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, files []*os.File) error {
+	held, err := ensureParent(m.host)
+	if err != nil {
+		return err
+	}
+	c := m.request.Config
+	m.record.Limits = enforcement(c, m.from, held)
+	if m.record.Disks, err = disks(c, m.from, m.launcher.data); err != nil {
+		return err
+	}
+	network, err := m.network.path()
+	if err != nil {
+		return err
+	}
+	oci := spec.Build(c, spec.Host{
+		Network:     network,
+		Root:        mounted.Path,
+		Binds:       mounted.Binds,
+		Devices:     mounted.Devices,
+		Init:        m.initCommand(),
+		CgroupsPath: m.launcher.cgroupOf(m.id),
+		Limits:      m.record.Limits,
+		SwapLimit:   held.Memory.Reason == "",
+		UIDMappings: m.root.UIDMappings(),
+		GIDMappings: m.root.GIDMappings(),
+		Seccomp:     profile,
+		Disks:       m.record.Disks,
+	})
+	box, err := container.Create(m.launcher.root, m.id, oci, container.Options{
+		UserNamespace: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), m.users.Fd()),
+	})
+	if errors.Is(err, container.ErrExist) {
+		return nameTaken(m.id)
+	}
+	if err != nil {
+		return err
+	}
+	child, err := box.Run(container.Process{Spec: oci.Process, ExtraFiles: files})
+	if err != nil {
+		return err
+	}
+	m.launcher.adopt(child.Pid())
+	if m.record.Init, err = identify(child.Pid()); err != nil {
+		return fmt.Errorf("PID 1 of the sandbox: %w", err)
+	}
+	group, err := m.host.Open(m.launcher.cgroupOf(m.id))
+	if err != nil {
+		return err
+	}
+	divided := group.Divide(child.Pid(), hostID(m.root.UIDMappings(), spec.AgentID))
+	return errors.Join(divided, m.limitSockets(group, held), group.Close())
+}
+
+// limitSockets gives the buffers of sockets as much memory as the sandbox has. Where
+// that is no part of the memory, the two budgets add up.
+func (m *making) limitSockets(group *cgroups.Group, held cgroups.Limits) error {
+	switch {
+	case !held.Memory.Enforced:
+		return nil
+	case !held.Sockets.Enforced:
+		m.record.Notes = append(m.record.Notes, "the limit of memory is partial: buffers of TCP and UDP sockets are not limited: "+held.Sockets.Reason)
+		return nil
+	}
+	return group.LimitSockets(int64(m.request.Config.Limits.Memory))
+}
+
+// initCommand is the command line of PID 1.
+func (m *making) initCommand() []string {
+	if m.filters {
+		return []string{"/proc/self/fd/3", "filters"}
+	}
+	return []string{"/proc/self/fd/3"}
+}
+
+// hostID is the host's number of an id inside.
+func hostID(mappings []specs.LinuxIDMapping, inside uint32) int {
+	for _, m := range mappings {
+		if inside >= m.ContainerID && inside-m.ContainerID < m.Size {
+			return int(m.HostID + inside - m.ContainerID)
+		}
+	}
+	return -1
+}

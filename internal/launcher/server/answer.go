@@ -1,0 +1,78 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// answer sends a frame. That nobody takes it shows in listen.
+func (c *call) answer(a *launch.Answer, files ...*os.File) {
+	if body := c.encode(a); body != nil {
+		_ = c.channel.Send(context.Background(), body, files...)
+	}
+}
+
+// deliver sends a frame that the launcher holds memory or files for: a client that does
+// not take it in time gets nothing more.
+func (c *call) deliver(ctx context.Context, a *launch.Answer, files ...*os.File) error {
+	body := c.encode(a)
+	if body == nil {
+		return nil
+	}
+	return c.deliverBody(ctx, body, files...)
+}
+
+func (c *call) deliverBody(ctx context.Context, body []byte, files ...*os.File) error {
+	ctx, cancel := context.WithTimeout(ctx, deliverTime)
+	defer cancel()
+	err := c.channel.Send(ctx, body, files...)
+	if err != nil {
+		c.channel.Close() // a part of the frame may have been sent
+	}
+	return err
+}
+
+// encode is the body of an answer's frame; nil if there is none.
+func (c *call) encode(a *launch.Answer) []byte {
+	body, err := json.Marshal(a)
+	if err != nil {
+		c.log().Error("encode an answer", "op", c.request.Op, "error", err)
+		return nil
+	}
+	if len(body) > launch.MaxFrame {
+		body, _ = json.Marshal(&launch.Answer{Error: launch.NewFault(
+			fmt.Errorf("%s: the answer has %d bytes: %w", c.request.Op, len(body), launch.ErrUnavailable))})
+	}
+	return body
+}
+
+// answerFrom makes an answer with records of sandboxes and sends it. There are few of
+// these at a time, until what is left of each is short.
+func (c *call) answerFrom(ctx context.Context, f func() (*launch.Answer, error)) error {
+	if err := c.peer.answers.take(ctx); err != nil {
+		return err
+	}
+	taken := true
+	defer func() {
+		if taken {
+			c.peer.answers.leave()
+		}
+	}()
+	a, err := f()
+	if err != nil {
+		return err
+	}
+	body := c.encode(a)
+	if len(body) <= smallAnswer {
+		taken = false
+		c.peer.answers.leave()
+	}
+	if body == nil {
+		return nil
+	}
+	return c.deliverBody(ctx, body)
+}
