@@ -262,7 +262,7 @@ func TestChangesRefusesBadInput(t *testing.T) {
 		{[]string{"snapshot", "--list", "--remove", "none"}, "one of them"},
 		{[]string{"up", "--from", "none", "box"}, "snapshot --list"},
 		{[]string{"up", "a b"}, "1 to 128 letters"},
-		{[]string{"up", "--", "-x"}, "begins with a letter"},
+		{[]string{"up", "--", "-x"}, "begin with a letter"},
 		{[]string{"changes", "--nonsense", "two"}, "unknown flag --nonsense"},
 		{[]string{"changes", "two", ""}, "empty"},
 		{[]string{"apply", "--yes", "two", ""}, "empty"},

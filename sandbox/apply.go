@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
 )
@@ -98,7 +99,7 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err er
 	var plans []*treePlan
 	defer func() {
 		for _, p := range plans {
-			err = errors.Join(err, p.Close())
+			err = errors.Join(err, p.close())
 			p.tellChanges(done, o.Devices)
 		}
 	}()
@@ -143,7 +144,20 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err er
 type treePlan struct {
 	*apply.Plan
 	tree *tree
+	// untold says that the sandbox does not know of the commit.
+	untold bool
 }
+
+func (p *treePlan) close() error {
+	if p.untold {
+		return p.Leave()
+	}
+	return p.Close()
+}
+
+// tellTime bounds how long a launcher may take to store what was applied, also after the
+// caller's context has ended.
+const tellTime = 30 * time.Second
 
 func (c *Changes) plan(t *tree, paths []string, o ApplyOptions) (*treePlan, error) {
 	options := apply.Options{
@@ -166,7 +180,7 @@ func (c *Changes) plan(t *tree, paths []string, o ApplyOptions) (*treePlan, erro
 	if err != nil {
 		return nil, err
 	}
-	return &treePlan{p, t}, nil
+	return &treePlan{Plan: p, tree: t}, nil
 }
 
 // mark fills in the marks of the changes. Marks compare modes and owners with the host's
@@ -228,10 +242,13 @@ func (c *Changes) commit(ctx context.Context, p *treePlan) error {
 	if err != nil {
 		return c.why(err)
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTime)
+	defer cancel()
 	err = c.source.Applied(ctx, p.tree.Path, report.Stamps)
 	p.tree.remember(report.Stamps)
 	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrNotRunning) { // else nothing is left that remembers
-		return about(c.id, fmt.Errorf("all was applied, which the sandbox was not told: %w", err))
+		p.untold = true
+		return about(c.id, fmt.Errorf("all was applied, but the sandbox could not be told; the next changes, diff or apply tells it: %w", err))
 	}
 	return nil
 }

@@ -26,13 +26,12 @@ func recoverTrees(ctx context.Context, client *launch.Client, dirs []string) (no
 		if err != nil {
 			continue // the caller opens the directory again, and reports the error
 		}
-		done, err := recoverTree(name, dir)
+		done, err := recoverTree(name, dir, func(source string, stamps map[string]layer.Stamp) error {
+			return tellSource(ctx, client, source, name, stamps)
+		})
 		dir.Close()
 		notes = append(notes, notesOf(name, done)...)
 		errs = append(errs, err)
-		for source, stamps := range done.Stamps {
-			errs = append(errs, tellSource(ctx, client, source, name, stamps))
-		}
 	}
 	return notes, errors.Join(errs...)
 }
@@ -59,8 +58,8 @@ func openDir(name string) (*os.File, error) {
 }
 
 // recoverTree leaves applies of another user, and applies that are still going on.
-func recoverTree(name string, dir *os.File) (apply.Recovery, error) {
-	done, err := apply.Recover(dir)
+func recoverTree(name string, dir *os.File, tell func(source string, stamps map[string]layer.Stamp) error) (apply.Recovery, error) {
+	done, err := apply.RecoverAndTell(dir, tell)
 	switch {
 	case errors.Is(err, apply.ErrBusy), errors.Is(err, apply.ErrForeign), errors.Is(err, fs.ErrPermission):
 		return done, nil
@@ -109,19 +108,20 @@ func (c *Changes) recover(ctx context.Context) error {
 		if t.moved {
 			continue
 		}
-		done, err := recoverTree(t.Path, t.base)
+		done, err := recoverTree(t.Path, t.base, func(source string, stamps map[string]layer.Stamp) error {
+			if source != t.source(c.id) {
+				return apply.ErrUntold
+			}
+			if err := c.source.Applied(ctx, t.Path, stamps); err != nil {
+				return fmt.Errorf("tell the sandbox of an earlier apply: %w", err)
+			}
+			t.remember(stamps)
+			return nil
+		})
 		if err != nil {
 			return err
 		}
 		c.notes = append(c.notes, notesOf(t.Path, done)...)
-		stamps := done.Stamps[t.source(c.id)]
-		if len(stamps) == 0 {
-			continue
-		}
-		if err := c.source.Applied(ctx, t.Path, stamps); err != nil {
-			return fmt.Errorf("tell the sandbox of an earlier apply: %w", err)
-		}
-		t.remember(stamps)
 	}
 	return nil
 }

@@ -123,6 +123,7 @@ type Plan struct {
 	// names; -1 where there is none yet.
 	firsts map[string]int32
 
+	journal *journal   // of Commit
 	cleaned chan error // of the removal after Commit
 }
 

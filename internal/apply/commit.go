@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
-	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Commit applies the plan, whole or not at all. It returns once that is durable;
-// what was replaced is removed meanwhile, and Close waits for it. A context that
-// ends stops it only as long as nothing of the tree has been changed.
+// Commit applies the plan, whole or not at all. It returns once the new entries are
+// durable. The replaced entries are removed in the background. After the first change of
+// the tree the end of the context has no effect. The caller stores the stamps of the
+// report and calls Close. If the stamps cannot be stored, the caller calls Leave.
 func (p *Plan) Commit(ctx context.Context) (Report, error) {
 	if len(p.conflicts) > 0 && !p.o.Overwrite {
 		return Report{}, p.about(&ConflictError{Conflicts: p.conflicts})
 	}
-	if _, err := recoverAll(p.target, p.o.View); err != nil {
+	if _, err := recoverAll(p.target, p.o.View, nil); err != nil {
 		return Report{}, err
 	}
 	j, err := begin(p.target)
@@ -32,7 +32,8 @@ func (p *Plan) Commit(ctx context.Context) (Report, error) {
 		return Report{}, p.about(err)
 	}
 	p.cleaned = make(chan error, 1)
-	clean := func() { p.cleaned <- errors.Join(j.sync(), j.discard()) }
+	p.journal = j
+	clean := func() { p.cleaned <- j.clear() }
 	if len(p.kin) > 0 {
 		clean() // which changes the ctimes that are reported
 	} else {
@@ -43,13 +44,22 @@ func (p *Plan) Commit(ctx context.Context) (Report, error) {
 	return report, nil
 }
 
-// Close waits until what Commit has replaced is removed. A plan that was not
-// committed needs none.
+// Close removes the record of a Commit and the replaced entries. A plan that was not
+// committed needs no Close.
 func (p *Plan) Close() error {
+	return p.end(func() error { return p.journal.discard() })
+}
+
+// Leave is Close without the removal of the record: the next Recover tells the stamps.
+func (p *Plan) Leave() error {
+	return p.end(func() error { return p.journal.dir.Close() })
+}
+
+func (p *Plan) end(journal func() error) error {
 	if p.cleaned == nil {
 		return nil
 	}
-	err := <-p.cleaned
+	err := errors.Join(<-p.cleaned, journal())
 	p.cleaned = nil
 	if err != nil {
 		return p.about(fmt.Errorf("%w (the next apply to the tree goes on with it)", err))
@@ -64,10 +74,7 @@ func (p *Plan) about(err error) error {
 // commit leaves the journal only on success, and where it could not restore
 // the tree.
 func (p *Plan) commit(ctx context.Context, j *journal, stamps map[string]layer.Stamp) error {
-	staged := newTree(j.dir)
-	defer staged.forget()
-	if err := p.stage(ctx, staged, stamps); err != nil {
-		staged.forget()
+	if err := p.stage(ctx, j, stamps); err != nil {
 		return j.abandon(err)
 	}
 	if p.o.Verify != nil {
@@ -81,12 +88,23 @@ func (p *Plan) commit(ctx context.Context, j *journal, stamps map[string]layer.S
 	}
 	awaitTick(ctx)
 	record := &record{Version: recordVersion, Source: p.o.Source, Begun: time.Now().UnixNano(), Ops: p.ops}
+	for _, k := range p.kin {
+		record.Kin = append(record.Kin, kin{k.path, k.entry.Ino, k.entry.MTime})
+	}
 	if err := j.write(record); err != nil {
 		return j.abandon(err)
 	}
 	p.tree.forget()
+	staged := newTree(j.dir)
+	defer staged.forget()
 	_, err := j.run(p.tree, staged, record)
 	return err
+}
+
+func (p *Plan) stage(ctx context.Context, j *journal, stamps map[string]layer.Stamp) error {
+	s := newStager(p, j.dir, stamps)
+	defer s.close()
+	return s.stage(ctx)
 }
 
 // run carries a record out. If that cannot be done it restores the tree, and then
@@ -126,90 +144,4 @@ func (j *journal) takeBack(r *run, why error) (restored bool, err error) {
 		why = conflict
 	}
 	return true, errors.Join(why, j.discard())
-}
-
-// stage makes all that is new, and notes ctimes.
-func (p *Plan) stage(ctx context.Context, staged *tree, stamps map[string]layer.Stamp) error {
-	m := newMaker(staged)
-	var linked []int
-	for i := range p.items {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		it := &p.items[i]
-		e, err := p.stageOne(m, it)
-		if err != nil {
-			return about(it.path(), err)
-		}
-		if it.first >= 0 {
-			linked = append(linked, int(it.first), i)
-		}
-		p.note(it, e, stamps)
-	}
-	// Each link changes the ctime of the file.
-	for _, i := range linked {
-		e, err := staged.stat(p.at(&p.items[i]))
-		if err != nil {
-			return err
-		}
-		p.note(&p.items[i], e, stamps)
-	}
-	for i := len(p.items) - 1; i >= 0; i-- {
-		it := &p.items[i]
-		if !it.dir() {
-			continue
-		}
-		n := it.node()
-		e, err := m.finish(p.at(it), &n)
-		if err != nil {
-			return about(it.path(), err)
-		}
-		p.note(it, e, stamps)
-	}
-	return nil
-}
-
-func (p *Plan) note(it *item, e entry, stamps map[string]layer.Stamp) {
-	if it.copied != nil {
-		return
-	}
-	stamps[it.path()] = it.stamp(e)
-	if !it.inside {
-		p.ops[it.op].Ino = p.inode(e)
-		p.ops[it.op].Made = e.identity
-	}
-}
-
-func (p *Plan) stageOne(m *maker, it *item) (entry, error) {
-	if it.first >= 0 {
-		return m.link(p.at(&p.items[it.first]), p.at(it))
-	}
-	n := it.node()
-	e, err := m.make(p.at(it), &n, func() (int, error) { return p.stack.OpenListed(it.path()) })
-	if n.kind == spec.TypeFile && it.copied == nil {
-		it.source = m.copy.source
-	}
-	return e, err
-}
-
-// link makes another name of a file.
-func (m *maker) link(from, to string) (entry, error) {
-	fromDir, fromName, err := m.tree.parent(from)
-	if err != nil {
-		return entry{}, err
-	}
-	// Looking up the other directory may close this one.
-	fromDir, err = unix.FcntlInt(uintptr(fromDir), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return entry{}, err
-	}
-	defer unix.Close(fromDir)
-	dir, name, err := m.tree.parent(to)
-	if err != nil {
-		return entry{}, err
-	}
-	if err := unix.Linkat(fromDir, fromName, dir, name, 0); err != nil {
-		return entry{}, err
-	}
-	return statAt(dir, name)
 }

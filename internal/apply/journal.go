@@ -41,6 +41,15 @@ type record struct {
 	// changed later.
 	Begun int64
 	Ops   []op
+	// Kin are files that lose another name, as an earlier apply has left them.
+	Kin []kin
+}
+
+// kin is a file by a name that stays.
+type kin struct {
+	Path  string
+	Ino   uint64
+	MTime int64
 }
 
 // A journal is a staging directory, locked as long as somebody works with it.
@@ -260,6 +269,16 @@ func (j *journal) undone() error {
 		return fmt.Errorf("record of the apply: %w", err)
 	}
 	return j.sync()
+}
+
+// clear removes the replaced entries. The record stays until the sandbox was told.
+func (j *journal) clear() error {
+	t := newTree(j.dir)
+	defer t.forget()
+	if err := errors.Join(j.sync(), t.removeTree(doneFile, markFile)); err != nil {
+		return fmt.Errorf("remove the replaced entries in %s: %w", j.name, err)
+	}
+	return nil
 }
 
 // discard removes the staging directory, of which nothing is needed any more,

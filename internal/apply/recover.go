@@ -31,29 +31,42 @@ var ErrForeign = errors.New("is not of an apply of yours; if it is nobody else's
 // Errors: ErrBusy while another apply to the tree goes on; ErrForeign, once all others
 // have been finished.
 func Recover(target *os.File) (Recovery, error) {
-	return recoverAll(target, false)
+	return recoverAll(target, false, nil)
+}
+
+// ErrUntold is what tell of RecoverAndTell returns for a source that it does not know.
+var ErrUntold = errors.New("an apply of another sandbox was not told")
+
+// RecoverAndTell is Recover that has tell store the stamps of each finished apply. After an
+// error of tell the next call tells them again; ErrUntold is no error of RecoverAndTell.
+// Recovery.Stamps stays empty.
+func RecoverAndTell(target *os.File, tell func(source string, stamps map[string]layer.Stamp) error) (Recovery, error) {
+	return recoverAll(target, false, tell)
 }
 
 // RecoverView is Recover in the view that a sandbox has of a tree. The view also shows
 // the staging directories of applies to the host's tree. RecoverView leaves these alone.
 func RecoverView(target *os.File) (Recovery, error) {
-	return recoverAll(target, true)
+	return recoverAll(target, true, nil)
 }
 
-func recoverAll(target *os.File, view bool) (Recovery, error) {
+func recoverAll(target *os.File, view bool, tell func(string, map[string]layer.Stamp) error) (Recovery, error) {
 	all := Recovery{Stamps: map[string]map[string]layer.Stamp{}}
+	if tell == nil {
+		tell = all.keep
+	}
 	names, err := journals(target)
 	if err != nil {
 		return all, fmt.Errorf("recover %s: %w", target.Name(), err)
 	}
 	var foreign error // the first one: others can make any number
 	for _, name := range names {
-		err := all.one(target, name)
+		err := all.one(target, name, tell)
 		for try := 0; errors.Is(err, ErrBusy) && try < patience; try++ {
 			time.Sleep(5 * time.Millisecond)
-			err = all.one(target, name)
+			err = all.one(target, name, tell)
 		}
-		if missing(err) || view && errors.Is(err, ErrForeign) {
+		if missing(err) || errors.Is(err, ErrUntold) || view && errors.Is(err, ErrForeign) {
 			continue // another process has, or will
 		}
 		if errors.Is(err, ErrForeign) {
@@ -69,7 +82,7 @@ func recoverAll(target *os.File, view bool) (Recovery, error) {
 	return all, foreign
 }
 
-func (all *Recovery) one(target *os.File, name string) error {
+func (all *Recovery) one(target *os.File, name string, tell func(string, map[string]layer.Stamp) error) error {
 	e, err := statAt(int(target.Fd()), name)
 	if err != nil {
 		return &pathError{name, err}
@@ -94,7 +107,11 @@ func (all *Recovery) one(target *os.File, name string) error {
 		return err
 	}
 	if record == nil {
-		return errors.Join(all.done(j, t), j.discard())
+		if record, err = j.read(doneFile); err != nil {
+			j.dir.Close()
+			return err
+		}
+		return j.tellDone(record, t, tell)
 	}
 	restored, err := j.run(t, staged, record)
 	if restored {
@@ -109,30 +126,38 @@ func (all *Recovery) one(target *os.File, name string) error {
 		return err
 	}
 	all.Finished = true
-	return errors.Join(all.note(record, t), j.sync(), j.discard())
+	return j.tellDone(record, t, tell)
 }
 
-// done notes the stamps of an apply that was killed after its last step.
-func (all *Recovery) done(j *journal, t *tree) error {
-	record, err := j.read(doneFile)
-	if err != nil || record == nil {
-		return err
+// tellDone tells the stamps of an apply whose steps are all done, and removes the journal.
+// A nil record is of an apply that has changed nothing. The replaced entries are removed
+// first, since their removal changes the ctimes of files that have other names in the tree.
+func (j *journal) tellDone(r *record, t *tree, tell func(string, map[string]layer.Stamp) error) error {
+	if r == nil || r.Source == "" {
+		return errors.Join(j.sync(), j.discard())
 	}
-	return all.note(record, t)
-}
-
-func (all *Recovery) note(r *record, t *tree) error {
-	if r.Source == "" {
-		return nil
+	err := j.clear()
+	var stamps map[string]layer.Stamp
+	if err == nil {
+		t.forget()
+		stamps, err = r.stamps(t)
 	}
-	stamps, err := r.stamps(t)
+	if err == nil {
+		err = tell(r.Source, stamps)
+	}
 	if err != nil {
+		j.dir.Close()
 		return err
 	}
-	if all.Stamps[r.Source] == nil {
-		all.Stamps[r.Source] = map[string]layer.Stamp{}
+	return j.discard()
+}
+
+// keep notes stamps in Stamps.
+func (all *Recovery) keep(source string, stamps map[string]layer.Stamp) error {
+	if all.Stamps[source] == nil {
+		all.Stamps[source] = map[string]layer.Stamp{}
 	}
-	maps.Copy(all.Stamps[r.Source], stamps)
+	maps.Copy(all.Stamps[source], stamps)
 	return nil
 }
 
@@ -140,6 +165,11 @@ func (all *Recovery) note(r *record, t *tree) error {
 // if others have changed them since they were staged.
 func (r *record) stamps(t *tree) (map[string]layer.Stamp, error) {
 	stamps := map[string]layer.Stamp{}
+	for _, k := range r.Kin {
+		if e, err := t.stat(k.Path); err == nil && e.Ino == k.Ino && e.MTime == k.MTime {
+			stamps[k.Path] = stampOf(e)
+		}
+	}
 	for i := range r.Ops {
 		o := &r.Ops[i]
 		if !o.makes() {

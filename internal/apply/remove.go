@@ -3,6 +3,7 @@ package apply
 import (
 	"crypto/rand"
 	"errors"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -84,8 +85,8 @@ func (t *tree) removeAll(path string) error {
 	return nil
 }
 
-// empty removes what is in a directory.
-func (t *tree) empty(path string) error {
+// empty removes what is in a directory but the spared names.
+func (t *tree) empty(path string, spared ...string) error {
 	if err := t.unlock(path); err != nil {
 		return err
 	}
@@ -94,6 +95,9 @@ func (t *tree) empty(path string) error {
 		return err
 	}
 	for _, name := range names {
+		if slices.Contains(spared, name) {
+			continue
+		}
 		remove := t.removeAll
 		if len(path)+1+len(name) > maxPath {
 			remove = t.raise
@@ -122,11 +126,11 @@ func (t *tree) raise(path string) error {
 	return nil
 }
 
-// removeTree removes all that is in the root.
-func (t *tree) removeTree() error {
+// removeTree removes all that is in the root but the spared names.
+func (t *tree) removeTree(spared ...string) error {
 	for before := -1; before < t.raised; {
 		before = t.raised
-		if err := t.empty(""); err != nil {
+		if err := t.empty("", spared...); err != nil {
 			return err
 		}
 	}

@@ -131,8 +131,7 @@ func (s *saver) copy(path string, e entry, whole bool) error {
 		return nil
 	}
 	if first, ok := s.links[e.Ino]; ok {
-		_, err := s.maker.link(first, path)
-		return err
+		return s.maker.link(first, path)
 	}
 	n, err := s.node(path, e)
 	if err != nil {
