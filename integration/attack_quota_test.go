@@ -76,6 +76,7 @@ func TestAttackOnSharedQuotas(t *testing.T) {
 	s := newSandboxes(t)
 	const absent = unix.ENOPROTOOPT
 	want := answers("aio", unix.ENOSYS, "lease", unix.EINVAL, "notify", unix.EINVAL,
+		"attribute", 0, "long-attribute", unix.E2BIG, "attribute-at", unix.ENOSYS,
 		"socket-filter", absent, "socket-filter", absent, "socket-filter", absent,
 		"group-filter", absent, "socket-program", absent, "group-program", absent, "buffer", 0,
 		"filter", unix.EINVAL, "filter-by-prctl", unix.EINVAL)

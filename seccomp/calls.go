@@ -15,16 +15,16 @@ const compute = fileCalls + memoryCalls + processCalls + identityCalls +
 const beyondCompute = networkCalls + sharedCalls + asyncCalls + watchCalls +
 	hostwideCalls + schedulerPolicyCalls
 
-// Those that take a mode are in rules.go, fcntl is in quota.go. The xattrat calls are of Linux 6.13.
+// Those that take a mode are in rules.go, fcntl and those that set attributes in quota.go. The xattrat calls are of Linux 6.13.
 const fileCalls = `
 access chdir chown close close_range copy_file_range dup dup2 dup3 faccessat
 faccessat2 fadvise64 fallocate fchdir fchown fchownat fdatasync fgetxattr
-flistxattr flock fremovexattr fsetxattr fstat fstatfs fsync ftruncate futimesat
+flistxattr flock fremovexattr fstat fstatfs fsync ftruncate futimesat
 getcwd getdents getdents64 getxattr getxattrat lchown lgetxattr link linkat
-listxattr listxattrat llistxattr lremovexattr lseek lsetxattr lstat mkdir
+listxattr listxattrat llistxattr lremovexattr lseek lstat mkdir
 mkdirat newfstatat pipe pipe2 pread64 preadv preadv2 pwrite64 pwritev pwritev2
 read readahead readlink readlinkat readv removexattr removexattrat rename
-renameat renameat2 rmdir sendfile setxattr setxattrat splice stat statfs statx
+renameat renameat2 rmdir sendfile splice stat statfs statx
 symlink symlinkat sync_file_range tee truncate umask unlink unlinkat utime
 utimensat utimes write writev
 `

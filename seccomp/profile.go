@@ -70,7 +70,7 @@ func allowList(always string, rules []specs.LinuxSyscall) *specs.LinuxSeccomp {
 			cloneRule(),
 		},
 	}
-	p.Syscalls = append(p.Syscalls, slices.Concat(filterRules(), fcntlRules(), optionRules(), rules)...)
+	p.Syscalls = append(p.Syscalls, slices.Concat(filterRules(), fcntlRules(), attributeRules(), optionRules(), rules)...)
 	return p
 }
 

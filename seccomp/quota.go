@@ -47,6 +47,24 @@ func fcntlRules() []specs.LinuxSyscall {
 	return rules
 }
 
+// maxAttribute bounds an extended attribute, in bytes. 1 KiB is an access control list of
+// 127 entries.
+const maxAttribute = 1 << 10
+
+// attributeRules bound extended attributes. The kernel charges nobody for the access
+// control lists of files in memory, and one list may take 64 KiB. setxattrat(2) of Linux
+// 6.13 passes the size in memory. No filter can read that.
+func attributeRules() []specs.LinuxSyscall {
+	size := func(op specs.LinuxSeccompOperator) specs.LinuxSeccompArg {
+		return specs.LinuxSeccompArg{Index: 3, Value: maxAttribute, Op: op}
+	}
+	rules := []specs.LinuxSyscall{refuse("setxattrat", unix.ENOSYS)}
+	for _, name := range []string{"setxattr", "lsetxattr", "fsetxattr"} {
+		rules = append(rules, allow(name, size(specs.OpLessEqual)), refuse(name, unix.E2BIG, size(specs.OpGreaterThan)))
+	}
+	return rules
+}
+
 // optionRules answer the socket options that take memory for the whole host as a
 // kernel does that lacks them: filters of sockets, whose compiled form is counted for
 // the host alone, and leases on IPv6 flow labels, of which the host has 4096. The

@@ -266,6 +266,7 @@ static int quota(const char *dir) {
     struct sock_fprog program = {1, &all};
     aio_context_t context = 0;
     char path[4096];
+    static char attribute[1025];
     int ends[2], none = -1, size = 1 << 16;
 
     answer("aio", syscall(SYS_io_setup, 1, &context));
@@ -274,6 +275,9 @@ static int quota(const char *dir) {
     close(open(path, O_WRONLY | O_CREAT, 0600));
     answer("lease", fcntl(open(path, O_RDONLY), F_SETLEASE, F_RDLCK));
     answer("notify", fcntl(open(dir, O_RDONLY), F_NOTIFY, DN_CREATE));
+    answer("attribute", setxattr(path, "user.short", attribute, 1024, 0));
+    answer("long-attribute", setxattr(path, "user.long", attribute, 1025, 0));
+    answer("attribute-at", syscall(463, AT_FDCWD, path, 0, "user.at", NULL, 0)); /* setxattrat, Linux 6.13 */
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) return 1;
     for (int i = 0; i < 3; i++)
         answer("socket-filter", setsockopt(ends[0], SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program));
