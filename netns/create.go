@@ -3,6 +3,7 @@ package netns
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 
@@ -21,7 +22,7 @@ func Create() (*os.File, error) {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return nil, fmt.Errorf("unshare: %w", err)
 		}
-		if err := loopbackUp(); err != nil {
+		if err := errors.Join(loopbackUp(), boundOptions()); err != nil {
 			return nil, err
 		}
 		return own()
@@ -61,6 +62,20 @@ func onThread(f func() (*os.File, error)) (result *os.File, err error) {
 
 // own is the network namespace of the calling thread.
 func own() (*os.File, error) { return os.Open("/proc/thread-self/ns/net") }
+
+// maxOptionMemory bounds the memory of a socket's options and control messages, in bytes.
+const maxOptionMemory = "8192"
+
+// boundOptions lowers the bound of that memory, which is charged to nobody. Before Linux
+// 6.8 a namespace has no bound of its own. In a container /proc/sys may be read-only: the
+// kernel's bound stays.
+func boundOptions() error {
+	err := os.WriteFile("/proc/sys/net/core/optmem_max", []byte(maxOptionMemory), 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EROFS) {
+		return nil
+	}
+	return err
+}
 
 func loopbackUp() error {
 	link, err := netlink.LinkByName("lo")

@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -52,6 +53,35 @@ func TestOnlyALoopbackDeviceIsThereAndUp(t *testing.T) {
 	}
 	if got := nsenter(t, f, "tail -n +2 /proc/net/route"); got != "" {
 		t.Errorf("a route: %q", got)
+	}
+}
+
+// What sockets keep of options is charged to nobody.
+func TestOptionsOfSocketsAreBounded(t *testing.T) {
+	const file = "/proc/sys/net/core/optmem_max"
+	if reason := testhost.LinuxBefore(t, 6, 8); reason != "" {
+		t.Skip(reason)
+	}
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := create(t)
+	inside, err := onThread(func() (*os.File, error) {
+		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+			return nil, err
+		}
+		return os.Open(file)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inside.Close()
+	if text, err := io.ReadAll(inside); err != nil || string(text) != maxOptionMemory+"\n" {
+		t.Errorf("inside it is %q, %v", text, err)
+	}
+	if after, err := os.ReadFile(file); err != nil || string(after) != string(before) {
+		t.Errorf("on the host it was %q and is %q, %v", before, after, err)
 	}
 }
 
