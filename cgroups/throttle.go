@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // LiftThrottles takes away the group's limits of disk traffic. A process that
@@ -14,9 +16,8 @@ import (
 // first. A group that is not there, or has no such limits, is no error.
 func (g *Group) LiftThrottles() error { return g.LiftThrottlesIf(func() bool { return true }) }
 
-// LiftThrottlesIf is LiftThrottles where another group may have come to have the
-// name: is, which is asked once there is one open, tells whether it is still the
-// one that is meant.
+// LiftThrottlesIf is LiftThrottles where the name may belong to another group by now. It
+// calls is after it has opened the group. If is returns false nothing is changed.
 func (g *Group) LiftThrottlesIf(is func() bool) error {
 	files := map[string]func(string) string{
 		// cgroup-v1/blkio-controller.rst: a rate of 0 removes the rule.
@@ -36,12 +37,13 @@ func (g *Group) LiftThrottlesIf(is func() bool) error {
 		return err
 	}
 	defer dir.Close()
+	var errs []error
 	for file, unlimited := range files {
 		if err := reset(dir, file, unlimited); err != nil {
-			return fmt.Errorf("lift %s of cgroup %s: %w", file, g.path, err)
+			errs = append(errs, fmt.Errorf("lift %s of cgroup %s: %w", file, g.path, err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // reset overwrites each rule of a file whose lines begin with a device.
@@ -53,16 +55,17 @@ func reset(dir *os.File, file string, unlimited func(disk string) string) error 
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for line := range strings.Lines(rules) {
 		disk, _, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if disk == "" {
 			continue
 		}
-		if err := writeFile(dir, file, unlimited(disk)); err != nil {
-			return err
+		if err := writeFile(dir, file, unlimited(disk)); !errors.Is(err, unix.ENODEV) { // no disk, no traffic
+			errs = append(errs, err)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // openThrottles opens the directory with the group's limits of disk traffic, or none if
@@ -103,18 +106,19 @@ func (g *Group) SetThrottlesIf(is func() bool, all []Throttle) error {
 		return err
 	}
 	defer dir.Close()
+	var errs []error
 	for _, t := range all {
 		for _, rule := range t.rules(g.host.Mode == V2) {
 			if rule.rate == 0 {
 				continue
 			}
 			value := fmt.Sprintf("%d:%d %s%d", t.Major, t.Minor, rule.key, rule.rate)
-			if err := writeFile(dir, rule.file, value); err != nil && !gone(err) {
-				return fmt.Errorf("set %s of cgroup %s: %w", rule.file, g.path, err)
+			if err := writeFile(dir, rule.file, value); err != nil && !gone(err) && !errors.Is(err, unix.ENODEV) {
+				errs = append(errs, fmt.Errorf("set %s of cgroup %s: %w", rule.file, g.path, err))
 			}
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // A throttleRule is a line of a file.

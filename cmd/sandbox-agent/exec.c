@@ -98,9 +98,16 @@ static void tell_all(struct detached *d, const struct event *e)
 	}
 }
 
+/*
+ * forget frees the place. After the end of the command the host removes the files with
+ * the output, so nothing may write to them any more: a neighbour that has the pipes open
+ * keeps the drainer alive.
+ */
 static void forget(struct detached *d)
 {
 	tell_all(d, NULL);
+	if (d->kept && !d->pid && d->drainer > 0)
+		kill(d->drainer, SIGKILL);
 	d->kept = false;
 }
 

@@ -95,22 +95,25 @@ const drainTime = 10 * time.Second
 
 // forget removes what there is of a detached exec that has ended, once somebody
 // knows how. Its output stays readable for toldTime to those that have it open.
+//
+// The agent forgets after the exec's directory has moved: the state of an exec that the
+// agent does not know is removed, with the output. Then the agent ends the writer of the
+// output, which a neighbour that has opened the command's pipes would keep alive.
 func (p *Process) forget() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
-	// What it has left running was killed, so the pipes are closed.
 	if err := p.inside.Drained(ctx); err != nil && !errors.Is(err, agent.ErrGone) {
 		p.result.Notes = append(p.result.Notes, "not all of the command's output may be kept: "+err.Error())
 	}
 	p.result.StdoutTruncated, p.result.StderrTruncated = p.kept.cut(p.kept.stdout), p.kept.cut(p.kept.stderr)
-	// The agent forgets last: the state of an exec that it does not know is removed, with
-	// the output.
-	err := p.live.tell(p.exec, p.kept)
-	p.live.mu.Lock()
-	conn := p.live.conn
-	p.live.mu.Unlock()
-	if conn != nil {
+	told, err := p.live.tell(p.exec, p.kept)
+	ctx, done := context.WithTimeout(context.Background(), drainTime) // the other may have ended
+	defer done()
+	if conn, err := p.live.connect(ctx); err == nil {
 		_ = conn.Forget(ctx, p.exec.agent()) // it is gone, or forgets by itself when it needs the place
+	}
+	if told {
+		err = errors.Join(err, p.live.dropEmptyTold(p.exec))
 	}
 	return err
 }

@@ -45,7 +45,7 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 	if r.Name == "" {
 		r.Name = newID()
 	} else if !isName(r.Name) {
-		return nil, configError(fmt.Errorf("name: %.64q is none; 1 to %d letters, digits and any of _+-. make one, which begins with a letter, a digit or _", r.Name, maxName))
+		return nil, configError(fmt.Errorf("invalid name %.64q: use 1 to %d letters, digits, and any of _+-. and begin with a letter, a digit or _", r.Name, maxName))
 	}
 	l.reap()
 	for {
@@ -281,7 +281,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	m.users = m.root.TakeUserNamespace()
 	defer m.users.Close()
 	if err := m.start(ctx, profile, filter); err != nil {
-		return err
+		return aboveTotal(m.host, m.request.Config.Limits.CPUs, err)
 	}
 	m.record.UIDMappings, m.record.GIDMappings = m.root.UIDMappings(), m.root.GIDMappings()
 	m.record.Notes = append(m.record.Notes, m.root.Notes()...)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -60,6 +61,9 @@ func (e *erasure) directory(ctx context.Context, dir *os.File, depth int) error 
 			if err := e.entry(ctx, dir, name, depth); err != nil && len(errs) < 10 {
 				errs = append(errs, err)
 			}
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			errs = append(errs, err)
 		}
 		if err != nil || len(names) == 0 {
 			return errors.Join(errs...)

@@ -111,14 +111,18 @@ func commandOf(pid int) (args []string, started time.Time) {
 }
 
 // shownLength is how many bytes of a command's arguments are kept, to be shown:
-// they may be megabytes, and as many detached commands as there are keep theirs.
-const shownLength = 4 << 10
+// they may be megabytes, and as many detached commands as there are keep theirs. Each
+// argument takes stringSize beyond its letters.
+const (
+	shownLength = 4 << 10
+	stringSize  = 16
+)
 
 // shown is the beginning of a command's arguments.
 func shown(args []string) []string {
 	left := shownLength
 	for i, arg := range args {
-		if left -= len(arg) + 1; left < 0 {
+		if left -= len(arg) + stringSize; left < 0 {
 			short := arg[:max(len(arg)+left, 0)] + "…"
 			return append(slices.Clone(args[:i]), strings.ToValidUTF8(short, ""))
 		}

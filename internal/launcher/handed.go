@@ -15,7 +15,7 @@ import (
 )
 
 // A client has descriptors of the layers that it asked for, for as long as it likes, and
-// with them the sandbox's store. A removal frees the store whoever has descriptors: an
+// with them the sandbox's store. A removal frees the store even if clients have descriptors: an
 // image is shut down and cut short ([store.RemoveImage]), a store in memory is emptied. What
 // remains then are an empty file system, and files that were deleted before and that the
 // client has open. It counts as one of the user's sandboxes until the client lets go of it.

@@ -67,6 +67,17 @@ func inheritedLimits() map[string]uint64 {
 	return inherited
 }
 
+// checkOpenFiles refuses a limit of open files above this process's own hard limit: no
+// command can have it. The default is lowered instead.
+func checkOpenFiles(c spec.Config) error {
+	hard, known := inheritedLimits()["RLIMIT_NOFILE"]
+	if asked := c.Limits.NoFile; known && asked > spec.DefaultLimits().NoFile && uint64(asked) > hard {
+		return &spec.FieldError{Field: "limits.nofile", Problem: fmt.Sprintf(
+			"%d is more than the %d of the launcher's own hard limit: raise that with ulimit -Hn, or with LimitNOFILE= of its unit", asked, hard)}
+	}
+	return nil
+}
+
 // rlimits are the kernel's numbers of those that commands get.
 func rlimits() map[string]int {
 	return map[string]int{

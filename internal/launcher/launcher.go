@@ -83,6 +83,7 @@ type Launcher struct {
 
 	// maxSnapshots bounds what one user other than root keeps on disk by snapshots alone.
 	maxSnapshots int
+	snapshotting turn
 
 	groups groupPool
 	// deadlines are of detached execs.

@@ -82,6 +82,9 @@ func (v *live) checkShare(limit int64) error {
 	if err != nil {
 		return err
 	}
+	if len(v.output.taken) > len(running) {
+		maps.DeleteFunc(v.output.taken, func(e execID, _ room) bool { return !slices.Contains(running, e) })
+	}
 	const wayOut = "attach to those that have ended, which tells how and frees their output a moment later, or end some"
 	if len(running)+len(told) >= maxOutputs {
 		return v.noRoom(fmt.Errorf("keeps the output of %d detached commands, and another one %w; %s", maxOutputs, launch.ErrUnavailable, wayOut))
@@ -145,7 +148,6 @@ func (v *live) freeOutputs(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	maps.DeleteFunc(v.output.taken, func(e execID, _ room) bool { return !slices.Contains(all, e) })
 	ctx, cancel := context.WithTimeout(ctx, settleOutputsTime)
 	defer cancel()
 	for _, e := range startAfter(all, v.output.asked) {
@@ -191,26 +193,37 @@ func (v *live) complete(ctx context.Context, e execID) bool {
 }
 
 // tell takes an exec out of those that can be attached to, and leaves its output to be
-// read for a while. The exec's directory moves in one step, with its record: a kill leaves
-// no exec without a record, which the agent still knows and nobody can attach to.
-func (v *live) tell(e execID, d *detached) error {
+// read for a while; false says that there is no output to leave. The exec's directory
+// moves in one step, with its record. If the launcher is killed before, the exec can still
+// be attached to.
+func (v *live) tell(e execID, d *detached) (bool, error) {
 	v.disarm(e)
 	if err := os.Mkdir(v.told(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return errors.Join(ignoreMissing(err), d.remove()) // missing: the sandbox is removed
+		return false, errors.Join(ignoreMissing(err), d.remove()) // missing: the sandbox is removed
 	}
-	told := v.toldOf(e)
-	err := os.Rename(d.dir, told.dir)
+	told, now := v.toldOf(e), time.Now()
+	err := os.Chtimes(d.dir, now, now) // see age
+	if err == nil {
+		err = os.Rename(d.dir, told.dir)
+	}
 	if errors.Is(err, fs.ErrNotExist) { // another client was told, too
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return errors.Join(err, d.remove())
-	}
-	if outputSize(told.dir) == 0 {
-		return told.remove()
+		return false, errors.Join(err, d.remove())
 	}
 	v.armTold(e, toldTime)
-	return ignoreMissing(os.Remove(filepath.Join(told.dir, execRecordName)))
+	return true, ignoreMissing(os.Remove(filepath.Join(told.dir, execRecordName)))
+}
+
+// dropEmptyTold removes the files of an exec that was told about, if it had no output.
+func (v *live) dropEmptyTold(e execID) error {
+	told := v.toldOf(e)
+	if outputSize(told.dir) > 0 {
+		return nil
+	}
+	v.stopTimer(v.toldKey(e))
+	return told.remove()
 }
 
 // armTold removes the output of an exec later.
@@ -250,14 +263,17 @@ func (v *live) dropTold(least time.Duration) {
 	}
 }
 
-// age is the time since something was removed from the directory: the record, when the
-// end of the exec was told.
+// age is the time since the end of the exec was told. After the clock was set back it is
+// toldTime: nobody knows how long that is ago.
 func (d *detached) age() time.Duration {
 	info, err := os.Lstat(d.dir)
 	if err != nil {
 		return 0
 	}
-	return time.Since(info.ModTime())
+	if age := time.Since(info.ModTime()); age >= 0 {
+		return age
+	}
+	return toldTime
 }
 
 // truncate frees the space of the output for all that have it open.

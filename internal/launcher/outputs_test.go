@@ -54,6 +54,80 @@ func TestDetachedOutputHasAShareOfBytes(t *testing.T) {
 	}
 }
 
+// A neighbour has the pipe of a command. After the command's end was told nothing writes
+// to the output any more.
+func TestToldOutputOfHeldPipesGrowsNoMore(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "", spec.Config{})
+	p := detachedStart(t, sb, launch.Command{Args: []string{"sh", "-c", "echo $$; exec sleep 1000"}})
+	var pid string
+	eventually(t, "the command tells its pid", func() bool {
+		pid = strings.TrimSpace(readOutput(t, p).stdout)
+		return pid != ""
+	})
+	holder := detachedStart(t, sb, launch.Command{Args: []string{"sh", "-c", "exec 5>/proc/" + pid + "/fd/1; echo held; exec sleep 1000"}})
+	eventually(t, "the pipe is held", func() bool { return readOutput(t, holder).stdout == "held\n" })
+	if err := p.Signal(unix.SIGKILL, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the holder's output alone is written", func() bool {
+		pids, err := filepath.Glob("/proc/[0-9]*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		writers := 0
+		for _, dir := range pids {
+			name, _ := os.ReadFile(dir + "/comm")
+			status, _ := os.ReadFile(dir + "/status")
+			if string(name) == "sandbox-output\n" && strings.Contains(string(status), fmt.Sprintf("PPid:\t%d\n", sb.live.init().Pid)) {
+				writers++
+			}
+		}
+		return writers == 1
+	})
+}
+
+func TestEndedCommandsAreNotRemembered(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "", spec.Config{})
+	detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
+	for range 5 {
+		p := detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
+		other := detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
+		for _, p := range []*Process{p, other} {
+			if err := p.Signal(unix.SIGKILL, true); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	sb.live.output.mu.Lock()
+	defer sb.live.output.mu.Unlock()
+	if n := len(sb.live.output.taken); n > 4 {
+		t.Errorf("%d execs are remembered", n)
+	}
+}
+
+// After the clock was set back nobody knows since when the output could be read.
+func TestToldOutputHasAnAge(t *testing.T) {
+	d := &detached{dir: t.TempDir()}
+	if age := d.age(); age < 0 || age > time.Minute {
+		t.Errorf("new, it is %v old", age)
+	}
+	later := time.Now().Add(time.Hour)
+	if err := os.Chtimes(d.dir, later, later); err != nil {
+		t.Fatal(err)
+	}
+	if age := d.age(); age != toldTime {
+		t.Errorf("of a later time, it is %v old", age)
+	}
+}
+
 func TestDetachedOutputsHaveABound(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})

@@ -265,11 +265,16 @@ func TestWorkspaceFilesBelongToItsOwner(t *testing.T) {
 
 func TestFailedCreateLeavesNothing(t *testing.T) {
 	l := newTestLauncher(t)
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
+		t.Fatal(err)
+	}
 	tests := map[string]struct {
 		config spec.Config
 		want   func(error) bool
 	}{
 		"bad limit":          {spec.Config{Limits: spec.Limits{Memory: 1}}, isA[*spec.FieldError]},
+		"too many files":     {spec.Config{Limits: spec.Limits{NoFile: int64(min(own.Max, 1<<40)) + 1}}, isA[*spec.FieldError]},
 		"forbidden":          {spec.Config{Workspace: "/etc"}, isA[*rootfs.ForbiddenError]},
 		"own state":          {spec.Config{Workspace: l.root}, isA[*rootfs.ForbiddenError]},
 		"own data":           {spec.Config{Workspace: l.data}, isA[*rootfs.ForbiddenError]},

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -58,6 +59,11 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 		return configError(fmt.Errorf("snapshot %q: 1 to %d letters, digits and any of _+-. make a name", name, maxName))
 	}
 	if uid := v.current().UID; uid != 0 {
+		leave, err := v.launcher.snapshotting.enter(ctx, uid)
+		if err != nil {
+			return err
+		}
+		defer leave()
 		if err := v.launcher.roomForSnapshot(ctx, uid); err != nil {
 			return err
 		}
@@ -76,6 +82,32 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 		mine := func(p place) bool { return p.Host == "" }
 		return v.switchLayers(ctx, false, name, mine, newUpper)
 	})
+}
+
+// A turn lets one call of each user go on at a time: the room that a call has found is
+// not taken by another one.
+type turn struct {
+	mu    sync.Mutex
+	users map[uint32]chan struct{}
+}
+
+// enter waits until no other call of the user goes on.
+func (t *turn) enter(ctx context.Context, uid uint32) (leave func(), err error) {
+	t.mu.Lock()
+	if t.users == nil {
+		t.users = map[uint32]chan struct{}{}
+	}
+	if t.users[uid] == nil {
+		t.users[uid] = make(chan struct{}, 1)
+	}
+	place := t.users[uid]
+	t.mu.Unlock()
+	select {
+	case place <- struct{}{}:
+		return func() { <-place }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // roomForSnapshot holds a user to the bound. A snapshot of a fork has images of

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -252,6 +254,36 @@ func TestSnapshotsHaveABoundOfLayers(t *testing.T) {
 	t.Log(time.Since(start))
 	if _, out := sh(t, sb, "cat n; ls | wc -l"); out.stdout != fmt.Sprintf("%d\n%d\n", maxLayers-1, maxLayers+1) {
 		t.Errorf("there is %q", out)
+	}
+}
+
+func TestSnapshotsAtATimeAreBounded(t *testing.T) {
+	if reason := layersOfAnywhere(t); reason != "" {
+		t.Skip(reason)
+	}
+	l := newTestLauncher(t)
+	l.maxSnapshots = 2
+	var made atomic.Int32
+	var all sync.WaitGroup
+	for range 4 {
+		sb, err := l.Create(t.Context(), launch.Create{Name: newID(), Config: spec.Config{Storage: spec.StorageDisk}}, Sources{UID: 4321, GIDs: []uint32{4321}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		testhost.CloseAfter(t, sb)
+		for range 3 {
+			all.Go(func() {
+				name := newID()
+				if sb.Snapshot(t.Context(), name) == nil {
+					made.Add(1)
+					t.Cleanup(func() { _ = l.RemoveSnapshot(context.Background(), name, 4321) })
+				}
+			})
+		}
+	}
+	all.Wait()
+	if n := made.Load(); n != 2 {
+		t.Errorf("%d snapshots of at most %d", n, l.maxSnapshots)
 	}
 }
 

@@ -34,6 +34,9 @@ func completed(c spec.Config, storage spec.Storage) (spec.Config, error) {
 			"%s in memory is more than the %s of memory that the sandbox has; raise that with --memory, or keep the files on disk, with --storage disk",
 			asked, c.Limits.Memory)}
 	}
+	if err == nil {
+		err = checkOpenFiles(c)
+	}
 	return c, err
 }
 

@@ -39,6 +39,9 @@ func (v *live) liftThrottles() error {
 	v.lift.mu.Lock()
 	defer v.lift.mu.Unlock()
 	if err := v.group.LiftThrottlesIf(v.present); err != nil {
+		if v.lift.works == 0 { // those of some disks may be lifted
+			err = errors.Join(err, v.setThrottlesLocked())
+		}
 		return err
 	}
 	v.lift.works++

@@ -42,7 +42,8 @@ func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
 			return err
 		}
 		if err := c.Update(resources, container.IntelRdt{}); err != nil {
-			return errors.Join(updateError(next.Config.Limits, err), v.limitSockets(r))
+			err = aboveTotal(host, next.Config.Limits.CPUs, updateError(next.Config.Limits, err))
+			return errors.Join(err, v.limitSockets(r))
 		}
 		return v.keepRecord(next)
 	})
@@ -102,6 +103,11 @@ func (r record) limited(l spec.Limits, data string) (record, error) {
 	var err error
 	if r.Config, err = r.Config.Complete(); err != nil {
 		return r, configError(err)
+	}
+	if l.NoFile != 0 { // what another launcher has allowed stays
+		if err := checkOpenFiles(r.Config); err != nil {
+			return r, configError(err)
+		}
 	}
 	if r.Disks == nil {
 		r.Disks, err = disks(r.Config, Sources{}, data)

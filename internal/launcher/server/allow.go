@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// refused words what the rules do not allow.
+// refused is the error for a request that the rules do not allow.
 func refused(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", launch.ErrRefused, fmt.Sprintf(format, args...))
 }

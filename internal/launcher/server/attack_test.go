@@ -121,6 +121,24 @@ func TestCreatesOfOneNameHaveOnePlace(t *testing.T) {
 	}
 }
 
+// A sandbox that was made while others are listed has its place.
+func TestSandboxesMadeMeanwhileHavePlaces(t *testing.T) {
+	p := newPeer(&Rule{uid: 1001, Sandboxes: 1})
+	core := newFakeCore()
+	if err := p.takeSandbox(t.Context(), core, "a"); err != nil {
+		t.Fatal(err)
+	}
+	core.before(&core.listing, func() { p.made("a", "a", nil) })
+	if err := p.takeSandbox(t.Context(), core, "b"); !errors.Is(err, launch.ErrRefused) {
+		t.Errorf("one more than the rule allows: %v", err)
+	}
+	p.removed("a")
+	core.before(&core.listing, nil)
+	if err := p.takeSandbox(t.Context(), core, "b"); err != nil {
+		t.Error(err)
+	}
+}
+
 // The command's user becomes the owner of its pipes, so that a pipe of another
 // user's, of which the client has one end, would be given away with the other.
 func TestPipesOfOthersAreNoStdio(t *testing.T) {

@@ -290,6 +290,8 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 			i, err := c.server.core.Info(ctx, r.ID)
 			return &launch.Answer{Info: &i}, err
 		})
+	case launch.OpExecs:
+		return nil, c.answerFrom(ctx, func() (*launch.Answer, error) { return c.ask(ctx) })
 	case launch.OpStart:
 		return nil, c.start(ctx)
 	case launch.OpAttach:
@@ -301,11 +303,7 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 	case launch.OpVerify:
 		return &launch.Answer{}, c.withFiles(ctx, func(box Sandbox) error { return box.Verify(ctx, r.Sync) })
 	}
-	a, err := c.ask(ctx)
-	if err != nil || a.Execs == nil {
-		return a, err
-	}
-	return nil, c.answerFrom(ctx, func() (*launch.Answer, error) { return a, nil })
+	return c.ask(ctx)
 }
 
 // ask does what needs a handle of the sandbox for a moment.

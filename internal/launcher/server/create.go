@@ -17,7 +17,7 @@ func (c *call) create(ctx context.Context) error {
 		return &launch.ConfigError{Reason: "create without a configuration"}
 	}
 	if r.Name != "" && !isID(r.Name) {
-		return &launch.ConfigError{Reason: fmt.Sprintf("name: %.64q is none; 1 to 128 letters, digits and any of _+-. make one, which begins with a letter, a digit or _", r.Name)}
+		return &launch.ConfigError{Reason: fmt.Sprintf("invalid name %.64q: use 1 to 128 letters, digits, and any of _+-. and begin with a letter, a digit or _", r.Name)}
 	}
 	files, err := byPath(c.request.Paths, c.files)
 	if err != nil {

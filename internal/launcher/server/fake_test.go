@@ -23,10 +23,10 @@ type fakeCore struct {
 	made  int
 	// creating, if it is set, is called by Create before anything is made.
 	creating func(ctx context.Context) error
-	// opening and removing, if they are set, are called by Open and Remove before
-	// anything is done, as if that had to wait.
-	opening, removing func()
-	retired           atomic.Int32
+	// opening, removing and listing, if they are set, are called by Open, Remove and List
+	// before anything is done, as if that had to wait.
+	opening, removing, listing func()
+	retired                    atomic.Int32
 	// beginnings are those of snapshots, by "NAME of UID".
 	beginnings map[string]launch.Beginning
 	opened     int
@@ -154,6 +154,7 @@ func (f *fakeCore) Info(_ context.Context, id string) (launch.Info, error) {
 }
 
 func (f *fakeCore) List(context.Context) ([]launch.Info, error) {
+	f.first(&f.listing)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var all []launch.Info

@@ -19,13 +19,15 @@ func (g gate) leave() { <-g }
 
 // gates keep a peer from filling memory, however many calls it has.
 type gates struct {
-	// long requests are held from before they are read until they are carried out.
+	// long has a place for each long request, from before the launcher reads it until it is
+	// carried out.
 	long gate
-	// looks are at records of sandboxes, which can have a configuration of maxConfig.
+	// looks has a place for each call that reads records of sandboxes. A record can have a
+	// configuration of maxConfig.
 	looks gate
-	// answers with records are held until they are sent.
+	// answers has a place for each answer with records, until it is sent.
 	answers gate
-	// lists are calls that send lists, with the layers that they have open.
+	// lists has a place for each call that sends lists, with the layers that it has open.
 	lists gate
 }
 

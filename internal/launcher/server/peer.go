@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -23,10 +24,14 @@ type peer struct {
 	// has looked.
 	making map[string]int
 	owned  map[string]bool
+	// fresh are those that were made since the last look for them began.
+	fresh map[string]bool
+	// counting is held by the call that looks.
+	counting gate
 }
 
 func newPeer(r *Rule) *peer {
-	return &peer{Rule: r, gates: newGates(r), making: map[string]int{}}
+	return &peer{Rule: r, gates: newGates(r), making: map[string]int{}, fresh: map[string]bool{}, counting: make(gate, 1)}
 }
 
 // takeCall counts a call.
@@ -81,12 +86,20 @@ func (p *peer) takeSandbox(ctx context.Context, core Core, name string) error {
 	return p.awaitRoom(ctx, core, name)
 }
 
-// countOwned looks which sandboxes the peer has.
+// countOwned looks which sandboxes the peer has. A list may lack those that are made
+// meanwhile.
 func (p *peer) countOwned(ctx context.Context, core Core) error {
+	if err := p.counting.take(ctx); err != nil {
+		return err
+	}
+	defer p.counting.leave()
 	if err := p.looks.take(ctx); err != nil {
 		return err
 	}
 	defer p.looks.leave()
+	p.mu.Lock()
+	clear(p.fresh)
+	p.mu.Unlock()
 	all, err := core.List(ctx)
 	if err != nil {
 		return err
@@ -99,6 +112,7 @@ func (p *peer) countOwned(ctx context.Context, core Core) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	maps.Copy(owned, p.fresh)
 	p.owned = owned
 	return nil
 }
@@ -160,7 +174,7 @@ func (p *peer) made(name, id string, err error) {
 		delete(p.making, name)
 	}
 	if err == nil {
-		p.owned[id] = true
+		p.owned[id], p.fresh[id] = true, true
 	}
 }
 
@@ -169,6 +183,7 @@ func (p *peer) removed(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.owned, id)
+	delete(p.fresh, id)
 }
 
 // sees says whether a sandbox is the peer's to see: its own, or any for root.

@@ -52,7 +52,8 @@ func newRefusals() *refusals {
 }
 
 // refuse tells a client that it is not served, and closes the connection in the
-// background. A user with too many that wait for it holds up the others.
+// background. If the user has too many that wait, this call closes the connection itself,
+// and other users wait.
 func (r *refusals) refuse(channel *launch.Channel, uid uint32, err error) {
 	end := func() {
 		tellRefused(channel, err)

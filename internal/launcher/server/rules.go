@@ -91,7 +91,7 @@ const maxRules = 1 << 20
 // ReadRules reads the rules from a file, which nobody but root and the
 // launcher's user may be able to write.
 func ReadRules(path string) (Rules, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // the open of a FIFO would wait for a writer
 	if err != nil {
 		return Rules{}, err
 	}
@@ -114,6 +114,12 @@ func ownRules(f *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return errors.New("not a regular file")
+	}
+	if st.Size > maxRules {
+		return fmt.Errorf("%d bytes; at most %d are read", st.Size, maxRules)
 	}
 	if st.Uid != 0 && st.Uid != uint32(os.Geteuid()) || st.Mode&0o022 != 0 {
 		return errors.New("others may write the file; chown it to root and chmod it to 0600")

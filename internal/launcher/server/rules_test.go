@@ -68,6 +68,22 @@ func TestRulesOfAFile(t *testing.T) {
 	}
 }
 
+func TestRulesAreAFileOfBoundedSize(t *testing.T) {
+	dir := t.TempDir()
+	fifo, long := filepath.Join(dir, "fifo"), filepath.Join(dir, "long.json")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(long, []byte("{}"+strings.Repeat(" ", maxRules)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, says := range map[string]string{fifo: "not a regular file", long: "at most 1048576"} {
+		if _, err := ReadRules(path); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("rules %s: %v", path, err)
+		}
+	}
+}
+
 // TestWhatARuleAllows has a peer that is this process's user, so that it owns
 // what it opens.
 func TestWhatARuleAllows(t *testing.T) {
