@@ -339,7 +339,9 @@ func TestFilesSurviveTheirServersDeath(t *testing.T) {
 	if got, err := files.ReadFile(ctx, "f"); err != nil || string(got) != "x" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if r, err := sb.Run(ctx, "pkill -x -STOP sandbox-files"); err != nil || !r.OK() {
+	const stop = `p=$(pgrep -x sandbox-files) && kill -STOP $p &&
+		while grep -h ^State: /proc/$p/task/*/status | grep -qv 'T (stopped)'; do sleep 0.01; done`
+	if r, err := sb.Run(ctx, stop); err != nil || !r.OK() {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
