@@ -54,11 +54,11 @@ var fields = []field{
 	{"start", openStarts},
 	{"exec", openExecs},
 	{"sandbox", openSandboxes},
+	{"crowd", openCrowd}, // before those that leave the kernel with much to write
+	{"memory", openMemory},
 	{"overlay", openOverlays},
 	{"changes", openChanges},
 	{"many", openMany},
-	{"crowd", openCrowd},
-	{"memory", openMemory},
 	{"docker", openDocker},
 }
 
