@@ -1,18 +1,13 @@
 package launcher
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
-	"golang.org/x/sys/unix"
-
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
 // A cover is a place of a sandbox with what is put over it, in a view of one
@@ -110,96 +105,4 @@ func (all covers) put() error {
 		}
 	}
 	return nil
-}
-
-// attachBelow puts a detached mount at a place of another, which lacks it if the
-// sandbox was given the mount point.
-func attachBelow(tree, top *os.File, rel string) error {
-	how := unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	}
-	at, err := unix.Openat2(int(top.Fd()), rel, &how)
-	if errors.Is(err, unix.ENOENT) {
-		if err := makePoint(int(top.Fd()), rel, tree); err != nil {
-			return err
-		}
-		at, err = unix.Openat2(int(top.Fd()), rel, &how)
-	}
-	if err != nil {
-		return fmt.Errorf("open: %w", err)
-	}
-	defer unix.Close(at)
-	if err := unix.MoveMount(int(tree.Fd()), "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
-		return fmt.Errorf("move_mount: %w", err)
-	}
-	return nil
-}
-
-// makePoint makes a mount point, and the directories above it.
-func makePoint(top int, rel string, tree *os.File) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(tree.Fd()), &st); err != nil {
-		return err
-	}
-	made := ""
-	for _, name := range strings.Split(path.Dir(rel), "/") {
-		if made = path.Join(made, name); made == "." {
-			continue
-		}
-		if err := unix.Mkdirat(top, made, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("mkdir %s: %w", made, err)
-		}
-	}
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return unix.Mkdirat(top, rel, 0o755)
-	}
-	return unix.Mknodat(top, rel, unix.S_IFREG|0o644, 0)
-}
-
-// openAnyInside is openInside of what need not be a directory.
-func openAnyInside(path string) (*os.File, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open %s in the sandbox: %w", path, err)
-	}
-	return os.NewFile(uintptr(fd), path), nil
-}
-
-// cloneMount is a detached mount of what is attached, with what is mounted below.
-func cloneMount(f *os.File, recursive bool) (*os.File, error) {
-	flags := uint(unix.AT_EMPTY_PATH | unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
-	if recursive {
-		flags |= unix.AT_RECURSIVE
-	}
-	tree, err := unix.OpenTree(int(f.Fd()), "", flags)
-	if errors.Is(err, unix.EINVAL) && !recursive {
-		return nil, fmt.Errorf("%s has other file systems mounted below it, and what is written there cannot be kept apart: %w", f.Name(), launch.ErrUnavailable)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open_tree %s: %w", f.Name(), err)
-	}
-	return os.NewFile(uintptr(tree), f.Name()), nil
-}
-
-// mountsOfInit are the mounts of a sandbox, as its PID 1 has them.
-func mountsOfInit(init identity) ([]*mountinfo.Info, error) {
-	f, err := os.Open("/proc/" + strconv.Itoa(init.Pid) + "/mountinfo")
-	if err != nil {
-		return nil, fmt.Errorf("mounts of the sandbox: %w", errors.Join(launch.ErrNotRunning, err))
-	}
-	defer f.Close()
-	return mountinfo.GetMountsFromReader(f, nil)
-}
-
-// cloneFile is another descriptor of the same.
-func cloneFile(f *os.File) (*os.File, error) {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("duplicate %s: %w", f.Name(), err)
-	}
-	return os.NewFile(uintptr(fd), f.Name()), nil
 }

@@ -122,3 +122,10 @@ func removeAll(ctx context.Context, parent *os.File, name string) error {
 	dir.Close()
 	return errors.Join(err, unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR))
 }
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -93,4 +94,40 @@ func (i identity) String() string { return fmt.Sprintln(i.Pid, i.Start, i.Namesp
 func parseIdentity(text string) (i identity, err error) {
 	_, err = fmt.Sscan(text, &i.Pid, &i.Start, &i.Namespace)
 	return i, err
+}
+
+// end kills the process and returns when it is gone.
+func (i identity) end(patience time.Duration) error {
+	if here, err := os.Readlink("/proc/self/ns/pid"); err != nil || here != i.Namespace || i.Pid <= 1 {
+		return fmt.Errorf("process %d cannot be told from others here", i.Pid)
+	}
+	pidfd, err := unix.PidfdOpen(i.Pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(pidfd)
+	// Only now is the number bound to a process: is it still that one?
+	if !i.lives() {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	for deadline := time.Now().Add(patience); ; {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return fmt.Errorf("process %d was killed and does not end", i.Pid)
+		}
+		fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, int(left.Milliseconds())+1)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		if n > 0 {
+			return nil
+		}
+	}
 }

@@ -1,12 +1,9 @@
 package launcher
 
 import (
-	"errors"
 	"os"
+	"os/exec"
 	"testing"
-
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 func TestWhoHasEndedIsToldFromWhoLives(t *testing.T) {
@@ -14,6 +11,16 @@ func TestWhoHasEndedIsToldFromWhoLives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended, err := identify(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait() // killed
 	reused, elsewhere := self, self
 	reused.Start++
 	elsewhere.Namespace = "pid:[1]"
@@ -23,32 +30,12 @@ func TestWhoHasEndedIsToldFromWhoLives(t *testing.T) {
 	}{
 		"this process":                  {self, true, false},
 		"one that had its number":       {reused, false, true},
-		"one that has ended":            {deadProcess(t), false, true},
+		"one that has ended":            {ended, false, true},
 		"one of another pid namespace":  {elsewhere, true, true},
 		"none: of a record that is not": {identity{Namespace: self.Namespace}, false, true},
 	} {
 		if lives, ends := test.lives, test.ends; test.identity.lives() != lives || test.identity.ends() != ends {
 			t.Errorf("%s: lives %v, ends %v", name, test.identity.lives(), test.identity.ends())
 		}
-	}
-}
-
-// A connection that is lost is no sandbox that has ended.
-func TestALostConnectionIsNotTheSandboxesEnd(t *testing.T) {
-	l := newTestLauncher(t)
-	sb := up(t, l, "", spec.Config{})
-	conn, err := sb.live.connect(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.Close(); err != nil {
-		t.Fatal(err)
-	}
-	_, err = sb.Start(t.Context(), launch.Command{Args: []string{"true"}}, [3]*os.File{})
-	if err == nil || errors.Is(err, launch.ErrNotRunning) {
-		t.Errorf("got %v", err)
-	}
-	if r, _ := sh(t, sb, "true"); !r.OK() {
-		t.Errorf("the next: %+v", r)
 	}
 }

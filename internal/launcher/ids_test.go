@@ -250,41 +250,6 @@ func TestClaimsAreMadeWhereNobodyElseWrites(t *testing.T) {
 	}
 }
 
-// A state root that is lost with its tmpfs is none of a range's owner's.
-func TestARangeOutlivesTheStateRoot(t *testing.T) {
-	l := newTestLauncher(t)
-	id := newID()
-	base := claimed(t, l.ids(), id)
-	if err := os.RemoveAll(l.root); err != nil {
-		t.Fatal(err)
-	}
-	again, err := New(Dirs{State: l.root, Data: l.data})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if have := ownersOf(t, again.ids()); !slices.Equal(have, []owner{{id, base}}) {
-		t.Errorf("owners: %v", have)
-	}
-	if pruned, err := again.Prune(t.Context()); err != nil || !slices.Equal(pruned, []string{id}) {
-		t.Errorf("pruned %v, %v", pruned, err)
-	}
-	checkNothingLeft(t, l)
-}
-
-// Launchers of two roots share the ranges and prune their own.
-func TestPruneSparesTheRangesOfOtherRoots(t *testing.T) {
-	l := newTestLauncher(t)
-	other := &Launcher{root: t.TempDir(), data: l.data}
-	id := newID()
-	base := claimed(t, other.ids(), id)
-	if pruned, err := l.Prune(t.Context()); err != nil || len(pruned) > 0 {
-		t.Errorf("pruned %v, %v", pruned, err)
-	}
-	if have := ownersOf(t, other.ids()); !slices.Equal(have, []owner{{id, base}}) {
-		t.Errorf("owners: %v", have)
-	}
-}
-
 // What could not be made for want of a data directory can be removed without one.
 func TestNobodyOwnsARangeWithoutADataDirectory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")

@@ -4,9 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -104,19 +102,6 @@ func readRecord(dir string) (record, error) {
 	return r, nil
 }
 
-// readOwn reads a file that nobody but root and this user may have written.
-func readOwn(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if err := checkOwn(f); err != nil {
-		return nil, err
-	}
-	return io.ReadAll(f)
-}
-
 // write puts the record in the sandbox's directory, which the caller holds.
 func (r record) write(dir string) error {
 	data, err := json.Marshal(r)
@@ -124,16 +109,6 @@ func (r record) write(dir string) error {
 		return err
 	}
 	return replaceFile(filepath.Join(dir, recordName), data)
-}
-
-// replaceFile writes a file of which readers see what was there before or all that
-// is new.
-func replaceFile(path string, content []byte) error {
-	draft := path + ".new"
-	if err := os.WriteFile(draft, content, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(draft, path)
 }
 
 // versionOf says which record a sandbox's directory has now.

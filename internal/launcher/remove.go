@@ -7,15 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
-
-// cleanupTime bounds the removal of one sandbox, which goes on when the
-// caller's context is cancelled.
-const cleanupTime = 30 * time.Second
 
 // Remove ends what runs in a sandbox and removes all there is of it, up or not,
 // whole or not; everything is found by the id. One that is not there, or is
@@ -194,11 +189,4 @@ func (l *Launcher) forget(id string) {
 	gone.gone = true
 	gone.mu.Unlock()
 	gone.drop()
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

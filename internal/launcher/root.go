@@ -3,8 +3,6 @@ package launcher
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -18,26 +16,6 @@ import (
 // checkRoot refuses a state root that anybody but root and this user may change. One
 // that is not there is no error. [readRecord] checks the file that it has opened, too.
 func (l *Launcher) checkRoot() error { return checkState(l.sandboxes()) }
-
-// checkState is checkRoot, by the directory of all sandboxes.
-func checkState(sandboxes string) error {
-	if err := checkOwnDir(filepath.Dir(sandboxes), 0); err != nil {
-		return err
-	}
-	return checkOwnDir(sandboxes, unix.O_NOFOLLOW)
-}
-
-func checkOwnDir(path string, flags int) error {
-	f, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY|flags, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return checkOwn(f)
-}
 
 // container loads the sandbox's container. What the record of the container names is
 // the sandbox's own: the cgroups, and PID 1.

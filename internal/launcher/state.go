@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -212,4 +213,125 @@ func (s *stateDir) renew() error {
 		return err
 	}
 	return signOwner(s.path)
+}
+
+// openData opens a directory of the data directory, and makes both where they
+// are missing.
+func openData(data, name string) (*os.File, error) {
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data directory, which --data names: %w", err)
+	}
+	top, err := os.OpenFile(data, unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer top.Close()
+	if err := checkOwn(top); err != nil {
+		return nil, err
+	}
+	dir, _, err := openBelow(top, name)
+	return dir, err
+}
+
+// openBelow opens a directory in one that is held, and tells whether it has made
+// it. Nobody can have put another in its place: who may write to the parent is
+// root or this user, and no link is followed.
+func openBelow(parent *os.File, name string) (dir *os.File, made bool, err error) {
+	path := filepath.Join(parent.Name(), name)
+	err = unix.Mkdirat(int(parent.Fd()), name, 0o700)
+	if made = err == nil; err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, false, fmt.Errorf("mkdir %s: %w", path, err)
+	}
+	fd, err := unix.Openat(int(parent.Fd()), name, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, false, fmt.Errorf("open %s: %w", path, err)
+	}
+	dir = os.NewFile(uintptr(fd), path)
+	if err := checkOwn(dir); err != nil {
+		return nil, false, errors.Join(err, dir.Close())
+	}
+	return dir, made, nil
+}
+
+// An untrustedError says that others may change what a launcher would rely on.
+type untrustedError struct{ path, why string }
+
+func (e *untrustedError) Error() string {
+	return fmt.Sprintf("%s %s, and others could change it: chown it to root and chmod go-w, or use another directory", e.path, e.why)
+}
+
+// checkOwn refuses a file that anybody but root and this user may change. The
+// bits of an access control list's mask are those of the group.
+func checkOwn(f *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return fmt.Errorf("stat %s: %w", f.Name(), err)
+	}
+	switch {
+	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
+		return &untrustedError{f.Name(), fmt.Sprintf("belongs to user %d", st.Uid)}
+	case st.Mode&0o022 != 0:
+		return &untrustedError{f.Name(), fmt.Sprintf("has mode %#o", st.Mode&0o7777)}
+	}
+	return nil
+}
+
+// readOwn reads a file that nobody but root and this user may have written.
+func readOwn(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := checkOwn(f); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(f)
+}
+
+// replaceFile writes a file of which readers see what was there before or all that
+// is new.
+func replaceFile(path string, content []byte) error {
+	draft := path + ".new"
+	if err := os.WriteFile(draft, content, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(draft, path)
+}
+
+// cleanupTime bounds the removal of one sandbox, which goes on when the
+// caller's context is cancelled.
+const cleanupTime = 30 * time.Second
+
+// checkState is checkRoot, by the directory of all sandboxes.
+func checkState(sandboxes string) error {
+	if err := checkOwnDir(filepath.Dir(sandboxes), 0); err != nil {
+		return err
+	}
+	return checkOwnDir(sandboxes, unix.O_NOFOLLOW)
+}
+
+func checkOwnDir(path string, flags int) error {
+	f, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY|flags, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return checkOwn(f)
+}
+
+// removalName is a file in a sandbox's directory. It says that a removal has begun:
+// the sandbox's processes may be dying, and its files are not needed any more.
+const removalName = "removing"
+
+// noteRemoval notes that a removal begins, before anything is killed. Without the note the
+// next "up" keeps the files: that does no harm.
+func noteRemoval(dir string) { _ = os.WriteFile(filepath.Join(dir, removalName), nil, 0o600) }
+
+func removalBegun(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, removalName))
+	return err == nil
 }

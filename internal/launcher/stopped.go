@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -24,19 +23,6 @@ func (l *Launcher) OpenStopped(_ context.Context, id string) (*Sandbox, error) {
 	}
 	s, err := l.open(id)
 	return s, missing(id, err)
-}
-
-// removalName is a file in a sandbox's directory. It says that a removal has begun:
-// the sandbox's processes may be dying, and its files are not needed any more.
-const removalName = "removing"
-
-// noteRemoval notes that a removal begins, before anything is killed. Without the note the
-// next "up" keeps the files: that does no harm.
-func noteRemoval(dir string) { _ = os.WriteFile(filepath.Join(dir, removalName), nil, 0o600) }
-
-func removalBegun(dir string) bool {
-	_, err := os.Lstat(filepath.Join(dir, removalName))
-	return err == nil
 }
 
 // errInMemory and errLeaving say why a stopped sandbox has no files.

@@ -127,16 +127,6 @@ func (r *record) withoutUpper(p place) {
 	r.Stacks[p.Path] = s
 }
 
-func isFrozen(path string) bool {
-	f, err := openInside(path)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	var st unix.Statfs_t
-	return unix.Fstatfs(int(f.Fd()), &st) == nil && st.Flags&unix.ST_RDONLY != 0
-}
-
 // halfDone says that something is under way with the sandbox's mounts, or was when its
 // process was killed.
 func (r record) halfDone() bool { return r.Switch != nil || r.Attaching != nil }

@@ -1,0 +1,48 @@
+package launcher
+
+import (
+	"os"
+	"slices"
+	"testing"
+)
+
+// A state root that is lost with its tmpfs is none of a range's owner's.
+func TestARangeOutlivesTheStateRoot(t *testing.T) {
+	l := newTestLauncher(t)
+	id := newID()
+	base, err := l.ids().claim(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(l.root); err != nil {
+		t.Fatal(err)
+	}
+	again, err := New(Dirs{State: l.root, Data: l.data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have, err := again.ids().owners(); err != nil || !slices.Equal(have, []owner{{id: id, base: base}}) {
+		t.Errorf("owners: %v, %v", have, err)
+	}
+	if pruned, err := again.Prune(t.Context()); err != nil || !slices.Equal(pruned, []string{id}) {
+		t.Errorf("pruned %v, %v", pruned, err)
+	}
+	checkNothingLeft(t, l)
+}
+
+// Launchers of two roots share the ranges and prune their own.
+func TestPruneSparesTheRangesOfOtherRoots(t *testing.T) {
+	l := newTestLauncher(t)
+	other := &Launcher{root: t.TempDir(), data: l.data}
+	id := newID()
+	base, err := other.ids().claim(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pruned, err := l.Prune(t.Context()); err != nil || len(pruned) > 0 {
+		t.Errorf("pruned %v, %v", pruned, err)
+	}
+	if have, err := other.ids().owners(); err != nil || !slices.Equal(have, []owner{{id: id, base: base}}) {
+		t.Errorf("owners: %v, %v", have, err)
+	}
+}
