@@ -19,13 +19,15 @@ const module = "github.com/sandbox-runtime/sandbox-runtime"
 // package may import those of lower layers and those below its own path, as
 // seccomp/compile is below seccomp; see ARCHITECTURE.md.
 var layers = [][]string{
-	{"internal/fsmount"},
+	{"internal/fsmount", "internal/process"},
 	{"internal/kernel", "internal/poller", "internal/store", "internal/testhost", "internal/watch"},
 	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "netns", "internal/engine", "internal/files"},
 	{"internal/layer", "internal/autorun"},
 	{"internal/layer/layertest", "internal/patch", "internal/layertar", "internal/apply"},
 	{"internal/agent", "internal/launch"},
-	{"internal/container", "sandbox", "sandbox/sandboxtest"},
+	{"internal/erase", "internal/statedir", "internal/mountns"},
+	{"internal/container", "internal/idrange", "sandbox", "sandbox/sandboxtest"},
+	{"internal/filtercache"},
 	{"internal/launcher", "internal/launcher/server"},
 	{"sandbox/launcher", "sandbox/tenant"},
 	{"cmd/sandbox-runtime", "cmd/sandbox-files", "examples/embed"},
@@ -38,7 +40,7 @@ var onlyImporter = map[string]string{
 
 // needCgo are the packages that may. All others build without, and so do
 // those that import only them.
-var needCgo = []string{"seccomp/compile", "internal/container", "internal/launcher", "internal/launcher/server",
+var needCgo = []string{"seccomp/compile", "internal/container", "internal/filtercache", "internal/launcher", "internal/launcher/server",
 	"sandbox/launcher", "cmd/sandbox-runtime"}
 
 // outside are test suites and their tools, which import what they test.

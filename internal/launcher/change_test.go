@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -292,7 +293,7 @@ func TestRemoveOutlivesItsCaller(t *testing.T) {
 func TestWhoIsBusyIsWaitedFor(t *testing.T) {
 	l := newTestLauncher(t)
 	up(t, l, "box", spec.Config{})
-	state, err := holdState(l.sandboxes(), "box")
+	state, err := statedir.Hold(l.sandboxes(), "box")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +302,7 @@ func TestWhoIsBusyIsWaitedFor(t *testing.T) {
 	if err := l.Remove(ctx, "box"); !errors.Is(err, launch.ErrBusy) {
 		t.Errorf("remove: %v", err)
 	}
-	time.AfterFunc(50*time.Millisecond, func() { state.release() })
+	time.AfterFunc(50*time.Millisecond, func() { state.Release() })
 	if err := l.Remove(t.Context(), "box"); err != nil {
 		t.Error(err)
 	}

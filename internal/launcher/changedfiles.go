@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/watch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -110,7 +111,7 @@ func writableBinds(c spec.Config) (targets []string) {
 
 // addBind has what is written to a bind be told. That is not kept in use, for
 // whoever wants to take it away.
-func (f *fileWatch) addBind(init identity, target string) error {
+func (f *fileWatch) addBind(init process.ID, target string) error {
 	w, err := f.group.Mount(func() (*os.File, error) { return openShown(init, target) })
 	if err == nil && !slices.Contains(f.all, w) {
 		f.all = append(f.all, w)
@@ -119,13 +120,13 @@ func (f *fileWatch) addBind(init identity, target string) error {
 }
 
 // openShown opens what a sandbox has at a path.
-func openShown(init identity, path string) (*os.File, error) {
+func openShown(init process.ID, path string) (*os.File, error) {
 	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", init.Pid), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	if !init.lives() { // before it was opened, and another has its number
+	if !init.Lives() { // before it was opened, and another has its number
 		return nil, os.ErrNotExist
 	}
 	return openTop(root, path)

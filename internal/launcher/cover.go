@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 )
 
 // A cover is a place of a sandbox with what is put over it, in a view of one
@@ -48,20 +50,20 @@ func (all covers) close() {
 func (all covers) look(mounts []*mountinfo.Info) error {
 	for _, c := range all {
 		var err error
-		if c.live, err = openInside(c.Path); err != nil {
+		if c.live, err = mountns.Open(c.Path); err != nil {
 			return err
 		}
 		if c.Host != "" {
-			if c.lower, err = cloneMount(c.live, false); err != nil {
+			if c.lower, err = mountns.Clone(c.live, false); err != nil {
 				return err
 			}
 		}
 		for _, rel := range all.below(c.Path, mounts) {
-			f, err := openAnyInside(path.Join(c.Path, rel))
+			f, err := mountns.OpenAny(path.Join(c.Path, rel))
 			if err != nil {
 				return err
 			}
-			tree, err := cloneMount(f, true)
+			tree, err := mountns.Clone(f, true)
 			f.Close()
 			if err != nil {
 				return err
@@ -96,11 +98,11 @@ func (all covers) put() error {
 	for _, c := range all {
 		// First what is mounted below: some of that hides files.
 		for rel, tree := range c.children {
-			if err := attachBelow(tree, c.mount, rel); err != nil {
+			if err := mountns.AttachBelow(tree, c.mount, rel); err != nil {
 				return fmt.Errorf("%s: %w", path.Join(c.Path, rel), err)
 			}
 		}
-		if err := attachInside(c.mount, c.Path); err != nil {
+		if err := mountns.Attach(c.mount, c.Path); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -49,7 +51,7 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 	}
 	l.reap()
 	for {
-		state, err := makeState(l.sandboxes(), r.Name)
+		state, err := statedir.Make(l.sandboxes(), r.Name)
 		if errors.Is(err, fs.ErrExist) {
 			s, free, err := l.existing(ctx, r, from.UID)
 			if errors.Is(err, fs.ErrNotExist) {
@@ -71,30 +73,30 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 // is for that and it is healthy, with the held directory if the sandbox is to be
 // replaced, with [fs.ErrNotExist] if the name is free by now. One whose files can
 // still be read is not replaced, but is an error.
-func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_ *Sandbox, free *stateDir, err error) {
+func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_ *Sandbox, free *statedir.Dir, err error) {
 	taken := &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
 	if _, err := readRecord(l.dir(r.Name)); err == nil && !r.Reuse {
 		return nil, nil, taken
 	}
 	// Without a record it may be no more than the hold that a prune, or a removal,
 	// has on the name.
-	state, err := awaitState(ctx, l.sandboxes(), r.Name)
+	state, err := statedir.Await(ctx, l.sandboxes(), r.Name)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() {
 		if free == nil {
-			state.release()
+			state.Release()
 		}
 	}()
 	if !r.Reuse {
 		return nil, nil, taken
 	}
-	if there, err := readRecord(state.path); err == nil && uid != 0 && there.UID != uid {
+	if there, err := readRecord(state.Path); err == nil && uid != 0 && there.UID != uid {
 		// Another user's, whatever state it is in.
 		return nil, nil, &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
 	}
-	if removalBegun(state.path) {
+	if statedir.RemovalBegun(state.Path) {
 		return nil, state, nil // its processes may be dying, although PID 1 still answers
 	}
 	s, err := l.open(r.Name)
@@ -139,7 +141,7 @@ type making struct {
 	filters bool // commands may load seccomp filters
 }
 
-func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *stateDir, notes []string) (_ *Sandbox, err error) {
+func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *statedir.Dir, notes []string) (_ *Sandbox, err error) {
 	m := &making{launcher: l, id: r.Name, request: r, asked: asked, from: from, notes: notes}
 	defer func() {
 		if err == nil {
@@ -149,11 +151,11 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 			err = errors.Join(err, m.conn.Close())
 		}
 		if errors.Is(err, launch.ErrExists) { // what else has the name is not this one's
-			err = errors.Join(err, l.releaseIDs(r.Name, m.record.IDBase), state.remove())
+			err = errors.Join(err, l.releaseIDs(r.Name, m.record.IDBase), state.Remove())
 			return
 		}
 		if undo := l.removeHeld(context.WithoutCancel(ctx), r.Name, state); undo != nil {
-			state.release()
+			state.Release()
 			err = errors.Join(err, undo)
 		}
 	}()
@@ -169,7 +171,7 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 	if err := m.fork(ctx); err != nil {
 		return nil, err
 	}
-	if err := m.record.write(state.path); err != nil {
+	if err := m.record.write(state.Path); err != nil {
 		return nil, err
 	}
 	s, err := l.open(r.Name)
@@ -177,22 +179,22 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 		return nil, err
 	}
 	s.live.adopt(m.conn)
-	state.release()
+	state.Release()
 	l.emptyTrashLater()
 	return s, nil
 }
 
 // removeTraces removes a sandbox of this name whose directory somebody has removed:
 // it could not be told from one that was left half removed.
-func (l *Launcher) removeTraces(ctx context.Context, id string, state *stateDir) error {
-	claimed, err := l.ids().claimed(id)
+func (l *Launcher) removeTraces(ctx context.Context, id string, state *statedir.Dir) error {
+	claimed, err := l.ids().Claimed(id)
 	if err != nil || !claimed {
 		return err
 	}
-	if _, err := l.removeKernel(ctx, id, state.path); err != nil {
+	if _, err := l.removeKernel(ctx, id, state.Path); err != nil {
 		return err
 	}
-	return l.ids().releaseAll(id)
+	return l.ids().ReleaseAll(id)
 }
 
 // nameIsFree refuses the name of a container that is none of this launcher's.
@@ -251,7 +253,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	if err != nil {
 		return configError(err)
 	}
-	filter, note, err := l.filters().open(ctx, profile)
+	filter, note, err := l.filters().Open(ctx, profile)
 	if err != nil {
 		return err
 	}
@@ -259,7 +261,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 		defer filter.Close()
 		profile = nil // the agent loads it
 	}
-	if m.record.IDBase, err = l.ids().claim(m.id); err != nil {
+	if m.record.IDBase, err = l.ids().Claim(m.id); err != nil {
 		return fmt.Errorf("claim a range of user ids: %w", err)
 	}
 	root, err := m.rootConfig(from)
@@ -341,12 +343,12 @@ func (m *making) start(ctx context.Context, profile *specs.LinuxSeccomp, filter 
 	}
 	inherited := append([]*os.File{program}, files...)
 	container.PinCgroupfs()
-	thread, err := startMountThread()
+	thread, err := mountns.Start()
 	if err != nil {
 		return err
 	}
-	defer thread.stop()
-	err = thread.do(func() error {
+	defer thread.Stop()
+	err = thread.Do(func() error {
 		m.record.Trees = newTrees(m.root.Trees(), present())
 		mounted, err := mountRoot(m.root)
 		if err != nil {

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"sync"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
 // Deadlines are the timers of detached execs: one for each exec, and one for each output
@@ -25,7 +27,7 @@ type deadlines struct {
 // A deadlineKey names an exec of one sandbox, and not of a later one with its id.
 type deadlineKey struct {
 	id   string
-	init identity
+	init process.ID
 	exec execID
 	// told is of the output, once the exec's end was told.
 	told bool

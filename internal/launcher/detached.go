@@ -13,7 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -111,7 +113,7 @@ func (r execRecord) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(dir, execRecordName), data)
+	return statedir.Replace(filepath.Join(dir, execRecordName), data)
 }
 
 func readExecRecord(dir string) (r execRecord, err error) {
@@ -194,7 +196,7 @@ func (d *detached) remove() error {
 	if d == nil {
 		return nil
 	}
-	return errors.Join(ignoreMissing(os.Remove(filepath.Join(d.dir, execRecordName))), d.truncate(), os.RemoveAll(d.dir))
+	return errors.Join(erase.IgnoreMissing(os.Remove(filepath.Join(d.dir, execRecordName))), d.truncate(), os.RemoveAll(d.dir))
 }
 
 // markTimedOut lets whoever asks know why the exec was killed.

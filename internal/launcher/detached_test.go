@@ -185,7 +185,7 @@ func TestOpenClearsWhatTheDeadHaveLeft(t *testing.T) {
 	defer leaf.Close()
 	victim := joinLeaf(t, leaf)
 	again := elsewhere(t, sb)
-	eventually(t, "what it left is dead", func() bool { return !victim.lives() })
+	eventually(t, "what it left is dead", func() bool { return !victim.Lives() })
 	names, err := again.live.group.Leaves()
 	if err != nil || slices.Contains(names, leaf.Name()) || !slices.Contains(names, kept.exec.leaf()) {
 		t.Errorf("leaves %v, %v", names, err)

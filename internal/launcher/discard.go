@@ -11,11 +11,14 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
 // draftName is of what is made under another name than it is to have, and says who
 // makes it.
-func draftName(owner identity) string {
+func draftName(owner process.ID) string {
 	return fmt.Sprintf("new-%d-%d-%s-%s", owner.Pid, owner.Start, owner.Namespace, rand.Text())
 }
 
@@ -25,8 +28,8 @@ func isLeftDraft(name string) bool {
 	if len(parts) != 5 || parts[0] != "new" {
 		return false
 	}
-	owner, err := parseIdentity(strings.Join(parts[1:4], " "))
-	return err == nil && !owner.lives()
+	owner, err := process.Parse(strings.Join(parts[1:4], " "))
+	return err == nil && !owner.Lives()
 }
 
 // discardIn moves an entry of a store into the store's trash, and empties the trash in
@@ -51,7 +54,7 @@ func (l *Launcher) discardIn(store *os.File, name string) error {
 	}
 	l.sweep(func(ctx context.Context) {
 		defer trash.Close()
-		_ = empty(ctx, trash) // the next call goes on
+		_ = erase.Contents(ctx, trash) // the next call goes on
 	})
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
 // An execID names one exec of a sandbox. It says which process asked for it, so
@@ -53,7 +54,7 @@ func (e execID) agent() (id agent.ExecID) {
 
 // ownerLives is whether the process that asked for the exec does.
 func (e execID) ownerLives() bool {
-	start, err := startOf(int(e.pid))
+	start, err := process.Started(int(e.pid))
 	return err == nil && start == e.start
 }
 

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -29,13 +31,13 @@ const syncDescriptor = 8
 var errNoSyncFile = errors.New("PID 1 holds no open file of it")
 
 // heldTop takes PID 1's own open file of the store's top. top is that of [storeOf].
-func heldTop(init identity, top *os.File) (*os.File, error) {
+func heldTop(init process.ID, top *os.File) (*os.File, error) {
 	pidfd, err := unix.PidfdOpen(init.Pid, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("pidfd_open", err)
 	}
 	defer unix.Close(pidfd)
-	if !init.lives() { // before the number was bound to a process
+	if !init.Lives() { // before the number was bound to a process
 		return nil, os.ErrNotExist
 	}
 	fd, err := unix.PidfdGetfd(pidfd, syncDescriptor, 0)
@@ -136,9 +138,9 @@ func (v *live) verifyMemory(r record) error {
 	switch {
 	case r.Image != "":
 		return nil
-	case removalBegun(v.dir()):
+	case statedir.RemovalBegun(v.dir()):
 		return errLeaving
-	case !r.Init.lives():
+	case !r.Init.Lives():
 		return errInMemory
 	case r.Init != v.init(): // another sandbox has the name
 		return launch.ErrNotFound

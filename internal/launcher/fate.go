@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -167,13 +168,13 @@ const sharedMemory = "/dev/shm"
 // sharedMemoryFull says whether the sandbox's shared memory has neither a block
 // nor a file left, and its size. It looks through PID 1's root, beneath which all
 // paths stay.
-func sharedMemoryFull(init identity) (size spec.Size, full bool) {
+func sharedMemoryFull(init process.ID) (size spec.Size, full bool) {
 	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", init.Pid), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return 0, false // it has just ended
 	}
 	defer root.Close()
-	if !init.lives() { // before it was opened, and another has its number
+	if !init.Lives() { // before it was opened, and another has its number
 		return 0, false
 	}
 	how := unix.OpenHow{

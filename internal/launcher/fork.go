@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
 // Beginning returns the part of a snapshot's configuration that a fork takes over.
@@ -96,15 +98,15 @@ func (s *switching) begin() error {
 		return err
 	}
 	layers.Close()
-	mounts, err := mountsOfInit(s.record.Init)
+	mounts, err := mountns.Of(s.record.Init)
 	if err != nil {
 		return err
 	}
-	if s.thread, err = enterMounts(s.record.Init); err != nil {
+	if s.thread, err = mountns.Enter(s.record.Init); err != nil {
 		return err
 	}
-	defer s.thread.stop()
-	if err := s.thread.do(func() error { return s.covers.look(mounts) }); err != nil {
+	defer s.thread.Stop()
+	if err := s.thread.Do(func() error { return s.covers.look(mounts) }); err != nil {
 		return err
 	}
 	for _, c := range s.covers { // what it was made with is empty
@@ -117,7 +119,7 @@ func (s *switching) begin() error {
 	if err := s.stack(); err != nil {
 		return err
 	}
-	return s.thread.do(s.covers.put)
+	return s.thread.Do(s.covers.put)
 }
 
 func (s *switching) numberFrom(next int) error {
@@ -148,7 +150,7 @@ func (s *switching) replaceUpper(path string, n int) {
 
 // linkImages gives a snapshot's images names of the sandbox's, which go with it.
 func (m *making) linkImages(s snapshot) (map[string]string, error) {
-	stores, err := openData(m.launcher.data, storesName)
+	stores, err := statedir.OpenData(m.launcher.data, storesName)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
@@ -53,7 +55,7 @@ const lookForEnded = time.Minute
 // A heldStore is a store in memory.
 type heldStore struct {
 	uid  uint32
-	init identity
+	init process.ID
 	top  *os.File
 }
 
@@ -107,7 +109,7 @@ func (l *Launcher) takeStore(id, dir string, r record) *os.File {
 }
 
 // take takes out the store of a sandbox.
-func (h *handed) take(id string, init identity) *os.File {
+func (h *handed) take(id string, init process.ID) *os.File {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	held, ok := h.memory[id]
@@ -137,7 +139,7 @@ func (l *Launcher) leaveStore(id string, r record, top *os.File, removed bool) {
 func (l *Launcher) retire(uid uint32, top *os.File) {
 	dir, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", top.Fd()), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err == nil {
-		_ = erase(context.Background(), dir) // what it could not remove counts
+		_ = erase.ContentsInUse(context.Background(), dir) // what it could not remove counts
 		dir.Close()
 	}
 	l.handed.watch(retiredStore{uid: uid, top: top})
@@ -222,7 +224,7 @@ func (h *handed) takeEnded() (ended []heldStore) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id, held := range h.memory {
-		if !held.init.lives() {
+		if !held.init.Lives() {
 			delete(h.memory, id)
 			ended = append(ended, held)
 		}

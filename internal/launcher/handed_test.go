@@ -12,8 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -115,7 +117,7 @@ func TestEmptiedLayersAreNotTrusted(t *testing.T) {
 			killInit(t, sb)
 			l.Retired(0)
 		},
-		"removal begun": func(_ *testing.T, l *Launcher, sb *Sandbox) { noteRemoval(l.dir(sb.ID())) },
+		"removal begun": func(_ *testing.T, l *Launcher, sb *Sandbox) { statedir.NoteRemoval(l.dir(sb.ID())) },
 		"removed":       func(t *testing.T, _ *Launcher, sb *Sandbox) { removeByID(t, sb) },
 		"replaced": func(t *testing.T, l *Launcher, sb *Sandbox) {
 			removeByID(t, sb)
@@ -253,7 +255,7 @@ func TestDeepDirectoriesAreErased(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	if err := erase(t.Context(), dir); err != nil {
+	if err := erase.ContentsInUse(t.Context(), dir); err != nil {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(top); err != nil || len(left) > 0 {

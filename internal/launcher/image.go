@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
@@ -26,12 +27,12 @@ const (
 
 // makeImage makes and mounts an image for a sandbox, and returns its name.
 func (l *Launcher) makeImage(id string, limits store.Limits) (name string, f *os.File, err error) {
-	stores, err := openData(l.data, storesName)
+	stores, err := statedir.OpenData(l.data, storesName)
 	if err != nil {
 		return "", nil, err
 	}
 	defer stores.Close()
-	blanks, _, err := openBelow(stores, blanksName)
+	blanks, _, err := statedir.OpenBelow(stores, blanksName)
 	if err != nil {
 		return "", nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -285,7 +286,7 @@ func TestPruneRemovesImagesOfNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What a launcher could not finish removing.
-	trash, err := openData(l.data, trashName)
+	trash, err := statedir.OpenData(l.data, trashName)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -89,7 +90,7 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 		return err
 	}
 	m.launcher.adopt(child.Pid())
-	if m.record.Init, err = identify(child.Pid()); err != nil {
+	if m.record.Init, err = process.Of(child.Pid()); err != nil {
 		return fmt.Errorf("PID 1 of the sandbox: %w", err)
 	}
 	group, err := m.host.Open(m.launcher.cgroupOf(m.id))

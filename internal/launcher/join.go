@@ -11,8 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -156,7 +158,7 @@ func (w *work) joined(ctx context.Context) error {
 }
 
 func removeIfThere(dir *os.File, name string) error {
-	if err := removeAll(context.Background(), dir, name); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := erase.Entry(context.Background(), dir, name); err != nil && !errors.Is(err, unix.ENOENT) {
 		return err
 	}
 	return nil
@@ -308,13 +310,13 @@ func ownerOf(dir *os.File) (apply.Owner, error) {
 
 // targets are the directories of the sandbox that the places are, for reading.
 func (w *work) targets() (all []target, err error) {
-	thread, err := enterMounts(w.record.Init)
+	thread, err := mountns.Enter(w.record.Init)
 	if err != nil {
 		return nil, err
 	}
-	defer thread.stop()
+	defer thread.Stop()
 	all = make([]target, len(w.Places))
-	err = thread.do(func() error {
+	err = thread.Do(func() error {
 		for i, p := range w.Places {
 			f, err := readInside(p.Path)
 			if err != nil {
@@ -338,7 +340,7 @@ func (w *work) targets() (all []target, err error) {
 	return all, nil
 }
 
-// readInside is openInside of a directory that is to be read.
+// readInside is mountns.Open of a directory that is to be read.
 func readInside(path string) (*os.File, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
 // A journal says how far a transaction has come. It is in its directory in the
@@ -17,7 +19,7 @@ import (
 type journal struct {
 	State txState `json:"state"`
 	// Owner is the process that runs it.
-	Owner identity `json:"owner"`
+	Owner process.ID `json:"owner"`
 	// Since is when the layers were made, Joined when they began to join.
 	Since  time.Time `json:"since"`
 	Joined time.Time `json:"joined,omitzero"`

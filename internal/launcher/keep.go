@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -18,10 +19,10 @@ import (
 
 // replace makes a sandbox in place of another of its name, which is not healthy. The
 // caller hands over the held directory, so nobody else can take the name in between.
-func (l *Launcher) replace(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *stateDir) (*Sandbox, error) {
+func (l *Launcher) replace(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *statedir.Dir) (*Sandbox, error) {
 	note, err := l.keepFiles(ctx, r.Name, state)
 	if err != nil {
-		state.release()
+		state.Release()
 		return nil, err
 	}
 	if note == "" {
@@ -34,13 +35,13 @@ func (l *Launcher) replace(ctx context.Context, r launch.Create, asked spec.Conf
 	return s, nil
 }
 
-func (l *Launcher) makeInPlace(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *stateDir, notes []string) (*Sandbox, error) {
+func (l *Launcher) makeInPlace(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *statedir.Dir, notes []string) (*Sandbox, error) {
 	err := l.clearHeld(ctx, r.Name, state)
 	if err == nil {
-		err = state.renew()
+		err = state.Renew()
 	}
 	if err != nil {
-		state.release()
+		state.Release()
 		return nil, err
 	}
 	return l.create(ctx, r, asked, from, state, notes)
@@ -49,11 +50,11 @@ func (l *Launcher) makeInPlace(ctx context.Context, r launch.Create, asked spec.
 // keepFiles keeps the files of a sandbox that "up" is about to replace, as a snapshot.
 // The note tells the user of the new sandbox about the old files. The caller holds the
 // sandbox. A second call after a crash finds the snapshot of the first.
-func (l *Launcher) keepFiles(ctx context.Context, id string, state *stateDir) (note string, err error) {
-	if removalBegun(state.path) {
+func (l *Launcher) keepFiles(ctx context.Context, id string, state *statedir.Dir) (note string, err error) {
+	if statedir.RemovalBegun(state.Path) {
 		return "", nil
 	}
-	r, err := readRecord(state.path)
+	r, err := readRecord(state.Path)
 	if errors.Is(err, fs.ErrNotExist) { // it was never up
 		return "", nil
 	}
@@ -88,7 +89,7 @@ func (l *Launcher) hasSnapshot(name string) bool {
 
 // snapshotStopped makes the snapshot, and returns the record with the snapshot's name.
 // The name is in the record first: the record is the intent.
-func (l *Launcher) snapshotStopped(ctx context.Context, id string, state *stateDir, w unapplied) (record, error) {
+func (l *Launcher) snapshotStopped(ctx context.Context, id string, state *statedir.Dir, w unapplied) (record, error) {
 	r := w.record
 	if r.UID != 0 {
 		if err := l.roomForSnapshot(ctx, r.UID); err != nil {
@@ -100,7 +101,7 @@ func (l *Launcher) snapshotStopped(ctx context.Context, id string, state *stateD
 		return r, err
 	}
 	r.Kept = l.nameForStopped(id, time.Now().UTC())
-	if err := r.write(state.path); err != nil {
+	if err := r.write(state.Path); err != nil {
 		return r, err
 	}
 	now := w.made
@@ -224,7 +225,7 @@ func (l *Launcher) Unapplied() ([]string, error) {
 // hasWork tells whether a stopped sandbox has files that only its owner may discard.
 func (l *Launcher) hasWork(id string) bool {
 	r, err := readRecord(l.dir(id))
-	if err != nil || r.Tied || removalBegun(l.dir(id)) {
+	if err != nil || r.Tied || statedir.RemovalBegun(l.dir(id)) {
 		return false
 	}
 	w, err := l.workOf(r)

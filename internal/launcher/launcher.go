@@ -31,6 +31,9 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/filtercache"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
 // stage is where every sandbox's root is prepared, in a mount namespace of the
@@ -68,7 +71,7 @@ type Launcher struct {
 	// host is what this host's cgroups can do, self this process's identity,
 	// program the agent's: each is looked up once.
 	host    func() (*cgroups.Host, error)
-	self    func() (identity, error)
+	self    func() (process.ID, error)
 	program func() (*os.File, error)
 	// filesProgram serves files inside.
 	filesProgram func() (*os.File, error)
@@ -120,7 +123,7 @@ func New(d Dirs) (*Launcher, error) {
 	l := &Launcher{
 		root: root, data: data,
 		host: sync.OnceValues(cgroups.Probe),
-		self: sync.OnceValues(func() (identity, error) { return identify(os.Getpid()) }),
+		self: sync.OnceValues(func() (process.ID, error) { return process.Of(os.Getpid()) }),
 		// Sandboxes share it, 30 kB that each would have in memory. It is closed
 		// with the program, or when nobody has the launcher any more.
 		program:      sync.OnceValues(agent.Executable),
@@ -168,9 +171,9 @@ func (l *Launcher) private() []string {
 	return []string{l.root, l.data, defaultRoot, defaultData, stage}
 }
 
-func (l *Launcher) ids() idRanges { return idRanges{data: l.data, root: l.root} }
+func (l *Launcher) ids() idrange.Ranges { return idrange.Ranges{Data: l.data, Root: l.root} }
 
-func (l *Launcher) filters() filterCache { return filterCache{data: l.data} }
+func (l *Launcher) filters() filtercache.Cache { return filtercache.Cache{Data: l.data} }
 
 // cgroupPrefix begins the names of this root's cgroups, which tells them from
 // those of other roots on the host.
@@ -195,7 +198,7 @@ func (l *Launcher) groupOf(id string) (*cgroups.Group, error) {
 
 const idPrefix = "sb-"
 
-// newID is unique on the host and beyond: 130 random bits.
+// NewID is unique on the host and beyond: 130 random bits.
 func newID() string { return idPrefix + strings.ToLower(rand.Text()) }
 
 // maxName bounds a name so that what is named after it, with a prefix, still is

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
@@ -32,7 +33,7 @@ func (s *Sandbox) Layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 }
 
 func (v *live) layers(ctx context.Context, unprivileged bool) ([]HeldTree, error) {
-	if removalBegun(v.dir()) {
+	if statedir.RemovalBegun(v.dir()) {
 		return nil, fmt.Errorf("sandbox %s %w", v.id, errLeaving)
 	}
 	r, err := readRecord(v.dir())
@@ -58,7 +59,7 @@ func (v *live) layers(ctx context.Context, unprivileged bool) ([]HeldTree, error
 		b.inside = true
 	}
 	trees, err := b.trees()
-	if err == nil && unprivileged && !r.Init.lives() { // its removal may have seen no note
+	if err == nil && unprivileged && !r.Init.Lives() { // its removal may have seen no note
 		return nil, errors.Join(fmt.Errorf("sandbox %s %w", v.id, launch.ErrNotRunning), closeAllTrees(trees))
 	}
 	return trees, err

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
@@ -107,7 +108,7 @@ func (v *live) current() record {
 }
 
 // init is the sandbox's PID 1.
-func (v *live) init() identity { return v.current().Init }
+func (v *live) init() process.ID { return v.current().Init }
 
 func (v *live) up() bool { r := v.current(); return r.up() }
 
@@ -170,7 +171,7 @@ func (v *live) release() {
 	v.launcher.mu.Lock()
 	v.users--
 	v.launcher.mu.Unlock()
-	gone := !v.init().lives()
+	gone := !v.init().Lives()
 	v.mu.Lock()
 	v.gone = v.gone || gone
 	v.rest()
@@ -311,7 +312,7 @@ func (v *live) why(ctx context.Context, err error) error {
 		return &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning}
 	case v.paused():
 		return &launch.SandboxError{ID: v.id, Err: launch.ErrPaused}
-	case agentGone(err) && v.init().ends():
+	case agentGone(err) && v.init().Ends():
 		return &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning}
 	}
 	return err

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
@@ -199,7 +200,7 @@ func (v *live) complete(ctx context.Context, e execID) bool {
 func (v *live) tell(e execID, d *detached) (bool, error) {
 	v.disarm(e)
 	if err := os.Mkdir(v.told(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return false, errors.Join(ignoreMissing(err), d.remove()) // missing: the sandbox is removed
+		return false, errors.Join(erase.IgnoreMissing(err), d.remove()) // missing: the sandbox is removed
 	}
 	told, now := v.toldOf(e), time.Now()
 	err := os.Chtimes(d.dir, now, now) // see age
@@ -213,7 +214,7 @@ func (v *live) tell(e execID, d *detached) (bool, error) {
 		return false, errors.Join(err, d.remove())
 	}
 	v.armTold(e, toldTime)
-	return true, ignoreMissing(os.Remove(filepath.Join(told.dir, execRecordName)))
+	return true, erase.IgnoreMissing(os.Remove(filepath.Join(told.dir, execRecordName)))
 }
 
 // dropEmptyTold removes the files of an exec that was told about, if it had no output.
@@ -284,7 +285,7 @@ func (d *detached) truncate() error {
 		if err == nil {
 			err = errors.Join(f.Truncate(0), f.Close())
 		}
-		errs = append(errs, ignoreMissing(err))
+		errs = append(errs, erase.IgnoreMissing(err))
 	}
 	return errors.Join(errs...)
 }

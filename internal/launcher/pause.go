@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
 // Pause stops everything in the sandbox. Nothing can be started there until it
@@ -53,11 +54,11 @@ func (v *live) change(ctx context.Context, what func(*container.Container) error
 // alone does something to the sandbox, which is up, while nobody else does, once what
 // a process that was killed has left half done is at an end.
 func (v *live) alone(ctx context.Context, what func() error) error {
-	state, err := awaitState(ctx, v.launcher.sandboxes(), v.id)
+	state, err := statedir.Await(ctx, v.launcher.sandboxes(), v.id)
 	if err != nil {
 		return missing(v.id, err)
 	}
-	defer state.release()
+	defer state.Release()
 	r, err := readRecord(v.dir())
 	if err != nil || r.Init != v.init() || !v.up() {
 		return v.why(ctx, &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning})

@@ -47,7 +47,7 @@ func killInit(t *testing.T, sb *Sandbox) {
 	if err := unix.Kill(init.Pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "PID 1 ends", func() bool { return !init.lives() })
+	eventually(t, "PID 1 ends", func() bool { return !init.Lives() })
 }
 
 // An output is what a command wrote.

@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
 // Prune removes what is left of sandboxes that are not up, and returns their
@@ -104,12 +106,12 @@ func (l *Launcher) traces() ([]string, error) {
 		return nil, err
 	}
 	ids = append(ids, imaged...)
-	owners, err := l.ids().owners()
+	owners, err := l.ids().Owners()
 	if err != nil {
 		return nil, err
 	}
 	for _, o := range owners {
-		ids = append(ids, o.id)
+		ids = append(ids, o.Sandbox)
 	}
 	return ids, nil
 }
@@ -120,31 +122,31 @@ func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err e
 	if l.stays(id) {
 		return false, nil
 	}
-	state, err := holdOrphan(l.sandboxes(), id)
+	state, err := statedir.HoldOrphan(l.sandboxes(), id)
 	hasDirectory := !errors.Is(err, fs.ErrNotExist)
 	if !hasDirectory {
 		// Its trace is older than its directory, or was left without one: to
 		// remove it safely is to own the id first.
-		state, err = makeState(l.sandboxes(), id)
+		state, err = statedir.Make(l.sandboxes(), id)
 	}
-	if errors.Is(err, errHeld) || errors.Is(err, fs.ErrExist) {
+	if errors.Is(err, statedir.ErrHeld) || errors.Is(err, fs.ErrExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
 	if l.stays(id) || l.hasWork(id) { // since it is held: it came up in between
-		state.release()
+		state.Release()
 		return false, nil
 	}
 	if !hasDirectory {
 		traces, err := l.traces()
 		if err != nil || !slices.Contains(traces, id) {
-			return false, errors.Join(err, state.remove())
+			return false, errors.Join(err, state.Remove())
 		}
 	}
 	if err := l.removeHeld(ctx, id, state); err != nil {
-		state.release()
+		state.Release()
 		return false, err
 	}
 	return true, nil

@@ -4,13 +4,15 @@ import (
 	"os"
 	"slices"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
 )
 
 // A state root that is lost with its tmpfs is none of a range's owner's.
 func TestARangeOutlivesTheStateRoot(t *testing.T) {
 	l := newTestLauncher(t)
 	id := newID()
-	base, err := l.ids().claim(id)
+	base, err := l.ids().Claim(id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +23,7 @@ func TestARangeOutlivesTheStateRoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if have, err := again.ids().owners(); err != nil || !slices.Equal(have, []owner{{id: id, base: base}}) {
+	if have, err := again.ids().Owners(); err != nil || !slices.Equal(have, []idrange.Owner{{Sandbox: id, Base: base}}) {
 		t.Errorf("owners: %v, %v", have, err)
 	}
 	if pruned, err := again.Prune(t.Context()); err != nil || !slices.Equal(pruned, []string{id}) {
@@ -35,14 +37,14 @@ func TestPruneSparesTheRangesOfOtherRoots(t *testing.T) {
 	l := newTestLauncher(t)
 	other := &Launcher{root: t.TempDir(), data: l.data}
 	id := newID()
-	base, err := other.ids().claim(id)
+	base, err := other.ids().Claim(id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if pruned, err := l.Prune(t.Context()); err != nil || len(pruned) > 0 {
 		t.Errorf("pruned %v, %v", pruned, err)
 	}
-	if have, err := other.ids().owners(); err != nil || !slices.Equal(have, []owner{{id: id, base: base}}) {
+	if have, err := other.ids().Owners(); err != nil || !slices.Equal(have, []idrange.Owner{{Sandbox: id, Base: base}}) {
 		t.Errorf("owners: %v, %v", have, err)
 	}
 }

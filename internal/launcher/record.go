@@ -13,6 +13,8 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -29,10 +31,10 @@ type record struct {
 	Version int         `json:"version"`
 	Config  spec.Config `json:"config"`
 	// Init is the sandbox's PID 1.
-	Init identity `json:"init"`
+	Init process.ID `json:"init"`
 	// Tied sandboxes live no longer than the process that made them.
-	Tied  bool     `json:"tied,omitempty"`
-	Owner identity `json:"owner"`
+	Tied  bool       `json:"tied,omitempty"`
+	Owner process.ID `json:"owner"`
 	// From is the snapshot that it has begun with.
 	From string `json:"from,omitempty"`
 	// UID is the user that asked for the sandbox.
@@ -87,7 +89,7 @@ type version struct {
 // that there is none: that the sandbox is being made, or removed, or was left
 // half made.
 func readRecord(dir string) (record, error) {
-	data, err := readOwn(filepath.Join(dir, recordName))
+	data, err := statedir.ReadOwn(filepath.Join(dir, recordName))
 	if err != nil {
 		return record{}, err
 	}
@@ -108,7 +110,7 @@ func (r record) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(dir, recordName), data)
+	return statedir.Replace(filepath.Join(dir, recordName), data)
 }
 
 // versionOf says which record a sandbox's directory has now.
@@ -122,18 +124,18 @@ func versionOf(dir string) (version, error) {
 }
 
 // up says whether the sandbox is.
-func (r record) up() bool { return r.Init.lives() && !r.abandoned() }
+func (r record) up() bool { return r.Init.Lives() && !r.abandoned() }
 
 // abandoned says that the sandbox was to end with a process, which has ended.
-func (r record) abandoned() bool { return r.Tied && !r.Owner.lives() }
+func (r record) abandoned() bool { return r.Tied && !r.Owner.Lives() }
 
 // stays says that nobody but its owner or who asks for it may remove the
 // sandbox: it is up, or who is tied to it has yet to see that it is not.
 func (r record) stays() bool {
 	if r.Tied {
-		return r.Owner.lives()
+		return r.Owner.Lives()
 	}
-	return r.Init.lives()
+	return r.Init.Lives()
 }
 
 // info describes the sandbox.

@@ -9,7 +9,10 @@ import (
 	"path/filepath"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
 // Remove ends what runs in a sandbox and removes all there is of it, up or not,
@@ -39,7 +42,7 @@ func (l *Launcher) RemoveIf(ctx context.Context, id string, may func(owner uint3
 }
 
 // removeOnly is Remove, of a sandbox with this PID 1 and of no other.
-func (l *Launcher) removeOnly(ctx context.Context, id string, init identity) error {
+func (l *Launcher) removeOnly(ctx context.Context, id string, init process.ID) error {
 	return l.removeWhere(ctx, id, func(r record, err error) bool { return err != nil || r.Init == init })
 }
 
@@ -52,18 +55,18 @@ func (l *Launcher) removeWhere(ctx context.Context, id string, is func(record, e
 	if state == nil || err != nil {
 		return err
 	}
-	if !is(readRecord(state.path)) {
-		state.release()
+	if !is(readRecord(state.Path)) {
+		state.Release()
 		return nil
 	}
 	return l.removeOrRelease(ctx, id, state)
 }
 
-func (l *Launcher) removeOrRelease(ctx context.Context, id string, state *stateDir) error {
+func (l *Launcher) removeOrRelease(ctx context.Context, id string, state *statedir.Dir) error {
 	if err := l.removeHeld(ctx, id, state); err != nil {
 		// The directory stays for another try, and the ids with it: something
 		// may still run under them.
-		state.release()
+		state.Release()
 		return err
 	}
 	return nil
@@ -71,13 +74,13 @@ func (l *Launcher) removeOrRelease(ctx context.Context, id string, state *stateD
 
 // own takes hold of an id to remove it, with or without a directory. It returns
 // nil where there is nothing to remove.
-func (l *Launcher) own(ctx context.Context, id string) (*stateDir, error) {
+func (l *Launcher) own(ctx context.Context, id string) (*statedir.Dir, error) {
 	for {
-		state, err := awaitState(ctx, l.sandboxes(), id)
+		state, err := statedir.Await(ctx, l.sandboxes(), id)
 		if err == nil {
 			return state, nil
 		}
-		if errors.Is(err, errHeld) {
+		if errors.Is(err, statedir.ErrHeld) {
 			return nil, &launch.SandboxError{ID: id, Err: err}
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -91,7 +94,7 @@ func (l *Launcher) own(ctx context.Context, id string) (*stateDir, error) {
 			return nil, l.notContainer(id)
 		}
 		// Left without its directory: to remove it safely is to own the id first.
-		state, err = makeState(l.sandboxes(), id)
+		state, err = statedir.Make(l.sandboxes(), id)
 		if !errors.Is(err, fs.ErrExist) { // else somebody makes it anew
 			return state, err
 		}
@@ -112,27 +115,27 @@ func (l *Launcher) notContainer(id string) error {
 
 // removeHeld removes a sandbox whose directory the caller holds, and with it
 // that directory.
-func (l *Launcher) removeHeld(ctx context.Context, id string, state *stateDir) error {
+func (l *Launcher) removeHeld(ctx context.Context, id string, state *statedir.Dir) error {
 	if err := l.clearHeld(ctx, id, state); err != nil {
 		return err
 	}
-	return state.remove()
+	return state.Remove()
 }
 
 // clearHeld removes all of a sandbox but its directory.
-func (l *Launcher) clearHeld(ctx context.Context, id string, state *stateDir) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+func (l *Launcher) clearHeld(ctx context.Context, id string, state *statedir.Dir) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statedir.CleanupTime)
 	defer cancel()
-	noteRemoval(state.path)
-	base, err := l.removeKernel(ctx, id, state.path)
+	statedir.NoteRemoval(state.Path)
+	base, err := l.removeKernel(ctx, id, state.Path)
 	if err == nil {
-		err = errors.Join(truncateOutputs(state.path), l.removeImages(id, state.path), l.releaseIDs(id, base))
+		err = errors.Join(truncateOutputs(state.Path), l.removeImages(id, state.Path), l.releaseIDs(id, base))
 	}
 	l.forget(id)
 	l.reap()
 	if err != nil {
 		// It is none that is up any more, whoever it was tied to.
-		err = errors.Join(err, ignoreMissing(os.Remove(filepath.Join(state.path, recordName))))
+		err = errors.Join(err, erase.IgnoreMissing(os.Remove(filepath.Join(state.Path, recordName))))
 		return fmt.Errorf("remove sandbox %s: %w", id, err)
 	}
 	return nil
@@ -170,9 +173,9 @@ func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uin
 // say they are its.
 func (l *Launcher) releaseIDs(id string, base uint32) error {
 	if base != 0 {
-		return l.ids().release(id, base)
+		return l.ids().Release(id, base)
 	}
-	return l.ids().releaseAll(id)
+	return l.ids().ReleaseAll(id)
 }
 
 // forget drops what this process keeps of a sandbox that is gone.

@@ -53,7 +53,7 @@ func (l *Launcher) discardDrafts(store *os.File) error {
 
 func (w *work) resume(ctx context.Context) error {
 	switch {
-	case w.State == txJoined, w.State == txRuns && w.Owner.lives():
+	case w.State == txJoined, w.State == txRuns && w.Owner.Lives():
 		return nil
 	case w.State == txJoins:
 		return w.finishJoin(ctx)

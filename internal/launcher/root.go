@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
 // The state root says which process is a sandbox's first and which cgroups are its own.
@@ -15,13 +16,13 @@ import (
 
 // checkRoot refuses a state root that anybody but root and this user may change. One
 // that is not there is no error. [readRecord] checks the file that it has opened, too.
-func (l *Launcher) checkRoot() error { return checkState(l.sandboxes()) }
+func (l *Launcher) checkRoot() error { return statedir.Check(l.sandboxes()) }
 
 // container loads the sandbox's container. What the record of the container names is
 // the sandbox's own: the cgroups, and PID 1.
 func (v *live) container() (*container.Container, error) {
 	l := v.launcher
-	if err := errors.Join(l.checkRoot(), checkOwnDir(filepath.Join(l.root, v.id), unix.O_NOFOLLOW)); err != nil {
+	if err := errors.Join(l.checkRoot(), statedir.CheckOwnDir(filepath.Join(l.root, v.id), unix.O_NOFOLLOW)); err != nil {
 		return nil, err
 	}
 	c, err := container.LoadIn(l.root, v.id, l.cgroupOf(v.id))

@@ -11,11 +11,13 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // hostProcess is a process that no sandbox has.
-func hostProcess(t *testing.T) identity {
+func hostProcess(t *testing.T) process.ID {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
 	if err := cmd.Start(); err != nil {
@@ -25,7 +27,7 @@ func hostProcess(t *testing.T) identity {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // killed
 	})
-	i, err := identify(cmd.Process.Pid)
+	i, err := process.Of(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +35,7 @@ func hostProcess(t *testing.T) identity {
 }
 
 // forge writes the record of a sandbox "box" whose PID 1 is a process of the host.
-func forge(t *testing.T, l *Launcher, init identity) {
+func forge(t *testing.T, l *Launcher, init process.ID) {
 	t.Helper()
 	dir := l.dir("box")
 	r := record{Version: recordVersion, Init: init, Config: spec.Config{User: &spec.User{}}}
@@ -59,7 +61,7 @@ func TestStateRootOfOthersIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { os.RemoveAll(l.root) })
-			var refused *untrustedError
+			var refused *statedir.UntrustedError
 			if err := l.Remove(t.Context(), "box"); !errors.As(err, &refused) {
 				t.Errorf("remove: %v", err)
 			}
@@ -69,7 +71,7 @@ func TestStateRootOfOthersIsRefused(t *testing.T) {
 			if _, err := l.Prune(t.Context()); name != "sandbox of another" && name != "sandbox that a group may" && !errors.As(err, &refused) {
 				t.Errorf("prune: %v", err)
 			}
-			if !victim.lives() {
+			if !victim.Lives() {
 				t.Error("a process of the host was killed")
 			}
 		})
@@ -83,14 +85,14 @@ func TestRecordOfOthersIsNotBelieved(t *testing.T) {
 	if err := os.Chown(filepath.Join(l.dir("box"), recordName), 4242, 4242); err != nil {
 		t.Fatal(err)
 	}
-	var refused *untrustedError
+	var refused *statedir.UntrustedError
 	if _, err := l.Open(t.Context(), "box"); !errors.As(err, &refused) {
 		t.Errorf("open: %v", err)
 	}
 	if err := l.Remove(t.Context(), "box"); err != nil {
 		t.Error(err)
 	}
-	if !victim.lives() {
+	if !victim.Lives() {
 		t.Error("a process of the host was killed")
 	}
 	checkNothingLeft(t, l)

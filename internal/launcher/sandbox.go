@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
 // A Sandbox is a handle of one that is up, or was when it was opened. It is
@@ -132,7 +133,7 @@ func (l *Launcher) info(id string) (launch.Info, error) {
 	switch {
 	case statErr != nil:
 		return launch.Info{}, statErr
-	case errors.Is(err, fs.ErrNotExist) && ownerLives(l.dir(id)):
+	case errors.Is(err, fs.ErrNotExist) && statedir.OwnerLives(l.dir(id)):
 		return launch.Info{}, err
 	}
 	// Half made, or its record is damaged: it can be removed.

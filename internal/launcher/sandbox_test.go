@@ -365,8 +365,8 @@ func TestFailedCloseIsLeftToPrune(t *testing.T) {
 	if closeErr == nil {
 		t.Error("close: no error, though the state could not be removed")
 	}
-	owners, err := l.ids().owners()
-	if err != nil || len(owners) != 1 || owners[0].id != sb.ID() {
+	owners, err := l.ids().Owners()
+	if err != nil || len(owners) != 1 || owners[0].Sandbox != sb.ID() {
 		t.Errorf("owners of id ranges: %v, %v", owners, err)
 	}
 	if pruned, err := l.Prune(t.Context()); err != nil || !slices.Equal(pruned, []string{sb.ID()}) {
@@ -378,7 +378,7 @@ func TestFailedCloseIsLeftToPrune(t *testing.T) {
 func TestPruneFindsWhatHasNoDirectory(t *testing.T) {
 	l := newTestLauncher(t)
 	ranged := newID()
-	if _, err := l.ids().claim(ranged); err != nil {
+	if _, err := l.ids().Claim(ranged); err != nil {
 		t.Fatal(err)
 	}
 	host, err := cgroups.Probe()

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -162,7 +163,7 @@ func newUpper(r *record, p place, n int) {
 // draftSnapshot makes the directory of the snapshot that a switch of layers is for,
 // under another name.
 func (l *Launcher) draftSnapshot(r record) (err error) {
-	all, err := openData(l.data, snapshotsName)
+	all, err := statedir.OpenData(l.data, snapshotsName)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
@@ -70,7 +71,7 @@ func (k *stacker) lower(c *cover) (all []*os.File, err error) {
 		return err
 	}
 	if c.Host != "" {
-		f, err := cloneFile(c.lower)
+		f, err := mountns.CloneFile(c.lower)
 		return append(all, f), err
 	}
 	for _, name := range k.record.own(c.place) {

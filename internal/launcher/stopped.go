@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
@@ -33,26 +34,26 @@ var (
 
 // holdStopped takes hold of a stopped sandbox that has its files on disk. The caller
 // must release the state.
-func (v *live) holdStopped(ctx context.Context) (*stateDir, record, error) {
-	state, err := awaitState(ctx, v.launcher.sandboxes(), v.id)
+func (v *live) holdStopped(ctx context.Context) (*statedir.Dir, record, error) {
+	state, err := statedir.Await(ctx, v.launcher.sandboxes(), v.id)
 	if err != nil {
 		return nil, record{}, missing(v.id, err)
 	}
-	r, err := readRecord(state.path)
+	r, err := readRecord(state.Path)
 	switch {
 	case err != nil:
 		err = missing(v.id, err)
 	case r.Init != v.init():
 		err = &launch.SandboxError{ID: v.id, Err: launch.ErrNotFound}
-	case removalBegun(state.path):
+	case statedir.RemovalBegun(state.Path):
 		err = &launch.SandboxError{ID: v.id, Err: errLeaving}
-	case !r.Init.ends():
+	case !r.Init.Ends():
 		err = v.why(ctx, &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning})
 	case r.Image == "":
 		err = &launch.SandboxError{ID: v.id, Err: errInMemory}
 	}
 	if err != nil {
-		state.release()
+		state.Release()
 		return nil, record{}, err
 	}
 	return state, r, nil
@@ -68,7 +69,7 @@ func (v *live) aloneWithFiles(ctx context.Context, what func() error) error {
 	if err != nil {
 		return err
 	}
-	defer state.release()
+	defer state.Release()
 	return what()
 }
 
@@ -79,7 +80,7 @@ func (v *live) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldTree
 	if err != nil {
 		return nil, err
 	}
-	defer state.release()
+	defer state.Release()
 	top, err := store.MountImage(v.launcher.imagePath(r.Image))
 	if err != nil {
 		return nil, fmt.Errorf("files of the stopped sandbox %s: %w", v.id, err)
@@ -155,8 +156,8 @@ func (v *live) unlessRemoved(ctx context.Context, err error) error {
 	if errors.As(err, &known) || ctx.Err() != nil {
 		return err
 	}
-	if state, waited := awaitState(ctx, v.launcher.sandboxes(), v.id); waited == nil {
-		state.release()
+	if state, waited := statedir.Await(ctx, v.launcher.sandboxes(), v.id); waited == nil {
+		state.Release()
 	}
 	if v.present() {
 		return err

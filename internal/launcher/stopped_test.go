@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -341,12 +342,12 @@ func TestUpKeepsTheFilesOnce(t *testing.T) {
 	sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk})
 	sh(t, sb, "echo x > f")
 	killInit(t, sb)
-	state, err := awaitState(context.Background(), l.sandboxes(), "box")
+	state, err := statedir.Await(context.Background(), l.sandboxes(), "box")
 	if err != nil {
 		t.Fatal(err)
 	}
 	note, err := l.keepFiles(t.Context(), "box", state)
-	state.release()
+	state.Release()
 	if err != nil || note == "" {
 		t.Fatal(note, err)
 	}
@@ -370,7 +371,7 @@ func TestPruneKeepsUnappliedWork(t *testing.T) {
 		}
 		killInit(t, sb)
 	}
-	noteRemoval(l.dir("leaving")) // by a "down" that was killed then
+	statedir.NoteRemoval(l.dir("leaving")) // by a "down" that was killed then
 	pruned, err := l.Prune(t.Context())
 	if err != nil || !slices.Equal(pruned, []string{"empty", "leaving"}) {
 		t.Errorf("pruned %q, %v", pruned, err)
@@ -428,7 +429,7 @@ func TestRemovalThatWasKilledEarlyIsSaidToHaveBegun(t *testing.T) {
 	if _, out := sh(t, sb, "echo more >"+dir+"/new"); out.stderr != "" {
 		t.Fatal(out.stderr)
 	}
-	noteRemoval(l.dir("box"))
+	statedir.NoteRemoval(l.dir("box"))
 	l.abandonImage(recordOf(t, l, "box"))
 	if _, err := layersOf(t, sb, false); err == nil || !strings.Contains(err.Error(), "run down again") {
 		t.Errorf("layers of files that were given up: %v", err)

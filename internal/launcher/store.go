@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -91,12 +92,12 @@ const storeDescriptor = 7
 
 // storeOf opens the top of the store of a sandbox that is up, to be looked into.
 // [os.ErrNotExist] says that its PID 1 has ended.
-func storeOf(init identity) (*os.File, error) {
+func storeOf(init process.ID) (*os.File, error) {
 	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", init.Pid, storeDescriptor), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
-	if !init.lives() { // before it was opened, and another has its number
+	if !init.Lives() { // before it was opened, and another has its number
 		f.Close()
 		return nil, os.ErrNotExist
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -25,13 +26,13 @@ func cancelled(t *testing.T) context.Context {
 }
 
 // deadProcess is the identity of a process that has ended.
-func deadProcess(t *testing.T) identity {
+func deadProcess(t *testing.T) process.ID {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	i, err := identify(cmd.Process.Pid)
+	i, err := process.Of(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func leafOptions(sb *Sandbox) cgroups.LeafOptions {
 }
 
 // joinLeaf has a process of the host in a leaf.
-func joinLeaf(t *testing.T, leaf *cgroups.Leaf) identity {
+func joinLeaf(t *testing.T, leaf *cgroups.Leaf) process.ID {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
 	if err := cmd.Start(); err != nil {
@@ -55,7 +56,7 @@ func joinLeaf(t *testing.T, leaf *cgroups.Leaf) identity {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // killed
 	})
-	i, err := identify(cmd.Process.Pid)
+	i, err := process.Of(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
@@ -138,7 +140,7 @@ type switching struct {
 	record record
 	store  *os.File
 	covers covers
-	thread *mountThread
+	thread *mountns.Thread
 }
 
 // noTransactions refuses to have the files below a transaction change.
@@ -147,8 +149,8 @@ func (s *switching) noTransactions(ctx context.Context) error {
 		return err
 	}
 	return eachTransaction(s.store, func(_ int, _ *os.File, j journal) error {
-		if j.State == txRuns && j.Owner.lives() {
-			return fmt.Errorf("%w: a transaction runs there", errHeld)
+		if j.State == txRuns && j.Owner.Lives() {
+			return fmt.Errorf("%w: a transaction runs there", statedir.ErrHeld)
 		}
 		return nil
 	})
@@ -213,25 +215,25 @@ func (s *switching) carryOut(next func(*record, place, int)) error {
 	if err := s.pause(); err != nil {
 		return err
 	}
-	mounts, err := mountsOfInit(s.record.Init)
+	mounts, err := mountns.Of(s.record.Init)
 	if err != nil {
 		return err
 	}
-	if s.thread, err = enterMounts(s.record.Init); err != nil {
+	if s.thread, err = mountns.Enter(s.record.Init); err != nil {
 		return err
 	}
-	defer s.thread.stop()
-	if err := s.thread.do(func() error { return s.covers.look(mounts) }); err != nil {
+	defer s.thread.Stop()
+	if err := s.thread.Do(func() error { return s.covers.look(mounts) }); err != nil {
 		return err
 	}
 	if err := s.stack(); err != nil {
 		return err
 	}
-	if err := s.thread.do(func() error { return s.covers.freeze(true) }); err != nil {
+	if err := s.thread.Do(func() error { return s.covers.freeze(true) }); err != nil {
 		return s.busy(err)
 	}
 	if users := s.users(); len(users) > 0 {
-		return s.busy(fmt.Errorf("%w: %s", errHeld, strings.Join(users, ", ")))
+		return s.busy(fmt.Errorf("%w: %s", statedir.ErrHeld, strings.Join(users, ", ")))
 	}
 	if s.record.Switch.Draft != "" {
 		if err := v.launcher.draftSnapshot(s.record); err != nil {
@@ -252,7 +254,7 @@ func (s *switching) carryOut(next func(*record, place, int)) error {
 		return err
 	}
 	s.record = changed
-	return s.thread.do(s.covers.put)
+	return s.thread.Do(s.covers.put)
 }
 
 func cloneStacks(all map[string]stack) map[string]stack {
@@ -287,7 +289,7 @@ func (s *switching) stack() error {
 		}
 		at := slices.IndexFunc(s.covers, func(o *cover) bool { return o.Path == c.Same })
 		var err error
-		if c.mount, err = cloneMount(s.covers[at].mount, false); err != nil {
+		if c.mount, err = mountns.Clone(s.covers[at].mount, false); err != nil {
 			return err
 		}
 	}
@@ -302,7 +304,7 @@ func (all covers) freeze(frozen bool) error {
 		attr = unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}
 	}
 	for _, c := range all {
-		f, err := openInside(c.Path)
+		f, err := mountns.Open(c.Path)
 		if err != nil {
 			return err
 		}
@@ -317,14 +319,14 @@ func (all covers) freeze(frozen bool) error {
 
 // busy words that something uses what is to be replaced.
 func (s *switching) busy(err error) error {
-	if !errors.Is(err, unix.EBUSY) && !errors.Is(err, errHeld) {
+	if !errors.Is(err, unix.EBUSY) && !errors.Is(err, statedir.ErrHeld) {
 		return err
 	}
 	users := s.users()
 	if len(users) == 0 {
-		return fmt.Errorf("%w: something in the sandbox writes to its files: end it first", errHeld)
+		return fmt.Errorf("%w: something in the sandbox writes to its files: end it first", statedir.ErrHeld)
 	}
-	return fmt.Errorf("%w: %s: end it first", errHeld, strings.Join(users, ", "))
+	return fmt.Errorf("%w: %s: end it first", statedir.ErrHeld, strings.Join(users, ", "))
 }
 
 // end lets the sandbox go on, and says that the switch is over: in that order, as

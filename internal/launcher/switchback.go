@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 )
 
 // takeBackSwitch ends a switch that has failed, or was left by a process that was
@@ -31,14 +33,14 @@ func (v *live) takeBackSwitch() error {
 		}
 	}
 	defer s.covers.close()
-	if s.thread, err = enterMounts(r.Init); err != nil {
+	if s.thread, err = mountns.Enter(r.Init); err != nil {
 		return err
 	}
-	defer s.thread.stop()
+	defer s.thread.Stop()
 	if r.Switch.Done {
 		err = s.finish()
 	} else {
-		err = s.thread.do(func() error { return s.covers.freeze(false) })
+		err = s.thread.Do(func() error { return s.covers.freeze(false) })
 		err = errors.Join(err, s.live.launcher.discardLayers(s.store, slices.Collect(maps.Values(r.Switch.Layers))))
 	}
 	if err != nil {
@@ -50,15 +52,15 @@ func (v *live) takeBackSwitch() error {
 // finish mounts the new layers where they are not mounted yet: where what is there is
 // frozen.
 func (s *switching) finish() error {
-	if err := s.thread.do(s.covers.mountedInPairs); err != nil {
+	if err := s.thread.Do(s.covers.mountedInPairs); err != nil {
 		return err
 	}
-	mounts, err := mountsOfInit(s.record.Init)
+	mounts, err := mountns.Of(s.record.Init)
 	if err != nil {
 		return err
 	}
-	err = s.thread.do(func() error {
-		s.covers = slices.DeleteFunc(slices.Clone(s.covers), func(c *cover) bool { return !isFrozen(c.Path) })
+	err = s.thread.Do(func() error {
+		s.covers = slices.DeleteFunc(slices.Clone(s.covers), func(c *cover) bool { return !mountns.IsFrozen(c.Path) })
 		return s.covers.look(mounts)
 	})
 	if err != nil {
@@ -85,7 +87,7 @@ func (s *switching) finish() error {
 	if err != nil {
 		return err
 	}
-	return s.thread.do(s.covers.put)
+	return s.thread.Do(s.covers.put)
 }
 
 // mountedInPairs takes away what is mounted at one of two places that are to show the
@@ -93,11 +95,11 @@ func (s *switching) finish() error {
 // as the sandbox has stood still since.
 func (all covers) mountedInPairs() error {
 	for _, c := range all {
-		if c.Same == "" || isFrozen(c.Path) == isFrozen(c.Same) {
+		if c.Same == "" || mountns.IsFrozen(c.Path) == mountns.IsFrozen(c.Same) {
 			continue
 		}
 		mounted := c.Path
-		if isFrozen(mounted) {
+		if mountns.IsFrozen(mounted) {
 			mounted = c.Same
 		}
 		if err := unix.Unmount(mounted, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {

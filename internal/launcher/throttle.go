@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -64,15 +66,15 @@ func (v *live) resumeThrottles() (done bool, err error) {
 	if !v.current().leafTerms().throttled {
 		return true, nil
 	}
-	state, err := holdState(v.launcher.sandboxes(), v.id)
-	if errors.Is(err, errHeld) || errors.Is(err, fs.ErrNotExist) {
+	state, err := statedir.Hold(v.launcher.sandboxes(), v.id)
+	if errors.Is(err, statedir.ErrHeld) || errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	defer state.release()
-	if removalBegun(state.path) {
+	defer state.Release()
+	if statedir.RemovalBegun(state.Path) {
 		return false, nil
 	}
 	v.lift.mu.Lock()
@@ -115,9 +117,9 @@ func (v *live) aloneIn(leaf *cgroups.Leaf) bool {
 func (v *live) runsIn(name string) bool {
 	leaf, err := v.group.OpenLeaf(name)
 	if err != nil {
-		return ignoreMissing(err) != nil
+		return erase.IgnoreMissing(err) != nil
 	}
 	defer func() { _ = leaf.Close() }() // it only lets go
 	alive, err := leaf.Populated()
-	return alive || ignoreMissing(err) != nil
+	return alive || erase.IgnoreMissing(err) != nil
 }

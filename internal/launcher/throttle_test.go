@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -53,7 +55,7 @@ func writeSlowly(t *testing.T, sb *Sandbox) *Process {
 		if err != nil || len(pids) == 0 {
 			return false
 		}
-		fields, err := statOf(pids[0])
+		fields, err := process.StatOf(pids[0])
 		return err == nil && fields[0] == "D"
 	})
 	return p
@@ -103,7 +105,7 @@ func TestThrottlesHoldAfterAFailure(t *testing.T) {
 func TestThrottlesAreNotSetUnderTheWorkOfOthers(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := throttledBox(t, l)
-	state, err := holdState(l.sandboxes(), sb.ID())
+	state, err := statedir.Hold(l.sandboxes(), sb.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +116,7 @@ func TestThrottlesAreNotSetUnderTheWorkOfOthers(t *testing.T) {
 	if s, err := sb.Settings(); err != nil || len(s.IO) > 0 {
 		t.Errorf("rules %q, %v", s.IO, err)
 	}
-	state.release()
+	state.Release()
 	again, err := other.live.launcher.Open(t.Context(), sb.ID())
 	if err != nil {
 		t.Fatal(err)

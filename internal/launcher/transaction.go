@@ -12,6 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
@@ -31,7 +34,7 @@ type transaction struct {
 	journal
 	// thread is in the mount namespace with the layers in place, and has it be;
 	// root is its root.
-	thread *mountThread
+	thread *mountns.Thread
 	root   *os.File
 }
 
@@ -53,14 +56,14 @@ func (v *live) beginTransaction(ctx context.Context, r record) (_ *transaction, 
 	if err := t.claim(); err != nil {
 		return nil, err
 	}
-	mounts, err := mountsOfInit(r.Init)
+	mounts, err := mountns.Of(r.Init)
 	if err != nil {
 		return nil, err
 	}
-	if t.thread, err = enterMounts(r.Init); err != nil {
+	if t.thread, err = mountns.Enter(r.Init); err != nil {
 		return nil, err
 	}
-	if err := t.thread.do(func() error { return t.covers.look(mounts) }); err != nil {
+	if err := t.thread.Do(func() error { return t.covers.look(mounts) }); err != nil {
 		return nil, err
 	}
 	k := v.launcher.newStacker(r, t.store)
@@ -70,7 +73,7 @@ func (v *live) beginTransaction(ctx context.Context, r record) (_ *transaction, 
 			return nil, err
 		}
 	}
-	if err := t.thread.do(t.enter); err != nil {
+	if err := t.thread.Do(t.enter); err != nil {
 		return nil, err
 	}
 	return t, awaitTick(ctx, t.Since)
@@ -80,7 +83,7 @@ func (v *live) beginTransaction(ctx context.Context, r record) (_ *transaction, 
 // nobody can write to in there: if this process is killed the layers are gone from the
 // view a moment before the command is.
 func (t *transaction) enter() (err error) {
-	if err := unshareMounts(); err != nil {
+	if err := mountns.UnshareMounts(); err != nil {
 		return err
 	}
 	if err := t.covers.freeze(true); err != nil {
@@ -89,7 +92,7 @@ func (t *transaction) enter() (err error) {
 	if err := t.covers.put(); err != nil {
 		return err
 	}
-	t.root, err = openInside("/")
+	t.root, err = mountns.Open("/")
 	return err
 }
 
@@ -97,7 +100,7 @@ func (t *transaction) enter() (err error) {
 func (t *transaction) layer(k *stacker, i int, c *cover) (err error) {
 	if c.Same != "" {
 		at := slices.IndexFunc(t.covers, func(o *cover) bool { return o.Path == c.Same })
-		c.mount, err = cloneMount(t.covers[at].mount, false)
+		c.mount, err = mountns.Clone(t.covers[at].mount, false)
 		return err
 	}
 	dir, err := makeDir(t.dir, strconv.Itoa(i))
@@ -125,7 +128,7 @@ func (t *transaction) claim() error {
 	if err != nil {
 		t.dir.Close()
 		t.dir = nil
-		return errors.Join(err, removeAll(context.Background(), all, draft))
+		return errors.Join(err, erase.Entry(context.Background(), all, draft))
 	}
 	return nil
 }
@@ -163,7 +166,7 @@ func inTurn(ctx context.Context, store *os.File, what func() error) error {
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("lock the store's transactions: %w", err)
 		}
-		if err := pause(ctx, time.Millisecond); err != nil {
+		if err := statedir.Sleep(ctx, time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -200,7 +203,7 @@ func makeDir(parent *os.File, name string) (*os.File, error) {
 // leave ends the view. What runs in it is gone.
 func (t *transaction) leave() {
 	if t.thread != nil {
-		t.thread.stop()
+		t.thread.Stop()
 		t.thread = nil
 	}
 	if t.root != nil {

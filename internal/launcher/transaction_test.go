@@ -309,7 +309,7 @@ func TestWithoutItsLayersATransactionWritesNowhere(t *testing.T) {
 		_, out := sh(t, sb, "cat /tmp/written && echo there")
 		return out.stdout == "there\n"
 	})
-	p.transaction.thread.stop()
+	p.transaction.thread.Stop()
 	p.transaction.thread = nil
 	r, err := p.Wait(t.Context())
 	if out := read(); err != nil || r.ExitCode != 3 || strings.Count(out.stderr, "Read-only file system") != 4 {

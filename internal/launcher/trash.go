@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
@@ -31,9 +33,9 @@ func (l *Launcher) discard(path string) error {
 	}
 	info, err := os.Lstat(path)
 	if err != nil {
-		return ignoreMissing(err)
+		return erase.IgnoreMissing(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), cleanupTime)
+	ctx, cancel := context.WithTimeout(context.Background(), statedir.CleanupTime)
 	defer cancel()
 	if err := removeTrash(ctx, path, info.IsDir()); err != nil {
 		return fmt.Errorf("remove %s, for which the trash has no room: %w", path, err)
@@ -45,14 +47,14 @@ func (l *Launcher) discard(path string) error {
 func noRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 func (l *Launcher) moveToTrash(path string) error {
-	trash, err := openData(l.data, trashName)
+	trash, err := statedir.OpenData(l.data, trashName)
 	if err != nil {
 		return err
 	}
 	defer trash.Close()
 	err = os.Rename(path, filepath.Join(trash.Name(), rand.Text()[:12]+"-"+filepath.Base(path)))
 	if err != nil {
-		return ignoreMissing(err)
+		return erase.IgnoreMissing(err)
 	}
 	l.emptyTrashLater()
 	return nil
@@ -86,11 +88,11 @@ func (l *Launcher) emptyTrash(ctx context.Context) error {
 // somebody may have mounted.
 func removeTrash(ctx context.Context, path string, isDir bool) error {
 	if !isDir && strings.HasSuffix(path, imageEnd) {
-		return ignoreMissing(store.RemoveImage(ctx, path))
+		return erase.IgnoreMissing(store.RemoveImage(ctx, path))
 	}
 	images, err := filepath.Glob(filepath.Join(path, "*"+imageEnd))
 	for _, image := range images {
-		err = errors.Join(err, ignoreMissing(store.RemoveImage(ctx, image)))
+		err = errors.Join(err, erase.IgnoreMissing(store.RemoveImage(ctx, image)))
 	}
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
@@ -50,7 +51,7 @@ func present() time.Time { return time.Now().UTC() }
 // timestamps, Linux 6.13).
 func awaitTick(ctx context.Context, since time.Time) error {
 	for !realtime().After(since) {
-		if err := pause(ctx, 200*time.Microsecond); err != nil {
+		if err := statedir.Sleep(ctx, 200*time.Microsecond); err != nil {
 			return err
 		}
 	}

@@ -12,7 +12,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -30,7 +33,7 @@ func upAgain(t *testing.T, l *Launcher, name string) *Sandbox {
 func TestUpAtOnceMakesOneSandbox(t *testing.T) {
 	l := newTestLauncher(t)
 	const asking = 8
-	inits := make([]identity, asking)
+	inits := make([]process.ID, asking)
 	var reused, made int
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -139,7 +142,7 @@ func TestUpReplacesWhatIsNotHealthy(t *testing.T) {
 func TestUpReplacesASandboxWhoseRemovalHasBegun(t *testing.T) {
 	l := newTestLauncher(t)
 	first := up(t, l, "box", spec.Config{})
-	noteRemoval(l.dir("box"))
+	statedir.NoteRemoval(l.dir("box"))
 	again := upAgain(t, l, "box")
 	if again.live.init() == first.live.init() {
 		t.Error("it is the same")
@@ -147,7 +150,7 @@ func TestUpReplacesASandboxWhoseRemovalHasBegun(t *testing.T) {
 	if r, _ := sh(t, again, "true"); !r.OK() {
 		t.Errorf("got %+v", r)
 	}
-	if removalBegun(l.dir("box")) {
+	if statedir.RemovalBegun(l.dir("box")) {
 		t.Error("the new sandbox is said to be under removal")
 	}
 	if err := again.Close(); err != nil {
@@ -216,13 +219,13 @@ func TestPruneSparesTheLivingAndRemovesTheDead(t *testing.T) {
 	}
 	_ = half
 	for _, id := range []string{"living", "tied"} { // held by somebody who changes it
-		state, err := holdState(l.sandboxes(), id)
+		state, err := statedir.Hold(l.sandboxes(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer state.release()
+		defer state.Release()
 		if id == "tied" {
-			state.release()
+			state.Release()
 		}
 	}
 	pruned, err := l.Prune(t.Context())
@@ -235,7 +238,7 @@ func TestPruneSparesTheLivingAndRemovesTheDead(t *testing.T) {
 		}
 	}
 	for _, sb := range []*Sandbox{dead, abandoned} {
-		if sb.live.init().lives() {
+		if sb.live.init().Lives() {
 			t.Errorf("PID 1 of %s lives", sb.ID())
 		}
 	}
@@ -255,7 +258,7 @@ func TestRecordSurvivesItsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	want := record{Version: recordVersion, Config: c, Tied: true, IDBase: firstID, Notes: []string{"n"}, Init: identity{1, 2, "ns"}}
+	want := record{Version: recordVersion, Config: c, Tied: true, IDBase: idrange.FirstID, Notes: []string{"n"}, Init: process.ID{Pid: 1, Start: 2, Namespace: "ns"}}
 	if err := want.write(dir); err != nil {
 		t.Fatal(err)
 	}

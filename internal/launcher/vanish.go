@@ -7,6 +7,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
 // vanishTime is how long a PID 1 that was killed may take to end in the quick
@@ -17,14 +18,14 @@ const vanishTime = 100 * time.Millisecond
 // hierarchy for processes: with its PID 1 goes its pid namespace, and then its
 // groups are empty. Of any other it is an error, with nothing done that the
 // thorough way would not do.
-func (l *Launcher) vanish(ctx context.Context, id string, init identity, group *cgroups.Group) error {
+func (l *Launcher) vanish(ctx context.Context, id string, init process.ID, group *cgroups.Group) error {
 	if l.paused(id) { // what the v1 freezer holds does not end
 		return &launch.SandboxError{ID: id, Err: launch.ErrPaused}
 	}
 	if err := group.LiftThrottles(); err != nil {
 		return err
 	}
-	if err := init.end(vanishTime); err != nil {
+	if err := init.End(vanishTime); err != nil {
 		return err
 	}
 	if err := group.Delete(ctx); err != nil {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -54,10 +56,10 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) er
 		if err := v.keepRecord(r); err != nil {
 			return err
 		}
-		thread, err := enterMounts(r.Init)
+		thread, err := mountns.Enter(r.Init)
 		if err == nil {
-			err = thread.do(func() error { return changeWorkspace(tree) })
-			thread.stop()
+			err = thread.Do(func() error { return changeWorkspace(tree) })
+			thread.Stop()
 		}
 		if err != nil {
 			return errors.Join(err, v.endAttach())
@@ -91,15 +93,15 @@ func (v *live) endAttach() error {
 	if err != nil || r.Attaching == nil {
 		return err
 	}
-	thread, err := enterMounts(r.Init)
+	thread, err := mountns.Enter(r.Init)
 	if err != nil {
 		return err
 	}
-	defer thread.stop()
+	defer thread.Stop()
 	var st unix.Stat_t
 	var private bool
-	err = thread.do(func() error {
-		f, err := openInside(spec.WorkspacePath)
+	err = thread.Do(func() error {
+		f, err := mountns.Open(spec.WorkspacePath)
 		if err != nil {
 			return err
 		}
@@ -142,7 +144,7 @@ func changeWorkspace(tree *os.File) error {
 		return err
 	}
 	if private {
-		return attachInside(tree, spec.WorkspacePath)
+		return mountns.Attach(tree, spec.WorkspacePath)
 	}
 	// It says whether one could be taken away, and does not do it the first time.
 	err = letGo(func() error { return unix.Unmount(spec.WorkspacePath, unix.UMOUNT_NOFOLLOW|unix.MNT_EXPIRE) })
@@ -150,23 +152,23 @@ func changeWorkspace(tree *os.File) error {
 	case errors.Is(err, unix.EBUSY):
 		return inUse()
 	case errors.Is(err, unix.EINVAL):
-		return attachInside(tree, spec.WorkspacePath)
+		return mountns.Attach(tree, spec.WorkspacePath)
 	case err != nil && !errors.Is(err, unix.EAGAIN):
 		return fmt.Errorf("unmount %s in the sandbox: %w", spec.WorkspacePath, err)
 	}
 	// The sandbox has the one or the other, at any moment.
-	err = attachBeneath(tree, spec.WorkspacePath)
+	err = mountns.AttachBeneath(tree, spec.WorkspacePath)
 	old := errors.Is(err, unix.EINVAL)
 	if err != nil && !old {
 		return err
 	}
-	if err := letGo(func() error { return detachInside(spec.WorkspacePath) }); errors.Is(err, unix.EBUSY) {
+	if err := letGo(func() error { return mountns.Detach(spec.WorkspacePath) }); errors.Is(err, unix.EBUSY) {
 		return inUse()
 	} else if err != nil {
 		return err
 	}
 	if old { // Linux before 6.5
-		return attachInside(tree, spec.WorkspacePath)
+		return mountns.Attach(tree, spec.WorkspacePath)
 	}
 	return nil
 }
@@ -184,12 +186,12 @@ func letGo(do func() error) error {
 }
 
 func inUse() error {
-	return fmt.Errorf("%w: something in the sandbox has its directory or open files in /workspace: end it first", errHeld)
+	return fmt.Errorf("%w: something in the sandbox has its directory or open files in /workspace: end it first", statedir.ErrHeld)
 }
 
 // isPrivateWorkspace says whether /workspace is the sandbox's own, which is on the store
 // as the home is.
-func isPrivateWorkspace() (bool, error) { return sameDevice(spec.WorkspacePath, spec.HomePath) }
+func isPrivateWorkspace() (bool, error) { return mountns.SameDevice(spec.WorkspacePath, spec.HomePath) }
 
 // treeConfig is what rootfs has to know of a sandbox that is up to open a tree
 // for it.

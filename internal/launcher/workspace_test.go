@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -144,27 +146,27 @@ func TestMountsAreEnteredOfThatProcessOnly(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "late", spec.Config{})
 	init := sb.live.init()
-	for name, change := range map[string]func(*identity){
-		"another start":     func(i *identity) { i.Start++ },
-		"another namespace": func(i *identity) { i.Namespace = "pid:[1]" },
-		"nobody":            func(i *identity) { i.Pid = 1 << 22 },
+	for name, change := range map[string]func(*process.ID){
+		"another start":     func(i *process.ID) { i.Start++ },
+		"another namespace": func(i *process.ID) { i.Namespace = "pid:[1]" },
+		"nobody":            func(i *process.ID) { i.Pid = 1 << 22 },
 	} {
 		other := init
 		change(&other)
-		if thread, err := enterMounts(other); !errors.Is(err, launch.ErrNotRunning) {
+		if thread, err := mountns.Enter(other); !errors.Is(err, launch.ErrNotRunning) {
 			t.Errorf("%s: %v", name, err)
 			if err == nil {
-				thread.stop()
+				thread.Stop()
 			}
 		}
 	}
-	thread, err := enterMounts(init)
+	thread, err := mountns.Enter(init)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer thread.stop()
+	defer thread.Stop()
 	var host, inside, now unix.Stat_t
-	if err := errors.Join(unix.Stat("/", &host), thread.do(func() error { return unix.Stat("/", &inside) }), unix.Stat("/", &now)); err != nil {
+	if err := errors.Join(unix.Stat("/", &host), thread.Do(func() error { return unix.Stat("/", &inside) }), unix.Stat("/", &now)); err != nil {
 		t.Fatal(err)
 	}
 	if inside.Dev == host.Dev || now.Dev != host.Dev {

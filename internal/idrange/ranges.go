@@ -1,4 +1,4 @@
-package launcher
+package idrange
 
 import (
 	"encoding/json"
@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -21,23 +23,23 @@ import (
 // what it keeps for itself, in a stretch it calls unused (UIDS-GIDS.md,
 // "Summary"). No file on disk ever carries one.
 const (
-	firstID    = 0x70000000
+	FirstID    = 0x70000000
 	rangeCount = 4094
 )
 
 // errNoIDs says that as many sandboxes live as there are ranges.
 var errNoIDs = fmt.Errorf("all %d ranges of user ids are taken; remove sandboxes, or run prune", rangeCount)
 
-// idRanges hands out ranges of host ids, each to one sandbox of the host:
+// Ranges hands out ranges of host ids, each to one sandbox of the host:
 // launchers with different state roots share one directory, which is a durable
 // one, so that no range is forgotten with a state root in /run.
 //
 // A range that is taken is a symbolic link <data>/ids/<boot>/<number> whose
 // target is its owner. A link is made whole or not at all, and by one alone. No
 // process outlives a boot, so nothing that an earlier one left is a claim.
-type idRanges struct {
-	data string // the data directory
-	root string // the state root of the claims
+type Ranges struct {
+	Data string // the data directory
+	Root string // the state root of the claims
 }
 
 // A rangeOwner is what a link says.
@@ -46,9 +48,9 @@ type rangeOwner struct {
 	Sandbox string `json:"sandbox"`
 }
 
-// claim takes a free range for the sandbox and returns its first host id. The
+// Claim takes a free range for the sandbox and returns its first host id. The
 // search starts at a place that depends on the sandbox, so that it is short.
-func (r idRanges) claim(id string) (uint32, error) {
+func (r Ranges) Claim(id string) (uint32, error) {
 	dir, err := r.open()
 	if err != nil {
 		return 0, err
@@ -76,8 +78,8 @@ func (r idRanges) claim(id string) (uint32, error) {
 }
 
 // claimOf is the target of a link that is the sandbox's.
-func (r idRanges) claimOf(id string) (string, error) {
-	owner, err := json.Marshal(rangeOwner{r.root, id})
+func (r Ranges) claimOf(id string) (string, error) {
+	owner, err := json.Marshal(rangeOwner{r.Root, id})
 	return string(owner), err
 }
 
@@ -87,9 +89,9 @@ func startOfSearch(owner string) uint32 {
 	return h.Sum32() % rangeCount
 }
 
-// claimed tells whether the sandbox has a range, where a claim would look for one
+// Claimed tells whether the sandbox has a range, where a claim would look for one
 // first. That misses one whose first places were free again since.
-func (r idRanges) claimed(id string) (bool, error) {
+func (r Ranges) Claimed(id string) (bool, error) {
 	boot, err := bootID()
 	if err != nil {
 		return false, err
@@ -112,8 +114,8 @@ func (r idRanges) claimed(id string) (bool, error) {
 }
 
 // link is the path of a range's.
-func (r idRanges) link(boot string, n uint32) string {
-	return filepath.Join(r.data, "ids", boot, rangeName(n))
+func (r Ranges) link(boot string, n uint32) string {
+	return filepath.Join(r.Data, "ids", boot, rangeName(n))
 }
 
 // isInhabited tells whether somebody runs under the ids of a range though
@@ -131,10 +133,10 @@ func isInhabited(base uint32) bool {
 	return false
 }
 
-// release gives back the range that begins at base, if it is the sandbox's. It may
+// Release gives back the range that begins at base, if it is the sandbox's. It may
 // be free already, or another's: who was to remove the sandbox may have been killed
 // after this.
-func (r idRanges) release(id string, base uint32) error {
+func (r Ranges) Release(id string, base uint32) error {
 	boot, err := bootID()
 	if err != nil {
 		return err
@@ -143,7 +145,7 @@ func (r idRanges) release(id string, base uint32) error {
 	if err != nil {
 		return err
 	}
-	link := r.link(boot, (base-firstID)/spec.IDs)
+	link := r.link(boot, (base-FirstID)/spec.IDs)
 	target, err := os.Readlink(link)
 	if err == nil && target == owner {
 		err = os.Remove(link)
@@ -151,35 +153,35 @@ func (r idRanges) release(id string, base uint32) error {
 	if errors.Is(err, unix.EINVAL) { // no link, and so nobody's
 		return nil
 	}
-	return ignoreMissing(err)
+	return erase.IgnoreMissing(err)
 }
 
-// releaseAll gives back every range that is the sandbox's.
-func (r idRanges) releaseAll(id string) error {
-	owners, err := r.owners()
+// ReleaseAll gives back every range that is the sandbox's.
+func (r Ranges) ReleaseAll(id string) error {
+	owners, err := r.Owners()
 	errs := []error{err}
 	for _, o := range owners {
-		if o.id == id {
-			errs = append(errs, r.release(id, o.base))
+		if o.Sandbox == id {
+			errs = append(errs, r.Release(id, o.Base))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // An owner has a range, from the host id base on.
-type owner struct {
-	id   string
-	base uint32
+type Owner struct {
+	Sandbox string
+	Base    uint32
 }
 
-// owners returns the sandboxes of this state root that have a range. A link that
+// Owners returns the sandboxes of this state root that have a range. A link that
 // names no sandbox is nobody's, and its range is taken until the next boot.
-func (r idRanges) owners() ([]owner, error) {
+func (r Ranges) Owners() ([]Owner, error) {
 	boot, err := bootID()
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(r.data, "ids", boot)
+	dir := filepath.Join(r.Data, "ids", boot)
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) { // nobody could claim one
 		return nil, nil
@@ -187,7 +189,7 @@ func (r idRanges) owners() ([]owner, error) {
 	if err != nil {
 		return nil, err
 	}
-	var owners []owner
+	var owners []Owner
 	for _, e := range entries {
 		n, err := strconv.ParseUint(e.Name(), 10, 32)
 		if err != nil || n >= rangeCount {
@@ -201,8 +203,8 @@ func (r idRanges) owners() ([]owner, error) {
 			return nil, err
 		}
 		var o rangeOwner
-		if json.Unmarshal([]byte(text), &o) == nil && o.Root == r.root && isFileName(o.Sandbox) {
-			owners = append(owners, owner{id: o.Sandbox, base: baseOf(uint32(n))})
+		if json.Unmarshal([]byte(text), &o) == nil && o.Root == r.Root && isFileName(o.Sandbox) {
+			owners = append(owners, Owner{Sandbox: o.Sandbox, Base: baseOf(uint32(n))})
 		}
 	}
 	return owners, nil
@@ -215,8 +217,8 @@ func isFileName(s string) bool {
 
 // open returns this boot's directory, and when it makes it removes those of
 // earlier boots.
-func (r idRanges) open() (*os.File, error) {
-	ids, err := openData(r.data, "ids")
+func (r Ranges) open() (*os.File, error) {
+	ids, err := statedir.OpenData(r.Data, "ids")
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +227,7 @@ func (r idRanges) open() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, made, err := openBelow(ids, boot)
+	dir, made, err := statedir.OpenBelow(ids, boot)
 	if err != nil || !made {
 		return dir, err
 	}
@@ -248,6 +250,6 @@ func bootID() (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-func baseOf(n uint32) uint32 { return firstID + n*spec.IDs }
+func baseOf(n uint32) uint32 { return FirstID + n*spec.IDs }
 
 func rangeName(n uint32) string { return strconv.FormatUint(uint64(n), 10) }

@@ -1,6 +1,7 @@
-package launcher
+package idrange
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -8,36 +9,38 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // bootDir is where the claims of this boot are.
-func bootDir(t *testing.T, r idRanges) string {
+func bootDir(t *testing.T, r Ranges) string {
 	t.Helper()
 	boot, err := bootID()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(r.data, "ids", boot)
+	return filepath.Join(r.Data, "ids", boot)
 }
 
-func claimed(t *testing.T, r idRanges, id string) uint32 {
+func claimed(t *testing.T, r Ranges, id string) uint32 {
 	t.Helper()
-	base, err := r.claim(id)
+	base, err := r.Claim(id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return base
 }
 
-func ownersOf(t *testing.T, r idRanges) []owner {
+func ownersOf(t *testing.T, r Ranges) []Owner {
 	t.Helper()
-	owners, err := r.owners()
+	owners, err := r.Owners()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,15 +51,15 @@ func ownersOf(t *testing.T, r idRanges) []owner {
 func TestNoTwoClaimsShareARange(t *testing.T) {
 	const claims = 32
 	data := t.TempDir()
-	roots := []idRanges{{data, "/run/one"}, {data, "/run/two"}}
-	bases := map[idRanges][]uint32{}
+	roots := []Ranges{{data, "/run/one"}, {data, "/run/two"}}
+	bases := map[Ranges][]uint32{}
 	var all sync.WaitGroup
 	for _, r := range roots {
 		given := make([]uint32, claims)
 		bases[r] = given
 		for i := range claims {
 			all.Go(func() {
-				base, err := r.claim(fmt.Sprint("sb-", i))
+				base, err := r.Claim(fmt.Sprint("sb-", i))
 				if err != nil {
 					t.Error(err)
 				}
@@ -71,32 +74,32 @@ func TestNoTwoClaimsShareARange(t *testing.T) {
 			t.Errorf("range %#x was given out twice", base)
 		}
 		seen[base] = true
-		if base < firstID || (base-firstID)%spec.IDs != 0 || base > firstID+(rangeCount-1)*spec.IDs {
+		if base < FirstID || (base-FirstID)%spec.IDs != 0 || base > FirstID+(rangeCount-1)*spec.IDs {
 			t.Errorf("base %#x is not that of a range", base)
 		}
 	}
 	for _, r := range roots {
 		owners := ownersOf(t, r)
 		if len(owners) != claims {
-			t.Errorf("%s: %d owners of %d ranges", r.root, len(owners), claims)
+			t.Errorf("%s: %d owners of %d ranges", r.Root, len(owners), claims)
 		}
 		for _, o := range owners {
 			var i int
-			if _, err := fmt.Sscanf(o.id, "sb-%d", &i); err != nil || bases[r][i] != o.base {
-				t.Errorf("%s: owner %+v, want base %#x", r.root, o, bases[r][i])
+			if _, err := fmt.Sscanf(o.Sandbox, "sb-%d", &i); err != nil || bases[r][i] != o.Base {
+				t.Errorf("%s: owner %+v, want base %#x", r.Root, o, bases[r][i])
 			}
 		}
 	}
 }
 
 func TestAllIDRangesTakenIsAnError(t *testing.T) {
-	r := idRanges{t.TempDir(), "/run/test"}
+	r := Ranges{t.TempDir(), "/run/test"}
 	var last uint32
 	var err error
 	claims := 0
 	for ; err == nil; claims++ {
 		var base uint32
-		if base, err = r.claim(fmt.Sprint(claims)); err == nil {
+		if base, err = r.Claim(fmt.Sprint(claims)); err == nil {
 			last = base
 		}
 	}
@@ -104,14 +107,14 @@ func TestAllIDRangesTakenIsAnError(t *testing.T) {
 	if !errors.Is(err, errNoIDs) || claims > rangeCount+1 || claims < rangeCount/2 {
 		t.Fatalf("claim %d: %v", claims, err)
 	}
-	if err := r.release(fmt.Sprint(claims-2), last); err != nil {
+	if err := r.Release(fmt.Sprint(claims-2), last); err != nil {
 		t.Fatal(err)
 	}
 	// The one that was released, or another that a sandbox of this host has left
 	// meanwhile.
 	base := claimed(t, r, "one more")
 	for range 2 {
-		if err := r.release("one more", base); err != nil {
+		if err := r.Release("one more", base); err != nil {
 			t.Errorf("release: %v", err)
 		}
 	}
@@ -119,26 +122,26 @@ func TestAllIDRangesTakenIsAnError(t *testing.T) {
 
 func TestReleaseAllIsForOneSandboxOfOneRoot(t *testing.T) {
 	data := t.TempDir()
-	one, two := idRanges{data, "/run/one"}, idRanges{data, "/run/two"}
+	one, two := Ranges{data, "/run/one"}, Ranges{data, "/run/two"}
 	claimed(t, one, "box")
 	claimed(t, one, "box")
 	kept, others := claimed(t, one, "other"), claimed(t, two, "box")
-	if err := one.releaseAll("box"); err != nil {
+	if err := one.ReleaseAll("box"); err != nil {
 		t.Fatal(err)
 	}
-	if have := ownersOf(t, one); !slices.Equal(have, []owner{{"other", kept}}) {
+	if have := ownersOf(t, one); !slices.Equal(have, []Owner{{"other", kept}}) {
 		t.Errorf("left of the root: %v", have)
 	}
-	if have := ownersOf(t, two); !slices.Equal(have, []owner{{"box", others}}) {
+	if have := ownersOf(t, two); !slices.Equal(have, []Owner{{"box", others}}) {
 		t.Errorf("left of the other root: %v", have)
 	}
 }
 
 // No process outlives a boot.
 func TestClaimsOfAnotherBootAreVoid(t *testing.T) {
-	r := idRanges{t.TempDir(), "/run/test"}
+	r := Ranges{t.TempDir(), "/run/test"}
 	base := claimed(t, r, "box")
-	before := filepath.Join(r.data, "ids", "another-boot")
+	before := filepath.Join(r.Data, "ids", "another-boot")
 	if err := os.Rename(bootDir(t, r), before); err != nil {
 		t.Fatal(err)
 	}
@@ -158,8 +161,8 @@ func TestInhabitedRangesAreNotGivenOut(t *testing.T) {
 	testhost.NeedRoot(t, "a process with an id of a sandbox's")
 	for name, inside := range map[string]uint32{"id 0": 0, "the usual user": 1000, "the agent": spec.IDs - 1} {
 		t.Run(name, func(t *testing.T) {
-			r := idRanges{t.TempDir(), "/run/test"}
-			id := newID()
+			r := Ranges{t.TempDir(), "/run/test"}
+			id := "sb-" + strings.ToLower(rand.Text())
 			first := claimed(t, r, id)
 			sleeper := exec.Command("sleep", "1000")
 			sleeper.SysProcAttr = &syscall.SysProcAttr{
@@ -173,7 +176,7 @@ func TestInhabitedRangesAreNotGivenOut(t *testing.T) {
 			}
 			defer sleeper.Wait()
 			defer sleeper.Process.Kill()
-			if err := os.RemoveAll(r.data); err != nil {
+			if err := os.RemoveAll(r.Data); err != nil {
 				t.Fatal(err)
 			}
 			if second := claimed(t, r, id); second == first {
@@ -184,13 +187,13 @@ func TestInhabitedRangesAreNotGivenOut(t *testing.T) {
 }
 
 func TestDamagedClaimsAreNobodysAndNotFree(t *testing.T) {
-	r := idRanges{t.TempDir(), "/run/test"}
-	id := newID()
+	r := Ranges{t.TempDir(), "/run/test"}
+	id := "sb-" + strings.ToLower(rand.Text())
 	first := claimed(t, r, id)
-	if err := r.release(id, first); err != nil {
+	if err := r.Release(id, first); err != nil {
 		t.Fatal(err)
 	}
-	place := filepath.Join(bootDir(t, r), rangeName((first-firstID)/spec.IDs))
+	place := filepath.Join(bootDir(t, r), rangeName((first-FirstID)/spec.IDs))
 	for name, damage := range map[string]func() error{
 		"no JSON":     func() error { return os.Symlink("{", place) },
 		"a path":      func() error { return os.Symlink(`{"root":"/run/test","sandbox":"../.."}`, place) },
@@ -206,7 +209,7 @@ func TestDamagedClaimsAreNobodysAndNotFree(t *testing.T) {
 		if base := claimed(t, r, id); base == first {
 			t.Errorf("%s: the range was given out", name)
 		}
-		if err := errors.Join(r.releaseAll(id), os.Remove(place)); err != nil {
+		if err := errors.Join(r.ReleaseAll(id), os.Remove(place)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -223,23 +226,23 @@ func TestClaimsAreMadeWhereNobodyElseWrites(t *testing.T) {
 		"another's data":     func(data string) error { return os.Chown(data, 1000, 0) },
 		"another's ids":      func(data string) error { return os.Chown(filepath.Join(data, "ids"), 1000, 0) },
 		"another's boot": func(data string) error {
-			return os.Chown(bootDir(t, idRanges{data: data}), 1000, 0)
+			return os.Chown(bootDir(t, Ranges{Data: data}), 1000, 0)
 		},
 		"a link": func(data string) error {
 			return errors.Join(os.RemoveAll(filepath.Join(data, "ids")), os.Symlink(elsewhere, filepath.Join(data, "ids")))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := idRanges{filepath.Join(t.TempDir(), "data"), "/run/test"}
+			r := Ranges{filepath.Join(t.TempDir(), "data"), "/run/test"}
 			claimed(t, r, "box")
-			if err := spoil(r.data); err != nil {
+			if err := spoil(r.Data); err != nil {
 				t.Fatal(err)
 			}
-			base, err := r.claim("other")
+			base, err := r.Claim("other")
 			if err == nil {
 				t.Errorf("claimed %#x", base)
 			}
-			var untrusted *untrustedError
+			var untrusted *statedir.UntrustedError
 			if name != "a link" && !errors.As(err, &untrusted) {
 				t.Errorf("error %v", err)
 			}
@@ -256,14 +259,14 @@ func TestNobodyOwnsARangeWithoutADataDirectory(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := idRanges{data: file, root: t.TempDir()}
-	if _, err := r.claim("box"); err == nil {
+	r := Ranges{Data: file, Root: t.TempDir()}
+	if _, err := r.Claim("box"); err == nil {
 		t.Error("a range was claimed")
 	}
 	if got := ownersOf(t, r); len(got) != 0 {
 		t.Errorf("owners %v", got)
 	}
-	if err := r.releaseAll("box"); err != nil {
+	if err := r.ReleaseAll("box"); err != nil {
 		t.Error(err)
 	}
 }

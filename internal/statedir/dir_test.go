@@ -1,4 +1,4 @@
-package launcher
+package statedir
 
 import (
 	"errors"
@@ -9,40 +9,42 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
 func TestHeldStateIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()
-	s, err := makeState(dir, "a")
+	s, err := Make(dir, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := holdState(dir, "a"); !errors.Is(err, errHeld) {
+	if _, err := Hold(dir, "a"); !errors.Is(err, ErrHeld) {
 		t.Errorf("second hold: got %v, want errHeld", err)
 	}
 	if err := s.held.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := holdState(dir, "a")
+	again, err := Hold(dir, "a")
 	if err != nil {
 		t.Fatalf("hold after its owner is gone: %v", err)
 	}
-	if err := again.remove(); err != nil {
+	if err := again.Remove(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := holdState(dir, "a"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Hold(dir, "a"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("hold after remove: got %v, want not exist", err)
 	}
 }
 
 func TestMakingAStateTwiceFails(t *testing.T) {
 	dir := t.TempDir()
-	s, err := makeState(dir, "a")
+	s, err := Make(dir, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.remove()
-	if _, err := makeState(dir, "a"); !errors.Is(err, fs.ErrExist) {
+	defer s.Remove()
+	if _, err := Make(dir, "a"); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("got %v, want exist", err)
 	}
 }
@@ -60,13 +62,13 @@ func TestStateSurvivesConcurrentRemoval(t *testing.T) {
 				return
 			default:
 			}
-			if s, err := holdState(dir, "a"); err == nil {
-				s.remove()
+			if s, err := Hold(dir, "a"); err == nil {
+				s.Remove()
 			}
 		}
 	})
 	for range 2000 {
-		s, err := makeState(dir, "a")
+		s, err := Make(dir, "a")
 		if err != nil {
 			t.Error(err)
 			break
@@ -74,7 +76,7 @@ func TestStateSurvivesConcurrentRemoval(t *testing.T) {
 		if err := lock(s.held); err != nil {
 			t.Errorf("the directory that was made is not there: %v", err)
 		}
-		if err := s.remove(); err != nil {
+		if err := s.Remove(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -88,28 +90,28 @@ func TestADirectoryWhoseOwnerIsDeadIsWaitedFor(t *testing.T) {
 	if err := dead.Start(); err != nil {
 		t.Fatal(err)
 	}
-	description, err := identify(dead.Process.Pid)
+	description, err := process.Of(dead.Process.Pid)
 	if err := errors.Join(err, dead.Process.Kill()); err != nil {
 		t.Fatal(err)
 	}
 	_ = dead.Wait() // killed
 	parent := t.TempDir()
-	s, err := makeState(parent, "sb")
+	s, err := Make(parent, "sb")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := holdOrphan(parent, "sb"); !errors.Is(err, errHeld) {
+	if _, err := HoldOrphan(parent, "sb"); !errors.Is(err, ErrHeld) {
 		t.Errorf("its owner lives: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(s.path, ownerName), []byte(description.String()), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.Path, ownerName), []byte(description.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	time.AfterFunc(50*time.Millisecond, func() { s.held.Close() })
-	again, err := holdOrphan(parent, "sb")
+	again, err := HoldOrphan(parent, "sb")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := again.remove(); err != nil {
+	if err := again.Remove(); err != nil {
 		t.Error(err)
 	}
 }

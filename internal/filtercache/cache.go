@@ -1,4 +1,4 @@
-package launcher
+package filtercache
 
 import (
 	"bytes"
@@ -18,9 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
-// A filterCache keeps compiled seccomp filters in <data>/seccomp, a file each,
+// A Cache keeps compiled seccomp filters in <data>/seccomp, a file each,
 // whose name is a hash of all that the filter follows from. Making one takes
 // libseccomp 10 to 30 ms, finding one 0.1.
 //
@@ -28,7 +29,7 @@ import (
 // name and that. What is not whole, not of that name or not in the hands of root
 // and this user alone is not used, and made anew. Any number of processes may
 // use the cache at once: files come by rename, and never change.
-type filterCache struct{ data string }
+type Cache struct{ Data string }
 
 const (
 	// filterFormat is part of each name. It goes up with each change to what a
@@ -41,19 +42,19 @@ const (
 	cachedFilters = 64
 )
 
-// open returns the filter of a profile as a file for the agent to read: sealed
+// Open returns the filter of a profile as a file for the agent to read: sealed
 // in memory, so that nobody changes it any more, and at its beginning. It is the
 // caller's, for one sandbox. The note, if it is not empty, says why that takes
 // longer than it should.
 //
 // On a host where the filter can't be had, there is no file and no error but
 // a note: libcontainer has to load the profile then, from the specification.
-func (c filterCache) open(ctx context.Context, profile *specs.LinuxSeccomp) (filter *os.File, note string, err error) {
+func (c Cache) Open(ctx context.Context, profile *specs.LinuxSeccomp) (filter *os.File, note string, err error) {
 	name, err := filterName(profile)
 	if err != nil {
 		return nil, "", err
 	}
-	dir, err := openData(c.data, "seccomp")
+	dir, err := statedir.OpenData(c.Data, "seccomp")
 	if err != nil {
 		note = cacheNote(err)
 	} else {
@@ -119,7 +120,7 @@ func loadFilter(dir *os.File, name string) ([]byte, error) {
 	}
 	f := os.NewFile(uintptr(fd), filepath.Join(dir.Name(), name))
 	defer f.Close()
-	if err := checkOwn(f); err != nil {
+	if err := statedir.CheckOwn(f); err != nil {
 		return nil, err
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFilterFile))

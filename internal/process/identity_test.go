@@ -1,4 +1,4 @@
-package launcher
+package process
 
 import (
 	"os"
@@ -7,7 +7,7 @@ import (
 )
 
 func TestWhoHasEndedIsToldFromWhoLives(t *testing.T) {
-	self, err := identify(os.Getpid())
+	self, err := Of(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -15,7 +15,7 @@ func TestWhoHasEndedIsToldFromWhoLives(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended, err := identify(cmd.Process.Pid)
+	ended, err := Of(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,17 +25,17 @@ func TestWhoHasEndedIsToldFromWhoLives(t *testing.T) {
 	reused.Start++
 	elsewhere.Namespace = "pid:[1]"
 	for name, test := range map[string]struct {
-		identity
+		ID
 		lives, ends bool
 	}{
 		"this process":                  {self, true, false},
 		"one that had its number":       {reused, false, true},
 		"one that has ended":            {ended, false, true},
 		"one of another pid namespace":  {elsewhere, true, true},
-		"none: of a record that is not": {identity{Namespace: self.Namespace}, false, true},
+		"none: of a record that is not": {ID{Namespace: self.Namespace}, false, true},
 	} {
-		if lives, ends := test.lives, test.ends; test.identity.lives() != lives || test.identity.ends() != ends {
-			t.Errorf("%s: lives %v, ends %v", name, test.identity.lives(), test.identity.ends())
+		if lives, ends := test.lives, test.ends; test.ID.Lives() != lives || test.ID.Ends() != ends {
+			t.Errorf("%s: lives %v, ends %v", name, test.ID.Lives(), test.ID.Ends())
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package launcher
+package filtercache
 
 import (
 	"bytes"
@@ -20,6 +20,8 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
 )
@@ -41,9 +43,9 @@ func agentProfile(t testing.TB, name string) *specs.LinuxSeccomp {
 }
 
 // opened reads what open returns to the end.
-func opened(t testing.TB, c filterCache, p *specs.LinuxSeccomp) (content []byte, note string) {
+func opened(t testing.TB, c Cache, p *specs.LinuxSeccomp) (content []byte, note string) {
 	t.Helper()
-	f, note, err := c.open(context.Background(), p)
+	f, note, err := c.Open(context.Background(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,22 +58,22 @@ func opened(t testing.TB, c filterCache, p *specs.LinuxSeccomp) (content []byte,
 }
 
 // cached are the paths of the cache's files.
-func cached(t testing.TB, c filterCache) []string {
+func cached(t testing.TB, c Cache) []string {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Join(c.data, "seccomp"))
+	entries, err := os.ReadDir(filepath.Join(c.Data, "seccomp"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
 	var paths []string
 	for _, e := range entries {
-		paths = append(paths, filepath.Join(c.data, "seccomp", e.Name()))
+		paths = append(paths, filepath.Join(c.Data, "seccomp", e.Name()))
 	}
 	return paths
 }
 
 // What the agent gets, from the cache or not, is what libcontainer would load.
 func TestFilterIsTheCompiledOne(t *testing.T) {
-	c := filterCache{filepath.Join(t.TempDir(), "data")}
+	c := Cache{filepath.Join(t.TempDir(), "data")}
 	for i, name := range []string{"default", "strict", "debug"} {
 		p := agentProfile(t, name)
 		want, err := container.CompileSeccomp(t.Context(), p)
@@ -96,7 +98,7 @@ func TestFilterIsTheCompiledOne(t *testing.T) {
 
 // A filter from the cache costs no compilation.
 func TestSecondFilterIsFromTheCache(t *testing.T) {
-	c := filterCache{t.TempDir()}
+	c := Cache{t.TempDir()}
 	p := agentProfile(t, "strict")
 	opened(t, c, p)
 	// A whole file of that name, so one can tell.
@@ -120,8 +122,8 @@ func TestSecondFilterIsFromTheCache(t *testing.T) {
 }
 
 func TestFilterCannotBeChanged(t *testing.T) {
-	c := filterCache{t.TempDir()}
-	f, _, err := c.open(t.Context(), agentProfile(t, "strict"))
+	c := Cache{t.TempDir()}
+	f, _, err := c.Open(t.Context(), agentProfile(t, "strict"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +173,7 @@ func TestFilterThatCannotBeTrustedIsMadeAnew(t *testing.T) {
 		"a FIFO": func(path string, _ []byte) error { return errors.Join(os.Remove(path), unix.Mkfifo(path, 0o600)) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := filterCache{t.TempDir()}
+			c := Cache{t.TempDir()}
 			want, _ := opened(t, c, p)
 			path := cached(t, c)[0]
 			whole, err := os.ReadFile(path)
@@ -201,7 +203,7 @@ func TestFilterThatCannotBeTrustedIsMadeAnew(t *testing.T) {
 func TestFilterWithoutACache(t *testing.T) {
 	testhost.NeedRoot(t, "directories of other users, and a mount")
 	p := agentProfile(t, "strict")
-	want, _ := opened(t, filterCache{t.TempDir()}, p)
+	want, _ := opened(t, Cache{t.TempDir()}, p)
 	for name, spoil := range map[string]func(dir string) error{
 		"writable by all":     func(dir string) error { return os.Chmod(dir, 0o703) },
 		"writable by a group": func(dir string) error { return os.Chmod(dir, 0o730) },
@@ -212,12 +214,12 @@ func TestFilterWithoutACache(t *testing.T) {
 		},
 		"a file": func(dir string) error { return errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)) },
 		"a directory in its place": func(dir string) error {
-			file := cached(t, filterCache{filepath.Dir(dir)})[0]
+			file := cached(t, Cache{filepath.Dir(dir)})[0]
 			return errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "x"), 0o700))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := filterCache{t.TempDir()}
+			c := Cache{t.TempDir()}
 			opened(t, c, p)
 			// One that would be used, and allows all.
 			path := cached(t, c)[0]
@@ -225,14 +227,14 @@ func TestFilterWithoutACache(t *testing.T) {
 			if err := rewrite(path, append(evil, filterSum(filepath.Base(path), evil)...)); err != nil {
 				t.Fatal(err)
 			}
-			if err := spoil(filepath.Join(c.data, "seccomp")); err != nil {
+			if err := spoil(filepath.Join(c.Data, "seccomp")); err != nil {
 				t.Fatal(err)
 			}
 			have, note := opened(t, c, p)
 			if !bytes.Equal(have, want) {
 				t.Error("not the compiled filter")
 			}
-			if !strings.Contains(note, "seccomp filter is not kept") || !strings.Contains(note, c.data) {
+			if !strings.Contains(note, "seccomp filter is not kept") || !strings.Contains(note, c.Data) {
 				t.Errorf("note %q", note)
 			}
 		})
@@ -241,17 +243,17 @@ func TestFilterWithoutACache(t *testing.T) {
 
 func TestFullDiskKeepsNoFilter(t *testing.T) {
 	testhost.NeedRoot(t, "a mount")
-	c := filterCache{t.TempDir()}
-	thread, err := startMountThread()
+	c := Cache{t.TempDir()}
+	thread, err := mountns.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer thread.stop()
-	err = thread.do(func() error {
-		if err := unix.Mount("tmpfs", c.data, "tmpfs", 0, "size=4096,mode=700"); err != nil {
+	defer thread.Stop()
+	err = thread.Do(func() error {
+		if err := unix.Mount("tmpfs", c.Data, "tmpfs", 0, "size=4096,mode=700"); err != nil {
 			return err
 		}
-		f, note, err := c.open(context.Background(), agentProfile(t, "default"))
+		f, note, err := c.Open(context.Background(), agentProfile(t, "default"))
 		if err != nil {
 			return err
 		}
@@ -270,13 +272,13 @@ func TestFullDiskKeepsNoFilter(t *testing.T) {
 }
 
 func TestManyMakersOfOneFilter(t *testing.T) {
-	c := filterCache{t.TempDir()}
+	c := Cache{t.TempDir()}
 	p := agentProfile(t, "strict")
 	var all sync.WaitGroup
 	var contents [8][]byte
 	for i := range contents {
 		all.Go(func() {
-			f, note, err := c.open(context.Background(), p)
+			f, note, err := c.Open(context.Background(), p)
 			if err != nil || note != "" {
 				t.Errorf("%q, %v", note, err)
 				return
@@ -297,8 +299,8 @@ func TestManyMakersOfOneFilter(t *testing.T) {
 }
 
 func TestCacheOfFiltersIsBounded(t *testing.T) {
-	c := filterCache{t.TempDir()}
-	dir, err := openData(c.data, "seccomp")
+	c := Cache{t.TempDir()}
+	dir, err := statedir.OpenData(c.Data, "seccomp")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,11 +325,11 @@ func TestCacheOfFiltersIsBounded(t *testing.T) {
 }
 
 func BenchmarkCachedFilter(b *testing.B) {
-	c := filterCache{b.TempDir()}
+	c := Cache{b.TempDir()}
 	p := agentProfile(b, "default")
 	opened(b, c, p)
 	for b.Loop() {
-		f, _, err := c.open(b.Context(), p)
+		f, _, err := c.Open(b.Context(), p)
 		if err != nil {
 			b.Fatal(err)
 		}

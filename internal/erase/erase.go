@@ -1,4 +1,4 @@
-package launcher
+package erase
 
 import (
 	"context"
@@ -30,11 +30,11 @@ type erasure struct {
 // deeper is moved up to the top first: a sandbox can make a hundred thousand of them.
 const liftDepth = 64
 
-// empty removes what is in a directory, until ctx is done.
-func empty(ctx context.Context, dir *os.File) error { return (&erasure{top: dir}).run(ctx) }
+// Contents removes what is in a directory, until ctx is done.
+func Contents(ctx context.Context, dir *os.File) error { return (&erasure{top: dir}).run(ctx) }
 
-// erase is empty for a store whose files others may have open: they lose their content.
-func erase(ctx context.Context, dir *os.File) error {
+// ContentsInUse is empty for a store whose files others may have open: they lose their content.
+func ContentsInUse(ctx context.Context, dir *os.File) error {
 	return (&erasure{top: dir, truncate: true}).run(ctx)
 }
 
@@ -77,7 +77,7 @@ func (e *erasure) entry(ctx context.Context, parent *os.File, name string, depth
 	}
 	err := unix.Unlinkat(int(parent.Fd()), name, 0)
 	if !errors.Is(err, unix.EISDIR) {
-		return ignoreMissing(err)
+		return IgnoreMissing(err)
 	}
 	if depth >= liftDepth {
 		e.lifted = true
@@ -105,8 +105,8 @@ func (e *erasure) truncateFile(parent *os.File, name string) {
 	}
 }
 
-// removeAll removes an entry with all below it, through no link.
-func removeAll(ctx context.Context, parent *os.File, name string) error {
+// Entry removes an entry with all below it, through no link.
+func Entry(ctx context.Context, parent *os.File, name string) error {
 	if path.Base(name) != name {
 		return fmt.Errorf("remove %q: %w", name, fs.ErrInvalid)
 	}
@@ -118,12 +118,12 @@ func removeAll(ctx context.Context, parent *os.File, name string) error {
 	if err != nil {
 		return err
 	}
-	err = empty(ctx, dir)
+	err = Contents(ctx, dir)
 	dir.Close()
 	return errors.Join(err, unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR))
 }
 
-func ignoreMissing(err error) error {
+func IgnoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

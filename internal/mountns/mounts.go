@@ -1,4 +1,4 @@
-package launcher
+package mountns
 
 import (
 	"errors"
@@ -12,11 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
-// attachBelow puts a detached mount at a place of another, which lacks it if the
+// AttachBelow puts a detached mount at a place of another, which lacks it if the
 // sandbox was given the mount point.
-func attachBelow(tree, top *os.File, rel string) error {
+func AttachBelow(tree, top *os.File, rel string) error {
 	how := unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
@@ -59,8 +60,8 @@ func makePoint(top int, rel string, tree *os.File) error {
 	return unix.Mknodat(top, rel, unix.S_IFREG|0o644, 0)
 }
 
-// openAnyInside is openInside of what need not be a directory.
-func openAnyInside(path string) (*os.File, error) {
+// OpenAny is Open for a file of any type.
+func OpenAny(path string) (*os.File, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
@@ -71,8 +72,8 @@ func openAnyInside(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// cloneMount is a detached mount of what is attached, with what is mounted below.
-func cloneMount(f *os.File, recursive bool) (*os.File, error) {
+// Clone is a detached mount of what is attached, with what is mounted below.
+func Clone(f *os.File, recursive bool) (*os.File, error) {
 	flags := uint(unix.AT_EMPTY_PATH | unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
 	if recursive {
 		flags |= unix.AT_RECURSIVE
@@ -87,8 +88,8 @@ func cloneMount(f *os.File, recursive bool) (*os.File, error) {
 	return os.NewFile(uintptr(tree), f.Name()), nil
 }
 
-// mountsOfInit are the mounts of a sandbox, as its PID 1 has them.
-func mountsOfInit(init identity) ([]*mountinfo.Info, error) {
+// Of are the mounts of a sandbox, as its PID 1 has them.
+func Of(init process.ID) ([]*mountinfo.Info, error) {
 	f, err := os.Open("/proc/" + strconv.Itoa(init.Pid) + "/mountinfo")
 	if err != nil {
 		return nil, fmt.Errorf("mounts of the sandbox: %w", errors.Join(launch.ErrNotRunning, err))
@@ -97,8 +98,8 @@ func mountsOfInit(init identity) ([]*mountinfo.Info, error) {
 	return mountinfo.GetMountsFromReader(f, nil)
 }
 
-// cloneFile is another descriptor of the same.
-func cloneFile(f *os.File) (*os.File, error) {
+// CloneFile is another descriptor of the same.
+func CloneFile(f *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("duplicate %s: %w", f.Name(), err)
@@ -106,8 +107,8 @@ func cloneFile(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-func isFrozen(path string) bool {
-	f, err := openInside(path)
+func IsFrozen(path string) bool {
+	f, err := Open(path)
 	if err != nil {
 		return false
 	}

@@ -1,4 +1,4 @@
-package launcher
+package process
 
 import (
 	"bytes"
@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An identity tells a process from others that have its number at another time,
+// An ID tells a process from others that have its number at another time,
 // or in another pid namespace.
-type identity struct {
+type ID struct {
 	Pid int `json:"pid"`
 	// Start is field 22 of /proc/PID/stat: clock ticks since the host is up.
 	Start uint64 `json:"start"`
@@ -23,29 +23,29 @@ type identity struct {
 	Namespace string `json:"pid_namespace"`
 }
 
-// identify describes a process of this pid namespace. The error is
+// Of describes a process of this pid namespace. The error is
 // [fs.ErrNotExist] if it has ended, also if nobody has reaped it yet.
-func identify(pid int) (identity, error) {
-	start, err := startOf(pid)
+func Of(pid int) (ID, error) {
+	start, err := Started(pid)
 	if err != nil {
-		return identity{}, err
+		return ID{}, err
 	}
 	namespace, err := os.Readlink("/proc/self/ns/pid")
-	return identity{Pid: pid, Start: start, Namespace: namespace}, err
+	return ID{Pid: pid, Start: start, Namespace: namespace}, err
 }
 
-// startOf reads when a process was started.
-func startOf(pid int) (uint64, error) {
-	fields, err := statOf(pid)
+// Started reads when a process was started.
+func Started(pid int) (uint64, error) {
+	fields, err := StatOf(pid)
 	if err != nil {
 		return 0, err
 	}
 	return strconv.ParseUint(fields[22-3], 10, 64)
 }
 
-// statOf is what the kernel tells of a process that has not ended, from field 3 of
+// StatOf is what the kernel tells of a process that has not ended, from field 3 of
 // its line on (proc_pid_stat(5)).
-func statOf(pid int) ([]string, error) {
+func StatOf(pid int) ([]string, error) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		if errors.Is(err, unix.ESRCH) {
@@ -60,13 +60,13 @@ func statOf(pid int) ([]string, error) {
 	return fields, nil
 }
 
-// lives is true where that can't be told: in another pid namespace.
-func (i identity) lives() bool {
+// Lives is true where that can't be told: in another pid namespace.
+func (i ID) Lives() bool {
 	here, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil || here != i.Namespace {
 		return true
 	}
-	start, err := startOf(i.Pid)
+	start, err := Started(i.Pid)
 	return err == nil && start == i.Start || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
@@ -74,14 +74,14 @@ func (i identity) lives() bool {
 // after that, and its processes are gone before it is.
 const exiting = 0x4
 
-// ends is true for a process that has ended, or is about to: whose sockets may be
+// Ends is true for a process that has ended, or is about to: whose sockets may be
 // closed already. It is true where that can't be told, too.
-func (i identity) ends() bool {
+func (i ID) Ends() bool {
 	here, err := os.Readlink("/proc/self/ns/pid")
-	if err != nil || here != i.Namespace || !i.lives() {
+	if err != nil || here != i.Namespace || !i.Lives() {
 		return true
 	}
-	fields, err := statOf(i.Pid)
+	fields, err := StatOf(i.Pid)
 	if err != nil {
 		return true
 	}
@@ -89,15 +89,15 @@ func (i identity) ends() bool {
 	return err != nil || flags&exiting != 0
 }
 
-func (i identity) String() string { return fmt.Sprintln(i.Pid, i.Start, i.Namespace) }
+func (i ID) String() string { return fmt.Sprintln(i.Pid, i.Start, i.Namespace) }
 
-func parseIdentity(text string) (i identity, err error) {
+func Parse(text string) (i ID, err error) {
 	_, err = fmt.Sscan(text, &i.Pid, &i.Start, &i.Namespace)
 	return i, err
 }
 
-// end kills the process and returns when it is gone.
-func (i identity) end(patience time.Duration) error {
+// End kills the process and returns when it is gone.
+func (i ID) End(patience time.Duration) error {
 	if here, err := os.Readlink("/proc/self/ns/pid"); err != nil || here != i.Namespace || i.Pid <= 1 {
 		return fmt.Errorf("process %d cannot be told from others here", i.Pid)
 	}
@@ -110,7 +110,7 @@ func (i identity) end(patience time.Duration) error {
 	}
 	defer unix.Close(pidfd)
 	// Only now is the number bound to a process: is it still that one?
-	if !i.lives() {
+	if !i.Lives() {
 		return nil
 	}
 	if err := unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {

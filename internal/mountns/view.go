@@ -1,4 +1,4 @@
-package launcher
+package mountns
 
 import (
 	"errors"
@@ -9,15 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
-// enterMounts returns a thread in the mount namespace of a sandbox that is up: its
+// Enter returns a thread in the mount namespace of a sandbox that is up: its
 // root and working directory are the sandbox's, and what it mounts, or unmounts,
 // all see who are in there. Names that it looks up, /proc included, are therefore
 // of untrusted code's choosing: it is for system calls on held descriptors, and
 // opens what it needs beneath the root without following a link. It must be
 // stopped.
-func enterMounts(init identity) (*mountThread, error) {
+func Enter(init process.ID) (*Thread, error) {
 	mounts, err := mountsOf(init)
 	if err != nil {
 		return nil, err
@@ -37,21 +38,21 @@ func enterMounts(init identity) (*mountThread, error) {
 
 // mountsOf opens the mount namespace of a process and makes sure that it is that
 // one's: its number may have become another's.
-func mountsOf(init identity) (*os.File, error) {
+func mountsOf(init process.ID) (*os.File, error) {
 	f, err := os.Open("/proc/" + strconv.Itoa(init.Pid) + "/ns/mnt")
 	if err != nil {
 		return nil, fmt.Errorf("mount namespace of the sandbox: %w", errors.Join(launch.ErrNotRunning, err))
 	}
-	if now, err := identify(init.Pid); err != nil || now != init {
+	if now, err := process.Of(init.Pid); err != nil || now != init {
 		f.Close()
 		return nil, fmt.Errorf("mount namespace of the sandbox: %w", errors.Join(launch.ErrNotRunning, err))
 	}
 	return f, nil
 }
 
-// openInside opens a directory of the sandbox's from a thread in its mount
+// Open opens a directory of the sandbox's from a thread in its mount
 // namespace: what is mounted there last, if anything is. No link is followed.
-func openInside(path string) (*os.File, error) {
+func Open(path string) (*os.File, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
@@ -62,9 +63,9 @@ func openInside(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// attachInside puts a detached mount over a directory of the sandbox's.
-func attachInside(tree *os.File, path string) error {
-	at, err := openInside(path)
+// Attach puts a detached mount over a directory of the sandbox's.
+func Attach(tree *os.File, path string) error {
+	at, err := Open(path)
 	if err != nil {
 		return err
 	}
@@ -79,10 +80,10 @@ func attachInside(tree *os.File, path string) error {
 // moveMountBeneath is MOVE_MOUNT_BENEATH (linux/mount.h), Linux 6.5.
 const moveMountBeneath = 0x200
 
-// attachBeneath puts a detached mount below what is mounted last on a directory of the
+// AttachBeneath puts a detached mount below what is mounted last on a directory of the
 // sandbox's.
-func attachBeneath(tree *os.File, path string) error {
-	at, err := openInside(path)
+func AttachBeneath(tree *os.File, path string) error {
+	at, err := Open(path)
 	if err != nil {
 		return err
 	}
@@ -94,9 +95,9 @@ func attachBeneath(tree *os.File, path string) error {
 	return nil
 }
 
-// detachInside takes away what is mounted last on a directory of the sandbox's, if
+// Detach takes away what is mounted last on a directory of the sandbox's, if
 // nothing there is in use.
-func detachInside(path string) error {
+func Detach(path string) error {
 	err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
 	if err != nil {
 		return fmt.Errorf("unmount %s in the sandbox: %w", path, err)
@@ -104,11 +105,11 @@ func detachInside(path string) error {
 	return nil
 }
 
-// sameDevice tells whether two directories of the sandbox's are on one file system.
-func sameDevice(one, other string) (bool, error) {
+// SameDevice tells whether two directories of the sandbox's are on one file system.
+func SameDevice(one, other string) (bool, error) {
 	var devices [2]uint64
 	for i, path := range []string{one, other} {
-		f, err := openInside(path)
+		f, err := Open(path)
 		if err != nil {
 			return false, err
 		}

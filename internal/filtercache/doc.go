@@ -1,0 +1,2 @@
+// Package filtercache compiles seccomp profiles and keeps the compiled filters on disk.
+package filtercache

@@ -1,0 +1,233 @@
+package statedir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+)
+
+// A Dir is the directory of a sandbox, held. A sandbox's directory below <root>/@sandboxes stands for the sandbox: it is
+// made before anything else of it and removed after everything else, and whoever
+// makes, changes or removes the sandbox holds an flock(2) on it meanwhile. All
+// else that belongs to a sandbox has a name that follows from the id, so a
+// directory that nobody holds, of a sandbox that is not up, is all that recovery
+// needs to know.
+//
+// "@" can't be in a container's id, so these never meet containers, which
+// libcontainer keeps in <root>/<id>.
+type Dir struct {
+	Path string
+	held *os.File
+}
+
+// ErrHeld says that somebody else works on the sandbox.
+var ErrHeld = launch.ErrBusy
+
+// Make makes the directory of a sandbox that does not exist yet, held.
+func Make(parent, id string) (*Dir, error) {
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return nil, err
+	}
+	// Shared with other makers, not with who looks for what was left behind:
+	// between mkdir and flock the new directory looks just like that.
+	unlock, err := lockParent(parent, unix.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	path := filepath.Join(parent, id)
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return nil, err
+	}
+	s, err := open(path)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(path))
+	}
+	if err := signOwner(path); err != nil {
+		return nil, errors.Join(err, s.Remove())
+	}
+	return s, nil
+}
+
+// Hold takes hold of the directory of a sandbox that exists.
+func Hold(parent, id string) (*Dir, error) {
+	unlock, err := lockParent(parent, unix.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	return open(filepath.Join(parent, id))
+}
+
+// Await is Hold, and waits for whoever works on the sandbox now. The
+// error is fs.ErrNotExist if that one has removed it.
+func Await(ctx context.Context, parent, id string) (*Dir, error) {
+	ctx, cancel := context.WithTimeout(ctx, CleanupTime)
+	defer cancel()
+	for {
+		s, err := Hold(parent, id)
+		if !errors.Is(err, ErrHeld) {
+			return s, err
+		}
+		if Sleep(ctx, time.Millisecond) != nil {
+			return nil, err
+		}
+	}
+}
+
+// orphanPatience is how long a directory may stay held whose owner is dead: by a
+// process that it was about to start, which has all its descriptors until it
+// executes.
+const orphanPatience = 2 * time.Second
+
+// HoldOrphan is Hold, and waits for a directory that only seems to be in
+// use because its owner was killed a moment ago.
+func HoldOrphan(parent, id string) (*Dir, error) {
+	for end := time.Now().Add(orphanPatience); ; time.Sleep(time.Millisecond) {
+		s, err := Hold(parent, id)
+		if !errors.Is(err, ErrHeld) || time.Now().After(end) || OwnerLives(filepath.Join(parent, id)) {
+			return s, err
+		}
+	}
+}
+
+// Sleep returns nil after d, or ctx's error as soon as that ends.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// ownerName is a file in a sandbox's directory that says which process made it.
+const ownerName = "owner"
+
+func signOwner(path string) error {
+	self, err := process.Of(os.Getpid())
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(path, ownerName), []byte(self.String()), 0o600)
+}
+
+// OwnerLives is true where that can't be told.
+func OwnerLives(path string) bool {
+	text, err := os.ReadFile(filepath.Join(path, ownerName))
+	if err != nil {
+		return true
+	}
+	owner, err := process.Parse(string(text))
+	return err != nil || owner.Lives()
+}
+
+// lockParent waits for the lock of the directory of all sandboxes, which is
+// held for moments only.
+func lockParent(parent string, how int) (unlock func(), err error) {
+	if err := Check(parent); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(parent)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), how)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", parent, err)
+	}
+	return func() { f.Close() }, nil
+}
+
+func open(path string) (*Dir, error) {
+	f, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := CheckOwn(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	if err := lock(f); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("hold %s: %w", path, err)
+	}
+	return &Dir{Path: path, held: f}, nil
+}
+
+// lock takes the lock and makes sure that the directory still has its name.
+func lock(f *os.File) error {
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return ErrHeld
+		}
+		return err
+	}
+	mine, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	named, err := os.Lstat(f.Name())
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(mine, named) {
+		return fs.ErrNotExist
+	}
+	return nil
+}
+
+// Release lets others work on the sandbox.
+func (s *Dir) Release() { s.held.Close() }
+
+// Remove ends the sandbox's existence and lets go.
+func (s *Dir) Remove() error {
+	return errors.Join(os.RemoveAll(s.Path), s.held.Close())
+}
+
+// Renew turns the directory into that of a sandbox that this process is making.
+func (s *Dir) Renew() error {
+	entries, err := os.ReadDir(s.Path)
+	errs := []error{err}
+	for _, e := range entries {
+		errs = append(errs, os.RemoveAll(filepath.Join(s.Path, e.Name())))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return signOwner(s.Path)
+}
+
+// CleanupTime bounds the removal of one sandbox, which goes on when the
+// caller's context is cancelled.
+const CleanupTime = 30 * time.Second
+
+// removalName is a file in a sandbox's directory. It says that a removal has begun:
+// the sandbox's processes may be dying, and its files are not needed any more.
+const removalName = "removing"
+
+// NoteRemoval notes that a removal begins, before anything is killed. Without the note the
+// next "up" keeps the files: that does no harm.
+func NoteRemoval(dir string) { _ = os.WriteFile(filepath.Join(dir, removalName), nil, 0o600) }
+
+func RemovalBegun(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, removalName))
+	return err == nil
+}
