@@ -91,10 +91,6 @@ func (s *Sandbox) Discard(ctx context.Context) error {
 	})
 }
 
-// begunWith tells whether a tree has layers that a fork has begun with: they stay,
-// and were written before, so that it stays as old as it is.
-func (r record) begunWith(t tree) bool { return len(r.Stacks[t.Path].Below) > 0 }
-
 // forgetApplied removes the stamps of what is thrown away, where the tree does not
 // become another by its age.
 func (v *live) forgetApplied(r record) error {

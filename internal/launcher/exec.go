@@ -58,22 +58,21 @@ func newRequest(r record, c launch.Command, files [3]*os.File) (agent.Command, e
 	if err := checkCommand(c); err != nil {
 		return agent.Command{}, err
 	}
-	config, environ, rlimits := r.Config, r.environ, r.rlimits
+	config := r.Config
 	if len(c.Env) > 0 || c.Cwd != "" || c.User != nil || c.Limits != (spec.Limits{}) {
 		var err error
 		if config, err = commandConfig(r.Config, c); err != nil {
 			return agent.Command{}, configError(err)
 		}
-		environ, rlimits = config.Environ(r.Path...), commandLimits(config)
 	}
 	request := agent.Command{
 		Args:        c.Args,
-		Env:         environ,
+		Env:         config.Environ(r.Path...),
 		Dir:         config.Cwd,
 		UID:         config.User.UID,
 		GID:         config.User.GID,
 		Groups:      c.Groups,
-		Rlimits:     rlimits,
+		Rlimits:     commandLimits(config),
 		OOMScoreAdj: commandOOMScore,
 		Stdin:       files[0], Stdout: files[1], Stderr: files[2],
 	}

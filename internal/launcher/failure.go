@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -22,42 +20,6 @@ import (
 // A write inside a sandbox with storage on disk can succeed and be lost later, when
 // the kernel writes it to the image: the host's disk is full, or broken. PID 1 holds
 // an open file that is older than any such error, and the launcher asks that file.
-
-// syncDescriptor is where PID 1 holds the store's top, open for reading
-// (cmd/sandbox-agent/start.h). PID 1s of older releases have none.
-const syncDescriptor = 8
-
-// errNoSyncFile says that PID 1 was started by an older release.
-var errNoSyncFile = errors.New("PID 1 holds no open file of it")
-
-// heldTop takes PID 1's own open file of the store's top. top is that of [storeOf].
-func heldTop(init process.ID, top *os.File) (*os.File, error) {
-	pidfd, err := unix.PidfdOpen(init.Pid, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("pidfd_open", err)
-	}
-	defer unix.Close(pidfd)
-	if !init.Lives() { // before the number was bound to a process
-		return nil, os.ErrNotExist
-	}
-	fd, err := unix.PidfdGetfd(pidfd, syncDescriptor, 0)
-	if errors.Is(err, unix.EBADF) {
-		return nil, errNoSyncFile
-	}
-	if err != nil {
-		return nil, os.NewSyscallError("pidfd_getfd", err)
-	}
-	held := os.NewFile(uintptr(fd), "store")
-	var is, want unix.Stat_t
-	if err := errors.Join(unix.Fstat(fd, &is), unix.Fstat(int(top.Fd()), &want)); err != nil {
-		return nil, errors.Join(err, held.Close())
-	}
-	flags, err := unix.FcntlInt(held.Fd(), unix.F_GETFL, 0)
-	if err != nil || flags&unix.O_PATH != 0 || is.Dev != want.Dev || is.Ino != want.Ino { // an older agent's socket
-		return nil, errors.Join(errNoSyncFile, held.Close())
-	}
-	return held, nil
-}
 
 // noteHeldTop notes on a new sandbox that its PID 1 cannot be asked for errors.
 func (m *making) noteHeldTop() error {
@@ -76,22 +38,6 @@ func (m *making) noteHeldTop() error {
 		return nil
 	}
 	return held.Close()
-}
-
-// images are the images that hold the sandbox's files, its own first.
-func (r record) images() []string {
-	if r.Image == "" {
-		return nil
-	}
-	all := []string{r.Image}
-	for _, s := range r.Stacks {
-		for _, ref := range s.Below {
-			if !slices.Contains(all, ref.Image) {
-				all = append(all, ref.Image)
-			}
-		}
-	}
-	return all
 }
 
 // Verify returns an error that is [launch.ErrDamaged] if a write to the sandbox's

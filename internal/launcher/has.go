@@ -11,6 +11,6 @@ func Has(root, id string) bool {
 	if !filepath.IsLocal(id) || filepath.Base(id) != id || id == "." {
 		return false
 	}
-	_, err := os.Lstat(filepath.Join((&Launcher{root: root}).sandboxes(), id))
+	_, err := os.Lstat(filepath.Join((&Launcher{roots: roots{root: root}}).sandboxes(), id))
 	return err == nil
 }

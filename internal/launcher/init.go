@@ -121,13 +121,3 @@ func (m *making) initCommand() []string {
 	}
 	return []string{"/proc/self/fd/3"}
 }
-
-// hostID is the host's number of an id inside.
-func hostID(mappings []specs.LinuxIDMapping, inside uint32) int {
-	for _, m := range mappings {
-		if inside >= m.ContainerID && inside-m.ContainerID < m.Size {
-			return int(m.HostID + inside - m.ContainerID)
-		}
-	}
-	return -1
-}

@@ -17,9 +17,7 @@ package launcher
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"maps"
 	"os"
@@ -35,21 +33,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
-
-// stage is where every sandbox's root is prepared, in a mount namespace of the
-// sandbox's own: on the host it is an empty directory that only root may
-// enter. It has one place whatever the state root is, because the sandbox's
-// init, an unprivileged id of the host by then, has to be able to walk there.
-const stage = "/run/sandbox-runtime.stage"
-
-// defaultRoot is where other launchers of this host probably keep their state.
-const defaultRoot = "/run/sandbox-runtime"
-
-// cgroupParent holds the cgroups of all sandboxes.
-const cgroupParent = "/sandbox-runtime"
-
-// defaultData is where they keep what outlives a boot.
-const defaultData = "/var/lib/sandbox-runtime"
 
 // Dirs are where a launcher keeps what outlives it. Both are made when they are
 // needed.
@@ -67,7 +50,7 @@ type Dirs struct {
 // A Launcher makes sandboxes below one state root. It may be used by several
 // goroutines, and several processes may use the same root.
 type Launcher struct {
-	root, data string // absolute
+	roots
 	// host is what this host's cgroups can do, self this process's identity,
 	// program the agent's: each is looked up once.
 	host    func() (*cgroups.Host, error)
@@ -121,9 +104,9 @@ func New(d Dirs) (*Launcher, error) {
 		return nil, err
 	}
 	l := &Launcher{
-		root: root, data: data,
-		host: sync.OnceValues(cgroups.Probe),
-		self: sync.OnceValues(func() (process.ID, error) { return process.Of(os.Getpid()) }),
+		roots: roots{root: root, data: data},
+		host:  sync.OnceValues(cgroups.Probe),
+		self:  sync.OnceValues(func() (process.ID, error) { return process.Of(os.Getpid()) }),
 		// Sandboxes share it, 30 kB that each would have in memory. It is closed
 		// with the program, or when nobody has the launcher any more.
 		program:      sync.OnceValues(agent.Executable),
@@ -161,31 +144,9 @@ func randomStart() uint32 {
 	return binary.NativeEndian.Uint32(b[:])
 }
 
-func (l *Launcher) sandboxes() string { return filepath.Join(l.root, "@sandboxes") }
-
-// dir is the directory of a sandbox.
-func (l *Launcher) dir(id string) string { return filepath.Join(l.sandboxes(), id) }
-
-// private are the directories that no sandbox sees.
-func (l *Launcher) private() []string {
-	return []string{l.root, l.data, defaultRoot, defaultData, stage}
-}
-
 func (l *Launcher) ids() idrange.Ranges { return idrange.Ranges{Data: l.data, Root: l.root} }
 
 func (l *Launcher) filters() filtercache.Cache { return filtercache.Cache{Data: l.data} }
-
-// cgroupPrefix begins the names of this root's cgroups, which tells them from
-// those of other roots on the host.
-func (l *Launcher) cgroupPrefix() string {
-	sum := sha256.Sum256([]byte(l.root))
-	return hex.EncodeToString(sum[:6]) + "-"
-}
-
-// cgroupOf is the path of a sandbox's cgroup below each hierarchy's root.
-func (l *Launcher) cgroupOf(id string) string {
-	return cgroupParent + "/" + l.cgroupPrefix() + id
-}
 
 // groupOf is the cgroup of a sandbox.
 func (l *Launcher) groupOf(id string) (*cgroups.Group, error) {
@@ -200,15 +161,3 @@ const idPrefix = "sb-"
 
 // NewID is unique on the host and beyond: 130 random bits.
 func newID() string { return idPrefix + strings.ToLower(rand.Text()) }
-
-// maxName bounds a name so that what is named after it, with a prefix, still is
-// a file's name.
-const maxName = 128
-
-// isName holds for what containers may be called, the letters, digits and "_+-."
-// of libcontainer's ids, but that a name does not begin as a flag or a hidden
-// file does.
-func isName(s string) bool {
-	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-."
-	return s != "" && !strings.ContainsRune("+-.", rune(s[0])) && len(s) <= maxName && strings.Trim(s, allowed) == ""
-}

@@ -13,7 +13,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
-	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
 // Layers are the trees that the sandbox has overlays of. The caller closes them.
@@ -140,49 +139,6 @@ func (b *layerReader) add(out *HeldTree, top *os.File, name string, inside bool)
 	return nil
 }
 
-// showToOwner has the tree's owner have what the sandbox's user wrote, where the
-// kernel can: else what that user has closed to others cannot be read.
-func (r record) showToOwner(t *launch.Tree, l *launch.TreeLayer, inside bool) error {
-	written := r.userAs(inside)
-	err := rootfs.ShowAs(l.Dir, rootfs.User{UID: written.UID, GID: written.GID}, rootfs.User{UID: t.Owner.UID, GID: t.Owner.GID})
-	switch {
-	case err == nil:
-		t.User = t.Owner
-	case errors.Is(err, errors.ErrUnsupported):
-		return nil
-	}
-	return err
-}
-
-// userAs is the sandbox's user as a store shows the user.
-func (r record) userAs(inside bool) launch.Owner {
-	user := *r.Config.User
-	if inside {
-		return launch.Owner{UID: user.UID, GID: user.GID}
-	}
-	return launch.Owner{
-		UID: uint32(hostID(r.UIDMappings, user.UID)), GID: uint32(hostID(r.GIDMappings, user.GID)),
-	}
-}
-
-// tree is what clients are told of one, without its layers. inside says that these
-// show the ids of the inside.
-func (r record) tree(t tree, inside bool) launch.Tree {
-	user := *r.Config.User
-	out := launch.Tree{
-		Path: t.Path, Device: t.Device, Inode: t.Inode, Since: t.Since, OnDisk: t.OnDisk, Base: int64(r.IDBase),
-		Owner: launch.Owner{UID: t.UID, GID: t.GID},
-		User:  r.userAs(inside),
-	}
-	if inside {
-		out.Base = 0
-	}
-	if t.OnDisk {
-		out.Owner = launch.Owner{UID: user.UID, GID: user.GID}
-	}
-	return out
-}
-
 // openLayer opens one layer of a store to be read: as it is shown to clients, and plain.
 // Both can be one file.
 func openLayer(top *os.File, name string) (shown, plain *os.File, err error) {
@@ -198,25 +154,4 @@ func openLayer(top *os.File, name string) (shown, plain *os.File, err error) {
 		return nil, nil, errors.Join(err, plain.Close())
 	}
 	return shown, plain, nil
-}
-
-// readOnly is a detached mount of a directory that lies in one, or the directory
-// itself where the kernel makes none of that (before Linux 6.15): who gets it is
-// the sandbox's owner, and the directories above are closed to all but root.
-func readOnly(dir *os.File) (*os.File, error) {
-	tree, err := unix.OpenTree(int(dir.Fd()), "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-	if errors.Is(err, unix.EINVAL) {
-		return dir, nil
-	}
-	if err != nil {
-		return nil, os.NewSyscallError("open_tree", err)
-	}
-	mount := os.NewFile(uintptr(tree), dir.Name())
-	err = unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{
-		Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC,
-	})
-	if err != nil {
-		return nil, errors.Join(os.NewSyscallError("mount_setattr", err), mount.Close())
-	}
-	return mount, nil
 }

@@ -67,12 +67,13 @@ func (v *live) takeLeaf() (madeLeaf, error) {
 
 // take takes a leaf out of those of the pool.
 func (v *live) take(from *[]madeLeaf) (madeLeaf, bool) {
+	terms := termsOf(v.current())
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for len(*from) > 0 {
 		leaf := (*from)[0]
 		*from = (*from)[1:]
-		if leaf.under == v.record.leafTerms() {
+		if leaf.under == terms {
 			return leaf, true
 		}
 		v.leaves.used = append(v.leaves.used, leaf.Leaf) // made before a limit was changed
@@ -80,7 +81,8 @@ func (v *live) take(from *[]madeLeaf) (madeLeaf, bool) {
 	return madeLeaf{}, false
 }
 
-func (r record) leafTerms() leafTerms {
+// termsOf are the terms that a leaf of a sandbox has now.
+func termsOf(r record) leafTerms {
 	l := r.Config.Limits
 	t := leafTerms{throttled: l.IORead != 0 || l.IOWrite != 0}
 	if r.Limits.Pids == spec.Enforced {
@@ -149,7 +151,7 @@ func (v *live) makeLeaf() (madeLeaf, error) {
 		if err != nil {
 			return madeLeaf{}, err
 		}
-		terms := r.leafTerms()
+		terms := termsOf(r)
 		opts := cgroups.LeafOptions{Owner: hostID(r.UIDMappings, spec.AgentID), Pids: terms.pids}
 		leaf, err := v.group.CreateLeaf(e.leaf(), opts)
 		if errors.Is(err, fs.ErrExist) {

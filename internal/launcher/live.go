@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
@@ -25,9 +23,8 @@ import (
 // while: an idle sandbox costs this process some memory, and one without
 // handles not even that.
 type live struct {
+	*known
 	launcher *Launcher
-	id       string
-	group    *cgroups.Group
 
 	// Of launcher.mu: how many handles there are, and which record was read.
 	users   int
@@ -44,15 +41,12 @@ type live struct {
 	output share
 
 	// mu guards what follows.
-	mu     sync.Mutex
-	record record
+	mu sync.Mutex
 	// conn is nil until it is needed.
 	conn *agent.Conn
 	// connecting is held by the one that connects: a channel, for a context to
 	// interrupt the wait for it.
 	connecting chan struct{}
-	// state tells whether the sandbox is paused. Nil until it is needed.
-	state *cgroups.State
 	// tookOver says that what others left was looked at.
 	tookOver bool
 	leaves   leafPool
@@ -81,7 +75,7 @@ const idleTime = 3 * time.Second
 
 func newLive(l *Launcher, id string, r record, v version, group *cgroups.Group) *live {
 	return &live{
-		launcher: l, id: id, group: group, users: 1, version: v, record: r.prepared(),
+		known: &known{roots: l.roots, id: id, group: group, record: r}, launcher: l, users: 1, version: v,
 		connecting: make(chan struct{}, 1), running: map[string]*Process{},
 		starting: map[execID]bool{},
 	}
@@ -90,30 +84,13 @@ func newLive(l *Launcher, id string, r record, v version, group *cgroups.Group) 
 // refresh takes a record that was written since, and returns false if that is
 // another sandbox's. The caller has launcher.mu.
 func (v *live) refresh(r record, now version) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if r.Init != v.record.Init {
+	if !v.known.refresh(r) {
 		return false
 	}
-	v.record, v.version = r.prepared(), now
-	v.unwatchLocked() // there may be another workspace
+	v.version = now
+	v.unwatch() // there may be another workspace
 	return true
 }
-
-// current is the record.
-func (v *live) current() record {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.record
-}
-
-// init is the sandbox's PID 1.
-func (v *live) init() process.ID { return v.current().Init }
-
-func (v *live) up() bool { r := v.current(); return r.up() }
-
-// dir is the sandbox's directory.
-func (v *live) dir() string { return v.launcher.dir(v.id) }
 
 // adopt takes over the connection that the sandbox was made with.
 func (v *live) adopt(conn *agent.Conn) {
@@ -190,12 +167,10 @@ func (v *live) drop() {
 	v.mu.Lock()
 	var conn *agent.Conn
 	var leaves []*cgroups.Leaf
-	var state *cgroups.State
 	idle := v.busy == 0
 	if idle {
 		leaves = v.leaves.empty()
-		state, v.state = v.state, nil
-		if !v.record.Tied || v.gone {
+		if !v.current().Tied || v.gone {
 			conn, v.conn = v.conn, nil
 		}
 		if v.users == 0 && v.conn == nil && v.launcher.live[v.id] == v {
@@ -216,9 +191,7 @@ func (v *live) drop() {
 	if conn != nil {
 		_ = conn.Close() // nothing more is wanted of it
 	}
-	if state != nil {
-		_ = state.Close() // as above
-	}
+	v.forgetState()
 	v.discard(leaves)
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -298,50 +271,6 @@ func (v *live) disconnect(conn *agent.Conn) {
 	}
 	v.mu.Unlock()
 	_ = conn.Close() // it does not work
-}
-
-// why says what is the matter with the sandbox when its agent does not answer;
-// if nothing is, it returns the error.
-func (v *live) why(ctx context.Context, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case !v.present():
-		return &launch.SandboxError{ID: v.id, Err: launch.ErrNotFound}
-	case !v.up():
-		return &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning}
-	case v.paused():
-		return &launch.SandboxError{ID: v.id, Err: launch.ErrPaused}
-	case agentGone(err) && v.init().Ends():
-		return &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning}
-	}
-	return err
-}
-
-// agentGone says that the connection to the agent is of no use any more: the agent
-// has ended, or another exec has noticed that and closed it.
-func agentGone(err error) bool { return errors.Is(err, agent.ErrGone) || errors.Is(err, os.ErrClosed) }
-
-// present says whether the sandbox is there, as this one and not as another of
-// its name.
-func (v *live) present() bool {
-	r, err := readRecord(v.dir())
-	return err == nil && r.Init == v.init()
-}
-
-// paused says whether the sandbox stands still.
-func (v *live) paused() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.state == nil {
-		state, err := v.group.OpenState()
-		if err != nil {
-			return false // it is gone, which shows soon
-		}
-		v.state = state
-	}
-	frozen, err := v.state.Frozen()
-	return err == nil && frozen
 }
 
 // healthy says what keeps the sandbox from being used. That somebody has paused

@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
 // A fileHandle finds a directory of the host again, under any name that the directory
@@ -14,24 +12,6 @@ import (
 type fileHandle struct {
 	Type  int32  `json:"type"`
 	Bytes []byte `json:"bytes"`
-}
-
-// handleOf is the handle of an overlaid directory. Nil: the file system has no handles,
-// or the path leads to another directory by now.
-func handleOf(t rootfs.Tree) *fileHandle {
-	fd, err := unix.Open(t.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	defer unix.Close(fd)
-	if !isDir(fd, t.Device, t.Inode) {
-		return nil
-	}
-	h, _, err := unix.NameToHandleAt(fd, "", unix.AT_EMPTY_PATH)
-	if err != nil {
-		return nil
-	}
-	return &fileHandle{Type: h.Type(), Bytes: h.Bytes()}
 }
 
 func isDir(fd int, device, inode uint64) bool {

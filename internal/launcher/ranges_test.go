@@ -35,7 +35,7 @@ func TestARangeOutlivesTheStateRoot(t *testing.T) {
 // Launchers of two roots share the ranges and prune their own.
 func TestPruneSparesTheRangesOfOtherRoots(t *testing.T) {
 	l := newTestLauncher(t)
-	other := &Launcher{root: t.TempDir(), data: l.data}
+	other := &Launcher{roots: roots{root: t.TempDir(), data: l.data}}
 	id := newID()
 	base, err := other.ids().Claim(id)
 	if err != nil {

@@ -5,16 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -66,17 +69,6 @@ type record struct {
 	// are not shown.
 	Path      []string `json:"path,omitempty"`
 	PathNotes []string `json:"path_notes,omitempty"`
-
-	// environ and rlimits are those of a command without any of its own; see
-	// prepared.
-	environ []string
-	rlimits []agent.Rlimit
-}
-
-// prepared is the record with what each exec needs worked out.
-func (r record) prepared() record {
-	r.environ, r.rlimits = r.Config.Environ(r.Path...), commandLimits(r.Config)
-	return r
 }
 
 // A version tells a record from the one that takes its place.
@@ -160,4 +152,212 @@ func missing(id string, err error) error {
 		return &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
 	}
 	return err
+}
+
+// begunWith tells whether a tree has layers that a fork has begun with: they stay,
+// and were written before, so that it stays as old as it is.
+func (r record) begunWith(t tree) bool { return len(r.Stacks[t.Path].Below) > 0 }
+
+// images are the images that hold the sandbox's files, its own first.
+func (r record) images() []string {
+	if r.Image == "" {
+		return nil
+	}
+	all := []string{r.Image}
+	for _, s := range r.Stacks {
+		for _, ref := range s.Below {
+			if !slices.Contains(all, ref.Image) {
+				all = append(all, ref.Image)
+			}
+		}
+	}
+	return all
+}
+
+// hostID is the host's number of an id inside.
+func hostID(mappings []specs.LinuxIDMapping, inside uint32) int {
+	for _, m := range mappings {
+		if inside >= m.ContainerID && inside-m.ContainerID < m.Size {
+			return int(m.HostID + inside - m.ContainerID)
+		}
+	}
+	return -1
+}
+
+// showToOwner has the tree's owner have what the sandbox's user wrote, where the
+// kernel can: else what that user has closed to others cannot be read.
+func (r record) showToOwner(t *launch.Tree, l *launch.TreeLayer, inside bool) error {
+	written := r.userAs(inside)
+	err := rootfs.ShowAs(l.Dir, rootfs.User{UID: written.UID, GID: written.GID}, rootfs.User{UID: t.Owner.UID, GID: t.Owner.GID})
+	switch {
+	case err == nil:
+		t.User = t.Owner
+	case errors.Is(err, errors.ErrUnsupported):
+		return nil
+	}
+	return err
+}
+
+// userAs is the sandbox's user as a store shows the user.
+func (r record) userAs(inside bool) launch.Owner {
+	user := *r.Config.User
+	if inside {
+		return launch.Owner{UID: user.UID, GID: user.GID}
+	}
+	return launch.Owner{
+		UID: uint32(hostID(r.UIDMappings, user.UID)), GID: uint32(hostID(r.GIDMappings, user.GID)),
+	}
+}
+
+// tree is what clients are told of one, without its layers. inside says that these
+// show the ids of the inside.
+func (r record) tree(t tree, inside bool) launch.Tree {
+	user := *r.Config.User
+	out := launch.Tree{
+		Path: t.Path, Device: t.Device, Inode: t.Inode, Since: t.Since, OnDisk: t.OnDisk, Base: int64(r.IDBase),
+		Owner: launch.Owner{UID: t.UID, GID: t.GID},
+		User:  r.userAs(inside),
+	}
+	if inside {
+		out.Base = 0
+	}
+	if t.OnDisk {
+		out.Owner = launch.Owner{UID: user.UID, GID: user.GID}
+	}
+	return out
+}
+
+// withoutUnmade is the record without the new layers that a switch of layers has not
+// made yet: the process that made them was killed. Nothing was written to them.
+func (r record) withoutUnmade(top *os.File) (record, error) {
+	if r.Switch == nil || !r.Switch.Done {
+		return r, nil
+	}
+	r.Trees, r.Stacks = slices.Clone(r.Trees), cloneStacks(r.Stacks)
+	for _, p := range r.places() {
+		n, ok := r.Switch.Layers[p.Path]
+		if !ok {
+			continue
+		}
+		dir, err := rootfs.OpenDir(top, fmt.Sprintf("layer/%d/data", n))
+		if errors.Is(err, fs.ErrNotExist) {
+			r.withoutUpper(p)
+			continue
+		}
+		if err != nil {
+			return r, err
+		}
+		dir.Close()
+	}
+	return r, nil
+}
+
+// A stack is the layers of a place, beside the host's tree or the sandbox's own
+// directory.
+type stack struct {
+	// Layers are the numbers of the sandbox's own, the upper one first. Those of a
+	// tree are in the tree.
+	Layers []int `json:"layers,omitempty"`
+	// Below are those of others, the uppermost first.
+	Below []layerRef `json:"below,omitempty"`
+}
+
+// A layerRef is a directory in an image.
+type layerRef struct {
+	Image string `json:"image"`
+	Dir   string `json:"dir"`
+}
+
+// A layerSwitch is intent: layers of a sandbox are being replaced while it stands
+// still.
+type layerSwitch struct {
+	// Layers are the new upper ones, by place.
+	Layers map[string]int `json:"layers"`
+	// Paused says that it stood still before.
+	Paused bool `json:"paused,omitempty"`
+	// Done says that the record has the new layers: the rest is to be mounted. Else
+	// all is to be as it was.
+	Done bool `json:"done,omitempty"`
+	// Snapshot is the name of the one that keeps the old layers, and Draft its
+	// directory until it has that: before Done somebody may still write to them.
+	Snapshot string `json:"snapshot,omitempty"`
+	Draft    string `json:"draft,omitempty"`
+	// Old are layers that nobody needs once it is Done.
+	Old []int `json:"old,omitempty"`
+}
+
+// own are the directories in the sandbox's store that a place has, the uppermost
+// first.
+func (r record) own(p place) (names []string) {
+	numbers := r.Stacks[p.Path].Layers
+	if p.Tree != nil {
+		numbers = p.Tree.Layers
+	}
+	for _, n := range numbers {
+		names = append(names, fmt.Sprintf("layer/%d/data", n))
+	}
+	if p.Area != "" {
+		names = append(names, "area/"+p.Area)
+	}
+	return names
+}
+
+func cloneStacks(all map[string]stack) map[string]stack {
+	clone := map[string]stack{}
+	for path, s := range all {
+		clone[path] = s
+	}
+	return clone
+}
+
+func (r *record) treeAt(path string) *tree {
+	for i := range r.Trees {
+		if r.Trees[i].Path == path {
+			return &r.Trees[i]
+		}
+	}
+	return nil
+}
+
+// withoutUpper takes the upper layer of a place off, which is under the others.
+func (r *record) withoutUpper(p place) {
+	if t := r.treeAt(p.Path); t != nil {
+		t.Layers = slices.Clone(t.Layers[1:])
+		return
+	}
+	s := r.Stacks[p.Path]
+	s.Layers = slices.Clone(s.Layers[1:])
+	r.Stacks[p.Path] = s
+}
+
+// halfDone says that something is under way with the sandbox's mounts, or was when its
+// process was killed.
+func (r record) halfDone() bool { return r.Switch != nil || r.Attaching != nil }
+
+// An attaching is intent: a directory is becoming the sandbox's workspace.
+type attaching struct {
+	Dir    string      `json:"dir"`
+	Device uint64      `json:"device"`
+	Inode  uint64      `json:"inode"`
+	Disks  []spec.Disk `json:"disks,omitempty"`
+	// Limit says whether it bounds what is written to it.
+	Limit spec.Enforcement `json:"limit"`
+}
+
+func newAttaching(tree *os.File, next record) (*attaching, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(tree.Fd()), &st); err != nil {
+		return nil, fmt.Errorf("stat %s: %w", tree.Name(), err)
+	}
+	return &attaching{Dir: next.Config.Workspace, Device: st.Dev, Inode: st.Ino, Disks: next.Disks, Limit: next.Limits.Disk}, nil
+}
+
+// takesWorkspace refuses what a workspace that is attached would hide.
+func (r record) takesWorkspace() error {
+	for _, b := range r.Config.Binds {
+		if b.Target == spec.WorkspacePath || strings.HasPrefix(b.Target, spec.WorkspacePath+"/") {
+			return &launch.ConfigError{Reason: fmt.Sprintf("workspace: it would hide the bind at %s", b.Target)}
+		}
+	}
+	return nil
 }

@@ -21,11 +21,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A snapshot is the files of a sandbox as they once were: layers that nobody writes
-// to any more, in images that have a name of its own, as long as it is there. It is a
-// directory <data>/snapshots/HASH-NAME, made under another name.
-const snapshotsName = "snapshots"
-
 // maxSnapshots is the value of [Launcher.maxSnapshots].
 const maxSnapshots = 64
 
@@ -41,10 +36,6 @@ type snapshot struct {
 	Places map[string][]layerRef `json:"places"`
 	// Trees say which directories of the host were below.
 	Trees []tree `json:"trees,omitempty"`
-}
-
-func (l *Launcher) snapshotDir(name string) string {
-	return filepath.Join(l.data, snapshotsName, l.cgroupPrefix()+name)
 }
 
 // Snapshot keeps the sandbox's files as they are now, for any number of sandboxes to

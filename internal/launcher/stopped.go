@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
-	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
 // OpenStopped returns a handle of a sandbox that may have stopped. The handle of a stopped
@@ -107,31 +105,6 @@ func (v *live) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldTree
 		trees[i].Partial = slices.Contains(partial, trees[i].Path)
 	}
 	return trees, nil
-}
-
-// withoutUnmade is the record without the new layers that a switch of layers has not
-// made yet: the process that made them was killed. Nothing was written to them.
-func (r record) withoutUnmade(top *os.File) (record, error) {
-	if r.Switch == nil || !r.Switch.Done {
-		return r, nil
-	}
-	r.Trees, r.Stacks = slices.Clone(r.Trees), cloneStacks(r.Stacks)
-	for _, p := range r.places() {
-		n, ok := r.Switch.Layers[p.Path]
-		if !ok {
-			continue
-		}
-		dir, err := rootfs.OpenDir(top, fmt.Sprintf("layer/%d/data", n))
-		if errors.Is(err, fs.ErrNotExist) {
-			r.withoutUpper(p)
-			continue
-		}
-		if err != nil {
-			return r, err
-		}
-		dir.Close()
-	}
-	return r, nil
 }
 
 // partialIn are the places of transactions that have joined, or were undone, only in

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -85,21 +84,4 @@ func refusedImage(err error) error {
 		return fmt.Errorf("storage on disk %w: %w", launch.ErrUnavailable, err)
 	}
 	return fmt.Errorf("store on disk: %w", err)
-}
-
-// storeDescriptor is where PID 1 holds the store (cmd/sandbox-agent/start.h).
-const storeDescriptor = 7
-
-// storeOf opens the top of the store of a sandbox that is up, to be looked into.
-// [os.ErrNotExist] says that its PID 1 has ended.
-func storeOf(init process.ID) (*os.File, error) {
-	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", init.Pid, storeDescriptor), unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return nil, err
-	}
-	if !init.Lives() { // before it was opened, and another has its number
-		f.Close()
-		return nil, os.ErrNotExist
-	}
-	return f, nil
 }

@@ -19,59 +19,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
-// A stack is the layers of a place, beside the host's tree or the sandbox's own
-// directory.
-type stack struct {
-	// Layers are the numbers of the sandbox's own, the upper one first. Those of a
-	// tree are in the tree.
-	Layers []int `json:"layers,omitempty"`
-	// Below are those of others, the uppermost first.
-	Below []layerRef `json:"below,omitempty"`
-}
-
-// A layerRef is a directory in an image.
-type layerRef struct {
-	Image string `json:"image"`
-	Dir   string `json:"dir"`
-}
-
-// A layerSwitch is intent: layers of a sandbox are being replaced while it stands
-// still.
-type layerSwitch struct {
-	// Layers are the new upper ones, by place.
-	Layers map[string]int `json:"layers"`
-	// Paused says that it stood still before.
-	Paused bool `json:"paused,omitempty"`
-	// Done says that the record has the new layers: the rest is to be mounted. Else
-	// all is to be as it was.
-	Done bool `json:"done,omitempty"`
-	// Snapshot is the name of the one that keeps the old layers, and Draft its
-	// directory until it has that: before Done somebody may still write to them.
-	Snapshot string `json:"snapshot,omitempty"`
-	Draft    string `json:"draft,omitempty"`
-	// Old are layers that nobody needs once it is Done.
-	Old []int `json:"old,omitempty"`
-}
-
 // maxLayers bounds the layers that one overlay has: the kernel takes 500, and each
 // is asked about every name that is not there.
 const maxLayers = 100
-
-// own are the directories in the sandbox's store that a place has, the uppermost
-// first.
-func (r record) own(p place) (names []string) {
-	numbers := r.Stacks[p.Path].Layers
-	if p.Tree != nil {
-		numbers = p.Tree.Layers
-	}
-	for _, n := range numbers {
-		names = append(names, fmt.Sprintf("layer/%d/data", n))
-	}
-	if p.Area != "" {
-		names = append(names, "area/"+p.Area)
-	}
-	return names
-}
 
 // openBelow mounts the image of a snapshot's layer: with this sandbox's ids and
 // read-only, or for owners with those that are in it.
@@ -255,14 +205,6 @@ func (s *switching) carryOut(next func(*record, place, int)) error {
 	}
 	s.record = changed
 	return s.thread.Do(s.covers.put)
-}
-
-func cloneStacks(all map[string]stack) map[string]stack {
-	clone := map[string]stack{}
-	for path, s := range all {
-		clone[path] = s
-	}
-	return clone
 }
 
 // stack makes the new overlays, and then what shows one of them once more.

@@ -109,30 +109,6 @@ func (all covers) mountedInPairs() error {
 	return nil
 }
 
-func (r *record) treeAt(path string) *tree {
-	for i := range r.Trees {
-		if r.Trees[i].Path == path {
-			return &r.Trees[i]
-		}
-	}
-	return nil
-}
-
-// withoutUpper takes the upper layer of a place off, which is under the others.
-func (r *record) withoutUpper(p place) {
-	if t := r.treeAt(p.Path); t != nil {
-		t.Layers = slices.Clone(t.Layers[1:])
-		return
-	}
-	s := r.Stacks[p.Path]
-	s.Layers = slices.Clone(s.Layers[1:])
-	r.Stacks[p.Path] = s
-}
-
-// halfDone says that something is under way with the sandbox's mounts, or was when its
-// process was killed.
-func (r record) halfDone() bool { return r.Switch != nil || r.Attaching != nil }
-
 // endHalfDone ends what a process that was killed has left half done.
 func (v *live) endHalfDone(ctx context.Context) error {
 	if !v.current().halfDone() {

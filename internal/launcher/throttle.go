@@ -25,7 +25,7 @@ type throttleLift struct {
 // sets the limits again, also if that fails. A launcher that is killed in between leaves
 // them to the next one.
 func (v *live) unthrottled(what func() error) error {
-	if !v.current().leafTerms().throttled {
+	if !termsOf(v.current()).throttled {
 		return what()
 	}
 	if err := v.liftThrottles(); err != nil {
@@ -63,7 +63,7 @@ func (v *live) endLift() error {
 // while another process changes or removes the sandbox, which may have lifted them itself:
 // done is false then.
 func (v *live) resumeThrottles() (done bool, err error) {
-	if !v.current().leafTerms().throttled {
+	if !termsOf(v.current()).throttled {
 		return true, nil
 	}
 	state, err := statedir.Hold(v.launcher.sandboxes(), v.id)

@@ -2,6 +2,8 @@ package launcher
 
 import (
 	"context"
+	"errors"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -73,4 +75,43 @@ func realtime() time.Time {
 		return time.Now().UTC()
 	}
 	return time.Unix(now.Unix()).UTC()
+}
+
+// readOnly is a detached mount of a directory that lies in one, or the directory
+// itself where the kernel makes none of that (before Linux 6.15): who gets it is
+// the sandbox's owner, and the directories above are closed to all but root.
+func readOnly(dir *os.File) (*os.File, error) {
+	tree, err := unix.OpenTree(int(dir.Fd()), "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if errors.Is(err, unix.EINVAL) {
+		return dir, nil
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("open_tree", err)
+	}
+	mount := os.NewFile(uintptr(tree), dir.Name())
+	err = unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{
+		Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC,
+	})
+	if err != nil {
+		return nil, errors.Join(os.NewSyscallError("mount_setattr", err), mount.Close())
+	}
+	return mount, nil
+}
+
+// handleOf is the handle of an overlaid directory. Nil: the file system has no handles,
+// or the path leads to another directory by now.
+func handleOf(t rootfs.Tree) *fileHandle {
+	fd, err := unix.Open(t.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	if !isDir(fd, t.Device, t.Inode) {
+		return nil
+	}
+	h, _, err := unix.NameToHandleAt(fd, "", unix.AT_EMPTY_PATH)
+	if err != nil {
+		return nil
+	}
+	return &fileHandle{Type: h.Type(), Bytes: h.Bytes()}
 }

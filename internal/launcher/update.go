@@ -26,7 +26,7 @@ func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
 		if err != nil {
 			return err
 		}
-		next, err := r.limited(l, v.launcher.data)
+		next, err := limited(r, l, v.launcher.data)
 		if err != nil {
 			return err
 		}
@@ -62,19 +62,8 @@ func (v *live) limitSockets(r record) error {
 	return err
 }
 
-// keepRecord has a record take the place of the sandbox's, which the caller holds.
-func (v *live) keepRecord(next record) error {
-	if err := next.write(v.dir()); err != nil {
-		return err
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.record = next.prepared()
-	return nil
-}
-
 // limited is the record, of a launcher with this data directory, with other limits.
-func (r record) limited(l spec.Limits, data string) (record, error) {
+func limited(r record, l spec.Limits, data string) (record, error) {
 	for _, asked := range []struct {
 		name  string
 		is    bool

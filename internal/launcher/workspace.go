@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
@@ -68,24 +66,6 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) er
 	})
 }
 
-// An attaching is intent: a directory is becoming the sandbox's workspace.
-type attaching struct {
-	Dir    string      `json:"dir"`
-	Device uint64      `json:"device"`
-	Inode  uint64      `json:"inode"`
-	Disks  []spec.Disk `json:"disks,omitempty"`
-	// Limit says whether it bounds what is written to it.
-	Limit spec.Enforcement `json:"limit"`
-}
-
-func newAttaching(tree *os.File, next record) (*attaching, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(tree.Fd()), &st); err != nil {
-		return nil, fmt.Errorf("stat %s: %w", tree.Name(), err)
-	}
-	return &attaching{Dir: next.Config.Workspace, Device: st.Dev, Inode: st.Ino, Disks: next.Disks, Limit: next.Limits.Disk}, nil
-}
-
 // endAttach has the record say which workspace the sandbox has, after one was being
 // attached: that one, or the one before. The caller holds the sandbox.
 func (v *live) endAttach() error {
@@ -123,16 +103,6 @@ func (v *live) endAttach() error {
 	}
 	r.Attaching = nil
 	return v.keepRecord(r)
-}
-
-// takesWorkspace refuses what a workspace that is attached would hide.
-func (r record) takesWorkspace() error {
-	for _, b := range r.Config.Binds {
-		if b.Target == spec.WorkspacePath || strings.HasPrefix(b.Target, spec.WorkspacePath+"/") {
-			return &launch.ConfigError{Reason: fmt.Sprintf("workspace: it would hide the bind at %s", b.Target)}
-		}
-	}
-	return nil
 }
 
 // changeWorkspace attaches a workspace in place of the one that was attached before, on
