@@ -75,7 +75,7 @@ const idleTime = 3 * time.Second
 
 func newLive(l *Launcher, id string, r record, v version, group *cgroups.Group) *live {
 	return &live{
-		known: &known{roots: l.roots, id: id, group: group, record: r}, launcher: l, users: 1, version: v,
+		known: newKnown(l.roots, id, group, r), launcher: l, users: 1, version: v,
 		connecting: make(chan struct{}, 1), running: map[string]*Process{},
 		starting: map[execID]bool{},
 	}

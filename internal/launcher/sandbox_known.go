@@ -31,6 +31,11 @@ type known struct {
 	state *cgroups.State
 }
 
+// newKnown is a sandbox of a record, with its cgroup.
+func newKnown(in roots, id string, group *cgroups.Group, r record) *known {
+	return &known{roots: in, id: id, group: group, record: r}
+}
+
 // refresh takes a record that was written since, and returns false if that is
 // another sandbox's.
 func (v *known) refresh(r record) bool {
