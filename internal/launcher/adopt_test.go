@@ -80,7 +80,7 @@ func TestHoldSandboxes(t *testing.T) {
 func TestSandboxesOfAKilledProcessAreAdopted(t *testing.T) {
 	l := newTestLauncher(t)
 	holder := exec.Command(os.Args[0], "-test.run=^TestHoldSandboxes$")
-	holder.Env = append(os.Environ(), holdVariable+"="+l.root+":"+l.data)
+	holder.Env = append(os.Environ(), holdVariable+"="+l.State+":"+l.Data)
 	out, err := holder.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +235,7 @@ func TestExecsInARowKeepNothing(t *testing.T) {
 			defer sb.live.mu.Unlock()
 			return sb.live.busy == 0
 		})
-		names, err := sb.live.group.Leaves()
+		names, err := sb.live.Group.Leaves()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,7 +272,7 @@ func TestATiedSandboxStaysUpWhileItIsIdle(t *testing.T) {
 	}
 	sb.Release()
 	eventually(t, "it is idle", func() bool {
-		names, err := sb.live.group.Leaves()
+		names, err := sb.live.Group.Leaves()
 		return err == nil && len(names) == 0
 	})
 	again, err := l.Open(t.Context(), sb.ID())
@@ -288,7 +288,7 @@ func TestATiedSandboxStaysUpWhileItIsIdle(t *testing.T) {
 func TestEndedInitsAreReaped(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	pid := sb.live.init().Pid
+	pid := sb.live.Init().Pid
 	killInit(t, sb)
 	dir := fmt.Sprintf("/proc/%d", pid)
 	if _, err := os.Stat(dir); err != nil {

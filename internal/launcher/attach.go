@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
 // Attach takes up a detached command, which may have ended, by the id of its
@@ -33,7 +34,7 @@ func (s *Sandbox) Attach(ctx context.Context, exec string) (*Process, error) {
 }
 
 func (v *live) noExec(exec string) error {
-	return &launch.SandboxError{ID: v.id, Err: fmt.Errorf("detached exec %.64q %w", exec, launch.ErrNotFound)}
+	return &launch.SandboxError{ID: v.ID, Err: fmt.Errorf("detached exec %.64q %w", exec, launch.ErrNotFound)}
 }
 
 func (v *live) attach(ctx context.Context, e execID) (_ *Process, err error) {
@@ -41,13 +42,13 @@ func (v *live) attach(ctx context.Context, e execID) (_ *Process, err error) {
 	r, err := readExecRecord(kept.dir)
 	kept.limit = r.OutputLimit
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, v.why(ctx, v.noExec(e.String()))
+		return nil, v.Why(ctx, v.noExec(e.String()))
 	}
 	if err != nil {
 		return nil, err
 	}
-	if v.paused() {
-		return nil, &launch.SandboxError{ID: v.id, Err: launch.ErrPaused}
+	if v.Paused() {
+		return nil, &launch.SandboxError{ID: v.ID, Err: launch.ErrPaused}
 	}
 	defer func() {
 		if err != nil {
@@ -55,7 +56,7 @@ func (v *live) attach(ctx context.Context, e execID) (_ *Process, err error) {
 		}
 	}()
 	if err := kept.open(os.O_RDONLY); errors.Is(err, fs.ErrNotExist) { // its end was told meanwhile
-		return nil, v.why(ctx, v.noExec(e.String()))
+		return nil, v.Why(ctx, v.noExec(e.String()))
 	} else if err != nil {
 		return nil, err
 	}
@@ -63,12 +64,12 @@ func (v *live) attach(ctx context.Context, e execID) (_ *Process, err error) {
 	if err != nil {
 		return nil, err
 	}
-	leaf, err := v.group.OpenLeaf(e.leaf())
+	leaf, err := v.Group.OpenLeaf(e.leaf())
 	if err != nil {
-		return nil, v.why(ctx, err)
+		return nil, v.Why(ctx, err)
 	}
 	p := &Process{
-		live: v, exec: e, leaf: leaf, conn: conn, args: r.Args, limits: r.Limits, config: v.current(),
+		live: v, exec: e, leaf: leaf, conn: conn, args: r.Args, limits: r.Limits, config: v.Current(),
 		started: r.Started, timeout: r.Timeout, kept: kept,
 	}
 	starting := v.startingNow()
@@ -79,10 +80,10 @@ func (v *live) attach(ctx context.Context, e execID) (_ *Process, err error) {
 			if !v.mayStart(e, r, starting) {
 				err = errors.Join(err, v.forgetLost(ctx, e))
 			}
-		} else if agentGone(err) {
+		} else if record.AgentGone(err) {
 			v.disconnect(conn)
 		}
-		return nil, errors.Join(v.why(ctx, err), leaf.Close())
+		return nil, errors.Join(v.Why(ctx, err), leaf.Close())
 	}
 	v.register(p)
 	return p, nil

@@ -71,7 +71,7 @@ func TestADetachedStartDoesNotBringARemovedSandboxBack(t *testing.T) {
 	if err := p.detach(t.Context(), launch.Command{Args: []string{"true"}}, &agent.Command{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := os.Lstat(l.dir("x")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(l.Dir("x")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it is back: %v", err)
 	}
 }

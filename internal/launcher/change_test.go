@@ -38,7 +38,7 @@ func TestAPausedSandboxStandsStillAndGoesOn(t *testing.T) {
 	if _, _, err := tryPiped(t, sb, launch.Command{Args: []string{"touch", "ran"}}); !errors.Is(err, launch.ErrPaused) {
 		t.Errorf("start: %v", err)
 	}
-	if again := upAgain(t, l, "box"); again.live.init() != sb.live.init() {
+	if again := upAgain(t, l, "box"); again.live.Init() != sb.live.Init() {
 		t.Error("up has replaced it")
 	}
 	if after, err := sb.Stats(t.Context()); err != nil || after.CPU != before.CPU || before.Pids < 2 {
@@ -64,10 +64,10 @@ func startPaused(t *testing.T, sb *Sandbox, timeout time.Duration) *Process {
 	if r, _ := sh(t, sb, "true"); !r.OK() {
 		t.Fatal(r)
 	}
-	if err := sb.live.group.Freeze(t.Context()); err != nil {
+	if err := sb.live.Group.Freeze(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r := sb.live.current()
+	r := sb.live.Current()
 	request, err := newRequest(r, launch.Command{Args: []string{"true"}}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestPauseWhileACommandIsStartedIsTold(t *testing.T) {
 	if err := p.Started(t.Context()); !errors.Is(err, launch.ErrPaused) {
 		t.Errorf("got %v", err)
 	}
-	if err := errors.Join(p.Close(), sb.live.group.Thaw(t.Context())); err != nil {
+	if err := errors.Join(p.Close(), sb.live.Group.Thaw(t.Context())); err != nil {
 		t.Error(err)
 	}
 	if r, _ := sh(t, sb, "true"); !r.OK() {
@@ -119,7 +119,7 @@ func TestTimeoutHoldsWhileACommandCannotBeStarted(t *testing.T) {
 	if err != nil || r.Status != spec.StatusTimedOut || ctx.Err() != nil {
 		t.Errorf("got %+v, %v", r, err)
 	}
-	if err := errors.Join(p.Close(), sb.live.group.Thaw(t.Context())); err != nil {
+	if err := errors.Join(p.Close(), sb.live.Group.Thaw(t.Context())); err != nil {
 		t.Error(err)
 	}
 	if r, _ := sh(t, sb, "true"); !r.OK() {
@@ -293,7 +293,7 @@ func TestRemoveOutlivesItsCaller(t *testing.T) {
 func TestWhoIsBusyIsWaitedFor(t *testing.T) {
 	l := newTestLauncher(t)
 	up(t, l, "box", spec.Config{})
-	state, err := statedir.Hold(l.sandboxes(), "box")
+	state, err := statedir.Hold(l.Sandboxes(), "box")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +367,7 @@ func TestWhatIsReadOfASandboxIsItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		up(t, l, "box", spec.Config{})
-		stats, err := sb.live.group.Stats()
+		stats, err := sb.live.Group.Stats()
 		pids = stats.Pids
 		return err
 	})
@@ -386,7 +386,7 @@ func TestNobodyRemovesASandboxThatIsBeingChanged(t *testing.T) {
 		if err := l.Remove(ctx, "box"); !errors.Is(err, launch.ErrBusy) {
 			t.Errorf("remove: %v", err)
 		}
-		if !sb.live.up() || !sb.live.present() {
+		if !sb.live.Up() || !sb.live.Present() {
 			t.Error("it is gone")
 		}
 		return nil

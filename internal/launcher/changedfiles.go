@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/watch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -35,7 +36,7 @@ type fileWatch struct {
 
 // watchFiles is what tells which files of the sandbox change, made when the first
 // exec needs it.
-func (v *live) watchFiles(r record) (*fileWatch, error) {
+func (v *live) watchFiles(r record.Record) (*fileWatch, error) {
 	v.watching.Lock()
 	defer v.watching.Unlock()
 	v.mu.Lock()
@@ -54,7 +55,7 @@ func (v *live) watchFiles(r record) (*fileWatch, error) {
 	return f, nil
 }
 
-func newFileWatch(pool *groupPool, r record) (_ *fileWatch, err error) {
+func newFileWatch(pool *groupPool, r record.Record) (_ *fileWatch, err error) {
 	binds := writableBinds(r.Config)
 	group, err := pool.take(len(binds) > 0)
 	if err != nil {
@@ -66,7 +67,7 @@ func newFileWatch(pool *groupPool, r record) (_ *fileWatch, err error) {
 			f.close()
 		}
 	}()
-	if f.top, err = storeOf(r.Init); err != nil {
+	if f.top, err = record.OpenStore(r.Init); err != nil {
 		return nil, err
 	}
 	if f.store, err = group.FileSystem(func() (*os.File, error) { return openTop(f.top, ".") }); err != nil {
@@ -183,7 +184,7 @@ type fileRecord struct {
 }
 
 // recordFiles begins to. It keeps no exec from running.
-func (v *live) recordFiles(r record, c launch.Command) *fileRecord {
+func (v *live) recordFiles(r record.Record, c launch.Command) *fileRecord {
 	// What is detached may outlive whoever watches, and what serves files is no
 	// command of anybody's.
 	if c.Detached || c.NoFiles || c.Files {
@@ -215,7 +216,7 @@ func (f *fileRecord) end(r *spec.Result) {
 		return
 	}
 	changes, missed := f.recording.End()
-	r.Files = f.watch.files(changes, f.live.launcher, f.live.current())
+	r.Files = f.watch.files(changes, f.live.launcher, f.live.Current())
 	r.Files.Truncated = r.Files.Truncated || missed
 	r.Notes = append(r.Notes, f.watch.notes...)
 }
@@ -224,7 +225,7 @@ func (f *fileRecord) end(r *spec.Result) {
 const maxFileBytes = 1 << 20
 
 // files are changes as the sandbox sees them.
-func (f *fileWatch) files(changes []watch.Change, l *Launcher, r record) *spec.Files {
+func (f *fileWatch) files(changes []watch.Change, l *Launcher, r record.Record) *spec.Files {
 	files := &spec.Files{Partial: f.partial}
 	if len(changes) == 0 {
 		return files

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -97,7 +98,7 @@ func TestFilesOfABindAreToldInPart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := awaitTick(t.Context(), present()); err != nil { // what is older has another time
+	if err := record.AwaitTick(t.Context(), record.Now()); err != nil { // what is older has another time
 		t.Fatal(err)
 	}
 	sb := up(t, l, "", spec.Config{Workspace: workspace, Binds: []spec.Bind{
@@ -306,7 +307,7 @@ func TestFilesOfAnAttachedWorkspaceAreTold(t *testing.T) {
 		}
 	}
 	// By another process, as it were.
-	other, err := New(Dirs{State: l.root, Data: l.data})
+	other, err := New(Dirs{State: l.State, Data: l.Data})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,12 +10,13 @@ import (
 	"github.com/moby/sys/mountinfo"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
 // A cover is a place of a sandbox with what is put over it, in a view of one
 // command or for all.
 type cover struct {
-	place
+	record.Place
 	// live is what is there now, attached; lower a detached mount of it, for
 	// what is no overlay.
 	live, lower *os.File
@@ -28,10 +29,10 @@ type cover struct {
 // covers are the places of a sandbox. Whoever has them closes them.
 type covers []*cover
 
-func newCovers(r record) covers {
+func newCovers(r record.Record) covers {
 	var all covers
-	for _, p := range r.places() {
-		all = append(all, &cover{place: p, children: map[string]*os.File{}})
+	for _, p := range r.Places() {
+		all = append(all, &cover{Place: p, children: map[string]*os.File{}})
 	}
 	return all
 }

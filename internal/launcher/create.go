@@ -17,6 +17,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
@@ -46,12 +47,12 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 	r.Config = c
 	if r.Name == "" {
 		r.Name = newID()
-	} else if !isName(r.Name) {
-		return nil, configError(fmt.Errorf("invalid name %.64q: use 1 to %d letters, digits, and any of _+-. and begin with a letter, a digit or _", r.Name, maxName))
+	} else if !record.IsName(r.Name) {
+		return nil, configError(fmt.Errorf("invalid name %.64q: use 1 to %d letters, digits, and any of _+-. and begin with a letter, a digit or _", r.Name, record.MaxName))
 	}
 	l.reap()
 	for {
-		state, err := statedir.Make(l.sandboxes(), r.Name)
+		state, err := statedir.Make(l.Sandboxes(), r.Name)
 		if errors.Is(err, fs.ErrExist) {
 			s, free, err := l.existing(ctx, r, from.UID)
 			if errors.Is(err, fs.ErrNotExist) {
@@ -75,12 +76,12 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 // still be read is not replaced, but is an error.
 func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_ *Sandbox, free *statedir.Dir, err error) {
 	taken := &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
-	if _, err := readRecord(l.dir(r.Name)); err == nil && !r.Reuse {
+	if _, err := record.Read(l.Dir(r.Name)); err == nil && !r.Reuse {
 		return nil, nil, taken
 	}
 	// Without a record it may be no more than the hold that a prune, or a removal,
 	// has on the name.
-	state, err := statedir.Await(ctx, l.sandboxes(), r.Name)
+	state, err := statedir.Await(ctx, l.Sandboxes(), r.Name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -92,7 +93,7 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 	if !r.Reuse {
 		return nil, nil, taken
 	}
-	if there, err := readRecord(state.Path); err == nil && uid != 0 && there.UID != uid {
+	if there, err := record.Read(state.Path); err == nil && uid != 0 && there.UID != uid {
 		// Another user's, whatever state it is in.
 		return nil, nil, &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
 	}
@@ -135,7 +136,7 @@ type making struct {
 	users *os.File
 	// top is the top of the store, opened before anything is written there.
 	top     *os.File
-	record  record
+	record  record.Record
 	conn    *agent.Conn
 	network *network
 	filters bool // commands may load seccomp filters
@@ -171,7 +172,7 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 	if err := m.fork(ctx); err != nil {
 		return nil, err
 	}
-	if err := m.record.write(state.Path); err != nil {
+	if err := m.record.Write(state.Path); err != nil {
 		return nil, err
 	}
 	s, err := l.open(r.Name)
@@ -199,7 +200,7 @@ func (l *Launcher) removeTraces(ctx context.Context, id string, state *statedir.
 
 // nameIsFree refuses the name of a container that is none of this launcher's.
 func (l *Launcher) nameIsFree(id string) error {
-	_, err := os.Lstat(filepath.Join(l.root, id))
+	_, err := os.Lstat(filepath.Join(l.State, id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -238,8 +239,8 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	if err != nil {
 		return err
 	}
-	m.record = record{
-		Version: recordVersion, Config: m.request.Config, Tied: m.request.Tied, Owner: self, UID: from.UID,
+	m.record = record.Record{
+		Version: record.FormatVersion, Config: m.request.Config, Tied: m.request.Tied, Owner: self, UID: from.UID,
 		From: m.request.From, Created: time.Now().UTC(), Notes: m.notes,
 	}
 	if m.host, err = l.host(); err != nil {
@@ -301,7 +302,7 @@ func (m *making) rootConfig(from Sources) (rootfs.Config, error) {
 		Workspace:   c.Workspace,
 		Files:       from.Files,
 		Peer:        from.peer(),
-		Private:     m.launcher.private(),
+		Private:     m.launcher.Private(),
 		IDBase:      m.record.IDBase,
 		Hostname:    c.Hostname,
 		User:        rootfs.User{UID: c.User.UID, GID: c.User.GID, Home: spec.HomePath},
@@ -349,7 +350,7 @@ func (m *making) start(ctx context.Context, profile *specs.LinuxSeccomp, filter 
 	}
 	defer thread.Stop()
 	err = thread.Do(func() error {
-		m.record.Trees = newTrees(m.root.Trees(), present())
+		m.record.Trees = record.NewTrees(m.root.Trees(), record.Now())
 		mounted, err := mountRoot(m.root)
 		if err != nil {
 			return err
@@ -376,7 +377,7 @@ func (m *making) start(ctx context.Context, profile *specs.LinuxSeccomp, filter 
 		}
 	}
 	if len(m.record.Trees) > 0 {
-		if err := awaitTick(ctx, m.record.Trees[0].Since); err != nil {
+		if err := record.AwaitTick(ctx, m.record.Trees[0].Since); err != nil {
 			return err
 		}
 	}
@@ -384,10 +385,10 @@ func (m *making) start(ctx context.Context, profile *specs.LinuxSeccomp, filter 
 }
 
 func mountRoot(root *rootfs.Root) (rootfs.Mounted, error) {
-	if err := os.Mkdir(stage, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := os.Mkdir(record.Stage, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return rootfs.Mounted{}, err
 	}
-	return root.Mount(stage)
+	return root.Mount(record.Stage)
 }
 
 // disks are the devices that a configuration's I/O limits apply to.

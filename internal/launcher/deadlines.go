@@ -101,9 +101,9 @@ const (
 	lookAgain = 10 * time.Minute
 )
 
-func (v *live) deadlineKey(e execID) deadlineKey { return deadlineKey{v.id, v.init(), e, false} }
+func (v *live) deadlineKey(e execID) deadlineKey { return deadlineKey{v.ID, v.Init(), e, false} }
 
-func (v *live) toldKey(e execID) deadlineKey { return deadlineKey{v.id, v.init(), e, true} }
+func (v *live) toldKey(e execID) deadlineKey { return deadlineKey{v.ID, v.Init(), e, true} }
 
 // armDeadline ends a detached exec at a time.
 func (v *live) armDeadline(e execID, at time.Time) {
@@ -136,7 +136,7 @@ func (v *live) resumeDeadlines() error {
 // expire ends a detached exec if it is time, and tells when to look again. Nothing is
 // left to do once the exec has ended.
 func (v *live) expire(e execID, at time.Time) (again time.Duration, more bool) {
-	if !v.isDetached(e) || !v.present() {
+	if !v.isDetached(e) || !v.Present() {
 		return 0, false
 	}
 	if left := time.Until(at); left > 0 {
@@ -152,7 +152,7 @@ func (v *live) expire(e execID, at time.Time) (again time.Duration, more bool) {
 func (v *live) killDetached(e execID) error {
 	v.enter()
 	defer v.leave()
-	leaf, err := v.group.OpenLeaf(e.leaf())
+	leaf, err := v.Group.OpenLeaf(e.leaf())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -128,11 +128,11 @@ func TestANameThatIsTakenMeanwhileKeepsNoDescriptors(t *testing.T) {
 // free; false if that came too late.
 func takenMeanwhile(t *testing.T, l *Launcher, name string) bool {
 	t.Helper()
-	container := filepath.Join(l.root, name)
+	container := filepath.Join(l.State, name)
 	took := make(chan error, 1)
 	go func() {
 		for {
-			if _, err := os.Lstat(filepath.Join(l.dir(name), socketName)); err == nil {
+			if _, err := os.Lstat(filepath.Join(l.Dir(name), socketName)); err == nil {
 				took <- os.Mkdir(container, 0o700)
 				return
 			}

@@ -58,7 +58,7 @@ const (
 // execsName is the directory of detached execs in that of a sandbox.
 const execsName = "execs"
 
-func (v *live) execs() string { return filepath.Join(v.dir(), execsName) }
+func (v *live) execs() string { return filepath.Join(v.Path(), execsName) }
 
 func (v *live) execDir(e execID) string { return filepath.Join(v.execs(), e.String()) }
 

@@ -18,7 +18,7 @@ import (
 // elsewhere is a handle of another launcher, as another process has it.
 func elsewhere(t *testing.T, sb *Sandbox) *Sandbox {
 	t.Helper()
-	l, err := New(Dirs{State: sb.live.launcher.root, Data: sb.live.launcher.data})
+	l, err := New(Dirs{State: sb.live.launcher.State, Data: sb.live.launcher.Data})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestDetachedExecOutlivesWhoStartedIt(t *testing.T) {
 		t.Errorf("execs %+v, %v", execs, err)
 	}
 	eventually(t, "its leaf is gone", func() bool {
-		names, err := sb.live.group.Leaves()
+		names, err := sb.live.Group.Leaves()
 		return err == nil && !slices.Contains(names, "exec-"+id)
 	})
 }
@@ -178,7 +178,7 @@ func TestOpenClearsWhatTheDeadHaveLeft(t *testing.T) {
 	sb := up(t, l, "", spec.Config{})
 	kept := detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1001"}})
 	dead := deadProcess(t)
-	leaf, err := sb.live.group.CreateLeaf(execID{pid: uint32(dead.Pid), start: dead.Start, n: 7}.leaf(), leafOptions(sb))
+	leaf, err := sb.live.Group.CreateLeaf(execID{pid: uint32(dead.Pid), start: dead.Start, n: 7}.leaf(), leafOptions(sb))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestOpenClearsWhatTheDeadHaveLeft(t *testing.T) {
 	victim := joinLeaf(t, leaf)
 	again := elsewhere(t, sb)
 	eventually(t, "what it left is dead", func() bool { return !victim.Lives() })
-	names, err := again.live.group.Leaves()
+	names, err := again.live.Group.Leaves()
 	if err != nil || slices.Contains(names, leaf.Name()) || !slices.Contains(names, kept.exec.leaf()) {
 		t.Errorf("leaves %v, %v", names, err)
 	}
@@ -216,7 +216,7 @@ func TestDetachedExecsThatNobodyAsksForDoNotPileUp(t *testing.T) {
 		}
 	}
 	all, err := sb.live.detachedExecs()
-	leaves, leavesErr := sb.live.group.Leaves()
+	leaves, leavesErr := sb.live.Group.Leaves()
 	if most := agentKeeps + sweepEvery + maxEnded; err != nil || leavesErr != nil || len(all) > most || len(leaves) > most {
 		t.Errorf("%d execs in %d leaves, want at most %d: %v, %v", len(all), len(leaves), most, err, leavesErr)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
 // draftName is of what is made under another name than it is to have, and says who
@@ -71,20 +72,20 @@ func (s *Sandbox) Discard(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		since, err := settled(ctx)
+		since, err := record.Settled(ctx)
 		if err != nil {
 			return err
 		}
-		trees := func(p place) bool { return p.Tree != nil || p.Same != "" }
-		return v.switchLayers(ctx, true, "", trees, func(r *record, p place, n int) {
-			t := r.treeAt(p.Path)
+		trees := func(p record.Place) bool { return p.Tree != nil || p.Same != "" }
+		return v.switchLayers(ctx, true, "", trees, func(r *record.Record, p record.Place, n int) {
+			t := r.TreeAt(p.Path)
 			old := t.Layers[:1]
 			if !kept {
 				old = t.Layers
 			}
 			r.Switch.Old = append(r.Switch.Old, old...)
 			t.Layers = []int{n}
-			if !r.begunWith(*t) {
+			if !r.BegunWith(*t) {
 				t.Since = since
 			}
 		})
@@ -93,9 +94,9 @@ func (s *Sandbox) Discard(ctx context.Context) error {
 
 // forgetApplied removes the stamps of what is thrown away, where the tree does not
 // become another by its age.
-func (v *live) forgetApplied(r record) error {
+func (v *live) forgetApplied(r record.Record) error {
 	for i, t := range r.Trees {
-		if !r.begunWith(t) {
+		if !r.BegunWith(t) {
 			continue
 		}
 		if err := os.Remove(v.stamps(i, t)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -107,13 +108,13 @@ func (v *live) forgetApplied(r record) error {
 
 // imageIsKept tells whether the sandbox's image has other names than its own.
 func (v *live) imageIsKept() (bool, error) {
-	image := v.current().Image
+	image := v.Current().Image
 	if image == "" {
 		return false, nil
 	}
 	var st unix.Stat_t
-	if err := unix.Lstat(v.launcher.imagePath(image), &st); err != nil {
-		return false, fmt.Errorf("image of %s: %w", v.id, err)
+	if err := unix.Lstat(v.launcher.ImagePath(image), &st); err != nil {
+		return false, fmt.Errorf("image of %s: %w", v.ID, err)
 	}
 	return st.Nlink > 1, nil
 }

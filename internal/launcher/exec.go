@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -33,7 +34,7 @@ import (
 // it waits for that.
 func (s *Sandbox) Start(ctx context.Context, c launch.Command, files [3]*os.File) (*Process, error) {
 	v := s.live
-	r := v.current()
+	r := v.Current()
 	var request agent.Command
 	var err error
 	if c.Files {
@@ -54,7 +55,7 @@ func (s *Sandbox) Start(ctx context.Context, c launch.Command, files [3]*os.File
 }
 
 // newRequest is the command as PID 1 is told it.
-func newRequest(r record, c launch.Command, files [3]*os.File) (agent.Command, error) {
+func newRequest(r record.Record, c launch.Command, files [3]*os.File) (agent.Command, error) {
 	if err := checkCommand(c); err != nil {
 		return agent.Command{}, err
 	}
@@ -122,7 +123,7 @@ func commandConfig(config spec.Config, c launch.Command) (spec.Config, error) {
 }
 
 // handOver checks the files and gives them to the command's user.
-func handOver(r record, user spec.User, c launch.Command, files [3]*os.File) error {
+func handOver(r record.Record, user spec.User, c launch.Command, files [3]*os.File) error {
 	for i, f := range files {
 		if f == nil {
 			continue
@@ -133,7 +134,7 @@ func handOver(r record, user spec.User, c launch.Command, files [3]*os.File) err
 		if err := checkPipe(f); err != nil {
 			return &launch.ConfigError{Reason: fmt.Sprintf("descriptor %d of a command: %v", i, err)}
 		}
-		uid, gid := hostID(r.UIDMappings, user.UID), hostID(r.GIDMappings, user.GID)
+		uid, gid := record.HostID(r.UIDMappings, user.UID), record.HostID(r.GIDMappings, user.GID)
 		if err := f.Chown(uid, gid); err != nil {
 			return fmt.Errorf("give a pipe to the command's user: %w", err)
 		}
@@ -174,9 +175,9 @@ func checkPipe(f *os.File) error {
 const commandOOMScore = 500
 
 // start has the command started in a leaf of its own.
-func (v *live) start(ctx context.Context, r record, c launch.Command, request agent.Command) (_ *Process, err error) {
-	if v.paused() {
-		return nil, &launch.SandboxError{ID: v.id, Err: launch.ErrPaused}
+func (v *live) start(ctx context.Context, r record.Record, c launch.Command, request agent.Command) (_ *Process, err error) {
+	if v.Paused() {
+		return nil, &launch.SandboxError{ID: v.ID, Err: launch.ErrPaused}
 	}
 	conn, err := v.connect(ctx)
 	if err != nil {
@@ -184,7 +185,7 @@ func (v *live) start(ctx context.Context, r record, c launch.Command, request ag
 	}
 	leaf, err := v.takeLeaf()
 	if err != nil {
-		return nil, v.why(ctx, err)
+		return nil, v.Why(ctx, err)
 	}
 	p := &Process{
 		live: v, exec: leaf.exec, leaf: leaf.Leaf, under: leaf.under, args: shown(c.Args), limits: within(r.Config.Limits, c.Limits), config: r,
@@ -204,13 +205,13 @@ func (v *live) start(ctx context.Context, r record, c launch.Command, request ag
 	if c.Detached {
 		defer v.begun(p.exec)
 		if err := p.detach(ctx, c, &request); err != nil {
-			return nil, missing(v.id, err) // somebody has just removed the sandbox
+			return nil, record.NotFound(v.ID, err) // somebody has just removed the sandbox
 		}
 	}
 	p.files = v.recordFiles(r, c)
 	if c.Transaction {
 		if p.transaction, err = v.beginTransaction(ctx, r); err != nil {
-			return nil, v.why(ctx, err)
+			return nil, v.Why(ctx, err)
 		}
 		request.Root = p.transaction.root
 	}
@@ -315,7 +316,7 @@ func (p *Process) awaitStart(ctx context.Context) error {
 	look = time.AfterFunc(askTime, func() {
 		looking.Lock()
 		defer looking.Unlock()
-		if v.paused() {
+		if v.Paused() {
 			cancel(errStill)
 			return
 		}
@@ -348,16 +349,16 @@ func (p *Process) notStarted(ctx context.Context, err error) error {
 	var start *agent.StartError
 	switch {
 	case errors.Is(err, errStill):
-		return &launch.SandboxError{ID: v.id, Err: launch.ErrPaused}
-	case agentGone(err):
+		return &launch.SandboxError{ID: v.ID, Err: launch.ErrPaused}
+	case record.AgentGone(err):
 		v.disconnect(p.conn)
-		return v.why(ctx, err)
+		return v.Why(ctx, err)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.As(err, &start):
 		return p.refused(start)
 	}
-	return &launch.SandboxError{ID: v.id, Err: err}
+	return &launch.SandboxError{ID: v.ID, Err: err}
 }
 
 // refused words why a command could not be executed.
@@ -378,8 +379,8 @@ func (p *Process) refused(start *agent.StartError) error {
 	case start.Stage == agent.StageDirectory:
 		return &launch.ConfigError{Reason: fmt.Sprintf("directory %s of the command: %v in the sandbox", start.Path, start.Errno)}
 	case start.Errno == unix.EAGAIN || start.Errno == unix.ENOMEM:
-		return &launch.SandboxError{ID: p.live.id,
+		return &launch.SandboxError{ID: p.live.ID,
 			Err: fmt.Errorf("has no room for another command, which %w: %w; end some of what runs there", launch.ErrUnavailable, start)}
 	}
-	return &launch.SandboxError{ID: p.live.id, Err: start}
+	return &launch.SandboxError{ID: p.live.ID, Err: start}
 }

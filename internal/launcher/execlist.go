@@ -35,12 +35,12 @@ func execsIn(dir string) ([]execID, error) {
 // the detached commands that have ended and were not asked for yet.
 func (s *Sandbox) Execs(context.Context) ([]launch.Exec, error) {
 	v := s.live
-	if !v.up() {
-		return nil, v.why(context.Background(), &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning})
+	if !v.Up() {
+		return nil, v.Why(context.Background(), &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
 	}
 	v.enter()
 	defer v.leave()
-	names, err := v.group.Leaves()
+	names, err := v.Group.Leaves()
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (s *Sandbox) Execs(context.Context) ([]launch.Exec, error) {
 // in one that is kept for the next.
 func (v *live) describe(e execID) (launch.Exec, bool, error) {
 	x := launch.Exec{ID: e.String()}
-	leaf, err := v.group.OpenLeaf(e.leaf())
+	leaf, err := v.Group.OpenLeaf(e.leaf())
 	if errors.Is(err, fs.ErrNotExist) {
 		return x, false, nil
 	}

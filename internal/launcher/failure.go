@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -26,12 +27,12 @@ func (m *making) noteHeldTop() error {
 	if m.record.Image == "" {
 		return nil
 	}
-	top, err := storeOf(m.record.Init)
+	top, err := record.OpenStore(m.record.Init)
 	if err != nil {
 		return err
 	}
 	defer top.Close()
-	held, err := heldTop(m.record.Init, top)
+	held, err := record.OpenTop(m.record.Init, top)
 	if err != nil {
 		m.record.Notes = append(m.record.Notes, fmt.Sprintf(
 			"errors of the host's disk may be noticed late: %v; give the launcher CAP_SYS_PTRACE", err))
@@ -60,12 +61,12 @@ func (s *Sandbox) Verify(ctx context.Context, sync bool) error {
 // verify is Verify without the wait for a removal, also for a caller that holds the
 // sandbox's directory.
 func (v *live) verify(ctx context.Context, sync bool) error {
-	r, err := readRecord(v.dir())
+	r, err := record.Read(v.Path())
 	if err != nil {
-		return missing(v.id, err)
+		return record.NotFound(v.ID, err)
 	}
 	if err := v.verifyMemory(r); err != nil {
-		return &launch.SandboxError{ID: v.id, Err: err}
+		return &launch.SandboxError{ID: v.ID, Err: err}
 	}
 	err = v.launcher.verify(ctx, r, sync)
 	if err == nil {
@@ -74,37 +75,37 @@ func (v *live) verify(ctx context.Context, sync bool) error {
 	if errors.Is(err, store.ErrAbandoned) || errors.Is(err, fs.ErrNotExist) {
 		err = launch.ErrNotRunning // or removed, at this moment
 	}
-	return &launch.SandboxError{ID: v.id, Err: err}
+	return &launch.SandboxError{ID: v.ID, Err: err}
 }
 
 // verifyMemory refuses files in memory that may have been emptied before the call. A
 // removal is noted before anything is killed, and else the launcher empties a store only
 // once PID 1 has ended.
-func (v *live) verifyMemory(r record) error {
+func (v *live) verifyMemory(r record.Record) error {
 	switch {
 	case r.Image != "":
 		return nil
-	case statedir.RemovalBegun(v.dir()):
+	case statedir.RemovalBegun(v.Path()):
 		return errLeaving
 	case !r.Init.Lives():
 		return errInMemory
-	case r.Init != v.init(): // another sandbox has the name
+	case r.Init != v.Init(): // another sandbox has the name
 		return launch.ErrNotFound
 	}
 	return nil
 }
 
 // verify is Verify, of the sandbox that has this record.
-func (l *Launcher) verify(ctx context.Context, r record, sync bool) error {
-	for _, image := range r.images() {
+func (l *Launcher) verify(ctx context.Context, r record.Record, sync bool) error {
+	for _, image := range r.Images() {
 		var err error
 		switch {
 		case !sync:
-			err = store.Failure(l.imagePath(image))
+			err = store.Failure(l.ImagePath(image))
 		case image == r.Image:
 			err = l.checkOwn(ctx, r)
 		default:
-			err = checkFrozen(ctx, l.imagePath(image))
+			err = checkFrozen(ctx, l.ImagePath(image))
 		}
 		if err != nil {
 			return l.damaged(err)
@@ -120,19 +121,19 @@ func (l *Launcher) damaged(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w; make room below %s, copy out single files with exec and check each of them, and remove the sandbox with down",
-		launch.ErrDamaged, err, l.data)
+		launch.ErrDamaged, err, l.Data)
 }
 
 // checkOwn checks the image that the sandbox writes to. Where PID 1 has ended, its
 // image is mounted for that.
-func (l *Launcher) checkOwn(ctx context.Context, r record) error {
-	path := l.imagePath(r.Image)
-	top, err := storeOf(r.Init)
+func (l *Launcher) checkOwn(ctx context.Context, r record.Record) error {
+	path := l.ImagePath(r.Image)
+	top, err := record.OpenStore(r.Init)
 	if err != nil {
 		return checkFrozen(ctx, path)
 	}
 	defer top.Close()
-	held, err := heldTop(r.Init, top)
+	held, err := record.OpenTop(r.Init, top)
 	if err != nil { // a note of the sandbox says so, or an older release has made it
 		return store.Check(ctx, path, top, nil)
 	}
@@ -155,7 +156,7 @@ func checkFrozen(ctx context.Context, path string) error {
 func (l *Launcher) checkSnapshot(name string, s snapshot) error {
 	for _, refs := range s.Places {
 		for _, ref := range refs {
-			err := store.Failure(filepath.Join(l.snapshotDir(name), filepath.Base(ref.Image)))
+			err := store.Failure(filepath.Join(l.SnapshotDir(name), filepath.Base(ref.Image)))
 			if err != nil {
 				return snapshotDamaged(name, err)
 			}
@@ -165,12 +166,12 @@ func (l *Launcher) checkSnapshot(name string, s snapshot) error {
 }
 
 // checkBegun checks the images of the snapshot that a sandbox has begun with.
-func (l *Launcher) checkBegun(ctx context.Context, r record) error {
-	for _, image := range r.images() {
+func (l *Launcher) checkBegun(ctx context.Context, r record.Record) error {
+	for _, image := range r.Images() {
 		if image == r.Image {
 			continue
 		}
-		if err := checkFrozen(ctx, l.imagePath(image)); err != nil {
+		if err := checkFrozen(ctx, l.ImagePath(image)); err != nil {
 			return snapshotDamaged(r.From, err)
 		}
 	}
@@ -186,7 +187,7 @@ func snapshotDamaged(name string, err error) error {
 }
 
 // noteDamage adds a recorded failure to the notes of a sandbox's description.
-func (l *Launcher) noteDamage(r record, i *launch.Info) {
+func (l *Launcher) noteDamage(r record.Record, i *launch.Info) {
 	if err := l.verify(context.Background(), r, false); errors.Is(err, launch.ErrDamaged) {
 		i.Notes = append(slices.Clone(i.Notes), "the sandbox "+err.Error())
 	}
@@ -199,7 +200,7 @@ const checkTime = 10 * time.Second
 // tellDamage adds to a command's result that writes to the sandbox's files were lost,
 // by this command or before. It syncs only where the host is short of room.
 func (p *Process) tellDamage(r *spec.Result) {
-	box := p.live.current()
+	box := p.live.Current()
 	if box.Image == "" {
 		return
 	}
@@ -225,7 +226,7 @@ const roomAtLeast = 64 << 20
 func (l *Launcher) shortOfRoom() bool {
 	var disk unix.Statfs_t
 	var memory unix.Sysinfo_t
-	if unix.Statfs(l.data, &disk) != nil || unix.Sysinfo(&memory) != nil {
+	if unix.Statfs(l.Data, &disk) != nil || unix.Sysinfo(&memory) != nil {
 		return true
 	}
 	free := int64(disk.Bavail) * disk.Bsize

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -58,7 +59,7 @@ func TestLostWritesAreToldByEveryLaterCommand(t *testing.T) {
 	if err := sb.Snapshot(t.Context(), "snap"); !errors.Is(err, launch.ErrDamaged) {
 		t.Errorf("snapshot: %v", err)
 	}
-	other, err := New(Dirs{State: l.root, Data: l.data})
+	other, err := New(Dirs{State: l.State, Data: l.Data})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +87,7 @@ func TestLostWriteIsFoundLater(t *testing.T) {
 	running, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "head -c 4m /dev/urandom > file; sync -f file; echo done > /dev/shm/done; sleep 1000"}})
 	defer running.Close()
 	eventually(t, "the sandbox has seen the error", func() bool {
-		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/dev/shm/done", sb.live.init().Pid))
+		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/dev/shm/done", sb.live.Init().Pid))
 		return err == nil
 	})
 	freeHost(t, host)
@@ -109,7 +110,7 @@ func TestLostWriteIsKnownAfterPID1WasKilled(t *testing.T) {
 	running, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "head -c 4m /dev/urandom > file; sync; echo done > /dev/shm/done; sleep 1000"}})
 	defer running.Close()
 	eventually(t, "the write is lost", func() bool {
-		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/dev/shm/done", sb.live.init().Pid))
+		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/dev/shm/done", sb.live.Init().Pid))
 		return err == nil
 	})
 	killInit(t, sb)
@@ -141,13 +142,13 @@ func TestSoundSandboxIsTrusted(t *testing.T) {
 func TestStoreIsTakenOfPID1(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", onDisk)
-	init := sb.live.init()
-	top, err := storeOf(init)
+	init := sb.live.Init()
+	top, err := record.OpenStore(init)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer top.Close()
-	held, err := heldTop(init, top)
+	held, err := record.OpenTop(init, top)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,18 +158,18 @@ func TestStoreIsTakenOfPID1(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	if f, err := heldTop(init, other); !errors.Is(err, errNoSyncFile) {
+	if f, err := record.OpenTop(init, other); !errors.Is(err, record.ErrNoSyncFile) {
 		t.Errorf("another file system's: %v, %v", f, err)
 	}
 	self, err := l.self()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f, err := heldTop(self, top); err == nil {
+	if f, err := record.OpenTop(self, top); err == nil {
 		f.Close()
 		t.Error("a process that is no PID 1 holds the store")
 	}
-	if f, err := heldTop(deadProcess(t), top); err == nil {
+	if f, err := record.OpenTop(deadProcess(t), top); err == nil {
 		f.Close()
 		t.Error("a process that has ended holds the store")
 	}
@@ -185,7 +186,7 @@ func TestForkOfADamagedSnapshotIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	fork := forkOf(t, l, "snap", onDisk)
-	image := l.imagePath(recordOf(t, l, "box").Image)
+	image := l.ImagePath(recordOf(t, l, "box").Image)
 	l.tending.Wait() // for the sync of the snapshot
 	if err := unix.Setxattr(image, "trusted.sandbox-runtime", fmt.Appendf(nil, "%-32s", "28 1"), 0); err != nil {
 		t.Fatal(err)
@@ -211,7 +212,7 @@ func TestUnwrittenBytesAreRead(t *testing.T) {
 func BenchmarkTellDamage(b *testing.B) {
 	sb := benchSandbox(b)
 	p := &Process{live: sb.live}
-	if r := sb.live.current(); r.Image == "" {
+	if r := sb.live.Current(); r.Image == "" {
 		b.Skip("needs storage on disk")
 	}
 	for b.Loop() {

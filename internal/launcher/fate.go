@@ -10,13 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // fate finds out why a sandbox went away under a command.
 func (v *live) fate() fate {
-	if !v.present() {
+	if !v.Present() {
 		return fateRemoved
 	}
 	if v.initOOMKills() > 0 {
@@ -28,17 +29,17 @@ func (v *live) fate() fate {
 // initOOMKills is how often the kernel has killed for memory in the sandbox and
 // in none of its execs. 0 where that can't be told.
 func (v *live) initOOMKills() int64 {
-	events, err := v.group.Events()
+	events, err := v.Group.Events()
 	if err != nil {
 		return 0
 	}
-	names, err := v.group.Leaves()
+	names, err := v.Group.Leaves()
 	if err != nil {
 		return 0
 	}
 	kills := events.OOMKills
 	for _, name := range names {
-		leaf, err := v.group.OpenLeaf(name)
+		leaf, err := v.Group.OpenLeaf(name)
 		if err != nil {
 			return 0 // it goes this moment, with its count
 		}
@@ -63,7 +64,7 @@ type full struct {
 // fullDisks are the file systems that only the sandbox writes to, and the host's
 // directories with a quota, in which no room is left. Others of the host are not
 // asked about: one whose server does not answer would keep whoever asks.
-func (v *live) fullDisks(r record) []full {
+func (v *live) fullDisks(r record.Record) []full {
 	var all []full
 	if size, is := sharedMemoryFull(r.Init); is {
 		name := fmt.Sprintf("%s (%s) is full", sharedMemory, size)
@@ -73,11 +74,11 @@ func (v *live) fullDisks(r record) []full {
 }
 
 // fullStores are those of them of which a Result tells the files.
-func (v *live) fullStores(r record) (all []full) {
+func (v *live) fullStores(r record.Record) (all []full) {
 	if r.Limits.Disk == spec.Enforced {
 		all = append(all, fullQuotas(r)...)
 	}
-	file, err := storeOf(r.Init)
+	file, err := record.OpenStore(r.Init)
 	if err != nil {
 		return all // it has just ended
 	}
@@ -101,8 +102,8 @@ func (v *live) fullStores(r record) (all []full) {
 	}
 	if r.Image != "" && v.launcher.hostFull() {
 		all = append(all, full{
-			"", "the host's disk is full, on which it keeps what it writes: make room below " + v.launcher.data,
-			"the host's disk, below " + v.launcher.data + ", is full",
+			"", "the host's disk is full, on which it keeps what it writes: make room below " + v.launcher.Data,
+			"the host's disk, below " + v.launcher.Data + ", is full",
 		})
 	}
 	return all
@@ -110,7 +111,7 @@ func (v *live) fullStores(r record) (all []full) {
 
 // fullQuotas are the directories of the host's whose quota is used up: all that the
 // sandbox may write to have one, and are ext4's or XFS's.
-func fullQuotas(r record) (all []full) {
+func fullQuotas(r record.Record) (all []full) {
 	for _, target := range writableBinds(r.Config) {
 		dir, err := openShown(r.Init, target)
 		if err != nil {
@@ -149,9 +150,9 @@ func writtenTo(files *spec.Files, binds []string) map[string]bool {
 // hostFull says that the disk of the data directory has no room for images to grow.
 func (l *Launcher) hostFull() bool {
 	var st unix.Statfs_t
-	err := unix.Statfs(l.data, &st)
+	err := unix.Statfs(l.Data, &st)
 	for errors.Is(err, unix.EINTR) {
-		err = unix.Statfs(l.data, &st)
+		err = unix.Statfs(l.Data, &st)
 	}
 	return err == nil && int64(st.Bavail)*st.Bsize < nearlyFull
 }

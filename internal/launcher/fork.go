@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
@@ -39,17 +40,17 @@ func (m *making) fork(ctx context.Context) error {
 	}
 	m.record.Trees = slices.Clone(m.record.Trees)
 	for _, t := range s.Trees { // what was written then, was written above what was there then
-		if own := m.record.treeAt(t.Path); own != nil && t.Since.Before(own.Since) {
+		if own := m.record.TreeAt(t.Path); own != nil && t.Since.Before(own.Since) {
 			own.Since = t.Since
 		}
 	}
 	f := &switching{record: m.record}
-	f.live = newLive(m.launcher, m.id, m.record, version{}, nil)
-	if f.store, err = storeOf(m.record.Init); err != nil {
+	f.live = newLive(m.launcher, m.id, m.record, record.Version{}, nil)
+	if f.store, err = record.OpenStore(m.record.Init); err != nil {
 		return err
 	}
 	defer f.store.Close()
-	f.record.Stacks = map[string]stack{}
+	f.record.Stacks = map[string]record.Stack{}
 	names, err := m.linkImages(s)
 	if err != nil {
 		return fmt.Errorf("snapshot %s: %w", m.request.From, err)
@@ -59,12 +60,12 @@ func (m *making) fork(ctx context.Context) error {
 		if c.Host != "" || !ok && c.Same == "" {
 			continue
 		}
-		var below []layerRef
+		var below []record.LayerRef
 		for _, ref := range refs {
-			below = append(below, layerRef{names[ref.Image], ref.Dir})
+			below = append(below, record.LayerRef{Image: names[ref.Image], Dir: ref.Dir})
 		}
 		if c.Same == "" {
-			f.record.Stacks[c.Path] = stack{Below: below}
+			f.record.Stacks[c.Path] = record.Stack{Below: below}
 		}
 		f.covers = append(f.covers, c)
 	}
@@ -123,7 +124,7 @@ func (s *switching) begin() error {
 }
 
 func (s *switching) numberFrom(next int) error {
-	s.record.Switch = &layerSwitch{Layers: map[string]int{}}
+	s.record.Switch = &record.Switch{Layers: map[string]int{}}
 	for _, c := range s.covers {
 		// A stopped sandbox is kept with all its layers: one more than it may switch to.
 		if len(s.record.Stacks[c.Path].Below) > maxLayers {
@@ -139,7 +140,7 @@ func (s *switching) numberFrom(next int) error {
 
 // replaceUpper has a place have one layer of the sandbox's own.
 func (s *switching) replaceUpper(path string, n int) {
-	if t := s.record.treeAt(path); t != nil {
+	if t := s.record.TreeAt(path); t != nil {
 		t.Layers = []int{n}
 		return
 	}
@@ -150,7 +151,7 @@ func (s *switching) replaceUpper(path string, n int) {
 
 // linkImages gives a snapshot's images names of the sandbox's, which go with it.
 func (m *making) linkImages(s snapshot) (map[string]string, error) {
-	stores, err := statedir.OpenData(m.launcher.data, storesName)
+	stores, err := statedir.OpenData(m.launcher.Data, record.StoresName)
 	if err != nil {
 		return nil, err
 	}
@@ -161,8 +162,8 @@ func (m *making) linkImages(s snapshot) (map[string]string, error) {
 			if names[ref.Image] != "" {
 				continue
 			}
-			name := m.launcher.imagePrefix(m.id) + rand.Text()[:12] + imageEnd
-			if err := os.Link(filepath.Join(m.launcher.snapshotDir(m.request.From), filepath.Base(ref.Image)), m.launcher.imagePath(name)); err != nil {
+			name := m.launcher.ImagePrefix(m.id) + rand.Text()[:12] + record.ImageEnd
+			if err := os.Link(filepath.Join(m.launcher.SnapshotDir(m.request.From), filepath.Base(ref.Image)), m.launcher.ImagePath(name)); err != nil {
 				return nil, err
 			}
 			names[ref.Image] = name

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
@@ -60,8 +61,8 @@ type heldStore struct {
 }
 
 // handOut notes that a client is given layers of a store, before it is.
-func (l *Launcher) handOut(id string, r record, top *os.File) error {
-	if err := os.WriteFile(filepath.Join(l.dir(id), handedName), nil, 0o600); err != nil {
+func (l *Launcher) handOut(id string, r record.Record, top *os.File) error {
+	if err := os.WriteFile(filepath.Join(l.Dir(id), handedName), nil, 0o600); err != nil {
 		return fmt.Errorf("note that layers of %s are handed out: %w", id, err)
 	}
 	if r.Image != "" {
@@ -94,14 +95,14 @@ func (l *Launcher) keepStore(id string, held heldStore) {
 
 // takeStore opens the store of a sandbox that is about to be removed, if it is in memory
 // and a client may hold it: nil else.
-func (l *Launcher) takeStore(id, dir string, r record) *os.File {
+func (l *Launcher) takeStore(id, dir string, r record.Record) *os.File {
 	if r.Image != "" || !wasHanded(dir) {
 		return nil
 	}
 	if top := l.handed.take(id, r.Init); top != nil {
 		return top
 	}
-	top, err := storeOf(r.Init)
+	top, err := record.OpenStore(r.Init)
 	if err != nil {
 		return nil // it went with PID 1
 	}
@@ -122,7 +123,7 @@ func (h *handed) take(id string, init process.ID) *os.File {
 
 // leaveStore ends the use of what takeStore returned. Once the sandbox is removed nothing
 // writes to its store any more, and the store is emptied.
-func (l *Launcher) leaveStore(id string, r record, top *os.File, removed bool) {
+func (l *Launcher) leaveStore(id string, r record.Record, top *os.File, removed bool) {
 	if top == nil && removed { // a client may have come after takeStore
 		top = l.handed.take(id, r.Init)
 	}
@@ -152,7 +153,7 @@ func (l *Launcher) retireImages(dir string, uid uint32, names []string) {
 		return
 	}
 	for _, name := range names {
-		image, err := os.OpenFile(l.imagePath(name), unix.O_PATH|unix.O_NOFOLLOW, 0)
+		image, err := os.OpenFile(l.ImagePath(name), unix.O_PATH|unix.O_NOFOLLOW, 0)
 		if err == nil {
 			l.handed.watch(retiredStore{uid: uid, image: image})
 		}

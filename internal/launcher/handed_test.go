@@ -61,7 +61,7 @@ func TestARemovedStoreInMemoryIsFreed(t *testing.T) {
 	for name, remove := range map[string]func(*Launcher, *Sandbox) error{
 		"removed": func(_ *Launcher, sb *Sandbox) error { return sb.Close() },
 		"by another": func(l *Launcher, sb *Sandbox) error {
-			other, err := New(Dirs{State: l.root, Data: l.data})
+			other, err := New(Dirs{State: l.State, Data: l.Data})
 			if err != nil {
 				return err
 			}
@@ -117,7 +117,7 @@ func TestEmptiedLayersAreNotTrusted(t *testing.T) {
 			killInit(t, sb)
 			l.Retired(0)
 		},
-		"removal begun": func(_ *testing.T, l *Launcher, sb *Sandbox) { statedir.NoteRemoval(l.dir(sb.ID())) },
+		"removal begun": func(_ *testing.T, l *Launcher, sb *Sandbox) { statedir.NoteRemoval(l.Dir(sb.ID())) },
 		"removed":       func(t *testing.T, _ *Launcher, sb *Sandbox) { removeByID(t, sb) },
 		"replaced": func(t *testing.T, l *Launcher, sb *Sandbox) {
 			removeByID(t, sb)
@@ -221,7 +221,7 @@ func TestWhatNobodyHoldsIsNotWatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	closeTrees(trees)
-	if wasHanded(l.dir(sb.ID())) || len(l.handed.memory) > 0 {
+	if wasHanded(l.Dir(sb.ID())) || len(l.handed.memory) > 0 {
 		t.Error("layers that root has looked at are noted")
 	}
 }

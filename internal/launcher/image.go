@@ -6,48 +6,49 @@ import (
 	"os"
 	"strings"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
 // makeImage makes and mounts an image for a sandbox, and returns its name.
 func (l *Launcher) makeImage(id string, limits store.Limits) (name string, f *os.File, err error) {
-	stores, err := statedir.OpenData(l.data, storesName)
+	stores, err := statedir.OpenData(l.Data, record.StoresName)
 	if err != nil {
 		return "", nil, err
 	}
 	defer stores.Close()
-	blanks, _, err := statedir.OpenBelow(stores, blanksName)
+	blanks, _, err := statedir.OpenBelow(stores, record.BlanksName)
 	if err != nil {
 		return "", nil, err
 	}
 	defer blanks.Close()
-	name = l.imagePrefix(id) + rand.Text()[:12] + imageEnd
-	if err := store.CreateImage(l.imagePath(name), limits, blanks.Name()); err != nil {
+	name = l.ImagePrefix(id) + rand.Text()[:12] + record.ImageEnd
+	if err := store.CreateImage(l.ImagePath(name), limits, blanks.Name()); err != nil {
 		return "", nil, err
 	}
-	f, err = store.MountImage(l.imagePath(name))
+	f, err = store.MountImage(l.ImagePath(name))
 	if err != nil {
-		return "", nil, errors.Join(err, os.Remove(l.imagePath(name)))
+		return "", nil, errors.Join(err, os.Remove(l.ImagePath(name)))
 	}
 	return name, f, nil
 }
 
 // removeImages puts a sandbox's images into the trash. dir is the sandbox's directory.
 func (l *Launcher) removeImages(id, dir string) error {
-	all, err := l.images()
+	all, err := l.Images()
 	errs := []error{err}
 	var names []string
 	for _, name := range all {
-		if strings.HasPrefix(name, l.imagePrefix(id)) {
+		if strings.HasPrefix(name, l.ImagePrefix(id)) {
 			names = append(names, name)
 		}
 	}
-	if r, err := readRecord(dir); err == nil {
+	if r, err := record.Read(dir); err == nil {
 		l.retireImages(dir, r.UID, names)
 	}
 	for _, name := range names {
-		errs = append(errs, l.discard(l.imagePath(name)))
+		errs = append(errs, l.discard(l.ImagePath(name)))
 	}
 	return errors.Join(errs...)
 }
@@ -55,14 +56,14 @@ func (l *Launcher) removeImages(id, dir string) error {
 // abandonImage spares a removal the writing of files that nobody will read. A failure is
 // no error: then the files are written. The files can no longer be used afterwards. So the
 // caller notes the removal first.
-func (l *Launcher) abandonImage(r record) {
+func (l *Launcher) abandonImage(r record.Record) {
 	if r.Image == "" {
 		return
 	}
-	f, err := storeOf(r.Init)
+	f, err := record.OpenStore(r.Init)
 	if err != nil {
 		return // it has ended
 	}
 	defer f.Close()
-	_ = store.Abandon(l.imagePath(r.Image), f)
+	_ = store.Abandon(l.ImagePath(r.Image), f)
 }

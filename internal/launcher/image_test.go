@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -42,21 +43,21 @@ func imagesIn(t *testing.T, dir string) []string {
 // checkNoImage holds that of no sandbox an image, or a loop device, is left.
 func checkNoImage(t *testing.T, l *Launcher) {
 	t.Helper()
-	if images, err := l.images(); err != nil || len(images) > 0 {
+	if images, err := l.Images(); err != nil || len(images) > 0 {
 		t.Errorf("images are left: %q, %v", images, err)
 	}
 	eventually(t, "the trash is empty and no loop device is left", func() bool {
-		trash, err := os.ReadDir(filepath.Join(l.data, trashName))
+		trash, err := os.ReadDir(filepath.Join(l.Data, trashName))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
 		}
-		return len(trash) == 0 && len(imagesIn(t, l.data)) == 0
+		return len(trash) == 0 && len(imagesIn(t, l.Data)) == 0
 	})
 }
 
-func recordOf(t *testing.T, l *Launcher, id string) record {
+func recordOf(t *testing.T, l *Launcher, id string) record.Record {
 	t.Helper()
-	r, err := readRecord(l.dir(id))
+	r, err := record.Read(l.Dir(id))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func TestWhatOutlivesItsMakerIsOnDisk(t *testing.T) {
 		t.Fatalf("%+v %s", result, out.stderr)
 	}
 	// The image is mounted a second time, and has the ids of the inside.
-	f, err := store.MountImage(l.imagePath(r.Image))
+	f, err := store.MountImage(l.ImagePath(r.Image))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +120,7 @@ func TestDiskLimitsHold(t *testing.T) {
 			t.Errorf("files in %s: %+v, %s", dir, r, out.stderr)
 		}
 		var st unix.Stat_t
-		image := l.imagePath(recordOf(t, l, sb.ID()).Image)
+		image := l.ImagePath(recordOf(t, l, sb.ID()).Image)
 		if err := unix.Stat(image, &st); err != nil || st.Blocks*512 > 65<<20 {
 			t.Errorf("on the host it takes %d bytes, %v", st.Blocks*512, err)
 		}
@@ -138,7 +139,7 @@ func smallData(t *testing.T, l *Launcher, bytes int64) *os.File {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { host.Close() })
-	l.data = fmt.Sprintf("/proc/self/fd/%d/data", host.Fd()) // which is /data, where sandboxes have nothing
+	l.Data = fmt.Sprintf("/proc/self/fd/%d/data", host.Fd()) // which is /data, where sandboxes have nothing
 	return host
 }
 
@@ -193,7 +194,7 @@ func TestHostWithoutImagesKeepsWritesInMemory(t *testing.T) {
 			if r.Config.Storage != spec.StorageMemory || !strings.Contains(strings.Join(r.Notes, "\n"), test.want) {
 				t.Errorf("storage %q, notes %q", r.Config.Storage, r.Notes)
 			}
-			if images, err := l.images(); err != nil || len(images) > 0 {
+			if images, err := l.Images(); err != nil || len(images) > 0 {
 				t.Errorf("images are left: %q, %v", images, err)
 			}
 		})
@@ -223,7 +224,7 @@ func TestResultTellsThatTheHostIsFull(t *testing.T) {
 	sb := up(t, l, "box", onDisk)
 	fillHost(t, host)
 	r, out := sh(t, sb, "head -c 8m /dev/zero > big && sync big")
-	if r.OK() || !strings.Contains(r.Reason, "the host's disk is full") || len(r.Violations) != 2 || !strings.Contains(r.Violations[0].Detail, l.data) || !r.Damaged {
+	if r.OK() || !strings.Contains(r.Reason, "the host's disk is full") || len(r.Violations) != 2 || !strings.Contains(r.Violations[0].Detail, l.Data) || !r.Damaged {
 		t.Errorf("%+v %s", r, out.stderr)
 	}
 }
@@ -281,12 +282,12 @@ func TestPruneRemovesImagesOfNobody(t *testing.T) {
 	}
 	f.Close()
 	// Of a launcher with another state root.
-	foreign := l.imagePath("0123456789ab-box@AAAA.img")
+	foreign := l.ImagePath("0123456789ab-box@AAAA.img")
 	if err := os.WriteFile(foreign, []byte("theirs"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	// What a launcher could not finish removing.
-	trash, err := statedir.OpenData(l.data, trashName)
+	trash, err := statedir.OpenData(l.Data, trashName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +305,7 @@ func TestPruneRemovesImagesOfNobody(t *testing.T) {
 	if _, err := os.Stat(foreign); err != nil {
 		t.Error(err)
 	}
-	if images, err := l.images(); err != nil || len(images) != 1 || !strings.Contains(images[0], "-alive@") {
+	if images, err := l.Images(); err != nil || len(images) != 1 || !strings.Contains(images[0], "-alive@") {
 		t.Errorf("images: %q, %v", images, err)
 	}
 	if r, _ := sh(t, alive, "echo hello > file && sync file"); !r.OK() {
@@ -326,13 +327,13 @@ func TestNextLauncherFinishesTheRemoval(t *testing.T) {
 	if err := sb.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if images, err := first.images(); err != nil || len(images) > 0 {
+	if images, err := first.Images(); err != nil || len(images) > 0 {
 		t.Errorf("a removed sandbox has the images %q, %v", images, err)
 	}
-	if left, err := os.ReadDir(filepath.Join(first.data, trashName)); err != nil || len(left) != 1 {
+	if left, err := os.ReadDir(filepath.Join(first.Data, trashName)); err != nil || len(left) != 1 {
 		t.Errorf("in the trash: %v, %v", left, err)
 	}
-	next, err := New(Dirs{State: first.root, Data: first.data})
+	next, err := New(Dirs{State: first.State, Data: first.Data})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,7 +357,7 @@ func TestRemovedSandboxIsNotWrittenToDisk(t *testing.T) {
 		if r, _ := sh(t, sb, "head -c 60m /dev/urandom > file"); !r.OK() {
 			t.Fatalf("%+v", r)
 		}
-		image := l.imagePath(recordOf(t, l, "box").Image)
+		image := l.ImagePath(recordOf(t, l, "box").Image)
 		other := image + ".kept"
 		if kept {
 			if err := os.Link(image, other); err != nil {
@@ -439,7 +440,7 @@ func TestHeldChangesKeepNoRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "the snapshot has the image's last name", func() bool {
-			trash, err := os.ReadDir(filepath.Join(l.data, trashName))
+			trash, err := os.ReadDir(filepath.Join(l.Data, trashName))
 			return err == nil && len(trash) == 0
 		})
 		if err := l.RemoveSnapshot(t.Context(), name, 0); err != nil {
@@ -459,7 +460,7 @@ func wroteMuch(t *testing.T, l *Launcher) (*Sandbox, *os.File, spec.Config) {
 	if r, _ := sh(t, sb, "head -c 30m /dev/urandom > "+dir+"/file; sync"); !r.OK() {
 		t.Fatalf("%+v", r)
 	}
-	image, err := os.Open(l.imagePath(recordOf(t, l, "box").Image))
+	image, err := os.Open(l.ImagePath(recordOf(t, l, "box").Image))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -490,7 +491,7 @@ func TestDiskTrafficIsThatOfTheStoreToo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.Remove(l.imagePath(name))
+	defer os.Remove(l.ImagePath(name))
 	defer host.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(host.Fd()), &st); err != nil {

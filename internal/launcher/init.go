@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -29,7 +30,7 @@ func (m *making) initFiles() (files []*os.File, conn *agent.Conn, err error) {
 			closeFiles(files)
 		}
 	}()
-	listener, err := agent.Listen(filepath.Join(m.launcher.dir(m.id), socketName))
+	listener, err := agent.Listen(filepath.Join(m.launcher.Dir(m.id), socketName))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -55,7 +56,7 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 	}
 	c := m.request.Config
 	m.record.Limits = enforcement(c, m.from, held)
-	if m.record.Disks, err = disks(c, m.from, m.launcher.data); err != nil {
+	if m.record.Disks, err = disks(c, m.from, m.launcher.Data); err != nil {
 		return err
 	}
 	network, err := m.network.path()
@@ -68,7 +69,7 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 		Binds:       mounted.Binds,
 		Devices:     mounted.Devices,
 		Init:        m.initCommand(),
-		CgroupsPath: m.launcher.cgroupOf(m.id),
+		CgroupsPath: m.launcher.CgroupOf(m.id),
 		Limits:      m.record.Limits,
 		SwapLimit:   held.Memory.Reason == "",
 		UIDMappings: m.root.UIDMappings(),
@@ -76,7 +77,7 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 		Seccomp:     profile,
 		Disks:       m.record.Disks,
 	})
-	box, err := container.Create(m.launcher.root, m.id, oci, container.Options{
+	box, err := container.Create(m.launcher.State, m.id, oci, container.Options{
 		UserNamespace: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), m.users.Fd()),
 	})
 	if errors.Is(err, container.ErrExist) {
@@ -93,11 +94,11 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 	if m.record.Init, err = process.Of(child.Pid()); err != nil {
 		return fmt.Errorf("PID 1 of the sandbox: %w", err)
 	}
-	group, err := m.host.Open(m.launcher.cgroupOf(m.id))
+	group, err := m.host.Open(m.launcher.CgroupOf(m.id))
 	if err != nil {
 		return err
 	}
-	divided := group.Divide(child.Pid(), hostID(m.root.UIDMappings(), spec.AgentID))
+	divided := group.Divide(child.Pid(), record.HostID(m.root.UIDMappings(), spec.AgentID))
 	return errors.Join(divided, m.limitSockets(group, held), group.Close())
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -41,7 +42,7 @@ func (e *conflictError) Error() string {
 type work struct {
 	launcher *Launcher
 
-	record record
+	record record.Record
 	store  *os.File
 	number int
 	dir    *os.File
@@ -81,10 +82,10 @@ func (t *transaction) settle(ctx context.Context, v *live, r *spec.Result) error
 		return t.drop()
 	}
 	err := inTurn(ctx, t.store, func() error {
-		if !v.up() || !v.present() {
-			return v.why(ctx, &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning})
+		if !v.Up() || !v.Present() {
+			return v.Why(ctx, &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
 		}
-		w := &work{launcher: v.launcher, record: v.current(), store: t.store, number: t.number, dir: t.dir, journal: t.journal}
+		w := &work{launcher: v.launcher, record: v.Current(), store: t.store, number: t.number, dir: t.dir, journal: t.journal}
 		if err := v.launcher.resumeIn(ctx, w.record, t.store); err != nil {
 			return err
 		}
@@ -115,7 +116,7 @@ func (w *work) join(ctx context.Context) error {
 			return err
 		}
 	}
-	w.State, w.Joined = txJoins, realtime()
+	w.State, w.Joined = txJoins, record.CoarseNow()
 	if err := w.write(w.dir); err != nil {
 		return err
 	}
@@ -140,7 +141,7 @@ func (w *work) takeBack(ctx context.Context) error {
 // joined keeps what undoes the transaction, and nothing else of it.
 func (w *work) joined(ctx context.Context) error {
 	w.State, w.Done = txJoined, 0
-	end, err := settled(context.WithoutCancel(ctx))
+	end, err := record.Settled(context.WithoutCancel(ctx))
 	if err != nil {
 		return err
 	}

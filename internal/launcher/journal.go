@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
 // A journal says how far a transaction has come. It is in its directory in the
@@ -24,7 +25,7 @@ type journal struct {
 	Since  time.Time `json:"since"`
 	Joined time.Time `json:"joined,omitzero"`
 	// Places are what it covered, in the order of its layers.
-	Places []place `json:"places"`
+	Places []record.Place `json:"places"`
 	// Done is how many of the places have been dealt with, of what State is about.
 	Done int `json:"done"`
 	// Until is how many of them are to be undone, if not all.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
@@ -54,7 +55,7 @@ func (l *Launcher) keepFiles(ctx context.Context, id string, state *statedir.Dir
 	if statedir.RemovalBegun(state.Path) {
 		return "", nil
 	}
-	r, err := readRecord(state.Path)
+	r, err := record.Read(state.Path)
 	if errors.Is(err, fs.ErrNotExist) { // it was never up
 		return "", nil
 	}
@@ -83,13 +84,13 @@ func (l *Launcher) keepFiles(ctx context.Context, id string, state *statedir.Dir
 }
 
 func (l *Launcher) hasSnapshot(name string) bool {
-	_, err := os.Lstat(l.snapshotDir(name))
+	_, err := os.Lstat(l.SnapshotDir(name))
 	return err == nil
 }
 
 // snapshotStopped makes the snapshot, and returns the record with the snapshot's name.
 // The name is in the record first: the record is the intent.
-func (l *Launcher) snapshotStopped(ctx context.Context, id string, state *statedir.Dir, w unapplied) (record, error) {
+func (l *Launcher) snapshotStopped(ctx context.Context, id string, state *statedir.Dir, w unapplied) (record.Record, error) {
 	r := w.record
 	if r.UID != 0 {
 		if err := l.roomForSnapshot(ctx, r.UID); err != nil {
@@ -101,12 +102,12 @@ func (l *Launcher) snapshotStopped(ctx context.Context, id string, state *stated
 		return r, err
 	}
 	r.Kept = l.nameForStopped(id, time.Now().UTC())
-	if err := r.write(state.Path); err != nil {
+	if err := r.Write(state.Path); err != nil {
 		return r, err
 	}
 	now := w.made
 	now.Kept = r.Kept
-	now.Switch = &layerSwitch{Snapshot: r.Kept, Draft: "." + draftName(owner), Done: true}
+	now.Switch = &record.Switch{Snapshot: r.Kept, Draft: "." + draftName(owner), Done: true}
 	if err := l.draftSnapshot(now); err != nil {
 		return r, errors.Join(err, l.discard(l.draftOf(now)))
 	}
@@ -121,7 +122,7 @@ func (l *Launcher) snapshotStopped(ctx context.Context, id string, state *stated
 func (l *Launcher) nameForStopped(id string, at time.Time) string {
 	end := at.Format("-stopped-20060102-150405")
 	for i := 2; ; i++ {
-		name := id[:min(len(id), maxName-len(end))] + end
+		name := id[:min(len(id), record.MaxName-len(end))] + end
 		if !l.hasSnapshot(name) {
 			return name
 		}
@@ -132,7 +133,7 @@ func (l *Launcher) nameForStopped(id string, at time.Time) string {
 // syncSnapshot brings a snapshot to disk in the background.
 func (l *Launcher) syncSnapshot(name string) {
 	l.tending.Go(func() {
-		dir := l.snapshotDir(name)
+		dir := l.SnapshotDir(name)
 		files, _ := filepath.Glob(dir + "/*") // the pattern is good
 		for _, file := range append(files, dir, filepath.Dir(dir)) {
 			f, err := os.Open(file)
@@ -147,9 +148,9 @@ func (l *Launcher) syncSnapshot(name string) {
 
 // unapplied is the work in the files of a sandbox that is not up.
 type unapplied struct {
-	// record is the record on disk. made is the record without layers that were never
+	// Record is the record on disk. made is the record without layers that were never
 	// made.
-	record, made record
+	record, made record.Record
 	// some says that files would be lost with the sandbox: its own, or those of a
 	// removed snapshot.
 	some bool
@@ -158,12 +159,12 @@ type unapplied struct {
 }
 
 // workOf looks into a sandbox's image. Files that cannot be looked at count as work.
-func (l *Launcher) workOf(r record) (w unapplied, err error) {
+func (l *Launcher) workOf(r record.Record) (w unapplied, err error) {
 	w = unapplied{record: r, made: r}
 	if r.Image == "" {
 		return w, nil
 	}
-	top, err := store.MountImage(l.imagePath(r.Image))
+	top, err := store.MountImage(l.ImagePath(r.Image))
 	if errors.Is(err, fs.ErrNotExist) {
 		return w, nil
 	}
@@ -177,12 +178,12 @@ func (l *Launcher) workOf(r record) (w unapplied, err error) {
 		return w, err
 	}
 	w.partial = len(partial) > 0
-	if w.made, err = r.withoutUnmade(top); err != nil {
+	if w.made, err = r.WithoutUnmade(top); err != nil {
 		return w, err
 	}
 	orphan := r.From != "" && !l.hasSnapshot(r.From)
-	for _, p := range w.made.places() {
-		for _, own := range w.made.own(p) {
+	for _, p := range w.made.Places() {
+		for _, own := range w.made.Own(p) {
 			if !isEmptyDir(top, own) {
 				return w, nil
 			}
@@ -224,8 +225,8 @@ func (l *Launcher) Unapplied() ([]string, error) {
 
 // hasWork tells whether a stopped sandbox has files that only its owner may discard.
 func (l *Launcher) hasWork(id string) bool {
-	r, err := readRecord(l.dir(id))
-	if err != nil || r.Tied || statedir.RemovalBegun(l.dir(id)) {
+	r, err := record.Read(l.Dir(id))
+	if err != nil || r.Tied || statedir.RemovalBegun(l.Dir(id)) {
 		return false
 	}
 	w, err := l.workOf(r)

@@ -32,6 +32,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/filtercache"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
 // Dirs are where a launcher keeps what outlives it. Both are made when they are
@@ -50,7 +51,7 @@ type Dirs struct {
 // A Launcher makes sandboxes below one state root. It may be used by several
 // goroutines, and several processes may use the same root.
 type Launcher struct {
-	roots
+	record.Roots
 	// host is what this host's cgroups can do, self this process's identity,
 	// program the agent's: each is looked up once.
 	host    func() (*cgroups.Host, error)
@@ -104,7 +105,7 @@ func New(d Dirs) (*Launcher, error) {
 		return nil, err
 	}
 	l := &Launcher{
-		roots: roots{root: root, data: data},
+		Roots: record.Roots{State: root, Data: data},
 		host:  sync.OnceValues(cgroups.Probe),
 		self:  sync.OnceValues(func() (process.ID, error) { return process.Of(os.Getpid()) }),
 		// Sandboxes share it, 30 kB that each would have in memory. It is closed
@@ -144,9 +145,9 @@ func randomStart() uint32 {
 	return binary.NativeEndian.Uint32(b[:])
 }
 
-func (l *Launcher) ids() idrange.Ranges { return idrange.Ranges{Data: l.data, Root: l.root} }
+func (l *Launcher) ids() idrange.Ranges { return idrange.Ranges{Data: l.Data, Root: l.State} }
 
-func (l *Launcher) filters() filtercache.Cache { return filtercache.Cache{Data: l.data} }
+func (l *Launcher) filters() filtercache.Cache { return filtercache.Cache{Data: l.Data} }
 
 // groupOf is the cgroup of a sandbox.
 func (l *Launcher) groupOf(id string) (*cgroups.Group, error) {
@@ -154,7 +155,7 @@ func (l *Launcher) groupOf(id string) (*cgroups.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	return host.Open(l.cgroupOf(id))
+	return host.Open(l.CgroupOf(id))
 }
 
 const idPrefix = "sb-"

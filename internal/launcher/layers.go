@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
@@ -32,26 +33,26 @@ func (s *Sandbox) Layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 }
 
 func (v *live) layers(ctx context.Context, unprivileged bool) ([]HeldTree, error) {
-	if statedir.RemovalBegun(v.dir()) {
-		return nil, fmt.Errorf("sandbox %s %w", v.id, errLeaving)
+	if statedir.RemovalBegun(v.Path()) {
+		return nil, fmt.Errorf("sandbox %s %w", v.ID, errLeaving)
 	}
-	r, err := readRecord(v.dir())
+	r, err := record.Read(v.Path())
 	if err != nil {
-		return nil, missing(v.id, err)
+		return nil, record.NotFound(v.ID, err)
 	}
-	held, err := storeOf(r.Init)
+	held, err := record.OpenStore(r.Init)
 	if err != nil {
 		return v.stoppedLayers(ctx, unprivileged)
 	}
 	defer held.Close()
 	if unprivileged {
-		if err := v.launcher.handOut(v.id, r, held); err != nil {
+		if err := v.launcher.handOut(v.ID, r, held); err != nil {
 			return nil, err
 		}
 	}
 	b := &layerReader{live: v, record: r, store: held, unprivileged: unprivileged}
 	if unprivileged && r.Image != "" { // a mount that shows ids that can be mapped to the owner's
-		if b.store, err = store.MountImage(v.launcher.imagePath(r.Image)); err != nil {
+		if b.store, err = store.MountImage(v.launcher.ImagePath(r.Image)); err != nil {
 			return nil, err
 		}
 		defer b.store.Close()
@@ -59,7 +60,7 @@ func (v *live) layers(ctx context.Context, unprivileged bool) ([]HeldTree, error
 	}
 	trees, err := b.trees()
 	if err == nil && unprivileged && !r.Init.Lives() { // its removal may have seen no note
-		return nil, errors.Join(fmt.Errorf("sandbox %s %w", v.id, launch.ErrNotRunning), closeAllTrees(trees))
+		return nil, errors.Join(fmt.Errorf("sandbox %s %w", v.ID, launch.ErrNotRunning), closeAllTrees(trees))
 	}
 	return trees, err
 }
@@ -67,7 +68,7 @@ func (v *live) layers(ctx context.Context, unprivileged bool) ([]HeldTree, error
 // A layerReader opens the layers of one sandbox.
 type layerReader struct {
 	live   *live
-	record record
+	record record.Record
 	store  *os.File
 	// inside says that the store shows the ids of the inside.
 	inside bool
@@ -86,20 +87,20 @@ func (b *layerReader) trees() (trees []HeldTree, err error) {
 		}
 	}()
 	for i, t := range b.record.Trees {
-		trees = append(trees, HeldTree{Tree: b.record.tree(t, b.inside)})
+		trees = append(trees, HeldTree{Tree: b.record.Describe(t, b.inside)})
 		if trees[i].stamps, err = openStamps(b.live.stamps(i, t)); err != nil {
 			return nil, err
 		}
 		if err := b.tree(t, &trees[i]); err != nil {
 			return nil, err
 		}
-		trees[i].Host = t.lost(b.unprivileged)
+		trees[i].Host = t.Lost(b.unprivileged)
 	}
 	return trees, nil
 }
 
-// tree opens the layers of one tree, the uppermost first.
-func (b *layerReader) tree(t tree, out *HeldTree) error {
+// Tree opens the layers of one tree, the uppermost first.
+func (b *layerReader) tree(t record.Tree, out *HeldTree) error {
 	for _, number := range t.Layers {
 		name := path.Join("layer", strconv.Itoa(number), "data")
 		if err := b.add(out, b.store, name, b.inside); err != nil {
@@ -131,7 +132,7 @@ func (b *layerReader) add(out *HeldTree, top *os.File, name string, inside bool)
 			return nil
 		}
 		out.plain = append(out.plain, plain)
-		err = b.record.showToOwner(&out.Tree, &out.Layers[len(out.Layers)-1], inside)
+		err = b.record.ShowToOwner(&out.Tree, &out.Layers[len(out.Layers)-1], inside)
 	}
 	if err != nil {
 		return fmt.Errorf("%s of %s: %w", name, out.Path, err)
@@ -150,7 +151,7 @@ func openLayer(top *os.File, name string) (shown, plain *os.File, err error) {
 		return nil, nil, os.NewSyscallError("openat2", err)
 	}
 	plain = os.NewFile(uintptr(fd), name)
-	if shown, err = readOnly(plain); err != nil {
+	if shown, err = record.ReadOnly(plain); err != nil {
 		return nil, nil, errors.Join(err, plain.Close())
 	}
 	return shown, plain, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -67,7 +68,7 @@ func (v *live) takeLeaf() (madeLeaf, error) {
 
 // take takes a leaf out of those of the pool.
 func (v *live) take(from *[]madeLeaf) (madeLeaf, bool) {
-	terms := termsOf(v.current())
+	terms := termsOf(v.Current())
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for len(*from) > 0 {
@@ -82,7 +83,7 @@ func (v *live) take(from *[]madeLeaf) (madeLeaf, bool) {
 }
 
 // termsOf are the terms that a leaf of a sandbox has now.
-func termsOf(r record) leafTerms {
+func termsOf(r record.Record) leafTerms {
 	l := r.Config.Limits
 	t := leafTerms{throttled: l.IORead != 0 || l.IOWrite != 0}
 	if r.Limits.Pids == spec.Enforced {
@@ -145,15 +146,15 @@ func (v *live) renew(leaf madeLeaf) (madeLeaf, error) {
 }
 
 func (v *live) makeLeaf() (madeLeaf, error) {
-	r := v.current()
+	r := v.Current()
 	for {
 		e, err := v.launcher.newExec()
 		if err != nil {
 			return madeLeaf{}, err
 		}
 		terms := termsOf(r)
-		opts := cgroups.LeafOptions{Owner: hostID(r.UIDMappings, spec.AgentID), Pids: terms.pids}
-		leaf, err := v.group.CreateLeaf(e.leaf(), opts)
+		opts := cgroups.LeafOptions{Owner: record.HostID(r.UIDMappings, spec.AgentID), Pids: terms.pids}
+		leaf, err := v.Group.CreateLeaf(e.leaf(), opts)
 		if errors.Is(err, fs.ErrExist) {
 			continue // another launcher in this process
 		}

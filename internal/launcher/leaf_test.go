@@ -19,12 +19,12 @@ import (
 // its own. Those that are not used again are removed in the background.
 func leafNumbers(t *testing.T, sb *Sandbox) (all []uint64) {
 	t.Helper()
-	names, err := sb.live.group.Leaves()
+	names, err := sb.live.Group.Leaves()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		leaf, err := sb.live.group.OpenLeaf(name)
+		leaf, err := sb.live.Group.OpenLeaf(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -92,7 +92,7 @@ func TestAHalfRenamedLeafIsRemoved(t *testing.T) {
 	sb := up(t, l, "box", spec.Config{})
 	dead := deadProcess(t)
 	old, next := execID{uint32(dead.Pid), dead.Start, 1}, execID{uint32(dead.Pid), dead.Start, 2}
-	leaf, err := sb.live.group.CreateLeaf(old.leaf(), leafOptions(sb))
+	leaf, err := sb.live.Group.CreateLeaf(old.leaf(), leafOptions(sb))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestAHalfRenamedLeafIsRemoved(t *testing.T) {
 	if r, _ := sh(t, again, "true"); !r.OK() {
 		t.Errorf("got %+v", r)
 	}
-	names, err := sb.live.group.Leaves()
+	names, err := sb.live.Group.Leaves()
 	if err != nil || slices.Contains(names, old.leaf()) || slices.Contains(names, next.leaf()) {
 		t.Errorf("left: %q, %v", names, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
@@ -23,12 +24,12 @@ import (
 // while: an idle sandbox costs this process some memory, and one without
 // handles not even that.
 type live struct {
-	*known
+	*record.Sandbox
 	launcher *Launcher
 
 	// Of launcher.mu: how many handles there are, and which record was read.
 	users   int
-	version version
+	version record.Version
 
 	// watching is held by the one that begins to watch the sandbox's files, before
 	// mu.
@@ -73,9 +74,9 @@ type live struct {
 // the next exec.
 const idleTime = 3 * time.Second
 
-func newLive(l *Launcher, id string, r record, v version, group *cgroups.Group) *live {
+func newLive(l *Launcher, id string, r record.Record, v record.Version, group *cgroups.Group) *live {
 	return &live{
-		known: newKnown(l.roots, id, group, r), launcher: l, users: 1, version: v,
+		Sandbox: record.NewSandbox(l.Roots, id, group, r), launcher: l, users: 1, version: v,
 		connecting: make(chan struct{}, 1), running: map[string]*Process{},
 		starting: map[execID]bool{},
 	}
@@ -83,8 +84,8 @@ func newLive(l *Launcher, id string, r record, v version, group *cgroups.Group) 
 
 // refresh takes a record that was written since, and returns false if that is
 // another sandbox's. The caller has launcher.mu.
-func (v *live) refresh(r record, now version) bool {
-	if !v.known.refresh(r) {
+func (v *live) refresh(r record.Record, now record.Version) bool {
+	if !v.Sandbox.Refresh(r) {
 		return false
 	}
 	v.version = now
@@ -148,14 +149,14 @@ func (v *live) release() {
 	v.launcher.mu.Lock()
 	v.users--
 	v.launcher.mu.Unlock()
-	gone := !v.init().Lives()
+	gone := !v.Init().Lives()
 	v.mu.Lock()
 	v.gone = v.gone || gone
 	v.rest()
 	v.mu.Unlock()
 	if gone {
-		init := v.init()
-		v.launcher.deadlines.stop(func(key deadlineKey) bool { return key.id == v.id && key.init == init })
+		init := v.Init()
+		v.launcher.deadlines.stop(func(key deadlineKey) bool { return key.id == v.ID && key.init == init })
 		v.drop()
 	}
 }
@@ -170,11 +171,11 @@ func (v *live) drop() {
 	idle := v.busy == 0
 	if idle {
 		leaves = v.leaves.empty()
-		if !v.current().Tied || v.gone {
+		if !v.Current().Tied || v.gone {
 			conn, v.conn = v.conn, nil
 		}
-		if v.users == 0 && v.conn == nil && v.launcher.live[v.id] == v {
-			delete(v.launcher.live, v.id)
+		if v.users == 0 && v.conn == nil && v.launcher.live[v.ID] == v {
+			delete(v.launcher.live, v.ID)
 		}
 		if v.idle != nil {
 			v.idle.Stop()
@@ -191,13 +192,13 @@ func (v *live) drop() {
 	if conn != nil {
 		_ = conn.Close() // nothing more is wanted of it
 	}
-	v.forgetState()
+	v.CloseState()
 	v.discard(leaves)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.busy--
 	if v.busy == 0 {
-		_ = v.group.Close() // as above
+		_ = v.Group.Close() // as above
 	}
 }
 
@@ -253,14 +254,14 @@ const answerTime = 5 * time.Second
 func (v *live) dial(ctx context.Context) (*agent.Conn, error) {
 	waiting, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	conn, err := agent.Dial(waiting, filepath.Join(v.dir(), socketName))
-	if err == nil && v.present() {
+	conn, err := agent.Dial(waiting, filepath.Join(v.Path(), socketName))
+	if err == nil && v.Present() {
 		return conn, nil
 	}
 	if err == nil { // another sandbox has the name since
-		return nil, errors.Join(&launch.SandboxError{ID: v.id, Err: launch.ErrNotFound}, conn.Close())
+		return nil, errors.Join(&launch.SandboxError{ID: v.ID, Err: launch.ErrNotFound}, conn.Close())
 	}
-	return nil, v.why(ctx, fmt.Errorf("connect to the sandbox's agent: %w", err))
+	return nil, v.Why(ctx, fmt.Errorf("connect to the sandbox's agent: %w", err))
 }
 
 // disconnect gives up a connection that does not work any more.
@@ -276,13 +277,13 @@ func (v *live) disconnect(conn *agent.Conn) {
 // healthy says what keeps the sandbox from being used. That somebody has paused
 // it does not.
 func (v *live) healthy(ctx context.Context) error {
-	if !v.up() {
-		return &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning}
+	if !v.Up() {
+		return &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning}
 	}
 	if err := v.takesWrites(); err != nil {
 		return err
 	}
-	if v.paused() {
+	if v.Paused() {
 		return nil
 	}
 	v.enter()
@@ -300,11 +301,11 @@ var errReadOnly = errors.New("has a disk that became read-only")
 // allows no writes any more once the host's disk has failed it. Nothing that it holds
 // is certain then.
 func (v *live) takesWrites() error {
-	r := v.current()
+	r := v.Current()
 	if r.Image == "" {
 		return nil
 	}
-	f, err := storeOf(r.Init)
+	f, err := record.OpenStore(r.Init)
 	if err != nil {
 		return nil // it has just ended, which shows soon
 	}
@@ -312,10 +313,10 @@ func (v *live) takesWrites() error {
 	err = store.TakesWrites(f)
 	switch {
 	case errors.Is(err, store.ErrAbandoned): // by a removal that was killed: nothing of it is left
-		return &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning}
+		return &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning}
 	case errors.Is(err, unix.EROFS):
 		failure := v.launcher.damaged(v.launcher.checkOwn(context.Background(), r))
-		return &launch.SandboxError{ID: v.id, Err: unavailable{fmt.Errorf("%w: %w", errReadOnly, failure)}}
+		return &launch.SandboxError{ID: v.ID, Err: unavailable{fmt.Errorf("%w: %w", errReadOnly, failure)}}
 	}
 	return nil
 }
@@ -329,12 +330,12 @@ func (v *live) takeOver(ctx context.Context) error {
 	if err := v.endHalfDone(ctx); err != nil {
 		return err
 	}
-	if done || v.paused() {
+	if done || v.Paused() {
 		return nil
 	}
 	v.enter() // what is held for that is not to be dropped meanwhile
 	defer v.leave()
-	names, err := v.group.Leaves()
+	names, err := v.Group.Leaves()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -359,7 +360,7 @@ func (v *live) takeOver(ctx context.Context) error {
 
 // clear ends what runs in a leaf, and removes it.
 func (v *live) clear(ctx context.Context, name string) error {
-	leaf, err := v.group.OpenLeaf(name)
+	leaf, err := v.Group.OpenLeaf(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

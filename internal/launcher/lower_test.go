@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
@@ -35,11 +36,11 @@ func TestAMovedDirectoryIsHandedOutAsAMountOfItsOwn(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := rootfs.Tree{Path: dir, Device: st.Dev, Inode: st.Ino}
-			lost := tree{Path: dir, Device: st.Dev, Inode: st.Ino, Handle: handleOf(at)}
+			lost := record.Tree{Path: dir, Device: st.Dev, Inode: st.Ino, Handle: record.HandleOf(at)}
 			if err := os.Rename(dir, filepath.Join(away, "dir")); err != nil {
 				t.Fatal(err)
 			}
-			found := lost.lost(true)
+			found := lost.Lost(true)
 			if found != nil {
 				defer found.Close()
 			}

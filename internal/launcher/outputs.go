@@ -57,7 +57,7 @@ func (s *share) note(e execID, r room) {
 	s.taken[e] = r
 }
 
-func (v *live) told() string { return filepath.Join(v.dir(), "told") }
+func (v *live) told() string { return filepath.Join(v.Path(), "told") }
 
 // roomForOutput refuses a command whose output has no room. The caller has output.mu.
 func (v *live) roomForOutput(ctx context.Context, limit int64) error {
@@ -104,7 +104,7 @@ func (v *live) checkShare(limit int64) error {
 	return nil
 }
 
-func (v *live) noRoom(err error) error { return &launch.SandboxError{ID: v.id, Err: err} }
+func (v *live) noRoom(err error) error { return &launch.SandboxError{ID: v.ID, Err: err} }
 
 // reserved is what the output of an exec takes, or may come to take.
 func (v *live) reserved(e execID) int64 {
@@ -230,7 +230,7 @@ func (v *live) dropEmptyTold(e execID) error {
 // armTold removes the output of an exec later.
 func (v *live) armTold(e execID, after time.Duration) {
 	v.launcher.deadlines.arm(v.toldKey(e), after, func() (time.Duration, bool) {
-		if v.present() {
+		if v.Present() {
 			_ = v.toldOf(e).remove() // or with the sandbox
 		}
 		return 0, false

@@ -82,7 +82,7 @@ func TestToldOutputOfHeldPipesGrowsNoMore(t *testing.T) {
 		for _, dir := range pids {
 			name, _ := os.ReadFile(dir + "/comm")
 			status, _ := os.ReadFile(dir + "/status")
-			if string(name) == "sandbox-output\n" && strings.Contains(string(status), fmt.Sprintf("PPid:\t%d\n", sb.live.init().Pid)) {
+			if string(name) == "sandbox-output\n" && strings.Contains(string(status), fmt.Sprintf("PPid:\t%d\n", sb.live.Init().Pid)) {
 				writers++
 			}
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
 // ensureParent makes the group of all sandboxes. They have half of the tasks that the host
@@ -14,14 +15,14 @@ func ensureParent(host *cgroups.Host) (cgroups.Limits, error) {
 	if err != nil {
 		return cgroups.Limits{}, err
 	}
-	if pids, err = host.PidsWithin(cgroupParent, pids); err != nil {
+	if pids, err = host.PidsWithin(record.CgroupParent, pids); err != nil {
 		return cgroups.Limits{}, err
 	}
-	held, err := host.EnsureParent(cgroupParent, &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &pids}})
+	held, err := host.EnsureParent(record.CgroupParent, &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &pids}})
 	if err != nil {
 		return held, err
 	}
-	return held, host.ForbidHugepages(cgroupParent)
+	return held, host.ForbidHugepages(record.CgroupParent)
 }
 
 // allPids is how many tasks all sandboxes may have together.

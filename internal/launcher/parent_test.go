@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -23,7 +24,7 @@ func TestAllSandboxesHaveALimitTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	within, err := host.PidsWithin(cgroupParent, pids) // somebody may have set less
+	within, err := host.PidsWithin(record.CgroupParent, pids) // somebody may have set less
 	if err != nil || within > pids {
 		t.Fatalf("%d of %d, %v", within, pids, err)
 	}
@@ -34,7 +35,7 @@ func TestAllSandboxesHaveALimitTogether(t *testing.T) {
 		"hugetlb.*.limit_in_bytes": "0",
 	} {
 		for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
-			files, err := filepath.Glob(dir + cgroupParent + "/" + pattern)
+			files, err := filepath.Glob(dir + record.CgroupParent + "/" + pattern)
 			if err != nil {
 				t.Fatal(err)
 			}

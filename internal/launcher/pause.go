@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
@@ -16,7 +17,7 @@ import (
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrBusy].
 func (s *Sandbox) Pause(ctx context.Context) error {
 	return s.live.change(ctx, func(c *container.Container) error {
-		if s.live.paused() {
+		if s.live.Paused() {
 			return nil
 		}
 		return s.live.unthrottled(c.Pause)
@@ -40,12 +41,12 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 // container of that name is no other's.
 func (v *live) change(ctx context.Context, what func(*container.Container) error) error {
 	return v.alone(ctx, func() error {
-		c, err := v.container()
+		c, err := v.Container()
 		if err == nil {
 			err = what(c)
 		}
 		if errors.Is(err, container.ErrNotRunning) || errors.Is(err, container.ErrNotExist) {
-			return &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning}
+			return &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning}
 		}
 		return err
 	})
@@ -54,16 +55,16 @@ func (v *live) change(ctx context.Context, what func(*container.Container) error
 // alone does something to the sandbox, which is up, while nobody else does, once what
 // a process that was killed has left half done is at an end.
 func (v *live) alone(ctx context.Context, what func() error) error {
-	state, err := statedir.Await(ctx, v.launcher.sandboxes(), v.id)
+	state, err := statedir.Await(ctx, v.launcher.Sandboxes(), v.ID)
 	if err != nil {
-		return missing(v.id, err)
+		return record.NotFound(v.ID, err)
 	}
 	defer state.Release()
-	r, err := readRecord(v.dir())
-	if err != nil || r.Init != v.init() || !v.up() {
-		return v.why(ctx, &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning})
+	r, err := record.Read(v.Path())
+	if err != nil || r.Init != v.Init() || !v.Up() {
+		return v.Why(ctx, &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
 	}
-	if r.halfDone() {
+	if r.HalfDone() {
 		if err := errors.Join(v.takeBackSwitch(), v.endAttach()); err != nil {
 			return err
 		}

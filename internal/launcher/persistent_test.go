@@ -43,7 +43,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 // killInit ends a sandbox from outside.
 func killInit(t *testing.T, sb *Sandbox) {
 	t.Helper()
-	init := sb.live.init()
+	init := sb.live.Init()
 	if err := unix.Kill(init.Pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestASandboxIsFoundByItsName(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "box", spec.Config{Env: map[string]string{"A": "b"}})
 	sb.Release()
-	other, err := New(Dirs{State: l.root, Data: l.data})
+	other, err := New(Dirs{State: l.State, Data: l.Data})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -33,7 +34,7 @@ type Process struct {
 	inside  *agent.Process
 	args    []string
 	limits  spec.Limits
-	config  record
+	config  record.Record
 	started time.Time
 	timeout time.Duration
 	files   *fileRecord
@@ -130,7 +131,7 @@ func (p *Process) expire() {
 	if p.over.Load() {
 		return
 	}
-	if alive, err := p.leaf.Populated(); err == nil && !alive && !p.live.paused() {
+	if alive, err := p.leaf.Populated(); err == nil && !alive && !p.live.Paused() {
 		// It has ended in time, which will be known at once, or the agent has yet to
 		// start it, and then its time was over before.
 		p.deadline.Reset(startAgain)
@@ -138,7 +139,7 @@ func (p *Process) expire() {
 	}
 	p.timedOut.Store(true)
 	// On v2 what stands still can be killed; PID 1 tells when it is resumed.
-	if p.kill() != nil || p.live.paused() {
+	if p.kill() != nil || p.live.Paused() {
 		p.stuck.Store(true)
 		_ = p.inside.Close() // Wait waits no longer, and says what is the matter
 	}
@@ -274,7 +275,7 @@ func (p *Process) end() (agent.Exit, error) {
 func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec.Result, error) {
 	v := p.live
 	r := spec.Result{
-		ID: v.id, Exec: p.ID(), Isolation: spec.IsolationFull, Limits: p.config.Limits,
+		ID: v.ID, Exec: p.ID(), Isolation: spec.IsolationFull, Limits: p.config.Limits,
 		Notes: append([]string(nil), p.config.Notes...), Duration: p.took(exit),
 	}
 	e := ending{
@@ -344,7 +345,7 @@ func (p *Process) finish() error {
 
 // unkilled words that something outlived its exec.
 func (p *Process) unkilled(err error) string {
-	if p.live.paused() {
+	if p.live.Paused() {
 		return "the sandbox is paused: what the command has left ends when it is resumed"
 	}
 	return fmt.Sprintf("what the command has left was killed and does not end: %v", err)

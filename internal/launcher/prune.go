@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
@@ -42,10 +43,10 @@ func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 
 // directories are the ids of the sandboxes with a directory in the state root.
 func (l *Launcher) directories() ([]string, error) {
-	if err := l.checkRoot(); err != nil {
+	if err := l.CheckRoot(); err != nil {
 		return nil, err
 	}
-	entries, err := os.ReadDir(l.sandboxes())
+	entries, err := os.ReadDir(l.Sandboxes())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -77,7 +78,7 @@ func (l *Launcher) known() ([]string, error) {
 // Traced says whether something of a sandbox is left where its directory in the
 // state root is not, as after somebody has emptied that.
 func (l *Launcher) Traced(id string) (bool, error) {
-	if err := l.checkRoot(); err != nil {
+	if err := l.CheckRoot(); err != nil {
 		return false, err
 	}
 	traces, err := l.traces()
@@ -91,17 +92,17 @@ func (l *Launcher) traces() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	groups, err := host.Children(cgroupParent)
+	groups, err := host.Children(record.CgroupParent)
 	if err != nil {
 		return nil, err
 	}
 	var ids []string
 	for _, name := range groups {
-		if id, ours := strings.CutPrefix(name, l.cgroupPrefix()); ours {
+		if id, ours := strings.CutPrefix(name, l.CgroupPrefix()); ours {
 			ids = append(ids, id)
 		}
 	}
-	imaged, err := l.imageOwners()
+	imaged, err := l.ImageOwners()
 	if err != nil {
 		return nil, err
 	}
@@ -122,12 +123,12 @@ func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err e
 	if l.stays(id) {
 		return false, nil
 	}
-	state, err := statedir.HoldOrphan(l.sandboxes(), id)
+	state, err := statedir.HoldOrphan(l.Sandboxes(), id)
 	hasDirectory := !errors.Is(err, fs.ErrNotExist)
 	if !hasDirectory {
 		// Its trace is older than its directory, or was left without one: to
 		// remove it safely is to own the id first.
-		state, err = statedir.Make(l.sandboxes(), id)
+		state, err = statedir.Make(l.Sandboxes(), id)
 	}
 	if errors.Is(err, statedir.ErrHeld) || errors.Is(err, fs.ErrExist) {
 		return false, nil
@@ -154,6 +155,6 @@ func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err e
 
 // stays says that a sandbox is not to be pruned.
 func (l *Launcher) stays(id string) bool {
-	r, err := readRecord(l.dir(id))
-	return err == nil && r.stays()
+	r, err := record.Read(l.Dir(id))
+	return err == nil && r.Stays()
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
 // A state root that is lost with its tmpfs is none of a range's owner's.
@@ -16,10 +17,10 @@ func TestARangeOutlivesTheStateRoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(l.root); err != nil {
+	if err := os.RemoveAll(l.State); err != nil {
 		t.Fatal(err)
 	}
-	again, err := New(Dirs{State: l.root, Data: l.data})
+	again, err := New(Dirs{State: l.State, Data: l.Data})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func TestARangeOutlivesTheStateRoot(t *testing.T) {
 // Launchers of two roots share the ranges and prune their own.
 func TestPruneSparesTheRangesOfOtherRoots(t *testing.T) {
 	l := newTestLauncher(t)
-	other := &Launcher{roots: roots{root: t.TempDir(), data: l.data}}
+	other := &Launcher{Roots: record.Roots{State: t.TempDir(), Data: l.Data}}
 	id := newID()
 	base, err := other.ids().Claim(id)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
@@ -23,7 +24,7 @@ import (
 // Errors: [launch.ErrBusy] where somebody else makes or changes it for longer
 // than is waited for; [launch.ErrNotFound] for a container that is no sandbox.
 func (l *Launcher) Remove(ctx context.Context, id string) error {
-	if !isName(id) {
+	if !record.IsName(id) {
 		return nil
 	}
 	state, err := l.own(ctx, id)
@@ -38,24 +39,24 @@ func (l *Launcher) Remove(ctx context.Context, id string) error {
 // nobody else can change the sandbox any more: while it waited for whoever did,
 // another's may have come to have the name.
 func (l *Launcher) RemoveIf(ctx context.Context, id string, may func(owner uint32) bool) error {
-	return l.removeWhere(ctx, id, func(r record, err error) bool { return err == nil && may(r.UID) })
+	return l.removeWhere(ctx, id, func(r record.Record, err error) bool { return err == nil && may(r.UID) })
 }
 
 // removeOnly is Remove, of a sandbox with this PID 1 and of no other.
 func (l *Launcher) removeOnly(ctx context.Context, id string, init process.ID) error {
-	return l.removeWhere(ctx, id, func(r record, err error) bool { return err != nil || r.Init == init })
+	return l.removeWhere(ctx, id, func(r record.Record, err error) bool { return err != nil || r.Init == init })
 }
 
 // removeWhere is Remove if what is read of the sandbox's record says so.
-func (l *Launcher) removeWhere(ctx context.Context, id string, is func(record, error) bool) error {
-	if !isName(id) {
+func (l *Launcher) removeWhere(ctx context.Context, id string, is func(record.Record, error) bool) error {
+	if !record.IsName(id) {
 		return nil
 	}
 	state, err := l.own(ctx, id)
 	if state == nil || err != nil {
 		return err
 	}
-	if !is(readRecord(state.Path)) {
+	if !is(record.Read(state.Path)) {
 		state.Release()
 		return nil
 	}
@@ -76,7 +77,7 @@ func (l *Launcher) removeOrRelease(ctx context.Context, id string, state *stated
 // nil where there is nothing to remove.
 func (l *Launcher) own(ctx context.Context, id string) (*statedir.Dir, error) {
 	for {
-		state, err := statedir.Await(ctx, l.sandboxes(), id)
+		state, err := statedir.Await(ctx, l.Sandboxes(), id)
 		if err == nil {
 			return state, nil
 		}
@@ -94,7 +95,7 @@ func (l *Launcher) own(ctx context.Context, id string) (*statedir.Dir, error) {
 			return nil, l.notContainer(id)
 		}
 		// Left without its directory: to remove it safely is to own the id first.
-		state, err = statedir.Make(l.sandboxes(), id)
+		state, err = statedir.Make(l.Sandboxes(), id)
 		if !errors.Is(err, fs.ErrExist) { // else somebody makes it anew
 			return state, err
 		}
@@ -103,7 +104,7 @@ func (l *Launcher) own(ctx context.Context, id string) (*statedir.Dir, error) {
 
 // notContainer refuses what the OCI commands have made.
 func (l *Launcher) notContainer(id string) error {
-	_, err := os.Lstat(filepath.Join(l.root, id))
+	_, err := os.Lstat(filepath.Join(l.State, id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -135,7 +136,7 @@ func (l *Launcher) clearHeld(ctx context.Context, id string, state *statedir.Dir
 	l.reap()
 	if err != nil {
 		// It is none that is up any more, whoever it was tied to.
-		err = errors.Join(err, erase.IgnoreMissing(os.Remove(filepath.Join(state.Path, recordName))))
+		err = errors.Join(err, erase.IgnoreMissing(os.Remove(filepath.Join(state.Path, record.FileName))))
 		return fmt.Errorf("remove sandbox %s: %w", id, err)
 	}
 	return nil
@@ -149,7 +150,7 @@ func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uin
 	if err != nil {
 		return 0, err
 	}
-	if r, unread := readRecord(dir); unread == nil {
+	if r, unread := record.Read(dir); unread == nil {
 		idBase = r.IDBase
 		// PID 1 leads to the store. Once PID 1 has ended, nothing is handed out any more.
 		top := l.takeStore(id, dir, r)
@@ -162,7 +163,7 @@ func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uin
 	if err := errors.Join(group.LiftThrottles(), group.Kill(ctx)); err != nil {
 		return 0, err
 	}
-	err = container.DiscardIn(l.root, id, l.cgroupOf(id))
+	err = container.DiscardIn(l.State, id, l.CgroupOf(id))
 	if errors.Is(err, container.ErrForeign) { // it is not the sandbox's, and stays
 		err = nil
 	}

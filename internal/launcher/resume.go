@@ -8,12 +8,13 @@ import (
 	"strconv"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
 // resume finishes or takes back the transactions whose owners have ended.
 func (v *live) resume(ctx context.Context) error {
-	r := v.current()
-	store, err := storeOf(r.Init)
+	r := v.Current()
+	store, err := record.OpenStore(r.Init)
 	if errors.Is(err, os.ErrNotExist) { // it is ending
 		return nil
 	}
@@ -28,7 +29,7 @@ func (v *live) resume(ctx context.Context) error {
 }
 
 // resumeIn is resume for who has the store's transactions to itself.
-func (l *Launcher) resumeIn(ctx context.Context, r record, store *os.File) error {
+func (l *Launcher) resumeIn(ctx context.Context, r record.Record, store *os.File) error {
 	err := eachTransaction(store, func(number int, dir *os.File, j journal) error {
 		w := &work{launcher: l, record: r, store: store, number: number, dir: dir, journal: j}
 		return w.resume(ctx)

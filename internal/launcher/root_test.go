@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -37,9 +38,9 @@ func hostProcess(t *testing.T) process.ID {
 // forge writes the record of a sandbox "box" whose PID 1 is a process of the host.
 func forge(t *testing.T, l *Launcher, init process.ID) {
 	t.Helper()
-	dir := l.dir("box")
-	r := record{Version: recordVersion, Init: init, Config: spec.Config{User: &spec.User{}}}
-	if err := errors.Join(os.MkdirAll(dir, 0o700), r.write(dir)); err != nil {
+	dir := l.Dir("box")
+	r := record.Record{Version: record.FormatVersion, Init: init, Config: spec.Config{User: &spec.User{}}}
+	if err := errors.Join(os.MkdirAll(dir, 0o700), r.Write(dir)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -47,11 +48,11 @@ func forge(t *testing.T, l *Launcher, init process.ID) {
 func TestStateRootOfOthersIsRefused(t *testing.T) {
 	const other = 4242
 	for name, give := range map[string]func(l *Launcher) error{
-		"root of another":          func(l *Launcher) error { return os.Chown(l.root, other, other) },
-		"root that all may write":  func(l *Launcher) error { return os.Chmod(l.root, 0o777) },
-		"sandboxes of another":     func(l *Launcher) error { return os.Chown(l.sandboxes(), other, other) },
-		"sandbox of another":       func(l *Launcher) error { return os.Chown(l.dir("box"), other, other) },
-		"sandbox that a group may": func(l *Launcher) error { return os.Chmod(l.dir("box"), 0o770) },
+		"root of another":          func(l *Launcher) error { return os.Chown(l.State, other, other) },
+		"root that all may write":  func(l *Launcher) error { return os.Chmod(l.State, 0o777) },
+		"sandboxes of another":     func(l *Launcher) error { return os.Chown(l.Sandboxes(), other, other) },
+		"sandbox of another":       func(l *Launcher) error { return os.Chown(l.Dir("box"), other, other) },
+		"sandbox that a group may": func(l *Launcher) error { return os.Chmod(l.Dir("box"), 0o770) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newTestLauncher(t)
@@ -60,7 +61,7 @@ func TestStateRootOfOthersIsRefused(t *testing.T) {
 			if err := give(l); err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { os.RemoveAll(l.root) })
+			t.Cleanup(func() { os.RemoveAll(l.State) })
 			var refused *statedir.UntrustedError
 			if err := l.Remove(t.Context(), "box"); !errors.As(err, &refused) {
 				t.Errorf("remove: %v", err)
@@ -82,7 +83,7 @@ func TestRecordOfOthersIsNotBelieved(t *testing.T) {
 	l := newTestLauncher(t)
 	victim := hostProcess(t)
 	forge(t, l, victim)
-	if err := os.Chown(filepath.Join(l.dir("box"), recordName), 4242, 4242); err != nil {
+	if err := os.Chown(filepath.Join(l.Dir("box"), record.FileName), 4242, 4242); err != nil {
 		t.Fatal(err)
 	}
 	var refused *statedir.UntrustedError
@@ -101,15 +102,15 @@ func TestRecordOfOthersIsNotBelieved(t *testing.T) {
 // A sandbox that was left half made has a forged list of cgroups: those of a neighbour.
 func TestPruneLeavesForeignCgroupsAlone(t *testing.T) {
 	neighbour := up(t, newTestLauncher(t), "", spec.Config{})
-	theirs, err := os.ReadFile(filepath.Join(neighbour.live.launcher.root, neighbour.ID(), "cgroups.json"))
+	theirs, err := os.ReadFile(filepath.Join(neighbour.live.launcher.State, neighbour.ID(), "cgroups.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := newTestLauncher(t)
-	if err := os.MkdirAll(l.dir("box"), 0o700); err != nil {
+	if err := os.MkdirAll(l.Dir("box"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	forged := filepath.Join(l.root, "box")
+	forged := filepath.Join(l.State, "box")
 	if err := errors.Join(os.Mkdir(forged, 0o711), os.WriteFile(filepath.Join(forged, "cgroups.json"), theirs, 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -126,10 +127,10 @@ func TestPruneLeavesForeignCgroupsAlone(t *testing.T) {
 
 func TestForeignContainerStateIsRefused(t *testing.T) {
 	neighbour := up(t, newTestLauncher(t), "", spec.Config{})
-	theirs := filepath.Join(neighbour.live.launcher.root, neighbour.ID())
+	theirs := filepath.Join(neighbour.live.launcher.State, neighbour.ID())
 	l := newTestLauncher(t)
 	sb := up(t, l, "box", spec.Config{})
-	own := filepath.Join(l.root, "box")
+	own := filepath.Join(l.State, "box")
 	// edit changes the parsed state of the sandbox.
 	edit := func(change func(state, config map[string]any)) func() error {
 		return func() error {
@@ -156,11 +157,11 @@ func TestForeignContainerStateIsRefused(t *testing.T) {
 		"cgroups": edit(func(state, _ map[string]any) {
 			paths := state["cgroup_paths"].(map[string]any)
 			for hierarchy, dir := range paths {
-				paths[hierarchy] = strings.Replace(dir.(string), l.cgroupOf("box"), neighbour.live.launcher.cgroupOf(neighbour.ID()), 1)
+				paths[hierarchy] = strings.Replace(dir.(string), l.CgroupOf("box"), neighbour.live.launcher.CgroupOf(neighbour.ID()), 1)
 			}
 		}),
 		"cgroup": edit(func(_, config map[string]any) {
-			config["cgroups"].(map[string]any)["path"] = neighbour.live.launcher.cgroupOf(neighbour.ID())
+			config["cgroups"].(map[string]any)["path"] = neighbour.live.launcher.CgroupOf(neighbour.ID())
 		}),
 		"unit": edit(func(_, config map[string]any) { config["cgroups"].(map[string]any)["systemd"] = true }),
 		"hook": edit(func(_, config map[string]any) {
@@ -182,7 +183,7 @@ func TestForeignContainerStateIsRefused(t *testing.T) {
 		if err := sb.Pause(t.Context()); err == nil || name != "unit" && !errors.Is(err, container.ErrForeign) {
 			t.Errorf("%s: pause: %v", name, err)
 		}
-		if neighbour.live.paused() {
+		if neighbour.live.Paused() {
 			t.Fatalf("%s: the neighbour is paused", name)
 		}
 		for file, data := range was {

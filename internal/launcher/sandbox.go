@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
@@ -29,14 +30,14 @@ type Sandbox struct {
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
 func (l *Launcher) Open(ctx context.Context, id string) (*Sandbox, error) {
-	if !isName(id) {
+	if !record.IsName(id) {
 		return nil, &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
 	}
 	s, err := l.open(id)
 	if err != nil {
-		return nil, missing(id, err)
+		return nil, record.NotFound(id, err)
 	}
-	if !s.live.up() {
+	if !s.live.Up() {
 		s.Release()
 		return nil, &launch.SandboxError{ID: id, Err: launch.ErrNotRunning}
 	}
@@ -49,10 +50,10 @@ func (l *Launcher) Open(ctx context.Context, id string) (*Sandbox, error) {
 
 // open returns a handle of the sandbox that the record describes, up or not.
 func (l *Launcher) open(id string) (*Sandbox, error) {
-	if err := l.checkRoot(); err != nil {
+	if err := l.CheckRoot(); err != nil {
 		return nil, err
 	}
-	now, err := versionOf(l.dir(id))
+	now, err := record.VersionOf(l.Dir(id))
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +63,7 @@ func (l *Launcher) open(id string) (*Sandbox, error) {
 		known.users++
 		return &Sandbox{live: known}, nil
 	}
-	r, err := readRecord(l.dir(id))
+	r, err := record.Read(l.Dir(id))
 	if err != nil {
 		return nil, err
 	}
@@ -80,10 +81,10 @@ func (l *Launcher) open(id string) (*Sandbox, error) {
 }
 
 // ID is the sandbox's name.
-func (s *Sandbox) ID() string { return s.live.id }
+func (s *Sandbox) ID() string { return s.live.ID }
 
 // Owner is the user that asked for the sandbox.
-func (s *Sandbox) Owner() uint32 { return s.live.current().UID }
+func (s *Sandbox) Owner() uint32 { return s.live.Current().UID }
 
 // Info describes the sandbox as it is now.
 func (s *Sandbox) Info() (launch.Info, error) {
@@ -103,37 +104,37 @@ func (s *Sandbox) Release() {
 func (s *Sandbox) Close() error {
 	defer s.Release()
 	s.live.unwatch() // else it would keep the sandbox's files
-	return s.live.launcher.removeOnly(context.Background(), s.ID(), s.live.init())
+	return s.live.launcher.removeOnly(context.Background(), s.ID(), s.live.Init())
 }
 
 // Info describes a sandbox, of which there may be no more than remains.
 //
 // Errors: [launch.ErrNotFound].
 func (l *Launcher) Info(_ context.Context, id string) (launch.Info, error) {
-	if !isName(id) {
+	if !record.IsName(id) {
 		return launch.Info{}, &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
 	}
 	i, err := l.info(id)
-	return i, missing(id, err)
+	return i, record.NotFound(id, err)
 }
 
-// info describes a sandbox; [fs.ErrNotExist] says that there is none, or that it
+// Info describes a sandbox; [fs.ErrNotExist] says that there is none, or that it
 // is still being made.
 func (l *Launcher) info(id string) (launch.Info, error) {
-	if err := l.checkRoot(); err != nil {
+	if err := l.CheckRoot(); err != nil {
 		return launch.Info{}, err
 	}
-	r, err := readRecord(l.dir(id))
+	r, err := record.Read(l.Dir(id))
 	if err == nil {
-		i := r.info(id, func() bool { return l.paused(id) })
+		i := r.Info(id, func() bool { return l.paused(id) })
 		l.noteDamage(r, &i)
 		return i, nil
 	}
-	st, statErr := os.Stat(l.dir(id))
+	st, statErr := os.Stat(l.Dir(id))
 	switch {
 	case statErr != nil:
 		return launch.Info{}, statErr
-	case errors.Is(err, fs.ErrNotExist) && statedir.OwnerLives(l.dir(id)):
+	case errors.Is(err, fs.ErrNotExist) && statedir.OwnerLives(l.Dir(id)):
 		return launch.Info{}, err
 	}
 	// Half made, or its record is damaged: it can be removed.
@@ -173,4 +174,4 @@ func (l *Launcher) List(context.Context) ([]launch.Info, error) {
 }
 
 // Settings are the limits that the kernel holds for the sandbox.
-func (s *Sandbox) Settings() (cgroups.Settings, error) { return s.live.group.Settings() }
+func (s *Sandbox) Settings() (cgroups.Settings, error) { return s.live.Group.Settings() }

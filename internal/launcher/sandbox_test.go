@@ -55,7 +55,7 @@ func checkNothingLeft(t *testing.T, l *Launcher) {
 	if known, err := l.known(); err != nil || len(known) > 0 {
 		t.Errorf("left: %v, %v", known, err)
 	}
-	entries, err := os.ReadDir(l.root)
+	entries, err := os.ReadDir(l.State)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestSandboxKilledFromOutsideIsLost(t *testing.T) {
 	l := newTestLauncher(t)
 	sb, p := startSleep(t, l)
 	defer sb.Close()
-	if err := unix.Kill(sb.live.init().Pid, syscall.SIGKILL); err != nil {
+	if err := unix.Kill(sb.live.Init().Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	r, err := p.Wait(t.Context())
@@ -276,8 +276,8 @@ func TestFailedCreateLeavesNothing(t *testing.T) {
 		"bad limit":          {spec.Config{Limits: spec.Limits{Memory: 1}}, isA[*spec.FieldError]},
 		"too many files":     {spec.Config{Limits: spec.Limits{NoFile: int64(min(own.Max, 1<<40)) + 1}}, isA[*spec.FieldError]},
 		"forbidden":          {spec.Config{Workspace: "/etc"}, isA[*rootfs.ForbiddenError]},
-		"own state":          {spec.Config{Workspace: l.root}, isA[*rootfs.ForbiddenError]},
-		"own data":           {spec.Config{Workspace: l.data}, isA[*rootfs.ForbiddenError]},
+		"own state":          {spec.Config{Workspace: l.State}, isA[*rootfs.ForbiddenError]},
+		"own data":           {spec.Config{Workspace: l.Data}, isA[*rootfs.ForbiddenError]},
 		"missing workspace":  {spec.Config{Workspace: "/no/such"}, isNotExist},
 		"missing bind":       {spec.Config{Binds: []spec.Bind{{Source: "/no/such", Target: "/x"}}}, isNotExist},
 		"missing rootfs":     {spec.Config{Rootfs: "/no/such"}, isNotExist},
@@ -351,7 +351,7 @@ func TestFailedCloseIsLeftToPrune(t *testing.T) {
 	}
 	container.PinCgroupfs() // not on the thread that ends
 	testhost.PrivateMounts(t)
-	blocker := filepath.Join(l.root, sb.ID(), "notify") // a name that a container may have there
+	blocker := filepath.Join(l.State, sb.ID(), "notify") // a name that a container may have there
 	if err := os.Mkdir(blocker, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -385,7 +385,7 @@ func TestPruneFindsWhatHasNoDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := host.EnsureParent(l.cgroupOf("orphan-group"), nil); err != nil {
+	if _, err := host.EnsureParent(l.CgroupOf("orphan-group"), nil); err != nil {
 		t.Fatal(err)
 	}
 	pruned, err := l.Prune(t.Context())
@@ -421,7 +421,7 @@ func TestTimeoutEndsAThrottledCommand(t *testing.T) {
 func TestPruneRemovesASandboxWithDamagedState(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	if err := os.Truncate(filepath.Join(l.root, sb.ID(), "state.json"), 0); err != nil {
+	if err := os.Truncate(filepath.Join(l.State, sb.ID(), "state.json"), 0); err != nil {
 		t.Fatal(err)
 	}
 	killInit(t, sb)

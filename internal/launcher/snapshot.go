@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -33,9 +34,9 @@ type snapshot struct {
 	Config  spec.Config `json:"config"`
 	// Places have the layers of each place, the uppermost first. Images are files
 	// beside this one.
-	Places map[string][]layerRef `json:"places"`
+	Places map[string][]record.LayerRef `json:"places"`
 	// Trees say which directories of the host were below.
-	Trees []tree `json:"trees,omitempty"`
+	Trees []record.Tree `json:"trees,omitempty"`
 }
 
 // Snapshot keeps the sandbox's files as they are now, for any number of sandboxes to
@@ -47,10 +48,10 @@ type snapshot struct {
 // the sandbox's files are not on disk, and those of Pause.
 func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 	v := s.live
-	if !isName(name) {
-		return configError(fmt.Errorf("snapshot %q: 1 to %d letters, digits and any of _+-. make a name", name, maxName))
+	if !record.IsName(name) {
+		return configError(fmt.Errorf("snapshot %q: 1 to %d letters, digits and any of _+-. make a name", name, record.MaxName))
 	}
-	if uid := v.current().UID; uid != 0 {
+	if uid := v.Current().UID; uid != 0 {
 		leave, err := v.launcher.snapshotting.enter(ctx, uid)
 		if err != nil {
 			return err
@@ -61,17 +62,17 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 		}
 	}
 	return v.alone(ctx, func() error {
-		if v.current().Image == "" {
+		if v.Current().Image == "" {
 			return fmt.Errorf("a snapshot %w: its files are in memory; make it with --storage disk", launch.ErrUnavailable)
 		}
-		dir := v.launcher.snapshotDir(name)
+		dir := v.launcher.SnapshotDir(name)
 		if _, err := os.Lstat(dir); err == nil {
 			return fmt.Errorf("snapshot %s %w", name, launch.ErrExists)
 		}
 		if err := v.verify(ctx, v.launcher.shortOfRoom()); err != nil {
 			return err
 		}
-		mine := func(p place) bool { return p.Host == "" }
+		mine := func(p record.Place) bool { return p.Host == "" }
 		return v.switchLayers(ctx, false, name, mine, newUpper)
 	})
 }
@@ -111,20 +112,20 @@ func (l *Launcher) roomForSnapshot(ctx context.Context, uid uint32) error {
 	}
 	var frozen []string
 	for _, name := range names {
-		images, err := filepath.Glob(filepath.Join(l.snapshotDir(name), "*"+imageEnd))
+		images, err := filepath.Glob(filepath.Join(l.SnapshotDir(name), "*"+record.ImageEnd))
 		if err != nil {
 			return err
 		}
 		frozen = append(frozen, images...)
 	}
-	stores, err := l.images()
+	stores, err := l.Images()
 	if err != nil {
 		return err
 	}
 	for _, image := range stores {
-		id, _, _ := strings.Cut(strings.TrimPrefix(image, l.cgroupPrefix()), "@")
-		if r, err := readRecord(l.dir(id)); err == nil && r.UID == uid && r.Image != image {
-			frozen = append(frozen, l.imagePath(image))
+		id, _, _ := strings.Cut(strings.TrimPrefix(image, l.CgroupPrefix()), "@")
+		if r, err := record.Read(l.Dir(id)); err == nil && r.UID == uid && r.Image != image {
+			frozen = append(frozen, l.ImagePath(image))
 		}
 	}
 	inodes := map[uint64]bool{}
@@ -141,8 +142,8 @@ func (l *Launcher) roomForSnapshot(ctx context.Context, uid uint32) error {
 }
 
 // newUpper puts a new layer on those that a place has.
-func newUpper(r *record, p place, n int) {
-	if t := r.treeAt(p.Path); t != nil {
+func newUpper(r *record.Record, p record.Place, n int) {
+	if t := r.TreeAt(p.Path); t != nil {
 		t.Layers = append([]int{n}, t.Layers...)
 		return
 	}
@@ -153,13 +154,13 @@ func newUpper(r *record, p place, n int) {
 
 // draftSnapshot makes the directory of the snapshot that a switch of layers is for,
 // under another name.
-func (l *Launcher) draftSnapshot(r record) (err error) {
-	all, err := statedir.OpenData(l.data, snapshotsName)
+func (l *Launcher) draftSnapshot(r record.Record) (err error) {
+	all, err := statedir.OpenData(l.Data, record.SnapshotsName)
 	if err != nil {
 		return err
 	}
 	defer all.Close()
-	s := snapshot{Version: 1, UID: r.UID, Created: time.Now().UTC(), Config: r.Config, Places: map[string][]layerRef{}, Trees: r.Trees}
+	s := snapshot{Version: 1, UID: r.UID, Created: time.Now().UTC(), Config: r.Config, Places: map[string][]record.LayerRef{}, Trees: r.Trees}
 	draft := l.draftOf(r)
 	if err := os.Mkdir(draft, 0o700); err != nil {
 		return err
@@ -167,17 +168,17 @@ func (l *Launcher) draftSnapshot(r record) (err error) {
 	names := map[string]string{}
 	link := func(image string) (string, error) {
 		if names[image] == "" {
-			names[image] = strconv.Itoa(len(names)) + imageEnd
-			if err := os.Link(l.imagePath(image), filepath.Join(draft, names[image])); err != nil {
+			names[image] = strconv.Itoa(len(names)) + record.ImageEnd
+			if err := os.Link(l.ImagePath(image), filepath.Join(draft, names[image])); err != nil {
 				return "", err
 			}
 		}
 		return names[image], nil
 	}
-	for _, p := range r.places() {
-		var refs []layerRef
-		for _, own := range r.own(p) {
-			refs = append(refs, layerRef{r.Image, own})
+	for _, p := range r.Places() {
+		var refs []record.LayerRef
+		for _, own := range r.Own(p) {
+			refs = append(refs, record.LayerRef{Image: r.Image, Dir: own})
 		}
 		for _, ref := range append(refs, r.Stacks[p.Path].Below...) {
 			if ref.Image, err = link(ref.Image); err != nil {
@@ -193,18 +194,18 @@ func (l *Launcher) draftSnapshot(r record) (err error) {
 	return os.WriteFile(filepath.Join(draft, snapshotFile), data, 0o600)
 }
 
-func (l *Launcher) draftOf(r record) string {
-	return filepath.Join(l.data, snapshotsName, r.Switch.Draft)
+func (l *Launcher) draftOf(r record.Record) string {
+	return filepath.Join(l.Data, record.SnapshotsName, r.Switch.Draft)
 }
 
 // endDraft gives a snapshot its name once nobody writes to its layers any more, and
 // removes it where that has not come to be.
-func (l *Launcher) endDraft(r record) error {
+func (l *Launcher) endDraft(r record.Record) error {
 	draft, name := l.draftOf(r), r.Switch.Snapshot
 	if !r.Switch.Done {
 		return l.discard(draft)
 	}
-	err := os.Rename(draft, l.snapshotDir(name))
+	err := os.Rename(draft, l.SnapshotDir(name))
 	switch {
 	case err == nil:
 		l.syncLater(r)
@@ -228,18 +229,18 @@ func (l *Launcher) pruneDrafts() error {
 	}
 	wanted := map[string]bool{}
 	for _, id := range ids {
-		if r, err := readRecord(l.dir(id)); err == nil && r.Switch != nil {
+		if r, err := record.Read(l.Dir(id)); err == nil && r.Switch != nil {
 			wanted[r.Switch.Draft] = true
 		}
 	}
-	entries, err := os.ReadDir(filepath.Join(l.data, snapshotsName))
+	entries, err := os.ReadDir(filepath.Join(l.Data, record.SnapshotsName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	errs := []error{err}
 	for _, e := range entries {
 		if name, hidden := strings.CutPrefix(e.Name(), "."); hidden && isLeftDraft(name) && !wanted[e.Name()] {
-			errs = append(errs, l.discard(filepath.Join(l.data, snapshotsName, e.Name())))
+			errs = append(errs, l.discard(filepath.Join(l.Data, record.SnapshotsName, e.Name())))
 		}
 	}
 	return errors.Join(errs...)
@@ -247,8 +248,8 @@ func (l *Launcher) pruneDrafts() error {
 
 // syncLater has a snapshot be there after a crash of the host, a moment later: it
 // need not wait for a gigabyte that may be in memory still.
-func (l *Launcher) syncLater(r record) {
-	f, err := storeOf(r.Init)
+func (l *Launcher) syncLater(r record.Record) {
+	f, err := record.OpenStore(r.Init)
 	if err != nil {
 		return
 	}
@@ -256,7 +257,7 @@ func (l *Launcher) syncLater(r record) {
 		defer f.Close()
 		// The kernel does it in half a minute in any case. A failure is recorded, and
 		// refuses the snapshot to forks.
-		_ = store.Sync(l.imagePath(r.Image), f)
+		_ = store.Sync(l.ImagePath(r.Image), f)
 		_ = l.checkOwn(context.Background(), r)
 	})
 }
@@ -264,10 +265,10 @@ func (l *Launcher) syncLater(r record) {
 // readSnapshot reads one that a user may have.
 func (l *Launcher) readSnapshot(name string, uid uint32) (s snapshot, err error) {
 	missing := fmt.Errorf("snapshot %s %w", name, launch.ErrNotFound)
-	if !isName(name) {
+	if !record.IsName(name) {
 		return s, missing
 	}
-	data, err := os.ReadFile(filepath.Join(l.snapshotDir(name), snapshotFile))
+	data, err := os.ReadFile(filepath.Join(l.SnapshotDir(name), snapshotFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, missing
 	}
@@ -285,13 +286,13 @@ func (l *Launcher) readSnapshot(name string, uid uint32) (s snapshot, err error)
 
 // Snapshots are the names of those that a user may have.
 func (l *Launcher) Snapshots(_ context.Context, uid uint32) ([]string, error) {
-	entries, err := os.ReadDir(filepath.Join(l.data, snapshotsName))
+	entries, err := os.ReadDir(filepath.Join(l.Data, record.SnapshotsName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	var names []string
 	for _, e := range entries {
-		if name, ours := cutPrefix(e.Name(), l.cgroupPrefix()); ours {
+		if name, ours := cutPrefix(e.Name(), l.CgroupPrefix()); ours {
 			if _, err := l.readSnapshot(name, uid); err == nil {
 				names = append(names, name)
 			}
@@ -312,5 +313,5 @@ func (l *Launcher) RemoveSnapshot(_ context.Context, name string, uid uint32) er
 	if _, err := l.readSnapshot(name, uid); err != nil {
 		return err
 	}
-	return l.discard(l.snapshotDir(name))
+	return l.discard(l.SnapshotDir(name))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
@@ -16,14 +17,14 @@ import (
 // lie in, those of a snapshot, it mounts once.
 type stacker struct {
 	launcher *Launcher
-	record   record
+	record   record.Record
 	store    *os.File
 	// images are the snapshots', by their names: read-only, with the sandbox's ids.
 	images map[string]*os.File
 }
 
 // newStacker returns one that uses the store until it is closed.
-func (l *Launcher) newStacker(r record, store *os.File) *stacker {
+func (l *Launcher) newStacker(r record.Record, store *os.File) *stacker {
 	return &stacker{launcher: l, record: r, store: store, images: map[string]*os.File{}}
 }
 
@@ -74,7 +75,7 @@ func (k *stacker) lower(c *cover) (all []*os.File, err error) {
 		f, err := mountns.CloneFile(c.lower)
 		return append(all, f), err
 	}
-	for _, name := range k.record.own(c.place) {
+	for _, name := range k.record.Own(c.Place) {
 		if err := open(name); err != nil {
 			return all, err
 		}
@@ -100,7 +101,7 @@ func (k *stacker) lower(c *cover) (all []*os.File, err error) {
 }
 
 // frozen opens a layer of another image.
-func (k *stacker) frozen(ref layerRef) (*os.File, error) {
+func (k *stacker) frozen(ref record.LayerRef) (*os.File, error) {
 	image := k.images[ref.Image]
 	if image == nil {
 		var err error

@@ -16,7 +16,7 @@ func TestHandleIsOfNoOtherSandboxOfItsName(t *testing.T) {
 	l := newTestLauncher(t)
 	first := up(t, l, "box", spec.Config{})
 	first.live.drop()
-	other, err := New(Dirs{State: l.root, Data: l.data})
+	other, err := New(Dirs{State: l.State, Data: l.Data})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,13 +13,14 @@ import (
 	"slices"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
 // stamps is the file with those of a tree, by its place in the record, and by when
 // its layers were made: what was applied of others is none of theirs. It is a list in the
 // order of the paths.
-func (v *live) stamps(i int, t tree) string {
-	return filepath.Join(v.dir(), "applied", fmt.Sprintf("%d-%d", i, t.Since.UnixNano()))
+func (v *live) stamps(i int, t record.Tree) string {
+	return filepath.Join(v.Path(), "applied", fmt.Sprintf("%d-%d", i, t.Since.UnixNano()))
 }
 
 // openStamps returns nil where there are none.
@@ -49,7 +50,7 @@ func roomForStamps(uid uint32) int64 {
 
 // stampsBut is the size of the stamps of the other trees. It removes those of layers
 // that have been discarded.
-func (v *live) stampsBut(r record, tree int) (size int64, err error) {
+func (v *live) stampsBut(r record.Record, tree int) (size int64, err error) {
 	kept := map[string]bool{}
 	for i, t := range r.Trees {
 		kept[v.stamps(i, t)] = i != tree
@@ -95,11 +96,11 @@ func (s *Sandbox) Applied(ctx context.Context, path string, stamps []launch.Stam
 	slices.SortStableFunc(stamps, launch.Stamp.ComparePaths)
 	v := s.live
 	return v.aloneWithFiles(ctx, func() error {
-		r, err := readRecord(v.dir())
+		r, err := record.Read(v.Path())
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(r.Trees, func(t tree) bool { return t.Path == path })
+		i := slices.IndexFunc(r.Trees, func(t record.Tree) bool { return t.Path == path })
 		if i < 0 {
 			return configError(fmt.Errorf("the sandbox has no overlay of %.4096q", path))
 		}

@@ -10,7 +10,7 @@ import (
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
 func (s *Sandbox) Stats(ctx context.Context) (all launch.Stats, err error) {
-	group := s.live.group
+	group := s.live.Group
 	err = s.live.observe(ctx, func() error {
 		stats, err := group.Stats()
 		if err != nil {
@@ -39,8 +39,8 @@ func (s *Sandbox) Stats(ctx context.Context) (all launch.Stats, err error) {
 // that one look, afterwards, tells.
 func (v *live) observe(ctx context.Context, read func() error) error {
 	err := read()
-	if !v.up() || !v.present() {
-		return v.why(ctx, &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning})
+	if !v.Up() || !v.Present() {
+		return v.Why(ctx, &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
 	}
 	return err
 }

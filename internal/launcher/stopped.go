@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
@@ -17,11 +18,11 @@ import (
 //
 // Errors: [launch.ErrNotFound].
 func (l *Launcher) OpenStopped(_ context.Context, id string) (*Sandbox, error) {
-	if !isName(id) {
+	if !record.IsName(id) {
 		return nil, &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
 	}
 	s, err := l.open(id)
-	return s, missing(id, err)
+	return s, record.NotFound(id, err)
 }
 
 // errInMemory and errLeaving say why a stopped sandbox has no files.
@@ -32,27 +33,27 @@ var (
 
 // holdStopped takes hold of a stopped sandbox that has its files on disk. The caller
 // must release the state.
-func (v *live) holdStopped(ctx context.Context) (*statedir.Dir, record, error) {
-	state, err := statedir.Await(ctx, v.launcher.sandboxes(), v.id)
+func (v *live) holdStopped(ctx context.Context) (*statedir.Dir, record.Record, error) {
+	state, err := statedir.Await(ctx, v.launcher.Sandboxes(), v.ID)
 	if err != nil {
-		return nil, record{}, missing(v.id, err)
+		return nil, record.Record{}, record.NotFound(v.ID, err)
 	}
-	r, err := readRecord(state.Path)
+	r, err := record.Read(state.Path)
 	switch {
 	case err != nil:
-		err = missing(v.id, err)
-	case r.Init != v.init():
-		err = &launch.SandboxError{ID: v.id, Err: launch.ErrNotFound}
+		err = record.NotFound(v.ID, err)
+	case r.Init != v.Init():
+		err = &launch.SandboxError{ID: v.ID, Err: launch.ErrNotFound}
 	case statedir.RemovalBegun(state.Path):
-		err = &launch.SandboxError{ID: v.id, Err: errLeaving}
+		err = &launch.SandboxError{ID: v.ID, Err: errLeaving}
 	case !r.Init.Ends():
-		err = v.why(ctx, &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning})
+		err = v.Why(ctx, &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
 	case r.Image == "":
-		err = &launch.SandboxError{ID: v.id, Err: errInMemory}
+		err = &launch.SandboxError{ID: v.ID, Err: errInMemory}
 	}
 	if err != nil {
 		state.Release()
-		return nil, record{}, err
+		return nil, record.Record{}, err
 	}
 	return state, r, nil
 }
@@ -79,16 +80,16 @@ func (v *live) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldTree
 		return nil, err
 	}
 	defer state.Release()
-	top, err := store.MountImage(v.launcher.imagePath(r.Image))
+	top, err := store.MountImage(v.launcher.ImagePath(r.Image))
 	if err != nil {
-		return nil, fmt.Errorf("files of the stopped sandbox %s: %w", v.id, err)
+		return nil, fmt.Errorf("files of the stopped sandbox %s: %w", v.ID, err)
 	}
 	defer top.Close()
-	if r, err = r.withoutUnmade(top); err != nil {
+	if r, err = r.WithoutUnmade(top); err != nil {
 		return nil, err
 	}
 	if unprivileged {
-		if err := v.launcher.handOut(v.id, r, top); err != nil {
+		if err := v.launcher.handOut(v.ID, r, top); err != nil {
 			return nil, err
 		}
 	}
@@ -129,11 +130,11 @@ func (v *live) unlessRemoved(ctx context.Context, err error) error {
 	if errors.As(err, &known) || ctx.Err() != nil {
 		return err
 	}
-	if state, waited := statedir.Await(ctx, v.launcher.sandboxes(), v.id); waited == nil {
+	if state, waited := statedir.Await(ctx, v.launcher.Sandboxes(), v.ID); waited == nil {
 		state.Release()
 	}
-	if v.present() {
+	if v.Present() {
 		return err
 	}
-	return &launch.SandboxError{ID: v.id, Err: launch.ErrNotFound}
+	return &launch.SandboxError{ID: v.ID, Err: launch.ErrNotFound}
 }

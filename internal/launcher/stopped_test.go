@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -83,7 +84,7 @@ func TestStoppedSandboxHasItsLayers(t *testing.T) {
 		closeTrees(again)
 		stopped.Release()
 	}
-	eventually(t, "no loop device is left", func() bool { return len(imagesIn(t, l.data)) == 0 })
+	eventually(t, "no loop device is left", func() bool { return len(imagesIn(t, l.Data)) == 0 })
 	if err := l.Remove(t.Context(), "box"); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +103,7 @@ func TestStoppedSandboxInMemorySaysThatItsWritesAreLost(t *testing.T) {
 		}
 	}
 	again := upAgain(t, l, "box")
-	if notes := strings.Join(again.live.current().Notes, "\n"); !strings.Contains(notes, "sandbox box before this one had stopped; its writes were in memory and are lost") {
+	if notes := strings.Join(again.live.Current().Notes, "\n"); !strings.Contains(notes, "sandbox box before this one had stopped; its writes were in memory and are lost") {
 		t.Errorf("notes of the new one: %q", notes)
 	}
 	if names, err := l.Snapshots(t.Context(), 0); err != nil || len(names) > 0 {
@@ -161,18 +162,18 @@ func TestSandboxStoppedDuringASwitchHasItsLayers(t *testing.T) {
 		sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
 		sh(t, sb, "echo written > "+dir+"/new")
 		r := recordOf(t, l, "box")
-		r.Switch = &layerSwitch{Layers: map[string]int{dir: 7}, Done: done, Snapshot: "snap", Draft: ".none"}
+		r.Switch = &record.Switch{Layers: map[string]int{dir: 7}, Done: done, Snapshot: "snap", Draft: ".none"}
 		if done {
 			r.Trees[0].Layers = append([]int{7}, r.Trees[0].Layers...)
 		}
-		if err := r.write(l.dir("box")); err != nil {
+		if err := r.Write(l.Dir("box")); err != nil {
 			t.Fatal(err)
 		}
 		killInit(t, sb)
 		checkLayers(t, sb, map[string]string{"new": "written\n"})
 		kept := upAgain(t, l, "box")
-		if !strings.Contains(strings.Join(kept.live.current().Notes, "\n"), "kept as snapshot box-stopped-") {
-			t.Errorf("notes %q", kept.live.current().Notes)
+		if !strings.Contains(strings.Join(kept.live.Current().Notes, "\n"), "kept as snapshot box-stopped-") {
+			t.Errorf("notes %q", kept.live.Current().Notes)
 		}
 	}
 }
@@ -183,7 +184,7 @@ func TestSandboxStoppedDuringAJoinIsPartial(t *testing.T) {
 	dir := overlaid(t)
 	sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
 	sh(t, sb, "echo written > "+dir+"/new")
-	held, err := storeOf(sb.live.init())
+	held, err := record.OpenStore(sb.live.Init())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +197,7 @@ func TestSandboxStoppedDuringAJoinIsPartial(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Close()
-	j := journal{State: txJoins, Places: []place{{Path: dir}}}
+	j := journal{State: txJoins, Places: []record.Place{{Path: dir}}}
 	if err := j.write(tx); err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +210,7 @@ func TestSandboxStoppedDuringAJoinIsPartial(t *testing.T) {
 	if !trees[0].Partial {
 		t.Errorf("%+v", trees[0])
 	}
-	if notes := upAgain(t, l, "box").live.current().Notes; !strings.Contains(strings.Join(notes, "\n"), "joined them only in part") {
+	if notes := upAgain(t, l, "box").live.Current().Notes; !strings.Contains(strings.Join(notes, "\n"), "joined them only in part") {
 		t.Errorf("notes %q", notes)
 	}
 }
@@ -217,10 +218,10 @@ func TestSandboxStoppedDuringAJoinIsPartial(t *testing.T) {
 // keptBy is the snapshot that the notes of a sandbox name.
 func keptBy(t *testing.T, sb *Sandbox) string {
 	t.Helper()
-	notes := strings.Join(sb.live.current().Notes, "\n")
+	notes := strings.Join(sb.live.Current().Notes, "\n")
 	_, name, found := strings.Cut(notes, "kept as snapshot ")
 	name, _, _ = strings.Cut(name, " ")
-	if !found || !isName(name) || len(name) > maxName {
+	if !found || !record.IsName(name) || len(name) > record.MaxName {
 		t.Fatalf("no snapshot in the notes %q", notes)
 	}
 	return name
@@ -230,7 +231,7 @@ func TestUpKeepsTheFilesOfAStoppedSandbox(t *testing.T) {
 	if reason := layersOfAnywhere(t); reason != "" {
 		t.Skip(reason)
 	}
-	for _, id := range []string{"box", strings.Repeat("b", maxName)} {
+	for _, id := range []string{"box", strings.Repeat("b", record.MaxName)} {
 		for _, line := range []string{"echo x > %s/new", "rm %s/gone", "echo x > /workspace/f", "echo x > ~/f", ""} {
 			l := newTestLauncher(t)
 			dir := overlaid(t)
@@ -243,8 +244,8 @@ func TestUpKeepsTheFilesOfAStoppedSandbox(t *testing.T) {
 			killInit(t, sb)
 			again := upAgain(t, l, id)
 			if line == "" {
-				if names, err := l.Snapshots(t.Context(), 0); err != nil || len(names) > 0 || len(again.live.current().Notes) > 0 {
-					t.Errorf("of an empty sandbox: snapshots %q, %v, notes %q", names, err, again.live.current().Notes)
+				if names, err := l.Snapshots(t.Context(), 0); err != nil || len(names) > 0 || len(again.live.Current().Notes) > 0 {
+					t.Errorf("of an empty sandbox: snapshots %q, %v, notes %q", names, err, again.live.Current().Notes)
 				}
 				continue
 			}
@@ -282,7 +283,7 @@ func TestUpKeepsWhatAForkBeganWith(t *testing.T) {
 		}
 		killInit(t, sb)
 		again := upAgain(t, l, "fork")
-		if notes := again.live.current().Notes; removed != (len(notes) > 0) {
+		if notes := again.live.Current().Notes; removed != (len(notes) > 0) {
 			t.Errorf("snapshot removed %v: notes %q", removed, notes)
 		}
 		if removed {
@@ -327,7 +328,7 @@ func TestUpRefusesWhereNoMoreCanBeKept(t *testing.T) {
 	checkNoImage(t, l)
 }
 
-func workIn(t *testing.T, l *Launcher, id string) (record, bool) {
+func workIn(t *testing.T, l *Launcher, id string) (record.Record, bool) {
 	t.Helper()
 	w, err := l.workOf(recordOf(t, l, id))
 	if err != nil {
@@ -342,7 +343,7 @@ func TestUpKeepsTheFilesOnce(t *testing.T) {
 	sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk})
 	sh(t, sb, "echo x > f")
 	killInit(t, sb)
-	state, err := statedir.Await(context.Background(), l.sandboxes(), "box")
+	state, err := statedir.Await(context.Background(), l.Sandboxes(), "box")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,11 +353,11 @@ func TestUpKeepsTheFilesOnce(t *testing.T) {
 		t.Fatal(note, err)
 	}
 	again := upAgain(t, l, "box")
-	if names, err := l.Snapshots(t.Context(), 0); err != nil || len(names) != 1 || !slices.Equal(again.live.current().Notes, []string{note}) {
-		t.Errorf("snapshots %q, %v, notes %q", names, err, again.live.current().Notes)
+	if names, err := l.Snapshots(t.Context(), 0); err != nil || len(names) != 1 || !slices.Equal(again.live.Current().Notes, []string{note}) {
+		t.Errorf("snapshots %q, %v, notes %q", names, err, again.live.Current().Notes)
 	}
-	for i, name := range map[int]string{1: l.nameForStopped("box", time.Now()), 2: l.nameForStopped(strings.Repeat("x", maxName), time.Now())} {
-		if !isName(name) {
+	for i, name := range map[int]string{1: l.nameForStopped("box", time.Now()), 2: l.nameForStopped(strings.Repeat("x", record.MaxName), time.Now())} {
+		if !record.IsName(name) {
 			t.Errorf("%d: %q", i, name)
 		}
 	}
@@ -371,7 +372,7 @@ func TestPruneKeepsUnappliedWork(t *testing.T) {
 		}
 		killInit(t, sb)
 	}
-	statedir.NoteRemoval(l.dir("leaving")) // by a "down" that was killed then
+	statedir.NoteRemoval(l.Dir("leaving")) // by a "down" that was killed then
 	pruned, err := l.Prune(t.Context())
 	if err != nil || !slices.Equal(pruned, []string{"empty", "leaving"}) {
 		t.Errorf("pruned %q, %v", pruned, err)
@@ -429,7 +430,7 @@ func TestRemovalThatWasKilledEarlyIsSaidToHaveBegun(t *testing.T) {
 	if _, out := sh(t, sb, "echo more >"+dir+"/new"); out.stderr != "" {
 		t.Fatal(out.stderr)
 	}
-	statedir.NoteRemoval(l.dir("box"))
+	statedir.NoteRemoval(l.Dir("box"))
 	l.abandonImage(recordOf(t, l, "box"))
 	if _, err := layersOf(t, sb, false); err == nil || !strings.Contains(err.Error(), "run down again") {
 		t.Errorf("layers of files that were given up: %v", err)

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/watch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -20,16 +21,16 @@ var areaTargets = map[string]string{"workspace": spec.WorkspacePath, "home": spe
 type storeView struct {
 	launcher *Launcher
 	top      *os.File
-	record   record
-	places   []place
+	record   record.Record
+	places   []record.Place
 	// opened are the host's directories that trees are of, and the images of what a
 	// fork has begun with, by their names; opened when they are needed, nil where that
 	// cannot be.
 	opened map[string]*os.File
 }
 
-func newStoreView(l *Launcher, top *os.File, r record) *storeView {
-	return &storeView{launcher: l, top: top, record: r, places: r.places(), opened: map[string]*os.File{}}
+func newStoreView(l *Launcher, top *os.File, r record.Record) *storeView {
+	return &storeView{launcher: l, top: top, record: r, places: r.Places(), opened: map[string]*os.File{}}
 }
 
 func (v *storeView) close() {
@@ -49,7 +50,7 @@ func (v *storeView) kind(c watch.Change) (string, fileKind) {
 		return path.Join(append([]string{areaTargets[parts[1]]}, parts[2:]...)...), plainKind(c)
 	case parts[0] == "layer" && len(parts) == 4 && parts[2] == "data":
 		for _, p := range v.places {
-			if own := v.record.own(p); len(own) > 0 && own[0] == path.Join(parts[:3]...) {
+			if own := v.record.Own(p); len(own) > 0 && own[0] == path.Join(parts[:3]...) {
 				return path.Join(p.Path, parts[3]), v.layerKind(c, p, parts[3])
 			}
 		}
@@ -61,7 +62,7 @@ func (v *storeView) kind(c watch.Change) (string, fileKind) {
 // before, was copied up, or hidden: that is created for the layer and no more than
 // modified for the sandbox. Of a directory that is not told, since what is changed in
 // it copies it up as well, unless it hides what is below.
-func (v *storeView) layerKind(c watch.Change, p place, name string) fileKind {
+func (v *storeView) layerKind(c watch.Change, p record.Place, name string) fileKind {
 	below := v.hasBelow(p, name)
 	dir := c.Mode&unix.S_IFMT == unix.S_IFDIR
 	switch {
@@ -103,8 +104,8 @@ func (v *storeView) opaque(name string) bool {
 
 // hasBelow says whether a place has a file below its upper layer: on the sandbox's own,
 // on those that it has begun with, or on the host.
-func (v *storeView) hasBelow(p place, name string) bool {
-	for _, dir := range v.record.own(p)[1:] {
+func (v *storeView) hasBelow(p record.Place, name string) bool {
+	for _, dir := range v.record.Own(p)[1:] {
 		if there, hidden := look(v.top, path.Join(dir, name)); there {
 			return !hidden
 		}

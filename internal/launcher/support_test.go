@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -42,7 +43,7 @@ func deadProcess(t *testing.T) process.ID {
 }
 
 func leafOptions(sb *Sandbox) cgroups.LeafOptions {
-	return cgroups.LeafOptions{Owner: hostID(sb.live.current().UIDMappings, spec.AgentID)}
+	return cgroups.LeafOptions{Owner: record.HostID(sb.live.Current().UIDMappings, spec.AgentID)}
 }
 
 // joinLeaf has a process of the host in a leaf.

@@ -73,7 +73,7 @@ func (v *live) sweep(ctx context.Context) error {
 	starting := v.startingNow()
 	kept, err := conn.Detached(ctx)
 	if err != nil {
-		return v.why(ctx, err)
+		return v.Why(ctx, err)
 	}
 	var errs []error
 	for _, e := range all {

@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
@@ -25,8 +26,8 @@ const maxLayers = 100
 
 // openBelow mounts the image of a snapshot's layer: with this sandbox's ids and
 // read-only, or for owners with those that are in it.
-func (l *Launcher) openBelow(r record, ref layerRef, owners bool) (*os.File, error) {
-	f, err := store.MountImage(l.imagePath(ref.Image))
+func (l *Launcher) openBelow(r record.Record, ref record.LayerRef, owners bool) (*os.File, error) {
+	f, err := store.MountImage(l.ImagePath(ref.Image))
 	if err != nil {
 		return nil, fmt.Errorf("layers of a snapshot: %w", err)
 	}
@@ -43,14 +44,14 @@ func (l *Launcher) openBelow(r record, ref layerRef, owners bool) (*os.File, err
 // meanwhile: what is in them until now nobody writes to any more, and a snapshot has
 // it then if it has a name. next makes the record as it is to be. With bare the new
 // ones lie on none of the sandbox's own. The caller holds the sandbox.
-func (v *live) switchLayers(ctx context.Context, bare bool, snapshot string, which func(place) bool, next func(*record, place, int)) (err error) {
-	r, err := readRecord(v.dir())
+func (v *live) switchLayers(ctx context.Context, bare bool, snapshot string, which func(record.Place) bool, next func(*record.Record, record.Place, int)) (err error) {
+	r, err := record.Read(v.Path())
 	if err != nil {
 		return err
 	}
 	s := &switching{live: v, record: r}
-	if s.store, err = storeOf(r.Init); err != nil {
-		return missing(v.id, err)
+	if s.store, err = record.OpenStore(r.Init); err != nil {
+		return record.NotFound(v.ID, err)
 	}
 	defer s.store.Close()
 	return inTurn(ctx, s.store, func() error {
@@ -58,7 +59,7 @@ func (v *live) switchLayers(ctx context.Context, bare bool, snapshot string, whi
 			return err
 		}
 		for _, c := range newCovers(r) {
-			if !which(c.place) {
+			if !which(c.Place) {
 				continue
 			}
 			if bare && c.Tree != nil {
@@ -74,7 +75,7 @@ func (v *live) switchLayers(ctx context.Context, bare bool, snapshot string, whi
 		if err := s.nameSnapshot(snapshot); err != nil {
 			return err
 		}
-		if err := v.keepRecord(s.record); err != nil {
+		if err := v.Keep(s.record); err != nil {
 			return err
 		}
 		if err := s.carryOut(next); err != nil {
@@ -87,7 +88,7 @@ func (v *live) switchLayers(ctx context.Context, bare bool, snapshot string, whi
 // A switching is a switch of layers under way.
 type switching struct {
 	live   *live
-	record record
+	record record.Record
 	store  *os.File
 	covers covers
 	thread *mountns.Thread
@@ -133,13 +134,13 @@ func (s *switching) number() error {
 	if len(taken) > 0 {
 		last = slices.Max(taken)
 	}
-	s.record.Switch = &layerSwitch{Layers: map[string]int{}, Paused: s.live.paused()}
+	s.record.Switch = &record.Switch{Layers: map[string]int{}, Paused: s.live.Paused()}
 	for _, c := range s.covers {
 		if c.Same == "" {
 			last++
 			s.record.Switch.Layers[c.Path] = last
 		}
-		if n := len(s.record.own(c.place)) + len(s.record.Stacks[c.Path].Below); n >= maxLayers {
+		if n := len(s.record.Own(c.Place)) + len(s.record.Stacks[c.Path].Below); n >= maxLayers {
 			return &launch.ConfigError{Reason: fmt.Sprintf("%s has %d layers, as many as there can be; make a sandbox anew from what it shows", c.Path, n)}
 		}
 	}
@@ -160,7 +161,7 @@ func (s *switching) nameSnapshot(name string) error {
 }
 
 // carryOut does all that can fail before anything is another.
-func (s *switching) carryOut(next func(*record, place, int)) error {
+func (s *switching) carryOut(next func(*record.Record, record.Place, int)) error {
 	v := s.live
 	if err := s.pause(); err != nil {
 		return err
@@ -191,16 +192,16 @@ func (s *switching) carryOut(next func(*record, place, int)) error {
 		}
 	}
 	changed := s.record
-	changed.Trees, changed.Stacks = slices.Clone(changed.Trees), cloneStacks(changed.Stacks)
+	changed.Trees, changed.Stacks = slices.Clone(changed.Trees), record.CloneStacks(changed.Stacks)
 	done := *changed.Switch
 	done.Done = true
 	changed.Switch = &done
 	for _, c := range s.covers {
 		if n, ok := done.Layers[c.Path]; ok {
-			next(&changed, c.place, n)
+			next(&changed, c.Place, n)
 		}
 	}
-	if err := v.keepRecord(changed); err != nil {
+	if err := v.Keep(changed); err != nil {
 		return err
 	}
 	s.record = changed
@@ -298,7 +299,7 @@ func (s *switching) end() error {
 		}
 	}
 	s.record.Switch = nil
-	return errors.Join(named, s.live.keepRecord(s.record))
+	return errors.Join(named, s.live.Keep(s.record))
 }
 
 func (l *Launcher) discardLayers(store *os.File, numbers []int) (err error) {
@@ -312,7 +313,7 @@ func (s *switching) pause() error {
 	if s.record.Switch.Paused {
 		return nil
 	}
-	c, err := s.live.container()
+	c, err := s.live.Container()
 	if err != nil {
 		return err
 	}
@@ -320,7 +321,7 @@ func (s *switching) pause() error {
 }
 
 func (v *live) letGoOn() error {
-	c, err := v.container()
+	c, err := v.Container()
 	if err == nil {
 		err = c.Resume()
 	}

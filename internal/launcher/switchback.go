@@ -11,18 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
 // takeBackSwitch ends a switch that has failed, or was left by a process that was
 // killed: the new layers are mounted if the record has them, else all is as it was.
 // The caller holds the sandbox.
 func (v *live) takeBackSwitch() error {
-	r, err := readRecord(v.dir())
+	r, err := record.Read(v.Path())
 	if err != nil || r.Switch == nil {
 		return err
 	}
 	s := &switching{live: v, record: r}
-	if s.store, err = storeOf(r.Init); err != nil {
+	if s.store, err = record.OpenStore(r.Init); err != nil {
 		return err
 	}
 	defer s.store.Close()
@@ -67,7 +68,7 @@ func (s *switching) finish() error {
 		return err
 	}
 	below := s.record
-	below.Trees, below.Stacks = slices.Clone(below.Trees), cloneStacks(below.Stacks)
+	below.Trees, below.Stacks = slices.Clone(below.Trees), record.CloneStacks(below.Stacks)
 	for _, c := range s.covers { // the layers below the new one
 		n, ok := s.record.Switch.Layers[c.Path]
 		if !ok {
@@ -76,9 +77,9 @@ func (s *switching) finish() error {
 		if err := s.live.launcher.discardIn(s.store, "layer/"+strconv.Itoa(n)); err != nil {
 			return err
 		}
-		below.withoutUpper(c.place)
+		below.WithoutUpper(c.Place)
 		if c.Tree != nil {
-			c.Tree = below.treeAt(c.Path)
+			c.Tree = below.TreeAt(c.Path)
 		}
 	}
 	s.record, below = below, s.record
@@ -111,7 +112,7 @@ func (all covers) mountedInPairs() error {
 
 // endHalfDone ends what a process that was killed has left half done.
 func (v *live) endHalfDone(ctx context.Context) error {
-	if !v.current().halfDone() {
+	if !v.Current().HalfDone() {
 		return nil
 	}
 	return v.alone(ctx, func() error { return nil })

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -25,7 +26,7 @@ type throttleLift struct {
 // sets the limits again, also if that fails. A launcher that is killed in between leaves
 // them to the next one.
 func (v *live) unthrottled(what func() error) error {
-	if !termsOf(v.current()).throttled {
+	if !termsOf(v.Current()).throttled {
 		return what()
 	}
 	if err := v.liftThrottles(); err != nil {
@@ -40,7 +41,7 @@ func (v *live) unthrottled(what func() error) error {
 func (v *live) liftThrottles() error {
 	v.lift.mu.Lock()
 	defer v.lift.mu.Unlock()
-	if err := v.group.LiftThrottlesIf(v.present); err != nil {
+	if err := v.Group.LiftThrottlesIf(v.Present); err != nil {
 		if v.lift.works == 0 { // those of some disks may be lifted
 			err = errors.Join(err, v.setThrottlesLocked())
 		}
@@ -63,10 +64,10 @@ func (v *live) endLift() error {
 // while another process changes or removes the sandbox, which may have lifted them itself:
 // done is false then.
 func (v *live) resumeThrottles() (done bool, err error) {
-	if !termsOf(v.current()).throttled {
+	if !termsOf(v.Current()).throttled {
 		return true, nil
 	}
-	state, err := statedir.Hold(v.launcher.sandboxes(), v.id)
+	state, err := statedir.Hold(v.launcher.Sandboxes(), v.ID)
 	if errors.Is(err, statedir.ErrHeld) || errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -87,8 +88,8 @@ func (v *live) resumeThrottles() (done bool, err error) {
 
 // setThrottlesLocked sets the limits of disk traffic that the record on disk has.
 func (v *live) setThrottlesLocked() error {
-	r, err := readRecord(v.dir())
-	if err != nil || r.Init != v.init() || r.Limits.IO != spec.Enforced {
+	r, err := record.Read(v.Path())
+	if err != nil || r.Init != v.Init() || r.Limits.IO != spec.Enforced {
 		return nil //nolint:nilerr // a sandbox that is gone has no limits
 	}
 	var all []cgroups.Throttle
@@ -96,12 +97,12 @@ func (v *live) setThrottlesLocked() error {
 		l := r.Config.Limits
 		all = append(all, cgroups.Throttle{Major: d.Major, Minor: d.Minor, Read: int64(l.IORead), Write: int64(l.IOWrite)})
 	}
-	return v.group.SetThrottlesIf(v.present, all)
+	return v.Group.SetThrottlesIf(v.Present, all)
 }
 
 // aloneIn says that nothing runs in the sandbox but in one leaf.
 func (v *live) aloneIn(leaf *cgroups.Leaf) bool {
-	names, err := v.group.Leaves()
+	names, err := v.Group.Leaves()
 	if err != nil {
 		return false
 	}
@@ -115,7 +116,7 @@ func (v *live) aloneIn(leaf *cgroups.Leaf) bool {
 
 // runsIn is true where that cannot be told.
 func (v *live) runsIn(name string) bool {
-	leaf, err := v.group.OpenLeaf(name)
+	leaf, err := v.Group.OpenLeaf(name)
 	if err != nil {
 		return erase.IgnoreMissing(err) != nil
 	}

@@ -68,7 +68,7 @@ func TestPauseOfAThrottledSandbox(t *testing.T) {
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !sb.live.paused() {
+	if !sb.live.Paused() {
 		t.Error("it is not paused")
 	}
 	checkThrottled(t, sb)
@@ -93,7 +93,7 @@ func TestThrottlesHoldAfterAFailure(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	checkThrottled(t, sb)
-	if err := sb.live.group.LiftThrottles(); err != nil { // as a launcher that was killed
+	if err := sb.live.Group.LiftThrottles(); err != nil { // as a launcher that was killed
 		t.Fatal(err)
 	}
 	elsewhere(t, sb)
@@ -105,11 +105,11 @@ func TestThrottlesHoldAfterAFailure(t *testing.T) {
 func TestThrottlesAreNotSetUnderTheWorkOfOthers(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := throttledBox(t, l)
-	state, err := statedir.Hold(l.sandboxes(), sb.ID())
+	state, err := statedir.Hold(l.Sandboxes(), sb.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sb.live.group.LiftThrottles(); err != nil {
+	if err := sb.live.Group.LiftThrottles(); err != nil {
 		t.Fatal(err)
 	}
 	other := elsewhere(t, sb)

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -24,7 +25,7 @@ func (l *Launcher) LimitTotals(memory spec.Size, cpus spec.CPUs) error {
 	if _, err := ensureParent(host); err != nil {
 		return err
 	}
-	group, err := host.Open(cgroupParent)
+	group, err := host.Open(record.CgroupParent)
 	if err != nil {
 		return err
 	}
@@ -44,7 +45,7 @@ func aboveTotal(host *cgroups.Host, cpus spec.CPUs, refused error) error {
 	if host.Mode == cgroups.V2 || !errors.Is(refused, unix.EINVAL) {
 		return refused
 	}
-	group, err := host.Open(cgroupParent)
+	group, err := host.Open(record.CgroupParent)
 	if err != nil {
 		return refused
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -24,7 +25,7 @@ func TestASandboxCannotHaveMoreThanAllTogether(t *testing.T) {
 		return // the kernel takes any total: cgroup-v2.rst, "CPU Interface Files"
 	}
 	const total = 1000
-	quotas, err := filepath.Glob("/sys/fs/cgroup/cpu*" + cgroupParent + "/cpu.cfs_quota_us")
+	quotas, err := filepath.Glob("/sys/fs/cgroup/cpu*" + record.CgroupParent + "/cpu.cfs_quota_us")
 	if err != nil || len(quotas) == 0 {
 		t.Fatalf("%q, %v", quotas, err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
@@ -39,19 +40,19 @@ type transaction struct {
 }
 
 // beginTransaction makes the layers of a transaction and a root with them.
-func (v *live) beginTransaction(ctx context.Context, r record) (_ *transaction, err error) {
+func (v *live) beginTransaction(ctx context.Context, r record.Record) (_ *transaction, err error) {
 	self, err := v.launcher.self()
 	if err != nil {
 		return nil, err
 	}
-	t := &transaction{launcher: v.launcher, covers: newCovers(r), journal: journal{State: txRuns, Owner: self, Since: present(), Places: r.places()}}
+	t := &transaction{launcher: v.launcher, covers: newCovers(r), journal: journal{State: txRuns, Owner: self, Since: record.Now(), Places: r.Places()}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("transaction: %w", err), t.drop())
 		}
 	}()
-	if t.store, err = storeOf(r.Init); err != nil {
-		return nil, missing(v.id, err)
+	if t.store, err = record.OpenStore(r.Init); err != nil {
+		return nil, record.NotFound(v.ID, err)
 	}
 	if err := t.claim(); err != nil {
 		return nil, err
@@ -76,7 +77,7 @@ func (v *live) beginTransaction(ctx context.Context, r record) (_ *transaction, 
 	if err := t.thread.Do(t.enter); err != nil {
 		return nil, err
 	}
-	return t, awaitTick(ctx, t.Since)
+	return t, record.AwaitTick(ctx, t.Since)
 }
 
 // enter gives the thread mounts of its own, with the layers in place. What they cover

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -287,7 +288,7 @@ func TestATransactionThatIsGivenUpVanishes(t *testing.T) {
 	if now := show(t, sb, "/workspace", overlaid); now != before {
 		t.Errorf("it has left\n%s\nwhere there was\n%s", now, before)
 	}
-	store, err := storeOf(sb.live.init())
+	store, err := record.OpenStore(sb.live.Init())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
@@ -47,7 +48,7 @@ func (l *Launcher) discard(path string) error {
 func noRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 func (l *Launcher) moveToTrash(path string) error {
-	trash, err := statedir.OpenData(l.data, trashName)
+	trash, err := statedir.OpenData(l.Data, trashName)
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (l *Launcher) emptyTrashLater() {
 // emptyTrash removes what is in the trash, as far as ctx lets. Several may do so at
 // the same time, in whatever processes.
 func (l *Launcher) emptyTrash(ctx context.Context) error {
-	dir := filepath.Join(l.data, trashName)
+	dir := filepath.Join(l.Data, trashName)
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -87,10 +88,10 @@ func (l *Launcher) emptyTrash(ctx context.Context) error {
 // removeTrash removes an image, or a directory: a snapshot's has images, which
 // somebody may have mounted.
 func removeTrash(ctx context.Context, path string, isDir bool) error {
-	if !isDir && strings.HasSuffix(path, imageEnd) {
+	if !isDir && strings.HasSuffix(path, record.ImageEnd) {
 		return erase.IgnoreMissing(store.RemoveImage(ctx, path))
 	}
-	images, err := filepath.Glob(filepath.Join(path, "*"+imageEnd))
+	images, err := filepath.Glob(filepath.Join(path, "*"+record.ImageEnd))
 	for _, image := range images {
 		err = errors.Join(err, erase.IgnoreMissing(store.RemoveImage(ctx, image)))
 	}

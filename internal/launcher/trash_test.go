@@ -37,7 +37,7 @@ func fillToTheLastName(t *testing.T, host *os.File) {
 func freeBytes(t *testing.T, l *Launcher) int64 {
 	t.Helper()
 	var st unix.Statfs_t
-	if err := unix.Statfs(l.data, &st); err != nil {
+	if err := unix.Statfs(l.Data, &st); err != nil {
 		t.Fatal(err)
 	}
 	return int64(st.Bavail) * st.Bsize
@@ -52,7 +52,7 @@ func TestSandboxIsRemovedOnAFullDisk(t *testing.T) {
 		t.Fatalf("%+v %s", r, out.stderr)
 	}
 	fillToTheLastName(t, host)
-	if _, err := os.Stat(filepath.Join(l.data, trashName)); err == nil {
+	if _, err := os.Stat(filepath.Join(l.Data, trashName)); err == nil {
 		t.Fatal("there is a trash before anything was removed")
 	}
 	if err := sb.Close(); err != nil {

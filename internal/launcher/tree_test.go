@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
 // What is written before a moment is not written since, and what is written after it
@@ -30,11 +32,11 @@ func TestWhatIsWrittenSinceATickIsTold(t *testing.T) {
 	for i := range 50 {
 		write("old")
 		before := write("old")
-		since := present()
+		since := record.Now()
 		if before.After(since) {
 			t.Fatalf("written before %v, at %v", since, before)
 		}
-		if err := awaitTick(t.Context(), since); err != nil {
+		if err := record.AwaitTick(t.Context(), since); err != nil {
 			t.Fatal(err)
 		}
 		if after := write(strconv.Itoa(i)); !after.After(since) {

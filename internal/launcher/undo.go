@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
@@ -29,10 +30,10 @@ func (s *Sandbox) Undo(ctx context.Context, n int) error {
 	if n < 1 {
 		return &launch.ConfigError{Reason: fmt.Sprintf("undo of %d transactions; at least one", n)}
 	}
-	r := v.current()
-	store, err := storeOf(r.Init)
+	r := v.Current()
+	store, err := record.OpenStore(r.Init)
 	if err != nil {
-		return v.why(ctx, &launch.SandboxError{ID: v.id, Err: launch.ErrNotRunning})
+		return v.Why(ctx, &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
 	}
 	defer store.Close()
 	return inTurn(ctx, store, func() error {
@@ -44,7 +45,7 @@ func (s *Sandbox) Undo(ctx context.Context, n int) error {
 			return err
 		}
 		if len(all) < n {
-			return &launch.ConfigError{Reason: fmt.Sprintf("undo %d: sandbox %s has %d transactions that can be undone (exec --transaction makes them)", n, v.id, len(all))}
+			return &launch.ConfigError{Reason: fmt.Sprintf("undo %d: sandbox %s has %d transactions that can be undone (exec --transaction makes them)", n, v.ID, len(all))}
 		}
 		for _, number := range slices.Backward(all[len(all)-n:]) {
 			if err := v.undo(ctx, r, store, number); err != nil {
@@ -56,7 +57,7 @@ func (s *Sandbox) Undo(ctx context.Context, n int) error {
 }
 
 // undo takes back one.
-func (v *live) undo(ctx context.Context, r record, store *os.File, number int) error {
+func (v *live) undo(ctx context.Context, r record.Record, store *os.File, number int) error {
 	dir, err := rootfs.OpenDir(store, "tx/"+strconv.Itoa(number))
 	if err != nil {
 		return err
@@ -76,7 +77,7 @@ func (v *live) undo(ctx context.Context, r record, store *os.File, number int) e
 // undone ends a transaction that was undone: what can still be undone is to know first.
 func (w *work) undone(ctx context.Context) error {
 	if w.Undoing != nil { // a join that has failed was none
-		end, err := settled(context.WithoutCancel(ctx))
+		end, err := record.Settled(context.WithoutCancel(ctx))
 		if err != nil {
 			return err
 		}
@@ -129,7 +130,7 @@ func (w *work) undo(ctx context.Context, o apply.Options) error {
 	if err != nil {
 		return err
 	}
-	w.State, w.Undoing = txUndoing, &span{From: realtime(), Paths: w.touched(steps)}
+	w.State, w.Undoing = txUndoing, &span{From: record.CoarseNow(), Paths: w.touched(steps)}
 	if err := w.write(w.dir); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -40,7 +41,7 @@ func TestUpAtOnceMakesOneSandbox(t *testing.T) {
 	for i := range asking {
 		all.Go(func() {
 			// Each has a launcher of its own, as each process has.
-			other, err := New(Dirs{State: l.root, Data: l.data})
+			other, err := New(Dirs{State: l.State, Data: l.Data})
 			if err != nil {
 				t.Error(err)
 				return
@@ -51,7 +52,7 @@ func TestUpAtOnceMakesOneSandbox(t *testing.T) {
 				return
 			}
 			defer sb.Release()
-			inits[i] = sb.live.init()
+			inits[i] = sb.live.Init()
 			info, err := sb.Info()
 			if err != nil {
 				t.Error(err)
@@ -82,24 +83,24 @@ func TestUpReplacesWhatIsNotHealthy(t *testing.T) {
 	tests := map[string]func(t *testing.T, l *Launcher, sb *Sandbox){
 		"dead": func(t *testing.T, _ *Launcher, sb *Sandbox) { killInit(t, sb) },
 		"damaged record": func(t *testing.T, l *Launcher, _ *Sandbox) {
-			if err := os.WriteFile(filepath.Join(l.dir("box"), recordName), []byte("{"), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(l.Dir("box"), record.FileName), []byte("{"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"record of another release": func(t *testing.T, l *Launcher, sb *Sandbox) {
-			r := sb.live.current()
+			r := sb.live.Current()
 			r.Version = 99
-			if err := r.write(l.dir("box")); err != nil {
+			if err := r.Write(l.Dir("box")); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"no socket": func(t *testing.T, l *Launcher, _ *Sandbox) {
-			if err := os.Remove(filepath.Join(l.dir("box"), socketName)); err != nil {
+			if err := os.Remove(filepath.Join(l.Dir("box"), socketName)); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"left half made": func(t *testing.T, l *Launcher, _ *Sandbox) {
-			if err := os.Remove(filepath.Join(l.dir("box"), recordName)); err != nil {
+			if err := os.Remove(filepath.Join(l.Dir("box"), record.FileName)); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -109,15 +110,15 @@ func TestUpReplacesWhatIsNotHealthy(t *testing.T) {
 			l := newTestLauncher(t)
 			first := up(t, l, "box", spec.Config{})
 			spoil(t, l, first)
-			other, err := New(Dirs{State: l.root, Data: l.data})
+			other, err := New(Dirs{State: l.State, Data: l.Data})
 			if err != nil {
 				t.Fatal(err)
 			}
 			again := upAgain(t, other, "box")
-			if again.live.init() == first.live.init() {
+			if again.live.Init() == first.live.Init() {
 				t.Error("it is the same")
 			}
-			if notes := again.live.current().Notes; (len(notes) > 0) != strings.Contains(name, "record") {
+			if notes := again.live.Current().Notes; (len(notes) > 0) != strings.Contains(name, "record") {
 				t.Errorf("notes %q", notes) // of the files, which nobody can find
 			}
 			if r, _ := sh(t, again, "true"); !r.OK() {
@@ -142,15 +143,15 @@ func TestUpReplacesWhatIsNotHealthy(t *testing.T) {
 func TestUpReplacesASandboxWhoseRemovalHasBegun(t *testing.T) {
 	l := newTestLauncher(t)
 	first := up(t, l, "box", spec.Config{})
-	statedir.NoteRemoval(l.dir("box"))
+	statedir.NoteRemoval(l.Dir("box"))
 	again := upAgain(t, l, "box")
-	if again.live.init() == first.live.init() {
+	if again.live.Init() == first.live.Init() {
 		t.Error("it is the same")
 	}
 	if r, _ := sh(t, again, "true"); !r.OK() {
 		t.Errorf("got %+v", r)
 	}
-	if statedir.RemovalBegun(l.dir("box")) {
+	if statedir.RemovalBegun(l.Dir("box")) {
 		t.Error("the new sandbox is said to be under removal")
 	}
 	if err := again.Close(); err != nil {
@@ -170,7 +171,7 @@ func TestATakenNameIsRefused(t *testing.T) {
 		t.Errorf("dead: %v", err)
 	}
 	// A container of the OCI commands.
-	if err := os.Mkdir(filepath.Join(l.root, "theirs"), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(l.State, "theirs"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for _, reuse := range []bool{false, true} {
@@ -181,7 +182,7 @@ func TestATakenNameIsRefused(t *testing.T) {
 	if err := l.Remove(t.Context(), "theirs"); !errors.Is(err, launch.ErrNotFound) {
 		t.Errorf("remove a container: %v", err)
 	}
-	if _, err := os.Stat(filepath.Join(l.root, "theirs")); err != nil {
+	if _, err := os.Stat(filepath.Join(l.State, "theirs")); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{"..", ".", "a/b", "@x", "a b", "ü", string(make([]byte, 200))} {
@@ -190,7 +191,7 @@ func TestATakenNameIsRefused(t *testing.T) {
 			t.Errorf("name %q: %v", name, err)
 		}
 	}
-	if err := os.Remove(filepath.Join(l.root, "theirs")); err != nil {
+	if err := os.Remove(filepath.Join(l.State, "theirs")); err != nil {
 		t.Error(err)
 	}
 }
@@ -201,25 +202,25 @@ func TestPruneSparesTheLivingAndRemovesTheDead(t *testing.T) {
 	dead, abandoned := up(t, l, "dead", spec.Config{}), up(t, l, "abandoned", spec.Config{})
 	half := up(t, l, "half", spec.Config{})
 	ends := up(t, l, "ends", spec.Config{})
-	rewrite := func(sb *Sandbox, change func(*record)) {
-		r := sb.live.current()
+	rewrite := func(sb *Sandbox, change func(*record.Record)) {
+		r := sb.live.Current()
 		change(&r)
-		if err := r.write(l.dir(sb.ID())); err != nil {
+		if err := r.Write(l.Dir(sb.ID())); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// Somebody is tied to it and lives, and will see that it has ended.
-	rewrite(ends, func(r *record) { r.Tied = true })
+	rewrite(ends, func(r *record.Record) { r.Tied = true })
 	killInit(t, ends)
-	rewrite(tied, func(r *record) { r.Tied = true })
+	rewrite(tied, func(r *record.Record) { r.Tied = true })
 	killInit(t, dead)
-	rewrite(abandoned, func(r *record) { r.Tied, r.Owner = true, deadProcess(t) })
-	if err := os.Remove(filepath.Join(l.dir("half"), recordName)); err != nil {
+	rewrite(abandoned, func(r *record.Record) { r.Tied, r.Owner = true, deadProcess(t) })
+	if err := os.Remove(filepath.Join(l.Dir("half"), record.FileName)); err != nil {
 		t.Fatal(err)
 	}
 	_ = half
 	for _, id := range []string{"living", "tied"} { // held by somebody who changes it
-		state, err := statedir.Hold(l.sandboxes(), id)
+		state, err := statedir.Hold(l.Sandboxes(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +239,7 @@ func TestPruneSparesTheLivingAndRemovesTheDead(t *testing.T) {
 		}
 	}
 	for _, sb := range []*Sandbox{dead, abandoned} {
-		if sb.live.init().Lives() {
+		if sb.live.Init().Lives() {
 			t.Errorf("PID 1 of %s lives", sb.ID())
 		}
 	}
@@ -258,11 +259,11 @@ func TestRecordSurvivesItsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	want := record{Version: recordVersion, Config: c, Tied: true, IDBase: idrange.FirstID, Notes: []string{"n"}, Init: process.ID{Pid: 1, Start: 2, Namespace: "ns"}}
-	if err := want.write(dir); err != nil {
+	want := record.Record{Version: record.FormatVersion, Config: c, Tied: true, IDBase: idrange.FirstID, Notes: []string{"n"}, Init: process.ID{Pid: 1, Start: 2, Namespace: "ns"}}
+	if err := want.Write(dir); err != nil {
 		t.Fatal(err)
 	}
-	got, err := readRecord(dir)
+	got, err := record.Read(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +272,7 @@ func TestRecordSurvivesItsFile(t *testing.T) {
 	if string(a) != string(b) {
 		t.Errorf("got %s, want %s", b, a)
 	}
-	if _, err := readRecord(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := record.Read(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without one: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -22,11 +23,11 @@ import (
 func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
 	v := s.live
 	return v.change(ctx, func(c *container.Container) error {
-		r, err := readRecord(v.dir())
+		r, err := record.Read(v.Path())
 		if err != nil {
 			return err
 		}
-		next, err := limited(r, l, v.launcher.data)
+		next, err := limited(r, l, v.launcher.Data)
 		if err != nil {
 			return err
 		}
@@ -45,17 +46,17 @@ func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
 			err = aboveTotal(host, next.Config.Limits.CPUs, updateError(next.Config.Limits, err))
 			return errors.Join(err, v.limitSockets(r))
 		}
-		return v.keepRecord(next)
+		return v.Keep(next)
 	})
 }
 
 // limitSockets sets the limit of buffers of sockets that a record has.
-func (v *live) limitSockets(r record) error {
+func (v *live) limitSockets(r record.Record) error {
 	if r.Limits.Memory != spec.Enforced {
 		return nil
 	}
 	most := r.Config.Limits.Memory
-	err := v.group.LimitSockets(int64(most))
+	err := v.Group.LimitSockets(int64(most))
 	if errors.Is(err, unix.EBUSY) {
 		return configError(fmt.Errorf("the sandbox has more than %s in the buffers of its sockets: close some first", most))
 	}
@@ -63,7 +64,7 @@ func (v *live) limitSockets(r record) error {
 }
 
 // limited is the record, of a launcher with this data directory, with other limits.
-func limited(r record, l spec.Limits, data string) (record, error) {
+func limited(r record.Record, l spec.Limits, data string) (record.Record, error) {
 	for _, asked := range []struct {
 		name  string
 		is    bool

@@ -22,7 +22,7 @@ func (s *switching) users() (all []string) {
 			mounts[id] = true
 		}
 	}
-	pids, err := s.live.group.Procs()
+	pids, err := s.live.Group.Procs()
 	if err != nil {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -27,11 +28,11 @@ import (
 func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) error {
 	v := s.live
 	return v.alone(ctx, func() error {
-		r, err := readRecord(v.dir())
+		r, err := record.Read(v.Path())
 		if err != nil {
 			return err
 		}
-		if err := r.takesWorkspace(); err != nil {
+		if err := r.TakesWorkspace(); err != nil {
 			return err
 		}
 		config := v.launcher.treeConfig(r, from)
@@ -47,11 +48,11 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) er
 		if err := v.throttle(&next, from); err != nil {
 			return err
 		}
-		if r.Attaching, err = newAttaching(tree, next); err != nil {
+		if r.Attaching, err = record.NewAttaching(tree, next); err != nil {
 			return err
 		}
 		v.unwatch() // what was watched is another's, or nobody's
-		if err := v.keepRecord(r); err != nil {
+		if err := v.Keep(r); err != nil {
 			return err
 		}
 		thread, err := mountns.Enter(r.Init)
@@ -62,14 +63,14 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) er
 		if err != nil {
 			return errors.Join(err, v.endAttach())
 		}
-		return v.keepRecord(next)
+		return v.Keep(next)
 	})
 }
 
 // endAttach has the record say which workspace the sandbox has, after one was being
 // attached: that one, or the one before. The caller holds the sandbox.
 func (v *live) endAttach() error {
-	r, err := readRecord(v.dir())
+	r, err := record.Read(v.Path())
 	if err != nil || r.Attaching == nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func (v *live) endAttach() error {
 		r.Config.Workspace = ""
 	}
 	r.Attaching = nil
-	return v.keepRecord(r)
+	return v.Keep(r)
 }
 
 // changeWorkspace attaches a workspace in place of the one that was attached before, on
@@ -165,11 +166,11 @@ func isPrivateWorkspace() (bool, error) { return mountns.SameDevice(spec.Workspa
 
 // treeConfig is what rootfs has to know of a sandbox that is up to open a tree
 // for it.
-func (l *Launcher) treeConfig(r record, from Sources) rootfs.Config {
+func (l *Launcher) treeConfig(r record.Record, from Sources) rootfs.Config {
 	return rootfs.Config{
 		Files:    from.Files,
 		Peer:     from.peer(),
-		Private:  l.private(),
+		Private:  l.Private(),
 		IDBase:   r.IDBase,
 		Hostname: r.Config.Hostname,
 		User:     rootfs.User{UID: r.Config.User.UID, GID: r.Config.User.GID, Home: spec.HomePath},
@@ -178,20 +179,20 @@ func (l *Launcher) treeConfig(r record, from Sources) rootfs.Config {
 
 // throttle has the limits of disk traffic hold for the disks of the record's
 // configuration, which are others than before.
-func (v *live) throttle(r *record, from Sources) error {
+func (v *live) throttle(r *record.Record, from Sources) error {
 	l := r.Config.Limits
 	if l.IORead == 0 && l.IOWrite == 0 {
 		return nil
 	}
 	var err error
-	if r.Disks, err = disks(r.Config, from, v.launcher.data); err != nil {
+	if r.Disks, err = disks(r.Config, from, v.launcher.Data); err != nil {
 		return err
 	}
 	host, err := v.launcher.host()
 	if err != nil {
 		return err
 	}
-	c, err := v.container()
+	c, err := v.Container()
 	if err != nil {
 		return err
 	}

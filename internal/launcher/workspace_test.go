@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -78,7 +79,7 @@ func TestAWorkspaceIsGivenToASandboxThatIsUp(t *testing.T) {
 		t.Errorf("the sandbox says its workspace is %s: %v", i.Config.Workspace, err)
 	}
 	// Another process's handle finds it so, too.
-	if r, err := readRecord(l.dir("late")); err != nil || r.Config.Workspace != first {
+	if r, err := record.Read(l.Dir("late")); err != nil || r.Config.Workspace != first {
 		t.Errorf("record: %+v, %v", r.Config, err)
 	}
 }
@@ -125,7 +126,7 @@ func TestWhatIsNoWorkspaceIsRefusedToALiveSandbox(t *testing.T) {
 		want func(error) bool
 	}{
 		"forbidden":      {"/etc", Sources{}, isA[*rootfs.ForbiddenError]},
-		"the state":      {l.root, Sources{}, isA[*rootfs.ForbiddenError]},
+		"the state":      {l.State, Sources{}, isA[*rootfs.ForbiddenError]},
 		"missing":        {"/no/such", Sources{}, isNotExist},
 		"a file":         {filepath.Join(foreign, "given"), Sources{}, isAny},
 		"relative":       {"x", Sources{}, isAny},
@@ -145,7 +146,7 @@ func TestWhatIsNoWorkspaceIsRefusedToALiveSandbox(t *testing.T) {
 func TestMountsAreEnteredOfThatProcessOnly(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "late", spec.Config{})
-	init := sb.live.init()
+	init := sb.live.Init()
 	for name, change := range map[string]func(*process.ID){
 		"another start":     func(i *process.ID) { i.Start++ },
 		"another namespace": func(i *process.ID) { i.Namespace = "pid:[1]" },

@@ -1,4 +1,4 @@
-package launcher
+package record
 
 import (
 	"cmp"
@@ -11,11 +11,11 @@ import (
 
 // A place is a directory in which a sandbox's files can be changed, but for /tmp.
 // Of the three one says what is there.
-type place struct {
+type Place struct {
 	// Path is inside, and for a tree on the host as well.
 	Path string `json:"path"`
 	// Tree is an overlay.
-	Tree *tree `json:"-"`
+	Tree *Tree `json:"-"`
 	// Area is the name of a directory of the sandbox's own, in the store.
 	Area string `json:"-"`
 	// Host is a directory of the host's that is written to itself.
@@ -24,36 +24,36 @@ type place struct {
 	Same string `json:"same,omitempty"`
 }
 
-// places are a sandbox's, those nearer to the root first.
-func (r record) places() []place {
-	var all []place
+// Places are a sandbox's, those nearer to the root first.
+func (r Record) Places() []Place {
+	var all []Place
 	taken := map[string]bool{}
-	add := func(p place) {
+	add := func(p Place) {
 		if !taken[p.Path] {
 			taken[p.Path] = true
 			all = append(all, p)
 		}
 	}
 	for i := range r.Trees {
-		add(place{Path: r.Trees[i].Path, Tree: &r.Trees[i]})
+		add(Place{Path: r.Trees[i].Path, Tree: &r.Trees[i]})
 	}
 	for _, b := range r.Config.Binds {
 		if info, err := os.Stat(b.Source); b.Writable && err == nil && info.IsDir() {
-			add(place{Path: b.Target, Host: b.Source})
+			add(Place{Path: b.Target, Host: b.Source})
 		} else {
 			taken[b.Target] = true
 		}
 	}
 	switch dir := r.Config.Workspace; {
 	case dir == "":
-		add(place{Path: spec.WorkspacePath, Area: "workspace"})
-	case taken[dir] && slices.ContainsFunc(r.Trees, func(t tree) bool { return t.Path == dir }):
-		add(place{Path: spec.WorkspacePath, Same: dir})
+		add(Place{Path: spec.WorkspacePath, Area: "workspace"})
+	case taken[dir] && slices.ContainsFunc(r.Trees, func(t Tree) bool { return t.Path == dir }):
+		add(Place{Path: spec.WorkspacePath, Same: dir})
 	default:
-		add(place{Path: spec.WorkspacePath, Host: dir})
+		add(Place{Path: spec.WorkspacePath, Host: dir})
 	}
-	add(place{Path: spec.HomePath, Area: "home"})
-	slices.SortStableFunc(all, func(a, b place) int {
+	add(Place{Path: spec.HomePath, Area: "home"})
+	slices.SortStableFunc(all, func(a, b Place) int {
 		return cmp.Or(cmp.Compare(strings.Count(a.Path, "/"), strings.Count(b.Path, "/")), cmp.Compare(a.Path, b.Path))
 	})
 	return all

@@ -1,4 +1,4 @@
-package launcher
+package record
 
 import (
 	"encoding/json"
@@ -21,16 +21,16 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// recordName is the file in a sandbox's directory that says it is up. It is
+// FileName is the file in a sandbox's directory that says it is up. It is
 // written by rename when PID 1 serves.
-const recordName = "sandbox.json"
+const FileName = "sandbox.json"
 
-// recordVersion changes when an older launcher could misunderstand the file.
-const recordVersion = 1
+// FormatVersion changes when an older launcher could misunderstand the file.
+const FormatVersion = 1
 
 // A record is all that has to be known of a sandbox and can't be asked of the
 // kernel.
-type record struct {
+type Record struct {
 	Version int         `json:"version"`
 	Config  spec.Config `json:"config"`
 	// Init is the sandbox's PID 1.
@@ -55,11 +55,11 @@ type record struct {
 	// Image is the name of the image that the store is in, if it is on disk.
 	Image string `json:"image,omitempty"`
 	// Trees are what is overlaid.
-	Trees []tree `json:"trees,omitempty"`
+	Trees []Tree `json:"trees,omitempty"`
 	// Stacks are the layers of what is no tree, or of what is a fork's, by place.
-	Stacks map[string]stack `json:"stacks,omitempty"`
+	Stacks map[string]Stack `json:"stacks,omitempty"`
 	// Switch is what is under way with the layers, nil if nothing is.
-	Switch *layerSwitch `json:"switch,omitempty"`
+	Switch *Switch `json:"switch,omitempty"`
 	// Attaching is the workspace that it is being given, nil if none is.
 	Attaching *attaching `json:"attaching,omitempty"`
 	// Kept is the name of the snapshot that keeps the files of this sandbox, which has
@@ -72,66 +72,66 @@ type record struct {
 }
 
 // A version tells a record from the one that takes its place.
-type version struct {
+type Version struct {
 	inode   uint64
 	written int64
 }
 
-// readRecord reads the record in a sandbox's directory. [fs.ErrNotExist] says
+// Read reads the record in a sandbox's directory. [fs.ErrNotExist] says
 // that there is none: that the sandbox is being made, or removed, or was left
 // half made.
-func readRecord(dir string) (record, error) {
-	data, err := statedir.ReadOwn(filepath.Join(dir, recordName))
+func Read(dir string) (Record, error) {
+	data, err := statedir.ReadOwn(filepath.Join(dir, FileName))
 	if err != nil {
-		return record{}, err
+		return Record{}, err
 	}
-	var r record
+	var r Record
 	if err := json.Unmarshal(data, &r); err != nil {
-		return record{}, fmt.Errorf("read %s: %w; remove the sandbox", filepath.Join(dir, recordName), err)
+		return Record{}, fmt.Errorf("read %s: %w; remove the sandbox", filepath.Join(dir, FileName), err)
 	}
-	if r.Version != recordVersion {
-		return record{}, fmt.Errorf("%s: version %d is of another release of this program, which has to remove the sandbox",
-			filepath.Join(dir, recordName), r.Version)
+	if r.Version != FormatVersion {
+		return Record{}, fmt.Errorf("%s: version %d is of another release of this program, which has to remove the sandbox",
+			filepath.Join(dir, FileName), r.Version)
 	}
 	return r, nil
 }
 
-// write puts the record in the sandbox's directory, which the caller holds.
-func (r record) write(dir string) error {
+// Write puts the record in the sandbox's directory, which the caller holds.
+func (r Record) Write(dir string) error {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	return statedir.Replace(filepath.Join(dir, recordName), data)
+	return statedir.Replace(filepath.Join(dir, FileName), data)
 }
 
-// versionOf says which record a sandbox's directory has now.
-func versionOf(dir string) (version, error) {
-	path := filepath.Join(dir, recordName)
+// VersionOf says which record a sandbox's directory has now.
+func VersionOf(dir string) (Version, error) {
+	path := filepath.Join(dir, FileName)
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
-		return version{}, &fs.PathError{Op: "stat", Path: path, Err: err}
+		return Version{}, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
-	return version{inode: st.Ino, written: st.Mtim.Nano()}, nil
+	return Version{inode: st.Ino, written: st.Mtim.Nano()}, nil
 }
 
 // up says whether the sandbox is.
-func (r record) up() bool { return r.Init.Lives() && !r.abandoned() }
+func (r Record) up() bool { return r.Init.Lives() && !r.abandoned() }
 
 // abandoned says that the sandbox was to end with a process, which has ended.
-func (r record) abandoned() bool { return r.Tied && !r.Owner.Lives() }
+func (r Record) abandoned() bool { return r.Tied && !r.Owner.Lives() }
 
-// stays says that nobody but its owner or who asks for it may remove the
+// Stays says that nobody but its owner or who asks for it may remove the
 // sandbox: it is up, or who is tied to it has yet to see that it is not.
-func (r record) stays() bool {
+func (r Record) Stays() bool {
 	if r.Tied {
 		return r.Owner.Lives()
 	}
 	return r.Init.Lives()
 }
 
-// info describes the sandbox.
-func (r record) info(id string, paused func() bool) launch.Info {
+// Info describes the sandbox.
+func (r Record) Info(id string, paused func() bool) launch.Info {
 	i := launch.Info{
 		ID: id, From: r.From, Config: r.Config, Created: r.Created, Limits: r.Limits, Notes: r.Notes, Owner: r.UID,
 		Status: launch.Stopped,
@@ -145,21 +145,21 @@ func (r record) info(id string, paused func() bool) launch.Info {
 	return i
 }
 
-// missing turns the error of a sandbox without a directory, or without a record,
+// NotFound turns the error of a sandbox without a directory, or without a record,
 // into the caller's.
-func missing(id string, err error) error {
+func NotFound(id string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
 	}
 	return err
 }
 
-// begunWith tells whether a tree has layers that a fork has begun with: they stay,
+// BegunWith tells whether a tree has layers that a fork has begun with: they stay,
 // and were written before, so that it stays as old as it is.
-func (r record) begunWith(t tree) bool { return len(r.Stacks[t.Path].Below) > 0 }
+func (r Record) BegunWith(t Tree) bool { return len(r.Stacks[t.Path].Below) > 0 }
 
-// images are the images that hold the sandbox's files, its own first.
-func (r record) images() []string {
+// Images are the images that hold the sandbox's files, its own first.
+func (r Record) Images() []string {
 	if r.Image == "" {
 		return nil
 	}
@@ -174,8 +174,8 @@ func (r record) images() []string {
 	return all
 }
 
-// hostID is the host's number of an id inside.
-func hostID(mappings []specs.LinuxIDMapping, inside uint32) int {
+// HostID is the host's number of an id inside.
+func HostID(mappings []specs.LinuxIDMapping, inside uint32) int {
 	for _, m := range mappings {
 		if inside >= m.ContainerID && inside-m.ContainerID < m.Size {
 			return int(m.HostID + inside - m.ContainerID)
@@ -184,9 +184,9 @@ func hostID(mappings []specs.LinuxIDMapping, inside uint32) int {
 	return -1
 }
 
-// showToOwner has the tree's owner have what the sandbox's user wrote, where the
+// ShowToOwner has the tree's owner have what the sandbox's user wrote, where the
 // kernel can: else what that user has closed to others cannot be read.
-func (r record) showToOwner(t *launch.Tree, l *launch.TreeLayer, inside bool) error {
+func (r Record) ShowToOwner(t *launch.Tree, l *launch.TreeLayer, inside bool) error {
 	written := r.userAs(inside)
 	err := rootfs.ShowAs(l.Dir, rootfs.User{UID: written.UID, GID: written.GID}, rootfs.User{UID: t.Owner.UID, GID: t.Owner.GID})
 	switch {
@@ -199,19 +199,19 @@ func (r record) showToOwner(t *launch.Tree, l *launch.TreeLayer, inside bool) er
 }
 
 // userAs is the sandbox's user as a store shows the user.
-func (r record) userAs(inside bool) launch.Owner {
+func (r Record) userAs(inside bool) launch.Owner {
 	user := *r.Config.User
 	if inside {
 		return launch.Owner{UID: user.UID, GID: user.GID}
 	}
 	return launch.Owner{
-		UID: uint32(hostID(r.UIDMappings, user.UID)), GID: uint32(hostID(r.GIDMappings, user.GID)),
+		UID: uint32(HostID(r.UIDMappings, user.UID)), GID: uint32(HostID(r.GIDMappings, user.GID)),
 	}
 }
 
-// tree is what clients are told of one, without its layers. inside says that these
+// Tree is what clients are told of one, without its layers. inside says that these
 // show the ids of the inside.
-func (r record) tree(t tree, inside bool) launch.Tree {
+func (r Record) Describe(t Tree, inside bool) launch.Tree {
 	user := *r.Config.User
 	out := launch.Tree{
 		Path: t.Path, Device: t.Device, Inode: t.Inode, Since: t.Since, OnDisk: t.OnDisk, Base: int64(r.IDBase),
@@ -227,21 +227,21 @@ func (r record) tree(t tree, inside bool) launch.Tree {
 	return out
 }
 
-// withoutUnmade is the record without the new layers that a switch of layers has not
+// WithoutUnmade is the record without the new layers that a switch of layers has not
 // made yet: the process that made them was killed. Nothing was written to them.
-func (r record) withoutUnmade(top *os.File) (record, error) {
+func (r Record) WithoutUnmade(top *os.File) (Record, error) {
 	if r.Switch == nil || !r.Switch.Done {
 		return r, nil
 	}
-	r.Trees, r.Stacks = slices.Clone(r.Trees), cloneStacks(r.Stacks)
-	for _, p := range r.places() {
+	r.Trees, r.Stacks = slices.Clone(r.Trees), CloneStacks(r.Stacks)
+	for _, p := range r.Places() {
 		n, ok := r.Switch.Layers[p.Path]
 		if !ok {
 			continue
 		}
 		dir, err := rootfs.OpenDir(top, fmt.Sprintf("layer/%d/data", n))
 		if errors.Is(err, fs.ErrNotExist) {
-			r.withoutUpper(p)
+			r.WithoutUpper(p)
 			continue
 		}
 		if err != nil {
@@ -254,23 +254,23 @@ func (r record) withoutUnmade(top *os.File) (record, error) {
 
 // A stack is the layers of a place, beside the host's tree or the sandbox's own
 // directory.
-type stack struct {
+type Stack struct {
 	// Layers are the numbers of the sandbox's own, the upper one first. Those of a
 	// tree are in the tree.
 	Layers []int `json:"layers,omitempty"`
 	// Below are those of others, the uppermost first.
-	Below []layerRef `json:"below,omitempty"`
+	Below []LayerRef `json:"below,omitempty"`
 }
 
 // A layerRef is a directory in an image.
-type layerRef struct {
+type LayerRef struct {
 	Image string `json:"image"`
 	Dir   string `json:"dir"`
 }
 
 // A layerSwitch is intent: layers of a sandbox are being replaced while it stands
 // still.
-type layerSwitch struct {
+type Switch struct {
 	// Layers are the new upper ones, by place.
 	Layers map[string]int `json:"layers"`
 	// Paused says that it stood still before.
@@ -286,9 +286,9 @@ type layerSwitch struct {
 	Old []int `json:"old,omitempty"`
 }
 
-// own are the directories in the sandbox's store that a place has, the uppermost
+// Own are the directories in the sandbox's store that a place has, the uppermost
 // first.
-func (r record) own(p place) (names []string) {
+func (r Record) Own(p Place) (names []string) {
 	numbers := r.Stacks[p.Path].Layers
 	if p.Tree != nil {
 		numbers = p.Tree.Layers
@@ -302,15 +302,15 @@ func (r record) own(p place) (names []string) {
 	return names
 }
 
-func cloneStacks(all map[string]stack) map[string]stack {
-	clone := map[string]stack{}
+func CloneStacks(all map[string]Stack) map[string]Stack {
+	clone := map[string]Stack{}
 	for path, s := range all {
 		clone[path] = s
 	}
 	return clone
 }
 
-func (r *record) treeAt(path string) *tree {
+func (r *Record) TreeAt(path string) *Tree {
 	for i := range r.Trees {
 		if r.Trees[i].Path == path {
 			return &r.Trees[i]
@@ -319,9 +319,9 @@ func (r *record) treeAt(path string) *tree {
 	return nil
 }
 
-// withoutUpper takes the upper layer of a place off, which is under the others.
-func (r *record) withoutUpper(p place) {
-	if t := r.treeAt(p.Path); t != nil {
+// WithoutUpper takes the upper layer of a place off, which is under the others.
+func (r *Record) WithoutUpper(p Place) {
+	if t := r.TreeAt(p.Path); t != nil {
 		t.Layers = slices.Clone(t.Layers[1:])
 		return
 	}
@@ -330,9 +330,9 @@ func (r *record) withoutUpper(p place) {
 	r.Stacks[p.Path] = s
 }
 
-// halfDone says that something is under way with the sandbox's mounts, or was when its
+// HalfDone says that something is under way with the sandbox's mounts, or was when its
 // process was killed.
-func (r record) halfDone() bool { return r.Switch != nil || r.Attaching != nil }
+func (r Record) HalfDone() bool { return r.Switch != nil || r.Attaching != nil }
 
 // An attaching is intent: a directory is becoming the sandbox's workspace.
 type attaching struct {
@@ -344,7 +344,7 @@ type attaching struct {
 	Limit spec.Enforcement `json:"limit"`
 }
 
-func newAttaching(tree *os.File, next record) (*attaching, error) {
+func NewAttaching(tree *os.File, next Record) (*attaching, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(tree.Fd()), &st); err != nil {
 		return nil, fmt.Errorf("stat %s: %w", tree.Name(), err)
@@ -352,8 +352,8 @@ func newAttaching(tree *os.File, next record) (*attaching, error) {
 	return &attaching{Dir: next.Config.Workspace, Device: st.Dev, Inode: st.Ino, Disks: next.Disks, Limit: next.Limits.Disk}, nil
 }
 
-// takesWorkspace refuses what a workspace that is attached would hide.
-func (r record) takesWorkspace() error {
+// TakesWorkspace refuses what a workspace that is attached would hide.
+func (r Record) TakesWorkspace() error {
 	for _, b := range r.Config.Binds {
 		if b.Target == spec.WorkspacePath || strings.HasPrefix(b.Target, spec.WorkspacePath+"/") {
 			return &launch.ConfigError{Reason: fmt.Sprintf("workspace: it would hide the bind at %s", b.Target)}

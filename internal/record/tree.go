@@ -1,4 +1,4 @@
-package launcher
+package record
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 )
 
 // A tree is a directory of the host that a sandbox has an overlay of.
-type tree struct {
+type Tree struct {
 	// Path is its place on the host and in the sandbox.
 	Path string `json:"path"`
 	// Layers are the numbers of its layers in the store, the upper one first.
@@ -33,26 +33,26 @@ type tree struct {
 	Handle *fileHandle `json:"handle,omitempty"`
 }
 
-func newTrees(from []rootfs.Tree, since time.Time) []tree {
-	var all []tree
+func NewTrees(from []rootfs.Tree, since time.Time) []Tree {
+	var all []Tree
 	for _, t := range from {
-		all = append(all, tree{
+		all = append(all, Tree{
 			Path: t.Path, Layers: []int{t.Layer}, Since: since, UID: t.UID, GID: t.GID, OnDisk: t.OnDisk,
-			Device: t.Device, Inode: t.Inode, Handle: handleOf(t),
+			Device: t.Device, Inode: t.Inode, Handle: HandleOf(t),
 		})
 	}
 	return all
 }
 
-// present is no earlier than the time of any file that was written before. Until
+// Now is no earlier than the time of any file that was written before. Until
 // awaitTick returns, what is written may get an earlier one nevertheless.
-func present() time.Time { return time.Now().UTC() }
+func Now() time.Time { return time.Now().UTC() }
 
-// awaitTick waits, some milliseconds at most, until what is written from now on gets
+// AwaitTick waits, some milliseconds at most, until what is written from now on gets
 // a later time: files may have finer times than the clock that gives them (multigrain
 // timestamps, Linux 6.13).
-func awaitTick(ctx context.Context, since time.Time) error {
-	for !realtime().After(since) {
+func AwaitTick(ctx context.Context, since time.Time) error {
+	for !CoarseNow().After(since) {
 		if err := statedir.Sleep(ctx, 200*time.Microsecond); err != nil {
 			return err
 		}
@@ -60,16 +60,16 @@ func awaitTick(ctx context.Context, since time.Time) error {
 	return nil
 }
 
-// settled is a time that what was written before does not exceed, and what is written
+// Settled is a time that what was written before does not exceed, and what is written
 // from now on does.
-func settled(ctx context.Context) (time.Time, error) {
-	now := present()
-	return now, awaitTick(ctx, now)
+func Settled(ctx context.Context) (time.Time, error) {
+	now := Now()
+	return now, AwaitTick(ctx, now)
 }
 
-// realtime is the time that files get at this moment, which the kernel does not
+// CoarseNow is the time that files get at this moment, which the kernel does not
 // take from the clock each time.
-func realtime() time.Time {
+func CoarseNow() time.Time {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now) != nil {
 		return time.Now().UTC()
@@ -77,10 +77,10 @@ func realtime() time.Time {
 	return time.Unix(now.Unix()).UTC()
 }
 
-// readOnly is a detached mount of a directory that lies in one, or the directory
+// ReadOnly is a detached mount of a directory that lies in one, or the directory
 // itself where the kernel makes none of that (before Linux 6.15): who gets it is
 // the sandbox's owner, and the directories above are closed to all but root.
-func readOnly(dir *os.File) (*os.File, error) {
+func ReadOnly(dir *os.File) (*os.File, error) {
 	tree, err := unix.OpenTree(int(dir.Fd()), "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if errors.Is(err, unix.EINVAL) {
 		return dir, nil
@@ -98,9 +98,9 @@ func readOnly(dir *os.File) (*os.File, error) {
 	return mount, nil
 }
 
-// handleOf is the handle of an overlaid directory. Nil: the file system has no handles,
+// HandleOf is the handle of an overlaid directory. Nil: the file system has no handles,
 // or the path leads to another directory by now.
-func handleOf(t rootfs.Tree) *fileHandle {
+func HandleOf(t rootfs.Tree) *fileHandle {
 	fd, err := unix.Open(t.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil

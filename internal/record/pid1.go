@@ -1,4 +1,4 @@
-package launcher
+package record
 
 import (
 	"errors"
@@ -14,11 +14,11 @@ import (
 // (cmd/sandbox-agent/start.h). PID 1s of older releases have none.
 const syncDescriptor = 8
 
-// errNoSyncFile says that PID 1 was started by an older release.
-var errNoSyncFile = errors.New("PID 1 holds no open file of it")
+// ErrNoSyncFile says that PID 1 was started by an older release.
+var ErrNoSyncFile = errors.New("PID 1 holds no open file of it")
 
-// heldTop takes PID 1's own open file of the store's top. top is that of [storeOf].
-func heldTop(init process.ID, top *os.File) (*os.File, error) {
+// OpenTop takes PID 1's own open file of the store's top. top is that of [storeOf].
+func OpenTop(init process.ID, top *os.File) (*os.File, error) {
 	pidfd, err := unix.PidfdOpen(init.Pid, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("pidfd_open", err)
@@ -29,7 +29,7 @@ func heldTop(init process.ID, top *os.File) (*os.File, error) {
 	}
 	fd, err := unix.PidfdGetfd(pidfd, syncDescriptor, 0)
 	if errors.Is(err, unix.EBADF) {
-		return nil, errNoSyncFile
+		return nil, ErrNoSyncFile
 	}
 	if err != nil {
 		return nil, os.NewSyscallError("pidfd_getfd", err)
@@ -41,7 +41,7 @@ func heldTop(init process.ID, top *os.File) (*os.File, error) {
 	}
 	flags, err := unix.FcntlInt(held.Fd(), unix.F_GETFL, 0)
 	if err != nil || flags&unix.O_PATH != 0 || is.Dev != want.Dev || is.Ino != want.Ino { // an older agent's socket
-		return nil, errors.Join(errNoSyncFile, held.Close())
+		return nil, errors.Join(ErrNoSyncFile, held.Close())
 	}
 	return held, nil
 }
@@ -49,9 +49,9 @@ func heldTop(init process.ID, top *os.File) (*os.File, error) {
 // storeDescriptor is where PID 1 holds the store (cmd/sandbox-agent/start.h).
 const storeDescriptor = 7
 
-// storeOf opens the top of the store of a sandbox that is up, to be looked into.
+// OpenStore opens the top of the store of a sandbox that is up, to be looked into.
 // [os.ErrNotExist] says that its PID 1 has ended.
-func storeOf(init process.ID) (*os.File, error) {
+func OpenStore(init process.ID) (*os.File, error) {
 	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", init.Pid, storeDescriptor), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package launcher
+package record
 
 import (
 	"os"
@@ -19,10 +19,10 @@ func isDir(fd int, device, inode uint64) bool {
 	return unix.Fstat(fd, &st) == nil && st.Dev == device && st.Ino == inode && st.Nlink > 0
 }
 
-// lost opens the overlaid directory if the host has moved it away: a read-only detached
+// Lost opens the overlaid directory if the host has moved it away: a read-only detached
 // mount of it. Nil: the directory is at its path, or it cannot be found. A client
 // without privileges gets only a directory that still belongs to the tree's owner.
-func (t tree) lost(unprivileged bool) *os.File {
+func (t Tree) Lost(unprivileged bool) *os.File {
 	var now unix.Stat_t
 	if t.Handle == nil || unix.Stat(t.Path, &now) == nil && now.Dev == t.Device && now.Ino == t.Inode {
 		return nil
@@ -37,7 +37,7 @@ func (t tree) lost(unprivileged bool) *os.File {
 		return nil
 	}
 	// In a mount of its own ".." leads nowhere. Of an unbindable mount there is none.
-	mount, err := readOnly(dir)
+	mount, err := ReadOnly(dir)
 	dir.Close()
 	if err != nil || mount == dir {
 		return nil
@@ -47,7 +47,7 @@ func (t tree) lost(unprivileged bool) *os.File {
 
 // byHandle opens the directory through the nearest directory above its old place that
 // is on the same file system.
-func (t tree) byHandle() *os.File {
+func (t Tree) byHandle() *os.File {
 	for above := filepath.Dir(t.Path); ; above = filepath.Dir(above) {
 		if dir := t.byHandleOn(above); dir != nil || above == "/" {
 			return dir
@@ -55,7 +55,7 @@ func (t tree) byHandle() *os.File {
 	}
 }
 
-func (t tree) byHandleOn(above string) *os.File {
+func (t Tree) byHandleOn(above string) *os.File {
 	mount, err := unix.Open(above, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil

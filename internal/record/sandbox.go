@@ -1,0 +1,152 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+)
+
+// Sandbox is a sandbox as its record describes it.
+type Sandbox struct {
+	Roots
+	ID    string
+	Group *cgroups.Group
+
+	// mu guards the record, and state.
+	mu     sync.Mutex
+	record Record
+	// state tells whether the sandbox is paused. Nil until it is needed.
+	state *cgroups.State
+}
+
+// NewSandbox is a sandbox of a record, with its cgroup.
+func NewSandbox(in Roots, id string, group *cgroups.Group, r Record) *Sandbox {
+	return &Sandbox{Roots: in, ID: id, Group: group, record: r}
+}
+
+// Refresh takes a record that was written since, and returns false if that is
+// another sandbox's.
+func (v *Sandbox) Refresh(r Record) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if r.Init != v.record.Init {
+		return false
+	}
+	v.record = r
+	return true
+}
+
+// CloseState closes what tells whether the sandbox is paused. The next call of paused
+// opens it again.
+func (v *Sandbox) CloseState() {
+	v.mu.Lock()
+	state := v.state
+	v.state = nil
+	v.mu.Unlock()
+	if state != nil {
+		_ = state.Close() // nothing more is wanted of it
+	}
+}
+
+// Current is the record.
+func (v *Sandbox) Current() Record {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.record
+}
+
+// Init is the sandbox's PID 1.
+func (v *Sandbox) Init() process.ID { return v.Current().Init }
+
+func (v *Sandbox) Up() bool { r := v.Current(); return r.up() }
+
+// Dir is the sandbox's directory.
+func (v *Sandbox) Path() string { return v.Roots.Dir(v.ID) }
+
+// Why says what is the matter with the sandbox when its agent does not answer;
+// if nothing is, it returns the error.
+func (v *Sandbox) Why(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case !v.Present():
+		return &launch.SandboxError{ID: v.ID, Err: launch.ErrNotFound}
+	case !v.Up():
+		return &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning}
+	case v.Paused():
+		return &launch.SandboxError{ID: v.ID, Err: launch.ErrPaused}
+	case AgentGone(err) && v.Init().Ends():
+		return &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning}
+	}
+	return err
+}
+
+// AgentGone says that the connection to the agent is of no use any more: the agent
+// has ended, or another exec has noticed that and closed it.
+func AgentGone(err error) bool { return errors.Is(err, agent.ErrGone) || errors.Is(err, os.ErrClosed) }
+
+// present says whether the sandbox is there, as this one and not as another of
+// its name.
+func (v *Sandbox) Present() bool {
+	r, err := Read(v.Path())
+	return err == nil && r.Init == v.Init()
+}
+
+// Paused says whether the sandbox stands still.
+func (v *Sandbox) Paused() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.state == nil {
+		state, err := v.Group.OpenState()
+		if err != nil {
+			return false // it is gone, which shows soon
+		}
+		v.state = state
+	}
+	frozen, err := v.state.Frozen()
+	return err == nil && frozen
+}
+
+// Container loads the sandbox's container. What the record of the container names is
+// the sandbox's own: the cgroups, and PID 1.
+func (v *Sandbox) Container() (*container.Container, error) {
+	l := v.Roots
+	if err := errors.Join(l.CheckRoot(), statedir.CheckOwnDir(filepath.Join(l.State, v.ID), unix.O_NOFOLLOW)); err != nil {
+		return nil, err
+	}
+	c, err := container.LoadIn(l.State, v.ID, l.CgroupOf(v.ID))
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.State()
+	if err != nil {
+		return nil, err
+	}
+	if init := v.Init(); s.Pid != 0 && s.Pid != init.Pid {
+		return nil, fmt.Errorf("sandbox %s: %w: process %d is not its PID 1, which is %d", v.ID, container.ErrForeign, s.Pid, init.Pid)
+	}
+	return c, nil
+}
+
+// Keep has a record take the place of the sandbox's, which the caller holds.
+func (v *Sandbox) Keep(next Record) error {
+	if err := next.Write(v.Path()); err != nil {
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.record = next
+	return nil
+}
