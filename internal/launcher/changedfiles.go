@@ -34,29 +34,59 @@ type fileWatch struct {
 	notes []string
 }
 
-// watchFiles is what tells which files of the sandbox change, made when the first
-// exec needs it.
-func (v *live) watchFiles(r record.Record) (*fileWatch, error) {
-	v.watching.Lock()
-	defer v.watching.Unlock()
-	v.mu.Lock()
-	f := v.files
-	v.mu.Unlock()
-	if f != nil {
+// A fileWatcher watches the files of one sandbox, from the first command on that wants to
+// know. It is safe for concurrent use.
+type fileWatcher struct {
+	box  *record.Sandbox
+	pool *groupPool
+
+	// making is held by the one that begins to watch, before mu.
+	making sync.Mutex
+	// mu guards current, which is nil until a command wants to know.
+	mu      sync.Mutex
+	current *fileWatch
+}
+
+func newFileWatcher(box *record.Sandbox, pool *groupPool) *fileWatcher {
+	return &fileWatcher{box: box, pool: pool}
+}
+
+func (w *fileWatcher) watching() *fileWatch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.current
+}
+
+func (w *fileWatcher) watch(r record.Record) (*fileWatch, error) {
+	w.making.Lock()
+	defer w.making.Unlock()
+	if f := w.watching(); f != nil {
 		return f, nil
 	}
-	f, err := newFileWatch(&v.launcher.groups, r)
+	f, err := newFileWatch(w.pool, r)
 	if err != nil {
 		return nil, err
 	}
-	v.mu.Lock()
-	v.files = f
-	v.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.current = f
 	return f, nil
 }
 
+// stop ends the watch until the next command wants to know. The kernel takes some
+// milliseconds to end a watch, so a goroutine of tending waits for the kernel.
+func (w *fileWatcher) stop(tending *sync.WaitGroup) {
+	w.mu.Lock()
+	f := w.current
+	w.current = nil
+	w.mu.Unlock()
+	if f != nil {
+		tending.Go(f.close)
+	}
+}
+
 func newFileWatch(pool *groupPool, r record.Record) (_ *fileWatch, err error) {
-	binds := writableBinds(r.Config)
+	binds := record.WritableBinds(r.Config)
 	group, err := pool.take(len(binds) > 0)
 	if err != nil {
 		return nil, err
@@ -97,40 +127,14 @@ var overlayWritesTold = sync.OnceValue(func() bool {
 	return err == nil && !host.Version.Before(kernel.Version{Major: 6, Minor: 5})
 })
 
-// writableBinds are the places of what is bound from the host, writable.
-func writableBinds(c spec.Config) (targets []string) {
-	if c.Workspace != "" && !slices.Contains(c.Overlays, c.Workspace) {
-		targets = append(targets, spec.WorkspacePath)
-	}
-	for _, b := range c.Binds {
-		if b.Writable {
-			targets = append(targets, b.Target)
-		}
-	}
-	return targets
-}
-
 // addBind has what is written to a bind be told. That is not kept in use, for
 // whoever wants to take it away.
 func (f *fileWatch) addBind(init process.ID, target string) error {
-	w, err := f.group.Mount(func() (*os.File, error) { return openShown(init, target) })
+	w, err := f.group.Mount(func() (*os.File, error) { return record.OpenShown(init, target) })
 	if err == nil && !slices.Contains(f.all, w) {
 		f.all = append(f.all, w)
 	}
 	return err
-}
-
-// openShown opens what a sandbox has at a path.
-func openShown(init process.ID, path string) (*os.File, error) {
-	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", init.Pid), unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	if !init.Lives() { // before it was opened, and another has its number
-		return nil, os.ErrNotExist
-	}
-	return openTop(root, path)
 }
 
 // openTop opens what is at a path below a directory, which is its root.
@@ -176,22 +180,23 @@ func (f *fileWatch) close() {
 // A fileRecord keeps which files change while one exec runs. Nil is that of an exec
 // that nobody wants to know it of.
 type fileRecord struct {
-	live      *live
+	box       *record.Sandbox
 	watch     *fileWatch
 	recording *watch.Recording
 	// err says why it is not known.
 	err error
 }
 
-// recordFiles begins to. It keeps no exec from running.
-func (v *live) recordFiles(r record.Record, c launch.Command) *fileRecord {
+// begin begins to record for a command. A failure keeps no command from running: the end
+// of the record tells it.
+func (w *fileWatcher) begin(r record.Record, c launch.Command) *fileRecord {
 	// What is detached may outlive whoever watches, and what serves files is no
 	// command of anybody's.
 	if c.Detached || c.NoFiles || c.Files {
 		return nil
 	}
-	f := &fileRecord{live: v}
-	if f.watch, f.err = v.watchFiles(r); f.err != nil {
+	f := &fileRecord{box: w.box}
+	if f.watch, f.err = w.watch(r); f.err != nil {
 		return f
 	}
 	f.recording, f.err = watch.Record(f.watch.all...)
@@ -216,7 +221,7 @@ func (f *fileRecord) end(r *spec.Result) {
 		return
 	}
 	changes, missed := f.recording.End()
-	r.Files = f.watch.files(changes, f.live.launcher, f.live.Current())
+	r.Files = f.watch.files(changes, f.box)
 	r.Files.Truncated = r.Files.Truncated || missed
 	r.Notes = append(r.Notes, f.watch.notes...)
 }
@@ -225,12 +230,12 @@ func (f *fileRecord) end(r *spec.Result) {
 const maxFileBytes = 1 << 20
 
 // files are changes as the sandbox sees them.
-func (f *fileWatch) files(changes []watch.Change, l *Launcher, r record.Record) *spec.Files {
+func (f *fileWatch) files(changes []watch.Change, box *record.Sandbox) *spec.Files {
 	files := &spec.Files{Partial: f.partial}
 	if len(changes) == 0 {
 		return files
 	}
-	view := newStoreView(l, f.top, r)
+	view := newStoreView(box, f.top)
 	defer view.close()
 	kinds := map[string]fileKind{}
 	for _, c := range changes {

@@ -112,8 +112,8 @@ func (v *live) fullStores(r record.Record) (all []full) {
 // fullQuotas are the directories of the host's whose quota is used up: all that the
 // sandbox may write to have one, and are ext4's or XFS's.
 func fullQuotas(r record.Record) (all []full) {
-	for _, target := range writableBinds(r.Config) {
-		dir, err := openShown(r.Init, target)
+	for _, target := range record.WritableBinds(r.Config) {
+		dir, err := record.OpenShown(r.Init, target)
 		if err != nil {
 			continue // it has just ended
 		}

@@ -109,7 +109,7 @@ func (b *layerReader) tree(t record.Tree, out *HeldTree) error {
 	}
 	for _, ref := range b.record.Stacks[t.Path].Below {
 		inside := b.unprivileged || b.inside
-		image, err := b.live.launcher.openBelow(b.record, ref, inside)
+		image, err := b.live.launcher.OpenBelow(b.record, ref, inside)
 		if err != nil {
 			return err
 		}

@@ -31,12 +31,10 @@ type live struct {
 	users   int
 	version record.Version
 
-	// watching is held by the one that begins to watch the sandbox's files, before
-	// mu.
-	watching sync.Mutex
-
 	// lift is of the limits of disk traffic. Its mutex is taken before mu.
 	lift throttleLift
+
+	files *fileWatcher
 
 	// output is of detached commands. Its mutex is taken before mu.
 	output share
@@ -51,8 +49,6 @@ type live struct {
 	// tookOver says that what others left was looked at.
 	tookOver bool
 	leaves   leafPool
-	// files tells which change, nil until an exec wants to know.
-	files *fileWatch
 	// running are this process's execs that have not ended, by their ids, without the
 	// detached ones: any number of handles may be of one of these.
 	running map[string]*Process
@@ -75,8 +71,9 @@ type live struct {
 const idleTime = 3 * time.Second
 
 func newLive(l *Launcher, id string, r record.Record, v record.Version, group *cgroups.Group) *live {
+	box := record.NewSandbox(l.Roots, id, group, r)
 	return &live{
-		Sandbox: record.NewSandbox(l.Roots, id, group, r), launcher: l, users: 1, version: v,
+		Sandbox: box, launcher: l, users: 1, version: v, files: newFileWatcher(box, &l.groups),
 		connecting: make(chan struct{}, 1), running: map[string]*Process{},
 		starting: map[execID]bool{},
 	}
@@ -202,20 +199,8 @@ func (v *live) drop() {
 	}
 }
 
-// unwatch stops watching the sandbox's files. The kernel takes some milliseconds
-// for that, which nobody waits for.
-func (v *live) unwatch() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.unwatchLocked()
-}
-
-func (v *live) unwatchLocked() {
-	if f := v.files; f != nil {
-		v.files = nil
-		v.launcher.tending.Go(f.close)
-	}
-}
+// unwatch stops watching the sandbox's files.
+func (v *live) unwatch() { v.files.stop(&v.launcher.tending) }
 
 // connect returns the connection to the agent.
 func (v *live) connect(ctx context.Context) (*agent.Conn, error) {

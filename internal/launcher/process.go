@@ -305,7 +305,7 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 		return spec.Result{}, err
 	}
 	p.files.end(&r)
-	if written := writtenTo(r.Files, writableBinds(p.config.Config)); !lost && !failed && len(written) > 0 {
+	if written := writtenTo(r.Files, record.WritableBinds(p.config.Config)); !lost && !failed && len(written) > 0 {
 		tellFull(&r, v.fullStores(p.config), written)
 	}
 	if !lost {

@@ -105,7 +105,7 @@ func (k *stacker) frozen(ref record.LayerRef) (*os.File, error) {
 	image := k.images[ref.Image]
 	if image == nil {
 		var err error
-		if image, err = k.launcher.openBelow(k.record, ref, false); err != nil {
+		if image, err = k.launcher.OpenBelow(k.record, ref, false); err != nil {
 			return nil, err
 		}
 		k.images[ref.Image] = image

@@ -19,18 +19,19 @@ var areaTargets = map[string]string{"workspace": spec.WorkspacePath, "home": spe
 // A storeView shows what changes in a store as the sandbox sees it: an overlay is
 // seen as what it does to its upper layer.
 type storeView struct {
-	launcher *Launcher
-	top      *os.File
-	record   record.Record
-	places   []record.Place
+	roots  record.Roots
+	top    *os.File
+	record record.Record
+	places []record.Place
 	// opened are the host's directories that trees are of, and the images of what a
 	// fork has begun with, by their names; opened when they are needed, nil where that
 	// cannot be.
 	opened map[string]*os.File
 }
 
-func newStoreView(l *Launcher, top *os.File, r record.Record) *storeView {
-	return &storeView{launcher: l, top: top, record: r, places: r.Places(), opened: map[string]*os.File{}}
+func newStoreView(box *record.Sandbox, top *os.File) *storeView {
+	r := box.Current()
+	return &storeView{roots: box.Roots, top: top, record: r, places: r.Places(), opened: map[string]*os.File{}}
 }
 
 func (v *storeView) close() {
@@ -111,7 +112,7 @@ func (v *storeView) hasBelow(p record.Place, name string) bool {
 		}
 	}
 	for _, ref := range v.record.Stacks[p.Path].Below {
-		image := v.open(ref.Image, func() (*os.File, error) { return v.launcher.openBelow(v.record, ref, true) })
+		image := v.open(ref.Image, func() (*os.File, error) { return v.roots.OpenBelow(v.record, ref, true) })
 		if there, hidden := look(image, path.Join(ref.Dir, name)); there {
 			return !hidden
 		}

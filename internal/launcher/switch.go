@@ -16,29 +16,11 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
-	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
 // maxLayers bounds the layers that one overlay has: the kernel takes 500, and each
 // is asked about every name that is not there.
 const maxLayers = 100
-
-// openBelow mounts the image of a snapshot's layer: with this sandbox's ids and
-// read-only, or for owners with those that are in it.
-func (l *Launcher) openBelow(r record.Record, ref record.LayerRef, owners bool) (*os.File, error) {
-	f, err := store.MountImage(l.ImagePath(ref.Image))
-	if err != nil {
-		return nil, fmt.Errorf("layers of a snapshot: %w", err)
-	}
-	if owners {
-		return f, nil
-	}
-	if err := rootfs.MapFrozen(f, r.UIDMappings, r.GIDMappings); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
 
 // switchLayers puts new upper layers on places of a sandbox, which stands still
 // meanwhile: what is in them until now nobody writes to any more, and a snapshot has

@@ -1,0 +1,35 @@
+package launcher
+
+import (
+	"slices"
+	"testing"
+)
+
+// Many more sandboxes than there are groups are watched, for they share them.
+func TestGroupsAreShared(t *testing.T) {
+	newTestLauncher(t)
+	var pool groupPool
+	var taken []*sharedGroup
+	for range 3 * maxGroups {
+		g, err := pool.take(false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken = append(taken, g)
+	}
+	if len(pool.all) != maxGroups || taken[0].users != 3 {
+		t.Errorf("%d groups, %d users of the first", len(pool.all), taken[0].users)
+	}
+	alone, err := pool.take(true)
+	if err != nil || alone.users != 1 || slices.Contains(taken, alone) {
+		t.Errorf("one that has to be alone: %+v, %v", alone, err)
+	}
+	for _, g := range append(taken, alone) {
+		if err := pool.leave(g); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(pool.all) != 0 {
+		t.Errorf("%d groups are left", len(pool.all))
+	}
+}
