@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
@@ -100,7 +98,7 @@ func newFileWatch(pool *groupPool, r record.Record) (_ *fileWatch, err error) {
 	if f.top, err = record.OpenStore(r.Init); err != nil {
 		return nil, err
 	}
-	if f.store, err = group.FileSystem(func() (*os.File, error) { return openTop(f.top, ".") }); err != nil {
+	if f.store, err = group.FileSystem(func() (*os.File, error) { return record.OpenRooted(f.top, ".") }); err != nil {
 		return nil, err
 	}
 	f.all = []*watch.Watch{f.store}
@@ -135,32 +133,6 @@ func (f *fileWatch) addBind(init process.ID, target string) error {
 		f.all = append(f.all, w)
 	}
 	return err
-}
-
-// openTop opens what is at a path below a directory, which is its root.
-func openTop(root *os.File, path string) (*os.File, error) {
-	how := unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC | unix.O_NOFOLLOW,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS,
-	}
-	fd, err := openIn(root, path, &how)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	return os.NewFile(uintptr(fd), path), nil
-}
-
-// openIn is openat2(2) below a directory that another goroutine may close, as the
-// end of a watch does while commands go on: its number may be another file's then.
-func openIn(root *os.File, path string, how *unix.OpenHow) (fd int, err error) {
-	raw, err := root.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	if closed := raw.Control(func(dir uintptr) { fd, err = unix.Openat2(int(dir), path, how) }); closed != nil {
-		return -1, closed
-	}
-	return fd, err
 }
 
 // close ends the watch. What it can't let go of goes with the process.

@@ -3,11 +3,13 @@ package launcher
 import (
 	"slices"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // Many more sandboxes than there are groups are watched, for they share them.
 func TestGroupsAreShared(t *testing.T) {
-	newTestLauncher(t)
+	testhost.NeedRoot(t, "groups of fanotify")
 	var pool groupPool
 	var taken []*sharedGroup
 	for range 3 * maxGroups {

@@ -93,7 +93,7 @@ func isWhiteout(c watch.Change) bool {
 
 // opaque says that a directory of the store hides that of the layers below.
 func (v *storeView) opaque(name string) bool {
-	dir, err := openTop(v.top, name)
+	dir, err := record.OpenRooted(v.top, name)
 	if err != nil {
 		return false // it went this moment
 	}
@@ -147,7 +147,7 @@ func look(root *os.File, name string) (there, whiteout bool) {
 		Flags:   unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS,
 	}
-	fd, err := openIn(root, name, &how)
+	fd, err := record.OpenIn(root, name, &how)
 	if err != nil {
 		return false, false
 	}

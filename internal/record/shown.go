@@ -34,5 +34,31 @@ func OpenShown(init process.ID, path string) (*os.File, error) {
 	if !init.Lives() { // before it was opened, and another has its number
 		return nil, os.ErrNotExist
 	}
-	return openTop(root, path)
+	return OpenRooted(root, path)
+}
+
+// OpenRooted opens what is at a path below a directory, which is its root.
+func OpenRooted(root *os.File, path string) (*os.File, error) {
+	how := unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC | unix.O_NOFOLLOW,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS,
+	}
+	fd, err := OpenIn(root, path, &how)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// OpenIn is openat2(2) below a directory that another goroutine may close, as the
+// end of a watch does while commands go on: its number may be another file's then.
+func OpenIn(root *os.File, path string, how *unix.OpenHow) (fd int, err error) {
+	raw, err := root.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	if closed := raw.Control(func(dir uintptr) { fd, err = unix.Openat2(int(dir), path, how) }); closed != nil {
+		return -1, closed
+	}
+	return fd, err
 }
