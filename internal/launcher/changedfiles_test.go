@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/filewatch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -140,7 +141,7 @@ func TestFilesOfAnOverlayAreTold(t *testing.T) {
 	}
 	sb := up(t, l, "", spec.Config{Overlays: []string{tree}, Cwd: tree})
 	onLayer, partial := " ~T/a", []string(nil)
-	if !overlayWritesTold() {
+	if !filewatch.OverlayWritesTold() {
 		onLayer, partial = "", []string{tree}
 	}
 	for _, step := range []struct{ script, want string }{
@@ -183,18 +184,18 @@ func TestFilesOfAnotherSandboxAreNotTold(t *testing.T) {
 	l := newTestLauncher(t)
 	take := func(n int) {
 		for range n {
-			g, err := l.groups.take(false)
+			g, err := l.groups.Take(false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { _ = l.groups.leave(g) })
+			t.Cleanup(func() { _ = l.groups.Leave(g) })
 		}
 	}
-	take(maxGroups)
+	take(filewatch.MaxGroups)
 	one, other := ownedDir(t, 1000, "x"), ownedDir(t, 1000, "x")
 	a, b := up(t, l, "", spec.Config{Workspace: one}), up(t, l, "", spec.Config{Workspace: other})
-	changedBy(t, a, "true") // from here on it is watched
-	take(maxGroups - 1)     // if it shared a group, the other would share the same
+	changedBy(t, a, "true")       // from here on it is watched
+	take(filewatch.MaxGroups - 1) // if it shared a group, the other would share the same
 	changedBy(t, b, "true")
 	p, _ := piped(t, a, launch.Command{Args: []string{"sh", "-c", "touch started; until test -e go; do sleep 0.01; done"}})
 	eventually(t, "the first runs", func() bool { _, err := os.Stat(filepath.Join(one, "started")); return err == nil })
@@ -239,7 +240,7 @@ func TestFilesAreNotToldOfAll(t *testing.T) {
 			t.Errorf("%+v: %+v, %v", c, r, err)
 		}
 	}
-	if sb.live.files.watching() != nil {
+	if sb.live.files.Watching() != nil {
 		t.Error("the sandbox is watched")
 	}
 }
@@ -248,12 +249,12 @@ func TestFilesAreNotToldOfAll(t *testing.T) {
 func TestFilesThatCantBeToldAreNoted(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	for range 2 * maxGroups { // all that a launcher takes
-		g, err := l.groups.take(true)
+	for range 2 * filewatch.MaxGroups { // all that a launcher takes
+		g, err := l.groups.Take(true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = l.groups.leave(g) }()
+		defer func() { _ = l.groups.Leave(g) }()
 	}
 	p, _ := piped(t, sb, launch.Command{Args: []string{"true"}})
 	r, err := p.Wait(t.Context())

@@ -208,7 +208,7 @@ func (v *live) start(ctx context.Context, r record.Record, c launch.Command, req
 			return nil, record.NotFound(v.ID, err) // somebody has just removed the sandbox
 		}
 	}
-	p.files = v.files.begin(r, c)
+	p.files = v.files.Begin(r, c)
 	if c.Transaction {
 		if p.transaction, err = v.beginTransaction(ctx, r); err != nil {
 			return nil, v.Why(ctx, err)

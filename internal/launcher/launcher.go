@@ -29,6 +29,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/filewatch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/filtercache"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
@@ -72,7 +73,7 @@ type Launcher struct {
 	maxSnapshots int
 	snapshotting turn
 
-	groups groupPool
+	groups filewatch.Pool
 	// deadlines are of detached execs.
 	deadlines deadlines
 	handed    handed

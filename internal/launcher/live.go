@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/filewatch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
@@ -34,7 +35,7 @@ type live struct {
 	// lift is of the limits of disk traffic. Its mutex is taken before mu.
 	lift throttleLift
 
-	files *fileWatcher
+	files *filewatch.Watcher
 
 	// output is of detached commands. Its mutex is taken before mu.
 	output share
@@ -73,7 +74,7 @@ const idleTime = 3 * time.Second
 func newLive(l *Launcher, id string, r record.Record, v record.Version, group *cgroups.Group) *live {
 	box := record.NewSandbox(l.Roots, id, group, r)
 	return &live{
-		Sandbox: box, launcher: l, users: 1, version: v, files: newFileWatcher(box, &l.groups),
+		Sandbox: box, launcher: l, users: 1, version: v, files: filewatch.New(box, &l.groups),
 		connecting: make(chan struct{}, 1), running: map[string]*Process{},
 		starting: map[execID]bool{},
 	}
@@ -200,7 +201,7 @@ func (v *live) drop() {
 }
 
 // unwatch stops watching the sandbox's files.
-func (v *live) unwatch() { v.files.stop(&v.launcher.tending) }
+func (v *live) unwatch() { v.files.Stop(&v.launcher.tending) }
 
 // connect returns the connection to the agent.
 func (v *live) connect(ctx context.Context) (*agent.Conn, error) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/filewatch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -37,7 +38,7 @@ type Process struct {
 	config  record.Record
 	started time.Time
 	timeout time.Duration
-	files   *fileRecord
+	files   *filewatch.Recording
 	// transaction is the exec's own, nil for others.
 	transaction *transaction
 	// kept is the state of a detached exec, nil for others.
@@ -111,7 +112,7 @@ func (v *live) register(p *Process) {
 func (p *Process) leave() {
 	p.left.Do(func() {
 		p.over.Store(true)
-		p.files.discard()
+		p.files.Discard()
 		v := p.live
 		if p.kept == nil {
 			v.mu.Lock()
@@ -300,11 +301,11 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	}
 	e.describe(&r)
 	if err := p.endTransaction(&r); err != nil {
-		p.files.discard()
+		p.files.Discard()
 		v.retire(p.leaf)
 		return spec.Result{}, err
 	}
-	p.files.end(&r)
+	p.files.End(&r)
 	if written := writtenTo(r.Files, record.WritableBinds(p.config.Config)); !lost && !failed && len(written) > 0 {
 		tellFull(&r, v.fullStores(p.config), written)
 	}
@@ -421,7 +422,7 @@ func (p *Process) dropTransaction() error {
 
 // undo removes what there is of an exec whose command did not start.
 func (p *Process) undo() error {
-	p.files.discard()
+	p.files.Discard()
 	err := errors.Join(p.kept.remove(), p.kill(), p.dropTransaction())
 	p.live.retire(p.leaf)
 	return err

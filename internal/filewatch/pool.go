@@ -1,4 +1,4 @@
-package launcher
+package filewatch
 
 import (
 	"errors"
@@ -9,12 +9,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/watch"
 )
 
-// maxGroups is how many groups a launcher watches files with, of the 128 that a
+// MaxGroups is how many groups a launcher watches files with, of the 128 that a
 // user has for all programs, before sandboxes share them.
-const maxGroups = 16
+const MaxGroups = 16
 
 // A groupPool has the groups that files are watched with.
-type groupPool struct {
+type Pool struct {
 	mu  sync.Mutex
 	all []*sharedGroup
 }
@@ -26,9 +26,9 @@ type sharedGroup struct {
 	alone bool
 }
 
-// take returns a group, of which one sandbox has all if it has to be alone: two
+// Take returns a group, of which one sandbox has all if it has to be alone: two
 // that write to one file system of the host's could not be told apart.
-func (p *groupPool) take(alone bool) (*sharedGroup, error) {
+func (p *Pool) Take(alone bool) (*sharedGroup, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var least *sharedGroup
@@ -37,11 +37,11 @@ func (p *groupPool) take(alone bool) (*sharedGroup, error) {
 			least = g
 		}
 	}
-	if !alone && least != nil && len(p.all) >= maxGroups {
+	if !alone && least != nil && len(p.all) >= MaxGroups {
 		least.users++
 		return least, nil
 	}
-	if len(p.all) >= 2*maxGroups {
+	if len(p.all) >= 2*MaxGroups {
 		return nil, fmt.Errorf("files of %d sandboxes are watched: it is %w for more", len(p.all), launch.ErrUnavailable)
 	}
 	group, err := watch.Open()
@@ -57,8 +57,8 @@ func (p *groupPool) take(alone bool) (*sharedGroup, error) {
 	return g, nil
 }
 
-// leave gives up a group, and closes it after its last user.
-func (p *groupPool) leave(g *sharedGroup) error {
+// Leave gives up a group, and closes it after its last user.
+func (p *Pool) Leave(g *sharedGroup) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if g.users--; g.users > 0 {

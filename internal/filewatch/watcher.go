@@ -1,4 +1,4 @@
-package launcher
+package filewatch
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ import (
 // was written: to have it tell more would be to be told of all that happens in that
 // file system of the host's.
 type fileWatch struct {
-	pool  *groupPool
+	pool  *Pool
 	group *sharedGroup
 	store *watch.Watch
 	all   []*watch.Watch
@@ -34,9 +34,9 @@ type fileWatch struct {
 
 // A fileWatcher watches the files of one sandbox, from the first command on that wants to
 // know. It is safe for concurrent use.
-type fileWatcher struct {
+type Watcher struct {
 	box  *record.Sandbox
-	pool *groupPool
+	pool *Pool
 
 	// making is held by the one that begins to watch, before mu.
 	making sync.Mutex
@@ -45,20 +45,20 @@ type fileWatcher struct {
 	current *fileWatch
 }
 
-func newFileWatcher(box *record.Sandbox, pool *groupPool) *fileWatcher {
-	return &fileWatcher{box: box, pool: pool}
+func New(box *record.Sandbox, pool *Pool) *Watcher {
+	return &Watcher{box: box, pool: pool}
 }
 
-func (w *fileWatcher) watching() *fileWatch {
+func (w *Watcher) Watching() *fileWatch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.current
 }
 
-func (w *fileWatcher) watch(r record.Record) (*fileWatch, error) {
+func (w *Watcher) watch(r record.Record) (*fileWatch, error) {
 	w.making.Lock()
 	defer w.making.Unlock()
-	if f := w.watching(); f != nil {
+	if f := w.Watching(); f != nil {
 		return f, nil
 	}
 	f, err := newFileWatch(w.pool, r)
@@ -71,9 +71,9 @@ func (w *fileWatcher) watch(r record.Record) (*fileWatch, error) {
 	return f, nil
 }
 
-// stop ends the watch until the next command wants to know. The kernel takes some
+// Stop ends the watch until the next command wants to know. The kernel takes some
 // milliseconds to end a watch, so a goroutine of tending waits for the kernel.
-func (w *fileWatcher) stop(tending *sync.WaitGroup) {
+func (w *Watcher) Stop(tending *sync.WaitGroup) {
 	w.mu.Lock()
 	f := w.current
 	w.current = nil
@@ -83,9 +83,9 @@ func (w *fileWatcher) stop(tending *sync.WaitGroup) {
 	}
 }
 
-func newFileWatch(pool *groupPool, r record.Record) (_ *fileWatch, err error) {
+func newFileWatch(pool *Pool, r record.Record) (_ *fileWatch, err error) {
 	binds := record.WritableBinds(r.Config)
-	group, err := pool.take(len(binds) > 0)
+	group, err := pool.Take(len(binds) > 0)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func newFileWatch(pool *groupPool, r record.Record) (_ *fileWatch, err error) {
 		return nil, err
 	}
 	f.all = []*watch.Watch{f.store}
-	if !overlayWritesTold() {
+	if !OverlayWritesTold() {
 		for _, t := range r.Trees {
 			f.partial = append(f.partial, t.Path)
 		}
@@ -117,10 +117,10 @@ func newFileWatch(pool *groupPool, r record.Record) (_ *fileWatch, err error) {
 	return f, nil
 }
 
-// overlayWritesTold says whether the kernel tells of an overlay's layer that a file is
+// OverlayWritesTold says whether the kernel tells of an overlay's layer that a file is
 // written to that is there already: Linux 6.5, "ovl: enable fsnotify events on
 // underlying real files".
-var overlayWritesTold = sync.OnceValue(func() bool {
+var OverlayWritesTold = sync.OnceValue(func() bool {
 	host, err := kernel.Describe()
 	return err == nil && !host.Version.Before(kernel.Version{Major: 6, Minor: 5})
 })
@@ -146,12 +146,12 @@ func (f *fileWatch) close() {
 	if f.top != nil {
 		f.top.Close()
 	}
-	_ = f.pool.leave(f.group) // as above
+	_ = f.pool.Leave(f.group) // as above
 }
 
 // A fileRecord keeps which files change while one exec runs. Nil is that of an exec
 // that nobody wants to know it of.
-type fileRecord struct {
+type Recording struct {
 	box       *record.Sandbox
 	watch     *fileWatch
 	recording *watch.Recording
@@ -159,15 +159,15 @@ type fileRecord struct {
 	err error
 }
 
-// begin begins to record for a command. A failure keeps no command from running: the end
+// Begin begins to record for a command. A failure keeps no command from running: the end
 // of the record tells it.
-func (w *fileWatcher) begin(r record.Record, c launch.Command) *fileRecord {
+func (w *Watcher) Begin(r record.Record, c launch.Command) *Recording {
 	// What is detached may outlive whoever watches, and what serves files is no
 	// command of anybody's.
 	if c.Detached || c.NoFiles || c.Files {
 		return nil
 	}
-	f := &fileRecord{box: w.box}
+	f := &Recording{box: w.box}
 	if f.watch, f.err = w.watch(r); f.err != nil {
 		return f
 	}
@@ -175,20 +175,20 @@ func (w *fileWatcher) begin(r record.Record, c launch.Command) *fileRecord {
 	return f
 }
 
-// discard ends it, if end has not.
-func (f *fileRecord) discard() {
+// Discard ends it, if end has not.
+func (f *Recording) Discard() {
 	if f != nil && f.recording != nil {
 		f.recording.Discard()
 	}
 }
 
-// end says what has changed.
-func (f *fileRecord) end(r *spec.Result) {
+// End says what has changed.
+func (f *Recording) End(r *spec.Result) {
 	if f == nil {
 		return
 	}
 	if f.err != nil {
-		f.discard()
+		f.Discard()
 		r.Notes = append(r.Notes, fmt.Sprintf("which files changed is not known: %v", f.err))
 		return
 	}

@@ -1,4 +1,4 @@
-package launcher
+package filewatch
 
 import (
 	"slices"
@@ -10,24 +10,24 @@ import (
 // Many more sandboxes than there are groups are watched, for they share them.
 func TestGroupsAreShared(t *testing.T) {
 	testhost.NeedRoot(t, "groups of fanotify")
-	var pool groupPool
+	var pool Pool
 	var taken []*sharedGroup
-	for range 3 * maxGroups {
-		g, err := pool.take(false)
+	for range 3 * MaxGroups {
+		g, err := pool.Take(false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		taken = append(taken, g)
 	}
-	if len(pool.all) != maxGroups || taken[0].users != 3 {
+	if len(pool.all) != MaxGroups || taken[0].users != 3 {
 		t.Errorf("%d groups, %d users of the first", len(pool.all), taken[0].users)
 	}
-	alone, err := pool.take(true)
+	alone, err := pool.Take(true)
 	if err != nil || alone.users != 1 || slices.Contains(taken, alone) {
 		t.Errorf("one that has to be alone: %+v, %v", alone, err)
 	}
 	for _, g := range append(taken, alone) {
-		if err := pool.leave(g); err != nil {
+		if err := pool.Leave(g); err != nil {
 			t.Error(err)
 		}
 	}
