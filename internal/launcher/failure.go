@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
@@ -68,7 +66,7 @@ func (v *live) verify(ctx context.Context, sync bool) error {
 	if err := v.verifyMemory(r); err != nil {
 		return &launch.SandboxError{ID: v.ID, Err: err}
 	}
-	err = v.launcher.verify(ctx, r, sync)
+	err = verifyRecord(ctx, v.launcher.Roots, r, sync)
 	if err == nil {
 		return nil
 	}
@@ -93,62 +91,6 @@ func (v *live) verifyMemory(r record.Record) error {
 		return launch.ErrNotFound
 	}
 	return nil
-}
-
-// verify is Verify, of the sandbox that has this record.
-func (l *Launcher) verify(ctx context.Context, r record.Record, sync bool) error {
-	for _, image := range r.Images() {
-		var err error
-		switch {
-		case !sync:
-			err = store.Failure(l.ImagePath(image))
-		case image == r.Image:
-			err = l.checkOwn(ctx, r)
-		default:
-			err = checkFrozen(ctx, l.ImagePath(image))
-		}
-		if err != nil {
-			return l.damaged(err)
-		}
-	}
-	return nil
-}
-
-// damaged words a failure of an image, and returns other errors as they are.
-func (l *Launcher) damaged(err error) error {
-	var failure *store.FailureError
-	if !errors.As(err, &failure) {
-		return err
-	}
-	return fmt.Errorf("%w: %w; make room below %s, copy out single files with exec and check each of them, and remove the sandbox with down",
-		launch.ErrDamaged, err, l.Data)
-}
-
-// checkOwn checks the image that the sandbox writes to. Where PID 1 has ended, its
-// image is mounted for that.
-func (l *Launcher) checkOwn(ctx context.Context, r record.Record) error {
-	path := l.ImagePath(r.Image)
-	top, err := record.OpenStore(r.Init)
-	if err != nil {
-		return checkFrozen(ctx, path)
-	}
-	defer top.Close()
-	held, err := record.OpenTop(r.Init, top)
-	if err != nil { // a note of the sandbox says so, or an older release has made it
-		return store.Check(ctx, path, top, nil)
-	}
-	defer held.Close()
-	return store.Check(ctx, path, top, held)
-}
-
-// checkFrozen checks an image that no PID 1 can be asked about.
-func checkFrozen(ctx context.Context, path string) error {
-	mounted, err := store.MountImage(path)
-	if err != nil {
-		return err
-	}
-	defer mounted.Close()
-	return store.Check(ctx, path, mounted, nil)
 }
 
 // checkSnapshot refuses to begin with a snapshot that has a recorded failure.
@@ -188,7 +130,7 @@ func snapshotDamaged(name string, err error) error {
 
 // noteDamage adds a recorded failure to the notes of a sandbox's description.
 func (l *Launcher) noteDamage(r record.Record, i *launch.Info) {
-	if err := l.verify(context.Background(), r, false); errors.Is(err, launch.ErrDamaged) {
+	if err := verifyRecord(context.Background(), l.Roots, r, false); errors.Is(err, launch.ErrDamaged) {
 		i.Notes = append(slices.Clone(i.Notes), "the sandbox "+err.Error())
 	}
 }
@@ -207,7 +149,7 @@ func (p *Process) tellDamage(r *spec.Result) {
 	l := p.live.launcher
 	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
 	defer cancel()
-	switch err := l.verify(ctx, box, l.shortOfRoom()); {
+	switch err := verifyRecord(ctx, l.Roots, box, shortOfRoom(l.Data)); {
 	case errors.Is(err, launch.ErrDamaged):
 		r.Damaged = true
 		r.Violations = append(r.Violations, limitHit("the sandbox %v", err))
@@ -215,24 +157,4 @@ func (p *Process) tellDamage(r *spec.Result) {
 	case err != nil && !errors.Is(err, store.ErrAbandoned) && !errors.Is(err, fs.ErrNotExist): // else it is being removed
 		r.Notes = append(r.Notes, fmt.Sprintf("it is not known whether all that was written is on disk: %v", err))
 	}
-}
-
-// roomAtLeast is the room that the host's disk must have beside the data that is still in
-// memory. File systems take some of it, and later writes.
-const roomAtLeast = 64 << 20
-
-// shortOfRoom says that the disk of the data directory may have no room for the data in
-// memory that is not in the images yet.
-func (l *Launcher) shortOfRoom() bool {
-	var disk unix.Statfs_t
-	var memory unix.Sysinfo_t
-	if unix.Statfs(l.Data, &disk) != nil || unix.Sysinfo(&memory) != nil {
-		return true
-	}
-	free := int64(disk.Bavail) * disk.Bsize
-	if free > int64(memory.Totalram)*int64(memory.Unit)+roomAtLeast {
-		return false
-	}
-	unwritten, err := unwrittenBytes()
-	return err != nil || free < unwritten+roomAtLeast
 }

@@ -201,13 +201,6 @@ func TestForkOfADamagedSnapshotIsRefused(t *testing.T) {
 	}
 }
 
-func TestUnwrittenBytesAreRead(t *testing.T) {
-	n, err := unwrittenBytes()
-	if err != nil || n < 0 {
-		t.Error(n, err)
-	}
-}
-
 // BenchmarkTellDamage is the extra cost of each command with sound storage on disk.
 func BenchmarkTellDamage(b *testing.B) {
 	sb := benchSandbox(b)

@@ -323,7 +323,7 @@ func block(n int) []byte { return make([]byte, n) }
 func TestNextLauncherFinishesTheRemoval(t *testing.T) {
 	first := newTestLauncher(t)
 	sb := up(t, first, "box", onDisk)
-	first.stopSweeping()
+	first.sweeper.stop()
 	if err := sb.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -369,7 +369,7 @@ func TestRemovedSandboxIsNotWrittenToDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !kept {
-			l.stopSweeping() // or it has no bytes
+			l.sweeper.stop() // or it has no bytes
 		}
 		started := time.Now()
 		if err := sb.Close(); err != nil {

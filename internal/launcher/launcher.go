@@ -15,7 +15,6 @@
 package launcher
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -61,13 +60,10 @@ type Launcher struct {
 	// filesProgram serves files inside.
 	filesProgram func() (*os.File, error)
 	// execs numbers the execs of this process, from after first on.
-	execs atomic.Uint32
-	first uint32
-	// sweep starts a removal as a goroutine of sweeping. stopSweeping ends the removals
-	// and waits for them.
-	sweep        func(removal func(context.Context))
-	stopSweeping func()
-	sweeping     sync.WaitGroup
+	execs   atomic.Uint32
+	first   uint32
+	sweeper *sweeper
+	trash   *trashCan
 
 	// maxSnapshots bounds what one user other than root keeps on disk by snapshots alone.
 	maxSnapshots int
@@ -118,7 +114,8 @@ func New(d Dirs) (*Launcher, error) {
 		handed:       handed{memory: map[string]heldStore{}, every: lookForEnded},
 	}
 	l.execs.Store(l.first)
-	l.sweep, l.stopSweeping = l.newSweeper()
+	l.sweeper = newSweeper()
+	l.trash = newTrashCan(data, l.sweeper)
 	return l, nil
 }
 
@@ -126,7 +123,7 @@ func New(d Dirs) (*Launcher, error) {
 // to end: else whoever opens the sandbox next would. Sandboxes stay up. Nothing is
 // to be under way.
 func (l *Launcher) Close() {
-	l.stopSweeping()
+	l.sweeper.stop()
 	l.deadlines.close()
 	l.tending.Wait()
 	l.mu.Lock()

@@ -84,10 +84,9 @@ func (v *live) take(from *[]madeLeaf) (madeLeaf, bool) {
 
 // termsOf are the terms that a leaf of a sandbox has now.
 func termsOf(r record.Record) leafTerms {
-	l := r.Config.Limits
-	t := leafTerms{throttled: l.IORead != 0 || l.IOWrite != 0}
+	t := leafTerms{throttled: isThrottled(r)}
 	if r.Limits.Pids == spec.Enforced {
-		t.pids = l.Pids
+		t.pids = r.Config.Limits.Pids
 	}
 	return t
 }

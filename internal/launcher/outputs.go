@@ -152,7 +152,7 @@ func (v *live) freeOutputs(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleOutputsTime)
 	defer cancel()
 	for _, e := range startAfter(all, v.output.asked) {
-		if v.output.taken[e].final || v.runsIn(e.leaf()) {
+		if v.output.taken[e].final || runsIn(v.Sandbox, e.leaf()) {
 			continue
 		}
 		if ctx.Err() != nil {

@@ -155,8 +155,8 @@ func (p *Process) kill() error {
 	kill := func() error { return p.leaf.Kill(ctx) }
 	// A sandbox that is there for this command alone need not wait, maybe for minutes,
 	// until the command has had its turn to write. Others keep their limits.
-	if p.config.Tied && p.live.aloneIn(p.leaf) {
-		return p.live.unthrottled(kill)
+	if p.config.Tied && aloneIn(p.live.Sandbox, p.leaf) {
+		return p.live.lift.unthrottled(kill)
 	}
 	return kill()
 }

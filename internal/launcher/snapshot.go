@@ -69,7 +69,7 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 		if _, err := os.Lstat(dir); err == nil {
 			return fmt.Errorf("snapshot %s %w", name, launch.ErrExists)
 		}
-		if err := v.verify(ctx, v.launcher.shortOfRoom()); err != nil {
+		if err := v.verify(ctx, shortOfRoom(v.launcher.Data)); err != nil {
 			return err
 		}
 		mine := func(p record.Place) bool { return p.Host == "" }
@@ -203,7 +203,7 @@ func (l *Launcher) draftOf(r record.Record) string {
 func (l *Launcher) endDraft(r record.Record) error {
 	draft, name := l.draftOf(r), r.Switch.Snapshot
 	if !r.Switch.Done {
-		return l.discard(draft)
+		return l.trash.discard(draft)
 	}
 	err := os.Rename(draft, l.SnapshotDir(name))
 	switch {
@@ -215,7 +215,7 @@ func (l *Launcher) endDraft(r record.Record) error {
 		err = fmt.Errorf("snapshot %s %w", name, launch.ErrExists)
 		fallthrough
 	default:
-		err = errors.Join(err, l.discard(draft))
+		err = errors.Join(err, l.trash.discard(draft))
 	}
 	return err
 }
@@ -240,7 +240,7 @@ func (l *Launcher) pruneDrafts() error {
 	errs := []error{err}
 	for _, e := range entries {
 		if name, hidden := strings.CutPrefix(e.Name(), "."); hidden && isLeftDraft(name) && !wanted[e.Name()] {
-			errs = append(errs, l.discard(filepath.Join(l.Data, record.SnapshotsName, e.Name())))
+			errs = append(errs, l.trash.discard(filepath.Join(l.Data, record.SnapshotsName, e.Name())))
 		}
 	}
 	return errors.Join(errs...)
@@ -258,7 +258,7 @@ func (l *Launcher) syncLater(r record.Record) {
 		// The kernel does it in half a minute in any case. A failure is recorded, and
 		// refuses the snapshot to forks.
 		_ = store.Sync(l.ImagePath(r.Image), f)
-		_ = l.checkOwn(context.Background(), r)
+		_ = checkOwn(context.Background(), l.Roots, r)
 	})
 }
 
@@ -313,5 +313,5 @@ func (l *Launcher) RemoveSnapshot(_ context.Context, name string, uid uint32) er
 	if _, err := l.readSnapshot(name, uid); err != nil {
 		return err
 	}
-	return l.discard(l.SnapshotDir(name))
+	return l.trash.discard(l.SnapshotDir(name))
 }

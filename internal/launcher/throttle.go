@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -17,57 +16,65 @@ import (
 
 // A throttleLift counts the work for which limits are lifted.
 type throttleLift struct {
+	box *record.Sandbox
 	// mu guards works, and is held while limits are set.
 	mu    sync.Mutex
 	works int
 }
 
+// isThrottled says that a sandbox has limits of disk traffic.
+func isThrottled(r record.Record) bool {
+	return r.Config.Limits.IORead != 0 || r.Config.Limits.IOWrite != 0
+}
+
+func newThrottleLift(box *record.Sandbox) *throttleLift { return &throttleLift{box: box} }
+
 // unthrottled does something while the sandbox's limits of disk traffic are lifted, and
 // sets the limits again, also if that fails. A launcher that is killed in between leaves
 // them to the next one.
-func (v *live) unthrottled(what func() error) error {
-	if !termsOf(v.Current()).throttled {
+func (t *throttleLift) unthrottled(what func() error) error {
+	if !isThrottled(t.box.Current()) {
 		return what()
 	}
-	if err := v.liftThrottles(); err != nil {
+	if err := t.liftThrottles(); err != nil {
 		if failed := what(); failed != nil {
 			return errors.Join(failed, err)
 		}
 		return nil
 	}
-	return errors.Join(what(), v.endLift())
+	return errors.Join(what(), t.endLift())
 }
 
-func (v *live) liftThrottles() error {
-	v.lift.mu.Lock()
-	defer v.lift.mu.Unlock()
-	if err := v.Group.LiftThrottlesIf(v.Present); err != nil {
-		if v.lift.works == 0 { // those of some disks may be lifted
-			err = errors.Join(err, v.setThrottlesLocked())
+func (t *throttleLift) liftThrottles() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.box.Group.LiftThrottlesIf(t.box.Present); err != nil {
+		if t.works == 0 { // those of some disks may be lifted
+			err = errors.Join(err, t.setThrottlesLocked())
 		}
 		return err
 	}
-	v.lift.works++
+	t.works++
 	return nil
 }
 
-func (v *live) endLift() error {
-	v.lift.mu.Lock()
-	defer v.lift.mu.Unlock()
-	if v.lift.works--; v.lift.works > 0 {
+func (t *throttleLift) endLift() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.works--; t.works > 0 {
 		return nil
 	}
-	return v.setThrottlesLocked()
+	return t.setThrottlesLocked()
 }
 
 // resumeThrottles sets the limits that a killed launcher may have left lifted. It sets none
 // while another process changes or removes the sandbox, which may have lifted them itself:
 // done is false then.
-func (v *live) resumeThrottles() (done bool, err error) {
-	if !termsOf(v.Current()).throttled {
+func (t *throttleLift) resumeThrottles() (done bool, err error) {
+	if !isThrottled(t.box.Current()) {
 		return true, nil
 	}
-	state, err := statedir.Hold(v.launcher.Sandboxes(), v.ID)
+	state, err := statedir.Hold(t.box.Sandboxes(), t.box.ID)
 	if errors.Is(err, statedir.ErrHeld) || errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -78,18 +85,18 @@ func (v *live) resumeThrottles() (done bool, err error) {
 	if statedir.RemovalBegun(state.Path) {
 		return false, nil
 	}
-	v.lift.mu.Lock()
-	defer v.lift.mu.Unlock()
-	if v.lift.works > 0 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.works > 0 {
 		return false, nil
 	}
-	return true, v.setThrottlesLocked()
+	return true, t.setThrottlesLocked()
 }
 
 // setThrottlesLocked sets the limits of disk traffic that the record on disk has.
-func (v *live) setThrottlesLocked() error {
-	r, err := record.Read(v.Path())
-	if err != nil || r.Init != v.Init() || r.Limits.IO != spec.Enforced {
+func (t *throttleLift) setThrottlesLocked() error {
+	r, err := record.Read(t.box.Path())
+	if err != nil || r.Init != t.box.Init() || r.Limits.IO != spec.Enforced {
 		return nil //nolint:nilerr // a sandbox that is gone has no limits
 	}
 	var all []cgroups.Throttle
@@ -97,30 +104,5 @@ func (v *live) setThrottlesLocked() error {
 		l := r.Config.Limits
 		all = append(all, cgroups.Throttle{Major: d.Major, Minor: d.Minor, Read: int64(l.IORead), Write: int64(l.IOWrite)})
 	}
-	return v.Group.SetThrottlesIf(v.Present, all)
-}
-
-// aloneIn says that nothing runs in the sandbox but in one leaf.
-func (v *live) aloneIn(leaf *cgroups.Leaf) bool {
-	names, err := v.Group.Leaves()
-	if err != nil {
-		return false
-	}
-	for _, name := range names {
-		if name != leaf.Name() && v.runsIn(name) {
-			return false
-		}
-	}
-	return true
-}
-
-// runsIn is true where that cannot be told.
-func (v *live) runsIn(name string) bool {
-	leaf, err := v.Group.OpenLeaf(name)
-	if err != nil {
-		return erase.IgnoreMissing(err) != nil
-	}
-	defer func() { _ = leaf.Close() }() // it only lets go
-	alive, err := leaf.Populated()
-	return alive || erase.IgnoreMissing(err) != nil
+	return t.box.Group.SetThrottlesIf(t.box.Present, all)
 }

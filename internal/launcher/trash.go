@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,8 +28,8 @@ const trashName = "trash"
 // discard moves something of the data directory into the trash, and has it removed
 // in the background. On a full disk, where the trash may have no room for another name,
 // it removes the thing in place. An error then leaves a rest, and another call goes on.
-func (l *Launcher) discard(path string) error {
-	err := l.moveToTrash(path)
+func (c *trashCan) discard(path string) error {
+	err := c.moveToTrash(path)
 	if !noRoom(err) {
 		return err
 	}
@@ -47,8 +48,8 @@ func (l *Launcher) discard(path string) error {
 // noRoom says that a disk is full, or somebody's share of it.
 func noRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
-func (l *Launcher) moveToTrash(path string) error {
-	trash, err := statedir.OpenData(l.Data, trashName)
+func (c *trashCan) moveToTrash(path string) error {
+	trash, err := statedir.OpenData(c.data, trashName)
 	if err != nil {
 		return err
 	}
@@ -57,20 +58,20 @@ func (l *Launcher) moveToTrash(path string) error {
 	if err != nil {
 		return erase.IgnoreMissing(err)
 	}
-	l.emptyTrashLater()
+	c.emptyTrashLater()
 	return nil
 }
 
 // emptyTrashLater empties the trash in the background. Prune reports what cannot be
 // removed.
-func (l *Launcher) emptyTrashLater() {
-	l.sweep(func(ctx context.Context) { _ = l.emptyTrash(ctx) })
+func (c *trashCan) emptyTrashLater() {
+	c.sweeper.start(func(ctx context.Context) { _ = c.emptyTrash(ctx) })
 }
 
 // emptyTrash removes what is in the trash, as far as ctx lets. Several may do so at
 // the same time, in whatever processes.
-func (l *Launcher) emptyTrash(ctx context.Context) error {
-	dir := filepath.Join(l.Data, trashName)
+func (c *trashCan) emptyTrash(ctx context.Context) error {
+	dir := filepath.Join(c.data, trashName)
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -105,17 +106,32 @@ func removeTrash(ctx context.Context, path string, isDir bool) error {
 // trash: little is gone by then, and nothing is left.
 const sweepGrace = 50 * time.Millisecond
 
-// newSweeper returns sweep, which starts a removal in the background, and stop. stop
-// ends all removals after sweepGrace and waits for them.
-func (l *Launcher) newSweeper() (sweep func(removal func(context.Context)), stop func()) {
+// A sweeper removes things in the background.
+type sweeper struct {
+	// start begins a removal, which ends early if its context is done.
+	start func(removal func(context.Context))
+	// stop ends all removals after sweepGrace and waits for them.
+	stop func()
+}
+
+func newSweeper() *sweeper {
 	ctx, cancel := context.WithCancel(context.Background())
-	sweep = func(removal func(context.Context)) {
-		l.sweeping.Go(func() { removal(ctx) })
-	}
-	return sweep, func() {
-		late := time.AfterFunc(sweepGrace, cancel)
-		l.sweeping.Wait()
-		late.Stop()
-		cancel()
+	var all sync.WaitGroup
+	return &sweeper{
+		start: func(removal func(context.Context)) { all.Go(func() { removal(ctx) }) },
+		stop: func() {
+			late := time.AfterFunc(sweepGrace, cancel)
+			all.Wait()
+			late.Stop()
+			cancel()
+		},
 	}
 }
+
+// A trashCan is the trash of a data directory.
+type trashCan struct {
+	data    string
+	sweeper *sweeper
+}
+
+func newTrashCan(data string, s *sweeper) *trashCan { return &trashCan{data: data, sweeper: s} }

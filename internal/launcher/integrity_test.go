@@ -1,0 +1,10 @@
+package launcher
+
+import "testing"
+
+func TestUnwrittenBytesAreRead(t *testing.T) {
+	n, err := unwrittenBytes()
+	if err != nil || n < 0 {
+		t.Error(n, err)
+	}
+}
