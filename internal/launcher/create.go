@@ -181,7 +181,7 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 	}
 	s.live.adopt(m.conn)
 	state.Release()
-	l.trash.emptyTrashLater()
+	l.trash.EmptyLater()
 	return s, nil
 }
 

@@ -53,7 +53,7 @@ func (l *Launcher) discardIn(store *os.File, name string) error {
 		}
 		return fmt.Errorf("discard %s of the store: %w", name, err)
 	}
-	l.sweeper.start(func(ctx context.Context) {
+	l.sweeper.Start(func(ctx context.Context) {
 		defer trash.Close()
 		_ = erase.Contents(ctx, trash) // the next call goes on
 	})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
@@ -66,7 +67,7 @@ func (v *live) verify(ctx context.Context, sync bool) error {
 	if err := v.verifyMemory(r); err != nil {
 		return &launch.SandboxError{ID: v.ID, Err: err}
 	}
-	err = verifyRecord(ctx, v.launcher.Roots, r, sync)
+	err = integrity.Verify(ctx, v.launcher.Roots, r, sync)
 	if err == nil {
 		return nil
 	}
@@ -113,7 +114,7 @@ func (l *Launcher) checkBegun(ctx context.Context, r record.Record) error {
 		if image == r.Image {
 			continue
 		}
-		if err := checkFrozen(ctx, l.ImagePath(image)); err != nil {
+		if err := integrity.CheckFrozen(ctx, l.ImagePath(image)); err != nil {
 			return snapshotDamaged(r.From, err)
 		}
 	}
@@ -130,7 +131,7 @@ func snapshotDamaged(name string, err error) error {
 
 // noteDamage adds a recorded failure to the notes of a sandbox's description.
 func (l *Launcher) noteDamage(r record.Record, i *launch.Info) {
-	if err := verifyRecord(context.Background(), l.Roots, r, false); errors.Is(err, launch.ErrDamaged) {
+	if err := integrity.Verify(context.Background(), l.Roots, r, false); errors.Is(err, launch.ErrDamaged) {
 		i.Notes = append(slices.Clone(i.Notes), "the sandbox "+err.Error())
 	}
 }
@@ -149,7 +150,7 @@ func (p *Process) tellDamage(r *spec.Result) {
 	l := p.live.launcher
 	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
 	defer cancel()
-	switch err := verifyRecord(ctx, l.Roots, box, shortOfRoom(l.Data)); {
+	switch err := integrity.Verify(ctx, l.Roots, box, integrity.ShortOfRoom(l.Data)); {
 	case errors.Is(err, launch.ErrDamaged):
 		r.Damaged = true
 		r.Violations = append(r.Violations, limitHit("the sandbox %v", err))

@@ -48,7 +48,7 @@ func (l *Launcher) removeImages(id, dir string) error {
 		l.retireImages(dir, r.UID, names)
 	}
 	for _, name := range names {
-		errs = append(errs, l.trash.discard(l.ImagePath(name)))
+		errs = append(errs, l.trash.Discard(l.ImagePath(name)))
 	}
 	return errors.Join(errs...)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/trash"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -47,7 +48,7 @@ func checkNoImage(t *testing.T, l *Launcher) {
 		t.Errorf("images are left: %q, %v", images, err)
 	}
 	eventually(t, "the trash is empty and no loop device is left", func() bool {
-		trash, err := os.ReadDir(filepath.Join(l.Data, trashName))
+		trash, err := os.ReadDir(filepath.Join(l.Data, trash.TrashName))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
 		}
@@ -287,7 +288,7 @@ func TestPruneRemovesImagesOfNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What a launcher could not finish removing.
-	trash, err := statedir.OpenData(l.Data, trashName)
+	trash, err := statedir.OpenData(l.Data, trash.TrashName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,14 +324,14 @@ func block(n int) []byte { return make([]byte, n) }
 func TestNextLauncherFinishesTheRemoval(t *testing.T) {
 	first := newTestLauncher(t)
 	sb := up(t, first, "box", onDisk)
-	first.sweeper.stop()
+	first.sweeper.Stop()
 	if err := sb.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if images, err := first.Images(); err != nil || len(images) > 0 {
 		t.Errorf("a removed sandbox has the images %q, %v", images, err)
 	}
-	if left, err := os.ReadDir(filepath.Join(first.Data, trashName)); err != nil || len(left) != 1 {
+	if left, err := os.ReadDir(filepath.Join(first.Data, trash.TrashName)); err != nil || len(left) != 1 {
 		t.Errorf("in the trash: %v, %v", left, err)
 	}
 	next, err := New(Dirs{State: first.State, Data: first.Data})
@@ -369,7 +370,7 @@ func TestRemovedSandboxIsNotWrittenToDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !kept {
-			l.sweeper.stop() // or it has no bytes
+			l.sweeper.Stop() // or it has no bytes
 		}
 		started := time.Now()
 		if err := sb.Close(); err != nil {
@@ -440,7 +441,7 @@ func TestHeldChangesKeepNoRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "the snapshot has the image's last name", func() bool {
-			trash, err := os.ReadDir(filepath.Join(l.Data, trashName))
+			trash, err := os.ReadDir(filepath.Join(l.Data, trash.TrashName))
 			return err == nil && len(trash) == 0
 		})
 		if err := l.RemoveSnapshot(t.Context(), name, 0); err != nil {

@@ -109,7 +109,7 @@ func (l *Launcher) snapshotStopped(ctx context.Context, id string, state *stated
 	now.Kept = r.Kept
 	now.Switch = &record.Switch{Snapshot: r.Kept, Draft: "." + draftName(owner), Done: true}
 	if err := l.draftSnapshot(now); err != nil {
-		return r, errors.Join(err, l.trash.discard(l.draftOf(now)))
+		return r, errors.Join(err, l.trash.Discard(l.draftOf(now)))
 	}
 	if err := l.endDraft(now); err != nil {
 		return r, err

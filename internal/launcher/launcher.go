@@ -33,6 +33,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/trash"
 )
 
 // Dirs are where a launcher keeps what outlives it. Both are made when they are
@@ -62,8 +63,8 @@ type Launcher struct {
 	// execs numbers the execs of this process, from after first on.
 	execs   atomic.Uint32
 	first   uint32
-	sweeper *sweeper
-	trash   *trashCan
+	sweeper *trash.Sweeper
+	trash   *trash.Can
 
 	// maxSnapshots bounds what one user other than root keeps on disk by snapshots alone.
 	maxSnapshots int
@@ -114,8 +115,8 @@ func New(d Dirs) (*Launcher, error) {
 		handed:       handed{memory: map[string]heldStore{}, every: lookForEnded},
 	}
 	l.execs.Store(l.first)
-	l.sweeper = newSweeper()
-	l.trash = newTrashCan(data, l.sweeper)
+	l.sweeper = trash.NewSweeper()
+	l.trash = trash.New(data, l.sweeper)
 	return l, nil
 }
 
@@ -123,7 +124,7 @@ func New(d Dirs) (*Launcher, error) {
 // to end: else whoever opens the sandbox next would. Sandboxes stay up. Nothing is
 // to be under way.
 func (l *Launcher) Close() {
-	l.sweeper.stop()
+	l.sweeper.Stop()
 	l.deadlines.close()
 	l.tending.Wait()
 	l.mu.Lock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -84,7 +85,7 @@ func (v *live) take(from *[]madeLeaf) (madeLeaf, bool) {
 
 // termsOf are the terms that a leaf of a sandbox has now.
 func termsOf(r record.Record) leafTerms {
-	t := leafTerms{throttled: isThrottled(r)}
+	t := leafTerms{throttled: throttle.Limited(r)}
 	if r.Limits.Pids == spec.Enforced {
 		t.pids = r.Config.Limits.Pids
 	}

@@ -14,9 +14,11 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/filewatch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
 )
 
 // A live is what this process keeps of a sandbox that it works with, for the
@@ -33,7 +35,7 @@ type live struct {
 	version record.Version
 
 	// lift is of the limits of disk traffic. Its mutex is taken before mu.
-	lift *throttleLift
+	lift *throttle.Lift
 
 	files *filewatch.Watcher
 
@@ -74,7 +76,7 @@ const idleTime = 3 * time.Second
 func newLive(l *Launcher, id string, r record.Record, v record.Version, group *cgroups.Group) *live {
 	box := record.NewSandbox(l.Roots, id, group, r)
 	return &live{
-		Sandbox: box, launcher: l, users: 1, version: v, files: filewatch.New(box, &l.groups), lift: newThrottleLift(box),
+		Sandbox: box, launcher: l, users: 1, version: v, files: filewatch.New(box, &l.groups), lift: throttle.New(box),
 		connecting: make(chan struct{}, 1), running: map[string]*Process{},
 		starting: map[execID]bool{},
 	}
@@ -301,7 +303,7 @@ func (v *live) takesWrites() error {
 	case errors.Is(err, store.ErrAbandoned): // by a removal that was killed: nothing of it is left
 		return &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning}
 	case errors.Is(err, unix.EROFS):
-		failure := damaged(v.launcher.Roots, checkOwn(context.Background(), v.launcher.Roots, r))
+		failure := integrity.Damaged(v.launcher.Roots, integrity.CheckOwn(context.Background(), v.launcher.Roots, r))
 		return &launch.SandboxError{ID: v.ID, Err: unavailable{fmt.Errorf("%w: %w", errReadOnly, failure)}}
 	}
 	return nil
@@ -334,7 +336,7 @@ func (v *live) takeOver(ctx context.Context) error {
 			return err
 		}
 	}
-	throttled, err := v.lift.resumeThrottles()
+	throttled, err := v.lift.Resume()
 	if err := errors.Join(v.sweep(ctx), v.resume(ctx), err); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func (s *Sandbox) Pause(ctx context.Context) error {
 		if s.live.Paused() {
 			return nil
 		}
-		return s.live.lift.unthrottled(c.Pause)
+		return s.live.lift.Without(c.Pause)
 	})
 }
 

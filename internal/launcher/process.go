@@ -156,7 +156,7 @@ func (p *Process) kill() error {
 	// A sandbox that is there for this command alone need not wait, maybe for minutes,
 	// until the command has had its turn to write. Others keep their limits.
 	if p.config.Tied && aloneIn(p.live.Sandbox, p.leaf) {
-		return p.live.lift.unthrottled(kill)
+		return p.live.lift.Without(kill)
 	}
 	return kill()
 }

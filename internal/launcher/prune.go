@@ -37,7 +37,7 @@ func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 			pruned = append(pruned, id)
 		}
 	}
-	errs = append(errs, l.pruneDrafts(), l.trash.emptyTrash(ctx))
+	errs = append(errs, l.pruneDrafts(), l.trash.Empty(ctx))
 	return pruned, errors.Join(errs...)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
@@ -69,7 +70,7 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 		if _, err := os.Lstat(dir); err == nil {
 			return fmt.Errorf("snapshot %s %w", name, launch.ErrExists)
 		}
-		if err := v.verify(ctx, shortOfRoom(v.launcher.Data)); err != nil {
+		if err := v.verify(ctx, integrity.ShortOfRoom(v.launcher.Data)); err != nil {
 			return err
 		}
 		mine := func(p record.Place) bool { return p.Host == "" }
@@ -203,7 +204,7 @@ func (l *Launcher) draftOf(r record.Record) string {
 func (l *Launcher) endDraft(r record.Record) error {
 	draft, name := l.draftOf(r), r.Switch.Snapshot
 	if !r.Switch.Done {
-		return l.trash.discard(draft)
+		return l.trash.Discard(draft)
 	}
 	err := os.Rename(draft, l.SnapshotDir(name))
 	switch {
@@ -215,7 +216,7 @@ func (l *Launcher) endDraft(r record.Record) error {
 		err = fmt.Errorf("snapshot %s %w", name, launch.ErrExists)
 		fallthrough
 	default:
-		err = errors.Join(err, l.trash.discard(draft))
+		err = errors.Join(err, l.trash.Discard(draft))
 	}
 	return err
 }
@@ -240,7 +241,7 @@ func (l *Launcher) pruneDrafts() error {
 	errs := []error{err}
 	for _, e := range entries {
 		if name, hidden := strings.CutPrefix(e.Name(), "."); hidden && isLeftDraft(name) && !wanted[e.Name()] {
-			errs = append(errs, l.trash.discard(filepath.Join(l.Data, record.SnapshotsName, e.Name())))
+			errs = append(errs, l.trash.Discard(filepath.Join(l.Data, record.SnapshotsName, e.Name())))
 		}
 	}
 	return errors.Join(errs...)
@@ -258,7 +259,7 @@ func (l *Launcher) syncLater(r record.Record) {
 		// The kernel does it in half a minute in any case. A failure is recorded, and
 		// refuses the snapshot to forks.
 		_ = store.Sync(l.ImagePath(r.Image), f)
-		_ = checkOwn(context.Background(), l.Roots, r)
+		_ = integrity.CheckOwn(context.Background(), l.Roots, r)
 	})
 }
 
@@ -313,5 +314,5 @@ func (l *Launcher) RemoveSnapshot(_ context.Context, name string, uid uint32) er
 	if _, err := l.readSnapshot(name, uid); err != nil {
 		return err
 	}
-	return l.trash.discard(l.SnapshotDir(name))
+	return l.trash.Discard(l.SnapshotDir(name))
 }

@@ -299,7 +299,7 @@ func (s *switching) pause() error {
 	if err != nil {
 		return err
 	}
-	return s.live.lift.unthrottled(c.Pause)
+	return s.live.lift.Without(c.Pause)
 }
 
 func (v *live) letGoOn() error {

@@ -82,7 +82,7 @@ func TestThrottlesHoldAfterAFailure(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := throttledBox(t, l)
 	failure := errors.New("it does not stand still")
-	err := sb.live.lift.unthrottled(func() error {
+	err := sb.live.lift.Without(func() error {
 		s, err := sb.Settings()
 		if err != nil || len(s.IO) > 0 {
 			t.Errorf("rules %q, %v", s.IO, err)

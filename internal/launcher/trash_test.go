@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/trash"
 )
 
 // freeHost removes the files of fillHost.
@@ -52,7 +54,7 @@ func TestSandboxIsRemovedOnAFullDisk(t *testing.T) {
 		t.Fatalf("%+v %s", r, out.stderr)
 	}
 	fillToTheLastName(t, host)
-	if _, err := os.Stat(filepath.Join(l.Data, trashName)); err == nil {
+	if _, err := os.Stat(filepath.Join(l.Data, trash.TrashName)); err == nil {
 		t.Fatal("there is a trash before anything was removed")
 	}
 	if err := sb.Close(); err != nil {

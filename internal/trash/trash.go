@@ -1,4 +1,4 @@
-package launcher
+package trash
 
 import (
 	"context"
@@ -23,12 +23,12 @@ import (
 // What takes long to remove goes to <data>/trash first, and is nobody's from then
 // on. It is removed in the background, and if the process ends before that is
 // done, in that of the next sandbox's launcher, or by a prune.
-const trashName = "trash"
+const TrashName = "trash"
 
-// discard moves something of the data directory into the trash, and has it removed
+// Discard moves something of the data directory into the trash, and has it removed
 // in the background. On a full disk, where the trash may have no room for another name,
 // it removes the thing in place. An error then leaves a rest, and another call goes on.
-func (c *trashCan) discard(path string) error {
+func (c *Can) Discard(path string) error {
 	err := c.moveToTrash(path)
 	if !noRoom(err) {
 		return err
@@ -48,8 +48,8 @@ func (c *trashCan) discard(path string) error {
 // noRoom says that a disk is full, or somebody's share of it.
 func noRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
-func (c *trashCan) moveToTrash(path string) error {
-	trash, err := statedir.OpenData(c.data, trashName)
+func (c *Can) moveToTrash(path string) error {
+	trash, err := statedir.OpenData(c.data, TrashName)
 	if err != nil {
 		return err
 	}
@@ -58,20 +58,20 @@ func (c *trashCan) moveToTrash(path string) error {
 	if err != nil {
 		return erase.IgnoreMissing(err)
 	}
-	c.emptyTrashLater()
+	c.EmptyLater()
 	return nil
 }
 
-// emptyTrashLater empties the trash in the background. Prune reports what cannot be
+// EmptyLater empties the trash in the background. Prune reports what cannot be
 // removed.
-func (c *trashCan) emptyTrashLater() {
-	c.sweeper.start(func(ctx context.Context) { _ = c.emptyTrash(ctx) })
+func (c *Can) EmptyLater() {
+	c.sweeper.Start(func(ctx context.Context) { _ = c.Empty(ctx) })
 }
 
-// emptyTrash removes what is in the trash, as far as ctx lets. Several may do so at
+// Empty removes what is in the trash, as far as ctx lets. Several may do so at
 // the same time, in whatever processes.
-func (c *trashCan) emptyTrash(ctx context.Context) error {
-	dir := filepath.Join(c.data, trashName)
+func (c *Can) Empty(ctx context.Context) error {
+	dir := filepath.Join(c.data, TrashName)
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -107,19 +107,19 @@ func removeTrash(ctx context.Context, path string, isDir bool) error {
 const sweepGrace = 50 * time.Millisecond
 
 // A sweeper removes things in the background.
-type sweeper struct {
-	// start begins a removal, which ends early if its context is done.
-	start func(removal func(context.Context))
-	// stop ends all removals after sweepGrace and waits for them.
-	stop func()
+type Sweeper struct {
+	// Start begins a removal, which ends early if its context is done.
+	Start func(removal func(context.Context))
+	// Stop ends all removals after sweepGrace and waits for them.
+	Stop func()
 }
 
-func newSweeper() *sweeper {
+func NewSweeper() *Sweeper {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
-	return &sweeper{
-		start: func(removal func(context.Context)) { all.Go(func() { removal(ctx) }) },
-		stop: func() {
+	return &Sweeper{
+		Start: func(removal func(context.Context)) { all.Go(func() { removal(ctx) }) },
+		Stop: func() {
 			late := time.AfterFunc(sweepGrace, cancel)
 			all.Wait()
 			late.Stop()
@@ -129,9 +129,9 @@ func newSweeper() *sweeper {
 }
 
 // A trashCan is the trash of a data directory.
-type trashCan struct {
+type Can struct {
 	data    string
-	sweeper *sweeper
+	sweeper *Sweeper
 }
 
-func newTrashCan(data string, s *sweeper) *trashCan { return &trashCan{data: data, sweeper: s} }
+func New(data string, s *Sweeper) *Can { return &Can{data: data, sweeper: s} }

@@ -1,4 +1,4 @@
-package launcher
+package throttle
 
 import (
 	"errors"
@@ -15,25 +15,25 @@ import (
 // frozen. Such work is done while the sandbox's limits of disk traffic are lifted.
 
 // A throttleLift counts the work for which limits are lifted.
-type throttleLift struct {
+type Lift struct {
 	box *record.Sandbox
 	// mu guards works, and is held while limits are set.
 	mu    sync.Mutex
 	works int
 }
 
-// isThrottled says that a sandbox has limits of disk traffic.
-func isThrottled(r record.Record) bool {
+// Limited says that a sandbox has limits of disk traffic.
+func Limited(r record.Record) bool {
 	return r.Config.Limits.IORead != 0 || r.Config.Limits.IOWrite != 0
 }
 
-func newThrottleLift(box *record.Sandbox) *throttleLift { return &throttleLift{box: box} }
+func New(box *record.Sandbox) *Lift { return &Lift{box: box} }
 
-// unthrottled does something while the sandbox's limits of disk traffic are lifted, and
+// Without does something while the sandbox's limits of disk traffic are lifted, and
 // sets the limits again, also if that fails. A launcher that is killed in between leaves
 // them to the next one.
-func (t *throttleLift) unthrottled(what func() error) error {
-	if !isThrottled(t.box.Current()) {
+func (t *Lift) Without(what func() error) error {
+	if !Limited(t.box.Current()) {
 		return what()
 	}
 	if err := t.liftThrottles(); err != nil {
@@ -45,7 +45,7 @@ func (t *throttleLift) unthrottled(what func() error) error {
 	return errors.Join(what(), t.endLift())
 }
 
-func (t *throttleLift) liftThrottles() error {
+func (t *Lift) liftThrottles() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.box.Group.LiftThrottlesIf(t.box.Present); err != nil {
@@ -58,7 +58,7 @@ func (t *throttleLift) liftThrottles() error {
 	return nil
 }
 
-func (t *throttleLift) endLift() error {
+func (t *Lift) endLift() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.works--; t.works > 0 {
@@ -67,11 +67,11 @@ func (t *throttleLift) endLift() error {
 	return t.setThrottlesLocked()
 }
 
-// resumeThrottles sets the limits that a killed launcher may have left lifted. It sets none
+// Resume sets the limits that a killed launcher may have left lifted. It sets none
 // while another process changes or removes the sandbox, which may have lifted them itself:
 // done is false then.
-func (t *throttleLift) resumeThrottles() (done bool, err error) {
-	if !isThrottled(t.box.Current()) {
+func (t *Lift) Resume() (done bool, err error) {
+	if !Limited(t.box.Current()) {
 		return true, nil
 	}
 	state, err := statedir.Hold(t.box.Sandboxes(), t.box.ID)
@@ -94,7 +94,7 @@ func (t *throttleLift) resumeThrottles() (done bool, err error) {
 }
 
 // setThrottlesLocked sets the limits of disk traffic that the record on disk has.
-func (t *throttleLift) setThrottlesLocked() error {
+func (t *Lift) setThrottlesLocked() error {
 	r, err := record.Read(t.box.Path())
 	if err != nil || r.Init != t.box.Init() || r.Limits.IO != spec.Enforced {
 		return nil //nolint:nilerr // a sandbox that is gone has no limits

@@ -1,4 +1,4 @@
-package launcher
+package integrity
 
 import (
 	"bytes"
@@ -15,28 +15,28 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
-// verifyRecord returns an error that is [launch.ErrDamaged] if a write to the files of a
+// Verify returns an error that is [launch.ErrDamaged] if a write to the files of a
 // sandbox was lost. With sync the data in memory is written to disk first.
-func verifyRecord(ctx context.Context, l record.Roots, r record.Record, sync bool) error {
+func Verify(ctx context.Context, l record.Roots, r record.Record, sync bool) error {
 	for _, image := range r.Images() {
 		var err error
 		switch {
 		case !sync:
 			err = store.Failure(l.ImagePath(image))
 		case image == r.Image:
-			err = checkOwn(ctx, l, r)
+			err = CheckOwn(ctx, l, r)
 		default:
-			err = checkFrozen(ctx, l.ImagePath(image))
+			err = CheckFrozen(ctx, l.ImagePath(image))
 		}
 		if err != nil {
-			return damaged(l, err)
+			return Damaged(l, err)
 		}
 	}
 	return nil
 }
 
-// damaged words a failure of an image, and returns other errors as they are.
-func damaged(l record.Roots, err error) error {
+// Damaged words a failure of an image, and returns other errors as they are.
+func Damaged(l record.Roots, err error) error {
 	var failure *store.FailureError
 	if !errors.As(err, &failure) {
 		return err
@@ -45,13 +45,13 @@ func damaged(l record.Roots, err error) error {
 		launch.ErrDamaged, err, l.Data)
 }
 
-// checkOwn checks the image that the sandbox writes to. Where PID 1 has ended, its
+// CheckOwn checks the image that the sandbox writes to. Where PID 1 has ended, its
 // image is mounted for that.
-func checkOwn(ctx context.Context, l record.Roots, r record.Record) error {
+func CheckOwn(ctx context.Context, l record.Roots, r record.Record) error {
 	path := l.ImagePath(r.Image)
 	top, err := record.OpenStore(r.Init)
 	if err != nil {
-		return checkFrozen(ctx, path)
+		return CheckFrozen(ctx, path)
 	}
 	defer top.Close()
 	held, err := record.OpenTop(r.Init, top)
@@ -62,8 +62,8 @@ func checkOwn(ctx context.Context, l record.Roots, r record.Record) error {
 	return store.Check(ctx, path, top, held)
 }
 
-// checkFrozen checks an image that no PID 1 can be asked about.
-func checkFrozen(ctx context.Context, path string) error {
+// CheckFrozen checks an image that no PID 1 can be asked about.
+func CheckFrozen(ctx context.Context, path string) error {
 	mounted, err := store.MountImage(path)
 	if err != nil {
 		return err
@@ -76,9 +76,9 @@ func checkFrozen(ctx context.Context, path string) error {
 // memory. File systems take some of it, and later writes.
 const roomAtLeast = 64 << 20
 
-// shortOfRoom says that the disk of the data directory may have no room for the data in
+// ShortOfRoom says that the disk of the data directory may have no room for the data in
 // memory that is not in the images yet.
-func shortOfRoom(data string) bool {
+func ShortOfRoom(data string) bool {
 	var disk unix.Statfs_t
 	var memory unix.Sysinfo_t
 	if unix.Statfs(data, &disk) != nil || unix.Sysinfo(&memory) != nil {

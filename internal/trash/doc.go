@@ -1,0 +1,3 @@
+// Package trash removes in the background what takes long to remove: images, snapshots and
+// discarded layers.
+package trash
