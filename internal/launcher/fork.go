@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
 	"maps"
@@ -15,47 +14,28 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
-// Beginning returns the part of a snapshot's configuration that a fork takes over.
-//
-// Errors: [launch.ErrNotFound] for a snapshot that the user may not have.
-func (l *Launcher) Beginning(_ context.Context, snapshot string, uid uint32) (launch.Beginning, error) {
-	s, err := l.readSnapshot(snapshot, uid)
-	if err != nil {
-		return launch.Beginning{}, err
-	}
-	return launch.Beginning{Overlays: slices.Clone(s.Config.Overlays), Cwd: s.Config.Cwd}, nil
-}
-
-// fork has a sandbox that was just made begin with a snapshot's files.
-func (m *making) fork(ctx context.Context) error {
-	if m.request.From == "" {
-		return nil
-	}
-	s, err := m.launcher.readSnapshot(m.request.From, m.from.UID)
-	if err != nil {
-		return err
-	}
-	if err := m.launcher.checkSnapshot(m.request.From, s); err != nil {
-		return err
-	}
-	m.record.Trees = slices.Clone(m.record.Trees)
+// fork has a sandbox that was just made begin with the files of a snapshot. It returns the
+// record with the layers of the snapshot.
+func (v *sandboxFiles) fork(name string, s snapshot) (record.Record, error) {
+	r := v.Current()
+	r.Trees = slices.Clone(r.Trees)
 	for _, t := range s.Trees { // what was written then, was written above what was there then
-		if own := m.record.TreeAt(t.Path); own != nil && t.Since.Before(own.Since) {
+		if own := r.TreeAt(t.Path); own != nil && t.Since.Before(own.Since) {
 			own.Since = t.Since
 		}
 	}
-	f := &switching{record: m.record}
-	f.live = newLive(m.launcher, m.id, m.record, record.Version{}, nil)
-	if f.store, err = record.OpenStore(m.record.Init); err != nil {
-		return err
+	f := &switching{files: v, record: r}
+	var err error
+	if f.store, err = record.OpenStore(r.Init); err != nil {
+		return r, err
 	}
 	defer f.store.Close()
 	f.record.Stacks = map[string]record.Stack{}
-	names, err := m.linkImages(s)
+	names, err := v.linkImages(name, s)
 	if err != nil {
-		return fmt.Errorf("snapshot %s: %w", m.request.From, err)
+		return r, fmt.Errorf("snapshot %s: %w", name, err)
 	}
-	for _, c := range newCovers(m.record) {
+	for _, c := range newCovers(r) {
 		refs, ok := s.Places[c.Path]
 		if c.Host != "" || !ok && c.Same == "" {
 			continue
@@ -70,23 +50,19 @@ func (m *making) fork(ctx context.Context) error {
 		f.covers = append(f.covers, c)
 	}
 	for _, path := range slices.Sorted(maps.Keys(s.Places)) {
-		if _, ok := f.record.Stacks[path]; !ok && m.record.Config.Workspace == "" {
-			return &launch.ConfigError{Reason: fmt.Sprintf("snapshot %s has files of %s, which this sandbox has no layer for: overlay it", m.request.From, path)}
+		if _, ok := f.record.Stacks[path]; !ok && r.Config.Workspace == "" {
+			return r, &launch.ConfigError{Reason: fmt.Sprintf("snapshot %s has files of %s, which this sandbox has no layer for: overlay it", name, path)}
 		}
 	}
 	defer f.covers.close()
 	if err := f.begin(); err != nil {
-		return fmt.Errorf("begin with snapshot %s: %w", m.request.From, err)
+		return r, fmt.Errorf("begin with snapshot %s: %w", name, err)
 	}
 	for path, n := range f.record.Switch.Layers {
 		f.replaceUpper(path, n)
 	}
 	f.record.Switch = nil
-	m.record = f.record
-	if err := m.launcher.checkBegun(ctx, m.record); err != nil {
-		return err
-	}
-	return ctx.Err()
+	return f.record, nil
 }
 
 // begin puts the layers in place, of a sandbox in which nothing runs yet.
@@ -150,8 +126,8 @@ func (s *switching) replaceUpper(path string, n int) {
 }
 
 // linkImages gives a snapshot's images names of the sandbox's, which go with it.
-func (m *making) linkImages(s snapshot) (map[string]string, error) {
-	stores, err := statedir.OpenData(m.launcher.Data, record.StoresName)
+func (v *sandboxFiles) linkImages(name string, s snapshot) (map[string]string, error) {
+	stores, err := statedir.OpenData(v.Data, record.StoresName)
 	if err != nil {
 		return nil, err
 	}
@@ -162,11 +138,11 @@ func (m *making) linkImages(s snapshot) (map[string]string, error) {
 			if names[ref.Image] != "" {
 				continue
 			}
-			name := m.launcher.ImagePrefix(m.id) + rand.Text()[:12] + record.ImageEnd
-			if err := os.Link(filepath.Join(m.launcher.SnapshotDir(m.request.From), filepath.Base(ref.Image)), m.launcher.ImagePath(name)); err != nil {
+			image := v.ImagePrefix(v.ID) + rand.Text()[:12] + record.ImageEnd
+			if err := os.Link(filepath.Join(v.SnapshotDir(name), filepath.Base(ref.Image)), v.ImagePath(image)); err != nil {
 				return nil, err
 			}
-			names[ref.Image] = name
+			names[ref.Image] = image
 		}
 	}
 	return names, nil

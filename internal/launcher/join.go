@@ -40,7 +40,7 @@ func (e *conflictError) Error() string {
 // A work is a transaction's directory on the way into the sandbox's files, or one
 // that is undone.
 type work struct {
-	launcher *Launcher
+	keeper *layerKeeper
 
 	record record.Record
 	store  *os.File
@@ -76,7 +76,8 @@ func (t target) close() {
 }
 
 // settle has a transaction join, if its command has succeeded, or vanish.
-func (t *transaction) settle(ctx context.Context, v *live, r *spec.Result) error {
+func (t *transaction) settle(ctx context.Context, r *spec.Result) error {
+	v := t.files
 	t.leave()
 	if !r.OK() {
 		return t.drop()
@@ -85,14 +86,14 @@ func (t *transaction) settle(ctx context.Context, v *live, r *spec.Result) error
 		if !v.Up() || !v.Present() {
 			return v.Why(ctx, &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
 		}
-		w := &work{launcher: v.launcher, record: v.Current(), store: t.store, number: t.number, dir: t.dir, journal: t.journal}
-		if err := v.launcher.resumeIn(ctx, w.record, t.store); err != nil {
+		w := &work{keeper: v.keeper, record: v.Current(), store: t.store, number: t.number, dir: t.dir, journal: t.journal}
+		if err := v.keeper.resumeIn(ctx, w.record, t.store); err != nil {
 			return err
 		}
 		if err := w.join(ctx); err != nil {
 			return err
 		}
-		return v.launcher.trimUndo(t.store)
+		return v.keeper.trimUndo(t.store)
 	})
 	if err != nil {
 		r.Status = spec.StatusError
@@ -151,7 +152,7 @@ func (w *work) joined(ctx context.Context) error {
 	}
 	for i := range w.Places {
 		place := fmt.Sprintf("tx/%d/%d/", w.number, i)
-		if err := errors.Join(w.launcher.discardIn(w.store, place+"data"), w.launcher.discardIn(w.store, place+"work")); err != nil {
+		if err := errors.Join(w.keeper.discardIn(w.store, place+"data"), w.keeper.discardIn(w.store, place+"work")); err != nil {
 			return err
 		}
 	}

@@ -108,10 +108,10 @@ func (l *Launcher) snapshotStopped(ctx context.Context, id string, state *stated
 	now := w.made
 	now.Kept = r.Kept
 	now.Switch = &record.Switch{Snapshot: r.Kept, Draft: "." + draftName(owner), Done: true}
-	if err := l.draftSnapshot(now); err != nil {
-		return r, errors.Join(err, l.trash.Discard(l.draftOf(now)))
+	if err := l.layers.draftSnapshot(now); err != nil {
+		return r, errors.Join(err, l.trash.Discard(l.layers.draftOf(now)))
 	}
-	if err := l.endDraft(now); err != nil {
+	if err := l.layers.endDraft(now); err != nil {
 		return r, err
 	}
 	l.syncSnapshot(r.Kept)

@@ -65,6 +65,7 @@ type Launcher struct {
 	first   uint32
 	sweeper *trash.Sweeper
 	trash   *trash.Can
+	layers  *layerKeeper
 
 	// maxSnapshots bounds what one user other than root keeps on disk by snapshots alone.
 	maxSnapshots int
@@ -117,6 +118,7 @@ func New(d Dirs) (*Launcher, error) {
 	l.execs.Store(l.first)
 	l.sweeper = trash.NewSweeper()
 	l.trash = trash.New(data, l.sweeper)
+	l.layers = newLayerKeeper(l.Roots, l.self, l.sweeper, l.trash, &l.tending)
 	return l, nil
 }
 

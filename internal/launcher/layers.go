@@ -88,7 +88,7 @@ func (b *layerReader) trees() (trees []HeldTree, err error) {
 	}()
 	for i, t := range b.record.Trees {
 		trees = append(trees, HeldTree{Tree: b.record.Describe(t, b.inside)})
-		if trees[i].stamps, err = openStamps(b.live.stamps(i, t)); err != nil {
+		if trees[i].stamps, err = openStamps(b.live.StampsPath(i, t)); err != nil {
 			return nil, err
 		}
 		if err := b.tree(t, &trees[i]); err != nil {

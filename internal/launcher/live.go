@@ -34,6 +34,8 @@ type live struct {
 	users   int
 	version record.Version
 
+	overlay *sandboxFiles
+
 	// lift is of the limits of disk traffic. Its mutex is taken before mu.
 	lift *throttle.Lift
 
@@ -75,8 +77,10 @@ const idleTime = 3 * time.Second
 
 func newLive(l *Launcher, id string, r record.Record, v record.Version, group *cgroups.Group) *live {
 	box := record.NewSandbox(l.Roots, id, group, r)
+	lift := throttle.New(box)
 	return &live{
-		Sandbox: box, launcher: l, users: 1, version: v, files: filewatch.New(box, &l.groups), lift: throttle.New(box),
+		Sandbox: box, launcher: l, users: 1, version: v,
+		files: filewatch.New(box, &l.groups), lift: lift, overlay: l.layers.files(box, lift),
 		connecting: make(chan struct{}, 1), running: map[string]*Process{},
 		starting: map[execID]bool{},
 	}
@@ -337,7 +341,7 @@ func (v *live) takeOver(ctx context.Context) error {
 		}
 	}
 	throttled, err := v.lift.Resume()
-	if err := errors.Join(v.sweep(ctx), v.resume(ctx), err); err != nil {
+	if err := errors.Join(v.sweep(ctx), v.overlay.resume(ctx), err); err != nil {
 		return err
 	}
 	v.mu.Lock()

@@ -65,9 +65,17 @@ func (v *live) alone(ctx context.Context, what func() error) error {
 		return v.Why(ctx, &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
 	}
 	if r.HalfDone() {
-		if err := errors.Join(v.takeBackSwitch(), v.endAttach()); err != nil {
+		if err := errors.Join(v.overlay.takeBackSwitch(), v.endAttach()); err != nil {
 			return err
 		}
 	}
 	return what()
+}
+
+// endHalfDone ends what a process that was killed has left half done.
+func (v *live) endHalfDone(ctx context.Context) error {
+	if !v.Current().HalfDone() {
+		return nil
+	}
+	return v.alone(ctx, func() error { return nil })
 }

@@ -408,7 +408,7 @@ func (p *Process) endTransaction(r *spec.Result) error {
 		return nil
 	}
 	p.transaction = nil
-	return t.settle(context.Background(), p.live, r)
+	return t.settle(context.Background(), r)
 }
 
 func (p *Process) dropTransaction() error {

@@ -12,7 +12,7 @@ import (
 )
 
 // resume finishes or takes back the transactions whose owners have ended.
-func (v *live) resume(ctx context.Context) error {
+func (v *sandboxFiles) resume(ctx context.Context) error {
 	r := v.Current()
 	store, err := record.OpenStore(r.Init)
 	if errors.Is(err, os.ErrNotExist) { // it is ending
@@ -25,28 +25,28 @@ func (v *live) resume(ctx context.Context) error {
 	if _, err := os.Lstat(storePath(store, "tx")); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	return inTurn(ctx, store, func() error { return v.launcher.resumeIn(ctx, r, store) })
+	return inTurn(ctx, store, func() error { return v.keeper.resumeIn(ctx, r, store) })
 }
 
 // resumeIn is resume for who has the store's transactions to itself.
-func (l *Launcher) resumeIn(ctx context.Context, r record.Record, store *os.File) error {
+func (k *layerKeeper) resumeIn(ctx context.Context, r record.Record, store *os.File) error {
 	err := eachTransaction(store, func(number int, dir *os.File, j journal) error {
-		w := &work{launcher: l, record: r, store: store, number: number, dir: dir, journal: j}
+		w := &work{keeper: k, record: r, store: store, number: number, dir: dir, journal: j}
 		return w.resume(ctx)
 	})
 	if err != nil {
 		return fmt.Errorf("transaction that a process has left half done: %w", err)
 	}
-	return l.discardDrafts(store)
+	return k.discardDrafts(store)
 }
 
 // discardDrafts removes the transactions that have come to no number.
-func (l *Launcher) discardDrafts(store *os.File) error {
+func (k *layerKeeper) discardDrafts(store *os.File) error {
 	all, err := os.ReadDir(storePath(store, "tx"))
 	errs := []error{err}
 	for _, e := range all {
 		if isLeftDraft(e.Name()) {
-			errs = append(errs, l.discardIn(store, "tx/"+e.Name()))
+			errs = append(errs, k.discardIn(store, "tx/"+e.Name()))
 		}
 	}
 	return errors.Join(errs...)
@@ -64,7 +64,7 @@ func (w *work) resume(ctx context.Context) error {
 		}
 		return w.undone(ctx)
 	}
-	return w.launcher.discardIn(w.store, "tx/"+strconv.Itoa(w.number))
+	return w.keeper.discardIn(w.store, "tx/"+strconv.Itoa(w.number))
 }
 
 // finishUndo undoes what is not undone yet, whatever others have changed since.

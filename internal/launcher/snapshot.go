@@ -10,10 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -22,9 +19,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
-
-// maxSnapshots is the value of [Launcher.maxSnapshots].
-const maxSnapshots = 64
 
 const snapshotFile = "snapshot.json"
 
@@ -40,108 +34,6 @@ type snapshot struct {
 	Trees []record.Tree `json:"trees,omitempty"`
 }
 
-// Snapshot keeps the sandbox's files as they are now, for any number of sandboxes to
-// begin with: those in overlays, in its own workspace and in its home. Nothing is
-// copied; the sandbox stands still for some milliseconds.
-//
-// Errors: *[launch.ConfigError], [launch.ErrExists], [launch.ErrBusy] where something
-// in the sandbox has files open there or its directory, [launch.ErrUnavailable] where
-// the sandbox's files are not on disk, and those of Pause.
-func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
-	v := s.live
-	if !record.IsName(name) {
-		return configError(fmt.Errorf("snapshot %q: 1 to %d letters, digits and any of _+-. make a name", name, record.MaxName))
-	}
-	if uid := v.Current().UID; uid != 0 {
-		leave, err := v.launcher.snapshotting.enter(ctx, uid)
-		if err != nil {
-			return err
-		}
-		defer leave()
-		if err := v.launcher.roomForSnapshot(ctx, uid); err != nil {
-			return err
-		}
-	}
-	return v.alone(ctx, func() error {
-		if v.Current().Image == "" {
-			return fmt.Errorf("a snapshot %w: its files are in memory; make it with --storage disk", launch.ErrUnavailable)
-		}
-		dir := v.launcher.SnapshotDir(name)
-		if _, err := os.Lstat(dir); err == nil {
-			return fmt.Errorf("snapshot %s %w", name, launch.ErrExists)
-		}
-		if err := v.verify(ctx, integrity.ShortOfRoom(v.launcher.Data)); err != nil {
-			return err
-		}
-		mine := func(p record.Place) bool { return p.Host == "" }
-		return v.switchLayers(ctx, false, name, mine, newUpper)
-	})
-}
-
-// A turn lets one call of each user go on at a time: the room that a call has found is
-// not taken by another one.
-type turn struct {
-	mu    sync.Mutex
-	users map[uint32]chan struct{}
-}
-
-// enter waits until no other call of the user goes on.
-func (t *turn) enter(ctx context.Context, uid uint32) (leave func(), err error) {
-	t.mu.Lock()
-	if t.users == nil {
-		t.users = map[uint32]chan struct{}{}
-	}
-	if t.users[uid] == nil {
-		t.users[uid] = make(chan struct{}, 1)
-	}
-	place := t.users[uid]
-	t.mu.Unlock()
-	select {
-	case place <- struct{}{}:
-		return func() { <-place }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// roomForSnapshot holds a user to the bound. A snapshot of a fork has images of
-// others, too, which stay when those are removed, as do those that a fork has.
-func (l *Launcher) roomForSnapshot(ctx context.Context, uid uint32) error {
-	names, err := l.Snapshots(ctx, uid)
-	if err != nil {
-		return err
-	}
-	var frozen []string
-	for _, name := range names {
-		images, err := filepath.Glob(filepath.Join(l.SnapshotDir(name), "*"+record.ImageEnd))
-		if err != nil {
-			return err
-		}
-		frozen = append(frozen, images...)
-	}
-	stores, err := l.Images()
-	if err != nil {
-		return err
-	}
-	for _, image := range stores {
-		id, _, _ := strings.Cut(strings.TrimPrefix(image, l.CgroupPrefix()), "@")
-		if r, err := record.Read(l.Dir(id)); err == nil && r.UID == uid && r.Image != image {
-			frozen = append(frozen, l.ImagePath(image))
-		}
-	}
-	inodes := map[uint64]bool{}
-	for _, image := range frozen {
-		var st unix.Stat_t
-		if unix.Lstat(image, &st) == nil { // else it went this moment
-			inodes[st.Ino] = true
-		}
-	}
-	if max(len(names), len(inodes)) >= l.maxSnapshots {
-		return fmt.Errorf("more than %d snapshots of one user, those with them that others began with: another %w; remove some, and the sandboxes that began with them", l.maxSnapshots, launch.ErrUnavailable)
-	}
-	return nil
-}
-
 // newUpper puts a new layer on those that a place has.
 func newUpper(r *record.Record, p record.Place, n int) {
 	if t := r.TreeAt(p.Path); t != nil {
@@ -155,7 +47,7 @@ func newUpper(r *record.Record, p record.Place, n int) {
 
 // draftSnapshot makes the directory of the snapshot that a switch of layers is for,
 // under another name.
-func (l *Launcher) draftSnapshot(r record.Record) (err error) {
+func (l *layerKeeper) draftSnapshot(r record.Record) (err error) {
 	all, err := statedir.OpenData(l.Data, record.SnapshotsName)
 	if err != nil {
 		return err
@@ -195,13 +87,13 @@ func (l *Launcher) draftSnapshot(r record.Record) (err error) {
 	return os.WriteFile(filepath.Join(draft, snapshotFile), data, 0o600)
 }
 
-func (l *Launcher) draftOf(r record.Record) string {
+func (l *layerKeeper) draftOf(r record.Record) string {
 	return filepath.Join(l.Data, record.SnapshotsName, r.Switch.Draft)
 }
 
 // endDraft gives a snapshot its name once nobody writes to its layers any more, and
 // removes it where that has not come to be.
-func (l *Launcher) endDraft(r record.Record) error {
+func (l *layerKeeper) endDraft(r record.Record) error {
 	draft, name := l.draftOf(r), r.Switch.Snapshot
 	if !r.Switch.Done {
 		return l.trash.Discard(draft)
@@ -221,35 +113,9 @@ func (l *Launcher) endDraft(r record.Record) error {
 	return err
 }
 
-// pruneDrafts removes what processes that were killed have left of snapshots, which
-// would keep images for ever. One that a sandbox still has a use for stays.
-func (l *Launcher) pruneDrafts() error {
-	ids, err := l.directories()
-	if err != nil {
-		return err
-	}
-	wanted := map[string]bool{}
-	for _, id := range ids {
-		if r, err := record.Read(l.Dir(id)); err == nil && r.Switch != nil {
-			wanted[r.Switch.Draft] = true
-		}
-	}
-	entries, err := os.ReadDir(filepath.Join(l.Data, record.SnapshotsName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	errs := []error{err}
-	for _, e := range entries {
-		if name, hidden := strings.CutPrefix(e.Name(), "."); hidden && isLeftDraft(name) && !wanted[e.Name()] {
-			errs = append(errs, l.trash.Discard(filepath.Join(l.Data, record.SnapshotsName, e.Name())))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // syncLater has a snapshot be there after a crash of the host, a moment later: it
 // need not wait for a gigabyte that may be in memory still.
-func (l *Launcher) syncLater(r record.Record) {
+func (l *layerKeeper) syncLater(r record.Record) {
 	f, err := record.OpenStore(r.Init)
 	if err != nil {
 		return
@@ -264,7 +130,7 @@ func (l *Launcher) syncLater(r record.Record) {
 }
 
 // readSnapshot reads one that a user may have.
-func (l *Launcher) readSnapshot(name string, uid uint32) (s snapshot, err error) {
+func (l *layerKeeper) readSnapshot(name string, uid uint32) (s snapshot, err error) {
 	missing := fmt.Errorf("snapshot %s %w", name, launch.ErrNotFound)
 	if !record.IsName(name) {
 		return s, missing
@@ -285,15 +151,22 @@ func (l *Launcher) readSnapshot(name string, uid uint32) (s snapshot, err error)
 	return s, nil
 }
 
-// Snapshots are the names of those that a user may have.
-func (l *Launcher) Snapshots(_ context.Context, uid uint32) ([]string, error) {
+// snapshot gives the sandbox's own places new upper layers, and the layers until now the
+// name of a snapshot. The caller holds the sandbox.
+func (v *sandboxFiles) snapshot(ctx context.Context, name string) error {
+	mine := func(p record.Place) bool { return p.Host == "" }
+	return v.switchLayers(ctx, false, name, mine, newUpper)
+}
+
+// snapshots are the names of the snapshots that a user may have.
+func (l *layerKeeper) snapshots(uid uint32) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(l.Data, record.SnapshotsName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	var names []string
 	for _, e := range entries {
-		if name, ours := cutPrefix(e.Name(), l.CgroupPrefix()); ours {
+		if name, ours := strings.CutPrefix(e.Name(), l.CgroupPrefix()); ours && name != "" {
 			if _, err := l.readSnapshot(name, uid); err == nil {
 				names = append(names, name)
 			}
@@ -302,17 +175,26 @@ func (l *Launcher) Snapshots(_ context.Context, uid uint32) ([]string, error) {
 	return names, err
 }
 
-func cutPrefix(s, prefix string) (string, bool) {
-	if len(s) > len(prefix) && s[:len(prefix)] == prefix {
-		return s[len(prefix):], true
-	}
-	return "", false
-}
-
-// RemoveSnapshot removes one. Sandboxes that have begun with it keep its layers.
-func (l *Launcher) RemoveSnapshot(_ context.Context, name string, uid uint32) error {
+// removeSnapshot removes a snapshot that a user may have.
+func (l *layerKeeper) removeSnapshot(name string, uid uint32) error {
 	if _, err := l.readSnapshot(name, uid); err != nil {
 		return err
 	}
 	return l.trash.Discard(l.SnapshotDir(name))
+}
+
+// pruneDrafts removes the drafts of snapshots that killed processes have left, which
+// would keep images for ever. A wanted draft stays.
+func (l *layerKeeper) pruneDrafts(wanted map[string]bool) error {
+	entries, err := os.ReadDir(filepath.Join(l.Data, record.SnapshotsName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		if name, hidden := strings.CutPrefix(e.Name(), "."); hidden && isLeftDraft(name) && !wanted[e.Name()] {
+			errs = append(errs, l.trash.Discard(filepath.Join(l.Data, record.SnapshotsName, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
 }

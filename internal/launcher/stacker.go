@@ -16,16 +16,16 @@ import (
 // A stacker makes the overlays of a sandbox's places. An image that several layers
 // lie in, those of a snapshot, it mounts once.
 type stacker struct {
-	launcher *Launcher
-	record   record.Record
-	store    *os.File
+	roots  record.Roots
+	record record.Record
+	store  *os.File
 	// images are the snapshots', by their names: read-only, with the sandbox's ids.
 	images map[string]*os.File
 }
 
 // newStacker returns one that uses the store until it is closed.
-func (l *Launcher) newStacker(r record.Record, store *os.File) *stacker {
-	return &stacker{launcher: l, record: r, store: store, images: map[string]*os.File{}}
+func (k *layerKeeper) newStacker(r record.Record, store *os.File) *stacker {
+	return &stacker{roots: k.Roots, record: r, store: store, images: map[string]*os.File{}}
 }
 
 func (k *stacker) close() {
@@ -91,7 +91,7 @@ func (k *stacker) lower(c *cover) (all []*os.File, err error) {
 		return all, nil
 	}
 	r, t := k.record, c.Tree
-	base, err := rootfs.OpenLower(k.launcher.treeConfig(r, Sources{}), rootfs.Tree{
+	base, err := rootfs.OpenLower(r.TreeConfig(k.roots), rootfs.Tree{
 		Path: t.Path, UID: t.UID, GID: t.GID, OnDisk: t.OnDisk, Device: t.Device, Inode: t.Inode,
 	}, r.UIDMappings, r.GIDMappings)
 	if err != nil {
@@ -105,7 +105,7 @@ func (k *stacker) frozen(ref record.LayerRef) (*os.File, error) {
 	image := k.images[ref.Image]
 	if image == nil {
 		var err error
-		if image, err = k.launcher.OpenBelow(k.record, ref, false); err != nil {
+		if image, err = k.roots.OpenBelow(k.record, ref, false); err != nil {
 			return nil, err
 		}
 		k.images[ref.Image] = image

@@ -16,13 +16,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
-// stamps is the file with those of a tree, by its place in the record, and by when
-// its layers were made: what was applied of others is none of theirs. It is a list in the
-// order of the paths.
-func (v *live) stamps(i int, t record.Tree) string {
-	return filepath.Join(v.Path(), "applied", fmt.Sprintf("%d-%d", i, t.Since.UnixNano()))
-}
-
 // openStamps returns nil where there are none.
 func openStamps(file string) (*os.File, error) {
 	f, err := os.Open(file)
@@ -53,9 +46,9 @@ func roomForStamps(uid uint32) int64 {
 func (v *live) stampsBut(r record.Record, tree int) (size int64, err error) {
 	kept := map[string]bool{}
 	for i, t := range r.Trees {
-		kept[v.stamps(i, t)] = i != tree
+		kept[v.StampsPath(i, t)] = i != tree
 	}
-	dir := filepath.Dir(v.stamps(tree, r.Trees[tree]))
+	dir := filepath.Dir(v.StampsPath(tree, r.Trees[tree]))
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -109,7 +102,7 @@ func (s *Sandbox) Applied(ctx context.Context, path string, stamps []launch.Stam
 			return err
 		}
 		m := stampMerge{added: stamps, since: r.Trees[i].Since.UnixNano(), room: roomForStamps(r.UID) - others}
-		err = m.write(v.stamps(i, r.Trees[i]))
+		err = m.write(v.StampsPath(i, r.Trees[i]))
 		if errors.Is(err, errStampsFull) {
 			return configError(fmt.Errorf("more than %d bytes of paths were applied to the host, those below %s with them; discard what the sandbox has there", roomForStamps(r.UID), path))
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -106,21 +105,6 @@ func (v *live) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldTree
 		trees[i].Partial = slices.Contains(partial, trees[i].Path)
 	}
 	return trees, nil
-}
-
-// partialIn are the places of transactions that have joined, or were undone, only in
-// part. No thread can finish a transaction without the sandbox's mounts.
-func partialIn(top *os.File) (paths []string, err error) {
-	err = eachTransaction(top, func(_ int, _ *os.File, j journal) error {
-		if j.State != txJoins && j.State != txUndoing {
-			return nil
-		}
-		for _, p := range j.Places {
-			paths = append(paths, p.Path)
-		}
-		return nil
-	})
-	return paths, err
 }
 
 // unlessRemoved waits for a removal of the sandbox, if one is going on. It returns

@@ -26,12 +26,12 @@ const maxLayers = 100
 // meanwhile: what is in them until now nobody writes to any more, and a snapshot has
 // it then if it has a name. next makes the record as it is to be. With bare the new
 // ones lie on none of the sandbox's own. The caller holds the sandbox.
-func (v *live) switchLayers(ctx context.Context, bare bool, snapshot string, which func(record.Place) bool, next func(*record.Record, record.Place, int)) (err error) {
+func (v *sandboxFiles) switchLayers(ctx context.Context, bare bool, snapshot string, which func(record.Place) bool, next func(*record.Record, record.Place, int)) (err error) {
 	r, err := record.Read(v.Path())
 	if err != nil {
 		return err
 	}
-	s := &switching{live: v, record: r}
+	s := &switching{files: v, record: r}
 	if s.store, err = record.OpenStore(r.Init); err != nil {
 		return record.NotFound(v.ID, err)
 	}
@@ -69,7 +69,7 @@ func (v *live) switchLayers(ctx context.Context, bare bool, snapshot string, whi
 
 // A switching is a switch of layers under way.
 type switching struct {
-	live   *live
+	files  *sandboxFiles
 	record record.Record
 	store  *os.File
 	covers covers
@@ -78,7 +78,7 @@ type switching struct {
 
 // noTransactions refuses to have the files below a transaction change.
 func (s *switching) noTransactions(ctx context.Context) error {
-	if err := s.live.launcher.resumeIn(ctx, s.record, s.store); err != nil {
+	if err := s.files.keeper.resumeIn(ctx, s.record, s.store); err != nil {
 		return err
 	}
 	return eachTransaction(s.store, func(_ int, _ *os.File, j journal) error {
@@ -97,7 +97,7 @@ func (s *switching) giveUpUndo() error {
 		if j.State != txJoined {
 			return nil
 		}
-		return s.live.launcher.discardIn(s.store, "tx/"+strconv.Itoa(number))
+		return s.files.keeper.discardIn(s.store, "tx/"+strconv.Itoa(number))
 	})
 }
 
@@ -116,7 +116,7 @@ func (s *switching) number() error {
 	if len(taken) > 0 {
 		last = slices.Max(taken)
 	}
-	s.record.Switch = &record.Switch{Layers: map[string]int{}, Paused: s.live.Paused()}
+	s.record.Switch = &record.Switch{Layers: map[string]int{}, Paused: s.files.Paused()}
 	for _, c := range s.covers {
 		if c.Same == "" {
 			last++
@@ -134,7 +134,7 @@ func (s *switching) nameSnapshot(name string) error {
 	if name == "" {
 		return nil
 	}
-	owner, err := s.live.launcher.self()
+	owner, err := s.files.keeper.self()
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (s *switching) nameSnapshot(name string) error {
 
 // carryOut does all that can fail before anything is another.
 func (s *switching) carryOut(next func(*record.Record, record.Place, int)) error {
-	v := s.live
+	v := s.files
 	if err := s.pause(); err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (s *switching) carryOut(next func(*record.Record, record.Place, int)) error
 		return s.busy(fmt.Errorf("%w: %s", statedir.ErrHeld, strings.Join(users, ", ")))
 	}
 	if s.record.Switch.Draft != "" {
-		if err := v.launcher.draftSnapshot(s.record); err != nil {
+		if err := v.keeper.draftSnapshot(s.record); err != nil {
 			return err
 		}
 	}
@@ -192,7 +192,7 @@ func (s *switching) carryOut(next func(*record.Record, record.Place, int)) error
 
 // stack makes the new overlays, and then what shows one of them once more.
 func (s *switching) stack() error {
-	k := s.live.launcher.newStacker(s.record, s.store)
+	k := s.files.keeper.newStacker(s.record, s.store)
 	defer k.close()
 	for _, c := range s.covers {
 		if c.Same != "" {
@@ -264,7 +264,7 @@ func (s *switching) end() error {
 		kept = s.giveUpUndo()
 	}
 	if !w.Paused {
-		if err := s.live.letGoOn(); err != nil {
+		if err := s.files.letGoOn(); err != nil {
 			return errors.Join(kept, err)
 		}
 	}
@@ -273,36 +273,29 @@ func (s *switching) end() error {
 	}
 	var named error
 	if w.Draft != "" {
-		named = s.live.launcher.endDraft(s.record)
+		named = s.files.keeper.endDraft(s.record)
 	}
 	if w.Done && len(w.Old) > 0 {
-		if err := errors.Join(s.live.launcher.discardLayers(s.store, w.Old), s.live.forgetApplied(s.record)); err != nil {
+		if err := errors.Join(s.files.keeper.discardLayers(s.store, w.Old), s.files.forgetApplied(s.record)); err != nil {
 			return err
 		}
 	}
 	s.record.Switch = nil
-	return errors.Join(named, s.live.Keep(s.record))
-}
-
-func (l *Launcher) discardLayers(store *os.File, numbers []int) (err error) {
-	for _, n := range numbers {
-		err = errors.Join(err, l.discardIn(store, "layer/"+strconv.Itoa(n)))
-	}
-	return err
+	return errors.Join(named, s.files.Keep(s.record))
 }
 
 func (s *switching) pause() error {
 	if s.record.Switch.Paused {
 		return nil
 	}
-	c, err := s.live.Container()
+	c, err := s.files.Container()
 	if err != nil {
 		return err
 	}
-	return s.live.lift.Without(c.Pause)
+	return s.files.lift.Without(c.Pause)
 }
 
-func (v *live) letGoOn() error {
+func (v *sandboxFiles) letGoOn() error {
 	c, err := v.Container()
 	if err == nil {
 		err = c.Resume()

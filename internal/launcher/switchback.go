@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,12 +16,12 @@ import (
 // takeBackSwitch ends a switch that has failed, or was left by a process that was
 // killed: the new layers are mounted if the record has them, else all is as it was.
 // The caller holds the sandbox.
-func (v *live) takeBackSwitch() error {
+func (v *sandboxFiles) takeBackSwitch() error {
 	r, err := record.Read(v.Path())
 	if err != nil || r.Switch == nil {
 		return err
 	}
-	s := &switching{live: v, record: r}
+	s := &switching{files: v, record: r}
 	if s.store, err = record.OpenStore(r.Init); err != nil {
 		return err
 	}
@@ -42,7 +41,7 @@ func (v *live) takeBackSwitch() error {
 		err = s.finish()
 	} else {
 		err = s.thread.Do(func() error { return s.covers.freeze(false) })
-		err = errors.Join(err, s.live.launcher.discardLayers(s.store, slices.Collect(maps.Values(r.Switch.Layers))))
+		err = errors.Join(err, s.files.keeper.discardLayers(s.store, slices.Collect(maps.Values(r.Switch.Layers))))
 	}
 	if err != nil {
 		return err
@@ -74,7 +73,7 @@ func (s *switching) finish() error {
 		if !ok {
 			continue
 		}
-		if err := s.live.launcher.discardIn(s.store, "layer/"+strconv.Itoa(n)); err != nil {
+		if err := s.files.keeper.discardIn(s.store, "layer/"+strconv.Itoa(n)); err != nil {
 			return err
 		}
 		below.WithoutUpper(c.Place)
@@ -108,12 +107,4 @@ func (all covers) mountedInPairs() error {
 		}
 	}
 	return nil
-}
-
-// endHalfDone ends what a process that was killed has left half done.
-func (v *live) endHalfDone(ctx context.Context) error {
-	if !v.Current().HalfDone() {
-		return nil
-	}
-	return v.alone(ctx, func() error { return nil })
 }

@@ -26,7 +26,7 @@ import (
 // Its directory in the store is tx/N: one for each place with the layer, and the
 // journal.
 type transaction struct {
-	launcher *Launcher
+	files *sandboxFiles
 
 	number int
 	store  *os.File
@@ -40,12 +40,12 @@ type transaction struct {
 }
 
 // beginTransaction makes the layers of a transaction and a root with them.
-func (v *live) beginTransaction(ctx context.Context, r record.Record) (_ *transaction, err error) {
-	self, err := v.launcher.self()
+func (v *sandboxFiles) beginTransaction(ctx context.Context, r record.Record) (_ *transaction, err error) {
+	self, err := v.keeper.self()
 	if err != nil {
 		return nil, err
 	}
-	t := &transaction{launcher: v.launcher, covers: newCovers(r), journal: journal{State: txRuns, Owner: self, Since: record.Now(), Places: r.Places()}}
+	t := &transaction{files: v, covers: newCovers(r), journal: journal{State: txRuns, Owner: self, Since: record.Now(), Places: r.Places()}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("transaction: %w", err), t.drop())
@@ -67,7 +67,7 @@ func (v *live) beginTransaction(ctx context.Context, r record.Record) (_ *transa
 	if err := t.thread.Do(func() error { return t.covers.look(mounts) }); err != nil {
 		return nil, err
 	}
-	k := v.launcher.newStacker(r, t.store)
+	k := v.keeper.newStacker(r, t.store)
 	defer k.close()
 	for i, c := range t.covers {
 		if err := t.layer(k, i, c); err != nil {
@@ -201,6 +201,9 @@ func makeDir(parent *os.File, name string) (*os.File, error) {
 	return rootfs.OpenDir(parent, name)
 }
 
+// rootInside is the root that the command of the transaction has to have.
+func (t *transaction) rootInside() *os.File { return t.root }
+
 // leave ends the view. What runs in it is gone.
 func (t *transaction) leave() {
 	if t.thread != nil {
@@ -224,7 +227,7 @@ func (t *transaction) drop() error {
 	var err error
 	if t.dir != nil {
 		t.dir.Close()
-		err = t.launcher.discardIn(t.store, "tx/"+strconv.Itoa(t.number))
+		err = t.files.keeper.discardIn(t.store, "tx/"+strconv.Itoa(t.number))
 	}
 	if t.store != nil {
 		t.store.Close()

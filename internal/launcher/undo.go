@@ -20,13 +20,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
-// Undo takes back what the last n transactions that joined have changed, the newest
+// undo takes back what the last n transactions that joined have changed, the newest
 // first. What was changed by others since is a conflict: that transaction and those
 // before it stay.
 //
 // Errors: *[launch.ConfigError] where there are not so many, and those of Pause.
-func (s *Sandbox) Undo(ctx context.Context, n int) error {
-	v := s.live
+func (v *sandboxFiles) undo(ctx context.Context, n int) error {
 	if n < 1 {
 		return &launch.ConfigError{Reason: fmt.Sprintf("undo of %d transactions; at least one", n)}
 	}
@@ -37,7 +36,7 @@ func (s *Sandbox) Undo(ctx context.Context, n int) error {
 	}
 	defer store.Close()
 	return inTurn(ctx, store, func() error {
-		if err := v.launcher.resumeIn(ctx, r, store); err != nil {
+		if err := v.keeper.resumeIn(ctx, r, store); err != nil {
 			return err
 		}
 		all, err := joinedIn(store)
@@ -48,7 +47,7 @@ func (s *Sandbox) Undo(ctx context.Context, n int) error {
 			return &launch.ConfigError{Reason: fmt.Sprintf("undo %d: sandbox %s has %d transactions that can be undone (exec --transaction makes them)", n, v.ID, len(all))}
 		}
 		for _, number := range slices.Backward(all[len(all)-n:]) {
-			if err := v.undo(ctx, r, store, number); err != nil {
+			if err := v.undoOne(ctx, r, store, number); err != nil {
 				return fmt.Errorf("undo of transaction %d: %w", number, err)
 			}
 		}
@@ -56,14 +55,14 @@ func (s *Sandbox) Undo(ctx context.Context, n int) error {
 	})
 }
 
-// undo takes back one.
-func (v *live) undo(ctx context.Context, r record.Record, store *os.File, number int) error {
+// undoOne takes back one transaction.
+func (v *sandboxFiles) undoOne(ctx context.Context, r record.Record, store *os.File, number int) error {
 	dir, err := rootfs.OpenDir(store, "tx/"+strconv.Itoa(number))
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	w := &work{launcher: v.launcher, record: r, store: store, number: number, dir: dir}
+	w := &work{keeper: v.keeper, record: r, store: store, number: number, dir: dir}
 	if w.journal, err = readJournal(dir); err != nil {
 		return err
 	}
@@ -86,7 +85,7 @@ func (w *work) undone(ctx context.Context) error {
 			return err
 		}
 	}
-	return w.launcher.discardIn(w.store, "tx/"+strconv.Itoa(w.number))
+	return w.keeper.discardIn(w.store, "tx/"+strconv.Itoa(w.number))
 }
 
 // stamps are the times of what the runtime has changed since the transaction joined,
@@ -208,13 +207,13 @@ func eachTransaction(store *os.File, f func(number int, dir *os.File, j journal)
 }
 
 // trimUndo gives up what can be undone of the oldest.
-func (l *Launcher) trimUndo(store *os.File) error {
+func (k *layerKeeper) trimUndo(store *os.File) error {
 	all, err := joinedIn(store)
 	if err != nil {
 		return err
 	}
 	for len(all) > maxUndo {
-		if err := l.discardIn(store, "tx/"+strconv.Itoa(all[0])); err != nil {
+		if err := k.discardIn(store, "tx/"+strconv.Itoa(all[0])); err != nil {
 			return err
 		}
 		all = all[1:]

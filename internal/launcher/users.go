@@ -22,7 +22,7 @@ func (s *switching) users() (all []string) {
 			mounts[id] = true
 		}
 	}
-	pids, err := s.live.Group.Procs()
+	pids, err := s.files.Group.Procs()
 	if err != nil {
 		return nil
 	}

@@ -35,7 +35,8 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) er
 		if err := r.TakesWorkspace(); err != nil {
 			return err
 		}
-		config := v.launcher.treeConfig(r, from)
+		config := r.TreeConfig(v.launcher.Roots)
+		config.Files, config.Peer = from.Files, from.peer()
 		config.Workspace = dir
 		tree, err := rootfs.OpenWorkspace(config, r.UIDMappings, r.GIDMappings)
 		if err != nil {
@@ -163,19 +164,6 @@ func inUse() error {
 // isPrivateWorkspace says whether /workspace is the sandbox's own, which is on the store
 // as the home is.
 func isPrivateWorkspace() (bool, error) { return mountns.SameDevice(spec.WorkspacePath, spec.HomePath) }
-
-// treeConfig is what rootfs has to know of a sandbox that is up to open a tree
-// for it.
-func (l *Launcher) treeConfig(r record.Record, from Sources) rootfs.Config {
-	return rootfs.Config{
-		Files:    from.Files,
-		Peer:     from.peer(),
-		Private:  l.Private(),
-		IDBase:   r.IDBase,
-		Hostname: r.Config.Hostname,
-		User:     rootfs.User{UID: r.Config.User.UID, GID: r.Config.User.GID, Home: spec.HomePath},
-	}
-}
 
 // throttle has the limits of disk traffic hold for the disks of the record's
 // configuration, which are others than before.

@@ -1,0 +1,146 @@
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+)
+
+// maxSnapshots is the value of [Launcher.maxSnapshots].
+const maxSnapshots = 64
+
+// Snapshot keeps the sandbox's files as they are now, for any number of sandboxes to
+// begin with: those in overlays, in its own workspace and in its home. Nothing is
+// copied; the sandbox stands still for some milliseconds.
+//
+// Errors: *[launch.ConfigError], [launch.ErrExists], [launch.ErrBusy] where something
+// in the sandbox has files open there or its directory, [launch.ErrUnavailable] where
+// the sandbox's files are not on disk, and those of Pause.
+func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
+	v := s.live
+	if !record.IsName(name) {
+		return configError(fmt.Errorf("snapshot %q: 1 to %d letters, digits and any of _+-. make a name", name, record.MaxName))
+	}
+	if uid := v.Current().UID; uid != 0 {
+		leave, err := v.launcher.snapshotting.enter(ctx, uid)
+		if err != nil {
+			return err
+		}
+		defer leave()
+		if err := v.launcher.roomForSnapshot(ctx, uid); err != nil {
+			return err
+		}
+	}
+	return v.alone(ctx, func() error {
+		if v.Current().Image == "" {
+			return fmt.Errorf("a snapshot %w: its files are in memory; make it with --storage disk", launch.ErrUnavailable)
+		}
+		dir := v.launcher.SnapshotDir(name)
+		if _, err := os.Lstat(dir); err == nil {
+			return fmt.Errorf("snapshot %s %w", name, launch.ErrExists)
+		}
+		if err := v.verify(ctx, integrity.ShortOfRoom(v.launcher.Data)); err != nil {
+			return err
+		}
+		return v.overlay.snapshot(ctx, name)
+	})
+}
+
+// A turn lets one call of each user go on at a time: the room that a call has found is
+// not taken by another one.
+type turn struct {
+	mu    sync.Mutex
+	users map[uint32]chan struct{}
+}
+
+// enter waits until no other call of the user goes on.
+func (t *turn) enter(ctx context.Context, uid uint32) (leave func(), err error) {
+	t.mu.Lock()
+	if t.users == nil {
+		t.users = map[uint32]chan struct{}{}
+	}
+	if t.users[uid] == nil {
+		t.users[uid] = make(chan struct{}, 1)
+	}
+	place := t.users[uid]
+	t.mu.Unlock()
+	select {
+	case place <- struct{}{}:
+		return func() { <-place }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// roomForSnapshot holds a user to the bound. A snapshot of a fork has images of
+// others, too, which stay when those are removed, as do those that a fork has.
+func (l *Launcher) roomForSnapshot(ctx context.Context, uid uint32) error {
+	names, err := l.Snapshots(ctx, uid)
+	if err != nil {
+		return err
+	}
+	var frozen []string
+	for _, name := range names {
+		images, err := filepath.Glob(filepath.Join(l.SnapshotDir(name), "*"+record.ImageEnd))
+		if err != nil {
+			return err
+		}
+		frozen = append(frozen, images...)
+	}
+	stores, err := l.Images()
+	if err != nil {
+		return err
+	}
+	for _, image := range stores {
+		id, _, _ := strings.Cut(strings.TrimPrefix(image, l.CgroupPrefix()), "@")
+		if r, err := record.Read(l.Dir(id)); err == nil && r.UID == uid && r.Image != image {
+			frozen = append(frozen, l.ImagePath(image))
+		}
+	}
+	inodes := map[uint64]bool{}
+	for _, image := range frozen {
+		var st unix.Stat_t
+		if unix.Lstat(image, &st) == nil { // else it went this moment
+			inodes[st.Ino] = true
+		}
+	}
+	if max(len(names), len(inodes)) >= l.maxSnapshots {
+		return fmt.Errorf("more than %d snapshots of one user, those with them that others began with: another %w; remove some, and the sandboxes that began with them", l.maxSnapshots, launch.ErrUnavailable)
+	}
+	return nil
+}
+
+// pruneDrafts removes the drafts of snapshots that no sandbox needs.
+func (l *Launcher) pruneDrafts() error {
+	ids, err := l.directories()
+	if err != nil {
+		return err
+	}
+	wanted := map[string]bool{}
+	for _, id := range ids {
+		if r, err := record.Read(l.Dir(id)); err == nil && r.Switch != nil {
+			wanted[r.Switch.Draft] = true
+		}
+	}
+	return l.layers.pruneDrafts(wanted)
+}
+
+// Snapshots are the names of the snapshots that a user may have.
+func (l *Launcher) Snapshots(_ context.Context, uid uint32) ([]string, error) {
+	return l.layers.snapshots(uid)
+}
+
+// RemoveSnapshot removes a snapshot. Sandboxes that have begun with the snapshot keep its
+// layers.
+func (l *Launcher) RemoveSnapshot(_ context.Context, name string, uid uint32) error {
+	return l.layers.removeSnapshot(name, uid)
+}
