@@ -39,7 +39,7 @@ func newCovers(r record.Record) covers {
 
 func (all covers) close() {
 	for _, c := range all {
-		closeFiles([]*os.File{c.live, c.lower, c.mount})
+		mountns.CloseFiles([]*os.File{c.live, c.lower, c.mount})
 		for _, f := range c.children {
 			f.Close()
 		}

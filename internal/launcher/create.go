@@ -337,7 +337,7 @@ func (m *making) start(ctx context.Context, profile *specs.LinuxSeccomp, filter 
 		return err
 	}
 	m.conn = conn
-	defer closeFiles(files)
+	defer mountns.CloseFiles(files)
 	program, err := m.launcher.program()
 	if err != nil {
 		return err
@@ -367,7 +367,7 @@ func (m *making) start(ctx context.Context, profile *specs.LinuxSeccomp, filter 
 	}
 	// They are PID 1's now. While there were a copy of its end of the socket
 	// here, no end of PID 1 would be noticed.
-	closeFiles(files)
+	mountns.CloseFiles(files)
 	if err := m.conn.Ready(ctx); err != nil {
 		return err
 	}

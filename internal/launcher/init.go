@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
@@ -27,7 +28,7 @@ const socketName = "agent.sock"
 func (m *making) initFiles() (files []*os.File, conn *agent.Conn, err error) {
 	defer func() {
 		if err != nil {
-			closeFiles(files)
+			mountns.CloseFiles(files)
 		}
 	}()
 	listener, err := agent.Listen(filepath.Join(m.launcher.Dir(m.id), socketName))
@@ -39,13 +40,6 @@ func (m *making) initFiles() (files []*os.File, conn *agent.Conn, err error) {
 		return []*os.File{listener}, nil, err
 	}
 	return []*os.File{guest, listener}, conn, nil
-}
-
-// closeFiles closes all of them; they may be closed already.
-func closeFiles(files []*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
 }
 
 // startInit starts PID 1.

@@ -38,7 +38,7 @@ func (k *stacker) close() {
 // top.
 func (k *stacker) stack(dir *os.File, c *cover) error {
 	var o rootfs.Overlay
-	defer func() { closeFiles(append(o.Lower, o.Upper, o.Work)) }()
+	defer func() { mountns.CloseFiles(append(o.Lower, o.Upper, o.Work)) }()
 	var err error
 	if o.Upper, o.Work, err = rootfs.MakeLayer(dir, c.live); err != nil {
 		return fmt.Errorf("layer for %s: %w", c.Path, err)
@@ -60,7 +60,7 @@ func (k *stacker) stack(dir *os.File, c *cover) error {
 func (k *stacker) lower(c *cover) (all []*os.File, err error) {
 	defer func() {
 		if err != nil {
-			closeFiles(all)
+			mountns.CloseFiles(all)
 			all = nil
 		}
 	}()
