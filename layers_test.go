@@ -28,6 +28,8 @@ var layers = [][]string{
 	{"internal/erase", "internal/statedir", "internal/mountns"},
 	{"internal/container", "internal/idrange", "sandbox", "sandbox/sandboxtest"},
 	{"internal/filtercache", "internal/record"},
+	{"internal/filewatch", "internal/integrity", "internal/throttle", "internal/trash"},
+	{"internal/overlay"},
 	{"internal/launcher", "internal/launcher/server"},
 	{"sandbox/launcher", "sandbox/tenant"},
 	{"cmd/sandbox-runtime", "cmd/sandbox-files", "examples/embed"},
@@ -40,7 +42,8 @@ var onlyImporter = map[string]string{
 
 // needCgo are the packages that may. All others build without, and so do
 // those that import only them.
-var needCgo = []string{"seccomp/compile", "internal/container", "internal/filtercache", "internal/record", "internal/launcher", "internal/launcher/server",
+var needCgo = []string{"seccomp/compile", "internal/container", "internal/filtercache", "internal/record", "internal/filewatch",
+	"internal/integrity", "internal/throttle", "internal/trash", "internal/overlay", "internal/launcher", "internal/launcher/server",
 	"sandbox/launcher", "cmd/sandbox-runtime"}
 
 // outside are test suites and their tools, which import what they test.

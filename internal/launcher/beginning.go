@@ -12,7 +12,7 @@ import (
 //
 // Errors: [launch.ErrNotFound] for a snapshot that the user may not have.
 func (l *Launcher) Beginning(_ context.Context, snapshot string, uid uint32) (launch.Beginning, error) {
-	s, err := l.layers.readSnapshot(snapshot, uid)
+	s, err := l.layers.ReadSnapshot(snapshot, uid)
 	if err != nil {
 		return launch.Beginning{}, err
 	}
@@ -25,7 +25,7 @@ func (m *making) fork(ctx context.Context) error {
 	if from == "" {
 		return nil
 	}
-	s, err := m.launcher.layers.readSnapshot(from, m.from.UID)
+	s, err := m.launcher.layers.ReadSnapshot(from, m.from.UID)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (m *making) fork(ctx context.Context) error {
 		return err
 	}
 	box := record.NewSandbox(m.launcher.Roots, m.id, nil, m.record)
-	if m.record, err = m.launcher.layers.files(box, nil).fork(from, s); err != nil {
+	if m.record, err = m.launcher.layers.Files(box, nil).Fork(from, s); err != nil {
 		return err
 	}
 	if err := m.launcher.checkBegun(ctx, m.record); err != nil {

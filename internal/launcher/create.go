@@ -35,7 +35,7 @@ import (
 // lacks what every sandbox needs.
 func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*Sandbox, error) {
 	if r.From != "" {
-		if _, err := l.layers.readSnapshot(r.From, from.UID); err != nil {
+		if _, err := l.layers.ReadSnapshot(r.From, from.UID); err != nil {
 			return nil, err
 		}
 	}

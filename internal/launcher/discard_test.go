@@ -51,7 +51,7 @@ func TestCloseEndsTheRemovalOfDiscardedDirectories(t *testing.T) {
 		return l
 	}
 	l := open()
-	if err := l.layers.discardIn(store, "layer"); err != nil {
+	if err := l.layers.DiscardIn(store, "layer"); err != nil {
 		t.Fatal(err)
 	}
 	l.Close()
@@ -64,7 +64,7 @@ func TestCloseEndsTheRemovalOfDiscardedDirectories(t *testing.T) {
 	}
 	l = open()
 	defer l.Close()
-	if err := l.layers.discardIn(store, "other"); err != nil {
+	if err := l.layers.DiscardIn(store, "other"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "all is removed", func() bool {

@@ -210,10 +210,10 @@ func (v *live) start(ctx context.Context, r record.Record, c launch.Command, req
 	}
 	p.files = v.files.Begin(r, c)
 	if c.Transaction {
-		if p.transaction, err = v.overlay.beginTransaction(ctx, r); err != nil {
+		if p.transaction, err = v.overlay.Begin(ctx, r); err != nil {
 			return nil, v.Why(ctx, err)
 		}
-		request.Root = p.transaction.rootInside()
+		request.Root = p.transaction.Root()
 	}
 	dir, tasks := leaf.Join()
 	request.Cgroup = agent.Cgroup{Dir: dir, Tasks: tasks}

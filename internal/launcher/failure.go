@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
@@ -96,7 +97,7 @@ func (v *live) verifyMemory(r record.Record) error {
 
 // checkSnapshot refuses to begin with a snapshot that has a recorded failure.
 // [Launcher.checkBegun] looks closer once the images are mounted.
-func (l *Launcher) checkSnapshot(name string, s snapshot) error {
+func (l *Launcher) checkSnapshot(name string, s overlay.Snapshot) error {
 	for _, refs := range s.Places {
 		for _, ref := range refs {
 			err := store.Failure(filepath.Join(l.SnapshotDir(name), filepath.Base(ref.Image)))

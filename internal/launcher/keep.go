@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
@@ -107,11 +108,11 @@ func (l *Launcher) snapshotStopped(ctx context.Context, id string, state *stated
 	}
 	now := w.made
 	now.Kept = r.Kept
-	now.Switch = &record.Switch{Snapshot: r.Kept, Draft: "." + draftName(owner), Done: true}
-	if err := l.layers.draftSnapshot(now); err != nil {
-		return r, errors.Join(err, l.trash.Discard(l.layers.draftOf(now)))
+	now.Switch = &record.Switch{Snapshot: r.Kept, Draft: "." + overlay.DraftName(owner), Done: true}
+	if err := l.layers.DraftSnapshot(now); err != nil {
+		return r, errors.Join(err, l.trash.Discard(l.layers.DraftOf(now)))
 	}
-	if err := l.layers.endDraft(now); err != nil {
+	if err := l.layers.EndDraft(now); err != nil {
 		return r, err
 	}
 	l.syncSnapshot(r.Kept)
@@ -173,7 +174,7 @@ func (l *Launcher) workOf(r record.Record) (w unapplied, err error) {
 		return w, nil
 	}
 	defer top.Close()
-	partial, err := partialIn(top)
+	partial, err := overlay.PartialIn(top)
 	if err != nil {
 		return w, err
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/filewatch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/filtercache"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/trash"
@@ -65,7 +66,7 @@ type Launcher struct {
 	first   uint32
 	sweeper *trash.Sweeper
 	trash   *trash.Can
-	layers  *layerKeeper
+	layers  *overlay.Keeper
 
 	// maxSnapshots bounds what one user other than root keeps on disk by snapshots alone.
 	maxSnapshots int
@@ -118,7 +119,7 @@ func New(d Dirs) (*Launcher, error) {
 	l.execs.Store(l.first)
 	l.sweeper = trash.NewSweeper()
 	l.trash = trash.New(data, l.sweeper)
-	l.layers = newLayerKeeper(l.Roots, l.self, l.sweeper, l.trash, &l.tending)
+	l.layers = overlay.NewKeeper(l.Roots, l.self, l.sweeper, l.trash, &l.tending)
 	return l, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/filewatch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
@@ -34,7 +35,7 @@ type live struct {
 	users   int
 	version record.Version
 
-	overlay *sandboxFiles
+	overlay *overlay.Files
 
 	// lift is of the limits of disk traffic. Its mutex is taken before mu.
 	lift *throttle.Lift
@@ -80,7 +81,7 @@ func newLive(l *Launcher, id string, r record.Record, v record.Version, group *c
 	lift := throttle.New(box)
 	return &live{
 		Sandbox: box, launcher: l, users: 1, version: v,
-		files: filewatch.New(box, &l.groups), lift: lift, overlay: l.layers.files(box, lift),
+		files: filewatch.New(box, &l.groups), lift: lift, overlay: l.layers.Files(box, lift),
 		connecting: make(chan struct{}, 1), running: map[string]*Process{},
 		starting: map[execID]bool{},
 	}
@@ -341,7 +342,7 @@ func (v *live) takeOver(ctx context.Context) error {
 		}
 	}
 	throttled, err := v.lift.Resume()
-	if err := errors.Join(v.sweep(ctx), v.overlay.resume(ctx), err); err != nil {
+	if err := errors.Join(v.sweep(ctx), v.overlay.Resume(ctx), err); err != nil {
 		return err
 	}
 	v.mu.Lock()

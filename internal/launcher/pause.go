@@ -65,7 +65,7 @@ func (v *live) alone(ctx context.Context, what func() error) error {
 		return v.Why(ctx, &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
 	}
 	if r.HalfDone() {
-		if err := errors.Join(v.overlay.takeBackSwitch(), v.endAttach()); err != nil {
+		if err := errors.Join(v.overlay.TakeBackSwitch(), v.endAttach()); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/filewatch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -39,8 +40,8 @@ type Process struct {
 	started time.Time
 	timeout time.Duration
 	files   *filewatch.Recording
-	// transaction is the exec's own, nil for others.
-	transaction *transaction
+	// Transaction is the exec's own, nil for others.
+	transaction *overlay.Transaction
 	// kept is the state of a detached exec, nil for others.
 	kept *detached
 
@@ -408,7 +409,7 @@ func (p *Process) endTransaction(r *spec.Result) error {
 		return nil
 	}
 	p.transaction = nil
-	return t.settle(context.Background(), r)
+	return t.Settle(context.Background(), r)
 }
 
 func (p *Process) dropTransaction() error {
@@ -417,7 +418,7 @@ func (p *Process) dropTransaction() error {
 		return nil
 	}
 	p.transaction = nil
-	return t.drop()
+	return t.Drop()
 }
 
 // undo removes what there is of an exec whose command did not start.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -238,10 +239,10 @@ func TestSnapshotsHaveABoundOfLayers(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk})
 	start := time.Now()
-	for i := range maxLayers + 1 {
+	for i := range overlay.MaxLayers + 1 {
 		sh(t, sb, fmt.Sprintf("echo %d > n; echo %[1]d > n-%[1]d", i))
 		err := sb.Snapshot(t.Context(), fmt.Sprint("snap-", i))
-		if i == maxLayers-1 {
+		if i == overlay.MaxLayers-1 {
 			if !isA[*launch.ConfigError](err) || !strings.Contains(err.Error(), "layers") {
 				t.Errorf("one more than there can be: %v", err)
 			}
@@ -252,7 +253,7 @@ func TestSnapshotsHaveABoundOfLayers(t *testing.T) {
 		}
 	}
 	t.Log(time.Since(start))
-	if _, out := sh(t, sb, "cat n; ls | wc -l"); out.stdout != fmt.Sprintf("%d\n%d\n", maxLayers-1, maxLayers+1) {
+	if _, out := sh(t, sb, "cat n; ls | wc -l"); out.stdout != fmt.Sprintf("%d\n%d\n", overlay.MaxLayers-1, overlay.MaxLayers+1) {
 		t.Errorf("there is %q", out)
 	}
 }

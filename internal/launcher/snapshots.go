@@ -51,7 +51,7 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 		if err := v.verify(ctx, integrity.ShortOfRoom(v.launcher.Data)); err != nil {
 			return err
 		}
-		return v.overlay.snapshot(ctx, name)
+		return v.overlay.Snapshot(ctx, name)
 	})
 }
 
@@ -131,16 +131,16 @@ func (l *Launcher) pruneDrafts() error {
 			wanted[r.Switch.Draft] = true
 		}
 	}
-	return l.layers.pruneDrafts(wanted)
+	return l.layers.PruneDrafts(wanted)
 }
 
 // Snapshots are the names of the snapshots that a user may have.
 func (l *Launcher) Snapshots(_ context.Context, uid uint32) ([]string, error) {
-	return l.layers.snapshots(uid)
+	return l.layers.Snapshots(uid)
 }
 
 // RemoveSnapshot removes a snapshot. Sandboxes that have begun with the snapshot keep its
 // layers.
 func (l *Launcher) RemoveSnapshot(_ context.Context, name string, uid uint32) error {
-	return l.layers.removeSnapshot(name, uid)
+	return l.layers.RemoveSnapshot(name, uid)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
@@ -97,7 +98,7 @@ func (v *live) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldTree
 	if err != nil {
 		return nil, err
 	}
-	partial, err := partialIn(top)
+	partial, err := overlay.PartialIn(top)
 	if err != nil {
 		return nil, errors.Join(err, closeAllTrees(trees))
 	}

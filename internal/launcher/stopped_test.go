@@ -17,6 +17,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -189,16 +190,16 @@ func TestSandboxStoppedDuringAJoinIsPartial(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	if err := os.MkdirAll(storePath(held, "tx/0"), 0o700); err != nil {
+	if err := os.MkdirAll(overlay.StorePath(held, "tx/0"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	tx, err := os.Open(storePath(held, "tx/0"))
+	tx, err := os.Open(overlay.StorePath(held, "tx/0"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tx.Close()
-	j := journal{State: txJoins, Places: []record.Place{{Path: dir}}}
-	if err := j.write(tx); err != nil {
+	j := overlay.Journal{State: overlay.TxJoins, Places: []record.Place{{Path: dir}}}
+	if err := j.Write(tx); err != nil {
 		t.Fatal(err)
 	}
 	killInit(t, sb)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -293,7 +294,7 @@ func TestATransactionThatIsGivenUpVanishes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	if left, err := os.ReadDir(storePath(store, "tx")); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(overlay.StorePath(store, "tx")); err != nil || len(left) > 0 {
 		t.Errorf("in the store there are %v, %v", left, err)
 	}
 }
@@ -310,8 +311,8 @@ func TestWithoutItsLayersATransactionWritesNowhere(t *testing.T) {
 		_, out := sh(t, sb, "cat /tmp/written && echo there")
 		return out.stdout == "there\n"
 	})
-	p.transaction.thread.Stop()
-	p.transaction.thread = nil
+	p.transaction.Thread.Stop()
+	p.transaction.Thread = nil
 	r, err := p.Wait(t.Context())
 	if out := read(); err != nil || r.ExitCode != 3 || strings.Count(out.stderr, "Read-only file system") != 4 {
 		t.Errorf("%+v %+v, %v", r, out, err)

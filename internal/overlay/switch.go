@@ -1,4 +1,4 @@
-package launcher
+package overlay
 
 import (
 	"context"
@@ -18,15 +18,15 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
-// maxLayers bounds the layers that one overlay has: the kernel takes 500, and each
+// MaxLayers bounds the layers that one overlay has: the kernel takes 500, and each
 // is asked about every name that is not there.
-const maxLayers = 100
+const MaxLayers = 100
 
 // switchLayers puts new upper layers on places of a sandbox, which stands still
 // meanwhile: what is in them until now nobody writes to any more, and a snapshot has
 // it then if it has a name. next makes the record as it is to be. With bare the new
 // ones lie on none of the sandbox's own. The caller holds the sandbox.
-func (v *sandboxFiles) switchLayers(ctx context.Context, bare bool, snapshot string, which func(record.Place) bool, next func(*record.Record, record.Place, int)) (err error) {
+func (v *Files) switchLayers(ctx context.Context, bare bool, snapshot string, which func(record.Place) bool, next func(*record.Record, record.Place, int)) (err error) {
 	r, err := record.Read(v.Path())
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (v *sandboxFiles) switchLayers(ctx context.Context, bare bool, snapshot str
 			return err
 		}
 		if err := s.carryOut(next); err != nil {
-			return errors.Join(err, v.takeBackSwitch())
+			return errors.Join(err, v.TakeBackSwitch())
 		}
 		return s.end()
 	})
@@ -69,7 +69,7 @@ func (v *sandboxFiles) switchLayers(ctx context.Context, bare bool, snapshot str
 
 // A switching is a switch of layers under way.
 type switching struct {
-	files  *sandboxFiles
+	files  *Files
 	record record.Record
 	store  *os.File
 	covers covers
@@ -81,7 +81,7 @@ func (s *switching) noTransactions(ctx context.Context) error {
 	if err := s.files.keeper.resumeIn(ctx, s.record, s.store); err != nil {
 		return err
 	}
-	return eachTransaction(s.store, func(_ int, _ *os.File, j journal) error {
+	return eachTransaction(s.store, func(_ int, _ *os.File, j Journal) error {
 		if j.State == txRuns && j.Owner.Lives() {
 			return fmt.Errorf("%w: a transaction runs there", statedir.ErrHeld)
 		}
@@ -93,11 +93,11 @@ func (s *switching) noTransactions(ctx context.Context) error {
 // layers than the transaction did. The switch must be Done, since a refused switch
 // keeps the undo history.
 func (s *switching) giveUpUndo() error {
-	return eachTransaction(s.store, func(number int, _ *os.File, j journal) error {
+	return eachTransaction(s.store, func(number int, _ *os.File, j Journal) error {
 		if j.State != txJoined {
 			return nil
 		}
-		return s.files.keeper.discardIn(s.store, "tx/"+strconv.Itoa(number))
+		return s.files.keeper.DiscardIn(s.store, "tx/"+strconv.Itoa(number))
 	})
 }
 
@@ -122,7 +122,7 @@ func (s *switching) number() error {
 			last++
 			s.record.Switch.Layers[c.Path] = last
 		}
-		if n := len(s.record.Own(c.Place)) + len(s.record.Stacks[c.Path].Below); n >= maxLayers {
+		if n := len(s.record.Own(c.Place)) + len(s.record.Stacks[c.Path].Below); n >= MaxLayers {
 			return &launch.ConfigError{Reason: fmt.Sprintf("%s has %d layers, as many as there can be; make a sandbox anew from what it shows", c.Path, n)}
 		}
 	}
@@ -138,7 +138,7 @@ func (s *switching) nameSnapshot(name string) error {
 	if err != nil {
 		return err
 	}
-	s.record.Switch.Snapshot, s.record.Switch.Draft = name, "."+draftName(owner)
+	s.record.Switch.Snapshot, s.record.Switch.Draft = name, "."+DraftName(owner)
 	return nil
 }
 
@@ -169,7 +169,7 @@ func (s *switching) carryOut(next func(*record.Record, record.Place, int)) error
 		return s.busy(fmt.Errorf("%w: %s", statedir.ErrHeld, strings.Join(users, ", ")))
 	}
 	if s.record.Switch.Draft != "" {
-		if err := v.keeper.draftSnapshot(s.record); err != nil {
+		if err := v.keeper.DraftSnapshot(s.record); err != nil {
 			return err
 		}
 	}
@@ -273,7 +273,7 @@ func (s *switching) end() error {
 	}
 	var named error
 	if w.Draft != "" {
-		named = s.files.keeper.endDraft(s.record)
+		named = s.files.keeper.EndDraft(s.record)
 	}
 	if w.Done && len(w.Old) > 0 {
 		if err := errors.Join(s.files.keeper.discardLayers(s.store, w.Old), s.files.forgetApplied(s.record)); err != nil {
@@ -295,7 +295,7 @@ func (s *switching) pause() error {
 	return s.files.lift.Without(c.Pause)
 }
 
-func (v *sandboxFiles) letGoOn() error {
+func (v *Files) letGoOn() error {
 	c, err := v.Container()
 	if err == nil {
 		err = c.Resume()

@@ -1,4 +1,4 @@
-package launcher
+package overlay
 
 import (
 	"context"
@@ -25,30 +25,30 @@ import (
 //
 // Its directory in the store is tx/N: one for each place with the layer, and the
 // journal.
-type transaction struct {
-	files *sandboxFiles
+type Transaction struct {
+	files *Files
 
 	number int
 	store  *os.File
 	dir    *os.File
 	covers covers
-	journal
-	// thread is in the mount namespace with the layers in place, and has it be;
+	Journal
+	// Thread is in the mount namespace with the layers in place, and has it be;
 	// root is its root.
-	thread *mountns.Thread
-	root   *os.File
+	Thread  *mountns.Thread
+	rootDir *os.File
 }
 
-// beginTransaction makes the layers of a transaction and a root with them.
-func (v *sandboxFiles) beginTransaction(ctx context.Context, r record.Record) (_ *transaction, err error) {
+// Begin makes the layers of a transaction and a root with them.
+func (v *Files) Begin(ctx context.Context, r record.Record) (_ *Transaction, err error) {
 	self, err := v.keeper.self()
 	if err != nil {
 		return nil, err
 	}
-	t := &transaction{files: v, covers: newCovers(r), journal: journal{State: txRuns, Owner: self, Since: record.Now(), Places: r.Places()}}
+	t := &Transaction{files: v, covers: newCovers(r), Journal: Journal{State: txRuns, Owner: self, Since: record.Now(), Places: r.Places()}}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("transaction: %w", err), t.drop())
+			err = errors.Join(fmt.Errorf("transaction: %w", err), t.Drop())
 		}
 	}()
 	if t.store, err = record.OpenStore(r.Init); err != nil {
@@ -61,10 +61,10 @@ func (v *sandboxFiles) beginTransaction(ctx context.Context, r record.Record) (_
 	if err != nil {
 		return nil, err
 	}
-	if t.thread, err = mountns.Enter(r.Init); err != nil {
+	if t.Thread, err = mountns.Enter(r.Init); err != nil {
 		return nil, err
 	}
-	if err := t.thread.Do(func() error { return t.covers.look(mounts) }); err != nil {
+	if err := t.Thread.Do(func() error { return t.covers.look(mounts) }); err != nil {
 		return nil, err
 	}
 	k := v.keeper.newStacker(r, t.store)
@@ -74,7 +74,7 @@ func (v *sandboxFiles) beginTransaction(ctx context.Context, r record.Record) (_
 			return nil, err
 		}
 	}
-	if err := t.thread.Do(t.enter); err != nil {
+	if err := t.Thread.Do(t.enter); err != nil {
 		return nil, err
 	}
 	return t, record.AwaitTick(ctx, t.Since)
@@ -83,7 +83,7 @@ func (v *sandboxFiles) beginTransaction(ctx context.Context, r record.Record) (_
 // enter gives the thread mounts of its own, with the layers in place. What they cover
 // nobody can write to in there: if this process is killed the layers are gone from the
 // view a moment before the command is.
-func (t *transaction) enter() (err error) {
+func (t *Transaction) enter() (err error) {
 	if err := mountns.UnshareMounts(); err != nil {
 		return err
 	}
@@ -93,12 +93,12 @@ func (t *transaction) enter() (err error) {
 	if err := t.covers.put(); err != nil {
 		return err
 	}
-	t.root, err = mountns.Open("/")
+	t.rootDir, err = mountns.Open("/")
 	return err
 }
 
 // layer makes the layer of one place. One that is a tree, too, is the same mount.
-func (t *transaction) layer(k *stacker, i int, c *cover) (err error) {
+func (t *Transaction) layer(k *stacker, i int, c *cover) (err error) {
 	if c.Same != "" {
 		at := slices.IndexFunc(t.covers, func(o *cover) bool { return o.Path == c.Same })
 		c.mount, err = mountns.Clone(t.covers[at].mount, false)
@@ -113,17 +113,17 @@ func (t *transaction) layer(k *stacker, i int, c *cover) (err error) {
 }
 
 // claim makes the directory, with the journal in it from when it has its number.
-func (t *transaction) claim() error {
+func (t *Transaction) claim() error {
 	all, err := makeDir(t.store, "tx")
 	if err != nil {
 		return err
 	}
 	defer all.Close()
-	draft := draftName(t.Owner)
+	draft := DraftName(t.Owner)
 	if t.dir, err = makeDir(all, draft); err != nil {
 		return err
 	}
-	if err = t.write(t.dir); err == nil {
+	if err = t.Write(t.dir); err == nil {
 		err = t.name(all, draft)
 	}
 	if err != nil {
@@ -135,7 +135,7 @@ func (t *transaction) claim() error {
 }
 
 // name gives the directory the next number.
-func (t *transaction) name(all *os.File, draft string) error {
+func (t *Transaction) name(all *os.File, draft string) error {
 	numbers, err := numbered(all)
 	if err != nil {
 		return err
@@ -173,8 +173,8 @@ func inTurn(ctx context.Context, store *os.File, what func() error) error {
 	}
 }
 
-// storePath names something in a store.
-func storePath(store *os.File, name string) string {
+// StorePath names something in a store.
+func StorePath(store *os.File, name string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", store.Fd(), name)
 }
 
@@ -201,17 +201,17 @@ func makeDir(parent *os.File, name string) (*os.File, error) {
 	return rootfs.OpenDir(parent, name)
 }
 
-// rootInside is the root that the command of the transaction has to have.
-func (t *transaction) rootInside() *os.File { return t.root }
+// Root is the root that the command of the transaction has to have.
+func (t *Transaction) Root() *os.File { return t.rootDir }
 
 // leave ends the view. What runs in it is gone.
-func (t *transaction) leave() {
-	if t.thread != nil {
-		t.thread.Stop()
-		t.thread = nil
+func (t *Transaction) leave() {
+	if t.Thread != nil {
+		t.Thread.Stop()
+		t.Thread = nil
 	}
-	if t.root != nil {
-		t.root.Close()
+	if t.rootDir != nil {
+		t.rootDir.Close()
 	}
 	for _, c := range t.covers {
 		if c.mount != nil {
@@ -220,14 +220,14 @@ func (t *transaction) leave() {
 	}
 }
 
-// drop has nothing be left of a transaction.
-func (t *transaction) drop() error {
+// Drop has nothing be left of a transaction.
+func (t *Transaction) Drop() error {
 	t.leave()
 	t.covers.close()
 	var err error
 	if t.dir != nil {
 		t.dir.Close()
-		err = t.files.keeper.discardIn(t.store, "tx/"+strconv.Itoa(t.number))
+		err = t.files.keeper.DiscardIn(t.store, "tx/"+strconv.Itoa(t.number))
 	}
 	if t.store != nil {
 		t.store.Close()

@@ -1,4 +1,4 @@
-package launcher
+package overlay
 
 import (
 	"context"
@@ -20,12 +20,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
-// undo takes back what the last n transactions that joined have changed, the newest
+// Undo takes back what the last n transactions that joined have changed, the newest
 // first. What was changed by others since is a conflict: that transaction and those
 // before it stay.
 //
 // Errors: *[launch.ConfigError] where there are not so many, and those of Pause.
-func (v *sandboxFiles) undo(ctx context.Context, n int) error {
+func (v *Files) Undo(ctx context.Context, n int) error {
 	if n < 1 {
 		return &launch.ConfigError{Reason: fmt.Sprintf("undo of %d transactions; at least one", n)}
 	}
@@ -56,14 +56,14 @@ func (v *sandboxFiles) undo(ctx context.Context, n int) error {
 }
 
 // undoOne takes back one transaction.
-func (v *sandboxFiles) undoOne(ctx context.Context, r record.Record, store *os.File, number int) error {
+func (v *Files) undoOne(ctx context.Context, r record.Record, store *os.File, number int) error {
 	dir, err := rootfs.OpenDir(store, "tx/"+strconv.Itoa(number))
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
 	w := &work{keeper: v.keeper, record: r, store: store, number: number, dir: dir}
-	if w.journal, err = readJournal(dir); err != nil {
+	if w.Journal, err = readJournal(dir); err != nil {
 		return err
 	}
 	if err := w.undo(ctx, apply.Options{Since: w.Joined}); err != nil {
@@ -85,7 +85,7 @@ func (w *work) undone(ctx context.Context) error {
 			return err
 		}
 	}
-	return w.keeper.discardIn(w.store, "tx/"+strconv.Itoa(w.number))
+	return w.keeper.DiscardIn(w.store, "tx/"+strconv.Itoa(w.number))
 }
 
 // stamps are the times of what the runtime has changed since the transaction joined,
@@ -114,12 +114,12 @@ func (w *work) stamps(place string, target *os.File, conflicts []apply.Conflict)
 
 // alsoOurs has what can still be undone know when the runtime has changed files.
 func alsoOurs(store *os.File, s span) error {
-	return eachTransaction(store, func(_ int, dir *os.File, j journal) error {
+	return eachTransaction(store, func(_ int, dir *os.File, j Journal) error {
 		if j.State != txJoined {
 			return nil
 		}
 		j.Ours = append(j.Ours, s)
-		return j.write(dir)
+		return j.Write(dir)
 	})
 }
 
@@ -130,7 +130,7 @@ func (w *work) undo(ctx context.Context, o apply.Options) error {
 		return err
 	}
 	w.State, w.Undoing = txUndoing, &span{From: record.CoarseNow(), Paths: w.touched(steps)}
-	if err := w.write(w.dir); err != nil {
+	if err := w.Write(w.dir); err != nil {
 		return err
 	}
 	return w.carryOut(ctx, steps)
@@ -155,7 +155,7 @@ func (w *work) touched(steps []*step) []string {
 // which they joined.
 func joinedIn(store *os.File) (numbers []int, err error) {
 	times := map[int]time.Time{}
-	err = eachTransaction(store, func(number int, _ *os.File, j journal) error {
+	err = eachTransaction(store, func(number int, _ *os.File, j Journal) error {
 		if j.State == txJoined {
 			numbers = append(numbers, number)
 			times[number] = j.Joined
@@ -172,7 +172,7 @@ func joinedIn(store *os.File) (numbers []int, err error) {
 }
 
 // eachTransaction calls f with all that there is in a store.
-func eachTransaction(store *os.File, f func(number int, dir *os.File, j journal) error) error {
+func eachTransaction(store *os.File, f func(number int, dir *os.File, j Journal) error) error {
 	all, err := rootfs.OpenDir(store, "tx")
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -207,13 +207,13 @@ func eachTransaction(store *os.File, f func(number int, dir *os.File, j journal)
 }
 
 // trimUndo gives up what can be undone of the oldest.
-func (k *layerKeeper) trimUndo(store *os.File) error {
+func (k *Keeper) trimUndo(store *os.File) error {
 	all, err := joinedIn(store)
 	if err != nil {
 		return err
 	}
 	for len(all) > maxUndo {
-		if err := k.discardIn(store, "tx/"+strconv.Itoa(all[0])); err != nil {
+		if err := k.DiscardIn(store, "tx/"+strconv.Itoa(all[0])); err != nil {
 			return err
 		}
 		all = all[1:]

@@ -1,4 +1,4 @@
-package launcher
+package overlay
 
 import (
 	"context"
@@ -40,13 +40,13 @@ func (e *conflictError) Error() string {
 // A work is a transaction's directory on the way into the sandbox's files, or one
 // that is undone.
 type work struct {
-	keeper *layerKeeper
+	keeper *Keeper
 
 	record record.Record
 	store  *os.File
 	number int
 	dir    *os.File
-	journal
+	Journal
 }
 
 // step is what is done at one place.
@@ -75,18 +75,18 @@ func (t target) close() {
 	t.dir.Close()
 }
 
-// settle has a transaction join, if its command has succeeded, or vanish.
-func (t *transaction) settle(ctx context.Context, r *spec.Result) error {
+// Settle has a transaction join, if its command has succeeded, or vanish.
+func (t *Transaction) Settle(ctx context.Context, r *spec.Result) error {
 	v := t.files
 	t.leave()
 	if !r.OK() {
-		return t.drop()
+		return t.Drop()
 	}
 	err := inTurn(ctx, t.store, func() error {
 		if !v.Up() || !v.Present() {
 			return v.Why(ctx, &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
 		}
-		w := &work{keeper: v.keeper, record: v.Current(), store: t.store, number: t.number, dir: t.dir, journal: t.journal}
+		w := &work{keeper: v.keeper, record: v.Current(), store: t.store, number: t.number, dir: t.dir, Journal: t.Journal}
 		if err := v.keeper.resumeIn(ctx, w.record, t.store); err != nil {
 			return err
 		}
@@ -98,11 +98,11 @@ func (t *transaction) settle(ctx context.Context, r *spec.Result) error {
 	if err != nil {
 		r.Status = spec.StatusError
 		r.Reason = fmt.Sprintf("the command succeeded, but nothing that it wrote has joined the sandbox's files: %v", err)
-		return t.drop()
+		return t.Drop()
 	}
 	t.dir.Close()
 	t.dir = nil // it stays, to be undone
-	return t.drop()
+	return t.Drop()
 }
 
 // join applies the layers to the sandbox's files, all of them or none.
@@ -117,8 +117,8 @@ func (w *work) join(ctx context.Context) error {
 			return err
 		}
 	}
-	w.State, w.Joined = txJoins, record.CoarseNow()
-	if err := w.write(w.dir); err != nil {
+	w.State, w.Joined = TxJoins, record.CoarseNow()
+	if err := w.Write(w.dir); err != nil {
 		return err
 	}
 	if err := w.carryOut(ctx, steps); err != nil {
@@ -133,7 +133,7 @@ func (w *work) takeBack(ctx context.Context) error {
 		return nil
 	}
 	w.State, w.Until, w.Done = txUndoing, w.Done, 0
-	if err := w.write(w.dir); err != nil {
+	if err := w.Write(w.dir); err != nil {
 		return err
 	}
 	return w.finishUndo(ctx)
@@ -147,12 +147,12 @@ func (w *work) joined(ctx context.Context) error {
 		return err
 	}
 	w.Ours = append(w.Ours, span{From: w.Joined, To: end})
-	if err := w.write(w.dir); err != nil {
+	if err := w.Write(w.dir); err != nil {
 		return err
 	}
 	for i := range w.Places {
 		place := fmt.Sprintf("tx/%d/%d/", w.number, i)
-		if err := errors.Join(w.keeper.discardIn(w.store, place+"data"), w.keeper.discardIn(w.store, place+"work")); err != nil {
+		if err := errors.Join(w.keeper.DiscardIn(w.store, place+"data"), w.keeper.DiscardIn(w.store, place+"work")); err != nil {
 			return err
 		}
 	}
@@ -201,7 +201,7 @@ func (w *work) carryOut(ctx context.Context, steps []*step) error {
 			return fmt.Errorf("%s: %w", w.Places[s.place].Path, err)
 		}
 		w.Done = s.place + 1
-		if err := w.write(w.dir); err != nil {
+		if err := w.Write(w.dir); err != nil {
 			return err
 		}
 	}

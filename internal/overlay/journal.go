@@ -1,4 +1,4 @@
-package launcher
+package overlay
 
 import (
 	"encoding/json"
@@ -17,7 +17,7 @@ import (
 
 // A journal says how far a transaction has come. It is in its directory in the
 // store, and ends with that.
-type journal struct {
+type Journal struct {
 	State txState `json:"state"`
 	// Owner is the process that runs it.
 	Owner process.ID `json:"owner"`
@@ -55,15 +55,15 @@ type txState string
 
 const (
 	txRuns    txState = "runs"    // it never happened
-	txJoins   txState = "joins"   // the rest is to join
+	TxJoins   txState = "joins"   // the rest is to join
 	txJoined  txState = "joined"  // it can be undone
 	txUndoing txState = "undoing" // the rest is to be undone
 )
 
 const journalName = "journal"
 
-// write puts the journal in the transaction's directory.
-func (j *journal) write(dir *os.File) error {
+// Write puts the journal in the transaction's directory.
+func (j *Journal) Write(dir *os.File) error {
 	data, err := json.Marshal(j)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (j *journal) write(dir *os.File) error {
 }
 
 // readJournal reads that of a transaction's directory.
-func readJournal(dir *os.File) (j journal, err error) {
+func readJournal(dir *os.File) (j Journal, err error) {
 	fd, err := unix.Openat(int(dir.Fd()), journalName, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return j, fmt.Errorf("journal of a transaction: %w", err)

@@ -1,4 +1,4 @@
-package launcher
+package overlay
 
 import (
 	"crypto/rand"
@@ -14,9 +14,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
-// fork has a sandbox that was just made begin with the files of a snapshot. It returns the
+// Fork has a sandbox that was just made begin with the files of a snapshot. It returns the
 // record with the layers of the snapshot.
-func (v *sandboxFiles) fork(name string, s snapshot) (record.Record, error) {
+func (v *Files) Fork(name string, s Snapshot) (record.Record, error) {
 	r := v.Current()
 	r.Trees = slices.Clone(r.Trees)
 	for _, t := range s.Trees { // what was written then, was written above what was there then
@@ -103,8 +103,8 @@ func (s *switching) numberFrom(next int) error {
 	s.record.Switch = &record.Switch{Layers: map[string]int{}}
 	for _, c := range s.covers {
 		// A stopped sandbox is kept with all its layers: one more than it may switch to.
-		if len(s.record.Stacks[c.Path].Below) > maxLayers {
-			return &launch.ConfigError{Reason: fmt.Sprintf("%s has %d layers, as many as there can be; make a sandbox anew from what it shows", c.Path, maxLayers)}
+		if len(s.record.Stacks[c.Path].Below) > MaxLayers {
+			return &launch.ConfigError{Reason: fmt.Sprintf("%s has %d layers, as many as there can be; make a sandbox anew from what it shows", c.Path, MaxLayers)}
 		}
 		if c.Same == "" {
 			s.record.Switch.Layers[c.Path] = next
@@ -126,7 +126,7 @@ func (s *switching) replaceUpper(path string, n int) {
 }
 
 // linkImages gives a snapshot's images names of the sandbox's, which go with it.
-func (v *sandboxFiles) linkImages(name string, s snapshot) (map[string]string, error) {
+func (v *Files) linkImages(name string, s Snapshot) (map[string]string, error) {
 	stores, err := statedir.OpenData(v.Data, record.StoresName)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package launcher
+package overlay
 
 import (
 	"errors"
@@ -13,10 +13,10 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
-// takeBackSwitch ends a switch that has failed, or was left by a process that was
+// TakeBackSwitch ends a switch that has failed, or was left by a process that was
 // killed: the new layers are mounted if the record has them, else all is as it was.
 // The caller holds the sandbox.
-func (v *sandboxFiles) takeBackSwitch() error {
+func (v *Files) TakeBackSwitch() error {
 	r, err := record.Read(v.Path())
 	if err != nil || r.Switch == nil {
 		return err
@@ -73,7 +73,7 @@ func (s *switching) finish() error {
 		if !ok {
 			continue
 		}
-		if err := s.files.keeper.discardIn(s.store, "layer/"+strconv.Itoa(n)); err != nil {
+		if err := s.files.keeper.DiscardIn(s.store, "layer/"+strconv.Itoa(n)); err != nil {
 			return err
 		}
 		below.WithoutUpper(c.Place)

@@ -1,4 +1,4 @@
-package launcher
+package overlay
 
 import (
 	"context"
@@ -6,9 +6,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
-// discard gives each overlay of the sandbox a new upper layer, and throws away the layers
+// Discard gives each overlay of the sandbox a new upper layer, and throws away the layers
 // above the host's files. The caller holds the sandbox.
-func (v *sandboxFiles) discard(ctx context.Context) error {
+func (v *Files) Discard(ctx context.Context) error {
 	kept, err := v.imageIsKept() // by snapshots or forks, with the layers that they froze
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package launcher
+package overlay
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
-// resume finishes or takes back the transactions whose owners have ended.
-func (v *sandboxFiles) resume(ctx context.Context) error {
+// Resume finishes or takes back the transactions whose owners have ended.
+func (v *Files) Resume(ctx context.Context) error {
 	r := v.Current()
 	store, err := record.OpenStore(r.Init)
 	if errors.Is(err, os.ErrNotExist) { // it is ending
@@ -22,16 +22,16 @@ func (v *sandboxFiles) resume(ctx context.Context) error {
 		return err
 	}
 	defer store.Close()
-	if _, err := os.Lstat(storePath(store, "tx")); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Lstat(StorePath(store, "tx")); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	return inTurn(ctx, store, func() error { return v.keeper.resumeIn(ctx, r, store) })
 }
 
 // resumeIn is resume for who has the store's transactions to itself.
-func (k *layerKeeper) resumeIn(ctx context.Context, r record.Record, store *os.File) error {
-	err := eachTransaction(store, func(number int, dir *os.File, j journal) error {
-		w := &work{keeper: k, record: r, store: store, number: number, dir: dir, journal: j}
+func (k *Keeper) resumeIn(ctx context.Context, r record.Record, store *os.File) error {
+	err := eachTransaction(store, func(number int, dir *os.File, j Journal) error {
+		w := &work{keeper: k, record: r, store: store, number: number, dir: dir, Journal: j}
 		return w.resume(ctx)
 	})
 	if err != nil {
@@ -41,12 +41,12 @@ func (k *layerKeeper) resumeIn(ctx context.Context, r record.Record, store *os.F
 }
 
 // discardDrafts removes the transactions that have come to no number.
-func (k *layerKeeper) discardDrafts(store *os.File) error {
-	all, err := os.ReadDir(storePath(store, "tx"))
+func (k *Keeper) discardDrafts(store *os.File) error {
+	all, err := os.ReadDir(StorePath(store, "tx"))
 	errs := []error{err}
 	for _, e := range all {
 		if isLeftDraft(e.Name()) {
-			errs = append(errs, k.discardIn(store, "tx/"+e.Name()))
+			errs = append(errs, k.DiscardIn(store, "tx/"+e.Name()))
 		}
 	}
 	return errors.Join(errs...)
@@ -56,7 +56,7 @@ func (w *work) resume(ctx context.Context) error {
 	switch {
 	case w.State == txJoined, w.State == txRuns && w.Owner.Lives():
 		return nil
-	case w.State == txJoins:
+	case w.State == TxJoins:
 		return w.finishJoin(ctx)
 	case w.State == txUndoing:
 		if err := w.finishUndo(ctx); err != nil {
@@ -64,7 +64,7 @@ func (w *work) resume(ctx context.Context) error {
 		}
 		return w.undone(ctx)
 	}
-	return w.keeper.discardIn(w.store, "tx/"+strconv.Itoa(w.number))
+	return w.keeper.DiscardIn(w.store, "tx/"+strconv.Itoa(w.number))
 }
 
 // finishUndo undoes what is not undone yet, whatever others have changed since.

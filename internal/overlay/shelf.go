@@ -1,4 +1,4 @@
-package launcher
+package overlay
 
 import (
 	"context"
@@ -17,9 +17,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
-// draftName is of what is made under another name than it is to have, and says who
+// DraftName is of what is made under another name than it is to have, and says who
 // makes it.
-func draftName(owner process.ID) string {
+func DraftName(owner process.ID) string {
 	return fmt.Sprintf("new-%d-%d-%s-%s", owner.Pid, owner.Start, owner.Namespace, rand.Text())
 }
 
@@ -33,9 +33,9 @@ func isLeftDraft(name string) bool {
 	return err == nil && !owner.Lives()
 }
 
-// discardIn moves an entry of a store into the store's trash, and empties the trash in
+// DiscardIn moves an entry of a store into the store's trash, and empties the trash in
 // the background. The next call goes on with a trash that a closed launcher has left.
-func (k *layerKeeper) discardIn(store *os.File, name string) error {
+func (k *Keeper) DiscardIn(store *os.File, name string) error {
 	trash, err := makeDir(store, "trash")
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (k *layerKeeper) discardIn(store *os.File, name string) error {
 
 // forgetApplied removes the stamps of what is thrown away, where the tree does not
 // become another by its age.
-func (f *sandboxFiles) forgetApplied(r record.Record) error {
+func (f *Files) forgetApplied(r record.Record) error {
 	for i, t := range r.Trees {
 		if !r.BegunWith(t) {
 			continue
@@ -75,7 +75,7 @@ func (f *sandboxFiles) forgetApplied(r record.Record) error {
 }
 
 // imageIsKept tells whether the sandbox's image has other names than its own.
-func (f *sandboxFiles) imageIsKept() (bool, error) {
+func (f *Files) imageIsKept() (bool, error) {
 	image := f.Current().Image
 	if image == "" {
 		return false, nil
@@ -87,9 +87,9 @@ func (f *sandboxFiles) imageIsKept() (bool, error) {
 	return st.Nlink > 1, nil
 }
 
-func (k *layerKeeper) discardLayers(store *os.File, numbers []int) (err error) {
+func (k *Keeper) discardLayers(store *os.File, numbers []int) (err error) {
 	for _, n := range numbers {
-		err = errors.Join(err, k.discardIn(store, "layer/"+strconv.Itoa(n)))
+		err = errors.Join(err, k.DiscardIn(store, "layer/"+strconv.Itoa(n)))
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package launcher
+package overlay
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 
 const snapshotFile = "snapshot.json"
 
-type snapshot struct {
+type Snapshot struct {
 	Version int         `json:"version"`
 	UID     uint32      `json:"uid"`
 	Created time.Time   `json:"created"`
@@ -45,16 +45,16 @@ func newUpper(r *record.Record, p record.Place, n int) {
 	r.Stacks[p.Path] = s
 }
 
-// draftSnapshot makes the directory of the snapshot that a switch of layers is for,
+// DraftSnapshot makes the directory of the snapshot that a switch of layers is for,
 // under another name.
-func (l *layerKeeper) draftSnapshot(r record.Record) (err error) {
+func (l *Keeper) DraftSnapshot(r record.Record) (err error) {
 	all, err := statedir.OpenData(l.Data, record.SnapshotsName)
 	if err != nil {
 		return err
 	}
 	defer all.Close()
-	s := snapshot{Version: 1, UID: r.UID, Created: time.Now().UTC(), Config: r.Config, Places: map[string][]record.LayerRef{}, Trees: r.Trees}
-	draft := l.draftOf(r)
+	s := Snapshot{Version: 1, UID: r.UID, Created: time.Now().UTC(), Config: r.Config, Places: map[string][]record.LayerRef{}, Trees: r.Trees}
+	draft := l.DraftOf(r)
 	if err := os.Mkdir(draft, 0o700); err != nil {
 		return err
 	}
@@ -87,14 +87,14 @@ func (l *layerKeeper) draftSnapshot(r record.Record) (err error) {
 	return os.WriteFile(filepath.Join(draft, snapshotFile), data, 0o600)
 }
 
-func (l *layerKeeper) draftOf(r record.Record) string {
+func (l *Keeper) DraftOf(r record.Record) string {
 	return filepath.Join(l.Data, record.SnapshotsName, r.Switch.Draft)
 }
 
-// endDraft gives a snapshot its name once nobody writes to its layers any more, and
+// EndDraft gives a snapshot its name once nobody writes to its layers any more, and
 // removes it where that has not come to be.
-func (l *layerKeeper) endDraft(r record.Record) error {
-	draft, name := l.draftOf(r), r.Switch.Snapshot
+func (l *Keeper) EndDraft(r record.Record) error {
+	draft, name := l.DraftOf(r), r.Switch.Snapshot
 	if !r.Switch.Done {
 		return l.trash.Discard(draft)
 	}
@@ -115,7 +115,7 @@ func (l *layerKeeper) endDraft(r record.Record) error {
 
 // syncLater has a snapshot be there after a crash of the host, a moment later: it
 // need not wait for a gigabyte that may be in memory still.
-func (l *layerKeeper) syncLater(r record.Record) {
+func (l *Keeper) syncLater(r record.Record) {
 	f, err := record.OpenStore(r.Init)
 	if err != nil {
 		return
@@ -129,8 +129,8 @@ func (l *layerKeeper) syncLater(r record.Record) {
 	})
 }
 
-// readSnapshot reads one that a user may have.
-func (l *layerKeeper) readSnapshot(name string, uid uint32) (s snapshot, err error) {
+// ReadSnapshot reads one that a user may have.
+func (l *Keeper) ReadSnapshot(name string, uid uint32) (s Snapshot, err error) {
 	missing := fmt.Errorf("snapshot %s %w", name, launch.ErrNotFound)
 	if !record.IsName(name) {
 		return s, missing
@@ -151,15 +151,15 @@ func (l *layerKeeper) readSnapshot(name string, uid uint32) (s snapshot, err err
 	return s, nil
 }
 
-// snapshot gives the sandbox's own places new upper layers, and the layers until now the
+// Snapshot gives the sandbox's own places new upper layers, and the layers until now the
 // name of a snapshot. The caller holds the sandbox.
-func (v *sandboxFiles) snapshot(ctx context.Context, name string) error {
+func (v *Files) Snapshot(ctx context.Context, name string) error {
 	mine := func(p record.Place) bool { return p.Host == "" }
 	return v.switchLayers(ctx, false, name, mine, newUpper)
 }
 
-// snapshots are the names of the snapshots that a user may have.
-func (l *layerKeeper) snapshots(uid uint32) ([]string, error) {
+// Snapshots are the names of the snapshots that a user may have.
+func (l *Keeper) Snapshots(uid uint32) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(l.Data, record.SnapshotsName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -167,7 +167,7 @@ func (l *layerKeeper) snapshots(uid uint32) ([]string, error) {
 	var names []string
 	for _, e := range entries {
 		if name, ours := strings.CutPrefix(e.Name(), l.CgroupPrefix()); ours && name != "" {
-			if _, err := l.readSnapshot(name, uid); err == nil {
+			if _, err := l.ReadSnapshot(name, uid); err == nil {
 				names = append(names, name)
 			}
 		}
@@ -175,17 +175,17 @@ func (l *layerKeeper) snapshots(uid uint32) ([]string, error) {
 	return names, err
 }
 
-// removeSnapshot removes a snapshot that a user may have.
-func (l *layerKeeper) removeSnapshot(name string, uid uint32) error {
-	if _, err := l.readSnapshot(name, uid); err != nil {
+// RemoveSnapshot removes a snapshot that a user may have.
+func (l *Keeper) RemoveSnapshot(name string, uid uint32) error {
+	if _, err := l.ReadSnapshot(name, uid); err != nil {
 		return err
 	}
 	return l.trash.Discard(l.SnapshotDir(name))
 }
 
-// pruneDrafts removes the drafts of snapshots that killed processes have left, which
+// PruneDrafts removes the drafts of snapshots that killed processes have left, which
 // would keep images for ever. A wanted draft stays.
-func (l *layerKeeper) pruneDrafts(wanted map[string]bool) error {
+func (l *Keeper) PruneDrafts(wanted map[string]bool) error {
 	entries, err := os.ReadDir(filepath.Join(l.Data, record.SnapshotsName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

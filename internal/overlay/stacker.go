@@ -1,4 +1,4 @@
-package launcher
+package overlay
 
 import (
 	"errors"
@@ -24,7 +24,7 @@ type stacker struct {
 }
 
 // newStacker returns one that uses the store until it is closed.
-func (k *layerKeeper) newStacker(r record.Record, store *os.File) *stacker {
+func (k *Keeper) newStacker(r record.Record, store *os.File) *stacker {
 	return &stacker{roots: k.Roots, record: r, store: store, images: map[string]*os.File{}}
 }
 

@@ -1,0 +1,8 @@
+// Package overlay keeps the files of a sandbox in layers above the host's files, and
+// changes which layers there are: a transaction writes to layers of its own and then joins
+// the sandbox's files, or vanishes; a snapshot freezes layers; a fork begins with the
+// layers of a snapshot; a discard throws layers away.
+//
+// The record of a sandbox says what is under way. So a process can finish, or take back,
+// what a killed process has left.
+package overlay
