@@ -161,7 +161,7 @@ func TestIdleSandboxesCostTheirLauncherNothing(t *testing.T) {
 	eventually(t, "nothing is held any more", func() bool {
 		runtime.GC()
 		l.mu.Lock()
-		live := len(l.live)
+		live := len(l.sessions.live)
 		l.mu.Unlock()
 		return live == 0 && runtime.NumGoroutine() <= before && len(openFiles(t)) <= len(files)
 	})

@@ -13,26 +13,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
-// Attach takes up a detached command, which may have ended, by the id of its
-// exec. Any number may be attached to one, in several processes; once one of
-// them was told how it ended there is nothing to attach to any more.
-//
-// Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrPaused].
-func (s *Sandbox) Attach(ctx context.Context, exec string) (*Process, error) {
-	v := s.live
-	e, ok := parseExec(exec)
-	if !ok {
-		return nil, v.noExec(exec)
-	}
-	v.enter()
-	p, err := v.attach(ctx, e)
-	if err != nil {
-		v.leave()
-		return nil, err
-	}
-	return p, nil
-}
-
 func (v *live) noExec(exec string) error {
 	return &launch.SandboxError{ID: v.ID, Err: fmt.Errorf("detached exec %.64q %w", exec, launch.ErrNotFound)}
 }
@@ -117,4 +97,23 @@ func (p *Process) forget() error {
 		err = errors.Join(err, p.live.dropEmptyTold(p.exec))
 	}
 	return err
+}
+
+// Attach takes up a detached command, which may have ended, by the id of its
+// exec. Any number may be attached to one, in several processes; once one of
+// them was told how it ended there is nothing to attach to any more.
+//
+// Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrPaused].
+func (v *live) Attach(ctx context.Context, exec string) (*Process, error) {
+	e, ok := parseExec(exec)
+	if !ok {
+		return nil, v.noExec(exec)
+	}
+	v.enter()
+	p, err := v.attach(ctx, e)
+	if err != nil {
+		v.leave()
+		return nil, err
+	}
+	return p, nil
 }

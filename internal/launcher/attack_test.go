@@ -20,10 +20,10 @@ func TestAnOldHandleDoesNotReachTheNextOfItsName(t *testing.T) {
 	l := newTestLauncher(t)
 	old := up(t, l, "x", spec.Config{})
 	other := elsewhere(t, old)
-	if err := other.live.launcher.Remove(t.Context(), "x"); err != nil {
+	if err := other.launcher.Remove(t.Context(), "x"); err != nil {
 		t.Fatal(err)
 	}
-	next := up(t, other.live.launcher, "x", spec.Config{})
+	next := up(t, other.launcher, "x", spec.Config{})
 	old.live.drop() // as after some idle seconds
 	p, err := old.Start(t.Context(), launch.Command{Args: []string{"sleep", "1000"}}, [3]*os.File{})
 	if err == nil {

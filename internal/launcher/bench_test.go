@@ -97,7 +97,7 @@ func BenchmarkHostAtOnce(b *testing.B) {
 func BenchmarkCreateAndClose(b *testing.B) {
 	sb := benchSandbox(b)
 	for b.Loop() {
-		other, err := sb.live.launcher.Create(b.Context(), launch.Create{}, Sources{})
+		other, err := sb.launcher.Create(b.Context(), launch.Create{}, Sources{})
 		if err != nil {
 			b.Fatal(err)
 		}

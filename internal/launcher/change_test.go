@@ -362,7 +362,7 @@ func TestWhatIsReadOfASandboxIsItsOwn(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "box", spec.Config{})
 	var pids int64
-	err := sb.live.observe(t.Context(), func() error {
+	err := sb.observe(t.Context(), func() error {
 		if err := l.Remove(t.Context(), "box"); err != nil {
 			t.Fatal(err)
 		}
@@ -380,7 +380,7 @@ func TestWhatIsReadOfASandboxIsItsOwn(t *testing.T) {
 func TestNobodyRemovesASandboxThatIsBeingChanged(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "box", spec.Config{})
-	if err := sb.live.change(t.Context(), func(*container.Container) error {
+	if err := sb.change(t.Context(), func(*container.Container) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		if err := l.Remove(ctx, "box"); !errors.Is(err, launch.ErrBusy) {

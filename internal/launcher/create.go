@@ -42,13 +42,13 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 	asked := r.Config
 	c, err := completed(asked, storageOf(r))
 	if err != nil {
-		return nil, configError(err)
+		return nil, launch.Refusal(err)
 	}
 	r.Config = c
 	if r.Name == "" {
 		r.Name = newID()
 	} else if !record.IsName(r.Name) {
-		return nil, configError(fmt.Errorf("invalid name %.64q: use 1 to %d letters, digits, and any of _+-. and begin with a letter, a digit or _", r.Name, record.MaxName))
+		return nil, launch.Refusal(fmt.Errorf("invalid name %.64q: use 1 to %d letters, digits, and any of _+-. and begin with a letter, a digit or _", r.Name, record.MaxName))
 	}
 	l.reap()
 	for {
@@ -102,7 +102,7 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 	}
 	s, err := l.open(r.Name)
 	if err == nil {
-		if err = s.live.healthy(ctx); err == nil {
+		if err = s.healthy(ctx); err == nil {
 			s.reused = true
 			return s, nil, nil
 		}
@@ -219,13 +219,13 @@ func nameTaken(id string) error {
 func explain(ctx context.Context, err error) error {
 	var forbidden *rootfs.ForbiddenError
 	if errors.As(err, &forbidden) || errors.Is(err, fs.ErrNotExist) {
-		return configError(err)
+		return launch.Refusal(err)
 	}
 	if ctx.Err() != nil {
 		return err
 	}
 	if missing := kernel.CheckRequired(); missing != nil {
-		return unavailable{fmt.Errorf("%w (%w)", missing, err)}
+		return launch.Unavailable(fmt.Errorf("%w (%w)", missing, err))
 	}
 	return err
 }
@@ -252,7 +252,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 		profile, err = seccomp.ForAgent(profile, m.host.Mode == cgroups.V2)
 	}
 	if err != nil {
-		return configError(err)
+		return launch.Refusal(err)
 	}
 	filter, note, err := l.filters().Open(ctx, profile)
 	if err != nil {

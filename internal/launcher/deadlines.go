@@ -107,14 +107,14 @@ func (v *live) toldKey(e execID) deadlineKey { return deadlineKey{v.ID, v.Init()
 
 // armDeadline ends a detached exec at a time.
 func (v *live) armDeadline(e execID, at time.Time) {
-	v.launcher.deadlines.arm(v.deadlineKey(e), min(time.Until(at), lookAgain), func() (time.Duration, bool) { return v.expire(e, at) })
+	v.all.deadlines.arm(v.deadlineKey(e), min(time.Until(at), lookAgain), func() (time.Duration, bool) { return v.expire(e, at) })
 }
 
 // disarm stops the timer of an exec that is forgotten.
 func (v *live) disarm(e execID) { v.stopTimer(v.deadlineKey(e)) }
 
 func (v *live) stopTimer(of deadlineKey) {
-	v.launcher.deadlines.stop(func(key deadlineKey) bool { return key == of })
+	v.all.deadlines.stop(func(key deadlineKey) bool { return key == of })
 }
 
 // resumeDeadlines arms the timers of detached execs that other processes have started.

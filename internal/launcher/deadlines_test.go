@@ -28,7 +28,7 @@ func TestSessionsLeaveNoTimersOfDetachedExecs(t *testing.T) {
 	sb := up(t, l, "", spec.Config{})
 	p := detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1000"}, Timeout: spec.Duration(time.Hour)})
 	again := elsewhere(t, sb)
-	other := again.live.launcher
+	other := again.launcher
 	again.Release()
 	again.live.drop()
 	var all []weak.Pointer[live]
@@ -44,7 +44,7 @@ func TestSessionsLeaveNoTimersOfDetachedExecs(t *testing.T) {
 		}
 		return true
 	})
-	if n := len(other.deadlines.all); n != 1 {
+	if n := len(other.sessions.deadlines.all); n != 1 {
 		t.Errorf("%d timers of one exec", n)
 	}
 	if err := p.Signal(9, true); err != nil {
@@ -53,41 +53,21 @@ func TestSessionsLeaveNoTimersOfDetachedExecs(t *testing.T) {
 	if _, err := p.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(l.deadlines.all); n != 0 {
+	if n := len(l.sessions.deadlines.all); n != 0 {
 		t.Errorf("%d timers after the exec", n)
 	}
 	detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1000"}, Timeout: spec.Duration(time.Hour)})
-	if n := len(l.deadlines.all); n != 1 {
+	if n := len(l.sessions.deadlines.all); n != 1 {
 		t.Errorf("%d timers of the second exec", n)
 	}
 	if err := sb.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(l.deadlines.all); n != 0 {
+	if n := len(l.sessions.deadlines.all); n != 0 {
 		t.Errorf("%d timers after the sandbox", n)
 	}
 	other.Close()
-	if n := len(other.deadlines.all); n != 0 {
+	if n := len(other.sessions.deadlines.all); n != 0 {
 		t.Errorf("%d timers after Close", n)
-	}
-}
-
-func TestDeadlineIsTriedAgain(t *testing.T) {
-	var d deadlines
-	calls := make(chan time.Time, 10)
-	d.arm(deadlineKey{id: "box"}, 0, func() (time.Duration, bool) {
-		calls <- time.Now()
-		return time.Millisecond, len(calls) < 3
-	})
-	eventually(t, "it is called until it is done", func() bool { return len(calls) == 3 })
-	eventually(t, "its timer is gone", func() bool {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return len(d.all) == 0
-	})
-	d.close()
-	d.arm(deadlineKey{id: "box"}, 0, func() (time.Duration, bool) { calls <- time.Now(); return 0, false })
-	if len(d.all) != 0 || len(calls) != 3 {
-		t.Error("it is armed after Close")
 	}
 }

@@ -18,7 +18,7 @@ import (
 // elsewhere is a handle of another launcher, as another process has it.
 func elsewhere(t *testing.T, sb *Sandbox) *Sandbox {
 	t.Helper()
-	l, err := New(Dirs{State: sb.live.launcher.State, Data: sb.live.launcher.Data})
+	l, err := New(Dirs{State: sb.launcher.State, Data: sb.launcher.Data})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestTimeoutOfADetachedExecHoldsWhoeverIsThere(t *testing.T) {
 				t.Fatal(err)
 			}
 			if gone {
-				sb.live.launcher.deadlines.stop(func(deadlineKey) bool { return true })
+				sb.launcher.sessions.deadlines.stop(func(deadlineKey) bool { return true })
 			}
 			again := elsewhere(t, sb)
 			q, err := again.Attach(t.Context(), p.ID())

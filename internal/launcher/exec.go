@@ -32,13 +32,12 @@ import (
 // Errors: *[launch.ConfigError], [launch.ErrNotFound], [launch.ErrNotRunning],
 // [launch.ErrPaused], [launch.ErrUnavailable], and those of Started where
 // it waits for that.
-func (s *Sandbox) Start(ctx context.Context, c launch.Command, files [3]*os.File) (*Process, error) {
-	v := s.live
+func (v *live) Start(ctx context.Context, c launch.Command, files [3]*os.File) (*Process, error) {
 	r := v.Current()
 	var request agent.Command
 	var err error
 	if c.Files {
-		c, request, err = v.launcher.filesRequest(r, c, files)
+		c, request, err = v.all.filesRequest(r, c, files)
 	} else {
 		request, err = newRequest(r, c, files)
 	}
@@ -63,7 +62,7 @@ func newRequest(r record.Record, c launch.Command, files [3]*os.File) (agent.Com
 	if len(c.Env) > 0 || c.Cwd != "" || c.User != nil || c.Limits != (spec.Limits{}) {
 		var err error
 		if config, err = commandConfig(r.Config, c); err != nil {
-			return agent.Command{}, configError(err)
+			return agent.Command{}, launch.Refusal(err)
 		}
 	}
 	request := agent.Command{

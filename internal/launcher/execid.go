@@ -21,14 +21,14 @@ type execID struct {
 const leafPrefix = "exec-"
 
 // newExec is unique while the host is up.
-func (l *Launcher) newExec() (execID, error) {
+func (l *sessions) newExec() (execID, error) {
 	self, err := l.self()
 	return execID{pid: uint32(self.Pid), start: self.Start, n: l.execs.Add(1)}, err
 }
 
 // numbered says whether the launcher has made the id up, and not another one, of
 // this process or not.
-func (l *Launcher) numbered(e execID) bool {
+func (l *sessions) numbered(e execID) bool {
 	self, err := l.self()
 	return err == nil && e.pid == uint32(self.Pid) && e.start == self.Start && e.n-l.first-1 < l.execs.Load()-l.first
 }

@@ -31,37 +31,6 @@ func execsIn(dir string) ([]execID, error) {
 	return all, nil
 }
 
-// Execs describes what runs in the sandbox, whichever process asked for it, and
-// the detached commands that have ended and were not asked for yet.
-func (s *Sandbox) Execs(context.Context) ([]launch.Exec, error) {
-	v := s.live
-	if !v.Up() {
-		return nil, v.Why(context.Background(), &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
-	}
-	v.enter()
-	defer v.leave()
-	names, err := v.Group.Leaves()
-	if err != nil {
-		return nil, err
-	}
-	var all []launch.Exec
-	for _, name := range names {
-		e, ok := parseLeaf(name)
-		if !ok {
-			continue
-		}
-		exec, ok, err := v.describe(e)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			all = append(all, exec)
-		}
-	}
-	slices.SortFunc(all, func(a, b launch.Exec) int { return a.Started.Compare(b.Started) })
-	return all, nil
-}
-
 // describe describes an exec; false says that there is nothing in its leaf, as
 // in one that is kept for the next.
 func (v *live) describe(e execID) (launch.Exec, bool, error) {
@@ -128,4 +97,34 @@ func shown(args []string) []string {
 		}
 	}
 	return args
+}
+
+// Execs describes what runs in the sandbox, whichever process asked for it, and
+// the detached commands that have ended and were not asked for yet.
+func (v *live) Execs(context.Context) ([]launch.Exec, error) {
+	if !v.Up() {
+		return nil, v.Why(context.Background(), &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
+	}
+	v.enter()
+	defer v.leave()
+	names, err := v.Group.Leaves()
+	if err != nil {
+		return nil, err
+	}
+	var all []launch.Exec
+	for _, name := range names {
+		e, ok := parseLeaf(name)
+		if !ok {
+			continue
+		}
+		exec, ok, err := v.describe(e)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			all = append(all, exec)
+		}
+	}
+	slices.SortFunc(all, func(a, b launch.Exec) int { return a.Started.Compare(b.Started) })
+	return all, nil
 }

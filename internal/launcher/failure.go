@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -15,7 +14,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
-	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A write inside a sandbox with storage on disk can succeed and be lost later, when
@@ -49,9 +47,9 @@ func (m *making) noteHeldTop() error {
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
 func (s *Sandbox) Verify(ctx context.Context, sync bool) error {
-	err := s.live.verify(ctx, sync)
+	err := s.verify(ctx, sync)
 	if errors.Is(err, launch.ErrNotRunning) {
-		if gone := s.live.unlessRemoved(ctx, launch.ErrNotRunning); errors.Is(gone, launch.ErrNotFound) {
+		if gone := s.unlessRemoved(ctx, launch.ErrNotRunning); errors.Is(gone, launch.ErrNotFound) {
 			return gone
 		}
 	}
@@ -60,13 +58,13 @@ func (s *Sandbox) Verify(ctx context.Context, sync bool) error {
 
 // verify is Verify without the wait for a removal, also for a caller that holds the
 // sandbox's directory.
-func (v *live) verify(ctx context.Context, sync bool) error {
-	r, err := record.Read(v.Path())
+func (v *Sandbox) verify(ctx context.Context, sync bool) error {
+	r, err := record.Read(v.live.Path())
 	if err != nil {
-		return record.NotFound(v.ID, err)
+		return record.NotFound(v.live.ID, err)
 	}
 	if err := v.verifyMemory(r); err != nil {
-		return &launch.SandboxError{ID: v.ID, Err: err}
+		return &launch.SandboxError{ID: v.live.ID, Err: err}
 	}
 	err = integrity.Verify(ctx, v.launcher.Roots, r, sync)
 	if err == nil {
@@ -75,21 +73,21 @@ func (v *live) verify(ctx context.Context, sync bool) error {
 	if errors.Is(err, store.ErrAbandoned) || errors.Is(err, fs.ErrNotExist) {
 		err = launch.ErrNotRunning // or removed, at this moment
 	}
-	return &launch.SandboxError{ID: v.ID, Err: err}
+	return &launch.SandboxError{ID: v.live.ID, Err: err}
 }
 
 // verifyMemory refuses files in memory that may have been emptied before the call. A
 // removal is noted before anything is killed, and else the launcher empties a store only
 // once PID 1 has ended.
-func (v *live) verifyMemory(r record.Record) error {
+func (v *Sandbox) verifyMemory(r record.Record) error {
 	switch {
 	case r.Image != "":
 		return nil
-	case statedir.RemovalBegun(v.Path()):
+	case statedir.RemovalBegun(v.live.Path()):
 		return errLeaving
 	case !r.Init.Lives():
 		return errInMemory
-	case r.Init != v.Init(): // another sandbox has the name
+	case r.Init != v.live.Init(): // another sandbox has the name
 		return launch.ErrNotFound
 	}
 	return nil
@@ -134,29 +132,5 @@ func snapshotDamaged(name string, err error) error {
 func (l *Launcher) noteDamage(r record.Record, i *launch.Info) {
 	if err := integrity.Verify(context.Background(), l.Roots, r, false); errors.Is(err, launch.ErrDamaged) {
 		i.Notes = append(slices.Clone(i.Notes), "the sandbox "+err.Error())
-	}
-}
-
-// checkTime bounds how long the end of a command waits for others that check the
-// same sandbox.
-const checkTime = 10 * time.Second
-
-// tellDamage adds to a command's result that writes to the sandbox's files were lost,
-// by this command or before. It syncs only where the host is short of room.
-func (p *Process) tellDamage(r *spec.Result) {
-	box := p.live.Current()
-	if box.Image == "" {
-		return
-	}
-	l := p.live.launcher
-	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
-	defer cancel()
-	switch err := integrity.Verify(ctx, l.Roots, box, integrity.ShortOfRoom(l.Data)); {
-	case errors.Is(err, launch.ErrDamaged):
-		r.Damaged = true
-		r.Violations = append(r.Violations, limitHit("the sandbox %v", err))
-		r.Reason += "; the sandbox " + err.Error()
-	case err != nil && !errors.Is(err, store.ErrAbandoned) && !errors.Is(err, fs.ErrNotExist): // else it is being removed
-		r.Notes = append(r.Notes, fmt.Sprintf("it is not known whether all that was written is on disk: %v", err))
 	}
 }

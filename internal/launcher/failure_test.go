@@ -18,9 +18,9 @@ import (
 
 // lossy is a sandbox with an overlay, on a small disk, that has been told that its
 // write succeeded when the disk was full.
-func lossy(t *testing.T, l *Launcher) (sb *Sandbox, r spec.Result) {
+func lossy(t *testing.T) (l *Launcher, sb *Sandbox, r spec.Result) {
 	t.Helper()
-	host := smallData(t, l, 80<<20)
+	l, host := newSmallLauncher(t, 80<<20)
 	c := onDisk
 	c.Overlays = []string{t.TempDir()}
 	sb = up(t, l, "box", c)
@@ -30,7 +30,7 @@ func lossy(t *testing.T, l *Launcher) (sb *Sandbox, r spec.Result) {
 		t.Fatalf("%+v %s", r, out.stderr)
 	}
 	freeHost(t, host)
-	return sb, r
+	return l, sb, r
 }
 
 func checkTold(t *testing.T, what string, r spec.Result) {
@@ -45,8 +45,7 @@ func checkTold(t *testing.T, what string, r spec.Result) {
 
 // The disk has room again: a lost write stays lost.
 func TestLostWritesAreToldByEveryLaterCommand(t *testing.T) {
-	l := newTestLauncher(t)
-	sb, r := lossy(t, l)
+	l, sb, r := lossy(t)
 	checkTold(t, "the command itself", r)
 	r, _ = sh(t, sb, "true")
 	checkTold(t, "the next one", r)
@@ -80,8 +79,7 @@ func TestLostWritesAreToldByEveryLaterCommand(t *testing.T) {
 // Nobody has looked before the disk had room again, and a command inside has asked for
 // the error first.
 func TestLostWriteIsFoundLater(t *testing.T) {
-	l := newTestLauncher(t)
-	host := smallData(t, l, 80<<20)
+	l, host := newSmallLauncher(t, 80<<20)
 	sb := up(t, l, "box", onDisk)
 	fillHost(t, host)
 	running, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "head -c 4m /dev/urandom > file; sync -f file; echo done > /dev/shm/done; sleep 1000"}})
@@ -103,8 +101,7 @@ func TestLostWriteIsKnownAfterPID1WasKilled(t *testing.T) {
 	if reason := testhost.LinuxBefore(t, 6, 15); reason != "" {
 		t.Skip(reason) // data_err=abort covers no more than the journal's data
 	}
-	l := newTestLauncher(t)
-	host := smallData(t, l, 80<<20)
+	l, host := newSmallLauncher(t, 80<<20)
 	sb := up(t, l, "box", onDisk)
 	fillHost(t, host)
 	running, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "head -c 4m /dev/urandom > file; sync; echo done > /dev/shm/done; sleep 1000"}})

@@ -100,10 +100,10 @@ func (v *live) fullStores(r record.Record) (all []full) {
 		limit := fmt.Sprintf("limit of %d files", limits.Files)
 		all = append(all, full{"", "the " + limit + " was reached (raise it with --files)", limit + " reached"})
 	}
-	if r.Image != "" && v.launcher.hostFull() {
+	if r.Image != "" && v.all.hostFull() {
 		all = append(all, full{
-			"", "the host's disk is full, on which it keeps what it writes: make room below " + v.launcher.Data,
-			"the host's disk, below " + v.launcher.Data + ", is full",
+			"", "the host's disk is full, on which it keeps what it writes: make room below " + v.all.Data,
+			"the host's disk, below " + v.all.Data + ", is full",
 		})
 	}
 	return all
@@ -148,7 +148,7 @@ func writtenTo(files *spec.Files, binds []string) map[string]bool {
 }
 
 // hostFull says that the disk of the data directory has no room for images to grow.
-func (l *Launcher) hostFull() bool {
+func (l *sessions) hostFull() bool {
 	var st unix.Statfs_t
 	err := unix.Statfs(l.Data, &st)
 	for errors.Is(err, unix.EINTR) {

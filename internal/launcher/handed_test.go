@@ -186,7 +186,7 @@ func TestEmptiedLayersAreNotApplied(t *testing.T) {
 // removeByID removes a sandbox, as another client does.
 func removeByID(t *testing.T, sb *Sandbox) {
 	t.Helper()
-	if err := sb.live.launcher.Remove(t.Context(), sb.ID()); err != nil {
+	if err := sb.launcher.Remove(t.Context(), sb.ID()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/trash"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -132,21 +133,21 @@ func TestDiskLimitsHold(t *testing.T) {
 	checkNoImage(t, l)
 }
 
-// smallData has a launcher's data directory on a small disk.
-func smallData(t *testing.T, l *Launcher, bytes int64) *os.File {
+// newSmallLauncher is newTestLauncher with the data directory on a small disk.
+func newSmallLauncher(t *testing.T, bytes int64) (*Launcher, *os.File) {
 	t.Helper()
+	testhost.NeedRoot(t, "mounts")
 	host, err := store.Memory(store.Limits{Bytes: bytes, Files: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { host.Close() })
-	l.Data = fmt.Sprintf("/proc/self/fd/%d/data", host.Fd()) // which is /data, where sandboxes have nothing
-	return host
+	data := fmt.Sprintf("/proc/self/fd/%d/data", host.Fd()) // which is /data, where sandboxes have nothing
+	return newTestLauncherIn(t, data), host
 }
 
 func TestHostWithoutRoomKeepsWritesInMemory(t *testing.T) {
-	l := newTestLauncher(t)
-	smallData(t, l, 100<<20)
+	l, _ := newSmallLauncher(t, 100<<20)
 	up(t, l, "box", spec.Config{})
 	r := recordOf(t, l, "box")
 	if r.Config.Storage != spec.StorageMemory || r.Config.Limits.Disk != 768<<20 || r.Image != "" {
@@ -220,8 +221,7 @@ func fillHost(t *testing.T, host *os.File) {
 
 // The host's disk is full before the sandbox's is.
 func TestResultTellsThatTheHostIsFull(t *testing.T) {
-	l := newTestLauncher(t)
-	host := smallData(t, l, 80<<20)
+	l, host := newSmallLauncher(t, 80<<20)
 	sb := up(t, l, "box", onDisk)
 	fillHost(t, host)
 	r, out := sh(t, sb, "head -c 8m /dev/zero > big && sync big")
@@ -232,8 +232,7 @@ func TestResultTellsThatTheHostIsFull(t *testing.T) {
 
 // What a sandbox has written is not thrown away because it can write no more.
 func TestUpKeepsWhatCanOnlyBeRead(t *testing.T) {
-	l := newTestLauncher(t)
-	host := smallData(t, l, 80<<20)
+	l, host := newSmallLauncher(t, 80<<20)
 	sb := up(t, l, "box", onDisk)
 	if r, _ := sh(t, sb, "echo kept > file; sync"); !r.OK() {
 		t.Fatalf("%+v", r)
@@ -242,7 +241,7 @@ func TestUpKeepsWhatCanOnlyBeRead(t *testing.T) {
 	fillHost(t, host)
 	eventually(t, "the journal has no room either", func() bool {
 		sh(t, sb, "i=0; while [ $i -lt 100 ] && mkdir -p $i/$i; do i=$((i+1)); done; sync; rm -rf [0-9]*; sync")
-		return errors.Is(sb.live.takesWrites(), errReadOnly)
+		return errors.Is(sb.takesWrites(), errReadOnly)
 	})
 	for _, paused := range []bool{false, true} {
 		if paused {

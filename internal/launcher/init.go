@@ -20,9 +20,6 @@ import (
 
 // PID 1 of a sandbox is the agent: its descriptors, its command line and its cgroup.
 
-// socketName is the agent's socket in the sandbox's directory.
-const socketName = "agent.sock"
-
 // initFiles are the first descriptors of PID 1 from 4 on, after its program: its end
 // of a first connection, the socket it listens on. The store, its top and a filter follow.
 func (m *making) initFiles() (files []*os.File, conn *agent.Conn, err error) {

@@ -16,19 +16,14 @@ package launcher
 
 import (
 	"crypto/rand"
-	"encoding/binary"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/filewatch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/filtercache"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
@@ -61,26 +56,19 @@ type Launcher struct {
 	program func() (*os.File, error)
 	// filesProgram serves files inside.
 	filesProgram func() (*os.File, error)
-	// execs numbers the execs of this process, from after first on.
-	execs   atomic.Uint32
-	first   uint32
-	sweeper *trash.Sweeper
-	trash   *trash.Can
-	layers  *overlay.Keeper
+	sweeper      *trash.Sweeper
+	trash        *trash.Can
+	layers       *overlay.Keeper
 
 	// maxSnapshots bounds what one user other than root keeps on disk by snapshots alone.
 	maxSnapshots int
 	snapshotting turn
 
-	groups filewatch.Pool
-	// deadlines are of detached execs.
-	deadlines deadlines
-	handed    handed
+	sessions *sessions
+	handed   handed
 
 	// mu guards what follows.
 	mu sync.Mutex
-	// live are the sandboxes that this process works with, by id.
-	live map[string]*live
 	// children are the numbers of the PID 1s that this process has to reap.
 	children map[int]bool
 	// tending are the goroutines that see to leaves, and that have the kernel do
@@ -112,14 +100,17 @@ func New(d Dirs) (*Launcher, error) {
 		// with the program, or when nobody has the launcher any more.
 		program:      sync.OnceValues(agent.Executable),
 		filesProgram: sync.OnceValues(agent.FilesExecutable),
-		live:         map[string]*live{}, children: map[int]bool{}, first: randomStart(),
+		children:     map[int]bool{},
 		maxSnapshots: maxSnapshots,
 		handed:       handed{memory: map[string]heldStore{}, every: lookForEnded},
 	}
-	l.execs.Store(l.first)
 	l.sweeper = trash.NewSweeper()
 	l.trash = trash.New(data, l.sweeper)
 	l.layers = overlay.NewKeeper(l.Roots, l.self, l.sweeper, l.trash, &l.tending)
+	l.sessions = newSessions(sessionsConfig{
+		Roots: l.Roots, Self: l.self, OpenGroup: l.groupOf, FilesProgram: l.filesProgram,
+		Layers: l.layers, Tending: &l.tending,
+	})
 	return l, nil
 }
 
@@ -128,23 +119,8 @@ func New(d Dirs) (*Launcher, error) {
 // to be under way.
 func (l *Launcher) Close() {
 	l.sweeper.Stop()
-	l.deadlines.close()
-	l.tending.Wait()
-	l.mu.Lock()
-	all := slices.Collect(maps.Values(l.live))
-	l.mu.Unlock()
-	for _, v := range all {
-		v.drop()
-	}
-	l.tending.Wait()
+	l.sessions.close()
 	l.closeHanded()
-}
-
-// randomStart keeps two launchers of one process from numbering alike.
-func randomStart() uint32 {
-	var b [4]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return binary.NativeEndian.Uint32(b[:])
 }
 
 func (l *Launcher) ids() idrange.Ranges { return idrange.Ranges{Data: l.Data, Root: l.State} }

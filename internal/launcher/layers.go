@@ -25,20 +25,20 @@ import (
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
 func (s *Sandbox) Layers(ctx context.Context, unprivileged bool) ([]HeldTree, error) {
-	trees, err := s.live.layers(ctx, unprivileged)
+	trees, err := s.layers(ctx, unprivileged)
 	if err != nil {
-		return nil, s.live.unlessRemoved(ctx, err)
+		return nil, s.unlessRemoved(ctx, err)
 	}
 	return trees, nil
 }
 
-func (v *live) layers(ctx context.Context, unprivileged bool) ([]HeldTree, error) {
-	if statedir.RemovalBegun(v.Path()) {
-		return nil, fmt.Errorf("sandbox %s %w", v.ID, errLeaving)
+func (v *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, error) {
+	if statedir.RemovalBegun(v.live.Path()) {
+		return nil, fmt.Errorf("sandbox %s %w", v.live.ID, errLeaving)
 	}
-	r, err := record.Read(v.Path())
+	r, err := record.Read(v.live.Path())
 	if err != nil {
-		return nil, record.NotFound(v.ID, err)
+		return nil, record.NotFound(v.live.ID, err)
 	}
 	held, err := record.OpenStore(r.Init)
 	if err != nil {
@@ -46,11 +46,11 @@ func (v *live) layers(ctx context.Context, unprivileged bool) ([]HeldTree, error
 	}
 	defer held.Close()
 	if unprivileged {
-		if err := v.launcher.handOut(v.ID, r, held); err != nil {
+		if err := v.launcher.handOut(v.live.ID, r, held); err != nil {
 			return nil, err
 		}
 	}
-	b := &layerReader{live: v, record: r, store: held, unprivileged: unprivileged}
+	b := &layerReader{box: v.live.Sandbox, record: r, store: held, unprivileged: unprivileged}
 	if unprivileged && r.Image != "" { // a mount that shows ids that can be mapped to the owner's
 		if b.store, err = store.MountImage(v.launcher.ImagePath(r.Image)); err != nil {
 			return nil, err
@@ -60,14 +60,14 @@ func (v *live) layers(ctx context.Context, unprivileged bool) ([]HeldTree, error
 	}
 	trees, err := b.trees()
 	if err == nil && unprivileged && !r.Init.Lives() { // its removal may have seen no note
-		return nil, errors.Join(fmt.Errorf("sandbox %s %w", v.ID, launch.ErrNotRunning), closeAllTrees(trees))
+		return nil, errors.Join(fmt.Errorf("sandbox %s %w", v.live.ID, launch.ErrNotRunning), closeAllTrees(trees))
 	}
 	return trees, err
 }
 
 // A layerReader opens the layers of one sandbox.
 type layerReader struct {
-	live   *live
+	box    *record.Sandbox
 	record record.Record
 	store  *os.File
 	// inside says that the store shows the ids of the inside.
@@ -88,7 +88,7 @@ func (b *layerReader) trees() (trees []HeldTree, err error) {
 	}()
 	for i, t := range b.record.Trees {
 		trees = append(trees, HeldTree{Tree: b.record.Describe(t, b.inside)})
-		if trees[i].stamps, err = openStamps(b.live.StampsPath(i, t)); err != nil {
+		if trees[i].stamps, err = openStamps(b.box.StampsPath(i, t)); err != nil {
 			return nil, err
 		}
 		if err := b.tree(t, &trees[i]); err != nil {
@@ -109,7 +109,7 @@ func (b *layerReader) tree(t record.Tree, out *HeldTree) error {
 	}
 	for _, ref := range b.record.Stacks[t.Path].Below {
 		inside := b.unprivileged || b.inside
-		image, err := b.live.launcher.OpenBelow(b.record, ref, inside)
+		image, err := b.box.OpenBelow(b.record, ref, inside)
 		if err != nil {
 			return err
 		}

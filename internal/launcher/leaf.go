@@ -103,7 +103,7 @@ func (v *live) makeAhead() {
 	v.leaves.begun = true
 	if len(used) > 0 {
 		v.busy++
-		v.launcher.tending.Go(func() {
+		v.all.tending.Go(func() {
 			defer v.leave()
 			v.discard(used)
 		})
@@ -137,7 +137,7 @@ func (v *live) nextLeaf() (madeLeaf, error) {
 
 // renew fails where the leaf still counts something, which is no news.
 func (v *live) renew(leaf madeLeaf) (madeLeaf, error) {
-	e, err := v.launcher.newExec()
+	e, err := v.all.newExec()
 	if err != nil {
 		return madeLeaf{}, err
 	}
@@ -148,7 +148,7 @@ func (v *live) renew(leaf madeLeaf) (madeLeaf, error) {
 func (v *live) makeLeaf() (madeLeaf, error) {
 	r := v.Current()
 	for {
-		e, err := v.launcher.newExec()
+		e, err := v.all.newExec()
 		if err != nil {
 			return madeLeaf{}, err
 		}

@@ -9,16 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/filewatch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
 )
 
@@ -29,7 +25,7 @@ import (
 // handles not even that.
 type live struct {
 	*record.Sandbox
-	launcher *Launcher
+	all *sessions
 
 	// Of launcher.mu: how many handles there are, and which record was read.
 	users   int
@@ -76,11 +72,11 @@ type live struct {
 // the next exec.
 const idleTime = 3 * time.Second
 
-func newLive(l *Launcher, id string, r record.Record, v record.Version, group *cgroups.Group) *live {
+func newLive(l *sessions, id string, r record.Record, v record.Version, group *cgroups.Group) *live {
 	box := record.NewSandbox(l.Roots, id, group, r)
 	lift := throttle.New(box)
 	return &live{
-		Sandbox: box, launcher: l, users: 1, version: v,
+		Sandbox: box, all: l, users: 1, version: v,
 		files: filewatch.New(box, &l.groups), lift: lift, overlay: l.layers.Files(box, lift),
 		connecting: make(chan struct{}, 1), running: map[string]*Process{},
 		starting: map[execID]bool{},
@@ -151,9 +147,9 @@ func (v *live) settle() {
 
 // release gives up one handle.
 func (v *live) release() {
-	v.launcher.mu.Lock()
+	v.all.mu.Lock()
 	v.users--
-	v.launcher.mu.Unlock()
+	v.all.mu.Unlock()
 	gone := !v.Init().Lives()
 	v.mu.Lock()
 	v.gone = v.gone || gone
@@ -161,7 +157,7 @@ func (v *live) release() {
 	v.mu.Unlock()
 	if gone {
 		init := v.Init()
-		v.launcher.deadlines.stop(func(key deadlineKey) bool { return key.id == v.ID && key.init == init })
+		v.all.deadlines.stop(func(key deadlineKey) bool { return key.id == v.ID && key.init == init })
 		v.drop()
 	}
 }
@@ -169,7 +165,7 @@ func (v *live) release() {
 // drop lets go of what is held, if nothing goes on. Of a tied sandbox that is up
 // the connection stays, since it is what ties it.
 func (v *live) drop() {
-	v.launcher.mu.Lock()
+	v.all.mu.Lock()
 	v.mu.Lock()
 	var conn *agent.Conn
 	var leaves []*cgroups.Leaf
@@ -179,8 +175,8 @@ func (v *live) drop() {
 		if !v.Current().Tied || v.gone {
 			conn, v.conn = v.conn, nil
 		}
-		if v.users == 0 && v.conn == nil && v.launcher.live[v.ID] == v {
-			delete(v.launcher.live, v.ID)
+		if v.users == 0 && v.conn == nil && v.all.live[v.ID] == v {
+			delete(v.all.live, v.ID)
 		}
 		if v.idle != nil {
 			v.idle.Stop()
@@ -189,7 +185,7 @@ func (v *live) drop() {
 		v.busy++ // until all is let go of: the group is needed for that
 	}
 	v.mu.Unlock()
-	v.launcher.mu.Unlock()
+	v.all.mu.Unlock()
 	if !idle {
 		return
 	}
@@ -208,7 +204,7 @@ func (v *live) drop() {
 }
 
 // unwatch stops watching the sandbox's files.
-func (v *live) unwatch() { v.files.Stop(&v.launcher.tending) }
+func (v *live) unwatch() { v.files.Stop(v.all.tending) }
 
 // connect returns the connection to the agent.
 func (v *live) connect(ctx context.Context) (*agent.Conn, error) {
@@ -267,62 +263,12 @@ func (v *live) disconnect(conn *agent.Conn) {
 	_ = conn.Close() // it does not work
 }
 
-// healthy says what keeps the sandbox from being used. That somebody has paused
-// it does not.
-func (v *live) healthy(ctx context.Context) error {
-	if !v.Up() {
-		return &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning}
-	}
-	if err := v.takesWrites(); err != nil {
-		return err
-	}
-	if v.Paused() {
-		return nil
-	}
-	v.enter()
-	defer v.leave()
-	if _, err := v.connect(ctx); err != nil {
-		return err
-	}
-	return v.takeOver(ctx)
-}
-
-// errReadOnly is of a sandbox of which nothing more than its files is of use.
-var errReadOnly = errors.New("has a disk that became read-only")
-
-// takesWrites says whether the sandbox's image can be written to: its file system
-// allows no writes any more once the host's disk has failed it. Nothing that it holds
-// is certain then.
-func (v *live) takesWrites() error {
-	r := v.Current()
-	if r.Image == "" {
-		return nil
-	}
-	f, err := record.OpenStore(r.Init)
-	if err != nil {
-		return nil // it has just ended, which shows soon
-	}
-	defer f.Close()
-	err = store.TakesWrites(f)
-	switch {
-	case errors.Is(err, store.ErrAbandoned): // by a removal that was killed: nothing of it is left
-		return &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning}
-	case errors.Is(err, unix.EROFS):
-		failure := integrity.Damaged(v.launcher.Roots, integrity.CheckOwn(context.Background(), v.launcher.Roots, r))
-		return &launch.SandboxError{ID: v.ID, Err: unavailable{fmt.Errorf("%w: %w", errReadOnly, failure)}}
-	}
-	return nil
-}
-
 // takeOver ends what execs of processes that are dead have left, once. While the
 // sandbox stands still nothing in it can be ended.
 func (v *live) takeOver(ctx context.Context) error {
 	v.mu.Lock()
 	done := v.tookOver
 	v.mu.Unlock()
-	if err := v.endHalfDone(ctx); err != nil {
-		return err
-	}
 	if done || v.Paused() {
 		return nil
 	}
@@ -362,3 +308,6 @@ func (v *live) clear(ctx context.Context, name string) error {
 	}
 	return endLeaf(ctx, leaf)
 }
+
+// socketName is the agent's socket in the sandbox's directory.
+const socketName = "agent.sock"

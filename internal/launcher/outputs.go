@@ -229,7 +229,7 @@ func (v *live) dropEmptyTold(e execID) error {
 
 // armTold removes the output of an exec later.
 func (v *live) armTold(e execID, after time.Duration) {
-	v.launcher.deadlines.arm(v.toldKey(e), after, func() (time.Duration, bool) {
+	v.all.deadlines.arm(v.toldKey(e), after, func() (time.Duration, bool) {
 		if v.Present() {
 			_ = v.toldOf(e).remove() // or with the sandbox
 		}

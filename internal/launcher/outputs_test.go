@@ -113,21 +113,6 @@ func TestEndedCommandsAreNotRemembered(t *testing.T) {
 	}
 }
 
-// After the clock was set back nobody knows since when the output could be read.
-func TestToldOutputHasAnAge(t *testing.T) {
-	d := &detached{dir: t.TempDir()}
-	if age := d.age(); age < 0 || age > time.Minute {
-		t.Errorf("new, it is %v old", age)
-	}
-	later := time.Now().Add(time.Hour)
-	if err := os.Chtimes(d.dir, later, later); err != nil {
-		t.Fatal(err)
-	}
-	if age := d.age(); age != toldTime {
-		t.Errorf("of a later time, it is %v old", age)
-	}
-}
-
 func TestDetachedOutputsHaveABound(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
@@ -235,7 +220,7 @@ func TestLostExecLeavesTheTimerOfToldOutput(t *testing.T) {
 		t.Error(err)
 	}
 	sb.live.disarm(p.exec) // its deadline, which is another timer
-	timers := &l.deadlines
+	timers := &l.sessions.deadlines
 	timers.mu.Lock()
 	defer timers.mu.Unlock()
 	if len(timers.all) != 1 {

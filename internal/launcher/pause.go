@@ -16,7 +16,7 @@ import (
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrBusy].
 func (s *Sandbox) Pause(ctx context.Context) error {
-	return s.live.change(ctx, func(c *container.Container) error {
+	return s.change(ctx, func(c *container.Container) error {
 		if s.live.Paused() {
 			return nil
 		}
@@ -28,7 +28,7 @@ func (s *Sandbox) Pause(ctx context.Context) error {
 //
 // Errors: those of Pause.
 func (s *Sandbox) Resume(ctx context.Context) error {
-	return s.live.change(ctx, func(c *container.Container) error {
+	return s.change(ctx, func(c *container.Container) error {
 		err := c.Resume()
 		if errors.Is(err, container.ErrNotPaused) {
 			return nil
@@ -39,14 +39,14 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 
 // change does something to the sandbox's container, alone: until it is done, the
 // container of that name is no other's.
-func (v *live) change(ctx context.Context, what func(*container.Container) error) error {
+func (v *Sandbox) change(ctx context.Context, what func(*container.Container) error) error {
 	return v.alone(ctx, func() error {
-		c, err := v.Container()
+		c, err := v.live.Container()
 		if err == nil {
 			err = what(c)
 		}
 		if errors.Is(err, container.ErrNotRunning) || errors.Is(err, container.ErrNotExist) {
-			return &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning}
+			return &launch.SandboxError{ID: v.live.ID, Err: launch.ErrNotRunning}
 		}
 		return err
 	})
@@ -54,18 +54,18 @@ func (v *live) change(ctx context.Context, what func(*container.Container) error
 
 // alone does something to the sandbox, which is up, while nobody else does, once what
 // a process that was killed has left half done is at an end.
-func (v *live) alone(ctx context.Context, what func() error) error {
-	state, err := statedir.Await(ctx, v.launcher.Sandboxes(), v.ID)
+func (v *Sandbox) alone(ctx context.Context, what func() error) error {
+	state, err := statedir.Await(ctx, v.launcher.Sandboxes(), v.live.ID)
 	if err != nil {
-		return record.NotFound(v.ID, err)
+		return record.NotFound(v.live.ID, err)
 	}
 	defer state.Release()
-	r, err := record.Read(v.Path())
-	if err != nil || r.Init != v.Init() || !v.Up() {
-		return v.Why(ctx, &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
+	r, err := record.Read(v.live.Path())
+	if err != nil || r.Init != v.live.Init() || !v.live.Up() {
+		return v.live.Why(ctx, &launch.SandboxError{ID: v.live.ID, Err: launch.ErrNotRunning})
 	}
 	if r.HalfDone() {
-		if err := errors.Join(v.overlay.TakeBackSwitch(), v.endAttach()); err != nil {
+		if err := errors.Join(v.live.overlay.TakeBackSwitch(), v.endAttach()); err != nil {
 			return err
 		}
 	}
@@ -73,8 +73,8 @@ func (v *live) alone(ctx context.Context, what func() error) error {
 }
 
 // endHalfDone ends what a process that was killed has left half done.
-func (v *live) endHalfDone(ctx context.Context) error {
-	if !v.Current().HalfDone() {
+func (v *Sandbox) endHalfDone(ctx context.Context) error {
+	if !v.live.Current().HalfDone() {
 		return nil
 	}
 	return v.alone(ctx, func() error { return nil })

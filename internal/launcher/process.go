@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/filewatch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -167,7 +168,7 @@ func (p *Process) kill() error {
 // [os.ErrProcessDone] says that it has ended.
 func (p *Process) Signal(sig syscall.Signal, tree bool) error {
 	if sig < 1 || sig > 64 {
-		return configError(fmt.Errorf("no signal has the number %d", int(sig)))
+		return launch.Refusal(fmt.Errorf("no signal has the number %d", int(sig)))
 	}
 	switch {
 	case !tree:

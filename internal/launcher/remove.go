@@ -132,7 +132,7 @@ func (l *Launcher) clearHeld(ctx context.Context, id string, state *statedir.Dir
 	if err == nil {
 		err = errors.Join(truncateOutputs(state.Path), l.removeImages(id, state.Path), l.releaseIDs(id, base))
 	}
-	l.forget(id)
+	l.sessions.forget(id)
 	l.reap()
 	if err != nil {
 		// It is none that is up any more, whoever it was tied to.
@@ -177,20 +177,4 @@ func (l *Launcher) releaseIDs(id string, base uint32) error {
 		return l.ids().Release(id, base)
 	}
 	return l.ids().ReleaseAll(id)
-}
-
-// forget drops what this process keeps of a sandbox that is gone.
-func (l *Launcher) forget(id string) {
-	l.mu.Lock()
-	gone := l.live[id]
-	delete(l.live, id)
-	l.mu.Unlock()
-	l.deadlines.stop(func(key deadlineKey) bool { return key.id == id })
-	if gone == nil {
-		return
-	}
-	gone.mu.Lock()
-	gone.gone = true
-	gone.mu.Unlock()
-	gone.drop()
 }

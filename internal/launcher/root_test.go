@@ -102,7 +102,7 @@ func TestRecordOfOthersIsNotBelieved(t *testing.T) {
 // A sandbox that was left half made has a forged list of cgroups: those of a neighbour.
 func TestPruneLeavesForeignCgroupsAlone(t *testing.T) {
 	neighbour := up(t, newTestLauncher(t), "", spec.Config{})
-	theirs, err := os.ReadFile(filepath.Join(neighbour.live.launcher.State, neighbour.ID(), "cgroups.json"))
+	theirs, err := os.ReadFile(filepath.Join(neighbour.launcher.State, neighbour.ID(), "cgroups.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestPruneLeavesForeignCgroupsAlone(t *testing.T) {
 
 func TestForeignContainerStateIsRefused(t *testing.T) {
 	neighbour := up(t, newTestLauncher(t), "", spec.Config{})
-	theirs := filepath.Join(neighbour.live.launcher.State, neighbour.ID())
+	theirs := filepath.Join(neighbour.launcher.State, neighbour.ID())
 	l := newTestLauncher(t)
 	sb := up(t, l, "box", spec.Config{})
 	own := filepath.Join(l.State, "box")
@@ -157,11 +157,11 @@ func TestForeignContainerStateIsRefused(t *testing.T) {
 		"cgroups": edit(func(state, _ map[string]any) {
 			paths := state["cgroup_paths"].(map[string]any)
 			for hierarchy, dir := range paths {
-				paths[hierarchy] = strings.Replace(dir.(string), l.CgroupOf("box"), neighbour.live.launcher.CgroupOf(neighbour.ID()), 1)
+				paths[hierarchy] = strings.Replace(dir.(string), l.CgroupOf("box"), neighbour.launcher.CgroupOf(neighbour.ID()), 1)
 			}
 		}),
 		"cgroup": edit(func(_, config map[string]any) {
-			config["cgroups"].(map[string]any)["path"] = neighbour.live.launcher.CgroupOf(neighbour.ID())
+			config["cgroups"].(map[string]any)["path"] = neighbour.launcher.CgroupOf(neighbour.ID())
 		}),
 		"unit": edit(func(_, config map[string]any) { config["cgroups"].(map[string]any)["systemd"] = true }),
 		"hook": edit(func(_, config map[string]any) {

@@ -18,6 +18,7 @@ import (
 // processes, may be of one sandbox. To let go of it is Release; Close removes
 // the sandbox.
 type Sandbox struct {
+	launcher *Launcher
 	live     *live
 	reused   bool
 	released sync.Once
@@ -41,7 +42,7 @@ func (l *Launcher) Open(ctx context.Context, id string) (*Sandbox, error) {
 		s.Release()
 		return nil, &launch.SandboxError{ID: id, Err: launch.ErrNotRunning}
 	}
-	if err := s.live.takeOver(ctx); err != nil {
+	if err := s.takeOver(ctx); err != nil {
 		s.Release()
 		return nil, err
 	}
@@ -50,34 +51,11 @@ func (l *Launcher) Open(ctx context.Context, id string) (*Sandbox, error) {
 
 // open returns a handle of the sandbox that the record describes, up or not.
 func (l *Launcher) open(id string) (*Sandbox, error) {
-	if err := l.CheckRoot(); err != nil {
-		return nil, err
-	}
-	now, err := record.VersionOf(l.Dir(id))
+	v, err := l.sessions.open(id)
 	if err != nil {
 		return nil, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if known := l.live[id]; known != nil && known.version == now {
-		known.users++
-		return &Sandbox{live: known}, nil
-	}
-	r, err := record.Read(l.Dir(id))
-	if err != nil {
-		return nil, err
-	}
-	if known := l.live[id]; known != nil && known.refresh(r, now) {
-		known.users++
-		return &Sandbox{live: known}, nil
-	}
-	group, err := l.groupOf(id)
-	if err != nil {
-		return nil, err
-	}
-	fresh := newLive(l, id, r, now, group)
-	l.live[id] = fresh
-	return &Sandbox{live: fresh}, nil
+	return &Sandbox{launcher: l, live: v}, nil
 }
 
 // ID is the sandbox's name.
@@ -88,7 +66,7 @@ func (s *Sandbox) Owner() uint32 { return s.live.Current().UID }
 
 // Info describes the sandbox as it is now.
 func (s *Sandbox) Info() (launch.Info, error) {
-	i, err := s.live.launcher.Info(context.Background(), s.ID())
+	i, err := s.launcher.Info(context.Background(), s.ID())
 	i.Reused = s.reused
 	return i, err
 }
@@ -104,7 +82,7 @@ func (s *Sandbox) Release() {
 func (s *Sandbox) Close() error {
 	defer s.Release()
 	s.live.unwatch() // else it would keep the sandbox's files
-	return s.live.launcher.removeOnly(context.Background(), s.ID(), s.live.Init())
+	return s.launcher.removeOnly(context.Background(), s.ID(), s.live.Init())
 }
 
 // Info describes a sandbox, of which there may be no more than remains.

@@ -28,8 +28,14 @@ import (
 // newTestLauncher has a state root of its own, in which nothing may be left.
 func newTestLauncher(t *testing.T) *Launcher {
 	t.Helper()
+	return newTestLauncherIn(t, t.TempDir())
+}
+
+// newTestLauncherIn is newTestLauncher with a data directory.
+func newTestLauncherIn(t *testing.T, data string) *Launcher {
+	t.Helper()
 	testhost.NeedRoot(t, "mounts and cgroups")
-	l, err := New(Dirs{State: t.TempDir(), Data: t.TempDir()})
+	l, err := New(Dirs{State: t.TempDir(), Data: data})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,11 +26,11 @@ const maxSnapshots = 64
 // in the sandbox has files open there or its directory, [launch.ErrUnavailable] where
 // the sandbox's files are not on disk, and those of Pause.
 func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
-	v := s.live
+	v := s
 	if !record.IsName(name) {
-		return configError(fmt.Errorf("snapshot %q: 1 to %d letters, digits and any of _+-. make a name", name, record.MaxName))
+		return launch.Refusal(fmt.Errorf("snapshot %q: 1 to %d letters, digits and any of _+-. make a name", name, record.MaxName))
 	}
-	if uid := v.Current().UID; uid != 0 {
+	if uid := v.live.Current().UID; uid != 0 {
 		leave, err := v.launcher.snapshotting.enter(ctx, uid)
 		if err != nil {
 			return err
@@ -41,7 +41,7 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 		}
 	}
 	return v.alone(ctx, func() error {
-		if v.Current().Image == "" {
+		if v.live.Current().Image == "" {
 			return fmt.Errorf("a snapshot %w: its files are in memory; make it with --storage disk", launch.ErrUnavailable)
 		}
 		dir := v.launcher.SnapshotDir(name)
@@ -51,7 +51,7 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 		if err := v.verify(ctx, integrity.ShortOfRoom(v.launcher.Data)); err != nil {
 			return err
 		}
-		return v.overlay.Snapshot(ctx, name)
+		return v.live.overlay.Snapshot(ctx, name)
 	})
 }
 

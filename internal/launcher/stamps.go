@@ -43,12 +43,12 @@ func roomForStamps(uid uint32) int64 {
 
 // stampsBut is the size of the stamps of the other trees. It removes those of layers
 // that have been discarded.
-func (v *live) stampsBut(r record.Record, tree int) (size int64, err error) {
+func (v *Sandbox) stampsBut(r record.Record, tree int) (size int64, err error) {
 	kept := map[string]bool{}
 	for i, t := range r.Trees {
-		kept[v.StampsPath(i, t)] = i != tree
+		kept[v.live.StampsPath(i, t)] = i != tree
 	}
-	dir := filepath.Dir(v.StampsPath(tree, r.Trees[tree]))
+	dir := filepath.Dir(v.live.StampsPath(tree, r.Trees[tree]))
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -87,24 +87,24 @@ func (s *Sandbox) Applied(ctx context.Context, path string, stamps []launch.Stam
 		return err
 	}
 	slices.SortStableFunc(stamps, launch.Stamp.ComparePaths)
-	v := s.live
+	v := s
 	return v.aloneWithFiles(ctx, func() error {
-		r, err := record.Read(v.Path())
+		r, err := record.Read(v.live.Path())
 		if err != nil {
 			return err
 		}
 		i := slices.IndexFunc(r.Trees, func(t record.Tree) bool { return t.Path == path })
 		if i < 0 {
-			return configError(fmt.Errorf("the sandbox has no overlay of %.4096q", path))
+			return launch.Refusal(fmt.Errorf("the sandbox has no overlay of %.4096q", path))
 		}
 		others, err := v.stampsBut(r, i)
 		if err != nil {
 			return err
 		}
 		m := stampMerge{added: stamps, since: r.Trees[i].Since.UnixNano(), room: roomForStamps(r.UID) - others}
-		err = m.write(v.StampsPath(i, r.Trees[i]))
+		err = m.write(v.live.StampsPath(i, r.Trees[i]))
 		if errors.Is(err, errStampsFull) {
-			return configError(fmt.Errorf("more than %d bytes of paths were applied to the host, those below %s with them; discard what the sandbox has there", roomForStamps(r.UID), path))
+			return launch.Refusal(fmt.Errorf("more than %d bytes of paths were applied to the host, those below %s with them; discard what the sandbox has there", roomForStamps(r.UID), path))
 		}
 		return err
 	})
@@ -117,7 +117,7 @@ const maxStampPath = 64 << 10
 func checkStamps(stamps []launch.Stamp) error {
 	for _, s := range stamps {
 		if len(s.Path) > maxStampPath || bytes.IndexByte(s.Path, 0) >= 0 {
-			return configError(fmt.Errorf("applied path %.200q: it has a NUL byte, or more than %d bytes", s.Path, maxStampPath))
+			return launch.Refusal(fmt.Errorf("applied path %.200q: it has a NUL byte, or more than %d bytes", s.Path, maxStampPath))
 		}
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
 func (s *Sandbox) Stats(ctx context.Context) (all launch.Stats, err error) {
 	group := s.live.Group
-	err = s.live.observe(ctx, func() error {
+	err = s.observe(ctx, func() error {
 		stats, err := group.Stats()
 		if err != nil {
 			return err
@@ -37,10 +37,10 @@ func (s *Sandbox) Stats(ctx context.Context) (all launch.Stats, err error) {
 // not there for all of that: what was read may then be another's that has its
 // name since. Whoever removes it takes the group first and the record last, so
 // that one look, afterwards, tells.
-func (v *live) observe(ctx context.Context, read func() error) error {
+func (v *Sandbox) observe(ctx context.Context, read func() error) error {
 	err := read()
-	if !v.Up() || !v.Present() {
-		return v.Why(ctx, &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
+	if !v.live.Up() || !v.live.Present() {
+		return v.live.Why(ctx, &launch.SandboxError{ID: v.live.ID, Err: launch.ErrNotRunning})
 	}
 	return err
 }

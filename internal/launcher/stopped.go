@@ -33,23 +33,23 @@ var (
 
 // holdStopped takes hold of a stopped sandbox that has its files on disk. The caller
 // must release the state.
-func (v *live) holdStopped(ctx context.Context) (*statedir.Dir, record.Record, error) {
-	state, err := statedir.Await(ctx, v.launcher.Sandboxes(), v.ID)
+func (v *Sandbox) holdStopped(ctx context.Context) (*statedir.Dir, record.Record, error) {
+	state, err := statedir.Await(ctx, v.launcher.Sandboxes(), v.live.ID)
 	if err != nil {
-		return nil, record.Record{}, record.NotFound(v.ID, err)
+		return nil, record.Record{}, record.NotFound(v.live.ID, err)
 	}
 	r, err := record.Read(state.Path)
 	switch {
 	case err != nil:
-		err = record.NotFound(v.ID, err)
-	case r.Init != v.Init():
-		err = &launch.SandboxError{ID: v.ID, Err: launch.ErrNotFound}
+		err = record.NotFound(v.live.ID, err)
+	case r.Init != v.live.Init():
+		err = &launch.SandboxError{ID: v.live.ID, Err: launch.ErrNotFound}
 	case statedir.RemovalBegun(state.Path):
-		err = &launch.SandboxError{ID: v.ID, Err: errLeaving}
+		err = &launch.SandboxError{ID: v.live.ID, Err: errLeaving}
 	case !r.Init.Ends():
-		err = v.Why(ctx, &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
+		err = v.live.Why(ctx, &launch.SandboxError{ID: v.live.ID, Err: launch.ErrNotRunning})
 	case r.Image == "":
-		err = &launch.SandboxError{ID: v.ID, Err: errInMemory}
+		err = &launch.SandboxError{ID: v.live.ID, Err: errInMemory}
 	}
 	if err != nil {
 		state.Release()
@@ -59,7 +59,7 @@ func (v *live) holdStopped(ctx context.Context) (*statedir.Dir, record.Record, e
 }
 
 // aloneWithFiles is alone, for a stopped sandbox as well if it has its files on disk.
-func (v *live) aloneWithFiles(ctx context.Context, what func() error) error {
+func (v *Sandbox) aloneWithFiles(ctx context.Context, what func() error) error {
 	err := v.alone(ctx, what)
 	if !errors.Is(err, launch.ErrNotRunning) {
 		return err
@@ -74,7 +74,7 @@ func (v *live) aloneWithFiles(ctx context.Context, what func() error) error {
 
 // stoppedLayers are the Layers of a stopped sandbox. The image is mounted with the ids
 // of the inside.
-func (v *live) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldTree, error) {
+func (v *Sandbox) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldTree, error) {
 	state, r, err := v.holdStopped(ctx)
 	if err != nil {
 		return nil, err
@@ -82,18 +82,18 @@ func (v *live) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldTree
 	defer state.Release()
 	top, err := store.MountImage(v.launcher.ImagePath(r.Image))
 	if err != nil {
-		return nil, fmt.Errorf("files of the stopped sandbox %s: %w", v.ID, err)
+		return nil, fmt.Errorf("files of the stopped sandbox %s: %w", v.live.ID, err)
 	}
 	defer top.Close()
 	if r, err = r.WithoutUnmade(top); err != nil {
 		return nil, err
 	}
 	if unprivileged {
-		if err := v.launcher.handOut(v.ID, r, top); err != nil {
+		if err := v.launcher.handOut(v.live.ID, r, top); err != nil {
 			return nil, err
 		}
 	}
-	b := &layerReader{live: v, record: r, store: top, inside: true, unprivileged: unprivileged}
+	b := &layerReader{box: v.live.Sandbox, record: r, store: top, inside: true, unprivileged: unprivileged}
 	trees, err := b.trees()
 	if err != nil {
 		return nil, err
@@ -110,16 +110,16 @@ func (v *live) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldTree
 
 // unlessRemoved waits for a removal of the sandbox, if one is going on. It returns
 // ErrNotFound after a removal, and else the error.
-func (v *live) unlessRemoved(ctx context.Context, err error) error {
+func (v *Sandbox) unlessRemoved(ctx context.Context, err error) error {
 	var known *launch.SandboxError
 	if errors.As(err, &known) || ctx.Err() != nil {
 		return err
 	}
-	if state, waited := statedir.Await(ctx, v.launcher.Sandboxes(), v.ID); waited == nil {
+	if state, waited := statedir.Await(ctx, v.launcher.Sandboxes(), v.live.ID); waited == nil {
 		state.Release()
 	}
-	if v.Present() {
+	if v.live.Present() {
 		return err
 	}
-	return &launch.SandboxError{ID: v.ID, Err: launch.ErrNotFound}
+	return &launch.SandboxError{ID: v.live.ID, Err: launch.ErrNotFound}
 }

@@ -54,7 +54,7 @@ func (m *making) openStore() (f *os.File, mapped bool, err error) {
 		}
 		c, refused := completed(m.asked, spec.StorageMemory)
 		if refused != nil {
-			return nil, false, fmt.Errorf("%w; and on disk: %w", configError(refused), err)
+			return nil, false, fmt.Errorf("%w; and on disk: %w", launch.Refusal(refused), err)
 		}
 		m.request.Config, m.record.Config = c, c
 		m.record.Notes = append(m.record.Notes, fmt.Sprintf("what it writes is kept in %s of memory, not on disk: %v", c.Limits.Disk, err))
@@ -79,7 +79,7 @@ func refusedImage(err error) error {
 	var limits *store.LimitsError
 	switch {
 	case errors.As(err, &limits):
-		return configError(&spec.FieldError{Field: "limits.disk", Problem: err.Error()})
+		return launch.Refusal(&spec.FieldError{Field: "limits.disk", Problem: err.Error()})
 	case errors.Is(err, errors.ErrUnsupported):
 		return fmt.Errorf("storage on disk %w: %w", launch.ErrUnavailable, err)
 	}

@@ -39,7 +39,7 @@ func (v *live) startingNow() map[execID]bool {
 // mayStart says whether an exec that the agent does not know may be one that is
 // being started, by this launcher or another.
 func (v *live) mayStart(e execID, r execRecord, starting map[execID]bool) bool {
-	if v.launcher.numbered(e) {
+	if v.all.numbered(e) {
 		return starting[e]
 	}
 	return e.ownerLives() && time.Since(r.Started) < settleTime

@@ -117,7 +117,7 @@ func TestThrottlesAreNotSetUnderTheWorkOfOthers(t *testing.T) {
 		t.Errorf("rules %q, %v", s.IO, err)
 	}
 	state.Release()
-	again, err := other.live.launcher.Open(t.Context(), sb.ID())
+	again, err := other.launcher.Open(t.Context(), sb.ID())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -53,6 +54,6 @@ func aboveTotal(host *cgroups.Host, cpus spec.CPUs, refused error) error {
 	if err != nil || total.CPUs == 0 || float64(cpus) <= total.CPUs {
 		return refused
 	}
-	return configError(&spec.FieldError{Field: "limits.cpus", Problem: fmt.Sprintf(
+	return launch.Refusal(&spec.FieldError{Field: "limits.cpus", Problem: fmt.Sprintf(
 		"%v is more than the %v that all sandboxes of this host have together (launcher --total-cpus)", cpus, total.CPUs)})
 }

@@ -47,8 +47,7 @@ func freeBytes(t *testing.T, l *Launcher) int64 {
 
 // The disk has no room for the trash, which takes a name for each thing.
 func TestSandboxIsRemovedOnAFullDisk(t *testing.T) {
-	l := newTestLauncher(t)
-	host := smallData(t, l, 80<<20)
+	l, host := newSmallLauncher(t, 80<<20)
 	sb := up(t, l, "box", onDisk)
 	if r, out := sh(t, sb, "head -c 20m /dev/urandom > file && sync file"); !r.OK() {
 		t.Fatalf("%+v %s", r, out.stderr)
@@ -73,8 +72,7 @@ func TestSnapshotIsRemovedOnAFullDisk(t *testing.T) {
 	if reason := layersOfAnywhere(t); reason != "" {
 		t.Skip(reason)
 	}
-	l := newTestLauncher(t)
-	host := smallData(t, l, 80<<20)
+	l, host := newSmallLauncher(t, 80<<20)
 	sb := up(t, l, "box", onDisk)
 	if r, out := sh(t, sb, "head -c 20m /dev/urandom > file && sync file"); !r.OK() {
 		t.Fatalf("%+v %s", r, out.stderr)

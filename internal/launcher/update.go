@@ -21,9 +21,9 @@ import (
 // Errors: *[launch.ConfigError], [launch.ErrUnavailable] for a limit that this
 // host does not enforce, and those of Pause.
 func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
-	v := s.live
+	v := s
 	return v.change(ctx, func(c *container.Container) error {
-		r, err := record.Read(v.Path())
+		r, err := record.Read(v.live.Path())
 		if err != nil {
 			return err
 		}
@@ -46,19 +46,19 @@ func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
 			err = aboveTotal(host, next.Config.Limits.CPUs, updateError(next.Config.Limits, err))
 			return errors.Join(err, v.limitSockets(r))
 		}
-		return v.Keep(next)
+		return v.live.Keep(next)
 	})
 }
 
 // limitSockets sets the limit of buffers of sockets that a record has.
-func (v *live) limitSockets(r record.Record) error {
+func (v *Sandbox) limitSockets(r record.Record) error {
 	if r.Limits.Memory != spec.Enforced {
 		return nil
 	}
 	most := r.Config.Limits.Memory
-	err := v.Group.LimitSockets(int64(most))
+	err := v.live.Group.LimitSockets(int64(most))
 	if errors.Is(err, unix.EBUSY) {
-		return configError(fmt.Errorf("the sandbox has more than %s in the buffers of its sockets: close some first", most))
+		return launch.Refusal(fmt.Errorf("the sandbox has more than %s in the buffers of its sockets: close some first", most))
 	}
 	return err
 }
@@ -80,7 +80,7 @@ func limited(r record.Record, l spec.Limits, data string) (record.Record, error)
 		}
 	}
 	if l.Disk != 0 || l.Files != 0 {
-		return r, configError(errors.New("the limits of disk and files are those that a sandbox was made with; make another"))
+		return r, launch.Refusal(errors.New("the limits of disk and files are those that a sandbox was made with; make another"))
 	}
 	limits := &r.Config.Limits
 	set(&limits.Memory, l.Memory)
@@ -92,11 +92,11 @@ func limited(r record.Record, l spec.Limits, data string) (record.Record, error)
 	set(&limits.IOWrite, l.IOWrite)
 	var err error
 	if r.Config, err = r.Config.Complete(); err != nil {
-		return r, configError(err)
+		return r, launch.Refusal(err)
 	}
 	if l.NoFile != 0 { // what another launcher has allowed stays
 		if err := checkOpenFiles(r.Config); err != nil {
-			return r, configError(err)
+			return r, launch.Refusal(err)
 		}
 	}
 	if r.Disks == nil {
@@ -116,7 +116,7 @@ func set[T comparable](field *T, value T) {
 // updateError words the kernel's refusals.
 func updateError(l spec.Limits, err error) error {
 	if errors.Is(err, unix.EBUSY) {
-		return configError(fmt.Errorf("the sandbox uses more than %s of memory; end something there first: %w", l.Memory, err))
+		return launch.Refusal(fmt.Errorf("the sandbox uses more than %s of memory; end something there first: %w", l.Memory, err))
 	}
 	return err
 }

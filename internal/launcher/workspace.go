@@ -26,9 +26,9 @@ import (
 // [launch.ErrBusy] where something is in the directory that is to be replaced, and
 // those of Pause.
 func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) error {
-	v := s.live
+	v := s
 	return v.alone(ctx, func() error {
-		r, err := record.Read(v.Path())
+		r, err := record.Read(v.live.Path())
 		if err != nil {
 			return err
 		}
@@ -52,8 +52,8 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) er
 		if r.Attaching, err = record.NewAttaching(tree, next); err != nil {
 			return err
 		}
-		v.unwatch() // what was watched is another's, or nobody's
-		if err := v.Keep(r); err != nil {
+		v.live.unwatch() // what was watched is another's, or nobody's
+		if err := v.live.Keep(r); err != nil {
 			return err
 		}
 		thread, err := mountns.Enter(r.Init)
@@ -64,14 +64,14 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) er
 		if err != nil {
 			return errors.Join(err, v.endAttach())
 		}
-		return v.Keep(next)
+		return v.live.Keep(next)
 	})
 }
 
 // endAttach has the record say which workspace the sandbox has, after one was being
 // attached: that one, or the one before. The caller holds the sandbox.
-func (v *live) endAttach() error {
-	r, err := record.Read(v.Path())
+func (v *Sandbox) endAttach() error {
+	r, err := record.Read(v.live.Path())
 	if err != nil || r.Attaching == nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (v *live) endAttach() error {
 		r.Config.Workspace = ""
 	}
 	r.Attaching = nil
-	return v.Keep(r)
+	return v.live.Keep(r)
 }
 
 // changeWorkspace attaches a workspace in place of the one that was attached before, on
@@ -167,7 +167,7 @@ func isPrivateWorkspace() (bool, error) { return mountns.SameDevice(spec.Workspa
 
 // throttle has the limits of disk traffic hold for the disks of the record's
 // configuration, which are others than before.
-func (v *live) throttle(r *record.Record, from Sources) error {
+func (v *Sandbox) throttle(r *record.Record, from Sources) error {
 	l := r.Config.Limits
 	if l.IORead == 0 && l.IOWrite == 0 {
 		return nil
@@ -180,7 +180,7 @@ func (v *live) throttle(r *record.Record, from Sources) error {
 	if err != nil {
 		return err
 	}
-	c, err := v.Container()
+	c, err := v.live.Container()
 	if err != nil {
 		return err
 	}

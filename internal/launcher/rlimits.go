@@ -1,0 +1,40 @@
+package launcher
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// commandLimits are the resource limits of the command, none above this
+// process's own.
+func commandLimits(c spec.Config) []agent.Rlimit {
+	numbers, inherited := rlimits(), inheritedLimits()
+	var all []agent.Rlimit
+	for _, limit := range c.Rlimits(inherited) {
+		all = append(all, agent.Rlimit{Resource: numbers[limit.Type], Soft: limit.Soft, Hard: limit.Hard})
+	}
+	return all
+}
+
+// inheritedLimits are this process's own hard limits.
+func inheritedLimits() map[string]uint64 {
+	inherited := map[string]uint64{}
+	for name, resource := range rlimits() {
+		var limit unix.Rlimit
+		// It fails for no resource that there is.
+		if unix.Getrlimit(resource, &limit) == nil {
+			inherited[name] = limit.Max
+		}
+	}
+	return inherited
+}
+
+// rlimits are the kernel's numbers of those that commands get.
+func rlimits() map[string]int {
+	return map[string]int{
+		"RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_FSIZE": unix.RLIMIT_FSIZE, "RLIMIT_NOFILE": unix.RLIMIT_NOFILE,
+		"RLIMIT_SIGPENDING": unix.RLIMIT_SIGPENDING, "RLIMIT_MSGQUEUE": unix.RLIMIT_MSGQUEUE,
+	}
+}

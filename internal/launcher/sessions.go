@@ -1,0 +1,132 @@
+package launcher
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/filewatch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+)
+
+// sessions are the sandboxes that a process works with.
+type sessions struct {
+	record.Roots
+	// self identifies the process, openGroup opens the cgroup of a sandbox, and
+	// filesProgram is the program that serves files inside.
+	self         func() (process.ID, error)
+	openGroup    func(id string) (*cgroups.Group, error)
+	filesProgram func() (*os.File, error)
+	layers       *overlay.Keeper
+	// tending are the goroutines that see to leaves, and that have the kernel do
+	// its waiting early.
+	tending *sync.WaitGroup
+
+	// execs numbers the execs of this process, from after first on.
+	execs atomic.Uint32
+	first uint32
+
+	groups filewatch.Pool
+	// deadlines are of detached execs.
+	deadlines deadlines
+
+	// mu guards live, by id.
+	mu   sync.Mutex
+	live map[string]*live
+}
+
+// sessionsConfig is what a launcher shares with its sessions.
+type sessionsConfig struct {
+	Roots        record.Roots
+	Self         func() (process.ID, error)
+	OpenGroup    func(id string) (*cgroups.Group, error)
+	FilesProgram func() (*os.File, error)
+	Layers       *overlay.Keeper
+	// Tending waits for goroutines of sessions. The launcher waits for all before it ends.
+	Tending *sync.WaitGroup
+}
+
+func newSessions(c sessionsConfig) *sessions {
+	s := &sessions{
+		Roots: c.Roots, self: c.Self, openGroup: c.OpenGroup, filesProgram: c.FilesProgram,
+		layers: c.Layers, tending: c.Tending, live: map[string]*live{}, first: randomStart(),
+	}
+	s.execs.Store(s.first)
+	return s
+}
+
+// randomStart keeps two launchers of one process from numbering alike.
+func randomStart() uint32 {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.NativeEndian.Uint32(b[:])
+}
+
+// open returns the session of the sandbox that the record describes, up or not. The caller
+// must release the session.
+func (l *sessions) open(id string) (*live, error) {
+	if err := l.CheckRoot(); err != nil {
+		return nil, err
+	}
+	now, err := record.VersionOf(l.Dir(id))
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if known := l.live[id]; known != nil && known.version == now {
+		known.users++
+		return known, nil
+	}
+	r, err := record.Read(l.Dir(id))
+	if err != nil {
+		return nil, err
+	}
+	if known := l.live[id]; known != nil && known.refresh(r, now) {
+		known.users++
+		return known, nil
+	}
+	group, err := l.openGroup(id)
+	if err != nil {
+		return nil, err
+	}
+	fresh := newLive(l, id, r, now, group)
+	l.live[id] = fresh
+	return fresh, nil
+}
+
+// forget drops what this process keeps of a sandbox that is gone.
+func (l *sessions) forget(id string) {
+	l.mu.Lock()
+	gone := l.live[id]
+	delete(l.live, id)
+	l.mu.Unlock()
+	l.deadlines.stop(func(key deadlineKey) bool { return key.id == id })
+	if gone == nil {
+		return
+	}
+	gone.mu.Lock()
+	gone.gone = true
+	gone.mu.Unlock()
+	gone.drop()
+}
+
+// close removes what is kept ready for the next exec. Nothing may be under way.
+func (l *sessions) close() {
+	l.deadlines.close()
+	l.tending.Wait()
+	l.mu.Lock()
+	all := slices.Collect(maps.Values(l.live))
+	l.mu.Unlock()
+	for _, v := range all {
+		v.drop()
+	}
+	l.tending.Wait()
+}
