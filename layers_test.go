@@ -30,6 +30,7 @@ var layers = [][]string{
 	{"internal/filtercache", "internal/record"},
 	{"internal/filewatch", "internal/integrity", "internal/throttle", "internal/trash"},
 	{"internal/overlay"},
+	{"internal/jobs"},
 	{"internal/launcher", "internal/launcher/server"},
 	{"sandbox/launcher", "sandbox/tenant"},
 	{"cmd/sandbox-runtime", "cmd/sandbox-files", "examples/embed"},
@@ -43,7 +44,7 @@ var onlyImporter = map[string]string{
 // needCgo are the packages that may. All others build without, and so do
 // those that import only them.
 var needCgo = []string{"seccomp/compile", "internal/container", "internal/filtercache", "internal/record", "internal/filewatch",
-	"internal/integrity", "internal/throttle", "internal/trash", "internal/overlay", "internal/launcher", "internal/launcher/server",
+	"internal/integrity", "internal/throttle", "internal/trash", "internal/overlay", "internal/jobs", "internal/launcher", "internal/launcher/server",
 	"sandbox/launcher", "cmd/sandbox-runtime"}
 
 // outside are test suites and their tools, which import what they test.

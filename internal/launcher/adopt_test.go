@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -42,7 +43,7 @@ func TestHoldSandboxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := context.Background()
-	start := func(sb *Sandbox, c launch.Command) *Process {
+	start := func(sb *Sandbox, c launch.Command) *jobs.Process {
 		p, err := sb.Start(ctx, c, [3]*os.File{})
 		if err == nil {
 			err = p.Started(ctx)
@@ -161,7 +162,7 @@ func TestIdleSandboxesCostTheirLauncherNothing(t *testing.T) {
 	eventually(t, "nothing is held any more", func() bool {
 		runtime.GC()
 		l.mu.Lock()
-		live := len(l.sessions.live)
+		live := len(l.sessions.Known)
 		l.mu.Unlock()
 		return live == 0 && runtime.NumGoroutine() <= before && len(openFiles(t)) <= len(files)
 	})
@@ -231,11 +232,11 @@ func TestExecsInARowKeepNothing(t *testing.T) {
 	round()
 	settled := func() (files, leaves, goroutines int) {
 		eventually(t, "it is idle", func() bool {
-			sb.live.mu.Lock()
-			defer sb.live.mu.Unlock()
-			return sb.live.busy == 0
+			sb.session.Mu.Lock()
+			defer sb.session.Mu.Unlock()
+			return sb.session.Busy == 0
 		})
-		names, err := sb.live.Group.Leaves()
+		names, err := sb.session.Group.Leaves()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,9 +249,9 @@ func TestExecsInARowKeepNothing(t *testing.T) {
 	// Leaves that are ready, or wait to be removed, hold some.
 	eventually(t, fmt.Sprintf("as little is held as before, %d files and %d goroutines", files, goroutines), func() bool {
 		nowFiles, leaves, nowGoroutines := settled()
-		return nowFiles <= files+11*maxEnded && leaves <= 2*maxEnded && nowGoroutines <= goroutines+2
+		return nowFiles <= files+11*jobs.MaxEnded && leaves <= 2*jobs.MaxEnded && nowGoroutines <= goroutines+2
 	})
-	if entries, err := os.ReadDir(sb.live.execs()); err != nil || len(entries) > 0 {
+	if entries, err := os.ReadDir(sb.session.ExecsDir()); err != nil || len(entries) > 0 {
 		t.Errorf("state left of %v, %v", entries, err)
 	}
 }
@@ -272,7 +273,7 @@ func TestATiedSandboxStaysUpWhileItIsIdle(t *testing.T) {
 	}
 	sb.Release()
 	eventually(t, "it is idle", func() bool {
-		names, err := sb.live.Group.Leaves()
+		names, err := sb.session.Group.Leaves()
 		return err == nil && len(names) == 0
 	})
 	again, err := l.Open(t.Context(), sb.ID())
@@ -288,7 +289,7 @@ func TestATiedSandboxStaysUpWhileItIsIdle(t *testing.T) {
 func TestEndedInitsAreReaped(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	pid := sb.live.Init().Pid
+	pid := sb.session.Init().Pid
 	killInit(t, sb)
 	dir := fmt.Sprintf("/proc/%d", pid)
 	if _, err := os.Stat(dir); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
@@ -20,8 +21,8 @@ import (
 // Errors: *[launch.ConfigError], [launch.ErrNotFound], [launch.ErrNotRunning],
 // [launch.ErrPaused], [launch.ErrUnavailable], and those of Started where
 // it waits for that.
-func (s *Sandbox) Start(ctx context.Context, c launch.Command, files [3]*os.File) (*Process, error) {
-	return s.live.Start(ctx, c, files)
+func (s *Sandbox) Start(ctx context.Context, c launch.Command, files [3]*os.File) (*jobs.Process, error) {
+	return s.session.Start(ctx, c, files)
 }
 
 // Attach takes up a detached command, which may have ended, by the id of its
@@ -29,10 +30,10 @@ func (s *Sandbox) Start(ctx context.Context, c launch.Command, files [3]*os.File
 // them was told how it ended there is nothing to attach to any more.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrPaused].
-func (s *Sandbox) Attach(ctx context.Context, exec string) (*Process, error) {
-	return s.live.Attach(ctx, exec)
+func (s *Sandbox) Attach(ctx context.Context, exec string) (*jobs.Process, error) {
+	return s.session.Attach(ctx, exec)
 }
 
 // Execs describes what runs in the sandbox, whichever process asked for it, and
 // the detached commands that have ended and were not asked for yet.
-func (s *Sandbox) Execs(ctx context.Context) ([]launch.Exec, error) { return s.live.Execs(ctx) }
+func (s *Sandbox) Execs(ctx context.Context) ([]launch.Exec, error) { return s.session.Execs(ctx) }

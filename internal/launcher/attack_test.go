@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -24,7 +25,7 @@ func TestAnOldHandleDoesNotReachTheNextOfItsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := up(t, other.launcher, "x", spec.Config{})
-	old.live.drop() // as after some idle seconds
+	old.session.Drop() // as after some idle seconds
 	p, err := old.Start(t.Context(), launch.Command{Args: []string{"sleep", "1000"}}, [3]*os.File{})
 	if err == nil {
 		p.Close()
@@ -64,11 +65,11 @@ func TestRemoveIfAsksAboutTheOwner(t *testing.T) {
 func TestADetachedStartDoesNotBringARemovedSandboxBack(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "x", spec.Config{})
-	p := &Process{live: sb.live, exec: execID{1, 1, 1}}
+	p := &jobs.Process{Live: sb.session, Exec: jobs.ExecID{Pid: 1, Start: 1, N: 1}}
 	if err := l.Remove(t.Context(), "x"); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.detach(t.Context(), launch.Command{Args: []string{"true"}}, &agent.Command{}); !errors.Is(err, fs.ErrNotExist) {
+	if err := p.Detach(t.Context(), launch.Command{Args: []string{"true"}}, &agent.Command{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Lstat(l.Dir("x")); !errors.Is(err, fs.ErrNotExist) {
@@ -89,7 +90,7 @@ func TestATimeoutHoldsForACommandThatIsStoppedWhileItStarts(t *testing.T) {
 			Args: []string{"true"}, Terminal: &launch.Winsize{}, Timeout: spec.Duration(100 * time.Millisecond),
 		}, [3]*os.File{})
 		cancel()
-		late = errors.Is(err, errLate)
+		late = errors.Is(err, jobs.ErrLate)
 		if err != nil && !late {
 			t.Fatal(err)
 		}

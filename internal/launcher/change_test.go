@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
@@ -38,7 +39,7 @@ func TestAPausedSandboxStandsStillAndGoesOn(t *testing.T) {
 	if _, _, err := tryPiped(t, sb, launch.Command{Args: []string{"touch", "ran"}}); !errors.Is(err, launch.ErrPaused) {
 		t.Errorf("start: %v", err)
 	}
-	if again := upAgain(t, l, "box"); again.live.Init() != sb.live.Init() {
+	if again := upAgain(t, l, "box"); again.session.Init() != sb.session.Init() {
 		t.Error("up has replaced it")
 	}
 	if after, err := sb.Stats(t.Context()); err != nil || after.CPU != before.CPU || before.Pids < 2 {
@@ -59,37 +60,37 @@ func TestAPausedSandboxStandsStillAndGoesOn(t *testing.T) {
 
 // startPaused starts a command in a sandbox that is paused once the request is
 // with the agent.
-func startPaused(t *testing.T, sb *Sandbox, timeout time.Duration) *Process {
+func startPaused(t *testing.T, sb *Sandbox, timeout time.Duration) *jobs.Process {
 	t.Helper()
 	if r, _ := sh(t, sb, "true"); !r.OK() {
 		t.Fatal(r)
 	}
-	if err := sb.live.Group.Freeze(t.Context()); err != nil {
+	if err := sb.session.Group.Freeze(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r := sb.live.Current()
-	request, err := newRequest(r, launch.Command{Args: []string{"true"}}, [3]*os.File{})
+	r := sb.session.Current()
+	request, err := jobs.NewRequest(r, launch.Command{Args: []string{"true"}}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := sb.live.connect(t.Context())
+	conn, err := sb.session.Connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaf, err := sb.live.takeLeaf()
+	leaf, err := sb.session.TakeLeaf()
 	if err != nil {
 		t.Fatal(err)
 	}
 	request.Cgroup.Dir, request.Cgroup.Tasks = leaf.Join()
-	p := &Process{
-		live: sb.live, exec: leaf.exec, leaf: leaf.Leaf, args: []string{"true"}, config: r, conn: conn,
-		started: time.Now(), timeout: timeout,
+	p := &jobs.Process{
+		Live: sb.session, Exec: leaf.Exec, Leaf: leaf.Leaf, Args: []string{"true"}, Config: r, Conn: conn,
+		StartedAt: time.Now(), Timeout: timeout,
 	}
-	if p.inside, err = conn.Begin(t.Context(), request); err != nil {
+	if p.Inside, err = conn.Begin(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
-	sb.live.enter()
-	sb.live.register(p)
+	sb.session.Enter()
+	sb.session.Register(p)
 	return p
 }
 
@@ -100,7 +101,7 @@ func TestPauseWhileACommandIsStartedIsTold(t *testing.T) {
 	if err := p.Started(t.Context()); !errors.Is(err, launch.ErrPaused) {
 		t.Errorf("got %v", err)
 	}
-	if err := errors.Join(p.Close(), sb.live.Group.Thaw(t.Context())); err != nil {
+	if err := errors.Join(p.Close(), sb.session.Group.Thaw(t.Context())); err != nil {
 		t.Error(err)
 	}
 	if r, _ := sh(t, sb, "true"); !r.OK() {
@@ -119,7 +120,7 @@ func TestTimeoutHoldsWhileACommandCannotBeStarted(t *testing.T) {
 	if err != nil || r.Status != spec.StatusTimedOut || ctx.Err() != nil {
 		t.Errorf("got %+v, %v", r, err)
 	}
-	if err := errors.Join(p.Close(), sb.live.Group.Thaw(t.Context())); err != nil {
+	if err := errors.Join(p.Close(), sb.session.Group.Thaw(t.Context())); err != nil {
 		t.Error(err)
 	}
 	if r, _ := sh(t, sb, "true"); !r.OK() {
@@ -139,7 +140,7 @@ func TestTimeoutInAPausedSandboxDoesNotHang(t *testing.T) {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	// By the v1 freezer it is kept from dying.
-	left, err := p.leaf.Populated()
+	left, err := p.Leaf.Populated()
 	if err != nil || left != strings.Contains(strings.Join(r.Notes, "\n"), "paused") {
 		t.Errorf("left: %v, %v; notes %q", left, err, r.Notes)
 	}
@@ -223,7 +224,7 @@ func TestLeavesFromBeforeALimitAreNotUsed(t *testing.T) {
 		if err := sb.Update(t.Context(), limits); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := sb.live.take(&sb.live.leaves.spares); ok {
+		if _, ok := sb.session.Take(&sb.session.Leaves.Spares); ok {
 			t.Errorf("%s: a leaf from before the limit is taken", name)
 		}
 	}
@@ -367,7 +368,7 @@ func TestWhatIsReadOfASandboxIsItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		up(t, l, "box", spec.Config{})
-		stats, err := sb.live.Group.Stats()
+		stats, err := sb.session.Group.Stats()
 		pids = stats.Pids
 		return err
 	})
@@ -386,7 +387,7 @@ func TestNobodyRemovesASandboxThatIsBeingChanged(t *testing.T) {
 		if err := l.Remove(ctx, "box"); !errors.Is(err, launch.ErrBusy) {
 			t.Errorf("remove: %v", err)
 		}
-		if !sb.live.Up() || !sb.live.Present() {
+		if !sb.session.Up() || !sb.session.Present() {
 			t.Error("it is gone")
 		}
 		return nil
@@ -416,7 +417,7 @@ func TestAnEndingCommandLeavesTheLimitsOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := made()
-	if err := p.kill(); err != nil {
+	if err := p.Kill(); err != nil {
 		t.Error(err)
 	}
 	if s, err := other.Settings(); err != nil || len(s.IO) == 0 {

@@ -184,11 +184,11 @@ func TestFilesOfAnotherSandboxAreNotTold(t *testing.T) {
 	l := newTestLauncher(t)
 	take := func(n int) {
 		for range n {
-			g, err := l.sessions.groups.Take(false)
+			g, err := l.sessions.Groups.Take(false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { _ = l.sessions.groups.Leave(g) })
+			t.Cleanup(func() { _ = l.sessions.Groups.Leave(g) })
 		}
 	}
 	take(filewatch.MaxGroups)
@@ -240,7 +240,7 @@ func TestFilesAreNotToldOfAll(t *testing.T) {
 			t.Errorf("%+v: %+v, %v", c, r, err)
 		}
 	}
-	if sb.live.files.Watching() != nil {
+	if sb.session.Files.Watching() != nil {
 		t.Error("the sandbox is watched")
 	}
 }
@@ -250,11 +250,11 @@ func TestFilesThatCantBeToldAreNoted(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
 	for range 2 * filewatch.MaxGroups { // all that a launcher takes
-		g, err := l.sessions.groups.Take(true)
+		g, err := l.sessions.Groups.Take(true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = l.sessions.groups.Leave(g) }()
+		defer func() { _ = l.sessions.Groups.Leave(g) }()
 	}
 	p, _ := piped(t, sb, launch.Command{Args: []string{"true"}})
 	r, err := p.Wait(t.Context())

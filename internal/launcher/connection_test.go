@@ -13,7 +13,7 @@ import (
 func TestALostConnectionIsNotTheSandboxesEnd(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	conn, err := sb.live.connect(t.Context())
+	conn, err := sb.session.Connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

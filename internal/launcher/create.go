@@ -179,7 +179,7 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 	if err != nil {
 		return nil, err
 	}
-	s.live.adopt(m.conn)
+	s.session.Adopt(m.conn)
 	state.Release()
 	l.trash.EmptyLater()
 	return s, nil

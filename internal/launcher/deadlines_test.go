@@ -6,20 +6,21 @@ import (
 	"time"
 	"weak"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // session opens a sandbox anew and gives it up, as a program does that looks at it.
-func session(t *testing.T, l *Launcher, id string) weak.Pointer[live] {
+func session(t *testing.T, l *Launcher, id string) weak.Pointer[jobs.Session] {
 	t.Helper()
 	sb, err := l.Open(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := sb.live
+	v := sb.session
 	sb.Release()
-	v.drop()
+	v.Drop()
 	return weak.Make(v)
 }
 
@@ -30,8 +31,8 @@ func TestSessionsLeaveNoTimersOfDetachedExecs(t *testing.T) {
 	again := elsewhere(t, sb)
 	other := again.launcher
 	again.Release()
-	again.live.drop()
-	var all []weak.Pointer[live]
+	again.session.Drop()
+	var all []weak.Pointer[jobs.Session]
 	for range 5 {
 		all = append(all, session(t, other, sb.ID()))
 	}
@@ -44,7 +45,7 @@ func TestSessionsLeaveNoTimersOfDetachedExecs(t *testing.T) {
 		}
 		return true
 	})
-	if n := len(other.sessions.deadlines.all); n != 1 {
+	if n := len(other.sessions.Deadlines.All); n != 1 {
 		t.Errorf("%d timers of one exec", n)
 	}
 	if err := p.Signal(9, true); err != nil {
@@ -53,21 +54,21 @@ func TestSessionsLeaveNoTimersOfDetachedExecs(t *testing.T) {
 	if _, err := p.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(l.sessions.deadlines.all); n != 0 {
+	if n := len(l.sessions.Deadlines.All); n != 0 {
 		t.Errorf("%d timers after the exec", n)
 	}
 	detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1000"}, Timeout: spec.Duration(time.Hour)})
-	if n := len(l.sessions.deadlines.all); n != 1 {
+	if n := len(l.sessions.Deadlines.All); n != 1 {
 		t.Errorf("%d timers of the second exec", n)
 	}
 	if err := sb.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(l.sessions.deadlines.all); n != 0 {
+	if n := len(l.sessions.Deadlines.All); n != 0 {
 		t.Errorf("%d timers after the sandbox", n)
 	}
 	other.Close()
-	if n := len(other.sessions.deadlines.all); n != 0 {
+	if n := len(other.sessions.Deadlines.All); n != 0 {
 		t.Errorf("%d timers after Close", n)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -132,7 +133,7 @@ func takenMeanwhile(t *testing.T, l *Launcher, name string) bool {
 	took := make(chan error, 1)
 	go func() {
 		for {
-			if _, err := os.Lstat(filepath.Join(l.Dir(name), socketName)); err == nil {
+			if _, err := os.Lstat(filepath.Join(l.Dir(name), jobs.SocketName)); err == nil {
 				took <- os.Mkdir(container, 0o700)
 				return
 			}

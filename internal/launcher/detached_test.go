@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -30,7 +31,7 @@ func elsewhere(t *testing.T, sb *Sandbox) *Sandbox {
 	return again
 }
 
-func detachedStart(t *testing.T, sb *Sandbox, c launch.Command) *Process {
+func detachedStart(t *testing.T, sb *Sandbox, c launch.Command) *jobs.Process {
 	t.Helper()
 	c.Detached = true
 	p, err := sb.Start(t.Context(), c, [3]*os.File{})
@@ -41,7 +42,7 @@ func detachedStart(t *testing.T, sb *Sandbox, c launch.Command) *Process {
 	return p
 }
 
-func readOutput(t *testing.T, p *Process) output {
+func readOutput(t *testing.T, p *jobs.Process) output {
 	t.Helper()
 	stdout, stderr := p.Output()
 	var o output
@@ -103,7 +104,7 @@ func TestDetachedExecOutlivesWhoStartedIt(t *testing.T) {
 		t.Errorf("execs %+v, %v", execs, err)
 	}
 	eventually(t, "its leaf is gone", func() bool {
-		names, err := sb.live.Group.Leaves()
+		names, err := sb.session.Group.Leaves()
 		return err == nil && !slices.Contains(names, "exec-"+id)
 	})
 }
@@ -128,13 +129,13 @@ func TestTimeoutOfADetachedExecHoldsWhoeverIsThere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newTestLauncher(t)
 			sb := up(t, l, "", spec.Config{})
-			var p *Process
+			var p *jobs.Process
 			for timeout := 500 * time.Millisecond; p == nil; timeout *= 4 { // in which a slow host may not even start it
 				var err error
 				p, err = sb.Start(t.Context(), launch.Command{
 					Args: []string{"sh", "-c", "setsid sleep 1000"}, Detached: true, Timeout: spec.Duration(timeout),
 				}, [3]*os.File{})
-				if err != nil && (!errors.Is(err, errLate) || timeout > time.Minute) {
+				if err != nil && (!errors.Is(err, jobs.ErrLate) || timeout > time.Minute) {
 					t.Fatal(err)
 				}
 			}
@@ -142,7 +143,7 @@ func TestTimeoutOfADetachedExecHoldsWhoeverIsThere(t *testing.T) {
 				t.Fatal(err)
 			}
 			if gone {
-				sb.launcher.sessions.deadlines.stop(func(deadlineKey) bool { return true })
+				sb.launcher.sessions.Deadlines.Stop(func(jobs.DeadlineKey) bool { return true })
 			}
 			again := elsewhere(t, sb)
 			q, err := again.Attach(t.Context(), p.ID())
@@ -178,7 +179,7 @@ func TestOpenClearsWhatTheDeadHaveLeft(t *testing.T) {
 	sb := up(t, l, "", spec.Config{})
 	kept := detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1001"}})
 	dead := deadProcess(t)
-	leaf, err := sb.live.Group.CreateLeaf(execID{pid: uint32(dead.Pid), start: dead.Start, n: 7}.leaf(), leafOptions(sb))
+	leaf, err := sb.session.Group.CreateLeaf(jobs.ExecID{Pid: uint32(dead.Pid), Start: dead.Start, N: 7}.Leaf(), leafOptions(sb))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,8 +187,8 @@ func TestOpenClearsWhatTheDeadHaveLeft(t *testing.T) {
 	victim := joinLeaf(t, leaf)
 	again := elsewhere(t, sb)
 	eventually(t, "what it left is dead", func() bool { return !victim.Lives() })
-	names, err := again.live.Group.Leaves()
-	if err != nil || slices.Contains(names, leaf.Name()) || !slices.Contains(names, kept.exec.leaf()) {
+	names, err := again.session.Group.Leaves()
+	if err != nil || slices.Contains(names, leaf.Name()) || !slices.Contains(names, kept.Exec.Leaf()) {
 		t.Errorf("leaves %v, %v", names, err)
 	}
 	if _, out := sh(t, again, "ps ax -o args"); !strings.Contains(out.stdout, "sleep 1001") {
@@ -203,10 +204,10 @@ func TestDetachedExecsThatNobodyAsksForDoNotPileUp(t *testing.T) {
 	sb := up(t, l, "x", spec.Config{})
 	args := append([]string{"true"}, slices.Repeat([]string{strings.Repeat("<", 100<<10)}, 4)...)
 	const agentKeeps = 256
-	for i := range agentKeeps + 3*sweepEvery {
+	for i := range agentKeeps + 3*jobs.SweepEvery {
 		p := detachedStart(t, sb, launch.Command{Args: args})
 		if i == 0 {
-			record, err := os.Stat(p.kept.dir + "/" + execRecordName)
+			record, err := os.Stat(p.Kept.Dir + "/" + jobs.ExecRecordName)
 			if err != nil || record.Size() > 64<<10 {
 				t.Errorf("the record of an exec: %v, %v", record, err)
 			}
@@ -215,9 +216,9 @@ func TestDetachedExecsThatNobodyAsksForDoNotPileUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all, err := sb.live.detachedExecs()
-	leaves, leavesErr := sb.live.Group.Leaves()
-	if most := agentKeeps + sweepEvery + maxEnded; err != nil || leavesErr != nil || len(all) > most || len(leaves) > most {
+	all, err := sb.session.DetachedExecs()
+	leaves, leavesErr := sb.session.Group.Leaves()
+	if most := agentKeeps + jobs.SweepEvery + jobs.MaxEnded; err != nil || leavesErr != nil || len(all) > most || len(leaves) > most {
 		t.Errorf("%d execs in %d leaves, want at most %d: %v, %v", len(all), len(leaves), most, err, leavesErr)
 	}
 }
@@ -226,7 +227,7 @@ func TestDetachedExecsThatNobodyAsksForDoNotPileUp(t *testing.T) {
 func TestDurationOfADetachedCommandEndsWithIt(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	attach := func(t *testing.T, p *Process) *Process {
+	attach := func(t *testing.T, p *jobs.Process) *jobs.Process {
 		again, err := elsewhere(t, sb).Attach(t.Context(), p.ID())
 		if err != nil {
 			t.Fatal(err)
@@ -234,14 +235,14 @@ func TestDurationOfADetachedCommandEndsWithIt(t *testing.T) {
 		t.Cleanup(func() { again.Close() })
 		return again
 	}
-	for name, taken := range map[string]func(t *testing.T, p *Process) *Process{
-		"by who started it":     func(_ *testing.T, p *Process) *Process { return p },
+	for name, taken := range map[string]func(t *testing.T, p *jobs.Process) *jobs.Process{
+		"by who started it":     func(_ *testing.T, p *jobs.Process) *jobs.Process { return p },
 		"by who attaches later": attach,
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
 			p := detachedStart(t, sb, launch.Command{Args: []string{"sleep", "0.05"}})
-			if _, err := attach(t, p).inside.Wait(t.Context()); err != nil {
+			if _, err := attach(t, p).Inside.Wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			took := time.Since(start)

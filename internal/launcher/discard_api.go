@@ -8,5 +8,5 @@ import "context"
 // Errors: [launch.ErrBusy] where something in the sandbox has files open there or its
 // directory, and those of Pause.
 func (s *Sandbox) Discard(ctx context.Context) error {
-	return s.alone(ctx, func() error { return s.live.overlay.Discard(ctx) })
+	return s.alone(ctx, func() error { return s.session.Overlay.Discard(ctx) })
 }

@@ -59,12 +59,12 @@ func (s *Sandbox) Verify(ctx context.Context, sync bool) error {
 // verify is Verify without the wait for a removal, also for a caller that holds the
 // sandbox's directory.
 func (v *Sandbox) verify(ctx context.Context, sync bool) error {
-	r, err := record.Read(v.live.Path())
+	r, err := record.Read(v.session.Path())
 	if err != nil {
-		return record.NotFound(v.live.ID, err)
+		return record.NotFound(v.session.ID, err)
 	}
 	if err := v.verifyMemory(r); err != nil {
-		return &launch.SandboxError{ID: v.live.ID, Err: err}
+		return &launch.SandboxError{ID: v.session.ID, Err: err}
 	}
 	err = integrity.Verify(ctx, v.launcher.Roots, r, sync)
 	if err == nil {
@@ -73,7 +73,7 @@ func (v *Sandbox) verify(ctx context.Context, sync bool) error {
 	if errors.Is(err, store.ErrAbandoned) || errors.Is(err, fs.ErrNotExist) {
 		err = launch.ErrNotRunning // or removed, at this moment
 	}
-	return &launch.SandboxError{ID: v.live.ID, Err: err}
+	return &launch.SandboxError{ID: v.session.ID, Err: err}
 }
 
 // verifyMemory refuses files in memory that may have been emptied before the call. A
@@ -83,11 +83,11 @@ func (v *Sandbox) verifyMemory(r record.Record) error {
 	switch {
 	case r.Image != "":
 		return nil
-	case statedir.RemovalBegun(v.live.Path()):
+	case statedir.RemovalBegun(v.session.Path()):
 		return errLeaving
 	case !r.Init.Lives():
 		return errInMemory
-	case r.Init != v.live.Init(): // another sandbox has the name
+	case r.Init != v.session.Init(): // another sandbox has the name
 		return launch.ErrNotFound
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
@@ -85,7 +86,7 @@ func TestLostWriteIsFoundLater(t *testing.T) {
 	running, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "head -c 4m /dev/urandom > file; sync -f file; echo done > /dev/shm/done; sleep 1000"}})
 	defer running.Close()
 	eventually(t, "the sandbox has seen the error", func() bool {
-		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/dev/shm/done", sb.live.Init().Pid))
+		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/dev/shm/done", sb.session.Init().Pid))
 		return err == nil
 	})
 	freeHost(t, host)
@@ -107,7 +108,7 @@ func TestLostWriteIsKnownAfterPID1WasKilled(t *testing.T) {
 	running, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "head -c 4m /dev/urandom > file; sync; echo done > /dev/shm/done; sleep 1000"}})
 	defer running.Close()
 	eventually(t, "the write is lost", func() bool {
-		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/dev/shm/done", sb.live.Init().Pid))
+		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/dev/shm/done", sb.session.Init().Pid))
 		return err == nil
 	})
 	killInit(t, sb)
@@ -139,7 +140,7 @@ func TestSoundSandboxIsTrusted(t *testing.T) {
 func TestStoreIsTakenOfPID1(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", onDisk)
-	init := sb.live.Init()
+	init := sb.session.Init()
 	top, err := record.OpenStore(init)
 	if err != nil {
 		t.Fatal(err)
@@ -201,13 +202,13 @@ func TestForkOfADamagedSnapshotIsRefused(t *testing.T) {
 // BenchmarkTellDamage is the extra cost of each command with sound storage on disk.
 func BenchmarkTellDamage(b *testing.B) {
 	sb := benchSandbox(b)
-	p := &Process{live: sb.live}
-	if r := sb.live.Current(); r.Image == "" {
+	p := &jobs.Process{Live: sb.session}
+	if r := sb.session.Current(); r.Image == "" {
 		b.Skip("needs storage on disk")
 	}
 	for b.Loop() {
 		var r spec.Result
-		if p.tellDamage(&r); r.Damaged || len(r.Notes) > 0 {
+		if p.TellDamage(&r); r.Damaged || len(r.Notes) > 0 {
 			b.Fatal(r)
 		}
 	}

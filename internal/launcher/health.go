@@ -16,18 +16,18 @@ import (
 // healthy says what keeps the sandbox from being used. That somebody has paused
 // it does not.
 func (v *Sandbox) healthy(ctx context.Context) error {
-	if !v.live.Up() {
-		return &launch.SandboxError{ID: v.live.ID, Err: launch.ErrNotRunning}
+	if !v.session.Up() {
+		return &launch.SandboxError{ID: v.session.ID, Err: launch.ErrNotRunning}
 	}
 	if err := v.takesWrites(); err != nil {
 		return err
 	}
-	if v.live.Paused() {
+	if v.session.Paused() {
 		return nil
 	}
-	v.live.enter()
-	defer v.live.leave()
-	if _, err := v.live.connect(ctx); err != nil {
+	v.session.Enter()
+	defer v.session.Leave()
+	if _, err := v.session.Connect(ctx); err != nil {
 		return err
 	}
 	return v.takeOver(ctx)
@@ -40,7 +40,7 @@ var errReadOnly = errors.New("has a disk that became read-only")
 // allows no writes any more once the host's disk has failed it. Nothing that it holds
 // is certain then.
 func (v *Sandbox) takesWrites() error {
-	r := v.live.Current()
+	r := v.session.Current()
 	if r.Image == "" {
 		return nil
 	}
@@ -52,10 +52,10 @@ func (v *Sandbox) takesWrites() error {
 	err = store.TakesWrites(f)
 	switch {
 	case errors.Is(err, store.ErrAbandoned): // by a removal that was killed: nothing of it is left
-		return &launch.SandboxError{ID: v.live.ID, Err: launch.ErrNotRunning}
+		return &launch.SandboxError{ID: v.session.ID, Err: launch.ErrNotRunning}
 	case errors.Is(err, unix.EROFS):
 		failure := integrity.Damaged(v.launcher.Roots, integrity.CheckOwn(context.Background(), v.launcher.Roots, r))
-		return &launch.SandboxError{ID: v.live.ID, Err: launch.Unavailable(fmt.Errorf("%w: %w", errReadOnly, failure))}
+		return &launch.SandboxError{ID: v.session.ID, Err: launch.Unavailable(fmt.Errorf("%w: %w", errReadOnly, failure))}
 	}
 	return nil
 }
@@ -66,5 +66,5 @@ func (v *Sandbox) takeOver(ctx context.Context) error {
 	if err := v.endHalfDone(ctx); err != nil {
 		return err
 	}
-	return v.live.takeOver(ctx)
+	return v.session.TakeOver(ctx)
 }

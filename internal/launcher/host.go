@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp/compile"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -45,7 +46,7 @@ func loadSeccomp(name string, from Sources) (*specs.LinuxSeccomp, error) {
 // checkOpenFiles refuses a limit of open files above this process's own hard limit: no
 // command can have it. The default is lowered instead.
 func checkOpenFiles(c spec.Config) error {
-	hard, known := inheritedLimits()["RLIMIT_NOFILE"]
+	hard, known := jobs.InheritedLimits()["RLIMIT_NOFILE"]
 	if asked := c.Limits.NoFile; known && asked > spec.DefaultLimits().NoFile && uint64(asked) > hard {
 		return &spec.FieldError{Field: "limits.nofile", Problem: fmt.Sprintf(
 			"%d is more than the %d of the launcher's own hard limit: raise that with ulimit -Hn, or with LimitNOFILE= of its unit", asked, hard)}

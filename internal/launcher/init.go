@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -28,7 +29,7 @@ func (m *making) initFiles() (files []*os.File, conn *agent.Conn, err error) {
 			mountns.CloseFiles(files)
 		}
 	}()
-	listener, err := agent.Listen(filepath.Join(m.launcher.Dir(m.id), socketName))
+	listener, err := agent.Listen(filepath.Join(m.launcher.Dir(m.id), jobs.SocketName))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/filtercache"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -64,7 +65,7 @@ type Launcher struct {
 	maxSnapshots int
 	snapshotting turn
 
-	sessions *sessions
+	sessions *jobs.Sessions
 	handed   handed
 
 	// mu guards what follows.
@@ -107,7 +108,7 @@ func New(d Dirs) (*Launcher, error) {
 	l.sweeper = trash.NewSweeper()
 	l.trash = trash.New(data, l.sweeper)
 	l.layers = overlay.NewKeeper(l.Roots, l.self, l.sweeper, l.trash, &l.tending)
-	l.sessions = newSessions(sessionsConfig{
+	l.sessions = jobs.New(jobs.Config{
 		Roots: l.Roots, Self: l.self, OpenGroup: l.groupOf, FilesProgram: l.filesProgram,
 		Layers: l.layers, Tending: &l.tending,
 	})
@@ -119,7 +120,7 @@ func New(d Dirs) (*Launcher, error) {
 // to be under way.
 func (l *Launcher) Close() {
 	l.sweeper.Stop()
-	l.sessions.close()
+	l.sessions.Close()
 	l.closeHanded()
 }
 

@@ -33,12 +33,12 @@ func (s *Sandbox) Layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 }
 
 func (v *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, error) {
-	if statedir.RemovalBegun(v.live.Path()) {
-		return nil, fmt.Errorf("sandbox %s %w", v.live.ID, errLeaving)
+	if statedir.RemovalBegun(v.session.Path()) {
+		return nil, fmt.Errorf("sandbox %s %w", v.session.ID, errLeaving)
 	}
-	r, err := record.Read(v.live.Path())
+	r, err := record.Read(v.session.Path())
 	if err != nil {
-		return nil, record.NotFound(v.live.ID, err)
+		return nil, record.NotFound(v.session.ID, err)
 	}
 	held, err := record.OpenStore(r.Init)
 	if err != nil {
@@ -46,11 +46,11 @@ func (v *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 	}
 	defer held.Close()
 	if unprivileged {
-		if err := v.launcher.handOut(v.live.ID, r, held); err != nil {
+		if err := v.launcher.handOut(v.session.ID, r, held); err != nil {
 			return nil, err
 		}
 	}
-	b := &layerReader{box: v.live.Sandbox, record: r, store: held, unprivileged: unprivileged}
+	b := &layerReader{box: v.session.Sandbox, record: r, store: held, unprivileged: unprivileged}
 	if unprivileged && r.Image != "" { // a mount that shows ids that can be mapped to the owner's
 		if b.store, err = store.MountImage(v.launcher.ImagePath(r.Image)); err != nil {
 			return nil, err
@@ -60,7 +60,7 @@ func (v *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 	}
 	trees, err := b.trees()
 	if err == nil && unprivileged && !r.Init.Lives() { // its removal may have seen no note
-		return nil, errors.Join(fmt.Errorf("sandbox %s %w", v.live.ID, launch.ErrNotRunning), closeAllTrees(trees))
+		return nil, errors.Join(fmt.Errorf("sandbox %s %w", v.session.ID, launch.ErrNotRunning), closeAllTrees(trees))
 	}
 	return trees, err
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -19,12 +20,12 @@ import (
 // its own. Those that are not used again are removed in the background.
 func leafNumbers(t *testing.T, sb *Sandbox) (all []uint64) {
 	t.Helper()
-	names, err := sb.live.Group.Leaves()
+	names, err := sb.session.Group.Leaves()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		leaf, err := sb.live.Group.OpenLeaf(name)
+		leaf, err := sb.session.Group.OpenLeaf(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -91,8 +92,8 @@ func TestAHalfRenamedLeafIsRemoved(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "box", spec.Config{})
 	dead := deadProcess(t)
-	old, next := execID{uint32(dead.Pid), dead.Start, 1}, execID{uint32(dead.Pid), dead.Start, 2}
-	leaf, err := sb.live.Group.CreateLeaf(old.leaf(), leafOptions(sb))
+	old, next := jobs.ExecID{Pid: uint32(dead.Pid), Start: dead.Start, N: 1}, jobs.ExecID{Pid: uint32(dead.Pid), Start: dead.Start, N: 2}
+	leaf, err := sb.session.Group.CreateLeaf(old.Leaf(), leafOptions(sb))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,15 +103,15 @@ func TestAHalfRenamedLeafIsRemoved(t *testing.T) {
 	}
 	joinLeaf(t, leaf)
 	path := filepath.Dir(tasks[0].Name())
-	if err := errors.Join(os.Rename(path, filepath.Join(filepath.Dir(path), next.leaf())), leaf.Close()); err != nil {
+	if err := errors.Join(os.Rename(path, filepath.Join(filepath.Dir(path), next.Leaf())), leaf.Close()); err != nil {
 		t.Fatal(err)
 	}
 	again := elsewhere(t, sb)
 	if r, _ := sh(t, again, "true"); !r.OK() {
 		t.Errorf("got %+v", r)
 	}
-	names, err := sb.live.Group.Leaves()
-	if err != nil || slices.Contains(names, old.leaf()) || slices.Contains(names, next.leaf()) {
+	names, err := sb.session.Group.Leaves()
+	if err != nil || slices.Contains(names, old.Leaf()) || slices.Contains(names, next.Leaf()) {
 		t.Errorf("left: %q, %v", names, err)
 	}
 }

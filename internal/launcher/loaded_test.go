@@ -44,7 +44,7 @@ func TestAgentHasTheCachedFilter(t *testing.T) {
 	for _, name := range []string{"default", "strict", "debug"} {
 		sb := up(t, l, "", spec.Config{Seccomp: name})
 		want, note := cachedFilter(t, l, name)
-		have := loadedFilter(t, sb.live.Init().Pid)
+		have := loadedFilter(t, sb.session.Init().Pid)
 		if string(have) != string(programOf(want)) || note != "" {
 			t.Errorf("%s: PID 1 has %d bytes of filter, the cache %d; note %q", name, len(have), len(want)-8, note)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -36,12 +37,12 @@ func TestDetachedOutputHasAShareOfBytes(t *testing.T) {
 	if err := startDetached(t, sb, launch.Command{Args: []string{"true"}, OutputLimit: 1 << 60}); !errors.As(err, &config) {
 		t.Errorf("1<<60 bytes: %v", err)
 	}
-	long := launch.Command{Args: []string{"sleep", "1000"}, OutputLimit: maxOutputBytes / 4}
+	long := launch.Command{Args: []string{"sleep", "1000"}, OutputLimit: jobs.MaxOutputBytes / 4}
 	first := detachedStart(t, sb, long)
 	detachedStart(t, sb, long)
 	small := launch.Command{Args: []string{"echo", "done"}, OutputLimit: 1000}
 	err := startDetached(t, sb, small)
-	if !errors.Is(err, launch.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprint(maxOutputBytes)) || !strings.Contains(err.Error(), "attach") {
+	if !errors.Is(err, launch.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprint(jobs.MaxOutputBytes)) || !strings.Contains(err.Error(), "attach") {
 		t.Errorf("one more: %v", err)
 	}
 	// Nobody asks how it ends. What it has promised is free once its output is complete.
@@ -82,7 +83,7 @@ func TestToldOutputOfHeldPipesGrowsNoMore(t *testing.T) {
 		for _, dir := range pids {
 			name, _ := os.ReadFile(dir + "/comm")
 			status, _ := os.ReadFile(dir + "/status")
-			if string(name) == "sandbox-output\n" && strings.Contains(string(status), fmt.Sprintf("PPid:\t%d\n", sb.live.Init().Pid)) {
+			if string(name) == "sandbox-output\n" && strings.Contains(string(status), fmt.Sprintf("PPid:\t%d\n", sb.session.Init().Pid)) {
 				writers++
 			}
 		}
@@ -97,7 +98,7 @@ func TestEndedCommandsAreNotRemembered(t *testing.T) {
 	for range 5 {
 		p := detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
 		other := detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
-		for _, p := range []*Process{p, other} {
+		for _, p := range []*jobs.Process{p, other} {
 			if err := p.Signal(unix.SIGKILL, true); err != nil {
 				t.Fatal(err)
 			}
@@ -106,9 +107,9 @@ func TestEndedCommandsAreNotRemembered(t *testing.T) {
 			}
 		}
 	}
-	sb.live.output.mu.Lock()
-	defer sb.live.output.mu.Unlock()
-	if n := len(sb.live.output.taken); n > 4 {
+	sb.session.Output.Mu.Lock()
+	defer sb.session.Output.Mu.Unlock()
+	if n := len(sb.session.Output.Taken); n > 4 {
 		t.Errorf("%d execs are remembered", n)
 	}
 }
@@ -116,17 +117,19 @@ func TestEndedCommandsAreNotRemembered(t *testing.T) {
 func TestDetachedOutputsHaveABound(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	told := func(i int) string { return filepath.Join(sb.live.told(), execID{1, 1, uint32(i)}.String()) }
-	for i := range maxOutputs {
+	told := func(i int) string {
+		return filepath.Join(sb.session.Told(), jobs.ExecID{Pid: 1, Start: 1, N: uint32(i)}.String())
+	}
+	for i := range jobs.MaxOutputs {
 		if err := os.MkdirAll(told(i), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	command := launch.Command{Args: []string{"true"}}
-	if err := startDetached(t, sb, command); !errors.Is(err, launch.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprint(maxOutputs)) {
+	if err := startDetached(t, sb, command); !errors.Is(err, launch.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprint(jobs.MaxOutputs)) {
 		t.Errorf("one more: %v", err)
 	}
-	ago := time.Now().Add(-2 * toldLeast)
+	ago := time.Now().Add(-2 * jobs.ToldLeast)
 	if err := os.Chtimes(told(0), ago, ago); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +149,7 @@ func TestRemovalFreesDetachedOutput(t *testing.T) {
 	const size = 1 << 20
 	write := launch.Command{Args: []string{"sh", "-c", fmt.Sprintf("head -c %d /dev/zero", size)}}
 	ended, asked, old := detachedStart(t, sb, write), detachedStart(t, sb, write), detachedStart(t, sb, write)
-	sizeOf := func(p *Process) int64 {
+	sizeOf := func(p *jobs.Process) int64 {
 		stdout, _ := p.Output()
 		info, err := stdout.Stat()
 		if err != nil {
@@ -154,16 +157,16 @@ func TestRemovalFreesDetachedOutput(t *testing.T) {
 		}
 		return info.Size()
 	}
-	for _, p := range []*Process{asked, old} {
+	for _, p := range []*jobs.Process{asked, old} {
 		if r, err := p.Wait(t.Context()); err != nil || !r.OK() {
 			t.Fatalf("%+v, %v", r, err)
 		}
-		if n := outputSize(filepath.Join(sb.live.told(), p.ID())); n != size || sizeOf(p) != size {
+		if n := jobs.OutputSize(filepath.Join(sb.session.Told(), p.ID())); n != size || sizeOf(p) != size {
 			t.Errorf("after the end was told: %d bytes count, %d can be read", n, sizeOf(p))
 		}
 	}
-	ago := time.Now().Add(-2 * toldTime)
-	if err := os.Chtimes(filepath.Join(sb.live.told(), old.ID()), ago, ago); err != nil {
+	ago := time.Now().Add(-2 * jobs.ToldTime)
+	if err := os.Chtimes(filepath.Join(sb.session.Told(), old.ID()), ago, ago); err != nil {
 		t.Fatal(err)
 	}
 	elsewhere(t, sb) // its launcher takes the sandbox up
@@ -175,7 +178,7 @@ func TestRemovalFreesDetachedOutput(t *testing.T) {
 	if err := sb.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range []*Process{ended, asked} {
+	for _, p := range []*jobs.Process{ended, asked} {
 		if n := sizeOf(p); n != 0 {
 			t.Errorf("%d bytes are held after the sandbox's removal", n)
 		}
@@ -191,7 +194,7 @@ func TestSweepLeavesOutputThatWasTold(t *testing.T) {
 	for range 3 {
 		sweeps.Go(func() {
 			for ctx.Err() == nil {
-				_ = sb.live.sweep(ctx) // stopped
+				_ = sb.session.Sweep(ctx) // stopped
 			}
 		})
 	}
@@ -216,15 +219,15 @@ func TestLostExecLeavesTheTimerOfToldOutput(t *testing.T) {
 	if r, err := p.Wait(t.Context()); err != nil || !r.OK() {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if err := sb.live.forgetLost(t.Context(), p.exec); err != nil {
+	if err := sb.session.ForgetLost(t.Context(), p.Exec); err != nil {
 		t.Error(err)
 	}
-	sb.live.disarm(p.exec) // its deadline, which is another timer
-	timers := &l.sessions.deadlines
-	timers.mu.Lock()
-	defer timers.mu.Unlock()
-	if len(timers.all) != 1 {
-		t.Errorf("%d timers, want that of the output", len(timers.all))
+	sb.session.Disarm(p.Exec) // its deadline, which is another timer
+	timers := &l.sessions.Deadlines
+	timers.Mu.Lock()
+	defer timers.Mu.Unlock()
+	if len(timers.All) != 1 {
+		t.Errorf("%d timers, want that of the output", len(timers.All))
 	}
 }
 
@@ -233,14 +236,14 @@ func TestLostExecLeavesTheTimerOfToldOutput(t *testing.T) {
 func TestCompleteOutputIsFoundBehindOthers(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	most := int(settleOutputsTime/askOutputTime) + 5
-	limit := int64(maxOutputBytes / 2 / (most + 1))
-	ended := map[string]*Process{}
+	most := int(jobs.SettleOutputsTime/jobs.AskOutputTime) + 5
+	limit := int64(jobs.MaxOutputBytes / 2 / (most + 1))
+	ended := map[string]*jobs.Process{}
 	for range most {
 		p := detachedStart(t, sb, launch.Command{Args: []string{"sh", "-c", "echo $$; exec sleep 1000"}, OutputLimit: limit})
 		ended[p.ID()] = p
 	}
-	all, err := sb.live.detachedExecs()
+	all, err := sb.session.DetachedExecs()
 	if err != nil || len(all) != most {
 		t.Fatalf("%d commands, %v", len(all), err)
 	}

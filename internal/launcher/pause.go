@@ -17,10 +17,10 @@ import (
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrBusy].
 func (s *Sandbox) Pause(ctx context.Context) error {
 	return s.change(ctx, func(c *container.Container) error {
-		if s.live.Paused() {
+		if s.session.Paused() {
 			return nil
 		}
-		return s.live.lift.Without(c.Pause)
+		return s.session.Lift.Without(c.Pause)
 	})
 }
 
@@ -41,12 +41,12 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 // container of that name is no other's.
 func (v *Sandbox) change(ctx context.Context, what func(*container.Container) error) error {
 	return v.alone(ctx, func() error {
-		c, err := v.live.Container()
+		c, err := v.session.Container()
 		if err == nil {
 			err = what(c)
 		}
 		if errors.Is(err, container.ErrNotRunning) || errors.Is(err, container.ErrNotExist) {
-			return &launch.SandboxError{ID: v.live.ID, Err: launch.ErrNotRunning}
+			return &launch.SandboxError{ID: v.session.ID, Err: launch.ErrNotRunning}
 		}
 		return err
 	})
@@ -55,17 +55,17 @@ func (v *Sandbox) change(ctx context.Context, what func(*container.Container) er
 // alone does something to the sandbox, which is up, while nobody else does, once what
 // a process that was killed has left half done is at an end.
 func (v *Sandbox) alone(ctx context.Context, what func() error) error {
-	state, err := statedir.Await(ctx, v.launcher.Sandboxes(), v.live.ID)
+	state, err := statedir.Await(ctx, v.launcher.Sandboxes(), v.session.ID)
 	if err != nil {
-		return record.NotFound(v.live.ID, err)
+		return record.NotFound(v.session.ID, err)
 	}
 	defer state.Release()
-	r, err := record.Read(v.live.Path())
-	if err != nil || r.Init != v.live.Init() || !v.live.Up() {
-		return v.live.Why(ctx, &launch.SandboxError{ID: v.live.ID, Err: launch.ErrNotRunning})
+	r, err := record.Read(v.session.Path())
+	if err != nil || r.Init != v.session.Init() || !v.session.Up() {
+		return v.session.Why(ctx, &launch.SandboxError{ID: v.session.ID, Err: launch.ErrNotRunning})
 	}
 	if r.HalfDone() {
-		if err := errors.Join(v.live.overlay.TakeBackSwitch(), v.endAttach()); err != nil {
+		if err := errors.Join(v.session.Overlay.TakeBackSwitch(), v.endAttach()); err != nil {
 			return err
 		}
 	}
@@ -74,7 +74,7 @@ func (v *Sandbox) alone(ctx context.Context, what func() error) error {
 
 // endHalfDone ends what a process that was killed has left half done.
 func (v *Sandbox) endHalfDone(ctx context.Context) error {
-	if !v.live.Current().HalfDone() {
+	if !v.session.Current().HalfDone() {
 		return nil
 	}
 	return v.alone(ctx, func() error { return nil })

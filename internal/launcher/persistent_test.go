@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -43,7 +44,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 // killInit ends a sandbox from outside.
 func killInit(t *testing.T, sb *Sandbox) {
 	t.Helper()
-	init := sb.live.Init()
+	init := sb.session.Init()
 	if err := unix.Kill(init.Pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,7 @@ func killInit(t *testing.T, sb *Sandbox) {
 type output struct{ stdout, stderr string }
 
 // piped starts a command whose output is read by the test.
-func piped(t *testing.T, sb *Sandbox, c launch.Command) (*Process, func() output) {
+func piped(t *testing.T, sb *Sandbox, c launch.Command) (*jobs.Process, func() output) {
 	t.Helper()
 	p, read, err := tryPiped(t, sb, c)
 	if err != nil {
@@ -63,7 +64,7 @@ func piped(t *testing.T, sb *Sandbox, c launch.Command) (*Process, func() output
 	return p, read
 }
 
-func tryPiped(t *testing.T, sb *Sandbox, c launch.Command) (*Process, func() output, error) {
+func tryPiped(t *testing.T, sb *Sandbox, c launch.Command) (*jobs.Process, func() output, error) {
 	t.Helper()
 	var files [3]*os.File
 	var readers [3]*os.File
@@ -163,7 +164,7 @@ func TestExecsAtOnceHaveTheirOwnCounts(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
 	big, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "head -c 64m /dev/zero > big; i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"}})
-	var small []*Process
+	var small []*jobs.Process
 	for range 8 {
 		p, _ := piped(t, sb, launch.Command{Args: []string{"true"}})
 		small = append(small, p)
@@ -183,7 +184,7 @@ func TestExecsAtOnceHaveTheirOwnCounts(t *testing.T) {
 func TestTimeoutOfOneExecLeavesTheOthers(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	var others []*Process
+	var others []*jobs.Process
 	for range 2 {
 		p, _ := piped(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
 		others = append(others, p)

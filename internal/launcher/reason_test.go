@@ -51,7 +51,7 @@ func TestAForkBombEndsAlone(t *testing.T) {
 	sb := up(t, l, "", spec.Config{Limits: spec.Limits{Pids: 32}})
 	p, _ := piped(t, sb, launch.Command{Args: []string{"perl", "-e", "fork while 1"}})
 	eventually(t, "the bomb is at its limit", func() bool {
-		pids, err := p.leaf.Pids()
+		pids, err := p.Leaf.Pids()
 		return err == nil && len(pids) == 32
 	})
 	// Another starts beside it, again and again.
@@ -235,7 +235,7 @@ func TestWhatCannotStartIsTold(t *testing.T) {
 	if execs, err := sb.Execs(t.Context()); err != nil || len(execs) > 0 {
 		t.Errorf("execs %+v, %v", execs, err)
 	}
-	all, err := sb.live.detachedExecs()
+	all, err := sb.session.DetachedExecs()
 	if err != nil || len(all) > 0 {
 		t.Errorf("state left of %v, %v", all, err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -130,9 +131,9 @@ func (l *Launcher) clearHeld(ctx context.Context, id string, state *statedir.Dir
 	statedir.NoteRemoval(state.Path)
 	base, err := l.removeKernel(ctx, id, state.Path)
 	if err == nil {
-		err = errors.Join(truncateOutputs(state.Path), l.removeImages(id, state.Path), l.releaseIDs(id, base))
+		err = errors.Join(jobs.TruncateOutputs(state.Path), l.removeImages(id, state.Path), l.releaseIDs(id, base))
 	}
-	l.sessions.forget(id)
+	l.sessions.Forget(id)
 	l.reap()
 	if err != nil {
 		// It is none that is up any more, whoever it was tied to.

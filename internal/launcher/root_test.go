@@ -183,7 +183,7 @@ func TestForeignContainerStateIsRefused(t *testing.T) {
 		if err := sb.Pause(t.Context()); err == nil || name != "unit" && !errors.Is(err, container.ErrForeign) {
 			t.Errorf("%s: pause: %v", name, err)
 		}
-		if neighbour.live.Paused() {
+		if neighbour.session.Paused() {
 			t.Fatalf("%s: the neighbour is paused", name)
 		}
 		for file, data := range was {

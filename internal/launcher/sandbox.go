@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
@@ -19,7 +20,7 @@ import (
 // the sandbox.
 type Sandbox struct {
 	launcher *Launcher
-	live     *live
+	session  *jobs.Session
 	reused   bool
 	released sync.Once
 }
@@ -38,7 +39,7 @@ func (l *Launcher) Open(ctx context.Context, id string) (*Sandbox, error) {
 	if err != nil {
 		return nil, record.NotFound(id, err)
 	}
-	if !s.live.Up() {
+	if !s.session.Up() {
 		s.Release()
 		return nil, &launch.SandboxError{ID: id, Err: launch.ErrNotRunning}
 	}
@@ -51,18 +52,18 @@ func (l *Launcher) Open(ctx context.Context, id string) (*Sandbox, error) {
 
 // open returns a handle of the sandbox that the record describes, up or not.
 func (l *Launcher) open(id string) (*Sandbox, error) {
-	v, err := l.sessions.open(id)
+	v, err := l.sessions.Open(id)
 	if err != nil {
 		return nil, err
 	}
-	return &Sandbox{launcher: l, live: v}, nil
+	return &Sandbox{launcher: l, session: v}, nil
 }
 
 // ID is the sandbox's name.
-func (s *Sandbox) ID() string { return s.live.ID }
+func (s *Sandbox) ID() string { return s.session.ID }
 
 // Owner is the user that asked for the sandbox.
-func (s *Sandbox) Owner() uint32 { return s.live.Current().UID }
+func (s *Sandbox) Owner() uint32 { return s.session.Current().UID }
 
 // Info describes the sandbox as it is now.
 func (s *Sandbox) Info() (launch.Info, error) {
@@ -73,7 +74,7 @@ func (s *Sandbox) Info() (launch.Info, error) {
 
 // Release lets go of the handle. The sandbox stays up, what runs in it goes on.
 func (s *Sandbox) Release() {
-	s.released.Do(func() { s.live.release() })
+	s.released.Do(func() { s.session.Release() })
 }
 
 // Close ends what runs in the sandbox, removes all of it and releases the
@@ -81,8 +82,8 @@ func (s *Sandbox) Release() {
 // sandbox that has taken its name since is left alone.
 func (s *Sandbox) Close() error {
 	defer s.Release()
-	s.live.unwatch() // else it would keep the sandbox's files
-	return s.launcher.removeOnly(context.Background(), s.ID(), s.live.Init())
+	s.session.Unwatch() // else it would keep the sandbox's files
+	return s.launcher.removeOnly(context.Background(), s.ID(), s.session.Init())
 }
 
 // Info describes a sandbox, of which there may be no more than remains.
@@ -152,4 +153,4 @@ func (l *Launcher) List(context.Context) ([]launch.Info, error) {
 }
 
 // Settings are the limits that the kernel holds for the sandbox.
-func (s *Sandbox) Settings() (cgroups.Settings, error) { return s.live.Group.Settings() }
+func (s *Sandbox) Settings() (cgroups.Settings, error) { return s.session.Group.Settings() }

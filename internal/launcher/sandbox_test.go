@@ -19,6 +19,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
@@ -159,7 +160,7 @@ func TestWhatCannotBeExecutedIsToldApart(t *testing.T) {
 }
 
 // startSleep starts a command that does not end by itself.
-func startSleep(t *testing.T, l *Launcher) (*Sandbox, *Process) {
+func startSleep(t *testing.T, l *Launcher) (*Sandbox, *jobs.Process) {
 	t.Helper()
 	sb, err := once(t.Context(), l, spec.Config{})
 	if err != nil {
@@ -191,7 +192,7 @@ func TestSandboxKilledFromOutsideIsLost(t *testing.T) {
 	l := newTestLauncher(t)
 	sb, p := startSleep(t, l)
 	defer sb.Close()
-	if err := unix.Kill(sb.live.Init().Pid, syscall.SIGKILL); err != nil {
+	if err := unix.Kill(sb.session.Init().Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	r, err := p.Wait(t.Context())

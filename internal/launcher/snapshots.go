@@ -30,7 +30,7 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 	if !record.IsName(name) {
 		return launch.Refusal(fmt.Errorf("snapshot %q: 1 to %d letters, digits and any of _+-. make a name", name, record.MaxName))
 	}
-	if uid := v.live.Current().UID; uid != 0 {
+	if uid := v.session.Current().UID; uid != 0 {
 		leave, err := v.launcher.snapshotting.enter(ctx, uid)
 		if err != nil {
 			return err
@@ -41,7 +41,7 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 		}
 	}
 	return v.alone(ctx, func() error {
-		if v.live.Current().Image == "" {
+		if v.session.Current().Image == "" {
 			return fmt.Errorf("a snapshot %w: its files are in memory; make it with --storage disk", launch.ErrUnavailable)
 		}
 		dir := v.launcher.SnapshotDir(name)
@@ -51,7 +51,7 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 		if err := v.verify(ctx, integrity.ShortOfRoom(v.launcher.Data)); err != nil {
 			return err
 		}
-		return v.live.overlay.Snapshot(ctx, name)
+		return v.session.Overlay.Snapshot(ctx, name)
 	})
 }
 

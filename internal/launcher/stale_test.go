@@ -15,7 +15,7 @@ import (
 func TestHandleIsOfNoOtherSandboxOfItsName(t *testing.T) {
 	l := newTestLauncher(t)
 	first := up(t, l, "box", spec.Config{})
-	first.live.drop()
+	first.session.Drop()
 	other, err := New(Dirs{State: l.State, Data: l.Data})
 	if err != nil {
 		t.Fatal(err)

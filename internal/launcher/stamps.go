@@ -46,9 +46,9 @@ func roomForStamps(uid uint32) int64 {
 func (v *Sandbox) stampsBut(r record.Record, tree int) (size int64, err error) {
 	kept := map[string]bool{}
 	for i, t := range r.Trees {
-		kept[v.live.StampsPath(i, t)] = i != tree
+		kept[v.session.StampsPath(i, t)] = i != tree
 	}
-	dir := filepath.Dir(v.live.StampsPath(tree, r.Trees[tree]))
+	dir := filepath.Dir(v.session.StampsPath(tree, r.Trees[tree]))
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -89,7 +89,7 @@ func (s *Sandbox) Applied(ctx context.Context, path string, stamps []launch.Stam
 	slices.SortStableFunc(stamps, launch.Stamp.ComparePaths)
 	v := s
 	return v.aloneWithFiles(ctx, func() error {
-		r, err := record.Read(v.live.Path())
+		r, err := record.Read(v.session.Path())
 		if err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (s *Sandbox) Applied(ctx context.Context, path string, stamps []launch.Stam
 			return err
 		}
 		m := stampMerge{added: stamps, since: r.Trees[i].Since.UnixNano(), room: roomForStamps(r.UID) - others}
-		err = m.write(v.live.StampsPath(i, r.Trees[i]))
+		err = m.write(v.session.StampsPath(i, r.Trees[i]))
 		if errors.Is(err, errStampsFull) {
 			return launch.Refusal(fmt.Errorf("more than %d bytes of paths were applied to the host, those below %s with them; discard what the sandbox has there", roomForStamps(r.UID), path))
 		}

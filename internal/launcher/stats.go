@@ -10,7 +10,7 @@ import (
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
 func (s *Sandbox) Stats(ctx context.Context) (all launch.Stats, err error) {
-	group := s.live.Group
+	group := s.session.Group
 	err = s.observe(ctx, func() error {
 		stats, err := group.Stats()
 		if err != nil {
@@ -39,8 +39,8 @@ func (s *Sandbox) Stats(ctx context.Context) (all launch.Stats, err error) {
 // that one look, afterwards, tells.
 func (v *Sandbox) observe(ctx context.Context, read func() error) error {
 	err := read()
-	if !v.live.Up() || !v.live.Present() {
-		return v.live.Why(ctx, &launch.SandboxError{ID: v.live.ID, Err: launch.ErrNotRunning})
+	if !v.session.Up() || !v.session.Present() {
+		return v.session.Why(ctx, &launch.SandboxError{ID: v.session.ID, Err: launch.ErrNotRunning})
 	}
 	return err
 }

@@ -34,22 +34,22 @@ var (
 // holdStopped takes hold of a stopped sandbox that has its files on disk. The caller
 // must release the state.
 func (v *Sandbox) holdStopped(ctx context.Context) (*statedir.Dir, record.Record, error) {
-	state, err := statedir.Await(ctx, v.launcher.Sandboxes(), v.live.ID)
+	state, err := statedir.Await(ctx, v.launcher.Sandboxes(), v.session.ID)
 	if err != nil {
-		return nil, record.Record{}, record.NotFound(v.live.ID, err)
+		return nil, record.Record{}, record.NotFound(v.session.ID, err)
 	}
 	r, err := record.Read(state.Path)
 	switch {
 	case err != nil:
-		err = record.NotFound(v.live.ID, err)
-	case r.Init != v.live.Init():
-		err = &launch.SandboxError{ID: v.live.ID, Err: launch.ErrNotFound}
+		err = record.NotFound(v.session.ID, err)
+	case r.Init != v.session.Init():
+		err = &launch.SandboxError{ID: v.session.ID, Err: launch.ErrNotFound}
 	case statedir.RemovalBegun(state.Path):
-		err = &launch.SandboxError{ID: v.live.ID, Err: errLeaving}
+		err = &launch.SandboxError{ID: v.session.ID, Err: errLeaving}
 	case !r.Init.Ends():
-		err = v.live.Why(ctx, &launch.SandboxError{ID: v.live.ID, Err: launch.ErrNotRunning})
+		err = v.session.Why(ctx, &launch.SandboxError{ID: v.session.ID, Err: launch.ErrNotRunning})
 	case r.Image == "":
-		err = &launch.SandboxError{ID: v.live.ID, Err: errInMemory}
+		err = &launch.SandboxError{ID: v.session.ID, Err: errInMemory}
 	}
 	if err != nil {
 		state.Release()
@@ -82,18 +82,18 @@ func (v *Sandbox) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldT
 	defer state.Release()
 	top, err := store.MountImage(v.launcher.ImagePath(r.Image))
 	if err != nil {
-		return nil, fmt.Errorf("files of the stopped sandbox %s: %w", v.live.ID, err)
+		return nil, fmt.Errorf("files of the stopped sandbox %s: %w", v.session.ID, err)
 	}
 	defer top.Close()
 	if r, err = r.WithoutUnmade(top); err != nil {
 		return nil, err
 	}
 	if unprivileged {
-		if err := v.launcher.handOut(v.live.ID, r, top); err != nil {
+		if err := v.launcher.handOut(v.session.ID, r, top); err != nil {
 			return nil, err
 		}
 	}
-	b := &layerReader{box: v.live.Sandbox, record: r, store: top, inside: true, unprivileged: unprivileged}
+	b := &layerReader{box: v.session.Sandbox, record: r, store: top, inside: true, unprivileged: unprivileged}
 	trees, err := b.trees()
 	if err != nil {
 		return nil, err
@@ -115,11 +115,11 @@ func (v *Sandbox) unlessRemoved(ctx context.Context, err error) error {
 	if errors.As(err, &known) || ctx.Err() != nil {
 		return err
 	}
-	if state, waited := statedir.Await(ctx, v.launcher.Sandboxes(), v.live.ID); waited == nil {
+	if state, waited := statedir.Await(ctx, v.launcher.Sandboxes(), v.session.ID); waited == nil {
 		state.Release()
 	}
-	if v.live.Present() {
+	if v.session.Present() {
 		return err
 	}
-	return &launch.SandboxError{ID: v.live.ID, Err: launch.ErrNotFound}
+	return &launch.SandboxError{ID: v.session.ID, Err: launch.ErrNotFound}
 }

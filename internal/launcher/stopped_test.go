@@ -104,7 +104,7 @@ func TestStoppedSandboxInMemorySaysThatItsWritesAreLost(t *testing.T) {
 		}
 	}
 	again := upAgain(t, l, "box")
-	if notes := strings.Join(again.live.Current().Notes, "\n"); !strings.Contains(notes, "sandbox box before this one had stopped; its writes were in memory and are lost") {
+	if notes := strings.Join(again.session.Current().Notes, "\n"); !strings.Contains(notes, "sandbox box before this one had stopped; its writes were in memory and are lost") {
 		t.Errorf("notes of the new one: %q", notes)
 	}
 	if names, err := l.Snapshots(t.Context(), 0); err != nil || len(names) > 0 {
@@ -173,8 +173,8 @@ func TestSandboxStoppedDuringASwitchHasItsLayers(t *testing.T) {
 		killInit(t, sb)
 		checkLayers(t, sb, map[string]string{"new": "written\n"})
 		kept := upAgain(t, l, "box")
-		if !strings.Contains(strings.Join(kept.live.Current().Notes, "\n"), "kept as snapshot box-stopped-") {
-			t.Errorf("notes %q", kept.live.Current().Notes)
+		if !strings.Contains(strings.Join(kept.session.Current().Notes, "\n"), "kept as snapshot box-stopped-") {
+			t.Errorf("notes %q", kept.session.Current().Notes)
 		}
 	}
 }
@@ -185,7 +185,7 @@ func TestSandboxStoppedDuringAJoinIsPartial(t *testing.T) {
 	dir := overlaid(t)
 	sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}})
 	sh(t, sb, "echo written > "+dir+"/new")
-	held, err := record.OpenStore(sb.live.Init())
+	held, err := record.OpenStore(sb.session.Init())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestSandboxStoppedDuringAJoinIsPartial(t *testing.T) {
 	if !trees[0].Partial {
 		t.Errorf("%+v", trees[0])
 	}
-	if notes := upAgain(t, l, "box").live.Current().Notes; !strings.Contains(strings.Join(notes, "\n"), "joined them only in part") {
+	if notes := upAgain(t, l, "box").session.Current().Notes; !strings.Contains(strings.Join(notes, "\n"), "joined them only in part") {
 		t.Errorf("notes %q", notes)
 	}
 }
@@ -219,7 +219,7 @@ func TestSandboxStoppedDuringAJoinIsPartial(t *testing.T) {
 // keptBy is the snapshot that the notes of a sandbox name.
 func keptBy(t *testing.T, sb *Sandbox) string {
 	t.Helper()
-	notes := strings.Join(sb.live.Current().Notes, "\n")
+	notes := strings.Join(sb.session.Current().Notes, "\n")
 	_, name, found := strings.Cut(notes, "kept as snapshot ")
 	name, _, _ = strings.Cut(name, " ")
 	if !found || !record.IsName(name) || len(name) > record.MaxName {
@@ -245,8 +245,8 @@ func TestUpKeepsTheFilesOfAStoppedSandbox(t *testing.T) {
 			killInit(t, sb)
 			again := upAgain(t, l, id)
 			if line == "" {
-				if names, err := l.Snapshots(t.Context(), 0); err != nil || len(names) > 0 || len(again.live.Current().Notes) > 0 {
-					t.Errorf("of an empty sandbox: snapshots %q, %v, notes %q", names, err, again.live.Current().Notes)
+				if names, err := l.Snapshots(t.Context(), 0); err != nil || len(names) > 0 || len(again.session.Current().Notes) > 0 {
+					t.Errorf("of an empty sandbox: snapshots %q, %v, notes %q", names, err, again.session.Current().Notes)
 				}
 				continue
 			}
@@ -284,7 +284,7 @@ func TestUpKeepsWhatAForkBeganWith(t *testing.T) {
 		}
 		killInit(t, sb)
 		again := upAgain(t, l, "fork")
-		if notes := again.live.Current().Notes; removed != (len(notes) > 0) {
+		if notes := again.session.Current().Notes; removed != (len(notes) > 0) {
 			t.Errorf("snapshot removed %v: notes %q", removed, notes)
 		}
 		if removed {
@@ -354,8 +354,8 @@ func TestUpKeepsTheFilesOnce(t *testing.T) {
 		t.Fatal(note, err)
 	}
 	again := upAgain(t, l, "box")
-	if names, err := l.Snapshots(t.Context(), 0); err != nil || len(names) != 1 || !slices.Equal(again.live.Current().Notes, []string{note}) {
-		t.Errorf("snapshots %q, %v, notes %q", names, err, again.live.Current().Notes)
+	if names, err := l.Snapshots(t.Context(), 0); err != nil || len(names) != 1 || !slices.Equal(again.session.Current().Notes, []string{note}) {
+		t.Errorf("snapshots %q, %v, notes %q", names, err, again.session.Current().Notes)
 	}
 	for i, name := range map[int]string{1: l.nameForStopped("box", time.Now()), 2: l.nameForStopped(strings.Repeat("x", record.MaxName), time.Now())} {
 		if !record.IsName(name) {

@@ -43,7 +43,7 @@ func deadProcess(t *testing.T) process.ID {
 }
 
 func leafOptions(sb *Sandbox) cgroups.LeafOptions {
-	return cgroups.LeafOptions{Owner: record.HostID(sb.live.Current().UIDMappings, spec.AgentID)}
+	return cgroups.LeafOptions{Owner: record.HostID(sb.session.Current().UIDMappings, spec.AgentID)}
 }
 
 // joinLeaf has a process of the host in a leaf.

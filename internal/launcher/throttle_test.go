@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
@@ -43,7 +44,7 @@ func checkThrottled(t *testing.T, sb *Sandbox) {
 }
 
 // writeSlowly starts a write that waits for its turn for minutes.
-func writeSlowly(t *testing.T, sb *Sandbox) *Process {
+func writeSlowly(t *testing.T, sb *Sandbox) *jobs.Process {
 	t.Helper()
 	p, err := sb.Start(t.Context(), launch.Command{Args: []string{"dd", "if=/dev/zero", "of=f", "bs=16M", "count=1", "oflag=direct"}}, [3]*os.File{})
 	if err != nil {
@@ -51,7 +52,7 @@ func writeSlowly(t *testing.T, sb *Sandbox) *Process {
 	}
 	t.Cleanup(func() { p.Close() })
 	eventually(t, "it waits for the disk", func() bool {
-		pids, err := p.leaf.Pids()
+		pids, err := p.Leaf.Pids()
 		if err != nil || len(pids) == 0 {
 			return false
 		}
@@ -68,7 +69,7 @@ func TestPauseOfAThrottledSandbox(t *testing.T) {
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !sb.live.Paused() {
+	if !sb.session.Paused() {
 		t.Error("it is not paused")
 	}
 	checkThrottled(t, sb)
@@ -82,7 +83,7 @@ func TestThrottlesHoldAfterAFailure(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := throttledBox(t, l)
 	failure := errors.New("it does not stand still")
-	err := sb.live.lift.Without(func() error {
+	err := sb.session.Lift.Without(func() error {
 		s, err := sb.Settings()
 		if err != nil || len(s.IO) > 0 {
 			t.Errorf("rules %q, %v", s.IO, err)
@@ -93,7 +94,7 @@ func TestThrottlesHoldAfterAFailure(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	checkThrottled(t, sb)
-	if err := sb.live.Group.LiftThrottles(); err != nil { // as a launcher that was killed
+	if err := sb.session.Group.LiftThrottles(); err != nil { // as a launcher that was killed
 		t.Fatal(err)
 	}
 	elsewhere(t, sb)
@@ -109,7 +110,7 @@ func TestThrottlesAreNotSetUnderTheWorkOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sb.live.Group.LiftThrottles(); err != nil {
+	if err := sb.session.Group.LiftThrottles(); err != nil {
 		t.Fatal(err)
 	}
 	other := elsewhere(t, sb)
@@ -170,7 +171,7 @@ func TestCloseEndsAWait(t *testing.T) {
 			_, err := p.Wait(t.Context())
 			waited <- err
 		}()
-		eventually(t, "somebody waits", func() bool { return len(p.waiting) == 1 })
+		eventually(t, "somebody waits", func() bool { return len(p.Waiting) == 1 })
 		go func() { closed <- p.Close() }()
 		eventually(t, "both return", func() bool { return len(waited) == 1 && len(closed) == 1 })
 		if err := <-waited; !errors.Is(err, os.ErrClosed) {

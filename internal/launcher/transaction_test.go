@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -196,7 +197,7 @@ func TestTransactionsAtOnceJoinOneAfterTheOther(t *testing.T) {
 	l := newTestLauncher(t)
 	sb, overlaid, _ := everywhere(t, l, spec.StorageMemory)
 	const many = 6
-	var all []*Process
+	var all []*jobs.Process
 	for i := range many {
 		p, _ := piped(t, sb, launch.Command{Transaction: true, Args: []string{"sh", "-c", strings.ReplaceAll(
 			"echo # > /workspace/of-#; echo # > "+overlaid+"/of-#; echo # > /workspace/of-all; sleep 0.1", "#", string(rune('a'+i)))}})
@@ -289,7 +290,7 @@ func TestATransactionThatIsGivenUpVanishes(t *testing.T) {
 	if now := show(t, sb, "/workspace", overlaid); now != before {
 		t.Errorf("it has left\n%s\nwhere there was\n%s", now, before)
 	}
-	store, err := record.OpenStore(sb.live.Init())
+	store, err := record.OpenStore(sb.session.Init())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,8 +312,8 @@ func TestWithoutItsLayersATransactionWritesNowhere(t *testing.T) {
 		_, out := sh(t, sb, "cat /tmp/written && echo there")
 		return out.stdout == "there\n"
 	})
-	p.transaction.Thread.Stop()
-	p.transaction.Thread = nil
+	p.Transaction.Thread.Stop()
+	p.Transaction.Thread = nil
 	r, err := p.Wait(t.Context())
 	if out := read(); err != nil || r.ExitCode != 3 || strings.Count(out.stderr, "Read-only file system") != 4 {
 		t.Errorf("%+v %+v, %v", r, out, err)

@@ -7,4 +7,4 @@ import "context"
 // before it stay.
 //
 // Errors: *[launch.ConfigError] where there are not so many, and those of Pause.
-func (s *Sandbox) Undo(ctx context.Context, n int) error { return s.live.overlay.Undo(ctx, n) }
+func (s *Sandbox) Undo(ctx context.Context, n int) error { return s.session.Overlay.Undo(ctx, n) }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -52,7 +53,7 @@ func TestUpAtOnceMakesOneSandbox(t *testing.T) {
 				return
 			}
 			defer sb.Release()
-			inits[i] = sb.live.Init()
+			inits[i] = sb.session.Init()
 			info, err := sb.Info()
 			if err != nil {
 				t.Error(err)
@@ -88,14 +89,14 @@ func TestUpReplacesWhatIsNotHealthy(t *testing.T) {
 			}
 		},
 		"record of another release": func(t *testing.T, l *Launcher, sb *Sandbox) {
-			r := sb.live.Current()
+			r := sb.session.Current()
 			r.Version = 99
 			if err := r.Write(l.Dir("box")); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"no socket": func(t *testing.T, l *Launcher, _ *Sandbox) {
-			if err := os.Remove(filepath.Join(l.Dir("box"), socketName)); err != nil {
+			if err := os.Remove(filepath.Join(l.Dir("box"), jobs.SocketName)); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -115,10 +116,10 @@ func TestUpReplacesWhatIsNotHealthy(t *testing.T) {
 				t.Fatal(err)
 			}
 			again := upAgain(t, other, "box")
-			if again.live.Init() == first.live.Init() {
+			if again.session.Init() == first.session.Init() {
 				t.Error("it is the same")
 			}
-			if notes := again.live.Current().Notes; (len(notes) > 0) != strings.Contains(name, "record") {
+			if notes := again.session.Current().Notes; (len(notes) > 0) != strings.Contains(name, "record") {
 				t.Errorf("notes %q", notes) // of the files, which nobody can find
 			}
 			if r, _ := sh(t, again, "true"); !r.OK() {
@@ -145,7 +146,7 @@ func TestUpReplacesASandboxWhoseRemovalHasBegun(t *testing.T) {
 	first := up(t, l, "box", spec.Config{})
 	statedir.NoteRemoval(l.Dir("box"))
 	again := upAgain(t, l, "box")
-	if again.live.Init() == first.live.Init() {
+	if again.session.Init() == first.session.Init() {
 		t.Error("it is the same")
 	}
 	if r, _ := sh(t, again, "true"); !r.OK() {
@@ -203,7 +204,7 @@ func TestPruneSparesTheLivingAndRemovesTheDead(t *testing.T) {
 	half := up(t, l, "half", spec.Config{})
 	ends := up(t, l, "ends", spec.Config{})
 	rewrite := func(sb *Sandbox, change func(*record.Record)) {
-		r := sb.live.Current()
+		r := sb.session.Current()
 		change(&r)
 		if err := r.Write(l.Dir(sb.ID())); err != nil {
 			t.Fatal(err)
@@ -239,7 +240,7 @@ func TestPruneSparesTheLivingAndRemovesTheDead(t *testing.T) {
 		}
 	}
 	for _, sb := range []*Sandbox{dead, abandoned} {
-		if sb.live.Init().Lives() {
+		if sb.session.Init().Lives() {
 			t.Errorf("PID 1 of %s lives", sb.ID())
 		}
 	}

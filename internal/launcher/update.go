@@ -23,7 +23,7 @@ import (
 func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
 	v := s
 	return v.change(ctx, func(c *container.Container) error {
-		r, err := record.Read(v.live.Path())
+		r, err := record.Read(v.session.Path())
 		if err != nil {
 			return err
 		}
@@ -46,7 +46,7 @@ func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
 			err = aboveTotal(host, next.Config.Limits.CPUs, updateError(next.Config.Limits, err))
 			return errors.Join(err, v.limitSockets(r))
 		}
-		return v.live.Keep(next)
+		return v.session.Keep(next)
 	})
 }
 
@@ -56,7 +56,7 @@ func (v *Sandbox) limitSockets(r record.Record) error {
 		return nil
 	}
 	most := r.Config.Limits.Memory
-	err := v.live.Group.LimitSockets(int64(most))
+	err := v.session.Group.LimitSockets(int64(most))
 	if errors.Is(err, unix.EBUSY) {
 		return launch.Refusal(fmt.Errorf("the sandbox has more than %s in the buffers of its sockets: close some first", most))
 	}

@@ -28,7 +28,7 @@ import (
 func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) error {
 	v := s
 	return v.alone(ctx, func() error {
-		r, err := record.Read(v.live.Path())
+		r, err := record.Read(v.session.Path())
 		if err != nil {
 			return err
 		}
@@ -52,8 +52,8 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) er
 		if r.Attaching, err = record.NewAttaching(tree, next); err != nil {
 			return err
 		}
-		v.live.unwatch() // what was watched is another's, or nobody's
-		if err := v.live.Keep(r); err != nil {
+		v.session.Unwatch() // what was watched is another's, or nobody's
+		if err := v.session.Keep(r); err != nil {
 			return err
 		}
 		thread, err := mountns.Enter(r.Init)
@@ -64,14 +64,14 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) er
 		if err != nil {
 			return errors.Join(err, v.endAttach())
 		}
-		return v.live.Keep(next)
+		return v.session.Keep(next)
 	})
 }
 
 // endAttach has the record say which workspace the sandbox has, after one was being
 // attached: that one, or the one before. The caller holds the sandbox.
 func (v *Sandbox) endAttach() error {
-	r, err := record.Read(v.live.Path())
+	r, err := record.Read(v.session.Path())
 	if err != nil || r.Attaching == nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (v *Sandbox) endAttach() error {
 		r.Config.Workspace = ""
 	}
 	r.Attaching = nil
-	return v.live.Keep(r)
+	return v.session.Keep(r)
 }
 
 // changeWorkspace attaches a workspace in place of the one that was attached before, on
@@ -180,7 +180,7 @@ func (v *Sandbox) throttle(r *record.Record, from Sources) error {
 	if err != nil {
 		return err
 	}
-	c, err := v.live.Container()
+	c, err := v.session.Container()
 	if err != nil {
 		return err
 	}

@@ -146,7 +146,7 @@ func TestWhatIsNoWorkspaceIsRefusedToALiveSandbox(t *testing.T) {
 func TestMountsAreEnteredOfThatProcessOnly(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "late", spec.Config{})
-	init := sb.live.Init()
+	init := sb.session.Init()
 	for name, change := range map[string]func(*process.ID){
 		"another start":     func(i *process.ID) { i.Start++ },
 		"another namespace": func(i *process.ID) { i.Namespace = "pid:[1]" },

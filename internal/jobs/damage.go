@@ -1,4 +1,4 @@
-package launcher
+package jobs
 
 import (
 	"context"
@@ -17,14 +17,14 @@ import (
 // same sandbox.
 const checkTime = 10 * time.Second
 
-// tellDamage adds to a command's result that writes to the sandbox's files were lost,
+// TellDamage adds to a command's result that writes to the sandbox's files were lost,
 // by this command or before. It syncs only where the host is short of room.
-func (p *Process) tellDamage(r *spec.Result) {
-	box := p.live.Current()
+func (p *Process) TellDamage(r *spec.Result) {
+	box := p.Live.Current()
 	if box.Image == "" {
 		return
 	}
-	l := p.live.all
+	l := p.Live.all
 	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
 	defer cancel()
 	switch err := integrity.Verify(ctx, l.Roots, box, integrity.ShortOfRoom(l.Data)); {

@@ -1,4 +1,4 @@
-package launcher
+package jobs
 
 import (
 	"context"
@@ -23,43 +23,43 @@ import (
 // it can be had again at any time, and is dropped when nothing has run for a
 // while: an idle sandbox costs this process some memory, and one without
 // handles not even that.
-type live struct {
+type Session struct {
 	*record.Sandbox
-	all *sessions
+	all *Sessions
 
 	// Of launcher.mu: how many handles there are, and which record was read.
 	users   int
 	version record.Version
 
-	overlay *overlay.Files
+	Overlay *overlay.Files
 
-	// lift is of the limits of disk traffic. Its mutex is taken before mu.
-	lift *throttle.Lift
+	// Lift is of the limits of disk traffic. Its mutex is taken before mu.
+	Lift *throttle.Lift
 
-	files *filewatch.Watcher
+	Files *filewatch.Watcher
 
-	// output is of detached commands. Its mutex is taken before mu.
-	output share
+	// Output is of detached commands. Its mutex is taken before mu.
+	Output share
 
-	// mu guards what follows.
-	mu sync.Mutex
-	// conn is nil until it is needed.
+	// Mu guards what follows.
+	Mu sync.Mutex
+	// Conn is nil until it is needed.
 	conn *agent.Conn
 	// connecting is held by the one that connects: a channel, for a context to
 	// interrupt the wait for it.
 	connecting chan struct{}
 	// tookOver says that what others left was looked at.
 	tookOver bool
-	leaves   leafPool
+	Leaves   leafPool
 	// running are this process's execs that have not ended, by their ids, without the
 	// detached ones: any number of handles may be of one of these.
 	running map[string]*Process
 	// detached counts the detached ones that it has started; starting are those
 	// that the agent need not know yet.
 	detached int
-	starting map[execID]bool
-	// busy counts what goes on and needs the connection or the group.
-	busy int
+	starting map[ExecID]bool
+	// Busy counts what goes on and needs the connection or the group.
+	Busy int
 	// idle fires when nothing has gone on for a while.
 	idle *time.Timer
 	// last is when something went on.
@@ -72,145 +72,145 @@ type live struct {
 // the next exec.
 const idleTime = 3 * time.Second
 
-func newLive(l *sessions, id string, r record.Record, v record.Version, group *cgroups.Group) *live {
+func newLive(l *Sessions, id string, r record.Record, v record.Version, group *cgroups.Group) *Session {
 	box := record.NewSandbox(l.Roots, id, group, r)
 	lift := throttle.New(box)
-	return &live{
+	return &Session{
 		Sandbox: box, all: l, users: 1, version: v,
-		files: filewatch.New(box, &l.groups), lift: lift, overlay: l.layers.Files(box, lift),
+		Files: filewatch.New(box, &l.Groups), Lift: lift, Overlay: l.layers.Files(box, lift),
 		connecting: make(chan struct{}, 1), running: map[string]*Process{},
-		starting: map[execID]bool{},
+		starting: map[ExecID]bool{},
 	}
 }
 
 // refresh takes a record that was written since, and returns false if that is
 // another sandbox's. The caller has launcher.mu.
-func (v *live) refresh(r record.Record, now record.Version) bool {
+func (v *Session) refresh(r record.Record, now record.Version) bool {
 	if !v.Sandbox.Refresh(r) {
 		return false
 	}
 	v.version = now
-	v.unwatch() // there may be another workspace
+	v.Unwatch() // there may be another workspace
 	return true
 }
 
-// adopt takes over the connection that the sandbox was made with.
-func (v *live) adopt(conn *agent.Conn) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+// Adopt takes over the connection that the sandbox was made with.
+func (v *Session) Adopt(conn *agent.Conn) {
+	v.Mu.Lock()
+	defer v.Mu.Unlock()
 	v.conn, v.tookOver = conn, true
 	v.rest()
 }
 
-// enter says that something begins which needs what is held; leave says that it
+// Enter says that something begins which needs what is held; leave says that it
 // is over.
-func (v *live) enter() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.busy++
+func (v *Session) Enter() {
+	v.Mu.Lock()
+	defer v.Mu.Unlock()
+	v.Busy++
 }
 
-func (v *live) leave() {
-	v.mu.Lock()
-	v.busy--
-	last := v.busy == 0 && v.gone
+func (v *Session) Leave() {
+	v.Mu.Lock()
+	v.Busy--
+	last := v.Busy == 0 && v.gone
 	v.rest()
-	v.mu.Unlock()
+	v.Mu.Unlock()
 	if last {
-		v.drop()
+		v.Drop()
 	}
 }
 
 // rest has what is held dropped after a while. The caller has mu.
-func (v *live) rest() {
+func (v *Session) rest() {
 	v.last = time.Now()
-	if v.busy == 0 && v.idle == nil && !v.gone {
+	if v.Busy == 0 && v.idle == nil && !v.gone {
 		v.idle = time.AfterFunc(idleTime, v.settle)
 	}
 }
 
 // settle drops what is held, unless something went on meanwhile.
-func (v *live) settle() {
-	v.mu.Lock()
+func (v *Session) settle() {
+	v.Mu.Lock()
 	left := idleTime - time.Since(v.last)
-	again := v.busy == 0 && left > 0 && !v.gone
+	again := v.Busy == 0 && left > 0 && !v.gone
 	if again {
 		v.idle.Reset(left)
 	} else {
 		v.idle = nil
 	}
-	v.mu.Unlock()
+	v.Mu.Unlock()
 	if !again {
-		v.drop()
+		v.Drop()
 	}
 }
 
-// release gives up one handle.
-func (v *live) release() {
+// Release gives up one handle.
+func (v *Session) Release() {
 	v.all.mu.Lock()
 	v.users--
 	v.all.mu.Unlock()
 	gone := !v.Init().Lives()
-	v.mu.Lock()
+	v.Mu.Lock()
 	v.gone = v.gone || gone
 	v.rest()
-	v.mu.Unlock()
+	v.Mu.Unlock()
 	if gone {
 		init := v.Init()
-		v.all.deadlines.stop(func(key deadlineKey) bool { return key.id == v.ID && key.init == init })
-		v.drop()
+		v.all.Deadlines.Stop(func(key DeadlineKey) bool { return key.ID == v.ID && key.init == init })
+		v.Drop()
 	}
 }
 
-// drop lets go of what is held, if nothing goes on. Of a tied sandbox that is up
+// Drop lets go of what is held, if nothing goes on. Of a tied sandbox that is up
 // the connection stays, since it is what ties it.
-func (v *live) drop() {
+func (v *Session) Drop() {
 	v.all.mu.Lock()
-	v.mu.Lock()
+	v.Mu.Lock()
 	var conn *agent.Conn
 	var leaves []*cgroups.Leaf
-	idle := v.busy == 0
+	idle := v.Busy == 0
 	if idle {
-		leaves = v.leaves.empty()
+		leaves = v.Leaves.empty()
 		if !v.Current().Tied || v.gone {
 			conn, v.conn = v.conn, nil
 		}
-		if v.users == 0 && v.conn == nil && v.all.live[v.ID] == v {
-			delete(v.all.live, v.ID)
+		if v.users == 0 && v.conn == nil && v.all.Known[v.ID] == v {
+			delete(v.all.Known, v.ID)
 		}
 		if v.idle != nil {
 			v.idle.Stop()
 			v.idle = nil
 		}
-		v.busy++ // until all is let go of: the group is needed for that
+		v.Busy++ // until all is let go of: the group is needed for that
 	}
-	v.mu.Unlock()
+	v.Mu.Unlock()
 	v.all.mu.Unlock()
 	if !idle {
 		return
 	}
-	v.unwatch()
+	v.Unwatch()
 	if conn != nil {
 		_ = conn.Close() // nothing more is wanted of it
 	}
 	v.CloseState()
 	v.discard(leaves)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.busy--
-	if v.busy == 0 {
+	v.Mu.Lock()
+	defer v.Mu.Unlock()
+	v.Busy--
+	if v.Busy == 0 {
 		_ = v.Group.Close() // as above
 	}
 }
 
-// unwatch stops watching the sandbox's files.
-func (v *live) unwatch() { v.files.Stop(v.all.tending) }
+// Unwatch stops watching the sandbox's files.
+func (v *Session) Unwatch() { v.Files.Stop(v.all.tending) }
 
-// connect returns the connection to the agent.
-func (v *live) connect(ctx context.Context) (*agent.Conn, error) {
-	v.mu.Lock()
+// Connect returns the connection to the agent.
+func (v *Session) Connect(ctx context.Context) (*agent.Conn, error) {
+	v.Mu.Lock()
 	conn := v.conn
-	v.mu.Unlock()
+	v.Mu.Unlock()
 	if conn != nil {
 		return conn, nil
 	}
@@ -220,9 +220,9 @@ func (v *live) connect(ctx context.Context) (*agent.Conn, error) {
 		return nil, ctx.Err()
 	}
 	defer func() { <-v.connecting }()
-	v.mu.Lock()
+	v.Mu.Lock()
 	conn = v.conn
-	v.mu.Unlock()
+	v.Mu.Unlock()
 	if conn != nil {
 		return conn, nil
 	}
@@ -230,9 +230,9 @@ func (v *live) connect(ctx context.Context) (*agent.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.mu.Lock()
+	v.Mu.Lock()
 	v.conn = conn
-	v.mu.Unlock()
+	v.Mu.Unlock()
 	return conn, nil
 }
 
@@ -240,10 +240,10 @@ func (v *live) connect(ctx context.Context) (*agent.Conn, error) {
 // that stands still is asked about meanwhile.
 const answerTime = 5 * time.Second
 
-func (v *live) dial(ctx context.Context) (*agent.Conn, error) {
+func (v *Session) dial(ctx context.Context) (*agent.Conn, error) {
 	waiting, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	conn, err := agent.Dial(waiting, filepath.Join(v.Path(), socketName))
+	conn, err := agent.Dial(waiting, filepath.Join(v.Path(), SocketName))
 	if err == nil && v.Present() {
 		return conn, nil
 	}
@@ -254,26 +254,26 @@ func (v *live) dial(ctx context.Context) (*agent.Conn, error) {
 }
 
 // disconnect gives up a connection that does not work any more.
-func (v *live) disconnect(conn *agent.Conn) {
-	v.mu.Lock()
+func (v *Session) disconnect(conn *agent.Conn) {
+	v.Mu.Lock()
 	if v.conn == conn {
 		v.conn = nil
 	}
-	v.mu.Unlock()
+	v.Mu.Unlock()
 	_ = conn.Close() // it does not work
 }
 
-// takeOver ends what execs of processes that are dead have left, once. While the
+// TakeOver ends what execs of processes that are dead have left, once. While the
 // sandbox stands still nothing in it can be ended.
-func (v *live) takeOver(ctx context.Context) error {
-	v.mu.Lock()
+func (v *Session) TakeOver(ctx context.Context) error {
+	v.Mu.Lock()
 	done := v.tookOver
-	v.mu.Unlock()
+	v.Mu.Unlock()
 	if done || v.Paused() {
 		return nil
 	}
-	v.enter() // what is held for that is not to be dropped meanwhile
-	defer v.leave()
+	v.Enter() // what is held for that is not to be dropped meanwhile
+	defer v.Leave()
 	names, err := v.Group.Leaves()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -287,18 +287,18 @@ func (v *live) takeOver(ctx context.Context) error {
 			return err
 		}
 	}
-	throttled, err := v.lift.Resume()
-	if err := errors.Join(v.sweep(ctx), v.overlay.Resume(ctx), err); err != nil {
+	throttled, err := v.Lift.Resume()
+	if err := errors.Join(v.Sweep(ctx), v.Overlay.Resume(ctx), err); err != nil {
 		return err
 	}
-	v.mu.Lock()
+	v.Mu.Lock()
 	v.tookOver = throttled // else the next command tries again
-	v.mu.Unlock()
+	v.Mu.Unlock()
 	return errors.Join(v.resumeDeadlines(), v.resumeTold())
 }
 
 // clear ends what runs in a leaf, and removes it.
-func (v *live) clear(ctx context.Context, name string) error {
+func (v *Session) clear(ctx context.Context, name string) error {
 	leaf, err := v.Group.OpenLeaf(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -309,5 +309,5 @@ func (v *live) clear(ctx context.Context, name string) error {
 	return endLeaf(ctx, leaf)
 }
 
-// socketName is the agent's socket in the sandbox's directory.
-const socketName = "agent.sock"
+// SocketName is the agent's socket in the sandbox's directory.
+const SocketName = "agent.sock"

@@ -1,4 +1,4 @@
-package launcher
+package jobs
 
 import (
 	"context"
@@ -29,22 +29,22 @@ import (
 // killed, however far it has gone from its parents, so that a Result is whole
 // and final; who wants work to go on starts it detached.
 type Process struct {
-	live    *live
-	exec    execID
-	leaf    *cgroups.Leaf
-	under   leafTerms
-	conn    *agent.Conn
-	inside  *agent.Process
-	args    []string
-	limits  spec.Limits
-	config  record.Record
-	started time.Time
-	timeout time.Duration
-	files   *filewatch.Recording
+	Live      *Session
+	Exec      ExecID
+	Leaf      *cgroups.Leaf
+	under     leafTerms
+	Conn      *agent.Conn
+	Inside    *agent.Process
+	Args      []string
+	limits    spec.Limits
+	Config    record.Record
+	StartedAt time.Time
+	Timeout   time.Duration
+	files     *filewatch.Recording
 	// Transaction is the exec's own, nil for others.
-	transaction *overlay.Transaction
-	// kept is the state of a detached exec, nil for others.
-	kept *detached
+	Transaction *overlay.Transaction
+	// Kept is the state of a detached exec, nil for others.
+	Kept *detached
 
 	// deadline fires after timeout. It is nil for a detached exec; see deadlines.
 	deadline *time.Timer
@@ -56,9 +56,9 @@ type Process struct {
 	// meanwhile.
 	killing sync.Mutex
 
-	// waiting is held by the one that waits, and guards what follows: a channel,
+	// Waiting is held by the one that waits, and guards what follows: a channel,
 	// for a context to interrupt the wait for it.
-	waiting chan struct{}
+	Waiting chan struct{}
 	ended   bool
 	result  spec.Result
 	err     error
@@ -75,38 +75,38 @@ type Process struct {
 }
 
 // ID is the exec's, unique while the host is up.
-func (p *Process) ID() string { return p.exec.String() }
+func (p *Process) ID() string { return p.Exec.String() }
 
 // Terminal is the master of the command's terminal, nil if it has none. Close
 // closes it.
-func (p *Process) Terminal() *os.File { return p.inside.Terminal() }
+func (p *Process) Terminal() *os.File { return p.Inside.Terminal() }
 
 // Output are the files that keep what a detached command has written; nil for
 // others. Close closes them.
 func (p *Process) Output() (stdout, stderr *os.File) {
-	if p.kept == nil {
+	if p.Kept == nil {
 		return nil, nil
 	}
-	return p.kept.stdout, p.kept.stderr
+	return p.Kept.stdout, p.Kept.stderr
 }
 
-// register counts the exec as running and has its timeout begin.
-func (v *live) register(p *Process) {
-	p.waiting = make(chan struct{}, 1)
+// Register counts the exec as running and has its timeout begin.
+func (v *Session) Register(p *Process) {
+	p.Waiting = make(chan struct{}, 1)
 	switch {
-	case p.timeout <= 0:
-	case p.kept != nil:
-		v.armDeadline(p.exec, p.started.Add(p.timeout))
+	case p.Timeout <= 0:
+	case p.Kept != nil:
+		v.armDeadline(p.Exec, p.StartedAt.Add(p.Timeout))
 	default:
 		// Set before it can fire, since expire uses it.
 		p.deadline = time.AfterFunc(math.MaxInt64, p.expire)
-		p.deadline.Reset(time.Until(p.started.Add(p.timeout)))
+		p.deadline.Reset(time.Until(p.StartedAt.Add(p.Timeout)))
 	}
-	if p.kept != nil {
+	if p.Kept != nil {
 		return
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	v.Mu.Lock()
+	defer v.Mu.Unlock()
 	v.running[p.ID()] = p
 }
 
@@ -115,13 +115,13 @@ func (p *Process) leave() {
 	p.left.Do(func() {
 		p.over.Store(true)
 		p.files.Discard()
-		v := p.live
-		if p.kept == nil {
-			v.mu.Lock()
+		v := p.Live
+		if p.Kept == nil {
+			v.Mu.Lock()
 			delete(v.running, p.ID())
-			v.mu.Unlock()
+			v.Mu.Unlock()
 		}
-		v.leave()
+		v.Leave()
 	})
 }
 
@@ -134,7 +134,7 @@ func (p *Process) expire() {
 	if p.over.Load() {
 		return
 	}
-	if alive, err := p.leaf.Populated(); err == nil && !alive && !p.live.Paused() {
+	if alive, err := p.Leaf.Populated(); err == nil && !alive && !p.Live.Paused() {
 		// It has ended in time, which will be known at once, or the agent has yet to
 		// start it, and then its time was over before.
 		p.deadline.Reset(startAgain)
@@ -142,23 +142,23 @@ func (p *Process) expire() {
 	}
 	p.timedOut.Store(true)
 	// On v2 what stands still can be killed; PID 1 tells when it is resumed.
-	if p.kill() != nil || p.live.Paused() {
+	if p.Kill() != nil || p.Live.Paused() {
 		p.stuck.Store(true)
-		_ = p.inside.Close() // Wait waits no longer, and says what is the matter
+		_ = p.Inside.Close() // Wait waits no longer, and says what is the matter
 	}
 }
 
-// kill ends all that is in the exec's leaf, and nothing else.
-func (p *Process) kill() error {
+// Kill ends all that is in the exec's leaf, and nothing else.
+func (p *Process) Kill() error {
 	ctx, cancel := context.WithTimeout(context.Background(), killTime)
 	defer cancel()
 	p.killing.Lock()
 	defer p.killing.Unlock()
-	kill := func() error { return p.leaf.Kill(ctx) }
+	kill := func() error { return p.Leaf.Kill(ctx) }
 	// A sandbox that is there for this command alone need not wait, maybe for minutes,
 	// until the command has had its turn to write. Others keep their limits.
-	if p.config.Tied && aloneIn(p.live.Sandbox, p.leaf) {
-		return p.live.lift.Without(kill)
+	if p.Config.Tied && aloneIn(p.Live.Sandbox, p.Leaf) {
+		return p.Live.Lift.Without(kill)
 	}
 	return kill()
 }
@@ -172,13 +172,13 @@ func (p *Process) Signal(sig syscall.Signal, tree bool) error {
 	}
 	switch {
 	case !tree:
-		return p.inside.SignalGroup(sig)
+		return p.Inside.SignalGroup(sig)
 	case sig == unix.SIGKILL:
-		return p.kill()
+		return p.Kill()
 	}
 	p.killing.Lock()
 	defer p.killing.Unlock()
-	return signalLeaf(p.leaf, sig)
+	return signalLeaf(p.Leaf, sig)
 }
 
 // Wait returns what became of the command, once it and all it started is gone:
@@ -188,15 +188,15 @@ func (p *Process) Signal(sig syscall.Signal, tree bool) error {
 // sandbox failed.
 func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 	select {
-	case p.waiting <- struct{}{}: // also with a context that has ended: who waits alone ends the command
+	case p.Waiting <- struct{}{}: // also with a context that has ended: who waits alone ends the command
 	default:
 		select {
-		case p.waiting <- struct{}{}:
+		case p.Waiting <- struct{}{}:
 		case <-ctx.Done(): // another waits, with a context of its own
 			return spec.Result{}, ctx.Err()
 		}
 	}
-	defer func() { <-p.waiting }()
+	defer func() { <-p.Waiting }()
 	if p.ended {
 		return p.result, p.err
 	}
@@ -205,7 +205,7 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 		return spec.Result{}, os.ErrClosed // Close does the rest
 	}
 	cancelled := err != nil && ctx.Err() != nil
-	if cancelled && p.kept != nil {
+	if cancelled && p.Kept != nil {
 		return spec.Result{}, ctx.Err()
 	}
 	if cancelled {
@@ -221,7 +221,7 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 	}
 	p.ended = true
 	p.result, p.err = p.conclude(exit, err, cancelled)
-	if p.kept != nil && p.err == nil {
+	if p.Kept != nil && p.err == nil {
 		p.err = p.forget()
 	}
 	p.leave()
@@ -241,7 +241,7 @@ func (p *Process) awaitEnd(ctx context.Context) (agent.Exit, error) {
 	}
 	p.interrupt = cancel
 	p.ending.Unlock()
-	exit, err := p.inside.Wait(waiting)
+	exit, err := p.Inside.Wait(waiting)
 	p.ending.Lock()
 	defer p.ending.Unlock()
 	p.interrupt = nil
@@ -263,10 +263,10 @@ func (p *Process) endWait() {
 
 // end kills the command and all it started, and returns how it ended.
 func (p *Process) end() (agent.Exit, error) {
-	killed := p.kill()
+	killed := p.Kill()
 	ctx, cancel := context.WithTimeout(context.Background(), killTime)
 	defer cancel()
-	exit, err := p.inside.Wait(ctx)
+	exit, err := p.Inside.Wait(ctx)
 	if err != nil {
 		err = errors.Join(err, killed)
 	}
@@ -276,48 +276,48 @@ func (p *Process) end() (agent.Exit, error) {
 // conclude ends what the command has left, takes down what it has used, and
 // says how it ended.
 func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec.Result, error) {
-	v := p.live
+	v := p.Live
 	r := spec.Result{
-		ID: v.ID, Exec: p.ID(), Isolation: spec.IsolationFull, Limits: p.config.Limits,
-		Notes: append([]string(nil), p.config.Notes...), Duration: p.took(exit),
+		ID: v.ID, Exec: p.ID(), Isolation: spec.IsolationFull, Limits: p.Config.Limits,
+		Notes: append([]string(nil), p.Config.Notes...), Duration: p.took(exit),
 	}
 	e := ending{
 		status: exit.Status, known: waitErr == nil, cancelled: cancelled,
-		timedOut: p.timedOut.Load() || p.kept != nil && p.kept.timedOut(),
+		timedOut: p.timedOut.Load() || p.Kept != nil && p.Kept.timedOut(),
 	}
 	lost := errors.Is(waitErr, agent.ErrGone)
 	if waitErr != nil && !lost && !cancelled && !p.stuck.Load() {
-		return spec.Result{}, errors.Join(fmt.Errorf("wait for the command: %w", waitErr), p.kill(), p.giveUp())
+		return spec.Result{}, errors.Join(fmt.Errorf("wait for the command: %w", waitErr), p.Kill(), p.giveUp())
 	}
 	if err := p.finish(); err != nil && !lost {
 		r.Notes = append(r.Notes, p.unkilled(err))
 	}
 	usage := p.account(&r, &e, exit)
-	e.timeout, e.limits = p.timeout, p.limits
+	e.timeout, e.limits = p.Timeout, p.limits
 	if lost {
 		e.lost = v.fate()
 	}
 	failed := !lost && e.failed()
 	if failed { // before what a transaction has written is dropped
-		e.full = v.fullDisks(p.config)
+		e.full = v.fullDisks(p.Config)
 	}
 	e.describe(&r)
 	if err := p.endTransaction(&r); err != nil {
 		p.files.Discard()
-		v.retire(p.leaf)
+		v.retire(p.Leaf)
 		return spec.Result{}, err
 	}
 	p.files.End(&r)
-	if written := writtenTo(r.Files, record.WritableBinds(p.config.Config)); !lost && !failed && len(written) > 0 {
-		tellFull(&r, v.fullStores(p.config), written)
+	if written := writtenTo(r.Files, record.WritableBinds(p.Config.Config)); !lost && !failed && len(written) > 0 {
+		tellFull(&r, v.fullStores(p.Config), written)
 	}
 	if !lost {
-		p.tellDamage(&r)
+		p.TellDamage(&r)
 	}
-	if p.kept != nil { // others know the leaf by its name
-		v.retire(p.leaf)
+	if p.Kept != nil { // others know the leaf by its name
+		v.retire(p.Leaf)
 	} else {
-		v.recycle(madeLeaf{p.exec, p.leaf, p.under, usage})
+		v.recycle(madeLeaf{p.Exec, p.Leaf, p.under, usage})
 	}
 	return r, nil
 }
@@ -325,11 +325,11 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 // took is how long the command ran, killed or not: that of a detached one may have
 // been over for as long as nobody asked.
 func (p *Process) took(exit agent.Exit) time.Duration {
-	took := time.Since(p.started)
+	took := time.Since(p.StartedAt)
 	if exit.Ended.IsZero() {
 		return took
 	}
-	return min(took, max(0, exit.Ended.Sub(p.started)))
+	return min(took, max(0, exit.Ended.Sub(p.StartedAt)))
 }
 
 // errStuck says that it was waited for before.
@@ -337,18 +337,18 @@ var errStuck = errors.New("it was waited for long enough")
 
 // finish kills what the command has left.
 func (p *Process) finish() error {
-	if alive, err := p.leaf.Populated(); err == nil && !alive {
+	if alive, err := p.Leaf.Populated(); err == nil && !alive {
 		return nil // as mostly
 	}
 	if p.stuck.Load() {
 		return errStuck
 	}
-	return p.kill()
+	return p.Kill()
 }
 
 // unkilled words that something outlived its exec.
 func (p *Process) unkilled(err error) string {
-	if p.live.Paused() {
+	if p.Live.Paused() {
 		return "the sandbox is paused: what the command has left ends when it is resumed"
 	}
 	return fmt.Sprintf("what the command has left was killed and does not end: %v", err)
@@ -356,7 +356,7 @@ func (p *Process) unkilled(err error) string {
 
 // account fills in what the leaf has counted, and returns it.
 func (p *Process) account(r *spec.Result, e *ending, exit agent.Exit) cgroups.Usage {
-	usage, err := p.leaf.Usage()
+	usage, err := p.Leaf.Usage()
 	if err != nil { // it was removed, with its sandbox
 		usage = cgroups.Usage{
 			CPU: cgroups.Unknown, MemoryPeak: cgroups.Unknown, IORead: cgroups.Unknown, IOWritten: cgroups.Unknown,
@@ -379,54 +379,54 @@ func (p *Process) account(r *spec.Result, e *ending, exit agent.Exit) cgroups.Us
 func (p *Process) Close() error {
 	var err error
 	p.endWait()
-	p.waiting <- struct{}{}
+	p.Waiting <- struct{}{}
 	if !p.ended {
 		p.ended, p.err = true, os.ErrClosed
 		err = p.giveUp()
 	}
-	<-p.waiting
+	<-p.Waiting
 	p.leave()
-	return errors.Join(err, p.inside.Close(), p.kept.close())
+	return errors.Join(err, p.Inside.Close(), p.Kept.close())
 }
 
 // giveUp ends what nobody wants to know of any more. The time of a detached
 // command goes on.
 func (p *Process) giveUp() error {
-	if p.kept != nil {
-		return p.leaf.Close()
+	if p.Kept != nil {
+		return p.Leaf.Close()
 	}
 	if p.deadline != nil {
 		p.deadline.Stop()
 	}
-	err := errors.Join(p.kill(), p.dropTransaction())
-	p.live.retire(p.leaf)
+	err := errors.Join(p.Kill(), p.dropTransaction())
+	p.Live.retire(p.Leaf)
 	return err
 }
 
 // endTransaction has what the command wrote join the sandbox's files, or vanish.
 func (p *Process) endTransaction(r *spec.Result) error {
-	t := p.transaction
+	t := p.Transaction
 	if t == nil {
 		return nil
 	}
-	p.transaction = nil
+	p.Transaction = nil
 	return t.Settle(context.Background(), r)
 }
 
 func (p *Process) dropTransaction() error {
-	t := p.transaction
+	t := p.Transaction
 	if t == nil {
 		return nil
 	}
-	p.transaction = nil
+	p.Transaction = nil
 	return t.Drop()
 }
 
 // undo removes what there is of an exec whose command did not start.
 func (p *Process) undo() error {
 	p.files.Discard()
-	err := errors.Join(p.kept.remove(), p.kill(), p.dropTransaction())
-	p.live.retire(p.leaf)
+	err := errors.Join(p.Kept.remove(), p.Kill(), p.dropTransaction())
+	p.Live.retire(p.Leaf)
 	return err
 }
 

@@ -1,4 +1,4 @@
-package launcher
+package jobs
 
 import (
 	"crypto/rand"
@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
-// sessions are the sandboxes that a process works with.
-type sessions struct {
+// Sessions are the sandboxes that a process works with.
+type Sessions struct {
 	record.Roots
 	// self identifies the process, openGroup opens the cgroup of a sandbox, and
 	// filesProgram is the program that serves files inside.
@@ -33,17 +33,17 @@ type sessions struct {
 	execs atomic.Uint32
 	first uint32
 
-	groups filewatch.Pool
-	// deadlines are of detached execs.
-	deadlines deadlines
+	Groups filewatch.Pool
+	// Deadlines are of detached execs.
+	Deadlines deadlines
 
 	// mu guards live, by id.
-	mu   sync.Mutex
-	live map[string]*live
+	mu    sync.Mutex
+	Known map[string]*Session
 }
 
-// sessionsConfig is what a launcher shares with its sessions.
-type sessionsConfig struct {
+// Config is what a launcher shares with its sessions.
+type Config struct {
 	Roots        record.Roots
 	Self         func() (process.ID, error)
 	OpenGroup    func(id string) (*cgroups.Group, error)
@@ -53,10 +53,10 @@ type sessionsConfig struct {
 	Tending *sync.WaitGroup
 }
 
-func newSessions(c sessionsConfig) *sessions {
-	s := &sessions{
+func New(c Config) *Sessions {
+	s := &Sessions{
 		Roots: c.Roots, self: c.Self, openGroup: c.OpenGroup, filesProgram: c.FilesProgram,
-		layers: c.Layers, tending: c.Tending, live: map[string]*live{}, first: randomStart(),
+		layers: c.Layers, tending: c.Tending, Known: map[string]*Session{}, first: randomStart(),
 	}
 	s.execs.Store(s.first)
 	return s
@@ -69,9 +69,9 @@ func randomStart() uint32 {
 	return binary.NativeEndian.Uint32(b[:])
 }
 
-// open returns the session of the sandbox that the record describes, up or not. The caller
+// Open returns the session of the sandbox that the record describes, up or not. The caller
 // must release the session.
-func (l *sessions) open(id string) (*live, error) {
+func (l *Sessions) Open(id string) (*Session, error) {
 	if err := l.CheckRoot(); err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (l *sessions) open(id string) (*live, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if known := l.live[id]; known != nil && known.version == now {
+	if known := l.Known[id]; known != nil && known.version == now {
 		known.users++
 		return known, nil
 	}
@@ -89,7 +89,7 @@ func (l *sessions) open(id string) (*live, error) {
 	if err != nil {
 		return nil, err
 	}
-	if known := l.live[id]; known != nil && known.refresh(r, now) {
+	if known := l.Known[id]; known != nil && known.refresh(r, now) {
 		known.users++
 		return known, nil
 	}
@@ -98,35 +98,35 @@ func (l *sessions) open(id string) (*live, error) {
 		return nil, err
 	}
 	fresh := newLive(l, id, r, now, group)
-	l.live[id] = fresh
+	l.Known[id] = fresh
 	return fresh, nil
 }
 
-// forget drops what this process keeps of a sandbox that is gone.
-func (l *sessions) forget(id string) {
+// Forget drops what this process keeps of a sandbox that is gone.
+func (l *Sessions) Forget(id string) {
 	l.mu.Lock()
-	gone := l.live[id]
-	delete(l.live, id)
+	gone := l.Known[id]
+	delete(l.Known, id)
 	l.mu.Unlock()
-	l.deadlines.stop(func(key deadlineKey) bool { return key.id == id })
+	l.Deadlines.Stop(func(key DeadlineKey) bool { return key.ID == id })
 	if gone == nil {
 		return
 	}
-	gone.mu.Lock()
+	gone.Mu.Lock()
 	gone.gone = true
-	gone.mu.Unlock()
-	gone.drop()
+	gone.Mu.Unlock()
+	gone.Drop()
 }
 
-// close removes what is kept ready for the next exec. Nothing may be under way.
-func (l *sessions) close() {
-	l.deadlines.close()
+// Close removes what is kept ready for the next exec. Nothing may be under way.
+func (l *Sessions) Close() {
+	l.Deadlines.close()
 	l.tending.Wait()
 	l.mu.Lock()
-	all := slices.Collect(maps.Values(l.live))
+	all := slices.Collect(maps.Values(l.Known))
 	l.mu.Unlock()
 	for _, v := range all {
-		v.drop()
+		v.Drop()
 	}
 	l.tending.Wait()
 }

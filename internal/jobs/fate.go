@@ -1,4 +1,4 @@
-package launcher
+package jobs
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 )
 
 // fate finds out why a sandbox went away under a command.
-func (v *live) fate() fate {
+func (v *Session) fate() fate {
 	if !v.Present() {
 		return fateRemoved
 	}
@@ -28,7 +28,7 @@ func (v *live) fate() fate {
 
 // initOOMKills is how often the kernel has killed for memory in the sandbox and
 // in none of its execs. 0 where that can't be told.
-func (v *live) initOOMKills() int64 {
+func (v *Session) initOOMKills() int64 {
 	events, err := v.Group.Events()
 	if err != nil {
 		return 0
@@ -64,7 +64,7 @@ type full struct {
 // fullDisks are the file systems that only the sandbox writes to, and the host's
 // directories with a quota, in which no room is left. Others of the host are not
 // asked about: one whose server does not answer would keep whoever asks.
-func (v *live) fullDisks(r record.Record) []full {
+func (v *Session) fullDisks(r record.Record) []full {
 	var all []full
 	if size, is := sharedMemoryFull(r.Init); is {
 		name := fmt.Sprintf("%s (%s) is full", sharedMemory, size)
@@ -74,7 +74,7 @@ func (v *live) fullDisks(r record.Record) []full {
 }
 
 // fullStores are those of them of which a Result tells the files.
-func (v *live) fullStores(r record.Record) (all []full) {
+func (v *Session) fullStores(r record.Record) (all []full) {
 	if r.Limits.Disk == spec.Enforced {
 		all = append(all, fullQuotas(r)...)
 	}
@@ -148,7 +148,7 @@ func writtenTo(files *spec.Files, binds []string) map[string]bool {
 }
 
 // hostFull says that the disk of the data directory has no room for images to grow.
-func (l *sessions) hostFull() bool {
+func (l *Sessions) hostFull() bool {
 	var st unix.Statfs_t
 	err := unix.Statfs(l.Data, &st)
 	for errors.Is(err, unix.EINTR) {

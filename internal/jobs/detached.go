@@ -1,4 +1,4 @@
-package launcher
+package jobs
 
 import (
 	"context"
@@ -31,7 +31,7 @@ const outputLimit = 8 << 20
 
 // A detached is the state of a detached exec. Nil is that of others.
 type detached struct {
-	dir            string
+	Dir            string
 	stdout, stderr *os.File
 	limit          int64 // of each
 }
@@ -50,7 +50,7 @@ type execRecord struct {
 }
 
 const (
-	execRecordName = "exec.json"
+	ExecRecordName = "exec.json"
 	// timedOutName is a file that says that the exec's time was over.
 	timedOutName = "timed_out"
 )
@@ -58,19 +58,19 @@ const (
 // execsName is the directory of detached execs in that of a sandbox.
 const execsName = "execs"
 
-func (v *live) execs() string { return filepath.Join(v.Path(), execsName) }
+func (v *Session) ExecsDir() string { return filepath.Join(v.Path(), execsName) }
 
-func (v *live) execDir(e execID) string { return filepath.Join(v.execs(), e.String()) }
+func (v *Session) execDir(e ExecID) string { return filepath.Join(v.ExecsDir(), e.String()) }
 
 // isDetached says whether an exec is. Its record is the last of its files that is
 // made and the first that is removed: with it, the others are there.
-func (v *live) isDetached(e execID) bool {
-	_, err := os.Lstat(filepath.Join(v.execDir(e), execRecordName))
+func (v *Session) isDetached(e ExecID) bool {
+	_, err := os.Lstat(filepath.Join(v.execDir(e), ExecRecordName))
 	return err == nil
 }
 
-// detach makes the state of an exec that is about to be started.
-func (p *Process) detach(ctx context.Context, c launch.Command, request *agent.Command) error {
+// Detach makes the state of an exec that is about to be started.
+func (p *Process) Detach(ctx context.Context, c launch.Command, request *agent.Command) error {
 	if c.OutputLimit < 0 {
 		return &launch.ConfigError{Reason: fmt.Sprintf("an output limit of %d bytes", c.OutputLimit)}
 	}
@@ -80,31 +80,31 @@ func (p *Process) detach(ctx context.Context, c launch.Command, request *agent.C
 	if c.OutputLimit == 0 {
 		c.OutputLimit = outputLimit
 	}
-	p.live.sweepSometimes()
-	p.live.output.mu.Lock()
-	defer p.live.output.mu.Unlock()
-	if err := p.live.roomForOutput(ctx, c.OutputLimit); err != nil {
+	p.Live.sweepSometimes()
+	p.Live.Output.Mu.Lock()
+	defer p.Live.Output.Mu.Unlock()
+	if err := p.Live.roomForOutput(ctx, c.OutputLimit); err != nil {
 		return err
 	}
-	p.live.begin(p.exec)
-	p.kept = &detached{dir: p.live.execDir(p.exec), limit: c.OutputLimit}
-	if err := p.kept.make(); err != nil {
+	p.Live.begin(p.Exec)
+	p.Kept = &detached{Dir: p.Live.execDir(p.Exec), limit: c.OutputLimit}
+	if err := p.Kept.make(); err != nil {
 		return err
 	}
-	if err := p.kept.open(os.O_RDWR | os.O_CREATE | os.O_EXCL); err != nil {
+	if err := p.Kept.open(os.O_RDWR | os.O_CREATE | os.O_EXCL); err != nil {
 		return err
 	}
 	boot, err := sinceBoot()
 	if err == nil {
 		err = execRecord{
-			Args: p.args, Started: p.started.UTC(), Boot: boot - time.Since(p.started), Limits: p.limits, Timeout: p.timeout,
+			Args: p.Args, Started: p.StartedAt.UTC(), Boot: boot - time.Since(p.StartedAt), Limits: p.limits, Timeout: p.Timeout,
 			OutputLimit: c.OutputLimit,
-		}.write(p.kept.dir)
+		}.write(p.Kept.Dir)
 	}
 	if err != nil {
 		return err
 	}
-	request.Detach = &agent.Detach{ID: p.exec.agent(), Stdout: p.kept.stdout, Stderr: p.kept.stderr, Limit: c.OutputLimit}
+	request.Detach = &agent.Detach{ID: p.Exec.agent(), Stdout: p.Kept.stdout, Stderr: p.Kept.stderr, Limit: c.OutputLimit}
 	return nil
 }
 
@@ -113,16 +113,16 @@ func (r execRecord) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	return statedir.Replace(filepath.Join(dir, execRecordName), data)
+	return statedir.Replace(filepath.Join(dir, ExecRecordName), data)
 }
 
 func readExecRecord(dir string) (r execRecord, err error) {
-	data, err := os.ReadFile(filepath.Join(dir, execRecordName))
+	data, err := os.ReadFile(filepath.Join(dir, ExecRecordName))
 	if err != nil {
 		return r, err
 	}
 	if err := json.Unmarshal(data, &r); err != nil {
-		return r, fmt.Errorf("read %s: %w", filepath.Join(dir, execRecordName), err)
+		return r, fmt.Errorf("read %s: %w", filepath.Join(dir, ExecRecordName), err)
 	}
 	now, err := sinceBoot()
 	if err != nil {
@@ -135,10 +135,10 @@ func readExecRecord(dir string) (r execRecord, err error) {
 // make makes the directory, and never that of the sandbox: one that was removed
 // meanwhile would seem to be there again.
 func (d *detached) make() error {
-	if err := os.Mkdir(filepath.Dir(d.dir), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(filepath.Dir(d.Dir), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return os.Mkdir(d.dir, 0o700)
+	return os.Mkdir(d.Dir, 0o700)
 }
 
 // sinceBoot is the time since the host's boot, that of its sleep included.
@@ -152,10 +152,10 @@ func sinceBoot() (time.Duration, error) {
 
 // open opens the files with the output.
 func (d *detached) open(flags int) (err error) {
-	if d.stdout, err = os.OpenFile(filepath.Join(d.dir, "stdout"), flags, 0o600); err != nil {
+	if d.stdout, err = os.OpenFile(filepath.Join(d.Dir, "stdout"), flags, 0o600); err != nil {
 		return err
 	}
-	d.stderr, err = os.OpenFile(filepath.Join(d.dir, "stderr"), flags, 0o600)
+	d.stderr, err = os.OpenFile(filepath.Join(d.Dir, "stderr"), flags, 0o600)
 	return err
 }
 
@@ -196,16 +196,16 @@ func (d *detached) remove() error {
 	if d == nil {
 		return nil
 	}
-	return errors.Join(erase.IgnoreMissing(os.Remove(filepath.Join(d.dir, execRecordName))), d.truncate(), os.RemoveAll(d.dir))
+	return errors.Join(erase.IgnoreMissing(os.Remove(filepath.Join(d.Dir, ExecRecordName))), d.truncate(), os.RemoveAll(d.Dir))
 }
 
 // markTimedOut lets whoever asks know why the exec was killed.
 func (d *detached) markTimedOut() {
 	// Without the mark it seems to be somebody's SIGKILL.
-	_ = os.WriteFile(filepath.Join(d.dir, timedOutName), nil, 0o600)
+	_ = os.WriteFile(filepath.Join(d.Dir, timedOutName), nil, 0o600)
 }
 
 func (d *detached) timedOut() bool {
-	_, err := os.Lstat(filepath.Join(d.dir, timedOutName))
+	_, err := os.Lstat(filepath.Join(d.Dir, timedOutName))
 	return err == nil
 }

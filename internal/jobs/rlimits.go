@@ -1,4 +1,4 @@
-package launcher
+package jobs
 
 import (
 	"golang.org/x/sys/unix"
@@ -10,7 +10,7 @@ import (
 // commandLimits are the resource limits of the command, none above this
 // process's own.
 func commandLimits(c spec.Config) []agent.Rlimit {
-	numbers, inherited := rlimits(), inheritedLimits()
+	numbers, inherited := rlimits(), InheritedLimits()
 	var all []agent.Rlimit
 	for _, limit := range c.Rlimits(inherited) {
 		all = append(all, agent.Rlimit{Resource: numbers[limit.Type], Soft: limit.Soft, Hard: limit.Hard})
@@ -18,8 +18,8 @@ func commandLimits(c spec.Config) []agent.Rlimit {
 	return all
 }
 
-// inheritedLimits are this process's own hard limits.
-func inheritedLimits() map[string]uint64 {
+// InheritedLimits are this process's own hard limits.
+func InheritedLimits() map[string]uint64 {
 	inherited := map[string]uint64{}
 	for name, resource := range rlimits() {
 		var limit unix.Rlimit

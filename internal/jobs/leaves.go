@@ -1,4 +1,4 @@
-package launcher
+package jobs
 
 import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"

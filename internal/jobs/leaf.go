@@ -1,4 +1,4 @@
-package launcher
+package jobs
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 
 // A madeLeaf is a leaf with the name of the exec that will be in it, or was.
 type madeLeaf struct {
-	exec execID
+	Exec ExecID
 	*cgroups.Leaf
 	under leafTerms
 	// usage is what it has counted, once nothing lives in it any more.
@@ -39,46 +39,46 @@ type leafTerms struct {
 // A leafPool has the leaf that is ready, those that may come to be the next ones,
 // and those that have to be removed. It is guarded by its live's mu.
 type leafPool struct {
-	spares []madeLeaf
+	Spares []madeLeaf
 	ended  []madeLeaf
 	used   []*cgroups.Leaf
 	// begun says that there was an exec.
 	begun bool
 }
 
-// maxEnded bounds how many leaves are kept to be used again in a sandbox.
-const maxEnded = 16
+// MaxEnded bounds how many leaves are kept to be used again in a sandbox.
+const MaxEnded = 16
 
 // empty takes them all out.
 func (p *leafPool) empty() []*cgroups.Leaf {
 	all := p.used
-	for _, leaf := range slices.Concat(p.spares, p.ended) {
+	for _, leaf := range slices.Concat(p.Spares, p.ended) {
 		all = append(all, leaf.Leaf)
 	}
 	*p = leafPool{}
 	return all
 }
 
-// takeLeaf returns a leaf that only has the limits of the sandbox.
-func (v *live) takeLeaf() (madeLeaf, error) {
-	if leaf, ok := v.take(&v.leaves.spares); ok {
+// TakeLeaf returns a leaf that only has the limits of the sandbox.
+func (v *Session) TakeLeaf() (madeLeaf, error) {
+	if leaf, ok := v.Take(&v.Leaves.Spares); ok {
 		return leaf, nil
 	}
 	return v.nextLeaf()
 }
 
-// take takes a leaf out of those of the pool.
-func (v *live) take(from *[]madeLeaf) (madeLeaf, bool) {
+// Take takes a leaf out of those of the pool.
+func (v *Session) Take(from *[]madeLeaf) (madeLeaf, bool) {
 	terms := termsOf(v.Current())
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	v.Mu.Lock()
+	defer v.Mu.Unlock()
 	for len(*from) > 0 {
 		leaf := (*from)[0]
 		*from = (*from)[1:]
 		if leaf.under == terms {
 			return leaf, true
 		}
-		v.leaves.used = append(v.leaves.used, leaf.Leaf) // made before a limit was changed
+		v.Leaves.used = append(v.Leaves.used, leaf.Leaf) // made before a limit was changed
 	}
 	return madeLeaf{}, false
 }
@@ -95,20 +95,20 @@ func termsOf(r record.Record) leafTerms {
 // makeAhead makes the leaf of the exec that comes next, while the one that has
 // just begun runs, and removes those that were used. A sandbox's first exec may
 // be its only one.
-func (v *live) makeAhead() {
-	v.mu.Lock()
-	used := v.leaves.used
-	v.leaves.used = nil
-	wanted := v.leaves.begun && len(v.leaves.spares) == 0
-	v.leaves.begun = true
+func (v *Session) makeAhead() {
+	v.Mu.Lock()
+	used := v.Leaves.used
+	v.Leaves.used = nil
+	wanted := v.Leaves.begun && len(v.Leaves.Spares) == 0
+	v.Leaves.begun = true
 	if len(used) > 0 {
-		v.busy++
+		v.Busy++
 		v.all.tending.Go(func() {
-			defer v.leave()
+			defer v.Leave()
 			v.discard(used)
 		})
 	}
-	v.mu.Unlock()
+	v.Mu.Unlock()
 	if !wanted {
 		return
 	}
@@ -116,15 +116,15 @@ func (v *live) makeAhead() {
 	if err != nil {
 		return // the exec that needs it says why
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.leaves.spares = append(v.leaves.spares, leaf)
+	v.Mu.Lock()
+	defer v.Mu.Unlock()
+	v.Leaves.Spares = append(v.Leaves.Spares, leaf)
 }
 
 // nextLeaf renews a leaf, or makes one.
-func (v *live) nextLeaf() (madeLeaf, error) {
+func (v *Session) nextLeaf() (madeLeaf, error) {
 	for {
-		leaf, ok := v.take(&v.leaves.ended)
+		leaf, ok := v.Take(&v.Leaves.ended)
 		if !ok {
 			return v.makeLeaf()
 		}
@@ -136,16 +136,16 @@ func (v *live) nextLeaf() (madeLeaf, error) {
 }
 
 // renew fails where the leaf still counts something, which is no news.
-func (v *live) renew(leaf madeLeaf) (madeLeaf, error) {
+func (v *Session) renew(leaf madeLeaf) (madeLeaf, error) {
 	e, err := v.all.newExec()
 	if err != nil {
 		return madeLeaf{}, err
 	}
-	next, err := leaf.Renew(e.leaf(), leaf.usage)
-	return madeLeaf{exec: e, Leaf: next, under: leaf.under}, err
+	next, err := leaf.Renew(e.Leaf(), leaf.usage)
+	return madeLeaf{Exec: e, Leaf: next, under: leaf.under}, err
 }
 
-func (v *live) makeLeaf() (madeLeaf, error) {
+func (v *Session) makeLeaf() (madeLeaf, error) {
 	r := v.Current()
 	for {
 		e, err := v.all.newExec()
@@ -154,17 +154,17 @@ func (v *live) makeLeaf() (madeLeaf, error) {
 		}
 		terms := termsOf(r)
 		opts := cgroups.LeafOptions{Owner: record.HostID(r.UIDMappings, spec.AgentID), Pids: terms.pids}
-		leaf, err := v.Group.CreateLeaf(e.leaf(), opts)
+		leaf, err := v.Group.CreateLeaf(e.Leaf(), opts)
 		if errors.Is(err, fs.ErrExist) {
 			continue // another launcher in this process
 		}
-		return madeLeaf{exec: e, Leaf: leaf, under: terms}, err
+		return madeLeaf{Exec: e, Leaf: leaf, under: terms}, err
 	}
 }
 
 // limitLeaf sets the limits of one exec, within those of the sandbox, and names
 // those that this host can't hold.
-func (v *live) limitLeaf(leaf madeLeaf, l spec.Limits) error {
+func (v *Session) limitLeaf(leaf madeLeaf, l spec.Limits) error {
 	limits := cgroups.LeafLimits{Memory: int64(l.Memory), CPUs: float64(l.CPUs), Pids: l.Pids}
 	if limits == (cgroups.LeafLimits{}) {
 		return nil
@@ -173,7 +173,7 @@ func (v *live) limitLeaf(leaf madeLeaf, l spec.Limits) error {
 }
 
 // discard removes leaves in which nothing runs any more.
-func (v *live) discard(leaves []*cgroups.Leaf) {
+func (v *Session) discard(leaves []*cgroups.Leaf) {
 	for _, leaf := range leaves {
 		// What can't be removed goes with the sandbox.
 		_ = leaf.Delete(context.Background()) // it has its own patience
@@ -182,21 +182,21 @@ func (v *live) discard(leaves []*cgroups.Leaf) {
 
 // retire has a leaf removed that is not needed any more: beside the next exec,
 // or when there is none.
-func (v *live) retire(leaf *cgroups.Leaf) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.leaves.used = append(v.leaves.used, leaf)
+func (v *Session) retire(leaf *cgroups.Leaf) {
+	v.Mu.Lock()
+	defer v.Mu.Unlock()
+	v.Leaves.used = append(v.Leaves.used, leaf)
 	v.rest()
 }
 
 // recycle is retire, but for a leaf that may come to be the next one.
-func (v *live) recycle(leaf madeLeaf) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if len(v.leaves.ended) < maxEnded {
-		v.leaves.ended = append(v.leaves.ended, leaf)
+func (v *Session) recycle(leaf madeLeaf) {
+	v.Mu.Lock()
+	defer v.Mu.Unlock()
+	if len(v.Leaves.ended) < MaxEnded {
+		v.Leaves.ended = append(v.Leaves.ended, leaf)
 	} else {
-		v.leaves.used = append(v.leaves.used, leaf.Leaf)
+		v.Leaves.used = append(v.Leaves.used, leaf.Leaf)
 	}
 	v.rest()
 }

@@ -1,4 +1,4 @@
-package launcher
+package jobs
 
 import (
 	"context"
@@ -13,16 +13,16 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
-// detachedExecs are those of the sandbox, by their state.
-func (v *live) detachedExecs() ([]execID, error) { return execsIn(v.execs()) }
+// DetachedExecs are those of the sandbox, by their state.
+func (v *Session) DetachedExecs() ([]ExecID, error) { return execsIn(v.ExecsDir()) }
 
 // execsIn are the execs that a directory has entries of, sorted by name. One that is not there has none.
-func execsIn(dir string) ([]execID, error) {
+func execsIn(dir string) ([]ExecID, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	var all []execID
+	var all []ExecID
 	for _, entry := range entries {
 		if e, ok := parseExec(entry.Name()); ok {
 			all = append(all, e)
@@ -33,9 +33,9 @@ func execsIn(dir string) ([]execID, error) {
 
 // describe describes an exec; false says that there is nothing in its leaf, as
 // in one that is kept for the next.
-func (v *live) describe(e execID) (launch.Exec, bool, error) {
+func (v *Session) describe(e ExecID) (launch.Exec, bool, error) {
 	x := launch.Exec{ID: e.String()}
-	leaf, err := v.Group.OpenLeaf(e.leaf())
+	leaf, err := v.Group.OpenLeaf(e.Leaf())
 	if errors.Is(err, fs.ErrNotExist) {
 		return x, false, nil
 	}
@@ -50,11 +50,11 @@ func (v *live) describe(e execID) (launch.Exec, bool, error) {
 		x.Args, x.Started, x.Detached, x.Ended = r.Args, r.Started, true, len(x.Pids) == 0
 		return x, true, nil
 	}
-	v.mu.Lock()
+	v.Mu.Lock()
 	p := v.running[x.ID]
-	v.mu.Unlock()
+	v.Mu.Unlock()
 	if p != nil {
-		x.Args, x.Started = p.args, p.started
+		x.Args, x.Started = p.Args, p.StartedAt
 		return x, true, nil
 	}
 	if len(x.Pids) > 0 {
@@ -101,12 +101,12 @@ func shown(args []string) []string {
 
 // Execs describes what runs in the sandbox, whichever process asked for it, and
 // the detached commands that have ended and were not asked for yet.
-func (v *live) Execs(context.Context) ([]launch.Exec, error) {
+func (v *Session) Execs(context.Context) ([]launch.Exec, error) {
 	if !v.Up() {
 		return nil, v.Why(context.Background(), &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
 	}
-	v.enter()
-	defer v.leave()
+	v.Enter()
+	defer v.Leave()
 	names, err := v.Group.Leaves()
 	if err != nil {
 		return nil, err

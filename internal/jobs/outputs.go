@@ -1,4 +1,4 @@
-package launcher
+package jobs
 
 import (
 	"context"
@@ -26,22 +26,22 @@ import (
 // files lie in told/ID, and count. They are truncated when they are removed: a client
 // that holds a descriptor holds no space.
 const (
-	maxOutputs     = 320
-	maxOutputBytes = 1 << 30
-	// toldTime is how long output stays after the end of the command was told, and
+	MaxOutputs     = 320
+	MaxOutputBytes = 1 << 30
+	// ToldTime is how long output stays after the end of the command was told, and
 	// toldLeast how long it stays even if another command needs the room.
-	toldTime  = 10 * time.Minute
-	toldLeast = 10 * time.Second
+	ToldTime  = 10 * time.Minute
+	ToldLeast = 10 * time.Second
 )
 
 // A share is what the outputs of one sandbox take.
 type share struct {
-	// mu is held by the one that takes room, and guards what follows.
-	mu sync.Mutex
-	// taken is what is known of detached execs, for their records not to be read again.
-	taken map[execID]room
+	// Mu is held by the one that takes room, and guards what follows.
+	Mu sync.Mutex
+	// Taken is what is known of detached execs, for their records not to be read again.
+	Taken map[ExecID]room
 	// asked is the exec that the agent was asked about last.
-	asked execID
+	asked ExecID
 }
 
 // A room is what the output of an exec takes. It is final if nothing more comes.
@@ -50,20 +50,20 @@ type room struct {
 	final bool
 }
 
-func (s *share) note(e execID, r room) {
-	if s.taken == nil {
-		s.taken = map[execID]room{}
+func (s *share) note(e ExecID, r room) {
+	if s.Taken == nil {
+		s.Taken = map[ExecID]room{}
 	}
-	s.taken[e] = r
+	s.Taken[e] = r
 }
 
-func (v *live) told() string { return filepath.Join(v.Path(), "told") }
+func (v *Session) Told() string { return filepath.Join(v.Path(), "told") }
 
 // roomForOutput refuses a command whose output has no room. The caller has output.mu.
-func (v *live) roomForOutput(ctx context.Context, limit int64) error {
-	if limit > maxOutputBytes/2 {
+func (v *Session) roomForOutput(ctx context.Context, limit int64) error {
+	if limit > MaxOutputBytes/2 {
 		return &launch.ConfigError{Reason: fmt.Sprintf("an output limit of %d bytes for each of two streams: the detached commands of a sandbox keep %d bytes together",
-			limit, maxOutputBytes)}
+			limit, MaxOutputBytes)}
 	}
 	err := v.checkShare(limit)
 	if err == nil {
@@ -74,54 +74,54 @@ func (v *live) roomForOutput(ctx context.Context, limit int64) error {
 }
 
 // checkShare tells whether the output of another command fits.
-func (v *live) checkShare(limit int64) error {
-	running, err := v.detachedExecs()
+func (v *Session) checkShare(limit int64) error {
+	running, err := v.DetachedExecs()
 	if err != nil {
 		return err
 	}
-	told, err := execsIn(v.told())
+	told, err := execsIn(v.Told())
 	if err != nil {
 		return err
 	}
-	if len(v.output.taken) > len(running) {
-		maps.DeleteFunc(v.output.taken, func(e execID, _ room) bool { return !slices.Contains(running, e) })
+	if len(v.Output.Taken) > len(running) {
+		maps.DeleteFunc(v.Output.Taken, func(e ExecID, _ room) bool { return !slices.Contains(running, e) })
 	}
 	const wayOut = "attach to those that have ended, which tells how and frees their output a moment later, or end some"
-	if len(running)+len(told) >= maxOutputs {
-		return v.noRoom(fmt.Errorf("keeps the output of %d detached commands, and another one %w; %s", maxOutputs, launch.ErrUnavailable, wayOut))
+	if len(running)+len(told) >= MaxOutputs {
+		return v.noRoom(fmt.Errorf("keeps the output of %d detached commands, and another one %w; %s", MaxOutputs, launch.ErrUnavailable, wayOut))
 	}
 	var total int64
 	for _, e := range told {
-		total += outputSize(filepath.Join(v.told(), e.String()))
+		total += OutputSize(filepath.Join(v.Told(), e.String()))
 	}
 	for _, e := range running {
 		total += v.reserved(e)
 	}
-	if total+2*limit > maxOutputBytes {
+	if total+2*limit > MaxOutputBytes {
 		return v.noRoom(fmt.Errorf("keeps or has promised %d bytes of output of detached commands, of %d at most, and another %d %w; ask for a smaller output limit, %s",
-			total, maxOutputBytes, 2*limit, launch.ErrUnavailable, wayOut))
+			total, MaxOutputBytes, 2*limit, launch.ErrUnavailable, wayOut))
 	}
 	return nil
 }
 
-func (v *live) noRoom(err error) error { return &launch.SandboxError{ID: v.ID, Err: err} }
+func (v *Session) noRoom(err error) error { return &launch.SandboxError{ID: v.ID, Err: err} }
 
 // reserved is what the output of an exec takes, or may come to take.
-func (v *live) reserved(e execID) int64 {
-	if known, ok := v.output.taken[e]; ok {
+func (v *Session) reserved(e ExecID) int64 {
+	if known, ok := v.Output.Taken[e]; ok {
 		return known.bytes
 	}
 	r, err := readExecRecord(v.execDir(e))
 	if err != nil { // its start, or its removal, was cut short
-		return outputSize(v.execDir(e))
+		return OutputSize(v.execDir(e))
 	}
-	reserved := room{bytes: 2 * min(r.OutputLimit, maxOutputBytes/2)}
-	v.output.note(e, reserved)
+	reserved := room{bytes: 2 * min(r.OutputLimit, MaxOutputBytes/2)}
+	v.Output.note(e, reserved)
 	return reserved.bytes
 }
 
-// outputSize is the size of the files in the directory of an exec.
-func outputSize(dir string) (total int64) {
+// OutputSize is the size of the files in the directory of an exec.
+func OutputSize(dir string) (total int64) {
 	for _, name := range outputNames() {
 		var st unix.Stat_t
 		if unix.Lstat(filepath.Join(dir, name), &st) == nil {
@@ -134,42 +134,42 @@ func outputSize(dir string) (total int64) {
 func outputNames() [2]string { return [2]string{"stdout", "stderr"} }
 
 const (
-	// settleOutputsTime bounds how long the agent is asked which output is complete,
+	// SettleOutputsTime bounds how long the agent is asked which output is complete,
 	// and askOutputTime how long about one command.
-	settleOutputsTime = time.Second
-	askOutputTime     = 50 * time.Millisecond
+	SettleOutputsTime = time.Second
+	AskOutputTime     = 50 * time.Millisecond
 )
 
 // freeOutputs removes what nobody can ask for, and learns which output is complete. The
 // caller has output.mu.
-func (v *live) freeOutputs(ctx context.Context) {
-	_ = v.sweep(ctx) // the check says that there is no room
-	v.dropTold(toldLeast)
-	all, err := v.detachedExecs()
+func (v *Session) freeOutputs(ctx context.Context) {
+	_ = v.Sweep(ctx) // the check says that there is no room
+	v.dropTold(ToldLeast)
+	all, err := v.DetachedExecs()
 	if err != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, settleOutputsTime)
+	ctx, cancel := context.WithTimeout(ctx, SettleOutputsTime)
 	defer cancel()
-	for _, e := range startAfter(all, v.output.asked) {
-		if v.output.taken[e].final || runsIn(v.Sandbox, e.leaf()) {
+	for _, e := range startAfter(all, v.Output.asked) {
+		if v.Output.Taken[e].final || runsIn(v.Sandbox, e.Leaf()) {
 			continue
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		v.output.asked = e
+		v.Output.asked = e
 		if v.complete(ctx, e) {
-			v.output.note(e, room{bytes: outputSize(v.execDir(e)), final: true})
+			v.Output.note(e, room{bytes: OutputSize(v.execDir(e)), final: true})
 		}
 	}
 }
 
 // startAfter has those that follow the last one, by name, come first: the time is over
 // before all have had their turn.
-func startAfter(sorted []execID, last execID) []execID {
+func startAfter(sorted []ExecID, last ExecID) []ExecID {
 	name := last.String()
-	next := slices.IndexFunc(sorted, func(e execID) bool { return e.String() > name })
+	next := slices.IndexFunc(sorted, func(e ExecID) bool { return e.String() > name })
 	if next < 0 {
 		return sorted
 	}
@@ -178,10 +178,10 @@ func startAfter(sorted []execID, last execID) []execID {
 
 // complete says that nothing more can come to the output of an exec that has ended.
 // Another command of the sandbox may have opened its pipes.
-func (v *live) complete(ctx context.Context, e execID) bool {
-	ctx, cancel := context.WithTimeout(ctx, askOutputTime)
+func (v *Session) complete(ctx context.Context, e ExecID) bool {
+	ctx, cancel := context.WithTimeout(ctx, AskOutputTime)
 	defer cancel()
-	conn, err := v.connect(ctx)
+	conn, err := v.Connect(ctx)
 	if err != nil {
 		return false
 	}
@@ -197,15 +197,15 @@ func (v *live) complete(ctx context.Context, e execID) bool {
 // read for a while; false says that there is no output to leave. The exec's directory
 // moves in one step, with its record. If the launcher is killed before, the exec can still
 // be attached to.
-func (v *live) tell(e execID, d *detached) (bool, error) {
-	v.disarm(e)
-	if err := os.Mkdir(v.told(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+func (v *Session) tell(e ExecID, d *detached) (bool, error) {
+	v.Disarm(e)
+	if err := os.Mkdir(v.Told(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return false, errors.Join(erase.IgnoreMissing(err), d.remove()) // missing: the sandbox is removed
 	}
 	told, now := v.toldOf(e), time.Now()
-	err := os.Chtimes(d.dir, now, now) // see age
+	err := os.Chtimes(d.Dir, now, now) // see age
 	if err == nil {
-		err = os.Rename(d.dir, told.dir)
+		err = os.Rename(d.Dir, told.Dir)
 	}
 	if errors.Is(err, fs.ErrNotExist) { // another client was told, too
 		return false, nil
@@ -213,14 +213,14 @@ func (v *live) tell(e execID, d *detached) (bool, error) {
 	if err != nil {
 		return false, errors.Join(err, d.remove())
 	}
-	v.armTold(e, toldTime)
-	return true, erase.IgnoreMissing(os.Remove(filepath.Join(told.dir, execRecordName)))
+	v.armTold(e, ToldTime)
+	return true, erase.IgnoreMissing(os.Remove(filepath.Join(told.Dir, ExecRecordName)))
 }
 
 // dropEmptyTold removes the files of an exec that was told about, if it had no output.
-func (v *live) dropEmptyTold(e execID) error {
+func (v *Session) dropEmptyTold(e ExecID) error {
 	told := v.toldOf(e)
-	if outputSize(told.dir) > 0 {
+	if OutputSize(told.Dir) > 0 {
 		return nil
 	}
 	v.stopTimer(v.toldKey(e))
@@ -228,8 +228,8 @@ func (v *live) dropEmptyTold(e execID) error {
 }
 
 // armTold removes the output of an exec later.
-func (v *live) armTold(e execID, after time.Duration) {
-	v.all.deadlines.arm(v.toldKey(e), after, func() (time.Duration, bool) {
+func (v *Session) armTold(e ExecID, after time.Duration) {
+	v.all.Deadlines.arm(v.toldKey(e), after, func() (time.Duration, bool) {
 		if v.Present() {
 			_ = v.toldOf(e).remove() // or with the sandbox
 		}
@@ -237,22 +237,22 @@ func (v *live) armTold(e execID, after time.Duration) {
 	})
 }
 
-func (v *live) toldOf(e execID) *detached {
-	return &detached{dir: filepath.Join(v.told(), e.String())}
+func (v *Session) toldOf(e ExecID) *detached {
+	return &detached{Dir: filepath.Join(v.Told(), e.String())}
 }
 
 // resumeTold has the output of execs go that other launchers have told about.
-func (v *live) resumeTold() error {
-	all, err := execsIn(v.told())
+func (v *Session) resumeTold() error {
+	all, err := execsIn(v.Told())
 	for _, e := range all {
-		v.armTold(e, max(0, toldTime-v.toldOf(e).age()))
+		v.armTold(e, max(0, ToldTime-v.toldOf(e).age()))
 	}
 	return err
 }
 
 // dropTold removes the output of execs that were told about some time ago.
-func (v *live) dropTold(least time.Duration) {
-	all, err := execsIn(v.told())
+func (v *Session) dropTold(least time.Duration) {
+	all, err := execsIn(v.Told())
 	if err != nil {
 		return
 	}
@@ -267,21 +267,21 @@ func (v *live) dropTold(least time.Duration) {
 // age is the time since the end of the exec was told. After the clock was set back it is
 // toldTime: nobody knows how long that is ago.
 func (d *detached) age() time.Duration {
-	info, err := os.Lstat(d.dir)
+	info, err := os.Lstat(d.Dir)
 	if err != nil {
 		return 0
 	}
 	if age := time.Since(info.ModTime()); age >= 0 {
 		return age
 	}
-	return toldTime
+	return ToldTime
 }
 
 // truncate frees the space of the output for all that have it open.
 func (d *detached) truncate() error {
 	var errs []error
 	for _, name := range outputNames() {
-		f, err := os.OpenFile(filepath.Join(d.dir, name), os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		f, err := os.OpenFile(filepath.Join(d.Dir, name), os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 		if err == nil {
 			err = errors.Join(f.Truncate(0), f.Close())
 		}
@@ -290,14 +290,14 @@ func (d *detached) truncate() error {
 	return errors.Join(errs...)
 }
 
-// truncateOutputs is truncate of all outputs in the directory of a sandbox.
-func truncateOutputs(dir string) error {
+// TruncateOutputs is truncate of all outputs in the directory of a sandbox.
+func TruncateOutputs(dir string) error {
 	var errs []error
 	for _, parent := range []string{filepath.Join(dir, execsName), filepath.Join(dir, "told")} {
 		all, err := execsIn(parent)
 		errs = append(errs, err)
 		for _, e := range all {
-			errs = append(errs, (&detached{dir: filepath.Join(parent, e.String())}).truncate())
+			errs = append(errs, (&detached{Dir: filepath.Join(parent, e.String())}).truncate())
 		}
 	}
 	return errors.Join(errs...)

@@ -1,4 +1,4 @@
-package launcher
+package jobs
 
 import (
 	"context"
@@ -16,57 +16,57 @@ const settleTime = time.Minute
 
 // begin says that a detached exec is being started, begun that its start is over,
 // one way or the other.
-func (v *live) begin(e execID) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+func (v *Session) begin(e ExecID) {
+	v.Mu.Lock()
+	defer v.Mu.Unlock()
 	v.starting[e] = true
 }
 
-func (v *live) begun(e execID) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+func (v *Session) begun(e ExecID) {
+	v.Mu.Lock()
+	defer v.Mu.Unlock()
 	delete(v.starting, e)
 }
 
 // startingNow is asked before the agent is: what is not among them then, the agent
 // knows, or has known.
-func (v *live) startingNow() map[execID]bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+func (v *Session) startingNow() map[ExecID]bool {
+	v.Mu.Lock()
+	defer v.Mu.Unlock()
 	return maps.Clone(v.starting)
 }
 
 // mayStart says whether an exec that the agent does not know may be one that is
 // being started, by this launcher or another.
-func (v *live) mayStart(e execID, r execRecord, starting map[execID]bool) bool {
+func (v *Session) mayStart(e ExecID, r execRecord, starting map[ExecID]bool) bool {
 	if v.all.numbered(e) {
 		return starting[e]
 	}
 	return e.ownerLives() && time.Since(r.Started) < settleTime
 }
 
-// forgetLost removes what there is of a detached exec that the agent does not
+// ForgetLost removes what there is of a detached exec that the agent does not
 // know: the process that was starting it, or was told how it ended, was killed
 // meanwhile, or the agent has kept its exit for as long as it had room.
-func (v *live) forgetLost(ctx context.Context, e execID) error {
-	d := &detached{dir: v.execDir(e)}
-	if _, err := os.Lstat(d.dir); errors.Is(err, fs.ErrNotExist) { // its end was told meanwhile
+func (v *Session) ForgetLost(ctx context.Context, e ExecID) error {
+	d := &detached{Dir: v.execDir(e)}
+	if _, err := os.Lstat(d.Dir); errors.Is(err, fs.ErrNotExist) { // its end was told meanwhile
 		return nil
 	}
-	v.disarm(e)
-	return errors.Join(d.remove(), v.clear(ctx, e.leaf()))
+	v.Disarm(e)
+	return errors.Join(d.remove(), v.clear(ctx, e.Leaf()))
 }
 
-// sweep removes what is left of detached execs of which nobody can be told how
+// Sweep removes what is left of detached execs of which nobody can be told how
 // they ended.
-func (v *live) sweep(ctx context.Context) error {
-	all, err := v.detachedExecs()
+func (v *Session) Sweep(ctx context.Context) error {
+	all, err := v.DetachedExecs()
 	if err != nil || len(all) == 0 {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	conn, err := v.connect(ctx)
+	conn, err := v.Connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -86,22 +86,22 @@ func (v *live) sweep(ctx context.Context) error {
 			r.Started = time.Now()
 		}
 		if !v.mayStart(e, r, starting) {
-			errs = append(errs, v.forgetLost(ctx, e))
+			errs = append(errs, v.ForgetLost(ctx, e))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// sweepEvery is how many detached execs of this process there are between two
+// SweepEvery is how many detached execs of this process there are between two
 // sweeps: whoever never asks how they ended does not fill the host.
-const sweepEvery = 64
+const SweepEvery = 64
 
-func (v *live) sweepSometimes() {
-	v.mu.Lock()
+func (v *Session) sweepSometimes() {
+	v.Mu.Lock()
 	v.detached++
-	due := v.detached%sweepEvery == 0
-	v.mu.Unlock()
+	due := v.detached%SweepEvery == 0
+	v.Mu.Unlock()
 	if due {
-		_ = v.sweep(context.Background()) // or the next time
+		_ = v.Sweep(context.Background()) // or the next time
 	}
 }

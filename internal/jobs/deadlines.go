@@ -1,4 +1,4 @@
-package launcher
+package jobs
 
 import (
 	"context"
@@ -18,17 +18,17 @@ type deadlines struct {
 	// expiring are the calls under way. close waits for them.
 	expiring sync.WaitGroup
 
-	// mu guards what follows.
-	mu     sync.Mutex
+	// Mu guards what follows.
+	Mu     sync.Mutex
 	closed bool
-	all    map[deadlineKey]*deadline
+	All    map[DeadlineKey]*deadline
 }
 
 // A deadlineKey names an exec of one sandbox, and not of a later one with its id.
-type deadlineKey struct {
-	id   string
+type DeadlineKey struct {
+	ID   string
 	init process.ID
-	exec execID
+	exec ExecID
 	// told is of the output, once the exec's end was told.
 	told bool
 }
@@ -37,59 +37,59 @@ type deadline struct{ timer *time.Timer }
 
 // arm calls look after a time, and again each time that look returns another time. A
 // key that has a timer keeps it.
-func (d *deadlines) arm(key deadlineKey, after time.Duration, look func() (again time.Duration, more bool)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed || d.all[key] != nil {
+func (d *deadlines) arm(key DeadlineKey, after time.Duration, look func() (again time.Duration, more bool)) {
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	if d.closed || d.All[key] != nil {
 		return
 	}
-	if d.all == nil {
-		d.all = map[deadlineKey]*deadline{}
+	if d.All == nil {
+		d.All = map[DeadlineKey]*deadline{}
 	}
 	entry := &deadline{}
 	entry.timer = time.AfterFunc(after, func() { d.fire(key, entry, look) })
-	d.all[key] = entry
+	d.All[key] = entry
 }
 
-func (d *deadlines) fire(key deadlineKey, entry *deadline, look func() (time.Duration, bool)) {
-	d.mu.Lock()
-	if d.all[key] != entry {
-		d.mu.Unlock()
+func (d *deadlines) fire(key DeadlineKey, entry *deadline, look func() (time.Duration, bool)) {
+	d.Mu.Lock()
+	if d.All[key] != entry {
+		d.Mu.Unlock()
 		return
 	}
 	d.expiring.Add(1) // before close can wait
-	d.mu.Unlock()
+	d.Mu.Unlock()
 	defer d.expiring.Done()
 	again, more := look()
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
 	switch {
-	case d.all[key] != entry: // stopped meanwhile
+	case d.All[key] != entry: // stopped meanwhile
 	case more:
 		entry.timer.Reset(again)
 	default:
-		delete(d.all, key)
+		delete(d.All, key)
 	}
 }
 
-// stop stops the timers whose keys are chosen.
-func (d *deadlines) stop(chosen func(deadlineKey) bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for key, entry := range d.all {
+// Stop stops the timers whose keys are chosen.
+func (d *deadlines) Stop(chosen func(DeadlineKey) bool) {
+	d.Mu.Lock()
+	defer d.Mu.Unlock()
+	for key, entry := range d.All {
 		if chosen(key) {
 			entry.timer.Stop()
-			delete(d.all, key)
+			delete(d.All, key)
 		}
 	}
 }
 
 // close stops all timers, for good, and waits for the calls under way.
 func (d *deadlines) close() {
-	d.mu.Lock()
+	d.Mu.Lock()
 	d.closed = true
-	d.mu.Unlock()
-	d.stop(func(deadlineKey) bool { return true })
+	d.Mu.Unlock()
+	d.Stop(func(DeadlineKey) bool { return true })
 	d.expiring.Wait()
 }
 
@@ -101,25 +101,25 @@ const (
 	lookAgain = 10 * time.Minute
 )
 
-func (v *live) deadlineKey(e execID) deadlineKey { return deadlineKey{v.ID, v.Init(), e, false} }
+func (v *Session) deadlineKey(e ExecID) DeadlineKey { return DeadlineKey{v.ID, v.Init(), e, false} }
 
-func (v *live) toldKey(e execID) deadlineKey { return deadlineKey{v.ID, v.Init(), e, true} }
+func (v *Session) toldKey(e ExecID) DeadlineKey { return DeadlineKey{v.ID, v.Init(), e, true} }
 
 // armDeadline ends a detached exec at a time.
-func (v *live) armDeadline(e execID, at time.Time) {
-	v.all.deadlines.arm(v.deadlineKey(e), min(time.Until(at), lookAgain), func() (time.Duration, bool) { return v.expire(e, at) })
+func (v *Session) armDeadline(e ExecID, at time.Time) {
+	v.all.Deadlines.arm(v.deadlineKey(e), min(time.Until(at), lookAgain), func() (time.Duration, bool) { return v.expire(e, at) })
 }
 
-// disarm stops the timer of an exec that is forgotten.
-func (v *live) disarm(e execID) { v.stopTimer(v.deadlineKey(e)) }
+// Disarm stops the timer of an exec that is forgotten.
+func (v *Session) Disarm(e ExecID) { v.stopTimer(v.deadlineKey(e)) }
 
-func (v *live) stopTimer(of deadlineKey) {
-	v.all.deadlines.stop(func(key deadlineKey) bool { return key == of })
+func (v *Session) stopTimer(of DeadlineKey) {
+	v.all.Deadlines.Stop(func(key DeadlineKey) bool { return key == of })
 }
 
 // resumeDeadlines arms the timers of detached execs that other processes have started.
-func (v *live) resumeDeadlines() error {
-	all, err := v.detachedExecs()
+func (v *Session) resumeDeadlines() error {
+	all, err := v.DetachedExecs()
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (v *live) resumeDeadlines() error {
 
 // expire ends a detached exec if it is time, and tells when to look again. Nothing is
 // left to do once the exec has ended.
-func (v *live) expire(e execID, at time.Time) (again time.Duration, more bool) {
+func (v *Session) expire(e ExecID, at time.Time) (again time.Duration, more bool) {
 	if !v.isDetached(e) || !v.Present() {
 		return 0, false
 	}
@@ -149,10 +149,10 @@ func (v *live) expire(e execID, at time.Time) (again time.Duration, more bool) {
 }
 
 // killDetached ends a detached exec whose time is over, if it still runs.
-func (v *live) killDetached(e execID) error {
-	v.enter()
-	defer v.leave()
-	leaf, err := v.Group.OpenLeaf(e.leaf())
+func (v *Session) killDetached(e ExecID) error {
+	v.Enter()
+	defer v.Leave()
+	leaf, err := v.Group.OpenLeaf(e.Leaf())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -164,7 +164,7 @@ func (v *live) killDetached(e execID) error {
 	if err != nil || !alive {
 		return err
 	}
-	(&detached{dir: v.execDir(e)}).markTimedOut()
+	(&detached{Dir: v.execDir(e)}).markTimedOut()
 	ctx, cancel := context.WithTimeout(context.Background(), killTime)
 	defer cancel()
 	return leaf.Kill(ctx)

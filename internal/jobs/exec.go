@@ -1,4 +1,4 @@
-package launcher
+package jobs
 
 import (
 	"context"
@@ -32,29 +32,29 @@ import (
 // Errors: *[launch.ConfigError], [launch.ErrNotFound], [launch.ErrNotRunning],
 // [launch.ErrPaused], [launch.ErrUnavailable], and those of Started where
 // it waits for that.
-func (v *live) Start(ctx context.Context, c launch.Command, files [3]*os.File) (*Process, error) {
+func (v *Session) Start(ctx context.Context, c launch.Command, files [3]*os.File) (*Process, error) {
 	r := v.Current()
 	var request agent.Command
 	var err error
 	if c.Files {
 		c, request, err = v.all.filesRequest(r, c, files)
 	} else {
-		request, err = newRequest(r, c, files)
+		request, err = NewRequest(r, c, files)
 	}
 	if err != nil {
 		return nil, err
 	}
-	v.enter()
+	v.Enter()
 	p, err := v.start(ctx, r, c, request)
 	if err != nil {
-		v.leave()
+		v.Leave()
 		return nil, err
 	}
 	return p, nil
 }
 
-// newRequest is the command as PID 1 is told it.
-func newRequest(r record.Record, c launch.Command, files [3]*os.File) (agent.Command, error) {
+// NewRequest is the command as PID 1 is told it.
+func NewRequest(r record.Record, c launch.Command, files [3]*os.File) (agent.Command, error) {
 	if err := checkCommand(c); err != nil {
 		return agent.Command{}, err
 	}
@@ -174,63 +174,63 @@ func checkPipe(f *os.File) error {
 const commandOOMScore = 500
 
 // start has the command started in a leaf of its own.
-func (v *live) start(ctx context.Context, r record.Record, c launch.Command, request agent.Command) (_ *Process, err error) {
+func (v *Session) start(ctx context.Context, r record.Record, c launch.Command, request agent.Command) (_ *Process, err error) {
 	if v.Paused() {
 		return nil, &launch.SandboxError{ID: v.ID, Err: launch.ErrPaused}
 	}
-	conn, err := v.connect(ctx)
+	conn, err := v.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	leaf, err := v.takeLeaf()
+	leaf, err := v.TakeLeaf()
 	if err != nil {
 		return nil, v.Why(ctx, err)
 	}
 	p := &Process{
-		live: v, exec: leaf.exec, leaf: leaf.Leaf, under: leaf.under, args: shown(c.Args), limits: within(r.Config.Limits, c.Limits), config: r,
-		started: time.Now(), timeout: time.Duration(r.Config.Timeout),
+		Live: v, Exec: leaf.Exec, Leaf: leaf.Leaf, under: leaf.under, Args: shown(c.Args), limits: within(r.Config.Limits, c.Limits), Config: r,
+		StartedAt: time.Now(), Timeout: time.Duration(r.Config.Timeout),
 	}
 	if c.Timeout != 0 || c.Files {
-		p.timeout = time.Duration(c.Timeout)
+		p.Timeout = time.Duration(c.Timeout)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, p.undo(), p.kept.close())
+			err = errors.Join(err, p.undo(), p.Kept.close())
 		}
 	}()
 	if err := v.limitLeaf(leaf, c.Limits); err != nil {
 		return nil, limitError(err)
 	}
 	if c.Detached {
-		defer v.begun(p.exec)
-		if err := p.detach(ctx, c, &request); err != nil {
+		defer v.begun(p.Exec)
+		if err := p.Detach(ctx, c, &request); err != nil {
 			return nil, record.NotFound(v.ID, err) // somebody has just removed the sandbox
 		}
 	}
-	p.files = v.files.Begin(r, c)
+	p.files = v.Files.Begin(r, c)
 	if c.Transaction {
-		if p.transaction, err = v.overlay.Begin(ctx, r); err != nil {
+		if p.Transaction, err = v.Overlay.Begin(ctx, r); err != nil {
 			return nil, v.Why(ctx, err)
 		}
-		request.Root = p.transaction.Root()
+		request.Root = p.Transaction.Root()
 	}
 	dir, tasks := leaf.Join()
 	request.Cgroup = agent.Cgroup{Dir: dir, Tasks: tasks}
-	p.conn = conn
-	if p.inside, err = conn.Begin(ctx, request); err != nil {
+	p.Conn = conn
+	if p.Inside, err = conn.Begin(ctx, request); err != nil {
 		return nil, p.notStarted(ctx, err)
 	}
 	if c.Detached || c.Terminal != nil { // from here on it is nobody's to give up, or has to be there
 		if err := p.awaitStartInTime(ctx); err != nil {
-			return nil, errors.Join(p.notStarted(ctx, err), p.inside.Close())
+			return nil, errors.Join(p.notStarted(ctx, err), p.Inside.Close())
 		}
 	}
 	if c.Detached {
-		if err := p.kept.reopen(); err != nil {
-			return nil, errors.Join(err, p.inside.Close())
+		if err := p.Kept.reopen(); err != nil {
+			return nil, errors.Join(err, p.Inside.Close())
 		}
 	}
-	v.register(p)
+	v.Register(p)
 	v.makeAhead()
 	return p, nil
 }
@@ -278,28 +278,28 @@ func (p *Process) Started(ctx context.Context) error {
 	}
 	err = p.notStarted(ctx, err)
 	select {
-	case p.waiting <- struct{}{}:
+	case p.Waiting <- struct{}{}:
 		p.fail(err)
-		<-p.waiting
+		<-p.Waiting
 	default: // who waits is told, too
 	}
 	return err
 }
 
-// errLate ends the wait for a command that is not executed within its timeout.
-var errLate = errors.New("it was not executed within its timeout: something in the sandbox may stop commands that start")
+// ErrLate ends the wait for a command that is not executed within its timeout.
+var ErrLate = errors.New("it was not executed within its timeout: something in the sandbox may stop commands that start")
 
 // awaitStartInTime is awaitStart within the command's timeout, which nobody else
 // sees to before the command is there.
 func (p *Process) awaitStartInTime(ctx context.Context) error {
-	if p.timeout == 0 {
+	if p.Timeout == 0 {
 		return p.awaitStart(ctx)
 	}
-	waiting, cancel := context.WithDeadlineCause(ctx, p.started.Add(p.timeout), errLate)
+	waiting, cancel := context.WithDeadlineCause(ctx, p.StartedAt.Add(p.Timeout), ErrLate)
 	defer cancel()
 	err := p.awaitStart(waiting)
-	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(waiting), errLate) {
-		return errLate
+	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(waiting), ErrLate) {
+		return ErrLate
 	}
 	return err
 }
@@ -308,7 +308,7 @@ func (p *Process) awaitStartInTime(ctx context.Context) error {
 func (p *Process) awaitStart(ctx context.Context) error {
 	asking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	v := p.live
+	v := p.Live
 	var looking sync.Mutex // above look
 	var look *time.Timer
 	looking.Lock()
@@ -323,7 +323,7 @@ func (p *Process) awaitStart(ctx context.Context) error {
 	})
 	looking.Unlock()
 	defer look.Stop()
-	err := p.inside.Started(asking)
+	err := p.Inside.Started(asking)
 	if err != nil && errors.Is(context.Cause(asking), errStill) {
 		return errStill
 	}
@@ -344,13 +344,13 @@ func (p *Process) fail(err error) {
 
 // notStarted words the failure of a start.
 func (p *Process) notStarted(ctx context.Context, err error) error {
-	v := p.live
+	v := p.Live
 	var start *agent.StartError
 	switch {
 	case errors.Is(err, errStill):
 		return &launch.SandboxError{ID: v.ID, Err: launch.ErrPaused}
 	case record.AgentGone(err):
-		v.disconnect(p.conn)
+		v.disconnect(p.Conn)
 		return v.Why(ctx, err)
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -362,11 +362,11 @@ func (p *Process) notStarted(ctx context.Context, err error) error {
 
 // refused words why a command could not be executed.
 func (p *Process) refused(start *agent.StartError) error {
-	name := p.args[0]
+	name := p.Args[0]
 	switch {
 	case start.NotFound():
 		what := name + ": not found in the sandbox"
-		for _, note := range p.config.PathNotes {
+		for _, note := range p.Config.PathNotes {
 			if strings.Contains(note, "/"+name+" ") {
 				what += "; " + note
 			}
@@ -378,8 +378,8 @@ func (p *Process) refused(start *agent.StartError) error {
 	case start.Stage == agent.StageDirectory:
 		return &launch.ConfigError{Reason: fmt.Sprintf("directory %s of the command: %v in the sandbox", start.Path, start.Errno)}
 	case start.Errno == unix.EAGAIN || start.Errno == unix.ENOMEM:
-		return &launch.SandboxError{ID: p.live.ID,
+		return &launch.SandboxError{ID: p.Live.ID,
 			Err: fmt.Errorf("has no room for another command, which %w: %w; end some of what runs there", launch.ErrUnavailable, start)}
 	}
-	return &launch.SandboxError{ID: p.live.ID, Err: start}
+	return &launch.SandboxError{ID: p.Live.ID, Err: start}
 }

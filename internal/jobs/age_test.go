@@ -1,4 +1,4 @@
-package launcher
+package jobs
 
 import (
 	"os"
@@ -8,15 +8,15 @@ import (
 
 // After the clock was set back nobody knows since when the output could be read.
 func TestToldOutputHasAnAge(t *testing.T) {
-	d := &detached{dir: t.TempDir()}
+	d := &detached{Dir: t.TempDir()}
 	if age := d.age(); age < 0 || age > time.Minute {
 		t.Errorf("new, it is %v old", age)
 	}
 	later := time.Now().Add(time.Hour)
-	if err := os.Chtimes(d.dir, later, later); err != nil {
+	if err := os.Chtimes(d.Dir, later, later); err != nil {
 		t.Fatal(err)
 	}
-	if age := d.age(); age != toldTime {
+	if age := d.age(); age != ToldTime {
 		t.Errorf("of a later time, it is %v old", age)
 	}
 }

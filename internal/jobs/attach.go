@@ -1,4 +1,4 @@
-package launcher
+package jobs
 
 import (
 	"context"
@@ -13,13 +13,13 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
-func (v *live) noExec(exec string) error {
+func (v *Session) noExec(exec string) error {
 	return &launch.SandboxError{ID: v.ID, Err: fmt.Errorf("detached exec %.64q %w", exec, launch.ErrNotFound)}
 }
 
-func (v *live) attach(ctx context.Context, e execID) (_ *Process, err error) {
-	kept := &detached{dir: v.execDir(e)}
-	r, err := readExecRecord(kept.dir)
+func (v *Session) attach(ctx context.Context, e ExecID) (_ *Process, err error) {
+	kept := &detached{Dir: v.execDir(e)}
+	r, err := readExecRecord(kept.Dir)
 	kept.limit = r.OutputLimit
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, v.Why(ctx, v.noExec(e.String()))
@@ -40,32 +40,32 @@ func (v *live) attach(ctx context.Context, e execID) (_ *Process, err error) {
 	} else if err != nil {
 		return nil, err
 	}
-	conn, err := v.connect(ctx)
+	conn, err := v.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	leaf, err := v.Group.OpenLeaf(e.leaf())
+	leaf, err := v.Group.OpenLeaf(e.Leaf())
 	if err != nil {
 		return nil, v.Why(ctx, err)
 	}
 	p := &Process{
-		live: v, exec: e, leaf: leaf, conn: conn, args: r.Args, limits: r.Limits, config: v.Current(),
-		started: r.Started, timeout: r.Timeout, kept: kept,
+		Live: v, Exec: e, Leaf: leaf, Conn: conn, Args: r.Args, limits: r.Limits, Config: v.Current(),
+		StartedAt: r.Started, Timeout: r.Timeout, Kept: kept,
 	}
 	starting := v.startingNow()
-	p.inside, err = conn.Attach(ctx, e.agent())
+	p.Inside, err = conn.Attach(ctx, e.agent())
 	if err != nil {
 		if errors.Is(err, agent.ErrNoExec) {
 			err = v.noExec(e.String())
 			if !v.mayStart(e, r, starting) {
-				err = errors.Join(err, v.forgetLost(ctx, e))
+				err = errors.Join(err, v.ForgetLost(ctx, e))
 			}
 		} else if record.AgentGone(err) {
 			v.disconnect(conn)
 		}
 		return nil, errors.Join(v.Why(ctx, err), leaf.Close())
 	}
-	v.register(p)
+	v.Register(p)
 	return p, nil
 }
 
@@ -83,18 +83,18 @@ const drainTime = 10 * time.Second
 func (p *Process) forget() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
-	if err := p.inside.Drained(ctx); err != nil && !errors.Is(err, agent.ErrGone) {
+	if err := p.Inside.Drained(ctx); err != nil && !errors.Is(err, agent.ErrGone) {
 		p.result.Notes = append(p.result.Notes, "not all of the command's output may be kept: "+err.Error())
 	}
-	p.result.StdoutTruncated, p.result.StderrTruncated = p.kept.cut(p.kept.stdout), p.kept.cut(p.kept.stderr)
-	told, err := p.live.tell(p.exec, p.kept)
+	p.result.StdoutTruncated, p.result.StderrTruncated = p.Kept.cut(p.Kept.stdout), p.Kept.cut(p.Kept.stderr)
+	told, err := p.Live.tell(p.Exec, p.Kept)
 	ctx, done := context.WithTimeout(context.Background(), drainTime) // the other may have ended
 	defer done()
-	if conn, err := p.live.connect(ctx); err == nil {
-		_ = conn.Forget(ctx, p.exec.agent()) // it is gone, or forgets by itself when it needs the place
+	if conn, err := p.Live.Connect(ctx); err == nil {
+		_ = conn.Forget(ctx, p.Exec.agent()) // it is gone, or forgets by itself when it needs the place
 	}
 	if told {
-		err = errors.Join(err, p.live.dropEmptyTold(p.exec))
+		err = errors.Join(err, p.Live.dropEmptyTold(p.Exec))
 	}
 	return err
 }
@@ -104,15 +104,15 @@ func (p *Process) forget() error {
 // them was told how it ended there is nothing to attach to any more.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrPaused].
-func (v *live) Attach(ctx context.Context, exec string) (*Process, error) {
+func (v *Session) Attach(ctx context.Context, exec string) (*Process, error) {
 	e, ok := parseExec(exec)
 	if !ok {
 		return nil, v.noExec(exec)
 	}
-	v.enter()
+	v.Enter()
 	p, err := v.attach(ctx, e)
 	if err != nil {
-		v.leave()
+		v.Leave()
 		return nil, err
 	}
 	return p, nil
