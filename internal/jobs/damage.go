@@ -21,10 +21,10 @@ const checkTime = 10 * time.Second
 // by this command or before. It syncs only where the host is short of room.
 func (p *Process) TellDamage(r *spec.Result) {
 	box := p.Live.Current()
-	if box.Image == "" {
+	l := p.Live.all
+	if !box.Backend(l.Roots).Durable() {
 		return
 	}
-	l := p.Live.all
 	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
 	defer cancel()
 	switch err := integrity.Verify(ctx, l.Roots, box, integrity.ShortOfRoom(l.Data)); {

@@ -88,11 +88,8 @@ func (v *Session) fullStores(r record.Record) (all []full) {
 		return all
 	}
 	limits := r.Config.Limits
-	room := int64(nearlyFull)
-	if r.Image != "" {
-		room = nearlyFullImage
-	}
-	if total.Bytes-used.Bytes < room {
+	files := r.Backend(v.all.Roots)
+	if total.Bytes-used.Bytes < files.Margin() {
 		limit := fmt.Sprintf("disk limit of %s", limits.Disk)
 		all = append(all, full{"", "the " + limit + " was reached (raise it with --disk)", limit + " reached"})
 	}
@@ -100,7 +97,7 @@ func (v *Session) fullStores(r record.Record) (all []full) {
 		limit := fmt.Sprintf("limit of %d files", limits.Files)
 		all = append(all, full{"", "the " + limit + " was reached (raise it with --files)", limit + " reached"})
 	}
-	if r.Image != "" && v.all.hostFull() {
+	if files.Durable() && v.all.hostFull() {
 		all = append(all, full{
 			"", "the host's disk is full, on which it keeps what it writes: make room below " + v.all.Data,
 			"the host's disk, below " + v.all.Data + ", is full",
@@ -157,12 +154,8 @@ func (l *Sessions) hostFull() bool {
 	return err == nil && int64(st.Bavail)*st.Bsize < nearlyFull
 }
 
-// nearlyFull is what file systems do not hand out to the last byte.
+// nearlyFull is what file systems do not give out of their last bytes.
 const nearlyFull = 64 << 10
-
-// nearlyFullImage is what ext4 does not: it takes room for a large write at once,
-// and refuses the whole where only a part is left.
-const nearlyFullImage = 1 << 20
 
 const sharedMemory = "/dev/shm"
 

@@ -22,7 +22,7 @@ import (
 
 // noteHeldTop notes on a new sandbox that its PID 1 cannot be asked for errors.
 func (m *making) noteHeldTop() error {
-	if m.record.Image == "" {
+	if !m.record.Backend(m.launcher.Roots).Durable() {
 		return nil
 	}
 	top, err := record.OpenStore(m.record.Init)
@@ -81,7 +81,7 @@ func (v *Sandbox) verify(ctx context.Context, sync bool) error {
 // once PID 1 has ended.
 func (v *Sandbox) verifyMemory(r record.Record) error {
 	switch {
-	case r.Image != "":
+	case r.Backend(v.launcher.Roots).Durable():
 		return nil
 	case statedir.RemovalBegun(v.session.Path()):
 		return errLeaving

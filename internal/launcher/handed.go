@@ -65,7 +65,7 @@ func (l *Launcher) handOut(id string, r record.Record, top *os.File) error {
 	if err := os.WriteFile(filepath.Join(l.Dir(id), handedName), nil, 0o600); err != nil {
 		return fmt.Errorf("note that layers of %s are handed out: %w", id, err)
 	}
-	if r.Image != "" {
+	if r.Backend(l.Roots).Durable() {
 		return nil
 	}
 	again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", top.Fd()), unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -96,7 +96,7 @@ func (l *Launcher) keepStore(id string, held heldStore) {
 // takeStore opens the store of a sandbox that is about to be removed, if it is in memory
 // and a client may hold it: nil else.
 func (l *Launcher) takeStore(id, dir string, r record.Record) *os.File {
-	if r.Image != "" || !wasHanded(dir) {
+	if r.Backend(l.Roots).Durable() || !wasHanded(dir) {
 		return nil
 	}
 	if top := l.handed.take(id, r.Init); top != nil {

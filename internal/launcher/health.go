@@ -36,20 +36,16 @@ func (v *Sandbox) healthy(ctx context.Context) error {
 // errReadOnly is of a sandbox of which nothing more than its files is of use.
 var errReadOnly = errors.New("has a disk that became read-only")
 
-// takesWrites says whether the sandbox's image can be written to: its file system
-// allows no writes any more once the host's disk has failed it. Nothing that it holds
-// is certain then.
+// takesWrites returns an error if the sandbox's files can only be read: the file system of
+// an image allows no writes once the host's disk has failed. No file is certain then.
 func (v *Sandbox) takesWrites() error {
 	r := v.session.Current()
-	if r.Image == "" {
-		return nil
-	}
 	f, err := record.OpenStore(r.Init)
 	if err != nil {
 		return nil // it has just ended, which shows soon
 	}
 	defer f.Close()
-	err = store.TakesWrites(f)
+	err = r.Backend(v.launcher.Roots).TakesWrites(f)
 	switch {
 	case errors.Is(err, store.ErrAbandoned): // by a removal that was killed: nothing of it is left
 		return &launch.SandboxError{ID: v.session.ID, Err: launch.ErrNotRunning}

@@ -57,13 +57,10 @@ func (l *Launcher) removeImages(id, dir string) error {
 // no error: then the files are written. The files can no longer be used afterwards. So the
 // caller notes the removal first.
 func (l *Launcher) abandonImage(r record.Record) {
-	if r.Image == "" {
-		return
-	}
 	f, err := record.OpenStore(r.Init)
 	if err != nil {
 		return // it has ended
 	}
 	defer f.Close()
-	_ = store.Abandon(l.ImagePath(r.Image), f)
+	_ = r.Backend(l.Roots).Abandon(f)
 }

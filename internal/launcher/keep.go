@@ -14,7 +14,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -63,7 +62,7 @@ func (l *Launcher) keepFiles(ctx context.Context, id string, state *statedir.Dir
 	if err != nil {
 		return fmt.Sprintf("the record of the sandbox %s before this one cannot be read, and its files are lost: %v", id, err), nil
 	}
-	if r.Image == "" {
+	if !r.Backend(l.Roots).Durable() {
 		return fmt.Sprintf("the sandbox %s before this one had stopped; its writes were in memory and are lost", id), nil
 	}
 	w, err := l.workOf(r)
@@ -162,10 +161,11 @@ type unapplied struct {
 // workOf looks into a sandbox's image. Files that cannot be looked at count as work.
 func (l *Launcher) workOf(r record.Record) (w unapplied, err error) {
 	w = unapplied{record: r, made: r}
-	if r.Image == "" {
+	files := r.Backend(l.Roots)
+	if !files.Durable() {
 		return w, nil
 	}
-	top, err := store.MountImage(l.ImagePath(r.Image))
+	top, err := files.Mount()
 	if errors.Is(err, fs.ErrNotExist) {
 		return w, nil
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
 // Layers are the trees that the sandbox has overlays of. The caller closes them.
@@ -51,8 +50,8 @@ func (v *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 		}
 	}
 	b := &layerReader{box: v.session.Sandbox, record: r, store: held, unprivileged: unprivileged}
-	if unprivileged && r.Image != "" { // a mount that shows ids that can be mapped to the owner's
-		if b.store, err = store.MountImage(v.launcher.ImagePath(r.Image)); err != nil {
+	if files := r.Backend(v.launcher.Roots); unprivileged && files.Durable() { // a mount that shows ids that can be mapped to the owner's
+		if b.store, err = files.Mount(); err != nil {
 			return nil, err
 		}
 		defer b.store.Close()

@@ -41,7 +41,7 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 		}
 	}
 	return v.alone(ctx, func() error {
-		if v.session.Current().Image == "" {
+		if !v.session.Current().Backend(v.launcher.Roots).Durable() {
 			return fmt.Errorf("a snapshot %w: its files are in memory; make it with --storage disk", launch.ErrUnavailable)
 		}
 		dir := v.launcher.SnapshotDir(name)

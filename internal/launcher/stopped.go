@@ -10,7 +10,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
 // OpenStopped returns a handle of a sandbox that may have stopped. The handle of a stopped
@@ -48,7 +47,7 @@ func (v *Sandbox) holdStopped(ctx context.Context) (*statedir.Dir, record.Record
 		err = &launch.SandboxError{ID: v.session.ID, Err: errLeaving}
 	case !r.Init.Ends():
 		err = v.session.Why(ctx, &launch.SandboxError{ID: v.session.ID, Err: launch.ErrNotRunning})
-	case r.Image == "":
+	case !r.Backend(v.launcher.Roots).Durable():
 		err = &launch.SandboxError{ID: v.session.ID, Err: errInMemory}
 	}
 	if err != nil {
@@ -80,7 +79,7 @@ func (v *Sandbox) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldT
 		return nil, err
 	}
 	defer state.Release()
-	top, err := store.MountImage(v.launcher.ImagePath(r.Image))
+	top, err := r.Backend(v.launcher.Roots).Mount()
 	if err != nil {
 		return nil, fmt.Errorf("files of the stopped sandbox %s: %w", v.session.ID, err)
 	}

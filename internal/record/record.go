@@ -17,6 +17,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -157,6 +158,14 @@ func NotFound(id string, err error) error {
 // BegunWith tells whether a tree has layers that a fork has begun with: they stay,
 // and were written before, so that it stays as old as it is.
 func (r Record) BegunWith(t Tree) bool { return len(r.Stacks[t.Path].Below) > 0 }
+
+// Backend is where the sandbox's files lie.
+func (r Record) Backend(in Roots) store.Backend {
+	if r.Image == "" {
+		return store.InMemory{}
+	}
+	return store.InImage(in.ImagePath(r.Image))
+}
 
 // Images are the images that hold the sandbox's files, its own first.
 func (r Record) Images() []string {
