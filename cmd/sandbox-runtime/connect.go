@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
@@ -83,4 +84,14 @@ func (s *sandboxes) Close() error {
 	s.server.Shutdown(over)
 	s.launcher.Close()
 	return err
+}
+
+// Settings are the limits that the kernel holds for a sandbox.
+func (s *sandboxes) Settings(ctx context.Context, id string) (cgroups.Settings, error) {
+	box, err := s.launcher.Open(ctx, id)
+	if err != nil {
+		return cgroups.Settings{}, err
+	}
+	defer box.Release()
+	return box.Settings()
 }

@@ -1,9 +1,9 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -17,49 +17,42 @@ import (
 	"time"
 
 	"github.com/moby/sys/mountinfo"
-	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// probeCommandName is what doctor runs of this program inside a sandbox. It only
-// tells what it found; doctor judges, outside.
-const probeCommandName = "doctor-probe"
+// probeCommand is the command of this program that doctor runs inside a sandbox.
+const probeCommand = "doctor-probe"
 
-func probeCommand() *cli.Command {
-	return &cli.Command{
-		Name:   probeCommandName,
-		Hidden: true,
-		Usage:  "look at the walls of a sandbox, from inside",
-		Action: func(_ context.Context, cmd *cli.Command) error {
-			switch what := cmd.Args().First(); what {
-			case "look":
-				inside, err := look()
-				if err != nil {
-					return err
-				}
-				return json.NewEncoder(cmd.Root().Writer).Encode(inside)
-			case "keyring":
-				id, err := sessionKeyring()
-				if err != nil {
-					return err
-				}
-				fmt.Fprintln(cmd.Root().Writer, id)
-				return nil
-			case "spin":
-				used, err := spin(time.Second)
-				if err != nil {
-					return err
-				}
-				fmt.Fprintln(cmd.Root().Writer, used)
-				return nil
-			case "nothing": // to be there is all it is for
-				return nil
-			default:
-				return fmt.Errorf("%s: unknown part %q", probeCommandName, what)
-			}
-		},
+// probe looks from inside a sandbox and writes the finding: "look" at the walls, for the
+// "keyring", or "spin" to use a processor. "nothing" only has to be there.
+func probe(part string, out io.Writer) error {
+	switch part {
+	case "look":
+		inside, err := look()
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(out).Encode(inside)
+	case "keyring":
+		id, err := sessionKeyring()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(out, id)
+		return nil
+	case "spin":
+		used, err := spin(time.Second)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(out, used)
+		return nil
+	case "nothing":
+		return nil
+	default:
+		return fmt.Errorf("%s: unknown part %q", probeCommand, part)
 	}
 }
 
@@ -306,7 +299,7 @@ func madeNamespaces() []string {
 		"user": unix.CLONE_NEWUSER, "net": unix.CLONE_NEWNET, "user and net": unix.CLONE_NEWUSER | unix.CLONE_NEWNET,
 		"mnt": unix.CLONE_NEWNS, "user and mnt": unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
 	} {
-		cmd := exec.Command("/proc/self/exe", probeCommandName, "nothing")
+		cmd := exec.Command("/proc/self/exe", probeCommand, "nothing")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
 		if cmd.Start() == nil {
 			_ = cmd.Wait() // it was there

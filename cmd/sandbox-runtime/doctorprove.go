@@ -14,7 +14,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -23,23 +22,31 @@ import (
 // probeTarget is where a sandbox that is examined sees this program.
 const probeTarget = "/opt/doctor/sandbox-runtime"
 
+// boxes starts the sandboxes that are examined.
+type boxes interface {
+	Create(context.Context, spec.Config, ...sandbox.CreateOption) (*sandbox.Sandbox, error)
+	// Settings are the limits that the kernel holds for a sandbox.
+	Settings(ctx context.Context, id string) (cgroups.Settings, error)
+	Close() error
+}
+
 // A prover has sandboxes look at their own walls.
 type prover struct {
-	*sandboxes
+	boxes
 	program string // this one, on the host
 }
 
 // newProver returns a prover that the caller closes.
-func newProver(ctx context.Context, dirs launcher.Dirs) (*prover, error) {
+func newProver(ctx context.Context, open func(context.Context) (boxes, error)) (*prover, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	s, err := connectTo(ctx, dirs)
+	h, err := open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &prover{s, program}, nil
+	return &prover{h, program}, nil
 }
 
 // examined is the configuration whose walls are proven: the default one, with a
@@ -72,7 +79,7 @@ func (p *prover) gather(ctx context.Context, c spec.Config) (e evidence, err err
 	if e.config, err = c.Complete(); err != nil {
 		return e, err
 	}
-	looked, limits, err := p.run(ctx, c, probeTarget, probeCommandName, "look")
+	looked, limits, err := p.run(ctx, c, probeTarget, probeCommand, "look")
 	if err != nil {
 		return e, err
 	}
@@ -112,7 +119,7 @@ func (p *prover) tryCPU(ctx context.Context) (used float64, err error) {
 }
 
 func (p *prover) spin(ctx context.Context) (used float64, err error) {
-	r, _, err := p.run(ctx, spinning, probeTarget, probeCommandName, "spin")
+	r, _, err := p.run(ctx, spinning, probeTarget, probeCommand, "spin")
 	if err != nil {
 		return 0, err
 	}
@@ -130,21 +137,11 @@ func (p *prover) run(ctx context.Context, c spec.Config, args ...string) (_ spec
 		return spec.Result{}, limits, err
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
-	if limits, err = p.settings(ctx, box.ID()); err != nil {
+	if limits, err = p.Settings(ctx, box.ID()); err != nil {
 		return spec.Result{}, limits, err
 	}
 	result, err := box.Exec(ctx, sandbox.Command{Args: args})
 	return result, limits, err
-}
-
-// settings are the limits that the kernel holds for a sandbox.
-func (p *prover) settings(ctx context.Context, id string) (cgroups.Settings, error) {
-	s, err := p.launcher.Open(ctx, id)
-	if err != nil {
-		return cgroups.Settings{}, err
-	}
-	defer s.Release()
-	return s.Settings()
 }
 
 func decodeView(r spec.Result, into *insideView) error {
@@ -178,7 +175,7 @@ func (p *prover) askKeyring(ctx context.Context) (id int, err error) {
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		return 0, err
 	}
-	r, _, err := p.run(ctx, spec.Config{Seccomp: file}, probeTarget, probeCommandName, "keyring")
+	r, _, err := p.run(ctx, spec.Config{Seccomp: file}, probeTarget, probeCommand, "keyring")
 	if err != nil {
 		return 0, err
 	}

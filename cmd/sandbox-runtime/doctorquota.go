@@ -179,3 +179,18 @@ func (q quotaReport) write(b *strings.Builder) {
 		line(b, string(q.Status), "%s: up to %d, more than %d (%s): %s. To change it: %s", q.Title, q.Demand, q.Quota, q.Name, q.Effect, q.Fix)
 	}
 }
+
+// examineHost looks at what the host offers and lacks, and compares the host's quotas with
+// the most that the launcher's rules allow.
+func examineHost(rules string) (*hostReport, error) {
+	demand, err := readDemand(rules)
+	if err != nil {
+		return nil, err
+	}
+	r, err := examine()
+	if err != nil {
+		return nil, err
+	}
+	r.compare(rules, demand)
+	return &r, nil
+}

@@ -70,7 +70,7 @@ What this host has for all that, and whether the walls of a sandbox hold:
 		Action:      noCommand,
 		Commands: []*cli.Command{
 			doCommand(), upCommand(), downCommand(), changesCommand(), diffCommand(), applyCommand(), saveCommand(), attachCommand(), undoCommand(), snapshotCommand(), discardCommand(), launcherCommand(), pruneCommand(),
-			doctorCommand(), probeCommand(), registerCommand(),
+			doctorCommand(), doctorProbeCommand(), registerCommand(),
 			createCommand(), startCommand(), runCommand(), stateCommand(), killCommand(),
 			deleteCommand(), execCommand(), listCommand(), featuresCommand(), specCommand(),
 			pauseCommand(), resumeCommand(), psCommand(), eventsCommand(), updateCommand(),

@@ -27,7 +27,7 @@ import (
 const asProgram = "SANDBOX_RUNTIME_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == probeCommandName {
+	if len(os.Args) > 1 && os.Args[1] == probeCommand {
 		probeMain()
 	}
 	if os.Getenv(asProgram) != "" {
