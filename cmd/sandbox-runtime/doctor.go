@@ -37,27 +37,27 @@ The exit status is 0 if "do" runs programs fully isolated here, 1 if not.`,
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object and nothing else"},
 			&cli.StringFlag{Name: "rules", Usage: "`FILE` of a launcher's rules, to compare with the kernel's quotas"},
 		},
-		Action: doctor,
+		Action: runDoctor,
 	}
 }
 
-func doctor(ctx context.Context, cmd *cli.Command) error {
+func runDoctor(ctx context.Context, cmd *cli.Command) error {
 	if cmd.Args().Present() {
 		return errors.New("doctor takes no arguments")
 	}
 	rules := cmd.String("rules")
-	report, err := examineHost(rules)
+	report, err := doctor.Examine(rules)
 	if err != nil {
 		return err
 	}
-	report.prove(ctx, func(ctx context.Context) (boxes, error) { return connectTo(ctx, launcherDirs(cmd)) })
+	report.Prove(ctx, func(ctx context.Context) (doctor.Sandboxes, error) { return connectTo(ctx, launcherDirs(cmd)) })
 	out := cmd.Root().Writer
 	if cmd.Bool("json") {
 		enc := json.NewEncoder(out)
 		enc.SetIndent("", "    ")
 		err = enc.Encode(report)
 	} else {
-		err = report.write(out)
+		err = report.Write(out)
 	}
 	if err != nil {
 		return fmt.Errorf("write the report: %w", err)
@@ -72,11 +72,11 @@ func doctor(ctx context.Context, cmd *cli.Command) error {
 // finds; doctor judges, outside.
 func doctorProbeCommand() *cli.Command {
 	return &cli.Command{
-		Name:   probeCommand,
+		Name:   doctor.ProbeCommand,
 		Hidden: true,
 		Usage:  "look at the walls of a sandbox, from inside",
 		Action: func(_ context.Context, cmd *cli.Command) error {
-			return probe(cmd.Args().First(), cmd.Root().Writer)
+			return doctor.Probe(cmd.Args().First(), cmd.Root().Writer)
 		},
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/doctor"
 )
 
 // asCaller runs the program as another caller: changed by attr, and by a
@@ -34,13 +36,13 @@ func asCaller(t *testing.T, attr *syscall.SysProcAttr, front []string, args ...s
 	return result{out.String(), errOut.String(), cmd.ProcessState.ExitCode()}
 }
 
-func askDoctor(t *testing.T, attr *syscall.SysProcAttr, front ...string) hostReport {
+func askDoctor(t *testing.T, attr *syscall.SysProcAttr, front ...string) doctor.Report {
 	t.Helper()
 	r := asCaller(t, attr, front, "doctor", "--json")
 	if r.stderr != "" {
 		t.Errorf("doctor --json said %q", r.stderr)
 	}
-	var report hostReport
+	var report doctor.Report
 	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
 		t.Fatalf("%.200q …: %v", r.stdout, err)
 	}
@@ -105,11 +107,11 @@ func TestDoctorAgreesWithDo(t *testing.T) {
 func TestDoctorProvesEachWall(t *testing.T) {
 	onlyRoot(t)
 	report := askDoctor(t, nil)
-	if report.Unproven != "" || len(report.Proofs) != len(walls()) {
+	if report.Unproven != "" || len(report.Proofs) != len(doctor.Walls()) {
 		t.Fatalf("%d proofs, %q", len(report.Proofs), report.Unproven)
 	}
 	for _, p := range report.Proofs {
-		if p.Status == proofFailed || p.Name == "" || p.Title == "" {
+		if p.Status == doctor.ProofFailed || p.Name == "" || p.Title == "" {
 			t.Errorf("%+v", p)
 		}
 	}
@@ -143,7 +145,7 @@ func TestDoctorTellsOrdinaryUsersWhatToDo(t *testing.T) {
 	onlyRoot(t)
 	report := askDoctor(t, ordinaryUser)
 	for _, f := range report.Features {
-		if f.Status != statusOK && (f.Error == "" || f.Lost == "" || f.Status == statusMissing && f.Fix == "") {
+		if f.Status != doctor.StatusOK && (f.Error == "" || f.Lost == "" || f.Status == doctor.StatusMissing && f.Fix == "") {
 			t.Errorf("%+v lacks the reason, the loss or the way out", f)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/doctor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
@@ -27,7 +28,7 @@ import (
 const asProgram = "SANDBOX_RUNTIME_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == probeCommand {
+	if len(os.Args) > 1 && os.Args[1] == doctor.ProbeCommand {
 		probeMain()
 	}
 	if os.Getenv(asProgram) != "" {

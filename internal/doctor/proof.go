@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"errors"
@@ -37,7 +37,7 @@ type proofStatus string
 
 const (
 	proofOK       proofStatus = "ok"
-	proofFailed   proofStatus = "FAILED"
+	ProofFailed   proofStatus = "FAILED"
 	proofMissing  proofStatus = "missing" // the host cannot, and the features say so
 	proofNotBuilt proofStatus = "not built"
 )
@@ -61,7 +61,7 @@ var (
 	errNotHeld  = errors.New("this host does not enforce it")
 )
 
-func walls() []wall {
+func Walls() []wall {
 	return []wall{
 		{"user", "an ordinary user without groups", judgeUser},
 		{"capabilities", "no capabilities", judgeCapabilities},
@@ -93,7 +93,7 @@ func walls() []wall {
 // judge goes through the walls.
 func judge(e evidence) []proofReport {
 	var all []proofReport
-	for _, w := range walls() {
+	for _, w := range Walls() {
 		p := proofReport{Name: w.name, Title: w.title, Status: proofOK}
 		detail, err := w.judge(e)
 		switch {
@@ -102,7 +102,7 @@ func judge(e evidence) []proofReport {
 		case errors.Is(err, errNotHeld):
 			p.Status, p.Detail = proofMissing, err.Error()
 		case err != nil:
-			p.Status, p.Detail = proofFailed, err.Error()
+			p.Status, p.Detail = ProofFailed, err.Error()
 		default:
 			p.Detail = detail
 		}
@@ -406,7 +406,7 @@ func some(names []string) string {
 func failures(proofs []proofReport) []string {
 	failed := map[string]bool{}
 	for _, p := range proofs {
-		if p.Status == proofFailed {
+		if p.Status == ProofFailed {
 			failed[p.Title] = true
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 )
 
 // A hostReport is what doctor prints; its JSON names stay as they are.
-type hostReport struct {
+type Report struct {
 	Ready    bool            `json:"ready"`
 	Verdict  string          `json:"verdict"`
 	Kernel   kernelReport    `json:"kernel"`
@@ -54,8 +54,8 @@ type featureReport struct {
 type featureStatus string
 
 const (
-	statusOK      featureStatus = "ok"
-	statusMissing featureStatus = "missing"
+	StatusOK      featureStatus = "ok"
+	StatusMissing featureStatus = "missing"
 	statusUnknown featureStatus = "unknown" // it could not be tried
 )
 
@@ -74,13 +74,13 @@ type settingReport struct {
 	Fix       string `json:"fix"`
 }
 
-func examine() (hostReport, error) {
+func examine() (Report, error) {
 	host, err := kernel.Describe()
 	if err != nil {
-		return hostReport{}, err
+		return Report{}, err
 	}
 	minimum := kernel.Minimum()
-	r := hostReport{
+	r := Report{
 		Kernel: kernelReport{host.Release, host.Machine, minimum.String(), !host.Version.Before(minimum)},
 		UID:    os.Geteuid(),
 		In:     host.Container,
@@ -102,9 +102,9 @@ func examine() (hostReport, error) {
 	return r, nil
 }
 
-// prove has a sandbox look at its own walls, where one can be had, and takes the
+// Prove has a sandbox look at its own walls, where one can be had, and takes the
 // verdict back if one does not hold.
-func (r *hostReport) prove(ctx context.Context, open func(context.Context) (boxes, error)) {
+func (r *Report) Prove(ctx context.Context, open func(context.Context) (Sandboxes, error)) {
 	r.Proofs = []proofReport{} // in JSON no null
 	if lacking(r.Features, kernel.Required) != "" {
 		r.Unproven = "do cannot start a sandbox here"
@@ -130,7 +130,7 @@ func (r *hostReport) prove(ctx context.Context, open func(context.Context) (boxe
 
 func reportFeature(f kernel.Finding) featureReport {
 	r := featureReport{
-		Name: f.Name, Group: f.Group, Title: f.Title, Status: statusOK, Need: f.Need,
+		Name: f.Name, Group: f.Group, Title: f.Title, Status: StatusOK, Need: f.Need,
 		Detail: f.Detail, Lost: f.Lost,
 	}
 	if f.Since != (kernel.Version{}) {
@@ -140,7 +140,7 @@ func reportFeature(f kernel.Finding) featureReport {
 	switch {
 	case f.Err == nil:
 	case errors.As(f.Err, &missing):
-		r.Status, r.Error, r.Fix = statusMissing, missing.Cause.Error(), missing.Fix
+		r.Status, r.Error, r.Fix = StatusMissing, missing.Cause.Error(), missing.Fix
 	default:
 		r.Status, r.Error = statusUnknown, f.Err.Error()
 	}
@@ -176,7 +176,7 @@ func lacking(features []featureReport, need kernel.Need) string {
 	for _, f := range features {
 		switch {
 		case f.Need != need:
-		case f.Status == statusMissing:
+		case f.Status == StatusMissing:
 			missing = append(missing, f.Title)
 		case f.Status == statusUnknown:
 			unknown++
@@ -192,8 +192,8 @@ func lacking(features []featureReport, need kernel.Need) string {
 	return strings.Join(parts, "; ")
 }
 
-// write prints the report for people: a line for each thing, by groups.
-func (r hostReport) write(out io.Writer) error {
+// Write prints the report for people: a line for each thing, by groups.
+func (r Report) Write(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintln(&b, "host")
 	mark := "ok"
@@ -233,7 +233,7 @@ func line(b *strings.Builder, mark, format string, args ...any) {
 }
 
 func (f featureReport) write(b *strings.Builder) {
-	if f.Status == statusOK {
+	if f.Status == StatusOK {
 		detail := f.Detail
 		if detail != "" {
 			detail = ": " + detail
@@ -242,7 +242,7 @@ func (f featureReport) write(b *strings.Builder) {
 		return
 	}
 	mark := "warn"
-	if f.Status == statusMissing && f.Need != kernel.Useful {
+	if f.Status == StatusMissing && f.Need != kernel.Useful {
 		mark = "missing"
 	}
 	if f.Status == statusUnknown {
@@ -252,7 +252,7 @@ func (f featureReport) write(b *strings.Builder) {
 	line(b, mark, "%s: %s. Without: %s. To get it: %s", f.Title, f.Error, f.Lost, f.Fix)
 }
 
-func (r hostReport) writePaths(b *strings.Builder) {
+func (r Report) writePaths(b *strings.Builder) {
 	fmt.Fprintln(b, "idmapped mounts of")
 	for _, p := range r.Paths {
 		if p.IDMapped {
@@ -263,7 +263,7 @@ func (r hostReport) writePaths(b *strings.Builder) {
 	}
 }
 
-func (r hostReport) writeSettings(b *strings.Builder) {
+func (r Report) writeSettings(b *strings.Builder) {
 	fmt.Fprintln(b, "settings")
 	restricting := false
 	for _, s := range r.Settings {
@@ -277,7 +277,7 @@ func (r hostReport) writeSettings(b *strings.Builder) {
 	}
 }
 
-func (r hostReport) writeProofs(b *strings.Builder) {
+func (r Report) writeProofs(b *strings.Builder) {
 	fmt.Fprintln(b, "isolation, proven from inside a sandbox")
 	if r.Unproven != "" {
 		line(b, "warn", "nothing was proven: %s", r.Unproven)

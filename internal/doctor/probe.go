@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"encoding/json"
@@ -22,12 +22,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// probeCommand is the command of this program that doctor runs inside a sandbox.
-const probeCommand = "doctor-probe"
+// ProbeCommand is the command of this program that doctor runs inside a sandbox.
+const ProbeCommand = "doctor-probe"
 
-// probe looks from inside a sandbox and writes the finding: "look" at the walls, for the
+// Probe looks from inside a sandbox and writes the finding: "look" at the walls, for the
 // "keyring", or "spin" to use a processor. "nothing" only has to be there.
-func probe(part string, out io.Writer) error {
+func Probe(part string, out io.Writer) error {
 	switch part {
 	case "look":
 		inside, err := look()
@@ -52,7 +52,7 @@ func probe(part string, out io.Writer) error {
 	case "nothing":
 		return nil
 	default:
-		return fmt.Errorf("%s: unknown part %q", probeCommand, part)
+		return fmt.Errorf("%s: unknown part %q", ProbeCommand, part)
 	}
 }
 
@@ -299,7 +299,7 @@ func madeNamespaces() []string {
 		"user": unix.CLONE_NEWUSER, "net": unix.CLONE_NEWNET, "user and net": unix.CLONE_NEWUSER | unix.CLONE_NEWNET,
 		"mnt": unix.CLONE_NEWNS, "user and mnt": unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
 	} {
-		cmd := exec.Command("/proc/self/exe", probeCommand, "nothing")
+		cmd := exec.Command("/proc/self/exe", ProbeCommand, "nothing")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
 		if cmd.Start() == nil {
 			_ = cmd.Wait() // it was there

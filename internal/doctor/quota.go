@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"cmp"
@@ -150,7 +150,7 @@ func setTo(name string, value, largest int64) string {
 }
 
 // compare fills in the quotas. They change no verdict.
-func (r *hostReport) compare(rules string, d demand) {
+func (r *Report) compare(rules string, d demand) {
 	exceeded := quotaNote
 	if rules != "" {
 		exceeded = quotaWarn
@@ -158,7 +158,7 @@ func (r *hostReport) compare(rules string, d demand) {
 	r.Rules, r.Quotas = rules, compareQuotas(d, exceeded)
 }
 
-func (r hostReport) writeQuotas(b *strings.Builder) {
+func (r Report) writeQuotas(b *strings.Builder) {
 	if r.Rules == "" {
 		fmt.Fprintf(b, "quotas that sandboxes share, for %d sandboxes with the default limits\n", server.DefaultSandboxes)
 	} else {
@@ -180,9 +180,9 @@ func (q quotaReport) write(b *strings.Builder) {
 	}
 }
 
-// examineHost looks at what the host offers and lacks, and compares the host's quotas with
+// Examine looks at what the host offers and lacks, and compares the host's quotas with
 // the most that the launcher's rules allow.
-func examineHost(rules string) (*hostReport, error) {
+func Examine(rules string) (*Report, error) {
 	demand, err := readDemand(rules)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -22,8 +22,8 @@ import (
 // probeTarget is where a sandbox that is examined sees this program.
 const probeTarget = "/opt/doctor/sandbox-runtime"
 
-// boxes starts the sandboxes that are examined.
-type boxes interface {
+// Sandboxes starts the sandboxes that are examined.
+type Sandboxes interface {
 	Create(context.Context, spec.Config, ...sandbox.CreateOption) (*sandbox.Sandbox, error)
 	// Settings are the limits that the kernel holds for a sandbox.
 	Settings(ctx context.Context, id string) (cgroups.Settings, error)
@@ -32,12 +32,12 @@ type boxes interface {
 
 // A prover has sandboxes look at their own walls.
 type prover struct {
-	boxes
+	Sandboxes
 	program string // this one, on the host
 }
 
 // newProver returns a prover that the caller closes.
-func newProver(ctx context.Context, open func(context.Context) (boxes, error)) (*prover, error) {
+func newProver(ctx context.Context, open func(context.Context) (Sandboxes, error)) (*prover, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (p *prover) gather(ctx context.Context, c spec.Config) (e evidence, err err
 	if e.config, err = c.Complete(); err != nil {
 		return e, err
 	}
-	looked, limits, err := p.run(ctx, c, probeTarget, probeCommand, "look")
+	looked, limits, err := p.run(ctx, c, probeTarget, ProbeCommand, "look")
 	if err != nil {
 		return e, err
 	}
@@ -119,7 +119,7 @@ func (p *prover) tryCPU(ctx context.Context) (used float64, err error) {
 }
 
 func (p *prover) spin(ctx context.Context) (used float64, err error) {
-	r, _, err := p.run(ctx, spinning, probeTarget, probeCommand, "spin")
+	r, _, err := p.run(ctx, spinning, probeTarget, ProbeCommand, "spin")
 	if err != nil {
 		return 0, err
 	}
@@ -175,7 +175,7 @@ func (p *prover) askKeyring(ctx context.Context) (id int, err error) {
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		return 0, err
 	}
-	r, _, err := p.run(ctx, spec.Config{Seccomp: file}, probeTarget, probeCommand, "keyring")
+	r, _, err := p.run(ctx, spec.Config{Seccomp: file}, probeTarget, ProbeCommand, "keyring")
 	if err != nil {
 		return 0, err
 	}

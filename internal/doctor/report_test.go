@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"encoding/json"
@@ -25,9 +25,9 @@ func TestDoctorPrintsALineForEachThing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report.Features[0].Status, report.Features[0].Error = statusMissing, "two\nlines"
+	report.Features[0].Status, report.Features[0].Error = StatusMissing, "two\nlines"
 	var b strings.Builder
-	if err := report.write(&b); err != nil {
+	if err := report.Write(&b); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
@@ -63,19 +63,19 @@ func TestVerdict(t *testing.T) {
 		line     string
 	}{
 		"all there": {
-			[]featureReport{feature(kernel.Required, statusOK), feature(kernel.Isolating, statusOK)},
+			[]featureReport{feature(kernel.Required, StatusOK), feature(kernel.Isolating, StatusOK)},
 			true, "ready: do runs programs here fully isolated",
 		},
 		"useful missing": {
-			[]featureReport{feature(kernel.Useful, statusMissing)},
+			[]featureReport{feature(kernel.Useful, StatusMissing)},
 			true, "ready: do runs programs here fully isolated; it lacks useful thing",
 		},
 		"wall missing": {
-			[]featureReport{feature(kernel.Isolating, statusMissing), feature(kernel.Useful, statusMissing)},
+			[]featureReport{feature(kernel.Isolating, StatusMissing), feature(kernel.Useful, StatusMissing)},
 			false, "not ready: do starts sandboxes here, but not fully isolated: it lacks isolating thing",
 		},
 		"required missing": {
-			[]featureReport{feature(kernel.Required, statusMissing), feature(kernel.Required, statusUnknown), feature(kernel.Isolating, statusMissing)},
+			[]featureReport{feature(kernel.Required, StatusMissing), feature(kernel.Required, statusUnknown), feature(kernel.Isolating, StatusMissing)},
 			false, "not ready: do cannot start a sandbox here: it lacks required thing; 1 thing could not be tried",
 		},
 		"required unknown": {
