@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 )
 
 func createCommand() *cli.Command {
@@ -41,7 +44,7 @@ when it is created and started, its READY=1 gets there (sd_notify(3)).`,
 }
 
 func createContainer(ctx context.Context, cmd *cli.Command) error {
-	s, err := newSession(ctx, cmd)
+	s, err := sessionOf(ctx, cmd)
 	if err != nil {
 		return err
 	}
@@ -70,4 +73,47 @@ func processFlags() []cli.Flag {
 		&cli.StringFlag{Name: "pid-file", Usage: "`FILE` to write the process id to"},
 		&cli.IntFlag{Name: "preserve-fds", Usage: "pass `N` more file descriptors (stdio + $LISTEN_FDS + N in total)"},
 	}
+}
+
+// sessionOf creates the container that the flags and the argument ask for.
+func sessionOf(ctx context.Context, cmd *cli.Command) (*session, error) {
+	id := cmd.Args().First()
+	if id == "" {
+		return nil, errEmptyID
+	}
+	// Before newSession changes the working directory: the pid file's path starts from the
+	// caller's.
+	processIO, err := processIOOf(cmd)
+	if err != nil {
+		return nil, err
+	}
+	rootless, err := container.RootlessCgroups(cmd.String("rootless"), cmd.Bool("systemd-cgroup"))
+	if err != nil {
+		return nil, fmt.Errorf("option --rootless: %w", err)
+	}
+	return newSession(startConfig{
+		Root: stateRoot(cmd), ID: id, Bundle: cmd.String("bundle"), Log: logFrom(ctx), ProcessIO: processIO,
+		Options: container.Options{
+			SystemdCgroup:   cmd.Bool("systemd-cgroup"),
+			NoPivot:         cmd.Bool("no-pivot"),
+			NoNewKeyring:    cmd.Bool("no-new-keyring"),
+			RootlessCgroups: rootless,
+		},
+	})
+}
+
+// processIOOf reads processFlags.
+func processIOOf(cmd *cli.Command) (ProcessIO, error) {
+	o := ProcessIO{
+		ConsoleSocket: cmd.String("console-socket"), PidfdSocket: cmd.String("pidfd-socket"),
+		PreserveFDs: cmd.Int("preserve-fds"),
+	}
+	if f := cmd.String("pid-file"); f != "" {
+		abs, err := filepath.Abs(f)
+		if err != nil {
+			return o, err
+		}
+		o.PidFile = abs
+	}
+	return o, nil
 }

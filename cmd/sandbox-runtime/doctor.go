@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/doctor"
 )
 
 func doctorCommand() *cli.Command {

@@ -94,17 +94,18 @@ func execInContainer(ctx context.Context, cmd *cli.Command) (status int, err err
 		}
 	}
 	go cgroups.Wake() // ends by itself
-	s := &session{log: logFrom(ctx), detach: cmd.Bool("detach")}
-	if err := s.readFlags(cmd); err != nil {
+	processIO, err := processIOOf(cmd)
+	if err != nil {
 		return 0, err
 	}
-	if s.container, err = loadContainer(cmd); err != nil {
+	c, err := loadContainer(cmd)
+	if err != nil {
 		return 0, err
 	}
 	if launcher.Has(stateRoot(cmd), cmd.Args().First()) {
 		return 0, errors.New("container does not exist: a sandbox of that name was made this moment")
 	}
-	state, err := s.container.Status()
+	state, err := c.Status()
 	if err != nil {
 		return 0, err
 	}
@@ -114,12 +115,16 @@ func execInContainer(ctx context.Context, cmd *cli.Command) (status int, err err
 	if state == container.Paused && !cmd.Bool("ignore-paused") {
 		return 0, errors.New("cannot exec in a paused container (use --ignore-paused to override)")
 	}
-	if s.process, err = execProcess(cmd, s.container); err != nil {
+	process, err := execProcess(cmd, c)
+	if err != nil {
 		return 0, err
 	}
-	if s.subCgroups, err = parseSubCgroups(cmd.StringSlice("cgroup")); err != nil {
+	subCgroups, err := parseSubCgroups(cmd.StringSlice("cgroup"))
+	if err != nil {
 		return 0, err
 	}
+	s := joinSession(c, logFrom(ctx), process, subCgroups, processIO)
+	s.detach = cmd.Bool("detach")
 	return s.run()
 }
 

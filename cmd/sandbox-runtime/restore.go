@@ -55,7 +55,7 @@ func restoreContainer(ctx context.Context, cmd *cli.Command) (status int, err er
 	if err != nil {
 		return 0, err
 	}
-	s, err := newSession(ctx, cmd)
+	s, err := sessionOf(ctx, cmd)
 	if err != nil {
 		return 0, err
 	}

@@ -40,7 +40,7 @@ With --keep the stopped container stays for "state" and "delete".`,
 }
 
 func runContainer(ctx context.Context, cmd *cli.Command) (status int, err error) {
-	s, err := newSession(ctx, cmd)
+	s, err := sessionOf(ctx, cmd)
 	if err != nil {
 		return 0, err
 	}

@@ -1,20 +1,20 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strconv"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 )
+
+// program is what error messages call this program.
+const program = "sandbox-runtime"
 
 // session is one process on its way into a container: what create, run,
 // restore and exec have in common.
@@ -39,53 +39,51 @@ type session struct {
 	notify        *notifyProxy
 }
 
-// newSession reads the bundle and creates its container. It changes the
-// working directory to the bundle.
-func newSession(ctx context.Context, cmd *cli.Command) (*session, error) {
-	id := cmd.Args().First()
-	if id == "" {
-		return nil, errEmptyID
-	}
+// A startConfig is what create, run and restore ask for.
+type startConfig struct {
+	Root, ID string
+	Bundle   string // "" is the current directory
+	Log      *slog.Logger
+	Options  container.Options
+	ProcessIO
+}
+
+// ProcessIO is how the caller is told of a process, and what the process inherits.
+type ProcessIO struct {
+	ConsoleSocket string // receives the master of the console's pseudoterminal
+	PidfdSocket   string // receives a pidfd of the process
+	PidFile       string // absolute; gets the number of the process
+	PreserveFDs   int    // descriptors beyond the standard three and $LISTEN_FDS
+}
+
+func (s *session) use(o ProcessIO) {
+	s.consoleSocket, s.pidfdSocket, s.pidFile = o.ConsoleSocket, o.PidfdSocket, o.PidFile
+	s.inherited.preserve = o.PreserveFDs
+}
+
+// newSession reads the bundle and creates its container. It changes the working directory
+// to the bundle.
+func newSession(c startConfig) (*session, error) {
 	go cgroups.Wake() // ends by itself
-	s := &session{log: logFrom(ctx), init: true}
-	if err := s.readFlags(cmd); err != nil {
-		return nil, err
-	}
+	s := &session{log: c.Log, init: true}
+	s.use(c.ProcessIO)
 	s.inherited.listen = listenFDs()
-	spec, err := enterBundle(cmd.String("bundle"))
+	spec, err := enterBundle(c.Bundle)
 	if err != nil {
 		return nil, err
 	}
 	s.process = spec.Process
-	s.notify = newNotifyProxy(stateRoot(cmd), id)
+	s.notify = newNotifyProxy(c.Root, c.ID)
 	s.notify.addTo(spec)
-	rootless, err := container.RootlessCgroups(cmd.String("rootless"), cmd.Bool("systemd-cgroup"))
-	if err != nil {
-		return nil, fmt.Errorf("option --rootless: %w", err)
-	}
-	s.container, err = container.Create(stateRoot(cmd), id, spec, container.Options{
-		SystemdCgroup:   cmd.Bool("systemd-cgroup"),
-		NoPivot:         cmd.Bool("no-pivot"),
-		NoNewKeyring:    cmd.Bool("no-new-keyring"),
-		RootlessCgroups: rootless,
-	})
+	s.container, err = container.Create(c.Root, c.ID, spec, c.Options)
 	return s, err
 }
 
-// readFlags takes over processFlags. It must come before a change of the
-// working directory: the pid file's path starts from the caller's.
-func (s *session) readFlags(cmd *cli.Command) error {
-	s.consoleSocket = cmd.String("console-socket")
-	s.pidfdSocket = cmd.String("pidfd-socket")
-	s.inherited.preserve = cmd.Int("preserve-fds")
-	if f := cmd.String("pid-file"); f != "" {
-		abs, err := filepath.Abs(f)
-		if err != nil {
-			return err
-		}
-		s.pidFile = abs
-	}
-	return nil
+// joinSession is a session for another process of a container.
+func joinSession(c *container.Container, log *slog.Logger, process *specs.Process, subCgroups map[string]string, o ProcessIO) *session {
+	s := &session{log: log, container: c, process: process, subCgroups: subCgroups}
+	s.use(o)
+	return s
 }
 
 // run starts the process and, unless detached, stays with it until it has
@@ -221,10 +219,10 @@ func (s *session) launch(p container.Process) (*container.Child, error) {
 func (s *session) checkTerminal() error {
 	handsOver := s.detach && s.process.Terminal
 	if handsOver && s.consoleSocket == "" {
-		return fmt.Errorf("cannot allocate tty if %s will detach without setting console socket", programName)
+		return fmt.Errorf("cannot allocate tty if %s will detach without setting console socket", program)
 	}
 	if !handsOver && s.consoleSocket != "" {
-		return fmt.Errorf("cannot use console socket if %s will not detach or allocate tty", programName)
+		return fmt.Errorf("cannot use console socket if %s will not detach or allocate tty", program)
 	}
 	return nil
 }

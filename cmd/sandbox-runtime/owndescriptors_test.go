@@ -1,0 +1,19 @@
+package main
+
+import (
+	"os"
+	"testing"
+)
+
+// A number is open in this program, but not because the caller passed it.
+func TestOwnDescriptorsAreNotPreserved(t *testing.T) {
+	f, err := os.Open("/dev/null") // close-on-exec, as all that Go opens
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	n := int(f.Fd()) - firstFD + 1
+	if _, err := (inheritedFiles{preserve: n}).files(); err == nil {
+		t.Errorf("descriptor %d was taken", f.Fd())
+	}
+}
