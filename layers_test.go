@@ -32,7 +32,7 @@ var layers = [][]string{
 	{"internal/overlay"},
 	{"internal/jobs"},
 	{"internal/launcher", "internal/launcher/server"},
-	{"sandbox/launcher", "sandbox/tenant", "internal/doctor"},
+	{"sandbox/launcher", "sandbox/tenant", "internal/doctor", "internal/frontend"},
 	{"cmd/sandbox-runtime", "cmd/sandbox-files", "examples/embed"},
 }
 
@@ -45,7 +45,7 @@ var onlyImporter = map[string]string{
 // those that import only them.
 var needCgo = []string{"seccomp/compile", "internal/container", "internal/filtercache", "internal/record", "internal/filewatch",
 	"internal/integrity", "internal/throttle", "internal/trash", "internal/overlay", "internal/jobs", "internal/launcher", "internal/launcher/server",
-	"internal/doctor", "sandbox/launcher", "cmd/sandbox-runtime"}
+	"internal/doctor", "internal/frontend", "sandbox/launcher", "cmd/sandbox-runtime"}
 
 // outside are test suites and their tools, which import what they test.
 var outside = []string{"", "integration", "internal/failpoint"}

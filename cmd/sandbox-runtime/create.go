@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 )
 
 func createCommand() *cli.Command {
@@ -21,12 +22,12 @@ func createCommand() *cli.Command {
 executes: namespaces, cgroups, mounts and hooks are there, and what a caller adds
 before the start, such as a network, the command finds.
 
-    # ` + programName + ` spec --bundle web        a ` + configName + ` to change
+    # ` + programName + ` spec --bundle web        a ` + frontend.ConfigName + ` to change
     # ` + programName + ` create --bundle web --pid-file web.pid web-1
     # ` + programName + ` start web-1
 
 The id must be unique below --root. The command has the caller's stdin, stdout and
-stderr, or, with "terminal": true in ` + configName + `, a terminal whose other end
+stderr, or, with "terminal": true in ` + frontend.ConfigName + `, a terminal whose other end
 --console-socket receives. Sockets of a service manager ($LISTEN_FDS) are its
 descriptors from 3 on, then come those of --preserve-fds; if $NOTIFY_SOCKET is set
 when it is created and started, its READY=1 gets there (sd_notify(3)).`,
@@ -48,8 +49,8 @@ func createContainer(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	s.hold, s.detach = true, true
-	_, err = s.run()
+	s.Hold, s.Detach = true, true
+	_, err = s.Run()
 	return err
 }
 
@@ -76,7 +77,7 @@ func processFlags() []cli.Flag {
 }
 
 // sessionOf creates the container that the flags and the argument ask for.
-func sessionOf(ctx context.Context, cmd *cli.Command) (*session, error) {
+func sessionOf(ctx context.Context, cmd *cli.Command) (*frontend.Process, error) {
 	id := cmd.Args().First()
 	if id == "" {
 		return nil, errEmptyID
@@ -91,7 +92,7 @@ func sessionOf(ctx context.Context, cmd *cli.Command) (*session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("option --rootless: %w", err)
 	}
-	return newSession(startConfig{
+	return frontend.New(frontend.Config{
 		Root: stateRoot(cmd), ID: id, Bundle: cmd.String("bundle"), Log: logFrom(ctx), ProcessIO: processIO,
 		Options: container.Options{
 			SystemdCgroup:   cmd.Bool("systemd-cgroup"),
@@ -103,8 +104,8 @@ func sessionOf(ctx context.Context, cmd *cli.Command) (*session, error) {
 }
 
 // processIOOf reads processFlags.
-func processIOOf(cmd *cli.Command) (ProcessIO, error) {
-	o := ProcessIO{
+func processIOOf(cmd *cli.Command) (frontend.ProcessIO, error) {
+	o := frontend.ProcessIO{
 		ConsoleSocket: cmd.String("console-socket"), PidfdSocket: cmd.String("pidfd-socket"),
 		PreserveFDs: cmd.Int("preserve-fds"),
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 )
 
@@ -26,7 +27,7 @@ func execCommand() *cli.Command {
 		Category:  categoryOCI,
 		Usage:     "run a further process in a container, or a command in a sandbox",
 		ArgsUsage: "<container-id> <command> [argument...]  or  --process FILE <container-id>",
-		Description: `The process is that of the container's ` + configName + ` with the command and the
+		Description: `The process is that of the container's ` + frontend.ConfigName + ` with the command and the
 flags given here, or the one that FILE describes. It runs in the container's
 namespaces and cgroups, under its seccomp filter and with its capabilities.
 
@@ -123,22 +124,22 @@ func execInContainer(ctx context.Context, cmd *cli.Command) (status int, err err
 	if err != nil {
 		return 0, err
 	}
-	s := joinSession(c, logFrom(ctx), process, subCgroups, processIO)
-	s.detach = cmd.Bool("detach")
-	return s.run()
+	s := frontend.Join(c, logFrom(ctx), process, subCgroups, processIO)
+	s.Detach = cmd.Bool("detach")
+	return s.Run()
 }
 
 // execProcess is the process of --process, or that of the bundle changed as the
 // flags say.
 func execProcess(cmd *cli.Command, c *container.Container) (*specs.Process, error) {
 	if path := cmd.String("process"); path != "" {
-		return readProcess(path)
+		return frontend.ReadProcess(path)
 	}
 	args := cmd.Args().Tail()
 	if len(args) == 0 {
 		return nil, errors.New("exec args cannot be empty")
 	}
-	spec, err := enterBundle(c.Bundle())
+	spec, err := frontend.EnterBundle(c.Bundle())
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +157,7 @@ func execProcess(cmd *cli.Command, c *container.Container) (*specs.Process, erro
 	if err := setUser(&p.User, cmd.String("user"), cmd.Int64Slice("additional-gids")); err != nil {
 		return nil, err
 	}
-	return p, checkProcess(p)
+	return p, frontend.CheckProcess(p)
 }
 
 func overrideString(field *string, flag string) {

@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -123,7 +124,7 @@ func pidFileOf(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox) func
 		}
 		for _, e := range execs {
 			if pid := oldest(e.Pids); e.ID == p.ID() && pid != 0 {
-				return writePidFile(path, pid)
+				return frontend.WritePidFile(path, pid)
 			}
 		}
 		return nil // it has ended, and the number may be another's

@@ -9,6 +9,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
@@ -94,14 +95,14 @@ func TestBrokenBundlesAreNamed(t *testing.T) {
 	}
 	for _, c := range cases {
 		bundle := t.TempDir()
-		h.write(filepath.Join(bundle, configName), c.config)
+		h.write(filepath.Join(bundle, frontend.ConfigName), c.config)
 		words := append([]string{"create failed: "}, c.words...)
 		if c.words[0] != "root" {
-			words = append(words, filepath.Join(bundle, configName))
+			words = append(words, filepath.Join(bundle, frontend.ConfigName))
 		}
 		h.refuse(1, words, "create", "--bundle", bundle, h.id())
 	}
-	h.refuse(1, []string{"JSON specification file " + filepath.Join(empty, configName) + " not found"}, "create", "--bundle", empty, h.id())
+	h.refuse(1, []string{"JSON specification file " + filepath.Join(empty, frontend.ConfigName) + " not found"}, "create", "--bundle", empty, h.id())
 	h.refuse(1, []string{"bundle", "/no/such", "no such file or directory"}, "create", "--bundle", "/no/such", h.id())
 	h.nothingLeft()
 }

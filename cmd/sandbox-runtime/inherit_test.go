@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 )
 
 func TestProcessHasOnlyItsStdio(t *testing.T) {
@@ -126,7 +128,7 @@ func acceptFD(t *testing.T, l net.Listener) int {
 		t.Fatal(err)
 	}
 	defer socket.Close()
-	fd, err := receiveFD(socket)
+	fd, err := frontend.ReceiveFD(socket)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -118,7 +119,7 @@ func launcherListeners(cmd *cli.Command) (_ []listener, err error) {
 			err = errors.Join(err, closeListeners(all))
 		}
 	}()
-	for _, f := range listenFDs() {
+	for _, f := range frontend.ListenFDs() {
 		l, err := inheritedListener(f)
 		if err != nil {
 			return nil, fmt.Errorf("socket %s that was handed over: %w", f.Name(), err)
@@ -239,7 +240,7 @@ func (d *daemon) end(stop context.CancelFunc) {
 }
 
 func inheritedConn(fd int) (*net.UnixConn, error) {
-	if fd < firstFD {
+	if fd < frontend.FirstFD {
 		return nil, errors.New("it is one of stdin, stdout and stderr")
 	}
 	f := os.NewFile(uintptr(fd), "launcher's connection")

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 )
 
 const programName = "sandbox-runtime"
@@ -55,7 +57,7 @@ A sandbox that stays up, for one command after the other:
     sandbox-runtime exec box make test
     sandbox-runtime down box
 
-An OCI container, from a bundle: a directory with a "` + configName + `", which "spec"
+An OCI container, from a bundle: a directory with a "` + frontend.ConfigName + `", which "spec"
 writes, and the root file system that it names:
 
     sandbox-runtime run --bundle DIR web-1

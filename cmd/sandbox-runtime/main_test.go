@@ -20,6 +20,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/doctor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
@@ -138,7 +139,7 @@ func (h *host) bundle(edit func(*specs.Spec), args ...string) string {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	h.write(filepath.Join(dir, configName), string(data))
+	h.write(filepath.Join(dir, frontend.ConfigName), string(data))
 	return dir
 }
 

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 )
 
 // --pid-file /dev/null must not cost the host its /dev/null.
@@ -14,7 +16,7 @@ func TestPidFileReplacesNoDevice(t *testing.T) {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := writePidFile(path, 1); err == nil || !strings.Contains(err.Error(), path+" is there and no regular file") {
+	if err := frontend.WritePidFile(path, 1); err == nil || !strings.Contains(err.Error(), path+" is there and no regular file") {
 		t.Error(err)
 	}
 	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeNamedPipe {

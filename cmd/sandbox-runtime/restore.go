@@ -59,11 +59,11 @@ func restoreContainer(ctx context.Context, cmd *cli.Command) (status int, err er
 	if err != nil {
 		return 0, err
 	}
-	s.restore = &o
-	s.detach = cmd.Bool("detach")
-	s.remove = true
-	s.reap = !cmd.Bool("no-subreaper")
-	return s.run()
+	s.Restore = &o
+	s.Detach = cmd.Bool("detach")
+	s.Remove = true
+	s.Reap = !cmd.Bool("no-subreaper")
+	return s.Run()
 }
 
 // restoreOptions must come before a change of the working directory, which

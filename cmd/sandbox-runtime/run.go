@@ -44,8 +44,8 @@ func runContainer(ctx context.Context, cmd *cli.Command) (status int, err error)
 	if err != nil {
 		return 0, err
 	}
-	s.detach = cmd.Bool("detach")
-	s.remove = !cmd.Bool("keep")
-	s.reap = !cmd.Bool("no-subreaper")
-	return s.run()
+	s.Detach = cmd.Bool("detach")
+	s.Remove = !cmd.Bool("keep")
+	s.Reap = !cmd.Bool("no-subreaper")
+	return s.Run()
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
@@ -145,17 +146,17 @@ func TestDetachedContainerHasTheCallersStdio(t *testing.T) {
 
 func TestDefaultSpecRuns(t *testing.T) {
 	h := newHost(t)
-	dir := filepath.Dir(filepath.Join(h.bundle(nil), configName))
-	if err := os.Remove(filepath.Join(dir, configName)); err != nil {
+	dir := filepath.Dir(filepath.Join(h.bundle(nil), frontend.ConfigName))
+	if err := os.Remove(filepath.Join(dir, frontend.ConfigName)); err != nil {
 		t.Fatal(err)
 	}
 	h.must("spec", "--bundle", dir)
-	config := h.read(filepath.Join(dir, configName))
-	h.refuse(1, []string{"File " + filepath.Join(dir, configName) + " exists. Remove it first"}, "spec", "-b", dir)
+	config := h.read(filepath.Join(dir, frontend.ConfigName))
+	h.refuse(1, []string{"File " + filepath.Join(dir, frontend.ConfigName) + " exists. Remove it first"}, "spec", "-b", dir)
 
 	config = strings.Replace(config, `"sh"`, `"probe", "ids"`, 1)
 	config = strings.Replace(config, `"terminal": true`, `"terminal": false`, 1)
-	h.write(filepath.Join(dir, configName), config)
+	h.write(filepath.Join(dir, frontend.ConfigName), config)
 	r := h.run("run", "-b", dir, h.id())
 	if want := "uid 0 gid 0 groups cwd / nnp 1\n"; r.stdout != want || r.code != 0 {
 		t.Errorf("%+v, want %q", r, want)
@@ -166,7 +167,7 @@ func TestRootlessSpecMapsTheCaller(t *testing.T) {
 	h := newHost(t)
 	dir := t.TempDir()
 	h.must("spec", "--rootless", "-b", dir)
-	spec, err := readConfig(dir)
+	spec, err := frontend.ReadConfig(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,13 +12,14 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 )
 
 func specCommand() *cli.Command {
 	return &cli.Command{
 		Name:     "spec",
 		Category: categoryOCI,
-		Usage:    "write a " + configName + " to start from",
+		Usage:    "write a " + frontend.ConfigName + " to start from",
 		Description: `The file runs "sh" on a terminal, in the root filesystem "rootfs" beside it.
 An existing file is left alone.
 
@@ -44,7 +45,7 @@ func writeSpec(_ context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(cmd.String("bundle"), configName)
+	path := filepath.Join(cmd.String("bundle"), frontend.ConfigName)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("File %s exists. Remove it first", path) //nolint:staticcheck // in runc's words

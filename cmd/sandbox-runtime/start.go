@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 )
 
 func startCommand() *cli.Command {
@@ -51,7 +52,7 @@ func startContainer(_ context.Context, cmd *cli.Command) error {
 	default:
 		return fmt.Errorf("cannot start a container in the %s state", state.Status)
 	}
-	notify := newNotifyProxy(stateRoot(cmd), c.ID())
+	notify := frontend.NewNotifyProxy(stateRoot(cmd), c.ID())
 	if notify == nil {
 		return c.Exec()
 	}
@@ -60,12 +61,12 @@ func startContainer(_ context.Context, cmd *cli.Command) error {
 		return err
 	}
 	defer pidfd.Close()
-	if err := notify.listen(); err != nil {
+	if err := notify.Listen(); err != nil {
 		return err
 	}
 	if err := c.Exec(); err != nil {
 		return err
 	}
 	unlock() // the container may take its time until it is ready
-	return notify.relay(pidfd, state.Pid)
+	return notify.Relay(pidfd, state.Pid)
 }

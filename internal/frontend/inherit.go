@@ -1,4 +1,4 @@
-package main
+package frontend
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const firstFD = 3 // after stdin, stdout, stderr
+const FirstFD = 3 // after stdin, stdout, stderr
 
 // inheritedFiles are open descriptors of this program, from 3 on, that its
 // caller meant for the container: sockets by systemd's protocol, then those of
@@ -22,7 +22,7 @@ type inheritedFiles struct {
 
 func (f inheritedFiles) files() ([]*os.File, error) {
 	files := append([]*os.File(nil), f.listen...)
-	first := firstFD + len(f.listen)
+	first := FirstFD + len(f.listen)
 	for fd := first; fd < first+f.preserve; fd++ {
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 		if err == nil && flags&unix.FD_CLOEXEC != 0 {
@@ -37,9 +37,9 @@ func (f inheritedFiles) files() ([]*os.File, error) {
 	return files, nil
 }
 
-// listenFDs returns the sockets handed over as sd_listen_fds(3) describes, if
+// ListenFDs returns the sockets handed over as sd_listen_fds(3) describes, if
 // they were meant for this process.
-func listenFDs() []*os.File {
+func ListenFDs() []*os.File {
 	if pid, err := strconv.Atoi(os.Getenv("LISTEN_PID")); err != nil || pid != os.Getpid() {
 		return nil
 	}
@@ -50,11 +50,11 @@ func listenFDs() []*os.File {
 	names := strings.Split(os.Getenv("LISTEN_FDNAMES"), ":")
 	var files []*os.File
 	for i := range n {
-		name := "listen " + strconv.Itoa(firstFD+i)
+		name := "listen " + strconv.Itoa(FirstFD+i)
 		if i < len(names) && names[i] != "" {
 			name = names[i]
 		}
-		files = append(files, os.NewFile(uintptr(firstFD+i), name))
+		files = append(files, os.NewFile(uintptr(FirstFD+i), name))
 	}
 	return files
 }

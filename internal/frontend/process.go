@@ -1,4 +1,4 @@
-package main
+package frontend
 
 import (
 	"errors"
@@ -16,20 +16,20 @@ import (
 // program is what error messages call this program.
 const program = "sandbox-runtime"
 
-// session is one process on its way into a container: what create, run,
+// Process is one process on its way into a container: what create, run,
 // restore and exec have in common.
-type session struct {
+type Process struct {
 	log       *slog.Logger
 	container *container.Container
-	process   *specs.Process
+	spec      *specs.Process
 
 	init   bool // it is the container's first process; an error undoes the container
-	hold   bool // init waits for the start command
-	detach bool // leave the process to the caller once it is there
-	remove bool // delete the container once the process has ended
-	reap   bool // adopt what the container orphans
+	Hold   bool // init waits for the start command
+	Detach bool // leave the process to the caller once it is there
+	Remove bool // delete the container once the process has ended
+	Reap   bool // adopt what the container orphans
 
-	restore *container.CRIUOptions // start from a checkpoint; nil: from the command
+	Restore *container.CRIUOptions // start from a checkpoint; nil: from the command
 
 	subCgroups    map[string]string
 	consoleSocket string
@@ -40,7 +40,7 @@ type session struct {
 }
 
 // A startConfig is what create, run and restore ask for.
-type startConfig struct {
+type Config struct {
 	Root, ID string
 	Bundle   string // "" is the current directory
 	Log      *slog.Logger
@@ -56,40 +56,40 @@ type ProcessIO struct {
 	PreserveFDs   int    // descriptors beyond the standard three and $LISTEN_FDS
 }
 
-func (s *session) use(o ProcessIO) {
+func (s *Process) use(o ProcessIO) {
 	s.consoleSocket, s.pidfdSocket, s.pidFile = o.ConsoleSocket, o.PidfdSocket, o.PidFile
 	s.inherited.preserve = o.PreserveFDs
 }
 
-// newSession reads the bundle and creates its container. It changes the working directory
+// New reads the bundle and creates its container. It changes the working directory
 // to the bundle.
-func newSession(c startConfig) (*session, error) {
+func New(c Config) (*Process, error) {
 	go cgroups.Wake() // ends by itself
-	s := &session{log: c.Log, init: true}
+	s := &Process{log: c.Log, init: true}
 	s.use(c.ProcessIO)
-	s.inherited.listen = listenFDs()
-	spec, err := enterBundle(c.Bundle)
+	s.inherited.listen = ListenFDs()
+	spec, err := EnterBundle(c.Bundle)
 	if err != nil {
 		return nil, err
 	}
-	s.process = spec.Process
-	s.notify = newNotifyProxy(c.Root, c.ID)
+	s.spec = spec.Process
+	s.notify = NewNotifyProxy(c.Root, c.ID)
 	s.notify.addTo(spec)
 	s.container, err = container.Create(c.Root, c.ID, spec, c.Options)
 	return s, err
 }
 
-// joinSession is a session for another process of a container.
-func joinSession(c *container.Container, log *slog.Logger, process *specs.Process, subCgroups map[string]string, o ProcessIO) *session {
-	s := &session{log: log, container: c, process: process, subCgroups: subCgroups}
+// Join is a session for another process of a container.
+func Join(c *container.Container, log *slog.Logger, process *specs.Process, subCgroups map[string]string, o ProcessIO) *Process {
+	s := &Process{log: log, container: c, spec: process, subCgroups: subCgroups}
 	s.use(o)
 	return s
 }
 
-// run starts the process and, unless detached, stays with it until it has
+// Run starts the process and, unless detached, stays with it until it has
 // ended. The status is that of the process, 0 if detached. After an error
 // nothing is left of the process, nor of the container if it was its first.
-func (s *session) run() (status int, err error) {
+func (s *Process) Run() (status int, err error) {
 	defer func() {
 		if err != nil && s.init {
 			err = errors.Join(err, s.container.Destroy())
@@ -98,8 +98,8 @@ func (s *session) run() (status int, err error) {
 	if err := s.checkTerminal(); err != nil {
 		return 0, err
 	}
-	signals := catchSignals(s.detach)
-	if s.reap && !s.detach {
+	signals := catchSignals(s.Detach)
+	if s.Reap && !s.Detach {
 		if err := becomeSubreaper(); err != nil {
 			s.log.Warn(err.Error())
 		}
@@ -119,11 +119,11 @@ func (s *session) run() (status int, err error) {
 		return 0, err
 	}
 	defer announced()
-	if s.detach {
+	if s.Detach {
 		return 0, nil
 	}
 	status, err = attend(child, signals, streams.resize, s.log)
-	if err == nil && s.remove {
+	if err == nil && s.Remove {
 		// Before the streams are finished: what is left in a container without
 		// a pid namespace may hold them open.
 		if err := s.container.Destroy(); err != nil {
@@ -136,8 +136,8 @@ func (s *session) run() (status int, err error) {
 // announce tells the service manager when the container says that it is ready.
 // Detached it waits for that, since nobody stays to do so later; else wait does,
 // or for the container's end.
-func (s *session) announce(child *container.Child) (wait func(), err error) {
-	if s.notify == nil || s.hold || s.restore != nil {
+func (s *Process) announce(child *container.Child) (wait func(), err error) {
+	if s.notify == nil || s.Hold || s.Restore != nil {
 		// The start command does it for one that is held; one that is restored
 		// has said it before.
 		return func() {}, nil
@@ -147,33 +147,33 @@ func (s *session) announce(child *container.Child) (wait func(), err error) {
 		return nil, err
 	}
 	mainPid := child.Pid()
-	if !s.detach {
+	if !s.Detach {
 		mainPid = os.Getpid()
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer pidfd.Close()
-		if err := s.notify.relay(pidfd, mainPid); err != nil {
+		if err := s.notify.Relay(pidfd, mainPid); err != nil {
 			s.log.Warn(err.Error())
 		}
 	}()
 	wait = func() { <-done }
-	if s.detach {
+	if s.Detach {
 		wait()
 	}
 	return wait, nil
 }
 
 // start returns with the process running and all that was asked about it told.
-func (s *session) start(streams streams) (*container.Child, error) {
-	p := container.Process{Spec: s.process, SubCgroups: s.subCgroups}
+func (s *Process) start(streams streams) (*container.Child, error) {
+	p := container.Process{Spec: s.spec, SubCgroups: s.subCgroups}
 	var err error
 	if p.ExtraFiles, err = s.inherited.files(); err != nil {
 		return nil, err
 	}
 	if n := len(s.inherited.listen); n > 0 {
-		s.process.Env = append(s.process.Env, "LISTEN_FDS="+strconv.Itoa(n), "LISTEN_PID=1")
+		s.spec.Env = append(s.spec.Env, "LISTEN_FDS="+strconv.Itoa(n), "LISTEN_PID=1")
 	}
 	if s.pidfdSocket != "" {
 		if p.PidfdSocket, err = dialSocket(s.pidfdSocket); err != nil {
@@ -188,7 +188,7 @@ func (s *session) start(streams streams) (*container.Child, error) {
 	}
 	err = streams.started()
 	if err == nil && s.pidFile != "" {
-		err = writePidFile(s.pidFile, child.Pid())
+		err = WritePidFile(s.pidFile, child.Pid())
 	}
 	if err != nil {
 		child.Abort()
@@ -197,27 +197,27 @@ func (s *session) start(streams streams) (*container.Child, error) {
 	return child, nil
 }
 
-func (s *session) launch(p container.Process) (*container.Child, error) {
+func (s *Process) launch(p container.Process) (*container.Child, error) {
 	if !s.init {
 		return s.container.Join(p)
 	}
 	if err := s.notify.makeDir(); err != nil {
 		return nil, err
 	}
-	if s.hold {
+	if s.Hold {
 		return s.container.Start(p)
 	}
-	if s.restore != nil {
-		return s.container.Restore(p, *s.restore)
+	if s.Restore != nil {
+		return s.container.Restore(p, *s.Restore)
 	}
-	if err := s.notify.listen(); err != nil {
+	if err := s.notify.Listen(); err != nil {
 		return nil, err
 	}
 	return s.container.Run(p)
 }
 
-func (s *session) checkTerminal() error {
-	handsOver := s.detach && s.process.Terminal
+func (s *Process) checkTerminal() error {
+	handsOver := s.Detach && s.spec.Terminal
 	if handsOver && s.consoleSocket == "" {
 		return fmt.Errorf("cannot allocate tty if %s will detach without setting console socket", program)
 	}

@@ -1,4 +1,4 @@
-package main
+package frontend
 
 import (
 	"errors"
@@ -14,10 +14,10 @@ import (
 // pidFileMode lets everybody read it, whatever the umask.
 const pidFileMode = 0o644
 
-// writePidFile makes the file appear with its content in it. Killed half way it
+// WritePidFile makes the file appear with its content in it. Killed half way it
 // leaves nothing beside, where the file system can do that: nobody would know to
 // remove it.
-func writePidFile(path string, pid int) error {
+func WritePidFile(path string, pid int) error {
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type()&^fs.ModeSymlink != 0 {
 		return fmt.Errorf("pid file: %s is there and no regular file", path) // /dev/null would be replaced
 	}

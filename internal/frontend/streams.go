@@ -1,4 +1,4 @@
-package main
+package frontend
 
 import (
 	"errors"
@@ -24,17 +24,17 @@ type streams interface {
 }
 
 // newStreams picks the kind: a terminal or not, ours to serve or the caller's.
-func (s *session) newStreams() (streams, error) {
+func (s *Process) newStreams() (streams, error) {
 	switch {
-	case s.process.Terminal && s.detach:
+	case s.spec.Terminal && s.Detach:
 		socket, err := dialSocket(s.consoleSocket)
 		if err != nil {
 			return nil, fmt.Errorf("console socket: %w", err)
 		}
 		return &socketStreams{socket}, nil
-	case s.process.Terminal:
+	case s.spec.Terminal:
 		return newTerminalStreams()
-	case s.detach:
+	case s.Detach:
 		return inheritStreams{}, nil
 	default:
 		return s.newPipeStreams()
@@ -66,7 +66,7 @@ type pipeStreams struct {
 	copying      sync.WaitGroup
 }
 
-func (s *session) newPipeStreams() (_ *pipeStreams, err error) {
+func (s *Process) newPipeStreams() (_ *pipeStreams, err error) {
 	uid, gid, err := s.container.HostRoot()
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package main
+package frontend
 
 import (
 	"errors"
@@ -27,7 +27,7 @@ type notifyProxy struct {
 	socket *os.File
 }
 
-func newNotifyProxy(root, id string) *notifyProxy {
+func NewNotifyProxy(root, id string) *notifyProxy {
 	host := os.Getenv("NOTIFY_SOCKET")
 	if host == "" {
 		return nil
@@ -56,8 +56,8 @@ func (n *notifyProxy) makeDir() error {
 	return os.Mkdir(n.dir, 0o755)
 }
 
-// listen makes the socket. It must exist before the container's command runs.
-func (n *notifyProxy) listen() error {
+// Listen makes the socket. It must exist before the container's command runs.
+func (n *notifyProxy) Listen() error {
 	if n == nil {
 		return nil
 	}
@@ -76,9 +76,9 @@ func (n *notifyProxy) listen() error {
 	return nil
 }
 
-// relay passes the container's first READY on and names mainPid as the process
+// Relay passes the container's first READY on and names mainPid as the process
 // to watch. It returns then, or when the process behind pidfd has ended.
-func (n *notifyProxy) relay(pidfd *os.File, mainPid int) error {
+func (n *notifyProxy) Relay(pidfd *os.File, mainPid int) error {
 	if n == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package main
+package frontend
 
 import (
 	"encoding/json"
@@ -12,12 +12,12 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-const configName = "config.json"
+const ConfigName = "config.json"
 
-// enterBundle makes the bundle the working directory, where relative paths of
+// EnterBundle makes the bundle the working directory, where relative paths of
 // its config and hooks start from, and reads its config. An empty path is the
 // directory the caller is in.
-func enterBundle(path string) (*specs.Spec, error) {
+func EnterBundle(path string) (*specs.Spec, error) {
 	if path != "" {
 		if err := os.Chdir(path); err != nil {
 			return nil, fmt.Errorf("bundle: %w", err)
@@ -27,11 +27,11 @@ func enterBundle(path string) (*specs.Spec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bundle: %w", err)
 	}
-	return readConfig(dir)
+	return ReadConfig(dir)
 }
 
-func readConfig(bundle string) (*specs.Spec, error) {
-	path := filepath.Join(bundle, configName)
+func ReadConfig(bundle string) (*specs.Spec, error) {
+	path := filepath.Join(bundle, ConfigName)
 	var spec *specs.Spec
 	if err := readJSON(path, &spec); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -42,7 +42,7 @@ func readConfig(bundle string) (*specs.Spec, error) {
 	if spec == nil {
 		return nil, fmt.Errorf("%s: config cannot be null", path)
 	}
-	if err := checkProcess(spec.Process); err != nil {
+	if err := CheckProcess(spec.Process); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if err := checkMounts(spec.Mounts); err != nil {
@@ -64,12 +64,12 @@ func checkMounts(mounts []specs.Mount) error {
 	return nil
 }
 
-func readProcess(path string) (*specs.Process, error) {
+func ReadProcess(path string) (*specs.Process, error) {
 	var p *specs.Process
 	if err := readJSON(path, &p); err != nil {
 		return nil, err
 	}
-	if err := checkProcess(p); err != nil {
+	if err := CheckProcess(p); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return p, nil
@@ -87,8 +87,8 @@ func readJSON(path string, into any) error {
 	return nil
 }
 
-// checkProcess refuses what would otherwise fail late and in other words.
-func checkProcess(p *specs.Process) error {
+// CheckProcess refuses what would otherwise fail late and in other words.
+func CheckProcess(p *specs.Process) error {
 	switch {
 	case p == nil:
 		return errors.New("process property must not be empty")

@@ -1,4 +1,4 @@
-package main
+package frontend
 
 import (
 	"os"
@@ -12,7 +12,7 @@ func TestOwnDescriptorsAreNotPreserved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	n := int(f.Fd()) - firstFD + 1
+	n := int(f.Fd()) - FirstFD + 1
 	if _, err := (inheritedFiles{preserve: n}).files(); err == nil {
 		t.Errorf("descriptor %d was taken", f.Fd())
 	}

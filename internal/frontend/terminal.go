@@ -1,4 +1,4 @@
-package main
+package frontend
 
 import (
 	"fmt"
@@ -59,7 +59,7 @@ func (t *terminalStreams) attach(p *container.Process) { p.ConsoleSocket = t.chi
 
 func (t *terminalStreams) started() error {
 	t.child.Close()
-	fd, err := receiveFD(t.socket)
+	fd, err := ReceiveFD(t.socket)
 	if err != nil {
 		return fmt.Errorf("receive console: %w", err)
 	}
@@ -123,8 +123,8 @@ func drainTo(w io.Writer) func(fd int) {
 	}
 }
 
-// receiveFD takes one descriptor from a stream socket (unix(7), SCM_RIGHTS).
-func receiveFD(socket *os.File) (int, error) {
+// ReceiveFD takes one descriptor from a stream socket (unix(7), SCM_RIGHTS).
+func ReceiveFD(socket *os.File) (int, error) {
 	name := make([]byte, 4096) // the file's name comes along as data
 	oob := make([]byte, unix.CmsgSpace(4))
 	_, n, _, _, err := unix.Recvmsg(int(socket.Fd()), name, oob, unix.MSG_CMSG_CLOEXEC)
