@@ -12,9 +12,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/patch"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -75,15 +73,6 @@ characters in it are made visible.
 			return nil
 		}),
 	}
-}
-
-// visibly is w, or, if that is a terminal, a writer that sends it nothing but
-// text and colours.
-func visibly(w io.Writer) io.Writer {
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		return patch.Terminal(w)
-	}
-	return w
 }
 
 func applyCommand() *cli.Command {
@@ -163,18 +152,6 @@ func planChanges(ctx context.Context, talk *conversation, c *sandbox.Changes, o 
 	}
 	talk.plan(planned)
 	return len(planned.Changes), planned.Held, nil
-}
-
-// plan shows what is applied, and the rest of the changes with the reasons.
-func (t *conversation) plan(a *sandbox.Applied) {
-	if len(a.Changes) > 0 {
-		t.list(a.Changes)
-	}
-	t.leftOut(a.LeftOut)
-	t.held(a.Held)
-	if len(a.Changes) == 0 {
-		t.say("nothing to apply")
-	}
 }
 
 // overwritable adds the way out to an error about conflicts.

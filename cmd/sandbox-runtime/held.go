@@ -97,3 +97,15 @@ func (m *markLines) write(w io.Writer) {
 		fmt.Fprintf(w, "# %s: %d more\n", m.head, m.more)
 	}
 }
+
+// plan shows what is applied, and the rest of the changes with the reasons.
+func (t *conversation) plan(a *sandbox.Applied) {
+	if len(a.Changes) > 0 {
+		t.list(a.Changes)
+	}
+	t.leftOut(a.LeftOut)
+	t.held(a.Held)
+	if len(a.Changes) == 0 {
+		t.say("nothing to apply")
+	}
+}

@@ -67,3 +67,12 @@ func pipeTo(ctx context.Context, pager string, f *os.File, write func(io.Writer)
 	}
 	return errors.Join(err, closed, ended)
 }
+
+// visibly is w, or, if that is a terminal, a writer that sends it nothing but
+// text and colours.
+func visibly(w io.Writer) io.Writer {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return patch.Terminal(w)
+	}
+	return w
+}
