@@ -8,7 +8,6 @@ import (
 	"os"
 
 	"github.com/muesli/cancelreader"
-	"github.com/urfave/cli/v3"
 	"golang.org/x/term"
 
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
@@ -22,14 +21,6 @@ type commandStreams struct {
 	keep    bool
 	stdin   cancelreader.CancelReader
 	restore *term.State
-}
-
-func streamsOf(cmd *cli.Command) (*commandStreams, error) {
-	s := &commandStreams{input: cmd.Bool("interactive"), terminal: cmd.Bool("tty"), keep: cmd.Bool("json")}
-	if s.terminal && s.keep {
-		return nil, errors.New("--tty and --json do not go together: a terminal's output is not a Result")
-	}
-	return s, nil
 }
 
 // open gives the command its streams.
