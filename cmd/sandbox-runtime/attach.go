@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -46,8 +47,8 @@ func attachOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error
 	}
 	name, id := cmd.Args().First(), cmd.Args().Get(1)
 	none := spec.Result{ID: name}
-	ctx, relay := relaySignals(ctx) // none is for the command: they end the attaching
-	defer relay.stop()
+	ctx, signals := relay.RelaySignals(ctx) // none is for the command: they end the attaching
+	defer signals.Stop()
 	m, err := connectExisting(ctx, cmd)
 	if err != nil {
 		return none, err
@@ -55,11 +56,11 @@ func attachOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error
 	defer func() { err = errors.Join(err, m.Close()) }()
 	box, err := m.Get(ctx, name)
 	if err != nil {
-		return none, causeOf(ctx, err)
+		return none, relay.CauseOf(ctx, err)
 	}
 	p, err := attach(ctx, box, id, cmd.Bool("json"))
 	if err != nil {
-		return none, causeOf(ctx, err)
+		return none, relay.CauseOf(ctx, err)
 	}
 	defer func() { _ = p.Close() }() // what is wrong Wait has said
 	if cmd.Bool("kill") {
@@ -69,7 +70,7 @@ func attachOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error
 	}
 	result, err := p.Wait()
 	if err != nil && ctx.Err() != nil {
-		err = fmt.Errorf("%w; the command goes on", causeOf(ctx, err))
+		err = fmt.Errorf("%w; the command goes on", relay.CauseOf(ctx, err))
 	}
 	return result, err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -62,14 +63,14 @@ characters in it are made visible.
 				return err
 			}
 			out := cmd.Root().Writer
-			if err := writeMarks(visibly(out), c); err != nil {
+			if err := review.WriteMarks(review.Visibly(out), c); err != nil {
 				return err
 			}
-			leftOut, err := c.SavePatch(visibly(out), sandbox.PatchOptions{Short: isTerminal(out)})
+			leftOut, err := c.SavePatch(review.Visibly(out), sandbox.PatchOptions{Short: review.IsTerminal(out)})
 			if err != nil {
 				return err
 			}
-			(&conversation{out: cmd.Root().ErrWriter}).leftOut(leftOut)
+			(&review.Conversation{Out: cmd.Root().ErrWriter}).LeftOut(leftOut)
 			return nil
 		}),
 	}
@@ -112,20 +113,20 @@ func applyChanges(ctx context.Context, cmd *cli.Command, c *sandbox.Changes) err
 		Paths: cmd.Args().Tail(), DryRun: true, Overwrite: cmd.Bool("overwrite"),
 		Setuid: cmd.Bool("setuid"), Devices: cmd.Bool("devices"), AllowAutorun: cmd.Bool("allow-autorun"),
 	}
-	talk := &conversation{in: os.Stdin, out: cmd.Root().ErrWriter}
+	talk := &review.Conversation{In: os.Stdin, Out: cmd.Root().ErrWriter}
 	if !cmd.Bool("yes") || cmd.Bool("dry-run") {
 		count, held, err := planChanges(ctx, talk, c, o)
 		if err != nil || cmd.Bool("dry-run") {
 			return err
 		}
 		if count == 0 {
-			return heldBack(held)
+			return review.HeldBack(held)
 		}
-		answer, err := talk.ask(ctx, fmt.Sprintf("apply %s to the host? [y/N] ", changeCount(count)))
+		answer, err := talk.Ask(ctx, fmt.Sprintf("apply %s to the host? [y/N] ", review.ChangeCount(count)))
 		if err != nil {
 			return err
 		}
-		if !yes(answer) {
+		if !review.Yes(answer) {
 			return errors.New("nothing was applied (--yes applies without asking)")
 		}
 	}
@@ -135,22 +136,22 @@ func applyChanges(ctx context.Context, cmd *cli.Command, c *sandbox.Changes) err
 		return overwritable(err)
 	}
 	if cmd.Bool("yes") {
-		talk.plan(done)
+		talk.Plan(done)
 	}
 	if len(done.Changes) > 0 {
-		talk.say("applied %s", changeCount(len(done.Changes)))
+		talk.Say("applied %s", review.ChangeCount(len(done.Changes)))
 	}
-	return heldBack(done.Held)
+	return review.HeldBack(done.Held)
 }
 
 // planChanges shows what an apply would do. It returns how many changes that are, and
 // the paths that are held back.
-func planChanges(ctx context.Context, talk *conversation, c *sandbox.Changes, o sandbox.ApplyOptions) (int, []sandbox.Unapplied, error) {
+func planChanges(ctx context.Context, talk *review.Conversation, c *sandbox.Changes, o sandbox.ApplyOptions) (int, []sandbox.Unapplied, error) {
 	planned, err := c.Apply(ctx, o)
 	if err != nil {
 		return 0, nil, overwritable(err)
 	}
-	talk.plan(planned)
+	talk.Plan(planned)
 	return len(planned.Changes), planned.Held, nil
 }
 
@@ -182,7 +183,7 @@ func withChanges(do func(context.Context, *cli.Command, *sandbox.Changes) error)
 				return fmt.Errorf("sandbox %s has no overlay: make it with --overlay DIR", name)
 			}
 			for _, note := range c.Notes() {
-				fmt.Fprintln(cmd.Root().ErrWriter, escaped(note))
+				fmt.Fprintln(cmd.Root().ErrWriter, review.Escaped(note))
 			}
 			return do(ctx, cmd, c)
 		})
@@ -206,7 +207,7 @@ func listChanges(w io.Writer, c *sandbox.Changes, inJSON bool, o sandbox.ListOpt
 		if inJSON {
 			err = out.Encode(change)
 		} else {
-			_, err = fmt.Fprintln(w, changeLine(change))
+			_, err = fmt.Fprintln(w, review.ChangeLine(change))
 		}
 		if err != nil {
 			return n, err

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -146,7 +147,7 @@ func doOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 		return spec.Result{}, errors.New("no command; write it after --, as in: do -- python3 x.py")
 	}
 	if cmd.Args().First() == "" {
-		return spec.Result{}, errEmptyCommand
+		return spec.Result{}, relay.ErrEmptyCommand
 	}
 	command := sandbox.Command{Args: cmd.Args().Slice()}
 	streams, err := streamsOf(cmd)
@@ -170,8 +171,8 @@ func doOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	} else {
 		go cgroups.Wake() // ends by itself
 	}
-	ctx, relay := relaySignals(ctx)
-	defer relay.stop()
+	ctx, signals := relay.RelaySignals(ctx)
+	defer signals.Stop()
 	m, err := connect(ctx, cmd)
 	if err != nil {
 		return spec.Result{}, err
@@ -179,12 +180,12 @@ func doOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	defer func() { err = errors.Join(err, m.Close()) }()
 	box, err := m.Create(ctx, config, options...)
 	if err != nil {
-		return spec.Result{}, asTyped(cmd, causeOf(ctx, err))
+		return spec.Result{}, asTyped(cmd, relay.CauseOf(ctx, err))
 	}
 	defer func() { err = errors.Join(err, fate.end(box)) }()
-	result, err := runIn(ctx, box, command, streams, relay, nil)
+	result, err := relay.Run(ctx, box, command, streams, signals, nil)
 	if err != nil {
 		return result, fate.interrupted(ctx, box, err)
 	}
-	return result, fate.conclude(ctx, box, relay)
+	return result, fate.conclude(ctx, box, signals)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -90,8 +91,8 @@ func execOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) 
 	if err != nil {
 		return spec.Result{ID: name}, err
 	}
-	ctx, relay := relaySignals(ctx)
-	defer relay.stop()
+	ctx, signals := relay.RelaySignals(ctx)
+	defer signals.Stop()
 	m, err := connectExisting(ctx, cmd)
 	if err != nil {
 		return spec.Result{ID: name}, err
@@ -99,12 +100,12 @@ func execOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) 
 	defer func() { err = errors.Join(err, m.Close()) }()
 	box, err := m.Get(ctx, name)
 	if err != nil {
-		return spec.Result{ID: name}, causeOf(ctx, err)
+		return spec.Result{ID: name}, relay.CauseOf(ctx, err)
 	}
 	if command.Detached {
 		return execDetached(ctx, cmd, box, command)
 	}
-	return runIn(ctx, box, command, streams, relay, pidFileOf(ctx, cmd, box))
+	return relay.Run(ctx, box, command, streams, signals, pidFileOf(ctx, cmd, box))
 }
 
 // pidFileOf writes the file of --pid-file, if there is that flag, for a command
@@ -162,11 +163,11 @@ func execDetached(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox, c
 	r = spec.Result{ID: box.ID(), Status: spec.StatusExited} // of this program
 	p, err := box.Start(ctx, c)
 	if err != nil {
-		return r, causeOf(ctx, err)
+		return r, relay.CauseOf(ctx, err)
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
 	if err := p.Started(ctx); err != nil {
-		return r, causeOf(ctx, err)
+		return r, relay.CauseOf(ctx, err)
 	}
 	if announce := pidFileOf(ctx, cmd, box); announce != nil {
 		if err := announce(p); err != nil {
@@ -194,7 +195,7 @@ func execCommandOf(cmd *cli.Command) (sandbox.Command, error) {
 		return c, errors.New("no command; write it after the name, as in: exec box python3 x.py")
 	}
 	if c.Args[0] == "" {
-		return c, errEmptyCommand
+		return c, relay.ErrEmptyCommand
 	}
 	if err := checkDetached(cmd); err != nil {
 		return c, err

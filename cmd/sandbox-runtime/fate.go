@@ -9,6 +9,8 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -17,7 +19,7 @@ import (
 type changesFate struct {
 	review, apply, keep bool
 	overlaid, onDisk    bool
-	talk                *conversation
+	talk                *review.Conversation
 	// program is the begin of a command line that finds the sandbox again.
 	program string
 	// stay leaves the sandbox up. A sandbox that may stay does so until its changes
@@ -29,7 +31,7 @@ func fateOf(cmd *cli.Command, c spec.Config) (*changesFate, error) {
 	f := &changesFate{
 		review: cmd.Bool("review"), apply: cmd.Bool("apply"), keep: cmd.Bool("keep"),
 		overlaid: len(c.Overlays) > 0, onDisk: c.Storage == spec.StorageDisk,
-		talk:    &conversation{in: os.Stdin, out: cmd.Root().ErrWriter},
+		talk:    &review.Conversation{In: os.Stdin, Out: cmd.Root().ErrWriter},
 		program: programAs(cmd),
 	}
 	chosen := 0
@@ -51,11 +53,11 @@ func fateOf(cmd *cli.Command, c spec.Config) (*changesFate, error) {
 	if chosen > 1 {
 		return nil, errors.New("--review, --apply and --keep: one of them says what becomes of the changes")
 	}
-	if chosen == 0 && cmd.Bool("interactive") && cmd.Bool("tty") && isTerminal(os.Stdin) {
+	if chosen == 0 && cmd.Bool("interactive") && cmd.Bool("tty") && review.IsTerminal(os.Stdin) {
 		f.review = f.overlaid && !cmd.Bool("local")
 	}
 	// The check comes before the command: a terminal that has hung up is no terminal.
-	f.talk.attended = f.review && isTerminal(os.Stdin)
+	f.talk.Attended = f.review && review.IsTerminal(os.Stdin)
 	f.stay = f.mayStay()
 	return f, nil
 }
@@ -64,25 +66,25 @@ func fateOf(cmd *cli.Command, c spec.Config) (*changesFate, error) {
 // lost that could not be applied, that a person has not decided about, or that the host's
 // disk has damaged.
 func (f *changesFate) mayStay() bool {
-	return f.apply || f.keep || f.talk.attended || f.review && f.onDisk
+	return f.apply || f.keep || f.talk.Attended || f.review && f.onDisk
 }
 
 // conclude does with the changes what was asked for.
-func (f *changesFate) conclude(ctx context.Context, box *sandbox.Sandbox, relay *signalRelay) (err error) {
-	f.talk.relay = relay
+func (f *changesFate) conclude(ctx context.Context, box *sandbox.Sandbox, signals *relay.Signals) (err error) {
+	f.talk.Relay = signals
 	if f.keep {
-		f.talk.say("kept as %s (%s changes %[1]s, %[2]s down %[1]s)", box.ID(), f.program)
+		f.talk.Say("kept as %s (%s changes %[1]s, %[2]s down %[1]s)", box.ID(), f.program)
 		return nil
 	}
 	if !f.overlaid {
 		return nil
 	}
-	if f.talk.attended && relay.dismissed() {
+	if f.talk.Attended && signals.Dismissed() {
 		return f.interrupted(ctx, box, nil)
 	}
 	c, err := box.Changes(ctx)
 	if err != nil {
-		err = causeOf(ctx, err)
+		err = relay.CauseOf(ctx, err)
 		if f.stay {
 			return f.interrupted(ctx, box, err)
 		}
@@ -99,18 +101,18 @@ func (f *changesFate) conclude(ctx context.Context, box *sandbox.Sandbox, relay 
 }
 
 func (f *changesFate) reviewAll(ctx context.Context, box *sandbox.Sandbox, c *sandbox.Changes) error {
-	r := &review{talk: f.talk, changes: c}
-	v, err := r.run(ctx)
+	r := &review.Review{Talk: f.talk, Changes: c}
+	v, err := r.Run(ctx)
 	switch {
-	case v == settled:
+	case v == review.Settled:
 		f.stay = false
 		return err
 	case errors.Is(err, sandbox.ErrDamaged) && f.stay:
 		return fmt.Errorf("%w\nthe sandbox stays up as %s (%s exec %[2]s, %[3]s down %[2]s)", err, box.ID(), f.program)
-	case !f.talk.attended:
+	case !f.talk.Attended:
 		f.stay = false
 		return fmt.Errorf("%w: the changes that were not applied are discarded", err)
-	case errors.Is(err, errTerminalClosed):
+	case errors.Is(err, review.ErrTerminalClosed):
 		err = nil // the person has left
 	}
 	return f.interrupted(ctx, box, err)
@@ -133,9 +135,9 @@ func (f *changesFate) interrupted(ctx context.Context, box *sandbox.Sandbox, err
 	if unknown != nil {
 		before = "its changes are not known"
 	}
-	f.talk.say("%s: the sandbox stays up as %s; to come back to it:", before, box.ID())
+	f.talk.Say("%s: the sandbox stays up as %s; to come back to it:", before, box.ID())
 	for _, command := range []string{"changes %s", "apply %s", "save %s FILE", "down %s"} {
-		f.talk.say("  %s "+command, f.program, box.ID())
+		f.talk.Say("  %s "+command, f.program, box.ID())
 	}
 	if err == nil {
 		err = unknown
@@ -178,12 +180,12 @@ func (f *changesFate) applyAll(ctx context.Context, box *sandbox.Sandbox, c *san
 			err, box.ID(), f.program, again)
 	}
 	f.stay = false
-	f.talk.leftOut(done.LeftOut)
-	f.talk.say("applied %s", changeCount(len(done.Changes)))
+	f.talk.LeftOut(done.LeftOut)
+	f.talk.Say("applied %s", review.ChangeCount(len(done.Changes)))
 	if len(done.Held) > 0 {
 		f.stay = true
-		f.talk.held(done.Held)
-		f.talk.say("paths that run without a question were held back: the sandbox stays up as %s (%s apply --allow-autorun %[1]s, or %[2]s down %[1]s)", box.ID(), f.program)
+		f.talk.Held(done.Held)
+		f.talk.Say("paths that run without a question were held back: the sandbox stays up as %s (%s apply --allow-autorun %[1]s, or %[2]s down %[1]s)", box.ID(), f.program)
 	}
 	return nil
 }
@@ -201,7 +203,7 @@ func (f *changesFate) discard(c *sandbox.Changes) error {
 		n++
 	}
 	if n > 0 {
-		f.talk.say("discarded %s (--review, --apply or --keep does otherwise)", changeCount(n))
+		f.talk.Say("discarded %s (--review, --apply or --keep does otherwise)", review.ChangeCount(n))
 	}
 	return nil
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/urfave/cli/v3"
 	"golang.org/x/term"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
 )
 
 // reporter is where messages go: the file of --log, else stderr. Daemons take
@@ -66,7 +68,7 @@ func (r *reporter) open(file, format string, debug bool) error {
 	return nil
 }
 
-// fatal reports the error the program ends with: to the log, and to stderr in
+// Fatal reports the error the program ends with: to the log, and to stderr in
 // any case.
 func (r *reporter) fatal(err error) {
 	if r.toFile {
@@ -75,7 +77,7 @@ func (r *reporter) fatal(err error) {
 	var exit *exitError
 	switch {
 	case errors.As(err, &exit) && exit.plain || r.plain || term.IsTerminal(int(r.stderr.Fd())):
-		fmt.Fprintf(r.stderr, "%s: %s\n", programName, escaped(err.Error()))
+		fmt.Fprintf(r.stderr, "%s: %s\n", programName, review.Escaped(err.Error()))
 	case r.toFile:
 		fmt.Fprintln(r.stderr, err)
 	default:

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -22,10 +23,10 @@ hold. FILE must not exist yet.`,
 			if cmd.NArg() != 2 {
 				return errors.New("say the sandbox and one file, as in: save box changes.tar")
 			}
-			name, talk := cmd.Args().Get(1), &conversation{out: cmd.Root().ErrWriter}
-			leftOut, err := saveChanges(ctx, talk, c, name)
-			if err == nil && len(leftOut) > 0 && !isArchive(name) {
-				talk.say("a file that ends in .tar holds all of these but sockets and devices")
+			name, talk := cmd.Args().Get(1), &review.Conversation{Out: cmd.Root().ErrWriter}
+			leftOut, err := review.Save(ctx, talk, c, name)
+			if err == nil && len(leftOut) > 0 && !review.IsArchive(name) {
+				talk.Say("a file that ends in .tar holds all of these but sockets and devices")
 			}
 			return err
 		}),

@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -102,8 +103,8 @@ func up(ctx context.Context, cmd *cli.Command) error {
 // upOnce leaves nothing new behind if a signal comes before it is up.
 func upOnce(ctx context.Context, cmd *cli.Command, name string, c spec.Config) (_ sandbox.Info, err error) {
 	go cgroups.Wake() // ends by itself
-	ctx, relay := relaySignals(ctx)
-	defer relay.stop()
+	ctx, signals := relay.RelaySignals(ctx)
+	defer signals.Stop()
 	m, err := connect(ctx, cmd)
 	if err != nil {
 		return sandbox.Info{}, err
@@ -111,7 +112,7 @@ func upOnce(ctx context.Context, cmd *cli.Command, name string, c spec.Config) (
 	defer func() { err = errors.Join(err, m.Close()) }()
 	box, err := m.Up(ctx, name, c, fromOption(cmd)...)
 	if err != nil {
-		return sandbox.Info{}, noSnapshot(asTyped(cmd, causeOf(ctx, err)))
+		return sandbox.Info{}, noSnapshot(asTyped(cmd, relay.CauseOf(ctx, err)))
 	}
 	return box.Info(ctx)
 }

@@ -1,4 +1,4 @@
-package main
+package review
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// changeLine is a change for a person: its kind, its size, its path, and a reason to
+// ChangeLine is a change for a person: its kind, its size, its path, and a reason to
 // look at it.
-func changeLine(c sandbox.Change) string {
+func ChangeLine(c sandbox.Change) string {
 	size, name := "", visible(c.Path)
 	switch {
 	case c.Type == sandbox.TypeDirectory:
@@ -26,7 +26,7 @@ func changeLine(c sandbox.Change) string {
 		name += fmt.Sprintf(" (was a %s)", c.Was)
 	}
 	if c.Warning != "" {
-		name += "  ! " + escaped(c.Warning)
+		name += "  ! " + Escaped(c.Warning)
 	}
 	if c.Held {
 		name += " (apply holds it back)"
@@ -44,9 +44,9 @@ func visible(s string) string {
 	return strconv.Quote(s)
 }
 
-// escaped is a text of several lines, in which there may be names that the sandbox
+// Escaped is a text of several lines, in which there may be names that the sandbox
 // has chosen, with whatever a terminal might obey escaped as in Go.
-func escaped(s string) string {
+func Escaped(s string) string {
 	var b strings.Builder
 	for len(s) > 0 {
 		r, n := utf8.DecodeRuneInString(s)
@@ -74,7 +74,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.1f %s", value, units[unit])
 }
 
-func changeCount(n int) string {
+func ChangeCount(n int) string {
 	if n == 1 {
 		return "1 change"
 	}

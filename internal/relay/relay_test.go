@@ -1,4 +1,4 @@
-package main
+package relay
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ func (s *signals) Resize(sandbox.Winsize) error    { return errors.New("not aske
 // for the command, which may have a handler.
 func TestSignalsWhileTheCommandStartsReachIt(t *testing.T) {
 	var cancelled error
-	r := &signalRelay{cancel: func(err error) { cancelled = err }}
+	r := &Signals{cancel: func(err error) { cancelled = err }}
 	r.starting()
 	r.handle(syscall.SIGTERM)
 	if cancelled != nil {
@@ -37,7 +37,7 @@ func TestSignalsWhileTheCommandStartsReachIt(t *testing.T) {
 
 func TestSignalsBeforeTheCommandStartsEndAll(t *testing.T) {
 	var cancelled error
-	r := &signalRelay{cancel: func(err error) { cancelled = err }}
+	r := &Signals{cancel: func(err error) { cancelled = err }}
 	r.handle(syscall.SIGHUP)
 	if cancelled == nil || cancelled.Error() != "interrupted by SIGHUP" {
 		t.Error(cancelled)
@@ -49,7 +49,7 @@ func TestSignalsBeforeTheCommandStartsEndAll(t *testing.T) {
 func TestSignalsAfterTheCommandEndAll(t *testing.T) {
 	var cancelled error
 	var got signals
-	r := &signalRelay{cancel: func(err error) { cancelled = err }}
+	r := &Signals{cancel: func(err error) { cancelled = err }}
 	r.starting()
 	r.to(&got)
 	r.handle(syscall.SIGINT)
@@ -57,7 +57,7 @@ func TestSignalsAfterTheCommandEndAll(t *testing.T) {
 	if r.giveUp(syscall.SIGINT); cancelled != nil || len(got) != 1 {
 		t.Errorf("after its end: %v, %v", cancelled, got)
 	}
-	if err := r.page(func() error { r.handle(syscall.SIGINT); return cancelled }); err != nil {
+	if err := r.Page(func() error { r.handle(syscall.SIGINT); return cancelled }); err != nil {
 		t.Errorf("in a pager: %v", err)
 	}
 	if r.handle(syscall.SIGINT); cancelled == nil || cancelled.Error() != "interrupted by SIGINT" || len(got) != 1 {
@@ -67,7 +67,7 @@ func TestSignalsAfterTheCommandEndAll(t *testing.T) {
 
 func TestACommandThatDoesNotEndIsGivenUp(t *testing.T) {
 	var cancelled error
-	r := &signalRelay{cancel: func(err error) { cancelled = err }}
+	r := &Signals{cancel: func(err error) { cancelled = err }}
 	r.starting()
 	if r.giveUp(syscall.SIGTERM); cancelled == nil || cancelled.Error() != "the command did not end on SIGTERM" {
 		t.Error(cancelled)

@@ -1,4 +1,4 @@
-package main
+package review
 
 import (
 	"context"
@@ -19,35 +19,35 @@ const (
 	undecided decision = iota
 	// kept changes stay in the sandbox because the person has said so.
 	kept
-	// settled changes are applied, saved or discarded: the sandbox can be removed.
-	settled
+	// Settled changes are applied, saved or discarded: the sandbox can be removed.
+	Settled
 )
 
 // A review asks for a decision about a sandbox's changes.
-type review struct {
-	talk    *conversation
-	changes *sandbox.Changes
+type Review struct {
+	Talk    *Conversation
+	Changes *sandbox.Changes
 	// left are the changes that the host does not have.
 	left []sandbox.Change
 }
 
-// run asks until there is a decision. A script that gives no answer discards. An
+// Run asks until there is a decision. A script that gives no answer discards. An
 // error leaves the changes undecided.
-func (r *review) run(ctx context.Context) (decision, error) {
+func (r *Review) Run(ctx context.Context) (decision, error) {
 	if err := r.list(); err != nil {
 		return undecided, err
 	}
 	if len(r.left) == 0 {
-		r.talk.say("nothing was changed in %s", strings.Join(r.changes.Trees(), ", "))
-		return settled, nil
+		r.Talk.Say("nothing was changed in %s", strings.Join(r.Changes.Trees(), ", "))
+		return Settled, nil
 	}
-	for _, note := range r.changes.Notes() {
-		r.talk.say("%s", escaped(note))
+	for _, note := range r.Changes.Notes() {
+		r.Talk.Say("%s", Escaped(note))
 	}
-	r.talk.list(r.left)
-	r.talk.dropTyped()
+	r.Talk.list(r.left)
+	r.Talk.dropTyped()
 	for {
-		answer, err := r.talk.ask(ctx, r.question())
+		answer, err := r.Talk.Ask(ctx, r.question())
 		if ctx.Err() != nil {
 			return undecided, context.Cause(ctx)
 		}
@@ -60,28 +60,28 @@ func (r *review) run(ctx context.Context) (decision, error) {
 			return v, err
 		case ctx.Err() != nil:
 			return undecided, context.Cause(ctx)
-		case errors.Is(err, errTerminalClosed):
+		case errors.Is(err, ErrTerminalClosed):
 			return undecided, err
 		case err != nil:
-			r.talk.say("%s", escaped(err.Error()))
+			r.Talk.Say("%s", Escaped(err.Error()))
 		}
-		if r.talk.ended {
+		if r.Talk.ended {
 			return r.discard()
 		}
 	}
 }
 
-func (r *review) question() string {
-	if r.talk.attended {
+func (r *Review) question() string {
+	if r.Talk.Attended {
 		return "[r]eview, [a]pply, [s]ave, [k]eep, [d]iscard? "
 	}
 	return "[r]eview, [a]pply, [s]ave, [d]iscard? [d] "
 }
 
 // list reads the changes that the host does not have.
-func (r *review) list() error {
+func (r *Review) list() error {
 	r.left = nil
-	for change, err := range r.changes.List(sandbox.ListOptions{}) {
+	for change, err := range r.Changes.List(sandbox.ListOptions{}) {
 		if err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ func (r *review) list() error {
 }
 
 // obey follows one answer.
-func (r *review) obey(ctx context.Context, answer string) (decision, error) {
+func (r *Review) obey(ctx context.Context, answer string) (decision, error) {
 	word, argument, _ := strings.Cut(answer, " ")
 	argument = strings.TrimSpace(argument)
 	word = strings.ToLower(word)
@@ -106,21 +106,21 @@ func (r *review) obey(ctx context.Context, answer string) (decision, error) {
 	}
 	switch word {
 	case "r", "review":
-		return undecided, r.talk.page(ctx, r.diff)
+		return undecided, r.Talk.page(ctx, r.diff)
 	case "d", "discard":
 		return r.discard()
 	case "":
-		if r.talk.attended {
+		if r.Talk.Attended {
 			return r.confirmDiscard(ctx)
 		}
 		return r.discard()
 	case "q", "quit":
-		if r.talk.attended {
+		if r.Talk.Attended {
 			return kept, nil
 		}
 		return r.discard()
 	case "k", "keep":
-		if r.talk.attended {
+		if r.Talk.Attended {
 			return kept, nil
 		}
 	}
@@ -131,14 +131,14 @@ func noAnswer(answer string) error {
 	return fmt.Errorf("answer %q is none of these: use a word or its first letter; a PATH... applies these paths (with a space as \"a b\"), s FILE saves to a .tar or .patch", answer)
 }
 
-func (r *review) discard() (decision, error) {
-	r.talk.say("discarded")
-	return settled, nil
+func (r *Review) discard() (decision, error) {
+	r.Talk.Say("discarded")
+	return Settled, nil
 }
 
 // confirmDiscard asks once more after the empty answer: it may be a slip.
-func (r *review) confirmDiscard(ctx context.Context) (decision, error) {
-	answer, err := r.talk.ask(ctx, fmt.Sprintf("discard %s for good? [y/N] ", changeCount(len(r.left))))
+func (r *Review) confirmDiscard(ctx context.Context) (decision, error) {
+	answer, err := r.Talk.Ask(ctx, fmt.Sprintf("discard %s for good? [y/N] ", ChangeCount(len(r.left))))
 	if err != nil {
 		return undecided, err
 	}
@@ -150,7 +150,7 @@ func (r *review) confirmDiscard(ctx context.Context) (decision, error) {
 }
 
 // apply applies changes. They are settled if none is left to ask about.
-func (r *review) apply(ctx context.Context, argument string) (decision, error) {
+func (r *Review) apply(ctx context.Context, argument string) (decision, error) {
 	paths, err := pathsIn(argument)
 	if err != nil {
 		return undecided, err
@@ -165,44 +165,44 @@ func (r *review) apply(ctx context.Context, argument string) (decision, error) {
 	if ctx.Err() != nil {
 		return undecided, context.Cause(ctx)
 	}
-	if len(paths) == 0 && len(done.Held) == 0 && (len(done.LeftOut) == 0 || !r.talk.attended) {
-		return settled, nil
+	if len(paths) == 0 && len(done.Held) == 0 && (len(done.LeftOut) == 0 || !r.Talk.Attended) {
+		return Settled, nil
 	}
 	return r.remain()
 }
 
 // applyWith asks before it overwrites changes of the host, and lists what was applied.
 // It returns nil where the answer is no.
-func (r *review) applyWith(ctx context.Context, o sandbox.ApplyOptions) (*sandbox.Applied, error) {
-	done, err := r.changes.Apply(ctx, o)
+func (r *Review) applyWith(ctx context.Context, o sandbox.ApplyOptions) (*sandbox.Applied, error) {
+	done, err := r.Changes.Apply(ctx, o)
 	var conflict *sandbox.ConflictError
 	if errors.As(err, &conflict) {
-		r.talk.say("%s", escaped(err.Error()))
-		answer, refused := r.talk.ask(ctx, "overwrite these files of the host? [y/N] ")
-		if refused != nil || !yes(answer) {
+		r.Talk.Say("%s", Escaped(err.Error()))
+		answer, refused := r.Talk.Ask(ctx, "overwrite these files of the host? [y/N] ")
+		if refused != nil || !Yes(answer) {
 			return nil, refused
 		}
 		o.Overwrite = true
-		done, err = r.changes.Apply(ctx, o)
+		done, err = r.Changes.Apply(ctx, o)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if len(done.Changes) > 0 {
-		r.talk.listAs("applied ", done.Changes)
+		r.Talk.listAs("applied ", done.Changes)
 	} else {
-		r.talk.say("applied nothing")
+		r.Talk.Say("applied nothing")
 	}
-	r.talk.leftOut(done.LeftOut)
+	r.Talk.LeftOut(done.LeftOut)
 	return done, nil
 }
 
 // applyHeld asks apart about the paths that an apply has held back. If the answer is no,
 // it returns the result of that apply.
-func (r *review) applyHeld(ctx context.Context, paths []string, before *sandbox.Applied) (*sandbox.Applied, error) {
-	r.talk.held(before.Held)
-	answer, err := r.talk.ask(ctx, "apply these, too, although they run without a question? [y/N] ")
-	if err != nil || !yes(answer) {
+func (r *Review) applyHeld(ctx context.Context, paths []string, before *sandbox.Applied) (*sandbox.Applied, error) {
+	r.Talk.Held(before.Held)
+	answer, err := r.Talk.Ask(ctx, "apply these, too, although they run without a question? [y/N] ")
+	if err != nil || !Yes(answer) {
 		return before, err
 	}
 	done, err := r.applyWith(ctx, sandbox.ApplyOptions{Paths: paths, AllowAutorun: true})
@@ -213,43 +213,43 @@ func (r *review) applyHeld(ctx context.Context, paths []string, before *sandbox.
 }
 
 // diff writes the changes for a reader, with the reasons to look at some of them first.
-func (r *review) diff(w io.Writer) error {
-	if err := writeMarks(w, r.changes); err != nil {
+func (r *Review) diff(w io.Writer) error {
+	if err := WriteMarks(w, r.Changes); err != nil {
 		return err
 	}
-	return r.changes.Diff(w)
+	return r.Changes.Diff(w)
 }
 
 // remain lists the changes that are still only in the sandbox.
-func (r *review) remain() (decision, error) {
-	if !r.talk.attended {
+func (r *Review) remain() (decision, error) {
+	if !r.Talk.Attended {
 		return undecided, nil
 	}
 	if err := r.list(); err != nil {
 		return undecided, err
 	}
 	if len(r.left) == 0 {
-		r.talk.say("no other change is left")
-		return settled, nil
+		r.Talk.Say("no other change is left")
+		return Settled, nil
 	}
-	r.talk.listAs("only in the sandbox: ", r.left)
+	r.Talk.listAs("only in the sandbox: ", r.left)
 	return undecided, nil
 }
 
-func yes(answer string) bool { return strings.HasPrefix(strings.ToLower(answer), "y") }
+func Yes(answer string) bool { return strings.HasPrefix(strings.ToLower(answer), "y") }
 
 // save saves the changes. They are settled if one file holds all of them. If a patch
 // cannot hold all, save asks a person for an archive.
-func (r *review) save(ctx context.Context, name string) (decision, error) {
+func (r *Review) save(ctx context.Context, name string) (decision, error) {
 	question := "file (.tar or .patch): "
 	for {
 		if name == "" {
 			var err error
-			if name, err = r.talk.ask(ctx, question); err != nil || name == "" {
+			if name, err = r.Talk.Ask(ctx, question); err != nil || name == "" {
 				return undecided, err
 			}
 		}
-		left, err := saveChanges(ctx, r.talk, r.changes, name)
+		left, err := Save(ctx, r.Talk, r.Changes, name)
 		if err != nil {
 			return undecided, err
 		}
@@ -257,9 +257,9 @@ func (r *review) save(ctx context.Context, name string) (decision, error) {
 			return undecided, context.Cause(ctx)
 		}
 		if len(left) == 0 {
-			return settled, nil
+			return Settled, nil
 		}
-		if !r.talk.attended || isArchive(name) {
+		if !r.Talk.Attended || IsArchive(name) {
 			return undecided, nil
 		}
 		question = fmt.Sprintf("%s does not hold these; save all to a .tar, too? file (Enter: no): ", visible(name))

@@ -1,4 +1,4 @@
-package main
+package relay
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// grace is how long a command may take to end by itself after a signal that
+// Grace is how long a command may take to end by itself after a signal that
 // should end it.
-const grace = 5 * time.Second
+const Grace = 5 * time.Second
 
 // signaled is a *sandbox.Process.
 type signaled interface {
@@ -26,7 +26,7 @@ type signaled interface {
 
 // A signalRelay sends the signals that end a program to the command, and ends
 // the command, with all it has started, where that does not help.
-type signalRelay struct {
+type Signals struct {
 	cancel  context.CancelCauseFunc
 	signals chan os.Signal
 	done    sync.WaitGroup
@@ -42,10 +42,10 @@ type signalRelay struct {
 	paging  bool           // the terminal's ^C is a pager's
 }
 
-// relaySignals returns a context that the relay cancels.
-func relaySignals(ctx context.Context) (context.Context, *signalRelay) {
+// RelaySignals returns a context that the relay cancels.
+func RelaySignals(ctx context.Context) (context.Context, *Signals) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	r := &signalRelay{cancel: cancel, signals: make(chan os.Signal, 16)}
+	r := &Signals{cancel: cancel, signals: make(chan os.Signal, 16)}
 	for _, s := range []syscall.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGWINCH, unix.SIGPIPE} {
 		if !signal.Ignored(s) { // as by nohup
 			signal.Notify(r.signals, s)
@@ -59,7 +59,7 @@ func relaySignals(ctx context.Context) (context.Context, *signalRelay) {
 	return ctx, r
 }
 
-func (r *signalRelay) stop() {
+func (r *Signals) Stop() {
 	signal.Stop(r.signals)
 	close(r.signals)
 	r.done.Wait()
@@ -68,14 +68,14 @@ func (r *signalRelay) stop() {
 
 // starting says that the command is about to run: signals before that end the
 // whole, one from here on waits for the command.
-func (r *signalRelay) starting() {
+func (r *Signals) starting() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.starts = true
 }
 
 // to names the command.
-func (r *signalRelay) to(p signaled) {
+func (r *Signals) to(p signaled) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.process = p
@@ -86,35 +86,35 @@ func (r *signalRelay) to(p signaled) {
 
 // ended says that the command has ended: signals from here on end the whole, and
 // one that has ended the command does not.
-func (r *signalRelay) ended() {
+func (r *Signals) ended() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.process, r.over = nil, true
 }
 
-// dismissed says that a signal was to end this program together with the command.
+// Dismissed says that a signal was to end this program together with the command.
 // SIGINT and SIGQUIT are keys of a terminal, and are for the command alone.
-func (r *signalRelay) dismissed() bool {
+func (r *Signals) Dismissed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.asked == unix.SIGTERM || r.asked == unix.SIGHUP
 }
 
-// page runs a pager, whose ^C is: less(1) takes it for the end of a search.
-func (r *signalRelay) page(pager func() error) error {
+// Page runs a pager, whose ^C is: less(1) takes it for the end of a search.
+func (r *Signals) Page(pager func() error) error {
 	r.setPaging(true)
 	defer r.setPaging(false)
 	return pager()
 }
 
-func (r *signalRelay) setPaging(paging bool) {
+func (r *Signals) setPaging(paging bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.paging = paging
 }
 
 // giveUp ends the whole where the command has not ended by itself.
-func (r *signalRelay) giveUp(on syscall.Signal) {
+func (r *Signals) giveUp(on syscall.Signal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.over {
@@ -122,7 +122,7 @@ func (r *signalRelay) giveUp(on syscall.Signal) {
 	}
 }
 
-func (r *signalRelay) handle(s syscall.Signal) {
+func (r *Signals) handle(s syscall.Signal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -142,6 +142,6 @@ func (r *signalRelay) handle(s syscall.Signal) {
 		} else {
 			_ = r.process.Signal(s) // it may just have ended
 		}
-		time.AfterFunc(grace, func() { r.giveUp(s) })
+		time.AfterFunc(Grace, func() { r.giveUp(s) })
 	}
 }

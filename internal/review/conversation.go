@@ -1,4 +1,4 @@
-package main
+package review
 
 import (
 	"context"
@@ -11,29 +11,30 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
 // A conversation asks the caller of the program questions, and prints messages. It
 // writes to the standard error: the standard output belongs to the command.
-type conversation struct {
-	in  *os.File
-	out io.Writer
-	// attended says that a person answers at a terminal. The answers of a script
+type Conversation struct {
+	In  *os.File
+	Out io.Writer
+	// Attended says that a person answers at a terminal. The answers of a script
 	// come from a pipe or a file, or there are none.
-	attended bool
+	Attended bool
 	// ended says that the input has ended: no answer comes any more.
 	ended bool
-	// relay receives the signals of this program. It is nil where nothing does.
-	relay *signalRelay
+	// Relay receives the signals of this program. It is nil where nothing does.
+	Relay *relay.Signals
 }
 
-// errTerminalClosed says that a person can give no answer any more: the terminal is
+// ErrTerminalClosed says that a person can give no answer any more: the terminal is
 // gone, or the person typed Ctrl-D.
-var errTerminalClosed = errors.New("the terminal is closed")
+var ErrTerminalClosed = errors.New("the terminal is closed")
 
-func (t *conversation) say(format string, args ...any) {
-	fmt.Fprintf(t.out, format+"\n", args...)
+func (t *Conversation) Say(format string, args ...any) {
+	fmt.Fprintf(t.Out, format+"\n", args...)
 }
 
 // maxListed bounds the list before a question. The same number of changes with a warning
@@ -41,15 +42,15 @@ func (t *conversation) say(format string, args ...any) {
 const maxListed = 50
 
 // list names changes with their counts.
-func (t *conversation) list(all []sandbox.Change) { t.listAs("", all) }
+func (t *Conversation) list(all []sandbox.Change) { t.listAs("", all) }
 
 // listAs is list with a word before the counts.
-func (t *conversation) listAs(title string, all []sandbox.Change) {
+func (t *Conversation) listAs(title string, all []sandbox.Change) {
 	counts := map[sandbox.ChangeKind]int{}
 	for _, c := range all {
 		counts[c.Kind]++
 	}
-	t.say("%s%s: %d created, %d modified, %d deleted", title, changeCount(len(all)),
+	t.Say("%s%s: %d created, %d modified, %d deleted", title, ChangeCount(len(all)),
 		counts[sandbox.Created], counts[sandbox.Modified], counts[sandbox.Deleted])
 	listed, marked := 0, 0
 	for i, c := range all {
@@ -60,28 +61,28 @@ func (t *conversation) listAs(title string, all []sandbox.Change) {
 			marked++
 		}
 		listed++
-		t.say("%s", t.coloured(c))
+		t.Say("%s", t.coloured(c))
 	}
 	if more := len(all) - listed; more > 0 {
-		t.say("  … and %d more", more)
+		t.Say("  … and %d more", more)
 	}
 }
 
-func (t *conversation) leftOut(all []sandbox.Unapplied) {
+func (t *Conversation) LeftOut(all []sandbox.Unapplied) {
 	for _, u := range all[:min(len(all), maxListed)] {
-		t.say("left out: %s: %s", visible(u.Path), u.Reason)
+		t.Say("left out: %s: %s", visible(u.Path), u.Reason)
 	}
 	if more := len(all) - maxListed; more > 0 {
-		t.say("left out: %d more", more)
+		t.Say("left out: %d more", more)
 		if last := all[len(all)-1]; last.Path == "" {
-			t.say("left out: %s", last.Reason)
+			t.Say("left out: %s", last.Reason)
 		}
 	}
 }
 
-func (t *conversation) coloured(c sandbox.Change) string {
-	line := changeLine(c)
-	if !isTerminal(t.out) || os.Getenv("NO_COLOR") != "" {
+func (t *Conversation) coloured(c sandbox.Change) string {
+	line := ChangeLine(c)
+	if !IsTerminal(t.Out) || os.Getenv("NO_COLOR") != "" {
 		return line
 	}
 	colour := map[sandbox.ChangeKind]string{sandbox.Created: "32", sandbox.Modified: "33", sandbox.Deleted: "31"}[c.Kind]
@@ -90,39 +91,39 @@ func (t *conversation) coloured(c sandbox.Change) string {
 
 // dropTyped drops the keys that a person typed before the first question: these are
 // no answers.
-func (t *conversation) dropTyped() {
-	if t.attended {
-		_ = unix.IoctlSetInt(int(t.in.Fd()), unix.TCFLSH, unix.TCIFLUSH) // the terminal may be gone
+func (t *Conversation) dropTyped() {
+	if t.Attended {
+		_ = unix.IoctlSetInt(int(t.In.Fd()), unix.TCFLSH, unix.TCIFLUSH) // the terminal may be gone
 	}
 }
 
 // maxAnswer bounds a line of the standard input.
 const maxAnswer = 64 << 10
 
-// ask reads one line and not one byte more: the next byte may be for another reader.
+// Ask reads one line and not one byte more: the next byte may be for another reader.
 // A script without another line gives the empty answer. A terminal without one is
 // errTerminalClosed, also after a part of a line. The end of ctx interrupts ask.
-func (t *conversation) ask(ctx context.Context, question string) (string, error) {
+func (t *Conversation) Ask(ctx context.Context, question string) (string, error) {
 	if t.ended {
 		return "", t.noAnswer(nil)
 	}
-	fmt.Fprint(t.out, question)
+	fmt.Fprint(t.Out, question)
 	type line struct {
 		text string
 		err  error
 	}
 	read := make(chan line, 1)
 	go func() { // ends with the program, if nobody ever answers
-		text, err := readLine(t.in)
+		text, err := readLine(t.In)
 		read <- line{text, err}
 	}()
 	select {
 	case <-ctx.Done():
-		t.say("")
+		t.Say("")
 		return "", context.Cause(ctx)
 	case l := <-read:
-		if !isTerminal(t.in) || l.err != nil {
-			t.say("%s", visible(l.text)) // a terminal has shown the text already
+		if !IsTerminal(t.In) || l.err != nil {
+			t.Say("%s", visible(l.text)) // a terminal has shown the text already
 		}
 		if l.err != nil {
 			t.ended = true
@@ -133,10 +134,10 @@ func (t *conversation) ask(ctx context.Context, question string) (string, error)
 }
 
 // noAnswer is the error of a question after the end of the input.
-func (t *conversation) noAnswer(err error) error {
+func (t *Conversation) noAnswer(err error) error {
 	switch {
-	case t.attended:
-		return errTerminalClosed
+	case t.Attended:
+		return ErrTerminalClosed
 	case errors.Is(err, io.EOF):
 		return nil
 	}
@@ -158,7 +159,7 @@ func readLine(in io.Reader) (string, error) {
 	return "", fmt.Errorf("read an answer: more than %d bytes; give a shorter one", maxAnswer)
 }
 
-func isTerminal(of any) bool {
+func IsTerminal(of any) bool {
 	f, ok := of.(*os.File)
 	return ok && f != nil && term.IsTerminal(int(f.Fd()))
 }

@@ -1,4 +1,4 @@
-package main
+package review
 
 import (
 	"context"
@@ -12,25 +12,26 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/patch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
 )
 
 // page shows the output of write: on a terminal with $PAGER or less, else as it is.
-func (t *conversation) page(ctx context.Context, write func(io.Writer) error) error {
-	f, ok := t.out.(*os.File)
-	if !ok || !isTerminal(t.out) || !isTerminal(t.in) {
-		return write(writerUntil(ctx, visibly(t.out)))
+func (t *Conversation) page(ctx context.Context, write func(io.Writer) error) error {
+	f, ok := t.Out.(*os.File)
+	if !ok || !IsTerminal(t.Out) || !IsTerminal(t.In) {
+		return write(writerUntil(ctx, Visibly(t.Out)))
 	}
 	pager := os.Getenv("PAGER")
 	if pager == "" {
 		if _, err := exec.LookPath("less"); err != nil {
-			return write(writerUntil(ctx, visibly(t.out)))
+			return write(writerUntil(ctx, Visibly(t.Out)))
 		}
 		pager = "less -R"
 	}
-	if t.relay == nil {
+	if t.Relay == nil {
 		return pipeTo(ctx, pager, f, write)
 	}
-	return t.relay.page(func() error { return pipeTo(ctx, pager, f, write) })
+	return t.Relay.Page(func() error { return pipeTo(ctx, pager, f, write) })
 }
 
 // pipeTo runs a pager on a terminal with the output of write. The end of ctx ends the
@@ -39,7 +40,7 @@ func pipeTo(ctx context.Context, pager string, f *os.File, write func(io.Writer)
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", pager)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, f, f
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
-	cmd.WaitDelay = grace
+	cmd.WaitDelay = relay.Grace
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -68,9 +69,9 @@ func pipeTo(ctx context.Context, pager string, f *os.File, write func(io.Writer)
 	return errors.Join(err, closed, ended)
 }
 
-// visibly is w, or, if that is a terminal, a writer that sends it nothing but
+// Visibly is w, or, if that is a terminal, a writer that sends it nothing but
 // text and colours.
-func visibly(w io.Writer) io.Writer {
+func Visibly(w io.Writer) io.Writer {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return patch.Terminal(w)
 	}

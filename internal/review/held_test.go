@@ -1,4 +1,4 @@
-package main
+package review
 
 import (
 	"fmt"
@@ -40,7 +40,7 @@ func TestChangeLinesTellTheReason(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		c.Held = held
 		want := fmt.Sprintf("/p/.envrc  ! why%s", map[bool]string{true: " (apply holds it back)"}[held])
-		if line := changeLine(c); !strings.HasSuffix(line, want) {
+		if line := ChangeLine(c); !strings.HasSuffix(line, want) {
 			t.Errorf("got %q, want %q", line, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package relay
 
 import (
 	"context"
@@ -13,22 +13,22 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// commandStreams connect a command in a sandbox with this program's standard
+// Streams connect a command in a sandbox with this program's standard
 // streams, as the flags -i, -t and --json say.
-type commandStreams struct {
-	input, terminal bool
-	// keep leaves the output to the Result, which nobody sees else.
-	keep    bool
+type Streams struct {
+	Input, Terminal bool
+	// Keep leaves the output to the Result, which nobody sees else.
+	Keep    bool
 	stdin   cancelreader.CancelReader
 	restore *term.State
 }
 
 // open gives the command its streams.
-func (s *commandStreams) open(c *sandbox.Command) error {
-	if !s.keep {
+func (s *Streams) open(c *sandbox.Command) error {
+	if !s.Keep {
 		c.Stdout, c.Stderr, c.NoFiles = os.Stdout, os.Stderr, true
 	}
-	if s.input {
+	if s.Input {
 		// When the command has ended, what comes is for this program's questions.
 		stdin, err := cancelreader.NewReader(os.Stdin)
 		if err != nil { // epoll(7) takes no files and no /dev/null, whose reads do not wait either
@@ -39,7 +39,7 @@ func (s *commandStreams) open(c *sandbox.Command) error {
 		}
 		s.stdin, c.Stdin = stdin, stdin
 	}
-	if !s.terminal {
+	if !s.Terminal {
 		return nil
 	}
 	size := terminalSize()
@@ -48,15 +48,15 @@ func (s *commandStreams) open(c *sandbox.Command) error {
 }
 
 // rawInput hands every key to the command, ^C included, if it gets input.
-func (s *commandStreams) rawInput() (err error) {
-	if stdin := int(os.Stdin.Fd()); s.input && term.IsTerminal(stdin) {
+func (s *Streams) rawInput() (err error) {
+	if stdin := int(os.Stdin.Fd()); s.Input && term.IsTerminal(stdin) {
 		s.restore, err = term.MakeRaw(stdin)
 	}
 	return err
 }
 
 // close gives the terminal back.
-func (s *commandStreams) close() {
+func (s *Streams) close() {
 	if s.stdin != nil {
 		s.stdin.Cancel()
 	}
@@ -75,13 +75,13 @@ func terminalSize() sandbox.Winsize {
 	return sandbox.Winsize{Rows: 24, Columns: 80}
 }
 
-// errEmptyCommand is about what a script's unset variable is.
-var errEmptyCommand = errors.New("the command is empty; write a program's name or path first")
+// ErrEmptyCommand is about what a script's unset variable is.
+var ErrEmptyCommand = errors.New("the command is empty; write a program's name or path first")
 
-// runIn runs the command in the sandbox until it has ended; announce, if any, is
+// Run runs the command in the sandbox until it has ended; announce, if any, is
 // told of it at its start. A command that can't be executed is a
 // *[sandbox.NotRunError].
-func runIn(ctx context.Context, box *sandbox.Sandbox, c sandbox.Command, streams *commandStreams, relay *signalRelay,
+func Run(ctx context.Context, box *sandbox.Sandbox, c sandbox.Command, streams *Streams, relay *Signals,
 	announce func(*sandbox.Process) error,
 ) (sandbox.Result, error) {
 	none := sandbox.Result{ID: box.ID()}
@@ -92,7 +92,7 @@ func runIn(ctx context.Context, box *sandbox.Sandbox, c sandbox.Command, streams
 	relay.starting()
 	p, err := box.Start(ctx, c)
 	if err != nil {
-		return none, causeOf(ctx, err)
+		return none, CauseOf(ctx, err)
 	}
 	relay.to(p)
 	defer relay.ended()
@@ -111,8 +111,8 @@ func runIn(ctx context.Context, box *sandbox.Sandbox, c sandbox.Command, streams
 	return result, nil
 }
 
-// causeOf prefers why the context was cancelled to what failed because of it.
-func causeOf(ctx context.Context, err error) error {
+// CauseOf prefers why the context was cancelled to what failed because of it.
+func CauseOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}

@@ -1,4 +1,4 @@
-package main
+package review
 
 import (
 	"bufio"
@@ -10,15 +10,15 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// held lists the paths that apply holds back. A directory that is held back stands for
+// Held lists the paths that apply holds back. A directory that is held back stands for
 // all paths below.
-func (t *conversation) held(all []sandbox.Unapplied) {
+func (t *Conversation) Held(all []sandbox.Unapplied) {
 	tops := heldTops(all)
 	for _, u := range tops[:min(len(tops), maxListed)] {
-		t.say("held back: %s: %s", visible(u.Path), escaped(u.Reason))
+		t.Say("held back: %s: %s", visible(u.Path), Escaped(u.Reason))
 	}
 	if more := len(tops) - maxListed; more > 0 {
-		t.say("held back: %d more", more)
+		t.Say("held back: %d more", more)
 	}
 }
 
@@ -34,8 +34,8 @@ func heldTops(all []sandbox.Unapplied) []sandbox.Unapplied {
 	return tops
 }
 
-// heldBack is the error of an apply that has held paths back.
-func heldBack(all []sandbox.Unapplied) error {
+// HeldBack is the error of an apply that has held paths back.
+func HeldBack(all []sandbox.Unapplied) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -48,9 +48,9 @@ const (
 	maxMarkLines = 50
 )
 
-// writeMarks writes each change with a warning as a line that git apply and patch skip. The
+// WriteMarks writes each change with a warning as a line that git apply and patch skip. The
 // changes that run without a question come first.
-func writeMarks(w io.Writer, c *sandbox.Changes) error {
+func WriteMarks(w io.Writer, c *sandbox.Changes) error {
 	held, marked := markLines{head: "runs unasked", limit: maxHeldLines}, markLines{head: "look at", limit: maxMarkLines}
 	for change, err := range c.List(sandbox.ListOptions{}) {
 		if err != nil {
@@ -86,7 +86,7 @@ func (m *markLines) add(c sandbox.Change) {
 		m.more++
 		return
 	}
-	m.lines = append(m.lines, fmt.Sprintf("# %s: %s: %s", m.head, visible(c.Path), escaped(c.Warning)))
+	m.lines = append(m.lines, fmt.Sprintf("# %s: %s: %s", m.head, visible(c.Path), Escaped(c.Warning)))
 }
 
 func (m *markLines) write(w io.Writer) {
@@ -98,14 +98,14 @@ func (m *markLines) write(w io.Writer) {
 	}
 }
 
-// plan shows what is applied, and the rest of the changes with the reasons.
-func (t *conversation) plan(a *sandbox.Applied) {
+// Plan shows what is applied, and the rest of the changes with the reasons.
+func (t *Conversation) Plan(a *sandbox.Applied) {
 	if len(a.Changes) > 0 {
 		t.list(a.Changes)
 	}
-	t.leftOut(a.LeftOut)
-	t.held(a.Held)
+	t.LeftOut(a.LeftOut)
+	t.Held(a.Held)
 	if len(a.Changes) == 0 {
-		t.say("nothing to apply")
+		t.Say("nothing to apply")
 	}
 }

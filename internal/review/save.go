@@ -1,4 +1,4 @@
-package main
+package review
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// saveChanges writes a whole file or none. It lists and returns the paths that the file
+// Save writes a whole file or none. It lists and returns the paths that the file
 // does not hold. The end of ctx ends it without a file.
-func saveChanges(ctx context.Context, talk *conversation, c *sandbox.Changes, name string) (leftOut []sandbox.Unapplied, err error) {
+func Save(ctx context.Context, talk *Conversation, c *sandbox.Changes, name string) (leftOut []sandbox.Unapplied, err error) {
 	write, err := saveAs(c, name)
 	if err != nil {
 		return nil, err
@@ -37,15 +37,15 @@ func saveChanges(ctx context.Context, talk *conversation, c *sandbox.Changes, na
 	if err := errors.Join(err, f.Close()); err != nil {
 		return nil, fmt.Errorf("save %s: %w", name, err)
 	}
-	talk.leftOut(leftOut)
-	talk.say("saved to %s", name)
+	talk.LeftOut(leftOut)
+	talk.Say("saved to %s", name)
 	return leftOut, nil
 }
 
 // saveAs chooses the form by the file's name.
 func saveAs(c *sandbox.Changes, name string) (func(io.Writer) ([]sandbox.Unapplied, error), error) {
 	switch {
-	case isArchive(name):
+	case IsArchive(name):
 		return c.Save, nil
 	case strings.HasSuffix(name, ".patch"), strings.HasSuffix(name, ".diff"):
 		return func(w io.Writer) ([]sandbox.Unapplied, error) {
@@ -55,5 +55,5 @@ func saveAs(c *sandbox.Changes, name string) (func(io.Writer) ([]sandbox.Unappli
 	return nil, fmt.Errorf("%q: name a file that ends in .tar or .patch", name)
 }
 
-// isArchive reports whether a saved file of this name is a tar archive.
-func isArchive(name string) bool { return strings.HasSuffix(name, ".tar") }
+// IsArchive reports whether a saved file of this name is a tar archive.
+func IsArchive(name string) bool { return strings.HasSuffix(name, ".tar") }
