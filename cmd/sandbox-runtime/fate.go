@@ -4,15 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
-
-	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
-	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A changesFate decides about a sandbox's changes after the command of "do".
@@ -25,41 +21,6 @@ type changesFate struct {
 	// stay leaves the sandbox up. A sandbox that may stay does so until its changes
 	// are settled: no error, signal or crash discards them.
 	stay bool
-}
-
-func fateOf(cmd *cli.Command, c spec.Config) (*changesFate, error) {
-	f := &changesFate{
-		review: cmd.Bool("review"), apply: cmd.Bool("apply"), keep: cmd.Bool("keep"),
-		overlaid: len(c.Overlays) > 0, onDisk: c.Storage == spec.StorageDisk,
-		talk:    &review.Conversation{In: os.Stdin, Out: cmd.Root().ErrWriter},
-		program: programAs(cmd),
-	}
-	chosen := 0
-	for _, flag := range []struct {
-		name string
-		set  bool
-	}{{"review", f.review}, {"apply", f.apply}, {"keep", f.keep}} {
-		if !flag.set {
-			continue
-		}
-		chosen++
-		if !f.overlaid && flag.name != "keep" {
-			return nil, fmt.Errorf("--%s: no change is on a layer; name a directory with --overlay DIR", flag.name)
-		}
-		if cmd.Bool("local") {
-			return nil, fmt.Errorf("--%s and --local do not go together: without a sandbox all is written to the host at once", flag.name)
-		}
-	}
-	if chosen > 1 {
-		return nil, errors.New("--review, --apply and --keep: one of them says what becomes of the changes")
-	}
-	if chosen == 0 && cmd.Bool("interactive") && cmd.Bool("tty") && review.IsTerminal(os.Stdin) {
-		f.review = f.overlaid && !cmd.Bool("local")
-	}
-	// The check comes before the command: a terminal that has hung up is no terminal.
-	f.talk.Attended = f.review && review.IsTerminal(os.Stdin)
-	f.stay = f.mayStay()
-	return f, nil
 }
 
 // mayStay says that the sandbox may be needed after the end of this program. No change is

@@ -30,7 +30,7 @@ func run() int {
 	err := rootCommand(out).Run(context.Background(), os.Args)
 	code, message := exitCode(err)
 	if message != nil {
-		out.Fatal(message)
+		out.fatal(message)
 	}
 	return code
 }

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
+)
+
+// A listener is one that launcher.sock, or systemd's, is.
+type listener interface {
+	net.Listener
+	server.Source
+}
+
+// inheritedListener takes over a listening socket.
+func inheritedListener(f *os.File) (listener, error) {
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	if l, ok := l.(*net.UnixListener); ok {
+		l.SetUnlinkOnClose(false) // it is systemd's
+		return l, nil
+	}
+	return nil, errors.Join(errors.New("it is none of unix(7)"), l.Close())
+}
+
+func closeListeners(all []listener) error {
+	var errs []error
+	for _, l := range all {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// A daemon is the process around a server.
+type daemon struct {
+	*server.Server
+	log   *slog.Logger
+	grace time.Duration
+}
+
+// serve serves until a signal, or a listener's failure.
+func (d *daemon) serve(ctx context.Context, listeners []listener) error {
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	var serving sync.WaitGroup
+	for _, l := range listeners {
+		d.log.Info("listening", "socket", l.Addr().String())
+		serving.Go(func() {
+			if err := d.Serve(l); err != nil {
+				cancel(fmt.Errorf("listen on %s: %w", l.Addr(), err))
+			}
+		})
+	}
+	serving.Go(func() { d.Adopt(ctx) })
+	<-ctx.Done()
+	d.log.Info("ending", "grace", d.grace.String())
+	server.EndAfter(d.grace, d.log)
+	failed := context.Cause(ctx)
+	cancel(nil)
+	err := closeListeners(listeners)
+	d.end(stop)
+	serving.Wait()
+	if errors.Is(failed, context.Canceled) { // a signal
+		failed = nil
+	}
+	return errors.Join(failed, err)
+}
+
+// serveFD serves one connection to its end, or to a signal.
+func (d *daemon) serveFD(ctx context.Context, fd int) error {
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	conn, err := inheritedConn(fd)
+	if err != nil {
+		return fmt.Errorf("option --fd %d: %w", fd, err)
+	}
+	go cgroups.Wake() // ends by itself
+	served := make(chan error, 1)
+	go func() { served <- d.ServeConn(conn) }()
+	select {
+	case err = <-served:
+		server.EndAfter(d.grace, d.log)
+		d.end(stop)
+	case <-ctx.Done():
+		server.EndAfter(d.grace, d.log)
+		d.end(stop)
+		err = <-served
+	}
+	return err
+}
+
+// end gives commands their grace. A second signal ends this process at once.
+func (d *daemon) end(stop context.CancelFunc) {
+	stop()
+	ctx, cancel := context.WithTimeout(context.Background(), d.grace)
+	defer cancel()
+	d.Shutdown(ctx)
+}
+
+func inheritedConn(fd int) (*net.UnixConn, error) {
+	if fd < frontend.FirstFD {
+		return nil, errors.New("it is one of stdin, stdout and stderr")
+	}
+	f := os.NewFile(uintptr(fd), "launcher's connection")
+	if f == nil {
+		return nil, unix.EBADF
+	}
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	switch {
+	case errors.Is(err, unix.EBADF):
+		return nil, errors.New("nobody passed such a descriptor")
+	case err != nil:
+		return nil, fmt.Errorf("it is no connected socket of unix(7): %w", err)
+	}
+	if conn, ok := conn.(*net.UnixConn); ok {
+		return conn, nil
+	}
+	return nil, errors.Join(errors.New("it is no connected socket of unix(7)"), conn.Close())
+}
