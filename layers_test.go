@@ -32,7 +32,7 @@ var layers = [][]string{
 	{"internal/overlay"},
 	{"internal/jobs"},
 	{"internal/launcher", "internal/launcher/server"},
-	{"sandbox/launcher", "sandbox/tenant", "internal/doctor", "internal/frontend", "internal/relay"},
+	{"sandbox/launcher", "sandbox/tenant", "internal/configflags", "internal/doctor", "internal/frontend", "internal/relay"},
 	{"internal/review"},
 	{"cmd/sandbox-runtime", "cmd/sandbox-files", "examples/embed"},
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -55,7 +56,7 @@ func doFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "review", Usage: "ask at the end about the changes in overlays (default with -it)"},
 		&cli.BoolFlag{Name: "apply", Usage: "put changes in overlays onto the host at the end, whatever the exit status"},
 		&cli.BoolFlag{Name: "keep", Usage: "leave the sandbox up at the end, with its changes"},
-	}, configFlags()...)
+	}, configflags.Flags()...)
 }
 
 // doUsageError words the library's complaint with the flag as it was typed, and
@@ -154,7 +155,7 @@ func doOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	if err != nil {
 		return spec.Result{}, err
 	}
-	config, err := sandboxConfig(cmd)
+	config, err := configflags.Config(cmd)
 	if err != nil {
 		return spec.Result{}, err
 	}
@@ -163,7 +164,7 @@ func doOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 		return spec.Result{}, err
 	}
 	var options []sandbox.CreateOption
-	if !fate.mayStay() {
+	if !fate.MayStay() {
 		options = append(options, sandbox.Tied())
 	}
 	if cmd.Bool("local") {
@@ -180,12 +181,12 @@ func doOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	defer func() { err = errors.Join(err, m.Close()) }()
 	box, err := m.Create(ctx, config, options...)
 	if err != nil {
-		return spec.Result{}, asTyped(cmd, relay.CauseOf(ctx, err))
+		return spec.Result{}, configflags.AsTyped(cmd, relay.CauseOf(ctx, err))
 	}
-	defer func() { err = errors.Join(err, fate.end(box)) }()
+	defer func() { err = errors.Join(err, fate.End(box)) }()
 	result, err := relay.Run(ctx, box, command, streams, signals, nil)
 	if err != nil {
-		return result, fate.interrupted(ctx, box, err)
+		return result, fate.Interrupted(ctx, box, err)
 	}
-	return result, fate.conclude(ctx, box, signals)
+	return result, fate.Conclude(ctx, box, signals)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
@@ -29,7 +30,7 @@ func execSandboxFlags() []cli.Flag {
 		&cli.StringFlag{Name: "timeout", Usage: "sandbox: `DURATION` after which it is killed with all it started"},
 	}
 	for _, f := range execLimits() {
-		flags = append(flags, f.flag)
+		flags = append(flags, f.Flag)
 	}
 	return flags
 }
@@ -46,18 +47,28 @@ func meansSandbox(cmd *cli.Command) bool {
 }
 
 // execLimits bound one command, within the sandbox's own limits.
-func execLimits() []sandboxFlag {
-	return []sandboxFlag{
-		text("memory", "sandbox: `SIZE` of memory and swap of this command", "limits.memory",
-			func(c *spec.Config, v string) error { return setPositive(&c.Limits.Memory, v, spec.ParseSize) }),
-		text("cpus", "sandbox: `NUMBER` of cores' worth of processor time of this command", "limits.cpus",
-			func(c *spec.Config, v string) error { return setPositive(&c.Limits.CPUs, v, spec.ParseCPUs) }),
-		text("pids", "sandbox: `NUMBER` of processes and threads of this command", "limits.pids",
-			func(c *spec.Config, v string) error { return setPositive(&c.Limits.Pids, v, parseCount) }),
-		text("file-size", "sandbox: `SIZE` of the largest file that this command may write", "limits.file_size",
-			func(c *spec.Config, v string) error { return setPositive(&c.Limits.FileSize, v, spec.ParseSize) }),
-		text("nofile", "sandbox: `NUMBER` of files that a process of this command may have open", "limits.nofile",
-			func(c *spec.Config, v string) error { return setPositive(&c.Limits.NoFile, v, parseCount) }),
+func execLimits() []configflags.Flag {
+	return []configflags.Flag{
+		configflags.Text("memory", "sandbox: `SIZE` of memory and swap of this command", "limits.memory",
+			func(c *spec.Config, v string) error {
+				return configflags.SetPositive(&c.Limits.Memory, v, spec.ParseSize)
+			}),
+		configflags.Text("cpus", "sandbox: `NUMBER` of cores' worth of processor time of this command", "limits.cpus",
+			func(c *spec.Config, v string) error {
+				return configflags.SetPositive(&c.Limits.CPUs, v, spec.ParseCPUs)
+			}),
+		configflags.Text("pids", "sandbox: `NUMBER` of processes and threads of this command", "limits.pids",
+			func(c *spec.Config, v string) error {
+				return configflags.SetPositive(&c.Limits.Pids, v, configflags.ParseCount)
+			}),
+		configflags.Text("file-size", "sandbox: `SIZE` of the largest file that this command may write", "limits.file_size",
+			func(c *spec.Config, v string) error {
+				return configflags.SetPositive(&c.Limits.FileSize, v, spec.ParseSize)
+			}),
+		configflags.Text("nofile", "sandbox: `NUMBER` of files that a process of this command may have open", "limits.nofile",
+			func(c *spec.Config, v string) error {
+				return configflags.SetPositive(&c.Limits.NoFile, v, configflags.ParseCount)
+			}),
 	}
 }
 
@@ -202,14 +213,14 @@ func execCommandOf(cmd *cli.Command) (sandbox.Command, error) {
 	}
 	var flags spec.Config
 	for _, f := range append(execLimits(), execEnvironment()...) {
-		for _, value := range given(cmd, f) {
-			if err := f.apply(&flags, value); err != nil {
-				return c, fmt.Errorf("--%s: %w", f.name(), err)
+		for _, value := range configflags.Given(cmd, f) {
+			if err := f.Apply(&flags, value); err != nil {
+				return c, fmt.Errorf("--%s: %w", f.Name(), err)
 			}
 		}
 	}
 	if _, err := flags.Complete(); err != nil {
-		return c, inFlags(cmd, err)
+		return c, configflags.InFlags(cmd, err)
 	}
 	c.Limits, c.Env, c.User, c.Timeout = flags.Limits, flags.Env, flags.User, time.Duration(flags.Timeout)
 	for _, gid := range cmd.Int64Slice("additional-gids") {
@@ -222,10 +233,10 @@ func execCommandOf(cmd *cli.Command) (sandbox.Command, error) {
 }
 
 // execEnvironment are flags of exec that are do's, too.
-func execEnvironment() []sandboxFlag {
-	var flags []sandboxFlag
-	for _, f := range sandboxFlags() {
-		switch f.name() {
+func execEnvironment() []configflags.Flag {
+	var flags []configflags.Flag
+	for _, f := range configflags.All() {
+		switch f.Name() {
 		case "env", "user", "timeout":
 			flags = append(flags, f)
 		}

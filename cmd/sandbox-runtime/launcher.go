@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
@@ -75,15 +76,15 @@ func runLauncher(ctx context.Context, cmd *cli.Command) error {
 	if err := limitTotals(cmd, l); err != nil {
 		return err
 	}
-	d := &daemon{Server: server.New(server.Of(l), rules, log), log: log, grace: cmd.Duration("grace")}
+	d := &server.Daemon{Server: server.New(server.Of(l), rules, log), Log: log, Grace: cmd.Duration("grace")}
 	if cmd.IsSet("fd") {
-		return d.serveFD(ctx, cmd.Int("fd"))
+		return d.RunFD(ctx, cmd.Int("fd"))
 	}
 	listeners, err := launcherListeners(cmd)
 	if err != nil {
 		return err
 	}
-	return d.serve(ctx, listeners)
+	return d.Run(ctx, listeners)
 }
 
 // limitTotals bounds all sandboxes together, as far as the flags say so.
@@ -91,12 +92,12 @@ func limitTotals(cmd *cli.Command, l *launcher.Launcher) error {
 	var memory spec.Size
 	var cpus spec.CPUs
 	if cmd.IsSet("total-memory") {
-		if err := setPositive(&memory, cmd.String("total-memory"), spec.ParseSize); err != nil {
+		if err := configflags.SetPositive(&memory, cmd.String("total-memory"), spec.ParseSize); err != nil {
 			return fmt.Errorf("option --total-memory: %w", err)
 		}
 	}
 	if cmd.IsSet("total-cpus") {
-		if err := setPositive(&cpus, cmd.String("total-cpus"), spec.ParseCPUs); err != nil {
+		if err := configflags.SetPositive(&cpus, cmd.String("total-cpus"), spec.ParseCPUs); err != nil {
 			return fmt.Errorf("option --total-cpus: %w", err)
 		}
 	}
@@ -105,15 +106,15 @@ func limitTotals(cmd *cli.Command, l *launcher.Launcher) error {
 
 // launcherListeners are the sockets that systemd has handed over, or the one
 // that the flags name.
-func launcherListeners(cmd *cli.Command) (_ []listener, err error) {
-	var all []listener
+func launcherListeners(cmd *cli.Command) (_ []server.Socket, err error) {
+	var all []server.Socket
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, closeListeners(all))
+			err = errors.Join(err, server.CloseListeners(all))
 		}
 	}()
 	for _, f := range frontend.ListenFDs() {
-		l, err := inheritedListener(f)
+		l, err := server.InheritedListener(f)
 		if err != nil {
 			return nil, fmt.Errorf("socket %s that was handed over: %w", f.Name(), err)
 		}
@@ -134,5 +135,5 @@ func launcherListeners(cmd *cli.Command) (_ []listener, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return []listener{l}, nil
+	return []server.Socket{l}, nil
 }

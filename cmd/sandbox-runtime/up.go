@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -45,7 +46,7 @@ func upFlags() []cli.Flag {
 	flags := append([]cli.Flag{
 		&cli.BoolFlag{Name: "json", Usage: "print what it is in JSON, in place of its name"},
 		&cli.StringFlag{Name: "from", Usage: "begin with the files of `SNAP`, as snapshot has kept them"},
-	}, configFlags()...)
+	}, configflags.Flags()...)
 	for _, f := range ofCommands {
 		flags = append(flags, &cli.BoolFlag{Name: f.name, Aliases: f.aliases, Hidden: true})
 	}
@@ -78,7 +79,7 @@ func up(ctx context.Context, cmd *cli.Command) error {
 	if err := notEmpty(cmd, "from"); err != nil {
 		return err
 	}
-	config, err := sandboxConfig(cmd)
+	config, err := configflags.Config(cmd)
 	if err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func upOnce(ctx context.Context, cmd *cli.Command, name string, c spec.Config) (
 	defer func() { err = errors.Join(err, m.Close()) }()
 	box, err := m.Up(ctx, name, c, fromOption(cmd)...)
 	if err != nil {
-		return sandbox.Info{}, noSnapshot(asTyped(cmd, relay.CauseOf(ctx, err)))
+		return sandbox.Info{}, noSnapshot(configflags.AsTyped(cmd, relay.CauseOf(ctx, err)))
 	}
 	return box.Info(ctx)
 }
@@ -142,12 +143,12 @@ func withoutEffect(cmd *cli.Command, asked spec.Config, info sandbox.Info) (flag
 		flags = append(flags, "--from")
 	}
 	ofFile := false
-	for _, f := range sandboxFlags() {
-		switch same := reflect.DeepEqual(fieldOf(complete, f.field), fieldOf(info.Config, f.field)); {
+	for _, f := range configflags.All() {
+		switch same := reflect.DeepEqual(fieldOf(complete, f.Field), fieldOf(info.Config, f.Field)); {
 		case same:
-		case cmd.IsSet(f.name()):
-			flags = append(flags, "--"+f.name())
-		case fieldOf(asked, f.field) != nil:
+		case cmd.IsSet(f.Name()):
+			flags = append(flags, "--"+f.Name())
+		case fieldOf(asked, f.Field) != nil:
 			ofFile = cmd.IsSet("config")
 		}
 	}

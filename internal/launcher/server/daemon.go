@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -14,18 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
 )
 
-// A listener is one that launcher.sock, or systemd's, is.
-type listener interface {
+// A Socket is a listening socket: launcher.sock, or one that systemd has handed over.
+type Socket interface {
 	net.Listener
-	server.Source
+	Source
 }
 
-// inheritedListener takes over a listening socket.
-func inheritedListener(f *os.File) (listener, error) {
+// InheritedListener takes over a listening socket.
+func InheritedListener(f *os.File) (Socket, error) {
 	defer f.Close()
 	l, err := net.FileListener(f)
 	if err != nil {
@@ -38,7 +36,7 @@ func inheritedListener(f *os.File) (listener, error) {
 	return nil, errors.Join(errors.New("it is none of unix(7)"), l.Close())
 }
 
-func closeListeners(all []listener) error {
+func CloseListeners(all []Socket) error {
 	var errs []error
 	for _, l := range all {
 		errs = append(errs, l.Close())
@@ -46,21 +44,21 @@ func closeListeners(all []listener) error {
 	return errors.Join(errs...)
 }
 
-// A daemon is the process around a server.
-type daemon struct {
-	*server.Server
-	log   *slog.Logger
-	grace time.Duration
+// A daemon is the process around a
+type Daemon struct {
+	*Server
+	Log   *slog.Logger
+	Grace time.Duration
 }
 
-// serve serves until a signal, or a listener's failure.
-func (d *daemon) serve(ctx context.Context, listeners []listener) error {
+// Run serves until a signal, or a listener's failure.
+func (d *Daemon) Run(ctx context.Context, listeners []Socket) error {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	var serving sync.WaitGroup
 	for _, l := range listeners {
-		d.log.Info("listening", "socket", l.Addr().String())
+		d.Log.Info("listening", "socket", l.Addr().String())
 		serving.Go(func() {
 			if err := d.Serve(l); err != nil {
 				cancel(fmt.Errorf("listen on %s: %w", l.Addr(), err))
@@ -69,11 +67,11 @@ func (d *daemon) serve(ctx context.Context, listeners []listener) error {
 	}
 	serving.Go(func() { d.Adopt(ctx) })
 	<-ctx.Done()
-	d.log.Info("ending", "grace", d.grace.String())
-	server.EndAfter(d.grace, d.log)
+	d.Log.Info("ending", "grace", d.Grace.String())
+	EndAfter(d.Grace, d.Log)
 	failed := context.Cause(ctx)
 	cancel(nil)
-	err := closeListeners(listeners)
+	err := CloseListeners(listeners)
 	d.end(stop)
 	serving.Wait()
 	if errors.Is(failed, context.Canceled) { // a signal
@@ -82,8 +80,8 @@ func (d *daemon) serve(ctx context.Context, listeners []listener) error {
 	return errors.Join(failed, err)
 }
 
-// serveFD serves one connection to its end, or to a signal.
-func (d *daemon) serveFD(ctx context.Context, fd int) error {
+// RunFD serves one connection to its end, or to a signal.
+func (d *Daemon) RunFD(ctx context.Context, fd int) error {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
 	defer stop()
 	conn, err := inheritedConn(fd)
@@ -95,10 +93,10 @@ func (d *daemon) serveFD(ctx context.Context, fd int) error {
 	go func() { served <- d.ServeConn(conn) }()
 	select {
 	case err = <-served:
-		server.EndAfter(d.grace, d.log)
+		EndAfter(d.Grace, d.Log)
 		d.end(stop)
 	case <-ctx.Done():
-		server.EndAfter(d.grace, d.log)
+		EndAfter(d.Grace, d.Log)
 		d.end(stop)
 		err = <-served
 	}
@@ -106,15 +104,15 @@ func (d *daemon) serveFD(ctx context.Context, fd int) error {
 }
 
 // end gives commands their grace. A second signal ends this process at once.
-func (d *daemon) end(stop context.CancelFunc) {
+func (d *Daemon) end(stop context.CancelFunc) {
 	stop()
-	ctx, cancel := context.WithTimeout(context.Background(), d.grace)
+	ctx, cancel := context.WithTimeout(context.Background(), d.Grace)
 	defer cancel()
 	d.Shutdown(ctx)
 }
 
 func inheritedConn(fd int) (*net.UnixConn, error) {
-	if fd < frontend.FirstFD {
+	if fd < 3 {
 		return nil, errors.New("it is one of stdin, stdout and stderr")
 	}
 	f := os.NewFile(uintptr(fd), "launcher's connection")

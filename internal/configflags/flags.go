@@ -1,4 +1,4 @@
-package main
+package configflags
 
 import (
 	"errors"
@@ -15,78 +15,78 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// sandboxFlags are those that describe a sandbox, each with how its text gets
+// All are those that describe a sandbox, each with how its text gets
 // into the configuration. A flag that is not given leaves the configuration as
 // --config or the defaults have it.
-func sandboxFlags() []sandboxFlag {
-	return []sandboxFlag{
-		text("rootfs", "`DIR` whose files are the root, read-only (default: the host's own /usr, /bin, /lib...)", "rootfs",
+func All() []Flag {
+	return []Flag{
+		Text("rootfs", "`DIR` whose files are the root, read-only (default: the host's own /usr, /bin, /lib...)", "rootfs",
 			func(c *spec.Config, v string) error { return setText(&c.Rootfs, v) }),
-		text("workspace", "`DIR` to mount at /workspace, read-write (default: an empty one that vanishes)", "workspace",
+		Text("workspace", "`DIR` to mount at /workspace, read-write (default: an empty one that vanishes)", "workspace",
 			func(c *spec.Config, v string) error { return setText(&c.Workspace, v) }),
 		list("overlay", "host `DIR` to show at its own path; writes go to a layer (repeatable)", "overlays", addOverlay),
 		list("bind", "host path to show inside, as `SRC:DST[:ro|rw]` (default ro, repeatable)", "binds", addBind),
-		text("network", "`none`: a loopback device only", "network",
+		Text("network", "`none`: a loopback device only", "network",
 			func(c *spec.Config, v string) error { return setText(&c.Network, v) }),
-		text("memory", "`SIZE` of memory and swap (default: 1g)", "limits.memory",
-			func(c *spec.Config, v string) error { return setPositive(&c.Limits.Memory, v, spec.ParseSize) }),
-		text("cpus", "`NUMBER` of cores' worth of processor time (default: 1.0)", "limits.cpus",
-			func(c *spec.Config, v string) error { return setPositive(&c.Limits.CPUs, v, spec.ParseCPUs) }),
-		text("pids", "`NUMBER` of processes and threads at once (default: 128)", "limits.pids",
-			func(c *spec.Config, v string) error { return setPositive(&c.Limits.Pids, v, parseCount) }),
-		text("file-size", "`SIZE` of the largest file that may be written (default: 100m)", "limits.file_size",
-			func(c *spec.Config, v string) error { return setPositive(&c.Limits.FileSize, v, spec.ParseSize) }),
-		text("nofile", "`NUMBER` of files that a process may have open (default: 4096)", "limits.nofile",
-			func(c *spec.Config, v string) error { return setPositive(&c.Limits.NoFile, v, parseCount) }),
-		text("disk", "`SIZE` of all that it keeps of its writes (default: 1g, in memory 3/4 of --memory at most)", "limits.disk",
-			func(c *spec.Config, v string) error { return setPositive(&c.Limits.Disk, v, spec.ParseSize) }),
-		text("files", "`NUMBER` of files, directories and links in that (default: one for each 8k of --disk)", "limits.files",
-			func(c *spec.Config, v string) error { return setPositive(&c.Limits.Files, v, parseCount) }),
-		text("storage", "`memory` or disk: where its writes lie (default: memory, for up disk)", "storage",
+		Text("memory", "`SIZE` of memory and swap (default: 1g)", "limits.memory",
+			func(c *spec.Config, v string) error { return SetPositive(&c.Limits.Memory, v, spec.ParseSize) }),
+		Text("cpus", "`NUMBER` of cores' worth of processor time (default: 1.0)", "limits.cpus",
+			func(c *spec.Config, v string) error { return SetPositive(&c.Limits.CPUs, v, spec.ParseCPUs) }),
+		Text("pids", "`NUMBER` of processes and threads at once (default: 128)", "limits.pids",
+			func(c *spec.Config, v string) error { return SetPositive(&c.Limits.Pids, v, ParseCount) }),
+		Text("file-size", "`SIZE` of the largest file that may be written (default: 100m)", "limits.file_size",
+			func(c *spec.Config, v string) error { return SetPositive(&c.Limits.FileSize, v, spec.ParseSize) }),
+		Text("nofile", "`NUMBER` of files that a process may have open (default: 4096)", "limits.nofile",
+			func(c *spec.Config, v string) error { return SetPositive(&c.Limits.NoFile, v, ParseCount) }),
+		Text("disk", "`SIZE` of all that it keeps of its writes (default: 1g, in memory 3/4 of --memory at most)", "limits.disk",
+			func(c *spec.Config, v string) error { return SetPositive(&c.Limits.Disk, v, spec.ParseSize) }),
+		Text("files", "`NUMBER` of files, directories and links in that (default: one for each 8k of --disk)", "limits.files",
+			func(c *spec.Config, v string) error { return SetPositive(&c.Limits.Files, v, ParseCount) }),
+		Text("storage", "`memory` or disk: where its writes lie (default: memory, for up disk)", "storage",
 			func(c *spec.Config, v string) error { return setText(&c.Storage, v) }),
-		text("io-read", "`BYTES` per second read from disk (default: no limit)", "limits.io_read",
-			func(c *spec.Config, v string) error { return setPositive(&c.Limits.IORead, v, spec.ParseSize) }),
-		text("io-write", "`BYTES` per second written to disk (default: no limit)", "limits.io_write",
-			func(c *spec.Config, v string) error { return setPositive(&c.Limits.IOWrite, v, spec.ParseSize) }),
-		text("timeout", "`DURATION` after which a command is killed with all it started, as 500ms or 1m30s (default: none)", "timeout",
+		Text("io-read", "`BYTES` per second read from disk (default: no limit)", "limits.io_read",
+			func(c *spec.Config, v string) error { return SetPositive(&c.Limits.IORead, v, spec.ParseSize) }),
+		Text("io-write", "`BYTES` per second written to disk (default: no limit)", "limits.io_write",
+			func(c *spec.Config, v string) error { return SetPositive(&c.Limits.IOWrite, v, spec.ParseSize) }),
+		Text("timeout", "`DURATION` after which a command is killed with all it started, as 500ms or 1m30s (default: none)", "timeout",
 			func(c *spec.Config, v string) error { return c.Timeout.UnmarshalText([]byte(v)) }),
-		text("user", "`UID[:GID]` inside (default: 1000:1000)", "user",
+		Text("user", "`UID[:GID]` inside (default: 1000:1000)", "user",
 			func(c *spec.Config, v string) (err error) { c.User, err = spec.ParseUser(v); return err }),
 		list("env", "`NAME=VALUE` for its environment (repeatable)", "env", addEnv),
-		text("cwd", "`DIR` inside to start in (default: the working directory if it is overlaid and there is no --workspace, else /workspace)", "cwd",
+		Text("cwd", "`DIR` inside to start in (default: the working directory if it is overlaid and there is no --workspace, else /workspace)", "cwd",
 			func(c *spec.Config, v string) error { return setText(&c.Cwd, v) }),
-		text("hostname", "`NAME` of the sandbox (default: sandbox)", "hostname",
+		Text("hostname", "`NAME` of the sandbox (default: sandbox)", "hostname",
 			func(c *spec.Config, v string) error { return setText(&c.Hostname, v) }),
-		text("seccomp", "default, strict, debug or a `FILE` in the OCI JSON form (default: default)", "seccomp",
+		Text("seccomp", "default, strict, debug or a `FILE` in the OCI JSON form (default: default)", "seccomp",
 			func(c *spec.Config, v string) error { return setText(&c.Seccomp, v) }),
 	}
 }
 
 // A sandboxFlag is one flag and the field of the configuration it sets.
-type sandboxFlag struct {
-	flag  cli.Flag
-	field string
-	// apply is called with each value that was given.
-	apply func(*spec.Config, string) error
+type Flag struct {
+	Flag  cli.Flag
+	Field string
+	// Apply is called with each value that was given.
+	Apply func(*spec.Config, string) error
 }
 
-func (f sandboxFlag) name() string { return f.flag.Names()[0] }
+func (f Flag) Name() string { return f.Flag.Names()[0] }
 
-func text(name, usage, field string, apply func(*spec.Config, string) error) sandboxFlag {
-	return sandboxFlag{&cli.StringFlag{Name: name, Usage: usage}, field, apply}
+func Text(name, usage, field string, apply func(*spec.Config, string) error) Flag {
+	return Flag{&cli.StringFlag{Name: name, Usage: usage}, field, apply}
 }
 
-func list(name, usage, field string, apply func(*spec.Config, string) error) sandboxFlag {
-	return sandboxFlag{&cli.StringSliceFlag{Name: name, Usage: usage}, field, apply}
+func list(name, usage, field string, apply func(*spec.Config, string) error) Flag {
+	return Flag{&cli.StringSliceFlag{Name: name, Usage: usage}, field, apply}
 }
 
-// configFlags are what a configuration is made of.
-func configFlags() []cli.Flag {
+// Flags are what a configuration is made of.
+func Flags() []cli.Flag {
 	flags := []cli.Flag{
 		&cli.StringFlag{Name: "config", Usage: "`FILE` with the whole configuration as JSON; flags win over it"},
 	}
-	for _, f := range sandboxFlags() {
-		flags = append(flags, f.flag)
+	for _, f := range All() {
+		flags = append(flags, f.Flag)
 	}
 	for _, name := range laterFlags() {
 		flags = append(flags, &cli.StringFlag{Name: name, Hidden: true})
@@ -98,9 +98,9 @@ func configFlags() []cli.Flag {
 // "unknown flag".
 func laterFlags() []string { return []string{"image", "allow"} }
 
-// sandboxConfig is the configuration of --config with the flags on top. It can
+// Config is the configuration of --config with the flags on top. It can
 // be completed.
-func sandboxConfig(cmd *cli.Command) (spec.Config, error) {
+func Config(cmd *cli.Command) (spec.Config, error) {
 	for _, name := range laterFlags() {
 		if cmd.IsSet(name) {
 			return spec.Config{}, fmt.Errorf("--%s is not in this version yet", name)
@@ -110,10 +110,10 @@ func sandboxConfig(cmd *cli.Command) (spec.Config, error) {
 	if err != nil {
 		return config, err
 	}
-	for _, f := range sandboxFlags() {
-		for _, value := range given(cmd, f) {
-			if err := f.apply(&config, value); err != nil {
-				return config, fmt.Errorf("--%s: %w", f.name(), err)
+	for _, f := range All() {
+		for _, value := range Given(cmd, f) {
+			if err := f.Apply(&config, value); err != nil {
+				return config, fmt.Errorf("--%s: %w", f.Name(), err)
 			}
 		}
 	}
@@ -124,7 +124,7 @@ func sandboxConfig(cmd *cli.Command) (spec.Config, error) {
 		return config, err
 	}
 	_, err = config.Complete()
-	return config, inFlags(cmd, err)
+	return config, InFlags(cmd, err)
 }
 
 // absolutePaths takes host paths from the working directory on, also those of
@@ -168,15 +168,15 @@ func startInOverlay(c *spec.Config) error {
 	return nil
 }
 
-// given are the values of a flag on the command line.
-func given(cmd *cli.Command, f sandboxFlag) []string {
-	if !cmd.IsSet(f.name()) {
+// Given are the values of a flag on the command line.
+func Given(cmd *cli.Command, f Flag) []string {
+	if !cmd.IsSet(f.Name()) {
 		return nil
 	}
-	if _, ok := f.flag.(*cli.StringSliceFlag); ok {
-		return cmd.StringSlice(f.name())
+	if _, ok := f.Flag.(*cli.StringSliceFlag); ok {
+		return cmd.StringSlice(f.Name())
 	}
-	return []string{cmd.String(f.name())}
+	return []string{cmd.String(f.Name())}
 }
 
 func configFile(path string) (spec.Config, error) {
@@ -195,8 +195,8 @@ func configFile(path string) (spec.Config, error) {
 	return c, nil
 }
 
-// inFlags words field errors by the flag the user typed, where there was one.
-func inFlags(cmd *cli.Command, err error) error {
+// InFlags words field errors by the flag the user typed, where there was one.
+func InFlags(cmd *cli.Command, err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return err
@@ -213,10 +213,10 @@ func inFlags(cmd *cli.Command, err error) error {
 func flagWording(cmd *cli.Command, err error) string {
 	var field *spec.FieldError
 	if errors.As(err, &field) {
-		for _, f := range sandboxFlags() {
-			rest, within := strings.CutPrefix(field.Field, f.field)
-			if cmd.IsSet(f.name()) && within && (rest == "" || rest[0] == '.' || rest[0] == '[') {
-				return "--" + f.name() + ": " + field.Problem
+		for _, f := range All() {
+			rest, within := strings.CutPrefix(field.Field, f.Field)
+			if cmd.IsSet(f.Name()) && within && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+				return "--" + f.Name() + ": " + field.Problem
 			}
 		}
 	}
@@ -226,16 +226,16 @@ func flagWording(cmd *cli.Command, err error) string {
 	return err.Error()
 }
 
-// asTyped words what a launcher says of a field by the flag the user typed.
-func asTyped(cmd *cli.Command, err error) error {
+// AsTyped words what a launcher says of a field by the flag the user typed.
+func AsTyped(cmd *cli.Command, err error) error {
 	var config *sandbox.ConfigError
 	if !errors.As(err, &config) {
 		return err
 	}
-	for _, f := range sandboxFlags() {
+	for _, f := range All() {
 		field, problem, ok := strings.Cut(config.Reason, ": ")
-		if field, _, _ = strings.Cut(field, "["); ok && field == f.field && cmd.IsSet(f.name()) {
-			return errors.New("--" + f.name() + ": " + problem)
+		if field, _, _ = strings.Cut(field, "["); ok && field == f.Field && cmd.IsSet(f.Name()) {
+			return errors.New("--" + f.Name() + ": " + problem)
 		}
 	}
 	return err
@@ -250,8 +250,8 @@ func setText[T ~string](field *T, value string) error {
 	return nil
 }
 
-// setPositive refuses 0, which a configuration takes for "the default".
-func setPositive[T ~int64 | ~float64](field *T, value string, parse func(string) (T, error)) error {
+// SetPositive refuses 0, which a configuration takes for "the default".
+func SetPositive[T ~int64 | ~float64](field *T, value string, parse func(string) (T, error)) error {
 	v, err := parse(value)
 	if err != nil {
 		return err
@@ -263,7 +263,7 @@ func setPositive[T ~int64 | ~float64](field *T, value string, parse func(string)
 	return nil
 }
 
-func parseCount(text string) (int64, error) {
+func ParseCount(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("%q is not a whole number", text)
