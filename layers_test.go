@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "netns", "internal/engine", "internal/files"},
 	{"internal/layer", "internal/autorun"},
 	{"internal/layer/layertest", "internal/patch", "internal/layertar", "internal/apply"},
-	{"internal/agent", "internal/launch"},
+	{"internal/agent", "internal/launch", "internal/streams"},
 	{"internal/erase", "internal/statedir", "internal/mountns"},
 	{"internal/container", "internal/idrange", "sandbox", "sandbox/sandboxtest"},
 	{"internal/filtercache", "internal/record"},

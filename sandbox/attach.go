@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 )
 
 // attach takes up a detached command.
@@ -46,7 +48,7 @@ func (p *Process) captureKept(limit int64) {
 	if !ok {
 		return
 	}
-	p.stdout, p.stderr = &capture{limit: limit}, &capture{limit: limit}
+	p.stdout, p.stderr = &streams.Capture{Limit: limit}, &streams.Capture{Limit: limit}
 	p.kept.out[0].to, p.kept.out[1].to = p.stdout, p.stderr
 	p.kept.out[0].file, p.kept.out[1].file = files.Output()
 	p.kept.ended = make(chan struct{})
@@ -71,7 +73,7 @@ type keptStream struct {
 func (k *keptOutput) follow() {
 	for i := range k.out {
 		out := &k.out[i]
-		if _, atEnd := out.to.(*capture); atEnd || out.file == nil {
+		if _, atEnd := out.to.(*streams.Capture); atEnd || out.file == nil {
 			continue
 		}
 		k.copying.Go(func() { out.err = out.follow(k.ended) })
@@ -99,8 +101,8 @@ func (s *keptStream) follow(ended <-chan struct{}) error {
 
 // copy copies what is there and was not copied yet.
 func (s *keptStream) copy() error {
-	b := buffers.Get().(*[]byte)
-	defer buffers.Put(b)
+	b := streams.Buffers.Get().(*[]byte)
+	defer streams.Buffers.Put(b)
 	n, err := io.CopyBuffer(struct{ io.Writer }{s.to}, io.NewSectionReader(s.file, s.offset, 1<<62), *b)
 	s.offset += n
 	return err
@@ -114,7 +116,7 @@ func (k *keptOutput) finish(ctx context.Context) error {
 	close(k.ended)
 	var errs []error
 	for i := range k.out {
-		if _, atEnd := k.out[i].to.(*capture); atEnd && k.out[i].file != nil {
+		if _, atEnd := k.out[i].to.(*streams.Capture); atEnd && k.out[i].file != nil {
 			errs = append(errs, k.out[i].copy())
 		}
 	}
@@ -125,8 +127,8 @@ func (k *keptOutput) finish(ctx context.Context) error {
 	}()
 	select {
 	case <-taken:
-		return errors.Join(append(errs, ignoreEnough(k.out[0].err), ignoreEnough(k.out[1].err))...)
+		return errors.Join(append(errs, streams.IgnoreEnough(k.out[0].err), streams.IgnoreEnough(k.out[1].err))...)
 	case <-ctx.Done():
-		return errNotTaken
+		return streams.ErrNotTaken
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 )
 
 type connectFunc = func(ctx context.Context) (*launch.Client, *ownLauncher, error)
@@ -84,7 +85,7 @@ func startLauncher(ctx context.Context, command []string) (_ *launch.Client, _ *
 	}
 	own := &ownLauncher{cmd: exec.Command(command[0], command[1:]...), gone: make(chan struct{})}
 	own.cmd.ExtraFiles = []*os.File{theirs}
-	said := &capture{limit: 4 << 10}
+	said := &streams.Capture{Limit: 4 << 10}
 	own.cmd.Stderr = said
 	// What the user types to end this program does not end it first.
 	own.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -108,7 +109,7 @@ func startLauncher(ctx context.Context, command []string) (_ *launch.Client, _ *
 	if _, err := client.List(ctx); err != nil {
 		_ = client.Close() // it was of no use
 		own.end(ctx)
-		text, _ := said.take()
+		text, _ := said.Take()
 		if !errors.Is(err, ErrUnavailable) && ctx.Err() == nil {
 			return nil, nil, err
 		}

@@ -209,14 +209,7 @@ func (p *isolated) Events(ctx context.Context) (Events, error) {
 	if err != nil {
 		return nil, err
 	}
-	return isolatedEvents{events}, nil
-}
-
-type isolatedEvents struct{ *launch.Events }
-
-func (e isolatedEvents) Next(ctx context.Context) (Event, error) {
-	event, err := e.Events.Next(ctx)
-	return Event{Type: EventType(event.Type), ID: event.ID, Time: event.Time, Lost: event.Lost}, err
+	return events, nil
 }
 
 func isolatedInfo(i launch.Info) Info {
@@ -253,7 +246,7 @@ func (i *isolatedInstance) Start(ctx context.Context, c Command, stdio [3]*os.Fi
 func launchCommand(c Command) launch.Command {
 	return launch.Command{
 		Args: c.Args, Env: c.Env, Cwd: c.Cwd, User: c.User, Groups: c.Groups, Limits: c.Limits,
-		Timeout: Duration(c.Timeout), Terminal: (*launch.Winsize)(c.Terminal),
+		Timeout: Duration(c.Timeout), Terminal: c.Terminal,
 		Detached: c.Detached, Transaction: c.Transaction, OutputLimit: c.OutputLimit, NoFiles: c.NoFiles,
 	}
 }
@@ -302,12 +295,7 @@ func (i *isolatedInstance) Execs(ctx context.Context) ([]ExecInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := client.Execs(ctx, i.info.ID)
-	execs := make([]ExecInfo, 0, len(list))
-	for _, e := range list {
-		execs = append(execs, ExecInfo(e))
-	}
-	return execs, err
+	return client.Execs(ctx, i.info.ID)
 }
 
 func (i *isolatedInstance) Describe(ctx context.Context) (Info, error) {
@@ -325,8 +313,7 @@ func (i *isolatedInstance) Stats(ctx context.Context) (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	stats, err := client.Stats(ctx, i.info.ID)
-	return Stats(stats), err
+	return client.Stats(ctx, i.info.ID)
 }
 
 // do has the launcher do something about the sandbox.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -22,8 +23,8 @@ type Process struct {
 	execution      Execution
 	detached       bool
 	begun          time.Time
-	streams        streams
-	stdout, stderr *capture // nil: not kept
+	streams        streams.Streams
+	stdout, stderr *streams.Capture // nil: not kept
 	kept           keptOutput
 
 	// ctx is that of Start, whose end is the command's; as in os/exec it is
@@ -171,17 +172,17 @@ func (p *Process) finish(r *Result, forced bool) error {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), outputTime)
 		defer cancel()
 	}
-	err := errors.Join(p.streams.finish(ctx), p.kept.finish(ctx))
-	if errors.Is(err, errNotTaken) {
-		r.Notes = append(r.Notes, errNotTaken.Error())
+	err := errors.Join(p.streams.Finish(ctx), p.kept.finish(ctx))
+	if errors.Is(err, streams.ErrNotTaken) {
+		r.Notes = append(r.Notes, streams.ErrNotTaken.Error())
 		err = nil
 	}
 	if p.stdout != nil {
-		kept, truncated := p.stdout.take()
+		kept, truncated := p.stdout.Take()
 		r.Stdout, r.StdoutTruncated = kept, r.StdoutTruncated || truncated
 	}
 	if p.stderr != nil {
-		kept, truncated := p.stderr.take()
+		kept, truncated := p.stderr.Take()
 		r.Stderr, r.StderrTruncated = kept, r.StderrTruncated || truncated
 	}
 	if err != nil {

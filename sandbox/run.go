@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 )
 
 // Run runs a line of shell, by the sandbox's /bin/sh, without input, and returns
@@ -75,19 +77,19 @@ func (s *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
 // launch starts the command and connects its streams.
 func (p *Process) launch(ctx context.Context, c Command) (err error) {
 	if c.Terminal == nil && !c.Detached {
-		if err := p.streams.open(c.Stdin, c.Stdout, c.Stderr); err != nil {
+		if err := p.streams.Open(c.Stdin, c.Stdout, c.Stderr); err != nil {
 			return err
 		}
 	}
 	p.begun = time.Now()
-	p.execution, err = p.sandbox.instance.Start(ctx, c, p.streams.inside)
-	p.streams.closeInside()
+	p.execution, err = p.sandbox.instance.Start(ctx, c, p.streams.Inside)
+	p.streams.CloseInside()
 	if err != nil {
-		p.streams.abandon()
+		p.streams.Abandon()
 		return err
 	}
 	if c.Terminal == nil && !c.Detached {
-		p.streams.copy()
+		p.streams.Copy()
 		return nil
 	}
 	err = p.execution.Started(ctx)
@@ -107,11 +109,11 @@ func (p *Process) launch(ctx context.Context, c Command) (err error) {
 // capture gives the streams that have no writer one that keeps what it gets.
 func (p *Process) capture(c *Command) {
 	if c.Stdout == nil {
-		p.stdout = &capture{limit: c.OutputLimit}
+		p.stdout = &streams.Capture{Limit: c.OutputLimit}
 		c.Stdout = p.stdout
 	}
 	if c.Stderr == nil && c.Terminal == nil {
-		p.stderr = &capture{limit: c.OutputLimit}
+		p.stderr = &streams.Capture{Limit: c.OutputLimit}
 		c.Stderr = p.stderr
 	}
 }

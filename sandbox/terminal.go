@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 )
 
 // terminal is the master of the command's terminal, nil if it has none.
@@ -27,8 +29,8 @@ func (p *Process) joinTerminal(c Command) error {
 	if c.Stdin != nil {
 		go typeIn(master, c.Stdin) // until the command ends
 	}
-	p.streams.out[0], p.streams.n = stream{file: master, raw: -1, to: c.Stdout, terminal: true}, 1
-	p.streams.begin()
+	p.streams.Out[0], p.streams.N = streams.Stream{File: master, Raw: -1, To: c.Stdout, Terminal: true}, 1
+	p.streams.Begin()
 	return nil
 }
 

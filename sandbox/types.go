@@ -146,56 +146,29 @@ const (
 	StateStopped State = "stopped"
 )
 
-// ExecInfo describes a command that runs in a sandbox, or a detached one that
-// has ended and whose result nobody took yet.
-type ExecInfo struct {
-	ID       string
-	Args     []string
-	Pids     []int // on the host
-	Started  time.Time
-	Detached bool
-	Ended    bool
-}
-
-// Stats are what a sandbox uses now, and the most it ever did. What the host
-// can't tell is -1.
-type Stats struct {
-	CPU time.Duration
-	// Memory is in bytes, what its tmpfs hold included.
-	Memory, MemoryPeak int64
-	// Pids are processes and threads.
-	Pids, PidsPeak int64
-	// IORead and IOWritten are bytes of disk traffic.
-	IORead, IOWritten int64
-	// OOMKills and ForksRefused count since it was made.
-	OOMKills, ForksRefused int64
-}
-
-// Winsize is the size of a terminal, in characters.
-type Winsize struct{ Rows, Columns uint16 }
-
-// Event tells what became of a sandbox.
-type Event struct {
-	Type EventType
-	// ID of the sandbox.
-	ID   string
-	Time time.Time
-	// Lost counts the events that were dropped because the receiver was slow,
-	// in an event of type EventLost.
-	Lost int
-}
-
-// EventType is what happened.
-type EventType string
+// What a Manager tells of sandboxes, as package spec describes it in full.
+type (
+	// ExecInfo describes a command that runs in a sandbox, or a detached one that has
+	// ended and whose result nobody has taken yet.
+	ExecInfo = spec.ExecInfo
+	// Stats are what a sandbox uses now, and the most that it has used.
+	Stats = spec.Stats
+	// Winsize is the size of a terminal, in characters.
+	Winsize = spec.Winsize
+	// Event tells what happened to a sandbox.
+	Event = spec.Event
+	// EventType is the kind of an event.
+	EventType = spec.EventType
+)
 
 // The events.
 const (
-	EventCreated EventType = "created"
-	EventRemoved EventType = "removed"
-	// EventDied: its first process is gone; the rest is still there.
-	EventDied EventType = "died"
-	// EventOOM: the kernel killed a process at the memory limit.
-	EventOOM EventType = "oom"
+	EventCreated = spec.EventCreated
+	EventRemoved = spec.EventRemoved
+	// EventDied: PID 1 has ended, the rest of the sandbox is still there.
+	EventDied = spec.EventDied
+	// EventOOM: the kernel has killed a process at the memory limit.
+	EventOOM = spec.EventOOM
 	// EventLost: there were more events than the receiver took.
-	EventLost EventType = "lost"
+	EventLost = spec.EventLost
 )

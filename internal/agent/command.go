@@ -8,6 +8,8 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Command is what to run inside. Its ids, paths and names are the inside's.
@@ -83,9 +85,7 @@ type ExecID [idSize]byte
 func (id ExecID) String() string { return hex.EncodeToString(id[:]) }
 
 // Winsize is the size of a terminal, in characters.
-type Winsize struct {
-	Rows, Columns uint16
-}
+type Winsize = spec.Winsize
 
 // Rlimit is one resource limit, see setrlimit(2). Resource is a constant like
 // unix.RLIMIT_NOFILE.

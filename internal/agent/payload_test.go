@@ -20,7 +20,7 @@ import (
 func seeds() [][]byte {
 	small := command("true")
 	full := command("sh", "-c", "echo $0", "")
-	full.TTY = &Winsize{24, 80}
+	full.TTY = &Winsize{Rows: 24, Columns: 80}
 	full.Groups = []uint32{1, 2, 65534}
 	full.Rlimits = []Rlimit{{unix.RLIMIT_NOFILE, 1024, 4096}, {unix.RLIMIT_CORE, 0, math.MaxUint64}}
 	full.OOMScoreAdj = 1000

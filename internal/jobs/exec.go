@@ -74,10 +74,8 @@ func NewRequest(r record.Record, c launch.Command, files [3]*os.File) (agent.Com
 		Groups:      c.Groups,
 		Rlimits:     commandLimits(config),
 		OOMScoreAdj: commandOOMScore,
+		TTY:         c.Terminal,
 		Stdin:       files[0], Stdout: files[1], Stderr: files[2],
-	}
-	if c.Terminal != nil {
-		request.TTY = &agent.Winsize{Rows: c.Terminal.Rows, Columns: c.Terminal.Columns}
 	}
 	return request, handOver(r, *config.User, c, files)
 }

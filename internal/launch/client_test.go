@@ -182,7 +182,7 @@ func TestATerminalComesThrough(t *testing.T) {
 		fmt.Fprintln(slave, "hello")
 		c.control()
 	})
-	p, err := client.Start(t.Context(), "box", Command{Args: []string{"sh"}, Terminal: &Winsize{24, 80}}, [3]*os.File{})
+	p, err := client.Start(t.Context(), "box", Command{Args: []string{"sh"}, Terminal: &Winsize{Rows: 24, Columns: 80}}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}

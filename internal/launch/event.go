@@ -4,33 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
-)
-
-// Event tells what became of a sandbox.
-type Event struct {
-	Type EventType `json:"type"`
-	// ID of the sandbox.
-	ID   string    `json:"id,omitempty"`
-	Time time.Time `json:"time"`
-	// Lost is how many events a subscriber did not get because it was slow to
-	// take them.
-	Lost int `json:"lost,omitempty"`
-}
-
-// EventType is what happened.
-type EventType string
-
-// The events.
-const (
-	EventCreated EventType = "created"
-	EventRemoved EventType = "removed"
-	// EventDied: PID 1 is gone, the rest of the sandbox is still there.
-	EventDied EventType = "died"
-	// EventOOM: the kernel killed a process at the memory limit.
-	EventOOM EventType = "oom"
-	// EventLost: there were more events than the subscriber took.
-	EventLost EventType = "lost"
 )
 
 // Events follows what becomes of the client's sandboxes, from now on.

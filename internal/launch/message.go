@@ -112,34 +112,25 @@ type Command struct {
 	Transaction bool `json:"transaction,omitempty"`
 }
 
-// Winsize is the size of a terminal, in characters.
-type Winsize struct {
-	Rows    uint16 `json:"rows"`
-	Columns uint16 `json:"columns"`
-}
+// What the launcher tells of sandboxes, as package spec describes it in full.
+type (
+	// Exec describes a command of a sandbox.
+	Exec = spec.ExecInfo
+	// Stats are what a sandbox uses.
+	Stats = spec.Stats
+	// Winsize is the size of a terminal.
+	Winsize = spec.Winsize
+	// Event tells what happened to a sandbox.
+	Event = spec.Event
+	// EventType is the kind of an event.
+	EventType = spec.EventType
+)
 
-// Exec describes a command that runs in a sandbox, or a detached one that has
-// ended and was not asked for yet.
-type Exec struct {
-	ID       string    `json:"id"`
-	Args     []string  `json:"args,omitempty"`
-	Pids     []int     `json:"pids,omitempty"` // on the host
-	Started  time.Time `json:"started"`
-	Detached bool      `json:"detached"`
-	Ended    bool      `json:"ended,omitempty"`
-}
-
-// Stats are what a sandbox uses now, and the most it ever did. A field that the
-// host can't tell is -1.
-type Stats struct {
-	CPU        time.Duration `json:"cpu_ns"`
-	Memory     int64         `json:"memory_bytes"`
-	MemoryPeak int64         `json:"memory_peak_bytes"`
-	Pids       int64         `json:"pids"`
-	PidsPeak   int64         `json:"pids_peak"`
-	IORead     int64         `json:"io_read_bytes"`
-	IOWritten  int64         `json:"io_written_bytes"`
-	// OOMKills and ForksRefused count since the sandbox is up.
-	OOMKills     int64 `json:"oom_kills"`
-	ForksRefused int64 `json:"forks_refused"`
-}
+// The events.
+const (
+	EventCreated = spec.EventCreated
+	EventRemoved = spec.EventRemoved
+	EventDied    = spec.EventDied
+	EventOOM     = spec.EventOOM
+	EventLost    = spec.EventLost
+)

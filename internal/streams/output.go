@@ -1,4 +1,4 @@
-package sandbox
+package streams
 
 import (
 	"errors"
@@ -13,26 +13,26 @@ import (
 // bufferSize is what a pipe holds unless it is made larger (pipe(7)).
 const bufferSize = 64 << 10
 
-// buffers are for reading pipes.
-var buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return &b }}
+// Buffers are for reading pipes.
+var Buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return &b }}
 
-// pipeCapacity is the most that a pipe holds: /proc/sys/fs/pipe-max-size, of
+// PipeCapacity is the most that a pipe holds: /proc/sys/fs/pipe-max-size, of
 // which only the host's root gives more.
-const pipeCapacity = 1 << 20
+const PipeCapacity = 1 << 20
 
-// copyOutput copies until the end, or until the reading end's deadline has
+// CopyOutput copies until the end, or until the reading end's deadline has
 // passed: then, what is left in the pipe. That the caller closed its side is its
 // way of having had enough, and no error.
-func copyOutput(to io.Writer, r *os.File) error {
+func CopyOutput(to io.Writer, r *os.File) error {
 	err := copyUntil(to, r)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = drain(to, r)
 	}
-	return ignoreEnough(err)
+	return IgnoreEnough(err)
 }
 
-// ignoreEnough drops the error of a caller who closed its side.
-func ignoreEnough(err error) error {
+// IgnoreEnough drops the error of a caller who closed its side.
+func IgnoreEnough(err error) error {
 	if errors.Is(err, unix.EPIPE) {
 		return nil
 	}
@@ -46,8 +46,8 @@ func copyUntil(to io.Writer, r *os.File) error {
 		_, err := io.Copy(to, r)
 		return err
 	}
-	b := buffers.Get().(*[]byte)
-	defer buffers.Put(b)
+	b := Buffers.Get().(*[]byte)
+	defer Buffers.Put(b)
 	_, err := io.CopyBuffer(to, struct{ io.Reader }{r}, *b)
 	return err
 }
@@ -62,9 +62,9 @@ func drain(to io.Writer, r *os.File) error {
 	if err != nil {
 		return err
 	}
-	b := buffers.Get().(*[]byte)
-	defer buffers.Put(b)
-	for taken, n := 0, 0; taken < pipeCapacity; taken += n {
+	b := Buffers.Get().(*[]byte)
+	defer Buffers.Put(b)
+	for taken, n := 0, 0; taken < PipeCapacity; taken += n {
 		if err := raw.Read(func(fd uintptr) bool { n = readNow(int(fd), *b); return true }); err != nil {
 			return err
 		}
@@ -90,8 +90,8 @@ func readNow(fd int, b []byte) int {
 
 // A capture keeps the first bytes written to it and drops the rest, so that the
 // writer neither blocks nor fails.
-type capture struct {
-	limit int64
+type Capture struct {
+	Limit int64
 
 	// mu guards what is below: who waits may be faster than who writes.
 	mu        sync.Mutex
@@ -99,17 +99,17 @@ type capture struct {
 	truncated bool
 }
 
-func (c *capture) Write(b []byte) (int, error) {
+func (c *Capture) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	room := min(int64(len(b)), c.limit-int64(len(c.kept)))
+	room := min(int64(len(b)), c.Limit-int64(len(c.kept)))
 	c.kept = append(c.kept, b[:room]...)
 	c.truncated = c.truncated || room < int64(len(b))
 	return len(b), nil
 }
 
-// take returns what was kept. What is written later is not in it.
-func (c *capture) take() (kept []byte, truncated bool) {
+// Take returns what was kept. What is written later is not in it.
+func (c *Capture) Take() (kept []byte, truncated bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.kept, c.truncated

@@ -1,4 +1,4 @@
-package sandbox
+package streams
 
 import (
 	"bytes"
@@ -18,10 +18,10 @@ func TestDrainTakesAllThatIsThere(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close() // stays open: there is no end to wait for
-	if _, err := unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, pipeCapacity); err != nil {
+	if _, err := unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, PipeCapacity); err != nil {
 		t.Fatal(err)
 	}
-	want := strings.Repeat("x", pipeCapacity)
+	want := strings.Repeat("x", PipeCapacity)
 	if _, err := w.WriteString(want); err != nil {
 		t.Fatal(err)
 	}
@@ -29,13 +29,13 @@ func TestDrainTakesAllThatIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := copyOutput(&out, r); err != nil || out.String() != want {
+	if err := CopyOutput(&out, r); err != nil || out.String() != want {
 		t.Errorf("got %d bytes, %v", out.Len(), err)
 	}
 	if err := r.SetReadDeadline(time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if err := copyOutput(&out, r); errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := CopyOutput(&out, r); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the deadline is no error: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package sandbox
+package streams
 
 import (
 	"context"
@@ -16,13 +16,13 @@ import (
 // from a terminal's it could read what the user types, and from any it could
 // reopen the file behind it through /proc/self/fd.
 
-// streams are this program's side of a command's standard streams.
-type streams struct {
-	inside [3]*os.File // what the command gets; the second may be there twice
+// Streams are this program's side of a command's standard streams.
+type Streams struct {
+	Inside [3]*os.File // what the command gets; the second may be there twice
 	stdin  io.Reader
 	input  *os.File // where that goes
-	out    [2]stream
-	n      int // of out
+	Out    [2]Stream
+	N      int // of out
 	late   *time.Timer
 
 	copying sync.WaitGroup
@@ -32,25 +32,25 @@ type streams struct {
 }
 
 // A stream is one that the command writes.
-type stream struct {
-	file *os.File
-	// raw is the reading end of a pipe while nobody copies: -1 else.
-	raw int
-	to  io.Writer
+type Stream struct {
+	File *os.File
+	// Raw is the reading end of a pipe while nobody copies: -1 else.
+	Raw int
+	To  io.Writer
 	err error
-	// terminal says that it is one, which ends with an error.
-	terminal bool
+	// Terminal says that it is one, which ends with an error.
+	Terminal bool
 }
 
-// errNotTaken says that the caller did not take the output in time.
-var errNotTaken = errors.New("output that the caller did not take was dropped")
+// ErrNotTaken says that the caller did not take the output in time.
+var ErrNotTaken = errors.New("output that the caller did not take was dropped")
 
-// open makes the pipes.
-func (s *streams) open(stdin io.Reader, stdout, stderr io.Writer) (err error) {
+// Open makes the pipes.
+func (s *Streams) Open(stdin io.Reader, stdout, stderr io.Writer) (err error) {
 	defer func() {
 		if err != nil {
-			s.closeInside()
-			s.abandon()
+			s.CloseInside()
+			s.Abandon()
 		}
 	}()
 	if stdin != nil {
@@ -62,7 +62,7 @@ func (s *streams) open(stdin io.Reader, stdout, stderr io.Writer) (err error) {
 		return err
 	}
 	if same(stdout, stderr) {
-		s.inside[2] = s.inside[1]
+		s.Inside[2] = s.Inside[1]
 		return nil
 	}
 	return s.openOutput(2, stderr)
@@ -77,12 +77,12 @@ func same(a, b io.Writer) bool {
 // owner (pipe(7), "Pipe capacity").
 const pageful = 4096
 
-func (s *streams) openInput(src io.Reader) error {
+func (s *Streams) openInput(src io.Reader) error {
 	r, w, err := pipe(1)
 	if err != nil {
 		return err
 	}
-	s.inside[0] = os.NewFile(uintptr(r), "|0")
+	s.Inside[0] = os.NewFile(uintptr(r), "|0")
 	s.input = os.NewFile(uintptr(w), "|0")
 	s.stdin = src
 	if l, ok := src.(interface{ Len() int }); ok && l.Len() <= pageful {
@@ -95,7 +95,7 @@ func (s *streams) openInput(src io.Reader) error {
 	return nil
 }
 
-func (s *streams) openOutput(i int, to io.Writer) error {
+func (s *Streams) openOutput(i int, to io.Writer) error {
 	if same(to, io.Discard) {
 		return nil
 	}
@@ -103,9 +103,9 @@ func (s *streams) openOutput(i int, to io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s.inside[i] = os.NewFile(uintptr(w), "|1")
-	s.out[s.n] = stream{raw: r, to: to}
-	s.n++
+	s.Inside[i] = os.NewFile(uintptr(w), "|1")
+	s.Out[s.N] = Stream{Raw: r, To: to}
+	s.N++
 	return nil
 }
 
@@ -123,15 +123,15 @@ func pipe(ours int) (r, w int, err error) {
 	return fds[0], fds[1], nil
 }
 
-// closeInside closes what the command has its own copies of by now.
-func (s *streams) closeInside() {
-	if s.inside[2] == s.inside[1] {
-		s.inside[2] = nil
+// CloseInside closes what the command has its own copies of by now.
+func (s *Streams) CloseInside() {
+	if s.Inside[2] == s.Inside[1] {
+		s.Inside[2] = nil
 	}
-	for i, f := range s.inside {
+	for i, f := range s.Inside {
 		if f != nil {
 			f.Close()
-			s.inside[i] = nil
+			s.Inside[i] = nil
 		}
 	}
 }
@@ -142,57 +142,57 @@ func (s *streams) closeInside() {
 // fit stop for as long, once.
 const patience = 2 * time.Millisecond
 
-// copy starts to copy. Writers of the caller's get what there is at once.
-func (s *streams) copy() {
+// Copy starts to copy. Writers of the caller's get what there is at once.
+func (s *Streams) Copy() {
 	if s.stdin != nil {
 		go func() {
 			io.Copy(s.input, s.stdin) // the command may stop reading at any time
 			s.input.Close()
 		}()
 	}
-	for i := range s.n {
-		if _, kept := s.out[i].to.(*capture); !kept {
-			s.begin()
+	for i := range s.N {
+		if _, kept := s.Out[i].To.(*Capture); !kept {
+			s.Begin()
 			return
 		}
 	}
-	if s.n > 0 {
-		s.late = time.AfterFunc(patience, s.begin)
+	if s.N > 0 {
+		s.late = time.AfterFunc(patience, s.Begin)
 	}
 }
 
-// begin starts the goroutines that copy output, once.
-func (s *streams) begin() {
+// Begin starts the goroutines that copy output, once.
+func (s *Streams) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.begun {
 		return
 	}
 	s.begun = true
-	for i := range s.n {
-		out := &s.out[i]
-		if out.file == nil {
-			out.file, out.raw = os.NewFile(uintptr(out.raw), "|1"), -1
+	for i := range s.N {
+		out := &s.Out[i]
+		if out.File == nil {
+			out.File, out.Raw = os.NewFile(uintptr(out.Raw), "|1"), -1
 		}
 		s.copying.Go(func() {
-			err := copyOutput(out.to, out.file)
-			if !out.terminal || !errors.Is(err, unix.EIO) { // tty_io.c:tty_read()
+			err := CopyOutput(out.To, out.File)
+			if !out.Terminal || !errors.Is(err, unix.EIO) { // tty_io.c:tty_read()
 				out.err = err
 			}
-			out.file.Close() // a caller that takes no more: the command gets SIGPIPE
+			out.File.Close() // a caller that takes no more: the command gets SIGPIPE
 		})
 	}
 }
 
-// finish returns when all output has been taken, with what went wrong on the
+// Finish returns when all output has been taken, with what went wrong on the
 // caller's side, or with errNotTaken when ctx is done first. The command's
 // processes are gone by now: whoever else was handed an end of a pipe is not
 // waited for.
-func (s *streams) finish(ctx context.Context) error {
+func (s *Streams) Finish(ctx context.Context) error {
 	if s.input != nil {
 		s.input.Close()
 	}
-	if s.n == 0 {
+	if s.N == 0 {
 		return nil
 	}
 	if s.late != nil {
@@ -205,12 +205,12 @@ func (s *streams) finish(ctx context.Context) error {
 	if !begun {
 		return s.takeAll()
 	}
-	for i := range s.n {
-		s.out[i].file.SetReadDeadline(time.Now()) //nolint:errcheck // closed: its end was reached
+	for i := range s.N {
+		s.Out[i].File.SetReadDeadline(time.Now()) //nolint:errcheck // closed: its end was reached
 	}
 	if ctx.Done() == nil {
 		s.copying.Wait()
-		return errors.Join(s.out[0].err, s.out[1].err)
+		return errors.Join(s.Out[0].err, s.Out[1].err)
 	}
 	taken := make(chan struct{})
 	go func() { // outlives the call if the caller never takes anything
@@ -219,42 +219,42 @@ func (s *streams) finish(ctx context.Context) error {
 	}()
 	select {
 	case <-taken:
-		return errors.Join(s.out[0].err, s.out[1].err)
+		return errors.Join(s.Out[0].err, s.Out[1].err)
 	case <-ctx.Done():
-		return errNotTaken
+		return ErrNotTaken
 	}
 }
 
 // takeAll reads what nobody copied, all of which is in the pipes.
-func (s *streams) takeAll() error {
-	b := buffers.Get().(*[]byte)
-	defer buffers.Put(b)
+func (s *Streams) takeAll() error {
+	b := Buffers.Get().(*[]byte)
+	defer Buffers.Put(b)
 	var errs []error
-	for i := range s.n {
-		out := &s.out[i]
+	for i := range s.N {
+		out := &s.Out[i]
 		for {
-			n := readNow(out.raw, *b)
+			n := readNow(out.Raw, *b)
 			if n == 0 {
 				break
 			}
-			if _, err := out.to.Write((*b)[:n]); err != nil {
+			if _, err := out.To.Write((*b)[:n]); err != nil {
 				errs = append(errs, err)
 				break
 			}
 		}
-		unix.Close(out.raw)
-		out.raw = -1
+		unix.Close(out.Raw)
+		out.Raw = -1
 	}
 	return errors.Join(errs...)
 }
 
-// abandon closes what was opened for a command that was not started.
-func (s *streams) abandon() {
+// Abandon closes what was opened for a command that was not started.
+func (s *Streams) Abandon() {
 	if s.input != nil {
 		s.input.Close()
 	}
-	for i := range s.n {
-		unix.Close(s.out[i].raw)
+	for i := range s.N {
+		unix.Close(s.Out[i].Raw)
 	}
-	s.n = 0
+	s.N = 0
 }

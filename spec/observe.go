@@ -1,0 +1,63 @@
+package spec
+
+import "time"
+
+// ExecInfo describes a command that runs in a sandbox, or a detached one that has ended
+// and whose result nobody has taken yet.
+type ExecInfo struct {
+	ID       string    `json:"id"`
+	Args     []string  `json:"args,omitempty"`
+	Pids     []int     `json:"pids,omitempty"` // on the host
+	Started  time.Time `json:"started"`
+	Detached bool      `json:"detached"`
+	Ended    bool      `json:"ended,omitempty"`
+}
+
+// Stats are what a sandbox uses now, and the most that it has used. A field is -1 if the
+// host cannot tell.
+type Stats struct {
+	CPU time.Duration `json:"cpu_ns"`
+	// Memory and MemoryPeak are in bytes, with the files of the sandbox's tmpfs.
+	Memory     int64 `json:"memory_bytes"`
+	MemoryPeak int64 `json:"memory_peak_bytes"`
+	// Pids and PidsPeak count processes and threads.
+	Pids     int64 `json:"pids"`
+	PidsPeak int64 `json:"pids_peak"`
+	// IORead and IOWritten are bytes of disk traffic.
+	IORead    int64 `json:"io_read_bytes"`
+	IOWritten int64 `json:"io_written_bytes"`
+	// OOMKills and ForksRefused count from the start of the sandbox.
+	OOMKills     int64 `json:"oom_kills"`
+	ForksRefused int64 `json:"forks_refused"`
+}
+
+// Winsize is the size of a terminal, in characters.
+type Winsize struct {
+	Rows    uint16 `json:"rows"`
+	Columns uint16 `json:"columns"`
+}
+
+// Event tells what happened to a sandbox.
+type Event struct {
+	Type EventType `json:"type"`
+	// ID of the sandbox.
+	ID   string    `json:"id,omitempty"`
+	Time time.Time `json:"time"`
+	// Lost counts the events that a slow receiver did not get, in an event of type EventLost.
+	Lost int `json:"lost,omitempty"`
+}
+
+// EventType is the kind of an event.
+type EventType string
+
+// The events.
+const (
+	EventCreated EventType = "created"
+	EventRemoved EventType = "removed"
+	// EventDied: PID 1 has ended, the rest of the sandbox is still there.
+	EventDied EventType = "died"
+	// EventOOM: the kernel has killed a process at the memory limit.
+	EventOOM EventType = "oom"
+	// EventLost: there were more events than the receiver took.
+	EventLost EventType = "lost"
+)
