@@ -7,8 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"iter"
-	"maps"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -16,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/autorun"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
@@ -35,19 +32,6 @@ type Changes struct {
 	// created tells a sandbox with its files in memory from a later one with its id. Zero:
 	// the files are on disk.
 	created time.Time
-}
-
-// A tree is one overlay.
-type tree struct {
-	launch.Tree
-	user   User
-	base   *os.File // nil: the directory is gone, and an empty one stands for it
-	stack  layer.Stack
-	marker *autorun.Marker
-	// moved says that the path leads to another directory, or to none.
-	moved bool
-	// real is where the tree lies, if Path leads there by a link.
-	real string
 }
 
 // layered is an Instance whose writes lie on layers.
@@ -95,17 +79,6 @@ func (s *Sandbox) Changes(ctx context.Context) (*Changes, error) {
 		return nil, about(s.info.ID, errors.Join(err, c.Close()))
 	}
 	return c, nil
-}
-
-// remember notes how changes were applied to the tree.
-func (t *tree) remember(applied map[string]layer.Stamp) {
-	if len(t.Stamps) == 0 {
-		t.Stamps = applied
-	} else {
-		maps.Copy(t.Stamps, applied)
-	}
-	maps.DeleteFunc(t.Stamps, func(_ string, s layer.Stamp) bool { return s == layer.Stamp{} }) // it is gone
-	t.stack.Stamps = t.Stamps
 }
 
 // Close lets go of the layers.
@@ -178,17 +151,6 @@ func (c *Changes) List(o ListOptions) iter.Seq2[Change, error] {
 			yield(Change{}, err)
 		}
 	}
-}
-
-// absolute names a change by where it is on the host.
-func (t *tree) absolute(c Change) Change {
-	if c.Path != "" {
-		c.Path = path.Join(t.Path, c.Path)
-	}
-	if c.HardLink != "" {
-		c.HardLink = path.Join(t.Path, c.HardLink)
-	}
-	return c
 }
 
 // Open opens a changed regular file's content, as the sandbox sees it.
@@ -291,10 +253,6 @@ func (outsideError) Is(target error) bool { return target == fs.ErrNotExist }
 // errNoOverlay is about a sandbox.
 var errNoOverlay = fmt.Errorf("has no overlay, so that no change is on a layer: %w", ErrUnavailable)
 
-func beneath(name, dir string) bool {
-	return name == dir || dir == "/" || strings.HasPrefix(name, dir+"/")
-}
-
 // A choice is what was chosen of each tree; nil: all of all.
 type choice map[*tree][]string
 
@@ -331,31 +289,16 @@ func (c *Changes) choose(paths []string) (choice, error) {
 	return chosen, nil
 }
 
-// inside translates ids as the layers show them.
-func (t *tree) inside(uid, gid uint32) (insideUID, insideGID uint32, known bool) {
-	u, okU := t.insideID(uid, t.User.UID, t.user.UID)
-	g, okG := t.insideID(gid, t.User.GID, t.user.GID)
-	return u, g, okU && okG
-}
-
-func (t *tree) insideID(id, shown, user uint32) (uint32, bool) {
-	switch off := int64(id) - t.Base; {
-	case id == shown:
-		return user, true
-	case off < 0 || off >= idCount:
-		return 0, false
-	default:
-		return uint32(off), true
+// Notes are sentences for a person, mostly none. Some are about an overlay that Apply
+// refuses: the host has moved, replaced or deleted the directory, or the sandbox stopped
+// while a transaction joined. The changes can still be read and saved. Other notes tell
+// how an earlier apply ended that was killed.
+func (c *Changes) Notes() []string {
+	notes := slices.Clone(c.notes)
+	for _, t := range c.trees {
+		if note := t.note(); note != "" {
+			notes = append(notes, note)
+		}
 	}
-}
-
-// idCount is the number of ids that a sandbox has.
-const idCount = 1 << 16
-
-// insideOfBase translates ids on the host: the owner of the tree is the user.
-func (t *tree) insideOfBase(uid, gid uint32) (insideUID, insideGID uint32, known bool) {
-	if t.OnDisk {
-		return uid, gid, true
-	}
-	return t.user.UID, t.user.GID, uid == t.Owner.UID && gid == t.Owner.GID
+	return notes
 }

@@ -30,11 +30,11 @@ func (t *tree) isRepository(dir string) bool {
 			continue
 		}
 		name := strings.Trim(path.Join(strings.TrimPrefix(dir, top), "HEAD"), "/")
-		if head, err := t.stack.Below(name); err == nil && head.Type != TypeDirectory {
+		if head, err := t.stack.Below(name); err == nil && head.Type != spec.TypeDirectory {
 			return true
 		}
 		head, err := t.stack.Type(name)
-		return err == nil && head != TypeDirectory
+		return err == nil && head != spec.TypeDirectory
 	}
 	head, err := os.Lstat(path.Join(dir, "HEAD")) // the tree may lie in a repository
 	return err == nil && !head.IsDir()
@@ -42,7 +42,7 @@ func (t *tree) isRepository(dir string) bool {
 
 // pathMark is the mark of a change by its place on the host. The change has a relative
 // path.
-func (t *tree) pathMark(c Change) (autorun.Mark, bool) {
+func (t *tree) pathMark(c spec.Change) (autorun.Mark, bool) {
 	mark, ok := t.marker.Path(path.Join(t.Path, c.Path), c)
 	if t.real != "" && !mark.Held {
 		if other, has := t.marker.Path(path.Join(t.real, c.Path), c); has && (other.Held || !ok) {
@@ -53,7 +53,7 @@ func (t *tree) pathMark(c Change) (autorun.Mark, bool) {
 }
 
 // hold is the reason to leave a change out.
-func (t *tree) hold(c Change) string {
+func (t *tree) hold(c spec.Change) string {
 	mark, _ := t.pathMark(c)
 	if !mark.Held {
 		return ""
@@ -84,7 +84,7 @@ func (t *tree) marks(paths []string) *marking {
 
 // begin looks at a directory above the paths that are listed.
 func (m *marking) begin(dir string) {
-	if _, ok := m.tree.pathMark(Change{Path: dir, Kind: Created, Type: TypeDirectory}); !ok {
+	if _, ok := m.tree.pathMark(spec.Change{Path: dir, Kind: spec.Created, Type: spec.TypeDirectory}); !ok {
 		return // not even a new directory of this name is held
 	}
 	for c, err := range m.tree.stack.Changes(layer.Options{Names: true, Paths: []string{dir}}) {
@@ -96,11 +96,11 @@ func (m *marking) begin(dir string) {
 }
 
 // add fills in the marks of a change.
-func (m *marking) add(c *Change) {
+func (m *marking) add(c *spec.Change) {
 	mark, _ := m.tree.pathMark(*c)
 	switch {
 	case m.top != "" && beneath(c.Path, m.top):
-		if c.Kind != Deleted {
+		if c.Kind != spec.Deleted {
 			mark = autorun.Mark{Reason: m.reason, Held: true}
 		}
 	case mark.Held && autorun.Made(*c):
@@ -114,12 +114,12 @@ func (m *marking) add(c *Change) {
 }
 
 // rights are reasons to look at a change's mode and owner, if these are known.
-func (t *tree) rights(c *Change) []string {
-	if c.ModTime.IsZero() || c.Kind == Deleted {
+func (t *tree) rights(c *spec.Change) []string {
+	if c.ModTime.IsZero() || c.Kind == spec.Deleted {
 		return nil
 	}
 	var before *spec.Change
-	if c.Kind == Modified && c.Was == "" {
+	if c.Kind == spec.Modified && c.Was == "" {
 		if below, err := t.stack.Below(c.Path); err == nil && below.Type == c.Type {
 			before = &below
 		}

@@ -9,8 +9,6 @@ import (
 	"path"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
@@ -46,15 +44,6 @@ func tellSource(ctx context.Context, client *launch.Client, source, tree string,
 		return nil
 	}
 	return about(id, err)
-}
-
-// sourceSeparator is in no id.
-const sourceSeparator = "@"
-
-// openDir opens a directory. Anything else, as a pipe that another user has put in its
-// place, is an error at once.
-func openDir(name string) (*os.File, error) {
-	return os.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
 }
 
 // recoverTree leaves applies of another user, and applies that are still going on.
@@ -94,11 +83,6 @@ func named(dir string, paths []string) string {
 		list += fmt.Sprintf(" and %d more", more)
 	}
 	return list
-}
-
-// source names the layers of a tree in the records of applies.
-func (t *tree) source(id string) string {
-	return fmt.Sprintf("%s%s%d", id, sourceSeparator, t.Since.UnixNano())
 }
 
 // recover ends the killed applies to the trees, and tells the sandbox about its own

@@ -3,11 +3,17 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"maps"
+	"os"
+	"path"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/autorun"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // open opens the host's side of the overlay and lays the layers on it.
@@ -95,16 +101,84 @@ func (t *tree) note() string {
 	return ""
 }
 
-// Notes are sentences for a person, mostly none. Some are about an overlay that Apply
-// refuses: the host has moved, replaced or deleted the directory, or the sandbox stopped
-// while a transaction joined. The changes can still be read and saved. Other notes tell
-// how an earlier apply ended that was killed.
-func (c *Changes) Notes() []string {
-	notes := slices.Clone(c.notes)
-	for _, t := range c.trees {
-		if note := t.note(); note != "" {
-			notes = append(notes, note)
-		}
-	}
-	return notes
+// A tree is one overlay.
+type tree struct {
+	launch.Tree
+	user   spec.User
+	base   *os.File // nil: the directory is gone, and an empty one stands for it
+	stack  layer.Stack
+	marker *autorun.Marker
+	// moved says that the path leads to another directory, or to none.
+	moved bool
+	// real is where the tree lies, if Path leads there by a link.
+	real string
 }
+
+// remember notes how changes were applied to the tree.
+func (t *tree) remember(applied map[string]layer.Stamp) {
+	if len(t.Stamps) == 0 {
+		t.Stamps = applied
+	} else {
+		maps.Copy(t.Stamps, applied)
+	}
+	maps.DeleteFunc(t.Stamps, func(_ string, s layer.Stamp) bool { return s == layer.Stamp{} }) // it is gone
+	t.stack.Stamps = t.Stamps
+}
+
+// absolute names a change by where it is on the host.
+func (t *tree) absolute(c spec.Change) spec.Change {
+	if c.Path != "" {
+		c.Path = path.Join(t.Path, c.Path)
+	}
+	if c.HardLink != "" {
+		c.HardLink = path.Join(t.Path, c.HardLink)
+	}
+	return c
+}
+
+func beneath(name, dir string) bool {
+	return name == dir || dir == "/" || strings.HasPrefix(name, dir+"/")
+}
+
+// inside translates ids as the layers show them.
+func (t *tree) inside(uid, gid uint32) (insideUID, insideGID uint32, known bool) {
+	u, okU := t.insideID(uid, t.User.UID, t.user.UID)
+	g, okG := t.insideID(gid, t.User.GID, t.user.GID)
+	return u, g, okU && okG
+}
+
+func (t *tree) insideID(id, shown, user uint32) (uint32, bool) {
+	switch off := int64(id) - t.Base; {
+	case id == shown:
+		return user, true
+	case off < 0 || off >= idCount:
+		return 0, false
+	default:
+		return uint32(off), true
+	}
+}
+
+// idCount is the number of ids that a sandbox has.
+const idCount = 1 << 16
+
+// insideOfBase translates ids on the host: the owner of the tree is the user.
+func (t *tree) insideOfBase(uid, gid uint32) (insideUID, insideGID uint32, known bool) {
+	if t.OnDisk {
+		return uid, gid, true
+	}
+	return t.user.UID, t.user.GID, uid == t.Owner.UID && gid == t.Owner.GID
+}
+
+// openDir opens a directory. Anything else, as a pipe that another user has put in its
+// place, is an error at once.
+func openDir(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
+}
+
+// source names the layers of a tree in the records of applies.
+func (t *tree) source(id string) string {
+	return fmt.Sprintf("%s%s%d", id, sourceSeparator, t.Since.UnixNano())
+}
+
+// sourceSeparator is in no id.
+const sourceSeparator = "@"
