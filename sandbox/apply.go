@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/overlaid"
 )
 
 // ApplyOptions say what of the changes is applied, and how.
@@ -109,7 +110,7 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err er
 		if !ok {
 			continue
 		}
-		if err := t.applicable(); err != nil {
+		if err := t.Applicable(); err != nil {
 			return nil, about(c.id, err)
 		}
 		p, err := c.plan(t, paths, o)
@@ -143,7 +144,7 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err er
 // A treePlan is what is to be applied to one tree.
 type treePlan struct {
 	*apply.Plan
-	tree *tree
+	tree *overlaid.Tree
 	// untold says that the sandbox does not know of the commit.
 	untold bool
 }
@@ -159,13 +160,13 @@ func (p *treePlan) close() error {
 // caller's context has ended.
 const tellTime = 30 * time.Second
 
-func (c *Changes) plan(t *tree, paths []string, o ApplyOptions) (*treePlan, error) {
+func (c *Changes) plan(t *overlaid.Tree, paths []string, o ApplyOptions) (*treePlan, error) {
 	options := apply.Options{
 		Paths: paths, Since: t.Since, Stamps: t.Stamps, Devices: o.Devices, Overwrite: o.Overwrite,
-		Setuid: o.Setuid || o.AllowAutorun, Source: t.source(c.id), Verify: c.verify,
+		Setuid: o.Setuid || o.AllowAutorun, Source: t.Source(c.id), Verify: c.verify,
 	}
 	if !o.AllowAutorun {
-		options.Hold = t.hold
+		options.Hold = t.Hold
 	}
 	if t.OnDisk {
 		options.Owners = func(c Change) apply.Owner { return apply.Owner{UID: c.UID, GID: c.GID} }
@@ -173,10 +174,10 @@ func (c *Changes) plan(t *tree, paths []string, o ApplyOptions) (*treePlan, erro
 		options.Owner = &apply.Owner{UID: t.Owner.UID, GID: t.Owner.GID}
 	}
 	// Else the plan would be made of a tree that another apply has changed half-way.
-	if _, err := apply.Recover(t.base); err != nil {
+	if _, err := apply.Recover(t.Base); err != nil {
 		return nil, err
 	}
-	p, err := apply.New(&t.stack, t.base, options)
+	p, err := apply.New(&t.Stack, t.Base, options)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +189,7 @@ func (c *Changes) plan(t *tree, paths []string, o ApplyOptions) (*treePlan, erro
 func (p *treePlan) mark() {
 	changes := p.Changes()
 	for i := range changes {
-		p.tree.marks(nil).add(&changes[i])
+		p.tree.Marks(nil).Add(&changes[i])
 	}
 }
 
@@ -199,7 +200,7 @@ func (p *treePlan) tellChanges(done *Applied, devices bool) {
 		return c.Kind != Deleted && (c.Type == TypeSocket || c.Type == TypeDevice && !devices) // it is left out
 	})
 	for i := range changes {
-		changes[i] = p.tree.absolute(changes[i])
+		changes[i] = p.tree.Absolute(changes[i])
 	}
 	if done.Changes == nil {
 		done.Changes = changes
@@ -245,7 +246,7 @@ func (c *Changes) commit(ctx context.Context, p *treePlan) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTime)
 	defer cancel()
 	err = c.source.Applied(ctx, p.tree.Path, report.Stamps)
-	p.tree.remember(report.Stamps)
+	p.tree.Remember(report.Stamps)
 	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrNotRunning) { // else nothing is left that remembers
 		p.untold = true
 		return about(c.id, fmt.Errorf("all was applied, but the sandbox could not be told; the next changes, diff or apply tells it: %w", err))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/overlaid"
 )
 
 // Changes are what a sandbox has written to its overlays, as it is now and as
@@ -27,7 +28,7 @@ import (
 type Changes struct {
 	id     string
 	source layered
-	trees  []*tree
+	trees  []*overlaid.Tree
 	notes  []string
 	// created tells a sandbox with its files in memory from a later one with its id. Zero:
 	// the files are on disk.
@@ -68,10 +69,10 @@ func (s *Sandbox) Changes(ctx context.Context) (*Changes, error) {
 		return nil, about(s.info.ID, err)
 	}
 	for _, t := range trees {
-		c.trees = append(c.trees, &tree{Tree: t, user: *s.info.Config.User})
+		c.trees = append(c.trees, &overlaid.Tree{Tree: t, RunsAs: *s.info.Config.User})
 	}
 	for _, t := range c.trees {
-		if err := t.open(); err != nil {
+		if err := t.Open(); err != nil {
 			return nil, about(s.info.ID, errors.Join(err, c.Close()))
 		}
 	}
@@ -85,8 +86,8 @@ func (s *Sandbox) Changes(ctx context.Context) (*Changes, error) {
 func (c *Changes) Close() error {
 	var errs []error
 	for _, t := range c.trees {
-		if t.base != nil {
-			errs = append(errs, t.base.Close())
+		if t.Base != nil {
+			errs = append(errs, t.Base.Close())
 		}
 		errs = append(errs, t.Close())
 	}
@@ -137,12 +138,12 @@ func (c *Changes) List(o ListOptions) iter.Seq2[Change, error] {
 			if !ok {
 				continue
 			}
-			marks := t.marks(paths)
-			for change, err := range t.stack.Changes(layer.Options{Names: o.Names, Paths: paths, Deleted: o.Deleted}) {
+			marks := t.Marks(paths)
+			for change, err := range t.Stack.Changes(layer.Options{Names: o.Names, Paths: paths, Deleted: o.Deleted}) {
 				if err == nil {
-					marks.add(&change)
+					marks.Add(&change)
 				}
-				if !yield(t.absolute(change), c.why(err)) {
+				if !yield(t.Absolute(change), c.why(err)) {
 					return
 				}
 			}
@@ -167,7 +168,7 @@ func (c *Changes) Open(name string) (io.ReadCloser, error) {
 	if err := c.verify(context.Background()); err != nil {
 		return nil, err
 	}
-	f, err := t.stack.Open(rel)
+	f, err := t.Stack.Open(rel)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +210,7 @@ func isOfDisk(err error) bool {
 }
 
 // prefix is put before the paths of a tree in what is saved.
-func (c *Changes) prefix(t *tree) string {
+func (c *Changes) prefix(t *overlaid.Tree) string {
 	if len(c.trees) == 1 {
 		return ""
 	}
@@ -217,7 +218,7 @@ func (c *Changes) prefix(t *tree) string {
 }
 
 // find is the tree that holds a path, and the path in it.
-func (c *Changes) find(name string) (*tree, string, error) {
+func (c *Changes) find(name string) (*overlaid.Tree, string, error) {
 	if len(c.trees) == 0 {
 		return nil, "", &Error{c.id, errNoOverlay}
 	}
@@ -231,9 +232,9 @@ func (c *Changes) find(name string) (*tree, string, error) {
 		return nil, "", outsideError(fmt.Sprintf("%q: with several overlays (%s) name absolute paths", name, strings.Join(c.Trees(), ", ")))
 	}
 	name = path.Clean(name)
-	var in *tree
+	var in *overlaid.Tree
 	for _, t := range c.trees {
-		if beneath(name, t.Path) && (in == nil || len(t.Path) > len(in.Path)) {
+		if overlaid.Beneath(name, t.Path) && (in == nil || len(t.Path) > len(in.Path)) {
 			in = t
 		}
 	}
@@ -254,10 +255,10 @@ func (outsideError) Is(target error) bool { return target == fs.ErrNotExist }
 var errNoOverlay = fmt.Errorf("has no overlay, so that no change is on a layer: %w", ErrUnavailable)
 
 // A choice is what was chosen of each tree; nil: all of all.
-type choice map[*tree][]string
+type choice map[*overlaid.Tree][]string
 
 // of is what was chosen of a tree: no paths for all of it; false for nothing.
-func (c choice) of(t *tree) ([]string, bool) {
+func (c choice) of(t *overlaid.Tree) ([]string, bool) {
 	paths, some := c[t]
 	if slices.Contains(paths, "") {
 		paths = nil
@@ -274,7 +275,7 @@ func (c *Changes) choose(paths []string) (choice, error) {
 	for _, name := range paths {
 		above := false
 		for _, t := range c.trees {
-			if path.IsAbs(name) && t.Path != path.Clean(name) && beneath(t.Path, path.Clean(name)) {
+			if path.IsAbs(name) && t.Path != path.Clean(name) && overlaid.Beneath(t.Path, path.Clean(name)) {
 				chosen[t] = append(chosen[t], "")
 				above = true
 			}
@@ -296,7 +297,7 @@ func (c *Changes) choose(paths []string) (choice, error) {
 func (c *Changes) Notes() []string {
 	notes := slices.Clone(c.notes)
 	for _, t := range c.trees {
-		if note := t.note(); note != "" {
+		if note := t.Note(); note != "" {
 			notes = append(notes, note)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/overlaid"
 )
 
 // recoverTrees ends the killed applies to overlaid directories: each is finished, or taken
@@ -20,7 +21,7 @@ import (
 func recoverTrees(ctx context.Context, client *launch.Client, dirs []string) (notes []string, err error) {
 	var errs []error
 	for _, name := range dirs {
-		dir, err := openDir(name)
+		dir, err := overlaid.OpenDir(name)
 		if err != nil {
 			continue // the caller opens the directory again, and reports the error
 		}
@@ -37,7 +38,7 @@ func recoverTrees(ctx context.Context, client *launch.Client, dirs []string) (no
 // tellSource tells the sandbox that an apply was of. A sandbox that is gone, or has no
 // such overlay any more, needs no word.
 func tellSource(ctx context.Context, client *launch.Client, source, tree string, stamps map[string]layer.Stamp) error {
-	id, _, _ := strings.Cut(source, sourceSeparator)
+	id, _, _ := strings.Cut(source, overlaid.SourceSeparator)
 	err := client.Applied(ctx, id, tree, stamps)
 	var other *launch.ConfigError
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotRunning) || errors.As(err, &other) {
@@ -89,17 +90,17 @@ func named(dir string, paths []string) string {
 // ones.
 func (c *Changes) recover(ctx context.Context) error {
 	for _, t := range c.trees {
-		if t.moved {
+		if t.Moved {
 			continue
 		}
-		done, err := recoverTree(t.Path, t.base, func(source string, stamps map[string]layer.Stamp) error {
-			if source != t.source(c.id) {
+		done, err := recoverTree(t.Path, t.Base, func(source string, stamps map[string]layer.Stamp) error {
+			if source != t.Source(c.id) {
 				return apply.ErrUntold
 			}
 			if err := c.source.Applied(ctx, t.Path, stamps); err != nil {
 				return fmt.Errorf("tell the sandbox of an earlier apply: %w", err)
 			}
-			t.remember(stamps)
+			t.Remember(stamps)
 			return nil
 		})
 		if err != nil {

@@ -70,7 +70,7 @@ func (c *Changes) checked(read func() error) error {
 
 func (c *Changes) patchTrees(leftOut func(name, reason string)) (trees []patch.Tree) {
 	for _, t := range c.trees {
-		tree := patch.Tree{Stack: &t.stack, Prefix: c.prefix(t)}
+		tree := patch.Tree{Stack: &t.Stack, Prefix: c.prefix(t)}
 		if leftOut != nil {
 			tree.LeftOut = func(name, reason string) { leftOut(path.Join(t.Path, name), reason) }
 		}
@@ -93,7 +93,7 @@ func (c *Changes) Save(w io.Writer) (leftOut []Unapplied, err error) {
 
 func (c *Changes) writeArchive(w io.Writer, leftOut func(name, reason string)) error {
 	for i, t := range c.trees {
-		err := layertar.Write(w, &t.stack, layertar.Options{
+		err := layertar.Write(w, &t.Stack, layertar.Options{
 			Prefix: c.prefix(t),
 			More:   i < len(c.trees)-1,
 			LeftOut: func(name string, typ spec.FileType) {

@@ -1,4 +1,4 @@
-package sandbox
+package overlaid
 
 import (
 	"errors"
@@ -16,49 +16,49 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// open opens the host's side of the overlay and lays the layers on it.
-func (t *tree) open() error {
+// Open opens the host's side of the overlay and lays the layers on it.
+func (t *Tree) Open() error {
 	if err := t.openBase(); err != nil {
 		return fmt.Errorf("the host's side of the overlay: %w", err)
 	}
-	t.stack = layer.Stack{Base: t.base, IDs: t.inside, BaseIDs: t.insideOfBase}
-	t.remember(nil)
+	t.Stack = layer.Stack{Base: t.Base, IDs: t.inside, BaseIDs: t.insideOfBase}
+	t.Remember(nil)
 	t.mark()
 	for _, l := range t.Layers {
-		t.stack.Layers = append(t.stack.Layers, layer.Layer{Dir: l.Dir, Marks: l.Marks})
+		t.Stack.Layers = append(t.Stack.Layers, layer.Layer{Dir: l.Dir, Marks: l.Marks})
 	}
 	return nil
 }
 
 // openBase opens the overlaid directory: at its path, or else as the launcher found it.
 // A directory that is gone has no base.
-func (t *tree) openBase() error {
+func (t *Tree) openBase() error {
 	there, err := t.isAtPath()
 	if err != nil {
 		return err
 	}
 	if there {
-		if t.base, err = openDir(t.Path); err != nil {
+		if t.Base, err = OpenDir(t.Path); err != nil {
 			return err
 		}
 		var now unix.Stat_t
-		if err := unix.Fstat(int(t.base.Fd()), &now); err != nil {
+		if err := unix.Fstat(int(t.Base.Fd()), &now); err != nil {
 			return fmt.Errorf("stat %s: %w", t.Path, err)
 		}
 		if t.is(now) {
 			return nil
 		}
-		if err := t.base.Close(); err != nil {
+		if err := t.Base.Close(); err != nil {
 			return err
 		}
 	}
-	t.moved = true
-	t.base, t.Host = t.Host, nil
+	t.Moved = true
+	t.Base, t.Host = t.Host, nil
 	return nil
 }
 
 // isAtPath tells whether the path leads to the overlaid directory.
-func (t *tree) isAtPath() (bool, error) {
+func (t *Tree) isAtPath() (bool, error) {
 	var now unix.Stat_t
 	err := unix.Stat(t.Path, &now)
 	switch {
@@ -73,14 +73,14 @@ func (t *tree) isAtPath() (bool, error) {
 }
 
 // is tells whether a file is the overlaid directory.
-func (t *tree) is(st unix.Stat_t) bool {
+func (t *Tree) is(st unix.Stat_t) bool {
 	return t.Inode == 0 && st.Mode&unix.S_IFMT == unix.S_IFDIR || st.Ino == t.Inode && st.Dev == t.Device
 }
 
-// applicable returns an error if nothing can be applied to the tree.
-func (t *tree) applicable() error {
+// Applicable returns an error if nothing can be applied to the tree.
+func (t *Tree) Applicable() error {
 	switch {
-	case t.moved:
+	case t.Moved:
 		return fmt.Errorf("apply to %s: the host has moved, replaced or deleted the overlaid directory; put it back in its place, or save the changes", t.Path)
 	case t.Partial:
 		return fmt.Errorf("apply to %s: a transaction had joined only in part when the sandbox stopped; save the changes, and check them", t.Path)
@@ -88,12 +88,12 @@ func (t *tree) applicable() error {
 	return nil
 }
 
-// note is a sentence about a tree that is not shown in full; "" where there is none.
-func (t *tree) note() string {
+// Note is a sentence about a tree that is not shown in full; "" where there is none.
+func (t *Tree) Note() string {
 	switch {
-	case t.moved && t.base == nil:
+	case t.Moved && t.Base == nil:
 		return t.Path + ": the host has deleted the directory that was overlaid, or it cannot be found; changes are shown as to an empty directory"
-	case t.moved:
+	case t.Moved:
 		return t.Path + ": the host has moved the directory that was overlaid; changes are shown to the moved directory"
 	case t.Partial:
 		return t.Path + ": a transaction had joined only in part when the sandbox stopped"
@@ -102,31 +102,31 @@ func (t *tree) note() string {
 }
 
 // A tree is one overlay.
-type tree struct {
+type Tree struct {
 	launch.Tree
-	user   spec.User
-	base   *os.File // nil: the directory is gone, and an empty one stands for it
-	stack  layer.Stack
+	RunsAs spec.User
+	Base   *os.File // nil: the directory is gone, and an empty one stands for it
+	Stack  layer.Stack
 	marker *autorun.Marker
-	// moved says that the path leads to another directory, or to none.
-	moved bool
+	// Moved says that the path leads to another directory, or to none.
+	Moved bool
 	// real is where the tree lies, if Path leads there by a link.
 	real string
 }
 
-// remember notes how changes were applied to the tree.
-func (t *tree) remember(applied map[string]layer.Stamp) {
+// Remember notes how changes were applied to the tree.
+func (t *Tree) Remember(applied map[string]layer.Stamp) {
 	if len(t.Stamps) == 0 {
 		t.Stamps = applied
 	} else {
 		maps.Copy(t.Stamps, applied)
 	}
 	maps.DeleteFunc(t.Stamps, func(_ string, s layer.Stamp) bool { return s == layer.Stamp{} }) // it is gone
-	t.stack.Stamps = t.Stamps
+	t.Stack.Stamps = t.Stamps
 }
 
-// absolute names a change by where it is on the host.
-func (t *tree) absolute(c spec.Change) spec.Change {
+// Absolute names a change by where it is on the host.
+func (t *Tree) Absolute(c spec.Change) spec.Change {
 	if c.Path != "" {
 		c.Path = path.Join(t.Path, c.Path)
 	}
@@ -136,18 +136,18 @@ func (t *tree) absolute(c spec.Change) spec.Change {
 	return c
 }
 
-func beneath(name, dir string) bool {
+func Beneath(name, dir string) bool {
 	return name == dir || dir == "/" || strings.HasPrefix(name, dir+"/")
 }
 
 // inside translates ids as the layers show them.
-func (t *tree) inside(uid, gid uint32) (insideUID, insideGID uint32, known bool) {
-	u, okU := t.insideID(uid, t.User.UID, t.user.UID)
-	g, okG := t.insideID(gid, t.User.GID, t.user.GID)
+func (t *Tree) inside(uid, gid uint32) (insideUID, insideGID uint32, known bool) {
+	u, okU := t.insideID(uid, t.User.UID, t.RunsAs.UID)
+	g, okG := t.insideID(gid, t.User.GID, t.RunsAs.GID)
 	return u, g, okU && okG
 }
 
-func (t *tree) insideID(id, shown, user uint32) (uint32, bool) {
+func (t *Tree) insideID(id, shown, user uint32) (uint32, bool) {
 	switch off := int64(id) - t.Base; {
 	case id == shown:
 		return user, true
@@ -162,23 +162,23 @@ func (t *tree) insideID(id, shown, user uint32) (uint32, bool) {
 const idCount = 1 << 16
 
 // insideOfBase translates ids on the host: the owner of the tree is the user.
-func (t *tree) insideOfBase(uid, gid uint32) (insideUID, insideGID uint32, known bool) {
+func (t *Tree) insideOfBase(uid, gid uint32) (insideUID, insideGID uint32, known bool) {
 	if t.OnDisk {
 		return uid, gid, true
 	}
-	return t.user.UID, t.user.GID, uid == t.Owner.UID && gid == t.Owner.GID
+	return t.RunsAs.UID, t.RunsAs.GID, uid == t.Owner.UID && gid == t.Owner.GID
 }
 
-// openDir opens a directory. Anything else, as a pipe that another user has put in its
+// OpenDir opens a directory. Anything else, as a pipe that another user has put in its
 // place, is an error at once.
-func openDir(name string) (*os.File, error) {
+func OpenDir(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
 }
 
-// source names the layers of a tree in the records of applies.
-func (t *tree) source(id string) string {
-	return fmt.Sprintf("%s%s%d", id, sourceSeparator, t.Since.UnixNano())
+// Source names the layers of a tree in the records of applies.
+func (t *Tree) Source(id string) string {
+	return fmt.Sprintf("%s%s%d", id, SourceSeparator, t.Since.UnixNano())
 }
 
-// sourceSeparator is in no id.
-const sourceSeparator = "@"
+// SourceSeparator is in no id.
+const SourceSeparator = "@"

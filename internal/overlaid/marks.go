@@ -1,4 +1,4 @@
-package sandbox
+package overlaid
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 )
 
 // mark prepares the marks of the tree's changes.
-func (t *tree) mark() {
-	if place, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", t.base.Fd())); err == nil && place != t.Path {
+func (t *Tree) mark() {
+	if place, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", t.Base.Fd())); err == nil && place != t.Path {
 		t.real = place
 	}
 	home, err := os.UserHomeDir()
@@ -24,16 +24,16 @@ func (t *tree) mark() {
 }
 
 // isRepository tells whether the host or the sandbox has a file HEAD in a directory.
-func (t *tree) isRepository(dir string) bool {
+func (t *Tree) isRepository(dir string) bool {
 	for _, top := range []string{t.Path, t.real} {
-		if top == "" || !beneath(dir, top) {
+		if top == "" || !Beneath(dir, top) {
 			continue
 		}
 		name := strings.Trim(path.Join(strings.TrimPrefix(dir, top), "HEAD"), "/")
-		if head, err := t.stack.Below(name); err == nil && head.Type != spec.TypeDirectory {
+		if head, err := t.Stack.Below(name); err == nil && head.Type != spec.TypeDirectory {
 			return true
 		}
-		head, err := t.stack.Type(name)
+		head, err := t.Stack.Type(name)
 		return err == nil && head != spec.TypeDirectory
 	}
 	head, err := os.Lstat(path.Join(dir, "HEAD")) // the tree may lie in a repository
@@ -42,7 +42,7 @@ func (t *tree) isRepository(dir string) bool {
 
 // pathMark is the mark of a change by its place on the host. The change has a relative
 // path.
-func (t *tree) pathMark(c spec.Change) (autorun.Mark, bool) {
+func (t *Tree) pathMark(c spec.Change) (autorun.Mark, bool) {
 	mark, ok := t.marker.Path(path.Join(t.Path, c.Path), c)
 	if t.real != "" && !mark.Held {
 		if other, has := t.marker.Path(path.Join(t.real, c.Path), c); has && (other.Held || !ok) {
@@ -52,8 +52,8 @@ func (t *tree) pathMark(c spec.Change) (autorun.Mark, bool) {
 	return mark, ok
 }
 
-// hold is the reason to leave a change out.
-func (t *tree) hold(c spec.Change) string {
+// Hold is the reason to leave a change out.
+func (t *Tree) Hold(c spec.Change) string {
 	mark, _ := t.pathMark(c)
 	if !mark.Held {
 		return ""
@@ -63,14 +63,14 @@ func (t *tree) hold(c spec.Change) string {
 
 // A marking adds marks to a list of changes, in which parents come first.
 type marking struct {
-	tree *tree
+	tree *Tree
 	// top is the last directory that is held with all below, reason is its reason.
 	top, reason string
 }
 
-// marks begins a list of the changes at some paths. A directory above them may be held
+// Marks begins a list of the changes at some paths. A directory above them may be held
 // with all below, and is not in the list: marks looks at such directories first.
-func (t *tree) marks(paths []string) *marking {
+func (t *Tree) Marks(paths []string) *marking {
 	m := &marking{tree: t}
 	for _, name := range paths {
 		for at, char := range []byte(name) {
@@ -87,19 +87,19 @@ func (m *marking) begin(dir string) {
 	if _, ok := m.tree.pathMark(spec.Change{Path: dir, Kind: spec.Created, Type: spec.TypeDirectory}); !ok {
 		return // not even a new directory of this name is held
 	}
-	for c, err := range m.tree.stack.Changes(layer.Options{Names: true, Paths: []string{dir}}) {
+	for c, err := range m.tree.Stack.Changes(layer.Options{Names: true, Paths: []string{dir}}) {
 		if err == nil && c.Path == dir {
-			m.add(&c)
+			m.Add(&c)
 		}
 		return
 	}
 }
 
-// add fills in the marks of a change.
-func (m *marking) add(c *spec.Change) {
+// Add fills in the marks of a change.
+func (m *marking) Add(c *spec.Change) {
 	mark, _ := m.tree.pathMark(*c)
 	switch {
-	case m.top != "" && beneath(c.Path, m.top):
+	case m.top != "" && Beneath(c.Path, m.top):
 		if c.Kind != spec.Deleted {
 			mark = autorun.Mark{Reason: m.reason, Held: true}
 		}
@@ -114,13 +114,13 @@ func (m *marking) add(c *spec.Change) {
 }
 
 // rights are reasons to look at a change's mode and owner, if these are known.
-func (t *tree) rights(c *spec.Change) []string {
+func (t *Tree) rights(c *spec.Change) []string {
 	if c.ModTime.IsZero() || c.Kind == spec.Deleted {
 		return nil
 	}
 	var before *spec.Change
 	if c.Kind == spec.Modified && c.Was == "" {
-		if below, err := t.stack.Below(c.Path); err == nil && below.Type == c.Type {
+		if below, err := t.Stack.Below(c.Path); err == nil && below.Type == c.Type {
 			before = &below
 		}
 	}
