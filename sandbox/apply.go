@@ -174,10 +174,10 @@ func (c *Changes) plan(t *overlaid.Tree, paths []string, o ApplyOptions) (*treeP
 		options.Owner = &apply.Owner{UID: t.Owner.UID, GID: t.Owner.GID}
 	}
 	// Else the plan would be made of a tree that another apply has changed half-way.
-	if _, err := apply.Recover(t.Base); err != nil {
+	if _, err := apply.Recover(t.Top); err != nil {
 		return nil, err
 	}
-	p, err := apply.New(&t.Stack, t.Base, options)
+	p, err := apply.New(&t.Stack, t.Top, options)
 	if err != nil {
 		return nil, err
 	}

@@ -86,8 +86,8 @@ func (s *Sandbox) Changes(ctx context.Context) (*Changes, error) {
 func (c *Changes) Close() error {
 	var errs []error
 	for _, t := range c.trees {
-		if t.Base != nil {
-			errs = append(errs, t.Base.Close())
+		if t.Top != nil {
+			errs = append(errs, t.Top.Close())
 		}
 		errs = append(errs, t.Close())
 	}

@@ -93,7 +93,7 @@ func (c *Changes) recover(ctx context.Context) error {
 		if t.Moved {
 			continue
 		}
-		done, err := recoverTree(t.Path, t.Base, func(source string, stamps map[string]layer.Stamp) error {
+		done, err := recoverTree(t.Path, t.Top, func(source string, stamps map[string]layer.Stamp) error {
 			if source != t.Source(c.id) {
 				return apply.ErrUntold
 			}

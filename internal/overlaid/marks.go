@@ -13,7 +13,7 @@ import (
 
 // mark prepares the marks of the tree's changes.
 func (t *Tree) mark() {
-	if place, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", t.Base.Fd())); err == nil && place != t.Path {
+	if place, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", t.Top.Fd())); err == nil && place != t.Path {
 		t.real = place
 	}
 	home, err := os.UserHomeDir()

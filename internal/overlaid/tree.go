@@ -21,7 +21,7 @@ func (t *Tree) Open() error {
 	if err := t.openBase(); err != nil {
 		return fmt.Errorf("the host's side of the overlay: %w", err)
 	}
-	t.Stack = layer.Stack{Base: t.Base, IDs: t.inside, BaseIDs: t.insideOfBase}
+	t.Stack = layer.Stack{Base: t.Top, IDs: t.inside, BaseIDs: t.insideOfBase}
 	t.Remember(nil)
 	t.mark()
 	for _, l := range t.Layers {
@@ -38,22 +38,22 @@ func (t *Tree) openBase() error {
 		return err
 	}
 	if there {
-		if t.Base, err = OpenDir(t.Path); err != nil {
+		if t.Top, err = OpenDir(t.Path); err != nil {
 			return err
 		}
 		var now unix.Stat_t
-		if err := unix.Fstat(int(t.Base.Fd()), &now); err != nil {
+		if err := unix.Fstat(int(t.Top.Fd()), &now); err != nil {
 			return fmt.Errorf("stat %s: %w", t.Path, err)
 		}
 		if t.is(now) {
 			return nil
 		}
-		if err := t.Base.Close(); err != nil {
+		if err := t.Top.Close(); err != nil {
 			return err
 		}
 	}
 	t.Moved = true
-	t.Base, t.Host = t.Host, nil
+	t.Top, t.Host = t.Host, nil
 	return nil
 }
 
@@ -91,7 +91,7 @@ func (t *Tree) Applicable() error {
 // Note is a sentence about a tree that is not shown in full; "" where there is none.
 func (t *Tree) Note() string {
 	switch {
-	case t.Moved && t.Base == nil:
+	case t.Moved && t.Top == nil:
 		return t.Path + ": the host has deleted the directory that was overlaid, or it cannot be found; changes are shown as to an empty directory"
 	case t.Moved:
 		return t.Path + ": the host has moved the directory that was overlaid; changes are shown to the moved directory"
@@ -105,7 +105,7 @@ func (t *Tree) Note() string {
 type Tree struct {
 	launch.Tree
 	RunsAs spec.User
-	Base   *os.File // nil: the directory is gone, and an empty one stands for it
+	Top    *os.File // nil: the directory is gone, and an empty one stands for it
 	Stack  layer.Stack
 	marker *autorun.Marker
 	// Moved says that the path leads to another directory, or to none.
