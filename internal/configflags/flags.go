@@ -62,7 +62,7 @@ func All() []Flag {
 	}
 }
 
-// A sandboxFlag is one flag and the field of the configuration it sets.
+// A Flag is one flag and the field of the configuration it sets.
 type Flag struct {
 	Flag  cli.Flag
 	Field string

@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 )
 
-// A hostReport is what doctor prints; its JSON names stay as they are.
+// A Report is what doctor prints; its JSON names stay as they are.
 type Report struct {
 	Ready    bool            `json:"ready"`
 	Verdict  string          `json:"verdict"`

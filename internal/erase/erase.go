@@ -15,25 +15,25 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
-// erasure removes what is in a directory of a store, of any size and depth, through no
-// link.
+// An erasure removes the content of a directory of a store, of any size and depth. It
+// follows no link.
 type erasure struct {
 	top *os.File
-	// truncate has files lose their content first: else a file that somebody has open
-	// keeps its room.
+	// truncate has files lose their content first: an open file would keep its room.
 	truncate bool
 	// lifted says that directories were moved up to the top.
 	lifted bool
 }
 
-// liftDepth is how many directories an erasure has open, one in the other. What lies
-// deeper is moved up to the top first: a sandbox can make a hundred thousand of them.
+// liftDepth is how many nested directories an erasure has open. Deeper directories are moved
+// up to the top first: a sandbox can nest a hundred thousand of them.
 const liftDepth = 64
 
-// Contents removes what is in a directory, until ctx is done.
+// Contents removes the content of a directory, until ctx is done.
 func Contents(ctx context.Context, dir *os.File) error { return (&erasure{top: dir}).run(ctx) }
 
-// ContentsInUse is empty for a store whose files others may have open: they lose their content.
+// ContentsInUse is Contents for files that other processes may have open: the files lose
+// their content first.
 func ContentsInUse(ctx context.Context, dir *os.File) error {
 	return (&erasure{top: dir, truncate: true}).run(ctx)
 }
@@ -92,7 +92,7 @@ func (e *erasure) entry(ctx context.Context, parent *os.File, name string, depth
 	return errors.Join(err, unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR))
 }
 
-// truncateFile does what it can.
+// truncateFile empties a regular file, if it can.
 func (e *erasure) truncateFile(parent *os.File, name string) {
 	var st unix.Stat_t
 	err := unix.Fstatat(int(parent.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -105,7 +105,7 @@ func (e *erasure) truncateFile(parent *os.File, name string) {
 	}
 }
 
-// Entry removes an entry with all below it, through no link.
+// Entry removes an entry with all below it. It follows no link.
 func Entry(ctx context.Context, parent *os.File, name string) error {
 	if path.Base(name) != name {
 		return fmt.Errorf("remove %q: %w", name, fs.ErrInvalid)
@@ -123,6 +123,7 @@ func Entry(ctx context.Context, parent *os.File, name string) error {
 	return errors.Join(err, unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR))
 }
 
+// IgnoreMissing returns nil for an error that says that a file is missing.
 func IgnoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -13,7 +13,7 @@ import (
 // user has for all programs, before sandboxes share them.
 const MaxGroups = 16
 
-// A groupPool has the groups that files are watched with.
+// A Pool has the groups that files are watched with.
 type Pool struct {
 	mu  sync.Mutex
 	all []*sharedGroup

@@ -32,7 +32,7 @@ type fileWatch struct {
 	notes []string
 }
 
-// A fileWatcher watches the files of one sandbox, from the first command on that wants to
+// A Watcher watches the files of one sandbox, from the first command on that wants to
 // know. It is safe for concurrent use.
 type Watcher struct {
 	box  *record.Sandbox
@@ -149,7 +149,7 @@ func (f *fileWatch) close() {
 	_ = f.pool.Leave(f.group) // as above
 }
 
-// A fileRecord keeps which files change while one exec runs. Nil is that of an exec
+// A Recording keeps which files change while one exec runs. Nil is that of an exec
 // that nobody wants to know it of.
 type Recording struct {
 	box       *record.Sandbox

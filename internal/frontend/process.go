@@ -39,7 +39,7 @@ type Process struct {
 	notify        *notifyProxy
 }
 
-// A startConfig is what create, run and restore ask for.
+// A Config is what create, run and restore ask for.
 type Config struct {
 	Root, ID string
 	Bundle   string // "" is the current directory

@@ -168,7 +168,7 @@ func (r Ranges) ReleaseAll(id string) error {
 	return errors.Join(errs...)
 }
 
-// An owner has a range, from the host id base on.
+// An Owner has a range, from the host id base on.
 type Owner struct {
 	Sandbox string
 	Base    uint32

@@ -24,7 +24,7 @@ type deadlines struct {
 	All    map[DeadlineKey]*deadline
 }
 
-// A deadlineKey names an exec of one sandbox, and not of a later one with its id.
+// A DeadlineKey names an exec of one sandbox, and not of a later one with its id.
 type DeadlineKey struct {
 	ID   string
 	init process.ID

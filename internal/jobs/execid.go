@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
-// An execID names one exec of a sandbox. It says which process asked for it, so
+// An ExecID names one exec of a sandbox. It says which process asked for it, so
 // that what an exec left is known to be nobody's any more.
 type ExecID struct {
 	Pid   uint32

@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
 )
 
-// A live is what this process keeps of a sandbox that it works with, for the
+// A Session is what this process keeps of a sandbox that it works with, for the
 // next exec to be fast: the connection to the agent, cgroups made ahead. All of
 // it can be had again at any time, and is dropped when nothing has run for a
 // while: an idle sandbox costs this process some memory, and one without

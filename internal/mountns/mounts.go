@@ -107,6 +107,7 @@ func CloneFile(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
+// IsFrozen says whether the last mount on a directory of the sandbox is read-only.
 func IsFrozen(path string) bool {
 	f, err := Open(path)
 	if err != nil {

@@ -101,7 +101,7 @@ func (t *Tree) Note() string {
 	return ""
 }
 
-// A tree is one overlay.
+// A Tree is one overlay.
 type Tree struct {
 	launch.Tree
 	RunsAs spec.User

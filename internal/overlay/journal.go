@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
-// A journal says how far a transaction has come. It is in its directory in the
+// A Journal says how far a transaction has come. It is in its directory in the
 // store, and ends with that.
 type Journal struct {
 	State txState `json:"state"`

@@ -19,7 +19,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
-// A transaction is a command whose writes go to layers of its own: it sees the
+// A Transaction is a command whose writes go to layers of its own: it sees the
 // sandbox's files as they are below those, and nobody else sees what it writes
 // until they join.
 //

@@ -89,8 +89,10 @@ func (i ID) Ends() bool {
 	return err != nil || flags&exiting != 0
 }
 
+// String is the form that [Parse] reads.
 func (i ID) String() string { return fmt.Sprintln(i.Pid, i.Start, i.Namespace) }
 
+// Parse reads the form that [ID.String] writes.
 func Parse(text string) (i ID, err error) {
 	_, err = fmt.Sscan(text, &i.Pid, &i.Start, &i.Namespace)
 	return i, err

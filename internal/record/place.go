@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A place is a directory in which a sandbox's files can be changed, but for /tmp.
+// A Place is a directory in which a sandbox's files can be changed, but for /tmp.
 // Of the three one says what is there.
 type Place struct {
 	// Path is inside, and for a tree on the host as well.

@@ -20,18 +20,17 @@ type Roots struct {
 	State, Data string
 }
 
-// Images of sandboxes' stores are <data>/stores/HASH-ID@NUMBER.img, HASH being
-// that of the state root: whoever knows the id finds them, and those whose sandbox
-// is gone are found by their names. The number is another one each time, so that
-// an image can outlive a sandbox whose name is used again: who needs one for
-// longer gives it a second name (link(2)), and it loses its first one only.
+// The image of a sandbox's store is <data>/stores/HASH-ID@RANDOM.img; HASH is of the state
+// root. So the id leads to the image, and the name of an image leads to its sandbox. The
+// random part lets an image outlive a sandbox whose id is used again: a snapshot gives the
+// image a second name (link(2)), and the removal of the sandbox takes the first one.
 const (
 	StoresName = "stores"
 	BlanksName = "blank"
 	ImageEnd   = ".img"
 )
 
-// ImagePath is where an image lies, of the name that a record has.
+// ImagePath is the path of an image by its name in a record.
 func (l Roots) ImagePath(name string) string { return filepath.Join(l.Data, StoresName, name) }
 
 // ImagePrefix begins the names of a sandbox's images: "@" is in no id.
@@ -55,7 +54,7 @@ func (l Roots) Images() ([]string, error) {
 	return names, nil
 }
 
-// ImageOwners are the ids of the sandboxes whose images there are.
+// ImageOwners are the ids of the sandboxes that have images.
 func (l Roots) ImageOwners() ([]string, error) {
 	names, err := l.Images()
 	var ids []string
@@ -68,21 +67,22 @@ func (l Roots) ImageOwners() ([]string, error) {
 	return ids, err
 }
 
-// Stage is where every sandbox's root is prepared, in a mount namespace of the
-// sandbox's own: on the host it is an empty directory that only root may
-// enter. It has one place whatever the state root is, because the sandbox's
-// init, an unprivileged id of the host by then, has to be able to walk there.
+// Stage is the directory on which each sandbox's root is mounted, in a mount namespace of the
+// sandbox's own. On the host Stage is an empty directory that only root may enter. Its path
+// does not depend on the state root: the sandbox's init, an unprivileged id of the host by
+// then, has to be able to walk there.
 const Stage = "/run/sandbox-runtime.stage"
 
-// defaultRoot is where other launchers of this host probably keep their state.
+// defaultRoot is the state root of most launchers.
 const defaultRoot = "/run/sandbox-runtime"
 
 // CgroupParent holds the cgroups of all sandboxes.
 const CgroupParent = "/sandbox-runtime"
 
-// defaultData is where they keep what outlives a boot.
+// defaultData is the data directory of most launchers.
 const defaultData = "/var/lib/sandbox-runtime"
 
+// Sandboxes is the directory of all sandbox directories.
 func (l Roots) Sandboxes() string { return filepath.Join(l.State, "@sandboxes") }
 
 // Dir is the directory of a sandbox.
@@ -93,8 +93,8 @@ func (l Roots) Private() []string {
 	return []string{l.State, l.Data, defaultRoot, defaultData, Stage}
 }
 
-// CgroupPrefix begins the names of this root's cgroups, which tells them from
-// those of other roots on the host.
+// CgroupPrefix begins the names of this state root's cgroups, and tells them from those of
+// other state roots of the host.
 func (l Roots) CgroupPrefix() string {
 	sum := sha256.Sum256([]byte(l.State))
 	return hex.EncodeToString(sum[:6]) + "-"
@@ -105,27 +105,28 @@ func (l Roots) CgroupOf(id string) string {
 	return CgroupParent + "/" + l.CgroupPrefix() + id
 }
 
-// MaxName bounds a name so that what is named after it, with a prefix, still is
-// a file's name.
+// MaxName bounds a name, so that a file's name can hold it with a prefix.
 const MaxName = 128
 
-// IsName holds for what containers may be called, the letters, digits and "_+-."
-// of libcontainer's ids, but that a name does not begin as a flag or a hidden
-// file does.
+// IsName says whether s can name a sandbox: letters, digits and "_+-.", as libcontainer's ids
+// have them. The first character is no "+", "-" or ".", so that a name is neither a flag nor a
+// hidden file.
 func IsName(s string) bool {
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-."
 	return s != "" && !strings.ContainsRune("+-.", rune(s[0])) && len(s) <= MaxName && strings.Trim(s, allowed) == ""
 }
 
-// CheckRoot refuses a state root that anybody but root and this user may change. One
-// that is not there is no error. [readRecord] checks the file that it has opened, too.
+// CheckRoot refuses a state root that other users than root and this user may change. A
+// missing one is no error. [Read] checks the opened file, too.
 func (l Roots) CheckRoot() error { return statedir.Check(l.Sandboxes()) }
 
-// A snapshot is the files of a sandbox as they once were: layers that nobody writes
-// to any more, in images that have a name of its own, as long as it is there. It is a
-// directory <data>/snapshots/HASH-NAME, made under another name.
+// SnapshotsName is the directory of snapshots in the data directory. A snapshot is the files
+// of a sandbox at one moment: layers that are not written to any more, in images with a
+// second name. Its directory is <data>/snapshots/HASH-NAME, and has another name until the
+// snapshot is whole.
 const SnapshotsName = "snapshots"
 
+// SnapshotDir is the directory of a snapshot.
 func (l Roots) SnapshotDir(name string) string {
 	return filepath.Join(l.Data, SnapshotsName, l.CgroupPrefix()+name)
 }

@@ -70,10 +70,11 @@ func (v *Sandbox) Current() Record {
 // Init is the sandbox's PID 1.
 func (v *Sandbox) Init() process.ID { return v.Current().Init }
 
+// Up says that the sandbox is up.
 func (v *Sandbox) Up() bool { r := v.Current(); return r.up() }
 
-// Dir is the sandbox's directory.
-func (v *Sandbox) Path() string { return v.Roots.Dir(v.ID) }
+// Path is the sandbox's directory.
+func (v *Sandbox) Path() string { return v.Dir(v.ID) }
 
 // Why says what is the matter with the sandbox when its agent does not answer;
 // if nothing is, it returns the error.
@@ -97,8 +98,8 @@ func (v *Sandbox) Why(ctx context.Context, err error) error {
 // has ended, or another exec has noticed that and closed it.
 func AgentGone(err error) bool { return errors.Is(err, agent.ErrGone) || errors.Is(err, os.ErrClosed) }
 
-// present says whether the sandbox is there, as this one and not as another of
-// its name.
+// Present says that the record on disk is still of this sandbox, and not of another one with
+// the same id.
 func (v *Sandbox) Present() bool {
 	r, err := Read(v.Path())
 	return err == nil && r.Init == v.Init()

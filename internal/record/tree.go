@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
-// A tree is a directory of the host that a sandbox has an overlay of.
+// A Tree is a directory of the host that a sandbox has an overlay of.
 type Tree struct {
 	// Path is its place on the host and in the sandbox.
 	Path string `json:"path"`
@@ -33,6 +33,7 @@ type Tree struct {
 	Handle *fileHandle `json:"handle,omitempty"`
 }
 
+// NewTrees are the trees of a new sandbox.
 func NewTrees(from []rootfs.Tree, since time.Time) []Tree {
 	var all []Tree
 	for _, t := range from {

@@ -24,7 +24,7 @@ type signaled interface {
 	Resize(size sandbox.Winsize) error
 }
 
-// A signalRelay sends the signals that end a program to the command, and ends
+// A Signals sends the signals that end a program to the command, and ends
 // the command, with all it has started, where that does not help.
 type Signals struct {
 	cancel  context.CancelCauseFunc

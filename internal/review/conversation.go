@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// A conversation asks the caller of the program questions, and prints messages. It
+// A Conversation asks the caller of the program questions, and prints messages. It
 // writes to the standard error: the standard output belongs to the command.
 type Conversation struct {
 	In  *os.File

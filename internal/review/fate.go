@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// A changesFate decides about a sandbox's changes after the command of "do".
+// A Fate decides about a sandbox's changes after the command of "do".
 type Fate struct {
 	Review, Apply, Keep bool
 	Overlaid, OnDisk    bool

@@ -23,7 +23,7 @@ const (
 	Settled
 )
 
-// A review asks for a decision about a sandbox's changes.
+// A Review asks for a decision about a sandbox's changes.
 type Review struct {
 	Talk    *Conversation
 	Changes *sandbox.Changes

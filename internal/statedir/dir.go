@@ -15,21 +15,20 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
-// A Dir is the directory of a sandbox, held. A sandbox's directory below <root>/@sandboxes stands for the sandbox: it is
-// made before anything else of it and removed after everything else, and whoever
-// makes, changes or removes the sandbox holds an flock(2) on it meanwhile. All
-// else that belongs to a sandbox has a name that follows from the id, so a
-// directory that nobody holds, of a sandbox that is not up, is all that recovery
-// needs to know.
+// A Dir is the directory of a sandbox, <root>/@sandboxes/<id>, held with flock(2). The
+// directory stands for the sandbox: it is made first and removed last. A process holds the
+// directory while it makes, changes or removes the sandbox. The names of all other parts of
+// a sandbox follow from the id. So recovery needs to find only the directories of sandboxes
+// that are not up and that no process holds.
 //
-// "@" can't be in a container's id, so these never meet containers, which
+// The id of a container has no "@". So these directories never meet containers, which
 // libcontainer keeps in <root>/<id>.
 type Dir struct {
 	Path string
 	held *os.File
 }
 
-// ErrHeld says that somebody else works on the sandbox.
+// ErrHeld says that another process works on the sandbox.
 var ErrHeld = launch.ErrBusy
 
 // Make makes the directory of a sandbox that does not exist yet, held.
@@ -37,8 +36,8 @@ func Make(parent, id string) (*Dir, error) {
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return nil, err
 	}
-	// Shared with other makers, not with who looks for what was left behind:
-	// between mkdir and flock the new directory looks just like that.
+	// Makers share the lock; a process that looks for stale directories does not: between
+	// mkdir and flock the new directory looks stale.
 	unlock, err := lockParent(parent, unix.LOCK_SH)
 	if err != nil {
 		return nil, err
@@ -68,8 +67,8 @@ func Hold(parent, id string) (*Dir, error) {
 	return open(filepath.Join(parent, id))
 }
 
-// Await is Hold, and waits for whoever works on the sandbox now. The
-// error is fs.ErrNotExist if that one has removed it.
+// Await is Hold, and waits for the process that works on the sandbox now. The error is
+// fs.ErrNotExist if that process has removed the sandbox.
 func Await(ctx context.Context, parent, id string) (*Dir, error) {
 	ctx, cancel := context.WithTimeout(ctx, CleanupTime)
 	defer cancel()
@@ -84,13 +83,12 @@ func Await(ctx context.Context, parent, id string) (*Dir, error) {
 	}
 }
 
-// orphanPatience is how long a directory may stay held whose owner is dead: by a
-// process that it was about to start, which has all its descriptors until it
-// executes.
+// orphanPatience is how long the directory of a dead owner may stay held: a process that
+// the owner was about to start has all descriptors of the owner until it executes.
 const orphanPatience = 2 * time.Second
 
-// HoldOrphan is Hold, and waits for a directory that only seems to be in
-// use because its owner was killed a moment ago.
+// HoldOrphan is Hold, and waits for a directory that only seems to be in use, because its
+// owner was killed a moment ago.
 func HoldOrphan(parent, id string) (*Dir, error) {
 	for end := time.Now().Add(orphanPatience); ; time.Sleep(time.Millisecond) {
 		s, err := Hold(parent, id)
@@ -123,7 +121,8 @@ func signOwner(path string) error {
 	return os.WriteFile(filepath.Join(path, ownerName), []byte(self.String()), 0o600)
 }
 
-// OwnerLives is true where that can't be told.
+// OwnerLives says whether the process that made the directory lives. It is true if that
+// cannot be told.
 func OwnerLives(path string) bool {
 	text, err := os.ReadFile(filepath.Join(path, ownerName))
 	if err != nil {
@@ -133,8 +132,8 @@ func OwnerLives(path string) bool {
 	return err != nil || owner.Lives()
 }
 
-// lockParent waits for the lock of the directory of all sandboxes, which is
-// held for moments only.
+// lockParent waits for the lock of the directory of all sandboxes. Processes hold that lock
+// for moments only.
 func lockParent(parent string, how int) (unlock func(), err error) {
 	if err := Check(parent); err != nil {
 		return nil, err
@@ -194,15 +193,15 @@ func lock(f *os.File) error {
 	return nil
 }
 
-// Release lets others work on the sandbox.
+// Release lets other processes work on the sandbox.
 func (s *Dir) Release() { s.held.Close() }
 
-// Remove ends the sandbox's existence and lets go.
+// Remove removes the directory, and releases it.
 func (s *Dir) Remove() error {
 	return errors.Join(os.RemoveAll(s.Path), s.held.Close())
 }
 
-// Renew turns the directory into that of a sandbox that this process is making.
+// Renew empties the directory, for a new sandbox that this process makes.
 func (s *Dir) Renew() error {
 	entries, err := os.ReadDir(s.Path)
 	errs := []error{err}
@@ -215,8 +214,8 @@ func (s *Dir) Renew() error {
 	return signOwner(s.Path)
 }
 
-// CleanupTime bounds the removal of one sandbox, which goes on when the
-// caller's context is cancelled.
+// CleanupTime bounds the removal of one sandbox. The removal goes on when the caller's
+// context is cancelled.
 const CleanupTime = 30 * time.Second
 
 // removalName is a file in a sandbox's directory. It says that a removal has begun:
@@ -227,6 +226,7 @@ const removalName = "removing"
 // next "up" keeps the files: that does no harm.
 func NoteRemoval(dir string) { _ = os.WriteFile(filepath.Join(dir, removalName), nil, 0o600) }
 
+// RemovalBegun says that a removal of the sandbox with this directory has begun.
 func RemovalBegun(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, removalName))
 	return err == nil

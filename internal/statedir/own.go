@@ -29,9 +29,9 @@ func OpenData(data, name string) (*os.File, error) {
 	return dir, err
 }
 
-// OpenBelow opens a directory in one that is held, and tells whether it has made
-// it. Nobody can have put another in its place: who may write to the parent is
-// root or this user, and no link is followed.
+// OpenBelow opens a directory in a held one, and makes it if it is missing. No link is
+// followed, and only root and this user may write to the parent: no other user can have put
+// another directory in its place.
 func OpenBelow(parent *os.File, name string) (dir *os.File, made bool, err error) {
 	path := filepath.Join(parent.Name(), name)
 	err = unix.Mkdirat(int(parent.Fd()), name, 0o700)
@@ -49,15 +49,16 @@ func OpenBelow(parent *os.File, name string) (dir *os.File, made bool, err error
 	return dir, made, nil
 }
 
-// An untrustedError says that others may change what a launcher would rely on.
+// An UntrustedError says that other users may change a file that a launcher relies on.
 type UntrustedError struct{ path, why string }
 
+// Error names the file, the reason and the way out.
 func (e *UntrustedError) Error() string {
 	return fmt.Sprintf("%s %s, and others could change it: chown it to root and chmod go-w, or use another directory", e.path, e.why)
 }
 
-// CheckOwn refuses a file that anybody but root and this user may change. The
-// bits of an access control list's mask are those of the group.
+// CheckOwn refuses a file that other users than root and this user may change. The mask of
+// an access control list shows in the bits of the group.
 func CheckOwn(f *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -72,7 +73,7 @@ func CheckOwn(f *os.File) error {
 	return nil
 }
 
-// ReadOwn reads a file that nobody but root and this user may have written.
+// ReadOwn reads a file, and refuses a file that other users than root and this user may change.
 func ReadOwn(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -85,8 +86,7 @@ func ReadOwn(path string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// Replace writes a file of which readers see what was there before or all that
-// is new.
+// Replace writes a file. Readers see the old content or all of the new content.
 func Replace(path string, content []byte) error {
 	draft := path + ".new"
 	if err := os.WriteFile(draft, content, 0o600); err != nil {
@@ -95,8 +95,8 @@ func Replace(path string, content []byte) error {
 	return os.Rename(draft, path)
 }
 
-// Check refuses a directory of all sandboxes that anybody but root and this user may
-// change, and a state root above it. Missing ones are no error.
+// Check refuses a directory of all sandboxes, or a state root above it, that other users
+// than root and this user may change. A missing directory is no error.
 func Check(sandboxes string) error {
 	if err := CheckOwnDir(filepath.Dir(sandboxes), 0); err != nil {
 		return err
@@ -104,6 +104,7 @@ func Check(sandboxes string) error {
 	return CheckOwnDir(sandboxes, unix.O_NOFOLLOW)
 }
 
+// CheckOwnDir is [CheckOwn] for a directory, which flags open. A missing one is no error.
 func CheckOwnDir(path string, flags int) error {
 	f, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY|flags, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -88,7 +88,7 @@ func readNow(fd int, b []byte) int {
 	}
 }
 
-// A capture keeps the first bytes written to it and drops the rest, so that the
+// A Capture keeps the first bytes written to it and drops the rest, so that the
 // writer neither blocks nor fails.
 type Capture struct {
 	Limit int64

@@ -31,7 +31,7 @@ type Streams struct {
 	begun bool // that out is copied by goroutines, or by nobody any more
 }
 
-// A stream is one that the command writes.
+// A Stream is one that the command writes.
 type Stream struct {
 	File *os.File
 	// Raw is the reading end of a pipe while nobody copies: -1 else.

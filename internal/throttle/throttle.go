@@ -14,7 +14,7 @@ import (
 // A process that waits for its turn on a throttled disk can be neither killed nor
 // frozen. Such work is done while the sandbox's limits of disk traffic are lifted.
 
-// A throttleLift counts the work for which limits are lifted.
+// A Lift counts the work for which limits are lifted.
 type Lift struct {
 	box *record.Sandbox
 	// mu guards works, and is held while limits are set.

@@ -106,7 +106,7 @@ func removeTrash(ctx context.Context, path string, isDir bool) error {
 // trash: little is gone by then, and nothing is left.
 const sweepGrace = 50 * time.Millisecond
 
-// A sweeper removes things in the background.
+// A Sweeper removes things in the background.
 type Sweeper struct {
 	// Start begins a removal, which ends early if its context is done.
 	Start func(removal func(context.Context))
@@ -128,7 +128,7 @@ func NewSweeper() *Sweeper {
 	}
 }
 
-// A trashCan is the trash of a data directory.
+// A Can is the trash of a data directory.
 type Can struct {
 	data    string
 	sweeper *Sweeper

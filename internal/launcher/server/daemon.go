@@ -44,7 +44,7 @@ func CloseListeners(all []Socket) error {
 	return errors.Join(errs...)
 }
 
-// A daemon is the process around a
+// A Daemon is the process around a
 type Daemon struct {
 	*Server
 	Log   *slog.Logger

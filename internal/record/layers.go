@@ -1,0 +1,177 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+)
+
+// BegunWith says that a tree has layers of a snapshot, with which a fork has begun. These
+// layers stay and were written before, so the tree keeps its age.
+func (r Record) BegunWith(t Tree) bool { return len(r.Stacks[t.Path].Below) > 0 }
+
+// HostID is the host's id for an id inside, or -1.
+func HostID(mappings []specs.LinuxIDMapping, inside uint32) int {
+	for _, m := range mappings {
+		if inside >= m.ContainerID && inside-m.ContainerID < m.Size {
+			return int(m.HostID + inside - m.ContainerID)
+		}
+	}
+	return -1
+}
+
+// ShowToOwner maps the sandbox's user to the tree's owner in a layer, if the kernel can. Else
+// the owner cannot read files that the sandbox's user has closed to others.
+func (r Record) ShowToOwner(t *launch.Tree, l *launch.TreeLayer, inside bool) error {
+	written := r.userAs(inside)
+	err := rootfs.ShowAs(l.Dir, rootfs.User{UID: written.UID, GID: written.GID}, rootfs.User{UID: t.Owner.UID, GID: t.Owner.GID})
+	switch {
+	case err == nil:
+		t.User = t.Owner
+	case errors.Is(err, errors.ErrUnsupported):
+		return nil
+	}
+	return err
+}
+
+// userAs is the sandbox's user as a store shows the user.
+func (r Record) userAs(inside bool) launch.Owner {
+	user := *r.Config.User
+	if inside {
+		return launch.Owner{UID: user.UID, GID: user.GID}
+	}
+	return launch.Owner{
+		UID: uint32(HostID(r.UIDMappings, user.UID)), GID: uint32(HostID(r.GIDMappings, user.GID)),
+	}
+}
+
+// Describe describes a tree to clients, without its layers. inside says that the layers show
+// the ids of the inside.
+func (r Record) Describe(t Tree, inside bool) launch.Tree {
+	user := *r.Config.User
+	out := launch.Tree{
+		Path: t.Path, Device: t.Device, Inode: t.Inode, Since: t.Since, OnDisk: t.OnDisk, Base: int64(r.IDBase),
+		Owner: launch.Owner{UID: t.UID, GID: t.GID},
+		User:  r.userAs(inside),
+	}
+	if inside {
+		out.Base = 0
+	}
+	if t.OnDisk {
+		out.Owner = launch.Owner{UID: user.UID, GID: user.GID}
+	}
+	return out
+}
+
+// WithoutUnmade is the record without the new layers that a killed switch of layers has not
+// made yet. Nothing was written to those.
+func (r Record) WithoutUnmade(top *os.File) (Record, error) {
+	if r.Switch == nil || !r.Switch.Done {
+		return r, nil
+	}
+	r.Trees, r.Stacks = slices.Clone(r.Trees), CloneStacks(r.Stacks)
+	for _, p := range r.Places() {
+		n, ok := r.Switch.Layers[p.Path]
+		if !ok {
+			continue
+		}
+		dir, err := rootfs.OpenDir(top, fmt.Sprintf("layer/%d/data", n))
+		if errors.Is(err, fs.ErrNotExist) {
+			r.WithoutUpper(p)
+			continue
+		}
+		if err != nil {
+			return r, err
+		}
+		dir.Close()
+	}
+	return r, nil
+}
+
+// A Stack is the layers of a place, without the host's tree and the sandbox's own directory.
+type Stack struct {
+	// Layers are the numbers of the sandbox's own layers, the upper one first. The layers of
+	// a tree are in the tree.
+	Layers []int `json:"layers,omitempty"`
+	// Below are layers of snapshots, the uppermost first.
+	Below []LayerRef `json:"below,omitempty"`
+}
+
+// A LayerRef is a directory in an image.
+type LayerRef struct {
+	Image string `json:"image"`
+	Dir   string `json:"dir"`
+}
+
+// A Switch is intent: layers of a paused sandbox are being replaced.
+type Switch struct {
+	// Layers are the numbers of the new upper layers, by place.
+	Layers map[string]int `json:"layers"`
+	// Paused says that the sandbox was paused before the switch.
+	Paused bool `json:"paused,omitempty"`
+	// Done says that the record has the new layers, and only mounts are left to do. A switch
+	// that is not Done is taken back.
+	Done bool `json:"done,omitempty"`
+	// Snapshot is the name of the snapshot that keeps the old layers. Draft is its directory
+	// until then: before Done the sandbox may still write to those layers.
+	Snapshot string `json:"snapshot,omitempty"`
+	Draft    string `json:"draft,omitempty"`
+	// Old are layers that are not needed once the switch is Done.
+	Old []int `json:"old,omitempty"`
+}
+
+// Own are the directories of a place in the sandbox's store, the uppermost first.
+func (r Record) Own(p Place) (names []string) {
+	numbers := r.Stacks[p.Path].Layers
+	if p.Tree != nil {
+		numbers = p.Tree.Layers
+	}
+	for _, n := range numbers {
+		names = append(names, fmt.Sprintf("layer/%d/data", n))
+	}
+	if p.Area != "" {
+		names = append(names, "area/"+p.Area)
+	}
+	return names
+}
+
+// CloneStacks is a copy of the map.
+func CloneStacks(all map[string]Stack) map[string]Stack {
+	clone := map[string]Stack{}
+	for path, s := range all {
+		clone[path] = s
+	}
+	return clone
+}
+
+// TreeAt is the tree of this path, nil if there is none.
+func (r *Record) TreeAt(path string) *Tree {
+	for i := range r.Trees {
+		if r.Trees[i].Path == path {
+			return &r.Trees[i]
+		}
+	}
+	return nil
+}
+
+// WithoutUpper removes the upper layer of a place from the record.
+func (r *Record) WithoutUpper(p Place) {
+	if t := r.TreeAt(p.Path); t != nil {
+		t.Layers = slices.Clone(t.Layers[1:])
+		return
+	}
+	s := r.Stacks[p.Path]
+	s.Layers = slices.Clone(s.Layers[1:])
+	r.Stacks[p.Path] = s
+}
+
+// HalfDone says that the sandbox's mounts are being changed, or that a process was killed
+// while it changed them.
+func (r Record) HalfDone() bool { return r.Switch != nil || r.Attaching != nil }
