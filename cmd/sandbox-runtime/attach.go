@@ -47,7 +47,7 @@ func attachOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error
 	}
 	name, id := cmd.Args().First(), cmd.Args().Get(1)
 	none := spec.Result{ID: name}
-	ctx, signals := relay.RelaySignals(ctx) // none is for the command: they end the attaching
+	ctx, signals := relay.Catch(ctx) // none is for the command: they end the attaching
 	defer signals.Stop()
 	m, err := connectExisting(ctx, cmd)
 	if err != nil {

@@ -172,7 +172,7 @@ func doOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	} else {
 		go cgroups.Wake() // ends by itself
 	}
-	ctx, signals := relay.RelaySignals(ctx)
+	ctx, signals := relay.Catch(ctx)
 	defer signals.Stop()
 	m, err := connect(ctx, cmd)
 	if err != nil {

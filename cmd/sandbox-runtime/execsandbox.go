@@ -102,7 +102,7 @@ func execOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) 
 	if err != nil {
 		return spec.Result{ID: name}, err
 	}
-	ctx, signals := relay.RelaySignals(ctx)
+	ctx, signals := relay.Catch(ctx)
 	defer signals.Stop()
 	m, err := connectExisting(ctx, cmd)
 	if err != nil {

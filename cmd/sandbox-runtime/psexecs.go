@@ -14,7 +14,6 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -53,11 +52,10 @@ func listExecs(ctx context.Context, cmd *cli.Command) error {
 }
 
 func printExecsJSON(w io.Writer, execs []sandbox.ExecInfo) error {
-	out := make([]launch.Exec, 0, len(execs)) // in JSON no null
-	for _, e := range execs {
-		out = append(out, launch.Exec(e))
+	if execs == nil {
+		execs = []sandbox.ExecInfo{} // in JSON no null
 	}
-	return json.NewEncoder(w).Encode(out)
+	return json.NewEncoder(w).Encode(execs)
 }
 
 func printExecs(w io.Writer, execs []sandbox.ExecInfo) error {

@@ -62,7 +62,7 @@ func All() []Flag {
 	}
 }
 
-// A Flag is one flag and the field of the configuration it sets.
+// A Flag is a flag and the field of the configuration that it sets.
 type Flag struct {
 	Flag  cli.Flag
 	Field string
@@ -70,8 +70,10 @@ type Flag struct {
 	Apply func(*spec.Config, string) error
 }
 
+// Name is the flag's name without dashes.
 func (f Flag) Name() string { return f.Flag.Names()[0] }
 
+// Text is a flag with one value.
 func Text(name, usage, field string, apply func(*spec.Config, string) error) Flag {
 	return Flag{&cli.StringFlag{Name: name, Usage: usage}, field, apply}
 }
@@ -80,7 +82,7 @@ func list(name, usage, field string, apply func(*spec.Config, string) error) Fla
 	return Flag{&cli.StringSliceFlag{Name: name, Usage: usage}, field, apply}
 }
 
-// Flags are what a configuration is made of.
+// Flags are the flags that set a configuration, with --config.
 func Flags() []cli.Flag {
 	flags := []cli.Flag{
 		&cli.StringFlag{Name: "config", Usage: "`FILE` with the whole configuration as JSON; flags win over it"},
@@ -263,6 +265,7 @@ func SetPositive[T ~int64 | ~float64](field *T, value string, parse func(string)
 	return nil
 }
 
+// ParseCount reads a whole number.
 func ParseCount(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {

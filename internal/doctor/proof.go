@@ -36,7 +36,8 @@ type hostView struct {
 type proofStatus string
 
 const (
-	proofOK       proofStatus = "ok"
+	proofOK proofStatus = "ok"
+	// ProofFailed says that the sandbox lacks the wall.
 	ProofFailed   proofStatus = "FAILED"
 	proofMissing  proofStatus = "missing" // the host cannot, and the features say so
 	proofNotBuilt proofStatus = "not built"
@@ -49,9 +50,9 @@ type proofReport struct {
 	Detail string      `json:"detail"`
 }
 
-// A wall is one line of what sandboxes are hardened with, and how it is judged:
-// by a detail for who reads it, or by what is wrong.
-type wall struct {
+// A Wall is one protection of sandboxes. judge returns a detail for the reader, or an error
+// that says what is wrong.
+type Wall struct {
 	name, title string
 	judge       func(evidence) (string, error)
 }
@@ -61,8 +62,9 @@ var (
 	errNotHeld  = errors.New("this host does not enforce it")
 )
 
-func Walls() []wall {
-	return []wall{
+// Walls are the walls that every sandbox must have.
+func Walls() []Wall {
+	return []Wall{
 		{"user", "an ordinary user without groups", judgeUser},
 		{"capabilities", "no capabilities", judgeCapabilities},
 		{"no_new_privs", "no new privileges", judgeNoNewPrivs},

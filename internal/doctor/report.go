@@ -51,8 +51,10 @@ type featureReport struct {
 	Fix    string         `json:"fix"`
 }
 
+// A featureStatus is the finding about one feature.
 type featureStatus string
 
+// The findings about a feature.
 const (
 	StatusOK      featureStatus = "ok"
 	StatusMissing featureStatus = "missing"

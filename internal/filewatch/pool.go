@@ -16,11 +16,11 @@ const MaxGroups = 16
 // A Pool has the groups that files are watched with.
 type Pool struct {
 	mu  sync.Mutex
-	all []*sharedGroup
+	all []*Group
 }
 
-// A sharedGroup is used by several sandboxes, unless it is alone's.
-type sharedGroup struct {
+// A Group is used by several sandboxes, unless it is alone's.
+type Group struct {
 	*watch.Group
 	users int
 	alone bool
@@ -28,10 +28,10 @@ type sharedGroup struct {
 
 // Take returns a group, of which one sandbox has all if it has to be alone: two
 // that write to one file system of the host's could not be told apart.
-func (p *Pool) Take(alone bool) (*sharedGroup, error) {
+func (p *Pool) Take(alone bool) (*Group, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var least *sharedGroup
+	var least *Group
 	for _, g := range p.all {
 		if !g.alone && (least == nil || g.users < least.users) {
 			least = g
@@ -52,13 +52,13 @@ func (p *Pool) Take(alone bool) (*sharedGroup, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &sharedGroup{Group: group, users: 1, alone: alone}
+	g := &Group{Group: group, users: 1, alone: alone}
 	p.all = append(p.all, g)
 	return g, nil
 }
 
 // Leave gives up a group, and closes it after its last user.
-func (p *Pool) Leave(g *sharedGroup) error {
+func (p *Pool) Leave(g *Group) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if g.users--; g.users > 0 {

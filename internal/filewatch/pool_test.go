@@ -11,7 +11,7 @@ import (
 func TestGroupsAreShared(t *testing.T) {
 	testhost.NeedRoot(t, "groups of fanotify")
 	var pool Pool
-	var taken []*sharedGroup
+	var taken []*Group
 	for range 3 * MaxGroups {
 		g, err := pool.Take(false)
 		if err != nil {

@@ -15,41 +15,44 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A fileWatch is what tells which files of a sandbox change. The kernel tells all of
-// the sandbox's own store, and of what is bound from the host, writable, only what
-// was written: to have it tell more would be to be told of all that happens in that
-// file system of the host's.
+// A fileWatch tells which files of a sandbox change. The kernel tells all changes of the
+// sandbox's own store. In a writable bind from the host it tells only writes: for more, it
+// would tell all changes of that file system of the host.
 type fileWatch struct {
 	pool  *Pool
-	group *sharedGroup
+	group *Group
 	store *watch.Watch
 	all   []*watch.Watch
 	// top is the store's.
 	top *os.File
-	// partial are the binds and overlays of which not all is told.
+	// partial are the binds and overlays with changes that are not told.
 	partial []string
-	// notes name those of which nothing is told.
+	// notes name places without any told change.
 	notes []string
 }
 
-// A Watcher watches the files of one sandbox, from the first command on that wants to
-// know. It is safe for concurrent use.
+// A Watcher watches the files of one sandbox, from the first command on that asks for changed
+// files. It is safe for concurrent use.
 type Watcher struct {
 	box  *record.Sandbox
 	pool *Pool
 
-	// making is held by the one that begins to watch, before mu.
+	// making is held while a goroutine begins to watch. It is taken before mu.
 	making sync.Mutex
-	// mu guards current, which is nil until a command wants to know.
+	// mu guards current, which is nil until the first such command.
 	mu      sync.Mutex
 	current *fileWatch
 }
 
+// New returns the watcher of a sandbox, which takes its groups from the pool.
 func New(box *record.Sandbox, pool *Pool) *Watcher {
 	return &Watcher{box: box, pool: pool}
 }
 
-func (w *Watcher) Watching() *fileWatch {
+// Watching says that the watcher watches files now.
+func (w *Watcher) Watching() bool { return w.present() != nil }
+
+func (w *Watcher) present() *fileWatch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.current
@@ -58,7 +61,7 @@ func (w *Watcher) Watching() *fileWatch {
 func (w *Watcher) watch(r record.Record) (*fileWatch, error) {
 	w.making.Lock()
 	defer w.making.Unlock()
-	if f := w.Watching(); f != nil {
+	if f := w.present(); f != nil {
 		return f, nil
 	}
 	f, err := newFileWatch(w.pool, r)

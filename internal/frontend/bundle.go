@@ -12,11 +12,11 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
+// ConfigName is the file with the specification in a bundle.
 const ConfigName = "config.json"
 
-// EnterBundle makes the bundle the working directory, where relative paths of
-// its config and hooks start from, and reads its config. An empty path is the
-// directory the caller is in.
+// EnterBundle makes the bundle the working directory, and reads its config. Relative paths of
+// the config and of hooks start from that directory. An empty path is the caller's directory.
 func EnterBundle(path string) (*specs.Spec, error) {
 	if path != "" {
 		if err := os.Chdir(path); err != nil {
@@ -30,6 +30,7 @@ func EnterBundle(path string) (*specs.Spec, error) {
 	return ReadConfig(dir)
 }
 
+// ReadConfig reads and checks the specification of a bundle.
 func ReadConfig(bundle string) (*specs.Spec, error) {
 	path := filepath.Join(bundle, ConfigName)
 	var spec *specs.Spec
@@ -51,8 +52,8 @@ func ReadConfig(bundle string) (*specs.Spec, error) {
 	return spec, nil
 }
 
-// optionsSize is what mount(2) takes of a file system's options: a page, with
-// the NUL. It drops the rest without a word, a limit of size among it.
+// optionsSize is how many bytes of a file system's options mount(2) takes: a page, with the
+// NUL. mount(2) silently drops the rest, and a limit of size may be in the rest.
 const optionsSize = 4096
 
 func checkMounts(mounts []specs.Mount) error {
@@ -64,6 +65,7 @@ func checkMounts(mounts []specs.Mount) error {
 	return nil
 }
 
+// ReadProcess reads and checks the description of a process from a file.
 func ReadProcess(path string) (*specs.Process, error) {
 	var p *specs.Process
 	if err := readJSON(path, &p); err != nil {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// FirstFD is the first descriptor after the standard three.
 const FirstFD = 3 // after stdin, stdout, stderr
 
 // inheritedFiles are open descriptors of this program, from 3 on, that its

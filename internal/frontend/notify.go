@@ -17,26 +17,26 @@ import (
 // notifyDir is where the container finds the socket of its notifyProxy.
 const notifyDir = "/run/notify"
 
-// notifyProxy lets a container tell the host's service manager that it is
-// ready (sd_notify(3)): the container gets a socket of its own, and of what
-// arrives there only READY is passed on. A nil proxy does nothing: there is no
-// service manager.
-type notifyProxy struct {
+// A NotifyProxy lets a container tell the host's service manager that it is ready
+// (sd_notify(3)). The container gets a socket of its own, and the proxy passes on READY only. A
+// nil proxy does nothing: there is no service manager.
+type NotifyProxy struct {
 	host   string // $NOTIFY_SOCKET
 	dir    string // on the host; inside it is notifyDir
 	socket *os.File
 }
 
-func NewNotifyProxy(root, id string) *notifyProxy {
+// NewNotifyProxy returns the proxy of a container, nil if no service manager listens.
+func NewNotifyProxy(root, id string) *NotifyProxy {
 	host := os.Getenv("NOTIFY_SOCKET")
 	if host == "" {
 		return nil
 	}
-	return &notifyProxy{host: host, dir: filepath.Join(root, id, "notify")}
+	return &NotifyProxy{host: host, dir: filepath.Join(root, id, "notify")}
 }
 
 // addTo shows the socket to the container that spec describes.
-func (n *notifyProxy) addTo(spec *specs.Spec) {
+func (n *NotifyProxy) addTo(spec *specs.Spec) {
 	if n == nil {
 		return
 	}
@@ -49,7 +49,7 @@ func (n *notifyProxy) addTo(spec *specs.Spec) {
 }
 
 // makeDir makes what is mounted. It goes with the container's state directory.
-func (n *notifyProxy) makeDir() error {
+func (n *NotifyProxy) makeDir() error {
 	if n == nil {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (n *notifyProxy) makeDir() error {
 }
 
 // Listen makes the socket. It must exist before the container's command runs.
-func (n *notifyProxy) Listen() error {
+func (n *NotifyProxy) Listen() error {
 	if n == nil {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (n *notifyProxy) Listen() error {
 
 // Relay passes the container's first READY on and names mainPid as the process
 // to watch. It returns then, or when the process behind pidfd has ended.
-func (n *notifyProxy) Relay(pidfd *os.File, mainPid int) error {
+func (n *NotifyProxy) Relay(pidfd *os.File, mainPid int) error {
 	if n == nil {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (n *notifyProxy) Relay(pidfd *os.File, mainPid int) error {
 
 // awaitReady returns the line READY=..., or "" once the process has ended
 // without one.
-func (n *notifyProxy) awaitReady(pidfd *os.File) (string, error) {
+func (n *NotifyProxy) awaitReady(pidfd *os.File) (string, error) {
 	buf := make([]byte, 4096)
 	for {
 		fds := []unix.PollFd{

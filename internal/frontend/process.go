@@ -16,8 +16,7 @@ import (
 // program is what error messages call this program.
 const program = "sandbox-runtime"
 
-// Process is one process on its way into a container: what create, run,
-// restore and exec have in common.
+// A Process is one process on its way into a container, for create, run, restore and exec.
 type Process struct {
 	log       *slog.Logger
 	container *container.Container
@@ -36,10 +35,10 @@ type Process struct {
 	pidfdSocket   string
 	pidFile       string
 	inherited     inheritedFiles
-	notify        *notifyProxy
+	notify        *NotifyProxy
 }
 
-// A Config is what create, run and restore ask for.
+// A Config is the request of create, run and restore.
 type Config struct {
 	Root, ID string
 	Bundle   string // "" is the current directory
@@ -48,7 +47,8 @@ type Config struct {
 	ProcessIO
 }
 
-// ProcessIO is how the caller is told of a process, and what the process inherits.
+// ProcessIO names the sockets and files by which the caller learns of a process, and the
+// descriptors that the process inherits.
 type ProcessIO struct {
 	ConsoleSocket string // receives the master of the console's pseudoterminal
 	PidfdSocket   string // receives a pidfd of the process

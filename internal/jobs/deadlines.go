@@ -24,12 +24,12 @@ type deadlines struct {
 	All    map[DeadlineKey]*deadline
 }
 
-// A DeadlineKey names an exec of one sandbox, and not of a later one with its id.
+// A DeadlineKey names an exec of one sandbox, and not of a later sandbox with the same id.
 type DeadlineKey struct {
 	ID   string
 	init process.ID
 	exec ExecID
-	// told is of the output, once the exec's end was told.
+	// told is for the output, once a client was told the end of the exec.
 	told bool
 }
 

@@ -19,17 +19,15 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A detached exec goes on when the process that asked for it has ended. What has
-// to be known of it then is in a directory execs/ID of the sandbox's: exec.json,
-// and the output that the agent's drainer puts into stdout and stderr. The
-// directory, the leaf and the exit that the agent keeps stay until somebody has
-// asked how the exec ended.
+// A detached exec goes on when the process that asked for it has ended. The directory execs/ID
+// of the sandbox describes the exec: exec.json, and the output, which the agent's drainer
+// writes to the files stdout and stderr. The directory, the leaf and the exit in the agent stay
+// until a client has the result of the exec.
 
-// outputLimit is how much of each stream is kept where nothing else is asked
-// for, in bytes.
+// outputLimit is how many bytes of each stream are kept by default.
 const outputLimit = 8 << 20
 
-// A detached is the state of a detached exec. Nil is that of others.
+// A detached is the state of a detached exec, nil for others.
 type detached struct {
 	Dir            string
 	stdout, stderr *os.File
@@ -40,7 +38,7 @@ type detached struct {
 type execRecord struct {
 	Args    []string  `json:"args"`
 	Started time.Time `json:"started"`
-	// Boot is when that was after the host's boot: clocks may be set meanwhile.
+	// Boot is the time from the host's boot to the start: clocks may be set meanwhile.
 	Boot   time.Duration `json:"started_since_boot_ns"`
 	Limits spec.Limits   `json:"limits"`
 	// Timeout of the command; 0: none.
@@ -50,20 +48,22 @@ type execRecord struct {
 }
 
 const (
+	// ExecRecordName is the file that describes a detached exec.
 	ExecRecordName = "exec.json"
-	// timedOutName is a file that says that the exec's time was over.
+	// timedOutName is a file that says that the timeout has ended the exec.
 	timedOutName = "timed_out"
 )
 
 // execsName is the directory of detached execs in that of a sandbox.
 const execsName = "execs"
 
+// ExecsDir is the directory of the sandbox's detached execs.
 func (v *Session) ExecsDir() string { return filepath.Join(v.Path(), execsName) }
 
 func (v *Session) execDir(e ExecID) string { return filepath.Join(v.ExecsDir(), e.String()) }
 
-// isDetached says whether an exec is. Its record is the last of its files that is
-// made and the first that is removed: with it, the others are there.
+// isDetached says whether an exec is detached. Its record is made last and removed first: if
+// it is there, the other files are there, too.
 func (v *Session) isDetached(e ExecID) bool {
 	_, err := os.Lstat(filepath.Join(v.execDir(e), ExecRecordName))
 	return err == nil

@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
-// An ExecID names one exec of a sandbox. It says which process asked for it, so
-// that what an exec left is known to be nobody's any more.
+// An ExecID names one exec of a sandbox, and the process that asked for the exec. So the rest
+// of an exec is known to be stale when that process has ended.
 type ExecID struct {
 	Pid   uint32
 	Start uint64
@@ -33,6 +33,7 @@ func (l *Sessions) numbered(e ExecID) bool {
 	return err == nil && e.Pid == uint32(self.Pid) && e.Start == self.Start && e.N-l.first-1 < l.execs.Load()-l.first
 }
 
+// String is the form that clients have.
 func (e ExecID) String() string {
 	b := make([]byte, 0, 32)
 	b = strconv.AppendUint(b, uint64(e.Pid), 36)

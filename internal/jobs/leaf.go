@@ -19,8 +19,8 @@ import (
 // which counts nothing any more, or else anew; a sandbox in which nothing ever
 // ran has none.
 
-// A madeLeaf is a leaf with the name of the exec that will be in it, or was.
-type madeLeaf struct {
+// A MadeLeaf is a leaf with the name of the exec that will be in it, or was.
+type MadeLeaf struct {
 	Exec ExecID
 	*cgroups.Leaf
 	under leafTerms
@@ -39,8 +39,8 @@ type leafTerms struct {
 // A leafPool has the leaf that is ready, those that may come to be the next ones,
 // and those that have to be removed. It is guarded by its live's mu.
 type leafPool struct {
-	Spares []madeLeaf
-	ended  []madeLeaf
+	Spares []MadeLeaf
+	ended  []MadeLeaf
 	used   []*cgroups.Leaf
 	// begun says that there was an exec.
 	begun bool
@@ -60,7 +60,7 @@ func (p *leafPool) empty() []*cgroups.Leaf {
 }
 
 // TakeLeaf returns a leaf that only has the limits of the sandbox.
-func (v *Session) TakeLeaf() (madeLeaf, error) {
+func (v *Session) TakeLeaf() (MadeLeaf, error) {
 	if leaf, ok := v.Take(&v.Leaves.Spares); ok {
 		return leaf, nil
 	}
@@ -68,7 +68,7 @@ func (v *Session) TakeLeaf() (madeLeaf, error) {
 }
 
 // Take takes a leaf out of those of the pool.
-func (v *Session) Take(from *[]madeLeaf) (madeLeaf, bool) {
+func (v *Session) Take(from *[]MadeLeaf) (MadeLeaf, bool) {
 	terms := termsOf(v.Current())
 	v.Mu.Lock()
 	defer v.Mu.Unlock()
@@ -80,7 +80,7 @@ func (v *Session) Take(from *[]madeLeaf) (madeLeaf, bool) {
 		}
 		v.Leaves.used = append(v.Leaves.used, leaf.Leaf) // made before a limit was changed
 	}
-	return madeLeaf{}, false
+	return MadeLeaf{}, false
 }
 
 // termsOf are the terms that a leaf of a sandbox has now.
@@ -122,7 +122,7 @@ func (v *Session) makeAhead() {
 }
 
 // nextLeaf renews a leaf, or makes one.
-func (v *Session) nextLeaf() (madeLeaf, error) {
+func (v *Session) nextLeaf() (MadeLeaf, error) {
 	for {
 		leaf, ok := v.Take(&v.Leaves.ended)
 		if !ok {
@@ -136,21 +136,21 @@ func (v *Session) nextLeaf() (madeLeaf, error) {
 }
 
 // renew fails where the leaf still counts something, which is no news.
-func (v *Session) renew(leaf madeLeaf) (madeLeaf, error) {
+func (v *Session) renew(leaf MadeLeaf) (MadeLeaf, error) {
 	e, err := v.all.newExec()
 	if err != nil {
-		return madeLeaf{}, err
+		return MadeLeaf{}, err
 	}
 	next, err := leaf.Renew(e.Leaf(), leaf.usage)
-	return madeLeaf{Exec: e, Leaf: next, under: leaf.under}, err
+	return MadeLeaf{Exec: e, Leaf: next, under: leaf.under}, err
 }
 
-func (v *Session) makeLeaf() (madeLeaf, error) {
+func (v *Session) makeLeaf() (MadeLeaf, error) {
 	r := v.Current()
 	for {
 		e, err := v.all.newExec()
 		if err != nil {
-			return madeLeaf{}, err
+			return MadeLeaf{}, err
 		}
 		terms := termsOf(r)
 		opts := cgroups.LeafOptions{Owner: record.HostID(r.UIDMappings, spec.AgentID), Pids: terms.pids}
@@ -158,13 +158,13 @@ func (v *Session) makeLeaf() (madeLeaf, error) {
 		if errors.Is(err, fs.ErrExist) {
 			continue // another launcher in this process
 		}
-		return madeLeaf{Exec: e, Leaf: leaf, under: terms}, err
+		return MadeLeaf{Exec: e, Leaf: leaf, under: terms}, err
 	}
 }
 
 // limitLeaf sets the limits of one exec, within those of the sandbox, and names
 // those that this host can't hold.
-func (v *Session) limitLeaf(leaf madeLeaf, l spec.Limits) error {
+func (v *Session) limitLeaf(leaf MadeLeaf, l spec.Limits) error {
 	limits := cgroups.LeafLimits{Memory: int64(l.Memory), CPUs: float64(l.CPUs), Pids: l.Pids}
 	if limits == (cgroups.LeafLimits{}) {
 		return nil
@@ -190,7 +190,7 @@ func (v *Session) retire(leaf *cgroups.Leaf) {
 }
 
 // recycle is retire, but for a leaf that may come to be the next one.
-func (v *Session) recycle(leaf madeLeaf) {
+func (v *Session) recycle(leaf MadeLeaf) {
 	v.Mu.Lock()
 	defer v.Mu.Unlock()
 	if len(v.Leaves.ended) < MaxEnded {

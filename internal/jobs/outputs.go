@@ -57,6 +57,7 @@ func (s *share) note(e ExecID, r room) {
 	s.Taken[e] = r
 }
 
+// Told is the directory with the output of execs whose end a client was told.
 func (v *Session) Told() string { return filepath.Join(v.Path(), "told") }
 
 // roomForOutput refuses a command whose output has no room. The caller has output.mu.
@@ -134,10 +135,10 @@ func OutputSize(dir string) (total int64) {
 func outputNames() [2]string { return [2]string{"stdout", "stderr"} }
 
 const (
-	// SettleOutputsTime bounds how long the agent is asked which output is complete,
-	// and askOutputTime how long about one command.
+	// SettleOutputsTime bounds how long the agent is asked which output is complete.
 	SettleOutputsTime = time.Second
-	AskOutputTime     = 50 * time.Millisecond
+	// AskOutputTime bounds the same for one command.
+	AskOutputTime = 50 * time.Millisecond
 )
 
 // freeOutputs removes what nobody can ask for, and learns which output is complete. The

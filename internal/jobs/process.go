@@ -317,7 +317,7 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	if p.Kept != nil { // others know the leaf by its name
 		v.retire(p.Leaf)
 	} else {
-		v.recycle(madeLeaf{p.Exec, p.Leaf, p.under, usage})
+		v.recycle(MadeLeaf{p.Exec, p.Leaf, p.under, usage})
 	}
 	return r, nil
 }

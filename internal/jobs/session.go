@@ -18,61 +18,60 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
 )
 
-// A Session is what this process keeps of a sandbox that it works with, for the
-// next exec to be fast: the connection to the agent, cgroups made ahead. All of
-// it can be had again at any time, and is dropped when nothing has run for a
-// while: an idle sandbox costs this process some memory, and one without
-// handles not even that.
+// A Session is what this process keeps of a sandbox so that the next exec is fast: the
+// connection to the agent, and cgroups made ahead. The session can get all of these again at
+// any time, so it drops them when nothing has run for a while. An idle sandbox costs this
+// process some memory, and a sandbox without handles costs nothing.
 type Session struct {
 	*record.Sandbox
 	all *Sessions
 
-	// Of launcher.mu: how many handles there are, and which record was read.
+	// users counts the handles; version is that of the record that was read. Sessions.mu
+	// guards both.
 	users   int
 	version record.Version
 
 	Overlay *overlay.Files
 
-	// Lift is of the limits of disk traffic. Its mutex is taken before mu.
+	// Lift lifts the limits of disk traffic. Its mutex is taken before Mu.
 	Lift *throttle.Lift
 
 	Files *filewatch.Watcher
 
-	// Output is of detached commands. Its mutex is taken before mu.
+	// Output bounds the output of detached commands. Its mutex is taken before Mu.
 	Output share
 
 	// Mu guards what follows.
 	Mu sync.Mutex
-	// Conn is nil until it is needed.
+	// conn is nil until it is needed.
 	conn *agent.Conn
-	// connecting is held by the one that connects: a channel, for a context to
-	// interrupt the wait for it.
+	// connecting is held while a goroutine connects. It is a channel, so that a context can
+	// interrupt the wait.
 	connecting chan struct{}
-	// tookOver says that what others left was looked at.
+	// tookOver says that the session has looked at the rest of other processes.
 	tookOver bool
 	Leaves   leafPool
-	// running are this process's execs that have not ended, by their ids, without the
-	// detached ones: any number of handles may be of one of these.
+	// running are the execs of this process that have not ended, by id. Detached execs are not
+	// among them, since one exec may have any number of handles.
 	running map[string]*Process
-	// detached counts the detached ones that it has started; starting are those
-	// that the agent need not know yet.
+	// detached counts the detached execs that this process has started; starting are those
+	// that the agent may not know yet.
 	detached int
 	starting map[ExecID]bool
-	// Busy counts what goes on and needs the connection or the group.
+	// Busy counts the calls that need the connection or the group.
 	Busy int
-	// idle fires when nothing has gone on for a while.
+	// idle fires when Busy was 0 for a while.
 	idle *time.Timer
-	// last is when something went on.
+	// last is the time of the last call.
 	last time.Time
 	// gone says that the sandbox is not up any more.
 	gone bool
 }
 
-// idleTime is how long a sandbox in which nothing runs keeps what is held for
-// the next exec.
+// idleTime is how long an idle session keeps its connection and its cgroups.
 const idleTime = 3 * time.Second
 
-func newLive(l *Sessions, id string, r record.Record, v record.Version, group *cgroups.Group) *Session {
+func newSession(l *Sessions, id string, r record.Record, v record.Version, group *cgroups.Group) *Session {
 	box := record.NewSandbox(l.Roots, id, group, r)
 	lift := throttle.New(box)
 	return &Session{
@@ -83,10 +82,10 @@ func newLive(l *Sessions, id string, r record.Record, v record.Version, group *c
 	}
 }
 
-// refresh takes a record that was written since, and returns false if that is
-// another sandbox's. The caller has launcher.mu.
+// refresh takes a newer record, and returns false if that is another sandbox's record. The
+// caller has Sessions.mu.
 func (v *Session) refresh(r record.Record, now record.Version) bool {
-	if !v.Sandbox.Refresh(r) {
+	if !v.Refresh(r) {
 		return false
 	}
 	v.version = now
@@ -102,14 +101,14 @@ func (v *Session) Adopt(conn *agent.Conn) {
 	v.rest()
 }
 
-// Enter says that something begins which needs what is held; leave says that it
-// is over.
+// Enter begins a call that needs the connection or the group. Each Enter needs a [Session.Leave].
 func (v *Session) Enter() {
 	v.Mu.Lock()
 	defer v.Mu.Unlock()
 	v.Busy++
 }
 
+// Leave ends the call that [Session.Enter] began.
 func (v *Session) Leave() {
 	v.Mu.Lock()
 	v.Busy--
@@ -121,7 +120,7 @@ func (v *Session) Leave() {
 	}
 }
 
-// rest has what is held dropped after a while. The caller has mu.
+// rest starts the timer that drops the connection and the cgroups. The caller has Mu.
 func (v *Session) rest() {
 	v.last = time.Now()
 	if v.Busy == 0 && v.idle == nil && !v.gone {

@@ -53,6 +53,7 @@ type Config struct {
 	Tending *sync.WaitGroup
 }
 
+// New returns the sessions of a launcher. The launcher must close them.
 func New(c Config) *Sessions {
 	s := &Sessions{
 		Roots: c.Roots, self: c.Self, openGroup: c.OpenGroup, filesProgram: c.FilesProgram,
@@ -97,7 +98,7 @@ func (l *Sessions) Open(id string) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	fresh := newLive(l, id, r, now, group)
+	fresh := newSession(l, id, r, now, group)
 	l.Known[id] = fresh
 	return fresh, nil
 }

@@ -240,7 +240,7 @@ func TestFilesAreNotToldOfAll(t *testing.T) {
 			t.Errorf("%+v: %+v, %v", c, r, err)
 		}
 	}
-	if sb.session.Files.Watching() != nil {
+	if sb.session.Files.Watching() {
 		t.Error("the sandbox is watched")
 	}
 }

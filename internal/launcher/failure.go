@@ -58,36 +58,36 @@ func (s *Sandbox) Verify(ctx context.Context, sync bool) error {
 
 // verify is Verify without the wait for a removal, also for a caller that holds the
 // sandbox's directory.
-func (v *Sandbox) verify(ctx context.Context, sync bool) error {
-	r, err := record.Read(v.session.Path())
+func (s *Sandbox) verify(ctx context.Context, sync bool) error {
+	r, err := record.Read(s.session.Path())
 	if err != nil {
-		return record.NotFound(v.session.ID, err)
+		return record.NotFound(s.session.ID, err)
 	}
-	if err := v.verifyMemory(r); err != nil {
-		return &launch.SandboxError{ID: v.session.ID, Err: err}
+	if err := s.verifyMemory(r); err != nil {
+		return &launch.SandboxError{ID: s.session.ID, Err: err}
 	}
-	err = integrity.Verify(ctx, v.launcher.Roots, r, sync)
+	err = integrity.Verify(ctx, s.launcher.Roots, r, sync)
 	if err == nil {
 		return nil
 	}
 	if errors.Is(err, store.ErrAbandoned) || errors.Is(err, fs.ErrNotExist) {
 		err = launch.ErrNotRunning // or removed, at this moment
 	}
-	return &launch.SandboxError{ID: v.session.ID, Err: err}
+	return &launch.SandboxError{ID: s.session.ID, Err: err}
 }
 
 // verifyMemory refuses files in memory that may have been emptied before the call. A
 // removal is noted before anything is killed, and else the launcher empties a store only
 // once PID 1 has ended.
-func (v *Sandbox) verifyMemory(r record.Record) error {
+func (s *Sandbox) verifyMemory(r record.Record) error {
 	switch {
-	case r.Backend(v.launcher.Roots).Durable():
+	case r.Backend(s.launcher.Roots).Durable():
 		return nil
-	case statedir.RemovalBegun(v.session.Path()):
+	case statedir.RemovalBegun(s.session.Path()):
 		return errLeaving
 	case !r.Init.Lives():
 		return errInMemory
-	case r.Init != v.session.Init(): // another sandbox has the name
+	case r.Init != s.session.Init(): // another sandbox has the name
 		return launch.ErrNotFound
 	}
 	return nil

@@ -31,26 +31,26 @@ func (s *Sandbox) Layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 	return trees, nil
 }
 
-func (v *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, error) {
-	if statedir.RemovalBegun(v.session.Path()) {
-		return nil, fmt.Errorf("sandbox %s %w", v.session.ID, errLeaving)
+func (s *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, error) {
+	if statedir.RemovalBegun(s.session.Path()) {
+		return nil, fmt.Errorf("sandbox %s %w", s.session.ID, errLeaving)
 	}
-	r, err := record.Read(v.session.Path())
+	r, err := record.Read(s.session.Path())
 	if err != nil {
-		return nil, record.NotFound(v.session.ID, err)
+		return nil, record.NotFound(s.session.ID, err)
 	}
 	held, err := record.OpenStore(r.Init)
 	if err != nil {
-		return v.stoppedLayers(ctx, unprivileged)
+		return s.stoppedLayers(ctx, unprivileged)
 	}
 	defer held.Close()
 	if unprivileged {
-		if err := v.launcher.handOut(v.session.ID, r, held); err != nil {
+		if err := s.launcher.handOut(s.session.ID, r, held); err != nil {
 			return nil, err
 		}
 	}
-	b := &layerReader{box: v.session.Sandbox, record: r, store: held, unprivileged: unprivileged}
-	if files := r.Backend(v.launcher.Roots); unprivileged && files.Durable() { // a mount that shows ids that can be mapped to the owner's
+	b := &layerReader{box: s.session.Sandbox, record: r, store: held, unprivileged: unprivileged}
+	if files := r.Backend(s.launcher.Roots); unprivileged && files.Durable() { // a mount that shows ids that can be mapped to the owner's
 		if b.store, err = files.Mount(); err != nil {
 			return nil, err
 		}
@@ -59,7 +59,7 @@ func (v *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 	}
 	trees, err := b.trees()
 	if err == nil && unprivileged && !r.Init.Lives() { // its removal may have seen no note
-		return nil, errors.Join(fmt.Errorf("sandbox %s %w", v.session.ID, launch.ErrNotRunning), closeAllTrees(trees))
+		return nil, errors.Join(fmt.Errorf("sandbox %s %w", s.session.ID, launch.ErrNotRunning), closeAllTrees(trees))
 	}
 	return trees, err
 }

@@ -39,14 +39,14 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 
 // change does something to the sandbox's container, alone: until it is done, the
 // container of that name is no other's.
-func (v *Sandbox) change(ctx context.Context, what func(*container.Container) error) error {
-	return v.alone(ctx, func() error {
-		c, err := v.session.Container()
+func (s *Sandbox) change(ctx context.Context, what func(*container.Container) error) error {
+	return s.alone(ctx, func() error {
+		c, err := s.session.Container()
 		if err == nil {
 			err = what(c)
 		}
 		if errors.Is(err, container.ErrNotRunning) || errors.Is(err, container.ErrNotExist) {
-			return &launch.SandboxError{ID: v.session.ID, Err: launch.ErrNotRunning}
+			return &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning}
 		}
 		return err
 	})
@@ -54,18 +54,18 @@ func (v *Sandbox) change(ctx context.Context, what func(*container.Container) er
 
 // alone does something to the sandbox, which is up, while nobody else does, once what
 // a process that was killed has left half done is at an end.
-func (v *Sandbox) alone(ctx context.Context, what func() error) error {
-	state, err := statedir.Await(ctx, v.launcher.Sandboxes(), v.session.ID)
+func (s *Sandbox) alone(ctx context.Context, what func() error) error {
+	state, err := statedir.Await(ctx, s.launcher.Sandboxes(), s.session.ID)
 	if err != nil {
-		return record.NotFound(v.session.ID, err)
+		return record.NotFound(s.session.ID, err)
 	}
 	defer state.Release()
-	r, err := record.Read(v.session.Path())
-	if err != nil || r.Init != v.session.Init() || !v.session.Up() {
-		return v.session.Why(ctx, &launch.SandboxError{ID: v.session.ID, Err: launch.ErrNotRunning})
+	r, err := record.Read(s.session.Path())
+	if err != nil || r.Init != s.session.Init() || !s.session.Up() {
+		return s.session.Why(ctx, &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning})
 	}
 	if r.HalfDone() {
-		if err := errors.Join(v.session.Overlay.TakeBackSwitch(), v.endAttach()); err != nil {
+		if err := errors.Join(s.session.Overlay.TakeBackSwitch(), s.endAttach()); err != nil {
 			return err
 		}
 	}
@@ -73,9 +73,9 @@ func (v *Sandbox) alone(ctx context.Context, what func() error) error {
 }
 
 // endHalfDone ends what a process that was killed has left half done.
-func (v *Sandbox) endHalfDone(ctx context.Context) error {
-	if !v.session.Current().HalfDone() {
+func (s *Sandbox) endHalfDone(ctx context.Context) error {
+	if !s.session.Current().HalfDone() {
 		return nil
 	}
-	return v.alone(ctx, func() error { return nil })
+	return s.alone(ctx, func() error { return nil })
 }

@@ -26,32 +26,31 @@ const maxSnapshots = 64
 // in the sandbox has files open there or its directory, [launch.ErrUnavailable] where
 // the sandbox's files are not on disk, and those of Pause.
 func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
-	v := s
 	if !record.IsName(name) {
 		return launch.Refusal(fmt.Errorf("snapshot %q: 1 to %d letters, digits and any of _+-. make a name", name, record.MaxName))
 	}
-	if uid := v.session.Current().UID; uid != 0 {
-		leave, err := v.launcher.snapshotting.enter(ctx, uid)
+	if uid := s.session.Current().UID; uid != 0 {
+		leave, err := s.launcher.snapshotting.enter(ctx, uid)
 		if err != nil {
 			return err
 		}
 		defer leave()
-		if err := v.launcher.roomForSnapshot(ctx, uid); err != nil {
+		if err := s.launcher.roomForSnapshot(ctx, uid); err != nil {
 			return err
 		}
 	}
-	return v.alone(ctx, func() error {
-		if !v.session.Current().Backend(v.launcher.Roots).Durable() {
+	return s.alone(ctx, func() error {
+		if !s.session.Current().Backend(s.launcher.Roots).Durable() {
 			return fmt.Errorf("a snapshot %w: its files are in memory; make it with --storage disk", launch.ErrUnavailable)
 		}
-		dir := v.launcher.SnapshotDir(name)
+		dir := s.launcher.SnapshotDir(name)
 		if _, err := os.Lstat(dir); err == nil {
 			return fmt.Errorf("snapshot %s %w", name, launch.ErrExists)
 		}
-		if err := v.verify(ctx, integrity.ShortOfRoom(v.launcher.Data)); err != nil {
+		if err := s.verify(ctx, integrity.ShortOfRoom(s.launcher.Data)); err != nil {
 			return err
 		}
-		return v.session.Overlay.Snapshot(ctx, name)
+		return s.session.Overlay.Snapshot(ctx, name)
 	})
 }
 

@@ -43,12 +43,12 @@ func roomForStamps(uid uint32) int64 {
 
 // stampsBut is the size of the stamps of the other trees. It removes those of layers
 // that have been discarded.
-func (v *Sandbox) stampsBut(r record.Record, tree int) (size int64, err error) {
+func (s *Sandbox) stampsBut(r record.Record, tree int) (size int64, err error) {
 	kept := map[string]bool{}
 	for i, t := range r.Trees {
-		kept[v.session.StampsPath(i, t)] = i != tree
+		kept[s.session.StampsPath(i, t)] = i != tree
 	}
-	dir := filepath.Dir(v.session.StampsPath(tree, r.Trees[tree]))
+	dir := filepath.Dir(s.session.StampsPath(tree, r.Trees[tree]))
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -87,9 +87,8 @@ func (s *Sandbox) Applied(ctx context.Context, path string, stamps []launch.Stam
 		return err
 	}
 	slices.SortStableFunc(stamps, launch.Stamp.ComparePaths)
-	v := s
-	return v.aloneWithFiles(ctx, func() error {
-		r, err := record.Read(v.session.Path())
+	return s.aloneWithFiles(ctx, func() error {
+		r, err := record.Read(s.session.Path())
 		if err != nil {
 			return err
 		}
@@ -97,12 +96,12 @@ func (s *Sandbox) Applied(ctx context.Context, path string, stamps []launch.Stam
 		if i < 0 {
 			return launch.Refusal(fmt.Errorf("the sandbox has no overlay of %.4096q", path))
 		}
-		others, err := v.stampsBut(r, i)
+		others, err := s.stampsBut(r, i)
 		if err != nil {
 			return err
 		}
 		m := stampMerge{added: stamps, since: r.Trees[i].Since.UnixNano(), room: roomForStamps(r.UID) - others}
-		err = m.write(v.session.StampsPath(i, r.Trees[i]))
+		err = m.write(s.session.StampsPath(i, r.Trees[i]))
 		if errors.Is(err, errStampsFull) {
 			return launch.Refusal(fmt.Errorf("more than %d bytes of paths were applied to the host, those below %s with them; discard what the sandbox has there", roomForStamps(r.UID), path))
 		}

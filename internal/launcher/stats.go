@@ -37,10 +37,10 @@ func (s *Sandbox) Stats(ctx context.Context) (all launch.Stats, err error) {
 // not there for all of that: what was read may then be another's that has its
 // name since. Whoever removes it takes the group first and the record last, so
 // that one look, afterwards, tells.
-func (v *Sandbox) observe(ctx context.Context, read func() error) error {
+func (s *Sandbox) observe(ctx context.Context, read func() error) error {
 	err := read()
-	if !v.session.Up() || !v.session.Present() {
-		return v.session.Why(ctx, &launch.SandboxError{ID: v.session.ID, Err: launch.ErrNotRunning})
+	if !s.session.Up() || !s.session.Present() {
+		return s.session.Why(ctx, &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning})
 	}
 	return err
 }

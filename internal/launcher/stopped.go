@@ -32,23 +32,23 @@ var (
 
 // holdStopped takes hold of a stopped sandbox that has its files on disk. The caller
 // must release the state.
-func (v *Sandbox) holdStopped(ctx context.Context) (*statedir.Dir, record.Record, error) {
-	state, err := statedir.Await(ctx, v.launcher.Sandboxes(), v.session.ID)
+func (s *Sandbox) holdStopped(ctx context.Context) (*statedir.Dir, record.Record, error) {
+	state, err := statedir.Await(ctx, s.launcher.Sandboxes(), s.session.ID)
 	if err != nil {
-		return nil, record.Record{}, record.NotFound(v.session.ID, err)
+		return nil, record.Record{}, record.NotFound(s.session.ID, err)
 	}
 	r, err := record.Read(state.Path)
 	switch {
 	case err != nil:
-		err = record.NotFound(v.session.ID, err)
-	case r.Init != v.session.Init():
-		err = &launch.SandboxError{ID: v.session.ID, Err: launch.ErrNotFound}
+		err = record.NotFound(s.session.ID, err)
+	case r.Init != s.session.Init():
+		err = &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotFound}
 	case statedir.RemovalBegun(state.Path):
-		err = &launch.SandboxError{ID: v.session.ID, Err: errLeaving}
+		err = &launch.SandboxError{ID: s.session.ID, Err: errLeaving}
 	case !r.Init.Ends():
-		err = v.session.Why(ctx, &launch.SandboxError{ID: v.session.ID, Err: launch.ErrNotRunning})
-	case !r.Backend(v.launcher.Roots).Durable():
-		err = &launch.SandboxError{ID: v.session.ID, Err: errInMemory}
+		err = s.session.Why(ctx, &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning})
+	case !r.Backend(s.launcher.Roots).Durable():
+		err = &launch.SandboxError{ID: s.session.ID, Err: errInMemory}
 	}
 	if err != nil {
 		state.Release()
@@ -58,12 +58,12 @@ func (v *Sandbox) holdStopped(ctx context.Context) (*statedir.Dir, record.Record
 }
 
 // aloneWithFiles is alone, for a stopped sandbox as well if it has its files on disk.
-func (v *Sandbox) aloneWithFiles(ctx context.Context, what func() error) error {
-	err := v.alone(ctx, what)
+func (s *Sandbox) aloneWithFiles(ctx context.Context, what func() error) error {
+	err := s.alone(ctx, what)
 	if !errors.Is(err, launch.ErrNotRunning) {
 		return err
 	}
-	state, _, err := v.holdStopped(ctx)
+	state, _, err := s.holdStopped(ctx)
 	if err != nil {
 		return err
 	}
@@ -73,26 +73,26 @@ func (v *Sandbox) aloneWithFiles(ctx context.Context, what func() error) error {
 
 // stoppedLayers are the Layers of a stopped sandbox. The image is mounted with the ids
 // of the inside.
-func (v *Sandbox) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldTree, error) {
-	state, r, err := v.holdStopped(ctx)
+func (s *Sandbox) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldTree, error) {
+	state, r, err := s.holdStopped(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer state.Release()
-	top, err := r.Backend(v.launcher.Roots).Mount()
+	top, err := r.Backend(s.launcher.Roots).Mount()
 	if err != nil {
-		return nil, fmt.Errorf("files of the stopped sandbox %s: %w", v.session.ID, err)
+		return nil, fmt.Errorf("files of the stopped sandbox %s: %w", s.session.ID, err)
 	}
 	defer top.Close()
 	if r, err = r.WithoutUnmade(top); err != nil {
 		return nil, err
 	}
 	if unprivileged {
-		if err := v.launcher.handOut(v.session.ID, r, top); err != nil {
+		if err := s.launcher.handOut(s.session.ID, r, top); err != nil {
 			return nil, err
 		}
 	}
-	b := &layerReader{box: v.session.Sandbox, record: r, store: top, inside: true, unprivileged: unprivileged}
+	b := &layerReader{box: s.session.Sandbox, record: r, store: top, inside: true, unprivileged: unprivileged}
 	trees, err := b.trees()
 	if err != nil {
 		return nil, err
@@ -109,16 +109,16 @@ func (v *Sandbox) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldT
 
 // unlessRemoved waits for a removal of the sandbox, if one is going on. It returns
 // ErrNotFound after a removal, and else the error.
-func (v *Sandbox) unlessRemoved(ctx context.Context, err error) error {
+func (s *Sandbox) unlessRemoved(ctx context.Context, err error) error {
 	var known *launch.SandboxError
 	if errors.As(err, &known) || ctx.Err() != nil {
 		return err
 	}
-	if state, waited := statedir.Await(ctx, v.launcher.Sandboxes(), v.session.ID); waited == nil {
+	if state, waited := statedir.Await(ctx, s.launcher.Sandboxes(), s.session.ID); waited == nil {
 		state.Release()
 	}
-	if v.session.Present() {
+	if s.session.Present() {
 		return err
 	}
-	return &launch.SandboxError{ID: v.session.ID, Err: launch.ErrNotFound}
+	return &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotFound}
 }

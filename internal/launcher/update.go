@@ -21,17 +21,16 @@ import (
 // Errors: *[launch.ConfigError], [launch.ErrUnavailable] for a limit that this
 // host does not enforce, and those of Pause.
 func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
-	v := s
-	return v.change(ctx, func(c *container.Container) error {
-		r, err := record.Read(v.session.Path())
+	return s.change(ctx, func(c *container.Container) error {
+		r, err := record.Read(s.session.Path())
 		if err != nil {
 			return err
 		}
-		next, err := limited(r, l, v.launcher.Data)
+		next, err := limited(r, l, s.launcher.Data)
 		if err != nil {
 			return err
 		}
-		host, err := v.launcher.host()
+		host, err := s.launcher.host()
 		if err != nil {
 			return err
 		}
@@ -39,24 +38,24 @@ func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
 			Limits: next.Limits, Disks: next.Disks, SwapLimit: host.Limits.Memory.Reason == "",
 		})
 		resources.Devices = nil
-		if err := v.limitSockets(next); err != nil {
+		if err := s.limitSockets(next); err != nil {
 			return err
 		}
 		if err := c.Update(resources, container.IntelRdt{}); err != nil {
 			err = aboveTotal(host, next.Config.Limits.CPUs, updateError(next.Config.Limits, err))
-			return errors.Join(err, v.limitSockets(r))
+			return errors.Join(err, s.limitSockets(r))
 		}
-		return v.session.Keep(next)
+		return s.session.Keep(next)
 	})
 }
 
 // limitSockets sets the limit of buffers of sockets that a record has.
-func (v *Sandbox) limitSockets(r record.Record) error {
+func (s *Sandbox) limitSockets(r record.Record) error {
 	if r.Limits.Memory != spec.Enforced {
 		return nil
 	}
 	most := r.Config.Limits.Memory
-	err := v.session.Group.LimitSockets(int64(most))
+	err := s.session.Group.LimitSockets(int64(most))
 	if errors.Is(err, unix.EBUSY) {
 		return launch.Refusal(fmt.Errorf("the sandbox has more than %s in the buffers of its sockets: close some first", most))
 	}

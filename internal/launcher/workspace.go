@@ -26,16 +26,15 @@ import (
 // [launch.ErrBusy] where something is in the directory that is to be replaced, and
 // those of Pause.
 func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) error {
-	v := s
-	return v.alone(ctx, func() error {
-		r, err := record.Read(v.session.Path())
+	return s.alone(ctx, func() error {
+		r, err := record.Read(s.session.Path())
 		if err != nil {
 			return err
 		}
 		if err := r.TakesWorkspace(); err != nil {
 			return err
 		}
-		config := r.TreeConfig(v.launcher.Roots)
+		config := r.TreeConfig(s.launcher.Roots)
 		config.Files, config.Peer = from.Files, from.peer()
 		config.Workspace = dir
 		tree, err := rootfs.OpenWorkspace(config, r.UIDMappings, r.GIDMappings)
@@ -46,14 +45,14 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) er
 		next := r
 		next.Config.Workspace = dir
 		next.Limits.Disk = diskEnforcement(next.Config, from)
-		if err := v.throttle(&next, from); err != nil {
+		if err := s.throttle(&next, from); err != nil {
 			return err
 		}
 		if r.Attaching, err = record.NewAttaching(tree, next); err != nil {
 			return err
 		}
-		v.session.Unwatch() // what was watched is another's, or nobody's
-		if err := v.session.Keep(r); err != nil {
+		s.session.Unwatch() // what was watched is another's, or nobody's
+		if err := s.session.Keep(r); err != nil {
 			return err
 		}
 		thread, err := mountns.Enter(r.Init)
@@ -62,16 +61,16 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) er
 			thread.Stop()
 		}
 		if err != nil {
-			return errors.Join(err, v.endAttach())
+			return errors.Join(err, s.endAttach())
 		}
-		return v.session.Keep(next)
+		return s.session.Keep(next)
 	})
 }
 
 // endAttach has the record say which workspace the sandbox has, after one was being
 // attached: that one, or the one before. The caller holds the sandbox.
-func (v *Sandbox) endAttach() error {
-	r, err := record.Read(v.session.Path())
+func (s *Sandbox) endAttach() error {
+	r, err := record.Read(s.session.Path())
 	if err != nil || r.Attaching == nil {
 		return err
 	}
@@ -104,7 +103,7 @@ func (v *Sandbox) endAttach() error {
 		r.Config.Workspace = ""
 	}
 	r.Attaching = nil
-	return v.session.Keep(r)
+	return s.session.Keep(r)
 }
 
 // changeWorkspace attaches a workspace in place of the one that was attached before, on
@@ -167,20 +166,20 @@ func isPrivateWorkspace() (bool, error) { return mountns.SameDevice(spec.Workspa
 
 // throttle has the limits of disk traffic hold for the disks of the record's
 // configuration, which are others than before.
-func (v *Sandbox) throttle(r *record.Record, from Sources) error {
+func (s *Sandbox) throttle(r *record.Record, from Sources) error {
 	l := r.Config.Limits
 	if l.IORead == 0 && l.IOWrite == 0 {
 		return nil
 	}
 	var err error
-	if r.Disks, err = disks(r.Config, from, v.launcher.Data); err != nil {
+	if r.Disks, err = disks(r.Config, from, s.launcher.Data); err != nil {
 		return err
 	}
-	host, err := v.launcher.host()
+	host, err := s.launcher.host()
 	if err != nil {
 		return err
 	}
-	c, err := v.session.Container()
+	c, err := s.session.Container()
 	if err != nil {
 		return err
 	}

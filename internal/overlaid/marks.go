@@ -61,8 +61,8 @@ func (t *Tree) Hold(c spec.Change) string {
 	return mark.Reason
 }
 
-// A marking adds marks to a list of changes, in which parents come first.
-type marking struct {
+// A Marking adds marks to a list of changes, in which parents come first.
+type Marking struct {
 	tree *Tree
 	// top is the last directory that is held with all below, reason is its reason.
 	top, reason string
@@ -70,8 +70,8 @@ type marking struct {
 
 // Marks begins a list of the changes at some paths. A directory above them may be held
 // with all below, and is not in the list: marks looks at such directories first.
-func (t *Tree) Marks(paths []string) *marking {
-	m := &marking{tree: t}
+func (t *Tree) Marks(paths []string) *Marking {
+	m := &Marking{tree: t}
 	for _, name := range paths {
 		for at, char := range []byte(name) {
 			if char == '/' && m.reason == "" {
@@ -83,7 +83,7 @@ func (t *Tree) Marks(paths []string) *marking {
 }
 
 // begin looks at a directory above the paths that are listed.
-func (m *marking) begin(dir string) {
+func (m *Marking) begin(dir string) {
 	if _, ok := m.tree.pathMark(spec.Change{Path: dir, Kind: spec.Created, Type: spec.TypeDirectory}); !ok {
 		return // not even a new directory of this name is held
 	}
@@ -96,7 +96,7 @@ func (m *marking) begin(dir string) {
 }
 
 // Add fills in the marks of a change.
-func (m *marking) Add(c *spec.Change) {
+func (m *Marking) Add(c *spec.Change) {
 	mark, _ := m.tree.pathMark(*c)
 	switch {
 	case m.top != "" && Beneath(c.Path, m.top):

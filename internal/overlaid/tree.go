@@ -101,11 +101,13 @@ func (t *Tree) Note() string {
 	return ""
 }
 
-// A Tree is one overlay.
+// A Tree is one overlaid directory.
 type Tree struct {
 	launch.Tree
 	RunsAs spec.User
-	Top    *os.File // nil: the directory is gone, and an empty one stands for it
+	// RunsAs is the sandbox's user inside.
+	// Top is the directory of the host. Nil: it is gone, and an empty one stands for it.
+	Top    *os.File
 	Stack  layer.Stack
 	marker *autorun.Marker
 	// Moved says that the path leads to another directory, or to none.
@@ -136,6 +138,7 @@ func (t *Tree) Absolute(c spec.Change) spec.Change {
 	return c
 }
 
+// Beneath says that a path is a directory or lies below it.
 func Beneath(name, dir string) bool {
 	return name == dir || dir == "/" || strings.HasPrefix(name, dir+"/")
 }

@@ -15,47 +15,47 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
-// A Journal says how far a transaction has come. It is in its directory in the
-// store, and ends with that.
+// A Journal says how far a transaction has come. The directory of the transaction holds it.
 type Journal struct {
 	State txState `json:"state"`
-	// Owner is the process that runs it.
+	// Owner is the process that runs the transaction.
 	Owner process.ID `json:"owner"`
-	// Since is when the layers were made, Joined when they began to join.
+	// Since is the time of making the layers, Joined the time when they began to join.
 	Since  time.Time `json:"since"`
 	Joined time.Time `json:"joined,omitzero"`
-	// Places are what it covered, in the order of its layers.
+	// Places are the covered places, in the order of the layers.
 	Places []record.Place `json:"places"`
-	// Done is how many of the places have been dealt with, of what State is about.
+	// Done is the number of places for which the step of State is complete.
 	Done int `json:"done"`
-	// Until is how many of them are to be undone, if not all.
+	// Until is the number of places to undo. 0: all of them.
 	Until int `json:"until,omitempty"`
-	// Ours are the times in which the runtime has changed files, by its joining and
-	// by what was undone since.
+	// Ours are the times in which the runtime itself has changed files: when the transaction
+	// joined, and when others were undone since.
 	Ours []span `json:"ours,omitempty"`
-	// Undoing is since when it is being undone, and what that changes.
+	// Undoing is the time since when the transaction is being undone, with the changed paths.
 	Undoing *span `json:"undoing,omitempty"`
 }
 
-// A span is some time in which the runtime has changed files: these, or without any
-// all that have changed.
+// A span is a time in which the runtime has changed files: Paths, or, without Paths, all files
+// that have changed in that time.
 type span struct {
 	From  time.Time `json:"from"`
 	To    time.Time `json:"to"`
 	Paths []string  `json:"paths,omitempty"`
 }
 
-// has says whether a file that changed at some time is the runtime's doing.
+// has says whether the runtime has made a change of this path at this time.
 func (s span) has(path string, ctime time.Time) bool {
 	return !ctime.Before(s.From) && !ctime.After(s.To) && (s.Paths == nil || slices.Contains(s.Paths, path))
 }
 
-// txState is what is to become of a transaction whose owner has ended.
+// txState says how a transaction ends whose owner has ended.
 type txState string
 
 const (
-	txRuns    txState = "runs"    // it never happened
-	TxJoins   txState = "joins"   // the rest is to join
+	txRuns txState = "runs" // it never happened
+	// TxJoins is the state in which the rest of the changes has still to join.
+	TxJoins   txState = "joins"
 	txJoined  txState = "joined"  // it can be undone
 	txUndoing txState = "undoing" // the rest is to be undone
 )

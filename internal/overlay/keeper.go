@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/trash"
 )
 
-// A Keeper has what a launcher's sandboxes share to keep their layers.
+// A Keeper keeps the layers of all sandboxes of a launcher.
 type Keeper struct {
 	record.Roots
 	// self identifies the launcher's process.

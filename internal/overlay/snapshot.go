@@ -22,15 +22,16 @@ import (
 
 const snapshotFile = "snapshot.json"
 
+// A Snapshot describes the layers of a snapshot.
 type Snapshot struct {
 	Version int         `json:"version"`
 	UID     uint32      `json:"uid"`
 	Created time.Time   `json:"created"`
 	Config  spec.Config `json:"config"`
-	// Places have the layers of each place, the uppermost first. Images are files
-	// beside this one.
+	// Places have the layers of each place, the uppermost first. The images lie in the
+	// directory of the snapshot.
 	Places map[string][]record.LayerRef `json:"places"`
-	// Trees say which directories of the host were below.
+	// Trees are the directories of the host that were below.
 	Trees []record.Tree `json:"trees,omitempty"`
 }
 
@@ -87,6 +88,8 @@ func (l *Keeper) DraftSnapshot(r record.Record) (err error) {
 	return os.WriteFile(filepath.Join(draft, snapshotFile), data, 0o600)
 }
 
+// DraftOf is the directory of the snapshot that a switch of layers makes, until it has its
+// name.
 func (l *Keeper) DraftOf(r record.Record) string {
 	return filepath.Join(l.Data, record.SnapshotsName, r.Switch.Draft)
 }

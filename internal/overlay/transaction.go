@@ -19,11 +19,10 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
-// A Transaction is a command whose writes go to layers of its own: it sees the
-// sandbox's files as they are below those, and nobody else sees what it writes
-// until they join.
+// A Transaction is a command with layers of its own. The command sees the sandbox's files
+// below its layers. No other process sees the writes of the command until they join.
 //
-// Its directory in the store is tx/N: one for each place with the layer, and the
+// Its directory in the store is tx/N, with a directory for the layer of each place, and the
 // journal.
 type Transaction struct {
 	files *Files
@@ -33,8 +32,8 @@ type Transaction struct {
 	dir    *os.File
 	covers covers
 	Journal
-	// Thread is in the mount namespace with the layers in place, and has it be;
-	// root is its root.
+	// Thread is in the mount namespace with the layers, and keeps that namespace. rootDir is
+	// its root.
 	Thread  *mountns.Thread
 	rootDir *os.File
 }

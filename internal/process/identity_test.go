@@ -34,8 +34,8 @@ func TestWhoHasEndedIsToldFromWhoLives(t *testing.T) {
 		"one of another pid namespace":  {elsewhere, true, true},
 		"none: of a record that is not": {ID{Namespace: self.Namespace}, false, true},
 	} {
-		if lives, ends := test.lives, test.ends; test.ID.Lives() != lives || test.ID.Ends() != ends {
-			t.Errorf("%s: lives %v, ends %v", name, test.ID.Lives(), test.ID.Ends())
+		if lives, ends := test.lives, test.ends; test.Lives() != lives || test.Ends() != ends {
+			t.Errorf("%s: lives %v, ends %v", name, test.Lives(), test.Ends())
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// An attaching is intent: a directory becomes the workspace of the sandbox.
-type attaching struct {
+// An Attaching is intent: a directory becomes the workspace of the sandbox.
+type Attaching struct {
 	Dir    string      `json:"dir"`
 	Device uint64      `json:"device"`
 	Inode  uint64      `json:"inode"`
@@ -22,12 +22,12 @@ type attaching struct {
 }
 
 // NewAttaching is the intent to attach a tree to the sandbox of the next record.
-func NewAttaching(tree *os.File, next Record) (*attaching, error) {
+func NewAttaching(tree *os.File, next Record) (*Attaching, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(tree.Fd()), &st); err != nil {
 		return nil, fmt.Errorf("stat %s: %w", tree.Name(), err)
 	}
-	return &attaching{Dir: next.Config.Workspace, Device: st.Dev, Inode: st.Ino, Disks: next.Disks, Limit: next.Limits.Disk}, nil
+	return &Attaching{Dir: next.Config.Workspace, Device: st.Dev, Inode: st.Ino, Disks: next.Disks, Limit: next.Limits.Disk}, nil
 }
 
 // TakesWorkspace refuses a workspace that would hide a bind.

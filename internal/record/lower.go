@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A fileHandle finds a directory of the host again, under any name that the directory
+// A FileHandle finds a directory of the host again, under any name that the directory
 // has on its file system: name_to_handle_at(2).
-type fileHandle struct {
+type FileHandle struct {
 	Type  int32  `json:"type"`
 	Bytes []byte `json:"bytes"`
 }

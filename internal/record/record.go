@@ -59,7 +59,7 @@ type Record struct {
 	// Switch is a change of layers that is under way. Nil: none is.
 	Switch *Switch `json:"switch,omitempty"`
 	// Attaching is a workspace that is being attached. Nil: none is.
-	Attaching *attaching `json:"attaching,omitempty"`
+	Attaching *Attaching `json:"attaching,omitempty"`
 	// Kept is the name of the snapshot that keeps the files of this sandbox, which has
 	// stopped and is being replaced. The snapshot may not be there yet.
 	Kept string `json:"kept,omitempty"`

@@ -30,7 +30,7 @@ type Tree struct {
 	Device uint64 `json:"device"`
 	Inode  uint64 `json:"inode"`
 	// Handle finds the directory where the host has moved it. Nil: nothing does.
-	Handle *fileHandle `json:"handle,omitempty"`
+	Handle *FileHandle `json:"handle,omitempty"`
 }
 
 // NewTrees are the trees of a new sandbox.
@@ -101,7 +101,7 @@ func ReadOnly(dir *os.File) (*os.File, error) {
 
 // HandleOf is the handle of an overlaid directory. Nil: the file system has no handles,
 // or the path leads to another directory by now.
-func HandleOf(t rootfs.Tree) *fileHandle {
+func HandleOf(t rootfs.Tree) *FileHandle {
 	fd, err := unix.Open(t.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
@@ -114,5 +114,5 @@ func HandleOf(t rootfs.Tree) *fileHandle {
 	if err != nil {
 		return nil
 	}
-	return &fileHandle{Type: h.Type(), Bytes: h.Bytes()}
+	return &FileHandle{Type: h.Type(), Bytes: h.Bytes()}
 }

@@ -24,16 +24,16 @@ type signaled interface {
 	Resize(size sandbox.Winsize) error
 }
 
-// A Signals sends the signals that end a program to the command, and ends
-// the command, with all it has started, where that does not help.
+// Signals passes the signals that end a program to the command. If the command does not end,
+// Signals kills the command with all that it has started.
 type Signals struct {
 	cancel  context.CancelCauseFunc
 	signals chan os.Signal
 	done    sync.WaitGroup
 
 	mu sync.Mutex
-	// process is nil until the command is known to run, which it may do, and
-	// print, before that.
+	// process is nil until the command is known to run. The command may run, and print, before
+	// that.
 	process signaled
 	starts  bool
 	waiting syscall.Signal // for process; 0: none
@@ -42,8 +42,9 @@ type Signals struct {
 	paging  bool           // the terminal's ^C is a pager's
 }
 
-// RelaySignals returns a context that the relay cancels.
-func RelaySignals(ctx context.Context) (context.Context, *Signals) {
+// Catch begins to relay signals, and returns a context that the relay cancels. The caller must
+// call Stop.
+func Catch(ctx context.Context) (context.Context, *Signals) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r := &Signals{cancel: cancel, signals: make(chan os.Signal, 16)}
 	for _, s := range []syscall.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGWINCH, unix.SIGPIPE} {
@@ -59,6 +60,7 @@ func RelaySignals(ctx context.Context) (context.Context, *Signals) {
 	return ctx, r
 }
 
+// Stop ends the relay.
 func (r *Signals) Stop() {
 	signal.Stop(r.signals)
 	close(r.signals)
@@ -66,8 +68,8 @@ func (r *Signals) Stop() {
 	r.cancel(nil)
 }
 
-// starting says that the command is about to run: signals before that end the
-// whole, one from here on waits for the command.
+// starting says that the command is about to run. An earlier signal ends the program; a later
+// signal waits for the command.
 func (r *Signals) starting() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -74,6 +74,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.1f %s", value, units[unit])
 }
 
+// ChangeCount is a number of changes with the noun.
 func ChangeCount(n int) string {
 	if n == 1 {
 		return "1 change"

@@ -33,6 +33,7 @@ type Conversation struct {
 // gone, or the person typed Ctrl-D.
 var ErrTerminalClosed = errors.New("the terminal is closed")
 
+// Say prints a line.
 func (t *Conversation) Say(format string, args ...any) {
 	fmt.Fprintf(t.Out, format+"\n", args...)
 }
@@ -68,6 +69,7 @@ func (t *Conversation) listAs(title string, all []sandbox.Change) {
 	}
 }
 
+// LeftOut lists paths that an apply or a file leaves out.
 func (t *Conversation) LeftOut(all []sandbox.Unapplied) {
 	for _, u := range all[:min(len(all), maxListed)] {
 		t.Say("left out: %s: %s", visible(u.Path), u.Reason)
@@ -159,6 +161,7 @@ func readLine(in io.Reader) (string, error) {
 	return "", fmt.Errorf("read an answer: more than %d bytes; give a shorter one", maxAnswer)
 }
 
+// IsTerminal says whether a reader or writer is a terminal.
 func IsTerminal(of any) bool {
 	f, ok := of.(*os.File)
 	return ok && f != nil && term.IsTerminal(int(f.Fd()))

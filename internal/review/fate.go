@@ -15,7 +15,7 @@ type Fate struct {
 	Review, Apply, Keep bool
 	Overlaid, OnDisk    bool
 	Talk                *Conversation
-	// Program is the begin of a command line that finds the sandbox again.
+	// Program begins a command line that finds the sandbox again.
 	Program string
 	// Stay leaves the sandbox up. A sandbox that may stay does so until its changes
 	// are settled: no error, signal or crash discards them.

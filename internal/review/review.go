@@ -11,12 +11,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// A decision is the result of a review.
-type decision int
+// A Decision is the result of a review.
+type Decision int
 
 const (
 	// undecided changes stay in the sandbox.
-	undecided decision = iota
+	undecided Decision = iota
 	// kept changes stay in the sandbox because the person has said so.
 	kept
 	// Settled changes are applied, saved or discarded: the sandbox can be removed.
@@ -33,7 +33,7 @@ type Review struct {
 
 // Run asks until there is a decision. A script that gives no answer discards. An
 // error leaves the changes undecided.
-func (r *Review) Run(ctx context.Context) (decision, error) {
+func (r *Review) Run(ctx context.Context) (Decision, error) {
 	if err := r.list(); err != nil {
 		return undecided, err
 	}
@@ -91,7 +91,7 @@ func (r *Review) list() error {
 }
 
 // obey follows one answer.
-func (r *Review) obey(ctx context.Context, answer string) (decision, error) {
+func (r *Review) obey(ctx context.Context, answer string) (Decision, error) {
 	word, argument, _ := strings.Cut(answer, " ")
 	argument = strings.TrimSpace(argument)
 	word = strings.ToLower(word)
@@ -131,13 +131,13 @@ func noAnswer(answer string) error {
 	return fmt.Errorf("answer %q is none of these: use a word or its first letter; a PATH... applies these paths (with a space as \"a b\"), s FILE saves to a .tar or .patch", answer)
 }
 
-func (r *Review) discard() (decision, error) {
+func (r *Review) discard() (Decision, error) {
 	r.Talk.Say("discarded")
 	return Settled, nil
 }
 
 // confirmDiscard asks once more after the empty answer: it may be a slip.
-func (r *Review) confirmDiscard(ctx context.Context) (decision, error) {
+func (r *Review) confirmDiscard(ctx context.Context) (Decision, error) {
 	answer, err := r.Talk.Ask(ctx, fmt.Sprintf("discard %s for good? [y/N] ", ChangeCount(len(r.left))))
 	if err != nil {
 		return undecided, err
@@ -150,7 +150,7 @@ func (r *Review) confirmDiscard(ctx context.Context) (decision, error) {
 }
 
 // apply applies changes. They are settled if none is left to ask about.
-func (r *Review) apply(ctx context.Context, argument string) (decision, error) {
+func (r *Review) apply(ctx context.Context, argument string) (Decision, error) {
 	paths, err := pathsIn(argument)
 	if err != nil {
 		return undecided, err
@@ -221,7 +221,7 @@ func (r *Review) diff(w io.Writer) error {
 }
 
 // remain lists the changes that are still only in the sandbox.
-func (r *Review) remain() (decision, error) {
+func (r *Review) remain() (Decision, error) {
 	if !r.Talk.Attended {
 		return undecided, nil
 	}
@@ -236,11 +236,12 @@ func (r *Review) remain() (decision, error) {
 	return undecided, nil
 }
 
+// Yes says that an answer begins with a "y".
 func Yes(answer string) bool { return strings.HasPrefix(strings.ToLower(answer), "y") }
 
 // save saves the changes. They are settled if one file holds all of them. If a patch
 // cannot hold all, save asks a person for an archive.
-func (r *Review) save(ctx context.Context, name string) (decision, error) {
+func (r *Review) save(ctx context.Context, name string) (Decision, error) {
 	question := "file (.tar or .patch): "
 	for {
 		if name == "" {

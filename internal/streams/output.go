@@ -93,12 +93,13 @@ func readNow(fd int, b []byte) int {
 type Capture struct {
 	Limit int64
 
-	// mu guards what is below: who waits may be faster than who writes.
+	// mu guards the fields below: a reader may be faster than the writer.
 	mu        sync.Mutex
 	kept      []byte
 	truncated bool
 }
 
+// Write never fails.
 func (c *Capture) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +109,7 @@ func (c *Capture) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Take returns what was kept. What is written later is not in it.
+// Take returns the kept bytes. Later writes do not change them.
 func (c *Capture) Take() (kept []byte, truncated bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

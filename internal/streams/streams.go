@@ -18,9 +18,9 @@ import (
 
 // Streams are this program's side of a command's standard streams.
 type Streams struct {
-	Inside [3]*os.File // what the command gets; the second may be there twice
+	Inside [3]*os.File // for the command; stdout and stderr may be the same
 	stdin  io.Reader
-	input  *os.File // where that goes
+	input  *os.File // the writing end for stdin
 	Out    [2]Stream
 	N      int // of out
 	late   *time.Timer
@@ -28,21 +28,21 @@ type Streams struct {
 	copying sync.WaitGroup
 	// mu guards begun.
 	mu    sync.Mutex
-	begun bool // that out is copied by goroutines, or by nobody any more
+	begun bool // goroutines copy Out, or the copying is over
 }
 
-// A Stream is one that the command writes.
+// A Stream is an output stream of the command.
 type Stream struct {
 	File *os.File
-	// Raw is the reading end of a pipe while nobody copies: -1 else.
+	// Raw is the reading end of a pipe that no goroutine copies yet, else -1.
 	Raw int
 	To  io.Writer
 	err error
-	// Terminal says that it is one, which ends with an error.
+	// Terminal says that the stream is a terminal, whose end is an error.
 	Terminal bool
 }
 
-// ErrNotTaken says that the caller did not take the output in time.
+// ErrNotTaken says that the caller did not read the output in time.
 var ErrNotTaken = errors.New("output that the caller did not take was dropped")
 
 // Open makes the pipes.

@@ -11,10 +11,10 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A process that waits for its turn on a throttled disk can be neither killed nor
-// frozen. Such work is done while the sandbox's limits of disk traffic are lifted.
+// A process that waits for a throttled disk can be neither killed nor frozen. So the limits of
+// disk traffic are lifted while processes have to end or freeze.
 
-// A Lift counts the work for which limits are lifted.
+// A Lift lifts the limits of one sandbox, for any number of calls at a time.
 type Lift struct {
 	box *record.Sandbox
 	// mu guards works, and is held while limits are set.
@@ -27,11 +27,12 @@ func Limited(r record.Record) bool {
 	return r.Config.Limits.IORead != 0 || r.Config.Limits.IOWrite != 0
 }
 
+// New returns the lift of a sandbox.
 func New(box *record.Sandbox) *Lift { return &Lift{box: box} }
 
-// Without does something while the sandbox's limits of disk traffic are lifted, and
-// sets the limits again, also if that fails. A launcher that is killed in between leaves
-// them to the next one.
+// Without calls what while the sandbox's limits of disk traffic are lifted, and then sets the
+// limits again, also after an error. If the launcher is killed in between, the next launcher
+// sets them.
 func (t *Lift) Without(what func() error) error {
 	if !Limited(t.box.Current()) {
 		return what()

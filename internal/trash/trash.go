@@ -20,9 +20,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
-// What takes long to remove goes to <data>/trash first, and is nobody's from then
-// on. It is removed in the background, and if the process ends before that is
-// done, in that of the next sandbox's launcher, or by a prune.
+// TrashName is the directory of the trash in the data directory. Things that take long to
+// remove go there first, and are removed in the background. If the process ends before that,
+// the next launcher goes on, or prune does.
 const TrashName = "trash"
 
 // Discard moves something of the data directory into the trash, and has it removed
@@ -102,8 +102,8 @@ func removeTrash(ctx context.Context, path string, isDir bool) error {
 	return os.RemoveAll(path)
 }
 
-// sweepGrace is how much longer a process may take for what it has put into the
-// trash: little is gone by then, and nothing is left.
+// sweepGrace is how much longer a process may run for removals in the background. Small ones
+// are done by then.
 const sweepGrace = 50 * time.Millisecond
 
 // A Sweeper removes things in the background.
@@ -114,6 +114,7 @@ type Sweeper struct {
 	Stop func()
 }
 
+// NewSweeper returns a sweeper, which the caller must stop.
 func NewSweeper() *Sweeper {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
@@ -134,4 +135,5 @@ type Can struct {
 	sweeper *Sweeper
 }
 
+// New returns the trash of a data directory.
 func New(data string, s *Sweeper) *Can { return &Can{data: data, sweeper: s} }

@@ -36,6 +36,7 @@ func InheritedListener(f *os.File) (Socket, error) {
 	return nil, errors.Join(errors.New("it is none of unix(7)"), l.Close())
 }
 
+// CloseListeners closes all of them.
 func CloseListeners(all []Socket) error {
 	var errs []error
 	for _, l := range all {
@@ -44,7 +45,7 @@ func CloseListeners(all []Socket) error {
 	return errors.Join(errs...)
 }
 
-// A Daemon is the process around a
+// A Daemon serves a [Server] until a signal ends the process.
 type Daemon struct {
 	*Server
 	Log   *slog.Logger
