@@ -13,41 +13,40 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlaid"
 )
 
-// ApplyOptions say what of the changes is applied, and how.
+// ApplyOptions choose the changes that are applied, and how.
 type ApplyOptions struct {
 	// Paths are those that are applied, with all below them. None: all.
 	Paths []string
-	// DryRun only says what would be done.
+	// DryRun changes nothing.
 	DryRun bool
 	// Overwrite applies also where the host has changed meanwhile.
 	Overwrite bool
-	// AllowAutorun applies also what runs without a question: hooks, shell start
-	// files and the like, and rights as Setuid does. Without it Apply leaves these
-	// out, and Applied.Held lists them.
+	// AllowAutorun also applies changes that run without a question: hooks, shell start
+	// files and the like, and rights as Setuid does. Without it Apply leaves these out,
+	// and Applied.Held lists them.
 	AllowAutorun bool
 	// Setuid carries over setuid and setgid bits and file capabilities, Devices
 	// device nodes.
 	Setuid, Devices bool
 }
 
-// Applied is what was done, or would be.
+// Applied are the changes that an Apply has made, or would make.
 type Applied struct {
 	Changes []Change
-	// Held is what runs without a question and is left out for that reason. With a
-	// path come the directories that would be empty without it, or that would take a
-	// path of the host with them. Of a file with a set-user-ID bit or capabilities
-	// the rights alone are left out, and the file is among Changes.
-	// ApplyOptions.AllowAutorun applies all of it.
+	// Held are the changes that run without a question, and are left out for that reason.
+	// With a path come the directories that would be empty without the path, or that would
+	// take a path of the host with them. For a file with a set-user-ID bit or capabilities
+	// only the rights are left out, and the file is among Changes.
+	// ApplyOptions.AllowAutorun applies all of them.
 	Held []Unapplied
-	// LeftOut is what of the changes is not carried over, and why.
+	// LeftOut are the parts of changes that are not carried over, with the reasons.
 	LeftOut []Unapplied
 }
 
 // Unapplied is a change that is not applied.
 type Unapplied struct{ Path, Reason string }
 
-// A ConflictError says that the host has changed meanwhile what the sandbox has
-// changed, too.
+// A ConflictError says that both the host and the sandbox have changed the same paths.
 type ConflictError struct {
 	Conflicts []Unapplied
 	// Applied are the paths that were applied nevertheless: the host changed the new
@@ -74,17 +73,15 @@ func (e *ConflictError) Error() string {
 	return done + ", since the host has changed meanwhile; name other paths, or overwrite these:\n" + strings.Join(lines, "\n")
 }
 
-// Apply writes the changes to the host with this program's own rights: all that
-// were chosen, or with an error none of one directory. What is new belongs to
-// the owner of the overlaid directory. A crash half-way leaves no file
-// half-written: the next Apply to the directory finishes the work or takes it
-// back.
+// Apply writes the changes to the host with this program's own rights: all chosen changes,
+// or, after an error, none of one directory. New files belong to the owner of the overlaid
+// directory. A crash half-way leaves no file half-written: the next Apply to the directory
+// finishes the work or takes it back.
 //
-// The changes stay in the sandbox's layer; to apply them again does nothing.
+// The changes stay in the sandbox's layer. To apply them again does nothing.
 //
-// Errors: *ConflictError, fs.ErrNotExist for a path that is in no overlay, ErrDamaged
-// where the sandbox's content cannot be trusted: then nothing of the directory was
-// applied.
+// Errors: *ConflictError, fs.ErrNotExist for a path that is in no overlay, ErrDamaged if
+// the sandbox's files cannot be trusted: then nothing of the directory was applied.
 func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err error) {
 	chosen, err := c.choose(o.Paths)
 	if err != nil {
@@ -122,7 +119,7 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err er
 		p.tell(done, conflicts)
 	}
 	conflicting := len(conflicts.Conflicts) > 0 && !o.Overwrite
-	if conflicting || o.DryRun { // no commit verifies what was read
+	if conflicting || o.DryRun { // no commit verifies the content
 		if err := c.verify(ctx); err != nil {
 			return nil, err
 		}
@@ -141,7 +138,7 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err er
 	return done, nil
 }
 
-// A treePlan is what is to be applied to one tree.
+// A treePlan is the plan for one tree.
 type treePlan struct {
 	*apply.Plan
 	tree *overlaid.Tree
@@ -156,8 +153,8 @@ func (p *treePlan) close() error {
 	return p.Close()
 }
 
-// tellTime bounds how long a launcher may take to store what was applied, also after the
-// caller's context has ended.
+// tellTime bounds how long a launcher may take to store the stamps of an apply, also after
+// the caller's context has ended.
 const tellTime = 30 * time.Second
 
 func (c *Changes) plan(t *overlaid.Tree, paths []string, o ApplyOptions) (*treePlan, error) {
@@ -209,7 +206,7 @@ func (p *treePlan) tellChanges(done *Applied, devices bool) {
 	done.Changes = append(done.Changes, changes...)
 }
 
-// tell adds what the plan leaves out, and its conflicts.
+// tell adds the paths that the plan leaves out, and its conflicts.
 func (p *treePlan) tell(done *Applied, conflicts *ConflictError) {
 	for _, r := range p.Held() {
 		done.Held = append(done.Held, Unapplied{path.Join(p.tree.Path, r.Path), r.Reason})

@@ -40,7 +40,7 @@ func attach(ctx context.Context, s *Sandbox, a Attacher, execID string, stdout, 
 	return p, nil
 }
 
-// captureKept puts what a detached command has written into its Result.
+// captureKept puts the output of a detached command into its Result.
 func (p *Process) captureKept(limit int64) {
 	files, ok := p.execution.(interface {
 		Output() (stdout, stderr *os.File)
@@ -68,8 +68,8 @@ type keptStream struct {
 	err    error
 }
 
-// follow delivers what is there and what comes to writers of the caller's. What
-// goes into the Result is read at the end.
+// follow copies the present output and all later output to the caller's writers. The
+// output for the Result is read at the end.
 func (k *keptOutput) follow() {
 	for i := range k.out {
 		out := &k.out[i]
@@ -99,7 +99,7 @@ func (s *keptStream) follow(ended <-chan struct{}) error {
 	}
 }
 
-// copy copies what is there and was not copied yet.
+// copy copies the output that was not copied yet.
 func (s *keptStream) copy() error {
 	b := streams.Buffers.Get().(*[]byte)
 	defer streams.Buffers.Put(b)

@@ -19,12 +19,11 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlaid"
 )
 
-// Changes are what a sandbox has written to its overlays, as it is now and as
-// it will be: what is written on is seen by the next call. They are read with
-// this program's own rights, from mounts that only it has. Close lets go of
-// these.
+// Changes are the writes of a sandbox to its overlays. They are live: each call sees the
+// writes until then. They are read with this program's own rights, from mounts that no
+// other process has. Close releases the mounts.
 //
-// Paths are absolute: a file has the same in the sandbox and on the host.
+// Paths are absolute: a file has the same path in the sandbox and on the host.
 type Changes struct {
 	id     string
 	source layered
@@ -43,14 +42,14 @@ type layered interface {
 	Describe(ctx context.Context) (Info, error)
 }
 
-// Changes opens what the sandbox has written to its overlays. The caller closes
-// it, at the latest before the sandbox.
+// Changes opens the sandbox's writes to its overlays. The caller must close them before
+// the sandbox.
 //
-// A stopped sandbox has its changes, too, with storage on disk. In memory they are lost,
-// which is an ErrNotRunning.
+// A stopped sandbox with storage on disk has its changes, too. With storage in memory they
+// are lost, and the error is ErrNotRunning.
 //
-// Errors: ErrNotRunning and ErrNotFound; ErrUnavailable if the provider has no
-// overlays. Without an overlay there is nothing in them.
+// Errors: ErrNotRunning and ErrNotFound; ErrUnavailable if the provider has no overlays. A
+// sandbox without overlays has no changes.
 func (s *Sandbox) Changes(ctx context.Context) (*Changes, error) {
 	source, err := capability[layered](s, "changes")
 	if err != nil {
@@ -104,7 +103,7 @@ func (c *Changes) Trees() []string {
 	return paths
 }
 
-// ListOptions say what [Changes.List] tells.
+// ListOptions choose what [Changes.List] lists.
 type ListOptions struct {
 	// Names leaves out all but path, kind and types, and does not find
 	// directories of which nothing but mode, owner or attributes changed. It
@@ -117,15 +116,15 @@ type ListOptions struct {
 	Deleted bool
 }
 
-// List lists the changes, parents before what is in them. It is made while it
-// is read, and costs what was changed, not what the trees hold.
+// List lists the changes, each directory before its content. The list is made while it is
+// read. Its cost grows with the changes, not with the trees.
 //
 // Warning and Held mark a change that runs without a question or has unusual rights. Names
 // leaves rights out. Apply can hold more back: see [Applied].
 //
-// With an error comes the path that it is about; the list goes on after it if
-// the caller does. The last error may be ErrDamaged. It has no path: it is about the
-// content of all files. List only looks for a recorded error, and does not sync.
+// An error comes with the path that it is about, and the list goes on after it if the
+// caller does. The last error may be ErrDamaged. It has no path: it is about the content
+// of all files. List only looks for a recorded error, and does not sync.
 func (c *Changes) List(o ListOptions) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		chosen, err := c.choose(o.Paths)
@@ -175,8 +174,8 @@ func (c *Changes) Open(name string) (io.ReadCloser, error) {
 	return &verifiedFile{f, c}, nil
 }
 
-// why adds the sandbox's id to an error, and says if it is its removal that is felt:
-// what it has written is cut off first.
+// why adds the sandbox's id to an error. If the cause is a removal of the sandbox, why
+// says so: a removal cuts off the files first.
 func (c *Changes) why(err error) error {
 	if isOfDisk(err) {
 		return c.whyGone(err)
@@ -209,7 +208,7 @@ func isOfDisk(err error) bool {
 	return false
 }
 
-// prefix is put before the paths of a tree in what is saved.
+// prefix begins the paths of a tree in a saved file.
 func (c *Changes) prefix(t *overlaid.Tree) string {
 	if len(c.trees) == 1 {
 		return ""
@@ -254,10 +253,11 @@ func (outsideError) Is(target error) bool { return target == fs.ErrNotExist }
 // errNoOverlay is about a sandbox.
 var errNoOverlay = fmt.Errorf("has no overlay, so that no change is on a layer: %w", ErrUnavailable)
 
-// A choice is what was chosen of each tree; nil: all of all.
+// A choice has the chosen paths of each tree. Nil: all paths of all trees.
 type choice map[*overlaid.Tree][]string
 
-// of is what was chosen of a tree: no paths for all of it; false for nothing.
+// of are the chosen paths of a tree: no paths for the whole tree. It is false if nothing
+// of the tree was chosen.
 func (c choice) of(t *overlaid.Tree) ([]string, bool) {
 	paths, some := c[t]
 	if slices.Contains(paths, "") {

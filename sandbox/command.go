@@ -14,8 +14,8 @@ import (
 // say.
 const OutputLimit = 8 << 20
 
-// A Command is what to run in a sandbox. It is not changed, and may be used
-// again once what it started has been waited for.
+// A Command is a program to run in a sandbox. No call changes it. It can be used again
+// when the Process of its last use has ended.
 type Command struct {
 	// Args are the program, looked up on the sandbox's PATH, and its
 	// arguments. At least one; no NUL bytes.
@@ -35,47 +35,45 @@ type Command struct {
 	// none.
 	Timeout time.Duration
 
-	// Stdin is what it reads; nil: nothing. It is read by a goroutine, which
-	// may outlive the command by one Read.
+	// Stdin is the input of the command. Nil: no input. A goroutine reads it, and may
+	// outlive the command by one Read.
 	Stdin io.Reader
-	// Stdout and Stderr are where its output goes, as it comes; nil: into the
-	// Result; io.Discard: nowhere. The same writer for both is never called by
-	// two goroutines at once, and gets both in the order they were written.
+	// Stdout and Stderr receive the output as it comes. Nil: the Result does; io.Discard:
+	// the output is dropped. If both are the same writer, no two goroutines call it at
+	// once, and it gets the output in the order of the writes.
 	//
-	// A writer that is slow slows the command down. One that returns an error
-	// gets no more, and the command is told with SIGPIPE when it writes again:
-	// EPIPE is the caller's way of having had enough, any other error is
-	// returned by Wait. Once the timeout, Kill or ctx ended the command, a
-	// writer has two seconds to take what is left: the rest is dropped, and
+	// A slow writer slows the command down. A writer that returns an error gets no more,
+	// and the command gets SIGPIPE when it writes again. EPIPE says that the caller has
+	// enough; Wait returns any other error. Once the timeout, Kill or ctx has ended the
+	// command, a writer has two seconds for the rest. After that the rest is dropped, and
 	// Result.Notes says so.
 	Stdout, Stderr io.Writer
-	// Terminal gives it a terminal of this size in place of the three streams:
-	// Stdin is typed there, its end as the end-of-file character (^D), and what
-	// is written goes to Stdout.
+	// Terminal gives the command a terminal of this size in place of the three streams.
+	// Stdin is typed there, and its end is the end-of-file character (^D). The output goes
+	// to Stdout.
 	Terminal *Winsize
 
-	// Transaction keeps what it writes apart from the sandbox's files, and from
-	// who else runs there, until it ends: with exit code 0 it joins them, else it
-	// vanishes. It does as well if others have changed meanwhile what it changes,
-	// and then the Result has StatusError, beside the command's own exit code.
-	// [Sandbox.Undo] takes it back. Of /tmp none of this holds.
+	// Transaction keeps the command's writes apart until its end: other commands do not
+	// see them. With exit code 0 they join the sandbox's files, else they vanish. They
+	// also vanish if other commands have changed the same paths meanwhile; the Result then
+	// has StatusError, and the command's own exit code. [Sandbox.Undo] takes a transaction
+	// back. /tmp is not part of a transaction.
 	Transaction bool
 
-	// Detached lets it go on when the Process is closed and this program ends.
-	// It has no input; its output is kept by the sandbox, up to OutputLimit,
-	// for whoever attaches to it.
+	// Detached lets the command go on when the Process is closed and when this program
+	// ends. The command has no input. The sandbox keeps its output, up to OutputLimit, for
+	// [Sandbox.Attach].
 	Detached bool
-	// OutputLimit is how many bytes of each stream are kept in a Result, or for
-	// a detached command. 0: 8 MiB. What comes after them is taken and dropped,
-	// and the Result says so. All detached commands of a sandbox keep 1 GiB
-	// together; another is ErrUnavailable.
+	// OutputLimit is how many bytes of each stream are kept, in a Result or for a detached
+	// command. 0: 8 MiB. Further output is read and dropped, and the Result says so. All
+	// detached commands of a sandbox keep 1 GiB together; the next one is ErrUnavailable.
 	OutputLimit int64
 	// NoFiles leaves Result.Files out. It spares a program that has a launcher of
 	// its own and ends right after the command some milliseconds.
 	NoFiles bool
 }
 
-// check finds what makes no sense, before anything is asked for.
+// check refuses a command that makes no sense, before any request.
 func (c *Command) check() error {
 	switch {
 	case len(c.Args) == 0 || c.Args[0] == "":

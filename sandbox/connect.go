@@ -87,7 +87,7 @@ func startLauncher(ctx context.Context, command []string) (_ *launch.Client, _ *
 	own.cmd.ExtraFiles = []*os.File{theirs}
 	said := &streams.Capture{Limit: 4 << 10}
 	own.cmd.Stderr = said
-	// What the user types to end this program does not end it first.
+	// Signals that a user types at this program must not end the launcher first.
 	own.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	err = own.cmd.Start()
 	theirs.Close() // it has its own: its end is to be noticed

@@ -16,39 +16,38 @@ var (
 	ErrExists = launch.ErrExists
 	// ErrNotRunning: the sandbox's first process is gone.
 	ErrNotRunning = launch.ErrNotRunning
-	// ErrPaused: the sandbox is paused, and what was asked needs it to run.
+	// ErrPaused: the sandbox is paused, and the request needs a running one.
 	ErrPaused = launch.ErrPaused
 	// ErrBusy: somebody else makes, removes or changes the sandbox just now.
 	ErrBusy = launch.ErrBusy
 	// ErrRefused: the launcher's rules do not allow that to this program.
 	ErrRefused = launch.ErrRefused
-	// ErrUnavailable: the host, the launcher or the provider can't do what was
-	// asked. The error's text says what is missing and how to get it.
+	// ErrUnavailable: the host, the launcher or the provider cannot carry out the request.
+	// The error's text says what is missing, and how to get it.
 	ErrUnavailable = launch.ErrUnavailable
-	// ErrDamaged: the host's disk has lost some of what was written in the sandbox, so
-	// that its files may hold zeros, or older content. The error's text says when and
-	// why. It stays so until the sandbox is removed.
+	// ErrDamaged: the host's disk has lost writes of the sandbox. Its files may hold
+	// zeros, or older content. The error's text gives time and reason. The sandbox stays
+	// damaged until it is removed.
 	ErrDamaged = launch.ErrDamaged
 	// ErrClosed: this program closed the Manager, the Sandbox or the Process.
 	ErrClosed = errors.New("is closed")
 )
 
-// A NotRunError says that a command could not be executed: its Code is what a
-// shell's exit status would be, 126 for what is there but can't be executed and
-// 127 for what is not there, its Reason a sentence that names the command. Only
-// [Process.Started] returns it: everything else has a [Result] that says so.
+// A NotRunError says that a command could not be executed. Code is the exit status of a
+// shell: 126 for a file that cannot be executed, 127 for a missing one. Reason is a
+// sentence that names the command. Only [Process.Started] returns it: all other calls have
+// a [Result] that says so.
 type NotRunError = launch.NotRunError
 
-// A ConfigError says in its Reason what is wrong with what was asked for: a
-// command without a program, a path that may not be shown. Mistakes in single
-// fields of a Config are a [*FieldError] each.
+// A ConfigError says in its Reason why a request makes no sense: a command without a
+// program, a forbidden path. A mistake in a single field of a Config is a [*FieldError].
 type ConfigError = launch.ConfigError
 
 // An Error is about one sandbox.
 type Error struct {
 	// ID of the sandbox, or the name that was asked for.
 	ID string
-	// Err is what is wrong.
+	// Err is the cause.
 	Err error
 }
 
@@ -66,7 +65,7 @@ func (e *Error) Error() string {
 // name shows that an id is empty.
 func (e *Error) name() string { return cmp.Or(e.ID, `""`) }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // conditions continue a sentence that begins with a sandbox.
@@ -85,7 +84,7 @@ var conditions = []struct {
 	{ErrClosed, ": make another, or get it by its id if it was not removed"},
 }
 
-// errRemoved is ErrNotFound of what was there a moment ago.
+// errRemoved is ErrNotFound for a sandbox that was there a moment ago.
 var errRemoved error = removedError{}
 
 type removedError struct{}

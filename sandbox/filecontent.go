@@ -33,9 +33,9 @@ func (f *Files) ReadFile(ctx context.Context, name string) ([]byte, error) {
 	return b, nil
 }
 
-// Open opens a regular file for reading from offset on; limit is how many bytes
-// at most, a negative one all that there are, which is what there is when they
-// are asked for. The caller closes it.
+// Open opens a regular file for reading from offset on. limit bounds the bytes; a negative
+// limit reads all bytes that the file has at the time of the read. The caller must close
+// it.
 func (f *Files) Open(ctx context.Context, name string, offset, limit int64) (io.ReadCloser, error) {
 	if offset < 0 {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: unix.EINVAL}
@@ -62,18 +62,17 @@ func (r *fileReader) Read(b []byte) (int, error) {
 	return n, r.files.worded("read", r.name, err)
 }
 
-// WriteFile is Write of what is in memory.
+// WriteFile is Write of data in memory.
 func (f *Files) WriteFile(ctx context.Context, name string, data []byte, mode fs.FileMode) error {
 	return f.Write(ctx, name, bytes.NewReader(data), mode)
 }
 
-// Write writes all that r has to a regular file, and makes or replaces it: whoever
-// reads it sees what was there before or all that is new, also when it fails
-// half-way. A symbolic link is followed. The mode is taken as it is given,
-// whatever the umask; 0 stands for that of the file which is replaced, or 0644.
+// Write writes all of r to a regular file, and makes or replaces the file. A reader sees
+// the old content or all of the new content, also if Write fails half-way. A symbolic link
+// is followed. The mode is used as it is, without the umask; 0 stands for the mode of the
+// replaced file, or 0644.
 //
-// An error of r is returned as it is. r may be called once more after ctx is
-// done.
+// An error of r is returned as it is. r may be called once more after ctx is done.
 func (f *Files) Write(ctx context.Context, name string, r io.Reader, mode fs.FileMode) error {
 	source := &source{r: r}
 	err := f.do(ctx, "write", name, func(c *files.Client, full string) error {

@@ -19,26 +19,25 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/files"
 )
 
-// Files are those of a sandbox that is up, as its user sees them and with that
-// user's rights. All is done inside, by a small program of the runtime's that
-// starts when it is first needed and stays for some idle seconds: links and ".."
-// lead where they lead in the sandbox, whoever changes them meanwhile, and never
-// out of it. What runs in the sandbox can hold that up, or end it, as it can its
-// own programs; then there is an error.
+// Files are the files of a sandbox that is up, as the sandbox's user sees them, with that
+// user's rights. A small program inside does the work. It starts when it is first needed,
+// and stays for some idle seconds. Links and ".." lead where they lead in the sandbox,
+// also if they change meanwhile, and never out of it. Code in the sandbox can slow that
+// program down or end it, as any program of its own; then calls return an error.
 //
-// Names are paths inside; one that is relative begins at the Config's Cwd.
-// Errors about files are an [*fs.PathError] with the name that was given, and
-// match [fs.ErrNotExist] and the like. All others are an [*Error]: the sandbox
-// is paused, was removed, has no room for another process.
+// Names are paths inside. A relative one begins at the Config's Cwd. Errors about files
+// are an [*fs.PathError] with the given name, and match [fs.ErrNotExist] and the like. All
+// other errors are an [*Error]: the sandbox is paused, was removed, has no room for
+// another process.
 //
-// ctx bounds each call, and of what is streamed all of it.
+// ctx bounds each call, with all of its streaming.
 type Files struct {
 	sandbox *Sandbox
 
 	// connecting is held by the one that connects: a channel, for a context to
 	// interrupt the wait for it.
 	connecting chan struct{}
-	// mu guards what is below.
+	// mu guards the fields below.
 	mu     sync.Mutex
 	client *files.Client // nil, or one that may have ended
 	closed bool
@@ -124,8 +123,8 @@ func (f *Files) start(ctx context.Context, filer Filer) (*files.Client, error) {
 	return files.NewClient(in, out, server, files.Options{Idle: filesIdle, Silent: f.silent}), nil
 }
 
-// enlarge has a pipe take what is a chunk of a file at once, if the user may have
-// that much in pipes.
+// enlarge gives a pipe room for a chunk of a file, if the user may have that much in
+// pipes.
 func enlarge(pipe *os.File) {
 	if raw, err := pipe.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, 1<<20) })
@@ -156,8 +155,8 @@ func (f *Files) close() {
 	}
 }
 
-// absolute is the name as the program inside takes it. It is not cleaned: what
-// ".." is depends on links.
+// absolute is the name for the program inside. It is not cleaned: the meaning of ".."
+// depends on links.
 func (f *Files) absolute(name string) (string, error) {
 	switch {
 	case name == "":
@@ -178,7 +177,7 @@ func (f *Files) absolute(name string) (string, error) {
 	return name, nil
 }
 
-// do has something done about a name, and words what went wrong.
+// do does something about a name, and words the errors.
 func (f *Files) do(ctx context.Context, op, name string, do func(c *files.Client, name string) error) error {
 	full, err := f.absolute(name)
 	if err != nil {
@@ -203,7 +202,7 @@ func (f *Files) worded(op, name string, err error) error {
 	return f.failed(op, name, err)
 }
 
-// failed words what is about the sandbox and not the file.
+// failed words errors about the sandbox, not about the file.
 func (f *Files) failed(op, name string, err error) error {
 	switch {
 	case errors.Is(err, files.ErrClosed), errors.Is(err, os.ErrClosed):
@@ -237,8 +236,8 @@ func (f *Files) stat(ctx context.Context, op, name string, stat func(*files.Clie
 	return FileInfo(info), nil
 }
 
-// ReadDir describes what is in a directory, in no order, as it comes: a
-// directory of any size takes no memory. The first error is the last.
+// ReadDir describes the entries of a directory, in no order, as they come: a directory of
+// any size takes no memory. The first error is the last item.
 func (f *Files) ReadDir(ctx context.Context, name string) iter.Seq2[FileInfo, error] {
 	return func(yield func(FileInfo, error) bool) {
 		stopped := false
@@ -297,7 +296,7 @@ func (f *Files) RemoveAll(ctx context.Context, name string) error {
 	})
 }
 
-// Symlink makes a symbolic link with this target, whatever is there.
+// Symlink makes a symbolic link with this target, which need not exist.
 func (f *Files) Symlink(ctx context.Context, target, name string) error {
 	return f.do(ctx, "symlink", name, func(c *files.Client, full string) error {
 		if target == "" || len(target) >= unix.PathMax || strings.IndexByte(target, 0) >= 0 {

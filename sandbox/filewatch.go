@@ -10,17 +10,17 @@ import (
 // FileEvent tells of a change.
 type FileEvent struct {
 	Type FileEventType
-	// Path in the sandbox, of what has changed. Empty of FileEventsLost.
+	// Path is the changed path in the sandbox. It is empty for FileEventsLost.
 	Path string
 	// Dir says that it is a directory.
 	Dir bool
 }
 
-// FileEventType is what happened to a file.
+// FileEventType is the kind of a change of a file.
 type FileEventType string
 
-// The events of files. What is moved is removed here and created there; what
-// takes the place of another by a rename, as programs replace files, is created.
+// The events of files. A moved file is removed at its old place and created at the new
+// one. A file that replaces another one by a rename, as many programs do, is created.
 const (
 	FileCreated  FileEventType = "created"
 	FileModified FileEventType = "modified"
@@ -29,10 +29,10 @@ const (
 	FileEventsLost FileEventType = "lost"
 )
 
-// Watch tells what changes in a directory and below it, from its return on. Links
-// are not followed. More than a few thousand directories are refused
-// ([syscall.ENOSPC]); of more events than are taken the rest is dropped, and
-// FileEventsLost says so. The caller closes it.
+// Watch tells changes in a directory and below, from its return on. Links are not
+// followed. More than a few thousand directories are refused ([syscall.ENOSPC]). If the
+// caller takes the events too slowly, the rest is dropped, and FileEventsLost says so. The
+// caller must close it.
 func (f *Files) Watch(ctx context.Context, name string) (*FileWatch, error) {
 	w := &FileWatch{files: f, name: name}
 	err := f.do(ctx, "watch", name, func(c *files.Client, full string) (err error) {
@@ -46,7 +46,7 @@ func (f *Files) Watch(ctx context.Context, name string) (*FileWatch, error) {
 	return w, nil
 }
 
-// A FileWatch is a subscription to what becomes of files.
+// A FileWatch is a subscription to changes of files.
 type FileWatch struct {
 	files      *Files
 	name, root string
@@ -79,7 +79,7 @@ func (w *FileWatch) Next(ctx context.Context) (FileEvent, error) {
 	return event, nil
 }
 
-// Close ends it and whoever waits for it. It is safe to call twice.
+// Close ends the watch, and all waits for it. It is safe to call twice.
 func (w *FileWatch) Close() error {
 	if w.watch == nil {
 		return nil

@@ -13,10 +13,10 @@ type departure struct {
 	gone    chan struct{} // closed when it was carried out
 }
 
-// CloseAfter is Close at a later time, for a sandbox that may be wanted again
-// soon: Up or Get of the same Manager, with its id, keep it. Until then what runs
-// in it goes on, and the Sandbox itself is closed. [Manager.Close] does at once
-// what is outstanding, and returns the errors of all that was put off.
+// CloseAfter is Close at a later time, for a sandbox that may be wanted again soon: Up or
+// Get of the same Manager, with its id, keep the sandbox. Until then its commands go on,
+// and this Sandbox is closed. [Manager.Close] removes such sandboxes at once, and returns
+// the errors of all such removals.
 func (s *Sandbox) CloseAfter(grace time.Duration) error {
 	if s.instance == nil {
 		return nil
@@ -69,7 +69,7 @@ func (m *Manager) keep(ctx context.Context, id string) error {
 	}
 }
 
-// settle carries out all departures, and returns what went wrong with any.
+// settle carries out all departures, and returns their errors.
 func (m *Manager) settle() error {
 	m.mu.Lock()
 	var left []*departure

@@ -19,7 +19,7 @@ type isolated struct {
 	// to interrupt the wait for it.
 	turn chan struct{}
 
-	// mu guards what follows, and is held for moments only.
+	// mu guards the fields below, and is held for moments only.
 	mu     sync.Mutex
 	client *launch.Client
 	own    *ownLauncher // nil: somebody else's
@@ -90,8 +90,8 @@ func (p *isolated) begin(interrupt context.CancelFunc) error {
 	return nil
 }
 
-// keep ends the attempt to connect. Close, which waits for its turn, disconnects what
-// came too late.
+// keep ends the attempt to connect. Close waits for its turn; keep disconnects a client
+// that came after Close.
 func (p *isolated) keep(client *launch.Client, own *ownLauncher, err error) (*launch.Client, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

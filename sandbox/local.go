@@ -20,16 +20,15 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// local runs commands on the host, with no isolation whatsoever: as this
-// program's user, with its environment under the configuration's, in the
-// workspace, which is made with its parents where it does not exist. A command's
-// timeout ends its process group, and so does its end. Results say that nothing
-// was isolated and no limit enforced.
+// local runs commands on the host without any isolation: as this program's user, with the
+// environment of this program and of the configuration, in the workspace. A missing
+// workspace is made, with its parents. The timeout of a command, and the end of a command,
+// end its process group. Results say that nothing was isolated and no limit enforced.
 //
-// It is never a fallback: only who asks for it by name gets it. What was made
-// of it ends with this program.
+// local is never a fallback: it is used only if it is named. Its sandboxes end with this
+// program.
 type local struct {
-	// mu guards what is below.
+	// mu guards the fields below.
 	mu        sync.Mutex
 	sandboxes map[string]*localInstance
 	closed    bool
@@ -152,12 +151,12 @@ func localCommand(c Command) Command {
 	}
 }
 
-// A localInstance is a workspace and what runs in it.
+// A localInstance is a workspace with its commands.
 type localInstance struct {
 	provider *local
 	info     Info
 
-	// mu guards what is below.
+	// mu guards the fields below.
 	mu      sync.Mutex
 	running map[*localExecution]bool
 	serving map[*files.Service]bool
@@ -214,7 +213,7 @@ func (i *localInstance) command(c Command, stdio [3]*os.File) *exec.Cmd {
 	return cmd
 }
 
-// end kills what runs and waits for it.
+// end kills all commands and waits for their ends.
 func (i *localInstance) end() {
 	i.mu.Lock()
 	i.ended = true
@@ -229,8 +228,8 @@ func (i *localInstance) end() {
 	}
 }
 
-// StartFiles serves the workspace, and nothing else of the host: what leads out
-// of it is refused.
+// StartFiles serves the workspace, and nothing else of the host: a path that leads out is
+// refused.
 func (i *localInstance) StartFiles(_ context.Context, stdin, stdout *os.File) (FileServer, error) {
 	if i.info.Config.Workspace == "" {
 		return nil, fmt.Errorf("files without a workspace: %w; give the Config one", ErrUnavailable)
@@ -249,7 +248,7 @@ func (i *localInstance) StartFiles(_ context.Context, stdin, stdout *os.File) (F
 		return nil, err
 	}
 	i.serving[s] = true
-	go func() { // ends with the service, by Close of whoever has it, or by end
+	go func() { // ends with the service, by the owner's Close or by end
 		_ = s.Wait(context.Background()) // which does not end before
 		i.mu.Lock()
 		defer i.mu.Unlock()

@@ -22,8 +22,8 @@ type localExecution struct {
 	timeout  time.Duration
 	notRun   *NotRunError
 
-	// mu guards what is below, and holds that the group exists while it is
-	// sent a signal.
+	// mu guards the fields below. While it is held, the process group exists and can get a
+	// signal.
 	mu     sync.Mutex
 	reaped bool
 	why    ending
@@ -42,7 +42,7 @@ const (
 	endedKilled
 )
 
-// attend waits for the command, and ends what is left of its group.
+// attend waits for the command, and kills the rest of its process group.
 func (e *localExecution) attend() {
 	if e.timeout > 0 {
 		timer := time.AfterFunc(e.timeout, func() { e.kill(endedTimeout) })

@@ -78,13 +78,12 @@ func NewManager(c ManagerConfig) (*Manager, error) {
 	return OpenManager(ctx, c)
 }
 
-// OpenManager decides which provider to use, so that what is missing is known now
-// and not at the first command. ctx bounds that decision. It makes no sandbox. The
-// caller must close the Manager.
+// OpenManager chooses a provider now, so that a missing one is known before the first
+// command. ctx bounds the choice. OpenManager makes no sandbox. The caller must close the
+// Manager.
 //
-// Errors: ErrUnavailable if no provider that is preferred can be had, with what
-// each one misses and how to get it; *ConfigError if the configuration
-// contradicts itself.
+// Errors: ErrUnavailable if no preferred provider can be had, with the reasons and the
+// ways out; *ConfigError if the configuration contradicts itself.
 func OpenManager(ctx context.Context, c ManagerConfig) (*Manager, error) {
 	m := &Manager{known: map[string]Provider{}, order: c.Prefer, leaving: map[string]*departure{}}
 	if len(m.order) == 0 {
@@ -188,8 +187,8 @@ type createOptions struct {
 	provider string
 }
 
-// Using has a sandbox made by the provider of this name, whatever the Manager
-// prefers. From then on the Manager also finds sandboxes of that provider.
+// Using names the provider of one sandbox, against the preference of the Manager. From
+// then on the Manager also finds sandboxes of that provider.
 func Using(provider string) CreateOption {
 	return func(o *createOptions) { o.provider = provider }
 }
@@ -200,26 +199,26 @@ func Named(name string) CreateOption {
 	return func(o *createOptions) { o.Name, o.named = name, true }
 }
 
-// Tied ends a sandbox with the Manager that made it: when that is closed, and
-// when the program ends in whatever way.
+// Tied ends a sandbox with the Manager that made it: when the Manager is closed, and when
+// the program ends in any way.
 func Tied() CreateOption {
 	return func(o *createOptions) { o.Tied = true }
 }
 
-// Create makes a sandbox, which the caller closes. A ctx that is done while it
-// is being made leaves nothing behind.
+// Create makes a sandbox, which the caller must close. If ctx ends meanwhile, nothing is
+// left behind.
 //
-// Errors: *FieldError for each mistake in the Config, *ConfigError for what is
-// wrong with its paths on this host, ErrExists, ErrRefused, ErrUnavailable.
+// Errors: *FieldError for each mistake in the Config, *ConfigError for its paths on this
+// host, ErrExists, ErrRefused, ErrUnavailable.
 func (m *Manager) Create(ctx context.Context, c Config, options ...CreateOption) (*Sandbox, error) {
 	return m.create(ctx, Request{Config: c}, options)
 }
 
-// Up returns the sandbox of this name if it is up and healthy, whatever
-// configuration it was made from; [Sandbox.Info] says which. One that is not
-// healthy is replaced, one that is not there is made. The files of a replaced sandbox
-// are kept as a snapshot if they are on disk; the Notes of the new one name it. Many at once, of one
-// name, get the same sandbox: each of them may close it. Errors are those of
+// Up returns the sandbox of this name if it is up and healthy, with any configuration;
+// [Sandbox.Info] tells the configuration. Up replaces a sandbox that is not healthy, and
+// makes a missing one. The files of a replaced sandbox are kept as a snapshot if they are
+// on disk; the Notes of the new sandbox name the snapshot. Several calls at once with one
+// name get the same sandbox, and each of them may close it. The errors are those of
 // Create.
 func (m *Manager) Up(ctx context.Context, name string, c Config, options ...CreateOption) (*Sandbox, error) {
 	return m.create(ctx, Request{Config: c, Name: name, Reuse: true}, options)
@@ -253,8 +252,7 @@ func (m *Manager) create(ctx context.Context, r Request, options []CreateOption)
 	return newSandbox(m, p, instance), nil
 }
 
-// Get finds a sandbox by its id, whoever made it, also one that stopped.
-// Errors: ErrNotFound.
+// Get finds a sandbox by its id, with any maker, also a stopped one. Errors: ErrNotFound.
 func (m *Manager) Get(ctx context.Context, id string) (*Sandbox, error) {
 	providers, err := m.inUse()
 	if err != nil {
@@ -275,7 +273,7 @@ func (m *Manager) Get(ctx context.Context, id string) (*Sandbox, error) {
 	return nil, &Error{id, ErrNotFound}
 }
 
-// List describes all sandboxes that there are, whoever made them, sorted by id.
+// List describes all sandboxes, with any maker, sorted by id.
 func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	providers, err := m.inUse()
 	if err != nil {
@@ -295,9 +293,8 @@ func (m *Manager) List(ctx context.Context) ([]Info, error) {
 	return all, nil
 }
 
-// Remove ends all that runs in a sandbox and removes it, from its id alone and
-// in whatever state it is. Once begun it is finished, whatever becomes of ctx.
-// That there is none is no error.
+// Remove ends all that runs in a sandbox and removes the sandbox, in any state, by its id
+// alone. It goes on when ctx ends. A missing sandbox is no error.
 func (m *Manager) Remove(ctx context.Context, id string) error {
 	providers, err := m.inUse()
 	if err != nil {
@@ -311,8 +308,8 @@ func (m *Manager) Remove(ctx context.Context, id string) error {
 	return nil
 }
 
-// Events tells what becomes of all sandboxes of the provider that the Manager
-// prefers, from its return on. The caller closes it.
+// Events tells events of all sandboxes of the provider that the Manager prefers, from its
+// return on. The caller must close it.
 func (m *Manager) Events(ctx context.Context) (Events, error) {
 	providers, err := m.inUse()
 	if err != nil {

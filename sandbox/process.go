@@ -42,7 +42,7 @@ type Process struct {
 	err     error
 }
 
-// ID is what [Sandbox.Attach] takes. It is known once Started has returned.
+// ID is the id for [Sandbox.Attach]. It is known once Started has returned.
 func (p *Process) ID() string {
 	if p.execution == nil {
 		return ""
@@ -90,10 +90,10 @@ func (p *Process) follow(ctx context.Context) {
 	})
 }
 
-// Wait returns what became of the command, once it and all that it started are
-// gone and its output has been taken; when the ctx of Start is done, soon after
-// that. Further calls return the same. An error says that the sandbox failed, or
-// what a writer of the caller returned: the Result has then what is known.
+// Wait returns the Result of the command, once the command and all that it has started
+// have ended and the output has been read; when the ctx of Start is done, soon after that.
+// Further calls return the same. An error says that the sandbox failed, or is the error of
+// a writer of the caller: the Result then has all that is known.
 func (p *Process) Wait() (Result, error) {
 	if p.execution == nil {
 		return Result{}, errNoProcess
@@ -134,9 +134,9 @@ func (p *Process) wait() (Result, error) {
 	return r, about(p.sandbox.info.ID, errors.Join(err, copied, p.execution.Close()))
 }
 
-// blame names the caller as who ended the command. Where processes can only be
-// killed one after the other, the command may have lived to see another die, and
-// have exited because of that.
+// blame says in the Result that the caller ended the command. If processes can only be
+// killed one after the other, the command may have seen another one die, and have exited
+// because of that.
 func (p *Process) blame(r *Result) {
 	gaveUp := p.gaveUp.Load()
 	failed := r.Status == StatusExited && r.ExitCode != 0

@@ -6,19 +6,19 @@ import (
 	"syscall"
 )
 
-// A Provider makes sandboxes of one kind. Programs that use this package need
-// its name at most; programs that bring a kind of their own implement it, and
-// name it in [ManagerConfig.Providers]. What not every kind has are interfaces
-// of their own: [Lister], [Watcher], and io.Closer, which [Manager.Close] calls.
+// A Provider makes sandboxes of one kind. Most programs need only its name. A program with
+// a kind of its own implements Provider, and names it in [ManagerConfig.Providers].
+// Interfaces of their own are for optional abilities: [Lister], [Watcher], and io.Closer,
+// which [Manager.Close] calls.
 //
-// All methods may be called at the same time. Errors about conditions match the
-// Err values of this package; the Manager adds the sandbox's id.
+// All methods may be called at the same time. Errors about conditions match the Err values
+// of this package; the Manager adds the sandbox's id.
 type Provider interface {
-	// Name is what this kind is called: the same word each time.
+	// Name is the name of this kind: the same word each time.
 	Name() string
-	// Available says what the host lacks for it, and how to get it; nil if
-	// sandboxes can be made. An error that matches ErrUnavailable lets a
-	// Manager go on to the next in its order of preference.
+	// Available says which part the host lacks for this kind, and how to get it. Nil:
+	// sandboxes can be made. After an error that matches ErrUnavailable a Manager goes on
+	// to the next provider of its preference.
 	Available(ctx context.Context) error
 	// Create makes a sandbox. It refuses a request that has a field which the
 	// provider does not support.
@@ -30,7 +30,7 @@ type Provider interface {
 	Remove(ctx context.Context, id string) error
 }
 
-// A Request is what a sandbox is to be.
+// A Request describes a sandbox to make.
 type Request struct {
 	// Name becomes its id; empty: the provider makes one up that is unique.
 	Name string
@@ -44,9 +44,9 @@ type Request struct {
 	Config Config
 }
 
-// An Instance is one sandbox of a provider. What not every kind can do are
-// interfaces of their own: [Describer], [Meter], [Pauser], [Updater],
-// [WorkspaceSetter], [Undoer], [Snapshotter], [Attacher], [Filer].
+// An Instance is one sandbox of a provider. Interfaces of their own are for optional
+// abilities: [Describer], [Meter], [Pauser], [Updater], [WorkspaceSetter], [Undoer],
+// [Snapshotter], [Attacher], [Filer].
 type Instance interface {
 	// Info describes it as it was when it was made or opened.
 	Info() Info
@@ -62,16 +62,16 @@ type Instance interface {
 // command Output() (stdout, stderr *os.File), with the files that its output
 // is kept in, open for reading. Both stay the Execution's to close.
 type Execution interface {
-	// ID is what Attach takes, empty for what can't be attached to.
+	// ID is the id for Attach. It is empty if the command cannot be attached to.
 	ID() string
 	// Started returns once the command runs, a *NotRunError if it can't.
 	Started(ctx context.Context) error
 	// Signal sends to the command's process group, or to all that it started.
 	Signal(sig syscall.Signal, tree bool) error
-	// Wait returns what became of it, without its output, once it and all
-	// that it started have ended. The error may be a *NotRunError.
+	// Wait returns the Result without the output, once the command and all that it has
+	// started have ended. The error may be a *NotRunError.
 	Wait(ctx context.Context) (Result, error)
-	// Close lets go. What is not detached and still runs is killed.
+	// Close releases the command. A command that still runs and is not detached is killed.
 	Close() error
 }
 
@@ -80,13 +80,13 @@ type Lister interface {
 	List(ctx context.Context) ([]Info, error)
 }
 
-// A Watcher tells what becomes of its sandboxes.
+// A Watcher tells events of its sandboxes.
 type Watcher interface {
 	Events(ctx context.Context) (Events, error)
 }
 
-// Events are a subscription to what becomes of sandboxes. Close ends it and
-// whoever waits for it, and is safe to call twice.
+// Events are a subscription to events of sandboxes. Close ends it and all waits for it,
+// and is safe to call twice.
 type Events interface {
 	// Next waits for the next event. After an error of ctx it may be called
 	// again. A receiver that is slow loses events, and is told so by one of
@@ -123,15 +123,14 @@ type WorkspaceSetter interface {
 
 // A Filer reaches an Instance's files.
 type Filer interface {
-	// StartFiles starts what serves them, with these pipes for its standard input
-	// and output; they stay the caller's. In the module it is the program
-	// cmd/sandbox-files, which is to run inside as the sandbox's user. ctx bounds
-	// the call alone.
+	// StartFiles starts the program that serves files, with these pipes for its standard
+	// input and output. The pipes stay the caller's. In this module the program is
+	// cmd/sandbox-files, and runs inside as the sandbox's user. ctx bounds the call alone.
 	StartFiles(ctx context.Context, stdin, stdout *os.File) (FileServer, error)
 }
 
-// A FileServer is what a Filer has started. Wait returns when it has ended, with
-// the reason if there is one; Close ends it.
+// A FileServer is the program that a Filer has started. Wait returns when it has ended,
+// with the reason if there is one. Close ends it.
 type FileServer interface {
 	Wait(ctx context.Context) error
 	Close() error
@@ -142,7 +141,7 @@ type Undoer interface {
 	Undo(ctx context.Context, n int) error
 }
 
-// A Snapshotter keeps an Instance's files, and throws away what was written to them.
+// A Snapshotter keeps an Instance's files, and throws away their changes.
 type Snapshotter interface {
 	Snapshot(ctx context.Context, name string) error
 	Discard(ctx context.Context) error

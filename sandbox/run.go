@@ -8,12 +8,11 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 )
 
-// Run runs a line of shell, by the sandbox's /bin/sh, without input, and returns
-// what became of it with its output. Its timeout is the Config's, or RunTimeout;
-// that and ctx end it with all it has started, and the Result has the output so
-// far.
+// Run runs a line of shell with the sandbox's /bin/sh, without input, and returns its
+// Result with the output. The timeout is the Config's, or RunTimeout. The timeout or ctx
+// end the line with all that it has started, and the Result has the output so far.
 //
-// The error is nil whatever the line did: it says that the sandbox failed.
+// An error says that the sandbox failed. A failed line is no error.
 func (s *Sandbox) Run(ctx context.Context, line string) (Result, error) {
 	c := Command{Args: []string{"/bin/sh", "-c", line}}
 	if s.info.Config.Timeout == 0 {
@@ -22,13 +21,12 @@ func (s *Sandbox) Run(ctx context.Context, line string) (Result, error) {
 	return s.Exec(ctx, c)
 }
 
-// Exec runs one command and returns what became of it: Start and Wait. Without
-// writers of the caller's, its output is in the Result. Its timeout and ctx end
-// it with all it has started, and the Result has the output so far.
+// Exec runs one command and returns its Result: Start and Wait. Without writers, the
+// output is in the Result. The timeout or ctx end the command with all that it has
+// started, and the Result has the output so far.
 //
-// The error is nil whatever the command did: it says that the sandbox failed,
-// that the Command makes no sense (*ConfigError), or what a writer of the
-// caller's returned.
+// An error says that the sandbox failed or that the Command makes no sense (*ConfigError),
+// or is the error of a writer. A failed command is no error.
 func (s *Sandbox) Exec(ctx context.Context, c Command) (Result, error) {
 	if c.Detached {
 		return Result{}, &ConfigError{Reason: "a detached command is not waited for: use Start"}
@@ -106,7 +104,7 @@ func (p *Process) launch(ctx context.Context, c Command) (err error) {
 	return nil
 }
 
-// capture gives the streams that have no writer one that keeps what it gets.
+// capture gives each stream without a writer one that keeps the output.
 func (p *Process) capture(c *Command) {
 	if c.Stdout == nil {
 		p.stdout = &streams.Capture{Limit: c.OutputLimit}

@@ -45,7 +45,7 @@ func (s *Sandbox) open() error {
 	return nil
 }
 
-// capability is what an Instance can do beyond running commands.
+// capability is an ability of an Instance beyond running commands.
 func capability[T any](s *Sandbox, what string) (T, error) {
 	var none T
 	if err := s.open(); err != nil {
@@ -76,8 +76,8 @@ func (s *Sandbox) Info(ctx context.Context) (Info, error) {
 	return info, about(s.info.ID, err)
 }
 
-// Execs describes the commands that run, whoever started them, and detached ones
-// that have ended and whose Result nobody took yet.
+// Execs describes the running commands, with any starter, and the detached ones that have
+// ended and whose Result nobody has taken yet.
 func (s *Sandbox) Execs(ctx context.Context) ([]ExecInfo, error) {
 	a, err := capability[Attacher](s, "execs")
 	if err != nil {
@@ -87,14 +87,13 @@ func (s *Sandbox) Execs(ctx context.Context) ([]ExecInfo, error) {
 	return execs, about(s.info.ID, err)
 }
 
-// Attach takes up a detached command by its id, whoever started it: the output
-// that was kept so far, and what comes, goes to the writers, as those of a
-// Command; where one is nil, into the Result. Wait returns when the command has
-// ended, and its Result is then nobody else's; when ctx is done before, Wait
-// returns its error and the command goes on.
+// Attach attaches to a detached command by its id, with any starter. The kept output and
+// all later output go to the writers, as those of a Command; without a writer, into the
+// Result. Wait returns when the command has ended, and no other call gets its Result. If
+// ctx ends before, Wait returns its error and the command goes on.
 //
-// Errors: ErrNotFound if there is no detached command of this id, or its Result
-// was taken; ErrUnavailable if the provider has no detached commands.
+// Errors: ErrNotFound if there is no detached command of this id, or its Result was taken;
+// ErrUnavailable if the provider has no detached commands.
 func (s *Sandbox) Attach(ctx context.Context, execID string, stdout, stderr io.Writer) (*Process, error) {
 	a, err := capability[Attacher](s, "attach to a command")
 	if err != nil {
@@ -107,7 +106,7 @@ func (s *Sandbox) Attach(ctx context.Context, execID string, stdout, stderr io.W
 	return p, nil
 }
 
-// Stats are what the sandbox uses.
+// Stats are the present use of the sandbox, and the most use.
 func (s *Sandbox) Stats(ctx context.Context) (Stats, error) {
 	m, err := capability[Meter](s, "stats")
 	if err != nil {
@@ -148,12 +147,12 @@ func (s *Sandbox) Update(ctx context.Context, l Limits) error {
 	return about(s.info.ID, u.Update(ctx, l))
 }
 
-// SetWorkspace has a directory of this host's be at /workspace from now on, in
-// place of the private one or of another, as Config.Workspace does from the start:
-// a sandbox can be made before it is known what for.
+// SetWorkspace puts a directory of this host at /workspace, in place of the private
+// workspace or of another one, as Config.Workspace does from the start. So a sandbox can
+// be made before its task is known.
 //
-// Errors: *ConfigError for a directory that can't be shown, ErrBusy if something
-// in the sandbox uses the one that is to be replaced.
+// Errors: *ConfigError for a directory that cannot be shown, ErrBusy if something in the
+// sandbox uses the present workspace.
 func (s *Sandbox) SetWorkspace(ctx context.Context, dir string) error {
 	w, err := capability[WorkspaceSetter](s, "another workspace")
 	if err != nil {
@@ -162,12 +161,11 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string) error {
 	return about(s.info.ID, w.SetWorkspace(ctx, dir))
 }
 
-// Undo takes back what the last n transactions have changed, the newest first, of
-// those that joined and were not taken back yet; the last sixteen can be. It fails
-// where others have changed the same since, and then that one and those before it
-// stay.
+// Undo takes back the last n transactions that joined and were not taken back yet, the
+// newest first. The last sixteen can be taken back. If other commands have changed the
+// same paths since, Undo fails: that transaction and older ones stay.
 //
-// Errors: *ConfigError where there are not so many.
+// Errors: *ConfigError if there are fewer transactions.
 func (s *Sandbox) Undo(ctx context.Context, n int) error {
 	u, err := capability[Undoer](s, "undo")
 	if err != nil {
@@ -179,11 +177,11 @@ func (s *Sandbox) Undo(ctx context.Context, n int) error {
 // removeTime is how long a removal may take.
 const removeTime = 30 * time.Second
 
-// Close ends all that runs in the sandbox and removes it: what else was asked of
-// it ends with a Result of status lost, or an error. It waits for the removal,
-// half a minute at most. That somebody else removed it is no error.
+// Close ends all that runs in the sandbox and removes the sandbox. Calls under way end
+// with a Result of status lost, or an error. Close waits for the removal, half a minute at
+// most. If another process has removed the sandbox, that is no error.
 //
-// It is safe to call twice, from several goroutines too; after an error it tries
+// Close is safe to call twice, also from several goroutines; after an error it tries
 // again.
 func (s *Sandbox) Close() error {
 	if s.instance == nil {

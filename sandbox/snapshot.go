@@ -5,17 +5,16 @@ import (
 	"fmt"
 )
 
-// From has a sandbox begin with the files of a snapshot: what was in overlays, in the
-// sandbox's own workspace and in its home. Nothing is copied, and any number can begin
-// with one. The Config has the overlays that the snapshot has.
+// From has a sandbox begin with the files of a snapshot: those in overlays, in the
+// sandbox's own workspace and in its home. Nothing is copied, and any number of sandboxes
+// can begin with one. The Config has the overlays of the snapshot.
 func From(snapshot string) CreateOption {
 	return func(o *createOptions) { o.From = snapshot }
 }
 
-// Snapshot keeps the sandbox's files as they are now under a name, for sandboxes to
-// begin with. The sandbox stands still for some milliseconds, whatever its files are.
-// What is bound from the host is not in it, nor is /tmp. It takes a sandbox with
-// storage "disk".
+// Snapshot keeps the sandbox's present files under a name, for sandboxes to begin with.
+// The sandbox stands still for some milliseconds, with any amount of files. Binds from the
+// host and /tmp are not in it. The sandbox needs storage "disk".
 //
 // Errors: ErrExists, ErrBusy if something in the sandbox has a file open there or its
 // directory, ErrUnavailable, ErrDamaged.
@@ -27,8 +26,8 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 	return about(s.info.ID, k.Snapshot(ctx, name))
 }
 
-// Discard throws away what was written to the sandbox's overlays: they show what the
-// host has, or what the sandbox has begun with.
+// Discard throws away the writes to the sandbox's overlays: they show the host's files
+// again, or the files with which the sandbox has begun.
 //
 // Errors: ErrBusy if something in the sandbox has a file open there or its directory.
 func (s *Sandbox) Discard(ctx context.Context) error {

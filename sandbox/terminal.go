@@ -34,13 +34,12 @@ func (p *Process) joinTerminal(c Command) error {
 	return nil
 }
 
-// typeIn types what src has and, since a terminal has no end of its own, what ends
-// its input: the end-of-file character, twice within a line, of which the first
-// only hands over what was typed (termios(3), "VEOF"). The command may end at any
-// time.
+// typeIn types all of src, and then the end of input, since a terminal has no end of its
+// own: the end-of-file character, twice within a line. There the first one only hands over
+// the typed text (termios(3), "VEOF"). The command may end at any time.
 func typeIn(master *os.File, src io.Reader) {
 	typed := lastByte{to: master, last: '\n'}
-	_, _ = io.Copy(&typed, src) // no more comes, for whatever reason
+	_, _ = io.Copy(&typed, src) // no more comes, for any reason
 	end := endOfFile(master)
 	if typed.last != '\n' {
 		end = append(end, end...)
@@ -61,7 +60,7 @@ func (l *lastByte) Write(b []byte) (int, error) {
 	return l.to.Write(b)
 }
 
-// endOfFile is what ends the input of this terminal now; nothing if nothing does.
+// endOfFile is the text that ends the input of this terminal now. Empty: no text does.
 func endOfFile(master *os.File) (end []byte) {
 	raw, err := master.SyscallConn() // not by Fd, which takes the file from the poller
 	if err != nil {

@@ -6,17 +6,17 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// What sandboxes are made from, as package spec describes it in full.
+// The configuration of sandboxes; package spec describes it in full.
 type (
 	// Config describes a sandbox. Its zero value is the safest one.
 	Config = spec.Config
-	// Limits bound what a sandbox, or one command, can use up.
+	// Limits bound the resources of a sandbox, or of one command.
 	Limits = spec.Limits
 	// Bind shows a path of the host inside.
 	Bind = spec.Bind
-	// User is who a command runs as, inside.
+	// User is the identity of a command, inside.
 	User = spec.User
-	// Network is what a sandbox can reach.
+	// Network is the part of the network that a sandbox can reach.
 	Network = spec.Network
 	// Size is a number of bytes.
 	Size = spec.Size
@@ -24,19 +24,19 @@ type (
 	CPUs = spec.CPUs
 	// Duration is a time.Duration that JSON writes as Go does.
 	Duration = spec.Duration
-	// Storage is where what a sandbox writes is kept.
+	// Storage is the place of a sandbox's writes.
 	Storage = spec.Storage
 	// FieldError is a mistake in one field of a Config.
 	FieldError = spec.FieldError
 )
 
-// What a sandbox has changed in its overlays, as package spec describes it in full.
+// The changes of a sandbox in its overlays; package spec describes them in full.
 type (
 	// Change is one path that is other than it was.
 	Change = spec.Change
-	// ChangeKind tells what became of a path.
+	// ChangeKind is the kind of a change.
 	ChangeKind = spec.ChangeKind
-	// FileType is what a path is.
+	// FileType is the type of a path.
 	FileType = spec.FileType
 )
 
@@ -60,7 +60,7 @@ const (
 // NetworkNone is a network of which a sandbox has only the loopback device.
 const NetworkNone = spec.NetworkNone
 
-// Where what a sandbox writes is kept.
+// The places of a sandbox's writes.
 const (
 	StorageMemory = spec.StorageMemory
 	StorageDisk   = spec.StorageDisk
@@ -69,9 +69,9 @@ const (
 // WorkspacePath is where the workspace is inside.
 const WorkspacePath = spec.WorkspacePath
 
-// What became of a command, as package spec describes it in full.
+// The end of a command; package spec describes it in full.
 type (
-	// Result is what became of a command.
+	// Result describes the end of a command.
 	Result = spec.Result
 	// Status tells how a command ended.
 	Status = spec.Status
@@ -97,7 +97,7 @@ const (
 	StatusSignaled = spec.StatusSignaled
 	// StatusLimit: a limit other than memory and time ended it.
 	StatusLimit = spec.StatusLimit
-	// StatusDenied: it did what the sandbox forbids and was killed for it.
+	// StatusDenied: the command made a forbidden system call and was killed for it.
 	StatusDenied = spec.StatusDenied
 	// StatusLost: the sandbox went away underneath it.
 	StatusLost = spec.StatusLost
@@ -121,7 +121,7 @@ type Info struct {
 	State  State
 	// From is the snapshot that it has begun with, which may be gone.
 	From string
-	// Config is what it was made from, with every default filled in.
+	// Config is the configuration of the sandbox, with every default filled in.
 	Config Config
 	// Pid of its first process on the host, 0 where there is none.
 	Pid     int
@@ -129,12 +129,11 @@ type Info struct {
 	// Isolation of the commands that run in it.
 	Isolation Isolation
 	Limits    LimitReport
-	// Notes name what the host could not do as usual and what was done
-	// instead.
+	// Notes name abilities that the host lacks, and the replacements.
 	Notes []string
 }
 
-// State is what a sandbox is doing.
+// State is the state of a sandbox.
 type State string
 
 // The states of a sandbox.
@@ -146,16 +145,16 @@ const (
 	StateStopped State = "stopped"
 )
 
-// What a Manager tells of sandboxes, as package spec describes it in full.
+// Facts about sandboxes; package spec describes them in full.
 type (
 	// ExecInfo describes a command that runs in a sandbox, or a detached one that has
 	// ended and whose result nobody has taken yet.
 	ExecInfo = spec.ExecInfo
-	// Stats are what a sandbox uses now, and the most that it has used.
+	// Stats are the present use of a sandbox, and the most use.
 	Stats = spec.Stats
 	// Winsize is the size of a terminal, in characters.
 	Winsize = spec.Winsize
-	// Event tells what happened to a sandbox.
+	// Event tells one event of a sandbox.
 	Event = spec.Event
 	// EventType is the kind of an event.
 	EventType = spec.EventType
