@@ -69,17 +69,17 @@ func (v *Session) attach(ctx context.Context, e ExecID) (_ *Process, err error) 
 	return p, nil
 }
 
-// drainTime is how long output may take to get into its files once nobody is
-// left who could write more: more than a busy machine keeps who drains it from
-// running, since what has not come by then is never shown.
+// drainTime is how long output may take to reach its files once no process can write more.
+// It is longer than a busy machine keeps the drainer from running: later output is never
+// shown.
 const drainTime = 10 * time.Second
 
-// forget removes what there is of a detached exec that has ended, once somebody
-// knows how. Its output stays readable for toldTime to those that have it open.
+// forget removes the state of a detached exec that has ended, once a client knows the end.
+// The output stays readable for toldTime to clients that have it open.
 //
-// The agent forgets after the exec's directory has moved: the state of an exec that the
-// agent does not know is removed, with the output. Then the agent ends the writer of the
-// output, which a neighbour that has opened the command's pipes would keep alive.
+// The agent forgets the exec after its directory has moved, since the state of an exec
+// that the agent does not know is removed with the output. Then the agent ends the writer
+// of the output, which a neighbour with the command's pipes would keep alive.
 func (p *Process) forget() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()

@@ -18,7 +18,7 @@ type deadlines struct {
 	// expiring are the calls under way. close waits for them.
 	expiring sync.WaitGroup
 
-	// Mu guards what follows.
+	// Mu guards the fields below.
 	Mu     sync.Mutex
 	closed bool
 	All    map[DeadlineKey]*deadline

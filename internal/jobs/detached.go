@@ -159,8 +159,8 @@ func (d *detached) open(flags int) (err error) {
 	return err
 }
 
-// reopen leaves the right to write to the agent alone: who reads the output, a
-// client of the launcher's perhaps, could fill the host's memory with it.
+// reopen leaves the right to write to the agent alone: a reader of the output, perhaps a
+// client of the launcher, could fill the host's memory otherwise.
 func (d *detached) reopen() error {
 	if err := d.close(); err != nil {
 		return err
@@ -199,7 +199,7 @@ func (d *detached) remove() error {
 	return errors.Join(erase.IgnoreMissing(os.Remove(filepath.Join(d.Dir, ExecRecordName))), d.truncate(), os.RemoveAll(d.Dir))
 }
 
-// markTimedOut lets whoever asks know why the exec was killed.
+// markTimedOut notes the reason why the exec was killed.
 func (d *detached) markTimedOut() {
 	// Without the mark it seems to be somebody's SIGKILL.
 	_ = os.WriteFile(filepath.Join(d.Dir, timedOutName), nil, 0o600)

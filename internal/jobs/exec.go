@@ -80,7 +80,7 @@ func NewRequest(r record.Record, c launch.Command, files [3]*os.File) (agent.Com
 	return request, handOver(r, *config.User, c, files)
 }
 
-// checkCommand names what is wrong with what only commands have.
+// checkCommand refuses mistakes in fields that only commands have.
 func checkCommand(c launch.Command) error {
 	switch {
 	case len(c.Args) == 0 || c.Args[0] == "":
@@ -279,7 +279,7 @@ func (p *Process) Started(ctx context.Context) error {
 	case p.Waiting <- struct{}{}:
 		p.fail(err)
 		<-p.Waiting
-	default: // who waits is told, too
+	default: // a waiting caller is told, too
 	}
 	return err
 }

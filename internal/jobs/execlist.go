@@ -58,7 +58,7 @@ func (v *Session) describe(e ExecID) (launch.Exec, bool, error) {
 		return x, true, nil
 	}
 	if len(x.Pids) > 0 {
-		// Another process's: the kernel knows what it is and since when.
+		// Another process has started it: the kernel knows its command line and its start.
 		x.Args, x.Started = commandOf(x.Pids[0])
 	}
 	return x, len(x.Pids) > 0, nil
@@ -99,8 +99,8 @@ func shown(args []string) []string {
 	return args
 }
 
-// Execs describes what runs in the sandbox, whichever process asked for it, and
-// the detached commands that have ended and were not asked for yet.
+// Execs describes the running commands of the sandbox, of any process, and the detached
+// commands that have ended and whose result nobody has taken yet.
 func (v *Session) Execs(context.Context) ([]launch.Exec, error) {
 	if !v.Up() {
 		return nil, v.Why(context.Background(), &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})

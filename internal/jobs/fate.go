@@ -53,17 +53,17 @@ func (v *Session) initOOMKills() int64 {
 	return kills
 }
 
-// A full is a file system of the sandbox without room: what to say of it, and of
-// the limit that was reached.
+// A full is a file system of the sandbox without room, with the words for the reason and
+// for the limit.
 type full struct {
 	// place is where it is in the sandbox; empty for the store.
 	place             string
 	reason, violation string
 }
 
-// fullDisks are the file systems that only the sandbox writes to, and the host's
-// directories with a quota, in which no room is left. Others of the host are not
-// asked about: one whose server does not answer would keep whoever asks.
+// fullDisks are the file systems without room to which only the sandbox writes, and the
+// host's directories with a quota. Other file systems of the host are not asked: a server
+// that does not answer would block the caller.
 func (v *Session) fullDisks(r record.Record) []full {
 	var all []full
 	if size, is := sharedMemoryFull(r.Init); is {
@@ -154,7 +154,7 @@ func (l *Sessions) hostFull() bool {
 	return err == nil && int64(st.Bavail)*st.Bsize < nearlyFull
 }
 
-// nearlyFull is what file systems do not give out of their last bytes.
+// nearlyFull is what file systems keep back of their last bytes.
 const nearlyFull = 64 << 10
 
 const sharedMemory = "/dev/shm"

@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
-// filesName is what the program that serves files is called among a sandbox's
-// commands and processes.
+// filesName is the name of the program that serves files, among a sandbox's commands and
+// processes.
 const filesName = "sandbox-files"
 
 // filesRequest is the command that serves a sandbox's files: a program of ours,

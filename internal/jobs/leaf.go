@@ -24,7 +24,7 @@ type MadeLeaf struct {
 	Exec ExecID
 	*cgroups.Leaf
 	under leafTerms
-	// usage is what it has counted, once nothing lives in it any more.
+	// usage has the counts of the leaf, once nothing lives in it any more.
 	usage cgroups.Usage
 }
 
@@ -175,7 +175,7 @@ func (v *Session) limitLeaf(leaf MadeLeaf, l spec.Limits) error {
 // discard removes leaves in which nothing runs any more.
 func (v *Session) discard(leaves []*cgroups.Leaf) {
 	for _, leaf := range leaves {
-		// What can't be removed goes with the sandbox.
+		// A leaf that cannot be removed goes with the sandbox.
 		_ = leaf.Delete(context.Background()) // it has its own patience
 	}
 }
@@ -205,7 +205,7 @@ func (v *Session) recycle(leaf MadeLeaf) {
 // a system call, or in a paused sandbox, takes longer; it is not waited for.
 const killTime = 5 * time.Second
 
-// endLeaf ends what runs in a leaf and removes it.
+// endLeaf kills all processes of a leaf and removes the leaf.
 func endLeaf(ctx context.Context, leaf *cgroups.Leaf) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
 	defer cancel()

@@ -22,14 +22,14 @@ type ending struct {
 	timeout             time.Duration
 	// limits are those that held for it.
 	limits spec.Limits
-	// oomKills and forksRefused count what its cgroup reported.
+	// oomKills and forksRefused are the counts of its cgroup.
 	oomKills, forksRefused int64
 	// forksStopped counts those that were refused because the runtime was ending it.
 	forksStopped int64
 	// full are file systems of the sandbox without room, as a failed command
 	// has left them.
 	full []full
-	// lost says what became of the sandbox, where that is why nothing is known.
+	// lost is the fate of the sandbox, if nothing else is known.
 	lost fate
 }
 
@@ -85,7 +85,7 @@ func tellFull(r *spec.Result, all []full, written map[string]bool) {
 // doing as far as it is known.
 func (e ending) failed() bool { return e.known && !e.timedOut && !e.cancelled && e.status != 0 }
 
-// exitReason says what is behind an exit code, where that is known.
+// exitReason explains an exit code, if the reason is known.
 func (e ending) exitReason(code int) string {
 	if code == 0 {
 		return "the command succeeded"
@@ -102,7 +102,7 @@ func (e ending) exitReason(code int) string {
 	for _, full := range e.full {
 		causes = append(causes, full.reason)
 	}
-	// As shells report it of what they have run (POSIX.1-2024, XCU 2.8.2).
+	// Shells report a signal of their command so (POSIX.1-2024, XCU 2.8.2).
 	switch syscall.Signal(code - spec.ExitSignalBase) {
 	case unix.SIGXFSZ:
 		causes = append(causes, fmt.Sprintf("as after a file that grew larger than %s (raise it with --file-size)", e.limits.FileSize))
@@ -149,7 +149,7 @@ func (e ending) describeOOM(r *spec.Result) {
 	r.Reason = fmt.Sprintf("the command was killed when memory ran out at %s (raise it with --memory)", e.limits.Memory)
 }
 
-// describeLoss says what became of the sandbox.
+// describeLoss tells the fate of the sandbox.
 func (e ending) describeLoss(r *spec.Result) {
 	r.Status = spec.StatusLost
 	setSignal(r, unix.SIGKILL)

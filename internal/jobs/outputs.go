@@ -34,17 +34,18 @@ const (
 	ToldLeast = 10 * time.Second
 )
 
-// A share is what the outputs of one sandbox take.
+// A share is the room that the outputs of one sandbox take.
 type share struct {
-	// Mu is held by the one that takes room, and guards what follows.
+	// Mu is held while room is taken, and guards the fields below.
 	Mu sync.Mutex
-	// Taken is what is known of detached execs, for their records not to be read again.
+	// Taken has the room of detached execs, so that their records are not read again.
 	Taken map[ExecID]room
 	// asked is the exec that the agent was asked about last.
 	asked ExecID
 }
 
-// A room is what the output of an exec takes. It is final if nothing more comes.
+// A room is the room that the output of an exec takes. It is final if no more output
+// comes.
 type room struct {
 	bytes int64
 	final bool
@@ -107,7 +108,7 @@ func (v *Session) checkShare(limit int64) error {
 
 func (v *Session) noRoom(err error) error { return &launch.SandboxError{ID: v.ID, Err: err} }
 
-// reserved is what the output of an exec takes, or may come to take.
+// reserved is the room that the output of an exec takes, or may take later.
 func (v *Session) reserved(e ExecID) int64 {
 	if known, ok := v.Output.Taken[e]; ok {
 		return known.bytes
@@ -141,8 +142,8 @@ const (
 	AskOutputTime = 50 * time.Millisecond
 )
 
-// freeOutputs removes what nobody can ask for, and learns which output is complete. The
-// caller has output.mu.
+// freeOutputs removes output that nobody can ask for, and learns which output is complete.
+// The caller has output.mu.
 func (v *Session) freeOutputs(ctx context.Context) {
 	_ = v.Sweep(ctx) // the check says that there is no room
 	v.dropTold(ToldLeast)

@@ -22,12 +22,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A Process is a command that was started in a sandbox, running or over: an
-// exec. It is safe for concurrent use. Whoever has it calls Close.
+// A Process is a command that was started in a sandbox, running or over: an exec. It is
+// safe for concurrent use. The caller must close it.
 //
-// An exec is over when its command is. What that has left running is then
-// killed, however far it has gone from its parents, so that a Result is whole
-// and final; who wants work to go on starts it detached.
+// An exec is over when its command is over. All processes that the command has left
+// running are then killed, also daemons, so that a Result is whole and final. A detached
+// exec is for work that goes on.
 type Process struct {
 	Live      *Session
 	Exec      ExecID
@@ -56,14 +56,14 @@ type Process struct {
 	// meanwhile.
 	killing sync.Mutex
 
-	// Waiting is held by the one that waits, and guards what follows: a channel,
-	// for a context to interrupt the wait for it.
+	// Waiting is held by the goroutine that waits, and guards the fields below. It is a
+	// channel, so that a context can interrupt the wait for it.
 	Waiting chan struct{}
 	ended   bool
 	result  spec.Result
 	err     error
 
-	// ending guards what follows.
+	// ending guards the fields below.
 	ending sync.Mutex
 	// interrupt ends the Wait under way, nil if there is none.
 	interrupt context.CancelFunc
@@ -81,8 +81,8 @@ func (p *Process) ID() string { return p.Exec.String() }
 // closes it.
 func (p *Process) Terminal() *os.File { return p.Inside.Terminal() }
 
-// Output are the files that keep what a detached command has written; nil for
-// others. Close closes them.
+// Output are the files with the output of a detached command; nil for others. Close closes
+// them.
 func (p *Process) Output() (stdout, stderr *os.File) {
 	if p.Kept == nil {
 		return nil, nil
@@ -110,7 +110,7 @@ func (v *Session) Register(p *Process) {
 	v.running[p.ID()] = p
 }
 
-// leave ends what register has begun.
+// leave ends the call that register has begun.
 func (p *Process) leave() {
 	p.left.Do(func() {
 		p.over.Store(true)
@@ -141,10 +141,11 @@ func (p *Process) expire() {
 		return
 	}
 	p.timedOut.Store(true)
-	// On v2 what stands still can be killed; PID 1 tells when it is resumed.
+	// On v2 a frozen process can be killed; PID 1 tells its end when the sandbox is
+	// resumed.
 	if p.Kill() != nil || p.Live.Paused() {
 		p.stuck.Store(true)
-		_ = p.Inside.Close() // Wait waits no longer, and says what is the matter
+		_ = p.Inside.Close() // Wait returns, and tells the reason
 	}
 }
 
@@ -181,14 +182,13 @@ func (p *Process) Signal(sig syscall.Signal, tree bool) error {
 	return signalLeaf(p.Leaf, sig)
 }
 
-// Wait returns what became of the command, once it and all it started is gone:
-// when it has ended, when its timeout has passed, or when ctx is done, which
-// kills it; of a detached one, ctx ends only the wait. Once it has returned a
-// Result, every call returns it. An error is one of Started, or says that the
-// sandbox failed.
+// Wait returns the Result of the command, once the command and all that it has started
+// have ended: by themselves, by the timeout, or because ctx is done, which kills them. For
+// a detached command ctx ends only the wait. After the first Result every call returns it.
+// An error is one of Started, or says that the sandbox failed.
 func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 	select {
-	case p.Waiting <- struct{}{}: // also with a context that has ended: who waits alone ends the command
+	case p.Waiting <- struct{}{}: // also with a context that has ended: a single waiter ends the command
 	default:
 		select {
 		case p.Waiting <- struct{}{}:
@@ -273,8 +273,8 @@ func (p *Process) end() (agent.Exit, error) {
 	return exit, err
 }
 
-// conclude ends what the command has left, takes down what it has used, and
-// says how it ended.
+// conclude kills the rest of the command, notes its use of resources, and describes its
+// end.
 func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec.Result, error) {
 	v := p.Live
 	r := spec.Result{
@@ -298,7 +298,7 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 		e.lost = v.fate()
 	}
 	failed := !lost && e.failed()
-	if failed { // before what a transaction has written is dropped
+	if failed { // before the writes of a transaction are dropped
 		e.full = v.fullDisks(p.Config)
 	}
 	e.describe(&r)
@@ -335,7 +335,7 @@ func (p *Process) took(exit agent.Exit) time.Duration {
 // errStuck says that it was waited for before.
 var errStuck = errors.New("it was waited for long enough")
 
-// finish kills what the command has left.
+// finish kills the rest of the command.
 func (p *Process) finish() error {
 	if alive, err := p.Leaf.Populated(); err == nil && !alive {
 		return nil // as mostly
@@ -354,7 +354,7 @@ func (p *Process) unkilled(err error) string {
 	return fmt.Sprintf("what the command has left was killed and does not end: %v", err)
 }
 
-// account fills in what the leaf has counted, and returns it.
+// account fills in the counts of the leaf, and returns them.
 func (p *Process) account(r *spec.Result, e *ending, exit agent.Exit) cgroups.Usage {
 	usage, err := p.Leaf.Usage()
 	if err != nil { // it was removed, with its sandbox
@@ -389,7 +389,7 @@ func (p *Process) Close() error {
 	return errors.Join(err, p.Inside.Close(), p.Kept.close())
 }
 
-// giveUp ends what nobody wants to know of any more. The time of a detached
+// giveUp ends the exec when no caller waits for it any more. The timeout of a detached
 // command goes on.
 func (p *Process) giveUp() error {
 	if p.Kept != nil {
@@ -403,7 +403,7 @@ func (p *Process) giveUp() error {
 	return err
 }
 
-// endTransaction has what the command wrote join the sandbox's files, or vanish.
+// endTransaction has the command's writes join the sandbox's files, or vanish.
 func (p *Process) endTransaction(r *spec.Result) error {
 	t := p.Transaction
 	if t == nil {
@@ -422,7 +422,7 @@ func (p *Process) dropTransaction() error {
 	return t.Drop()
 }
 
-// undo removes what there is of an exec whose command did not start.
+// undo removes the state of an exec whose command did not start.
 func (p *Process) undo() error {
 	p.files.Discard()
 	err := errors.Join(p.Kept.remove(), p.Kill(), p.dropTransaction())
@@ -430,8 +430,9 @@ func (p *Process) undo() error {
 	return err
 }
 
-// signalLeaf signals what is in a leaf now, and never another process that has
-// the number of one since: only what the leaf still lists after it was opened.
+// signalLeaf signals the present processes of a leaf. It never signals another process
+// that has got the number of one: only processes that the leaf still lists after they were
+// opened.
 func signalLeaf(leaf *cgroups.Leaf, sig syscall.Signal) error {
 	pids, err := leaf.Pids()
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
 )
 
-// A Session is what this process keeps of a sandbox so that the next exec is fast: the
-// connection to the agent, and cgroups made ahead. The session can get all of these again at
-// any time, so it drops them when nothing has run for a while. An idle sandbox costs this
-// process some memory, and a sandbox without handles costs nothing.
+// A Session is the part of a sandbox that this process keeps so that the next exec is
+// fast: the connection to the agent, and cgroups made ahead. The session can get all of
+// these again at any time, so it drops them when nothing has run for a while. An idle
+// sandbox costs this process some memory, and a sandbox without handles costs nothing.
 type Session struct {
 	*record.Sandbox
 	all *Sessions
@@ -41,7 +41,7 @@ type Session struct {
 	// Output bounds the output of detached commands. Its mutex is taken before Mu.
 	Output share
 
-	// Mu guards what follows.
+	// Mu guards the fields below.
 	Mu sync.Mutex
 	// conn is nil until it is needed.
 	conn *agent.Conn
@@ -128,7 +128,7 @@ func (v *Session) rest() {
 	}
 }
 
-// settle drops what is held, unless something went on meanwhile.
+// settle drops the connection and the cgroups, unless there was a call meanwhile.
 func (v *Session) settle() {
 	v.Mu.Lock()
 	left := idleTime - time.Since(v.last)
@@ -161,8 +161,8 @@ func (v *Session) Release() {
 	}
 }
 
-// Drop lets go of what is held, if nothing goes on. Of a tied sandbox that is up
-// the connection stays, since it is what ties it.
+// Drop drops the connection and the cgroups, if no call is under way. The connection of a
+// tied sandbox that is up stays, since it ties the sandbox.
 func (v *Session) Drop() {
 	v.all.mu.Lock()
 	v.Mu.Lock()
@@ -262,8 +262,8 @@ func (v *Session) disconnect(conn *agent.Conn) {
 	_ = conn.Close() // it does not work
 }
 
-// TakeOver ends what execs of processes that are dead have left, once. While the
-// sandbox stands still nothing in it can be ended.
+// TakeOver ends, once, the commands that ended processes have left. Nothing can be ended
+// in a paused sandbox.
 func (v *Session) TakeOver(ctx context.Context) error {
 	v.Mu.Lock()
 	done := v.tookOver
@@ -271,7 +271,7 @@ func (v *Session) TakeOver(ctx context.Context) error {
 	if done || v.Paused() {
 		return nil
 	}
-	v.Enter() // what is held for that is not to be dropped meanwhile
+	v.Enter() // the connection must not be dropped meanwhile
 	defer v.Leave()
 	names, err := v.Group.Leaves()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -296,7 +296,7 @@ func (v *Session) TakeOver(ctx context.Context) error {
 	return errors.Join(v.resumeDeadlines(), v.resumeTold())
 }
 
-// clear ends what runs in a leaf, and removes it.
+// clear kills all processes of a leaf, and removes the leaf.
 func (v *Session) clear(ctx context.Context, name string) error {
 	leaf, err := v.Group.OpenLeaf(name)
 	if errors.Is(err, fs.ErrNotExist) {

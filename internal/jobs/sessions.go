@@ -42,7 +42,7 @@ type Sessions struct {
 	Known map[string]*Session
 }
 
-// Config is what a launcher shares with its sessions.
+// Config is the part of a launcher that its sessions share.
 type Config struct {
 	Roots        record.Roots
 	Self         func() (process.ID, error)
@@ -103,7 +103,7 @@ func (l *Sessions) Open(id string) (*Session, error) {
 	return fresh, nil
 }
 
-// Forget drops what this process keeps of a sandbox that is gone.
+// Forget drops the session of a sandbox that is gone.
 func (l *Sessions) Forget(id string) {
 	l.mu.Lock()
 	gone := l.Known[id]
@@ -119,7 +119,7 @@ func (l *Sessions) Forget(id string) {
 	gone.Drop()
 }
 
-// Close removes what is kept ready for the next exec. Nothing may be under way.
+// Close drops the connections and cgroups of all sessions. No call may be under way.
 func (l *Sessions) Close() {
 	l.Deadlines.close()
 	l.tending.Wait()

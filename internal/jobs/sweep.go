@@ -28,8 +28,8 @@ func (v *Session) begun(e ExecID) {
 	delete(v.starting, e)
 }
 
-// startingNow is asked before the agent is: what is not among them then, the agent
-// knows, or has known.
+// startingNow must be called before the agent is asked: an exec that is not in it is, or
+// was, known to the agent.
 func (v *Session) startingNow() map[ExecID]bool {
 	v.Mu.Lock()
 	defer v.Mu.Unlock()
@@ -45,9 +45,9 @@ func (v *Session) mayStart(e ExecID, r execRecord, starting map[ExecID]bool) boo
 	return e.ownerLives() && time.Since(r.Started) < settleTime
 }
 
-// ForgetLost removes what there is of a detached exec that the agent does not
-// know: the process that was starting it, or was told how it ended, was killed
-// meanwhile, or the agent has kept its exit for as long as it had room.
+// ForgetLost removes the state of a detached exec that the agent does not know: the
+// process that started it, or that was told its end, was killed meanwhile, or the agent
+// had no more room for its exit.
 func (v *Session) ForgetLost(ctx context.Context, e ExecID) error {
 	d := &detached{Dir: v.execDir(e)}
 	if _, err := os.Lstat(d.Dir); errors.Is(err, fs.ErrNotExist) { // its end was told meanwhile
@@ -57,8 +57,7 @@ func (v *Session) ForgetLost(ctx context.Context, e ExecID) error {
 	return errors.Join(d.remove(), v.clear(ctx, e.Leaf()))
 }
 
-// Sweep removes what is left of detached execs of which nobody can be told how
-// they ended.
+// Sweep removes the rest of detached execs whose end cannot be told to anybody.
 func (v *Session) Sweep(ctx context.Context) error {
 	all, err := v.DetachedExecs()
 	if err != nil || len(all) == 0 {
@@ -92,8 +91,8 @@ func (v *Session) Sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// SweepEvery is how many detached execs of this process there are between two
-// sweeps: whoever never asks how they ended does not fill the host.
+// SweepEvery is the number of detached execs of this process between two sweeps: a client
+// that never asks for results must not fill the host.
 const SweepEvery = 64
 
 func (v *Session) sweepSometimes() {

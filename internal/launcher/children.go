@@ -4,9 +4,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A PID 1 is the child of the process that made its sandbox, and stays a zombie
-// until that has reaped it, whoever ended it. There is no goroutine to wait for
-// each: this process looks around whenever it makes or removes a sandbox.
+// PID 1 of a sandbox is a child of the process that made the sandbox. It stays a zombie
+// until that process reaps it. No goroutine waits for each PID 1: the process reaps ended
+// ones whenever it makes or removes a sandbox.
 
 // adopt remembers a child. Its number alone is enough: nobody else gets it
 // before the child is reaped.

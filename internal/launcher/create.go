@@ -24,15 +24,15 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Create makes a sandbox, or finds the one of that name, if the request says
-// so: of several at the same time, in whatever processes, one makes it and the
-// others find it. On an error nothing of it is left. A request for a fork names the
-// overlays of its snapshot, which [Launcher.Beginning] tells.
+// Create makes a sandbox, or, if the request says so, finds the sandbox of that name. Of
+// several calls at once, in any processes, one makes the sandbox and the others find it.
+// After an error nothing of it is left. A request for a fork names the overlays of its
+// snapshot, which [Launcher.Beginning] tells.
 //
-// Errors: a *[launch.ConfigError], joined with what the parts call it
-// (*[spec.FieldError], *[rootfs.ForbiddenError], [fs.ErrNotExist]);
-// [launch.ErrExists]; [launch.ErrBusy]; [launch.ErrUnavailable] where the host
-// lacks what every sandbox needs.
+// Errors: a *[launch.ConfigError], joined with the error of the part that refused
+// (*[spec.FieldError], *[rootfs.ForbiddenError], [fs.ErrNotExist]); [launch.ErrExists];
+// [launch.ErrBusy]; [launch.ErrUnavailable] if the host lacks a feature that every sandbox
+// needs.
 func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*Sandbox, error) {
 	if r.From != "" {
 		if _, err := l.layers.ReadSnapshot(r.From, from.UID); err != nil {
@@ -94,7 +94,7 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 		return nil, nil, taken
 	}
 	if there, err := record.Read(state.Path); err == nil && uid != 0 && there.UID != uid {
-		// Another user's, whatever state it is in.
+		// It is another user's sandbox, in any state.
 		return nil, nil, &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
 	}
 	if statedir.RemovalBegun(state.Path) {
@@ -151,7 +151,7 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 		if m.conn != nil {
 			err = errors.Join(err, m.conn.Close())
 		}
-		if errors.Is(err, launch.ErrExists) { // what else has the name is not this one's
+		if errors.Is(err, launch.ErrExists) { // the name belongs to something else
 			err = errors.Join(err, l.releaseIDs(r.Name, m.record.IDBase), state.Remove())
 			return
 		}
@@ -214,8 +214,8 @@ func nameTaken(id string) error {
 	return &launch.SandboxError{ID: id, Err: fmt.Errorf("%w, as a container", launch.ErrExists)}
 }
 
-// explain finds out whether a failure is the host's: what is missing then, and
-// how to get it, says more than which system call noticed.
+// explain finds out whether the host is the cause of a failure. The missing feature, and
+// the way to get it, say more than the system call that failed.
 func explain(ctx context.Context, err error) error {
 	var forbidden *rootfs.ForbiddenError
 	if errors.As(err, &forbidden) || errors.Is(err, fs.ErrNotExist) {
@@ -294,7 +294,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	return m.noteHeldTop()
 }
 
-// rootConfig says what of the host the sandbox sees.
+// rootConfig chooses the part of the host that the sandbox sees.
 func (m *making) rootConfig(from Sources) (rootfs.Config, error) {
 	c := m.request.Config
 	r := rootfs.Config{

@@ -17,11 +17,11 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
-// A client has descriptors of the layers that it asked for, for as long as it likes, and
-// with them the sandbox's store. A removal frees the store even if clients have descriptors: an
-// image is shut down and cut short ([store.RemoveImage]), a store in memory is emptied. What
-// remains then are an empty file system, and files that were deleted before and that the
-// client has open. It counts as one of the user's sandboxes until the client lets go of it.
+// A client has descriptors of the layers that it asked for, as long as it likes, and
+// through them the sandbox's store. A removal frees the store all the same: an image is
+// shut down and cut short ([store.RemoveImage]), a store in memory is emptied. An empty
+// file system remains, with the deleted files that the client has open. The rest counts as
+// one of the user's sandboxes until the client closes its descriptors.
 
 // handedName is a file in a sandbox's directory. It says that a client was given layers.
 const handedName = "handed"
@@ -38,7 +38,7 @@ type handed struct {
 	// looking are the looks under way. closeHanded waits for them.
 	looking sync.WaitGroup
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu     sync.Mutex
 	closed bool
 	// timer runs as long as there is a store in memory.
@@ -121,8 +121,8 @@ func (h *handed) take(id string, init process.ID) *os.File {
 	return held.top
 }
 
-// leaveStore ends the use of what takeStore returned. Once the sandbox is removed nothing
-// writes to its store any more, and the store is emptied.
+// leaveStore ends the use of the store that takeStore returned. Once the sandbox is
+// removed, nothing writes to its store any more, and the store is emptied.
 func (l *Launcher) leaveStore(id string, r record.Record, top *os.File, removed bool) {
 	if top == nil && removed { // a client may have come after takeStore
 		top = l.handed.take(id, r.Init)
@@ -140,7 +140,7 @@ func (l *Launcher) leaveStore(id string, r record.Record, top *os.File, removed 
 func (l *Launcher) retire(uid uint32, top *os.File) {
 	dir, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", top.Fd()), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err == nil {
-		_ = erase.ContentsInUse(context.Background(), dir) // what it could not remove counts
+		_ = erase.ContentsInUse(context.Background(), dir) // the rest counts
 		dir.Close()
 	}
 	l.handed.watch(retiredStore{uid: uid, top: top})

@@ -7,8 +7,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
-// Has says whether a state root has a sandbox of this id, whole or in part, up or
-// not. It asks nobody: what to do with the id is for who asks.
+// Has says whether a state root has a sandbox of this id, whole or in part, up or not. It
+// does not check permissions.
 func Has(root, id string) bool {
 	if !filepath.IsLocal(id) || filepath.Base(id) != id || id == "." {
 		return false

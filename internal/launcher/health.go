@@ -13,8 +13,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
-// healthy says what keeps the sandbox from being used. That somebody has paused
-// it does not.
+// healthy returns the reason why the sandbox cannot be used. A pause is no reason.
 func (s *Sandbox) healthy(ctx context.Context) error {
 	if !s.session.Up() {
 		return &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning}
@@ -56,8 +55,7 @@ func (s *Sandbox) takesWrites() error {
 	return nil
 }
 
-// takeOver ends what killed processes have left half done in the sandbox, and what their
-// commands have left running.
+// takeOver ends the half-done work of killed processes in the sandbox, and their commands.
 func (s *Sandbox) takeOver(ctx context.Context) error {
 	if err := s.endHalfDone(ctx); err != nil {
 		return err

@@ -1,17 +1,15 @@
-// Package launcher makes sandboxes and carries out what is asked of them: it
-// composes the root file system, the cgroup, the OCI specification and the
-// first process from a configuration, starts commands through that process,
-// each in a cgroup of its own, and removes it all again. It holds every
-// privilege that takes; what it is told about sandboxes are configurations,
-// never finished specifications, since whoever may hand in one of those is root.
+// Package launcher creates, changes, removes and prunes sandboxes. It composes the root
+// file system, the cgroup, the OCI specification and the first process from a
+// configuration, starts commands through that process, each in a cgroup of its own, and
+// removes all of that again. It holds all privilege. It takes configurations, never
+// finished specifications: a client that hands in a specification has the rights of root.
 //
-// A sandbox outlives the process that made it. What there is of it is in the
-// kernel and in its directory below the state root; a [Launcher] of any process
-// of the same user finds it there by its id, and several may work on it at the
-// same time.
+// A sandbox outlives the process that made it. Its parts are in the kernel and in its
+// directory below the state root. A [Launcher] of any process of the same user finds it
+// there by its id, and several launchers may work on it at a time.
 //
-// What it is not for: containers that others specified. Those go to
-// internal/container directly, from the OCI commands.
+// The package is not for containers that others specified: the OCI commands use
+// internal/container directly.
 package launcher
 
 import (
@@ -33,16 +31,14 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/trash"
 )
 
-// Dirs are where a launcher keeps what outlives it. Both are made when they are
-// needed.
+// Dirs are the directories of a launcher. Both are made when they are needed.
 type Dirs struct {
-	// State is for what ends with the boot: libcontainer's state in State/ID,
-	// shared with the OCI commands, the launcher's own in directories that
-	// begin with "@".
+	// State is for files that end with the boot: libcontainer's state in State/ID, shared
+	// with the OCI commands, and the launcher's own directories, which begin with "@".
 	State string
-	// Data is for what is worth more than one boot or state root: the ranges of
-	// user ids that are taken, which all launchers of a host should share,
-	// compiled seccomp filters, and what sandboxes keep on disk.
+	// Data is for files that outlive a boot or a state root: the taken ranges of user ids,
+	// which all launchers of a host should share, compiled seccomp filters, and the writes
+	// of sandboxes on disk.
 	Data string
 }
 
@@ -50,8 +46,8 @@ type Dirs struct {
 // goroutines, and several processes may use the same root.
 type Launcher struct {
 	record.Roots
-	// host is what this host's cgroups can do, self this process's identity,
-	// program the agent's: each is looked up once.
+	// host describes the abilities of this host's cgroups, self this process, program the
+	// agent. Each is looked up once.
 	host    func() (*cgroups.Host, error)
 	self    func() (process.ID, error)
 	program func() (*os.File, error)
@@ -61,14 +57,14 @@ type Launcher struct {
 	trash        *trash.Can
 	layers       *overlay.Keeper
 
-	// maxSnapshots bounds what one user other than root keeps on disk by snapshots alone.
+	// maxSnapshots bounds the snapshots, and their images, of one user other than root.
 	maxSnapshots int
 	snapshotting turn
 
 	sessions *jobs.Sessions
 	handed   handed
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu sync.Mutex
 	// children are the numbers of the PID 1s that this process has to reap.
 	children map[int]bool
@@ -115,9 +111,9 @@ func New(d Dirs) (*Launcher, error) {
 	return l, nil
 }
 
-// Close removes what is kept ready for the next exec, for a process that is about
-// to end: else whoever opens the sandbox next would. Sandboxes stay up. Nothing is
-// to be under way.
+// Close removes the connections and cgroups that are kept ready for the next exec; else
+// the next process that opens the sandbox would have to. Sandboxes stay up. No call may be
+// under way.
 func (l *Launcher) Close() {
 	l.sweeper.Stop()
 	l.sessions.Close()

@@ -15,12 +15,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
-// Layers are the trees that the sandbox has overlays of. The caller closes them.
-// With unprivileged they are for a client with no more than the rights of the trees'
-// owner: that owner is shown to have what the sandbox's user wrote, and the
-// directories' marks can be listed, which the kernel shows only to root.
+// Layers are the overlaid trees of the sandbox. The caller must close them. With
+// unprivileged they are for a client with the rights of the trees' owner only: the owner
+// is shown as the owner of the sandbox's writes, and the directories' marks can be listed,
+// which the kernel shows only to root.
 //
-// A stopped sandbox has them if its storage is on disk.
+// A stopped sandbox has layers if its storage is on disk.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
 func (s *Sandbox) Layers(ctx context.Context, unprivileged bool) ([]HeldTree, error) {
@@ -81,7 +81,7 @@ func (b *layerReader) trees() (trees []HeldTree, err error) {
 	trees = []HeldTree{}
 	defer func() {
 		if err != nil {
-			_ = closeAllTrees(trees) // the error is what counts
+			_ = closeAllTrees(trees) // the first error counts
 			trees = nil
 		}
 	}()

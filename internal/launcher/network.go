@@ -7,8 +7,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 )
 
-// A network is a sandbox's network namespace, made beside what comes before it
-// is needed: the kernel takes about as long for it as for all the mounts.
+// A network is a sandbox's network namespace. It is made beside the steps before its use:
+// the kernel takes about as long for it as for all the mounts.
 type network struct {
 	made      chan struct{}
 	namespace *os.File

@@ -10,9 +10,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
-// Pause stops everything in the sandbox. Nothing can be started there until it
-// is resumed; the time of what runs goes on. One that is paused already is no
-// error.
+// Pause stops everything in the sandbox. Nothing can be started there until it is resumed.
+// The timeouts of running commands go on. A paused sandbox is no error.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrBusy].
 func (s *Sandbox) Pause(ctx context.Context) error {
@@ -52,8 +51,8 @@ func (s *Sandbox) change(ctx context.Context, what func(*container.Container) er
 	})
 }
 
-// alone does something to the sandbox, which is up, while nobody else does, once what
-// a process that was killed has left half done is at an end.
+// alone calls the function while no other process changes the sandbox, which is up. The
+// half-done work of a killed process is ended first.
 func (s *Sandbox) alone(ctx context.Context, what func() error) error {
 	state, err := statedir.Await(ctx, s.launcher.Sandboxes(), s.session.ID)
 	if err != nil {
@@ -72,7 +71,7 @@ func (s *Sandbox) alone(ctx context.Context, what func() error) error {
 	return what()
 }
 
-// endHalfDone ends what a process that was killed has left half done.
+// endHalfDone ends the half-done work of a killed process.
 func (s *Sandbox) endHalfDone(ctx context.Context) error {
 	if !s.session.Current().HalfDone() {
 		return nil

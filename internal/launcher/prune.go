@@ -13,13 +13,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
-// Prune removes what is left of sandboxes that are not up, and returns their
-// ids: of those whose PID 1 has ended, of those that were to end with a process
-// which has, and of those that were left half made. Sandboxes that are up are
-// not touched, however often and from however many processes it is called, as
-// long as nobody else removed their directory in the state root: that is how
-// they are known to live. A stopped sandbox with unapplied files on disk stays, too:
-// see [Launcher.Unapplied].
+// Prune removes the rest of sandboxes that are not up, and returns their ids: sandboxes
+// whose PID 1 has ended, sandboxes that are tied to an ended process, and half-made ones.
+// It does not touch a sandbox that is up, however often and from however many processes it
+// is called, as long as nobody has removed its directory in the state root: that directory
+// says that it is up. A stopped sandbox with unapplied files on disk stays, too: see
+// [Launcher.Unapplied].
 func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 	ids, err := l.known()
 	if err != nil {

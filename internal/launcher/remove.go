@@ -17,13 +17,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
-// Remove ends what runs in a sandbox and removes all there is of it, up or not,
-// whole or not; everything is found by the id. One that is not there, or is
-// removed meanwhile by others, is no error. What could not be removed is left to
-// another call, or to [Launcher.Prune].
+// Remove ends all that runs in a sandbox and removes the sandbox, in any state, by its id
+// alone. A missing sandbox is no error, nor is one that others remove meanwhile. Another
+// call, or [Launcher.Prune], removes the rest after an error.
 //
-// Errors: [launch.ErrBusy] where somebody else makes or changes it for longer
-// than is waited for; [launch.ErrNotFound] for a container that is no sandbox.
+// Errors: [launch.ErrBusy] if another process makes or changes the sandbox for too long;
+// [launch.ErrNotFound] for a container that is no sandbox.
 func (l *Launcher) Remove(ctx context.Context, id string) error {
 	if !record.IsName(id) {
 		return nil
@@ -35,10 +34,9 @@ func (l *Launcher) Remove(ctx context.Context, id string) error {
 	return l.removeOrRelease(ctx, id, state)
 }
 
-// RemoveIf is Remove of a sandbox that may is true for, asked about its owner; of
-// any other, or of what nobody is known to own, it does nothing. It asks once
-// nobody else can change the sandbox any more: while it waited for whoever did,
-// another's may have come to have the name.
+// RemoveIf is Remove if may returns true for the owner of the sandbox. Otherwise, or if
+// the owner is not known, it does nothing. It asks may when no other process can change
+// the sandbox any more: while it waited, another user's sandbox may have got the name.
 func (l *Launcher) RemoveIf(ctx context.Context, id string, may func(owner uint32) bool) error {
 	return l.removeWhere(ctx, id, func(r record.Record, err error) bool { return err == nil && may(r.UID) })
 }
@@ -48,7 +46,7 @@ func (l *Launcher) removeOnly(ctx context.Context, id string, init process.ID) e
 	return l.removeWhere(ctx, id, func(r record.Record, err error) bool { return err != nil || r.Init == init })
 }
 
-// removeWhere is Remove if what is read of the sandbox's record says so.
+// removeWhere is Remove if is returns true for the sandbox's record.
 func (l *Launcher) removeWhere(ctx context.Context, id string, is func(record.Record, error) bool) error {
 	if !record.IsName(id) {
 		return nil
@@ -103,7 +101,7 @@ func (l *Launcher) own(ctx context.Context, id string) (*statedir.Dir, error) {
 	}
 }
 
-// notContainer refuses what the OCI commands have made.
+// notContainer refuses a container of the OCI commands.
 func (l *Launcher) notContainer(id string) error {
 	_, err := os.Lstat(filepath.Join(l.State, id))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -136,16 +134,15 @@ func (l *Launcher) clearHeld(ctx context.Context, id string, state *statedir.Dir
 	l.sessions.Forget(id)
 	l.reap()
 	if err != nil {
-		// It is none that is up any more, whoever it was tied to.
+		// The sandbox is not up any more, also for the process that it is tied to.
 		err = errors.Join(err, erase.IgnoreMissing(os.Remove(filepath.Join(state.Path, record.FileName))))
 		return fmt.Errorf("remove sandbox %s: %w", id, err)
 	}
 	return nil
 }
 
-// removeKernel removes what the kernel and libcontainer know of a sandbox, of
-// whom nothing or only a part may be left, and returns where its range of user
-// ids begins, if that is known.
+// removeKernel removes the cgroups of a sandbox and its state in libcontainer, as far as
+// they are there. It returns the begin of its range of user ids, if the record has it.
 func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uint32, err error) {
 	group, err := l.groupOf(id)
 	if err != nil {

@@ -25,10 +25,10 @@ type Sandbox struct {
 	released sync.Once
 }
 
-// Open returns a handle of a sandbox that is up, whoever made it.
+// Open returns a handle of a sandbox that is up, with any maker.
 //
-// What execs of processes that have ended left running there is killed, unless
-// they are detached.
+// Commands that ended processes have left running there are killed, unless they are
+// detached.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
 func (l *Launcher) Open(ctx context.Context, id string) (*Sandbox, error) {
@@ -72,14 +72,14 @@ func (s *Sandbox) Info() (launch.Info, error) {
 	return i, err
 }
 
-// Release lets go of the handle. The sandbox stays up, what runs in it goes on.
+// Release releases the handle. The sandbox stays up, and its commands go on.
 func (s *Sandbox) Release() {
 	s.released.Do(func() { s.session.Release() })
 }
 
-// Close ends what runs in the sandbox, removes all of it and releases the
-// handle. It may be called again, and if the sandbox was removed by others. A
-// sandbox that has taken its name since is left alone.
+// Close ends all that runs in the sandbox, removes the sandbox and releases the handle. It
+// may be called again, also if others have removed the sandbox. A later sandbox of the
+// same name stays.
 func (s *Sandbox) Close() error {
 	defer s.Release()
 	s.session.Unwatch() // else it would keep the sandbox's files
@@ -181,22 +181,21 @@ func (s *Sandbox) Attach(ctx context.Context, exec string) (*jobs.Process, error
 	return s.session.Attach(ctx, exec)
 }
 
-// Execs describes what runs in the sandbox, whichever process asked for it, and
-// the detached commands that have ended and were not asked for yet.
+// Execs describes the running commands of the sandbox, of any process, and the detached
+// commands that have ended and whose result nobody has taken yet.
 func (s *Sandbox) Execs(ctx context.Context) ([]launch.Exec, error) { return s.session.Execs(ctx) }
 
-// Discard has the sandbox's overlays show the host's directories again, or what a
-// fork has begun with: what was written to them is thrown away.
+// Discard throws away the writes to the sandbox's overlays: they show the host's
+// directories again, or the files with which a fork has begun.
 //
-// Errors: [launch.ErrBusy] where something in the sandbox has files open there or its
+// Errors: [launch.ErrBusy] if something in the sandbox has files open there or its
 // directory, and those of Pause.
 func (s *Sandbox) Discard(ctx context.Context) error {
 	return s.alone(ctx, func() error { return s.session.Overlay.Discard(ctx) })
 }
 
-// Undo takes back what the last n transactions that joined have changed, the newest
-// first. What was changed by others since is a conflict: that transaction and those
-// before it stay.
+// Undo takes back the last n transactions that joined, the newest first. If others have
+// changed the same paths since, that is a conflict: that transaction and older ones stay.
 //
-// Errors: *[launch.ConfigError] where there are not so many, and those of Pause.
+// Errors: *[launch.ConfigError] if there are fewer transactions, and those of Pause.
 func (s *Sandbox) Undo(ctx context.Context, n int) error { return s.session.Overlay.Undo(ctx, n) }

@@ -12,21 +12,21 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
-// Sources are what a client has opened itself, by the paths that its
-// configuration names, and who it is.
+// Sources identify a client, and hold the files that the client has opened itself, by
+// their paths in the configuration.
 type Sources struct {
 	// Files stay the caller's. A path without one is opened by the launcher, if
 	// the client is root or this process's own user; of anybody else each has to
 	// have one, opened for reading.
 	Files map[string]*os.File
-	// UID is the client's, and GIDs are its groups, the primary one first, which
-	// root and this process's own user need not name. What others are shown is
-	// what [rootfs.Peer] says.
+	// UID is the client's user, and GIDs are its groups, the primary one first; root and
+	// this process's own user need not name groups. [rootfs.Peer] says what other users
+	// are shown.
 	UID  uint32
 	GIDs []uint32
 }
 
-// peer is who asks, if that is somebody with fewer rights than this process.
+// peer is the client, if the client has fewer rights than this process.
 func (s Sources) peer() *rootfs.Peer {
 	if s.UID == 0 || int(s.UID) == os.Geteuid() {
 		return nil
@@ -34,7 +34,7 @@ func (s Sources) peer() *rootfs.Peer {
 	return &rootfs.Peer{UID: s.UID, GIDs: s.GIDs}
 }
 
-// stat looks at what came for a path, or else at the path.
+// stat describes the file that came for a path, or else the path.
 func (s Sources) stat(path string) (st unix.Stat_t, err error) {
 	if file := s.Files[path]; file != nil {
 		return st, unix.Fstat(int(file.Fd()), &st)
@@ -42,8 +42,8 @@ func (s Sources) stat(path string) (st unix.Stat_t, err error) {
 	return st, unix.Stat(path, &st)
 }
 
-// limited says whether what came for a path, or is there, has a quota, and nothing
-// that is mounted below is without.
+// limited says that the file that came for a path, or the path, has a quota, and so has
+// each file system that is mounted below.
 func (s Sources) limited(path string) bool {
 	file := s.Files[path]
 	if file == nil {

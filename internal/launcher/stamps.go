@@ -25,9 +25,9 @@ func openStamps(file string) (*os.File, error) {
 	return f, err
 }
 
-// maxStamps bounds the stamps of a sandbox, in bytes: they lie beside its record, in
-// memory mostly, and it may have thousands of trees. Users with a rule have less, since
-// nothing else bounds what they put there.
+// maxStamps bounds the stamps of a sandbox, in bytes. Stamps lie beside the record, mostly
+// in memory, and a sandbox may have thousands of trees. Users with a rule have less, since
+// no other limit counts their stamps.
 const (
 	maxStamps     = 32 << 20
 	maxPeerStamps = 16 << 20
@@ -128,7 +128,7 @@ var errStampsFull = errors.New("no room for more stamps")
 // that of the file no more than a buffer is in memory.
 type stampMerge struct {
 	added []launch.Stamp
-	// since is when the layers were made: older stamps are of what was discarded since.
+	// since is the age of the layers: older stamps are of layers that were discarded.
 	since int64
 	// room is the most that the file may have, in bytes.
 	room int64

@@ -6,7 +6,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
-// Stats are what the sandbox uses, and has used, PID 1 included.
+// Stats are the present use of the sandbox, and the most use, with PID 1.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
 func (s *Sandbox) Stats(ctx context.Context) (all launch.Stats, err error) {
@@ -33,10 +33,9 @@ func (s *Sandbox) Stats(ctx context.Context) (all launch.Stats, err error) {
 	return all, nil
 }
 
-// observe reads something of the sandbox by its name, and is an error if it was
-// not there for all of that: what was read may then be another's that has its
-// name since. Whoever removes it takes the group first and the record last, so
-// that one look, afterwards, tells.
+// observe reads something of the sandbox by its name. It is an error if the sandbox was
+// gone at the end: the values may then be those of a later sandbox with the same name. A
+// removal takes the group first and the record last, so one look afterwards suffices.
 func (s *Sandbox) observe(ctx context.Context, read func() error) error {
 	err := read()
 	if !s.session.Up() || !s.session.Present() {

@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// storageOf is where a sandbox keeps what it writes: where it was asked for, else
-// on disk if it outlives who asks.
+// storageOf is the place of a sandbox's writes: the requested one, else the disk if the
+// sandbox outlives its maker.
 func storageOf(r launch.Create) spec.Storage {
 	switch {
 	case r.Config.Storage != "":
@@ -40,9 +40,9 @@ func completed(c spec.Config, storage spec.Storage) (spec.Config, error) {
 	return c, err
 }
 
-// openStore makes the file system for what a sandbox writes: a detached mount, the
-// caller's to close. mapped says that ids in it are those of the inside. Where
-// nobody asked for a disk, and it cannot be there, it is in memory.
+// openStore makes the file system for the sandbox's writes: a detached mount, which the
+// caller must close. mapped says that its ids are those of the inside. If the request
+// names no storage, and there can be none on disk, the file system is in memory.
 func (m *making) openStore() (f *os.File, mapped bool, err error) {
 	if m.request.Config.Storage == spec.StorageDisk {
 		m.record.Image, f, err = m.launcher.makeImage(m.id, storeLimits(m.request.Config))
@@ -74,7 +74,7 @@ func imageless(err error) bool {
 	return errors.Is(err, errors.ErrUnsupported) || errors.Is(err, unix.ENOSPC) || errors.As(err, &limits)
 }
 
-// refusedImage is the error of who asked for an image.
+// refusedImage is the error for a request that names storage on disk.
 func refusedImage(err error) error {
 	var limits *store.LimitsError
 	switch {

@@ -12,9 +12,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// LimitTotals bounds the memory, in bytes, and the processor time of all sandboxes of
-// the host together, whoever made them: both, or on an error neither. Zero leaves one
-// as it is. The limits last until they are set again or the host restarts.
+// LimitTotals bounds the memory, in bytes, and the processor time of all sandboxes of the
+// host together, with any maker: both, or on an error neither. Zero leaves one as it is.
+// The limits last until they are set again or the host restarts.
 func (l *Launcher) LimitTotals(memory spec.Size, cpus spec.CPUs) error {
 	if memory == 0 && cpus == 0 {
 		return nil

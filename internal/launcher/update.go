@@ -13,13 +13,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Update changes limits of the sandbox; zero fields stay as they are. They hold
-// for what runs at once, save the file size, the open files and a raised number of
-// processes, which hold for commands that are started from now on. After an error the old
-// ones hold.
+// Update changes limits of the sandbox. Zero fields stay as they are. The limits hold at
+// once, except the file size, the open files and a raised number of processes: these hold
+// for later commands. After an error the old limits hold.
 //
-// Errors: *[launch.ConfigError], [launch.ErrUnavailable] for a limit that this
-// host does not enforce, and those of Pause.
+// Errors: *[launch.ConfigError], [launch.ErrUnavailable] for a limit that this host does
+// not enforce, and those of Pause.
 func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
 	return s.change(ctx, func(c *container.Container) error {
 		r, err := record.Read(s.session.Path())
@@ -93,7 +92,7 @@ func limited(r record.Record, l spec.Limits, data string) (record.Record, error)
 	if r.Config, err = r.Config.Complete(); err != nil {
 		return r, launch.Refusal(err)
 	}
-	if l.NoFile != 0 { // what another launcher has allowed stays
+	if l.NoFile != 0 { // a limit that another launcher has allowed stays
 		if err := checkOpenFiles(r.Config); err != nil {
 			return r, launch.Refusal(err)
 		}

@@ -19,7 +19,7 @@ const vanishTime = 100 * time.Millisecond
 // groups are empty. Of any other it is an error, with nothing done that the
 // thorough way would not do.
 func (l *Launcher) vanish(ctx context.Context, id string, init process.ID, group *cgroups.Group) error {
-	if l.paused(id) { // what the v1 freezer holds does not end
+	if l.paused(id) { // a process in the v1 freezer does not end
 		return &launch.SandboxError{ID: id, Err: launch.ErrPaused}
 	}
 	if err := group.LiftThrottles(); err != nil {

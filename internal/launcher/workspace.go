@@ -17,14 +17,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// SetWorkspace has a directory of the host's be the workspace of a sandbox that is
-// up, in place of the private one or of the one that it was given before: what
-// runs there finds it at /workspace from now on. What has a file of the private
-// one open, or its working directory there, keeps that.
+// SetWorkspace puts a directory of the host at /workspace of a sandbox that is up, in
+// place of the private workspace or of an earlier one. A process with an open file in the
+// private workspace, or with its working directory there, keeps that.
 //
-// Errors: *[launch.ConfigError], what rootfs says of the directory,
-// [launch.ErrBusy] where something is in the directory that is to be replaced, and
-// those of Pause.
+// Errors: *[launch.ConfigError], errors of rootfs about the directory, [launch.ErrBusy] if
+// a process is in the directory that is to be replaced, and those of Pause.
 func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) error {
 	return s.alone(ctx, func() error {
 		r, err := record.Read(s.session.Path())
@@ -51,7 +49,7 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) er
 		if r.Attaching, err = record.NewAttaching(tree, next); err != nil {
 			return err
 		}
-		s.session.Unwatch() // what was watched is another's, or nobody's
+		s.session.Unwatch() // the watch was of another workspace
 		if err := s.session.Keep(r); err != nil {
 			return err
 		}
@@ -106,9 +104,10 @@ func (s *Sandbox) endAttach() error {
 	return s.session.Keep(r)
 }
 
-// changeWorkspace attaches a workspace in place of the one that was attached before, on
-// whatever record of that: a process that attaches one may be killed. The private one
-// stays below; what was mounted before the sandbox was, the kernel does not let go of.
+// changeWorkspace attaches a workspace in place of the one that was attached before,
+// whatever the record says: a process may be killed while it attaches one. The private one
+// stays below, because the kernel does not let go of mounts that are older than the
+// sandbox.
 func changeWorkspace(tree *os.File) error {
 	private, err := isPrivateWorkspace()
 	if err != nil {
