@@ -16,16 +16,15 @@ import (
 // area in the store.
 var areaTargets = map[string]string{"workspace": spec.WorkspacePath, "home": spec.HomePath, "tmp": "/tmp"}
 
-// A storeView shows what changes in a store as the sandbox sees it: an overlay is
-// seen as what it does to its upper layer.
+// A storeView shows changes in a store as the sandbox sees them: a change of an upper
+// layer is a change of an overlay.
 type storeView struct {
 	roots  record.Roots
 	top    *os.File
 	record record.Record
 	places []record.Place
-	// opened are the host's directories that trees are of, and the images of what a
-	// fork has begun with, by their names; opened when they are needed, nil where that
-	// cannot be.
+	// opened are the trees' directories on the host, and the images of a fork's snapshot,
+	// by name. They are opened when they are needed; nil if that fails.
 	opened map[string]*os.File
 }
 
@@ -42,8 +41,8 @@ func (v *storeView) close() {
 	}
 }
 
-// kind is what became of a file, and its path in the sandbox; empty for what the
-// sandbox does not see.
+// kind is the kind of a change, and the path in the sandbox. The path is empty if the
+// sandbox does not see the file.
 func (v *storeView) kind(c watch.Change) (string, fileKind) {
 	parts := strings.SplitN(strings.TrimPrefix(c.Path, "/"), "/", 4)
 	switch {
@@ -59,10 +58,10 @@ func (v *storeView) kind(c watch.Change) (string, fileKind) {
 	return "", unchanged
 }
 
-// layerKind is what became of a file on a layer. What is below, and the layer had not
-// before, was copied up, or hidden: that is created for the layer and no more than
-// modified for the sandbox. Of a directory that is not told, since what is changed in
-// it copies it up as well, unless it hides what is below.
+// layerKind is the kind of a change of a file on a layer. A file that is below, and was
+// not on the layer before, was copied up or hidden: it is created for the layer, and
+// modified for the sandbox. A directory is not told then, since a change in it copies it
+// up as well, unless it hides the directory below.
 func (v *storeView) layerKind(c watch.Change, p record.Place, name string) fileKind {
 	below := v.hasBelow(p, name)
 	dir := c.Mode&unix.S_IFMT == unix.S_IFDIR

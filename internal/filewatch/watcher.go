@@ -128,8 +128,8 @@ var OverlayWritesTold = sync.OnceValue(func() bool {
 	return err == nil && !host.Version.Before(kernel.Version{Major: 6, Minor: 5})
 })
 
-// addBind has what is written to a bind be told. That is not kept in use, for
-// whoever wants to take it away.
+// addBind watches the writes to a bind. It does not keep the bind busy, so that the bind
+// can be unmounted.
 func (f *fileWatch) addBind(init process.ID, target string) error {
 	w, err := f.group.Mount(func() (*os.File, error) { return record.OpenShown(init, target) })
 	if err == nil && !slices.Contains(f.all, w) {
@@ -138,7 +138,7 @@ func (f *fileWatch) addBind(init process.ID, target string) error {
 	return err
 }
 
-// close ends the watch. What it can't let go of goes with the process.
+// close ends the watch. The rest goes with the process.
 func (f *fileWatch) close() {
 	if f == nil {
 		return
@@ -165,8 +165,8 @@ type Recording struct {
 // Begin begins to record for a command. A failure keeps no command from running: the end
 // of the record tells it.
 func (w *Watcher) Begin(r record.Record, c launch.Command) *Recording {
-	// What is detached may outlive whoever watches, and what serves files is no
-	// command of anybody's.
+	// A detached command may outlive the watch, and the program that serves files is no
+	// command of a client.
 	if c.Detached || c.NoFiles || c.Files {
 		return nil
 	}
@@ -185,7 +185,7 @@ func (f *Recording) Discard() {
 	}
 }
 
-// End says what has changed.
+// End puts the changes into the Result.
 func (f *Recording) End(r *spec.Result) {
 	if f == nil {
 		return
@@ -239,7 +239,7 @@ func (f *fileWatch) files(changes []watch.Change, box *record.Sandbox) *spec.Fil
 	return files
 }
 
-// A fileKind says what became of a file; of two, the greater says more.
+// A fileKind is the kind of a change; of two, the greater one says more.
 type fileKind int
 
 const (

@@ -21,24 +21,23 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
-// A Cache keeps compiled seccomp filters in <data>/seccomp, a file each,
-// whose name is a hash of all that the filter follows from. Making one takes
-// libseccomp 10 to 30 ms, finding one 0.1.
+// A Cache keeps compiled seccomp filters in <data>/seccomp, a file each. The name of a
+// file is a hash of everything that decides the filter. libseccomp takes 10 to 30 ms to
+// make a filter; to find one takes 0.1 ms.
 //
-// A file is what [encodeFilter] makes of the filter, and then a checksum of its
-// name and that. What is not whole, not of that name or not in the hands of root
-// and this user alone is not used, and made anew. Any number of processes may
-// use the cache at once: files come by rename, and never change.
+// A file is the output of [encodeFilter], and then a checksum of its name and that output.
+// A file that is not whole, has another name, or can be changed by users other than root
+// and this user is not used, and made anew. Any number of processes may use the cache at
+// once: files come by rename, and never change.
 type Cache struct{ Data string }
 
 const (
-	// filterFormat is part of each name. It goes up with each change to what a
-	// file holds.
+	// filterFormat is part of each name. It goes up with each change of the files' form.
 	filterFormat = 1
 	// maxFilterFile is the size of the longest filter's.
 	maxFilterFile = 8 + unix.BPF_MAXINSNS*unix.SizeofSockFilter + sha256.Size
-	// cachedFilters is how many files stay. A host uses few; a user who edits a
-	// profile makes one at each try.
+	// cachedFilters is how many files stay. A host uses few; a user who edits a profile
+	// makes one at each try.
 	cachedFilters = 64
 )
 
@@ -62,7 +61,7 @@ func (c Cache) Open(ctx context.Context, profile *specs.LinuxSeccomp) (filter *o
 		if program, err := loadFilter(dir, name); err == nil {
 			filter, err = sealed("seccomp-filter", program)
 			return filter, "", err
-		} // whatever it was, it is replaced
+		} // in any case the file is replaced
 	}
 	compiled, err := container.CompileSeccomp(ctx, profile)
 	if errors.Is(err, container.ErrNoTrace) {
@@ -85,7 +84,7 @@ func cacheNote(err error) string {
 	return fmt.Sprintf("the compiled seccomp filter is not kept, and each sandbox waits for its own: %v", err)
 }
 
-// filterName hashes what decides the filter.
+// filterName hashes everything that decides the filter.
 func filterName(profile *specs.LinuxSeccomp) (string, error) {
 	inputs, err := container.SeccompInputs(profile)
 	if err != nil {
@@ -137,9 +136,8 @@ func loadFilter(dir *os.File, name string) ([]byte, error) {
 	return program, nil
 }
 
-// storeFilter puts a file into the cache, in the place of any other of that
-// name. It is not written through to the disk: what a power cut leaves has not
-// its checksum.
+// storeFilter puts a file into the cache, and replaces a file of that name. The file is
+// not synced to disk: after a power cut its checksum is wrong.
 func storeFilter(dir *os.File, name string, program []byte) (err error) {
 	draft := ".new-" + rand.Text()
 	path := filepath.Join(dir.Name(), draft)

@@ -18,10 +18,10 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Host ids from firstID on, rangeCount ranges of spec.IDs each, belong to
-// sandboxes. They lie above what systemd gives to its containers and below
-// what it keeps for itself, in a stretch it calls unused (UIDS-GIDS.md,
-// "Summary"). No file on disk ever carries one.
+// Host ids from firstID on, rangeCount ranges of spec.IDs each, belong to sandboxes. They
+// lie above the ids that systemd gives to its containers and below those that it keeps for
+// itself, in a stretch that systemd calls unused (UIDS-GIDS.md, "Summary"). No file on
+// disk ever carries one.
 const (
 	FirstID    = 0x70000000
 	rangeCount = 4094
@@ -42,7 +42,7 @@ type Ranges struct {
 	Root string // the state root of the claims
 }
 
-// A rangeOwner is what a link says.
+// A rangeOwner is the content of a link.
 type rangeOwner struct {
 	Root    string `json:"root"`
 	Sandbox string `json:"sandbox"`
@@ -118,11 +118,11 @@ func (r Ranges) link(boot string, n uint32) string {
 	return filepath.Join(r.Data, "ids", boot, rangeName(n))
 }
 
-// isInhabited tells whether somebody runs under the ids of a range though
-// nobody claims it: a sandbox whose claim was deleted, or made with another data
-// directory. It asks for three ids that one of a sandbox's processes always
-// has: those of who starts it, the usual user and the agent, the last. That
-// costs nothing where the kernel knows no such user, which is nearly always.
+// isInhabited says that a process runs under the ids of a range though no sandbox claims
+// the range: the claim was deleted, or made with another data directory. It asks for three
+// ids, one of which each sandbox's processes always have: the id that starts a command,
+// the usual user, and the agent, which is the last. That costs nothing if the kernel knows
+// no such user, as nearly always.
 func isInhabited(base uint32) bool {
 	const usual = 1000
 	for _, id := range []uint32{base, base + usual, base + spec.IDs - 1} {
@@ -133,9 +133,9 @@ func isInhabited(base uint32) bool {
 	return false
 }
 
-// Release gives back the range that begins at base, if it is the sandbox's. It may
-// be free already, or another's: who was to remove the sandbox may have been killed
-// after this.
+// Release gives back the range that begins at base, if the sandbox has it. The range may
+// be free already, or another sandbox's: a process may have been killed after this step of
+// a removal.
 func (r Ranges) Release(id string, base uint32) error {
 	boot, err := bootID()
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Create makes a sandbox, or takes the one of that name where the request allows
-// it. It opens the paths that the configuration names itself: the launcher sees
-// no more of them than the client could.
+// Create makes a sandbox, or takes the one of that name if the request allows it. The
+// client opens the paths of the configuration itself: the launcher sees no more of them
+// than the client can.
 //
-// Errors: *ConfigError, ErrExists, ErrRefused, ErrUnavailable where the host
-// lacks what every sandbox needs.
+// Errors: *ConfigError, ErrExists, ErrRefused, ErrUnavailable if the host lacks a feature
+// that every sandbox needs.
 func (c *Client) Create(ctx context.Context, create Create) (Info, error) {
 	if err := c.resolve(ctx, &create); err != nil {
 		return Info{}, err
@@ -111,7 +111,7 @@ func (c *Client) Execs(ctx context.Context, id string) ([]Exec, error) {
 	return a.Execs, nil
 }
 
-// Stats are what a sandbox uses.
+// Stats are the present use of a sandbox, and the most use.
 func (c *Client) Stats(ctx context.Context, id string) (Stats, error) {
 	a, err := c.call(ctx, &Request{Op: OpStats, ID: id})
 	if err != nil {
@@ -148,7 +148,7 @@ func (c *Client) Undo(ctx context.Context, id string, n int) error {
 	return err
 }
 
-// Discard throws away what was written to a sandbox's overlays.
+// Discard throws away the writes to a sandbox's overlays.
 func (c *Client) Discard(ctx context.Context, id string) error {
 	_, err := c.call(ctx, &Request{Op: OpDiscard, ID: id})
 	return err

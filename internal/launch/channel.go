@@ -33,8 +33,8 @@ const (
 	headerSize = 4
 )
 
-// A FrameError says what is wrong with what the other end has sent. The channel
-// is of no use after it, save for a frame that was too long: see Receive.
+// A FrameError says which rule a frame of the other end has broken. The channel is of no
+// use after it, except after a frame that was too long: see Receive.
 type FrameError struct {
 	Reason string
 	// TooLong is the length of a frame that is longer than the receiver wants.
@@ -47,13 +47,12 @@ type FrameError struct {
 
 func (e *FrameError) Error() string { return e.Reason }
 
-// A Channel sends and receives frames, with descriptors beside them, on a Unix
-// stream socket. A frame is a header of four bytes, the number of descriptors
-// and the length of the rest, most significant byte first; descriptors come with
-// the header's first byte.
+// A Channel sends and receives frames, with descriptors beside them, on a Unix stream
+// socket. A frame is a header of four bytes, the number of descriptors and the length of
+// the rest, most significant byte first; descriptors come with the header's first byte.
 //
-// One goroutine may receive while any number send; Close is safe at any time
-// and ends what waits.
+// One goroutine may receive while any number send. Close is safe at any time and ends all
+// waits.
 type Channel struct {
 	file *os.File
 	raw  syscall.RawConn
@@ -62,7 +61,7 @@ type Channel struct {
 	// interrupt the wait for it.
 	sending chan struct{}
 
-	// in is what was received and not taken yet, files likewise.
+	// in has the received bytes that were not taken yet, files the descriptors.
 	in    []byte
 	files []*os.File
 	// maxFiles bounds files.
@@ -108,7 +107,7 @@ func ConnChannel(conn *net.UnixConn, maxFiles int) (*Channel, error) {
 	return NewChannel(fd, maxFiles)
 }
 
-// duplicate returns another descriptor of what the connection has.
+// duplicate returns another descriptor of the connection.
 func duplicate(conn syscall.Conn) (int, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -138,16 +137,16 @@ func pair(maxFiles int) (ours *Channel, theirs int, err error) {
 	return ours, fds[1], nil
 }
 
-// Close closes the socket. It is safe to call twice. It does not wait for a
-// receiver: what that has not taken yet is closed by Discard.
+// Close closes the socket. It is safe to call twice. It does not wait for a receiver:
+// Discard closes the descriptors that a receiver has not taken yet.
 func (c *Channel) Close() error {
 	var err error
 	c.closing.Do(func() { err = c.file.Close() })
 	return err
 }
 
-// HangUp ends what comes and what goes, for both ends: who receives is given what
-// has come by then, and then the end.
+// HangUp ends both directions, for both ends: a receiver gets all that has come by then,
+// and then the end.
 func (c *Channel) HangUp() {
 	_ = c.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) }) // it may be closed
 }
@@ -228,12 +227,12 @@ func sendmsg(fd int, message, rights []byte) (int, error) {
 	}
 }
 
-// Receive waits for the next frame, of at most limit bytes, and returns it with
-// its descriptors, which are the caller's to close. io.EOF is the other end's
-// closing, wherever it stopped.
+// Receive waits for the next frame, of at most limit bytes, and returns it with its
+// descriptors, which the caller must close. io.EOF says that the other end has closed,
+// also within a frame.
 //
-// After a *FrameError with TooLong it may be called again with a higher limit;
-// until then no more is kept than what came with the header.
+// After a *FrameError with TooLong it may be called again with a higher limit. Until then
+// only the bytes that came with the header are kept.
 func (c *Channel) Receive(ctx context.Context, limit int) ([]byte, []*os.File, error) {
 	release := poller.Bind(ctx, c.file.SetReadDeadline)
 	defer release()
@@ -248,7 +247,7 @@ func (c *Channel) Receive(ctx context.Context, limit int) ([]byte, []*os.File, e
 	}
 }
 
-// take cuts the first frame off what was received; nil if it is not whole yet.
+// take cuts the first frame off the received bytes; nil if it is not whole yet.
 func (c *Channel) take(limit int) ([]byte, []*os.File, error) {
 	if len(c.in) < headerSize {
 		return nil, nil, nil
@@ -286,11 +285,11 @@ func (c *Channel) take(limit int) ([]byte, []*os.File, error) {
 // less.
 const chunk = 4 << 10
 
-// read receives what there is, or waits.
+// read receives the present bytes, or waits.
 func (c *Channel) read(ctx context.Context) error {
-	// Frames that were taken are still in use: what is left moves to memory of
-	// its own when room is short, and grows with what arrives, not with what a
-	// header says.
+	// Frames that were taken are still in use. So the rest moves to memory of its own when
+	// room is short. That memory grows with the received bytes, not with the length in a
+	// header.
 	if cap(c.in)-len(c.in) < chunk/4 {
 		c.in = append(make([]byte, 0, max(chunk, 2*len(c.in))), c.in...)
 	}
@@ -338,7 +337,7 @@ func filesOf(rights []byte) ([]*os.File, error) {
 	}
 	var files []*os.File
 	for i := range messages {
-		// What holds no descriptor is of no interest.
+		// Messages without descriptors do not matter.
 		fds, _ := unix.ParseUnixRights(&messages[i])
 		for _, fd := range fds {
 			files = append(files, os.NewFile(uintptr(fd), "received"))
@@ -347,8 +346,8 @@ func filesOf(rights []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// descriptors are the files' own, without a change of their mode: File.Fd would
-// let a terminal's master block for everybody who has it.
+// descriptors are the files' own, without a change of their mode: File.Fd would let a
+// terminal's master block for each process that has it.
 func descriptors(files []*os.File) ([]int, error) {
 	var fds []int
 	for _, f := range files {

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Client asks a launcher, over one trunk. Its methods may be called from
-// several goroutines; each call has a socket of its own and waits for no other.
+// A Client asks a launcher, over one trunk. Its methods may be called from several
+// goroutines; each call has a socket of its own and waits for no other call.
 //
-// Errors are those of this package, and the context's where it ended: what was
-// asked for is then given up at the launcher too. ErrUnavailable says that
-// nothing is to be had from this launcher, or no more.
+// Errors are those of this package, and the context's if it has ended: the launcher then
+// gives up the request, too. ErrUnavailable says that this launcher serves nothing, or
+// nothing more.
 type Client struct {
 	trunk *Channel
 	// place of the launcher, for messages.
@@ -105,7 +105,7 @@ func (c *Client) Err() error {
 // when a launcher dies.
 const farewell = time.Second
 
-// lost is what to say where a call's socket has ended before its answer.
+// lost is the error of a call whose socket has ended before its answer.
 func (c *Client) lost() error {
 	wait := time.NewTimer(farewell)
 	defer wait.Stop()
@@ -153,8 +153,8 @@ func (c *Client) open(ctx context.Context, r *Request, files []*os.File, accept 
 	return ours, nil
 }
 
-// sendLong sends what the launcher has to take while it is sent. If it does not
-// want it, it says why.
+// sendLong sends a body that the launcher has to read meanwhile. If the launcher refuses
+// it, the error says why.
 func (c *Client) sendLong(ctx context.Context, ours *Channel, body []byte, files []*os.File) error {
 	if err := ours.Send(ctx, body, files...); err != nil && !errors.Is(err, io.EOF) {
 		return err

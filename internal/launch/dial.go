@@ -59,7 +59,7 @@ func dial(ctx context.Context, socket string) (*net.UnixConn, error) {
 	return conn.(*net.UnixConn), nil
 }
 
-// maxSocketPath is what the address of a socket holds (unix(7)).
+// maxSocketPath is the length of the longest path of a socket (unix(7)).
 const maxSocketPath = 107
 
 // ShortPath calls f with a name of the socket that fits into its address: where

@@ -1,9 +1,7 @@
-// Package launch is what a launcher is asked and what it answers: the messages,
-// their framing on a socket, and the client. It needs no privilege and no cgo,
-// so that any program can import it; what carries the requests out is
-// internal/launcher.
+// Package launch is the protocol of a launcher: the messages, their framing on a socket,
+// and the client. It needs no privilege and no cgo, so that any program can import it.
+// internal/launcher carries the requests out.
 //
-// A launcher treats every client as somebody who wants more than it may have, a
-// client takes a launcher's word: whoever runs the launcher could read and stop
-// all that the client has running there anyway.
+// A launcher takes each client for hostile. A client trusts the launcher: the user that
+// runs the launcher could read and stop all of the client's commands anyway.
 package launch

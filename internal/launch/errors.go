@@ -14,31 +14,31 @@ var (
 	ErrExists = errors.New("exists already")
 	// ErrNotRunning: the sandbox's PID 1 is gone.
 	ErrNotRunning = errors.New("is not running")
-	// ErrPaused: the sandbox is paused, and what was asked needs it to run.
+	// ErrPaused: the sandbox is paused, and the request needs a running one.
 	ErrPaused = errors.New("is paused")
 	// ErrBusy: something else makes, removes, changes or uses it just now.
 	ErrBusy = errors.New("is in use")
 	// ErrRefused: the launcher's rules do not allow that to this client.
 	ErrRefused = errors.New("refused by the launcher's rules")
-	// ErrUnavailable: the host, or the launcher, can't do what was asked.
+	// ErrUnavailable: the host, or the launcher, cannot carry out the request.
 	ErrUnavailable = errors.New("is not available")
-	// ErrDamaged: the host's disk has lost some of what was written in the sandbox.
+	// ErrDamaged: the host's disk has lost writes of the sandbox.
 	ErrDamaged = errors.New("has files that cannot be trusted")
 )
 
 // A NotRunError says that a command could not be executed.
 type NotRunError struct {
-	// Code is what a shell's exit status would be: 126 for what is there but
-	// can't be executed, 127 for what is not there.
+	// Code is the exit status of a shell: 126 for a file that cannot be executed, 127 for
+	// a missing one.
 	Code int
-	// Reason names the command and what is wrong with it.
+	// Reason names the command and the problem.
 	Reason string
 }
 
 func (e *NotRunError) Error() string { return e.Reason }
 
-// A ConfigError says what is wrong with what was asked for: a field, a path
-// that may not be shown, a command without a program.
+// A ConfigError says why a request makes no sense: a field, a forbidden path, a command
+// without a program.
 type ConfigError struct{ Reason string }
 
 func (e *ConfigError) Error() string { return e.Reason }

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Events follows what becomes of the client's sandboxes, from now on.
+// Events follows the events of the client's sandboxes, from now on.
 func (c *Client) Events(ctx context.Context) (*Events, error) {
 	ch, err := c.open(ctx, &Request{Op: OpEvents}, nil, 0)
 	if err != nil {
@@ -40,6 +40,5 @@ func (e *Events) Next(ctx context.Context) (Event, error) {
 	return *a.Event, nil
 }
 
-// Close ends the subscription and whoever waits for it. It is safe to call
-// twice.
+// Close ends the subscription and all waits for it. It is safe to call twice.
 func (e *Events) Close() error { return e.channel.Close() }

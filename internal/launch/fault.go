@@ -10,9 +10,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A Fault is an error on the wire. What comes out at the client has the same
-// text and matches, by errors.Is and errors.As, what the original matched of
-// this package's errors, the contexts' and fs.ErrNotExist.
+// A Fault is an error on the wire. At the client it has the same text as the original
+// error, and matches, by errors.Is and errors.As, the same errors of this package, of
+// contexts, and fs.ErrNotExist.
 type Fault struct {
 	Text string `json:"text"`
 	// Conditions are the names of those that the error is.
@@ -72,7 +72,7 @@ func NewFault(err error) *Fault {
 	return f
 }
 
-// maxFaultText bounds each text of a fault, in bytes: errors name what clients sent.
+// maxFaultText bounds each text of a fault, in bytes: errors contain input of clients.
 const maxFaultText = 16 << 10
 
 func bounded(text string) string {

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Protocol is the version of what this package speaks. A launcher and its
-// clients have the same: they come as one program, or an embedder's module
-// version tells which launcher belongs to it.
+// Protocol is the version of this protocol. A launcher and its clients have the same
+// version: they come as one program, or an embedder's module version tells which launcher
+// belongs to it.
 const Protocol = 3
 
 // MaxHello bounds a Hello, in bytes.
@@ -31,7 +31,7 @@ func (h Hello) Encode() []byte {
 	return body
 }
 
-// checkHello looks at what the launcher said.
+// checkHello checks the launcher's first message.
 func checkHello(body []byte) error {
 	var h Hello
 	if err := json.Unmarshal(body, &h); err != nil {
@@ -46,8 +46,8 @@ func checkHello(body []byte) error {
 	return nil
 }
 
-// mismatch says what to do where a launcher does not speak the client's version
-// of the protocol.
+// mismatch names the way out if a launcher does not speak the client's version of the
+// protocol.
 func mismatch(launcher int) string {
 	what := "is older than"
 	if launcher > Protocol {

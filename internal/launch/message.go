@@ -16,9 +16,9 @@ type Create struct {
 	Config spec.Config `json:"config"`
 	// From is the snapshot whose files it begins with.
 	From string `json:"from,omitempty"`
-	// Tied ends the sandbox with the connection that asked for it, as the one
-	// command of "do" wants it. Without it the sandbox stays until it is
-	// removed, whoever dies.
+	// Tied ends the sandbox with the connection that asked for it, for the one command of
+	// "do". Without it the sandbox stays until it is removed, also if client and launcher
+	// die.
 	Tied bool `json:"tied,omitempty"`
 	// Path and Home are of the caller's environment: the language interpreters
 	// that Path leads to are shown in a sandbox with the host's own root.
@@ -26,7 +26,7 @@ type Create struct {
 	Home string `json:"home,omitempty"`
 }
 
-// Beginning is what a fork takes over from the configuration of its snapshot.
+// Beginning is the part of a snapshot's configuration that a fork takes over.
 type Beginning struct {
 	Overlays []string `json:"overlays,omitempty"`
 	Cwd      string   `json:"cwd,omitempty"`
@@ -59,7 +59,7 @@ type Info struct {
 	Pid     int              `json:"pid"`
 	Created time.Time        `json:"created"`
 	Limits  spec.LimitReport `json:"limits"`
-	// Notes name what the host could not do as usual.
+	// Notes name abilities that the host lacks, and the replacements.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -70,12 +70,12 @@ type Status string
 const (
 	Running Status = "running"
 	Paused  Status = "paused"
-	// Stopped: its PID 1 is gone. What is left of it can be removed, or
-	// replaced by a Create with Reuse.
+	// Stopped: its PID 1 has ended. The rest can be removed, or replaced by a Create with
+	// Reuse.
 	Stopped Status = "stopped"
 )
 
-// Command is what to run in a sandbox. Its files come beside it.
+// Command is a program to run in a sandbox. Its files come beside it.
 type Command struct {
 	// Args are the program, looked up on the sandbox's PATH, and its
 	// arguments.
@@ -106,21 +106,21 @@ type Command struct {
 	OutputLimit int64 `json:"output_limit,omitempty"`
 	// NoFiles leaves the files out of the Result.
 	NoFiles bool `json:"no_files,omitempty"`
-	// Transaction has what it writes join the sandbox's files when it succeeds,
-	// with exit code 0, and vanish otherwise; nobody else sees it before. Of /tmp
-	// this does not hold.
+	// Transaction has the command's writes join the sandbox's files when it succeeds, with
+	// exit code 0, and vanish otherwise. Other commands do not see the writes before. /tmp
+	// is not part of a transaction.
 	Transaction bool `json:"transaction,omitempty"`
 }
 
-// What the launcher tells of sandboxes, as package spec describes it in full.
+// Facts about sandboxes; package spec describes them in full.
 type (
 	// Exec describes a command of a sandbox.
 	Exec = spec.ExecInfo
-	// Stats are what a sandbox uses.
+	// Stats are the present use of a sandbox, and the most use.
 	Stats = spec.Stats
 	// Winsize is the size of a terminal.
 	Winsize = spec.Winsize
-	// Event tells what happened to a sandbox.
+	// Event tells one event of a sandbox.
 	Event = spec.Event
 	// EventType is the kind of an event.
 	EventType = spec.EventType

@@ -15,26 +15,26 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A Process is a command that was sent to a sandbox. Its methods may be called
-// from several goroutines. Whoever has it calls Wait or Close.
+// A Process is a command that was sent to a sandbox. Its methods may be called from
+// several goroutines. The caller must call Wait or Close.
 type Process struct {
 	client  *Client
 	channel *Channel
-	// tells says that the launcher tells of the start by itself, kept that it
-	// tells of the end only if it is asked: who learns of a detached command's
-	// end is the last to.
+	// tells says that the launcher tells the start without being asked. kept says that it
+	// tells the end only if it is asked: only one client learns the end of a detached
+	// command.
 	tells, kept bool
 	tell, ask   sync.Once
 
-	// reading is held by the one that receives, and guards what is below: a
-	// channel, for a context to interrupt the wait for it.
+	// reading is held by the goroutine that receives, and guards the fields below. It is a
+	// channel, so that a context can interrupt the wait for it.
 	reading chan struct{}
 	started bool
 	ended   bool
 	result  spec.Result
 	err     error
 
-	// mu guards what is asked for while somebody receives.
+	// mu guards requests that are made while another goroutine receives.
 	mu    sync.Mutex
 	id    string
 	files map[FileKind]*os.File
@@ -102,7 +102,7 @@ func (p *Process) ID() string {
 func (p *Process) Started(ctx context.Context) error {
 	if !p.tells {
 		p.tell.Do(func() {
-			// What becomes of it shows when the answer is read.
+			// The answer shows the effect.
 			_ = p.control(&Control{Tell: true})
 		})
 	}
@@ -171,8 +171,8 @@ func (p *Process) take(a *Answer, files []*os.File) error {
 	return errAnswer
 }
 
-// keep makes what came with Started ready for use. A terminal's master is read
-// in Go's poller, so that Close interrupts.
+// keep makes the files of Started ready for use. Go's poller reads a terminal's master, so
+// that Close interrupts.
 func (p *Process) keep(s *Started, files []*os.File) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -216,9 +216,9 @@ func (p *Process) end(result spec.Result, err error) {
 // nil if it has none. Close closes it.
 func (p *Process) Terminal() *os.File { return p.file(FileTerminal) }
 
-// Output are the files that hold what a detached command has written, once
-// Started has returned; nil for others. They are regular files, to be read from
-// any place. Close closes them.
+// Output are the files with the output of a detached command, once Started has returned;
+// nil for others. They are regular files, and can be read from any offset. Close closes
+// them.
 func (p *Process) Output() (stdout, stderr *os.File) {
 	return p.file(FileStdout), p.file(FileStderr)
 }
@@ -251,9 +251,9 @@ func (p *Process) control(c *Control) error {
 	return err
 }
 
-// Close gives up the command: if it still runs, it and all that it started are
-// killed, unless it is detached. It closes the files that came from the
-// launcher. Whoever waits is told os.ErrClosed. It is safe to call twice.
+// Close gives up the command: if it still runs and is not detached, it is killed with all
+// that it has started. Close closes the files that came from the launcher. Other calls
+// that wait return os.ErrClosed. It is safe to call twice.
 func (p *Process) Close() error {
 	err := p.channel.Close()
 	p.reading <- struct{}{}

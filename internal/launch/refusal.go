@@ -19,7 +19,7 @@ func (e refusal) Error() string { return e.err.Error() }
 
 func (e refusal) Unwrap() []error { return []error{&ConfigError{Reason: e.err.Error()}, e.err} }
 
-// An unavailable is an [ErrUnavailable] whose own text says what is missing.
+// An unavailable is an [ErrUnavailable] whose own text names the missing part.
 type unavailable struct{ error }
 
 // Unavailable turns an error into an [ErrUnavailable] with the same text.

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// sources are what a configuration names of the host, opened.
+// sources are the files and directories of the host that a configuration names, opened.
 type sources struct {
 	paths []string
 	files []*os.File
@@ -98,13 +98,13 @@ func (s *sources) add(field string, path *string, writable bool) error {
 	return nil
 }
 
-// openSource opens a file or a directory so that the descriptor proves what the
-// caller may do with it: read it, and write it where that is wanted; a directory
-// is opened for reading in any case. Nothing else is opened, since to open a
-// device or a FIFO may do something.
+// openSource opens a file or a directory so that the descriptor proves the caller's
+// rights: to read it, and to write it where that is wanted; a directory is opened for
+// reading in any case. Nothing else is opened, since to open a device or a FIFO may have
+// effects.
 //
-// Where the caller may only name it, the descriptor proves no more (O_PATH), and
-// the launcher decides on that.
+// If the caller may only name the path, the descriptor proves no more (O_PATH), and the
+// launcher decides.
 func openSource(field, path string, writable bool) (*os.File, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC,
@@ -128,7 +128,7 @@ func openSource(field, path string, writable bool) (*os.File, error) {
 			flags = unix.O_RDWR
 		}
 	default:
-		return named, nil // the launcher says what is wrong with it
+		return named, nil // the launcher names the problem
 	}
 	opened, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), flags|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
-// A Tree is a directory of the host that a sandbox has an overlay of, with what
-// the sandbox has written there.
+// A Tree is a directory of the host that a sandbox has an overlay of, with the sandbox's
+// writes.
 type Tree struct {
 	// Path of the tree, on the host and in the sandbox.
 	Path string
@@ -20,8 +20,8 @@ type Tree struct {
 	// Layers are the upper one first, then those below it that are frozen, without
 	// the host's tree.
 	Layers []TreeLayer
-	// Since is when the tree was overlaid: what has changed on the host later, the
-	// sandbox has not certainly seen.
+	// Since is the time of the overlay: the sandbox may not have seen later changes of the
+	// host.
 	Since time.Time
 	// Owner is the owner of the host's tree: whose the files of the sandbox's user
 	// are there. With OnDisk there is no such one: an id on the host is the same id
@@ -105,7 +105,7 @@ func (c *Client) Layers(ctx context.Context, id string) (_ []Tree, err error) {
 	defer func() {
 		if err != nil {
 			for _, t := range trees {
-				_ = t.Close() // the error is what counts
+				_ = t.Close() // the first error counts
 			}
 		}
 	}()
@@ -212,9 +212,9 @@ const (
 	stampCount = MaxValues/6 - 10
 )
 
-// Verify asks whether a sandbox's files can be trusted. With sync it brings to disk
-// what was written there before: without an error all that was read before the call is
-// as it was written. Else it asks for an error that is known already.
+// Verify asks whether a sandbox's files can be trusted. With sync it first brings all
+// writes to disk: without an error all that was read before the call is as it was written.
+// Else it asks for an error that is known already.
 //
 // Errors: ErrDamaged, ErrNotFound, ErrNotRunning.
 func (c *Client) Verify(ctx context.Context, id string, sync bool) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Op is what a call asks for.
+// Op is the kind of a call.
 type Op string
 
 // The operations of a launcher.
@@ -63,7 +63,7 @@ type Request struct {
 	// Tree is the one that the Stamps are of.
 	Tree   string  `json:"tree,omitempty"`
 	Stamps []Stamp `json:"stamps,omitempty"`
-	// Sync has a verify bring to disk what was written before it looks.
+	// Sync has a verify bring all writes to disk first.
 	Sync bool `json:"sync,omitempty"`
 }
 
@@ -81,8 +81,8 @@ type Control struct {
 	Keep bool `json:"keep,omitempty"`
 }
 
-// Answer is a frame from the launcher. A call ends with one that has an Error,
-// or what was asked for.
+// Answer is a frame from the launcher. A call ends with an answer that has an Error or the
+// result.
 type Answer struct {
 	Error     *Fault      `json:"error,omitempty"`
 	Info      *Info       `json:"info,omitempty"`
@@ -105,11 +105,11 @@ type Answer struct {
 // detached one's output goes to, come beside it.
 type Started struct {
 	Exec string `json:"exec"`
-	// Files are what the descriptors are, in their order.
+	// Files are the kinds of the descriptors, in their order.
 	Files []FileKind `json:"files,omitempty"`
 }
 
-// FileKind is what a descriptor from the launcher is.
+// FileKind is the kind of a descriptor from the launcher.
 type FileKind string
 
 // The kinds of files that come with Started.

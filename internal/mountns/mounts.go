@@ -72,7 +72,7 @@ func OpenAny(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// Clone is a detached mount of what is attached, with what is mounted below.
+// Clone is a detached mount of an attached one, with the mounts below if it is recursive.
 func Clone(f *os.File, recursive bool) (*os.File, error) {
 	flags := uint(unix.AT_EMPTY_PATH | unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
 	if recursive {

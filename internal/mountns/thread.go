@@ -13,10 +13,10 @@ type Thread struct {
 	work chan func()
 }
 
-// Start returns a thread with a mount namespace of its own. What is
-// mounted there no other thread and no other process sees, but for the children
-// that are started from it, and it is gone with them and the thread: the host
-// never has a mount of a sandbox that it could keep. It must be stopped.
+// Start returns a thread with a mount namespace of its own. Its mounts are visible to the
+// thread and to children that are started from it, and to no other thread or process. They
+// are gone with these: the host never has a mount of a sandbox that it could keep. The
+// caller must stop the thread.
 func Start() (*Thread, error) { return startThread(UnshareMounts) }
 
 // startThread returns a thread that begins with enter. It must be stopped.
@@ -44,9 +44,9 @@ func (t *Thread) loop(enter func() error, ready chan<- error) {
 	}
 }
 
-// UnshareMounts gives the calling thread a copy of its mount namespace, which
-// the original's mounts and unmounts still reach but not the other way round:
-// what the host unmounts is not kept busy here.
+// UnshareMounts gives the calling thread a copy of its mount namespace. Mounts and
+// unmounts of the original still reach the copy, but not the other way round: the copy
+// keeps no mount busy that the host unmounts.
 func UnshareMounts() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare mount namespace: %w", err)

@@ -12,12 +12,11 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
-// Enter returns a thread in the mount namespace of a sandbox that is up: its
-// root and working directory are the sandbox's, and what it mounts, or unmounts,
-// all see who are in there. Names that it looks up, /proc included, are therefore
-// of untrusted code's choosing: it is for system calls on held descriptors, and
-// opens what it needs beneath the root without following a link. It must be
-// stopped.
+// Enter returns a thread in the mount namespace of a sandbox that is up. Its root and
+// working directory are the sandbox's, and all processes in the sandbox see its mounts and
+// unmounts. Untrusted code chooses all names there, /proc included: so the thread is for
+// system calls on held descriptors, and opens other files beneath the root without
+// following a link. The caller must stop it.
 func Enter(init process.ID) (*Thread, error) {
 	mounts, err := mountsOf(init)
 	if err != nil {
@@ -50,8 +49,8 @@ func mountsOf(init process.ID) (*os.File, error) {
 	return f, nil
 }
 
-// Open opens a directory of the sandbox's from a thread in its mount
-// namespace: what is mounted there last, if anything is. No link is followed.
+// Open opens a directory of the sandbox from a thread in its mount namespace: the last
+// mount on it, if there is one. No link is followed.
 func Open(path string) (*os.File, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -80,8 +79,7 @@ func Attach(tree *os.File, path string) error {
 // moveMountBeneath is MOVE_MOUNT_BENEATH (linux/mount.h), Linux 6.5.
 const moveMountBeneath = 0x200
 
-// AttachBeneath puts a detached mount below what is mounted last on a directory of the
-// sandbox's.
+// AttachBeneath puts a detached mount below the last mount on a directory of the sandbox.
 func AttachBeneath(tree *os.File, path string) error {
 	at, err := Open(path)
 	if err != nil {
@@ -95,8 +93,8 @@ func AttachBeneath(tree *os.File, path string) error {
 	return nil
 }
 
-// Detach takes away what is mounted last on a directory of the sandbox's, if
-// nothing there is in use.
+// Detach unmounts the last mount on a directory of the sandbox, if nothing there is in
+// use.
 func Detach(path string) error {
 	err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
 	if err != nil {

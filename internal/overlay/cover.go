@@ -13,20 +13,21 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
-// A cover is a place of a sandbox with what is put over it, in a view of one
+// A cover is a place of a sandbox with the mount that covers it, in the view of one
 // command or for all.
 type cover struct {
 	record.Place
-	// live is what is there now, attached; lower a detached mount of it, for
-	// what is no overlay.
+	// live is the present mount there, attached. lower is a detached mount of it, for a
+	// place that is no overlay.
 	live, lower *os.File
-	// children are what is mounted below it, by where, that is no place itself.
+	// children are the mounts below the place that are no places themselves, by their
+	// paths.
 	children map[string]*os.File
-	// mount is what is put there.
+	// mount covers the place.
 	mount *os.File
 }
 
-// covers are the places of a sandbox. Whoever has them closes them.
+// covers are the places of a sandbox. The caller must close them.
 type covers []*cover
 
 func newCovers(r record.Record) covers {
@@ -46,8 +47,8 @@ func (all covers) close() {
 	}
 }
 
-// look opens what is at each place now, on a thread in the sandbox's mount
-// namespace. The mounts are those of its PID 1.
+// look opens the present mount of each place, on a thread in the sandbox's mount
+// namespace. mounts are those of its PID 1.
 func (all covers) look(mounts []*mountinfo.Info) error {
 	for _, c := range all {
 		var err error
@@ -75,7 +76,7 @@ func (all covers) look(mounts []*mountinfo.Info) error {
 	return nil
 }
 
-// below is where something is mounted on what is at a place, or is to be.
+// below are the present mounts below a place, and those to come.
 func (all covers) below(at string, mounts []*mountinfo.Info) (rels []string) {
 	top := -1
 	for _, m := range mounts {
@@ -97,7 +98,7 @@ func (all covers) below(at string, mounts []*mountinfo.Info) (rels []string) {
 // see it.
 func (all covers) put() error {
 	for _, c := range all {
-		// First what is mounted below: some of that hides files.
+		// First the mounts below: some of them hide files.
 		for rel, tree := range c.children {
 			if err := mountns.AttachBelow(tree, c.mount, rel); err != nil {
 				return fmt.Errorf("%s: %w", path.Join(c.Path, rel), err)

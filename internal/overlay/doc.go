@@ -3,6 +3,6 @@
 // the sandbox's files, or vanishes; a snapshot freezes layers; a fork begins with the
 // layers of a snapshot; a discard throws layers away.
 //
-// The record of a sandbox says what is under way. So a process can finish, or take back,
-// what a killed process has left.
+// The record of a sandbox says which change is under way. So a process can finish the
+// half-done work of a killed process, or take it back.
 package overlay

@@ -19,7 +19,7 @@ import (
 func (v *Files) Fork(name string, s Snapshot) (record.Record, error) {
 	r := v.Current()
 	r.Trees = slices.Clone(r.Trees)
-	for _, t := range s.Trees { // what was written then, was written above what was there then
+	for _, t := range s.Trees { // the writes are as old as the snapshot's trees
 		if own := r.TreeAt(t.Path); own != nil && t.Since.Before(own.Since) {
 			own.Since = t.Since
 		}
@@ -86,7 +86,7 @@ func (s *switching) begin() error {
 	if err := s.thread.Do(func() error { return s.covers.look(mounts) }); err != nil {
 		return err
 	}
-	for _, c := range s.covers { // what it was made with is empty
+	for _, c := range s.covers { // the present upper layer is empty
 		if c.Tree != nil {
 			t := *c.Tree
 			t.Layers = nil

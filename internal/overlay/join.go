@@ -20,8 +20,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// maxUndo is how many transactions can be undone: what they have replaced takes
-// room in the store.
+// maxUndo is how many transactions can be undone: their replaced files take room in the
+// store.
 const maxUndo = 16
 
 // A conflictError says that files were changed by others while a transaction ran,
@@ -49,7 +49,7 @@ type work struct {
 	Journal
 }
 
-// step is what is done at one place.
+// A step is the work at one place.
 type step struct {
 	place  int
 	plan   *apply.Plan
@@ -64,8 +64,8 @@ func (s *step) close() error {
 	return err
 }
 
-// A target is a directory that layers are applied to. Of one of the host's dir is
-// that itself, in which ids are as on disk, and shown what the sandbox has of it.
+// A target is a directory to which layers are applied. For a directory of the host, dir is
+// that directory, with the ids on disk, and shown is the sandbox's view of it.
 type target struct{ dir, shown *os.File }
 
 func (t target) close() {
@@ -127,7 +127,7 @@ func (w *work) join(ctx context.Context) error {
 	return w.joined(ctx)
 }
 
-// takeBack undoes what of a join was done before it failed.
+// takeBack undoes the part of a join that was done before it failed.
 func (w *work) takeBack(ctx context.Context) error {
 	if w.Done == 0 {
 		return nil
@@ -139,7 +139,7 @@ func (w *work) takeBack(ctx context.Context) error {
 	return w.finishUndo(ctx)
 }
 
-// joined keeps what undoes the transaction, and nothing else of it.
+// joined keeps the layers that undo the transaction, and nothing else of it.
 func (w *work) joined(ctx context.Context) error {
 	w.State, w.Done = txJoined, 0
 	end, err := record.Settled(context.WithoutCancel(ctx))
@@ -166,7 +166,7 @@ func removeIfThere(dir *os.File, name string) error {
 	return nil
 }
 
-// save writes what undoes a step.
+// save writes the layer that undoes a step.
 func (w *work) save(s *step) error {
 	place, err := rootfs.OpenDir(w.dir, strconv.Itoa(s.place))
 	if err != nil {
@@ -189,8 +189,8 @@ func (w *work) save(s *step) error {
 	return plan.Save(undo)
 }
 
-// carryOut does the steps, each of which is durable before it is counted. One that
-// fails leaves the others done: who comes next goes on with it.
+// carryOut does the steps. Each is durable before it is counted. If one fails, the others
+// stay done, and the next process goes on.
 func (w *work) carryOut(ctx context.Context, steps []*step) error {
 	for _, s := range steps {
 		_, err := s.plan.Commit(context.WithoutCancel(ctx))
@@ -261,7 +261,7 @@ func (w *work) has(i int, name string) bool {
 	return unix.Fstatat(int(w.dir.Fd()), strconv.Itoa(i)+"/"+name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
-// step plans what is done at one place. It takes the target.
+// step plans the work at one place. It takes over the target.
 func (w *work) step(i int, name string, to target, o apply.Options) (*step, error) {
 	host := w.Places[i].Host
 	recoverIn := apply.Recover
@@ -378,6 +378,6 @@ func onHost(shown *os.File, path string) (*os.File, error) {
 
 func closeSteps(steps []*step) {
 	for _, s := range steps {
-		_ = s.close() // the next apply there goes on with what is left
+		_ = s.close() // the next apply there goes on with the rest
 	}
 }

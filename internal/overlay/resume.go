@@ -28,7 +28,7 @@ func (v *Files) Resume(ctx context.Context) error {
 	return inTurn(ctx, store, func() error { return v.keeper.resumeIn(ctx, r, store) })
 }
 
-// resumeIn is resume for who has the store's transactions to itself.
+// resumeIn is resume for a caller that holds the lock of the store's transactions.
 func (k *Keeper) resumeIn(ctx context.Context, r record.Record, store *os.File) error {
 	err := eachTransaction(store, func(number int, dir *os.File, j Journal) error {
 		w := &work{keeper: k, record: r, store: store, number: number, dir: dir, Journal: j}
@@ -67,7 +67,8 @@ func (w *work) resume(ctx context.Context) error {
 	return w.keeper.DiscardIn(w.store, "tx/"+strconv.Itoa(w.number))
 }
 
-// finishUndo undoes what is not undone yet, whatever others have changed since.
+// finishUndo undoes the places that are not undone yet, also if others have changed them
+// since.
 func (w *work) finishUndo(ctx context.Context) error {
 	steps, err := w.plan(ctx, "undo", apply.Options{Since: w.Joined, Overwrite: true})
 	defer closeSteps(steps)

@@ -17,8 +17,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
-// DraftName is of what is made under another name than it is to have, and says who
-// makes it.
+// DraftName is the name of something that does not have its own name yet. It names the
+// process that makes it.
 func DraftName(owner process.ID) string {
 	return fmt.Sprintf("new-%d-%d-%s-%s", owner.Pid, owner.Start, owner.Namespace, rand.Text())
 }
@@ -60,8 +60,7 @@ func (k *Keeper) DiscardIn(store *os.File, name string) error {
 	return nil
 }
 
-// forgetApplied removes the stamps of what is thrown away, where the tree does not
-// become another by its age.
+// forgetApplied removes the stamps of discarded layers, for trees that keep their age.
 func (f *Files) forgetApplied(r record.Record) error {
 	for i, t := range r.Trees {
 		if !r.BegunWith(t) {

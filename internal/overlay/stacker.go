@@ -34,8 +34,7 @@ func (k *stacker) close() {
 	}
 }
 
-// stack makes a cover's overlay: what is there now below, a new layer in dir on
-// top.
+// stack makes a cover's overlay: the present mount below, a new layer in dir on top.
 func (k *stacker) stack(dir *os.File, c *cover) error {
 	var o rootfs.Overlay
 	defer func() { mountns.CloseFiles(append(o.Lower, o.Upper, o.Work)) }()
@@ -55,8 +54,8 @@ func (k *stacker) stack(dir *os.File, c *cover) error {
 	return nil
 }
 
-// lower are the layers of what is at a place now: the sandbox's own, those that a
-// fork has begun with, and the host's.
+// lower are the layers of a place now: the sandbox's own, those of a snapshot, and the
+// host's.
 func (k *stacker) lower(c *cover) (all []*os.File, err error) {
 	defer func() {
 		if err != nil {

@@ -22,10 +22,10 @@ import (
 // is asked about every name that is not there.
 const MaxLayers = 100
 
-// switchLayers puts new upper layers on places of a sandbox, which stands still
-// meanwhile: what is in them until now nobody writes to any more, and a snapshot has
-// it then if it has a name. next makes the record as it is to be. With bare the new
-// ones lie on none of the sandbox's own. The caller holds the sandbox.
+// switchLayers puts new upper layers on places of a sandbox, which is paused meanwhile.
+// Nothing is written to the old layers after that; a snapshot keeps them if it has a name.
+// next changes the record for one place. With bare the new layers lie on none of the
+// sandbox's own. The caller holds the sandbox.
 func (v *Files) switchLayers(ctx context.Context, bare bool, snapshot string, which func(record.Place) bool, next func(*record.Record, record.Place, int)) (err error) {
 	r, err := record.Read(v.Path())
 	if err != nil {
@@ -190,7 +190,8 @@ func (s *switching) carryOut(next func(*record.Record, record.Place, int)) error
 	return s.thread.Do(s.covers.put)
 }
 
-// stack makes the new overlays, and then what shows one of them once more.
+// stack makes the new overlays, and then the mounts that show one of them at a second
+// place.
 func (s *switching) stack() error {
 	k := s.files.keeper.newStacker(s.record, s.store)
 	defer k.close()
@@ -221,8 +222,8 @@ func (s *switching) stack() error {
 	return nil
 }
 
-// freeze has nobody write to what is mounted at the places now, or takes that back.
-// The kernel refuses it where somebody does (mount_setattr(2)).
+// freeze makes the mounts at the places read-only, or writable again. The kernel refuses
+// that while a process writes there (mount_setattr(2)).
 func (all covers) freeze(frozen bool) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 	if !frozen {
@@ -242,7 +243,7 @@ func (all covers) freeze(frozen bool) error {
 	return nil
 }
 
-// busy words that something uses what is to be replaced.
+// busy words the error for mounts that are in use.
 func (s *switching) busy(err error) error {
 	if !errors.Is(err, unix.EBUSY) && !errors.Is(err, statedir.ErrHeld) {
 		return err
@@ -254,9 +255,9 @@ func (s *switching) busy(err error) error {
 	return fmt.Errorf("%w: %s: end it first", statedir.ErrHeld, strings.Join(users, ", "))
 }
 
-// end lets the sandbox go on, and says that the switch is over: in that order, as
-// nobody else knows that it stands still for no more than this, and what is not needed
-// any more.
+// end resumes the sandbox and then notes the end of the switch: only the record says that
+// the sandbox is paused for no other reason. Then it removes the layers that are not
+// needed any more.
 func (s *switching) end() error {
 	w := s.record.Switch
 	var kept error

@@ -49,8 +49,7 @@ func (v *Files) TakeBackSwitch() error {
 	return s.end()
 }
 
-// finish mounts the new layers where they are not mounted yet: where what is there is
-// frozen.
+// finish mounts the new layers at the places where the present mount is still frozen.
 func (s *switching) finish() error {
 	if err := s.thread.Do(s.covers.mountedInPairs); err != nil {
 		return err
@@ -90,9 +89,9 @@ func (s *switching) finish() error {
 	return s.thread.Do(s.covers.put)
 }
 
-// mountedInPairs takes away what is mounted at one of two places that are to show the
-// same, and at the other not yet: it cannot be mounted there now. Nobody has used it,
-// as the sandbox has stood still since.
+// mountedInPairs unmounts a new layer at one of two places that show the same, if the
+// other place does not have it yet: it cannot be mounted there now. No process has used
+// it, as the sandbox is still paused.
 func (all covers) mountedInPairs() error {
 	for _, c := range all {
 		if c.Same == "" || mountns.IsFrozen(c.Path) == mountns.IsFrozen(c.Same) {

@@ -79,9 +79,9 @@ func (v *Files) Begin(ctx context.Context, r record.Record) (_ *Transaction, err
 	return t, record.AwaitTick(ctx, t.Since)
 }
 
-// enter gives the thread mounts of its own, with the layers in place. What they cover
-// nobody can write to in there: if this process is killed the layers are gone from the
-// view a moment before the command is.
+// enter gives the thread mounts of its own, with the layers in place. The covered mounts
+// are read-only there: if this process is killed, the layers vanish from the view a moment
+// before the command ends.
 func (t *Transaction) enter() (err error) {
 	if err := mountns.UnshareMounts(); err != nil {
 		return err
@@ -203,7 +203,7 @@ func makeDir(parent *os.File, name string) (*os.File, error) {
 // Root is the root that the command of the transaction has to have.
 func (t *Transaction) Root() *os.File { return t.rootDir }
 
-// leave ends the view. What runs in it is gone.
+// leave ends the view. Its processes are gone.
 func (t *Transaction) leave() {
 	if t.Thread != nil {
 		t.Thread.Stop()

@@ -20,11 +20,10 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
-// Undo takes back what the last n transactions that joined have changed, the newest
-// first. What was changed by others since is a conflict: that transaction and those
-// before it stay.
+// Undo takes back the last n transactions that joined, the newest first. If others have
+// changed the same paths since, that is a conflict: that transaction and older ones stay.
 //
-// Errors: *[launch.ConfigError] where there are not so many, and those of Pause.
+// Errors: *[launch.ConfigError] if there are fewer transactions, and those of Pause.
 func (v *Files) Undo(ctx context.Context, n int) error {
 	if n < 1 {
 		return &launch.ConfigError{Reason: fmt.Sprintf("undo of %d transactions; at least one", n)}
@@ -73,7 +72,8 @@ func (v *Files) undoOne(ctx context.Context, r record.Record, store *os.File, nu
 	return w.undone(ctx)
 }
 
-// undone ends a transaction that was undone: what can still be undone is to know first.
+// undone ends a transaction that was undone. First the other transactions that can be
+// undone learn of it.
 func (w *work) undone(ctx context.Context) error {
 	if w.Undoing != nil { // a join that has failed was none
 		end, err := record.Settled(context.WithoutCancel(ctx))
@@ -88,8 +88,8 @@ func (w *work) undone(ctx context.Context) error {
 	return w.keeper.DiscardIn(w.store, "tx/"+strconv.Itoa(w.number))
 }
 
-// stamps are the times of what the runtime has changed since the transaction joined,
-// by joining it or by what was undone since: that is no conflict.
+// stamps are the times of changes that the runtime itself has made since the transaction
+// joined. Such changes are no conflicts.
 func (w *work) stamps(place string, target *os.File, conflicts []apply.Conflict) map[string]layer.Stamp {
 	all := map[string]layer.Stamp{}
 	for _, c := range conflicts {
@@ -112,7 +112,7 @@ func (w *work) stamps(place string, target *os.File, conflicts []apply.Conflict)
 	return all
 }
 
-// alsoOurs has what can still be undone know when the runtime has changed files.
+// alsoOurs tells the transactions that can be undone that the runtime has changed files.
 func alsoOurs(store *os.File, s span) error {
 	return eachTransaction(store, func(_ int, dir *os.File, j Journal) error {
 		if j.State != txJoined {
@@ -206,7 +206,7 @@ func eachTransaction(store *os.File, f func(number int, dir *os.File, j Journal)
 	return nil
 }
 
-// trimUndo gives up what can be undone of the oldest.
+// trimUndo gives up the oldest transactions that can be undone.
 func (k *Keeper) trimUndo(store *os.File) error {
 	all, err := joinedIn(store)
 	if err != nil {

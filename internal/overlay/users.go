@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// users names the processes of the sandbox that have their directory, or something
-// open, in what is to be replaced. They stand still.
+// users names the processes of the sandbox that have their directory, or an open file, in
+// the old mounts. The processes are paused.
 func (s *switching) users() (all []string) {
 	mounts := map[uint64]bool{}
 	for _, c := range s.covers {
@@ -36,7 +36,7 @@ func (s *switching) users() (all []string) {
 	return all
 }
 
-// userOf says what a process has in one of the mounts, if anything.
+// userOf names the part of one of the mounts that a process uses, if any.
 func userOf(pid int, mounts map[uint64]bool) string {
 	proc := "/proc/" + strconv.Itoa(pid)
 	if id, err := mountID(unix.AT_FDCWD, proc+"/cwd", 0); err == nil && mounts[id] {

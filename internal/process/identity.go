@@ -43,8 +43,8 @@ func Started(pid int) (uint64, error) {
 	return strconv.ParseUint(fields[22-3], 10, 64)
 }
 
-// StatOf is what the kernel tells of a process that has not ended, from field 3 of
-// its line on (proc_pid_stat(5)).
+// StatOf has the fields of /proc/PID/stat of a process that has not ended, from field 3 on
+// (proc_pid_stat(5)).
 func StatOf(pid int) ([]string, error) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

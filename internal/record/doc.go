@@ -1,5 +1,5 @@
-// Package record holds what must be known of a sandbox and cannot be asked of the kernel:
-// the record in the sandbox's directory, and the paths and names that follow from the
+// Package record holds the facts of a sandbox that cannot be asked of the kernel: the
+// record in the sandbox's directory, and the paths and names that follow from the
 // launcher's two directories. A [Sandbox] is a record together with the sandbox's cgroup
 // and PID 1; any process of the launcher's user can have one.
 //

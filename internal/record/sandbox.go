@@ -48,8 +48,8 @@ func (v *Sandbox) Refresh(r Record) bool {
 	return true
 }
 
-// CloseState closes what tells whether the sandbox is paused. The next call of paused
-// opens it again.
+// CloseState closes the descriptor that tells whether the sandbox is paused. The next call
+// of Paused opens it again.
 func (v *Sandbox) CloseState() {
 	v.mu.Lock()
 	state := v.state
@@ -76,8 +76,8 @@ func (v *Sandbox) Up() bool { r := v.Current(); return r.up() }
 // Path is the sandbox's directory.
 func (v *Sandbox) Path() string { return v.Dir(v.ID) }
 
-// Why says what is the matter with the sandbox when its agent does not answer;
-// if nothing is, it returns the error.
+// Why returns the reason why the sandbox's agent does not answer. Without a reason it
+// returns the error.
 func (v *Sandbox) Why(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -120,8 +120,8 @@ func (v *Sandbox) Paused() bool {
 	return err == nil && frozen
 }
 
-// Container loads the sandbox's container. What the record of the container names is
-// the sandbox's own: the cgroups, and PID 1.
+// Container loads the sandbox's container. The cgroups and PID 1 in the container's record
+// must be the sandbox's own.
 func (v *Sandbox) Container() (*container.Container, error) {
 	l := v.Roots
 	if err := errors.Join(l.CheckRoot(), statedir.CheckOwnDir(filepath.Join(l.State, v.ID), unix.O_NOFOLLOW)); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// WritableBinds are the places of what is bound from the host, writable.
+// WritableBinds are the places of writable binds from the host.
 func WritableBinds(c spec.Config) (targets []string) {
 	if c.Workspace != "" && !slices.Contains(c.Overlays, c.Workspace) {
 		targets = append(targets, spec.WorkspacePath)
@@ -24,7 +24,7 @@ func WritableBinds(c spec.Config) (targets []string) {
 	return targets
 }
 
-// OpenShown opens what a sandbox has at a path.
+// OpenShown opens a path as the sandbox sees it.
 func OpenShown(init process.ID, path string) (*os.File, error) {
 	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", init.Pid), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -37,7 +37,7 @@ func OpenShown(init process.ID, path string) (*os.File, error) {
 	return OpenRooted(root, path)
 }
 
-// OpenRooted opens what is at a path below a directory, which is its root.
+// OpenRooted opens a path below a directory, which is the root of the path.
 func OpenRooted(root *os.File, path string) (*os.File, error) {
 	how := unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC | unix.O_NOFOLLOW,

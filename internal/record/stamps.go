@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 )
 
-// StampsPath is the file with those of a tree, by its place in the record, and by when
-// its layers were made: what was applied of others is none of theirs. It is a list in the
-// order of the paths.
+// StampsPath is the file with the stamps of a tree. Its name has the tree's place in the
+// record and the age of its layers, so that stamps of older layers are not used. The file
+// is a list in the order of the paths.
 func (s *Sandbox) StampsPath(i int, t Tree) string {
 	return filepath.Join(s.Path(), "applied", fmt.Sprintf("%d-%d", i, t.Since.UnixNano()))
 }

@@ -18,8 +18,8 @@ type Tree struct {
 	Path string `json:"path"`
 	// Layers are the numbers of its layers in the store, the upper one first.
 	Layers []int `json:"layers"`
-	// Since is when it was taken: what is changed on the host later, the sandbox
-	// may not have seen.
+	// Since is the time of the overlay: the sandbox may not have seen later changes of the
+	// host.
 	Since time.Time `json:"since"`
 	// UID and GID are the owner on the host whose files the sandbox's user has,
 	// unless all ids are as on disk.
@@ -45,12 +45,12 @@ func NewTrees(from []rootfs.Tree, since time.Time) []Tree {
 	return all
 }
 
-// Now is no earlier than the time of any file that was written before. Until
-// awaitTick returns, what is written may get an earlier one nevertheless.
+// Now is no earlier than the time of any file that was written before. Until AwaitTick
+// returns, a later write may still get an earlier time.
 func Now() time.Time { return time.Now().UTC() }
 
-// AwaitTick waits, some milliseconds at most, until what is written from now on gets
-// a later time: files may have finer times than the clock that gives them (multigrain
+// AwaitTick waits, some milliseconds at most, until new writes get a later time than
+// since. The times of files may be finer than the clock that gives them (multigrain
 // timestamps, Linux 6.13).
 func AwaitTick(ctx context.Context, since time.Time) error {
 	for !CoarseNow().After(since) {
@@ -61,8 +61,7 @@ func AwaitTick(ctx context.Context, since time.Time) error {
 	return nil
 }
 
-// Settled is a time that what was written before does not exceed, and what is written
-// from now on does.
+// Settled is a time t: no earlier write has a time after t, and each later write has one.
 func Settled(ctx context.Context) (time.Time, error) {
 	now := Now()
 	return now, AwaitTick(ctx, now)
@@ -78,9 +77,9 @@ func CoarseNow() time.Time {
 	return time.Unix(now.Unix()).UTC()
 }
 
-// ReadOnly is a detached mount of a directory that lies in one, or the directory
-// itself where the kernel makes none of that (before Linux 6.15): who gets it is
-// the sandbox's owner, and the directories above are closed to all but root.
+// ReadOnly is a detached read-only mount of a directory, or the directory itself if the
+// kernel cannot make such a mount (before Linux 6.15). Only the sandbox's owner gets it,
+// and the directories above are closed to all users but root.
 func ReadOnly(dir *os.File) (*os.File, error) {
 	tree, err := unix.OpenTree(int(dir.Fd()), "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if errors.Is(err, unix.EINVAL) {

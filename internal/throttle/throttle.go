@@ -30,9 +30,9 @@ func Limited(r record.Record) bool {
 // New returns the lift of a sandbox.
 func New(box *record.Sandbox) *Lift { return &Lift{box: box} }
 
-// Without calls what while the sandbox's limits of disk traffic are lifted, and then sets the
-// limits again, also after an error. If the launcher is killed in between, the next launcher
-// sets them.
+// Without calls the function while the sandbox's limits of disk traffic are lifted, and
+// then sets the limits again, also after an error. If the launcher is killed in between,
+// the next launcher sets them.
 func (t *Lift) Without(what func() error) error {
 	if !Limited(t.box.Current()) {
 		return what()

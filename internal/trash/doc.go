@@ -1,3 +1,3 @@
-// Package trash removes in the background what takes long to remove: images, snapshots and
-// discarded layers.
+// Package trash removes images, snapshots and discarded layers in the background, since
+// that can take long.
 package trash

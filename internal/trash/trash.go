@@ -62,14 +62,14 @@ func (c *Can) moveToTrash(path string) error {
 	return nil
 }
 
-// EmptyLater empties the trash in the background. Prune reports what cannot be
+// EmptyLater empties the trash in the background. Prune reports the things that cannot be
 // removed.
 func (c *Can) EmptyLater() {
 	c.sweeper.Start(func(ctx context.Context) { _ = c.Empty(ctx) })
 }
 
-// Empty removes what is in the trash, as far as ctx lets. Several may do so at
-// the same time, in whatever processes.
+// Empty removes the content of the trash, until ctx is done. Several processes may do so
+// at a time.
 func (c *Can) Empty(ctx context.Context) error {
 	dir := filepath.Join(c.data, TrashName)
 	entries, err := os.ReadDir(dir)

@@ -19,9 +19,8 @@ func refused(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", launch.ErrRefused, fmt.Sprintf(format, args...))
 }
 
-// allow holds a request to the rule, and fills in the most that the rule allows
-// where the request leaves a limit to its default. files are what came with it,
-// by path.
+// allow holds a request to the rule, and replaces default limits by the most that the rule
+// allows. files came with the request, by path.
 func (r *Rule) allow(c *launch.Create, files map[string]*os.File) error {
 	if r.all {
 		return nil
@@ -155,8 +154,8 @@ func fillFiles(fill bool, l *spec.Limits) int64 {
 	return 0
 }
 
-// defaults are limits with those filled in that are not given. What is wrong with
-// others is told by who makes the sandbox.
+// defaults are limits with every default filled in. The maker of the sandbox refuses wrong
+// ones.
 func defaults(l spec.Limits) spec.Limits {
 	c, _ := spec.Config{Limits: l}.Complete()
 	return c.Limits
@@ -173,9 +172,9 @@ func allowLimit[T spec.Size | spec.CPUs | int64](name string, value *T, ceiling,
 	return refused("limits.%s: %v; at most %v is allowed", name, *value, ceiling)
 }
 
-// allowSource decides whether a path may be shown, by the descriptor that came
-// for it alone: that it can read, and owns, what it has shown proves that the
-// client needs none of the launcher's rights for that.
+// allowSource decides whether a path may be shown, by the client's descriptor alone. The
+// descriptor proves that the client can read and owns the file, so that it needs none of
+// the launcher's rights.
 func (r *Rule) allowSource(path string, f *os.File) error {
 	if len(path) >= unix.PathMax {
 		return refused("a path of %d bytes; the kernel takes less than %d", len(path), unix.PathMax)
@@ -214,9 +213,9 @@ func writable(b spec.Bind, f *os.File) error {
 	return nil
 }
 
-// ownPipes refuses a command's files that are another user's. The command's user
-// becomes their owner, and may open them again in both directions: who was handed
-// one end of another's pipe, as a standard output, would get the other one too.
+// ownPipes refuses a command's files that belong to another user. The command's user
+// becomes their owner, and may open them again in both directions: with one end of another
+// user's pipe, such as a standard output, it would get the other end, too.
 func (r *Rule) ownPipes(files [3]*os.File) error {
 	if r.all {
 		return nil
@@ -236,7 +235,7 @@ func (r *Rule) ownPipes(files [3]*os.File) error {
 	return nil
 }
 
-// inspect is how a descriptor was opened, and what and where its file is.
+// inspect says how a descriptor was opened, and describes its file.
 func inspect(f *os.File) (flags int, st unix.Stat_t, place string, err error) {
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -50,8 +50,8 @@ func (c *call) encode(a *launch.Answer) []byte {
 	return body
 }
 
-// answerFrom makes an answer with records of sandboxes and sends it. There are few of
-// these at a time, until what is left of each is short.
+// answerFrom makes an answer with records of sandboxes and sends it. Few such answers are
+// made at a time, until the rest of each is short.
 func (c *call) answerFrom(ctx context.Context, f func() (*launch.Answer, error)) error {
 	if err := c.peer.answers.take(ctx); err != nil {
 		return err

@@ -30,8 +30,8 @@ type call struct {
 	// making says that a sandbox is being made.
 	making atomic.Bool
 
-	// mu guards what follows, and is held while a control is carried out: they
-	// keep their order.
+	// mu guards the fields below, and is held while a control is carried out, so that
+	// controls keep their order.
 	mu sync.Mutex
 	// pending are the client's later frames as long as nothing is there to take
 	// them, which control does then.
@@ -39,7 +39,7 @@ type call struct {
 	control func(launch.Control)
 }
 
-// enter counts the call against what its peer may have.
+// enter counts the call against the bounds of its peer.
 func (c *call) enter() error {
 	if err := c.peer.takeCall(); err != nil {
 		return err
@@ -61,8 +61,8 @@ func (c *call) leavePeer() {
 	c.peer.leaveCall()
 }
 
-// refuse answers a call that is not served. Who has sent a socket that takes
-// nothing waits for that itself.
+// refuse answers a call that is not served. A client with a socket that takes nothing
+// waits for that itself.
 func (c *call) refuse(err error) {
 	defer c.channel.Close()
 	body, err := json.Marshal(&launch.Answer{Error: launch.NewFault(err)})
@@ -177,8 +177,8 @@ func decode(body []byte, r *launch.Request) error {
 	return nil
 }
 
-// doneWithRequest forgets what the request asked for: a call can last as long as a
-// command. It may be called again.
+// doneWithRequest drops the request: a call can last as long as a command. It may be
+// called again.
 func (c *call) doneWithRequest() {
 	c.request.Create, c.request.Command, c.request.Paths, c.request.Stamps = nil, nil, nil, nil
 	if c.long {
@@ -240,7 +240,7 @@ func (c *call) recover() {
 		fmt.Errorf("%s: the launcher has a defect: %v; its log says where", c.request.Op, p))})
 }
 
-// carryOut does what was asked for and answers.
+// carryOut carries out the request and answers.
 func (c *call) carryOut(ctx context.Context) {
 	defer c.recover()
 	a, err := c.dispatch(ctx)
@@ -306,7 +306,7 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 	return c.ask(ctx)
 }
 
-// ask does what needs a handle of the sandbox for a moment.
+// ask carries out a request that needs a handle of the sandbox for a moment.
 func (c *call) ask(ctx context.Context) (a *launch.Answer, err error) {
 	r := &c.request
 	a = &launch.Answer{}
@@ -346,7 +346,7 @@ func (c *call) ask(ctx context.Context) (a *launch.Answer, err error) {
 	return a, err
 }
 
-// see refuses what is none of the peer's sandboxes, as if it did not exist.
+// see refuses a sandbox of another user, as if it did not exist.
 func (c *call) see(ctx context.Context, id string) error {
 	if !isID(id) {
 		return &launch.SandboxError{ID: fmt.Sprintf("%.64q", id), Err: launch.ErrNotFound}
@@ -364,7 +364,7 @@ func (c *call) see(ctx context.Context, id string) error {
 	return nil
 }
 
-// look is what there is of a sandbox.
+// look describes a sandbox.
 func (c *call) look(ctx context.Context, id string) (launch.Info, error) {
 	if err := c.peer.looks.take(ctx); err != nil {
 		return launch.Info{}, err
@@ -373,8 +373,8 @@ func (c *call) look(ctx context.Context, id string) (launch.Info, error) {
 	return c.server.core.Info(ctx, id)
 }
 
-// own is f for a sandbox of the peer's. What has the name now need not be what
-// see saw, and f is what reaches it.
+// own is f for a sandbox of the peer. The name may belong to another sandbox by now than
+// the one that see saw, and f reaches that one.
 func (c *call) own(f func(Sandbox) error) func(Sandbox) error {
 	return func(box Sandbox) error {
 		if !c.peer.owns(box.Owner()) {
@@ -384,8 +384,8 @@ func (c *call) own(f func(Sandbox) error) func(Sandbox) error {
 	}
 }
 
-// isID holds for what may be asked for, whatever a launcher may call a sandbox:
-// nothing that is a path, or long.
+// isID says whether a client may use s as an id, with any rule of a launcher for names: no
+// path, and not long.
 func isID(s string) bool {
 	if s == "" || s == "." || s == ".." || len(s) > 255 {
 		return false
@@ -416,8 +416,7 @@ func (c *call) list(ctx context.Context) (*launch.Answer, error) {
 	return a, nil
 }
 
-// remove removes a sandbox. Once begun it is finished, whatever becomes of the
-// client.
+// remove removes a sandbox. It goes on if the client goes away.
 func (s *Server) remove(ctx context.Context, id string, p *peer) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
 	defer cancel()

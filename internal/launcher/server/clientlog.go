@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// A clientLog logs what clients bring about. Each user has a few lines at once and then
-// one in a while, of a bounded length, so that no client fills the log's disk.
+// A clientLog logs the doings of clients. Each user has a few lines at once and then one
+// in a while, of a bounded length, so that no client fills the log's disk.
 type clientLog struct {
 	log *slog.Logger
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu    sync.Mutex
 	users map[uint32]*logBudget
 	// rest is shared by the users for which there is no room.

@@ -10,16 +10,16 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Sources are what a client has opened itself, by path, and who it is.
+// Sources identify a client, and hold the files that it has opened, by path.
 type Sources = launcher.Sources
 
-// A Core carries out what the rules allow. It is a *launcher.Launcher, by Of.
+// A Core carries out requests that the rules allow. It is a *launcher.Launcher, by Of.
 type Core interface {
 	Create(ctx context.Context, r launch.Create, from Sources) (Sandbox, error)
 	Open(ctx context.Context, id string) (Sandbox, error)
 	// OpenStopped opens a sandbox that may have stopped, for Layers, Applied and Verify.
 	OpenStopped(ctx context.Context, id string) (Sandbox, error)
-	// Remove asks may, if it is not nil, about the owner of what it is to remove.
+	// Remove asks may, if it is not nil, about the owner of the sandbox to remove.
 	Remove(ctx context.Context, id string, may func(owner uint32) bool) error
 	Info(ctx context.Context, id string) (launch.Info, error)
 	List(ctx context.Context) ([]launch.Info, error)
@@ -35,7 +35,8 @@ type Core interface {
 // A Sandbox is a handle of one.
 type Sandbox interface {
 	ID() string
-	// Owner is the user that asked for this sandbox, whatever has its name by now.
+	// Owner is the user that asked for this sandbox, also if another sandbox has its name
+	// by now.
 	Owner() uint32
 	Info() (launch.Info, error)
 	Start(ctx context.Context, c launch.Command, files [3]*os.File) (Process, error)
@@ -53,7 +54,7 @@ type Sandbox interface {
 	// their owner may read them.
 	Layers(ctx context.Context, unprivileged bool) ([]launcher.HeldTree, error)
 	Applied(ctx context.Context, tree string, stamps []launch.Stamp) error
-	// Verify is launch.ErrDamaged if some of what was written to the sandbox was lost.
+	// Verify returns launch.ErrDamaged if a write to the sandbox was lost.
 	Verify(ctx context.Context, sync bool) error
 	Release()
 }

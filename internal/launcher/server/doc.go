@@ -1,8 +1,7 @@
 // Package server serves a launcher to other processes: it speaks the protocol of
-// internal/launch, knows who is at the other end of each connection, and holds
-// each to its rules.
+// internal/launch, knows the user at the other end of each connection, and holds each user
+// to its rules.
 //
-// All that a client sends is hostile. What it may ask for is decided here; how
-// that is done is internal/launcher's. Nothing that one client, or one sandbox,
-// does or leaves undone makes another wait.
+// All input of clients is hostile. This package decides about requests; internal/launcher
+// carries them out. No client and no sandbox can make another one wait.
 package server

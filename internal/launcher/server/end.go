@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// endTime is how long what has to end may take when its grace is over: commands
-// are killed, sandboxes removed.
+// endTime is how long the end may take when the grace is over: commands are killed,
+// sandboxes removed.
 const endTime = 15 * time.Second
 
-// EndAfter is for a process that is a launcher and nothing else: it ends soon after
-// the grace that commands are given, whatever goes on then.
+// EndAfter is for a process that is a launcher and nothing else: the process ends soon
+// after the grace of the commands, in any case.
 //
-// To look at a file that a client has passed, to close it, or to close a socket in
-// which it was left, takes as long as the client likes: with SO_LINGER, or of a FUSE
-// server that does not answer. The kernel waits for that server even in a process
-// that ends, which nothing here can help: see docs/launcher.md.
+// To look at a file that a client has passed, to close it, or to close a socket with it,
+// takes as long as the client likes: with SO_LINGER, or with a FUSE server that does not
+// answer. The kernel waits for that server even in a process that ends, and nothing here
+// can help: see docs/launcher.md.
 func EndAfter(grace time.Duration, log *slog.Logger) {
 	time.AfterFunc(grace+endTime, func() {
 		log.Error("what was under way does not end and is given up; a file that a client has passed may not close",

@@ -9,9 +9,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
-// events tell subscribers what becomes of sandboxes. What this server does is
-// told at once; what others do, and how the kernel treats a sandbox, is looked
-// for again and again as long as there is a subscriber, and not otherwise.
+// events tell subscribers about sandboxes. The doings of this server are told at once.
+// While there is a subscriber, events also looks again and again for the doings of other
+// processes and of the kernel.
 type events struct {
 	handles *handles
 	core    Core
@@ -21,7 +21,7 @@ type events struct {
 	// looks.
 	joining, looking sync.Mutex
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu          sync.Mutex
 	subscribers map[*subscriber]bool
 	// known are the sandboxes, by id; changes counts those told by this server
@@ -33,7 +33,7 @@ type events struct {
 	stopped chan struct{}
 }
 
-// watched is what was last seen of a sandbox.
+// watched is the last known state of a sandbox.
 type watched struct {
 	launch.Info
 	// oomKills counts from when it was first counted.
@@ -42,8 +42,7 @@ type watched struct {
 	// change is the number of the change that it was told with.
 	change int
 	died   bool
-	// gone is what is kept of a sandbox that this server has removed, until a
-	// look that has begun after that.
+	// gone marks a sandbox that this server has removed, until a later look has begun.
 	gone bool
 }
 
@@ -168,7 +167,7 @@ func (e *events) watch(ctx context.Context) {
 	}
 }
 
-// look compares what there is with what is known.
+// look compares the present sandboxes with the known ones.
 func (e *events) look(ctx context.Context) error {
 	e.looking.Lock()
 	defer e.looking.Unlock()
@@ -215,7 +214,7 @@ func (e *events) see(i launch.Info, since int) {
 	w := e.known[i.ID]
 	switch {
 	case w != nil && w.change > since:
-		return // what was listed is old
+		return // the list is old
 	case w != nil && (w.gone || !w.Created.Equal(i.Created)):
 		e.removedLocked(i.ID)
 		w = nil
@@ -296,7 +295,7 @@ func (e *events) killed(id string) {
 }
 
 func (e *events) createdLocked(i launch.Info) *watched {
-	// What is made while somebody watches counts from nothing.
+	// A sandbox that is made while somebody subscribes counts from zero.
 	w := &watched{Info: i, counted: len(e.subscribers) > 0}
 	e.known[i.ID] = w
 	e.tellLocked(launch.EventCreated, w)

@@ -91,8 +91,8 @@ func stdio(given int, files []*os.File) (all [3]*os.File, err error) {
 type running struct {
 	Process
 	detached bool
-	// tell says that the client is told of the start without asking. What comes
-	// beside that is not to be missed.
+	// tell says that the client is told of the start without asking. Facts beside the
+	// start must not be missed.
 	tell bool
 	// asked is closed when the client wants to know how a detached command
 	// ended, and waited is true.
@@ -108,7 +108,7 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 	var telling sync.WaitGroup
 	defer func() {
 		cancel()
-		c.takeControls(func(launch.Control) {}) // none of what follows is for it
+		c.takeControls(func(launch.Control) {}) // no control is for it
 		telling.Wait()
 		if err := r.Close(); err != nil {
 			c.log().Error("end a command", "id", c.request.ID, "exec", r.ID(), "error", err)
@@ -138,8 +138,8 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 		c.tell(r.Process)
 	}
 	if r.detached {
-		// It goes on without us: nothing is lost when the launcher ends. Whoever
-		// learns of its end is the last to, so it has to be asked for.
+		// The command goes on without the launcher: nothing is lost when the launcher
+		// ends. Only one client learns of the end, so it must ask for it.
 		defer context.AfterFunc(c.server.draining, cancel)()
 		select {
 		case <-r.asked:
@@ -156,7 +156,7 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 	return nil
 }
 
-// ended looks at how a command ended for what it says about its sandbox.
+// ended looks for facts about the sandbox in the end of a command.
 func (s *Server) ended(h *handle, r spec.Result) {
 	switch r.Status {
 	case spec.StatusLost:

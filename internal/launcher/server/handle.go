@@ -14,7 +14,7 @@ import (
 type handles struct {
 	core Core
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu   sync.Mutex
 	open map[string]*handle
 }
@@ -27,8 +27,8 @@ type handle struct {
 	box   Sandbox
 	err   error
 
-	// users of the handle, guarded by handles.mu, as is what follows: idle lets
-	// go of it, dropped says that nobody finds it any more.
+	// users counts the users of the handle. handles.mu guards users and the fields below:
+	// idle releases the handle, dropped says that it cannot be found any more.
 	users   int
 	idle    *time.Timer
 	dropped bool

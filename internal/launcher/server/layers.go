@@ -27,8 +27,8 @@ func (c *call) withFiles(ctx context.Context, f func(Sandbox) error) error {
 	return c.own(f)(box)
 }
 
-// layers hands out what a sandbox has written, a tree an answer and the tree's lists in
-// answers behind it.
+// layers hands out the writes of a sandbox, one tree in each answer, with the tree's lists
+// in the answers behind it.
 func (c *call) layers(ctx context.Context) (*launch.Answer, error) {
 	if err := c.peer.lists.take(ctx); err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (c *call) sendList(ctx context.Context, write func(io.Writer) error) error 
 	return c.deliver(ctx, &launch.Answer{Piece: &launch.Piece{Last: true}})
 }
 
-// pieces send what is written to them.
+// pieces send the bytes that are written to them.
 type pieces struct {
 	ctx  context.Context
 	call *call

@@ -95,7 +95,7 @@ func lockSocket(path string) (*os.File, error) {
 	}
 }
 
-// hasName says whether a file is still what its name says.
+// hasName says that a file still has its name.
 func hasName(f *os.File) bool {
 	held, err := f.Stat()
 	if err != nil {
@@ -182,6 +182,6 @@ func (l *Listener) Close() error {
 	if removed := os.Remove(l.path); !errors.Is(removed, fs.ErrNotExist) {
 		err = errors.Join(err, removed)
 	}
-	// While it is held, so that who holds it has the one that others find.
+	// While the lock is held: its holder has the file that others find.
 	return errors.Join(err, os.Remove(l.lock.Name()), l.lock.Close())
 }

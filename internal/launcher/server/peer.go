@@ -15,7 +15,7 @@ type peer struct {
 
 	gates
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu sync.Mutex
 	// calls and descriptors are in use now.
 	calls, descriptors int
@@ -162,8 +162,8 @@ func (p *peer) placesLocked() int {
 	return places
 }
 
-// made ends what takeSandbox has begun, for a sandbox of that name or of none. Root
-// has taken no place.
+// made ends the work that takeSandbox has begun, for the sandbox of that name or for none.
+// Root has taken no place.
 func (p *peer) made(name, id string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,7 +25,7 @@ func (r *refusal) Unwrap() error { return r.err }
 type refusals struct {
 	closing sync.WaitGroup
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu    sync.Mutex
 	ended bool
 	// count is of the closings under way, waiting of those that wait for a place.
@@ -99,8 +99,8 @@ func (r *refusals) work(uid uint32, end func()) {
 	}
 }
 
-// next gives the place of a user to the next connection that waits, of any user who has
-// not all places already; nil says that none does.
+// next gives the place of a user to the next waiting connection, of any user that has a
+// place left. Nil: none waits.
 func (r *refusals) next(uid uint32) (uint32, func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,14 +17,14 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Rules say who may use a launcher besides root and the user that it runs as,
-// and what for. The zero value allows nobody else.
+// Rules say which users may use a launcher, besides root and the user that it runs as, and
+// for what. The zero value allows no other user.
 type Rules struct {
 	Peers []Rule `json:"peers"`
 }
 
-// A Rule is what one user may ask for. Its zero value allows sandboxes without
-// anything of the host but its /usr, within the default limits.
+// A Rule bounds the requests of one user. Its zero value allows sandboxes with nothing of
+// the host but /usr, within the default limits.
 type Rule struct {
 	// User is a name or a number.
 	User UserName `json:"user"`
@@ -36,8 +36,8 @@ type Rule struct {
 	// Seccomp are the names of the profiles that may be asked for. Empty:
 	// default and strict. Profiles of the user's own are not taken.
 	Seccomp []string `json:"seccomp,omitempty"`
-	// Limits are the most that a sandbox may have. Zero fields: what a sandbox
-	// has by default.
+	// Limits are the most that a sandbox may have. Zero fields stand for the default
+	// limits of sandboxes.
 	Limits spec.Limits `json:"limits,omitzero"`
 	// OutputLimit is the most that a detached command may keep of each stream. Zero:
 	// 8 MiB.
@@ -77,11 +77,11 @@ const DefaultSandboxes = 16
 const (
 	defaultCalls       = 128
 	defaultDescriptors = 1024
-	defaultOutput      = 8 << 20 // what a command has that asks for nothing
+	defaultOutput      = 8 << 20 // the default of a command
 )
 
-// everything is the rule of root and of the launcher's own user. What bounds
-// them keeps a mistake from taking all that the launcher has.
+// everything is the rule of root and of the launcher's own user. Its bounds keep a mistake
+// from taking all resources of the launcher.
 func everything(uid uint32) *Rule {
 	return &Rule{uid: uid, all: true, Sandboxes: 1 << 20, Calls: 1 << 15, Descriptors: 1 << 17}
 }
@@ -151,10 +151,10 @@ func parseRules(data []byte) (Rules, error) {
 	return r, nil
 }
 
-// overflowUID stands for everybody who has no number here (user_namespaces(7)).
+// overflowUID stands for each user without a number here (user_namespaces(7)).
 const overflowUID = 65534
 
-// complete checks the rule and fills in what it leaves out.
+// complete checks the rule and fills in defaults.
 func (r *Rule) complete() error {
 	uid, err := r.User.uid()
 	if err != nil {
@@ -171,7 +171,7 @@ func (r *Rule) complete() error {
 		if !filepath.IsAbs(dir) {
 			return fmt.Errorf("workspaces[%d]: %q is not an absolute path", i, dir)
 		}
-		// Descriptors are compared with what paths lead to.
+		// Descriptors are compared with the files to which paths lead.
 		resolved, err := filepath.EvalSymlinks(dir)
 		if err != nil {
 			return fmt.Errorf("workspaces[%d]: %w", i, err)

@@ -26,16 +26,16 @@ type Server struct {
 	log     *slog.Logger
 	handles *handles
 	events  *events
-	// clients is the log for what clients bring about.
+	// clients is the log for the doings of clients.
 	clients  *clientLog
 	refusals *refusals
 
-	// ctx is cancelled when all that is under way has to end, draining when
-	// only what merely waits has to.
+	// ctx is cancelled when all calls have to end, draining when only waiting calls have
+	// to.
 	ctx, draining context.Context
 	cancel, drain context.CancelFunc
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu    sync.Mutex
 	peers map[uint32]*peer
 	// calls are under way; idle is closed once there are none and no more are
@@ -47,20 +47,19 @@ type Server struct {
 }
 
 // memoryLimit is for debug.SetMemoryLimit. With gcPercent alone the garbage of a client's
-// long requests could be four times of what is in use.
+// long requests could be four times the memory in use.
 const memoryLimit = 256 << 20
 
-// gcPercent is for debug.SetGCPercent: little of what a launcher allocates stays,
-// so that with 16 MiB more it collects four times less often, which is a twentieth
-// of what an exec costs it.
+// gcPercent is for debug.SetGCPercent. Few allocations of a launcher stay, so with 16 MiB
+// more the launcher collects four times less often. That is a twentieth of the cost of an
+// exec.
 const gcPercent = 400
 
-// Tune sets up a process that is a launcher and nothing else, unless its
-// environment does.
+// Tune sets up a process that is a launcher and nothing else, unless its environment does.
 //
-// Half of the processors are for what runs in sandboxes: of threads for all of
-// them, each event wakes one more to look for work, of which there is none. A
-// system call that blocks does not count.
+// Half of the processors are for the sandboxes. With threads for all processors, each
+// event would wake one more thread, which would find no work. A system call that blocks
+// does not count.
 func Tune() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -320,9 +319,8 @@ func (s *Server) Shutdown(ctx context.Context) {
 // adoptTime bounds how long one sandbox may take to be adopted.
 const adoptTime = 30 * time.Second
 
-// Adopt looks at all sandboxes that are up, so that what execs of a launcher
-// that has died left there is ended now and not when somebody asks for the
-// sandbox. It returns when it has.
+// Adopt looks at all sandboxes that are up, and ends the commands that a dead launcher has
+// left there, before anybody asks for the sandbox. It returns when it has done so.
 func (s *Server) Adopt(ctx context.Context) {
 	all, err := s.core.List(ctx)
 	if err != nil {

@@ -25,7 +25,7 @@ type trunk struct {
 	cancel context.CancelFunc
 	calls  sync.WaitGroup
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu sync.Mutex
 	// tied are the sandboxes that end with the connection.
 	tied map[string]launch.Info
@@ -37,11 +37,10 @@ func newTrunk(s *Server, channel *launch.Channel, p *peer, groups []uint32) *tru
 	return t
 }
 
-// helloTime bounds how long a client may take to say who it is.
+// helloTime bounds how long a client may take to identify itself.
 const helloTime = 10 * time.Second
 
-// serve takes calls until the connection ends, and ends what was asked for on
-// it.
+// serve takes calls until the connection ends, and then ends these calls.
 func (t *trunk) serve() {
 	func() {
 		defer func() {
@@ -60,7 +59,7 @@ func (t *trunk) serve() {
 	t.removeTied()
 }
 
-// log is for what the client brings about.
+// log is for the doings of the client.
 func (t *trunk) log() userLog { return t.server.clients.of(t.peer.uid) }
 
 // listen returns nil at the connection's end.
