@@ -174,8 +174,8 @@ func (v *Session) Drop() {
 		if !v.Current().Tied || v.gone {
 			conn, v.conn = v.conn, nil
 		}
-		if v.users == 0 && v.conn == nil && v.all.Known[v.ID] == v {
-			delete(v.all.Known, v.ID)
+		if v.users == 0 && v.conn == nil && v.all.known[v.ID] == v {
+			delete(v.all.known, v.ID)
 		}
 		if v.idle != nil {
 			v.idle.Stop()

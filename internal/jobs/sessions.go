@@ -39,7 +39,7 @@ type Sessions struct {
 
 	// mu guards live, by id.
 	mu    sync.Mutex
-	Known map[string]*Session
+	known map[string]*Session
 }
 
 // Config is the part of a launcher that its sessions share.
@@ -57,7 +57,7 @@ type Config struct {
 func New(c Config) *Sessions {
 	s := &Sessions{
 		Roots: c.Roots, self: c.Self, openGroup: c.OpenGroup, filesProgram: c.FilesProgram,
-		layers: c.Layers, tending: c.Tending, Known: map[string]*Session{}, first: randomStart(),
+		layers: c.Layers, tending: c.Tending, known: map[string]*Session{}, first: randomStart(),
 	}
 	s.execs.Store(s.first)
 	return s
@@ -82,7 +82,7 @@ func (l *Sessions) Open(id string) (*Session, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if known := l.Known[id]; known != nil && known.version == now {
+	if known := l.known[id]; known != nil && known.version == now {
 		known.users++
 		return known, nil
 	}
@@ -90,7 +90,7 @@ func (l *Sessions) Open(id string) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if known := l.Known[id]; known != nil && known.refresh(r, now) {
+	if known := l.known[id]; known != nil && known.refresh(r, now) {
 		known.users++
 		return known, nil
 	}
@@ -99,15 +99,22 @@ func (l *Sessions) Open(id string) (*Session, error) {
 		return nil, err
 	}
 	fresh := newSession(l, id, r, now, group)
-	l.Known[id] = fresh
+	l.known[id] = fresh
 	return fresh, nil
+}
+
+// Len is the number of sandboxes that this process works with.
+func (l *Sessions) Len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.known)
 }
 
 // Forget drops the session of a sandbox that is gone.
 func (l *Sessions) Forget(id string) {
 	l.mu.Lock()
-	gone := l.Known[id]
-	delete(l.Known, id)
+	gone := l.known[id]
+	delete(l.known, id)
 	l.mu.Unlock()
 	l.Deadlines.Stop(func(key DeadlineKey) bool { return key.ID == id })
 	if gone == nil {
@@ -124,7 +131,7 @@ func (l *Sessions) Close() {
 	l.Deadlines.close()
 	l.tending.Wait()
 	l.mu.Lock()
-	all := slices.Collect(maps.Values(l.Known))
+	all := slices.Collect(maps.Values(l.known))
 	l.mu.Unlock()
 	for _, v := range all {
 		v.Drop()

@@ -161,10 +161,7 @@ func TestIdleSandboxesCostTheirLauncherNothing(t *testing.T) {
 	}
 	eventually(t, "nothing is held any more", func() bool {
 		runtime.GC()
-		l.mu.Lock()
-		live := len(l.sessions.Known)
-		l.mu.Unlock()
-		return live == 0 && runtime.NumGoroutine() <= before && len(openFiles(t)) <= len(files)
+		return l.sessions.Len() == 0 && runtime.NumGoroutine() <= before && len(openFiles(t)) <= len(files)
 	})
 	for _, id := range ids {
 		group, err := l.groupOf(id)
