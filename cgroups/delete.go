@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deleteWait bounds how long Delete waits for dying processes, whatever ctx.
+// deleteWait bounds how long Delete waits for dying processes, with any ctx.
 const deleteWait = 2 * time.Second
 
 // Delete removes the group and those below it, children first, from every
@@ -53,7 +53,7 @@ func (g *Group) Delete(ctx context.Context) error {
 	return nil
 }
 
-// busy says where the group could not be removed and who is in it.
+// busy names the groups that could not be removed, and their processes.
 func (g *Group) busy(left []tree) error {
 	dirs := make([]string, len(left))
 	for i, t := range left {

@@ -12,13 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Divide readies a group for leaves, once its first process is in it, alone:
-// on v2 no group with processes can have limits below it (cgroup-v2.rst, "No
-// Internal Process Constraint"), and so agentPid moves to the group "agent"
-// below; the controllers that the group has are enabled for its leaves; and
-// the host's user agentUID may move processes between all these, save into the
-// group itself, as clone3(2) with CLONE_INTO_CGROUP asks of who calls it. On
-// v1 there is nothing to do.
+// Divide readies a group for leaves, once its first process is in it, alone. On v2 no
+// group with processes can have limits below it (cgroup-v2.rst, "No Internal Process
+// Constraint"): so agentPid moves to the group "agent" below; the controllers of the group
+// are enabled for its leaves; and the host's user agentUID may move processes between all
+// these, except into the group itself, as clone3(2) with CLONE_INTO_CGROUP asks of its
+// caller. On v1 there is nothing to do.
 func (g *Group) Divide(agentPid, agentUID int) error {
 	if g.host.Mode != V2 {
 		return nil

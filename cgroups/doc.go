@@ -34,7 +34,7 @@
 //
 // # Files
 //
-// What each answer comes from. "lib" marks what is read or written through
+// The source of each answer. "lib" marks what is read or written through
 // github.com/containerd/cgroups/v3.
 //
 //	what             v1, hybrid                                        v2
@@ -93,7 +93,7 @@
 // a leaf's processes are killed together (memory.oom.group). With cpu enabled
 // the agent has as large a share of the processors as each leaf has.
 //
-// Who may move what on v2, where S is the root of the sandbox's cgroup
+// Rights to move processes on v2, where S is the root of the sandbox's cgroup
 // namespace and the host mounts cgroup2 with nsdelegate:
 //
 //   - The agent's id owns the cgroup.procs of S, of S/agent and of each leaf,
@@ -123,7 +123,7 @@
 // cpusets.rst, blkio-controller.rst, freezer-subsystem.rst in
 // Documentation/admin-guide, and Documentation/scheduler/sched-bwc.rst.
 //
-// # What is not left to the library
+// # Limits of the library
 //
 // It creates groups and writes limits, and reads most of the statistics. But
 // where enabling controllers on v2 fails it gives the last error and not the

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Events counts what limits did to a group and to those below it, since the
-// group was made. A field can be Unknown. The counts are gone with the group:
-// read them before Delete, and on v1 those of a leaf before the leaf's.
+// Events counts the effects of limits on a group and on those below it, since the group
+// was made. A field can be Unknown. The counts are gone with the group: read them before
+// Delete, and on v1 those of a leaf before the leaf's.
 type Events struct {
 	// OOMKills counts the processes that the kernel killed for want of memory,
 	// the group's or the host's. Reclaim that found memory is no event.
@@ -43,10 +43,10 @@ func (g *Group) Events() (Events, error) {
 	return e, nil
 }
 
-// counter is one key of an event file. What the file counts differs: on v1 the
-// group alone. On v2 the groups below too, unless the host mounts cgroup2 with
-// memory_localevents or pids_localevents (cgroup-v2.rst, "Mounting"), or is
-// older than Linux 6.11 as for pids; then, too, the group alone.
+// A counter is one key of an event file. The scope of the count differs: on v1 the group
+// alone. On v2 the groups below too, unless the host mounts cgroup2 with
+// memory_localevents or pids_localevents (cgroup-v2.rst, "Mounting"), or, for pids, is
+// older than Linux 6.11; then, too, the group alone.
 type counter struct {
 	controller string
 	file       string

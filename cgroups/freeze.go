@@ -42,7 +42,7 @@ func (g *Group) Thaw(ctx context.Context) error {
 type freezer struct {
 	dir          *os.File
 	file         string // to write
-	freeze, thaw string // what to write
+	freeze, thaw string // the values to write
 	state        string // file to read
 	frozen       string // line in state once all is frozen
 	thawed       string // line in state once nothing is
@@ -164,7 +164,7 @@ func (g *Group) Frozen() (bool, error) {
 	return state.Frozen()
 }
 
-// State is a group's freezer, held open for who asks often.
+// State is a group's freezer, held open for a caller that asks often.
 type State struct {
 	file *os.File
 	f    freezer

@@ -15,16 +15,14 @@ import (
 type place struct {
 	tree tree
 	dir  *os.File
-	// throttles are the files with the limits of disk traffic, where those do
-	// not bind what is below, as on v1 (cgroup-v1/blkio-controller.rst,
-	// "Hierarchical Cgroups").
+	// throttles are the files with the limits of disk traffic, if those do not bind groups
+	// below, as on v1 (cgroup-v1/blkio-controller.rst, "Hierarchical Cgroups").
 	throttles []*os.File
 }
 
-// home is where a group's leaves are made: the group's directory in each
-// hierarchy that can be asked something about a leaf. It is opened for the
-// first leaf and held, because a path from the mount point costs as much as
-// what is done at its end.
+// A home is the place of a group's leaves: the group's directory in each hierarchy with
+// facts about leaves. It is opened for the first leaf and held, because a path from the
+// mount point costs as much as the work at its end.
 type home struct {
 	places []place // the first tells whether a leaf has processes
 	cpu    place   // v1: for a leaf with a limit of processor time; dir is nil if it is among places, or nowhere
@@ -185,8 +183,8 @@ func (h *home) close() error {
 	return errors.Join(errs...)
 }
 
-// Close lets go of what leaves made the group hold. Its leaves are not to be
-// used after it; the group itself can be, and holds again what it needs.
+// Close releases all that the group holds for leaves. Its leaves must not be used after
+// it. The group itself can be used, and holds again all that it needs.
 func (g *Group) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// freezeWait bounds how long Kill tries to have a group stand still before
-	// it kills what moves.
+	// freezeWait bounds how long Kill tries to freeze a group before it kills moving
+	// processes.
 	freezeWait = 200 * time.Millisecond
 	// drainWait is how long Kill waits for killed processes to leave before it
 	// strikes again.
@@ -53,10 +53,10 @@ func (g *Group) Kill(ctx context.Context) error {
 	}
 }
 
-// strike kills what is in the group now. On a v2 hierarchy the kernel does it
-// in one write, concurrent forks included. By hand it is done on a kernel
-// before 5.14, for processes that are in the group on v1 only, and for what
-// outlived the strike before.
+// strike kills the present processes of the group. On a v2 hierarchy the kernel does that
+// in one write, concurrent forks included. By hand it is done on a kernel before 5.14, for
+// processes that are in the group on v1 only, and for processes that outlived the strike
+// before.
 func (g *Group) strike(ctx context.Context, left members, again bool) error {
 	all, err := g.killUnified(left)
 	if err != nil {
@@ -90,10 +90,9 @@ func (g *Group) killUnified(left members) (all bool, err error) {
 	return reached.hidden == left.hidden && slices.Equal(reached.pids, left.pids), err
 }
 
-// killFrozen freezes the group so that nothing can fork away, signals all its
-// processes, and thaws it so that they can die. Where freezing fails, or what
-// is to be killed is in a hierarchy without a freezer, the next strike meets
-// those that were forked meanwhile.
+// killFrozen freezes the group so that nothing can fork away, signals all its processes,
+// and thaws it so that they can die. If freezing fails, or processes are in a hierarchy
+// without a freezer, the next strike meets processes that were forked meanwhile.
 func (g *Group) killFrozen(ctx context.Context) error {
 	freezing, cancel := context.WithTimeout(ctx, freezeWait)
 	defer cancel()

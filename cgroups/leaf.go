@@ -17,24 +17,24 @@ import (
 // process lives. No leaf has this name.
 const agentName = "agent"
 
-// Leaf is a group below a Group for one command: what it and its descendants
-// use is counted apart, and they can be killed apart from the rest. It is for
-// one command, since peaks, counts and cached pages stay with it; see Renew.
+// Leaf is a group below a Group for one command: the use of the command and its
+// descendants is counted apart, and they can be killed apart from the rest. It is for one
+// command, since peaks, counts and cached pages stay with it; see Renew.
 //
-// A Leaf holds descriptors until Close or Delete, and is safe for concurrent
-// use. It is not to be used after its Group's Close.
+// A Leaf holds descriptors until Close or Delete, and is safe for concurrent use. It must
+// not be used after its Group's Close.
 type Leaf struct {
 	name   string
 	parent *Group
 	home   *home
 
-	mu     sync.Mutex // above what Limit, Kill and Close change
+	mu     sync.Mutex // guards the fields of Limit, Kill and Close
 	places []place    // directories of the parent, in the order of joining
 	dir    *os.File   // v2
 	tasks  []*os.File // v1, one for each of places
 	files  []leafFile // that were asked for
 	closed bool
-	killed bool // what joins from here on is not to live
+	killed bool // a process that joins from here on must die
 	// limited says that it has limits beyond those that it was made with, renewed
 	// that it is another's by now.
 	limited, renewed bool
@@ -47,7 +47,7 @@ type Leaf struct {
 // group above does not limit, and lets only root bring processes in.
 type LeafOptions struct {
 	Pids  int64 // most tasks (threads) at once; 0: no limit of its own
-	Owner int   // v2: the host's id of who brings processes in, see [Group.Divide]
+	Owner int   // v2: the host's id of the process that brings others in, see [Group.Divide]
 }
 
 // CreateLeaf makes a leaf and opens it. One of that name is fs.ErrExist, a
@@ -135,7 +135,7 @@ func (l *Leaf) create(opts LeafOptions) (err error) {
 	return l.limit(LeafLimits{Pids: opts.Pids})
 }
 
-// add makes the leaf in one hierarchy and opens what a process joins through.
+// add makes the leaf in one hierarchy and opens the file through which a process joins.
 func (l *Leaf) add(p place) error {
 	_, err := retryEINTR(func() (int, error) { return 0, unix.Mkdirat(int(p.dir.Fd()), l.name, 0o755) })
 	if err != nil {
@@ -148,7 +148,7 @@ func (l *Leaf) add(p place) error {
 	return l.openIn(p)
 }
 
-// openIn opens what a process joins through in one hierarchy.
+// openIn opens the file through which a process joins in one hierarchy.
 func (l *Leaf) openIn(p place) error {
 	if p.tree.v2 {
 		dir, err := openBelow(p.dir, l.name)
@@ -195,7 +195,7 @@ func (l *Leaf) asGroup() *Group {
 	return &Group{host: &host, path: path.Join(l.parent.path, l.name)}
 }
 
-// undo removes what create made.
+// undo removes the leaf that create made.
 func (l *Leaf) undo() error {
 	errs := []error{l.Close()}
 	for _, p := range l.places {
@@ -209,12 +209,12 @@ func (l *Leaf) undo() error {
 // Name is the leaf's name below its group.
 func (l *Leaf) Name() string { return l.name }
 
-// Join returns what a process joins the leaf through: on v2 the directory, for
-// clone3(2) with CLONE_INTO_CGROUP; on v1 the tasks files, to each of which,
-// in this order, it writes "0". They belong to the leaf. Call it after Limit.
+// Join returns the files through which a process joins the leaf: on v2 the directory, for
+// clone3(2) with CLONE_INTO_CGROUP; on v1 the tasks files, to each of which, in this
+// order, it writes "0". They belong to the leaf. Call it after Limit.
 //
-// From the directory a process reaches the leaf's group and what is below it,
-// and nothing else of the host.
+// From the directory a process reaches the leaf's group and the groups below, and nothing
+// else of the host.
 func (l *Leaf) Join() (dir *os.File, tasks []*os.File) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -26,9 +26,9 @@ func (l *Leaf) Populated() (bool, error) {
 	return full, nil
 }
 
-// populated looks in the first hierarchy only: who joins or leaves any other is
-// there. On v1 the list of processes is made only where something is counted,
-// which may be a zombie, since the kernel keeps it for a second.
+// populated looks in the first hierarchy only: each process that joins or leaves any other
+// is there. On v1 the list of processes is made only if something is counted, since the
+// kernel keeps the list for a second; a zombie counts, too.
 func (l *Leaf) populated() (bool, error) {
 	l.mu.Lock()
 	p := l.places[0]
@@ -47,7 +47,7 @@ func (l *Leaf) populated() (bool, error) {
 	if p.tree.v2 {
 		file, full = "/cgroup.events", "populated 1\n"
 	}
-	// Opened each time: of a list that is kept open v1 tells what it was.
+	// Opened each time: on v1 a list that is kept open shows its old content.
 	said, err := p.read(l.name+file, room[:])
 	if gone(err) {
 		return false, nil
@@ -60,23 +60,21 @@ func (l *Leaf) Pids() ([]int, error) {
 	return l.asGroup().Procs()
 }
 
-// Kill sends SIGKILL to every process in the leaf and returns when none is
-// left, whatever they do meanwhile: on v2 by cgroup.kill, on v1 by killing one by
-// one, and again when the right to fork is taken away. It strikes at least once; if
-// processes are left when ctx ends the error names them and wraps ctx's. An
-// empty leaf costs next to nothing.
+// Kill sends SIGKILL to every process in the leaf and returns when none is left, whatever
+// they do meanwhile: on v2 by cgroup.kill, on v1 by killing one by one, and again when the
+// right to fork is taken away. It strikes at least once. If processes are left when ctx
+// ends, the error names them and wraps ctx's. An empty leaf costs next to nothing.
 //
-// Where the leaf's group is frozen, which on v1 keeps processes from dying,
-// Kill answers ErrFrozen at once, and they die when it is thawed. A process
-// that joins afterwards is killed by Delete. Nothing is left of a leaf that was
-// renewed.
+// If the leaf's group is frozen, which on v1 keeps processes from dying, Kill answers
+// ErrFrozen at once, and they die when it is thawed. A process that joins afterwards is
+// killed by Delete. Nothing is left of a leaf that was renewed.
 func (l *Leaf) Kill(ctx context.Context) error {
 	l.mu.Lock()
 	l.killed = true
 	renewed := l.renewed
 	l.mu.Unlock()
 	if renewed {
-		return nil // what is opened by its name this moment may soon be another's
+		return nil // the name may soon belong to another leaf
 	}
 	full, err := l.populated()
 	if full && err == nil {
@@ -120,8 +118,8 @@ func (l *Leaf) killAll(ctx context.Context) error {
 	}
 }
 
-// forbidForks does so on v1, where the leaf has the pids controller, and has Usage
-// leave out what is refused from here on.
+// forbidForks does so on v1, if the leaf has the pids controller, and has Usage leave out
+// later refusals.
 func (l *Leaf) forbidForks() error {
 	var room [256]byte
 	hits, err := l.figure(figuresV1[3], room[:])
@@ -139,9 +137,9 @@ func (l *Leaf) forbidForks() error {
 	return nil
 }
 
-// strike kills what is in the leaf now. Without a pids controller it is frozen
-// for that, lest it forks. With one it is first killed as it is: who may no longer
-// fork might end of that.
+// strike kills the present processes of the leaf. Without a pids controller it freezes the
+// leaf for that, so that they cannot fork. With one it first kills without forbidding
+// forks: a process might end because of a refused fork.
 func (l *Leaf) strike(ctx context.Context, g *Group, left members, again bool) error {
 	_, ok := l.at("pids")
 	switch {
@@ -175,10 +173,10 @@ func (g *Group) frozenV1() (bool, error) {
 	return err == nil && !bytes.HasPrefix(state, []byte("THAWED")), err
 }
 
-// Delete removes the leaf and closes it. One that is gone is no error, and so
-// it can be called twice. While processes are in it, it tries again until ctx
-// ends or 2 seconds have passed; then the error names them and wraps
-// unix.EBUSY. After Kill it kills what joined since.
+// Delete removes the leaf and closes it. A missing leaf is no error, so Delete can be
+// called twice. While processes are in it, Delete tries again until ctx ends or 2 seconds
+// have passed; then the error names them and wraps unix.EBUSY. After Kill it kills
+// processes that joined since.
 func (l *Leaf) Delete(ctx context.Context) error {
 	if err := errors.Join(l.Close(), l.remove(ctx)); err != nil {
 		return fmt.Errorf("delete leaf %s of cgroup %s: %w", l.name, l.parent.path, err)

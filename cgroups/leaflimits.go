@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LeafLimits are one command's own limits. Zero is none: what the group above
-// allows. More than that is no error, and does not help.
+// LeafLimits are one command's own limits. Zero: only the limits of the group above. A
+// higher limit than those is no error, and has no effect.
 type LeafLimits struct {
 	Memory int64   // bytes, swap included where the host counts it
 	CPUs   float64 // processors' worth of time

@@ -12,8 +12,8 @@ import (
 // Limit says whether the kernel holds one kind of limit.
 type Limit struct {
 	Enforced bool
-	// Reason says why the limit is not enforced, or what an enforced one
-	// leaves out; "" where there is nothing to say.
+	// Reason says why the limit is not enforced, or which part an enforced one leaves out;
+	// "" if there is nothing to say.
 	Reason string
 }
 
@@ -28,11 +28,11 @@ type Limits struct {
 	Sockets Limit
 }
 
-// kind is a sort of limit and what the two interfaces call it.
+// A kind is a sort of limit with its names in the two interfaces.
 type kind struct {
 	v1, v2         string // controller
 	v1File, v2File string // that sets the limit
-	config         string // what the kernel lacks if the controller is there and the file is not
+	config         string // the missing option of the kernel if the controller is there and the file is not
 	sockets        bool   // whether it is about sockets alone
 	onRoot         bool   // whether v1File exists in the root of its hierarchy too
 }
@@ -48,7 +48,7 @@ func limitsFrom(ask func(kind) Limit) Limits {
 	}
 }
 
-// hostLimits is what the roots of the hierarchies promise.
+// hostLimits are the limits that the roots of the hierarchies promise.
 func (h *Host) hostLimits() Limits {
 	return limitsFrom(func(k kind) Limit {
 		t, name, ok := h.home(k)
@@ -65,9 +65,8 @@ func (h *Host) hostLimits() Limits {
 	})
 }
 
-// parentLimits is what holds for the children of the group at path, which
-// exists. refused has what the kernel answered when a v2 controller was to be
-// enabled for them.
+// parentLimits are the limits that hold for the children of the group at path, which
+// exists. refused has the kernel's answers to enabling v2 controllers for them.
 func (h *Host) parentLimits(path string, refused map[string]error) Limits {
 	return limitsFrom(func(k kind) Limit {
 		t, name, ok := h.home(k)
@@ -99,7 +98,7 @@ func (h *Host) home(k kind) (t tree, controller string, ok bool) {
 	return t, k.v2, ok && slices.Contains(t.controllers, k.v2)
 }
 
-// reservation says what an enforced limit leaves out. dir is a group with the
+// reservation names the part that an enforced limit leaves out. dir is a group with the
 // controller's files, or on v2 the root, which has none.
 func (h *Host) reservation(k kind, dir string) string {
 	switch {

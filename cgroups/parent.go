@@ -15,20 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EnsureParent makes the group at path, and those above it, if they are not
-// there, ready for sandboxes as children: on v2 with the controllers enabled
-// for them, on v1 with cpuset filled from above and memory accounted
-// hierarchically. It returns which limits hold for those children.
+// EnsureParent makes the group at path, and those above it, if they are missing, ready for
+// sandboxes as children: on v2 with the controllers enabled for them, on v1 with cpuset
+// filled from above and memory accounted hierarchically. It returns the limits that hold
+// for those children.
 //
-// A non-nil limits sets the parent's own, over all its children together:
-// memory, cpu and pids are looked at, and a value that is nil or not positive
-// is left as it is. What the returned Limits do not enforce is not set. There
-// is no such limit of block I/O: on v1 a parent's does not bind its children
-// (cgroup-v1/blkio-controller.rst, "Hierarchical Cgroups").
+// A non-nil limits sets the parent's own limits, over all its children together. It sets
+// memory, cpu and pids; a value that is nil or not positive is left as it is. A limit that
+// the returned Limits do not enforce is not set. There is no such limit of block I/O: on
+// v1 a parent's does not bind its children (cgroup-v1/blkio-controller.rst, "Hierarchical
+// Cgroups").
 //
-// Where the caller may not make groups the error is ErrNotWritable. On v2 it is
-// an error, too, that one of the groups above has processes in it, as the root
-// of a container's cgroup namespace mostly does.
+// If the caller may not make groups, the error is ErrNotWritable. On v2 it is an error,
+// too, if one of the groups above has processes in it, as the root of a container's cgroup
+// namespace mostly does.
 func (h *Host) EnsureParent(path string, limits *specs.LinuxResources) (Limits, error) {
 	if err := checkPath(path); err != nil {
 		return Limits{}, err
@@ -39,8 +39,8 @@ func (h *Host) EnsureParent(path string, limits *specs.LinuxResources) (Limits, 
 	}
 	enforced, err := ensure(path, limits)
 	if err != nil {
-		// What was made goes again, unless it is in use; where even that is
-		// refused, the first refusal is the one to tell.
+		// The new groups are removed again, unless they are in use. If even that is
+		// refused, the first refusal counts.
 		_ = h.removeParent(path)
 		return Limits{}, fmt.Errorf("make parent cgroup %s: %w", path, err)
 	}
@@ -170,17 +170,16 @@ func (t tree) enabled(group, controller string) bool {
 	return err == nil && slices.Contains(strings.Fields(string(list)), controller)
 }
 
-// errPopulated is the condition that no group below can hold a process, with
-// whatever limits.
+// errPopulated is the condition that no group below can hold a process, with any limits.
 var errPopulated = errors.New("processes live in it, so it cannot have children with controllers: move them into a child group")
 
-// enableIn enables a controller for the children of one group. Where it is
-// enabled nothing is written, for which a caller may lack the right.
+// enableIn enables a controller for the children of one group. If it is enabled, nothing
+// is written: a caller may lack the right to write.
 //
-// A group with processes, unless it is the root of all, gets no controllers
-// enabled: memory and io the kernel refuses (cgroup-v2.rst, "No Internal
-// Process Constraint"), and cpu or pids would make all its children "domain
-// invalid" ("Threads"), useless also to those who want no limits.
+// A group with processes, unless it is the root of all, gets no controllers enabled: the
+// kernel refuses memory and io (cgroup-v2.rst, "No Internal Process Constraint"), and cpu
+// or pids would make all its children "domain invalid" ("Threads"), useless also to
+// callers without limits.
 func (t tree) enableIn(group, controller string) error {
 	if t.enabled(group, controller) {
 		return nil
@@ -200,9 +199,8 @@ func (t tree) enableIn(group, controller string) error {
 	return writeFile(dir, "cgroup.subtree_control", "+"+controller)
 }
 
-// settable is what of limits can be set, in the form the library wants it: on
-// v2 it would write -1 where the kernel wants "max", and would drop a quota
-// that has no period.
+// settable are the limits that can be set, in the form of the library: on v2 it would
+// write -1 in place of the kernel's "max", and would drop a quota without a period.
 func settable(limits *specs.LinuxResources, enforced Limits) *specs.LinuxResources {
 	var out specs.LinuxResources
 	if m := limits.Memory; m != nil && enforced.Memory.Enforced {

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkPath accepts the name of a group relative to its hierarchy's root:
-// absolute, clean, not the root itself. The root is refused because what this
-// package does to a group (kill, freeze, delete) must never be done to a host.
+// checkPath accepts the name of a group relative to its hierarchy's root: absolute, clean,
+// not the root itself. The root is refused because a host must never be killed, frozen or
+// deleted.
 func checkPath(p string) error {
 	var problem string
 	switch {

@@ -32,9 +32,8 @@ type Controller struct {
 	Mountpoint string
 }
 
-// Host is what the calling process sees of the host's cgroups. It is made by
-// Probe, holds no descriptor and is safe for concurrent use; its fields are
-// not to be written.
+// Host is the calling process's view of the host's cgroups. Probe makes it. It holds no
+// descriptor and is safe for concurrent use; its fields must not be written.
 type Host struct {
 	Mode        Mode
 	Controllers []Controller // sorted by name
@@ -169,8 +168,8 @@ func fsMagic(path string) (int64, error) {
 // an ordinary user's own rights, or a container's read-only mount.
 var ErrNotWritable = errors.New("no writable cgroup")
 
-// notWritable turns a refusal to write below the mount point dir into
-// ErrNotWritable with what to do about it; other errors it returns as they are.
+// notWritable turns a refusal to write below the mount point dir into ErrNotWritable with
+// the way out; other errors it returns as they are.
 func notWritable(dir string, err error) error {
 	var advice string
 	switch {

@@ -8,23 +8,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// renewable is how many bytes may still be counted in a leaf that is used again,
-// and so how much too high its next peak can be. The kernel counts in portions of
-// 64 pages for each processor (mm/memcontrol.c, MEMCG_CHARGE_BATCH), and frees
-// what a process had some time after it.
+// renewable is how many bytes may still be counted in a leaf that is used again, and so
+// how much too high its next peak can be. The kernel counts in portions of 64 pages for
+// each processor (mm/memcontrol.c, MEMCG_CHARGE_BATCH), and frees the memory of a process
+// some time after its end.
 const renewable = 1 << 20
 
-// errStays is the condition that a leaf has what would be counted for the next.
+// errStays is the condition that a leaf has counts that would be the next command's.
 var errStays = errors.New("something of what it counted stays")
 
-// Renew makes a leaf whose command has ended into the leaf of another, as empty
-// as a new one but for renewable bytes of memory, and returns it; l is then not
-// to be used any more. u is what Usage said when nothing lived in it any more.
+// Renew turns a leaf whose command has ended into the leaf of another command, as empty as
+// a new one but for renewable bytes of memory, and returns it; l must not be used any
+// more. u is the result of Usage when nothing lived in it any more.
 //
-// That costs a tenth of a new leaf. An error says why l has to be deleted as
-// ever: it was limited or killed, something lives in it or stays counted, the
-// name is taken, or, as errors.ErrUnsupported, the host cannot: on v2 a peak is
-// one for all times.
+// That costs a tenth of a new leaf. An error gives the reason why l has to be deleted: it
+// was limited or killed, something lives in it or stays counted, the name is taken, or, as
+// errors.ErrUnsupported, the host cannot do it: on v2 a peak is one for all times.
 func (l *Leaf) Renew(name string, u Usage) (*Leaf, error) {
 	fresh, err := l.renew(name, u)
 	if err != nil {
@@ -62,8 +61,8 @@ func (l *Leaf) renew(name string, u Usage) (*Leaf, error) {
 	return fresh, nil
 }
 
-// blank resets what the leaf has counted, if nothing lives in it and create would
-// make one like it.
+// blank resets the counts of the leaf, if nothing lives in it and create would make one
+// like it.
 func (l *Leaf) blank() error {
 	full, err := l.populated()
 	if full {

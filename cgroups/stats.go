@@ -20,7 +20,7 @@ import (
 // does not keep: its controller is not mounted, or the kernel too old.
 const Unknown = -1
 
-// Stats is what a group and those below it have used. A field can be Unknown.
+// Stats is the use of a group and of those below it. A field can be Unknown.
 type Stats struct {
 	CPU        time.Duration // processor time, user and system
 	Memory     int64         // bytes charged now, page cache included

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LiftThrottles takes away the group's limits of disk traffic. A process that
-// waits for its turn cannot be killed before it has had it, which at a low rate
-// takes as long as anybody likes: whoever is going to kill a group lifts them
-// first. A group that is not there, or has no such limits, is no error.
+// LiftThrottles removes the group's limits of disk traffic. A process that waits for its
+// turn cannot be killed before it has had it, and at a low rate that takes very long: so a
+// caller that is going to kill a group lifts them first. A missing group, or one without
+// such limits, is no error.
 func (g *Group) LiftThrottles() error { return g.LiftThrottlesIf(func() bool { return true }) }
 
 // LiftThrottlesIf is LiftThrottles where the name may belong to another group by now. It

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Usage is what a leaf has used and what limits did to it, since it was made.
-// A field can be Unknown.
+// Usage is the use of a leaf and the effects of limits on it, since it was made. A field
+// can be Unknown.
 type Usage struct {
 	CPU        time.Duration // processor time, user and system
 	MemoryPeak int64         // bytes, page cache included; v2: Linux 5.19
@@ -21,9 +21,8 @@ type Usage struct {
 	// OOMKills counts the processes that the kernel killed for want of memory,
 	// whichever limit it was that was met.
 	OOMKills int64
-	// PidsLimitHits counts the forks that were refused, those that a limit
-	// above refused included, except on v2 since Linux 6.11. What [Leaf.Kill]
-	// refuses does not count.
+	// PidsLimitHits counts the refused forks, also those that a limit above refused,
+	// except on v2 since Linux 6.11. Refusals of [Leaf.Kill] do not count.
 	PidsLimitHits int64
 	// ForksStopped counts the forks that [Leaf.Kill] refused on v1, so that nothing
 	// gets away: a command may see that, and end by itself before it is killed.
@@ -53,8 +52,8 @@ var (
 	}
 )
 
-// Usage reads what the leaf has used. It may be asked until Delete, Close does
-// not matter; of a leaf that is gone it is fs.ErrNotExist.
+// Usage reads the use of the leaf. It may be called until Delete, also after Close. For a
+// leaf that is gone it is fs.ErrNotExist.
 func (l *Leaf) Usage() (Usage, error) {
 	u, err := l.usage()
 	if err != nil {

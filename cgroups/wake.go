@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Wake has the kernel get ready for a process to be moved between groups. The
-// first move after idle time waits for a grace period of RCU, some 10 ms, since
-// it is to exclude every fork and exit (kernel/cgroup/cgroup.c:
-// cgroup_attach_lock, kernel/rcu/sync.c); those soon after do not. Who is going
-// to start something calls Wake beside what comes before that.
+// Wake prepares the kernel for a process that moves between groups. The first move after
+// idle time waits for a grace period of RCU, some 10 ms, since it excludes every fork and
+// exit (kernel/cgroup/cgroup.c: cgroup_attach_lock, kernel/rcu/sync.c); moves soon after
+// do not. A caller that is going to start something calls Wake beside the steps before
+// that.
 //
-// It moves the calling process to where it is. An error of that does not matter:
-// the next move then takes as long as it takes.
+// Wake moves the calling process to its own group. An error of that does not matter: the
+// next move then takes its time.
 func Wake() {
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

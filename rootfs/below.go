@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountTable is what the calling thread's namespace has mounted, read at its
-// first use: on a host with many containers that is not cheap, and only trees
-// that cannot be idmapped need it.
+// mountTable is the mounts of the calling thread's namespace, read at the first use: on a
+// host with many containers that is not cheap, and only trees that cannot be idmapped need
+// it.
 type mountTable struct {
 	all []*mountinfo.Info
 }

@@ -19,12 +19,11 @@ const (
 	IDCount = 65536
 )
 
-// Config says what a root consists of. All paths are absolute.
+// Config describes a root. All paths are absolute.
 type Config struct {
-	// Dir is a directory whose top-level entries become the root, read-only,
-	// save its own dev, proc, sys, tmp, run and workspace. Nothing is written
-	// to it. Empty: the host's own /usr and what belongs to it, with a reduced
-	// /etc.
+	// Dir is a directory whose top-level entries become the root, read-only, except its
+	// own dev, proc, sys, tmp, run and workspace. Nothing is written to it. Empty: the
+	// host's own /usr and its companions, with a reduced /etc.
 	Dir string
 
 	// Prefixes are directories shown read-only at their own path, as
@@ -42,38 +41,38 @@ type Config struct {
 	// writable. Empty: no such rule.
 	WorkspaceRoots []string
 
-	// Overlays are directories shown at their own path, whose files can be written
-	// to without changing them: what is written goes to layers in Store. "/" is the
-	// whole root: each directory of the host's at its own path.
+	// Overlays are directories that are shown at their own paths. Writes to their files do
+	// not change them, but go to layers in Store. "/" is the whole root: each directory of
+	// the host at its own path.
 	Overlays []string
 
-	// Store is a detached mount of an empty file system, for what is written. It
-	// stays the caller's. StoreMapped says that an id in there is that of the
-	// inside; otherwise it is the kernel's.
+	// Store is a detached mount of an empty file system, for the sandbox's writes. It
+	// stays the caller's. StoreMapped says that its ids are those of the inside; otherwise
+	// they are the kernel's.
 	Store       *os.File
 	StoreMapped bool
 
 	// Areas are directories of the sandbox's own, in Store.
 	Areas []Area
 
-	// Home is the home directory of who asks, in which secrets are looked for.
+	// Home is the caller's home directory, in which secrets are looked for.
 	Home string
 
-	// Private are the runtime's own directories. Nothing that is, contains or
-	// lies inside one is shown; what is overlaid shows them empty.
+	// Private are the runtime's own directories. A directory that is, contains or lies
+	// inside one of them is not shown; an overlay shows them empty.
 	Private []string
 
 	// MountPoints are directories over which the caller mounts something after
 	// Root.Mount. /proc, /sys and /dev always are among them.
 	MountPoints []string
 
-	// Files are descriptors of Dir, Workspace, the overlays and the binds' sources, by the path
-	// as it is given there: who asks has opened it, and the path is not opened
-	// again. They are read from by nobody and stay the caller's.
+	// Files are descriptors of Dir, Workspace, the overlays and the binds' sources, by the
+	// given paths. The caller has opened them, and the paths are not opened again. Nobody
+	// reads from them, and they stay the caller's.
 	Files map[string]*os.File
 
-	// Peer is who asks, if that is neither root nor this process's own user. Then
-	// there must be a descriptor for each path.
+	// Peer is the caller, if it is neither root nor this process's own user. Then there
+	// must be a descriptor for each path.
 	Peer *Peer
 
 	// User is the sandbox's user, in ids of the inside.
@@ -172,7 +171,7 @@ func (b *Bind) validate() error {
 	return targetAllowed(b.Target)
 }
 
-// targetAllowed refuses what the runtime mounts in every sandbox.
+// targetAllowed refuses targets that the runtime mounts in every sandbox.
 func targetAllowed(target string) error {
 	for _, r := range reserved {
 		if within(target, r) {

@@ -46,9 +46,9 @@ func openedForReading(path string, file *os.File, peer *Peer) error {
 	return nil
 }
 
-// isHere refuses what is in another mount namespace than the calling thread's:
-// open_tree(2) would, with an error that says nothing. It also refuses what no
-// path leads to, mounted over or detached, whose path would mislead the rules.
+// isHere refuses a source in another mount namespace than the calling thread's:
+// open_tree(2) would refuse it with an error that says nothing. isHere also refuses a
+// source without a path, mounted over or detached, whose path would mislead the rules.
 func (s *source) isHere() error {
 	elsewhere := fmt.Sprintf("%s is not what the launcher finds at %s: open it in the launcher's mount namespace, where nothing is mounted over it", s.path, s.real)
 	fd, err := unix.Openat2(unix.AT_FDCWD, s.real, &unix.OpenHow{

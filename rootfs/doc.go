@@ -1,19 +1,18 @@
-// Package rootfs puts together what a sandbox sees as its root: read-only trees
-// of the host, the workspace, binds, and a few generated files.
+// Package rootfs puts together the root that a sandbox sees: read-only trees of the host,
+// the workspace, binds, and a few generated files.
 //
-// For most uses: [Open] with a [Config], then [Root.Mount] on an empty directory
-// in a private mount namespace, then [Root.Close].
+// For most uses: [Open] with a [Config], then [Root.Mount] on an empty directory in a
+// private mount namespace, then [Root.Close].
 //
-// The root is a skeleton: a small tmpfs that holds directories, symbolic links,
-// generated files and mount points, with trees of the host attached inside. Open
-// opens every source once, checks what it opened, and from then on uses only the
-// held descriptor, so a path that is swapped after the check changes nothing.
-// Targets are resolved in the planned tree, never by the kernel on a path:
-// a symbolic link in a source, absolute or not, leads to a place in the sandbox.
+// The root is a skeleton: a small tmpfs that holds directories, symbolic links, generated
+// files and mount points, with trees of the host attached inside. Open opens every source
+// once, checks it, and from then on uses only the held descriptor. So a path that is
+// swapped after the check changes nothing. Targets are resolved in the planned tree, never
+// by the kernel on a path: a symbolic link in a source, absolute or not, leads to a place
+// in the sandbox.
 //
-// Every tree is attached nosuid, nodev, private and, unless writable, read-only,
-// with all that is mounted below it. What its files' owners look like inside
-// depends on why it is there:
+// Every tree is attached nosuid, nodev, private and, unless writable, read-only, with all
+// mounts below it. The owners of its files inside depend on the purpose of the tree:
 //
 //   - The host's own root and language prefixes are not idmapped: their owners
 //     show as nobody, and no user of the sandbox, its root included, reads more
@@ -21,17 +20,17 @@
 //   - The directory of [Config.Dir] is idmapped so that an id on disk is the same
 //     id inside.
 //   - The workspace and binds are idmapped so that the owner of the source is the
-//     sandbox's user: what is made inside belongs to that owner outside. No other
+//     sandbox's user: files made inside belong to that owner outside. No other
 //     id is mapped.
 //
-// For a [Peer], who has less than root's rights, the sources are descriptors that
-// the peer opened, and what is not the peer's own is mapped to nobody.
+// For a [Peer], a user with less than root's rights, the sources are descriptors that the
+// peer opened, and files of other owners are mapped to nobody.
 //
 // A file system that cannot be idmapped (overlayfs, 9p, NFS) has a fallback that
-// [Root.Notes] names. A Unix socket below any bind still connects, read-only or
-// not; the package takes none as a source of its own, and cannot see one that
-// lies deeper in a tree.
+// [Root.Notes] names. A Unix socket below any bind still connects, read-only or not; the
+// package takes none as a source of its own, and cannot see one that lies deeper in a
+// tree.
 //
-// It is not for images, writable layers or their changes, and it makes no
-// namespace that outlives [Open].
+// It is not for images, writable layers or their changes, and it makes no namespace that
+// outlives [Open].
 package rootfs

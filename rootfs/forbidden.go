@@ -13,7 +13,7 @@ import (
 // as it was asked for.
 type ForbiddenError struct {
 	Path     string // as given
-	Resolved string // what it leads to
+	Resolved string // the target of its links
 	Rule     string // why, to follow "it"
 }
 
@@ -50,18 +50,18 @@ type rules struct {
 	homes   []string // of the host's users; nil: nothing is overlaid
 	secrets []string // relative to each of homes
 
-	overlaid bool // what is private may lie in a source
+	overlaid bool // a private directory may lie in a source
 	whole    bool // the whole host may be one
 }
 
-// overlaying are the rules for what is overlaid.
+// overlaying are the rules for overlaid sources.
 func (r *rules) overlaying() *rules {
 	o := *r
 	o.overlaid = true
 	return &o
 }
 
-// isPrivate says whether a path is, or lies in, what an overlay shows empty.
+// isPrivate says that an overlay shows a path empty, or the directory above.
 func (r *rules) isPrivate(p string) bool {
 	in := func(dir string) bool { return within(p, dir) }
 	return slices.ContainsFunc(r.private, in) || r.secretAbove(p) != ""

@@ -20,10 +20,9 @@ var ownTop = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 // own.
 var notTaken = []string{"dev", "proc", "sys", "tmp", "run", "workspace"}
 
-// etcTaken are the parts of the host's /etc that programs need in order to run
-// at all. None may be a place for secrets: no ssl/private, no profile.d, no
-// directory of a service. What is missing or not readable by every user of the
-// host is left out.
+// etcTaken are the parts of the host's /etc that programs need in order to run at all.
+// None may be a place for secrets: no ssl/private, no profile.d, no directory of a
+// service. A part that is missing or that not every user of the host can read is left out.
 var etcTaken = []string{
 	"alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "fonts",
 	"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "mime.types",
@@ -135,9 +134,9 @@ func (p *plan) takeEtc(to *node) error {
 	return nil
 }
 
-// etcNode takes one path below /etc, or gives nil where there is nothing to
-// take. A symbolic link into /usr stays one, since programs read the link of
-// localtime; any other is replaced by what it leads to.
+// etcNode takes one path below /etc, or gives nil for a missing one. A symbolic link into
+// /usr stays one, since programs read the link of localtime. Any other link is replaced by
+// its target.
 func (p *plan) etcNode(etc *source, name string) (*node, error) {
 	s, link, err := etc.entry(name)
 	if link != "" || errors.Is(err, unix.ELOOP) {

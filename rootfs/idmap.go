@@ -96,7 +96,7 @@ func (r *Root) takeTrees(spaces *namespaces) error {
 	return nil
 }
 
-// eachSource calls f with what is attached at the node and below, by path.
+// eachSource calls f with the sources at the node and below, by path.
 func (n *node) eachSource(f func(*source)) {
 	if n.kind == bindNode {
 		f(n.src)

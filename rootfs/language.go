@@ -8,16 +8,15 @@ import (
 	"strings"
 )
 
-// Languages is what the interpreters on a caller's PATH add to the host's own
-// root.
+// Languages are the additions of a caller's interpreters on PATH to the host's own root.
 type Languages struct {
 	Prefixes []string // for Config.Prefixes
 	Path     []string // for the front of the sandbox's PATH
 	Notes    []string // interpreters that are not shown, and why, a sentence each
 }
 
-// language is an interpreter and what its prefix has, one of which must be
-// there: a bin directory alone may be that of anything, with anything beside it.
+// A language is an interpreter and the companions of its prefix, one of which must be
+// there: any program may have a bin directory, with anything beside it.
 type language struct {
 	name      string
 	landmarks []string
@@ -35,13 +34,12 @@ var languages = []language{
 // standardPath is searched in each sandbox anyway.
 var standardPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 
-// FindLanguages finds the interpreters that a PATH leads to and the directories
-// outside /usr they need: an installation's prefix; a virtual environment and
-// the prefix it is based on. It runs none of them, so a shim that chooses an
-// interpreter (pyenv, asdf) is not followed. What lies where a sandbox never
-// writes, /root for one, is taken only where one of the binds shows it at its
-// own path. A home directory, or one that holds many things besides, never is.
-// home is the caller's.
+// FindLanguages finds the interpreters of a PATH and the directories outside /usr that
+// they need: an installation's prefix; a virtual environment and the prefix it is based
+// on. It runs none of them, so a shim that chooses an interpreter (pyenv, asdf) is not
+// followed. A directory where a sandbox never writes, such as /root, is taken only if one
+// of the binds shows it at its own path. A home directory, or one that holds many other
+// things, is never taken. home is the caller's.
 func FindLanguages(pathList, home string, binds []Bind) Languages {
 	f := finder{home: home, binds: binds}
 	for _, l := range languages {
@@ -67,7 +65,7 @@ type finder struct {
 	found Languages
 }
 
-// take adds what an interpreter needs, or says why it does not.
+// take adds the directories that an interpreter needs, or notes the reason why not.
 func (f *finder) take(l language, exe string) bool {
 	bin, needs, err := f.needs(l, exe)
 	if err != nil {

@@ -88,8 +88,8 @@ func copyDir(from int, fromName string, to int, name string) error {
 	return nil
 }
 
-// mapped is an id as an idmapped mount shows it; one that is not mapped becomes the
-// host's root, who is nobody in a sandbox, too.
+// mapped is an id as an idmapped mount shows it. An id that is not mapped becomes the
+// host's root, which is nobody in a sandbox, too.
 func mapped(id uint32) int {
 	const overflow = 65534 // user_namespaces(7)
 	if id == overflow {
@@ -165,8 +165,8 @@ type point struct {
 	dir bool
 }
 
-// missing finds what of the nodes below an overlay is not in its lower layer, the
-// parents before their children.
+// missing finds the nodes below an overlay that its lower layer does not have, parents
+// before children.
 func (n *node) missing(lower int, rel string, below bool, all *[]point) error {
 	for _, name := range slices.Sorted(maps.Keys(n.children)) {
 		c, at := n.children[name], path.Join(rel, name)

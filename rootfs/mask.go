@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// homes are the home directories of the host's users, and that of who asks.
+// homes are the home directories of the host's users, and the caller's.
 func homes(own string) []string {
 	var all []string
 	if filepath.IsAbs(own) {
@@ -32,7 +32,7 @@ func homes(own string) []string {
 	return all
 }
 
-// hide puts nothing over what overlays must not show.
+// hide covers paths that overlays must not show with empty files and directories.
 func (p *plan) hide() error {
 	var overlaid []*source
 	p.root.eachSource(func(s *source) {
@@ -109,8 +109,8 @@ func (l *looks) mayHave(rel string) bool {
 	return true
 }
 
-// hideAt hides what a path leads to, if that is shown by an overlay. What the
-// user has named as a bind stays.
+// hideAt hides the target of a path, if an overlay shows it. A bind that the user has
+// named stays.
 func (p *plan) hideAt(place string) error {
 	at, missing, err := p.find(place)
 	switch {

@@ -20,7 +20,7 @@ import (
 // The skeleton holds no data but generated files of some hundred bytes.
 const (
 	skeletonBytes  = "1m"
-	skeletonInodes = "16384" // above maxEntries and what targets add
+	skeletonInodes = "16384" // above maxEntries and the additions of targets
 )
 
 // Mounted is where a root was put.
@@ -28,8 +28,8 @@ type Mounted struct {
 	// Path is the directory that holds the root.
 	Path string
 
-	// Binds are what the caller has to mount itself, after what it mounts at
-	// Config.MountPoints, since their targets lie below one of these.
+	// Binds are mounts for the caller to make, after those at Config.MountPoints, since
+	// their targets lie below one of these.
 	Binds []specs.Mount
 
 	// Devices is a directory for the caller to bind to /dev, with device nodes of
@@ -37,9 +37,8 @@ type Mounted struct {
 	// so, and the caller binds the host's.
 	Devices string
 
-	// Store is a detached mount of Config.Store, of which the sandbox shows parts
-	// only: whoever holds it reaches what was written. It is the caller's to close.
-	// Nil without a store.
+	// Store is a detached mount of Config.Store, of which the sandbox sees parts only: its
+	// holder reaches all writes. The caller must close it. Nil without a store.
 	Store *os.File
 }
 
@@ -247,7 +246,7 @@ func (b *builder) own(fd int, name string, n *node, flags int) error {
 	return nil
 }
 
-// bind makes a mount point in the skeleton and attaches there what a node says.
+// bind makes a mount point in the skeleton and attaches the source of a node there.
 func (b *builder) bind(parent int, name string, n *node) error {
 	var err error
 	if n.isDir() {
@@ -277,7 +276,7 @@ func (n *node) isDir() bool {
 	return true
 }
 
-// attach attaches what a node says over what is at a descriptor.
+// attach attaches the source of a node over the file at a descriptor.
 func (b *builder) attach(at int, n *node) error {
 	switch n.kind {
 	case areaNode:
@@ -298,15 +297,13 @@ func (b *builder) attach(at int, n *node) error {
 	return b.within(n.src.tree, n)
 }
 
-// move attaches a detached mount over what is at a descriptor. move_mount(2),
-// Linux 5.2.
+// move attaches a detached mount over the file at a descriptor. move_mount(2), Linux 5.2.
 func move(tree, at int) error {
 	return unix.MoveMount(tree, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// within attaches sources at places that an attached bind has. What is there now
-// may be another thing than when it was planned, but is below the bind in any
-// case, and no symbolic link.
+// within attaches sources at places of an attached bind. The file there may be another one
+// than the planned one, but it is below the bind in any case, and no symbolic link.
 func (b *builder) within(parent int, n *node) error {
 	for _, name := range slices.Sorted(maps.Keys(n.children)) {
 		if err := b.onto(parent, name, n.children[name]); err != nil {

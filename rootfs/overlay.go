@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSubmounts bounds what may be mounted below one overlaid tree: each is a
-// mount, and a layer of its own.
+// maxSubmounts bounds the mounts below one overlaid tree: each becomes a mount, and a
+// layer of its own.
 const maxSubmounts = 32
 
-// overlay is what makes a source one: its layer's number, once that is known.
+// overlay marks a source as one: its layer's number, once that is known.
 type overlay struct{ layer int }
 
 // again is the same of another source.
@@ -44,7 +44,7 @@ type Tree struct {
 // Trees are the overlaid trees, by path.
 func (r *Root) Trees() []Tree { return slices.Clone(r.trees) }
 
-// openOverlays opens what is to be overlaid, but for the whole root.
+// openOverlays opens the overlaid directories, except the whole root.
 func (p *plan) openOverlays(cfg *Config, opened func(*source)) ([]target, error) {
 	var out []target
 	for _, dir := range cfg.Overlays {
@@ -105,7 +105,7 @@ func (p *plan) wholeRoot(opened func(*source)) error {
 	return nil
 }
 
-// placeOverlay attaches an overlay at its own path, with what is mounted below.
+// placeOverlay attaches an overlay at its own path, with the mounts below.
 func (p *plan) placeOverlay(t target) error {
 	if err := p.place(t.target, &node{kind: bindNode, src: t.src, named: true}); err != nil {
 		return err
@@ -129,8 +129,8 @@ func (p *plan) overlayAt(t target) (*node, error) {
 	return at.node, nil
 }
 
-// placeSubmounts overlays what is mounted below an overlay: an overlay does not
-// cross mounts, and where they are it would show the empty directories below.
+// placeSubmounts overlays the mounts below an overlay: an overlay does not cross mounts,
+// and would show the empty directories below them.
 func (p *plan) placeSubmounts(parent *node, at string) error {
 	s := parent.src
 	m, err := p.mounted.of(s)
@@ -179,8 +179,8 @@ func (p *plan) placeSubmount(parent *node, at, rel string) error {
 	return nil
 }
 
-// openSubmount opens what is mounted at a place below an overlay's source; nil
-// says that nothing is, or that it cannot be seen.
+// openSubmount opens the mount at a place below an overlay's source. Nil: there is none,
+// or it cannot be seen.
 func (p *plan) openSubmount(parent *source, rel string) (*source, error) {
 	fd, err := parent.openBeneath(rel)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {

@@ -10,40 +10,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer is an ordinary user on whose behalf a root process puts a root together.
-// What that process may do and the peer may not must not become the peer's: a
-// sandbox shows its user nothing that the peer could not read, and lets nothing
-// be written that the peer could not write. How that holds:
+// Peer is an ordinary user for whom a root process puts a root together. The rights of
+// that process must not become the peer's: a sandbox shows its user nothing that the peer
+// could not read, and lets nothing be written that the peer could not write. How that
+// holds:
 //
 //   - The directory, the workspace and the binds are descriptors that the peer
 //     opened ([Config.Files]); no path of the peer's is opened with root's
 //     rights. A descriptor that was opened for reading proves that the peer, or
-//     who passed it on to the peer, could read the file or list the directory.
-//     One of O_PATH proves nothing: anybody has one of /root.
+//     a user that passed it on to the peer, could read the file or list the
+//     directory. A descriptor of O_PATH proves nothing: any user has one of /root.
 //   - Below a source the kernel decides in the sandbox as it does outside, by the
 //     ids that a file has there. The one user and the one group that are mapped
-//     to the sandbox's user have to be the peer's own. Were it the source's owner
-//     whoever that is, the sandbox would read what others keep at mode 0600 below
-//     a directory that everybody may list. A source of another owner is
-//     shown with no id mapped: all that is left are the rights of others.
-//   - The group of a source is not the peer's because the source is: what is made
-//     in a set-group-id directory has a group that its maker need not be in. Then
-//     the peer's own group is mapped in its place.
-//   - For the same reason no ids are shown "as on disk": the sandbox's user has a
-//     number that on disk may be anybody's.
-//   - Written to is only what the peer owns, and below that what the peer's user
-//     and group, or everybody, may write to.
-//   - What this package itself looks up below a source, to make a mount point
-//     there, it looks up with the peer's rights ([Peer.do]), and the same goes
+//     to the sandbox's user have to be the peer's own. If the source's owner were
+//     mapped instead, the sandbox would read files of mode 0600 of that owner below
+//     a directory that every user may list. A source of another owner is
+//     shown with no id mapped: only the rights of others are left.
+//   - The group of a source may be another one than the peer's, although the peer
+//     owns the source: in a set-group-id directory a new file has a group that its
+//     maker need not be in. Then the peer's own group is mapped in its place.
+//   - For the same reason no ids are shown "as on disk": on disk the number of the
+//     sandbox's user may belong to any user.
+//   - Writes go only to sources that the peer owns, and below these to files that
+//     the peer's user and group, or every user, may write to.
+//   - The lookups of this package below a source, to make a mount point
+//     there, have the peer's rights ([Peer.do]), and so have those
 //     for language prefixes, whose paths come from the peer: neither the names
-//     in a closed directory nor what lies behind one are found out.
-//   - Everything is decided on the held descriptor, and that is what is mounted.
+//     in a closed directory nor files behind one are found out.
+//   - Everything is decided on the held descriptor, and that is mounted.
 //
-// Not carried into the sandbox are rights that some have less of than everybody:
-// a file of mode 0604, or with an entry for the peer in its access control list
-// that denies what others may, is read inside as by others. The peer's paths are
-// looked up in the mount namespace of this process; who must not see that, as
-// users of a container, must not be given the launcher's socket.
+// Rights that some users have less of than all others are not carried into the sandbox: a
+// file of mode 0604, or with an entry for the peer in its access control list that denies
+// rights of others, is read inside as by others. The peer's paths are looked up in the
+// mount namespace of this process. Users who must not see that namespace, as users of a
+// container, must not be given the launcher's socket.
 type Peer struct {
 	UID uint32
 	// GIDs are the peer's groups, the primary one first.
@@ -62,7 +62,7 @@ func (p *Peer) validate() error {
 	return nil
 }
 
-// FindLanguages is the function of that name, for what the peer can read.
+// FindLanguages is the function of that name, for files that the peer can read.
 func (p *Peer) FindLanguages(pathList, home string, binds []Bind) (found Languages, err error) {
 	err = p.do(func() error {
 		found = FindLanguages(pathList, home, binds)
@@ -71,7 +71,7 @@ func (p *Peer) FindLanguages(pathList, home string, binds []Bind) (found Languag
 	return found, err
 }
 
-// limit fits what a source shows to what the peer may have of it.
+// limit restricts a source to the rights of the peer.
 func (p *Peer) limit(s *source) error {
 	switch {
 	case p == nil:

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// place attaches a source at a target, making the mount point where there is
-// none, and replacing what the root has there of its own.
+// place attaches a source at a target. It makes a missing mount point, and replaces the
+// root's own file there.
 func (p *plan) place(target string, n *node) error {
 	at, missing, err := p.find(target)
 	if err != nil {
@@ -36,7 +36,7 @@ func (p *plan) place(target string, n *node) error {
 	return nil
 }
 
-// cover attaches a source over what is there.
+// cover attaches a source over the present file.
 func (p *plan) cover(target string, at spot, n *node) error {
 	switch {
 	case at.path == "/":
@@ -184,7 +184,7 @@ func (p *plan) unfoldOne(n *node) error {
 	return err
 }
 
-// unfoldEntry adds what is not planned otherwise. Sockets, fifos and devices are
+// unfoldEntry adds an entry that is not planned otherwise. Sockets, fifos and devices are
 // left out.
 func (p *plan) unfoldEntry(n *node, name string) error {
 	child := n.children[name]
@@ -211,9 +211,9 @@ func (p *plan) unfoldEntry(n *node, name string) error {
 	return nil
 }
 
-// access is the mode and owner, in ids of the inside, of a directory of the
-// skeleton that stands for the source: it opens no more to anybody than the
-// source does. Where an id is not mapped, its class gets what others get.
+// access is the mode and owner, in ids of the inside, of a directory of the skeleton that
+// stands for the source: it opens no more to any user than the source does. If an id is
+// not mapped, its class has the rights of others.
 func (s *source) access(u User) (mode, uid, gid uint32, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(s.fd, &st); err != nil {
@@ -232,7 +232,7 @@ func (s *source) access(u User) (mode, uid, gid uint32, err error) {
 	return mode, uid, gid, nil
 }
 
-// inside is what an id on disk is in the sandbox.
+// inside is the id in the sandbox of an id on disk.
 func (s *source) inside(id, owner, user uint32) (uint32, bool) {
 	switch {
 	case s.shown == asOnDisk && id < IDCount:

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxEntries bounds what unfolding adds to a plan: each entry is a mount.
+// maxEntries bounds the nodes that unfolding adds to a plan: each entry is a mount.
 const maxEntries = 4096
 
-// kind says what a node of a plan is.
+// kind is the kind of a node of a plan.
 type kind uint8
 
 const (
@@ -24,7 +24,7 @@ const (
 	bindNode             // a source, attached here
 	passNode             // a directory that the bind above has here
 	areaNode             // a directory of the store
-	maskNode             // nothing, over what the overlay above has here
+	maskNode             // an empty file or directory, over that of the overlay above
 	sameNode             // an overlay that is attached elsewhere, once more
 )
 
@@ -82,8 +82,8 @@ func (p *plan) open(name string, as shown) (*source, error) {
 	return s, err
 }
 
-// openNamed opens what the user named: by the descriptor that came with it, or
-// else, for who may see everything, by its path.
+// openNamed opens a source that the user named: by the descriptor that came with it, or
+// else, for a caller that may see everything, by its path.
 func (p *plan) openNamed(name string, writable bool, as shown) (*source, error) {
 	return p.openNamedBy(p.rules, name, writable, as)
 }
@@ -106,9 +106,9 @@ func (p *plan) openNamedBy(r *rules, name string, writable bool, as shown) (s *s
 	return s, err
 }
 
-// openPrefix opens a language prefix. A peer, who may have had it put into the
-// configuration, has to be able to list it, and all that leads there is
-// looked up with the peer's rights.
+// openPrefix opens a language prefix. A peer may have put it into the configuration, so
+// the peer has to be able to list it, and the whole path is looked up with the peer's
+// rights.
 func (p *plan) openPrefix(name string) (*source, error) {
 	if p.peer == nil {
 		return p.open(name, asNobody)
@@ -146,8 +146,8 @@ type spot struct {
 	covered bool // at or below a covered node
 }
 
-// find walks to a path of the planned root. What it cannot walk, since nothing
-// is there, it returns as missing.
+// find walks to a path of the planned root. It returns the rest of the path that is
+// missing.
 func (p *plan) find(target string) (at spot, missing []string, err error) {
 	trail := []spot{{path: "/", node: p.root, dir: true}}
 	todo := split(target)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Overlay is what a further overlay is made of. Its directories are held by
-// descriptors, of mounts in whatever namespace or of none.
+// An Overlay has the directories of a further overlay, held by descriptors, of mounts in
+// any namespace or in none.
 type Overlay struct {
 	// Lower are the lower layers, the uppermost first.
 	Lower []*os.File
@@ -50,8 +50,8 @@ func (o Overlay) Mount() (*os.File, error) {
 	return os.NewFile(uintptr(mnt), "overlay"), nil
 }
 
-// MakeLayer makes a layer's two directories in an empty one. The upper layer's top
-// has the owner and the mode of what it will lie on.
+// MakeLayer makes a layer's two directories in an empty one. The top of the upper layer
+// has the owner and the mode of the directory below.
 func MakeLayer(dir, below *os.File) (upper, work *os.File, err error) {
 	if err := unix.Mkdirat(int(dir.Fd()), "work", 0o700); err != nil {
 		return nil, nil, fmt.Errorf("mkdir work: %w", err)
@@ -81,9 +81,9 @@ func OpenDir(dir *os.File, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// OpenLower opens the directory of the host that a sandbox which is up has an
-// overlay of, once more: a detached, read-only mount of it, whose ids are those of
-// the overlay. What has its name may be another directory since, which is refused.
+// OpenLower opens an overlaid directory of the host once more, for a sandbox that is up: a
+// detached, read-only mount, with the ids of the overlay. Another directory with the same
+// path is refused.
 func OpenLower(cfg Config, t Tree, uids, gids []specs.LinuxIDMapping) (_ *os.File, err error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err

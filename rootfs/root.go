@@ -12,10 +12,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Root is a sandbox's root, checked and ready to be mounted once. It holds a
-// descriptor for each tree that will be attached, detached mounts included, so
-// nothing that happens to the paths later changes what is mounted. It is used by
-// one goroutine at a time.
+// Root is a sandbox's root, checked and ready to be mounted once. It holds a descriptor
+// for each tree that will be attached, detached mounts included, so later changes of the
+// paths do not change the mounts. One goroutine at a time uses it.
 type Root struct {
 	plan  *plan
 	ids   ids
@@ -25,10 +24,10 @@ type Root struct {
 	notes []string
 }
 
-// Open validates a Config and prepares the root: it needs CAP_SYS_ADMIN, and the
-// mount namespace of the calling thread is the one sources are taken from. What
-// it holds in the kernel ends with Close. A source that must not be shown gives a
-// *ForbiddenError; one that is not there an error that is fs.ErrNotExist.
+// Open validates a Config and prepares the root. It needs CAP_SYS_ADMIN, and takes sources
+// from the mount namespace of the calling thread. Close releases all that it holds in the
+// kernel. A source that must not be shown is a *ForbiddenError; a missing one is an error
+// that is fs.ErrNotExist.
 func Open(cfg Config) (*Root, error) {
 	r := &Root{ids: ids{base: cfg.IDBase, user: cfg.User}, store: cfg.Store}
 	spaces := namespaces{owner: cfg.IDBase}
@@ -56,7 +55,7 @@ func Open(cfg Config) (*Root, error) {
 	return r, nil
 }
 
-// Close gives up what is held. It does not unmount. It is safe to call twice.
+// Close releases all descriptors. It does not unmount. It is safe to call twice.
 func (r *Root) Close() error {
 	r.plan.close()
 	r.plan.root = nil
@@ -85,7 +84,7 @@ func (r *Root) Notes() []string { return slices.Clone(r.notes) }
 // then its owner takes the place of the sandbox's user.
 func (r *Root) UIDMappings() []specs.LinuxIDMapping { return ociMappings(r.ids.uids()) }
 
-// GIDMappings is to groups what UIDMappings is to users.
+// GIDMappings are like UIDMappings, for groups.
 func (r *Root) GIDMappings() []specs.LinuxIDMapping { return ociMappings(r.ids.gids()) }
 
 func ociMappings(in []syscall.SysProcIDMap) []specs.LinuxIDMapping {
@@ -155,7 +154,7 @@ func (p *plan) placePrefixes(cfg *Config) error {
 	return nil
 }
 
-// placeNamed attaches what the user named.
+// placeNamed attaches a source that the user named.
 func (p *plan) placeNamed(t target) error {
 	switch {
 	case t.same:
@@ -170,7 +169,7 @@ func (p *plan) placeNamed(t target) error {
 	return p.place(t.target, &node{kind: bindNode, src: t.src, named: true})
 }
 
-// base lays out what the binds come on top of.
+// base lays out the root below the binds.
 func (p *plan) base(cfg *Config, opened func(*source)) error {
 	if slices.Contains(cfg.Overlays, "/") {
 		return p.wholeRoot(opened)

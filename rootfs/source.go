@@ -43,8 +43,8 @@ const (
 	asUser                // the source's owner is the sandbox's user
 )
 
-// openSource opens an absolute path, following symbolic links, and checks what
-// it opened. Only directories and regular files are sources.
+// openSource opens an absolute path, following symbolic links, and checks the file. Only
+// directories and regular files are sources.
 func openSource(path string, writable bool, as shown, r *rules) (*source, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("%q: must be an absolute path", path)
@@ -81,7 +81,7 @@ func openError(path string, writable bool, err error) error {
 	return fmt.Errorf("open %s: %w", path, err)
 }
 
-// inspect learns what the descriptor holds, and decides on that.
+// inspect describes the descriptor's file, and decides on that.
 func (s *source) inspect(r *rules) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(s.fd, &st); err != nil {
@@ -178,7 +178,7 @@ func pathOf(fd int) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// found is what lies at a path within a source.
+// A found is a file at a path within a source.
 type found struct {
 	mode uint32
 	link string // the target, of a symbolic link

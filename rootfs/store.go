@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// storeRoot is the id on a mapped store of the host's root, who makes directories
-// there that no id of the inside may enter. It is none of the inside's.
+// storeRoot is the id of the host's root on a mapped store. The host's root makes
+// directories there that no id of the inside may enter. The inside does not have this id.
 const storeRoot = 1 << 31
 
 // mapStore has the ids of the store be those of the inside.
@@ -29,8 +29,8 @@ func (r *Root) mapStore(spaces *namespaces) error {
 	return nil
 }
 
-// placeArea plans a directory of the sandbox's own. What the user named there, and
-// an overlay above all, takes its place.
+// placeArea plans a directory of the sandbox's own. A bind there, or an overlay above all,
+// takes its place.
 func (p *plan) placeArea(a Area) error {
 	at, missing, err := p.find(a.Target)
 	if err != nil {
@@ -56,7 +56,7 @@ func (p *plan) placeArea(a Area) error {
 	case at.node == nil:
 		at.through(n)
 	case at.node.named || at.node.kind == areaNode:
-	default: // what the user has bound below stays
+	default: // a bind of the user below stays
 		if at.node.kind == dirNode {
 			n.children = at.node.children
 		}
@@ -157,8 +157,7 @@ func (b *builder) area(at int, n *node) error {
 	return b.fill(tree, n)
 }
 
-// clone is a detached mount, nosuid and nodev, of what a descriptor shows of an
-// attached one.
+// clone is a detached mount, nosuid and nodev, of an attached one that a descriptor shows.
 func clone(fd int, flags uint64) (int, error) {
 	tree, err := unix.OpenTree(fd, "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
@@ -175,8 +174,7 @@ func clone(fd int, flags uint64) (int, error) {
 	return tree, nil
 }
 
-// mask attaches something empty: a file or a directory of the skeleton, with what
-// the user has bound in there.
+// mask attaches an empty file or directory of the skeleton, with the user's binds in it.
 func (b *builder) mask(at int, n *node) error {
 	masks, err := b.make("masks")
 	if err != nil {
@@ -222,7 +220,7 @@ func (b *builder) later(at int, n *node) error {
 	return nil
 }
 
-// repeat attaches what later has noted, once all is in place.
+// repeat attaches the mounts that later has noted, once all others are in place.
 func (b *builder) repeat() error {
 	for _, r := range b.again {
 		tree, err := clone(r.tree.tree, 0)

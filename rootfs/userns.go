@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// idMap is what an idmapped mount translates: ids on disk to ids of the host.
-// The containerID of an extent is the one on disk.
+// An idMap has the translation of an idmapped mount: ids on disk to ids of the host. The
+// containerID of an extent is the one on disk.
 type idMap struct {
 	uids, gids []syscall.SysProcIDMap
 }
@@ -65,7 +65,7 @@ func (n *namespaces) close() {
 	n.made = nil
 }
 
-// file is a file of the namespace for the caller, who closes it.
+// file is a file of the namespace, which the caller must close.
 func (n *namespaces) file(m idMap) (*os.File, error) {
 	fd, err := n.descriptor(m)
 	if err != nil {
@@ -135,10 +135,9 @@ func beginUserNamespace(m idMap) (int, error) {
 	return fd, nil
 }
 
-// ShowAs has a detached mount, of which nothing was mapped yet, show what belongs
-// to one user and group as another's, and everything else as nobody's. It is
-// errors.ErrUnsupported for a file system that the kernel does not idmap, and for
-// what is no detached mount.
+// ShowAs has a detached mount, which maps no ids yet, show the files of one user and group
+// as another's, and all other files as nobody's. It is errors.ErrUnsupported for a file
+// system that the kernel does not idmap, and for a mount that is not detached.
 func ShowAs(mount *os.File, has, shown User) error {
 	one := func(from, to uint32) []syscall.SysProcIDMap {
 		return []syscall.SysProcIDMap{{ContainerID: int(from), HostID: int(to), Size: 1}}

@@ -8,13 +8,13 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Host is what [Build] must be told because only the host knows it.
+// Host has the facts for [Build] that only the host knows.
 type Host struct {
 	// Root is the directory of the prepared root file system, with the sandbox's
 	// own workspace, home and /tmp in place.
 	Root string
-	// Binds are what has to be mounted on top of the private file systems,
-	// already prepared by whoever prepared Root.
+	// Binds must be mounted on top of the private file systems. The maker of Root has
+	// prepared them.
 	Binds []specs.Mount
 	// Devices is a directory for /dev, with its nodes and links. Empty: the nodes
 	// are the host's.
@@ -127,8 +127,8 @@ func devices(prepared string) specs.Mount {
 	return specs.Mount{Destination: "/dev", Type: "bind", Source: prepared, Options: []string{"rbind"}}
 }
 
-// tmpfs is a file system in memory of at most so many bytes, and of one inode
-// for every 4 KiB, which bounds what empty files cost the kernel.
+// tmpfs is a file system in memory of at most so many bytes, and of one inode for every 4
+// KiB, which bounds the cost of empty files for the kernel.
 func tmpfs(target string, bytes int, options ...string) specs.Mount {
 	return specs.Mount{
 		Destination: target, Type: "tmpfs", Source: "tmpfs",
@@ -198,7 +198,7 @@ func readonlyPaths() []string {
 	return []string{"/proc/bus", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
-// What a command may have of things that the kernel counts per user, at most.
+// The most that a command may have of resources that the kernel counts per user.
 const (
 	queuedSignals = 4096      // timers of timer_create(2) among them
 	queueBytes    = 800 << 10 // of POSIX message queues: the kernel's default

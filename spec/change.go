@@ -13,13 +13,12 @@ type Change struct {
 	// and no "..", any other bytes.
 	Path string
 	Kind ChangeKind
-	// Type of what is there now; of a deleted one, what was there.
+	// Type of the present path, or of the deleted one.
 	Type FileType
-	// Was is what was there before, where it was of another type or was
-	// replaced by an opaque directory.
+	// Was is the earlier type, if the type has changed or the path was replaced by an
+	// opaque directory.
 	Was FileType
-	// Opaque tells of a directory that nothing shows in any more of what was
-	// in the directory before.
+	// Opaque says that nothing of the earlier content shows in the directory any more.
 	Opaque bool
 
 	// Warning is why somebody should look at the path: it runs without a question, or
@@ -28,8 +27,8 @@ type Change struct {
 	Warning string
 	Held    bool
 
-	// What follows is told of what is there now, so not of a deleted path, and
-	// not of a list of names only.
+	// The fields below describe the present path. They are not set for a deleted path, nor
+	// in a list of names only.
 
 	Mode     uint32 // permissions with the setuid, setgid and sticky bits
 	UID, GID uint32 // as inside the sandbox
@@ -47,7 +46,7 @@ type Change struct {
 	Xattrs map[string][]byte
 }
 
-// ChangeKind tells what became of a path.
+// ChangeKind is the kind of a change.
 type ChangeKind string
 
 // The kinds of changes.
@@ -57,7 +56,7 @@ const (
 	Deleted  ChangeKind = "deleted"
 )
 
-// FileType is what a path is.
+// FileType is the type of a path.
 type FileType string
 
 // The types of files.

@@ -16,8 +16,8 @@ import (
 // network, uid 1000, no capabilities, the default seccomp profile and the
 // default limits.
 type Config struct {
-	// Rootfs is the directory whose entries become the sandbox's root,
-	// read-only. Empty: the host's own /usr and what belongs to it.
+	// Rootfs is the directory whose entries become the sandbox's root, read-only. Empty:
+	// the host's own /usr and its companions.
 	Rootfs string `json:"rootfs,omitempty"`
 
 	// Workspace is the host directory mounted read-write at /workspace.
@@ -27,19 +27,19 @@ type Config struct {
 	// Binds are further host paths to show inside.
 	Binds []Bind `json:"binds,omitempty"`
 
-	// Overlays are host directories shown at their own path, whose files can be
-	// changed there without changing the host's: what is written goes to a layer
-	// of the sandbox's. "/" is the whole root, for root alone.
+	// Overlays are host directories that the sandbox sees at their own paths. Their files
+	// can be changed there without changing the host's: the writes go to a layer of the
+	// sandbox. "/" is the whole root, for root alone.
 	Overlays []string `json:"overlays,omitempty"`
 
-	// Storage is where the sandbox's writes lie. Empty: the launcher decides, in
-	// memory for a sandbox that ends with who made it.
+	// Storage is the place of the sandbox's writes. Empty: the launcher decides, in memory
+	// for a sandbox that ends with its maker.
 	Storage Storage `json:"storage,omitempty"`
 
-	// Network is what the sandbox can reach.
+	// Network is the part of the network that the sandbox can reach.
 	Network Network `json:"network,omitempty"`
 
-	// Limits bound what it can use up.
+	// Limits bound the resources of the sandbox.
 	Limits Limits `json:"limits,omitzero"`
 
 	// Timeout ends the command and all it started; 0 means none.
@@ -65,14 +65,14 @@ type Config struct {
 	Seccomp string `json:"seccomp,omitempty"`
 }
 
-// Network says what a sandbox can reach.
+// Network names the part of the network that a sandbox can reach.
 type Network string
 
 // NetworkNone is a network namespace with only a loopback device.
 const NetworkNone Network = "none"
 
-// Storage is where a sandbox keeps what it writes, but for host directories that
-// are bound: the layers of its overlays, its own workspace, its home and /tmp.
+// Storage is the place of a sandbox's writes, except those to bound host directories: the
+// layers of its overlays, its own workspace, its home and /tmp.
 type Storage string
 
 const (
@@ -131,8 +131,8 @@ type Limits struct {
 	FileSize Size `json:"file_size,omitempty"`
 	// NoFile is how many descriptors a process of the command may have open.
 	NoFile int64 `json:"nofile,omitempty"`
-	// Disk and Files bound what the sandbox keeps of its writes, in bytes and in
-	// files, directories and links.
+	// Disk and Files bound the kept writes of the sandbox, in bytes and in files,
+	// directories and links.
 	Disk  Size  `json:"disk,omitempty"`
 	Files int64 `json:"files,omitempty"`
 	// IORead and IOWrite bound disk traffic, in bytes per second.
@@ -140,8 +140,8 @@ type Limits struct {
 	IOWrite Size `json:"io_write,omitempty"`
 }
 
-// DefaultLimits are what a sandbox gets when it asks for nothing. In memory it
-// gets no more of Disk than three quarters of its memory.
+// DefaultLimits are the limits of a sandbox that asks for none. In memory it gets no more
+// of Disk than three quarters of its memory.
 func DefaultLimits() Limits {
 	return Limits{
 		Memory: 1 << 30, CPUs: 1, Pids: 128, FileSize: 100 << 20, NoFile: 4096, Disk: 1 << 30, Files: filesOf(1 << 30),
@@ -161,9 +161,8 @@ const (
 	UserName = "sandbox"
 	// IDs is how many user and group ids a sandbox has, 0 to IDs-1.
 	IDs = 1 << 16
-	// AgentID is the user and group id of PID 1. No command may run as it:
-	// that is what keeps PID 1 out of reach, see design note in
-	// cmd/sandbox-agent.
+	// AgentID is the user and group id of PID 1. No command may run under it: that keeps
+	// PID 1 out of reach, see the design note in cmd/sandbox-agent.
 	AgentID = IDs - 1
 
 	basePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

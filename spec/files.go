@@ -8,22 +8,20 @@ import (
 // MaxFiles is how many paths of each kind a [Files] has at most.
 const MaxFiles = 1000
 
-// Files are the paths that changed while a command ran, as they are inside the
-// sandbox, in order. Two commands that run at the same time in one sandbox are
-// told the same changes. What is there again, or gone again, when the command
-// ends is not among them; a directory that was moved, or removed with what the
-// host has in it, counts as one.
+// Files are the paths that changed while a command ran, as they are inside the sandbox, in
+// order. Two commands that run at the same time in one sandbox get the same changes. A
+// path that came and went in that time is not among them. A directory that was moved, or
+// removed with the host's content, counts as one path.
 type Files struct {
 	// Created, Modified and Deleted are of any bytes, as file names are: in JSON
 	// those that are not UTF-8 are in created_base64 and so on.
 	Created, Modified, Deleted []string
 	// Truncated says that there are more, or may be.
 	Truncated bool
-	// Partial are the places of the host's, bound writable, of which the kernel
-	// tells only the regular files that were written to: nothing of what was
-	// removed, renamed, linked or given other rights, and no directories. Before
-	// Linux 6.5 overlays are among them: of these, what is written to a file that
-	// the layer has already is not told.
+	// Partial are writable binds of the host. There the kernel tells only writes to
+	// regular files: no removals, renames, links, changed rights or directories. Before
+	// Linux 6.5 overlays are among them: for these, writes to a file that the layer has
+	// already are not told.
 	Partial []string
 }
 
@@ -51,7 +49,7 @@ func (f Files) MarshalJSON() ([]byte, error) {
 	return json.Marshal(w)
 }
 
-// UnmarshalJSON reads what MarshalJSON has written.
+// UnmarshalJSON reads the form of MarshalJSON.
 func (f *Files) UnmarshalJSON(data []byte) error {
 	var w wireFiles
 	if err := json.Unmarshal(data, &w); err != nil {

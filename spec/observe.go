@@ -13,8 +13,8 @@ type ExecInfo struct {
 	Ended    bool      `json:"ended,omitempty"`
 }
 
-// Stats are what a sandbox uses now, and the most that it has used. A field is -1 if the
-// host cannot tell.
+// Stats are the present use of a sandbox, and the most use. A field is -1 if the host
+// cannot tell.
 type Stats struct {
 	CPU time.Duration `json:"cpu_ns"`
 	// Memory and MemoryPeak are in bytes, with the files of the sandbox's tmpfs.
@@ -37,7 +37,7 @@ type Winsize struct {
 	Columns uint16 `json:"columns"`
 }
 
-// Event tells what happened to a sandbox.
+// Event tells one event of a sandbox.
 type Event struct {
 	Type EventType `json:"type"`
 	// ID of the sandbox.

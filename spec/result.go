@@ -21,7 +21,7 @@ const (
 	StatusSignaled Status = "signaled"
 	// StatusLimit: a limit other than memory and time ended it.
 	StatusLimit Status = "limit"
-	// StatusDenied: it did what the sandbox forbids and was killed for it.
+	// StatusDenied: the command made a forbidden system call and was killed for it.
 	StatusDenied Status = "denied"
 	// StatusLost: the sandbox went away underneath it.
 	StatusLost Status = "lost"
@@ -38,7 +38,7 @@ const (
 	ExitSignalBase    = 128
 )
 
-// Result is what became of a command.
+// Result describes the end of a command.
 type Result struct {
 	// ID of the sandbox it ran in.
 	ID string `json:"id"`
@@ -62,8 +62,8 @@ type Result struct {
 	// CPU is the processor time of the command and all it started, user and
 	// system.
 	CPU time.Duration `json:"-"`
-	// PeakMemory of all that in bytes, with what it put in files in memory and
-	// in the page cache.
+	// PeakMemory of all its processes in bytes, with files in memory and in the page
+	// cache.
 	PeakMemory uint64 `json:"peak_memory_bytes"`
 	// IORead and IOWritten are bytes from and to disks; -1 where the host does
 	// not count them.
@@ -73,18 +73,17 @@ type Result struct {
 	// Violations are limits that were hit and acts that were refused, whether
 	// or not they ended the command.
 	Violations []Violation `json:"violations"`
-	// Damaged says that the host's disk has lost some of what was written in the
-	// sandbox, by this command or before; a violation has the details. Files may hold
-	// zeros, or older content.
+	// Damaged says that the host's disk has lost writes of the sandbox, of this command or
+	// of earlier ones; a violation has the details. Files may hold zeros, or older
+	// content.
 	Damaged bool `json:"damaged,omitempty"`
-	// Files are those that changed while it ran; nil where that was not watched:
-	// of what was detached, and without isolation.
+	// Files are the files that changed while the command ran. Nil if they were not
+	// watched: for a detached command, and without isolation.
 	Files     *Files    `json:"files"`
 	Isolation Isolation `json:"isolation"`
 	// Limits says which limits the host enforces.
 	Limits LimitReport `json:"limits"`
-	// Notes name what the host could not do as usual and what was done
-	// instead.
+	// Notes name abilities that the host lacks, and the replacements.
 	Notes []string `json:"notes,omitempty"`
 }
 

@@ -32,7 +32,7 @@ const (
 type FieldError struct {
 	// Field is the name in JSON, such as "limits.memory".
 	Field string
-	// Problem says what is wrong and what would be right.
+	// Problem says why the value is wrong and which one would be right.
 	Problem string
 }
 
