@@ -12,14 +12,14 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Command is what to run inside. Its ids, paths and names are the inside's.
+// Command is a program to run inside. Its ids, paths and names are the inside's.
 type Command struct {
 	// Args is the program and its arguments. A program without a slash is
 	// looked for on the PATH of Env. Nothing falls back to a shell.
 	Args []string
-	// Program, where it is not nil, is executed in place of what Args[0] names:
-	// a program in memory, of which the sandbox has no file. Start keeps no copy.
-	// An agent that is older than this is a *VersionError.
+	// Program, if it is not nil, is executed in place of the program that Args[0] names: a
+	// program in memory, which is no file of the sandbox. Start keeps no copy. An agent
+	// that is older than this is a *VersionError.
 	Program *os.File
 	// Env is the whole environment, as K=V; nothing is added to it.
 	Env []string
@@ -48,10 +48,10 @@ type Command struct {
 	// Detach, where it is not nil, has the command outlive this connection. It
 	// has no Stdout and no Stderr of the caller's then.
 	Detach *Detach
-	// Root is a directory that is the command's root in place of the sandbox's,
-	// nil for that: one of the sandbox's files as another mount namespace shows
-	// them. Dir and all that the command is looked up by lie in it. Whoever passes it
-	// keeps that namespace, without which the mounts come apart.
+	// Root is a directory that is the command's root in place of the sandbox's: the
+	// sandbox's files as another mount namespace shows them. Nil: the sandbox's root. Dir
+	// and all lookups of the command lie in it. The caller must keep that namespace, since
+	// the mounts come apart without it.
 	Root *os.File
 	// Network is reserved for a network namespace of the command's own. The
 	// agent refuses it, see [StageNetwork].
@@ -63,18 +63,17 @@ type Command struct {
 type Cgroup struct {
 	// Dir is the directory of a group of v2, which Linux 5.7 can fork into.
 	Dir *os.File
-	// Tasks are the files "tasks" of groups of v1, opened for writing: what
-	// counts is whether the opener may move a process there.
+	// Tasks are the files "tasks" of groups of v1, opened for writing: the opener's right
+	// to move a process there counts.
 	Tasks []*os.File
 }
 
-// Detach is what becomes of a command without a host.
+// Detach keeps a command without a host.
 type Detach struct {
-	// ID is what to find it by: see [Conn.Attach].
+	// ID is the id for [Conn.Attach].
 	ID ExecID
-	// Stdout and Stderr keep the first Limit bytes of each stream; what is
-	// beyond is dropped. Give one more than is wanted, to see that there was
-	// more.
+	// Stdout and Stderr keep the first Limit bytes of each stream; further bytes are
+	// dropped. Give one byte more than wanted, to see that there was more.
 	Stdout, Stderr *os.File
 	Limit          int64
 }
@@ -94,7 +93,7 @@ type Rlimit struct {
 	Soft, Hard uint64
 }
 
-// validate refuses what the agent would refuse, with better words.
+// validate refuses commands that the agent would refuse, with better words.
 func (c *Command) validate() error {
 	if len(c.Args) == 0 {
 		return errors.New("command without a program")
@@ -214,8 +213,8 @@ func (c *Command) validateRoot() error {
 	return nil
 }
 
-// request is what goes with the payload: its descriptors in the protocol's
-// order, after the two sockets.
+// request is the message beside the payload, with its descriptors in the protocol's order,
+// after the two sockets.
 func (c *Command) request(payload, exec, setup int) (request, []int) {
 	r := request{kind: requestExec, payload: payload, tasks: len(c.Cgroup.Tasks)}
 	fds := make([]int, 0, 16)

@@ -81,8 +81,8 @@ func (c *Conn) greeting(ctx context.Context) error {
 }
 
 // Start starts a command, and returns once it has been executed. The error is a
-// *StartError where the command is at fault or a limit was hit, ErrGone where
-// the agent is. If ctx ends first, what was begun is killed.
+// *StartError if the command is at fault or a limit was hit, ErrGone if the agent has
+// ended. If ctx ends first, the command is killed.
 func (c *Conn) Start(ctx context.Context, cmd Command) (*Process, error) {
 	p, err := c.Begin(ctx, cmd)
 	if err != nil {
@@ -94,9 +94,9 @@ func (c *Conn) Start(ctx context.Context, cmd Command) (*Process, error) {
 	return p, nil
 }
 
-// Begin is Start, and returns once the agent has been told. Whether the command
-// was executed says [Process.Started], or at the latest [Process.Wait]: who
-// needs only that is woken once and not twice.
+// Begin is Start, and returns once the agent has the request. [Process.Started], or at the
+// latest [Process.Wait], says whether the command was executed: a caller that needs only
+// that is woken once and not twice.
 func (c *Conn) Begin(ctx context.Context, cmd Command) (*Process, error) {
 	if err := cmd.validate(); err != nil {
 		return nil, err
@@ -155,8 +155,8 @@ func (c *Conn) begin(ctx context.Context, cmd *Command) (_ *Process, err error) 
 	return p, nil
 }
 
-// part cuts off what is one message: a sixth of what a socket's buffer takes
-// where net.core.wmem_default is the kernel's own.
+// part cuts off one message: a sixth of a socket's buffer if net.core.wmem_default is the
+// kernel's own.
 func part(payload []byte) (first, rest []byte) {
 	n := min(len(payload), 32<<10)
 	return payload[:n], payload[n:]
@@ -188,13 +188,12 @@ func (c *Conn) ask(ctx context.Context, r request, fds []int) error {
 	return c.control.send(ctx, r.encode(), fds)
 }
 
-// openTerminal makes a file of a descriptor that untrusted code may have
-// chosen, if it is a pty's master. It closes any other.
+// openTerminal makes a file of a descriptor that untrusted code may have chosen, if it is
+// a pty's master. It closes any other.
 //
-// The kind is asked for without waiting for a file system
-// (AT_STATX_DONT_SYNC): the descriptor could be of one whose server never
-// answers. A character device 5:2 that was opened is the ptmx driver's
-// whatever the file system says, and one that was opened with O_PATH takes no
+// The kind is asked for without waiting for a file system (AT_STATX_DONT_SYNC): the
+// descriptor could be of one whose server never answers. An opened character device 5:2 is
+// the ptmx driver's, on any file system, and one that was opened with O_PATH takes no
 // flags.
 func openTerminal(fd int) (*os.File, error) {
 	var st unix.Statx_t

@@ -18,11 +18,11 @@ func (c *Conn) Tie(ctx context.Context) error {
 	return nil
 }
 
-// Forget ends what the agent keeps of a detached command, running or ended; it
-// ends no command. An id that is not there is none to forget.
+// Forget removes the agent's state of a detached command, running or ended; it ends no
+// command. An unknown id is no error.
 //
-// What has ended is kept until then, or until the agent, which keeps 256, needs
-// the place: those that ended first go first.
+// The agent keeps ended commands until then, or until it needs the place: it keeps 256,
+// and drops those that ended first.
 func (c *Conn) Forget(ctx context.Context, id ExecID) error {
 	if err := c.tell(ctx, request{kind: requestForget, id: id}); err != nil {
 		return fmt.Errorf("forget the detached command %s: %w", id, err)
@@ -30,7 +30,7 @@ func (c *Conn) Forget(ctx context.Context, id ExecID) error {
 	return nil
 }
 
-// tell is ask of what has no answer.
+// tell is ask for a request without an answer.
 func (c *Conn) tell(ctx context.Context, r request) error {
 	err := c.ask(ctx, r, nil)
 	if errors.Is(err, io.EOF) {
@@ -39,7 +39,7 @@ func (c *Conn) tell(ctx context.Context, r request) error {
 	return err
 }
 
-// query asks for what is answered on a socket of its own.
+// query sends a request that is answered on a socket of its own.
 func (c *Conn) query(ctx context.Context, r request) (*socket, error) {
 	ours, theirs, err := newSocket("agent-answer")
 	if err != nil {

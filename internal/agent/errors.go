@@ -32,8 +32,8 @@ func (e *VersionError) Error() string {
 type StartError struct {
 	Stage Stage
 	Errno syscall.Errno
-	// Path is what the stage was about, as the caller named it: the program,
-	// the directory, the terminal's device. Empty for other stages.
+	// Path is the object of the stage, in the caller's words: the program, the directory,
+	// the terminal's device. Empty for other stages.
 	Path string
 }
 

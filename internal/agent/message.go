@@ -10,7 +10,7 @@ import (
 // The protocol of cmd/sandbox-agent/protocol.h. Both ends run on one machine:
 // numbers are in its own order.
 const (
-	protocolVersion = 3 // what the agent embedded here speaks
+	protocolVersion = 3 // the version of the agent embedded here
 	oldestVersion   = 2 // of an agent that is still understood
 	rootVersion     = 3 // the first that takes a command's root
 	programVersion  = 3 // the first that takes its program
@@ -37,7 +37,7 @@ const (
 	requestForget requestKind = 6
 )
 
-// What an exec's request carries beside stdio and tasks files.
+// The parts of an exec's request beside stdio and tasks files.
 const (
 	withCgroup  = 1
 	withOutput  = 2
@@ -59,11 +59,11 @@ const (
 	eventList     eventKind = 8
 )
 
-// request is what the host asks for.
+// request is a request of the host.
 type request struct {
 	kind    requestKind
 	stdio   uint32 // exec: bit n is set where descriptor n is passed
-	with    uint32 // exec: what else is passed
+	with    uint32 // exec: the other passed parts
 	tasks   int    // exec: how many
 	payload int    // exec: its size
 	signal  syscall.Signal
@@ -88,8 +88,8 @@ func (r request) encode() []byte {
 	return append(b, r.id[:]...)
 }
 
-// event is what the agent, or a child of its, reports. Only what its kind says
-// is filled in; parseEvent has checked it.
+// An event is a report of the agent, or of one of its children. Only the fields of its
+// kind are filled in; parseEvent has checked them.
 type event struct {
 	kind    eventKind
 	version int32         // hello
@@ -170,8 +170,7 @@ func parseList(b []byte) ([]ExecID, error) {
 	return list, nil
 }
 
-// bounded keeps a number of the agent's within what no later sum or product
-// overflows.
+// bounded keeps a number of the agent's so small that no later sum or product overflows.
 func bounded(n uint64) int64 { return int64(min(n, 1<<50)) }
 
 func microseconds(n uint64) time.Duration {

@@ -30,7 +30,7 @@ type Process struct {
 	settled  bool  // all was read
 	failure  error // why it did not start
 
-	// waiting is held by the one that reads from exec, and guards what follows.
+	// waiting is held by the goroutine that reads from exec, and guards the fields below.
 	waiting chan struct{}
 	exec    *socket
 	ended   bool // exit is set
@@ -59,7 +59,7 @@ type Exit struct {
 	Ended time.Time
 }
 
-// subject is what a stage was about, in the caller's words.
+// subject is the object of a stage, in the caller's words.
 func (p *Process) subject(s Stage) string {
 	switch s {
 	case StageExec:
@@ -88,7 +88,7 @@ func (p *Process) Started(ctx context.Context) error {
 	return nil
 }
 
-// settle reads what the agent and the forked child say until execve(2), or the
+// settle reads the messages of the agent and of the forked child until execve(2), or the
 // child's death, closes the set-up socket.
 func (p *Process) settle(ctx context.Context) error {
 	select {
@@ -128,9 +128,9 @@ func (p *Process) hear(e event, fd int) (err error) {
 	}
 }
 
-// verdict is what the set-up came to when it ended with err, which is io.EOF
-// where all went as it should. A detached command that did not start would be
-// kept by the agent with the status of its failure.
+// verdict is the result of a set-up that ended with err, which is io.EOF after a success.
+// The agent would keep a detached command that did not start, with the status of its
+// failure.
 func (p *Process) verdict(err error) error {
 	var refused *StartError
 	switch {
@@ -167,7 +167,7 @@ func (p *Process) look() error {
 	return nil
 }
 
-// take keeps what the agent said, or why nothing more will be known.
+// take keeps the agent's message, or the reason why there will be no more.
 func (p *Process) take(e event, err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
@@ -193,7 +193,7 @@ func (p *Process) take(e event, err error) error {
 	return err
 }
 
-// ended is when for who hears of it now.
+// ended is the time of the end, for a caller that hears of it now.
 func ended(told uint32) time.Time {
 	var boot unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil {
@@ -202,7 +202,7 @@ func ended(told uint32) time.Time {
 	return when(told, time.Now(), time.Duration(boot.Nano()))
 }
 
-// await takes what the agent says until something of it is known.
+// await takes the agent's messages until something is known.
 func (p *Process) await(ctx context.Context, known *bool) error {
 	select {
 	case p.waiting <- struct{}{}:
@@ -272,17 +272,17 @@ func (p *Process) signal(s syscall.Signal, group bool) error {
 	return nil
 }
 
-// Terminal is the master of the command's terminal, nil if it has none, or none
-// yet: see Started. It is open until Close, so that what the command wrote last
-// can still be read; a read after that ends with EIO.
+// Terminal is the master of the command's terminal, nil if it has none, or none yet: see
+// Started. It is open until Close, so that the last output can still be read; a read after
+// that ends with EIO.
 func (p *Process) Terminal() *os.File {
 	p.starting <- struct{}{}
 	defer func() { <-p.starting }()
 	return p.terminal
 }
 
-// abandon gives up a command that was begun: a detached one would go on. What
-// cannot be sent is the caller's, who kills by cgroup.
+// abandon gives up a command that was begun: a detached one would go on. If the message
+// cannot be sent, the caller has to kill the cgroup.
 func (p *Process) abandon() error {
 	if p.detached {
 		_ = p.exec.trySend(request{kind: requestSignal, signal: unix.SIGKILL, group: true}.encode())

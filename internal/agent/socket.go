@@ -24,7 +24,7 @@ import (
 type socket struct {
 	name string
 
-	// mu guards what follows. It is held for reading while fd is used.
+	// mu guards the fields below. It is held for reading while fd is used.
 	mu sync.RWMutex
 	// fd is -1 once it is closed, or file's.
 	fd   int
@@ -99,7 +99,7 @@ func (s *socket) waitToRead(ctx context.Context, try func(fd uintptr) (done bool
 	return s.wait(ctx, try, (*os.File).SetReadDeadline, syscall.RawConn.Read)
 }
 
-// waitToWrite is waitToRead for who sends.
+// waitToWrite is waitToRead for a sender.
 func (s *socket) waitToWrite(ctx context.Context, try func(fd uintptr) (done bool)) error {
 	return s.wait(ctx, try, (*os.File).SetWriteDeadline, syscall.RawConn.Write)
 }
@@ -204,7 +204,7 @@ func (s *socket) receiveList(ctx context.Context) ([]ExecID, error) {
 	return list, nil
 }
 
-// received is what recvmsg(2) returned.
+// received is the result of recvmsg(2).
 type received struct {
 	// One byte more than an event has, to see that a longer one is longer.
 	message        [eventSize + 1]byte
@@ -221,22 +221,23 @@ func (r *received) from(fd int, message []byte, wantFile bool) {
 	if r.err != nil || r.n > 0 || r.oobn > 0 {
 		return
 	}
-	// The kernel looks for a message and then for the end; who sends and closes may
-	// have done both in between. An end is one when it is told twice.
+	// The kernel looks for a message and then for the end. The other end may have sent and
+	// closed in between, so only an end that is told twice is one.
 	if r.recvmsg(fd, message); r.err == unix.EAGAIN {
 		r.n, r.err = 0, nil // it was an empty message, which is as good as the end
 	}
 }
 
 func (r *received) recvmsg(fd int, message []byte) {
-	// ECONNRESET is said once, before what the other end had sent until then.
+	// ECONNRESET is told once, before the other end's last messages.
 	for r.err = unix.EINTR; r.err == unix.EINTR || r.err == unix.ECONNRESET; {
 		r.n, r.oobn, r.flags, _, r.err = unix.Recvmsg(fd, message, r.rights,
 			unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 	}
 }
 
-// event takes what was received apart, and closes what it does not return.
+// event takes a received message apart, and closes the descriptors that it does not
+// return.
 func (r *received) event() (event, int, error) {
 	file, err := onlyDescriptor(r.rights[:r.oobn], r.flags)
 	if err != nil {
@@ -259,7 +260,7 @@ func onlyDescriptor(rights []byte, flags int) (int, error) {
 	var fds []int
 	messages, err := unix.ParseSocketControlMessage(rights)
 	for i := range messages {
-		// What is no descriptor is an error, and of no interest.
+		// Messages without descriptors give an error that does not matter.
 		more, _ := unix.ParseUnixRights(&messages[i])
 		fds = append(fds, more...)
 	}

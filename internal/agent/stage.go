@@ -48,7 +48,7 @@ const (
 	StageRoot        Stage = 40
 )
 
-// stageTexts say what was attempted.
+// stageTexts name the attempted steps.
 var stageTexts = [...]string{
 	StageControl:     "take the control socket",
 	StageStdio:       "check that stdio is /dev/null",
@@ -81,7 +81,7 @@ var stageTexts = [...]string{
 	StageRoot:        "enter the command's root",
 }
 
-// String says what was attempted, to stand before the reason of its failure.
+// String names the attempted step, to stand before the reason of its failure.
 func (s Stage) String() string {
 	if int64(s) < int64(len(stageTexts)) && stageTexts[s] != "" {
 		return stageTexts[s]

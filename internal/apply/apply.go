@@ -19,27 +19,27 @@ const reservedPrefix = ".sandbox-runtime-"
 // An Owner is whose a file is.
 type Owner struct{ UID, GID uint32 }
 
-// Options say what is applied, and how. With the zero value all that is harmless
-// is applied, and whatever is there and would be replaced is a conflict.
+// Options choose the changes that are applied, and how. The zero value applies all
+// harmless changes, and a present path that would be replaced is a conflict.
 type Options struct {
 	// Paths are those that are applied, with all below them and with the
 	// directories above them that are missing. None: all.
 	Paths []string
 
 	// Hold returns a reason to leave a change out, or nothing. It is asked about each
-	// change of the layers, parents first, also where Paths choose others. What lies
-	// below a directory that is new or replaced and left out is left out, too. Nil:
-	// all is applied. See [Plan.Held].
+	// change of the layers, parents first, also if Paths choose others. All below a new or
+	// replaced directory that is left out is left out, too. Nil: all changes are applied.
+	// See [Plan.Held].
 	Hold func(spec.Change) string
 
-	// Owner of what is new in the tree; what was there keeps its own. Nil: the
-	// caller, or if that is root the owner of the tree's root.
+	// Owner of new files in the tree; present files keep their own. Nil: the caller, or if
+	// that is root the owner of the tree's root.
 	Owner *Owner
 	// Owners, if it is not nil, is asked instead for each entry, new or not.
 	Owners func(spec.Change) Owner
 
-	// Since is when the sandbox began: what has changed in the tree later, by
-	// its ctime, the sandbox has not seen.
+	// Since is the begin of the sandbox: the sandbox has not seen later changes of the
+	// tree, by their ctime.
 	Since time.Time
 	// Stamps are of paths as earlier applies have left them: that is no change.
 	Stamps map[string]layer.Stamp
@@ -51,7 +51,7 @@ type Options struct {
 	Setuid bool
 	// Devices carries over device nodes.
 	Devices bool
-	// Overwrite applies also what there are conflicts about.
+	// Overwrite also applies changes with conflicts.
 	Overwrite bool
 
 	// View says that the tree is the view that a sandbox has of a tree: see [RecoverView].
@@ -62,10 +62,10 @@ type Options struct {
 	Verify func(context.Context) error
 }
 
-// A Conflict is a path at which the tree is not what the sandbox saw.
+// A Conflict is a path at which the tree has changed since the sandbox saw it.
 type Conflict struct{ Path, Reason string }
 
-// A ConflictError is what Commit returns when the tree was not as the sandbox saw it.
+// A ConflictError is Commit's error if the tree has changed since the sandbox saw it.
 type ConflictError struct {
 	Conflicts []Conflict
 	// Applied are the paths that were applied nevertheless: others changed the new
@@ -89,7 +89,7 @@ func (e *ConflictError) Error() string {
 // A Refusal is something of a change that is not carried over.
 type Refusal struct{ Path, Reason string }
 
-// A Plan is what an apply would do, and can do once.
+// A Plan is the plan of an apply. It can be carried out once.
 type Plan struct {
 	stack  *layer.Stack
 	target *os.File
@@ -169,11 +169,11 @@ func (p *Plan) Changes() []spec.Change { return p.changes }
 // Conflicts keep the plan from being committed, unless it overwrites.
 func (p *Plan) Conflicts() []Conflict { return p.conflicts }
 
-// Refused is what is not carried over of the changes.
+// Refused are the parts of the changes that are not carried over.
 func (p *Plan) Refused() []Refusal { return p.refused }
 
-// Held is what Options.Hold left out of the chosen changes, with the directories that
-// are left out because of it.
+// Held are the chosen changes that Options.Hold left out, with the directories that are
+// left out because of them.
 func (p *Plan) Held() []Refusal { return p.held }
 
 // reserved tells whether a path is the runtime's own.

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setAttributes makes a directory's attributes those that are given. What is so
-// already is left alone, and takes no right.
+// setAttributes gives a directory the given attributes. It does not touch attributes that
+// are right already, so that they need no rights.
 func (r *run) setAttributes(o *op, a *attributes) error {
 	f, err := r.tree.open(o.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if missing(err) || noDirectory(err) {

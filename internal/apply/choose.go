@@ -116,7 +116,7 @@ func (f *filter) parentsOf(path string) []spec.Change {
 	return parents
 }
 
-// cleanPaths checks what a user chose, and leaves out what is below another.
+// cleanPaths checks a user's paths, and leaves out those below another.
 func cleanPaths(paths []string) ([]string, error) {
 	var cleaned []string
 	for _, path := range paths {
@@ -139,8 +139,8 @@ func cleanPaths(paths []string) ([]string, error) {
 	return all, nil
 }
 
-// checkPath holds that a path is one in a tree: what a layer's reader gives is,
-// and what a user gives may not be.
+// checkPath refuses a path that is not one in a tree. The paths of a layer's reader always
+// are; a user's may not be.
 func checkPath(path string) error {
 	for name := range strings.SplitSeq(path, "/") {
 		if name == "" || name == "." || name == ".." || strings.ContainsRune(name, 0) {

@@ -82,7 +82,7 @@ func (p *Plan) commit(ctx context.Context, j *journal, stamps map[string]layer.S
 			return j.abandon(err)
 		}
 	}
-	// What is staged is durable before the record says what to do with it.
+	// The staged files are durable before the record says how to use them.
 	if err := unix.Syncfs(int(j.dir.Fd())); err != nil {
 		return j.abandon(fmt.Errorf("sync: %w", err))
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
-// small is up to what size a file is copied through memory: for one more system
-// call to find out whether the file systems do better is not worth it.
+// small is the largest size of a file that is copied through memory: one more system call,
+// to find out whether the file systems do better, is not worth it.
 const small = 64 << 10
 
 // A copier copies the content of files, one after the other.
@@ -84,7 +84,7 @@ func (c *copier) lastByte(from int, size int64) error {
 	}
 }
 
-// extents copies what of a file is not a hole.
+// extents copies the parts of a file that are not holes.
 func (c *copier) extents(to, from int, size int64) error {
 	for at := int64(0); at < size; {
 		data, err := unix.Seek(from, at, unix.SEEK_DATA)

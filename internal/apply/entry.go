@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// An entry is what is at a path of a tree.
+// An entry describes a path of a tree.
 type entry struct {
 	identity
 	ctime int64 // nanoseconds
@@ -53,13 +53,13 @@ func (i identity) sameAs(o identity) bool {
 
 func (i identity) dir() bool { return i.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// fileType is what an entry is, in the words of a change.
+// fileType is the type of an entry, in the words of a change.
 func (i identity) fileType() spec.FileType { return layer.FileTypeOf(i.Mode) }
 
 const wanted = unix.STATX_BASIC_STATS | unix.STATX_BTIME
 
-// stat looks at a path; what is not there is ENOENT, also where its parent is
-// not a directory.
+// stat describes a path. The error is ENOENT for a missing one, also if its parent is not
+// a directory.
 func (t *tree) stat(path string) (entry, error) {
 	dir, name, err := t.parent(path)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 // does not tell.
 type item struct {
 	change *spec.Change
-	// copied is set in place of change: the item is made from what is in the tree.
+	// copied is set in place of change: the item is a copy of a file of the tree.
 	copied *copied
 	// mode, uid, gid and xattrs are those of the node.
 	mode, uid, gid uint32
@@ -38,7 +38,7 @@ func (it *item) path() string {
 	return it.change.Path
 }
 
-// node is what is made.
+// node is the file to make.
 func (it *item) node() node {
 	if it.copied != nil {
 		return it.copied.node

@@ -32,7 +32,7 @@ var ErrBusy = errors.New("another apply to this tree is going on: wait for it to
 // recordVersion is raised when older programs would misread a record.
 const recordVersion = 2
 
-// A record is what is to be done.
+// A record has the steps of an apply.
 type record struct {
 	Version int
 	// Source is that of the options.
@@ -98,8 +98,8 @@ func (j *journal) mark() error {
 	return unix.Close(fd)
 }
 
-// own refuses a directory of another user, and one that an apply has not made: another
-// user who may rename entries of the tree can give any directory this name.
+// own refuses a directory of another user, and one that no apply has made: another user
+// who may rename entries of the tree can give any directory this name.
 func (j *journal) own() error {
 	e, err := statFD(int(j.dir.Fd()))
 	if err != nil {
@@ -120,8 +120,8 @@ func (j *journal) own() error {
 
 func isOwn(e entry) bool { return e.UID == uint32(os.Geteuid()) && e.Mode&0o077 == 0 }
 
-// plain takes from a new staging directory what a directory inherits: all that
-// is made in it would, too.
+// plain removes inherited attributes from a new staging directory: all files in it would
+// inherit them, too.
 func (j *journal) plain() error {
 	fd := int(j.dir.Fd())
 	for _, name := range []string{defaultACL, accessACL} {
@@ -188,7 +188,7 @@ func (j *journal) lock() error {
 	return nil
 }
 
-// write makes a record durable. What is staged must be by then.
+// write makes a record durable. The staged files must be durable by then.
 func (j *journal) write(r *record) error {
 	dir := int(j.dir.Fd())
 	fd, err := unix.Openat(dir, draftFile, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// attributes are what can be set of an entry that is there.
+// attributes are the attributes that can be set on a present entry.
 type attributes struct {
 	Mode     uint32 // permissions, with the upper bits
 	UID, GID uint32
@@ -138,7 +138,7 @@ func (m *maker) opened(fd int, n *node) error {
 	return setXattrs(fd, n.Xattrs)
 }
 
-// named is what opened is for entries that are not opened.
+// named is opened for entries that are not opened.
 func (m *maker) named(dir int, name string, n *node) error {
 	if n.UID != m.uid || n.GID != m.gid {
 		if err := unix.Fchownat(dir, name, int(n.UID), int(n.GID), unix.AT_SYMLINK_NOFOLLOW); err != nil {

@@ -2,13 +2,13 @@ package apply
 
 import "strconv"
 
-// An opKind is what one step does to the tree.
+// An opKind is the effect of one step on the tree.
 type opKind string
 
 const (
 	opCreate     opKind = "create"     // an item comes where nothing is
-	opReplace    opKind = "replace"    // an item and what is there change places
-	opDelete     opKind = "delete"     // what is there becomes an item
+	opReplace    opKind = "replace"    // an item and the present file change places
+	opDelete     opKind = "delete"     // the present file becomes an item
 	opEmpty      opKind = "empty"      // an empty directory goes; the item is one like it
 	opAttributes opKind = "attributes" // of a directory that stays
 )
@@ -28,11 +28,10 @@ type op struct {
 	Ino uint64
 	// Made is the new entry as it was staged. Records of version 1 have none.
 	Made identity
-	// Old is what is replaced or deleted; of a directory, Tree tells what is
-	// below it.
+	// Old is the replaced or deleted file. For a directory Tree describes the content.
 	Old  identity
 	Tree string
-	// Any takes whatever is there.
+	// Any takes any present file.
 	Any bool
 	// New are attributes to set, Was those to restore.
 	New, Was *attributes

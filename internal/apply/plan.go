@@ -17,7 +17,7 @@ func (p *Plan) compile() error {
 			p.firsts[first] = -1
 		}
 	}
-	top, step := "", 0 // the new directory that changes are in, and what brings it
+	top, step := "", 0 // the new directory that holds the changes, and its step
 	for i := range p.changes {
 		c := &p.changes[i]
 		p.checkPlace(c.Path)
@@ -117,7 +117,7 @@ func (p *Plan) deleted(c *spec.Change) error {
 	return p.remove(c.Path, e)
 }
 
-// put plans that an entry comes, or takes the place of what is there.
+// put plans a new entry, or an entry that replaces the present one.
 func (p *Plan) put(c *spec.Change) error {
 	e, err := p.tree.stat(c.Path)
 	switch {
@@ -161,7 +161,7 @@ func (p *Plan) create(c *spec.Change) error {
 	return p.bring(c, op{Kind: opCreate, Path: c.Path}, nil)
 }
 
-// merge plans what becomes of a directory that stays.
+// merge plans the changes of a directory that stays.
 func (p *Plan) merge(c *spec.Change, e entry) error {
 	if e.mount {
 		return &pathError{c.Path, unix.EXDEV}
@@ -210,8 +210,7 @@ func attributesOf(e entry) attributes {
 	return attributes{Mode: e.Mode &^ unix.S_IFMT, UID: e.UID, GID: e.GID, Sec: sec, Nsec: nsec}
 }
 
-// inode is by what a directory is known again. An overlay may give it another
-// number each time.
+// inode identifies a directory. An overlay may give it another number each time.
 func (p *Plan) inode(e entry) uint64 {
 	if p.overlay && e.dir() {
 		return 0
@@ -265,8 +264,8 @@ func (p *Plan) complete(it *item, old *entry) error {
 	return err
 }
 
-// mode drops what would give whoever runs a file the rights of its owner. On a
-// directory the bits give no rights.
+// mode drops the bits that would give a user of the file the rights of its owner. On a
+// directory these bits give no rights.
 func (p *Plan) mode(c *spec.Change) uint32 {
 	mode := p.carriedMode(c)
 	if mode != c.Mode&0o7777 {
@@ -313,7 +312,7 @@ func (p *Plan) xattrs(c *spec.Change, old *entry) (map[string][]byte, error) {
 	return p.oldLists(c.Path, kept)
 }
 
-// oldLists adds the access control lists of what is there.
+// oldLists adds the access control lists of the present file.
 func (p *Plan) oldLists(path string, xattrs map[string][]byte) (map[string][]byte, error) {
 	f, err := p.tree.open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
-// A Recovery tells what became of applies that were killed.
+// A Recovery tells how killed applies ended.
 type Recovery struct {
 	// Finished says that all steps of an apply were done. TakenBack says that the steps
 	// of an apply were undone, since the tree had changed meanwhile.
@@ -34,7 +34,7 @@ func Recover(target *os.File) (Recovery, error) {
 	return recoverAll(target, false, nil)
 }
 
-// ErrUntold is what tell of RecoverAndTell returns for a source that it does not know.
+// ErrUntold is the error of RecoverAndTell's tell for a source that it does not know.
 var ErrUntold = errors.New("an apply of another sandbox was not told")
 
 // RecoverAndTell is Recover that has tell store the stamps of each finished apply. After an

@@ -59,8 +59,8 @@ func (p *Plan) dissolve(path string, e entry) error {
 	return nil
 }
 
-// removeAll removes what is at a path, and what is below it, of the caller's
-// own. It goes onto no other mount.
+// removeAll removes a path of the caller's own, with all below it. It goes onto no other
+// mount.
 func (t *tree) removeAll(path string) error {
 	dir, name, err := t.parent(path)
 	if err != nil {
@@ -85,7 +85,7 @@ func (t *tree) removeAll(path string) error {
 	return nil
 }
 
-// empty removes what is in a directory but the spared names.
+// empty removes the content of a directory, except the spared names.
 func (t *tree) empty(path string, spared ...string) error {
 	if err := t.unlock(path); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (t *tree) empty(path string, spared ...string) error {
 // raisedPrefix begins the names that raise gives.
 const raisedPrefix = "raised-"
 
-// raise moves what lies too deep to the root.
+// raise moves too deep directories to the root.
 func (t *tree) raise(path string) error {
 	above, name := split(path)
 	dir, err := t.dir(above)
@@ -153,6 +153,5 @@ func (t *tree) unlock(path string) error {
 	return nil
 }
 
-// procPath names what a descriptor refers to, for calls that take none that is
-// for use as a place only.
+// procPath names the file of a descriptor, for calls that take no O_PATH descriptor.
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
-// A Report tells what a Commit has done.
+// A Report is the result of a Commit.
 type Report struct {
 	// Applied are the paths of the changes that were applied.
 	Applied []string

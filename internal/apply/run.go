@@ -145,7 +145,7 @@ func (r *run) delete(o *op, dir int, name string) error {
 	return r.look(o)
 }
 
-// look compares what a step took out of the tree with what it was to take.
+// look compares the file that a step took out of the tree with the planned one.
 func (r *run) look(o *op) error {
 	if o.Any {
 		return nil

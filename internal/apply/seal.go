@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sealName is where a record that root has written has its digest and size. That root owns a
-// record says nothing: what a sandbox writes to a directory of root's is root's, too.
-// But only who is privileged on the host sets attributes of this kind.
+// sealName is the attribute with the digest and size of a record that root has written.
+// Root's ownership of a record proves nothing: the writes of a sandbox to a directory of
+// root belong to root, too. But only a privileged process of the host sets attributes of
+// this kind.
 const sealName = "trusted.sandbox-runtime.apply"
 
 var errForged = errors.New("was not written by an apply: if none is of use any more, remove it")
@@ -27,8 +28,8 @@ func seal(f *os.File, value []byte) error {
 	return err
 }
 
-// unsealed says that this user, or the file system, has no seals. What is another
-// user's is not looked at anyway.
+// unsealed says that this user, or the file system, has no seals. Files of another user
+// are not read anyway.
 func unsealed(err error) bool {
 	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP)
 }

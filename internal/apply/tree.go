@@ -13,14 +13,14 @@ import (
 // keptDirs bounds the descriptors that a tree keeps open.
 const keptDirs = 64
 
-// maxPath bounds how deep it is gone: each directory on the way has its path in
-// memory, and whoever wants to can make any number of them in each other. No path
-// that is applied is as long, nor where it is staged.
+// maxPath bounds the depth of the walk: each directory on the way has its path in memory,
+// and any user can nest any number of them. No applied path is as long, nor is its staging
+// place.
 const maxPath = 2 * unix.PathMax
 
-// A tree is a directory and what is below it on the same mount. Directories in
-// it are opened one name after the other from the one above, and some are kept
-// open: that what comes next is near is what makes it fast.
+// A tree is a directory with all below it on the same mount. Directories in it are opened
+// one name after the other from the one above, and some are kept open: that is fast
+// because the next path is near.
 type tree struct {
 	root  int
 	kept  map[string]openDirectory
@@ -39,7 +39,7 @@ func newTree(root *os.File) *tree {
 	return &tree{root: int(root.Fd()), kept: map[string]openDirectory{}}
 }
 
-// forget closes what is kept, and so finds directories anew.
+// forget closes the kept directories, and so finds them anew.
 func (t *tree) forget() {
 	for _, dir := range t.kept {
 		_ = unix.Close(dir.fd)
@@ -86,7 +86,7 @@ func (t *tree) held(path string) (openDirectory, error) {
 	return t.kept[path], nil
 }
 
-// inode is by what a directory is known again, other than the root.
+// inode identifies a directory, other than the root.
 func (t *tree) inode(path string) (uint64, error) {
 	if path == "" {
 		return 0, nil
@@ -108,8 +108,8 @@ func (t *tree) parent(path string) (dir int, name string, err error) {
 	return dir, name, err
 }
 
-// open opens what is at a path, with no link followed. The flags must be such
-// that opening has no effect, whatever is there.
+// open opens a path, with no link followed. The flags must be such that opening has no
+// effect on any file.
 func (t *tree) open(path string, flags uint64) (*os.File, error) {
 	dir, name, err := t.parent(path)
 	if err != nil {
@@ -233,7 +233,7 @@ func (e *pathError) Error() string {
 
 func (e *pathError) Unwrap() error { return e.err }
 
-// at says what path a bare error of the system is about.
+// at adds the path to a bare error of the system.
 func at(path string, err error) error {
 	if errno, ok := err.(unix.Errno); ok { //nolint:errorlint // one that is wrapped has its path
 		return &pathError{path, errno}
@@ -241,7 +241,7 @@ func at(path string, err error) error {
 	return err
 }
 
-// about says what path an error is about that may name another.
+// about adds a path to an error that may name another.
 func about(path string, err error) error {
 	if _, ok := err.(unix.Errno); ok { //nolint:errorlint // as above
 		return at(path, err)
@@ -249,7 +249,7 @@ func about(path string, err error) error {
 	return fmt.Errorf("%q: %w", path, err)
 }
 
-// wayOut says what a user can do about an error.
+// wayOut names a user's way out of an error.
 func wayOut(err error) string {
 	switch {
 	case errors.Is(err, unix.EXDEV):

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// opaqueXattr marks a directory of a layer that hides what is below it.
+	// opaqueXattr marks a directory of a layer that hides the one below it.
 	opaqueXattr = "trusted.overlay.opaque"
 	// originXattr marks one that was there before. It names no directory if it is
 	// empty.
 	originXattr = "trusted.overlay.origin"
 )
 
-// Save writes what a Commit would replace into an empty directory, in the form
-// of an overlay's upper layer: applying that layer after the Commit, with all
-// owners, modes and devices carried over, undoes it. Sockets are left out. It
-// takes root's rights, as whiteouts and opaque directories do, and syncs nothing.
+// Save writes the files that a Commit would replace into an empty directory, in the form
+// of an overlay's upper layer. To apply that layer after the Commit, with all owners,
+// modes and devices carried over, undoes the Commit. Sockets are left out. Save needs
+// root's rights, as whiteouts and opaque directories do, and syncs nothing.
 func (p *Plan) Save(undo *os.File) error {
 	s := saver{plan: p, maker: newMaker(newTree(undo)), made: map[string]bool{}, emptied: map[string]bool{}, links: map[uint64]string{}}
 	defer p.tree.forget()

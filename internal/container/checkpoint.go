@@ -19,9 +19,9 @@ func (c *Container) Checkpoint(o CRIUOptions) error {
 	return wantCRIU(c.lc.Checkpoint((*libcontainer.CriuOpts)(&o)))
 }
 
-// Restore starts the container, which has been created from the same spec and
-// has no process yet, with those of a checkpoint in place of p's command. What
-// p says of stdio and of the terminal counts.
+// Restore starts the container, which has been created from the same spec and has no
+// process yet, with the processes of a checkpoint in place of p's command. The stdio and
+// the terminal of p are used.
 func (c *Container) Restore(p Process, o CRIUOptions) (*Child, error) {
 	return c.launch(p, true, func(lp *libcontainer.Process) error {
 		return wantCRIU(c.lc.Restore(lp, (*libcontainer.CriuOpts)(&o)))

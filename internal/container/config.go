@@ -7,9 +7,9 @@ import (
 	"github.com/opencontainers/runc/libcontainer/specconv"
 )
 
-// conversion serialises newConfig: specconv v1.5.2 puts pointers to its own
-// table of default devices into each configuration, and writes the container's
-// root into what they point at.
+// conversion serialises newConfig: specconv v1.5.2 puts pointers to its own table of
+// default devices into each configuration, and writes the container's root into those
+// devices.
 var conversion sync.Mutex
 
 // newConfig turns a specification into libcontainer's configuration, which

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conditions a caller decides on. The wording is what daemons look for.
+// Conditions a caller decides on. Daemons look for these words.
 var (
 	ErrExist      = libcontainer.ErrExist
 	ErrNotExist   = libcontainer.ErrNotExist
@@ -64,11 +64,11 @@ type Container struct {
 	lock *stateLock // nil while it is not held
 }
 
-// Create makes the state directory root/id for a container that runs spec, and
-// locks it. Nothing of it exists in the kernel yet. The caller destroys the
-// container when a later step fails.
+// Create makes the state directory root/id for a container that runs spec, and locks it.
+// Nothing of it exists in the kernel yet. The caller must destroy the container when a
+// later step fails.
 //
-// Errors: [ErrInvalidID], [ErrExist], [ErrBusy], or what is wrong with the spec.
+// Errors: [ErrInvalidID], [ErrExist], [ErrBusy], or a mistake in the spec.
 func Create(root, id string, spec *specs.Spec, opts Options) (*Container, error) {
 	config, err := newConfig(&specconv.CreateOpts{
 		CgroupName:       id,
@@ -106,16 +106,16 @@ func Create(root, id string, spec *specs.Spec, opts Options) (*Container, error)
 	return c, nil
 }
 
-// made tells whether a container of that id is there, or is being made. Its
-// processes are what another create of the id may have found wrong.
+// made says that a container of that id is there, or is being made. Its processes may be
+// the reason why another create of the id has failed.
 func made(root, id string) bool {
 	_, err := os.Lstat(filepath.Join(root, id))
 	return err == nil
 }
 
-// lockNew locks a directory that was just made. Before it had the lock it
-// looked like what a killed create leaves, and somebody may have deleted it; if
-// somebody else made it anew and got the lock first, there is something in it.
+// lockNew locks a directory that was just made. Before it had the lock it looked like the
+// rest of a killed create, and another process may have deleted it; if that process made
+// it anew and got the lock first, it is not empty.
 func lockNew(path string) (stateLock, error) {
 	lock, err := lockState(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -246,9 +246,9 @@ func (c *Container) Signal(s unix.Signal) error {
 	return err
 }
 
-// Kill ends every process of the container and returns when they are gone. What is
-// not some time after its init, of a container without a pid namespace of its own, is
-// left to Destroy to tell. A container that is not running is no error.
+// Kill ends every process of the container and returns when they are gone. In a container
+// without a pid namespace of its own, some may outlive its init for some time; Destroy
+// tells of these. A container that is not running is no error.
 func (c *Container) Kill() error {
 	pidfd, err := c.PidFD()
 	if errors.Is(err, ErrNotRunning) {
@@ -269,9 +269,9 @@ func (c *Container) Kill() error {
 	return nil
 }
 
-// killRest ends what has outlived its init, as it may without a pid namespace.
-// libcontainer does so when it destroys the container, and gives up removing its
-// groups a second later.
+// killRest ends processes that have outlived the init, as they may without a pid
+// namespace. libcontainer does so when it destroys the container, and gives up removing
+// its groups a second later.
 func (c *Container) killRest() {
 	config := c.lc.Config()
 	if config.Namespaces.IsPrivate(configs.NEWPID) {

@@ -21,9 +21,8 @@ func LibseccompVersion() string {
 	return fmt.Sprintf("%d.%d.%d", major, minor, micro)
 }
 
-// Features describes what this build can do, in the form of runtime-spec
-// v1.3.0 features.md. It says nothing about the host. The caller adds its own
-// annotations.
+// Features describes the abilities of this build, in the form of runtime-spec v1.3.0
+// features.md. It says nothing about the host. The caller adds its own annotations.
 func Features() *features.Features {
 	yes := true
 	f := &features.Features{

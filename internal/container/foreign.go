@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// ErrForeign says that a container's state names what cannot be a sandbox's.
+// ErrForeign says that a container's state names objects that cannot be a sandbox's.
 var ErrForeign = errors.New("its state names cgroups, hooks or units of others; remove the sandbox with down")
 
 // cgroupMounts is where the cgroup hierarchies are mounted.
@@ -34,7 +34,7 @@ func LoadIn(root, id, group string) (*Container, error) {
 	return c, c.checkOwn(group)
 }
 
-// checkGroups reads what [Load] thaws by.
+// checkGroups reads the groups by which [Load] thaws.
 func checkGroups(dir, group string) error {
 	paths, err := readGroups(dir)
 	if err != nil {

@@ -18,10 +18,10 @@ var ErrBusy = errors.New("another process creates, starts or deletes it")
 // lockPatience is how long a process waits for another's work on a container.
 const lockPatience = 10 * time.Second
 
-// A stateLock is an flock(2) on the state directory of a container. Who creates,
-// starts or deletes the container holds it: libcontainer has no lock, and of
-// two that delete what a third creates one is left that nobody can delete. It
-// ends with its process.
+// A stateLock is an flock(2) on the state directory of a container. A process holds it
+// while it creates, starts or deletes the container. libcontainer has no lock: if two
+// processes delete a container that a third one creates, a container is left that nobody
+// can delete. The lock ends with its process.
 type stateLock struct{ dir *os.File }
 
 // lockState waits for the lock of the directory that has the name when it gets

@@ -10,11 +10,10 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// SetLog sends what libcontainer logs, in this process and in the containers'
-// init processes, to log; debug messages are made only if log's handler takes
-// them. Without it libcontainer writes to stderr in its own form. Its logger is
-// one for the whole process: call SetLog once, before the package's other
-// functions.
+// SetLog sends the log of libcontainer, of this process and of the containers' init
+// processes, to log; debug messages are made only if log's handler takes them. Without it
+// libcontainer writes to stderr in its own form. Its logger is one for the whole process:
+// call SetLog once, before the package's other functions.
 func SetLog(log *slog.Logger) {
 	logrus.SetOutput(io.Discard)
 	logrus.SetLevel(logrus.InfoLevel)

@@ -18,7 +18,7 @@ import (
 // Process is a process to start in a container. The files stay the caller's,
 // to be closed once Start, Run or Join has returned.
 type Process struct {
-	// Spec says what to execute and with which rights.
+	// Spec has the program and its rights.
 	Spec *specs.Process
 	// Stdin, Stdout and Stderr are the process's first three descriptors; nil
 	// is /dev/null. libcontainer gives their inodes to the process's user, so
@@ -36,8 +36,8 @@ type Process struct {
 	SubCgroups map[string]string
 }
 
-// Child is a started process. It is a child of the caller, who reaps it with
-// Wait or has it reaped otherwise.
+// Child is a started process. It is a child of the caller, which reaps it with Wait or has
+// it reaped otherwise.
 type Child struct {
 	lp  *libcontainer.Process
 	pid int
@@ -61,9 +61,9 @@ func (c *Container) Join(p Process) (*Child, error) {
 	return c.launch(p, false, c.lc.Run)
 }
 
-// Exec releases an init that Start has set up, be it in this program's life or
-// an earlier one's: it executes the container's command. Who calls it has the
-// lock, and has looked that the container was not started yet.
+// Exec releases an init that Start has set up, in this program or in an earlier one: it
+// executes the container's command. The caller has the lock, and has checked that the
+// container was not started yet.
 func (c *Container) Exec() error { return unlessDead(c.lc.Exec()) }
 
 // unlessDead words the error of an init that is silent when it is released: with

@@ -17,14 +17,13 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 )
 
-// cgroupsName is a file in the state directory that names the container's
-// cgroups from before they are made. libcontainer writes its own state.json
-// when they have long been there: of a start that is killed in between, this
-// file alone tells what to remove.
+// cgroupsName is a file in the state directory that names the container's cgroups from
+// before they are made. libcontainer writes its own state.json long after that: for a
+// start that is killed in between, only this file names the cgroups to remove.
 const cgroupsName = "cgroups.json"
 
-// ErrDamaged says that a container's state can't be read. What is left of the
-// container [RemoveRemains] removes.
+// ErrDamaged says that a container's state cannot be read. [RemoveRemains] removes the
+// rest of the container.
 var ErrDamaged = errors.New("its state is damaged: delete --force removes it")
 
 // load is libcontainer.Load with a damaged state told from other errors.
@@ -85,8 +84,8 @@ func RemoveRemains(ctx context.Context, root, id string) error {
 	})
 }
 
-// removeState removes a state directory, if there is one and what comes first goes
-// well. It holds the directory's lock.
+// removeState removes a state directory, if there is one and first succeeds. It holds the
+// directory's lock.
 func removeState(dir string, first func() error) error {
 	lock, err := lockState(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,8 +101,8 @@ func removeState(dir string, first func() error) error {
 	return os.RemoveAll(dir)
 }
 
-// checkRemains refuses a directory that no create has made. Who names another
-// one than the state root must not lose what is in it.
+// checkRemains refuses a directory that no create has made. A wrong state root must not
+// lose its content.
 func checkRemains(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -137,8 +136,7 @@ func readGroups(dir string) (map[string]string, error) {
 	return paths, nil
 }
 
-// removeCgroups removes the cgroups that a state directory records, with what
-// runs in them.
+// removeCgroups removes the cgroups that a state directory records, with their processes.
 func removeCgroups(ctx context.Context, dir string) error {
 	paths, err := readGroups(dir)
 	if err != nil {
@@ -150,8 +148,8 @@ func removeCgroups(ctx context.Context, dir string) error {
 	return lccgroups.RemovePaths(paths)
 }
 
-// killGroups ends what runs in the cgroups with the given directories: what a
-// killed create had started ends by itself, but not what a damaged state hides.
+// killGroups kills all processes in the cgroups with the given directories. The processes
+// of a killed create end by themselves, but those behind a damaged state do not.
 func killGroups(ctx context.Context, dirs map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, killPatience)
 	defer cancel()

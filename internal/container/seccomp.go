@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Filter is what seccomp(2) takes with SECCOMP_SET_MODE_FILTER.
+// A Filter is the argument of seccomp(2) with SECCOMP_SET_MODE_FILTER.
 type Filter struct {
 	// Flags are the SECCOMP_FILTER_FLAG_ bits.
 	Flags uint32
@@ -42,16 +42,16 @@ const (
 	compileVariable = "_SANDBOX_RUNTIME_SECCOMP"
 )
 
-// CompileSeccomp returns the filter that libcontainer would load for profile in
-// a container, byte for byte: it is libcontainer that makes it, in a child
-// process, and what it hands to the kernel there is taken from it. Where a
-// profile is for several architectures libcontainer puts their parts into an
-// order that differs from time to time, and any one of them is returned.
+// CompileSeccomp returns the filter that libcontainer would load for profile in a
+// container, byte for byte: libcontainer makes it, in a child process, and CompileSeccomp
+// takes it at the system call. For a profile of several architectures libcontainer puts
+// their parts into an order that differs from time to time, and any one of them is
+// returned.
 //
-// The child is stopped at the entry of the system call, whose arguments say
-// what PTRACE_SECCOMP_GET_FILTER leaves out, the flags. Nothing has to be
-// loaded for that, so it takes no privilege. Nothing of the child is left,
-// whatever the error. [ErrNoTrace] is one of them.
+// The child is stopped at the entry of the system call: its arguments have the flags,
+// which PTRACE_SECCOMP_GET_FILTER leaves out. Nothing has to be loaded for that, so it
+// needs no privilege. Nothing of the child is left, also after an error. [ErrNoTrace] is
+// one of them.
 func CompileSeccomp(ctx context.Context, profile *specs.LinuxSeccomp) (Filter, error) {
 	if !seccomp.Enabled { // an embedder's
 		return Filter{}, errors.New("this program was built without seccomp: build it with libseccomp, cgo and -tags 'seccomp netgo osusergo'")
@@ -75,8 +75,8 @@ func CompileSeccomp(ctx context.Context, profile *specs.LinuxSeccomp) (Filter, e
 	return f, nil
 }
 
-// SeccompInputs returns all that decides what [CompileSeccomp] makes of
-// profile, as text that is equal where the filter is.
+// SeccompInputs returns everything that decides about the filter of profile, as text that
+// is equal if the filter is.
 func SeccompInputs(profile *specs.LinuxSeccomp) ([]byte, error) {
 	if profile == nil {
 		return nil, errors.New("no seccomp profile")
@@ -85,7 +85,8 @@ func SeccompInputs(profile *specs.LinuxSeccomp) ([]byte, error) {
 		Profile *specs.LinuxSeccomp
 		// Not set is another thing than none, and the same in the profile's JSON.
 		FlagsSet bool
-		// What libseccomp and the kernel together can do; it decides on the flags.
+		// The abilities of libseccomp and the kernel together, which decide about the
+		// flags.
 		SupportedFlags                         []string
 		Libseccomp, Libcontainer, Architecture string
 	}{

@@ -35,7 +35,7 @@ type State struct {
 	Rootfs      string            `json:"rootfs"`
 	Created     time.Time         `json:"created"`
 	Annotations map[string]string `json:"annotations,omitempty"`
-	Owner       string            `json:"owner"` // filled in by who lists; see Owner
+	Owner       string            `json:"owner"` // filled in by lists; see Owner
 }
 
 // Status asks the kernel where the container is in its life.
@@ -88,8 +88,8 @@ func (c *Container) State() (State, error) {
 	}, nil
 }
 
-// Owner is the user name, or "#" and the number, of who owns the container's
-// state directory.
+// Owner is the user name, or "#" and the number, of the owner of the container's state
+// directory.
 func (c *Container) Owner() (string, error) {
 	path := filepath.Join(c.root, c.ID())
 	info, err := os.Stat(path)
@@ -114,8 +114,8 @@ func (c *Container) Bundle() string {
 	return bundle
 }
 
-// HostRoot returns the host's ids of the container's uid and gid 0: who has to
-// own what is handed to it.
+// HostRoot returns the host's ids of the container's uid and gid 0, for files that are
+// handed to the container.
 func (c *Container) HostRoot() (uid, gid int, err error) {
 	config := c.lc.Config()
 	if uid, err = config.HostRootUID(); err != nil {

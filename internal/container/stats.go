@@ -96,7 +96,7 @@ func blkioStats(b cgroups.BlkioStats) types.Blkio {
 	}
 }
 
-// intelRdtStats tells what this CPU has of it.
+// intelRdtStats has the statistics that this CPU offers.
 func intelRdtStats(s *intelrdt.Stats) types.IntelRdt {
 	out := types.IntelRdt{Schemata: s.Schemata}
 	if intelrdt.IsCATEnabled() {

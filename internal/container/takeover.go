@@ -12,12 +12,11 @@ import (
 	_ "github.com/opencontainers/runc/libcontainer/nsenter"
 )
 
-// init is the second life of the program: libcontainer re-executes it inside
-// the new container, where it sets up the root and then executes the
-// container's own command. The environment variable keeps a user who types
-// "sandbox-runtime init" out of here.
+// init is the second life of the program: libcontainer re-executes it inside the new
+// container, where it sets up the root and then executes the container's own command. The
+// environment variable keeps a user who types "sandbox-runtime init" out of here.
 //
-// The third is that of [CompileSeccomp], which ends here, too.
+// The third life is that of [CompileSeccomp], which ends here, too.
 func init() {
 	switch {
 	case len(os.Args) < 2:

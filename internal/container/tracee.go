@@ -128,7 +128,7 @@ type syscallInfo struct {
 	args   [6]uint64
 }
 
-// systemCall asks what the stopped child is about to do or has done (ptrace(2),
+// systemCall asks for the next or the last system call of the stopped child (ptrace(2),
 // PTRACE_GET_SYSCALL_INFO, Linux 5.3).
 func (t *tracee) systemCall() (syscallInfo, error) {
 	var info syscallInfo
@@ -140,8 +140,8 @@ func (t *tracee) systemCall() (syscallInfo, error) {
 	return info, nil
 }
 
-// filter tells whether a filter is loaded. libseccomp passes none when it finds
-// out what the kernel can do.
+// filter tells whether a filter is loaded. libseccomp passes none when it probes the
+// kernel.
 func (c syscallInfo) filter() (flags uint32, program uintptr, loads bool) {
 	switch {
 	case c.op != unix.PTRACE_SYSCALL_INFO_ENTRY:

@@ -17,13 +17,13 @@ type IntelRdt struct {
 	MemBwSchema   string
 }
 
-// Update changes limits of a container that has not stopped; see
-// [ErrNotRunning]. What r and rdt leave out stays as it is. After an error the
-// container has its old limits.
+// Update changes limits of a container that has not stopped; see [ErrNotRunning]. Limits
+// that r and rdt leave out stay as they are. After an error the container has its old
+// limits.
 //
-// Of r it takes what runc's update takes: CPU, memory, block I/O, pids and
-// unified. Device rules are left alone, also where another program has changed
-// them meanwhile.
+// It uses the fields of r that runc's update uses: CPU, memory, block I/O, pids and
+// unified. Device rules are left alone, also if another program has changed them
+// meanwhile.
 func (c *Container) Update(r *specs.LinuxResources, rdt IntelRdt) error {
 	// The old limits must stay intact: Set goes back to them on an error.
 	config := c.lc.Config()
@@ -118,7 +118,7 @@ func applyBlockIO(to *cgroups.Resources, io *specs.LinuxBlockIO) {
 	}
 }
 
-// withWeight returns the list with d in place of what it says of that device.
+// withWeight returns the list with d in place of the present entry of that device.
 func withWeight(list []*cgroups.WeightDevice, d specs.LinuxWeightDevice) []*cgroups.WeightDevice {
 	w := cgroups.NewWeightDevice(d.Major, d.Minor, 0, 0)
 	list = slices.DeleteFunc(slices.Clone(list), func(old *cgroups.WeightDevice) bool {
@@ -133,7 +133,7 @@ func withWeight(list []*cgroups.WeightDevice, d specs.LinuxWeightDevice) []*cgro
 	return append(list, w)
 }
 
-// withThrottle returns the list with d in place of what it says of that device.
+// withThrottle returns the list with d in place of the present entry of that device.
 func withThrottle(list []*cgroups.ThrottleDevice, d specs.LinuxThrottleDevice) []*cgroups.ThrottleDevice {
 	list = slices.DeleteFunc(slices.Clone(list), func(old *cgroups.ThrottleDevice) bool {
 		return old.Major == d.Major && old.Minor == d.Minor

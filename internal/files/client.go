@@ -22,16 +22,16 @@ type Process interface {
 type Options struct {
 	// Idle is how long a client that nobody uses keeps its server.
 	Idle time.Duration
-	// Silent is asked where the server does not answer: an error is why, as that
-	// the sandbox is paused, and is what those get who wait.
+	// Silent is asked if the server does not answer. An error is the reason, such as a
+	// paused sandbox, and the error of all waiting calls.
 	Silent func(ctx context.Context) error
 }
 
 const (
 	// askAfter is how long the server may be silent before somebody asks why.
 	askAfter = 300 * time.Millisecond
-	// giveUpAfter is how long it may be silent without a reason. It answers pings
-	// whatever else it does, unless it does not run.
+	// giveUpAfter is how long the server may be silent without a reason. A running server
+	// answers pings in any case.
 	giveUpAfter = 10 * time.Second
 	// maxCalls are under way at once; others wait.
 	maxCalls = 64
@@ -63,7 +63,7 @@ type Client struct {
 	workers sync.WaitGroup
 	done    chan struct{}
 
-	// mu guards what is below.
+	// mu guards the fields below.
 	mu      sync.Mutex
 	next    uint32
 	pending map[uint32]*pending
@@ -103,7 +103,7 @@ func (c *Client) Err() error {
 	return c.over
 }
 
-// Close ends the server and whoever waits for it. It is safe to call twice.
+// Close ends the server and all waits for it. It is safe to call twice.
 func (c *Client) Close() {
 	c.fail(ErrClosed)
 	c.workers.Wait()
@@ -168,7 +168,7 @@ func (c *Client) hear() error {
 	}
 }
 
-// deliver gives an answer to whoever has asked.
+// deliver gives an answer to the call that has asked.
 func (c *Client) deliver(a *answer) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,8 +189,8 @@ func (c *Client) deliver(a *answer) error {
 	return nil
 }
 
-// call asks, and waits for the answer. Its error is ctx's, one of the
-// connection, or what the server says of the file.
+// call asks, and waits for the answer. Its error is ctx's, one of the connection, or the
+// server's error about the file.
 func (c *Client) call(ctx context.Context, r request) (*answer, error) {
 	return c.ask(ctx, r, false)
 }
@@ -312,7 +312,8 @@ func (c *Client) send(ctx context.Context, frame []byte) error {
 	}
 }
 
-// unsent words why a frame could not be written: who listens finds that out.
+// unsent words the reason why a frame could not be written: the listening goroutine finds
+// it out.
 func (c *Client) unsent(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -431,6 +432,6 @@ func (c *Client) inquire() {
 		c.mu.Lock()
 		c.pinged = r.id
 		c.mu.Unlock()
-		_ = c.send(ctx, r.encode()) // who waits is told
+		_ = c.send(ctx, r.encode()) // the waiting call gets the answer
 	}
 }

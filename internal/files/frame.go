@@ -26,7 +26,7 @@ const (
 	maxBatch = 100
 	// maxHandles is how much may be open at once.
 	maxHandles = 256
-	// maxRunning requests are worked on at once; what is beyond is refused.
+	// maxRunning requests are worked on at once; further ones are refused.
 	maxRunning = 128
 )
 
@@ -56,7 +56,7 @@ const (
 	opEvents
 )
 
-// A request is what the client asks for; each op needs some of it.
+// A request is a client's request; each op needs some of the fields.
 type request struct {
 	id       uint32
 	op       op
@@ -68,7 +68,7 @@ type request struct {
 	data     []byte
 }
 
-// An answer is what came of a request. Code is 0, an errno, or one of the codes.
+// An answer is the result of a request. Code is 0, an errno, or one of the codes.
 type answer struct {
 	id     uint32
 	code   uint32
@@ -80,7 +80,7 @@ type answer struct {
 	data   []byte
 }
 
-// Codes of what no errno says.
+// Codes without an errno.
 const (
 	codeOwn        = 1 << 16
 	codeNotRegular = codeOwn + iota
@@ -120,7 +120,7 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.LittleEndian.AppendUint32(b, uint32(len(s))), s...)
 }
 
-// frame puts the length before what build appends.
+// frame puts the length before the bytes that build appends.
 func frame(size int, build func([]byte) []byte) []byte {
 	b := build(make([]byte, 4, 4+size))
 	binary.LittleEndian.PutUint32(b, uint32(len(b)-4))
@@ -175,7 +175,7 @@ func flag(set bool) byte {
 	return 0
 }
 
-// parseAnswer reads what whoever runs inside may have written.
+// parseAnswer reads bytes that code inside may have written.
 func parseAnswer(b []byte) (answer, error) {
 	c := cursor{left: b}
 	a := answer{id: c.word(), code: c.word(), handle: c.word(), last: c.byte() != 0}
@@ -197,7 +197,7 @@ func parseAnswer(b []byte) (answer, error) {
 	return a, c.end()
 }
 
-// A cursor reads what was appended. After what it can't read, all is zero.
+// A cursor reads appended values. After one that it cannot read, all are zero.
 type cursor struct {
 	left []byte
 	err  error

@@ -20,7 +20,7 @@ type Info struct {
 	Link string
 }
 
-// Kind is what happened to a file.
+// Kind is the kind of a change of a file.
 type Kind uint8
 
 // The kinds of events.
@@ -41,7 +41,7 @@ type Event struct {
 	Dir bool
 }
 
-// statInfo is what stat(2) says.
+// statInfo has the facts of stat(2).
 func statInfo(name string, st *unix.Stat_t) Info {
 	return Info{
 		Name: name, Size: st.Size, Mode: fileMode(st.Mode), ModTime: time.Unix(st.Mtim.Unix()), UID: st.Uid, GID: st.Gid,
@@ -121,7 +121,7 @@ func (c *cursor) event() Event {
 	return e
 }
 
-// isName holds for what an entry of a directory can be called.
+// isName says that s can name an entry of a directory.
 func isName(s string) bool {
 	return s != "" && s != "." && s != ".." && len(s) <= maxName && !strings.ContainsAny(s, "/\x00")
 }

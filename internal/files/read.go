@@ -15,8 +15,8 @@ type reader struct{ f *os.File }
 
 func (f *reader) close() { _ = f.f.Close() } // it was only read
 
-// open opens a file and returns its beginning: of most files, all there is. It
-// waits for no other end of a pipe, and what is no regular file is not read.
+// open opens a file and returns its beginning: for most files, all of it. It does not wait
+// for the other end of a pipe, and reads regular files only.
 func (s *server) open(name string, r *request) (*answer, error) {
 	f, err := s.tree.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -77,8 +77,8 @@ func (s *server) list(name string) (*answer, error) {
 	return a, err
 }
 
-// next describes the next entries, in the directory's own order. What vanishes
-// meanwhile is left out.
+// next describes the next entries, in the directory's own order. Entries that vanish
+// meanwhile are left out.
 func (l *listing) next() (*answer, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,13 +24,13 @@ type server struct {
 	// slots are of requests under way.
 	slots chan struct{}
 
-	// mu guards what is below.
+	// mu guards the fields below.
 	mu      sync.Mutex
 	handles map[uint32]opened
 	last    uint32
 }
 
-// opened is what a handle stands for.
+// An opened is the object of a handle.
 type opened interface{ close() }
 
 // Serve answers requests until in ends, which is no error. The tree is shown at
@@ -59,7 +59,7 @@ func Serve(tree Tree, prefix string, in io.Reader, out io.Writer) error {
 	}
 }
 
-// end lets go of all that is open, and of what was begun and not committed.
+// end releases all open objects, and those that were begun and not committed.
 func (s *server) end() {
 	s.mu.Lock()
 	all := s.handles
@@ -74,7 +74,7 @@ func (s *server) end() {
 // take has a request carried out.
 func (s *server) take(r request) error {
 	switch r.op {
-	case opPing: // from whoever wants to know whether this process runs at all
+	case opPing: // from a client that checks whether this process runs at all
 		return s.send(&answer{id: r.id})
 	case opClose:
 		s.running.Go(func() { s.drop(r.handle) })
@@ -131,7 +131,7 @@ func code(err error) uint32 {
 	return codeOther
 }
 
-// keep gives what is open a handle.
+// keep gives an open object a handle.
 func (s *server) keep(o opened) (uint32, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *server) drop(handle uint32) {
 	}
 }
 
-// find is what a handle stands for, of one kind.
+// find is the object of a handle, of one kind.
 func find[T opened](s *server, handle uint32) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +197,7 @@ func (s *server) carryOut(r *request) (*answer, error) {
 	return &answer{}, s.change(name, r)
 }
 
-// goOn works with what is open.
+// goOn works with an open object.
 func (s *server) goOn(r *request) (*answer, error) {
 	switch r.op {
 	case opRead:
@@ -259,7 +259,7 @@ func (s *server) change(name string, r *request) error {
 	return unix.ENOSYS
 }
 
-// goMode is what a client asks for, as package os takes it.
+// goMode is a client's mode in the form of package os.
 func goMode(mode uint32) fs.FileMode { return fileMode(mode&0o7777 | unix.S_IFREG) }
 
 func (s *server) stat(name string, follow bool) (*answer, error) {

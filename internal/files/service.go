@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Service is a server in this process, for who has files and no sandbox.
+// A Service is a server in this process, for files without a sandbox.
 type Service struct {
 	root    *os.Root
 	in, out *os.File
 	done    chan struct{}
 }
 
-// NewService serves what is below root, which it takes over, as if it were at
-// prefix, over two pipes that stay the caller's.
+// NewService serves the files below root, which it takes over, as if they were at prefix,
+// over two pipes that stay the caller's.
 func NewService(root *os.Root, prefix string, stdin, stdout *os.File) (*Service, error) {
 	in, err := duplicate(stdin)
 	if err != nil {
@@ -29,7 +29,7 @@ func NewService(root *os.Root, prefix string, stdin, stdout *os.File) (*Service,
 	s := &Service{root: root, in: in, out: out, done: make(chan struct{})}
 	go func() { // ends with in, which Close sees to
 		defer close(s.done)
-		_ = Serve(root, prefix, in, out) // whoever asks notices
+		_ = Serve(root, prefix, in, out) // the client notices
 		s.in.Close()
 		s.out.Close()
 		_ = s.root.Close() // nothing is written through it

@@ -46,7 +46,7 @@ func (f *File) wanted() uint32 {
 func (f *File) take(a *answer) {
 	f.data, f.last = a.data, a.last || len(a.data) == 0
 	if f.left >= 0 {
-		f.data = f.data[:min(int64(len(f.data)), f.left)] // whatever was sent
+		f.data = f.data[:min(int64(len(f.data)), f.left)] // in any case
 		f.left -= int64(len(f.data))
 	}
 	f.offset += int64(len(f.data))
@@ -84,8 +84,8 @@ func (f *File) Close() error {
 	return nil
 }
 
-// Write writes what r has to a file, which takes its name when all is there: of
-// an error nothing is left. A mode of 0 is that of the file before, or 0644.
+// Write writes all of r to a file, which takes its name when all is there: after an error
+// nothing is left. A mode of 0 is that of the replaced file, or 0644.
 func (c *Client) Write(ctx context.Context, name string, r io.Reader, mode fs.FileMode) error {
 	first, err := readChunk(r)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -125,7 +125,7 @@ func (c *Client) writeAll(ctx context.Context, handle uint32, data []byte, r io.
 	}
 }
 
-// readChunk is a full chunk, or io.EOF with what comes before the end.
+// readChunk is a full chunk, or io.EOF with the bytes before the end.
 func readChunk(r io.Reader) ([]byte, error) {
 	b := make([]byte, chunk)
 	n, err := io.ReadFull(r, b)
@@ -151,7 +151,7 @@ func (c *Client) Stat(ctx context.Context, name string) (Info, error) {
 	return c.stat(ctx, opStat, name)
 }
 
-// Lstat is Stat, of a link and not of what it leads to.
+// Lstat is Stat for a link itself, not for its target.
 func (c *Client) Lstat(ctx context.Context, name string) (Info, error) {
 	return c.stat(ctx, opLstat, name)
 }
@@ -211,13 +211,13 @@ func (c *Client) Mkdir(ctx context.Context, name string, mode fs.FileMode, paren
 	return c.do(ctx, request{op: o, name: name, mode: kernelMode(mode)})
 }
 
-// Rename moves a file, and replaces what has the name.
+// Rename moves a file, and replaces the file that has the name.
 func (c *Client) Rename(ctx context.Context, from, to string) error {
 	return c.do(ctx, request{op: opRename, name: from, to: to})
 }
 
-// Remove removes a file or an empty directory, or with all also what is in one;
-// then that there is none is no error.
+// Remove removes a file or an empty directory, or, with all, also the content of a
+// directory; then a missing one is no error.
 func (c *Client) Remove(ctx context.Context, name string, all bool) error {
 	o := opRemove
 	if all {
@@ -241,7 +241,7 @@ func (c *Client) do(ctx context.Context, r request) error {
 	return err
 }
 
-// A Watch tells what changes below a directory.
+// A Watch tells changes below a directory.
 type Watch struct {
 	client *Client
 	handle uint32
@@ -267,7 +267,7 @@ func (c *Client) Watch(ctx context.Context, name string) (*Watch, error) {
 	return w, nil
 }
 
-// pump has one question open at a time, whoever waits for how long.
+// pump has one request open at a time, for any number of waiting calls.
 func (w *Watch) pump(ctx context.Context) {
 	defer close(w.events)
 	defer w.client.release(w.handle)
@@ -313,7 +313,7 @@ func (w *Watch) Next(ctx context.Context) (Event, error) {
 	return e, nil
 }
 
-// Close ends the watch and whoever waits for it. It is safe to call twice.
+// Close ends the watch and all waits for it. It is safe to call twice.
 func (w *Watch) Close() error {
 	w.stop()
 	w.ended.Wait()

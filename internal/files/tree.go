@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Tree is what is served. An [os.Root] is one.
+// A Tree is the served files. An [os.Root] is one.
 type Tree interface {
 	OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error)
 	Stat(name string) (fs.FileInfo, error)
@@ -23,8 +23,8 @@ type Tree interface {
 	Chmod(name string, mode fs.FileMode) error
 }
 
-// All is the Tree of all that this process can see, by absolute paths: inside a
-// sandbox, where it may as well have what the kernel gives it.
+// All is the Tree of all files that this process can see, by absolute paths: inside a
+// sandbox, where it may use all that the kernel gives it.
 func All() Tree { return all{} }
 
 type all struct{}

@@ -16,16 +16,15 @@ import (
 const (
 	// maxDirs is how many directories one watch has.
 	maxDirs = 8192
-	// maxQueue is how many events wait; what comes beyond them is lost, and said
-	// to be.
+	// maxQueue is how many events wait. Further events are lost, and the client is told.
 	maxQueue = 4096
 
 	watchMask = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MODIFY | unix.IN_ATTRIB |
 		unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_DELETE_SELF | unix.IN_ONLYDIR
 )
 
-// A watch follows a directory and all below it, by inotify(7). Directories that
-// come are followed, with what is in them by then.
+// A watch follows a directory and all below it, by inotify(7). New directories are
+// followed, with their content by then.
 type watch struct {
 	tree Tree
 	root string
@@ -36,7 +35,7 @@ type watch struct {
 	dirs  map[int32]string
 	ended sync.WaitGroup
 
-	// mu guards what is below.
+	// mu guards the fields below.
 	mu    sync.Mutex
 	queue []Event
 	lost  bool
@@ -65,8 +64,7 @@ func (w *watch) close() {
 	w.ended.Wait()
 }
 
-// follow watches a directory and those below it, and announces what it finds in
-// them where the directory is new.
+// follow watches a directory and those below it, and announces the content of a new one.
 func (w *watch) follow(path string, announce bool) error {
 	todo := []string{path}
 	for len(todo) > 0 {
@@ -204,8 +202,7 @@ func (w *watch) changed(path string, mask uint32) {
 	}
 }
 
-// leave ends what is known of a directory that is not there any more: it may
-// live on elsewhere.
+// leave forgets a directory that is gone from its place: it may live on elsewhere.
 func (w *watch) leave(path string) {
 	raw, err := w.f.SyscallConn()
 	if err != nil {
@@ -219,8 +216,8 @@ func (w *watch) leave(path string) {
 	}
 }
 
-// tell queues an event, unless it says what the one before has said. Files that
-// are being written have no name yet.
+// tell queues an event, unless it repeats the event before. Files that are being written
+// have no name yet.
 func (w *watch) tell(kind Kind, path string, dir bool) {
 	if strings.HasPrefix(path[strings.LastIndexByte(path, '/')+1:], tempPrefix) {
 		return
@@ -286,7 +283,7 @@ func (w *watch) takeQueued() ([]Event, error) {
 		return events, nil
 	}
 	if w.over != nil {
-		w.wakeUp() // for whoever asks again
+		w.wakeUp() // for a client that asks again
 	}
 	return nil, w.over
 }

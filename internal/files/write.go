@@ -28,9 +28,8 @@ type writer struct {
 // (MAXSYMLINKS).
 const maxLinks = 40
 
-// resolve follows the links that the last part of a name is, for the file behind
-// them to be replaced and not the link; the mode is what is there by now, 0
-// nothing.
+// resolve follows the links at the last part of a name, so that the file behind them is
+// replaced and not the link. mode is that of the present file, 0 for none.
 func (s *server) resolve(name string) (target string, mode fs.FileMode, err error) {
 	for range maxLinks {
 		info, err := s.tree.Lstat(name)
@@ -113,7 +112,7 @@ func (w *writer) commit() error {
 	return err
 }
 
-// close gives up what was not committed.
+// close gives up writes that were not committed.
 func (w *writer) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,13 +1,13 @@
-// Package kernel tells what the running kernel, and the user, container and
-// settings this process runs under, let a sandbox have.
+// Package kernel tells which features for sandboxes the running kernel has, and which the
+// user, the container and the settings of this process allow.
 //
-// Every answer comes from trying, never from a version number: a [Feature] is
-// probed by a short-lived child process that makes the system calls in
-// question in namespaces of its own and is gone, with all it made, when the
-// answer is there. [Feature.Check] answers for one, [Required] for all that no
-// sandbox can do without, [Survey] for everything. What a feature is for,
-// which kernel brought it and how to get it is one table, [Features].
+// Every answer comes from trying, never from a version number: a short-lived child process
+// makes the system calls of a [Feature] in namespaces of its own. The child is gone, with
+// all that it made, when the answer is there. [Feature.Check] answers for one feature,
+// [Required] for all that no sandbox can do without, [Survey] for all features. One table,
+// [Features], has the purpose of each feature, the kernel that brought it, and the way to
+// get it.
 //
-// What it is not: a place for what sandboxes do. Nothing here is needed to
-// start one, and no result is kept: settings change under a running host.
+// The package is not for the work of sandboxes. No start of a sandbox needs it, and no
+// result is kept: settings change under a running host.
 package kernel

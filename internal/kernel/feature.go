@@ -14,7 +14,7 @@ import (
 // A Feature is the name of something a host has or lacks. Names are stable.
 type Feature string
 
-// Need is what becomes of a sandbox on a host that lacks a feature.
+// Need is the effect on sandboxes of a missing feature.
 type Need string
 
 const (
@@ -28,14 +28,14 @@ const (
 	Useful Need = "useful"
 )
 
-// Info is what is known of a feature on any host.
+// Info has the facts of a feature that hold on any host.
 type Info struct {
 	Name  Feature
 	Group string // what it is listed under: "namespaces"
-	Title string // what it is called in a sentence
+	Title string // its name in a sentence
 	Since Version
 	Need  Need
-	Lost  string // what there is not on a host without it
+	Lost  string // the abilities that a host without it lacks
 	Get   string // how to get it
 
 	probe func(*prober) (detail string, err error)
@@ -55,18 +55,18 @@ func Minimum() Version {
 	return oldest
 }
 
-// ErrNotSupported is what a [*NotSupportedError] is.
+// ErrNotSupported matches each [*NotSupportedError].
 var ErrNotSupported = errors.New("not supported")
 
 // A NotSupportedError says that this host lacks a feature, or that the caller
 // may not use it.
 type NotSupportedError struct {
 	Info
-	Cause error  // what the kernel said when it was tried
+	Cause error  // the kernel's answer to the attempt
 	Fix   string // how to get it on this host
 }
 
-// Error is a sentence for the user of a sandbox: what, why, and what to do.
+// Error is a sentence for the user of a sandbox: the feature, the reason and the way out.
 func (e *NotSupportedError) Error() string {
 	return fmt.Sprintf("%s: not supported here (%v): %s", e.Title, e.Cause, e.Fix)
 }
@@ -90,10 +90,10 @@ func (f Feature) Check() error {
 	return fmt.Errorf("feature %q: not known", string(f))
 }
 
-// CheckRequired tries everything without which no sandbox starts. It returns nil
-// if all is there, else one error of one line that names all that is missing
-// and how to get it, made of [*NotSupportedError]s. Where the caller lacks the
-// [Privilege], that alone is named: what else is missing follows from it.
+// CheckRequired tries every feature without which no sandbox starts. It returns nil if all
+// are there, else one error of one line that names all missing ones and the ways to get
+// them, made of [*NotSupportedError]s. If the caller lacks the [Privilege], only that is
+// named: other missing features follow from it.
 func CheckRequired() error {
 	p := newProber()
 	var missing, unknown []error
@@ -137,8 +137,8 @@ func (e lineError) Unwrap() []error { return e }
 // A Finding is a feature as it was found on this host.
 type Finding struct {
 	Info
-	// Detail says more of what was found, such as the version of an
-	// interface. It may be empty.
+	// Detail has more of the finding, such as the version of an interface. It may be
+	// empty.
 	Detail string
 	// Err is as [Feature.Check] returns it.
 	Err error
@@ -154,7 +154,7 @@ func Survey() []Finding {
 	return found
 }
 
-// A prober carries what the probes of one survey have in common.
+// A prober carries the data that the probes of one survey share.
 type prober struct {
 	// admin is whether the caller has root's rights over mounts and ids.
 	admin bool
@@ -182,8 +182,8 @@ func (p *prober) find(info Info) Finding {
 	return found
 }
 
-// An absentError is what a probe found, other than by a system call's error, to
-// be missing.
+// An absentError names a part that a probe found to be missing, other than by a system
+// call's error.
 type absentError struct {
 	what string
 	fix  string // on this host; "" for what the table says

@@ -17,8 +17,8 @@ const scratch = "/proc"
 
 var atCwd = num(unix.AT_FDCWD)
 
-// privateMounts begins a script for a new mount namespace: what it mounts must
-// not propagate to the caller's.
+// privateMounts begins a script for a new mount namespace: its mounts must not propagate
+// to the caller's.
 func privateMounts(s *script) {
 	s.call("make mounts private", unix.SYS_MOUNT, num(0), s.text("/"), num(0), num(unix.MS_REC|unix.MS_PRIVATE), num(0))
 }
@@ -120,7 +120,7 @@ func IDMappedPaths(paths ...string) []Path {
 	return found
 }
 
-// explainIDMap says in words what the error numbers mean.
+// explainIDMap words the error numbers.
 func explainIDMap(err error) error {
 	var failed *callError
 	switch {

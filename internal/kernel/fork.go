@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// callList is what a child is told to do and what came of it. It lies in
-// memory that both processes see and holds no pointers of Go's.
+// callList has the calls of a child and their results. It lies in memory that both
+// processes see and holds no Go pointers.
 type callList struct {
 	length uintptr
 	gate   uintptr // where the byte goes that the child waits for

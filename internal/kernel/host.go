@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Host is what a survey was made on.
+// Host describes the host of a survey.
 type Host struct {
 	Release string // the kernel's, as uname -r says
 	Machine string // as uname -m says
 	Version Version
-	// Container says what shows that this process is in a container or
-	// sandbox already; empty on a host of its own. What is found then is what
-	// the container lets through.
+	// Container says by which sign this process is in a container or sandbox already;
+	// empty on a host of its own. The survey then finds the features that the container
+	// lets through.
 	Container string
 }
 
@@ -53,8 +53,8 @@ func container() string {
 	return text
 }
 
-// containerManager is who made the container, from the files that managers
-// leave in it. An image of a host may hold such a file too, so it is no proof.
+// containerManager is the maker of the container, by the files that managers leave in it.
+// An image of a host may hold such a file too, so it is no proof.
 func containerManager() string {
 	if name := read("/run/systemd/container"); name != "" {
 		return name

@@ -142,8 +142,8 @@ func probeNamespace(flag int) func(*prober) (string, error) {
 	}
 }
 
-// probeIDRange makes a user namespace with a sandbox's ids, all the other
-// namespaces in it, and becomes its root: what the first process does.
+// probeIDRange makes a user namespace with a sandbox's ids, all the other namespaces in
+// it, and becomes its root, as the first process of a sandbox does.
 func probeIDRange(p *prober) (string, error) {
 	switch {
 	case p.admin:

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probeNftables makes a table with a chain of type nat in a network namespace
-// of its own: what a sandbox's network is cut and redirected with. The kernel
-// may load its modules for it, as it does for anybody.
+// probeNftables makes a table with a chain of type nat in a network namespace of its own:
+// such chains cut and redirect a sandbox's network. The kernel may load its modules for
+// it, as for any user.
 func probeNftables(p *prober) (string, error) {
 	s := newScript()
 	defer s.free()

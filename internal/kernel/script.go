@@ -13,12 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A script is a list of system calls for a child process to make, one after
-// the other until one fails. The child is a fork of this process that never
-// executes a program: so it works in whatever program this package is part of,
-// needs no file of the host, and can do what a thread of a Go program cannot,
-// such as be in a user namespace of its own. A filter that kills whoever makes
-// a system call kills the child only.
+// A script is a list of system calls for a child process to make, one after the other
+// until one fails. The child is a fork of this process that never executes a program. So
+// it works in any program that contains this package, needs no file of the host, and can
+// do work that a thread of a Go program cannot, such as be in a user namespace of its own.
+// A filter that kills the caller of a system call kills the child only.
 //
 // A script is used once, by one goroutine, and must be freed.
 type script struct {
@@ -32,8 +31,8 @@ type script struct {
 const (
 	sharedMemory = 16 << 10
 
-	// scriptLimit is how long a child may take. It is there for file systems
-	// that hang; what a probe does takes about a millisecond.
+	// scriptLimit bounds a child's time, for file systems that hang. A probe takes about a
+	// millisecond.
 	scriptLimit = 2 * time.Second
 )
 
@@ -119,10 +118,10 @@ func (s *script) want(errno syscall.Errno) {
 	}
 }
 
-// result is what a call returned in the child.
+// result is the return value of a call in the child.
 func (s *script) result(of arg) int { return int(s.list.calls[of.from-1].result) }
 
-// A callError says which system call of a script did not do what it should.
+// A callError names the system call of a script that failed.
 type callError struct {
 	call string
 	err  error
@@ -245,7 +244,7 @@ func (c *child) wait() error {
 	return c.script.outcome(status)
 }
 
-// retry repeats what a signal interrupted.
+// retry repeats a call that a signal interrupted.
 func retry(f func() error) error {
 	for {
 		if err := f(); !errors.Is(err, unix.EINTR) {
@@ -254,8 +253,7 @@ func retry(f func() error) error {
 	}
 }
 
-// errKills is the cause where a filter that is already on this process ends
-// whoever makes the call.
+// errKills is the cause if a filter on this process kills the caller of the system call.
 var errKills = errors.New("a seccomp filter kills the caller")
 
 func (s *script) outcome(status unix.WaitStatus) error {

@@ -14,15 +14,15 @@ import (
 // A Setting is something an administrator decided, on this host or for the
 // container this process is in, that can keep a sandbox from having a feature.
 type Setting struct {
-	Name  string // of a sysctl, as sysctl(8) takes it, or of what else it is
+	Name  string // of a sysctl, as sysctl(8) takes it, or of another setting
 	Value string
 	// Restricts is whether this value restricts this process.
 	Restricts bool
-	Effect    string // what it does when it restricts
+	Effect    string // its effect when it restricts
 	Fix       string // how to change it
 
-	features []Feature // what it keeps away
-	causes   []error   // what the kernel says where it does
+	features []Feature // the features that it forbids
+	causes   []error   // the kernel's errors when it forbids them
 }
 
 // explains reports whether the setting can be why a probe failed.
@@ -111,7 +111,7 @@ func processSwitches(user bool) []Setting {
 	}}
 }
 
-// processSettings are what whoever started this process put on it.
+// processSettings are settings of the process that started this one.
 func processSettings() []Setting {
 	status := processStatus()
 	filtered := status["Seccomp"] == "2"

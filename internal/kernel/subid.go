@@ -12,9 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probeSubordinateIDs is how an ordinary user gets a range: newuidmap(1) and
-// newgidmap(1), which have the right, give what /etc/subuid and /etc/subgid
-// grant.
+// probeSubordinateIDs is an ordinary user's way to a range: newuidmap(1) and newgidmap(1),
+// which have the right, give the ranges of /etc/subuid and /etc/subgid.
 func probeSubordinateIDs() (string, error) {
 	uid, err := subordinateStart("/etc/subuid")
 	if err != nil {

@@ -40,7 +40,8 @@ const (
 
 const (
 	noSandbox = "no sandbox starts: "
-	// privileged is how a container gets what container managers withhold.
+	// privileged is the way for a container to get the features that container managers
+	// withhold.
 	privileged = "in a container, start that one with --privileged"
 )
 

@@ -17,7 +17,7 @@ func (v Version) Before(w Version) bool {
 	return v.Major < w.Major || v.Major == w.Major && v.Minor < w.Minor
 }
 
-// parseVersion reads what uname(2) gives as the release: "6.1.0-18-amd64".
+// parseVersion reads the release of uname(2): "6.1.0-18-amd64".
 func parseVersion(release string) (Version, error) {
 	var v Version
 	if _, err := fmt.Sscanf(release, "%d.%d", &v.Major, &v.Minor); err != nil {

@@ -9,10 +9,9 @@ import (
 // copied from the base counts as changed.
 const maxCompared = 64 << 20
 
-// sameContent reports whether a regular file of the layers has the base's
-// content, where both have this size. That its stamps are the base's does not tell: a
-// sandbox can set them, and has files with one stamp for all wherever they came out of
-// an archive. What cannot be read counts as changed.
+// sameContent reports whether a regular file of the layers has the base's content, if both
+// have this size. Equal stamps do not tell: a sandbox can set them, and archives give many
+// files one stamp. A file that cannot be read counts as changed.
 func (s *Stack) sameContent(path string, size int64) bool {
 	now, err := s.Open(path)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// directory is one of the merged tree: what the layers that show have of it,
-// and the base's of the same path.
+// A directory is one of the merged tree: the visible layers' directories, and the base's,
+// of the same path.
 type directory struct {
 	path   string
 	depth  int
@@ -36,7 +36,7 @@ const (
 	shut = -2 // closed for a while
 )
 
-// level is what one layer has of a directory.
+// A level is one layer's part of a directory.
 type level struct {
 	layer uint16
 	fd    int
@@ -44,8 +44,8 @@ type level struct {
 	// whiteout is the inode of one that was seen: overlayfs links one and the
 	// same to all names where it can.
 	whiteout uint64
-	// noUser: the layer's file system has no user.* attributes, as a tmpfs
-	// before Linux 6.6; what was copied there has lost them.
+	// noUser: the layer's file system has no user.* attributes, as a tmpfs before Linux
+	// 6.6; files that were copied there have lost them.
 	noUser bool
 }
 
@@ -143,8 +143,8 @@ func (s *Stack) root(x *xattrReader) (*directory, error) {
 	return d, nil
 }
 
-// enter opens what the layers that show have of a directory: group is that
-// name's entries, of which the first is a directory.
+// enter opens the visible layers' parts of a directory: group has that name's entries, the
+// first of which is a directory.
 func (s *Stack) enter(parent *directory, group []entry, x *xattrReader) (*directory, error) {
 	d := &directory{path: join(parent.path, group[0].name), depth: parent.depth + 1, base: none, hidden: parent.hidden}
 	for _, e := range group {
@@ -228,8 +228,7 @@ func (l *level) look(e entry, st *unix.Statx_t, mask int, x *xattrReader) (uint8
 	return direntTypeOf(st.Mode), nil
 }
 
-// below looks up what the base has at a name: its type, "" for nothing. Names
-// are asked for in order.
+// below looks up a name in the base: its type, "" for none. Names are asked for in order.
 func (d *directory) below(name string, mask int, st *unix.Statx_t) (spec.FileType, error) {
 	if d.base < 0 {
 		return "", nil

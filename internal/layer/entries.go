@@ -68,8 +68,8 @@ func (r *reader) atMost(limit, fd int) ([]entry, error) {
 	}
 }
 
-// more reads on, at the end of the directory nothing. What was read stays in its
-// own memory, of which the names are parts.
+// more reads on; at the end of the directory it adds nothing. The read bytes stay in
+// memory of their own, and the names are parts of it.
 func (r *reader) more(into []entry, fd int, layer uint16) ([]entry, error) {
 	if r.buf == nil {
 		r.buf = make([]byte, 64<<10)
@@ -114,8 +114,8 @@ func parseEntries(into []entry, raw string, layer uint16) []entry {
 	return into
 }
 
-// inOrder sorts by name, the uppermost layer's first, and drops what a directory
-// that changed meanwhile has told twice.
+// inOrder sorts by name, the uppermost layer's first, and drops names that a directory,
+// changed meanwhile, has told twice.
 func inOrder(all []entry) []entry {
 	slices.SortFunc(all, func(a, b entry) int {
 		if c := strings.Compare(a.name, b.name); c != 0 {

@@ -17,7 +17,7 @@ const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_N
 // longest is how much of a path is resolved at once; the kernel takes 4095 bytes.
 const longest = 4000
 
-// checkPath refuses what Changes would never list.
+// checkPath refuses paths that Changes would never list.
 func checkPath(path string) error {
 	for part := range strings.SplitSeq(path, "/") {
 		if part == "" || part == "." || part == ".." || strings.IndexByte(part, 0) >= 0 {
@@ -27,8 +27,8 @@ func checkPath(path string) error {
 	return nil
 }
 
-// movedAway is how often EXDEV is looked at again: it is said of another mount, and
-// of what was moved out of the directory at that very moment.
+// movedAway is how often EXDEV is looked at again: the kernel says EXDEV for another
+// mount, and for a file that was moved out of the directory at that very moment.
 const movedAway = 10
 
 func openat2(dir int, name string, flags uint64) (int, error) {
@@ -78,14 +78,14 @@ func openDirectory(dir int, path string) (int, error) {
 	return fd, err
 }
 
-// isGone tells of errors that a name gives which is not there, or no longer, or
-// not as what it was.
+// isGone says that an error is of a name that is missing, has vanished, or has changed its
+// type.
 func isGone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ESTALE)
 }
 
-// openRegular opens what an O_PATH descriptor stands for, which it takes over,
-// if it is a regular file: to open anything else can have effects.
+// openRegular opens the file of an O_PATH descriptor, which it takes over, if it is a
+// regular file: to open any other file can have effects.
 func openRegular(fd int, path string) (*os.File, error) {
 	defer unix.Close(fd)
 	var st unix.Statx_t
@@ -98,7 +98,8 @@ func openRegular(fd int, path string) (*os.File, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("is not a regular file")}
 	}
-	// The descriptor's own link: it leads to this file whatever has its name now.
+	// The descriptor's own link leads to this file, also if the name belongs to another
+	// one now.
 	file, err := unix.Open(inProc(fd, ""), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}

@@ -27,7 +27,7 @@ type Stack struct {
 	Stamps map[string]Stamp
 }
 
-// Layer is what was written to one overlay.
+// Layer is the writes to one overlay.
 type Layer struct {
 	Dir *os.File
 	// Marks are the marks of the layer's directories, as the function Marks lists
@@ -36,7 +36,7 @@ type Layer struct {
 	Marks map[string]Mark
 }
 
-// Options say what Changes lists.
+// Options choose what Changes lists.
 type Options struct {
 	// Names leaves out all but path, kind and types, and does not find
 	// directories of which nothing but mode, owner or attributes changed.
@@ -52,12 +52,12 @@ type Options struct {
 	Merged func(path string, o Origin)
 }
 
-// Changes lists what the layers change in the base: parents before what is in
-// them, the entries of a directory in the order of their bytes. The tree's root
-// is never listed.
+// Changes lists the changes of the layers against the base: each directory before its
+// content, the entries of a directory in the order of their bytes. The tree's root is
+// never listed.
 //
-// With an error comes the path that it is about; the list goes on after it if
-// the caller does.
+// An error comes with the path that it is about; the list goes on after it if the caller
+// does.
 func (s *Stack) Changes(o Options) iter.Seq2[spec.Change, error] {
 	return func(yield func(spec.Change, error) bool) {
 		w := walker{Stack: s, o: o, yield: yield}
@@ -70,7 +70,7 @@ func (s *Stack) Changes(o Options) iter.Seq2[spec.Change, error] {
 	}
 }
 
-// choose notes what is listed, and the directories on the way there.
+// choose notes the paths to list, and the directories on the way there.
 func (w *walker) choose(paths []string) error {
 	for _, path := range paths {
 		if err := checkPath(path); err != nil {
@@ -131,8 +131,8 @@ func (s *Stack) OpenListed(path string) (int, error) {
 	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 }
 
-// Type tells what the layers themselves have at a path. The error is fs.ErrNotExist
-// where they have nothing, and where they have deleted it.
+// Type is the type of a path in the layers themselves. The error is fs.ErrNotExist if they
+// do not have the path, or have deleted it.
 func (s *Stack) Type(path string) (spec.FileType, error) {
 	defer runtime.KeepAlive(s)
 	if err := checkPath(path); err != nil {
@@ -153,12 +153,12 @@ func (s *Stack) Type(path string) (spec.FileType, error) {
 	return FileTypeOf(st.Mode), nil
 }
 
-// find opens, only to know it, what the layers show at a path.
+// find opens, for identification only, the path that the layers show.
 func (s *Stack) find(path string) (int, error) {
 	if len(s.Layers) == 0 {
 		return -1, unix.ENOENT
 	}
-	// Whatever the uppermost layer has shows.
+	// Any file of the uppermost layer shows.
 	fd, err := openPath(int(s.Layers[0].Dir.Fd()), path, unix.O_PATH)
 	if !isGone(err) {
 		return fd, err
@@ -210,9 +210,8 @@ func (d *directory) maybe(name string) []entry {
 	return all
 }
 
-// Below tells what the base has at a path, in the fields of a change that has
-// no kind. The error is fs.ErrNotExist where it has nothing, and where a parent
-// is not a directory.
+// Below describes a path of the base, in the fields of a change without a kind. The error
+// is fs.ErrNotExist if the base does not have it, also if a parent is not a directory.
 func (s *Stack) Below(path string) (spec.Change, error) {
 	defer runtime.KeepAlive(s)
 	fd, err := s.openBase(path)
@@ -254,7 +253,7 @@ func (s *Stack) OpenBelow(path string) (*os.File, error) {
 	return openRegular(fd, path)
 }
 
-// openBase opens, only to know it, what the base has at a path.
+// openBase opens, for identification only, a path of the base.
 func (s *Stack) openBase(path string) (int, error) {
 	if err := checkPath(path); err != nil {
 		return none, err

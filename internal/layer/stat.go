@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// unknownID is what an id is told as that has no name inside, as the kernel does:
+// unknownID stands for an id that has no number inside, as in the kernel:
 // /proc/sys/kernel/overflowuid.
 const unknownID = 65534
 
@@ -33,7 +33,7 @@ const wholeStat = unix.STATX_BASIC_STATS
 // direntType is the DT_* of a mode: include/linux/fs_types.h, S_DT.
 func direntTypeOf(mode uint16) uint8 { return uint8(mode & unix.S_IFMT >> 12) }
 
-// FileTypeOf is what a file of this mode is.
+// FileTypeOf is the type of a file of this mode.
 func FileTypeOf(mode uint32) spec.FileType {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -56,7 +56,7 @@ func isWhiteout(st *unix.Statx_t) bool {
 	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev_major == 0 && st.Rdev_minor == 0
 }
 
-// fill writes what a stat tells into a change.
+// fill writes the facts of a stat into a change.
 func fill(c *spec.Change, st *unix.Statx_t, ids func(uid, gid uint32) (uint32, uint32, bool)) {
 	c.Mode = uint32(st.Mode &^ unix.S_IFMT)
 	c.UID, c.GID = translate(ids, st.Uid, st.Gid)

@@ -26,8 +26,8 @@ func (w *walker) push(d *directory) {
 	w.shrink()
 }
 
-// readAll reads a directory of all layers, and of the base where what is gone is
-// to be listed. What could be read remains with an error.
+// readAll reads a directory of all layers, and of the base if deleted paths are to be
+// listed. After an error the read part remains.
 func (w *walker) readAll(d *directory) error {
 	var failed error
 	for _, l := range d.levels {
@@ -119,8 +119,8 @@ func (w *walker) reopen() {
 	}
 }
 
-// openAgain opens a directory from one above it or, without, from the root. What
-// is no longer there counts as empty.
+// openAgain opens a directory from one above it or, without, from the root. A missing
+// directory counts as empty.
 func (w *walker) openAgain(d, above *directory) {
 	d.closed = false
 	if above != nil && above.path == "" {

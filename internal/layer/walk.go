@@ -98,7 +98,7 @@ func (w *walker) visit(d *directory, group []entry) {
 	w.push(child)
 }
 
-// tell yields what became of a name, and returns the directory to go into.
+// tell yields the change of a name, and returns the directory to go into.
 func (w *walker) tell(d *directory, group []entry, path string, listed bool) (*directory, error) {
 	name, mask := group[0].name, wholeStat
 	if w.o.Names {
@@ -149,8 +149,8 @@ func (w *walker) deleted(d *directory, name, path string, was spec.FileType, lis
 	return w.remains(d, name, was)
 }
 
-// remains is the base's directory where a layer has none any more, if what was
-// in it is to be listed.
+// remains is the base's directory if the layers have deleted it, and its content is to be
+// listed.
 func (w *walker) remains(d *directory, name string, was spec.FileType) (*directory, error) {
 	if was != spec.TypeDirectory || !w.o.Deleted {
 		return nil, nil
@@ -239,7 +239,7 @@ func (w *walker) directoryChange(d, child *directory, name string, c *spec.Chang
 	return nil
 }
 
-// file yields what is no directory if it differs.
+// file yields a file that is no directory, if it differs.
 func (w *walker) file(d *directory, top *level, name string, was spec.FileType, c spec.Change) error {
 	mark(&c, was)
 	if w.o.Names {
@@ -277,7 +277,7 @@ func (w *walker) file(d *directory, top *level, name string, was spec.FileType, 
 	return nil
 }
 
-// sameRest compares what a stat does not tell.
+// sameRest compares the facts that a stat does not have.
 func (w *walker) sameRest(base int, name string, c *spec.Change) (bool, error) {
 	if c.Type == spec.TypeSymlink {
 		link, err := readLink(base, name)
@@ -296,8 +296,8 @@ func (w *walker) sameRest(base int, name string, c *spec.Change) (bool, error) {
 	return c.Type != spec.TypeFile || w.sameContent(c.Path, c.Size), nil
 }
 
-// keepUser tells the base's user.* attributes of what lies where there can be
-// none: the sandbox had no means to change them.
+// keepUser uses the base's user.* attributes for a file on a layer that cannot have any:
+// the sandbox could not change them.
 func (w *walker) keepUser(base int, name string, c *spec.Change) error {
 	all, err := w.xattrs.ofBase(w.Stack, base, name)
 	if err != nil && !isGone(err) {
@@ -331,7 +331,7 @@ func (w *walker) link(c *spec.Change, layer uint16) {
 	w.links[key] = c.Path
 }
 
-// mark sets a change's kind by what the base has.
+// mark sets a change's kind by the base's type.
 func mark(c *spec.Change, was spec.FileType) {
 	c.Kind = spec.Modified
 	if was == "" {

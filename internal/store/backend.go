@@ -23,7 +23,7 @@ type Backend interface {
 	Abandon(mounted *os.File) error
 }
 
-// memoryMargin is what tmpfs, or XFS, does not give out of its last bytes.
+// memoryMargin is what tmpfs, or XFS, keeps back of its last bytes.
 const memoryMargin = 64 << 10
 
 // InMemory is the backend of files that [Memory] holds.
@@ -46,7 +46,7 @@ func (InMemory) TakesWrites(*os.File) error { return nil }
 // Abandon does nothing: files in memory are never written anywhere.
 func (InMemory) Abandon(*os.File) error { return nil }
 
-// imageMargin is what ext4 does not give out: ext4 takes room for a large write at once,
+// imageMargin is the room that ext4 keeps back: ext4 takes room for a large write at once,
 // and gives back the rest when the write fails.
 const imageMargin = 1 << 20
 

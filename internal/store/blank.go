@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// blockSize is what every kernel mounts, whatever its pages are.
+	// blockSize is a size that every kernel mounts, with any size of its pages.
 	blockSize = 4 << 10
 	// leastBytes is where ext4 begins to have room for a journal.
 	leastBytes = 8 << 20
-	// mostBlanks bounds the templates that are kept: whoever asks for limits asks for
-	// one, which takes some hundred KiB.
+	// mostBlanks bounds the kept templates: each new pair of limits makes one, of some
+	// hundred KiB.
 	mostBlanks = 64
 	// bytesPerFile keeps the inodes, of 256 bytes, from taking most of the room.
 	bytesPerFile = 2 << 10
@@ -37,7 +37,7 @@ func (e *LimitsError) Error() string {
 	return fmt.Sprintf("%d bytes and %d files on disk: %s", e.Limits.Bytes, e.Limits.Files, e.Reason)
 }
 
-// checkImage says what ext4 cannot do.
+// checkImage refuses limits that ext4 cannot have.
 func (l Limits) checkImage() error {
 	if err := l.check(); err != nil {
 		return err
@@ -65,8 +65,8 @@ func openBlank(l Limits, dir string) (*os.File, error) {
 	return os.Open(path)
 }
 
-// makeBlank formats a template under another name, one at a time: what a killed
-// process leaves there is overwritten by the next.
+// makeBlank formats a template under another name, one at a time: the next one overwrites
+// the rest of a killed process there.
 func makeBlank(path string, l Limits) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
@@ -90,8 +90,8 @@ func makeBlank(path string, l Limits) error {
 	return errors.Join(os.Rename(draft, path), removeOldBlanks(dir, path))
 }
 
-// removeOldBlanks removes the oldest templates where there are too many, but not the
-// one at keep. Who has opened one goes on with it.
+// removeOldBlanks removes the oldest templates if there are too many, but not the one at
+// keep. A process that has opened one goes on with it.
 func removeOldBlanks(dir *os.File, keep string) error {
 	entries, err := dir.ReadDir(-1)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An UnsupportedError says what this host lacks for images, and how to get it.
-// It is an errors.ErrUnsupported.
+// An UnsupportedError names the part that this host lacks for images, and the way to get
+// it. It is an errors.ErrUnsupported.
 type UnsupportedError struct{ Lacks, Way string }
 
 func (e *UnsupportedError) Error() string { return e.Lacks + ": " + e.Way }
 
-// Is says what it is; see [errors.Is].
+// Is matches errors.ErrUnsupported; see [errors.Is].
 func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }
 
 // CreateImage makes an image: a sparse file with an empty ext4 file system. There
@@ -115,16 +115,16 @@ func copyRange(to, from *os.File, start, end int64) error {
 	return nil
 }
 
-// MountImage mounts an image, detached, nosuid and nodev. One that is mounted
-// already shares its file system, whatever process has mounted it: no two ever
-// work on one image. Its loop device goes with the last mount.
+// MountImage mounts an image, detached, nosuid and nodev. An image that is mounted
+// already, by any process, shares its file system: no two ever work on one image. Its loop
+// device goes with the last mount.
 func MountImage(path string) (*os.File, error) {
 	image, err := os.OpenFile(path, unix.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer image.Close()
-	// Held until the mount holds the device: who comes next finds it.
+	// Held until the mount holds the device: the next process finds the device.
 	if err := unix.Flock(int(image.Fd()), unix.LOCK_EX); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
@@ -156,10 +156,10 @@ func mountOn(device *os.File, path string) (*os.File, error) {
 // an image: a large file is removed by one system call else, which no signal ends.
 const shrinkStep = 16 << 20
 
-// RemoveImage removes an image, in steps: once ctx is done it returns, and another
-// call goes on. Of one that has another name it removes the name only. Where one is
-// mounted still, every use of that fails from then on: whoever holds a part of it
-// would keep all its room else.
+// RemoveImage removes an image, in steps: once ctx is done it returns, and another call
+// goes on. If the image has another name, only this name is removed. If the image is still
+// mounted, every use of that mount fails from then on: otherwise the holder of a part of
+// it would keep all its room.
 func RemoveImage(ctx context.Context, path string) error {
 	image, err := os.OpenFile(path, unix.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -169,7 +169,7 @@ func RemoveImage(ctx context.Context, path string) error {
 	if err := awaitLock(ctx, image); err != nil {
 		return fmt.Errorf("lock %s: %w", path, err)
 	}
-	// If this name is gone since, what the file still has is another's.
+	// If this name is gone since, the file's other names are not ours.
 	var st, named unix.Stat_t
 	if err := errors.Join(unix.Fstat(int(image.Fd()), &st), unix.Lstat(path, &named)); err != nil {
 		return fmt.Errorf("stat %s: %w", path, err)
@@ -197,7 +197,7 @@ func RemoveImage(ctx context.Context, path string) error {
 	return os.Remove(path)
 }
 
-// shutDown ends the use of an image by whoever has it mounted.
+// shutDown ends the use of an image by all processes that have it mounted.
 func shutDown(device *os.File, path string) error {
 	m, err := mountOn(device, path)
 	if err != nil {
@@ -235,10 +235,10 @@ func shrink(ctx context.Context, f *os.File, size, taken int64) error {
 	return nil
 }
 
-// Abandon gives up what was written to a mounted image and is not on disk yet,
-// before it is unmounted to be removed: else that would have to be waited for. From
-// then on every use of the file system fails. It does nothing to an image that has
-// another name, and is not about to vanish. EXT4_IOC_SHUTDOWN, Linux 4.10.
+// Abandon gives up the writes to a mounted image that are not on disk yet, before the
+// image is unmounted and removed: else the removal would wait for them. From then on every
+// use of the file system fails. It does nothing to an image that has another name, and so
+// is not about to vanish. EXT4_IOC_SHUTDOWN, Linux 4.10.
 func Abandon(path string, mounted *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {

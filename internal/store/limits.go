@@ -7,14 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits bound a store, in bytes and in files: directories, links and all else
-// that has an inode count as files. What the file system needs for itself comes
-// out of them.
+// Limits bound a store, in bytes and in files: directories, links and all else with an
+// inode count as files. The file system's own needs come out of them.
 type Limits struct {
 	Bytes, Files int64
 }
 
-// check refuses what file systems take for no limit at all.
+// check refuses values that file systems take for no limit at all.
 func (l Limits) check() error {
 	if l.Bytes <= 0 || l.Files <= 0 {
 		return fmt.Errorf("a store of %d bytes and %d files: both have to be more than 0", l.Bytes, l.Files)
@@ -22,8 +21,8 @@ func (l Limits) check() error {
 	return nil
 }
 
-// Usage is what a store, of which f is any directory, holds and what it can hold.
-// What nobody can have, as blocks that ext4 keeps back, counts as neither.
+// Usage is the present and the possible content of a store, for any directory f in it.
+// Blocks that nobody can have, as ext4 keeps some back, count as neither.
 func Usage(f *os.File) (used, total Limits, err error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {

@@ -17,7 +17,7 @@ func attach(image *os.File) (*os.File, error) {
 	if device != nil || err != nil {
 		return device, err
 	}
-	// Of its own: the device keeps what it is given, and the lock would last.
+	// A descriptor of its own: the device keeps the descriptor, and the lock would last.
 	backing, err := os.OpenFile(in(image), unix.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -76,9 +76,9 @@ func openLoop(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// loopError tells a host without loop devices, or without a free one, and a user
-// who may have none, from other errors. What is no such device, as a container may
-// have in its place, does not know the calls: ENOTTY.
+// loopError tells a host without loop devices, or without a free one, and a user who may
+// have none, from other errors. A file in place of such a device, as a container may have,
+// does not know the calls: ENOTTY.
 func loopError(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):

@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// Memory makes a store in memory: a tmpfs. What is written is charged to the
-// cgroup of who writes it. Its ids are those of the kernel, of no namespace.
-// There is no more than one use of it: with the last reference it is gone.
+// Memory makes a store in memory: a tmpfs. Writes are charged to the cgroup of the writer.
+// Its ids are those of the kernel, of no namespace. It can be used once: with the last
+// reference it is gone.
 func Memory(l Limits) (*os.File, error) {
 	if err := l.check(); err != nil {
 		return nil, err

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LimitDirectory bounds what is in a directory of the host's, which has to be
-// empty unless it was limited before: then it gets other limits. They count what
-// is made below it from now on, by whoever. They last as long as the directory.
+// LimitDirectory bounds the content of a directory of the host. The directory has to be
+// empty, unless it was limited before: then it gets other limits. They count the files
+// that any user makes below it from now on. They last as long as the directory.
 //
-// It is a project quota, ext4's or XFS's, and takes root: errors.ErrUnsupported
-// where the file system has none, or does not enforce them, and in a directory that
-// shares one already. Nothing inside a user namespace changes the project of a file.
+// It is a project quota, ext4's or XFS's, and needs root: errors.ErrUnsupported if the
+// file system has none, or does not enforce them, and in a directory that shares one
+// already. Nothing inside a user namespace changes the project of a file.
 func LimitDirectory(dir *os.File, l Limits) error {
 	if err := l.check(); err != nil {
 		return err
@@ -98,8 +98,8 @@ func openIn(dir *os.File, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), dir.Name()), nil
 }
 
-// IsLimited says whether a project quota bounds the bytes and the files that a
-// directory, or what is written to a file, may come to take. It takes root.
+// IsLimited says whether a project quota bounds the bytes and the files of a directory, or
+// the bytes of a file. It needs root.
 func IsLimited(f *os.File) bool {
 	if quotasEnforced(f) != nil {
 		return false
@@ -123,7 +123,7 @@ type fileAttributes struct {
 	_                                                   [8]byte
 }
 
-// inherited says that what is made below has the project, too.
+// inherited says that new files below have the project, too.
 func (a fileAttributes) inherited() bool { return a.flags&inheritProject != 0 && a.project != 0 }
 
 const (
