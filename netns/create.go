@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Create makes a network namespace with a loopback device that is up, and nothing
-// else. It lasts as long as the file is open or a process is in it.
+// Create makes a network namespace with a loopback device that is up, and nothing else. It
+// lasts as long as the file is open or a process is in it.
 //
-// It belongs to the caller's user namespace (network_namespaces(7)): whoever has
-// privileges in another one only, as root of a sandbox, can't change it. The
-// caller needs CAP_SYS_ADMIN.
+// It belongs to the caller's user namespace (network_namespaces(7)): a process with
+// privileges in another one only, as root of a sandbox, cannot change it. The caller needs
+// CAP_SYS_ADMIN.
 func Create() (*os.File, error) {
 	namespace, err := onThread(func() (*os.File, error) {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {

@@ -27,22 +27,22 @@ const olderCalls = `
 dup2 epoll_wait fork open poll
 `
 
-// ForAgent returns the profile that a sandbox's filter is made of: p, which
-// stays as it is, and what the agent needs beyond it. All else that the agent
-// needs p has to allow, and the error names what it does not.
+// ForAgent returns the profile for a sandbox's filter: p, which stays as it is, and the
+// additional calls of the agent. p has to allow all other calls that the agent needs, and
+// the error names the missing ones.
 //
 //   - clone3 is allowed, whatever p says, if the agent is to make children in
-//     their cgroups, which on cgroup v2 nothing else does: the agent takes it
-//     away again from each command. Else it is ENOSYS for all. A command has
-//     ENOSYS of it in any case, also where p allows it.
+//     their cgroups, for which cgroup v2 has no other call: the agent takes it
+//     away again from each command. Else it is ENOSYS for all. For a command it is
+//     ENOSYS in any case, also if p allows it.
 //   - seccomp is allowed, whatever p says, for the agent loads a second filter for
 //     the commands. That filter takes the call away again from them, unless p
 //     allows it: [CommandsMayFilter].
 //   - chroot is allowed, whatever p says: the child that becomes a command with a
-//     root of its own needs it. What a command has of it is EPERM, for lack of the
+//     root of its own needs it. A command gets EPERM, for lack of the
 //     capability.
-//   - accept4 is allowed if p lets nothing listen: who has no listening socket
-//     can do nothing with it. The agent has one, from the host.
+//   - accept4 is allowed if p lets nothing listen: a process without a listening
+//     socket can do nothing with it. The agent has one, from the host.
 func ForAgent(p *specs.LinuxSeccomp, intoCgroups bool) (*specs.LinuxSeccomp, error) {
 	enosys := uint(unix.ENOSYS)
 	extra := []specs.LinuxSyscall{{Names: []string{"clone3"}, Action: specs.ActErrno, ErrnoRet: &enosys}}

@@ -1,17 +1,17 @@
 package seccomp
 
-// The calls that need no look at their arguments, by theme. A profile takes
-// whole groups: default and debug all of them, strict those of compute. Names
-// that only one of amd64 and arm64 has stand among the others, libcontainer
-// skips what the running architecture or its libseccomp does not know.
+// The calls whose arguments are not looked at, by theme. A profile takes whole groups:
+// default and debug all of them, strict those of compute. Names that only one of amd64 and
+// arm64 has stand among the others; libcontainer skips names that the running architecture
+// or its libseccomp does not know.
 
-// compute is what programs need that work on files and memory in one process
-// tree. The agent, PID 1 of every sandbox, needs nothing outside it.
+// compute has the calls of programs that work on files and memory in one process tree. The
+// agent, PID 1 of every sandbox, needs no other calls.
 const compute = fileCalls + memoryCalls + processCalls + identityCalls +
 	schedulingCalls + signalCalls + timeCalls + waitCalls + connectedSocketCalls +
 	confinementCalls
 
-// beyondCompute is what strict leaves out.
+// beyondCompute has the calls that strict leaves out.
 const beyondCompute = networkCalls + sharedCalls + asyncCalls + watchCalls +
 	hostwideCalls + schedulerPolicyCalls
 
@@ -76,8 +76,8 @@ epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd
 eventfd2 poll ppoll pselect6 select
 `
 
-// What a process does with a socket that it was given or that has a peer
-// already. Without networkCalls no new peer can be reached. setsockopt is in quota.go.
+// The calls of a process on a socket that it was given or that has a peer already. Without
+// networkCalls no new peer can be reached. setsockopt is in quota.go.
 const connectedSocketCalls = `
 getpeername getsockname getsockopt recvfrom recvmmsg recvmsg sendmmsg sendmsg
 shutdown

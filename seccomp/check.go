@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxErrno is MAX_ERRNO in linux/err.h; seccomp(2) cuts what is above.
+// maxErrno is MAX_ERRNO in linux/err.h; seccomp(2) cuts larger values.
 const maxErrno = 4095
 
-// check refuses what libcontainer v1.5.2 would refuse at start, and what it
-// takes but that does not do what it says.
+// check refuses profiles that libcontainer v1.5.2 would refuse at start, and those that it
+// takes but that do not do what they say.
 func check(p *specs.LinuxSeccomp) error {
 	// An empty profile means no seccomp at all to libcontainer, and is refused
 	// here for its missing action.
@@ -114,7 +114,7 @@ func checkCondition(arg specs.LinuxSeccompArg) error {
 	return nil
 }
 
-// answer is what a rule makes of a call.
+// An answer is a rule's answer to a call.
 type answer struct {
 	action specs.LinuxSeccompAction
 	errno  uint
@@ -134,9 +134,9 @@ func answerOf(action specs.LinuxSeccompAction, errno *uint) answer {
 	return a
 }
 
-// checkTogether refuses rules for one call of which one takes the other's
-// effect: libseccomp lets the one without conditions win, and libcontainer
-// skips one that says what the default action says.
+// checkTogether refuses rules for one call if one of them takes the other's effect:
+// libseccomp lets the rule without conditions win, and libcontainer skips a rule with the
+// default action.
 func checkTogether(p *specs.LinuxSeccomp) error {
 	type place struct {
 		rule          int

@@ -52,13 +52,13 @@ func Read(path string, f *os.File) (*specs.LinuxSeccomp, error) {
 	return p, nil
 }
 
-// Parse reads a profile in the form of runtime-spec v1.3.0 config-linux.md
-// "Seccomp", the object under linux.seccomp. It is stricter than OCI runtimes
-// are, because what they skip in silence leaves a hole: a field it does not
-// know, an action, operator, flag or architecture that libcontainer does not
-// know, a rule without effect, and conditions that would be alternatives where
-// they read as "and" are errors. So is SCMP_ACT_NOTIFY, which needs a listener
-// on the host. Errors name the field, as in syscalls[3].args[0].op.
+// Parse reads a profile in the form of runtime-spec v1.3.0 config-linux.md "Seccomp", the
+// object under linux.seccomp. It is stricter than OCI runtimes, since a rule that they
+// skip in silence leaves a hole. Errors are: a field that it does not know, an action,
+// operator, flag or architecture that libcontainer does not know, a rule without effect,
+// and conditions that would be alternatives though they read as "and". So is
+// SCMP_ACT_NOTIFY, which needs a listener on the host. Errors name the field, as in
+// syscalls[3].args[0].op.
 func Parse(data []byte) (*specs.LinuxSeccomp, error) {
 	p, err := parse(data)
 	if err != nil {
@@ -90,7 +90,7 @@ func recogniseOtherForms(data []byte) error {
 		Syscalls   []json.RawMessage `json:"syscalls"`
 	}
 	if err := json.Unmarshal(data, &form); err != nil {
-		return nil //nolint:nilerr // decodeProfile says what is wrong, and where.
+		return nil //nolint:nilerr // decodeProfile names the mistake and its place.
 	}
 	if form.OCIVersion != nil || form.Linux != nil {
 		return errors.New("this is a whole container config; give its linux.seccomp object")
@@ -210,7 +210,7 @@ func nextField(d *json.Decoder) (key string, value json.RawMessage, err error) {
 	return key, value, d.Decode(&value)
 }
 
-// hint says what a field of another form of profile stands for.
+// hint names the field that a field of another form of profile stands for.
 func hint(key string) string {
 	switch key {
 	case "name":

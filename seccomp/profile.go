@@ -12,14 +12,14 @@ import (
 
 // Profile returns the built-in profile of that name, a new copy each time:
 //
-//   - "default" for programs of all kinds, without what generated code has no
-//     use for;
+//   - "default" for programs of all kinds, without calls that generated code does
+//     not use;
 //   - "strict" for computing on files: no sockets but connected pairs, no named
 //     IPC, terminal ioctls only;
-//   - "debug" is default with what gdb and strace need.
+//   - "debug" is default with the calls of gdb and strace.
 //
-// Any other name is an error, and every name is one on an architecture whose
-// argument order and constants the rules were not checked for.
+// Any other name is an error. Every name is an error on an architecture for which the
+// rules' argument order and constants were not checked.
 func Profile(name string) (*specs.LinuxSeccomp, error) {
 	// s390x alone passes clone's flags second; a rule that looks elsewhere
 	// would allow every namespace.
@@ -56,9 +56,9 @@ func debugProfile() *specs.LinuxSeccomp {
 	return p
 }
 
-// allowList makes a profile of calls allowed whatever their arguments and of
-// rules. No architecture is named, which means the native one alone; calls of
-// another end the thread with SIGSYS.
+// allowList makes a profile of calls that are allowed with any arguments and of rules. It
+// names no architecture, so it holds for the native one alone; calls of another end the
+// thread with SIGSYS.
 func allowList(always string, rules []specs.LinuxSyscall) *specs.LinuxSeccomp {
 	eperm, enosys := uint(unix.EPERM), uint(unix.ENOSYS)
 	p := &specs.LinuxSeccomp{

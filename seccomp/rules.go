@@ -87,8 +87,8 @@ func socketRules() []specs.LinuxSyscall {
 	return append(rules, allow("socketpair", bits(0, low32, unix.AF_UNIX)))
 }
 
-// socketType is what remains of socket(2)'s second argument without
-// SOCK_NONBLOCK and SOCK_CLOEXEC (SOCK_TYPE_MASK in linux/net.h).
+// socketType is socket(2)'s second argument without SOCK_NONBLOCK and SOCK_CLOEXEC
+// (SOCK_TYPE_MASK in linux/net.h).
 const socketType = 0xf
 
 // auditRule answers useradd and its like as a kernel without auditing: after
@@ -112,9 +112,9 @@ func strictSocketRules() []specs.LinuxSyscall {
 	}
 }
 
-// Terminal ioctls that act on whoever reads the terminal next, or on the
-// kernel: TIOCSTI types into it, TIOCLINUX pastes into a console
-// (CVE-2017-5226), TIOCSETD loads a line discipline module.
+// Terminal ioctls that act on the next reader of the terminal, or on the kernel: TIOCSTI
+// types into it, TIOCLINUX pastes into a console (CVE-2017-5226), TIOCSETD loads a line
+// discipline module.
 func refusedTerminalIoctls() []uint64 {
 	return []uint64{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD}
 }
@@ -125,7 +125,7 @@ func ioctlRules() []specs.LinuxSyscall {
 	return ioctls(pattern{})
 }
 
-// strictIoctlRules allow what terminals, pipes and descriptors take ('T', 0x54,
+// strictIoctlRules allow the ioctls of terminals, pipes and descriptors ('T', 0x54,
 // without the refused ones) and sharing blocks between files.
 func strictIoctlRules() []specs.LinuxSyscall {
 	return append(ioctls(pattern{mask: 0xff00, value: 'T' << 8}),

@@ -1,6 +1,6 @@
-// Command sandbox-files serves the files of a sandbox to whoever holds the other
-// ends of its standard input and output: see package internal/files. The runtime
-// carries it, and starts it inside when it is needed; nobody has to install it.
+// Command sandbox-files serves the files of a sandbox to the process at the other ends of
+// its standard input and output: see package internal/files. The runtime carries it, and
+// starts it inside when it is needed; nobody has to install it.
 package main
 
 import (

@@ -62,7 +62,7 @@ func attachOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error
 	if err != nil {
 		return none, relay.CauseOf(ctx, err)
 	}
-	defer func() { _ = p.Close() }() // what is wrong Wait has said
+	defer func() { _ = p.Close() }() // Wait has returned the error
 	if cmd.Bool("kill") {
 		if err := p.Kill(); err != nil {
 			return none, err

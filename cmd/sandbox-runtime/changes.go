@@ -144,8 +144,8 @@ func applyChanges(ctx context.Context, cmd *cli.Command, c *sandbox.Changes) err
 	return review.HeldBack(done.Held)
 }
 
-// planChanges shows what an apply would do. It returns how many changes that are, and
-// the paths that are held back.
+// planChanges shows the plan of an apply. It returns the number of changes, and the paths
+// that are held back.
 func planChanges(ctx context.Context, talk *review.Conversation, c *sandbox.Changes, o sandbox.ApplyOptions) (int, []sandbox.Unapplied, error) {
 	planned, err := c.Apply(ctx, o)
 	if err != nil {
@@ -164,7 +164,7 @@ func overwritable(err error) error {
 	return err
 }
 
-// withChanges is an action on what the sandbox that is named first has changed.
+// withChanges is an action on the changes of the sandbox that the first argument names.
 func withChanges(do func(context.Context, *cli.Command, *sandbox.Changes) error) cli.ActionFunc {
 	return func(ctx context.Context, cmd *cli.Command) error {
 		name := cmd.Args().First()

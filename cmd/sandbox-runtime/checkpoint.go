@@ -103,7 +103,7 @@ func checkpointContainer(ctx context.Context, cmd *cli.Command) error {
 	return nil
 }
 
-// warnRootless tells what nobody has tried.
+// warnRootless warns of a combination that nobody has tried.
 func warnRootless(log *slog.Logger) {
 	if os.Geteuid() != 0 || userns.RunningInUserNS() {
 		log.Warn("checkpoint and restore are untested with rootless containers")

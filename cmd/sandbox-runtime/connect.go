@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// sandboxes are those below one state root, by a launcher inside this process:
-// who runs the command needs the privilege, and no launcher has to listen.
+// sandboxes are the sandboxes below one state root, by a launcher inside this process: the
+// user of the command needs the privilege, and no launcher has to listen.
 type sandboxes struct {
 	*sandbox.Manager
 	launcher *launcher.Launcher
@@ -29,8 +29,8 @@ func connect(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {
 	return connectTo(ctx, launcherDirs(cmd))
 }
 
-// connectExisting is connect for what is done to sandboxes that there are. Who may not
-// see them is told so, in place of that there are none.
+// connectExisting is connect for commands on present sandboxes. A user who may not see
+// them gets an error, not an empty list.
 func connectExisting(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {
 	if err := mayLook(stateRoot(cmd)); err != nil {
 		return nil, err
@@ -75,12 +75,12 @@ func withSandbox(ctx context.Context, cmd *cli.Command, do func(*sandbox.Sandbox
 	return do(box)
 }
 
-// Close ends what this process has running and is not detached, and returns when
-// the launcher has let go of all it had.
+// Close ends the commands of this process that are not detached, and returns when the
+// launcher has released all that it holds.
 func (s *sandboxes) Close() error {
 	err := s.Manager.Close()
 	over, cancel := context.WithCancel(context.Background())
-	cancel() // whatever is under way now is nobody's any more
+	cancel() // all calls still under way have no caller
 	s.server.Shutdown(over)
 	s.launcher.Close()
 	return err

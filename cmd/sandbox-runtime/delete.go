@@ -61,8 +61,8 @@ func deleteContainer(ctx context.Context, cmd *cli.Command) error {
 	return c.Destroy()
 }
 
-// deleteSandbox removes more than a container: whatever runs there was made by
-// up or do, and goes as with down.
+// deleteSandbox removes more than a container: the sandbox was made by up or do, and goes
+// as with down.
 func deleteSandbox(ctx context.Context, cmd *cli.Command, force bool) (err error) {
 	id := cmd.Args().First()
 	m, err := connect(ctx, cmd)
@@ -82,8 +82,8 @@ func deleteSandbox(ctx context.Context, cmd *cli.Command, force bool) (err error
 	return m.Remove(ctx, id)
 }
 
-// deleteRemains removes what is left of a container that does not load, and
-// returns why not; or the container after all, if a create was still at work.
+// deleteRemains removes the rest of a container that does not load, and returns the
+// reason; or the container, if a create was still at work.
 func deleteRemains(ctx context.Context, cmd *cli.Command, why error) (*container.Container, error) {
 	err := container.RemoveRemains(ctx, stateRoot(cmd), cmd.Args().First())
 	switch {

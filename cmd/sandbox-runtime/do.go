@@ -59,8 +59,8 @@ func doFlags() []cli.Flag {
 	}, configflags.Flags()...)
 }
 
-// doUsageError words the library's complaint with the flag as it was typed, and
-// gives whoever asked for a Result one.
+// doUsageError words the library's error with the flag as it was typed, and prints a
+// Result if one was asked for.
 func doUsageError(ctx context.Context, cmd *cli.Command, err error, sub bool) error {
 	err = usageError(ctx, cmd, unknownFlag(err), sub)
 	if slices.Contains(os.Args, "--json") {
@@ -97,9 +97,8 @@ func do(ctx context.Context, cmd *cli.Command) error {
 	return conclude(cmd.Bool("json"), result, err)
 }
 
-// conclude turns what became of a command into an exit status and what is said
-// about it: a Result, where that was asked for, or a sentence where the command
-// did not end by itself.
+// conclude turns the end of a command into an exit status and a message: a Result, if one
+// was asked for, or a sentence if the command did not end by itself.
 func conclude(inJSON bool, result spec.Result, err error) error {
 	code := result.ExitCode
 	if result.Status == spec.StatusError && code == 0 { // of a transaction that did not join

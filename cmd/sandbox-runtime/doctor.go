@@ -70,8 +70,8 @@ func runDoctor(ctx context.Context, cmd *cli.Command) error {
 	return nil
 }
 
-// doctorProbeCommand is run by doctor inside a sandbox. The command only tells what it
-// finds; doctor judges, outside.
+// doctorProbeCommand is run by doctor inside a sandbox. The command only tells its
+// findings; doctor judges, outside.
 func doctorProbeCommand() *cli.Command {
 	return &cli.Command{
 		Name:   doctor.ProbeCommand,

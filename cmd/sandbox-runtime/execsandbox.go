@@ -244,7 +244,7 @@ func execEnvironment() []configflags.Flag {
 	return flags
 }
 
-// checkDetached refuses what needs somebody who stays with the command.
+// checkDetached refuses flags that need a caller who stays with the command.
 func checkDetached(cmd *cli.Command) error {
 	if !cmd.Bool("detach") {
 		return nil

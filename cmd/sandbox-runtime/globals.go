@@ -42,9 +42,9 @@ func defaultRoot() (path string, ofUser bool) {
 	return filepath.Join("/run", programName), false
 }
 
-// defaultData is where durable data lives without --data: a user's own where
-// the state is the user's own (XDG Base Directory Specification 0.8). It is
-// empty for who has no home.
+// defaultData is the data directory without --data: the user's own if the state is the
+// user's own (XDG Base Directory Specification 0.8). It is empty for a user without a
+// home.
 func defaultData() string {
 	if !usesOwnRuntimeDir() {
 		return filepath.Join("/var/lib", programName)
@@ -98,8 +98,8 @@ func prepareRoot(cmd *cli.Command) error {
 	if !ofUser {
 		return nil
 	}
-	// What lies in XDG_RUNTIME_DIR without the sticky bit may be cleaned away
-	// (XDG Base Directory Specification 0.8).
+	// Files in XDG_RUNTIME_DIR without the sticky bit may be cleaned away (XDG Base
+	// Directory Specification 0.8).
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return fmt.Errorf("$XDG_RUNTIME_DIR must be writable: %w", err)
 	}
@@ -109,7 +109,7 @@ func prepareRoot(cmd *cli.Command) error {
 	return nil
 }
 
-// launcherDirs are what --root and --data say.
+// launcherDirs are the directories of --root and --data.
 func launcherDirs(cmd *cli.Command) launcher.Dirs {
 	return launcher.Dirs{State: stateRoot(cmd), Data: cmd.String("data")}
 }

@@ -27,8 +27,8 @@ one without a pid namespace and of one that is paused.
     # ` + programName + ` kill web-1 KILL
     # ` + programName + ` kill web-1 10       SIGUSR1`,
 		Flags: []cli.Flag{
-			// Daemons still pass it. What is left of its old meaning: a
-			// container that has stopped is no error.
+			// Daemons still pass it. One part of its old meaning is left: a stopped
+			// container is no error.
 			&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Hidden: true},
 		},
 		Action: killContainer,

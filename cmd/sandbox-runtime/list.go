@@ -53,8 +53,8 @@ func listContainers(_ context.Context, cmd *cli.Command) error {
 	return show(cmd.Root().Writer, loadStates(root, ids, cmd.Root().ErrWriter))
 }
 
-// loadStates leaves out what can't be read, such as a container deleted
-// meanwhile, and says so: on stderr also where there is a log, as runc.
+// loadStates leaves out containers that cannot be read, such as one that was deleted
+// meanwhile, and says so: on stderr also if there is a log, as runc.
 func loadStates(root string, ids []string, stderr io.Writer) []container.State {
 	var states []container.State
 	for _, id := range ids {

@@ -24,10 +24,10 @@ type reporter struct {
 	stderr *os.File
 	toFile bool
 	plain  bool // errors on stderr are for a person, not for a daemon
-	serves bool // what is logged is for who looks after a daemon: this one
+	serves bool // the log is for the admin of a daemon: this program
 }
 
-// newReporter logs to stderr; what fails before open has been called goes there.
+// newReporter logs to stderr; failures before open go there.
 func newReporter(stderr *os.File) *reporter {
 	return &reporter{log: slog.New(newHandler(stderr, "text", slog.LevelInfo)), stderr: stderr, plain: true}
 }
@@ -61,7 +61,7 @@ func (r *reporter) open(file, format string, debug bool) error {
 	case debug:
 		level = slog.LevelDebug
 	case r.plain && !r.serves && !r.toFile:
-		// What libcontainer warns of is not addressed to who typed the command.
+		// Warnings of libcontainer are not for the user of the command.
 		level = slog.LevelError
 	}
 	r.log = slog.New(newHandler(w, format, level))

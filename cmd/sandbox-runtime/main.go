@@ -15,9 +15,10 @@ import (
 
 const programName = "sandbox-runtime"
 
-// main keeps the process's first thread to itself. Threads are left in the mount
-// namespaces of sandboxes, here and by libcontainer, for the Go runtime to end; the
-// first one it does not, and that would keep the mounts, and what they lie on.
+// main keeps the process's first thread to itself. This program and libcontainer leave
+// threads in the mount namespaces of sandboxes, for the Go runtime to end. The Go runtime
+// does not end the first thread, which would keep the mounts and the file systems below
+// them.
 func main() {
 	runtime.LockOSThread()
 	code := make(chan int)
@@ -107,8 +108,7 @@ func logUsageError(out *reporter, word cli.OnUsageErrorFunc) cli.OnUsageErrorFun
 	}
 }
 
-// usageError says what is wrong in one line; the library would add the whole
-// help text.
+// usageError gives the mistake in one line; the library would add the whole help text.
 func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 	return fmt.Errorf("%s (see %s --help)", withoutGoFunctions(err.Error()), cmd.FullName())
 }

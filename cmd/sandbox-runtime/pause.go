@@ -34,8 +34,8 @@ SIGKILL. Works on a sandbox of "do" too; its --timeout goes on.
 	}
 }
 
-// pauseSandbox waits for whoever makes or changes it: one that stood still while it
-// is made would never be.
+// pauseSandbox waits for a process that makes or changes the sandbox: a sandbox that is
+// paused while it is made would never be complete.
 func pauseSandbox(ctx context.Context, cmd *cli.Command) (err error) {
 	if err := wantArgs(cmd, 1, 1); err != nil {
 		return err

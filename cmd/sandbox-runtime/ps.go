@@ -33,7 +33,7 @@ With --execs it shows the commands of a sandbox, as "exec" has started them: tho
 that run, and detached ones that have ended and that nobody attached to yet.
 
     # ` + programName + ` ps --execs box`,
-		StopOnNthArg: &one, // what follows is for ps
+		StopOnNthArg: &one, // the rest is for ps
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"},
 			&cli.BoolFlag{Name: "execs", Usage: "sandbox: its commands in place of their processes"},

@@ -125,7 +125,7 @@ type registration struct {
 	engine.Runtime
 }
 
-// add is what to make of the file.
+// add is the file with the runtime.
 func (r registration) add(config []byte) ([]byte, error) {
 	if err := r.engine.Elsewhere(r.file, config, r.Runtime); err != nil {
 		return nil, err
@@ -137,8 +137,8 @@ func (r registration) add(config []byte) ([]byte, error) {
 	return after, nil
 }
 
-// print shows the piece on stdout, to be taken from there, and the rest on
-// stderr. What --write would refuse is refused.
+// print shows the piece on stdout and the rest on stderr. It refuses a runtime that
+// --write would refuse.
 func (r registration) print() error {
 	config, err := engine.Read(r.file)
 	if err != nil {
@@ -215,7 +215,7 @@ func (r registration) remove() error {
 	return err
 }
 
-// needsRoot tells a user who lacks the rights the way out.
+// needsRoot names the way out to a user without the rights.
 func needsRoot(err error) error {
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
 		return fmt.Errorf("%w: run it as root, or name a file of your own with --config", err)
@@ -223,7 +223,7 @@ func needsRoot(err error) error {
 	return err
 }
 
-// note is for the person, beside what is on stdout.
+// note prints a line for the person, beside the result on stdout.
 func (r registration) note(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, format+"\n", args...)
 }

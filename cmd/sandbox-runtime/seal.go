@@ -17,7 +17,7 @@ const sealedEnv = "_SANDBOX_RUNTIME_SEALED"
 // and its arguments stay.
 func runSealed(root string) error {
 	if os.Getenv(sealedEnv) != "" {
-		// What runs under the number of a descriptor is found by no ps.
+		// No ps finds a process that has the number of a descriptor as its name.
 		_ = os.WriteFile("/proc/self/comm", []byte(programName), 0)
 		return os.Unsetenv(sealedEnv)
 	}

@@ -109,7 +109,7 @@ func noSnapshot(err error) error {
 	return fmt.Errorf("%w (%s snapshot --list shows those that there are)", err, programName)
 }
 
-// fromOption is what --from says.
+// fromOption is the option of --from.
 func fromOption(cmd *cli.Command) []sandbox.CreateOption {
 	if snap := cmd.String("from"); snap != "" {
 		return []sandbox.CreateOption{sandbox.From(snap)}

@@ -93,9 +93,9 @@ func updateContainer(ctx context.Context, cmd *cli.Command) error {
 	})
 }
 
-// sandboxLimits are those of a sandbox, where it has all that is to be changed: it
-// then knows of the change, in what it says of itself and of a command's death. Its
-// memory is memory and swap.
+// sandboxLimits are limits of a sandbox, if the sandbox has all the limits to change: then
+// the sandbox knows of the change, in its own description and in the reason of a command's
+// death. Its memory is memory and swap.
 func sandboxLimits(cmd *cli.Command, r *specs.LinuxResources) (l spec.Limits, ok bool) {
 	if cmd.IsSet("resources") || !launcher.Has(stateRoot(cmd), cmd.Args().First()) {
 		return l, false
@@ -105,7 +105,7 @@ func sandboxLimits(cmd *cli.Command, r *specs.LinuxResources) (l spec.Limits, ok
 		case flag == "memory" && r.Memory.Limit != nil && *r.Memory.Limit > 0:
 			l.Memory = spec.Size(*r.Memory.Limit)
 		case flag == "memory-swap" && r.Memory.Limit != nil && r.Memory.Swap != nil && *r.Memory.Swap == *r.Memory.Limit:
-			// That is what it is.
+			// The values are the same.
 		case flag == "pids-limit" && *r.Pids.Limit > 0:
 			l.Pids = *r.Pids.Limit
 		default:
@@ -121,7 +121,7 @@ func updateSandbox(ctx context.Context, cmd *cli.Command, l spec.Limits) error {
 
 // newLimits are those of --resources, or those of the other flags.
 func newLimits(cmd *cli.Command) (*specs.LinuxResources, error) {
-	unchecked := false // unless the JSON says otherwise, whatever an earlier update said
+	unchecked := false // unless the JSON says otherwise, also after an earlier update
 	r := &specs.LinuxResources{
 		Memory:  &specs.LinuxMemory{CheckBeforeUpdate: &unchecked},
 		CPU:     &specs.LinuxCPU{},

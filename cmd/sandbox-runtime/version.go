@@ -35,7 +35,7 @@ func commit() string {
 	return revision + dirty
 }
 
-// printVersion writes what daemons parse: "NAME version V" and "commit: C".
+// printVersion writes the lines that daemons parse: "NAME version V" and "commit: C".
 func printVersion(w io.Writer) {
 	fmt.Fprintf(w, "%s version %s\n", programName, version)
 	if c := commit(); c != "" {

@@ -1,12 +1,11 @@
-// Embed is a Go program that runs a build in a sandbox: it shows the build's
-// output as it comes, cancels it, reads what became of it, and goes on in the
-// same sandbox. It needs no cgo:
+// Embed is a Go program that runs a build in a sandbox: it shows the build's output as it
+// comes, cancels it, reads the result, and goes on in the same sandbox. It needs no cgo:
 //
 //	CGO_ENABLED=0 go build ./examples/embed
 //	./embed
 //
-// It takes the launcher that listens on this host, or starts one of its own from
-// the PATH: have sandbox-runtime there, and be root.
+// It takes the launcher that listens on this host, or starts one of its own from the PATH:
+// have sandbox-runtime there, and be root.
 package main
 
 import (
@@ -67,7 +66,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	fmt.Fprintf(out, "%s: %s\n", result.Status, result.Reason)
 	fmt.Fprintf(out, "%s of processor time, %s at most\n", result.CPU.Round(time.Millisecond), size(result.PeakMemory))
 
-	// The sandbox lives on, and so does what the build left in it.
+	// The sandbox lives on, and so do the build's files in it.
 	result, err = sb.Run(ctx, "ls; id -u")
 	if err != nil {
 		return err

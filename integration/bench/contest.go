@@ -13,14 +13,14 @@ type trial interface {
 // A contest measures peers that do the same against each other.
 type contest struct {
 	title string
-	about string // what is compared, and what is the same for all
+	about string // the compared cost, and the common conditions
 	unit  string // of the measured values
 	base  string // name of the peer that the tables' ratios refer to
 	peers []peer
-	// bounds are what the project holds itself to.
+	// bounds are the project's own bounds.
 	bounds []bound
 	limits []limit
-	// measure runs a peer once and returns what that cost, in unit.
+	// measure runs a peer once and returns the cost, in unit.
 	measure func(peer) (float64, error)
 	// rounds is how often each peer runs, beside the rounds that warm up.
 	rounds int
@@ -35,17 +35,17 @@ type bound struct {
 	most       float64
 }
 
-// A limit is a peer's cost in the contest's unit, at most: all of it, or what it
-// has beyond that of another one.
+// A limit is a peer's cost in the contest's unit, at most: all of it, or the part beyond
+// that of another one.
 type limit struct {
 	peer, beyond string
 	most         float64
 }
 
-// A field is a group of trials with what they need while they run.
+// A field is a group of trials with the things that they need while they run.
 type field struct {
 	name string
-	// open prepares below dir; done ends what open started.
+	// open prepares below dir; done ends it.
 	open func(o options, dir string) (trials []trial, done func() error, err error)
 }
 

@@ -136,7 +136,7 @@ func (c crowd) report(w io.Writer, times []float64, used int64, took time.Durati
 	row("all gone", took.Round(time.Millisecond).String(), "at most "+mostTeardown.String(), took <= mostTeardown)
 }
 
-// settle is how long the kernel may take to hand back what it frees later.
+// settle is how long the kernel may take to hand back memory that it frees later.
 const settle = 2 * time.Second
 
 // memAvailable is the memory that could be had without swapping, in bytes

@@ -129,7 +129,7 @@ func (d *dockerDaemon) importImage() error {
 	return nil
 }
 
-// stop ends the daemon and removes what it keeps outside its folder.
+// stop ends the daemon and removes its files outside its folder.
 func (d *dockerDaemon) stop() error {
 	var errs []error
 	if d.cmd != nil && d.cmd.Process != nil {

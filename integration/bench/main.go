@@ -1,15 +1,14 @@
-// Command bench measures what the binary under test costs beside its peers:
-// starts against other runtimes on the same bundle, against bubblewrap and
-// against a plain fork and exec; execs in a running container, and in a sandbox
-// as a Go program has them; a thousand sandboxes at once; the memory that
-// creating a container takes; and docker run. It is a harness of its own
-// because starts must be spaced (back to back they hide kernel waits that real
-// requests meet), interleaved, and compared in pairs: the machine's speed
-// drifts more than the peers differ. It is not for measuring functions; those
-// have Go benchmarks.
+// Command bench measures the cost of the binary under test beside its peers: starts
+// against other runtimes on the same bundle, against bubblewrap and against a plain fork
+// and exec; execs in a running container, and in a sandbox as a Go program has them; a
+// thousand sandboxes at once; the memory that creating a container takes; and docker run.
+// It is a harness of its own because starts must be spaced (back to back they hide kernel
+// waits that real requests meet), interleaved, and compared in pairs: the machine's speed
+// drifts more than the peers differ. It is not for measuring functions; those have Go
+// benchmarks.
 //
-// It prints tables in Markdown. It needs root, and the peers that
-// integration/setup fetches; one that is missing is said so.
+// It prints tables in Markdown. It needs root, and the peers that integration/setup
+// fetches; it names a missing one.
 package main
 
 import (

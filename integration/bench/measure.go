@@ -9,8 +9,8 @@ import (
 // A series holds measured values by peer and round.
 type series map[string][]float64
 
-// A measurement is what a contest's rounds gave: of the runs that a pause went
-// before, and of those that followed at once.
+// A measurement has the results of a contest's rounds: of the runs after a pause, and of
+// those that followed at once.
 type measurement struct{ spaced, together series }
 
 // values runs every peer in each round, in an order drawn anew.

@@ -14,7 +14,7 @@ import (
 type peer struct {
 	name    string
 	args    []string                      // the whole command line, if it is a program
-	call    func() error                  // what to do in this process otherwise
+	call    func() error                  // a call in this process otherwise
 	clock   func() (time.Duration, error) // the same, with the time that counts
 	after   [][]string                    // commands that undo it, not measured
 	env     []string                      // on top of this process's own
@@ -97,7 +97,7 @@ func (p peer) commandOf(args []string) *exec.Cmd {
 	return cmd
 }
 
-// undo runs what comes after the peer.
+// undo runs the clean-up of the peer.
 func (p peer) undo() error {
 	for _, args := range p.after {
 		if out, err := p.commandOf(args).CombinedOutput(); err != nil {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// header says on what and how was measured.
+// header describes the machine and the method.
 func header(w io.Writer, o options) {
 	fmt.Fprintf(w, "%s. Each round runs every peer once, in random order, %v idle before each run. Ratios are medians of each round's ratio, with its quartiles and the 95 %% interval of the median.\n",
 		machine(), o.idle)
@@ -86,7 +86,7 @@ func spread(values []float64, format string) string {
 	return fmt.Sprintf(format+" ("+format+" to "+format+")", median(values), quantile(values, 0.25), quantile(values, 0.75))
 }
 
-// machine says what bears on the figures.
+// machine describes the parts of the machine that matter for the figures.
 func machine() string {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {

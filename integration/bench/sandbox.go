@@ -16,9 +16,9 @@ import (
 // burst is how many runs of a peer make its figure for "back to back".
 const burst = 3
 
-// openSandboxes measures what a Go program gets from the package sandbox and a
-// launcher of its own, beside what it gets from os/exec and from OCI runtimes. All
-// run the same busybox, and capture its output.
+// openSandboxes measures the costs of a Go program with the package sandbox and a launcher
+// of its own, beside those with os/exec and with OCI runtimes. All run the same busybox,
+// and capture its output.
 func openSandboxes(o options, dir string) (_ []trial, done func() error, err error) {
 	b, err := makeBundle(o, dir, []string{"sleep", "100000"})
 	if err != nil {
@@ -49,7 +49,7 @@ func openSandboxes(o options, dir string) (_ []trial, done func() error, err err
 	return []trial{liveExecs(o, peers, box), parallelExecs(o, peers, box), lives}, done, nil
 }
 
-// closeAll closes what was opened last first.
+// closeAll closes the last opened first.
 func closeAll(ends []func() error) error {
 	var errs []error
 	for i := len(ends) - 1; i >= 0; i-- {
@@ -110,7 +110,7 @@ func liveExecs(o options, runtimes []peer, box *sandbox.Sandbox) contest {
 	return c
 }
 
-// What runs at once, and how much of it makes one figure.
+// The number of runs at once, and of those that make one figure.
 const (
 	workers = 16
 	batch   = 8 * workers
@@ -127,7 +127,7 @@ func parallelExecs(o options, runtimes []peer, box *sandbox.Sandbox) contest {
 	return c
 }
 
-// millisecondsEach is what a run takes of the time when many go on at once.
+// millisecondsEach is the time of one run when many go on at once.
 func millisecondsEach(p peer) (float64, error) {
 	var group sync.WaitGroup
 	errs := make([]error, workers)

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/integration/internal/bundle"
 )
 
-// hostPeer is what everything is compared with beside the base.
+// hostPeer is the second base of all comparisons.
 const hostPeer = "fork and exec on the host"
 
 // openStarts compares whole lives of a container that runs true.

@@ -19,22 +19,22 @@ const (
 	perDirectory = 100
 )
 
-// writes is what is measured of writes on layers, each with what it needs.
+// writes has the measured writes on layers, each with the things that it needs.
 type writes struct {
 	o       options
 	dir     string
 	manager *sandbox.Manager
 	ends    []func() error
-	// aside counts what was put aside.
+	// aside counts the directories that were put aside.
 	aside int
 }
 
-// openOverlays measures what it costs that a sandbox's writes lie on layers.
+// openOverlays measures the cost of writes on layers.
 func openOverlays(o options, dir string) ([]trial, func() error, error) {
 	return openWrites(o, dir, (*writes).starts, (*writes).workspaces, (*writes).files)
 }
 
-// openChanges measures what is done with the changes on a layer.
+// openChanges measures the work with the changes on a layer.
 func openChanges(o options, dir string) ([]trial, func() error, error) {
 	return openWrites(o, dir, (*writes).lists, (*writes).applies, (*writes).forks)
 }
@@ -102,14 +102,13 @@ func (w *writes) changedBox(tree string) (*sandbox.Sandbox, error) {
 	return box, execIn(box, "sh", "-c", script)
 }
 
-// clocked measures a peer by its own clock: the time of what it prepares and takes
-// down again does not count.
+// clocked measures a peer by its own clock: its preparation and clean-up do not count.
 func clocked(p peer) (float64, error) {
 	took, err := p.clock()
 	return float64(took.Nanoseconds()) / 1e6, err
 }
 
-// timed is a clock of f, after which undo takes back what it did.
+// timed is a clock of f, after which undo takes back its effects.
 func timed(f, undo func() error) func() (time.Duration, error) {
 	return func() (time.Duration, error) {
 		begin := time.Now()
@@ -121,7 +120,8 @@ func timed(f, undo func() error) func() (time.Duration, error) {
 
 func nothing() error { return nil }
 
-// few is for what takes a second: as many rounds as a minute or two have room for.
+// few is the number of rounds for work that takes a second: as many as fit into a minute
+// or two.
 func (w *writes) few() int { return max(w.o.rounds/10, 1) }
 
 func (w *writes) starts() (trial, error) {

@@ -25,7 +25,7 @@ const (
 	// WhenBare is a new file at a path at which git itself has none.
 	WhenBare Condition = "new, and not one of git's own in .git"
 	// WhenRepository is a path beside a file HEAD of the host or of the sandbox. It
-	// includes what lies below the path.
+	// includes all paths below.
 	WhenRepository Condition = "beside a file HEAD"
 )
 

@@ -87,7 +87,7 @@ func (l *links) below(name string) (all []string) {
 		}
 		switch {
 		case err != nil:
-			return nil //nolint:nilerr // what cannot be read leads nowhere that is known
+			return nil //nolint:nilerr // a link that cannot be read leads nowhere that is known
 		case d.Type()&fs.ModeSymlink != 0 && at != name:
 			if target := l.target(at); target != l.tree && beneath(target, l.tree) { // else it is about all of the tree
 				all = append(all, target)

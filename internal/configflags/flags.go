@@ -228,7 +228,7 @@ func flagWording(cmd *cli.Command, err error) string {
 	return err.Error()
 }
 
-// AsTyped words what a launcher says of a field by the flag the user typed.
+// AsTyped words a launcher's error about a field with the flag that the user typed.
 func AsTyped(cmd *cli.Command, err error) error {
 	var config *sandbox.ConfigError
 	if !errors.As(err, &config) {

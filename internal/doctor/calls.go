@@ -53,8 +53,8 @@ func forbiddenCalls() []forbiddenCall {
 		refused("open_tree", unix.SYS_OPEN_TREE, invalid),
 		refused("unshare", unix.SYS_UNSHARE, invalid),
 		refused("setns", unix.SYS_SETNS, invalid),
-		// The filter lets it through, for PID 1: what refuses is the lack of the
-		// capability, which is asked for once the path is known.
+		// The filter lets it through, for PID 1. The command lacks the capability, which
+		// the kernel checks once the path is known.
 		refused("chroot", unix.SYS_CHROOT, uintptr(unsafe.Pointer(&rootPath[0]))),
 		refused("init_module", unix.SYS_INIT_MODULE),
 		refused("finit_module", unix.SYS_FINIT_MODULE, invalid),

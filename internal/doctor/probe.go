@@ -56,7 +56,7 @@ func Probe(part string, out io.Writer) error {
 	}
 }
 
-// insideView is what a process sees of itself and around it.
+// insideView is a process's view of itself and its surroundings.
 type insideView struct {
 	UID, GID      int
 	Groups        []int
@@ -126,8 +126,8 @@ func look() (v insideView, err error) {
 	return v, err
 }
 
-// inheritedDescriptors are those that survived the execution of this program.
-// What the program itself has opened is close-on-exec.
+// inheritedDescriptors are those that survived the execution of this program. The
+// program's own descriptors are close-on-exec.
 func inheritedDescriptors() []string {
 	var found []string
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -199,7 +199,7 @@ func hostsSecrets() []string {
 	}
 }
 
-// hostsControls are those by which the kernel is told what to do.
+// hostsControls are the files that control the kernel.
 func hostsControls() []string {
 	return []string{
 		"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/proc/sys/kernel", "/proc/sys/fs",
@@ -229,7 +229,7 @@ func showingPaths(paths []string) []string {
 	return found
 }
 
-// changeablePaths are those that no mount protects, whoever may write there.
+// changeablePaths are those that no mount protects, without regard to their modes.
 func changeablePaths(paths []string) []string {
 	var found []string
 	for _, path := range paths {
@@ -259,7 +259,7 @@ func devices() (map[string]string, error) {
 	return found, nil
 }
 
-// deviceNumber is as in "c 1:3", and empty for what is no device.
+// deviceNumber is as in "c 1:3", and empty for a file that is no device.
 func deviceNumber(path string) string {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -360,7 +360,7 @@ func socketsInSight() []string {
 			if err == nil && d.Type() == fs.ModeSocket {
 				found = append(found, path)
 			}
-			return nil // what cannot be looked into is not in sight
+			return nil // a directory that cannot be read is not in sight
 		})
 	}
 	return found
@@ -389,7 +389,7 @@ func processesInSight() (int, error) {
 	return n, err
 }
 
-// spin wants a processor for as long, and returns what part of one it had.
+// spin uses a processor for that time, and returns the part of one that it had.
 func spin(d time.Duration) (float64, error) {
 	before, err := ownCPU()
 	if err != nil {

@@ -11,23 +11,22 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// evidence is what is known of a sandbox that looked at its own walls.
+// evidence are the facts of a sandbox that looked at its own walls.
 type evidence struct {
 	config spec.Config // as completed
 	inside insideView
 	host   hostView
 	limits cgroups.Settings
-	held   spec.LimitReport // what the host enforces
+	held   spec.LimitReport // the limits that the host enforces
 	// keyring is the sandbox's session keyring, by number.
 	keyring int
-	// memory and pids are what became of commands that asked for more than
-	// their limit.
+	// memory and pids are the Results of commands that asked for more than their limit.
 	memory, pids spec.Result
 	// cpu is the part of a processor that a command had which wanted all of it.
 	cpu float64
 }
 
-// hostView is what the same looks like outside.
+// hostView is the same view outside.
 type hostView struct {
 	Namespaces map[string]string
 	keyring    int
@@ -50,8 +49,8 @@ type proofReport struct {
 	Detail string      `json:"detail"`
 }
 
-// A Wall is one protection of sandboxes. judge returns a detail for the reader, or an error
-// that says what is wrong.
+// A Wall is one protection of sandboxes. judge returns a detail for the reader, or an
+// error that names the failure.
 type Wall struct {
 	name, title string
 	judge       func(evidence) (string, error)
@@ -204,13 +203,13 @@ func judgeReadonlyPaths(e evidence) (string, error) {
 	return "", nil
 }
 
-// judgeBase looks at every mount: what can be written is in memory, and what is
-// the host's cannot lend rights.
+// judgeBase looks at every mount: writable files are in memory, and the host's files
+// cannot lend rights.
 func judgeBase(e evidence) (string, error) {
 	readonly, all := 0, 0
 	for _, m := range e.inside.Mounts {
 		if harmless(m.Device) {
-			continue // one node, over a name in /dev or over what is masked
+			continue // one node, over a name in /dev or over a masked path
 		}
 		all++
 		ro, err := judgeMount(m)
@@ -234,7 +233,7 @@ func judgeMount(m mountView) (readonly bool, err error) {
 	readonly = slices.Contains(options, "ro")
 	switch {
 	case readonly && m.Type == "tmpfs":
-		// The runtime's own: the root's skeleton, and what masks directories.
+		// The runtime's own: the root's skeleton, and the masks of directories.
 	case !readonly && !inMemory:
 		err = fmt.Errorf("%s (%s) can be written", m.Target, m.Type)
 	case !slices.Contains(options, "nosuid"):
@@ -335,8 +334,8 @@ func judgePids(e evidence) (string, error) {
 	return fmt.Sprintf("%d, and %d of PID 1; a command that started more was refused them", e.config.Limits.Pids, spec.AgentPids), nil
 }
 
-// mayUse is what part of a processor who spins may have used. A short time may be
-// beside the limit: it is one of periods.
+// mayUse is the part of a processor that a spinning command may have used. A short time
+// may be beside the limit: it is one of periods.
 var mayUse = 2 * float64(spinning.Limits.CPUs)
 
 func judgeCPU(e evidence) (string, error) {

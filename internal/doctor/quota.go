@@ -18,7 +18,7 @@ type quotaReport struct {
 	Title  string      `json:"title"`
 	Status quotaStatus `json:"status"`
 	Demand int64       `json:"demand"` // of all sandboxes, each at its limits
-	Quota  int64       `json:"quota"`  // what sandboxes can have of it
+	Quota  int64       `json:"quota"`  // the part for sandboxes
 	Effect string      `json:"effect"`
 	Fix    string      `json:"fix"`
 	Error  string      `json:"error"`
@@ -64,7 +64,7 @@ func times(a, b int64) int64 {
 	return a * b
 }
 
-// readDemand adds up what a launcher's rules allow. Without a file it is the demand of
+// readDemand adds up the bounds of a launcher's rules. Without a file it is the demand of
 // one user with a rule of defaults.
 func readDemand(file string) (demand, error) {
 	var d demand
@@ -180,8 +180,8 @@ func (q quotaReport) write(b *strings.Builder) {
 	}
 }
 
-// Examine looks at what the host offers and lacks, and compares the host's quotas with
-// the most that the launcher's rules allow.
+// Examine looks for the features that the host offers and lacks, and compares the host's
+// quotas with the most that the launcher's rules allow.
 func Examine(rules string) (*Report, error) {
 	demand, err := readDemand(rules)
 	if err != nil {

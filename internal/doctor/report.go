@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 )
 
-// A Report is what doctor prints; its JSON names stay as they are.
+// A Report is the output of doctor; its JSON names stay as they are.
 type Report struct {
 	Ready    bool            `json:"ready"`
 	Verdict  string          `json:"verdict"`
@@ -171,7 +171,7 @@ func verdict(features []featureReport) (ready bool, line string) {
 	return true, line
 }
 
-// lacking names what of a need there is not; "" if nothing.
+// lacking names the missing features of a need; "" if there are none.
 func lacking(features []featureReport, need kernel.Need) string {
 	var missing []string
 	unknown := 0

@@ -40,15 +40,15 @@ func Lasting(path string) error {
 	return nil
 }
 
-// Exposed tells who but root can change the program at the path, which root
-// will run; "" if nobody.
+// Exposed names the users other than root that can change the program at the path, which
+// root will run; "" if there are none.
 func Exposed(path string) (string, error) {
 	for at := path; ; at = filepath.Dir(at) {
 		var stat unix.Stat_t
 		if err := unix.Lstat(at, &stat); err != nil {
 			return "", &os.PathError{Op: "stat", Path: at, Err: err}
 		}
-		sticky := stat.Mode&unix.S_IFMT == unix.S_IFDIR && stat.Mode&unix.S_ISVTX != 0 // what is in it is its owner's
+		sticky := stat.Mode&unix.S_IFMT == unix.S_IFDIR && stat.Mode&unix.S_ISVTX != 0 // each file in it is its owner's
 		switch {
 		case stat.Uid != 0:
 			return fmt.Sprintf("uid %d, who owns %s", stat.Uid, at), nil

@@ -9,9 +9,9 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// A block is what register puts into a TOML file: lines between two comments,
-// which tell it from what people wrote. TOML lets tables follow each other in
-// any order, so that a block at the end needs nothing of what is before it.
+// A block is register's part of a TOML file: lines between two comments, which tell it
+// from other lines. TOML lets tables follow each other in any order, so a block at the end
+// does not depend on the lines before it.
 type block struct {
 	start, end int // in the configuration, comments included
 	body       string
@@ -63,7 +63,7 @@ func appendBlock(config []byte, of, body string) []byte {
 func removeBlock(config []byte, b *block) []byte {
 	start := b.start
 	if start > 0 && (b.end == len(config) || start > 1 && config[start-2] == '\n') {
-		start-- // what appendBlock put before it
+		start-- // the empty line of appendBlock
 	}
 	return append(bytes.Clone(config[:start]), config[b.end:]...)
 }
@@ -135,9 +135,9 @@ func without(tree, base map[string]any, path ...string) {
 
 var errEntangled = errors.New("what register writes cannot be told from the settings around it: put it in, or take it out, by hand")
 
-// onlyDiffer makes sure that two configurations, the one with more first, say
-// the same but for the values at the paths. Text that was put in or taken out
-// may have changed the meaning of what is around it.
+// onlyDiffer makes sure that two configurations, the one with more first, mean the same
+// but for the values at the paths. Added or removed text may have changed the meaning of
+// the text around it.
 func onlyDiffer(more, less []byte, paths ...[]string) error {
 	moreTree, err := parseTOML(more)
 	if err != nil {

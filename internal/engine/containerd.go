@@ -168,8 +168,7 @@ func (Containerd) Add(config []byte, r Runtime) ([]byte, error) {
 	return added, onlyDiffer(added, config, paths...)
 }
 
-// enabled refuses a configuration that turns off the plugin which would read
-// what is written.
+// enabled refuses a configuration that turns off the plugin which would read the addition.
 func (c *containerdConfig) enabled() error {
 	disabled, _ := c.tree["disabled_plugins"].([]any)
 	for _, name := range disabled {

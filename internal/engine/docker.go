@@ -22,7 +22,7 @@ type dockerEntry struct {
 	Path string `json:"path"`
 }
 
-// dockerPiece is what Add puts into an empty configuration.
+// dockerPiece is Add's change of an empty configuration.
 type dockerPiece struct {
 	Runtimes map[string]dockerEntry `json:"runtimes"`
 	Default  string                 `json:"default-runtime,omitempty"`
@@ -98,8 +98,8 @@ func setDockerDefault(config []byte, top *hujson.Object, name string) error {
 	return nil
 }
 
-// Remove is Engine's. A default-runtime of that name goes as well, whoever set
-// it: dockerd does not start if its default is not among its runtimes.
+// Remove is Engine's. A default-runtime of that name goes as well, in any case: dockerd
+// does not start if its default is not among its runtimes.
 func (Docker) Remove(config []byte, r Runtime) ([]byte, error) {
 	if len(bytes.TrimSpace(config)) == 0 {
 		return config, nil

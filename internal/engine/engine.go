@@ -19,11 +19,11 @@ import (
 // after the binary has moved.
 const programName = "sandbox-runtime"
 
-// A Runtime is what an engine is told.
+// A Runtime is the entry for an engine.
 type Runtime struct {
 	Name    string // as the engine's users will say it
 	Path    string // absolute, in UTF-8
-	Default bool   // for all who name no other
+	Default bool   // for containers that name no other
 }
 
 // An Engine knows one engine's configuration.
@@ -33,16 +33,16 @@ type Engine interface {
 	// Add returns the configuration with the runtime in it, the same bytes if it
 	// is there already. An entry of that name that Add did not make is an error.
 	Add(config []byte, r Runtime) ([]byte, error)
-	// Remove takes out what Add put in and nothing else. It returns the same
-	// bytes if there is nothing of the kind, and none at all if nothing remains
-	// that needs a file. Of r, Path is only used to know an entry as ours.
+	// Remove takes out Add's entry and nothing else. It returns the same bytes if there is
+	// no such entry, and none at all if nothing remains that needs a file. Of r, Path is
+	// only used to know an entry as ours.
 	Remove(config []byte, r Runtime) ([]byte, error)
-	// Piece is what Add puts into the configuration, for people to look at.
+	// Piece is Add's part of the configuration, for people to look at.
 	Piece(config []byte, r Runtime) (string, error)
 	// Elsewhere checks the other files that the engine reads beside file: none
 	// may have a runtime of the same name and another path, or be broken.
 	Elsewhere(file string, config []byte, r Runtime) error
-	// Added and Removed say what to do next.
+	// Added and Removed name the next step.
 	Added(file string, r Runtime) string
 	Removed(name string) string
 }
@@ -94,8 +94,8 @@ func taken(name, path string) error {
 	return fmt.Errorf("runtime %q is there already, as %s: choose another name with --name", name, path)
 }
 
-// Diff is what became of the lines, as "- old" and "+ new": one run of them, for
-// that is how an Engine edits.
+// Diff has the changed lines, as "- old" and "+ new": one run of them, for that is how an
+// Engine edits.
 func Diff(before, after []byte) string {
 	old, now := lines(before), lines(after)
 	for len(old) > 0 && len(now) > 0 && old[0] == now[0] {

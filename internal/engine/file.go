@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read returns what a configuration file holds; nothing if it is not there.
+// Read returns the content of a configuration file; nothing if it is missing.
 func Read(file string) ([]byte, error) {
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -26,11 +26,10 @@ func Read(file string) ([]byte, error) {
 	return os.ReadFile(file)
 }
 
-// Edit replaces the content of a file by what change makes of it, and returns
-// both. Whoever reads the file meanwhile sees the one or the other. It keeps
-// mode, owner and extended attributes, and a symlink stays one. Content that
-// becomes empty removes the file. An error leaves everything as it was; two
-// Edits at a time come one after the other.
+// Edit replaces the content of a file by the result of change, and returns both. A reader
+// of the file sees the one or the other. It keeps mode, owner and extended attributes, and
+// a symlink stays one. Content that becomes empty removes the file. An error leaves
+// everything as it was; two Edits at a time come one after the other.
 func Edit(file string, change func([]byte) ([]byte, error)) (before, after []byte, err error) {
 	target, err := targetOf(file)
 	if err != nil {

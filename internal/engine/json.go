@@ -37,7 +37,7 @@ func childObject(config []byte, o *hujson.Object, name string) (*hujson.Object, 
 	return child, nil
 }
 
-// text is what a string says, and a value of another kind as it is written.
+// text is the value of a string, and the source text of any other value.
 func text(v hujson.Value) string {
 	literal, ok := v.Value.(hujson.Literal)
 	if !ok {

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// Podman reads containers.conf and after it, in order, what lies in the folder
-// beside it (containers.conf(5)). A file of our own there leaves the others
-// alone.
+// Podman reads containers.conf and after it, in order, the files of the folder beside it
+// (containers.conf(5)). A file of our own there leaves the others alone.
 type Podman struct{}
 
 // File is a drop-in file.

@@ -18,7 +18,7 @@ type callInfo struct {
 	_, _   uint64 // instruction and stack pointer
 	number uint64 // at the entry
 	args   [6]uint64
-	_      [2]uint64 // what later kernels add
+	_      [2]uint64 // additions of later kernels
 }
 
 func syscallInfo(tid int) (callInfo, error) {
@@ -31,7 +31,7 @@ func syscallInfo(tid int) (callInfo, error) {
 	return info, nil
 }
 
-// A kind says how a system call's arguments tell what it is about.
+// A kind says how a system call's arguments name its object.
 type kind int
 
 const (
@@ -128,7 +128,7 @@ func sideEffect(pid, tid int, info callInfo) *Point {
 
 var table = calls()
 
-// described says what a descriptor is.
+// described names the file of a descriptor.
 func described(pid int, fd uint64) string {
 	name, _ := os.Readlink("/proc/" + strconv.Itoa(pid) + "/fd/" + strconv.Itoa(int(int32(fd))))
 	return name

@@ -1,10 +1,10 @@
-// Package failpoint kills a program at a chosen one of its side effects. The
-// points need no code in the program: they are the moments before and after
-// each of its system calls that change something in the kernel or on disk, as
-// ptrace(2) shows them, in the order in which they come.
+// Package failpoint kills a program at a chosen one of its side effects. The points need
+// no code in the program: they are the moments before and after each of its system calls
+// that change something in the kernel or on disk, as ptrace(2) shows them, in the order in
+// which they come.
 //
-// Only the program itself is followed, with its threads. What it starts runs
-// freely and, when the program is killed, lives or dies as after any SIGKILL.
+// Only the program itself is followed, with its threads. Its children run freely and, when
+// the program is killed, live or die as after any SIGKILL.
 package failpoint
 
 import (
@@ -20,8 +20,8 @@ import (
 
 // A Point is one moment at which a program can be killed.
 type Point struct {
-	// Call is the name of the system call, Object what it is about: a path, or
-	// what a descriptor is. What can't be told is empty.
+	// Call is the name of the system call, Object its object: a path, or the file of a
+	// descriptor. An unknown one is empty.
 	Call, Object string
 	// After says that the call has been made; else it never is, if the program
 	// is killed here.
@@ -36,7 +36,7 @@ func (p Point) String() string {
 	return when + " " + p.Call + " " + p.Object
 }
 
-// A Trace tells what became of a program.
+// A Trace tells the end of a program.
 type Trace struct {
 	// Points are those it came to. The order of those of several threads is
 	// not always the same.

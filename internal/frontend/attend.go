@@ -16,7 +16,8 @@ import (
 // signals is missed. When detaching, those that would end this program half
 // way are dropped: the caller gets either a container or none.
 func catchSignals(detach bool) <-chan os.Signal {
-	// The kernel does not merge what is forwarded, so neither should we.
+	// The kernel does not merge signals that are forwarded, so this program must not,
+	// either.
 	c := make(chan os.Signal, 2048)
 	if detach {
 		signal.Notify(c, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM)

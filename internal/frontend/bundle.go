@@ -89,7 +89,7 @@ func readJSON(path string, into any) error {
 	return nil
 }
 
-// CheckProcess refuses what would otherwise fail late and in other words.
+// CheckProcess refuses mistakes that would otherwise fail late and in other words.
 func CheckProcess(p *specs.Process) error {
 	switch {
 	case p == nil:

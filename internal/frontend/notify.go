@@ -48,7 +48,7 @@ func (n *NotifyProxy) addTo(spec *specs.Spec) {
 	spec.Process.Env = append(spec.Process.Env, "NOTIFY_SOCKET="+filepath.Join(notifyDir, "notify.sock"))
 }
 
-// makeDir makes what is mounted. It goes with the container's state directory.
+// makeDir makes the mounted directory. It goes with the container's state directory.
 func (n *NotifyProxy) makeDir() error {
 	if n == nil {
 		return nil
@@ -129,8 +129,8 @@ func (n *NotifyProxy) awaitReady(pidfd *os.File) (string, error) {
 	}
 }
 
-// awaitBarrier returns when the service manager has worked through what was
-// sent before, as sd_notify_barrier(3): it closes a pipe that it is given.
+// awaitBarrier returns when the service manager has worked through all earlier messages,
+// as sd_notify_barrier(3): it closes a pipe that it is given.
 func awaitBarrier(host *net.UnixConn) error {
 	r, w, err := os.Pipe()
 	if err != nil {

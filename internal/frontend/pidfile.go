@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pidFileMode lets everybody read it, whatever the umask.
+// pidFileMode lets every user read it, with any umask.
 const pidFileMode = 0o644
 
 // WritePidFile makes the file appear with its content in it. Killed half way it

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 )
 
-// program is what error messages call this program.
+// program is the name of this program in error messages.
 const program = "sandbox-runtime"
 
 // A Process is one process on its way into a container, for create, run, restore and exec.
@@ -26,7 +26,7 @@ type Process struct {
 	Hold   bool // init waits for the start command
 	Detach bool // leave the process to the caller once it is there
 	Remove bool // delete the container once the process has ended
-	Reap   bool // adopt what the container orphans
+	Reap   bool // adopt the container's orphans
 
 	Restore *container.CRIUOptions // start from a checkpoint; nil: from the command
 
@@ -124,7 +124,7 @@ func (s *Process) Run() (status int, err error) {
 	}
 	status, err = attend(child, signals, streams.resize, s.log)
 	if err == nil && s.Remove {
-		// Before the streams are finished: what is left in a container without
+		// Before the streams are finished: processes that are left in a container without
 		// a pid namespace may hold them open.
 		if err := s.container.Destroy(); err != nil {
 			s.log.Warn(err.Error())

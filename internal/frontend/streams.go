@@ -18,8 +18,8 @@ type streams interface {
 	started() error
 	// resize follows the size of the caller's terminal.
 	resize()
-	// finish waits for output still on its way and restores what was changed.
-	// It is called also when the process did not start.
+	// finish waits for output still on its way and restores the terminal. It is called
+	// also when the process did not start.
 	finish()
 }
 
@@ -51,7 +51,7 @@ func (inheritStreams) started() error { return nil }
 func (inheritStreams) resize()        {}
 func (inheritStreams) finish()        {}
 
-// socketStreams has the process's terminal sent to whoever listens.
+// socketStreams sends the process's terminal to the listener of a socket.
 type socketStreams struct{ socket *os.File }
 
 func (s *socketStreams) attach(p *container.Process) { p.ConsoleSocket = s.socket }

@@ -92,8 +92,8 @@ func (t *terminalStreams) control(f func(fd int)) {
 
 func (t *terminalStreams) finish() {
 	if t.master != nil {
-		// Processes left behind may hold the terminal open: do not wait for
-		// its end, take what is there.
+		// Processes left behind may hold the terminal open: do not wait for its end, read
+		// the present output.
 		_ = t.master.SetReadDeadline(time.Now())
 		t.copying.Wait()
 		t.control(drainTo(os.Stdout))
@@ -106,8 +106,8 @@ func (t *terminalStreams) finish() {
 	t.child.Close()
 }
 
-// drainTo copies what can be read from a non-blocking terminal at once. What is
-// buffered is less than the bound; who writes on and on does not keep us here.
+// drainTo copies the present output of a non-blocking terminal. The buffer is smaller than
+// the bound; a process that writes on and on does not keep us here.
 func drainTo(w io.Writer) func(fd int) {
 	return func(fd int) {
 		buf := make([]byte, 32<<10)

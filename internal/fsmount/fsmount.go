@@ -1,5 +1,5 @@
 // Package fsmount makes detached mounts of new file systems: fsopen(2), fsconfig(2),
-// fsmount(2), Linux 5.2. What is mounted, and where it goes, is others' concern.
+// fsmount(2), Linux 5.2. It attaches none of them.
 package fsmount
 
 import (
@@ -75,7 +75,7 @@ func (c *Context) MountWith(attributes int) (fd int, err error) {
 // Close ends the configuring. A mount that was made stays.
 func (c *Context) Close() { _ = unix.Close(c.fd) }
 
-// explain adds what the kernel says of a refusal, a line a read.
+// explain adds the kernel's reason of a refusal, a line a read.
 func (c *Context) explain(err error) error {
 	line := make([]byte, 512)
 	for {

@@ -22,7 +22,7 @@ type Options struct {
 	// More leaves the end of the archive to the next Write to the same writer,
 	// which is of another tree.
 	More bool
-	// LeftOut is told of what is not in the archive, if it is not nil.
+	// LeftOut is told of paths that are not in the archive, if it is not nil.
 	LeftOut func(path string, t spec.FileType)
 }
 
@@ -31,7 +31,7 @@ const (
 	opaque   = ".wh..wh..opq"
 )
 
-// Write writes what s changes. After an error what was written is not whole.
+// Write writes the changes of s. After an error the output is not whole.
 func Write(w io.Writer, s *layer.Stack, o Options) error {
 	a := &archive{tar: tar.NewWriter(w), stack: s, options: o}
 	for c, err := range s.Changes(layer.Options{}) {
@@ -83,7 +83,7 @@ func (a *archive) add(c spec.Change) error {
 	return nil
 }
 
-// mark writes an entry that stands for what is gone.
+// mark writes an entry that stands for a deleted path.
 func (a *archive) mark(name string) error {
 	return a.begin(name, &tar.Header{Typeflag: tar.TypeReg, Name: a.name(name), ModTime: time.Unix(0, 0)})
 }

@@ -10,7 +10,7 @@ import (
 // maxHoles is how much of all files may be no data on disk.
 const maxHoles = 1 << 30
 
-// look tells what a file is at the moment.
+// look describes a file at the moment.
 func look(f *os.File) (unix.Stat_t, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {

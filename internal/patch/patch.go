@@ -36,8 +36,7 @@ type Options struct {
 // bound: a patch holds each hard link as a file of its own.
 const maxPatch = 1023 << 20
 
-// Write writes what was changed in all of the trees. Without a change it writes
-// nothing.
+// Write writes the changes of all the trees. Without a change it writes nothing.
 //
 // It lists the layers twice: first for the lines at the top.
 func Write(w io.Writer, o Options, trees ...Tree) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// preface writes what a patch cannot have, and finds what is inexpressible.
+// preface writes the changes that a patch cannot have, and finds the inexpressible ones.
 func (p *patch) preface() error {
 	p.inexpressible = map[string]bool{}
 	var last spec.Change // a directory, of which it is not known yet if it is empty
@@ -57,7 +57,7 @@ func (p *patch) empty(c spec.Change, replaced string) {
 	}
 }
 
-// lost names what of a change is not in the patch.
+// lost names the parts of a change that are not in the patch.
 func (p *patch) lost(c spec.Change, replaced string) error {
 	was, is := before(c), c.Type
 	switch c.Kind {
@@ -84,8 +84,8 @@ func (p *patch) lost(c spec.Change, replaced string) error {
 	return p.attributes(c, was)
 }
 
-// replacement finds whether what is replaced can be in a patch, as else what
-// replaces it cannot be there either.
+// replacement finds whether a replaced path can be in a patch: else its replacement cannot
+// be there either.
 func (p *patch) replacement(path string, was, is spec.FileType, replaced string) error {
 	if was == "" || was == is || is == "" && replaced == "" {
 		return nil
@@ -110,7 +110,7 @@ func (p *patch) replacement(path string, was, is spec.FileType, replaced string)
 	return nil
 }
 
-// attributes names what of a path's attributes is lost.
+// attributes names the lost attributes of a path.
 func (p *patch) attributes(c spec.Change, was spec.FileType) error {
 	note := p.note
 	if c.Kind == spec.Created && c.Type != spec.TypeDirectory && p.refusal(c) != "" {
@@ -161,7 +161,7 @@ func (p *patch) comment(path, what string) {
 	fmt.Fprintf(p.out, "# Not in this patch: %s, %s\n", p.tree.name("", path), what)
 }
 
-// isInexpressible reports whether a path, or what it lies in, is.
+// isInexpressible reports whether a path is inexpressible, or a directory above it.
 func (p *patch) isInexpressible(path string) bool {
 	if len(p.inexpressible) == 0 {
 		return false

@@ -37,9 +37,9 @@ func special(r rune) bool {
 	return r <= ' ' || r >= 0x7f || r == '"' || r == '\\'
 }
 
-// Parts of a path that git apply refuses a whole patch for: what is git's own
-// directory on some file system, read-cache.c:verify_path() and
-// path.c:is_ntfs_dotgit(), and links where git has its own files.
+// Parts of a path for which git apply refuses a whole patch: git's own directory on some
+// file system, read-cache.c:verify_path() and path.c:is_ntfs_dotgit(), and links in place
+// of git's own files.
 var (
 	gitsOwn      = regexp.MustCompile(`(?is)^(\.git|git~1)[. ]*([:\\].*)?$`)
 	gitsOwnLinks = regexp.MustCompile(`(?is)^(\.gitmodules|gi[a-z0-9]*~[0-9])`)

@@ -26,8 +26,8 @@ const longestHunkHeader = 100
 // terminal is a diff's way to a terminal; see Terminal.
 type terminal struct {
 	to io.Writer
-	// pending is what may go on in the next write: the begin of a line, or of
-	// a character.
+	// pending is text that may go on in the next write: the begin of a line, or of a
+	// character.
 	pending []byte
 	inLine  bool
 	colour  string
@@ -35,12 +35,11 @@ type terminal struct {
 	old, new int
 }
 
-// Terminal colours the diff that is written to it, and makes visible, reversed
-// and as less does, whatever in it a terminal might obey or hide: control
-// characters, those that turn the direction of writing, invalid UTF-8. The only
-// escape sequences that come out are colours.
+// Terminal colours a diff, and makes visible, reversed and as less does, all characters
+// that a terminal might obey or hide: control characters, those that turn the direction of
+// writing, invalid UTF-8. The only escape sequences that come out are colours.
 //
-// What is written has to end with a newline, as what [Write] writes does.
+// The diff has to end with a newline, as the output of [Write] does.
 func Terminal(w io.Writer) io.Writer {
 	return &terminal{to: w}
 }
@@ -62,8 +61,7 @@ func (t *terminal) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// next writes what in begins with and returns how much of it that is: 0 if it
-// cannot be told yet.
+// next writes the begin of in and returns its length: 0 if it cannot be told yet.
 func (t *terminal) next(out *bytes.Buffer, in []byte) int {
 	if !t.inLine {
 		if !t.begin(in) {

@@ -30,7 +30,7 @@ type text struct {
 // fits reports whether a patch can hold the file, or a short one.
 func (t text) fits(short bool) bool { return !t.large && (!short || !t.binary) }
 
-// read reads what open opens.
+// read reads the file of open.
 func read(open func(string) (*os.File, error), path string) (t text, err error) {
 	f, err := open(path)
 	if err != nil {
@@ -83,9 +83,9 @@ func lines(w *bytes.Buffer, mark byte, data []byte) {
 	}
 }
 
-// hunks is what makes old into now, without the lines that name the files.
-// The diff is an anchored one, which takes n log n time for any input. A file
-// of more than maxLines is replaced as a whole.
+// hunks are the lines that turn old into now, without the lines that name the files. The
+// diff is an anchored one, which takes n log n time for any input. A file of more than
+// maxLines is replaced as a whole.
 func hunks(w *bytes.Buffer, old, now []byte) {
 	if bytes.Count(old, []byte("\n")) > maxLines || bytes.Count(now, []byte("\n")) > maxLines {
 		replace(w, old, now)

@@ -1,6 +1,6 @@
-// Package poller has a context interrupt what waits for a socket in the
-// runtime's network poller, by its deadline, and words what came of the wait.
-// The sockets themselves, and what goes over them, are others' concern.
+// Package poller has a context interrupt a wait for a socket in the runtime's network
+// poller, by its deadline, and words the result of the wait. It does not know the sockets'
+// protocols.
 package poller
 
 import (
@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bind has a context's end interrupt what deadline is set for, until the
-// function it returns has been called. That function waits for an interruption
-// under way, and clears the deadline.
+// Bind has a context's end interrupt the calls of a deadline, until the returned function
+// has been called. That function waits for an interruption under way, and clears the
+// deadline.
 func Bind(ctx context.Context, deadline func(time.Time) error) (release func()) {
 	if ctx.Done() == nil {
 		return func() {}
@@ -33,8 +33,8 @@ func Bind(ctx context.Context, deadline func(time.Time) error) (release func()) 
 	}
 }
 
-// Outcome joins what the poller and the system call said: ctx's error,
-// [os.ErrClosed] of this end, [io.EOF] of the other, or the system call's.
+// Outcome joins the results of the poller and the system call: ctx's error, [os.ErrClosed]
+// of this end, [io.EOF] of the other, or the system call's.
 func Outcome(ctx context.Context, poll, result error) error {
 	switch {
 	case errors.Is(poll, os.ErrDeadlineExceeded) && ctx.Err() != nil:

@@ -29,7 +29,7 @@ func (s *Streams) open(c *sandbox.Command) error {
 		c.Stdout, c.Stderr, c.NoFiles = os.Stdout, os.Stderr, true
 	}
 	if s.Input {
-		// When the command has ended, what comes is for this program's questions.
+		// When the command has ended, further input is for this program's questions.
 		stdin, err := cancelreader.NewReader(os.Stdin)
 		if err != nil { // epoll(7) takes no files and no /dev/null, whose reads do not wait either
 			stdin, err = cancelreader.NewReader(struct{ io.Reader }{os.Stdin})
@@ -75,7 +75,7 @@ func terminalSize() sandbox.Winsize {
 	return sandbox.Winsize{Rows: 24, Columns: 80}
 }
 
-// ErrEmptyCommand is about what a script's unset variable is.
+// ErrEmptyCommand is the error for a script's unset variable.
 var ErrEmptyCommand = errors.New("the command is empty; write a program's name or path first")
 
 // Run runs the command in the sandbox until it has ended; announce, if any, is
@@ -111,7 +111,7 @@ func Run(ctx context.Context, box *sandbox.Sandbox, c sandbox.Command, streams *
 	return result, nil
 }
 
-// CauseOf prefers why the context was cancelled to what failed because of it.
+// CauseOf prefers the cause of a cancelled context to the error that followed from it.
 func CauseOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause

@@ -129,7 +129,7 @@ func (r *Signals) handle(s syscall.Signal) {
 	defer r.mu.Unlock()
 	switch {
 	case s == unix.SIGPIPE:
-		// Whoever read the output has had enough; the copying sees it too.
+		// The reader of the output has enough; the copying sees it too.
 	case s == unix.SIGWINCH:
 		if r.process != nil {
 			_ = r.process.Resize(terminalSize()) // it may just have ended

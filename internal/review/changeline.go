@@ -34,8 +34,8 @@ func ChangeLine(c sandbox.Change) string {
 	return fmt.Sprintf("  %-8s %9s  %s", c.Kind, size, name)
 }
 
-// visible is a text that the sandbox has chosen, without what a terminal would
-// take for something else than text.
+// visible is a text that the sandbox has chosen, quoted if a terminal would take a part of
+// it for something else than text.
 func visible(s string) string {
 	plain := utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 	if plain {
@@ -44,8 +44,8 @@ func visible(s string) string {
 	return strconv.Quote(s)
 }
 
-// Escaped is a text of several lines, in which there may be names that the sandbox
-// has chosen, with whatever a terminal might obey escaped as in Go.
+// Escaped is a text of several lines with names that the sandbox may have chosen.
+// Characters that a terminal might obey are escaped as in Go.
 func Escaped(s string) string {
 	var b strings.Builder
 	for len(s) > 0 {

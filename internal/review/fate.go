@@ -29,7 +29,7 @@ func (f *Fate) MayStay() bool {
 	return f.Apply || f.Keep || f.Talk.Attended || f.Review && f.OnDisk
 }
 
-// Conclude does with the changes what was asked for.
+// Conclude carries out the decision of the flags about the changes.
 func (f *Fate) Conclude(ctx context.Context, box *sandbox.Sandbox, signals *relay.Signals) (err error) {
 	f.Talk.Relay = signals
 	if f.Keep {

@@ -98,7 +98,7 @@ func (m *markLines) write(w io.Writer) {
 	}
 }
 
-// Plan shows what is applied, and the rest of the changes with the reasons.
+// Plan shows the changes to apply, and the rest of the changes with the reasons.
 func (t *Conversation) Plan(a *sandbox.Applied) {
 	if len(a.Changes) > 0 {
 		t.list(a.Changes)

@@ -171,8 +171,8 @@ func (r *Review) apply(ctx context.Context, argument string) (Decision, error) {
 	return r.remain()
 }
 
-// applyWith asks before it overwrites changes of the host, and lists what was applied.
-// It returns nil where the answer is no.
+// applyWith asks before it overwrites changes of the host, and lists the applied changes.
+// It returns nil if the answer is no.
 func (r *Review) applyWith(ctx context.Context, o sandbox.ApplyOptions) (*sandbox.Applied, error) {
 	done, err := r.Changes.Apply(ctx, o)
 	var conflict *sandbox.ConflictError

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bufferSize is what a pipe holds unless it is made larger (pipe(7)).
+// bufferSize is the size of a pipe unless it is made larger (pipe(7)).
 const bufferSize = 64 << 10
 
 // Buffers are for reading pipes.
@@ -20,9 +20,8 @@ var Buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return 
 // which only the host's root gives more.
 const PipeCapacity = 1 << 20
 
-// CopyOutput copies until the end, or until the reading end's deadline has
-// passed: then, what is left in the pipe. That the caller closed its side is its
-// way of having had enough, and no error.
+// CopyOutput copies until the end, or until the reading end's deadline has passed: then,
+// the rest in the pipe. A caller that has closed its side has enough: that is no error.
 func CopyOutput(to io.Writer, r *os.File) error {
 	err := copyUntil(to, r)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -31,7 +30,7 @@ func CopyOutput(to io.Writer, r *os.File) error {
 	return IgnoreEnough(err)
 }
 
-// IgnoreEnough drops the error of a caller who closed its side.
+// IgnoreEnough drops the error of a caller that has closed its side.
 func IgnoreEnough(err error) error {
 	if errors.Is(err, unix.EPIPE) {
 		return nil
@@ -52,7 +51,7 @@ func copyUntil(to io.Writer, r *os.File) error {
 	return err
 }
 
-// drain copies what is in the pipe already, and waits for nothing. Who keeps
+// drain copies the present content of the pipe, and does not wait. A process that keeps
 // writing does not keep it here.
 func drain(to io.Writer, r *os.File) error {
 	if err := r.SetReadDeadline(time.Time{}); err != nil {
@@ -78,7 +77,7 @@ func drain(to io.Writer, r *os.File) error {
 	return nil
 }
 
-// readNow reads what is there; 0 if nothing is.
+// readNow reads the present content; 0 if there is none.
 func readNow(fd int, b []byte) int {
 	for {
 		n, err := unix.Read(fd, b)

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A command gets pipes that belong to it, never the caller's own descriptors:
-// from a terminal's it could read what the user types, and from any it could
-// reopen the file behind it through /proc/self/fd.
+// A command gets pipes that belong to it, never the caller's own descriptors: from a
+// terminal's it could read the user's typing, and from any it could reopen the file behind
+// it through /proc/self/fd.
 
 // Streams are this program's side of a command's standard streams.
 type Streams struct {
@@ -73,8 +73,8 @@ func same(a, b io.Writer) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// pageful is what a pipe takes without its reader, whatever the limits of its
-// owner (pipe(7), "Pipe capacity").
+// pageful is how many bytes a pipe takes without its reader, with any limits of its owner
+// (pipe(7), "Pipe capacity").
 const pageful = 4096
 
 func (s *Streams) openInput(src io.Reader) error {
@@ -123,7 +123,7 @@ func pipe(ours int) (r, w int, err error) {
 	return fds[0], fds[1], nil
 }
 
-// CloseInside closes what the command has its own copies of by now.
+// CloseInside closes the files of which the command has its own copies by now.
 func (s *Streams) CloseInside() {
 	if s.Inside[2] == s.Inside[1] {
 		s.Inside[2] = nil
@@ -136,13 +136,13 @@ func (s *Streams) CloseInside() {
 	}
 }
 
-// patience is how long a command may run before goroutines take what it writes
-// into a Result. Most that end sooner fit into their pipes, and what they wrote
-// is then read by who waits, which is several times cheaper; those that do not
-// fit stop for as long, once.
+// patience is how long a command may run before goroutines read its output into a Result.
+// The output of most shorter commands fits into their pipes, and the waiting caller then
+// reads it, which is several times cheaper. A command whose output does not fit stops for
+// as long, once.
 const patience = 2 * time.Millisecond
 
-// Copy starts to copy. Writers of the caller's get what there is at once.
+// Copy starts to copy. Writers of the caller's get the present output at once.
 func (s *Streams) Copy() {
 	if s.stdin != nil {
 		go func() {
@@ -184,10 +184,9 @@ func (s *Streams) Begin() {
 	}
 }
 
-// Finish returns when all output has been taken, with what went wrong on the
-// caller's side, or with errNotTaken when ctx is done first. The command's
-// processes are gone by now: whoever else was handed an end of a pipe is not
-// waited for.
+// Finish returns when all output has been read, with the errors of the caller's writers,
+// or with ErrNotTaken when ctx is done first. The command's processes are gone by now;
+// other processes with an end of a pipe are not waited for.
 func (s *Streams) Finish(ctx context.Context) error {
 	if s.input != nil {
 		s.input.Close()
@@ -225,7 +224,7 @@ func (s *Streams) Finish(ctx context.Context) error {
 	}
 }
 
-// takeAll reads what nobody copied, all of which is in the pipes.
+// takeAll reads output that no goroutine copied, all of which is in the pipes.
 func (s *Streams) takeAll() error {
 	b := Buffers.Get().(*[]byte)
 	defer Buffers.Put(b)
@@ -248,7 +247,7 @@ func (s *Streams) takeAll() error {
 	return errors.Join(errs...)
 }
 
-// Abandon closes what was opened for a command that was not started.
+// Abandon closes the files of a command that was not started.
 func (s *Streams) Abandon() {
 	if s.input != nil {
 		s.input.Close()

@@ -1,5 +1,5 @@
-// Package testhost is what tests share that use the host they run on: they leave
-// nothing behind, and mount where nobody else sees it. It is for tests only.
+// Package testhost helps tests that use the host they run on: they leave nothing behind,
+// and mount in namespaces of their own. It is for tests only.
 package testhost
 
 import (
@@ -47,8 +47,8 @@ func mounts() string {
 	return string(text)
 }
 
-// RunServing is Run for tests of what goes on in the background: what they leave
-// has some time to end, and goroutines count, too.
+// RunServing is Run for tests with work in the background: its rest has some time to end,
+// and goroutines count, too.
 func RunServing(m *testing.M) int {
 	before := len(Descriptors())
 	// The fuzzing engine handles interrupts in a goroutine that stays to the end.
@@ -66,8 +66,8 @@ func RunServing(m *testing.M) int {
 	return code
 }
 
-// Descriptors are those that this process has open, and what they are of. The Go
-// runtime's own are left out: its epoll and event descriptors.
+// Descriptors are the open descriptors of this process, with their files. The Go runtime's
+// own are left out: its epoll and event descriptors.
 func Descriptors() []string {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -148,11 +148,11 @@ func PrivateMounts(t testing.TB) {
 	}
 }
 
-// Patience is how long a test waits for what has to happen. Emulated machines are
+// Patience is how long a test waits for an event that has to happen. Emulated machines are
 // slow.
 const Patience = 30 * time.Second
 
-// Eventually waits for what has to come true.
+// Eventually waits until a condition holds.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	if !comes(holds) {

@@ -1,17 +1,16 @@
-// Package watch tells what was changed in file systems while somebody watched:
-// which names came, went or were written to. It costs what is changed, whatever
-// else a file system holds, since the kernel tells (fanotify(7), with names and
-// file handles: Linux 5.17).
+// Package watch tells changes in file systems while somebody watches: names that came,
+// went or were written to. Its cost grows with the changes, not with the size of the file
+// system, since the kernel tells them (fanotify(7), with names and file handles: Linux
+// 5.17).
 //
-// For most uses: a [Group], the file systems to watch added to it, a [Recording]
-// from before something runs until after it.
+// For most uses: a [Group], the file systems to watch added to it, a [Recording] from
+// before a command until after it.
 //
-// What the kernel is told to tell is the names of directories' entries and what
-// was opened for writing, with handles of the files: nobody's files are opened,
-// and a name is looked up only when a recording ends. What happens in large
-// numbers costs bounded memory and time: a recording then says that it is not
-// whole.
+// The kernel tells the names of directories' entries, and files that were opened for
+// writing, with handles of the files. The package opens no files, and looks a name up only
+// when a recording ends. Many events cost bounded memory and time: a recording then says
+// that it is not whole.
 //
-// It knows nothing of sandboxes, and nothing of overlays, which are seen as what
-// they do to their upper layers.
+// The package knows nothing of sandboxes. A change of an overlay is a change of its upper
+// layer.
 package watch

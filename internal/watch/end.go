@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Change is what became of one name while a recording went on.
+// A Change is the change of one name during a recording.
 type Change struct {
 	// Watch that it was told by.
 	Watch *Watch
@@ -22,14 +22,14 @@ type Change struct {
 	Path string
 	// Was says that it was there at first, Is that it is there now.
 	Was, Is bool
-	// Mode and Rdev are of what is there now.
+	// Mode and Rdev are those of the present file.
 	Mode uint32
 	Rdev uint64
 }
 
-// End ends the recording and returns what changed, in no order. Of what came and
-// went there is nothing; what was and is has changed its content, its attributes
-// or the file behind the name. missed says that there was more than could be told.
+// End ends the recording and returns the changes, in no order. A name that came and went
+// is not among them; a name that was and is there has other content, attributes, or
+// another file. missed says that there were more changes than could be told.
 func (r *Recording) End() (changes []Change, missed bool) {
 	g := r.watches[0].group
 	err := g.take()
@@ -57,7 +57,7 @@ func (r *Recording) End() (changes []Change, missed bool) {
 	return changes, missed || l.missed
 }
 
-// A lookup finds what has become of names.
+// A lookup finds the present state of names.
 type lookup struct {
 	recording *Recording
 	// from are the roots, and roots those that are open.
@@ -108,7 +108,7 @@ func (l *lookup) leave() {
 	l.dir = -1
 }
 
-// change says what has become of a name, if that is anything.
+// change is the change of a name, if there is one.
 func (l *lookup) change(n *name) (c Change, ok bool) {
 	if l.at != n.dir || l.watch != n.watch {
 		l.enter(n.watch, n.dir)
@@ -133,7 +133,7 @@ func (l *lookup) change(n *name) (c Change, ok bool) {
 	if !c.Was || !c.Is {
 		return c, c.Was != c.Is
 	}
-	// Who opens a file to write need not write.
+	// A process that opens a file for writing need not write.
 	return c, n.changed || n.file != n.first || n.closed && !l.old(st.Ctime)
 }
 
@@ -159,7 +159,7 @@ func (l *lookup) written(n *name, c *Change, st *unix.Statx_t) bool {
 	return c.Is
 }
 
-// elsewhere is where a file is now, below a root, and what it is.
+// elsewhere is the present place of a file, below a root, and its description.
 func (l *lookup) elsewhere(root *os.File, handle string, st *unix.Statx_t) (string, bool) {
 	fd, err := openHandle(root, handle, 0)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An event is what the kernel tells at once of one name, or of a file without
-// one. Its slices are of the buffer that it was read into.
+// An event is the kernel's news about one name, or about a file without one. Its slices
+// are parts of the buffer that it was read into.
 type event struct {
 	mask   uint64
 	thread int32
@@ -17,20 +17,19 @@ type event struct {
 	// at is where it happened, to that of a rename the new place. A place
 	// without a directory is none.
 	at, to place
-	// file is the handle of what the name stands for, or stood for.
+	// file is the handle of the file that the name stands for, or stood for.
 	file []byte
 }
 
-// A place is a name in a directory, which is told by its file handle: four bytes
-// of type and the bytes of that type. Of what happens to a directory itself the
-// name is ".".
+// A place is a name in a directory. The file handle of the directory is four bytes of type
+// and the bytes of that type. For events of a directory itself the name is ".".
 type place struct {
 	dir, name []byte
 }
 
 func (p place) known() bool { return len(p.dir) > 0 }
 
-// events takes what was read apart (linux/fanotify.h, fanotify_event_metadata and
+// events takes the read bytes apart (linux/fanotify.h, fanotify_event_metadata and
 // fanotify_event_info_fid).
 func events(b []byte) iter.Seq[event] {
 	return func(yield func(event) bool) {
@@ -70,7 +69,7 @@ func (e *event) readInfo(b []byte) {
 		if size > length-handleStart {
 			return
 		}
-		// With its type before it, a handle is what OpenByHandleAt takes.
+		// With its type before it, a handle has the form of OpenByHandleAt.
 		handle := b[handleStart-4 : handleStart+size]
 		name, _, _ := bytes.Cut(b[handleStart+size:length], []byte{0})
 		switch kind {

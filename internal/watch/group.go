@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// told is what is asked for of a whole file system; written of a mount, of which the
-// kernel tells nothing of names that come and go. Not FAN_MODIFY, which would
-// double what each write(2) costs: a file that is written to is told when it is
-// closed, and only truncate(2) by name, of a file that nobody opens, goes unseen.
+// told are the events of a whole file system. written are those of a mount, for which the
+// kernel does not tell names that come and go. Not FAN_MODIFY, which would double the cost
+// of each write(2): a written file is told when it is closed. Only truncate(2) by name, of
+// a file that nobody opens, goes unseen.
 const (
 	written = unix.FAN_CLOSE_WRITE
 	told    = written | unix.FAN_CREATE | unix.FAN_DELETE | unix.FAN_RENAME | unix.FAN_ATTRIB | unix.FAN_ONDIR
@@ -25,7 +25,7 @@ const (
 // (fs.fanotify.max_queued_events).
 const calm = 5 * time.Millisecond
 
-// A Group is what one watches with. The kernel gives a user 128
+// A Group is a group of fanotify. The kernel gives a user 128
 // (fs.fanotify.max_user_groups), and each takes some milliseconds to close.
 //
 // It is safe for concurrent use.
@@ -34,14 +34,14 @@ type Group struct {
 	raw  syscall.RawConn
 	done chan struct{}
 
-	// mu guards what follows, and the order of the events.
+	// mu guards the fields below, and the order of the events.
 	mu      sync.Mutex
 	buffer  []byte
 	watches []*Watch
 	closed  bool
 }
 
-// Open makes a group, which is closed by Close. Errors say what to do.
+// Open makes a group. The caller must close it. Errors name the way out.
 func Open() (*Group, error) {
 	const flags = unix.FAN_CLASS_NOTIF | unix.FAN_REPORT_DFID_NAME_TARGET | unix.FAN_REPORT_TID | unix.FAN_NONBLOCK | unix.FAN_CLOEXEC
 	fd, err := unix.FanotifyInit(flags, unix.O_RDONLY|unix.O_LARGEFILE|unix.O_CLOEXEC)
@@ -99,8 +99,7 @@ func (g *Group) take() error {
 	})
 }
 
-// takeMost bounds how many reads one take makes: what comes after those came
-// later.
+// takeMost bounds the reads of one take: later events came later.
 const takeMost = 1024
 
 func (g *Group) takeLocked(fd int) (took bool) {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a recording holds at most: names, and events of which it takes so many at
-// once, and so many for each second it has lasted.
+// The bounds of a recording: its names, and its events, so many at once and so many for
+// each second of its time.
 const (
 	maxNames  = 4096
 	maxEvents = 100_000
@@ -21,7 +21,7 @@ const (
 // maxThreads bounds for how many threads the last event is remembered.
 const maxThreads = 64
 
-// A Recording keeps what happens in file systems until it ends.
+// A Recording keeps the changes of file systems until it ends.
 type Recording struct {
 	watches []*Watch
 	since   time.Time
@@ -31,8 +31,7 @@ type Recording struct {
 	events int
 	full   bool
 	names  map[string]*name
-	// last is what threads have done last, where that says how to read what they do
-	// next.
+	// last has the last act of a thread, if its next act depends on it.
 	last map[int32]act
 	// removed are the directories that are gone, by their handles.
 	removed map[string]*name
@@ -46,13 +45,13 @@ type act struct {
 	lost string
 }
 
-// A name is what has happened to one entry of a directory.
+// A name has the events of one entry of a directory.
 type name struct {
 	watch *Watch
 	dir   string // its handle
 	name  string
-	// file is the handle of what it stood for last, first of what it stood for when
-	// it was there before all.
+	// file is the handle of the last file with the name; first is that of the file that
+	// had the name before all events.
 	file, first string
 	// was says that it was there before all, left that it went last, changed that
 	// its attributes have, closed that it was open for writing.
@@ -63,7 +62,7 @@ type name struct {
 func Record(watches ...*Watch) (*Recording, error) {
 	r := &Recording{watches: watches, names: map[string]*name{}, last: map[int32]act{}, removed: map[string]*name{}}
 	g := watches[0].group
-	// What happened before is no part of it.
+	// Earlier events are no part of the recording.
 	if err := g.take(); err != nil {
 		return nil, err
 	}
@@ -132,7 +131,7 @@ func (r *Recording) add(w *Watch, e event) {
 	}
 }
 
-// moved takes the renaming of a name to another. before is what the thread had
+// moved takes the renaming of a name to another. before is the name that the thread had
 // moved to last, immediately before.
 func (r *Recording) moved(w *Watch, e event, before *name) {
 	from, first := r.nameAt(w, e.at)
@@ -154,8 +153,8 @@ func (r *Recording) moved(w *Watch, e event, before *name) {
 	}
 }
 
-// happened takes what concerns one name. The kernel joins what one thread does to
-// one file under one name.
+// happened takes an event of one name. The kernel joins the acts of one thread on one file
+// under one name.
 func (r *Recording) happened(w *Watch, e event) {
 	n, first := r.nameAt(w, e.at)
 	if n == nil {
@@ -173,7 +172,7 @@ func (r *Recording) happened(w *Watch, e event) {
 	}
 }
 
-// nameAt is what is known of a name, nil where there is no room for another.
+// nameAt has the events of a name, nil if there is no room for another.
 func (r *Recording) nameAt(w *Watch, p place) (n *name, first bool) {
 	r.setKey(w, p)
 	if n, ok := r.names[string(r.key)]; ok {
@@ -192,8 +191,8 @@ func (r *Recording) setKey(w *Watch, p place) {
 	r.key = append(append(append(r.key[:0], w.fsid[:]...), p.dir...), p.name...)
 }
 
-// sweep makes room by forgetting what came and went. What is left of that, the
-// kernel tells anew when it comes again.
+// sweep makes room by forgetting names that came and went. The kernel tells them anew when
+// they come again.
 func (r *Recording) sweep() bool {
 	before := len(r.names)
 	maps.DeleteFunc(r.names, func(_ string, n *name) bool { return n.left && !n.was })

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Watch is what is watched of one file system: all of it, or what is written
-// through some of its mounts.
+// A Watch is the watched part of one file system: all of it, or the writes through some of
+// its mounts.
 type Watch struct {
 	group *Group
 	fsid  [8]byte
@@ -26,15 +26,14 @@ type Watch struct {
 	marked bool
 }
 
-// A Root opens a directory of what is watched, or a file that is bound, for
-// reading, each time that it is asked: while nobody does, a mount is not in use.
+// A Root opens a directory of the watched file system, or a bound file, for reading, each
+// time that it is asked: between these times the mount is not in use.
 type Root func() (*os.File, error)
 
 // FileSystem watches all of the file system that a directory is of.
 func (g *Group) FileSystem(root Root) (*Watch, error) { return g.add(root, unix.FAN_MARK_FILESYSTEM) }
 
-// Mount watches what is written through the mount that a directory is on, or a
-// file.
+// Mount watches the writes through the mount of a directory or a file.
 func (g *Group) Mount(root Root) (*Watch, error) { return g.add(root, unix.FAN_MARK_MOUNT) }
 
 func (g *Group) add(root Root, kind uint) (*Watch, error) {
@@ -68,7 +67,7 @@ func (g *Group) add(root Root, kind uint) (*Watch, error) {
 	return w, nil
 }
 
-// markLocked has the kernel tell what happens where a file is, or not any more.
+// markLocked begins or ends the kernel's news about the file system of a file.
 func (w *Watch) markLocked(op uint, at *os.File) error {
 	mask := uint64(told)
 	if w.kind == unix.FAN_MARK_MOUNT {
@@ -106,7 +105,7 @@ func (w *Watch) Close() {
 		return
 	}
 	g.watches = slices.Delete(g.watches, i, i+1)
-	// What can't be ended ends with the group, or with what it is of.
+	// A mark that cannot be removed ends with the group, or with its file system.
 	_ = w.markAllLocked(unix.FAN_MARK_REMOVE)
 }
 
@@ -118,7 +117,7 @@ func (w *Watch) tellLocked(e event) {
 		hungry = hungry || !r.full
 	}
 	if !hungry && len(w.recordings) > 0 && w.marked {
-		// Nobody wants more of it. What can't be ended costs some time.
+		// A mark that cannot be removed costs some time.
 		_ = w.markAllLocked(unix.FAN_MARK_REMOVE)
 	}
 }

@@ -1,5 +1,5 @@
-// Package launcher has the launcher of sandboxes in a program that embeds them,
-// for a service that wants to be one file:
+// Package launcher has the launcher of sandboxes in a program that embeds them, for a
+// service in one file:
 //
 //	func main() {
 //		launcher.Main() // first
@@ -7,11 +7,10 @@
 //			Launcher: launcher.Command(launcher.Dirs{}),
 //		})
 //
-// The program is then executed anew as its own launcher, and once more for each
-// sandbox, by libcontainer: what packages do at their initialisation is done each
-// time. It takes cgo, libseccomp, and the build tags "seccomp netgo osusergo". A
-// program that would rather not, imports package sandbox alone and has the
-// sandbox-runtime binary beside it.
+// The program is then executed anew as its own launcher, and once more for each sandbox,
+// by libcontainer: its packages are initialised each time. It needs cgo, libseccomp, and
+// the build tags "seccomp netgo osusergo". A program without these imports package sandbox
+// alone and has the sandbox-runtime binary beside it.
 package launcher
 
 import (
@@ -33,13 +32,13 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
 )
 
-// Dirs are where the launcher keeps what outlives it: the same directories, the
+// Dirs are the directories of the launcher: launchers with the same directories have the
 // same sandboxes. The zero value are those of the sandbox-runtime binary.
 type Dirs struct {
-	// State is for what ends with the boot. Empty: /run/sandbox-runtime.
+	// State is for files that end with the boot. Empty: /run/sandbox-runtime.
 	State string
-	// Data is for what is worth more, and should be one for all launchers of a
-	// host. Empty: /var/lib/sandbox-runtime.
+	// Data is for files that last longer, and should be one for all launchers of a host.
+	// Empty: /var/lib/sandbox-runtime.
 	Data string
 }
 
@@ -80,7 +79,7 @@ func Main() {
 	os.Exit(0)
 }
 
-// leaveTime is what calls have to end when the launcher is told to.
+// leaveTime is how long calls may take to end when the launcher is told to.
 const leaveTime = 5 * time.Second
 
 // serve serves the one connection until its end.
@@ -110,7 +109,7 @@ func serve(d launcher.Dirs) error {
 	return err
 }
 
-// inherited is the connection to who started the launcher.
+// inherited is the connection to the program that started the launcher.
 func inherited() (*net.UnixConn, error) {
 	f := os.NewFile(connection, "connection")
 	defer f.Close()

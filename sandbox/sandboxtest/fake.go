@@ -1,5 +1,5 @@
-// Package sandboxtest has a sandbox provider that runs nothing, for tests of
-// programs that embed package sandbox. A Go function plays the commands:
+// Package sandboxtest has a sandbox provider that runs nothing, for tests of programs that
+// embed package sandbox. A Go function plays the commands:
 //
 //	fake := &sandboxtest.Fake{Run: func(ctx context.Context, p *sandboxtest.Program) int {
 //		fmt.Fprintln(p.Stdout, "ok")
@@ -9,9 +9,8 @@
 //		Providers: []sandbox.Provider{fake}, Prefer: []string{"fake"},
 //	})
 //
-// It is honest about being one: Info names the provider "fake", Results have the
-// isolation "none" and a note. What it is not for: finding out whether something
-// would work in a sandbox.
+// Its results say that they are a fake's: Info names the provider "fake", Results have the
+// isolation "none" and a note. It cannot tell whether a program would work in a sandbox.
 package sandboxtest
 
 import (
@@ -31,7 +30,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Name is what the provider is called.
+// Name is the provider's name.
 const Name = "fake"
 
 // Note is in each Result.
@@ -54,18 +53,17 @@ type Program struct {
 // nothing. It has no terminals, no detached commands and no snapshots: these are
 // ErrUnavailable. It may be used by several goroutines; Run is called by as many.
 type Fake struct {
-	// Run plays a command and returns its exit code, of which the lowest eight
-	// bits count. ctx is done when the command is to end: by its timeout, by
-	// a signal, or with its sandbox. The command then ends at once, whatever
-	// the function does.
+	// Run plays a command and returns its exit code, of which the lowest eight bits count.
+	// ctx is done when the command has to end: by its timeout, by a signal, or with its
+	// sandbox. The command then ends at once, also if the function goes on.
 	Run func(ctx context.Context, p *Program) int
-	// Result, if set, changes what became of a command, as to say that memory
-	// ran out. What says that it is a fake's stays.
+	// Result, if set, changes the Result of a command, for example to say that memory ran
+	// out. The marks of a fake stay.
 	Result func(p *Program, r *sandbox.Result)
-	// Missing is what Available returns, and Create.
+	// Missing is the error of Available and Create.
 	Missing error
 
-	// mu guards what is below.
+	// mu guards the fields below.
 	mu        sync.Mutex
 	sandboxes map[string]*instance
 	commands  []sandbox.Command

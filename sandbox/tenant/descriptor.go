@@ -10,7 +10,7 @@ import (
 // fd is for system calls; its owner keeps it open meanwhile.
 func fd(f *os.File) int { return int(f.Fd()) }
 
-// ownPath leads to what a descriptor is of, once.
+// ownPath leads to the file of a descriptor, once.
 func ownPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(fd(f)) }
 
 // openAt opens one name in a directory, and nothing that is elsewhere: no link is

@@ -10,16 +10,16 @@ const MaxID = 128
 
 const idLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.@+=-"
 
-// An IDError says what is wrong with the id of a user or a session.
+// An IDError says why the id of a user or a session is refused.
 type IDError struct{ ID string }
 
 func (e *IDError) Error() string {
 	return fmt.Sprintf("id %.64q: 1 to %d letters, digits and any of _.@+=- make one, of which the first is a letter, a digit or _", e.ID, MaxID)
 }
 
-// CheckID refuses with an [*IDError] what can't be the id of a user or a session:
-// whatever is no plain name, as "..", and what a shell or a listing would take for
-// something else. Ids differ in capitals as names of files do.
+// CheckID refuses with an [*IDError] an id that is no plain name, as "..", or that a shell
+// or a listing would take for something else. Ids differ in capitals, as names of files
+// do.
 func CheckID(id string) error {
 	if id == "" || len(id) > MaxID || strings.ContainsRune(".@+=-", rune(id[0])) || strings.Trim(id, idLetters) != "" {
 		return &IDError{id}

@@ -17,11 +17,11 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// trashName is the directory of what is to be removed. It is no id.
+// trashName is the directory of removed sessions. It is no id.
 const trashName = ".trash"
 
-// private is the mode of all directories: their owner's, who is this program's
-// user, and as which the sandbox's user shows on the host.
+// private is the mode of all directories. Their owner is this program's user, as which the
+// sandbox's user shows on the host.
 const private = 0o700
 
 // Tenants are the directories of users and their sessions, DIR/USER/SESSION. Its
@@ -97,7 +97,7 @@ func checkOwn(dir *os.File, path string) error {
 
 // A Session is the directory of one session, open.
 type Session struct {
-	// User and ID are what it is called.
+	// User and ID are its names.
 	User, ID string
 	*Workspace
 }
@@ -108,13 +108,13 @@ func (s *Session) Config(c sandbox.Config) sandbox.Config {
 	return c
 }
 
-// Limit bounds what the session's directory may come to hold, in bytes and in files,
-// directories among them: past that a write there ends with EDQUOT, on XFS with
-// ENOSPC, and Results of sandboxes made after it say that the disk is enforced. It is
-// for a new session, whose directory is empty; of one that has limits it changes them.
+// Limit bounds the session's directory, in bytes and in files, directories among them.
+// Past that a write there ends with EDQUOT, on XFS with ENOSPC, and Results of sandboxes
+// made after it say that the disk is enforced. It is for a new session, whose directory is
+// empty, and changes the limits of one that has limits.
 //
-// It is a quota of the host's file system, and takes root: [sandbox.ErrUnavailable],
-// with the reason, where there is none.
+// It is a quota of the host's file system, and needs root: [sandbox.ErrUnavailable], with
+// the reason, if there is none.
 func (s *Session) Limit(bytes, files int64) error {
 	err := store.LimitDirectory(s.dir, store.Limits{Bytes: bytes, Files: files})
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -126,7 +126,7 @@ func (s *Session) Limit(bytes, files int64) error {
 	return nil
 }
 
-// attempts to find what somebody removes and makes at the same time.
+// attempts to find a directory that another process removes and makes at the same time.
 const attempts = 10
 
 // Session opens the directory of a session, and makes it if there is none. The
@@ -214,7 +214,7 @@ func (t *Tenants) Find(user, session string) (*Session, error) {
 	return &Session{user, session, w}, nil
 }
 
-// makePrivate undoes what the sandbox did to the mode of its workspace, so that it
+// makePrivate undoes the sandbox's change of its workspace's mode, so that the directory
 // can be opened, and moved.
 func makePrivate(in *os.File, name string) error {
 	dir, err := openAt(in, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
@@ -310,9 +310,8 @@ func (t *Tenants) discard(in *os.File, name string) error {
 	return os.NewSyscallError("rename", unix.Renameat2(fd(in), name, fd(t.trash), rand.Text(), unix.RENAME_NOREPLACE))
 }
 
-// Sweep removes from the disk what was removed, by whomever: what a program that
-// was killed has left is finished by the next one that calls it. It may take
-// long, and several may be at it at once.
+// Sweep removes from the disk the sessions that any program has removed: the next program
+// finishes the work of a killed one. It may take long, and several may be at it at once.
 func (t *Tenants) Sweep(ctx context.Context) error {
 	return emptyTrash(ctx, t.trash)
 }

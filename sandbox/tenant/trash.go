@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is in the trash was made by a sandbox: directories so deep that no path
-// reaches their ground, without permissions, with entries that are links or FIFOs
-// by the time one looks. Nothing is followed, and of a deep tree each level is
-// moved up before it is emptied, so that a few descriptors are enough.
+// A sandbox has made the content of the trash: directories so deep that no path reaches
+// their ground, without permissions, with entries that become links or FIFOs meanwhile.
+// Nothing is followed, and each level of a deep tree is moved up before it is emptied, so
+// that a few descriptors are enough.
 
 const (
 	// patience is how often a directory may have something in it again, because
 	// a sandbox still writes to it.
 	patience = 16
-	// movedAtOnce bounds what is remembered of a directory full of directories.
+	// movedAtOnce bounds the remembered part of a directory full of directories.
 	movedAtOnce = 1024
 )
 
@@ -66,8 +66,8 @@ func removeTree(ctx context.Context, trash *os.File, name string) error {
 	return nil
 }
 
-// empty removes a directory of the trash, or what is in it and is no directory,
-// and moves directories up.
+// empty removes a directory of the trash, or its entries that are no directories, and
+// moves directories up.
 func empty(ctx context.Context, trash *os.File, name string) (moved []string, err error) {
 	dir, err := openPrivate(trash, name)
 	if err != nil {
@@ -129,7 +129,7 @@ func drop(dir *os.File, name string, trash *os.File) (up string, err error) {
 	return up, nil
 }
 
-// ignoreGone is of what somebody else has removed meanwhile.
+// ignoreGone drops the error for a file that another process has removed meanwhile.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

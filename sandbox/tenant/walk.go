@@ -103,8 +103,8 @@ func (w *Workspace) parts(name string) ([]string, error) {
 	return split(below), err
 }
 
-// relative is what of an absolute path is below the workspace. It is not cleaned:
-// what ".." is depends on links.
+// relative is the part of an absolute path below the workspace. It is not cleaned: the
+// meaning of ".." depends on links.
 func (w *Workspace) relative(name string) (string, error) {
 	rest := split(name)
 	for _, part := range split(w.inside) {
@@ -116,7 +116,7 @@ func (w *Workspace) relative(name string) (string, error) {
 	return strings.Join(rest, "/"), nil
 }
 
-// split leaves out what is empty or the directory itself.
+// split leaves out empty parts and the directory itself.
 func split(name string) []string {
 	var parts []string
 	for part := range strings.SplitSeq(name, "/") {
@@ -127,8 +127,8 @@ func split(name string) []string {
 	return parts
 }
 
-// step goes one name further: into a directory; or it returns a link's target; or,
-// for the last one, says that it is found, which what does not exist is, too.
+// step goes one name further: into a directory; or it returns a link's target; or, for the
+// last name, says that it is found, also if it does not exist.
 func (p *place) step(part string, last bool) (target string, found bool, err error) {
 	f, err := openAt(p.dir(), part, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err == unix.ENOENT && last {

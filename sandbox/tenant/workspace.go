@@ -15,26 +15,26 @@ import (
 var (
 	// ErrOutside says that a path, or a link on its way, leads out of the workspace.
 	ErrOutside = errors.New("leads out of the workspace")
-	// ErrNotRegular says that what has the name is neither a file nor a directory:
-	// opened on the host, a FIFO or a device could do anything.
+	// ErrNotRegular says that the path is neither a file nor a directory: opened on the
+	// host, a FIFO or a device could have any effect.
 	ErrNotRegular = errors.New("neither a file nor a directory")
 )
 
-// A Workspace is a directory of the host's that a sandbox has at another path,
-// held open. Its methods take the sandbox's paths, with links as they are in the
-// sandbox, and see no more of the host than the workspace, whatever is swapped in
-// there meanwhile: other file systems that are mounted in it are refused, too.
+// A Workspace is a directory of the host that a sandbox has at another path, held open.
+// Its methods take the sandbox's paths, with links as they are in the sandbox, and see no
+// more of the host than the workspace, also if files are swapped meanwhile. Other file
+// systems that are mounted in it are refused, too.
 //
-// Errors are an [*fs.PathError] with the path that was given. Methods may be
-// called from several goroutines.
+// Errors are an [*fs.PathError] with the given path. Methods may be called from several
+// goroutines.
 type Workspace struct {
 	dir          *os.File
 	host, inside string
 }
 
-// OpenWorkspace holds a directory of the host's that a sandbox has at inside, as
-// [sandbox.WorkspacePath]. It refuses what is no directory of its own: a symbolic
-// link, the host's root, the kernel's file systems. The caller closes it.
+// OpenWorkspace holds a directory of the host that a sandbox has at inside, as
+// [sandbox.WorkspacePath]. It refuses a symbolic link, the host's root and the kernel's
+// file systems. The caller must close it.
 func OpenWorkspace(host, inside string) (*Workspace, error) {
 	if !path.IsAbs(inside) || path.Clean(inside) == "/" {
 		return nil, fmt.Errorf("workspace at %q in the sandbox: not an absolute path below its root", inside)
@@ -58,7 +58,7 @@ func newWorkspace(dir *os.File, inside string) (*Workspace, error) {
 	return &Workspace{dir: dir, host: host, inside: inside}, nil
 }
 
-// checkRoot refuses what a workspace can't be.
+// checkRoot refuses directories that cannot be a workspace.
 func checkRoot(dir *os.File, host string) error {
 	var on unix.Statfs_t
 	if err := unix.Fstatfs(fd(dir), &on); err != nil {
@@ -85,10 +85,9 @@ func (w *Workspace) Close() error {
 // Host is the directory's path on the host.
 func (w *Workspace) Host() string { return w.host }
 
-// Open opens a file or a directory of the workspace by its path in the sandbox,
-// with the flags of [os.OpenFile]. Links are followed as they lead in the sandbox,
-// within the workspace. It waits for nobody: what is neither a file nor a
-// directory is refused with ErrNotRegular.
+// Open opens a file or a directory of the workspace by its path in the sandbox, with the
+// flags of [os.OpenFile]. Links are followed as they lead in the sandbox, within the
+// workspace. It does not wait: a file of another type is refused with ErrNotRegular.
 func (w *Workspace) Open(name string, flag int, perm fs.FileMode) (*os.File, error) {
 	f, err := w.open(name, flag, perm)
 	if err != nil {
@@ -122,7 +121,7 @@ func (w *Workspace) open(name string, flag int, perm fs.FileMode) (*os.File, err
 	return nil, unix.ELOOP
 }
 
-// checkFile closes what is neither a file nor a directory.
+// checkFile closes a file that is neither a regular file nor a directory.
 func checkFile(f *os.File) (*os.File, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(fd(f), &st)
@@ -135,9 +134,9 @@ func checkFile(f *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// HostPath is where a path of the sandbox leads on the host: below the workspace,
-// with links resolved; the last part need not exist. Whoever opens it by this path
-// opens what the sandbox has put there meanwhile: Open does not.
+// HostPath is the place on the host to which a path of the sandbox leads: below the
+// workspace, with links resolved; the last part need not exist. The sandbox may have put
+// another file there when the caller opens this path: Open is safe against that.
 func (w *Workspace) HostPath(name string) (string, error) {
 	at, err := w.walk(name)
 	if err != nil {
@@ -147,9 +146,9 @@ func (w *Workspace) HostPath(name string) (string, error) {
 	return filepath.Join(append(append([]string{w.host}, at.names...), at.base)...), nil
 }
 
-// SandboxPath is where a file of the host is in the sandbox. Links are resolved, as
-// the host has them; the last part need not exist. What is not in the workspace is
-// ErrOutside; no error has a path of the host.
+// SandboxPath is the path in the sandbox of a file of the host. Links are resolved, as the
+// host has them; the last part need not exist. A file outside the workspace is ErrOutside;
+// no error has a path of the host.
 func (w *Workspace) SandboxPath(host string) (string, error) {
 	rest, err := w.below(host)
 	if err != nil {
@@ -191,9 +190,9 @@ func (w *Workspace) below(host string) (string, error) {
 	return path.Join(rest, base), nil
 }
 
-// Error is an error of the host's side without its paths, to be shown in the
-// sandbox: those of the workspace are the sandbox's, others are left out. Of what
-// the error is, [errors.Is] still finds the kernel's error and those of package fs.
+// Error is an error of the host's side without its paths, to be shown in the sandbox:
+// paths of the workspace become the sandbox's, others are left out. [errors.Is] still
+// finds the kernel's error and those of package fs.
 func (w *Workspace) Error(err error) error {
 	if err == nil {
 		return nil

@@ -39,7 +39,7 @@ func build(profile *specs.LinuxSeccomp) (_ *libseccomp.ScmpFilter, err error) {
 	return filter, nil
 }
 
-// setUp sets what holds for the filter as a whole.
+// setUp sets the attributes of the filter as a whole.
 func setUp(filter *libseccomp.ScmpFilter, profile *specs.LinuxSeccomp) error {
 	for i, name := range profile.Architectures {
 		arch, err := archOf(name)

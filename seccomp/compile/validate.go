@@ -1,10 +1,9 @@
-// Package compile builds seccomp filters through libseccomp. It needs cgo,
-// which is why it is not part of package seccomp.
+// Package compile builds seccomp filters through libseccomp. It needs cgo, and is
+// therefore not part of package seccomp.
 //
-// Its use is to fail early: [Validate] finds out before anything is made
-// whether libcontainer could load a profile at start, on this machine, with
-// this libseccomp. It is not what loads the filter of a sandbox; libcontainer
-// does that in PID 1.
+// Its use is to fail early: [Validate] finds out before anything is made whether
+// libcontainer could load a profile at start, on this machine, with this libseccomp. It
+// does not load the filter of a sandbox; libcontainer does that in PID 1.
 package compile
 
 import (
@@ -18,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stubSize is room for what libcontainer puts before a filter to answer newer
-// calls with ENOSYS: below 10 instructions for each architecture
+// stubSize is room for the instructions that libcontainer puts before a filter to answer
+// newer calls with ENOSYS: below 10 instructions for each architecture
 // (libcontainer/seccomp/patchbpf/enosys_linux.go:generateEnosysStub).
 const stubSize = 64
 

@@ -18,7 +18,7 @@ import (
 // TestTarReadsTheArchive of layertar.
 func Extract(t testing.TB, archive io.Reader, dir string) {
 	t.Helper()
-	// What was in a directory before is to be told from what the layer brings.
+	// The earlier content of a directory must be told from the layer's entries.
 	made := map[string]bool{}
 	for r := tar.NewReader(archive); ; {
 		h, err := r.Next()

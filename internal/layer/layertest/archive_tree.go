@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Extracted returns what a tree becomes when an archive is extracted over it, without
-// hard links. Unlike Extract, Extracted needs no directories and finds no fault: the tree
-// may lack some that the archive wants.
+// Extracted returns a tree after an archive is extracted over it, without hard links.
+// Unlike Extract, Extracted needs no directories and finds no fault: the tree may lack
+// some that the archive wants.
 func Extracted(tree map[string]string, archive io.Reader, parts Parts) (map[string]string, error) {
 	x := extraction{tree: maps.Clone(tree), made: map[string]bool{}, parts: parts}
 	for r := tar.NewReader(archive); ; {

@@ -46,7 +46,7 @@ func (o *Overlay) Mount(t testing.TB) {
 	mount(t, "overlay", o.Merged, "redirect_dir=nofollow,metacopy=off,index=off,lowerdir="+o.Lower+",upperdir="+o.Upper+",workdir="+o.work)
 }
 
-// Stack is what has been written to the overlay.
+// Stack is the writes to the overlay.
 func (o *Overlay) Stack(t testing.TB) *layer.Stack {
 	t.Helper()
 	return &layer.Stack{Layers: []layer.Layer{{Dir: open(t, o.Upper)}}, Base: open(t, o.Lower)}

@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Random writes random trees. What it writes follows from its seed.
+// Random writes random trees. The trees follow from its seed.
 type Random struct {
 	*rand.Rand
-	// Odd adds what only an archive can have: special files, owners, modes,
-	// extended attributes.
+	// Odd adds files that only an archive can have: special files, owners, modes, extended
+	// attributes.
 	Odd bool
 	// Binary gives some files a NUL.
 	Binary bool
-	// Names are what files are called, DirNames what directories are.
+	// Names are names of files, DirNames those of directories.
 	Names, DirNames []string
 }
 
@@ -77,7 +77,7 @@ func (r *Random) dir(t testing.TB, path string) {
 	}
 }
 
-// Edit does n things to what is below dir, as far as they are possible.
+// Edit makes n changes below dir, as far as they are possible.
 func (r *Random) Edit(t testing.TB, dir string, n int) {
 	t.Helper()
 	for range n {
@@ -193,7 +193,7 @@ func (r *Random) rewrite(t testing.TB, path string) {
 	check(t, os.WriteFile(path, b.Bytes(), 0o644))
 }
 
-// oddity changes what is not content.
+// oddity changes something other than content.
 func (r *Random) oddity(t testing.TB, path string) {
 	t.Helper()
 	info, err := os.Lstat(path)

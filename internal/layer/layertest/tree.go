@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tree describes all that is below a directory: a line for each path, in which
-// strings are quoted. Parts says what of it is told.
+// Tree describes all paths below a directory: a line for each path, in which strings are
+// quoted. parts choose the facts.
 func Tree(t testing.TB, dir string, parts Parts) map[string]string {
 	t.Helper()
 	return Readable(t, dir, parts, func(path string, err error) {
@@ -76,8 +76,8 @@ func addPath(all map[string]string, names map[inode]string, path, name string, p
 
 type inode struct{ dev, ino uint64 }
 
-// Parts of what there is to tell of a path; its type and content are always
-// told, and whether its owner may execute it.
+// Parts are facts about a path; its type and content are always told, and whether its
+// owner may execute it.
 type Parts int
 
 // The parts.
@@ -104,13 +104,13 @@ func describe(path string, st *unix.Stat_t, parts Parts) (string, error) {
 	return n.describe(parts), err
 }
 
-// DescribeFile is what Tree tells of a file with this content, without any Parts.
+// DescribeFile is Tree's description of a file with this content, without any Parts.
 func DescribeFile(content []byte) string {
 	n := node{mode: unix.S_IFREG | 0o644, data: content}
 	return n.describe(0)
 }
 
-// A node is what there is to tell of a path.
+// A node has the facts about a path.
 type node struct {
 	mode     uint32 // with its type
 	uid, gid int
