@@ -12,73 +12,81 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Freeze stops every process in the group and below it, and returns when all
-// of them stand still. If ctx ends before that, the group is thawed again and
-// the error wraps ctx's. Freezing is by the v1 freezer where the host has it,
-// as libcontainer does it, and by cgroup.freeze (Linux 5.2) elsewhere; a host
-// with neither gives errors.ErrUnsupported.
-//
-// A frozen process can be killed: at once on v2, through Kill on v1.
-func (g *Group) Freeze(ctx context.Context) error {
-	if err := g.freeze(ctx); err != nil {
-		return fmt.Errorf("freeze cgroup %s: %w", g.path, err)
-	}
-	return nil
-}
-
-// Thaw lets the processes of the group go on, and returns when the group is no
-// longer frozen. A group that is not frozen stays as it is. While a group
-// above it is frozen it cannot thaw, and Thaw waits until ctx ends.
-func (g *Group) Thaw(ctx context.Context) error {
-	if err := g.thaw(ctx); err != nil {
-		return fmt.Errorf("thaw cgroup %s: %w", g.path, err)
-	}
-	return nil
-}
-
-// freezer is a group's directory in a hierarchy that can freeze, and how the
-// two interfaces say it (cgroup-v1/freezer-subsystem.rst; cgroup-v2.rst,
-// cgroup.freeze and cgroup.events).
-type freezer struct {
+// A Freezer stops all processes of a cgroup and of those below it: the directory of the
+// cgroup in a hierarchy that can freeze, and the words of that hierarchy
+// (cgroup-v1/freezer-subsystem.rst; cgroup-v2.rst, cgroup.freeze and cgroup.events).
+type Freezer struct {
 	dir          *os.File
 	file         string // to write
 	freeze, thaw string // the values to write
 	state        string // file to read
 	frozen       string // line in state once all is frozen
 	thawed       string // line in state once nothing is
-	sticks       bool   // see freeze
+	sticks       bool   // see Freeze
 }
 
-// freezer opens the place where the group freezes. The caller closes dir.
-func (g *Group) freezer() (freezer, error) {
+func freezerOfV1(dir *os.File) *Freezer {
+	return &Freezer{dir, "freezer.state", "FROZEN", "THAWED", "freezer.state", "FROZEN", "THAWED", true}
+}
+
+func freezerOfV2(dir *os.File) *Freezer {
+	return &Freezer{dir, "cgroup.freeze", "1", "0", "cgroup.events", "frozen 1", "frozen 0", false}
+}
+
+// OpenFreezer opens the freezer of a cgroup by the paths of its directories: in the v1
+// hierarchy "freezer" if it has one there, else in v2. Without either the error is
+// errors.ErrUnsupported.
+func OpenFreezer(v1, v2 string) (*Freezer, error) {
+	open, path := freezerOfV1, v1
+	if v1 == "" {
+		open, path = freezerOfV2, v2
+	}
+	if path == "" {
+		return nil, errNoFreezer()
+	}
+	dir, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	return open(dir), nil
+}
+
+func errNoFreezer() error {
+	return fmt.Errorf("no hierarchy has a freezer: %w", errors.ErrUnsupported)
+}
+
+// freezer opens the freezer of the group: in v1 where the host has that, as libcontainer
+// does, else in v2 (Linux 5.2). The caller closes it.
+func (g *Group) freezer() (*Freezer, error) {
 	v1, hasV1 := g.host.v1("freezer")
 	v2, hasV2 := g.host.unified()
 	if !hasV1 && !hasV2 {
-		return freezer{}, fmt.Errorf("no hierarchy has a freezer: %w", errors.ErrUnsupported)
+		return nil, errNoFreezer()
 	}
 	if hasV1 {
 		dir, err := v1.open(g.path)
 		if err == nil || !hasV2 || !gone(err) {
-			return freezer{dir, "freezer.state", "FROZEN", "THAWED", "freezer.state", "FROZEN", "THAWED", true}, err
+			return freezerOfV1(dir), err
 		}
 	}
 	dir, err := v2.open(g.path)
-	return freezer{dir, "cgroup.freeze", "1", "0", "cgroup.events", "frozen 1", "frozen 0", false}, err
+	return freezerOfV2(dir), err
 }
 
-func (g *Group) freeze(ctx context.Context) error {
-	f, err := g.freezer()
-	if err != nil {
-		return err
-	}
-	defer f.dir.Close()
+// Close lets go of the freezer, and changes nothing.
+func (f *Freezer) Close() error { return f.dir.Close() }
+
+// Freeze stops every process, and returns when all of them stand still. If ctx ends before
+// that, they are thawed again, and the error wraps ctx's. A frozen process of v1 cannot die.
+func (f *Freezer) Freeze(ctx context.Context) error {
+	var err error
 	// Written again at each turn: v1 can stay in FREEZING when a process was
 	// forked at the wrong moment (runc gives the group up to 1,000 writes), and
 	// for ever when a thread was caught that an execve waits for: it ends once
 	// it is let go.
 	for p, turn := (pause{}), 1; ; turn++ {
 		if f.sticks && turn%8 == 0 {
-			if err = writeFile(f.dir, f.file, f.thaw); err != nil {
+			if err = f.Thaw(); err != nil {
 				break
 			}
 		}
@@ -95,7 +103,7 @@ func (g *Group) freeze(ctx context.Context) error {
 	}
 	if err != nil {
 		// A group left half frozen could neither run nor die.
-		undo := writeFile(f.dir, f.file, f.thaw)
+		undo := f.Thaw()
 		if gone(undo) {
 			undo = nil
 		}
@@ -104,27 +112,23 @@ func (g *Group) freeze(ctx context.Context) error {
 	return nil
 }
 
-func (g *Group) thaw(ctx context.Context) error {
-	f, err := g.freezer()
-	if err != nil {
-		return err
+// Thaw lets the processes go on, unless a group above this one is frozen.
+func (f *Freezer) Thaw() error { return writeFile(f.dir, f.file, f.thaw) }
+
+// Freezing says whether processes are asked to stand still and do not yet.
+func (f *Freezer) Freezing() (bool, error) {
+	if f.sticks {
+		return f.is("FREEZING")
 	}
-	defer f.dir.Close()
-	if err := writeFile(f.dir, f.file, f.thaw); err != nil {
-		return err
+	asked, err := readFile(f.dir, f.file)
+	if err != nil || strings.TrimSpace(asked) != f.freeze {
+		return false, err
 	}
-	for p := (pause{}); ; {
-		if done, err := f.is(f.thawed); done || err != nil {
-			return err
-		}
-		if err := p.wait(ctx); err != nil {
-			return err
-		}
-	}
+	return f.is(f.thawed)
 }
 
 // is tells whether the state file has the line.
-func (f freezer) is(line string) (bool, error) {
+func (f *Freezer) is(line string) (bool, error) {
 	state, err := readFile(f.dir, f.state)
 	if err != nil {
 		return false, err
@@ -167,7 +171,7 @@ func (g *Group) Frozen() (bool, error) {
 // State is a group's freezer, held open for a caller that asks often.
 type State struct {
 	file *os.File
-	f    freezer
+	f    *Freezer
 }
 
 // OpenState opens the group's freezer. The caller closes it.

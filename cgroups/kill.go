@@ -96,7 +96,10 @@ func (g *Group) killUnified(left members) (all bool, err error) {
 func (g *Group) killFrozen(ctx context.Context) error {
 	freezing, cancel := context.WithTimeout(ctx, freezeWait)
 	defer cancel()
-	_ = g.freeze(freezing)
+	if f, err := g.freezer(); err == nil {
+		_ = f.Freeze(freezing)
+		_ = f.Close()
+	}
 	err := g.signal()
 	return errors.Join(err, g.thawAll())
 }

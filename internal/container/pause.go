@@ -1,11 +1,11 @@
 package container
 
 import (
+	"context"
 	"errors"
-	"io/fs"
+	"fmt"
 
 	"github.com/opencontainers/runc/libcontainer"
-	"golang.org/x/sys/unix"
 )
 
 // ErrNotPaused says that there is nothing to resume.
@@ -15,14 +15,30 @@ var ErrNotPaused = libcontainer.ErrNotPaused
 // stand still. Where that does not come about it thaws them again and says so.
 // A container that is paused already, or has stopped, is [ErrNotRunning].
 func (c *Container) Pause() error {
-	err := c.lc.Pause()
-	if err != nil && err.Error() == "unable to freeze" { // libcontainer has no other sign of it
-		err = freezePatiently(c.root, c.ID(), err)
-	}
+	status, err := c.lc.Status()
 	if err != nil {
-		return errors.Join(unlessGone(err), settleFreezer(c.root, c.ID()))
+		return unlessGone(err)
 	}
-	return nil
+	if status != libcontainer.Running && status != libcontainer.Created {
+		return ErrNotRunning
+	}
+	f, err := openFreezer(c.root, c.ID())
+	if err != nil {
+		return err
+	}
+	if f == nil {
+		return fmt.Errorf("container %s has no cgroup that can freeze: %w", c.ID(), errors.ErrUnsupported)
+	}
+	defer func() { _ = f.Close() }()
+	// libcontainer gives up after a third of a second, which is too short for a process
+	// that waits for a disk or a processor.
+	ctx, cancel := context.WithTimeout(context.Background(), freezingPatience)
+	defer cancel()
+	err = f.Freeze(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("unable to freeze within %s: a process waits in the kernel", freezingPatience)
+	}
+	return unlessGone(err)
 }
 
 // Resume lets a paused container go on; any other is [ErrNotPaused].
@@ -32,7 +48,7 @@ func (c *Container) Resume() error { return unlessGone(c.lc.Resume()) }
 // was loaded, before or after a file of it was opened, or is another's by now: one
 // that had stopped is not found paused.
 func unlessGone(err error) error {
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) ||
+	if cgroupGone(err) ||
 		err != nil && err.Error() == "invalid state transition from stopped to paused" {
 		return ErrNotRunning
 	}

@@ -7,6 +7,7 @@ import (
 	// libcontainer refuses to start anything.
 	_ "github.com/opencontainers/cgroups/devices"
 	"github.com/opencontainers/runc/libcontainer"
+
 	// C code that runs before Go's runtime in a re-executed program and joins
 	// or makes the namespaces.
 	_ "github.com/opencontainers/runc/libcontainer/nsenter"

@@ -58,6 +58,16 @@ func TestAPausedSandboxStandsStillAndGoesOn(t *testing.T) {
 	}
 }
 
+// containerOf is the container of a sandbox, which the launcher does not know to be changed.
+func containerOf(t *testing.T, sb *Sandbox) *container.Container {
+	t.Helper()
+	c, err := sb.session.Container()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // startPaused starts a command in a sandbox that is paused once the request is
 // with the agent.
 func startPaused(t *testing.T, sb *Sandbox, timeout time.Duration) *jobs.Process {
@@ -65,11 +75,11 @@ func startPaused(t *testing.T, sb *Sandbox, timeout time.Duration) *jobs.Process
 	if r, _ := sh(t, sb, "true"); !r.OK() {
 		t.Fatal(r)
 	}
-	if err := sb.session.Group.Freeze(t.Context()); err != nil {
+	if err := containerOf(t, sb).Pause(); err != nil {
 		t.Fatal(err)
 	}
 	r := sb.session.Current()
-	request, err := jobs.NewRequest(r, launch.Command{Args: []string{"true"}}, [3]*os.File{})
+	request, err := jobs.NewRequest(r, r.Config, launch.Command{Args: []string{"true"}}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +111,7 @@ func TestPauseWhileACommandIsStartedIsTold(t *testing.T) {
 	if err := p.Started(t.Context()); !errors.Is(err, launch.ErrPaused) {
 		t.Errorf("got %v", err)
 	}
-	if err := errors.Join(p.Close(), sb.session.Group.Thaw(t.Context())); err != nil {
+	if err := errors.Join(p.Close(), containerOf(t, sb).Resume()); err != nil {
 		t.Error(err)
 	}
 	if r, _ := sh(t, sb, "true"); !r.OK() {
@@ -120,7 +130,7 @@ func TestTimeoutHoldsWhileACommandCannotBeStarted(t *testing.T) {
 	if err != nil || r.Status != spec.StatusTimedOut || ctx.Err() != nil {
 		t.Errorf("got %+v, %v", r, err)
 	}
-	if err := errors.Join(p.Close(), sb.session.Group.Thaw(t.Context())); err != nil {
+	if err := errors.Join(p.Close(), containerOf(t, sb).Resume()); err != nil {
 		t.Error(err)
 	}
 	if r, _ := sh(t, sb, "true"); !r.OK() {

@@ -1,0 +1,33 @@
+package cgroups
+
+import "context"
+
+// Freeze freezes the group.
+func (g *Group) Freeze(ctx context.Context) error {
+	f, err := g.freezer()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Freeze(ctx)
+}
+
+// Thaw thaws the group, and waits until it is thawed.
+func (g *Group) Thaw(ctx context.Context) error {
+	f, err := g.freezer()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Thaw(); err != nil {
+		return err
+	}
+	for p := (pause{}); ; {
+		if done, err := f.is(f.thawed); done || err != nil {
+			return err
+		}
+		if err := p.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
