@@ -19,7 +19,7 @@ const module = "github.com/sandbox-runtime/sandbox-runtime"
 // package may import those of lower layers and those below its own path, as
 // seccomp/compile is below seccomp; see ARCHITECTURE.md.
 var layers = [][]string{
-	{"internal/fsmount", "internal/process"},
+	{"internal/descriptor", "internal/fsmount", "internal/process"},
 	{"internal/kernel", "internal/poller", "internal/store", "internal/testhost", "internal/watch"},
 	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "netns", "internal/engine", "internal/files"},
 	{"internal/layer", "internal/autorun"},

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -99,11 +100,7 @@ func children(dir *os.File) ([]string, error) {
 // openBelow opens the directory rel beneath dir; see tree.open.
 func openBelow(dir *os.File, rel string) (*os.File, error) {
 	name := filepath.Join(dir.Name(), rel)
-	how := unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
-	}
-	fd, err := retryEINTR(func() (int, error) { return unix.Openat2(int(dir.Fd()), rel, &how) })
+	fd, err := descriptor.Open(int(dir.Fd()), rel, descriptor.OneMount, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, &fs.PathError{Op: "openat2", Path: name, Err: err}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -77,7 +78,7 @@ func (s *source) refuseMixed(m mounts, userns int) error {
 		if !idmappable(fd, userns) {
 			bad = append(bad, i.Mountpoint+" ("+i.FSType+")")
 		}
-		closeFD(fd)
+		descriptor.CloseFD(fd)
 	}
 	return fmt.Errorf("%s can be idmapped, but not what is mounted below it, at %s: unmount that, or use a directory without it", s.path, strings.Join(bad, ", "))
 }
@@ -87,7 +88,7 @@ func idmappable(fd, userns int) bool {
 	s := source{fd: fd, tree: -1, writable: true}
 	err := s.clone(userns, false)
 	if s.tree >= 0 {
-		closeFD(s.tree)
+		descriptor.CloseFD(s.tree)
 	}
 	return err == nil
 }

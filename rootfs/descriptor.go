@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -51,14 +52,11 @@ func openedForReading(path string, file *os.File, peer *Peer) error {
 // source without a path, mounted over or detached, whose path would mislead the rules.
 func (s *source) isHere() error {
 	elsewhere := fmt.Sprintf("%s is not what the launcher finds at %s: open it in the launcher's mount namespace, where nothing is mounted over it", s.path, s.real)
-	fd, err := unix.Openat2(unix.AT_FDCWD, s.real, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	fd, err := descriptor.Open(unix.AT_FDCWD, s.real, descriptor.NoLinks, unix.O_PATH)
 	if err != nil {
 		return fmt.Errorf("%s: %w", elsewhere, err)
 	}
-	defer closeFD(fd)
+	defer descriptor.CloseFD(fd)
 	here, err := identify(fd)
 	if err != nil {
 		return fmt.Errorf("statx %s: %w", s.real, err)

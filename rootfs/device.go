@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fsmount"
 )
 
@@ -56,7 +57,7 @@ func (b *builder) mountDevices(name string) (path, note string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	defer closeFD(mnt)
+	defer descriptor.CloseFD(mnt)
 	err = b.makeNodes(mnt)
 	if err == nil {
 		err = opens(mnt, "null")
@@ -74,7 +75,7 @@ func (b *builder) mountDevices(name string) (path, note string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("open: %w", err)
 	}
-	defer closeFD(at)
+	defer descriptor.CloseFD(at)
 	if err := move(mnt, at); err != nil {
 		return "", "", fmt.Errorf("move_mount: %w", err)
 	}

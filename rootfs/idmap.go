@@ -7,6 +7,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -223,7 +224,7 @@ func unsupported(err error) bool {
 // is.
 func (s *source) clone(userns int, recursive bool) error {
 	if s.tree >= 0 {
-		closeFD(s.tree)
+		descriptor.CloseFD(s.tree)
 		s.tree = -1
 	}
 	flags := uint(unix.AT_EMPTY_PATH)
@@ -246,7 +247,7 @@ func (s *source) clone(userns int, recursive bool) error {
 		attr.Userns_fd = uint64(userns)
 	}
 	if err := unix.MountSetattr(tree, "", flags, &attr); err != nil {
-		closeFD(tree)
+		descriptor.CloseFD(tree)
 		wrapped := fmt.Errorf("mount_setattr %s: %w", s.path, err)
 		if userns >= 0 && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP)) {
 			return unsupportedError{wrapped}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fsmount"
 )
 
@@ -23,7 +24,7 @@ func (b *builder) overlay(n *node) error {
 	if err != nil {
 		return err
 	}
-	defer closeFD(lower)
+	defer descriptor.CloseFD(lower)
 	if err := move(n.src.tree, lower); err != nil {
 		return fmt.Errorf("move_mount: %w", err)
 	}
@@ -46,7 +47,7 @@ func (b *builder) overlay(n *node) error {
 	if err != nil {
 		return err
 	}
-	closeFD(n.src.tree)
+	descriptor.CloseFD(n.src.tree)
 	n.src.tree = mnt
 	return nil
 }
@@ -58,7 +59,7 @@ func (b *builder) upper(lower int, number string) error {
 	if err != nil {
 		return err
 	}
-	defer closeFD(dir)
+	defer descriptor.CloseFD(dir)
 	if err := unix.Mkdirat(dir, "work", 0o700); err != nil {
 		return fmt.Errorf("mkdir work: %w", err)
 	}
@@ -71,7 +72,7 @@ func copyDir(from int, fromName string, to int, name string) error {
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	defer closeFD(fd)
+	defer descriptor.CloseFD(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("stat: %w", err)
@@ -142,7 +143,7 @@ func (b *builder) points(n *node, number string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer closeFD(all)
+	defer descriptor.CloseFD(all)
 	if err := copyDir(n.src.tree, ".", all, number); err != nil {
 		return false, err
 	}
@@ -150,7 +151,7 @@ func (b *builder) points(n *node, number string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer closeFD(top)
+	defer descriptor.CloseFD(top)
 	for _, p := range missing {
 		if err := b.point(n.src.tree, top, p); err != nil {
 			return false, fmt.Errorf("make mount point %s: %w", p.rel, err)
@@ -177,7 +178,7 @@ func (n *node) missing(lower int, rel string, below bool, all *[]point) error {
 				return fmt.Errorf("open %s: %w", at, err)
 			}
 			if !gone {
-				closeFD(fd)
+				descriptor.CloseFD(fd)
 			}
 		}
 		if gone {
@@ -201,7 +202,7 @@ func (b *builder) point(lower, top int, p point) error {
 		}
 		fd, err := openBeneath(top, made)
 		if err == nil {
-			closeFD(fd)
+			descriptor.CloseFD(fd)
 			continue
 		}
 		if err := copyDir(lower, made, top, made); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fsmount"
 )
 
@@ -58,7 +59,7 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 	if err != nil {
 		return m, err
 	}
-	defer closeFD(base)
+	defer descriptor.CloseFD(base)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))
@@ -143,7 +144,7 @@ func (r *Root) mountSkeleton(dir string) (int, error) {
 		return -1, err
 	}
 	if err := unix.MoveMount(mnt, "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		closeFD(mnt)
+		descriptor.CloseFD(mnt)
 		return -1, fmt.Errorf("move_mount tmpfs to %s: %w", dir, err)
 	}
 	return mnt, nil
@@ -162,10 +163,10 @@ type builder struct {
 
 func (b *builder) close() {
 	for _, r := range b.again {
-		closeFD(r.at)
+		descriptor.CloseFD(r.at)
 	}
 	if b.store >= 0 {
-		closeFD(b.store)
+		descriptor.CloseFD(b.store)
 	}
 }
 
@@ -209,7 +210,7 @@ func (b *builder) directory(parent int, name string, n *node) error {
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	defer closeFD(fd)
+	defer descriptor.CloseFD(fd)
 	return b.fill(fd, n)
 }
 
@@ -225,7 +226,7 @@ func (b *builder) file(parent int, name string, n *node) error {
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
-	defer closeFD(fd)
+	defer descriptor.CloseFD(fd)
 	wrote, err := unix.Write(fd, []byte(n.text))
 	if err == nil && wrote < len(n.text) {
 		err = unix.ENOSPC
@@ -261,7 +262,7 @@ func (b *builder) bind(parent int, name string, n *node) error {
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	defer closeFD(fd)
+	defer descriptor.CloseFD(fd)
 	return b.attach(fd, n)
 }
 
@@ -318,7 +319,7 @@ func (b *builder) onto(parent int, name string, n *node) error {
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	defer closeFD(fd)
+	defer descriptor.CloseFD(fd)
 	there, err := examine(fd)
 	if err != nil {
 		return fmt.Errorf("stat: %w", err)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -191,11 +192,11 @@ func (p *plan) openSubmount(parent *source, rel string) (*source, error) {
 	}
 	var st unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, 0, &st); err != nil {
-		closeFD(fd)
+		descriptor.CloseFD(fd)
 		return nil, err
 	}
 	if st.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
-		closeFD(fd)
+		descriptor.CloseFD(fd)
 		return nil, nil
 	}
 	s, err := newSource(path.Join(parent.path, rel), fd, false, parent.shown, p.rules.overlaying())

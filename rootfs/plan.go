@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -118,10 +119,7 @@ func (p *plan) openPrefix(name string) (*source, error) {
 	}
 	fd := -1
 	err := p.peer.do(func() (err error) {
-		fd, err = unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{
-			Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
-			Resolve: unix.RESOLVE_NO_MAGICLINKS,
-		})
+		fd, err = descriptor.Open(unix.AT_FDCWD, name, descriptor.NoMagicLinks, unix.O_RDONLY|unix.O_DIRECTORY)
 		return err
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -71,14 +72,7 @@ func MakeLayer(dir, below *os.File) (upper, work *os.File, err error) {
 
 // OpenDir opens a directory beneath another for reading, through no link.
 func OpenDir(dir *os.File, name string) (*os.File, error) {
-	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", name, err)
-	}
-	return os.NewFile(uintptr(fd), name), nil
+	return descriptor.OpenFile(int(dir.Fd()), name, descriptor.Beneath, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 }
 
 // OpenLower opens an overlaid directory of the host once more, for a sandbox that is up: a

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -50,10 +51,7 @@ func openSource(path string, writable bool, as shown, r *rules) (*source, error)
 		return nil, fmt.Errorf("%q: must be an absolute path", path)
 	}
 	path = filepath.Clean(path)
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_MAGICLINKS,
-	})
+	fd, err := descriptor.Open(unix.AT_FDCWD, path, descriptor.NoMagicLinks, unix.O_PATH)
 	if err != nil {
 		return nil, openError(path, writable, err)
 	}
@@ -191,7 +189,7 @@ func (s *source) look(rel string) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
-	defer closeFD(fd)
+	defer descriptor.CloseFD(fd)
 	return examine(fd)
 }
 
@@ -207,10 +205,7 @@ func (s *source) openBeneath(rel string) (fd int, err error) {
 // openBeneath opens without following a symbolic link anywhere; a link itself is
 // opened as such.
 func openBeneath(dir int, rel string) (int, error) {
-	return unix.Openat2(dir, rel, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	return descriptor.Open(dir, rel, descriptor.Beneath, unix.O_PATH|unix.O_NOFOLLOW)
 }
 
 func examine(fd int) (found, error) {
@@ -238,7 +233,7 @@ func (s *source) entry(name string) (*source, string, error) {
 	f, err := examine(fd)
 	kind := f.mode & unix.S_IFMT
 	if err != nil || kind != unix.S_IFDIR && kind != unix.S_IFREG {
-		closeFD(fd)
+		descriptor.CloseFD(fd)
 		return nil, f.link, err
 	}
 	return &source{
@@ -258,7 +253,7 @@ func (s *source) names(limit int) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", s.path, err)
 	}
-	defer closeFD(fd)
+	defer descriptor.CloseFD(fd)
 	var names []string
 	buf := make([]byte, 32<<10)
 	for len(names) <= limit {
@@ -277,14 +272,14 @@ func (s *source) names(limit int) ([]string, error) {
 func (s *source) close() {
 	s.closePath()
 	if s.tree >= 0 {
-		closeFD(s.tree)
+		descriptor.CloseFD(s.tree)
 		s.tree = -1
 	}
 }
 
 func (s *source) closePath() {
 	if s.fd >= 0 {
-		closeFD(s.fd)
+		descriptor.CloseFD(s.fd)
 		s.fd = -1
 	}
 }
@@ -292,7 +287,3 @@ func (s *source) closePath() {
 func split(p string) []string {
 	return strings.FieldsFunc(p, func(r rune) bool { return r == '/' })
 }
-
-// closeFD closes a descriptor of a place, a mount or a file of the skeleton,
-// where closing has no error to act on.
-func closeFD(fd int) { _ = unix.Close(fd) }

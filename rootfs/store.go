@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -75,7 +76,7 @@ func (b *builder) attachStore(store *os.File) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer closeFD(at)
+	defer descriptor.CloseFD(at)
 	b.store, err = copyMount(int(store.Fd()))
 	detached := -1
 	switch {
@@ -92,7 +93,7 @@ func (b *builder) attachStore(store *os.File) (*os.File, error) {
 	}
 	if err != nil {
 		if detached >= 0 {
-			closeFD(detached)
+			descriptor.CloseFD(detached)
 		}
 		return nil, fmt.Errorf("attach the store: %w", err)
 	}
@@ -119,7 +120,7 @@ func makeBelow(parent int, name string) (int, error) {
 			next, err = openBeneath(fd, n)
 		}
 		if fd != parent {
-			closeFD(fd)
+			descriptor.CloseFD(fd)
 		}
 		if err != nil {
 			return -1, fmt.Errorf("make %s: %w", name, err)
@@ -135,7 +136,7 @@ func (b *builder) area(at int, n *node) error {
 	if err != nil {
 		return err
 	}
-	defer closeFD(areas)
+	defer descriptor.CloseFD(areas)
 	own := *n
 	own.covered = true // its children belong in the attached one
 	if err := b.directory(areas, n.text, &own); err != nil {
@@ -145,12 +146,12 @@ func (b *builder) area(at int, n *node) error {
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	defer closeFD(dir)
+	defer descriptor.CloseFD(dir)
 	tree, err := clone(dir, 0)
 	if err != nil {
 		return err
 	}
-	defer closeFD(tree)
+	defer descriptor.CloseFD(tree)
 	if err := move(tree, at); err != nil {
 		return fmt.Errorf("move_mount: %w", err)
 	}
@@ -168,7 +169,7 @@ func clone(fd int, flags uint64) (int, error) {
 		Propagation: unix.MS_PRIVATE,
 	}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		closeFD(tree)
+		descriptor.CloseFD(tree)
 		return -1, fmt.Errorf("mount_setattr: %w", err)
 	}
 	return tree, nil
@@ -180,7 +181,7 @@ func (b *builder) mask(at int, n *node) error {
 	if err != nil {
 		return err
 	}
-	defer closeFD(masks)
+	defer descriptor.CloseFD(masks)
 	name := strconv.Itoa(b.masks)
 	b.masks++
 	if n.file {
@@ -195,12 +196,12 @@ func (b *builder) mask(at int, n *node) error {
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	defer closeFD(made)
+	defer descriptor.CloseFD(made)
 	tree, err := clone(made, unix.MOUNT_ATTR_RDONLY)
 	if err != nil {
 		return err
 	}
-	defer closeFD(tree)
+	defer descriptor.CloseFD(tree)
 	return move(tree, at)
 }
 
@@ -226,7 +227,7 @@ func (b *builder) repeat() error {
 		tree, err := clone(r.tree.tree, 0)
 		if err == nil {
 			err = move(tree, r.at)
-			closeFD(tree)
+			descriptor.CloseFD(tree)
 		}
 		if err != nil {
 			return fmt.Errorf("attach %s once more: %w", r.tree.path, err)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -59,7 +60,7 @@ func (n *namespaces) close() {
 	for _, ns := range n.made {
 		<-ns.done
 		if ns.fd >= 0 {
-			closeFD(ns.fd)
+			descriptor.CloseFD(ns.fd)
 		}
 	}
 	n.made = nil
@@ -95,7 +96,7 @@ func newUserNamespace(m idMap, owner uint32) (fd int, err error) {
 		return err
 	})
 	if err != nil && fd >= 0 {
-		closeFD(fd)
+		descriptor.CloseFD(fd)
 		fd = -1
 	}
 	return fd, err
@@ -146,7 +147,7 @@ func ShowAs(mount *os.File, has, shown User) error {
 	if err != nil {
 		return err
 	}
-	defer closeFD(userns)
+	defer descriptor.CloseFD(userns)
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns)}
 	err = unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr)
 	if errors.Is(err, unix.EINVAL) {

@@ -1,10 +1,7 @@
 package sandbox
 
 import (
-	"fmt"
 	"io"
-	"path"
-	"strings"
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -12,7 +9,7 @@ import (
 
 // OutputLimit is how many bytes of each stream are kept where a Command does not
 // say.
-const OutputLimit = 8 << 20
+const OutputLimit = spec.OutputLimit
 
 // A Command is a program to run in a sandbox. No call changes it. It can be used again
 // when the Process of its last use has ended.
@@ -73,42 +70,25 @@ type Command struct {
 	NoFiles bool
 }
 
-// check refuses a command that makes no sense, before any request.
-func (c *Command) check() error {
-	switch {
-	case len(c.Args) == 0 || c.Args[0] == "":
-		return &ConfigError{Reason: "a command without a program; name it in Args[0]"}
-	case c.Timeout < 0:
-		return &ConfigError{Reason: fmt.Sprintf("a timeout of %s; 0 takes the configuration's", c.Timeout)}
-	case c.OutputLimit < 0:
-		return &ConfigError{Reason: fmt.Sprintf("an output limit of %d bytes; 0 means %d", c.OutputLimit, OutputLimit)}
-	case c.Cwd != "" && !path.IsAbs(c.Cwd):
-		return &ConfigError{Reason: fmt.Sprintf("the directory %q is not an absolute path inside the sandbox", c.Cwd)}
-	case c.User != nil && (c.User.UID >= spec.AgentID || c.User.GID >= spec.AgentID):
-		return &ConfigError{Reason: fmt.Sprintf("user %d:%d: the sandbox keeps the ids from %d on", c.User.UID, c.User.GID, spec.AgentID)}
-	case c.Terminal != nil && c.Stderr != nil:
-		return &ConfigError{Reason: "a terminal has one output: leave Stderr out, it comes on Stdout"}
-	case c.Detached && c.Transaction:
-		return &ConfigError{Reason: "a detached command as a transaction: somebody has to be there for what it writes to join; leave one of the two out"}
-	case c.Detached && (c.Stdin != nil || c.Stdout != nil || c.Stderr != nil || c.Terminal != nil):
-		return &ConfigError{Reason: "a detached command has no streams of this program's: leave Stdin, Stdout, Stderr and Terminal out, and attach to it"}
+// plain is the command without its streams, with every other field.
+func (c *Command) plain() spec.Command {
+	return spec.Command{
+		Args: c.Args, Env: c.Env, Cwd: c.Cwd, User: c.User, Groups: c.Groups, Limits: c.Limits,
+		Timeout: Duration(c.Timeout), Terminal: c.Terminal,
+		Detached: c.Detached, Transaction: c.Transaction, OutputLimit: c.OutputLimit, NoFiles: c.NoFiles,
 	}
-	return c.checkText()
 }
 
-func (c *Command) checkText() error {
-	for i, arg := range c.Args {
-		if strings.ContainsRune(arg, 0) {
-			return &ConfigError{Reason: fmt.Sprintf("argument %d has a NUL byte in it", i)}
-		}
+// check refuses a command that makes no sense, before any request.
+func (c *Command) check() error {
+	if err := c.plain().Check(); err != nil {
+		return &ConfigError{Reason: err.Error()}
 	}
-	if strings.ContainsRune(c.Cwd, 0) {
-		return &ConfigError{Reason: "the directory has a NUL byte in it"}
-	}
-	for name, value := range c.Env {
-		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
-			return &ConfigError{Reason: fmt.Sprintf("%q is not an environment variable: names have no = and are not empty, and neither side has a NUL byte", name)}
-		}
+	switch {
+	case c.Terminal != nil && c.Stderr != nil:
+		return &ConfigError{Reason: "a terminal has one output: leave Stderr out, it comes on Stdout"}
+	case c.Detached && (c.Stdin != nil || c.Stdout != nil || c.Stderr != nil):
+		return &ConfigError{Reason: "a detached command has no streams of this program's: leave Stdin, Stdout and Stderr out, and attach to it"}
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/files"
@@ -34,9 +35,8 @@ import (
 type Files struct {
 	sandbox *Sandbox
 
-	// connecting is held by the one that connects: a channel, for a context to
-	// interrupt the wait for it.
-	connecting chan struct{}
+	// connecting is held by the one that connects.
+	connecting *semaphore.Weighted
 	// mu guards the fields below.
 	mu     sync.Mutex
 	client *files.Client // nil, or one that may have ended
@@ -74,12 +74,10 @@ func (f *Files) reach(ctx context.Context) (*files.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case f.connecting <- struct{}{}:
-		defer func() { <-f.connecting }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := f.connecting.Acquire(ctx, 1); err != nil {
+		return nil, err
 	}
+	defer f.connecting.Release(1)
 	f.mu.Lock()
 	there := f.client
 	f.mu.Unlock()

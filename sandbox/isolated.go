@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"golang.org/x/sync/semaphore"
 )
 
 // isolated makes sandboxes by a launcher, to which it connects when it is first
@@ -15,9 +16,8 @@ import (
 type isolated struct {
 	connect func(ctx context.Context) (*launch.Client, *ownLauncher, error)
 
-	// turn is held by the caller that connects or disconnects: a channel, for a context
-	// to interrupt the wait for it.
-	turn chan struct{}
+	// turn is held by the caller that connects or disconnects.
+	turn *semaphore.Weighted
 
 	// mu guards the fields below, and is held for moments only.
 	mu     sync.Mutex
@@ -30,7 +30,7 @@ type isolated struct {
 
 func newIsolated(c ManagerConfig) (*isolated, error) {
 	connect, err := connector(c)
-	return &isolated{connect: connect, turn: make(chan struct{}, 1)}, err
+	return &isolated{connect: connect, turn: semaphore.NewWeighted(1)}, err
 }
 
 func (p *isolated) Name() string { return ProviderIsolated }
@@ -45,12 +45,10 @@ func (p *isolated) reach(ctx context.Context) (*launch.Client, error) {
 	if client, err := p.connected(); client != nil || err != nil {
 		return client, err
 	}
-	select {
-	case p.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := p.turn.Acquire(ctx, 1); err != nil {
+		return nil, err
 	}
-	defer func() { <-p.turn }()
+	defer p.turn.Release(1)
 	if client, err := p.connected(); client != nil || err != nil {
 		return client, err
 	}
@@ -133,8 +131,8 @@ func (p *isolated) Close() error {
 		p.interrupt()
 	}
 	p.mu.Unlock()
-	p.turn <- struct{}{}
-	defer func() { <-p.turn }()
+	_ = p.turn.Acquire(context.Background(), 1) // it waits as long as it takes
+	defer p.turn.Release(1)
 	return p.disconnect(context.Background())
 }
 
@@ -234,21 +232,11 @@ func (i *isolatedInstance) Start(ctx context.Context, c Command, stdio [3]*os.Fi
 	if err != nil {
 		return nil, err
 	}
-	process, err := client.Start(ctx, i.info.ID, launchCommand(c), stdio)
+	process, err := client.Start(ctx, i.info.ID, c.plain(), stdio)
 	if err != nil {
 		return nil, err
 	}
 	return process, nil
-}
-
-// launchCommand is a command in the launcher's protocol, with every field but the
-// streams.
-func launchCommand(c Command) launch.Command {
-	return launch.Command{
-		Args: c.Args, Env: c.Env, Cwd: c.Cwd, User: c.User, Groups: c.Groups, Limits: c.Limits,
-		Timeout: Duration(c.Timeout), Terminal: c.Terminal,
-		Detached: c.Detached, Transaction: c.Transaction, OutputLimit: c.OutputLimit, NoFiles: c.NoFiles,
-	}
 }
 
 // StartFiles has the launcher run the program that it brings along.
@@ -257,7 +245,7 @@ func (i *isolatedInstance) StartFiles(ctx context.Context, stdin, stdout *os.Fil
 	if err != nil {
 		return nil, err
 	}
-	process, err := client.Start(ctx, i.info.ID, launch.Command{Files: true}, [3]*os.File{stdin, stdout, nil})
+	process, err := client.StartFiles(ctx, i.info.ID, stdin, stdout)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // RunTimeout is how long [Sandbox.Run] lets a shell line run where the Config
@@ -30,7 +32,7 @@ type Sandbox struct {
 
 func newSandbox(m *Manager, p Provider, instance Instance) *Sandbox {
 	s := &Sandbox{manager: m, provider: p, instance: instance, info: instance.Info()}
-	s.files = &Files{sandbox: s, connecting: make(chan struct{}, 1)}
+	s.files = &Files{sandbox: s, connecting: semaphore.NewWeighted(1)}
 	return s
 }
 

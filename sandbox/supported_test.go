@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // set gives a field a value that is not empty.
@@ -133,7 +133,7 @@ func TestIsolatedPassesOnEachField(t *testing.T) {
 	})
 	eachField(t, func(t *testing.T, name string, only Command) {
 		stream := slices.Contains([]string{"Stdin", "Stdout", "Stderr"}, name) // descriptors stand for these
-		if told := !reflect.DeepEqual(launchCommand(only), launch.Command{}); told == stream {
+		if told := !reflect.DeepEqual(only.plain(), spec.Command{}); told == stream {
 			t.Errorf("the launcher is told %s: %t", name, told)
 		}
 	})

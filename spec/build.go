@@ -161,7 +161,7 @@ func Resources(l Limits, h Host) *specs.LinuxResources {
 		pids := l.Pids + AgentPids
 		r.Pids = &specs.LinuxPids{Limit: &pids}
 	}
-	if h.Limits.IO == Enforced && (l.IORead != 0 || l.IOWrite != 0) {
+	if h.Limits.IO == Enforced && l.Throttled() {
 		r.BlockIO = &specs.LinuxBlockIO{
 			ThrottleReadBpsDevice:  throttle(h.Disks, l.IORead),
 			ThrottleWriteBpsDevice: throttle(h.Disks, l.IOWrite),

@@ -118,40 +118,6 @@ type Bind struct {
 	Writable bool   `json:"writable,omitempty"`
 }
 
-// Limits bound a sandbox's use of the host. Zero fields take the defaults of
-// [DefaultLimits]; IORead and IOWrite have none and mean unlimited.
-type Limits struct {
-	// Memory, swap included, in bytes.
-	Memory Size `json:"memory,omitempty"`
-	// CPUs is the share of processor time: 1.5 is one core and a half.
-	CPUs CPUs `json:"cpus,omitempty"`
-	// Pids counts processes and threads of the command, at once.
-	Pids int64 `json:"pids,omitempty"`
-	// FileSize is the largest file the command may write, in bytes.
-	FileSize Size `json:"file_size,omitempty"`
-	// NoFile is how many descriptors a process of the command may have open.
-	NoFile int64 `json:"nofile,omitempty"`
-	// Disk and Files bound the kept writes of the sandbox, in bytes and in files,
-	// directories and links.
-	Disk  Size  `json:"disk,omitempty"`
-	Files int64 `json:"files,omitempty"`
-	// IORead and IOWrite bound disk traffic, in bytes per second.
-	IORead  Size `json:"io_read,omitempty"`
-	IOWrite Size `json:"io_write,omitempty"`
-}
-
-// DefaultLimits are the limits of a sandbox that asks for none. In memory it gets no more
-// of Disk than three quarters of its memory.
-func DefaultLimits() Limits {
-	return Limits{
-		Memory: 1 << 30, CPUs: 1, Pids: 128, FileSize: 100 << 20, NoFile: 4096, Disk: 1 << 30, Files: filesOf(1 << 30),
-	}
-}
-
-// filesOf is the default of Files: one for every 8 KiB, so that trees of many small
-// files fit. On disk that reserves a 32nd of the room.
-func filesOf(disk Size) int64 { return min(max(int64(disk>>13), minFiles), maxFiles) }
-
 const (
 	// WorkspacePath is where the workspace is mounted.
 	WorkspacePath = "/workspace"
@@ -175,19 +141,10 @@ func (c Config) Complete() (Config, error) {
 	c.Binds = slices.Clone(c.Binds)
 	c.Overlays = slices.Clone(c.Overlays)
 	c.Env = maps.Clone(c.Env)
-	def := DefaultLimits()
 	setDefault(&c.Network, NetworkNone)
-	setDefault(&c.Limits.Memory, def.Memory)
-	setDefault(&c.Limits.CPUs, def.CPUs)
-	setDefault(&c.Limits.Pids, def.Pids)
-	setDefault(&c.Limits.FileSize, def.FileSize)
-	setDefault(&c.Limits.NoFile, def.NoFile)
-	disk := def.Disk
-	if c.Storage != StorageDisk {
-		disk = max(min(disk, c.Limits.Memory/4*3), minDisk) // too little memory is told as such
+	for _, l := range LimitFields() {
+		l.Complete(&c)
 	}
-	setDefault(&c.Limits.Disk, disk)
-	setDefault(&c.Limits.Files, filesOf(c.Limits.Disk))
 	setDefault(&c.Cwd, WorkspacePath)
 	setDefault(&c.Hostname, "sandbox")
 	setDefault(&c.Seccomp, "default")

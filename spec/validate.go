@@ -10,19 +10,6 @@ import (
 )
 
 const (
-	minMemory   = 16 << 20
-	maxMemory   = 1 << 50
-	minCPUs     = 0.01
-	maxCPUs     = 1 << 12
-	minPids     = 16
-	maxPids     = 1 << 22 // PID_MAX_LIMIT of 64-bit Linux
-	minFileSize = 1
-	minNoFile   = 16
-	maxNoFile   = 1 << 30
-	minDisk     = 1 << 20
-	minFiles    = 4096
-	maxFiles    = 1 << 31
-	minIO       = 64 << 10
 	maxBinds    = 256
 	maxOverlays = 64
 	maxEnv      = 1 << 16
@@ -47,41 +34,15 @@ func (p *problems) add(field, format string, args ...any) {
 
 func (c Config) validate() error {
 	var p problems
-	c.Limits.validate(&p)
+	for _, l := range LimitFields() {
+		if problem := l.problem(c.Limits); problem != "" {
+			p.add("limits."+l.Name, "%s", problem)
+		}
+	}
 	c.validateStorage(&p)
 	c.validatePlaces(&p)
 	c.validateProcess(&p)
 	return errors.Join(p...)
-}
-
-func (l Limits) validate(p *problems) {
-	if l.Memory < minMemory || l.Memory > maxMemory {
-		p.add("limits.memory", "%s is not between %s and %s", l.Memory, Size(minMemory), Size(maxMemory))
-	}
-	if !(l.CPUs >= minCPUs && l.CPUs <= maxCPUs) {
-		p.add("limits.cpus", "%v is not between %v and %v", l.CPUs, minCPUs, maxCPUs)
-	}
-	if l.Pids < minPids || l.Pids > maxPids {
-		p.add("limits.pids", "%d is not between %d and %d", l.Pids, minPids, maxPids)
-	}
-	if l.FileSize < minFileSize {
-		p.add("limits.file_size", "%s is less than %s", l.FileSize, Size(minFileSize))
-	}
-	if l.NoFile < minNoFile || l.NoFile > maxNoFile {
-		p.add("limits.nofile", "%d is not between %d and %d", l.NoFile, minNoFile, maxNoFile)
-	}
-	if l.Disk < minDisk || l.Disk > maxMemory {
-		p.add("limits.disk", "%s is not between %s and %s", l.Disk, Size(minDisk), Size(maxMemory))
-	}
-	if l.Files < minFiles || l.Files > maxFiles {
-		p.add("limits.files", "%d is not between %d and %d", l.Files, minFiles, maxFiles)
-	}
-	if l.IORead != 0 && l.IORead < minIO {
-		p.add("limits.io_read", "%s a second is less than %s", l.IORead, Size(minIO))
-	}
-	if l.IOWrite != 0 && l.IOWrite < minIO {
-		p.add("limits.io_write", "%s a second is less than %s", l.IOWrite, Size(minIO))
-	}
 }
 
 func (c Config) validateStorage(p *problems) {

@@ -29,7 +29,7 @@ func execSandboxFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "transaction", Usage: "sandbox: what it writes joins the files there if it succeeds, and vanishes otherwise"},
 		&cli.StringFlag{Name: "timeout", Usage: "sandbox: `DURATION` after which it is killed with all it started"},
 	}
-	for _, f := range execLimits() {
+	for _, f := range configflags.OfCommand() {
 		flags = append(flags, f.Flag)
 	}
 	return flags
@@ -44,32 +44,6 @@ func meansSandbox(cmd *cli.Command) bool {
 		}
 	}
 	return false
-}
-
-// execLimits bound one command, within the sandbox's own limits.
-func execLimits() []configflags.Flag {
-	return []configflags.Flag{
-		configflags.Text("memory", "sandbox: `SIZE` of memory and swap of this command", "limits.memory",
-			func(c *spec.Config, v string) error {
-				return configflags.SetPositive(&c.Limits.Memory, v, spec.ParseSize)
-			}),
-		configflags.Text("cpus", "sandbox: `NUMBER` of cores' worth of processor time of this command", "limits.cpus",
-			func(c *spec.Config, v string) error {
-				return configflags.SetPositive(&c.Limits.CPUs, v, spec.ParseCPUs)
-			}),
-		configflags.Text("pids", "sandbox: `NUMBER` of processes and threads of this command", "limits.pids",
-			func(c *spec.Config, v string) error {
-				return configflags.SetPositive(&c.Limits.Pids, v, configflags.ParseCount)
-			}),
-		configflags.Text("file-size", "sandbox: `SIZE` of the largest file that this command may write", "limits.file_size",
-			func(c *spec.Config, v string) error {
-				return configflags.SetPositive(&c.Limits.FileSize, v, spec.ParseSize)
-			}),
-		configflags.Text("nofile", "sandbox: `NUMBER` of files that a process of this command may have open", "limits.nofile",
-			func(c *spec.Config, v string) error {
-				return configflags.SetPositive(&c.Limits.NoFile, v, configflags.ParseCount)
-			}),
-	}
 }
 
 // notForSandboxes are flags of exec that have no meaning in a sandbox, and why.
@@ -212,7 +186,7 @@ func execCommandOf(cmd *cli.Command) (sandbox.Command, error) {
 		return c, err
 	}
 	var flags spec.Config
-	for _, f := range append(execLimits(), execEnvironment()...) {
+	for _, f := range append(configflags.OfCommand(), execEnvironment()...) {
 		for _, value := range configflags.Given(cmd, f) {
 			if err := f.Apply(&flags, value); err != nil {
 				return c, fmt.Errorf("--%s: %w", f.Name(), err)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
@@ -89,19 +88,17 @@ func runLauncher(ctx context.Context, cmd *cli.Command) error {
 
 // limitTotals bounds all sandboxes together, as far as the flags say so.
 func limitTotals(cmd *cli.Command, l *launcher.Launcher) error {
-	var memory spec.Size
-	var cpus spec.CPUs
-	if cmd.IsSet("total-memory") {
-		if err := configflags.SetPositive(&memory, cmd.String("total-memory"), spec.ParseSize); err != nil {
-			return fmt.Errorf("option --total-memory: %w", err)
+	var totals spec.Limits
+	for _, l := range spec.LimitFields() {
+		name := "total-" + l.Name
+		if !cmd.IsSet(name) {
+			continue
+		}
+		if err := l.Parse(&totals, cmd.String(name)); err != nil {
+			return fmt.Errorf("option --%s: %w", name, err)
 		}
 	}
-	if cmd.IsSet("total-cpus") {
-		if err := configflags.SetPositive(&cpus, cmd.String("total-cpus"), spec.ParseCPUs); err != nil {
-			return fmt.Errorf("option --total-cpus: %w", err)
-		}
-	}
-	return l.LimitTotals(memory, cpus)
+	return l.LimitTotals(totals.Memory, totals.CPUs)
 }
 
 // launcherListeners are the sockets that systemd has handed over, or the one

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
-	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -93,63 +91,13 @@ type Rlimit struct {
 	Soft, Hard uint64
 }
 
-// validate refuses commands that the agent would refuse, with better words.
+// validate refuses descriptors that a command cannot have. The other mistakes are for PID 1
+// to refuse, and for the caller to avoid: spec.Command.Check has better words.
 func (c *Command) validate() error {
 	if len(c.Args) == 0 {
 		return errors.New("command without a program")
 	}
-	if !path.IsAbs(c.Dir) {
-		return fmt.Errorf("directory %q of a command is not absolute", c.Dir)
-	}
-	for _, s := range c.Env {
-		if strings.IndexByte(s, '=') < 1 {
-			return fmt.Errorf("environment setting %q is not of the form NAME=VALUE", s)
-		}
-	}
-	for _, list := range [][]string{{c.Dir}, c.Args, c.Env} {
-		for _, s := range list {
-			if strings.IndexByte(s, 0) >= 0 {
-				return fmt.Errorf("%q of a command contains a NUL byte", s)
-			}
-		}
-	}
-	if c.OOMScoreAdj < 0 || c.OOMScoreAdj > 1000 {
-		return fmt.Errorf("oom_score_adj %d is not within 0 to 1000", c.OOMScoreAdj)
-	}
-	return errors.Join(c.validateIDs(), c.validateRlimits(), c.validateStdio(), c.validateCgroup(), c.validateDetach(), c.validateRoot())
-}
-
-func (c *Command) validateIDs() error {
-	if c.UID >= agentID {
-		return fmt.Errorf("uid %d is not below %d", c.UID, agentID)
-	}
-	if c.GID >= agentID {
-		return fmt.Errorf("gid %d is not below %d", c.GID, agentID)
-	}
-	if len(c.Groups) > maxGroups {
-		return fmt.Errorf("%d supplementary groups, above %d", len(c.Groups), maxGroups)
-	}
-	for _, g := range c.Groups {
-		if g >= agentID {
-			return fmt.Errorf("supplementary group %d is not below %d", g, agentID)
-		}
-	}
-	return nil
-}
-
-func (c *Command) validateRlimits() error {
-	if len(c.Rlimits) > maxRlimits {
-		return fmt.Errorf("%d resource limits, above %d", len(c.Rlimits), maxRlimits)
-	}
-	for _, l := range c.Rlimits {
-		if l.Resource < 0 || l.Resource >= maxRlimits {
-			return fmt.Errorf("resource limit of unknown number %d", l.Resource)
-		}
-		if l.Soft > l.Hard {
-			return fmt.Errorf("resource limit %d: soft %d above hard %d", l.Resource, l.Soft, l.Hard)
-		}
-	}
-	return nil
+	return errors.Join(c.validateStdio(), c.validateCgroup(), c.validateDetach(), c.validateRoot())
 }
 
 func (c *Command) validateStdio() error {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"runtime"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,7 +26,7 @@ type Conn struct {
 	control *socket
 	// sending is held by the one that sends. A channel, for a context to
 	// interrupt the wait for it.
-	sending chan struct{}
+	sending *semaphore.Weighted
 	// version is the agent's, once it has said so.
 	version int32
 }
@@ -37,7 +39,7 @@ func New() (c *Conn, guest *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c = &Conn{control: control, sending: make(chan struct{}, 1)}
+	c = &Conn{control: control, sending: semaphore.NewWeighted(1)}
 	return c, os.NewFile(uintptr(theirs), "agent-control-guest"), nil
 }
 
@@ -134,7 +136,7 @@ func (c *Conn) begin(ctx context.Context, cmd *Command) (_ *Process, err error) 
 		return nil, err
 	}
 	if p.setup, setupTheirs, err = newSocket("agent-setup"); err != nil {
-		closeAll(execTheirs)
+		descriptor.CloseFD(execTheirs)
 		return nil, errors.Join(err, p.exec.close())
 	}
 	first, rest := part(payload)
@@ -145,7 +147,7 @@ func (c *Conn) begin(ctx context.Context, cmd *Command) (_ *Process, err error) 
 		runtime.KeepAlive(cmd)
 	}
 	// The agent's are then the only ends of its: if it dies, that shows.
-	closeAll(execTheirs, setupTheirs)
+	descriptor.CloseFD(execTheirs, setupTheirs)
 	if err == nil {
 		err = sendParts(ctx, p.setup, rest)
 	}
@@ -179,12 +181,10 @@ func sendParts(ctx context.Context, setup *socket, payload []byte) error {
 
 // ask sends a request, with descriptors.
 func (c *Conn) ask(ctx context.Context, r request, fds []int) error {
-	select {
-	case c.sending <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := c.sending.Acquire(ctx, 1); err != nil {
+		return err
 	}
-	defer func() { <-c.sending }()
+	defer c.sending.Release(1)
 	return c.control.send(ctx, r.encode(), fds)
 }
 
@@ -206,7 +206,7 @@ func openTerminal(fd int) (*os.File, error) {
 		err = unix.SetNonblock(fd, true)
 	}
 	if err != nil {
-		closeAll(fd)
+		descriptor.CloseFD(fd)
 		return nil, fmt.Errorf("terminal sent by the sandbox's agent: %w", err)
 	}
 	return os.NewFile(uintptr(fd), "/dev/ptmx"), nil

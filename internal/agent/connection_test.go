@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
@@ -203,7 +204,7 @@ func TestAgentRefusesOtherListeners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer closeAll(pair[1])
+	defer descriptor.CloseFD(pair[1])
 	stream, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)

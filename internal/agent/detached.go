@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"syscall"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // Tie has the agent end, and all of its sandbox with it, when this connection
@@ -46,7 +48,7 @@ func (c *Conn) query(ctx context.Context, r request) (*socket, error) {
 		return nil, err
 	}
 	err = c.ask(ctx, r, []int{theirs})
-	closeAll(theirs)
+	descriptor.CloseFD(theirs)
 	if err != nil {
 		return nil, errors.Join(err, ours.close())
 	}

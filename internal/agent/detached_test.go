@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
@@ -462,7 +463,7 @@ func (f *fake) answers(t testing.TB, name string, say func(fd int)) (answered fu
 		defer close(done)
 		for _, fd := range f.take(t) {
 			say(fd)
-			closeAll(fd)
+			descriptor.CloseFD(fd)
 		}
 	}()
 	return func() {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
@@ -148,11 +149,11 @@ func TestHostSurvivesAHostileAgent(t *testing.T) {
 				test.exec(fds[0])
 			} else if test.set != nil {
 				test.set(fds[1])
-				closeAll(fds[1:]...)
+				descriptor.CloseFD(fds[1:]...)
 				<-over
 				fds = fds[:1]
 			}
-			closeAll(fds...)
+			descriptor.CloseFD(fds...)
 		}()
 		c := command("true")
 		if test.tty {
@@ -186,10 +187,10 @@ func TestHostSurvivesAHostileEnd(t *testing.T) {
 		var done sync.WaitGroup
 		done.Go(func() {
 			fds := f.take(t)
-			closeAll(fds[1:]...)
+			descriptor.CloseFD(fds[1:]...)
 			<-started
 			tell(fds[0], eventExited, change)
-			closeAll(fds[0])
+			descriptor.CloseFD(fds[0])
 		})
 		p, err := f.Start(within(t, testhost.Patience), command("true"))
 		if err != nil {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 )
 
@@ -70,10 +72,10 @@ func dial(ctx context.Context, path string) (*Conn, error) {
 	}
 	err = withAddress(path, func(a *unix.SockaddrUnix) error { return connect(ctx, fd, a) })
 	if err != nil {
-		closeAll(fd)
+		descriptor.CloseFD(fd)
 		return nil, err
 	}
-	c := &Conn{control: ownSocket(fd, "agent-control"), sending: make(chan struct{}, 1)}
+	c := &Conn{control: ownSocket(fd, "agent-control"), sending: semaphore.NewWeighted(1)}
 	if err := c.greeting(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -116,6 +118,6 @@ func withAddress(path string, use func(*unix.SockaddrUnix) error) error {
 	if err != nil {
 		return &os.PathError{Op: "open", Path: filepath.Dir(path), Err: err}
 	}
-	defer closeAll(dir)
+	defer descriptor.CloseFD(dir)
 	return use(&unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir, filepath.Base(path))})
 }

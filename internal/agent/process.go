@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,14 +26,14 @@ type Process struct {
 
 	// starting is held by the one that reads from setup, and guards terminal,
 	// settled and failure.
-	starting chan struct{}
+	starting *semaphore.Weighted
 	setup    *socket
 	terminal *os.File
 	settled  bool  // all was read
 	failure  error // why it did not start
 
 	// waiting is held by the goroutine that reads from exec, and guards the fields below.
-	waiting chan struct{}
+	waiting *semaphore.Weighted
 	exec    *socket
 	ended   bool // exit is set
 	drained bool
@@ -43,7 +45,7 @@ type Process struct {
 }
 
 func newProcess(c *Conn, name string) *Process {
-	return &Process{conn: c, name: name, starting: make(chan struct{}, 1), waiting: make(chan struct{}, 1)}
+	return &Process{conn: c, name: name, starting: semaphore.NewWeighted(1), waiting: semaphore.NewWeighted(1)}
 }
 
 // Exit is how a command ended, by the agent's word.
@@ -91,12 +93,10 @@ func (p *Process) Started(ctx context.Context) error {
 // settle reads the messages of the agent and of the forked child until execve(2), or the
 // child's death, closes the set-up socket.
 func (p *Process) settle(ctx context.Context) error {
-	select {
-	case p.starting <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := p.starting.Acquire(ctx, 1); err != nil {
+		return err
 	}
-	defer func() { <-p.starting }()
+	defer p.starting.Release(1)
 	for !p.settled {
 		e, fd, err := p.setup.receive(ctx, p.tty)
 		if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
@@ -123,7 +123,7 @@ func (p *Process) hear(e event, fd int) (err error) {
 		p.failure = &StartError{e.stage, e.errno, p.subject(e.stage)}
 		return nil
 	default:
-		closeAll(fd)
+		descriptor.CloseFD(fd)
 		return fmt.Errorf("event %d out of turn", e.kind)
 	}
 }
@@ -152,12 +152,10 @@ func (p *Process) verdict(err error) error {
 // look looks once at the exec's socket: if the agent is gone, no start is to be
 // believed. Where somebody waits there, it is told.
 func (p *Process) look() error {
-	select {
-	case p.waiting <- struct{}{}:
-	default:
+	if !p.waiting.TryAcquire(1) {
 		return nil
 	}
-	defer func() { <-p.waiting }()
+	defer p.waiting.Release(1)
 	if p.err != nil || p.ended {
 		return p.err
 	}
@@ -204,12 +202,10 @@ func ended(told uint32) time.Time {
 
 // await takes the agent's messages until something is known.
 func (p *Process) await(ctx context.Context, known *bool) error {
-	select {
-	case p.waiting <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("wait for %s: %w", p.name, ctx.Err())
+	if err := p.waiting.Acquire(ctx, 1); err != nil {
+		return fmt.Errorf("wait for %s: %w", p.name, err)
 	}
-	defer func() { <-p.waiting }()
+	defer p.waiting.Release(1)
 	err := p.err
 	for !*known && err == nil {
 		var e event
@@ -276,8 +272,8 @@ func (p *Process) signal(s syscall.Signal, group bool) error {
 // Started. It is open until Close, so that the last output can still be read; a read after
 // that ends with EIO.
 func (p *Process) Terminal() *os.File {
-	p.starting <- struct{}{}
-	defer func() { <-p.starting }()
+	_ = p.starting.Acquire(context.Background(), 1) // it waits as long as it takes
+	defer p.starting.Release(1)
 	return p.terminal
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
@@ -136,12 +137,12 @@ func (s *sandbox) ask(t testing.TB, message, payload []byte, files ...int) (exec
 	}
 	t.Cleanup(func() { exec.close(); setup.close() })
 	fds := []int{execTheirs, setupTheirs}
-	defer func() { closeAll(fds...) }()
+	defer func() { descriptor.CloseFD(fds...) }()
 	ctx := within(t, testhost.Patience)
 	if err := s.control.send(ctx, message, append(fds, files...)); err != nil {
 		t.Fatal(err)
 	}
-	closeAll(fds...)
+	descriptor.CloseFD(fds...)
 	fds = nil
 	if err := sendParts(ctx, setup, payload); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/poller"
 )
 
@@ -244,12 +245,12 @@ func (r *received) event() (event, int, error) {
 		return event{}, -1, err
 	}
 	if r.n == 0 {
-		closeAll(file)
+		descriptor.CloseFD(file)
 		return event{}, -1, io.EOF
 	}
 	e, err := parseEvent(r.message[:r.n])
 	if err != nil {
-		closeAll(file)
+		descriptor.CloseFD(file)
 		return event{}, -1, fmt.Errorf("message of the sandbox's agent: %w", err)
 	}
 	return e, file, nil
@@ -265,19 +266,11 @@ func onlyDescriptor(rights []byte, flags int) (int, error) {
 		fds = append(fds, more...)
 	}
 	if err != nil || flags&unix.MSG_CTRUNC != 0 || len(fds) > 1 {
-		closeAll(fds...)
+		descriptor.CloseFD(fds...)
 		return -1, errors.New("message of the sandbox's agent: descriptors that were not asked for")
 	}
 	if len(fds) == 0 {
 		return -1, nil
 	}
 	return fds[0], nil
-}
-
-func closeAll(fds ...int) {
-	for _, fd := range fds {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
-	}
 }

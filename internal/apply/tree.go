@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -110,7 +111,7 @@ func (t *tree) parent(path string) (dir int, name string, err error) {
 
 // open opens a path, with no link followed. The flags must be such that opening has no
 // effect on any file.
-func (t *tree) open(path string, flags uint64) (*os.File, error) {
+func (t *tree) open(path string, flags int) (*os.File, error) {
 	dir, name, err := t.parent(path)
 	if err != nil {
 		return nil, err
@@ -202,18 +203,8 @@ func (t *tree) walk(path string, visit func(path string, e entry) error) error {
 
 // beneath opens a name in a directory, or a path below it, on the same mount and
 // through no link.
-func beneath(dir int, name string, flags uint64) (int, error) {
-	how := unix.OpenHow{
-		Flags: flags | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS |
-			unix.RESOLVE_NO_XDEV,
-	}
-	for {
-		fd, err := unix.Openat2(dir, name, &how)
-		if err != unix.EINTR && err != unix.EAGAIN {
-			return fd, err
-		}
-	}
+func beneath(dir int, name string, flags int) (int, error) {
+	return descriptor.Open(dir, name, descriptor.OneMount, flags)
 }
 
 // A pathError is an error of the system about a path in the tree, with the way

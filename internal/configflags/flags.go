@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v3"
@@ -19,7 +18,7 @@ import (
 // into the configuration. A flag that is not given leaves the configuration as
 // --config or the defaults have it.
 func All() []Flag {
-	return []Flag{
+	all := []Flag{
 		Text("rootfs", "`DIR` whose files are the root, read-only (default: the host's own /usr, /bin, /lib...)", "rootfs",
 			func(c *spec.Config, v string) error { return setText(&c.Rootfs, v) }),
 		Text("workspace", "`DIR` to mount at /workspace, read-write (default: an empty one that vanishes)", "workspace",
@@ -28,26 +27,13 @@ func All() []Flag {
 		list("bind", "host path to show inside, as `SRC:DST[:ro|rw]` (default ro, repeatable)", "binds", addBind),
 		Text("network", "`none`: a loopback device only", "network",
 			func(c *spec.Config, v string) error { return setText(&c.Network, v) }),
-		Text("memory", "`SIZE` of memory and swap (default: 1g)", "limits.memory",
-			func(c *spec.Config, v string) error { return SetPositive(&c.Limits.Memory, v, spec.ParseSize) }),
-		Text("cpus", "`NUMBER` of cores' worth of processor time (default: 1.0)", "limits.cpus",
-			func(c *spec.Config, v string) error { return SetPositive(&c.Limits.CPUs, v, spec.ParseCPUs) }),
-		Text("pids", "`NUMBER` of processes and threads at once (default: 128)", "limits.pids",
-			func(c *spec.Config, v string) error { return SetPositive(&c.Limits.Pids, v, ParseCount) }),
-		Text("file-size", "`SIZE` of the largest file that may be written (default: 100m)", "limits.file_size",
-			func(c *spec.Config, v string) error { return SetPositive(&c.Limits.FileSize, v, spec.ParseSize) }),
-		Text("nofile", "`NUMBER` of files that a process may have open (default: 4096)", "limits.nofile",
-			func(c *spec.Config, v string) error { return SetPositive(&c.Limits.NoFile, v, ParseCount) }),
-		Text("disk", "`SIZE` of all that it keeps of its writes (default: 1g, in memory 3/4 of --memory at most)", "limits.disk",
-			func(c *spec.Config, v string) error { return SetPositive(&c.Limits.Disk, v, spec.ParseSize) }),
-		Text("files", "`NUMBER` of files, directories and links in that (default: one for each 8k of --disk)", "limits.files",
-			func(c *spec.Config, v string) error { return SetPositive(&c.Limits.Files, v, ParseCount) }),
+	}
+	for _, l := range spec.LimitFields() {
+		all = append(all, ofLimit(l, l.Usage+" (default: "+l.Default+")"))
+	}
+	return append(all,
 		Text("storage", "`memory` or disk: where its writes lie (default: memory, for up disk)", "storage",
 			func(c *spec.Config, v string) error { return setText(&c.Storage, v) }),
-		Text("io-read", "`BYTES` per second read from disk (default: no limit)", "limits.io_read",
-			func(c *spec.Config, v string) error { return SetPositive(&c.Limits.IORead, v, spec.ParseSize) }),
-		Text("io-write", "`BYTES` per second written to disk (default: no limit)", "limits.io_write",
-			func(c *spec.Config, v string) error { return SetPositive(&c.Limits.IOWrite, v, spec.ParseSize) }),
 		Text("timeout", "`DURATION` after which a command is killed with all it started, as 500ms or 1m30s (default: none)", "timeout",
 			func(c *spec.Config, v string) error { return c.Timeout.UnmarshalText([]byte(v)) }),
 		Text("user", "`UID[:GID]` inside (default: 1000:1000)", "user",
@@ -59,7 +45,7 @@ func All() []Flag {
 			func(c *spec.Config, v string) error { return setText(&c.Hostname, v) }),
 		Text("seccomp", "default, strict, debug or a `FILE` in the OCI JSON form (default: default)", "seccomp",
 			func(c *spec.Config, v string) error { return setText(&c.Seccomp, v) }),
-	}
+	)
 }
 
 // A Flag is a flag and the field of the configuration that it sets.
@@ -80,6 +66,22 @@ func Text(name, usage, field string, apply func(*spec.Config, string) error) Fla
 
 func list(name, usage, field string, apply func(*spec.Config, string) error) Flag {
 	return Flag{&cli.StringSliceFlag{Name: name, Usage: usage}, field, apply}
+}
+
+// OfCommand are the flags of limits that a single command can have.
+func OfCommand() []Flag {
+	var all []Flag
+	for _, l := range spec.LimitFields() {
+		if l.OfCommand {
+			all = append(all, ofLimit(l, "sandbox: "+l.Usage+", for this command alone"))
+		}
+	}
+	return all
+}
+
+func ofLimit(l spec.Limit, usage string) Flag {
+	return Text(strings.ReplaceAll(l.Name, "_", "-"), usage, "limits."+l.Name,
+		func(c *spec.Config, v string) error { return l.Parse(&c.Limits, v) })
 }
 
 // Flags are the flags that set a configuration, with --config.
@@ -250,28 +252,6 @@ func setText[T ~string](field *T, value string) error {
 	}
 	*field = T(value)
 	return nil
-}
-
-// SetPositive refuses 0, which a configuration takes for "the default".
-func SetPositive[T ~int64 | ~float64](field *T, value string, parse func(string) (T, error)) error {
-	v, err := parse(value)
-	if err != nil {
-		return err
-	}
-	if v <= 0 {
-		return fmt.Errorf("%s is too little; give more than 0, or leave the flag out for the default", value)
-	}
-	*field = v
-	return nil
-}
-
-// ParseCount reads a whole number.
-func ParseCount(text string) (int64, error) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not a whole number", text)
-	}
-	return n, nil
 }
 
 func addBind(c *spec.Config, value string) error {

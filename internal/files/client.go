@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // A Process is the server as its client has it: Wait returns why it has ended,
@@ -58,8 +60,8 @@ type Client struct {
 	options Options
 	// sending is held by the one that writes; calls has room for those under
 	// way: channels, for a context to interrupt the wait.
-	sending chan struct{}
-	calls   chan struct{}
+	sending *semaphore.Weighted
+	calls   *semaphore.Weighted
 	workers sync.WaitGroup
 	done    chan struct{}
 
@@ -88,7 +90,7 @@ type pending struct {
 // NewClient takes over the pipes to and from a server, and the server.
 func NewClient(in, out *os.File, p Process, o Options) *Client {
 	c := &Client{
-		in: in, out: out, process: p, options: o, sending: make(chan struct{}, 1), calls: make(chan struct{}, maxCalls),
+		in: in, out: out, process: p, options: o, sending: semaphore.NewWeighted(1), calls: semaphore.NewWeighted(maxCalls),
 		done: make(chan struct{}), pending: map[uint32]*pending{}, heard: time.Now(),
 	}
 	c.workers.Go(c.listen)
@@ -197,12 +199,10 @@ func (c *Client) call(ctx context.Context, r request) (*answer, error) {
 
 func (c *Client) ask(ctx context.Context, r request, patient bool) (*answer, error) {
 	if !patient {
-		select {
-		case c.calls <- struct{}{}:
-			defer func() { <-c.calls }()
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := c.calls.Acquire(ctx, 1); err != nil {
+			return nil, err
 		}
+		defer c.calls.Release(1)
 	}
 	if err := c.running(ctx); err != nil {
 		return nil, err
@@ -283,15 +283,13 @@ func (c *Client) abandon(id uint32, p *pending) {
 // send writes one frame. It is written to its end also when ctx is done meanwhile:
 // of half a frame the other end makes nothing any more.
 func (c *Client) send(ctx context.Context, frame []byte) error {
-	select {
-	case c.sending <- struct{}{}:
-	case <-ctx.Done():
+	if c.sending.Acquire(ctx, 1) != nil {
 		return context.Cause(ctx)
 	}
 	written := make(chan error, 1)
 	write := func() {
 		_, err := c.in.Write(frame)
-		<-c.sending
+		c.sending.Release(1)
 		written <- err
 	}
 	c.mu.Lock()
@@ -301,7 +299,7 @@ func (c *Client) send(ctx context.Context, frame []byte) error {
 	}
 	c.mu.Unlock()
 	if over != nil {
-		<-c.sending
+		c.sending.Release(1)
 		return over
 	}
 	select {
@@ -422,12 +420,10 @@ func (c *Client) inquire() {
 	}
 	ping := &pending{answer: make(chan *answer, 1), cancel: func(error) {}, since: time.Now(), late: true}
 	r := request{op: opPing}
-	select {
-	case c.sending <- struct{}{}:
-		<-c.sending
-	default:
+	if !c.sending.TryAcquire(1) {
 		return // somebody waits to send
 	}
+	c.sending.Release(1)
 	if c.register(ping, &r) == nil {
 		c.mu.Lock()
 		c.pinged = r.id

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,7 +23,7 @@ type server struct {
 
 	running sync.WaitGroup
 	// slots are of requests under way.
-	slots chan struct{}
+	slots *semaphore.Weighted
 
 	// mu guards the fields below.
 	mu      sync.Mutex
@@ -36,7 +37,7 @@ type opened interface{ close() }
 // Serve answers requests until in ends, which is no error. The tree is shown at
 // prefix; where that is empty, names are taken as they are.
 func Serve(tree Tree, prefix string, in io.Reader, out io.Writer) error {
-	s := &server{tree: tree, prefix: prefix, out: out, slots: make(chan struct{}, maxRunning), handles: map[uint32]opened{}}
+	s := &server{tree: tree, prefix: prefix, out: out, slots: semaphore.NewWeighted(maxRunning), handles: map[uint32]opened{}}
 	defer s.end()
 	if err := s.send(&answer{handle: Version}); err != nil {
 		return err
@@ -80,13 +81,11 @@ func (s *server) take(r request) error {
 		s.running.Go(func() { s.drop(r.handle) })
 		return nil
 	}
-	select {
-	case s.slots <- struct{}{}:
-	default:
+	if !s.slots.TryAcquire(1) {
 		return s.send(&answer{id: r.id, code: codeBusy})
 	}
 	s.running.Go(func() {
-		defer func() { <-s.slots }()
+		defer s.slots.Release(1)
 		a, err := s.carryOut(&r)
 		if err != nil {
 			a = &answer{code: code(err)}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/watch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -142,11 +143,7 @@ func look(root *os.File, name string) (there, whiteout bool) {
 	if root == nil {
 		return false, false
 	}
-	how := unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS,
-	}
-	fd, err := record.OpenIn(root, name, &how)
+	fd, err := descriptor.OpenIn(root, name, descriptor.InRoot, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return false, false
 	}

@@ -165,9 +165,8 @@ type Recording struct {
 // Begin begins to record for a command. A failure keeps no command from running: the end
 // of the record tells it.
 func (w *Watcher) Begin(r record.Record, c launch.Command) *Recording {
-	// A detached command may outlive the watch, and the program that serves files is no
-	// command of a client.
-	if c.Detached || c.NoFiles || c.Files {
+	// A detached command may outlive the watch.
+	if c.Detached || c.NoFiles {
 		return nil
 	}
 	f := &Recording{box: w.box}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // streams connects the process's stdio with the caller's.
@@ -99,7 +100,7 @@ func (p *pipeStreams) attach(to *container.Process) {
 }
 
 func (p *pipeStreams) started() error {
-	closeAll(p.theirs[:])
+	descriptor.Close(p.theirs[:]...)
 	go func() { // ends with the program: a read of stdin can't be broken off
 		_, _ = io.Copy(p.ours[0], os.Stdin)
 		p.ours[0].Close()
@@ -117,16 +118,8 @@ func (p *pipeStreams) resize() {}
 
 func (p *pipeStreams) finish() {
 	p.copying.Wait()
-	closeAll(p.theirs[:])
-	closeAll(p.ours[:])
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		if f != nil {
-			f.Close()
-		}
-	}
+	descriptor.Close(p.theirs[:]...)
+	descriptor.Close(p.ours[:]...)
 }
 
 var errNoTerminal = errors.New("no terminal to use for the container's: run it from one, or set process.terminal to false")

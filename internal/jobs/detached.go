@@ -24,9 +24,6 @@ import (
 // writes to the files stdout and stderr. The directory, the leaf and the exit in the agent stay
 // until a client has the result of the exec.
 
-// outputLimit is how many bytes of each stream are kept by default.
-const outputLimit = 8 << 20
-
 // A detached is the state of a detached exec, nil for others.
 type detached struct {
 	Dir            string
@@ -71,14 +68,8 @@ func (v *Session) isDetached(e ExecID) bool {
 
 // Detach makes the state of an exec that is about to be started.
 func (p *Process) Detach(ctx context.Context, c launch.Command, request *agent.Command) error {
-	if c.OutputLimit < 0 {
-		return &launch.ConfigError{Reason: fmt.Sprintf("an output limit of %d bytes", c.OutputLimit)}
-	}
-	if c.Terminal != nil {
-		return &launch.ConfigError{Reason: "a detached command with a terminal, which nobody would be at: leave one of them out"}
-	}
 	if c.OutputLimit == 0 {
-		c.OutputLimit = outputLimit
+		c.OutputLimit = spec.OutputLimit
 	}
 	p.Live.sweepSometimes()
 	p.Live.Output.Mu.Lock()

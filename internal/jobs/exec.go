@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,18 +32,21 @@ import (
 // it waits for that.
 func (v *Session) Start(ctx context.Context, c launch.Command, files [3]*os.File) (*Process, error) {
 	r := v.Current()
-	var request agent.Command
-	var err error
-	if c.Files {
-		c, request, err = v.all.filesRequest(r, c, files)
-	} else {
-		request, err = NewRequest(r, c, files)
+	config, err := c.In(r.Config)
+	if err != nil {
+		return nil, launch.Refusal(err)
 	}
+	request, err := NewRequest(r, config, c, files)
 	if err != nil {
 		return nil, err
 	}
+	return v.enter(ctx, r, config, c, request)
+}
+
+// enter is start, counted among the calls of the session.
+func (v *Session) enter(ctx context.Context, r record.Record, config spec.Config, c launch.Command, request agent.Command) (*Process, error) {
 	v.Enter()
-	p, err := v.start(ctx, r, c, request)
+	p, err := v.start(ctx, r, config, c, request)
 	if err != nil {
 		v.Leave()
 		return nil, err
@@ -53,19 +54,10 @@ func (v *Session) Start(ctx context.Context, c launch.Command, files [3]*os.File
 	return p, nil
 }
 
-// NewRequest is the command as PID 1 is told it.
-func NewRequest(r record.Record, c launch.Command, files [3]*os.File) (agent.Command, error) {
-	if err := checkCommand(c); err != nil {
-		return agent.Command{}, err
-	}
-	config := r.Config
-	if len(c.Env) > 0 || c.Cwd != "" || c.User != nil || c.Limits != (spec.Limits{}) {
-		var err error
-		if config, err = commandConfig(r.Config, c); err != nil {
-			return agent.Command{}, launch.Refusal(err)
-		}
-	}
-	request := agent.Command{
+// NewRequest is a command as PID 1 is told it: config is the sandbox's configuration with
+// the command's own on top.
+func NewRequest(r record.Record, config spec.Config, c launch.Command, files [3]*os.File) (agent.Command, error) {
+	return agent.Command{
 		Args:        c.Args,
 		Env:         config.Environ(r.Path...),
 		Dir:         config.Cwd,
@@ -76,47 +68,7 @@ func NewRequest(r record.Record, c launch.Command, files [3]*os.File) (agent.Com
 		OOMScoreAdj: commandOOMScore,
 		TTY:         c.Terminal,
 		Stdin:       files[0], Stdout: files[1], Stderr: files[2],
-	}
-	return request, handOver(r, *config.User, c, files)
-}
-
-// checkCommand refuses mistakes in fields that only commands have.
-func checkCommand(c launch.Command) error {
-	switch {
-	case len(c.Args) == 0 || c.Args[0] == "":
-		return &launch.ConfigError{Reason: "a command without a program"}
-	case slices.ContainsFunc(c.Args, func(arg string) bool { return strings.IndexByte(arg, 0) >= 0 }):
-		return &launch.ConfigError{Reason: fmt.Sprintf("the arguments %q of a command: one has a NUL byte", c.Args)}
-	case c.Transaction && c.Detached:
-		return &launch.ConfigError{Reason: "a detached command as a transaction: somebody has to be there for what it writes to join; leave one of the two out"}
-	case c.Timeout < 0:
-		return &launch.ConfigError{Reason: fmt.Sprintf("timeout %s is negative; 0 is the sandbox's own", time.Duration(c.Timeout))}
-	case c.Limits.IORead != 0 || c.Limits.IOWrite != 0:
-		return &launch.ConfigError{Reason: "a limit of disk traffic for one command: only sandboxes have them"}
-	case c.Limits.Disk != 0 || c.Limits.Files != 0:
-		return &launch.ConfigError{Reason: "a limit of disk or files for one command: only sandboxes have them"}
-	case slices.ContainsFunc(c.Groups, func(g uint32) bool { return g >= spec.AgentID }):
-		return &launch.ConfigError{Reason: fmt.Sprintf("groups %d of a command: the sandbox keeps the ids from %d on", c.Groups, spec.AgentID)}
-	}
-	return nil
-}
-
-// commandConfig is the sandbox's configuration with the command's own on top.
-func commandConfig(config spec.Config, c launch.Command) (spec.Config, error) {
-	config.Limits = within(config.Limits, c.Limits)
-	env := maps.Clone(config.Env)
-	if env == nil {
-		env = map[string]string{}
-	}
-	maps.Copy(env, c.Env)
-	config.Env = env
-	if c.Cwd != "" {
-		config.Cwd = c.Cwd
-	}
-	if c.User != nil {
-		config.User = c.User
-	}
-	return config.Complete()
+	}, handOver(r, *config.User, c, files)
 }
 
 // handOver checks the files and gives them to the command's user.
@@ -172,7 +124,7 @@ func checkPipe(f *os.File) error {
 const commandOOMScore = 500
 
 // start has the command started in a leaf of its own.
-func (v *Session) start(ctx context.Context, r record.Record, c launch.Command, request agent.Command) (_ *Process, err error) {
+func (v *Session) start(ctx context.Context, r record.Record, config spec.Config, c launch.Command, request agent.Command) (_ *Process, err error) {
 	if v.Paused() {
 		return nil, &launch.SandboxError{ID: v.ID, Err: launch.ErrPaused}
 	}
@@ -185,11 +137,8 @@ func (v *Session) start(ctx context.Context, r record.Record, c launch.Command, 
 		return nil, v.Why(ctx, err)
 	}
 	p := &Process{
-		Live: v, Exec: leaf.Exec, Leaf: leaf.Leaf, under: leaf.under, Args: shown(c.Args), limits: within(r.Config.Limits, c.Limits), Config: r,
-		StartedAt: time.Now(), Timeout: time.Duration(r.Config.Timeout),
-	}
-	if c.Timeout != 0 || c.Files {
-		p.Timeout = time.Duration(c.Timeout)
+		Live: v, Exec: leaf.Exec, Leaf: leaf.Leaf, under: leaf.under, Args: shown(c.Args), limits: config.Limits, Config: r,
+		StartedAt: time.Now(), Timeout: time.Duration(config.Timeout),
 	}
 	defer func() {
 		if err != nil {
@@ -241,22 +190,6 @@ func limitError(err error) error {
 	return err
 }
 
-// within are the limits that hold for a command with its own.
-func within(box, own spec.Limits) spec.Limits {
-	smaller(&box.Memory, own.Memory)
-	smaller(&box.CPUs, own.CPUs)
-	smaller(&box.Pids, own.Pids)
-	smaller(&box.FileSize, own.FileSize)
-	smaller(&box.NoFile, own.NoFile)
-	return box
-}
-
-func smaller[T spec.Size | spec.CPUs | int64](limit *T, own T) {
-	if own != 0 && (*limit == 0 || own < *limit) { // 0 is of a former release's record
-		*limit = own
-	}
-}
-
 // askTime is how long an agent may be silent before it is looked whether the
 // sandbox stands still.
 const askTime = 200 * time.Millisecond
@@ -275,11 +208,9 @@ func (p *Process) Started(ctx context.Context) error {
 		return err
 	}
 	err = p.notStarted(ctx, err)
-	select {
-	case p.Waiting <- struct{}{}:
+	if p.Waiting.TryAcquire(1) { // a waiting caller is told, too
 		p.fail(err)
-		<-p.Waiting
-	default: // a waiting caller is told, too
+		p.Waiting.Release(1)
 	}
 	return err
 }

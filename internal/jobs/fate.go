@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
@@ -171,11 +172,7 @@ func sharedMemoryFull(init process.ID) (size spec.Size, full bool) {
 	if !init.Lives() { // before it was opened, and another has its number
 		return 0, false
 	}
-	how := unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NOFOLLOW,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS,
-	}
-	fd, err := unix.Openat2(int(root.Fd()), sharedMemory, &how)
+	fd, err := descriptor.Open(int(root.Fd()), sharedMemory, descriptor.InRoot, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return 0, false
 	}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
@@ -56,9 +57,8 @@ type Process struct {
 	// meanwhile.
 	killing sync.Mutex
 
-	// Waiting is held by the goroutine that waits, and guards the fields below. It is a
-	// channel, so that a context can interrupt the wait for it.
-	Waiting chan struct{}
+	// Waiting is held by the goroutine that waits, and guards the fields below.
+	Waiting *semaphore.Weighted
 	ended   bool
 	result  spec.Result
 	err     error
@@ -92,7 +92,7 @@ func (p *Process) Output() (stdout, stderr *os.File) {
 
 // Register counts the exec as running and has its timeout begin.
 func (v *Session) Register(p *Process) {
-	p.Waiting = make(chan struct{}, 1)
+	p.Waiting = semaphore.NewWeighted(1)
 	switch {
 	case p.Timeout <= 0:
 	case p.Kept != nil:
@@ -187,16 +187,13 @@ func (p *Process) Signal(sig syscall.Signal, tree bool) error {
 // a detached command ctx ends only the wait. After the first Result every call returns it.
 // An error is one of Started, or says that the sandbox failed.
 func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
-	select {
-	case p.Waiting <- struct{}{}: // also with a context that has ended: a single waiter ends the command
-	default:
-		select {
-		case p.Waiting <- struct{}{}:
-		case <-ctx.Done(): // another waits, with a context of its own
-			return spec.Result{}, ctx.Err()
+	// Also with a context that has ended: a single waiter ends the command.
+	if !p.Waiting.TryAcquire(1) {
+		if err := p.Waiting.Acquire(ctx, 1); err != nil {
+			return spec.Result{}, err
 		}
 	}
-	defer func() { <-p.Waiting }()
+	defer p.Waiting.Release(1)
 	if p.ended {
 		return p.result, p.err
 	}
@@ -379,12 +376,12 @@ func (p *Process) account(r *spec.Result, e *ending, exit agent.Exit) cgroups.Us
 func (p *Process) Close() error {
 	var err error
 	p.endWait()
-	p.Waiting <- struct{}{}
+	_ = p.Waiting.Acquire(context.Background(), 1) // it waits as long as it takes
 	if !p.ended {
 		p.ended, p.err = true, os.ErrClosed
 		err = p.giveUp()
 	}
-	<-p.Waiting
+	p.Waiting.Release(1)
 	p.leave()
 	return errors.Join(err, p.Inside.Close(), p.Kept.close())
 }

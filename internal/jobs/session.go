@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
+	"golang.org/x/sync/semaphore"
 )
 
 // A Session is the part of a sandbox that this process keeps so that the next exec is
@@ -45,9 +46,8 @@ type Session struct {
 	Mu sync.Mutex
 	// conn is nil until it is needed.
 	conn *agent.Conn
-	// connecting is held while a goroutine connects. It is a channel, so that a context can
-	// interrupt the wait.
-	connecting chan struct{}
+	// connecting is held while a goroutine connects.
+	connecting *semaphore.Weighted
 	// tookOver says that the session has looked at the rest of other processes.
 	tookOver bool
 	Leaves   leafPool
@@ -77,7 +77,7 @@ func newSession(l *Sessions, id string, r record.Record, v record.Version, group
 	return &Session{
 		Sandbox: box, all: l, users: 1, version: v,
 		Files: filewatch.New(box, &l.Groups), Lift: lift, Overlay: l.layers.Files(box, lift),
-		connecting: make(chan struct{}, 1), running: map[string]*Process{},
+		connecting: semaphore.NewWeighted(1), running: map[string]*Process{},
 		starting: map[ExecID]bool{},
 	}
 }
@@ -213,12 +213,10 @@ func (v *Session) Connect(ctx context.Context) (*agent.Conn, error) {
 	if conn != nil {
 		return conn, nil
 	}
-	select {
-	case v.connecting <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := v.connecting.Acquire(ctx, 1); err != nil {
+		return nil, err
 	}
-	defer func() { <-v.connecting }()
+	defer v.connecting.Release(1)
 	v.Mu.Lock()
 	conn = v.conn
 	v.Mu.Unlock()

@@ -13,8 +13,10 @@ import (
 	"sync"
 	"syscall"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/poller"
 )
 
@@ -59,7 +61,7 @@ type Channel struct {
 
 	// sending is held by the one that sends. A channel, for a context to
 	// interrupt the wait for it.
-	sending chan struct{}
+	sending *semaphore.Weighted
 
 	// in has the received bytes that were not taken yet, files the descriptors.
 	in    []byte
@@ -94,14 +96,14 @@ func FileChannel(file *os.File, maxFiles int) (*Channel, error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return &Channel{file: file, raw: raw, sending: make(chan struct{}, 1), maxFiles: maxFiles}, nil
+	return &Channel{file: file, raw: raw, sending: semaphore.NewWeighted(1), maxFiles: maxFiles}, nil
 }
 
 // ConnChannel is NewChannel of a connection, which it takes over.
 func ConnChannel(conn *net.UnixConn, maxFiles int) (*Channel, error) {
 	fd, err := duplicate(conn)
 	if err := errors.Join(err, conn.Close()); err != nil {
-		closeFD(fd)
+		descriptor.CloseFD(fd)
 		return nil, err
 	}
 	return NewChannel(fd, maxFiles)
@@ -117,12 +119,6 @@ func duplicate(conn syscall.Conn) (int, error) {
 	var dup error
 	err = raw.Control(func(from uintptr) { fd, dup = unix.FcntlInt(from, unix.F_DUPFD_CLOEXEC, 0) })
 	return fd, errors.Join(err, os.NewSyscallError("dup", dup))
-}
-
-func closeFD(fd int) {
-	if fd >= 0 {
-		unix.Close(fd)
-	}
 }
 
 // pair makes a channel and the descriptor of its other end.
@@ -154,14 +150,14 @@ func (c *Channel) HangUp() {
 // Discard closes the descriptors that were received and not taken. Nobody may
 // be receiving.
 func (c *Channel) Discard() {
-	closeFiles(c.files)
+	descriptor.Close(c.files...)
 	c.files, c.in = nil, nil
 }
 
 // Accept changes how many descriptors at a time are accepted, and closes those
 // that came already and that no frame announced. Nobody may be receiving.
 func (c *Channel) Accept(maxFiles int) {
-	closeFiles(c.files)
+	descriptor.Close(c.files...)
 	c.files, c.maxFiles = nil, maxFiles
 }
 
@@ -192,12 +188,10 @@ func (c *Channel) send(ctx context.Context, body []byte, fds []int) error {
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
-	select {
-	case c.sending <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := c.sending.Acquire(ctx, 1); err != nil {
+		return err
 	}
-	defer func() { <-c.sending }()
+	defer c.sending.Release(1)
 	defer poller.Bind(ctx, c.file.SetWriteDeadline)()
 	return c.write(ctx, frame, rights)
 }
@@ -272,7 +266,7 @@ func (c *Channel) take(limit int) ([]byte, []*os.File, error) {
 		c.in = bytes.Clone(c.in) // the channel may last, and is not to keep the frame
 	}
 	if count > len(c.files) {
-		closeFiles(c.files)
+		descriptor.Close(c.files...)
 		c.files, c.lost = nil, false
 		return nil, nil, &FrameError{Reason: "descriptors could not be received: too many are open", Lost: true}
 	}
@@ -360,12 +354,4 @@ func descriptors(files []*os.File) ([]int, error) {
 		}
 	}
 	return fds, nil
-}
-
-func closeFiles(files []*os.File) {
-	for _, f := range files {
-		if f != nil {
-			f.Close()
-		}
-	}
 }

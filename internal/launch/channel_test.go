@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
@@ -52,7 +53,7 @@ func TestFramesKeepTheirDescriptors(t *testing.T) {
 		if err != nil || string(body) != want.body || len(got) != want.files {
 			t.Fatalf("got %q with %d files, %v; want %+v", body, len(got), err, want)
 		}
-		closeFiles(got)
+		descriptor.Close(got...)
 	}
 	if _, _, err := ch.Receive(t.Context(), 2); !errors.Is(err, io.EOF) {
 		t.Errorf("at the end: %v", err)
@@ -177,7 +178,7 @@ func TestDescriptorsThatCannotBeTaken(t *testing.T) {
 	if err != nil || len(files) != 1 {
 		t.Errorf("with room: %d files, %v", len(files), err)
 	}
-	closeFiles(files)
+	descriptor.Close(files...)
 }
 
 // FuzzReceive sends any bytes, in two parts and with descriptors beside each.
@@ -208,7 +209,7 @@ func FuzzReceive(f *testing.F) {
 			if len(files) > most || len(body) > 64<<10 {
 				t.Errorf("%d bytes with %d files", len(body), len(files))
 			}
-			closeFiles(files)
+			descriptor.Close(files...)
 			if err != nil {
 				break
 			}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -173,11 +174,11 @@ func (c *Client) receive(ctx context.Context, ch *Channel) (*Answer, []*os.File,
 	}
 	var a Answer
 	if err := json.Unmarshal(body, &a); err != nil {
-		closeFiles(files)
+		descriptor.Close(files...)
 		return nil, nil, fmt.Errorf("answer of the launcher: %w", err)
 	}
 	if a.Error != nil {
-		closeFiles(files)
+		descriptor.Close(files...)
 		return nil, nil, a.Error.Err()
 	}
 	return &a, files, nil

@@ -18,6 +18,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -28,7 +29,7 @@ func runs(c *call) {
 		return
 	}
 	fmt.Fprint(c.files[0], strings.Join(c.Command.Plain().Args, " "))
-	closeFiles(c.files)
+	descriptor.Close(c.files...)
 	c.answer(&Answer{Result: NewWireResult(spec.Result{
 		ID: c.ID, Status: spec.StatusExited, ExitCode: 3, Duration: 1234567, CPU: 891, PeakMemory: 7,
 		Stdout: []byte("none of the launcher's business"),
@@ -480,7 +481,7 @@ func BenchmarkCall(b *testing.B) {
 // request, the result.
 func BenchmarkExec(b *testing.B) {
 	client := connect(b, func(c *call) {
-		closeFiles(c.files)
+		descriptor.Close(c.files...)
 		c.answer(&Answer{Result: NewWireResult(spec.Result{ID: c.ID, Status: spec.StatusExited})})
 	})
 	command := Command{Args: []string{"/bin/true"}, Env: map[string]string{"A": "b"}}

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
@@ -178,7 +179,7 @@ func (c *Client) readList(ctx context.Context, ch *Channel) ([]byte, error) {
 	var all []byte
 	for {
 		a, files, err := c.receive(ctx, ch)
-		closeFiles(files)
+		descriptor.Close(files...)
 		if err != nil {
 			return nil, err
 		}

@@ -75,45 +75,10 @@ const (
 	Stopped Status = "stopped"
 )
 
-// Command is a program to run in a sandbox. Its files come beside it.
-type Command struct {
-	// Args are the program, looked up on the sandbox's PATH, and its
-	// arguments.
-	Args []string `json:"args"`
-	// Files has the launcher run the program that it brings along to serve the
-	// sandbox's files, on its standard input and output, as the sandbox's user
-	// and without a timeout. Nothing else is set then.
-	Files bool `json:"files,omitempty"`
-	// Env is added to the sandbox's environment and wins over it.
-	Env map[string]string `json:"env,omitempty"`
-	// Cwd is where it starts; empty: the configuration's.
-	Cwd string `json:"cwd,omitempty"`
-	// User runs it; nil: the configuration's.
-	User *spec.User `json:"user,omitempty"`
-	// Groups are supplementary groups.
-	Groups []uint32 `json:"groups,omitempty"`
-	// Limits bound this command alone, within the sandbox's; zero fields add
-	// nothing to those.
-	Limits spec.Limits `json:"limits,omitzero"`
-	// Timeout ends the command and all it started; 0 takes the
-	// configuration's, where 0 means none.
-	Timeout spec.Duration `json:"timeout,omitzero"`
-	// Terminal gives it a terminal of this size in place of the three files.
-	Terminal *Winsize `json:"terminal,omitempty"`
-	// Detached lets it go on when the connection ends. Its output is kept by
-	// the sandbox, the first OutputLimit bytes of each stream.
-	Detached    bool  `json:"detached,omitempty"`
-	OutputLimit int64 `json:"output_limit,omitempty"`
-	// NoFiles leaves the files out of the Result.
-	NoFiles bool `json:"no_files,omitempty"`
-	// Transaction has the command's writes join the sandbox's files when it succeeds, with
-	// exit code 0, and vanish otherwise. Other commands do not see the writes before. /tmp
-	// is not part of a transaction.
-	Transaction bool `json:"transaction,omitempty"`
-}
-
 // Facts about sandboxes; package spec describes them in full.
 type (
+	// Command is a program to run in a sandbox.
+	Command = spec.Command
 	// Exec describes a command of a sandbox.
 	Exec = spec.ExecInfo
 	// Stats are the present use of a sandbox, and the most use.

@@ -10,8 +10,10 @@ import (
 	"sync"
 	"syscall"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -26,9 +28,8 @@ type Process struct {
 	tells, kept bool
 	tell, ask   sync.Once
 
-	// reading is held by the goroutine that receives, and guards the fields below. It is a
-	// channel, so that a context can interrupt the wait for it.
-	reading chan struct{}
+	// reading is held by the goroutine that receives, and guards the fields below.
+	reading *semaphore.Weighted
 	started bool
 	ended   bool
 	result  spec.Result
@@ -51,10 +52,22 @@ const startFiles = 2
 // The files have to be pipes that nobody else has opened by a name, as
 // os.Pipe makes them. With a terminal there are none; with Detached neither.
 func (c *Client) Start(ctx context.Context, id string, command Command, files [3]*os.File) (*Process, error) {
-	if len(command.Args) == 0 && !command.Files {
-		return nil, &ConfigError{"a command without a program"}
+	p, err := c.start(ctx, id, newWireCommand(command), files)
+	if err != nil {
+		return nil, err
 	}
-	r := &Request{Op: OpStart, ID: id, Command: newWireCommand(command)}
+	p.tells, p.kept = command.Terminal != nil || command.Detached, command.Detached
+	return p, nil
+}
+
+// StartFiles is Start for the program that serves the sandbox's files. The launcher brings
+// that program along. It runs as the sandbox's user, without a timeout.
+func (c *Client) StartFiles(ctx context.Context, id string, stdin, stdout *os.File) (*Process, error) {
+	return c.start(ctx, id, &WireCommand{Files: true}, [3]*os.File{stdin, stdout, nil})
+}
+
+func (c *Client) start(ctx context.Context, id string, command *WireCommand, files [3]*os.File) (*Process, error) {
+	r := &Request{Op: OpStart, ID: id, Command: command}
 	var given []*os.File
 	for i, f := range files {
 		if f != nil {
@@ -62,12 +75,7 @@ func (c *Client) Start(ctx context.Context, id string, command Command, files [3
 			given = append(given, f)
 		}
 	}
-	p, err := c.run(ctx, r, given)
-	if err != nil {
-		return nil, err
-	}
-	p.tells, p.kept = command.Terminal != nil || command.Detached, command.Detached
-	return p, nil
+	return c.run(ctx, r, given)
 }
 
 // Attach takes up a detached command, which may have ended.
@@ -85,7 +93,7 @@ func (c *Client) run(ctx context.Context, r *Request, files []*os.File) (*Proces
 	if err != nil {
 		return nil, err
 	}
-	return &Process{client: c, channel: ch, id: r.Exec, reading: make(chan struct{}, 1)}, nil
+	return &Process{client: c, channel: ch, id: r.Exec, reading: semaphore.NewWeighted(1)}, nil
 }
 
 // ID of the exec, once Started or Wait has returned.
@@ -133,12 +141,10 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 
 // until receives until done says so. done is called with reading held.
 func (p *Process) until(ctx context.Context, done func() bool) error {
-	select {
-	case p.reading <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := p.reading.Acquire(ctx, 1); err != nil {
+		return err
 	}
-	defer func() { <-p.reading }()
+	defer p.reading.Release(1)
 	for !done() {
 		a, files, err := p.client.receive(ctx, p.channel)
 		if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
@@ -167,7 +173,7 @@ func (p *Process) take(a *Answer, files []*os.File) error {
 		p.end(a.Result.plain(), nil)
 		return nil
 	}
-	closeFiles(files)
+	descriptor.Close(files...)
 	return errAnswer
 }
 
@@ -199,7 +205,7 @@ func pollable(f *os.File) (*os.File, error) {
 		err = unix.SetNonblock(fd, true)
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
-		closeFD(fd)
+		descriptor.CloseFD(fd)
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), "/dev/ptmx"), nil
@@ -256,8 +262,8 @@ func (p *Process) control(c *Control) error {
 // that wait return os.ErrClosed. It is safe to call twice.
 func (p *Process) Close() error {
 	err := p.channel.Close()
-	p.reading <- struct{}{}
-	defer func() { <-p.reading }()
+	_ = p.reading.Acquire(context.Background(), 1) // it waits as long as it takes
+	defer p.reading.Release(1)
 	if !p.ended {
 		p.end(spec.Result{}, os.ErrClosed)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -125,7 +126,7 @@ func (s *service) call(f *os.File) {
 		}
 		return
 	}
-	defer closeFiles(files)
+	defer descriptor.Close(files...)
 	var r Request
 	if err := json.Unmarshal(body, &r); err != nil {
 		s.t.Error(err)

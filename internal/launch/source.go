@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -22,7 +23,7 @@ type sources struct {
 	files []*os.File
 }
 
-func (s *sources) close() { closeFiles(s.files) }
+func (s *sources) close() { descriptor.Close(s.files...) }
 
 // openSources opens the paths of a configuration, with the caller's rights and
 // from the caller's working directory, and makes them absolute in it.
@@ -106,10 +107,7 @@ func (s *sources) add(field string, path *string, writable bool) error {
 // If the caller may only name the path, the descriptor proves no more (O_PATH), and the
 // launcher decides.
 func openSource(field, path string, writable bool) (*os.File, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_MAGICLINKS,
-	})
+	fd, err := descriptor.Open(unix.AT_FDCWD, path, descriptor.NoMagicLinks, unix.O_PATH)
 	if err != nil {
 		return nil, openError(field, path, writable, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
@@ -115,12 +116,12 @@ func (c *Client) Layers(ctx context.Context, id string) (_ []Tree, err error) {
 			return nil, err
 		}
 		if a.Tree == nil {
-			closeFiles(files)
+			descriptor.Close(files...)
 			return trees, nil
 		}
 		tree, err := a.Tree.plain(files)
 		if err != nil {
-			closeFiles(files)
+			descriptor.Close(files...)
 			return nil, err
 		}
 		trees = append(trees, tree)

@@ -123,6 +123,9 @@ const (
 // holds only those that are UTF-8.
 type WireCommand struct {
 	Command
+	// Files asks for the program that serves the sandbox's files, in place of a command.
+	// Nothing else is set then.
+	Files bool `json:"files,omitempty"`
 	// Raw replaces Args, Env and Cwd.
 	Raw *rawCommand `json:"raw,omitempty"`
 }
@@ -135,7 +138,7 @@ type rawCommand struct {
 
 func newWireCommand(c Command) *WireCommand {
 	w := &WireCommand{Command: c}
-	if c.isText() {
+	if isText(c) {
 		return w
 	}
 	w.Raw = &rawCommand{Cwd: []byte(c.Cwd)}
@@ -149,7 +152,7 @@ func newWireCommand(c Command) *WireCommand {
 	return w
 }
 
-func (c *Command) isText() bool {
+func isText(c Command) bool {
 	for _, arg := range c.Args {
 		if !utf8.ValidString(arg) {
 			return false

@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
@@ -337,7 +338,7 @@ func (m *making) start(ctx context.Context, profile *specs.LinuxSeccomp, filter 
 		return err
 	}
 	m.conn = conn
-	defer mountns.CloseFiles(files)
+	defer descriptor.Close(files...)
 	program, err := m.launcher.program()
 	if err != nil {
 		return err
@@ -367,7 +368,7 @@ func (m *making) start(ctx context.Context, profile *specs.LinuxSeccomp, filter 
 	}
 	// They are PID 1's now. While there were a copy of its end of the socket
 	// here, no end of PID 1 would be noticed.
-	mountns.CloseFiles(files)
+	descriptor.Close(files...)
 	if err := m.conn.Ready(ctx); err != nil {
 		return err
 	}
@@ -393,7 +394,7 @@ func mountRoot(root *rootfs.Root) (rootfs.Mounted, error) {
 
 // disks are the devices that a configuration's I/O limits apply to.
 func disks(c spec.Config, from Sources, data string) ([]spec.Disk, error) {
-	if c.Limits.IORead == 0 && c.Limits.IOWrite == 0 {
+	if !c.Limits.Throttled() {
 		return nil, nil
 	}
 	paths := []string{"/usr"}

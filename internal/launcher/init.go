@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
@@ -26,7 +26,7 @@ import (
 func (m *making) initFiles() (files []*os.File, conn *agent.Conn, err error) {
 	defer func() {
 		if err != nil {
-			mountns.CloseFiles(files)
+			descriptor.Close(files...)
 		}
 	}()
 	listener, err := agent.Listen(filepath.Join(m.launcher.Dir(m.id), jobs.SocketName))

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
@@ -142,14 +143,10 @@ func (b *layerReader) add(out *HeldTree, top *os.File, name string, inside bool)
 // openLayer opens one layer of a store to be read: as it is shown to clients, and plain.
 // Both can be one file.
 func openLayer(top *os.File, name string) (shown, plain *os.File, err error) {
-	fd, err := unix.Openat2(int(top.Fd()), name, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
-	})
+	plain, err = descriptor.OpenFile(int(top.Fd()), name, descriptor.OneMount, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
-		return nil, nil, os.NewSyscallError("openat2", err)
+		return nil, nil, err
 	}
-	plain = os.NewFile(uintptr(fd), name)
 	if shown, err = record.ReadOnly(plain); err != nil {
 		return nil, nil, errors.Join(err, plain.Close())
 	}

@@ -172,6 +172,12 @@ func (s *Sandbox) Start(ctx context.Context, c launch.Command, files [3]*os.File
 	return s.session.Start(ctx, c, files)
 }
 
+// StartFiles starts the program that serves the sandbox's files, as a command of the
+// sandbox's user without a timeout. Its files are as those of Start, and so are its errors.
+func (s *Sandbox) StartFiles(ctx context.Context, files [3]*os.File) (*jobs.Process, error) {
+	return s.session.StartFiles(ctx, files)
+}
+
 // Attach takes up a detached command, which may have ended, by the id of its
 // exec. Any number may be attached to one, in several processes; once one of
 // them was told how it ended there is nothing to attach to any more.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
@@ -58,26 +59,24 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 // not taken by another one.
 type turn struct {
 	mu    sync.Mutex
-	users map[uint32]chan struct{}
+	users map[uint32]*semaphore.Weighted
 }
 
 // enter waits until no other call of the user goes on.
 func (t *turn) enter(ctx context.Context, uid uint32) (leave func(), err error) {
 	t.mu.Lock()
 	if t.users == nil {
-		t.users = map[uint32]chan struct{}{}
+		t.users = map[uint32]*semaphore.Weighted{}
 	}
 	if t.users[uid] == nil {
-		t.users[uid] = make(chan struct{}, 1)
+		t.users[uid] = semaphore.NewWeighted(1)
 	}
 	place := t.users[uid]
 	t.mu.Unlock()
-	select {
-	case place <- struct{}{}:
-		return func() { <-place }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := place.Acquire(ctx, 1); err != nil {
+		return nil, err
 	}
+	return func() { place.Release(1) }, nil
 }
 
 // roomForSnapshot holds a user to the bound. A snapshot of a fork has images of

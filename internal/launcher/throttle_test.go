@@ -171,7 +171,13 @@ func TestCloseEndsAWait(t *testing.T) {
 			_, err := p.Wait(t.Context())
 			waited <- err
 		}()
-		eventually(t, "somebody waits", func() bool { return len(p.Waiting) == 1 })
+		eventually(t, "somebody waits", func() bool {
+			free := p.Waiting.TryAcquire(1)
+			if free {
+				p.Waiting.Release(1)
+			}
+			return !free
+		})
 		go func() { closed <- p.Close() }()
 		eventually(t, "both return", func() bool { return len(waited) == 1 && len(closed) == 1 })
 		if err := <-waited; !errors.Is(err, os.ErrClosed) {

@@ -63,31 +63,16 @@ func (s *Sandbox) limitSockets(r record.Record) error {
 
 // limited is the record, of a launcher with this data directory, with other limits.
 func limited(r record.Record, l spec.Limits, data string) (record.Record, error) {
-	for _, asked := range []struct {
-		name  string
-		is    bool
-		state spec.Enforcement
-	}{
-		{"memory", l.Memory != 0, r.Limits.Memory},
-		{"cpus", l.CPUs != 0, r.Limits.CPU},
-		{"pids", l.Pids != 0, r.Limits.Pids},
-		{"io", l.IORead != 0 || l.IOWrite != 0, r.Limits.IO},
-	} {
-		if asked.is && asked.state != spec.Enforced {
-			return r, fmt.Errorf("limit %s %w on this host", asked.name, launch.ErrUnavailable)
+	for _, f := range spec.LimitFields() {
+		switch {
+		case !f.Given(l):
+		case f.Fixed:
+			return r, launch.Refusal(errors.New("the limits of disk and files are those that a sandbox was made with; make another"))
+		case !f.EnforcedIn(r.Limits):
+			return r, fmt.Errorf("limit %s %w on this host", f.Name, launch.ErrUnavailable)
 		}
+		f.Take(&r.Config.Limits, l)
 	}
-	if l.Disk != 0 || l.Files != 0 {
-		return r, launch.Refusal(errors.New("the limits of disk and files are those that a sandbox was made with; make another"))
-	}
-	limits := &r.Config.Limits
-	set(&limits.Memory, l.Memory)
-	set(&limits.CPUs, l.CPUs)
-	set(&limits.Pids, l.Pids)
-	set(&limits.FileSize, l.FileSize)
-	set(&limits.NoFile, l.NoFile)
-	set(&limits.IORead, l.IORead)
-	set(&limits.IOWrite, l.IOWrite)
 	var err error
 	if r.Config, err = r.Config.Complete(); err != nil {
 		return r, launch.Refusal(err)
@@ -101,14 +86,6 @@ func limited(r record.Record, l spec.Limits, data string) (record.Record, error)
 		r.Disks, err = disks(r.Config, Sources{}, data)
 	}
 	return r, err
-}
-
-// set changes the field if there is a value for it.
-func set[T comparable](field *T, value T) {
-	var zero T
-	if value != zero {
-		*field = value
-	}
 }
 
 // updateError words the kernel's refusals.

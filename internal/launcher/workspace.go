@@ -167,7 +167,7 @@ func isPrivateWorkspace() (bool, error) { return mountns.SameDevice(spec.Workspa
 // configuration, which are others than before.
 func (s *Sandbox) throttle(r *record.Record, from Sources) error {
 	l := r.Config.Limits
-	if l.IORead == 0 && l.IOWrite == 0 {
+	if !l.Throttled() {
 		return nil
 	}
 	var err error

@@ -7,12 +7,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
-
-// beneath is how every name is resolved, openat2(2), Linux 5.6: without links,
-// and on the one mount.
-const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
 // longest is how much of a path is resolved at once; the kernel takes 4095 bytes.
 const longest = 4000
@@ -31,21 +28,19 @@ func checkPath(path string) error {
 // mount, and for a file that was moved out of the directory at that very moment.
 const movedAway = 10
 
-func openat2(dir int, name string, flags uint64) (int, error) {
+// openat2 opens a name without links, on the one mount.
+func openat2(dir int, name string, flags int) (int, error) {
 	for moved := 0; ; {
-		fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: flags | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: beneath})
-		switch {
-		case err == unix.EINTR || err == unix.EAGAIN:
-		case err == unix.EXDEV && moved < movedAway:
-			moved++
-		default:
+		fd, err := descriptor.Open(dir, name, descriptor.OneMount, flags|unix.O_NOFOLLOW)
+		if err != unix.EXDEV || moved == movedAway {
 			return fd, err
 		}
+		moved++
 	}
 }
 
 // openPath opens a path of any length, "" for the directory itself.
-func openPath(dir int, path string, flags uint64) (int, error) {
+func openPath(dir int, path string, flags int) (int, error) {
 	at := dir
 	for len(path) > longest {
 		cut := strings.LastIndexByte(path[:longest], '/')

@@ -11,6 +11,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
@@ -18,16 +19,15 @@ import (
 // AttachBelow puts a detached mount at a place of another, which lacks it if the
 // sandbox was given the mount point.
 func AttachBelow(tree, top *os.File, rel string) error {
-	how := unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	open := func() (int, error) {
+		return descriptor.Open(int(top.Fd()), rel, descriptor.Beneath, unix.O_PATH|unix.O_NOFOLLOW)
 	}
-	at, err := unix.Openat2(int(top.Fd()), rel, &how)
+	at, err := open()
 	if errors.Is(err, unix.ENOENT) {
 		if err := makePoint(int(top.Fd()), rel, tree); err != nil {
 			return err
 		}
-		at, err = unix.Openat2(int(top.Fd()), rel, &how)
+		at, err = open()
 	}
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
@@ -58,18 +58,6 @@ func makePoint(top int, rel string, tree *os.File) error {
 		return unix.Mkdirat(top, rel, 0o755)
 	}
 	return unix.Mknodat(top, rel, unix.S_IFREG|0o644, 0)
-}
-
-// OpenAny is Open for a file of any type.
-func OpenAny(path string) (*os.File, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open %s in the sandbox: %w", path, err)
-	}
-	return os.NewFile(uintptr(fd), path), nil
 }
 
 // Clone is a detached mount of an attached one, with the mounts below if it is recursive.

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
@@ -52,14 +53,16 @@ func mountsOf(init process.ID) (*os.File, error) {
 // Open opens a directory of the sandbox from a thread in its mount namespace: the last
 // mount on it, if there is one. No link is followed.
 func Open(path string) (*os.File, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	return OpenInside(path, unix.O_PATH|unix.O_DIRECTORY)
+}
+
+// OpenInside is Open with flags of open(2).
+func OpenInside(path string, flags int) (*os.File, error) {
+	f, err := descriptor.OpenFile(unix.AT_FDCWD, path, descriptor.NoLinks, flags|unix.O_NOFOLLOW)
 	if err != nil {
-		return nil, fmt.Errorf("open %s in the sandbox: %w", path, err)
+		return nil, fmt.Errorf("in the sandbox: %w", err)
 	}
-	return os.NewFile(uintptr(fd), path), nil
+	return f, nil
 }
 
 // Attach puts a detached mount over a directory of the sandbox's.

@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
@@ -40,7 +42,7 @@ func newCovers(r record.Record) covers {
 
 func (all covers) close() {
 	for _, c := range all {
-		mountns.CloseFiles([]*os.File{c.live, c.lower, c.mount})
+		descriptor.Close([]*os.File{c.live, c.lower, c.mount}...)
 		for _, f := range c.children {
 			f.Close()
 		}
@@ -61,7 +63,7 @@ func (all covers) look(mounts []*mountinfo.Info) error {
 			}
 		}
 		for _, rel := range all.below(c.Path, mounts) {
-			f, err := mountns.OpenAny(path.Join(c.Path, rel))
+			f, err := mountns.OpenInside(path.Join(c.Path, rel), unix.O_PATH)
 			if err != nil {
 				return err
 			}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
@@ -344,28 +345,17 @@ func (w *work) targets() (all []target, err error) {
 
 // readInside is mountns.Open of a directory that is to be read.
 func readInside(path string) (*os.File, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open %s in the sandbox: %w", path, err)
-	}
-	return os.NewFile(uintptr(fd), path), nil
+	return mountns.OpenInside(path, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
 // onHost opens the directory of the host's that a sandbox shows.
 func onHost(shown *os.File, path string) (*os.File, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_MAGICLINKS,
-	})
+	f, err := descriptor.OpenFile(unix.AT_FDCWD, path, descriptor.NoMagicLinks, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
+		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), path)
 	var inside, here unix.Stat_t
-	err = errors.Join(unix.Fstat(int(shown.Fd()), &inside), unix.Fstat(fd, &here))
+	err = errors.Join(unix.Fstat(int(shown.Fd()), &inside), unix.Fstat(int(f.Fd()), &here))
 	if err == nil && (inside.Dev != here.Dev || inside.Ino != here.Ino) {
 		err = fmt.Errorf("%s is another directory than the one that the sandbox has", path)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -37,7 +38,7 @@ func (k *stacker) close() {
 // stack makes a cover's overlay: the present mount below, a new layer in dir on top.
 func (k *stacker) stack(dir *os.File, c *cover) error {
 	var o rootfs.Overlay
-	defer func() { mountns.CloseFiles(append(o.Lower, o.Upper, o.Work)) }()
+	defer func() { descriptor.Close(append(o.Lower, o.Upper, o.Work)...) }()
 	var err error
 	if o.Upper, o.Work, err = rootfs.MakeLayer(dir, c.live); err != nil {
 		return fmt.Errorf("layer for %s: %w", c.Path, err)
@@ -59,7 +60,7 @@ func (k *stacker) stack(dir *os.File, c *cover) error {
 func (k *stacker) lower(c *cover) (all []*os.File, err error) {
 	defer func() {
 		if err != nil {
-			mountns.CloseFiles(all)
+			descriptor.Close(all...)
 			all = nil
 		}
 	}()

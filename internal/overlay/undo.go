@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -93,10 +94,7 @@ func (w *work) undone(ctx context.Context) error {
 func (w *work) stamps(place string, target *os.File, conflicts []apply.Conflict) map[string]layer.Stamp {
 	all := map[string]layer.Stamp{}
 	for _, c := range conflicts {
-		fd, err := unix.Openat2(int(target.Fd()), c.Path, &unix.OpenHow{
-			Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-		})
+		fd, err := descriptor.Open(int(target.Fd()), c.Path, descriptor.Beneath, unix.O_PATH|unix.O_NOFOLLOW)
 		if err != nil {
 			continue // then it is one
 		}

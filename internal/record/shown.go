@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -39,26 +40,9 @@ func OpenShown(init process.ID, path string) (*os.File, error) {
 
 // OpenRooted opens a path below a directory, which is the root of the path.
 func OpenRooted(root *os.File, path string) (*os.File, error) {
-	how := unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC | unix.O_NOFOLLOW,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS,
-	}
-	fd, err := OpenIn(root, path, &how)
+	fd, err := descriptor.OpenIn(root, path, descriptor.InRoot, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	return os.NewFile(uintptr(fd), path), nil
-}
-
-// OpenIn is openat2(2) below a directory that another goroutine may close, as the
-// end of a watch does while commands go on: its number may be another file's then.
-func OpenIn(root *os.File, path string, how *unix.OpenHow) (fd int, err error) {
-	raw, err := root.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	if closed := raw.Control(func(dir uintptr) { fd, err = unix.Openat2(int(dir), path, how) }); closed != nil {
-		return -1, closed
-	}
-	return fd, err
 }

@@ -24,7 +24,7 @@ type Lift struct {
 
 // Limited says that a sandbox has limits of disk traffic.
 func Limited(r record.Record) bool {
-	return r.Config.Limits.IORead != 0 || r.Config.Limits.IOWrite != 0
+	return r.Config.Limits.Throttled()
 }
 
 // New returns the lift of a sandbox.

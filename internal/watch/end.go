@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -228,11 +229,7 @@ func below(root *os.File, where string, inode uint64) bool {
 	if !ok {
 		return false
 	}
-	how := unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
-	}
-	fd, err := unix.Openat2(int(root.Fd()), "./"+strings.TrimSuffix(relative, "/"), &how)
+	fd, err := descriptor.Open(int(root.Fd()), "./"+strings.TrimSuffix(relative, "/"), descriptor.OneMount, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return false
 	}

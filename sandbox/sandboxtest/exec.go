@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -114,25 +115,17 @@ func duplicate(files [3]*os.File) (own [3]*os.File, err error) {
 		}
 		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
-			closeAll(own)
+			descriptor.Close(own[:]...)
 			return own, os.NewSyscallError("dup", err)
 		}
 		if err := unix.SetNonblock(fd, true); err != nil { // so that Close ends a Read
 			unix.Close(fd)
-			closeAll(own)
+			descriptor.Close(own[:]...)
 			return own, os.NewSyscallError("fcntl", err)
 		}
 		own[n] = os.NewFile(uintptr(fd), f.Name())
 	}
 	return own, nil
-}
-
-func closeAll(files [3]*os.File) {
-	for _, f := range files {
-		if f != nil {
-			f.Close()
-		}
-	}
 }
 
 // An execution is one call of the function.
@@ -183,7 +176,7 @@ func (e *execution) play(ctx context.Context, c sandbox.Command, files [3]*os.Fi
 	case <-ctx.Done():
 		e.cutOff(&r, context.Cause(ctx))
 	}
-	closeAll(files)
+	descriptor.Close(files[:]...)
 	r.Duration = time.Since(begun)
 	if e.instance.fake.Result != nil {
 		e.instance.fake.Result(p, &r)

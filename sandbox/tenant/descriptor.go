@@ -4,6 +4,7 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,16 +25,7 @@ func openAt(dir *os.File, name string, flags int, mode uint32) (*os.File, error)
 }
 
 func openFD(dir *os.File, name string, flags int, mode uint32) (int, error) {
-	for {
-		n, err := unix.Openat2(fd(dir), name, &unix.OpenHow{
-			Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(mode),
-			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
-		})
-		if err == unix.EAGAIN || err == unix.EINTR { // something was renamed meanwhile, as openat2(2) has it
-			continue
-		}
-		return n, err
-	}
+	return descriptor.Create(fd(dir), name, descriptor.OneMount, flags, mode)
 }
 
 // openDir opens a directory for reading.

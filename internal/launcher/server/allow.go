@@ -94,23 +94,15 @@ func (r *Rule) allowLimits(l *spec.Limits, fill bool) error {
 	if r.all {
 		return nil
 	}
-	def := spec.DefaultLimits()
-	if !fill {
-		def = spec.Limits{}
-	}
-	for _, err := range []error{
-		allowLimit("memory", &l.Memory, r.Limits.Memory, def.Memory),
-		allowLimit("cpus", &l.CPUs, r.Limits.CPUs, def.CPUs),
-		allowLimit("pids", &l.Pids, r.Limits.Pids, def.Pids),
-		allowLimit("file_size", &l.FileSize, r.Limits.FileSize, def.FileSize),
-		allowLimit("nofile", &l.NoFile, r.Limits.NoFile, def.NoFile),
-		allowLimit("disk", &l.Disk, r.Limits.Disk, fillDisk(fill, l)),
-		allowLimit("files", &l.Files, r.Limits.Files, fillFiles(fill, l)),
-		allowLimit("io_read", &l.IORead, r.Limits.IORead, fillIO(fill, r.Limits.IORead)),
-		allowLimit("io_write", &l.IOWrite, r.Limits.IOWrite, fillIO(fill, r.Limits.IOWrite)),
-	} {
-		if err != nil {
-			return err
+	for _, f := range spec.LimitFields() {
+		if fill && !f.Given(*l) {
+			c := spec.Config{Limits: *l}
+			f.Complete(&c)
+			f.Tighten(&c.Limits, r.Limits)
+			*l = c.Limits
+		}
+		if f.Above(*l, r.Limits) {
+			return refused("limits.%s: %s; at most %s is allowed", f.Name, f.Text(*l), f.Text(r.Limits))
 		}
 	}
 	return nil
@@ -128,48 +120,6 @@ func (r *Rule) allowOutput(c *launch.Command) error {
 		return refused("output_limit %s of a detached command; at most %s of each stream is kept", spec.Size(c.OutputLimit), r.OutputLimit)
 	}
 	return nil
-}
-
-// fillIO is the default of a limit that has none.
-func fillIO(fill bool, ceiling spec.Size) spec.Size {
-	if fill {
-		return ceiling
-	}
-	return 0
-}
-
-// fillDisk and fillFiles are defaults that depend on other limits. The first is that
-// of a sandbox in memory.
-func fillDisk(fill bool, l *spec.Limits) spec.Size {
-	if fill {
-		return defaults(spec.Limits{Memory: l.Memory}).Disk
-	}
-	return 0
-}
-
-func fillFiles(fill bool, l *spec.Limits) int64 {
-	if fill {
-		return defaults(spec.Limits{Disk: l.Disk}).Files
-	}
-	return 0
-}
-
-// defaults are limits with every default filled in. The maker of the sandbox refuses wrong
-// ones.
-func defaults(l spec.Limits) spec.Limits {
-	c, _ := spec.Config{Limits: l}.Complete()
-	return c.Limits
-}
-
-func allowLimit[T spec.Size | spec.CPUs | int64](name string, value *T, ceiling, def T) error {
-	switch {
-	case ceiling == 0, *value != 0 && *value <= ceiling:
-		return nil
-	case *value == 0:
-		*value = min(def, ceiling)
-		return nil
-	}
-	return refused("limits.%s: %v; at most %v is allowed", name, *value, ceiling)
 }
 
 // allowSource decides whether a path may be shown, by the client's descriptor alone. The

@@ -53,13 +53,13 @@ func (c *call) encode(a *launch.Answer) []byte {
 // answerFrom makes an answer with records of sandboxes and sends it. Few such answers are
 // made at a time, until the rest of each is short.
 func (c *call) answerFrom(ctx context.Context, f func() (*launch.Answer, error)) error {
-	if err := c.peer.answers.take(ctx); err != nil {
+	if err := c.peer.answers.Acquire(ctx, 1); err != nil {
 		return err
 	}
 	taken := true
 	defer func() {
 		if taken {
-			c.peer.answers.leave()
+			c.peer.answers.Release(1)
 		}
 	}()
 	a, err := f()
@@ -69,7 +69,7 @@ func (c *call) answerFrom(ctx context.Context, f func() (*launch.Answer, error))
 	body := c.encode(a)
 	if len(body) <= smallAnswer {
 		taken = false
-		c.peer.answers.leave()
+		c.peer.answers.Release(1)
 	}
 	if body == nil {
 		return nil

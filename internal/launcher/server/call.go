@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
@@ -105,7 +106,7 @@ func (c *call) serve() {
 		c.answer(&launch.Answer{Error: launch.NewFault(err)})
 		return
 	}
-	defer func() { closeAll(c.files) }()
+	defer func() { descriptor.Close(c.files...) }()
 	c.gone = make(chan struct{})
 	go func() {
 		defer close(c.gone)
@@ -140,7 +141,7 @@ func (c *call) read() error {
 	var frame *launch.FrameError
 	if errors.As(err, &frame) && frame.TooLong > 0 && frame.TooLong <= launch.MaxRequest {
 		late.Stop()
-		if err := c.peer.long.take(c.ctx); err != nil {
+		if err := c.peer.long.Acquire(c.ctx, 1); err != nil {
 			return err
 		}
 		c.long = true
@@ -156,12 +157,12 @@ func (c *call) read() error {
 	c.files = files
 	c.channel.Accept(0)
 	if err := c.peer.takeDescriptors(len(files)); err != nil {
-		closeAll(files)
+		descriptor.Close(files...)
 		return err
 	}
 	c.held += len(files)
 	if err := decode(body, &c.request); err != nil {
-		closeAll(files)
+		descriptor.Close(files...)
 		return err
 	}
 	return nil
@@ -183,7 +184,7 @@ func (c *call) doneWithRequest() {
 	c.request.Create, c.request.Command, c.request.Paths, c.request.Stamps = nil, nil, nil, nil
 	if c.long {
 		c.long = false
-		c.peer.long.leave()
+		c.peer.long.Release(1)
 	}
 }
 
@@ -366,10 +367,10 @@ func (c *call) see(ctx context.Context, id string) error {
 
 // look describes a sandbox.
 func (c *call) look(ctx context.Context, id string) (launch.Info, error) {
-	if err := c.peer.looks.take(ctx); err != nil {
+	if err := c.peer.reads.Acquire(ctx, 1); err != nil {
 		return launch.Info{}, err
 	}
-	defer c.peer.looks.leave()
+	defer c.peer.reads.Release(1)
 	return c.server.core.Info(ctx, id)
 }
 

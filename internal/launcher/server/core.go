@@ -40,6 +40,7 @@ type Sandbox interface {
 	Owner() uint32
 	Info() (launch.Info, error)
 	Start(ctx context.Context, c launch.Command, files [3]*os.File) (Process, error)
+	StartFiles(ctx context.Context, files [3]*os.File) (Process, error)
 	Attach(ctx context.Context, exec string) (Process, error)
 	Execs(ctx context.Context) ([]launch.Exec, error)
 	Stats(ctx context.Context) (launch.Stats, error)

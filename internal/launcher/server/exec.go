@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"sync"
 	"syscall"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -32,7 +34,7 @@ func (c *call) start(ctx context.Context) error {
 	c.doneWithRequest()
 	// The command has them. While there were copies here, the client would not
 	// see the end of its output.
-	closeAll(c.files)
+	descriptor.Close(c.files...)
 	c.peer.leaveDescriptors(len(c.files))
 	c.held -= len(c.files)
 	c.files = nil
@@ -41,6 +43,9 @@ func (c *call) start(ctx context.Context) error {
 
 // begin starts the command of the request.
 func (c *call) begin(ctx context.Context, files [3]*os.File) (*running, *handle, error) {
+	if c.request.Command.Files {
+		return c.beginFiles(ctx, files)
+	}
 	command := c.request.Command.Plain()
 	if err := c.peer.allowOutput(&command); err != nil {
 		return nil, nil, err
@@ -48,6 +53,19 @@ func (c *call) begin(ctx context.Context, files [3]*os.File) (*running, *handle,
 	r := &running{detached: command.Detached, tell: command.Terminal != nil || command.Detached}
 	h, err := c.server.handles.hold(ctx, c.request.ID, c.own(func(box Sandbox) (err error) {
 		r.Process, err = box.Start(ctx, command, files)
+		return err
+	}))
+	return r, h, err
+}
+
+// beginFiles starts the program that serves files.
+func (c *call) beginFiles(ctx context.Context, files [3]*os.File) (*running, *handle, error) {
+	if !reflect.DeepEqual(c.request.Command, &launch.WireCommand{Files: true}) {
+		return nil, nil, &launch.ConfigError{Reason: "a command that serves the sandbox's files is nothing else"}
+	}
+	r := &running{}
+	h, err := c.server.handles.hold(ctx, c.request.ID, c.own(func(box Sandbox) (err error) {
+		r.Process, err = box.StartFiles(ctx, files)
 		return err
 	}))
 	return r, h, err

@@ -240,6 +240,10 @@ func (h *fakeHandle) usable() error {
 	return nil
 }
 
+func (h *fakeHandle) StartFiles(ctx context.Context, files [3]*os.File) (Process, error) {
+	return h.Start(ctx, launch.Command{Args: []string{"echo"}}, files)
+}
+
 func (h *fakeHandle) Start(ctx context.Context, c launch.Command, files [3]*os.File) (Process, error) {
 	if err := h.usable(); err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
@@ -79,7 +80,7 @@ func answer(t testing.TB, c *launch.Channel) (*launch.Answer, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
 	defer cancel()
 	body, files, err := c.Receive(ctx, launch.MaxFrame)
-	closeAll(files)
+	descriptor.Close(files...)
 	if err != nil {
 		return nil, err
 	}

@@ -30,10 +30,10 @@ func (c *call) withFiles(ctx context.Context, f func(Sandbox) error) error {
 // layers hands out the writes of a sandbox, one tree in each answer, with the tree's lists
 // in the answers behind it.
 func (c *call) layers(ctx context.Context) (*launch.Answer, error) {
-	if err := c.peer.lists.take(ctx); err != nil {
+	if err := c.peer.lists.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
-	defer c.peer.lists.leave()
+	defer c.peer.lists.Release(1)
 	var trees []launcher.HeldTree
 	err := c.withFiles(ctx, func(box Sandbox) (err error) {
 		// Others have no more than the rights of the trees' owner.

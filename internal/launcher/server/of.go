@@ -54,6 +54,14 @@ func (s sandbox) Start(ctx context.Context, c launch.Command, files [3]*os.File)
 	return p, nil
 }
 
+func (s sandbox) StartFiles(ctx context.Context, files [3]*os.File) (Process, error) {
+	p, err := s.Sandbox.StartFiles(ctx, files)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
 func (s sandbox) Attach(ctx context.Context, exec string) (Process, error) {
 	p, err := s.Sandbox.Attach(ctx, exec)
 	if err != nil {

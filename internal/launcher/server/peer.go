@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"golang.org/x/sync/semaphore"
 )
 
 // A peer is a user, with all the connections it has.
@@ -27,11 +28,11 @@ type peer struct {
 	// fresh are those that were made since the last look for them began.
 	fresh map[string]bool
 	// counting is held by the call that looks.
-	counting gate
+	counting *semaphore.Weighted
 }
 
 func newPeer(r *Rule) *peer {
-	return &peer{Rule: r, gates: newGates(r), making: map[string]int{}, fresh: map[string]bool{}, counting: make(gate, 1)}
+	return &peer{Rule: r, gates: newGates(r), making: map[string]int{}, fresh: map[string]bool{}, counting: semaphore.NewWeighted(1)}
 }
 
 // takeCall counts a call.
@@ -89,14 +90,14 @@ func (p *peer) takeSandbox(ctx context.Context, core Core, name string) error {
 // countOwned looks which sandboxes the peer has. A list may lack those that are made
 // meanwhile.
 func (p *peer) countOwned(ctx context.Context, core Core) error {
-	if err := p.counting.take(ctx); err != nil {
+	if err := p.counting.Acquire(ctx, 1); err != nil {
 		return err
 	}
-	defer p.counting.leave()
-	if err := p.looks.take(ctx); err != nil {
+	defer p.counting.Release(1)
+	if err := p.reads.Acquire(ctx, 1); err != nil {
 		return err
 	}
-	defer p.looks.leave()
+	defer p.reads.Release(1)
 	p.mu.Lock()
 	clear(p.fresh)
 	p.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unsafe"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -326,19 +327,18 @@ func (s *Server) Adopt(ctx context.Context) {
 	if err != nil {
 		s.log.Error("list the sandboxes that are up", "error", err)
 	}
-	places := make(chan struct{}, 4)
-	var adopting sync.WaitGroup
+	var adopting errgroup.Group
+	adopting.SetLimit(4)
 	for _, i := range all {
 		if i.Status == launch.Stopped {
 			continue
 		}
-		places <- struct{}{}
-		adopting.Go(func() {
-			defer func() { <-places }()
+		adopting.Go(func() error {
 			s.adopt(ctx, i.ID)
+			return nil
 		})
 	}
-	adopting.Wait()
+	_ = adopting.Wait() // adopt tells its failures to the log
 }
 
 func (s *Server) adopt(ctx context.Context, id string) {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
@@ -70,7 +71,7 @@ func (t *trunk) listen() error {
 		return nil // it is gone already
 	}
 	body, files, err := t.channel.Receive(ctx, launch.MaxHello)
-	closeAll(files)
+	descriptor.Close(files...)
 	if err != nil {
 		return unlessEnd(err)
 	}
@@ -91,7 +92,7 @@ func (t *trunk) listen() error {
 		case err != nil:
 			return unlessEnd(err)
 		case len(files) != 1:
-			closeAll(files)
+			descriptor.Close(files...)
 			return fmt.Errorf("a call with %d descriptors", len(files))
 		default:
 			t.open(files[0])
@@ -157,12 +158,4 @@ func (t *trunk) removeTied() {
 		})
 	}
 	removing.Wait()
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		if f != nil {
-			f.Close()
-		}
-	}
 }

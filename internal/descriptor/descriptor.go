@@ -1,0 +1,86 @@
+// Package descriptor opens and closes file descriptors. Paths are opened by openat2(2)
+// (Linux 5.6), since untrusted code may have made what they name. Every set of RESOLVE_
+// flags that the runtime uses has its name here.
+package descriptor
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Way says how the kernel goes along a path.
+type Way uint64
+
+const (
+	// NoMagicLinks follows symbolic links, but none of the kernel's own, as in
+	// /proc/PID/fd.
+	NoMagicLinks Way = unix.RESOLVE_NO_MAGICLINKS
+	// NoLinks follows no link.
+	NoLinks = NoMagicLinks | unix.RESOLVE_NO_SYMLINKS
+	// Beneath follows no link and does not leave the directory.
+	Beneath = NoLinks | unix.RESOLVE_BENEATH
+	// OneMount is Beneath, and enters no other mount.
+	OneMount = Beneath | unix.RESOLVE_NO_XDEV
+	// InRoot follows no link. The directory is the root of the path: "/" and ".." lead to
+	// it at most.
+	InRoot = NoLinks | unix.RESOLVE_IN_ROOT
+)
+
+// Open opens a path below a directory, or below the working directory for unix.AT_FDCWD.
+// The descriptor is closed on execve(2).
+func Open(dir int, path string, way Way, flags int) (int, error) {
+	return Create(dir, path, way, flags, 0)
+}
+
+// Create is Open with the mode of a file that O_CREAT makes.
+func Create(dir int, path string, way Way, flags int, mode uint32) (int, error) {
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(mode), Resolve: uint64(way)}
+	for {
+		fd, err := unix.Openat2(dir, path, &how)
+		if err == unix.EINTR || err == unix.EAGAIN { // openat2(2): something was renamed meanwhile
+			continue
+		}
+		return fd, err
+	}
+}
+
+// OpenFile is Open for a file with the path as its name.
+func OpenFile(dir int, path string, way Way, flags int) (*os.File, error) {
+	fd, err := Open(dir, path, way, flags)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// OpenIn is Open below a directory that another goroutine may close meanwhile: its number
+// may be another file's then.
+func OpenIn(dir *os.File, path string, way Way, flags int) (fd int, err error) {
+	raw, err := dir.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	if closed := raw.Control(func(number uintptr) { fd, err = Open(int(number), path, way, flags) }); closed != nil {
+		return -1, closed
+	}
+	return fd, err
+}
+
+// Close closes files, of which each may be nil. There is no error to act on.
+func Close(files ...*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// CloseFD closes numbers; a negative one is none. There is no error to act on.
+func CloseFD(fds ...int) {
+	for _, fd := range fds {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}

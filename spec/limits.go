@@ -1,0 +1,214 @@
+package spec
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+)
+
+// Limits bound a sandbox's use of the host. Zero fields take the defaults of
+// [DefaultLimits]; IORead and IOWrite have none and mean unlimited.
+type Limits struct {
+	// Memory, swap included, in bytes.
+	Memory Size `json:"memory,omitempty"`
+	// CPUs is the share of processor time: 1.5 is one core and a half.
+	CPUs CPUs `json:"cpus,omitempty"`
+	// Pids counts processes and threads of the command, at once.
+	Pids int64 `json:"pids,omitempty"`
+	// FileSize is the largest file the command may write, in bytes.
+	FileSize Size `json:"file_size,omitempty"`
+	// NoFile is how many descriptors a process of the command may have open.
+	NoFile int64 `json:"nofile,omitempty"`
+	// Disk and Files bound the kept writes of the sandbox, in bytes and in files,
+	// directories and links.
+	Disk  Size  `json:"disk,omitempty"`
+	Files int64 `json:"files,omitempty"`
+	// IORead and IOWrite bound disk traffic, in bytes per second.
+	IORead  Size `json:"io_read,omitempty"`
+	IOWrite Size `json:"io_write,omitempty"`
+}
+
+// Throttled says that disk traffic is limited.
+func (l Limits) Throttled() bool { return l.IORead != 0 || l.IOWrite != 0 }
+
+// DefaultLimits are the limits of a sandbox that asks for none. In memory it gets no more
+// of Disk than three quarters of its memory.
+func DefaultLimits() Limits {
+	return Limits{
+		Memory: 1 << 30, CPUs: 1, Pids: 128, FileSize: 100 << 20, NoFile: 4096, Disk: 1 << 30, Files: filesOf(1 << 30),
+	}
+}
+
+// filesOf is the default of Files: one for every 8 KiB, so that trees of many small
+// files fit. On disk that reserves a 32nd of the room.
+func filesOf(disk Size) int64 { return min(max(int64(disk>>13), minFiles), maxFiles) }
+
+// diskOf is the default of Disk.
+func diskOf(c Config) Size {
+	disk := DefaultLimits().Disk
+	if c.Storage == StorageDisk {
+		return disk
+	}
+	return max(min(disk, c.Limits.Memory/4*3), minDisk) // too little memory is told as such
+}
+
+const (
+	minDisk  = 1 << 20
+	maxSize  = 1 << 50
+	minFiles = 4096
+	maxFiles = 1 << 31
+	minIO    = 64 << 10
+)
+
+// A Limit describes one field of [Limits].
+type Limit struct {
+	// Name of the field in JSON.
+	Name string
+	// Usage and Default are texts for help. Usage has the unit in backquotes.
+	Usage, Default string
+	// OfCommand says that a single command can have this limit.
+	OfCommand bool
+	// Fixed limits do not change while the sandbox is up.
+	Fixed bool
+	// kind is the part of a LimitReport. Nil: each host enforces the limit.
+	kind func(LimitReport) Enforcement
+	field
+}
+
+// LimitFields are all limits, in the order of help texts. The default of one may follow
+// from those before it.
+func LimitFields() []Limit {
+	def := DefaultLimits()
+	return []Limit{
+		{
+			Name: "memory", Usage: "`SIZE` of memory and swap", Default: "1g", OfCommand: true,
+			kind:  func(r LimitReport) Enforcement { return r.Memory },
+			field: amount[Size]{func(l *Limits) *Size { return &l.Memory }, ParseSize, always(def.Memory), 16 << 20, maxSize},
+		},
+		{
+			Name: "cpus", Usage: "`NUMBER` of cores' worth of processor time", Default: "1.0", OfCommand: true,
+			kind:  func(r LimitReport) Enforcement { return r.CPU },
+			field: amount[CPUs]{func(l *Limits) *CPUs { return &l.CPUs }, ParseCPUs, always(def.CPUs), 0.01, 1 << 12},
+		},
+		{
+			Name: "pids", Usage: "`NUMBER` of processes and threads at once", Default: "128", OfCommand: true,
+			kind:  func(r LimitReport) Enforcement { return r.Pids },
+			field: amount[int64]{func(l *Limits) *int64 { return &l.Pids }, parseCount, always(def.Pids), 16, 1 << 22}, // PID_MAX_LIMIT of 64-bit Linux
+		},
+		{
+			Name: "file_size", Usage: "`SIZE` of the largest file that may be written", Default: "100m", OfCommand: true,
+			field: amount[Size]{func(l *Limits) *Size { return &l.FileSize }, ParseSize, always(def.FileSize), 1, 0},
+		},
+		{
+			Name: "nofile", Usage: "`NUMBER` of files that a process may have open", Default: "4096", OfCommand: true,
+			field: amount[int64]{func(l *Limits) *int64 { return &l.NoFile }, parseCount, always(def.NoFile), 16, 1 << 30},
+		},
+		{
+			Name: "disk", Usage: "`SIZE` of all that it keeps of its writes", Default: "1g, in memory 3/4 of --memory at most", Fixed: true,
+			field: amount[Size]{func(l *Limits) *Size { return &l.Disk }, ParseSize, diskOf, minDisk, maxSize},
+		},
+		{
+			Name: "files", Usage: "`NUMBER` of files, directories and links in that", Default: "one for each 8k of --disk", Fixed: true,
+			field: amount[int64]{func(l *Limits) *int64 { return &l.Files }, parseCount, func(c Config) int64 { return filesOf(c.Limits.Disk) }, minFiles, maxFiles},
+		},
+		{
+			Name: "io_read", Usage: "`BYTES` per second read from disk", Default: "no limit",
+			kind:  func(r LimitReport) Enforcement { return r.IO },
+			field: amount[Size]{func(l *Limits) *Size { return &l.IORead }, ParseSize, always[Size](0), minIO, 0},
+		},
+		{
+			Name: "io_write", Usage: "`BYTES` per second written to disk", Default: "no limit",
+			kind:  func(r LimitReport) Enforcement { return r.IO },
+			field: amount[Size]{func(l *Limits) *Size { return &l.IOWrite }, ParseSize, always[Size](0), minIO, 0},
+		},
+	}
+}
+
+// EnforcedIn says whether a host with this report enforces the limit.
+func (l Limit) EnforcedIn(r LimitReport) bool { return l.kind == nil || l.kind(r) == Enforced }
+
+// field is one field of Limits, of any type.
+type field interface {
+	// Given says that the field is not zero.
+	Given(Limits) bool
+	// Text is the field's value.
+	Text(Limits) string
+	// Parse sets the field from the text of a flag. It refuses 0, which would mean the
+	// default.
+	Parse(l *Limits, text string) error
+	// Take sets the field if from has it.
+	Take(l *Limits, from Limits)
+	// Tighten sets the field if from has less.
+	Tighten(l *Limits, from Limits)
+	// Above says that the field is more than most has; 0 is no bound.
+	Above(l, most Limits) bool
+	// Complete sets the field to its default if it is zero.
+	Complete(*Config)
+	// problem says why the field's value is wrong. Empty: it is right.
+	problem(Limits) string
+}
+
+// amount is a field. At a most of 0 it has no upper bound.
+type amount[T Size | CPUs | int64] struct {
+	of          func(*Limits) *T
+	parse       func(string) (T, error)
+	byDefault   func(Config) T
+	least, most T
+}
+
+func always[T any](value T) func(Config) T { return func(Config) T { return value } }
+
+func (a amount[T]) Given(l Limits) bool { return *a.of(&l) != 0 }
+
+func (a amount[T]) Text(l Limits) string { return fmt.Sprint(*a.of(&l)) }
+
+func (a amount[T]) Parse(l *Limits, text string) error {
+	v, err := a.parse(text)
+	if err != nil {
+		return err
+	}
+	if v <= 0 {
+		return fmt.Errorf("%s is too little; give more than 0, or leave the flag out for the default", text)
+	}
+	*a.of(l) = v
+	return nil
+}
+
+func (a amount[T]) Take(l *Limits, from Limits) { *a.of(l) = cmp.Or(*a.of(&from), *a.of(l)) }
+
+func (a amount[T]) Tighten(l *Limits, from Limits) {
+	if v := *a.of(&from); v != 0 && (*a.of(l) == 0 || v < *a.of(l)) {
+		*a.of(l) = v
+	}
+}
+
+func (a amount[T]) Above(l, most Limits) bool {
+	v, bound := *a.of(&l), *a.of(&most)
+	return bound != 0 && (v > bound || v != v) // NaN is above each bound
+}
+
+func (a amount[T]) Complete(c *Config) {
+	*a.of(&c.Limits) = cmp.Or(*a.of(&c.Limits), a.byDefault(*c))
+}
+
+func (a amount[T]) problem(l Limits) string {
+	v := *a.of(&l)
+	switch {
+	case v == 0 && a.byDefault(Config{}) == 0:
+		return ""
+	case a.most != 0 && (v < a.least || v > a.most || v != v): // NaN is neither
+		return fmt.Sprintf("%v is not between %v and %v", v, a.least, a.most)
+	case v < a.least:
+		return fmt.Sprintf("%v is less than %v", v, a.least)
+	}
+	return ""
+}
+
+// parseCount reads a whole number.
+func parseCount(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a whole number", text)
+	}
+	return n, nil
+}
