@@ -39,6 +39,9 @@ func (h *Host) Open(path string) (*Group, error) {
 	return &Group{host: h, path: path}, nil
 }
 
+// Path is the path of the group below the root of each hierarchy.
+func (g *Group) Path() string { return g.path }
+
 // Procs lists the processes in the group and in the groups below it, in any
 // hierarchy, sorted. Processes outside the caller's pid namespace have no
 // number here and are left out.

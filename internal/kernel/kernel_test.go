@@ -267,8 +267,9 @@ func TestSubordinateIDs(t *testing.T) {
 		"":                    {0, false},
 	}
 	for line, want := range tests {
-		if start, ok := parseSubordinate(line, owners); ok != want.ok || ok && start != want.start {
-			t.Errorf("parseSubordinate(%q) = %d, %v; want %d, %v", line, start, ok, want.start, want.ok)
+		start, ok, err := subordinateOf(strings.NewReader("alice:many:65536\n"+line+"\n"), owners)
+		if err != nil || ok != want.ok || start != want.start {
+			t.Errorf("%q: %d, %v, %v; want %d, %v", line, start, ok, err, want.start, want.ok)
 		}
 	}
 }

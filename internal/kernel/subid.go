@@ -3,12 +3,15 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 
+	subid "github.com/moby/sys/user"
 	"golang.org/x/sys/unix"
 )
 
@@ -68,14 +71,14 @@ func subordinateStart(file string) (int, error) {
 	if u, err := user.LookupId(uid); err == nil {
 		names = append(names, u.Username)
 	}
-	data, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return 0, err
-	}
-	for line := range strings.Lines(string(data)) {
-		if start, ok := parseSubordinate(strings.TrimSpace(line), names); ok {
-			return start, nil
+	f, err := os.Open(file)
+	if err == nil {
+		defer f.Close()
+		if start, ok, err := subordinateOf(f, names); ok || err != nil {
+			return start, err
 		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return 0, err
 	}
 	owner := names[len(names)-1]
 	return 0, &absentError{
@@ -84,19 +87,14 @@ func subordinateStart(file string) (int, error) {
 	}
 }
 
-// parseSubordinate reads "owner:start:count".
-func parseSubordinate(line string, owners []string) (start int, ok bool) {
-	fields := strings.Split(line, ":")
-	if len(fields) != 3 {
-		return 0, false
+// subordinateOf is the first range in a file like /etc/subuid that one of the owners has and
+// that is large enough. The library takes a text that is no number for 0, which is root.
+func subordinateOf(file io.Reader, owners []string) (start int, ok bool, err error) {
+	ranges, err := subid.ParseSubIDFilter(file, func(s subid.SubID) bool {
+		return slices.Contains(owners, s.Name) && s.SubID > 0 && s.Count >= sandboxIDs
+	})
+	if err != nil || len(ranges) == 0 {
+		return 0, false, err
 	}
-	for _, owner := range owners {
-		if fields[0] != owner {
-			continue
-		}
-		start, err := strconv.Atoi(fields[1])
-		count, err2 := strconv.Atoi(fields[2])
-		return start, err == nil && err2 == nil && count >= sandboxIDs
-	}
-	return 0, false
+	return int(ranges[0].SubID), true, nil
 }

@@ -193,6 +193,9 @@ func (l *Launcher) removeTraces(ctx context.Context, id string, state *statedir.
 	if err != nil || !claimed {
 		return err
 	}
+	if moved, err := l.moved(); err != nil || moved[id] != "" {
+		return errors.Join(err, &launch.SandboxError{ID: id, Err: fmt.Errorf("%w: sandbox %s was made with this name", launch.ErrExists, moved[id])})
+	}
 	if _, err := l.removeKernel(ctx, id, state.Path); err != nil {
 		return err
 	}

@@ -36,11 +36,15 @@ func (l *Launcher) makeImage(id string, limits store.Limits) (name string, f *os
 
 // removeImages puts a sandbox's images into the trash. dir is the sandbox's directory.
 func (l *Launcher) removeImages(id, dir string) error {
+	own, _, err := l.NamesOf(id)
+	if err != nil {
+		return err
+	}
 	all, err := l.Images()
 	errs := []error{err}
 	var names []string
 	for _, name := range all {
-		if strings.HasPrefix(name, l.ImagePrefix(id)) {
+		if strings.HasPrefix(name, l.ImagePrefix(own.Made)) {
 			names = append(names, name)
 		}
 	}

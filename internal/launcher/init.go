@@ -55,13 +55,17 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 	if err != nil {
 		return err
 	}
+	names := m.launcher.NewNames(m.id)
+	if err := names.Write(m.launcher.Dir(m.id)); err != nil {
+		return err
+	}
 	oci := spec.Build(c, spec.Host{
 		Network:     network,
 		Root:        mounted.Path,
 		Binds:       mounted.Binds,
 		Devices:     mounted.Devices,
 		Init:        m.initCommand(),
-		CgroupsPath: m.launcher.CgroupOf(m.id),
+		CgroupsPath: names.CgroupPath(),
 		Limits:      m.record.Limits,
 		SwapLimit:   held.Memory.Reason == "",
 		UIDMappings: m.root.UIDMappings(),
@@ -86,7 +90,7 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 	if m.record.Init, err = process.Of(child.Pid()); err != nil {
 		return fmt.Errorf("PID 1 of the sandbox: %w", err)
 	}
-	group, err := m.host.Open(m.launcher.CgroupOf(m.id))
+	group, err := m.host.Open(names.CgroupPath())
 	if err != nil {
 		return err
 	}

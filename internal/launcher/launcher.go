@@ -130,7 +130,16 @@ func (l *Launcher) groupOf(id string) (*cgroups.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	return host.Open(l.CgroupOf(id))
+	names, known, err := l.NamesOf(id)
+	if err != nil {
+		return nil, err
+	}
+	if !known {
+		if names, err = l.lostNames(host, id); err != nil {
+			return nil, err
+		}
+	}
+	return host.Open(names.CgroupPath())
 }
 
 const idPrefix = "sb-"

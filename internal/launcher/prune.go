@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
@@ -84,8 +83,8 @@ func (l *Launcher) Traced(id string) (bool, error) {
 	return slices.Contains(traces, id), err
 }
 
-// traces are the ids of the sandboxes that have a cgroup, an image or a range of
-// user ids.
+// traces are the ids of the sandboxes that have a cgroup, an image or a range of user ids,
+// except those that have another id by now.
 func (l *Launcher) traces() ([]string, error) {
 	host, err := l.host()
 	if err != nil {
@@ -97,7 +96,7 @@ func (l *Launcher) traces() ([]string, error) {
 	}
 	var ids []string
 	for _, name := range groups {
-		if id, ours := strings.CutPrefix(name, l.CgroupPrefix()); ours {
+		if id, ours := l.CgroupID(name); ours {
 			ids = append(ids, id)
 		}
 	}
@@ -113,7 +112,8 @@ func (l *Launcher) traces() ([]string, error) {
 	for _, o := range owners {
 		ids = append(ids, o.Sandbox)
 	}
-	return ids, nil
+	moved, err := l.moved()
+	return slices.DeleteFunc(ids, func(id string) bool { return moved[id] != "" }), err
 }
 
 // pruneOne removes a sandbox unless it is up, or somebody holds it, or has

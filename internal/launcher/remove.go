@@ -161,7 +161,7 @@ func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uin
 	if err := errors.Join(group.LiftThrottles(), group.Kill(ctx)); err != nil {
 		return 0, err
 	}
-	err = container.DiscardIn(l.State, id, l.CgroupOf(id))
+	err = container.DiscardIn(l.State, id, group.Path())
 	if errors.Is(err, container.ErrForeign) { // it is not the sandbox's, and stays
 		err = nil
 	}
@@ -171,8 +171,12 @@ func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uin
 // releaseIDs gives back the sandbox's range, or, where it is not known, all that
 // say they are its.
 func (l *Launcher) releaseIDs(id string, base uint32) error {
-	if base != 0 {
-		return l.ids().Release(id, base)
+	names, _, err := l.NamesOf(id)
+	if err != nil {
+		return err
 	}
-	return l.ids().ReleaseAll(id)
+	if base != 0 {
+		return l.ids().Release(names.Made, base)
+	}
+	return l.ids().ReleaseAll(names.Made)
 }

@@ -157,11 +157,11 @@ func TestForeignContainerStateIsRefused(t *testing.T) {
 		"cgroups": edit(func(state, _ map[string]any) {
 			paths := state["cgroup_paths"].(map[string]any)
 			for hierarchy, dir := range paths {
-				paths[hierarchy] = strings.Replace(dir.(string), l.CgroupOf("box"), neighbour.launcher.CgroupOf(neighbour.ID()), 1)
+				paths[hierarchy] = strings.Replace(dir.(string), sb.session.Group.Path(), neighbour.session.Group.Path(), 1)
 			}
 		}),
 		"cgroup": edit(func(_, config map[string]any) {
-			config["cgroups"].(map[string]any)["path"] = neighbour.launcher.CgroupOf(neighbour.ID())
+			config["cgroups"].(map[string]any)["path"] = neighbour.session.Group.Path()
 		}),
 		"unit": edit(func(_, config map[string]any) { config["cgroups"].(map[string]any)["systemd"] = true }),
 		"hook": edit(func(_, config map[string]any) {

@@ -21,6 +21,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -392,11 +393,14 @@ func TestPruneFindsWhatHasNoDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := host.EnsureParent(l.CgroupOf("orphan-group"), nil); err != nil {
-		t.Fatal(err)
+	former := record.Names{Cgroup: l.CgroupPrefix() + "former-group"} // as an earlier release names them
+	for _, names := range []record.Names{former, l.NewNames("orphan-group")} {
+		if _, err := host.EnsureParent(names.CgroupPath(), nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 	pruned, err := l.Prune(t.Context())
-	if err != nil || !slices.Equal(pruned, []string{"orphan-group", ranged}) {
+	if err != nil || !slices.Equal(pruned, []string{"former-group", "orphan-group", ranged}) {
 		t.Errorf("pruned %v, %v", pruned, err)
 	}
 	checkNothingLeft(t, l)

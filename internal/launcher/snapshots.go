@@ -1,11 +1,11 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
@@ -98,8 +98,13 @@ func (l *Launcher) roomForSnapshot(ctx context.Context, uid uint32) error {
 	if err != nil {
 		return err
 	}
+	moved, err := l.moved()
+	if err != nil {
+		return err
+	}
 	for _, image := range stores {
-		id, _, _ := strings.Cut(strings.TrimPrefix(image, l.CgroupPrefix()), "@")
+		made, _ := l.CgroupID(image)
+		id := cmp.Or(moved[made], made)
 		if r, err := record.Read(l.Dir(id)); err == nil && r.UID == uid && r.Image != image {
 			frozen = append(frozen, l.ImagePath(image))
 		}

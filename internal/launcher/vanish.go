@@ -31,5 +31,5 @@ func (l *Launcher) vanish(ctx context.Context, id string, init process.ID, group
 	if err := group.Delete(ctx); err != nil {
 		return err
 	}
-	return container.DiscardIn(l.State, id, l.CgroupOf(id))
+	return container.DiscardIn(l.State, id, group.Path())
 }

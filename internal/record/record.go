@@ -23,8 +23,12 @@ import (
 // written by rename when PID 1 serves.
 const FileName = "sandbox.json"
 
-// FormatVersion changes when an older launcher could misunderstand the file.
-const FormatVersion = 1
+// FormatVersion changes when an older launcher could misunderstand the file. Since 2 a
+// sandbox has [Names].
+const FormatVersion = 2
+
+// oldestVersion is of a file that is still understood.
+const oldestVersion = 1
 
 // A Record is all that must be known of a sandbox and cannot be asked of the kernel.
 type Record struct {
@@ -86,7 +90,7 @@ func Read(dir string) (Record, error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return Record{}, fmt.Errorf("read %s: %w; remove the sandbox", filepath.Join(dir, FileName), err)
 	}
-	if r.Version != FormatVersion {
+	if r.Version < oldestVersion || r.Version > FormatVersion {
 		return Record{}, fmt.Errorf("%s: version %d is of another release of this program, which has to remove the sandbox",
 			filepath.Join(dir, FileName), r.Version)
 	}

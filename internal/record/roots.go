@@ -34,7 +34,7 @@ const (
 func (l Roots) ImagePath(name string) string { return filepath.Join(l.Data, StoresName, name) }
 
 // ImagePrefix begins the names of a sandbox's images: "@" is in no id.
-func (l Roots) ImagePrefix(id string) string { return l.CgroupPrefix() + id + "@" }
+func (l Roots) ImagePrefix(id string) string { return l.CgroupPrefix() + id + nameMark }
 
 // Images are the names of this state root's images.
 func (l Roots) Images() ([]string, error) {
@@ -54,13 +54,12 @@ func (l Roots) Images() ([]string, error) {
 	return names, nil
 }
 
-// ImageOwners are the ids of the sandboxes that have images.
+// ImageOwners are the ids with which the sandboxes that have images were made.
 func (l Roots) ImageOwners() ([]string, error) {
 	names, err := l.Images()
 	var ids []string
 	for _, name := range names {
-		id, _, found := strings.Cut(strings.TrimPrefix(name, l.CgroupPrefix()), "@")
-		if found && IsName(id) {
+		if id, ours := l.CgroupID(name); ours {
 			ids = append(ids, id)
 		}
 	}
@@ -98,11 +97,6 @@ func (l Roots) Private() []string {
 func (l Roots) CgroupPrefix() string {
 	sum := sha256.Sum256([]byte(l.State))
 	return hex.EncodeToString(sum[:6]) + "-"
-}
-
-// CgroupOf is the path of a sandbox's cgroup below each hierarchy's root.
-func (l Roots) CgroupOf(id string) string {
-	return CgroupParent + "/" + l.CgroupPrefix() + id
 }
 
 // MaxName bounds a name, so that a file's name can hold it with a prefix.

@@ -127,7 +127,7 @@ func (v *Sandbox) Container() (*container.Container, error) {
 	if err := errors.Join(l.CheckRoot(), statedir.CheckOwnDir(filepath.Join(l.State, v.ID), unix.O_NOFOLLOW)); err != nil {
 		return nil, err
 	}
-	c, err := container.LoadIn(l.State, v.ID, l.CgroupOf(v.ID))
+	c, err := container.LoadIn(l.State, v.ID, v.Group.Path())
 	if err != nil {
 		return nil, err
 	}

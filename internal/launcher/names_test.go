@@ -1,0 +1,119 @@
+package launcher
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// groupsOf are the names of the present cgroups that were made for this id.
+func groupsOf(t *testing.T, l *Launcher, id string) (names []string) {
+	t.Helper()
+	host, err := cgroups.Probe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := host.Children(record.CgroupParent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range all {
+		if of, ours := l.CgroupID(name); ours && of == id {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// A sandbox gets another id by moving its directories. Its cgroup keeps its name: v2 cannot
+// rename groups.
+func TestACgroupKeepsItsNameWhenTheIDChanges(t *testing.T) {
+	l := newTestLauncher(t)
+	first := up(t, l, "first", spec.Config{})
+	if names := groupsOf(t, l, "first"); len(names) != 1 || names[0] == l.CgroupPrefix()+"first" || "/"+names[0] != strings.TrimPrefix(first.session.Group.Path(), record.CgroupParent) {
+		t.Fatalf("%v, want one with a name of its own: %s", names, first.session.Group.Path())
+	}
+	l.Close()
+	move := func(dir string) error { return os.Rename(filepath.Join(dir, "first"), filepath.Join(dir, "second")) }
+	if err := errors.Join(move(l.State), move(l.Sandboxes())); err != nil {
+		t.Fatal(err)
+	}
+	second, err := l.Open(t.Context(), "second")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, out := sh(t, second, "echo here"); !r.OK() || out.stdout != "here\n" {
+		t.Errorf("%+v", r)
+	}
+	if err := errors.Join(second.Pause(t.Context()), second.Resume(t.Context())); err != nil {
+		t.Error(err)
+	}
+	second.Release()
+	if pruned, err := l.Prune(t.Context()); err != nil || len(pruned) > 0 {
+		t.Errorf("pruned %v, %v", pruned, err)
+	}
+	if err := l.Remove(t.Context(), "first"); err != nil {
+		t.Error(err)
+	}
+	if _, err := l.Create(t.Context(), launch.Create{Name: "first"}, Sources{}); !errors.Is(err, launch.ErrExists) {
+		t.Errorf("made another sandbox with the objects of this one: %v", err)
+	}
+	if r, _ := sh(t, second, "true"); !r.OK() {
+		t.Errorf("%+v", r)
+	}
+	if err := l.Remove(t.Context(), "second"); err != nil {
+		t.Error(err)
+	}
+	if names := groupsOf(t, l, "first"); len(names) > 0 {
+		t.Errorf("left: %v", names)
+	}
+	checkNothingLeft(t, l)
+}
+
+// The directory of a sandbox is lost, and its id is used again: the cgroup of the first one
+// is removed.
+func TestALostSandboxesCgroupIsNotTheNextOnes(t *testing.T) {
+	l := newTestLauncher(t)
+	up(t, l, "box", spec.Config{})
+	former := groupsOf(t, l, "box")
+	l.Close()
+	if err := os.RemoveAll(l.Dir("box")); err != nil {
+		t.Fatal(err)
+	}
+	next := up(t, l, "box", spec.Config{})
+	if names := groupsOf(t, l, "box"); len(names) != 1 || slices.Equal(names, former) {
+		t.Errorf("%v, after %v", names, former)
+	}
+	if r, _ := sh(t, next, "true"); !r.OK() {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestNamesThatAreNotThisLaunchersAreRefused(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "box", spec.Config{})
+	own := filepath.Base(sb.session.Group.Path())
+	for _, name := range []string{"", "system.slice", l.CgroupPrefix(), l.CgroupPrefix() + "../x", l.CgroupPrefix() + "a@b/../c", "/" + own} {
+		if err := (record.Names{Made: "box", Cgroup: name}).Write(l.Dir("box")); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := l.NamesOf("box"); err == nil {
+			t.Errorf("%q is taken for a cgroup's name", name)
+		}
+		if err := l.Remove(t.Context(), "box"); err == nil {
+			t.Errorf("removed the cgroup %q", name)
+		}
+	}
+	if err := (record.Names{Made: "box", Cgroup: own}).Write(l.Dir("box")); err != nil {
+		t.Fatal(err)
+	}
+}
