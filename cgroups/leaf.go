@@ -28,16 +28,17 @@ type Leaf struct {
 	parent *Group
 	home   *home
 
-	mu     sync.Mutex // guards the fields of Limit, Kill and Close
+	mu     sync.Mutex // guards the fields below, as soon as others have the leaf
 	places []place    // directories of the parent, in the order of joining
 	dir    *os.File   // v2
 	tasks  []*os.File // v1, one for each of places
 	files  []leafFile // that were asked for
 	closed bool
 	killed bool // a process that joins from here on must die
-	// limited says that it has limits beyond those that it was made with, renewed
-	// that it is another's by now.
-	limited, renewed bool
+	// limited says that Limit has set limits.
+	limited bool
+	// renewed says that Renew has handed the cgroup to another Leaf.
+	renewed bool
 
 	forkless bool  // v1: the right to fork is taken away
 	hits     int64 // PidsLimitHits before that
@@ -110,7 +111,8 @@ func checkLeafName(name string) error {
 	return nil
 }
 
-// create makes the leaf in the hierarchies that it is for.
+// create makes the leaf in each hierarchy of the group, except those that limit the group's
+// disk traffic: in these the processes stay in the group.
 func (l *Leaf) create(opts LeafOptions) (err error) {
 	defer func() {
 		if err != nil {

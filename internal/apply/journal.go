@@ -21,8 +21,8 @@ const (
 	recordFile = "commit"     // the record, from when it is whole and durable
 	draftFile  = "commit.new" // until then
 	doneFile   = "done"       // the record, once all is done
-	// markFile says that an apply has made the directory. By order of names the file
-	// is removed last.
+	// markFile says that an apply has made the directory. removeTree goes in the order of
+	// names: this one is after all others, so that it is removed last.
 	markFile = "staging"
 )
 
@@ -41,11 +41,11 @@ type record struct {
 	// changed later.
 	Begun int64
 	Ops   []op
-	// Kin are files that lose another name, as an earlier apply has left them.
+	// Kin are files of which this apply removes one hard link.
 	Kin []kin
 }
 
-// kin is a file by a name that stays.
+// kin is a hard link that stays, with the inode and the time that an earlier apply gave it.
 type kin struct {
 	Path  string
 	Ino   uint64
@@ -142,15 +142,15 @@ func (j *journal) plain() error {
 	return nil
 }
 
-// abandon gives up before the tree has been changed. The record goes first, since it may
-// not be durable: no later apply follows a rest of the directory then.
+// abandon gives up before the tree has been changed. The record is removed first: if the
+// removal is interrupted, no later apply carries out a record whose staged files are gone.
 func (j *journal) abandon(err error) error {
 	_ = unix.Unlinkat(int(j.dir.Fd()), recordFile, 0) // mostly there is none
 	return errors.Join(err, j.discard())
 }
 
-// lockJournal opens a staging directory that is nobody else's and that nobody
-// works with.
+// lockJournal opens and locks a staging directory. The error is ErrBusy if another process
+// holds it. [journal.own] checks whose directory it is.
 func lockJournal(target *os.File, name string) (*journal, error) {
 	fd, err := beneath(int(target.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
@@ -249,12 +249,12 @@ func (j *journal) read(name string) (*record, error) {
 		return nil, fmt.Errorf("record of an apply in %s: %w", j.name, err)
 	}
 	if r.Version < 1 || r.Version > recordVersion {
-		return nil, fmt.Errorf("record of an apply in %s is of another version of the runtime: let that finish it", j.name)
+		return nil, fmt.Errorf("record of an apply in %s was written by another version of the runtime (%d): finish the apply with that version", j.name, r.Version)
 	}
 	return &r, nil
 }
 
-// done says that nothing of the record is left to do.
+// done notes that all steps of the record are done.
 func (j *journal) done() error {
 	dir := int(j.dir.Fd())
 	if err := unix.Renameat(dir, recordFile, dir, doneFile); err != nil {
@@ -263,7 +263,7 @@ func (j *journal) done() error {
 	return nil
 }
 
-// undone says that nothing of the record is done.
+// undone removes the record, after all its steps were taken back.
 func (j *journal) undone() error {
 	if err := unix.Unlinkat(int(j.dir.Fd()), recordFile, 0); err != nil {
 		return fmt.Errorf("record of the apply: %w", err)
@@ -271,7 +271,8 @@ func (j *journal) undone() error {
 	return j.sync()
 }
 
-// clear removes the replaced entries. The record stays until the sandbox was told.
+// clear removes the replaced entries. The done record stays until the sandbox has stored the
+// stamps of the apply.
 func (j *journal) clear() error {
 	t := newTree(j.dir)
 	defer t.forget()

@@ -186,7 +186,7 @@ func (v *Session) retire(leaf *cgroups.Leaf) {
 	v.Mu.Lock()
 	defer v.Mu.Unlock()
 	v.Leaves.used = append(v.Leaves.used, leaf)
-	v.rest()
+	v.startIdleTimer()
 }
 
 // recycle is retire, but for a leaf that may come to be the next one.
@@ -198,7 +198,7 @@ func (v *Session) recycle(leaf MadeLeaf) {
 	} else {
 		v.Leaves.used = append(v.Leaves.used, leaf.Leaf)
 	}
-	v.rest()
+	v.startIdleTimer()
 }
 
 // killTime is how long killed processes may take to be gone. One that is deep in

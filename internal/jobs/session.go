@@ -48,7 +48,7 @@ type Session struct {
 	conn *agent.Conn
 	// connecting is held while a goroutine connects.
 	connecting *semaphore.Weighted
-	// tookOver says that the session has looked at the rest of other processes.
+	// tookOver says that TakeOver has succeeded.
 	tookOver bool
 	Leaves   leafPool
 	// running are the execs of this process that have not ended, by id. Detached execs are not
@@ -98,7 +98,7 @@ func (v *Session) Adopt(conn *agent.Conn) {
 	v.Mu.Lock()
 	defer v.Mu.Unlock()
 	v.conn, v.tookOver = conn, true
-	v.rest()
+	v.startIdleTimer()
 }
 
 // Enter begins a call that needs the connection or the group. Each Enter needs a [Session.Leave].
@@ -112,24 +112,24 @@ func (v *Session) Enter() {
 func (v *Session) Leave() {
 	v.Mu.Lock()
 	v.Busy--
-	last := v.Busy == 0 && v.gone
-	v.rest()
+	drop := v.Busy == 0 && v.gone
+	v.startIdleTimer()
 	v.Mu.Unlock()
-	if last {
+	if drop {
 		v.Drop()
 	}
 }
 
-// rest starts the timer that drops the connection and the cgroups. The caller has Mu.
-func (v *Session) rest() {
+// startIdleTimer starts the timer that drops the connection and the cgroups. The caller has Mu.
+func (v *Session) startIdleTimer() {
 	v.last = time.Now()
 	if v.Busy == 0 && v.idle == nil && !v.gone {
-		v.idle = time.AfterFunc(idleTime, v.settle)
+		v.idle = time.AfterFunc(idleTime, v.idleTimeIsOver)
 	}
 }
 
-// settle drops the connection and the cgroups, unless there was a call meanwhile.
-func (v *Session) settle() {
+// idleTimeIsOver drops the connection and the cgroups, unless there was a call meanwhile.
+func (v *Session) idleTimeIsOver() {
 	v.Mu.Lock()
 	left := idleTime - time.Since(v.last)
 	again := v.Busy == 0 && left > 0 && !v.gone
@@ -152,7 +152,7 @@ func (v *Session) Release() {
 	gone := !v.Init().Lives()
 	v.Mu.Lock()
 	v.gone = v.gone || gone
-	v.rest()
+	v.startIdleTimer()
 	v.Mu.Unlock()
 	if gone {
 		init := v.Init()
@@ -198,7 +198,7 @@ func (v *Session) Drop() {
 	defer v.Mu.Unlock()
 	v.Busy--
 	if v.Busy == 0 {
-		_ = v.Group.Close() // as above
+		_ = v.Group.Close() // nothing more is wanted of it
 	}
 }
 
@@ -233,8 +233,8 @@ func (v *Session) Connect(ctx context.Context) (*agent.Conn, error) {
 	return conn, nil
 }
 
-// answerTime is how long an agent may take to answer. It needs microseconds; one
-// that stands still is asked about meanwhile.
+// answerTime is how long an agent may take to answer. It needs microseconds, unless the
+// sandbox stands still.
 const answerTime = 5 * time.Second
 
 func (v *Session) dial(ctx context.Context) (*agent.Conn, error) {
@@ -260,8 +260,9 @@ func (v *Session) disconnect(conn *agent.Conn) {
 	_ = conn.Close() // it does not work
 }
 
-// TakeOver ends, once, the commands that ended processes have left. Nothing can be ended
-// in a paused sandbox.
+// TakeOver cleans up, once, after launchers that have died: it kills the commands that they
+// left running, and goes on with their unfinished work. In a paused sandbox nothing can be
+// ended, and it does nothing.
 func (v *Session) TakeOver(ctx context.Context) error {
 	v.Mu.Lock()
 	done := v.tookOver
@@ -284,12 +285,12 @@ func (v *Session) TakeOver(ctx context.Context) error {
 			return err
 		}
 	}
-	throttled, err := v.Lift.Resume()
+	limitsHold, err := v.Lift.Resume()
 	if err := errors.Join(v.Sweep(ctx), v.Overlay.Resume(ctx), err); err != nil {
 		return err
 	}
 	v.Mu.Lock()
-	v.tookOver = throttled // else the next command tries again
+	v.tookOver = limitsHold // false: another process has lifted them, and the next command tries again
 	v.Mu.Unlock()
 	return errors.Join(v.resumeDeadlines(), v.resumeTold())
 }

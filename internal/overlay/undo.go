@@ -69,14 +69,14 @@ func (v *Files) undoOne(ctx context.Context, r record.Record, store *os.File, nu
 	if err := w.undo(ctx, apply.Options{Since: w.Joined}); err != nil {
 		return err
 	}
-	w.Undoing.Paths = nil // it has taken a moment
+	w.Undoing.Paths = nil // all paths: the undo was so short that nobody else has changed any
 	return w.undone(ctx)
 }
 
 // undone ends a transaction that was undone. First the other transactions that can be
 // undone learn of it.
 func (w *work) undone(ctx context.Context) error {
-	if w.Undoing != nil { // a join that has failed was none
+	if w.Undoing != nil { // nil: a join has failed, and the tree was not changed
 		end, err := record.Settled(context.WithoutCancel(ctx))
 		if err != nil {
 			return err
@@ -96,7 +96,7 @@ func (w *work) stamps(place string, target *os.File, conflicts []apply.Conflict)
 	for _, c := range conflicts {
 		fd, err := descriptor.Open(int(target.Fd()), c.Path, descriptor.Beneath, unix.O_PATH|unix.O_NOFOLLOW)
 		if err != nil {
-			continue // then it is one
+			continue // the conflict stays one
 		}
 		var st unix.Stat_t
 		err = unix.Fstat(fd, &st)
@@ -110,7 +110,8 @@ func (w *work) stamps(place string, target *os.File, conflicts []apply.Conflict)
 	return all
 }
 
-// alsoOurs tells the transactions that can be undone that the runtime has changed files.
+// alsoOurs notes a span in each transaction that can be undone: the changes of that span are
+// the runtime's own.
 func alsoOurs(store *os.File, s span) error {
 	return eachTransaction(store, func(_ int, dir *os.File, j Journal) error {
 		if j.State != txJoined {
