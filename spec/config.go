@@ -83,6 +83,9 @@ const (
 	StorageDisk Storage = "disk"
 )
 
+// storages are all kinds of storage.
+func storages() []Storage { return []Storage{StorageMemory, StorageDisk} }
+
 // User is the numeric identity of the command, as seen inside.
 type User struct {
 	UID uint32 `json:"uid"`

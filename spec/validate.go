@@ -46,10 +46,8 @@ func (c Config) validate() error {
 }
 
 func (c Config) validateStorage(p *problems) {
-	switch c.Storage {
-	case "", StorageMemory, StorageDisk:
-	default:
-		p.add("storage", "%q is neither %q nor %q", c.Storage, StorageMemory, StorageDisk)
+	if c.Storage != "" && !slices.Contains(storages(), c.Storage) {
+		p.add("storage", "%q is none of %q", c.Storage, storages())
 	}
 	if len(c.Overlays) > maxOverlays {
 		p.add("overlays", "%d are more than %d", len(c.Overlays), maxOverlays)

@@ -157,10 +157,7 @@ func NotFound(id string, err error) error {
 
 // Backend is where the sandbox's files lie.
 func (r Record) Backend(in Roots) store.Backend {
-	if r.Image == "" {
-		return store.InMemory{}
-	}
-	return store.InImage(in.ImagePath(r.Image))
+	return store.BackendOf(string(r.Config.Storage), in.ImagePath(r.Image))
 }
 
 // Images are the images that hold the sandbox's files, its own first.

@@ -23,6 +23,15 @@ type Backend interface {
 	Abandon(mounted *os.File) error
 }
 
+// BackendOf is the backend of a storage by its name in a configuration. The path is that of
+// its image, if it has one.
+func BackendOf(storage, image string) Backend {
+	if storage == "disk" {
+		return InImage(image)
+	}
+	return InMemory{}
+}
+
 // memoryMargin is what tmpfs, or XFS, keeps back of its last bytes.
 const memoryMargin = 64 << 10
 
