@@ -1,8 +1,8 @@
-// Package cgroups looks after what is above and below the group that a sandbox
+// Package cgroups looks after the groups above and below the group that a sandbox
 // runs in. The sandbox's own group is libcontainer's, which creates it and
 // writes its limits; this package makes the parent of such groups, says which
 // limits the host enforces, reads statistics and events, freezes, kills and
-// deletes, lists what a crashed run left, and makes a leaf below the group for
+// deletes, lists the groups that a crashed run left, and makes a leaf below the group for
 // each command that runs there. It does not create a sandbox's group, puts
 // nothing into leaves itself, and knows nothing of sandboxes.
 //
@@ -37,7 +37,7 @@
 // The source of each answer. "lib" marks what is read or written through
 // github.com/containerd/cgroups/v3.
 //
-//	what             v1, hybrid                                        v2
+//	answer           v1, hybrid                                        v2
 //	limits memory    lib memory.limit_in_bytes, memory.memsw.…         lib memory.max, memory.swap.max
 //	limits sockets   memory.kmem.tcp.limit_in_bytes                    as memory
 //	limits cpu       lib cpu.cfs_quota_us, cpu.cfs_period_us           lib cpu.max
@@ -65,7 +65,7 @@
 // "Summed" is over the group and those below it, because the file counts for
 // the group alone. memory.failcnt is no OOM event: it counts charges that met
 // the limit, which reclaim mostly satisfies. On a hybrid host Kill uses
-// cgroup.kill of the v2 hierarchy first and what v1 offers for the rest.
+// cgroup.kill of the v2 hierarchy first and v1's files for the rest.
 //
 // # Leaves
 //
@@ -77,14 +77,14 @@
 // stay in S, as children of S's first process; so freezing S stops them. A
 // process joins by writing "0" to the tasks files in the order of Leaf.Join,
 // which takes no lock that all forks share; the rights that count are those of
-// who opened the files. pids comes first: who is in the leaf at all cannot fork
+// who opened the files. pids comes first: a process that is in the leaf at all cannot fork
 // past Kill. Limits of S hold for its leaves, save those of disk traffic, which
 // on v1 bind no group below: where S has such a limit when a leaf is made, the
 // leaf stays out of blkio, its processes are throttled with S, and its traffic
 // is not known. Leaves that were made before S got its first such limit escape
-// it: who sets one on S deletes the spare ones. Where the kernel counts no
+// it: a caller that sets one on S deletes the spare ones. Where the kernel counts no
 // traffic (Group.Stats, IORead) a leaf stays out of blkio too. Renew makes the
-// leaf of the next process out of one that has ended, by resetting what it has
+// leaf of the next process out of one that has ended, by resetting the values it has
 // counted and renaming it.
 //
 // On v2 Divide moves S's first process, the agent, to S/agent, since a group
@@ -129,7 +129,7 @@
 // where enabling controllers on v2 fails it gives the last error and not the
 // first; Freeze on v2 does not wait until the processes stand still, and on v1
 // waits without end; Kill exists on v2 only, does not wait either, and logs;
-// Delete removes by name whatever is below and has its own idea of patience;
+// Delete removes by name all groups below and has its own idea of patience;
 // block I/O on v1 leaves nested groups out; and there is no pids.peak, no
 // pids.events, and no telling a file that is missing from a zero.
 package cgroups

@@ -103,7 +103,7 @@ func (c *Changes) Trees() []string {
 	return paths
 }
 
-// ListOptions choose what [Changes.List] lists.
+// ListOptions choose the changes that [Changes.List] lists.
 type ListOptions struct {
 	// Names leaves out all but path, kind and types, and does not find
 	// directories of which nothing but mode, owner or attributes changed. It

@@ -23,7 +23,7 @@ var (
 	// ErrRefused: the launcher's rules do not allow that to this program.
 	ErrRefused = launch.ErrRefused
 	// ErrUnavailable: the host, the launcher or the provider cannot carry out the request.
-	// The error's text says what is missing, and how to get it.
+	// The error's text names the missing part, and how to get it.
 	ErrUnavailable = launch.ErrUnavailable
 	// ErrDamaged: the host's disk has lost writes of the sandbox. Its files may hold
 	// zeros, or older content. The error's text gives time and reason. The sandbox stays

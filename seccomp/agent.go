@@ -31,14 +31,14 @@ dup2 epoll_wait fork open poll
 // additional calls of the agent. p has to allow all other calls that the agent needs, and
 // the error names the missing ones.
 //
-//   - clone3 is allowed, whatever p says, if the agent is to make children in
+//   - clone3 is allowed in any case if the agent is to make children in
 //     their cgroups, for which cgroup v2 has no other call: the agent takes it
 //     away again from each command. Else it is ENOSYS for all. For a command it is
 //     ENOSYS in any case, also if p allows it.
-//   - seccomp is allowed, whatever p says, for the agent loads a second filter for
+//   - seccomp is allowed in any case, for the agent loads a second filter for
 //     the commands. That filter takes the call away again from them, unless p
 //     allows it: [CommandsMayFilter].
-//   - chroot is allowed, whatever p says: the child that becomes a command with a
+//   - chroot is allowed in any case: the child that becomes a command with a
 //     root of its own needs it. A command gets EPERM, for lack of the
 //     capability.
 //   - accept4 is allowed if p lets nothing listen: a process without a listening

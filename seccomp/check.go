@@ -14,7 +14,7 @@ import (
 const maxErrno = 4095
 
 // check refuses profiles that libcontainer v1.5.2 would refuse at start, and those that it
-// takes but that do not do what they say.
+// takes but that have no effect.
 func check(p *specs.LinuxSeccomp) error {
 	// An empty profile means no seccomp at all to libcontainer, and is refused
 	// here for its missing action.
@@ -63,7 +63,7 @@ func checkAction(field string, action specs.LinuxSeccompAction, errnoField strin
 	return nil
 }
 
-// isCallName tells what names of system calls look like, so that a number or a
+// isCallName says whether a text looks like the name of a system call, so that a number or a
 // pattern is not skipped as an unknown call.
 func isCallName(name string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyz_"

@@ -47,7 +47,7 @@ const OutputLimit = 8 << 20
 
 // In is the configuration of a sandbox with the command's own on top: its environment, its
 // directory, its user, its limits and its timeout. The configuration has to be complete.
-// An error names what is wrong with the command.
+// An error names the mistake in the command.
 func (c Command) In(box Config) (Config, error) {
 	if err := c.Check(); err != nil {
 		return box, err

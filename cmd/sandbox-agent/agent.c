@@ -1,5 +1,5 @@
 /*
- * sandbox-agent - process 1 of a sandbox: forks what the host asks for, inside.
+ * sandbox-agent - process 1 of a sandbox: forks the commands of the host, inside.
  *
  * SYNOPSIS
  *	Started by the runtime as process 1 of a pid namespace, from a sealed

@@ -6,7 +6,7 @@
  *  - First it enters its cgroup: from there on all it does is that group's, and
  *    nothing of the user's was touched before. Where it cannot, it ends.
  *  - Where the command has a root of its own it goes there, by the descriptor:
- *    what it opens by name from then on, /proc included, is of that root. The
+ *    each name that it opens from then on, /proc included, is of that root. The
  *    right to that ends with the others.
  *  - Then it drops every descriptor of the agent's, so that whatever happens
  *    to it later, it holds no other exec's socket.
@@ -15,7 +15,7 @@
  *    the user's id it is still not dumpable, and a process of that user can
  *    kill or stop it, but neither read nor trace it. The agent does not wait
  *    for it, so a child that is stopped here holds up only its own exec.
- *  - What the user could have swapped (/dev/ptmx, the directory, the program)
+ *  - All that the user could have swapped (/dev/ptmx, the directory, the program)
  *    is opened as that user, with no more rights than the user has.
  *  - It never runs on with more than it should have: ids and capabilities are
  *    read back before anything of the user's is opened.
@@ -60,8 +60,8 @@ static noreturn void fail(enum stage stage, int error)
 }
 
 /*
- * enter_cgroup has v1's groups take this process: what the descriptor's opener
- * may is what counts, and "0" is the writer. A group of v2 it was forked into.
+ * enter_cgroup has v1's groups take this process: the rights of the descriptor's
+ * opener count, and "0" is the writer. The fork was into the group of v2.
  */
 static void enter_cgroup(const struct exec_request *request)
 {
@@ -354,7 +354,7 @@ noreturn void child_run(const struct exec_request *request)
 		open_terminal(&p);
 	enter_directory(p.directory);
 
-	/* Whatever was opened since, only 0-2 and the verdict stay. */
+	/* Only 0-2 and the verdict stay of all that was opened. */
 	if (syscall(SYS_close_range, SETUP, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
 		fail(STAGE_DESCRIPTORS, errno);
 	if (request->program >= 0)

@@ -83,7 +83,7 @@ static size_t collect(struct msghdr *m, int fds[MAX_FILES])
 	return n;
 }
 
-/* answer does what is asked, and returns how many of the descriptors it took. */
+/* answer carries out a request, and returns how many of the descriptors it took. */
 static size_t answer(struct connection *c, const struct request *r, uint32_t kind, const int *fds, size_t n)
 {
 	struct exec_request x;

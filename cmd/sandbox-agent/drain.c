@@ -60,7 +60,7 @@ static bool has_room(int file)
 	return fs.f_blocks == 0 || fs.f_bavail * (uint64_t)fs.f_bsize > (free < most ? free : most);
 }
 
-/* copy takes what one pipe has, and returns false at its end. */
+/* copy takes the bytes that one pipe has, and returns false at its end. */
 static bool copy(int stream, uint64_t *left)
 {
 	static char bytes[1 << 16];
@@ -72,7 +72,7 @@ static bool copy(int stream, uint64_t *left)
 	kept = (uint64_t)n < *left ? (size_t)n : (size_t)*left;
 	*left -= kept;
 	if (kept > 0 && (!has_room(FILES + stream) || !keep(FILES + stream, bytes, kept)))
-		*left = 0; /* a full disk: what is left of the file is its beginning */
+		*left = 0; /* a full disk: the file has the beginning of the output */
 	return true;
 }
 

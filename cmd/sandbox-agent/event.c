@@ -1,4 +1,4 @@
-/* event.c - sending what the host is told. */
+/* event.c - messages to the host. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* event.h - sending what the host is told. */
+/* event.h - messages to the host. */
 #ifndef SANDBOX_AGENT_EVENT_H
 #define SANDBOX_AGENT_EVENT_H
 

@@ -23,7 +23,7 @@
 #include "loop.h"
 #include "start.h"
 
-/* What the agent has open itself, every host connected, during one request. */
+/* The descriptors of the agent itself, every host connected, during one request. */
 enum { SPARE_FILES = 8 + MAX_CONNECTIONS + MAX_FILES + 4 };
 
 /* A place in the table. Free while pid is 0 and of is NULL. */
@@ -148,8 +148,8 @@ static pid_t fork_into(int cgroup)
 }
 
 /*
- * run forks the command, and for a detached one whoever takes its output. It
- * returns 0, or what is refused, with an errno.
+ * run forks the command, and for a detached one the process that takes its
+ * output. It returns 0, or the stage that is refused, with an errno.
  */
 static enum stage run(struct exec *x, struct exec_request *request)
 {
@@ -240,7 +240,7 @@ void exec_forget(const uint8_t id[ID_SIZE])
 
 /*
  * exec_serve: a pid that is not 0 is not reaped yet, so that it is nobody
- * else's. What is not a signal is ignored, here or by kill(2).
+ * else's. A number that is no signal is ignored, here or by kill(2).
  */
 void exec_serve(size_t index)
 {

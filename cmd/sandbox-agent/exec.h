@@ -9,7 +9,7 @@
 
 #include "request.h"
 
-/* exec_make_room fits the table to what the process may have open. */
+/* exec_make_room fits the table to the number of files the process may have open. */
 void exec_make_room(void);
 
 /*
@@ -24,7 +24,7 @@ void exec_attach(int socket, const uint8_t id[ID_SIZE]);
 /* exec_list tells which detached execs there are. */
 void exec_list(int socket);
 
-/* exec_forget ends what is kept of a detached exec; the exec itself goes on. */
+/* exec_forget forgets the exit of a detached exec; the exec itself goes on. */
 void exec_forget(const uint8_t id[ID_SIZE]);
 
 /* exec_serve takes one message of the host's about an exec. */

@@ -1,4 +1,4 @@
-/* loop.c - what the agent waits for. */
+/* loop.c - the waiting of the agent. */
 #define _GNU_SOURCE
 #include <sys/epoll.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* loop.h - what the agent waits for. */
+/* loop.h - the waiting of the agent. */
 #ifndef SANDBOX_AGENT_LOOP_H
 #define SANDBOX_AGENT_LOOP_H
 

@@ -1,10 +1,10 @@
 /*
- * payload.c - reads what the host says of a command.
+ * payload.c - reads the description of a command.
  *
  * It runs in the forked child, never in the agent, so the worst a malformed
  * payload can do is end the child that was forked for it. It allocates
  * nothing, and every step goes through take(), the one place that compares a
- * length with what is left.
+ * length with the bytes that are left.
  */
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /*
- * protocol.h - what the host and the agent say to each other.
+ * protocol.h - the messages between the host and the agent.
  *
  * Every socket is AF_UNIX SOCK_SEQPACKET, so a message is whole or absent and
  * a wrong size is a wrong message. Numbers are in the machine's own order:
@@ -42,7 +42,7 @@ enum {
 	MAX_CONNECTIONS = 64,
 	MAX_TASKS = 12,			/* more than v1 has hierarchies for an exec */
 	ID_SIZE = 16,
-	MAX_PAYLOAD = 8 << 20,		/* above what execve(2) takes at most, 6 MiB */
+	MAX_PAYLOAD = 8 << 20,		/* execve(2) takes 6 MiB at most */
 	MAX_GROUPS = 256,
 	MAX_RLIMITS = 16,
 	STDIO_ALL = 7,			/* bits 0-2 of request.stdio */
@@ -76,7 +76,7 @@ enum request_kind {
 struct request {
 	uint32_t kind;
 	uint32_t stdio;		/* EXEC: which of 0-2 are passed */
-	uint32_t with;		/* EXEC: what else is passed */
+	uint32_t with;		/* EXEC: the other passed parts */
 	uint32_t tasks;		/* EXEC: how many, not beside WITH_CGROUP */
 	uint32_t payload;	/* EXEC: its size in bytes */
 	uint32_t signal;	/* SIGNAL: its number */

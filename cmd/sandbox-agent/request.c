@@ -1,5 +1,5 @@
 /*
- * request.c - reads what a host asks for.
+ * request.c - reads the requests of a host.
  *
  * Nothing here makes a system call, so that a harness can feed it anything: see
  * fuzz/agent_fuzz.c. That the number of descriptors is what the message says is

@@ -12,7 +12,7 @@ enum {
 	MAX_FILES = 2 + 3 + MAX_TASKS + 5,
 };
 
-/* What the host asks for; a descriptor it did not pass is -1. */
+/* A request of the host; a descriptor that was not passed is -1. */
 struct exec_request {
 	int exec, setup;
 	int stdio[3];

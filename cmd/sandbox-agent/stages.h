@@ -29,7 +29,7 @@ enum stage {
 	STAGE_CONNECTIONS = 23,	/* as many hosts are connected as can */
 	STAGE_CGROUP = 24,	/* clone3(2) into the cgroup; the child: its tasks files */
 	STAGE_NETWORK = 25,	/* a network namespace: not yet */
-	STAGE_OUTPUT = 26,	/* the pipes of a detached exec, or who drains them */
+	STAGE_OUTPUT = 26,	/* the pipes of a detached exec, or the process that drains them */
 	STAGE_ID = 27,		/* a detached exec of that id is there, or is not */
 
 	/* Refusals by the forked child, on its set-up socket. */
@@ -39,7 +39,7 @@ enum stage {
 	STAGE_OOM_SCORE = 33,	/* /proc/self/oom_score_adj */
 	STAGE_RLIMITS = 34,	/* setrlimit(2) */
 	STAGE_CREDENTIALS = 35,	/* ids, groups, capabilities, or their check */
-	STAGE_TERMINAL = 36,	/* /dev/ptmx and what follows */
+	STAGE_TERMINAL = 36,	/* /dev/ptmx and the steps after it */
 	STAGE_DIRECTORY = 37,	/* chdir(2) to the command's directory */
 	STAGE_EXEC = 38,	/* execve(2), on every place of PATH */
 	STAGE_NARROW = 39,	/* seccomp(2): the commands' filter */

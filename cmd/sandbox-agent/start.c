@@ -1,5 +1,5 @@
 /*
- * start.c - what the agent makes of itself before it serves.
+ * start.c - the steps of the agent before it serves.
  *
  * Nothing here is "if possible": each step is done and read back, and an agent
  * that is not what the argument in agent.c needs does not serve.
@@ -27,7 +27,7 @@
 #include "filter.h"
 #include "start.h"
 
-/* Where the starter left what start.h has one place further on. */
+/* The places in which the starter left the descriptors; start.h has them one further on. */
 enum {
 	INHERITED_FIRST = 4, INHERITED_LISTENER, INHERITED_STORE, INHERITED_SYNC,
 	INHERITED_FILTER, FILTER
@@ -66,7 +66,7 @@ static bool move(int from, int to)
 }
 
 /*
- * keep_descriptors moves what was inherited out of the way of the agent's own,
+ * keep_descriptors moves the inherited ones out of the way of the agent's own,
  * the last first, and closes all else above stdio. It returns whether there is
  * a listener, and tells whether there is a filter. STORE and SYNC, if they are
  * there, are only held.
@@ -226,7 +226,7 @@ static void settle_signals(void)
 
 /*
  * enter_filter comes last: what the sandbox may not do, its start may have to.
- * Whoever loaded it, there is a filter before anything is served.
+ * There is a filter before anything is served, loaded by the starter or here.
  */
 static void enter_filter(bool stored)
 {

@@ -1,4 +1,4 @@
-/* start.h - what the agent makes of itself before it serves. */
+/* start.h - the steps of the agent before it serves. */
 #ifndef SANDBOX_AGENT_START_H
 #define SANDBOX_AGENT_START_H
 

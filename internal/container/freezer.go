@@ -48,7 +48,7 @@ func openFreezer(root, id string) (*cgroups.Freezer, error) {
 	}
 	groups, err := readGroups(filepath.Join(root, id))
 	if err != nil {
-		return nil, nil //nolint:nilerr // Load says what is wrong
+		return nil, nil //nolint:nilerr // Load names the mistake
 	}
 	f, err := cgroups.OpenFreezer(groups["freezer"], groups[""])
 	if errors.Is(err, errors.ErrUnsupported) || cgroupGone(err) {

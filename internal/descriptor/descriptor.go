@@ -1,5 +1,5 @@
 // Package descriptor opens and closes file descriptors. Paths are opened by openat2(2)
-// (Linux 5.6), since untrusted code may have made what they name. Every set of RESOLVE_
+// (Linux 5.6), since untrusted code may have made the files. Every set of RESOLVE_
 // flags that the runtime uses has its name here.
 package descriptor
 

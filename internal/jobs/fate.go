@@ -155,7 +155,7 @@ func (l *Sessions) hostFull() bool {
 	return err == nil && int64(st.Bavail)*st.Bsize < nearlyFull
 }
 
-// nearlyFull is what file systems keep back of their last bytes.
+// nearlyFull is the part of their last bytes that file systems keep back.
 const nearlyFull = 64 << 10
 
 const sharedMemory = "/dev/shm"

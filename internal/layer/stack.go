@@ -36,7 +36,7 @@ type Layer struct {
 	Marks map[string]Mark
 }
 
-// Options choose what Changes lists.
+// Options choose the changes that Changes lists.
 type Options struct {
 	// Names leaves out all but path, kind and types, and does not find
 	// directories of which nothing but mode, owner or attributes changed.

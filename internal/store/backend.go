@@ -32,7 +32,7 @@ func BackendOf(storage, image string) Backend {
 	return InMemory{}
 }
 
-// memoryMargin is what tmpfs, or XFS, keeps back of its last bytes.
+// memoryMargin is the part of its last bytes that tmpfs, or XFS, keeps back.
 const memoryMargin = 64 << 10
 
 // InMemory is the backend of files that [Memory] holds.

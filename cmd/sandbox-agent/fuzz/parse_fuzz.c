@@ -1,5 +1,5 @@
 /*
- * parse_fuzz - feeds what a host writes to its parsers, under the sanitizers.
+ * parse_fuzz - feeds the messages of a host to their parsers, under the sanitizers.
  *
  * Reads records from stdin, each a uint32_t length, a letter for the parser and
  * the bytes: p for a payload, r for a request with one byte for the number of

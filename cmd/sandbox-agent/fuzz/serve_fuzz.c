@@ -66,7 +66,7 @@ static pid_t new_pid(void)
 	return pids[npids++] = ++last_pid;
 }
 
-/* What the agent's code is linked with in place of libc's, by --wrap. */
+/* The agent's code is linked with these in place of libc's, by --wrap. */
 pid_t __wrap_fork(void);
 long __wrap_syscall(long number, ...);
 int __wrap_kill(pid_t pid, int signal);
@@ -92,7 +92,7 @@ int __wrap_kill(pid_t pid, int signal)
 	return -1;
 }
 
-/* What belongs to the parts that are left out. */
+/* These belong to the parts that are left out. */
 noreturn void child_run(const struct exec_request *request)
 {
 	(void)request;
@@ -175,7 +175,7 @@ static void reap(size_t i)
 	exec_reaped(pid, 0, &usage);
 }
 
-/* step plays one, of which it is given what may be left, and returns its size. */
+/* step plays one message from the bytes that are left, and returns its size. */
 static size_t step(const unsigned char *s, size_t left)
 {
 	struct request r;
