@@ -211,10 +211,8 @@ func (p *isolated) Events(ctx context.Context) (Events, error) {
 }
 
 func isolatedInfo(i launch.Info) Info {
-	return Info{
-		ID: i.ID, Provider: ProviderIsolated, Reused: i.Reused, State: State(i.Status), From: i.From, Config: i.Config, Pid: i.Pid,
-		Created: i.Created, Isolation: IsolationFull, Limits: i.Limits, Notes: i.Notes,
-	}
+	i.Provider, i.Isolation = ProviderIsolated, IsolationFull
+	return i
 }
 
 // An isolatedInstance is one sandbox of a launcher.

@@ -1,8 +1,6 @@
 package sandbox
 
 import (
-	"time"
-
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -111,42 +109,21 @@ const (
 	IsolationNone = spec.IsolationNone
 )
 
-// Info describes a sandbox that exists.
-type Info struct {
-	ID string
-	// Provider that made it.
-	Provider string
-	// Reused says that Up found it there.
-	Reused bool
-	State  State
-	// From is the snapshot that it has begun with, which may be gone.
-	From string
-	// Config is the configuration of the sandbox, with every default filled in.
-	Config Config
-	// Pid of its first process on the host, 0 where there is none.
-	Pid     int
-	Created time.Time
-	// Isolation of the commands that run in it.
-	Isolation Isolation
-	Limits    LimitReport
-	// Notes name abilities that the host lacks, and the replacements.
-	Notes []string
-}
-
-// State is the state of a sandbox.
-type State string
-
 // The states of a sandbox.
 const (
-	StateRunning State = "running"
-	StatePaused  State = "paused"
-	// StateStopped: its first process is gone, nothing runs in it any more.
-	// It can be removed, or replaced by Up.
-	StateStopped State = "stopped"
+	StateRunning = spec.StateRunning
+	StatePaused  = spec.StatePaused
+	// StateStopped: its first process has ended, and nothing runs in it any more. It can be
+	// removed, or replaced by Up.
+	StateStopped = spec.StateStopped
 )
 
 // Facts about sandboxes; package spec describes them in full.
 type (
+	// Info describes a sandbox that exists.
+	Info = spec.Info
+	// State is the state of a sandbox.
+	State = spec.State
 	// ExecInfo describes a command that runs in a sandbox, or a detached one that has
 	// ended and whose result nobody has taken yet.
 	ExecInfo = spec.ExecInfo

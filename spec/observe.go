@@ -2,6 +2,42 @@ package spec
 
 import "time"
 
+// Info describes a sandbox that exists.
+type Info struct {
+	ID string `json:"id"`
+	// Provider that made it.
+	Provider string `json:"provider,omitempty"`
+	// Reused says that the sandbox was up before the call that asked for it.
+	Reused bool  `json:"reused,omitempty"`
+	State  State `json:"status"`
+	// From is the snapshot that it has begun with, which may be gone.
+	From string `json:"from,omitempty"`
+	// Config is the configuration of the sandbox, with every default filled in.
+	Config Config `json:"config"`
+	// Owner is the user that asked for it, and the only one besides root that may use it.
+	Owner uint32 `json:"owner"`
+	// Pid of its first process on the host, 0 where there is none.
+	Pid     int       `json:"pid"`
+	Created time.Time `json:"created"`
+	// Isolation of the commands that run in it.
+	Isolation Isolation   `json:"isolation,omitempty"`
+	Limits    LimitReport `json:"limits"`
+	// Notes name abilities that the host lacks, and the replacements.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// State is the state of a sandbox.
+type State string
+
+// The states of a sandbox.
+const (
+	StateRunning State = "running"
+	StatePaused  State = "paused"
+	// StateStopped: its first process has ended, and nothing runs in it any more. It can be
+	// removed or replaced.
+	StateStopped State = "stopped"
+)
+
 // ExecInfo describes a command that runs in a sandbox, or a detached one that has ended
 // and whose result nobody has taken yet.
 type ExecInfo struct {

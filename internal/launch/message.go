@@ -1,8 +1,6 @@
 package launch
 
 import (
-	"time"
-
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -43,40 +41,12 @@ func (b Beginning) Resolve(c *spec.Config) {
 	}
 }
 
-// Info describes a sandbox that exists.
-type Info struct {
-	ID string `json:"id"`
-	// Reused says that Create found it up.
-	Reused bool   `json:"reused,omitempty"`
-	Status Status `json:"status"`
-	// From is the snapshot whose files it has begun with.
-	From   string      `json:"from,omitempty"`
-	Config spec.Config `json:"config"`
-	// Owner is the user that asked for it, and the only one besides root that
-	// may use it.
-	Owner uint32 `json:"owner"`
-	// Pid of the sandbox's PID 1 on the host, 0 where there is none.
-	Pid     int              `json:"pid"`
-	Created time.Time        `json:"created"`
-	Limits  spec.LimitReport `json:"limits"`
-	// Notes name abilities that the host lacks, and the replacements.
-	Notes []string `json:"notes,omitempty"`
-}
-
-// Status is the state of a sandbox.
-type Status string
-
-// The states of a sandbox.
-const (
-	Running Status = "running"
-	Paused  Status = "paused"
-	// Stopped: its PID 1 has ended. The rest can be removed, or replaced by a Create with
-	// Reuse.
-	Stopped Status = "stopped"
-)
-
 // Facts about sandboxes; package spec describes them in full.
 type (
+	// Info describes a sandbox that exists.
+	Info = spec.Info
+	// State is the state of a sandbox.
+	State = spec.State
 	// Command is a program to run in a sandbox.
 	Command = spec.Command
 	// Exec describes a command of a sandbox.
@@ -89,6 +59,13 @@ type (
 	Event = spec.Event
 	// EventType is the kind of an event.
 	EventType = spec.EventType
+)
+
+// The states of a sandbox.
+const (
+	Running = spec.StateRunning
+	Paused  = spec.StatePaused
+	Stopped = spec.StateStopped
 )
 
 // The events.

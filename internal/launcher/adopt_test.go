@@ -126,7 +126,7 @@ func TestSandboxesOfAKilledProcessAreAdopted(t *testing.T) {
 	}
 	eventually(t, "the tied one has ended", func() bool {
 		i, err := l.Info(t.Context(), h.Tied)
-		return err == nil && i.Status == launch.Stopped
+		return err == nil && i.State == launch.Stopped
 	})
 	if pruned, err := l.Prune(t.Context()); err != nil || !slices.Equal(pruned, []string{h.Tied}) {
 		t.Errorf("pruned %v, %v", pruned, err)

@@ -28,7 +28,7 @@ func TestAPausedSandboxStandsStillAndGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if i, err := sb.Info(); err != nil || i.Status != launch.Paused {
+	if i, err := sb.Info(); err != nil || i.State != launch.Paused {
 		t.Errorf("info %+v, %v", i, err)
 	}
 	before, err := sb.Stats(t.Context())

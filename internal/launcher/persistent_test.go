@@ -147,7 +147,7 @@ func TestASandboxIsFoundByItsName(t *testing.T) {
 		t.Errorf("got %q, %+v", out, r)
 	}
 	info, err := again.Info()
-	if err != nil || info.Status != launch.Running || info.ID != "box" || info.Pid == 0 || info.Config.Env["A"] != "b" {
+	if err != nil || info.State != launch.Running || info.ID != "box" || info.Pid == 0 || info.Config.Env["A"] != "b" {
 		t.Errorf("info %+v, %v", info, err)
 	}
 	list, err := other.List(t.Context())
@@ -263,7 +263,7 @@ func TestExecInASandboxThatIsGoneSaysSo(t *testing.T) {
 	if _, err := l.Open(t.Context(), "box"); !errors.Is(err, launch.ErrNotRunning) {
 		t.Errorf("open: %v", err)
 	}
-	if i, err := l.Info(t.Context(), "box"); err != nil || i.Status != launch.Stopped || i.Pid != 0 {
+	if i, err := l.Info(t.Context(), "box"); err != nil || i.State != launch.Stopped || i.Pid != 0 {
 		t.Errorf("info: %+v, %v", i, err)
 	}
 	if err := l.Remove(t.Context(), "box"); err != nil {

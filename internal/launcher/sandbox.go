@@ -117,7 +117,7 @@ func (l *Launcher) info(id string) (launch.Info, error) {
 		return launch.Info{}, err
 	}
 	// Half made, or its record is damaged: it can be removed.
-	return launch.Info{ID: id, Status: launch.Stopped, Created: st.ModTime()}, nil
+	return launch.Info{ID: id, State: launch.Stopped, Created: st.ModTime()}, nil
 }
 
 // paused says whether a sandbox stands still.

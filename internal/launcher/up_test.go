@@ -244,8 +244,8 @@ func TestPruneSparesTheLivingAndRemovesTheDead(t *testing.T) {
 			t.Errorf("PID 1 of %s lives", sb.ID())
 		}
 	}
-	for id, want := range map[string]launch.Status{"living": launch.Running, "ends": launch.Stopped} {
-		if i, err := l.Info(t.Context(), id); err != nil || i.Status != want {
+	for id, want := range map[string]launch.State{"living": launch.Running, "ends": launch.Stopped} {
+		if i, err := l.Info(t.Context(), id); err != nil || i.State != want {
 			t.Errorf("%s: %+v, %v", id, i, err)
 		}
 	}

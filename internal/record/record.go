@@ -135,12 +135,12 @@ func (r Record) Stays() bool {
 func (r Record) Info(id string, paused func() bool) launch.Info {
 	i := launch.Info{
 		ID: id, From: r.From, Config: r.Config, Created: r.Created, Limits: r.Limits, Notes: r.Notes, Owner: r.UID,
-		Status: launch.Stopped,
+		State: launch.Stopped,
 	}
 	if r.up() {
-		i.Status, i.Pid = launch.Running, r.Init.Pid
+		i.State, i.Pid = launch.Running, r.Init.Pid
 		if paused() {
-			i.Status = launch.Paused
+			i.State = launch.Paused
 		}
 	}
 	return i

@@ -19,7 +19,7 @@ func (f *fakeCore) changeHands(id string, to uint32) {
 	defer f.mu.Unlock()
 	f.boxes[id].set(launch.Stopped)
 	f.boxes[id] = &fakeBox{core: f, kept: map[string]*fakeProcess{}, info: launch.Info{
-		ID: id, Owner: to, Status: launch.Running, Pid: 2000,
+		ID: id, Owner: to, State: launch.Running, Pid: 2000,
 	}}
 }
 
@@ -50,7 +50,7 @@ func TestASandboxThatChangesHandsIsNotReached(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			theirs := w.core.box("x")
-			if now := theirs.now(); now.Owner != 1002 || now.Status != launch.Running || theirs.execs > 0 || theirs.updated() != (spec.Limits{}) {
+			if now := theirs.now(); now.Owner != 1002 || now.State != launch.Running || theirs.execs > 0 || theirs.updated() != (spec.Limits{}) {
 				t.Errorf("another's sandbox was reached: %+v, %d execs, %+v", now, theirs.execs, theirs.updated())
 			}
 		})
@@ -65,7 +65,7 @@ func TestASandboxThatChangesHandsIsNotRemoved(t *testing.T) {
 	if err := attacker.Remove(t.Context(), "x"); err != nil {
 		t.Errorf("got %v", err)
 	}
-	if theirs := w.core.box("x"); theirs == nil || theirs.now().Status != launch.Running {
+	if theirs := w.core.box("x"); theirs == nil || theirs.now().State != launch.Running {
 		t.Error("another's sandbox was removed")
 	}
 }

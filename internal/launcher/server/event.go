@@ -197,7 +197,7 @@ func (e *events) countAll(ctx context.Context) {
 	var up []string
 	e.mu.Lock()
 	for id, w := range e.known {
-		if !w.gone && w.Status != launch.Stopped {
+		if !w.gone && w.State != launch.Stopped {
 			up = append(up, id)
 		}
 	}
@@ -223,7 +223,7 @@ func (e *events) see(i launch.Info, since int) {
 		w = e.createdLocked(i)
 	}
 	w.Info = i
-	if i.Status == launch.Stopped && !w.died {
+	if i.State == launch.Stopped && !w.died {
 		w.died = true
 		e.tellLocked(launch.EventDied, w)
 	}

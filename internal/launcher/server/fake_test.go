@@ -89,14 +89,14 @@ func (f *fakeCore) Create(ctx context.Context, r launch.Create, from Sources) (S
 		if !r.Reuse {
 			return nil, &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
 		}
-		if b.now().Status != launch.Stopped {
+		if b.now().State != launch.Stopped {
 			h := b.handle()
 			h.reused = true
 			return h, nil
 		}
 	}
 	b := &fakeBox{core: f, from: from, kept: map[string]*fakeProcess{}, info: launch.Info{
-		ID: r.Name, Owner: from.UID, Status: launch.Running, Config: r.Config, Pid: 1000 + f.made, Created: time.Now(),
+		ID: r.Name, Owner: from.UID, State: launch.Running, Config: r.Config, Pid: 1000 + f.made, Created: time.Now(),
 	}}
 	f.boxes[r.Name] = b
 	return b.handle(), nil
@@ -144,7 +144,7 @@ func (f *fakeCore) Remove(_ context.Context, id string, may func(owner uint32) b
 
 func (f *fakeCore) Info(_ context.Context, id string) (launch.Info, error) {
 	if id == "stuck" {
-		return launch.Info{ID: id, Status: launch.Running}, nil
+		return launch.Info{ID: id, State: launch.Running}, nil
 	}
 	b := f.box(id)
 	if b == nil {
@@ -177,10 +177,10 @@ func (b *fakeBox) updated() spec.Limits {
 	return b.limits
 }
 
-func (b *fakeBox) set(s launch.Status) {
+func (b *fakeBox) set(s launch.State) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.info.Status = s
+	b.info.State = s
 }
 
 func (b *fakeBox) handle() *fakeHandle {
@@ -231,7 +231,7 @@ func (h *fakeHandle) Applied(context.Context, string, []launch.Stamp) error {
 func (h *fakeHandle) Verify(context.Context, bool) error { return h.usable() }
 
 func (h *fakeHandle) usable() error {
-	switch h.now().Status {
+	switch h.now().State {
 	case launch.Stopped:
 		return &launch.SandboxError{ID: h.ID(), Err: launch.ErrNotRunning}
 	case launch.Paused:

@@ -330,7 +330,7 @@ func (s *Server) Adopt(ctx context.Context) {
 	var adopting errgroup.Group
 	adopting.SetLimit(4)
 	for _, i := range all {
-		if i.Status == launch.Stopped {
+		if i.State == launch.Stopped {
 			continue
 		}
 		adopting.Go(func() error {

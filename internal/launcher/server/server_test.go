@@ -801,7 +801,7 @@ func TestASlowSubscriberIsToldWhatItLost(t *testing.T) {
 
 func TestAdoptOpensWhatIsUp(t *testing.T) {
 	w := newWorld(t)
-	for i, status := range []launch.Status{launch.Running, launch.Paused, launch.Stopped} {
+	for i, status := range []launch.State{launch.Running, launch.Paused, launch.Stopped} {
 		name := fmt.Sprint("b", i)
 		if _, err := w.core.Create(t.Context(), launch.Create{Name: name}, Sources{}); err != nil {
 			t.Fatal(err)
