@@ -189,8 +189,11 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 // removeTraces removes a sandbox of this name whose directory somebody has removed:
 // it could not be told from one that was left half removed.
 func (l *Launcher) removeTraces(ctx context.Context, id string, state *statedir.Dir) error {
-	claimed, err := l.ids().Claimed(id)
-	if err != nil || !claimed {
+	left, err := l.ids().Claimed(id)
+	if _, missing := os.Lstat(filepath.Join(l.State, id)); err == nil && !left && missing == nil {
+		left, err = l.Traced(id) // it has a container, and the quick look for a claim can miss one
+	}
+	if err != nil || !left {
 		return err
 	}
 	if moved, err := l.moved(); err != nil || moved[id] != "" {
