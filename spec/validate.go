@@ -47,7 +47,7 @@ func (c Config) validate() error {
 
 func (c Config) validateStorage(p *problems) {
 	if c.Storage != "" && !slices.Contains(storages(), c.Storage) {
-		p.add("storage", "%q is none of %q", c.Storage, storages())
+		p.add("storage", "%q is no storage; name one of %q", c.Storage, storages())
 	}
 	if len(c.Overlays) > maxOverlays {
 		p.add("overlays", "%d are more than %d", len(c.Overlays), maxOverlays)
