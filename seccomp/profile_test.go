@@ -227,7 +227,7 @@ func TestDocumentNamesWhatDockerAllowsMore(t *testing.T) {
 
 func TestDocumentNamesWhatArgumentsDecide(t *testing.T) {
 	_, byArgument, _ := namesOf(t, "default")
-	same(t, "decided by argument", firstColumn(t, "What is decided by argument"), byArgument)
+	same(t, "decided by argument", firstColumn(t, "Calls that are decided by argument"), byArgument)
 }
 
 func TestDocumentNamesWhatStrictLeavesOut(t *testing.T) {
