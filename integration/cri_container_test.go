@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -20,7 +21,10 @@ func resources(r *criapi.LinuxContainerResources) func(*criapi.ContainerConfig) 
 // sleeper is a container that runs until it is killed.
 func (p *pod) sleeper(t *testing.T, changes ...func(*criapi.ContainerConfig)) *podContainer {
 	t.Helper()
-	return p.run(t, "sleeper", "exec sleep 1000", changes...)
+	c := p.run(t, "sleeper", "exec sleep 1000", changes...)
+	// Before it executes the program, PID 1 is the runtime's, which has a handler of SIGTERM.
+	eventually(t, "it sleeps", func() bool { return content(t, fmt.Sprintf("/proc/%d/comm", c.pid(t))) == "sleep\n" })
+	return c
 }
 
 // untilItReads is a script that says again and again that it is there until it has
