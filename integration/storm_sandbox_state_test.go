@@ -18,7 +18,7 @@ import (
 func TestDamagedSandboxThatIsUp(t *testing.T) {
 	s := newSandboxStorm(t)
 	before := s.host()
-	for _, name := range []string{"sandbox.json", "owner", "agent.sock", "execs/*/exec.json", "execs/*/stdout"} {
+	for _, name := range []string{"sandbox.json", "names.json", "owner", "agent.sock", "execs/*/exec.json", "execs/*/stdout"} {
 		t.Run(name, func(t *testing.T) {
 			s := s.of(t)
 			s.harm(name, "missing", before, func(path string) error { return os.Remove(path) })

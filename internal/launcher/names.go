@@ -1,6 +1,9 @@
 package launcher
 
 import (
+	"os"
+	"path/filepath"
+
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
@@ -23,6 +26,16 @@ func (l *Launcher) lostNames(host *cgroups.Host, id string) (record.Names, error
 		}
 	}
 	return names, nil
+}
+
+// dropDamagedNames removes a file of names that cannot be read or names objects of others.
+// The sandbox's objects are then looked for by its id, as without a file. The caller removes
+// the sandbox and must hold its directory, dir.
+func (l *Launcher) dropDamagedNames(id, dir string) error {
+	if _, _, err := l.NamesOf(id); err == nil {
+		return nil
+	}
+	return os.Remove(filepath.Join(dir, record.NamesFile))
 }
 
 // moved are the present ids of the sandboxes that have got another id, by the ids with which

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -99,22 +100,32 @@ func TestALostSandboxesCgroupIsNotTheNextOnes(t *testing.T) {
 	}
 }
 
+// No cgroup of others is used or removed for a sandbox, whatever its file of names says. The
+// sandbox's own cgroup is found by the id, and removed.
 func TestNamesThatAreNotThisLaunchersAreRefused(t *testing.T) {
 	l := newTestLauncher(t)
-	sb := up(t, l, "box", spec.Config{})
-	own := filepath.Base(sb.session.Group.Path())
-	for _, name := range []string{"", "system.slice", l.CgroupPrefix(), l.CgroupPrefix() + "../x", l.CgroupPrefix() + "a@b/../c", "/" + own} {
-		if err := (record.Names{Made: "box", Cgroup: name}).Write(l.Dir("box")); err != nil {
+	for _, data := range []string{"", "{}", "null", `"box"`, "\x00\x00",
+		named(""), named("system.slice"), named(l.CgroupPrefix()), named(l.CgroupPrefix() + "../x"),
+		named(l.CgroupPrefix() + "a@b/../c"), named("/" + l.CgroupPrefix() + "box"), named(l.CgroupPrefix() + "other@b"),
+	} {
+		up(t, l, "box", spec.Config{})
+		if err := os.WriteFile(filepath.Join(l.Dir("box"), record.NamesFile), []byte(data), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := l.NamesOf("box"); err == nil {
-			t.Errorf("%q is taken for a cgroup's name", name)
+			t.Errorf("%s is taken for names", data)
 		}
-		if err := l.Remove(t.Context(), "box"); err == nil {
-			t.Errorf("removed the cgroup %q", name)
+		if err := l.Remove(t.Context(), "box"); err != nil {
+			t.Errorf("%s: %v", data, err)
+		}
+		if left := groupsOf(t, l, "box"); len(left) > 0 {
+			t.Errorf("%s: left: %v", data, left)
 		}
 	}
-	if err := (record.Names{Made: "box", Cgroup: own}).Write(l.Dir("box")); err != nil {
-		t.Fatal(err)
-	}
+	checkNothingLeft(t, l)
+}
+
+// named is a file of names with this cgroup.
+func named(cgroup string) string {
+	return fmt.Sprintf(`{"made":"box","cgroup":%q}`, cgroup)
 }

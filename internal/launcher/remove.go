@@ -127,6 +127,9 @@ func (l *Launcher) clearHeld(ctx context.Context, id string, state *statedir.Dir
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statedir.CleanupTime)
 	defer cancel()
 	statedir.NoteRemoval(state.Path)
+	if err := l.dropDamagedNames(id, state.Path); err != nil {
+		return fmt.Errorf("remove sandbox %s: %w", id, err)
+	}
 	base, err := l.removeKernel(ctx, id, state.Path)
 	if err == nil {
 		err = errors.Join(jobs.TruncateOutputs(state.Path), l.removeImages(id, state.Path), l.releaseIDs(id, base))

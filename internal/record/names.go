@@ -56,10 +56,10 @@ func (l Roots) NamesOf(id string) (n Names, known bool, err error) {
 		return n, false, err
 	}
 	if err := json.Unmarshal(data, &n); err != nil {
-		return n, false, fmt.Errorf("read %s: %w; delete the file, and the cgroup is looked for by its name", path, err)
+		return n, false, fmt.Errorf("read %s: %w; remove the sandbox with down", path, err)
 	}
 	if made, ours := l.CgroupID(n.Cgroup); !ours || made != n.Made || strings.Contains(n.Cgroup, "/") {
-		return n, false, fmt.Errorf("%s: %q is no cgroup of the sandbox that was made as %q", path, n.Cgroup, n.Made)
+		return n, false, fmt.Errorf("%s: %q is no cgroup of the sandbox that was made as %q; remove the sandbox with down", path, n.Cgroup, n.Made)
 	}
 	return n, true, nil
 }
