@@ -49,7 +49,7 @@ func Make(parent, id string) (*Dir, error) {
 	}
 	s, err := open(path)
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(path))
+		return nil, errors.Join(err, RemoveAll(path))
 	}
 	if err := signOwner(path); err != nil {
 		return nil, errors.Join(err, s.Remove())
@@ -198,7 +198,21 @@ func (s *Dir) Release() { s.held.Close() }
 
 // Remove removes the directory, and releases it.
 func (s *Dir) Remove() error {
-	return errors.Join(os.RemoveAll(s.Path), s.held.Close())
+	return errors.Join(RemoveAll(s.Path), s.held.Close())
+}
+
+// removeTries bounds the tries of RemoveAll. Another process makes a few files at most.
+const removeTries = 100
+
+// RemoveAll removes a path with all below it, also if another process makes files there
+// meanwhile: for example to start a command in a sandbox that is being removed.
+func RemoveAll(path string) (err error) {
+	for range removeTries {
+		if err = os.RemoveAll(path); !errors.Is(err, unix.ENOTEMPTY) {
+			return err
+		}
+	}
+	return err
 }
 
 // Renew empties the directory, for a new sandbox that this process makes.
@@ -206,7 +220,7 @@ func (s *Dir) Renew() error {
 	entries, err := os.ReadDir(s.Path)
 	errs := []error{err}
 	for _, e := range entries {
-		errs = append(errs, os.RemoveAll(filepath.Join(s.Path, e.Name())))
+		errs = append(errs, RemoveAll(filepath.Join(s.Path, e.Name())))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -113,5 +114,28 @@ func TestADirectoryWhoseOwnerIsDeadIsWaitedFor(t *testing.T) {
 	}
 	if err := again.Remove(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Another process makes files in the directory while it is removed.
+func TestRemovalMeetsNewFiles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "execs", "1")
+	for round := range 500 {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		var making sync.WaitGroup
+		making.Go(func() {
+			for i := range 10 {
+				if os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), nil, 0o600) != nil {
+					return // it is removed
+				}
+			}
+		})
+		err := RemoveAll(filepath.Dir(filepath.Dir(dir)))
+		making.Wait()
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
 	}
 }
