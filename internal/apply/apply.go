@@ -101,9 +101,7 @@ type Plan struct {
 	conflicts []Conflict
 	refused   []Refusal
 
-	// replaced are directories of the tree in the place of those that the sandbox has
-	// changed; unseen are directories that the host and the sandbox have both made.
-	replaced, unseen map[string]bool
+	seen seen
 	// parents are the directories of the steps. The value is true for a directory that
 	// nobody has changed since the sandbox saw it or an earlier apply left it.
 	parents map[string]bool
@@ -132,8 +130,7 @@ type Plan struct {
 func New(s *layer.Stack, target *os.File, o Options) (*Plan, error) {
 	p := &Plan{
 		stack: s, target: target, o: o, tree: newTree(target), firsts: map[string]int32{},
-		replaced: map[string]bool{}, unseen: map[string]bool{}, parents: map[string]bool{},
-		shared: map[uint64]bool{},
+		parents: map[string]bool{}, shared: map[uint64]bool{},
 	}
 	defer p.tree.forget()
 	root, err := statFD(p.tree.root)
@@ -154,6 +151,10 @@ func New(s *layer.Stack, target *os.File, o Options) (*Plan, error) {
 		return nil, fmt.Errorf("apply to %s: %w", target.Name(), err)
 	}
 	p.overlay = fs.Type == unix.OVERLAYFS_SUPER_MAGIC
+	p.seen = seen{
+		tree: p.tree, overlay: p.overlay, since: o.Since.UnixNano(), stamps: o.Stamps,
+		replaced: map[string]bool{}, unseen: map[string]bool{},
+	}
 	if err := p.choose(); err != nil {
 		return nil, err
 	}

@@ -16,8 +16,8 @@ func (p *Plan) choose() error {
 		return err
 	}
 	f := filter{chosen: chosen, taken: make([]bool, len(chosen)), hidden: make([]bool, len(chosen))}
-	hold := holder{hold: p.o.Hold}
-	for c, err := range p.stack.Changes(layer.Options{Merged: p.meet}) {
+	hold := holder{hold: p.o.Hold, tree: p.tree}
+	for c, err := range p.stack.Changes(layer.Options{Merged: p.seen.meet}) {
 		if err != nil {
 			if c.Path != "" && !f.concerns(c.Path) {
 				continue

@@ -32,7 +32,7 @@ func (p *Plan) checkGone(c *spec.Change) {
 // same tells whether an entry of the tree equals the entry that would be put there. It
 // does not look into directories.
 func (p *Plan) same(c *spec.Change, e entry) (bool, error) {
-	if e.fileType() != c.Type || c.Type != spec.TypeSymlink && e.Mode&0o7777 != p.carriedMode(c) {
+	if e.fileType() != c.Type || c.Type != spec.TypeSymlink && e.Mode&0o7777 != p.o.carriedMode(c) {
 		return false, nil
 	}
 	switch c.Type {

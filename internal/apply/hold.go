@@ -19,6 +19,7 @@ type holder struct {
 	reasons map[string]string // by path
 	tops    map[string]string // the new or replaced directories among reasons
 	top     string            // the last of tops
+	tree    *tree
 }
 
 // look notes whether a change is left out.
@@ -75,10 +76,10 @@ func (p *Plan) holdBack(h *holder) error {
 		return nil
 	}
 	h.setBelow(p.changes, h.tops) // choose adds deleted paths that look has not seen
-	if err := p.keepVictims(h); err != nil {
+	if err := h.keepVictims(p.changes); err != nil {
 		return err
 	}
-	p.dropEmpty(h)
+	h.dropEmpty(p.changes)
 	applied := p.changes[:0]
 	for _, c := range p.changes {
 		reason := h.reasons[c.Path]
@@ -122,9 +123,9 @@ func (p *Plan) isThere(c *spec.Change) (bool, error) {
 // version is left out: for example a clone in place of a directory with a repository.
 // Otherwise the replacement would delete the host's path. All changes in the directory
 // are left out, too.
-func (p *Plan) keepVictims(h *holder) error {
+func (h *holder) keepVictims(changes []spec.Change) error {
 	replaced := map[string]bool{}
-	for _, c := range p.changes {
+	for _, c := range changes {
 		if replaces(c) && c.Kind != spec.Created && h.reasons[c.Path] == "" {
 			replaced[c.Path] = true
 		}
@@ -133,12 +134,12 @@ func (p *Plan) keepVictims(h *holder) error {
 		return nil
 	}
 	whole := map[string]string{}
-	for _, c := range p.changes {
+	for _, c := range changes {
 		parent, _ := split(c.Path)
 		if h.reasons[c.Path] == "" || h.reasons[parent] != "" {
 			continue // it is applied, or one above it was looked at
 		}
-		victim, err := p.victimAbove(c.Path, replaced)
+		victim, err := h.victimAbove(c.Path, replaced)
 		if err != nil {
 			return err
 		}
@@ -146,12 +147,12 @@ func (p *Plan) keepVictims(h *holder) error {
 			whole[victim] = fmt.Sprintf("it replaces a directory in which the host has %s, which is held back", c.Path)
 		}
 	}
-	h.setBelow(p.changes, whole)
+	h.setBelow(changes, whole)
 	return nil
 }
 
 // victimAbove is the topmost replaced directory above a path, if the host has the path.
-func (p *Plan) victimAbove(path string, replaced map[string]bool) (string, error) {
+func (h *holder) victimAbove(path string, replaced map[string]bool) (string, error) {
 	top := ""
 	for above, _ := split(path); above != ""; above, _ = split(above) {
 		if replaced[above] {
@@ -161,7 +162,7 @@ func (p *Plan) victimAbove(path string, replaced map[string]bool) (string, error
 	if top == "" {
 		return "", nil
 	}
-	_, err := p.tree.stat(path)
+	_, err := h.tree.stat(path)
 	if missing(err) || noDirectory(err) {
 		return "", nil
 	}
@@ -169,9 +170,9 @@ func (p *Plan) victimAbove(path string, replaced map[string]bool) (string, error
 }
 
 // dropEmpty leaves out new directories if all changes in them are left out.
-func (p *Plan) dropEmpty(h *holder) {
+func (h *holder) dropEmpty(changes []spec.Change) {
 	holds, applied := map[string]bool{}, map[string]bool{}
-	for _, c := range p.changes {
+	for _, c := range changes {
 		if h.reasons[c.Path] == "" {
 			continue
 		}
@@ -179,7 +180,7 @@ func (p *Plan) dropEmpty(h *holder) {
 			holds[above] = true
 		}
 	}
-	for _, c := range slices.Backward(p.changes) { // entries before their directory
+	for _, c := range slices.Backward(changes) { // entries before their directory
 		if h.reasons[c.Path] != "" {
 			continue
 		}

@@ -59,7 +59,7 @@ func (p *Plan) isHosts(c *spec.Change) (bool, error) {
 	if err != nil && !gone {
 		return false, err
 	}
-	if !gone && (e.dir() || p.ours(c.Path, e)) {
+	if !gone && (e.dir() || p.seen.ours(c.Path, e)) {
 		return false, nil
 	}
 	fd, err := p.stack.OpenListed(c.Path)

@@ -81,7 +81,7 @@ func (p *Plan) parent(path string) error {
 	if err != nil {
 		return err
 	}
-	p.parents[path] = !p.changed(path, e)
+	p.parents[path] = !p.seen.changed(path, e)
 	return nil
 }
 
@@ -166,7 +166,7 @@ func (p *Plan) merge(c *spec.Change, e entry) error {
 	if e.mount {
 		return &pathError{c.Path, unix.EXDEV}
 	}
-	old, err := p.attributesAt(c.Path, e)
+	old, err := p.tree.attributesAt(c.Path, e)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (p *Plan) merge(c *spec.Change, e entry) error {
 		if old.Sec == n.Sec && old.Nsec == n.Nsec {
 			return nil
 		}
-	} else if p.changed(c.Path, e) {
+	} else if p.seen.changed(c.Path, e) {
 		p.conflict(c.Path, "has other permissions or attributes in the sandbox, and has changed on the host, too")
 	}
 	p.ops = append(p.ops, op{Kind: opAttributes, Path: c.Path, Ino: p.inode(e), New: &n.attributes, Was: &old, Any: p.o.Overwrite})
@@ -189,8 +189,8 @@ func (p *Plan) merge(c *spec.Change, e entry) error {
 func equalBytes(a, b []byte) bool { return string(a) == string(b) }
 
 // attributesAt reads the attributes of a directory of the tree.
-func (p *Plan) attributesAt(path string, e entry) (attributes, error) {
-	f, err := p.tree.open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+func (t *tree) attributesAt(path string, e entry) (attributes, error) {
+	f, err := t.open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return attributes{}, err
 	}
@@ -267,15 +267,15 @@ func (p *Plan) complete(it *item, old *entry) error {
 // mode drops the bits that would give a user of the file the rights of its owner. On a
 // directory these bits give no rights.
 func (p *Plan) mode(c *spec.Change) uint32 {
-	mode := p.carriedMode(c)
+	mode := p.o.carriedMode(c)
 	if mode != c.Mode&0o7777 {
 		p.refuse(c.Path, "its setuid or setgid bit")
 	}
 	return mode
 }
 
-func (p *Plan) carriedMode(c *spec.Change) uint32 {
-	if p.o.Setuid || c.Type == spec.TypeDirectory {
+func (o *Options) carriedMode(c *spec.Change) uint32 {
+	if o.Setuid || c.Type == spec.TypeDirectory {
 		return c.Mode & 0o7777
 	}
 	return c.Mode & 0o7777 &^ (unix.S_ISUID | unix.S_ISGID)
@@ -309,12 +309,12 @@ func (p *Plan) xattrs(c *spec.Change, old *entry) (map[string][]byte, error) {
 	if old == nil {
 		return kept, nil
 	}
-	return p.oldLists(c.Path, kept)
+	return p.tree.oldLists(c.Path, kept)
 }
 
 // oldLists adds the access control lists of the present file.
-func (p *Plan) oldLists(path string, xattrs map[string][]byte) (map[string][]byte, error) {
-	f, err := p.tree.open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY)
+func (t *tree) oldLists(path string, xattrs map[string][]byte) (map[string][]byte, error) {
+	f, err := t.open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY)
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ func (p *Plan) dissolve(path string, e entry) error {
 			return err
 		}
 	}
-	a, err := p.attributesAt(path, e)
+	a, err := p.tree.attributesAt(path, e)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ type Report struct {
 
 // report completes the stamps: a rename has changed the ctime of each moved entry.
 func (p *Plan) report(ctx context.Context, r *Report) {
+	stamp := stamper{p, r.Stamps}
 	awaitTick(ctx)
 	removed := map[string]bool{}
 	for i := range p.ops {
@@ -34,16 +35,16 @@ func (p *Plan) report(ctx context.Context, r *Report) {
 		case it.copied != nil:
 		case it.first >= 0: // a rename of one name changes the time of the file, which the others have too
 			first := &p.items[it.first]
-			p.restamp(r, first.path(), first.mtime(), first.source)
-			p.restamp(r, it.path(), first.mtime(), first.source)
+			stamp.moved(first.path(), first.mtime(), first.source)
+			stamp.moved(it.path(), first.mtime(), first.source)
 		case !it.inside:
-			p.restamp(r, it.path(), it.mtime(), it.source)
+			stamp.moved(it.path(), it.mtime(), it.source)
 		}
 	}
-	p.touched(r)
+	stamp.touched()
 	for _, k := range p.kin {
 		if _, again := r.Stamps[k.path]; !again {
-			p.restamp(r, k.path, k.entry.MTime, 0)
+			stamp.moved(k.path, k.entry.MTime, 0)
 		}
 	}
 	for path := range p.o.Stamps {
@@ -63,15 +64,21 @@ func (p *Plan) report(ctx context.Context, r *Report) {
 	}
 }
 
-// restamp notes the stamp of an entry that was moved into the tree. It notes none if
-// others have changed the entry since.
-func (p *Plan) restamp(r *Report, path string, mtime, source int64) {
-	delete(r.Stamps, path)
-	e, err := p.tree.stat(path)
+// A stamper notes the stamps of paths as the apply has left them.
+type stamper struct {
+	plan   *Plan
+	stamps map[string]layer.Stamp
+}
+
+// moved notes the stamp of an entry that was moved into the tree. It notes none if others
+// have changed the entry since.
+func (t stamper) moved(path string, mtime, source int64) {
+	delete(t.stamps, path)
+	e, err := t.plan.tree.stat(path)
 	if err == nil && (e.dir() || e.MTime == mtime) {
 		s := stampOf(e)
 		s.Source = source
-		r.Stamps[path] = s
+		t.stamps[path] = s
 	}
 }
 
@@ -92,19 +99,19 @@ func stampOf(e entry) layer.Stamp {
 
 // touched stamps the directories in which a step was done and that were there before. It
 // leaves out those in which others have done something before.
-func (p *Plan) touched(r *Report) {
-	for path, seen := range p.parents {
-		if _, made := r.Stamps[path]; made || !seen {
+func (t stamper) touched() {
+	for path, seen := range t.plan.parents {
+		if _, made := t.stamps[path]; made || !seen {
 			continue
 		}
-		e, err := p.tree.stat(path)
+		e, err := t.plan.tree.stat(path)
 		if err != nil {
 			continue
 		}
 		s := stampOf(e)
-		before, known := p.o.Stamps[path]
+		before, known := t.plan.o.Stamps[path]
 		s.Touched = !known || before.Touched
-		r.Stamps[path] = s
+		t.stamps[path] = s
 	}
 }
 

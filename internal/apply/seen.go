@@ -4,68 +4,82 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
+// A seen tells what the sandbox has seen of the tree.
+type seen struct {
+	tree *tree
+	// overlay says that the tree is on an overlay.
+	overlay bool
+	// since is the begin of the sandbox, in nanoseconds; stamps are of paths as earlier
+	// applies have left them.
+	since  int64
+	stamps map[string]layer.Stamp
+	// replaced are directories of the tree in the place of those that the sandbox has
+	// changed; unseen are directories that the host and the sandbox have both made.
+	replaced, unseen map[string]bool
+}
+
 // changed tells whether others have changed an entry of the tree since the sandbox saw
 // it. A directory has also changed if others have done something in it.
-func (p *Plan) changed(path string, e entry) bool {
-	if p.ours(path, e) {
+func (s *seen) changed(path string, e entry) bool {
+	if s.ours(path, e) {
 		return false
 	}
 	above, _ := split(path)
-	return p.unseen[above] || e.ctime > p.o.Since.UnixNano()
+	return s.unseen[above] || e.ctime > s.since
 }
 
 // ours tells whether an entry is as an earlier apply has left it.
-func (p *Plan) ours(path string, e entry) bool {
-	stamp, ok := p.o.Stamps[path]
+func (s *seen) ours(path string, e entry) bool {
+	stamp, ok := s.stamps[path]
 	return ok && stamp.CTime == e.ctime && (stamp.Inode == 0 || stamp.Inode == e.Ino)
 }
 
 // meet compares a directory of the tree with the layers' directory of the same path, and
 // notes a difference.
-func (p *Plan) meet(path string, o layer.Origin) {
-	if p.overlay || o == layer.OriginSame {
+func (s *seen) meet(path string, o layer.Origin) {
+	if s.overlay || o == layer.OriginSame {
 		return
 	}
-	e, err := p.tree.stat(path)
+	e, err := s.tree.stat(path)
 	if err != nil {
 		return // the plan of its entries returns the error
 	}
-	if stamp, ok := p.o.Stamps[path]; ok && stamp.Inode == e.Ino {
+	if stamp, ok := s.stamps[path]; ok && stamp.Inode == e.Ino {
 		return
 	}
 	switch o {
 	case layer.OriginMade:
-		p.unseen[path] = true
+		s.unseen[path] = true
 	case layer.OriginOther: // an exchange on XFS changes no ctime
-		p.replaced[path] = true
+		s.replaced[path] = true
 	case layer.OriginDoubtful:
-		p.replaced[path] = p.changed(path, e)
+		s.replaced[path] = s.changed(path, e)
 	case layer.OriginUnknown:
-		p.replaced[path] = p.replacedByTimes(path, e)
+		s.replaced[path] = s.replacedByTimes(path, e)
 	}
 }
 
 // replacedByTimes tells by times whether a directory was replaced, where no file handle
 // can tell. A change in the directory sets ctime and mtime to the same moment; a rename
 // sets ctime alone.
-func (p *Plan) replacedByTimes(path string, e entry) bool {
-	if !p.changed(path, e) {
+func (s *seen) replacedByTimes(path string, e entry) bool {
+	if !s.changed(path, e) {
 		return false
 	}
-	_, ours := p.o.Stamps[path]
-	return e.ctime != e.MTime || !ours && e.born > p.o.Since.UnixNano()
+	_, ours := s.stamps[path]
+	return e.ctime != e.MTime || !ours && e.born > s.since
 }
 
 // checkPlace finds the conflict of a change in a directory that the host has replaced. It
 // reports the topmost such directory, once.
 func (p *Plan) checkPlace(path string) {
-	if len(p.replaced) == 0 {
+	if len(p.seen.replaced) == 0 {
 		return
 	}
 	top := ""
 	for at := path; at != ""; at, _ = split(at) {
-		if p.replaced[at] {
-			top, p.replaced[at] = at, false
+		if p.seen.replaced[at] {
+			top, p.seen.replaced[at] = at, false
 		}
 	}
 	if top != "" {
@@ -86,7 +100,7 @@ func (p *Plan) goes(path string, e entry, reason string) error {
 		if !e.dir() {
 			return p.goesOne(at, e, "would be removed with its directory, and has changed on the host since the sandbox began")
 		}
-		if p.changed(at, e) {
+		if p.seen.changed(at, e) {
 			dirs = append(dirs, place{at, e})
 		}
 		return nil
@@ -99,7 +113,7 @@ func (p *Plan) goes(path string, e entry, reason string) error {
 			return err
 		}
 	}
-	if !p.changed(path, e) {
+	if !p.seen.changed(path, e) {
 		return nil
 	}
 	return p.goesDirectory(path, e, reason)
@@ -115,7 +129,7 @@ func (p *Plan) goesOne(path string, e entry, reason string) error {
 	if e.links > 1 && !p.overlay {
 		p.shared[e.Ino] = true
 	}
-	if !p.changed(path, e) {
+	if !p.seen.changed(path, e) {
 		return nil
 	}
 	again, err := p.comesAgain(path, e)
@@ -155,7 +169,7 @@ func (p *Plan) findKin() {
 	}
 	for path := range p.o.Stamps {
 		e, err := p.tree.stat(path)
-		if err == nil && !e.dir() && p.shared[e.Ino] && p.ours(path, e) {
+		if err == nil && !e.dir() && p.shared[e.Ino] && p.seen.ours(path, e) {
 			p.kin = append(p.kin, place{path, e})
 		}
 	}

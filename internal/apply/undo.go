@@ -145,7 +145,7 @@ func (s *saver) copy(path string, e entry, whole bool) error {
 }
 
 func (s *saver) directory(path string, e entry, opaque bool) error {
-	a, err := s.plan.attributesAt(path, e)
+	a, err := s.plan.tree.attributesAt(path, e)
 	if err != nil {
 		return err
 	}
