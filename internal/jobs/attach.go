@@ -52,7 +52,7 @@ func (v *Session) attach(ctx context.Context, e ExecID) (_ *Process, err error) 
 		Live: v, Exec: e, Leaf: leaf, Conn: conn, Args: r.Args, limits: r.Limits, Config: v.Current(),
 		StartedAt: r.Started, Timeout: r.Timeout, Kept: kept,
 	}
-	starting := v.startingNow()
+	starting := v.starting.now()
 	p.Inside, err = conn.Attach(ctx, e.agent())
 	if err != nil {
 		if errors.Is(err, agent.ErrNoExec) {
@@ -75,7 +75,7 @@ func (v *Session) attach(ctx context.Context, e ExecID) (_ *Process, err error) 
 const drainTime = 10 * time.Second
 
 // forget removes the state of a detached exec that has ended, once a client knows the end.
-// The output stays readable for toldTime to clients that have it open.
+// The output stays readable for ToldTime to clients that have it open.
 //
 // The agent forgets the exec after its directory has moved, since the state of an exec
 // that the agent does not know is removed with the output. Then the agent ends the writer
@@ -87,14 +87,15 @@ func (p *Process) forget() error {
 		p.result.Notes = append(p.result.Notes, "not all of the command's output may be kept: "+err.Error())
 	}
 	p.result.StdoutTruncated, p.result.StderrTruncated = p.Kept.cut(p.Kept.stdout), p.Kept.cut(p.Kept.stderr)
-	told, err := p.Live.tell(p.Exec, p.Kept)
+	p.Live.Disarm(p.Exec)
+	told, err := p.Live.Told.add(p.Exec, p.Kept)
 	ctx, done := context.WithTimeout(context.Background(), drainTime) // the other may have ended
 	defer done()
 	if conn, err := p.Live.Connect(ctx); err == nil {
 		_ = conn.Forget(ctx, p.Exec.agent()) // it is gone, or forgets by itself when it needs the place
 	}
 	if told {
-		err = errors.Join(err, p.Live.dropEmptyTold(p.Exec))
+		err = errors.Join(err, p.Live.Told.dropEmpty(p.Exec))
 	}
 	return err
 }

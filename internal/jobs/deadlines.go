@@ -84,6 +84,11 @@ func (d *deadlines) Stop(chosen func(DeadlineKey) bool) {
 	}
 }
 
+// stop stops the timer of a key.
+func (d *deadlines) stop(of DeadlineKey) {
+	d.Stop(func(key DeadlineKey) bool { return key == of })
+}
+
 // close stops all timers, for good, and waits for the calls under way.
 func (d *deadlines) close() {
 	d.Mu.Lock()
@@ -103,19 +108,13 @@ const (
 
 func (v *Session) deadlineKey(e ExecID) DeadlineKey { return DeadlineKey{v.ID, v.Init(), e, false} }
 
-func (v *Session) toldKey(e ExecID) DeadlineKey { return DeadlineKey{v.ID, v.Init(), e, true} }
-
 // armDeadline ends a detached exec at a time.
 func (v *Session) armDeadline(e ExecID, at time.Time) {
 	v.all.Deadlines.arm(v.deadlineKey(e), min(time.Until(at), lookAgain), func() (time.Duration, bool) { return v.expire(e, at) })
 }
 
 // Disarm stops the timer of an exec that is forgotten.
-func (v *Session) Disarm(e ExecID) { v.stopTimer(v.deadlineKey(e)) }
-
-func (v *Session) stopTimer(of DeadlineKey) {
-	v.all.Deadlines.Stop(func(key DeadlineKey) bool { return key == of })
-}
+func (v *Session) Disarm(e ExecID) { v.all.Deadlines.stop(v.deadlineKey(e)) }
 
 // resumeDeadlines arms the timers of detached execs that other processes have started.
 func (v *Session) resumeDeadlines() error {

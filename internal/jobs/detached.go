@@ -77,7 +77,7 @@ func (p *Process) Detach(ctx context.Context, c launch.Command, request *agent.C
 	if err := p.Live.roomForOutput(ctx, c.OutputLimit); err != nil {
 		return err
 	}
-	p.Live.begin(p.Exec)
+	p.Live.starting.begin(p.Exec)
 	p.Kept = &detached{Dir: p.Live.execDir(p.Exec), limit: c.OutputLimit}
 	if err := p.Kept.make(); err != nil {
 		return err
@@ -187,7 +187,7 @@ func (d *detached) remove() error {
 	if d == nil {
 		return nil
 	}
-	return errors.Join(erase.IgnoreMissing(os.Remove(filepath.Join(d.Dir, ExecRecordName))), d.truncate(), os.RemoveAll(d.Dir))
+	return errors.Join(erase.IgnoreMissing(os.Remove(filepath.Join(d.Dir, ExecRecordName))), d.truncate(), statedir.RemoveAll(d.Dir))
 }
 
 // markTimedOut notes the reason why the exec was killed.

@@ -132,7 +132,7 @@ func (v *Session) start(ctx context.Context, r record.Record, config spec.Config
 	if err != nil {
 		return nil, err
 	}
-	leaf, err := v.TakeLeaf()
+	leaf, err := v.Leaves.Take()
 	if err != nil {
 		return nil, v.Why(ctx, err)
 	}
@@ -145,11 +145,11 @@ func (v *Session) start(ctx context.Context, r record.Record, config spec.Config
 			err = errors.Join(err, p.undo(), p.Kept.close())
 		}
 	}()
-	if err := v.limitLeaf(leaf, c.Limits); err != nil {
+	if err := leaf.limit(c.Limits); err != nil {
 		return nil, limitError(err)
 	}
 	if c.Detached {
-		defer v.begun(p.Exec)
+		defer v.starting.end(p.Exec)
 		if err := p.Detach(ctx, c, &request); err != nil {
 			return nil, record.NotFound(v.ID, err) // somebody has just removed the sandbox
 		}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -21,7 +22,7 @@ func (v *Session) fate() fate {
 	if !v.Present() {
 		return fateRemoved
 	}
-	if v.initOOMKills() > 0 {
+	if initOOMKills(v.Group) > 0 {
 		return fateOOM
 	}
 	return fateUnknown
@@ -29,18 +30,18 @@ func (v *Session) fate() fate {
 
 // initOOMKills is how often the kernel has killed for memory in the sandbox and
 // in none of its execs. 0 where that can't be told.
-func (v *Session) initOOMKills() int64 {
-	events, err := v.Group.Events()
+func initOOMKills(group *cgroups.Group) int64 {
+	events, err := group.Events()
 	if err != nil {
 		return 0
 	}
-	names, err := v.Group.Leaves()
+	names, err := group.Leaves()
 	if err != nil {
 		return 0
 	}
 	kills := events.OOMKills
 	for _, name := range names {
-		leaf, err := v.Group.OpenLeaf(name)
+		leaf, err := group.OpenLeaf(name)
 		if err != nil {
 			return 0 // it goes this moment, with its count
 		}
@@ -65,17 +66,17 @@ type full struct {
 // fullDisks are the file systems without room to which only the sandbox writes, and the
 // host's directories with a quota. Other file systems of the host are not asked: a server
 // that does not answer would block the caller.
-func (v *Session) fullDisks(r record.Record) []full {
+func (l *Sessions) fullDisks(r record.Record) []full {
 	var all []full
 	if size, is := sharedMemoryFull(r.Init); is {
 		name := fmt.Sprintf("%s (%s) is full", sharedMemory, size)
 		all = append(all, full{sharedMemory, name + ": delete something there, or write elsewhere", name})
 	}
-	return append(all, v.fullStores(r)...)
+	return append(all, l.fullStores(r)...)
 }
 
 // fullStores are those of them of which a Result tells the files.
-func (v *Session) fullStores(r record.Record) (all []full) {
+func (l *Sessions) fullStores(r record.Record) (all []full) {
 	if r.Limits.Disk == spec.Enforced {
 		all = append(all, fullQuotas(r)...)
 	}
@@ -89,7 +90,7 @@ func (v *Session) fullStores(r record.Record) (all []full) {
 		return all
 	}
 	limits := r.Config.Limits
-	files := r.Backend(v.all.Roots)
+	files := r.Backend(l.Roots)
 	if total.Bytes-used.Bytes < files.Margin() {
 		limit := fmt.Sprintf("disk limit of %s", limits.Disk)
 		all = append(all, full{"", "the " + limit + " was reached (raise it with --disk)", limit + " reached"})
@@ -98,10 +99,10 @@ func (v *Session) fullStores(r record.Record) (all []full) {
 		limit := fmt.Sprintf("limit of %d files", limits.Files)
 		all = append(all, full{"", "the " + limit + " was reached (raise it with --files)", limit + " reached"})
 	}
-	if files.Durable() && v.all.hostFull() {
+	if files.Durable() && l.hostFull() {
 		all = append(all, full{
-			"", "the host's disk is full, on which it keeps what it writes: make room below " + v.all.Data,
-			"the host's disk, below " + v.all.Data + ", is full",
+			"", "the host's disk is full, on which it keeps what it writes: make room below " + l.Data,
+			"the host's disk, below " + l.Data + ", is full",
 		})
 	}
 	return all

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
@@ -14,12 +15,11 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A leaf is the cgroup of one exec. The next one is made ready while an exec
-// runs, so that an exec seldom waits for it: from one whose exec has ended and
-// which counts nothing any more, or else anew; a sandbox in which nothing ever
-// ran has none.
+// A leaf is the cgroup of one exec. The leaf of the next exec is made while an exec runs, so
+// that an exec seldom waits for it. A leaf of an exec that has ended is used again, once it
+// counts nothing any more. A sandbox in which nothing ever ran has no leaf.
 
-// A MadeLeaf is a leaf with the name of the exec that will be in it, or was.
+// A MadeLeaf is a leaf with the id of its exec, present or past.
 type MadeLeaf struct {
 	Exec ExecID
 	*cgroups.Leaf
@@ -28,17 +28,22 @@ type MadeLeaf struct {
 	usage cgroups.Usage
 }
 
-// leafTerms are those limits of a sandbox by which a leaf is made: its own limit
-// of processes, and whether it has to keep out of the hierarchy in which the
-// sandbox's disk limits hold.
+// leafTerms are the limits of a sandbox on which the making of a leaf depends: the leaf's
+// own limit of processes, and whether the leaf stays out of the hierarchy with the
+// sandbox's disk limits.
 type leafTerms struct {
 	pids      int64 // 0: none of its own
 	throttled bool
 }
 
-// A leafPool has the leaf that is ready, those that may come to be the next ones,
-// and those that have to be removed. It is guarded by its live's mu.
+// A leafPool has the leaves of a sandbox in which nothing runs: the leaf that is ready, leaves
+// that may be used again, and leaves to remove.
 type leafPool struct {
+	box     *record.Sandbox
+	newExec func() (ExecID, error)
+
+	// mu guards the fields below.
+	mu     sync.Mutex
 	Spares []MadeLeaf
 	ended  []MadeLeaf
 	used   []*cgroups.Leaf
@@ -46,39 +51,51 @@ type leafPool struct {
 	begun bool
 }
 
-// MaxEnded bounds how many leaves are kept to be used again in a sandbox.
+// MaxEnded bounds how many leaves of a sandbox are kept to be used again.
 const MaxEnded = 16
 
-// empty takes them all out.
+// empty takes all leaves out.
 func (p *leafPool) empty() []*cgroups.Leaf {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	all := p.used
 	for _, leaf := range slices.Concat(p.Spares, p.ended) {
 		all = append(all, leaf.Leaf)
 	}
-	*p = leafPool{}
+	p.Spares, p.ended, p.used, p.begun = nil, nil, nil, false
 	return all
 }
 
-// TakeLeaf returns a leaf that only has the limits of the sandbox.
-func (v *Session) TakeLeaf() (MadeLeaf, error) {
-	if leaf, ok := v.Take(&v.Leaves.Spares); ok {
-		return leaf, nil
-	}
-	return v.nextLeaf()
+// takeUsed takes out the leaves to remove.
+func (p *leafPool) takeUsed() []*cgroups.Leaf {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	used := p.used
+	p.used = nil
+	return used
 }
 
-// Take takes a leaf out of those of the pool.
-func (v *Session) Take(from *[]MadeLeaf) (MadeLeaf, bool) {
-	terms := termsOf(v.Current())
-	v.Mu.Lock()
-	defer v.Mu.Unlock()
+// Take returns a leaf that only has the limits of the sandbox.
+func (p *leafPool) Take() (MadeLeaf, error) {
+	if leaf, ok := p.Reuse(&p.Spares); ok {
+		return leaf, nil
+	}
+	return p.next()
+}
+
+// Reuse takes the first leaf that has the present limits out of a list of the pool. The leaves
+// before it were made before a limit was changed.
+func (p *leafPool) Reuse(from *[]MadeLeaf) (MadeLeaf, bool) {
+	terms := termsOf(p.box.Current())
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for len(*from) > 0 {
 		leaf := (*from)[0]
 		*from = (*from)[1:]
 		if leaf.under == terms {
 			return leaf, true
 		}
-		v.Leaves.used = append(v.Leaves.used, leaf.Leaf) // made before a limit was changed
+		p.used = append(p.used, leaf.Leaf)
 	}
 	return MadeLeaf{}, false
 }
@@ -92,52 +109,42 @@ func termsOf(r record.Record) leafTerms {
 	return t
 }
 
-// makeAhead makes the leaf of the exec that comes next, while the one that has
-// just begun runs, and removes those that were used. A sandbox's first exec may
-// be its only one.
-func (v *Session) makeAhead() {
-	v.Mu.Lock()
-	used := v.Leaves.used
-	v.Leaves.used = nil
-	wanted := v.Leaves.begun && len(v.Leaves.Spares) == 0
-	v.Leaves.begun = true
-	if len(used) > 0 {
-		v.Busy++
-		v.all.tending.Go(func() {
-			defer v.Leave()
-			v.discard(used)
-		})
-	}
-	v.Mu.Unlock()
+// makeAhead makes the leaf of the next exec, while the exec that has just begun runs. A
+// sandbox's first exec may be its only one.
+func (p *leafPool) makeAhead() {
+	p.mu.Lock()
+	wanted := p.begun && len(p.Spares) == 0
+	p.begun = true
+	p.mu.Unlock()
 	if !wanted {
 		return
 	}
-	leaf, err := v.nextLeaf()
+	leaf, err := p.next()
 	if err != nil {
-		return // the exec that needs it says why
+		return // the exec that needs the leaf tells the error
 	}
-	v.Mu.Lock()
-	defer v.Mu.Unlock()
-	v.Leaves.Spares = append(v.Leaves.Spares, leaf)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.Spares = append(p.Spares, leaf)
 }
 
-// nextLeaf renews a leaf, or makes one.
-func (v *Session) nextLeaf() (MadeLeaf, error) {
+// next renews a leaf, or makes one.
+func (p *leafPool) next() (MadeLeaf, error) {
 	for {
-		leaf, ok := v.Take(&v.Leaves.ended)
+		leaf, ok := p.Reuse(&p.ended)
 		if !ok {
-			return v.makeLeaf()
+			return p.make()
 		}
-		if next, err := v.renew(leaf); err == nil {
+		if next, err := p.renew(leaf); err == nil {
 			return next, nil
 		}
-		v.retire(leaf.Leaf)
+		p.retire(leaf.Leaf)
 	}
 }
 
-// renew fails where the leaf still counts something, which is no news.
-func (v *Session) renew(leaf MadeLeaf) (MadeLeaf, error) {
-	e, err := v.all.newExec()
+// renew fails if the leaf still counts something, as one does at times.
+func (p *leafPool) renew(leaf MadeLeaf) (MadeLeaf, error) {
+	e, err := p.newExec()
 	if err != nil {
 		return MadeLeaf{}, err
 	}
@@ -145,16 +152,16 @@ func (v *Session) renew(leaf MadeLeaf) (MadeLeaf, error) {
 	return MadeLeaf{Exec: e, Leaf: next, under: leaf.under}, err
 }
 
-func (v *Session) makeLeaf() (MadeLeaf, error) {
-	r := v.Current()
+func (p *leafPool) make() (MadeLeaf, error) {
+	r := p.box.Current()
 	for {
-		e, err := v.all.newExec()
+		e, err := p.newExec()
 		if err != nil {
 			return MadeLeaf{}, err
 		}
 		terms := termsOf(r)
 		opts := cgroups.LeafOptions{Owner: record.HostID(r.UIDMappings, spec.AgentID), Pids: terms.pids}
-		leaf, err := v.Group.CreateLeaf(e.Leaf(), opts)
+		leaf, err := p.box.Group.CreateLeaf(e.Leaf(), opts)
 		if errors.Is(err, fs.ErrExist) {
 			continue // another launcher in this process
 		}
@@ -162,43 +169,39 @@ func (v *Session) makeLeaf() (MadeLeaf, error) {
 	}
 }
 
-// limitLeaf sets the limits of one exec, within those of the sandbox, and names
-// those that this host can't hold.
-func (v *Session) limitLeaf(leaf MadeLeaf, l spec.Limits) error {
-	limits := cgroups.LeafLimits{Memory: int64(l.Memory), CPUs: float64(l.CPUs), Pids: l.Pids}
-	if limits == (cgroups.LeafLimits{}) {
-		return nil
-	}
-	return leaf.Limit(limits)
+// retire has a leaf removed: beside the next exec, or when the session drops its leaves.
+func (p *leafPool) retire(leaf *cgroups.Leaf) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.used = append(p.used, leaf)
 }
 
-// discard removes leaves in which nothing runs any more.
-func (v *Session) discard(leaves []*cgroups.Leaf) {
+// recycle keeps a leaf to be used again, if there is room.
+func (p *leafPool) recycle(leaf MadeLeaf) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.ended) < MaxEnded {
+		p.ended = append(p.ended, leaf)
+	} else {
+		p.used = append(p.used, leaf.Leaf)
+	}
+}
+
+// limit sets the limits of one exec, within those of the sandbox.
+func (l MadeLeaf) limit(limits spec.Limits) error {
+	own := cgroups.LeafLimits{Memory: int64(limits.Memory), CPUs: float64(limits.CPUs), Pids: limits.Pids}
+	if own == (cgroups.LeafLimits{}) {
+		return nil
+	}
+	return l.Limit(own)
+}
+
+// discard removes leaves in which nothing runs.
+func discard(leaves []*cgroups.Leaf) {
 	for _, leaf := range leaves {
 		// A leaf that cannot be removed goes with the sandbox.
 		_ = leaf.Delete(context.Background()) // it has its own patience
 	}
-}
-
-// retire has a leaf removed that is not needed any more: beside the next exec,
-// or when there is none.
-func (v *Session) retire(leaf *cgroups.Leaf) {
-	v.Mu.Lock()
-	defer v.Mu.Unlock()
-	v.Leaves.used = append(v.Leaves.used, leaf)
-	v.startIdleTimer()
-}
-
-// recycle is retire, but for a leaf that may come to be the next one.
-func (v *Session) recycle(leaf MadeLeaf) {
-	v.Mu.Lock()
-	defer v.Mu.Unlock()
-	if len(v.Leaves.ended) < MaxEnded {
-		v.Leaves.ended = append(v.Leaves.ended, leaf)
-	} else {
-		v.Leaves.used = append(v.Leaves.used, leaf.Leaf)
-	}
-	v.startIdleTimer()
 }
 
 // killTime is how long killed processes may take to be gone. One that is deep in

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -21,17 +20,9 @@ import (
 // The output of detached commands lies in the state root. A sandbox has a share of it: a
 // number of commands, and bytes. A command takes two streams of its output limit until
 // it has ended and all its output has come, and then the size of its files.
-//
-// A client may read the output after it was told how the command ended. Until then the
-// files lie in told/ID, and count. They are truncated when they are removed: a client
-// that holds a descriptor holds no space.
 const (
 	MaxOutputs     = 320
 	MaxOutputBytes = 1 << 30
-	// ToldTime is how long output stays after the end of the command was told, and
-	// toldLeast how long it stays even if another command needs the room.
-	ToldTime  = 10 * time.Minute
-	ToldLeast = 10 * time.Second
 )
 
 // A share is the room that the outputs of one sandbox take.
@@ -58,9 +49,6 @@ func (s *share) note(e ExecID, r room) {
 	s.Taken[e] = r
 }
 
-// Told is the directory with the output of execs whose end a client was told.
-func (v *Session) Told() string { return filepath.Join(v.Path(), "told") }
-
 // roomForOutput refuses a command whose output has no room. The caller has output.mu.
 func (v *Session) roomForOutput(ctx context.Context, limit int64) error {
 	if limit > MaxOutputBytes/2 {
@@ -81,7 +69,7 @@ func (v *Session) checkShare(limit int64) error {
 	if err != nil {
 		return err
 	}
-	told, err := execsIn(v.Told())
+	told, err := execsIn(v.Told.Dir())
 	if err != nil {
 		return err
 	}
@@ -90,23 +78,23 @@ func (v *Session) checkShare(limit int64) error {
 	}
 	const wayOut = "attach to those that have ended, which tells how and frees their output a moment later, or end some"
 	if len(running)+len(told) >= MaxOutputs {
-		return v.noRoom(fmt.Errorf("keeps the output of %d detached commands, and another one %w; %s", MaxOutputs, launch.ErrUnavailable, wayOut))
+		return &launch.SandboxError{ID: v.ID, Err: fmt.Errorf("keeps the output of %d detached commands, and another one %w; %s",
+			MaxOutputs, launch.ErrUnavailable, wayOut)}
 	}
 	var total int64
 	for _, e := range told {
-		total += OutputSize(filepath.Join(v.Told(), e.String()))
+		total += OutputSize(v.Told.of(e).Dir)
 	}
 	for _, e := range running {
 		total += v.reserved(e)
 	}
 	if total+2*limit > MaxOutputBytes {
-		return v.noRoom(fmt.Errorf("keeps or has promised %d bytes of output of detached commands, of %d at most, and another %d %w; ask for a smaller output limit, %s",
-			total, MaxOutputBytes, 2*limit, launch.ErrUnavailable, wayOut))
+		return &launch.SandboxError{ID: v.ID, Err: fmt.Errorf(
+			"keeps or has promised %d bytes of output of detached commands, of %d at most, and another %d %w; ask for a smaller output limit, %s",
+			total, MaxOutputBytes, 2*limit, launch.ErrUnavailable, wayOut)}
 	}
 	return nil
 }
-
-func (v *Session) noRoom(err error) error { return &launch.SandboxError{ID: v.ID, Err: err} }
 
 // reserved is the room that the output of an exec takes, or may take later.
 func (v *Session) reserved(e ExecID) int64 {
@@ -146,7 +134,7 @@ const (
 // The caller has output.mu.
 func (v *Session) freeOutputs(ctx context.Context) {
 	_ = v.Sweep(ctx) // the check says that there is no room
-	v.dropTold(ToldLeast)
+	v.Told.drop(ToldLeast)
 	all, err := v.DetachedExecs()
 	if err != nil {
 		return
@@ -195,90 +183,6 @@ func (v *Session) complete(ctx context.Context, e ExecID) bool {
 	return inside.Drained(ctx) == nil
 }
 
-// tell takes an exec out of those that can be attached to, and leaves its output to be
-// read for a while; false says that there is no output to leave. The exec's directory
-// moves in one step, with its record. If the launcher is killed before, the exec can still
-// be attached to.
-func (v *Session) tell(e ExecID, d *detached) (bool, error) {
-	v.Disarm(e)
-	if err := os.Mkdir(v.Told(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return false, errors.Join(erase.IgnoreMissing(err), d.remove()) // missing: the sandbox is removed
-	}
-	told, now := v.toldOf(e), time.Now()
-	err := os.Chtimes(d.Dir, now, now) // see age
-	if err == nil {
-		err = os.Rename(d.Dir, told.Dir)
-	}
-	if errors.Is(err, fs.ErrNotExist) { // another client was told, too
-		return false, nil
-	}
-	if err != nil {
-		return false, errors.Join(err, d.remove())
-	}
-	v.armTold(e, ToldTime)
-	return true, erase.IgnoreMissing(os.Remove(filepath.Join(told.Dir, ExecRecordName)))
-}
-
-// dropEmptyTold removes the files of an exec that was told about, if it had no output.
-func (v *Session) dropEmptyTold(e ExecID) error {
-	told := v.toldOf(e)
-	if OutputSize(told.Dir) > 0 {
-		return nil
-	}
-	v.stopTimer(v.toldKey(e))
-	return told.remove()
-}
-
-// armTold removes the output of an exec later.
-func (v *Session) armTold(e ExecID, after time.Duration) {
-	v.all.Deadlines.arm(v.toldKey(e), after, func() (time.Duration, bool) {
-		if v.Present() {
-			_ = v.toldOf(e).remove() // or with the sandbox
-		}
-		return 0, false
-	})
-}
-
-func (v *Session) toldOf(e ExecID) *detached {
-	return &detached{Dir: filepath.Join(v.Told(), e.String())}
-}
-
-// resumeTold has the output of execs go that other launchers have told about.
-func (v *Session) resumeTold() error {
-	all, err := execsIn(v.Told())
-	for _, e := range all {
-		v.armTold(e, max(0, ToldTime-v.toldOf(e).age()))
-	}
-	return err
-}
-
-// dropTold removes the output of execs that were told about some time ago.
-func (v *Session) dropTold(least time.Duration) {
-	all, err := execsIn(v.Told())
-	if err != nil {
-		return
-	}
-	for _, e := range all {
-		if d := v.toldOf(e); d.age() >= least {
-			v.stopTimer(v.toldKey(e))
-			_ = d.remove() // or with the sandbox
-		}
-	}
-}
-
-// age is the time since the end of the exec was told. After the clock was set back it is
-// toldTime: nobody knows how long that is ago.
-func (d *detached) age() time.Duration {
-	info, err := os.Lstat(d.Dir)
-	if err != nil {
-		return 0
-	}
-	if age := time.Since(info.ModTime()); age >= 0 {
-		return age
-	}
-	return ToldTime
-}
-
 // truncate frees the space of the output for all that have it open.
 func (d *detached) truncate() error {
 	var errs []error
@@ -295,7 +199,7 @@ func (d *detached) truncate() error {
 // TruncateOutputs is truncate of all outputs in the directory of a sandbox.
 func TruncateOutputs(dir string) error {
 	var errs []error
-	for _, parent := range []string{filepath.Join(dir, execsName), filepath.Join(dir, "told")} {
+	for _, parent := range []string{filepath.Join(dir, execsName), filepath.Join(dir, toldName)} {
 		all, err := execsIn(parent)
 		errs = append(errs, err)
 		for _, e := range all {

@@ -296,25 +296,25 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	}
 	failed := !lost && e.failed()
 	if failed { // before the writes of a transaction are dropped
-		e.full = v.fullDisks(p.Config)
+		e.full = v.all.fullDisks(p.Config)
 	}
 	e.describe(&r)
 	if err := p.endTransaction(&r); err != nil {
 		p.files.Discard()
-		v.retire(p.Leaf)
+		v.Leaves.retire(p.Leaf)
 		return spec.Result{}, err
 	}
 	p.files.End(&r)
 	if written := writtenTo(r.Files, record.WritableBinds(p.Config.Config)); !lost && !failed && len(written) > 0 {
-		tellFull(&r, v.fullStores(p.Config), written)
+		tellFull(&r, v.all.fullStores(p.Config), written)
 	}
 	if !lost {
 		p.TellDamage(&r)
 	}
 	if p.Kept != nil { // others know the leaf by its name
-		v.retire(p.Leaf)
+		v.Leaves.retire(p.Leaf)
 	} else {
-		v.recycle(MadeLeaf{p.Exec, p.Leaf, p.under, usage})
+		v.Leaves.recycle(MadeLeaf{p.Exec, p.Leaf, p.under, usage})
 	}
 	return r, nil
 }
@@ -396,7 +396,7 @@ func (p *Process) giveUp() error {
 		p.deadline.Stop()
 	}
 	err := errors.Join(p.Kill(), p.dropTransaction())
-	p.Live.retire(p.Leaf)
+	p.Live.Leaves.retire(p.Leaf)
 	return err
 }
 
@@ -423,7 +423,7 @@ func (p *Process) dropTransaction() error {
 func (p *Process) undo() error {
 	p.files.Discard()
 	err := errors.Join(p.Kept.remove(), p.Kill(), p.dropTransaction())
-	p.Live.retire(p.Leaf)
+	p.Live.Leaves.retire(p.Leaf)
 	return err
 }
 

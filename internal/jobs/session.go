@@ -39,6 +39,13 @@ type Session struct {
 
 	Files *filewatch.Watcher
 
+	// Leaves has a mutex that is taken after Mu.
+	Leaves leafPool
+
+	Told toldOutputs
+
+	starting startList
+
 	// Output bounds the output of detached commands. Its mutex is taken before Mu.
 	Output share
 
@@ -50,14 +57,11 @@ type Session struct {
 	connecting *semaphore.Weighted
 	// tookOver says that TakeOver has succeeded.
 	tookOver bool
-	Leaves   leafPool
 	// running are the execs of this process that have not ended, by id. Detached execs are not
 	// among them, since one exec may have any number of handles.
 	running map[string]*Process
-	// detached counts the detached execs that this process has started; starting are those
-	// that the agent may not know yet.
+	// detached counts the detached execs that this process has started.
 	detached int
-	starting map[ExecID]bool
 	// Busy counts the calls that need the connection or the group.
 	Busy int
 	// idle fires when Busy was 0 for a while.
@@ -78,7 +82,8 @@ func newSession(l *Sessions, id string, r record.Record, v record.Version, group
 		Sandbox: box, all: l, users: 1, version: v,
 		Files: filewatch.New(box, &l.Groups), Lift: lift, Overlay: l.layers.Files(box, lift),
 		connecting: semaphore.NewWeighted(1), running: map[string]*Process{},
-		starting: map[ExecID]bool{},
+		Leaves: leafPool{box: box, newExec: l.newExec},
+		Told:   toldOutputs{box: box, timers: &l.Deadlines},
 	}
 }
 
@@ -144,6 +149,19 @@ func (v *Session) idleTimeIsOver() {
 	}
 }
 
+// makeAhead makes the leaf of the next exec, and removes used leaves meanwhile. It is called
+// within a call that [Session.Enter] has begun.
+func (v *Session) makeAhead() {
+	if used := v.Leaves.takeUsed(); len(used) > 0 {
+		v.Enter()
+		v.all.tending.Go(func() {
+			defer v.Leave()
+			discard(used)
+		})
+	}
+	v.Leaves.makeAhead()
+}
+
 // Release gives up one handle.
 func (v *Session) Release() {
 	v.all.mu.Lock()
@@ -193,7 +211,7 @@ func (v *Session) Drop() {
 		_ = conn.Close() // nothing more is wanted of it
 	}
 	v.CloseState()
-	v.discard(leaves)
+	discard(leaves)
 	v.Mu.Lock()
 	defer v.Mu.Unlock()
 	v.Busy--
@@ -292,7 +310,7 @@ func (v *Session) TakeOver(ctx context.Context) error {
 	v.Mu.Lock()
 	v.tookOver = limitsHold // false: another process has lifted them, and the next command tries again
 	v.Mu.Unlock()
-	return errors.Join(v.resumeDeadlines(), v.resumeTold())
+	return errors.Join(v.resumeDeadlines(), v.Told.resume())
 }
 
 // clear kills all processes of a leaf, and removes the leaf.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -14,26 +15,34 @@ import (
 // any more, though its process lives.
 const settleTime = time.Minute
 
-// begin says that a detached exec is being started, begun that its start is over,
-// one way or the other.
-func (v *Session) begin(e ExecID) {
-	v.Mu.Lock()
-	defer v.Mu.Unlock()
-	v.starting[e] = true
+// A startList has the detached execs that are being started: the agent may not know them yet.
+type startList struct {
+	mu  sync.Mutex
+	all map[ExecID]bool
 }
 
-func (v *Session) begun(e ExecID) {
-	v.Mu.Lock()
-	defer v.Mu.Unlock()
-	delete(v.starting, e)
+func (s *startList) begin(e ExecID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[ExecID]bool{}
+	}
+	s.all[e] = true
 }
 
-// startingNow must be called before the agent is asked: an exec that is not in it is, or
-// was, known to the agent.
-func (v *Session) startingNow() map[ExecID]bool {
-	v.Mu.Lock()
-	defer v.Mu.Unlock()
-	return maps.Clone(v.starting)
+// end says that the start is over, with success or without.
+func (s *startList) end(e ExecID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, e)
+}
+
+// now must be called before the agent is asked. An exec that is not in the answer is, or was,
+// known to the agent.
+func (s *startList) now() map[ExecID]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.all)
 }
 
 // mayStart says whether an exec that the agent does not know may be one that is
@@ -69,7 +78,7 @@ func (v *Session) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	starting := v.startingNow()
+	starting := v.starting.now()
 	kept, err := conn.Detached(ctx)
 	if err != nil {
 		return v.Why(ctx, err)

@@ -29,14 +29,14 @@ func (m *making) fork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := m.launcher.checkSnapshot(from, s); err != nil {
+	if err := checkSnapshot(m.launcher.Roots, from, s); err != nil {
 		return err
 	}
 	box := record.NewSandbox(m.launcher.Roots, m.id, nil, m.record)
 	if m.record, err = m.launcher.layers.Files(box, nil).Fork(from, s); err != nil {
 		return err
 	}
-	if err := m.launcher.checkBegun(ctx, m.record); err != nil {
+	if err := checkBegun(ctx, m.launcher.Roots, m.record); err != nil {
 		return err
 	}
 	return ctx.Err()

@@ -87,7 +87,7 @@ func startPaused(t *testing.T, sb *Sandbox, timeout time.Duration) *jobs.Process
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaf, err := sb.session.TakeLeaf()
+	leaf, err := sb.session.Leaves.Take()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestLeavesFromBeforeALimitAreNotUsed(t *testing.T) {
 		if err := sb.Update(t.Context(), limits); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := sb.session.Take(&sb.session.Leaves.Spares); ok {
+		if _, ok := sb.session.Leaves.Reuse(&sb.session.Leaves.Spares); ok {
 			t.Errorf("%s: a leaf from before the limit is taken", name)
 		}
 	}

@@ -51,7 +51,7 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 	} else if !record.IsName(r.Name) {
 		return nil, launch.Refusal(fmt.Errorf("invalid name %.64q: use 1 to %d letters, digits, and any of _+-. and begin with a letter, a digit or _", r.Name, record.MaxName))
 	}
-	l.reap()
+	l.children.reap()
 	for {
 		state, err := statedir.Make(l.Sandboxes(), r.Name)
 		if errors.Is(err, fs.ErrExist) {
@@ -164,7 +164,7 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 	if err := l.removeTraces(ctx, r.Name, state); err != nil {
 		return nil, err
 	}
-	if err := l.nameIsFree(r.Name); err != nil {
+	if err := l.unlessContainer(r.Name, errContainer); err != nil {
 		return nil, err
 	}
 	if err := m.make(ctx, from); err != nil {
@@ -189,24 +189,25 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 // removeTraces removes a sandbox of this name whose directory somebody has removed:
 // it could not be told from one that was left half removed.
 func (l *Launcher) removeTraces(ctx context.Context, id string, state *statedir.Dir) error {
-	left, err := l.ids().Claimed(id)
+	left, err := l.ids.Claimed(id)
 	if _, missing := os.Lstat(filepath.Join(l.State, id)); err == nil && !left && missing == nil {
-		left, err = l.Traced(id) // it has a container, and the quick look for a claim can miss one
+		left, err = l.find.traced(id) // it has a container, and the quick look for a claim can miss one
 	}
 	if err != nil || !left {
 		return err
 	}
-	if moved, err := l.moved(); err != nil || moved[id] != "" {
+	if moved, err := l.find.moved(); err != nil || moved[id] != "" {
 		return errors.Join(err, &launch.SandboxError{ID: id, Err: fmt.Errorf("%w: sandbox %s was made with this name", launch.ErrExists, moved[id])})
 	}
 	if _, err := l.removeKernel(ctx, id, state.Path); err != nil {
 		return err
 	}
-	return l.ids().ReleaseAll(id)
+	return l.ids.ReleaseAll(id)
 }
 
-// nameIsFree refuses the name of a container that is none of this launcher's.
-func (l *Launcher) nameIsFree(id string) error {
+// unlessContainer returns the error, with the id, if the id is that of a container of the OCI
+// commands.
+func (l *Launcher) unlessContainer(id string, taken error) error {
 	_, err := os.Lstat(filepath.Join(l.State, id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -214,12 +215,11 @@ func (l *Launcher) nameIsFree(id string) error {
 	if err != nil {
 		return err
 	}
-	return nameTaken(id)
+	return &launch.SandboxError{ID: id, Err: taken}
 }
 
-func nameTaken(id string) error {
-	return &launch.SandboxError{ID: id, Err: fmt.Errorf("%w, as a container", launch.ErrExists)}
-}
+// errContainer refuses the name of a container.
+var errContainer = fmt.Errorf("%w, as a container", launch.ErrExists)
 
 // explain finds out whether the host is the cause of a failure. The missing feature, and
 // the way to get it, say more than the system call that failed.
@@ -261,7 +261,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	if err != nil {
 		return launch.Refusal(err)
 	}
-	filter, note, err := l.filters().Open(ctx, profile)
+	filter, note, err := l.filters.Open(ctx, profile)
 	if err != nil {
 		return err
 	}
@@ -269,7 +269,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 		defer filter.Close()
 		profile = nil // the agent loads it
 	}
-	if m.record.IDBase, err = l.ids().Claim(m.id); err != nil {
+	if m.record.IDBase, err = l.ids.Claim(m.id); err != nil {
 		return fmt.Errorf("claim a range of user ids: %w", err)
 	}
 	root, err := m.rootConfig(from)

@@ -94,11 +94,11 @@ func (s *Sandbox) verifyMemory(r record.Record) error {
 }
 
 // checkSnapshot refuses to begin with a snapshot that has a recorded failure.
-// [Launcher.checkBegun] looks closer once the images are mounted.
-func (l *Launcher) checkSnapshot(name string, s overlay.Snapshot) error {
+// checkBegun looks closer once the images are mounted.
+func checkSnapshot(roots record.Roots, name string, s overlay.Snapshot) error {
 	for _, refs := range s.Places {
 		for _, ref := range refs {
-			err := store.Failure(filepath.Join(l.SnapshotDir(name), filepath.Base(ref.Image)))
+			err := store.Failure(filepath.Join(roots.SnapshotDir(name), filepath.Base(ref.Image)))
 			if err != nil {
 				return snapshotDamaged(name, err)
 			}
@@ -108,12 +108,12 @@ func (l *Launcher) checkSnapshot(name string, s overlay.Snapshot) error {
 }
 
 // checkBegun checks the images of the snapshot that a sandbox has begun with.
-func (l *Launcher) checkBegun(ctx context.Context, r record.Record) error {
+func checkBegun(ctx context.Context, roots record.Roots, r record.Record) error {
 	for _, image := range r.Images() {
 		if image == r.Image {
 			continue
 		}
-		if err := integrity.CheckFrozen(ctx, l.ImagePath(image)); err != nil {
+		if err := integrity.CheckFrozen(ctx, roots.ImagePath(image)); err != nil {
 			return snapshotDamaged(r.From, err)
 		}
 	}
@@ -129,8 +129,8 @@ func snapshotDamaged(name string, err error) error {
 }
 
 // noteDamage adds a recorded failure to the notes of a sandbox's description.
-func (l *Launcher) noteDamage(r record.Record, i *launch.Info) {
-	if err := integrity.Verify(context.Background(), l.Roots, r, false); errors.Is(err, launch.ErrDamaged) {
+func noteDamage(roots record.Roots, r record.Record, i *launch.Info) {
+	if err := integrity.Verify(context.Background(), roots, r, false); errors.Is(err, launch.ErrDamaged) {
 		i.Notes = append(slices.Clone(i.Notes), "the sandbox "+err.Error())
 	}
 }

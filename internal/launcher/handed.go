@@ -33,9 +33,10 @@ func wasHanded(dir string) bool {
 
 // handed are the stores that clients may hold.
 type handed struct {
+	record.Roots
 	// every is the pause between two looks for stores that nobody needs any more.
 	every time.Duration
-	// looking are the looks under way. closeHanded waits for them.
+	// looking are the looks under way. close waits for them.
 	looking sync.WaitGroup
 
 	// mu guards the fields below.
@@ -60,46 +61,51 @@ type heldStore struct {
 	top  *os.File
 }
 
-// handOut notes that a client is given layers of a store, before it is.
-func (l *Launcher) handOut(id string, r record.Record, top *os.File) error {
-	if err := os.WriteFile(filepath.Join(l.Dir(id), handedName), nil, 0o600); err != nil {
+// newHanded returns none. The caller must close it.
+func newHanded(roots record.Roots) *handed {
+	return &handed{Roots: roots, memory: map[string]heldStore{}, every: lookForEnded}
+}
+
+// add notes that a client is given layers of a store, before it is.
+func (h *handed) add(id string, r record.Record, top *os.File) error {
+	if err := os.WriteFile(filepath.Join(h.Dir(id), handedName), nil, 0o600); err != nil {
 		return fmt.Errorf("note that layers of %s are handed out: %w", id, err)
 	}
-	if r.Backend(l.Roots).Durable() {
+	if r.Backend(h.Roots).Durable() {
 		return nil
 	}
 	again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", top.Fd()), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
-	l.keepStore(id, heldStore{r.UID, r.Init, again})
+	h.keep(id, heldStore{r.UID, r.Init, again})
 	return nil
 }
 
-// keepStore keeps a store for the removal of its sandbox.
-func (l *Launcher) keepStore(id string, held heldStore) {
-	l.handed.mu.Lock()
-	old, ok := l.handed.memory[id]
+// keep keeps a store for the removal of its sandbox.
+func (h *handed) keep(id string, held heldStore) {
+	h.mu.Lock()
+	old, ok := h.memory[id]
 	if ok && old.init == held.init {
-		l.handed.mu.Unlock()
+		h.mu.Unlock()
 		held.top.Close()
 		return
 	}
-	l.handed.memory[id] = held
-	l.armLookLocked()
-	l.handed.mu.Unlock()
+	h.memory[id] = held
+	h.armLookLocked()
+	h.mu.Unlock()
 	if ok {
-		l.retire(old.uid, old.top)
+		h.retire(old.uid, old.top)
 	}
 }
 
-// takeStore opens the store of a sandbox that is about to be removed, if it is in memory
+// takeOpen opens the store of a sandbox that is about to be removed, if it is in memory
 // and a client may hold it: nil else.
-func (l *Launcher) takeStore(id, dir string, r record.Record) *os.File {
-	if r.Backend(l.Roots).Durable() || !wasHanded(dir) {
+func (h *handed) takeOpen(id, dir string, r record.Record) *os.File {
+	if r.Backend(h.Roots).Durable() || !wasHanded(dir) {
 		return nil
 	}
-	if top := l.handed.take(id, r.Init); top != nil {
+	if top := h.take(id, r.Init); top != nil {
 		return top
 	}
 	top, err := record.OpenStore(r.Init)
@@ -121,41 +127,41 @@ func (h *handed) take(id string, init process.ID) *os.File {
 	return held.top
 }
 
-// leaveStore ends the use of the store that takeStore returned. Once the sandbox is
+// leave ends the use of the store that takeOpen returned. Once the sandbox is
 // removed, nothing writes to its store any more, and the store is emptied.
-func (l *Launcher) leaveStore(id string, r record.Record, top *os.File, removed bool) {
-	if top == nil && removed { // a client may have come after takeStore
-		top = l.handed.take(id, r.Init)
+func (h *handed) leave(id string, r record.Record, top *os.File, removed bool) {
+	if top == nil && removed { // a client may have come after takeOpen
+		top = h.take(id, r.Init)
 	}
 	switch {
 	case top == nil:
 	case removed:
-		l.retire(r.UID, top)
+		h.retire(r.UID, top)
 	default:
-		l.keepStore(id, heldStore{r.UID, r.Init, top})
+		h.keep(id, heldStore{r.UID, r.Init, top})
 	}
 }
 
 // retire empties a store in memory, and watches it as long as somebody holds it.
-func (l *Launcher) retire(uid uint32, top *os.File) {
+func (h *handed) retire(uid uint32, top *os.File) {
 	dir, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", top.Fd()), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err == nil {
 		_ = erase.ContentsInUse(context.Background(), dir) // the rest counts
 		dir.Close()
 	}
-	l.handed.watch(retiredStore{uid: uid, top: top})
+	h.watch(retiredStore{uid: uid, top: top})
 }
 
 // retireImages watches the images of a sandbox that is about to be removed, if a client
 // may hold them.
-func (l *Launcher) retireImages(dir string, uid uint32, names []string) {
+func (h *handed) retireImages(dir string, uid uint32, names []string) {
 	if !wasHanded(dir) {
 		return
 	}
 	for _, name := range names {
-		image, err := os.OpenFile(l.ImagePath(name), unix.O_PATH|unix.O_NOFOLLOW, 0)
+		image, err := os.OpenFile(h.ImagePath(name), unix.O_PATH|unix.O_NOFOLLOW, 0)
 		if err == nil {
-			l.handed.watch(retiredStore{uid: uid, image: image})
+			h.watch(retiredStore{uid: uid, image: image})
 		}
 	}
 }
@@ -179,43 +185,41 @@ func (h *handed) watch(s retiredStore) {
 
 // Retired is how many stores of removed sandboxes a user still holds.
 func (l *Launcher) Retired(uid uint32) int {
-	l.retireEnded()
+	l.handed.retireEnded()
 	return l.handed.count(uid)
 }
 
 // retireEnded retires the stores of sandboxes that others have removed, or that have
 // stopped.
-func (l *Launcher) retireEnded() {
-	for _, held := range l.handed.takeEnded() {
-		l.retire(held.uid, held.top)
+func (h *handed) retireEnded() {
+	for _, held := range h.takeEnded() {
+		h.retire(held.uid, held.top)
 	}
 }
 
 // armLookLocked has the launcher look for such stores after a while. The caller has mu.
-func (l *Launcher) armLookLocked() {
-	h := &l.handed
+func (h *handed) armLookLocked() {
 	if h.timer == nil && !h.closed {
-		h.timer = time.AfterFunc(h.every, l.look)
+		h.timer = time.AfterFunc(h.every, h.look)
 	}
 }
 
 // look retires stores, and arms the timer again if there are others.
-func (l *Launcher) look() {
-	h := &l.handed
+func (h *handed) look() {
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
 		return
 	}
-	h.looking.Add(1) // before closeHanded can wait
+	h.looking.Add(1) // before close can wait
 	h.mu.Unlock()
 	defer h.looking.Done()
-	l.retireEnded()
+	h.retireEnded()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.timer = nil
 	if len(h.memory) > 0 {
-		l.armLookLocked()
+		h.armLookLocked()
 	}
 }
 
@@ -251,24 +255,24 @@ func (h *handed) count(uid uint32) (count int) {
 	return count
 }
 
-// closeHanded lets go of all of them.
-func (l *Launcher) closeHanded() {
-	l.handed.mu.Lock()
-	l.handed.closed = true
-	if l.handed.timer != nil {
-		l.handed.timer.Stop()
+// close lets go of all of them.
+func (h *handed) close() {
+	h.mu.Lock()
+	h.closed = true
+	if h.timer != nil {
+		h.timer.Stop()
 	}
-	l.handed.mu.Unlock()
-	l.handed.looking.Wait()
-	l.handed.mu.Lock()
-	defer l.handed.mu.Unlock()
-	for _, held := range l.handed.memory {
+	h.mu.Unlock()
+	h.looking.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, held := range h.memory {
 		held.top.Close()
 	}
-	for _, s := range l.handed.retired {
+	for _, s := range h.retired {
 		s.close()
 	}
-	l.handed.memory, l.handed.retired = map[string]heldStore{}, nil
+	h.memory, h.retired = map[string]heldStore{}, nil
 }
 
 // A retiredStore is the store of a removed sandbox: a store in memory, or an image.

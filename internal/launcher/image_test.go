@@ -165,7 +165,7 @@ func TestHostWithoutRoomKeepsWritesInMemory(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", c, err, want)
 		}
 	}
-	if ids, err := l.known(); err != nil || len(ids) != 1 {
+	if ids, err := l.find.known(); err != nil || len(ids) != 1 {
 		t.Errorf("left of what was refused: %q, %v", ids, err)
 	}
 }

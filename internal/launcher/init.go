@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
@@ -77,7 +78,7 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 		UserNamespace: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), m.users.Fd()),
 	})
 	if errors.Is(err, container.ErrExist) {
-		return nameTaken(m.id)
+		return &launch.SandboxError{ID: m.id, Err: errContainer}
 	}
 	if err != nil {
 		return err
@@ -86,7 +87,7 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 	if err != nil {
 		return err
 	}
-	m.launcher.adopt(child.Pid())
+	m.launcher.children.adopt(child.Pid())
 	if m.record.Init, err = process.Of(child.Pid()); err != nil {
 		return fmt.Errorf("PID 1 of the sandbox: %w", err)
 	}

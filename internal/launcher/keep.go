@@ -65,8 +65,8 @@ func (l *Launcher) keepFiles(ctx context.Context, id string, state *statedir.Dir
 	if !r.Backend(l.Roots).Durable() {
 		return fmt.Sprintf("the sandbox %s before this one had stopped; its writes were in memory and are lost", id), nil
 	}
-	w, err := l.workOf(r)
-	if err == nil && w.some && (r.Kept == "" || !l.hasSnapshot(r.Kept)) {
+	w, err := workOf(l.Roots, r)
+	if err == nil && w.some && (r.Kept == "" || !hasSnapshot(l.Roots, r.Kept)) {
 		r, err = l.snapshotStopped(ctx, id, state, w)
 	}
 	if err != nil {
@@ -83,8 +83,8 @@ func (l *Launcher) keepFiles(ctx context.Context, id string, state *statedir.Dir
 	return note, nil
 }
 
-func (l *Launcher) hasSnapshot(name string) bool {
-	_, err := os.Lstat(l.SnapshotDir(name))
+func hasSnapshot(roots record.Roots, name string) bool {
+	_, err := os.Lstat(roots.SnapshotDir(name))
 	return err == nil
 }
 
@@ -101,7 +101,7 @@ func (l *Launcher) snapshotStopped(ctx context.Context, id string, state *stated
 	if err != nil {
 		return r, err
 	}
-	r.Kept = l.nameForStopped(id, time.Now().UTC())
+	r.Kept = nameForStopped(l.Roots, id, time.Now().UTC())
 	if err := r.Write(state.Path); err != nil {
 		return r, err
 	}
@@ -119,11 +119,11 @@ func (l *Launcher) snapshotStopped(ctx context.Context, id string, state *stated
 }
 
 // nameForStopped is a name that no snapshot has.
-func (l *Launcher) nameForStopped(id string, at time.Time) string {
+func nameForStopped(roots record.Roots, id string, at time.Time) string {
 	end := at.Format("-stopped-20060102-150405")
 	for i := 2; ; i++ {
 		name := id[:min(len(id), record.MaxName-len(end))] + end
-		if !l.hasSnapshot(name) {
+		if !hasSnapshot(roots, name) {
 			return name
 		}
 		end = fmt.Sprintf("%s-%d", at.Format("-stopped-20060102-150405"), i)
@@ -159,9 +159,9 @@ type unapplied struct {
 }
 
 // workOf looks into a sandbox's image. Files that cannot be looked at count as work.
-func (l *Launcher) workOf(r record.Record) (w unapplied, err error) {
+func workOf(roots record.Roots, r record.Record) (w unapplied, err error) {
 	w = unapplied{record: r, made: r}
-	files := r.Backend(l.Roots)
+	files := r.Backend(roots)
 	if !files.Durable() {
 		return w, nil
 	}
@@ -182,7 +182,7 @@ func (l *Launcher) workOf(r record.Record) (w unapplied, err error) {
 	if w.made, err = r.WithoutUnmade(top); err != nil {
 		return w, err
 	}
-	orphan := r.From != "" && !l.hasSnapshot(r.From)
+	orphan := r.From != "" && !hasSnapshot(roots, r.From)
 	for _, p := range w.made.Places() {
 		for _, own := range w.made.Own(p) {
 			if !isEmptyDir(top, own) {
@@ -214,7 +214,7 @@ func isEmptyDir(top *os.File, name string) bool {
 // Unapplied are the ids of the stopped sandboxes that have files of their own on disk
 // and are tied to no process. Prune keeps them: their files can be applied or saved.
 func (l *Launcher) Unapplied() ([]string, error) {
-	ids, err := l.directories()
+	ids, err := l.find.directories()
 	var all []string
 	for _, id := range ids {
 		if !l.stays(id) && l.hasWork(id) {
@@ -230,6 +230,6 @@ func (l *Launcher) hasWork(id string) bool {
 	if err != nil || r.Tied || statedir.RemovalBegun(l.Dir(id)) {
 		return false
 	}
-	w, err := l.workOf(r)
+	w, err := workOf(l.Roots, r)
 	return w.some || err != nil
 }

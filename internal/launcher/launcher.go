@@ -61,13 +61,13 @@ type Launcher struct {
 	maxSnapshots int
 	snapshotting turn
 
+	find     finder
+	ids      idrange.Ranges
+	filters  filtercache.Cache
 	sessions *jobs.Sessions
-	handed   handed
+	handed   *handed
 
-	// mu guards the fields below.
-	mu sync.Mutex
-	// children are the numbers of the PID 1s that this process has to reap.
-	children map[int]bool
+	children *children
 	// tending are the goroutines that see to leaves, and that have the kernel do
 	// its waiting early.
 	tending sync.WaitGroup
@@ -89,23 +89,25 @@ func New(d Dirs) (*Launcher, error) {
 	if err != nil {
 		return nil, err
 	}
+	roots := record.Roots{State: root, Data: data}
+	host, ids := sync.OnceValues(cgroups.Probe), idrange.Ranges{Data: data, Root: root}
 	l := &Launcher{
-		Roots: record.Roots{State: root, Data: data},
-		host:  sync.OnceValues(cgroups.Probe),
-		self:  sync.OnceValues(func() (process.ID, error) { return process.Of(os.Getpid()) }),
+		Roots: roots, host: host, ids: ids, find: finder{roots, host, ids},
+		filters: filtercache.Cache{Data: data},
+		self:    sync.OnceValues(func() (process.ID, error) { return process.Of(os.Getpid()) }),
 		// Sandboxes share it, 30 kB that each would have in memory. It is closed
 		// with the program, or when nobody has the launcher any more.
 		program:      sync.OnceValues(agent.Executable),
 		filesProgram: sync.OnceValues(agent.FilesExecutable),
-		children:     map[int]bool{},
 		maxSnapshots: maxSnapshots,
-		handed:       handed{memory: map[string]heldStore{}, every: lookForEnded},
+		children:     &children{pids: map[int]bool{}},
+		handed:       newHanded(roots),
 	}
 	l.sweeper = trash.NewSweeper()
 	l.trash = trash.New(data, l.sweeper)
 	l.layers = overlay.NewKeeper(l.Roots, l.self, l.sweeper, l.trash, &l.tending)
 	l.sessions = jobs.New(jobs.Config{
-		Roots: l.Roots, Self: l.self, OpenGroup: l.groupOf, FilesProgram: l.filesProgram,
+		Roots: l.Roots, Self: l.self, OpenGroup: l.find.group, FilesProgram: l.filesProgram,
 		Layers: l.layers, Tending: &l.tending,
 	})
 	return l, nil
@@ -117,29 +119,7 @@ func New(d Dirs) (*Launcher, error) {
 func (l *Launcher) Close() {
 	l.sweeper.Stop()
 	l.sessions.Close()
-	l.closeHanded()
-}
-
-func (l *Launcher) ids() idrange.Ranges { return idrange.Ranges{Data: l.Data, Root: l.State} }
-
-func (l *Launcher) filters() filtercache.Cache { return filtercache.Cache{Data: l.Data} }
-
-// groupOf is the cgroup of a sandbox.
-func (l *Launcher) groupOf(id string) (*cgroups.Group, error) {
-	host, err := l.host()
-	if err != nil {
-		return nil, err
-	}
-	names, known, err := l.NamesOf(id)
-	if err != nil {
-		return nil, err
-	}
-	if !known {
-		if names, err = l.lostNames(host, id); err != nil {
-			return nil, err
-		}
-	}
-	return host.Open(names.CgroupPath())
+	l.handed.close()
 }
 
 const idPrefix = "sb-"

@@ -46,7 +46,7 @@ func (s *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 	}
 	defer held.Close()
 	if unprivileged {
-		if err := s.launcher.handOut(s.session.ID, r, held); err != nil {
+		if err := s.launcher.handed.add(s.session.ID, r, held); err != nil {
 			return nil, err
 		}
 	}

@@ -65,7 +65,7 @@ func cachedFilter(t *testing.T, l *Launcher, name string) (content []byte, note 
 	if profile, err = seccomp.ForAgent(profile, host.Mode == cgroups.V2); err != nil {
 		t.Fatal(err)
 	}
-	f, note, err := l.filters().Open(t.Context(), profile)
+	f, note, err := l.filters.Open(t.Context(), profile)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,7 +88,7 @@ func TestALostSandboxesCgroupIsNotTheNextOnes(t *testing.T) {
 	former := groupsOf(t, l, "box")
 	l.Close()
 	// Without its range of user ids the first one is found by its container alone.
-	if err := errors.Join(os.RemoveAll(l.Dir("box")), l.ids().ReleaseAll("box")); err != nil {
+	if err := errors.Join(os.RemoveAll(l.Dir("box")), l.ids.ReleaseAll("box")); err != nil {
 		t.Fatal(err)
 	}
 	next := up(t, l, "box", spec.Config{})

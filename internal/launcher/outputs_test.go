@@ -118,7 +118,7 @@ func TestDetachedOutputsHaveABound(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
 	told := func(i int) string {
-		return filepath.Join(sb.session.Told(), jobs.ExecID{Pid: 1, Start: 1, N: uint32(i)}.String())
+		return filepath.Join(sb.session.Told.Dir(), jobs.ExecID{Pid: 1, Start: 1, N: uint32(i)}.String())
 	}
 	for i := range jobs.MaxOutputs {
 		if err := os.MkdirAll(told(i), 0o700); err != nil {
@@ -161,12 +161,12 @@ func TestRemovalFreesDetachedOutput(t *testing.T) {
 		if r, err := p.Wait(t.Context()); err != nil || !r.OK() {
 			t.Fatalf("%+v, %v", r, err)
 		}
-		if n := jobs.OutputSize(filepath.Join(sb.session.Told(), p.ID())); n != size || sizeOf(p) != size {
+		if n := jobs.OutputSize(filepath.Join(sb.session.Told.Dir(), p.ID())); n != size || sizeOf(p) != size {
 			t.Errorf("after the end was told: %d bytes count, %d can be read", n, sizeOf(p))
 		}
 	}
 	ago := time.Now().Add(-2 * jobs.ToldTime)
-	if err := os.Chtimes(filepath.Join(sb.session.Told(), old.ID()), ago, ago); err != nil {
+	if err := os.Chtimes(filepath.Join(sb.session.Told.Dir(), old.ID()), ago, ago); err != nil {
 		t.Fatal(err)
 	}
 	elsewhere(t, sb) // its launcher takes the sandbox up

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -19,7 +18,7 @@ import (
 // says that it is up. A stopped sandbox with unapplied files on disk stays, too: see
 // [Launcher.Unapplied].
 func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
-	ids, err := l.known()
+	ids, err := l.find.known()
 	if err != nil {
 		return nil, err
 	}
@@ -39,82 +38,9 @@ func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 	return pruned, errors.Join(errs...)
 }
 
-// directories are the ids of the sandboxes with a directory in the state root.
-func (l *Launcher) directories() ([]string, error) {
-	if err := l.CheckRoot(); err != nil {
-		return nil, err
-	}
-	entries, err := os.ReadDir(l.Sandboxes())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	var ids []string
-	for _, e := range entries {
-		if e.IsDir() {
-			ids = append(ids, e.Name())
-		}
-	}
-	return ids, nil
-}
-
-// known are the ids of all sandboxes of which there is a trace: in the state
-// root, or, where somebody emptied that, in the kernel.
-func (l *Launcher) known() ([]string, error) {
-	ids, err := l.directories()
-	if err != nil {
-		return nil, err
-	}
-	traces, err := l.traces()
-	if err != nil {
-		return nil, err
-	}
-	ids = append(ids, traces...)
-	slices.Sort(ids)
-	return slices.Compact(ids), nil
-}
-
-// Traced says whether something of a sandbox is left where its directory in the
-// state root is not, as after somebody has emptied that.
-func (l *Launcher) Traced(id string) (bool, error) {
-	if err := l.CheckRoot(); err != nil {
-		return false, err
-	}
-	traces, err := l.traces()
-	return slices.Contains(traces, id), err
-}
-
-// traces are the ids of the sandboxes that have a cgroup, an image or a range of user ids,
-// except those that have another id by now.
-func (l *Launcher) traces() ([]string, error) {
-	host, err := l.host()
-	if err != nil {
-		return nil, err
-	}
-	groups, err := host.Children(record.CgroupParent)
-	if err != nil {
-		return nil, err
-	}
-	var ids []string
-	for _, name := range groups {
-		if id, ours := l.CgroupID(name); ours {
-			ids = append(ids, id)
-		}
-	}
-	imaged, err := l.ImageOwners()
-	if err != nil {
-		return nil, err
-	}
-	ids = append(ids, imaged...)
-	owners, err := l.ids().Owners()
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range owners {
-		ids = append(ids, o.Sandbox)
-	}
-	moved, err := l.moved()
-	return slices.DeleteFunc(ids, func(id string) bool { return moved[id] != "" }), err
-}
+// Traced says whether something of a sandbox is left, also where its directory in the state
+// root is lost.
+func (l *Launcher) Traced(id string) (bool, error) { return l.find.traced(id) }
 
 // pruneOne removes a sandbox unless it is up, or somebody holds it, or has
 // removed it since it was seen.
@@ -140,7 +66,7 @@ func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err e
 		return false, nil
 	}
 	if !hasDirectory {
-		traces, err := l.traces()
+		traces, err := l.find.traces()
 		if err != nil || !slices.Contains(traces, id) {
 			return false, errors.Join(err, state.Remove())
 		}

@@ -6,14 +6,13 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
 // A state root that is lost with its tmpfs is none of a range's owner's.
 func TestARangeOutlivesTheStateRoot(t *testing.T) {
 	l := newTestLauncher(t)
 	id := newID()
-	base, err := l.ids().Claim(id)
+	base, err := l.ids.Claim(id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +23,7 @@ func TestARangeOutlivesTheStateRoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if have, err := again.ids().Owners(); err != nil || !slices.Equal(have, []idrange.Owner{{Sandbox: id, Base: base}}) {
+	if have, err := again.ids.Owners(); err != nil || !slices.Equal(have, []idrange.Owner{{Sandbox: id, Base: base}}) {
 		t.Errorf("owners: %v, %v", have, err)
 	}
 	if pruned, err := again.Prune(t.Context()); err != nil || !slices.Equal(pruned, []string{id}) {
@@ -36,16 +35,19 @@ func TestARangeOutlivesTheStateRoot(t *testing.T) {
 // Launchers of two roots share the ranges and prune their own.
 func TestPruneSparesTheRangesOfOtherRoots(t *testing.T) {
 	l := newTestLauncher(t)
-	other := &Launcher{Roots: record.Roots{State: t.TempDir(), Data: l.Data}}
+	other, err := New(Dirs{State: t.TempDir(), Data: l.Data})
+	if err != nil {
+		t.Fatal(err)
+	}
 	id := newID()
-	base, err := other.ids().Claim(id)
+	base, err := other.ids.Claim(id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if pruned, err := l.Prune(t.Context()); err != nil || len(pruned) > 0 {
 		t.Errorf("pruned %v, %v", pruned, err)
 	}
-	if have, err := other.ids().Owners(); err != nil || !slices.Equal(have, []idrange.Owner{{Sandbox: id, Base: base}}) {
+	if have, err := other.ids.Owners(); err != nil || !slices.Equal(have, []idrange.Owner{{Sandbox: id, Base: base}}) {
 		t.Errorf("owners: %v, %v", have, err)
 	}
 }

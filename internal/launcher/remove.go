@@ -24,14 +24,7 @@ import (
 // Errors: [launch.ErrBusy] if another process makes or changes the sandbox for too long;
 // [launch.ErrNotFound] for a container that is no sandbox.
 func (l *Launcher) Remove(ctx context.Context, id string) error {
-	if !record.IsName(id) {
-		return nil
-	}
-	state, err := l.own(ctx, id)
-	if state == nil || err != nil {
-		return err
-	}
-	return l.removeOrRelease(ctx, id, state)
+	return l.removeWhere(ctx, id, func(record.Record, error) bool { return true })
 }
 
 // RemoveIf is Remove if may returns true for the owner of the sandbox. Otherwise, or if
@@ -59,10 +52,6 @@ func (l *Launcher) removeWhere(ctx context.Context, id string, is func(record.Re
 		state.Release()
 		return nil
 	}
-	return l.removeOrRelease(ctx, id, state)
-}
-
-func (l *Launcher) removeOrRelease(ctx context.Context, id string, state *statedir.Dir) error {
 	if err := l.removeHeld(ctx, id, state); err != nil {
 		// The directory stays for another try, and the ids with it: something
 		// may still run under them.
@@ -86,12 +75,12 @@ func (l *Launcher) own(ctx context.Context, id string) (*statedir.Dir, error) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		traced, err := l.Traced(id)
+		traced, err := l.find.traced(id)
 		if err != nil {
 			return nil, err
 		}
 		if !traced {
-			return nil, l.notContainer(id)
+			return nil, l.unlessContainer(id, fmt.Errorf("%w: it is a container, which delete removes", launch.ErrNotFound))
 		}
 		// Left without its directory: to remove it safely is to own the id first.
 		state, err = statedir.Make(l.Sandboxes(), id)
@@ -99,18 +88,6 @@ func (l *Launcher) own(ctx context.Context, id string) (*statedir.Dir, error) {
 			return state, err
 		}
 	}
-}
-
-// notContainer refuses a container of the OCI commands.
-func (l *Launcher) notContainer(id string) error {
-	_, err := os.Lstat(filepath.Join(l.State, id))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return &launch.SandboxError{ID: id, Err: fmt.Errorf("%w: it is a container, which delete removes", launch.ErrNotFound)}
 }
 
 // removeHeld removes a sandbox whose directory the caller holds, and with it
@@ -135,7 +112,7 @@ func (l *Launcher) clearHeld(ctx context.Context, id string, state *statedir.Dir
 		err = errors.Join(jobs.TruncateOutputs(state.Path), l.removeImages(id, state.Path), l.releaseIDs(id, base))
 	}
 	l.sessions.Forget(id)
-	l.reap()
+	l.children.reap()
 	if err != nil {
 		// The sandbox is not up any more, also for the process that it is tied to.
 		err = errors.Join(err, erase.IgnoreMissing(os.Remove(filepath.Join(state.Path, record.FileName))))
@@ -144,18 +121,28 @@ func (l *Launcher) clearHeld(ctx context.Context, id string, state *statedir.Dir
 	return nil
 }
 
+// dropDamagedNames removes a file of names that cannot be read or names objects of others.
+// The sandbox's objects are then looked for by its id, as without a file. The caller removes
+// the sandbox and must hold its directory, dir.
+func (l *Launcher) dropDamagedNames(id, dir string) error {
+	if _, _, err := l.NamesOf(id); err == nil {
+		return nil
+	}
+	return os.Remove(filepath.Join(dir, record.NamesFile))
+}
+
 // removeKernel removes the cgroups of a sandbox and its state in libcontainer, as far as
 // they are there. It returns the begin of its range of user ids, if the record has it.
 func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uint32, err error) {
-	group, err := l.groupOf(id)
+	group, err := l.find.group(id)
 	if err != nil {
 		return 0, err
 	}
 	if r, unread := record.Read(dir); unread == nil {
 		idBase = r.IDBase
 		// PID 1 leads to the store. Once PID 1 has ended, nothing is handed out any more.
-		top := l.takeStore(id, dir, r)
-		defer func() { l.leaveStore(id, r, top, err == nil) }()
+		top := l.handed.takeOpen(id, dir, r)
+		defer func() { l.handed.leave(id, r, top, err == nil) }()
 		l.abandonImage(r)
 		if l.vanish(ctx, id, r.Init, group) == nil {
 			return idBase, nil
@@ -179,7 +166,7 @@ func (l *Launcher) releaseIDs(id string, base uint32) error {
 		return err
 	}
 	if base != 0 {
-		return l.ids().Release(names.Made, base)
+		return l.ids.Release(names.Made, base)
 	}
-	return l.ids().ReleaseAll(names.Made)
+	return l.ids.ReleaseAll(names.Made)
 }

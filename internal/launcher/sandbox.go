@@ -106,7 +106,7 @@ func (l *Launcher) info(id string) (launch.Info, error) {
 	r, err := record.Read(l.Dir(id))
 	if err == nil {
 		i := r.Info(id, func() bool { return l.paused(id) })
-		l.noteDamage(r, &i)
+		noteDamage(l.Roots, r, &i)
 		return i, nil
 	}
 	st, statErr := os.Stat(l.Dir(id))
@@ -122,7 +122,7 @@ func (l *Launcher) info(id string) (launch.Info, error) {
 
 // paused says whether a sandbox stands still.
 func (l *Launcher) paused(id string) bool {
-	group, err := l.groupOf(id)
+	group, err := l.find.group(id)
 	if err != nil {
 		return false
 	}
@@ -133,7 +133,7 @@ func (l *Launcher) paused(id string) bool {
 // List describes all sandboxes of the state root that are up, or of which
 // something is left, by their names.
 func (l *Launcher) List(context.Context) ([]launch.Info, error) {
-	ids, err := l.directories()
+	ids, err := l.find.directories()
 	if err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ func newTestLauncherIn(t *testing.T, data string) *Launcher {
 	}
 	t.Cleanup(func() {
 		// All that there is a trace of: a test that fails leaves sandboxes up.
-		ids, err := l.known()
+		ids, err := l.find.known()
 		if err != nil {
 			t.Error(err)
 		}
@@ -60,7 +60,7 @@ func newTestLauncherIn(t *testing.T, data string) *Launcher {
 // checkNothingLeft looks at all that a sandbox of this root could leave.
 func checkNothingLeft(t *testing.T, l *Launcher) {
 	t.Helper()
-	if known, err := l.known(); err != nil || len(known) > 0 {
+	if known, err := l.find.known(); err != nil || len(known) > 0 {
 		t.Errorf("left: %v, %v", known, err)
 	}
 	entries, err := os.ReadDir(l.State)
@@ -373,7 +373,7 @@ func TestFailedCloseIsLeftToPrune(t *testing.T) {
 	if closeErr == nil {
 		t.Error("close: no error, though the state could not be removed")
 	}
-	owners, err := l.ids().Owners()
+	owners, err := l.ids.Owners()
 	if err != nil || len(owners) != 1 || owners[0].Sandbox != sb.ID() {
 		t.Errorf("owners of id ranges: %v, %v", owners, err)
 	}
@@ -386,7 +386,7 @@ func TestFailedCloseIsLeftToPrune(t *testing.T) {
 func TestPruneFindsWhatHasNoDirectory(t *testing.T) {
 	l := newTestLauncher(t)
 	ranged := newID()
-	if _, err := l.ids().Claim(ranged); err != nil {
+	if _, err := l.ids.Claim(ranged); err != nil {
 		t.Fatal(err)
 	}
 	host, err := cgroups.Probe()

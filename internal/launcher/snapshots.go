@@ -98,7 +98,7 @@ func (l *Launcher) roomForSnapshot(ctx context.Context, uid uint32) error {
 	if err != nil {
 		return err
 	}
-	moved, err := l.moved()
+	moved, err := l.find.moved()
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (l *Launcher) roomForSnapshot(ctx context.Context, uid uint32) error {
 
 // pruneDrafts removes the drafts of snapshots that no sandbox needs.
 func (l *Launcher) pruneDrafts() error {
-	ids, err := l.directories()
+	ids, err := l.find.directories()
 	if err != nil {
 		return err
 	}

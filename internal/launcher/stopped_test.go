@@ -331,7 +331,7 @@ func TestUpRefusesWhereNoMoreCanBeKept(t *testing.T) {
 
 func workIn(t *testing.T, l *Launcher, id string) (record.Record, bool) {
 	t.Helper()
-	w, err := l.workOf(recordOf(t, l, id))
+	w, err := workOf(l.Roots, recordOf(t, l, id))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +357,7 @@ func TestUpKeepsTheFilesOnce(t *testing.T) {
 	if names, err := l.Snapshots(t.Context(), 0); err != nil || len(names) != 1 || !slices.Equal(again.session.Current().Notes, []string{note}) {
 		t.Errorf("snapshots %q, %v, notes %q", names, err, again.session.Current().Notes)
 	}
-	for i, name := range map[int]string{1: l.nameForStopped("box", time.Now()), 2: l.nameForStopped(strings.Repeat("x", record.MaxName), time.Now())} {
+	for i, name := range map[int]string{1: nameForStopped(l.Roots, "box", time.Now()), 2: nameForStopped(l.Roots, strings.Repeat("x", record.MaxName), time.Now())} {
 		if !record.IsName(name) {
 			t.Errorf("%d: %q", i, name)
 		}

@@ -1,0 +1,153 @@
+package launcher
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+)
+
+// A finder finds sandboxes: by their directories in the state root, or, if somebody has
+// emptied the state root, by their objects in the kernel and below the data directory.
+type finder struct {
+	record.Roots
+	host func() (*cgroups.Host, error)
+	ids  idrange.Ranges
+}
+
+// directories are the ids of the sandboxes with a directory in the state root.
+func (f finder) directories() ([]string, error) {
+	if err := f.CheckRoot(); err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(f.Sandboxes())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var ids []string
+	for _, e := range entries {
+		if e.IsDir() {
+			ids = append(ids, e.Name())
+		}
+	}
+	return ids, nil
+}
+
+// known are the ids of all sandboxes of which there is a trace: in the state
+// root, or, where somebody emptied that, in the kernel.
+func (f finder) known() ([]string, error) {
+	ids, err := f.directories()
+	if err != nil {
+		return nil, err
+	}
+	traces, err := f.traces()
+	if err != nil {
+		return nil, err
+	}
+	ids = append(ids, traces...)
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+// traced says whether something of a sandbox is left where its directory in the
+// state root is not, as after somebody has emptied that.
+func (f finder) traced(id string) (bool, error) {
+	if err := f.CheckRoot(); err != nil {
+		return false, err
+	}
+	traces, err := f.traces()
+	return slices.Contains(traces, id), err
+}
+
+// traces are the ids of the sandboxes that have a cgroup, an image or a range of user ids,
+// except those that have another id by now.
+func (f finder) traces() ([]string, error) {
+	host, err := f.host()
+	if err != nil {
+		return nil, err
+	}
+	groups, err := host.Children(record.CgroupParent)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, name := range groups {
+		if id, ours := f.CgroupID(name); ours {
+			ids = append(ids, id)
+		}
+	}
+	imaged, err := f.ImageOwners()
+	if err != nil {
+		return nil, err
+	}
+	ids = append(ids, imaged...)
+	owners, err := f.ids.Owners()
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range owners {
+		ids = append(ids, o.Sandbox)
+	}
+	moved, err := f.moved()
+	return slices.DeleteFunc(ids, func(id string) bool { return moved[id] != "" }), err
+}
+
+// group is the cgroup of a sandbox.
+func (f finder) group(id string) (*cgroups.Group, error) {
+	host, err := f.host()
+	if err != nil {
+		return nil, err
+	}
+	names, known, err := f.NamesOf(id)
+	if err != nil {
+		return nil, err
+	}
+	if !known {
+		if names, err = f.lostNames(host, id); err != nil {
+			return nil, err
+		}
+	}
+	return host.Open(names.CgroupPath())
+}
+
+// lostNames are the names of a sandbox without a file of names: its directory was lost, or
+// an earlier release has made the sandbox.
+func (f finder) lostNames(host *cgroups.Host, id string) (record.Names, error) {
+	names := record.Names{Made: id, Cgroup: f.CgroupPrefix() + id}
+	moved, err := f.moved()
+	if err != nil || moved[id] != "" {
+		return names, err
+	}
+	all, err := host.Children(record.CgroupParent)
+	if err != nil {
+		return names, err
+	}
+	for _, name := range all {
+		if made, ours := f.CgroupID(name); ours && made == id {
+			names.Cgroup = name
+		}
+	}
+	return names, nil
+}
+
+// moved are the present ids of the sandboxes that have got another id, by the ids with which
+// they were made.
+func (f finder) moved() (map[string]string, error) {
+	ids, err := f.directories()
+	if err != nil {
+		return nil, err
+	}
+	moved := map[string]string{}
+	for _, id := range ids {
+		// A sandbox without readable names can only be removed. Its objects are then looked
+		// for by this id.
+		if names, _, err := f.NamesOf(id); err == nil && names.Made != id {
+			moved[names.Made] = id
+		}
+	}
+	return moved, nil
+}
