@@ -16,19 +16,19 @@ import (
 func attachCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "attach",
-		Usage:     "show what a detached command prints, until it ends",
+		Usage:     "show the output of a detached command, until it ends",
 		ArgsUsage: "NAME EXEC",
 		Category:  categorySandbox,
-		Description: `Prints what the sandbox has kept of the command's output and what comes, and
-ends as "exec" would have, with the command's status. That is told once: the
-sandbox then forgets the command. Interrupted before, it lets the command go on.
+		Description: `Prints the output that the sandbox has kept, then new output, and ends with the
+command's exit status, as "exec" does. After that the sandbox forgets the command. If
+attach is interrupted, the command goes on.
 
     sandbox-runtime exec --detach box make test
     sandbox-runtime ps --execs box
     sandbox-runtime attach box EXEC
     sandbox-runtime attach --kill box EXEC`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "kill", Usage: "end the command, and all it has started, first"},
+			&cli.BoolFlag{Name: "kill", Usage: "first end the command and all its processes"},
 			&cli.BoolFlag{Name: "json", Usage: "print one Result in JSON, output included, and nothing else"},
 		},
 		Action:       attachToExec,

@@ -20,11 +20,11 @@ import (
 func changesCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "changes",
-		Usage:     "list what a sandbox has changed in its overlays",
+		Usage:     "list the changes of a sandbox in its overlays",
 		ArgsUsage: "NAME [PATH...]",
 		Category:  categorySandbox,
-		Description: `Each line is what became of a path, its size where it is a file, and the path.
-A path that runs without a question, or has unusual rights, has a reason after "!".
+		Description: `Each line has the kind of the change, the size of a file, and the path. A path that
+the host runs without a question, or that has unusual rights, has a reason after "!".
 With --json each line is one change in JSON.
 
     sandbox-runtime up --overlay . box
@@ -32,7 +32,7 @@ With --json each line is one change in JSON.
     sandbox-runtime changes box`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "print one change in JSON per line"},
-			&cli.BoolFlag{Name: "names", Usage: "leave out all but names, which is faster"},
+			&cli.BoolFlag{Name: "names", Usage: "print names only, which is faster"},
 		},
 		Action: withChanges(func(_ context.Context, cmd *cli.Command, c *sandbox.Changes) error {
 			paths := cmd.Args().Tail()
@@ -48,7 +48,7 @@ With --json each line is one change in JSON.
 func diffCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "diff",
-		Usage:     "show what a sandbox has changed in its overlays, as a unified diff",
+		Usage:     "show the changes of a sandbox in its overlays, as a unified diff",
 		ArgsUsage: "NAME",
 		Category:  categorySandbox,
 		Description: `"git apply" takes the diff in the overlaid directory, and "patch -p1" takes a diff
@@ -79,7 +79,7 @@ characters in it are made visible.
 func applyCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "apply",
-		Usage:     "put what a sandbox has changed in its overlays onto the host",
+		Usage:     "write the changes of a sandbox in its overlays to the host",
 		ArgsUsage: "NAME [PATH...]",
 		Category:  categorySandbox,
 		Description: `All changes, or those of the paths with what is below them, are written with your
@@ -93,7 +93,7 @@ listed. All else is applied, and the exit status is 1.
     sandbox-runtime apply --yes box src/main.go`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "say what would be done, and do nothing"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "print the steps, and do nothing"},
 			&cli.BoolFlag{Name: "overwrite", Usage: "also where the host has changed meanwhile"},
 			&cli.BoolFlag{Name: "allow-autorun", Usage: "also paths that run without a question, and rights as --setuid does"},
 			&cli.BoolFlag{Name: "setuid", Usage: "carry over setuid and setgid bits and file capabilities"},

@@ -55,10 +55,10 @@ func criuFlags() []cli.Flag {
 		&cli.StringFlag{Name: "work-path", Usage: "`DIR` of criu's log (default: that of the images)"},
 		&cli.BoolFlag{Name: "tcp-established", Usage: "keep open TCP connections"},
 		&cli.BoolFlag{Name: "ext-unix-sk", Usage: "allow unix sockets that are connected outside"},
-		&cli.BoolFlag{Name: "shell-job", Usage: "allow a session or terminal of the caller's"},
+		&cli.BoolFlag{Name: "shell-job", Usage: "allow a session or terminal of the caller"},
 		&cli.BoolFlag{Name: "file-locks", Usage: "keep file locks; nobody outside may hold them"},
 		&cli.BoolFlag{Name: "lazy-pages", Usage: "bring memory over while the container runs (userfaultfd)"},
-		&cli.BoolFlag{Name: "auto-dedup", Usage: "drop from older images what newer ones hold"},
+		&cli.BoolFlag{Name: "auto-dedup", Usage: "drop memory from older images that newer ones hold"},
 		&cli.StringFlag{Name: "manage-cgroups-mode", Usage: "soft, full, strict or ignore (default: soft)"},
 		&cli.StringSliceFlag{Name: "empty-ns", Usage: "make the namespace `NAME` empty: network, which always is"},
 	}

@@ -18,9 +18,8 @@ func createCommand() *cli.Command {
 		Category:  categoryOCI,
 		Usage:     "create a container",
 		ArgsUsage: "<container-id>",
-		Description: `Sets up a container from a bundle as far as its own command, which "start"
-executes: namespaces, cgroups, mounts and hooks are there, and what a caller adds
-before the start, such as a network, the command finds.
+		Description: `Sets up a container from a bundle: its namespaces, cgroups, mounts and hooks. "start"
+then executes its command. A caller may add more before the start, for example a network.
 
     # ` + programName + ` spec --bundle web        a ` + frontend.ConfigName + ` to change
     # ` + programName + ` create --bundle web --pid-file web.pid web-1

@@ -18,9 +18,9 @@ func deleteCommand() *cli.Command {
 		Category:  categoryOCI,
 		Usage:     "remove a container that has stopped, or was never started",
 		ArgsUsage: "<container-id>",
-		Description: `Removes the container's cgroups and state and runs its poststop hooks. With
---force a running or paused one is killed first, and what a killed "create" left
-is removed too.
+		Description: `Removes the container's cgroups and state, and runs its poststop hooks. With --force a
+running or paused container is killed first, and the rest of a killed "create" is
+removed, too.
 
     # ` + programName + ` delete web-1
     # ` + programName + ` delete --force web-1`,

@@ -24,20 +24,21 @@ func doCommand() *cli.Command {
 		Usage:     "run one command in a fresh sandbox and remove the sandbox",
 		ArgsUsage: "[--] COMMAND [ARG...]",
 		Category:  categorySandbox,
-		Description: `The command sees the host's programs read-only, an empty workspace that
-vanishes, no network and nothing else of the host, as uid 1000 without any
-capability.
+		Description: `The command runs as uid 1000 without any capability. It sees the host's programs
+read-only and an empty workspace, which is removed at the end. It has no network
+and sees nothing else of the host.
 
     sandbox-runtime do -- python3 -c 'print(6 * 7)'
     sandbox-runtime do --workspace . --timeout 30s -- make test
     sandbox-runtime do --json --memory 256m -- ./untrusted | jq .reason
 
-The exit status is the command's own; 124 timed out, 125 the runtime failed,
-126 not executable, 127 not found, 128+n killed by signal n.
+The exit status is the command's own. Other values: 124 timed out, 125 the runtime
+failed, 126 not executable, 127 not found, 128+n killed by signal n.
 
---review asks at the end about the changes in overlays. On a terminal only an answer
-discards changes: Ctrl-C, Ctrl-D, a signal or a closed terminal leaves the sandbox
-up, and prints the commands to come back to it. Without a terminal no answer discards.`,
+--review asks at the end about the changes in overlays. Only an answer discards
+changes. Without an answer (Ctrl-C, Ctrl-D, a signal or a closed terminal) the sandbox
+stays up, and the commands to come back to it are printed. If there is no terminal,
+the end of the input discards the changes.`,
 		Flags:                  doFlags(),
 		UseShortOptionHandling: true,
 		StopOnNthArg:           new(1),
@@ -54,7 +55,7 @@ func doFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "local", Usage: "no sandbox: run on the host, in the workspace"},
 		&cli.BoolFlag{Name: "json", Usage: "print one Result in JSON, output included, and nothing else"},
 		&cli.BoolFlag{Name: "review", Usage: "ask at the end about the changes in overlays (default with -it)"},
-		&cli.BoolFlag{Name: "apply", Usage: "put changes in overlays onto the host at the end, whatever the exit status"},
+		&cli.BoolFlag{Name: "apply", Usage: "write changes in overlays to the host at the end, with any exit status"},
 		&cli.BoolFlag{Name: "keep", Usage: "leave the sandbox up at the end, with its changes"},
 	}, configflags.Flags()...)
 }

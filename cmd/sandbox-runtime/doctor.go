@@ -14,20 +14,19 @@ import (
 func doctorCommand() *cli.Command {
 	return &cli.Command{
 		Name:     "doctor",
-		Usage:    "say what this host offers and lacks, and prove a sandbox's walls",
+		Usage:    "check this host for missing features, and test a sandbox's isolation",
 		Category: categorySandbox,
-		Description: `Tries everything a sandbox is made of, with the rights of the caller, and
-leaves nothing behind. A line says "ok"; "missing" where sandboxes do not start,
-or are not fully isolated, for the want of it; "warn" where only a part of what
-they can do is lost. The table of all that is looked for is in docs/kernel.md.
+		Description: `Tries each kernel feature that a sandbox needs, with the rights of the caller, and
+leaves nothing behind. Each line has a status. "missing": no sandbox starts, or a
+sandbox is not fully isolated. "warn": a part of the functions is lost. docs/kernel.md
+has the table of all features.
 
-Then sandboxes are started, and one looks at its own walls from inside: a line
-says "ok", or "FAILED" and what it could do. What is planned and not there yet
-says "not built".
+Then doctor starts sandboxes. One of them tests its own isolation from inside: "ok", or
+"FAILED" with the reason. "not built" is a planned test.
 
-Quotas of the kernel that all sandboxes share are compared with the most that
-the launcher's --rules allow; without rules, with 16 sandboxes of the default limits.
-A quota that is too small does not change the exit status.
+All sandboxes share some quotas of the kernel. doctor compares these quotas with the
+most that the launcher's --rules allow; without rules, with 16 sandboxes of the default
+limits. A quota that is too small does not change the exit status.
 
     sandbox-runtime doctor
     sandbox-runtime doctor --json | jq '.features[] | select(.status != "ok")'

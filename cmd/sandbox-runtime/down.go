@@ -20,9 +20,8 @@ func downCommand() *cli.Command {
 		Usage:     "end all that runs in sandboxes, and remove them",
 		ArgsUsage: "NAME...",
 		Category:  categorySandbox,
-		Description: `Each is removed, whatever state it is in, and the workspace is left as it is. One
-that could not be removed, or that there is none of, makes the status 1; the
-others are removed all the same.
+		Description: `Each sandbox is removed, in any state. The workspace stays as it is. If a sandbox does
+not exist or cannot be removed, the others are still removed, and the exit status is 1.
 
     sandbox-runtime down box
     sandbox-runtime down box-1 box-2`,

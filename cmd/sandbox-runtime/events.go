@@ -19,9 +19,9 @@ func eventsCommand() *cli.Command {
 		Category:  categoryOCI,
 		Usage:     "print a container's statistics, and when it runs out of memory",
 		ArgsUsage: "<container-id>",
-		Description: `Prints one JSON object a line: of type "stats" every 5 seconds, with what the
-container uses of CPU, memory, block I/O and pids, and of type "oom" whenever it
-has reached its memory limit. Ends when the container's cgroup is gone.
+		Description: `Prints one JSON object a line: of type "stats" every 5 seconds, with the
+container's use of CPU, memory, block I/O and pids, and of type "oom" each time the
+container reaches its memory limit. Ends when the container's cgroup is gone.
 
     # ` + programName + ` events --stats web | jq .data.memory.usage
     # ` + programName + ` events --interval 1s web`,

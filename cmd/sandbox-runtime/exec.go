@@ -27,9 +27,9 @@ func execCommand() *cli.Command {
 		Category:  categoryOCI,
 		Usage:     "run a further process in a container, or a command in a sandbox",
 		ArgsUsage: "<container-id> <command> [argument...]  or  --process FILE <container-id>",
-		Description: `The process is that of the container's ` + frontend.ConfigName + ` with the command and the
-flags given here, or the one that FILE describes. It runs in the container's
-namespaces and cgroups, under its seccomp filter and with its capabilities.
+		Description: `The process is that of the container's ` + frontend.ConfigName + ` with this command and
+these flags, or the process that FILE describes. It runs in the container's namespaces
+and cgroups, with the container's seccomp filter and capabilities.
 
     # ` + programName + ` exec web-1 ps
     # ` + programName + ` exec --tty --user 1000:1000 --env TERM=xterm --cwd /srv web-1 sh
@@ -37,21 +37,21 @@ namespaces and cgroups, under its seccomp filter and with its capabilities.
     # ` + programName + ` exec --cgroup pids,memory:jobs web-1 job    "jobs" must exist below the container's
     # ` + programName + ` exec --detach --pid-file job.pid --process job.json web-1
 
-Flags after the id are the command's. The status is the command's, 128+n if signal
-n ended it, 255 if it could not be started.
+Flags after the id belong to the command. The exit status is the command's own, 128+n
+if signal n ended the command, and 255 if the command could not be started.
 
-In a sandbox of "up" the command is run as "do" runs its own: as the sandbox's
-user, without input unless -i is given. At its end what it left running is
-killed, and nothing else in the sandbox.
+In a sandbox of "up" a command runs as with "do": as the sandbox's user, and without
+input unless -i is given. When the command ends, all processes that it has started are
+killed. Other processes of the sandbox go on.
 
     # ` + programName + ` exec box make test
     # ` + programName + ` exec -it box bash
     # ` + programName + ` exec --timeout 10s --memory 256m --json box ./untrusted
     # ` + programName + ` exec --detach box ./server
 
---detach lets it go on and prints its id, for "attach"; "ps --execs" shows it. The
-status is the command's own; 124 timed out, 125 the runtime failed, 126 not
-executable, 127 not found, 128+n killed by signal n.`,
+--detach prints an id for "attach", and lets the command go on; "ps --execs" shows it.
+The exit status is the command's own. Other values: 124 timed out, 125 the runtime
+failed, 126 not executable, 127 not found, 128+n killed by signal n.`,
 		StopOnNthArg:           &one, // the command's flags are its own
 		UseShortOptionHandling: true,
 		Flags: append(append(processFlags(), execSandboxFlags()...),
@@ -67,7 +67,7 @@ executable, 127 not found, 128+n killed by signal n.`,
 			&cli.BoolFlag{Name: "no-new-privs", Usage: "set no_new_privs for the process"},
 			&cli.StringSliceFlag{Name: "cap", Aliases: []string{"c"}, Usage: "add capability `CAP` (repeatable)"},
 			&cli.StringSliceFlag{Name: "cgroup", Usage: "run in an existing sub-cgroup `[CONTROLLER:]PATH` (repeatable)"},
-			&cli.BoolFlag{Name: "ignore-paused", Usage: "also in a paused container, where it waits"},
+			&cli.BoolFlag{Name: "ignore-paused", Usage: "also in a paused container: the process waits"},
 		),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if err := wantArgs(cmd, 1, -1); err != nil {

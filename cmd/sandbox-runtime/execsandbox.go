@@ -26,8 +26,8 @@ func execSandboxFlags() []cli.Flag {
 	flags := []cli.Flag{
 		&cli.BoolFlag{Name: "interactive", Aliases: []string{"i"}, Usage: "sandbox: pass standard input on"},
 		&cli.BoolFlag{Name: "json", Usage: "sandbox: print one Result in JSON, output included, and nothing else"},
-		&cli.BoolFlag{Name: "transaction", Usage: "sandbox: what it writes joins the files there if it succeeds, and vanishes otherwise"},
-		&cli.StringFlag{Name: "timeout", Usage: "sandbox: `DURATION` after which it is killed with all it started"},
+		&cli.BoolFlag{Name: "transaction", Usage: "sandbox: keep the command's writes only if it succeeds"},
+		&cli.StringFlag{Name: "timeout", Usage: "sandbox: `DURATION` after which the command and all its processes are killed"},
 	}
 	for _, f := range configflags.OfCommand() {
 		flags = append(flags, f.Flag)

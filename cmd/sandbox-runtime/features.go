@@ -13,9 +13,9 @@ func featuresCommand() *cli.Command {
 	return &cli.Command{
 		Name:     "features",
 		Category: categoryOCI,
-		Usage:    "print what this binary supports as JSON",
-		Description: `The form is that of the OCI runtime specification's features.md. It tells what the
-binary can do, whether or not this host can; for that ask "doctor".
+		Usage:    "print the features of this binary as JSON",
+		Description: `The form is that of the OCI runtime specification's features.md. It describes the
+binary, not this host; "doctor" describes the host.
 
     # ` + programName + ` features | jq .linux.mountExtensions`,
 		Action: printFeatures,

@@ -24,7 +24,7 @@ func globalFlags() []cli.Flag {
 		&cli.StringFlag{Name: "log-format", Local: true, Value: "text", Usage: "text or json"},
 		&cli.StringFlag{Name: "root", Local: true, Value: root, Usage: "`DIR` for container state, best on a tmpfs"},
 		&cli.StringFlag{Name: "data", Local: true, Value: defaultData(),
-			Usage: "`DIR` for what sandboxes of this host share and keep: id ranges, compiled seccomp filters"},
+			Usage: "`DIR` for data that all sandboxes of this host share: id ranges, compiled seccomp filters, files on disk"},
 		&cli.BoolFlag{Name: "systemd-cgroup", Local: true,
 			Usage: `have systemd make cgroups; cgroupsPath then has the form "slice:prefix:name"`},
 		&cli.StringFlag{Name: "rootless", Local: true, Value: "auto",

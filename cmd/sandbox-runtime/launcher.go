@@ -25,23 +25,24 @@ func launcherCommand() *cli.Command {
 		Name:     launcherName,
 		Usage:    "make sandboxes for other programs, on a socket",
 		Category: categorySandbox,
-		Description: `Programs that embed sandboxes ask it for them, and need no privilege
-themselves. Root and the user that it runs as may ask for anything, others for
-what the rules allow; docs/launcher.md says how to write them.
+		Description: `Programs that embed sandboxes get them from a launcher, and need no privilege
+themselves. Root and the launcher's own user may ask for anything. Other users may ask
+for sandboxes that the rules allow; docs/launcher.md describes the rules.
 
     # ` + programName + ` launcher
     # ` + programName + ` launcher --socket /run/sandboxes.sock --mode 0666 --rules /etc/sandbox-runtime/rules.json
 
-Sandboxes stay up when it ends, and the next one takes them up. SIGTERM lets
-commands that are not detached end within --grace; then it ends them.`,
+Sandboxes stay up when the launcher ends, and the next launcher takes them over. After
+SIGTERM, commands that are not detached have the time of --grace to end. Then the
+launcher ends them.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "socket", Usage: "`PATH` to listen on (default: " + launcherSocket + " in --root)"},
-			&cli.StringFlag{Name: "mode", Value: "0600", Usage: "who may connect: the socket's `MODE`"},
-			&cli.StringFlag{Name: "rules", Usage: "`FILE` that says what users other than root may ask for"},
+			&cli.StringFlag{Name: "mode", Value: "0600", Usage: "`MODE` of the socket, which decides about the users that may connect"},
+			&cli.StringFlag{Name: "rules", Usage: "`FILE` with the rules for users other than root"},
 			&cli.StringFlag{Name: "total-memory", Usage: "`SIZE` of memory of all sandboxes of the host together (default: no limit)"},
 			&cli.StringFlag{Name: "total-cpus", Usage: "`NUMBER` of cores' worth of processor time of all sandboxes of the host together (default: no limit)"},
-			&cli.IntFlag{Name: "fd", Usage: "serve the one connection that descriptor `N` is, and end with it"},
-			&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "how long commands have after SIGTERM"},
+			&cli.IntFlag{Name: "fd", Usage: "serve the one connection on descriptor `N`, and end with it"},
+			&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "time for commands to end after SIGTERM"},
 		},
 		Action: runLauncher,
 	}

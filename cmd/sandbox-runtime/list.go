@@ -20,8 +20,8 @@ func listCommand() *cli.Command {
 		Name:     "list",
 		Category: categoryOCI,
 		Usage:    "list the containers below --root",
-		Description: `What cannot be loaded, such as a container that is being deleted, is left out and
-told on stderr.
+		Description: `A container that cannot be loaded, for example since it is being deleted, is left
+out, and stderr has the reason.
 
     # ` + programName + ` list
     # ` + programName + ` list --format json | jq -r '.[] | select(.status == "running") | .id'

@@ -63,8 +63,8 @@ writes, and the root file system that it names:
 
     sandbox-runtime run --bundle DIR web-1
 
-Under Docker, containerd or podman, where runc stands: see "register --help".
-What this host has for all that, and whether the walls of a sandbox hold:
+In place of runc under Docker, containerd or podman: see "register --help".
+To check this host, and the isolation of a sandbox:
 
     sandbox-runtime doctor`,
 		Flags:       globalFlags(),

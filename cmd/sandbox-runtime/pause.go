@@ -59,7 +59,7 @@ func resumeCommand() *cli.Command {
 		Category:  categoryOCI,
 		Usage:     "let a paused container go on",
 		ArgsUsage: "<container-id>",
-		Description: `Thaws what "pause" has frozen. A container that is not paused is an error.
+		Description: `Lets a container of "pause" go on. It is an error if the container is not paused.
 
     # ` + programName + ` resume web`,
 		Action: func(ctx context.Context, cmd *cli.Command) error {

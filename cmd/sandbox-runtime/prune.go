@@ -13,13 +13,14 @@ import (
 func pruneCommand() *cli.Command {
 	return &cli.Command{
 		Name:     "prune",
-		Usage:    "remove what crashed runs left behind",
+		Usage:    "remove the rest of crashed runs",
 		Category: categorySandbox,
-		Description: `Finds sandboxes whose process is gone, by their state and by what the kernel
-still has of them, and removes their processes, cgroups and state. Sandboxes
-that are up are left alone; it is safe at any time. A stopped sandbox of "up" with
-files of its own on disk stays, too, and prune names it: "apply" and "save" work on
-it, and "down" removes it.`,
+		Description: `Finds sandboxes whose processes have ended, by their state and by their objects in the
+kernel, and removes all that is left of them. Sandboxes that are up stay; prune is safe
+at any time.
+
+A stopped sandbox of "up" with files of its own on disk stays, too, and prune prints its
+name: "apply" and "save" work on the sandbox, and "down" removes it.`,
 		Action: prune,
 	}
 }

@@ -21,16 +21,16 @@ func psCommand() *cli.Command {
 		Category:  categoryOCI,
 		Usage:     "list the processes of a container",
 		ArgsUsage: "<container-id> [ps option...]",
-		Description: `Shows those lines of the host's ps(1) that are processes of the container. The
-options are ps's, by default -ef; they must leave a column PID. The numbers are
-those of the caller's pid namespace. With --format json it prints just these.
+		Description: `Shows the lines of the host's ps(1) for the processes of the container. The options
+are those of ps, by default -ef. They must leave a column PID. The process ids are
+those of the caller's pid namespace. --format json prints only the ids.
 
     # ` + programName + ` ps web -eo pid,rss,args
     # ` + programName + ` ps --format json web
     [4711,4730]
 
-With --execs it shows the commands of a sandbox, as "exec" has started them: those
-that run, and detached ones that have ended and that nobody attached to yet.
+--execs shows the commands that "exec" has started in a sandbox: the running ones, and
+the detached ones that have ended and whose result nobody has asked for.
 
     # ` + programName + ` ps --execs box`,
 		StopOnNthArg: &one, // the rest is for ps

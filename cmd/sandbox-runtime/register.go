@@ -17,13 +17,12 @@ import (
 func registerCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "register",
-		Usage:     "make this binary known to docker, containerd or podman",
+		Usage:     "register this binary with docker, containerd or podman",
 		UsageText: programName + " register docker|containerd|podman [options]",
 		Category:  categorySandbox,
-		Description: `Prints what belongs in the engine's configuration, or with --write puts it
-there; --remove takes it out again. Everything else in the file stays as it is:
-settings and their order, comments, mode and owner. Lines with + and - show what
-was done.
+		Description: `Prints the lines for the engine's configuration. --write adds them to the file, and
+--remove takes them out again. The rest of the file stays as it is: settings and their
+order, comments, mode and owner. Lines with + and - show the difference.
 
     sandbox-runtime register docker                  # look
     sandbox-runtime register docker --write          # do it
@@ -70,8 +69,8 @@ func registerWith(name string, e engine.Engine, description string) *cli.Command
 			&cli.BoolFlag{Name: "write", Usage: "put it into the configuration"},
 			&cli.BoolFlag{Name: "remove", Usage: "take it out of the configuration"},
 			&cli.StringFlag{Name: "config", Value: e.File(), Usage: "`FILE` with the engine's configuration"},
-			&cli.StringFlag{Name: "name", Value: "sandbox", Usage: "`NAME` by which the engine is to know it"},
-			&cli.BoolFlag{Name: "default", Usage: "have the engine take it for all containers that name no runtime"},
+			&cli.StringFlag{Name: "name", Value: "sandbox", Usage: "`NAME` of the runtime in the engine's configuration"},
+			&cli.BoolFlag{Name: "default", Usage: "use it for all containers that name no runtime"},
 		},
 		Action:       func(_ context.Context, cmd *cli.Command) error { return register(cmd, e) },
 		OnUsageError: sandboxUsageError,

@@ -16,17 +16,17 @@ func snapshotCommand() *cli.Command {
 		Usage:     "keep a sandbox's files for other sandboxes to begin with",
 		ArgsUsage: "NAME SNAP",
 		Category:  categorySandbox,
-		Description: `Keeps what the sandbox has in its overlays, in its own workspace and in its home as
-it is now. Nothing is copied. "up --from SNAP" makes sandboxes that begin with it, any
-number of them. The sandbox's files have to be on disk, as those of "up" mostly are.
+		Description: `Keeps the present files of the sandbox: those in its overlays, in its own workspace and
+in its home. Nothing is copied. "up --from SNAP" makes any number of sandboxes that begin
+with these files. The sandbox's files have to be on disk, which is the default of "up".
 
     sandbox-runtime snapshot box ready
     sandbox-runtime up --from ready box-2
     sandbox-runtime snapshot --list
     sandbox-runtime snapshot --remove ready`,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "list", Usage: "print the names of the snapshots that there are"},
-			&cli.StringFlag{Name: "remove", Usage: "remove `SNAP`; sandboxes that have begun with it go on"},
+			&cli.BoolFlag{Name: "list", Usage: "print the names of all snapshots"},
+			&cli.StringFlag{Name: "remove", Usage: "remove the snapshot `SNAP`; sandboxes that began with it go on"},
 		},
 		Action: snapshot,
 	}
@@ -74,11 +74,11 @@ func listSnapshots(ctx context.Context, cmd *cli.Command, m *sandboxes) error {
 func discardCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "discard",
-		Usage:     "throw away what was written to a sandbox's overlays",
+		Usage:     "throw away the writes to a sandbox's overlays",
 		ArgsUsage: "NAME",
 		Category:  categorySandbox,
-		Description: `The overlays show the host's directories again. Something that has a file open there,
-or its directory, is named, and then nothing is thrown away.
+		Description: `The overlays show the host's directories again. If a process has a file open there, or
+its working directory, nothing is thrown away, and the error names the process.
 
     sandbox-runtime discard box`,
 		Action: discard,

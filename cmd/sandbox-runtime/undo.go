@@ -14,12 +14,12 @@ import (
 func undoCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "undo",
-		Usage:     "take back what the last transactions have changed",
+		Usage:     "take back the changes of the last transactions",
 		ArgsUsage: "NAME [N]",
 		Category:  categorySandbox,
-		Description: `The files of the sandbox become what they were before the last command, or the
-last N, of "exec --transaction" that succeeded. Where others have changed the same
-files since, that one and those before it stay, and the status is 1.
+		Description: `The files of the sandbox become as they were before the last successful command of
+"exec --transaction", or the last N. If other commands have changed the same files
+since, that transaction and all older ones stay, and the exit status is 1.
 
     sandbox-runtime exec --transaction box sh -c 'make test'
     sandbox-runtime undo box`,

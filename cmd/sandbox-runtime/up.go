@@ -22,19 +22,22 @@ import (
 func upCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "up",
-		Usage:     "have a sandbox of this name, which stays up",
+		Usage:     "make a sandbox that stays up, or take the present one of this name",
 		ArgsUsage: "NAME",
 		Category:  categorySandbox,
-		Description: `The sandbox is that of "do", and stays until "down": "exec" runs commands in it,
-which share its files and processes. One of this name that is up and healthy is
-taken as it is, and the flags change nothing. A sandbox that is not healthy is replaced,
-and its files are kept as a snapshot if they are on disk.
+		Description: `The sandbox is like that of "do", and stays up until "down". "exec" runs commands in
+it. The commands share its files and processes.
+
+If a sandbox of this name is up and healthy, it stays as it is, and the flags change
+nothing. A sandbox that is not healthy is replaced. If its files are on disk, they are
+kept as a snapshot.
 
     sandbox-runtime up --workspace . --memory 2g box
     sandbox-runtime exec box make test
     sandbox-runtime down box
 
-What it is made from can be read with "up --json", and "list" shows what is up.`,
+"up --json" prints the configuration of the sandbox. "list" shows the sandboxes that
+are up.`,
 		Flags:                  upFlags(),
 		UseShortOptionHandling: true,
 		Action:                 up,
@@ -44,8 +47,8 @@ What it is made from can be read with "up --json", and "list" shows what is up.`
 // upFlags describe the sandbox, and none of them a command.
 func upFlags() []cli.Flag {
 	flags := append([]cli.Flag{
-		&cli.BoolFlag{Name: "json", Usage: "print what it is in JSON, in place of its name"},
-		&cli.StringFlag{Name: "from", Usage: "begin with the files of `SNAP`, as snapshot has kept them"},
+		&cli.BoolFlag{Name: "json", Usage: "print a description in JSON, in place of the name"},
+		&cli.StringFlag{Name: "from", Usage: "begin with the files of the snapshot `SNAP`"},
 	}, configflags.Flags()...)
 	for _, f := range ofCommands {
 		flags = append(flags, &cli.BoolFlag{Name: f.name, Aliases: f.aliases, Hidden: true})

@@ -26,16 +26,15 @@ func updateCommand() *cli.Command {
 		Category:  categoryOCI,
 		Usage:     "change the limits of a container",
 		ArgsUsage: "<container-id>",
-		Description: `Changes limits of a container while it is created, running or paused. What is not
-given stays as it is. If the kernel refuses one, the old limits are in force
-again.
+		Description: `Changes limits of a created, running or paused container. Limits that are not given
+stay as they are. If the kernel refuses one limit, all old limits hold again.
 
     # ` + programName + ` update --memory 512m --pids-limit 100 web
     # echo '{"cpu": {"quota": 50000, "period": 100000}}' |
         ` + programName + ` update --resources - web
 
-The JSON of --resources is linux.resources of the OCI runtime specification, of
-which these are taken: memory (limit, reservation, swap, checkBeforeUpdate), cpu
+The JSON of --resources is linux.resources of the OCI runtime specification. These
+parts of it are used: memory (limit, reservation, swap, checkBeforeUpdate), cpu
 (shares, quota, burst, period, realtimeRuntime, realtimePeriod, cpus, mems, idle),
 blockIO, pids and unified. With it the other flags are ignored, save the schemata.
 
@@ -59,7 +58,7 @@ func updateFlags() []cli.Flag {
 		&cli.StringFlag{Name: "cpuset-mems", Usage: "memory nodes to use"},
 		&cli.StringFlag{Name: "cpu-idle", Usage: "1: run only when nobody else wants the CPU (SCHED_IDLE); 0: as usual"},
 		&cli.StringFlag{Name: "memory", Usage: "memory limit in `BYTES`"},
-		&cli.StringFlag{Name: "memory-reservation", Usage: "`BYTES` that the container is held to when memory runs short"},
+		&cli.StringFlag{Name: "memory-reservation", Usage: "`BYTES` that the container keeps when memory runs short"},
 		&cli.StringFlag{Name: "memory-swap", Usage: "limit of memory and swap together in `BYTES`"},
 		&cli.StringFlag{Name: "kernel-memory", Hidden: true},
 		&cli.StringFlag{Name: "kernel-memory-tcp", Hidden: true},

@@ -32,9 +32,9 @@ func All() []Flag {
 		all = append(all, ofLimit(l, l.Usage+" (default: "+l.Default+")"))
 	}
 	return append(all,
-		Text("storage", "`memory` or disk: where its writes lie (default: memory, for up disk)", "storage",
+		Text("storage", "place of its writes: `memory` or disk (default: memory, for up disk)", "storage",
 			func(c *spec.Config, v string) error { return setText(&c.Storage, v) }),
-		Text("timeout", "`DURATION` after which a command is killed with all it started, as 500ms or 1m30s (default: none)", "timeout",
+		Text("timeout", "`DURATION` after which a command and all its processes are killed, as 500ms or 1m30s (default: none)", "timeout",
 			func(c *spec.Config, v string) error { return c.Timeout.UnmarshalText([]byte(v)) }),
 		Text("user", "`UID[:GID]` inside (default: 1000:1000)", "user",
 			func(c *spec.Config, v string) (err error) { c.User, err = spec.ParseUser(v); return err }),
