@@ -15,7 +15,7 @@ import (
 const renewable = 1 << 20
 
 // errStays is the condition that a leaf has counts that would be the next command's.
-var errStays = errors.New("something of what it counted stays")
+var errStays = errors.New("something that it counted stays")
 
 // Renew turns a leaf whose command has ended into the leaf of another command, as empty as
 // a new one but for renewable bytes of memory, and returns it; l must not be used any

@@ -73,14 +73,14 @@ func (s *source) refuseMixed(m mounts, userns int) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("open what is mounted on %s: %w", i.Mountpoint, err)
+			return fmt.Errorf("open the mount on %s: %w", i.Mountpoint, err)
 		}
 		if !idmappable(fd, userns) {
 			bad = append(bad, i.Mountpoint+" ("+i.FSType+")")
 		}
 		descriptor.CloseFD(fd)
 	}
-	return fmt.Errorf("%s can be idmapped, but not what is mounted below it, at %s: unmount that, or use a directory without it", s.path, strings.Join(bad, ", "))
+	return fmt.Errorf("%s can be idmapped, but the mounts below it, at %s, cannot: unmount these, or use a directory without them", s.path, strings.Join(bad, ", "))
 }
 
 // idmappable says whether a mount by itself can be idmapped.

@@ -51,7 +51,7 @@ func openedForReading(path string, file *os.File, peer *Peer) error {
 // open_tree(2) would refuse it with an error that says nothing. isHere also refuses a
 // source without a path, mounted over or detached, whose path would mislead the rules.
 func (s *source) isHere() error {
-	elsewhere := fmt.Sprintf("%s is not what the launcher finds at %s: open it in the launcher's mount namespace, where nothing is mounted over it", s.path, s.real)
+	elsewhere := fmt.Sprintf("%s is another file than the launcher finds at %s: open it in the launcher's mount namespace, where nothing is mounted over it", s.path, s.real)
 	fd, err := descriptor.Open(unix.AT_FDCWD, s.real, descriptor.NoLinks, unix.O_PATH)
 	if err != nil {
 		return fmt.Errorf("%s: %w", elsewhere, err)

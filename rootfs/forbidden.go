@@ -145,7 +145,7 @@ func (r *rules) check(given, resolved string, writable bool) error {
 		}
 		if r.overlaid {
 			if secret := r.secretAbove(p); secret != "" {
-				return refuse("lies in " + secret + ", which holds secrets; bind what is needed of it")
+				return refuse("lies in " + secret + ", which holds secrets; bind the needed files alone")
 			}
 		}
 		if rule := neverWritableRule(p); writable && rule != "" {

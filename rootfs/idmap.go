@@ -169,7 +169,7 @@ func (r *Root) goDirect(s *source, spaces *namespaces) error {
 func (r *Root) takeReadOnly(s *source, spaces *namespaces) error {
 	if s.shown == asNobody {
 		if s.foreign {
-			r.note("%s belongs to user %d, not to who asks: its files belong to nobody in the sandbox", s.origin, s.uid)
+			r.note("%s belongs to user %d, and another user asks for it: its files belong to nobody in the sandbox", s.origin, s.uid)
 		}
 		if s.dir {
 			if _, err := r.plan.mounted.of(s); err != nil {

@@ -93,7 +93,7 @@ func (f *finder) needs(l language, exe string) (bin string, prefixes []string, e
 	prefix := filepath.Dir(filepath.Dir(resolved))
 	if !f.visible(resolved) {
 		if filepath.Base(filepath.Dir(resolved)) != "bin" {
-			return "", nil, fmt.Errorf("%s lies in no bin directory, so what it needs is not known; name that with --bind DIR:DIR", resolved)
+			return "", nil, fmt.Errorf("%s lies in no bin directory, so the files that it needs are not known; name their directory with --bind DIR:DIR", resolved)
 		}
 		if err := f.takeable(prefix, l.landmarks); err != nil {
 			return "", nil, err
@@ -162,9 +162,9 @@ func (f *finder) takeable(p string, landmarks []string) error {
 	for _, p := range []string{p, resolved} {
 		switch {
 		case strings.Count(p, "/") < 2 || filepath.Base(p) == ".local":
-			return fmt.Errorf("its prefix %s holds more than a language; name what is needed with --bind DIR:DIR", p)
+			return fmt.Errorf("its prefix %s holds more than a language; name the needed directory with --bind DIR:DIR", p)
 		case f.holdsHome(p):
-			return fmt.Errorf("its prefix %s is or holds a home directory; name what is needed with --bind DIR:DIR", p)
+			return fmt.Errorf("its prefix %s is or holds a home directory; name the needed directory with --bind DIR:DIR", p)
 		case neverWritableRule(p) != "":
 			return fmt.Errorf("its prefix %s lies in a part of the host that is not shown; %s", p, name)
 		}

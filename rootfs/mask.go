@@ -117,7 +117,7 @@ func (p *plan) hideAt(place string) error {
 	case absent(err) || len(missing) > 0, p.peer != nil && os.IsPermission(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("look for what is hidden: %w", err)
+		return fmt.Errorf("look for hidden files: %w", err)
 	case at.node != nil && (at.node.named || at.node.kind == maskNode), at.bind == nil || at.bind.src.overlay == nil:
 		return nil
 	case at.node == nil:

@@ -171,7 +171,7 @@ func (p *plan) placeSubmount(parent *node, at, rel string) error {
 	}
 	there, missing, err := p.find(where)
 	if err != nil {
-		return fmt.Errorf("overlay of what is mounted at %w", err)
+		return fmt.Errorf("overlay of the mount at %w", err)
 	}
 	if len(missing) > 0 || there.bind == nil || there.bind.src.overlay == nil || there.rel == "" {
 		return nil // something of the user's own is there, or nothing any more

@@ -71,7 +71,7 @@ func (r *Root) takeLate(s *source, spaces *namespaces) error {
 		return tableErr
 	}
 	if r.ids.direct == nil || *r.ids.direct != (owner{s.uid, s.gid}) {
-		return errors.Join(fmt.Errorf("workspace %s is on %s, which cannot be idmapped, and the user of a sandbox that is up stays who it is: make the sandbox with this workspace",
+		return errors.Join(fmt.Errorf("workspace %s is on %s, which cannot be idmapped, and the user of a sandbox that is up cannot change: make the sandbox with this workspace",
 			s.path, m.fsType), err)
 	}
 	return s.clone(-1, true)

@@ -78,7 +78,7 @@ var conditions = []struct {
 	{ErrNotRunning, ": its processes were killed; apply or save its changes, then remove it, or replace it with up"},
 	{ErrPaused, ": resume it first"},
 	{ErrBusy, ": try again when that is done"},
-	{errRemoved, ": what it has written, and was not applied or saved, is gone"},
+	{errRemoved, ": its writes that were not applied or saved are lost"},
 	{ErrRefused, ""},
 	{ErrUnavailable, ""},
 	{ErrClosed, ": make another, or get it by its id if it was not removed"},

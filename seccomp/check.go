@@ -158,7 +158,7 @@ func checkTogether(p *specs.LinuxSeccomp) error {
 					return fmt.Errorf("syscalls[%d]: %s has another answer in syscalls[%d], and one of the two rules has no conditions: "+
 						"the other has no effect", i, name, other.rule)
 				case other.answer == otherwise || here.answer == otherwise:
-					return fmt.Errorf("syscalls[%d], syscalls[%d]: of the rules for %s one says what defaultAction says and has no effect: "+
+					return fmt.Errorf("syscalls[%d], syscalls[%d]: one of the rules for %s has the defaultAction and so no effect: "+
 						"put the condition on the other", other.rule, i, name)
 				}
 			}

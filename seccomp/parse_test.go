@@ -106,7 +106,7 @@ func TestParseNamesTheField(t *testing.T) {
 			{"names": ["read", "ioctl"], "action": "SCMP_ACT_KILL", "args": [` + equal + `]}`), "syscalls[2]: ioctl has another answer in syscalls[1]"},
 		{"rule without behind a condition", rule(allow + equal + `]}, {"names": ["ioctl"], "action": "SCMP_ACT_LOG"}`), "syscalls[2]: ioctl has another answer in syscalls[1]"},
 		{"rule that says what the default says", rule(allow + equal + `]},
-			{"names": ["ioctl"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1, "args": [` + equal + `]}`), "syscalls[1], syscalls[2]: of the rules for ioctl"},
+			{"names": ["ioctl"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1, "args": [` + equal + `]}`), "syscalls[1], syscalls[2]: one of the rules for ioctl"},
 
 		{"Docker's form", `{"defaultAction": "SCMP_ACT_ERRNO", "archMap": []}`, "this is Docker's form"},
 		{"a rule in Docker's form", rule(`{"names": ["bpf"], "action": "SCMP_ACT_ALLOW", "includes": {"caps": ["CAP_BPF"]}}`), "this is Docker's form"},

@@ -89,7 +89,7 @@ func (c Command) Check() error {
 	case c.Cwd != "" && !path.IsAbs(c.Cwd):
 		return fmt.Errorf("the directory %q is not an absolute path inside the sandbox", c.Cwd)
 	case c.Detached && c.Transaction:
-		return errors.New("a detached command as a transaction: somebody has to be there for what it writes to join; leave one of the two out")
+		return errors.New("a detached command as a transaction: a caller has to wait for its writes to join; leave one of the two out")
 	case c.Detached && c.Terminal != nil:
 		return errors.New("a detached command with a terminal, which nobody would be at: leave one of the two out")
 	}

@@ -31,7 +31,7 @@ not exist or cannot be removed, the others are still removed, and the exit statu
 
 func down(ctx context.Context, cmd *cli.Command) (err error) {
 	if !cmd.Args().Present() {
-		return errors.New("say which sandboxes, by their names; list shows what there is")
+		return errors.New("say the names of the sandboxes; list shows all")
 	}
 	go cgroups.Wake() // ends by itself
 	m, err := connectExisting(ctx, cmd)

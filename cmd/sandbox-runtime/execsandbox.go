@@ -224,7 +224,7 @@ func checkDetached(cmd *cli.Command) error {
 		return nil
 	}
 	for name, why := range map[string]string{
-		"transaction": "nobody is there for what it writes to join",
+		"transaction": "nobody waits for its writes to join",
 		"interactive": "nobody is there to give it input",
 		"tty":         "nobody is there to read from its terminal",
 		"json":        "its Result is there when it has ended, from attach --json",

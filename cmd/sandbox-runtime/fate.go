@@ -35,7 +35,7 @@ func fateOf(cmd *cli.Command, c spec.Config) (*review.Fate, error) {
 		}
 	}
 	if chosen > 1 {
-		return nil, errors.New("--review, --apply and --keep: one of them says what becomes of the changes")
+		return nil, errors.New("--review, --apply and --keep do not go together; say one of them")
 	}
 	if chosen == 0 && cmd.Bool("interactive") && cmd.Bool("tty") && review.IsTerminal(os.Stdin) {
 		f.Review = f.Overlaid && !cmd.Bool("local")

@@ -27,7 +27,7 @@ name: "apply" and "save" work on the sandbox, and "down" removes it.`,
 
 func prune(ctx context.Context, cmd *cli.Command) error {
 	if cmd.Args().Present() {
-		return errors.New("prune takes no arguments; it removes whatever is left")
+		return errors.New("prune takes no arguments; it removes all that is left")
 	}
 	if err := mayLook(stateRoot(cmd)); err != nil {
 		return err

@@ -43,7 +43,7 @@ func snapshot(ctx context.Context, cmd *cli.Command) (err error) {
 	case !none && cmd.Args().Present():
 		return errors.New("--list and --remove are about no sandbox; leave its name out")
 	case none && cmd.NArg() != 2:
-		return errors.New("say the sandbox, and what to call the snapshot, as in: snapshot box ready")
+		return errors.New("say the sandbox, and a name for the snapshot, as in: snapshot box ready")
 	}
 	m, err := connectExisting(ctx, cmd)
 	if err != nil {

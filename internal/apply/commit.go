@@ -130,7 +130,7 @@ func (j *journal) takeBack(r *run, why error) (restored bool, err error) {
 	r.tree.forget()
 	if back := r.backward(); back != nil {
 		j.dir.Close()
-		return false, fmt.Errorf("%w; restoring the tree: %w (the next apply to the tree tries again; what was there is in %s)",
+		return false, fmt.Errorf("%w; restoring the tree: %w (the next apply to the tree tries again; the replaced files are in %s)",
 			why, back, j.name)
 	}
 	r.staged.forget()

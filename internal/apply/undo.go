@@ -33,13 +33,13 @@ func (p *Plan) Save(undo *os.File) error {
 	}
 	for i := range p.ops {
 		if err := s.save(&p.ops[i]); err != nil {
-			return p.about(fmt.Errorf("save what is replaced: %w", about(p.ops[i].Path, err)))
+			return p.about(fmt.Errorf("save the replaced files: %w", about(p.ops[i].Path, err)))
 		}
 	}
 	for i := len(s.dirs) - 1; i >= 0; i-- {
 		d := &s.dirs[i]
 		if _, err := s.maker.finish(d.path, &d.node); err != nil {
-			return p.about(fmt.Errorf("save what is replaced: %w", about(d.path, err)))
+			return p.about(fmt.Errorf("save the replaced files: %w", about(d.path, err)))
 		}
 	}
 	return nil

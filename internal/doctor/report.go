@@ -126,7 +126,7 @@ func (r *Report) Prove(ctx context.Context, open func(context.Context) (Sandboxe
 		return
 	}
 	if failed := failures(r.Proofs); len(failed) > 0 {
-		r.Ready, r.Verdict = false, "not ready: a sandbox lacks what it should have: "+strings.Join(failed, "; ")
+		r.Ready, r.Verdict = false, "not ready: the isolation of a sandbox has failed: "+strings.Join(failed, "; ")
 	}
 }
 
@@ -204,7 +204,7 @@ func (r Report) Write(out io.Writer) error {
 	}
 	line(&b, mark, "Linux %s, %s; sandboxes need %s or newer", r.Kernel.Release, r.Kernel.Machine, r.Kernel.Minimum)
 	if r.In != "" {
-		line(&b, "warn", "in a container: %s. What follows is what that one lets through", r.In)
+		line(&b, "warn", "in a container: %s. The next lines are about this container", r.In)
 	}
 	var groups []string
 	for _, f := range r.Features {

@@ -51,9 +51,9 @@ func Exposed(path string) (string, error) {
 		sticky := stat.Mode&unix.S_IFMT == unix.S_IFDIR && stat.Mode&unix.S_ISVTX != 0 // each file in it is its owner's
 		switch {
 		case stat.Uid != 0:
-			return fmt.Sprintf("uid %d, who owns %s", stat.Uid, at), nil
+			return fmt.Sprintf("uid %d, the owner of %s", stat.Uid, at), nil
 		case stat.Mode&0o002 != 0 && !sticky:
-			return fmt.Sprintf("everybody, who may write to %s", at), nil
+			return fmt.Sprintf("everybody, since %s is writable by all", at), nil
 		case stat.Mode&0o020 != 0 && stat.Gid != 0 && !sticky:
 			return fmt.Sprintf("gid %d, which may write to %s", stat.Gid, at), nil
 		}

@@ -133,7 +133,7 @@ func without(tree, base map[string]any, path ...string) {
 	}
 }
 
-var errEntangled = errors.New("what register writes cannot be told from the settings around it: put it in, or take it out, by hand")
+var errEntangled = errors.New("the lines of register cannot be told from the settings around them: add or remove them by hand")
 
 // onlyDiffer makes sure that two configurations, the one with more first, mean the same
 // but for the values at the paths. Added or removed text may have changed the meaning of

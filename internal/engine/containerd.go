@@ -53,7 +53,7 @@ func readContainerd(config []byte) (*containerdConfig, error) {
 	case nil:
 		return nil, errors.New("without a version, which makes it version 1, and register writes 2 and 3." +
 			" Write \"version = 2\" as its first line and full names of plugins (\"cri\" is \"io.containerd.grpc.v1.cri\")," +
-			" or start from what containerd says: containerd config default")
+			" or start from the output of: containerd config default")
 	}
 	return nil, errors.New("version is not a number")
 }

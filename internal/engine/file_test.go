@@ -178,11 +178,11 @@ func TestWhoCanChangeTheBinary(t *testing.T) {
 		{func() error { return os.WriteFile(path, nil, 0o755) }, ""},
 		{func() error { return os.Chmod(path, 0o775) }, ""}, // gid 0
 		{func() error { return os.Chown(path, 0, 50) }, "gid 50, which may write to " + path},
-		{func() error { return os.Chmod(path, 0o757) }, "everybody, who may write to " + path},
-		{func() error { return errors.Join(os.Chmod(path, 0o755), os.Chown(path, 7, 0)) }, "uid 7, who owns " + path},
-		{func() error { return errors.Join(os.Chown(path, 0, 0), os.Chmod(dir, 0o777)) }, "everybody, who may write to " + dir},
+		{func() error { return os.Chmod(path, 0o757) }, "everybody, since " + path + " is writable by all"},
+		{func() error { return errors.Join(os.Chmod(path, 0o755), os.Chown(path, 7, 0)) }, "uid 7, the owner of " + path},
+		{func() error { return errors.Join(os.Chown(path, 0, 0), os.Chmod(dir, 0o777)) }, "everybody, since " + dir + " is writable by all"},
 		{func() error { return os.Chmod(dir, 0o777|fs.ModeSticky) }, ""},
-		{func() error { return os.Chown(dir, 7, 0) }, "uid 7, who owns " + dir},
+		{func() error { return os.Chown(dir, 7, 0) }, "uid 7, the owner of " + dir},
 	}
 	for i, step := range steps {
 		if err := step.prepare(); err != nil {

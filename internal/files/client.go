@@ -46,7 +46,7 @@ const (
 
 var (
 	// ErrEnded is of a server that is not there any more. It may be started anew.
-	ErrEnded = errors.New("what serves the files has ended")
+	ErrEnded = errors.New("the server of the files has ended")
 	// ErrSilent is of a server that does not answer, since something stops it.
 	ErrSilent = fmt.Errorf("it did not answer for %s: something in the sandbox holds it up", giveUpAfter)
 	// ErrClosed is of a client that was closed.
@@ -155,11 +155,11 @@ func (c *Client) hear() error {
 		}
 		a, err := parseAnswer(b)
 		if err != nil {
-			return fmt.Errorf("what serves the files answers with %w", err)
+			return fmt.Errorf("the server of the files answers with %w", err)
 		}
 		if !greeted {
 			if a.id != 0 || a.handle != Version {
-				return fmt.Errorf("what serves the files speaks version %d, this program %d: run both from the same version", a.handle, Version)
+				return fmt.Errorf("the server of the files has version %d, this program %d: run both from the same version", a.handle, Version)
 			}
 			greeted = true
 			continue
@@ -177,7 +177,7 @@ func (c *Client) deliver(a *answer) error {
 	c.heard, c.quiet = time.Now(), false
 	p, ok := c.pending[a.id]
 	if !ok {
-		return fmt.Errorf("what serves the files answers call %d, which there is not", a.id)
+		return fmt.Errorf("the server of the files answers call %d, which does not exist", a.id)
 	}
 	delete(c.pending, a.id)
 	if a.handle != 0 {

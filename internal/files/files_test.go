@@ -147,7 +147,7 @@ func TestOddAnswersAreErrors(t *testing.T) {
 func TestAnotherVersionIsRefused(t *testing.T) {
 	h := newSilent(t, Options{})
 	h.say(t, (&answer{handle: Version + 1}).encode())
-	if _, err := h.client.Stat(t.Context(), "/f"); err == nil || !strings.Contains(err.Error(), "speaks version 2, this program 1") {
+	if _, err := h.client.Stat(t.Context(), "/f"); err == nil || !strings.Contains(err.Error(), "has version 2, this program 1") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -167,7 +167,7 @@ func (c *Client) stat(ctx context.Context, o op, name string) (Info, error) {
 	return a.infos[0], nil
 }
 
-var errAnswer = errors.New("what serves the files answers something else")
+var errAnswer = errors.New("the server of the files gives an answer to another call")
 
 // List describes the entries of a directory, in its own order.
 func (c *Client) List(ctx context.Context, name string) iter.Seq2[Info, error] {

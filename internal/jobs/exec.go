@@ -114,7 +114,7 @@ func checkPipe(f *os.File) error {
 		return err
 	}
 	if fs.Type != pipeMagic || st.Mode&unix.S_IFMT != unix.S_IFIFO {
-		return errors.New("it is no pipe; copy from and to what it is")
+		return errors.New("it is no pipe; copy between the file and a pipe")
 	}
 	return nil
 }
@@ -308,7 +308,7 @@ func (p *Process) refused(start *agent.StartError) error {
 		return &launch.ConfigError{Reason: fmt.Sprintf("directory %s of the command: %v in the sandbox", start.Path, start.Errno)}
 	case start.Errno == unix.EAGAIN || start.Errno == unix.ENOMEM:
 		return &launch.SandboxError{ID: p.Live.ID,
-			Err: fmt.Errorf("has no room for another command, which %w: %w; end some of what runs there", launch.ErrUnavailable, start)}
+			Err: fmt.Errorf("has no room for another command, which %w: %w; end some of its processes", launch.ErrUnavailable, start)}
 	}
 	return &launch.SandboxError{ID: p.Live.ID, Err: start}
 }

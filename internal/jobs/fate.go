@@ -101,7 +101,7 @@ func (l *Sessions) fullStores(r record.Record) (all []full) {
 	}
 	if files.Durable() && l.hostFull() {
 		all = append(all, full{
-			"", "the host's disk is full, on which it keeps what it writes: make room below " + l.Data,
+			"", "the host's disk is full, on which it keeps its writes: make room below " + l.Data,
 			"the host's disk, below " + l.Data + ", is full",
 		})
 	}

@@ -346,9 +346,9 @@ func (p *Process) finish() error {
 // unkilled words that something outlived its exec.
 func (p *Process) unkilled(err error) string {
 	if p.Live.Paused() {
-		return "the sandbox is paused: what the command has left ends when it is resumed"
+		return "the sandbox is paused: processes that the command has left end when the sandbox is resumed"
 	}
-	return fmt.Sprintf("what the command has left was killed and does not end: %v", err)
+	return fmt.Sprintf("processes that the command has left were killed and do not end: %v", err)
 }
 
 // account fills in the counts of the leaf, and returns them.

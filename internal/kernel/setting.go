@@ -118,7 +118,7 @@ func processSettings() []Setting {
 	settings := []Setting{{
 		Name: "seccomp", Value: map[string]string{"0": "none", "1": "strict", "2": "filter"}[status["Seccomp"]],
 		Restricts: filtered,
-		Effect:    "this process runs under somebody's seccomp filter, which may refuse what sandboxes are made of",
+		Effect:    "this process runs under a seccomp filter, which may refuse calls that sandboxes need",
 		Fix:       "start the container around it with --security-opt seccomp=unconfined, or --privileged",
 		features:  everyFeature(), causes: append([]error{unix.ENOSYS, errKills}, denied...),
 	}, {

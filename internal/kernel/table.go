@@ -132,7 +132,7 @@ var table = []Info{
 		Get:  "Linux 5.3 or newer; " + privileged,
 	}, {
 		Name: CloseRange, Group: "processes", Title: "close_range", Since: v(5, 11), Need: Required, probe: probeCloseRange,
-		Lost: noSandbox + "what runs in one must not inherit a descriptor, and the agent closes them all at once",
+		Lost: noSandbox + "a command in a sandbox must not inherit a descriptor, and the agent closes all at once",
 		Get:  "Linux 5.11 or newer; " + privileged,
 	}, {
 		Name: Ptrace, Group: "processes", Title: "tracing one's own child", Since: v(2, 6), Need: Required, probe: probePtrace,
@@ -146,7 +146,7 @@ var table = []Info{
 
 	{
 		Name: CgroupDevices, Group: "cgroups", Title: "rules on devices", Since: v(4, 15), Need: Required, probe: probeCgroupDevices,
-		Lost: noSandbox + "device nodes would open whatever they name",
+		Lost: noSandbox + "device nodes would open the devices that they name",
 		Get:  "root with CAP_NET_ADMIN, which cgroup v2 asks for to attach the rules as a BPF program; a kernel with CONFIG_CGROUP_BPF=y; " + privileged,
 	},
 

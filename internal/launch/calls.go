@@ -70,7 +70,7 @@ func (c *Client) keep(ctx context.Context, ch *Channel) error {
 }
 
 // errAnswer is of a launcher that answers something else.
-var errAnswer = errors.New("answer of the launcher: not what was asked for")
+var errAnswer = errors.New("answer of the launcher: it belongs to another call")
 
 // Remove ends a sandbox and removes all of it. It may be called again: one that
 // does not exist is no error.

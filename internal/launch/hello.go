@@ -35,7 +35,7 @@ func (h Hello) Encode() []byte {
 func checkHello(body []byte) error {
 	var h Hello
 	if err := json.Unmarshal(body, &h); err != nil {
-		return fmt.Errorf("%w: what answers is no launcher: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: the other end is no launcher: %w", ErrUnavailable, err)
 	}
 	if h.Refused != "" {
 		return fmt.Errorf("%w: %s", ErrRefused, strings.TrimPrefix(h.Refused, ErrRefused.Error()+": "))

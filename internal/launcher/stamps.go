@@ -103,7 +103,7 @@ func (s *Sandbox) Applied(ctx context.Context, path string, stamps []launch.Stam
 		m := stampMerge{added: stamps, since: r.Trees[i].Since.UnixNano(), room: roomForStamps(r.UID) - others}
 		err = m.write(s.session.StampsPath(i, r.Trees[i]))
 		if errors.Is(err, errStampsFull) {
-			return launch.Refusal(fmt.Errorf("more than %d bytes of paths were applied to the host, those below %s with them; discard what the sandbox has there", roomForStamps(r.UID), path))
+			return launch.Refusal(fmt.Errorf("more than %d bytes of paths were applied to the host, with those below %s; discard the changes of the sandbox there", roomForStamps(r.UID), path))
 		}
 		return err
 	})

@@ -57,7 +57,7 @@ func (m *making) openStore() (f *os.File, mapped bool, err error) {
 			return nil, false, fmt.Errorf("%w; and on disk: %w", launch.Refusal(refused), err)
 		}
 		m.request.Config, m.record.Config = c, c
-		m.record.Notes = append(m.record.Notes, fmt.Sprintf("what it writes is kept in %s of memory, not on disk: %v", c.Limits.Disk, err))
+		m.record.Notes = append(m.record.Notes, fmt.Sprintf("its writes are kept in %s of memory, not on disk: %v", c.Limits.Disk, err))
 	}
 	f, err = store.Memory(storeLimits(m.request.Config))
 	return f, false, err

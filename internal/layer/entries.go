@@ -28,7 +28,7 @@ const (
 // keep it going.
 const maxEntries = 1 << 25
 
-var errEndless = fmt.Errorf("more than %d names: stop what is writing there and list it again", maxEntries)
+var errEndless = fmt.Errorf("more than %d names: stop the writer there and list it again", maxEntries)
 
 // reader reads directories, all into one buffer.
 type reader struct {

@@ -22,7 +22,7 @@ const (
 	maxPath  = 8 * unix.PathMax
 )
 
-var errDepth = fmt.Errorf("lies more than %d directories deep, or its path has more than %d bytes: what is in there is not listed", maxDepth, maxPath)
+var errDepth = fmt.Errorf("lies more than %d directories deep, or its path has more than %d bytes: its content is not listed", maxDepth, maxPath)
 
 // walker goes through a stack, depth first.
 type walker struct {

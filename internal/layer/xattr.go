@@ -25,7 +25,7 @@ const (
 type foreignError struct{ xattr string }
 
 func (e foreignError) Error() string {
-	return fmt.Sprintf("has %s, which overlays of sandboxes never use: it cannot be told what it stands for", e.xattr)
+	return fmt.Sprintf("has %s, which overlays of sandboxes never use: its meaning is not known", e.xattr)
 }
 
 // xattrReader reads extended attributes, into one buffer.

@@ -60,7 +60,7 @@ type archive struct {
 func (a *archive) add(c spec.Change) error {
 	for part := range strings.SplitSeq(c.Path, "/") {
 		if strings.HasPrefix(part, whiteout) {
-			return fmt.Errorf("%q: a layer of an image has names that begin with %s for what is gone; rename it, or save a patch", c.Path, whiteout)
+			return fmt.Errorf("%q: in a layer of an image, names that begin with %s mark deleted files; rename it, or save a patch", c.Path, whiteout)
 		}
 	}
 	if c.Kind == spec.Deleted {

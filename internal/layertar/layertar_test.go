@@ -112,10 +112,10 @@ func TestTarReadsTheArchive(t *testing.T) {
 
 func TestWhatAnArchiveCannotHaveIsAnError(t *testing.T) {
 	for _, test := range []struct{ name, lower, edit, want string }{
-		{"a name of a whiteout", "", "echo a >.wh.x", `".wh.x": a layer of an image has names that begin with .wh.`},
-		{"a directory with the name of a whiteout", "", "mkdir -p d/.wh..wh..opq", `"d/.wh..wh..opq": a layer`},
-		{"below such", "mkdir .wh.d", "echo a >.wh.d/f", `".wh.d/f": a layer`},
-		{"such that is gone", "echo a >.wh.f", "rm .wh.f", `".wh.f": a layer`},
+		{"a name of a whiteout", "", "echo a >.wh.x", `".wh.x": in a layer of an image, names that begin with .wh. mark`},
+		{"a directory with the name of a whiteout", "", "mkdir -p d/.wh..wh..opq", `"d/.wh..wh..opq": in a layer`},
+		{"below such", "mkdir .wh.d", "echo a >.wh.d/f", `".wh.d/f": in a layer`},
+		{"such that is gone", "echo a >.wh.f", "rm .wh.f", `".wh.f": in a layer`},
 		{"a terabyte of nothing", "", "truncate -s 1T x", `"x" is 1099511627776 bytes long, and all but 0 of them are holes`},
 		{"a little more nothing than is taken", "", "truncate -s 1073741825 x", `"x" is 1073741825 bytes long, and all but 0`},
 		{"an attribute", "", `echo a >x; python3 -c 'import os; os.setxattr("x", "user.a=b", b"")'`, `"x" has the extended attribute "user.a=b"`},

@@ -68,7 +68,7 @@ func Clone(f *os.File, recursive bool) (*os.File, error) {
 	}
 	tree, err := unix.OpenTree(int(f.Fd()), "", flags)
 	if errors.Is(err, unix.EINVAL) && !recursive {
-		return nil, fmt.Errorf("%s has other file systems mounted below it, and what is written there cannot be kept apart: %w", f.Name(), launch.ErrUnavailable)
+		return nil, fmt.Errorf("%s has other file systems mounted below it, and writes there cannot be kept apart: %w", f.Name(), launch.ErrUnavailable)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open_tree %s: %w", f.Name(), err)

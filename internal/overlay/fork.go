@@ -104,7 +104,7 @@ func (s *switching) numberFrom(next int) error {
 	for _, c := range s.covers {
 		// A stopped sandbox is kept with all its layers: one more than it may switch to.
 		if len(s.record.Stacks[c.Path].Below) > MaxLayers {
-			return &launch.ConfigError{Reason: fmt.Sprintf("%s has %d layers, as many as there can be; make a sandbox anew from what it shows", c.Path, MaxLayers)}
+			return &launch.ConfigError{Reason: fmt.Sprintf("%s has %d layers, as many as there can be; make a new sandbox from the files that it shows", c.Path, MaxLayers)}
 		}
 		if c.Same == "" {
 			s.record.Switch.Layers[c.Path] = next

@@ -123,7 +123,7 @@ func (s *switching) number() error {
 			s.record.Switch.Layers[c.Path] = last
 		}
 		if n := len(s.record.Own(c.Place)) + len(s.record.Stacks[c.Path].Below); n >= MaxLayers {
-			return &launch.ConfigError{Reason: fmt.Sprintf("%s has %d layers, as many as there can be; make a sandbox anew from what it shows", c.Path, n)}
+			return &launch.ConfigError{Reason: fmt.Sprintf("%s has %d layers, as many as there can be; make a new sandbox from the files that it shows", c.Path, n)}
 		}
 	}
 	return nil

@@ -14,7 +14,7 @@ const idLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 type IDError struct{ ID string }
 
 func (e *IDError) Error() string {
-	return fmt.Sprintf("id %.64q: 1 to %d letters, digits and any of _.@+=- make one, of which the first is a letter, a digit or _", e.ID, MaxID)
+	return fmt.Sprintf("id %.64q: use 1 to %d letters, digits and any of _.@+=-, and begin with a letter, a digit or _", e.ID, MaxID)
 }
 
 // CheckID refuses with an [*IDError] an id that is no plain name, as "..", or that a shell

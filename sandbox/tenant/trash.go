@@ -38,7 +38,7 @@ func emptyTrash(ctx context.Context, trash *os.File) error {
 	var failures []error
 	for _, name := range names {
 		if err := removeTree(ctx, trash, name); err != nil {
-			failures = append(failures, fmt.Errorf("remove what is in the trash: %w", err))
+			failures = append(failures, fmt.Errorf("empty the trash: %w", err))
 		}
 	}
 	return errors.Join(failures...)

@@ -19,7 +19,7 @@ const endTime = 15 * time.Second
 // can help: see docs/launcher.md.
 func EndAfter(grace time.Duration, log *slog.Logger) {
 	time.AfterFunc(grace+endTime, func() {
-		log.Error("what was under way does not end and is given up; a file that a client has passed may not close",
+		log.Error("calls under way do not end and are given up; a file that a client has passed may not close",
 			"after", grace+endTime)
 		os.Exit(1)
 	})

@@ -160,7 +160,7 @@ func (e *events) watch(ctx context.Context) {
 		}
 		begun := time.Now()
 		if err := e.look(ctx); err != nil && ctx.Err() == nil {
-			e.log.Error("look what becomes of the sandboxes", "error", err)
+			e.log.Error("look after the sandboxes", "error", err)
 		}
 		e.countAll(ctx)
 		wait = max(lookTime, lookShare*time.Since(begun))

@@ -66,9 +66,9 @@ func makeOwn(dir string) error {
 	}
 	switch {
 	case st.Uid != 0 && st.Uid != uint32(os.Geteuid()):
-		return fmt.Errorf("%s belongs to user %d, who could answer in the launcher's place: name another directory", dir, st.Uid)
+		return fmt.Errorf("%s belongs to user %d, and that user could answer in the launcher's place: name another directory", dir, st.Uid)
 	case st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0:
-		return fmt.Errorf("%s can be written to by others, who could answer in the launcher's place: name another directory", dir)
+		return fmt.Errorf("%s can be written to by others, and these could answer in the launcher's place: name another directory", dir)
 	}
 	return nil
 }

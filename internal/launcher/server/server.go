@@ -243,7 +243,7 @@ func peerOf(conn *net.UnixConn) (uid uint32, groups []uint32, err error) {
 		}
 	})
 	if err := errors.Join(err, failed); err != nil {
-		return 0, nil, fmt.Errorf("who connects: %w", err)
+		return 0, nil, fmt.Errorf("user of the connection: %w", err)
 	}
 	return cred.Uid, append([]uint32{cred.Gid}, groups...), nil
 }

@@ -77,7 +77,7 @@ func (t *trunk) listen() error {
 	}
 	var hello launch.Hello
 	if err := json.Unmarshal(body, &hello); err != nil {
-		return fmt.Errorf("what connects is no client: %w", err)
+		return fmt.Errorf("the other end is no client: %w", err)
 	}
 	if hello.Protocol != launch.Protocol {
 		return fmt.Errorf("the client speaks protocol %d, not %d", hello.Protocol, launch.Protocol) // it has read ours
