@@ -201,7 +201,7 @@ func TestALauncherEndsWhateverItWasPassed(t *testing.T) {
 		if got.code == 0 {
 			continue
 		}
-		if got.code != 1 || !strings.Contains(got.stderr, "does not end and is given up") {
+		if got.code != 1 || !strings.Contains(got.stderr, "do not end and are given up") {
 			t.Errorf("%+v", got)
 		}
 		return
