@@ -14,23 +14,19 @@ func Of(l *launcher.Launcher) Core { return core{l} }
 type core struct{ *launcher.Launcher }
 
 func (c core) Create(ctx context.Context, r launch.Create, from Sources) (Sandbox, error) {
-	s, err := c.Launcher.Create(ctx, r, from)
-	if err != nil {
-		return nil, err
-	}
-	return sandbox{s}, nil
+	return boxed(c.Launcher.Create(ctx, r, from))
 }
 
 func (c core) Open(ctx context.Context, id string) (Sandbox, error) {
-	s, err := c.Launcher.Open(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return sandbox{s}, nil
+	return boxed(c.Launcher.Open(ctx, id))
 }
 
 func (c core) OpenStopped(ctx context.Context, id string) (Sandbox, error) {
-	s, err := c.Launcher.OpenStopped(ctx, id)
+	return boxed(c.Launcher.OpenStopped(ctx, id))
+}
+
+// boxed is the sandbox as an interface, which is nil after an error.
+func boxed(s *launcher.Sandbox, err error) (Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -47,23 +43,19 @@ func (c core) Remove(ctx context.Context, id string, may func(owner uint32) bool
 type sandbox struct{ *launcher.Sandbox }
 
 func (s sandbox) Start(ctx context.Context, c launch.Command, files [3]*os.File) (Process, error) {
-	p, err := s.Sandbox.Start(ctx, c, files)
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
+	return started(s.Sandbox.Start(ctx, c, files))
 }
 
 func (s sandbox) StartFiles(ctx context.Context, files [3]*os.File) (Process, error) {
-	p, err := s.Sandbox.StartFiles(ctx, files)
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
+	return started(s.Sandbox.StartFiles(ctx, files))
 }
 
 func (s sandbox) Attach(ctx context.Context, exec string) (Process, error) {
-	p, err := s.Sandbox.Attach(ctx, exec)
+	return started(s.Sandbox.Attach(ctx, exec))
+}
+
+// started is the process as an interface, which is nil after an error.
+func started[P Process](p P, err error) (Process, error) {
 	if err != nil {
 		return nil, err
 	}
