@@ -12,7 +12,7 @@ var update = flag.Bool("update", false, "write the tables of docs/autorun.md")
 // table is the entries as a table in Markdown, a row for each reason.
 func table(held bool) string {
 	var b strings.Builder
-	b.WriteString("| what it does | paths |\n|---|---|\n")
+	b.WriteString("| effect | paths |\n|---|---|\n")
 	var last Entry
 	for _, e := range Entries() {
 		if e.Held != held {
