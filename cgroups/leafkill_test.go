@@ -61,8 +61,9 @@ func TestLeafKillEndsAForkBomb(t *testing.T) {
 	b := newBox(t, nil)
 	enforced(t, "pids", b.limits.Pids)
 	g, agent := b.divided(nil)
-	l := newLeaf(t, g, "exec-1", LeafOptions{Pids: 200})
-	sibling := newLeaf(t, g, "exec-2", LeafOptions{Pids: 50})
+	// A bomb of few processes: the sibling has to get its turns of the processors.
+	l := newLeaf(t, g, "exec-1", LeafOptions{Pids: 40})
+	sibling := newLeaf(t, g, "exec-2", LeafOptions{Pids: 20})
 	runIn(t, l, "bomb").line(t)
 	testhost.Eventually(t, "forks that are refused", func() bool {
 		u, err := l.Usage()
