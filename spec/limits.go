@@ -127,6 +127,29 @@ func LimitFields() []Limit {
 // EnforcedIn says whether a host with this report enforces the limit.
 func (l Limit) EnforcedIn(r LimitReport) bool { return l.kind == nil || l.kind(r) == Enforced }
 
+// LimitReport says of each kind of limit whether the host enforces it.
+type LimitReport struct {
+	Memory Enforcement `json:"memory"`
+	CPU    Enforcement `json:"cpu"`
+	Pids   Enforcement `json:"pids"`
+	Disk   Enforcement `json:"disk"`
+	IO     Enforcement `json:"io"`
+}
+
+// NoLimits is the report of a host, or a way to run, that enforces none.
+func NoLimits() LimitReport {
+	return LimitReport{Memory: Unavailable, CPU: Unavailable, Pids: Unavailable, Disk: Unavailable, IO: Unavailable}
+}
+
+// Enforcement is the state of one kind of limit.
+type Enforcement string
+
+// A limit is enforced by the kernel, or the host has no means to.
+const (
+	Enforced    Enforcement = "enforced"
+	Unavailable Enforcement = "unavailable"
+)
+
 // field is one field of Limits, of any type.
 type field interface {
 	// Given says that the field is not zero.

@@ -106,29 +106,6 @@ const (
 	IsolationNone Isolation = "none"
 )
 
-// LimitReport says of each kind of limit whether the host enforces it.
-type LimitReport struct {
-	Memory Enforcement `json:"memory"`
-	CPU    Enforcement `json:"cpu"`
-	Pids   Enforcement `json:"pids"`
-	Disk   Enforcement `json:"disk"`
-	IO     Enforcement `json:"io"`
-}
-
-// NoLimits is the report of a host, or a way to run, that enforces none.
-func NoLimits() LimitReport {
-	return LimitReport{Memory: Unavailable, CPU: Unavailable, Pids: Unavailable, Disk: Unavailable, IO: Unavailable}
-}
-
-// Enforcement is the state of one kind of limit.
-type Enforcement string
-
-// A limit is enforced by the kernel, or the host has no means to.
-const (
-	Enforced    Enforcement = "enforced"
-	Unavailable Enforcement = "unavailable"
-)
-
 // MarshalJSON writes the result with its output as text, or in base64 under
 // other names where it is not UTF-8, and its times in milliseconds.
 func (r Result) MarshalJSON() ([]byte, error) {
