@@ -83,8 +83,8 @@ const (
 	StorageDisk Storage = "disk"
 )
 
-// storages are all kinds of storage.
-func storages() []Storage { return []Storage{StorageMemory, StorageDisk} }
+// Storages are all kinds of storage.
+func Storages() []Storage { return []Storage{StorageMemory, StorageDisk} }
 
 // User is the numeric identity of the command, as seen inside.
 type User struct {

@@ -46,8 +46,8 @@ func (c Config) validate() error {
 }
 
 func (c Config) validateStorage(p *problems) {
-	if c.Storage != "" && !slices.Contains(storages(), c.Storage) {
-		p.add("storage", "%q is no storage; name one of %q", c.Storage, storages())
+	if c.Storage != "" && !slices.Contains(Storages(), c.Storage) {
+		p.add("storage", "%q is no storage; name one of %q", c.Storage, Storages())
 	}
 	if len(c.Overlays) > maxOverlays {
 		p.add("overlays", "%d are more than %d", len(c.Overlays), maxOverlays)

@@ -32,7 +32,7 @@ func All() []Flag {
 		all = append(all, ofLimit(l, l.Usage+" (default: "+l.Default+")"))
 	}
 	return append(all,
-		Text("storage", "place of its writes: `memory` or disk (default: memory, for up disk)", "storage",
+		Text("storage", "place of its writes: "+storages()+" (default: memory, for up disk)", "storage",
 			func(c *spec.Config, v string) error { return setText(&c.Storage, v) }),
 		Text("timeout", "`DURATION` after which a command and all its processes are killed, as 500ms or 1m30s (default: none)", "timeout",
 			func(c *spec.Config, v string) error { return c.Timeout.UnmarshalText([]byte(v)) }),
@@ -58,6 +58,19 @@ type Flag struct {
 
 // Name is the flag's name without dashes.
 func (f Flag) Name() string { return f.Flag.Names()[0] }
+
+// storages are the names of all storages, for a help text. The first is the placeholder.
+func storages() string {
+	text := ""
+	for i, s := range spec.Storages() {
+		if i == 0 {
+			text = "`" + string(s) + "`"
+			continue
+		}
+		text += " or " + string(s)
+	}
+	return text
+}
 
 // Text is a flag with one value.
 func Text(name, usage, field string, apply func(*spec.Config, string) error) Flag {
