@@ -80,6 +80,13 @@ static void enter_root(const struct exec_request *request)
 		fail(STAGE_ROOT, errno);
 }
 
+/* enter_network: no command has a network namespace of its own yet. */
+static void enter_network(const struct exec_request *request)
+{
+	if (request->network >= 0)
+		fail(STAGE_NETWORK, EOPNOTSUPP);
+}
+
 /*
  * keep_descriptors leaves 0-2, the set-up socket and the program. The agent's
  * own fill 0-4, so those passed are all above the places they are moved to, and
@@ -342,6 +349,7 @@ noreturn void child_run(const struct exec_request *request)
 		_exit(126);
 	enter_cgroup(request);
 	enter_root(request);
+	enter_network(request);
 	keep_descriptors(request);
 	load(&p, request->payload);
 	new_session();

@@ -156,9 +156,6 @@ static enum stage run(struct exec *x, struct exec_request *request)
 	enum stage refusal;
 	pid_t pid;
 
-	errno = EOPNOTSUPP;
-	if (request->network >= 0)
-		return STAGE_NETWORK;
 	if (request->detached) {
 		refusal = keep(x, request->id);
 		if (refusal)

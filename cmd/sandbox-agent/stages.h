@@ -28,7 +28,7 @@ enum stage {
 	STAGE_FORK = 22,	/* fork(2) */
 	STAGE_CONNECTIONS = 23,	/* as many hosts are connected as can */
 	STAGE_CGROUP = 24,	/* clone3(2) into the cgroup; the child: its tasks files */
-	STAGE_NETWORK = 25,	/* a network namespace: not yet */
+	STAGE_NETWORK = 25,	/* the child: its network namespace */
 	STAGE_OUTPUT = 26,	/* the pipes of a detached exec, or the process that drains them */
 	STAGE_ID = 27,		/* a detached exec of that id is there, or is not */
 

@@ -28,7 +28,7 @@ const (
 	StageFork        Stage = 22
 	StageConnections Stage = 23
 	StageCgroup      Stage = 24 // the child's, too
-	StageNetwork     Stage = 25
+	StageNetwork     Stage = 25 // the child's
 	StageOutput      Stage = 26
 	StageID          Stage = 27
 )
