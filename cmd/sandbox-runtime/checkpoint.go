@@ -44,7 +44,7 @@ If criu fails, its dump.log in --work-path (default: --image-path) says why.`,
 			&cli.StringFlag{Name: "page-server", Usage: "send memory to the criu page-server at `ADDRESS:PORT`"},
 			&cli.BoolFlag{Name: "pre-dump", Usage: "write memory only and leave the container running"},
 		}),
-		Action: checkpointContainer,
+		Action: onContainer(1, checkpointContainer),
 	}
 }
 
@@ -64,16 +64,9 @@ func criuFlags() []cli.Flag {
 	}
 }
 
-func checkpointContainer(ctx context.Context, cmd *cli.Command) error {
-	if err := wantArgs(cmd, 1, 1); err != nil {
-		return err
-	}
+func checkpointContainer(ctx context.Context, cmd *cli.Command, c *container.Container) error {
 	log := logFrom(ctx)
 	warnRootless(log)
-	c, err := loadContainer(cmd)
-	if err != nil {
-		return err
-	}
 	status, err := c.Status()
 	if err != nil {
 		return err

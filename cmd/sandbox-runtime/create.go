@@ -31,15 +31,12 @@ stderr, or, with "terminal": true in ` + frontend.ConfigName + `, a terminal who
 descriptors from 3 on, then come those of --preserve-fds; if $NOTIFY_SOCKET is set
 when it is created and started, its READY=1 gets there (sd_notify(3)).`,
 		Flags: startFlags(),
-		Action: func(ctx context.Context, cmd *cli.Command) error {
-			if err := wantArgs(cmd, 1, 1); err != nil {
-				return err
-			}
+		Action: withArgs(1, 1, func(ctx context.Context, cmd *cli.Command) error {
 			if err := createContainer(ctx, cmd); err != nil {
 				return fmt.Errorf("%s create failed: %w", programName, err)
 			}
 			return nil
-		},
+		}),
 	}
 }
 

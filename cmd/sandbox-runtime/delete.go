@@ -28,14 +28,11 @@ removed, too.
 			&cli.BoolFlag{Name: "force", Aliases: []string{"f"},
 				Usage: "kill it (SIGKILL) if it runs; an id that does not exist is no error"},
 		},
-		Action: deleteContainer,
+		Action: withArgs(1, 1, deleteContainer),
 	}
 }
 
 func deleteContainer(ctx context.Context, cmd *cli.Command) error {
-	if err := wantArgs(cmd, 1, 1); err != nil {
-		return err
-	}
 	force := cmd.Bool("force")
 	if launcher.Has(stateRoot(cmd), cmd.Args().First()) {
 		return deleteSandbox(ctx, cmd, force)

@@ -29,7 +29,7 @@ container reaches its memory limit. Ends when the container's cgroup is gone.
 			&cli.DurationFlag{Name: "interval", Value: 5 * time.Second, Usage: "time between statistics"},
 			&cli.BoolFlag{Name: "stats", Usage: "print the statistics once and exit"},
 		},
-		Action: printEvents,
+		Action: onContainer(1, printEvents),
 	}
 }
 
@@ -40,14 +40,7 @@ type event struct {
 	Data *container.Stats `json:"data,omitempty"`
 }
 
-func printEvents(ctx context.Context, cmd *cli.Command) error {
-	if err := wantArgs(cmd, 1, 1); err != nil {
-		return err
-	}
-	c, err := loadContainer(cmd)
-	if err != nil {
-		return err
-	}
+func printEvents(ctx context.Context, cmd *cli.Command, c *container.Container) error {
 	interval := cmd.Duration("interval")
 	if interval <= 0 {
 		return errors.New("duration interval must be greater than 0")

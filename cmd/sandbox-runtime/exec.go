@@ -69,10 +69,7 @@ failed, 126 not executable, 127 not found, 128+n killed by signal n.`,
 			&cli.StringSliceFlag{Name: "cgroup", Usage: "run in an existing sub-cgroup `[CONTROLLER:]PATH` (repeatable)"},
 			&cli.BoolFlag{Name: "ignore-paused", Usage: "also in a paused container: the process waits"},
 		),
-		Action: func(ctx context.Context, cmd *cli.Command) error {
-			if err := wantArgs(cmd, 1, -1); err != nil {
-				return err
-			}
+		Action: withArgs(1, -1, func(ctx context.Context, cmd *cli.Command) error {
 			if launcher.Has(stateRoot(cmd), cmd.Args().First()) || meansSandbox(cmd) {
 				return execInSandbox(ctx, cmd)
 			}
@@ -81,7 +78,7 @@ failed, 126 not executable, 127 not found, 128+n killed by signal n.`,
 				return &exitError{code: execFailed, err: fmt.Errorf("exec failed: %w", err)}
 			}
 			return exitWith(status)
-		},
+		}),
 	}
 }
 

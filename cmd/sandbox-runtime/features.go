@@ -18,14 +18,11 @@ func featuresCommand() *cli.Command {
 binary, not this host; "doctor" describes the host.
 
     # ` + programName + ` features | jq .linux.mountExtensions`,
-		Action: printFeatures,
+		Action: withArgs(0, 0, printFeatures),
 	}
 }
 
 func printFeatures(_ context.Context, cmd *cli.Command) error {
-	if err := wantArgs(cmd, 0, 0); err != nil {
-		return err
-	}
 	f := container.Features()
 	f.Annotations["io.github.sandbox-runtime.version"] = version
 	f.Annotations["io.github.sandbox-runtime.commit"] = commit()

@@ -117,6 +117,17 @@ func launcherDirs(cmd *cli.Command) launcher.Dirs {
 // stateRoot is the absolute directory of container state.
 func stateRoot(cmd *cli.Command) string { return cmd.String("root") }
 
+// onContainer is an action on the container that the first of up to most arguments names.
+func onContainer(most int, do func(context.Context, *cli.Command, *container.Container) error) cli.ActionFunc {
+	return withArgs(1, most, func(ctx context.Context, cmd *cli.Command) error {
+		c, err := loadContainer(cmd)
+		if err != nil {
+			return err
+		}
+		return do(ctx, cmd, c)
+	})
+}
+
 // loadContainer opens the container that the command's first argument names.
 func loadContainer(cmd *cli.Command) (*container.Container, error) {
 	id := cmd.Args().First()

@@ -31,18 +31,11 @@ one without a pid namespace and of one that is paused.
 			// container is no error.
 			&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Hidden: true},
 		},
-		Action: killContainer,
+		Action: onContainer(2, killContainer),
 	}
 }
 
-func killContainer(_ context.Context, cmd *cli.Command) error {
-	if err := wantArgs(cmd, 1, 2); err != nil {
-		return err
-	}
-	c, err := loadContainer(cmd)
-	if err != nil {
-		return err
-	}
+func killContainer(_ context.Context, cmd *cli.Command, c *container.Container) error {
 	name := cmd.Args().Get(1)
 	if name == "" {
 		name = "SIGTERM"

@@ -44,16 +44,13 @@ launcher ends them.`,
 			&cli.IntFlag{Name: "fd", Usage: "serve the one connection on descriptor `N`, and end with it"},
 			&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "time for commands to end after SIGTERM"},
 		},
-		Action: runLauncher,
+		Action: withArgs(0, 0, runLauncher),
 	}
 }
 
 const launcherSocket = "launcher.sock"
 
 func runLauncher(ctx context.Context, cmd *cli.Command) error {
-	if err := wantArgs(cmd, 0, 0); err != nil {
-		return err
-	}
 	if grace := cmd.Duration("grace"); grace < 0 {
 		return fmt.Errorf("option --grace %s: it is negative; 0s ends commands at once", grace)
 	}

@@ -30,14 +30,11 @@ out, and stderr has the reason.
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print ids only"},
 		},
-		Action: listContainers,
+		Action: withArgs(0, 0, listContainers),
 	}
 }
 
 func listContainers(_ context.Context, cmd *cli.Command) error {
-	if err := wantArgs(cmd, 0, 0); err != nil {
-		return err
-	}
 	show, err := listPrinter(cmd.String("format"), cmd.Bool("quiet"))
 	if err != nil {
 		return err

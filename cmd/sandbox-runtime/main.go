@@ -163,4 +163,14 @@ func wantArgs(cmd *cli.Command, least, most int) error {
 	return nil
 }
 
+// withArgs is an action of a command that takes least to most arguments.
+func withArgs(least, most int, do cli.ActionFunc) cli.ActionFunc {
+	return func(ctx context.Context, cmd *cli.Command) error {
+		if err := wantArgs(cmd, least, most); err != nil {
+			return err
+		}
+		return do(ctx, cmd)
+	}
+}
+
 var errEmptyID = errors.New("container id cannot be empty")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
 func pauseCommand() *cli.Command {
@@ -29,26 +30,18 @@ SIGKILL. Works on a sandbox of "do" too; its --timeout goes on.
 			if launcher.Has(stateRoot(cmd), cmd.Args().First()) {
 				return pauseSandbox(ctx, cmd)
 			}
-			return onCgroup(ctx, cmd, (*container.Container).Pause)
+			return onCgroup((*container.Container).Pause)(ctx, cmd)
 		},
 	}
 }
 
 // pauseSandbox waits for a process that makes or changes the sandbox: a sandbox that is
 // paused while it is made would never be complete.
-func pauseSandbox(ctx context.Context, cmd *cli.Command) (err error) {
+func pauseSandbox(ctx context.Context, cmd *cli.Command) error {
 	if err := wantArgs(cmd, 1, 1); err != nil {
 		return err
 	}
-	m, err := connect(ctx, cmd)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	box, err := m.Get(ctx, cmd.Args().First())
-	if err == nil {
-		err = box.Pause(ctx)
-	}
+	err := withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Pause(ctx) })
 	hintAtCgroups(logFrom(ctx), cmd.Name, err)
 	return err
 }
@@ -62,25 +55,17 @@ func resumeCommand() *cli.Command {
 		Description: `Lets a container of "pause" go on. It is an error if the container is not paused.
 
     # ` + programName + ` resume web`,
-		Action: func(ctx context.Context, cmd *cli.Command) error {
-			return onCgroup(ctx, cmd, (*container.Container).Resume)
-		},
+		Action: onCgroup((*container.Container).Resume),
 	}
 }
 
-// onCgroup does something to the cgroup of the container that the one argument
-// names.
-func onCgroup(ctx context.Context, cmd *cli.Command, do func(*container.Container) error) error {
-	if err := wantArgs(cmd, 1, 1); err != nil {
+// onCgroup is an action on the cgroup of the container that the one argument names.
+func onCgroup(do func(*container.Container) error) cli.ActionFunc {
+	return onContainer(1, func(ctx context.Context, cmd *cli.Command, c *container.Container) error {
+		err := do(c)
+		hintAtCgroups(logFrom(ctx), cmd.Name, err)
 		return err
-	}
-	c, err := loadContainer(cmd)
-	if err != nil {
-		return err
-	}
-	err = do(c)
-	hintAtCgroups(logFrom(ctx), cmd.Name, err)
-	return err
+	})
 }
 
 // hintAtCgroups tells a user without privileges where a refusal comes from.

@@ -38,14 +38,11 @@ the detached ones that have ended and whose result nobody has asked for.
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"},
 			&cli.BoolFlag{Name: "execs", Usage: "sandbox: its commands in place of their processes"},
 		},
-		Action: listProcesses,
+		Action: withArgs(1, -1, listProcesses),
 	}
 }
 
 func listProcesses(ctx context.Context, cmd *cli.Command) error {
-	if err := wantArgs(cmd, 1, -1); err != nil {
-		return err
-	}
 	if cmd.Bool("execs") {
 		return listExecs(ctx, cmd)
 	}

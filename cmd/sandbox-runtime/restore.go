@@ -36,34 +36,29 @@ If criu fails, its restore.log in --work-path (default: --image-path) says why.`
 			&cli.StringFlag{Name: "lsm-profile", Usage: "`TYPE:NAME` of another AppArmor or SELinux profile"},
 			&cli.StringFlag{Name: "lsm-mount-context", Usage: "another SELinux `CONTEXT` of the mounts"},
 		}),
-		Action: func(ctx context.Context, cmd *cli.Command) error {
-			if err := wantArgs(cmd, 1, 1); err != nil {
-				return err
-			}
-			status, err := restoreContainer(ctx, cmd)
-			if err != nil {
-				return err
-			}
-			return exitWith(status)
-		},
+		Action: withArgs(1, 1, restoreContainer),
 	}
 }
 
-func restoreContainer(ctx context.Context, cmd *cli.Command) (status int, err error) {
+func restoreContainer(ctx context.Context, cmd *cli.Command) error {
 	warnRootless(logFrom(ctx))
 	o, err := restoreOptions(cmd)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	s, err := sessionOf(ctx, cmd)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	s.Restore = &o
 	s.Detach = cmd.Bool("detach")
 	s.Remove = true
 	s.Reap = !cmd.Bool("no-subreaper")
-	return s.Run()
+	status, err := s.Run()
+	if err != nil {
+		return err
+	}
+	return exitWith(status)
 }
 
 // restoreOptions must come before a change of the working directory, which

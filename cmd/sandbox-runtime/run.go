@@ -26,16 +26,13 @@ With --keep the stopped container stays for "state" and "delete".`,
 			&cli.BoolFlag{Name: "keep", Usage: "do not delete the container after it exits"},
 			&cli.BoolFlag{Name: "no-subreaper", Usage: "do not reap orphaned processes of the container"},
 		),
-		Action: func(ctx context.Context, cmd *cli.Command) error {
-			if err := wantArgs(cmd, 1, 1); err != nil {
-				return err
-			}
+		Action: withArgs(1, 1, func(ctx context.Context, cmd *cli.Command) error {
 			status, err := runContainer(ctx, cmd)
 			if err != nil {
 				return fmt.Errorf("%s run failed: %w", programName, err)
 			}
 			return exitWith(status)
-		},
+		}),
 	}
 }
 

@@ -33,14 +33,11 @@ it, and no limits that would need rights to cgroups.`,
 			&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Usage: "`DIR` to write to (default: the current directory)"},
 			&cli.BoolFlag{Name: "rootless", Usage: "for a user without privileges"},
 		},
-		Action: writeSpec,
+		Action: withArgs(0, 0, writeSpec),
 	}
 }
 
 func writeSpec(_ context.Context, cmd *cli.Command) error {
-	if err := wantArgs(cmd, 0, 0); err != nil {
-		return err
-	}
 	data, err := json.MarshalIndent(container.ExampleSpec(cmd.Bool("rootless")), "", "\t")
 	if err != nil {
 		return err

@@ -21,18 +21,11 @@ func startCommand() *cli.Command {
 once; with $NOTIFY_SOCKET when the command says that it is ready, or has ended.
 
     # ` + programName + ` start web-1`,
-		Action: startContainer,
+		Action: onContainer(1, startContainer),
 	}
 }
 
-func startContainer(_ context.Context, cmd *cli.Command) error {
-	if err := wantArgs(cmd, 1, 1); err != nil {
-		return err
-	}
-	c, err := loadContainer(cmd)
-	if err != nil {
-		return err
-	}
+func startContainer(_ context.Context, cmd *cli.Command, c *container.Container) error {
 	// Of two that start it one would wait for an init that has long gone on.
 	unlock, err := c.Lock()
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 )
 
 func stateCommand() *cli.Command {
@@ -18,18 +20,11 @@ that of the container's first process, 0 once it has ended.
 
     # ` + programName + ` state web-1 | jq -r .status
     running`,
-		Action: printState,
+		Action: onContainer(1, printState),
 	}
 }
 
-func printState(_ context.Context, cmd *cli.Command) error {
-	if err := wantArgs(cmd, 1, 1); err != nil {
-		return err
-	}
-	c, err := loadContainer(cmd)
-	if err != nil {
-		return err
-	}
+func printState(_ context.Context, cmd *cli.Command, c *container.Container) error {
 	state, err := c.State()
 	if err != nil {
 		return err

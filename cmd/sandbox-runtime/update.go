@@ -40,7 +40,7 @@ blockIO, pids and unified. With it the other flags are ignored, save the schemat
 
 Sizes take k, m, g (powers of 1024); -1 is no limit.`,
 		Flags:  updateFlags(),
-		Action: updateContainer,
+		Action: onContainer(1, updateContainer),
 	}
 }
 
@@ -68,14 +68,7 @@ func updateFlags() []cli.Flag {
 	}
 }
 
-func updateContainer(ctx context.Context, cmd *cli.Command) error {
-	if err := wantArgs(cmd, 1, 1); err != nil {
-		return err
-	}
-	c, err := loadContainer(cmd)
-	if err != nil {
-		return err
-	}
+func updateContainer(ctx context.Context, cmd *cli.Command, c *container.Container) error {
 	r, err := newLimits(cmd)
 	if err != nil {
 		return err
