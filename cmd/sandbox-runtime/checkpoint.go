@@ -19,6 +19,7 @@ import (
 )
 
 func checkpointCommand() *cli.Command {
+	o := newCRIUOptions()
 	return &cli.Command{
 		Name:      "checkpoint",
 		Category:  categoryOCI,
@@ -35,36 +36,44 @@ A short pause on the way to another host: first --pre-dump, which copies memory
 while the container runs, then a checkpoint that names it as --parent-path.
 
 If criu fails, its dump.log in --work-path (default: --image-path) says why.`,
-		Flags: slices.Concat(criuFlags(), []cli.Flag{
+		Flags: slices.Concat(criuFlags(o), []cli.Flag{
 			&cli.StringFlag{Name: "parent-path", Usage: "`DIR` of an earlier --pre-dump, relative to --image-path"},
-			&cli.BoolFlag{Name: "leave-running", Usage: "leave the container running"},
-			&cli.BoolFlag{Name: "tcp-skip-in-flight", Usage: "leave out TCP connections that are being made"},
-			&cli.BoolFlag{Name: "link-remap", Usage: "link unlinked files back where possible"},
-			&cli.IntFlag{Name: "status-fd", Value: -1, Usage: `descriptor to write \0 to once --lazy-pages is ready`},
+			&cli.BoolFlag{Name: "leave-running", Destination: &o.LeaveRunning, Usage: "leave the container running"},
+			&cli.BoolFlag{Name: "tcp-skip-in-flight", Destination: &o.TcpSkipInFlight, Usage: "leave out TCP connections that are being made"},
+			&cli.BoolFlag{Name: "link-remap", Destination: &o.LinkRemap, Usage: "link unlinked files back where possible"},
+			&cli.IntFlag{Name: "status-fd", Destination: &o.StatusFd, Value: o.StatusFd, Usage: `descriptor to write \0 to once --lazy-pages is ready`},
 			&cli.StringFlag{Name: "page-server", Usage: "send memory to the criu page-server at `ADDRESS:PORT`"},
-			&cli.BoolFlag{Name: "pre-dump", Usage: "write memory only and leave the container running"},
+			&cli.BoolFlag{Name: "pre-dump", Destination: &o.PreDump, Usage: "write memory only and leave the container running"},
 		}),
-		Action: onContainer(1, checkpointContainer),
+		Action: onContainer(1, func(ctx context.Context, cmd *cli.Command, c *container.Container) error {
+			return checkpointContainer(ctx, cmd, c, o)
+		}),
 	}
 }
 
-// criuFlags are those that checkpoint and restore share.
-func criuFlags() []cli.Flag {
+// newCRIUOptions are the options without any flag.
+func newCRIUOptions() *container.CRIUOptions {
+	// Others make the devices of the network namespace, from outside.
+	return &container.CRIUOptions{StatusFd: -1, EmptyNs: unix.CLONE_NEWNET}
+}
+
+// criuFlags are the flags that checkpoint and restore share. They set o.
+func criuFlags(o *container.CRIUOptions) []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "image-path", Usage: "`DIR` of criu's images (default: checkpoint in the current directory)"},
-		&cli.StringFlag{Name: "work-path", Usage: "`DIR` of criu's log (default: that of the images)"},
-		&cli.BoolFlag{Name: "tcp-established", Usage: "keep open TCP connections"},
-		&cli.BoolFlag{Name: "ext-unix-sk", Usage: "allow unix sockets that are connected outside"},
-		&cli.BoolFlag{Name: "shell-job", Usage: "allow a session or terminal of the caller"},
-		&cli.BoolFlag{Name: "file-locks", Usage: "keep file locks; nobody outside may hold them"},
-		&cli.BoolFlag{Name: "lazy-pages", Usage: "bring memory over while the container runs (userfaultfd)"},
-		&cli.BoolFlag{Name: "auto-dedup", Usage: "drop memory from older images that newer ones hold"},
-		&cli.StringFlag{Name: "manage-cgroups-mode", Usage: "soft, full, strict or ignore (default: soft)"},
+		&cli.StringFlag{Name: "image-path", Destination: &o.ImagesDirectory, Usage: "`DIR` of criu's images (default: checkpoint in the current directory)"},
+		&cli.StringFlag{Name: "work-path", Destination: &o.WorkDirectory, Usage: "`DIR` of criu's log (default: that of the images)"},
+		&cli.BoolFlag{Name: "tcp-established", Destination: &o.TcpEstablished, Usage: "keep open TCP connections"},
+		&cli.BoolFlag{Name: "ext-unix-sk", Destination: &o.ExternalUnixConnections, Usage: "allow unix sockets that are connected outside"},
+		&cli.BoolFlag{Name: "shell-job", Destination: &o.ShellJob, Usage: "allow a session or terminal of the caller"},
+		&cli.BoolFlag{Name: "file-locks", Destination: &o.FileLocks, Usage: "keep file locks; nobody outside may hold them"},
+		&cli.BoolFlag{Name: "lazy-pages", Destination: &o.LazyPages, Usage: "bring memory over while the container runs (userfaultfd)"},
+		&cli.BoolFlag{Name: "auto-dedup", Destination: &o.AutoDedup, Usage: "drop memory from older images that newer ones hold"},
+		&cli.StringFlag{Name: "manage-cgroups-mode", Destination: &o.ManageCgroupsMode, Usage: "soft, full, strict or ignore (default: soft)"},
 		&cli.StringSliceFlag{Name: "empty-ns", Usage: "make the namespace `NAME` empty: network, which always is"},
 	}
 }
 
-func checkpointContainer(ctx context.Context, cmd *cli.Command, c *container.Container) error {
+func checkpointContainer(ctx context.Context, cmd *cli.Command, c *container.Container, o *container.CRIUOptions) error {
 	log := logFrom(ctx)
 	warnRootless(log)
 	status, err := c.Status()
@@ -74,17 +83,16 @@ func checkpointContainer(ctx context.Context, cmd *cli.Command, c *container.Con
 	if status == container.Created || status == container.Stopped {
 		return fmt.Errorf("Container cannot be checkpointed in %s state", status) //nolint:staticcheck // in runc's words
 	}
-	o, err := criuOptions(cmd)
-	if err != nil {
+	if err := checkCRIUFlags(cmd, o); err != nil {
 		return err
 	}
-	if err := checkpointTo(&o, cmd); err != nil {
+	if err := setPageServer(o, cmd.String("page-server")); err != nil {
 		return err
 	}
-	if err := makeImageDir(&o, cmd.String("parent-path")); err != nil {
+	if err := makeImageDir(o, cmd.String("parent-path")); err != nil {
 		return err
 	}
-	if err := c.Checkpoint(o); err != nil {
+	if err := c.Checkpoint(*o); err != nil {
 		return err
 	}
 	if o.LeaveRunning || o.PreDump {
@@ -103,45 +111,24 @@ func warnRootless(log *slog.Logger) {
 	}
 }
 
-// criuOptions are those of criuFlags.
-func criuOptions(cmd *cli.Command) (container.CRIUOptions, error) {
-	o := container.CRIUOptions{
-		ImagesDirectory:         cmd.String("image-path"),
-		WorkDirectory:           cmd.String("work-path"),
-		TcpEstablished:          cmd.Bool("tcp-established"),
-		ExternalUnixConnections: cmd.Bool("ext-unix-sk"),
-		ShellJob:                cmd.Bool("shell-job"),
-		FileLocks:               cmd.Bool("file-locks"),
-		LazyPages:               cmd.Bool("lazy-pages"),
-		AutoDedup:               cmd.Bool("auto-dedup"),
-		ManageCgroupsMode:       cmd.String("manage-cgroups-mode"),
-		StatusFd:                -1,
-		// Its devices are made by others, from outside.
-		EmptyNs: unix.CLONE_NEWNET,
-	}
+// checkCRIUFlags checks the flags of criuFlags, and fills in the directory of the images.
+func checkCRIUFlags(cmd *cli.Command, o *container.CRIUOptions) error {
 	for _, ns := range cmd.StringSlice("empty-ns") {
 		if ns != "network" {
-			return o, fmt.Errorf("namespace %q is not supported", ns)
+			return fmt.Errorf("namespace %q is not supported", ns)
 		}
 	}
 	if o.ImagesDirectory == "" {
 		dir, err := os.Getwd()
 		if err != nil {
-			return o, err
+			return err
 		}
 		o.ImagesDirectory = filepath.Join(dir, "checkpoint")
 	}
-	return o, nil
+	return nil
 }
 
-// checkpointTo takes over the flags that only checkpoint has.
-func checkpointTo(o *container.CRIUOptions, cmd *cli.Command) error {
-	o.LeaveRunning = cmd.Bool("leave-running")
-	o.PreDump = cmd.Bool("pre-dump")
-	o.TcpSkipInFlight = cmd.Bool("tcp-skip-in-flight")
-	o.LinkRemap = cmd.Bool("link-remap")
-	o.StatusFd = cmd.Int("status-fd")
-	server := cmd.String("page-server")
+func setPageServer(o *container.CRIUOptions, server string) error {
 	if server == "" {
 		return nil
 	}

@@ -103,14 +103,15 @@ func sessionOf(ctx context.Context, cmd *cli.Command) (*frontend.Process, error)
 func processIOOf(cmd *cli.Command) (frontend.ProcessIO, error) {
 	o := frontend.ProcessIO{
 		ConsoleSocket: cmd.String("console-socket"), PidfdSocket: cmd.String("pidfd-socket"),
-		PreserveFDs: cmd.Int("preserve-fds"),
+		PidFile: cmd.String("pid-file"), PreserveFDs: cmd.Int("preserve-fds"),
 	}
-	if f := cmd.String("pid-file"); f != "" {
-		abs, err := filepath.Abs(f)
-		if err != nil {
-			return o, err
-		}
-		o.PidFile = abs
+	return o, makeAbsolute(&o.PidFile)
+}
+
+// makeAbsolute leaves an empty path empty.
+func makeAbsolute(path *string) (err error) {
+	if *path != "" {
+		*path, err = filepath.Abs(*path)
 	}
-	return o, nil
+	return err
 }

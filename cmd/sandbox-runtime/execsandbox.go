@@ -1,14 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -16,6 +12,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -122,25 +119,11 @@ func pidFileOf(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox) func
 func oldest(pids []int) (first int) {
 	var least uint64
 	for _, pid := range pids {
-		if started, err := startTime(pid); err == nil && (first == 0 || started < least) {
+		if started, err := process.Started(pid); err == nil && (first == 0 || started < least) {
 			first, least = pid, started
 		}
 	}
 	return first
-}
-
-// startTime is field 22 of proc_pid_stat(5), in clock ticks since the boot.
-func startTime(pid int) (uint64, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
-	fields := strings.Fields(rest)
-	if len(fields) < 20 {
-		return 0, fmt.Errorf("/proc/%d/stat: %q", pid, stat)
-	}
-	return strconv.ParseUint(fields[19], 10, 64)
 }
 
 // execDetached prints the id of the command, once that runs.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
 
 	"github.com/urfave/cli/v3"
@@ -11,6 +10,7 @@ import (
 )
 
 func restoreCommand() *cli.Command {
+	o := newCRIUOptions()
 	return &cli.Command{
 		Name:      "restore",
 		Category:  categoryOCI,
@@ -24,7 +24,7 @@ deletes the container and exits with its status.
     # ` + programName + ` restore --image-path /var/tmp/web --bundle /bundles/web --detach web
 
 If criu fails, its restore.log in --work-path (default: --image-path) says why.`,
-		Flags: slices.Concat(criuFlags(), []cli.Flag{
+		Flags: slices.Concat(criuFlags(o), []cli.Flag{
 			&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Usage: "`DIR` of the bundle (default: the current directory)"},
 			&cli.StringFlag{Name: "console-socket",
 				Usage: "`PATH` of a unix socket that receives the master of the console's pseudoterminal"},
@@ -33,24 +33,31 @@ If criu fails, its restore.log in --work-path (default: --image-path) says why.`
 			&cli.BoolFlag{Name: "no-subreaper", Usage: "do not reap orphaned processes of the container"},
 			&cli.BoolFlag{Name: "no-pivot",
 				Usage: "do not use pivot_root, for a rootfs on a ramdisk; weaker isolation"},
-			&cli.StringFlag{Name: "lsm-profile", Usage: "`TYPE:NAME` of another AppArmor or SELinux profile"},
-			&cli.StringFlag{Name: "lsm-mount-context", Usage: "another SELinux `CONTEXT` of the mounts"},
+			&cli.StringFlag{Name: "lsm-profile", Destination: &o.LsmProfile, Usage: "`TYPE:NAME` of another AppArmor or SELinux profile"},
+			&cli.StringFlag{Name: "lsm-mount-context", Destination: &o.LsmMountContext, Usage: "another SELinux `CONTEXT` of the mounts"},
 		}),
-		Action: withArgs(1, 1, restoreContainer),
+		Action: withArgs(1, 1, func(ctx context.Context, cmd *cli.Command) error {
+			return restoreContainer(ctx, cmd, o)
+		}),
 	}
 }
 
-func restoreContainer(ctx context.Context, cmd *cli.Command) error {
+func restoreContainer(ctx context.Context, cmd *cli.Command, o *container.CRIUOptions) error {
 	warnRootless(logFrom(ctx))
-	o, err := restoreOptions(cmd)
-	if err != nil {
+	if err := checkCRIUFlags(cmd, o); err != nil {
 		return err
+	}
+	// Before sessionOf changes the working directory: relative paths start from the caller's.
+	for _, path := range []*string{&o.ImagesDirectory, &o.WorkDirectory} {
+		if err := makeAbsolute(path); err != nil {
+			return err
+		}
 	}
 	s, err := sessionOf(ctx, cmd)
 	if err != nil {
 		return err
 	}
-	s.Restore = &o
+	s.Restore = o
 	s.Detach = cmd.Bool("detach")
 	s.Remove = true
 	s.Reap = !cmd.Bool("no-subreaper")
@@ -59,19 +66,4 @@ func restoreContainer(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	return exitWith(status)
-}
-
-// restoreOptions must come before a change of the working directory, which
-// relative paths start from.
-func restoreOptions(cmd *cli.Command) (container.CRIUOptions, error) {
-	o, err := criuOptions(cmd)
-	if err != nil {
-		return o, err
-	}
-	o.LsmProfile, o.LsmMountContext = cmd.String("lsm-profile"), cmd.String("lsm-mount-context")
-	if o.ImagesDirectory, err = filepath.Abs(o.ImagesDirectory); err != nil || o.WorkDirectory == "" {
-		return o, err
-	}
-	o.WorkDirectory, err = filepath.Abs(o.WorkDirectory)
-	return o, err
 }
