@@ -25,35 +25,27 @@ import (
 // ProbeCommand is the command of this program that doctor runs inside a sandbox.
 const ProbeCommand = "doctor-probe"
 
-// Probe looks from inside a sandbox and writes the finding: "look" at the walls, for the
+// Probe looks from inside a sandbox and writes the finding in JSON: "look" at the walls, for the
 // "keyring", or "spin" to use a processor. "nothing" only has to be there.
 func Probe(part string, out io.Writer) error {
+	var finding any
+	var err error
 	switch part {
 	case "look":
-		inside, err := look()
-		if err != nil {
-			return err
-		}
-		return json.NewEncoder(out).Encode(inside)
+		finding, err = look()
 	case "keyring":
-		id, err := sessionKeyring()
-		if err != nil {
-			return err
-		}
-		fmt.Fprintln(out, id)
-		return nil
+		finding, err = sessionKeyring()
 	case "spin":
-		used, err := spin(time.Second)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintln(out, used)
-		return nil
+		finding, err = spin(time.Second)
 	case "nothing":
 		return nil
 	default:
 		return fmt.Errorf("%s: unknown part %q", ProbeCommand, part)
 	}
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(finding)
 }
 
 // insideView is a process's view of itself and its surroundings.

@@ -72,14 +72,14 @@ func Walls() []Wall {
 		{"processes", "no process of the host in sight", judgeProcesses},
 		{"network", "no network but its own loopback device", judgeNetwork},
 		{"host_sockets", "no socket of the host in sight", judgeSockets},
-		{"masked_paths", "masked parts of /proc", judgeMasked},
-		{"readonly_paths", "read-only parts of /proc", judgeReadonlyPaths},
+		{"masked_paths", "masked parts of /proc", none("%s can be read", func(v insideView) []string { return v.Masked })},
+		{"readonly_paths", "read-only parts of /proc", none("%s can be written", func(v insideView) []string { return v.Changeable })},
 		{"readonly_base", "a read-only base, without set-user-ID and devices", judgeBase},
 		{"devices", "harmless devices only", judgeDevices},
 		{"keyring", "a new session keyring", judgeKeyring},
-		{"nested_namespaces", "no namespaces made inside", judgeNested},
+		{"nested_namespaces", "no namespaces made inside", none("a process in a new one was started: %s", func(v insideView) []string { return v.NewNamespaces })},
 		{"seccomp", "refused system calls", judgeSeccomp},
-		{"descriptors", "no descriptors but the standard three", judgeDescriptors},
+		{"descriptors", "no descriptors but the standard three", none("open are also %s", func(v insideView) []string { return v.Inherited })},
 		{"memory_limit", "a limit of memory and swap", judgeMemory},
 		{"pids_limit", "a limit of processes and threads", judgePids},
 		{"cpu_limit", "a limit of processor time", judgeCPU},
@@ -189,18 +189,14 @@ func judgeSockets(e evidence) (string, error) {
 	return "", differs(e, "net") // abstract ones belong to it
 }
 
-func judgeMasked(e evidence) (string, error) {
-	if len(e.inside.Masked) != 0 {
-		return "", fmt.Errorf("%s can be read", some(e.inside.Masked))
+// none judges a list of things that must not be there. failure names them.
+func none(failure string, list func(insideView) []string) func(evidence) (string, error) {
+	return func(e evidence) (string, error) {
+		if found := list(e.inside); len(found) != 0 {
+			return "", fmt.Errorf(failure, some(found))
+		}
+		return "", nil
 	}
-	return "", nil
-}
-
-func judgeReadonlyPaths(e evidence) (string, error) {
-	if len(e.inside.Changeable) != 0 {
-		return "", fmt.Errorf("%s can be written", some(e.inside.Changeable))
-	}
-	return "", nil
 }
 
 // judgeBase looks at every mount: writable files are in memory, and the host's files
@@ -276,13 +272,6 @@ func judgeKeyring(e evidence) (string, error) {
 	return fmt.Sprintf("number %d; the caller's is %d. Asked under a profile that allows to ask", e.keyring, e.host.keyring), nil
 }
 
-func judgeNested(e evidence) (string, error) {
-	if len(e.inside.NewNamespaces) != 0 {
-		return "", fmt.Errorf("a process in a new one was started: %s", some(e.inside.NewNamespaces))
-	}
-	return "", nil
-}
-
 func judgeSeccomp(e evidence) (string, error) {
 	if mode := e.inside.Status["Seccomp"]; mode != "2" {
 		return "", fmt.Errorf("no filter is on: mode %q", mode)
@@ -291,13 +280,6 @@ func judgeSeccomp(e evidence) (string, error) {
 		return "", fmt.Errorf("not refused: %s", some(e.inside.Allowed))
 	}
 	return fmt.Sprintf("%d that were tried, ptrace, bpf, userfaultfd, io_uring and keyctl among them, and sockets of AF_ALG and AF_VSOCK", e.inside.Refused), nil
-}
-
-func judgeDescriptors(e evidence) (string, error) {
-	if len(e.inside.Inherited) != 0 {
-		return "", fmt.Errorf("open are also %s", some(e.inside.Inherited))
-	}
-	return "", nil
 }
 
 func judgeMemory(e evidence) (string, error) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -43,10 +42,7 @@ func newProver(ctx context.Context, open func(context.Context) (Sandboxes, error
 		return nil, err
 	}
 	h, err := open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &prover{h, program}, nil
+	return &prover{h, program}, err
 }
 
 // examined is the configuration whose walls are proven: the default one, with a
@@ -79,14 +75,9 @@ func (p *prover) gather(ctx context.Context, c spec.Config) (e evidence, err err
 	if e.config, err = c.Complete(); err != nil {
 		return e, err
 	}
-	looked, limits, err := p.run(ctx, c, probeTarget, ProbeCommand, "look")
-	if err != nil {
+	if e.held, e.limits, err = p.probe(ctx, c, "look", &e.inside); err != nil {
 		return e, err
 	}
-	if err := decodeView(looked, &e.inside); err != nil {
-		return e, err
-	}
-	e.limits, e.held = limits, looked.Limits
 	if e.keyring, err = p.askKeyring(ctx); err != nil {
 		return e, err
 	}
@@ -111,22 +102,11 @@ func (p *prover) gather(ctx context.Context, c spec.Config) (e evidence, err err
 // a machine that stands still meanwhile may be counted as used.
 func (p *prover) tryCPU(ctx context.Context) (used float64, err error) {
 	for range 3 {
-		if used, err = p.spin(ctx); err != nil || used <= mayUse {
+		if _, _, err = p.probe(ctx, spinning, "spin", &used); err != nil || used <= mayUse {
 			break
 		}
 	}
 	return used, err
-}
-
-func (p *prover) spin(ctx context.Context) (used float64, err error) {
-	r, _, err := p.run(ctx, spinning, probeTarget, ProbeCommand, "spin")
-	if err != nil {
-		return 0, err
-	}
-	if used, err = strconv.ParseFloat(strings.TrimSpace(string(r.Stdout)), 64); err != nil {
-		return 0, fmt.Errorf("use a processor in a sandbox: %s: %s", r.Reason, r.Stderr)
-	}
-	return used, nil
 }
 
 // run runs a command in a sandbox of its own, which has this program in it.
@@ -144,14 +124,19 @@ func (p *prover) run(ctx context.Context, c spec.Config, args ...string) (_ spec
 	return result, limits, err
 }
 
-func decodeView(r spec.Result, into *insideView) error {
+// probe has a part of [Probe] run in a sandbox of its own, and decodes the finding.
+func (p *prover) probe(ctx context.Context, c spec.Config, part string, finding any) (held spec.LimitReport, limits cgroups.Settings, err error) {
+	r, limits, err := p.run(ctx, c, probeTarget, ProbeCommand, part)
+	if err != nil {
+		return held, limits, err
+	}
 	if !r.OK() {
-		return fmt.Errorf("look around in a sandbox: %s: %s", r.Reason, strings.TrimSpace(string(r.Stderr)))
+		return held, limits, fmt.Errorf("%s %s in a sandbox: %s: %s", ProbeCommand, part, r.Reason, strings.TrimSpace(string(r.Stderr)))
 	}
-	if err := json.Unmarshal(r.Stdout, into); err != nil {
-		return fmt.Errorf("look around in a sandbox: %w", err)
+	if err := json.Unmarshal(r.Stdout, finding); err != nil {
+		return held, limits, fmt.Errorf("%s %s in a sandbox: %w", ProbeCommand, part, err)
 	}
-	return nil
+	return r.Limits, limits, nil
 }
 
 // askKeyring asks a sandbox for its session keyring, under the default profile
@@ -175,14 +160,8 @@ func (p *prover) askKeyring(ctx context.Context) (id int, err error) {
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		return 0, err
 	}
-	r, _, err := p.run(ctx, spec.Config{Seccomp: file}, probeTarget, ProbeCommand, "keyring")
-	if err != nil {
-		return 0, err
-	}
-	if id, err = strconv.Atoi(strings.TrimSpace(string(r.Stdout))); err != nil {
-		return 0, fmt.Errorf("ask a sandbox for its keyring: %s: %s", r.Reason, r.Stderr)
-	}
-	return id, nil
+	_, _, err = p.probe(ctx, spec.Config{Seccomp: file}, "keyring", &id)
+	return id, err
 }
 
 func viewOfHost() (v hostView, err error) {

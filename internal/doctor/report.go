@@ -17,18 +17,18 @@ import (
 
 // A Report is the output of doctor; its JSON names stay as they are.
 type Report struct {
-	Ready    bool            `json:"ready"`
-	Verdict  string          `json:"verdict"`
-	Kernel   kernelReport    `json:"kernel"`
-	UID      int             `json:"uid"`
-	In       string          `json:"container"` // "" on a host of its own
-	Features []featureReport `json:"features"`
-	Paths    []pathReport    `json:"paths"`
-	Settings []settingReport `json:"settings"`
-	Rules    string          `json:"rules"` // the launcher's, "" for the defaults
-	Quotas   []quotaReport   `json:"quotas"`
-	Proofs   []proofReport   `json:"proofs"`
-	Unproven string          `json:"unproven"` // why there are no proofs
+	Ready    bool             `json:"ready"`
+	Verdict  string           `json:"verdict"`
+	Kernel   kernelReport     `json:"kernel"`
+	UID      int              `json:"uid"`
+	In       string           `json:"container"` // "" on a host of its own
+	Features []featureReport  `json:"features"`
+	Paths    []pathReport     `json:"paths"`
+	Settings []kernel.Setting `json:"settings"`
+	Rules    string           `json:"rules"` // the launcher's, "" for the defaults
+	Quotas   []quotaReport    `json:"quotas"`
+	Proofs   []proofReport    `json:"proofs"`
+	Unproven string           `json:"unproven"` // why there are no proofs
 }
 
 type kernelReport struct {
@@ -68,14 +68,6 @@ type pathReport struct {
 	Error      string `json:"error"`
 }
 
-type settingReport struct {
-	Name      string `json:"name"`
-	Value     string `json:"value"`
-	Restricts bool   `json:"restricts"`
-	Effect    string `json:"effect"`
-	Fix       string `json:"fix"`
-}
-
 func examine() (Report, error) {
 	host, err := kernel.Describe()
 	if err != nil {
@@ -97,9 +89,7 @@ func examine() (Report, error) {
 	for _, p := range kernel.IDMappedPaths("/usr", cwd, "/tmp") {
 		r.Paths = append(r.Paths, pathReport{p.Path, p.Filesystem, p.IDMapped == nil, errorText(p.IDMapped)})
 	}
-	for _, s := range kernel.Settings() {
-		r.Settings = append(r.Settings, settingReport{s.Name, s.Value, s.Restricts, s.Effect, s.Fix})
-	}
+	r.Settings = kernel.Settings()
 	r.Ready, r.Verdict = verdict(r.Features)
 	return r, nil
 }
@@ -114,17 +104,18 @@ func (r *Report) Prove(ctx context.Context, open func(context.Context) (Sandboxe
 	}
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop() // until then a signal ends the sandbox, and nothing of it is left
+	var proofs []proofReport
 	p, err := newProver(ctx, open)
 	if err == nil {
-		r.Proofs, err = p.prove(ctx, examined())
+		proofs, err = p.prove(ctx, examined())
 		err = errors.Join(err, p.Close())
 	}
 	if err != nil {
-		r.Proofs = []proofReport{}
 		r.Unproven = err.Error()
 		r.Ready, r.Verdict = false, "not ready: a sandbox that should look at its own walls failed: "+err.Error()
 		return
 	}
+	r.Proofs = proofs
 	if failed := failures(r.Proofs); len(failed) > 0 {
 		r.Ready, r.Verdict = false, "not ready: the isolation of a sandbox has failed: "+strings.Join(failed, "; ")
 	}

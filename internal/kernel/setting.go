@@ -14,12 +14,12 @@ import (
 // A Setting is something an administrator decided, on this host or for the
 // container this process is in, that can keep a sandbox from having a feature.
 type Setting struct {
-	Name  string // of a sysctl, as sysctl(8) takes it, or of another setting
-	Value string
+	Name  string `json:"name"` // of a sysctl, as sysctl(8) takes it, or of another setting
+	Value string `json:"value"`
 	// Restricts is whether this value restricts this process.
-	Restricts bool
-	Effect    string // its effect when it restricts
-	Fix       string // how to change it
+	Restricts bool   `json:"restricts"`
+	Effect    string `json:"effect"` // its effect when it restricts
+	Fix       string `json:"fix"`    // how to change it
 
 	features []Feature // the features that it forbids
 	causes   []error   // the kernel's errors when it forbids them
