@@ -130,10 +130,7 @@ func (r registration) add(config []byte) ([]byte, error) {
 		return nil, err
 	}
 	after, err := r.engine.Add(config, r.Runtime)
-	if err != nil {
-		return nil, engine.In(r.file, err)
-	}
-	return after, nil
+	return after, engine.In(r.file, err)
 }
 
 // print shows the piece on stdout and the rest on stderr. It refuses a runtime that
@@ -181,36 +178,31 @@ func (r registration) write() error {
 		r.note("warning: %s can be changed by %s, and root will run it; better install it where only root writes:\n"+
 			"    install -m 755 %[1]s /usr/local/bin/%s", r.Path, exposed, programName)
 	}
-	out := r.cmd.Root().Writer
-	if bytes.Equal(before, after) {
-		_, err = fmt.Fprintf(out, "%s has runtime %q already; nothing was changed.\n", r.file, r.Name)
-		return err
-	}
-	_, err = fmt.Fprintf(out, "%s\n%s\n%s\n", r.file, engine.Diff(before, after), r.engine.Added(r.file, r.Runtime))
-	return err
+	return r.report(before, after, fmt.Sprintf("has runtime %q already", r.Name), r.engine.Added(r.file, r.Runtime))
 }
 
 func (r registration) remove() error {
 	before, after, err := engine.Edit(r.file, func(config []byte) ([]byte, error) {
 		after, err := r.engine.Remove(config, r.Runtime)
-		if err != nil {
-			return nil, engine.In(r.file, err)
-		}
-		return after, nil
+		return after, engine.In(r.file, err)
 	})
 	if err != nil {
 		return needsRoot(err)
 	}
+	return r.report(before, after, fmt.Sprintf("has no runtime %q", r.Name), r.engine.Removed(r.Name))
+}
+
+// report shows the changed lines and the next step, or why nothing was changed.
+func (r registration) report(before, after []byte, unchanged, next string) (err error) {
 	out := r.cmd.Root().Writer
-	if bytes.Equal(before, after) {
-		_, err = fmt.Fprintf(out, "%s has no runtime %q; nothing was changed.\n", r.file, r.Name)
-		return err
+	switch {
+	case bytes.Equal(before, after):
+		_, err = fmt.Fprintf(out, "%s %s; nothing was changed.\n", r.file, unchanged)
+	case len(after) == 0:
+		_, err = fmt.Fprintf(out, "%s (nothing was left in it)\n%s\n%s\n", r.file, engine.Diff(before, after), next)
+	default:
+		_, err = fmt.Fprintf(out, "%s\n%s\n%s\n", r.file, engine.Diff(before, after), next)
 	}
-	what := ""
-	if len(after) == 0 {
-		what = " (nothing was left in it)"
-	}
-	_, err = fmt.Fprintf(out, "%s%s\n%s\n%s\n", r.file, what, engine.Diff(before, after), r.engine.Removed(r.Name))
 	return err
 }
 

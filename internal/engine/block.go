@@ -50,6 +50,16 @@ func findBlock(config []byte, of string) (*block, error) {
 	return nil, nil
 }
 
+// findRuntime finds the block of a runtime. Without a block, a path of the runtime makes
+// the error of a runtime that is not register's.
+func findRuntime(config []byte, name, path string, foreign func(name, path string) error) (*block, error) {
+	found, err := findBlock(config, name)
+	if err == nil && found == nil && path != "" {
+		err = foreign(name, path)
+	}
+	return found, err
+}
+
 // appendBlock puts an empty line before the block, or ends the last line, so
 // that removeBlock gives back each byte.
 func appendBlock(config []byte, of, body string) []byte {
@@ -102,22 +112,15 @@ func lookup(tree map[string]any, path ...string) any {
 	return value
 }
 
-func lookupTable(tree map[string]any, path ...string) map[string]any {
-	table, _ := lookup(tree, path...).(map[string]any)
-	return table
-}
-
-func lookupText(tree map[string]any, path ...string) string {
-	text, _ := lookup(tree, path...).(string)
-	return text
+// lookupAs is the zero value if there is no value of the type at the path.
+func lookupAs[T any](tree map[string]any, path ...string) T {
+	value, _ := lookup(tree, path...).(T)
+	return value
 }
 
 // without takes the value at path out of the tree, and the tables that are then
 // empty where base has none.
 func without(tree, base map[string]any, path ...string) {
-	if len(path) == 0 {
-		return
-	}
 	if len(path) == 1 {
 		delete(tree, path[0])
 		return

@@ -65,11 +65,11 @@ func (c *containerdConfig) containerd() []string {
 
 // path is where a runtime's program is; "" if there is no such runtime.
 func (c *containerdConfig) path(name string) string {
-	runtime := lookupTable(c.tree, append(c.runtimes(), name)...)
+	runtime := lookupAs[map[string]any](c.tree, append(c.runtimes(), name)...)
 	if runtime == nil {
 		return ""
 	}
-	if path := lookupText(runtime, "options", "BinaryName"); path != "" {
+	if path := lookupAs[string](runtime, "options", "BinaryName"); path != "" {
 		return path
 	}
 	return "another one"
@@ -77,7 +77,7 @@ func (c *containerdConfig) path(name string) string {
 
 // defaultName is the runtime of pods that name none.
 func (c *containerdConfig) defaultName() string {
-	if name := lookupText(c.tree, append(c.containerd(), "default_runtime_name")...); name != "" {
+	if name := lookupAs[string](c.tree, append(c.containerd(), "default_runtime_name")...); name != "" {
 		return name
 	}
 	return "runc"
@@ -86,8 +86,7 @@ func (c *containerdConfig) defaultName() string {
 // systemd tells whether pods get their cgroups from systemd. It is said for
 // each runtime and must be the same for all: kubelet's cgroup driver.
 func (c *containerdConfig) systemd() bool {
-	on, _ := lookup(c.tree, append(c.runtimes(), c.defaultName(), "options", "SystemdCgroup")...).(bool)
-	return on
+	return lookupAs[bool](c.tree, append(c.runtimes(), c.defaultName(), "options", "SystemdCgroup")...)
 }
 
 func (c *containerdConfig) body(r Runtime, systemd bool) string {
@@ -117,7 +116,7 @@ func (c *containerdConfig) ownBody() string {
 
 // needsOwn tells whether a runtime here would be the first.
 func (c *containerdConfig) needsOwn() bool {
-	return len(lookupTable(c.tree, c.runtimes()...)) == 0 && c.defaultName() == "runc"
+	return len(lookupAs[map[string]any](c.tree, c.runtimes()...)) == 0 && c.defaultName() == "runc"
 }
 
 // Piece is Engine's.
@@ -146,7 +145,7 @@ func (Containerd) Add(config []byte, r Runtime) ([]byte, error) {
 	if err := c.enabled(); err != nil {
 		return nil, err
 	}
-	found, err := findBlock(config, r.Name)
+	found, err := findRuntime(config, r.Name, c.path(r.Name), taken)
 	if err != nil {
 		return nil, err
 	}
@@ -155,9 +154,6 @@ func (Containerd) Add(config []byte, r Runtime) ([]byte, error) {
 			return nil, err
 		}
 		return replaceBlock(config, found, r.Name, c.body(r, c.systemd())), nil
-	}
-	if path := c.path(r.Name); path != "" {
-		return nil, taken(r.Name, path)
 	}
 	added, paths := config, [][]string{append(c.runtimes(), r.Name)}
 	if c.needsOwn() {
@@ -204,15 +200,9 @@ func (Containerd) Remove(config []byte, r Runtime) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := findBlock(config, r.Name)
-	if err != nil {
-		return nil, err
-	}
-	if found == nil {
-		if path := c.path(r.Name); path != "" {
-			return nil, notMarked(r.Name, path)
-		}
-		return config, nil
+	found, err := findRuntime(config, r.Name, c.path(r.Name), notMarked)
+	if err != nil || found == nil {
+		return config, err
 	}
 	if err := c.unedited(config, found, r); err != nil {
 		return nil, err
@@ -239,7 +229,7 @@ func (c *containerdConfig) removeOwn(config []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(lookupTable(tree, c.runtimes()...)) > 0 || len(tree) > 0 && tree["version"] == nil {
+	if len(lookupAs[map[string]any](tree, c.runtimes()...)) > 0 || len(tree) > 0 && tree["version"] == nil {
 		return config, nil
 	}
 	return rest, onlyDiffer(config, rest, append(c.runtimes(), "runc"), []string{"version"})

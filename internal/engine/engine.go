@@ -56,8 +56,11 @@ type LineError struct {
 func (e *LineError) Error() string { return e.Err.Error() }
 func (e *LineError) Unwrap() error { return e.Err }
 
-// In names the file, and the line where err has one.
+// In names the file, and the line where err has one. It is nil if err is nil.
 func In(file string, err error) error {
+	if err == nil {
+		return nil
+	}
 	var at *LineError
 	if errors.As(err, &at) {
 		return fmt.Errorf("%s:%d: %w", file, at.Line, err)

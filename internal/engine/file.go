@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -138,10 +140,7 @@ func likeOld(temp *os.File, target string) error {
 	if err != nil {
 		return err
 	}
-	var stat unix.Stat_t
-	if err := unix.Stat(target, &stat); err != nil {
-		return err
-	}
+	stat := info.Sys().(*syscall.Stat_t)
 	if err := temp.Chown(int(stat.Uid), int(stat.Gid)); err != nil {
 		return err
 	}
@@ -184,13 +183,7 @@ func attributes(path string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list attributes: %w", err)
 	}
-	var names []string
-	for name := range bytes.SplitSeq(list, []byte{0}) {
-		if len(name) > 0 {
-			names = append(names, string(name))
-		}
-	}
-	return names, nil
+	return strings.FieldsFunc(string(list), func(r rune) bool { return r == 0 }), nil
 }
 
 // attribute reads into a buffer that holds the largest there can be (xattr(7),

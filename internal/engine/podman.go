@@ -33,27 +33,21 @@ func podmanPaths(name string) [][]string {
 	return [][]string{{"engine", "runtimes", name}, {"engine", "runtime"}}
 }
 
-// findPodman returns our block, if there is one, and where podman would look for the
-// runtime.
-func findPodman(config []byte, name string) (found *block, path string, err error) {
+func findPodman(config []byte, name string, foreign func(name, path string) error) (*block, error) {
 	tree, err := parseTOML(config)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	found, err = findBlock(config, name)
-	return found, podmanPath(tree, name), err
+	return findRuntime(config, name, podmanPath(tree, name), foreign)
 }
 
 // Add is Engine's.
 func (Podman) Add(config []byte, r Runtime) ([]byte, error) {
-	found, path, err := findPodman(config, r.Name)
+	found, err := findPodman(config, r.Name, taken)
 	if err != nil {
 		return nil, err
 	}
 	if found == nil {
-		if path != "" {
-			return nil, taken(r.Name, path)
-		}
 		added := appendBlock(config, r.Name, podmanBody(r))
 		if err := onlyDiffer(added, config, podmanPaths(r.Name)...); err != nil {
 			return nil, fmt.Errorf("%w; or leave --config out, or name a file that is not there yet: podman reads any *.conf in /etc/containers/containers.conf.d", err)
@@ -100,15 +94,9 @@ func podmanPath(tree map[string]any, name string) string {
 
 // Remove is Engine's.
 func (Podman) Remove(config []byte, r Runtime) ([]byte, error) {
-	found, path, err := findPodman(config, r.Name)
-	if err != nil {
-		return nil, err
-	}
-	if found == nil {
-		if path != "" {
-			return nil, notMarked(r.Name, path)
-		}
-		return config, nil
+	found, err := findPodman(config, r.Name, notMarked)
+	if err != nil || found == nil {
+		return config, err
 	}
 	if _, err := readPodmanBlock(config, found, r.Name); err != nil {
 		return nil, err
