@@ -5,8 +5,8 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"strings"
 
+	"github.com/coreos/go-systemd/v22/activation"
 	"golang.org/x/sys/unix"
 )
 
@@ -39,26 +39,8 @@ func (f inheritedFiles) files() ([]*os.File, error) {
 }
 
 // ListenFDs returns the sockets handed over as sd_listen_fds(3) describes, if
-// they were meant for this process.
-func ListenFDs() []*os.File {
-	if pid, err := strconv.Atoi(os.Getenv("LISTEN_PID")); err != nil || pid != os.Getpid() {
-		return nil
-	}
-	n, err := strconv.Atoi(os.Getenv("LISTEN_FDS"))
-	if err != nil {
-		return nil
-	}
-	names := strings.Split(os.Getenv("LISTEN_FDNAMES"), ":")
-	var files []*os.File
-	for i := range n {
-		name := "listen " + strconv.Itoa(FirstFD+i)
-		if i < len(names) && names[i] != "" {
-			name = names[i]
-		}
-		files = append(files, os.NewFile(uintptr(FirstFD+i), name))
-	}
-	return files
-}
+// they were meant for this process. The environment stays as it is.
+func ListenFDs() []*os.File { return activation.Files(false) }
 
 // dialSocket connects to a unix stream socket. The caller closes the file.
 func dialSocket(path string) (*os.File, error) {

@@ -30,12 +30,10 @@ type Process struct {
 
 	Restore *container.CRIUOptions // start from a checkpoint; nil: from the command
 
-	subCgroups    map[string]string
-	consoleSocket string
-	pidfdSocket   string
-	pidFile       string
-	inherited     inheritedFiles
-	notify        *NotifyProxy
+	subCgroups map[string]string
+	io         ProcessIO
+	listen     []*os.File // sockets by systemd's protocol, for the process
+	notify     *NotifyProxy
 }
 
 // A Config is the request of create, run and restore.
@@ -56,18 +54,11 @@ type ProcessIO struct {
 	PreserveFDs   int    // descriptors beyond the standard three and $LISTEN_FDS
 }
 
-func (s *Process) use(o ProcessIO) {
-	s.consoleSocket, s.pidfdSocket, s.pidFile = o.ConsoleSocket, o.PidfdSocket, o.PidFile
-	s.inherited.preserve = o.PreserveFDs
-}
-
 // New reads the bundle and creates its container. It changes the working directory
 // to the bundle.
 func New(c Config) (*Process, error) {
 	go cgroups.Wake() // ends by itself
-	s := &Process{log: c.Log, init: true}
-	s.use(c.ProcessIO)
-	s.inherited.listen = ListenFDs()
+	s := &Process{log: c.Log, init: true, io: c.ProcessIO, listen: ListenFDs()}
 	spec, err := EnterBundle(c.Bundle)
 	if err != nil {
 		return nil, err
@@ -81,9 +72,7 @@ func New(c Config) (*Process, error) {
 
 // Join is a session for another process of a container.
 func Join(c *container.Container, log *slog.Logger, process *specs.Process, subCgroups map[string]string, o ProcessIO) *Process {
-	s := &Process{log: log, container: c, spec: process, subCgroups: subCgroups}
-	s.use(o)
-	return s
+	return &Process{log: log, container: c, spec: process, subCgroups: subCgroups, io: o}
 }
 
 // Run starts the process and, unless detached, stays with it until it has
@@ -169,14 +158,15 @@ func (s *Process) announce(child *container.Child) (wait func(), err error) {
 func (s *Process) start(streams streams) (*container.Child, error) {
 	p := container.Process{Spec: s.spec, SubCgroups: s.subCgroups}
 	var err error
-	if p.ExtraFiles, err = s.inherited.files(); err != nil {
+	inherited := inheritedFiles{s.listen, s.io.PreserveFDs}
+	if p.ExtraFiles, err = inherited.files(); err != nil {
 		return nil, err
 	}
-	if n := len(s.inherited.listen); n > 0 {
+	if n := len(s.listen); n > 0 {
 		s.spec.Env = append(s.spec.Env, "LISTEN_FDS="+strconv.Itoa(n), "LISTEN_PID=1")
 	}
-	if s.pidfdSocket != "" {
-		if p.PidfdSocket, err = dialSocket(s.pidfdSocket); err != nil {
+	if s.io.PidfdSocket != "" {
+		if p.PidfdSocket, err = dialSocket(s.io.PidfdSocket); err != nil {
 			return nil, fmt.Errorf("pidfd socket: %w", err)
 		}
 		defer p.PidfdSocket.Close()
@@ -187,8 +177,8 @@ func (s *Process) start(streams streams) (*container.Child, error) {
 		return nil, err
 	}
 	err = streams.started()
-	if err == nil && s.pidFile != "" {
-		err = WritePidFile(s.pidFile, child.Pid())
+	if err == nil && s.io.PidFile != "" {
+		err = WritePidFile(s.io.PidFile, child.Pid())
 	}
 	if err != nil {
 		child.Abort()
@@ -218,10 +208,10 @@ func (s *Process) launch(p container.Process) (*container.Child, error) {
 
 func (s *Process) checkTerminal() error {
 	handsOver := s.Detach && s.spec.Terminal
-	if handsOver && s.consoleSocket == "" {
+	if handsOver && s.io.ConsoleSocket == "" {
 		return fmt.Errorf("cannot allocate tty if %s will detach without setting console socket", program)
 	}
-	if !handsOver && s.consoleSocket != "" {
+	if !handsOver && s.io.ConsoleSocket != "" {
 		return fmt.Errorf("cannot use console socket if %s will not detach or allocate tty", program)
 	}
 	return nil

@@ -28,7 +28,7 @@ type streams interface {
 func (s *Process) newStreams() (streams, error) {
 	switch {
 	case s.spec.Terminal && s.Detach:
-		socket, err := dialSocket(s.consoleSocket)
+		socket, err := dialSocket(s.io.ConsoleSocket)
 		if err != nil {
 			return nil, fmt.Errorf("console socket: %w", err)
 		}
