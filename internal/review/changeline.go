@@ -7,6 +7,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/docker/go-units"
+
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -62,16 +64,10 @@ func Escaped(s string) string {
 
 // bytesText is a number of bytes in the largest unit that leaves a whole number.
 func bytesText(n int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
-	value, unit := float64(n), 0
-	for value >= 1024 && unit < len(units)-1 {
-		value /= 1024
-		unit++
-	}
-	if unit == 0 {
+	if n < 1024 {
 		return fmt.Sprintf("%d B", n)
 	}
-	return fmt.Sprintf("%.1f %s", value, units[unit])
+	return units.CustomSize("%.1f %s", float64(n), 1024, []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"})
 }
 
 // ChangeCount is a number of changes with the noun.

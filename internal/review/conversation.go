@@ -42,11 +42,8 @@ func (t *Conversation) Say(format string, args ...any) {
 // follows the list.
 const maxListed = 50
 
-// list names changes with their counts.
-func (t *Conversation) list(all []sandbox.Change) { t.listAs("", all) }
-
-// listAs is list with a word before the counts.
-func (t *Conversation) listAs(title string, all []sandbox.Change) {
+// list names changes with their counts, after a title that may be empty.
+func (t *Conversation) list(title string, all []sandbox.Change) {
 	counts := map[sandbox.ChangeKind]int{}
 	for _, c := range all {
 		counts[c.Kind]++
@@ -71,14 +68,19 @@ func (t *Conversation) listAs(title string, all []sandbox.Change) {
 
 // LeftOut lists paths that an apply or a file leaves out.
 func (t *Conversation) LeftOut(all []sandbox.Unapplied) {
+	t.listReasons("left out", all)
+	if n := len(all); n > maxListed && all[n-1].Path == "" {
+		t.Say("left out: %s", Escaped(all[n-1].Reason))
+	}
+}
+
+// listReasons lists paths with the reasons.
+func (t *Conversation) listReasons(title string, all []sandbox.Unapplied) {
 	for _, u := range all[:min(len(all), maxListed)] {
-		t.Say("left out: %s: %s", visible(u.Path), u.Reason)
+		t.Say("%s: %s: %s", title, visible(u.Path), Escaped(u.Reason))
 	}
 	if more := len(all) - maxListed; more > 0 {
-		t.Say("left out: %d more", more)
-		if last := all[len(all)-1]; last.Path == "" {
-			t.Say("left out: %s", last.Reason)
-		}
+		t.Say("%s: %d more", title, more)
 	}
 }
 

@@ -13,13 +13,7 @@ import (
 // Held lists the paths that apply holds back. A directory that is held back stands for
 // all paths below.
 func (t *Conversation) Held(all []sandbox.Unapplied) {
-	tops := heldTops(all)
-	for _, u := range tops[:min(len(tops), maxListed)] {
-		t.Say("held back: %s: %s", visible(u.Path), Escaped(u.Reason))
-	}
-	if more := len(tops) - maxListed; more > 0 {
-		t.Say("held back: %d more", more)
-	}
+	t.listReasons("held back", heldTops(all))
 }
 
 // heldTops leaves out each path that lies below another with the same reason.
@@ -101,7 +95,7 @@ func (m *markLines) write(w io.Writer) {
 // Plan shows the changes to apply, and the rest of the changes with the reasons.
 func (t *Conversation) Plan(a *sandbox.Applied) {
 	if len(a.Changes) > 0 {
-		t.list(a.Changes)
+		t.list("", a.Changes)
 	}
 	t.LeftOut(a.LeftOut)
 	t.Held(a.Held)

@@ -17,16 +17,13 @@ import (
 
 // page shows the output of write: on a terminal with $PAGER or less, else as it is.
 func (t *Conversation) page(ctx context.Context, write func(io.Writer) error) error {
-	f, ok := t.Out.(*os.File)
-	if !ok || !IsTerminal(t.Out) || !IsTerminal(t.In) {
-		return write(writerUntil(ctx, Visibly(t.Out)))
-	}
 	pager := os.Getenv("PAGER")
-	if pager == "" {
-		if _, err := exec.LookPath("less"); err != nil {
-			return write(writerUntil(ctx, Visibly(t.Out)))
-		}
+	if _, err := exec.LookPath("less"); pager == "" && err == nil {
 		pager = "less -R"
+	}
+	f, ok := t.Out.(*os.File)
+	if pager == "" || !ok || !IsTerminal(t.Out) || !IsTerminal(t.In) {
+		return write(writerUntil(ctx, Visibly(t.Out)))
 	}
 	if t.Relay == nil {
 		return pipeTo(ctx, pager, f, write)
@@ -72,7 +69,7 @@ func pipeTo(ctx context.Context, pager string, f *os.File, write func(io.Writer)
 // Visibly is w, or, if that is a terminal, a writer that sends it nothing but
 // text and colours.
 func Visibly(w io.Writer) io.Writer {
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if IsTerminal(w) {
 		return patch.Terminal(w)
 	}
 	return w

@@ -44,7 +44,7 @@ func (r *Review) Run(ctx context.Context) (Decision, error) {
 	for _, note := range r.Changes.Notes() {
 		r.Talk.Say("%s", Escaped(note))
 	}
-	r.Talk.list(r.left)
+	r.Talk.list("", r.left)
 	r.Talk.dropTyped()
 	for {
 		answer, err := r.Talk.Ask(ctx, r.question())
@@ -189,7 +189,7 @@ func (r *Review) applyWith(ctx context.Context, o sandbox.ApplyOptions) (*sandbo
 		return nil, err
 	}
 	if len(done.Changes) > 0 {
-		r.Talk.listAs("applied ", done.Changes)
+		r.Talk.list("applied ", done.Changes)
 	} else {
 		r.Talk.Say("applied nothing")
 	}
@@ -232,7 +232,7 @@ func (r *Review) remain() (Decision, error) {
 		r.Talk.Say("no other change is left")
 		return Settled, nil
 	}
-	r.Talk.listAs("only in the sandbox: ", r.left)
+	r.Talk.list("only in the sandbox: ", r.left)
 	return undecided, nil
 }
 
