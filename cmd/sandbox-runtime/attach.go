@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
-	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -31,17 +31,12 @@ attach is interrupted, the command goes on.
 			&cli.BoolFlag{Name: "kill", Usage: "first end the command and all its processes"},
 			&cli.BoolFlag{Name: "json", Usage: "print one Result in JSON, output included, and nothing else"},
 		},
-		Action:       attachToExec,
+		Action:       concluding(attachToExec),
 		OnUsageError: doUsageError,
 	}
 }
 
-func attachToExec(ctx context.Context, cmd *cli.Command) error {
-	result, err := attachOnce(ctx, cmd)
-	return conclude(cmd.Bool("json"), result, err)
-}
-
-func attachOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
+func attachToExec(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	if cmd.NArg() != 2 {
 		return spec.Result{}, errors.New("say the sandbox and the command, as exec --detach and ps --execs print it")
 	}
@@ -58,7 +53,11 @@ func attachOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error
 	if err != nil {
 		return none, relay.CauseOf(ctx, err)
 	}
-	p, err := attach(ctx, box, id, cmd.Bool("json"))
+	stdout, stderr := io.Writer(os.Stdout), io.Writer(os.Stderr)
+	if cmd.Bool("json") {
+		stdout, stderr = nil, nil // the Result has the output
+	}
+	p, err := box.Attach(ctx, id, stdout, stderr)
 	if err != nil {
 		return none, relay.CauseOf(ctx, err)
 	}
@@ -73,12 +72,4 @@ func attachOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error
 		err = fmt.Errorf("%w; the command goes on", relay.CauseOf(ctx, err))
 	}
 	return result, err
-}
-
-// attach passes the command's output on, or keeps it for the Result.
-func attach(ctx context.Context, box *sandbox.Sandbox, id string, keep bool) (*sandbox.Process, error) {
-	if keep {
-		return box.Attach(ctx, id, nil, nil)
-	}
-	return box.Attach(ctx, id, os.Stdout, os.Stderr)
 }

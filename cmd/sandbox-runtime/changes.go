@@ -59,8 +59,8 @@ characters in it are made visible.
 
     sandbox-runtime diff box | git apply`,
 		Action: withChanges(func(_ context.Context, cmd *cli.Command, c *sandbox.Changes) error {
-			if err := onlyName(cmd); err != nil {
-				return err
+			if cmd.NArg() != 1 {
+				return errors.New("diff takes the name of one sandbox and no paths, as in: diff box")
 			}
 			out := cmd.Root().Writer
 			if err := review.WriteMarks(review.Visibly(out), c); err != nil {
@@ -115,12 +115,17 @@ func applyChanges(ctx context.Context, cmd *cli.Command, c *sandbox.Changes) err
 	}
 	talk := &review.Conversation{In: os.Stdin, Out: cmd.Root().ErrWriter}
 	if !cmd.Bool("yes") || cmd.Bool("dry-run") {
-		count, held, err := planChanges(ctx, talk, c, o)
-		if err != nil || cmd.Bool("dry-run") {
-			return err
+		planned, err := c.Apply(ctx, o)
+		if err != nil {
+			return overwritable(err)
 		}
+		talk.Plan(planned)
+		if cmd.Bool("dry-run") {
+			return nil
+		}
+		count := len(planned.Changes)
 		if count == 0 {
-			return review.HeldBack(held)
+			return review.HeldBack(planned.Held)
 		}
 		answer, err := talk.Ask(ctx, fmt.Sprintf("apply %s to the host? [y/N] ", review.ChangeCount(count)))
 		if err != nil {
@@ -142,17 +147,6 @@ func applyChanges(ctx context.Context, cmd *cli.Command, c *sandbox.Changes) err
 		talk.Say("applied %s", review.ChangeCount(len(done.Changes)))
 	}
 	return review.HeldBack(done.Held)
-}
-
-// planChanges shows the plan of an apply. It returns the number of changes, and the paths
-// that are held back.
-func planChanges(ctx context.Context, talk *review.Conversation, c *sandbox.Changes, o sandbox.ApplyOptions) (int, []sandbox.Unapplied, error) {
-	planned, err := c.Apply(ctx, o)
-	if err != nil {
-		return 0, nil, overwritable(err)
-	}
-	talk.Plan(planned)
-	return len(planned.Changes), planned.Held, nil
 }
 
 // overwritable adds the way out to an error about conflicts.
@@ -188,13 +182,6 @@ func withChanges(do func(context.Context, *cli.Command, *sandbox.Changes) error)
 			return do(ctx, cmd, c)
 		})
 	}
-}
-
-func onlyName(cmd *cli.Command) error {
-	if cmd.NArg() != 1 {
-		return fmt.Errorf("%s takes the name of one sandbox and no paths, as in: %[1]s box", cmd.Name)
-	}
-	return nil
 }
 
 // listChanges returns how many changes it has listed.

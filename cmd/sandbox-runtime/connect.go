@@ -61,18 +61,25 @@ func connectTo(ctx context.Context, dirs launcher.Dirs) (*sandboxes, error) {
 	return s, nil
 }
 
-// withSandbox does something with the sandbox that the first argument names.
-func withSandbox(ctx context.Context, cmd *cli.Command, do func(*sandbox.Sandbox) error) (err error) {
+// withSandboxes does something with the present sandboxes of --root.
+func withSandboxes(ctx context.Context, cmd *cli.Command, do func(*sandboxes) error) (err error) {
 	m, err := connectExisting(ctx, cmd)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	box, err := m.Get(ctx, cmd.Args().First())
-	if err != nil {
-		return err
-	}
-	return do(box)
+	return do(m)
+}
+
+// withSandbox does something with the sandbox that the first argument names.
+func withSandbox(ctx context.Context, cmd *cli.Command, do func(*sandbox.Sandbox) error) error {
+	return withSandboxes(ctx, cmd, func(m *sandboxes) error {
+		box, err := m.Get(ctx, cmd.Args().First())
+		if err != nil {
+			return err
+		}
+		return do(box)
+	})
 }
 
 // Close ends the commands of this process that are not detached, and returns when the

@@ -30,24 +30,21 @@ stderr, or, with "terminal": true in ` + frontend.ConfigName + `, a terminal who
 --console-socket receives. Sockets of a service manager ($LISTEN_FDS) are its
 descriptors from 3 on, then come those of --preserve-fds; if $NOTIFY_SOCKET is set
 when it is created and started, its READY=1 gets there (sd_notify(3)).`,
-		Flags: startFlags(),
-		Action: withArgs(1, 1, func(ctx context.Context, cmd *cli.Command) error {
-			if err := createContainer(ctx, cmd); err != nil {
-				return fmt.Errorf("%s create failed: %w", programName, err)
-			}
-			return nil
-		}),
+		Flags:  startFlags(),
+		Action: withArgs(1, 1, createContainer),
 	}
 }
 
 func createContainer(ctx context.Context, cmd *cli.Command) error {
 	s, err := sessionOf(ctx, cmd)
-	if err != nil {
-		return err
+	if err == nil {
+		s.Hold, s.Detach = true, true
+		_, err = s.Run()
 	}
-	s.Hold, s.Detach = true, true
-	_, err = s.Run()
-	return err
+	if err != nil {
+		return fmt.Errorf("%s create failed: %w", programName, err)
+	}
+	return nil
 }
 
 // startFlags are those that create and run share.

@@ -60,23 +60,20 @@ func deleteContainer(ctx context.Context, cmd *cli.Command) error {
 
 // deleteSandbox removes more than a container: the sandbox was made by up or do, and goes
 // as with down.
-func deleteSandbox(ctx context.Context, cmd *cli.Command, force bool) (err error) {
+func deleteSandbox(ctx context.Context, cmd *cli.Command, force bool) error {
 	id := cmd.Args().First()
-	m, err := connect(ctx, cmd)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	if box, err := m.Get(ctx, id); err == nil && !force {
-		info, err := box.Info(ctx)
-		if err != nil {
-			return err
+	return withSandboxes(ctx, cmd, func(m *sandboxes) error {
+		if box, err := m.Get(ctx, id); err == nil && !force {
+			info, err := box.Info(ctx)
+			if err != nil {
+				return err
+			}
+			if info.State != sandbox.StateStopped {
+				return fmt.Errorf("cannot delete container %s that is not stopped: %s", id, info.State)
+			}
 		}
-		if info.State != sandbox.StateStopped {
-			return fmt.Errorf("cannot delete container %s that is not stopped: %s", id, info.State)
-		}
-	}
-	return m.Remove(ctx, id)
+		return m.Remove(ctx, id)
+	})
 }
 
 // deleteRemains removes the rest of a container that does not load, and returns the

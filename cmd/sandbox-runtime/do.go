@@ -42,7 +42,7 @@ the end of the input discards the changes.`,
 		Flags:                  doFlags(),
 		UseShortOptionHandling: true,
 		StopOnNthArg:           new(1),
-		Action:                 do,
+		Action:                 concluding(do),
 		OnUsageError:           doUsageError,
 	}
 }
@@ -93,9 +93,12 @@ func printResult(r spec.Result) error {
 	return nil
 }
 
-func do(ctx context.Context, cmd *cli.Command) error {
-	result, err := doOnce(ctx, cmd)
-	return conclude(cmd.Bool("json"), result, err)
+// concluding is an action that runs a command in a sandbox, and concludes.
+func concluding(run func(context.Context, *cli.Command) (spec.Result, error)) cli.ActionFunc {
+	return func(ctx context.Context, cmd *cli.Command) error {
+		result, err := run(ctx, cmd)
+		return conclude(cmd.Bool("json"), result, err)
+	}
 }
 
 // conclude turns the end of a command into an exit status and a message: a Result, if one
@@ -143,7 +146,7 @@ func warnOfDamage(r spec.Result) {
 	}
 }
 
-func doOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
+func do(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	if !cmd.Args().Present() {
 		return spec.Result{}, errors.New("no command; write it after --, as in: do -- python3 x.py")
 	}

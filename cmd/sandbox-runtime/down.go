@@ -29,23 +29,20 @@ not exist or cannot be removed, the others are still removed, and the exit statu
 	}
 }
 
-func down(ctx context.Context, cmd *cli.Command) (err error) {
+func down(ctx context.Context, cmd *cli.Command) error {
 	if !cmd.Args().Present() {
 		return errors.New("say the names of the sandboxes; list shows all")
 	}
 	go cgroups.Wake() // ends by itself
-	m, err := connectExisting(ctx, cmd)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	errs := make([]error, cmd.NArg())
-	var removing sync.WaitGroup
-	for i, name := range cmd.Args().Slice() {
-		removing.Go(func() { errs[i] = m.down(ctx, name, stateRoot(cmd)) })
-	}
-	removing.Wait()
-	return errors.Join(errs...)
+	return withSandboxes(ctx, cmd, func(m *sandboxes) error {
+		errs := make([]error, cmd.NArg())
+		var removing sync.WaitGroup
+		for i, name := range cmd.Args().Slice() {
+			removing.Go(func() { errs[i] = m.down(ctx, name, stateRoot(cmd)) })
+		}
+		removing.Wait()
+		return errors.Join(errs...)
+	})
 }
 
 // down removes one. That there is none is an error here: a name may be wrong.

@@ -71,7 +71,7 @@ failed, 126 not executable, 127 not found, 128+n killed by signal n.`,
 		),
 		Action: withArgs(1, -1, func(ctx context.Context, cmd *cli.Command) error {
 			if launcher.Has(stateRoot(cmd), cmd.Args().First()) || meansSandbox(cmd) {
-				return execInSandbox(ctx, cmd)
+				return concluding(execInSandbox)(ctx, cmd)
 			}
 			status, err := execInContainer(ctx, cmd)
 			if err != nil {

@@ -58,12 +58,7 @@ var notForSandboxes = map[string]string{
 
 // execInSandbox runs a command through the sandbox's agent. Its messages and its
 // exit status are those of do.
-func execInSandbox(ctx context.Context, cmd *cli.Command) error {
-	result, err := execOnce(ctx, cmd)
-	return conclude(cmd.Bool("json"), result, err)
-}
-
-func execOnce(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
+func execInSandbox(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	name := cmd.Args().First()
 	command, err := execCommandOf(cmd)
 	if err != nil {
@@ -150,10 +145,8 @@ func execDetached(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox, c
 
 // execCommandOf is the command that the flags describe.
 func execCommandOf(cmd *cli.Command) (sandbox.Command, error) {
-	for name, why := range notForSandboxes {
-		if cmd.IsSet(name) {
-			return sandbox.Command{}, fmt.Errorf("--%s is not for sandboxes: %s", name, why)
-		}
+	if err := refuseFlags(cmd, notForSandboxes, "is not for sandboxes"); err != nil {
+		return sandbox.Command{}, err
 	}
 	if cmd.IsSet("no-new-privs") && !cmd.Bool("no-new-privs") {
 		return sandbox.Command{}, errors.New("--no-new-privs=false is not for sandboxes: nothing in one gains privileges")
@@ -169,12 +162,8 @@ func execCommandOf(cmd *cli.Command) (sandbox.Command, error) {
 		return c, err
 	}
 	var flags spec.Config
-	for _, f := range append(configflags.OfCommand(), execEnvironment()...) {
-		for _, value := range configflags.Given(cmd, f) {
-			if err := f.Apply(&flags, value); err != nil {
-				return c, fmt.Errorf("--%s: %w", f.Name(), err)
-			}
-		}
+	if err := configflags.Apply(cmd, append(configflags.OfCommand(), execEnvironment()...), &flags); err != nil {
+		return c, err
 	}
 	if _, err := flags.Complete(); err != nil {
 		return c, configflags.InFlags(cmd, err)
@@ -206,15 +195,20 @@ func checkDetached(cmd *cli.Command) error {
 	if !cmd.Bool("detach") {
 		return nil
 	}
-	for name, why := range map[string]string{
+	return refuseFlags(cmd, map[string]string{
 		"transaction": "nobody waits for its writes to join",
 		"interactive": "nobody is there to give it input",
 		"tty":         "nobody is there to read from its terminal",
 		"json":        "its Result is there when it has ended, from attach --json",
 		"timeout":     "nobody is there to end it in time",
-	} {
+	}, "and --detach do not go together")
+}
+
+// refuseFlags is the error of a flag that is given and has a reason against it.
+func refuseFlags(cmd *cli.Command, reasons map[string]string, problem string) error {
+	for name, why := range reasons {
 		if cmd.IsSet(name) {
-			return fmt.Errorf("--%s and --detach do not go together: %s", name, why)
+			return fmt.Errorf("--%s %s: %s", name, problem, why)
 		}
 	}
 	return nil

@@ -26,23 +26,21 @@ With --keep the stopped container stays for "state" and "delete".`,
 			&cli.BoolFlag{Name: "keep", Usage: "do not delete the container after it exits"},
 			&cli.BoolFlag{Name: "no-subreaper", Usage: "do not reap orphaned processes of the container"},
 		),
-		Action: withArgs(1, 1, func(ctx context.Context, cmd *cli.Command) error {
-			status, err := runContainer(ctx, cmd)
-			if err != nil {
-				return fmt.Errorf("%s run failed: %w", programName, err)
-			}
-			return exitWith(status)
-		}),
+		Action: withArgs(1, 1, runContainer),
 	}
 }
 
-func runContainer(ctx context.Context, cmd *cli.Command) (status int, err error) {
+func runContainer(ctx context.Context, cmd *cli.Command) error {
+	status := 0
 	s, err := sessionOf(ctx, cmd)
-	if err != nil {
-		return 0, err
+	if err == nil {
+		s.Detach = cmd.Bool("detach")
+		s.Remove = !cmd.Bool("keep")
+		s.Reap = !cmd.Bool("no-subreaper")
+		status, err = s.Run()
 	}
-	s.Detach = cmd.Bool("detach")
-	s.Remove = !cmd.Bool("keep")
-	s.Reap = !cmd.Bool("no-subreaper")
-	return s.Run()
+	if err != nil {
+		return fmt.Errorf("%s run failed: %w", programName, err)
+	}
+	return exitWith(status)
 }

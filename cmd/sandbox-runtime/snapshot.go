@@ -32,7 +32,7 @@ with these files. The sandbox's files have to be on disk, which is the default o
 	}
 }
 
-func snapshot(ctx context.Context, cmd *cli.Command) (err error) {
+func snapshot(ctx context.Context, cmd *cli.Command) error {
 	if err := notEmpty(cmd, "remove"); err != nil {
 		return err
 	}
@@ -45,22 +45,13 @@ func snapshot(ctx context.Context, cmd *cli.Command) (err error) {
 	case none && cmd.NArg() != 2:
 		return errors.New("say the sandbox, and a name for the snapshot, as in: snapshot box ready")
 	}
-	m, err := connectExisting(ctx, cmd)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
 	switch {
 	case remove != "":
-		return noSnapshot(m.RemoveSnapshot(ctx, remove))
+		return withSandboxes(ctx, cmd, func(m *sandboxes) error { return noSnapshot(m.RemoveSnapshot(ctx, remove)) })
 	case list:
-		return listSnapshots(ctx, cmd, m)
+		return withSandboxes(ctx, cmd, func(m *sandboxes) error { return listSnapshots(ctx, cmd, m) })
 	}
-	box, err := m.Get(ctx, cmd.Args().First())
-	if err != nil {
-		return err
-	}
-	return box.Snapshot(ctx, cmd.Args().Get(1))
+	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Snapshot(ctx, cmd.Args().Get(1)) })
 }
 
 func listSnapshots(ctx context.Context, cmd *cli.Command, m *sandboxes) error {

@@ -127,12 +127,8 @@ func Config(cmd *cli.Command) (spec.Config, error) {
 	if err != nil {
 		return config, err
 	}
-	for _, f := range All() {
-		for _, value := range Given(cmd, f) {
-			if err := f.Apply(&config, value); err != nil {
-				return config, fmt.Errorf("--%s: %w", f.Name(), err)
-			}
-		}
+	if err := Apply(cmd, All(), &config); err != nil {
+		return config, err
 	}
 	if err := absolutePaths(&config); err != nil {
 		return config, err
@@ -185,8 +181,20 @@ func startInOverlay(c *spec.Config) error {
 	return nil
 }
 
-// Given are the values of a flag on the command line.
-func Given(cmd *cli.Command, f Flag) []string {
+// Apply puts the values of the flags on the command line into a configuration.
+func Apply(cmd *cli.Command, flags []Flag, c *spec.Config) error {
+	for _, f := range flags {
+		for _, value := range given(cmd, f) {
+			if err := f.Apply(c, value); err != nil {
+				return fmt.Errorf("--%s: %w", f.Name(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// given are the values of a flag on the command line.
+func given(cmd *cli.Command, f Flag) []string {
 	if !cmd.IsSet(f.Name()) {
 		return nil
 	}
