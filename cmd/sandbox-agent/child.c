@@ -201,7 +201,7 @@ static void raise_oom_score(unsigned int score)
 
 static void set_rlimits(const struct payload *p)
 {
-	for (size_t i = 0; i < p->nrlimits; i++) {
+	for (size_t i = 0; i < p->head.rlimits; i++) {
 		struct rlimit l = { p->rlimits[i].soft, p->rlimits[i].hard };
 
 		if (setrlimit((int)p->rlimits[i].resource, &l) < 0)
@@ -218,10 +218,10 @@ static bool is_user_only(const struct payload *p)
 	gid_t rgid, egid, sgid;
 
 	return getresuid(&ruid, &euid, &suid) == 0 &&
-	       ruid == p->uid && euid == p->uid && suid == p->uid &&
+	       ruid == p->head.uid && euid == p->head.uid && suid == p->head.uid &&
 	       getresgid(&rgid, &egid, &sgid) == 0 &&
-	       rgid == p->gid && egid == p->gid && sgid == p->gid &&
-	       getgroups(0, NULL) == (int)p->ngroups &&
+	       rgid == p->head.gid && egid == p->head.gid && sgid == p->head.gid &&
+	       getgroups(0, NULL) == (int)p->head.groups &&
 	       syscall(SYS_capget, &h, caps) == 0 &&
 	       memcmp(caps, none, sizeof(caps)) == 0 &&
 	       prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 0;
@@ -238,9 +238,9 @@ static void become_user(const struct payload *p)
 	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct none[2] = { 0 };
 
-	if (setgroups(p->ngroups, p->groups) < 0 ||
-	    setresgid(p->gid, p->gid, p->gid) < 0 ||
-	    setresuid(p->uid, p->uid, p->uid) < 0 ||
+	if (setgroups(p->head.groups, p->groups) < 0 ||
+	    setresgid(p->head.gid, p->head.gid, p->head.gid) < 0 ||
+	    setresuid(p->head.uid, p->head.uid, p->head.uid) < 0 ||
 	    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
 	    syscall(SYS_capset, &h, none) < 0)
 		fail(STAGE_CREDENTIALS, errno);
@@ -256,7 +256,10 @@ static void become_user(const struct payload *p)
 static void open_terminal(const struct payload *p)
 {
 	struct event e = { .kind = EVENT_TERMINAL };
-	struct winsize size = { .ws_row = p->rows, .ws_col = p->columns };
+	struct winsize size = {
+		.ws_row = (unsigned short)p->head.rows,
+		.ws_col = (unsigned short)p->head.columns,
+	};
 	int unlock = 0, master, slave;
 
 	master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -353,12 +356,12 @@ noreturn void child_run(const struct exec_request *request)
 	keep_descriptors(request);
 	load(&p, request->payload);
 	new_session();
-	raise_oom_score(p.oom_score_adj);
+	raise_oom_score(p.head.oom_score_adj);
 	set_rlimits(&p);
 	if (!filter_narrow())
 		fail(STAGE_NARROW, errno);
 	become_user(&p);
-	if (p.tty)
+	if (p.head.flags & PAYLOAD_TTY)
 		open_terminal(&p);
 	enter_directory(p.directory);
 

@@ -1,6 +1,5 @@
 /* child.h - from fork(2) to execve(2). */
-#ifndef SANDBOX_AGENT_CHILD_H
-#define SANDBOX_AGENT_CHILD_H
+#pragma once
 
 #include <stdnoreturn.h>
 
@@ -12,5 +11,3 @@
  * exits.
  */
 noreturn void child_run(const struct exec_request *request);
-
-#endif

@@ -1,6 +1,5 @@
 /* connection.h - the hosts that are connected. */
-#ifndef SANDBOX_AGENT_CONNECTION_H
-#define SANDBOX_AGENT_CONNECTION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,5 +15,3 @@ void connections_accept(void);
 
 /* connections_serve takes one message of a host. */
 void connections_serve(size_t index);
-
-#endif

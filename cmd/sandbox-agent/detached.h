@@ -1,6 +1,5 @@
 /* detached.h - execs that outlive the connection that asked for them. */
-#ifndef SANDBOX_AGENT_DETACHED_H
-#define SANDBOX_AGENT_DETACHED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,5 +35,3 @@ void detached_end(struct detached *d, const struct event *exit);
 
 /* detached_list fills in l and returns how many of its bytes to send. */
 size_t detached_list(struct list *l);
-
-#endif

@@ -1,6 +1,5 @@
 /* drain.h - where the output of a detached exec goes. */
-#ifndef SANDBOX_AGENT_DRAIN_H
-#define SANDBOX_AGENT_DRAIN_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -12,5 +11,3 @@
  * output. It returns its pid, or -1.
  */
 pid_t drain(struct exec_request *request);
-
-#endif

@@ -1,6 +1,5 @@
 /* event.h - messages to the host. */
-#ifndef SANDBOX_AGENT_EVENT_H
-#define SANDBOX_AGENT_EVENT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -18,5 +17,3 @@ bool event_passes(int error);
 
 /* send_failure says which stage failed, and with which errno. */
 void send_failure(int socket, enum event_kind kind, enum stage stage, int error);
-
-#endif

@@ -1,6 +1,5 @@
 /* exec.h - the execs that run, and the detached ones that are kept. */
-#ifndef SANDBOX_AGENT_EXEC_H
-#define SANDBOX_AGENT_EXEC_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -32,5 +31,3 @@ void exec_serve(size_t index);
 
 /* exec_reaped is told of each child that has ended. */
 void exec_reaped(pid_t pid, int status, const struct rusage *usage);
-
-#endif

@@ -1,6 +1,5 @@
 /* filter.h - the seccomp filters: the sandbox's own, and the commands'. */
-#ifndef SANDBOX_AGENT_FILTER_H
-#define SANDBOX_AGENT_FILTER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,5 +23,3 @@ bool filter_settle(void);
 
 /* filter_allow_filters lets commands load filters. It comes before the two above. */
 void filter_allow_filters(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* loop.h - the waiting of the agent. */
-#ifndef SANDBOX_AGENT_LOOP_H
-#define SANDBOX_AGENT_LOOP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ void loop_forget(int fd);
 
 /* loop_close ends the watch and closes *fd, which is -1 then; it may be before. */
 void loop_close(int *fd);
-
-#endif

@@ -75,7 +75,7 @@ static bool header_is_valid(const struct payload_header *h)
 
 static bool take_groups(struct payload *p, struct cursor *c)
 {
-	for (size_t i = 0; i < p->ngroups; i++) {
+	for (size_t i = 0; i < p->head.groups; i++) {
 		uint32_t id;
 
 		if (!copy(c, &id, sizeof(id)) || id >= AGENT_ID)
@@ -87,7 +87,7 @@ static bool take_groups(struct payload *p, struct cursor *c)
 
 static bool take_rlimits(struct payload *p, struct cursor *c)
 {
-	for (size_t i = 0; i < p->nrlimits; i++)
+	for (size_t i = 0; i < p->head.rlimits; i++)
 		if (!copy(c, &p->rlimits[i], sizeof(p->rlimits[i])) ||
 		    p->rlimits[i].resource >= MAX_RLIMITS)
 			return false;
@@ -104,20 +104,10 @@ bool payload_parse(struct payload *p, char *bytes, size_t size,
 		   char **pointers, size_t room)
 {
 	struct cursor c = { bytes, size };
-	struct payload_header h;
+	const struct payload_header *h = &p->head;
 
-	if (!copy(&c, &h, sizeof(h)) || !header_is_valid(&h))
-		return false;
-	p->uid = h.uid;
-	p->gid = h.gid;
-	p->tty = h.flags & PAYLOAD_TTY;
-	p->rows = (unsigned short)h.rows;
-	p->columns = (unsigned short)h.columns;
-	p->oom_score_adj = h.oom_score_adj;
-	p->ngroups = h.groups;
-	p->nrlimits = h.rlimits;
-
-	if (!take_groups(p, &c) || !take_rlimits(p, &c))
+	if (!copy(&c, &p->head, sizeof(p->head)) || !header_is_valid(h) ||
+	    !take_groups(p, &c) || !take_rlimits(p, &c))
 		return false;
 
 	p->directory = string(&c);
@@ -125,10 +115,10 @@ bool payload_parse(struct payload *p, char *bytes, size_t size,
 		return false;
 
 	/* The sum of two 32-bit numbers, in 64 bits: it cannot wrap. */
-	if ((uint64_t)h.argc + h.envc + 2 > room)
+	if ((uint64_t)h->argc + h->envc + 2 > room)
 		return false;
 	p->argv = pointers;
-	p->envp = pointers + h.argc + 1;
-	return strings(&c, p->argv, h.argc) &&
-	       strings(&c, p->envp, h.envc) && c.left == 0;
+	p->envp = pointers + h->argc + 1;
+	return strings(&c, p->argv, h->argc) &&
+	       strings(&c, p->envp, h->envc) && c.left == 0;
 }

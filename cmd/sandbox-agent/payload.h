@@ -1,6 +1,5 @@
 /* payload.h - a command as the host described it, checked. */
-#ifndef SANDBOX_AGENT_PAYLOAD_H
-#define SANDBOX_AGENT_PAYLOAD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,12 +8,7 @@
 #include "protocol.h"
 
 struct payload {
-	uid_t uid;
-	gid_t gid;
-	bool tty;
-	unsigned short rows, columns;
-	unsigned int oom_score_adj;
-	size_t ngroups, nrlimits;
+	struct payload_header head;
 	gid_t groups[MAX_GROUPS];
 	struct payload_rlimit rlimits[MAX_RLIMITS];
 	char *directory;
@@ -31,5 +25,3 @@ bool payload_parse(struct payload *p, char *bytes, size_t size,
 
 /* payload_room is how many pointers a payload of that size can need. */
 size_t payload_room(size_t size);
-
-#endif

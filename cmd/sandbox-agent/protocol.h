@@ -29,8 +29,7 @@
  * request, the others after it. All that keeps a command from starting is said
  * on the set-up socket, whose end is all that a host waits for.
  */
-#ifndef SANDBOX_AGENT_PROTOCOL_H
-#define SANDBOX_AGENT_PROTOCOL_H
+#pragma once
 
 #include <stdint.h>
 
@@ -148,5 +147,3 @@ struct filter_header {
 	uint32_t flags;		/* of SECCOMP_SET_MODE_FILTER */
 	uint32_t count;
 };
-
-#endif

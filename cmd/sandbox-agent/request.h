@@ -1,6 +1,5 @@
 /* request.h - a message of the host's with its descriptors, checked. */
-#ifndef SANDBOX_AGENT_REQUEST_H
-#define SANDBOX_AGENT_REQUEST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,5 +40,3 @@ uint32_t request_kind(const struct request *r, size_t size, size_t n, bool contr
  * found to be so many, their names.
  */
 void request_exec(struct exec_request *x, const struct request *r, const int *fds);
-
-#endif

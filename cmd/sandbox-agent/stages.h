@@ -6,8 +6,7 @@
  * never given a second meaning; the agent's own (1 to 19) are also its exit
  * statuses, for a host that lost the socket before it read the message.
  */
-#ifndef SANDBOX_AGENT_STAGES_H
-#define SANDBOX_AGENT_STAGES_H
+#pragma once
 
 enum stage {
 	/* The agent's start. */
@@ -45,5 +44,3 @@ enum stage {
 	STAGE_NARROW = 39,	/* seccomp(2): the commands' filter */
 	STAGE_ROOT = 40,	/* fchdir(2) and chroot(2) to the command's root */
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* start.h - the steps of the agent before it serves. */
-#ifndef SANDBOX_AGENT_START_H
-#define SANDBOX_AGENT_START_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdnoreturn.h>
@@ -27,5 +26,3 @@ bool start(void);
 
 /* die tells the host which stage failed and exits with its number. */
 noreturn void die(enum stage stage, int error);
-
-#endif

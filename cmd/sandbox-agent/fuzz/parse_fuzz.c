@@ -29,13 +29,13 @@ static size_t touch(const struct payload *p, const char *bytes, size_t size)
 {
 	size_t sum = strlen(p->directory);
 
-	insist(p->uid < AGENT_ID && p->gid < AGENT_ID, "ids are the agent's");
-	insist(p->ngroups <= MAX_GROUPS, "groups are too many");
-	for (size_t i = 0; i < p->ngroups; i++)
+	insist(p->head.uid < AGENT_ID && p->head.gid < AGENT_ID, "ids are the agent's");
+	insist(p->head.groups <= MAX_GROUPS, "groups are too many");
+	for (size_t i = 0; i < p->head.groups; i++)
 		insist(p->groups[i] < AGENT_ID, "group is the agent's");
-	for (size_t i = 0; i < p->nrlimits; i++)
+	for (size_t i = 0; i < p->head.rlimits; i++)
 		insist(p->rlimits[i].resource < MAX_RLIMITS, "limit is unknown");
-	insist(p->oom_score_adj <= 1000, "oom_score_adj is too high");
+	insist(p->head.oom_score_adj <= 1000, "oom_score_adj is too high");
 	insist(p->directory[0] == '/', "directory is relative");
 	insist(p->argv[0] != NULL, "program is missing");
 	for (char *const *list = p->argv; list; list = list == p->argv ? p->envp : NULL)
