@@ -80,12 +80,14 @@ func Walls() []Wall {
 		{"nested_namespaces", "no namespaces made inside", none("a process in a new one was started: %s", func(v insideView) []string { return v.NewNamespaces })},
 		{"seccomp", "refused system calls", judgeSeccomp},
 		{"descriptors", "no descriptors but the standard three", none("open are also %s", func(v insideView) []string { return v.Inherited })},
-		{"memory_limit", "a limit of memory and swap", judgeMemory},
-		{"pids_limit", "a limit of processes and threads", judgePids},
-		{"cpu_limit", "a limit of processor time", judgeCPU},
-		{"io_limit", "a limit of disk traffic", judgeIO},
-		{"core_limit", "no core dumps", judgeCore},
-		{"nofile_limit", "a limit of open files", judgeNoFile},
+		{"memory_limit", "a limit of memory and swap", ifHeld(judgeMemory, func(r spec.LimitReport) spec.Enforcement { return r.Memory })},
+		{"pids_limit", "a limit of processes and threads", ifHeld(judgePids, func(r spec.LimitReport) spec.Enforcement { return r.Pids })},
+		{"cpu_limit", "a limit of processor time", ifHeld(judgeCPU, func(r spec.LimitReport) spec.Enforcement { return r.CPU })},
+		{"io_limit", "a limit of disk traffic", ifHeld(judgeIO, func(r spec.LimitReport) spec.Enforcement { return r.IO })},
+		{"core_limit", "no core dumps", func(e evidence) (string, error) { return judgeRlimit(e, "RLIMIT_CORE", 0) }},
+		{"nofile_limit", "a limit of open files", func(e evidence) (string, error) {
+			return judgeRlimit(e, "RLIMIT_NOFILE", uint64(e.config.Limits.NoFile))
+		}},
 		{"fsize_limit", "a limit of file size", judgeFileSize},
 		{"landlock", "Landlock as a second wall behind the mounts", func(evidence) (string, error) { return "", errNotBuilt }},
 	}
@@ -282,11 +284,18 @@ func judgeSeccomp(e evidence) (string, error) {
 	return fmt.Sprintf("%d that were tried, ptrace, bpf, userfaultfd, io_uring and keyctl among them, and sockets of AF_ALG and AF_VSOCK", e.inside.Refused), nil
 }
 
+// ifHeld judges a limit that the host enforces. Otherwise the error has the host's reason.
+func ifHeld(judge func(evidence) (string, error), held func(spec.LimitReport) spec.Enforcement) func(evidence) (string, error) {
+	return func(e evidence) (string, error) {
+		if how := held(e.held); how != spec.Enforced {
+			return "", fmt.Errorf("%w (%s)", errNotHeld, how)
+		}
+		return judge(e)
+	}
+}
+
 func judgeMemory(e evidence) (string, error) {
 	limit := e.config.Limits.Memory
-	if e.held.Memory != spec.Enforced {
-		return "", errNotHeldOf(e.held.Memory)
-	}
 	swap := "swap included"
 	switch {
 	case e.limits.Memory != int64(limit):
@@ -304,9 +313,6 @@ func judgeMemory(e evidence) (string, error) {
 
 func judgePids(e evidence) (string, error) {
 	limit := e.config.Limits.Pids + spec.AgentPids
-	if e.held.Pids != spec.Enforced {
-		return "", errNotHeldOf(e.held.Pids)
-	}
 	if e.limits.Pids != limit {
 		return "", fmt.Errorf("the cgroup has %d, not %d", e.limits.Pids, limit)
 	}
@@ -322,9 +328,6 @@ var mayUse = 2 * float64(spinning.Limits.CPUs)
 
 func judgeCPU(e evidence) (string, error) {
 	limit := float64(e.config.Limits.CPUs)
-	if e.held.CPU != spec.Enforced {
-		return "", errNotHeldOf(e.held.CPU)
-	}
 	if e.limits.CPUs != limit {
 		return "", fmt.Errorf("the cgroup has %v processors, not %v", e.limits.CPUs, limit)
 	}
@@ -336,20 +339,11 @@ func judgeCPU(e evidence) (string, error) {
 }
 
 func judgeIO(e evidence) (string, error) {
-	if e.held.IO != spec.Enforced {
-		return "", errNotHeldOf(e.held.IO)
-	}
 	rate := fmt.Sprint(int64(e.config.Limits.IORead))
 	if !slices.ContainsFunc(e.limits.IO, func(rule string) bool { return strings.Contains(rule, rate) }) {
 		return "", fmt.Errorf("no disk of the cgroup has the limit %s: %q", rate, e.limits.IO)
 	}
 	return fmt.Sprintf("%s a second where asked for; in the cgroup %s", e.config.Limits.IORead, strings.Join(e.limits.IO, ", ")), nil
-}
-
-func judgeCore(e evidence) (string, error) { return judgeRlimit(e, "RLIMIT_CORE", 0) }
-
-func judgeNoFile(e evidence) (string, error) {
-	return judgeRlimit(e, "RLIMIT_NOFILE", uint64(e.config.Limits.NoFile))
 }
 
 func judgeFileSize(e evidence) (string, error) {
@@ -369,11 +363,6 @@ func judgeRlimit(e evidence, name string, most uint64) (string, error) {
 		return "", fmt.Errorf("%s is %d, more than %d", name, got, most)
 	}
 	return fmt.Sprintf("%s is %d", name, got), nil
-}
-
-// errNotHeldOf keeps the host's reason.
-func errNotHeldOf(held spec.Enforcement) error {
-	return fmt.Errorf("%w (%s)", errNotHeld, held)
 }
 
 // some names a few of many.

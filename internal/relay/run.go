@@ -24,7 +24,7 @@ type Streams struct {
 }
 
 // open gives the command its streams.
-func (s *Streams) open(c *sandbox.Command) error {
+func (s *Streams) open(c *sandbox.Command) (err error) {
 	if !s.Keep {
 		c.Stdout, c.Stderr, c.NoFiles = os.Stdout, os.Stderr, true
 	}
@@ -44,11 +44,7 @@ func (s *Streams) open(c *sandbox.Command) error {
 	}
 	size := terminalSize()
 	c.Terminal, c.Stderr = &size, nil // a terminal has one output
-	return s.rawInput()
-}
-
-// rawInput hands every key to the command, ^C included, if it gets input.
-func (s *Streams) rawInput() (err error) {
+	// A raw terminal hands every key to the command, ^C included.
 	if stdin := int(os.Stdin.Fd()); s.Input && term.IsTerminal(stdin) {
 		s.restore, err = term.MakeRaw(stdin)
 	}
