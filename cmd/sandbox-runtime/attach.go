@@ -18,7 +18,6 @@ func attachCommand() *cli.Command {
 		Name:      "attach",
 		Usage:     "show the output of a detached command, until it ends",
 		ArgsUsage: "NAME EXEC",
-		Category:  categorySandbox,
 		Description: `Prints the output that the sandbox has kept, then new output, and ends with the
 command's exit status, as "exec" does. After that the sandbox forgets the command. If
 attach is interrupted, the command goes on.

@@ -22,7 +22,6 @@ func changesCommand() *cli.Command {
 		Name:      "changes",
 		Usage:     "list the changes of a sandbox in its overlays",
 		ArgsUsage: "NAME [PATH...]",
-		Category:  categorySandbox,
 		Description: `Each line has the kind of the change, the size of a file, and the path. A path that
 the host runs without a question, or that has unusual rights, has a reason after "!".
 With --json each line is one change in JSON.
@@ -50,7 +49,6 @@ func diffCommand() *cli.Command {
 		Name:      "diff",
 		Usage:     "show the changes of a sandbox in its overlays, as a unified diff",
 		ArgsUsage: "NAME",
-		Category:  categorySandbox,
 		Description: `"git apply" takes the diff in the overlaid directory, and "patch -p1" takes a diff
 of text files. The diff begins with comments that name the paths that run without a
 question, or have unusual rights. The standard error lists what the diff does not
@@ -81,7 +79,6 @@ func applyCommand() *cli.Command {
 		Name:      "apply",
 		Usage:     "write the changes of a sandbox in its overlays to the host",
 		ArgsUsage: "NAME [PATH...]",
-		Category:  categorySandbox,
 		Description: `All changes, or those of the paths with what is below them, are written with your
 own rights: as a whole, or not at all where the host has changed meanwhile. A PATH
 is absolute, or where only one directory is overlaid relative to that.

@@ -22,7 +22,6 @@ func checkpointCommand() *cli.Command {
 	o := newCRIUOptions()
 	return &cli.Command{
 		Name:      "checkpoint",
-		Category:  categoryOCI,
 		Usage:     "write a running container to disk and stop it",
 		ArgsUsage: "<container-id>",
 		Description: `Has criu(8), which must be on PATH, write the container's processes with their

@@ -15,7 +15,6 @@ import (
 func createCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "create",
-		Category:  categoryOCI,
 		Usage:     "create a container",
 		ArgsUsage: "<container-id>",
 		Description: `Sets up a container from a bundle: its namespaces, cgroups, mounts and hooks. "start"

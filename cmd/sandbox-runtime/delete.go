@@ -15,7 +15,6 @@ import (
 func deleteCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "delete",
-		Category:  categoryOCI,
 		Usage:     "remove a container that has stopped, or was never started",
 		ArgsUsage: "<container-id>",
 		Description: `Removes the container's cgroups and state, and runs its poststop hooks. With --force a

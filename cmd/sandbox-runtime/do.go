@@ -23,7 +23,6 @@ func doCommand() *cli.Command {
 		Name:      "do",
 		Usage:     "run one command in a fresh sandbox and remove the sandbox",
 		ArgsUsage: "[--] COMMAND [ARG...]",
-		Category:  categorySandbox,
 		Description: `The command runs as uid 1000 without any capability. It sees the host's programs
 read-only and an empty workspace, which is removed at the end. It has no network
 and sees nothing else of the host.

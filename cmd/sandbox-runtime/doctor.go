@@ -13,9 +13,8 @@ import (
 
 func doctorCommand() *cli.Command {
 	return &cli.Command{
-		Name:     "doctor",
-		Usage:    "check this host for missing features, and test a sandbox's isolation",
-		Category: categorySandbox,
+		Name:  "doctor",
+		Usage: "check this host for missing features, and test a sandbox's isolation",
 		Description: `Tries each kernel feature that a sandbox needs, with the rights of the caller, and
 leaves nothing behind. Each line has a status. "missing": no sandbox starts, or a
 sandbox is not fully isolated. "warn": a part of the functions is lost. docs/kernel.md

@@ -19,7 +19,6 @@ func downCommand() *cli.Command {
 		Name:      "down",
 		Usage:     "end all that runs in sandboxes, and remove them",
 		ArgsUsage: "NAME...",
-		Category:  categorySandbox,
 		Description: `Each sandbox is removed, in any state. The workspace stays as it is. If a sandbox does
 not exist or cannot be removed, the others are still removed, and the exit status is 1.
 

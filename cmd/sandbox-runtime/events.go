@@ -16,7 +16,6 @@ import (
 func eventsCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "events",
-		Category:  categoryOCI,
 		Usage:     "print a container's statistics, and when it runs out of memory",
 		ArgsUsage: "<container-id>",
 		Description: `Prints one JSON object a line: of type "stats" every 5 seconds, with the

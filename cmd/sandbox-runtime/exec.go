@@ -24,7 +24,6 @@ func execCommand() *cli.Command {
 	one := 1
 	return &cli.Command{
 		Name:      "exec",
-		Category:  categoryOCI,
 		Usage:     "run a further process in a container, or a command in a sandbox",
 		ArgsUsage: "<container-id> <command> [argument...]  or  --process FILE <container-id>",
 		Description: `The process is that of the container's ` + frontend.ConfigName + ` with this command and

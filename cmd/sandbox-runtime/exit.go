@@ -36,15 +36,14 @@ func exitWith(code int) error {
 // exitCode is the status main ends with; message is nil if nothing is to be
 // said.
 func exitCode(err error) (code int, message error) {
-	if err == nil {
-		return 0, nil
-	}
 	var e *exitError
-	if errors.As(err, &e) {
-		if e.err == nil {
-			return e.code, nil
-		}
-		return e.code, err
+	switch {
+	case err == nil:
+		return 0, nil
+	case !errors.As(err, &e):
+		return 1, err
+	case e.err == nil:
+		return e.code, nil
 	}
-	return 1, err
+	return e.code, err
 }

@@ -11,9 +11,8 @@ import (
 
 func featuresCommand() *cli.Command {
 	return &cli.Command{
-		Name:     "features",
-		Category: categoryOCI,
-		Usage:    "print the features of this binary as JSON",
+		Name:  "features",
+		Usage: "print the features of this binary as JSON",
 		Description: `The form is that of the OCI runtime specification's features.md. It describes the
 binary, not this host; "doctor" describes the host.
 

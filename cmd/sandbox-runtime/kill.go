@@ -16,7 +16,6 @@ import (
 func killCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "kill",
-		Category:  categoryOCI,
 		Usage:     "send a signal (default: SIGTERM) to a container's init process",
 		ArgsUsage: "<container-id> [signal]",
 		Description: `The signal is a number or a name, with or without SIG, in any case; 0 asks whether

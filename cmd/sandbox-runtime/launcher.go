@@ -22,9 +22,8 @@ const launcherName = "launcher"
 
 func launcherCommand() *cli.Command {
 	return &cli.Command{
-		Name:     launcherName,
-		Usage:    "make sandboxes for other programs, on a socket",
-		Category: categorySandbox,
+		Name:  launcherName,
+		Usage: "make sandboxes for other programs, on a socket",
 		Description: `Programs that embed sandboxes get them from a launcher, and need no privilege
 themselves. Root and the launcher's own user may ask for anything. Other users may ask
 for sandboxes that the rules allow; docs/launcher.md describes the rules.

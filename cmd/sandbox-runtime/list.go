@@ -17,9 +17,8 @@ import (
 
 func listCommand() *cli.Command {
 	return &cli.Command{
-		Name:     "list",
-		Category: categoryOCI,
-		Usage:    "list the containers below --root",
+		Name:  "list",
+		Usage: "list the containers below --root",
 		Description: `A container that cannot be loaded, for example since it is being deleted, is left
 out, and stderr has the reason.
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v3"
@@ -71,14 +72,20 @@ To check this host, and the isolation of a sandbox:
 		HideVersion: true, // the flag is ours, for more than one line
 		Before:      func(ctx context.Context, cmd *cli.Command) (context.Context, error) { return prepare(ctx, cmd, out) },
 		Action:      noCommand,
-		Commands: []*cli.Command{
-			doCommand(), upCommand(), downCommand(), changesCommand(), diffCommand(), applyCommand(), saveCommand(), attachCommand(), undoCommand(), snapshotCommand(), discardCommand(), launcherCommand(), pruneCommand(),
-			doctorCommand(), doctorProbeCommand(), registerCommand(),
-			createCommand(), startCommand(), runCommand(), stateCommand(), killCommand(),
-			deleteCommand(), execCommand(), listCommand(), featuresCommand(), specCommand(),
-			pauseCommand(), resumeCommand(), psCommand(), eventsCommand(), updateCommand(),
-			checkpointCommand(), restoreCommand(),
-		},
+		Commands: slices.Concat(
+			inCategory(categorySandbox,
+				doCommand(), upCommand(), downCommand(), changesCommand(), diffCommand(), applyCommand(),
+				saveCommand(), attachCommand(), undoCommand(), snapshotCommand(), discardCommand(),
+				launcherCommand(), pruneCommand(), doctorCommand(), registerCommand(),
+			),
+			inCategory(categoryOCI,
+				createCommand(), startCommand(), runCommand(), stateCommand(), killCommand(),
+				deleteCommand(), execCommand(), listCommand(), featuresCommand(), specCommand(),
+				pauseCommand(), resumeCommand(), psCommand(), eventsCommand(), updateCommand(),
+				checkpointCommand(), restoreCommand(),
+			),
+			[]*cli.Command{doctorProbeCommand()},
+		),
 		OnUsageError:              usageError,
 		ExitErrHandler:            func(context.Context, *cli.Command, error) {}, // main decides
 		DisableSliceFlagSeparator: true,                                          // a comma in --env is the user's
@@ -92,6 +99,13 @@ To check this host, and the isolation of a sandbox:
 		c.OnUsageError = logUsageError(out, c.OnUsageError)
 	}
 	return root
+}
+
+func inCategory(category string, commands ...*cli.Command) []*cli.Command {
+	for _, c := range commands {
+		c.Category = category
+	}
+	return commands
 }
 
 // logUsageError directs the log as the global flags say, to which prepare does

@@ -16,7 +16,6 @@ import (
 func pauseCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "pause",
-		Category:  categoryOCI,
 		Usage:     "suspend all processes of a container",
 		ArgsUsage: "<container-id>",
 		Description: `Freezes the container's cgroup: its processes keep their memory, files and
@@ -49,7 +48,6 @@ func pauseSandbox(ctx context.Context, cmd *cli.Command) error {
 func resumeCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "resume",
-		Category:  categoryOCI,
 		Usage:     "let a paused container go on",
 		ArgsUsage: "<container-id>",
 		Description: `Lets a container of "pause" go on. It is an error if the container is not paused.

@@ -12,9 +12,8 @@ import (
 
 func pruneCommand() *cli.Command {
 	return &cli.Command{
-		Name:     "prune",
-		Usage:    "remove the rest of crashed runs",
-		Category: categorySandbox,
+		Name:  "prune",
+		Usage: "remove the rest of crashed runs",
 		Description: `Finds sandboxes whose processes have ended, by their state and by their objects in the
 kernel, and removes all that is left of them. Sandboxes that are up stay; prune is safe
 at any time.

@@ -18,7 +18,6 @@ func psCommand() *cli.Command {
 	one := 1
 	return &cli.Command{
 		Name:      "ps",
-		Category:  categoryOCI,
 		Usage:     "list the processes of a container",
 		ArgsUsage: "<container-id> [ps option...]",
 		Description: `Shows the lines of the host's ps(1) for the processes of the container. The options

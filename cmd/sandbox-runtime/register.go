@@ -19,7 +19,6 @@ func registerCommand() *cli.Command {
 		Name:      "register",
 		Usage:     "register this binary with docker, containerd or podman",
 		UsageText: programName + " register docker|containerd|podman [options]",
-		Category:  categorySandbox,
 		Description: `Prints the lines for the engine's configuration. --write adds them to the file, and
 --remove takes them out again. The rest of the file stays as it is: settings and their
 order, comments, mode and owner. Lines with + and - show the difference.

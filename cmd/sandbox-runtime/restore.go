@@ -13,7 +13,6 @@ func restoreCommand() *cli.Command {
 	o := newCRIUOptions()
 	return &cli.Command{
 		Name:      "restore",
-		Category:  categoryOCI,
 		Usage:     "let a container go on from a checkpoint",
 		ArgsUsage: "<container-id>",
 		Description: `Creates a container from the bundle and has criu(8), which must be on PATH, start

@@ -10,7 +10,6 @@ import (
 func runCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "run",
-		Category:  categoryOCI,
 		Usage:     "create and run a container",
 		ArgsUsage: "<container-id>",
 		Description: `Runs a container from a bundle, and unless detached waits for it, passes

@@ -15,7 +15,6 @@ func saveCommand() *cli.Command {
 		Name:      "save",
 		Usage:     "write the changes of a sandbox in its overlays to a file",
 		ArgsUsage: "NAME FILE",
-		Category:  categorySandbox,
 		Description: `FILE ends in .tar, for an archive in the form of an OCI layer, or in .patch, for
 a diff that "git apply" takes. The standard error lists the paths that FILE does not
 hold. FILE must not exist yet.`,

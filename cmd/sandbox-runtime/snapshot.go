@@ -15,7 +15,6 @@ func snapshotCommand() *cli.Command {
 		Name:      "snapshot",
 		Usage:     "keep a sandbox's files for other sandboxes to begin with",
 		ArgsUsage: "NAME SNAP",
-		Category:  categorySandbox,
 		Description: `Keeps the present files of the sandbox: those in its overlays, in its own workspace and
 in its home. Nothing is copied. "up --from SNAP" makes any number of sandboxes that begin
 with these files. The sandbox's files have to be on disk, which is the default of "up".
@@ -67,7 +66,6 @@ func discardCommand() *cli.Command {
 		Name:      "discard",
 		Usage:     "throw away the writes to a sandbox's overlays",
 		ArgsUsage: "NAME",
-		Category:  categorySandbox,
 		Description: `The overlays show the host's directories again. If a process has a file open there, or
 its working directory, nothing is thrown away, and the error names the process.
 

@@ -17,9 +17,8 @@ import (
 
 func specCommand() *cli.Command {
 	return &cli.Command{
-		Name:     "spec",
-		Category: categoryOCI,
-		Usage:    "write a " + frontend.ConfigName + " to start from",
+		Name:  "spec",
+		Usage: "write a " + frontend.ConfigName + " to start from",
 		Description: `The file runs "sh" on a terminal, in the root filesystem "rootfs" beside it.
 An existing file is left alone.
 

@@ -14,7 +14,6 @@ import (
 func startCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "start",
-		Category:  categoryOCI,
 		Usage:     "execute the command of a created container",
 		ArgsUsage: "<container-id>",
 		Description: `Lets a container that "create" has set up execute its command, and returns at

@@ -12,7 +12,6 @@ import (
 func stateCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "state",
-		Category:  categoryOCI,
 		Usage:     "print the state of a container as JSON",
 		ArgsUsage: "<container-id>",
 		Description: `The status is one of creating, created, running, paused and stopped; the pid is

@@ -16,7 +16,6 @@ func undoCommand() *cli.Command {
 		Name:      "undo",
 		Usage:     "take back the changes of the last transactions",
 		ArgsUsage: "NAME [N]",
-		Category:  categorySandbox,
 		Description: `The files of the sandbox become as they were before the last successful command of
 "exec --transaction", or the last N. If other commands have changed the same files
 since, that transaction and all older ones stay, and the exit status is 1.

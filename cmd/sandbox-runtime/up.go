@@ -24,7 +24,6 @@ func upCommand() *cli.Command {
 		Name:      "up",
 		Usage:     "make a sandbox that stays up, or take the present one of this name",
 		ArgsUsage: "NAME",
-		Category:  categorySandbox,
 		Description: `The sandbox is like that of "do", and stays up until "down". "exec" runs commands in
 it. The commands share its files and processes.
 

@@ -23,7 +23,6 @@ import (
 func updateCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "update",
-		Category:  categoryOCI,
 		Usage:     "change the limits of a container",
 		ArgsUsage: "<container-id>",
 		Description: `Changes limits of a created, running or paused container. Limits that are not given
@@ -74,7 +73,7 @@ func updateContainer(ctx context.Context, cmd *cli.Command, c *container.Contain
 		return err
 	}
 	if limits, ok := sandboxLimits(cmd, r); ok {
-		return updateSandbox(ctx, cmd, limits)
+		return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Update(ctx, limits) })
 	}
 	if r.Memory != nil && (r.Memory.Kernel != nil || r.Memory.KernelTCP != nil) { //nolint:staticcheck // old callers give it
 		logFrom(ctx).Warn("Kernel memory settings are ignored and will be removed")
@@ -105,10 +104,6 @@ func sandboxLimits(cmd *cli.Command, r *specs.LinuxResources) (l spec.Limits, ok
 		}
 	}
 	return l, l != spec.Limits{}
-}
-
-func updateSandbox(ctx context.Context, cmd *cli.Command, l spec.Limits) error {
-	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Update(ctx, l) })
 }
 
 // newLimits are those of --resources, or those of the other flags.

@@ -29,9 +29,6 @@ func commit() string {
 			dirty = "-dirty"
 		}
 	}
-	if revision == "" {
-		return ""
-	}
 	return revision + dirty
 }
 
