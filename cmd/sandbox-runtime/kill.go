@@ -55,10 +55,7 @@ const lastSignal = 64
 
 // parseSignal takes a number, 0 included, or a name in any case.
 func parseSignal(s string) (unix.Signal, error) {
-	if n, err := strconv.Atoi(s); err == nil {
-		if n < 0 || n > lastSignal {
-			return 0, fmt.Errorf("unknown signal %q", s)
-		}
+	if n, err := strconv.Atoi(s); err == nil && n >= 0 && n <= lastSignal {
 		return unix.Signal(n), nil
 	}
 	name := strings.ToUpper(s)

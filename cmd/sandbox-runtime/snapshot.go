@@ -48,17 +48,15 @@ func snapshot(ctx context.Context, cmd *cli.Command) error {
 	case remove != "":
 		return withSandboxes(ctx, cmd, func(m *sandboxes) error { return noSnapshot(m.RemoveSnapshot(ctx, remove)) })
 	case list:
-		return withSandboxes(ctx, cmd, func(m *sandboxes) error { return listSnapshots(ctx, cmd, m) })
+		return withSandboxes(ctx, cmd, func(m *sandboxes) error {
+			names, err := m.Snapshots(ctx)
+			for _, name := range names {
+				fmt.Fprintln(cmd.Root().Writer, name)
+			}
+			return err
+		})
 	}
 	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Snapshot(ctx, cmd.Args().Get(1)) })
-}
-
-func listSnapshots(ctx context.Context, cmd *cli.Command, m *sandboxes) error {
-	names, err := m.Snapshots(ctx)
-	for _, name := range names {
-		fmt.Fprintln(cmd.Root().Writer, name)
-	}
-	return err
 }
 
 func discardCommand() *cli.Command {
@@ -96,12 +94,4 @@ func noSnapshot(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w (%s snapshot --list shows those that there are)", err, programName)
-}
-
-// fromOption is the option of --from.
-func fromOption(cmd *cli.Command) []sandbox.CreateOption {
-	if snap := cmd.String("from"); snap != "" {
-		return []sandbox.CreateOption{sandbox.From(snap)}
-	}
-	return nil
 }

@@ -113,7 +113,7 @@ func upOnce(ctx context.Context, cmd *cli.Command, name string, c spec.Config) (
 		return sandbox.Info{}, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	box, err := m.Up(ctx, name, c, fromOption(cmd)...)
+	box, err := m.Up(ctx, name, c, sandbox.From(cmd.String("from")))
 	if err != nil {
 		return sandbox.Info{}, noSnapshot(configflags.AsTyped(cmd, relay.CauseOf(ctx, err)))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -152,30 +153,26 @@ func limitsOfFlags(cmd *cli.Command, r *specs.LinuxResources) error {
 		r.Pids.Limit = new(int64(cmd.Int("pids-limit")))
 	}
 	r.CPU.Cpus, r.CPU.Mems = cmd.String("cpuset-cpus"), cmd.String("cpuset-mems")
-	err := parseFlags(cmd, parseInt, map[string]**int64{
-		"cpu-idle":       &r.CPU.Idle,
-		"cpu-quota":      &r.CPU.Quota,
-		"cpu-rt-runtime": &r.CPU.RealtimeRuntime,
-	})
-	if err != nil {
-		return err
-	}
-	err = parseFlags(cmd, parseUint, map[string]**uint64{
-		"cpu-burst":     &r.CPU.Burst,
-		"cpu-period":    &r.CPU.Period,
-		"cpu-rt-period": &r.CPU.RealtimePeriod,
-		"cpu-share":     &r.CPU.Shares,
-	})
-	if err != nil {
-		return err
-	}
-	return parseFlags(cmd, parseSize, map[string]**int64{
-		"memory":             &r.Memory.Limit,
-		"memory-swap":        &r.Memory.Swap,
-		"memory-reservation": &r.Memory.Reservation,
-		"kernel-memory":      &r.Memory.Kernel, //nolint:staticcheck // old callers give it
-		"kernel-memory-tcp":  &r.Memory.KernelTCP,
-	})
+	return cmp.Or(
+		parseFlags(cmd, parseInt, map[string]**int64{
+			"cpu-idle":       &r.CPU.Idle,
+			"cpu-quota":      &r.CPU.Quota,
+			"cpu-rt-runtime": &r.CPU.RealtimeRuntime,
+		}),
+		parseFlags(cmd, parseUint, map[string]**uint64{
+			"cpu-burst":     &r.CPU.Burst,
+			"cpu-period":    &r.CPU.Period,
+			"cpu-rt-period": &r.CPU.RealtimePeriod,
+			"cpu-share":     &r.CPU.Shares,
+		}),
+		parseFlags(cmd, parseSize, map[string]**int64{
+			"memory":             &r.Memory.Limit,
+			"memory-swap":        &r.Memory.Swap,
+			"memory-reservation": &r.Memory.Reservation,
+			"kernel-memory":      &r.Memory.Kernel, //nolint:staticcheck // old callers give it
+			"kernel-memory-tcp":  &r.Memory.KernelTCP,
+		}),
+	)
 }
 
 // parseFlags sets the fields whose flags are given.

@@ -1,6 +1,7 @@
 package frontend
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,10 +44,7 @@ func ReadConfig(bundle string) (*specs.Spec, error) {
 	if spec == nil {
 		return nil, fmt.Errorf("%s: config cannot be null", path)
 	}
-	if err := CheckProcess(spec.Process); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if err := checkMounts(spec.Mounts); err != nil {
+	if err := cmp.Or(CheckProcess(spec.Process), checkMounts(spec.Mounts)); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return spec, nil

@@ -77,11 +77,8 @@ func (n *NotifyProxy) Listen() error {
 }
 
 // Relay passes the container's first READY on and names mainPid as the process
-// to watch. It returns then, or when the process behind pidfd has ended.
+// to watch. The proxy must not be nil. It returns then, or when the process behind pidfd has ended.
 func (n *NotifyProxy) Relay(pidfd *os.File, mainPid int) error {
-	if n == nil {
-		return nil
-	}
 	defer n.socket.Close()
 	ready, err := n.awaitReady(pidfd)
 	if err != nil || ready == "" {
