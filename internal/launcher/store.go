@@ -29,7 +29,7 @@ func completed(c spec.Config, storage spec.Storage) (spec.Config, error) {
 	asked := c.Limits.Disk
 	c.Storage = storage
 	c, err := c.Complete()
-	if err == nil && storage == spec.StorageMemory && asked > c.Limits.Memory {
+	if err == nil && storage != spec.StorageDisk && asked > c.Limits.Memory {
 		err = &spec.FieldError{Field: "limits.disk", Problem: fmt.Sprintf(
 			"%s in memory is more than the %s of memory that the sandbox has; raise that with --memory, or keep the files on disk, with --storage disk",
 			asked, c.Limits.Memory)}
@@ -59,7 +59,11 @@ func (m *making) openStore() (f *os.File, mapped bool, err error) {
 		m.request.Config, m.record.Config = c, c
 		m.record.Notes = append(m.record.Notes, fmt.Sprintf("its writes are kept in %s of memory, not on disk: %v", c.Limits.Disk, err))
 	}
-	f, err = store.Memory(storeLimits(m.request.Config))
+	volatile, ok := store.BackendOf(string(m.request.Config.Storage), "").(store.Volatile)
+	if !ok {
+		return nil, false, fmt.Errorf("storage %q: %w", m.request.Config.Storage, errors.ErrUnsupported)
+	}
+	f, err = volatile.Make(storeLimits(m.request.Config))
 	return f, false, err
 }
 
