@@ -49,6 +49,10 @@ type Command struct {
 	// Stdin is typed there, and its end is the end-of-file character (^D). The output goes
 	// to Stdout.
 	Terminal *Winsize
+	// PlainNewlines has the terminal pass each newline of the output on as it is, for a
+	// reader that is no terminal, or for a terminal that makes "\r\n" of a newline itself.
+	// Otherwise the terminal of the command makes "\r\n" of each newline.
+	PlainNewlines bool
 
 	// Transaction keeps the command's writes apart until its end: other commands do not
 	// see them. With exit code 0 they join the sandbox's files, else they vanish. They
@@ -74,7 +78,7 @@ type Command struct {
 func (c *Command) plain() spec.Command {
 	return spec.Command{
 		Args: c.Args, Env: c.Env, Cwd: c.Cwd, User: c.User, Groups: c.Groups, Limits: c.Limits,
-		Timeout: Duration(c.Timeout), Terminal: c.Terminal,
+		Timeout: Duration(c.Timeout), Terminal: c.Terminal, PlainNewlines: c.PlainNewlines,
 		Detached: c.Detached, Transaction: c.Transaction, OutputLimit: c.OutputLimit, NoFiles: c.NoFiles,
 	}
 }

@@ -30,6 +30,9 @@ type Command struct {
 	Timeout Duration `json:"timeout,omitzero"`
 	// Terminal gives it a terminal of this size in place of the three files.
 	Terminal *Winsize `json:"terminal,omitempty"`
+	// PlainNewlines, with Terminal, has the terminal pass each newline of the output on as
+	// it is.
+	PlainNewlines bool `json:"plain_newlines,omitempty"`
 	// Detached lets it go on when its caller goes. Its output is kept by the sandbox, the
 	// first OutputLimit bytes of each stream.
 	Detached    bool  `json:"detached,omitempty"`
@@ -90,6 +93,8 @@ func (c Command) Check() error {
 		return fmt.Errorf("the directory %q is not an absolute path inside the sandbox", c.Cwd)
 	case c.Detached && c.Transaction:
 		return errors.New("a detached command as a transaction: a caller has to wait for its writes to join; leave one of the two out")
+	case c.PlainNewlines && c.Terminal == nil:
+		return errors.New("plain newlines without a terminal: leave them out, since only a terminal changes newlines")
 	case c.Detached && c.Terminal != nil:
 		return errors.New("a detached command with a terminal, which nobody would be at: leave one of the two out")
 	}

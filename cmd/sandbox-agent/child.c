@@ -39,6 +39,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "child.h"
@@ -249,6 +250,20 @@ static void become_user(const struct payload *p)
 }
 
 /*
+ * keep_newlines has the terminal pass each newline of the output on as it is.
+ * Otherwise the terminal makes "\r\n" of it.
+ */
+static bool keep_newlines(int slave)
+{
+	struct termios t;
+
+	if (tcgetattr(slave, &t) < 0)
+		return false;
+	t.c_oflag &= ~(tcflag_t)ONLCR;
+	return tcsetattr(slave, TCSANOW, &t) == 0;
+}
+
+/*
  * open_terminal makes a pty the controlling terminal and sends its master to
  * the host. The other end comes from the master (TIOCGPTPEER, Linux 4.13), not
  * from a path: /dev may be the user's to change.
@@ -267,6 +282,7 @@ static void open_terminal(const struct payload *p)
 		fail(STAGE_TERMINAL, errno);
 	slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
 	if (slave < 0 || ioctl(master, TIOCSWINSZ, &size) < 0 ||
+	    (p->head.flags & PAYLOAD_PLAIN_NEWLINES && !keep_newlines(slave)) ||
 	    ioctl(slave, TIOCSCTTY, 0) < 0 || dup2(slave, 0) < 0 ||
 	    dup2(slave, 1) < 0 || dup2(slave, 2) < 0)
 		fail(STAGE_TERMINAL, errno);

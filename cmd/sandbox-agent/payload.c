@@ -66,7 +66,8 @@ static bool strings(struct cursor *c, char **vector, size_t n)
 static bool header_is_valid(const struct payload_header *h)
 {
 	return h->uid < AGENT_ID && h->gid < AGENT_ID &&
-	       (h->flags & ~(uint32_t)PAYLOAD_TTY) == 0 &&
+	       (h->flags & ~(uint32_t)PAYLOAD_ALL) == 0 &&
+	       h->flags != PAYLOAD_PLAIN_NEWLINES &&
 	       h->rows <= UINT16_MAX && h->columns <= UINT16_MAX &&
 	       h->oom_score_adj <= 1000 &&
 	       h->groups <= MAX_GROUPS && h->rlimits <= MAX_RLIMITS &&

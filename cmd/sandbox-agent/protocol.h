@@ -34,7 +34,7 @@
 #include <stdint.h>
 
 enum {
-	PROTOCOL_VERSION = 3,
+	PROTOCOL_VERSION = 4,
 	AGENT_ID = 65535,		/* uid and gid that no exec may have */
 	MAX_EXECS = 1024,		/* sockets of execs, attached to or of the host's own */
 	MAX_DETACHED = 256,		/* that run, or whose exit is kept */
@@ -51,7 +51,9 @@ enum {
 	WITH_ROOT = 8,			/* since version 3 */
 	WITH_PROGRAM = 16,		/* as that */
 	WITH_ALL = 31,
-	PAYLOAD_TTY = 1,		/* the one bit of payload_header.flags */
+	PAYLOAD_TTY = 1,		/* bits of payload_header.flags */
+	PAYLOAD_PLAIN_NEWLINES = 2,	/* since version 4, beside PAYLOAD_TTY */
+	PAYLOAD_ALL = 3,
 };
 
 enum request_kind {

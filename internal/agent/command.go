@@ -36,6 +36,10 @@ type Command struct {
 	// TTY gives the command a new terminal of that size in place of the three
 	// files.
 	TTY *Winsize
+	// PlainNewlines, with TTY, has the terminal pass each newline of the output on as it
+	// is, from the first byte. Otherwise, and with an agent that is older than this, the
+	// terminal makes "\r\n" of it (ONLCR, termios(3)).
+	PlainNewlines bool
 	// Stdin, Stdout and Stderr become descriptors 0 to 2; nil is /dev/null.
 	// Like os/exec, Start sets them to blocking mode; it neither closes nor
 	// keeps them. A directory is refused: it would lead out of the sandbox's
@@ -216,7 +220,10 @@ func (c *Command) encode() []byte {
 	var tty Winsize
 	flags := uint32(0)
 	if c.TTY != nil {
-		tty, flags = *c.TTY, 1
+		tty, flags = *c.TTY, payloadTTY
+		if c.PlainNewlines {
+			flags |= payloadPlainNewlines
+		}
 	}
 	for _, n := range []uint32{
 		c.UID, c.GID, flags, uint32(tty.Rows), uint32(tty.Columns), uint32(c.OOMScoreAdj),

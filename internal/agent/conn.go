@@ -111,6 +111,7 @@ func (c *Conn) Begin(ctx context.Context, cmd Command) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", cmd.Args[0],
 			&VersionError{int(c.version), programVersion, protocolVersion})
 	}
+	cmd.PlainNewlines = cmd.PlainNewlines && c.version >= newlinesVersion
 	p, err := c.begin(ctx, &cmd)
 	if errors.Is(err, io.EOF) {
 		err = ErrGone

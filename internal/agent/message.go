@@ -10,10 +10,11 @@ import (
 // The protocol of cmd/sandbox-agent/protocol.h. Both ends run on one machine:
 // numbers are in its own order.
 const (
-	protocolVersion = 3 // the version of the agent embedded here
+	protocolVersion = 4 // the version of the agent embedded here
 	oldestVersion   = 2 // of an agent that is still understood
 	rootVersion     = 3 // the first that takes a command's root
 	programVersion  = 3 // the first that takes its program
+	newlinesVersion = 4 // the first that takes PlainNewlines
 	agentID         = 65535
 	maxPayload      = 8 << 20
 	maxGroups       = 256
@@ -44,6 +45,12 @@ const (
 	withNetwork = 4
 	withRoot    = 8
 	withProgram = 16
+)
+
+// The flags of a payload.
+const (
+	payloadTTY           = 1
+	payloadPlainNewlines = 2
 )
 
 type eventKind uint32

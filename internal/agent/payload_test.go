@@ -20,7 +20,7 @@ import (
 func seeds() [][]byte {
 	small := command("true")
 	full := command("sh", "-c", "echo $0", "")
-	full.TTY = &Winsize{Rows: 24, Columns: 80}
+	full.TTY, full.PlainNewlines = &Winsize{Rows: 24, Columns: 80}, true
 	full.Groups = []uint32{1, 2, 65534}
 	full.Rlimits = []Rlimit{{unix.RLIMIT_NOFILE, 1024, 4096}, {unix.RLIMIT_CORE, 0, math.MaxUint64}}
 	full.OOMScoreAdj = 1000
@@ -59,7 +59,8 @@ func malformed() map[string][]byte {
 		"uid -1":             with(0, math.MaxUint32),
 		"uid beyond the map": with(0, 65536),
 		"the agent's gid":    with(4, 65535),
-		"unknown flag":       with(atFlags, 2),
+		"unknown flag":       with(atFlags, 4),
+		"newlines of none":   with(atFlags, payloadPlainNewlines),
 		"high flag":          with(atFlags, 1<<31),
 		"rows":               with(atRows, 65536),
 		"oom score":          with(atOOM, 1001),
@@ -173,7 +174,7 @@ func TestMalformedPayloadsHurtOnlyTheirExec(t *testing.T) {
 		}
 		p := newProcess(s.Conn, "")
 		p.exec, p.setup = exec, setup
-		p.tty = len(b) > header && b[atFlags] == 1
+		p.tty = len(b) > header && b[atFlags]&payloadTTY != 0
 		err := p.Started(within(t, testhost.Patience))
 		return p.Terminal(), err
 	}

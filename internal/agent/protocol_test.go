@@ -68,6 +68,7 @@ func TestConstantsAreTheAgents(t *testing.T) {
 	for name, value := range map[string]int{
 		"PROTOCOL_VERSION": protocolVersion, "AGENT_ID": agentID,
 		"MAX_GROUPS": maxGroups, "MAX_RLIMITS": maxRlimits,
+		"PAYLOAD_TTY": payloadTTY, "PAYLOAD_PLAIN_NEWLINES": payloadPlainNewlines,
 		"REQUEST_EXEC": int(requestExec), "REQUEST_SIGNAL": int(requestSignal),
 		"REQUEST_TIE": int(requestTie), "REQUEST_ATTACH": int(requestAttach),
 		"REQUEST_LIST": int(requestList), "REQUEST_FORGET": int(requestForget),

@@ -62,6 +62,36 @@ func TestTerminalIsTheCommandsOwn(t *testing.T) {
 	}
 }
 
+// Newlines come as the command asks, from the first byte. An older agent refuses the flag,
+// so that it must not get the flag.
+func TestTerminalPassesNewlinesAsAsked(t *testing.T) {
+	s := open(t)
+	current := s.version
+	for _, test := range []struct {
+		plain   bool
+		version int32
+		want    string
+	}{
+		{false, current, "a\r\nb\r\n"},
+		{true, current, "a\nb\n"},
+		{true, newlinesVersion - 1, "a\r\nb\r\n"},
+	} {
+		s.version = test.version
+		c := command("printf", `a\nb\n`)
+		c.TTY, c.PlainNewlines = &Winsize{Rows: 30, Columns: 100}, test.plain
+		p, err := s.Start(within(t, testhost.Patience), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Terminal().SetReadDeadline(time.Now().Add(testhost.Patience))
+		text := make([]byte, len(test.want))
+		if _, err := io.ReadFull(p.Terminal(), text); err != nil || string(text) != test.want {
+			t.Errorf("%+v: %q, %v", test, text, err)
+		}
+		p.Close()
+	}
+}
+
 func TestTerminalCarriesInputSizeAndCtrlC(t *testing.T) {
 	s := open(t)
 	p := s.onTerminal(t, `read line; echo "got $line"

@@ -155,7 +155,7 @@ func (s *Process) announce(child *container.Child) (wait func(), err error) {
 }
 
 // start returns with the process running and all that was asked about it told.
-func (s *Process) start(streams streams) (*container.Child, error) {
+func (s *Process) start(streams stdio) (*container.Child, error) {
 	p := container.Process{Spec: s.spec, SubCgroups: s.subCgroups}
 	var err error
 	inherited := inheritedFiles{s.listen, s.io.PreserveFDs}

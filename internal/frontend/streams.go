@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
-// streams connects the process's stdio with the caller's.
-type streams interface {
+// stdio connects the process's stdio with the caller's.
+type stdio interface {
 	// attach puts the process's ends into p.
 	attach(p *container.Process)
 	// started is called once the process has its ends.
@@ -25,7 +25,7 @@ type streams interface {
 }
 
 // newStreams picks the kind: a terminal or not, ours to serve or the caller's.
-func (s *Process) newStreams() (streams, error) {
+func (s *Process) newStreams() (stdio, error) {
 	switch {
 	case s.spec.Terminal && s.Detach:
 		socket, err := dialSocket(s.io.ConsoleSocket)
@@ -34,7 +34,7 @@ func (s *Process) newStreams() (streams, error) {
 		}
 		return &socketStreams{socket}, nil
 	case s.spec.Terminal:
-		return newTerminalStreams()
+		return newTerminalStreams(s.Restore == nil) // CRIU tells the console before the processes run
 	case s.Detach:
 		return inheritStreams{}, nil
 	default:

@@ -7,24 +7,35 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containerd/console"
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 )
 
 // terminalStreams gives the process a terminal of its own and copies between
 // it and the caller's. The process never holds the caller's terminal, into
 // which it could push input (TIOCSTI).
+//
+// As with runc, the process's terminal passes newlines on as they are, so that redirected
+// output has no "\r". The caller's terminal makes "\r\n" of them (ONLCR and OPOST,
+// termios(3)).
 type terminalStreams struct {
-	host          *os.File
+	host          console.Console
+	raw           bool     // host has to be reset
 	socket, child *os.File // a pair over which the container's setup sends the master
-	master        *os.File
-	restore       *term.State
-	copying       sync.WaitGroup
+	gate          *gate    // nil for a restored process
+
+	receiving sync.WaitGroup // guards the two fields below
+	master    *os.File
+	err       error
+
+	copying sync.WaitGroup
 }
 
-func newTerminalStreams() (*terminalStreams, error) {
+// newTerminalStreams with hold keeps the process from its command until started is ready.
+func newTerminalStreams(hold bool) (*terminalStreams, error) {
 	host, err := hostTerminal()
 	if err != nil {
 		return nil, err
@@ -33,46 +44,88 @@ func newTerminalStreams() (*terminalStreams, error) {
 	if err != nil {
 		return nil, fmt.Errorf("socketpair: %w", err)
 	}
-	return &terminalStreams{
+	t := &terminalStreams{
 		host:   host,
 		socket: os.NewFile(uintptr(fds[0]), "console"),
 		child:  os.NewFile(uintptr(fds[1]), "console"),
-	}, nil
+	}
+	if hold {
+		if t.gate, err = newGate(); err != nil {
+			t.finish()
+			return nil, err
+		}
+	}
+	return t, nil
 }
 
 // hostTerminal finds the caller's terminal behind whichever stream has not been
 // redirected, or the controlling one.
-func hostTerminal() (*os.File, error) {
+func hostTerminal() (console.Console, error) {
 	for _, f := range []*os.File{os.Stderr, os.Stdout, os.Stdin} {
-		if term.IsTerminal(int(f.Fd())) {
-			return f, nil
+		if c, err := console.ConsoleFromFile(f); err == nil {
+			return c, nil
 		}
 	}
 	f, err := os.Open("/dev/tty")
 	if err != nil {
 		return nil, errNoTerminal
 	}
-	return f, nil
+	return console.ConsoleFromFile(f)
 }
 
-func (t *terminalStreams) attach(p *container.Process) { p.ConsoleSocket = t.child }
+// attach also begins to receive the console.
+func (t *terminalStreams) attach(p *container.Process) {
+	p.ConsoleSocket = t.child
+	if t.gate != nil {
+		t.gate.to, p.PidfdSocket = p.PidfdSocket, t.gate.theirs
+	}
+	t.receiving.Go(func() { t.err = t.receive() })
+}
 
-func (t *terminalStreams) started() error {
-	t.child.Close()
+// receive sets the console up, and lets the process go on.
+func (t *terminalStreams) receive() error {
+	if t.gate != nil {
+		defer t.gate.ours.Close() // after an error the process must not wait
+	}
 	fd, err := ReceiveFD(t.socket)
 	if err != nil {
 		return fmt.Errorf("receive console: %w", err)
 	}
 	if err := unix.SetNonblock(fd, true); err != nil {
-		return err
+		unix.Close(fd)
+		return fmt.Errorf("set console up: %w", err)
 	}
 	t.master = os.NewFile(uintptr(fd), "console") // non-blocking: knows deadlines
-	if t.restore, err = term.MakeRaw(int(t.host.Fd())); err != nil {
+	if err := console.ClearONLCR(uintptr(fd)); err != nil {
+		return fmt.Errorf("set console up: %w", err)
+	}
+	if t.gate != nil {
+		return t.gate.open()
+	}
+	return nil
+}
+
+func (t *terminalStreams) started() error {
+	t.closeTheirs()
+	t.receiving.Wait()
+	if t.err != nil {
+		return t.err
+	}
+	if err := t.host.SetRaw(); err != nil {
 		return fmt.Errorf("make terminal raw: %w", err)
 	}
+	t.raw = true
 	go func() { _, _ = io.Copy(t.master, os.Stdin) }() // ends with the program
-	t.copying.Go(func() { _, _ = io.Copy(os.Stdout, t.master) })
+	t.copying.Go(func() { _ = streams.CopyTerminal(os.Stdout, t.master) })
 	return nil
+}
+
+// closeTheirs closes the process's ends. If there is no process, receive ends.
+func (t *terminalStreams) closeTheirs() {
+	t.child.Close()
+	if t.gate != nil {
+		t.gate.theirs.Close()
+	}
 }
 
 func (t *terminalStreams) resize() {
@@ -80,65 +133,51 @@ func (t *terminalStreams) resize() {
 	if err != nil || t.master == nil {
 		return
 	}
-	t.control(func(fd int) { _ = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, size) })
-}
-
-// control runs f on the master's descriptor; File.Fd would make it blocking.
-func (t *terminalStreams) control(f func(fd int)) {
-	if conn, err := t.master.SyscallConn(); err == nil {
-		_ = conn.Control(func(fd uintptr) { f(int(fd)) })
+	conn, err := t.master.SyscallConn() // File.Fd would make it blocking
+	if err != nil {
+		return
 	}
+	_ = conn.Control(func(fd uintptr) { _ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, size) })
 }
 
 func (t *terminalStreams) finish() {
+	t.closeTheirs()
+	t.receiving.Wait()
 	if t.master != nil {
 		// Processes left behind may hold the terminal open: do not wait for its end, read
 		// the present output.
 		_ = t.master.SetReadDeadline(time.Now())
 		t.copying.Wait()
-		t.control(drainTo(os.Stdout))
 		t.master.Close()
 	}
-	if t.restore != nil {
-		_ = term.Restore(int(t.host.Fd()), t.restore)
+	if t.raw {
+		_ = t.host.Reset()
 	}
 	t.socket.Close()
-	t.child.Close()
-}
-
-// drainTo copies the present output of a non-blocking terminal. The buffer is smaller than
-// the bound; a process that writes on and on does not keep us here.
-func drainTo(w io.Writer) func(fd int) {
-	return func(fd int) {
-		buf := make([]byte, 32<<10)
-		for range 32 {
-			n, err := unix.Read(fd, buf)
-			if err != nil || n <= 0 {
-				return
-			}
-			if _, err := w.Write(buf[:n]); err != nil {
-				return
-			}
-		}
-	}
 }
 
 // ReceiveFD takes one descriptor from a stream socket (unix(7), SCM_RIGHTS).
 func ReceiveFD(socket *os.File) (int, error) {
-	name := make([]byte, 4096) // the file's name comes along as data
+	_, fd, err := receiveFile(socket)
+	return fd, err
+}
+
+// receiveFile takes one descriptor and the text beside it.
+func receiveFile(socket *os.File) (text []byte, fd int, err error) {
+	text = make([]byte, 4096) // the file's name comes along as data
 	oob := make([]byte, unix.CmsgSpace(4))
-	_, n, _, _, err := unix.Recvmsg(int(socket.Fd()), name, oob, unix.MSG_CMSG_CLOEXEC)
+	length, n, _, _, err := unix.Recvmsg(int(socket.Fd()), text, oob, unix.MSG_CMSG_CLOEXEC)
 	if err != nil {
-		return -1, fmt.Errorf("recvmsg: %w", err)
+		return nil, -1, fmt.Errorf("recvmsg: %w", err)
 	}
 	messages, err := unix.ParseSocketControlMessage(oob[:n])
 	if err != nil {
-		return -1, err
+		return nil, -1, err
 	}
 	for i := range messages {
 		if fds, err := unix.ParseUnixRights(&messages[i]); err == nil && len(fds) == 1 {
-			return fds[0], nil
+			return text[:length], fds[0], nil
 		}
 	}
-	return -1, fmt.Errorf("recvmsg: no descriptor came")
+	return nil, -1, fmt.Errorf("recvmsg: no descriptor came")
 }

@@ -66,8 +66,8 @@ func NewRequest(r record.Record, config spec.Config, c launch.Command, files [3]
 		Groups:      c.Groups,
 		Rlimits:     commandLimits(config),
 		OOMScoreAdj: commandOOMScore,
-		TTY:         c.Terminal,
-		Stdin:       files[0], Stdout: files[1], Stderr: files[2],
+		TTY:         c.Terminal, PlainNewlines: c.PlainNewlines,
+		Stdin: files[0], Stdout: files[1], Stderr: files[2],
 	}, handOver(r, *config.User, c, files)
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/containerd/console"
 	"github.com/muesli/cancelreader"
 	"golang.org/x/term"
 
@@ -18,9 +19,9 @@ import (
 type Streams struct {
 	Input, Terminal bool
 	// Keep leaves the output to the Result, which nobody sees else.
-	Keep    bool
-	stdin   cancelreader.CancelReader
-	restore *term.State
+	Keep  bool
+	stdin cancelreader.CancelReader
+	host  console.Console // made raw; nil: it was not
 }
 
 // open gives the command its streams.
@@ -44,11 +45,25 @@ func (s *Streams) open(c *sandbox.Command) (err error) {
 	}
 	size := terminalSize()
 	c.Terminal, c.Stderr = &size, nil // a terminal has one output
-	// A raw terminal hands every key to the command, ^C included.
-	if stdin := int(os.Stdin.Fd()); s.Input && term.IsTerminal(stdin) {
-		s.restore, err = term.MakeRaw(stdin)
+	c.PlainNewlines = true            // the caller's terminal makes "\r\n" of them
+	return s.rawInput()
+}
+
+// rawInput hands every key to the command, ^C included, if it gets input. The output of
+// the terminal stays as it is (OPOST, termios(3)).
+func (s *Streams) rawInput() error {
+	if !s.Input {
+		return nil
 	}
-	return err
+	host, err := console.ConsoleFromFile(os.Stdin)
+	if err != nil {
+		return nil //nolint:nilerr // it is no terminal
+	}
+	if err := host.SetRaw(); err != nil {
+		return fmt.Errorf("make terminal raw: %w", err)
+	}
+	s.host = host
+	return nil
 }
 
 // close gives the terminal back.
@@ -56,8 +71,8 @@ func (s *Streams) close() {
 	if s.stdin != nil {
 		s.stdin.Cancel()
 	}
-	if s.restore != nil {
-		_ = term.Restore(int(os.Stdin.Fd()), s.restore) // it may be gone
+	if s.host != nil {
+		_ = s.host.Reset() // it may be gone
 	}
 }
 

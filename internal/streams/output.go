@@ -22,10 +22,36 @@ const PipeCapacity = 1 << 20
 
 // CopyOutput copies until the end, or until the reading end's deadline has passed: then,
 // the rest in the pipe. A caller that has closed its side has enough: that is no error.
-func CopyOutput(to io.Writer, r *os.File) error {
+func CopyOutput(to io.Writer, r *os.File) error { return copyAll(to, r, r) }
+
+// CopyTerminal is CopyOutput for the master of a terminal, which must not block.
+func CopyTerminal(to io.Writer, master *os.File) error {
+	return copyAll(to, terminalReader{master}, master)
+}
+
+// A terminalReader reads the master of a terminal. The end of a terminal is EIO.
+//
+// The first EIO can come before the last text: the kernel looks for text and then for the
+// end, and a process can write and exit between these two steps (n_tty.c:n_tty_read()).
+// After the end no more text is written, so that one more read finds all of the text.
+type terminalReader struct{ master io.Reader }
+
+func (t terminalReader) Read(b []byte) (int, error) {
+	n, err := t.master.Read(b)
+	if errors.Is(err, unix.EIO) {
+		n, err = t.master.Read(b)
+	}
+	if errors.Is(err, unix.EIO) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// copyAll copies from r, which reads the file.
+func copyAll(to io.Writer, r io.Reader, file *os.File) error {
 	err := copyUntil(to, r)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = drain(to, r)
+		err = drain(to, file)
 	}
 	return IgnoreEnough(err)
 }
@@ -40,7 +66,7 @@ func IgnoreEnough(err error) error {
 
 // copyUntil copies with a buffer that is used again and again, unless the writer
 // can take from a file without one.
-func copyUntil(to io.Writer, r *os.File) error {
+func copyUntil(to io.Writer, r io.Reader) error {
 	if _, ok := to.(io.ReaderFrom); ok {
 		_, err := io.Copy(to, r)
 		return err
@@ -51,7 +77,7 @@ func copyUntil(to io.Writer, r *os.File) error {
 	return err
 }
 
-// drain copies the present content of the pipe, and does not wait. A process that keeps
+// drain copies the present content of the pipe or terminal, and does not wait. A process that keeps
 // writing does not keep it here.
 func drain(to io.Writer, r *os.File) error {
 	if err := r.SetReadDeadline(time.Time{}); err != nil {

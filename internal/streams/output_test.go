@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 )
 
@@ -39,3 +40,41 @@ func TestDrainTakesAllThatIsThere(t *testing.T) {
 		t.Errorf("the deadline is no error: %v", err)
 	}
 }
+
+// A hangup is a terminal whose end comes before its last text.
+type hangup struct{ reads int }
+
+func (h *hangup) Read(b []byte) (int, error) {
+	h.reads++
+	if h.reads == 2 {
+		return copy(b, "last"), nil
+	}
+	return 0, &os.PathError{Op: "read", Path: "/dev/ptmx", Err: unix.EIO}
+}
+
+func TestTextAfterTheEndOfATerminalIsRead(t *testing.T) {
+	var out bytes.Buffer
+	if err := copyUntil(&out, terminalReader{&hangup{}}); err != nil || out.String() != "last" {
+		t.Errorf("%q, %v", &out, err)
+	}
+}
+
+// A full disk behind the writer is no end of a terminal.
+func TestErrorsOfTheWriterAreNoEndOfATerminal(t *testing.T) {
+	master, slave, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	if _, err := slave.WriteString("text"); err != nil {
+		t.Fatal(err)
+	}
+	slave.Close()
+	if err := CopyTerminal(broken{}, master); !errors.Is(err, unix.EIO) {
+		t.Errorf("%v", err)
+	}
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, unix.EIO }

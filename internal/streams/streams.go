@@ -38,7 +38,7 @@ type Stream struct {
 	Raw int
 	To  io.Writer
 	err error
-	// Terminal says that the stream is a terminal, whose end is an error.
+	// Terminal says that the stream is the master of a terminal.
 	Terminal bool
 }
 
@@ -175,9 +175,10 @@ func (s *Streams) Begin() {
 			out.File, out.Raw = os.NewFile(uintptr(out.Raw), "|1"), -1
 		}
 		s.copying.Go(func() {
-			err := CopyOutput(out.To, out.File)
-			if !out.Terminal || !errors.Is(err, unix.EIO) { // tty_io.c:tty_read()
-				out.err = err
+			if out.Terminal {
+				out.err = CopyTerminal(out.To, out.File)
+			} else {
+				out.err = CopyOutput(out.To, out.File)
 			}
 			out.File.Close() // a caller that takes no more: the command gets SIGPIPE
 		})
