@@ -10,7 +10,11 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sandbox-runtime
 GO ?= go
 # Static where libseccomp comes as a static library: docs/adr/0001.
 TAGS := seccomp netgo osusergo
-LDFLAGS = -s -w $(if $(wildcard $(shell pkg-config --variable=libdir libseccomp)/libseccomp.a),-linkmode external -extldflags -static)
+# For packagers: make VERSION=1.2.3-1 COMMIT=...
+VERSION :=
+COMMIT := $(shell scripts/commit)
+STAMP = $(if $(VERSION),-X main.version=$(VERSION)) $(if $(COMMIT),-X main.stamped=$(COMMIT))
+LDFLAGS = -s -w $(STAMP) $(if $(wildcard $(shell pkg-config --variable=libdir libseccomp)/libseccomp.a),-linkmode external -extldflags -static)
 TOOLS := $(CACHE)/bin
 GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0

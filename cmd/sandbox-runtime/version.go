@@ -5,21 +5,35 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 )
 
-const version = "0.1.0"
+// The linker writes these variables: see LDFLAGS in the Makefile.
+var (
+	version = "0.1.0"
+	stamped string // the commit; empty: the build did not stamp one
+)
 
-// commit is the revision the binary was built from, "-dirty" added where the
-// tree had changes; empty where the build did not know.
+// commit names the revision of the source, with "-dirty" where the source had changes. It
+// is empty if nothing is known.
 func commit() string {
+	if stamped != "" {
+		return stamped
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return ""
 	}
+	return commitOf(info)
+}
+
+// commitOf is the revision that Go has recorded. A module that "go install" has fetched has
+// only a version: a tag, or a pseudo-version, which ends with the revision.
+func commitOf(info *debug.BuildInfo) string {
 	var revision, dirty string
 	for _, s := range info.Settings {
 		switch {
@@ -29,7 +43,13 @@ func commit() string {
 			dirty = "-dirty"
 		}
 	}
-	return revision + dirty
+	if revision != "" {
+		return revision + dirty
+	}
+	if strings.HasPrefix(info.Main.Version, "v") { // not "(devel)"
+		return info.Main.Version
+	}
+	return ""
 }
 
 // printVersion writes the lines that daemons parse: "NAME version V" and "commit: C".
