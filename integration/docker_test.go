@@ -22,6 +22,10 @@ func TestDocker(t *testing.T) {
 	leavesNothing(t)
 	need(t, peers())
 	d := startDocker(t)
+	_, _, commit := parseVersion(run(t, exec.Command(binary(t), "--version")).stdout)
+	if got := run(t, d.client("info", "--format", "{{.RuncCommit.ID}}")); got.code != 0 || got.stdout != commit+"\n" {
+		t.Errorf("docker info: commit %+v, want %q", got, commit)
+	}
 	testEngine(t, d)
 	testCLI(d.cli(t))
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
-	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // A program on a terminal of its own prints newlines and carriage returns. runc passes them
@@ -52,8 +51,6 @@ func redirected(t testing.TB, cmd *exec.Cmd) result {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // the caller's own terminal is not used
 	return run(t, cmd)
 }
-
-func withTerminal(s *specs.Spec) { s.Process.Terminal = true }
 
 func TestTerminalOutputIsRuncs(t *testing.T) {
 	likeRunc(t, func(t *testing.T, r *ociRuntime) {
