@@ -104,7 +104,7 @@ func shortOutputs(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv(shortOutputsVariable)
 	if text == "" {
-		return 100
+		return 50
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
