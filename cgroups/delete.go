@@ -47,10 +47,7 @@ func (g *Group) Delete(ctx context.Context) error {
 			break
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("delete cgroup %s: %w", g.path, err)
-	}
-	return nil
+	return g.failed("delete", errors.Join(errs...))
 }
 
 // busy names the groups that could not be removed, and their processes.
@@ -69,11 +66,8 @@ func (g *Group) busy(left []tree) error {
 // remove removes the group at group and all below it from one hierarchy.
 func (t tree) remove(group string) error {
 	parent, err := t.open(path.Dir(group))
-	if gone(err) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return unlessGone(err)
 	}
 	defer parent.Close()
 	return removeBelow(parent, path.Base(group))
@@ -89,11 +83,8 @@ func removeBelow(parent *os.File, name string) error {
 	// Busy, or a read-only mount, which says so before it says that there is
 	// no such group.
 	dir, err := openBelow(parent, name)
-	if gone(err) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return unlessGone(err)
 	}
 	defer dir.Close()
 	names, err := children(dir)
@@ -108,16 +99,9 @@ func removeBelow(parent *os.File, name string) error {
 			return err
 		}
 	}
-	if err := rmdirAt(parent, name); !gone(err) {
-		return err
-	}
-	return nil
+	return unlessGone(rmdirAt(parent, name))
 }
 
 func rmdirAt(dir *os.File, name string) error {
-	_, err := retryEINTR(func() (int, error) { return 0, unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR) })
-	if err != nil {
-		return &os.PathError{Op: "rmdir", Path: path.Join(dir.Name(), name), Err: err}
-	}
-	return nil
+	return change(dir, "rmdir", name, func(fd int) error { return unix.Unlinkat(fd, name, unix.AT_REMOVEDIR) })
 }

@@ -22,10 +22,7 @@ func (g *Group) Divide(agentPid, agentUID int) error {
 	if g.host.Mode != V2 {
 		return nil
 	}
-	if err := g.divide(agentPid, agentUID); err != nil {
-		return fmt.Errorf("divide cgroup %s: %w", g.path, err)
-	}
-	return nil
+	return g.failed("divide", g.divide(agentPid, agentUID))
 }
 
 func (g *Group) divide(pid, uid int) error {
@@ -34,9 +31,8 @@ func (g *Group) divide(pid, uid int) error {
 		return err
 	}
 	p := h.places[0]
-	_, err = retryEINTR(func() (int, error) { return 0, unix.Mkdirat(int(p.dir.Fd()), agentName, 0o755) })
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return p.failed("mkdir", agentName, err)
+	if err := ignore(p.mkdir(agentName), fs.ErrExist); err != nil {
+		return err
 	}
 	if err := p.write(agentName+"/cgroup.procs", strconv.Itoa(pid)); err != nil {
 		return err
@@ -101,21 +97,14 @@ func (l *Leaf) delegate(owner int) error {
 	if err := p.own(l.name+"/cgroup.procs", owner); err != nil {
 		return err
 	}
-	err := p.write(l.name+"/memory.oom.group", "1")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // no memory controller, or Linux before 4.19
-	}
-	return err
+	// Without a memory controller, and before Linux 4.19, there is no such file.
+	return ignore(p.write(l.name+"/memory.oom.group", "1"), fs.ErrNotExist)
 }
 
 // own gives a file to a user of the host, and to no group: root of a user
 // namespace has rights over a file only if both its ids are of the namespace.
 func (p place) own(file string, uid int) error {
-	_, err := retryEINTR(func() (int, error) {
-		return 0, unix.Fchownat(int(p.dir.Fd()), file, uid, -1, unix.AT_SYMLINK_NOFOLLOW)
+	return change(p.dir, "chown", file, func(fd int) error {
+		return unix.Fchownat(fd, file, uid, -1, unix.AT_SYMLINK_NOFOLLOW)
 	})
-	if err != nil {
-		return p.failed("chown", file, err)
-	}
-	return nil
 }

@@ -47,10 +47,15 @@ func (g *Group) Path() string { return g.path }
 // number here and are left out.
 func (g *Group) Procs() ([]int, error) {
 	m, err := g.members()
-	if err != nil {
-		return nil, fmt.Errorf("list processes of cgroup %s: %w", g.path, err)
+	return m.pids, g.failed("list processes of", err)
+}
+
+// failed adds the operation and the group to an error, if there is one.
+func (g *Group) failed(operation string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return m.pids, nil
+	return fmt.Errorf("%s cgroup %s: %w", operation, g.path, err)
 }
 
 // members are the processes of a group and of those below it.

@@ -32,25 +32,33 @@ const (
 //
 // Killed processes are not reaped; that is for their parents.
 func (g *Group) Kill(ctx context.Context) error {
-	for struck := false; ; struck = true {
+	return g.failed("kill", g.killAll(ctx, func(left members, again bool) error { return g.strike(ctx, left, again) }))
+}
+
+// killAll strikes until no process is left in the group.
+func (g *Group) killAll(ctx context.Context, strike func(left members, again bool) error) error {
+	for again := false; ; again = true {
 		left, err := g.members()
 		switch {
 		case err != nil:
-			return fmt.Errorf("kill cgroup %s: %w", g.path, err)
+			return err
 		case left.none():
 			return nil
 		case slices.Contains(left.pids, os.Getpid()):
-			return fmt.Errorf("kill cgroup %s: this very process is in it", g.path)
-		case struck && ctx.Err() != nil:
-			return fmt.Errorf("kill cgroup %s: still in it: %v: %w", g.path, left, context.Cause(ctx))
+			return errors.New("this very process is in it")
 		}
-		if err := g.strike(ctx, left, struck); err != nil {
-			return fmt.Errorf("kill cgroup %s: %w", g.path, err)
+		if err := strike(left, again); err != nil {
+			return err
 		}
 		if err := g.drain(ctx); err != nil {
-			return fmt.Errorf("kill cgroup %s: %w", g.path, err)
+			return err
 		}
 	}
+}
+
+// stillIn is the error of a kill that ctx ended.
+func stillIn(ctx context.Context, left members) error {
+	return fmt.Errorf("still in it: %v: %w", left, context.Cause(ctx))
 }
 
 // strike kills the present processes of the group. On a v2 hierarchy the kernel does that
@@ -58,6 +66,9 @@ func (g *Group) Kill(ctx context.Context) error {
 // processes that are in the group on v1 only, and for processes that outlived the strike
 // before.
 func (g *Group) strike(ctx context.Context, left members, again bool) error {
+	if again && ctx.Err() != nil {
+		return stillIn(ctx, left)
+	}
 	all, err := g.killUnified(left)
 	if err != nil {
 		return err
@@ -152,11 +163,7 @@ func (g *Group) thawAll() error {
 	if !ok {
 		return nil
 	}
-	err := t.each(g.path, func(dir *os.File) error { return writeFile(dir, "freezer.state", "THAWED") })
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return ignore(t.each(g.path, func(dir *os.File) error { return writeFile(dir, "freezer.state", "THAWED") }), fs.ErrNotExist)
 }
 
 // drain waits until the group is empty, or for drainWait, or until ctx ends;

@@ -139,9 +139,8 @@ func (l *Leaf) create(opts LeafOptions) (err error) {
 
 // add makes the leaf in one hierarchy and opens the file through which a process joins.
 func (l *Leaf) add(p place) error {
-	_, err := retryEINTR(func() (int, error) { return 0, unix.Mkdirat(int(p.dir.Fd()), l.name, 0o755) })
-	if err != nil {
-		return p.failed("mkdir", l.name, err)
+	if err := p.mkdir(l.name); err != nil {
+		return err
 	}
 	l.places = append(l.places, p)
 	if err := l.countSockets(p); err != nil {
@@ -201,11 +200,17 @@ func (l *Leaf) asGroup() *Group {
 func (l *Leaf) undo() error {
 	errs := []error{l.Close()}
 	for _, p := range l.places {
-		if err := rmdirAt(p.dir, l.name); !gone(err) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, unlessGone(rmdirAt(p.dir, l.name)))
 	}
 	return errors.Join(errs...)
+}
+
+// failed adds the operation and the leaf to an error, if there is one.
+func (l *Leaf) failed(operation string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s leaf %s of cgroup %s: %w", operation, l.name, l.parent.path, err)
 }
 
 // Name is the leaf's name below its group.
@@ -260,33 +265,20 @@ func (l *Leaf) at(controller string) (place, bool) {
 // read reads one of the files below the place's directory into room, as far as
 // that goes.
 func (p place) read(file string, room []byte) ([]byte, error) {
-	fd, err := retryEINTR(func() (int, error) {
-		return unix.Openat(int(p.dir.Fd()), file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-	})
+	fd, err := openAt(p.dir, file, unix.O_RDONLY)
 	if err != nil {
-		return nil, p.failed("open", file, err)
+		return nil, err
 	}
 	defer unix.Close(fd)
-	n, err := retryEINTR(func() (int, error) { return unix.Read(fd, room) })
-	if err != nil {
-		return nil, p.failed("read", file, err)
-	}
-	return room[:n], nil
+	n, err := call(p.dir, "read", file, func(int) (int, error) { return unix.Read(fd, room) })
+	return room[:max(n, 0)], err
 }
 
 // write writes a value into one of the files below the place's directory.
-func (p place) write(file, value string) error {
-	fd, err := retryEINTR(func() (int, error) {
-		return unix.Openat(int(p.dir.Fd()), file, unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-	})
-	if err != nil {
-		return p.failed("open", file, err)
-	}
-	defer unix.Close(fd)
-	if _, err = retryEINTR(func() (int, error) { return unix.Write(fd, []byte(value)) }); err != nil {
-		return p.failed("write", file, err)
-	}
-	return nil
+func (p place) write(file, value string) error { return writeFile(p.dir, file, value) }
+
+func (p place) mkdir(name string) error {
+	return change(p.dir, "mkdir", name, func(fd int) error { return unix.Mkdirat(fd, name, 0o755) })
 }
 
 func (p place) failed(op, file string, err error) error {

@@ -31,21 +31,17 @@ func (l *Leaf) reset(p place, file string) error {
 	return err
 }
 
-func (l *Leaf) use(p place, file string, call func(fd int) (int, error)) (int, error) {
+func (l *Leaf) use(p place, file string, f func(fd int) (int, error)) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	fd, err := l.file(p, file)
 	if err != nil {
-		return 0, p.failed("open", l.name+file, err)
+		return 0, err
 	}
 	if l.closed {
 		defer unix.Close(fd)
 	}
-	n, err := retryEINTR(func() (int, error) { return call(fd) })
-	if err != nil {
-		err = p.failed("use", l.name+file, err)
-	}
-	return n, err
+	return call(p.dir, "use", l.name+file, func(int) (int, error) { return f(fd) })
 }
 
 // file opens a file, or finds it open. The caller has mu, and closes it if the
@@ -60,9 +56,7 @@ func (l *Leaf) file(p place, name string) (int, error) {
 	if !p.tree.v2 && slices.Contains([]string{peakFile, timeFile}, name) {
 		flags = unix.O_RDWR
 	}
-	fd, err := retryEINTR(func() (int, error) {
-		return unix.Openat(int(p.dir.Fd()), l.name+name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-	})
+	fd, err := openAt(p.dir, l.name+name, flags)
 	if err == nil && !l.closed {
 		l.files = append(l.files, leafFile{name, fd})
 	}

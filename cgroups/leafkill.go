@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -20,10 +18,7 @@ var ErrFrozen = errors.New("frozen: they die as soon as the group is thawed")
 // was not waited for does not.
 func (l *Leaf) Populated() (bool, error) {
 	full, err := l.populated()
-	if err != nil {
-		return false, fmt.Errorf("look for processes in leaf %s of cgroup %s: %w", l.name, l.parent.path, err)
-	}
-	return full, nil
+	return full, l.failed("look for processes in", err)
 }
 
 // populated looks in the first hierarchy only: each process that joins or leaves any other
@@ -49,10 +44,7 @@ func (l *Leaf) populated() (bool, error) {
 	}
 	// Opened each time: on v1 a list that is kept open shows its old content.
 	said, err := p.read(l.name+file, room[:])
-	if gone(err) {
-		return false, nil
-	}
-	return bytes.Contains(said, []byte(full)), err
+	return bytes.Contains(said, []byte(full)), unlessGone(err)
 }
 
 // Pids lists the processes in the leaf, sorted; see [Group.Procs].
@@ -80,42 +72,21 @@ func (l *Leaf) Kill(ctx context.Context) error {
 	if full && err == nil {
 		err = l.killAll(ctx)
 	}
-	if err != nil {
-		return fmt.Errorf("kill leaf %s of cgroup %s: %w", l.name, l.parent.path, err)
-	}
-	return nil
+	return l.failed("kill", err)
 }
 
 func (l *Leaf) killAll(ctx context.Context) error {
 	g := l.asGroup()
-	for struck := false; ; struck = true {
-		left, err := g.members()
-		switch {
-		case err != nil:
-			return err
-		case left.none():
-			return nil
-		case slices.Contains(left.pids, os.Getpid()):
-			return errors.New("this very process is in it")
-		}
-		if struck {
-			frozen, err := l.parent.frozenV1()
-			switch {
-			case err != nil:
+	return g.killAll(ctx, func(left members, again bool) error {
+		if again {
+			if frozen, err := l.parent.frozenV1(); err != nil {
 				return err
-			case frozen:
+			} else if frozen {
 				return fmt.Errorf("%v: %w", left, ErrFrozen)
-			case ctx.Err() != nil:
-				return fmt.Errorf("still in it: %v: %w", left, context.Cause(ctx))
 			}
 		}
-		if err := l.strike(ctx, g, left, struck); err != nil {
-			return err
-		}
-		if err := g.drain(ctx); err != nil {
-			return err
-		}
-	}
+		return l.strike(ctx, g, left, again)
+	})
 }
 
 // forbidForks does so on v1, if the leaf has the pids controller, and has Usage leave out
@@ -131,10 +102,7 @@ func (l *Leaf) forbidForks() error {
 		l.forkless, l.hits = true, hits
 	}
 	l.mu.Unlock()
-	if err := l.set("pids", "pids.max", "0"); err != nil && !gone(err) {
-		return err
-	}
-	return nil
+	return unlessGone(l.set("pids", "pids.max", "0"))
 }
 
 // strike kills the present processes of the leaf. Without a pids controller it freezes the
@@ -145,6 +113,8 @@ func (l *Leaf) strike(ctx context.Context, g *Group, left members, again bool) e
 	switch {
 	case !ok || l.parent.host.Mode == V2:
 		return g.strike(ctx, left, again)
+	case again && ctx.Err() != nil:
+		return stillIn(ctx, left)
 	case again:
 		return g.signal()
 	}
@@ -158,19 +128,13 @@ func (g *Group) frozenV1() (bool, error) {
 		return false, nil
 	}
 	dir, err := t.open(g.path)
-	if gone(err) {
-		return false, nil
-	}
 	if err != nil {
-		return false, err
+		return false, unlessGone(err)
 	}
 	defer dir.Close()
-	var room [64]byte
-	state, err := place{tree: t, dir: dir}.read("freezer.state", room[:])
-	if gone(err) {
-		return false, nil
-	}
-	return err == nil && !bytes.HasPrefix(state, []byte("THAWED")), err
+	f := freezerOfV1(dir)
+	thawed, err := f.is(f.thawed)
+	return err == nil && !thawed, unlessGone(err)
 }
 
 // Delete removes the leaf and closes it. A missing leaf is no error, so Delete can be
@@ -178,10 +142,7 @@ func (g *Group) frozenV1() (bool, error) {
 // have passed; then the error names them and wraps unix.EBUSY. After Kill it kills
 // processes that joined since.
 func (l *Leaf) Delete(ctx context.Context) error {
-	if err := errors.Join(l.Close(), l.remove(ctx)); err != nil {
-		return fmt.Errorf("delete leaf %s of cgroup %s: %w", l.name, l.parent.path, err)
-	}
-	return nil
+	return l.failed("delete", errors.Join(l.Close(), l.remove(ctx)))
 }
 
 func (l *Leaf) remove(ctx context.Context) error {
@@ -214,7 +175,7 @@ func (l *Leaf) rmdir(places []place) (busy []place, err error) {
 		switch err := rmdirAt(p.dir, l.name); {
 		case errors.Is(err, unix.EBUSY):
 			busy = append(busy, p)
-		case err != nil && !gone(err) && !errors.Is(err, fs.ErrNotExist):
+		case err != nil && !gone(err):
 			return nil, err
 		}
 	}

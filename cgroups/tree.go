@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
@@ -120,24 +121,44 @@ func readFile(dir *os.File, name string) (string, error) {
 
 // writeFile writes value into one of a group's files, in one write(2).
 func writeFile(dir *os.File, name, value string) error {
-	f, err := openFile(dir, name, unix.O_WRONLY)
+	fd, err := openAt(dir, name, unix.O_WRONLY)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	_, err = f.WriteString(value)
+	defer unix.Close(fd)
+	_, err = call(dir, "write", name, func(int) (int, error) { return unix.Write(fd, []byte(value)) })
 	return err
 }
 
 func openFile(dir *os.File, name string, flags int) (*os.File, error) {
-	full := filepath.Join(dir.Name(), name)
-	fd, err := retryEINTR(func() (int, error) {
-		return unix.Openat(int(dir.Fd()), name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-	})
+	fd, err := openAt(dir, name, flags)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: full, Err: err}
+		return nil, err
 	}
-	return os.NewFile(uintptr(fd), full), nil
+	return os.NewFile(uintptr(fd), filepath.Join(dir.Name(), name)), nil
+}
+
+// openAt is openFile without the *os.File.
+func openAt(dir *os.File, name string, flags int) (int, error) {
+	return call(dir, "open", name, func(fd int) (int, error) {
+		return unix.Openat(fd, name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	})
+}
+
+// call makes a system call on one of a group's files, given the directory's
+// descriptor. Its error names the operation and the file.
+func call(dir *os.File, op, name string, f func(fd int) (int, error)) (int, error) {
+	n, err := retryEINTR(func() (int, error) { return f(int(dir.Fd())) })
+	if err != nil {
+		err = &fs.PathError{Op: op, Path: filepath.Join(dir.Name(), name), Err: err}
+	}
+	return n, err
+}
+
+// change is call for a system call that returns an error alone.
+func change(dir *os.File, op, name string, f func(fd int) error) error {
+	_, err := call(dir, op, name, func(fd int) (int, error) { return 0, f(fd) })
+	return err
 }
 
 func retryEINTR(call func() (int, error)) (int, error) {
@@ -153,4 +174,20 @@ func retryEINTR(call func() (int, error)) (int, error) {
 // ENOENT by name, ENODEV through a descriptor that outlived it.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
+}
+
+// unlessGone is err, or nil if the group or file is not there.
+func unlessGone(err error) error {
+	if gone(err) {
+		return nil
+	}
+	return err
+}
+
+// ignore is err, or nil if it is one of the expected ones.
+func ignore(err error, expected ...error) error {
+	if slices.ContainsFunc(expected, func(e error) bool { return errors.Is(err, e) }) {
+		return nil
+	}
+	return err
 }
