@@ -38,7 +38,7 @@ type Info struct {
 	Lost  string // the abilities that a host without it lacks
 	Get   string // how to get it
 
-	probe func(*prober) (detail string, err error)
+	probe probe
 }
 
 // Features is the table of all features, in the order of their groups.

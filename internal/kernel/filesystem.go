@@ -30,13 +30,10 @@ func detachedTmpfs(s *script) arg {
 	return s.call("fsmount tmpfs", unix.SYS_FSMOUNT, fs, num(unix.FSMOUNT_CLOEXEC), num(0))
 }
 
-func probeMountAPI(p *prober) (string, error) {
-	s := newScript()
-	defer s.free()
+func tryMountAPI(s *script) {
 	privateMounts(s)
 	tree := detachedTmpfs(s)
 	s.call("move_mount", unix.SYS_MOVE_MOUNT, tree, s.text(""), atCwd, s.text(scratch), num(unix.MOVE_MOUNT_F_EMPTY_PATH))
-	return "", p.run(s, unix.CLONE_NEWNS)
 }
 
 // mountAttr is struct mount_attr of mount_setattr(2).
@@ -46,15 +43,12 @@ func mountAttr(s *script, set uint64, userNamespace uint64) arg {
 
 const mountAttrSize = unix.MOUNT_ATTR_SIZE_VER0
 
-func probeMountAttributes(p *prober) (string, error) {
-	s := newScript()
-	defer s.free()
+func tryMountAttributes(s *script) {
 	tree := s.call("open_tree", unix.SYS_OPEN_TREE, atCwd, s.text(scratch),
 		num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE))
 	readOnly := mountAttr(s, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, 0)
 	s.call("mount_setattr", unix.SYS_MOUNT_SETATTR, tree, s.text(""),
 		num(unix.AT_EMPTY_PATH|unix.AT_RECURSIVE), readOnly, num(mountAttrSize))
-	return "", p.run(s, unix.CLONE_NEWNS)
 }
 
 // probeIDMappedMounts asks whether the kernel has them at all: on a tmpfs of
@@ -159,38 +153,23 @@ func filesystem(path string) string {
 const overlayOptions = "lowerdir=" + scratch + "/l,upperdir=" + scratch + "/u,workdir=" + scratch + "/w," +
 	"redirect_dir=nofollow,metacopy=off,index=off"
 
-func overlayScript(s *script, options string) {
-	privateMounts(s)
-	s.call("mount tmpfs", unix.SYS_MOUNT, s.text("tmpfs"), s.text(scratch), s.text("tmpfs"), num(0), num(0))
-	for _, dir := range []string{"/l", "/u", "/w", "/m"} {
-		s.call("mkdirat", unix.SYS_MKDIRAT, atCwd, s.text(scratch+dir), num(0o700))
+func tryOverlay(options string) func(*script) {
+	return func(s *script) {
+		privateMounts(s)
+		s.call("mount tmpfs", unix.SYS_MOUNT, s.text("tmpfs"), s.text(scratch), s.text("tmpfs"), num(0), num(0))
+		for _, dir := range []string{"/l", "/u", "/w", "/m"} {
+			s.call("mkdirat", unix.SYS_MKDIRAT, atCwd, s.text(scratch+dir), num(0o700))
+		}
+		s.call("mount overlay", unix.SYS_MOUNT, s.text("overlay"), s.text(scratch+"/m"), s.text("overlay"), num(0), s.text(options))
 	}
-	s.call("mount overlay", unix.SYS_MOUNT, s.text("overlay"), s.text(scratch+"/m"), s.text("overlay"), num(0), s.text(options))
 }
 
-func probeOverlay(p *prober) (string, error) {
-	s := newScript()
-	defer s.free()
-	overlayScript(s, overlayOptions)
-	return "", p.run(s, unix.CLONE_NEWNS)
-}
-
-func probeOverlayInUserNamespaces(*prober) (string, error) {
-	s := newScript()
-	defer s.free()
-	overlayScript(s, overlayOptions+",userxattr")
-	return "", runAsNamespaceRoot(s, unix.CLONE_NEWNS)
-}
-
-// probeProcfs mounts a /proc as a sandbox gets one. The kernel refuses it where
+// tryProcfs mounts a /proc as a sandbox gets one. The kernel refuses it where
 // parts of the /proc in sight are covered, fs/namespace.c:mount_too_revealing().
-func probeProcfs(*prober) (string, error) {
-	s := newScript()
-	defer s.free()
+func tryProcfs(s *script) {
 	privateMounts(s)
 	s.call("mount proc", unix.SYS_MOUNT, s.text("proc"), s.text(scratch), s.text("proc"),
 		num(unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC), num(0))
-	return "", runAsNamespaceRoot(s, unix.CLONE_NEWNS|unix.CLONE_NEWPID)
 }
 
 func probeFileEvents(*prober) (string, error) {
@@ -201,10 +180,7 @@ func probeFileEvents(*prober) (string, error) {
 	return "", unix.Close(fd)
 }
 
-func probeOpenat2(*prober) (string, error) {
-	s := newScript()
-	defer s.free()
+func tryOpenat2(s *script) {
 	how := s.words(unix.O_PATH|unix.O_CLOEXEC, 0, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
 	s.call("openat2", unix.SYS_OPENAT2, atCwd, s.text("/"), how, num(unix.SizeofOpenHow))
-	return "", s.run(0, nil)
 }

@@ -24,6 +24,28 @@ const allNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET |
 // errNoUserNamespace is why nothing else that takes one could be tried.
 var errNoUserNamespace = errors.New("no user namespace to try it in")
 
+// A probe tries a feature.
+type probe func(*prober) (detail string, err error)
+
+// here tries it in a child with nothing new.
+func here(write func(*script)) probe {
+	return func(*prober) (string, error) { return "", runHere(write) }
+}
+
+// in tries it in a child with new namespaces; see prober.run.
+func in(flags uintptr, write func(*script)) probe {
+	return func(p *prober) (string, error) {
+		return "", runScript(write, func(s *script) error { return p.run(s, flags) })
+	}
+}
+
+// inUserNamespace tries it as root of a new user namespace.
+func inUserNamespace(flags uintptr, write func(*script)) probe {
+	return func(*prober) (string, error) {
+		return "", runScript(write, func(s *script) error { return runAsNamespaceRoot(s, flags) })
+	}
+}
+
 // run makes a script's calls in a child with root's rights: the caller's own,
 // or in a user namespace those of its root.
 func (p *prober) run(s *script, flags uintptr) error {
@@ -131,15 +153,10 @@ func probeUserNamespaces(*prober) (string, error) {
 	return "", s.run(unix.CLONE_NEWUSER, mapSelf)
 }
 
-// probeNamespace tries one kind by clone(2)'s flag. Unshare knows them all,
+// tryNamespace tries one kind by clone(2)'s flag. Unshare knows them all,
 // the time namespace included, whose flag clone(2) has no room for.
-func probeNamespace(flag int) func(*prober) (string, error) {
-	return func(p *prober) (string, error) {
-		s := newScript()
-		defer s.free()
-		s.call("unshare", unix.SYS_UNSHARE, num(flag))
-		return "", p.run(s, 0)
-	}
+func tryNamespace(flag int) func(*script) {
+	return func(s *script) { s.call("unshare", unix.SYS_UNSHARE, num(flag)) }
 }
 
 // probeIDRange makes a user namespace with a sandbox's ids, all the other namespaces in

@@ -11,25 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func probePidfd(*prober) (string, error) {
-	s := newScript()
-	defer s.free()
+func tryPidfd(s *script) {
 	fd := s.call("pidfd_open", unix.SYS_PIDFD_OPEN, num(os.Getpid()), num(0))
 	s.call("pidfd_send_signal", unix.SYS_PIDFD_SEND_SIGNAL, fd, num(0), num(0), num(0))
-	return "", s.run(0, nil)
 }
 
-// probeCloneIntoCgroup hands clone3(2) a descriptor that is none: a kernel that
+// tryCloneIntoCgroup hands clone3(2) a descriptor that is none: a kernel that
 // knows the flag says so, one that does not minds the size of the structure.
-func probeCloneIntoCgroup(*prober) (string, error) {
-	s := newScript()
-	defer s.free()
+func tryCloneIntoCgroup(s *script) {
 	const noDescriptor = 1<<31 - 1
 	// struct clone_args: flags, 9 more, cgroup.
 	args := []uint64{unix.CLONE_INTO_CGROUP, 0, 0, 0, 0, 0, 0, 0, 0, 0, noDescriptor}
 	s.call("clone3", unix.SYS_CLONE3, s.words(args...), num(8*len(args)))
 	s.want(unix.EBADF)
-	return "", s.run(0, nil)
 }
 
 // probeCgroupDevices asks which rules hold at the root of cgroup v2, as
@@ -45,19 +39,15 @@ func probeCgroupDevices(*prober) (string, error) {
 	if err := unix.Fstatfs(int(root.Fd()), &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
 		return "", err
 	}
-	s := newScript()
-	defer s.free()
-	// union bpf_attr, query: target_fd, attach_type; no room for an answer.
-	query := []uint64{uint64(root.Fd()) | unix.BPF_CGROUP_DEVICE<<32, 0, 0, 0}
-	s.call("bpf(BPF_PROG_QUERY)", unix.SYS_BPF, num(unix.BPF_PROG_QUERY), s.words(query...), num(8*len(query)))
-	return "", s.run(0, nil)
+	return "", runHere(func(s *script) {
+		// union bpf_attr, query: target_fd, attach_type; no room for an answer.
+		query := []uint64{uint64(root.Fd()) | unix.BPF_CGROUP_DEVICE<<32, 0, 0, 0}
+		s.call("bpf(BPF_PROG_QUERY)", unix.SYS_BPF, num(unix.BPF_PROG_QUERY), s.words(query...), num(8*len(query)))
+	})
 }
 
-func probeCloseRange(*prober) (string, error) {
-	s := newScript()
-	defer s.free()
+func tryCloseRange(s *script) {
 	s.call("close_range", unix.SYS_CLOSE_RANGE, num(3), num(1<<31-1), num(unix.CLOSE_RANGE_CLOEXEC))
-	return "", s.run(0, nil)
 }
 
 // probeMemfdExec makes a memfd of two bytes that are no program, and executes
@@ -75,15 +65,14 @@ func probeMemfdExec(*prober) (string, error) {
 const memfdCreate = "memfd_create"
 
 func execMemfd(flags int) error {
-	s := newScript()
-	defer s.free()
-	fd := s.call(memfdCreate, unix.SYS_MEMFD_CREATE, s.text("probe"), num(unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|flags))
-	s.call("write", unix.SYS_WRITE, fd, s.text("x"), num(2))
-	s.call("seal a memfd", unix.SYS_FCNTL, fd, num(unix.F_ADD_SEALS),
-		num(unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE))
-	s.call("execute a memfd", unix.SYS_EXECVEAT, fd, s.text(""), s.words(0), s.words(0), num(unix.AT_EMPTY_PATH))
-	s.want(unix.ENOEXEC)
-	return s.run(0, nil)
+	return runHere(func(s *script) {
+		fd := s.call(memfdCreate, unix.SYS_MEMFD_CREATE, s.text("probe"), num(unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|flags))
+		s.call("write", unix.SYS_WRITE, fd, s.text("x"), num(2))
+		s.call("seal a memfd", unix.SYS_FCNTL, fd, num(unix.F_ADD_SEALS),
+			num(unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE))
+		s.call("execute a memfd", unix.SYS_EXECVEAT, fd, s.text(""), s.words(0), s.words(0), num(unix.AT_EMPTY_PATH))
+		s.want(unix.ENOEXEC)
+	})
 }
 
 // allowAll is a seccomp filter that changes nothing: struct sock_fprog with
@@ -105,19 +94,13 @@ func loadFilter(s *script, flags uint) {
 	s.call("seccomp", unix.SYS_SECCOMP, num(unix.SECCOMP_SET_MODE_FILTER), num(flags), allowAll(s))
 }
 
-func probeSeccompFilter(*prober) (string, error) {
-	s := newScript()
-	defer s.free()
+func trySeccompFilter(s *script) {
 	loadFilter(s, 0)
-	return "", s.run(0, nil)
 }
 
-func probeSeccompNotify(*prober) (string, error) {
-	s := newScript()
-	defer s.free()
+func trySeccompNotify(s *script) {
 	seccompAction(s, unix.SECCOMP_RET_USER_NOTIF)
 	loadFilter(s, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
-	return "", s.run(0, nil)
 }
 
 // seccompActions in the order of their precedence, seccomp(2).
@@ -147,12 +130,7 @@ func probeSeccompActions(*prober) (string, error) {
 	var have []string
 	var missing error
 	for _, action := range seccompActions {
-		err := func() error {
-			s := newScript()
-			defer s.free()
-			seccompAction(s, action.value)
-			return s.run(0, nil)
-		}()
+		err := runHere(func(s *script) { seccompAction(s, action.value) })
 		switch {
 		case err == nil:
 			have = append(have, action.name)
@@ -164,7 +142,7 @@ func probeSeccompActions(*prober) (string, error) {
 }
 
 // probeLandlock asks for a version of Landlock's interface, landlock(7).
-func probeLandlock(least int) func(*prober) (string, error) {
+func probeLandlock(least int) probe {
 	return func(*prober) (string, error) {
 		s := newScript()
 		defer s.free()
@@ -182,9 +160,6 @@ func probeLandlock(least int) func(*prober) (string, error) {
 	}
 }
 
-func probePtrace(*prober) (string, error) {
-	s := newScript()
-	defer s.free()
+func tryPtrace(s *script) {
 	s.call("ptrace", unix.SYS_PTRACE, num(unix.PTRACE_TRACEME), num(0), num(0), num(0))
-	return "", s.run(0, nil)
 }

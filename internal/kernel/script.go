@@ -144,6 +144,19 @@ func (s *script) run(flags uintptr, mapIDs idMapper) error {
 	return c.wait()
 }
 
+// runHere makes the calls of a script in a child with nothing new.
+func runHere(write func(*script)) error {
+	return runScript(write, func(s *script) error { return s.run(0, nil) })
+}
+
+// runScript makes a script and runs it.
+func runScript(write func(*script), run func(*script) error) error {
+	s := newScript()
+	defer s.free()
+	write(s)
+	return run(s)
+}
+
 // A child is a process that makes a script's calls. Its goroutine is bound to
 // its thread until wait: the child gets SIGKILL when that thread ends.
 type child struct {
