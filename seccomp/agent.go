@@ -44,17 +44,15 @@ dup2 epoll_wait fork open poll
 //   - accept4 is allowed if p lets nothing listen: a process without a listening
 //     socket can do nothing with it. The agent has one, from the host.
 func ForAgent(p *specs.LinuxSeccomp, intoCgroups bool) (*specs.LinuxSeccomp, error) {
-	enosys := uint(unix.ENOSYS)
-	extra := []specs.LinuxSyscall{{Names: []string{"clone3"}, Action: specs.ActErrno, ErrnoRet: &enosys}}
+	extra := []specs.LinuxSyscall{refuse("clone3", unix.ENOSYS), allow("chroot")}
 	if intoCgroups {
-		extra[0] = specs.LinuxSyscall{Names: []string{"clone3"}, Action: specs.ActAllow}
+		extra[0] = allow("clone3")
 	}
-	extra = append(extra, specs.LinuxSyscall{Names: []string{"chroot"}, Action: specs.ActAllow})
 	if !CommandsMayFilter(p) {
-		extra = append(extra, specs.LinuxSyscall{Names: []string{"seccomp"}, Action: specs.ActAllow})
+		extra = append(extra, allow("seccomp"))
 	}
 	if !allows(p, "listen") {
-		extra = append(extra, specs.LinuxSyscall{Names: []string{"accept4"}, Action: specs.ActAllow})
+		extra = append(extra, allow("accept4"))
 	}
 	own := *p
 	own.Syscalls = nil

@@ -70,7 +70,9 @@ func socketRules() []specs.LinuxSyscall {
 	rules := []specs.LinuxSyscall{
 		allow("socket", bits(0, low32, unix.AF_UNIX)),
 		allow("socket", bits(0, low32, unix.AF_NETLINK), bits(2, low32, unix.NETLINK_ROUTE)),
-		auditRule(),
+		// useradd and its like are answered as by a kernel without auditing: after EPERM
+		// they give up.
+		refuse("socket", unix.EPROTONOSUPPORT, bits(0, low32, unix.AF_NETLINK), bits(2, low32, unix.NETLINK_AUDIT)),
 	}
 	for _, ip := range []struct{ kind, protocol uint64 }{
 		{unix.SOCK_STREAM, 0},
@@ -90,16 +92,6 @@ func socketRules() []specs.LinuxSyscall {
 // socketType is socket(2)'s second argument without SOCK_NONBLOCK and SOCK_CLOEXEC
 // (SOCK_TYPE_MASK in linux/net.h).
 const socketType = 0xf
-
-// auditRule answers useradd and its like as a kernel without auditing: after
-// EPERM they give up.
-func auditRule() specs.LinuxSyscall {
-	errno := uint(unix.EPROTONOSUPPORT)
-	return specs.LinuxSyscall{
-		Names: []string{"socket"}, Action: specs.ActErrno, ErrnoRet: &errno,
-		Args: []specs.LinuxSeccompArg{bits(0, low32, unix.AF_NETLINK), bits(2, low32, unix.NETLINK_AUDIT)},
-	}
-}
 
 // strictSocketRules allow connected pairs alone. A datagram pair could be sent
 // elsewhere by name, so could sendto with an address (its fifth argument).

@@ -3,6 +3,7 @@ package compile
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	libseccomp "github.com/seccomp/libseccomp-golang"
@@ -180,28 +181,13 @@ func conditionOf(arg specs.LinuxSeccompArg) (libseccomp.ScmpCondition, error) {
 }
 
 func archOf(name specs.Arch) (libseccomp.ScmpArch, error) {
-	arch, known := map[specs.Arch]libseccomp.ScmpArch{
-		specs.ArchX86:         libseccomp.ArchX86,
-		specs.ArchX86_64:      libseccomp.ArchAMD64,
-		specs.ArchX32:         libseccomp.ArchX32,
-		specs.ArchARM:         libseccomp.ArchARM,
-		specs.ArchAARCH64:     libseccomp.ArchARM64,
-		specs.ArchMIPS:        libseccomp.ArchMIPS,
-		specs.ArchMIPS64:      libseccomp.ArchMIPS64,
-		specs.ArchMIPS64N32:   libseccomp.ArchMIPS64N32,
-		specs.ArchMIPSEL:      libseccomp.ArchMIPSEL,
-		specs.ArchMIPSEL64:    libseccomp.ArchMIPSEL64,
-		specs.ArchMIPSEL64N32: libseccomp.ArchMIPSEL64N32,
-		specs.ArchPPC:         libseccomp.ArchPPC,
-		specs.ArchPPC64:       libseccomp.ArchPPC64,
-		specs.ArchPPC64LE:     libseccomp.ArchPPC64LE,
-		specs.ArchRISCV64:     libseccomp.ArchRISCV64,
-		specs.ArchS390:        libseccomp.ArchS390,
-		specs.ArchS390X:       libseccomp.ArchS390X,
-		specs.ArchLOONGARCH64: libseccomp.ArchLOONGARCH64,
-	}[name]
+	short, known := strings.CutPrefix(string(name), "SCMP_ARCH_")
 	if !known {
 		return libseccomp.ArchInvalid, fmt.Errorf("unknown architecture %q", name)
+	}
+	arch, err := libseccomp.GetArchFromString(short)
+	if err != nil {
+		return libseccomp.ArchInvalid, fmt.Errorf("unknown architecture %q: %w", name, err)
 	}
 	return arch, nil
 }
