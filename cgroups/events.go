@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strconv"
-	"strings"
 )
 
 // Events counts the effects of limits on a group and on those below it, since the group
@@ -37,10 +35,7 @@ func (g *Group) Events() (Events, error) {
 	if err == nil && e.OOMKills == Unknown && e.PidsLimitHits == Unknown && !g.exists() {
 		err = fs.ErrNotExist
 	}
-	if err != nil {
-		return Events{}, fmt.Errorf("read events of cgroup %s: %w", g.path, err)
-	}
-	return e, nil
+	return e, g.failed("read events of", err)
 }
 
 // A counter is one key of an event file. The scope of the count differs: on v1 the group
@@ -62,10 +57,7 @@ func (g *Group) count(c counter) (int64, error) {
 		return Unknown, nil
 	}
 	n, err := c.sum(t, g.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Unknown, nil
-	}
-	return n, err
+	return n, ignore(err, fs.ErrNotExist)
 }
 
 // sum counts over the group at path and those below it, so that all the
@@ -112,14 +104,9 @@ func (c counter) read(dir *os.File, file string) (int64, error) {
 	if err != nil {
 		return Unknown, err
 	}
-	for line := range strings.Lines(table) {
-		if key, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && key == c.key {
-			n, err := strconv.ParseUint(value, 10, 64)
-			if err != nil {
-				return Unknown, fmt.Errorf("parse %s/%s: %w", dir.Name(), file, err)
-			}
-			return clamp(n), nil
-		}
+	n, err := parseKey(c.key)([]byte(table))
+	if err != nil {
+		return Unknown, fmt.Errorf("parse %s/%s: %w", dir.Name(), file, err)
 	}
-	return Unknown, nil
+	return n, nil
 }

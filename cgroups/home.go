@@ -3,7 +3,6 @@ package cgroups
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -59,49 +58,48 @@ func (g *Group) opened() (*home, error) {
 	return h, nil
 }
 
-func (g *Group) openV1(h *home) error {
+func (g *Group) openV1(h *home) (err error) {
 	h.io = g.host.countsIO()
 	for _, controller := range g.host.leafControllers() {
 		if controller == "blkio" && !h.io {
 			continue // it would cost and tell nothing
 		}
-		t, ok := g.host.v1(controller)
-		if !ok || slices.ContainsFunc(h.places, func(p place) bool { return p.tree.dir == t.dir }) {
-			continue // not mounted, or together with one before
-		}
-		dir, err := t.open(g.path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		p, err := h.open(g, controller)
 		if err != nil {
 			return err
 		}
-		h.places = append(h.places, place{tree: t, dir: dir})
-		if controller == "blkio" {
-			if err := h.places[len(h.places)-1].openThrottles(); err != nil {
-				return err
-			}
+		if p.dir == nil {
+			continue
 		}
-		if controller == "memory" {
+		switch controller {
+		case "blkio":
+			err = p.openThrottles()
+		case "memory":
 			// Otherwise the group's limit does not bind its leaves.
-			if err := useHierarchy(t, g.path); err != nil {
-				return err
-			}
+			err = useHierarchy(p.tree, g.path)
+		}
+		h.places = append(h.places, p)
+		if err != nil {
+			return err
 		}
 	}
 	if len(h.places) == 0 {
 		return fs.ErrNotExist
 	}
-	t, ok := g.host.v1("cpu")
+	h.cpu, err = h.open(g, "cpu")
+	return err
+}
+
+// open opens the group's directory where a v1 controller is mounted. The place has
+// none where the controller is not mounted, or together with one of places, or the
+// group is not there.
+func (h *home) open(g *Group, controller string) (place, error) {
+	t, ok := g.host.v1(controller)
 	if !ok || slices.ContainsFunc(h.places, func(p place) bool { return p.tree.dir == t.dir }) {
-		return nil
+		return place{}, nil
 	}
 	dir, err := t.open(g.path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	h.cpu = place{tree: t, dir: dir}
-	return nil
+	return place{tree: t, dir: dir}, ignore(err, fs.ErrNotExist)
 }
 
 // countsIO tells whether v1 counts disk traffic. Of a disk it does once a
@@ -138,10 +136,7 @@ func (g *Group) openV2(h *home) error {
 
 // openThrottles opens them once: they are read for each leaf.
 func (p *place) openThrottles() error {
-	for _, file := range []string{
-		"blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device",
-		"blkio.throttle.read_iops_device", "blkio.throttle.write_iops_device",
-	} {
+	for _, file := range throttleFiles() {
 		f, err := openFile(p.dir, file, unix.O_RDONLY)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -193,8 +188,5 @@ func (g *Group) Close() error {
 	if h == nil {
 		return nil
 	}
-	if err := h.close(); err != nil {
-		return fmt.Errorf("close cgroup %s: %w", g.path, err)
-	}
-	return nil
+	return g.failed("close", h.close())
 }

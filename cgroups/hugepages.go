@@ -59,18 +59,9 @@ func (h *Host) forbidHugepages(t tree, group string) error {
 		return err
 	}
 	for _, file := range files {
-		if err := forbid(file); err != nil {
+		if err := ignore(os.WriteFile(file, []byte("0"), 0), fs.ErrNotExist, unix.EBUSY); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// forbid sets a limit to 0.
-func forbid(file string) error {
-	err := os.WriteFile(file, []byte("0"), 0)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EBUSY) {
-		return nil
-	}
-	return err
 }

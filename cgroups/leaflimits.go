@@ -23,10 +23,7 @@ func (l *Leaf) Limit(limits LeafLimits) error {
 	l.mu.Lock()
 	l.limited = true
 	l.mu.Unlock()
-	if err := l.limit(limits); err != nil {
-		return fmt.Errorf("limit leaf %s of cgroup %s: %w", l.name, l.parent.path, err)
-	}
-	return nil
+	return l.failed("limit", l.limit(limits))
 }
 
 func (l *Leaf) limit(limits LeafLimits) error {
@@ -79,15 +76,12 @@ func (l *Leaf) limitMemory(bytes string) error {
 		return err
 	}
 	if l.parent.host.Mode != V2 {
-		if err := l.set("memory", socketFile, bytes); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := ignore(l.set("memory", socketFile, bytes), fs.ErrNotExist); err != nil {
 			return err
 		}
 	}
 	// A host that does not count swap has no such file.
-	if err := l.set("memory", swap, swapBytes); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return ignore(l.set("memory", swap, swapBytes), fs.ErrNotExist)
 }
 
 // cpuPeriod is the kernel's own default, in µs (scheduler/sched-bwc.rst), and
@@ -109,11 +103,8 @@ func (l *Leaf) limitCPU(cpus float64) error {
 	if err := l.set("cpu", "cpu.cfs_period_us", period); err != nil {
 		return err
 	}
-	err := l.set("cpu", "cpu.cfs_quota_us", quota)
-	if errors.Is(err, unix.EINVAL) {
-		return nil // it is above the group's own share, which holds
-	}
-	return err
+	// EINVAL: it is above the group's own share, which holds.
+	return ignore(l.set("cpu", "cpu.cfs_quota_us", quota), unix.EINVAL)
 }
 
 // addCPU makes the leaf in the hierarchy of the cpu controller, if that is one

@@ -54,8 +54,8 @@ func (h *Host) ensureV1(path string, limits *specs.LinuxResources) (Limits, erro
 	if err != nil {
 		return Limits{}, notWritable(h.root, err)
 	}
-	if t, ok := h.v1("memory"); ok {
-		if err := useHierarchy(t, path); err != nil {
+	if counted {
+		if err := useHierarchy(memory, path); err != nil {
 			return Limits{}, err
 		}
 	}

@@ -127,19 +127,17 @@ func (h *Host) addUnified(dir string) error {
 
 // v1 returns the v1 hierarchy that holds a controller.
 func (h *Host) v1(controller string) (tree, bool) {
-	i := slices.IndexFunc(h.trees, func(t tree) bool {
-		return !t.v2 && slices.Contains(t.controllers, controller)
-	})
-	if i < 0 {
-		return tree{}, false
-	}
-	return h.trees[i], true
+	return h.find(func(t tree) bool { return !t.v2 && slices.Contains(t.controllers, controller) })
 }
 
 // unified returns the v2 hierarchy: the only one in mode V2, the one at
 // unified/ in mode Hybrid, none in mode V1.
 func (h *Host) unified() (tree, bool) {
-	i := slices.IndexFunc(h.trees, func(t tree) bool { return t.v2 })
+	return h.find(func(t tree) bool { return t.v2 })
+}
+
+func (h *Host) find(wanted func(tree) bool) (tree, bool) {
+	i := slices.IndexFunc(h.trees, wanted)
 	if i < 0 {
 		return tree{}, false
 	}

@@ -2,7 +2,6 @@ package cgroups
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 
 	"golang.org/x/sys/unix"
@@ -26,10 +25,7 @@ var errStays = errors.New("something that it counted stays")
 // errors.ErrUnsupported, the host cannot do it: on v2 a peak is one for all times.
 func (l *Leaf) Renew(name string, u Usage) (*Leaf, error) {
 	fresh, err := l.renew(name, u)
-	if err != nil {
-		return nil, fmt.Errorf("renew leaf %s of cgroup %s: %w", l.name, l.parent.path, err)
-	}
-	return fresh, nil
+	return fresh, l.failed("renew", err)
 }
 
 func (l *Leaf) renew(name string, u Usage) (*Leaf, error) {
@@ -121,10 +117,5 @@ func (l *Leaf) rename(name string) error {
 
 // rename does not replace: kernfs lets no directory have another's name.
 func (p place) rename(old, now string) error {
-	fd := int(p.dir.Fd())
-	_, err := retryEINTR(func() (int, error) { return 0, unix.Renameat(fd, old, fd, now) })
-	if err != nil {
-		return p.failed("rename", old, err)
-	}
-	return nil
+	return change(p.dir, "rename", old, func(fd int) error { return unix.Renameat(fd, old, fd, now) })
 }

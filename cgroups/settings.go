@@ -27,10 +27,7 @@ type Settings struct {
 // Settings reads the group's limits, not those of the groups above it.
 func (g *Group) Settings() (Settings, error) {
 	s, err := g.settings()
-	if err != nil {
-		return Settings{}, fmt.Errorf("read the limits of cgroup %s: %w", g.path, err)
-	}
-	return s, nil
+	return s, g.failed("read the limits of", err)
 }
 
 func (g *Group) settings() (s Settings, err error) {

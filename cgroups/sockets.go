@@ -1,8 +1,6 @@
 package cgroups
 
 import (
-	"errors"
-	"fmt"
 	"io/fs"
 	"slices"
 	"strconv"
@@ -28,10 +26,7 @@ func (g *Group) LimitSockets(bytes int64) error {
 	if !ok || g.host.Mode == V2 {
 		return nil
 	}
-	if err := t.writeSockets(g.path, strconv.FormatInt(bytes, 10)); err != nil {
-		return fmt.Errorf("limit sockets of cgroup %s: %w", g.path, err)
-	}
-	return nil
+	return g.failed("limit sockets of", t.writeSockets(g.path, strconv.FormatInt(bytes, 10)))
 }
 
 func (t tree) writeSockets(group, value string) error {
@@ -40,11 +35,7 @@ func (t tree) writeSockets(group, value string) error {
 		return err
 	}
 	defer dir.Close()
-	err = writeFile(dir, socketFile, value)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return ignore(writeFile(dir, socketFile, value), fs.ErrNotExist)
 }
 
 // countSockets has a new leaf count its sockets, before anything is in it.
@@ -52,9 +43,5 @@ func (l *Leaf) countSockets(p place) error {
 	if p.tree.v2 || !slices.Contains(p.tree.controllers, "memory") {
 		return nil
 	}
-	err := p.write(l.name+"/"+socketFile, countSockets)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return ignore(p.write(l.name+"/"+socketFile, countSockets), fs.ErrNotExist)
 }

@@ -42,10 +42,7 @@ func (g *Group) Stats() (Stats, error) {
 		read = g.statsV2
 	}
 	s, err := read()
-	if err != nil {
-		return Stats{}, fmt.Errorf("read statistics of cgroup %s: %w", g.path, err)
-	}
-	return s, nil
+	return s, g.failed("read statistics of", err)
 }
 
 func (g *Group) statsV1() (Stats, error) {

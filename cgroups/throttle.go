@@ -3,7 +3,6 @@ package cgroups
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strings"
 
@@ -19,18 +18,11 @@ func (g *Group) LiftThrottles() error { return g.LiftThrottlesIf(func() bool { r
 // LiftThrottlesIf is LiftThrottles where the name may belong to another group by now. It
 // calls is after it has opened the group. If is returns false nothing is changed.
 func (g *Group) LiftThrottlesIf(is func() bool) error {
-	files := map[string]func(string) string{
-		// cgroup-v1/blkio-controller.rst: a rate of 0 removes the rule.
-		"blkio.throttle.read_bps_device":   func(disk string) string { return disk + " 0" },
-		"blkio.throttle.write_bps_device":  func(disk string) string { return disk + " 0" },
-		"blkio.throttle.read_iops_device":  func(disk string) string { return disk + " 0" },
-		"blkio.throttle.write_iops_device": func(disk string) string { return disk + " 0" },
-	}
+	// cgroup-v1/blkio-controller.rst: a rate of 0 removes the rule.
+	files, unlimited := throttleFiles(), " 0"
 	if g.host.Mode == V2 {
 		// cgroup-v2.rst, "IO Interface Files".
-		files = map[string]func(string) string{
-			"io.max": func(disk string) string { return disk + " rbps=max wbps=max riops=max wiops=max" },
-		}
+		files, unlimited = []string{"io.max"}, " rbps=max wbps=max riops=max wiops=max"
 	}
 	dir, err := g.openThrottles(is)
 	if dir == nil || err != nil {
@@ -38,7 +30,7 @@ func (g *Group) LiftThrottlesIf(is func() bool) error {
 	}
 	defer dir.Close()
 	var errs []error
-	for file, unlimited := range files {
+	for _, file := range files {
 		if err := reset(dir, file, unlimited); err != nil {
 			errs = append(errs, fmt.Errorf("lift %s of cgroup %s: %w", file, g.path, err))
 		}
@@ -46,14 +38,19 @@ func (g *Group) LiftThrottlesIf(is func() bool) error {
 	return errors.Join(errs...)
 }
 
-// reset overwrites each rule of a file whose lines begin with a device.
-func reset(dir *os.File, file string, unlimited func(disk string) string) error {
-	rules, err := readFile(dir, file)
-	if gone(err) || errors.Is(err, fs.ErrNotExist) {
-		return nil
+// throttleFiles are the files of v1 with limits of disk traffic.
+func throttleFiles() []string {
+	return []string{
+		"blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device",
+		"blkio.throttle.read_iops_device", "blkio.throttle.write_iops_device",
 	}
+}
+
+// reset overwrites each rule of a file whose lines begin with a device.
+func reset(dir *os.File, file, unlimited string) error {
+	rules, err := readFile(dir, file)
 	if err != nil {
-		return err
+		return unlessGone(err)
 	}
 	var errs []error
 	for line := range strings.Lines(rules) {
@@ -61,9 +58,7 @@ func reset(dir *os.File, file string, unlimited func(disk string) string) error 
 		if disk == "" {
 			continue
 		}
-		if err := writeFile(dir, file, unlimited(disk)); !errors.Is(err, unix.ENODEV) { // no disk, no traffic
-			errs = append(errs, err)
-		}
+		errs = append(errs, ignore(writeFile(dir, file, disk+unlimited), unix.ENODEV)) // no disk, no traffic
 	}
 	return errors.Join(errs...)
 }
@@ -71,10 +66,7 @@ func reset(dir *os.File, file string, unlimited func(disk string) string) error 
 // openThrottles opens the directory with the group's limits of disk traffic, or none if
 // the group is gone, is is false, or the host has no such limits.
 func (g *Group) openThrottles(is func() bool) (*os.File, error) {
-	t, ok := g.host.v1("blkio")
-	if g.host.Mode == V2 {
-		t, ok = g.host.unified()
-	}
+	t, ok := g.host.controllerTree("blkio")
 	if !ok {
 		return nil, nil
 	}
@@ -113,7 +105,7 @@ func (g *Group) SetThrottlesIf(is func() bool, all []Throttle) error {
 				continue
 			}
 			value := fmt.Sprintf("%d:%d %s%d", t.Major, t.Minor, rule.key, rule.rate)
-			if err := writeFile(dir, rule.file, value); err != nil && !gone(err) && !errors.Is(err, unix.ENODEV) {
+			if err := unlessGone(writeFile(dir, rule.file, value)); err != nil {
 				errs = append(errs, fmt.Errorf("set %s of cgroup %s: %w", rule.file, g.path, err))
 			}
 		}

@@ -19,10 +19,7 @@ type Totals struct {
 // errors.ErrUnsupported says that the host has no such limit. On v1 the kernel
 // refuses a total of processor time below that of one of the groups below.
 func (g *Group) LimitTotals(t Totals) error {
-	if err := g.setAll(t.settings(g.host.Mode)); err != nil {
-		return fmt.Errorf("limit cgroup %s: %w", g.path, err)
-	}
-	return nil
+	return g.failed("limit", g.setAll(t.settings(g.host.Mode)))
 }
 
 // setAll writes all settings, or on an error none.

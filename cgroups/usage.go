@@ -56,10 +56,7 @@ var (
 // leaf that is gone it is fs.ErrNotExist.
 func (l *Leaf) Usage() (Usage, error) {
 	u, err := l.usage()
-	if err != nil {
-		return Usage{}, fmt.Errorf("read usage of leaf %s of cgroup %s: %w", l.name, l.parent.path, err)
-	}
-	return u, nil
+	return u, l.failed("read usage of", err)
 }
 
 // rooms are for reading the files: on the stack, the goroutine of each exec
@@ -104,11 +101,8 @@ func (l *Leaf) figure(f figure, room []byte) (int64, error) {
 		return Unknown, nil
 	}
 	data, err := l.read(p, f.file, room)
-	if gone(err) {
-		return Unknown, nil
-	}
 	if err != nil {
-		return Unknown, err
+		return Unknown, unlessGone(err)
 	}
 	n, err := f.parse(bytes.TrimSpace(data))
 	if err != nil {
@@ -156,14 +150,11 @@ func (l *Leaf) io(room []byte) (read, written int64, err error) {
 		return Unknown, Unknown, nil
 	}
 	data, err := l.read(p, file, room)
-	if gone(err) {
-		return Unknown, Unknown, nil
-	}
 	if err == nil && len(data) == len(room) {
 		err = errors.New("longer than there is room for")
 	}
 	if err != nil {
-		return Unknown, Unknown, err
+		return Unknown, Unknown, unlessGone(err)
 	}
 	if read, written, err = parse(string(data)); err != nil {
 		return Unknown, Unknown, err
