@@ -4,12 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/fsmount"
 )
 
 // Root users inside may put a few small files into /dev. Other file systems are
@@ -94,20 +92,8 @@ func opens(dir int, name string) error {
 
 // newDevices is a detached mount of an empty file system in memory.
 func (b *builder) newDevices() (int, error) {
-	fs, err := fsmount.Open("tmpfs", "devices")
-	if err != nil {
-		return -1, err
-	}
-	defer fs.Close()
-	for _, o := range [][2]string{
-		{"mode", "0755"}, {"size", deviceBytes}, {"nr_inodes", deviceInodes},
-		{"uid", strconv.Itoa(hostID(b.uids, 0))}, {"gid", strconv.Itoa(hostID(b.gids, 0))},
-	} {
-		if err := fs.Set(o[0], o[1]); err != nil {
-			return -1, err
-		}
-	}
-	return fs.MountWith(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC)
+	return newTmpfs("devices", b.uids, b.gids, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC,
+		[][2]string{{"mode", "0755"}, {"size", deviceBytes}, {"nr_inodes", deviceInodes}})
 }
 
 // makeNodes makes the nodes, which everybody may use, and the links.

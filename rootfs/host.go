@@ -128,7 +128,7 @@ func (p *plan) takeEtc(to *node) error {
 			return err
 		}
 		if n != nil {
-			to.putBelow(name, n)
+			to.putBelow(name, n, newDir)
 		}
 	}
 	return nil
@@ -173,13 +173,13 @@ func (s *source) public() bool {
 	return s.mode&0o004 != 0
 }
 
-// putBelow puts a node at a path of several names, making directories.
-func (n *node) putBelow(name string, child *node) {
+// putBelow puts a node at a path of several names, making the directories that lack.
+func (n *node) putBelow(name string, child *node, directory func() *node) {
 	dir, base := path.Split(name)
 	for _, d := range split(dir) {
 		next := n.children[d]
 		if next == nil {
-			next = n.put(d, newDir())
+			next = n.put(d, directory())
 		}
 		n = next
 	}

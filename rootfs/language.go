@@ -183,13 +183,7 @@ func (f *finder) takeable(p string, landmarks []string) error {
 // holdsHome says whether a home directory is p or lies below it.
 func (f *finder) holdsHome(p string) bool {
 	if f.homes == nil {
-		f.homes = []string{filepath.Clean(f.home)}
-		text, _ := os.ReadFile("/etc/passwd") // unreadable: the other rules remain
-		for line := range strings.Lines(string(text)) {
-			if field := strings.Split(line, ":"); len(field) > 5 && filepath.IsAbs(field[5]) {
-				f.homes = append(f.homes, filepath.Clean(field[5]))
-			}
-		}
+		f.homes = homes(f.home)
 	}
 	return filepath.Dir(p) == "/home" || slices.ContainsFunc(f.homes, func(h string) bool { return within(h, p) })
 }

@@ -28,22 +28,21 @@ func (b *builder) overlay(n *node) error {
 	if err := move(n.src.tree, lower); err != nil {
 		return fmt.Errorf("move_mount: %w", err)
 	}
-	options := map[string]string{
-		"lowerdir": path.Join(b.dir, "lower", number),
-		"upperdir": path.Join(b.dir, "store/layer", number, "data"),
-		"workdir":  path.Join(b.dir, "store/layer", number, "work"),
-	}
+	lowers := path.Join(b.dir, "lower", number)
 	made, err := b.points(n, number)
 	if err != nil {
 		return err
 	}
 	if made {
-		options["lowerdir"] = path.Join(b.dir, "points", number) + ":" + options["lowerdir"]
+		lowers = path.Join(b.dir, "points", number) + ":" + lowers
 	}
 	if err := b.upper(n.src.tree, number); err != nil {
 		return err
 	}
-	mnt, err := newOverlay(options)
+	layer := path.Join(b.dir, "store/layer", number)
+	mnt, err := newOverlay([][2]string{
+		{"lowerdir", lowers}, {"upperdir", path.Join(layer, "data")}, {"workdir", path.Join(layer, "work")},
+	})
 	if err != nil {
 		return err
 	}
@@ -107,26 +106,22 @@ func openOverlay() (*fsmount.Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, o := range [][2]string{{"redirect_dir", "nofollow"}, {"metacopy", "off"}, {"index", "off"}} {
-		if err := fs.Set(o[0], o[1]); err != nil {
-			fs.Close()
-			return nil, err
-		}
+	if err := setAll(fs, [][2]string{{"redirect_dir", "nofollow"}, {"metacopy", "off"}, {"index", "off"}}); err != nil {
+		fs.Close()
+		return nil, err
 	}
 	return fs, nil
 }
 
 // newOverlay mounts one, of directories by path.
-func newOverlay(directories map[string]string) (int, error) {
+func newOverlay(directories [][2]string) (int, error) {
 	fs, err := openOverlay()
 	if err != nil {
 		return -1, err
 	}
 	defer fs.Close()
-	for _, name := range slices.Sorted(maps.Keys(directories)) {
-		if err := fs.Set(name, directories[name]); err != nil {
-			return -1, err
-		}
+	if err := setAll(fs, directories); err != nil {
+		return -1, err
 	}
 	return fs.Mount()
 }

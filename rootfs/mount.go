@@ -126,20 +126,8 @@ func (n *node) late(at string, covered bool) []lateBind {
 // mountSkeleton mounts the tmpfs and returns a descriptor of its top, which only
 // the sandbox's root user can enter. move_mount(2), Linux 5.2.
 func (r *Root) mountSkeleton(dir string) (int, error) {
-	fs, err := fsmount.Open("tmpfs", "sandbox")
-	if err != nil {
-		return -1, err
-	}
-	defer fs.Close()
-	for _, o := range [][2]string{
-		{"mode", "0700"}, {"size", skeletonBytes}, {"nr_inodes", skeletonInodes},
-		{"uid", strconv.Itoa(hostID(r.ids.uids(), 0))}, {"gid", strconv.Itoa(hostID(r.ids.gids(), 0))},
-	} {
-		if err := fs.Set(o[0], o[1]); err != nil {
-			return -1, err
-		}
-	}
-	mnt, err := fs.Mount()
+	mnt, err := newTmpfs("sandbox", r.ids.uids(), r.ids.gids(), unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV,
+		[][2]string{{"mode", "0700"}, {"size", skeletonBytes}, {"nr_inodes", skeletonInodes}})
 	if err != nil {
 		return -1, err
 	}
@@ -148,6 +136,29 @@ func (r *Root) mountSkeleton(dir string) (int, error) {
 		return -1, fmt.Errorf("move_mount tmpfs to %s: %w", dir, err)
 	}
 	return mnt, nil
+}
+
+// newTmpfs makes a tmpfs that belongs to root of the inside, and is mounted nowhere.
+func newTmpfs(source string, uids, gids []syscall.SysProcIDMap, attributes int, options [][2]string) (int, error) {
+	fs, err := fsmount.Open("tmpfs", source)
+	if err != nil {
+		return -1, err
+	}
+	defer fs.Close()
+	owner := [][2]string{{"uid", strconv.Itoa(hostID(uids, 0))}, {"gid", strconv.Itoa(hostID(gids, 0))}}
+	if err := setAll(fs, append(options, owner...)); err != nil {
+		return -1, err
+	}
+	return fs.MountWith(attributes)
+}
+
+func setAll(fs *fsmount.Context, options [][2]string) error {
+	for _, o := range options {
+		if err := fs.Set(o[0], o[1]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // builder makes a plan real below a mounted skeleton. Every name it makes or

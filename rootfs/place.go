@@ -69,16 +69,7 @@ func (s spot) below(names []string) spot {
 
 // through adds a node at a place within a bind's source.
 func (s spot) through(n *node) {
-	parent := s.bind
-	dir, name := path.Split(s.rel)
-	for _, d := range split(dir) {
-		next := parent.children[d]
-		if next == nil {
-			next = parent.put(d, &node{kind: passNode})
-		}
-		parent = next
-	}
-	parent.put(name, n)
+	s.bind.putBelow(s.rel, n, func() *node { return &node{kind: passNode} })
 }
 
 func (n *node) holdsNamed() bool {

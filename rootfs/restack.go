@@ -79,16 +79,13 @@ func OpenDir(dir *os.File, name string) (*os.File, error) {
 // detached, read-only mount, with the ids of the overlay. Another directory with the same
 // path is refused.
 func OpenLower(cfg Config, t Tree, uids, gids []specs.LinuxIDMapping) (_ *os.File, err error) {
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
-	rules, err := newRules(&cfg)
+	p, err := emptyPlan(&cfg)
 	if err != nil {
 		return nil, err
 	}
-	overlaying := rules.overlaying()
-	overlaying.whole = true // was decided when the sandbox was made
-	p := &plan{root: newDir(), rules: overlaying, user: cfg.User}
+	p.rules = p.rules.overlaying()
+	p.rules.whole = true // was decided when the sandbox was made
+	p.files, p.peer = nil, nil
 	defer p.close()
 	as := asUser
 	if t.OnDisk {

@@ -97,17 +97,25 @@ func ociMappings(in []syscall.SysProcIDMap) []specs.LinuxIDMapping {
 	return out
 }
 
-// newPlan checks a Config and lays out the root. It calls opened for each source
-// that will need a namespace, as soon as that is known.
-func newPlan(cfg Config, opened func(*source)) (_ *plan, err error) {
+// emptyPlan checks the configuration, and makes a plan with nothing in it yet.
+func emptyPlan(cfg *Config) (*plan, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	r, err := newRules(&cfg)
+	r, err := newRules(cfg)
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{root: newDir(), rules: r, user: cfg.User, files: cfg.Files, peer: cfg.Peer}
+	return &plan{root: newDir(), rules: r, user: cfg.User, files: cfg.Files, peer: cfg.Peer}, nil
+}
+
+// newPlan checks a Config and lays out the root. It calls opened for each source
+// that will need a namespace, as soon as that is known.
+func newPlan(cfg Config, opened func(*source)) (_ *plan, err error) {
+	p, err := emptyPlan(&cfg)
+	if err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			p.close()

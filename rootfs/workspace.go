@@ -13,14 +13,10 @@ import (
 // namespace has these maps. The caller attaches and closes it. Nothing else of the
 // Config is looked at.
 func OpenWorkspace(cfg Config, uids, gids []specs.LinuxIDMapping) (_ *os.File, err error) {
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
-	rules, err := newRules(&cfg)
+	p, err := emptyPlan(&cfg)
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{root: newDir(), rules: rules, user: cfg.User, files: cfg.Files, peer: cfg.Peer}
 	defer p.close()
 	s, err := p.openNamed(cfg.Workspace, true, asUser)
 	if err == nil && !s.dir {
