@@ -73,5 +73,3 @@ func (c contest) run(w io.Writer, o options) error {
 	c.report(w, values)
 	return nil
 }
-
-func nothingToClose() error { return nil }

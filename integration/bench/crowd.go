@@ -7,8 +7,9 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -101,22 +102,12 @@ func (c crowd) create(idle time.Duration) (boxes []*sandbox.Sandbox, times []flo
 
 // remove closes all of them, some at once.
 func remove(boxes []*sandbox.Sandbox) error {
-	next := make(chan *sandbox.Sandbox)
-	errs := make([]error, workers)
-	var group sync.WaitGroup
-	for i := range workers {
-		group.Go(func() {
-			for box := range next {
-				errs[i] = errors.Join(errs[i], box.Close())
-			}
-		})
-	}
+	var group errgroup.Group
+	group.SetLimit(workers)
 	for _, box := range boxes {
-		next <- box
+		group.Go(box.Close)
 	}
-	close(next)
-	group.Wait()
-	return errors.Join(errs...)
+	return group.Wait()
 }
 
 func (c crowd) report(w io.Writer, times []float64, used int64, took time.Duration) {

@@ -12,6 +12,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -42,7 +43,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.binary, "binary", fromEnvironment("SANDBOX_RUNTIME_BIN", "bin/sandbox-runtime"), "program under test")
+	flag.StringVar(&o.binary, "binary", cmp.Or(os.Getenv("SANDBOX_RUNTIME_BIN"), "bin/sandbox-runtime"), "program under test")
 	flag.StringVar(&o.peers, "peers", "", "folder that integration/setup printed (default: what it prints with -n)")
 	flag.IntVar(&o.rounds, "n", 200, "measured rounds; each runs every peer once (docker: a quarter of them)")
 	flag.IntVar(&o.warmup, "warmup", 5, "rounds before the measured ones")
@@ -67,13 +68,6 @@ func fieldNames() string {
 		names = append(names, f.name)
 	}
 	return strings.Join(names, ", ")
-}
-
-func fromEnvironment(name, otherwise string) string {
-	if v := os.Getenv(name); v != "" {
-		return v
-	}
-	return otherwise
 }
 
 func run(o options) error {

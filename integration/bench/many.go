@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"os/exec"
 	"path/filepath"
 	"syscall"
@@ -18,22 +16,15 @@ import (
 const manyChanged = 100_000
 
 // openMany measures the command apply with many changes: its time and its memory.
-func openMany(o options, dir string) (_ []trial, done func() error, err error) {
-	m, err := newManager(o, dir)
-	if err != nil {
-		return nil, nil, err
-	}
-	w := &writes{o: o, dir: dir, manager: m, ends: []func() error{m.Close}}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, closeAll(w.ends))
+func openMany(o options, dir string) ([]trial, func() error, error) {
+	a := &manyApplies{}
+	times := func(w *writes) (trial, error) {
+		if err := a.prepare(w); err != nil {
+			return nil, err
 		}
-	}()
-	a := &manyApplies{writes: w}
-	if err := a.prepare(); err != nil {
-		return nil, nil, err
+		return a.times(), nil
 	}
-	return []trial{a.times(), a.memory()}, func() error { return closeAll(w.ends) }, nil
+	return openWrites(o, dir, times, func(*writes) (trial, error) { return a.memory(), nil })
 }
 
 // manyApplies are applies of one sandbox's changes to a directory that is emptied
@@ -44,22 +35,22 @@ type manyApplies struct {
 	box        *sandbox.Sandbox
 }
 
-func (a *manyApplies) prepare() (err error) {
-	if a.same, err = a.writes.tree("many-same", manyChanged); err != nil {
+func (a *manyApplies) prepare(w *writes) (err error) {
+	a.writes = w
+	if a.same, err = w.tree("many-same", manyChanged); err != nil {
 		return err
 	}
-	if a.tree, err = a.writes.tree("many", 0); err != nil {
+	if a.tree, err = w.tree("many", 0); err != nil {
 		return err
 	}
-	a.box, err = a.writes.box(sandbox.Config{
+	a.box, err = w.box(sandbox.Config{
 		Overlays: []string{a.tree}, Cwd: a.tree, Storage: sandbox.StorageDisk,
 		Limits: sandbox.Limits{Files: 4 * manyChanged, Disk: 4 << 30},
 	})
 	if err != nil {
 		return err
 	}
-	script := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do d=$((i/%d)); [ -d $d ] || mkdir $d; echo some content > $d/$i; i=$((i+1)); done`, manyChanged, perDirectory)
-	return execIn(a.box, "sh", "-c", script)
+	return fill(a.box, manyChanged)
 }
 
 // apply runs the command, as its users do.

@@ -36,7 +36,7 @@ func openMemory(o options, dir string) ([]trial, func() error, error) {
 		about: "The most memory that is charged to the runtime and to the container's init while a container is created, the kernel's memory for them included.",
 		unit:  "MiB", base: runcName + " create", peers: peers, rounds: max(o.rounds/8, 1), measure: m.measure,
 		bounds: []bound{{ourName + " create", runcName + " create", 1.0}},
-	}}, nothingToClose, nil
+	}}, nothing, nil
 }
 
 type memoryMeter struct {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -139,11 +140,5 @@ func executable(path string) bool {
 }
 
 func present(peers []peer) []peer {
-	var there []peer
-	for _, p := range peers {
-		if p.missing == "" {
-			there = append(there, p)
-		}
-	}
-	return there
+	return slices.DeleteFunc(slices.Clone(peers), func(p peer) bool { return p.missing != "" })
 }

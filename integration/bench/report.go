@@ -35,11 +35,11 @@ func (c contest) table(w io.Writer, values series) {
 			fmt.Fprintf(w, "| %s | %s | missing: %s | | |\n", p.name, p.version, strings.ReplaceAll(p.missing, "\n", " "))
 			continue
 		}
-		fmt.Fprintf(w, "| %s | %s | %s |", p.name, p.version, spread(values[p.name], "%.2f"))
+		fmt.Fprintf(w, "| %s | %s | %s |", p.name, p.version, spread(values[p.name]))
 		if base, ok := values[c.base]; ok {
 			r := ratios(values[p.name], base)
 			low, high := medianInterval(r)
-			fmt.Fprintf(w, " %s | %.2f to %.2f |\n", spread(r, "%.2f"), low, high)
+			fmt.Fprintf(w, " %s | %.2f to %.2f |\n", spread(r), low, high)
 		} else {
 			fmt.Fprintln(w, " | |")
 		}
@@ -60,30 +60,27 @@ func (l limit) verdict(values series, unit string) string {
 		claim += " beyond " + l.beyond
 		cost = differences(cost, values[l.beyond])
 	}
-	if cost == nil {
-		return "- " + claim + ": not measured, one is missing"
-	}
-	if median(cost) > l.most {
-		return fmt.Sprintf("- %s: %.3f, missed", claim, median(cost))
-	}
-	return fmt.Sprintf("- %s: %.3f, holds", claim, median(cost))
+	return verdict(claim, cost, l.most)
 }
 
 func (b bound) verdict(values series) string {
 	claim := fmt.Sprintf("%s at most %.2f × %s", b.peer, b.most, b.base)
-	ours, base := values[b.peer], values[b.base]
-	if ours == nil || base == nil {
-		return "- " + claim + ": not measured, one is missing"
-	}
-	ratio := median(ratios(ours, base))
-	if ratio > b.most {
-		return fmt.Sprintf("- %s: %.3f, missed", claim, ratio)
-	}
-	return fmt.Sprintf("- %s: %.3f, holds", claim, ratio)
+	return verdict(claim, ratios(values[b.peer], values[b.base]), b.most)
 }
 
-func spread(values []float64, format string) string {
-	return fmt.Sprintf(format+" ("+format+" to "+format+")", median(values), quantile(values, 0.25), quantile(values, 0.75))
+// verdict tells whether the median of the values is at most so much.
+func verdict(claim string, values []float64, most float64) string {
+	switch {
+	case values == nil:
+		return "- " + claim + ": not measured, one is missing"
+	case median(values) > most:
+		return fmt.Sprintf("- %s: %.3f, missed", claim, median(values))
+	}
+	return fmt.Sprintf("- %s: %.3f, holds", claim, median(values))
+}
+
+func spread(values []float64) string {
+	return fmt.Sprintf("%.2f (%.2f to %.2f)", median(values), quantile(values, 0.25), quantile(values, 0.75))
 }
 
 // machine describes the parts of the machine that matter for the figures.

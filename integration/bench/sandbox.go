@@ -7,8 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -129,19 +130,19 @@ func parallelExecs(o options, runtimes []peer, box *sandbox.Sandbox) contest {
 
 // millisecondsEach is the time of one run when many go on at once.
 func millisecondsEach(p peer) (float64, error) {
-	var group sync.WaitGroup
-	errs := make([]error, workers)
+	var group errgroup.Group
 	begin := time.Now()
-	for i := range workers {
-		group.Go(func() {
+	for range workers {
+		group.Go(func() (err error) {
 			for range batch / workers {
-				errs[i] = errors.Join(errs[i], p.run())
+				err = errors.Join(err, p.run())
 			}
+			return err
 		})
 	}
-	group.Wait()
+	err := group.Wait()
 	took := time.Since(begin)
-	return float64(took.Nanoseconds()) / 1e6 / batch, errors.Join(errs...)
+	return float64(took.Nanoseconds()) / 1e6 / batch, err
 }
 
 // wholeLives compares a sandbox that is made for one command with a container.

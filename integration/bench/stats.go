@@ -19,21 +19,22 @@ func median(values []float64) float64 { return quantile(values, 0.5) }
 
 // ratios divides pairwise: each round's value by the same round's of the base.
 func ratios(values, base []float64) []float64 {
-	out := make([]float64, len(values))
-	for i := range values {
-		out[i] = values[i] / base[i]
-	}
-	return out
+	return pairwise(values, base, func(v, b float64) float64 { return v / b })
 }
 
-// differences subtracts pairwise; nil where one is missing.
+// differences subtracts pairwise.
 func differences(values, base []float64) []float64 {
+	return pairwise(values, base, func(v, b float64) float64 { return v - b })
+}
+
+// pairwise compares each round's value with the base's. It is nil where one is missing.
+func pairwise(values, base []float64, compare func(value, base float64) float64) []float64 {
 	if values == nil || base == nil {
 		return nil
 	}
 	out := make([]float64, len(values))
 	for i := range values {
-		out[i] = values[i] - base[i]
+		out[i] = compare(values[i], base[i])
 	}
 	return out
 }

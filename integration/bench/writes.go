@@ -98,8 +98,14 @@ func (w *writes) changedBox(tree string) (*sandbox.Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	script := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do d=$((i/%d)); [ -d $d ] || mkdir $d; echo some content > $d/$i; i=$((i+1)); done`, changed, perDirectory)
-	return box, execIn(box, "sh", "-c", script)
+	return box, fill(box, changed)
+}
+
+// fill has a sandbox make so many files in its working directory, some in each of as many
+// directories as needed.
+func fill(box *sandbox.Sandbox, files int) error {
+	script := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do d=$((i/%d)); [ -d $d ] || mkdir $d; echo some content > $d/$i; i=$((i+1)); done`, files, perDirectory)
+	return execIn(box, "sh", "-c", script)
 }
 
 // clocked measures a peer by its own clock: its preparation and clean-up do not count.
@@ -120,6 +126,20 @@ func timed(f, undo func() error) func() (time.Duration, error) {
 
 func nothing() error { return nil }
 
+// creation is a clock of the creation of a sandbox, which is removed after that.
+func (w *writes) creation(config sandbox.Config, options ...sandbox.CreateOption) func() (time.Duration, error) {
+	var made *sandbox.Sandbox
+	return timed(func() (err error) {
+		made, err = w.manager.Create(context.Background(), config, append(options, sandbox.Tied())...)
+		return err
+	}, func() error {
+		if made == nil {
+			return nil
+		}
+		return made.Close()
+	})
+}
+
 // few is the number of rounds for work that takes a second: as many as fit into a minute
 // or two.
 func (w *writes) few() int { return max(w.o.rounds/10, 1) }
@@ -132,16 +152,7 @@ func (w *writes) starts() (trial, error) {
 		unit:  "ms", base: plain, rounds: w.o.rounds, measure: clocked,
 	}
 	add := func(name string, config sandbox.Config) {
-		var box *sandbox.Sandbox
-		c.peers = append(c.peers, peer{name: name, version: "this tree's", clock: timed(func() (err error) {
-			box, err = w.manager.Create(context.Background(), config, sandbox.Tied())
-			return err
-		}, func() error {
-			if box == nil {
-				return nil
-			}
-			return box.Close()
-		})})
+		c.peers = append(c.peers, peer{name: name, version: "this tree's", clock: w.creation(config)})
 	}
 	add(plain, sandbox.Config{})
 	for _, n := range []int{10, 100_000} {
@@ -282,11 +293,6 @@ func (w *writes) workspaces() (trial, error) {
 		turn++
 		return box.SetWorkspace(context.Background(), dirs[turn%2])
 	}
-	var made *sandbox.Sandbox
-	create := timed(func() (err error) {
-		made, err = w.manager.Create(context.Background(), sandbox.Config{Workspace: dirs[0]}, sandbox.Tied())
-		return err
-	}, func() error { return made.Close() })
 	first := func() (took time.Duration, err error) {
 		fresh, err := w.manager.Create(context.Background(), sandbox.Config{}, sandbox.Tied())
 		if err != nil {
@@ -300,7 +306,7 @@ func (w *writes) workspaces() (trial, error) {
 		title: "Attach a workspace",
 		about: "A directory of the host's comes to be the workspace of a sandbox that is up, the first or in place of the one before.",
 		unit:  "ms", base: base, rounds: w.o.rounds, measure: clocked,
-		peers:  []peer{{name: base, version: "this tree's", clock: create}, {name: ours, version: "this tree's", clock: first}, {name: again, version: "this tree's", clock: timed(attach, nothing)}},
+		peers:  []peer{{name: base, version: "this tree's", clock: w.creation(sandbox.Config{Workspace: dirs[0]})}, {name: ours, version: "this tree's", clock: first}, {name: again, version: "this tree's", clock: timed(attach, nothing)}},
 		limits: []limit{{ours, "", 1}},
 	}, nil
 }
@@ -357,9 +363,10 @@ func (w *writes) forks() (trial, error) {
 	if err != nil {
 		return nil, err
 	}
-	script := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do d=$((i/%d)); [ -d $d ] || mkdir $d; echo some content > $d/$i; i=$((i+1)); done
-		head -c 1G /dev/zero > large`, changed, perDirectory)
-	if err := execIn(box, "sh", "-c", script); err != nil {
+	if err := fill(box, changed); err != nil {
+		return nil, err
+	}
+	if err := execIn(box, "sh", "-c", "head -c 1G /dev/zero > large"); err != nil {
 		return nil, err
 	}
 	number := 0
@@ -369,23 +376,11 @@ func (w *writes) forks() (trial, error) {
 		number++
 		return box.Snapshot(context.Background(), name())
 	}
-	create := func(options ...sandbox.CreateOption) func() (time.Duration, error) {
-		var made *sandbox.Sandbox
-		return timed(func() (err error) {
-			made, err = w.manager.Create(context.Background(), config, append(options, sandbox.Tied())...)
-			return err
-		}, func() error {
-			if made == nil {
-				return nil
-			}
-			return made.Close()
-		})
-	}
 	fork := func() (time.Duration, error) {
 		if err := snapshot(); err != nil {
 			return 0, err
 		}
-		took, err := create(sandbox.From(name()))()
+		took, err := w.creation(config, sandbox.From(name()))()
 		return took, errors.Join(err, remove())
 	}
 	const base, taken, forked = "create, on disk", "snapshot", "create from the snapshot"
@@ -394,7 +389,7 @@ func (w *writes) forks() (trial, error) {
 		about: "A sandbox has made 10,000 files and one of 1 GB on its layer. A snapshot of it is taken, and a sandbox made that begins with these files; each in the end removed again.",
 		unit:  "ms", base: base, rounds: w.few(), measure: clocked,
 		peers: []peer{
-			{name: base, version: "this tree's", clock: create()},
+			{name: base, version: "this tree's", clock: w.creation(config)},
 			{name: taken, version: "this tree's", clock: timed(snapshot, remove)},
 			{name: forked, version: "this tree's", clock: fork},
 		},
