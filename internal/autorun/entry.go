@@ -1,5 +1,7 @@
 package autorun
 
+import "slices"
+
 // An Entry is one row of the table.
 type Entry struct {
 	// Pattern is a path. One that begins with / is absolute. Any other matches at
@@ -49,9 +51,5 @@ type group struct {
 }
 
 func groups() []group {
-	var all []group
-	for _, held := range [][]group{gitGroups(), shellGroups(), sessionGroups(), editorGroups(), startGroups(), systemGroups()} {
-		all = append(all, held...)
-	}
-	return append(all, markedGroups()...)
+	return slices.Concat(gitGroups(), shellGroups(), sessionGroups(), editorGroups(), startGroups(), systemGroups(), markedGroups())
 }

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -180,4 +183,16 @@ func (a *archive) file(name string, h *tar.Header) error {
 
 func changed(name string) error {
 	return fmt.Errorf("%q changed while it was read: pause the sandbox, or wait until it is done", name)
+}
+
+// maxHoles is how much of all files may be no data on disk.
+const maxHoles = 1 << 30
+
+// look describes a file at the moment.
+func look(f *os.File) (unix.Stat_t, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return st, fmt.Errorf("stat %s: %w", f.Name(), err)
+	}
+	return st, nil
 }

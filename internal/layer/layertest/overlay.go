@@ -26,16 +26,12 @@ func New(t testing.TB) *Overlay {
 	t.Helper()
 	testhost.PrivateMounts(t)
 	dir, err := os.MkdirTemp("", "layer") // t.TempDir may have a comma in its name
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { os.Remove(dir) })
 	mount(t, "tmpfs", dir, "mode=755")
 	o := &Overlay{dir + "/lower", dir + "/upper", dir + "/merged", dir + "/work"}
 	for _, d := range []string{o.Lower, o.Upper, o.Merged, o.work} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.Mkdir(d, 0o755))
 	}
 	return o
 }
@@ -57,9 +53,7 @@ func (o *Overlay) Stack(t testing.TB) *layer.Stack {
 func Busy(t testing.TB, dir string, do func(fd int)) {
 	t.Helper()
 	f, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -82,9 +76,7 @@ func Busy(t testing.TB, dir string, do func(fd int)) {
 func open(t testing.TB, dir string) *os.File {
 	t.Helper()
 	f, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
