@@ -59,6 +59,11 @@ func (b *builder) upper(lower int, number string) error {
 		return err
 	}
 	defer descriptor.CloseFD(dir)
+	return makeLayer(dir, lower)
+}
+
+// makeLayer makes the directories of an upper layer, empty, over a lower one.
+func makeLayer(dir, lower int) error {
 	if err := unix.Mkdirat(dir, "work", 0o700); err != nil {
 		return fmt.Errorf("mkdir work: %w", err)
 	}

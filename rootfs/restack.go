@@ -54,10 +54,7 @@ func (o Overlay) Mount() (*os.File, error) {
 // MakeLayer makes a layer's two directories in an empty one. The top of the upper layer
 // has the owner and the mode of the directory below.
 func MakeLayer(dir, below *os.File) (upper, work *os.File, err error) {
-	if err := unix.Mkdirat(int(dir.Fd()), "work", 0o700); err != nil {
-		return nil, nil, fmt.Errorf("mkdir work: %w", err)
-	}
-	if err := copyDir(int(below.Fd()), ".", int(dir.Fd()), "data"); err != nil {
+	if err := makeLayer(int(dir.Fd()), int(below.Fd())); err != nil {
 		return nil, nil, err
 	}
 	if upper, err = OpenDir(dir, "data"); err != nil {

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -139,15 +141,8 @@ var kernelViewMagic = map[int64]string{
 // kernelViewType names the same file systems as mountinfo does, with those that
 // have no magic number of their own.
 func kernelViewType(name string) bool {
-	if name == "devtmpfs" || name == "configfs" || name == "fusectl" {
-		return true
-	}
-	for _, known := range kernelViewMagic {
-		if name == known {
-			return true
-		}
-	}
-	return false
+	return slices.Contains([]string{"devtmpfs", "configfs", "fusectl"}, name) ||
+		slices.Contains(slices.Collect(maps.Values(kernelViewMagic)), name)
 }
 
 func typeName(mode uint32) string {
