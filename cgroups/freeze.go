@@ -103,11 +103,7 @@ func (f *Freezer) Freeze(ctx context.Context) error {
 	}
 	if err != nil {
 		// A group left half frozen could neither run nor die.
-		undo := f.Thaw()
-		if gone(undo) {
-			undo = nil
-		}
-		return errors.Join(err, undo)
+		return errors.Join(err, unlessGone(f.Thaw()))
 	}
 	return nil
 }
