@@ -16,7 +16,7 @@ func (p *Plan) choose() error {
 		return err
 	}
 	f := filter{chosen: chosen, taken: make([]bool, len(chosen)), hidden: make([]bool, len(chosen))}
-	hold := holder{hold: p.o.Hold, tree: p.tree}
+	hold := holder{hold: p.o.Hold, tree: p.tree, reasons: map[string]string{}, tops: map[string]string{}}
 	for c, err := range p.stack.Changes(layer.Options{Merged: p.seen.meet}) {
 		if err != nil {
 			if c.Path != "" && !f.concerns(c.Path) {
@@ -49,12 +49,10 @@ func (p *Plan) hidden(f *filter) error {
 			continue
 		}
 		e, err := p.tree.stat(path)
-		switch {
-		case f.hidden[i] && err == nil:
-			p.changes = append(p.changes, spec.Change{Path: path, Kind: spec.Deleted, Type: e.fileType()})
-		default:
+		if !f.hidden[i] || err != nil {
 			return fmt.Errorf("%q: nothing has changed there: choose a path that is listed, or one above it", path)
 		}
+		p.changes = append(p.changes, spec.Change{Path: path, Kind: spec.Deleted, Type: e.fileType()})
 	}
 	if len(p.changes) > listed {
 		slices.SortStableFunc(p.changes, func(a, b spec.Change) int { return comparePaths(a.Path, b.Path) })

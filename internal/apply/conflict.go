@@ -1,20 +1,19 @@
 package apply
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"hash"
-	"io"
 	"maps"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -56,17 +55,12 @@ func (p *Plan) same(c *spec.Change, e entry) (bool, error) {
 // sameAttributes tells whether the user's attributes of an entry of the tree are those
 // that would be put there.
 func (p *Plan) sameAttributes(c *spec.Change) (bool, error) {
-	f, err := p.tree.open(c.Path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY)
+	theirs, err := p.tree.xattrsAt(c.Path, unix.O_NONBLOCK|unix.O_NOCTTY)
 	if errors.Is(err, unix.EACCES) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
-	}
-	defer f.Close()
-	theirs, err := xattrsOf(int(f.Fd()))
-	if err != nil {
-		return false, about(c.Path, err)
 	}
 	notUser := func(name string, _ []byte) bool { return !strings.HasPrefix(name, "user.") || !isData(name) }
 	ours := maps.Clone(c.Xattrs)
@@ -92,28 +86,7 @@ func (p *Plan) sameContent(c *spec.Change, e entry) (bool, error) {
 		return false, err
 	}
 	defer theirs.Close()
-	return equalReaders(ours, theirs, c.Size)
-}
-
-// equalReaders compares two contents of about this length.
-func equalReaders(a, b io.Reader, length int64) (bool, error) {
-	size := int(min(length+1, 64<<10)) // one more byte meets the end
-	inA, inB := make([]byte, size), make([]byte, size)
-	for {
-		n, errA := io.ReadFull(a, inA)
-		m, errB := io.ReadFull(b, inB)
-		if !bytes.Equal(inA[:n], inB[:m]) {
-			return false, nil
-		}
-		for _, err := range []error{errA, errB} {
-			if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-				return false, err
-			}
-		}
-		if n < size || m < size {
-			return true, nil
-		}
-	}
+	return layer.EqualContent(ours, theirs, c.Size)
 }
 
 func (t *tree) readlink(path string) (string, error) {

@@ -28,27 +28,17 @@ func (h *holder) look(c spec.Change) {
 		return
 	}
 	if h.top != "" && below(c.Path, h.top) {
-		h.set(c.Path, h.tops[h.top])
+		h.reasons[c.Path] = h.tops[h.top]
 		return
 	}
 	reason := h.hold(c)
 	if reason == "" {
 		return
 	}
-	h.set(c.Path, reason)
+	h.reasons[c.Path] = reason
 	if replaces(c) {
-		if h.tops == nil {
-			h.tops = map[string]string{}
-		}
 		h.tops[c.Path], h.top = reason, c.Path
 	}
-}
-
-func (h *holder) set(path, reason string) {
-	if h.reasons == nil {
-		h.reasons = map[string]string{}
-	}
-	h.reasons[path] = reason
 }
 
 // setBelow leaves out the changes in directories that are left out as a whole.
@@ -59,7 +49,7 @@ func (h *holder) setBelow(changes []spec.Change, whole map[string]string) {
 	for _, c := range changes {
 		for path := c.Path; path != "" && h.reasons[c.Path] == ""; path, _ = split(path) {
 			if reason := whole[path]; reason != "" {
-				h.set(c.Path, reason)
+				h.reasons[c.Path] = reason
 			}
 		}
 	}
@@ -185,7 +175,7 @@ func (h *holder) dropEmpty(changes []spec.Change) {
 			continue
 		}
 		if c.Kind == spec.Created && c.Type == spec.TypeDirectory && holds[c.Path] && !applied[c.Path] {
-			h.set(c.Path, "everything in it is held back")
+			h.reasons[c.Path] = "everything in it is held back"
 			continue
 		}
 		if above, _ := split(c.Path); holds[above] {

@@ -299,16 +299,6 @@ func (j *journal) discard() error {
 
 // journals are the staging directories in a tree.
 func journals(target *os.File) ([]string, error) {
-	t := newTree(target)
-	names, err := t.names("")
-	if err != nil {
-		return nil, err
-	}
-	var found []string
-	for _, name := range names {
-		if strings.HasPrefix(name, journalPrefix) {
-			found = append(found, name)
-		}
-	}
-	return found, nil
+	names, err := newTree(target).names("")
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, journalPrefix) }), err
 }

@@ -95,13 +95,7 @@ func (m *maker) file(dir int, name string, n *node, content func() (int, error))
 	if err := m.copy.file(fd, from); err != nil {
 		return entry{}, err
 	}
-	if err := m.opened(fd, n); err != nil {
-		return entry{}, err
-	}
-	if err := unix.UtimesNanoAt(dir, name, n.times(), unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return entry{}, err
-	}
-	return statFD(fd)
+	return m.opened(fd, dir, name, n)
 }
 
 // finish gives a directory its attributes, once all is in it that belongs there.
@@ -115,27 +109,27 @@ func (m *maker) finish(path string, n *node) (entry, error) {
 		return entry{}, err
 	}
 	defer unix.Close(fd)
-	if err := m.opened(fd, n); err != nil {
+	return m.opened(fd, dir, name, n)
+}
+
+// opened sets owner, mode, extended attributes and time, in this order: each change
+// of the first takes something of the later ones away. It returns the entry as it is then.
+func (m *maker) opened(fd, dir int, name string, n *node) (entry, error) {
+	if n.UID != m.uid || n.GID != m.gid {
+		if err := unix.Fchown(fd, int(n.UID), int(n.GID)); err != nil {
+			return entry{}, ownerError(n, err)
+		}
+	}
+	if err := unix.Fchmod(fd, n.Mode); err != nil {
+		return entry{}, err
+	}
+	if err := setXattrs(fd, n.Xattrs); err != nil {
 		return entry{}, err
 	}
 	if err := unix.UtimesNanoAt(dir, name, n.times(), unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return entry{}, err
 	}
 	return statFD(fd)
-}
-
-// opened sets owner, mode and extended attributes, in this order: each change
-// of the first takes something of the later ones away.
-func (m *maker) opened(fd int, n *node) error {
-	if n.UID != m.uid || n.GID != m.gid {
-		if err := unix.Fchown(fd, int(n.UID), int(n.GID)); err != nil {
-			return ownerError(n, err)
-		}
-	}
-	if err := unix.Fchmod(fd, n.Mode); err != nil {
-		return err
-	}
-	return setXattrs(fd, n.Xattrs)
 }
 
 // named is opened for entries that are not opened.

@@ -190,16 +190,24 @@ func equalBytes(a, b []byte) bool { return string(a) == string(b) }
 
 // attributesAt reads the attributes of a directory of the tree.
 func (t *tree) attributesAt(path string, e entry) (attributes, error) {
-	f, err := t.open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	a := attributesOf(e)
+	var err error
+	a.Xattrs, err = t.xattrsAt(path, unix.O_DIRECTORY)
+	return a, err
+}
+
+// xattrsAt reads the extended attributes of a file or directory.
+func (t *tree) xattrsAt(path string, flags int) (map[string][]byte, error) {
+	f, err := t.open(path, unix.O_RDONLY|unix.O_NOFOLLOW|flags)
 	if err != nil {
-		return attributes{}, err
+		return nil, err
 	}
 	defer f.Close()
-	a := attributesOf(e)
-	if a.Xattrs, err = xattrsOf(int(f.Fd())); err != nil {
-		return attributes{}, &pathError{path, err}
+	xattrs, err := xattrsOf(int(f.Fd()))
+	if err != nil {
+		return nil, about(path, err)
 	}
-	return a, nil
+	return xattrs, nil
 }
 
 func attributesOf(e entry) attributes {
@@ -314,14 +322,9 @@ func (p *Plan) xattrs(c *spec.Change, old *entry) (map[string][]byte, error) {
 
 // oldLists adds the access control lists of the present file.
 func (t *tree) oldLists(path string, xattrs map[string][]byte) (map[string][]byte, error) {
-	f, err := t.open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY)
+	old, err := t.xattrsAt(path, unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	old, err := xattrsOf(int(f.Fd()))
-	if err != nil {
-		return nil, about(path, err)
 	}
 	for _, name := range []string{accessACL, defaultACL} {
 		if value, ok := old[name]; ok {

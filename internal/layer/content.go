@@ -2,6 +2,7 @@ package layer
 
 import (
 	"bytes"
+	"errors"
 	"io"
 )
 
@@ -13,6 +14,9 @@ const maxCompared = 64 << 20
 // have this size. Equal stamps do not tell: a sandbox can set them, and archives give many
 // files one stamp. A file that cannot be read counts as changed.
 func (s *Stack) sameContent(path string, size int64) bool {
+	if size > maxCompared {
+		return false
+	}
 	now, err := s.Open(path)
 	if err != nil {
 		return false
@@ -23,19 +27,28 @@ func (s *Stack) sameContent(path string, size int64) bool {
 		return false
 	}
 	defer base.Close()
-	most := min(size+1, 64<<10) // one more byte meets the end of the file
-	a, b := make([]byte, most), make([]byte, most)
-	for range maxCompared/len(a) + 1 {
-		n, atEnd := io.ReadFull(now, a)
-		m, baseAtEnd := io.ReadFull(base, b)
-		if n != m || !bytes.Equal(a[:n], b[:m]) {
-			return false
-		}
-		if atEnd != nil || baseAtEnd != nil {
-			return isEnd(atEnd) && isEnd(baseAtEnd)
-		}
-	}
-	return false
+	// Either file may grow meanwhile.
+	same, err := EqualContent(io.LimitReader(now, size+1), base, size)
+	return same && err == nil
 }
 
-func isEnd(err error) bool { return err == io.EOF || err == io.ErrUnexpectedEOF }
+// EqualContent compares two contents of about this length.
+func EqualContent(a, b io.Reader, length int64) (bool, error) {
+	size := int(min(length+1, 64<<10)) // one more byte meets the end
+	inA, inB := make([]byte, size), make([]byte, size)
+	for {
+		n, errA := io.ReadFull(a, inA)
+		m, errB := io.ReadFull(b, inB)
+		if !bytes.Equal(inA[:n], inB[:m]) {
+			return false, nil
+		}
+		for _, err := range []error{errA, errB} {
+			if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				return false, err
+			}
+		}
+		if n < size || m < size {
+			return true, nil
+		}
+	}
+}
