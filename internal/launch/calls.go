@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -32,13 +33,11 @@ func (c *Client) Create(ctx context.Context, create Create) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	if a.Info == nil {
-		return Info{}, errAnswer
+	info, err := valueOf(a.Info)
+	if err != nil || info.Reused {
+		return info, err
 	}
-	if a.Info.Reused {
-		return *a.Info, nil
-	}
-	return *a.Info, c.keep(ctx, ch)
+	return info, c.keep(ctx, ch)
 }
 
 // resolve asks for the overlays of a fork that names none: the client has to open them.
@@ -46,15 +45,11 @@ func (c *Client) resolve(ctx context.Context, create *Create) error {
 	if create.From == "" || len(create.Config.Overlays) > 0 {
 		return nil
 	}
-	a, err := c.call(ctx, &Request{Op: OpBeginning, Snapshot: create.From})
-	if err != nil {
-		return err
+	beginning, err := ask(ctx, c, &Request{Op: OpBeginning, Snapshot: create.From}, func(a *Answer) *Beginning { return a.Beginning })
+	if err == nil {
+		beginning.Resolve(&create.Config)
 	}
-	if a.Beginning == nil {
-		return errAnswer
-	}
-	a.Beginning.Resolve(&create.Config)
-	return nil
+	return err
 }
 
 // keep tells the launcher that the client has a sandbox.
@@ -72,107 +67,99 @@ func (c *Client) keep(ctx context.Context, ch *Channel) error {
 // errAnswer is of a launcher that answers something else.
 var errAnswer = errors.New("answer of the launcher: it belongs to another call")
 
+// valueOf is the part of an answer that a call has asked for.
+func valueOf[T any](part *T) (T, error) {
+	if part == nil {
+		var none T
+		return none, errAnswer
+	}
+	return *part, nil
+}
+
+// ask is a call with one answer, and returns the part of the answer that the call asks
+// for.
+func ask[T any](ctx context.Context, c *Client, r *Request, part func(*Answer) *T) (T, error) {
+	a, err := c.call(ctx, r)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return valueOf(part(a))
+}
+
+// do is a call with an empty answer.
+func (c *Client) do(ctx context.Context, r *Request, files ...*os.File) error {
+	_, err := c.call(ctx, r, files...)
+	return err
+}
+
 // Remove ends a sandbox and removes all of it. It may be called again: one that
 // does not exist is no error.
 func (c *Client) Remove(ctx context.Context, id string) error {
-	_, err := c.call(ctx, &Request{Op: OpRemove, ID: id})
-	return err
+	return c.do(ctx, &Request{Op: OpRemove, ID: id})
 }
 
 // Info describes one sandbox.
 func (c *Client) Info(ctx context.Context, id string) (Info, error) {
-	a, err := c.call(ctx, &Request{Op: OpInfo, ID: id})
-	if err != nil {
-		return Info{}, err
-	}
-	if a.Info == nil {
-		return Info{}, errAnswer
-	}
-	return *a.Info, nil
+	return ask(ctx, c, &Request{Op: OpInfo, ID: id}, func(a *Answer) *Info { return a.Info })
 }
 
 // List describes all sandboxes that are the client's; those of everybody for
 // root.
 func (c *Client) List(ctx context.Context) ([]Info, error) {
-	a, err := c.call(ctx, &Request{Op: OpList})
-	if err != nil {
-		return nil, err
-	}
-	return a.List, nil
+	return ask(ctx, c, &Request{Op: OpList}, func(a *Answer) *[]Info { return &a.List })
 }
 
 // Execs are the commands that run in a sandbox, and the detached ones that have
 // ended and were not asked for yet.
 func (c *Client) Execs(ctx context.Context, id string) ([]Exec, error) {
-	a, err := c.call(ctx, &Request{Op: OpExecs, ID: id})
-	if err != nil {
-		return nil, err
-	}
-	return a.Execs, nil
+	return ask(ctx, c, &Request{Op: OpExecs, ID: id}, func(a *Answer) *[]Exec { return &a.Execs })
 }
 
 // Stats are the present use of a sandbox, and the most use.
 func (c *Client) Stats(ctx context.Context, id string) (Stats, error) {
-	a, err := c.call(ctx, &Request{Op: OpStats, ID: id})
-	if err != nil {
-		return Stats{}, err
-	}
-	if a.Stats == nil {
-		return Stats{}, errAnswer
-	}
-	return *a.Stats, nil
+	return ask(ctx, c, &Request{Op: OpStats, ID: id}, func(a *Answer) *Stats { return a.Stats })
 }
 
 // Pause stops all that runs in a sandbox, until Resume.
 func (c *Client) Pause(ctx context.Context, id string) error {
-	_, err := c.call(ctx, &Request{Op: OpPause, ID: id})
-	return err
+	return c.do(ctx, &Request{Op: OpPause, ID: id})
 }
 
 // Resume lets a paused sandbox go on.
 func (c *Client) Resume(ctx context.Context, id string) error {
-	_, err := c.call(ctx, &Request{Op: OpResume, ID: id})
-	return err
+	return c.do(ctx, &Request{Op: OpResume, ID: id})
 }
 
 // Update changes the limits of a sandbox that is up. Zero fields stay as they
 // are.
 func (c *Client) Update(ctx context.Context, id string, limits spec.Limits) error {
-	_, err := c.call(ctx, &Request{Op: OpUpdate, ID: id, Limits: &limits})
-	return err
+	return c.do(ctx, &Request{Op: OpUpdate, ID: id, Limits: &limits})
 }
 
 // Undo takes back the last n transactions that joined a sandbox's files.
 func (c *Client) Undo(ctx context.Context, id string, n int) error {
-	_, err := c.call(ctx, &Request{Op: OpUndo, ID: id, Count: n})
-	return err
+	return c.do(ctx, &Request{Op: OpUndo, ID: id, Count: n})
 }
 
 // Discard throws away the writes to a sandbox's overlays.
 func (c *Client) Discard(ctx context.Context, id string) error {
-	_, err := c.call(ctx, &Request{Op: OpDiscard, ID: id})
-	return err
+	return c.do(ctx, &Request{Op: OpDiscard, ID: id})
 }
 
 // Snapshot keeps a sandbox's files for others to begin with.
 func (c *Client) Snapshot(ctx context.Context, id, name string) error {
-	_, err := c.call(ctx, &Request{Op: OpSnapshot, ID: id, Snapshot: name})
-	return err
+	return c.do(ctx, &Request{Op: OpSnapshot, ID: id, Snapshot: name})
 }
 
 // Snapshots are the names of the client's, of everybody's for root.
 func (c *Client) Snapshots(ctx context.Context) ([]string, error) {
-	a, err := c.call(ctx, &Request{Op: OpSnapshots})
-	if err != nil {
-		return nil, err
-	}
-	return a.Snapshots, nil
+	return ask(ctx, c, &Request{Op: OpSnapshots}, func(a *Answer) *[]string { return &a.Snapshots })
 }
 
 // RemoveSnapshot removes one; sandboxes that have begun with it go on.
 func (c *Client) RemoveSnapshot(ctx context.Context, name string) error {
-	_, err := c.call(ctx, &Request{Op: OpRemoveSnapshot, Snapshot: name})
-	return err
+	return c.do(ctx, &Request{Op: OpRemoveSnapshot, Snapshot: name})
 }
 
 // SetWorkspace has a directory be the workspace of a sandbox that is up. The client
@@ -184,6 +171,5 @@ func (c *Client) SetWorkspace(ctx context.Context, id, dir string) error {
 		return err
 	}
 	defer sources.close()
-	_, err = c.call(ctx, &Request{Op: OpWorkspace, ID: id, Workspace: config.Workspace, Paths: sources.paths}, sources.files...)
-	return err
+	return c.do(ctx, &Request{Op: OpWorkspace, ID: id, Workspace: config.Workspace, Paths: sources.paths}, sources.files...)
 }

@@ -34,10 +34,7 @@ func (e *Events) Next(ctx context.Context) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	if a.Event == nil {
-		return Event{}, errAnswer
-	}
-	return *a.Event, nil
+	return valueOf(a.Event)
 }
 
 // Close ends the subscription and all waits for it. It is safe to call twice.

@@ -184,7 +184,7 @@ func (c *Client) Applied(ctx context.Context, id, tree string, stamps map[string
 	var some []Stamp
 	size := 0
 	send := func() error {
-		_, err := c.call(ctx, &Request{Op: OpApplied, ID: id, Tree: tree, Stamps: some})
+		err := c.do(ctx, &Request{Op: OpApplied, ID: id, Tree: tree, Stamps: some})
 		some, size = some[:0], 0
 		return err
 	}
@@ -219,6 +219,5 @@ const (
 //
 // Errors: ErrDamaged, ErrNotFound, ErrNotRunning.
 func (c *Client) Verify(ctx context.Context, id string, sync bool) error {
-	_, err := c.call(ctx, &Request{Op: OpVerify, ID: id, Sync: sync})
-	return err
+	return c.do(ctx, &Request{Op: OpVerify, ID: id, Sync: sync})
 }
