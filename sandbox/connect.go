@@ -5,15 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 )
@@ -79,7 +77,7 @@ type ownLauncher struct {
 }
 
 func startLauncher(ctx context.Context, command []string) (_ *launch.Client, _ *ownLauncher, err error) {
-	ours, theirs, err := connPair()
+	ours, theirs, err := descriptor.UnixPair()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -119,22 +117,6 @@ func startLauncher(ctx context.Context, command []string) (_ *launch.Client, _ *
 		return nil, nil, fmt.Errorf("launcher %q %w: %s: %s", strings.Join(command, " "), ErrUnavailable, own.cmd.ProcessState, text)
 	}
 	return client, own, nil
-}
-
-// connPair is a connection and the file of its other end.
-func connPair() (*net.UnixConn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
-	theirs := os.NewFile(uintptr(fds[1]), "launcher")
-	ours := os.NewFile(uintptr(fds[0]), "launcher")
-	defer ours.Close()
-	conn, err := net.FileConn(ours)
-	if err != nil {
-		return nil, nil, errors.Join(err, theirs.Close())
-	}
-	return conn.(*net.UnixConn), theirs, nil
 }
 
 // leaveTime is how long a launcher may take to end after its connection has.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/files"
 )
 
@@ -124,9 +125,10 @@ func (f *Files) start(ctx context.Context, filer Filer) (*files.Client, error) {
 // enlarge gives a pipe room for a chunk of a file, if the user may have that much in
 // pipes.
 func enlarge(pipe *os.File) {
-	if raw, err := pipe.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, 1<<20) })
-	}
+	_ = descriptor.Use(pipe, func(fd int) error {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, 1<<20)
+		return err
+	})
 }
 
 // silent says why the program inside may not answer.

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 )
 
@@ -62,14 +63,12 @@ func (l *lastByte) Write(b []byte) (int, error) {
 
 // endOfFile is the text that ends the input of this terminal now. Empty: no text does.
 func endOfFile(master *os.File) (end []byte) {
-	raw, err := master.SyscallConn() // not by Fd, which takes the file from the poller
-	if err != nil {
-		return nil
-	}
-	_ = raw.Control(func(fd uintptr) { // it may be closed
-		if t, err := unix.IoctlGetTermios(int(fd), unix.TCGETS); err == nil && t.Cc[unix.VEOF] != 0 {
+	_ = descriptor.Use(master, func(fd int) error { // it may be closed
+		t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+		if err == nil && t.Cc[unix.VEOF] != 0 {
 			end = []byte{t.Cc[unix.VEOF]}
 		}
+		return err
 	})
 	return end
 }
@@ -84,17 +83,11 @@ func (p *Process) Resize(size Winsize) error {
 	if master == nil {
 		return nil
 	}
-	// Not by Fd, which takes the file from the poller.
-	raw, err := master.SyscallConn()
-	if err != nil {
-		return nil //nolint:nilerr // closed: the command has ended
-	}
-	var set error
-	err = raw.Control(func(fd uintptr) {
-		set = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Columns})
+	err := descriptor.Use(master, func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Columns})
 	})
-	if err != nil {
-		return nil //nolint:nilerr // see above
+	if errors.Is(err, os.ErrClosed) { // the command has ended
+		return nil
 	}
-	return set
+	return err
 }

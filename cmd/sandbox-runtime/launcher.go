@@ -74,7 +74,11 @@ func runLauncher(ctx context.Context, cmd *cli.Command) error {
 	}
 	d := &server.Daemon{Server: server.New(server.Of(l), rules, log), Log: log, Grace: cmd.Duration("grace")}
 	if cmd.IsSet("fd") {
-		return d.RunFD(ctx, cmd.Int("fd"))
+		conn, err := server.InheritedConn(cmd.Int("fd"))
+		if err != nil {
+			return fmt.Errorf("option --fd %d: %w", cmd.Int("fd"), err)
+		}
+		return d.RunConn(ctx, conn)
 	}
 	listeners, err := launcherListeners(cmd)
 	if err != nil {

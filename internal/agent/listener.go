@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
@@ -42,8 +41,8 @@ func listen(path string) (_ *os.File, err error) {
 	if err := unix.Fchmod(fd, 0o600); err != nil {
 		return nil, os.NewSyscallError("fchmod", err)
 	}
-	err = withAddress(path, func(a *unix.SockaddrUnix) error {
-		return os.NewSyscallError("bind", unix.Bind(fd, a))
+	err = descriptor.ShortPath(path, func(short string) error {
+		return os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrUnix{Name: short}))
 	})
 	if err != nil {
 		return nil, err
@@ -70,7 +69,7 @@ func dial(ctx context.Context, path string) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = withAddress(path, func(a *unix.SockaddrUnix) error { return connect(ctx, fd, a) })
+	err = descriptor.ShortPath(path, func(short string) error { return connect(ctx, fd, &unix.SockaddrUnix{Name: short}) })
 	if err != nil {
 		descriptor.CloseFD(fd)
 		return nil, err
@@ -109,15 +108,4 @@ func connect(ctx context.Context, fd int, a *unix.SockaddrUnix) error {
 func seqpacket() (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	return fd, os.NewSyscallError("socket", err)
-}
-
-// withAddress names the socket by its held directory: an address holds 107
-// bytes.
-func withAddress(path string, use func(*unix.SockaddrUnix) error) error {
-	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &os.PathError{Op: "open", Path: filepath.Dir(path), Err: err}
-	}
-	defer descriptor.CloseFD(dir)
-	return use(&unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir, filepath.Base(path))})
 }

@@ -124,7 +124,7 @@ func (s *socket) wait(ctx context.Context, try func(fd uintptr) (done bool),
 func (s *socket) send(ctx context.Context, message []byte, fds []int) error {
 	var result error
 	err := s.waitToWrite(ctx, func(fd uintptr) bool {
-		result = s.sendmsg(fd, message, fds)
+		_, result = descriptor.Send(int(fd), message, fds...)
 		return result != unix.EAGAIN
 	})
 	return poller.Outcome(ctx, err, result)
@@ -134,21 +134,8 @@ func (s *socket) send(ctx context.Context, message []byte, fds []int) error {
 // It may be called at any time.
 func (s *socket) trySend(message []byte) error {
 	var result error
-	err := s.use(func(fd uintptr) { result = s.sendmsg(fd, message, nil) })
+	err := s.use(func(fd uintptr) { _, result = descriptor.Send(int(fd), message) })
 	return poller.Outcome(context.Background(), err, result)
-}
-
-func (s *socket) sendmsg(fd uintptr, message []byte, fds []int) error {
-	var rights []byte
-	if len(fds) > 0 {
-		rights = unix.UnixRights(fds...)
-	}
-	for {
-		err := unix.Sendmsg(int(fd), message, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-		if err != unix.EINTR {
-			return err
-		}
-	}
 }
 
 // receive waits for the next event. It returns it with the one descriptor that
@@ -258,13 +245,7 @@ func (r *received) event() (event, int, error) {
 
 // onlyDescriptor takes the descriptors out of a control message.
 func onlyDescriptor(rights []byte, flags int) (int, error) {
-	var fds []int
-	messages, err := unix.ParseSocketControlMessage(rights)
-	for i := range messages {
-		// Messages without descriptors give an error that does not matter.
-		more, _ := unix.ParseUnixRights(&messages[i])
-		fds = append(fds, more...)
-	}
+	fds, err := descriptor.Received(rights)
 	if err != nil || flags&unix.MSG_CTRUNC != 0 || len(fds) > 1 {
 		descriptor.CloseFD(fds...)
 		return -1, errors.New("message of the sandbox's agent: descriptors that were not asked for")

@@ -1,10 +1,11 @@
-// Package descriptor opens and closes file descriptors. Paths are opened by openat2(2)
-// (Linux 5.6), since untrusted code may have made the files. Every set of RESOLVE_
-// flags that the runtime uses has its name here.
+// Package descriptor opens, passes and closes file descriptors. Paths are opened by
+// openat2(2) (Linux 5.6), since untrusted code may have made the files. Every set of
+// RESOLVE_ flags that the runtime uses has its name here.
 package descriptor
 
 import (
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,13 +58,38 @@ func OpenFile(dir int, path string, way Way, flags int) (*os.File, error) {
 // OpenIn is Open below a directory that another goroutine may close meanwhile: its number
 // may be another file's then.
 func OpenIn(dir *os.File, path string, way Way, flags int) (fd int, err error) {
-	raw, err := dir.SyscallConn()
+	err = Use(dir, func(number int) error {
+		fd, err = Open(number, path, way, flags)
+		return err
+	})
 	if err != nil {
 		return -1, err
 	}
-	if closed := raw.Control(func(number uintptr) { fd, err = Open(int(number), path, way, flags) }); closed != nil {
-		return -1, closed
+	return fd, nil
+}
+
+// Use calls f with the number of a file or socket that another goroutine may close
+// meanwhile. Unlike File.Fd it does not change the mode of the file: that would let a
+// terminal's master block for each process that has it. The error is f's, or os.ErrClosed.
+func Use(file syscall.Conn, f func(fd int) error) error {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return err
 	}
+	var result error
+	if raw.Control(func(fd uintptr) { result = f(int(fd)) }) != nil {
+		return os.ErrClosed // a RawConn does not say it as os.ErrClosed itself
+	}
+	return result
+}
+
+// Duplicate returns another descriptor of a file or socket, with the mode of the first.
+func Duplicate(file syscall.Conn) (int, error) {
+	fd := -1
+	err := Use(file, func(from int) (err error) {
+		fd, err = unix.FcntlInt(uintptr(from), unix.F_DUPFD_CLOEXEC, 0)
+		return os.NewSyscallError("dup", err)
+	})
 	return fd, err
 }
 

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // A reader is a regular file that is read.
@@ -87,13 +89,10 @@ func (l *listing) next() (*answer, error) {
 	if err != nil && !a.last {
 		return nil, err
 	}
-	raw, err := l.f.SyscallConn() // it may be closed meanwhile
-	if err != nil {
-		return nil, err
-	}
-	if closed := raw.Control(func(dir uintptr) { a.infos, err = infosAt(int(dir), names) }); closed != nil {
-		return nil, closed
-	}
+	err = descriptor.Use(l.f, func(dir int) error {
+		a.infos, err = infosAt(dir, names)
+		return err
+	})
 	return a, err
 }
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"os"
 
-	"golang.org/x/sys/unix"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // A Service is a server in this process, for files without a sandbox.
@@ -57,14 +57,8 @@ func (s *Service) Close() error {
 
 // duplicate leaves the file as it is: not to block, as pipes of package os are.
 func duplicate(f *os.File) (*os.File, error) {
-	raw, err := f.SyscallConn()
+	fd, err := descriptor.Duplicate(f)
 	if err != nil {
-		return nil, err
-	}
-	var fd int
-	var failure error
-	err = raw.Control(func(old uintptr) { fd, failure = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
-	if err := errors.Join(err, failure); err != nil {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), f.Name()), nil

@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 const (
@@ -118,16 +120,12 @@ func (w *watch) add(path string, announce bool) (dirs []string, err error) {
 
 // watchFile watches a directory that is open: by no path twice.
 func (w *watch) watchFile(dir *os.File) (int32, error) {
-	raw, err := w.f.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
 	var wd int
-	var added error
-	err = raw.Control(func(fd uintptr) {
-		wd, added = unix.InotifyAddWatch(int(fd), fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), watchMask)
+	err := descriptor.Use(w.f, func(fd int) (err error) {
+		wd, err = unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), watchMask)
+		return err
 	})
-	return int32(wd), errors.Join(err, added)
+	return int32(wd), err
 }
 
 func join(dir, name string) string {
@@ -204,13 +202,12 @@ func (w *watch) changed(path string, mask uint32) {
 
 // leave forgets a directory that is gone from its place: it may live on elsewhere.
 func (w *watch) leave(path string) {
-	raw, err := w.f.SyscallConn()
-	if err != nil {
-		return // it is being closed
-	}
 	for wd, at := range w.dirs {
 		if at == path || strings.HasPrefix(at, path+"/") {
-			_ = raw.Control(func(fd uintptr) { _, _ = unix.InotifyRmWatch(int(fd), uint32(wd)) }) // it may be gone by itself
+			_ = descriptor.Use(w.f, func(fd int) error { // it may be gone by itself, or the watch be closed
+				_, err := unix.InotifyRmWatch(fd, uint32(wd))
+				return err
+			})
 			delete(w.dirs, wd)
 		}
 	}

@@ -81,11 +81,6 @@ func NewChannel(fd, maxFiles int) (*Channel, error) {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	return newChannel(fd, maxFiles)
-}
-
-// newChannel is NewChannel of a socket that does not block.
-func newChannel(fd, maxFiles int) (*Channel, error) {
 	return FileChannel(os.NewFile(uintptr(fd), "launcher"), maxFiles)
 }
 
@@ -101,24 +96,12 @@ func FileChannel(file *os.File, maxFiles int) (*Channel, error) {
 
 // ConnChannel is NewChannel of a connection, which it takes over.
 func ConnChannel(conn *net.UnixConn, maxFiles int) (*Channel, error) {
-	fd, err := duplicate(conn)
+	fd, err := descriptor.Duplicate(conn)
 	if err := errors.Join(err, conn.Close()); err != nil {
 		descriptor.CloseFD(fd)
 		return nil, err
 	}
 	return NewChannel(fd, maxFiles)
-}
-
-// duplicate returns another descriptor of the connection.
-func duplicate(conn syscall.Conn) (int, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	fd := -1
-	var dup error
-	err = raw.Control(func(from uintptr) { fd, dup = unix.FcntlInt(from, unix.F_DUPFD_CLOEXEC, 0) })
-	return fd, errors.Join(err, os.NewSyscallError("dup", dup))
 }
 
 // pair makes a channel and the descriptor of its other end.
@@ -127,7 +110,7 @@ func pair(maxFiles int) (ours *Channel, theirs int, err error) {
 	if err != nil {
 		return nil, -1, os.NewSyscallError("socketpair", err)
 	}
-	if ours, err = newChannel(fds[0], maxFiles); err != nil {
+	if ours, err = FileChannel(os.NewFile(uintptr(fds[0]), "launcher"), maxFiles); err != nil {
 		return nil, -1, errors.Join(err, unix.Close(fds[1]))
 	}
 	return ours, fds[1], nil
@@ -184,41 +167,28 @@ func (c *Channel) send(ctx context.Context, body []byte, fds []int) error {
 	frame := make([]byte, headerSize, headerSize+len(body))
 	binary.BigEndian.PutUint32(frame, uint32(len(fds))<<24|uint32(len(body)))
 	frame = append(frame, body...)
-	var rights []byte
-	if len(fds) > 0 {
-		rights = unix.UnixRights(fds...)
-	}
 	if err := c.sending.Acquire(ctx, 1); err != nil {
 		return err
 	}
 	defer c.sending.Release(1)
 	defer poller.Bind(ctx, c.file.SetWriteDeadline)()
-	return c.write(ctx, frame, rights)
+	return c.write(ctx, frame, fds)
 }
 
-func (c *Channel) write(ctx context.Context, frame, rights []byte) error {
+func (c *Channel) write(ctx context.Context, frame []byte, fds []int) error {
 	for len(frame) > 0 {
 		var n int
 		var result error
 		err := c.raw.Write(func(fd uintptr) bool {
-			n, result = sendmsg(int(fd), frame, rights)
+			n, result = descriptor.Send(int(fd), frame, fds...)
 			return result != unix.EAGAIN
 		})
 		if err := poller.Outcome(ctx, err, result); err != nil {
 			return err
 		}
-		frame, rights = frame[n:], nil
+		frame, fds = frame[n:], nil
 	}
 	return nil
-}
-
-func sendmsg(fd int, message, rights []byte) (int, error) {
-	for {
-		n, err := unix.SendmsgN(fd, message, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-		if err != unix.EINTR {
-			return n, err
-		}
-	}
 }
 
 // Receive waits for the next frame, of at most limit bytes, and returns it with its
@@ -303,8 +273,13 @@ func (c *Channel) read(ctx context.Context) error {
 	if err := poller.Outcome(ctx, err, result); err != nil {
 		return err
 	}
-	files, err := filesOf(rights[:oobn])
-	c.files = append(c.files, files...)
+	fds, err := descriptor.Received(rights[:oobn])
+	if err != nil {
+		err = &FrameError{Reason: "a control message that is none: " + err.Error()}
+	}
+	for _, fd := range fds {
+		c.files = append(c.files, os.NewFile(uintptr(fd), "received"))
+	}
 	if err == nil && len(c.files) > c.maxFiles {
 		err = &FrameError{Reason: fmt.Sprintf("more than %d descriptors", c.maxFiles)}
 	}
@@ -320,35 +295,14 @@ func (c *Channel) read(ctx context.Context) error {
 	return nil
 }
 
-// filesOf takes the descriptors out of a control message.
-func filesOf(rights []byte) ([]*os.File, error) {
-	if len(rights) == 0 {
-		return nil, nil
-	}
-	messages, err := unix.ParseSocketControlMessage(rights)
-	if err != nil {
-		return nil, &FrameError{Reason: "a control message that is none: " + err.Error()}
-	}
-	var files []*os.File
-	for i := range messages {
-		// Messages without descriptors do not matter.
-		fds, _ := unix.ParseUnixRights(&messages[i])
-		for _, fd := range fds {
-			files = append(files, os.NewFile(uintptr(fd), "received"))
-		}
-	}
-	return files, nil
-}
-
-// descriptors are the files' own, without a change of their mode: File.Fd would let a
-// terminal's master block for each process that has it.
+// descriptors are the files' own.
 func descriptors(files []*os.File) ([]int, error) {
 	var fds []int
 	for _, f := range files {
-		raw, err := f.SyscallConn()
-		if err == nil {
-			err = raw.Control(func(fd uintptr) { fds = append(fds, int(fd)) })
-		}
+		err := descriptor.Use(f, func(fd int) error {
+			fds = append(fds, fd)
+			return nil
+		})
 		if err != nil {
 			return nil, err
 		}

@@ -426,7 +426,7 @@ func TestDialAPathThatIsTooLong(t *testing.T) {
 		t.Errorf("a name that is too long: %v", err)
 	}
 	var listener *net.UnixListener
-	err := ShortPath(socket, func(short string) (err error) {
+	err := descriptor.ShortPath(socket, func(short string) (err error) {
 		listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
 		return err
 	})

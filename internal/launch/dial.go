@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
-	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // Dial connects to the launcher that listens on a socket.
@@ -48,7 +48,7 @@ func unreachable(socket string, err error) error {
 
 func dial(ctx context.Context, socket string) (*net.UnixConn, error) {
 	var conn net.Conn
-	err := ShortPath(socket, func(short string) (err error) {
+	err := descriptor.ShortPath(socket, func(short string) (err error) {
 		var d net.Dialer
 		conn, err = d.DialContext(ctx, "unix", short)
 		return err
@@ -57,26 +57,4 @@ func dial(ctx context.Context, socket string) (*net.UnixConn, error) {
 		return nil, err
 	}
 	return conn.(*net.UnixConn), nil
-}
-
-// maxSocketPath is the length of the longest path of a socket (unix(7)).
-const maxSocketPath = 107
-
-// ShortPath calls f with a name of the socket that fits into its address: where
-// the path is too long, one through a descriptor of its directory.
-func ShortPath(socket string, f func(short string) error) error {
-	if len(socket) <= maxSocketPath {
-		return f(socket)
-	}
-	dir, err := os.OpenFile(filepath.Dir(socket), unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	name := filepath.Base(socket)
-	short := "/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + name
-	if over := len(short) - maxSocketPath; over > 0 {
-		return fmt.Errorf("%s is too long for the name of a socket, by %d bytes: %w", name, over, unix.ENAMETOOLONG)
-	}
-	return f(short)
 }

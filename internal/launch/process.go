@@ -200,7 +200,7 @@ func (p *Process) keep(s *Started, files []*os.File) error {
 
 // pollable gives the file's descriptor to Go's poller.
 func pollable(f *os.File) (*os.File, error) {
-	fd, err := duplicate(f)
+	fd, err := descriptor.Duplicate(f)
 	if err == nil {
 		err = unix.SetNonblock(fd, true)
 	}

@@ -16,10 +16,8 @@ package launcher
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"runtime"
@@ -27,7 +25,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
 )
@@ -88,38 +85,13 @@ func serve(d launcher.Dirs) error {
 	if err != nil {
 		return err
 	}
-	conn, err := inherited()
+	conn, err := server.InheritedConn(connection)
 	if err != nil {
-		return err
+		return fmt.Errorf("descriptor %d: %w", connection, err)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	s := server.New(server.Of(l), server.Rules{}, log)
-	leave := func() {
-		server.EndAfter(leaveTime, log)
-		ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
-		defer cancel()
-		s.Shutdown(ctx)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	daemon := &server.Daemon{Server: server.New(server.Of(l), server.Rules{}, log), Log: log, Grace: leaveTime}
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGHUP)
 	defer stop()
-	defer context.AfterFunc(ctx, leave)()
-	go cgroups.Wake() // ends by itself
-	err = s.ServeConn(conn)
-	leave()
-	return err
-}
-
-// inherited is the connection to the program that started the launcher.
-func inherited() (*net.UnixConn, error) {
-	f := os.NewFile(connection, "connection")
-	defer f.Close()
-	conn, err := net.FileConn(f)
-	if err != nil {
-		return nil, fmt.Errorf("descriptor %d: %w", connection, err)
-	}
-	unixConn, ok := conn.(*net.UnixConn)
-	if !ok {
-		return nil, errors.Join(fmt.Errorf("descriptor %d is no Unix socket", connection), conn.Close())
-	}
-	return unixConn, nil
+	return daemon.RunConn(ctx, conn)
 }

@@ -113,15 +113,14 @@ func duplicate(files [3]*os.File) (own [3]*os.File, err error) {
 		if f == nil {
 			continue
 		}
-		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			descriptor.Close(own[:]...)
-			return own, os.NewSyscallError("dup", err)
+		fd, err := descriptor.Duplicate(f)
+		if err == nil {
+			err = unix.SetNonblock(fd, true) // so that Close ends a Read
 		}
-		if err := unix.SetNonblock(fd, true); err != nil { // so that Close ends a Read
-			unix.Close(fd)
+		if err != nil {
+			descriptor.CloseFD(fd)
 			descriptor.Close(own[:]...)
-			return own, os.NewSyscallError("fcntl", err)
+			return own, err
 		}
 		own[n] = os.NewFile(uintptr(fd), f.Name())
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -187,23 +188,16 @@ func (r *Rule) ownPipes(files [3]*os.File) error {
 
 // inspect says how a descriptor was opened, and describes its file.
 func inspect(f *os.File) (flags int, st unix.Stat_t, place string, err error) {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return 0, st, "", err
-	}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		if flags, failed = unix.FcntlInt(fd, unix.F_GETFL, 0); failed != nil {
-			return
+	err = descriptor.Use(f, func(fd int) (err error) {
+		if flags, err = unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err != nil {
+			return err
 		}
-		if failed = unix.Fstat(int(fd), &st); failed != nil {
-			return
+		if err = unix.Fstat(fd, &st); err != nil {
+			return err
 		}
-		place, failed = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(fd)))
+		place, err = os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+		return err
 	})
-	if err == nil {
-		err = failed
-	}
 	return flags, st, place, err
 }
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // A Socket is a listening socket: launcher.sock, or one that systemd has handed over.
@@ -81,26 +82,24 @@ func (d *Daemon) Run(ctx context.Context, listeners []Socket) error {
 	return errors.Join(failed, err)
 }
 
-// RunFD serves one connection to its end, or to a signal.
-func (d *Daemon) RunFD(ctx context.Context, fd int) error {
+// RunConn serves one connection to its end, or to a signal.
+func (d *Daemon) RunConn(ctx context.Context, conn *net.UnixConn) error {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
 	defer stop()
-	conn, err := inheritedConn(fd)
-	if err != nil {
-		return fmt.Errorf("option --fd %d: %w", fd, err)
-	}
 	go cgroups.Wake() // ends by itself
-	served := make(chan error, 1)
-	go func() { served <- d.ServeConn(conn) }()
+	var err error
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		err = d.ServeConn(conn)
+	}()
 	select {
-	case err = <-served:
-		EndAfter(d.Grace, d.Log)
-		d.end(stop)
+	case <-served:
 	case <-ctx.Done():
-		EndAfter(d.Grace, d.Log)
-		d.end(stop)
-		err = <-served
 	}
+	EndAfter(d.Grace, d.Log)
+	d.end(stop)
+	<-served
 	return err
 }
 
@@ -112,24 +111,14 @@ func (d *Daemon) end(stop context.CancelFunc) {
 	d.Shutdown(ctx)
 }
 
-func inheritedConn(fd int) (*net.UnixConn, error) {
+// InheritedConn takes over a connection that this process was started with.
+func InheritedConn(fd int) (*net.UnixConn, error) {
 	if fd < 3 {
 		return nil, errors.New("it is one of stdin, stdout and stderr")
 	}
-	f := os.NewFile(uintptr(fd), "launcher's connection")
-	if f == nil {
-		return nil, unix.EBADF
-	}
-	defer f.Close()
-	conn, err := net.FileConn(f)
-	switch {
-	case errors.Is(err, unix.EBADF):
+	conn, err := descriptor.UnixConn(os.NewFile(uintptr(fd), "launcher's connection"))
+	if errors.Is(err, unix.EBADF) {
 		return nil, errors.New("nobody passed such a descriptor")
-	case err != nil:
-		return nil, fmt.Errorf("it is no connected socket of unix(7): %w", err)
 	}
-	if conn, ok := conn.(*net.UnixConn); ok {
-		return conn, nil
-	}
-	return nil, errors.Join(errors.New("it is no connected socket of unix(7)"), conn.Close())
+	return conn, err
 }

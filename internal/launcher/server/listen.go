@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // A Listener is a socket that clients connect to. Close removes it.
@@ -116,7 +116,7 @@ func removeStale(path string) error {
 	if st.Mode()&fs.ModeSocket == 0 {
 		return fmt.Errorf("%s is there and is no socket; remove it, or name another path", path)
 	}
-	err = launch.ShortPath(path, func(short string) error {
+	err = descriptor.ShortPath(path, func(short string) error {
 		conn, err := net.Dial("unix", short)
 		if err == nil {
 			conn.Close()
@@ -134,7 +134,7 @@ func removeStale(path string) error {
 
 func listen(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	var l net.Listener
-	err := launch.ShortPath(path, func(short string) (err error) {
+	err := descriptor.ShortPath(path, func(short string) (err error) {
 		config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 			// The file gets the socket's mode, less the umask (unix(7)): nobody
 			// else can connect for a moment.

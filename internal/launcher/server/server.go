@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
@@ -149,33 +150,14 @@ func (s *Server) ServeConn(conn *net.UnixConn) error {
 
 // Connect returns the socket of a client of this server in the same process.
 func (s *Server) Connect() (*net.UnixConn, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("socketpair", err)
-	}
-	ours, err := connOf(fds[0])
-	if err == nil {
-		err = s.Take(ours)
-	}
-	if err != nil {
-		return nil, errors.Join(err, unix.Close(fds[1]))
-	}
-	return connOf(fds[1])
-}
-
-// connOf takes over a descriptor.
-func connOf(fd int) (*net.UnixConn, error) {
-	f := os.NewFile(uintptr(fd), "launcher")
-	defer f.Close()
-	conn, err := net.FileConn(f)
+	ours, theirs, err := descriptor.UnixPair()
 	if err != nil {
 		return nil, err
 	}
-	unixConn, ok := conn.(*net.UnixConn)
-	if !ok {
-		return nil, errors.Join(errors.New("not a Unix socket"), conn.Close())
+	if err := s.Take(ours); err != nil {
+		return nil, errors.Join(err, theirs.Close())
 	}
-	return unixConn, nil
+	return descriptor.UnixConn(theirs)
 }
 
 // take begins to serve a connection. The channel is closed at its end.
@@ -231,18 +213,14 @@ func (s *Server) admit(channel *launch.Channel, uid uint32, groups []uint32, don
 // peerOf is the user at the other end with its groups, the primary one first, at
 // the time it connected (unix(7), SO_PEERCRED; SO_PEERGROUPS, Linux 4.13).
 func peerOf(conn *net.UnixConn) (uid uint32, groups []uint32, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, nil, err
-	}
 	var cred *unix.Ucred
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		if cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); failed == nil {
-			groups, failed = peerGroups(int(fd))
+	err = descriptor.Use(conn, func(fd int) (err error) {
+		if cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			groups, err = peerGroups(fd)
 		}
+		return err
 	})
-	if err := errors.Join(err, failed); err != nil {
+	if err != nil {
 		return 0, nil, fmt.Errorf("user of the connection: %w", err)
 	}
 	return cred.Uid, append([]uint32{cred.Gid}, groups...), nil

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -84,7 +85,7 @@ func (w *world) socket(t testing.TB, uid uint32) (conn *net.UnixConn, done <-cha
 	if done, err = w.takeFrom(channel, uid, []uint32{uid}); err != nil {
 		t.Logf("connect as %d: %v", uid, err)
 	}
-	if conn, err = connOf(fds[1]); err != nil {
+	if conn, err = descriptor.UnixConn(os.NewFile(uintptr(fds[1]), "client")); err != nil {
 		t.Fatal(err)
 	}
 	return conn, done
@@ -681,7 +682,7 @@ func dialAs(t *testing.T, path string, uid uint32) (c *launch.Client, err error)
 			return
 		}
 		var conn *net.UnixConn
-		if conn, err = connOf(fd); err == nil {
+		if conn, err = descriptor.UnixConn(os.NewFile(uintptr(fd), "client")); err == nil {
 			c, err = launch.NewClient(conn)
 		}
 	}()
