@@ -64,6 +64,21 @@ func (p *isolated) reach(ctx context.Context) (*launch.Client, error) {
 	return p.keep(client, own, err)
 }
 
+// ask returns the answer of a launcher, and after an error no answer: an interface is nil
+// then.
+func ask[T any](ctx context.Context, p *isolated, question func(c *launch.Client) (T, error)) (T, error) {
+	var none T
+	client, err := p.reach(ctx)
+	if err != nil {
+		return none, err
+	}
+	answer, err := question(client)
+	if err != nil {
+		return none, err
+	}
+	return answer, nil
+}
+
 // connected returns the connection, nil if there is none that works.
 func (p *isolated) connected() (*launch.Client, error) {
 	p.mu.Lock()
@@ -162,15 +177,10 @@ func launchRequest(r Request) launch.Create {
 }
 
 func (p *isolated) Open(ctx context.Context, id string) (Instance, error) {
-	client, err := p.reach(ctx)
-	if err != nil {
-		return nil, err
-	}
-	info, err := client.Info(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return &isolatedInstance{provider: p, info: isolatedInfo(info)}, nil
+	return ask(ctx, p, func(c *launch.Client) (Instance, error) {
+		info, err := c.Info(ctx, id)
+		return &isolatedInstance{provider: p, info: isolatedInfo(info)}, err
+	})
 }
 
 func (p *isolated) Remove(ctx context.Context, id string) error {
@@ -186,28 +196,15 @@ func (p *isolated) Remove(ctx context.Context, id string) error {
 }
 
 func (p *isolated) List(ctx context.Context) ([]Info, error) {
-	client, err := p.reach(ctx)
-	if err != nil {
-		return nil, err
+	list, err := ask(ctx, p, func(c *launch.Client) ([]Info, error) { return c.List(ctx) })
+	for i := range list {
+		list[i] = isolatedInfo(list[i])
 	}
-	list, err := client.List(ctx)
-	infos := make([]Info, 0, len(list))
-	for _, info := range list {
-		infos = append(infos, isolatedInfo(info))
-	}
-	return infos, err
+	return list, err
 }
 
 func (p *isolated) Events(ctx context.Context) (Events, error) {
-	client, err := p.reach(ctx)
-	if err != nil {
-		return nil, err
-	}
-	events, err := client.Events(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return events, nil
+	return ask(ctx, p, func(c *launch.Client) (Events, error) { return c.Events(ctx) })
 }
 
 func isolatedInfo(i launch.Info) Info {
@@ -226,28 +223,17 @@ type isolatedInstance struct {
 func (i *isolatedInstance) Info() Info { return i.info }
 
 func (i *isolatedInstance) Start(ctx context.Context, c Command, stdio [3]*os.File) (Execution, error) {
-	client, err := i.provider.reach(ctx)
-	if err != nil {
-		return nil, err
-	}
-	process, err := client.Start(ctx, i.info.ID, c.plain(), stdio)
-	if err != nil {
-		return nil, err
-	}
-	return process, nil
+	return ask(ctx, i.provider, func(client *launch.Client) (Execution, error) {
+		return client.Start(ctx, i.info.ID, c.plain(), stdio)
+	})
 }
 
 // StartFiles has the launcher run the program that it brings along.
 func (i *isolatedInstance) StartFiles(ctx context.Context, stdin, stdout *os.File) (FileServer, error) {
-	client, err := i.provider.reach(ctx)
-	if err != nil {
-		return nil, err
-	}
-	process, err := client.StartFiles(ctx, i.info.ID, stdin, stdout)
-	if err != nil {
-		return nil, err
-	}
-	return &isolatedFiles{process}, nil
+	return ask(ctx, i.provider, func(c *launch.Client) (FileServer, error) {
+		process, err := c.StartFiles(ctx, i.info.ID, stdin, stdout)
+		return &isolatedFiles{process}, err
+	})
 }
 
 // isolatedFiles is the program that serves files, as it runs.
@@ -265,23 +251,11 @@ func (f *isolatedFiles) Wait(ctx context.Context) error {
 }
 
 func (i *isolatedInstance) Attach(ctx context.Context, execID string) (Execution, error) {
-	client, err := i.provider.reach(ctx)
-	if err != nil {
-		return nil, err
-	}
-	process, err := client.Attach(ctx, i.info.ID, execID)
-	if err != nil {
-		return nil, err
-	}
-	return process, nil
+	return ask(ctx, i.provider, func(c *launch.Client) (Execution, error) { return c.Attach(ctx, i.info.ID, execID) })
 }
 
 func (i *isolatedInstance) Execs(ctx context.Context) ([]ExecInfo, error) {
-	client, err := i.provider.reach(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return client.Execs(ctx, i.info.ID)
+	return ask(ctx, i.provider, func(c *launch.Client) ([]ExecInfo, error) { return c.Execs(ctx, i.info.ID) })
 }
 
 func (i *isolatedInstance) Describe(ctx context.Context) (Info, error) {
@@ -295,11 +269,7 @@ func (i *isolatedInstance) Describe(ctx context.Context) (Info, error) {
 }
 
 func (i *isolatedInstance) Stats(ctx context.Context) (Stats, error) {
-	client, err := i.provider.reach(ctx)
-	if err != nil {
-		return Stats{}, err
-	}
-	return client.Stats(ctx, i.info.ID)
+	return ask(ctx, i.provider, func(c *launch.Client) (Stats, error) { return c.Stats(ctx, i.info.ID) })
 }
 
 // do has the launcher do something about the sandbox.
@@ -328,11 +298,7 @@ func (i *isolatedInstance) SetWorkspace(ctx context.Context, dir string) error {
 }
 
 func (i *isolatedInstance) Layers(ctx context.Context) ([]launch.Tree, error) {
-	client, err := i.provider.reach(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return client.Layers(ctx, i.info.ID)
+	return ask(ctx, i.provider, func(c *launch.Client) ([]launch.Tree, error) { return c.Layers(ctx, i.info.ID) })
 }
 
 func (i *isolatedInstance) Applied(ctx context.Context, tree string, stamps map[string]layer.Stamp) error {
@@ -361,11 +327,7 @@ func (i *isolatedInstance) Discard(ctx context.Context) error {
 }
 
 func (p *isolated) Snapshots(ctx context.Context) ([]string, error) {
-	client, err := p.reach(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return client.Snapshots(ctx)
+	return ask(ctx, p, func(c *launch.Client) ([]string, error) { return c.Snapshots(ctx) })
 }
 
 func (p *isolated) RemoveSnapshot(ctx context.Context, name string) error {

@@ -60,6 +60,15 @@ func capability[T any](s *Sandbox, what string) (T, error) {
 	return c, nil
 }
 
+// do does something with an ability of an Instance.
+func do[T any](s *Sandbox, what string, act func(T) error) error {
+	c, err := capability[T](s, what)
+	if err != nil {
+		return err
+	}
+	return about(s.info.ID, act(c))
+}
+
 // errUnsupported is about a provider.
 var errUnsupported = fmt.Errorf("has no such thing, which %w", ErrUnavailable)
 
@@ -80,13 +89,12 @@ func (s *Sandbox) Info(ctx context.Context) (Info, error) {
 
 // Execs describes the running commands, with any starter, and the detached ones that have
 // ended and whose Result nobody has taken yet.
-func (s *Sandbox) Execs(ctx context.Context) ([]ExecInfo, error) {
-	a, err := capability[Attacher](s, "execs")
-	if err != nil {
-		return nil, err
-	}
-	execs, err := a.Execs(ctx)
-	return execs, about(s.info.ID, err)
+func (s *Sandbox) Execs(ctx context.Context) (execs []ExecInfo, err error) {
+	err = do(s, "execs", func(a Attacher) (err error) {
+		execs, err = a.Execs(ctx)
+		return err
+	})
+	return execs, err
 }
 
 // Attach attaches to a detached command by its id, with any starter. The kept output and
@@ -109,32 +117,23 @@ func (s *Sandbox) Attach(ctx context.Context, execID string, stdout, stderr io.W
 }
 
 // Stats are the present use of the sandbox, and the most use.
-func (s *Sandbox) Stats(ctx context.Context) (Stats, error) {
-	m, err := capability[Meter](s, "stats")
-	if err != nil {
-		return Stats{}, err
-	}
-	stats, err := m.Stats(ctx)
-	return stats, about(s.info.ID, err)
+func (s *Sandbox) Stats(ctx context.Context) (stats Stats, err error) {
+	err = do(s, "stats", func(m Meter) (err error) {
+		stats, err = m.Stats(ctx)
+		return err
+	})
+	return stats, err
 }
 
 // Pause halts all processes in the sandbox, until Resume. That it is paused is
 // no error.
 func (s *Sandbox) Pause(ctx context.Context) error {
-	p, err := capability[Pauser](s, "pause")
-	if err != nil {
-		return err
-	}
-	return about(s.info.ID, p.Pause(ctx))
+	return do(s, "pause", func(p Pauser) error { return p.Pause(ctx) })
 }
 
 // Resume has a paused sandbox go on. That it is not paused is no error.
 func (s *Sandbox) Resume(ctx context.Context) error {
-	p, err := capability[Pauser](s, "resume")
-	if err != nil {
-		return err
-	}
-	return about(s.info.ID, p.Resume(ctx))
+	return do(s, "resume", func(p Pauser) error { return p.Resume(ctx) })
 }
 
 // Update changes the sandbox's limits while it runs. Zero fields stay as they
@@ -142,11 +141,7 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 //
 // Errors: *ConfigError for a limit that is out of bounds.
 func (s *Sandbox) Update(ctx context.Context, l Limits) error {
-	u, err := capability[Updater](s, "update of limits")
-	if err != nil {
-		return err
-	}
-	return about(s.info.ID, u.Update(ctx, l))
+	return do(s, "update of limits", func(u Updater) error { return u.Update(ctx, l) })
 }
 
 // SetWorkspace puts a directory of this host at /workspace, in place of the private
@@ -156,11 +151,7 @@ func (s *Sandbox) Update(ctx context.Context, l Limits) error {
 // Errors: *ConfigError for a directory that cannot be shown, ErrBusy if something in the
 // sandbox uses the present workspace.
 func (s *Sandbox) SetWorkspace(ctx context.Context, dir string) error {
-	w, err := capability[WorkspaceSetter](s, "another workspace")
-	if err != nil {
-		return err
-	}
-	return about(s.info.ID, w.SetWorkspace(ctx, dir))
+	return do(s, "another workspace", func(w WorkspaceSetter) error { return w.SetWorkspace(ctx, dir) })
 }
 
 // Undo takes back the last n transactions that joined and were not taken back yet, the
@@ -169,11 +160,7 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string) error {
 //
 // Errors: *ConfigError if there are fewer transactions.
 func (s *Sandbox) Undo(ctx context.Context, n int) error {
-	u, err := capability[Undoer](s, "undo")
-	if err != nil {
-		return err
-	}
-	return about(s.info.ID, u.Undo(ctx, n))
+	return do(s, "undo", func(u Undoer) error { return u.Undo(ctx, n) })
 }
 
 // removeTime is how long a removal may take.

@@ -19,11 +19,7 @@ func From(snapshot string) CreateOption {
 // Errors: ErrExists, ErrBusy if something in the sandbox has a file open there or its
 // directory, ErrUnavailable, ErrDamaged.
 func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
-	k, err := capability[Snapshotter](s, "snapshot")
-	if err != nil {
-		return err
-	}
-	return about(s.info.ID, k.Snapshot(ctx, name))
+	return do(s, "snapshot", func(k Snapshotter) error { return k.Snapshot(ctx, name) })
 }
 
 // Discard throws away the writes to the sandbox's overlays: they show the host's files
@@ -31,11 +27,7 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 //
 // Errors: ErrBusy if something in the sandbox has a file open there or its directory.
 func (s *Sandbox) Discard(ctx context.Context) error {
-	k, err := capability[Snapshotter](s, "discard")
-	if err != nil {
-		return err
-	}
-	return about(s.info.ID, k.Discard(ctx))
+	return do(s, "discard", func(k Snapshotter) error { return k.Discard(ctx) })
 }
 
 // Snapshots are the names of those that there are, of the provider that the Manager
