@@ -67,10 +67,8 @@ func (c *Conn) Ready(ctx context.Context) error {
 func (c *Conn) greeting(ctx context.Context) error {
 	e, _, err := c.control.receive(ctx, false)
 	switch {
-	case errors.Is(err, io.EOF):
-		return ErrGone
 	case err != nil:
-		return err
+		return gone(err)
 	case e.kind == eventFatal:
 		return fmt.Errorf("%s: %w", e.stage, e.errno)
 	case e.kind != eventHello:
@@ -113,11 +111,8 @@ func (c *Conn) Begin(ctx context.Context, cmd Command) (*Process, error) {
 	}
 	cmd.PlainNewlines = cmd.PlainNewlines && c.version >= newlinesVersion
 	p, err := c.begin(ctx, &cmd)
-	if errors.Is(err, io.EOF) {
-		err = ErrGone
-	}
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", cmd.Args[0], err)
+		return nil, fmt.Errorf("start %s: %w", cmd.Args[0], gone(err))
 	}
 	return p, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"syscall"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
@@ -34,11 +33,7 @@ func (c *Conn) Forget(ctx context.Context, id ExecID) error {
 
 // tell is ask for a request without an answer.
 func (c *Conn) tell(ctx context.Context, r request) error {
-	err := c.ask(ctx, r, nil)
-	if errors.Is(err, io.EOF) {
-		err = ErrGone
-	}
-	return err
+	return gone(c.ask(ctx, r, nil))
 }
 
 // query sends a request that is answered on a socket of its own.
@@ -60,11 +55,8 @@ func (c *Conn) query(ctx context.Context, r request) (*socket, error) {
 // id.
 func (c *Conn) Attach(ctx context.Context, id ExecID) (*Process, error) {
 	p, err := c.attach(ctx, id)
-	if errors.Is(err, io.EOF) {
-		err = ErrGone
-	}
 	if err != nil {
-		return nil, fmt.Errorf("attach to the detached command %s: %w", id, err)
+		return nil, fmt.Errorf("attach to the detached command %s: %w", id, gone(err))
 	}
 	return p, nil
 }
@@ -95,11 +87,8 @@ func (c *Conn) attach(ctx context.Context, id ExecID) (*Process, error) {
 // Detached lists the detached commands that the agent keeps, running or ended.
 func (c *Conn) Detached(ctx context.Context) ([]ExecID, error) {
 	list, err := c.detachedList(ctx)
-	if errors.Is(err, io.EOF) {
-		err = ErrGone
-	}
 	if err != nil {
-		return nil, fmt.Errorf("list the detached commands of the sandbox: %w", err)
+		return nil, fmt.Errorf("list the detached commands of the sandbox: %w", gone(err))
 	}
 	return list, nil
 }

@@ -3,12 +3,21 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"io"
 	"syscall"
 )
 
 // ErrGone means that the agent's end of a socket is closed: the agent has died,
 // or its sandbox was destroyed, and how a command ended will not be known.
 var ErrGone = errors.New("the sandbox's agent is gone")
+
+// gone is ErrGone in place of the end of a socket, and else the error.
+func gone(err error) error {
+	if errors.Is(err, io.EOF) {
+		return ErrGone
+	}
+	return err
+}
 
 // ErrNoExec means that the agent keeps no detached command of that id.
 var ErrNoExec = errors.New("the sandbox has no such detached command")

@@ -95,16 +95,8 @@ func (s *socket) polled() (*os.File, syscall.RawConn, error) {
 	return file, raw, err
 }
 
-// waitToRead calls try until it is done, and waits before each further time.
-func (s *socket) waitToRead(ctx context.Context, try func(fd uintptr) (done bool)) error {
-	return s.wait(ctx, try, (*os.File).SetReadDeadline, syscall.RawConn.Read)
-}
-
-// waitToWrite is waitToRead for a sender.
-func (s *socket) waitToWrite(ctx context.Context, try func(fd uintptr) (done bool)) error {
-	return s.wait(ctx, try, (*os.File).SetWriteDeadline, syscall.RawConn.Write)
-}
-
+// wait calls try until it is done, and waits before each further time, to read or to
+// write.
 func (s *socket) wait(ctx context.Context, try func(fd uintptr) (done bool),
 	setDeadline func(*os.File, time.Time) error, until func(syscall.RawConn, func(fd uintptr) bool) error) error {
 	var done bool
@@ -123,10 +115,10 @@ func (s *socket) wait(ctx context.Context, try func(fd uintptr) (done bool),
 // caller sees to that.
 func (s *socket) send(ctx context.Context, message []byte, fds []int) error {
 	var result error
-	err := s.waitToWrite(ctx, func(fd uintptr) bool {
+	err := s.wait(ctx, func(fd uintptr) bool {
 		_, result = descriptor.Send(int(fd), message, fds...)
 		return result != unix.EAGAIN
-	})
+	}, (*os.File).SetWriteDeadline, syscall.RawConn.Write)
 	return poller.Outcome(ctx, err, result)
 }
 
@@ -144,14 +136,19 @@ func (s *socket) trySend(message []byte) error {
 // the other end's closing.
 func (s *socket) receive(ctx context.Context, wantFile bool) (event, int, error) {
 	var r received
-	err := s.waitToRead(ctx, func(fd uintptr) bool {
-		r.from(int(fd), r.message[:], wantFile)
-		return r.err != unix.EAGAIN
-	})
-	if err := poller.Outcome(ctx, err, r.err); err != nil {
+	if err := s.await(ctx, &r, r.message[:], wantFile); err != nil {
 		return event{}, -1, err
 	}
 	return r.event()
+}
+
+// await waits for the next message.
+func (s *socket) await(ctx context.Context, r *received, message []byte, wantFile bool) error {
+	err := s.wait(ctx, func(fd uintptr) bool {
+		r.from(int(fd), message, wantFile)
+		return r.err != unix.EAGAIN
+	}, (*os.File).SetReadDeadline, syscall.RawConn.Read)
+	return poller.Outcome(ctx, err, r.err)
 }
 
 // tryReceive is receive of an event alone, and false where there is none yet.
@@ -172,11 +169,7 @@ func (s *socket) tryReceive() (event, bool, error) {
 func (s *socket) receiveList(ctx context.Context) ([]ExecID, error) {
 	message := make([]byte, eventSize+maxDetached*idSize+1)
 	var r received
-	err := s.waitToRead(ctx, func(fd uintptr) bool {
-		r.from(int(fd), message, false)
-		return r.err != unix.EAGAIN
-	})
-	if err := poller.Outcome(ctx, err, r.err); err != nil {
+	if err := s.await(ctx, &r, message, false); err != nil {
 		return nil, err
 	}
 	if _, err := onlyDescriptor(nil, r.flags); err != nil {
