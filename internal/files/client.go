@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -375,24 +374,17 @@ func (c *Client) state() (silent, idle time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
+	used := c.open > 0
 	for _, p := range c.pending {
+		used = used || !p.late
 		if !p.late && !p.patient {
 			silent = max(silent, min(now.Sub(p.since), now.Sub(c.heard)))
 		}
 	}
-	if c.open == 0 && !slices.ContainsFunc(c.waiting(), func(p *pending) bool { return !p.late }) {
+	if !used {
 		idle = now.Sub(c.heard)
 	}
 	return silent, idle
-}
-
-// waiting is called with mu held.
-func (c *Client) waiting() []*pending {
-	all := make([]*pending, 0, len(c.pending))
-	for _, p := range c.pending {
-		all = append(all, p)
-	}
-	return all
 }
 
 // inquire asks why the server is silent, and the server whether it is.
@@ -404,7 +396,7 @@ func (c *Client) inquire() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.quiet = true
-			for _, p := range c.waiting() {
+			for _, p := range c.pending {
 				if !p.patient {
 					p.cancel(err)
 				}

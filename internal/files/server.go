@@ -155,15 +155,15 @@ func (s *server) drop(handle uint32) {
 	}
 }
 
-// find is the object of a handle, of one kind.
-func find[T opened](s *server, handle uint32) (T, error) {
+// with asks the object of a handle, of one kind.
+func with[T opened](s *server, handle uint32, ask func(T) (*answer, error)) (*answer, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	o, ok := s.handles[handle].(T)
+	s.mu.Unlock()
 	if !ok {
-		return o, unix.EBADF
+		return nil, unix.EBADF
 	}
-	return o, nil
+	return ask(o)
 }
 
 func (s *server) carryOut(r *request) (*answer, error) {
@@ -200,32 +200,15 @@ func (s *server) carryOut(r *request) (*answer, error) {
 func (s *server) goOn(r *request) (*answer, error) {
 	switch r.op {
 	case opRead:
-		f, err := find[*reader](s, r.handle)
-		if err != nil {
-			return nil, err
-		}
-		return f.read(r.offset, r.size)
+		return with(s, r.handle, func(f *reader) (*answer, error) { return f.read(r.offset, r.size) })
 	case opNext:
-		l, err := find[*listing](s, r.handle)
-		if err != nil {
-			return nil, err
-		}
-		return l.next()
+		return with(s, r.handle, (*listing).next)
 	case opEvents:
-		w, err := find[*watch](s, r.handle)
-		if err != nil {
-			return nil, err
-		}
-		return w.next()
+		return with(s, r.handle, (*watch).next)
+	case opWrite:
+		return with(s, r.handle, func(w *writer) (*answer, error) { return &answer{}, w.write(r.data) })
 	}
-	w, err := find[*writer](s, r.handle)
-	if err != nil {
-		return nil, err
-	}
-	if r.op == opWrite {
-		return &answer{}, w.write(r.data)
-	}
-	return &answer{}, w.commit()
+	return with(s, r.handle, func(w *writer) (*answer, error) { return &answer{}, w.commit() })
 }
 
 func (s *server) kept(o opened) (*answer, error) {
