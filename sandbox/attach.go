@@ -120,15 +120,8 @@ func (k *keptOutput) finish(ctx context.Context) error {
 			errs = append(errs, k.out[i].copy())
 		}
 	}
-	taken := make(chan struct{})
-	go func() { // outlives the call if the caller never takes anything
-		k.copying.Wait()
-		close(taken)
-	}()
-	select {
-	case <-taken:
-		return errors.Join(append(errs, streams.IgnoreEnough(k.out[0].err), streams.IgnoreEnough(k.out[1].err))...)
-	case <-ctx.Done():
-		return streams.ErrNotTaken
+	if err := streams.Await(ctx, &k.copying); err != nil {
+		return err
 	}
+	return errors.Join(append(errs, streams.IgnoreEnough(k.out[0].err), streams.IgnoreEnough(k.out[1].err))...)
 }

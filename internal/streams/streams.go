@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // A command gets pipes that belong to it, never the caller's own descriptors: from a
@@ -116,8 +118,7 @@ func pipe(ours int) (r, w int, err error) {
 		return -1, -1, os.NewSyscallError("pipe", err)
 	}
 	if err := unix.SetNonblock(fds[ours], true); err != nil {
-		unix.Close(fds[0])
-		unix.Close(fds[1])
+		descriptor.CloseFD(fds[:]...)
 		return -1, -1, os.NewSyscallError("fcntl", err)
 	}
 	return fds[0], fds[1], nil
@@ -128,12 +129,8 @@ func (s *Streams) CloseInside() {
 	if s.Inside[2] == s.Inside[1] {
 		s.Inside[2] = nil
 	}
-	for i, f := range s.Inside {
-		if f != nil {
-			f.Close()
-			s.Inside[i] = nil
-		}
-	}
+	descriptor.Close(s.Inside[:]...)
+	clear(s.Inside[:])
 }
 
 // patience is how long a command may run before goroutines read its output into a Result.
@@ -208,18 +205,27 @@ func (s *Streams) Finish(ctx context.Context) error {
 	for i := range s.N {
 		s.Out[i].File.SetReadDeadline(time.Now()) //nolint:errcheck // closed: its end was reached
 	}
+	if err := Await(ctx, &s.copying); err != nil {
+		return err
+	}
+	return errors.Join(s.Out[0].err, s.Out[1].err)
+}
+
+// Await waits for the goroutines that copy output. ErrNotTaken says that ctx was done
+// first.
+func Await(ctx context.Context, copying *sync.WaitGroup) error {
 	if ctx.Done() == nil {
-		s.copying.Wait()
-		return errors.Join(s.Out[0].err, s.Out[1].err)
+		copying.Wait()
+		return nil
 	}
 	taken := make(chan struct{})
 	go func() { // outlives the call if the caller never takes anything
-		s.copying.Wait()
+		copying.Wait()
 		close(taken)
 	}()
 	select {
 	case <-taken:
-		return errors.Join(s.Out[0].err, s.Out[1].err)
+		return nil
 	case <-ctx.Done():
 		return ErrNotTaken
 	}
