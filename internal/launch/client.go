@@ -146,21 +146,15 @@ func (c *Client) open(ctx context.Context, r *Request, files []*os.File, accept 
 	}
 	unix.Close(theirs)
 	if err == nil && len(body) > chunk {
-		err = c.sendLong(ctx, ours, body, files)
+		// The launcher reads meanwhile. If it refuses the body, its answer says why.
+		if err = ours.Send(ctx, body, files...); errors.Is(err, io.EOF) {
+			err = nil
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, ours.Close())
 	}
 	return ours, nil
-}
-
-// sendLong sends a body that the launcher has to read meanwhile. If the launcher refuses
-// it, the error says why.
-func (c *Client) sendLong(ctx context.Context, ours *Channel, body []byte, files []*os.File) error {
-	if err := ours.Send(ctx, body, files...); err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	return nil
 }
 
 // receive takes one answer.

@@ -3,6 +3,7 @@ package launch
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -153,10 +154,8 @@ func newWireCommand(c Command) *WireCommand {
 }
 
 func isText(c Command) bool {
-	for _, arg := range c.Args {
-		if !utf8.ValidString(arg) {
-			return false
-		}
+	if slices.ContainsFunc(c.Args, func(arg string) bool { return !utf8.ValidString(arg) }) {
+		return false
 	}
 	for name, value := range c.Env {
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
@@ -56,20 +57,15 @@ func (c *call) answerFrom(ctx context.Context, f func() (*launch.Answer, error))
 	if err := c.peer.answers.Acquire(ctx, 1); err != nil {
 		return err
 	}
-	taken := true
-	defer func() {
-		if taken {
-			c.peer.answers.Release(1)
-		}
-	}()
+	release := sync.OnceFunc(func() { c.peer.answers.Release(1) })
+	defer release()
 	a, err := f()
 	if err != nil {
 		return err
 	}
 	body := c.encode(a)
 	if len(body) <= smallAnswer {
-		taken = false
-		c.peer.answers.Release(1)
+		release()
 	}
 	if body == nil {
 		return nil

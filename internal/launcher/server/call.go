@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -385,19 +386,12 @@ func (c *call) own(f func(Sandbox) error) func(Sandbox) error {
 	}
 }
 
+const idLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-."
+
 // isID says whether a client may use s as an id, with any rule of a launcher for names: no
 // path, and not long.
 func isID(s string) bool {
-	if s == "" || s == "." || s == ".." || len(s) > 255 {
-		return false
-	}
-	for _, b := range []byte(s) {
-		letter := 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || '0' <= b && b <= '9'
-		if !letter && b != '_' && b != '+' && b != '-' && b != '.' {
-			return false
-		}
-	}
-	return true
+	return s != "" && s != "." && s != ".." && len(s) <= 255 && strings.Trim(s, idLetters) == ""
 }
 
 func (c *call) list(ctx context.Context) (*launch.Answer, error) {
