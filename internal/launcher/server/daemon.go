@@ -70,7 +70,7 @@ func (d *Daemon) Run(ctx context.Context, listeners []Socket) error {
 	serving.Go(func() { d.Adopt(ctx) })
 	<-ctx.Done()
 	d.Log.Info("ending", "grace", d.Grace.String())
-	EndAfter(d.Grace, d.Log)
+	endAfter(d.Grace, d.Log)
 	failed := context.Cause(ctx)
 	cancel(nil)
 	err := CloseListeners(listeners)
@@ -97,7 +97,7 @@ func (d *Daemon) RunConn(ctx context.Context, conn *net.UnixConn) error {
 	case <-served:
 	case <-ctx.Done():
 	}
-	EndAfter(d.Grace, d.Log)
+	endAfter(d.Grace, d.Log)
 	d.end(stop)
 	<-served
 	return err

@@ -279,7 +279,7 @@ func (s *Server) closeIdleLocked() {
 // Shutdown takes no more calls, lets those under way end until ctx does, and
 // then ends them. Sandboxes stay up, but for those that are tied to their
 // connections. No goroutine is left, so that it can take as long as clients like:
-// see EndAfter.
+// see endAfter.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.mu.Lock()
 	s.drain()
