@@ -62,8 +62,7 @@ func (v *Session) execDir(e ExecID) string { return filepath.Join(v.ExecsDir(), 
 // isDetached says whether an exec is detached. Its record is made last and removed first: if
 // it is there, the other files are there, too.
 func (v *Session) isDetached(e ExecID) bool {
-	_, err := os.Lstat(filepath.Join(v.execDir(e), ExecRecordName))
-	return err == nil
+	return statedir.Exists(filepath.Join(v.execDir(e), ExecRecordName))
 }
 
 // Detach makes the state of an exec that is about to be started.
@@ -196,7 +195,4 @@ func (d *detached) markTimedOut() {
 	_ = os.WriteFile(filepath.Join(d.Dir, timedOutName), nil, 0o600)
 }
 
-func (d *detached) timedOut() bool {
-	_, err := os.Lstat(filepath.Join(d.Dir, timedOutName))
-	return err == nil
-}
+func (d *detached) timedOut() bool { return statedir.Exists(filepath.Join(d.Dir, timedOutName)) }

@@ -190,7 +190,7 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 // it could not be told from one that was left half removed.
 func (l *Launcher) removeTraces(ctx context.Context, id string, state *statedir.Dir) error {
 	left, err := l.ids.Claimed(id)
-	if _, missing := os.Lstat(filepath.Join(l.State, id)); err == nil && !left && missing == nil {
+	if err == nil && !left && statedir.Exists(filepath.Join(l.State, id)) {
 		left, err = l.find.traced(id) // it has a container, and the quick look for a claim can miss one
 	}
 	if err != nil || !left {

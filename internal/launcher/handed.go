@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
@@ -26,10 +27,7 @@ import (
 // handedName is a file in a sandbox's directory. It says that a client was given layers.
 const handedName = "handed"
 
-func wasHanded(dir string) bool {
-	_, err := os.Lstat(filepath.Join(dir, handedName))
-	return err == nil
-}
+func wasHanded(dir string) bool { return statedir.Exists(filepath.Join(dir, handedName)) }
 
 // handed are the stores that clients may hold.
 type handed struct {

@@ -1,10 +1,10 @@
 package launcher
 
 import (
-	"os"
 	"path/filepath"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
 // Has says whether a state root has a sandbox of this id, whole or in part, up or not. It
@@ -13,6 +13,5 @@ func Has(root, id string) bool {
 	if !filepath.IsLocal(id) || filepath.Base(id) != id || id == "." {
 		return false
 	}
-	_, err := os.Lstat(filepath.Join((&Launcher{Roots: record.Roots{State: root}}).Sandboxes(), id))
-	return err == nil
+	return statedir.Exists(record.Roots{State: root}.Dir(id))
 }

@@ -84,8 +84,7 @@ func (l *Launcher) keepFiles(ctx context.Context, id string, state *statedir.Dir
 }
 
 func hasSnapshot(roots record.Roots, name string) bool {
-	_, err := os.Lstat(roots.SnapshotDir(name))
-	return err == nil
+	return statedir.Exists(roots.SnapshotDir(name))
 }
 
 // snapshotStopped makes the snapshot, and returns the record with the snapshot's name.

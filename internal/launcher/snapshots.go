@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 
@@ -44,8 +43,7 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 		if !s.session.Current().Backend(s.launcher.Roots).Durable() {
 			return fmt.Errorf("a snapshot %w: its files are in memory; make it with --storage disk", launch.ErrUnavailable)
 		}
-		dir := s.launcher.SnapshotDir(name)
-		if _, err := os.Lstat(dir); err == nil {
+		if hasSnapshot(s.launcher.Roots, name) {
 			return fmt.Errorf("snapshot %s %w", name, launch.ErrExists)
 		}
 		if err := s.verify(ctx, integrity.ShortOfRoom(s.launcher.Data)); err != nil {

@@ -241,7 +241,4 @@ const removalName = "removing"
 func NoteRemoval(dir string) { _ = os.WriteFile(filepath.Join(dir, removalName), nil, 0o600) }
 
 // RemovalBegun says that a removal of the sandbox with this directory has begun.
-func RemovalBegun(dir string) bool {
-	_, err := os.Lstat(filepath.Join(dir, removalName))
-	return err == nil
-}
+func RemovalBegun(dir string) bool { return Exists(filepath.Join(dir, removalName)) }

@@ -95,6 +95,12 @@ func Replace(path string, content []byte) error {
 	return os.Rename(draft, path)
 }
 
+// Exists says that a path leads to an entry. It does not follow a link at the end.
+func Exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
 // Check refuses a directory of all sandboxes, or a state root above it, that other users
 // than root and this user may change. A missing directory is no error.
 func Check(sandboxes string) error {
