@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -180,7 +181,7 @@ func anchored(spec *specs.Spec, bundle string) *specs.Spec {
 		root.Path = filepath.Join(bundle, root.Path)
 		s.Root = &root
 	}
-	s.Mounts = append([]specs.Mount(nil), s.Mounts...)
+	s.Mounts = slices.Clone(s.Mounts)
 	for i, m := range s.Mounts {
 		if isBind(m) && !filepath.IsAbs(m.Source) {
 			s.Mounts[i].Source = filepath.Join(bundle, m.Source)
@@ -190,12 +191,7 @@ func anchored(spec *specs.Spec, bundle string) *specs.Spec {
 }
 
 func isBind(m specs.Mount) bool {
-	for _, o := range m.Options {
-		if o == "bind" || o == "rbind" {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
 }
 
 // Load opens the container id of the state root. Errors: [ErrInvalidID],
