@@ -1,6 +1,7 @@
 package container
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,13 +29,19 @@ type stateLock struct{ dir *os.File }
 // lockState waits for the lock of the directory that has the name when it gets
 // it. [fs.ErrNotExist] says that there is none.
 func lockState(path string) (stateLock, error) {
-	for deadline := time.Now().Add(lockPatience); ; {
+	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
+	defer cancel()
+	for {
 		dir, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 		if err != nil {
 			return stateLock{}, err
 		}
 		l := stateLock{dir}
-		if err := l.await(deadline); err != nil {
+		err = descriptor.Lock(ctx, dir)
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = ErrBusy
+		}
+		if err != nil {
 			l.release()
 			return stateLock{}, fmt.Errorf("container %s: %w", filepath.Base(path), err)
 		}
@@ -42,21 +50,6 @@ func lockState(path string) (stateLock, error) {
 			return l, nil
 		}
 		l.release() // deleted meanwhile, or deleted and created again
-	}
-}
-
-func (l stateLock) await(deadline time.Time) error {
-	for {
-		err := unix.Flock(int(l.dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		switch {
-		case err == nil:
-			return nil
-		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
-			return fmt.Errorf("lock %s: %w", l.dir.Name(), err)
-		case time.Now().After(deadline):
-			return ErrBusy
-		}
-		time.Sleep(time.Millisecond)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -143,7 +144,7 @@ func Check(ctx context.Context, path string, mounted, held *os.File) error {
 	}
 	defer top.Close()
 	// One at a time: only one caller gets the error, and has to record it.
-	if err := awaitLock(ctx, top); err != nil {
+	if err := descriptor.Lock(ctx, top); err != nil {
 		return fmt.Errorf("lock the file system in %s: %w", path, err)
 	}
 	if err := Failure(path); err != nil {

@@ -8,8 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -166,8 +166,9 @@ func RemoveImage(ctx context.Context, path string) error {
 		return err
 	}
 	defer image.Close()
-	if err := awaitLock(ctx, image); err != nil {
-		return fmt.Errorf("lock %s: %w", path, err)
+	// Others hold the lock for moments, or remove the image with it.
+	if err := descriptor.Lock(ctx, image); err != nil {
+		return err
 	}
 	// If this name is gone since, the file's other names are not ours.
 	var st, named unix.Stat_t
@@ -204,21 +205,6 @@ func shutDown(device *os.File, path string) error {
 		return err
 	}
 	return errors.Join(Abandon(path, m), m.Close())
-}
-
-// awaitLock takes an image's lock, which others hold for moments, or remove it with.
-func awaitLock(ctx context.Context, image *os.File) error {
-	for {
-		err := unix.Flock(int(image.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Millisecond):
-		}
-	}
 }
 
 func shrink(ctx context.Context, f *os.File, size, taken int64) error {
