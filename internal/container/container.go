@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/specconv"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"golang.org/x/sys/unix"
 )
 
@@ -258,8 +259,12 @@ func (c *Container) Kill() error {
 	if err := c.Signal(unix.SIGKILL); err != nil && !errors.Is(err, ErrNotRunning) {
 		return err
 	}
-	if err := awaitExit(pidfd, killPatience); err != nil {
+	ended, err := process.AwaitExit(int(pidfd.Fd()), killPatience)
+	if err != nil {
 		return err
+	}
+	if !ended {
+		return errors.New("container init still running")
 	}
 	c.killRest()
 	return nil
@@ -336,24 +341,4 @@ func openPidFD(pid int) (*os.File, error) {
 		return nil, fmt.Errorf("pidfd_open %d: %w", pid, err)
 	}
 	return os.NewFile(uintptr(fd), "pidfd"), nil
-}
-
-// awaitExit returns when the process behind pidfd has ended: a pidfd becomes
-// readable then (pidfd_open(2), Linux 5.3).
-func awaitExit(pidfd *os.File, patience time.Duration) error {
-	deadline := time.Now().Add(patience)
-	for {
-		left := time.Until(deadline)
-		if left <= 0 {
-			return errors.New("container init still running")
-		}
-		fds := []unix.PollFd{{Fd: int32(pidfd.Fd()), Events: unix.POLLIN}}
-		n, err := unix.Poll(fds, int(left.Milliseconds())+1)
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("poll pidfd: %w", err)
-		}
-		if n > 0 {
-			return nil
-		}
-	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
@@ -110,14 +111,14 @@ func TestRunFromADescriptorInAUserNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pidfd.Close()
-	if err := awaitExit(pidfd, 10*time.Millisecond); err == nil {
-		t.Error("pidfd says ended")
+	if ended, err := process.AwaitExit(int(pidfd.Fd()), 10*time.Millisecond); ended || err != nil {
+		t.Error("pidfd says ended", err)
 	}
 	if _, err := ours.Write([]byte{42}); err != nil {
 		t.Fatal(err)
 	}
-	if err := awaitExit(pidfd, testhost.Patience); err != nil {
-		t.Error(err)
+	if ended, err := process.AwaitExit(int(pidfd.Fd()), testhost.Patience); !ended || err != nil {
+		t.Error(ended, err)
 	}
 	ws, err := child.Wait()
 	if err != nil || ws.ExitStatus() != 42 {

@@ -62,8 +62,7 @@ func StatOf(pid int) ([]string, error) {
 
 // Lives is true where that can't be told: in another pid namespace.
 func (i ID) Lives() bool {
-	here, err := os.Readlink("/proc/self/ns/pid")
-	if err != nil || here != i.Namespace {
+	if !i.isHere() {
 		return true
 	}
 	start, err := Started(i.Pid)
@@ -77,8 +76,7 @@ const exiting = 0x4
 // Ends is true for a process that has ended, or is about to: whose sockets may be
 // closed already. It is true where that can't be told, too.
 func (i ID) Ends() bool {
-	here, err := os.Readlink("/proc/self/ns/pid")
-	if err != nil || here != i.Namespace || !i.Lives() {
+	if !i.isHere() || !i.Lives() {
 		return true
 	}
 	fields, err := StatOf(i.Pid)
@@ -100,7 +98,7 @@ func Parse(text string) (i ID, err error) {
 
 // End kills the process and returns when it is gone.
 func (i ID) End(patience time.Duration) error {
-	if here, err := os.Readlink("/proc/self/ns/pid"); err != nil || here != i.Namespace || i.Pid <= 1 {
+	if !i.isHere() || i.Pid <= 1 {
 		return fmt.Errorf("process %d cannot be told from others here", i.Pid)
 	}
 	pidfd, err := unix.PidfdOpen(i.Pid, 0)
@@ -118,18 +116,34 @@ func (i ID) End(patience time.Duration) error {
 	if err := unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return err
 	}
+	ended, err := AwaitExit(pidfd, patience)
+	if err == nil && !ended {
+		err = fmt.Errorf("process %d was killed and does not end", i.Pid)
+	}
+	return err
+}
+
+// AwaitExit waits until the process of a pidfd has ended: the pidfd becomes readable then
+// (pidfd_open(2), Linux 5.3). ended is false if the process takes longer than the patience.
+func AwaitExit(pidfd int, patience time.Duration) (ended bool, err error) {
 	for deadline := time.Now().Add(patience); ; {
 		left := time.Until(deadline)
 		if left <= 0 {
-			return fmt.Errorf("process %d was killed and does not end", i.Pid)
+			return false, nil
 		}
 		fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 		n, err := unix.Poll(fds, int(left.Milliseconds())+1)
 		if err != nil && !errors.Is(err, unix.EINTR) {
-			return err
+			return false, fmt.Errorf("poll pidfd: %w", err)
 		}
 		if n > 0 {
-			return nil
+			return true, nil
 		}
 	}
+}
+
+// isHere says that the number of the process means something in this pid namespace.
+func (i ID) isHere() bool {
+	here, err := os.Readlink("/proc/self/ns/pid")
+	return err == nil && here == i.Namespace
 }
