@@ -68,7 +68,7 @@ func Run(cmd *exec.Cmd, n int, patience time.Duration) (Trace, error) {
 	if err != nil {
 		return Trace{}, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
-	r := &tracer{pid: pid, killAt: n, known: map[int]*thread{}}
+	r := &tracer{pid: pid, killAt: n, known: map[int]*Point{}}
 	late := time.AfterFunc(patience, func() { _ = unix.Kill(pid, unix.SIGKILL) })
 	err = r.follow()
 	if !late.Stop() && err == nil && !r.trace.Killed {
@@ -77,22 +77,18 @@ func Run(cmd *exec.Cmd, n int, patience time.Duration) (Trace, error) {
 	return r.trace, err
 }
 
-// A thread is one thread of the program.
-type thread struct {
-	// at is the point of the call that the thread is in, nil if that has no
-	// side effect.
-	at *Point
-}
-
 type tracer struct {
 	pid    int
 	killAt int
-	known  map[int]*thread
-	trace  Trace
+	// known has the point of the call that each thread is in, nil if that has no side
+	// effect.
+	known map[int]*Point
+	trace Trace
 }
 
 // follow returns when the program has ended.
 func (r *tracer) follow() error {
+	var failed error // the program is killed then, and its end is all that counts
 	for {
 		var status unix.WaitStatus
 		// Of this thread's children only: the others are not the tracer's.
@@ -100,31 +96,17 @@ func (r *tracer) follow() error {
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
-			return fmt.Errorf("wait for traced process %d: %w", r.pid, err)
-		case status.Stopped():
-			if err := r.stopped(tid, status); err != nil {
+			return errors.Join(failed, fmt.Errorf("wait for traced process %d: %w", r.pid, err))
+		case status.Stopped() && failed == nil:
+			if failed = r.stopped(tid, status); failed != nil {
 				_ = unix.Kill(r.pid, unix.SIGKILL)
-				return errors.Join(err, r.reap())
 			}
+		case status.Stopped():
 		case tid == r.pid:
 			r.trace.Status = status
-			return nil
+			return failed
 		default:
 			delete(r.known, tid) // the number may come back
-		}
-	}
-}
-
-// reap waits for a program that was killed.
-func (r *tracer) reap() error {
-	for {
-		var status unix.WaitStatus
-		tid, err := unix.Wait4(-1, &status, unix.WALL|unix.WNOTHREAD, nil)
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			return err
-		}
-		if tid == r.pid && !status.Stopped() {
-			return nil
 		}
 	}
 }
@@ -132,13 +114,12 @@ func (r *tracer) reap() error {
 // stopped handles a thread's stop and has it go on.
 func (r *tracer) stopped(tid int, status unix.WaitStatus) error {
 	deliver := 0
-	th := r.known[tid]
+	_, known := r.known[tid]
 	switch signal := status.StopSignal(); {
-	case th == nil:
+	case !known:
 		// The first stop of a thread: SIGTRAP of the program's execve(2),
 		// SIGSTOP of another.
-		th = &thread{}
-		r.known[tid] = th
+		r.known[tid] = nil
 		if tid == r.pid {
 			const options = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE |
 				unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_EXITKILL
@@ -147,7 +128,7 @@ func (r *tracer) stopped(tid int, status unix.WaitStatus) error {
 			}
 		}
 	case signal == unix.SIGTRAP|0x80:
-		if kill, err := r.atCall(tid, th); kill || err != nil {
+		if kill, err := r.atCall(tid); kill || err != nil {
 			return err
 		}
 	case signal == unix.SIGTRAP && status.TrapCause() > 0:
@@ -169,23 +150,23 @@ func vanished(what string, err error) error {
 
 // atCall counts the point of a stop before or after a system call, and kills
 // the program if it is the one.
-func (r *tracer) atCall(tid int, th *thread) (killed bool, err error) {
+func (r *tracer) atCall(tid int) (killed bool, err error) {
 	info, err := syscallInfo(tid)
 	if err != nil {
 		return false, vanished("get system call", err)
 	}
-	switch info.op {
-	case unix.PTRACE_SYSCALL_INFO_ENTRY:
-		th.at = sideEffect(r.pid, tid, info)
-	case unix.PTRACE_SYSCALL_INFO_EXIT:
-		if th.at != nil {
-			th.at.After = true
-		}
+	at := r.known[tid]
+	switch {
+	case info.op == unix.PTRACE_SYSCALL_INFO_ENTRY:
+		at = sideEffect(r.pid, tid, info)
+		r.known[tid] = at
+	case info.op == unix.PTRACE_SYSCALL_INFO_EXIT && at != nil:
+		at.After = true
 	}
-	if th.at == nil || r.trace.Killed {
+	if at == nil || r.trace.Killed {
 		return false, nil
 	}
-	r.trace.Points = append(r.trace.Points, *th.at)
+	r.trace.Points = append(r.trace.Points, *at)
 	if len(r.trace.Points) != r.killAt {
 		return false, nil
 	}
