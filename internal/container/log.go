@@ -49,14 +49,13 @@ func (f forward) Fire(e *logrus.Entry) error {
 }
 
 func slogLevel(l logrus.Level) slog.Level {
-	switch l {
-	case logrus.TraceLevel, logrus.DebugLevel:
+	switch {
+	case l >= logrus.DebugLevel:
 		return slog.LevelDebug
-	case logrus.InfoLevel:
+	case l == logrus.InfoLevel:
 		return slog.LevelInfo
-	case logrus.WarnLevel:
+	case l == logrus.WarnLevel:
 		return slog.LevelWarn
-	default:
-		return slog.LevelError
 	}
+	return slog.LevelError
 }

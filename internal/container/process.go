@@ -188,52 +188,36 @@ func setStdio(lp *libcontainer.Process, p Process) {
 
 func rlimits(list []specs.POSIXRlimit) ([]configs.Rlimit, error) {
 	var out []configs.Rlimit
+	numbers := rlimitNumbers()
 	for _, l := range list {
-		number, err := rlimitNumber(l.Type)
-		if err != nil {
-			return nil, err
+		number, ok := numbers[l.Type]
+		if !ok {
+			return nil, fmt.Errorf("wrong rlimit value: %s", l.Type)
 		}
 		out = append(out, configs.Rlimit{Type: number, Hard: l.Hard, Soft: l.Soft})
 	}
 	return out, nil
 }
 
-// rlimitNumber translates the names of runtime-spec v1.3.0 config.md "POSIX
+// rlimitNumbers are the numbers of the names of runtime-spec v1.3.0 config.md "POSIX
 // process", which are those of getrlimit(2).
-func rlimitNumber(name string) (int, error) {
-	switch name {
-	case "RLIMIT_AS":
-		return unix.RLIMIT_AS, nil
-	case "RLIMIT_CORE":
-		return unix.RLIMIT_CORE, nil
-	case "RLIMIT_CPU":
-		return unix.RLIMIT_CPU, nil
-	case "RLIMIT_DATA":
-		return unix.RLIMIT_DATA, nil
-	case "RLIMIT_FSIZE":
-		return unix.RLIMIT_FSIZE, nil
-	case "RLIMIT_LOCKS":
-		return unix.RLIMIT_LOCKS, nil
-	case "RLIMIT_MEMLOCK":
-		return unix.RLIMIT_MEMLOCK, nil
-	case "RLIMIT_MSGQUEUE":
-		return unix.RLIMIT_MSGQUEUE, nil
-	case "RLIMIT_NICE":
-		return unix.RLIMIT_NICE, nil
-	case "RLIMIT_NOFILE":
-		return unix.RLIMIT_NOFILE, nil
-	case "RLIMIT_NPROC":
-		return unix.RLIMIT_NPROC, nil
-	case "RLIMIT_RSS":
-		return unix.RLIMIT_RSS, nil
-	case "RLIMIT_RTPRIO":
-		return unix.RLIMIT_RTPRIO, nil
-	case "RLIMIT_RTTIME":
-		return unix.RLIMIT_RTTIME, nil
-	case "RLIMIT_SIGPENDING":
-		return unix.RLIMIT_SIGPENDING, nil
-	case "RLIMIT_STACK":
-		return unix.RLIMIT_STACK, nil
+func rlimitNumbers() map[string]int {
+	return map[string]int{
+		"RLIMIT_AS":         unix.RLIMIT_AS,
+		"RLIMIT_CORE":       unix.RLIMIT_CORE,
+		"RLIMIT_CPU":        unix.RLIMIT_CPU,
+		"RLIMIT_DATA":       unix.RLIMIT_DATA,
+		"RLIMIT_FSIZE":      unix.RLIMIT_FSIZE,
+		"RLIMIT_LOCKS":      unix.RLIMIT_LOCKS,
+		"RLIMIT_MEMLOCK":    unix.RLIMIT_MEMLOCK,
+		"RLIMIT_MSGQUEUE":   unix.RLIMIT_MSGQUEUE,
+		"RLIMIT_NICE":       unix.RLIMIT_NICE,
+		"RLIMIT_NOFILE":     unix.RLIMIT_NOFILE,
+		"RLIMIT_NPROC":      unix.RLIMIT_NPROC,
+		"RLIMIT_RSS":        unix.RLIMIT_RSS,
+		"RLIMIT_RTPRIO":     unix.RLIMIT_RTPRIO,
+		"RLIMIT_RTTIME":     unix.RLIMIT_RTTIME,
+		"RLIMIT_SIGPENDING": unix.RLIMIT_SIGPENDING,
+		"RLIMIT_STACK":      unix.RLIMIT_STACK,
 	}
-	return 0, fmt.Errorf("wrong rlimit value: %s", name)
 }

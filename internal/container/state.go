@@ -1,16 +1,15 @@
 package container
 
 import (
-	"fmt"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/utils"
+	"golang.org/x/sys/unix"
 )
 
 // Status is where a container is in its life, as the state's JSON says it.
@@ -92,13 +91,9 @@ func (c *Container) State() (State, error) {
 // directory.
 func (c *Container) Owner() (string, error) {
 	path := filepath.Join(c.root, c.ID())
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", err
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return "", fmt.Errorf("stat %s: no owner in %T", path, info.Sys())
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return "", &os.PathError{Op: "stat", Path: path, Err: err}
 	}
 	uid := strconv.FormatUint(uint64(st.Uid), 10)
 	if u, err := user.LookupId(uid); err == nil {

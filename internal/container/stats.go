@@ -22,7 +22,7 @@ func (c *Container) Stats() (*Stats, error) {
 		CPU:               cpuStats(cg.CpuStats),
 		CPUSet:            types.CPUSet(cg.CPUSetStats),
 		Memory:            memoryStats(cg.MemoryStats),
-		Pids:              types.Pids{Current: cg.PidsStats.Current, Limit: cg.PidsStats.Limit},
+		Pids:              types.Pids(cg.PidsStats),
 		Blkio:             blkioStats(cg.BlkioStats),
 		Hugetlb:           map[string]types.Hugetlb{},
 		NetworkInterfaces: ls.Interfaces,
@@ -51,12 +51,8 @@ func cpuStats(c cgroups.CpuStats) types.Cpu {
 			Kernel:       c.CpuUsage.UsageInKernelmode,
 			User:         c.CpuUsage.UsageInUsermode,
 		},
-		Throttling: types.Throttling{
-			Periods:          c.ThrottlingData.Periods,
-			ThrottledPeriods: c.ThrottlingData.ThrottledPeriods,
-			ThrottledTime:    c.ThrottlingData.ThrottledTime,
-		},
-		PSI: c.PSI,
+		Throttling: types.Throttling(c.ThrottlingData),
+		PSI:        c.PSI,
 	}
 }
 
