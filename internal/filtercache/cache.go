@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
@@ -113,11 +115,10 @@ var errBadFilter = errors.New("not the filter of that name")
 // loadFilter reads a file of the cache.
 func loadFilter(dir *os.File, name string) ([]byte, error) {
 	// O_NONBLOCK: a FIFO is refused, not waited for.
-	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	f, err := os.OpenFile(filepath.Join(dir.Name(), name), unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), filepath.Join(dir.Name(), name))
 	defer f.Close()
 	if err := statedir.CheckOwn(f); err != nil {
 		return nil, err
@@ -138,23 +139,14 @@ func loadFilter(dir *os.File, name string) ([]byte, error) {
 
 // storeFilter puts a file into the cache, and replaces a file of that name. The file is
 // not synced to disk: after a power cut its checksum is wrong.
-func storeFilter(dir *os.File, name string, program []byte) (err error) {
-	draft := ".new-" + rand.Text()
-	path := filepath.Join(dir.Name(), draft)
-	fd, err := unix.Openat(int(dir.Fd()), draft, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o400)
-	if err != nil {
-		return fmt.Errorf("create %s: %w", path, err)
-	}
-	f := os.NewFile(uintptr(fd), path)
-	_, err = f.Write(slices.Concat(program, filterSum(name, program)))
-	err = errors.Join(err, f.Close())
+func storeFilter(dir *os.File, name string, program []byte) error {
+	draft := filepath.Join(dir.Name(), ".new-"+rand.Text())
+	err := os.WriteFile(draft, slices.Concat(program, filterSum(name, program)), 0o400)
 	if err == nil {
-		if err = unix.Renameat(int(dir.Fd()), draft, int(dir.Fd()), name); err != nil {
-			err = fmt.Errorf("rename %s to %s: %w", path, name, err)
-		}
+		err = os.Rename(draft, filepath.Join(dir.Name(), name))
 	}
 	if err != nil {
-		return errors.Join(err, unix.Unlinkat(int(dir.Fd()), draft, 0))
+		return errors.Join(err, erase.IgnoreMissing(os.Remove(draft)))
 	}
 	return dropOldest(dir, cachedFilters)
 }
@@ -166,23 +158,16 @@ func dropOldest(dir *os.File, keep int) error {
 	if err != nil || len(entries) <= keep {
 		return err
 	}
-	type file struct {
-		name    string
-		written int64
-	}
-	var files []file
+	var files []fs.FileInfo
 	for _, e := range entries {
-		var st unix.Stat_t
-		if unix.Fstatat(int(dir.Fd()), e.Name(), &st, unix.AT_SYMLINK_NOFOLLOW) == nil { // else another has removed it
-			files = append(files, file{e.Name(), st.Mtim.Nano()})
+		if info, err := e.Info(); err == nil { // else another has removed it
+			files = append(files, info)
 		}
 	}
-	slices.SortFunc(files, func(a, b file) int { return int(min(max(b.written-a.written, -1), 1)) }) // newest first
+	slices.SortFunc(files, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) }) // newest first
 	var errs []error
 	for _, f := range files[min(keep, len(files)):] {
-		if err := unix.Unlinkat(int(dir.Fd()), f.name, 0); err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("remove %s: %w", filepath.Join(dir.Name(), f.name), err))
-		}
+		errs = append(errs, erase.IgnoreMissing(os.Remove(filepath.Join(dir.Name(), f.Name()))))
 	}
 	return errors.Join(errs...)
 }
