@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -33,19 +34,24 @@ func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
 		if err != nil {
 			return err
 		}
-		resources := spec.Resources(next.Config.Limits, spec.Host{
-			Limits: next.Limits, Disks: next.Disks, SwapLimit: host.Limits.Memory.Reason == "",
-		})
-		resources.Devices = nil
 		if err := s.limitSockets(next); err != nil {
 			return err
 		}
-		if err := c.Update(resources, container.IntelRdt{}); err != nil {
+		if err := setLimits(c, host, next); err != nil {
 			err = aboveTotal(host, next.Config.Limits.CPUs, updateError(next.Config.Limits, err))
 			return errors.Join(err, s.limitSockets(r))
 		}
 		return s.session.Keep(next)
 	})
+}
+
+// setLimits gives a container the limits of a record.
+func setLimits(c *container.Container, host *cgroups.Host, r record.Record) error {
+	resources := spec.Resources(r.Config.Limits, spec.Host{
+		Limits: r.Limits, Disks: r.Disks, SwapLimit: host.Limits.Memory.Reason == "",
+	})
+	resources.Devices = nil
+	return c.Update(resources, container.IntelRdt{})
 }
 
 // limitSockets sets the limit of buffers of sockets that a record has.

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
@@ -80,13 +79,8 @@ func (s *Sandbox) endAttach() error {
 	var st unix.Stat_t
 	var private bool
 	err = thread.Do(func() error {
-		f, err := mountns.Open(spec.WorkspacePath)
-		if err != nil {
+		if st, err = mountns.Stat(spec.WorkspacePath); err != nil {
 			return err
-		}
-		defer f.Close()
-		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-			return fmt.Errorf("stat %s in the sandbox: %w", spec.WorkspacePath, err)
 		}
 		private, err = isPrivateWorkspace()
 		return err
@@ -166,8 +160,7 @@ func isPrivateWorkspace() (bool, error) { return mountns.SameDevice(spec.Workspa
 // throttle has the limits of disk traffic hold for the disks of the record's
 // configuration, which are others than before.
 func (s *Sandbox) throttle(r *record.Record, from Sources) error {
-	l := r.Config.Limits
-	if !l.Throttled() {
+	if !r.Config.Limits.Throttled() {
 		return nil
 	}
 	var err error
@@ -182,7 +175,5 @@ func (s *Sandbox) throttle(r *record.Record, from Sources) error {
 	if err != nil {
 		return err
 	}
-	resources := spec.Resources(l, spec.Host{Limits: r.Limits, Disks: r.Disks, SwapLimit: host.Limits.Memory.Reason == ""})
-	resources.Devices = nil
-	return c.Update(resources, container.IntelRdt{})
+	return setLimits(c, host, *r)
 }

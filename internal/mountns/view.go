@@ -67,16 +67,7 @@ func OpenInside(path string, flags int) (*os.File, error) {
 
 // Attach puts a detached mount over a directory of the sandbox's.
 func Attach(tree *os.File, path string) error {
-	at, err := Open(path)
-	if err != nil {
-		return err
-	}
-	defer at.Close()
-	err = unix.MoveMount(int(tree.Fd()), "", int(at.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
-	if err != nil {
-		return fmt.Errorf("move_mount %s to %s in the sandbox: %w", tree.Name(), path, err)
-	}
-	return nil
+	return attach(tree, path, "to", 0)
 }
 
 // moveMountBeneath is MOVE_MOUNT_BENEATH (linux/mount.h), Linux 6.5.
@@ -84,14 +75,18 @@ const moveMountBeneath = 0x200
 
 // AttachBeneath puts a detached mount below the last mount on a directory of the sandbox.
 func AttachBeneath(tree *os.File, path string) error {
+	return attach(tree, path, "beneath", moveMountBeneath)
+}
+
+func attach(tree *os.File, path, where string, flags int) error {
 	at, err := Open(path)
 	if err != nil {
 		return err
 	}
 	defer at.Close()
-	err = unix.MoveMount(int(tree.Fd()), "", int(at.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH|moveMountBeneath)
-	if err != nil {
-		return fmt.Errorf("move_mount %s beneath %s in the sandbox: %w", tree.Name(), path, err)
+	flags |= unix.MOVE_MOUNT_F_EMPTY_PATH | unix.MOVE_MOUNT_T_EMPTY_PATH
+	if err := unix.MoveMount(int(tree.Fd()), "", int(at.Fd()), "", flags); err != nil {
+		return fmt.Errorf("move_mount %s %s %s in the sandbox: %w", tree.Name(), where, path, err)
 	}
 	return nil
 }
@@ -99,28 +94,31 @@ func AttachBeneath(tree *os.File, path string) error {
 // Detach unmounts the last mount on a directory of the sandbox, if nothing there is in
 // use.
 func Detach(path string) error {
-	err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
-	if err != nil {
+	if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW); err != nil {
 		return fmt.Errorf("unmount %s in the sandbox: %w", path, err)
 	}
 	return nil
 }
 
+// Stat describes a directory of the sandbox's, as [Open] opens it.
+func Stat(path string) (st unix.Stat_t, err error) {
+	f, err := Open(path)
+	if err != nil {
+		return st, err
+	}
+	defer f.Close()
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return st, fmt.Errorf("stat %s in the sandbox: %w", path, err)
+	}
+	return st, nil
+}
+
 // SameDevice tells whether two directories of the sandbox's are on one file system.
 func SameDevice(one, other string) (bool, error) {
-	var devices [2]uint64
-	for i, path := range []string{one, other} {
-		f, err := Open(path)
-		if err != nil {
-			return false, err
-		}
-		var st unix.Stat_t
-		err = unix.Fstat(int(f.Fd()), &st)
-		f.Close()
-		if err != nil {
-			return false, fmt.Errorf("stat %s in the sandbox: %w", path, err)
-		}
-		devices[i] = st.Dev
+	first, err := Stat(one)
+	if err != nil {
+		return false, err
 	}
-	return devices[0] == devices[1], nil
+	second, err := Stat(other)
+	return first.Dev == second.Dev, err
 }
