@@ -1,8 +1,11 @@
 package jobs
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
 // A clock that is set ends no detached command before its time, nor later.
@@ -14,7 +17,7 @@ func TestSetClockDoesNotChangeHowOldAnExecIs(t *testing.T) {
 	for _, jump := range []time.Duration{-time.Hour, time.Hour} {
 		dir := t.TempDir()
 		written := execRecord{Args: []string{"true"}, Started: time.Now().Add(jump), Boot: boot - time.Minute}
-		if err := written.write(dir); err != nil {
+		if err := statedir.Replace(filepath.Join(dir, ExecRecordName), written); err != nil {
 			t.Fatal(err)
 		}
 		r, err := readExecRecord(dir)

@@ -86,24 +86,16 @@ func (p *Process) Detach(ctx context.Context, c launch.Command, request *agent.C
 	}
 	boot, err := sinceBoot()
 	if err == nil {
-		err = execRecord{
+		err = statedir.Replace(filepath.Join(p.Kept.Dir, ExecRecordName), execRecord{
 			Args: p.Args, Started: p.StartedAt.UTC(), Boot: boot - time.Since(p.StartedAt), Limits: p.limits, Timeout: p.Timeout,
 			OutputLimit: c.OutputLimit,
-		}.write(p.Kept.Dir)
+		})
 	}
 	if err != nil {
 		return err
 	}
 	request.Detach = &agent.Detach{ID: p.Exec.agent(), Stdout: p.Kept.stdout, Stderr: p.Kept.stderr, Limit: c.OutputLimit}
 	return nil
-}
-
-func (r execRecord) write(dir string) error {
-	data, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	return statedir.Replace(filepath.Join(dir, ExecRecordName), data)
 }
 
 func readExecRecord(dir string) (r execRecord, err error) {

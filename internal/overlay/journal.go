@@ -2,7 +2,6 @@ package overlay
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,8 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
 // A Journal says how far a transaction has come. The directory of the transaction holds it.
@@ -64,29 +65,18 @@ const journalName = "journal"
 
 // Write puts the journal in the transaction's directory.
 func (j *Journal) Write(dir *os.File) error {
-	data, err := json.Marshal(j)
-	if err != nil {
-		return err
-	}
-	fd, err := unix.Openat(int(dir.Fd()), journalName+".new", unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_CLOEXEC, 0o600)
-	if err != nil {
+	if err := statedir.Replace(StorePath(dir, journalName), j); err != nil {
 		return fmt.Errorf("journal of a transaction: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), journalName)
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("journal of a transaction: %w", err)
-	}
-	return unix.Renameat(int(dir.Fd()), journalName+".new", int(dir.Fd()), journalName)
+	return nil
 }
 
 // readJournal reads that of a transaction's directory.
 func readJournal(dir *os.File) (j Journal, err error) {
-	fd, err := unix.Openat(int(dir.Fd()), journalName, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	f, err := descriptor.OpenFile(int(dir.Fd()), journalName, descriptor.Beneath, unix.O_RDONLY)
 	if err != nil {
 		return j, fmt.Errorf("journal of a transaction: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), journalName)
 	defer f.Close()
 	data, err := io.ReadAll(f)
 	if err == nil {

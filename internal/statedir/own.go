@@ -1,6 +1,7 @@
 package statedir
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -86,8 +87,13 @@ func ReadOwn(path string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// Replace writes a file. Readers see the old content or all of the new content.
-func Replace(path string, content []byte) error {
+// Replace writes a value to a file as JSON. Readers see the old content or all of the new
+// content.
+func Replace(path string, value any) error {
+	content, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
 	draft := path + ".new"
 	if err := os.WriteFile(draft, content, 0o600); err != nil {
 		return err
