@@ -105,14 +105,14 @@ func (e *erasure) truncateFile(parent *os.File, name string) {
 	}
 }
 
-// Entry removes an entry with all below it. It follows no link.
+// Entry removes an entry with all below it. It follows no link. A missing entry is no error.
 func Entry(ctx context.Context, parent *os.File, name string) error {
 	if path.Base(name) != name {
 		return fmt.Errorf("remove %q: %w", name, fs.ErrInvalid)
 	}
 	err := unix.Unlinkat(int(parent.Fd()), name, 0)
 	if !errors.Is(err, unix.EISDIR) {
-		return err
+		return IgnoreMissing(err)
 	}
 	dir, err := rootfs.OpenDir(parent, name)
 	if err != nil {

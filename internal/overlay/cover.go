@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
@@ -47,6 +48,24 @@ func (all covers) close() {
 			f.Close()
 		}
 	}
+}
+
+// enter returns a thread in the sandbox's mount namespace, on which the present mount of
+// each place was opened. The caller must stop the thread.
+func (all covers) enter(init process.ID) (*mountns.Thread, error) {
+	mounts, err := mountns.Of(init)
+	if err != nil {
+		return nil, err
+	}
+	thread, err := mountns.Enter(init)
+	if err != nil {
+		return nil, err
+	}
+	if err := thread.Do(func() error { return all.look(mounts) }); err != nil {
+		thread.Stop()
+		return nil, err
+	}
+	return thread, nil
 }
 
 // look opens the present mount of each place, on a thread in the sandbox's mount

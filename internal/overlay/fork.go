@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
@@ -59,7 +58,7 @@ func (v *Files) Fork(name string, s Snapshot) (record.Record, error) {
 		return r, fmt.Errorf("begin with snapshot %s: %w", name, err)
 	}
 	for path, n := range f.record.Switch.Layers {
-		f.replaceUpper(path, n)
+		f.record.ChangeLayers(path, func([]int) []int { return []int{n} })
 	}
 	f.record.Switch = nil
 	return f.record, nil
@@ -75,17 +74,10 @@ func (s *switching) begin() error {
 		return err
 	}
 	layers.Close()
-	mounts, err := mountns.Of(s.record.Init)
-	if err != nil {
-		return err
-	}
-	if s.thread, err = mountns.Enter(s.record.Init); err != nil {
+	if s.thread, err = s.covers.enter(s.record.Init); err != nil {
 		return err
 	}
 	defer s.thread.Stop()
-	if err := s.thread.Do(func() error { return s.covers.look(mounts) }); err != nil {
-		return err
-	}
 	for _, c := range s.covers { // the present upper layer is empty
 		if c.Tree != nil {
 			t := *c.Tree
@@ -112,17 +104,6 @@ func (s *switching) numberFrom(next int) error {
 		}
 	}
 	return nil
-}
-
-// replaceUpper has a place have one layer of the sandbox's own.
-func (s *switching) replaceUpper(path string, n int) {
-	if t := s.record.TreeAt(path); t != nil {
-		t.Layers = []int{n}
-		return
-	}
-	own := s.record.Stacks[path]
-	own.Layers = []int{n}
-	s.record.Stacks[path] = own
 }
 
 // linkImages gives a snapshot's images names of the sandbox's, which go with it.

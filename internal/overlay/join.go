@@ -76,8 +76,12 @@ func (t target) close() {
 	t.dir.Close()
 }
 
-// Settle has a transaction join, if its command has succeeded, or vanish.
+// Settle has a transaction join, if its command has succeeded, or vanish. Nil is that of a
+// command without a transaction.
 func (t *Transaction) Settle(ctx context.Context, r *spec.Result) error {
+	if t == nil {
+		return nil
+	}
 	v := t.files
 	t.leave()
 	if !r.OK() {
@@ -160,13 +164,6 @@ func (w *work) joined(ctx context.Context) error {
 	return nil
 }
 
-func removeIfThere(dir *os.File, name string) error {
-	if err := erase.Entry(context.Background(), dir, name); err != nil && !errors.Is(err, unix.ENOENT) {
-		return err
-	}
-	return nil
-}
-
 // save writes the layer that undoes a step.
 func (w *work) save(s *step) error {
 	place, err := rootfs.OpenDir(w.dir, strconv.Itoa(s.place))
@@ -174,7 +171,7 @@ func (w *work) save(s *step) error {
 		return err
 	}
 	defer place.Close()
-	if err := removeIfThere(place, "undo"); err != nil {
+	if err := erase.Entry(context.Background(), place, "undo"); err != nil {
 		return err
 	}
 	undo, err := makeDir(place, "undo")

@@ -37,13 +37,7 @@ type Snapshot struct {
 
 // newUpper puts a new layer on those that a place has.
 func newUpper(r *record.Record, p record.Place, n int) {
-	if t := r.TreeAt(p.Path); t != nil {
-		t.Layers = append([]int{n}, t.Layers...)
-		return
-	}
-	s := r.Stacks[p.Path]
-	s.Layers = append([]int{n}, s.Layers...)
-	r.Stacks[p.Path] = s
+	r.ChangeLayers(p.Path, func(own []int) []int { return append([]int{n}, own...) })
 }
 
 // DraftSnapshot makes the directory of the snapshot that a switch of layers is for,

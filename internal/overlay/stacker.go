@@ -3,7 +3,9 @@ package overlay
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -24,15 +26,36 @@ type stacker struct {
 	images map[string]*os.File
 }
 
-// newStacker returns one that uses the store until it is closed.
-func (k *Keeper) newStacker(r record.Record, store *os.File) *stacker {
-	return &stacker{roots: k.Roots, record: r, store: store, images: map[string]*os.File{}}
-}
-
-func (k *stacker) close() {
-	for _, f := range k.images {
-		f.Close()
+// stack makes the overlays of the covers, each with a new layer in the directory that
+// layer makes, and then the mounts that show one of them at a second place.
+func (k *Keeper) stack(r record.Record, store *os.File, all covers, layer func(i int, c *cover) (*os.File, error)) error {
+	s := &stacker{roots: k.Roots, record: r, store: store, images: map[string]*os.File{}}
+	defer func() { descriptor.Close(slices.Collect(maps.Values(s.images))...) }()
+	for i, c := range all {
+		if c.Same != "" {
+			continue
+		}
+		dir, err := layer(i, c)
+		if err != nil {
+			return err
+		}
+		err = s.stack(dir, c)
+		dir.Close()
+		if err != nil {
+			return err
+		}
 	}
+	for _, c := range all {
+		if c.Same == "" {
+			continue
+		}
+		at := slices.IndexFunc(all, func(o *cover) bool { return o.Path == c.Same })
+		var err error
+		if c.mount, err = mountns.Clone(all[at].mount, false); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // stack makes a cover's overlay: the present mount below, a new layer in dir on top.

@@ -143,22 +143,15 @@ func (s *switching) nameSnapshot(name string) error {
 }
 
 // carryOut does all that can fail before anything is another.
-func (s *switching) carryOut(next func(*record.Record, record.Place, int)) error {
+func (s *switching) carryOut(next func(*record.Record, record.Place, int)) (err error) {
 	v := s.files
 	if err := s.pause(); err != nil {
 		return err
 	}
-	mounts, err := mountns.Of(s.record.Init)
-	if err != nil {
-		return err
-	}
-	if s.thread, err = mountns.Enter(s.record.Init); err != nil {
+	if s.thread, err = s.covers.enter(s.record.Init); err != nil {
 		return err
 	}
 	defer s.thread.Stop()
-	if err := s.thread.Do(func() error { return s.covers.look(mounts) }); err != nil {
-		return err
-	}
 	if err := s.stack(); err != nil {
 		return err
 	}
@@ -173,8 +166,7 @@ func (s *switching) carryOut(next func(*record.Record, record.Place, int)) error
 			return err
 		}
 	}
-	changed := s.record
-	changed.Trees, changed.Stacks = slices.Clone(changed.Trees), record.CloneStacks(changed.Stacks)
+	changed := s.record.Clone()
 	done := *changed.Switch
 	done.Done = true
 	changed.Switch = &done
@@ -190,36 +182,11 @@ func (s *switching) carryOut(next func(*record.Record, record.Place, int)) error
 	return s.thread.Do(s.covers.put)
 }
 
-// stack makes the new overlays, and then the mounts that show one of them at a second
-// place.
+// stack makes the new overlays.
 func (s *switching) stack() error {
-	k := s.files.keeper.newStacker(s.record, s.store)
-	defer k.close()
-	for _, c := range s.covers {
-		if c.Same != "" {
-			continue
-		}
-		dir, err := makeDir(s.store, fmt.Sprintf("layer/%d", s.record.Switch.Layers[c.Path]))
-		if err != nil {
-			return err
-		}
-		err = k.stack(dir, c)
-		dir.Close()
-		if err != nil {
-			return err
-		}
-	}
-	for _, c := range s.covers {
-		if c.Same == "" {
-			continue
-		}
-		at := slices.IndexFunc(s.covers, func(o *cover) bool { return o.Path == c.Same })
-		var err error
-		if c.mount, err = mountns.Clone(s.covers[at].mount, false); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.files.keeper.stack(s.record, s.store, s.covers, func(_ int, c *cover) (*os.File, error) {
+		return makeDir(s.store, fmt.Sprintf("layer/%d", s.record.Switch.Layers[c.Path]))
+	})
 }
 
 // freeze makes the mounts at the places read-only, or writable again. The kernel refuses

@@ -65,8 +65,7 @@ func (s *switching) finish() error {
 	if err != nil {
 		return err
 	}
-	below := s.record
-	below.Trees, below.Stacks = slices.Clone(below.Trees), record.CloneStacks(below.Stacks)
+	below := s.record.Clone()
 	for _, c := range s.covers { // the layers below the new one
 		n, ok := s.record.Switch.Layers[c.Path]
 		if !ok {

@@ -8,14 +8,13 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
@@ -56,22 +55,12 @@ func (v *Files) Begin(ctx context.Context, r record.Record) (_ *Transaction, err
 	if err := t.claim(); err != nil {
 		return nil, err
 	}
-	mounts, err := mountns.Of(r.Init)
-	if err != nil {
+	if t.Thread, err = t.covers.enter(r.Init); err != nil {
 		return nil, err
 	}
-	if t.Thread, err = mountns.Enter(r.Init); err != nil {
+	layer := func(i int, _ *cover) (*os.File, error) { return makeDir(t.dir, strconv.Itoa(i)) }
+	if err := v.keeper.stack(r, t.store, t.covers, layer); err != nil {
 		return nil, err
-	}
-	if err := t.Thread.Do(func() error { return t.covers.look(mounts) }); err != nil {
-		return nil, err
-	}
-	k := v.keeper.newStacker(r, t.store)
-	defer k.close()
-	for i, c := range t.covers {
-		if err := t.layer(k, i, c); err != nil {
-			return nil, err
-		}
 	}
 	if err := t.Thread.Do(t.enter); err != nil {
 		return nil, err
@@ -94,21 +83,6 @@ func (t *Transaction) enter() (err error) {
 	}
 	t.rootDir, err = mountns.Open("/")
 	return err
-}
-
-// layer makes the layer of one place. One that is a tree, too, is the same mount.
-func (t *Transaction) layer(k *stacker, i int, c *cover) (err error) {
-	if c.Same != "" {
-		at := slices.IndexFunc(t.covers, func(o *cover) bool { return o.Path == c.Same })
-		c.mount, err = mountns.Clone(t.covers[at].mount, false)
-		return err
-	}
-	dir, err := makeDir(t.dir, strconv.Itoa(i))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return k.stack(dir, c)
 }
 
 // claim makes the directory, with the journal in it from when it has its number.
@@ -158,18 +132,10 @@ func inTurn(ctx context.Context, store *os.File, what func() error) error {
 		return err
 	}
 	defer all.Close()
-	for {
-		err := unix.Flock(int(all.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return what()
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("lock the store's transactions: %w", err)
-		}
-		if err := statedir.Sleep(ctx, time.Millisecond); err != nil {
-			return err
-		}
+	if err := descriptor.Lock(ctx, all); err != nil {
+		return fmt.Errorf("lock the store's transactions: %w", err)
 	}
+	return what()
 }
 
 // StorePath names something in a store.
@@ -209,18 +175,17 @@ func (t *Transaction) leave() {
 		t.Thread.Stop()
 		t.Thread = nil
 	}
-	if t.rootDir != nil {
-		t.rootDir.Close()
-	}
+	descriptor.Close(t.rootDir)
 	for _, c := range t.covers {
-		if c.mount != nil {
-			c.mount.Close()
-		}
+		descriptor.Close(c.mount)
 	}
 }
 
-// Drop has nothing be left of a transaction.
+// Drop has nothing be left of a transaction. Nil is that of a command without a transaction.
 func (t *Transaction) Drop() error {
+	if t == nil {
+		return nil
+	}
 	t.leave()
 	t.covers.close()
 	var err error
@@ -228,8 +193,6 @@ func (t *Transaction) Drop() error {
 		t.dir.Close()
 		err = t.files.keeper.DiscardIn(t.store, "tx/"+strconv.Itoa(t.number))
 	}
-	if t.store != nil {
-		t.store.Close()
-	}
+	descriptor.Close(t.store)
 	return err
 }

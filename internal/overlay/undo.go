@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -162,10 +163,7 @@ func joinedIn(store *os.File) (numbers []int, err error) {
 		return nil
 	})
 	slices.SortFunc(numbers, func(a, b int) int {
-		if c := times[a].Compare(times[b]); c != 0 {
-			return c
-		}
-		return a - b
+		return cmp.Or(times[a].Compare(times[b]), a-b)
 	})
 	return numbers, err
 }
@@ -211,11 +209,10 @@ func (k *Keeper) trimUndo(store *os.File) error {
 	if err != nil {
 		return err
 	}
-	for len(all) > maxUndo {
-		if err := k.DiscardIn(store, "tx/"+strconv.Itoa(all[0])); err != nil {
+	for _, number := range all[:max(0, len(all)-maxUndo)] {
+		if err := k.DiscardIn(store, "tx/"+strconv.Itoa(number)); err != nil {
 			return err
 		}
-		all = all[1:]
 	}
 	return nil
 }

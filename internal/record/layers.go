@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 
@@ -76,7 +77,7 @@ func (r Record) WithoutUnmade(top *os.File) (Record, error) {
 	if r.Switch == nil || !r.Switch.Done {
 		return r, nil
 	}
-	r.Trees, r.Stacks = slices.Clone(r.Trees), CloneStacks(r.Stacks)
+	r = r.Clone()
 	for _, p := range r.Places() {
 		n, ok := r.Switch.Layers[p.Path]
 		if !ok {
@@ -142,13 +143,13 @@ func (r Record) Own(p Place) (names []string) {
 	return names
 }
 
-// CloneStacks is a copy of the map.
-func CloneStacks(all map[string]Stack) map[string]Stack {
-	clone := map[string]Stack{}
-	for path, s := range all {
-		clone[path] = s
+// Clone is a copy with lists of layers of its own.
+func (r Record) Clone() Record {
+	r.Trees, r.Stacks = slices.Clone(r.Trees), maps.Clone(r.Stacks)
+	if r.Stacks == nil {
+		r.Stacks = map[string]Stack{}
 	}
-	return clone
+	return r
 }
 
 // TreeAt is the tree of this path, nil if there is none.
@@ -161,15 +162,21 @@ func (r *Record) TreeAt(path string) *Tree {
 	return nil
 }
 
-// WithoutUpper removes the upper layer of a place from the record.
-func (r *Record) WithoutUpper(p Place) {
-	if t := r.TreeAt(p.Path); t != nil {
-		t.Layers = slices.Clone(t.Layers[1:])
+// ChangeLayers replaces the sandbox's own layers of a place. next must not change the list
+// that it gets.
+func (r *Record) ChangeLayers(place string, next func(own []int) []int) {
+	if t := r.TreeAt(place); t != nil {
+		t.Layers = next(t.Layers)
 		return
 	}
-	s := r.Stacks[p.Path]
-	s.Layers = slices.Clone(s.Layers[1:])
-	r.Stacks[p.Path] = s
+	s := r.Stacks[place]
+	s.Layers = next(s.Layers)
+	r.Stacks[place] = s
+}
+
+// WithoutUpper removes the upper layer of a place from the record.
+func (r *Record) WithoutUpper(p Place) {
+	r.ChangeLayers(p.Path, func(own []int) []int { return slices.Clone(own[1:]) })
 }
 
 // HalfDone says that the sandbox's mounts are being changed, or that a process was killed
