@@ -3,6 +3,7 @@ package filewatch
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -64,11 +65,10 @@ func (p *Pool) Leave(g *Group) error {
 	if g.users--; g.users > 0 {
 		return nil
 	}
-	for i, other := range p.all {
-		if other == g {
-			p.all = append(p.all[:i], p.all[i+1:]...)
-			return g.Close()
-		}
+	i := slices.Index(p.all, g)
+	if i < 0 {
+		return errors.New("a group that was closed before")
 	}
-	return errors.New("a group that was closed before")
+	p.all = slices.Delete(p.all, i, i+1)
+	return g.Close()
 }

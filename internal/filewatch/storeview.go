@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/watch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -93,7 +92,7 @@ func isWhiteout(c watch.Change) bool {
 
 // opaque says that a directory of the store hides that of the layers below.
 func (v *storeView) opaque(name string) bool {
-	dir, err := record.OpenRooted(v.top, name)
+	dir, err := record.OpenRooted(v.top, name, record.ToRead)
 	if err != nil {
 		return false // it went this moment
 	}
@@ -143,13 +142,13 @@ func look(root *os.File, name string) (there, whiteout bool) {
 	if root == nil {
 		return false, false
 	}
-	fd, err := descriptor.OpenIn(root, name, descriptor.InRoot, unix.O_PATH|unix.O_NOFOLLOW)
+	f, err := record.OpenRooted(root, name, unix.O_PATH)
 	if err != nil {
 		return false, false
 	}
-	defer unix.Close(fd)
+	defer f.Close()
 	var st unix.Stat_t
-	if unix.Fstat(fd, &st) != nil {
+	if unix.Fstat(int(f.Fd()), &st) != nil {
 		return false, false
 	}
 	return true, st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0

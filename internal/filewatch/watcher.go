@@ -101,7 +101,7 @@ func newFileWatch(pool *Pool, r record.Record) (_ *fileWatch, err error) {
 	if f.top, err = record.OpenStore(r.Init); err != nil {
 		return nil, err
 	}
-	if f.store, err = group.FileSystem(func() (*os.File, error) { return record.OpenRooted(f.top, ".") }); err != nil {
+	if f.store, err = group.FileSystem(func() (*os.File, error) { return record.OpenRooted(f.top, ".", record.ToRead) }); err != nil {
 		return nil, err
 	}
 	f.all = []*watch.Watch{f.store}
@@ -131,7 +131,7 @@ var OverlayWritesTold = sync.OnceValue(func() bool {
 // addBind watches the writes to a bind. It does not keep the bind busy, so that the bind
 // can be unmounted.
 func (f *fileWatch) addBind(init process.ID, target string) error {
-	w, err := f.group.Mount(func() (*os.File, error) { return record.OpenShown(init, target) })
+	w, err := f.group.Mount(func() (*os.File, error) { return record.OpenShown(init, target, record.ToRead) })
 	if err == nil && !slices.Contains(f.all, w) {
 		f.all = append(f.all, w)
 	}

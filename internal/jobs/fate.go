@@ -3,14 +3,12 @@ package jobs
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
@@ -112,7 +110,7 @@ func (l *Sessions) fullStores(r record.Record) (all []full) {
 // sandbox may write to have one, and are ext4's or XFS's.
 func fullQuotas(r record.Record) (all []full) {
 	for _, target := range record.WritableBinds(r.Config) {
-		dir, err := record.OpenShown(r.Init, target)
+		dir, err := record.OpenShown(r.Init, target, record.ToRead)
 		if err != nil {
 			continue // it has just ended
 		}
@@ -162,25 +160,16 @@ const nearlyFull = 64 << 10
 const sharedMemory = "/dev/shm"
 
 // sharedMemoryFull says whether the sandbox's shared memory has neither a block
-// nor a file left, and its size. It looks through PID 1's root, beneath which all
-// paths stay.
+// nor a file left, and its size.
 func sharedMemoryFull(init process.ID) (size spec.Size, full bool) {
-	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", init.Pid), unix.O_PATH|unix.O_DIRECTORY, 0)
+	dir, err := record.OpenShown(init, sharedMemory, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return 0, false // it has just ended
 	}
-	defer root.Close()
-	if !init.Lives() { // before it was opened, and another has its number
-		return 0, false
-	}
-	fd, err := descriptor.Open(int(root.Fd()), sharedMemory, descriptor.InRoot, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
-	if err != nil {
-		return 0, false
-	}
-	defer unix.Close(fd)
+	defer dir.Close()
 	var st unix.Statfs_t
 	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-		err = unix.Fstatfs(fd, &st)
+		err = unix.Fstatfs(int(dir.Fd()), &st)
 	}
 	if err != nil || st.Type != unix.TMPFS_MAGIC {
 		return 0, false

@@ -25,8 +25,11 @@ func WritableBinds(c spec.Config) (targets []string) {
 	return targets
 }
 
-// OpenShown opens a path as the sandbox sees it.
-func OpenShown(init process.ID, path string) (*os.File, error) {
+// ToRead opens any file to be read: none is waited for.
+const ToRead = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY
+
+// OpenShown opens a path as the sandbox sees it, with flags of open(2).
+func OpenShown(init process.ID, path string, flags int) (*os.File, error) {
 	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", init.Pid), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
@@ -35,12 +38,12 @@ func OpenShown(init process.ID, path string) (*os.File, error) {
 	if !init.Lives() { // before it was opened, and another has its number
 		return nil, os.ErrNotExist
 	}
-	return OpenRooted(root, path)
+	return OpenRooted(root, path, flags)
 }
 
 // OpenRooted opens a path below a directory, which is the root of the path.
-func OpenRooted(root *os.File, path string) (*os.File, error) {
-	fd, err := descriptor.OpenIn(root, path, descriptor.InRoot, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW)
+func OpenRooted(root *os.File, path string, flags int) (*os.File, error) {
+	fd, err := descriptor.OpenIn(root, path, descriptor.InRoot, flags|unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
