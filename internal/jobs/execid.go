@@ -22,14 +22,14 @@ const leafPrefix = "exec-"
 
 // newExec is unique while the host is up.
 func (l *Sessions) newExec() (ExecID, error) {
-	self, err := l.self()
+	self, err := l.Self()
 	return ExecID{Pid: uint32(self.Pid), Start: self.Start, N: l.execs.Add(1)}, err
 }
 
 // numbered says whether the launcher has made the id up, and not another one, of
 // this process or not.
 func (l *Sessions) numbered(e ExecID) bool {
-	self, err := l.self()
+	self, err := l.Self()
 	return err == nil && e.Pid == uint32(self.Pid) && e.Start == self.Start && e.N-l.first-1 < l.execs.Load()-l.first
 }
 

@@ -15,7 +15,7 @@ const filesName = "sandbox-files"
 // of the sandbox's, and nothing that the sandbox's configuration can tell it. It is in the
 // sandbox as any command is, under the same limits, but without a timeout.
 func (v *Session) StartFiles(ctx context.Context, files [3]*os.File) (*Process, error) {
-	program, err := v.all.filesProgram()
+	program, err := v.all.FilesProgram()
 	if err != nil {
 		return nil, err
 	}

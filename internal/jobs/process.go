@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -403,18 +404,12 @@ func (p *Process) giveUp() error {
 // endTransaction has the command's writes join the sandbox's files, or vanish.
 func (p *Process) endTransaction(r *spec.Result) error {
 	t := p.Transaction
-	if t == nil {
-		return nil
-	}
 	p.Transaction = nil
 	return t.Settle(context.Background(), r)
 }
 
 func (p *Process) dropTransaction() error {
 	t := p.Transaction
-	if t == nil {
-		return nil
-	}
 	p.Transaction = nil
 	return t.Drop()
 }
@@ -455,13 +450,11 @@ func signalMember(leaf *cgroups.Leaf, pid int, sig syscall.Signal) error {
 	if err != nil {
 		return err
 	}
-	for _, listed := range still {
-		if listed != pid {
-			continue
-		}
-		if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("signal %d: %w", pid, err)
-		}
+	if !slices.Contains(still, pid) {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("signal %d: %w", pid, err)
 	}
 	return nil
 }

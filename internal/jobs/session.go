@@ -80,7 +80,7 @@ func newSession(l *Sessions, id string, r record.Record, v record.Version, group
 	lift := throttle.New(box)
 	return &Session{
 		Sandbox: box, all: l, users: 1, version: v,
-		Files: filewatch.New(box, &l.Groups), Lift: lift, Overlay: l.layers.Files(box, lift),
+		Files: filewatch.New(box, &l.Groups), Lift: lift, Overlay: l.Layers.Files(box, lift),
 		connecting: semaphore.NewWeighted(1), running: map[string]*Process{},
 		Leaves: leafPool{box: box, newExec: l.newExec},
 		Told:   toldOutputs{box: box, timers: &l.Deadlines},
@@ -154,7 +154,7 @@ func (v *Session) idleTimeIsOver() {
 func (v *Session) makeAhead() {
 	if used := v.Leaves.takeUsed(); len(used) > 0 {
 		v.Enter()
-		v.all.tending.Go(func() {
+		v.all.Tending.Go(func() {
 			defer v.Leave()
 			discard(used)
 		})
@@ -221,7 +221,7 @@ func (v *Session) Drop() {
 }
 
 // Unwatch stops watching the sandbox's files.
-func (v *Session) Unwatch() { v.Files.Stop(v.all.tending) }
+func (v *Session) Unwatch() { v.Files.Stop(v.all.Tending) }
 
 // Connect returns the connection to the agent.
 func (v *Session) Connect(ctx context.Context) (*agent.Conn, error) {

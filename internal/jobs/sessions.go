@@ -18,16 +18,7 @@ import (
 
 // Sessions are the sandboxes that a process works with.
 type Sessions struct {
-	record.Roots
-	// self identifies the process, openGroup opens the cgroup of a sandbox, and
-	// filesProgram is the program that serves files inside.
-	self         func() (process.ID, error)
-	openGroup    func(id string) (*cgroups.Group, error)
-	filesProgram func() (*os.File, error)
-	layers       *overlay.Keeper
-	// tending are the goroutines that see to leaves, and that have the kernel do
-	// its waiting early.
-	tending *sync.WaitGroup
+	Config
 
 	// execs numbers the execs of this process, from after first on.
 	execs atomic.Uint32
@@ -44,21 +35,21 @@ type Sessions struct {
 
 // Config is the part of a launcher that its sessions share.
 type Config struct {
-	Roots        record.Roots
+	record.Roots
+	// Self identifies the process, OpenGroup opens the cgroup of a sandbox, and
+	// FilesProgram is the program that serves files inside.
 	Self         func() (process.ID, error)
 	OpenGroup    func(id string) (*cgroups.Group, error)
 	FilesProgram func() (*os.File, error)
 	Layers       *overlay.Keeper
-	// Tending waits for goroutines of sessions. The launcher waits for all before it ends.
+	// Tending waits for goroutines of sessions, which see to leaves, and have the kernel do
+	// its waiting early. The launcher waits for all before it ends.
 	Tending *sync.WaitGroup
 }
 
 // New returns the sessions of a launcher. The launcher must close them.
 func New(c Config) *Sessions {
-	s := &Sessions{
-		Roots: c.Roots, self: c.Self, openGroup: c.OpenGroup, filesProgram: c.FilesProgram,
-		layers: c.Layers, tending: c.Tending, known: map[string]*Session{}, first: randomStart(),
-	}
+	s := &Sessions{Config: c, known: map[string]*Session{}, first: randomStart()}
 	s.execs.Store(s.first)
 	return s
 }
@@ -94,7 +85,7 @@ func (l *Sessions) Open(id string) (*Session, error) {
 		known.users++
 		return known, nil
 	}
-	group, err := l.openGroup(id)
+	group, err := l.OpenGroup(id)
 	if err != nil {
 		return nil, err
 	}
@@ -129,12 +120,12 @@ func (l *Sessions) Forget(id string) {
 // Close drops the connections and cgroups of all sessions. No call may be under way.
 func (l *Sessions) Close() {
 	l.Deadlines.close()
-	l.tending.Wait()
+	l.Tending.Wait()
 	l.mu.Lock()
 	all := slices.Collect(maps.Values(l.known))
 	l.mu.Unlock()
 	for _, v := range all {
 		v.Drop()
 	}
-	l.tending.Wait()
+	l.Tending.Wait()
 }
