@@ -95,8 +95,7 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 		return nil, nil, taken
 	}
 	if there, err := record.Read(state.Path); err == nil && uid != 0 && there.UID != uid {
-		// It is another user's sandbox, in any state.
-		return nil, nil, &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
+		return nil, nil, taken // by another user, with a sandbox in any state
 	}
 	if statedir.RemovalBegun(state.Path) {
 		return nil, state, nil // its processes may be dying, although PID 1 still answers
@@ -139,7 +138,7 @@ type making struct {
 	top     *os.File
 	record  record.Record
 	conn    *agent.Conn
-	network *network
+	network network
 	filters bool // commands may load seccomp filters
 }
 

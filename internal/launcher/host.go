@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -93,7 +92,6 @@ func enforced(l cgroups.Limit) spec.Enforcement {
 // on a file system without one (tmpfs, overlayfs, network) has none.
 func disksOf(from Sources, paths ...string) ([]spec.Disk, error) {
 	var disks []spec.Disk
-	seen := map[spec.Disk]bool{}
 	for _, path := range paths {
 		st, err := from.stat(path)
 		if err != nil {
@@ -106,8 +104,7 @@ func disksOf(from Sources, paths ...string) ([]spec.Disk, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !seen[disk] {
-			seen[disk] = true
+		if !slices.Contains(disks, disk) {
 			disks = append(disks, disk)
 		}
 	}
@@ -128,8 +125,9 @@ func wholeDisk(major, minor uint32) (spec.Disk, error) {
 	if err != nil {
 		return spec.Disk{}, err
 	}
-	a, b, _ := strings.Cut(strings.TrimSpace(string(text)), ":")
-	diskMajor, errA := strconv.ParseInt(a, 10, 64)
-	diskMinor, errB := strconv.ParseInt(b, 10, 64)
-	return spec.Disk{Major: diskMajor, Minor: diskMinor}, errors.Join(errA, errB)
+	var disk spec.Disk
+	if _, err := fmt.Sscanf(string(text), "%d:%d", &disk.Major, &disk.Minor); err != nil {
+		return disk, fmt.Errorf("number %q of the device in %s: %w", text, dir, err)
+	}
+	return disk, nil
 }

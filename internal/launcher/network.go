@@ -3,40 +3,33 @@ package launcher
 import (
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 )
 
 // A network is a sandbox's network namespace. It is made beside the steps before its use:
 // the kernel takes about as long for it as for all the mounts.
-type network struct {
-	made      chan struct{}
-	namespace *os.File
-	err       error
-}
+type network func() (*os.File, error)
 
-func startNetwork() *network {
-	n := &network{made: make(chan struct{})}
-	go func() {
-		defer close(n.made)
-		n.namespace, n.err = netns.Create()
-	}()
-	return n
+func startNetwork() network {
+	made := sync.OnceValues(netns.Create)
+	go func() { _, _ = made() }() // the caller gets the error
+	return made
 }
 
 // path leads to the namespace until it is closed, for every process of root's.
-func (n *network) path() (string, error) {
-	<-n.made
-	if n.err != nil {
-		return "", n.err
+func (n network) path() (string, error) {
+	namespace, err := n()
+	if err != nil {
+		return "", err
 	}
-	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.namespace.Fd()), nil
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), namespace.Fd()), nil
 }
 
 // close lets go of the namespace, which then lasts as long as the sandbox.
-func (n *network) close() {
-	<-n.made
-	if n.err == nil {
-		n.namespace.Close()
+func (n network) close() {
+	if namespace, err := n(); err == nil {
+		namespace.Close()
 	}
 }

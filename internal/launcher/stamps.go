@@ -160,26 +160,28 @@ func (m *stampMerge) write(file string) (err error) {
 
 // merge writes the stamps of the file and the added ones.
 func (m *stampMerge) merge(file string) error {
+	m.added = lastOfEach(m.added)
 	old, err := openStamps(file)
 	if err != nil {
 		return err
 	}
 	if old == nil {
-		return m.addRest()
+		return m.add(len(m.added))
 	}
 	defer old.Close()
 	for r := launch.NewStampReader(old); ; {
 		s, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return m.addRest()
+			return m.add(len(m.added))
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		if err := m.addBefore(s); err != nil {
+		before, same := slices.BinarySearchFunc(m.added, s, launch.Stamp.ComparePaths)
+		if err := m.add(before); err != nil {
 			return err
 		}
-		if m.supersedes(s) {
+		if same && m.supersedes(m.added[0]) {
 			continue
 		}
 		if err := m.put(s); err != nil {
@@ -188,35 +190,29 @@ func (m *stampMerge) merge(file string) error {
 	}
 }
 
-// addBefore writes the added stamps of paths before that of a stamp.
-func (m *stampMerge) addBefore(s launch.Stamp) error {
-	for len(m.added) > 0 && m.added[0].ComparePaths(s) < 0 {
-		if err := m.addFirst(); err != nil {
+// lastOfEach has the last stamp of each path.
+func lastOfEach(sorted []launch.Stamp) []launch.Stamp {
+	var last []launch.Stamp
+	for i, s := range sorted {
+		if i+1 == len(sorted) || sorted[i+1].ComparePaths(s) != 0 {
+			last = append(last, s)
+		}
+	}
+	return last
+}
+
+// add writes the first n of the added stamps, and takes them off.
+func (m *stampMerge) add(n int) error {
+	for _, s := range m.added[:n] {
+		if !m.counts(s) {
+			continue
+		}
+		if err := m.put(s); err != nil {
 			return err
 		}
 	}
+	m.added = m.added[n:]
 	return nil
-}
-
-func (m *stampMerge) addRest() error {
-	for len(m.added) > 0 {
-		if err := m.addFirst(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// addFirst writes the stamp of the first added path, and takes it off.
-func (m *stampMerge) addFirst() error {
-	s := m.added[0]
-	for len(m.added) > 0 && m.added[0].ComparePaths(s) == 0 {
-		s, m.added = m.added[0], m.added[1:]
-	}
-	if !m.counts(s) {
-		return nil
-	}
-	return m.put(s)
 }
 
 // counts tells whether a stamp is one to keep.
@@ -224,21 +220,9 @@ func (m *stampMerge) counts(s launch.Stamp) bool { return !isZero(s) && s.Time >
 
 func isZero(s launch.Stamp) bool { return s.Time == 0 && s.Source == 0 && s.Inode == 0 && !s.Touched }
 
-// supersedes tells whether the stamp that comes next among the added ones takes the place
-// of a stamp of the file. One of layers that were discarded does not.
-func (m *stampMerge) supersedes(s launch.Stamp) bool {
-	if len(m.added) == 0 || m.added[0].ComparePaths(s) != 0 {
-		return false
-	}
-	last := m.added[0]
-	for _, next := range m.added[1:] {
-		if next.ComparePaths(s) != 0 {
-			break
-		}
-		last = next
-	}
-	return isZero(last) || m.counts(last)
-}
+// supersedes tells whether an added stamp takes the place of the stamp of the file with the
+// same path. One of layers that were discarded does not.
+func (m *stampMerge) supersedes(s launch.Stamp) bool { return isZero(s) || m.counts(s) }
 
 func (m *stampMerge) put(s launch.Stamp) error {
 	m.line = launch.AppendStamp(m.line[:0], s)
