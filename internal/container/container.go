@@ -15,8 +15,9 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/specconv"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
 // Conditions a caller decides on. Daemons look for these words.
@@ -341,4 +342,25 @@ func openPidFD(pid int) (*os.File, error) {
 		return nil, fmt.Errorf("pidfd_open %d: %w", pid, err)
 	}
 	return os.NewFile(uintptr(fd), "pidfd"), nil
+}
+
+// conversion serialises newConfig: specconv v1.5.2 puts pointers to its own table of
+// default devices into each configuration, and writes the container's root into those
+// devices.
+var conversion sync.Mutex
+
+// newConfig turns a specification into libcontainer's configuration, which
+// shares nothing with any other.
+func newConfig(opts *specconv.CreateOpts) (*configs.Config, error) {
+	conversion.Lock()
+	defer conversion.Unlock()
+	c, err := specconv.CreateLibcontainerConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	for i, shared := range c.Devices {
+		own := *shared
+		c.Devices[i] = &own
+	}
+	return c, nil
 }

@@ -1,8 +1,19 @@
 package overlay
 
 import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
@@ -36,4 +47,106 @@ type Files struct {
 // Files returns the files of a sandbox. lift is nil for a sandbox in which nothing runs yet.
 func (k *Keeper) Files(box *record.Sandbox, lift *throttle.Lift) *Files {
 	return &Files{Sandbox: box, keeper: k, lift: lift}
+}
+
+// DraftName is the name of something that does not have its own name yet. It names the
+// process that makes it.
+func DraftName(owner process.ID) string {
+	return fmt.Sprintf("new-%d-%d-%s-%s", owner.Pid, owner.Start, owner.Namespace, rand.Text())
+}
+
+// isLeftDraft says that a name is of such a thing, and its maker has ended.
+func isLeftDraft(name string) bool {
+	parts := strings.Split(name, "-")
+	if len(parts) != 5 || parts[0] != "new" {
+		return false
+	}
+	owner, err := process.Parse(strings.Join(parts[1:4], " "))
+	return err == nil && !owner.Lives()
+}
+
+// DiscardIn moves an entry of a store into the store's trash, and empties the trash in
+// the background. The next call goes on with a trash that a closed launcher has left.
+func (k *Keeper) DiscardIn(store *os.File, name string) error {
+	trash, err := makeDir(store, "trash")
+	if err != nil {
+		return err
+	}
+	for i := 0; ; i++ {
+		err = unix.Renameat2(int(store.Fd()), name, int(trash.Fd()), strconv.Itoa(i), unix.RENAME_NOREPLACE)
+		if !errors.Is(err, unix.EEXIST) {
+			break
+		}
+	}
+	if err != nil {
+		trash.Close()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return fmt.Errorf("discard %s of the store: %w", name, err)
+	}
+	k.sweeper.Start(func(ctx context.Context) {
+		defer trash.Close()
+		_ = erase.Contents(ctx, trash) // the next call goes on
+	})
+	return nil
+}
+
+// forgetApplied removes the stamps of discarded layers, for trees that keep their age.
+func (f *Files) forgetApplied(r record.Record) error {
+	for i, t := range r.Trees {
+		if !r.BegunWith(t) {
+			continue
+		}
+		if err := os.Remove(f.StampsPath(i, t)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// imageIsKept tells whether the sandbox's image has other names than its own.
+func (f *Files) imageIsKept() (bool, error) {
+	image := f.Current().Image
+	if image == "" {
+		return false, nil
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(f.ImagePath(image), &st); err != nil {
+		return false, fmt.Errorf("image of %s: %w", f.ID, err)
+	}
+	return st.Nlink > 1, nil
+}
+
+func (k *Keeper) discardLayers(store *os.File, numbers []int) (err error) {
+	for _, n := range numbers {
+		err = errors.Join(err, k.DiscardIn(store, "layer/"+strconv.Itoa(n)))
+	}
+	return err
+}
+
+// Discard gives each overlay of the sandbox a new upper layer, and throws away the layers
+// above the host's files. The caller holds the sandbox.
+func (v *Files) Discard(ctx context.Context) error {
+	kept, err := v.imageIsKept() // by snapshots or forks, with the layers that they froze
+	if err != nil {
+		return err
+	}
+	since, err := record.Settled(ctx)
+	if err != nil {
+		return err
+	}
+	trees := func(p record.Place) bool { return p.Tree != nil || p.Same != "" }
+	return v.switchLayers(ctx, true, "", trees, func(r *record.Record, p record.Place, n int) {
+		t := r.TreeAt(p.Path)
+		old := t.Layers[:1]
+		if !kept {
+			old = t.Layers
+		}
+		r.Switch.Old = append(r.Switch.Old, old...)
+		t.Layers = []int{n}
+		if !r.BegunWith(*t) {
+			t.Since = since
+		}
+	})
 }

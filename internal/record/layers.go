@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
@@ -182,3 +183,19 @@ func (r *Record) WithoutUpper(p Place) {
 // HalfDone says that the sandbox's mounts are being changed, or that a process was killed
 // while it changed them.
 func (r Record) HalfDone() bool { return r.Switch != nil || r.Attaching != nil }
+
+// OpenBelow mounts the image of a snapshot's layer: with this sandbox's ids and
+// read-only, or for owners with those that are in it.
+func (l Roots) OpenBelow(r Record, ref LayerRef, owners bool) (*os.File, error) {
+	f, err := store.MountImage(l.ImagePath(ref.Image))
+	if err != nil {
+		return nil, fmt.Errorf("layers of a snapshot: %w", err)
+	}
+	if owners {
+		return f, nil
+	}
+	if err := rootfs.MapFrozen(f, r.UIDMappings, r.GIDMappings); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}

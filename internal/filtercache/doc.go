@@ -1,2 +1,0 @@
-// Package filtercache compiles seccomp profiles and keeps the compiled filters on disk.
-package filtercache

@@ -1,3 +1,0 @@
-// Package process names processes so that a reused process number is noticed, and ends
-// them by pidfd.
-package process
