@@ -57,10 +57,7 @@ func (r Ranges) Claim(id string) (uint32, error) {
 		return 0, err
 	}
 	defer dir.Close()
-	owner, err := r.claimOf(id)
-	if err != nil {
-		return 0, err
-	}
+	owner := r.claimOf(id)
 	start := startOfSearch(owner)
 	for i := range uint32(rangeCount) {
 		n := (start + i) % rangeCount
@@ -79,9 +76,9 @@ func (r Ranges) Claim(id string) (uint32, error) {
 }
 
 // claimOf is the target of a link that is the sandbox's.
-func (r Ranges) claimOf(id string) (string, error) {
-	owner, err := json.Marshal(rangeOwner{r.Root, id})
-	return string(owner), err
+func (r Ranges) claimOf(id string) string {
+	owner, _ := json.Marshal(rangeOwner{r.Root, id}) // strings alone never fail
+	return string(owner)
 }
 
 func startOfSearch(owner string) uint32 {
@@ -97,10 +94,7 @@ func (r Ranges) Claimed(id string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	owner, err := r.claimOf(id)
-	if err != nil {
-		return false, err
-	}
+	owner := r.claimOf(id)
 	start := startOfSearch(owner)
 	for i := range uint32(rangeCount) {
 		target, err := os.Readlink(r.link(boot, (start+i)%rangeCount))
@@ -142,13 +136,9 @@ func (r Ranges) Release(id string, base uint32) error {
 	if err != nil {
 		return err
 	}
-	owner, err := r.claimOf(id)
-	if err != nil {
-		return err
-	}
 	link := r.link(boot, (base-FirstID)/spec.IDs)
 	target, err := os.Readlink(link)
-	if err == nil && target == owner {
+	if err == nil && target == r.claimOf(id) {
 		err = os.Remove(link)
 	}
 	if errors.Is(err, unix.EINVAL) { // no link, and so nobody's
