@@ -12,7 +12,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -103,7 +102,7 @@ func (p *leafPool) Reuse(from *[]MadeLeaf) (MadeLeaf, bool) {
 
 // termsOf are the terms that a leaf of a sandbox has now.
 func termsOf(r record.Record) leafTerms {
-	t := leafTerms{throttled: throttle.Limited(r)}
+	t := leafTerms{throttled: r.Config.Limits.Throttled()}
 	if r.Limits.Pids == spec.Enforced {
 		t.pids = r.Config.Limits.Pids
 	}

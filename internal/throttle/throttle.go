@@ -24,10 +24,7 @@ type Lift struct {
 	works int
 }
 
-// Limited says that a sandbox has limits of disk traffic.
-func Limited(r record.Record) bool {
-	return r.Config.Limits.Throttled()
-}
+func (t *Lift) limited() bool { return t.box.Current().Config.Limits.Throttled() }
 
 // New returns the lift of a sandbox.
 func New(box *record.Sandbox) *Lift { return &Lift{box: box} }
@@ -36,7 +33,7 @@ func New(box *record.Sandbox) *Lift { return &Lift{box: box} }
 // then sets the limits again, also after an error. If the launcher is killed in between,
 // the next launcher sets them.
 func (t *Lift) Without(what func() error) error {
-	if !Limited(t.box.Current()) {
+	if !t.limited() {
 		return what()
 	}
 	if err := t.liftThrottles(); err != nil {
@@ -74,7 +71,7 @@ func (t *Lift) endLift() error {
 // while another process changes or removes the sandbox, which may have lifted them itself:
 // done is false then.
 func (t *Lift) Resume() (done bool, err error) {
-	if !Limited(t.box.Current()) {
+	if !t.limited() {
 		return true, nil
 	}
 	state, err := statedir.Hold(t.box.Sandboxes(), t.box.ID)
