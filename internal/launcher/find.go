@@ -79,17 +79,16 @@ func (f finder) traces() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	images, err := f.Images()
+	if err != nil {
+		return nil, err
+	}
 	var ids []string
-	for _, name := range groups {
+	for _, name := range slices.Concat(groups, images) {
 		if id, ours := f.CgroupID(name); ours {
 			ids = append(ids, id)
 		}
 	}
-	imaged, err := f.ImageOwners()
-	if err != nil {
-		return nil, err
-	}
-	ids = append(ids, imaged...)
 	owners, err := f.ids.Owners()
 	if err != nil {
 		return nil, err

@@ -32,15 +32,7 @@ import (
 )
 
 // Dirs are the directories of a launcher. Both are made when they are needed.
-type Dirs struct {
-	// State is for files that end with the boot: libcontainer's state in State/ID, shared
-	// with the OCI commands, and the launcher's own directories, which begin with "@".
-	State string
-	// Data is for files that outlive a boot or a state root: the taken ranges of user ids,
-	// which all launchers of a host should share, compiled seccomp filters, and the writes
-	// of sandboxes on disk.
-	Data string
-}
+type Dirs = record.Roots
 
 // A Launcher makes sandboxes below one state root. It may be used by several
 // goroutines, and several processes may use the same root.
@@ -81,18 +73,15 @@ func New(d Dirs) (*Launcher, error) {
 	if d.Data == "" { // a user without $XDG_DATA_HOME and $HOME
 		return nil, errors.New("no directory for the data of sandboxes: give one with --data")
 	}
-	root, err := filepath.Abs(d.State)
-	if err != nil {
+	state, stateErr := filepath.Abs(d.State)
+	data, dataErr := filepath.Abs(d.Data)
+	if err := errors.Join(stateErr, dataErr); err != nil {
 		return nil, err
 	}
-	data, err := filepath.Abs(d.Data)
-	if err != nil {
-		return nil, err
-	}
-	roots := record.Roots{State: root, Data: data}
-	host, ids := sync.OnceValues(cgroups.Probe), idrange.Ranges{Data: data, Root: root}
+	d = Dirs{State: state, Data: data}
+	host, ids := sync.OnceValues(cgroups.Probe), idrange.Ranges{Data: data, Root: state}
 	l := &Launcher{
-		Roots: roots, host: host, ids: ids, find: finder{roots, host, ids},
+		Roots: d, host: host, ids: ids, find: finder{d, host, ids},
 		filters: filtercache.Cache{Data: data},
 		self:    sync.OnceValues(func() (process.ID, error) { return process.Of(os.Getpid()) }),
 		// Sandboxes share it, 30 kB that each would have in memory. It is closed
@@ -101,7 +90,7 @@ func New(d Dirs) (*Launcher, error) {
 		filesProgram: sync.OnceValues(agent.FilesExecutable),
 		maxSnapshots: maxSnapshots,
 		children:     &children{pids: map[int]bool{}},
-		handed:       newHanded(roots),
+		handed:       newHanded(d),
 	}
 	l.sweeper = trash.NewSweeper()
 	l.trash = trash.New(data, l.sweeper)

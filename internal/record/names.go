@@ -61,8 +61,8 @@ func (l Roots) NamesOf(id string) (n Names, known bool, err error) {
 // CgroupPath is the path of the cgroup below the root of each hierarchy.
 func (n Names) CgroupPath() string { return CgroupParent + "/" + n.Cgroup }
 
-// CgroupID is the id with which the sandbox of a cgroup was made. ours says
-// that the cgroup is of this state root.
+// CgroupID is the id with which the sandbox of a cgroup, or of an image, was made. ours says
+// that the cgroup or the image is of this state root.
 func (l Roots) CgroupID(name string) (id string, ours bool) {
 	id, ours = strings.CutPrefix(name, l.CgroupPrefix())
 	id, _, _ = strings.Cut(id, nameMark)

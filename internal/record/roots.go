@@ -14,10 +14,15 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
-// Roots are the two directories of a launcher, both absolute.
+// Roots are the two directories of a launcher, both absolute once it has started.
 type Roots struct {
-	// State is the state root, data the data directory.
-	State, Data string
+	// State is for files that end with the boot: libcontainer's state in State/ID, shared
+	// with the OCI commands, and the launcher's own directories, which begin with "@".
+	State string
+	// Data is for files that outlive a boot or a state root: the taken ranges of user ids,
+	// which all launchers of a host should share, compiled seccomp filters, and the writes
+	// of sandboxes on disk.
+	Data string
 }
 
 // The image of a sandbox's store is <data>/stores/HASH-ID@RANDOM.img; HASH is of the state
@@ -52,18 +57,6 @@ func (l Roots) Images() ([]string, error) {
 		}
 	}
 	return names, nil
-}
-
-// ImageOwners are the ids with which the sandboxes that have images were made.
-func (l Roots) ImageOwners() ([]string, error) {
-	names, err := l.Images()
-	var ids []string
-	for _, name := range names {
-		if id, ours := l.CgroupID(name); ours {
-			ids = append(ids, id)
-		}
-	}
-	return ids, err
 }
 
 // Stage is the directory on which each sandbox's root is mounted, in a mount namespace of the
