@@ -55,7 +55,13 @@ const storeDescriptor = 7
 // OpenStore opens the top of the store of a sandbox that is up, to be looked into.
 // [os.ErrNotExist] says that its PID 1 has ended.
 func OpenStore(init process.ID) (*os.File, error) {
-	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", init.Pid, storeDescriptor), unix.O_PATH|unix.O_DIRECTORY, 0)
+	return openOf(init, fmt.Sprintf("fd/%d", storeDescriptor))
+}
+
+// openOf opens a directory below that of a process in /proc. [os.ErrNotExist] says that the
+// process has ended.
+func openOf(init process.ID, name string) (*os.File, error) {
+	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/%s", init.Pid, name), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -84,14 +90,11 @@ const ToRead = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY
 
 // OpenShown opens a path as the sandbox sees it, with flags of open(2).
 func OpenShown(init process.ID, path string, flags int) (*os.File, error) {
-	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", init.Pid), unix.O_PATH|unix.O_DIRECTORY, 0)
+	root, err := openOf(init, "root")
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	if !init.Lives() { // before it was opened, and another has its number
-		return nil, os.ErrNotExist
-	}
 	return OpenRooted(root, path, flags)
 }
 
