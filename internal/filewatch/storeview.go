@@ -1,12 +1,15 @@
 package filewatch
 
 import (
+	"maps"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/watch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -34,11 +37,7 @@ func newStoreView(box *record.Sandbox, top *os.File) *storeView {
 }
 
 func (v *storeView) close() {
-	for _, f := range v.opened {
-		if f != nil {
-			f.Close()
-		}
-	}
+	descriptor.Close(slices.Collect(maps.Values(v.opened))...)
 }
 
 // kind is the kind of a change, and the path in the sandbox. The path is empty if the

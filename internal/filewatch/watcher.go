@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
@@ -146,9 +147,7 @@ func (f *fileWatch) close() {
 	for _, w := range f.all {
 		w.Close()
 	}
-	if f.top != nil {
-		f.top.Close()
-	}
+	descriptor.Close(f.top)
 	_ = f.pool.Leave(f.group) // as above
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -402,12 +403,7 @@ func disks(c spec.Config, from Sources, data string) ([]spec.Disk, error) {
 	if !c.Limits.Throttled() {
 		return nil, nil
 	}
-	paths := []string{"/usr"}
-	for _, path := range []string{c.Rootfs, c.Workspace} {
-		if path != "" {
-			paths = append(paths, path)
-		}
-	}
+	paths := slices.DeleteFunc([]string{"/usr", c.Rootfs, c.Workspace}, func(path string) bool { return path == "" })
 	if c.Storage == spec.StorageDisk {
 		paths = append(paths, data)
 	}

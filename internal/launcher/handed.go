@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -168,13 +170,7 @@ func (h *handed) retireImages(dir string, uid uint32, names []string) {
 func (h *handed) watch(s retiredStore) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, other := range h.retired {
-		if s.same(other) {
-			s.close()
-			return
-		}
-	}
-	if !s.held() {
+	if slices.ContainsFunc(h.retired, s.same) || !s.held() {
 		s.close()
 		return
 	}
@@ -238,18 +234,16 @@ func (h *handed) takeEnded() (ended []heldStore) {
 func (h *handed) count(uid uint32) (count int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var kept []retiredStore
-	for _, s := range h.retired {
+	h.retired = slices.DeleteFunc(h.retired, func(s retiredStore) bool {
 		if !s.held() {
 			s.close()
-			continue
+			return true
 		}
-		kept = append(kept, s)
 		if s.uid == uid && !s.named() {
 			count++
 		}
-	}
-	h.retired = kept
+		return false
+	})
 	return count
 }
 
@@ -308,9 +302,5 @@ func (s retiredStore) same(other retiredStore) bool {
 }
 
 func (s retiredStore) close() {
-	for _, f := range []*os.File{s.top, s.image} {
-		if f != nil {
-			f.Close()
-		}
-	}
+	descriptor.Close(s.top, s.image)
 }

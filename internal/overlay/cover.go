@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -43,10 +44,8 @@ func newCovers(r record.Record) covers {
 
 func (all covers) close() {
 	for _, c := range all {
-		descriptor.Close([]*os.File{c.live, c.lower, c.mount}...)
-		for _, f := range c.children {
-			f.Close()
-		}
+		descriptor.Close(c.live, c.lower, c.mount)
+		descriptor.Close(slices.Collect(maps.Values(c.children))...)
 	}
 }
 

@@ -142,11 +142,8 @@ func lockParent(parent string, how int) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
 		err = unix.Flock(int(f.Fd()), how)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
 	}
 	if err != nil {
 		f.Close()
