@@ -20,6 +20,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
 )
@@ -246,8 +247,8 @@ func TestKilledCompilerLeavesNoProcess(t *testing.T) {
 		t.Fatal(openErr)
 	}
 	defer pidfd.Close()
-	if err := awaitExit(pidfd, testhost.Patience); err != nil {
-		t.Error(errors.Join(err, unix.PidfdSendSignal(int(pidfd.Fd()), unix.SIGKILL, nil, 0)))
+	if ended, err := process.AwaitExit(int(pidfd.Fd()), testhost.Patience); !ended || err != nil {
+		t.Error(ended, errors.Join(err, unix.PidfdSendSignal(int(pidfd.Fd()), unix.SIGKILL, nil, 0)))
 	}
 }
 

@@ -20,13 +20,10 @@ import (
 // the sandbox.
 type Sandbox struct {
 	launcher *Launcher
-	// session has the methods that start commands, or attach to them.
-	*session
+	session  *jobs.Session
 	reused   bool
 	released sync.Once
 }
-
-type session = jobs.Session
 
 // Open returns a handle of a sandbox that is up, with any maker.
 //
@@ -157,6 +154,42 @@ func (l *Launcher) List(context.Context) ([]launch.Info, error) {
 
 // Settings are the limits that the kernel holds for the sandbox.
 func (s *Sandbox) Settings() (cgroups.Settings, error) { return s.session.Group.Settings() }
+
+// Start has a command started, and returns: whether it was executed says
+// [Process.Started], or at the latest [Process.Wait]. Of a detached one, and of
+// one with a terminal, it says that itself. Any number of commands may run at once, each in a cgroup of its
+// own.
+//
+// The files become its first three descriptors; nil is /dev/null. They are
+// pipes without a name, as os.Pipe makes them, and get the command's user as
+// their owner, so that it can open /dev/stdout again. They stay the caller's to
+// close. A command with a terminal, or a detached one, gets none.
+//
+// Errors: *[launch.ConfigError], [launch.ErrNotFound], [launch.ErrNotRunning],
+// [launch.ErrPaused], [launch.ErrUnavailable], and those of Started where
+// it waits for that.
+func (s *Sandbox) Start(ctx context.Context, c launch.Command, files [3]*os.File) (*jobs.Process, error) {
+	return s.session.Start(ctx, c, files)
+}
+
+// StartFiles starts the program that serves the sandbox's files, as a command of the
+// sandbox's user without a timeout. Its files are as those of Start, and so are its errors.
+func (s *Sandbox) StartFiles(ctx context.Context, files [3]*os.File) (*jobs.Process, error) {
+	return s.session.StartFiles(ctx, files)
+}
+
+// Attach takes up a detached command, which may have ended, by the id of its
+// exec. Any number may be attached to one, in several processes; once one of
+// them was told how it ended there is nothing to attach to any more.
+//
+// Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrPaused].
+func (s *Sandbox) Attach(ctx context.Context, exec string) (*jobs.Process, error) {
+	return s.session.Attach(ctx, exec)
+}
+
+// Execs describes the running commands of the sandbox, of any process, and the detached
+// commands that have ended and whose result nobody has taken yet.
+func (s *Sandbox) Execs(ctx context.Context) ([]launch.Exec, error) { return s.session.Execs(ctx) }
 
 // Discard throws away the writes to the sandbox's overlays: they show the host's
 // directories again, or the files with which a fork has begun.
