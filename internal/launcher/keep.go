@@ -21,12 +21,16 @@ import (
 // replace makes a sandbox in place of another of its name, which is not healthy. The
 // caller hands over the held directory, so nobody else can take the name in between.
 func (l *Launcher) replace(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *statedir.Dir) (*Sandbox, error) {
-	notes, err := l.keepFiles(ctx, r.Name, state)
+	note, err := l.keepFiles(ctx, r.Name, state)
 	if err == nil {
 		err = l.clearHeld(ctx, r.Name, state)
 	}
 	if err == nil {
 		err = state.Renew()
+	}
+	var notes []string
+	if note != "" {
+		notes = []string{note}
 	}
 	var s *Sandbox
 	if err != nil {
@@ -34,45 +38,45 @@ func (l *Launcher) replace(ctx context.Context, r launch.Create, asked spec.Conf
 	} else {
 		s, err = l.create(ctx, r, asked, from, state, notes)
 	}
-	if err != nil && len(notes) > 0 {
-		return nil, fmt.Errorf("%w; %s", err, notes[0])
+	if err != nil && note != "" {
+		return nil, fmt.Errorf("%w; %s", err, note)
 	}
 	return s, err
 }
 
 // keepFiles keeps the files of a sandbox that "up" is about to replace, as a snapshot.
-// The notes, one at most, tell the user of the new sandbox about the old files. The caller
-// holds the sandbox. A second call after a crash finds the snapshot of the first.
-func (l *Launcher) keepFiles(ctx context.Context, id string, state *statedir.Dir) (notes []string, err error) {
+// The note tells the user of the new sandbox about the old files. The caller holds the
+// sandbox. A second call after a crash finds the snapshot of the first.
+func (l *Launcher) keepFiles(ctx context.Context, id string, state *statedir.Dir) (note string, err error) {
 	if statedir.RemovalBegun(state.Path) {
-		return nil, nil
+		return "", nil
 	}
 	r, err := record.Read(state.Path)
 	if errors.Is(err, fs.ErrNotExist) { // it was never up
-		return nil, nil
+		return "", nil
 	}
 	if err != nil {
-		return []string{fmt.Sprintf("the record of the sandbox %s before this one cannot be read, and its files are lost: %v", id, err)}, nil
+		return fmt.Sprintf("the record of the sandbox %s before this one cannot be read, and its files are lost: %v", id, err), nil
 	}
 	if !r.Backend(l.Roots).Durable() {
-		return []string{fmt.Sprintf("the sandbox %s before this one had stopped; its writes were in memory and are lost", id)}, nil
+		return fmt.Sprintf("the sandbox %s before this one had stopped; its writes were in memory and are lost", id), nil
 	}
 	w, err := workOf(l.Roots, r)
 	if err == nil && w.some && (r.Kept == "" || !hasSnapshot(l.Roots, r.Kept)) {
 		r, err = l.snapshotStopped(ctx, id, state, w)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("keep the files of the stopped sandbox %s: %w; apply or save its changes, or throw them away with down", id, err)
+		return "", fmt.Errorf("keep the files of the stopped sandbox %s: %w; apply or save its changes, or throw them away with down", id, err)
 	}
 	if r.Kept == "" {
-		return nil, nil
+		return "", nil
 	}
-	note := fmt.Sprintf("the sandbox %s before this one had stopped; its files are kept as snapshot %[2]s (up --from %[2]s NAME begins with them, snapshot --remove %[2]s removes them)",
+	note = fmt.Sprintf("the sandbox %s before this one had stopped; its files are kept as snapshot %[2]s (up --from %[2]s NAME begins with them, snapshot --remove %[2]s removes them)",
 		id, r.Kept)
 	if w.partial {
 		note += "; a transaction had joined them only in part"
 	}
-	return []string{note}, nil
+	return note, nil
 }
 
 func hasSnapshot(roots record.Roots, name string) bool {
