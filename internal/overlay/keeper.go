@@ -93,12 +93,12 @@ func (k *Keeper) DiscardIn(store *os.File, name string) error {
 }
 
 // forgetApplied removes the stamps of discarded layers, for trees that keep their age.
-func (f *Files) forgetApplied(r record.Record) error {
+func (v *Files) forgetApplied(r record.Record) error {
 	for i, t := range r.Trees {
 		if !r.BegunWith(t) {
 			continue
 		}
-		if err := os.Remove(f.StampsPath(i, t)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(v.StampsPath(i, t)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -106,14 +106,14 @@ func (f *Files) forgetApplied(r record.Record) error {
 }
 
 // imageIsKept tells whether the sandbox's image has other names than its own.
-func (f *Files) imageIsKept() (bool, error) {
-	image := f.Current().Image
+func (v *Files) imageIsKept() (bool, error) {
+	image := v.Current().Image
 	if image == "" {
 		return false, nil
 	}
 	var st unix.Stat_t
-	if err := unix.Lstat(f.ImagePath(image), &st); err != nil {
-		return false, fmt.Errorf("image of %s: %w", f.ID, err)
+	if err := unix.Lstat(v.ImagePath(image), &st); err != nil {
+		return false, fmt.Errorf("image of %s: %w", v.ID, err)
 	}
 	return st.Nlink > 1, nil
 }
