@@ -23,7 +23,7 @@ const containerdOwn = "(containerd's own runtime)"
 
 // criPlugins are the plugins that hold the runtimes, by the configuration's version.
 func criPlugin(version int64) string {
-	if version == 3 {
+	if version >= 3 { // 4 has other tables for containerd's sockets only
 		return "io.containerd.cri.v1.runtime"
 	}
 	return "io.containerd.grpc.v1.cri"
@@ -46,12 +46,12 @@ func readContainerd(config []byte) (*containerdConfig, error) {
 	}
 	switch version := tree["version"].(type) {
 	case int64:
-		if version == 2 || version == 3 {
+		if version >= 2 && version <= 4 {
 			return &containerdConfig{tree, version, false}, nil
 		}
-		return nil, fmt.Errorf("version is %d, and register writes 2 and 3; containerd 2 rewrites older ones: containerd config migrate", version)
+		return nil, fmt.Errorf("version is %d, and register writes 2, 3 and 4; containerd 2 rewrites older ones: containerd config migrate", version)
 	case nil:
-		return nil, errors.New("without a version, which makes it version 1, and register writes 2 and 3." +
+		return nil, errors.New("without a version, which makes it version 1, and register writes 2, 3 and 4." +
 			" Write \"version = 2\" as its first line and full names of plugins (\"cri\" is \"io.containerd.grpc.v1.cri\")," +
 			" or start from the output of: containerd config default")
 	}
@@ -244,7 +244,8 @@ func (Containerd) Elsewhere(file string, config []byte, r Runtime) error {
 	imports, _ := tree["imports"].([]any)
 	for _, pattern := range imports {
 		for _, other := range imported(file, fmt.Sprint(pattern)) {
-			if err := checkImport(other, r, tree["version"] == int64(3)); err != nil {
+			version, _ := tree["version"].(int64)
+			if err := checkImport(other, r, version >= 3); err != nil {
 				return err
 			}
 		}
@@ -262,7 +263,7 @@ func imported(file, pattern string) []string {
 }
 
 // checkImport tells in merges whether containerd joins the settings of a plugin
-// from several files, as 2.x does, which alone reads version 3.
+// from several files, as 2.x does, which alone reads versions 3 and 4.
 func checkImport(file string, r Runtime, merges bool) error {
 	config, err := Read(file)
 	if err != nil {

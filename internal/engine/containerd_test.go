@@ -59,6 +59,7 @@ func TestContainerdAdd(t *testing.T) {
 		{name: "Debian's", before: debian, after: debian + "\n" + own2 + "\n" + sandbox2},
 		{name: "no end of the last line", before: "version = 2", after: "version = 2\n" + own2 + "\n" + sandbox2},
 		{name: "version 3", before: "version = 3\n", after: "version = 3\n\n" + version3(own2+"\n"+sandbox2)},
+		{name: "version 4, the tables of 3", before: "version = 4\n", after: "version = 4\n\n" + version3(own2+"\n"+sandbox2)},
 		{name: "kubeadm's, cgroups by systemd", before: kubeadm, after: kubeadm + "\n" + systemd},
 		{
 			name:   "cgroups as the default runtime has them",
@@ -94,7 +95,7 @@ func TestContainerdAdd(t *testing.T) {
 		{name: "broken", before: "version = 2\n[plugins\n", line: 2, words: "not TOML"},
 		{name: "a key twice", before: "version = 2\nroot = 1\nroot = 2\n", line: 3, words: "not TOML"},
 		{name: "version 1", before: "version = 1\nroot = \"/x\"\n", words: "version is 1"},
-		{name: "a version to come", before: "version = 4\n", words: "version is 4"},
+		{name: "a version to come", before: "version = 5\n", words: "version is 5"},
 		{name: "a version that is none", before: "version = \"2\"\n", words: "not a number"},
 		{name: "Docker's package", before: "disabled_plugins = [\"cri\"]\n", words: "without a version"},
 		{name: "CRI turned off", before: "version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n", words: "disabled_plugins"},
@@ -111,6 +112,7 @@ func TestContainerdRemove(t *testing.T) {
 		{name: "no file"},
 		{name: "made by register", before: ownBlank + "\n" + sandbox2},
 		{name: "Debian's", before: debian + "\n" + own2 + "\n" + sandbox2, after: debian},
+		{name: "version 4", before: "version = 4\n\n" + version3(own2+"\n"+sandbox2), after: "version = 4\n"},
 		{name: "not there", before: debian, after: debian},
 		{name: "runc stays as long as another is there", before: debian + "\n" + own2 + "\n" + sandbox2 + "\n" + other, after: debian + "\n" + own2 + "\n" + other},
 		{
@@ -160,6 +162,7 @@ func TestContainerdImports(t *testing.T) {
 	write("more.toml", debian)
 	check(imports, "name this file with --config")
 	check(strings.Replace(imports, "2", "3", 1), "")
+	check(strings.Replace(imports, "2", "4", 1), "")
 	write("more.toml", "version = 3\n"+strings.Replace(version3(sandbox2), sandbox.Path, "/usr/bin/runsc", 1))
 	check(imports, "as /usr/bin/runsc")
 	if err := unix.Mkfifo(filepath.Join(dir, "fifo.toml"), 0o600); err != nil {

@@ -91,15 +91,24 @@ func setDockerDefault(config []byte, top *hujson.Object, name string) error {
 	if i < 0 {
 		return appendMember(top, "default-runtime", name, "", indentation(top))
 	}
-	if now := text(top.Members[i].Value); now != name {
+	switch now := text(top.Members[i].Value); now {
+	case name:
+	case dockerOwn:
+		top.Members[i].Value.Value = hujson.String(name)
+	default:
 		return atOffset(config, top.Members[i].Name.StartOffset,
 			"default-runtime is %q already: change it there, or leave --default out", now)
 	}
 	return nil
 }
 
+// dockerOwn is dockerd's default where the file has none.
+const dockerOwn = "runc"
+
 // Remove is Engine's. A default-runtime of that name goes as well, in any case: dockerd
-// does not start if its default is not among its runtimes.
+// does not start if its default is not among its runtimes. Beside another runtime it becomes
+// dockerd's own. Without a default in the file, a reload would keep the default that is gone,
+// and dockerd 20.10 crashes then (daemon/reload_unix.go:reloadPlatform, daemon/info_unix.go).
 func (Docker) Remove(config []byte, r Runtime) ([]byte, error) {
 	if len(bytes.TrimSpace(config)) == 0 {
 		return config, nil
@@ -119,12 +128,22 @@ func (Docker) Remove(config []byte, r Runtime) ([]byte, error) {
 	if !entry.alone || !isOurs(entry.path, r) {
 		return nil, atOffset(config, entry.offset, "runtime %q (%s) is not as register writes it: take it out by hand", r.Name, entry.path)
 	}
-	if i, err := memberIndex(config, top, "default-runtime"); err != nil {
+	was := Runtime{Name: r.Name, Path: entry.path}
+	i, err := memberIndex(config, top, "default-runtime")
+	if err != nil {
 		return nil, err
-	} else if i >= 0 && text(top.Members[i].Value) == r.Name {
-		removeMember(top, i)
+	}
+	was.Default = i >= 0 && text(top.Members[i].Value) == r.Name
+	if made, err := (Docker{}).Piece(nil, was); err != nil || string(config) == made {
+		return nil, err // register made the file
 	}
 	removeMember(runtimes, entry.index)
+	switch {
+	case was.Default && len(runtimes.Members) > 0:
+		top.Members[i].Value.Value = hujson.String(dockerOwn)
+	case was.Default:
+		removeMember(top, i)
+	}
 	if len(runtimes.Members) == 0 {
 		i, _ := memberIndex(config, top, "runtimes")
 		removeMember(top, i)
@@ -181,7 +200,7 @@ Then:
 
 // Removed is Engine's.
 func (Docker) Removed(name string) string {
-	return `dockerd forgets it when it starts again, not on a reload:
+	return `dockerd forgets it when it starts again; on a reload only if the file has another runtime:
     systemctl restart docker
 Containers that were made with it do not start again; to find them:
     docker ps -a -q | xargs -r docker inspect -f '{{.Name}} {{.HostConfig.Runtime}}' | grep ' ` + name + `$'`

@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -14,6 +15,8 @@ const dockerFresh = `{
     }
 }
 `
+
+var dockerFreshDefault = dockerFresh[:len(dockerFresh)-3] + ",\n    \"default-runtime\": \"sandbox\"\n}\n"
 
 func TestDockerAdd(t *testing.T) {
 	checkAdd(t, Docker{}, sandbox, []edit{
@@ -106,9 +109,14 @@ func TestDockerAddAsDefault(t *testing.T) {
 	r := sandbox
 	r.Default = true
 	checkAdd(t, Docker{}, r, []edit{
-		{name: "no file", after: dockerFresh[:len(dockerFresh)-3] + ",\n    \"default-runtime\": \"sandbox\"\n}\n"},
-		{name: "there already", before: dockerFresh, after: dockerFresh[:len(dockerFresh)-3] + ",\n    \"default-runtime\": \"sandbox\"\n}\n"},
+		{name: "no file", after: dockerFreshDefault},
+		{name: "there already", before: dockerFresh, after: dockerFreshDefault},
 		{name: "another default", before: "{\n\"default-runtime\": \"kata\"}", line: 2, words: `default-runtime is "kata" already`},
+		{
+			name:   "dockerd's own default, as Remove writes it",
+			before: `{"default-runtime":"runc","runtimes":{"kata":{"path":"/k"}}}`,
+			after:  `{"default-runtime":"sandbox","runtimes":{"kata":{"path":"/k"},"sandbox":{"path":"/usr/local/bin/sandbox-runtime"}}}`,
+		},
 	})
 }
 
@@ -116,7 +124,10 @@ func TestDockerRemove(t *testing.T) {
 	checkRemove(t, Docker{}, sandbox, []edit{
 		{name: "no file"},
 		{name: "blank", before: "\n", after: "\n"},
-		{name: "the only one", before: dockerFresh, after: "{}\n"},
+		{name: "a file that register made", before: dockerFresh},
+		{name: "a file that register made, as default", before: dockerFreshDefault},
+		{name: "a file that register made for an older path", before: strings.Replace(dockerFresh, "/usr/local/bin", "/old", 1)},
+		{name: "an empty object that somebody else made", before: dockerFresh[:len(dockerFresh)-1], after: "{}"},
 		{name: "not there", before: `{ "debug": true}`, after: `{ "debug": true}`},
 		{name: "no such runtime", before: `{"runtimes" : {"kata": {"path": "/k"}}}`, after: `{"runtimes" : {"kata": {"path": "/k"}}}`},
 		{
@@ -138,6 +149,11 @@ func TestDockerRemove(t *testing.T) {
 			name:   "the default as well, or dockerd would not start",
 			before: `{"debug":true,"default-runtime":"sandbox","runtimes":{"sandbox":{"path":"/usr/local/bin/sandbox-runtime"}}}`,
 			after:  `{"debug":true}`,
+		},
+		{
+			name:   "the default beside another runtime, or a reload would crash dockerd 20.10",
+			before: `{"default-runtime":"sandbox","runtimes":{"kata":{"path":"/k"},"sandbox":{"path":"/usr/local/bin/sandbox-runtime"}}}`,
+			after:  `{"default-runtime":"runc","runtimes":{"kata":{"path":"/k"}}}`,
 		},
 		{
 			name:   "not another default",
@@ -178,10 +194,16 @@ func FuzzDockerKeepsTheRest(f *testing.F) {
 		}
 		// What was ours from the start goes as well, and so does an empty "runtimes".
 		strip(before)
+		_, ownBefore := before["default-runtime"]
+		_, ownAfter := after["default-runtime"]
+		if byDefault && (before["default-runtime"] == dockerOwn || after["default-runtime"] == dockerOwn) {
+			delete(before, "default-runtime") // dockerd's own is as none
+			delete(after, "default-runtime")
+		}
 		if !reflect.DeepEqual(before, after) {
 			t.Fatalf("%q became %q", config, without)
 		}
-		if len(before) == len(decode(t, config)) && len(before) > 0 && string(config) != string(without) {
+		if len(before) == len(decode(t, config)) && len(before) > 0 && ownBefore == ownAfter && string(config) != string(without) {
 			t.Fatalf("bytes: %q became %q", config, without)
 		}
 	})

@@ -30,8 +30,9 @@ func Read(file string) ([]byte, error) {
 
 // Edit replaces the content of a file by the result of change, and returns both. A reader
 // of the file sees the one or the other. It keeps mode, owner and extended attributes, and
-// a symlink stays one. Content that becomes empty removes the file. An error leaves
-// everything as it was; two Edits at a time come one after the other.
+// a symlink stays one. Content that becomes empty removes the file, unless a symlink leads
+// to the file. An error leaves everything as it was; two Edits at a time come one after the
+// other.
 func Edit(file string, change func([]byte) ([]byte, error)) (before, after []byte, err error) {
 	target, err := targetOf(file)
 	if err != nil {
@@ -57,6 +58,9 @@ func Edit(file string, change func([]byte) ([]byte, error)) (before, after []byt
 	}
 	if after, err = change(bytes.Clone(before)); err != nil || bytes.Equal(before, after) {
 		return before, after, err
+	}
+	if len(after) == 0 && target != file && bytes.HasPrefix(before, []byte("{")) {
+		after = []byte("{}\n") // dockerd 20.10 does not start with an empty file
 	}
 	if err := put(target, before, after, target != file); err != nil {
 		return nil, nil, err

@@ -94,6 +94,15 @@ func TestEditLeavesALinksTargetThere(t *testing.T) {
 	if got := contentOf(t, target); got != "" {
 		t.Errorf("content %q", got)
 	}
+	if err := os.WriteFile(target, []byte(`{"runtimes":{}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Edit(link, func([]byte) ([]byte, error) { return nil, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if got := contentOf(t, target); got != "{}\n" {
+		t.Errorf("JSON's content %q", got)
+	}
 }
 
 func TestEditRefuses(t *testing.T) {
