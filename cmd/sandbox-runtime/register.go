@@ -37,9 +37,10 @@ order, comments, mode and owner. Lines with + and - show the difference.
     systemctl reload docker
     docker run --rm --runtime sandbox busybox true
 
-A runtime that was removed is forgotten when dockerd starts again.`),
+A runtime that was removed is forgotten when dockerd starts again; on a reload only if
+the file has another runtime.`),
 			registerWith("containerd", engine.Containerd{}, `A runtime of containerd's CRI plugin, in a marked block at the end of
-config.toml, of version 2 or 3: a pod takes it by a RuntimeClass whose handler
+config.toml, of version 2, 3 or 4: a pod takes it by a RuntimeClass whose handler
 has its name. SystemdCgroup is as the default runtime has it.
 
     sandbox-runtime register containerd --write
@@ -48,7 +49,7 @@ has its name. SystemdCgroup is as the default runtime has it.
 ctr and nerdctl need no registration:
 
     ctr run --runc-binary /usr/local/bin/sandbox-runtime IMAGE NAME`),
-			registerWith("podman", engine.Podman{}, `A file of its own that podman reads after containers.conf. The next command
+			registerWith("podman", &engine.Podman{}, `A file of its own that podman reads after containers.conf. The next command
 of podman knows it.
 
     sandbox-runtime register podman --write

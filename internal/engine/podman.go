@@ -9,10 +9,12 @@ import (
 
 // Podman reads containers.conf and after it, in order, the files of the folder beside it
 // (containers.conf(5)). A file of our own there leaves the others alone.
-type Podman struct{}
+type Podman struct {
+	logs []string // runtime_supports_json of the other files, as Elsewhere has read it
+}
 
 // File is a drop-in file.
-func (Podman) File() string { return "/etc/containers/containers.conf.d/sandbox-runtime.conf" }
+func (*Podman) File() string { return "/etc/containers/containers.conf.d/sandbox-runtime.conf" }
 
 // podmanBody has dotted keys rather than tables: so blocks can follow each
 // other.
@@ -25,8 +27,9 @@ func podmanBody(r Runtime) string {
 }
 
 // Piece is Engine's.
-func (Podman) Piece(_ []byte, r Runtime) (string, error) {
-	return blockText(r.Name, podmanBody(r)), nil
+func (p *Podman) Piece(config []byte, r Runtime) (string, error) {
+	list, err := p.logging(config, r.Name)
+	return blockText(r.Name, podmanBody(r)) + "\n" + blockText(podmanLogs, podmanLogsBody(list)), err
 }
 
 func podmanPaths(name string) [][]string {
@@ -42,7 +45,15 @@ func findPodman(config []byte, name string, foreign func(name, path string) erro
 }
 
 // Add is Engine's.
-func (Podman) Add(config []byte, r Runtime) ([]byte, error) {
+func (p *Podman) Add(config []byte, r Runtime) ([]byte, error) {
+	added, err := addPodmanRuntime(config, r)
+	if err != nil {
+		return nil, err
+	}
+	return p.addLogging(added, r.Name)
+}
+
+func addPodmanRuntime(config []byte, r Runtime) ([]byte, error) {
 	found, err := findPodman(config, r.Name, taken)
 	if err != nil {
 		return nil, err
@@ -93,7 +104,7 @@ func podmanPath(tree map[string]any, name string) string {
 }
 
 // Remove is Engine's.
-func (Podman) Remove(config []byte, r Runtime) ([]byte, error) {
+func (*Podman) Remove(config []byte, r Runtime) ([]byte, error) {
 	found, err := findPodman(config, r.Name, notMarked)
 	if err != nil || found == nil {
 		return config, err
@@ -101,8 +112,16 @@ func (Podman) Remove(config []byte, r Runtime) ([]byte, error) {
 	if _, err := readPodmanBlock(config, found, r.Name); err != nil {
 		return nil, err
 	}
-	rest := removeBlock(config, found)
-	return rest, onlyDiffer(config, rest, podmanPaths(r.Name)...)
+	// The list was added last: in the reverse order each byte comes back.
+	listed, err := removeLogging(config, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	if found, err = findBlock(listed, r.Name); err != nil {
+		return nil, err
+	}
+	rest := removeBlock(listed, found)
+	return rest, onlyDiffer(listed, rest, podmanPaths(r.Name)...)
 }
 
 // notMarked is the error for an entry in no block of ours.
@@ -110,16 +129,15 @@ func notMarked(name, path string) error {
 	return fmt.Errorf("runtime %q (%s) was not written by register: take it out by hand", name, path)
 }
 
-// Elsewhere reads the files in the same folder, and the one that the folder
-// belongs to.
-func (Podman) Elsewhere(file string, _ []byte, r Runtime) error {
+// Elsewhere reads the file that the folder belongs to, and the files in the same folder.
+func (p *Podman) Elsewhere(file string, _ []byte, r Runtime) error {
 	dir := filepath.Dir(file)
 	others, err := filepath.Glob(filepath.Join(dir, "*.conf"))
 	if err != nil {
 		return err
 	}
 	if main, ok := strings.CutSuffix(dir, ".d"); ok {
-		others = append(others, main)
+		others = append([]string{main}, others...)
 	}
 	for _, other := range others {
 		if other == file {
@@ -136,12 +154,13 @@ func (Podman) Elsewhere(file string, _ []byte, r Runtime) error {
 		if path := podmanPath(tree, r.Name); path != "" && path != r.Path {
 			return In(other, taken(r.Name, path))
 		}
+		p.logs = loggingIn(tree, p.logs)
 	}
 	return nil
 }
 
 // Added is Engine's.
-func (Podman) Added(_ string, r Runtime) string {
+func (*Podman) Added(_ string, r Runtime) string {
 	use := "podman --runtime " + r.Name + " run --rm IMAGE"
 	if r.Default {
 		use = "podman run --rm IMAGE"
@@ -153,7 +172,7 @@ An API service that is running reads it when it starts again:
 }
 
 // Removed is Engine's.
-func (Podman) Removed(name string) string {
+func (*Podman) Removed(name string) string {
 	return `Nothing is to be restarted: podman's next command reads it.
 Containers that were made with it cannot be used any more; to find them:
     podman ps -a -q | xargs -r podman inspect -f '{{.Name}} {{.OCIRuntime}}' | grep ' ` + name + `$'`
