@@ -2,6 +2,7 @@
 # make run     a first sandbox: examples/first
 # make test    everything that is checked: lint, unit and integration tests
 # make fuzz    each fuzz target for FUZZTIME, a part of make test
+# make test-docker29 all tests with Docker with dockerd 29; test has 20 of the cases
 # make test-vm the same on cgroup v2, in a virtual machine: integration/vm
 # make bench   side by side with the peers, as ratios
 # Each installs what it needs where it can, and says what is missing elsewhere.
@@ -20,7 +21,7 @@ GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
 
 .DEFAULT_GOAL := build
-.PHONY: build run test modules unit fuzz integration storms others vm test-vm bench lint clean deps
+.PHONY: build run test modules unit fuzz integration storms others docker29 test-docker29 vm test-vm bench lint clean deps
 
 include cmd/sandbox-agent/agent.mk
 # What is embedded: the agent, and the program that serves files inside.
@@ -43,7 +44,11 @@ run: build
 	@scripts/need /usr/bin/python3=python3
 	@examples/first/run bin/sandbox-runtime
 
-test: modules lint unit fuzz integration vm
+test: docker29 modules lint unit fuzz integration vm
+
+# dockerd 29 takes long to build: beside all until integration needs it.
+docker29:
+	@integration/setup-docker29 >/dev/null 2>&1 &
 
 # What the Go module proxy has for what follows.
 modules: deps $(AGENT)
@@ -78,12 +83,20 @@ STORMS := Killed|Thousand|Many|FullDisk|Damaged|AtRandom|Podman
 integration: build $(GOTESTSUM)
 	@scripts/need $(MKFS)
 	integration/setup
+	integration/setup-docker29
 	@$(MAKE) -j2 storms others
-storms others: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 25m
+storms others test-docker29: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 25m
 storms:
 	$(GOTEST) -run '$(STORMS)' ./integration
 others:
 	$(GOTEST) -skip '$(STORMS)' ./integration/...
+
+test-docker29: export SANDBOX_RUNTIME_INTEGRATION_DOCKER29 = all
+test-docker29: export GOTESTSUM_FORMAT ?= standard-verbose
+test-docker29: build $(GOTESTSUM)
+	integration/setup
+	integration/setup-docker29
+	$(GOTEST) -run 'Docker' ./integration
 
 # The cgroup v2 guest. test has a part of it, and where the guest cannot be had
 # says so; in CI it has to be. LIST names other parts: see integration/vm/run.

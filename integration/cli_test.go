@@ -24,18 +24,21 @@ type cliCase struct {
 	test func(cli)
 }
 
-// testCLI runs the cases. After each the host is as before it. Each runs a
-// container at least: with a runtime that starts none, every case fails.
-func testCLI(c cli) {
+// testCLI runs the cases, or those that are named, and returns their number. After each the
+// host is as before it. Each runs a container at least: with a runtime that starts none, every
+// case fails.
+func testCLI(c cli, names ...string) (ran int) {
+	c.Helper()
 	cases := slices.Concat(optionCases(), limitCases, privilegeCases, sharingCases, networkCases, lifeCases, changeCases, streamCases, fileCases, dockerCases, podmanCases)
 	// Docker keeps a mount for containers in its own network namespace.
 	before := processes(c)
 	c.once("true", "--network", "host")
 	eventually(c, "its keepers are gone", func() bool { return before.diff(processes(c)) == "" })
 	for _, one := range cases {
-		if one.only != "" && one.only != c.name {
+		if one.only != "" && one.only != c.name || len(names) > 0 && !slices.Contains(names, one.name) {
 			continue
 		}
+		ran++
 		c.Run(one.name, func(t *testing.T) {
 			leavesNothing(t)
 			c := cli{t, c.name, c.command, c.pid}
@@ -44,6 +47,7 @@ func testCLI(c cli) {
 			one.test(c)
 		})
 	}
+	return ran
 }
 
 // ok runs a client command that must work and returns what it printed.

@@ -15,6 +15,8 @@ import (
 // docker is a dockerd of the test's own.
 type docker struct {
 	home    string
+	folder  string // of a dockerd that is not Debian's
+	runc    string // the program that BuildKit calls; runc of PATH if empty
 	process *running
 }
 
@@ -34,7 +36,7 @@ func TestDocker(t *testing.T) {
 // test's, and imports busybox as an image.
 func startDocker(t *testing.T, flags ...string) *docker {
 	t.Helper()
-	d := &docker{home: t.TempDir()}
+	d := newDocker(t)
 	d.start(t, flags...)
 	importRoot(t, d.client("import", "-", "busybox"))
 	return d
@@ -48,12 +50,11 @@ func (d *docker) start(t *testing.T, flags ...string) {
 	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(peer("usr/sbin/dockerd"), append([]string{
+	cmd := d.daemon(append([]string{
 		"--config-file", config, "--host", d.socket(),
 		"--data-root", filepath.Join(d.home, "data"), "--exec-root", filepath.Join(d.home, "exec"), "--pidfile", filepath.Join(d.home, "pid"),
 		"--add-runtime", "sandbox=" + binary(t), "--default-runtime", "sandbox", "--exec-opt", "native.cgroupdriver=cgroupfs",
 	}, flags...)...)
-	cmd.Env = peerEnvironment(d.home)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	d.process = daemon(t, cmd, func() { d.removeGround(t) })
 	eventually(t, "dockerd answers", func() bool {
@@ -80,7 +81,7 @@ func (d *docker) socket() string { return "unix://" + filepath.Join(d.home, "s")
 
 func (d *docker) client(args ...string) *exec.Cmd {
 	cmd := exec.Command(peer("usr/bin/docker"), append([]string{"--host", d.socket()}, args...)...)
-	cmd.Env = peerEnvironment(d.home)
+	cmd.Env = append(peerEnvironment(d.home), "DOCKER_BUILDKIT=0") // dockerd 29 would say 1
 	return cmd
 }
 

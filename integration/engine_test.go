@@ -168,18 +168,25 @@ func attached(t *testing.T, e engine, c container, input ...string) (p *running,
 	return p, func() { send("\n") }
 }
 
-// testEngine runs the cases. After each the host is as before it.
-func testEngine(t *testing.T, e engine) {
+// testEngine runs the cases, or those that are named, and returns their number. After each
+// the host is as before it.
+func testEngine(t *testing.T, e engine, names ...string) (ran int) {
+	t.Helper()
 	// What an engine makes once for all containers is there from now on.
 	before := processes(t)
 	wantStatus(t, e.run(t, shell("first", "true")), 0)
 	keepersGo(t, before)
 	for _, c := range engineCases {
+		if len(names) > 0 && !slices.Contains(names, c.name) {
+			continue
+		}
+		ran++
 		t.Run(c.name, func(t *testing.T) {
 			leavesNothing(t)
 			c.test(t, e)
 		})
 	}
+	return ran
 }
 
 func wantStatus(t *testing.T, cmd *exec.Cmd, want int) {

@@ -88,7 +88,8 @@ func TestRegisterDocker(t *testing.T) {
 		return run(t, d.client("info", "--format", "{{range $name, $r := .Runtimes}}{{$name}}={{$r.Path}} {{end}}{{.DefaultRuntime}}")).stdout
 	}
 	runWith := []string{"run", "--rm", "--runtime", "sandbox", "busybox", "echo", "hello"}
-	if got := run(t, d.client(runWith...)); got.code == 0 || !strings.Contains(got.stderr, "Unknown runtime specified sandbox") {
+	if got := run(t, d.client(runWith...)); got.code == 0 ||
+		!strings.Contains(got.stderr, "Unknown runtime specified sandbox") && !strings.Contains(got.stderr, "unknown or invalid runtime name: sandbox") {
 		t.Errorf("before it was registered: %+v", got)
 	}
 
@@ -123,6 +124,63 @@ func TestRegisterDocker(t *testing.T) {
 	}
 }
 
+// TestRegisterDockerReload: a dockerd that reads the file again goes on, with its
+// own default. dockerd 20.10 crashed without a default beside another runtime.
+func TestRegisterDockerReload(t *testing.T) {
+	leavesNothing(t)
+	need(t, peers(), world())
+	ownEtc(t)
+	const file = "/etc/docker/daemon.json"
+	const other = "{\n  \"exec-opts\": [\"native.cgroupdriver=cgroupfs\"],\n  \"runtimes\": {\n    \"other\": {\n      \"path\": \"runc\"\n    }\n  }%s\n}\n"
+	writeConfig(t, file, fmt.Sprintf(other, ""))
+	register(t, "docker", "--write", "--default")
+	d, process := startDockerd(t)
+	info := func() string {
+		return run(t, d.client("info", "--format", "{{range $name, $r := .Runtimes}}{{$name}} {{end}}{{.DefaultRuntime}}")).stdout
+	}
+	if got := info(); !strings.HasSuffix(got, " sandbox\n") {
+		t.Errorf("dockerd's runtimes: %s", got)
+	}
+	if out := register(t, "docker", "--remove"); !strings.Contains(out, "systemctl restart docker") || !strings.Contains(out, "on a reload only if the file has another runtime") {
+		t.Errorf("said %s", out)
+	}
+	if got, want := content(t, file), fmt.Sprintf(other, ",\n  \"default-runtime\": \"runc\""); got != want {
+		t.Errorf("left %s", got)
+	}
+	reload(t, process)
+	eventually(t, "dockerd has its own default again", func() bool {
+		if process.ended() {
+			t.Fatalf("dockerd: %s", lastLines(process.stderr(), 20))
+		}
+		return strings.HasSuffix(info(), " runc\n")
+	})
+	if got := info(); strings.Contains(got, "sandbox") || !strings.Contains(got, "other") {
+		t.Errorf("dockerd's runtimes: %s", got)
+	}
+	interrupt(t, process)
+
+	// The last runtime: only a dockerd that starts again forgets it. The file goes.
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	register(t, "docker", "--write", "--default")
+	d, process = startDockerd(t, "--exec-opt", "native.cgroupdriver=cgroupfs")
+	register(t, "docker", "--remove")
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("the file that register made is there: %v", err)
+	}
+	reload(t, process)
+	eventually(t, "dockerd has read its configuration again", func() bool { return strings.Contains(process.stderr(), "Reloaded configuration") })
+	if got := info(); !strings.Contains(got, "sandbox") {
+		t.Errorf("dockerd forgot it on a reload: %s", got)
+	}
+	interrupt(t, process)
+	d, _ = startDockerd(t, "--exec-opt", "native.cgroupdriver=cgroupfs")
+	if got := info(); strings.Contains(got, "sandbox") {
+		t.Errorf("dockerd's runtimes: %s", got)
+	}
+}
+
 func reload(t *testing.T, daemon *running) {
 	t.Helper()
 	if err := daemon.cmd.Process.Signal(syscall.SIGHUP); err != nil {
@@ -131,12 +189,13 @@ func reload(t *testing.T, daemon *running) {
 }
 
 // startDockerd starts one that reads /etc/docker/daemon.json.
-func startDockerd(t *testing.T) (*docker, *running) {
+func startDockerd(t *testing.T, flags ...string) (*docker, *running) {
 	t.Helper()
-	d := &docker{home: t.TempDir()}
-	cmd := exec.Command(peer("usr/sbin/dockerd"), "--host", d.socket(),
-		"--data-root", filepath.Join(d.home, "data"), "--exec-root", filepath.Join(d.home, "exec"), "--pidfile", filepath.Join(d.home, "pid"))
-	cmd.Env = peerEnvironment(d.home)
+	d := newDocker(t)
+	cmd := d.daemon(append([]string{
+		"--host", d.socket(),
+		"--data-root", filepath.Join(d.home, "data"), "--exec-root", filepath.Join(d.home, "exec"), "--pidfile", filepath.Join(d.home, "pid"),
+	}, flags...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	process := daemon(t, cmd, func() { removeGround(t, "docker", "/run/docker", "/run/containerd") })
 	eventually(t, "dockerd answers", func() bool {
@@ -314,6 +373,11 @@ func TestRegisterPodman(t *testing.T) {
 	if got := podman("--runtime", "crun", "info", "--format", "{{.Host.OCIRuntime.Name}}"); got.code != 0 || got.stdout != "crun\n" {
 		t.Errorf("podman's own runtimes: %+v", got)
 	}
+	// The runtime's words, without a log's time and level before them.
+	if got := podman("--runtime", "sandbox", "run", "--rm", "busybox", "nonsense"); got.code != 127 ||
+		!strings.HasPrefix(got.stderr, "Error: sandbox: sandbox-runtime create failed: ") || strings.Contains(got.stderr, "level=") {
+		t.Errorf("a command that there is not: %+v", got)
+	}
 	register(t, "podman", "--write", "--default")
 	if got := podman("info", "--format", "{{.Host.OCIRuntime.Name}} {{.Host.OCIRuntime.Path}}"); got.stdout != "sandbox "+installed+"\n" {
 		t.Errorf("as default: %+v", got)
@@ -334,7 +398,10 @@ func TestRegisterPrints(t *testing.T) {
 	ownEtc(t)
 	for engine, want := range map[string]string{
 		"docker": "{\n    \"runtimes\": {\n        \"walled\": {\n            \"path\": \"" + installed + "\"\n        }\n    }\n}\n",
-		"podman": "# begin sandbox-runtime register walled\nengine.runtimes.walled = [\"" + installed + "\"]\n# end sandbox-runtime register walled\n",
+		"podman": "# begin sandbox-runtime register walled\nengine.runtimes.walled = [\"" + installed + "\"]\n# end sandbox-runtime register walled\n" +
+			"\n# begin sandbox-runtime register (runtimes whose log podman reads)\n" +
+			"engine.runtime_supports_json = [\"crun\", \"runc\", \"kata\", \"runsc\", \"youki\", \"krun\", \"walled\"]\n" +
+			"# end sandbox-runtime register (runtimes whose log podman reads)\n",
 	} {
 		got := run(t, exec.Command(installed, "register", engine, "--name", "walled"))
 		if got.code != 0 || got.stdout != want || !strings.Contains(got.stderr, "--write puts it there") {
