@@ -32,7 +32,7 @@ var docker29Cases = []string{
 	"pause stops time, unpause goes on",
 	"stop kills what ignores TERM",
 	"restart keeps its files",
-	"20 execs at a time",
+	"exec with user, environment and folder",
 	"published port is reached from the host",
 	"network shared with a container",
 	"healthy, then not",
