@@ -329,3 +329,20 @@ func TestWithoutItsLayersATransactionWritesNowhere(t *testing.T) {
 // layersOfAnywhere says that this kernel makes no overlay of mounts that are attached
 // nowhere.
 func layersOfAnywhere(t testing.TB) string { t.Helper(); return testhost.LinuxBefore(t, 6, 15) }
+
+// The workspace shows an overlaid tree at a second place, which is nearer to the root.
+func TestATransactionWritesToAnOverlaidWorkspace(t *testing.T) {
+	if reason := layersOfAnywhere(t); reason != "" {
+		t.Skip(reason)
+	}
+	dir := ownedDir(t, 4321, "host\n")
+	sb := up(t, newTestLauncher(t), newID(), spec.Config{Workspace: dir, Overlays: []string{dir}})
+	if r, out := transact(t, sb, "echo new > /workspace/new; cat "+dir+"/new"); !r.OK() || out.stdout != "new\n" {
+		t.Fatalf("%+v %+v", r, out)
+	}
+	for _, at := range []string{"/workspace", dir} {
+		if _, out := sh(t, sb, "cat "+at+"/new"); out.stdout != "new\n" {
+			t.Errorf("%s: %+v", at, out)
+		}
+	}
+}
