@@ -43,7 +43,7 @@ var options = []option{
 	{name: "hostname", flags: []string{"--hostname", "box"}, script: "hostname", prints: "box\n"},
 	{name: "domain name", only: "docker", flags: []string{"--domainname", "lan"}, script: "cat /proc/sys/kernel/domainname", prints: "lan\n"},
 	{name: "added host", flags: []string{"--add-host", "a:192.0.2.1"}, script: "grep -w a /etc/hosts | tr '\\t' ' '", prints: "192.0.2.1 a\n"},
-	{name: "name servers", flags: []string{"--dns", "192.0.2.1", "--dns-search", "lan", "--dns-option", "ndots:2"}, script: "cat /etc/resolv.conf", prints: "search lan\nnameserver 192.0.2.1\noptions ndots:2\n"},
+	{name: "name servers", flags: []string{"--dns", "192.0.2.1", "--dns-search", "lan", "--dns-option", "ndots:2"}, script: "grep ^[a-z] /etc/resolv.conf | sort", prints: "nameserver 192.0.2.1\noptions ndots:2\nsearch lan\n"},
 	{name: "MAC address", flags: []string{"--mac-address", "02:00:00:00:00:01"}, script: "cat /sys/class/net/eth0/address", prints: "02:00:00:00:00:01\n"},
 
 	// File systems.

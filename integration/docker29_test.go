@@ -12,6 +12,8 @@ import (
 // docker29Variable chooses dockerd 29 for all tests with Docker: make test-docker29.
 const docker29Variable = "SANDBOX_RUNTIME_INTEGRATION_DOCKER29"
 
+func onDocker29() bool { return os.Getenv(docker29Variable) != "" }
+
 // docker29Cases are those of all cases that need most of the runtime and of the daemon's
 // way to talk to it: make test has no time for all of them.
 var docker29Cases = []string{
@@ -43,7 +45,7 @@ var docker29Cases = []string{
 func TestDocker29(t *testing.T) {
 	leavesNothing(t)
 	need(t, peers(), docker29())
-	if os.Getenv(docker29Variable) != "" {
+	if onDocker29() {
 		t.Skip("all cases run with dockerd 29")
 	}
 	d := &docker{home: t.TempDir(), folder: docker29Folder()}
@@ -113,7 +115,7 @@ func docker29() string {
 func newDocker(t *testing.T) *docker {
 	t.Helper()
 	d := &docker{home: t.TempDir()}
-	if os.Getenv(docker29Variable) != "" {
+	if onDocker29() {
 		need(t, docker29())
 		d.folder = docker29Folder()
 	}
