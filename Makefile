@@ -21,7 +21,7 @@ GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
 
 .DEFAULT_GOAL := build
-.PHONY: build run test modules unit fuzz integration storms others docker29 test-docker29 vm test-vm bench lint clean deps
+.PHONY: build run test modules unit fuzz integration storms others test-docker29 vm test-vm bench lint clean deps
 
 include cmd/sandbox-agent/agent.mk
 # What is embedded: the agent, and the program that serves files inside.
@@ -44,11 +44,7 @@ run: build
 	@scripts/need /usr/bin/python3=python3
 	@examples/first/run bin/sandbox-runtime
 
-test: docker29 modules lint unit fuzz integration vm
-
-# dockerd 29 takes long to build: beside all until integration needs it.
-docker29:
-	@integration/setup-docker29 >/dev/null 2>&1 &
+test: modules lint unit fuzz integration vm
 
 # What the Go module proxy has for what follows.
 modules: deps $(AGENT)
