@@ -50,8 +50,8 @@ func findBlock(config []byte, of string) (*block, error) {
 	return nil, nil
 }
 
-// findRuntime finds the block of a runtime. Without a block, a path of the runtime makes
-// the error of a runtime that is not register's.
+// findRuntime finds the block of a runtime. If there is a path but no block, register did
+// not write the runtime, and the error is foreign's.
 func findRuntime(config []byte, name, path string, foreign func(name, path string) error) (*block, error) {
 	found, err := findBlock(config, name)
 	if err == nil && found == nil && path != "" {

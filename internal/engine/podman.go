@@ -26,16 +26,23 @@ func podmanBody(r Runtime) string {
 	return body
 }
 
-// Piece is Engine's.
+// Piece is Engine's. The list of runtimes whose log podman reads is left out if the file has
+// such a list: a file with two is no TOML.
 func (p *Podman) Piece(config []byte, r Runtime) (string, error) {
+	tree, err := parseTOML(config)
+	piece := blockText(r.Name, podmanBody(r))
+	if err != nil || lookup(tree, podmanLogsPath()...) != nil {
+		return piece, err
+	}
 	list, err := p.logging(config, r.Name)
-	return blockText(r.Name, podmanBody(r)) + "\n" + blockText(podmanLogs, podmanLogsBody(list)), err
+	return piece + "\n" + blockText(podmanLogs, podmanLogsBody(list)), err
 }
 
 func podmanPaths(name string) [][]string {
 	return [][]string{{"engine", "runtimes", name}, {"engine", "runtime"}}
 }
 
+// findPodman finds the block of a runtime, see findRuntime.
 func findPodman(config []byte, name string, foreign func(name, path string) error) (*block, error) {
 	tree, err := parseTOML(config)
 	if err != nil {
@@ -129,7 +136,8 @@ func notMarked(name, path string) error {
 	return fmt.Errorf("runtime %q (%s) was not written by register: take it out by hand", name, path)
 }
 
-// Elsewhere reads the file that the folder belongs to, and the files in the same folder.
+// Elsewhere is Engine's. It also keeps the lists of runtime_supports_json in the files
+// that podman reads before file, for Add and Piece.
 func (p *Podman) Elsewhere(file string, _ []byte, r Runtime) error {
 	dir := filepath.Dir(file)
 	others, err := filepath.Glob(filepath.Join(dir, "*.conf"))
@@ -139,6 +147,7 @@ func (p *Podman) Elsewhere(file string, _ []byte, r Runtime) error {
 	if main, ok := strings.CutSuffix(dir, ".d"); ok {
 		others = append([]string{main}, others...)
 	}
+	p.logs = nil
 	for _, other := range others {
 		if other == file {
 			continue
@@ -154,7 +163,9 @@ func (p *Podman) Elsewhere(file string, _ []byte, r Runtime) error {
 		if path := podmanPath(tree, r.Name); path != "" && path != r.Path {
 			return In(other, taken(r.Name, path))
 		}
-		p.logs = loggingIn(tree, p.logs)
+		if other < file { // as podman sorts them; main is shorter
+			p.logs = loggingIn(tree, p.logs)
+		}
 	}
 	return nil
 }

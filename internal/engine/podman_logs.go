@@ -9,8 +9,9 @@ import (
 
 // podman asks the runtimes in its list runtime_supports_json for a log in JSON, and shows
 // the message of a line there. The log of any other runtime becomes an error as it is, with
-// time and level. A list replaces the lists of earlier files: ours repeats these. TOML has
-// one such key for a file, so the list has a block of its own for all names of ours.
+// time and level. A list replaces the lists of earlier files, so our list repeats the
+// earlier lists. TOML has one such key for a file, so the list has a block of its own, for
+// all runtimes that register added.
 const podmanLogs = "(runtimes whose log podman reads)"
 
 // podmanLogging is podman's default (containers/common pkg/config/default.go).

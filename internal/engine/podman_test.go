@@ -125,6 +125,19 @@ func TestPodmanReadsTheFilesBeside(t *testing.T) {
 }
 
 // TestPodmanKeepsTheListsOfOtherFiles: a list of ours replaces theirs.
+// A file with two lists is no TOML, so a file that has one gets no other.
+func TestPodmanPieceHasOneList(t *testing.T) {
+	for config, want := range map[string]string{
+		"":                         podmanSandbox + podmanOurs,
+		podmanSandbox + podmanOurs: podmanSandbox,
+		"engine.runtime_supports_json = [\"a\"]\n": podmanSandbox,
+	} {
+		if got, err := (&Podman{}).Piece([]byte(config), sandbox); err != nil || got != want {
+			t.Errorf("%q: %v, %q, want %q", config, err, got, want)
+		}
+	}
+}
+
 func TestPodmanKeepsTheListsOfOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	drop := filepath.Join(dir, "containers.conf.d")
@@ -143,6 +156,7 @@ func TestPodmanKeepsTheListsOfOtherFiles(t *testing.T) {
 		{"appended", map[string]string{"b.conf": `["b"]`, "c.conf": `["c", {append=true}]`}, `"b", "c", "sandbox"`},
 		{"appended to the defaults", map[string]string{"c.conf": `["c", {append=true}]`}, `"crun", "runc", "kata", "runsc", "youki", "krun", "c", "sandbox"`},
 		{"an empty one", map[string]string{"c.conf": `[]`}, `"sandbox"`},
+		{"a file after ours", map[string]string{"../containers.conf": `["a"]`, "zz.conf": `["z"]`}, `"a", "sandbox"`},
 		{"has it already", map[string]string{"c.conf": `["sandbox"]`}, `"sandbox"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -154,8 +168,10 @@ func TestPodmanKeepsTheListsOfOtherFiles(t *testing.T) {
 				defer os.Remove(path)
 			}
 			p := &Podman{}
-			if err := p.Elsewhere(file, nil, sandbox); err != nil {
-				t.Fatal(err)
+			for range 2 { // the lists are those of the last call
+				if err := p.Elsewhere(file, nil, sandbox); err != nil {
+					t.Fatal(err)
+				}
 			}
 			got, err := p.Add(nil, sandbox)
 			if want := podmanSandbox + podmanList(c.want); err != nil || string(got) != want {
