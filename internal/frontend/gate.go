@@ -14,7 +14,8 @@ import (
 //
 // The setup of a process sends a pidfd right after the console, and waits until the socket
 // takes the pidfd (libcontainer v1.5.2, standard_init_linux.go and setns_init_linux.go,
-// Init). The socket of a gate is full until open.
+// Init). The socket of a gate is full until open. A broken receiver of the pidfd ends the
+// command only then: the command may have begun.
 type gate struct {
 	ours, theirs *os.File
 	filling      int64    // bytes in the socket

@@ -77,7 +77,8 @@ func (n *NotifyProxy) Listen() error {
 }
 
 // Relay passes the container's first READY on and names mainPid as the process
-// to watch. The proxy must not be nil. It returns then, or when the process behind pidfd has ended.
+// to watch. Relay returns after that, or when the process behind pidfd has ended. The
+// proxy must not be nil.
 func (n *NotifyProxy) Relay(pidfd *os.File, mainPid int) error {
 	defer n.socket.Close()
 	ready, err := n.awaitReady(pidfd)

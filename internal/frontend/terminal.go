@@ -70,7 +70,12 @@ func hostTerminal() (console.Console, error) {
 	if err != nil {
 		return nil, errNoTerminal
 	}
-	return console.ConsoleFromFile(f)
+	c, err := console.ConsoleFromFile(f)
+	if err != nil {
+		f.Close()
+		return nil, errNoTerminal
+	}
+	return c, nil
 }
 
 // attach also begins to receive the console.
@@ -143,6 +148,9 @@ func (t *terminalStreams) resize() {
 func (t *terminalStreams) finish() {
 	t.closeTheirs()
 	t.receiving.Wait()
+	if t.gate != nil {
+		t.gate.close()
+	}
 	if t.master != nil {
 		// Processes left behind may hold the terminal open: do not wait for its end, read
 		// the present output.
