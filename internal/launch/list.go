@@ -3,7 +3,6 @@ package launch
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +57,7 @@ func StampList(stamps map[string]layer.Stamp) []Stamp {
 }
 
 // ComparePaths is the order of a list of stamps.
-func (s Stamp) ComparePaths(t Stamp) int { return cmp.Compare(string(s.Path), string(t.Path)) }
+func (s Stamp) ComparePaths(t Stamp) int { return bytes.Compare(s.Path, t.Path) }
 
 // A stamp is a time. A regular file also has the time of its source, and a directory its
 // inode. Lists of earlier versions may have the time alone.

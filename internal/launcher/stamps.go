@@ -177,11 +177,14 @@ func (m *stampMerge) merge(file string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		before, same := slices.BinarySearchFunc(m.added, s, launch.Stamp.ComparePaths)
+		before := 0
+		for before < len(m.added) && m.added[before].ComparePaths(s) < 0 {
+			before++
+		}
 		if err := m.add(before); err != nil {
 			return err
 		}
-		if same && m.supersedes(m.added[0]) {
+		if len(m.added) > 0 && m.added[0].ComparePaths(s) == 0 && m.supersedes(m.added[0]) {
 			continue
 		}
 		if err := m.put(s); err != nil {
@@ -190,9 +193,9 @@ func (m *stampMerge) merge(file string) error {
 	}
 }
 
-// lastOfEach has the last stamp of each path.
+// lastOfEach returns the last stamp of each path, in the memory of the argument.
 func lastOfEach(sorted []launch.Stamp) []launch.Stamp {
-	var last []launch.Stamp
+	last := sorted[:0]
 	for i, s := range sorted {
 		if i+1 == len(sorted) || sorted[i+1].ComparePaths(s) != 0 {
 			last = append(last, s)
