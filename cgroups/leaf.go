@@ -271,7 +271,10 @@ func (p place) read(file string, room []byte) ([]byte, error) {
 	}
 	defer unix.Close(fd)
 	n, err := call(p.dir, "read", file, func(int) (int, error) { return unix.Read(fd, room) })
-	return room[:max(n, 0)], err
+	if err != nil {
+		return nil, err
+	}
+	return room[:n], nil
 }
 
 // write writes a value into one of the files below the place's directory.

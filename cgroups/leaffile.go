@@ -1,6 +1,8 @@
 package cgroups
 
 import (
+	"io/fs"
+	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +24,10 @@ const (
 // read reads one of the leaf's files in a place into room, as far as that goes.
 func (l *Leaf) read(p place, file string, room []byte) ([]byte, error) {
 	n, err := l.use(p, file, func(fd int) (int, error) { return unix.Pread(fd, room, 0) })
-	return room[:max(n, 0)], err
+	if err != nil {
+		return nil, err
+	}
+	return room[:n], nil
 }
 
 // reset sets a count to 0.
@@ -41,7 +46,12 @@ func (l *Leaf) use(p place, file string, f func(fd int) (int, error)) (int, erro
 	if l.closed {
 		defer unix.Close(fd)
 	}
-	return call(p.dir, "use", l.name+file, func(int) (int, error) { return f(fd) })
+	n, err := retryEINTR(func() (int, error) { return f(fd) })
+	if err != nil {
+		// The path is made for an error only: reads are often.
+		return 0, &fs.PathError{Op: "use", Path: filepath.Join(p.dir.Name(), l.name+file), Err: err}
+	}
+	return n, nil
 }
 
 // file opens a file, or finds it open. The caller has mu, and closes it if the
