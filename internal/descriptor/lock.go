@@ -3,14 +3,14 @@ package descriptor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Lock waits for the exclusive flock(2) of a file. The lock ends with the open file.
+// Lock waits for the exclusive flock(2) of a file. The lock ends with the open file. The
+// caller must add the name of the file to an error.
 func Lock(ctx context.Context, f *os.File) error {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -21,7 +21,7 @@ func Lock(ctx context.Context, f *os.File) error {
 			err = ctx.Err()
 		}
 		if err != nil {
-			return fmt.Errorf("lock %s: %w", f.Name(), err)
+			return err
 		}
 		select {
 		case <-ctx.Done():

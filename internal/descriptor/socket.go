@@ -16,7 +16,7 @@ func UnixConn(f *os.File) (*net.UnixConn, error) {
 	defer f.Close()
 	conn, err := net.FileConn(f)
 	if err != nil {
-		return nil, fmt.Errorf("it is no connected socket of unix(7): %w", err)
+		return nil, err
 	}
 	if conn, ok := conn.(*net.UnixConn); ok {
 		return conn, nil

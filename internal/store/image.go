@@ -168,7 +168,7 @@ func RemoveImage(ctx context.Context, path string) error {
 	defer image.Close()
 	// Others hold the lock for moments, or remove the image with it.
 	if err := descriptor.Lock(ctx, image); err != nil {
-		return err
+		return fmt.Errorf("lock %s: %w", path, err)
 	}
 	// If this name is gone since, the file's other names are not ours.
 	var st, named unix.Stat_t

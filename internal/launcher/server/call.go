@@ -389,7 +389,7 @@ func (c *call) own(f func(Sandbox) error) func(Sandbox) error {
 const idLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-."
 
 // isID says whether a client may use s as an id, with any rule of a launcher for names: no
-// path, and not long.
+// path, and not long. Trim leaves nothing only if all characters are allowed.
 func isID(s string) bool {
 	return s != "" && s != "." && s != ".." && len(s) <= 255 && strings.Trim(s, idLetters) == ""
 }

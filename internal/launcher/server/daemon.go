@@ -94,7 +94,8 @@ func (d *Daemon) RunConn(ctx context.Context, conn *net.UnixConn) error {
 		err = d.ServeConn(conn)
 	}()
 	select {
-	case <-served:
+	case <-served: // its commands have their grace, and a signal does not shorten that
+		stop = func() {}
 	case <-ctx.Done():
 	}
 	endAfter(d.Grace, d.Log)
@@ -117,8 +118,11 @@ func InheritedConn(fd int) (*net.UnixConn, error) {
 		return nil, errors.New("it is one of stdin, stdout and stderr")
 	}
 	conn, err := descriptor.UnixConn(os.NewFile(uintptr(fd), "launcher's connection"))
-	if errors.Is(err, unix.EBADF) {
+	switch {
+	case errors.Is(err, unix.EBADF):
 		return nil, errors.New("nobody passed such a descriptor")
+	case errors.Is(err, unix.ENOTSOCK):
+		return nil, fmt.Errorf("it is no connected socket of unix(7): %w", err)
 	}
 	return conn, err
 }
