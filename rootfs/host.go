@@ -173,7 +173,7 @@ func (s *source) public() bool {
 	return s.mode&0o004 != 0
 }
 
-// putBelow puts a node at a path of several names, making the directories that lack.
+// putBelow puts a node at a path of several names, and makes missing directories.
 func (n *node) putBelow(name string, child *node, directory func() *node) {
 	dir, base := path.Split(name)
 	for _, d := range split(dir) {

@@ -70,8 +70,7 @@ func socketRules() []specs.LinuxSyscall {
 	rules := []specs.LinuxSyscall{
 		allow("socket", bits(0, low32, unix.AF_UNIX)),
 		allow("socket", bits(0, low32, unix.AF_NETLINK), bits(2, low32, unix.NETLINK_ROUTE)),
-		// useradd and its like are answered as by a kernel without auditing: after EPERM
-		// they give up.
+		// The answer is that of a kernel without auditing. After EPERM useradd gives up.
 		refuse("socket", unix.EPROTONOSUPPORT, bits(0, low32, unix.AF_NETLINK), bits(2, low32, unix.NETLINK_AUDIT)),
 	}
 	for _, ip := range []struct{ kind, protocol uint64 }{

@@ -36,11 +36,11 @@ when it is created and started, its READY=1 gets there (sd_notify(3)).`,
 
 func createContainer(ctx context.Context, cmd *cli.Command) error {
 	s, err := sessionOf(ctx, cmd)
-	if err == nil {
-		s.Hold, s.Detach = true, true
-		_, err = s.Run()
-	}
 	if err != nil {
+		return fmt.Errorf("%s create failed: %w", programName, err)
+	}
+	s.Hold, s.Detach = true, true
+	if _, err := s.Run(); err != nil {
 		return fmt.Errorf("%s create failed: %w", programName, err)
 	}
 	return nil

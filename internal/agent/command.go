@@ -55,8 +55,8 @@ type Command struct {
 	// and all lookups of the command lie in it. The caller must keep that namespace, since
 	// the mounts come apart without it.
 	Root *os.File
-	// Network is a network namespace of the command's own. An agent that cannot enter it
-	// refuses the command, see [StageNetwork].
+	// Network is reserved for a network namespace of the command's own. All agents refuse
+	// such a command so far, see [StageNetwork].
 	Network *os.File
 }
 

@@ -11,7 +11,7 @@ import (
 // or its sandbox was destroyed, and how a command ended will not be known.
 var ErrGone = errors.New("the sandbox's agent is gone")
 
-// gone is ErrGone in place of the end of a socket, and else the error.
+// gone replaces the end of a socket with ErrGone.
 func gone(err error) error {
 	if errors.Is(err, io.EOF) {
 		return ErrGone

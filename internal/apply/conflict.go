@@ -53,7 +53,7 @@ func (p *Plan) same(c *spec.Change, e entry) (bool, error) {
 }
 
 // sameAttributes tells whether the user's attributes of an entry of the tree are those
-// that would be put there.
+// that would be put there. An entry whose attributes cannot be read counts as different.
 func (p *Plan) sameAttributes(c *spec.Change) (bool, error) {
 	theirs, err := p.tree.xattrsAt(c.Path, unix.O_NONBLOCK|unix.O_NOCTTY)
 	if errors.Is(err, unix.EACCES) {

@@ -42,7 +42,10 @@ func newProver(ctx context.Context, open func(context.Context) (Sandboxes, error
 		return nil, err
 	}
 	h, err := open(ctx)
-	return &prover{h, program}, err
+	if err != nil {
+		return nil, err
+	}
+	return &prover{h, program}, nil
 }
 
 // examined is the configuration whose walls are proven: the default one, with a

@@ -204,7 +204,7 @@ func (w *watch) changed(path string, mask uint32) {
 func (w *watch) leave(path string) {
 	for wd, at := range w.dirs {
 		if at == path || strings.HasPrefix(at, path+"/") {
-			_ = descriptor.Use(w.f, func(fd int) error { // it may be gone by itself, or the watch be closed
+			_ = descriptor.Use(w.f, func(fd int) error { // the kernel may have removed it, or the watch is closed
 				_, err := unix.InotifyRmWatch(fd, uint32(wd))
 				return err
 			})

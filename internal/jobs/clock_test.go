@@ -17,7 +17,7 @@ func TestSetClockDoesNotChangeHowOldAnExecIs(t *testing.T) {
 	for _, jump := range []time.Duration{-time.Hour, time.Hour} {
 		dir := t.TempDir()
 		written := execRecord{Args: []string{"true"}, Started: time.Now().Add(jump), Boot: boot - time.Minute}
-		if err := statedir.Replace(filepath.Join(dir, ExecRecordName), written); err != nil {
+		if err := statedir.ReplaceJSON(filepath.Join(dir, ExecRecordName), written); err != nil {
 			t.Fatal(err)
 		}
 		r, err := readExecRecord(dir)

@@ -86,7 +86,7 @@ func (p *Process) Detach(ctx context.Context, c launch.Command, request *agent.C
 	}
 	boot, err := sinceBoot()
 	if err == nil {
-		err = statedir.Replace(filepath.Join(p.Kept.Dir, ExecRecordName), execRecord{
+		err = statedir.ReplaceJSON(filepath.Join(p.Kept.Dir, ExecRecordName), execRecord{
 			Args: p.Args, Started: p.StartedAt.UTC(), Boot: boot - time.Since(p.StartedAt), Limits: p.limits, Timeout: p.Timeout,
 			OutputLimit: c.OutputLimit,
 		})

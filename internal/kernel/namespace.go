@@ -27,19 +27,19 @@ var errNoUserNamespace = errors.New("no user namespace to try it in")
 // A probe tries a feature.
 type probe func(*prober) (detail string, err error)
 
-// here tries it in a child with nothing new.
-func here(write func(*script)) probe {
+// probeHere probes a feature in a child without new namespaces.
+func probeHere(write func(*script)) probe {
 	return func(*prober) (string, error) { return "", runHere(write) }
 }
 
-// in tries it in a child with new namespaces; see prober.run.
-func in(flags uintptr, write func(*script)) probe {
+// probeIn probes a feature in a child with new namespaces; see prober.run.
+func probeIn(flags uintptr, write func(*script)) probe {
 	return func(p *prober) (string, error) {
 		return "", runScript(write, func(s *script) error { return p.run(s, flags) })
 	}
 }
 
-// inUserNamespace tries it as root of a new user namespace.
+// inUserNamespace probes a feature as root of a new user namespace.
 func inUserNamespace(flags uintptr, write func(*script)) probe {
 	return func(*prober) (string, error) {
 		return "", runScript(write, func(s *script) error { return runAsNamespaceRoot(s, flags) })

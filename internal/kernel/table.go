@@ -64,31 +64,31 @@ var table = []Info{
 	namespace(UserNamespaces, "user namespaces", v(3, 8), probeUserNamespaces,
 		"root inside would be root outside",
 		"a kernel with CONFIG_USER_NS=y; sysctl -w user.max_user_namespaces=15000"),
-	namespace(MountNamespaces, "mount namespaces", v(2, 4), in(0, tryNamespace(unix.CLONE_NEWNS)),
+	namespace(MountNamespaces, "mount namespaces", v(2, 4), probeIn(0, tryNamespace(unix.CLONE_NEWNS)),
 		"the host's files and mounts would be in sight", "a kernel with CONFIG_NAMESPACES=y"),
-	namespace(PIDNamespaces, "pid namespaces", v(2, 6), in(0, tryNamespace(unix.CLONE_NEWPID)),
+	namespace(PIDNamespaces, "pid namespaces", v(2, 6), probeIn(0, tryNamespace(unix.CLONE_NEWPID)),
 		"the host's processes would be in reach", "a kernel with CONFIG_PID_NS=y"),
-	namespace(NetworkNamespaces, "network namespaces", v(2, 6), in(0, tryNamespace(unix.CLONE_NEWNET)),
+	namespace(NetworkNamespaces, "network namespaces", v(2, 6), probeIn(0, tryNamespace(unix.CLONE_NEWNET)),
 		"the host's network would be in reach", "a kernel with CONFIG_NET_NS=y"),
-	namespace(IPCNamespaces, "ipc namespaces", v(2, 6), in(0, tryNamespace(unix.CLONE_NEWIPC)),
+	namespace(IPCNamespaces, "ipc namespaces", v(2, 6), probeIn(0, tryNamespace(unix.CLONE_NEWIPC)),
 		"shared memory and message queues of the host would be in reach", "a kernel with CONFIG_IPC_NS=y"),
-	namespace(UTSNamespaces, "uts namespaces", v(2, 6), in(0, tryNamespace(unix.CLONE_NEWUTS)),
+	namespace(UTSNamespaces, "uts namespaces", v(2, 6), probeIn(0, tryNamespace(unix.CLONE_NEWUTS)),
 		"a sandbox could have no hostname of its own", "a kernel with CONFIG_UTS_NS=y"),
-	namespace(CgroupNamespaces, "cgroup namespaces", v(4, 6), in(0, tryNamespace(unix.CLONE_NEWCGROUP)),
+	namespace(CgroupNamespaces, "cgroup namespaces", v(4, 6), probeIn(0, tryNamespace(unix.CLONE_NEWCGROUP)),
 		"the host's cgroups would be in sight", "a kernel with CONFIG_CGROUPS=y"),
 	{
 		Name: TimeNamespaces, Group: "namespaces", Title: "time namespaces", Since: v(5, 6), Need: Useful,
-		probe: in(0, tryNamespace(unix.CLONE_NEWTIME)),
+		probe: probeIn(0, tryNamespace(unix.CLONE_NEWTIME)),
 		Lost:  "OCI bundles that ask for a time namespace do not start; sandboxes have none",
 		Get:   "a kernel with CONFIG_TIME_NS=y",
 	},
 
 	{
-		Name: MountAPI, Group: "mounts", Title: "the mount API by descriptors", Since: v(5, 2), Need: Required, probe: in(unix.CLONE_NEWNS, tryMountAPI),
+		Name: MountAPI, Group: "mounts", Title: "the mount API by descriptors", Since: v(5, 2), Need: Required, probe: probeIn(unix.CLONE_NEWNS, tryMountAPI),
 		Lost: noSandbox + "roots and workspaces are mounted by descriptors, which nobody can swap (fsopen, fsmount, open_tree, move_mount)",
 		Get:  "Linux 5.2 or newer; " + privileged,
 	}, {
-		Name: MountAttributes, Group: "mounts", Title: "attributes of whole mount trees", Since: v(5, 12), Need: Required, probe: in(unix.CLONE_NEWNS, tryMountAttributes),
+		Name: MountAttributes, Group: "mounts", Title: "attributes of whole mount trees", Since: v(5, 12), Need: Required, probe: probeIn(unix.CLONE_NEWNS, tryMountAttributes),
 		Lost: noSandbox + "a host tree with mounts in it could not be made read-only as a whole (mount_setattr)",
 		Get:  "Linux 5.12 or newer; " + privileged,
 	}, {
@@ -105,7 +105,7 @@ var table = []Info{
 		Get: "in a container, have its /proc uncovered: docker run --security-opt systempaths=unconfined, " +
 			"podman run --security-opt unmask=ALL, Kubernetes procMount: Unmasked",
 	}, {
-		Name: Openat2, Group: "mounts", Title: "openat2", Since: v(5, 6), Need: Required, probe: here(tryOpenat2),
+		Name: Openat2, Group: "mounts", Title: "openat2", Since: v(5, 6), Need: Required, probe: probeHere(tryOpenat2),
 		Lost: noSandbox + "paths that a sandbox had a hand in could not be opened safely",
 		Get:  "Linux 5.6 or newer; " + privileged,
 	}, {
@@ -113,7 +113,7 @@ var table = []Info{
 		Lost: "a Result does not tell which files a command has changed (fanotify)",
 		Get:  "Linux 5.17 or newer with CONFIG_FANOTIFY=y; where others have all of them, sysctl -w fs.fanotify.max_user_groups=1024; " + privileged,
 	}, {
-		Name: Overlay, Group: "mounts", Title: "overlay", Since: v(3, 18), Need: Useful, probe: in(unix.CLONE_NEWNS, tryOverlay(overlayOptions)),
+		Name: Overlay, Group: "mounts", Title: "overlay", Since: v(3, 18), Need: Useful, probe: probeIn(unix.CLONE_NEWNS, tryOverlay(overlayOptions)),
 		Lost: "no writes on a layer: --overlay, images",
 		Get:  "modprobe overlay; a kernel with CONFIG_OVERLAY_FS; " + privileged,
 	}, {
@@ -127,19 +127,19 @@ var table = []Info{
 		Lost: noSandbox + "its PID 1 is a sealed memfd, so that nothing inside can change or even see the file",
 		Get:  "sysctl -w vm.memfd_noexec=1 where it is 2; else allow it in the security module that forbids it",
 	}, {
-		Name: Pidfd, Group: "processes", Title: "pidfds", Since: v(5, 3), Need: Required, probe: here(tryPidfd),
+		Name: Pidfd, Group: "processes", Title: "pidfds", Since: v(5, 3), Need: Required, probe: probeHere(tryPidfd),
 		Lost: noSandbox + "its processes could only be signalled by number, which may be another's by then",
 		Get:  "Linux 5.3 or newer; " + privileged,
 	}, {
-		Name: CloseRange, Group: "processes", Title: "close_range", Since: v(5, 11), Need: Required, probe: here(tryCloseRange),
+		Name: CloseRange, Group: "processes", Title: "close_range", Since: v(5, 11), Need: Required, probe: probeHere(tryCloseRange),
 		Lost: noSandbox + "a command in a sandbox must not inherit a descriptor, and the agent closes all at once",
 		Get:  "Linux 5.11 or newer; " + privileged,
 	}, {
-		Name: Ptrace, Group: "processes", Title: "tracing one's own child", Since: v(2, 6), Need: Required, probe: here(tryPtrace),
+		Name: Ptrace, Group: "processes", Title: "tracing one's own child", Since: v(2, 6), Need: Required, probe: probeHere(tryPtrace),
 		Lost: noSandbox + "the user namespaces of sandboxes and of idmapped mounts begin in a child that ptrace stops",
 		Get:  privileged,
 	}, {
-		Name: CloneIntoCgroup, Group: "processes", Title: "starting a process in its cgroup", Since: v(5, 7), Need: Useful, probe: here(tryCloneIntoCgroup),
+		Name: CloneIntoCgroup, Group: "processes", Title: "starting a process in its cgroup", Since: v(5, 7), Need: Useful, probe: probeHere(tryCloneIntoCgroup),
 		Lost: "a process is moved to its cgroup after its start, which costs milliseconds (clone3 with CLONE_INTO_CGROUP)",
 		Get:  "Linux 5.7 or newer; in a container, a seccomp profile that lets clone3 through",
 	},
@@ -151,7 +151,7 @@ var table = []Info{
 	},
 
 	{
-		Name: SeccompFilter, Group: "seccomp", Title: "seccomp filters", Since: v(3, 17), Need: Required, probe: here(trySeccompFilter),
+		Name: SeccompFilter, Group: "seccomp", Title: "seccomp filters", Since: v(3, 17), Need: Required, probe: probeHere(trySeccompFilter),
 		Lost: noSandbox + "each runs under a filter of system calls",
 		Get:  "a kernel with CONFIG_SECCOMP_FILTER=y",
 	}, {
@@ -159,7 +159,7 @@ var table = []Info{
 		Lost: "profiles that use these actions are refused",
 		Get:  "Linux 4.14 or newer",
 	}, {
-		Name: SeccompNotify, Group: "seccomp", Title: "seccomp's user notification", Since: v(5, 0), Need: Useful, probe: here(trySeccompNotify),
+		Name: SeccompNotify, Group: "seccomp", Title: "seccomp's user notification", Since: v(5, 0), Need: Useful, probe: probeHere(trySeccompNotify),
 		Lost: "OCI bundles with a seccomp listener do not start",
 		Get:  "Linux 5.0 or newer",
 	},

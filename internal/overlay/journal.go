@@ -65,7 +65,7 @@ const journalName = "journal"
 
 // Write puts the journal in the transaction's directory.
 func (j *Journal) Write(dir *os.File) error {
-	if err := statedir.Replace(StorePath(dir, journalName), j); err != nil {
+	if err := statedir.ReplaceJSON(StorePath(dir, journalName), j); err != nil {
 		return fmt.Errorf("journal of a transaction: %w", err)
 	}
 	return nil

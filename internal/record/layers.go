@@ -144,7 +144,8 @@ func (r Record) Own(p Place) (names []string) {
 	return names
 }
 
-// Clone is a copy with lists of layers of its own.
+// Clone is a copy with its own list of trees and its own map of stacks. The lists of layers
+// in them are shared.
 func (r Record) Clone() Record {
 	r.Trees, r.Stacks = slices.Clone(r.Trees), maps.Clone(r.Stacks)
 	if r.Stacks == nil {

@@ -36,7 +36,7 @@ func (l Roots) NewNames(id string) Names {
 }
 
 // Write writes the names to the sandbox's directory. The caller must hold the directory.
-func (n Names) Write(dir string) error { return statedir.Replace(filepath.Join(dir, NamesFile), n) }
+func (n Names) Write(dir string) error { return statedir.ReplaceJSON(filepath.Join(dir, NamesFile), n) }
 
 // NamesOf are the names of a sandbox. Without a file they follow from the id: such a sandbox
 // was made by an earlier release, or there is none. known says that there is a file.

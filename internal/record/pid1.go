@@ -58,7 +58,7 @@ func OpenStore(init process.ID) (*os.File, error) {
 	return openOf(init, fmt.Sprintf("fd/%d", storeDescriptor))
 }
 
-// openOf opens a directory below that of a process in /proc. [os.ErrNotExist] says that the
+// openOf opens a directory below /proc/PID. [os.ErrNotExist] says that the
 // process has ended.
 func openOf(init process.ID, name string) (*os.File, error) {
 	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/%s", init.Pid, name), unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -85,7 +85,7 @@ func WritableBinds(c spec.Config) (targets []string) {
 	return targets
 }
 
-// ToRead opens any file to be read: none is waited for.
+// ToRead are the flags that open any file for reading, without waiting for it.
 const ToRead = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY
 
 // OpenShown opens a path as the sandbox sees it, with flags of open(2).

@@ -98,7 +98,7 @@ func Read(dir string) (Record, error) {
 }
 
 // Write writes the record to the sandbox's directory. The caller must hold the directory.
-func (r Record) Write(dir string) error { return statedir.Replace(filepath.Join(dir, FileName), r) }
+func (r Record) Write(dir string) error { return statedir.ReplaceJSON(filepath.Join(dir, FileName), r) }
 
 // VersionOf is the version of the record that a sandbox's directory has now.
 func VersionOf(dir string) (Version, error) {

@@ -25,7 +25,7 @@ type Streams struct {
 }
 
 // open gives the command its streams.
-func (s *Streams) open(c *sandbox.Command) (err error) {
+func (s *Streams) open(c *sandbox.Command) error {
 	if !s.Keep {
 		c.Stdout, c.Stderr, c.NoFiles = os.Stdout, os.Stderr, true
 	}

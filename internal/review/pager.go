@@ -18,8 +18,10 @@ import (
 // page shows the output of write: on a terminal with $PAGER or less, else as it is.
 func (t *Conversation) page(ctx context.Context, write func(io.Writer) error) error {
 	pager := os.Getenv("PAGER")
-	if _, err := exec.LookPath("less"); pager == "" && err == nil {
-		pager = "less -R"
+	if pager == "" {
+		if _, err := exec.LookPath("less"); err == nil {
+			pager = "less -R"
+		}
 	}
 	f, ok := t.Out.(*os.File)
 	if pager == "" || !ok || !IsTerminal(t.Out) || !IsTerminal(t.In) {

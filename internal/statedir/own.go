@@ -87,9 +87,9 @@ func ReadOwn(path string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// Replace writes a value to a file as JSON. Readers see the old content or all of the new
+// ReplaceJSON writes a value to a file as JSON. Readers see the old content or all of the new
 // content.
-func Replace(path string, value any) error {
+func ReplaceJSON(path string, value any) error {
 	content, err := json.Marshal(value)
 	if err != nil {
 		return err

@@ -77,8 +77,8 @@ func copyUntil(to io.Writer, r io.Reader) error {
 	return err
 }
 
-// drain copies the present content of the pipe or terminal, and does not wait. A process that keeps
-// writing does not keep it here.
+// drain copies the present content of the pipe or terminal, and does not wait. A process
+// that keeps writing does not delay drain.
 func drain(to io.Writer, r *os.File) error {
 	if err := r.SetReadDeadline(time.Time{}); err != nil {
 		return err
