@@ -226,8 +226,7 @@ func (p *treePlan) tell(done *Applied, conflicts *ConflictError) {
 // commit applies to one tree, and has the sandbox remember it.
 func (c *Changes) commit(ctx context.Context, p *treePlan) error {
 	report, err := p.Commit(ctx)
-	var conflict *apply.ConflictError
-	if errors.As(err, &conflict) { // it came since the plan was made
+	if conflict, ok := errors.AsType[*apply.ConflictError](err); ok { // it came since the plan was made
 		late := &ConflictError{}
 		for _, r := range conflict.Conflicts {
 			late.Conflicts = append(late.Conflicts, Unapplied{path.Join(p.tree.Path, r.Path), r.Reason})

@@ -59,8 +59,7 @@ func (p *Process) Started(ctx context.Context) error {
 		return errNoProcess
 	}
 	err := p.execution.Started(ctx)
-	var notRun *NotRunError
-	if errors.As(err, &notRun) {
+	if notRun, ok := errors.AsType[*NotRunError](err); ok {
 		return notRun
 	}
 	return about(p.sandbox.info.ID, err)

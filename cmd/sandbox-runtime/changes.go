@@ -148,8 +148,7 @@ func applyChanges(ctx context.Context, cmd *cli.Command, c *sandbox.Changes) err
 
 // overwritable adds the way out to an error about conflicts.
 func overwritable(err error) error {
-	var conflict *sandbox.ConflictError
-	if errors.As(err, &conflict) {
+	if _, ok := errors.AsType[*sandbox.ConflictError](err); ok {
 		return fmt.Errorf("%w\n(--overwrite overwrites them)", err)
 	}
 	return err

@@ -109,8 +109,7 @@ func conclude(inJSON bool, result spec.Result, err error) error {
 	}
 	if err != nil {
 		code = spec.ExitRuntimeFailed
-		var notRun *sandbox.NotRunError
-		if errors.As(err, &notRun) {
+		if notRun, ok := errors.AsType[*sandbox.NotRunError](err); ok {
 			code = notRun.Code
 		}
 		if result.Status != spec.StatusError {

@@ -58,8 +58,7 @@ func (r *run) undo(o *op) error {
 		err = r.putBack(o, dir, name)
 	case opAttributes:
 		err = r.setAttributes(o, o.Was)
-		var changed *errChanged
-		if errors.As(err, &changed) { // others have changed it since
+		if _, ok := errors.AsType[*errChanged](err); ok { // others have changed it since
 			r.staysIfThere(o, dir, name)
 			return nil
 		}

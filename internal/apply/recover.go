@@ -116,8 +116,7 @@ func (all *Recovery) one(target *os.File, name string, tell func(string, map[str
 	restored, err := j.run(t, staged, record)
 	if restored {
 		all.TakenBack = true
-		var conflict *ConflictError
-		if errors.As(err, &conflict) {
+		if conflict, ok := errors.AsType[*ConflictError](err); ok {
 			all.Stays = append(all.Stays, conflict.Applied...)
 		}
 		return nil

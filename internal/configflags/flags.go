@@ -236,8 +236,7 @@ func InFlags(cmd *cli.Command, err error) error {
 }
 
 func flagWording(cmd *cli.Command, err error) string {
-	var field *spec.FieldError
-	if errors.As(err, &field) {
+	if field, ok := errors.AsType[*spec.FieldError](err); ok {
 		for _, f := range All() {
 			rest, within := strings.CutPrefix(field.Field, f.Field)
 			if cmd.IsSet(f.Name()) && within && (rest == "" || rest[0] == '.' || rest[0] == '[') {

@@ -86,8 +86,7 @@ func replaceBlock(config []byte, b *block, of, body string) []byte {
 func parseTOML(config []byte) (map[string]any, error) {
 	var tree map[string]any
 	if err := toml.Unmarshal(config, &tree); err != nil {
-		var at *toml.DecodeError
-		if errors.As(err, &at) {
+		if at, ok := errors.AsType[*toml.DecodeError](err); ok {
 			line, _ := at.Position()
 			return nil, &LineError{line, fmt.Errorf("not TOML: %w", err)}
 		}

@@ -61,8 +61,7 @@ func In(file string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var at *LineError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*LineError](err); ok {
 		return fmt.Errorf("%s:%d: %w", file, at.Line, err)
 	}
 	return fmt.Errorf("%s: %w", file, err)

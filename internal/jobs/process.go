@@ -209,8 +209,7 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 	if cancelled {
 		exit, err = p.end()
 	}
-	var start *agent.StartError
-	if errors.As(err, &start) {
+	if start, ok := errors.AsType[*agent.StartError](err); ok {
 		p.fail(p.refused(start))
 		return spec.Result{}, p.err
 	}

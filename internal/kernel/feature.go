@@ -194,8 +194,7 @@ func (e *absentError) Error() string { return e.what }
 // fix is how to get a feature on this host: by the setting or the circumstance
 // that explains the cause, else as the table says.
 func (p *prober) fix(info Info, cause error) string {
-	var missing *absentError
-	if errors.As(cause, &missing) && missing.fix != "" {
+	if missing, ok := errors.AsType[*absentError](cause); ok && missing.fix != "" {
 		return missing.fix
 	}
 	if _, _, v, err := running(); err == nil && v.Before(info.Since) {

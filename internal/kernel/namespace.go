@@ -59,8 +59,7 @@ func (p *prober) run(s *script, flags uintptr) error {
 // that has no other id.
 func runAsNamespaceRoot(s *script, flags uintptr) error {
 	err := s.run(flags|unix.CLONE_NEWUSER, mapSelf)
-	var failed *callError
-	if errors.As(err, &failed) && (failed.call == "clone" || failed.call == writeIDs) {
+	if failed, ok := errors.AsType[*callError](err); ok && (failed.call == "clone" || failed.call == writeIDs) {
 		// Which of the flags was refused?
 		probe := newScript()
 		defer probe.free()
@@ -108,8 +107,7 @@ func writeProc(pid int, name, text string) error {
 		return err
 	}
 	err = os.WriteFile(dir+"/"+name, []byte(text), 0)
-	var errno syscall.Errno
-	if errors.As(err, &errno) && errno != unix.ENOENT {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok && errno != unix.ENOENT {
 		return &callError{call: writeIDs, err: errno}
 	}
 	return err
@@ -175,8 +173,7 @@ func probeIDRange(p *prober) (string, error) {
 	s.call("setresgid", unix.SYS_SETRESGID, num(0), num(0), num(0))
 	s.call("setresuid", unix.SYS_SETRESUID, num(0), num(0), num(0))
 	err := s.run(unix.CLONE_NEWUSER|allNamespaces, mapRange)
-	var failed *callError
-	if errors.As(err, &failed) && failed.call == writeIDs {
+	if failed, ok := errors.AsType[*callError](err); ok && failed.call == writeIDs {
 		return "", &absentError{
 			what: fmt.Sprintf("the ids from %d to %d are not this user namespace's to give: %v", firstSandboxID, firstSandboxID+sandboxIDs-1, failed.err),
 			fix:  "start the container around it with the host's ids: --userns=host, and not by an ordinary user",

@@ -55,8 +55,7 @@ func tryCloseRange(s *script) {
 func probeMemfdExec(*prober) (string, error) {
 	// Linux 6.3 wants the flag, those before do not know it.
 	err := execMemfd(unix.MFD_EXEC)
-	var failed *callError
-	if errors.As(err, &failed) && failed.call == memfdCreate && errors.Is(err, unix.EINVAL) {
+	if failed, ok := errors.AsType[*callError](err); ok && failed.call == memfdCreate && errors.Is(err, unix.EINVAL) {
 		err = execMemfd(0)
 	}
 	return "", err

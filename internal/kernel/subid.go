@@ -39,8 +39,7 @@ func probeSubordinateIDs() (string, error) {
 		}
 		return mapWith("newgidmap", pid, gid)
 	})
-	var failed *callError
-	if errors.As(err, &failed) && failed.call == "clone" {
+	if failed, ok := errors.AsType[*callError](err); ok && failed.call == "clone" {
 		return "", fmt.Errorf("%w: %w", errNoUserNamespace, err)
 	}
 	return fmt.Sprintf("%d ids from %d on, by newuidmap", sandboxIDs, uid), err

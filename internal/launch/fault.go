@@ -53,12 +53,10 @@ func NewFault(err error) *Fault {
 			f.Conditions = append(f.Conditions, name)
 		}
 	}
-	var of *SandboxError
-	if errors.As(err, &of) {
+	if of, ok := errors.AsType[*SandboxError](err); ok {
 		f.Sandbox, f.Inner = bounded(of.ID), bounded(of.Err.Error())
 	}
-	var notRun *NotRunError
-	if errors.As(err, &notRun) {
+	if notRun, ok := errors.AsType[*NotRunError](err); ok {
 		f.Reason, f.Code = bounded(notRun.Reason), notRun.Code
 	}
 	var config *ConfigError

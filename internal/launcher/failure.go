@@ -121,8 +121,7 @@ func checkBegun(ctx context.Context, roots record.Roots, r record.Record) error 
 }
 
 func snapshotDamaged(name string, err error) error {
-	var failure *store.FailureError
-	if errors.As(err, &failure) {
+	if _, ok := errors.AsType[*store.FailureError](err); ok {
 		err = fmt.Errorf("%w: %w; begin without it, and remove it with snapshot --remove %s", launch.ErrDamaged, err, name)
 	}
 	return fmt.Errorf("snapshot %s %w", name, err)

@@ -132,8 +132,7 @@ func (f *Fate) applyAll(ctx context.Context, box *sandbox.Sandbox, c *sandbox.Ch
 	done, err := c.Apply(ctx, sandbox.ApplyOptions{})
 	if err != nil {
 		again := "apply"
-		var conflict *sandbox.ConflictError
-		if errors.As(err, &conflict) {
+		if _, ok := errors.AsType[*sandbox.ConflictError](err); ok {
 			again = "apply --overwrite"
 		}
 		return fmt.Errorf("%w\nnothing is lost: the sandbox stays up as %s (%s %s %[2]s, or %[3]s down %[2]s)",

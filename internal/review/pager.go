@@ -61,8 +61,7 @@ func pipeTo(ctx context.Context, pager string, f *os.File, write func(io.Writer)
 	if errors.Is(closed, os.ErrClosed) {
 		closed = nil // the end of ctx has closed the pipe
 	}
-	var exit *exec.ExitError
-	if errors.As(ended, &exit) && !exit.Exited() {
+	if exit, ok := errors.AsType[*exec.ExitError](ended); ok && !exit.Exited() {
 		ended = nil // a key has ended it, as ^C
 	}
 	return errors.Join(err, closed, ended)

@@ -175,8 +175,7 @@ func (r *Review) apply(ctx context.Context, argument string) (Decision, error) {
 // It returns nil if the answer is no.
 func (r *Review) applyWith(ctx context.Context, o sandbox.ApplyOptions) (*sandbox.Applied, error) {
 	done, err := r.Changes.Apply(ctx, o)
-	var conflict *sandbox.ConflictError
-	if errors.As(err, &conflict) {
+	if _, ok := errors.AsType[*sandbox.ConflictError](err); ok {
 		r.Talk.Say("%s", Escaped(err.Error()))
 		answer, refused := r.Talk.Ask(ctx, "overwrite these files of the host? [y/N] ")
 		if refused != nil || !Yes(answer) {

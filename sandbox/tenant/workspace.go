@@ -220,8 +220,7 @@ func (w *Workspace) shown(p string) string {
 
 // plain is the condition that an error is, without any text of its own.
 func plain(err error) error {
-	var errno unix.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
 		return errno
 	}
 	for _, known := range []error{ErrOutside, ErrNotRegular, fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, fs.ErrInvalid, fs.ErrClosed} {

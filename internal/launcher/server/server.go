@@ -124,8 +124,7 @@ func (s *Server) Serve(l Source) error {
 
 func (s *Server) logRefused(err error) {
 	uid := uint32(overflowUID) // of a client that the kernel does not name
-	var r *refusal
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*refusal](err); ok {
 		uid, err = r.uid, r.err
 	}
 	s.clients.of(uid).Warn("a client's connection was not taken", "error", err)

@@ -102,8 +102,7 @@ func (t *trunk) listen() error {
 
 // unlessEnd is the error, unless it only says that the connection has ended.
 func unlessEnd(err error) error {
-	var frame *launch.FrameError
-	if errors.As(err, &frame) {
+	if _, ok := errors.AsType[*launch.FrameError](err); ok {
 		return err
 	}
 	return nil
