@@ -316,7 +316,7 @@ func (h *hostileClient) runLarge(ctx context.Context) error {
 	for i := range 8 {
 		env["LONG"+strconv.Itoa(i)] = strings.Repeat("x", 120<<10)
 	}
-	body, err := json.Marshal(map[string]any{"op": "start", "id": "disk", "command": launch.Command{Args: []string{"sleep", "100"}, Env: env, NoFiles: true}})
+	body, err := json.Marshal(map[string]any{"op": "start", "id": "disk", "command": spec.Command{Args: []string{"sleep", "100"}, Env: env, NoFiles: true}})
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (p *launcherProcess) client() *launch.Client {
 }
 
 // create makes a sandbox that the test's end removes.
-func (s *sandboxes) create(c *launch.Client, create launch.Create) launch.Info {
+func (s *sandboxes) create(c *launch.Client, create launch.Create) spec.Info {
 	s.t.Helper()
 	i, err := c.Create(s.t.Context(), create)
 	if err != nil {
@@ -73,7 +73,7 @@ func output(t testing.TB, c *launch.Client, id, script string) string {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	p, err := c.Start(t.Context(), id, launch.Command{Args: []string{"sh", "-c", script}}, [3]*os.File{1: w})
+	p, err := c.Start(t.Context(), id, spec.Command{Args: []string{"sh", "-c", script}}, [3]*os.File{1: w})
 	w.Close()
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func output(t testing.TB, c *launch.Client, id, script string) string {
 func sleeps(t testing.TB, c *launch.Client, id string, detached bool) *launch.Process {
 	t.Helper()
 	p, err := c.Start(t.Context(), id,
-		launch.Command{Args: []string{"sh", "-c", "echo begun; sleep 1000; echo ended"}, Detached: detached}, [3]*os.File{})
+		spec.Command{Args: []string{"sh", "-c", "echo begun; sleep 1000; echo ended"}, Detached: detached}, [3]*os.File{})
 	if err == nil {
 		err = p.Started(t.Context())
 	}

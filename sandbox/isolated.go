@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 	"golang.org/x/sync/semaphore"
 )
 
@@ -207,7 +208,7 @@ func (p *isolated) Events(ctx context.Context) (Events, error) {
 	return ask(ctx, p, func(c *launch.Client) (Events, error) { return c.Events(ctx) })
 }
 
-func isolatedInfo(i launch.Info) Info {
+func isolatedInfo(i spec.Info) Info {
 	i.Provider, i.Isolation = ProviderIsolated, IsolationFull
 	return i
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/watch"
@@ -163,7 +162,7 @@ type Recording struct {
 
 // Begin begins to record for a command. A failure keeps no command from running: the end
 // of the record tells it.
-func (w *Watcher) Begin(r record.Record, c launch.Command) *Recording {
+func (w *Watcher) Begin(r record.Record, c spec.Command) *Recording {
 	// A detached command may outlive the watch.
 	if c.Detached || c.NoFiles {
 		return nil

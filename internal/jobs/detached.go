@@ -14,7 +14,6 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -66,7 +65,7 @@ func (v *Session) isDetached(e ExecID) bool {
 }
 
 // Detach makes the state of an exec that is about to be started.
-func (p *Process) Detach(ctx context.Context, c launch.Command, request *agent.Command) error {
+func (p *Process) Detach(ctx context.Context, c spec.Command, request *agent.Command) error {
 	if c.OutputLimit == 0 {
 		c.OutputLimit = spec.OutputLimit
 	}

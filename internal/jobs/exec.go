@@ -30,7 +30,7 @@ import (
 // Errors: *[launch.ConfigError], [launch.ErrNotFound], [launch.ErrNotRunning],
 // [launch.ErrPaused], [launch.ErrUnavailable], and those of Started where
 // it waits for that.
-func (v *Session) Start(ctx context.Context, c launch.Command, files [3]*os.File) (*Process, error) {
+func (v *Session) Start(ctx context.Context, c spec.Command, files [3]*os.File) (*Process, error) {
 	r := v.Current()
 	config, err := c.In(r.Config)
 	if err != nil {
@@ -44,7 +44,7 @@ func (v *Session) Start(ctx context.Context, c launch.Command, files [3]*os.File
 }
 
 // enter is start, counted among the calls of the session.
-func (v *Session) enter(ctx context.Context, r record.Record, config spec.Config, c launch.Command, request agent.Command) (*Process, error) {
+func (v *Session) enter(ctx context.Context, r record.Record, config spec.Config, c spec.Command, request agent.Command) (*Process, error) {
 	v.Enter()
 	p, err := v.start(ctx, r, config, c, request)
 	if err != nil {
@@ -56,7 +56,7 @@ func (v *Session) enter(ctx context.Context, r record.Record, config spec.Config
 
 // NewRequest is a command as PID 1 is told it: config is the sandbox's configuration with
 // the command's own on top.
-func NewRequest(r record.Record, config spec.Config, c launch.Command, files [3]*os.File) (agent.Command, error) {
+func NewRequest(r record.Record, config spec.Config, c spec.Command, files [3]*os.File) (agent.Command, error) {
 	return agent.Command{
 		Args:        c.Args,
 		Env:         config.Environ(r.Path...),
@@ -72,7 +72,7 @@ func NewRequest(r record.Record, config spec.Config, c launch.Command, files [3]
 }
 
 // handOver checks the files and gives them to the command's user.
-func handOver(r record.Record, user spec.User, c launch.Command, files [3]*os.File) error {
+func handOver(r record.Record, user spec.User, c spec.Command, files [3]*os.File) error {
 	for i, f := range files {
 		if f == nil {
 			continue
@@ -124,7 +124,7 @@ func checkPipe(f *os.File) error {
 const commandOOMScore = 500
 
 // start has the command started in a leaf of its own.
-func (v *Session) start(ctx context.Context, r record.Record, config spec.Config, c launch.Command, request agent.Command) (_ *Process, err error) {
+func (v *Session) start(ctx context.Context, r record.Record, config spec.Config, c spec.Command, request agent.Command) (_ *Process, err error) {
 	if v.Paused() {
 		return nil, &launch.SandboxError{ID: v.ID, Err: launch.ErrPaused}
 	}
@@ -328,7 +328,7 @@ func (v *Session) StartFiles(ctx context.Context, files [3]*os.File) (*Process, 
 	r := v.Current()
 	config := r.Config
 	config.Timeout = 0
-	c := launch.Command{Args: []string{filesName}, NoFiles: true}
+	c := spec.Command{Args: []string{filesName}, NoFiles: true}
 	request, err := NewRequest(r, config, c, files)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // DetachedExecs are those of the sandbox, by their state.
@@ -33,8 +34,8 @@ func execsIn(dir string) ([]ExecID, error) {
 
 // describe describes an exec; false says that there is nothing in its leaf, as
 // in one that is kept for the next.
-func (v *Session) describe(e ExecID) (launch.Exec, bool, error) {
-	x := launch.Exec{ID: e.String()}
+func (v *Session) describe(e ExecID) (spec.ExecInfo, bool, error) {
+	x := spec.ExecInfo{ID: e.String()}
 	leaf, err := v.Group.OpenLeaf(e.Leaf())
 	if errors.Is(err, fs.ErrNotExist) {
 		return x, false, nil
@@ -101,7 +102,7 @@ func shown(args []string) []string {
 
 // Execs describes the running commands of the sandbox, of any process, and the detached
 // commands that have ended and whose result nobody has taken yet.
-func (v *Session) Execs(context.Context) ([]launch.Exec, error) {
+func (v *Session) Execs(context.Context) ([]spec.ExecInfo, error) {
 	if !v.Up() {
 		return nil, v.Why(context.Background(), &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})
 	}
@@ -111,7 +112,7 @@ func (v *Session) Execs(context.Context) ([]launch.Exec, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []launch.Exec
+	var all []spec.ExecInfo
 	for _, name := range names {
 		e, ok := parseLeaf(name)
 		if !ok {
@@ -125,6 +126,6 @@ func (v *Session) Execs(context.Context) ([]launch.Exec, error) {
 			all = append(all, exec)
 		}
 	}
-	slices.SortFunc(all, func(a, b launch.Exec) int { return a.Started.Compare(b.Started) })
+	slices.SortFunc(all, func(a, b spec.ExecInfo) int { return a.Started.Compare(b.Started) })
 	return all, nil
 }

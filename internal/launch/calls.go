@@ -15,23 +15,23 @@ import (
 //
 // Errors: *ConfigError, ErrExists, ErrRefused, ErrUnavailable if the host lacks a feature
 // that every sandbox needs.
-func (c *Client) Create(ctx context.Context, create Create) (Info, error) {
+func (c *Client) Create(ctx context.Context, create Create) (spec.Info, error) {
 	if err := c.resolve(ctx, &create); err != nil {
-		return Info{}, err
+		return spec.Info{}, err
 	}
 	sources, err := openSources(&create.Config)
 	if err != nil {
-		return Info{}, err
+		return spec.Info{}, err
 	}
 	defer sources.close()
 	ch, err := c.open(ctx, &Request{Op: OpCreate, Create: &create, Paths: sources.paths}, sources.files, 0)
 	if err != nil {
-		return Info{}, err
+		return spec.Info{}, err
 	}
 	defer ch.Close()
 	a, _, err := c.receive(ctx, ch)
 	if err != nil {
-		return Info{}, err
+		return spec.Info{}, err
 	}
 	info, err := valueOf(a.Info)
 	if err != nil || info.Reused {
@@ -100,25 +100,25 @@ func (c *Client) Remove(ctx context.Context, id string) error {
 }
 
 // Info describes one sandbox.
-func (c *Client) Info(ctx context.Context, id string) (Info, error) {
-	return ask(ctx, c, &Request{Op: OpInfo, ID: id}, func(a *Answer) *Info { return a.Info })
+func (c *Client) Info(ctx context.Context, id string) (spec.Info, error) {
+	return ask(ctx, c, &Request{Op: OpInfo, ID: id}, func(a *Answer) *spec.Info { return a.Info })
 }
 
 // List describes all sandboxes that are the client's; those of everybody for
 // root.
-func (c *Client) List(ctx context.Context) ([]Info, error) {
-	return ask(ctx, c, &Request{Op: OpList}, func(a *Answer) *[]Info { return &a.List })
+func (c *Client) List(ctx context.Context) ([]spec.Info, error) {
+	return ask(ctx, c, &Request{Op: OpList}, func(a *Answer) *[]spec.Info { return &a.List })
 }
 
 // Execs are the commands that run in a sandbox, and the detached ones that have
 // ended and were not asked for yet.
-func (c *Client) Execs(ctx context.Context, id string) ([]Exec, error) {
-	return ask(ctx, c, &Request{Op: OpExecs, ID: id}, func(a *Answer) *[]Exec { return &a.Execs })
+func (c *Client) Execs(ctx context.Context, id string) ([]spec.ExecInfo, error) {
+	return ask(ctx, c, &Request{Op: OpExecs, ID: id}, func(a *Answer) *[]spec.ExecInfo { return &a.Execs })
 }
 
 // Stats are the present use of a sandbox, and the most use.
-func (c *Client) Stats(ctx context.Context, id string) (Stats, error) {
-	return ask(ctx, c, &Request{Op: OpStats, ID: id}, func(a *Answer) *Stats { return a.Stats })
+func (c *Client) Stats(ctx context.Context, id string) (spec.Stats, error) {
+	return ask(ctx, c, &Request{Op: OpStats, ID: id}, func(a *Answer) *spec.Stats { return a.Stats })
 }
 
 // Pause stops all that runs in a sandbox, until Resume.

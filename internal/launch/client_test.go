@@ -43,7 +43,7 @@ func TestACommandWritesToItsClientsPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	p, err := client.Start(t.Context(), "box", Command{Args: []string{"echo", "a", "\xff"}}, [3]*os.File{1: w})
+	p, err := client.Start(t.Context(), "box", spec.Command{Args: []string{"echo", "a", "\xff"}}, [3]*os.File{1: w})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestStartedTellsWhyNot(t *testing.T) {
 	client := connect(t, func(c *call) {
 		c.answer(&Answer{Error: NewFault(&NotRunError{127, "nope: not found"})})
 	})
-	p, err := client.Start(t.Context(), "box", Command{Args: []string{"nope"}}, [3]*os.File{})
+	p, err := client.Start(t.Context(), "box", spec.Command{Args: []string{"nope"}}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestStartedIsToldWhereItIsAskedFor(t *testing.T) {
 		}
 		c.answer(&Answer{Result: NewWireResult(spec.Result{Status: spec.StatusSignaled})})
 	})
-	p, err := client.Start(t.Context(), "box", Command{Args: []string{"sleep"}}, [3]*os.File{})
+	p, err := client.Start(t.Context(), "box", spec.Command{Args: []string{"sleep"}}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestATerminalComesThrough(t *testing.T) {
 		fmt.Fprintln(slave, "hello")
 		c.control()
 	})
-	p, err := client.Start(t.Context(), "box", Command{Args: []string{"sh"}, Terminal: &Winsize{Rows: 24, Columns: 80}}, [3]*os.File{})
+	p, err := client.Start(t.Context(), "box", spec.Command{Args: []string{"sh"}, Terminal: &spec.Winsize{Rows: 24, Columns: 80}}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestCloseGivesUpTheCommand(t *testing.T) {
 			close(gone)
 		}
 	})
-	p, err := client.Start(t.Context(), "box", Command{Args: []string{"sleep"}}, [3]*os.File{})
+	p, err := client.Start(t.Context(), "box", spec.Command{Args: []string{"sleep"}}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +271,7 @@ func TestTheClientOpensWhatAConfigurationNames(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("descriptors\n%q, want\n%q", got, want)
 		}
-		c.answer(&Answer{Info: &Info{ID: "box", Config: c.Create.Config}})
+		c.answer(&Answer{Info: &spec.Info{ID: "box", Config: c.Create.Config}})
 		ctl := c.control()
 		kept <- ctl != nil && ctl.Keep
 	})
@@ -323,7 +323,7 @@ func TestLongRequestsAndAnswers(t *testing.T) {
 		c.control()
 	})
 	p, err := client.Start(t.Context(), "box",
-		Command{Args: []string{"true"}, Env: map[string]string{"LONG": long}, Detached: true}, [3]*os.File{})
+		spec.Command{Args: []string{"true"}, Env: map[string]string{"LONG": long}, Detached: true}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +331,7 @@ func TestLongRequestsAndAnswers(t *testing.T) {
 	if err := p.Started(t.Context()); err != nil || p.ID() != long {
 		t.Errorf("%d bytes came back, %v", len(p.ID()), err)
 	}
-	_, err = client.Start(t.Context(), "box", Command{Args: []string{strings.Repeat("x", MaxFrame)}}, [3]*os.File{})
+	_, err = client.Start(t.Context(), "box", spec.Command{Args: []string{strings.Repeat("x", MaxFrame)}}, [3]*os.File{})
 	var config *ConfigError
 	if !errors.As(err, &config) {
 		t.Errorf("a request that is too long: %v", err)
@@ -341,14 +341,14 @@ func TestLongRequestsAndAnswers(t *testing.T) {
 func TestEvents(t *testing.T) {
 	client := connect(t, func(c *call) {
 		c.answer(&Answer{})
-		c.answer(&Answer{Event: &Event{Type: EventDied, ID: "box"}})
+		c.answer(&Answer{Event: &spec.Event{Type: spec.EventDied, ID: "box"}})
 		c.control()
 	})
 	events, err := client.Events(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e, err := events.Next(t.Context()); err != nil || e.Type != EventDied || e.ID != "box" {
+	if e, err := events.Next(t.Context()); err != nil || e.Type != spec.EventDied || e.ID != "box" {
 		t.Errorf("%+v, %v", e, err)
 	}
 	brief, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -390,7 +390,7 @@ func TestALauncherOfAnotherVersion(t *testing.T) {
 func TestTheEndOfTheLauncher(t *testing.T) {
 	s, conn := start(t, func(c *call) { c.control() })
 	client := clientOn(t, conn)
-	p, err := client.Start(t.Context(), "box", Command{Args: []string{"sleep"}}, [3]*os.File{})
+	p, err := client.Start(t.Context(), "box", spec.Command{Args: []string{"sleep"}}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -484,7 +484,7 @@ func BenchmarkExec(b *testing.B) {
 		descriptor.Close(c.files...)
 		c.answer(&Answer{Result: NewWireResult(spec.Result{ID: c.ID, Status: spec.StatusExited})})
 	})
-	command := Command{Args: []string{"/bin/true"}, Env: map[string]string{"A": "b"}}
+	command := spec.Command{Args: []string{"/bin/true"}, Env: map[string]string{"A": "b"}}
 	b.ReportAllocs()
 	for b.Loop() {
 		p, err := client.Start(context.Background(), "box", command, [3]*os.File{})

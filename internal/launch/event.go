@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Events follows the events of the client's sandboxes, from now on.
@@ -27,12 +29,12 @@ type Events struct {
 }
 
 // Next waits for the next event. After an error of ctx it may be called again.
-func (e *Events) Next(ctx context.Context) (Event, error) {
+func (e *Events) Next(ctx context.Context) (spec.Event, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	a, _, err := e.client.receive(ctx, e.channel)
 	if err != nil {
-		return Event{}, err
+		return spec.Event{}, err
 	}
 	return valueOf(a.Event)
 }

@@ -1,8 +1,6 @@
 package launch
 
-import (
-	"github.com/sandbox-runtime/sandbox-runtime/spec"
-)
+import "github.com/sandbox-runtime/sandbox-runtime/spec"
 
 // Create asks for a sandbox.
 type Create struct {
@@ -40,39 +38,3 @@ func (b Beginning) Resolve(c *spec.Config) {
 		c.Cwd = b.Cwd
 	}
 }
-
-// Facts about sandboxes; package spec describes them in full.
-type (
-	// Info describes a sandbox that exists.
-	Info = spec.Info
-	// State is the state of a sandbox.
-	State = spec.State
-	// Command is a program to run in a sandbox.
-	Command = spec.Command
-	// Exec describes a command of a sandbox.
-	Exec = spec.ExecInfo
-	// Stats are the present use of a sandbox, and the most use.
-	Stats = spec.Stats
-	// Winsize is the size of a terminal.
-	Winsize = spec.Winsize
-	// Event tells one event of a sandbox.
-	Event = spec.Event
-	// EventType is the kind of an event.
-	EventType = spec.EventType
-)
-
-// The states of a sandbox.
-const (
-	Running = spec.StateRunning
-	Paused  = spec.StatePaused
-	Stopped = spec.StateStopped
-)
-
-// The events.
-const (
-	EventCreated = spec.EventCreated
-	EventRemoved = spec.EventRemoved
-	EventDied    = spec.EventDied
-	EventOOM     = spec.EventOOM
-	EventLost    = spec.EventLost
-)

@@ -51,7 +51,7 @@ const startFiles = 2
 //
 // The files have to be pipes that nobody else has opened by a name, as
 // os.Pipe makes them. With a terminal there are none; with Detached neither.
-func (c *Client) Start(ctx context.Context, id string, command Command, files [3]*os.File) (*Process, error) {
+func (c *Client) Start(ctx context.Context, id string, command spec.Command, files [3]*os.File) (*Process, error) {
 	p, err := c.start(ctx, id, newWireCommand(command), files)
 	if err != nil {
 		return nil, err

@@ -85,16 +85,16 @@ type Control struct {
 // Answer is a frame from the launcher. A call ends with an answer that has an Error or the
 // result.
 type Answer struct {
-	Error     *Fault      `json:"error,omitempty"`
-	Info      *Info       `json:"info,omitempty"`
-	Snapshots []string    `json:"snapshots,omitempty"`
-	Beginning *Beginning  `json:"beginning,omitempty"`
-	List      []Info      `json:"list,omitempty"`
-	Execs     []Exec      `json:"execs,omitempty"`
-	Stats     *Stats      `json:"stats,omitempty"`
-	Started   *Started    `json:"started,omitempty"`
-	Result    *WireResult `json:"result,omitempty"`
-	Event     *Event      `json:"event,omitempty"`
+	Error     *Fault          `json:"error,omitempty"`
+	Info      *spec.Info      `json:"info,omitempty"`
+	Snapshots []string        `json:"snapshots,omitempty"`
+	Beginning *Beginning      `json:"beginning,omitempty"`
+	List      []spec.Info     `json:"list,omitempty"`
+	Execs     []spec.ExecInfo `json:"execs,omitempty"`
+	Stats     *spec.Stats     `json:"stats,omitempty"`
+	Started   *Started        `json:"started,omitempty"`
+	Result    *WireResult     `json:"result,omitempty"`
+	Event     *spec.Event     `json:"event,omitempty"`
 	// Tree is one of several, with its files beside it; an answer without one
 	// follows the last.
 	Tree *WireTree `json:"tree,omitempty"`
@@ -123,7 +123,7 @@ const (
 // WireCommand is a Command on the wire, where its strings may be any bytes: JSON
 // holds only those that are UTF-8.
 type WireCommand struct {
-	Command
+	spec.Command
 	// Files asks for the program that serves the sandbox's files, in place of a command.
 	// Nothing else is set then.
 	Files bool `json:"files,omitempty"`
@@ -137,7 +137,7 @@ type rawCommand struct {
 	Cwd  []byte      `json:"cwd,omitempty"`
 }
 
-func newWireCommand(c Command) *WireCommand {
+func newWireCommand(c spec.Command) *WireCommand {
 	w := &WireCommand{Command: c}
 	if isText(c) {
 		return w
@@ -153,7 +153,7 @@ func newWireCommand(c Command) *WireCommand {
 	return w
 }
 
-func isText(c Command) bool {
+func isText(c spec.Command) bool {
 	if slices.ContainsFunc(c.Args, func(arg string) bool { return !utf8.ValidString(arg) }) {
 		return false
 	}
@@ -166,7 +166,7 @@ func isText(c Command) bool {
 }
 
 // Plain is the command as the client had it.
-func (w *WireCommand) Plain() Command {
+func (w *WireCommand) Plain() spec.Command {
 	c := w.Command
 	if w.Raw == nil {
 		return c

@@ -43,7 +43,7 @@ func TestHoldSandboxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := context.Background()
-	start := func(sb *Sandbox, c launch.Command) *jobs.Process {
+	start := func(sb *Sandbox, c spec.Command) *jobs.Process {
 		p, err := sb.Start(ctx, c, [3]*os.File{})
 		if err == nil {
 			err = p.Started(ctx)
@@ -61,8 +61,8 @@ func TestHoldSandboxes(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.Boxes = append(h.Boxes, sb.ID())
-		kept = append(kept, sb, start(sb, launch.Command{Args: []string{"sh", "-c", "(setsid sleep 1001 &); sleep 1001"}}))
-		h.Detached = append(h.Detached, start(sb, launch.Command{Args: []string{"sh", "-c", "echo here; sleep 1002"}, Detached: true}).ID())
+		kept = append(kept, sb, start(sb, spec.Command{Args: []string{"sh", "-c", "(setsid sleep 1001 &); sleep 1001"}}))
+		h.Detached = append(h.Detached, start(sb, spec.Command{Args: []string{"sh", "-c", "echo here; sleep 1002"}, Detached: true}).ID())
 	}
 	tied, err := l.Create(ctx, launch.Create{Tied: true}, Sources{})
 	if err != nil {
@@ -126,7 +126,7 @@ func TestSandboxesOfAKilledProcessAreAdopted(t *testing.T) {
 	}
 	eventually(t, "the tied one has ended", func() bool {
 		i, err := l.Info(t.Context(), h.Tied)
-		return err == nil && i.State == launch.Stopped
+		return err == nil && i.State == spec.StateStopped
 	})
 	if pruned, err := l.Prune(t.Context()); err != nil || !slices.Equal(pruned, []string{h.Tied}) {
 		t.Errorf("pruned %v, %v", pruned, err)
@@ -212,13 +212,13 @@ func TestExecsInARowKeepNothing(t *testing.T) {
 	sb := up(t, l, "", spec.Config{})
 	round := func() {
 		sh(t, sb, "true")
-		_, _, _ = tryPiped(t, sb, launch.Command{Args: []string{"no-such-command"}})
-		p, read := piped(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
+		_, _, _ = tryPiped(t, sb, spec.Command{Args: []string{"no-such-command"}})
+		p, read := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 		if err := p.Close(); err != nil {
 			t.Error(err)
 		}
 		read()
-		p = detachedStart(t, sb, launch.Command{Args: []string{"true"}})
+		p = detachedStart(t, sb, spec.Command{Args: []string{"true"}})
 		if r, err := p.Wait(t.Context()); err != nil || !r.OK() {
 			t.Errorf("got %+v, %v", r, err)
 		}

@@ -26,7 +26,7 @@ func TestAnOldHandleDoesNotReachTheNextOfItsName(t *testing.T) {
 	}
 	next := up(t, other.launcher, "x", spec.Config{})
 	old.session.Drop() // as after some idle seconds
-	p, err := old.Start(t.Context(), launch.Command{Args: []string{"sleep", "1000"}}, [3]*os.File{})
+	p, err := old.Start(t.Context(), spec.Command{Args: []string{"sleep", "1000"}}, [3]*os.File{})
 	if err == nil {
 		p.Close()
 	}
@@ -69,7 +69,7 @@ func TestADetachedStartDoesNotBringARemovedSandboxBack(t *testing.T) {
 	if err := l.Remove(t.Context(), "x"); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Detach(t.Context(), launch.Command{Args: []string{"true"}}, &agent.Command{}); !errors.Is(err, fs.ErrNotExist) {
+	if err := p.Detach(t.Context(), spec.Command{Args: []string{"true"}}, &agent.Command{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Lstat(l.Dir("x")); !errors.Is(err, fs.ErrNotExist) {
@@ -82,12 +82,12 @@ func TestADetachedStartDoesNotBringARemovedSandboxBack(t *testing.T) {
 func TestATimeoutHoldsForACommandThatIsStoppedWhileItStarts(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "x", spec.Config{Limits: spec.Limits{CPUs: 2}})
-	detachedStart(t, sb, launch.Command{Args: []string{"sh", "-c", "while :; do kill -STOP -1; done"}})
+	detachedStart(t, sb, spec.Command{Args: []string{"sh", "-c", "while :; do kill -STOP -1; done"}})
 	late := false
 	for end := time.Now().Add(30 * time.Second); !late && time.Now().Before(end); {
 		ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
-		p, err := sb.Start(ctx, launch.Command{
-			Args: []string{"true"}, Terminal: &launch.Winsize{}, Timeout: spec.Duration(100 * time.Millisecond),
+		p, err := sb.Start(ctx, spec.Command{
+			Args: []string{"true"}, Terminal: &spec.Winsize{}, Timeout: spec.Duration(100 * time.Millisecond),
 		}, [3]*os.File{})
 		cancel()
 		late = errors.Is(err, jobs.ErrLate)

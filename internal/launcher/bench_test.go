@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // benchSandbox is one that is up.
@@ -37,7 +38,7 @@ func execTrue(b *testing.B, sb *Sandbox) {
 		}
 		readers[i], files[i] = r, w
 	}
-	p, err := sb.Start(b.Context(), launch.Command{Args: []string{"true"}}, files)
+	p, err := sb.Start(b.Context(), spec.Command{Args: []string{"true"}}, files)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -118,7 +119,7 @@ func BenchmarkFiles(b *testing.B) {
 			i := (k + n) % 2 // the first of two is slower
 			without := i == 1
 			begin := time.Now()
-			p, err := sb.Start(b.Context(), launch.Command{Args: []string{"true"}, NoFiles: without}, [3]*os.File{})
+			p, err := sb.Start(b.Context(), spec.Command{Args: []string{"true"}, NoFiles: without}, [3]*os.File{})
 			if err != nil {
 				b.Fatal(err)
 			}

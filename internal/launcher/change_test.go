@@ -22,13 +22,13 @@ import (
 func TestAPausedSandboxStandsStillAndGoesOn(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "box", spec.Config{})
-	p, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > count; sleep 0.01; done"}})
+	p, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > count; sleep 0.01; done"}})
 	for range 2 { // the second finds it paused
 		if err := sb.Pause(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if i, err := sb.Info(); err != nil || i.State != launch.Paused {
+	if i, err := sb.Info(); err != nil || i.State != spec.StatePaused {
 		t.Errorf("info %+v, %v", i, err)
 	}
 	before, err := sb.Stats(t.Context())
@@ -36,7 +36,7 @@ func TestAPausedSandboxStandsStillAndGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Which nobody resumes meanwhile.
-	if _, _, err := tryPiped(t, sb, launch.Command{Args: []string{"touch", "ran"}}); !errors.Is(err, launch.ErrPaused) {
+	if _, _, err := tryPiped(t, sb, spec.Command{Args: []string{"touch", "ran"}}); !errors.Is(err, launch.ErrPaused) {
 		t.Errorf("start: %v", err)
 	}
 	if again := upAgain(t, l, "box"); again.session.Init() != sb.session.Init() {
@@ -79,7 +79,7 @@ func startPaused(t *testing.T, sb *Sandbox, timeout time.Duration) *jobs.Process
 		t.Fatal(err)
 	}
 	r := sb.session.Current()
-	request, err := jobs.NewRequest(r, r.Config, launch.Command{Args: []string{"true"}}, [3]*os.File{})
+	request, err := jobs.NewRequest(r, r.Config, spec.Command{Args: []string{"true"}}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestTimeoutHoldsWhileACommandCannotBeStarted(t *testing.T) {
 func TestTimeoutInAPausedSandboxDoesNotHang(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	p, _ := piped(t, sb, launch.Command{Args: []string{"sleep", "1000"}, Timeout: spec.Duration(200 * time.Millisecond)})
+	p, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}, Timeout: spec.Duration(200 * time.Millisecond)})
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestTimeoutInAPausedSandboxDoesNotHang(t *testing.T) {
 func TestAPausedSandboxCanBeRemoved(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	p, _ := piped(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
+	p, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func TestLimitsOfOneCommand(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
 	run := func(limits spec.Limits, line string) spec.Result {
-		p, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", line}, Limits: limits})
+		p, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", line}, Limits: limits})
 		r, err := p.Wait(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -323,7 +323,7 @@ func TestWhoIsBusyIsWaitedFor(t *testing.T) {
 func TestSignalReachesTheTree(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	p, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c",
+	p, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c",
 		`trap ": > main" USR1; setsid sh -c 'trap "echo daemon > said" USR1; : > ready; while :; do sleep 0.01; done' & while [ ! -e end ]; do sleep 0.01; done`}})
 	has := func(file string) func() bool {
 		return func() bool {
@@ -357,7 +357,7 @@ func TestAForkingCommandIsKilled(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
 	for n := range 100 {
-		p, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "while :; do (:); done"}})
+		p, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "while :; do (:); done"}})
 		time.Sleep(time.Duration(n) * 50 * time.Microsecond)
 		if err := p.Signal(unix.SIGKILL, true); err != nil {
 			t.Fatal(err)
@@ -422,7 +422,7 @@ func TestAnEndingCommandLeavesTheLimitsOfOthers(t *testing.T) {
 		t.Cleanup(sb.Release)
 		return sb
 	}
-	p, _ := piped(t, made(), launch.Command{Args: []string{"sleep", "1000"}})
+	p, _ := piped(t, made(), spec.Command{Args: []string{"sleep", "1000"}})
 	if err := l.Remove(t.Context(), "box"); err != nil {
 		t.Fatal(err)
 	}

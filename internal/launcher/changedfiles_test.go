@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/filewatch"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -18,7 +17,7 @@ import (
 // changedBy runs a shell line and returns which files it changed.
 func changedBy(t *testing.T, sb *Sandbox, script string) *spec.Files {
 	t.Helper()
-	p, printed := piped(t, sb, launch.Command{Args: []string{"sh", "-c", script}})
+	p, printed := piped(t, sb, spec.Command{Args: []string{"sh", "-c", script}})
 	r, err := p.Wait(t.Context())
 	if err != nil || r.ExitCode != 0 || r.Files == nil {
 		t.Fatalf("%s: %+v, %v: %s", script, r, err, printed().stderr)
@@ -72,7 +71,7 @@ func TestFilesOfAKilledExecAreTold(t *testing.T) {
 	l := newTestLauncher(t)
 	for timeout := 500 * time.Millisecond; ; timeout *= 4 { // which is too short for a slow host to get far
 		sb := up(t, l, "", spec.Config{})
-		p, read := piped(t, sb, launch.Command{
+		p, read := piped(t, sb, spec.Command{
 			Args: []string{"sh", "-c", "exec 3> open; echo 1 >&3; mkfifo ready; echo on; sleep 1000"}, Timeout: spec.Duration(timeout),
 		})
 		r, err := p.Wait(t.Context())
@@ -164,7 +163,7 @@ func TestFilesOfAnOverlayAreTold(t *testing.T) {
 func TestFilesOfExecsAtOnceAreToldOfAll(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	long, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "mkfifo go; cat go; echo 1 > mine"}})
+	long, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "mkfifo go; cat go; echo 1 > mine"}})
 	eventually(t, "the first exec waits", func() bool {
 		return slices.Contains(changedBy(t, sb, "test ! -p go || touch seen").Created, "/workspace/seen")
 	})
@@ -197,7 +196,7 @@ func TestFilesOfAnotherSandboxAreNotTold(t *testing.T) {
 	changedBy(t, a, "true")       // from here on it is watched
 	take(filewatch.MaxGroups - 1) // if it shared a group, the other would share the same
 	changedBy(t, b, "true")
-	p, _ := piped(t, a, launch.Command{Args: []string{"sh", "-c", "touch started; until test -e go; do sleep 0.01; done"}})
+	p, _ := piped(t, a, spec.Command{Args: []string{"sh", "-c", "touch started; until test -e go; do sleep 0.01; done"}})
 	eventually(t, "the first runs", func() bool { _, err := os.Stat(filepath.Join(one, "started")); return err == nil })
 	if got := text(changedBy(t, b, "echo 1 > x; echo 1 > /tmp/x")); got != "+/tmp/x +/workspace/x" {
 		t.Errorf("the second: %s", got)
@@ -228,7 +227,7 @@ func TestFilesOfAHostileExecAreBounded(t *testing.T) {
 func TestFilesAreNotToldOfAll(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	for _, c := range []launch.Command{{NoFiles: true}, {Detached: true}} {
+	for _, c := range []spec.Command{{NoFiles: true}, {Detached: true}} {
 		c.Args = []string{"touch", "x"}
 		p, err := sb.Start(t.Context(), c, [3]*os.File{})
 		if err != nil {
@@ -256,7 +255,7 @@ func TestFilesThatCantBeToldAreNoted(t *testing.T) {
 		}
 		defer func() { _ = l.sessions.Groups.Leave(g) }()
 	}
-	p, _ := piped(t, sb, launch.Command{Args: []string{"true"}})
+	p, _ := piped(t, sb, spec.Command{Args: []string{"true"}})
 	r, err := p.Wait(t.Context())
 	if err != nil || !r.OK() || r.Files != nil || !strings.Contains(strings.Join(r.Notes, "\n"), "which files changed is not known") {
 		t.Errorf("got %+v, %v", r, err)

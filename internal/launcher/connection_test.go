@@ -20,7 +20,7 @@ func TestALostConnectionIsNotTheSandboxesEnd(t *testing.T) {
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, err = sb.Start(t.Context(), launch.Command{Args: []string{"true"}}, [3]*os.File{})
+	_, err = sb.Start(t.Context(), spec.Command{Args: []string{"true"}}, [3]*os.File{})
 	if err == nil || errors.Is(err, launch.ErrNotRunning) {
 		t.Errorf("got %v", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"weak"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -27,7 +26,7 @@ func session(t *testing.T, l *Launcher, id string) weak.Pointer[jobs.Session] {
 func TestSessionsLeaveNoTimersOfDetachedExecs(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	p := detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1000"}, Timeout: spec.Duration(time.Hour)})
+	p := detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1000"}, Timeout: spec.Duration(time.Hour)})
 	again := elsewhere(t, sb)
 	other := again.launcher
 	again.Release()
@@ -57,7 +56,7 @@ func TestSessionsLeaveNoTimersOfDetachedExecs(t *testing.T) {
 	if n := len(l.sessions.Deadlines.All); n != 0 {
 		t.Errorf("%d timers after the exec", n)
 	}
-	detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1000"}, Timeout: spec.Duration(time.Hour)})
+	detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1000"}, Timeout: spec.Duration(time.Hour)})
 	if n := len(l.sessions.Deadlines.All); n != 1 {
 		t.Errorf("%d timers of the second exec", n)
 	}

@@ -93,7 +93,7 @@ func TestDetachedCommandsThatDoNotStartKeepNoDescriptors(t *testing.T) {
 	sb := up(t, newTestLauncher(t), "", spec.Config{})
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // as above
 	for range 3 {
-		if _, err := sb.Start(t.Context(), launch.Command{Args: []string{"no-such-command"}, Detached: true}, [3]*os.File{}); err == nil {
+		if _, err := sb.Start(t.Context(), spec.Command{Args: []string{"no-such-command"}, Detached: true}, [3]*os.File{}); err == nil {
 			t.Fatal("started")
 		}
 	}

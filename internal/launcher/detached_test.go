@@ -31,7 +31,7 @@ func elsewhere(t *testing.T, sb *Sandbox) *Sandbox {
 	return again
 }
 
-func detachedStart(t *testing.T, sb *Sandbox, c launch.Command) *jobs.Process {
+func detachedStart(t *testing.T, sb *Sandbox, c spec.Command) *jobs.Process {
 	t.Helper()
 	c.Detached = true
 	p, err := sb.Start(t.Context(), c, [3]*os.File{})
@@ -62,7 +62,7 @@ func readOutput(t *testing.T, p *jobs.Process) output {
 func TestDetachedExecOutlivesWhoStartedIt(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	p := detachedStart(t, sb, launch.Command{Args: []string{"sh", "-c", "echo begun; while [ ! -e go ]; do sleep 0.01; done; echo ended; echo oops >&2; exit 5"}})
+	p := detachedStart(t, sb, spec.Command{Args: []string{"sh", "-c", "echo begun; while [ ! -e go ]; do sleep 0.01; done; echo ended; echo oops >&2; exit 5"}})
 	id := p.ID()
 	stdout, stderr := p.Output()
 	for _, f := range []*os.File{stdout, stderr} {
@@ -112,7 +112,7 @@ func TestDetachedExecOutlivesWhoStartedIt(t *testing.T) {
 func TestDetachedOutputIsKeptUpToABound(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	p := detachedStart(t, sb, launch.Command{Args: []string{"sh", "-c", "head -c 1m /dev/zero; echo done >&2"}, OutputLimit: 1000})
+	p := detachedStart(t, sb, spec.Command{Args: []string{"sh", "-c", "head -c 1m /dev/zero; echo done >&2"}, OutputLimit: 1000})
 	r, err := p.Wait(t.Context())
 	if err != nil || !r.OK() || !r.StdoutTruncated || r.StderrTruncated {
 		t.Errorf("got %+v, %v", r, err)
@@ -132,7 +132,7 @@ func TestTimeoutOfADetachedExecHoldsWhoeverIsThere(t *testing.T) {
 			var p *jobs.Process
 			for timeout := 500 * time.Millisecond; p == nil; timeout *= 4 { // in which a slow host may not even start it
 				var err error
-				p, err = sb.Start(t.Context(), launch.Command{
+				p, err = sb.Start(t.Context(), spec.Command{
 					Args: []string{"sh", "-c", "setsid sleep 1000"}, Detached: true, Timeout: spec.Duration(timeout),
 				}, [3]*os.File{})
 				if err != nil && (!errors.Is(err, jobs.ErrLate) || timeout > time.Minute) {
@@ -161,7 +161,7 @@ func TestTimeoutOfADetachedExecHoldsWhoeverIsThere(t *testing.T) {
 func TestCancelledWaitLeavesADetachedExec(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	p := detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
+	p := detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 	if _, err := p.Wait(cancelled(t)); !errors.Is(err, errCancelled) {
 		t.Errorf("wait: %v", err)
 	}
@@ -177,7 +177,7 @@ func TestCancelledWaitLeavesADetachedExec(t *testing.T) {
 func TestOpenClearsWhatTheDeadHaveLeft(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	kept := detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1001"}})
+	kept := detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1001"}})
 	dead := deadProcess(t)
 	leaf, err := sb.session.Group.CreateLeaf(jobs.ExecID{Pid: uint32(dead.Pid), Start: dead.Start, N: 7}.Leaf(), leafOptions(sb))
 	if err != nil {
@@ -205,7 +205,7 @@ func TestDetachedExecsThatNobodyAsksForDoNotPileUp(t *testing.T) {
 	args := append([]string{"true"}, slices.Repeat([]string{strings.Repeat("<", 100<<10)}, 4)...)
 	const agentKeeps = 256
 	for i := range agentKeeps + 3*jobs.SweepEvery {
-		p := detachedStart(t, sb, launch.Command{Args: args})
+		p := detachedStart(t, sb, spec.Command{Args: args})
 		if i == 0 {
 			record, err := os.Stat(p.Kept.Dir + "/" + jobs.ExecRecordName)
 			if err != nil || record.Size() > 64<<10 {
@@ -241,7 +241,7 @@ func TestDurationOfADetachedCommandEndsWithIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
-			p := detachedStart(t, sb, launch.Command{Args: []string{"sleep", "0.05"}})
+			p := detachedStart(t, sb, spec.Command{Args: []string{"sleep", "0.05"}})
 			if _, err := attach(t, p).Inside.Wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A write inside a sandbox with storage on disk can succeed and be lost later, when
@@ -128,7 +129,7 @@ func snapshotDamaged(name string, err error) error {
 }
 
 // noteDamage adds a recorded failure to the notes of a sandbox's description.
-func noteDamage(roots record.Roots, r record.Record, i *launch.Info) {
+func noteDamage(roots record.Roots, r record.Record, i *spec.Info) {
 	if err := integrity.Verify(context.Background(), roots, r, false); errors.Is(err, launch.ErrDamaged) {
 		i.Notes = append(slices.Clone(i.Notes), "the sandbox "+err.Error())
 	}

@@ -83,7 +83,7 @@ func TestLostWriteIsFoundLater(t *testing.T) {
 	l, host := newSmallLauncher(t, 80<<20)
 	sb := up(t, l, "box", onDisk)
 	fillHost(t, host)
-	running, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "head -c 4m /dev/urandom > file; sync -f file; echo done > /dev/shm/done; sleep 1000"}})
+	running, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "head -c 4m /dev/urandom > file; sync -f file; echo done > /dev/shm/done; sleep 1000"}})
 	defer running.Close()
 	eventually(t, "the sandbox has seen the error", func() bool {
 		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/dev/shm/done", sb.session.Init().Pid))
@@ -105,7 +105,7 @@ func TestLostWriteIsKnownAfterPID1WasKilled(t *testing.T) {
 	l, host := newSmallLauncher(t, 80<<20)
 	sb := up(t, l, "box", onDisk)
 	fillHost(t, host)
-	running, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "head -c 4m /dev/urandom > file; sync; echo done > /dev/shm/done; sleep 1000"}})
+	running, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "head -c 4m /dev/urandom > file; sync; echo done > /dev/shm/done; sleep 1000"}})
 	defer running.Close()
 	eventually(t, "the write is lost", func() bool {
 		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/dev/shm/done", sb.session.Init().Pid))

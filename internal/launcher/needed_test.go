@@ -47,9 +47,9 @@ func TestAgentNeedsWhatARefusalNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sb.Close()
-	for name, c := range map[string]launch.Command{
+	for name, c := range map[string]spec.Command{
 		"plain":    {Args: []string{"sh", "-c", "exit 7"}},
-		"terminal": {Args: []string{"sh", "-c", "exit 7"}, Terminal: &launch.Winsize{Rows: 3, Columns: 4}},
+		"terminal": {Args: []string{"sh", "-c", "exit 7"}, Terminal: &spec.Winsize{Rows: 3, Columns: 4}},
 		"detached": {Args: []string{"sh", "-c", "echo out; exit 7"}, Detached: true},
 	} {
 		p, err := sb.Start(t.Context(), c, [3]*os.File{})

@@ -19,7 +19,7 @@ import (
 )
 
 // startDetached is detachedStart that may fail.
-func startDetached(t *testing.T, sb *Sandbox, c launch.Command) error {
+func startDetached(t *testing.T, sb *Sandbox, c spec.Command) error {
 	t.Helper()
 	c.Detached = true
 	p, err := sb.Start(t.Context(), c, [3]*os.File{})
@@ -34,13 +34,13 @@ func TestDetachedOutputHasAShareOfBytes(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
 	var config *launch.ConfigError
-	if err := startDetached(t, sb, launch.Command{Args: []string{"true"}, OutputLimit: 1 << 60}); !errors.As(err, &config) {
+	if err := startDetached(t, sb, spec.Command{Args: []string{"true"}, OutputLimit: 1 << 60}); !errors.As(err, &config) {
 		t.Errorf("1<<60 bytes: %v", err)
 	}
-	long := launch.Command{Args: []string{"sleep", "1000"}, OutputLimit: jobs.MaxOutputBytes / 4}
+	long := spec.Command{Args: []string{"sleep", "1000"}, OutputLimit: jobs.MaxOutputBytes / 4}
 	first := detachedStart(t, sb, long)
 	detachedStart(t, sb, long)
-	small := launch.Command{Args: []string{"echo", "done"}, OutputLimit: 1000}
+	small := spec.Command{Args: []string{"echo", "done"}, OutputLimit: 1000}
 	err := startDetached(t, sb, small)
 	if !errors.Is(err, launch.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprint(jobs.MaxOutputBytes)) || !strings.Contains(err.Error(), "attach") {
 		t.Errorf("one more: %v", err)
@@ -60,13 +60,13 @@ func TestDetachedOutputHasAShareOfBytes(t *testing.T) {
 func TestToldOutputOfHeldPipesGrowsNoMore(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	p := detachedStart(t, sb, launch.Command{Args: []string{"sh", "-c", "echo $$; exec sleep 1000"}})
+	p := detachedStart(t, sb, spec.Command{Args: []string{"sh", "-c", "echo $$; exec sleep 1000"}})
 	var pid string
 	eventually(t, "the command tells its pid", func() bool {
 		pid = strings.TrimSpace(readOutput(t, p).stdout)
 		return pid != ""
 	})
-	holder := detachedStart(t, sb, launch.Command{Args: []string{"sh", "-c", "exec 5>/proc/" + pid + "/fd/1; echo held; exec sleep 1000"}})
+	holder := detachedStart(t, sb, spec.Command{Args: []string{"sh", "-c", "exec 5>/proc/" + pid + "/fd/1; echo held; exec sleep 1000"}})
 	eventually(t, "the pipe is held", func() bool { return readOutput(t, holder).stdout == "held\n" })
 	if err := p.Signal(unix.SIGKILL, true); err != nil {
 		t.Fatal(err)
@@ -94,10 +94,10 @@ func TestToldOutputOfHeldPipesGrowsNoMore(t *testing.T) {
 func TestEndedCommandsAreNotRemembered(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
+	detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 	for range 5 {
-		p := detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
-		other := detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
+		p := detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
+		other := detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 		for _, p := range []*jobs.Process{p, other} {
 			if err := p.Signal(unix.SIGKILL, true); err != nil {
 				t.Fatal(err)
@@ -125,7 +125,7 @@ func TestDetachedOutputsHaveABound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	command := launch.Command{Args: []string{"true"}}
+	command := spec.Command{Args: []string{"true"}}
 	if err := startDetached(t, sb, command); !errors.Is(err, launch.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprint(jobs.MaxOutputs)) {
 		t.Errorf("one more: %v", err)
 	}
@@ -147,7 +147,7 @@ func TestRemovalFreesDetachedOutput(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
 	const size = 1 << 20
-	write := launch.Command{Args: []string{"sh", "-c", fmt.Sprintf("head -c %d /dev/zero", size)}}
+	write := spec.Command{Args: []string{"sh", "-c", fmt.Sprintf("head -c %d /dev/zero", size)}}
 	ended, asked, old := detachedStart(t, sb, write), detachedStart(t, sb, write), detachedStart(t, sb, write)
 	sizeOf := func(p *jobs.Process) int64 {
 		stdout, _ := p.Output()
@@ -201,7 +201,7 @@ func TestSweepLeavesOutputThatWasTold(t *testing.T) {
 	defer sweeps.Wait()
 	defer stop()
 	for i := range 60 {
-		p := detachedStart(t, sb, launch.Command{Args: []string{"echo", "kept"}})
+		p := detachedStart(t, sb, spec.Command{Args: []string{"echo", "kept"}})
 		if r, err := p.Wait(t.Context()); err != nil || !r.OK() {
 			t.Fatalf("command %d: %+v, %v", i, r, err)
 		}
@@ -215,7 +215,7 @@ func TestSweepLeavesOutputThatWasTold(t *testing.T) {
 func TestLostExecLeavesTheTimerOfToldOutput(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	p := detachedStart(t, sb, launch.Command{Args: []string{"echo", "kept"}})
+	p := detachedStart(t, sb, spec.Command{Args: []string{"echo", "kept"}})
 	if r, err := p.Wait(t.Context()); err != nil || !r.OK() {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -240,14 +240,14 @@ func TestCompleteOutputIsFoundBehindOthers(t *testing.T) {
 	limit := int64(jobs.MaxOutputBytes / 2 / (most + 1))
 	ended := map[string]*jobs.Process{}
 	for range most {
-		p := detachedStart(t, sb, launch.Command{Args: []string{"sh", "-c", "echo $$; exec sleep 1000"}, OutputLimit: limit})
+		p := detachedStart(t, sb, spec.Command{Args: []string{"sh", "-c", "echo $$; exec sleep 1000"}, OutputLimit: limit})
 		ended[p.ID()] = p
 	}
 	all, err := sb.session.DetachedExecs()
 	if err != nil || len(all) != most {
 		t.Fatalf("%d commands, %v", len(all), err)
 	}
-	holder := launch.Command{
+	holder := spec.Command{
 		Args:        []string{"sh", "-c", `for pid in "$@"; do exec 5>/proc/$pid/fd/1; sleep 1000 & done; echo held; wait`, "sh"},
 		OutputLimit: limit,
 	}
@@ -266,6 +266,6 @@ func TestCompleteOutputIsFoundBehindOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	small := launch.Command{Args: []string{"true"}, OutputLimit: limit}
+	small := spec.Command{Args: []string{"true"}, OutputLimit: limit}
 	eventually(t, "there is room", func() bool { return startDetached(t, sb, small) == nil })
 }

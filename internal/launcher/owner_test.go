@@ -22,7 +22,7 @@ func TestNobodyTakesAnotherUsersSandbox(t *testing.T) {
 	ask()
 	killInit(t, sb)
 	ask()
-	if i, err := l.Info(t.Context(), "box"); err != nil || i.Owner != 0 || i.State != launch.Stopped {
+	if i, err := l.Info(t.Context(), "box"); err != nil || i.Owner != 0 || i.State != spec.StateStopped {
 		t.Errorf("it is %+v, %v", i, err)
 	}
 	if err := sb.Close(); err != nil {

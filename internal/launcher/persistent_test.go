@@ -55,7 +55,7 @@ func killInit(t *testing.T, sb *Sandbox) {
 type output struct{ stdout, stderr string }
 
 // piped starts a command whose output is read by the test.
-func piped(t *testing.T, sb *Sandbox, c launch.Command) (*jobs.Process, func() output) {
+func piped(t *testing.T, sb *Sandbox, c spec.Command) (*jobs.Process, func() output) {
 	t.Helper()
 	p, read, err := tryPiped(t, sb, c)
 	if err != nil {
@@ -64,7 +64,7 @@ func piped(t *testing.T, sb *Sandbox, c launch.Command) (*jobs.Process, func() o
 	return p, read
 }
 
-func tryPiped(t *testing.T, sb *Sandbox, c launch.Command) (*jobs.Process, func() output, error) {
+func tryPiped(t *testing.T, sb *Sandbox, c spec.Command) (*jobs.Process, func() output, error) {
 	t.Helper()
 	var files [3]*os.File
 	var readers [3]*os.File
@@ -104,7 +104,7 @@ func tryPiped(t *testing.T, sb *Sandbox, c launch.Command) (*jobs.Process, func(
 // sh runs a shell line to its end.
 func sh(t *testing.T, sb *Sandbox, line string) (spec.Result, output) {
 	t.Helper()
-	p, read := piped(t, sb, launch.Command{Args: []string{"sh", "-c", line}})
+	p, read := piped(t, sb, spec.Command{Args: []string{"sh", "-c", line}})
 	r, err := p.Wait(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestASandboxIsFoundByItsName(t *testing.T) {
 		t.Errorf("got %q, %+v", out, r)
 	}
 	info, err := again.Info()
-	if err != nil || info.State != launch.Running || info.ID != "box" || info.Pid == 0 || info.Config.Env["A"] != "b" {
+	if err != nil || info.State != spec.StateRunning || info.ID != "box" || info.Pid == 0 || info.Config.Env["A"] != "b" {
 		t.Errorf("info %+v, %v", info, err)
 	}
 	list, err := other.List(t.Context())
@@ -163,10 +163,10 @@ func TestASandboxIsFoundByItsName(t *testing.T) {
 func TestExecsAtOnceHaveTheirOwnCounts(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
-	big, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "head -c 64m /dev/zero > big; i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"}})
+	big, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "head -c 64m /dev/zero > big; i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"}})
 	var small []*jobs.Process
 	for range 8 {
-		p, _ := piped(t, sb, launch.Command{Args: []string{"true"}})
+		p, _ := piped(t, sb, spec.Command{Args: []string{"true"}})
 		small = append(small, p)
 	}
 	r, err := big.Wait(t.Context())
@@ -186,13 +186,13 @@ func TestTimeoutOfOneExecLeavesTheOthers(t *testing.T) {
 	sb := up(t, l, "", spec.Config{})
 	var others []*jobs.Process
 	for range 2 {
-		p, _ := piped(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
+		p, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 		others = append(others, p)
 	}
 	// Its children leave the session, and their parent.
 	const line = `(setsid sleep 1001 &); (setsid sh -c 'sleep 1002 & sleep 1002' &); trap "" TERM INT; echo on; sleep 1003`
 	for timeout, on := 300*time.Millisecond, false; !on; timeout *= 4 { // which is too short for a slow host to get far
-		p, read := piped(t, sb, launch.Command{Args: []string{"sh", "-c", line}, Timeout: spec.Duration(timeout)})
+		p, read := piped(t, sb, spec.Command{Args: []string{"sh", "-c", line}, Timeout: spec.Duration(timeout)})
 		r, err := p.Wait(t.Context())
 		if err != nil || r.Status != spec.StatusTimedOut || r.ExitCode != spec.ExitTimedOut || !strings.Contains(r.Reason, timeout.String()) {
 			t.Fatalf("got %+v, %v", r, err)
@@ -232,7 +232,7 @@ func TestCancelledWaitEndsThatExec(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
 	for _, after := range []time.Duration{50 * time.Millisecond, 0} {
-		p, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "sleep 1000 & sleep 1000"}})
+		p, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "sleep 1000 & sleep 1000"}})
 		ctx, cancel := context.WithCancel(t.Context())
 		if after == 0 {
 			cancel()
@@ -252,24 +252,24 @@ func TestCancelledWaitEndsThatExec(t *testing.T) {
 func TestExecInASandboxThatIsGoneSaysSo(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "box", spec.Config{})
-	p, _ := piped(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
+	p, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 	killInit(t, sb)
 	if r, err := p.Wait(t.Context()); err != nil || r.Status != spec.StatusLost || r.ExitCode != 137 {
 		t.Errorf("what ran: %+v, %v", r, err)
 	}
-	if _, _, err := tryPiped(t, sb, launch.Command{Args: []string{"true"}}); !errors.Is(err, launch.ErrNotRunning) {
+	if _, _, err := tryPiped(t, sb, spec.Command{Args: []string{"true"}}); !errors.Is(err, launch.ErrNotRunning) {
 		t.Errorf("start: %v", err)
 	}
 	if _, err := l.Open(t.Context(), "box"); !errors.Is(err, launch.ErrNotRunning) {
 		t.Errorf("open: %v", err)
 	}
-	if i, err := l.Info(t.Context(), "box"); err != nil || i.State != launch.Stopped || i.Pid != 0 {
+	if i, err := l.Info(t.Context(), "box"); err != nil || i.State != spec.StateStopped || i.Pid != 0 {
 		t.Errorf("info: %+v, %v", i, err)
 	}
 	if err := l.Remove(t.Context(), "box"); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := tryPiped(t, sb, launch.Command{Args: []string{"true"}}); !errors.Is(err, launch.ErrNotFound) {
+	if _, _, err := tryPiped(t, sb, spec.Command{Args: []string{"true"}}); !errors.Is(err, launch.ErrNotFound) {
 		t.Errorf("start, removed: %v", err)
 	}
 	if _, err := l.Open(t.Context(), "box"); !errors.Is(err, launch.ErrNotFound) {

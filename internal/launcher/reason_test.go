@@ -20,7 +20,7 @@ const bomb = "exec tail /dev/zero"
 func TestAMemoryBombEndsAlone(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{Limits: spec.Limits{Memory: 64 << 20}})
-	sibling, _ := piped(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
+	sibling, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 	r, _ := sh(t, sb, bomb)
 	if r.Status != spec.StatusOOMKilled || r.ExitCode != 137 || r.Signal != "SIGKILL" || !strings.Contains(r.Reason, "64m") || len(r.Violations) != 1 {
 		t.Errorf("got %+v", r)
@@ -49,7 +49,7 @@ func TestAMemoryBombEndsAlone(t *testing.T) {
 func TestAForkBombEndsAlone(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{Limits: spec.Limits{Pids: 32}})
-	p, _ := piped(t, sb, launch.Command{Args: []string{"perl", "-e", "fork while 1"}})
+	p, _ := piped(t, sb, spec.Command{Args: []string{"perl", "-e", "fork while 1"}})
 	eventually(t, "the bomb is at its limit", func() bool {
 		pids, err := p.Leaf.Pids()
 		return err == nil && len(pids) == 32
@@ -114,7 +114,7 @@ func TestForbiddenCallsAndSignalsAreToldApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	sb := up(t, l, "", spec.Config{Seccomp: profile})
-	p, _ := piped(t, sb, launch.Command{Args: []string{"hostname", "x"}})
+	p, _ := piped(t, sb, spec.Command{Args: []string{"hostname", "x"}})
 	if r, err := p.Wait(t.Context()); err != nil || r.Status != spec.StatusDenied || r.Signal != "SIGSYS" || len(r.Violations) != 1 || r.Violations[0].Kind != "syscall" {
 		t.Errorf("got %+v, %v", r, err)
 	}
@@ -130,7 +130,7 @@ func TestForbiddenCallsAndSignalsAreToldApart(t *testing.T) {
 func TestALossIsNotBlamedOnAnEarlierBomb(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{Limits: spec.Limits{Memory: 64 << 20}})
-	p, _ := piped(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
+	p, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 	if r, _ := sh(t, sb, bomb); r.Status != spec.StatusOOMKilled {
 		t.Fatalf("got %+v", r)
 	}
@@ -171,7 +171,7 @@ func TestOnlyPipesArePassed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := sb.Start(t.Context(), launch.Command{Args: []string{"true"}}, stdio)
+			p, err := sb.Start(t.Context(), spec.Command{Args: []string{"true"}}, stdio)
 			if err == nil {
 				p.Close()
 			}
@@ -186,7 +186,7 @@ func TestOnlyPipesArePassed(t *testing.T) {
 	}
 	// A real one can be opened again by the command's user.
 	for _, user := range []spec.User{{UID: 0, GID: 0}, {UID: 1000, GID: 1000}, {UID: 77, GID: 88}} {
-		p, read := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "echo $(id -u) > /dev/stdout; echo e > /proc/self/fd/2"}, User: &user})
+		p, read := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "echo $(id -u) > /dev/stdout; echo e > /proc/self/fd/2"}, User: &user})
 		if r, err := p.Wait(t.Context()); err != nil || !r.OK() {
 			t.Errorf("user %v: %+v, %v", user, r, err)
 		}
@@ -200,23 +200,23 @@ func TestWhatCannotStartIsTold(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
 	for name, test := range map[string]struct {
-		command launch.Command
+		command spec.Command
 		is      func(error) bool
 	}{
-		"nothing":             {launch.Command{}, isA[*launch.ConfigError]},
-		"not there":           {launch.Command{Args: []string{"no-such-command"}}, isA[*launch.NotRunError]},
-		"not executable":      {launch.Command{Args: []string{"/etc/passwd"}}, isA[*launch.NotRunError]},
-		"no such directory":   {launch.Command{Args: []string{"true"}, Cwd: "/nowhere"}, isA[*launch.ConfigError]},
-		"relative directory":  {launch.Command{Args: []string{"true"}, Cwd: "x"}, isA[*launch.ConfigError]},
-		"the agent's user":    {launch.Command{Args: []string{"true"}, User: &spec.User{UID: spec.AgentID}}, isA[*launch.ConfigError]},
-		"a variable of none":  {launch.Command{Args: []string{"true"}, Env: map[string]string{"A=": "b"}}, isA[*launch.ConfigError]},
-		"too little memory":   {launch.Command{Args: []string{"true"}, Limits: spec.Limits{Memory: 1 << 10}}, isA[*launch.ConfigError]},
-		"negative processes":  {launch.Command{Args: []string{"true"}, Limits: spec.Limits{Pids: -1}}, isA[*launch.ConfigError]},
-		"disk traffic":        {launch.Command{Args: []string{"true"}, Limits: spec.Limits{IORead: 1 << 20}}, isA[*launch.ConfigError]},
-		"NUL":                 {launch.Command{Args: []string{"a\x00b"}}, isA[*launch.ConfigError]},
-		"negative time":       {launch.Command{Args: []string{"true"}, Timeout: -1}, isA[*launch.ConfigError]},
-		"detached terminal":   {launch.Command{Args: []string{"true"}, Detached: true, Terminal: &launch.Winsize{Rows: 1, Columns: 1}}, isA[*launch.ConfigError]},
-		"detached, not there": {launch.Command{Args: []string{"no-such-command"}, Detached: true}, isA[*launch.NotRunError]},
+		"nothing":             {spec.Command{}, isA[*launch.ConfigError]},
+		"not there":           {spec.Command{Args: []string{"no-such-command"}}, isA[*launch.NotRunError]},
+		"not executable":      {spec.Command{Args: []string{"/etc/passwd"}}, isA[*launch.NotRunError]},
+		"no such directory":   {spec.Command{Args: []string{"true"}, Cwd: "/nowhere"}, isA[*launch.ConfigError]},
+		"relative directory":  {spec.Command{Args: []string{"true"}, Cwd: "x"}, isA[*launch.ConfigError]},
+		"the agent's user":    {spec.Command{Args: []string{"true"}, User: &spec.User{UID: spec.AgentID}}, isA[*launch.ConfigError]},
+		"a variable of none":  {spec.Command{Args: []string{"true"}, Env: map[string]string{"A=": "b"}}, isA[*launch.ConfigError]},
+		"too little memory":   {spec.Command{Args: []string{"true"}, Limits: spec.Limits{Memory: 1 << 10}}, isA[*launch.ConfigError]},
+		"negative processes":  {spec.Command{Args: []string{"true"}, Limits: spec.Limits{Pids: -1}}, isA[*launch.ConfigError]},
+		"disk traffic":        {spec.Command{Args: []string{"true"}, Limits: spec.Limits{IORead: 1 << 20}}, isA[*launch.ConfigError]},
+		"NUL":                 {spec.Command{Args: []string{"a\x00b"}}, isA[*launch.ConfigError]},
+		"negative time":       {spec.Command{Args: []string{"true"}, Timeout: -1}, isA[*launch.ConfigError]},
+		"detached terminal":   {spec.Command{Args: []string{"true"}, Detached: true, Terminal: &spec.Winsize{Rows: 1, Columns: 1}}, isA[*launch.ConfigError]},
+		"detached, not there": {spec.Command{Args: []string{"no-such-command"}, Detached: true}, isA[*launch.NotRunError]},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := sb.Start(t.Context(), test.command, [3]*os.File{})

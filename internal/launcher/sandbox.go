@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A Sandbox is a handle of one that is up, or was when it was opened. It is
@@ -66,7 +67,7 @@ func (s *Sandbox) ID() string { return s.session.ID }
 func (s *Sandbox) Owner() uint32 { return s.session.Current().UID }
 
 // Info describes the sandbox as it is now.
-func (s *Sandbox) Info() (launch.Info, error) {
+func (s *Sandbox) Info() (spec.Info, error) {
 	i, err := s.launcher.Info(context.Background(), s.ID())
 	i.Reused = s.reused
 	return i, err
@@ -89,9 +90,9 @@ func (s *Sandbox) Close() error {
 // Info describes a sandbox, of which there may be no more than remains.
 //
 // Errors: [launch.ErrNotFound].
-func (l *Launcher) Info(_ context.Context, id string) (launch.Info, error) {
+func (l *Launcher) Info(_ context.Context, id string) (spec.Info, error) {
 	if !record.IsName(id) {
-		return launch.Info{}, &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
+		return spec.Info{}, &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
 	}
 	i, err := l.info(id)
 	return i, record.NotFound(id, err)
@@ -99,9 +100,9 @@ func (l *Launcher) Info(_ context.Context, id string) (launch.Info, error) {
 
 // Info describes a sandbox; [fs.ErrNotExist] says that there is none, or that it
 // is still being made.
-func (l *Launcher) info(id string) (launch.Info, error) {
+func (l *Launcher) info(id string) (spec.Info, error) {
 	if err := l.CheckRoot(); err != nil {
-		return launch.Info{}, err
+		return spec.Info{}, err
 	}
 	r, err := record.Read(l.Dir(id))
 	if err == nil {
@@ -112,12 +113,12 @@ func (l *Launcher) info(id string) (launch.Info, error) {
 	st, statErr := os.Stat(l.Dir(id))
 	switch {
 	case statErr != nil:
-		return launch.Info{}, statErr
+		return spec.Info{}, statErr
 	case errors.Is(err, fs.ErrNotExist) && statedir.OwnerLives(l.Dir(id)):
-		return launch.Info{}, err
+		return spec.Info{}, err
 	}
 	// Half made, or its record is damaged: it can be removed.
-	return launch.Info{ID: id, State: launch.Stopped, Created: st.ModTime()}, nil
+	return spec.Info{ID: id, State: spec.StateStopped, Created: st.ModTime()}, nil
 }
 
 // paused says whether a sandbox stands still.
@@ -132,13 +133,13 @@ func (l *Launcher) paused(id string) bool {
 
 // List describes all sandboxes of the state root that are up, or of which
 // something is left, by their names.
-func (l *Launcher) List(context.Context) ([]launch.Info, error) {
+func (l *Launcher) List(context.Context) ([]spec.Info, error) {
 	ids, err := l.find.directories()
 	if err != nil {
 		return nil, err
 	}
 	var (
-		all  []launch.Info
+		all  []spec.Info
 		errs []error
 	)
 	for _, id := range ids {
@@ -168,7 +169,7 @@ func (s *Sandbox) Settings() (cgroups.Settings, error) { return s.session.Group.
 // Errors: *[launch.ConfigError], [launch.ErrNotFound], [launch.ErrNotRunning],
 // [launch.ErrPaused], [launch.ErrUnavailable], and those of Started where
 // it waits for that.
-func (s *Sandbox) Start(ctx context.Context, c launch.Command, files [3]*os.File) (*jobs.Process, error) {
+func (s *Sandbox) Start(ctx context.Context, c spec.Command, files [3]*os.File) (*jobs.Process, error) {
 	return s.session.Start(ctx, c, files)
 }
 
@@ -189,7 +190,7 @@ func (s *Sandbox) Attach(ctx context.Context, exec string) (*jobs.Process, error
 
 // Execs describes the running commands of the sandbox, of any process, and the detached
 // commands that have ended and whose result nobody has taken yet.
-func (s *Sandbox) Execs(ctx context.Context) ([]launch.Exec, error) { return s.session.Execs(ctx) }
+func (s *Sandbox) Execs(ctx context.Context) ([]spec.ExecInfo, error) { return s.session.Execs(ctx) }
 
 // Discard throws away the writes to the sandbox's overlays: they show the host's
 // directories again, or the files with which a fork has begun.

@@ -94,7 +94,7 @@ func runCommand(t *testing.T, l *Launcher, c spec.Config, args ...string) (spec.
 			t.Errorf("second close: %v", err)
 		}
 	}()
-	p, printed, err := tryPiped(t, sb, launch.Command{Args: args})
+	p, printed, err := tryPiped(t, sb, spec.Command{Args: args})
 	if err != nil {
 		return spec.Result{}, err
 	}
@@ -167,7 +167,7 @@ func startSleep(t *testing.T, l *Launcher) (*Sandbox, *jobs.Process) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := sb.Start(t.Context(), launch.Command{Args: []string{"sleep", "1000"}}, [3]*os.File{})
+	p, err := sb.Start(t.Context(), spec.Command{Args: []string{"sleep", "1000"}}, [3]*os.File{})
 	if err == nil {
 		err = p.Started(t.Context())
 	}
@@ -222,9 +222,9 @@ func TestTerminalIsOneInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sb.Close()
-	p, err := sb.Start(t.Context(), launch.Command{
+	p, err := sb.Start(t.Context(), spec.Command{
 		Args:     []string{"sh", "-c", "tty; stty size; read line; echo got $line"},
-		Terminal: &launch.Winsize{Rows: 33, Columns: 99},
+		Terminal: &spec.Winsize{Rows: 33, Columns: 99},
 	}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)

@@ -206,7 +206,7 @@ func TestLayersInUseAreNotSwitched(t *testing.T) {
 		"open":          "cd /; exec 3> " + dir + "/open; touch /tmp/ready; sleep 1000",
 		"a directory":   "cd /; exec 3< " + dir + "; touch /tmp/ready; sleep 1000",
 	} {
-		p, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", line}})
+		p, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", line}})
 		eventually(t, "it is there", func() bool {
 			r, _ := sh(t, sb, "cd /; rm /tmp/ready 2>/dev/null")
 			return r.OK()

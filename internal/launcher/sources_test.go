@@ -79,7 +79,7 @@ func TestClientsOwnDescriptorsAreUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer read.Close()
-	p, err := s.Start(t.Context(), launch.Command{Args: []string{"sh", "-c", "cat /theirs/secret; echo made > made"}}, [3]*os.File{nil, write, nil})
+	p, err := s.Start(t.Context(), spec.Command{Args: []string{"sh", "-c", "cat /theirs/secret; echo made > made"}}, [3]*os.File{nil, write, nil})
 	write.Close()
 	if err != nil {
 		t.Fatal(err)

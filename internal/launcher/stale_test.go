@@ -24,7 +24,7 @@ func TestHandleIsOfNoOtherSandboxOfItsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	upAgain(t, other, "box")
-	p, err := first.Start(t.Context(), launch.Command{Args: []string{"true"}}, [3]*os.File{})
+	p, err := first.Start(t.Context(), spec.Command{Args: []string{"true"}}, [3]*os.File{})
 	if !errors.Is(err, launch.ErrNotFound) {
 		t.Errorf("%v, want %v", err, launch.ErrNotFound)
 	}
@@ -38,7 +38,7 @@ func TestTimeoutHoldsBeforeTheStart(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "box", spec.Config{})
 	for range 20 {
-		p, err := sb.Start(t.Context(), launch.Command{
+		p, err := sb.Start(t.Context(), spec.Command{
 			Args: []string{"sleep", "1000"}, Timeout: spec.Duration(time.Nanosecond),
 		}, [3]*os.File{})
 		if err != nil {

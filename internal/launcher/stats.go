@@ -4,12 +4,13 @@ import (
 	"context"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Stats are the present use of the sandbox, and the most use, with PID 1.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
-func (s *Sandbox) Stats(ctx context.Context) (all launch.Stats, err error) {
+func (s *Sandbox) Stats(ctx context.Context) (all spec.Stats, err error) {
 	group := s.session.Group
 	err = s.observe(ctx, func() error {
 		stats, err := group.Stats()
@@ -20,7 +21,7 @@ func (s *Sandbox) Stats(ctx context.Context) (all launch.Stats, err error) {
 		if err != nil {
 			return err
 		}
-		all = launch.Stats{
+		all = spec.Stats{
 			CPU: stats.CPU, Memory: stats.Memory, MemoryPeak: stats.MemoryPeak,
 			Pids: stats.Pids, PidsPeak: stats.PidsPeak, IORead: stats.IORead, IOWritten: stats.IOWritten,
 			OOMKills: events.OOMKills, ForksRefused: events.PidsLimitHits,
@@ -28,7 +29,7 @@ func (s *Sandbox) Stats(ctx context.Context) (all launch.Stats, err error) {
 		return nil
 	})
 	if err != nil {
-		return launch.Stats{}, err
+		return spec.Stats{}, err
 	}
 	return all, nil
 }

@@ -25,7 +25,7 @@ func TestRefusedSwitchKeepsUndoHistory(t *testing.T) {
 		if r, out := transact(t, sb, "echo joined > "+dir+"/given"); !r.OK() {
 			t.Fatalf("%+v, %+v", r, out)
 		}
-		p, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "cd /; exec 3> " + dir + "/open; touch /tmp/ready; sleep 1000"}})
+		p, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "cd /; exec 3> " + dir + "/open; touch /tmp/ready; sleep 1000"}})
 		eventually(t, "the file is open", func() bool {
 			r, _ := sh(t, sb, "cd /; rm /tmp/ready 2>/dev/null")
 			return r.OK()

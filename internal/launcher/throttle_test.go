@@ -46,7 +46,7 @@ func checkThrottled(t *testing.T, sb *Sandbox) {
 // writeSlowly starts a write that waits for its turn for minutes.
 func writeSlowly(t *testing.T, sb *Sandbox) *jobs.Process {
 	t.Helper()
-	p, err := sb.Start(t.Context(), launch.Command{Args: []string{"dd", "if=/dev/zero", "of=f", "bs=16M", "count=1", "oflag=direct"}}, [3]*os.File{})
+	p, err := sb.Start(t.Context(), spec.Command{Args: []string{"dd", "if=/dev/zero", "of=f", "bs=16M", "count=1", "oflag=direct"}}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestThrottlesAreNotSetUnderTheWorkOfOthers(t *testing.T) {
 func TestKillLeavesTheThrottlesOfOthers(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := throttledBox(t, l)
-	work := detachedStart(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
+	work := detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 	again, err := sb.Attach(t.Context(), work.ID())
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestKillLeavesTheThrottlesOfOthers(t *testing.T) {
 	if err := again.Close(); err != nil {
 		t.Fatal(err)
 	}
-	other, err := sb.Start(t.Context(), launch.Command{Args: []string{"sleep", "1000"}}, [3]*os.File{})
+	other, err := sb.Start(t.Context(), spec.Command{Args: []string{"sleep", "1000"}}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestCloseEndsAWait(t *testing.T) {
 	l := newTestLauncher(t)
 	sb := up(t, l, "", spec.Config{})
 	for _, detached := range []bool{false, true} {
-		p, err := sb.Start(t.Context(), launch.Command{Args: []string{"sleep", "1000"}, Detached: detached}, [3]*os.File{})
+		p, err := sb.Start(t.Context(), spec.Command{Args: []string{"sleep", "1000"}, Detached: detached}, [3]*os.File{})
 		if err != nil {
 			t.Fatal(err)
 		}

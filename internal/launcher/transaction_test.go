@@ -19,7 +19,7 @@ import (
 // transact runs a shell line as a transaction.
 func transact(t *testing.T, sb *Sandbox, line string) (spec.Result, output) {
 	t.Helper()
-	p, read := piped(t, sb, launch.Command{Args: []string{"sh", "-c", line}, Transaction: true})
+	p, read := piped(t, sb, spec.Command{Args: []string{"sh", "-c", line}, Transaction: true})
 	r, err := p.Wait(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func testJoin(t *testing.T, storage spec.Storage) {
 // waits is a command of a transaction that writes and then waits for the test.
 func waits(t *testing.T, sb *Sandbox, line string) (finish func() (spec.Result, output)) {
 	t.Helper()
-	p, read := piped(t, sb, launch.Command{
+	p, read := piped(t, sb, spec.Command{
 		Args: []string{"sh", "-c", line + "; touch /tmp/written" + "; while [ ! -e /tmp/go ]; do sleep 0.01; done"}, Transaction: true,
 	})
 	eventually(t, "it has written", func() bool {
@@ -199,7 +199,7 @@ func TestTransactionsAtOnceJoinOneAfterTheOther(t *testing.T) {
 	const many = 6
 	var all []*jobs.Process
 	for i := range many {
-		p, _ := piped(t, sb, launch.Command{Transaction: true, Args: []string{"sh", "-c", strings.ReplaceAll(
+		p, _ := piped(t, sb, spec.Command{Transaction: true, Args: []string{"sh", "-c", strings.ReplaceAll(
 			"echo # > /workspace/of-#; echo # > "+overlaid+"/of-#; echo # > /workspace/of-all; sleep 0.1", "#", string(rune('a'+i)))}})
 		all = append(all, p)
 	}
@@ -280,11 +280,11 @@ func TestATransactionThatIsGivenUpVanishes(t *testing.T) {
 	l := newTestLauncher(t)
 	sb, overlaid, _ := everywhere(t, l, spec.StorageMemory)
 	before := show(t, sb, "/workspace", overlaid)
-	p, _ := piped(t, sb, launch.Command{Args: []string{"sh", "-c", "echo x > w; sleep 1000"}, Transaction: true})
+	p, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "echo x > w; sleep 1000"}, Transaction: true})
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := tryPiped(t, sb, launch.Command{Args: []string{"/no/such"}, Transaction: true}); err == nil {
+	if _, _, err := tryPiped(t, sb, spec.Command{Args: []string{"/no/such"}, Transaction: true}); err == nil {
 		t.Error("a program that is not there was executed")
 	}
 	if now := show(t, sb, "/workspace", overlaid); now != before {
@@ -307,7 +307,7 @@ func TestWithoutItsLayersATransactionWritesNowhere(t *testing.T) {
 	before := show(t, sb, "/workspace", "/home/sandbox", "/bound", overlaid)
 	line := `cd /; touch /tmp/written; i=0; while touch /workspace/in-the-layer 2>/dev/null && [ $i -lt 3000 ]; do i=$((i+1)); sleep 0.01; done
 		for dir in /workspace /home/sandbox /bound ` + overlaid + `; do echo x > $dir/new; done; exit 3`
-	p, read := piped(t, sb, launch.Command{Args: []string{"sh", "-c", line}, Transaction: true})
+	p, read := piped(t, sb, spec.Command{Args: []string{"sh", "-c", line}, Transaction: true})
 	eventually(t, "it writes", func() bool {
 		_, out := sh(t, sb, "cat /tmp/written && echo there")
 		return out.stdout == "there\n"

@@ -244,7 +244,7 @@ func TestPruneSparesTheLivingAndRemovesTheDead(t *testing.T) {
 			t.Errorf("PID 1 of %s lives", sb.ID())
 		}
 	}
-	for id, want := range map[string]launch.State{"living": launch.Running, "ends": launch.Stopped} {
+	for id, want := range map[string]spec.State{"living": spec.StateRunning, "ends": spec.StateStopped} {
 		if i, err := l.Info(t.Context(), id); err != nil || i.State != want {
 			t.Errorf("%s: %+v, %v", id, i, err)
 		}

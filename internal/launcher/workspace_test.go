@@ -91,7 +91,7 @@ func TestAWorkspaceInUseIsNotReplaced(t *testing.T) {
 	if err := sb.SetWorkspace(t.Context(), first, Sources{}); err != nil {
 		t.Fatal(err)
 	}
-	p, _ := piped(t, sb, launch.Command{Args: []string{"sleep", "1000"}})
+	p, _ := piped(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
 	if err := sb.SetWorkspace(t.Context(), second, Sources{}); !errors.Is(err, launch.ErrBusy) {
 		t.Errorf("with a command in it: %v", err)
 	}

@@ -126,15 +126,15 @@ func (r Record) Stays() bool {
 }
 
 // Info describes the sandbox.
-func (r Record) Info(id string, paused func() bool) launch.Info {
-	i := launch.Info{
+func (r Record) Info(id string, paused func() bool) spec.Info {
+	i := spec.Info{
 		ID: id, From: r.From, Config: r.Config, Created: r.Created, Limits: r.Limits, Notes: r.Notes, Owner: r.UID,
-		State: launch.Stopped,
+		State: spec.StateStopped,
 	}
 	if r.up() {
-		i.State, i.Pid = launch.Running, r.Init.Pid
+		i.State, i.Pid = spec.StateRunning, r.Init.Pid
 		if paused() {
-			i.State = launch.Paused
+			i.State = spec.StatePaused
 		}
 	}
 	return i

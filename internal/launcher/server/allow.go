@@ -110,7 +110,7 @@ func (r *Rule) allowLimits(l *spec.Limits, fill bool) error {
 }
 
 // allowOutput holds the output that a detached command keeps to the rule.
-func (r *Rule) allowOutput(c *launch.Command) error {
+func (r *Rule) allowOutput(c *spec.Command) error {
 	if r.all || !c.Detached || c.OutputLimit < 0 { // which the launcher refuses
 		return nil
 	}

@@ -17,9 +17,9 @@ import (
 func (f *fakeCore) changeHands(id string, to uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.boxes[id].set(launch.Stopped)
-	f.boxes[id] = &fakeBox{core: f, kept: map[string]*fakeProcess{}, info: launch.Info{
-		ID: id, Owner: to, State: launch.Running, Pid: 2000,
+	f.boxes[id].set(spec.StateStopped)
+	f.boxes[id] = &fakeBox{core: f, kept: map[string]*fakeProcess{}, info: spec.Info{
+		ID: id, Owner: to, State: spec.StateRunning, Pid: 2000,
 	}}
 }
 
@@ -28,7 +28,7 @@ func (f *fakeCore) changeHands(id string, to uint32) {
 func TestASandboxThatChangesHandsIsNotReached(t *testing.T) {
 	for name, reach := range map[string]func(c *launch.Client) error{
 		"start": func(c *launch.Client) error {
-			p, err := c.Start(t.Context(), "x", launch.Command{Args: []string{"true"}}, [3]*os.File{})
+			p, err := c.Start(t.Context(), "x", spec.Command{Args: []string{"true"}}, [3]*os.File{})
 			if err != nil {
 				return err
 			}
@@ -50,7 +50,7 @@ func TestASandboxThatChangesHandsIsNotReached(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			theirs := w.core.box("x")
-			if now := theirs.now(); now.Owner != 1002 || now.State != launch.Running || theirs.execs > 0 || theirs.updated() != (spec.Limits{}) {
+			if now := theirs.now(); now.Owner != 1002 || now.State != spec.StateRunning || theirs.execs > 0 || theirs.updated() != (spec.Limits{}) {
 				t.Errorf("another's sandbox was reached: %+v, %d execs, %+v", now, theirs.execs, theirs.updated())
 			}
 		})
@@ -65,7 +65,7 @@ func TestASandboxThatChangesHandsIsNotRemoved(t *testing.T) {
 	if err := attacker.Remove(t.Context(), "x"); err != nil {
 		t.Errorf("got %v", err)
 	}
-	if theirs := w.core.box("x"); theirs == nil || theirs.now().State != launch.Running {
+	if theirs := w.core.box("x"); theirs == nil || theirs.now().State != spec.StateRunning {
 		t.Error("another's sandbox was removed")
 	}
 }
@@ -156,7 +156,7 @@ func TestPipesOfOthersAreNoStdio(t *testing.T) {
 		if err := pipe.Chown(owner, owner); err != nil {
 			t.Fatal(err)
 		}
-		p, err := c.Start(t.Context(), "x", launch.Command{Args: []string{"true"}}, [3]*os.File{1: pipe})
+		p, err := c.Start(t.Context(), "x", spec.Command{Args: []string{"true"}}, [3]*os.File{1: pipe})
 		if err != nil {
 			return err
 		}

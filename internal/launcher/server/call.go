@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A call is one request of a client, on a socket of its own.
@@ -317,7 +318,7 @@ func (c *call) ask(ctx context.Context) (a *launch.Answer, err error) {
 		case launch.OpExecs:
 			a.Execs, err = box.Execs(ctx)
 		case launch.OpStats:
-			var stats launch.Stats
+			var stats spec.Stats
 			stats, err = box.Stats(ctx)
 			a.Stats = &stats
 		case launch.OpPause:
@@ -367,9 +368,9 @@ func (c *call) see(ctx context.Context, id string) error {
 }
 
 // look describes a sandbox.
-func (c *call) look(ctx context.Context, id string) (launch.Info, error) {
+func (c *call) look(ctx context.Context, id string) (spec.Info, error) {
 	if err := c.peer.reads.Acquire(ctx, 1); err != nil {
-		return launch.Info{}, err
+		return spec.Info{}, err
 	}
 	defer c.peer.reads.Release(1)
 	return c.server.core.Info(ctx, id)
@@ -402,7 +403,7 @@ func (c *call) list(ctx context.Context) (*launch.Answer, error) {
 	if err != nil {
 		c.log().Error("list the sandboxes", "error", err)
 	}
-	a := &launch.Answer{List: []launch.Info{}}
+	a := &launch.Answer{List: []spec.Info{}}
 	for _, i := range all {
 		if c.peer.sees(i) {
 			a.List = append(a.List, i)

@@ -21,8 +21,8 @@ type Core interface {
 	OpenStopped(ctx context.Context, id string) (Sandbox, error)
 	// Remove asks may, if it is not nil, about the owner of the sandbox to remove.
 	Remove(ctx context.Context, id string, may func(owner uint32) bool) error
-	Info(ctx context.Context, id string) (launch.Info, error)
-	List(ctx context.Context) ([]launch.Info, error)
+	Info(ctx context.Context, id string) (spec.Info, error)
+	List(ctx context.Context) ([]spec.Info, error)
 	// Retired is how many stores of removed sandboxes a user still holds.
 	Retired(uid uint32) int
 	// Beginning is of a snapshot that a user may have.
@@ -38,12 +38,12 @@ type Sandbox interface {
 	// Owner is the user that asked for this sandbox, also if another sandbox has its name
 	// by now.
 	Owner() uint32
-	Info() (launch.Info, error)
-	Start(ctx context.Context, c launch.Command, files [3]*os.File) (Process, error)
+	Info() (spec.Info, error)
+	Start(ctx context.Context, c spec.Command, files [3]*os.File) (Process, error)
 	StartFiles(ctx context.Context, files [3]*os.File) (Process, error)
 	Attach(ctx context.Context, exec string) (Process, error)
-	Execs(ctx context.Context) ([]launch.Exec, error)
-	Stats(ctx context.Context) (launch.Stats, error)
+	Execs(ctx context.Context) ([]spec.ExecInfo, error)
+	Stats(ctx context.Context) (spec.Stats, error)
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
 	Update(ctx context.Context, l spec.Limits) error

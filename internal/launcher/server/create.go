@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // create makes a sandbox. A client that is gone before it could learn of it
@@ -41,7 +42,7 @@ func (c *call) create(ctx context.Context) error {
 	if reused {
 		return err
 	}
-	i = launch.Info{ID: i.ID, Created: i.Created}
+	i = spec.Info{ID: i.ID, Created: i.Created}
 	if c.kept() {
 		if tied {
 			c.tie(i)
@@ -86,7 +87,7 @@ func (c *call) kept() bool {
 	}
 }
 
-func (c *call) make(ctx context.Context, r launch.Create, files map[string]*os.File) (i launch.Info, err error) {
+func (c *call) make(ctx context.Context, r launch.Create, files map[string]*os.File) (i spec.Info, err error) {
 	if err := c.room(ctx, r.Name); err != nil {
 		return i, err
 	}

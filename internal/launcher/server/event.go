@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // events tell subscribers about sandboxes. The doings of this server are told at once.
@@ -35,7 +36,7 @@ type events struct {
 
 // watched is the last known state of a sandbox.
 type watched struct {
-	launch.Info
+	spec.Info
 	// oomKills counts from when it was first counted.
 	oomKills int64
 	counted  bool
@@ -49,7 +50,7 @@ type watched struct {
 // A subscriber gets the events of one peer's sandboxes.
 type subscriber struct {
 	peer  *peer
-	queue chan launch.Event
+	queue chan spec.Event
 	lost  int // guarded by events.mu
 }
 
@@ -76,7 +77,7 @@ func (c *call) follow(ctx context.Context) error {
 		select {
 		case event := <-s.queue:
 			if lost := e.takeLost(s); lost > 0 {
-				c.answer(&launch.Answer{Event: &launch.Event{Type: launch.EventLost, Time: event.Time, Lost: lost}})
+				c.answer(&launch.Answer{Event: &spec.Event{Type: spec.EventLost, Time: event.Time, Lost: lost}})
 			}
 			c.answer(&launch.Answer{Event: &event})
 		case <-ctx.Done():
@@ -95,7 +96,7 @@ func (e *events) takeLost(s *subscriber) int {
 
 // subscribe has seen all that there is when it returns.
 func (e *events) subscribe(ctx context.Context, p *peer) (*subscriber, error) {
-	s := &subscriber{peer: p, queue: make(chan launch.Event, queueLength)}
+	s := &subscriber{peer: p, queue: make(chan spec.Event, queueLength)}
 	e.joining.Lock()
 	defer e.joining.Unlock()
 	e.mu.Lock()
@@ -197,7 +198,7 @@ func (e *events) countAll(ctx context.Context) {
 	var up []string
 	e.mu.Lock()
 	for id, w := range e.known {
-		if !w.gone && w.State != launch.Stopped {
+		if !w.gone && w.State != spec.StateStopped {
 			up = append(up, id)
 		}
 	}
@@ -208,7 +209,7 @@ func (e *events) countAll(ctx context.Context) {
 }
 
 // see takes down a sandbox that was listed after the change since.
-func (e *events) see(i launch.Info, since int) {
+func (e *events) see(i spec.Info, since int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w := e.known[i.ID]
@@ -223,9 +224,9 @@ func (e *events) see(i launch.Info, since int) {
 		w = e.createdLocked(i)
 	}
 	w.Info = i
-	if i.State == launch.Stopped && !w.died {
+	if i.State == spec.StateStopped && !w.died {
 		w.died = true
-		e.tellLocked(launch.EventDied, w)
+		e.tellLocked(spec.EventDied, w)
 	}
 }
 
@@ -233,7 +234,7 @@ func (e *events) see(i launch.Info, since int) {
 func (e *events) count(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	var stats launch.Stats
+	var stats spec.Stats
 	err := e.handles.with(ctx, id, func(box Sandbox) (err error) {
 		stats, err = box.Stats(ctx)
 		return err
@@ -248,13 +249,13 @@ func (e *events) count(ctx context.Context, id string) {
 		return
 	}
 	if w.counted && stats.OOMKills > w.oomKills {
-		e.tellLocked(launch.EventOOM, w)
+		e.tellLocked(spec.EventOOM, w)
 	}
 	w.oomKills, w.counted = max(w.oomKills, stats.OOMKills), true
 }
 
 // created tells of a sandbox that this server has made.
-func (e *events) created(i launch.Info) {
+func (e *events) created(i spec.Info) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.subscribers) == 0 {
@@ -294,11 +295,11 @@ func (e *events) killed(id string) {
 	}
 }
 
-func (e *events) createdLocked(i launch.Info) *watched {
+func (e *events) createdLocked(i spec.Info) *watched {
 	// A sandbox that is made while somebody subscribes counts from zero.
 	w := &watched{Info: i, counted: len(e.subscribers) > 0}
 	e.known[i.ID] = w
-	e.tellLocked(launch.EventCreated, w)
+	e.tellLocked(spec.EventCreated, w)
 	return w
 }
 
@@ -306,13 +307,13 @@ func (e *events) removedLocked(id string) {
 	w := e.known[id]
 	delete(e.known, id)
 	if !w.gone {
-		e.tellLocked(launch.EventRemoved, w)
+		e.tellLocked(spec.EventRemoved, w)
 	}
 }
 
 // tellLocked queues an event for whom it concerns. Nobody is waited for.
-func (e *events) tellLocked(what launch.EventType, w *watched) {
-	event := launch.Event{Type: what, ID: w.ID, Time: time.Now()}
+func (e *events) tellLocked(what spec.EventType, w *watched) {
+	event := spec.Event{Type: what, ID: w.ID, Time: time.Now()}
 	for s := range e.subscribers {
 		if !s.peer.sees(w.Info) {
 			continue

@@ -60,13 +60,13 @@ func (f *fakeCore) onCreate(creating func(ctx context.Context) error) {
 type fakeBox struct {
 	core *fakeCore
 	mu   sync.Mutex
-	info launch.Info
+	info spec.Info
 	from Sources
 	// kept are detached commands, by id.
 	kept   map[string]*fakeProcess
 	execs  int
 	open   int
-	stats  launch.Stats
+	stats  spec.Stats
 	limits spec.Limits
 }
 
@@ -89,14 +89,14 @@ func (f *fakeCore) Create(ctx context.Context, r launch.Create, from Sources) (S
 		if !r.Reuse {
 			return nil, &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
 		}
-		if b.now().State != launch.Stopped {
+		if b.now().State != spec.StateStopped {
 			h := b.handle()
 			h.reused = true
 			return h, nil
 		}
 	}
-	b := &fakeBox{core: f, from: from, kept: map[string]*fakeProcess{}, info: launch.Info{
-		ID: r.Name, Owner: from.UID, State: launch.Running, Config: r.Config, Pid: 1000 + f.made, Created: time.Now(),
+	b := &fakeBox{core: f, from: from, kept: map[string]*fakeProcess{}, info: spec.Info{
+		ID: r.Name, Owner: from.UID, State: spec.StateRunning, Config: r.Config, Pid: 1000 + f.made, Created: time.Now(),
 	}}
 	f.boxes[r.Name] = b
 	return b.handle(), nil
@@ -136,36 +136,36 @@ func (f *fakeCore) Remove(_ context.Context, id string, may func(owner uint32) b
 		if may != nil && !may(b.now().Owner) {
 			return nil
 		}
-		b.set(launch.Stopped)
+		b.set(spec.StateStopped)
 	}
 	delete(f.boxes, id)
 	return nil
 }
 
-func (f *fakeCore) Info(_ context.Context, id string) (launch.Info, error) {
+func (f *fakeCore) Info(_ context.Context, id string) (spec.Info, error) {
 	if id == "stuck" {
-		return launch.Info{ID: id, State: launch.Running}, nil
+		return spec.Info{ID: id, State: spec.StateRunning}, nil
 	}
 	b := f.box(id)
 	if b == nil {
-		return launch.Info{}, &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
+		return spec.Info{}, &launch.SandboxError{ID: id, Err: launch.ErrNotFound}
 	}
 	return b.now(), nil
 }
 
-func (f *fakeCore) List(context.Context) ([]launch.Info, error) {
+func (f *fakeCore) List(context.Context) ([]spec.Info, error) {
 	f.first(&f.listing)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var all []launch.Info
+	var all []spec.Info
 	for _, b := range f.boxes {
 		all = append(all, b.now())
 	}
-	slices.SortFunc(all, func(a, b launch.Info) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(all, func(a, b spec.Info) int { return strings.Compare(a.ID, b.ID) })
 	return all, nil
 }
 
-func (b *fakeBox) now() launch.Info {
+func (b *fakeBox) now() spec.Info {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.info
@@ -177,7 +177,7 @@ func (b *fakeBox) updated() spec.Limits {
 	return b.limits
 }
 
-func (b *fakeBox) set(s launch.State) {
+func (b *fakeBox) set(s spec.State) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.info.State = s
@@ -206,7 +206,7 @@ type fakeHandle struct {
 func (h *fakeHandle) ID() string    { return h.info.ID }
 func (h *fakeHandle) Owner() uint32 { return h.now().Owner }
 
-func (h *fakeHandle) Info() (launch.Info, error) {
+func (h *fakeHandle) Info() (spec.Info, error) {
 	i := h.now()
 	i.Reused = h.reused
 	return i, nil
@@ -232,19 +232,19 @@ func (h *fakeHandle) Verify(context.Context, bool) error { return h.usable() }
 
 func (h *fakeHandle) usable() error {
 	switch h.now().State {
-	case launch.Stopped:
+	case spec.StateStopped:
 		return &launch.SandboxError{ID: h.ID(), Err: launch.ErrNotRunning}
-	case launch.Paused:
+	case spec.StatePaused:
 		return &launch.SandboxError{ID: h.ID(), Err: launch.ErrPaused}
 	}
 	return nil
 }
 
 func (h *fakeHandle) StartFiles(ctx context.Context, files [3]*os.File) (Process, error) {
-	return h.Start(ctx, launch.Command{Args: []string{"echo"}}, files)
+	return h.Start(ctx, spec.Command{Args: []string{"echo"}}, files)
 }
 
-func (h *fakeHandle) Start(ctx context.Context, c launch.Command, files [3]*os.File) (Process, error) {
+func (h *fakeHandle) Start(ctx context.Context, c spec.Command, files [3]*os.File) (Process, error) {
 	if err := h.usable(); err != nil {
 		return nil, err
 	}
@@ -301,24 +301,24 @@ func (h *fakeHandle) Attach(_ context.Context, exec string) (Process, error) {
 	return nil, &launch.SandboxError{ID: h.info.ID, Err: fmt.Errorf("exec %s %w", exec, launch.ErrNotFound)}
 }
 
-func (h *fakeHandle) Execs(context.Context) ([]launch.Exec, error) {
+func (h *fakeHandle) Execs(context.Context) ([]spec.ExecInfo, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var all []launch.Exec
+	var all []spec.ExecInfo
 	for id := range h.kept {
-		all = append(all, launch.Exec{ID: id, Detached: true})
+		all = append(all, spec.ExecInfo{ID: id, Detached: true})
 	}
 	return all, nil
 }
 
-func (h *fakeHandle) Stats(context.Context) (launch.Stats, error) {
+func (h *fakeHandle) Stats(context.Context) (spec.Stats, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.stats, nil
 }
 
-func (h *fakeHandle) Pause(context.Context) error  { h.set(launch.Paused); return nil }
-func (h *fakeHandle) Resume(context.Context) error { h.set(launch.Running); return nil }
+func (h *fakeHandle) Pause(context.Context) error  { h.set(spec.StatePaused); return nil }
+func (h *fakeHandle) Resume(context.Context) error { h.set(spec.StateRunning); return nil }
 
 func (f *fakeCore) Snapshots(_ context.Context, uid uint32) ([]string, error) {
 	return []string{fmt.Sprint("of-", uid)}, nil

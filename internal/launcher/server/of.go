@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Of is a launcher as a Core.
@@ -42,7 +43,7 @@ func (c core) Remove(ctx context.Context, id string, may func(owner uint32) bool
 
 type sandbox struct{ *launcher.Sandbox }
 
-func (s sandbox) Start(ctx context.Context, c launch.Command, files [3]*os.File) (Process, error) {
+func (s sandbox) Start(ctx context.Context, c spec.Command, files [3]*os.File) (Process, error) {
 	return started(s.Sandbox.Start(ctx, c, files))
 }
 

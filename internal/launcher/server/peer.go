@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 	"golang.org/x/sync/semaphore"
 )
 
@@ -188,6 +188,6 @@ func (p *peer) removed(id string) {
 }
 
 // sees says whether a sandbox is the peer's to see: its own, or any for root.
-func (p *peer) sees(i launch.Info) bool { return p.owns(i.Owner) }
+func (p *peer) sees(i spec.Info) bool { return p.owns(i.Owner) }
 
 func (p *peer) owns(owner uint32) bool { return p.all || owner == p.uid }

@@ -223,7 +223,7 @@ func TestRuleBoundsTheOutputOfDetachedCommands(t *testing.T) {
 		if err := rule.complete(); err != nil {
 			t.Fatal(err)
 		}
-		c := launch.Command{Detached: true, OutputLimit: test.asked}
+		c := spec.Command{Detached: true, OutputLimit: test.asked}
 		err := rule.allowOutput(&c)
 		if test.want == 0 && (!errors.Is(err, launch.ErrRefused) || !strings.Contains(err.Error(), "output_limit")) {
 			t.Errorf("%d of %d: %v", test.asked, test.rule, err)
@@ -242,7 +242,7 @@ func TestDetachedCommandIsHeldToTheRule(t *testing.T) {
 	c := w.client(t, 1001)
 	box(t, c, "box")
 	for limit, want := range map[int64]error{0: nil, 8 << 20: nil, 8<<20 + 1: launch.ErrRefused, 1 << 60: launch.ErrRefused} {
-		p, err := c.Start(t.Context(), "box", launch.Command{Args: []string{"hang"}, Detached: true, OutputLimit: limit}, [3]*os.File{})
+		p, err := c.Start(t.Context(), "box", spec.Command{Args: []string{"hang"}, Detached: true, OutputLimit: limit}, [3]*os.File{})
 		if err != nil {
 			t.Fatal(err)
 		}

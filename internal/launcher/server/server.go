@@ -18,6 +18,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A Server serves one launcher to any number of connections. It is made by New
@@ -307,7 +308,7 @@ func (s *Server) Adopt(ctx context.Context) {
 	var adopting errgroup.Group
 	adopting.SetLimit(4)
 	for _, i := range all {
-		if i.State == launch.Stopped {
+		if i.State == spec.StateStopped {
 			continue
 		}
 		adopting.Go(func() error {

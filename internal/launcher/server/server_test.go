@@ -103,7 +103,7 @@ func (w *world) client(t testing.TB, uid uint32) *launch.Client {
 }
 
 // box makes a sandbox.
-func box(t testing.TB, c *launch.Client, name string) launch.Info {
+func box(t testing.TB, c *launch.Client, name string) spec.Info {
 	t.Helper()
 	i, err := c.Create(t.Context(), launch.Create{Name: name})
 	if err != nil {
@@ -114,7 +114,7 @@ func box(t testing.TB, c *launch.Client, name string) launch.Info {
 
 func start(t testing.TB, c *launch.Client, id string, args ...string) *launch.Process {
 	t.Helper()
-	p, err := c.Start(t.Context(), id, launch.Command{Args: args}, [3]*os.File{})
+	p, err := c.Start(t.Context(), id, spec.Command{Args: args}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestTheLifeOfASandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	p, err := c.Start(ctx, "box", launch.Command{Args: []string{"echo", "hi"}}, [3]*os.File{1: wr})
+	p, err := c.Start(ctx, "box", spec.Command{Args: []string{"echo", "hi"}}, [3]*os.File{1: wr})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestNothingIsCountedThatIsOver(t *testing.T) {
 	}
 	defer null.Close()
 	for _, what := range []string{"true", "nope", "panic", "hang"} {
-		p, err := c.Start(t.Context(), "box", launch.Command{Args: []string{what}}, [3]*os.File{null, null})
+		p, err := c.Start(t.Context(), "box", spec.Command{Args: []string{what}}, [3]*os.File{null, null})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,7 +248,7 @@ func TestACommandEndsWithItsCallAndWithTheConnection(t *testing.T) {
 			c := w.client(t, 0)
 			box(t, c, "box")
 			attached := start(t, c, "box", "hang")
-			detached, err := c.Start(t.Context(), "box", launch.Command{Args: []string{"hang"}, Detached: true}, [3]*os.File{})
+			detached, err := c.Start(t.Context(), "box", spec.Command{Args: []string{"hang"}, Detached: true}, [3]*os.File{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -435,7 +435,7 @@ func TestShutdownLetsCommandsEnd(t *testing.T) {
 	box(t, c, "box")
 	p := start(t, c, "box", "hang")
 	stubborn := start(t, c, "box", "hang")
-	detached, err := c.Start(t.Context(), "box", launch.Command{Args: []string{"hang"}, Detached: true}, [3]*os.File{})
+	detached, err := c.Start(t.Context(), "box", spec.Command{Args: []string{"hang"}, Detached: true}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -516,7 +516,7 @@ func TestAHandleIsOpenedOnceAndDroppedWhenTheSandboxIsAnother(t *testing.T) {
 		t.Errorf("in the new one: %v", err)
 	}
 	testhost.Eventually(t, "the release of the old one", func() bool { return old.handles() == 0 })
-	w.core.box("box").set(launch.Stopped)
+	w.core.box("box").set(spec.StateStopped)
 	if _, err := start(t, c, "box", "true").Wait(t.Context()); !errors.Is(err, launch.ErrNotRunning) {
 		t.Errorf("in one that has died: %v", err)
 	}
@@ -549,7 +549,7 @@ func TestPeersAreKeptApart(t *testing.T) {
 			t.Errorf("%s sees %v", name, ids)
 		}
 	}
-	p, err := b.Start(ctx, "b", launch.Command{Args: []string{"hang"}, Detached: true}, [3]*os.File{})
+	p, err := b.Start(ctx, "b", spec.Command{Args: []string{"hang"}, Detached: true}, [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -595,7 +595,7 @@ func TestPeersAreKeptApart(t *testing.T) {
 			t.Errorf("create with another's name: %v", err)
 		}
 	}
-	w.core.box("b").set(launch.Stopped) // and would be replaced
+	w.core.box("b").set(spec.StateStopped) // and would be replaced
 	if _, err := a.Create(ctx, launch.Create{Name: "b", Reuse: true}); !errors.Is(err, launch.ErrExists) {
 		t.Errorf("create with the name of another's that has died: %v", err)
 	}
@@ -745,7 +745,7 @@ func TestEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hers.Close()
-	next := func(e *launch.Events, want launch.EventType, id string) {
+	next := func(e *launch.Events, want spec.EventType, id string) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
 		defer cancel()
@@ -754,32 +754,32 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	box(t, root, "mine")
-	next(events, launch.EventCreated, "mine")
+	next(events, spec.EventCreated, "mine")
 	box(t, a, "hers")
-	next(events, launch.EventCreated, "hers")
-	next(hers, launch.EventCreated, "hers")
+	next(events, spec.EventCreated, "hers")
+	next(hers, spec.EventCreated, "hers")
 	if _, err := start(t, a, "hers", "oom").Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	next(events, launch.EventOOM, "hers")
-	next(hers, launch.EventOOM, "hers")
+	next(events, spec.EventOOM, "hers")
+	next(hers, spec.EventOOM, "hers")
 	if err := root.Remove(t.Context(), "old"); err != nil {
 		t.Fatal(err)
 	}
-	next(events, launch.EventRemoved, "old")
+	next(events, spec.EventRemoved, "old")
 	// Others' doing is found out.
-	w.core.box("mine").set(launch.Stopped)
-	next(events, launch.EventDied, "mine")
+	w.core.box("mine").set(spec.StateStopped)
+	next(events, spec.EventDied, "mine")
 	if _, err := w.core.Create(t.Context(), launch.Create{Name: "other"}, Sources{UID: 1001}); err != nil {
 		t.Fatal(err)
 	}
-	next(events, launch.EventCreated, "other")
-	next(hers, launch.EventCreated, "other")
+	next(events, spec.EventCreated, "other")
+	next(hers, spec.EventCreated, "other")
 	if err := w.core.Remove(t.Context(), "other", nil); err != nil {
 		t.Fatal(err)
 	}
-	next(events, launch.EventRemoved, "other")
-	next(hers, launch.EventRemoved, "other")
+	next(events, spec.EventRemoved, "other")
+	next(hers, spec.EventRemoved, "other")
 }
 
 func TestASlowSubscriberIsToldWhatItLost(t *testing.T) {
@@ -792,7 +792,7 @@ func TestASlowSubscriberIsToldWhatItLost(t *testing.T) {
 	}
 	defer w.events.unsubscribe(s)
 	for i := range queueLength + 10 {
-		w.events.created(launch.Info{ID: fmt.Sprint(i), Created: time.Now()})
+		w.events.created(spec.Info{ID: fmt.Sprint(i), Created: time.Now()})
 	}
 	if lost := w.events.takeLost(s); lost != 10 || len(s.queue) != queueLength {
 		t.Errorf("lost %d, %d wait", lost, len(s.queue))
@@ -802,7 +802,7 @@ func TestASlowSubscriberIsToldWhatItLost(t *testing.T) {
 
 func TestAdoptOpensWhatIsUp(t *testing.T) {
 	w := newWorld(t)
-	for i, status := range []launch.State{launch.Running, launch.Paused, launch.Stopped} {
+	for i, status := range []spec.State{spec.StateRunning, spec.StatePaused, spec.StateStopped} {
 		name := fmt.Sprint("b", i)
 		if _, err := w.core.Create(t.Context(), launch.Create{Name: name}, Sources{}); err != nil {
 			t.Fatal(err)
@@ -857,7 +857,7 @@ func BenchmarkExec(b *testing.B) {
 	defer null.Close()
 	b.ReportAllocs()
 	for b.Loop() {
-		p, err := c.Start(context.Background(), "box", launch.Command{Args: []string{"true"}}, [3]*os.File{nil, null, null})
+		p, err := c.Start(context.Background(), "box", spec.Command{Args: []string{"true"}}, [3]*os.File{nil, null, null})
 		if err != nil {
 			b.Fatal(err)
 		}

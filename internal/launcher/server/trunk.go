@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A trunk is one connection of a client, on which it opens calls.
@@ -29,11 +30,11 @@ type trunk struct {
 	// mu guards the fields below.
 	mu sync.Mutex
 	// tied are the sandboxes that end with the connection.
-	tied map[string]launch.Info
+	tied map[string]spec.Info
 }
 
 func newTrunk(s *Server, channel *launch.Channel, p *peer, groups []uint32) *trunk {
-	t := &trunk{server: s, channel: channel, peer: p, groups: groups, tied: map[string]launch.Info{}}
+	t := &trunk{server: s, channel: channel, peer: p, groups: groups, tied: map[string]spec.Info{}}
 	t.ctx, t.cancel = context.WithCancel(s.ctx)
 	return t
 }
@@ -124,7 +125,7 @@ func (t *trunk) open(socket *os.File) {
 }
 
 // tie has a sandbox removed at the connection's end.
-func (t *trunk) tie(i launch.Info) {
+func (t *trunk) tie(i spec.Info) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.tied[i.ID] = i
