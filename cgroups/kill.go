@@ -111,18 +111,18 @@ func (g *Group) killFrozen(ctx context.Context) error {
 		_ = f.Freeze(freezing)
 		_ = f.Close()
 	}
-	err := g.signal()
+	err := g.signal(unix.SIGKILL)
 	return errors.Join(err, g.thawAll())
 }
 
 // A member is a process of a group, held.
 type member struct{ pid, pidfd int }
 
-// signal sends SIGKILL to every process of the group, and never to another
+// signal sends a signal to every process of the group, and never to another
 // that got its pid: the signal goes through a pidfd, and only if the group
 // still lists the pid after the pidfd was opened. Lower numbers come first, which
 // are parents mostly: none shall see its children killed and go its way.
-func (g *Group) signal() error {
+func (g *Group) signal(sig unix.Signal) error {
 	todo, err := g.members()
 	if err != nil {
 		return err
@@ -145,8 +145,8 @@ func (g *Group) signal() error {
 		errs = append(errs, err)
 		for _, m := range held {
 			if _, listed := slices.BinarySearch(still.pids, m.pid); listed {
-				if err := unix.PidfdSendSignal(m.pidfd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-					errs = append(errs, fmt.Errorf("kill %d: %w", m.pid, err))
+				if err := unix.PidfdSendSignal(m.pidfd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+					errs = append(errs, fmt.Errorf("signal %d: %w", m.pid, err))
 				}
 			}
 			_ = unix.Close(m.pidfd)

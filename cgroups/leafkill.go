@@ -52,6 +52,12 @@ func (l *Leaf) Pids() ([]int, error) {
 	return l.asGroup().Procs()
 }
 
+// Signal sends a signal to the present processes in the leaf, and never to another process
+// that has got the number of one.
+func (l *Leaf) Signal(sig unix.Signal) error {
+	return l.failed("signal", l.asGroup().signal(sig))
+}
+
 // Kill sends SIGKILL to every process in the leaf and returns when none is left, whatever
 // they do meanwhile: on v2 by cgroup.kill, on v1 by killing one by one, and again when the
 // right to fork is taken away. It strikes at least once. If processes are left when ctx
@@ -116,9 +122,9 @@ func (l *Leaf) strike(ctx context.Context, g *Group, left members, again bool) e
 	case again && ctx.Err() != nil:
 		return stillIn(ctx, left)
 	case again:
-		return g.signal()
+		return g.signal(unix.SIGKILL)
 	}
-	return errors.Join(g.signal(), l.forbidForks(), g.signal())
+	return errors.Join(g.signal(unix.SIGKILL), l.forbidForks(), g.signal(unix.SIGKILL))
 }
 
 // frozenV1 tells whether the group stands still, or is to, by the v1 freezer.

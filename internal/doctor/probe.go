@@ -19,6 +19,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -90,9 +92,7 @@ func look() (v insideView, err error) {
 		return v, err
 	}
 	v.UIDMap = strings.Join(strings.Fields(string(uidMap)), " ")
-	if v.Status, err = processStatus(); err != nil {
-		return v, err
-	}
+	v.Status = kernel.ProcessStatus()
 	if v.Namespaces, err = ownNamespaces(); err != nil {
 		return v, err
 	}
@@ -108,9 +108,7 @@ func look() (v insideView, err error) {
 	v.OwnDevices = fileSystem("/dev/null") == fileSystem("/dev")
 	v.NewNamespaces = madeNamespaces()
 	v.Allowed, v.Refused = tryCalls()
-	if v.Rlimits, err = hardLimits(); err != nil {
-		return v, err
-	}
+	v.Rlimits = jobs.InheritedLimits()
 	v.FileError = writeBehind(v.Rlimits["RLIMIT_FSIZE"])
 	v.Sockets = socketsInSight()
 	v.Links = networkLinks()
@@ -138,19 +136,6 @@ func inheritedDescriptors() []string {
 		}
 	}
 	return found
-}
-
-func processStatus() (map[string]string, error) {
-	data, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return nil, err
-	}
-	status := map[string]string{}
-	for line := range strings.Lines(string(data)) {
-		name, value, _ := strings.Cut(line, ":")
-		status[name] = strings.TrimSpace(value)
-	}
-	return status, nil
 }
 
 // namespaceKinds are those that each sandbox has of its own.
@@ -300,21 +285,6 @@ func madeNamespaces() []string {
 	}
 	slices.Sort(made)
 	return made
-}
-
-// hardLimits are the resource limits that the process cannot raise again.
-func hardLimits() (map[string]uint64, error) {
-	all := map[string]uint64{}
-	for name, resource := range map[string]int{
-		"RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_FSIZE": unix.RLIMIT_FSIZE, "RLIMIT_NOFILE": unix.RLIMIT_NOFILE,
-	} {
-		var l unix.Rlimit
-		if err := unix.Getrlimit(resource, &l); err != nil {
-			return nil, fmt.Errorf("getrlimit %s: %w", name, err)
-		}
-		all[name] = l.Max
-	}
-	return all, nil
 }
 
 // writeBehind writes one byte behind the end that a file may have.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -180,7 +179,7 @@ func (p *Process) Signal(sig syscall.Signal, tree bool) error {
 	}
 	p.killing.Lock()
 	defer p.killing.Unlock()
-	return signalLeaf(p.Leaf, sig)
+	return p.Leaf.Signal(sig)
 }
 
 // Wait returns the Result of the command, once the command and all that it has started
@@ -419,41 +418,4 @@ func (p *Process) undo() error {
 	err := errors.Join(p.Kept.remove(), p.Kill(), p.dropTransaction())
 	p.Live.Leaves.retire(p.Leaf)
 	return err
-}
-
-// signalLeaf signals the present processes of a leaf. It never signals another process
-// that has got the number of one: only processes that the leaf still lists after they were
-// opened.
-func signalLeaf(leaf *cgroups.Leaf, sig syscall.Signal) error {
-	pids, err := leaf.Pids()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, pid := range pids {
-		errs = append(errs, signalMember(leaf, pid, sig))
-	}
-	return errors.Join(errs...)
-}
-
-func signalMember(leaf *cgroups.Leaf, pid int, sig syscall.Signal) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
-		return nil // it has ended
-	}
-	if err != nil {
-		return fmt.Errorf("pidfd_open %d: %w", pid, err)
-	}
-	defer unix.Close(fd)
-	still, err := leaf.Pids()
-	if err != nil {
-		return err
-	}
-	if !slices.Contains(still, pid) {
-		return nil
-	}
-	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("signal %d: %w", pid, err)
-	}
-	return nil
 }

@@ -124,9 +124,9 @@ func TestSurveyLeavesNothing(t *testing.T) {
 			"mounts":      read("/proc/self/mountinfo"),
 			"descriptors": strings.Join(testhost.Descriptors(), "\n"),
 			"children":    children(),
-			"signals":     processStatus()["SigBlk"],
-			"filters":     processStatus()["Seccomp"],
-			"no_new_priv": processStatus()["NoNewPrivs"],
+			"signals":     ProcessStatus()["SigBlk"],
+			"filters":     ProcessStatus()["Seccomp"],
+			"no_new_priv": ProcessStatus()["NoNewPrivs"],
 		}
 	}
 	Survey() // the Go runtime opens its own descriptors at the first wait

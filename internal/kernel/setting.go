@@ -113,7 +113,7 @@ func processSwitches(user bool) []Setting {
 
 // processSettings are settings of the process that started this one.
 func processSettings() []Setting {
-	status := processStatus()
+	status := ProcessStatus()
 	filtered := status["Seccomp"] == "2"
 	settings := []Setting{{
 		Name: "seccomp", Value: map[string]string{"0": "none", "1": "strict", "2": "filter"}[status["Seccomp"]],
@@ -182,8 +182,8 @@ func read(name string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// processStatus are the fields of proc_pid_status(5) of the calling thread.
-func processStatus() map[string]string {
+// ProcessStatus are the fields of proc_pid_status(5) of the calling thread.
+func ProcessStatus() map[string]string {
 	fields := make(map[string]string)
 	for line := range strings.Lines(read("/proc/thread-self/status")) {
 		if name, value, ok := strings.Cut(line, ":"); ok {
@@ -225,7 +225,7 @@ func lackingCapabilities() []string {
 // hasCapabilities reports whether the calling thread's effective set has all of
 // them; where that cannot be read, it has none.
 func hasCapabilities(bits ...uint) bool {
-	effective, _ := strconv.ParseUint(processStatus()["CapEff"], 16, 64)
+	effective, _ := strconv.ParseUint(ProcessStatus()["CapEff"], 16, 64)
 	return !slices.ContainsFunc(bits, func(bit uint) bool { return effective&(1<<bit) == 0 })
 }
 
