@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // A Freezer stops all processes of a cgroup and of those below it: the directory of the
@@ -187,7 +189,7 @@ func (g *Group) OpenState() (*State, error) {
 // removed is fs.ErrNotExist.
 func (s *State) Frozen() (bool, error) {
 	var room [256]byte
-	n, err := retryEINTR(func() (int, error) { return unix.Pread(int(s.file.Fd()), room[:], 0) })
+	n, err := descriptor.Retry(func() (int, error) { return unix.Pread(int(s.file.Fd()), room[:], 0) })
 	if errors.Is(err, unix.ENODEV) {
 		err = fs.ErrNotExist
 	}

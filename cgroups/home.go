@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // place is a group's directory in one hierarchy.
@@ -124,7 +126,7 @@ func (g *Group) openV2(h *home) error {
 		return err
 	}
 	defer dir.Close()
-	fd, err := retryEINTR(func() (int, error) {
+	fd, err := descriptor.Retry(func() (int, error) {
 		return unix.OpenTree(int(dir.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	})
 	if err != nil {
@@ -154,7 +156,7 @@ func (p *place) openThrottles() error {
 func (p place) throttled() (bool, error) {
 	for _, f := range p.throttles {
 		var room [1]byte
-		n, err := retryEINTR(func() (int, error) { return unix.Pread(int(f.Fd()), room[:], 0) })
+		n, err := descriptor.Retry(func() (int, error) { return unix.Pread(int(f.Fd()), room[:], 0) })
 		if err != nil && !gone(err) {
 			return false, &fs.PathError{Op: "read", Path: f.Name(), Err: err}
 		}

@@ -148,7 +148,7 @@ func openAt(dir *os.File, name string, flags int) (int, error) {
 // call makes a system call on one of a group's files, given the directory's
 // descriptor. Its error names the operation and the file.
 func call(dir *os.File, op, name string, f func(fd int) (int, error)) (int, error) {
-	n, err := retryEINTR(func() (int, error) { return f(int(dir.Fd())) })
+	n, err := descriptor.Retry(func() (int, error) { return f(int(dir.Fd())) })
 	if err != nil {
 		err = &fs.PathError{Op: op, Path: filepath.Join(dir.Name(), name), Err: err}
 	}
@@ -159,15 +159,6 @@ func call(dir *os.File, op, name string, f func(fd int) (int, error)) (int, erro
 func change(dir *os.File, op, name string, f func(fd int) error) error {
 	_, err := call(dir, op, name, func(fd int) (int, error) { return 0, f(fd) })
 	return err
-}
-
-func retryEINTR(call func() (int, error)) (int, error) {
-	for {
-		n, err := call()
-		if !errors.Is(err, unix.EINTR) {
-			return n, err
-		}
-	}
 }
 
 // gone tells the errors of a group, or of one of its files, that is not there:

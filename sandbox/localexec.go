@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -65,12 +66,9 @@ func (e *localExecution) attend() {
 
 // awaitEnd returns when the command has ended, without reaping it.
 func (e *localExecution) awaitEnd() {
-	for {
-		err := unix.Waitid(unix.P_PID, e.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if err != unix.EINTR {
-			return
-		}
-	}
+	_, _ = descriptor.Retry(func() (int, error) {
+		return 0, unix.Waitid(unix.P_PID, e.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+	})
 }
 
 // kill ends the group, for the reason that came first.

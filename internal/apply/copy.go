@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
@@ -70,18 +71,11 @@ func (c *copier) file(to, from int) error {
 // copy of holes alone proves nothing.
 func (c *copier) lastByte(from int, size int64) error {
 	var last [1]byte
-	for {
-		n, err := unix.Pread(from, last[:], size-1)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return err
-		case n == 0:
-			return errChanging
-		}
-		return nil
+	n, err := descriptor.Retry(func() (int, error) { return unix.Pread(from, last[:], size-1) })
+	if err == nil && n == 0 {
+		err = errChanging
 	}
+	return err
 }
 
 // extents copies the parts of a file that are not holes.
@@ -130,10 +124,9 @@ func (c *copier) part(to, from int, at, end int64) error {
 func ranges(to, from int, at, end int64) (done int64, err error) {
 	for at+done < end {
 		in, out := at+done, at+done
-		n, err := unix.CopyFileRange(from, &in, to, &out, int(min(end-at-done, 1<<30)), 0)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
+		n, err := descriptor.Retry(func() (int, error) {
+			return unix.CopyFileRange(from, &in, to, &out, int(min(end-at-done, 1<<30)), 0)
+		})
 		if err != nil {
 			return done, err
 		}
@@ -150,10 +143,7 @@ func (c *copier) through(to, from int, at, end int64) error {
 		c.buf = make([]byte, 256<<10)
 	}
 	for at < end {
-		n, err := unix.Pread(from, c.buf[:min(end-at, int64(len(c.buf)))], at)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
+		n, err := descriptor.Retry(func() (int, error) { return unix.Pread(from, c.buf[:min(end-at, int64(len(c.buf)))], at) })
 		if err != nil {
 			return err
 		}
@@ -161,10 +151,7 @@ func (c *copier) through(to, from int, at, end int64) error {
 			return errChanging
 		}
 		for b := c.buf[:n]; len(b) > 0; {
-			w, err := unix.Pwrite(to, b, at)
-			if errors.Is(err, unix.EINTR) {
-				continue
-			}
+			w, err := descriptor.Retry(func() (int, error) { return unix.Pwrite(to, b, at) })
 			if err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@
 package descriptor
 
 import (
+	"errors"
 	"os"
 	"syscall"
 
@@ -81,6 +82,16 @@ func Use(file syscall.Conn, f func(fd int) error) error {
 		return os.ErrClosed // a RawConn does not say it as os.ErrClosed itself
 	}
 	return result
+}
+
+// Retry makes a system call again as long as a signal interrupts it.
+func Retry[T any](call func() (T, error)) (T, error) {
+	for {
+		result, err := call()
+		if !errors.Is(err, unix.EINTR) {
+			return result, err
+		}
+	}
 }
 
 // Duplicate returns another descriptor of a file or socket, with the mode of the first.

@@ -67,12 +67,9 @@ func Send(socket int, message []byte, fds ...int) (int, error) {
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
-	for {
-		n, err := unix.SendmsgN(socket, message, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-		if err != unix.EINTR {
-			return n, err
-		}
-	}
+	return Retry(func() (int, error) {
+		return unix.SendmsgN(socket, message, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	})
 }
 
 // Received takes the descriptors out of control messages.

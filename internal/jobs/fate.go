@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
@@ -152,10 +153,7 @@ func writtenTo(files *spec.Files, binds []string) map[string]bool {
 // hostFull says that the disk of the data directory has no room for images to grow.
 func (l *Sessions) hostFull() bool {
 	var st unix.Statfs_t
-	err := unix.Statfs(l.Data, &st)
-	for errors.Is(err, unix.EINTR) {
-		err = unix.Statfs(l.Data, &st)
-	}
+	_, err := descriptor.Retry(func() (int, error) { return 0, unix.Statfs(l.Data, &st) })
 	return err == nil && int64(st.Bavail)*st.Bsize < nearlyFull
 }
 
@@ -173,9 +171,7 @@ func sharedMemoryFull(init process.ID) (size spec.Size, full bool) {
 	}
 	defer dir.Close()
 	var st unix.Statfs_t
-	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-		err = unix.Fstatfs(int(dir.Fd()), &st)
-	}
+	_, err = descriptor.Retry(func() (int, error) { return 0, unix.Fstatfs(int(dir.Fd()), &st) })
 	if err != nil || st.Type != unix.TMPFS_MAGIC {
 		return 0, false
 	}

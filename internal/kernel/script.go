@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // A script is a list of system calls for a child process to make, one after the other
@@ -240,8 +242,8 @@ func (c *child) wait() error {
 	defer runtime.UnlockOSThread()
 	// A child without an exit signal is waited for with __WALL only: no
 	// SIGCHLD is sent for it, and nobody's wait for any child finds it.
-	err := retry(func() error {
-		return unix.Waitid(unix.P_PID, c.pid, nil, unix.WEXITED|unix.WNOWAIT|unix.WALL, nil)
+	_, err := descriptor.Retry(func() (int, error) {
+		return 0, unix.Waitid(unix.P_PID, c.pid, nil, unix.WEXITED|unix.WNOWAIT|unix.WALL, nil)
 	})
 	c.limit.Stop()
 	c.mu.Lock()
@@ -255,15 +257,6 @@ func (c *child) wait() error {
 		return fmt.Errorf("wait for a child: %w", err)
 	}
 	return c.script.outcome(status)
-}
-
-// retry repeats a call that a signal interrupted.
-func retry(f func() error) error {
-	for {
-		if err := f(); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
 }
 
 // errKills is the cause if a filter on this process kills the caller of the system call.

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // entry is a name in a directory. Its layer is that of the stack, or the number
@@ -75,10 +77,7 @@ func (r *reader) more(into []entry, fd int, layer uint16) ([]entry, error) {
 		r.buf = make([]byte, 64<<10)
 	}
 	for before := len(into); ; {
-		n, err := unix.Getdents(fd, r.buf)
-		if err == unix.EINTR {
-			continue
-		}
+		n, err := descriptor.Retry(func() (int, error) { return unix.Getdents(fd, r.buf) })
 		if err != nil || n == 0 {
 			return into, err
 		}

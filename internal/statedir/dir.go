@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
@@ -142,10 +143,7 @@ func lockParent(parent string, how int) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-		err = unix.Flock(int(f.Fd()), how)
-	}
-	if err != nil {
+	if _, err := descriptor.Retry(func() (int, error) { return 0, unix.Flock(int(f.Fd()), how) }); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("lock %s: %w", parent, err)
 	}

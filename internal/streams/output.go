@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // bufferSize is the size of a pipe unless it is made larger (pipe(7)).
@@ -105,12 +107,8 @@ func drain(to io.Writer, r *os.File) error {
 
 // readNow reads the present content; 0 if there is none.
 func readNow(fd int, b []byte) int {
-	for {
-		n, err := unix.Read(fd, b)
-		if err != unix.EINTR {
-			return max(n, 0)
-		}
-	}
+	n, _ := descriptor.Retry(func() (int, error) { return unix.Read(fd, b) })
+	return max(n, 0)
 }
 
 // A Capture keeps the first bytes written to it and drops the rest, so that the

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // told are the events of a whole file system. written are those of a mount, for which the
@@ -104,10 +106,7 @@ const takeMost = 1024
 
 func (g *Group) takeLocked(fd int) (took bool) {
 	for range takeMost {
-		n, err := unix.Read(fd, g.buffer)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
+		n, err := descriptor.Retry(func() (int, error) { return unix.Read(fd, g.buffer) })
 		if err != nil || n <= 0 {
 			return took
 		}
