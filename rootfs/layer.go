@@ -40,9 +40,13 @@ func (b *builder) overlay(n *node) error {
 		return err
 	}
 	layer := path.Join(b.dir, "store/layer", number)
-	mnt, err := newOverlay([][2]string{
-		{"lowerdir", lowers}, {"upperdir", path.Join(layer, "data")}, {"workdir", path.Join(layer, "work")},
-	})
+	overlay, err := openOverlay([2]string{"lowerdir", lowers},
+		[2]string{"upperdir", path.Join(layer, "data")}, [2]string{"workdir", path.Join(layer, "work")})
+	if err != nil {
+		return err
+	}
+	defer overlay.Close()
+	mnt, err := overlay.Mount()
 	if err != nil {
 		return err
 	}
@@ -106,29 +110,9 @@ func mapped(id uint32) int {
 // openOverlay begins with an overlay as all are: a rename of a directory is never
 // recorded as such, a copy always has its content, and so an upper layer can be read
 // without the lower ones.
-func openOverlay() (*fsmount.Context, error) {
-	fs, err := fsmount.Open("overlay", "sandbox")
-	if err != nil {
-		return nil, err
-	}
-	if err := setAll(fs, [][2]string{{"redirect_dir", "nofollow"}, {"metacopy", "off"}, {"index", "off"}}); err != nil {
-		fs.Close()
-		return nil, err
-	}
-	return fs, nil
-}
-
-// newOverlay mounts one, of directories by path.
-func newOverlay(directories [][2]string) (int, error) {
-	fs, err := openOverlay()
-	if err != nil {
-		return -1, err
-	}
-	defer fs.Close()
-	if err := setAll(fs, directories); err != nil {
-		return -1, err
-	}
-	return fs.Mount()
+func openOverlay(directories ...[2]string) (*fsmount.Context, error) {
+	safe := [][2]string{{"redirect_dir", "nofollow"}, {"metacopy", "off"}, {"index", "off"}}
+	return fsmount.Open("overlay", "sandbox", append(safe, directories...)...)
 }
 
 // points makes the mount points that an overlay's source does not have, in a layer

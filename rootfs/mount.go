@@ -140,25 +140,13 @@ func (r *Root) mountSkeleton(dir string) (int, error) {
 
 // newTmpfs makes a tmpfs that belongs to root of the inside, and is mounted nowhere.
 func newTmpfs(source string, uids, gids []syscall.SysProcIDMap, attributes int, options [][2]string) (int, error) {
-	fs, err := fsmount.Open("tmpfs", source)
+	owner := [][2]string{{"uid", strconv.Itoa(hostID(uids, 0))}, {"gid", strconv.Itoa(hostID(gids, 0))}}
+	fs, err := fsmount.Open("tmpfs", source, append(options, owner...)...)
 	if err != nil {
 		return -1, err
 	}
 	defer fs.Close()
-	owner := [][2]string{{"uid", strconv.Itoa(hostID(uids, 0))}, {"gid", strconv.Itoa(hostID(gids, 0))}}
-	if err := setAll(fs, append(options, owner...)); err != nil {
-		return -1, err
-	}
 	return fs.MountWith(attributes)
-}
-
-func setAll(fs *fsmount.Context, options [][2]string) error {
-	for _, o := range options {
-		if err := fs.Set(o[0], o[1]); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // builder makes a plan real below a mounted skeleton. Every name it makes or

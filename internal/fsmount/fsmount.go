@@ -17,23 +17,25 @@ type Context struct {
 	what string // its type and source
 }
 
-// Open begins with a file system of a type and a source, as in mount(8). The caller
-// closes it.
-func Open(fsType, source string) (*Context, error) {
+// Open begins with a file system of a type and a source, as in mount(8), and sets options. The
+// caller closes it.
+func Open(fsType, source string, options ...[2]string) (*Context, error) {
 	fd, err := unix.Fsopen(fsType, unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("fsopen %s: %w", fsType, err)
 	}
 	c := &Context{fd: fd, what: fsType + " " + source}
-	if err := c.Set("source", source); err != nil {
-		c.Close()
-		return nil, err
+	for _, o := range append([][2]string{{"source", source}}, options...) {
+		if err := c.set(o[0], o[1]); err != nil {
+			c.Close()
+			return nil, err
+		}
 	}
 	return c, nil
 }
 
-// Set sets an option; one without a value is a flag.
-func (c *Context) Set(key, value string) error {
+// set sets an option; one without a value is a flag.
+func (c *Context) set(key, value string) error {
 	var err error
 	if value == "" {
 		err = unix.FsconfigSetFlag(c.fd, key)

@@ -48,7 +48,7 @@ func hostOn(t *testing.T, fsType string, bytes int64) dataDir {
 		t.Fatal(err)
 	}
 	defer device.Close()
-	host, err := mount(fsType, device.Name(), nil)
+	host, err := mount(fsType, device.Name())
 	return dataIn(t, in(closing(t, host, err)))
 }
 
@@ -261,7 +261,7 @@ func TestErrorThatOthersHaveAskedForIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer device.Close()
-	m, err := mount("ext4", device.Name(), []option{{"errors", "remount-ro"}})
+	m, err := mount("ext4", device.Name(), [2]string{"errors", "remount-ro"})
 	closing(t, m, err)
 	held := heldOf(t, m)
 	file, err := os.Create(in(m) + "/file")

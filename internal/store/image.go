@@ -142,7 +142,7 @@ func mountOn(device *os.File, path string) (*os.File, error) {
 	// write of a file's content makes the file system read-only and is kept in its
 	// journal (Linux 6.15, "ext4: abort journal on data writeback failure if in
 	// data_err=abort mode"): commands fail then, in place of going on with zeros.
-	m, err := mount("ext4", device.Name(), []option{{"noinit_itable", ""}, {"errors", "remount-ro"}, {"data_err", "abort"}})
+	m, err := mount("ext4", device.Name(), [2]string{"noinit_itable", ""}, [2]string{"errors", "remount-ro"}, [2]string{"data_err", "abort"})
 	if errors.Is(err, unix.ENODEV) {
 		return nil, &UnsupportedError{"this kernel has no ext4", "load its module, or ask for a store in memory"}
 	}

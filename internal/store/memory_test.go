@@ -62,7 +62,7 @@ func TestStoreWithoutALimitIsRefused(t *testing.T) {
 
 func TestRefusedMountSaysWhatTheKernelSays(t *testing.T) {
 	asRoot(t)
-	f, err := mount("tmpfs", "store", []option{{"nonsense", "1"}})
+	f, err := mount("tmpfs", "store", [2]string{"nonsense", "1"})
 	if err == nil {
 		f.Close()
 	}

@@ -7,22 +7,14 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/fsmount"
 )
 
-// An option of a file system; without a value it is a flag.
-type option struct{ key, value string }
-
 // mount makes a detached mount of a new file system, or of a device's, nosuid and
 // nodev.
-func mount(fsType, source string, options []option) (*os.File, error) {
-	fs, err := fsmount.Open(fsType, source)
+func mount(fsType, source string, options ...[2]string) (*os.File, error) {
+	fs, err := fsmount.Open(fsType, source, options...)
 	if err != nil {
 		return nil, err
 	}
 	defer fs.Close()
-	for _, o := range options {
-		if err := fs.Set(o.key, o.value); err != nil {
-			return nil, err
-		}
-	}
 	mnt, err := fs.Mount()
 	if err != nil {
 		return nil, err
@@ -37,8 +29,7 @@ func Memory(l Limits) (*os.File, error) {
 	if err := l.check(); err != nil {
 		return nil, err
 	}
-	return mount("tmpfs", "store", []option{
-		{"mode", "0700"}, {"uid", "0"}, {"gid", "0"},
-		{"size", strconv.FormatInt(l.Bytes, 10)}, {"nr_inodes", strconv.FormatInt(l.Files, 10)},
-	})
+	return mount("tmpfs", "store",
+		[2]string{"mode", "0700"}, [2]string{"uid", "0"}, [2]string{"gid", "0"},
+		[2]string{"size", strconv.FormatInt(l.Bytes, 10)}, [2]string{"nr_inodes", strconv.FormatInt(l.Files, 10)})
 }

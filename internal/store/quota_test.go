@@ -13,7 +13,7 @@ import (
 )
 
 // withQuotas mounts an ext4 with project quotas, enforced or only counted.
-func withQuotas(t testing.TB, options ...option) *os.File {
+func withQuotas(t testing.TB, options ...[2]string) *os.File {
 	t.Helper()
 	path := filepath.Join(newData(t).path, "quota.img")
 	image, err := os.OpenFile(path, unix.O_RDWR|unix.O_CREAT, 0o600)
@@ -33,7 +33,7 @@ func withQuotas(t testing.TB, options ...option) *os.File {
 		t.Fatal(err)
 	}
 	defer device.Close()
-	f, err := mount("ext4", device.Name(), options)
+	f, err := mount("ext4", device.Name(), options...)
 	if errors.Is(err, unix.EINVAL) { // CONFIG_QUOTA or CONFIG_QFMT_V2, it tells the log
 		t.Skip("this kernel has no quotas of ext4")
 	}
@@ -72,7 +72,7 @@ func heldByQuotas(t testing.TB) {
 }
 
 func TestDirectoryHoldsItsLimits(t *testing.T) {
-	host := in(withQuotas(t, option{"prjquota", ""}))
+	host := in(withQuotas(t, [2]string{"prjquota", ""}))
 	one, other := directory(t, host+"/one"), directory(t, host+"/other")
 	limit(t, one, Limits{Bytes: 4 << 20, Files: 100})
 	limit(t, other, Limits{Bytes: 8 << 20, Files: 200})
@@ -95,7 +95,7 @@ func TestDirectoryHoldsItsLimits(t *testing.T) {
 
 // What belongs to others is not counted, though they have the number it would get.
 func TestDirectorySharesItsProjectWithNobody(t *testing.T) {
-	host := in(withQuotas(t, option{"prjquota", ""}))
+	host := in(withQuotas(t, [2]string{"prjquota", ""}))
 	one := directory(t, host+"/one")
 	taken, err := freeProject(one)
 	if err != nil {
@@ -135,7 +135,7 @@ func TestDirectoryWithoutQuotasIsUnsupported(t *testing.T) {
 }
 
 func TestLimitsShow(t *testing.T) {
-	mounted := withQuotas(t, option{"prjquota", ""})
+	mounted := withQuotas(t, [2]string{"prjquota", ""})
 	host := in(mounted)
 	dir := directory(t, host+"/dir")
 	if IsLimited(dir) || IsLimited(mounted) {
@@ -167,7 +167,7 @@ func TestLimitsShow(t *testing.T) {
 
 // Limits that would be another directory's, or not count what is there, are refused.
 func TestDirectoryThatCannotHaveItsOwnLimits(t *testing.T) {
-	host := in(withQuotas(t, option{"prjquota", ""}))
+	host := in(withQuotas(t, [2]string{"prjquota", ""}))
 	all := directory(t, host+"/all")
 	limit(t, all, Limits{Bytes: 8 << 20, Files: 100})
 	if err := LimitDirectory(directory(t, host+"/all/one"), small); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "shares project") {
