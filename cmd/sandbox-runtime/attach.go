@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -35,40 +36,31 @@ attach is interrupted, the command goes on.
 	}
 }
 
-func attachToExec(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
+func attachToExec(ctx context.Context, cmd *cli.Command) (spec.Result, error) {
 	if cmd.NArg() != 2 {
 		return spec.Result{}, errors.New("say the sandbox and the command, as exec --detach and ps --execs print it")
 	}
-	name, id := cmd.Args().First(), cmd.Args().Get(1)
-	none := spec.Result{ID: name}
-	ctx, signals := relay.Catch(ctx) // none is for the command: they end the attaching
-	defer signals.Stop()
-	m, err := connectExisting(ctx, cmd)
-	if err != nil {
-		return none, err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	box, err := m.Get(ctx, name)
-	if err != nil {
-		return none, relay.CauseOf(ctx, err)
-	}
-	stdout, stderr := io.Writer(os.Stdout), io.Writer(os.Stderr)
-	if cmd.Bool("json") {
-		stdout, stderr = nil, nil // the Result has the output
-	}
-	p, err := box.Attach(ctx, id, stdout, stderr)
-	if err != nil {
-		return none, relay.CauseOf(ctx, err)
-	}
-	defer func() { _ = p.Close() }() // Wait has returned the error
-	if cmd.Bool("kill") {
-		if err := p.Kill(); err != nil {
-			return none, err
+	// No signal is for the command: they end the attaching.
+	return inSandbox(ctx, cmd, func(ctx context.Context, box *sandbox.Sandbox, _ *relay.Signals) (spec.Result, error) {
+		none := spec.Result{ID: box.ID()}
+		stdout, stderr := io.Writer(os.Stdout), io.Writer(os.Stderr)
+		if cmd.Bool("json") {
+			stdout, stderr = nil, nil // the Result has the output
 		}
-	}
-	result, err := p.Wait()
-	if err != nil && ctx.Err() != nil {
-		err = fmt.Errorf("%w; the command goes on", relay.CauseOf(ctx, err))
-	}
-	return result, err
+		p, err := box.Attach(ctx, cmd.Args().Get(1), stdout, stderr)
+		if err != nil {
+			return none, relay.CauseOf(ctx, err)
+		}
+		defer func() { _ = p.Close() }() // Wait has returned the error
+		if cmd.Bool("kill") {
+			if err := p.Kill(); err != nil {
+				return none, err
+			}
+		}
+		result, err := p.Wait()
+		if err != nil && ctx.Err() != nil {
+			err = fmt.Errorf("%w; the command goes on", relay.CauseOf(ctx, err))
+		}
+		return result, err
+	})
 }

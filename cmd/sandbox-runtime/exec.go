@@ -21,7 +21,6 @@ import (
 const execFailed = 255
 
 func execCommand() *cli.Command {
-	one := 1
 	return &cli.Command{
 		Name:      "exec",
 		Usage:     "run a further process in a container, or a command in a sandbox",
@@ -51,7 +50,7 @@ killed. Other processes of the sandbox go on.
 --detach prints an id for "attach", and lets the command go on; "ps --execs" shows it.
 The exit status is the command's own. Other values: 124 timed out, 125 the runtime
 failed, 126 not executable, 127 not found, 128+n killed by signal n.`,
-		StopOnNthArg:           &one, // the command's flags are its own
+		StopOnNthArg:           new(1), // the command's flags are its own
 		UseShortOptionHandling: true,
 		Flags: append(append(processFlags(), execSandboxFlags()...),
 			&cli.StringFlag{Name: "cwd", Usage: "working `DIR` in the container"},

@@ -58,31 +58,38 @@ var notForSandboxes = map[string]string{
 
 // execInSandbox runs a command through the sandbox's agent. Its messages and its
 // exit status are those of do.
-func execInSandbox(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
-	name := cmd.Args().First()
+func execInSandbox(ctx context.Context, cmd *cli.Command) (spec.Result, error) {
+	none := spec.Result{ID: cmd.Args().First()}
 	command, err := execCommandOf(cmd)
 	if err != nil {
-		return spec.Result{ID: name}, err
+		return none, err
 	}
 	streams, err := streamsOf(cmd)
 	if err != nil {
-		return spec.Result{ID: name}, err
+		return none, err
 	}
+	return inSandbox(ctx, cmd, func(ctx context.Context, box *sandbox.Sandbox, signals *relay.Signals) (spec.Result, error) {
+		if command.Detached {
+			return execDetached(ctx, cmd, box, command)
+		}
+		return relay.Run(ctx, box, command, streams, signals, pidFileOf(ctx, cmd, box))
+	})
+}
+
+// inSandbox runs a command in the sandbox that the first argument names, or attaches to one.
+func inSandbox(ctx context.Context, cmd *cli.Command, run func(context.Context, *sandbox.Sandbox, *relay.Signals) (spec.Result, error)) (spec.Result, error) {
+	result := spec.Result{ID: cmd.Args().First()}
 	ctx, signals := relay.Catch(ctx)
 	defer signals.Stop()
-	m, err := connectExisting(ctx, cmd)
-	if err != nil {
-		return spec.Result{ID: name}, err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	box, err := m.Get(ctx, name)
-	if err != nil {
-		return spec.Result{ID: name}, relay.CauseOf(ctx, err)
-	}
-	if command.Detached {
-		return execDetached(ctx, cmd, box, command)
-	}
-	return relay.Run(ctx, box, command, streams, signals, pidFileOf(ctx, cmd, box))
+	err := withSandboxes(ctx, cmd, func(m *sandboxes) error {
+		box, err := m.Get(ctx, result.ID)
+		if err != nil {
+			return relay.CauseOf(ctx, err)
+		}
+		result, err = run(ctx, box, signals)
+		return err
+	})
+	return result, err
 }
 
 // pidFileOf writes the file of --pid-file, if there is that flag, for a command

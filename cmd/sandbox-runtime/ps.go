@@ -15,7 +15,6 @@ import (
 )
 
 func psCommand() *cli.Command {
-	one := 1
 	return &cli.Command{
 		Name:      "ps",
 		Usage:     "list the processes of a container",
@@ -32,7 +31,7 @@ those of the caller's pid namespace. --format json prints only the ids.
 the detached ones that have ended and whose result nobody has asked for.
 
     # ` + programName + ` ps --execs box`,
-		StopOnNthArg: &one, // the rest is for ps
+		StopOnNthArg: new(1), // the rest is for ps
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"},
 			&cli.BoolFlag{Name: "execs", Usage: "sandbox: its commands in place of their processes"},
