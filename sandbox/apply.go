@@ -43,9 +43,6 @@ type Applied struct {
 	LeftOut []Unapplied
 }
 
-// Unapplied is a change that is not applied.
-type Unapplied struct{ Path, Reason string }
-
 // A ConflictError says that both the host and the sandbox have changed the same paths.
 type ConflictError struct {
 	Conflicts []Unapplied
@@ -208,29 +205,31 @@ func (p *treePlan) tellChanges(done *Applied, devices bool) {
 
 // tell adds the paths that the plan leaves out, and its conflicts.
 func (p *treePlan) tell(done *Applied, conflicts *ConflictError) {
-	for _, r := range p.Held() {
-		done.Held = append(done.Held, Unapplied{path.Join(p.tree.Path, r.Path), r.Reason})
-	}
-	for _, r := range p.Refused() {
+	done.Held = append(done.Held, p.absolute(p.Held())...)
+	for _, r := range p.absolute(p.Refused()) {
 		if r.Reason == apply.SetuidBit || r.Reason == apply.Capabilities {
-			done.Held = append(done.Held, Unapplied{path.Join(p.tree.Path, r.Path), r.Reason})
-			continue
+			done.Held = append(done.Held, r)
+		} else {
+			done.LeftOut = append(done.LeftOut, r)
 		}
-		done.LeftOut = append(done.LeftOut, Unapplied{path.Join(p.tree.Path, r.Path), r.Reason})
 	}
-	for _, r := range p.Conflicts() {
-		conflicts.Conflicts = append(conflicts.Conflicts, Unapplied{path.Join(p.tree.Path, r.Path), r.Reason})
+	conflicts.Conflicts = append(conflicts.Conflicts, p.absolute(p.Conflicts())...)
+}
+
+// absolute names paths of the tree as the host does.
+func (p *treePlan) absolute(all []Unapplied) []Unapplied {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].Path = path.Join(p.tree.Path, all[i].Path)
 	}
+	return all
 }
 
 // commit applies to one tree, and has the sandbox remember it.
 func (c *Changes) commit(ctx context.Context, p *treePlan) error {
 	report, err := p.Commit(ctx)
 	if conflict, ok := errors.AsType[*apply.ConflictError](err); ok { // it came since the plan was made
-		late := &ConflictError{}
-		for _, r := range conflict.Conflicts {
-			late.Conflicts = append(late.Conflicts, Unapplied{path.Join(p.tree.Path, r.Path), r.Reason})
-		}
+		late := &ConflictError{Conflicts: p.absolute(conflict.Conflicts)}
 		for _, name := range conflict.Applied {
 			late.Applied = append(late.Applied, path.Join(p.tree.Path, name))
 		}

@@ -128,7 +128,7 @@ func (o *omissions) add(name, reason string) {
 		o.more++
 		return
 	}
-	o.named = append(o.named, Unapplied{name, reason})
+	o.named = append(o.named, Unapplied{Path: name, Reason: reason})
 }
 
 // all is the list, with an entry that counts the paths that it has no room for.

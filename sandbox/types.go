@@ -36,6 +36,8 @@ type (
 	ChangeKind = spec.ChangeKind
 	// FileType is the type of a path.
 	FileType = spec.FileType
+	// Unapplied is a change that is not applied, or a part of one.
+	Unapplied = spec.Unapplied
 )
 
 // The kinds of changes.

@@ -46,6 +46,9 @@ type Change struct {
 	Xattrs map[string][]byte
 }
 
+// Unapplied is a path at which an apply leaves out a change or a part of one, and the reason.
+type Unapplied struct{ Path, Reason string }
+
 // ChangeKind is the kind of a change.
 type ChangeKind string
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer/layertest"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // changed lists the differences of the overlay from the tree.
@@ -154,7 +155,7 @@ func TestAppliedFilesThatTheHostHasChangedAreTheHosts(t *testing.T) {
 			o := asIs()
 			o.Since, o.Stamps = b.since, stamps
 			p := b.plan(o)
-			if got := p.Refused(); len(got) != 1 || got[0] != (Refusal{"f", HostsOwn}) {
+			if got := p.Refused(); len(got) != 1 || got[0] != (spec.Unapplied{Path: "f", Reason: HostsOwn}) {
 				t.Errorf("left out: %+v", got)
 			}
 			maps.Copy(stamps, b.commit(p).Stamps)

@@ -62,12 +62,9 @@ type Options struct {
 	Verify func(context.Context) error
 }
 
-// A Conflict is a path at which the tree has changed since the sandbox saw it.
-type Conflict struct{ Path, Reason string }
-
 // A ConflictError is Commit's error if the tree has changed since the sandbox saw it.
 type ConflictError struct {
-	Conflicts []Conflict
+	Conflicts []spec.Unapplied
 	// Applied are the paths that were applied nevertheless: others changed the new
 	// entries before the apply could be taken back. Mostly there are none.
 	Applied []string
@@ -86,9 +83,6 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("%q %s%s: %s; choose other paths, or overwrite it", first.Path, first.Reason, more, done)
 }
 
-// A Refusal is something of a change that is not carried over.
-type Refusal struct{ Path, Reason string }
-
 // A Plan is the plan of an apply. It can be carried out once.
 type Plan struct {
 	stack  *layer.Stack
@@ -97,9 +91,9 @@ type Plan struct {
 	owner  Owner
 
 	changes   []spec.Change // in the order of comparePaths
-	held      []Refusal
-	conflicts []Conflict
-	refused   []Refusal
+	held      []spec.Unapplied
+	conflicts []spec.Unapplied
+	refused   []spec.Unapplied
 
 	seen seen
 	// parents are the directories of the steps. The value is true for a directory that
@@ -167,23 +161,24 @@ func New(s *layer.Stack, target *os.File, o Options) (*Plan, error) {
 // Changes are those that the plan is about. After Close the list is the caller's.
 func (p *Plan) Changes() []spec.Change { return p.changes }
 
-// Conflicts keep the plan from being committed, unless it overwrites.
-func (p *Plan) Conflicts() []Conflict { return p.conflicts }
+// Conflicts are the paths at which the tree has changed since the sandbox saw it. They keep
+// the plan from being committed, unless it overwrites.
+func (p *Plan) Conflicts() []spec.Unapplied { return p.conflicts }
 
 // Refused are the parts of the changes that are not carried over.
-func (p *Plan) Refused() []Refusal { return p.refused }
+func (p *Plan) Refused() []spec.Unapplied { return p.refused }
 
 // Held are the chosen changes that Options.Hold left out, with the directories that are
 // left out because of them.
-func (p *Plan) Held() []Refusal { return p.held }
+func (p *Plan) Held() []spec.Unapplied { return p.held }
 
 // reserved tells whether a path is the runtime's own.
 func reserved(path string) bool { return strings.HasPrefix(path, reservedPrefix) }
 
 func (p *Plan) refuse(path, reason string) {
-	p.refused = append(p.refused, Refusal{Path: path, Reason: reason})
+	p.refused = append(p.refused, spec.Unapplied{Path: path, Reason: reason})
 }
 
 func (p *Plan) conflict(path, reason string) {
-	p.conflicts = append(p.conflicts, Conflict{Path: path, Reason: reason})
+	p.conflicts = append(p.conflicts, spec.Unapplied{Path: path, Reason: reason})
 }

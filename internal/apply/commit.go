@@ -29,6 +29,7 @@ func (p *Plan) Commit(ctx context.Context) (Report, error) {
 	report := Report{Stamps: make(map[string]layer.Stamp, len(p.changes))}
 	defer p.tree.forget()
 	if err := p.commit(ctx, j, report.Stamps); err != nil {
+		j.dir.Close()
 		return Report{}, p.about(err)
 	}
 	p.cleaned = make(chan error, 1)
@@ -115,27 +116,20 @@ func (j *journal) run(t, staged *tree, record *record) (restored bool, err error
 		return j.takeBack(r, err)
 	}
 	if err := unix.Syncfs(int(j.dir.Fd())); err != nil {
-		j.dir.Close()
 		return false, fmt.Errorf("sync: %w", err)
 	}
-	if err := j.done(); err != nil {
-		j.dir.Close()
-		return false, err
-	}
-	return false, nil
+	return false, j.done()
 }
 
 // takeBack restores the tree after a step has failed.
 func (j *journal) takeBack(r *run, why error) (restored bool, err error) {
 	r.tree.forget()
 	if back := r.backward(); back != nil {
-		j.dir.Close()
 		return false, fmt.Errorf("%w; restoring the tree: %w (the next apply to the tree tries again; the replaced files are in %s)",
 			why, back, j.name)
 	}
 	r.staged.forget()
 	if back := j.undone(); back != nil {
-		j.dir.Close()
 		return false, errors.Join(why, back)
 	}
 	var conflict *ConflictError

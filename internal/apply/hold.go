@@ -85,7 +85,7 @@ func (p *Plan) holdBack(h *holder) error {
 			p.refuse(c.Path, "the host has the same content: only the time differs")
 			continue
 		}
-		p.held = append(p.held, Refusal{Path: c.Path, Reason: reason})
+		p.held = append(p.held, spec.Unapplied{Path: c.Path, Reason: reason})
 	}
 	clear(p.changes[len(applied):])
 	p.changes = applied

@@ -94,8 +94,8 @@ func (all *Recovery) one(target *os.File, name string, tell func(string, map[str
 	if err != nil {
 		return err
 	}
+	defer j.dir.Close()
 	if err := j.own(); err != nil {
-		j.dir.Close()
 		return err
 	}
 	t, staged := newTree(target), newTree(j.dir)
@@ -103,12 +103,10 @@ func (all *Recovery) one(target *os.File, name string, tell func(string, map[str
 	defer staged.forget()
 	record, err := j.read(recordFile)
 	if err != nil {
-		j.dir.Close()
 		return err
 	}
 	if record == nil {
 		if record, err = j.read(doneFile); err != nil {
-			j.dir.Close()
 			return err
 		}
 		return j.tellDone(record, t, tell)
@@ -135,17 +133,15 @@ func (j *journal) tellDone(r *record, t *tree, tell func(string, map[string]laye
 	if r == nil || r.Source == "" {
 		return errors.Join(j.sync(), j.discard())
 	}
-	err := j.clear()
-	var stamps map[string]layer.Stamp
-	if err == nil {
-		t.forget()
-		stamps, err = r.stamps(t)
+	if err := j.clear(); err != nil {
+		return err
 	}
-	if err == nil {
-		err = tell(r.Source, stamps)
-	}
+	t.forget()
+	stamps, err := r.stamps(t)
 	if err != nil {
-		j.dir.Close()
+		return err
+	}
+	if err := tell(r.Source, stamps); err != nil {
 		return err
 	}
 	return j.discard()

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A run does the steps of a record, or undoes them.
@@ -23,7 +25,7 @@ type run struct {
 type errChanged struct{ path, what string }
 
 func (e *errChanged) conflict() *ConflictError {
-	return &ConflictError{Conflicts: []Conflict{{Path: e.path, Reason: e.what}}}
+	return &ConflictError{Conflicts: []spec.Unapplied{{Path: e.path, Reason: e.what}}}
 }
 
 func (e *errChanged) Error() string { return e.conflict().Error() }

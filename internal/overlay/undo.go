@@ -20,6 +20,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Undo takes back the last n transactions that joined, the newest first. If others have
@@ -92,7 +93,7 @@ func (w *work) undone(ctx context.Context) error {
 
 // stamps are the times of changes that the runtime itself has made since the transaction
 // joined. Such changes are no conflicts.
-func (w *work) stamps(place string, target *os.File, conflicts []apply.Conflict) map[string]layer.Stamp {
+func (w *work) stamps(place string, target *os.File, conflicts []spec.Unapplied) map[string]layer.Stamp {
 	all := map[string]layer.Stamp{}
 	for _, c := range conflicts {
 		fd, err := descriptor.Open(int(target.Fd()), c.Path, descriptor.Beneath, unix.O_PATH|unix.O_NOFOLLOW)
