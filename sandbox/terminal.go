@@ -30,7 +30,7 @@ func (p *Process) joinTerminal(c Command) error {
 	if c.Stdin != nil {
 		go typeIn(master, c.Stdin) // until the command ends
 	}
-	p.streams.Out[0], p.streams.N = streams.Stream{File: master, Raw: -1, To: c.Stdout, Terminal: true}, 1
+	p.streams.Out = []*streams.Stream{{File: master, Raw: -1, To: c.Stdout, Terminal: true}}
 	p.streams.Begin()
 	return nil
 }

@@ -104,6 +104,19 @@ func Duplicate(file syscall.Conn) (int, error) {
 	return fd, err
 }
 
+// Pollable returns another descriptor of a file, for Go's poller: Close ends a Read.
+func Pollable(file *os.File) (*os.File, error) {
+	fd, err := Duplicate(file)
+	if err == nil {
+		err = os.NewSyscallError("fcntl", unix.SetNonblock(fd, true))
+	}
+	if err != nil {
+		CloseFD(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), file.Name()), nil
+}
+
 // Close closes files, of which each may be nil. There is no error to act on.
 func Close(files ...*os.File) {
 	for _, f := range files {

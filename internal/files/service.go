@@ -18,11 +18,11 @@ type Service struct {
 // NewService serves the files below root, which it takes over, as if they were at prefix,
 // over two pipes that stay the caller's.
 func NewService(root *os.Root, prefix string, stdin, stdout *os.File) (*Service, error) {
-	in, err := duplicate(stdin)
+	in, err := descriptor.Pollable(stdin)
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
-	out, err := duplicate(stdout)
+	out, err := descriptor.Pollable(stdout)
 	if err != nil {
 		return nil, errors.Join(err, in.Close(), root.Close())
 	}
@@ -53,13 +53,4 @@ func (s *Service) Close() error {
 	s.out.Close()
 	<-s.done
 	return nil
-}
-
-// duplicate leaves the file as it is: not to block, as pipes of package os are.
-func duplicate(f *os.File) (*os.File, error) {
-	fd, err := descriptor.Duplicate(f)
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), f.Name()), nil
 }

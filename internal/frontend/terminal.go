@@ -1,6 +1,7 @@
 package frontend
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
 )
 
@@ -178,14 +180,13 @@ func receiveFile(socket *os.File) (text []byte, fd int, err error) {
 	if err != nil {
 		return nil, -1, fmt.Errorf("recvmsg: %w", err)
 	}
-	messages, err := unix.ParseSocketControlMessage(oob[:n])
+	fds, err := descriptor.Received(oob[:n])
+	if err == nil && len(fds) != 1 {
+		err = errors.New("recvmsg: no descriptor came")
+	}
 	if err != nil {
+		descriptor.CloseFD(fds...)
 		return nil, -1, err
 	}
-	for i := range messages {
-		if fds, err := unix.ParseUnixRights(&messages[i]); err == nil && len(fds) == 1 {
-			return text[:length], fds[0], nil
-		}
-	}
-	return nil, -1, fmt.Errorf("recvmsg: no descriptor came")
+	return text[:length], fds[0], nil
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -99,18 +100,10 @@ const pipeMagic = 0x50495045
 // command could reach more than its bytes, the file behind a name, a terminal's
 // input, and to change its owner would be felt on the host.
 func checkPipe(f *os.File) error {
-	var fsErr, statErr error
 	var fs unix.Statfs_t
 	var st unix.Stat_t
-	raw, err := f.SyscallConn()
+	err := descriptor.Use(f, func(fd int) error { return errors.Join(unix.Fstatfs(fd, &fs), unix.Fstat(fd, &st)) })
 	if err != nil {
-		return err
-	}
-	err = raw.Control(func(fd uintptr) {
-		fsErr = unix.Fstatfs(int(fd), &fs)
-		statErr = unix.Fstat(int(fd), &st)
-	})
-	if err := errors.Join(err, fsErr, statErr); err != nil {
 		return err
 	}
 	if fs.Type != pipeMagic || st.Mode&unix.S_IFMT != unix.S_IFIFO {

@@ -11,7 +11,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sync/semaphore"
-	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -187,28 +186,17 @@ func (p *Process) keep(s *Started, files []*os.File) error {
 	var errs []error
 	for i, f := range files {
 		if s.Files[i] == FileTerminal {
-			var err error
-			if f, err = pollable(f); err != nil {
+			terminal, err := descriptor.Pollable(f)
+			if err := errors.Join(err, f.Close()); err != nil {
 				errs = append(errs, err)
+				descriptor.Close(terminal)
 				continue
 			}
+			f = terminal
 		}
 		p.files[s.Files[i]] = f
 	}
 	return errors.Join(errs...)
-}
-
-// pollable gives the file's descriptor to Go's poller.
-func pollable(f *os.File) (*os.File, error) {
-	fd, err := descriptor.Duplicate(f)
-	if err == nil {
-		err = unix.SetNonblock(fd, true)
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		descriptor.CloseFD(fd)
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), "/dev/ptmx"), nil
 }
 
 // end keeps how the command ended, or why that will not be known.

@@ -23,8 +23,7 @@ type Streams struct {
 	Inside [3]*os.File // for the command; stdout and stderr may be the same
 	stdin  io.Reader
 	input  *os.File // the writing end for stdin
-	Out    [2]Stream
-	N      int // of out
+	Out    []*Stream
 	late   *time.Timer
 
 	copying sync.WaitGroup
@@ -106,8 +105,7 @@ func (s *Streams) openOutput(i int, to io.Writer) error {
 		return err
 	}
 	s.Inside[i] = os.NewFile(uintptr(w), "|1")
-	s.Out[s.N] = Stream{Raw: r, To: to}
-	s.N++
+	s.Out = append(s.Out, &Stream{Raw: r, To: to})
 	return nil
 }
 
@@ -147,13 +145,13 @@ func (s *Streams) Copy() {
 			s.input.Close()
 		}()
 	}
-	for i := range s.N {
-		if _, kept := s.Out[i].To.(*Capture); !kept {
+	for _, out := range s.Out {
+		if _, kept := out.To.(*Capture); !kept {
 			s.Begin()
 			return
 		}
 	}
-	if s.N > 0 {
+	if len(s.Out) > 0 {
 		s.late = time.AfterFunc(patience, s.Begin)
 	}
 }
@@ -166,8 +164,7 @@ func (s *Streams) Begin() {
 		return
 	}
 	s.begun = true
-	for i := range s.N {
-		out := &s.Out[i]
+	for _, out := range s.Out {
 		if out.File == nil {
 			out.File, out.Raw = os.NewFile(uintptr(out.Raw), "|1"), -1
 		}
@@ -189,7 +186,7 @@ func (s *Streams) Finish(ctx context.Context) error {
 	if s.input != nil {
 		s.input.Close()
 	}
-	if s.N == 0 {
+	if len(s.Out) == 0 {
 		return nil
 	}
 	if s.late != nil {
@@ -202,13 +199,17 @@ func (s *Streams) Finish(ctx context.Context) error {
 	if !begun {
 		return s.takeAll()
 	}
-	for i := range s.N {
-		s.Out[i].File.SetReadDeadline(time.Now()) //nolint:errcheck // closed: its end was reached
+	for _, out := range s.Out {
+		out.File.SetReadDeadline(time.Now()) //nolint:errcheck // closed: its end was reached
 	}
 	if err := Await(ctx, &s.copying); err != nil {
 		return err
 	}
-	return errors.Join(s.Out[0].err, s.Out[1].err)
+	var errs []error
+	for _, out := range s.Out {
+		errs = append(errs, out.err)
+	}
+	return errors.Join(errs...)
 }
 
 // Await waits for the goroutines that copy output. ErrNotTaken says that ctx was done
@@ -236,8 +237,7 @@ func (s *Streams) takeAll() error {
 	b := Buffers.Get().(*[]byte)
 	defer Buffers.Put(b)
 	var errs []error
-	for i := range s.N {
-		out := &s.Out[i]
+	for _, out := range s.Out {
 		for {
 			n := readNow(out.Raw, *b)
 			if n == 0 {
@@ -259,8 +259,8 @@ func (s *Streams) Abandon() {
 	if s.input != nil {
 		s.input.Close()
 	}
-	for i := range s.N {
-		unix.Close(s.Out[i].Raw)
+	for _, out := range s.Out {
+		unix.Close(out.Raw)
 	}
-	s.N = 0
+	s.Out = nil
 }

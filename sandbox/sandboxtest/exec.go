@@ -113,16 +113,10 @@ func duplicate(files [3]*os.File) (own [3]*os.File, err error) {
 		if f == nil {
 			continue
 		}
-		fd, err := descriptor.Duplicate(f)
-		if err == nil {
-			err = unix.SetNonblock(fd, true) // so that Close ends a Read
-		}
-		if err != nil {
-			descriptor.CloseFD(fd)
+		if own[n], err = descriptor.Pollable(f); err != nil {
 			descriptor.Close(own[:]...)
 			return own, err
 		}
-		own[n] = os.NewFile(uintptr(fd), f.Name())
 	}
 	return own, nil
 }
