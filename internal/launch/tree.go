@@ -13,34 +13,40 @@ import (
 // A Tree is a directory of the host that a sandbox has an overlay of, with the sandbox's
 // writes.
 type Tree struct {
-	// Path of the tree, on the host and in the sandbox.
-	Path string
-	// Device and Inode of the directory on the host that was overlaid; 0 where they are
-	// not known.
-	Device, Inode uint64
+	TreeHead
 	// Layers are the upper one first, then those below it that are frozen, without
 	// the host's tree.
 	Layers []TreeLayer
-	// Since is the time of the overlay: the sandbox may not have seen later changes of the
-	// host.
-	Since time.Time
-	// Owner is the owner of the host's tree: whose the files of the sandbox's user
-	// are there. With OnDisk there is no such one: an id on the host is the same id
-	// inside.
-	Owner  Owner
-	OnDisk bool
-	// User is as whom the files of the sandbox's user show in the layers. Id i of
-	// the inside, of any other, shows as Base+i.
-	User Owner
-	Base int64
 	// Stamps tell how Applied changes have left paths of the host's tree: that is no
 	// change of others.
 	Stamps map[string]layer.Stamp
-	// Partial says that a transaction had joined only in part when the sandbox stopped.
-	Partial bool
 	// Host is the overlaid directory if Path leads to another directory, or to none.
 	// Nil: Path leads to the directory, or nobody can find the directory any more.
 	Host *os.File
+}
+
+// A TreeHead describes a tree.
+type TreeHead struct {
+	// Path of the tree, on the host and in the sandbox.
+	Path string `json:"path"`
+	// Device and Inode of the directory on the host that was overlaid; 0 where they are
+	// not known.
+	Device uint64 `json:"device,omitempty"`
+	Inode  uint64 `json:"inode,omitempty"`
+	// Since is the time of the overlay: the sandbox may not have seen later changes of the
+	// host.
+	Since time.Time `json:"since"`
+	// Owner is the owner of the host's tree: whose the files of the sandbox's user
+	// are there. With OnDisk there is no such one: an id on the host is the same id
+	// inside.
+	Owner  Owner `json:"owner"`
+	OnDisk bool  `json:"on_disk,omitempty"`
+	// User is as whom the files of the sandbox's user show in the layers. Id i of
+	// the inside, of any other, shows as Base+i.
+	User Owner `json:"user"`
+	Base int64 `json:"base"`
+	// Partial says that a transaction had joined only in part when the sandbox stopped.
+	Partial bool `json:"partial,omitempty"`
 }
 
 // Owner is a user and a group.
@@ -75,18 +81,10 @@ func (t *Tree) Close() error {
 // Found says so, the Host directory. Then follow, in answers of their own, the lists: the
 // marks of each layer that Listed names and, if Stamped says so, the stamps.
 type WireTree struct {
-	Path    string    `json:"path"`
-	Device  uint64    `json:"device,omitempty"`
-	Inode   uint64    `json:"inode,omitempty"`
-	Since   time.Time `json:"since"`
-	Owner   Owner     `json:"owner"`
-	OnDisk  bool      `json:"on_disk,omitempty"`
-	User    Owner     `json:"user"`
-	Base    int64     `json:"base"`
-	Listed  []bool    `json:"listed"`
-	Stamped bool      `json:"stamped,omitempty"`
-	Partial bool      `json:"partial,omitempty"`
-	Found   bool      `json:"found,omitempty"`
+	TreeHead
+	Listed  []bool `json:"listed"`
+	Stamped bool   `json:"stamped,omitempty"`
+	Found   bool   `json:"found,omitempty"`
 }
 
 // Layers are the trees that a sandbox has overlays of. The caller closes them.
@@ -134,7 +132,7 @@ func (c *Client) Layers(ctx context.Context, id string) (_ []Tree, err error) {
 // plain is the tree without its lists, with the files that came beside it. On an error
 // they stay the caller's.
 func (w *WireTree) plain(files []*os.File) (Tree, error) {
-	t := Tree{Path: w.Path, Device: w.Device, Inode: w.Inode, Since: w.Since, Owner: w.Owner, OnDisk: w.OnDisk, User: w.User, Base: w.Base, Partial: w.Partial}
+	t := Tree{TreeHead: w.TreeHead}
 	want := len(w.Listed)
 	if w.Found {
 		want++

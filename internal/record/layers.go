@@ -58,7 +58,7 @@ func (r Record) userAs(inside bool) launch.Owner {
 // the ids of the inside.
 func (r Record) Describe(t Tree, inside bool) launch.Tree {
 	user := *r.Config.User
-	out := launch.Tree{
+	out := launch.TreeHead{
 		Path: t.Path, Device: t.Device, Inode: t.Inode, Since: t.Since, OnDisk: t.OnDisk, Base: int64(r.IDBase),
 		Owner: launch.Owner{UID: t.UID, GID: t.GID},
 		User:  r.userAs(inside),
@@ -69,7 +69,7 @@ func (r Record) Describe(t Tree, inside bool) launch.Tree {
 	if t.OnDisk {
 		out.Owner = launch.Owner{UID: user.UID, GID: user.GID}
 	}
-	return out
+	return launch.Tree{TreeHead: out}
 }
 
 // WithoutUnmade is the record without the new layers that a killed switch of layers has not

@@ -64,10 +64,7 @@ func (c *call) applied(ctx context.Context) error {
 
 // tree sends one tree with its layers beside it, and its lists.
 func (c *call) tree(ctx context.Context, t *launcher.HeldTree) error {
-	w := &launch.WireTree{
-		Path: t.Path, Device: t.Device, Inode: t.Inode, Since: t.Since, Owner: t.Owner, OnDisk: t.OnDisk, User: t.User, Base: t.Base,
-		Stamped: t.Stamped(), Partial: t.Partial, Found: t.Host != nil,
-	}
+	w := &launch.WireTree{TreeHead: t.TreeHead, Stamped: t.Stamped(), Found: t.Host != nil}
 	var files []*os.File
 	for _, l := range t.Layers {
 		files = append(files, l.Dir)
