@@ -91,14 +91,20 @@ func (w *writes) box(c sandbox.Config) (*sandbox.Sandbox, error) {
 	return box, err
 }
 
-// changedBox is a sandbox with an overlay of a directory in which it has made as
-// many files as changed says.
-func (w *writes) changedBox(tree string) (*sandbox.Sandbox, error) {
-	box, err := w.box(sandbox.Config{Overlays: []string{tree}, Cwd: tree, Limits: sandbox.Limits{Files: 4 * changed}})
-	if err != nil {
-		return nil, err
+// changedBox is a sandbox with an overlay of a new directory with so many files, in which it
+// has made as many more as changed says. A directory of the host has the same ones.
+func (w *writes) changedBox(name string, files int) (box *sandbox.Sandbox, tree, same string, err error) {
+	if same, err = w.tree(name+"-same", changed); err != nil {
+		return nil, "", "", err
 	}
-	return box, fill(box, changed)
+	if tree, err = w.tree(name, files); err != nil {
+		return nil, "", "", err
+	}
+	box, err = w.box(sandbox.Config{Overlays: []string{tree}, Cwd: tree, Limits: sandbox.Limits{Files: 4 * changed}})
+	if err == nil {
+		err = fill(box, changed)
+	}
+	return box, tree, same, err
 }
 
 // fill has a sandbox make so many files in its working directory, some in each of as many
@@ -196,15 +202,7 @@ func (w *writes) empty(dir string) error {
 }
 
 func (w *writes) lists() (trial, error) {
-	same, err := w.tree("same", changed)
-	if err != nil {
-		return nil, err
-	}
-	tree, err := w.tree("listed", 10)
-	if err != nil {
-		return nil, err
-	}
-	box, err := w.changedBox(tree)
+	box, _, same, err := w.changedBox("listed", 10)
 	if err != nil {
 		return nil, err
 	}
@@ -243,15 +241,7 @@ func (w *writes) lists() (trial, error) {
 }
 
 func (w *writes) applies() (trial, error) {
-	same, err := w.tree("applied-same", changed)
-	if err != nil {
-		return nil, err
-	}
-	tree, err := w.tree("applied", 0)
-	if err != nil {
-		return nil, err
-	}
-	box, err := w.changedBox(tree)
+	box, tree, same, err := w.changedBox("applied", 0)
 	if err != nil {
 		return nil, err
 	}
