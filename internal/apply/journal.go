@@ -18,11 +18,11 @@ import (
 const (
 	journalPrefix = reservedPrefix + "apply-"
 	// In a staging directory, items have numbers as names.
-	recordFile = "commit"     // the record, from when it is whole and durable
-	draftFile  = "commit.new" // until then
-	doneFile   = "done"       // the record, once all is done
+	recordFile = "commit"     // the whole and durable record
+	draftFile  = "commit.new" // the record while it is written
+	doneFile   = "done"       // the record after all its steps are done
 	// markFile says that an apply has made the directory. removeTree goes in the order of
-	// names: this one is after all others, so that it is removed last.
+	// names: this name comes after all others, so the mark is removed last.
 	markFile = "staging"
 )
 
@@ -35,24 +35,24 @@ const recordVersion = 2
 // A record has the steps of an apply.
 type record struct {
 	Version int
-	// Source is that of the options.
+	// Source is the source in the options.
 	Source string
-	// Begun is when the steps were begun, in nanoseconds: nothing that is staged was
-	// changed later.
+	// Begun is the start of the steps, in nanoseconds: no staged file was changed later.
 	Begun int64
 	Ops   []op
-	// Kin are files of which this apply removes one hard link.
+	// Kin are the remaining hard links of files that lose one hard link by this apply.
 	Kin []kin
 }
 
-// kin is a hard link that stays, with the inode and the time that an earlier apply gave it.
+// kin is a remaining hard link of a file, with the inode and the time that an earlier apply
+// gave it.
 type kin struct {
 	Path  string
 	Ino   uint64
 	MTime int64
 }
 
-// A journal is a staging directory, locked as long as somebody works with it.
+// A journal is a staging directory. The process that works with it holds its lock.
 type journal struct {
 	target int // the tree's root
 	name   string
@@ -74,15 +74,15 @@ func begin(target *os.File) (*journal, error) {
 			}
 			return j, j.plain()
 		}
-		// Somebody took it for one that was left.
+		// Another process has taken the new directory for an abandoned one.
 		if !errors.Is(err, ErrBusy) && !missing(err) {
 			return nil, err
 		}
 	}
 }
 
-// mark makes the mark of a new staging directory. Another user who may rename entries of
-// the tree can have put another directory in its place: an empty one does no harm.
+// mark makes the mark of a new staging directory. A user with the right to rename entries of
+// the tree can have put another directory in its place: an empty directory does no harm.
 func (j *journal) mark() error {
 	names, err := newTree(j.dir).names("")
 	if err != nil {
@@ -98,8 +98,8 @@ func (j *journal) mark() error {
 	return unix.Close(fd)
 }
 
-// own refuses a directory of another user, and one that no apply has made: another user
-// who may rename entries of the tree can give any directory this name.
+// own refuses a directory of another user, and a directory that no apply has made: a user with
+// the right to rename entries of the tree can give any directory this name.
 func (j *journal) own() error {
 	e, err := statFD(int(j.dir.Fd()))
 	if err != nil {
@@ -120,8 +120,8 @@ func (j *journal) own() error {
 
 func isOwn(e entry) bool { return e.UID == uint32(os.Geteuid()) && e.Mode&0o077 == 0 }
 
-// plain removes inherited attributes from a new staging directory: all files in it would
-// inherit them, too.
+// plain removes inherited attributes from a new staging directory: otherwise all files in the
+// directory would inherit them, too.
 func (j *journal) plain() error {
 	fd := int(j.dir.Fd())
 	for _, name := range []string{defaultACL, accessACL} {
@@ -150,7 +150,7 @@ func (j *journal) abandon(err error) error {
 }
 
 // lockJournal opens and locks a staging directory. The error is ErrBusy if another process
-// holds it. [journal.own] checks whose directory it is.
+// holds it. [journal.own] checks the owner of the directory.
 func lockJournal(target *os.File, name string) (*journal, error) {
 	fd, err := beneath(int(target.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
@@ -168,7 +168,7 @@ func (j *journal) lock() error {
 	if err := unix.Flock(int(j.dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			if _, err := statAt(int(j.dir.Fd()), doneFile); err == nil {
-				return &pathError{j.name, unix.ENOENT} // and only being removed
+				return &pathError{j.name, unix.ENOENT} // its holder only has to remove it
 			}
 			return ErrBusy
 		}
@@ -183,7 +183,7 @@ func (j *journal) lock() error {
 		return &pathError{j.name, err}
 	}
 	if named.identity != own.identity {
-		return &pathError{j.name, unix.ENOENT} // it is another one by now
+		return &pathError{j.name, unix.ENOENT} // another directory has the name now
 	}
 	return nil
 }
@@ -225,8 +225,8 @@ func (j *journal) sync() error {
 	return nil
 }
 
-// read returns the record in a file, nil where there is no such file: nothing of the
-// tree has been changed yet, or all is done.
+// read returns the record in a file. It returns nil if there is no such file: then the apply
+// has not changed the tree yet, or all its steps are done.
 func (j *journal) read(name string) (*record, error) {
 	fd, err := unix.Openat(int(j.dir.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -254,7 +254,7 @@ func (j *journal) read(name string) (*record, error) {
 	return &r, nil
 }
 
-// done notes that all steps of the record are done.
+// done notes that all steps are done.
 func (j *journal) done() error {
 	dir := int(j.dir.Fd())
 	if err := unix.Renameat(dir, recordFile, dir, doneFile); err != nil {
@@ -263,7 +263,7 @@ func (j *journal) done() error {
 	return nil
 }
 
-// undone removes the record, after all its steps were taken back.
+// undone removes the record, after the caller has taken back all its steps.
 func (j *journal) undone() error {
 	if err := unix.Unlinkat(int(j.dir.Fd()), recordFile, 0); err != nil {
 		return fmt.Errorf("record of the apply: %w", err)
@@ -282,8 +282,7 @@ func (j *journal) clear() error {
 	return nil
 }
 
-// discard removes the staging directory, of which nothing is needed any more,
-// and unlocks it.
+// discard removes the staging directory with all its files, and unlocks it.
 func (j *journal) discard() error {
 	defer j.dir.Close()
 	t := newTree(j.dir)
