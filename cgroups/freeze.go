@@ -14,8 +14,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
-// A Freezer stops all processes of a cgroup and of those below it: the directory of the
-// cgroup in a hierarchy that can freeze, and the words of that hierarchy
+// A Freezer stops all processes of a cgroup and of the cgroups below it. It has the directory of
+// the cgroup in a hierarchy that can freeze, and the file names and values of this hierarchy
 // (cgroup-v1/freezer-subsystem.rst; cgroup-v2.rst, cgroup.freeze and cgroup.events).
 type Freezer struct {
 	dir          *os.File
@@ -24,7 +24,7 @@ type Freezer struct {
 	state        string // file to read
 	frozen       string // line in state once all is frozen
 	thawed       string // line in state once nothing is
-	sticks       bool   // see Freeze
+	sticks       bool   // a freeze can get stuck, as on v1: see Freeze
 }
 
 func freezerOfV1(dir *os.File) *Freezer {
@@ -35,9 +35,9 @@ func freezerOfV2(dir *os.File) *Freezer {
 	return &Freezer{dir, "cgroup.freeze", "1", "0", "cgroup.events", "frozen 1", "frozen 0", false}
 }
 
-// OpenFreezer opens the freezer of a cgroup by the paths of its directories: in the v1
-// hierarchy "freezer" if it has one there, else in v2. Without either the error is
-// errors.ErrUnsupported.
+// OpenFreezer opens the freezer of a cgroup. v1 is the cgroup's directory in the v1 hierarchy
+// "freezer", v2 its directory in v2; each may be empty. OpenFreezer prefers v1. If both are
+// empty, the error is errors.ErrUnsupported.
 func OpenFreezer(v1, v2 string) (*Freezer, error) {
 	open, path := freezerOfV1, v1
 	if v1 == "" {
@@ -57,8 +57,8 @@ func errNoFreezer() error {
 	return fmt.Errorf("no hierarchy has a freezer: %w", errors.ErrUnsupported)
 }
 
-// freezer opens the freezer of the group: in v1 where the host has that, as libcontainer
-// does, else in v2 (Linux 5.2). The caller closes it.
+// freezer opens the freezer of the group: in v1 if the host has a v1 freezer, as libcontainer
+// does, else in v2 (Linux 5.2). The caller must close it.
 func (g *Group) freezer() (*Freezer, error) {
 	v1, hasV1 := g.host.v1("freezer")
 	v2, hasV2 := g.host.unified()
@@ -75,17 +75,17 @@ func (g *Group) freezer() (*Freezer, error) {
 	return freezerOfV2(dir), err
 }
 
-// Close lets go of the freezer, and changes nothing.
+// Close closes the freezer. Frozen processes stay frozen.
 func (f *Freezer) Close() error { return f.dir.Close() }
 
-// Freeze stops every process, and returns when all of them stand still. If ctx ends before
-// that, they are thawed again, and the error wraps ctx's. A frozen process of v1 cannot die.
+// Freeze stops every process, and returns when all of them stand still. If ctx ends earlier,
+// Freeze thaws the processes again, and the error wraps ctx's error. On v1 a frozen process
+// cannot die.
 func (f *Freezer) Freeze(ctx context.Context) error {
 	var err error
-	// Written again at each turn: v1 can stay in FREEZING when a process was
-	// forked at the wrong moment (runc gives the group up to 1,000 writes), and
-	// for ever when a thread was caught that an execve waits for: it ends once
-	// it is let go.
+	// Each turn writes the value again: v1 can stay in FREEZING after a fork at the wrong
+	// moment (runc writes up to 1,000 times). It stays there for ever if the freezer has
+	// stopped a thread that an execve waits for: this thread ends only after a thaw.
 	for p, turn := (pause{}), 1; ; turn++ {
 		if f.sticks && turn%8 == 0 {
 			if err = f.Thaw(); err != nil {
@@ -113,7 +113,7 @@ func (f *Freezer) Freeze(ctx context.Context) error {
 // Thaw lets the processes go on, unless a group above this one is frozen.
 func (f *Freezer) Thaw() error { return writeFile(f.dir, f.file, f.thaw) }
 
-// Freezing says whether processes are asked to stand still and do not yet.
+// Freezing says whether a freeze has begun and some processes still run.
 func (f *Freezer) Freezing() (bool, error) {
 	if f.sticks {
 		return f.is("FREEZING")
@@ -139,11 +139,11 @@ func (f *Freezer) is(line string) (bool, error) {
 	return false, nil
 }
 
-// pause waits for something the kernel does not announce: 50 µs at first, then
+// pause is a wait for a change that the kernel does not announce: 50 µs at first, then
 // longer and longer, 10 ms at most.
 type pause struct{ next time.Duration }
 
-// wait returns nil after the pause, or ctx's error as soon as that ends.
+// wait returns nil after the pause, or the cause of ctx as soon as ctx ends.
 func (p *pause) wait(ctx context.Context) error {
 	p.next = min(max(p.next*2, 50*time.Microsecond), 10*time.Millisecond)
 	timer := time.NewTimer(p.next)
@@ -156,7 +156,7 @@ func (p *pause) wait(ctx context.Context) error {
 	}
 }
 
-// Frozen tells whether the group stands still, or is about to.
+// Frozen tells whether the group is frozen or a freeze has begun.
 func (g *Group) Frozen() (bool, error) {
 	state, err := g.OpenState()
 	if err != nil {
@@ -172,7 +172,7 @@ type State struct {
 	f    *Freezer
 }
 
-// OpenState opens the group's freezer. The caller closes it.
+// OpenState opens the group's freezer. The caller must close the State.
 func (g *Group) OpenState() (*State, error) {
 	f, err := g.freezer()
 	if err == nil {
@@ -185,8 +185,8 @@ func (g *Group) OpenState() (*State, error) {
 	return nil, fmt.Errorf("look whether cgroup %s is frozen: %w", g.path, err)
 }
 
-// Frozen tells whether the group stands still, or is about to. One that was
-// removed is fs.ErrNotExist.
+// Frozen tells whether the group is frozen or a freeze has begun. If the group was removed,
+// the error is fs.ErrNotExist.
 func (s *State) Frozen() (bool, error) {
 	var room [256]byte
 	n, err := descriptor.Retry(func() (int, error) { return unix.Pread(int(s.file.Fd()), room[:], 0) })
@@ -197,11 +197,11 @@ func (s *State) Frozen() (bool, error) {
 		return false, fmt.Errorf("read %s: %w", s.file.Name(), err)
 	}
 	state := string(room[:n])
-	if s.f.sticks { // v1 says FREEZING first
+	if s.f.sticks { // v1 shows FREEZING first
 		return strings.TrimSpace(state) != s.f.thawed, nil
 	}
 	return strings.Contains(state, s.f.frozen), nil
 }
 
-// Close lets go of it.
+// Close closes the freezer.
 func (s *State) Close() error { return s.file.Close() }

@@ -11,32 +11,32 @@ import (
 	"time"
 )
 
-// Usage is the use of a leaf and the effects of limits on it, since it was made. A field
-// can be Unknown.
+// Usage is the use of resources by a leaf, and the effects of limits on the leaf, since the
+// leaf was made. A field can be Unknown.
 type Usage struct {
 	CPU        time.Duration // processor time, user and system
 	MemoryPeak int64         // bytes, page cache included; v2: Linux 5.19
-	IORead     int64         // bytes from block devices; on v1 from those that the kernel counts for
+	IORead     int64         // bytes from block devices; on v1 only from devices that the kernel counts
 	IOWritten  int64         // bytes to block devices; on v1 without buffered writes
-	// OOMKills counts the processes that the kernel killed for want of memory,
-	// whichever limit it was that was met.
+	// OOMKills counts the processes that the kernel killed because memory ran out, under the
+	// limit of the leaf or any other limit.
 	OOMKills int64
-	// PidsLimitHits counts the refused forks, also those that a limit above refused,
-	// except on v2 since Linux 6.11. Refusals of [Leaf.Kill] do not count.
+	// PidsLimitHits counts the refused forks. It includes refusals by a limit of a group
+	// above, except on v2 since Linux 6.11. It excludes refusals by [Leaf.Kill].
 	PidsLimitHits int64
-	// ForksStopped counts the forks that [Leaf.Kill] refused on v1, so that nothing
-	// gets away: a command may see that, and end by itself before it is killed.
+	// ForksStopped counts the forks that [Leaf.Kill] refused on v1, so that no process
+	// escapes the kill. A command may notice a refusal and end by itself before the kill.
 	ForksStopped int64
 }
 
-// figure is a number about a leaf: where it is, and how the file says it.
+// figure is a number about a leaf: its file, and the parser of this file.
 type figure struct {
 	controller string
 	file       string
 	parse      func([]byte) (int64, error)
 }
 
-// figures are those of Usage, in the order of its fields, save those of I/O.
+// The figures of Usage, in the order of its fields, without the fields of I/O.
 var (
 	figuresV1 = [4]figure{
 		{"cpuacct", timeFile, parseNumber},
@@ -52,15 +52,15 @@ var (
 	}
 )
 
-// Usage reads the use of the leaf. It may be called until Delete, also after Close. For a
-// leaf that is gone it is fs.ErrNotExist.
+// Usage reads the use of the leaf. It may be called until Delete, also after Close. If the
+// leaf is gone, the error is fs.ErrNotExist.
 func (l *Leaf) Usage() (Usage, error) {
 	u, err := l.usage()
 	return u, l.failed("read usage of", err)
 }
 
-// rooms are for reading the files: on the stack, the goroutine of each exec
-// would have its own moved for it.
+// rooms are buffers for the files. A buffer on the stack would make the runtime grow, and so
+// copy, the stack of each exec's goroutine.
 var rooms = sync.Pool{New: func() any { return new([4096]byte) }}
 
 func (l *Leaf) usage() (Usage, error) {
@@ -116,8 +116,8 @@ func parseNumber(data []byte) (int64, error) {
 	return clamp(n), err
 }
 
-// parseKey reads the number of one line of a file of keys and values. A key
-// that is missing is Unknown: memory.oom_control counts since Linux 4.13.
+// parseKey reads the number of one line of a file of keys and values. The number of a missing
+// key is Unknown: memory.oom_control has the count since Linux 4.13.
 func parseKey(key string) func([]byte) (int64, error) {
 	prefix := []byte(key + " ")
 	return func(data []byte) (int64, error) {
@@ -163,7 +163,7 @@ func (l *Leaf) io(room []byte) (read, written int64, err error) {
 }
 
 // parseIOStat sums lines like "254:0 rbytes=8388608 wbytes=0 rios=8 …"
-// (cgroup-v2.rst, "IO Interface Files"). Without any there was no traffic.
+// (cgroup-v2.rst, "IO Interface Files"). Without lines there was no traffic.
 func parseIOStat(table string) (read, written int64, err error) {
 	for field := range strings.FieldsSeq(table) {
 		key, value, _ := strings.Cut(field, "=")
