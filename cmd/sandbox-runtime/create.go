@@ -25,10 +25,11 @@ then executes its command. A caller may add more before the start, for example a
     # ` + programName + ` start web-1
 
 The id must be unique below --root. The command has the caller's stdin, stdout and
-stderr, or, with "terminal": true in ` + frontend.ConfigName + `, a terminal whose other end
---console-socket receives. Sockets of a service manager ($LISTEN_FDS) are its
-descriptors from 3 on, then come those of --preserve-fds; if $NOTIFY_SOCKET is set
-when it is created and started, its READY=1 gets there (sd_notify(3)).`,
+stderr. With "terminal": true in ` + frontend.ConfigName + ` it has a terminal instead, and
+--console-socket receives the other end. The command's descriptors from 3 on are the
+sockets of a service manager ($LISTEN_FDS), then the descriptors of --preserve-fds. If
+$NOTIFY_SOCKET is set at create and at start, the command's READY=1 reaches this socket
+(sd_notify(3)).`,
 		Flags:  startFlags(),
 		Action: withArgs(1, 1, createContainer),
 	}
@@ -46,7 +47,7 @@ func createContainer(ctx context.Context, cmd *cli.Command) error {
 	return nil
 }
 
-// startFlags are those that create and run share.
+// startFlags are the flags that create and run share.
 func startFlags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
 		&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Usage: "`DIR` of the bundle (default: the current directory)"},
@@ -57,7 +58,7 @@ func startFlags() []cli.Flag {
 	}, processFlags())
 }
 
-// processFlags are those of every command that starts a process.
+// processFlags are the flags of every command that starts a process.
 func processFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "console-socket",
@@ -74,8 +75,8 @@ func sessionOf(ctx context.Context, cmd *cli.Command) (*frontend.Process, error)
 	if id == "" {
 		return nil, errEmptyID
 	}
-	// Before newSession changes the working directory: the pid file's path starts from the
-	// caller's.
+	// processIOOf must come before frontend.New, which changes the working directory: a
+	// relative path of the pid file starts at the caller's directory.
 	processIO, err := processIOOf(cmd)
 	if err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ func down(ctx context.Context, cmd *cli.Command) error {
 	})
 }
 
-// down removes one. That there is none is an error here: a name may be wrong.
+// down removes one sandbox. A missing sandbox is an error here: the name may be wrong.
 func (s *sandboxes) down(ctx context.Context, name, root string) error {
 	if launcher.Has(root, name) {
 		return s.Remove(ctx, name)
