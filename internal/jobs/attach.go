@@ -35,7 +35,7 @@ func (v *Session) attach(ctx context.Context, e ExecID) (_ *Process, err error) 
 			err = errors.Join(err, kept.close())
 		}
 	}()
-	if err := kept.open(os.O_RDONLY); errors.Is(err, fs.ErrNotExist) { // its end was told meanwhile
+	if err := kept.open(os.O_RDONLY); errors.Is(err, fs.ErrNotExist) { // a client has got its result meanwhile
 		return nil, v.Why(ctx, v.noExec(e.String()))
 	} else if err != nil {
 		return nil, err
@@ -70,16 +70,16 @@ func (v *Session) attach(ctx context.Context, e ExecID) (_ *Process, err error) 
 }
 
 // drainTime is how long output may take to reach its files once no process can write more.
-// It is longer than a busy machine keeps the drainer from running: later output is never
-// shown.
+// Output that comes later is never shown. So drainTime is longer than the longest delay of the
+// drainer on a busy machine.
 const drainTime = 10 * time.Second
 
-// forget removes the state of a detached exec that has ended, once a client knows the end.
-// The output stays readable for ToldTime to clients that have it open.
+// forget removes the state of a detached exec that has ended, once a client knows the result.
+// Clients that have the output open can read it for ToldTime.
 //
-// The agent forgets the exec after its directory has moved, since the state of an exec
-// that the agent does not know is removed with the output. Then the agent ends the writer
-// of the output, which a neighbour with the command's pipes would keep alive.
+// The directory moves before the agent forgets the exec: if the agent does not know an exec in
+// the old place, its state is removed with the output. The agent then ends the writer of the
+// output. Otherwise another command that has opened the pipes could keep the writer alive.
 func (p *Process) forget() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
@@ -89,10 +89,10 @@ func (p *Process) forget() error {
 	p.result.StdoutTruncated, p.result.StderrTruncated = p.Kept.cut(p.Kept.stdout), p.Kept.cut(p.Kept.stderr)
 	p.Live.Disarm(p.Exec)
 	told, err := p.Live.Told.add(p.Exec, p.Kept)
-	ctx, done := context.WithTimeout(context.Background(), drainTime) // the other may have ended
+	ctx, done := context.WithTimeout(context.Background(), drainTime) // the first context may have ended
 	defer done()
 	if conn, err := p.Live.Connect(ctx); err == nil {
-		_ = conn.Forget(ctx, p.Exec.agent()) // it is gone, or forgets by itself when it needs the place
+		_ = conn.Forget(ctx, p.Exec.agent()) // after an error the agent is gone, or forgets when it needs the place
 	}
 	if told {
 		err = errors.Join(err, p.Live.Told.dropEmpty(p.Exec))
@@ -100,9 +100,9 @@ func (p *Process) forget() error {
 	return err
 }
 
-// Attach takes up a detached command, which may have ended, by the id of its
-// exec. Any number may be attached to one, in several processes; once one of
-// them was told how it ended there is nothing to attach to any more.
+// Attach returns a handle of a detached command by the id of its exec. The command may have
+// ended. Several processes can attach to one command. Once a client has got the result, nobody
+// can attach any more.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrPaused].
 func (v *Session) Attach(ctx context.Context, exec string) (*Process, error) {

@@ -10,10 +10,10 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
-// Deadlines are the timers of detached execs: one for each exec, and one for each output
-// that was told about. A detached exec outlives the handle that started it, so that the
-// Launcher owns the timer. The timer stops when the exec or the output is forgotten, the
-// sandbox is removed or the Launcher is closed.
+// deadlines are the timers of detached execs: one for the timeout of each exec, and one for
+// the removal of each told output. A detached exec outlives the handle that started it, so the
+// launcher owns the timer. The timer stops when the exec or the output is forgotten, the
+// sandbox is removed or the launcher is closed.
 type deadlines struct {
 	// expiring are the calls under way. close waits for them.
 	expiring sync.WaitGroup
@@ -24,19 +24,19 @@ type deadlines struct {
 	All    map[DeadlineKey]*deadline
 }
 
-// A DeadlineKey names an exec of one sandbox, and not of a later sandbox with the same id.
+// A DeadlineKey names an exec of one sandbox. A later sandbox with the same id has other keys.
 type DeadlineKey struct {
 	ID   string
 	init process.ID
 	exec ExecID
-	// told is for the output, once a client was told the end of the exec.
+	// told says that the timer is for the output, after a client has got the result.
 	told bool
 }
 
 type deadline struct{ timer *time.Timer }
 
-// arm calls look after a time, and again each time that look returns another time. A
-// key that has a timer keeps it.
+// arm makes a timer that calls look after a time, and after each further time that look
+// returns. If the key has a timer already, arm does nothing.
 func (d *deadlines) arm(key DeadlineKey, after time.Duration, look func() (again time.Duration, more bool)) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -72,7 +72,7 @@ func (d *deadlines) fire(key DeadlineKey, entry *deadline, look func() (time.Dur
 	}
 }
 
-// Stop stops the timers whose keys are chosen.
+// Stop stops the timers of all keys for which chosen returns true.
 func (d *deadlines) Stop(chosen func(DeadlineKey) bool) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -101,8 +101,8 @@ func (d *deadlines) close() {
 const (
 	// expireAgain is the pause before another try to end an exec.
 	expireAgain = time.Second
-	// lookAgain bounds how long a timer outlives its exec or sandbox, where another
-	// process has removed them.
+	// lookAgain bounds how long a timer outlives its exec or sandbox after another process
+	// has removed it.
 	lookAgain = 10 * time.Minute
 )
 
@@ -125,15 +125,15 @@ func (v *Session) resumeDeadlines() error {
 	for _, e := range all {
 		r, err := readExecRecord(v.execDir(e))
 		if err != nil || r.Timeout == 0 {
-			continue // its start was cut short, or it has none
+			continue // its start was cut short, or it has no timeout
 		}
 		v.armDeadline(e, r.Started.Add(r.Timeout))
 	}
 	return nil
 }
 
-// expire ends a detached exec if it is time, and tells when to look again. Nothing is
-// left to do once the exec has ended.
+// expire ends a detached exec if its time is over. It returns the time until the next look, and
+// false when there is nothing left to do.
 func (v *Session) expire(e ExecID, at time.Time) (again time.Duration, more bool) {
 	if !v.isDetached(e) || !v.Present() {
 		return 0, false
@@ -158,7 +158,7 @@ func (v *Session) killDetached(e ExecID) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = leaf.Close() }() // it only lets go
+	defer func() { _ = leaf.Close() }() // closes a descriptor only
 	alive, err := leaf.Populated()
 	if err != nil || !alive {
 		return err

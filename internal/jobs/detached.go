@@ -18,23 +18,23 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A detached exec goes on when the process that asked for it has ended. The directory execs/ID
-// of the sandbox describes the exec: exec.json, and the output, which the agent's drainer
-// writes to the files stdout and stderr. The directory, the leaf and the exit in the agent stay
-// until a client has the result of the exec.
+// A detached exec goes on when the process that asked for it has ended. The sandbox has a
+// directory execs/ID for the exec. This directory has exec.json and the files stdout and stderr,
+// to which the agent's drainer writes the output. The directory, the leaf and the exit status in
+// the agent stay until a client has the result of the exec.
 
 // A detached is the state of a detached exec, nil for others.
 type detached struct {
 	Dir            string
 	stdout, stderr *os.File
-	limit          int64 // of each
+	limit          int64 // of each stream, in bytes
 }
 
 // execRecord is exec.json.
 type execRecord struct {
 	Args    []string  `json:"args"`
 	Started time.Time `json:"started"`
-	// Boot is the time from the host's boot to the start: clocks may be set meanwhile.
+	// Boot is the time from the host's boot to the start: someone may set the clock meanwhile.
 	Boot   time.Duration `json:"started_since_boot_ns"`
 	Limits spec.Limits   `json:"limits"`
 	// Timeout of the command; 0: none.
@@ -50,7 +50,7 @@ const (
 	timedOutName = "timed_out"
 )
 
-// execsName is the directory of detached execs in that of a sandbox.
+// execsName is the directory of detached execs in the directory of a sandbox.
 const execsName = "execs"
 
 // ExecsDir is the directory of the sandbox's detached execs.
@@ -113,8 +113,8 @@ func readExecRecord(dir string) (r execRecord, err error) {
 	return r, nil
 }
 
-// make makes the directory, and never that of the sandbox: one that was removed
-// meanwhile would seem to be there again.
+// make makes the directory of the exec, but never the directory of the sandbox: a sandbox that
+// was removed meanwhile would seem to exist again.
 func (d *detached) make() error {
 	if err := os.Mkdir(filepath.Dir(d.Dir), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -122,7 +122,7 @@ func (d *detached) make() error {
 	return os.Mkdir(d.Dir, 0o700)
 }
 
-// sinceBoot is the time since the host's boot, that of its sleep included.
+// sinceBoot is the time since the host's boot, with the time of its sleep.
 func sinceBoot() (time.Duration, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
@@ -140,8 +140,8 @@ func (d *detached) open(flags int) (err error) {
 	return err
 }
 
-// reopen leaves the right to write to the agent alone: a reader of the output, perhaps a
-// client of the launcher, could fill the host's memory otherwise.
+// reopen opens the files again for reading only, so that only the agent can write. Otherwise a
+// reader of the output, such as a client of the launcher, could fill the host's memory.
 func (d *detached) reopen() error {
 	if err := d.close(); err != nil {
 		return err
@@ -166,8 +166,7 @@ func (d *detached) close() error {
 	return errors.Join(errs...)
 }
 
-// cut says whether a stream has as many bytes as are kept, so that there
-// probably were more.
+// cut says whether a stream has reached its limit. Then more bytes were probably dropped.
 func (d *detached) cut(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Size() >= d.limit
@@ -182,7 +181,7 @@ func (d *detached) remove() error {
 
 // markTimedOut notes the reason why the exec was killed.
 func (d *detached) markTimedOut() {
-	// Without the mark it seems to be somebody's SIGKILL.
+	// Without the mark the end looks like a SIGKILL of another process.
 	_ = os.WriteFile(filepath.Join(d.Dir, timedOutName), nil, 0o600)
 }
 

@@ -3,5 +3,5 @@
 // files. A [Process] is a command: attached to its caller, or detached with its output kept
 // on the host.
 //
-// A session can be had again at any time, so an idle one is dropped after some seconds.
+// A session can be made again at any time, so an idle session is dropped after some seconds.
 package jobs

@@ -18,19 +18,19 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Start has a command started, and returns: whether it was executed says
-// [Process.Started], or at the latest [Process.Wait]. Of a detached one, and of
-// one with a terminal, it says that itself. Any number of commands may run at once, each in a cgroup of its
-// own.
+// Start asks the agent to start a command, and returns without waiting for the execution.
+// [Process.Started] waits for the execution, and [Process.Wait] reports its failure at the
+// latest. For a detached command, and for a command with a terminal, Start itself waits for the
+// execution. Any number of commands may run at once, each in a cgroup of its own.
 //
-// The files become its first three descriptors; nil is /dev/null. They are
-// pipes without a name, as os.Pipe makes them, and get the command's user as
-// their owner, so that it can open /dev/stdout again. They stay the caller's to
-// close. A command with a terminal, or a detached one, gets none.
+// The files become the command's first three descriptors; nil stands for /dev/null. They must
+// be pipes without a name, as os.Pipe makes them. Start makes the command's user their owner, so
+// that the command can open /dev/stdout again. The caller must close the files. A command with a
+// terminal, or a detached command, takes no files.
 //
 // Errors: *[launch.ConfigError], [launch.ErrNotFound], [launch.ErrNotRunning],
-// [launch.ErrPaused], [launch.ErrUnavailable], and those of Started where
-// it waits for that.
+// [launch.ErrPaused], [launch.ErrUnavailable], and the errors of Started if Start waits for the
+// execution.
 func (v *Session) Start(ctx context.Context, c spec.Command, files [3]*os.File) (*Process, error) {
 	r := v.Current()
 	config, err := c.In(r.Config)
@@ -44,7 +44,8 @@ func (v *Session) Start(ctx context.Context, c spec.Command, files [3]*os.File) 
 	return v.enter(ctx, r, config, c, request)
 }
 
-// enter is start, counted among the calls of the session.
+// enter calls start after [Session.Enter]. If start succeeds, [Process.leave] calls
+// [Session.Leave].
 func (v *Session) enter(ctx context.Context, r record.Record, config spec.Config, c spec.Command, request agent.Command) (*Process, error) {
 	v.Enter()
 	p, err := v.start(ctx, r, config, c, request)
@@ -55,8 +56,8 @@ func (v *Session) enter(ctx context.Context, r record.Record, config spec.Config
 	return p, nil
 }
 
-// NewRequest is a command as PID 1 is told it: config is the sandbox's configuration with
-// the command's own on top.
+// NewRequest returns the request to PID 1 for a command. config is the sandbox's configuration
+// with the settings of the command on top.
 func NewRequest(r record.Record, config spec.Config, c spec.Command, files [3]*os.File) (agent.Command, error) {
 	return agent.Command{
 		Args:        c.Args,
@@ -79,7 +80,7 @@ func handOver(r record.Record, user spec.User, c spec.Command, files [3]*os.File
 			continue
 		}
 		if c.Terminal != nil || c.Detached {
-			return &launch.ConfigError{Reason: fmt.Sprintf("descriptor %d of a command that has a terminal or is detached: it gets none", i)}
+			return &launch.ConfigError{Reason: fmt.Sprintf("descriptor %d: a command with a terminal, or a detached command, takes no descriptors", i)}
 		}
 		if err := checkPipe(f); err != nil {
 			return &launch.ConfigError{Reason: fmt.Sprintf("descriptor %d of a command: %v", i, err)}
@@ -96,9 +97,9 @@ func handOver(r record.Record, user spec.User, c spec.Command, files [3]*os.File
 // PIPEFS_MAGIC).
 const pipeMagic = 0x50495045
 
-// checkPipe refuses all but pipes without a name: through any other file a
-// command could reach more than its bytes, the file behind a name, a terminal's
-// input, and to change its owner would be felt on the host.
+// checkPipe refuses all files except pipes without a name. Through any other file a command
+// could reach more than its bytes, such as the file behind a name or the input of a terminal.
+// Also the change of the owner would be visible on the host.
 func checkPipe(f *os.File) error {
 	var fs unix.Statfs_t
 	var st unix.Stat_t
@@ -107,7 +108,7 @@ func checkPipe(f *os.File) error {
 		return err
 	}
 	if fs.Type != pipeMagic || st.Mode&unix.S_IFMT != unix.S_IFIFO {
-		return errors.New("it is no pipe; copy between the file and a pipe")
+		return errors.New("not a pipe; copy between the file and a pipe")
 	}
 	return nil
 }
@@ -116,7 +117,7 @@ func checkPipe(f *os.File) error {
 // the host's own processes, when memory runs out.
 const commandOOMScore = 500
 
-// start has the command started in a leaf of its own.
+// start asks the agent to start the command in a leaf of its own.
 func (v *Session) start(ctx context.Context, r record.Record, config spec.Config, c spec.Command, request agent.Command) (_ *Process, err error) {
 	if v.Paused() {
 		return nil, &launch.SandboxError{ID: v.ID, Err: launch.ErrPaused}
@@ -144,7 +145,7 @@ func (v *Session) start(ctx context.Context, r record.Record, config spec.Config
 	if c.Detached {
 		defer v.starting.end(p.Exec)
 		if err := p.Detach(ctx, c, &request); err != nil {
-			return nil, record.NotFound(v.ID, err) // somebody has just removed the sandbox
+			return nil, record.NotFound(v.ID, err) // a missing directory: the sandbox was just removed
 		}
 	}
 	p.files = v.Files.Begin(r, c)
@@ -160,7 +161,8 @@ func (v *Session) start(ctx context.Context, r record.Record, config spec.Config
 	if p.Inside, err = conn.Begin(ctx, request); err != nil {
 		return nil, p.notStarted(ctx, err)
 	}
-	if c.Detached || c.Terminal != nil { // from here on it is nobody's to give up, or has to be there
+	// The caller of Start cannot give up a detached command later, and needs the terminal at once.
+	if c.Detached || c.Terminal != nil {
 		if err := p.awaitStartInTime(ctx); err != nil {
 			return nil, errors.Join(p.notStarted(ctx, err), p.Inside.Close())
 		}
@@ -175,7 +177,7 @@ func (v *Session) start(ctx context.Context, r record.Record, config spec.Config
 	return p, nil
 }
 
-// limitError words a limit that this host can't hold for one command.
+// limitError describes a limit that this host cannot enforce for one command.
 func limitError(err error) error {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return fmt.Errorf("a limit of one command %w: %w", launch.ErrUnavailable, err)
@@ -183,25 +185,25 @@ func limitError(err error) error {
 	return err
 }
 
-// askTime is how long an agent may be silent before it is looked whether the
-// sandbox stands still.
+// askTime is how long an agent may be silent before the launcher checks for a pause of the
+// sandbox.
 const askTime = 200 * time.Millisecond
 
 // errStill ends the wait for the agent of a sandbox that was paused meanwhile.
 var errStill = errors.New("the sandbox stands still")
 
-// Started waits until the command has been executed. Wait does not need it.
+// Started waits until the command has been executed. A caller may call Wait without Started.
 //
 // Errors: *[launch.NotRunError], *[launch.ConfigError] for its directory,
 // [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrPaused],
-// [launch.ErrUnavailable] where there is no room for another process.
+// [launch.ErrUnavailable] if there is no room for another process.
 func (p *Process) Started(ctx context.Context) error {
 	err := p.awaitStart(ctx)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
 	err = p.notStarted(ctx, err)
-	if p.Waiting.TryAcquire(1) { // a waiting caller is told, too
+	if p.Waiting.TryAcquire(1) { // otherwise a Wait is under way, and gets the error itself
 		p.fail(err)
 		p.Waiting.Release(1)
 	}
@@ -209,10 +211,10 @@ func (p *Process) Started(ctx context.Context) error {
 }
 
 // ErrLate ends the wait for a command that is not executed within its timeout.
-var ErrLate = errors.New("it was not executed within its timeout: something in the sandbox may stop commands that start")
+var ErrLate = errors.New("the command was not executed within its timeout: a process in the sandbox may stop starting commands")
 
-// awaitStartInTime is awaitStart within the command's timeout, which nobody else
-// sees to before the command is there.
+// awaitStartInTime is awaitStart within the command's timeout. The timer of the timeout starts
+// only after this wait.
 func (p *Process) awaitStartInTime(ctx context.Context) error {
 	if p.Timeout == 0 {
 		return p.awaitStart(ctx)
@@ -226,12 +228,13 @@ func (p *Process) awaitStartInTime(ctx context.Context) error {
 	return err
 }
 
-// awaitStart waits for the agent's word, unless the sandbox stands still.
+// awaitStart waits until the agent reports the execution. It returns errStill if the sandbox is
+// paused meanwhile.
 func (p *Process) awaitStart(ctx context.Context) error {
 	asking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	v := p.Live
-	var looking sync.Mutex // above look
+	var looking sync.Mutex // guards look
 	var look *time.Timer
 	looking.Lock()
 	look = time.AfterFunc(askTime, func() {
@@ -252,7 +255,7 @@ func (p *Process) awaitStart(ctx context.Context) error {
 	return err
 }
 
-// fail ends an exec whose command was not executed. The caller has waiting.
+// fail ends an exec whose command was not executed. The caller must hold p.Waiting.
 func (p *Process) fail(err error) {
 	if p.ended {
 		return
@@ -264,7 +267,7 @@ func (p *Process) fail(err error) {
 	p.leave()
 }
 
-// notStarted words the failure of a start.
+// notStarted describes the failure of a start.
 func (p *Process) notStarted(ctx context.Context, err error) error {
 	v := p.Live
 	var start *agent.StartError
@@ -282,7 +285,7 @@ func (p *Process) notStarted(ctx context.Context, err error) error {
 	return &launch.SandboxError{ID: v.ID, Err: err}
 }
 
-// refused words why a command could not be executed.
+// refused describes why a command could not be executed.
 func (p *Process) refused(start *agent.StartError) error {
 	name := p.Args[0]
 	switch {
@@ -310,9 +313,9 @@ func (p *Process) refused(start *agent.StartError) error {
 // processes.
 const filesName = "sandbox-files"
 
-// StartFiles starts the command that serves a sandbox's files: a program of ours, never one
-// of the sandbox's, and nothing that the sandbox's configuration can tell it. It is in the
-// sandbox as any command is, under the same limits, but without a timeout.
+// StartFiles starts the program that serves a sandbox's files. The program is part of the
+// runtime, never a file of the sandbox, and the sandbox's configuration does not reach it. It
+// runs in the sandbox as any command does, under the same limits, but without a timeout.
 func (v *Session) StartFiles(ctx context.Context, files [3]*os.File) (*Process, error) {
 	program, err := v.all.FilesProgram()
 	if err != nil {
@@ -328,6 +331,6 @@ func (v *Session) StartFiles(ctx context.Context, files [3]*os.File) (*Process, 
 	}
 	request.Program = program
 	request.Dir = "/"
-	request.Env = []string{"GOMAXPROCS=2", "GOTRACEBACK=none"} // few threads: the sandbox's limit counts them
+	request.Env = []string{"GOMAXPROCS=2", "GOTRACEBACK=none"} // few threads, since they count against the sandbox's limit
 	return v.enter(ctx, r, config, c, request)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
-// An ExecID names one exec of a sandbox, and the process that asked for the exec. So the rest
-// of an exec is known to be stale when that process has ended.
+// An ExecID names one exec of a sandbox, and the process that asked for the exec. If that
+// process has ended, the remaining state of the exec is stale.
 type ExecID struct {
 	Pid   uint32
 	Start uint64
@@ -20,14 +20,14 @@ type ExecID struct {
 // leafPrefix begins the name of an exec's cgroup.
 const leafPrefix = "exec-"
 
-// newExec is unique while the host is up.
+// newExec returns an id that is unique while the host is up.
 func (l *Sessions) newExec() (ExecID, error) {
 	self, err := l.Self()
 	return ExecID{Pid: uint32(self.Pid), Start: self.Start, N: l.execs.Add(1)}, err
 }
 
-// numbered says whether the launcher has made the id up, and not another one, of
-// this process or not.
+// numbered says whether this launcher has made the id. Another launcher, also one of the same
+// process, has other ids.
 func (l *Sessions) numbered(e ExecID) bool {
 	self, err := l.Self()
 	return err == nil && e.Pid == uint32(self.Pid) && e.Start == self.Start && e.N-l.first-1 < l.execs.Load()-l.first
@@ -53,13 +53,13 @@ func (e ExecID) agent() (id agent.ExecID) {
 	return id
 }
 
-// ownerLives is whether the process that asked for the exec does.
+// ownerLives says whether the process that asked for the exec lives.
 func (e ExecID) ownerLives() bool {
 	start, err := process.Started(int(e.Pid))
 	return err == nil && start == e.Start
 }
 
-// parseExec reads an id that [execID.String] has written.
+// parseExec reads an id that [ExecID.String] has written.
 func parseExec(s string) (ExecID, bool) {
 	parts := strings.Split(s, "-")
 	if len(parts) != 3 {

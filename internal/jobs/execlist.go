@@ -14,10 +14,11 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// DetachedExecs are those of the sandbox, by their state.
+// DetachedExecs returns the detached execs that have a directory in the sandbox's state.
 func (v *Session) DetachedExecs() ([]ExecID, error) { return execsIn(v.ExecsDir()) }
 
-// execsIn are the execs that a directory has entries of, sorted by name. One that is not there has none.
+// execsIn returns the execs that have an entry in a directory, sorted by name. For a missing
+// directory it returns none.
 func execsIn(dir string) ([]ExecID, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -32,8 +33,8 @@ func execsIn(dir string) ([]ExecID, error) {
 	return all, nil
 }
 
-// describe describes an exec; false says that there is nothing in its leaf, as
-// in one that is kept for the next.
+// describe describes an exec. It returns false if the leaf is empty, such as the leaf that is
+// ready for the next exec.
 func (v *Session) describe(e ExecID) (spec.ExecInfo, bool, error) {
 	x := spec.ExecInfo{ID: e.String()}
 	leaf, err := v.Group.OpenLeaf(e.Leaf())
@@ -43,7 +44,7 @@ func (v *Session) describe(e ExecID) (spec.ExecInfo, bool, error) {
 	if err != nil {
 		return x, false, err
 	}
-	defer func() { _ = leaf.Close() }() // it only lets go
+	defer func() { _ = leaf.Close() }() // closes a descriptor only
 	if x.Pids, err = leaf.Pids(); err != nil {
 		return x, false, err
 	}
@@ -65,8 +66,8 @@ func (v *Session) describe(e ExecID) (spec.ExecInfo, bool, error) {
 	return x, len(x.Pids) > 0, nil
 }
 
-// commandOf is a process's command line, as it likes to have it, and when it was
-// started; nothing where it has ended.
+// commandOf returns the command line of a process, which the process can change, and the time of
+// its start. It returns nothing if the process has ended.
 func commandOf(pid int) (args []string, started time.Time) {
 	dir := fmt.Sprintf("/proc/%d", pid)
 	text, err := os.ReadFile(dir + "/cmdline")
@@ -80,9 +81,9 @@ func commandOf(pid int) (args []string, started time.Time) {
 	return shown(args), started
 }
 
-// shownLength is how many bytes of a command's arguments are kept, to be shown:
-// they may be megabytes, and as many detached commands as there are keep theirs. Each
-// argument takes stringSize beyond its letters.
+// shownLength bounds the bytes that are kept of a command's arguments, for a list of commands.
+// Arguments can have megabytes, and each detached command keeps its own. Each argument takes
+// stringSize bytes beyond its text.
 const (
 	shownLength = 4 << 10
 	stringSize  = 16
@@ -100,8 +101,8 @@ func shown(args []string) []string {
 	return args
 }
 
-// Execs describes the running commands of the sandbox, of any process, and the detached
-// commands that have ended and whose result nobody has taken yet.
+// Execs describes the running commands of the sandbox, which any process can have started. It
+// also describes ended detached commands until a client has their result.
 func (v *Session) Execs(context.Context) ([]spec.ExecInfo, error) {
 	if !v.Up() {
 		return nil, v.Why(context.Background(), &launch.SandboxError{ID: v.ID, Err: launch.ErrNotRunning})

@@ -32,8 +32,8 @@ func (v *Session) fate() fate {
 	return fateUnknown
 }
 
-// initOOMKills is how often the kernel has killed for memory in the sandbox and
-// in none of its execs. 0 where that can't be told.
+// initOOMKills counts the processes that the kernel killed for memory in the sandbox, without
+// those of its execs. It is 0 if the count is unknown.
 func initOOMKills(group *cgroups.Group) int64 {
 	events, err := group.Events()
 	if err != nil {
@@ -47,10 +47,10 @@ func initOOMKills(group *cgroups.Group) int64 {
 	for _, name := range names {
 		leaf, err := group.OpenLeaf(name)
 		if err != nil {
-			return 0 // it goes this moment, with its count
+			return 0 // the leaf is being removed, with its count
 		}
 		usage, err := leaf.Usage()
-		_ = leaf.Close() // it only lets go
+		_ = leaf.Close() // closes a descriptor only
 		if err != nil {
 			return 0
 		}
@@ -62,14 +62,14 @@ func initOOMKills(group *cgroups.Group) int64 {
 // A full is a file system of the sandbox without room, with the words for the reason and
 // for the limit.
 type full struct {
-	// place is where it is in the sandbox; empty for the store.
+	// place is the mount point in the sandbox; empty for the store.
 	place             string
 	reason, violation string
 }
 
-// fullDisks are the file systems without room to which only the sandbox writes, and the
-// host's directories with a quota. Other file systems of the host are not asked: a server
-// that does not answer would block the caller.
+// fullDisks returns the full file systems to which only the sandbox writes, and the full
+// directories of the host that have a quota. It does not ask other file systems of the host: a
+// server that does not answer would block the caller.
 func (l *Sessions) fullDisks(r record.Record) []full {
 	var all []full
 	if size, is := sharedMemoryFull(r.Init); is {
@@ -79,14 +79,15 @@ func (l *Sessions) fullDisks(r record.Record) []full {
 	return append(all, l.fullStores(r)...)
 }
 
-// fullStores are those of them of which a Result tells the files.
+// fullStores returns the part of fullDisks whose changed files are in a Result: all except the
+// shared memory.
 func (l *Sessions) fullStores(r record.Record) (all []full) {
 	if r.Limits.Disk == spec.Enforced {
 		all = append(all, fullQuotas(r)...)
 	}
 	file, err := record.OpenStore(r.Init)
 	if err != nil {
-		return all // it has just ended
+		return all // the sandbox has just ended
 	}
 	defer file.Close()
 	used, total, err := store.Usage(file)
@@ -112,13 +113,13 @@ func (l *Sessions) fullStores(r record.Record) (all []full) {
 	return all
 }
 
-// fullQuotas are the directories of the host's whose quota is used up: all that the
-// sandbox may write to have one, and are ext4's or XFS's.
+// fullQuotas returns the directories of the host that have used up their quota. The caller has
+// checked that all writable directories of the sandbox have a quota, on ext4 or XFS.
 func fullQuotas(r record.Record) (all []full) {
 	for _, target := range record.WritableBinds(r.Config) {
 		dir, err := record.OpenShown(r.Init, target, record.ToRead)
 		if err != nil {
-			continue // it has just ended
+			continue // the sandbox has just ended
 		}
 		used, total, err := store.Usage(dir)
 		dir.Close()
@@ -131,8 +132,8 @@ func fullQuotas(r record.Record) (all []full) {
 	return all
 }
 
-// writtenTo are the places of a sandbox in which files were created or modified: the
-// writable binds, and the store, which is empty.
+// writtenTo returns the places of a sandbox in which files were created or modified. A place is
+// the path of a writable bind, or "" for the store.
 func writtenTo(files *spec.Files, binds []string) map[string]bool {
 	places := map[string]bool{}
 	if files == nil {
@@ -157,17 +158,18 @@ func (l *Sessions) hostFull() bool {
 	return err == nil && int64(st.Bavail)*st.Bsize < nearlyFull
 }
 
-// nearlyFull is the part of their last bytes that file systems keep back.
+// nearlyFull is a number of bytes. File systems keep some of their last bytes back, so a file
+// system with fewer free bytes counts as full.
 const nearlyFull = 64 << 10
 
 const sharedMemory = "/dev/shm"
 
-// sharedMemoryFull says whether the sandbox's shared memory has neither a block
-// nor a file left, and its size.
+// sharedMemoryFull says whether the sandbox's shared memory has no free block or no free inode,
+// and returns its size.
 func sharedMemoryFull(init process.ID) (size spec.Size, full bool) {
 	dir, err := record.OpenShown(init, sharedMemory, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
-		return 0, false // it has just ended
+		return 0, false // the sandbox has just ended
 	}
 	defer dir.Close()
 	var st unix.Statfs_t
@@ -178,12 +180,11 @@ func sharedMemoryFull(init process.ID) (size spec.Size, full bool) {
 	return spec.Size(st.Blocks * uint64(st.Bsize)), st.Bavail == 0 || st.Ffree == 0
 }
 
-// checkTime bounds how long the end of a command waits for others that check the
-// same sandbox.
+// checkTime bounds how long the end of a command waits for other checks of the same sandbox.
 const checkTime = 10 * time.Second
 
-// TellDamage adds to a command's result that writes to the sandbox's files were lost,
-// by this command or before. It syncs only where the host is short of room.
+// TellDamage adds to a command's result that the host's disk has lost writes to the sandbox's
+// files, of this command or an earlier one. It syncs only if the host is short of room.
 func (p *Process) TellDamage(r *spec.Result) {
 	box := p.Live.Current()
 	l := p.Live.all
@@ -198,6 +199,6 @@ func (p *Process) TellDamage(r *spec.Result) {
 		r.Violations = append(r.Violations, limitHit("the sandbox %v", err))
 		r.Reason += "; the sandbox " + err.Error()
 	case err != nil && !errors.Is(err, store.ErrAbandoned) && !errors.Is(err, fs.ErrNotExist): // else it is being removed
-		r.Notes = append(r.Notes, fmt.Sprintf("it is not known whether all that was written is on disk: %v", err))
+		r.Notes = append(r.Notes, fmt.Sprintf("the check for lost writes to the sandbox's disk has failed: %v", err))
 	}
 }

@@ -16,28 +16,26 @@ import (
 )
 
 // A leaf is the cgroup of one exec. The leaf of the next exec is made while an exec runs, so
-// that an exec seldom waits for it. A leaf of an exec that has ended is used again, once it
-// counts nothing any more. A sandbox in which nothing ever ran has no leaf.
+// that an exec seldom waits for its leaf. The leaf of an ended exec is used again if it is as
+// empty as a new leaf: see [cgroups.Leaf.Renew]. A sandbox without any exec has no leaf.
 
 // A MadeLeaf is a leaf with the id of its exec, present or past.
 type MadeLeaf struct {
 	Exec ExecID
 	*cgroups.Leaf
 	under leafTerms
-	// usage has the counts of the leaf, once nothing lives in it any more.
+	// usage has the counts of the leaf after its last process has ended.
 	usage cgroups.Usage
 }
 
-// leafTerms are the limits of a sandbox on which the making of a leaf depends: the leaf's
-// own limit of processes, and whether the leaf stays out of the hierarchy with the
-// sandbox's disk limits.
+// leafTerms are the limits of a sandbox that affect how its leaves are made.
 type leafTerms struct {
-	pids      int64 // 0: none of its own
-	throttled bool
+	pids      int64 // the leaf's own limit of processes; 0: no own limit
+	throttled bool  // the leaf stays out of the hierarchy with the sandbox's disk limits
 }
 
-// A leafPool has the leaves of a sandbox in which nothing runs: the leaf that is ready, leaves
-// that may be used again, and leaves to remove.
+// A leafPool has the empty leaves of a sandbox: the leaf that is ready for the next exec, the
+// leaves of ended execs, and leaves to remove.
 type leafPool struct {
 	box     *record.Sandbox
 	newExec func() (ExecID, error)
@@ -47,7 +45,7 @@ type leafPool struct {
 	Spares []MadeLeaf
 	ended  []MadeLeaf
 	used   []*cgroups.Leaf
-	// begun says that there was an exec.
+	// begun says that the sandbox has had an exec.
 	begun bool
 }
 
@@ -75,7 +73,7 @@ func (p *leafPool) takeUsed() []*cgroups.Leaf {
 	return used
 }
 
-// Take returns a leaf that only has the limits of the sandbox.
+// Take returns an empty leaf without limits of its own command.
 func (p *leafPool) Take() (MadeLeaf, error) {
 	if leaf, ok := p.Reuse(&p.Spares); ok {
 		return leaf, nil
@@ -83,8 +81,8 @@ func (p *leafPool) Take() (MadeLeaf, error) {
 	return p.next()
 }
 
-// Reuse takes the first leaf that has the present limits out of a list of the pool. The leaves
-// before it were made before a limit was changed.
+// Reuse takes the first leaf with the present limits out of a list of the pool. The leaves
+// before this leaf have old limits, and Reuse marks them for removal.
 func (p *leafPool) Reuse(from *[]MadeLeaf) (MadeLeaf, bool) {
 	terms := termsOf(p.box.Current())
 	p.mu.Lock()
@@ -109,8 +107,8 @@ func termsOf(r record.Record) leafTerms {
 	return t
 }
 
-// makeAhead makes the leaf of the next exec, while the exec that has just begun runs. A
-// sandbox's first exec may be its only one.
+// makeAhead makes the leaf of the next exec while the present exec runs. For the first exec of
+// a sandbox it makes none: the first exec may be the only one.
 func (p *leafPool) makeAhead() {
 	p.mu.Lock()
 	wanted := p.begun && len(p.Spares) == 0
@@ -121,7 +119,7 @@ func (p *leafPool) makeAhead() {
 	}
 	leaf, err := p.next()
 	if err != nil {
-		return // the exec that needs the leaf tells the error
+		return // the next exec gets the error again
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +140,8 @@ func (p *leafPool) next() (MadeLeaf, error) {
 	}
 }
 
-// renew fails if the leaf still counts something, as one does at times.
+// renew makes a used leaf ready for another exec. It fails if the leaf still counts something;
+// this happens at times.
 func (p *leafPool) renew(leaf MadeLeaf) (MadeLeaf, error) {
 	e, err := p.newExec()
 	if err != nil {
@@ -169,7 +168,8 @@ func (p *leafPool) make() (MadeLeaf, error) {
 	}
 }
 
-// retire has a leaf removed: beside the next exec, or when the session drops its leaves.
+// retire marks a leaf for removal: while the next exec runs, or when the session drops its
+// leaves.
 func (p *leafPool) retire(leaf *cgroups.Leaf) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -199,13 +199,14 @@ func (l MadeLeaf) limit(limits spec.Limits) error {
 // discard removes leaves in which nothing runs.
 func discard(leaves []*cgroups.Leaf) {
 	for _, leaf := range leaves {
-		// A leaf that cannot be removed goes with the sandbox.
-		_ = leaf.Delete(context.Background()) // it has its own patience
+		// The removal of the sandbox removes a leaf that stays. Delete has a time limit of its
+		// own.
+		_ = leaf.Delete(context.Background())
 	}
 }
 
-// killTime is how long killed processes may take to be gone. One that is deep in
-// a system call, or in a paused sandbox, takes longer; it is not waited for.
+// killTime is how long the launcher waits for the end of killed processes. A process in a long
+// system call, or in a paused sandbox, takes longer; nothing waits for it.
 const killTime = 5 * time.Second
 
 // endLeaf kills all processes of a leaf and removes the leaf.
@@ -218,7 +219,7 @@ func endLeaf(ctx context.Context, leaf *cgroups.Leaf) error {
 	return nil
 }
 
-// aloneIn says that nothing runs in the sandbox but in one leaf.
+// aloneIn says that no other leaf of the sandbox has processes.
 func aloneIn(box *record.Sandbox, leaf *cgroups.Leaf) bool {
 	names, err := box.Group.Leaves()
 	if err != nil {
@@ -232,13 +233,13 @@ func aloneIn(box *record.Sandbox, leaf *cgroups.Leaf) bool {
 	return true
 }
 
-// runsIn is true where that cannot be told.
+// runsIn says whether a leaf has processes. It returns true if this is unknown.
 func runsIn(box *record.Sandbox, name string) bool {
 	leaf, err := box.Group.OpenLeaf(name)
 	if err != nil {
 		return erase.IgnoreMissing(err) != nil
 	}
-	defer func() { _ = leaf.Close() }() // it only lets go
+	defer func() { _ = leaf.Close() }() // closes a descriptor only
 	alive, err := leaf.Populated()
 	return alive || erase.IgnoreMissing(err) != nil
 }

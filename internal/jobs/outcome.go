@@ -11,29 +11,28 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// An ending is all that is known of how a command ended.
+// An ending has the facts about the end of a command.
 type ending struct {
-	// status is the command's wait status; known says that there is one.
+	// status is the command's wait status, if known is true.
 	status syscall.WaitStatus
 	known  bool
-	// timedOut and cancelled say that the runtime ended it, and why; timeout is
-	// the time it had.
+	// timedOut and cancelled say that the runtime has ended the command: after its timeout, or
+	// because the caller gave up. timeout is the command's timeout.
 	timedOut, cancelled bool
 	timeout             time.Duration
-	// limits are those that held for it.
+	// limits are the limits of the command.
 	limits spec.Limits
-	// oomKills and forksRefused are the counts of its cgroup.
+	// oomKills and forksRefused are the counts of the command's cgroup.
 	oomKills, forksRefused int64
-	// forksStopped counts those that were refused because the runtime was ending it.
+	// forksStopped counts the forks that failed because the runtime was ending the command.
 	forksStopped int64
-	// full are file systems of the sandbox without room, as a failed command
-	// has left them.
+	// full are the full file systems of the sandbox after a failed command.
 	full []full
 	// lost is the fate of the sandbox, if nothing else is known.
 	lost fate
 }
 
-// A fate is how a sandbox went away under a command.
+// A fate is the reason why a sandbox ended while a command ran.
 type fate int
 
 const (
@@ -48,7 +47,7 @@ const (
 func (e ending) describe(r *spec.Result) {
 	r.Violations = e.violations()
 	killed := e.known && e.status.Signaled() && e.status.Signal() == unix.SIGKILL
-	// A shell that may not fork any more ends with an error of its own.
+	// A shell whose fork is refused during the kill ends with an error of its own.
 	ended := killed || !e.known || e.status != 0 && e.forksStopped > 0
 	switch {
 	case e.timedOut && ended:
@@ -70,8 +69,8 @@ func (e ending) describe(r *spec.Result) {
 	}
 }
 
-// tellFull adds those full file systems that the command has written to, which did
-// not fail for it: the status says how it ended.
+// tellFull adds the full file systems that a successful command has written to. The status stays
+// as it is.
 func tellFull(r *spec.Result, all []full, written map[string]bool) {
 	for _, f := range all {
 		if written[f.place] {
@@ -81,8 +80,7 @@ func tellFull(r *spec.Result, all []full, written map[string]bool) {
 	}
 }
 
-// failed says that the command ended otherwise than it was meant to, by its own
-// doing as far as it is known.
+// failed says that the command has failed, and not because the runtime ended it.
 func (e ending) failed() bool { return e.known && !e.timedOut && !e.cancelled && e.status != 0 }
 
 // exitReason explains an exit code, if the reason is known.
@@ -171,8 +169,7 @@ func limitHit(format string, args ...any) spec.Violation {
 	return spec.Violation{Kind: "limit", Detail: fmt.Sprintf(format, args...)}
 }
 
-// violations are the limits that were hit, whether or not that ended the
-// command.
+// violations are the limits that the command has hit. The command may have gone on.
 func (e ending) violations() []spec.Violation {
 	var all []spec.Violation
 	if e.oomKills > 0 {

@@ -17,9 +17,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
-// The output of detached commands lies in the state root. A sandbox has a share of it: a
-// number of commands, and bytes. A command takes two streams of its output limit until
-// it has ended and all its output has come, and then the size of its files.
+// The output of detached commands lies in the state root. Each sandbox has a share of the space:
+// a number of commands, and bytes. A command takes twice its output limit, for two streams, until
+// it has ended and its output is complete. Then it takes the size of its files.
 const (
 	MaxOutputs     = 320
 	MaxOutputBytes = 1 << 30
@@ -31,12 +31,11 @@ type share struct {
 	Mu sync.Mutex
 	// Taken has the room of detached execs, so that their records are not read again.
 	Taken map[ExecID]room
-	// asked is the exec that the agent was asked about last.
+	// asked is the exec of the last question to the agent.
 	asked ExecID
 }
 
-// A room is the room that the output of an exec takes. It is final if no more output
-// comes.
+// A room is the space that the output of an exec takes. It is final if no more output comes.
 type room struct {
 	bytes int64
 	final bool
@@ -49,10 +48,10 @@ func (s *share) note(e ExecID, r room) {
 	s.Taken[e] = r
 }
 
-// roomForOutput refuses a command whose output has no room. The caller has output.mu.
+// roomForOutput refuses a command if its output may not fit. The caller must hold Output.Mu.
 func (v *Session) roomForOutput(ctx context.Context, limit int64) error {
 	if limit > MaxOutputBytes/2 {
-		return &launch.ConfigError{Reason: fmt.Sprintf("an output limit of %d bytes for each of two streams: the detached commands of a sandbox keep %d bytes together",
+		return &launch.ConfigError{Reason: fmt.Sprintf("an output limit of %d bytes for each of two streams: all detached commands of a sandbox together keep at most %d bytes",
 			limit, MaxOutputBytes)}
 	}
 	err := v.checkShare(limit)
@@ -76,7 +75,7 @@ func (v *Session) checkShare(limit int64) error {
 	if len(v.Output.Taken) > len(running) {
 		maps.DeleteFunc(v.Output.Taken, func(e ExecID, _ room) bool { return !slices.Contains(running, e) })
 	}
-	const wayOut = "attach to those that have ended, which tells how and frees their output a moment later, or end some"
+	const wayOut = "attach to ended commands and take their results, which frees their output a moment later, or end some commands"
 	if len(running)+len(told) >= MaxOutputs {
 		return &launch.SandboxError{ID: v.ID, Err: fmt.Errorf("keeps the output of %d detached commands, and another one %w; %s",
 			MaxOutputs, launch.ErrUnavailable, wayOut)}
@@ -124,16 +123,16 @@ func OutputSize(dir string) (total int64) {
 func outputNames() [2]string { return [2]string{"stdout", "stderr"} }
 
 const (
-	// SettleOutputsTime bounds how long the agent is asked which output is complete.
+	// SettleOutputsTime bounds the questions to the agent about complete output, together.
 	SettleOutputsTime = time.Second
-	// AskOutputTime bounds the same for one command.
+	// AskOutputTime bounds the question about one command.
 	AskOutputTime = 50 * time.Millisecond
 )
 
-// freeOutputs removes output that nobody can ask for, and learns which output is complete.
-// The caller has output.mu.
+// freeOutputs removes output that nobody can ask for, and notes the final size of complete
+// output. The caller must hold Output.Mu.
 func (v *Session) freeOutputs(ctx context.Context) {
-	_ = v.Sweep(ctx) // the check says that there is no room
+	_ = v.Sweep(ctx) // without room the next check fails
 	v.Told.drop(ToldLeast)
 	all, err := v.DetachedExecs()
 	if err != nil {
@@ -155,8 +154,8 @@ func (v *Session) freeOutputs(ctx context.Context) {
 	}
 }
 
-// startAfter has those that follow the last one, by name, come first: the time is over
-// before all have had their turn.
+// startAfter rotates the list so that it starts after the exec last. The time may not suffice
+// for all execs, so the next call goes on where this one has stopped.
 func startAfter(sorted []ExecID, last ExecID) []ExecID {
 	name := last.String()
 	next := slices.IndexFunc(sorted, func(e ExecID) bool { return e.String() > name })
@@ -166,8 +165,8 @@ func startAfter(sorted []ExecID, last ExecID) []ExecID {
 	return slices.Concat(sorted[next:], sorted[:next])
 }
 
-// complete says that nothing more can come to the output of an exec that has ended.
-// Another command of the sandbox may have opened its pipes.
+// complete says that the output of an ended exec cannot grow any more. It can still grow while
+// another command of the sandbox has opened the exec's pipes.
 func (v *Session) complete(ctx context.Context, e ExecID) bool {
 	ctx, cancel := context.WithTimeout(ctx, AskOutputTime)
 	defer cancel()
@@ -179,7 +178,7 @@ func (v *Session) complete(ctx context.Context, e ExecID) bool {
 	if err != nil {
 		return false
 	}
-	defer func() { _ = inside.Close() }() // it only lets go
+	defer func() { _ = inside.Close() }() // closes the connection only
 	return inside.Drained(ctx) == nil
 }
 

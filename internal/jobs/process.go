@@ -23,12 +23,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A Process is a command that was started in a sandbox, running or over: an exec. It is
+// A Process is an exec: a command that was started in a sandbox, and runs or has ended. It is
 // safe for concurrent use. The caller must close it.
 //
-// An exec is over when its command is over. All processes that the command has left
-// running are then killed, also daemons, so that a Result is whole and final. A detached
-// exec is for work that goes on.
+// An exec ends with its command. The runtime then kills all processes that the command has left
+// running, also daemons, so that a Result is complete and final. For work that goes on, use a
+// detached exec.
 type Process struct {
 	Live      *Session
 	Exec      ExecID
@@ -42,19 +42,19 @@ type Process struct {
 	StartedAt time.Time
 	Timeout   time.Duration
 	files     *filewatch.Recording
-	// Transaction is the exec's own, nil for others.
+	// Transaction is nil for an exec without a transaction.
 	Transaction *overlay.Transaction
-	// Kept is the state of a detached exec, nil for others.
+	// Kept is the state of a detached exec, nil for other execs.
 	Kept *detached
 
-	// deadline fires after timeout. It is nil for a detached exec; see deadlines.
+	// deadline fires after Timeout. It is nil for a detached exec, whose timer is in
+	// Sessions.Deadlines.
 	deadline *time.Timer
 	timedOut atomic.Bool
-	// stuck says that something was killed and does not end, or that PID 1
-	// stands still and cannot tell.
+	// stuck says that a killed process does not end, or that PID 1 is frozen and cannot report
+	// the end.
 	stuck atomic.Bool
-	// killing is held by the one that kills, so that the leaf is not removed
-	// meanwhile.
+	// killing is held during a kill, so that the leaf is not removed meanwhile.
 	killing sync.Mutex
 
 	// Waiting is held by the goroutine that waits, and guards the fields below.
@@ -70,19 +70,19 @@ type Process struct {
 	closing   bool
 
 	left sync.Once
-	// over says that it has left.
+	// over says that leave was called.
 	over atomic.Bool
 }
 
-// ID is the exec's, unique while the host is up.
+// ID is the exec's id, which is unique while the host is up.
 func (p *Process) ID() string { return p.Exec.String() }
 
-// Terminal is the master of the command's terminal, nil if it has none. Close
-// closes it.
+// Terminal is the master of the command's terminal. It is nil for a command without a terminal.
+// [Process.Close] closes the master.
 func (p *Process) Terminal() *os.File { return p.Inside.Terminal() }
 
-// Output are the files with the output of a detached command; nil for others. Close closes
-// them.
+// Output returns the files with the output of a detached command, and nil for other commands.
+// [Process.Close] closes the files.
 func (p *Process) Output() (stdout, stderr *os.File) {
 	if p.Kept == nil {
 		return nil, nil
@@ -90,7 +90,7 @@ func (p *Process) Output() (stdout, stderr *os.File) {
 	return p.Kept.stdout, p.Kept.stderr
 }
 
-// Register counts the exec as running and has its timeout begin.
+// Register counts the exec as running, and starts the timer of its timeout.
 func (v *Session) Register(p *Process) {
 	p.Waiting = semaphore.NewWeighted(1)
 	switch {
@@ -98,7 +98,7 @@ func (v *Session) Register(p *Process) {
 	case p.Kept != nil:
 		v.armDeadline(p.Exec, p.StartedAt.Add(p.Timeout))
 	default:
-		// Set before it can fire, since expire uses it.
+		// The timer must not fire before p.deadline is set, since expire uses it.
 		p.deadline = time.AfterFunc(math.MaxInt64, p.expire)
 		p.deadline.Reset(time.Until(p.StartedAt.Add(p.Timeout)))
 	}
@@ -110,7 +110,7 @@ func (v *Session) Register(p *Process) {
 	v.running[p.ID()] = p
 }
 
-// leave ends the call that register has begun.
+// leave ends the exec's use of the session. It may be called again.
 func (p *Process) leave() {
 	p.left.Do(func() {
 		p.over.Store(true)
@@ -125,8 +125,7 @@ func (p *Process) leave() {
 	})
 }
 
-// startAgain is when it is looked again whether a command whose time is over has
-// been started.
+// startAgain is the pause between two checks for the start of a command whose time is over.
 const startAgain = 20 * time.Millisecond
 
 // expire ends the command when its time is over.
@@ -135,38 +134,37 @@ func (p *Process) expire() {
 		return
 	}
 	if alive, err := p.Leaf.Populated(); err == nil && !alive && !p.Live.Paused() {
-		// It has ended in time, which will be known at once, or the agent has yet to
-		// start it, and then its time was over before.
+		// The command has ended in time, and Wait is about to learn this. Or the agent has not
+		// started the command yet, and the timeout ends it after the start.
 		p.deadline.Reset(startAgain)
 		return
 	}
 	p.timedOut.Store(true)
-	// On v2 a frozen process can be killed; PID 1 tells its end when the sandbox is
-	// resumed.
+	// On v2 a frozen process can be killed, but PID 1 reports its end only after a resume.
 	if p.Kill() != nil || p.Live.Paused() {
 		p.stuck.Store(true)
-		_ = p.Inside.Close() // Wait returns, and tells the reason
+		_ = p.Inside.Close() // makes Wait return
 	}
 }
 
-// Kill ends all that is in the exec's leaf, and nothing else.
+// Kill kills all processes in the exec's leaf, and no others.
 func (p *Process) Kill() error {
 	ctx, cancel := context.WithTimeout(context.Background(), killTime)
 	defer cancel()
 	p.killing.Lock()
 	defer p.killing.Unlock()
 	kill := func() error { return p.Leaf.Kill(ctx) }
-	// A sandbox that is there for this command alone need not wait, maybe for minutes,
-	// until the command has had its turn to write. Others keep their limits.
+	// A disk limit can delay the end of a killed command for minutes. If the sandbox is there for
+	// this command alone, lift its limits meanwhile. Other sandboxes keep their limits.
 	if p.Config.Tied && aloneIn(p.Live.Sandbox, p.Leaf) {
 		return p.Live.Lift.Without(kill)
 	}
 	return kill()
 }
 
-// Signal sends a signal to the command's process group, as a terminal does, or
-// with tree to all that the command has started, daemons included.
-// [os.ErrProcessDone] says that it has ended.
+// Signal sends a signal to the command's process group, as a terminal does. With tree it sends
+// the signal to all processes that the command has started, daemons included. If the command has
+// ended, the error is [os.ErrProcessDone].
 func (p *Process) Signal(sig syscall.Signal, tree bool) error {
 	if sig < 1 || sig > 64 {
 		return launch.Refusal(fmt.Errorf("no signal has the number %d", int(sig)))
@@ -182,12 +180,12 @@ func (p *Process) Signal(sig syscall.Signal, tree bool) error {
 	return p.Leaf.Signal(sig)
 }
 
-// Wait returns the Result of the command, once the command and all that it has started
-// have ended: by themselves, by the timeout, or because ctx is done, which kills them. For
-// a detached command ctx ends only the wait. After the first Result every call returns it.
-// An error is one of Started, or says that the sandbox failed.
+// Wait waits for the end of the command, kills the processes that it has left, and returns the
+// Result. If ctx is done, Wait kills the command and returns its Result, too. For a detached
+// command the end of ctx ends only the wait. Later calls return the same Result. An error is an
+// error of Started, or says that the sandbox failed.
 func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
-	// Also with a context that has ended: a single waiter ends the command.
+	// Acquire alone would fail if ctx has ended, and nothing would kill the command.
 	if !p.Waiting.TryAcquire(1) {
 		if err := p.Waiting.Acquire(ctx, 1); err != nil {
 			return spec.Result{}, err
@@ -227,7 +225,7 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 // errClosing ends a Wait because of Close.
 var errClosing = errors.New("the process is closed")
 
-// awaitEnd waits for the command's end, or for ctx or Close.
+// awaitEnd waits for the command's end. The end of ctx or Close interrupts the wait.
 func (p *Process) awaitEnd(ctx context.Context) (agent.Exit, error) {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -257,7 +255,7 @@ func (p *Process) endWait() {
 	}
 }
 
-// end kills the command and all it started, and returns how it ended.
+// end kills the command and all processes that it started, and returns its exit status.
 func (p *Process) end() (agent.Exit, error) {
 	killed := p.Kill()
 	ctx, cancel := context.WithTimeout(context.Background(), killTime)
@@ -310,7 +308,7 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	if !lost {
 		p.TellDamage(&r)
 	}
-	if p.Kept != nil { // others know the leaf by its name
+	if p.Kept != nil { // other launchers know the leaf by its name
 		v.Leaves.retire(p.Leaf)
 	} else {
 		v.Leaves.recycle(MadeLeaf{p.Exec, p.Leaf, p.under, usage})
@@ -318,8 +316,8 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	return r, nil
 }
 
-// took is how long the command ran, killed or not: that of a detached one may have
-// been over for as long as nobody asked.
+// took is how long the command ran. A detached command may have ended long before its caller
+// asks, so took prefers the time of the end.
 func (p *Process) took(exit agent.Exit) time.Duration {
 	took := time.Since(p.StartedAt)
 	if exit.Ended.IsZero() {
@@ -328,13 +326,13 @@ func (p *Process) took(exit agent.Exit) time.Duration {
 	return min(took, max(0, exit.Ended.Sub(p.StartedAt)))
 }
 
-// errStuck says that it was waited for before.
-var errStuck = errors.New("it was waited for long enough")
+// errStuck says that expire has already waited for the end of the killed processes.
+var errStuck = errors.New("the time to wait for their end is over")
 
 // finish kills the rest of the command.
 func (p *Process) finish() error {
 	if alive, err := p.Leaf.Populated(); err == nil && !alive {
-		return nil // as mostly
+		return nil // the usual case
 	}
 	if p.stuck.Load() {
 		return errStuck
@@ -342,7 +340,7 @@ func (p *Process) finish() error {
 	return p.Kill()
 }
 
-// unkilled words that something outlived its exec.
+// unkilled describes processes that outlive their exec.
 func (p *Process) unkilled(err error) string {
 	if p.Live.Paused() {
 		return "the sandbox is paused: processes that the command has left end when the sandbox is resumed"
@@ -353,7 +351,7 @@ func (p *Process) unkilled(err error) string {
 // account fills in the counts of the leaf, and returns them.
 func (p *Process) account(r *spec.Result, e *ending, exit agent.Exit) cgroups.Usage {
 	usage, err := p.Leaf.Usage()
-	if err != nil { // it was removed, with its sandbox
+	if err != nil { // the leaf was removed with its sandbox
 		usage = cgroups.Usage{
 			CPU: cgroups.Unknown, MemoryPeak: cgroups.Unknown, IORead: cgroups.Unknown, IOWritten: cgroups.Unknown,
 		}
@@ -369,13 +367,13 @@ func (p *Process) account(r *spec.Result, e *ending, exit agent.Exit) cgroups.Us
 	return usage
 }
 
-// Close gives up the command: if it still runs, it and all that it started are
-// killed, unless it is detached. A Wait under way returns [os.ErrClosed]. Close may be
-// called again.
+// Close releases the process. If the command still runs and is not detached, Close kills it and
+// all processes that it started. A Wait under way returns [os.ErrClosed]. Close may be called
+// again.
 func (p *Process) Close() error {
 	var err error
 	p.endWait()
-	_ = p.Waiting.Acquire(context.Background(), 1) // it waits as long as it takes
+	_ = p.Waiting.Acquire(context.Background(), 1) // never fails without a deadline
 	if !p.ended {
 		p.ended, p.err = true, os.ErrClosed
 		err = p.giveUp()
@@ -399,7 +397,7 @@ func (p *Process) giveUp() error {
 	return err
 }
 
-// endTransaction has the command's writes join the sandbox's files, or vanish.
+// endTransaction joins the command's writes to the sandbox's files, or drops them.
 func (p *Process) endTransaction(r *spec.Result) error {
 	t := p.Transaction
 	p.Transaction = nil
@@ -419,3 +417,43 @@ func (p *Process) undo() error {
 	p.Live.Leaves.retire(p.Leaf)
 	return err
 }
+<<<<<<< HEAD
+=======
+
+// signalLeaf signals the present processes of a leaf. A process id can pass to another process
+// meanwhile. So signalLeaf opens each process, and signals the process only if the leaf then
+// still lists the id.
+func signalLeaf(leaf *cgroups.Leaf, sig syscall.Signal) error {
+	pids, err := leaf.Pids()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, pid := range pids {
+		errs = append(errs, signalMember(leaf, pid, sig))
+	}
+	return errors.Join(errs...)
+}
+
+func signalMember(leaf *cgroups.Leaf, pid int, sig syscall.Signal) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		return nil // the process has ended
+	}
+	if err != nil {
+		return fmt.Errorf("pidfd_open %d: %w", pid, err)
+	}
+	defer unix.Close(fd)
+	still, err := leaf.Pids()
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(still, pid) {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("signal %d: %w", pid, err)
+	}
+	return nil
+}
+>>>>>>> 6f86eab (jobs: comments and errors name their subject)

@@ -7,8 +7,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// commandLimits are the resource limits of the command, none above this
-// process's own.
+// commandLimits returns the resource limits of the command. None is above the limit of this
+// process.
 func commandLimits(c spec.Config) []agent.Rlimit {
 	numbers, inherited := rlimits(), InheritedLimits()
 	var all []agent.Rlimit
@@ -23,7 +23,7 @@ func InheritedLimits() map[string]uint64 {
 	inherited := map[string]uint64{}
 	for name, resource := range rlimits() {
 		var limit unix.Rlimit
-		// It fails for no resource that there is.
+		// Getrlimit fails for unknown resources only.
 		if unix.Getrlimit(resource, &limit) == nil {
 			inherited[name] = limit.Max
 		}
@@ -31,7 +31,7 @@ func InheritedLimits() map[string]uint64 {
 	return inherited
 }
 
-// rlimits are the kernel's numbers of those that commands get.
+// rlimits returns the kernel's numbers of the limits that commands get.
 func rlimits() map[string]int {
 	return map[string]int{
 		"RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_FSIZE": unix.RLIMIT_FSIZE, "RLIMIT_NOFILE": unix.RLIMIT_NOFILE,

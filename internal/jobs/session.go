@@ -27,8 +27,8 @@ type Session struct {
 	*record.Sandbox
 	all *Sessions
 
-	// users counts the handles; version is that of the record that was read. Sessions.mu
-	// guards both.
+	// users counts the handles. version is the version of the record that was read.
+	// Sessions.mu guards both.
 	users   int
 	version record.Version
 
@@ -68,7 +68,7 @@ type Session struct {
 	idle *time.Timer
 	// last is the time of the last call.
 	last time.Time
-	// gone says that the sandbox is not up any more.
+	// gone says that the sandbox is no longer up.
 	gone bool
 }
 
@@ -87,8 +87,8 @@ func newSession(l *Sessions, id string, r record.Record, v record.Version, group
 	}
 }
 
-// refresh takes a newer record, and returns false if that is another sandbox's record. The
-// caller has Sessions.mu.
+// refresh takes a newer record. It returns false if the record is of another sandbox. The
+// caller must hold Sessions.mu.
 func (v *Session) refresh(r record.Record, now record.Version) bool {
 	if !v.Refresh(r) {
 		return false
@@ -125,7 +125,8 @@ func (v *Session) Leave() {
 	}
 }
 
-// startIdleTimer starts the timer that drops the connection and the cgroups. The caller has Mu.
+// startIdleTimer starts the timer that drops the connection and the cgroups. The caller must
+// hold Mu.
 func (v *Session) startIdleTimer() {
 	v.last = time.Now()
 	if v.Busy == 0 && v.idle == nil && !v.gone {
@@ -199,7 +200,7 @@ func (v *Session) Drop() {
 			v.idle.Stop()
 			v.idle = nil
 		}
-		v.Busy++ // until all is let go of: the group is needed for that
+		v.Busy++ // keeps the group open: the removal of the leaves needs it
 	}
 	v.Mu.Unlock()
 	v.all.mu.Unlock()
@@ -208,7 +209,7 @@ func (v *Session) Drop() {
 	}
 	v.Unwatch()
 	if conn != nil {
-		_ = conn.Close() // nothing more is wanted of it
+		_ = conn.Close() // nobody uses the connection any more
 	}
 	v.CloseState()
 	discard(leaves)
@@ -216,7 +217,7 @@ func (v *Session) Drop() {
 	defer v.Mu.Unlock()
 	v.Busy--
 	if v.Busy == 0 {
-		_ = v.Group.Close() // nothing more is wanted of it
+		_ = v.Group.Close() // nobody uses the group now
 	}
 }
 
@@ -251,8 +252,8 @@ func (v *Session) Connect(ctx context.Context) (*agent.Conn, error) {
 	return conn, nil
 }
 
-// answerTime is how long an agent may take to answer. It needs microseconds, unless the
-// sandbox stands still.
+// answerTime is how long an agent may take to answer. An agent needs microseconds, unless the
+// sandbox is frozen.
 const answerTime = 5 * time.Second
 
 func (v *Session) dial(ctx context.Context) (*agent.Conn, error) {
@@ -262,25 +263,25 @@ func (v *Session) dial(ctx context.Context) (*agent.Conn, error) {
 	if err == nil && v.Present() {
 		return conn, nil
 	}
-	if err == nil { // another sandbox has the name since
+	if err == nil { // another sandbox has the name now
 		return nil, errors.Join(&launch.SandboxError{ID: v.ID, Err: launch.ErrNotFound}, conn.Close())
 	}
 	return nil, v.Why(ctx, fmt.Errorf("connect to the sandbox's agent: %w", err))
 }
 
-// disconnect gives up a connection that does not work any more.
+// disconnect drops a connection that does not work any more.
 func (v *Session) disconnect(conn *agent.Conn) {
 	v.Mu.Lock()
 	if v.conn == conn {
 		v.conn = nil
 	}
 	v.Mu.Unlock()
-	_ = conn.Close() // it does not work
+	_ = conn.Close() // the connection is broken anyway
 }
 
 // TakeOver cleans up, once, after launchers that have died: it kills the commands that they
-// left running, and goes on with their unfinished work. In a paused sandbox nothing can be
-// ended, and it does nothing.
+// left running, and goes on with their unfinished work. In a paused sandbox it does nothing,
+// because no process can be ended there.
 func (v *Session) TakeOver(ctx context.Context) error {
 	v.Mu.Lock()
 	done := v.tookOver
@@ -308,7 +309,7 @@ func (v *Session) TakeOver(ctx context.Context) error {
 		return err
 	}
 	v.Mu.Lock()
-	v.tookOver = limitsHold // false: another process has lifted them, and the next command tries again
+	v.tookOver = limitsHold // false: another process has lifted the limits, and the next command tries again
 	v.Mu.Unlock()
 	return errors.Join(v.resumeDeadlines(), v.Told.resume())
 }

@@ -25,12 +25,12 @@ type Sessions struct {
 	first uint32
 
 	Groups filewatch.Pool
-	// Deadlines are of detached execs.
+	// Deadlines are the timers of detached execs.
 	Deadlines deadlines
 
-	// mu guards live, by id.
+	// mu guards the field below.
 	mu    sync.Mutex
-	known map[string]*Session
+	known map[string]*Session // by id
 }
 
 // Config is the part of a launcher that its sessions share.
@@ -42,8 +42,8 @@ type Config struct {
 	OpenGroup    func(id string) (*cgroups.Group, error)
 	FilesProgram func() (*os.File, error)
 	Layers       *overlay.Keeper
-	// Tending waits for goroutines of sessions, which see to leaves, and have the kernel do
-	// its waiting early. The launcher waits for all before it ends.
+	// Tending counts goroutines of sessions. They remove leaves, or make the kernel do a slow
+	// step early. The launcher waits for all of them before it ends.
 	Tending *sync.WaitGroup
 }
 
@@ -54,7 +54,8 @@ func New(c Config) *Sessions {
 	return s
 }
 
-// randomStart keeps two launchers of one process from numbering alike.
+// randomStart returns the first number of a launcher's execs. It is random, so that two launchers
+// of one process do not use the same numbers.
 func randomStart() uint32 {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails

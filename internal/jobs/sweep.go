@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// settleTime is how old a detached exec is that is certainly not being started
-// any more, though its process lives.
+// settleTime bounds the start of a detached exec by another launcher. The start of an older exec
+// is over, even if its launcher lives.
 const settleTime = time.Minute
 
-// A startList has the detached execs that are being started: the agent may not know them yet.
+// A startList has the detached execs whose start is under way: the agent may not know them yet.
 type startList struct {
 	mu  sync.Mutex
 	all map[ExecID]bool
@@ -30,23 +30,23 @@ func (s *startList) begin(e ExecID) {
 	s.all[e] = true
 }
 
-// end says that the start is over, with success or without.
+// end notes the end of the start, with or without success.
 func (s *startList) end(e ExecID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, e)
 }
 
-// now must be called before the agent is asked. An exec that is not in the answer is, or was,
-// known to the agent.
+// now returns the execs whose start is under way. Call now before a question to the agent: if an
+// exec is not in the returned list, the agent knows it, or has known it.
 func (s *startList) now() map[ExecID]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.all)
 }
 
-// mayStart says whether an exec that the agent does not know may be one that is
-// being started, by this launcher or another.
+// mayStart says whether the start of an exec may be under way, by this launcher or another. The
+// agent does not know the exec.
 func (v *Session) mayStart(e ExecID, r execRecord, starting map[ExecID]bool) bool {
 	if v.all.numbered(e) {
 		return starting[e]
@@ -54,19 +54,20 @@ func (v *Session) mayStart(e ExecID, r execRecord, starting map[ExecID]bool) boo
 	return e.ownerLives() && time.Since(r.Started) < settleTime
 }
 
-// ForgetLost removes the state of a detached exec that the agent does not know: the
-// process that started it, or that was told its end, was killed meanwhile, or the agent
-// had no more room for its exit.
+// ForgetLost removes the state of a detached exec that the agent does not know. Either the
+// process that started the exec, or got its result, was killed meanwhile, or the agent had no
+// more room for the exit status.
 func (v *Session) ForgetLost(ctx context.Context, e ExecID) error {
 	d := &detached{Dir: v.execDir(e)}
-	if _, err := os.Lstat(d.Dir); errors.Is(err, fs.ErrNotExist) { // its end was told meanwhile
+	if _, err := os.Lstat(d.Dir); errors.Is(err, fs.ErrNotExist) { // a client has got its result meanwhile
 		return nil
 	}
 	v.Disarm(e)
 	return errors.Join(d.remove(), v.clear(ctx, e.Leaf()))
 }
 
-// Sweep removes the rest of detached execs whose end cannot be told to anybody.
+// Sweep removes the remaining state of detached execs that the agent does not know: no client
+// can get their result.
 func (v *Session) Sweep(ctx context.Context) error {
 	all, err := v.DetachedExecs()
 	if err != nil || len(all) == 0 {
@@ -88,7 +89,7 @@ func (v *Session) Sweep(ctx context.Context) error {
 		if slices.Contains(kept, e.agent()) {
 			continue
 		}
-		// Without a readable record its start, or its removal, was cut short.
+		// Without a readable record the start, or the removal, of the exec was cut short.
 		r, err := readExecRecord(v.execDir(e))
 		if err != nil {
 			r.Started = time.Now()
@@ -110,6 +111,6 @@ func (v *Session) sweepSometimes() {
 	due := v.detached%SweepEvery == 0
 	v.Mu.Unlock()
 	if due {
-		_ = v.Sweep(context.Background()) // or the next time
+		_ = v.Sweep(context.Background()) // after an error the next sweep tries again
 	}
 }

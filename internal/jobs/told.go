@@ -11,24 +11,25 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
-// A toldOutputs has the output of detached execs whose end a client was told. The client may
-// read the output for a while. Until then the files lie in told/ID, and count. They are
-// truncated when they are removed: a client that holds a descriptor holds no space.
+// A toldOutputs has told outputs: the output of detached execs whose result a client has got.
+// Attached clients may read the output for a while. Meanwhile the files lie in told/ID, and count
+// against the sandbox's share. The removal truncates the files, so that a client with an open
+// descriptor holds no space.
 type toldOutputs struct {
 	box    *record.Sandbox
 	timers *deadlines
 }
 
 const (
-	// toldName is the directory of the outputs in that of a sandbox.
+	// toldName is the directory of told outputs in the directory of a sandbox.
 	toldName = "told"
-	// ToldTime is how long output stays after the end of the command was told.
+	// ToldTime is how long a told output stays.
 	ToldTime = 10 * time.Minute
-	// ToldLeast is how long output stays even if another command needs the room.
+	// ToldLeast is how long a told output stays even if another command needs the room.
 	ToldLeast = 10 * time.Second
 )
 
-// Dir is the directory of the outputs.
+// Dir is the directory of told outputs.
 func (t toldOutputs) Dir() string { return filepath.Join(t.box.Path(), toldName) }
 
 func (t toldOutputs) of(e ExecID) *detached {
@@ -39,19 +40,19 @@ func (t toldOutputs) key(e ExecID) DeadlineKey {
 	return DeadlineKey{t.box.ID, t.box.Init(), e, true}
 }
 
-// add takes an exec out of those that can be attached to, and keeps its output for a while;
-// false says that there is no output to keep. The exec's directory moves in one step, with
-// its record. If the launcher is killed before, the exec can still be attached to.
+// add ends attaching to an exec, and keeps its output for a while. It returns false if there is
+// no output to keep. The exec's directory moves in one step, with its record: if the launcher is
+// killed before this step, clients can still attach to the exec.
 func (t toldOutputs) add(e ExecID, d *detached) (bool, error) {
 	if err := os.Mkdir(t.Dir(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return false, errors.Join(erase.IgnoreMissing(err), d.remove()) // missing: the sandbox is removed
 	}
 	told, now := t.of(e), time.Now()
-	err := os.Chtimes(d.Dir, now, now) // see age
+	err := os.Chtimes(d.Dir, now, now) // age reads this time
 	if err == nil {
 		err = os.Rename(d.Dir, told.Dir)
 	}
-	if errors.Is(err, fs.ErrNotExist) { // another client was told, too
+	if errors.Is(err, fs.ErrNotExist) { // another client has got the result, too
 		return false, nil
 	}
 	if err != nil {
@@ -61,7 +62,7 @@ func (t toldOutputs) add(e ExecID, d *detached) (bool, error) {
 	return true, erase.IgnoreMissing(os.Remove(filepath.Join(told.Dir, ExecRecordName)))
 }
 
-// dropEmpty removes the files of an exec that had no output.
+// dropEmpty removes the files of an exec without output.
 func (t toldOutputs) dropEmpty(e ExecID) error {
 	told := t.of(e)
 	if OutputSize(told.Dir) > 0 {
@@ -71,17 +72,17 @@ func (t toldOutputs) dropEmpty(e ExecID) error {
 	return told.remove()
 }
 
-// removeAfter removes the output of an exec later.
+// removeAfter arms the timer that removes the output of an exec.
 func (t toldOutputs) removeAfter(e ExecID, after time.Duration) {
 	t.timers.arm(t.key(e), after, func() (time.Duration, bool) {
 		if t.box.Present() {
-			_ = t.of(e).remove() // or with the sandbox
+			_ = t.of(e).remove() // after an error the files go with the sandbox
 		}
 		return 0, false
 	})
 }
 
-// resume arms the timers of outputs that other launchers have told about.
+// resume arms the timers of the told outputs of other launchers.
 func (t toldOutputs) resume() error {
 	all, err := execsIn(t.Dir())
 	for _, e := range all {
@@ -90,7 +91,7 @@ func (t toldOutputs) resume() error {
 	return err
 }
 
-// drop removes the outputs that are as old as least.
+// drop removes the told outputs that are at least this old.
 func (t toldOutputs) drop(least time.Duration) {
 	all, err := execsIn(t.Dir())
 	if err != nil {
@@ -99,13 +100,13 @@ func (t toldOutputs) drop(least time.Duration) {
 	for _, e := range all {
 		if d := t.of(e); d.age() >= least {
 			t.timers.stop(t.key(e))
-			_ = d.remove() // or with the sandbox
+			_ = d.remove() // after an error the files go with the sandbox
 		}
 	}
 }
 
-// age is the time since the end of the exec was told. After the clock was set back the age
-// is ToldTime: nobody knows the right one.
+// age is the time since a client got the result of the exec. If the clock was set back, the right
+// age is unknown, and age returns ToldTime.
 func (d *detached) age() time.Duration {
 	info, err := os.Lstat(d.Dir)
 	if err != nil {
