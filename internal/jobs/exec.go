@@ -211,7 +211,7 @@ func (p *Process) Started(ctx context.Context) error {
 }
 
 // ErrLate ends the wait for a command that is not executed within its timeout.
-var ErrLate = errors.New("the command was not executed within its timeout: a process in the sandbox may stop starting commands")
+var ErrLate = errors.New("the command was not executed within its timeout: a process in the sandbox may hold up commands at their start")
 
 // awaitStartInTime is awaitStart within the command's timeout. The timer of the timeout starts
 // only after this wait.

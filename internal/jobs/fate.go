@@ -199,6 +199,6 @@ func (p *Process) TellDamage(r *spec.Result) {
 		r.Violations = append(r.Violations, limitHit("the sandbox %v", err))
 		r.Reason += "; the sandbox " + err.Error()
 	case err != nil && !errors.Is(err, store.ErrAbandoned) && !errors.Is(err, fs.ErrNotExist): // else it is being removed
-		r.Notes = append(r.Notes, fmt.Sprintf("the check for lost writes to the sandbox's disk has failed: %v", err))
+		r.Notes = append(r.Notes, fmt.Sprintf("lost writes to the sandbox's files cannot be ruled out: %v", err))
 	}
 }
