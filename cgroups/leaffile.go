@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // A leafFile is one of a leaf's own files, held open until the leaf is closed:
@@ -46,7 +48,7 @@ func (l *Leaf) use(p place, file string, f func(fd int) (int, error)) (int, erro
 	if l.closed {
 		defer unix.Close(fd)
 	}
-	n, err := retryEINTR(func() (int, error) { return f(fd) })
+	n, err := descriptor.Retry(func() (int, error) { return f(fd) })
 	if err != nil {
 		// The path is made for an error only: reads are often.
 		return 0, &fs.PathError{Op: "use", Path: filepath.Join(p.dir.Name(), l.name+file), Err: err}

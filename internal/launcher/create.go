@@ -26,10 +26,10 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Create makes a sandbox, or, if the request says so, finds the sandbox of that name. Of
-// several calls at once, in any processes, one makes the sandbox and the others find it.
-// After an error nothing of it is left. A request for a fork names the overlays of its
-// snapshot, which [Launcher.Beginning] tells.
+// Create makes a sandbox. If the request allows reuse, Create may return an existing sandbox of
+// that name: of several calls at once, in any processes, one makes the sandbox and the others
+// find it. After an error nothing of the new sandbox is left. A request for a fork must name the
+// overlays of its snapshot, which [Launcher.Beginning] returns.
 //
 // Errors: a *[launch.ConfigError], joined with the error of the part that refused
 // (*[spec.FieldError], *[rootfs.ForbiddenError], [fs.ErrNotExist]); [launch.ErrExists];
@@ -58,7 +58,7 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 		if errors.Is(err, fs.ErrExist) {
 			s, free, err := l.existing(ctx, r, from.UID)
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // removed since
+				continue // the sandbox was removed meanwhile
 			}
 			if free == nil || err != nil {
 				return s, err
@@ -72,17 +72,16 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 	}
 }
 
-// existing answers a request whose name is taken: with the sandbox, if the request
-// is for that and it is healthy, with the held directory if the sandbox is to be
-// replaced, with [fs.ErrNotExist] if the name is free by now. One whose files can
-// still be read is not replaced, but is an error.
+// existing answers a request whose name is taken. If the request allows reuse and the sandbox is
+// healthy, existing returns the sandbox. If the sandbox is to be replaced, it returns the held
+// directory. If the name is free now, the error is [fs.ErrNotExist]. A sandbox whose disk became
+// read-only is an error and is not replaced, because its files can still be read.
 func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_ *Sandbox, free *statedir.Dir, err error) {
 	taken := &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
 	if _, err := record.Read(l.Dir(r.Name)); err == nil && !r.Reuse {
 		return nil, nil, taken
 	}
-	// Without a record it may be no more than the hold that a prune, or a removal,
-	// has on the name.
+	// A directory without a record may be only the hold of a prune or a removal on the name.
 	state, err := statedir.Await(ctx, l.Sandboxes(), r.Name)
 	if err != nil {
 		return nil, nil, err
@@ -96,7 +95,7 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 		return nil, nil, taken
 	}
 	if there, err := record.Read(state.Path); err == nil && uid != 0 && there.UID != uid {
-		return nil, nil, taken // by another user, with a sandbox in any state
+		return nil, nil, taken // by a sandbox of another user, in any state
 	}
 	if statedir.RemovalBegun(state.Path) {
 		return nil, state, nil // its processes may be dying, although PID 1 still answers
@@ -115,27 +114,26 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 	if errors.Is(err, errReadOnly) {
 		return nil, nil, err
 	}
-	return nil, state, nil // it is not healthy: the caller replaces it
+	return nil, state, nil // the sandbox is not healthy: the caller replaces it
 }
 
-// A making is a sandbox that is being made.
+// A making is the creation of one sandbox.
 //
-// It makes, in this order: the state directory, an id range, the root in a
-// private mount namespace, the container with its cgroup and PID 1, and the
-// record that says that the sandbox is up. [Launcher.Remove] and
-// [Launcher.Prune] find all of it by the id.
+// It makes, in this order: the state directory, an id range, the root in a private mount
+// namespace, the container with its cgroup and PID 1, and the record that says that the sandbox
+// is up. [Launcher.Remove] and [Launcher.Prune] find each of these by the id.
 type making struct {
 	launcher *Launcher
 	id       string
 	request  launch.Create
-	asked    spec.Config // of the request, as it came
-	notes    []string    // about the sandbox that this one replaces
+	asked    spec.Config // the request's configuration without defaults
+	notes    []string    // about the old sandbox that the new sandbox replaces
 	from     Sources
 	host     *cgroups.Host
 	root     *rootfs.Root
 	// users is the sandbox's user namespace.
 	users *os.File
-	// top is the top of the store, opened before anything is written there.
+	// top is the top of the store. It is opened before the first write to the store.
 	top     *os.File
 	record  record.Record
 	conn    *agent.Conn
@@ -152,7 +150,7 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 		if m.conn != nil {
 			err = errors.Join(err, m.conn.Close())
 		}
-		if errors.Is(err, launch.ErrExists) { // the name belongs to something else
+		if errors.Is(err, launch.ErrExists) { // another object has the name
 			err = errors.Join(err, l.releaseIDs(r.Name, m.record.IDBase), state.Remove())
 			return
 		}
@@ -186,12 +184,12 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 	return s, nil
 }
 
-// removeTraces removes a sandbox of this name whose directory somebody has removed:
-// it could not be told from one that was left half removed.
+// removeTraces removes the rest of an old sandbox of this name if somebody has removed its
+// directory. Such a sandbox looks like a sandbox whose removal was cut short.
 func (l *Launcher) removeTraces(ctx context.Context, id string, state *statedir.Dir) error {
 	left, err := l.ids.Claimed(id)
 	if err == nil && !left && statedir.Exists(filepath.Join(l.State, id)) {
-		left, err = l.find.traced(id) // it has a container, and the quick look for a claim can miss one
+		left, err = l.find.traced(id) // a container exists, and the quick look for a claim can miss it
 	}
 	if err != nil || !left {
 		return err
@@ -205,8 +203,7 @@ func (l *Launcher) removeTraces(ctx context.Context, id string, state *statedir.
 	return l.ids.ReleaseAll(id)
 }
 
-// unlessContainer returns the error, with the id, if the id is that of a container of the OCI
-// commands.
+// unlessContainer returns the error, with the id, if a container of the OCI commands has the id.
 func (l *Launcher) unlessContainer(id string, taken error) error {
 	_, err := os.Lstat(filepath.Join(l.State, id))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -221,8 +218,8 @@ func (l *Launcher) unlessContainer(id string, taken error) error {
 // errContainer refuses the name of a container.
 var errContainer = fmt.Errorf("%w, as a container", launch.ErrExists)
 
-// explain finds out whether the host is the cause of a failure. The missing feature, and
-// the way to get it, say more than the system call that failed.
+// explain finds out whether the host lacks a required feature. Then its error names the feature
+// and the way to get it, which says more than the failed system call.
 func explain(ctx context.Context, err error) error {
 	var forbidden *rootfs.ForbiddenError
 	if errors.As(err, &forbidden) || errors.Is(err, fs.ErrNotExist) {
@@ -335,9 +332,8 @@ func (m *making) rootConfig(from Sources) (rootfs.Config, error) {
 	return r, nil
 }
 
-// start mounts the root, starts PID 1 in it and waits until it serves. The
-// profile is libcontainer's to load, the filter the agent's; there is one of
-// them.
+// start mounts the root, starts PID 1 in it and waits until PID 1 serves. libcontainer loads the
+// profile, or the agent loads the filter; only one of them is set.
 func (m *making) start(ctx context.Context, profile *specs.LinuxSeccomp, filter *os.File) error {
 	files, conn, err := m.initFiles()
 	if err != nil {
@@ -372,8 +368,8 @@ func (m *making) start(ctx context.Context, profile *specs.LinuxSeccomp, filter 
 	if err != nil {
 		return err
 	}
-	// They are PID 1's now. While there were a copy of its end of the socket
-	// here, no end of PID 1 would be noticed.
+	// PID 1 has the files now. As long as the launcher held a copy of PID 1's end of the socket,
+	// it would not notice the end of PID 1.
 	descriptor.Close(files...)
 	if err := m.conn.Ready(ctx); err != nil {
 		return err
@@ -388,7 +384,7 @@ func (m *making) start(ctx context.Context, profile *specs.LinuxSeccomp, filter 
 			return err
 		}
 	}
-	return ctx.Err() // Ready does not ask where it need not wait
+	return ctx.Err() // Ready does not check ctx if it does not wait
 }
 
 func mountRoot(root *rootfs.Root) (rootfs.Mounted, error) {

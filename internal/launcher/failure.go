@@ -21,7 +21,8 @@ import (
 // the kernel writes it to the image: the host's disk is full, or broken. PID 1 holds
 // an open file that is older than any such error, and the launcher asks that file.
 
-// noteHeldTop notes on a new sandbox that its PID 1 cannot be asked for errors.
+// noteHeldTop adds a note to a new sandbox if the launcher cannot reach the open file of its
+// PID 1.
 func (m *making) noteHeldTop() error {
 	if !m.record.Backend(m.launcher.Roots).Durable() {
 		return nil
@@ -40,11 +41,11 @@ func (m *making) noteHeldTop() error {
 	return held.Close()
 }
 
-// Verify returns an error that is [launch.ErrDamaged] if a write to the sandbox's
-// files was ever lost. With sync it first brings to disk all that was written: without
-// an error, all that was read of the sandbox's files before the call can be trusted.
-// Else it only looks for an error that was recorded. It waits for a removal of the
-// sandbox that has cut off its files. Files in memory are lost with PID 1.
+// Verify returns an error that is [launch.ErrDamaged] if a write to the sandbox's files was ever
+// lost. With sync it first brings all writes to disk. If it then returns no error, everything
+// that was read of the sandbox's files before the call is right. Without sync it only looks for
+// a recorded error. If a removal has cut off the sandbox's files, Verify waits for the end of the
+// removal. Files in memory are lost with PID 1.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
 func (s *Sandbox) Verify(ctx context.Context, sync bool) error {
@@ -77,9 +78,9 @@ func (s *Sandbox) verify(ctx context.Context, sync bool) error {
 	return &launch.SandboxError{ID: s.session.ID, Err: err}
 }
 
-// verifyMemory refuses files in memory that may have been emptied before the call. A
-// removal is noted before anything is killed, and else the launcher empties a store only
-// once PID 1 has ended.
+// verifyMemory refuses files in memory that may have been emptied before the call. The launcher
+// empties a store only in a removal, which it notes before it kills a process, or after the end
+// of PID 1.
 func (s *Sandbox) verifyMemory(r record.Record) error {
 	switch {
 	case r.Backend(s.launcher.Roots).Durable():
@@ -94,8 +95,8 @@ func (s *Sandbox) verifyMemory(r record.Record) error {
 	return nil
 }
 
-// checkSnapshot refuses to begin with a snapshot that has a recorded failure.
-// checkBegun looks closer once the images are mounted.
+// checkSnapshot refuses a snapshot with a recorded failure. checkBegun looks closer after the
+// images are mounted.
 func checkSnapshot(roots record.Roots, name string, s overlay.Snapshot) error {
 	for _, refs := range s.Places {
 		for _, ref := range refs {

@@ -16,8 +16,8 @@ import (
 // A finder finds sandboxes: by their directories in the state root, or, if somebody has
 // emptied the state root, by their objects in the kernel and below the data directory.
 //
-// The state root says which process is a sandbox's first and which cgroups are its own.
-// A launcher of root kills and freezes by its word. So it is checked first.
+// The state root names PID 1 and the cgroups of each sandbox. A launcher of root kills and
+// freezes these. So the finder checks the owner and the mode of the state root first.
 type finder struct {
 	record.Roots
 	host func() (*cgroups.Host, error)
@@ -42,8 +42,8 @@ func (f finder) directories() ([]string, error) {
 	return ids, nil
 }
 
-// known are the ids of all sandboxes of which there is a trace: in the state
-// root, or, where somebody emptied that, in the kernel.
+// known returns the ids of all sandboxes with a trace: in the state root, or, if somebody has
+// emptied the state root, in the kernel and below the data directory.
 func (f finder) known() ([]string, error) {
 	ids, err := f.directories()
 	if err != nil {
@@ -58,8 +58,8 @@ func (f finder) known() ([]string, error) {
 	return slices.Compact(ids), nil
 }
 
-// traced says whether something of a sandbox is left where its directory in the
-// state root is not, as after somebody has emptied that.
+// traced says whether objects of a sandbox are left outside the state root. They can be left
+// without a directory, such as after somebody has emptied the state root.
 func (f finder) traced(id string) (bool, error) {
 	if err := f.CheckRoot(); err != nil {
 		return false, err
@@ -68,8 +68,8 @@ func (f finder) traced(id string) (bool, error) {
 	return slices.Contains(traces, id), err
 }
 
-// traces are the ids of the sandboxes that have a cgroup, an image or a range of user ids,
-// except those that have another id by now.
+// traces returns the ids of the sandboxes that have a cgroup, an image or a range of user ids,
+// without the old ids of sandboxes that have another id now.
 func (f finder) traces() ([]string, error) {
 	host, err := f.host()
 	if err != nil {
@@ -118,8 +118,8 @@ func (f finder) group(id string) (*cgroups.Group, error) {
 	return host.Open(names.CgroupPath())
 }
 
-// lostNames are the names of a sandbox without a file of names: its directory was lost, or
-// an earlier release has made the sandbox.
+// lostNames returns the names of a sandbox without a file of names. Either the directory was lost
+// or an earlier release has made the sandbox.
 func (f finder) lostNames(host *cgroups.Host, id string) (record.Names, error) {
 	names := record.Names{Made: id, Cgroup: f.CgroupPrefix() + id}
 	moved, err := f.moved()
@@ -138,8 +138,7 @@ func (f finder) lostNames(host *cgroups.Host, id string) (record.Names, error) {
 	return names, nil
 }
 
-// moved are the present ids of the sandboxes that have got another id, by the ids with which
-// they were made.
+// moved returns the present ids of the sandboxes that have changed their id, by their first ids.
 func (f finder) moved() (map[string]string, error) {
 	ids, err := f.directories()
 	if err != nil {
@@ -147,8 +146,8 @@ func (f finder) moved() (map[string]string, error) {
 	}
 	moved := map[string]string{}
 	for _, id := range ids {
-		// A sandbox without readable names can only be removed. Its objects are then looked
-		// for by this id.
+		// A sandbox without readable names can only be removed, and the removal looks for its
+		// objects by this id.
 		if names, _, err := f.NamesOf(id); err == nil && names.Made != id {
 			moved[names.Made] = id
 		}

@@ -20,13 +20,13 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
-// A client has descriptors of the layers that it asked for, as long as it likes, and
-// through them the sandbox's store. A removal frees the store all the same: an image is
-// shut down and cut short ([store.RemoveImage]), a store in memory is emptied. An empty
-// file system remains, with the deleted files that the client has open. The rest counts as
-// one of the user's sandboxes until the client closes its descriptors.
+// A client has descriptors of the layers that it asked for, and can keep them and with them the
+// sandbox's store. A removal frees the space of the store nevertheless: it shuts down and
+// truncates an image ([store.RemoveImage]), and empties a store in memory. An empty file system
+// remains, with the deleted files that the client has open. This rest counts as one of the
+// user's sandboxes until the client closes its descriptors.
 
-// handedName is a file in a sandbox's directory. It says that a client was given layers.
+// handedName is a file in a sandbox's directory. It says that a client has got layers.
 const handedName = "handed"
 
 func wasHanded(dir string) bool { return statedir.Exists(filepath.Join(dir, handedName)) }
@@ -44,14 +44,14 @@ type handed struct {
 	closed bool
 	// timer runs as long as there is a store in memory.
 	timer *time.Timer
-	// memory are those in memory of sandboxes that are up, or were, by id. Without PID 1
-	// nothing else leads to them.
+	// memory has the stores in memory of sandboxes that are up, or have stopped, by id. After the
+	// end of PID 1 nothing else leads to such a store.
 	memory map[string]heldStore
-	// retired are those of removed sandboxes.
+	// retired are the stores of removed sandboxes.
 	retired []retiredStore
 }
 
-// lookForEnded is the pause for a launcher.
+// lookForEnded is the value of every for a launcher.
 const lookForEnded = time.Minute
 
 // A heldStore is a store in memory.
@@ -61,12 +61,12 @@ type heldStore struct {
 	top  *os.File
 }
 
-// newHanded returns none. The caller must close it.
+// newHanded returns a handed without stores. The caller must close it.
 func newHanded(roots record.Roots) *handed {
 	return &handed{Roots: roots, memory: map[string]heldStore{}, every: lookForEnded}
 }
 
-// add notes that a client is given layers of a store, before it is.
+// add notes that a client will get layers of a store. Call add before the client gets them.
 func (h *handed) add(id string, r record.Record, top *os.File) error {
 	if err := os.WriteFile(filepath.Join(h.Dir(id), handedName), nil, 0o600); err != nil {
 		return fmt.Errorf("note that layers of %s are handed out: %w", id, err)
@@ -99,8 +99,8 @@ func (h *handed) keep(id string, held heldStore) {
 	}
 }
 
-// takeOpen opens the store of a sandbox that is about to be removed, if it is in memory
-// and a client may hold it: nil else.
+// takeOpen opens the store of a sandbox that is about to be removed. It returns nil if the store
+// is not in memory or no client can hold it.
 func (h *handed) takeOpen(id, dir string, r record.Record) *os.File {
 	if r.Backend(h.Roots).Durable() || !wasHanded(dir) {
 		return nil
@@ -110,12 +110,12 @@ func (h *handed) takeOpen(id, dir string, r record.Record) *os.File {
 	}
 	top, err := record.OpenStore(r.Init)
 	if err != nil {
-		return nil // it went with PID 1
+		return nil // the store has ended with PID 1
 	}
 	return top
 }
 
-// take takes out the store of a sandbox.
+// take takes the store of a sandbox out of memory.
 func (h *handed) take(id string, init process.ID) *os.File {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -127,8 +127,8 @@ func (h *handed) take(id string, init process.ID) *os.File {
 	return held.top
 }
 
-// leave ends the use of the store that takeOpen returned. Once the sandbox is
-// removed, nothing writes to its store any more, and the store is emptied.
+// leave ends the use of the store that takeOpen returned. If the sandbox was removed, leave
+// empties the store: nothing writes to it any more.
 func (h *handed) leave(id string, r record.Record, top *os.File, removed bool) {
 	if top == nil && removed { // a client may have come after takeOpen
 		top = h.take(id, r.Init)
@@ -142,11 +142,11 @@ func (h *handed) leave(id string, r record.Record, top *os.File, removed bool) {
 	}
 }
 
-// retire empties a store in memory, and watches it as long as somebody holds it.
+// retire empties a store in memory, and watches the store as long as a client holds it.
 func (h *handed) retire(uid uint32, top *os.File) {
 	dir, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", top.Fd()), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err == nil {
-		_ = erase.ContentsInUse(context.Background(), dir) // the rest counts
+		_ = erase.ContentsInUse(context.Background(), dir) // the files that stay count for the user
 		dir.Close()
 	}
 	h.watch(retiredStore{uid: uid, top: top})
@@ -166,7 +166,7 @@ func (h *handed) retireImages(dir string, uid uint32, names []string) {
 	}
 }
 
-// watch takes over a store, as long as somebody holds it.
+// watch takes over a store as long as a client holds it. Otherwise it closes the store.
 func (h *handed) watch(s retiredStore) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,14 +191,14 @@ func (h *handed) retireEnded() {
 	}
 }
 
-// armLookLocked has the launcher look for such stores after a while. The caller has mu.
+// armLookLocked starts the timer of look. The caller must hold mu.
 func (h *handed) armLookLocked() {
 	if h.timer == nil && !h.closed {
 		h.timer = time.AfterFunc(h.every, h.look)
 	}
 }
 
-// look retires stores, and arms the timer again if there are others.
+// look retires the stores of ended sandboxes, and arms the timer again if other stores remain.
 func (h *handed) look() {
 	h.mu.Lock()
 	if h.closed {
@@ -217,8 +217,8 @@ func (h *handed) look() {
 	}
 }
 
-// takeEnded takes out the stores of sandboxes that others have removed, or that have
-// stopped.
+// takeEnded takes the stores of sandboxes that others have removed, or that have stopped, out of
+// memory.
 func (h *handed) takeEnded() (ended []heldStore) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -247,7 +247,7 @@ func (h *handed) count(uid uint32) (count int) {
 	return count
 }
 
-// close lets go of all of them.
+// close closes all stores.
 func (h *handed) close() {
 	h.mu.Lock()
 	h.closed = true
@@ -273,8 +273,8 @@ type retiredStore struct {
 	top, image *os.File
 }
 
-// held tells whether somebody else has something of the store. Of a store in memory the
-// root alone is left then, and an image has no loop device.
+// held tells whether another process holds a part of the store. If none does, a store in memory
+// has only its root left, and an image has no loop device.
 func (s retiredStore) held() bool {
 	if s.image != nil {
 		used, err := store.InUse(s.image)
@@ -285,13 +285,14 @@ func (s retiredStore) held() bool {
 	return err == nil && (st.Files-st.Ffree > 1 || st.Blocks != st.Bfree)
 }
 
-// named tells whether the store is an image that snapshots or other sandboxes have.
+// named tells whether the store is an image that still has a name, because snapshots or other
+// sandboxes use it.
 func (s retiredStore) named() bool {
 	var st unix.Stat_t
 	return s.image != nil && unix.Fstat(int(s.image.Fd()), &st) == nil && st.Nlink > 0
 }
 
-// same tells whether two are one image.
+// same tells whether two stores are the same image.
 func (s retiredStore) same(other retiredStore) bool {
 	if s.image == nil || other.image == nil {
 		return false

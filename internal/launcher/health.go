@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
-// healthy returns the reason why the sandbox cannot be used. A pause is no reason.
+// healthy returns an error if the sandbox cannot be used. A paused sandbox is healthy.
 func (s *Sandbox) healthy(ctx context.Context) error {
 	if !s.session.Up() {
 		return &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning}
@@ -32,21 +32,21 @@ func (s *Sandbox) healthy(ctx context.Context) error {
 	return s.takeOver(ctx)
 }
 
-// errReadOnly is of a sandbox of which nothing more than its files is of use.
+// errReadOnly is the condition of a sandbox that can no longer be used, except to read its files.
 var errReadOnly = errors.New("has a disk that became read-only")
 
-// takesWrites returns an error if the sandbox's files can only be read: the file system of
-// an image allows no writes once the host's disk has failed. No file is certain then.
+// takesWrites returns an error if the sandbox's files can only be read: the file system of an
+// image becomes read-only after a failure of the host's disk. Any file can be damaged then.
 func (s *Sandbox) takesWrites() error {
 	r := s.session.Current()
 	f, err := record.OpenStore(r.Init)
 	if err != nil {
-		return nil // it has just ended, which shows soon
+		return nil // the sandbox has just ended, and the caller's next step notices this
 	}
 	defer f.Close()
 	err = r.Backend(s.launcher.Roots).TakesWrites(f)
 	switch {
-	case errors.Is(err, store.ErrAbandoned): // by a removal that was killed: nothing of it is left
+	case errors.Is(err, store.ErrAbandoned): // a removal was killed after it had dropped the files
 		return &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning}
 	case errors.Is(err, unix.EROFS):
 		failure := integrity.Damaged(s.launcher.Roots, integrity.CheckOwn(context.Background(), s.launcher.Roots, r))

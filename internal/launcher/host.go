@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// loadSeccomp finds a profile by name, or reads and checks the one of a file.
+// loadSeccomp finds a profile by name, or reads a profile from a file and checks it.
 func loadSeccomp(name string, from Sources) (*specs.LinuxSeccomp, error) {
 	if !strings.Contains(name, "/") && !strings.HasSuffix(name, ".json") {
 		return seccomp.Profile(name)
@@ -42,8 +42,8 @@ func loadSeccomp(name string, from Sources) (*specs.LinuxSeccomp, error) {
 	return profile, nil
 }
 
-// checkOpenFiles refuses a limit of open files above this process's own hard limit: no
-// command can have it. The default is lowered instead.
+// checkOpenFiles refuses a requested limit of open files above this process's own hard limit: no
+// command can have such a limit. The default is no error, and commands get a lower limit.
 func checkOpenFiles(c spec.Config) error {
 	hard, known := jobs.InheritedLimits()["RLIMIT_NOFILE"]
 	if asked := c.Limits.NoFile; known && asked > spec.DefaultLimits().NoFile && uint64(asked) > hard {
@@ -53,7 +53,7 @@ func checkOpenFiles(c spec.Config) error {
 	return nil
 }
 
-// enforcement is the part of a Result that says which limits hold.
+// enforcement is the part of a Result that names the enforced limits.
 func enforcement(c spec.Config, from Sources, host cgroups.Limits) spec.LimitReport {
 	return spec.LimitReport{
 		Memory: enforced(host.Memory), CPU: enforced(host.CPU), Pids: enforced(host.Pids), IO: enforced(host.IO),
@@ -61,8 +61,8 @@ func enforcement(c spec.Config, from Sources, host cgroups.Limits) spec.LimitRep
 	}
 }
 
-// diskEnforcement says whether all that is written to is bounded: directories of the
-// host's are where they have a quota.
+// diskEnforcement says whether all writable places of the sandbox are bounded. A directory of the
+// host is bounded if it has a quota.
 func diskEnforcement(c spec.Config, from Sources) spec.Enforcement {
 	var paths []string
 	if c.Workspace != "" && !slices.Contains(c.Overlays, c.Workspace) {
@@ -88,8 +88,8 @@ func enforced(l cgroups.Limit) spec.Enforcement {
 	return spec.Unavailable
 }
 
-// disksOf are the whole block devices below the given paths, each once. A path
-// on a file system without one (tmpfs, overlayfs, network) has none.
+// disksOf returns the whole block devices below the given paths, each once. A path on a file
+// system without a block device (tmpfs, overlayfs, network) adds none.
 func disksOf(from Sources, paths ...string) ([]spec.Disk, error) {
 	var disks []spec.Disk
 	for _, path := range paths {
@@ -111,8 +111,8 @@ func disksOf(from Sources, paths ...string) ([]spec.Disk, error) {
 	return disks, nil
 }
 
-// wholeDisk is the device that a partition is part of: the kernel throttles
-// only those (block/blk-cgroup.c:blkg_conf_open_bdev).
+// wholeDisk returns the disk of a partition, or the device itself if it is no partition: the
+// kernel throttles whole disks only (block/blk-cgroup.c:blkg_conf_open_bdev).
 func wholeDisk(major, minor uint32) (spec.Disk, error) {
 	dir, err := filepath.EvalSymlinks(fmt.Sprintf("/sys/dev/block/%d:%d", major, minor))
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 
 // PID 1 of a sandbox is the agent: its descriptors, its command line and its cgroup.
 
-// initFiles are the first descriptors of PID 1 from 4 on, after its program: its end
-// of a first connection, the socket it listens on. The store, its top and a filter follow.
+// initFiles returns the first descriptors of PID 1 from 4 on: its end of the first connection,
+// and its listening socket. Descriptor 3 is its program. The store, its top and a filter follow.
 func (m *making) initFiles() (files []*os.File, conn *agent.Conn, err error) {
 	defer func() {
 		if err != nil {
@@ -101,8 +101,8 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 	return errors.Join(divided, m.limitSockets(group, held), group.Close())
 }
 
-// limitSockets gives the buffers of sockets as much memory as the sandbox has. Where
-// that is no part of the memory, the two budgets add up.
+// limitSockets limits the buffers of sockets to the sandbox's limit of memory. On cgroup v1 the
+// buffers are not part of this memory, and the two budgets add up.
 func (m *making) limitSockets(group *cgroups.Group, held cgroups.Limits) error {
 	switch {
 	case !held.Memory.Enforced:
@@ -133,8 +133,8 @@ type children struct {
 	pids map[int]bool
 }
 
-// adopt remembers a child. Its number alone is enough: nobody else gets it
-// before the child is reaped.
+// adopt remembers a child by its process id. No other process gets the same id before the child
+// is reaped.
 func (c *children) adopt(pid int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

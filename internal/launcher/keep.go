@@ -18,8 +18,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// replace makes a sandbox in place of another of its name, which is not healthy. The
-// caller hands over the held directory, so nobody else can take the name in between.
+// replace makes a sandbox in place of an unhealthy sandbox of the same name. It takes over the
+// held directory from the caller, so nobody else can take the name in between.
 func (l *Launcher) replace(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *statedir.Dir) (*Sandbox, error) {
 	note, err := l.keepFiles(ctx, r.Name, state)
 	if err == nil {
@@ -52,7 +52,7 @@ func (l *Launcher) keepFiles(ctx context.Context, id string, state *statedir.Dir
 		return "", nil
 	}
 	r, err := record.Read(state.Path)
-	if errors.Is(err, fs.ErrNotExist) { // it was never up
+	if errors.Is(err, fs.ErrNotExist) { // the sandbox was never up
 		return "", nil
 	}
 	if err != nil {
@@ -113,7 +113,7 @@ func (l *Launcher) snapshotStopped(ctx context.Context, id string, state *stated
 	return r, nil
 }
 
-// nameForStopped is a name that no snapshot has.
+// nameForStopped returns a name for the snapshot of a stopped sandbox. No other snapshot has it.
 func nameForStopped(roots record.Roots, id string, at time.Time) string {
 	end := at.Format("-stopped-20060102-150405")
 	for i := 2; ; i++ {
@@ -133,27 +133,27 @@ func (l *Launcher) syncSnapshot(name string) {
 		for _, file := range append(files, dir, filepath.Dir(dir)) {
 			f, err := os.Open(file)
 			if err != nil {
-				return // it was removed
+				return // the snapshot was removed
 			}
-			_ = f.Sync() // the kernel does it in half a minute in any case
+			_ = f.Sync() // after an error the kernel writes the file within half a minute anyway
 			f.Close()
 		}
 	})
 }
 
-// unapplied is the work in the files of a sandbox that is not up.
+// unapplied describes the files of a stopped sandbox that nobody has applied or saved.
 type unapplied struct {
-	// Record is the record on disk. made is the record without layers that were never
-	// made.
+	// record is the record on disk. made is the record without the layers that do not exist yet.
 	record, made record.Record
-	// some says that files would be lost with the sandbox: its own, or those of a
+	// some says that files would be lost with the sandbox: its own files, or the files of a
 	// removed snapshot.
 	some bool
 	// partial says that a transaction has joined only in part.
 	partial bool
 }
 
-// workOf looks into a sandbox's image. Files that cannot be looked at count as work.
+// workOf looks for files in a stopped sandbox's image. If it cannot mount the image, w.some is
+// true.
 func workOf(roots record.Roots, r record.Record) (w unapplied, err error) {
 	w = unapplied{record: r, made: r}
 	files := r.Backend(roots)
@@ -192,7 +192,7 @@ func workOf(roots record.Roots, r record.Record) (w unapplied, err error) {
 	return w, nil
 }
 
-// isEmptyDir is false for a directory that cannot be read.
+// isEmptyDir returns true for a missing directory, and false for an unreadable one.
 func isEmptyDir(top *os.File, name string) bool {
 	dir, err := rootfs.OpenDir(top, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -206,8 +206,8 @@ func isEmptyDir(top *os.File, name string) bool {
 	return errors.Is(err, io.EOF)
 }
 
-// Unapplied are the ids of the stopped sandboxes that have files of their own on disk
-// and are tied to no process. Prune keeps them: their files can be applied or saved.
+// Unapplied returns the ids of the stopped sandboxes that have files of their own on disk and are
+// tied to no process. Prune keeps these sandboxes: their files can be applied or saved.
 func (l *Launcher) Unapplied() ([]string, error) {
 	ids, err := l.find.directories()
 	var all []string

@@ -38,12 +38,12 @@ type Dirs = record.Roots
 // goroutines, and several processes may use the same root.
 type Launcher struct {
 	record.Roots
-	// host describes the abilities of this host's cgroups, self this process, program the
+	// host describes the cgroups of this host, self identifies this process, and program is the
 	// agent. Each is looked up once.
 	host    func() (*cgroups.Host, error)
 	self    func() (process.ID, error)
 	program func() (*os.File, error)
-	// filesProgram serves files inside.
+	// filesProgram is the program that serves the files of a sandbox.
 	filesProgram func() (*os.File, error)
 	sweeper      *trash.Sweeper
 	trash        *trash.Can
@@ -60,8 +60,8 @@ type Launcher struct {
 	handed   *handed
 
 	children *children
-	// tending are the goroutines that see to leaves, and that have the kernel do
-	// its waiting early.
+	// tending counts the goroutines that remove leaves, or make the kernel do a slow step
+	// early.
 	tending sync.WaitGroup
 }
 
@@ -84,8 +84,8 @@ func New(d Dirs) (*Launcher, error) {
 		Roots: d, host: host, ids: ids, find: finder{d, host, ids},
 		filters: filtercache.Cache{Data: data},
 		self:    sync.OnceValues(func() (process.ID, error) { return process.Of(os.Getpid()) }),
-		// Sandboxes share it, 30 kB that each would have in memory. It is closed
-		// with the program, or when nobody has the launcher any more.
+		// All sandboxes share one file of the agent, which saves each 30 kB of memory. The end of
+		// the process closes the file, or the garbage collection of the launcher.
 		program:      sync.OnceValues(agent.Executable),
 		filesProgram: sync.OnceValues(agent.FilesExecutable),
 		maxSnapshots: maxSnapshots,
@@ -102,9 +102,9 @@ func New(d Dirs) (*Launcher, error) {
 	return l, nil
 }
 
-// Close removes the connections and cgroups that are kept ready for the next exec; else
-// the next process that opens the sandbox would have to. Sandboxes stay up. No call may be
-// under way.
+// Close removes the connections and cgroups that are ready for the next exec. Otherwise the next
+// process that opens the sandbox would have to remove the cgroups. Sandboxes stay up. No call may
+// be under way.
 func (l *Launcher) Close() {
 	l.sweeper.Stop()
 	l.sessions.Close()
@@ -113,5 +113,5 @@ func (l *Launcher) Close() {
 
 const idPrefix = "sb-"
 
-// NewID is unique on the host and beyond: 130 random bits.
+// newID returns a globally unique id: it has 130 random bits.
 func newID() string { return idPrefix + strings.ToLower(rand.Text()) }

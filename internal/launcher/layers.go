@@ -19,10 +19,10 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
-// Layers are the overlaid trees of the sandbox. The caller must close them. With
-// unprivileged they are for a client with the rights of the trees' owner only: the owner
-// is shown as the owner of the sandbox's writes, and the directories' marks can be listed,
-// which the kernel shows only to root.
+// Layers returns the overlaid trees of the sandbox. The caller must close them. With unprivileged
+// the trees are for a client that has only the rights of the trees' owner: this owner appears as
+// the owner of the sandbox's writes. The trees then also list the marks of directories, which
+// the kernel shows only to root.
 //
 // A stopped sandbox has layers if its storage is on disk.
 //
@@ -54,7 +54,8 @@ func (s *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 		}
 	}
 	b := &layerReader{box: s.session.Sandbox, record: r, store: held, unprivileged: unprivileged}
-	if files := r.Backend(s.launcher.Roots); unprivileged && files.Durable() { // a mount that shows ids that can be mapped to the owner's
+	// Only a mount that shows the inside ids can be mapped to the ids of the owner.
+	if files := r.Backend(s.launcher.Roots); unprivileged && files.Durable() {
 		if b.store, err = files.Mount(); err != nil {
 			return nil, err
 		}
@@ -62,7 +63,7 @@ func (s *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 		b.inside = true
 	}
 	trees, err := b.trees()
-	if err == nil && unprivileged && !r.Init.Lives() { // its removal may have seen no note
+	if err == nil && unprivileged && !r.Init.Lives() { // a removal may have begun before the note of handed.add
 		return nil, errors.Join(fmt.Errorf("sandbox %s %w", s.session.ID, launch.ErrNotRunning), closeAllTrees(trees))
 	}
 	return trees, err
@@ -73,9 +74,9 @@ type layerReader struct {
 	box    *record.Sandbox
 	record record.Record
 	store  *os.File
-	// inside says that the store shows the ids of the inside.
+	// inside says that the store shows the ids as processes inside see them.
 	inside bool
-	// unprivileged layers are for a client with no more than the rights of the trees'
+	// unprivileged says that the layers are for a client that has only the rights of the trees'
 	// owner.
 	unprivileged bool
 }
@@ -102,7 +103,7 @@ func (b *layerReader) trees() (trees []HeldTree, err error) {
 	return trees, nil
 }
 
-// Tree opens the layers of one tree, the uppermost first.
+// tree opens the layers of one tree, the uppermost first.
 func (b *layerReader) tree(t record.Tree, out *HeldTree) error {
 	for _, number := range t.Layers {
 		name := path.Join("layer", strconv.Itoa(number), "data")
@@ -125,13 +126,13 @@ func (b *layerReader) tree(t record.Tree, out *HeldTree) error {
 	return nil
 }
 
-// add opens one layer. inside says that it shows the ids of the inside.
+// add opens one layer. inside says that top shows the ids as processes inside see them.
 func (b *layerReader) add(out *HeldTree, top *os.File, name string, inside bool) error {
 	shown, plain, err := openLayer(top, name)
 	if err == nil {
 		out.Layers = append(out.Layers, launch.TreeLayer{Dir: shown})
 		if !b.unprivileged {
-			_ = closeOther(plain, shown) // it was only looked up
+			_ = closeOther(plain, shown) // nothing was written to the file
 			return nil
 		}
 		out.plain = append(out.plain, plain)
@@ -143,8 +144,8 @@ func (b *layerReader) add(out *HeldTree, top *os.File, name string, inside bool)
 	return nil
 }
 
-// openLayer opens one layer of a store to be read: as it is shown to clients, and plain.
-// Both can be one file.
+// openLayer opens one layer of a store for reading: shown is the file for clients, and plain the
+// directory itself. Both can be one file.
 func openLayer(top *os.File, name string) (shown, plain *os.File, err error) {
 	plain, err = descriptor.OpenFile(int(top.Fd()), name, descriptor.OneMount, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -156,13 +157,13 @@ func openLayer(top *os.File, name string) (shown, plain *os.File, err error) {
 	return shown, plain, nil
 }
 
-// A HeldTree is a tree with open layers. Its lists have no bound that memory has, so that
-// they are read only to be passed on: its Stamps, and the Marks of its Layers, are nil.
+// A HeldTree is a tree with open layers. Its lists of stamps and marks can be too long for memory.
+// So Tree.Stamps, and the Marks of the Layers, are nil, and the methods below write the lists.
 type HeldTree struct {
 	launch.Tree
-	// stamps is the file with the list of stamps; nil: there is none.
+	// stamps is the file with the list of stamps, or nil.
 	stamps *os.File
-	// plain are the layers to list the marks of; empty for a client that can read them.
+	// plain are the layers whose marks are listed; empty for a client that can read the marks.
 	plain []*os.File
 }
 
@@ -198,7 +199,7 @@ func (t *HeldTree) WriteMarks(ctx context.Context, number int, w io.Writer) erro
 	return errors.Join(err, out.Flush())
 }
 
-// Close lets go of the tree. It may be called again.
+// Close closes the files of the tree. It may be called again.
 func (t *HeldTree) Close() error {
 	err := t.Tree.Close()
 	for i, f := range t.plain {
@@ -211,7 +212,7 @@ func (t *HeldTree) Close() error {
 	return err
 }
 
-// closeOther closes a file, unless it is the other one.
+// closeOther closes f, unless f and other are the same file.
 func closeOther(f, other *os.File) error {
 	if f == other {
 		return nil

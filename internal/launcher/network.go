@@ -8,8 +8,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 )
 
-// A network is a sandbox's network namespace. It is made beside the steps before its use:
-// the kernel takes about as long for it as for all the mounts.
+// A network returns a sandbox's network namespace. A goroutine makes the namespace while the
+// launcher does other steps: the kernel takes about as long for it as for all the mounts.
 type network func() (*os.File, error)
 
 func startNetwork() network {
@@ -18,7 +18,7 @@ func startNetwork() network {
 	return made
 }
 
-// path leads to the namespace until it is closed, for every process of root's.
+// path returns a path of the namespace. Each process of root can use the path until close.
 func (n network) path() (string, error) {
 	namespace, err := n()
 	if err != nil {
@@ -27,7 +27,7 @@ func (n network) path() (string, error) {
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), namespace.Fd()), nil
 }
 
-// close lets go of the namespace, which then lasts as long as the sandbox.
+// close closes the namespace's file. The namespace then lasts as long as the sandbox.
 func (n network) close() {
 	if namespace, err := n(); err == nil {
 		namespace.Close()

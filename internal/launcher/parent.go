@@ -14,8 +14,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// ensureParent makes the group of all sandboxes. They have half of the tasks that the host
-// can have, or a lower limit that somebody has set before, and no huge pages.
+// ensureParent makes the group of all sandboxes. All sandboxes together can have half of the
+// tasks that the host can have, or fewer if somebody has set a lower limit before, and no huge
+// pages.
 func ensureParent(host *cgroups.Host) (cgroups.Limits, error) {
 	pids, err := allPids()
 	if err != nil {
@@ -31,7 +32,7 @@ func ensureParent(host *cgroups.Host) (cgroups.Limits, error) {
 	return held, host.ForbidHugepages(record.CgroupParent)
 }
 
-// allPids is how many tasks all sandboxes may have together.
+// allPids returns how many tasks all sandboxes may have together.
 func allPids() (int64, error) {
 	numbers, err := kernel.Sysctl("kernel.pid_max")
 	if err != nil {
@@ -44,9 +45,9 @@ func allPids() (int64, error) {
 	return min(numbers, tasks) / 2, nil
 }
 
-// LimitTotals bounds the memory, in bytes, and the processor time of all sandboxes of the
-// host together, with any maker: both, or on an error neither. Zero leaves one as it is.
-// The limits last until they are set again or the host restarts.
+// LimitTotals bounds the memory, in bytes, and the processor time of all sandboxes of the host
+// together, also of other launchers. After an error neither is changed. A zero leaves its limit
+// as it is. The limits last until they are set again or the host restarts.
 func (l *Launcher) LimitTotals(memory spec.Size, cpus spec.CPUs) error {
 	if memory == 0 && cpus == 0 {
 		return nil
@@ -72,8 +73,8 @@ func (l *Launcher) LimitTotals(memory spec.Size, cpus spec.CPUs) error {
 	return nil
 }
 
-// aboveTotal explains why cgroup v1 has refused the processor time of a sandbox, if it is
-// above the total.
+// aboveTotal returns a clearer error if cgroup v1 has refused the processor time of a sandbox
+// because it is above the total. Otherwise it returns refused.
 func aboveTotal(host *cgroups.Host, cpus spec.CPUs, refused error) error {
 	if host.Mode == cgroups.V2 || !errors.Is(refused, unix.EINVAL) {
 		return refused

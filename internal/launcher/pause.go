@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
-// Pause stops everything in the sandbox. Nothing can be started there until it is resumed.
-// The timeouts of running commands go on. A paused sandbox is no error.
+// Pause freezes all processes of the sandbox. No command can be started until Resume. The
+// timeouts of running commands go on. If the sandbox is paused already, Pause returns nil.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrBusy].
 func (s *Sandbox) Pause(ctx context.Context) error {
@@ -23,7 +23,7 @@ func (s *Sandbox) Pause(ctx context.Context) error {
 	})
 }
 
-// Resume lets a paused sandbox go on. One that is not paused is no error.
+// Resume lets a paused sandbox go on. If the sandbox is not paused, Resume returns nil.
 //
 // Errors: those of Pause.
 func (s *Sandbox) Resume(ctx context.Context) error {
@@ -36,8 +36,8 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 	})
 }
 
-// change does something to the sandbox's container, alone: until it is done, the
-// container of that name is no other's.
+// change calls the function with the sandbox's container, under alone: during the call no other
+// sandbox can take the name of the container.
 func (s *Sandbox) change(ctx context.Context, what func(*container.Container) error) error {
 	return s.alone(ctx, func() error {
 		c, err := s.session.Container()
@@ -51,8 +51,8 @@ func (s *Sandbox) change(ctx context.Context, what func(*container.Container) er
 	})
 }
 
-// alone calls the function while no other process changes the sandbox, which is up. The
-// half-done work of a killed process is ended first.
+// alone calls the function while no other process can change the sandbox. The sandbox must be
+// up. alone first ends the half-done work of a killed process.
 func (s *Sandbox) alone(ctx context.Context, what func() error) error {
 	state, err := statedir.Await(ctx, s.launcher.Sandboxes(), s.session.ID)
 	if err != nil {

@@ -11,12 +11,11 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
-// Prune removes the rest of sandboxes that are not up, and returns their ids: sandboxes
-// whose PID 1 has ended, sandboxes that are tied to an ended process, and half-made ones.
-// It does not touch a sandbox that is up, however often and from however many processes it
-// is called, as long as nobody has removed its directory in the state root: that directory
-// says that it is up. A stopped sandbox with unapplied files on disk stays, too: see
-// [Launcher.Unapplied].
+// Prune removes the rest of sandboxes that are not up, and returns their ids: sandboxes whose
+// PID 1 has ended, sandboxes that are tied to an ended process, and half-made sandboxes. Any
+// number of processes may call Prune. Prune does not touch a sandbox that is up, unless somebody
+// has removed its directory in the state root: this directory says that the sandbox is up. A
+// stopped sandbox with unapplied files on disk stays, too: see [Launcher.Unapplied].
 func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 	ids, err := l.find.known()
 	if err != nil {
@@ -42,8 +41,8 @@ func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 // root is lost.
 func (l *Launcher) Traced(id string) (bool, error) { return l.find.traced(id) }
 
-// pruneOne removes a sandbox unless it is up, or somebody holds it, or has
-// removed it since it was seen.
+// pruneOne removes a sandbox. It does nothing if the sandbox is up, if another process holds it,
+// or if another process has removed it meanwhile.
 func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err error) {
 	if l.stays(id) {
 		return false, nil
@@ -51,8 +50,7 @@ func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err e
 	state, err := statedir.HoldOrphan(l.Sandboxes(), id)
 	hasDirectory := !errors.Is(err, fs.ErrNotExist)
 	if !hasDirectory {
-		// Its trace is older than its directory, or was left without one: to
-		// remove it safely is to own the id first.
+		// The sandbox has traces only. A safe removal must own the id first.
 		state, err = statedir.Make(l.Sandboxes(), id)
 	}
 	if errors.Is(err, statedir.ErrHeld) || errors.Is(err, fs.ErrExist) {
@@ -61,7 +59,7 @@ func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err e
 	if err != nil {
 		return false, err
 	}
-	if l.stays(id) || l.hasWork(id) { // since it is held: it came up in between
+	if l.stays(id) || l.hasWork(id) { // the sandbox can have come up before the hold
 		state.Release()
 		return false, nil
 	}

@@ -19,9 +19,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
-// Remove ends all that runs in a sandbox and removes the sandbox, in any state, by its id
-// alone. A missing sandbox is no error, nor is one that others remove meanwhile. Another
-// call, or [Launcher.Prune], removes the rest after an error.
+// Remove kills all processes of a sandbox and removes the sandbox, in any state, by its id
+// alone. A missing sandbox is no error, and neither is a sandbox that others remove meanwhile.
+// After an error another call, or [Launcher.Prune], removes the rest.
 //
 // Errors: [launch.ErrBusy] if another process makes or changes the sandbox for too long;
 // [launch.ErrNotFound] for a container that is no sandbox.
@@ -29,14 +29,14 @@ func (l *Launcher) Remove(ctx context.Context, id string) error {
 	return l.removeWhere(ctx, id, func(record.Record, error) bool { return true })
 }
 
-// RemoveIf is Remove if may returns true for the owner of the sandbox. Otherwise, or if
-// the owner is not known, it does nothing. It asks may when no other process can change
-// the sandbox any more: while it waited, another user's sandbox may have got the name.
+// RemoveIf is Remove if may returns true for the owner of the sandbox. Otherwise, or if the owner
+// is unknown, it does nothing. It calls may while no other process can change the sandbox:
+// before, another user's sandbox may have got the name.
 func (l *Launcher) RemoveIf(ctx context.Context, id string, may func(owner uint32) bool) error {
 	return l.removeWhere(ctx, id, func(r record.Record, err error) bool { return err == nil && may(r.UID) })
 }
 
-// removeOnly is Remove, of a sandbox with this PID 1 and of no other.
+// removeOnly is Remove if the sandbox has this PID 1.
 func (l *Launcher) removeOnly(ctx context.Context, id string, init process.ID) error {
 	return l.removeWhere(ctx, id, func(r record.Record, err error) bool { return err != nil || r.Init == init })
 }
@@ -63,8 +63,8 @@ func (l *Launcher) removeWhere(ctx context.Context, id string, is func(record.Re
 	return nil
 }
 
-// own takes hold of an id to remove it, with or without a directory. It returns
-// nil where there is nothing to remove.
+// own takes hold of the id of a sandbox to remove, with or without a directory. It returns nil if
+// there is nothing to remove.
 func (l *Launcher) own(ctx context.Context, id string) (*statedir.Dir, error) {
 	for {
 		state, err := statedir.Await(ctx, l.Sandboxes(), id)
@@ -82,18 +82,17 @@ func (l *Launcher) own(ctx context.Context, id string) (*statedir.Dir, error) {
 			return nil, err
 		}
 		if !traced {
-			return nil, l.unlessContainer(id, fmt.Errorf("%w: it is a container, which delete removes", launch.ErrNotFound))
+			return nil, l.unlessContainer(id, fmt.Errorf("%w: this is a container; remove it with delete", launch.ErrNotFound))
 		}
-		// Left without its directory: to remove it safely is to own the id first.
+		// The sandbox has no directory. A safe removal must own the id first.
 		state, err = statedir.Make(l.Sandboxes(), id)
-		if !errors.Is(err, fs.ErrExist) { // else somebody makes it anew
+		if !errors.Is(err, fs.ErrExist) { // else another process makes a sandbox with this id
 			return state, err
 		}
 	}
 }
 
-// removeHeld removes a sandbox whose directory the caller holds, and with it
-// that directory.
+// removeHeld removes a sandbox whose directory the caller holds, and the directory itself.
 func (l *Launcher) removeHeld(ctx context.Context, id string, state *statedir.Dir) error {
 	if err := l.clearHeld(ctx, id, state); err != nil {
 		return err
@@ -101,7 +100,7 @@ func (l *Launcher) removeHeld(ctx context.Context, id string, state *statedir.Di
 	return state.Remove()
 }
 
-// clearHeld removes all of a sandbox but its directory.
+// clearHeld removes all parts of a sandbox except its directory.
 func (l *Launcher) clearHeld(ctx context.Context, id string, state *statedir.Dir) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statedir.CleanupTime)
 	defer cancel()
@@ -116,15 +115,15 @@ func (l *Launcher) clearHeld(ctx context.Context, id string, state *statedir.Dir
 	l.sessions.Forget(id)
 	l.children.reap()
 	if err != nil {
-		// The sandbox is not up any more, also for the process that it is tied to.
+		// Without its record the sandbox is no longer up, also for the process that it is tied to.
 		err = errors.Join(err, erase.IgnoreMissing(os.Remove(filepath.Join(state.Path, record.FileName))))
 		return fmt.Errorf("remove sandbox %s: %w", id, err)
 	}
 	return nil
 }
 
-// dropDamagedNames removes a file of names that cannot be read or names objects of others.
-// The sandbox's objects are then looked for by its id, as without a file. The caller removes
+// dropDamagedNames removes a file of names that cannot be read or that names objects of others.
+// Without this file the removal looks for the sandbox's objects by its id. The caller removes
 // the sandbox and must hold its directory, dir.
 func (l *Launcher) dropDamagedNames(id, dir string) error {
 	if _, _, err := l.NamesOf(id); err == nil {
@@ -133,8 +132,8 @@ func (l *Launcher) dropDamagedNames(id, dir string) error {
 	return os.Remove(filepath.Join(dir, record.NamesFile))
 }
 
-// removeKernel removes the cgroups of a sandbox and its state in libcontainer, as far as
-// they are there. It returns the begin of its range of user ids, if the record has it.
+// removeKernel removes the cgroups of a sandbox and its state in libcontainer, if they exist. It
+// returns the first id of the sandbox's range of user ids, or 0 if the record does not have it.
 func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uint32, err error) {
 	group, err := l.find.group(id)
 	if err != nil {
@@ -154,14 +153,14 @@ func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uin
 		return 0, err
 	}
 	err = container.DiscardIn(l.State, id, group.Path())
-	if errors.Is(err, container.ErrForeign) { // it is not the sandbox's, and stays
+	if errors.Is(err, container.ErrForeign) { // the container is not the sandbox's, and stays
 		err = nil
 	}
 	return idBase, errors.Join(err, group.Delete(ctx))
 }
 
-// releaseIDs gives back the sandbox's range, or, where it is not known, all that
-// say they are its.
+// releaseIDs releases the sandbox's range of user ids. If base is 0, it releases all ranges that
+// are claimed in the sandbox's name.
 func (l *Launcher) releaseIDs(id string, base uint32) error {
 	names, _, err := l.NamesOf(id)
 	if err != nil {
@@ -177,10 +176,9 @@ func (l *Launcher) releaseIDs(id string, base uint32) error {
 // way of removing a sandbox.
 const vanishTime = 100 * time.Millisecond
 
-// vanish removes a sandbox that is as it should be, without looking at each
-// hierarchy for processes: with its PID 1 goes its pid namespace, and then its
-// groups are empty. Of any other it is an error, with nothing done that the
-// thorough way would not do.
+// vanish is the quick way to remove a healthy sandbox. The end of PID 1 ends its pid namespace, so
+// the groups are empty, and vanish does not search each hierarchy for processes. If it returns an
+// error, the caller must remove the sandbox the thorough way, which repeats all these steps.
 func (l *Launcher) vanish(ctx context.Context, id string, init process.ID, group *cgroups.Group) error {
 	if l.paused(id) { // a process in the v1 freezer does not end
 		return &launch.SandboxError{ID: id, Err: launch.ErrPaused}

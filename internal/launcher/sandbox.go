@@ -15,10 +15,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A Sandbox is a handle of one that is up, or was when it was opened. It is
-// safe for concurrent use, and any number of handles, in any number of
-// processes, may be of one sandbox. To let go of it is Release; Close removes
-// the sandbox.
+// A Sandbox is a handle of a sandbox. The sandbox was up when the handle was opened, except for a
+// handle of OpenStopped. A Sandbox is safe for concurrent use. One sandbox can have any number of
+// handles, in any number of processes. Release releases the handle. Close removes the sandbox.
 type Sandbox struct {
 	launcher *Launcher
 	session  *jobs.Session
@@ -26,10 +25,10 @@ type Sandbox struct {
 	released sync.Once
 }
 
-// Open returns a handle of a sandbox that is up, with any maker.
+// Open returns a handle of a sandbox that is up. Any process can have made the sandbox.
 //
-// Commands that ended processes have left running there are killed, unless they are
-// detached.
+// Open kills the commands that ended launchers have left running in the sandbox, unless the
+// commands are detached.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
 func (l *Launcher) Open(ctx context.Context, id string) (*Sandbox, error) {
@@ -83,11 +82,11 @@ func (s *Sandbox) Release() {
 // same name stays.
 func (s *Sandbox) Close() error {
 	defer s.Release()
-	s.session.Unwatch() // else it would keep the sandbox's files
+	s.session.Unwatch() // else the watch would keep the sandbox's files
 	return s.launcher.removeOnly(context.Background(), s.ID(), s.session.Init())
 }
 
-// Info describes a sandbox, of which there may be no more than remains.
+// Info describes a sandbox, also one that was removed or made only in part.
 //
 // Errors: [launch.ErrNotFound].
 func (l *Launcher) Info(_ context.Context, id string) (spec.Info, error) {
@@ -98,8 +97,8 @@ func (l *Launcher) Info(_ context.Context, id string) (spec.Info, error) {
 	return i, record.NotFound(id, err)
 }
 
-// Info describes a sandbox; [fs.ErrNotExist] says that there is none, or that it
-// is still being made.
+// info describes a sandbox. The error is [fs.ErrNotExist] if there is no such sandbox or if its
+// creation is under way.
 func (l *Launcher) info(id string) (spec.Info, error) {
 	if err := l.CheckRoot(); err != nil {
 		return spec.Info{}, err
@@ -117,11 +116,11 @@ func (l *Launcher) info(id string) (spec.Info, error) {
 	case errors.Is(err, fs.ErrNotExist) && statedir.OwnerLives(l.Dir(id)):
 		return spec.Info{}, err
 	}
-	// Half made, or its record is damaged: it can be removed.
+	// The sandbox is half made, or its record is damaged. Both can be removed.
 	return spec.Info{ID: id, State: spec.StateStopped, Created: st.ModTime()}, nil
 }
 
-// paused says whether a sandbox stands still.
+// paused says whether a sandbox is frozen.
 func (l *Launcher) paused(id string) bool {
 	group, err := l.find.group(id)
 	if err != nil {
@@ -131,8 +130,8 @@ func (l *Launcher) paused(id string) bool {
 	return err == nil && frozen
 }
 
-// List describes all sandboxes of the state root that are up, or of which
-// something is left, by their names.
+// List describes all sandboxes with a directory in the state root, sorted by name. Some may have
+// stopped, or be there only in part.
 func (l *Launcher) List(context.Context) ([]spec.Info, error) {
 	ids, err := l.find.directories()
 	if err != nil {
@@ -153,56 +152,40 @@ func (l *Launcher) List(context.Context) ([]spec.Info, error) {
 	return all, errors.Join(errs...)
 }
 
-// Settings are the limits that the kernel holds for the sandbox.
+// Settings returns the limits of the sandbox as the kernel has them.
 func (s *Sandbox) Settings() (cgroups.Settings, error) { return s.session.Group.Settings() }
 
-// Start has a command started, and returns: whether it was executed says
-// [Process.Started], or at the latest [Process.Wait]. Of a detached one, and of
-// one with a terminal, it says that itself. Any number of commands may run at once, each in a cgroup of its
-// own.
-//
-// The files become its first three descriptors; nil is /dev/null. They are
-// pipes without a name, as os.Pipe makes them, and get the command's user as
-// their owner, so that it can open /dev/stdout again. They stay the caller's to
-// close. A command with a terminal, or a detached one, gets none.
-//
-// Errors: *[launch.ConfigError], [launch.ErrNotFound], [launch.ErrNotRunning],
-// [launch.ErrPaused], [launch.ErrUnavailable], and those of Started where
-// it waits for that.
+// Start asks the agent to start a command: see [jobs.Session.Start].
 func (s *Sandbox) Start(ctx context.Context, c spec.Command, files [3]*os.File) (*jobs.Process, error) {
 	return s.session.Start(ctx, c, files)
 }
 
-// StartFiles starts the program that serves the sandbox's files, as a command of the
-// sandbox's user without a timeout. Its files are as those of Start, and so are its errors.
+// StartFiles starts the program that serves the sandbox's files, as a command of the sandbox's
+// user without a timeout. The rules for files and the errors are the same as for Start.
 func (s *Sandbox) StartFiles(ctx context.Context, files [3]*os.File) (*jobs.Process, error) {
 	return s.session.StartFiles(ctx, files)
 }
 
-// Attach takes up a detached command, which may have ended, by the id of its
-// exec. Any number may be attached to one, in several processes; once one of
-// them was told how it ended there is nothing to attach to any more.
-//
-// Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrPaused].
+// Attach returns a handle of a detached command by the id of its exec: see
+// [jobs.Session.Attach].
 func (s *Sandbox) Attach(ctx context.Context, exec string) (*jobs.Process, error) {
 	return s.session.Attach(ctx, exec)
 }
 
-// Execs describes the running commands of the sandbox, of any process, and the detached
-// commands that have ended and whose result nobody has taken yet.
+// Execs describes the commands of the sandbox: see [jobs.Session.Execs].
 func (s *Sandbox) Execs(ctx context.Context) ([]spec.ExecInfo, error) { return s.session.Execs(ctx) }
 
-// Discard throws away the writes to the sandbox's overlays: they show the host's
-// directories again, or the files with which a fork has begun.
+// Discard throws away the writes to the sandbox's overlays. The overlays then show the host's
+// directories again, or, in a fork, the files of its snapshot.
 //
-// Errors: [launch.ErrBusy] if something in the sandbox has files open there or its
-// directory, and those of Pause.
+// Errors: [launch.ErrBusy] if a process in the sandbox has open files or its working directory in
+// an overlay, and the errors of Pause.
 func (s *Sandbox) Discard(ctx context.Context) error {
 	return s.alone(ctx, func() error { return s.session.Overlay.Discard(ctx) })
 }
 
-// Undo takes back the last n transactions that joined, the newest first. If others have
-// changed the same paths since, that is a conflict: that transaction and older ones stay.
+// Undo takes back the last n transactions that joined, the newest first. If others have changed
+// the paths of a transaction since then, this is a conflict: this transaction and older ones stay.
 //
-// Errors: *[launch.ConfigError] if there are fewer transactions, and those of Pause.
+// Errors: *[launch.ConfigError] if there are fewer transactions, and the errors of Pause.
 func (s *Sandbox) Undo(ctx context.Context, n int) error { return s.session.Overlay.Undo(ctx, n) }

@@ -19,16 +19,16 @@ import (
 // maxSnapshots is the value of [Launcher.maxSnapshots].
 const maxSnapshots = 64
 
-// Snapshot keeps the sandbox's files as they are now, for any number of sandboxes to
-// begin with: those in overlays, in its own workspace and in its home. Nothing is
-// copied; the sandbox stands still for some milliseconds.
+// Snapshot keeps the sandbox's present files in overlays, in its own workspace and in its home.
+// Any number of sandboxes can begin with the snapshot. Nothing is copied; the sandbox is frozen
+// for some milliseconds.
 //
-// Errors: *[launch.ConfigError], [launch.ErrExists], [launch.ErrBusy] where something
-// in the sandbox has files open there or its directory, [launch.ErrUnavailable] where
-// the sandbox's files are not on disk, and those of Pause.
+// Errors: *[launch.ConfigError], [launch.ErrExists], [launch.ErrBusy] if a process in the sandbox
+// has open files or its working directory in one of these places, [launch.ErrUnavailable] if the
+// sandbox's files are not on disk, and the errors of Pause.
 func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 	if !record.IsName(name) {
-		return launch.Refusal(fmt.Errorf("snapshot %q: 1 to %d letters, digits and any of _+-. make a name", name, record.MaxName))
+		return launch.Refusal(fmt.Errorf("invalid name %.64q of a snapshot: use 1 to %d letters, digits, and any of _+-. and begin with a letter, a digit or _", name, record.MaxName))
 	}
 	if uid := s.session.Current().UID; uid != 0 {
 		leave, err := s.launcher.snapshotting.enter(ctx, uid)
@@ -54,8 +54,8 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 	})
 }
 
-// A turn lets one call of each user go on at a time: the room that a call has found is
-// not taken by another one.
+// A turn lets only one call of each user go on at a time: no other call can take the room that a
+// call has found.
 type turn struct {
 	mu    sync.Mutex
 	users map[uint32]*semaphore.Weighted
@@ -78,8 +78,9 @@ func (t *turn) enter(ctx context.Context, uid uint32) (leave func(), err error) 
 	return func() { place.Release(1) }, nil
 }
 
-// roomForSnapshot holds a user to the bound. A snapshot of a fork has images of
-// others, too, which stay when those are removed, as do those that a fork has.
+// roomForSnapshot refuses a snapshot above the user's bound, which counts snapshots and images.
+// An image can outlive its snapshot: a fork, and a snapshot of a fork, keep the images that they
+// began with.
 func (l *Launcher) roomForSnapshot(ctx context.Context, uid uint32) error {
 	names, err := l.Snapshots(ctx, uid)
 	if err != nil {
@@ -111,12 +112,12 @@ func (l *Launcher) roomForSnapshot(ctx context.Context, uid uint32) error {
 	inodes := map[uint64]bool{}
 	for _, image := range frozen {
 		var st unix.Stat_t
-		if unix.Lstat(image, &st) == nil { // else it went this moment
+		if unix.Lstat(image, &st) == nil { // else the image was just removed
 			inodes[st.Ino] = true
 		}
 	}
 	if max(len(names), len(inodes)) >= l.maxSnapshots {
-		return fmt.Errorf("more than %d snapshots of one user, those with them that others began with: another %w; remove some, and the sandboxes that began with them", l.maxSnapshots, launch.ErrUnavailable)
+		return fmt.Errorf("more than %d snapshots of one user, with the removed snapshots that a sandbox or another snapshot still uses: another %w; remove some snapshots, and the sandboxes that began with them", l.maxSnapshots, launch.ErrUnavailable)
 	}
 	return nil
 }
@@ -136,7 +137,7 @@ func (l *Launcher) pruneDrafts() error {
 	return l.layers.PruneDrafts(wanted)
 }
 
-// Snapshots are the names of the snapshots that a user may have.
+// Snapshots returns the names of the snapshots that a user may use.
 func (l *Launcher) Snapshots(_ context.Context, uid uint32) ([]string, error) {
 	return l.layers.Snapshots(uid)
 }
@@ -149,7 +150,7 @@ func (l *Launcher) RemoveSnapshot(_ context.Context, name string, uid uint32) er
 
 // Beginning returns the part of a snapshot's configuration that a fork takes over.
 //
-// Errors: [launch.ErrNotFound] for a snapshot that the user may not have.
+// Errors: [launch.ErrNotFound] for a snapshot that the user may not use.
 func (l *Launcher) Beginning(_ context.Context, snapshot string, uid uint32) (launch.Beginning, error) {
 	s, err := l.layers.ReadSnapshot(snapshot, uid)
 	if err != nil {
@@ -158,7 +159,7 @@ func (l *Launcher) Beginning(_ context.Context, snapshot string, uid uint32) (la
 	return launch.Beginning{Overlays: slices.Clone(s.Config.Overlays), Cwd: s.Config.Cwd}, nil
 }
 
-// fork has the sandbox begin with the files of the snapshot that was asked for, if any.
+// fork gives the new sandbox the files of the requested snapshot, if there is one.
 func (m *making) fork(ctx context.Context) error {
 	from := m.request.From
 	if from == "" {

@@ -15,13 +15,13 @@ import (
 // Sources identify a client, and hold the files that the client has opened itself, by
 // their paths in the configuration.
 type Sources struct {
-	// Files stay the caller's. A path without one is opened by the launcher, if
-	// the client is root or this process's own user; of anybody else each has to
-	// have one, opened for reading.
+	// The caller must close the Files. For root and for this process's own user, the launcher
+	// opens a path without a file. For another client each path must have a file, opened for
+	// reading.
 	Files map[string]*os.File
 	// UID is the client's user, and GIDs are its groups, the primary one first; root and
-	// this process's own user need not name groups. [rootfs.Peer] says what other users
-	// are shown.
+	// this process's own user need not name groups. [rootfs.Peer] describes the files that other
+	// users can show a sandbox.
 	UID  uint32
 	GIDs []uint32
 }
@@ -34,7 +34,7 @@ func (s Sources) peer() *rootfs.Peer {
 	return &rootfs.Peer{UID: s.UID, GIDs: s.GIDs}
 }
 
-// stat describes the file that came for a path, or else the path.
+// stat describes the client's file for a path, or the path if there is no such file.
 func (s Sources) stat(path string) (st unix.Stat_t, err error) {
 	if file := s.Files[path]; file != nil {
 		return st, unix.Fstat(int(file.Fd()), &st)
@@ -42,8 +42,8 @@ func (s Sources) stat(path string) (st unix.Stat_t, err error) {
 	return st, unix.Stat(path, &st)
 }
 
-// limited says that the file that came for a path, or the path, has a quota, and so has
-// each file system that is mounted below.
+// limited says whether a path has a quota, by the client's file if there is one. It is false if
+// another file system is mounted below the path.
 func (s Sources) limited(path string) bool {
 	file := s.Files[path]
 	if file == nil {
@@ -56,7 +56,7 @@ func (s Sources) limited(path string) bool {
 	}
 	info, err := file.Stat()
 	if err != nil || !info.IsDir() && !info.Mode().IsRegular() {
-		return false // and it is not opened: nobody may be at the other end
+		return false // do not open a FIFO: the open would wait for a process at the other end
 	}
 	held := fmt.Sprintf("/proc/self/fd/%d", file.Fd())
 	opened, err := os.Open(held)
@@ -67,7 +67,7 @@ func (s Sources) limited(path string) bool {
 	return store.IsLimited(opened) && !mountedBelow(held)
 }
 
-// mountedBelow says that there are other file systems below a directory.
+// mountedBelow says whether other file systems are mounted below a directory.
 func mountedBelow(held string) bool {
 	dir, err := os.Readlink(held)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
-// openStamps returns nil where there are none.
+// openStamps opens a file of stamps. It returns nil if there is no such file.
 func openStamps(file string) (*os.File, error) {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -33,7 +33,7 @@ const (
 	maxPeerStamps = 16 << 20
 )
 
-// roomForStamps is the bound for the sandbox of a user.
+// roomForStamps is the bound for a sandbox of a user, in bytes.
 func roomForStamps(uid uint32) int64 {
 	if uid == 0 || int(uid) == os.Geteuid() {
 		return maxStamps
@@ -41,8 +41,8 @@ func roomForStamps(uid uint32) int64 {
 	return maxPeerStamps
 }
 
-// stampsBut is the size of the stamps of the other trees. It removes those of layers
-// that have been discarded.
+// stampsBut returns the size of the stamps of all trees except one. It removes the stamps of
+// discarded layers.
 func (s *Sandbox) stampsBut(r record.Record, tree int) (size int64, err error) {
 	kept := map[string]bool{}
 	for i, t := range r.Trees {
@@ -73,15 +73,15 @@ func (s *Sandbox) stampsBut(r record.Record, tree int) (size int64, err error) {
 	return size, err
 }
 
-// Applied notes how changes of a tree were applied on the host: that is no conflict
-// later. A stamp of time 0 is of a path at which there is nothing any more. Of two stamps
-// of one path the later in the list counts. Applied sorts the list.
+// Applied notes the changes of a tree that were applied on the host, so that a later apply does
+// not report them as conflicts. A stamp of time 0 says that the path no longer exists. If a path
+// has two stamps, the later stamp in the list counts. Applied sorts the list.
 //
-// A stopped sandbox notes them if its storage is on disk.
+// A stopped sandbox notes the stamps if its storage is on disk.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrBusy],
-// *[launch.ConfigError] for a tree that the sandbox has no overlay of, a path that is
-// none, and more stamps than are kept.
+// *[launch.ConfigError] for a tree without an overlay in the sandbox, an invalid path, and more
+// stamps than fit.
 func (s *Sandbox) Applied(ctx context.Context, path string, stamps []launch.Stamp) error {
 	if err := checkStamps(stamps); err != nil {
 		return err
@@ -103,13 +103,13 @@ func (s *Sandbox) Applied(ctx context.Context, path string, stamps []launch.Stam
 		m := stampMerge{added: stamps, since: r.Trees[i].Since.UnixNano(), room: roomForStamps(r.UID) - others}
 		err = m.write(s.session.StampsPath(i, r.Trees[i]))
 		if errors.Is(err, errStampsFull) {
-			return launch.Refusal(fmt.Errorf("more than %d bytes of paths were applied to the host, with those below %s; discard the changes of the sandbox there", roomForStamps(r.UID), path))
+			return launch.Refusal(fmt.Errorf("more than %d bytes for the applied paths of all overlays, with the new paths below %s; discard the changes of the sandbox", roomForStamps(r.UID), path))
 		}
 		return err
 	})
 }
 
-// maxStampPath bounds the path of a stamp: no layer lists a longer one.
+// maxStampPath bounds the path of a stamp: no layer lists a longer path.
 const maxStampPath = 64 << 10
 
 // checkStamps refuses paths that a list cannot hold.
@@ -124,13 +124,13 @@ func checkStamps(stamps []launch.Stamp) error {
 
 var errStampsFull = errors.New("no room for more stamps")
 
-// A stampMerge adds stamps to a file of stamps. Both are in the order of their paths, so
-// that of the file no more than a buffer is in memory.
+// A stampMerge adds stamps to a file of stamps. The new stamps and the file are sorted by path, so
+// that only a buffer of the file is in memory.
 type stampMerge struct {
 	added []launch.Stamp
-	// since is the age of the layers: older stamps are of layers that were discarded.
+	// since is the time of the layers' creation: older stamps are of discarded layers.
 	since int64
-	// room is the most that the file may have, in bytes.
+	// room is the maximum size of the file, in bytes.
 	room int64
 
 	out  *bufio.Writer
@@ -193,7 +193,7 @@ func (m *stampMerge) merge(file string) error {
 	}
 }
 
-// lastOfEach returns the last stamp of each path, in the memory of the argument.
+// lastOfEach returns the last stamp of each path.
 func lastOfEach(sorted []launch.Stamp) []launch.Stamp {
 	last := sorted[:0]
 	for i, s := range sorted {
@@ -204,7 +204,7 @@ func lastOfEach(sorted []launch.Stamp) []launch.Stamp {
 	return last
 }
 
-// add writes the first n of the added stamps, and takes them off.
+// add writes the first n of the added stamps, and removes them from m.added.
 func (m *stampMerge) add(n int) error {
 	for _, s := range m.added[:n] {
 		if !m.counts(s) {
@@ -218,13 +218,13 @@ func (m *stampMerge) add(n int) error {
 	return nil
 }
 
-// counts tells whether a stamp is one to keep.
+// counts tells whether a stamp must be kept.
 func (m *stampMerge) counts(s launch.Stamp) bool { return !isZero(s) && s.Time > m.since }
 
 func isZero(s launch.Stamp) bool { return s.Time == 0 && s.Source == 0 && s.Inode == 0 && !s.Touched }
 
-// supersedes tells whether an added stamp takes the place of the stamp of the file with the
-// same path. One of layers that were discarded does not.
+// supersedes tells whether an added stamp replaces the stamp with the same path in the file. A
+// stamp of discarded layers does not.
 func (m *stampMerge) supersedes(s launch.Stamp) bool { return isZero(s) || m.counts(s) }
 
 func (m *stampMerge) put(s launch.Stamp) error {

@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Stats are the present use of the sandbox, and the most use, with PID 1.
+// Stats returns the present and the peak use of resources by the sandbox, with PID 1.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
 func (s *Sandbox) Stats(ctx context.Context) (all spec.Stats, err error) {
@@ -34,9 +34,9 @@ func (s *Sandbox) Stats(ctx context.Context) (all spec.Stats, err error) {
 	return all, nil
 }
 
-// observe reads something of the sandbox by its name. It is an error if the sandbox was
-// gone at the end: the values may then be those of a later sandbox with the same name. A
-// removal takes the group first and the record last, so one look afterwards suffices.
+// observe calls read, which reads values of the sandbox by its name. If the sandbox is gone
+// afterwards, observe returns an error: the values may be of a later sandbox with the same name.
+// One check afterwards suffices, since a removal removes the group first and the record last.
 func (s *Sandbox) observe(ctx context.Context, read func() error) error {
 	err := read()
 	if !s.session.Up() || !s.session.Present() {

@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
-// OpenStopped returns a handle of a sandbox that may have stopped. The handle of a stopped
-// sandbox gives Layers, Applied and Verify, and nothing else.
+// OpenStopped returns a handle of a sandbox that may have stopped. For a stopped sandbox only
+// Layers, Applied, Verify and Release can be used.
 //
 // Errors: [launch.ErrNotFound].
 func (l *Launcher) OpenStopped(_ context.Context, id string) (*Sandbox, error) {
@@ -24,14 +24,14 @@ func (l *Launcher) OpenStopped(_ context.Context, id string) (*Sandbox, error) {
 	return s, record.NotFound(id, err)
 }
 
-// errInMemory and errLeaving say why a stopped sandbox has no files.
+// errInMemory and errLeaving are the reasons why a stopped sandbox has no files.
 var (
 	errInMemory = fmt.Errorf("%w, and its writes were in memory and are lost; remove it with down, or replace it with up", launch.ErrNotRunning)
 	errLeaving  = fmt.Errorf("%w: its removal has begun; run down again", launch.ErrNotRunning)
 )
 
-// holdStopped takes hold of a stopped sandbox that has its files on disk. The caller
-// must release the state.
+// holdStopped takes hold of a stopped sandbox with its files on disk. The caller must release the
+// directory.
 func (s *Sandbox) holdStopped(ctx context.Context) (*statedir.Dir, record.Record, error) {
 	state, err := statedir.Await(ctx, s.launcher.Sandboxes(), s.session.ID)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Sandbox) holdStopped(ctx context.Context) (*statedir.Dir, record.Record
 	return state, r, nil
 }
 
-// aloneWithFiles is alone, for a stopped sandbox as well if it has its files on disk.
+// aloneWithFiles is alone, but also for a stopped sandbox with its files on disk.
 func (s *Sandbox) aloneWithFiles(ctx context.Context, what func() error) error {
 	err := s.alone(ctx, what)
 	if !errors.Is(err, launch.ErrNotRunning) {
@@ -71,8 +71,8 @@ func (s *Sandbox) aloneWithFiles(ctx context.Context, what func() error) error {
 	return what()
 }
 
-// stoppedLayers are the Layers of a stopped sandbox. The image is mounted with the ids
-// of the inside.
+// stoppedLayers returns the Layers of a stopped sandbox. The mount of the image shows the ids as
+// processes inside see them.
 func (s *Sandbox) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldTree, error) {
 	state, r, err := s.holdStopped(ctx)
 	if err != nil {
@@ -107,8 +107,8 @@ func (s *Sandbox) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldT
 	return trees, nil
 }
 
-// unlessRemoved waits for a removal of the sandbox, if one is going on. It returns
-// ErrNotFound after a removal, and else the error.
+// unlessRemoved waits for the end of a removal of the sandbox, if one is under way. It returns
+// ErrNotFound if the sandbox was removed, and err otherwise.
 func (s *Sandbox) unlessRemoved(ctx context.Context, err error) error {
 	var known *launch.SandboxError
 	if errors.As(err, &known) || ctx.Err() != nil {

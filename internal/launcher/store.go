@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// storageOf is the place of a sandbox's writes: the requested one, else the disk if the
-// sandbox outlives its maker.
+// storageOf returns the place of a sandbox's writes. Without a requested place it is memory for a
+// tied sandbox, and the disk for a sandbox that outlives its maker.
 func storageOf(r launch.Create) spec.Storage {
 	switch {
 	case r.Config.Storage != "":
@@ -28,7 +28,7 @@ func storageOf(r launch.Create) spec.Storage {
 	return spec.StorageDisk
 }
 
-// completed is a configuration with every default filled in.
+// completed returns a configuration with all defaults filled in.
 func completed(c spec.Config, storage spec.Storage) (spec.Config, error) {
 	asked := c.Limits.Disk
 	c.Storage = storage
@@ -44,9 +44,9 @@ func completed(c spec.Config, storage spec.Storage) (spec.Config, error) {
 	return c, err
 }
 
-// openStore makes the file system for the sandbox's writes: a detached mount, which the
-// caller must close. mapped says that its ids are those of the inside. If the request
-// names no storage, and there can be none on disk, the file system is in memory.
+// openStore makes the file system for the sandbox's writes: a detached mount, which the caller
+// must close. mapped says that the mount shows the ids as processes inside see them. If the
+// request names no storage and the disk cannot have the file system, it is in memory.
 func (m *making) openStore() (f *os.File, mapped bool, err error) {
 	if m.request.Config.Storage == spec.StorageDisk {
 		m.record.Image, f, err = m.launcher.makeImage(m.id, storeLimits(m.request.Config))
@@ -75,8 +75,8 @@ func storeLimits(c spec.Config) store.Limits {
 	return store.Limits{Bytes: int64(c.Limits.Disk), Files: c.Limits.Files}
 }
 
-// imageless says that the host has no images, or none of this size, where that is
-// no fault.
+// imageless says that the host does not support images, or none of this size. This is no fault
+// of the host.
 func imageless(err error) bool {
 	var limits *store.LimitsError
 	return errors.Is(err, errors.ErrUnsupported) || errors.Is(err, unix.ENOSPC) || errors.As(err, &limits)
@@ -140,13 +140,13 @@ func (l *Launcher) removeImages(id, dir string) error {
 	return errors.Join(errs...)
 }
 
-// abandonImage spares a removal the writing of files that nobody will read. A failure is
-// no error: then the files are written. The files can no longer be used afterwards. So the
-// caller notes the removal first.
+// abandonImage drops the unwritten data of a sandbox's image, so that a removal does not wait until
+// the kernel has written files that nobody will read. After a failure the kernel writes the files.
+// After abandonImage the files cannot be used any more, so the caller must note the removal first.
 func (l *Launcher) abandonImage(r record.Record) {
 	f, err := record.OpenStore(r.Init)
 	if err != nil {
-		return // it has ended
+		return // PID 1 has ended
 	}
 	defer f.Close()
 	_ = r.Backend(l.Roots).Abandon(f)

@@ -14,12 +14,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Update changes limits of the sandbox. Zero fields stay as they are. The limits hold at
-// once, except the file size, the open files and a raised number of processes: these hold
-// for later commands. After an error the old limits hold.
+// Update changes limits of the sandbox. A zero field leaves its limit as it is. The limits hold at
+// once, except the file size, the open files and a raised number of processes: these hold for
+// later commands. After an error the old limits hold.
 //
-// Errors: *[launch.ConfigError], [launch.ErrUnavailable] for a limit that this host does
-// not enforce, and those of Pause.
+// Errors: *[launch.ConfigError], [launch.ErrUnavailable] for a limit that this host does not
+// enforce, and the errors of Pause.
 func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
 	return s.change(ctx, func(c *container.Container) error {
 		r, err := record.Read(s.session.Path())
@@ -54,7 +54,7 @@ func setLimits(c *container.Container, host *cgroups.Host, r record.Record) erro
 	return c.Update(resources, container.IntelRdt{})
 }
 
-// limitSockets sets the limit of buffers of sockets that a record has.
+// limitSockets sets the limit for the buffers of sockets to the record's limit of memory.
 func (s *Sandbox) limitSockets(r record.Record) error {
 	if r.Limits.Memory != spec.Enforced {
 		return nil
@@ -62,18 +62,18 @@ func (s *Sandbox) limitSockets(r record.Record) error {
 	most := r.Config.Limits.Memory
 	err := s.session.Group.LimitSockets(int64(most))
 	if errors.Is(err, unix.EBUSY) {
-		return launch.Refusal(fmt.Errorf("the sandbox has more than %s in the buffers of its sockets: close some first", most))
+		return launch.Refusal(fmt.Errorf("the sandbox has more than %s in the buffers of its sockets; close some sockets first", most))
 	}
 	return err
 }
 
-// limited is the record, of a launcher with this data directory, with other limits.
+// limited returns the record with new limits. data is the launcher's data directory.
 func limited(r record.Record, l spec.Limits, data string) (record.Record, error) {
 	for _, f := range spec.LimitFields() {
 		switch {
 		case !f.Given(l):
 		case f.Fixed:
-			return r, launch.Refusal(errors.New("the limits of disk and files are those that a sandbox was made with; make another"))
+			return r, launch.Refusal(errors.New("the limits of disk and files cannot be changed after the creation of a sandbox; make another sandbox"))
 		case !f.EnforcedIn(r.Limits):
 			return r, fmt.Errorf("limit %s %w on this host", f.Name, launch.ErrUnavailable)
 		}
@@ -83,7 +83,7 @@ func limited(r record.Record, l spec.Limits, data string) (record.Record, error)
 	if r.Config, err = r.Config.Complete(); err != nil {
 		return r, launch.Refusal(err)
 	}
-	if l.NoFile != 0 { // a limit that another launcher has allowed stays
+	if l.NoFile != 0 { // an old limit stays, even if only another launcher could set it
 		if err := checkOpenFiles(r.Config); err != nil {
 			return r, launch.Refusal(err)
 		}
@@ -94,10 +94,10 @@ func limited(r record.Record, l spec.Limits, data string) (record.Record, error)
 	return r, err
 }
 
-// updateError words the kernel's refusals.
+// updateError explains the kernel's refusals.
 func updateError(l spec.Limits, err error) error {
 	if errors.Is(err, unix.EBUSY) {
-		return launch.Refusal(fmt.Errorf("the sandbox uses more than %s of memory; end something there first: %w", l.Memory, err))
+		return launch.Refusal(fmt.Errorf("the sandbox uses more than %s of memory; end some of its processes first: %w", l.Memory, err))
 	}
 	return err
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// SetWorkspace puts a directory of the host at /workspace of a sandbox that is up, in
-// place of the private workspace or of an earlier one. A process with an open file in the
-// private workspace, or with its working directory there, keeps that.
+// SetWorkspace puts a directory of the host at /workspace of a sandbox that is up. The directory
+// replaces the private workspace or an earlier directory. A process with an open file or its
+// working directory in the private workspace keeps this file or directory.
 //
-// Errors: *[launch.ConfigError], errors of rootfs about the directory, [launch.ErrBusy] if
-// a process is in the directory that is to be replaced, and those of Pause.
+// Errors: *[launch.ConfigError], errors of rootfs about the directory, [launch.ErrBusy] if a
+// process uses the earlier directory, and the errors of Pause.
 func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) error {
 	return s.alone(ctx, func() error {
 		r, err := record.Read(s.session.Path())
@@ -48,7 +48,7 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) er
 		if r.Attaching, err = record.NewAttaching(tree, next); err != nil {
 			return err
 		}
-		s.session.Unwatch() // the watch was of another workspace
+		s.session.Unwatch() // it watches the old workspace
 		if err := s.session.Keep(r); err != nil {
 			return err
 		}
@@ -64,8 +64,9 @@ func (s *Sandbox) SetWorkspace(ctx context.Context, dir string, from Sources) er
 	})
 }
 
-// endAttach has the record say which workspace the sandbox has, after one was being
-// attached: that one, or the one before. The caller holds the sandbox.
+// endAttach corrects the record after an interrupted change of the workspace. It looks in the
+// sandbox whether the new workspace was attached, or the old one stayed. The caller must hold the
+// sandbox.
 func (s *Sandbox) endAttach() error {
 	r, err := record.Read(s.session.Path())
 	if err != nil || r.Attaching == nil {
@@ -91,16 +92,16 @@ func (s *Sandbox) endAttach() error {
 	switch a := r.Attaching; {
 	case st.Dev == a.Device && st.Ino == a.Inode:
 		r.Config.Workspace, r.Disks, r.Limits.Disk = a.Dir, a.Disks, a.Limit
-	case private: // before Linux 6.5
+	case private: // before Linux 6.5 the old workspace goes before the new one comes
 		r.Config.Workspace = ""
 	}
 	r.Attaching = nil
 	return s.session.Keep(r)
 }
 
-// changeWorkspace attaches a workspace in place of the one that was attached before,
-// whatever the record says: a process may be killed while it attaches one. The private one
-// stays below, because the kernel does not let go of mounts that are older than the
+// changeWorkspace attaches a workspace in place of the earlier workspace. It looks at the mounts
+// and not at the record, because a process may have been killed during a change. The private
+// workspace stays below, because the kernel does not unmount mounts that are older than the
 // sandbox.
 func changeWorkspace(tree *os.File) error {
 	private, err := isPrivateWorkspace()
@@ -110,7 +111,7 @@ func changeWorkspace(tree *os.File) error {
 	if private {
 		return mountns.Attach(tree, spec.WorkspacePath)
 	}
-	// It says whether one could be taken away, and does not do it the first time.
+	// The first call with MNT_EXPIRE only says whether the workspace could be unmounted.
 	err = letGo(func() error { return unix.Unmount(spec.WorkspacePath, unix.UMOUNT_NOFOLLOW|unix.MNT_EXPIRE) })
 	switch {
 	case errors.Is(err, unix.EBUSY):
@@ -120,7 +121,7 @@ func changeWorkspace(tree *os.File) error {
 	case err != nil && !errors.Is(err, unix.EAGAIN):
 		return fmt.Errorf("unmount %s in the sandbox: %w", spec.WorkspacePath, err)
 	}
-	// The sandbox has the one or the other, at any moment.
+	// With AttachBeneath the sandbox has the old or the new workspace at any moment.
 	err = mountns.AttachBeneath(tree, spec.WorkspacePath)
 	old := errors.Is(err, unix.EINVAL)
 	if err != nil && !old {
@@ -137,8 +138,8 @@ func changeWorkspace(tree *os.File) error {
 	return nil
 }
 
-// letGo does something to a mount that the kernel may find busy for a moment more,
-// after the last command that was in it has ended.
+// letGo repeats a call that unmounts a mount. The kernel may report the mount as busy for a moment
+// after the end of the last command that used it.
 func letGo(do func() error) error {
 	for range 20 {
 		if err := do(); !errors.Is(err, unix.EBUSY) {
@@ -150,15 +151,14 @@ func letGo(do func() error) error {
 }
 
 func inUse() error {
-	return fmt.Errorf("%w: something in the sandbox has its directory or open files in /workspace: end it first", statedir.ErrHeld)
+	return fmt.Errorf("%w: a process in the sandbox has open files or its working directory in /workspace; end this process first", statedir.ErrHeld)
 }
 
-// isPrivateWorkspace says whether /workspace is the sandbox's own, which is on the store
-// as the home is.
+// isPrivateWorkspace says whether /workspace is the sandbox's own: it is then on the same store as
+// the home.
 func isPrivateWorkspace() (bool, error) { return mountns.SameDevice(spec.WorkspacePath, spec.HomePath) }
 
-// throttle has the limits of disk traffic hold for the disks of the record's
-// configuration, which are others than before.
+// throttle sets the limits of disk traffic for the disks of the record's new configuration.
 func (s *Sandbox) throttle(r *record.Record, from Sources) error {
 	if !r.Config.Limits.Throttled() {
 		return nil
