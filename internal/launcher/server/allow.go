@@ -29,7 +29,7 @@ func (r *Rule) allow(c *launch.Create, files map[string]*os.File) error {
 	if err := allowSize(c.Config); err != nil {
 		return err
 	}
-	// Interpreters outside /usr would be shown with the launcher's rights.
+	// The launcher would show interpreters outside /usr with its own rights.
 	c.Path, c.Home = "", ""
 	config := &c.Config
 	if network := orDefault(config.Network, spec.NetworkNone); !slices.Contains(r.Networks, network) {
@@ -61,8 +61,8 @@ func (r *Rule) allow(c *launch.Create, files map[string]*os.File) error {
 	return nil
 }
 
-// maxConfig and maxConfigValues bound a configuration, in bytes and in JSON values as
-// they are kept for as long as the sandbox is up.
+// maxConfig and maxConfigValues bound a configuration, in bytes and in JSON values. The launcher
+// keeps the configuration as long as the sandbox is up.
 const (
 	maxConfig       = 256 << 10
 	maxConfigValues = 20_000
@@ -89,8 +89,8 @@ func orDefault[T ~string](value, fallback T) T {
 	return value
 }
 
-// allowLimits holds limits to the rule's. Those that are not given become the
-// default, or the rule's if that is less, where fill says so; else they stay.
+// allowLimits refuses limits above the limits of the rule. With fill it sets each missing limit to
+// the default, or to the rule's limit if it is lower.
 func (r *Rule) allowLimits(l *spec.Limits, fill bool) error {
 	if r.all {
 		return nil
@@ -109,7 +109,8 @@ func (r *Rule) allowLimits(l *spec.Limits, fill bool) error {
 	return nil
 }
 
-// allowOutput holds the output that a detached command keeps to the rule.
+// allowOutput refuses an output limit of a detached command above the rule's. It sets a missing
+// limit to the default, or to the rule's limit if it is lower.
 func (r *Rule) allowOutput(c *spec.Command) error {
 	if r.all || !c.Detached || c.OutputLimit < 0 { // which the launcher refuses
 		return nil
@@ -123,15 +124,15 @@ func (r *Rule) allowOutput(c *spec.Command) error {
 	return nil
 }
 
-// allowSource decides whether a path may be shown, by the client's descriptor alone. The
-// descriptor proves that the client can read and owns the file, so that it needs none of
-// the launcher's rights.
+// allowSource decides whether the sandbox may see a path, by the client's descriptor alone. The
+// descriptor proves that the client can read the file and owns it. So the client uses none of the
+// launcher's rights.
 func (r *Rule) allowSource(path string, f *os.File) error {
 	if len(path) >= unix.PathMax {
 		return refused("a path of %d bytes; the kernel takes less than %d", len(path), unix.PathMax)
 	}
 	if f == nil {
-		return refused("%s: the client has to open it itself", path)
+		return refused("%s: the client must open the path and pass the descriptor", path)
 	}
 	flags, st, place, err := inspect(f)
 	if err != nil {
@@ -143,13 +144,13 @@ func (r *Rule) allowSource(path string, f *os.File) error {
 	case st.Uid != r.uid:
 		return refused("%s: it does not belong to you", path)
 	case !slices.ContainsFunc(r.Workspaces, func(dir string) bool { return within(place, dir) }):
-		return refused("%s: it does not lie in any of %v", path, r.Workspaces)
+		return refused("%s: it does not lie in any of the allowed directories %v", path, r.Workspaces)
 	}
 	return nil
 }
 
-// writable refuses to have a file written through a descriptor that is not open
-// for it. Of a directory no descriptor ever is: its owner may write.
+// writable refuses a writable bind of a file if the file's descriptor is not open for writing. A
+// directory is never open for writing, and needs no check here: its owner may write.
 func writable(b spec.Bind, f *os.File) error {
 	if !b.Writable {
 		return nil
@@ -165,8 +166,8 @@ func writable(b spec.Bind, f *os.File) error {
 }
 
 // ownPipes refuses a command's files that belong to another user. The command's user
-// becomes their owner, and may open them again in both directions: with one end of another
-// user's pipe, such as a standard output, it would get the other end, too.
+// becomes the owner of these files, and may open them again in both directions. With one end of
+// another user's pipe, such as a standard output, the command would get the other end, too.
 func (r *Rule) ownPipes(files [3]*os.File) error {
 	if r.all {
 		return nil

@@ -10,15 +10,15 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
-// answer sends a frame. That nobody takes it shows in listen.
+// answer sends a frame. It ignores errors, because listen notices a client that is gone.
 func (c *call) answer(a *launch.Answer, files ...*os.File) {
 	if body := c.encode(a); body != nil {
 		_ = c.channel.Send(context.Background(), body, files...)
 	}
 }
 
-// deliver sends a frame that the launcher holds memory or files for: a client that does
-// not take it in time gets nothing more.
+// deliver sends a frame that occupies memory or files of the launcher. If the client does not read
+// the frame in time, deliver closes the call's socket.
 func (c *call) deliver(ctx context.Context, a *launch.Answer, files ...*os.File) error {
 	body := c.encode(a)
 	if body == nil {
@@ -37,7 +37,7 @@ func (c *call) deliverBody(ctx context.Context, body []byte, files ...*os.File) 
 	return err
 }
 
-// encode is the body of an answer's frame; nil if there is none.
+// encode returns the body of an answer's frame, or nil after an error.
 func (c *call) encode(a *launch.Answer) []byte {
 	body, err := json.Marshal(a)
 	if err != nil {
@@ -51,8 +51,8 @@ func (c *call) encode(a *launch.Answer) []byte {
 	return body
 }
 
-// answerFrom makes an answer with records of sandboxes and sends it. Few such answers are
-// made at a time, until the rest of each is short.
+// answerFrom makes an answer with records of sandboxes and sends it. Only a few such answers are in
+// memory at a time. An answer counts until it is sent, or until its size is known to be small.
 func (c *call) answerFrom(ctx context.Context, f func() (*launch.Answer, error)) error {
 	if err := c.peer.answers.Acquire(ctx, 1); err != nil {
 		return err

@@ -22,22 +22,21 @@ type call struct {
 	*trunk
 	channel *launch.Channel
 	request launch.Request
-	// files came with the request; held counts descriptors of the peer.
+	// files came with the request. held is how many descriptors the call counts for its peer.
 	files []*os.File
 	held  int
-	// long says that the request is a long one of its peer.
+	// long says that the call holds a place of peer.long.
 	long bool
 
-	// gone is closed once nothing more comes from the client.
+	// gone is closed when nothing more can come from the client.
 	gone chan struct{}
-	// making says that a sandbox is being made.
+	// making says that the call makes a sandbox.
 	making atomic.Bool
 
-	// mu guards the fields below, and is held while a control is carried out, so that
-	// controls keep their order.
+	// mu guards the fields below. It is held while a control is carried out, so that controls
+	// keep their order.
 	mu sync.Mutex
-	// pending are the client's later frames as long as nothing is there to take
-	// them, which control does then.
+	// control carries out the client's later frames. As long as it is nil, they wait in pending.
 	pending []launch.Control
 	control func(launch.Control)
 }
@@ -64,8 +63,8 @@ func (c *call) leavePeer() {
 	c.peer.leaveCall()
 }
 
-// refuse answers a call that is not served. A client with a socket that takes nothing
-// waits for that itself.
+// refuse answers a call that is not served. If the client does not read, refuse waits for a second
+// and delays only this client's connection.
 func (c *call) refuse(err error) {
 	defer c.channel.Close()
 	body, err := json.Marshal(&launch.Answer{Error: launch.NewFault(err)})
@@ -80,13 +79,15 @@ func (c *call) refuse(err error) {
 const (
 	// requestTime bounds how long a client may take to send its request.
 	requestTime = 10 * time.Second
-	// deliverTime bounds how long a client may take to read an answer that is held for it.
+	// deliverTime bounds how long a client may take to read an answer that occupies memory or
+	// files of the launcher.
 	deliverTime = 30 * time.Second
-	// smallRequest is read without asking whether there is room for it, and
-	// smallAnswer is sent so.
+	// smallRequest and smallAnswer are the sizes up to which a request and an answer need no
+	// place of the gates, in bytes.
 	smallRequest = 64 << 10
 	smallAnswer  = 64 << 10
-	// maxControl bounds the later frames, maxPending how many of them may wait.
+	// maxControl bounds the size of the later frames, and maxPending their number while they
+	// wait.
 	maxControl = 4 << 10
 	maxPending = 64
 )
@@ -102,7 +103,7 @@ func (c *call) serve() {
 		c.channel.Close()
 		c.channel.Discard()
 	}()
-	// All that waits for the client ends with the trunk.
+	// The end of the trunk ends each wait for the client.
 	defer context.AfterFunc(ctx, c.hangUp)()
 	if err := c.read(); err != nil {
 		c.answer(&launch.Answer{Error: launch.NewFault(err)})
@@ -121,14 +122,14 @@ func (c *call) serve() {
 	<-c.gone
 }
 
-// lastWord is how long after the connection's end a client's word that it has the
-// sandbox may take to come.
+// lastWord is how long after the connection's end the launcher waits for a client's message that
+// it keeps the new sandbox.
 const lastWord = time.Second
 
 // hangUp ends the call's socket when its context has ended.
 func (c *call) hangUp() {
 	if c.making.Load() {
-		// It may have come, and be read late: it is not lost then.
+		// The client's message may be in the socket, not yet read: do not lose it.
 		time.AfterFunc(lastWord, c.channel.HangUp)
 		return
 	}
@@ -180,8 +181,8 @@ func decode(body []byte, r *launch.Request) error {
 	return nil
 }
 
-// doneWithRequest drops the request: a call can last as long as a command. It may be
-// called again.
+// doneWithRequest frees the memory of the request, since a call can last as long as a command. It
+// may be called again.
 func (c *call) doneWithRequest() {
 	c.request.Create, c.request.Command, c.request.Paths, c.request.Stamps = nil, nil, nil, nil
 	if c.long {
@@ -207,8 +208,7 @@ func (c *call) listen() {
 	}
 }
 
-// handle carries out a control, or keeps it for later; false says that there are
-// more than anybody needs.
+// handle carries out a control, or keeps it for later. It returns false if too many controls wait.
 func (c *call) handle(control launch.Control) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,7 +221,7 @@ func (c *call) handle(control launch.Control) bool {
 	return len(c.pending) <= maxPending
 }
 
-// takeControls has controls carried out by f from now on, those that wait first.
+// takeControls carries out the waiting controls with f, and later controls, too.
 func (c *call) takeControls(f func(launch.Control)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,7 +231,7 @@ func (c *call) takeControls(f func(launch.Control)) {
 	c.pending, c.control = nil, f
 }
 
-// recover ends a panic: it is this call's alone.
+// recover ends a panic of this call, so that other calls go on.
 func (c *call) recover() {
 	p := recover()
 	if p == nil {
@@ -240,7 +240,7 @@ func (c *call) recover() {
 	c.server.log.Error("a call has panicked", "op", c.request.Op, "id", c.request.ID,
 		"uid", c.peer.uid, "panic", p, "stack", string(debug.Stack()))
 	c.answer(&launch.Answer{Error: launch.NewFault(
-		fmt.Errorf("%s: the launcher has a defect: %v; its log says where", c.request.Op, p))})
+		fmt.Errorf("%s: the launcher has a defect: %v; see the launcher's log", c.request.Op, p))})
 }
 
 // carryOut carries out the request and answers.
@@ -258,7 +258,7 @@ func (c *call) carryOut(ctx context.Context) {
 	}
 }
 
-// dispatch is nil, nil if all is answered.
+// dispatch carries out the request. It returns nil, nil if it has sent all answers itself.
 func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 	r := &c.request
 	switch r.Op {
@@ -278,7 +278,7 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 		return nil, c.follow(ctx)
 	}
 	if err := c.see(ctx, r.ID); err != nil {
-		// Nobody learns of others' sandboxes, also not by removing them.
+		// A user must not learn of other users' sandboxes, also not by a removal.
 		if r.Op == launch.OpRemove && errors.Is(err, launch.ErrNotFound) {
 			return &launch.Answer{}, nil
 		}
@@ -376,8 +376,8 @@ func (c *call) look(ctx context.Context, id string) (spec.Info, error) {
 	return c.server.core.Info(ctx, id)
 }
 
-// own is f for a sandbox of the peer. The name may belong to another sandbox by now than
-// the one that see saw, and f reaches that one.
+// own wraps f with a check of the sandbox's owner. After see another sandbox can have got the
+// name, and f would reach the other sandbox.
 func (c *call) own(f func(Sandbox) error) func(Sandbox) error {
 	return func(box Sandbox) error {
 		if !c.peer.owns(box.Owner()) {
@@ -389,8 +389,8 @@ func (c *call) own(f func(Sandbox) error) func(Sandbox) error {
 
 const idLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+-."
 
-// isID says whether a client may use s as an id, with any rule of a launcher for names: no
-// path, and not long. Trim leaves nothing only if all characters are allowed.
+// isID says whether s can be an id at all: it is no path and not long. Each launcher has stricter
+// rules for the names of new sandboxes.
 func isID(s string) bool {
 	return s != "" && s != "." && s != ".." && len(s) <= 255 && strings.Trim(s, idLetters) == ""
 }
@@ -412,7 +412,7 @@ func (c *call) list(ctx context.Context) (*launch.Answer, error) {
 	return a, nil
 }
 
-// remove removes a sandbox. It goes on if the client goes away.
+// remove removes a sandbox. It goes on if the client disconnects.
 func (s *Server) remove(ctx context.Context, id string, p *peer) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
 	defer cancel()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A clientLog logs the doings of clients. Each user has a few lines at once and then one
-// in a while, of a bounded length, so that no client fills the log's disk.
+// A clientLog logs the actions of clients. Each user has a few lines at once and then one line in
+// each logPause. Lines have a bounded length, so that no client fills the log's disk.
 type clientLog struct {
 	log *slog.Logger
 
@@ -22,12 +22,12 @@ type clientLog struct {
 // A logBudget is how many lines a user has left.
 type logBudget struct {
 	left    int
-	since   time.Time // when one more was granted last
-	dropped int
+	since   time.Time // the last grant of lines
+	dropped int       // lines that were not logged since the last logged line
 }
 
 const (
-	// logBurst lines come at once, and then one each logPause.
+	// logBurst is how many lines a user has at once. Later the user has one line each logPause.
 	logBurst = 10
 	logPause = 10 * time.Second
 	// maxLogUsers bounds the users that have a budget of their own.
@@ -51,7 +51,7 @@ func (l *clientLog) of(uid uint32) userLog { return userLog{l, uid} }
 // Warn logs a line about the user, if the user has one left.
 func (l userLog) Warn(text string, args ...any) { l.write(l.log.Warn, text, args) }
 
-// Error is Warn of another level.
+// Error is Warn with the level Error.
 func (l userLog) Error(text string, args ...any) { l.write(l.log.Error, text, args) }
 
 func (l userLog) write(log func(string, ...any), text string, args []any) {
@@ -105,7 +105,8 @@ func (l *clientLog) take(uid uint32, now time.Time) (dropped int, ok bool) {
 	return dropped, true
 }
 
-// addLocked gives a user a budget. Those that are full again make room.
+// addLocked gives a user a budget. If there are too many users, it drops the users whose budget is
+// full again.
 func (l *clientLog) addLocked(uid uint32, now time.Time) *logBudget {
 	if len(l.users) >= maxLogUsers {
 		for other, b := range l.users {

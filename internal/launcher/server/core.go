@@ -10,33 +10,33 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Sources identify a client, and hold the files that it has opened, by path.
+// Sources identify a client, and hold the files that the client has opened, by path.
 type Sources = launcher.Sources
 
-// A Core carries out requests that the rules allow. It is a *launcher.Launcher, by Of.
+// A Core carries out requests that the rules allow. Of makes a Core of a *launcher.Launcher.
 type Core interface {
 	Create(ctx context.Context, r launch.Create, from Sources) (Sandbox, error)
 	Open(ctx context.Context, id string) (Sandbox, error)
 	// OpenStopped opens a sandbox that may have stopped, for Layers, Applied and Verify.
 	OpenStopped(ctx context.Context, id string) (Sandbox, error)
-	// Remove asks may, if it is not nil, about the owner of the sandbox to remove.
+	// Remove removes a sandbox. If may is not nil, Remove does nothing unless may returns true
+	// for the sandbox's owner.
 	Remove(ctx context.Context, id string, may func(owner uint32) bool) error
 	Info(ctx context.Context, id string) (spec.Info, error)
 	List(ctx context.Context) ([]spec.Info, error)
 	// Retired is how many stores of removed sandboxes a user still holds.
 	Retired(uid uint32) int
-	// Beginning is of a snapshot that a user may have.
+	// Beginning returns the configuration of a snapshot that the user may use.
 	Beginning(ctx context.Context, snapshot string, uid uint32) (launch.Beginning, error)
-	// Snapshots and RemoveSnapshot are about those that a user may have.
+	// Snapshots and RemoveSnapshot reach the snapshots that the user may use.
 	Snapshots(ctx context.Context, uid uint32) ([]string, error)
 	RemoveSnapshot(ctx context.Context, name string, uid uint32) error
 }
 
-// A Sandbox is a handle of one.
+// A Sandbox is a handle of a sandbox.
 type Sandbox interface {
 	ID() string
-	// Owner is the user that asked for this sandbox, also if another sandbox has its name
-	// by now.
+	// Owner is the user that asked for this sandbox, also if another sandbox has its name now.
 	Owner() uint32
 	Info() (spec.Info, error)
 	Start(ctx context.Context, c spec.Command, files [3]*os.File) (Process, error)
@@ -51,8 +51,8 @@ type Sandbox interface {
 	Discard(ctx context.Context) error
 	Snapshot(ctx context.Context, name string) error
 	SetWorkspace(ctx context.Context, dir string, from Sources) error
-	// Layers are the trees that the sandbox has overlays of; with unprivileged, as
-	// their owner may read them.
+	// Layers returns the overlaid trees of the sandbox. With unprivileged, the trees are for a
+	// client with the rights of their owner only.
 	Layers(ctx context.Context, unprivileged bool) ([]launcher.HeldTree, error)
 	Applied(ctx context.Context, tree string, stamps []launch.Stamp) error
 	// Verify returns launch.ErrDamaged if a write to the sandbox was lost.
@@ -60,8 +60,8 @@ type Sandbox interface {
 	Release()
 }
 
-// A Process is a command that was started. Started says whether it was executed,
-// as Wait does at the latest.
+// A Process is a command that was started. Started waits for the execution of the command. Wait
+// reports a failed execution, too.
 type Process interface {
 	ID() string
 	Started(ctx context.Context) error

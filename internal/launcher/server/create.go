@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// create makes a sandbox. A client that is gone before it could learn of it
-// leaves none behind.
+// create makes a sandbox. If the client disconnects before it confirms the sandbox, create removes
+// the sandbox again.
 func (c *call) create(ctx context.Context) error {
 	r := c.request.Create
 	if r == nil {
@@ -37,7 +37,7 @@ func (c *call) create(ctx context.Context) error {
 	}
 	tied, reused := r.Tied, i.Reused
 	c.doneWithRequest()
-	// A client that does not take the answer does not say that it has the sandbox.
+	// Ignore an error here: a client that does not read the answer does not confirm the sandbox.
 	err = c.answerFrom(context.WithoutCancel(ctx), func() (*launch.Answer, error) { return &launch.Answer{Info: &i}, nil })
 	if reused {
 		return err
@@ -52,8 +52,8 @@ func (c *call) create(ctx context.Context) error {
 	return c.server.remove(ctx, i.ID, c.peer)
 }
 
-// resolve has a fork name its overlays, before the rule is asked about them: no later
-// step adds any.
+// resolve adds the overlays of the snapshot to a fork's configuration. This must come before the
+// check of the rule. Later steps add no overlays.
 func (c *call) resolve(ctx context.Context, r *launch.Create) error {
 	if r.From == "" {
 		return nil
@@ -65,7 +65,7 @@ func (c *call) resolve(ctx context.Context, r *launch.Create) error {
 	return err
 }
 
-// kept waits until the client has said that it has the sandbox, or has gone.
+// kept waits until the client confirms that it has the sandbox, or disconnects.
 func (c *call) kept() bool {
 	said := make(chan bool, maxPending+1)
 	c.takeControls(func(control launch.Control) {
@@ -79,7 +79,7 @@ func (c *call) kept() bool {
 		return keep
 	case <-c.gone:
 	}
-	select { // it may have said so and gone
+	select { // the client may have confirmed before it disconnected
 	case keep := <-said:
 		return keep
 	default:
@@ -111,8 +111,8 @@ func (c *call) make(ctx context.Context, r launch.Create, files map[string]*os.F
 	return i, nil
 }
 
-// room counts a sandbox that is about to be made, until peer.made. It refuses the
-// name of another peer's.
+// room counts a sandbox that is about to be made, until peer.made. It refuses the name of another
+// peer's sandbox.
 func (c *call) room(ctx context.Context, name string) error {
 	if c.peer.all {
 		return nil
@@ -137,7 +137,7 @@ func byPath(paths []string, files []*os.File) (map[string]*os.File, error) {
 	all := map[string]*os.File{}
 	for i, path := range paths {
 		if path == "" || all[path] != nil {
-			return nil, &launch.ConfigError{Reason: fmt.Sprintf("path %q comes twice or is empty", path)}
+			return nil, &launch.ConfigError{Reason: fmt.Sprintf("path %q is empty or a duplicate", path)}
 		}
 		all[path] = files[i]
 	}

@@ -31,13 +31,13 @@ func InheritedListener(f *os.File) (Socket, error) {
 		return nil, err
 	}
 	if l, ok := l.(*net.UnixListener); ok {
-		l.SetUnlinkOnClose(false) // it is systemd's
+		l.SetUnlinkOnClose(false) // the socket belongs to systemd
 		return l, nil
 	}
-	return nil, errors.Join(errors.New("it is none of unix(7)"), l.Close())
+	return nil, errors.Join(errors.New("not a Unix socket"), l.Close())
 }
 
-// CloseListeners closes all of them.
+// CloseListeners closes all sockets.
 func CloseListeners(all []Socket) error {
 	var errs []error
 	for _, l := range all {
@@ -53,7 +53,7 @@ type Daemon struct {
 	Grace time.Duration
 }
 
-// Run serves until a signal, or a listener's failure.
+// Run serves until SIGTERM or SIGINT, or until a listener fails.
 func (d *Daemon) Run(ctx context.Context, listeners []Socket) error {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
 	defer stop()
@@ -82,7 +82,7 @@ func (d *Daemon) Run(ctx context.Context, listeners []Socket) error {
 	return errors.Join(failed, err)
 }
 
-// RunConn serves one connection to its end, or to a signal.
+// RunConn serves one connection until its end, or until SIGTERM or SIGINT.
 func (d *Daemon) RunConn(ctx context.Context, conn *net.UnixConn) error {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
 	defer stop()
@@ -104,7 +104,8 @@ func (d *Daemon) RunConn(ctx context.Context, conn *net.UnixConn) error {
 	return err
 }
 
-// end gives commands their grace. A second signal ends this process at once.
+// end shuts the server down, and gives commands their grace. A second signal ends this process at
+// once.
 func (d *Daemon) end(stop context.CancelFunc) {
 	stop()
 	ctx, cancel := context.WithTimeout(context.Background(), d.Grace)
@@ -112,7 +113,7 @@ func (d *Daemon) end(stop context.CancelFunc) {
 	d.Shutdown(ctx)
 }
 
-// InheritedConn takes over a connection that this process was started with.
+// InheritedConn takes over a connection that this process has inherited.
 func InheritedConn(fd int) (*net.UnixConn, error) {
 	if fd < 3 {
 		return nil, errors.New("it is one of stdin, stdout and stderr")

@@ -10,26 +10,23 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// events tell subscribers about sandboxes. The doings of this server are told at once.
-// While there is a subscriber, events also looks again and again for the doings of other
-// processes and of the kernel.
+// events send subscribers the changes of sandboxes. Subscribers get changes by this server at once.
+// While there is a subscriber, events also polls for changes by other processes and by the kernel.
 type events struct {
 	handles *handles
 	core    Core
 	log     *slog.Logger
 
-	// joining is held while a subscriber comes or goes, looking by the one that
-	// looks.
+	// joining is held while a subscriber is added or removed. looking is held during look.
 	joining, looking sync.Mutex
 
 	// mu guards the fields below.
 	mu          sync.Mutex
 	subscribers map[*subscriber]bool
-	// known are the sandboxes, by id; changes counts those told by this server
-	// itself.
+	// known has the sandboxes, by id. changes counts the changes by this server.
 	known   map[string]*watched
 	changes int
-	// stop ends the one that looks, which closes stopped.
+	// stop ends the goroutine that polls. This goroutine then closes stopped.
 	stop    context.CancelFunc
 	stopped chan struct{}
 }
@@ -37,13 +34,13 @@ type events struct {
 // watched is the last known state of a sandbox.
 type watched struct {
 	spec.Info
-	// oomKills counts from when it was first counted.
+	// oomKills is the last count, if counted is true.
 	oomKills int64
 	counted  bool
-	// change is the number of the change that it was told with.
+	// change is the number of the change by this server that made or removed the sandbox.
 	change int
 	died   bool
-	// gone marks a sandbox that this server has removed, until a later look has begun.
+	// gone marks a sandbox that this server has removed, until a later look.
 	gone bool
 }
 
@@ -61,7 +58,7 @@ func newEvents(hs *handles, core Core, log *slog.Logger) *events {
 	return &events{handles: hs, core: core, log: log, subscribers: map[*subscriber]bool{}, known: map[string]*watched{}}
 }
 
-// follow tells a client of events until it goes.
+// follow sends events to a client until it disconnects.
 func (c *call) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -72,7 +69,7 @@ func (c *call) follow(ctx context.Context) error {
 		return err
 	}
 	defer e.unsubscribe(s)
-	c.answer(&launch.Answer{}) // from now on nothing is missed
+	c.answer(&launch.Answer{}) // from now on the client gets all events
 	for {
 		select {
 		case event := <-s.queue:
@@ -94,7 +91,7 @@ func (e *events) takeLost(s *subscriber) int {
 	return lost
 }
 
-// subscribe has seen all that there is when it returns.
+// subscribe adds a subscriber. When it returns, known has all present sandboxes.
 func (e *events) subscribe(ctx context.Context, p *peer) (*subscriber, error) {
 	s := &subscriber{peer: p, queue: make(chan spec.Event, queueLength)}
 	e.joining.Lock()
@@ -145,8 +142,8 @@ func (e *events) unsubscribe(s *subscriber) {
 	e.known = map[string]*watched{}
 }
 
-// lookTime lies between two looks, but no more than a part of this process's
-// time is spent on them.
+// lookTime is the pause between two looks. The pause is longer if a look takes long: it is at least
+// lookShare times the time of the look.
 const (
 	lookTime  = 500 * time.Millisecond
 	lookShare = 20
@@ -208,7 +205,7 @@ func (e *events) countAll(ctx context.Context) {
 	}
 }
 
-// see takes down a sandbox that was listed after the change since.
+// see notes a sandbox from a list. The list was made after the change with the number since.
 func (e *events) see(i spec.Info, since int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -230,7 +227,7 @@ func (e *events) see(i spec.Info, since int) {
 	}
 }
 
-// count looks whether the kernel has killed for memory.
+// count checks whether the kernel has killed a process of the sandbox for memory.
 func (e *events) count(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
@@ -240,7 +237,7 @@ func (e *events) count(ctx context.Context, id string) {
 		return err
 	})
 	if err != nil {
-		return // it is gone, which shows next time
+		return // the sandbox is gone, and the next look notices this
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -254,7 +251,7 @@ func (e *events) count(ctx context.Context, id string) {
 	w.oomKills, w.counted = max(w.oomKills, stats.OOMKills), true
 }
 
-// created tells of a sandbox that this server has made.
+// created sends the event of a sandbox that this server has made.
 func (e *events) created(i spec.Info) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -271,7 +268,7 @@ func (e *events) created(i spec.Info) {
 	e.createdLocked(i).change = e.changes
 }
 
-// removed tells of a sandbox that this server has removed.
+// removed sends the event of a sandbox that this server has removed.
 func (e *events) removed(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -285,7 +282,7 @@ func (e *events) removed(id string) {
 	}
 }
 
-// killed looks at a sandbox in which a command was killed for memory.
+// killed checks a sandbox after the kernel has killed a command there for memory.
 func (e *events) killed(id string) {
 	e.mu.Lock()
 	watching := len(e.subscribers) > 0
@@ -296,7 +293,7 @@ func (e *events) killed(id string) {
 }
 
 func (e *events) createdLocked(i spec.Info) *watched {
-	// A sandbox that is made while somebody subscribes counts from zero.
+	// If there is a subscriber, the sandbox is new, and its count starts at zero.
 	w := &watched{Info: i, counted: len(e.subscribers) > 0}
 	e.known[i.ID] = w
 	e.tellLocked(spec.EventCreated, w)
@@ -311,7 +308,8 @@ func (e *events) removedLocked(id string) {
 	}
 }
 
-// tellLocked queues an event for whom it concerns. Nobody is waited for.
+// tellLocked queues an event for the subscribers that may see the sandbox. It does not wait for
+// slow subscribers.
 func (e *events) tellLocked(what spec.EventType, w *watched) {
 	event := spec.Event{Type: what, ID: w.ID, Time: time.Now()}
 	for s := range e.subscribers {

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// start starts a command and stays with it to its end.
+// start starts a command and serves it until its end.
 func (c *call) start(ctx context.Context) error {
 	if c.request.Command == nil {
 		return &launch.ConfigError{Reason: "start without a command"}
@@ -32,8 +32,8 @@ func (c *call) start(ctx context.Context) error {
 	}
 	defer c.server.handles.release(h)
 	c.doneWithRequest()
-	// The command has them. While there were copies here, the client would not
-	// see the end of its output.
+	// The command has the files now. As long as the launcher held copies, the client would not
+	// see the end of the output.
 	descriptor.Close(c.files...)
 	c.peer.leaveDescriptors(len(c.files))
 	c.held -= len(c.files)
@@ -61,7 +61,7 @@ func (c *call) begin(ctx context.Context, files [3]*os.File) (*running, *handle,
 // beginFiles starts the program that serves files.
 func (c *call) beginFiles(ctx context.Context, files [3]*os.File) (*running, *handle, error) {
 	if !reflect.DeepEqual(c.request.Command, &launch.WireCommand{Files: true}) {
-		return nil, nil, &launch.ConfigError{Reason: "a command that serves the sandbox's files is nothing else"}
+		return nil, nil, &launch.ConfigError{Reason: "a command that serves the sandbox's files takes no other settings"}
 	}
 	r := &running{}
 	h, err := c.server.handles.hold(ctx, c.request.ID, c.own(func(box Sandbox) (err error) {
@@ -71,7 +71,7 @@ func (c *call) beginFiles(ctx context.Context, files [3]*os.File) (*running, *ha
 	return r, h, err
 }
 
-// attach takes up a detached command.
+// attach serves a detached command.
 func (c *call) attach(ctx context.Context) error {
 	if !isID(c.request.Exec) {
 		return &launch.SandboxError{ID: c.request.ID, Err: fmt.Errorf("exec %.64q %w", c.request.Exec, launch.ErrNotFound)}
@@ -88,7 +88,7 @@ func (c *call) attach(ctx context.Context) error {
 	return c.stay(ctx, h, &running{Process: p, detached: true, tell: true})
 }
 
-// stdio are the three files of a command.
+// stdio returns the three files of a command.
 func stdio(given int, files []*os.File) (all [3]*os.File, err error) {
 	for i := range all {
 		if given&(1<<i) == 0 {
@@ -105,28 +105,28 @@ func stdio(given int, files []*os.File) (all [3]*os.File, err error) {
 	return all, nil
 }
 
-// running is a command that a client stays with.
+// running is a command with a connected client.
 type running struct {
 	Process
 	detached bool
-	// tell says that the client is told of the start without asking. Facts beside the
-	// start must not be missed.
+	// tell says that the client gets the answer about the start without a request. This answer
+	// has files that the client must get.
 	tell bool
-	// asked is closed when the client wants to know how a detached command
-	// ended, and waited is true.
+	// asked is closed, and waited is true, when the client has asked for the end of a detached
+	// command.
 	asked  chan struct{}
 	waited bool
 }
 
-// stay serves a command until it ends or the client goes, which ends one that is
-// not detached.
+// stay serves a command until it ends or the client disconnects. If the client disconnects, stay
+// kills a command that is not detached.
 func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 	r.asked = make(chan struct{})
 	ctx, cancel := context.WithCancel(ctx)
 	var telling sync.WaitGroup
 	defer func() {
 		cancel()
-		c.takeControls(func(launch.Control) {}) // no control is for it
+		c.takeControls(func(launch.Control) {}) // ignore later controls
 		telling.Wait()
 		if err := r.Close(); err != nil {
 			c.log().Error("end a command", "id", c.request.ID, "exec", r.ID(), "error", err)
@@ -141,7 +141,7 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 			told = true
 			telling.Go(func() {
 				defer c.recover()
-				// That it does not run is told by its end.
+				// If the command does not run, the answer about its end says so.
 				if r.Started(ctx) == nil {
 					c.tell(r.Process)
 				}
@@ -156,8 +156,8 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 		c.tell(r.Process)
 	}
 	if r.detached {
-		// The command goes on without the launcher: nothing is lost when the launcher
-		// ends. Only one client learns of the end, so it must ask for it.
+		// The command goes on without the launcher: nothing is lost when the launcher ends. Only
+		// one client gets the result, so the client must ask for it.
 		defer context.AfterFunc(c.server.draining, cancel)()
 		select {
 		case <-r.asked:
@@ -174,7 +174,7 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 	return nil
 }
 
-// ended looks for facts about the sandbox in the end of a command.
+// ended updates the state of the sandbox after the end of a command.
 func (s *Server) ended(h *handle, r spec.Result) {
 	switch r.Status {
 	case spec.StatusLost:
@@ -184,19 +184,19 @@ func (s *Server) ended(h *handle, r spec.Result) {
 	}
 }
 
-// control carries out a control. There is one at a time.
+// control carries out a control. The caller must not call it concurrently.
 func (r *running) control(control launch.Control) {
 	if control.Wait && !r.waited {
 		r.waited = true
 		close(r.asked)
 	}
 	if control.Signal != 0 {
-		// That the command has ended meanwhile is told by its end.
+		// Ignore an error: if the command has ended, the answer about its end says so.
 		_ = r.Signal(syscall.Signal(control.Signal), control.Tree)
 	}
 }
 
-// tell says that the command runs, and hands over its files.
+// tell sends the answer that the command runs, with its files.
 func (c *call) tell(p Process) {
 	started := &launch.Started{Exec: p.ID()}
 	var files []*os.File

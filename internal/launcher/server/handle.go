@@ -9,8 +9,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
-// handles are the sandboxes that are open. One that nobody has used for a while
-// is let go of.
+// handles are the open sandboxes. A handle without a user for a while is closed.
 type handles struct {
 	core Core
 
@@ -19,22 +18,23 @@ type handles struct {
 	open map[string]*handle
 }
 
-// A handle is one sandbox that is open, or is being opened.
+// A handle is one open sandbox, also while it is being opened.
 type handle struct {
 	id string
-	// ready is closed once box, or err, is there.
+	// ready is closed once box or err is set.
 	ready chan struct{}
 	box   Sandbox
 	err   error
 
-	// users counts the users of the handle. handles.mu guards users and the fields below:
-	// idle releases the handle, dropped says that it cannot be found any more.
+	// users counts the users of the handle. handles.mu guards users and the fields below. idle
+	// is the timer that closes the handle. dropped says that the handle is no longer in
+	// handles.open.
 	users   int
 	idle    *time.Timer
 	dropped bool
 }
 
-// keepTime is how long a sandbox stays open that nobody uses.
+// keepTime is how long a sandbox without users stays open.
 const keepTime = 5 * time.Second
 
 func newHandles(core Core) *handles { return &handles{core: core, open: map[string]*handle{}} }
@@ -51,8 +51,8 @@ func (hs *handles) with(ctx context.Context, id string, f func(Sandbox) error) e
 
 // hold is with, and keeps the sandbox open until release.
 //
-// f is called once more if the sandbox was open from before and is not there any
-// more: another may have its name since.
+// If the sandbox was already open and is gone, hold opens the name again and calls f once more:
+// another sandbox may have the name now.
 func (hs *handles) hold(ctx context.Context, id string, f func(Sandbox) error) (*handle, error) {
 	for {
 		h, fresh, err := hs.acquire(ctx, id)
@@ -74,7 +74,7 @@ func (hs *handles) hold(ctx context.Context, id string, f func(Sandbox) error) (
 	}
 }
 
-// try lets go of the handle where f panics.
+// try calls f. If f panics, try releases the handle.
 func (hs *handles) try(h *handle, f func(Sandbox) error) error {
 	returned := false
 	defer func() {
@@ -88,8 +88,8 @@ func (hs *handles) try(h *handle, f func(Sandbox) error) error {
 	return err
 }
 
-// acquire finds or opens a sandbox; fresh says that it was opened now. Of several
-// at the same time, one opens it.
+// acquire finds or opens a sandbox. fresh says that this call has opened it. Of several calls at
+// the same time, one opens the sandbox and the others wait.
 func (hs *handles) acquire(ctx context.Context, id string) (h *handle, fresh bool, err error) {
 	for {
 		h, mine := hs.enter(id)
@@ -106,14 +106,14 @@ func (hs *handles) acquire(ctx context.Context, id string) (h *handle, fresh boo
 			return h, false, nil
 		}
 		hs.release(h)
-		// Only if the other one's context has ended there is more to hope for.
+		// Another try makes sense only if the context of the call that opened has ended.
 		if !errors.Is(h.err, context.Canceled) && !errors.Is(h.err, context.DeadlineExceeded) {
 			return nil, false, h.err
 		}
 	}
 }
 
-// enter counts a user of a handle; mine says that it is to be filled.
+// enter counts a user of a handle. mine says that the handle is new and the caller must fill it.
 func (hs *handles) enter(id string) (h *handle, mine bool) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -130,7 +130,7 @@ func (hs *handles) enter(id string) (h *handle, mine bool) {
 	return h, false
 }
 
-// fill opens the sandbox. On an error, the handle is released.
+// fill opens the sandbox. After an error it releases the handle.
 func (hs *handles) fill(ctx context.Context, h *handle) error {
 	h.err = errPanic
 	defer func() {
@@ -144,10 +144,10 @@ func (hs *handles) fill(ctx context.Context, h *handle) error {
 	return h.err
 }
 
-// errPanic is of an Open that did not return.
-var errPanic = errors.New("the launcher has a defect; its log says where")
+// errPanic is the error of an Open that panicked.
+var errPanic = errors.New("the launcher has a defect; see the launcher's log")
 
-// add takes over a sandbox that was just made.
+// add takes over the handle of a new sandbox.
 func (hs *handles) add(box Sandbox) {
 	h := &handle{id: box.ID(), ready: make(chan struct{}), box: box, users: 1}
 	close(h.ready)
@@ -181,7 +181,7 @@ func (hs *handles) release(h *handle) {
 	}
 }
 
-// expire lets go of a handle that nobody uses.
+// expire forgets a handle without users.
 func (hs *handles) expire(h *handle) {
 	hs.mu.Lock()
 	unused := h.users == 0
@@ -191,7 +191,7 @@ func (hs *handles) expire(h *handle) {
 	}
 }
 
-// forget has nobody find the handle any more; its last user lets go of it.
+// forget removes the handle from handles.open. The last user releases its sandbox.
 func (hs *handles) forget(h *handle) {
 	hs.mu.Lock()
 	if hs.open[h.id] == h {
@@ -221,7 +221,7 @@ func (hs *handles) drop(id string) {
 	}
 }
 
-// close lets go of all that nobody uses.
+// close drops all handles.
 func (hs *handles) close() {
 	hs.mu.Lock()
 	ids := make([]string, 0, len(hs.open))

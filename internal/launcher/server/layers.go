@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 )
 
-// withFiles calls f with the peer's sandbox, which may have stopped. Of a stopped
-// sandbox no handle is kept.
+// withFiles calls f with the peer's sandbox, which may have stopped. It keeps no handle of a
+// stopped sandbox.
 func (c *call) withFiles(ctx context.Context, f func(Sandbox) error) error {
 	err := c.server.handles.with(ctx, c.request.ID, c.own(f))
 	if !errors.Is(err, launch.ErrNotRunning) {
@@ -27,8 +27,8 @@ func (c *call) withFiles(ctx context.Context, f func(Sandbox) error) error {
 	return c.own(f)(box)
 }
 
-// layers hands out the writes of a sandbox, one tree in each answer, with the tree's lists
-// in the answers behind it.
+// layers hands out the writes of a sandbox: one tree in each answer, followed by answers with the
+// tree's lists.
 func (c *call) layers(ctx context.Context) (*launch.Answer, error) {
 	if err := c.peer.lists.Acquire(ctx, 1); err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (c *call) layers(ctx context.Context) (*launch.Answer, error) {
 	defer c.peer.lists.Release(1)
 	var trees []launcher.HeldTree
 	err := c.withFiles(ctx, func(box Sandbox) (err error) {
-		// Others have no more than the rights of the trees' owner.
+		// Other peers than root have only the rights of the trees' owner.
 		trees, err = box.Layers(ctx, !c.peer.all)
 		return err
 	})
@@ -45,7 +45,7 @@ func (c *call) layers(ctx context.Context) (*launch.Answer, error) {
 	}
 	defer func() {
 		for i := range trees {
-			_ = trees[i].Close() // they were only looked at
+			_ = trees[i].Close() // nothing was written to the trees
 		}
 	}()
 	for i := range trees {
@@ -57,12 +57,12 @@ func (c *call) layers(ctx context.Context) (*launch.Answer, error) {
 	return &launch.Answer{}, nil
 }
 
-// applied notes when files of a tree were written on the host.
+// applied notes the files of a tree that an apply has written on the host.
 func (c *call) applied(ctx context.Context) error {
 	return c.withFiles(ctx, func(box Sandbox) error { return box.Applied(ctx, c.request.Tree, c.request.Stamps) })
 }
 
-// tree sends one tree with its layers beside it, and its lists.
+// tree sends one tree with the descriptors of its layers, and then its lists.
 func (c *call) tree(ctx context.Context, t *launcher.HeldTree) error {
 	w := &launch.WireTree{TreeHead: t.TreeHead, Stamped: t.Stamped(), Found: t.Host != nil}
 	var files []*os.File

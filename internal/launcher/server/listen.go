@@ -23,9 +23,9 @@ type Listener struct {
 	lock *os.File
 }
 
-// Listen makes the socket, and its directory, which only the launcher's user may
-// enter, if there is none. It takes the place of a socket that nobody listens on
-// any more, and of nothing else.
+// Listen makes the socket. If the socket's directory is missing, Listen makes a directory that only
+// the launcher's user may enter. Listen replaces a stale socket, on which no process listens, and no
+// other file.
 func Listen(path string, mode fs.FileMode) (_ *Listener, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func Listen(path string, mode fs.FileMode) (_ *Listener, err error) {
 	if err := makeOwn(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
-	// Of two launchers that find the same old socket only one may replace it.
+	// If two launchers find the same stale socket, only one of them may replace it.
 	lock, err := lockSocket(path)
 	if err != nil {
 		return nil, err
@@ -53,9 +53,9 @@ func Listen(path string, mode fs.FileMode) (_ *Listener, err error) {
 	return &Listener{l, path, lock}, nil
 }
 
-// makeOwn makes a directory, or refuses one in which somebody else can put another
-// socket in the place of this one: one that others own, or may write to and is not
-// as /tmp.
+// makeOwn makes a directory if it is missing. It refuses a directory in which another user can
+// replace the socket: a directory that another user owns, or that others can write to and that
+// has no sticky bit as /tmp has.
 func makeOwn(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -73,7 +73,7 @@ func makeOwn(dir string) error {
 	return nil
 }
 
-// lockSocket holds a file beside the socket, for as long as it is listened on.
+// lockSocket makes and locks a file beside the socket. The lock lasts as long as the Listener.
 func lockSocket(path string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
@@ -91,7 +91,7 @@ func lockSocket(path string) (*os.File, error) {
 		case err != nil:
 			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 		}
-		// Its last holder has removed it meanwhile.
+		// The last holder has removed the file meanwhile.
 	}
 }
 
@@ -136,8 +136,8 @@ func listen(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	var l net.Listener
 	err := descriptor.ShortPath(path, func(short string) (err error) {
 		config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
-			// The file gets the socket's mode, less the umask (unix(7)): nobody
-			// else can connect for a moment.
+			// The file gets the socket's mode, less the umask (unix(7)). So no other user can
+			// connect before chmodSocket.
 			var failed error
 			err := raw.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), 0o600) })
 			return errors.Join(err, failed)
@@ -149,14 +149,14 @@ func listen(path string, mode fs.FileMode) (*net.UnixListener, error) {
 		return nil, err
 	}
 	listener := l.(*net.UnixListener)
-	listener.SetUnlinkOnClose(false) // the name it knows may be a short one
+	listener.SetUnlinkOnClose(false) // its name of the socket may be a short path
 	if err := chmodSocket(path, mode); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	return listener, nil
 }
 
-// chmodSocket changes the mode of a socket, and of nothing that a link leads to.
+// chmodSocket changes the mode of a socket. It does not follow links.
 func chmodSocket(path string, mode fs.FileMode) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -173,7 +173,7 @@ func chmodSocket(path string, mode fs.FileMode) error {
 	return os.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode)
 }
 
-// Close stops to listen, and removes the socket.
+// Close closes and removes the socket.
 func (l *Listener) Close() error {
 	err := l.UnixListener.Close()
 	if errors.Is(err, net.ErrClosed) {
@@ -182,6 +182,7 @@ func (l *Listener) Close() error {
 	if removed := os.Remove(l.path); !errors.Is(removed, fs.ErrNotExist) {
 		err = errors.Join(err, removed)
 	}
-	// While the lock is held: its holder has the file that others find.
+	// Remove the lock file before the unlock: a holder of the lock must have the file with this
+	// name.
 	return errors.Join(err, os.Remove(l.lock.Name()), l.lock.Close())
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Of is a launcher as a Core.
+// Of returns a launcher as a Core.
 func Of(l *launcher.Launcher) Core { return core{l} }
 
 type core struct{ *launcher.Launcher }
@@ -26,7 +26,7 @@ func (c core) OpenStopped(ctx context.Context, id string) (Sandbox, error) {
 	return boxed(c.Launcher.OpenStopped(ctx, id))
 }
 
-// boxed is the sandbox as an interface, which is nil after an error.
+// boxed returns the sandbox as an interface. After an error the interface is nil.
 func boxed(s *launcher.Sandbox, err error) (Sandbox, error) {
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (s sandbox) Attach(ctx context.Context, exec string) (Process, error) {
 	return started(s.Sandbox.Attach(ctx, exec))
 }
 
-// started is the process as an interface, which is nil after an error.
+// started returns the process as an interface. After an error the interface is nil.
 func started[P Process](p P, err error) (Process, error) {
 	if err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// A peer is a user, with all the connections it has.
+// A peer is a user of the launcher, with all connections of the user.
 type peer struct {
 	*Rule
 
@@ -20,14 +20,13 @@ type peer struct {
 	mu sync.Mutex
 	// calls and descriptors are in use now.
 	calls, descriptors int
-	// making counts creates under way by their names, those without one under
-	// ""; owned are the sandboxes that are known to exist: nil as long as nobody
-	// has looked.
+	// making counts the creates under way by name; a create without a name counts under "".
+	// owned has the known sandboxes of the user. It is nil until the first countOwned.
 	making map[string]int
 	owned  map[string]bool
-	// fresh are those that were made since the last look for them began.
+	// fresh has the sandboxes that were made since the last countOwned began.
 	fresh map[string]bool
-	// counting is held by the call that looks.
+	// counting is held during countOwned.
 	counting *semaphore.Weighted
 }
 
@@ -52,7 +51,7 @@ func (p *peer) leaveCall() {
 	p.calls--
 }
 
-// takeDescriptors counts descriptors that the peer makes the launcher hold.
+// takeDescriptors counts descriptors that the launcher holds for the peer.
 func (p *peer) takeDescriptors(n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,26 +68,25 @@ func (p *peer) leaveDescriptors(n int) {
 	p.descriptors -= n
 }
 
-// releaseTime is how long a removed sandbox may take to let go of its files, where only
-// that makes room for another.
+// releaseTime is how long a create waits for the files of removed sandboxes, if only these files
+// take the room.
 const releaseTime = 2 * time.Second
 
-// takeSandbox counts a sandbox that is about to be made, or reused: one that is
-// there when it is asked for may be gone by the time it is its turn. A removed sandbox
-// counts as long as the client holds its files.
+// takeSandbox counts a sandbox that is about to be made or reused: a sandbox that exists now may be
+// gone when the create begins. A removed sandbox counts as long as the client holds its files.
 func (p *peer) takeSandbox(ctx context.Context, core Core, name string) error {
 	if p.haveRoom(name, core.Retired(p.uid)) {
 		return nil
 	}
-	// Others may have removed some.
+	// Other processes may have removed sandboxes of the peer.
 	if err := p.countOwned(ctx, core); err != nil {
 		return err
 	}
 	return p.awaitRoom(ctx, core, name)
 }
 
-// countOwned looks which sandboxes the peer has. A list may lack those that are made
-// meanwhile.
+// countOwned lists the sandboxes of the peer. The list may lack sandboxes that are made meanwhile,
+// so countOwned adds those in fresh.
 func (p *peer) countOwned(ctx context.Context, core Core) error {
 	if err := p.counting.Acquire(ctx, 1); err != nil {
 		return err
@@ -118,7 +116,7 @@ func (p *peer) countOwned(ctx context.Context, core Core) error {
 	return nil
 }
 
-// awaitRoom waits for files of removed sandboxes, if these alone are in the way.
+// awaitRoom waits for a place, as long as files of removed sandboxes occupy one.
 func (p *peer) awaitRoom(ctx context.Context, core Core, name string) error {
 	for end := time.Now().Add(releaseTime); ; {
 		held := core.Retired(p.uid)
@@ -128,7 +126,7 @@ func (p *peer) awaitRoom(ctx context.Context, core Core, name string) error {
 		case held == 0:
 			return refused("more than %d sandboxes; remove one", p.Sandboxes)
 		case time.Now().After(end):
-			return refused("more than %d sandboxes, with %d that are removed and whose files a client still has open; close these, or remove one", p.Sandboxes, held)
+			return refused("more than %d sandboxes, with %d removed sandboxes whose files a client still has open; close these files, or remove a sandbox", p.Sandboxes, held)
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
@@ -138,8 +136,8 @@ func (p *peer) awaitRoom(ctx context.Context, core Core, name string) error {
 	}
 }
 
-// haveRoom takes a place if there is one beside those that are held. A name has one
-// place, however many creates there are of it and whether or not it is owned already.
+// haveRoom takes a place if one is free; held removed sandboxes occupy places, too. One name takes
+// one place, also if it has several creates or exists already.
 func (p *peer) haveRoom(name string, held int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,8 +161,8 @@ func (p *peer) placesLocked() int {
 	return places
 }
 
-// made ends the work that takeSandbox has begun, for the sandbox of that name or for none.
-// Root has taken no place.
+// made ends a create that takeSandbox has counted. After success it counts the new sandbox id. Root
+// takes no places.
 func (p *peer) made(name, id string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,7 +177,7 @@ func (p *peer) made(name, id string, err error) {
 	}
 }
 
-// removed forgets a sandbox.
+// removed uncounts a sandbox.
 func (p *peer) removed(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +185,7 @@ func (p *peer) removed(id string) {
 	delete(p.fresh, id)
 }
 
-// sees says whether a sandbox is the peer's to see: its own, or any for root.
+// sees says whether the peer may see a sandbox: a peer sees its own sandboxes, and root sees all.
 func (p *peer) sees(i spec.Info) bool { return p.owns(i.Owner) }
 
 func (p *peer) owns(owner uint32) bool { return p.all || owner == p.uid }

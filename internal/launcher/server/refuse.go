@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
-// A refusal is the error of a client that is not served.
+// A refusal is the error for a client that the server refuses.
 type refusal struct {
 	uid uint32
 	err error
@@ -19,27 +19,28 @@ type refusal struct {
 func (r *refusal) Error() string { return fmt.Sprintf("uid %d: %v", r.uid, r.err) }
 func (r *refusal) Unwrap() error { return r.err }
 
-// refusals close the connections of clients that are not served. To close one is to close
-// the descriptors that were sent on it, and that of a socket with SO_LINGER can take as
-// long as its sender likes: socket(7). So the loop that takes connections does not do it.
+// refusals close the connections of refused clients. The close of a connection also closes the
+// descriptors that the client has sent on it. The close of a socket with SO_LINGER can take any
+// time that its sender sets: socket(7). So the loop that accepts connections does not close them.
 type refusals struct {
 	closing sync.WaitGroup
 
 	// mu guards the fields below.
 	mu    sync.Mutex
 	ended bool
-	// count is of the closings under way, waiting of those that wait for a place.
+	// count is the number of closings under way, and waiting the number of connections that wait.
 	count, waiting int
 	users          map[uint32]*refusedUser
 }
 
-// A refusedUser has connections that are closed, or wait for that.
+// A refusedUser has the refused connections of one user: closing counts the closings under way,
+// and waiting has the rest.
 type refusedUser struct {
 	closing int
 	waiting []func()
 }
 
-// How many closings there are at a time, and how many wait, of all users and of one.
+// The bounds of closings under way, and of connections that wait, of all users and of one user.
 const (
 	maxRefusals               = 64
 	maxRefusalsPerUser        = 8
@@ -51,21 +52,20 @@ func newRefusals() *refusals {
 	return &refusals{users: map[uint32]*refusedUser{}}
 }
 
-// refuse tells a client that it is not served, and closes the connection in the
-// background. If the user has too many that wait, this call closes the connection itself,
-// and other users wait.
+// refuse tells a client the reason, and closes the connection in the background. If too many
+// connections wait, refuse closes the connection itself, and the clients of other users wait.
 func (r *refusals) refuse(channel *launch.Channel, uid uint32, err error) {
 	end := func() {
 		tellRefused(channel, err)
-		_ = channel.Close() // nothing more is wanted of it
+		_ = channel.Close() // nobody uses the connection any more
 	}
 	if !r.enter(uid, end) {
 		end()
 	}
 }
 
-// enter has a connection ended in the background, now or later; false says that there
-// is no place for it.
+// enter arranges that end is called in the background, now or later. It returns false if there is
+// no place.
 func (r *refusals) enter(uid uint32, end func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +91,7 @@ func (r *refusals) enter(uid uint32, end func()) bool {
 	return true
 }
 
-// work ends a connection, and then those that wait.
+// work ends a connection, and then the connections that wait.
 func (r *refusals) work(uid uint32, end func()) {
 	for end != nil {
 		end()
@@ -99,8 +99,8 @@ func (r *refusals) work(uid uint32, end func()) {
 	}
 }
 
-// next gives the place of a user to the next waiting connection, of any user that has a
-// place left. Nil: none waits.
+// next ends a closing of a user, and returns the next waiting connection, of any user that has a
+// free place. It returns nil if no connection waits.
 func (r *refusals) next(uid uint32) (uint32, func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,7 +109,7 @@ func (r *refusals) next(uid uint32) (uint32, func()) {
 	if u.closing == 0 && len(u.waiting) == 0 {
 		delete(r.users, uid)
 	}
-	for uid, u := range r.users { // whose turn it is is random
+	for uid, u := range r.users { // in random order
 		if len(u.waiting) > 0 && u.closing < maxRefusalsPerUser {
 			end := u.waiting[0]
 			u.waiting = slices.Delete(u.waiting, 0, 1)
@@ -122,7 +122,7 @@ func (r *refusals) next(uid uint32) (uint32, func()) {
 	return 0, nil
 }
 
-// end waits for all closings. No more are begun in the background.
+// end waits for all closings. Later connections are not closed in the background.
 func (r *refusals) end() {
 	r.mu.Lock()
 	r.ended = true
@@ -130,7 +130,7 @@ func (r *refusals) end() {
 	r.closing.Wait()
 }
 
-// tellRefused tells a client that it is not served, if it listens.
+// tellRefused tells a client the reason of the refusal, if the client reads.
 func tellRefused(channel *launch.Channel, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

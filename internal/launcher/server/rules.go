@@ -17,24 +17,24 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Rules say which users may use a launcher, besides root and the user that it runs as, and
-// for what. The zero value allows no other user.
+// Rules name the users that may use a launcher, besides root and the launcher's own user, and
+// bound their requests. The zero value allows no other user.
 type Rules struct {
 	Peers []Rule `json:"peers"`
 }
 
-// A Rule bounds the requests of one user. Its zero value allows sandboxes with nothing of
-// the host but /usr, within the default limits.
+// A Rule bounds the requests of one user. Its zero value allows sandboxes that see only /usr of the
+// host, within the default limits.
 type Rule struct {
 	// User is a name or a number.
 	User UserName `json:"user"`
-	// Workspaces are directories below which the workspace, the root and all
-	// binds have to lie. They have to belong to the user besides.
+	// Workspaces are directories. The workspace, the root and all binds must lie below one of
+	// them, and must belong to the user.
 	Workspaces []string `json:"workspaces,omitempty"`
-	// Networks that may be asked for. Empty: none.
+	// Networks are the networks that the user may ask for. Empty: only "none".
 	Networks []spec.Network `json:"networks,omitempty"`
-	// Seccomp are the names of the profiles that may be asked for. Empty:
-	// default and strict. Profiles of the user's own are not taken.
+	// Seccomp has the names of the profiles that the user may ask for. Empty: default and
+	// strict. The user's own profiles are refused.
 	Seccomp []string `json:"seccomp,omitempty"`
 	// Limits are the most that a sandbox may have. Zero fields stand for the default
 	// limits of sandboxes.
@@ -42,13 +42,14 @@ type Rule struct {
 	// OutputLimit is the most that a detached command may keep of each stream. Zero:
 	// 8 MiB.
 	OutputLimit spec.Size `json:"output_limit,omitempty"`
-	// Sandboxes, Calls and Descriptors bound how many there are at a time.
+	// Sandboxes, Calls and Descriptors bound the user's sandboxes, calls and descriptors at a
+	// time.
 	Sandboxes   int `json:"sandboxes,omitempty"`
 	Calls       int `json:"calls,omitempty"`
 	Descriptors int `json:"descriptors,omitempty"`
 
 	uid uint32
-	// all is root's rule.
+	// all says that the rule allows every request, as for root.
 	all bool
 }
 
@@ -70,10 +71,10 @@ func (u *UserName) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// DefaultSandboxes is how many sandboxes a user may have by a rule that names no number.
+// DefaultSandboxes is how many sandboxes a user may have if the rule has no number.
 const DefaultSandboxes = 16
 
-// The other ceilings of a rule that names none.
+// The other default bounds of a rule.
 const (
 	defaultCalls       = 128
 	defaultDescriptors = 1024
@@ -88,8 +89,8 @@ func everything(uid uint32) *Rule {
 
 const maxRules = 1 << 20
 
-// ReadRules reads the rules from a file, which nobody but root and the
-// launcher's user may be able to write.
+// ReadRules reads the rules from a file. It refuses a file that other users than root and the
+// launcher's user can write.
 func ReadRules(path string) (Rules, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // the open of a FIFO would wait for a writer
 	if err != nil {
@@ -162,9 +163,9 @@ func (r *Rule) complete() error {
 	}
 	switch uid {
 	case 0:
-		return errors.New("user: root may do everything; no rule is for it")
+		return errors.New("user: root may do everything; remove the rule for root")
 	case overflowUID:
-		return errors.New("user: 65534 stands for everybody from other user namespaces; name another")
+		return errors.New("user: 65534 stands for all users from other user namespaces; name another user")
 	}
 	r.uid = uid
 	for i, dir := range r.Workspaces {
@@ -233,7 +234,7 @@ func (u UserName) uid() (uint32, error) {
 	return uint32(number), err
 }
 
-// of is the rule for a user, nil if there is none.
+// of returns the rule for a user, or nil.
 func (r Rules) of(uid uint32) *Rule {
 	if uid == 0 || uid == uint32(os.Geteuid()) {
 		return everything(uid)

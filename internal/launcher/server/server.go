@@ -29,23 +29,23 @@ type Server struct {
 	log     *slog.Logger
 	handles *handles
 	events  *events
-	// clients is the log for the doings of clients.
+	// clients logs the actions of clients.
 	clients  *clientLog
 	refusals *refusals
 
-	// ctx is cancelled when all calls have to end, draining when only waiting calls have
-	// to.
+	// ctx is cancelled when all calls must end. draining is cancelled when only calls that wait
+	// must end.
 	ctx, draining context.Context
 	cancel, drain context.CancelFunc
 
 	// mu guards the fields below.
 	mu    sync.Mutex
 	peers map[uint32]*peer
-	// calls are under way; idle is closed once there are none and no more are
-	// taken.
+	// calls counts the calls under way. idle is closed when there are no calls and the server
+	// takes no more.
 	calls int
 	idle  chan struct{}
-	// work counts trunks.
+	// work counts the trunks.
 	work sync.WaitGroup
 }
 
@@ -53,16 +53,17 @@ type Server struct {
 // long requests could be four times the memory in use.
 const memoryLimit = 256 << 20
 
-// gcPercent is for debug.SetGCPercent. Few allocations of a launcher stay, so with 16 MiB
-// more the launcher collects four times less often. That is a twentieth of the cost of an
-// exec.
+// gcPercent is for debug.SetGCPercent. Few allocations of a launcher stay in use. So with 16 MiB
+// more memory the launcher collects garbage four times less often, which saves a twentieth of the
+// cost of an exec.
 const gcPercent = 400
 
-// Tune sets up a process that is a launcher and nothing else, unless its environment does.
+// Tune sets up the Go runtime of a process that is a launcher and nothing else. Settings in the
+// environment stay.
 //
-// Half of the processors are for the sandboxes. With threads for all processors, each
-// event would wake one more thread, which would find no work. A system call that blocks
-// does not count.
+// Half of the processors are for the sandboxes. With threads for all processors, each event
+// would wake one more thread, which would find no work. Threads that block in a system call do
+// not count.
 func Tune() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -89,13 +90,12 @@ func New(core Core, rules Rules, log *slog.Logger) *Server {
 	return s
 }
 
-// A Source is where connections come from, as from a *net.UnixListener.
+// A Source accepts connections, such as a *net.UnixListener.
 type Source interface {
 	AcceptUnix() (*net.UnixConn, error)
 }
 
-// Serve takes connections from a listener until that is closed, which is no
-// error.
+// Serve takes connections from a listener until the listener is closed. Then it returns nil.
 func (s *Server) Serve(l Source) error {
 	for wait := time.Millisecond; ; {
 		conn, err := l.AcceptUnix()
@@ -109,7 +109,7 @@ func (s *Server) Serve(l Source) error {
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ECONNABORTED):
-			// Somebody has to let go of something first.
+			// The host or the process has no free descriptors or memory now: try again later.
 			s.log.Error("accept a connection", "error", err)
 		default:
 			return err
@@ -131,14 +131,14 @@ func (s *Server) logRefused(err error) {
 	s.clients.of(uid).Warn("a client's connection was not taken", "error", err)
 }
 
-// Take serves a connection, which it takes over, and returns.
+// Take takes over a connection, serves it in the background, and returns.
 func (s *Server) Take(conn *net.UnixConn) error {
 	_, err := s.take(conn)
 	return err
 }
 
-// ServeConn serves a connection, which it takes over, until its end and that of
-// all that was asked for on it.
+// ServeConn takes over a connection and serves it. It returns after the end of the connection and
+// of all its calls.
 func (s *Server) ServeConn(conn *net.UnixConn) error {
 	done, err := s.take(conn)
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *Server) Connect() (*net.UnixConn, error) {
 	return descriptor.UnixConn(theirs)
 }
 
-// take begins to serve a connection. The channel is closed at its end.
+// take begins to serve a connection. The returned channel is closed at the connection's end.
 func (s *Server) take(conn *net.UnixConn) (<-chan struct{}, error) {
 	uid, groups, err := peerOf(conn)
 	if err != nil {
@@ -182,7 +182,7 @@ func (s *Server) takeFrom(channel *launch.Channel, uid uint32, groups []uint32) 
 	return done, nil
 }
 
-// admit has a connection served, if its peer has a rule that allows it.
+// admit starts to serve a connection if its user has a rule.
 func (s *Server) admit(channel *launch.Channel, uid uint32, groups []uint32, done chan struct{}) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +193,7 @@ func (s *Server) admit(channel *launch.Channel, uid uint32, groups []uint32, don
 	if p == nil {
 		rule := s.rules.of(uid)
 		if rule == nil {
-			return refused("user %d may not use this launcher; its rules have to name the user", uid)
+			return refused("user %d may not use this launcher; add a rule for the user to the launcher's --rules", uid)
 		}
 		p = newPeer(rule)
 		s.peers[uid] = p
@@ -210,8 +210,8 @@ func (s *Server) admit(channel *launch.Channel, uid uint32, groups []uint32, don
 	return nil
 }
 
-// peerOf is the user at the other end with its groups, the primary one first, at
-// the time it connected (unix(7), SO_PEERCRED; SO_PEERGROUPS, Linux 4.13).
+// peerOf returns the user at the other end, and the user's groups at the time of the connection,
+// the primary group first (unix(7), SO_PEERCRED; SO_PEERGROUPS, Linux 4.13).
 func peerOf(conn *net.UnixConn) (uid uint32, groups []uint32, err error) {
 	var cred *unix.Ucred
 	err = descriptor.Use(conn, func(fd int) (err error) {
@@ -228,7 +228,7 @@ func peerOf(conn *net.UnixConn) (uid uint32, groups []uint32, err error) {
 
 // peerGroups are the supplementary groups of a socket's peer.
 func peerGroups(fd int) ([]uint32, error) {
-	size := 64 // of groups; the kernel says how many there are
+	size := 64 // number of groups; the kernel returns a larger number if needed
 	for {
 		groups := make([]uint32, size)
 		length := uint32(4 * size)
@@ -276,10 +276,9 @@ func (s *Server) closeIdleLocked() {
 	}
 }
 
-// Shutdown takes no more calls, lets those under way end until ctx does, and
-// then ends them. Sandboxes stay up, but for those that are tied to their
-// connections. No goroutine is left, so that it can take as long as clients like:
-// see endAfter.
+// Shutdown takes no more calls, waits for the calls under way until ctx ends, and then ends the
+// rest. Sandboxes stay up, except sandboxes that are tied to a connection. Shutdown leaves no
+// goroutine behind. So clients can make it take any time: see endAfter.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.mu.Lock()
 	s.drain()
@@ -298,8 +297,8 @@ func (s *Server) Shutdown(ctx context.Context) {
 // adoptTime bounds how long one sandbox may take to be adopted.
 const adoptTime = 30 * time.Second
 
-// Adopt looks at all sandboxes that are up, and ends the commands that a dead launcher has
-// left there, before anybody asks for the sandbox. It returns when it has done so.
+// Adopt ends the commands that a dead launcher has left in the sandboxes that are up. Without
+// Adopt these commands would end only when a client uses their sandbox.
 func (s *Server) Adopt(ctx context.Context) {
 	all, err := s.core.List(ctx)
 	if err != nil {
@@ -316,7 +315,7 @@ func (s *Server) Adopt(ctx context.Context) {
 			return nil
 		})
 	}
-	_ = adopting.Wait() // adopt tells its failures to the log
+	_ = adopting.Wait() // always nil: adopt logs its failures
 }
 
 func (s *Server) adopt(ctx context.Context, id string) {

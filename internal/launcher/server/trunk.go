@@ -15,21 +15,21 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A trunk is one connection of a client, on which it opens calls.
+// A trunk is one connection of a client. The client opens calls on it.
 type trunk struct {
 	server  *Server
 	channel *launch.Channel
 	peer    *peer
-	groups  []uint32 // of the process that connected
+	groups  []uint32 // groups of the process that connected
 
-	// ctx is cancelled at the connection's end, and with it all calls.
+	// ctx is cancelled at the connection's end, and ends all its calls.
 	ctx    context.Context
 	cancel context.CancelFunc
 	calls  sync.WaitGroup
 
 	// mu guards the fields below.
 	mu sync.Mutex
-	// tied are the sandboxes that end with the connection.
+	// tied has the sandboxes that end with the connection.
 	tied map[string]spec.Info
 }
 
@@ -61,15 +61,15 @@ func (t *trunk) serve() {
 	t.removeTied()
 }
 
-// log is for the doings of the client.
+// log logs actions of the client.
 func (t *trunk) log() userLog { return t.server.clients.of(t.peer.uid) }
 
-// listen returns nil at the connection's end.
+// listen takes calls. It returns nil at the connection's end.
 func (t *trunk) listen() error {
 	ctx, cancel := context.WithTimeout(t.ctx, helloTime)
 	defer cancel()
 	if err := t.channel.Send(ctx, launch.Hello{Protocol: launch.Protocol}.Encode()); err != nil {
-		return nil // it is gone already
+		return nil // the client is gone already
 	}
 	body, files, err := t.channel.Receive(ctx, launch.MaxHello)
 	descriptor.Close(files...)
@@ -81,14 +81,14 @@ func (t *trunk) listen() error {
 		return fmt.Errorf("the other end is no client: %w", err)
 	}
 	if hello.Protocol != launch.Protocol {
-		return fmt.Errorf("the client speaks protocol %d, not %d", hello.Protocol, launch.Protocol) // it has read ours
+		return fmt.Errorf("the client speaks protocol %d, not %d", hello.Protocol, launch.Protocol) // the client has read our version
 	}
 	for {
 		_, files, err := t.channel.Receive(t.ctx, 0)
 		var frame *launch.FrameError
 		switch {
 		case errors.As(err, &frame) && frame.Lost:
-			// The client sees its call's end.
+			// The client sees the end of its call.
 			t.log().Error("a call is lost", "error", err)
 		case err != nil:
 			return unlessEnd(err)
@@ -101,7 +101,7 @@ func (t *trunk) listen() error {
 	}
 }
 
-// unlessEnd is the error, unless it only says that the connection has ended.
+// unlessEnd returns the error if it is a broken frame, and nil for the end of the connection.
 func unlessEnd(err error) error {
 	if _, ok := errors.AsType[*launch.FrameError](err); ok {
 		return err
@@ -124,7 +124,7 @@ func (t *trunk) open(socket *os.File) {
 	t.calls.Go(c.serve)
 }
 
-// tie has a sandbox removed at the connection's end.
+// tie notes a sandbox for removal at the connection's end.
 func (t *trunk) tie(i spec.Info) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,8 +140,8 @@ func (t *trunk) untie(id string) {
 // removeTime bounds the removal of a sandbox whose client is gone.
 const removeTime = time.Minute
 
-// removeTied removes the sandboxes that end with the connection. Nobody adds to
-// them any more.
+// removeTied removes the sandboxes that end with the connection. Call it after the end of all
+// calls: then nobody changes t.tied any more.
 func (t *trunk) removeTied() {
 	var removing sync.WaitGroup
 	for _, i := range t.tied {
@@ -150,7 +150,7 @@ func (t *trunk) removeTied() {
 			defer cancel()
 			now, err := t.server.core.Info(ctx, i.ID)
 			if err == nil && !now.Created.Equal(i.Created) {
-				return // another has its name
+				return // another sandbox has the name
 			}
 			if err := t.server.remove(ctx, i.ID, t.peer); err != nil {
 				t.server.log.Error("remove a sandbox whose client has gone", "id", i.ID, "error", err)

@@ -6,8 +6,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
-// setWorkspace gives a sandbox that is up a directory that the peer's rule would
-// have let it be made with.
+// setWorkspace gives a sandbox that is up another workspace. The peer's rule must allow the
+// directory, as for a new sandbox.
 func (c *call) setWorkspace(ctx context.Context, box Sandbox) error {
 	dir := c.request.Workspace
 	if dir == "" {
