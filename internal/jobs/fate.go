@@ -106,7 +106,7 @@ func (l *Sessions) fullStores(r record.Record) (all []full) {
 	}
 	if files.Durable() && l.hostFull() {
 		all = append(all, full{
-			"", "the host's disk is full, on which it keeps its writes: make room below " + l.Data,
+			"", "the host's disk is full: make room below " + l.Data + " for the sandbox's files",
 			"the host's disk, below " + l.Data + ", is full",
 		})
 	}
@@ -127,7 +127,7 @@ func fullQuotas(r record.Record) (all []full) {
 			continue
 		}
 		name := fmt.Sprintf("quota of %s and %d files that %s has on the host", spec.Size(total.Bytes), total.Files, target)
-		all = append(all, full{target, "the " + name + " was reached: delete something there, or have it raised", name + " reached"})
+		all = append(all, full{target, "the " + name + " was reached: delete files there, or ask the owner of the host to raise the quota", name + " reached"})
 	}
 	return all
 }

@@ -103,9 +103,9 @@ func (e ending) exitReason(code int) string {
 	// Shells report a signal of their command so (POSIX.1-2024, XCU 2.8.2).
 	switch syscall.Signal(code - spec.ExitSignalBase) {
 	case unix.SIGXFSZ:
-		causes = append(causes, fmt.Sprintf("as after a file that grew larger than %s (raise it with --file-size)", e.limits.FileSize))
+		causes = append(causes, fmt.Sprintf("this exit code is usual after a write that makes a file larger than %s (raise it with --file-size)", e.limits.FileSize))
 	case unix.SIGSYS:
-		causes = append(causes, "as after a system call that the sandbox forbids")
+		causes = append(causes, "this exit code is usual after a system call that the sandbox forbids")
 	}
 	if len(causes) > 0 {
 		reason += "; " + strings.Join(causes, "; ")
@@ -134,7 +134,7 @@ func (e ending) describeSignal(r *spec.Result) {
 		r.Violations = append(r.Violations, spec.Violation{Kind: "syscall", Detail: "a forbidden system call ended the command"})
 	case unix.SIGKILL:
 		r.Status = spec.StatusSignaled
-		r.Reason = "the command was killed by signal 9 (SIGKILL), by something in the sandbox, or by somebody outside, and for no limit"
+		r.Reason = "the command was killed by signal 9 (SIGKILL): a process in the sandbox or outside has sent the signal, and no limit was the cause"
 	default:
 		r.Status = spec.StatusSignaled
 		r.Reason = fmt.Sprintf("the command was killed by signal %d (%s)", int(sig), r.Signal)
@@ -153,7 +153,7 @@ func (e ending) describeLoss(r *spec.Result) {
 	setSignal(r, unix.SIGKILL)
 	switch e.lost {
 	case fateOOM:
-		r.Reason = fmt.Sprintf("the sandbox used all of its %s of memory and did not survive it; make it anew, with more --memory", e.limits.Memory)
+		r.Reason = fmt.Sprintf("the sandbox used all of its %s of memory, and the kernel ended the sandbox; make it anew, with more --memory", e.limits.Memory)
 	case fateRemoved:
 		r.Reason = "the sandbox was removed while the command ran"
 	default:

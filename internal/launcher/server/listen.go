@@ -127,7 +127,7 @@ func removeStale(path string) error {
 		return fmt.Errorf("%s: somebody listens there", path)
 	}
 	if !errors.Is(err, unix.ECONNREFUSED) {
-		return fmt.Errorf("whether somebody listens on %s: %w", path, err)
+		return fmt.Errorf("check for a launcher on %s: %w", path, err)
 	}
 	return os.Remove(path)
 }
