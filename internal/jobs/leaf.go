@@ -73,7 +73,7 @@ func (p *leafPool) takeUsed() []*cgroups.Leaf {
 	return used
 }
 
-// Take returns an empty leaf without limits of its own command.
+// Take returns an empty leaf that has the limits of the sandbox and no others.
 func (p *leafPool) Take() (MadeLeaf, error) {
 	if leaf, ok := p.Reuse(&p.Spares); ok {
 		return leaf, nil

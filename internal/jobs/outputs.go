@@ -154,8 +154,8 @@ func (v *Session) freeOutputs(ctx context.Context) {
 	}
 }
 
-// startAfter rotates the list so that it starts after the exec last. The time may not suffice
-// for all execs, so the next call goes on where this one has stopped.
+// startAfter rotates the list, so that the list starts after the exec last. The time may not
+// suffice for all execs, and the next call goes on where this call has stopped.
 func startAfter(sorted []ExecID, last ExecID) []ExecID {
 	name := last.String()
 	next := slices.IndexFunc(sorted, func(e ExecID) bool { return e.String() > name })
