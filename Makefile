@@ -57,7 +57,7 @@ MKFS := /usr/sbin/mkfs.ext4=e2fsprogs /usr/sbin/mkfs.xfs=xfsprogs /usr/sbin/mkfs
 unit: export GORACE = atexit_sleep_ms=0
 unit: deps $(AGENT) $(GOTESTSUM)
 	@scripts/need strace=strace gdb=gdb git=git patch=patch python3=python3 perl=perl $(MKFS)
-	scripts/gotest $(GOTESTSUM) -race -tags '$(TAGS)' -timeout 25m $$($(GO) list -tags '$(TAGS)' ./... | grep -v /integration)
+	scripts/gotest $(GOTESTSUM) -race -tags '$(TAGS)' -timeout 40m $$($(GO) list -tags '$(TAGS)' ./... | grep -v /integration)
 
 # Fuzz targets of Go, as PACKAGE:TARGET. What fuzzes C is a test that takes
 # FUZZTIME itself.
@@ -81,7 +81,7 @@ integration: build $(GOTESTSUM)
 	integration/setup
 	integration/setup-docker29
 	@$(MAKE) -j2 storms others
-storms others test-docker29: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 25m
+storms others test-docker29: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 40m
 storms:
 	$(GOTEST) -run '$(STORMS)' ./integration
 others:
