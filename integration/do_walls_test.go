@@ -97,25 +97,38 @@ func TestInsideNothingOfTheHostIsReadable(t *testing.T) {
 	interrupt(t, living)
 }
 
-// writeCanary makes a file a sandbox must not see. What lies outside the
-// world's own folders is on a tmpfs that only the world has.
+// writeCanary makes a file a sandbox must not see. An overlay takes the file where the
+// directory is the host's own: the test's program may lie below it.
 func writeCanary(t *testing.T, path string) {
 	t.Helper()
 	dir := filepath.Dir(path)
 	if dir == "/root" || dir == "/home" {
-		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := unix.Unmount(dir, 0); err != nil {
-				t.Error(err)
+		layer := t.TempDir()
+		mountFor(t, layer, "tmpfs", "mode=755")
+		for _, part := range []string{"upper", "work"} {
+			if err := os.Mkdir(filepath.Join(layer, part), 0o755); err != nil {
+				t.Fatal(err)
 			}
-		})
+		}
+		mountFor(t, dir, "overlay", "lowerdir="+dir+",upperdir="+layer+"/upper,workdir="+layer+"/work")
 	}
 	if err := os.WriteFile(path, []byte("canary\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.Remove(path) })
+}
+
+// mountFor mounts a new file system for the test.
+func mountFor(t *testing.T, dir, kind, options string) {
+	t.Helper()
+	if err := unix.Mount(kind, dir, kind, 0, options); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestInsideTheEnvironmentIsNotTheHosts(t *testing.T) {
