@@ -132,7 +132,7 @@ func (r *Rule) allowSource(path string, f *os.File) error {
 		return refused("a path of %d bytes; the kernel takes less than %d", len(path), unix.PathMax)
 	}
 	if f == nil {
-		return refused("%s: the client must open the path and pass the descriptor", path)
+		return refused("%s: the client must open it itself", path)
 	}
 	flags, st, place, err := inspect(f)
 	if err != nil {
