@@ -87,8 +87,12 @@ func startOfSearch(owner string) uint32 {
 	return h.Sum32() % rangeCount
 }
 
-// Claimed tells whether the sandbox has a range, where a claim would look for one
-// first. That misses one whose first places were free again since.
+// freeLooked is the number of free ranges that [Ranges.Claimed] passes.
+const freeLooked = 16
+
+// Claimed tells whether the sandbox has a range. It looks in the order in which a claim
+// searches, and it passes some free ranges: a process may have lived in them at the time of the
+// claim, or another sandbox had them. It does not find a claim behind more free ranges than that.
 func (r Ranges) Claimed(id string) (bool, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -96,11 +100,12 @@ func (r Ranges) Claimed(id string) (bool, error) {
 	}
 	owner := r.claimOf(id)
 	start := startOfSearch(owner)
-	for i := range uint32(rangeCount) {
+	free := 0
+	for i := uint32(0); i < rangeCount && free < freeLooked; i++ {
 		target, err := os.Readlink(r.link(boot, (start+i)%rangeCount))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return false, nil
+			free++
 		case err == nil && target == owner:
 			return true, nil
 		}

@@ -182,6 +182,9 @@ func TestInhabitedRangesAreNotGivenOut(t *testing.T) {
 			if second := claimed(t, r, id); second == first {
 				t.Errorf("%#x was given out, and a process runs under it", second)
 			}
+			if found, err := r.Claimed(id); !found || err != nil {
+				t.Errorf("the claim behind the passed range: found %v, %v", found, err)
+			}
 		})
 	}
 }
