@@ -19,25 +19,25 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Host ids from firstID on, rangeCount ranges of spec.IDs each, belong to sandboxes. They
-// lie above the ids that systemd gives to its containers and below those that it keeps for
-// itself, in a stretch that systemd calls unused (UIDS-GIDS.md, "Summary"). No file on
-// disk ever carries one.
+// The host ids from FirstID on belong to sandboxes: rangeCount ranges of spec.IDs ids each. They
+// lie above the ids that systemd gives to its containers and below the ids that systemd keeps
+// for itself. systemd calls this stretch unused (UIDS-GIDS.md, "Summary"). No file on disk is
+// owned by one of these ids.
 const (
 	FirstID    = 0x70000000
 	rangeCount = 4094
 )
 
-// errNoIDs says that as many sandboxes live as there are ranges.
+// errNoIDs says that each range belongs to a sandbox.
 var errNoIDs = fmt.Errorf("all %d ranges of user ids are taken; remove sandboxes, or run prune", rangeCount)
 
-// Ranges hands out ranges of host ids, each to one sandbox of the host:
-// launchers with different state roots share one directory, which is a durable
-// one, so that no range is forgotten with a state root in /run.
+// Ranges gives ranges of host ids to sandboxes. No two sandboxes of the host have the same range.
+// Launchers with different state roots share one data directory for that. The data directory is
+// durable. So no range is forgotten when somebody empties a state root in /run.
 //
-// A range that is taken is a symbolic link <data>/ids/<boot>/<number> whose
-// target is its owner. A link is made whole or not at all, and by one alone. No
-// process outlives a boot, so nothing that an earlier one left is a claim.
+// A taken range is a symbolic link <data>/ids/<boot>/<number>. The target of the link is the
+// owner. The kernel makes a link whole or not at all, and only for the first of several callers.
+// No process outlives a boot, so a link of an earlier boot is no claim.
 type Ranges struct {
 	Data string // the data directory
 	Root string // the state root of the claims
@@ -49,8 +49,8 @@ type rangeOwner struct {
 	Sandbox string `json:"sandbox"`
 }
 
-// Claim takes a free range for the sandbox and returns its first host id. The
-// search starts at a place that depends on the sandbox, so that it is short.
+// Claim takes a free range for the sandbox and returns its first host id. The search starts at a
+// place that depends on the sandbox. So most searches are short.
 func (r Ranges) Claim(id string) (uint32, error) {
 	dir, err := r.open()
 	if err != nil {
@@ -75,7 +75,7 @@ func (r Ranges) Claim(id string) (uint32, error) {
 	return 0, errNoIDs
 }
 
-// claimOf is the target of a link that is the sandbox's.
+// claimOf is the target of the links of the sandbox.
 func (r Ranges) claimOf(id string) string {
 	owner, _ := json.Marshal(rangeOwner{r.Root, id}) // strings alone never fail
 	return string(owner)
@@ -113,16 +113,16 @@ func (r Ranges) Claimed(id string) (bool, error) {
 	return false, nil
 }
 
-// link is the path of a range's.
+// link is the path of the link of a range.
 func (r Ranges) link(boot string, n uint32) string {
 	return filepath.Join(r.Data, "ids", boot, rangeName(n))
 }
 
-// isInhabited says that a process runs under the ids of a range though no sandbox claims
-// the range: the claim was deleted, or made with another data directory. It asks for three
-// ids, one of which each sandbox's processes always have: the id that starts a command,
-// the usual user, and the agent, which is the last. That costs nothing if the kernel knows
-// no such user, as nearly always.
+// isInhabited says whether a process runs under an id of the range. That can be so without a
+// claim: somebody deleted the claim, or the claim is in another data directory. isInhabited asks
+// for three ids: the id that starts a command, the usual user, and the agent, which has the last
+// id. Each sandbox has a process under one of them. The question is cheap if the kernel knows no
+// such user, which is nearly always so.
 func isInhabited(base uint32) bool {
 	const usual = 1000
 	for _, id := range []uint32{base, base + usual, base + spec.IDs - 1} {
@@ -133,9 +133,8 @@ func isInhabited(base uint32) bool {
 	return false
 }
 
-// Release gives back the range that begins at base, if the sandbox has it. The range may
-// be free already, or another sandbox's: a process may have been killed after this step of
-// a removal.
+// Release gives back the range that begins at base, if the sandbox has it. The range may be free
+// already, or another sandbox may have it: a removal may have been killed after this step.
 func (r Ranges) Release(id string, base uint32) error {
 	boot, err := bootID()
 	if err != nil {
@@ -146,13 +145,13 @@ func (r Ranges) Release(id string, base uint32) error {
 	if err == nil && target == r.claimOf(id) {
 		err = os.Remove(link)
 	}
-	if errors.Is(err, unix.EINVAL) { // no link, and so nobody's
+	if errors.Is(err, unix.EINVAL) { // not a link, so nobody has the range
 		return nil
 	}
 	return erase.IgnoreMissing(err)
 }
 
-// ReleaseAll gives back every range that is the sandbox's.
+// ReleaseAll gives back all ranges of the sandbox.
 func (r Ranges) ReleaseAll(id string) error {
 	owners, err := r.Owners()
 	errs := []error{err}
@@ -164,14 +163,14 @@ func (r Ranges) ReleaseAll(id string) error {
 	return errors.Join(errs...)
 }
 
-// An Owner has a range, from the host id base on.
+// An Owner is a sandbox with a range. The range begins at the host id Base.
 type Owner struct {
 	Sandbox string
 	Base    uint32
 }
 
-// Owners returns the sandboxes of this state root that have a range. A link that
-// names no sandbox is nobody's, and its range is taken until the next boot.
+// Owners returns the sandboxes of this state root that have a range. A link that names no
+// sandbox has no owner. The range of such a link stays taken until the next boot.
 func (r Ranges) Owners() ([]Owner, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -206,13 +205,13 @@ func (r Ranges) Owners() ([]Owner, error) {
 	return owners, nil
 }
 
-// isFileName keeps a damaged link from being taken for a path.
+// isFileName refuses the names of damaged links that lead to other directories.
 func isFileName(s string) bool {
 	return s != "" && s != "." && s != ".." && !strings.Contains(s, "/")
 }
 
-// open returns this boot's directory, and when it makes it removes those of
-// earlier boots.
+// open returns the directory of this boot. If open makes the directory, it removes the directories
+// of earlier boots.
 func (r Ranges) open() (*os.File, error) {
 	ids, err := statedir.OpenData(r.Data, "ids")
 	if err != nil {
