@@ -5,8 +5,8 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 
-	"github.com/coreos/go-systemd/v22/activation"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,9 +38,29 @@ func (f inheritedFiles) files() ([]*os.File, error) {
 	return files, nil
 }
 
-// ListenFDs returns the sockets handed over as sd_listen_fds(3) describes, if
-// they were meant for this process. The environment stays as it is.
-func ListenFDs() []*os.File { return activation.Files(false) }
+// ListenFDs returns the sockets that the caller has passed as sd_listen_fds(3) describes, if they
+// are for this process. The environment stays as it is. go-systemd has the same function, but its
+// package links crypto/tls, and each start of the program would pay for that (ADR 1).
+func ListenFDs() []*os.File {
+	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
+		return nil
+	}
+	n, err := strconv.Atoi(os.Getenv("LISTEN_FDS"))
+	if err != nil {
+		return nil
+	}
+	names := strings.Split(os.Getenv("LISTEN_FDNAMES"), ":")
+	var files []*os.File
+	for fd := FirstFD; fd < FirstFD+n; fd++ {
+		unix.CloseOnExec(fd) // no hook inherits the socket by accident
+		name := "listen " + strconv.Itoa(fd)
+		if i := fd - FirstFD; i < len(names) && names[i] != "" {
+			name = names[i]
+		}
+		files = append(files, os.NewFile(uintptr(fd), name))
+	}
+	return files
+}
 
 // dialSocket connects to a unix stream socket. The caller closes the file.
 func dialSocket(path string) (*os.File, error) {
