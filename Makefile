@@ -53,11 +53,18 @@ modules: deps $(AGENT)
 # Some tests are on a file system of each kind.
 MKFS := /usr/sbin/mkfs.ext4=e2fsprogs /usr/sbin/mkfs.xfs=xfsprogs /usr/sbin/mkfs.btrfs=btrfs-progs
 
+# The race detector makes tests up to five times slower. Packages with one goroutine do without
+# it. apply stages files by several goroutines: the tests of this stage run a second time.
+ALONE := internal/apply internal/layertar internal/patch seccomp/compile
+STAGE_TESTS := Staged|Cancelled|OneApply|RandomApplies
 # Tests run their own binary again and again: no second's sleep at each exit.
 unit: export GORACE = atexit_sleep_ms=0
+unit: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -timeout 40m
 unit: deps $(AGENT) $(GOTESTSUM)
 	@scripts/need strace=strace gdb=gdb git=git patch=patch python3=python3 perl=perl $(MKFS)
-	scripts/gotest $(GOTESTSUM) -race -tags '$(TAGS)' -timeout 40m $$($(GO) list -tags '$(TAGS)' ./... | grep -v /integration)
+	$(GOTEST) $(ALONE:%=./%)
+	$(GOTEST) -race -run '$(STAGE_TESTS)' ./internal/apply
+	$(GOTEST) -race $$($(GO) list -tags '$(TAGS)' ./... | grep -vE '/integration|$(subst $() ,|,$(ALONE:%=/%$$))')
 
 # Fuzz targets of Go, as PACKAGE:TARGET. What fuzzes C is a test that takes
 # FUZZTIME itself.
