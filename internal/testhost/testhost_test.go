@@ -1,6 +1,7 @@
 package testhost
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"testing"
@@ -15,9 +16,9 @@ func TestMain(m *testing.M) { os.Exit(RunMounting(m)) }
 
 func TestWhatIsLeftFailsThePackage(t *testing.T) {
 	NeedRoot(t, "mounts are made")
-	for name, fails := range map[string]bool{"nothing": false, "descriptor": true, "mount": true} {
+	for name, fails := range map[string]bool{"nothing": false, "descriptor": true, "mount": true, "mount of others": false} {
 		cmd := exec.Command(os.Args[0], "-test.run", "^TestLeave$")
-		cmd.Env = append(os.Environ(), leaveVariable+"="+name)
+		cmd.Env = append(os.Environ(), leaveVariable+"="+name, "TMPDIR="+t.TempDir())
 		cmd.SysProcAttr = &unix.SysProcAttr{Unshareflags: unix.CLONE_NEWNS} // makes / private, too
 		if out, err := cmd.CombinedOutput(); (err != nil) != fails {
 			t.Errorf("%s left: %v\n%s", name, err, out)
@@ -32,8 +33,17 @@ func TestLeave(t *testing.T) {
 			t.Fatal(err)
 		}
 	case "mount":
-		if err := unix.Mount("tmpfs", "/mnt", "tmpfs", 0, ""); err != nil {
-			t.Log(err) // a test that fails would look like one that is found out
-		}
+		leaveMount(t, os.TempDir()+"/testhost-left")
+	case "mount of others":
+		leaveMount(t, "/mnt")
+	}
+}
+
+// leaveMount mounts at a directory. After an error the test goes on: a test that fails would look
+// like a mount that is found.
+func leaveMount(t *testing.T, dir string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(dir, 0o700), unix.Mount("tmpfs", dir, "tmpfs", 0, "")); err != nil {
+		t.Log(err)
 	}
 }
