@@ -83,8 +83,8 @@ func TestUpReusesWhatIsUp(t *testing.T) {
 		"--memory 200m":         "box is up already\n",
 		"--memory 204800k":      "box is up already\n",
 		same:                    "box is up already\n",
-		other:                   "box is up already, and stays as it was made: no effect had --config (to change that, first: sandbox-runtime down box)\n",
-		"--memory 1g --env A=b": "box is up already, and stays as it was made: no effect had --memory --env (to change that, first: sandbox-runtime down box)\n",
+		other:                   "box is up already; --config had no effect (to change the sandbox, first run: sandbox-runtime down box)\n",
+		"--memory 1g --env A=b": "box is up already; --memory --env had no effect (to change the sandbox, first run: sandbox-runtime down box)\n",
 	} {
 		got := run(t, s.command(append(append([]string{"up"}, strings.Fields(flags)...), "box")...))
 		if want := (result{0, "box\n", says}); got != want {

@@ -131,7 +131,7 @@ func reusedNote(cmd *cli.Command, asked spec.Config, info sandbox.Info) string {
 	if len(without) == 0 {
 		return note
 	}
-	return fmt.Sprintf("%s, and stays as it was made: no effect had %s (to change that, first: %s down %s)",
+	return fmt.Sprintf("%s; %s had no effect (to change the sandbox, first run: %s down %s)",
 		note, strings.Join(without, " "), programName, info.ID)
 }
 
