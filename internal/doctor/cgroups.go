@@ -22,7 +22,7 @@ func cgroupFeatures() []kernel.Info {
 	return []kernel.Info{
 		{
 			Name: "cgroups", Group: "cgroups", Title: "cgroups", Since: kernel.Version{Major: 2, Minor: 6}, Need: kernel.Required,
-			Lost: "no sandbox starts: its processes could not be held, counted and killed together",
+			Lost: "no sandbox starts: the runtime could not bound, count and kill its processes together",
 			Get:  "mount -t cgroup2 none /sys/fs/cgroup, which systemd does at boot",
 		},
 		limit("memory_limit", "memory limits", 5, kernel.Isolating, "a sandbox can use up the host's memory", "memory"),

@@ -14,7 +14,7 @@ import (
 func storageFeature() kernel.Info {
 	return kernel.Info{
 		Name: "disk_storage", Group: "storage", Title: "storage on disk", Since: kernel.Version{Major: 5, Minor: 8}, Need: kernel.Useful,
-		Lost: "all that sandboxes write is kept in memory, that of up, too; --storage disk and snapshots are refused",
+		Lost: "all files that sandboxes write are kept in memory, also with up; --storage disk and snapshots are refused",
 		Get: "install e2fsprogs, for mkfs.ext4; modprobe loop ext4; run it as root; in a container, start that one with --privileged, " +
 			"or allow it loop devices",
 	}

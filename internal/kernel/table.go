@@ -51,11 +51,11 @@ func v(major, minor int) Version { return Version{major, minor} }
 var table = []Info{
 	{
 		Name: Privilege, Group: "privileges", Title: "root's capabilities", Need: Required, probe: probePrivilege,
-		Lost: noSandbox + "mounting, and giving a sandbox ids that are not the caller's, are root's",
+		Lost: noSandbox + "only root may mount, and give a sandbox other ids than the caller's",
 		Get:  "run it as root, with sudo; " + privileged,
 	}, {
 		Name: IDRange, Group: "privileges", Title: "65,536 ids for a user namespace", Since: v(3, 8), Need: Required, probe: probeIDRange,
-		Lost: noSandbox + "each has ids of its own, that no file and no other sandbox has",
+		Lost: noSandbox + "each needs ids of its own that no file and no other sandbox has",
 		Get: "as root in a container, have it started with --userns=host by root; as an ordinary user, " +
 			"install newuidmap (Debian and Ubuntu: apt install uidmap; Fedora: shadow-utils) and grant ids: " +
 			"usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER",
@@ -65,17 +65,17 @@ var table = []Info{
 		"root inside would be root outside",
 		"a kernel with CONFIG_USER_NS=y; sysctl -w user.max_user_namespaces=15000"),
 	namespace(MountNamespaces, "mount namespaces", v(2, 4), probeIn(0, tryNamespace(unix.CLONE_NEWNS)),
-		"the host's files and mounts would be in sight", "a kernel with CONFIG_NAMESPACES=y"),
+		"a sandbox would see the host's files and mounts", "a kernel with CONFIG_NAMESPACES=y"),
 	namespace(PIDNamespaces, "pid namespaces", v(2, 6), probeIn(0, tryNamespace(unix.CLONE_NEWPID)),
-		"the host's processes would be in reach", "a kernel with CONFIG_PID_NS=y"),
+		"a sandbox would reach the host's processes", "a kernel with CONFIG_PID_NS=y"),
 	namespace(NetworkNamespaces, "network namespaces", v(2, 6), probeIn(0, tryNamespace(unix.CLONE_NEWNET)),
-		"the host's network would be in reach", "a kernel with CONFIG_NET_NS=y"),
+		"a sandbox would reach the host's network", "a kernel with CONFIG_NET_NS=y"),
 	namespace(IPCNamespaces, "ipc namespaces", v(2, 6), probeIn(0, tryNamespace(unix.CLONE_NEWIPC)),
-		"shared memory and message queues of the host would be in reach", "a kernel with CONFIG_IPC_NS=y"),
+		"a sandbox would reach shared memory and message queues of the host", "a kernel with CONFIG_IPC_NS=y"),
 	namespace(UTSNamespaces, "uts namespaces", v(2, 6), probeIn(0, tryNamespace(unix.CLONE_NEWUTS)),
 		"a sandbox could have no hostname of its own", "a kernel with CONFIG_UTS_NS=y"),
 	namespace(CgroupNamespaces, "cgroup namespaces", v(4, 6), probeIn(0, tryNamespace(unix.CLONE_NEWCGROUP)),
-		"the host's cgroups would be in sight", "a kernel with CONFIG_CGROUPS=y"),
+		"a sandbox would see the host's cgroups", "a kernel with CONFIG_CGROUPS=y"),
 	{
 		Name: TimeNamespaces, Group: "namespaces", Title: "time namespaces", Since: v(5, 6), Need: Useful,
 		probe: probeIn(0, tryNamespace(unix.CLONE_NEWTIME)),
@@ -85,7 +85,7 @@ var table = []Info{
 
 	{
 		Name: MountAPI, Group: "mounts", Title: "the mount API by descriptors", Since: v(5, 2), Need: Required, probe: probeIn(unix.CLONE_NEWNS, tryMountAPI),
-		Lost: noSandbox + "roots and workspaces are mounted by descriptors, which nobody can swap (fsopen, fsmount, open_tree, move_mount)",
+		Lost: noSandbox + "roots and workspaces are mounted by descriptors, since no other process can swap these (fsopen, fsmount, open_tree, move_mount)",
 		Get:  "Linux 5.2 or newer; " + privileged,
 	}, {
 		Name: MountAttributes, Group: "mounts", Title: "attributes of whole mount trees", Since: v(5, 12), Need: Required, probe: probeIn(unix.CLONE_NEWNS, tryMountAttributes),
@@ -93,46 +93,46 @@ var table = []Info{
 		Get:  "Linux 5.12 or newer; " + privileged,
 	}, {
 		Name: IDMappedMounts, Group: "mounts", Title: "idmapped mounts", Since: v(5, 12), Need: Useful, probe: probeIDMappedMounts,
-		Lost: "the sandbox's user is the workspace's owner on the host too, a workspace of root's is refused, and read-only files belong to nobody; the Result says so",
-		Get:  "Linux 5.12 or newer, and a file system that can (ext4, xfs: 5.12; btrfs: 5.15; tmpfs: 6.3)",
+		Lost: "the sandbox's user has the uid of the workspace's owner on the host, a workspace of root is refused, and read-only files belong to nobody; the Result says so",
+		Get:  "Linux 5.12 or newer, and a file system that supports them (ext4, xfs: 5.12; btrfs: 5.15; tmpfs: 6.3)",
 	}, {
 		Name: IDMappedTmpfs, Group: "mounts", Title: "idmapped mounts of tmpfs", Since: v(6, 3), Need: Useful, probe: probeIDMappedTmpfs,
-		Lost: "as without idmapped mounts, for workspaces on a tmpfs, which /tmp often is",
+		Lost: "as without idmapped mounts, for workspaces on a tmpfs; /tmp is often a tmpfs",
 		Get:  "Linux 6.3 or newer, or a workspace on another file system",
 	}, {
 		Name: Procfs, Group: "mounts", Title: "a /proc of its own in a user namespace", Since: v(3, 8), Need: Required, probe: inUserNamespace(unix.CLONE_NEWNS|unix.CLONE_NEWPID, tryProcfs),
 		Lost: noSandbox + "it would see the host's processes in /proc, or none",
-		Get: "in a container, have its /proc uncovered: docker run --security-opt systempaths=unconfined, " +
+		Get: "in a container, uncover its /proc: docker run --security-opt systempaths=unconfined, " +
 			"podman run --security-opt unmask=ALL, Kubernetes procMount: Unmasked",
 	}, {
 		Name: Openat2, Group: "mounts", Title: "openat2", Since: v(5, 6), Need: Required, probe: probeHere(tryOpenat2),
-		Lost: noSandbox + "paths that a sandbox had a hand in could not be opened safely",
+		Lost: noSandbox + "the runtime could not safely open paths that a sandbox can change",
 		Get:  "Linux 5.6 or newer; " + privileged,
 	}, {
 		Name: FileEvents, Group: "mounts", Title: "events of files by name", Since: v(5, 17), Need: Useful, probe: probeFileEvents,
 		Lost: "a Result does not tell which files a command has changed (fanotify)",
-		Get:  "Linux 5.17 or newer with CONFIG_FANOTIFY=y; where others have all of them, sysctl -w fs.fanotify.max_user_groups=1024; " + privileged,
+		Get:  "Linux 5.17 or newer with CONFIG_FANOTIFY=y; if other programs use all groups, sysctl -w fs.fanotify.max_user_groups=1024; " + privileged,
 	}, {
 		Name: Overlay, Group: "mounts", Title: "overlay", Since: v(3, 18), Need: Useful, probe: probeIn(unix.CLONE_NEWNS, tryOverlay(overlayOptions)),
-		Lost: "no writes on a layer: --overlay, images",
+		Lost: "no writes on a layer: --overlay fails",
 		Get:  "modprobe overlay; a kernel with CONFIG_OVERLAY_FS; " + privileged,
 	}, {
 		Name: OverlayInUserNamespaces, Group: "mounts", Title: "overlay in user namespaces", Since: v(5, 11), Need: Useful, probe: inUserNamespace(unix.CLONE_NEWNS, tryOverlay(overlayOptions+",userxattr")),
-		Lost: "no writes on a layer for ordinary users, nor for overlays mounted inside a sandbox",
+		Lost: "nothing yet: no present function needs it",
 		Get:  "Linux 5.11 or newer with overlay",
 	},
 
 	{
 		Name: MemfdExec, Group: "processes", Title: "programs in sealed memory", Since: v(3, 17), Need: Required, probe: probeMemfdExec,
-		Lost: noSandbox + "its PID 1 is a sealed memfd, so that nothing inside can change or even see the file",
+		Lost: noSandbox + "its PID 1 is a sealed memfd, so that no process inside can change or see the file",
 		Get:  "sysctl -w vm.memfd_noexec=1 where it is 2; else allow it in the security module that forbids it",
 	}, {
 		Name: Pidfd, Group: "processes", Title: "pidfds", Since: v(5, 3), Need: Required, probe: probeHere(tryPidfd),
-		Lost: noSandbox + "its processes could only be signalled by number, which may be another's by then",
+		Lost: noSandbox + "signals could only go to a process number, and another process may have this number meanwhile",
 		Get:  "Linux 5.3 or newer; " + privileged,
 	}, {
 		Name: CloseRange, Group: "processes", Title: "close_range", Since: v(5, 11), Need: Required, probe: probeHere(tryCloseRange),
-		Lost: noSandbox + "a command in a sandbox must not inherit a descriptor, and the agent closes all at once",
+		Lost: noSandbox + "a command in a sandbox must not inherit a descriptor, and PID 1 closes all of them at once",
 		Get:  "Linux 5.11 or newer; " + privileged,
 	}, {
 		Name: Ptrace, Group: "processes", Title: "tracing one's own child", Since: v(2, 6), Need: Required, probe: probeHere(tryPtrace),
@@ -146,7 +146,7 @@ var table = []Info{
 
 	{
 		Name: CgroupDevices, Group: "cgroups", Title: "rules on devices", Since: v(4, 15), Need: Required, probe: probeCgroupDevices,
-		Lost: noSandbox + "device nodes would open the devices that they name",
+		Lost: noSandbox + "device nodes would give access to the host's devices",
 		Get:  "root with CAP_NET_ADMIN, which cgroup v2 asks for to attach the rules as a BPF program; a kernel with CONFIG_CGROUP_BPF=y; " + privileged,
 	},
 
@@ -165,15 +165,15 @@ var table = []Info{
 	},
 
 	landlock(Landlock, "Landlock", v(5, 13), 1,
-		"no second wall behind the mounts, and no rules on paths"),
+		"nothing yet: it is planned as a second wall behind the mounts"),
 	landlock(LandlockNetwork, "Landlock's rules on TCP ports", v(6, 7), 4,
-		"no second wall behind the network namespace"),
+		"nothing yet: it is planned as a second wall behind the network namespace"),
 	landlock(LandlockScopes, "Landlock's scopes", v(6, 12), 6,
-		"no second wall between the processes of one sandbox: signals and abstract sockets"),
+		"nothing yet: it is planned as a second wall between the processes of one sandbox (signals, abstract sockets)"),
 
 	{
 		Name: Nftables, Group: "network", Title: "nftables", Since: v(5, 2), Need: Useful, probe: probeNftables,
-		Lost: "no network but none: --network proxied and full need it (tables of the family inet with address translation)",
+		Lost: "nothing yet: it is planned for networks other than none (tables of the family inet with address translation)",
 		Get:  "modprobe nf_tables nft_chain_nat; a kernel with CONFIG_NF_TABLES_INET and CONFIG_NFT_NAT; " + privileged,
 	},
 }
@@ -188,6 +188,6 @@ func namespace(name Feature, title string, since Version, probe probe, lost, get
 func landlock(name Feature, title string, since Version, version int, lost string) Info {
 	return Info{
 		Name: name, Group: "landlock", Title: title, Since: since, Need: Useful, probe: probeLandlock(version), Lost: lost,
-		Get: "Linux " + since.String() + " or newer with CONFIG_SECURITY_LANDLOCK=y; where it is off at boot, add landlock to the lsm= list of the kernel's command line",
+		Get: "Linux " + since.String() + " or newer with CONFIG_SECURITY_LANDLOCK=y; if it is off at boot, add landlock to the lsm= list of the kernel's command line",
 	}
 }
