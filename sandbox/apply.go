@@ -15,17 +15,17 @@ import (
 
 // ApplyOptions choose the changes that are applied, and how.
 type ApplyOptions struct {
-	// Paths are those that are applied, with all below them. None: all.
+	// Paths are applied, with all files below them. Without Paths all changes are applied.
 	Paths []string
 	// DryRun changes nothing.
 	DryRun bool
-	// Overwrite applies also where the host has changed meanwhile.
+	// Overwrite also applies changes of files that the host has changed meanwhile.
 	Overwrite bool
-	// AllowAutorun also applies changes that run without a question: hooks, shell start
-	// files and the like, and rights as Setuid does. Without it Apply leaves these out,
-	// and Applied.Held lists them.
+	// AllowAutorun also applies files that run without a question, such as git hooks and shell
+	// start files, and the rights of Setuid. Without AllowAutorun, Apply leaves these changes
+	// out, and Applied.Held lists them.
 	AllowAutorun bool
-	// Setuid carries over setuid and setgid bits and file capabilities, Devices
+	// Setuid carries over setuid and setgid bits and file capabilities. Devices carries over
 	// device nodes.
 	Setuid, Devices bool
 }

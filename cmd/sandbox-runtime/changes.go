@@ -79,20 +79,20 @@ func applyCommand() *cli.Command {
 		Name:      "apply",
 		Usage:     "write the changes of a sandbox in its overlays to the host",
 		ArgsUsage: "NAME [PATH...]",
-		Description: `All changes, or those of the paths with what is below them, are written with your
-own rights: as a whole, or not at all where the host has changed meanwhile. A PATH
-is absolute, or where only one directory is overlaid relative to that.
+		Description: `Writes all changes, or the changes of each PATH and of the files below PATH, with your own
+rights. If the host has changed one of these files meanwhile, nothing is written. A PATH is
+absolute. If only one directory is overlaid, a PATH can be relative to this directory.
 
-Hooks, shell start files and others that run without a question are held back and
-listed. All else is applied, and the exit status is 1.
+Files that run without a question, such as git hooks and shell start files, are held back
+and listed. All other changes are applied, and the exit status is 1.
 
     sandbox-runtime apply --dry-run box
     sandbox-runtime apply --yes box src/main.go`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "print the steps, and do nothing"},
-			&cli.BoolFlag{Name: "overwrite", Usage: "also where the host has changed meanwhile"},
-			&cli.BoolFlag{Name: "allow-autorun", Usage: "also paths that run without a question, and rights as --setuid does"},
+			&cli.BoolFlag{Name: "overwrite", Usage: "write also files that the host has changed meanwhile"},
+			&cli.BoolFlag{Name: "allow-autorun", Usage: "apply also files that run without a question, and the rights of --setuid"},
 			&cli.BoolFlag{Name: "setuid", Usage: "carry over setuid and setgid bits and file capabilities"},
 			&cli.BoolFlag{Name: "devices", Usage: "carry over device nodes"},
 		},
