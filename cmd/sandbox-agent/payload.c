@@ -1,10 +1,10 @@
 /*
  * payload.c - reads the description of a command.
  *
- * It runs in the forked child, never in the agent, so the worst a malformed
- * payload can do is end the child that was forked for it. It allocates
- * nothing, and every step goes through take(), the one place that compares a
- * length with the bytes that are left.
+ * This code runs in the forked child, never in the agent. So a malformed payload
+ * can only end the child that was forked for it. The code allocates nothing. All
+ * reads go through take(), the only function that compares a length with the
+ * number of bytes that are left.
  */
 #include <string.h>
 
@@ -15,7 +15,7 @@ struct cursor {
 	size_t left;
 };
 
-/* take returns the next n bytes, or NULL where there are fewer. */
+/* take returns the next n bytes, or NULL if fewer are left. */
 static char *take(struct cursor *c, size_t n)
 {
 	char *bytes = c->at;
@@ -27,7 +27,7 @@ static char *take(struct cursor *c, size_t n)
 	return bytes;
 }
 
-/* copy is take into an object: the payload promises no alignment. */
+/* copy takes n bytes into an object. The bytes in the payload may be unaligned. */
 static bool copy(struct cursor *c, void *to, size_t n)
 {
 	const char *from = take(c, n);
@@ -38,7 +38,10 @@ static bool copy(struct cursor *c, void *to, size_t n)
 	return true;
 }
 
-/* string returns the next string; its NUL is its last byte and its only one. */
+/*
+ * string returns the next string, or NULL. A string has its length in front, which
+ * counts the NUL at its end, and no other NUL.
+ */
 static char *string(struct cursor *c)
 {
 	uint32_t length;
@@ -97,7 +100,7 @@ static bool take_rlimits(struct payload *p, struct cursor *c)
 
 size_t payload_room(size_t size)
 {
-	/* The shortest string takes five bytes; two NULLs end the vectors. */
+	/* The shortest string takes five bytes. Each of the two vectors ends in a NULL. */
 	return size / (sizeof(uint32_t) + 1) + 2;
 }
 
@@ -115,7 +118,7 @@ bool payload_parse(struct payload *p, char *bytes, size_t size,
 	if (!p->directory || p->directory[0] != '/')
 		return false;
 
-	/* The sum of two 32-bit numbers, in 64 bits: it cannot wrap. */
+	/* A sum of two 32-bit numbers cannot overflow 64 bits. */
 	if ((uint64_t)h->argc + h->envc + 2 > room)
 		return false;
 	p->argv = pointers;

@@ -1,4 +1,4 @@
-/* payload.h - a command as the host described it, checked. */
+/* payload.h - the checked description of a command. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,11 +17,12 @@ struct payload {
 
 /*
  * payload_parse checks the size bytes at bytes and fills in p, whose strings
- * point into them. The two vectors are laid into pointers, which has room for
- * so many. False means the payload is malformed; p is then meaningless.
+ * point into them. The vectors argv and envp are stored in pointers, which has
+ * room entries. False means that the payload is malformed; the caller must not
+ * use p then.
  */
 bool payload_parse(struct payload *p, char *bytes, size_t size,
 		   char **pointers, size_t room);
 
-/* payload_room is how many pointers a payload of that size can need. */
+/* payload_room returns the most pointers that a payload of this size can need. */
 size_t payload_room(size_t size);

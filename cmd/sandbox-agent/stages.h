@@ -19,7 +19,7 @@ enum stage {
 	STAGE_SIGNALS = 7,	/* dispositions, mask, signalfd */
 	STAGE_LOOP = 8,		/* epoll, or too few descriptors to serve */
 	STAGE_LISTENER = 9,	/* descriptor 5 is not a listening socket */
-	STAGE_SECCOMP = 10,	/* descriptor 6, seccomp(2), or under no filter */
+	STAGE_SECCOMP = 10,	/* the filter file at descriptor 8, seccomp(2), or no filter is loaded */
 
 	/* Refusals by the agent. */
 	STAGE_REQUEST = 20,	/* the request is not of the protocol's form */

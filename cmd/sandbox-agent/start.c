@@ -1,8 +1,8 @@
 /*
  * start.c - the steps of the agent before it serves.
  *
- * Nothing here is "if possible": each step is done and read back, and an agent
- * that is not what the argument in agent.c needs does not serve.
+ * No step here is optional. The agent ends if a step fails, or if a check after
+ * the step shows another result than agent.c relies on.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,7 +27,10 @@
 #include "filter.h"
 #include "start.h"
 
-/* The places in which the starter left the descriptors; start.h has them one further on. */
+/*
+ * The numbers at which the agent inherits its descriptors. The agent moves each of them
+ * one up, to the number in start.h, so that 3 and 4 are free for CHILDREN and LOOP.
+ */
 enum {
 	INHERITED_FIRST = 4, INHERITED_LISTENER, INHERITED_STORE, INHERITED_SYNC,
 	INHERITED_FILTER, FILTER
@@ -35,7 +38,10 @@ enum {
 
 #define BIT(n) (UINT32_C(1) << (n))
 
-/* To become a user, in a root of its own, and to signal that user's processes. All below bit 32. */
+/*
+ * The capabilities to become the user of a command, to signal that user's processes, and
+ * to change the root for a command. The numbers of all are below 32.
+ */
 static const uint32_t kept =
 	BIT(CAP_SETUID) | BIT(CAP_SETGID) | BIT(CAP_KILL) | BIT(CAP_SYS_CHROOT);
 
@@ -56,7 +62,7 @@ static bool is_seqpacket(int fd, int listening)
 	       type == SOCK_SEQPACKET && accepts == listening;
 }
 
-/* move takes a descriptor to a place that is empty where there is none. */
+/* move moves a descriptor. If from is not open, it closes to and returns false. */
 static bool move(int from, int to)
 {
 	if (dup3(from, to, O_CLOEXEC) >= 0)
@@ -66,10 +72,10 @@ static bool move(int from, int to)
 }
 
 /*
- * keep_descriptors moves the inherited ones out of the way of the agent's own,
- * the last first, and closes all else above stdio. It returns whether there is
- * a listener, and tells whether there is a filter. STORE and SYNC, if they are
- * there, are only held.
+ * keep_descriptors moves the inherited descriptors, the highest first, so that no
+ * move overwrites a descriptor that is still to be moved. It closes all others
+ * above stdio. It returns whether there is a listener, and sets filter if there is
+ * a filter. STORE and SYNC may be missing; the agent only keeps them open.
  */
 static bool keep_descriptors(bool *filter)
 {
@@ -83,7 +89,7 @@ static bool keep_descriptors(bool *filter)
 	    syscall(SYS_close_range, CHILDREN, LOOP, 0) < 0 ||
 	    syscall(SYS_close_range, FILTER + 1, ~0U, 0) < 0)
 		_exit(STAGE_CONTROL);
-	/* A host that gives up while it waits must not leave accept(2) waiting. */
+	/* If a host gives up before it was accepted, accept(2) must not block. */
 	if (listener && (!is_seqpacket(LISTENER, 1) || fcntl(LISTENER, F_SETFL, O_NONBLOCK) < 0))
 		die(STAGE_LISTENER, ENOTSOCK);
 	return listener;
@@ -100,9 +106,9 @@ static bool is_null(int fd)
 }
 
 /*
- * own_stdio: an exec that is passed no stdin gets the agent's, so that must be
- * nothing of the host's. The sandbox's own /dev/null takes the place of the host's,
- * whose inode the host's programs can lock.
+ * own_stdio replaces stdio by the sandbox's own /dev/null. A command without stdin gets
+ * the agent's, so this must not be a file of the host. The host's programs can lock
+ * the inode of the host's /dev/null.
  */
 static void own_stdio(void)
 {
@@ -131,7 +137,7 @@ static void check_identity(void)
 		die(STAGE_IDENTITY, EINVAL);
 }
 
-/* empty_bounding_set ends at the first number that is no capability. */
+/* empty_bounding_set ends at the first number that the kernel does not know. */
 static void empty_bounding_set(void)
 {
 	int set;
@@ -153,9 +159,9 @@ static bool has_only_kept(void)
 }
 
 /*
- * shed_privileges leaves four capabilities that no execve(2) can pass on: not
- * as ambient ones, not by a file's, not by being id 0. The securebits stay
- * locked on for every exec.
+ * shed_privileges keeps four capabilities and drops all others. No execve(2) passes
+ * the four on: there are no ambient capabilities, the bounding set is empty, and id 0
+ * has no special rights. The securebits are locked, also for every command.
  */
 static void shed_privileges(void)
 {
@@ -178,9 +184,8 @@ static void shed_privileges(void)
 }
 
 /*
- * no_core keeps a crash from being written out, by all that is forked here too.
- * The host has no right to set this limit from outside: the user namespace belongs
- * to an id of the sandbox's.
+ * no_core forbids core dumps of the agent and of its children. The host cannot set
+ * this limit from outside: the user namespace belongs to an id of the sandbox.
  */
 static void no_core(void)
 {
@@ -199,10 +204,10 @@ static void hide_memory(void)
 }
 
 /*
- * settle_signals puts every signal at its default. The kernel drops a signal
- * to process 1 of a pid namespace that has no handler for it, but only if it
- * is not blocked: so SIGCHLD alone is, and comes through a signalfd. A child
- * that stops or goes on is not worth waking for.
+ * settle_signals sets every signal to its default action. The kernel drops a signal
+ * to process 1 of a pid namespace if the process has no handler for it and does not
+ * block it. So the agent blocks only SIGCHLD, and reads it from a signalfd. A child
+ * that stops or continues does not wake the agent.
  */
 static void settle_signals(void)
 {
@@ -211,7 +216,7 @@ static void settle_signals(void)
 	sigset_t blocked;
 
 	for (int n = 1; n < NSIG; n++)
-		/* Not through libc, which keeps two to itself. */
+		/* A system call, since libc refuses two signals of its own. */
 		if (syscall(SYS_rt_sigaction, n, plain, NULL, sizeof(plain[0])) < 0 &&
 		    n != SIGKILL && n != SIGSTOP)
 			die(STAGE_SIGNALS, errno);
@@ -225,12 +230,12 @@ static void settle_signals(void)
 }
 
 /*
- * enter_filter comes last: what the sandbox may not do, its start may have to.
- * There is a filter before anything is served, loaded by the starter or here.
+ * enter_filter loads the filter, or checks that the starter has loaded one. It comes
+ * last: the steps before it may need calls that the filter forbids.
  */
-static void enter_filter(bool stored)
+static void enter_filter(bool has_file)
 {
-	if (stored && !filter_load(FILTER))
+	if (has_file && !filter_load(FILTER))
 		die(STAGE_SECCOMP, errno);
 	close(FILTER);
 	if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) != SECCOMP_MODE_FILTER)
@@ -250,10 +255,10 @@ bool start(void)
 	shed_privileges();
 	settle_signals();
 	umask(022);
-	prctl(PR_SET_NAME, "sandbox-agent"); /* else the number of its memfd */
+	prctl(PR_SET_NAME, "sandbox-agent"); /* otherwise the name is a descriptor's number */
 	if (epoll_create1(EPOLL_CLOEXEC) != LOOP || chdir("/") < 0)
 		die(STAGE_LOOP, errno);
 	enter_filter(filter);
-	hide_memory(); /* again: new credentials can undo it */
+	hide_memory(); /* again, since a change of credentials can reset it */
 	return listener;
 }
