@@ -27,13 +27,13 @@ type Config struct {
 	// Binds are further host paths to show inside.
 	Binds []Bind `json:"binds,omitempty"`
 
-	// Overlays are host directories that the sandbox sees at their own paths. Their files
-	// can be changed there without changing the host's: the writes go to a layer of the
-	// sandbox. "/" is the whole root, for root alone.
+	// Overlays are host directories that the sandbox sees at their own paths. The sandbox
+	// can change the files there. Its writes go to a layer of the sandbox, and the host's
+	// files stay as they are. "/" is the whole root; only root may ask for it.
 	Overlays []string `json:"overlays,omitempty"`
 
-	// Storage is the place of the sandbox's writes. Empty: the launcher decides, in memory
-	// for a sandbox that ends with its maker.
+	// Storage is the place of the sandbox's writes. Empty: the launcher decides. It takes
+	// memory for a sandbox that ends with its creator.
 	Storage Storage `json:"storage,omitempty"`
 
 	// Network is the part of the network that the sandbox can reach.
@@ -42,21 +42,22 @@ type Config struct {
 	// Limits bound the resources of the sandbox.
 	Limits Limits `json:"limits,omitzero"`
 
-	// Timeout ends the command and all it started; 0 means none.
+	// Timeout is the time after which the command, and all processes that it has started,
+	// are killed. 0 means none.
 	Timeout Duration `json:"timeout,omitzero"`
 
-	// User runs the command. Nil: 1000:1000.
+	// User is the identity of the command. Nil: 1000:1000.
 	User *User `json:"user,omitempty"`
 
-	// Env is added to the small fixed environment (PATH, HOME, LANG, TERM)
-	// and wins over it. The host's environment is never passed on.
+	// Env is added to the small fixed environment (PATH, HOME, LANG, TERM), and
+	// replaces variables of the same name. The host's environment is never passed on.
 	Env map[string]string `json:"env,omitempty"`
 
 	// Cwd is where the command starts, an absolute path inside. Empty:
 	// /workspace.
 	Cwd string `json:"cwd,omitempty"`
 
-	// Hostname is the sandbox's own. Empty: "sandbox".
+	// Hostname is the host name inside. Empty: "sandbox".
 	Hostname string `json:"hostname,omitempty"`
 
 	// Seccomp is a profile's name (default, strict, debug) or the path of a
@@ -76,8 +77,8 @@ const NetworkNone Network = "none"
 type Storage string
 
 const (
-	// StorageMemory is a file system in memory, which counts as the sandbox's and
-	// is gone when it ends.
+	// StorageMemory is a file system in memory. It counts against the sandbox's memory
+	// limit, and vanishes when the sandbox ends.
 	StorageMemory Storage = "memory"
 	// StorageDisk is a file system in a sparse file of the data directory.
 	StorageDisk Storage = "disk"
@@ -92,8 +93,7 @@ type User struct {
 	GID uint32 `json:"gid"`
 }
 
-// UnmarshalJSON implements [json.Unmarshaler]: the gid is the uid's if it is
-// left out.
+// UnmarshalJSON implements [json.Unmarshaler]. A missing gid becomes the uid.
 func (u *User) UnmarshalJSON(data []byte) error {
 	var ids struct {
 		UID *uint32 `json:"uid"`
@@ -124,11 +124,11 @@ type Bind struct {
 const (
 	// WorkspacePath is where the workspace is mounted.
 	WorkspacePath = "/workspace"
-	// HomePath is the home directory of the sandbox's user, which is its own.
+	// HomePath is the home directory of the sandbox's user, a directory of the sandbox.
 	HomePath = "/home/sandbox"
 	// UserName is the name of the sandbox's user in /etc/passwd.
 	UserName = "sandbox"
-	// IDs is how many user and group ids a sandbox has, 0 to IDs-1.
+	// IDs is the number of user and group ids of a sandbox: 0 to IDs-1.
 	IDs = 1 << 16
 	// AgentID is the user and group id of PID 1. No command may run under it: that keeps
 	// PID 1 out of reach, see the design note in cmd/sandbox-agent.
@@ -137,9 +137,9 @@ const (
 	basePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
-// Complete returns the configuration with every default filled in, or all of
-// its mistakes joined into one error, each naming the field and the way out.
-// The receiver is not changed and shares no memory with the result.
+// Complete returns the configuration with every default filled in. Its error joins all
+// mistakes; each names the field and the way out. Complete does not change the receiver,
+// which shares no memory with the result.
 func (c Config) Complete() (Config, error) {
 	c.Binds = slices.Clone(c.Binds)
 	c.Overlays = slices.Clone(c.Overlays)
@@ -166,9 +166,8 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Environ is the environment of the command, sorted by name: the fixed base
-// with Env on top. The prefixes are searched for commands before the fixed
-// PATH.
+// Environ returns the environment of the command, sorted by name: the fixed variables,
+// with Env on top. The prefixes are directories that come before those of the fixed PATH.
 func (c Config) Environ(prefixes ...string) []string {
 	path := basePath
 	for _, dir := range slices.Backward(prefixes) {
@@ -207,7 +206,7 @@ func ReadConfig(r io.Reader) (Config, error) {
 
 const maxConfig = 1 << 20
 
-// describe adds the line to a JSON error, which knows only its offset.
+// describe adds the line to a JSON error that has an offset.
 func describe(data []byte, err error) error {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -226,7 +225,7 @@ func describe(data []byte, err error) error {
 	return fmt.Errorf("line %d: %w", line, err)
 }
 
-// Duration is a [time.Duration] that JSON writes as Go does: "1m30s".
+// Duration is a [time.Duration] with Go's form in JSON: "1m30s".
 type Duration time.Duration
 
 // MarshalText implements [encoding.TextMarshaler].
