@@ -36,12 +36,12 @@ $NOTIFY_SOCKET is set at create and at start, the command's READY=1 reaches this
 }
 
 func createContainer(ctx context.Context, cmd *cli.Command) error {
-	s, err := sessionOf(ctx, cmd)
+	p, err := newProcess(ctx, cmd)
 	if err != nil {
 		return fmt.Errorf("%s create failed: %w", programName, err)
 	}
-	s.Hold, s.Detach = true, true
-	if _, err := s.Run(); err != nil {
+	p.Hold, p.Detach = true, true
+	if _, err := p.Run(); err != nil {
 		return fmt.Errorf("%s create failed: %w", programName, err)
 	}
 	return nil
@@ -69,15 +69,16 @@ func processFlags() []cli.Flag {
 	}
 }
 
-// sessionOf creates the container that the flags and the argument ask for.
-func sessionOf(ctx context.Context, cmd *cli.Command) (*frontend.Process, error) {
+// newProcess creates the container that the flags and the argument describe. It returns the
+// container's first process, which is not started yet.
+func newProcess(ctx context.Context, cmd *cli.Command) (*frontend.Process, error) {
 	id := cmd.Args().First()
 	if id == "" {
 		return nil, errEmptyID
 	}
-	// processIOOf must come before frontend.New, which changes the working directory: a
-	// relative path of the pid file starts at the caller's directory.
-	processIO, err := processIOOf(cmd)
+	// frontend.New changes the working directory. So the relative path of a pid file must be
+	// made absolute before.
+	processIO, err := readProcessIO(cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +97,8 @@ func sessionOf(ctx context.Context, cmd *cli.Command) (*frontend.Process, error)
 	})
 }
 
-// processIOOf reads processFlags.
-func processIOOf(cmd *cli.Command) (frontend.ProcessIO, error) {
+// readProcessIO returns the values of processFlags.
+func readProcessIO(cmd *cli.Command) (frontend.ProcessIO, error) {
 	o := frontend.ProcessIO{
 		ConsoleSocket: cmd.String("console-socket"), PidfdSocket: cmd.String("pidfd-socket"),
 		PidFile: cmd.String("pid-file"), PreserveFDs: cmd.Int("preserve-fds"),
@@ -105,7 +106,7 @@ func processIOOf(cmd *cli.Command) (frontend.ProcessIO, error) {
 	return o, makeAbsolute(&o.PidFile)
 }
 
-// makeAbsolute leaves an empty path empty.
+// makeAbsolute makes a path absolute, except an empty one.
 func makeAbsolute(path *string) (err error) {
 	if *path != "" {
 		*path, err = filepath.Abs(*path)

@@ -90,7 +90,7 @@ func execInContainer(ctx context.Context, cmd *cli.Command) (status int, err err
 		}
 	}
 	go cgroups.Wake() // ends by itself
-	processIO, err := processIOOf(cmd)
+	processIO, err := readProcessIO(cmd)
 	if err != nil {
 		return 0, err
 	}

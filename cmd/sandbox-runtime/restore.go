@@ -46,21 +46,21 @@ func restoreContainer(ctx context.Context, cmd *cli.Command, o *container.CRIUOp
 	if err := checkCRIUFlags(cmd, o); err != nil {
 		return err
 	}
-	// Before sessionOf changes the working directory: relative paths start from the caller's.
+	// newProcess changes the working directory. So relative paths must be made absolute before.
 	for _, path := range []*string{&o.ImagesDirectory, &o.WorkDirectory} {
 		if err := makeAbsolute(path); err != nil {
 			return err
 		}
 	}
-	s, err := sessionOf(ctx, cmd)
+	p, err := newProcess(ctx, cmd)
 	if err != nil {
 		return err
 	}
-	s.Restore = o
-	s.Detach = cmd.Bool("detach")
-	s.Remove = true
-	s.Reap = !cmd.Bool("no-subreaper")
-	status, err := s.Run()
+	p.Restore = o
+	p.Detach = cmd.Bool("detach")
+	p.Remove = true
+	p.Reap = !cmd.Bool("no-subreaper")
+	status, err := p.Run()
 	if err != nil {
 		return err
 	}

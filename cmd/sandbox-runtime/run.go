@@ -30,14 +30,14 @@ With --keep the stopped container stays for "state" and "delete".`,
 }
 
 func runContainer(ctx context.Context, cmd *cli.Command) error {
-	s, err := sessionOf(ctx, cmd)
+	p, err := newProcess(ctx, cmd)
 	if err != nil {
 		return fmt.Errorf("%s run failed: %w", programName, err)
 	}
-	s.Detach = cmd.Bool("detach")
-	s.Remove = !cmd.Bool("keep")
-	s.Reap = !cmd.Bool("no-subreaper")
-	status, err := s.Run()
+	p.Detach = cmd.Bool("detach")
+	p.Remove = !cmd.Bool("keep")
+	p.Reap = !cmd.Bool("no-subreaper")
+	status, err := p.Run()
 	if err != nil {
 		return fmt.Errorf("%s run failed: %w", programName, err)
 	}
