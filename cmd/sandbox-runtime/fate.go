@@ -16,7 +16,7 @@ func fateOf(cmd *cli.Command, c spec.Config) (*review.Fate, error) {
 		Review: cmd.Bool("review"), Apply: cmd.Bool("apply"), Keep: cmd.Bool("keep"),
 		Overlaid: len(c.Overlays) > 0, OnDisk: c.Storage == spec.StorageDisk,
 		Talk:    &review.Conversation{In: os.Stdin, Out: cmd.Root().ErrWriter},
-		Program: programAs(cmd),
+		Program: programWithDirs(cmd),
 	}
 	chosen := 0
 	for _, flag := range []struct {

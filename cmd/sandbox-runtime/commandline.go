@@ -7,9 +7,10 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// programAs is this program with the global flags that say where its sandboxes are,
-// as a shell takes them.
-func programAs(cmd *cli.Command) string {
+// programWithDirs returns the begin of a shell's command line: this program, with the flags
+// --root and --data if the user has set them. Messages to the user that name a next command
+// begin with it.
+func programWithDirs(cmd *cli.Command) string {
 	words := []string{programName}
 	for _, flag := range []string{"root", "data"} {
 		if !cmd.Root().IsSet(flag) {
@@ -17,14 +18,14 @@ func programAs(cmd *cli.Command) string {
 		}
 		dir := cmd.Root().String(flag)
 		if abs, err := filepath.Abs(dir); err == nil {
-			dir = abs // the next command may run elsewhere
+			dir = abs // the user may run the next command in another directory
 		}
 		words = append(words, "--"+flag, shellWord(dir))
 	}
 	return strings.Join(words, " ")
 }
 
-// shellWord is one word of a shell's command line.
+// shellWord quotes s as one word of a shell's command line, if that is necessary.
 func shellWord(s string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,:@%="
 	if s != "" && strings.Trim(s, plain) == "" {
