@@ -1,6 +1,6 @@
-// Package poller has a context interrupt a wait for a socket in the runtime's network
-// poller, by its deadline, and words the result of the wait. It does not know the sockets'
-// protocols.
+// Package poller lets a context interrupt a wait for a socket in the runtime's network
+// poller, by means of the socket's deadline. It also turns the result of the wait into one
+// error. It does not know the protocols of the sockets.
 package poller
 
 import (
@@ -13,34 +13,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bind has a context's end interrupt the calls of a deadline, until the returned function
-// has been called. That function waits for an interruption under way, and clears the
-// deadline.
-func Bind(ctx context.Context, deadline func(time.Time) error) (release func()) {
+// Bind calls setDeadline with a time in the past when ctx ends. The caller must call release
+// once after the wait. If ctx has ended by then, release waits for the call of setDeadline,
+// and clears the deadline.
+func Bind(ctx context.Context, setDeadline func(time.Time) error) (release func()) {
 	if ctx.Done() == nil {
 		return func() {}
 	}
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(interrupted)
-		_ = deadline(time.Unix(1, 0)) // fails on a closed file: nothing to interrupt
+		_ = setDeadline(time.Unix(1, 0)) // an error means that the file is closed: no call waits
 	})
 	return func() {
 		if !stop() {
 			<-interrupted
-			_ = deadline(time.Time{})
+			_ = setDeadline(time.Time{})
 		}
 	}
 }
 
-// Outcome joins the results of the poller and the system call: ctx's error, [os.ErrClosed]
-// of this end, [io.EOF] of the other, or the system call's.
+// Outcome returns one error for the results of a wait in the poller and of the system call
+// after it: ctx's error if the wait was interrupted, [os.ErrClosed] if this end was closed,
+// [io.EOF] if the other end was closed, otherwise the error of the system call.
 func Outcome(ctx context.Context, poll, result error) error {
 	switch {
 	case errors.Is(poll, os.ErrDeadlineExceeded) && ctx.Err() != nil:
 		return ctx.Err()
 	case poll != nil:
-		// All that is left: a RawConn does not say it as os.ErrClosed itself.
+		// The file was closed. A RawConn returns another error than os.ErrClosed then.
 		return os.ErrClosed
 	case errors.Is(result, unix.EPIPE), errors.Is(result, unix.ECONNRESET):
 		return io.EOF
