@@ -80,7 +80,7 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 	if err := b.directory(base, "root", root); err != nil {
 		return m, fmt.Errorf("mount root on %s: %w", dir, err)
 	}
-	if err := b.repeat(); err != nil {
+	if err := b.attachRepetitions(); err != nil {
 		return m, fmt.Errorf("mount root on %s: %w", dir, err)
 	}
 	m.Path = filepath.Join(dir, "root")
@@ -152,16 +152,16 @@ func newTmpfs(source string, uids, gids []syscall.SysProcIDMap, attributes int, 
 // builder makes a plan real below a mounted skeleton. Every name it makes or
 // mounts on is a single one below a held descriptor.
 type builder struct {
-	uids, gids []syscall.SysProcIDMap
-	dir        string // where the skeleton is mounted
-	base       int    // the skeleton's top
-	store      int    // the store's, -1 where there is none
-	masks      int    // how many there are
-	again      []repetition
+	uids, gids  []syscall.SysProcIDMap
+	dir         string // where the skeleton is mounted
+	base        int    // the skeleton's top
+	store       int    // the store's, -1 where there is none
+	masks       int    // how many there are
+	repetitions []repetition
 }
 
 func (b *builder) close() {
-	for _, r := range b.again {
+	for _, r := range b.repetitions {
 		descriptor.CloseFD(r.at)
 	}
 	if b.store >= 0 {
@@ -284,7 +284,7 @@ func (b *builder) attach(at int, n *node) error {
 	case maskNode:
 		return b.mask(at, n)
 	case sameNode:
-		return b.later(at, n)
+		return b.noteRepetition(at, n)
 	}
 	if n.src.overlay != nil {
 		if err := b.overlay(n); err != nil {

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// storeRoot is the id of the host's root on a mapped store. The host's root makes
-// directories there that no id of the inside may enter. The inside does not have this id.
+// storeRoot is the id that stands for the host's root on an idmapped store. The sandbox does
+// not have this id. So it cannot enter the directories that the host's root makes there.
 const storeRoot = 1 << 31
 
-// mapStore has the ids of the store be those of the inside.
+// mapStore makes the store an idmapped mount: its files have the ids of the sandbox.
 func (r *Root) mapStore(spaces *namespaces) error {
 	host := syscall.SysProcIDMap{ContainerID: storeRoot, HostID: 0, Size: 1}
 	userns, err := spaces.descriptor(idMap{append(r.ids.uids(), host), append(r.ids.gids(), host)})
@@ -30,8 +30,8 @@ func (r *Root) mapStore(spaces *namespaces) error {
 	return nil
 }
 
-// placeArea plans a directory of the sandbox's own. A bind there, or an overlay above all,
-// takes its place.
+// placeArea plans a private directory of the sandbox. A bind of the user at the same place
+// replaces it, and so does an overlay of the whole root.
 func (p *plan) placeArea(a Area) error {
 	at, missing, err := p.find(a.Target)
 	if err != nil {
@@ -53,24 +53,27 @@ func (p *plan) placeArea(a Area) error {
 		}
 		*dir = *n
 	case !at.dir:
-		return fmt.Errorf("mount point %s: it is no directory in the root", a.Target)
+		return fmt.Errorf("mount point %s: it is not a directory in the root", a.Target)
 	case at.node == nil:
 		at.through(n)
-	case at.node.named || at.node.kind == areaNode:
-	default: // a bind of the user below stays
+	case at.node.named || at.node.kind == areaNode: // the present node stays
+	default:
 		if at.node.kind == dirNode {
-			n.children = at.node.children
+			n.children = at.node.children // binds of the user below stay
 		}
 		*at.node = *n
 	}
 	return nil
 }
 
-// attachStore attaches a mount of the store below the skeleton, out of the
-// sandbox's sight: an overlay's upper layer has to lie in the mounter's namespace.
-// It returns one that is detached. Where the kernel copies detached mounts (Linux
-// 6.15), that is the store's own: a copy could be copied again from the namespace
-// alone that it was made in (fs/namespace.c:check_anonymous_mnt).
+// attachStore attaches a mount of the store below the skeleton, at a place that the sandbox
+// cannot see: the upper layer of an overlay must be in the mounter's namespace. It returns a
+// detached mount of the store.
+//
+// Since Linux 6.15 the kernel copies detached mounts. Then a copy is attached, and the
+// original is returned: other namespaces could not copy a copy
+// (fs/namespace.c:check_anonymous_mnt). On older kernels the original is attached, and a copy
+// of the attached mount is returned.
 func (b *builder) attachStore(store *os.File) (*os.File, error) {
 	at, err := b.make("store")
 	if err != nil {
@@ -83,7 +86,7 @@ func (b *builder) attachStore(store *os.File) (*os.File, error) {
 	case err == nil:
 		detached, err = unix.FcntlInt(store.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 		err = errors.Join(err, move(b.store, at))
-	case errors.Is(err, unix.EINVAL):
+	case errors.Is(err, unix.EINVAL): // Linux before 6.15
 		if b.store, err = unix.FcntlInt(store.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
 			break
 		}
@@ -100,17 +103,16 @@ func (b *builder) attachStore(store *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(detached), "store"), nil
 }
 
-// copyMount is a detached copy of one mount.
+// copyMount returns a detached copy of one mount.
 func copyMount(fd int) (int, error) {
 	return unix.OpenTree(fd, "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 }
 
-// make makes a directory of the skeleton, out of the sandbox's sight, and those
-// above it, and opens it.
+// make is makeBelow at a place of the skeleton that the sandbox cannot see.
 func (b *builder) make(name string) (int, error) { return makeBelow(b.base, name) }
 
-// makeBelow makes a directory, and those above it, which may be there, and opens
-// it. They are the host root's alone.
+// makeBelow makes a directory and its parents, unless they exist, and opens the directory.
+// Only the host's root can enter the new directories.
 func makeBelow(parent int, name string) (int, error) {
 	fd := parent
 	for _, n := range split(name) {
@@ -130,7 +132,7 @@ func makeBelow(parent int, name string) (int, error) {
 	return fd, nil
 }
 
-// area makes the directory in the store, and attaches it.
+// area makes the directory of an areaNode in the store, and attaches it at the place.
 func (b *builder) area(at int, n *node) error {
 	areas, err := makeBelow(b.store, "area")
 	if err != nil {
@@ -138,7 +140,7 @@ func (b *builder) area(at int, n *node) error {
 	}
 	defer descriptor.CloseFD(areas)
 	own := *n
-	own.covered = true // its children belong in the attached one
+	own.covered = true // fill adds the children to the attached tree
 	if err := b.directory(areas, n.text, &own); err != nil {
 		return err
 	}
@@ -158,7 +160,8 @@ func (b *builder) area(at int, n *node) error {
 	return b.fill(tree, n)
 }
 
-// clone is a detached mount, nosuid and nodev, of an attached one that a descriptor shows.
+// clone returns a detached, recursive copy of an attached mount. The copy is nosuid and
+// nodev, and has the flags.
 func clone(fd int, flags uint64) (int, error) {
 	tree, err := unix.OpenTree(fd, "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
@@ -175,7 +178,8 @@ func clone(fd int, flags uint64) (int, error) {
 	return tree, nil
 }
 
-// mask attaches an empty file or directory of the skeleton, with the user's binds in it.
+// mask attaches an empty file or directory, which hides a path. A directory has the mount
+// points of the user's binds below that path.
 func (b *builder) mask(at int, n *node) error {
 	masks, err := b.make("masks")
 	if err != nil {
@@ -205,32 +209,33 @@ func (b *builder) mask(at int, n *node) error {
 	return move(tree, at)
 }
 
-// A repetition is an overlay that is attached once more, with all below it.
+// A repetition is a second place for an overlay that is attached already.
 type repetition struct {
 	at   int
 	tree *source
 }
 
-// later notes where an overlay is to be attached once more.
-func (b *builder) later(at int, n *node) error {
+// noteRepetition notes the place of a sameNode. attachRepetitions attaches it at the end.
+func (b *builder) noteRepetition(at int, n *node) error {
 	fd, err := unix.FcntlInt(uintptr(at), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	b.again = append(b.again, repetition{fd, n.same.src})
+	b.repetitions = append(b.repetitions, repetition{fd, n.same.src})
 	return nil
 }
 
-// repeat attaches the mounts that later has noted, once all others are in place.
-func (b *builder) repeat() error {
-	for _, r := range b.again {
+// attachRepetitions attaches the noted places, with all mounts below their overlays. All other
+// mounts must be in place.
+func (b *builder) attachRepetitions() error {
+	for _, r := range b.repetitions {
 		tree, err := clone(r.tree.tree, 0)
 		if err == nil {
 			err = move(tree, r.at)
 			descriptor.CloseFD(tree)
 		}
 		if err != nil {
-			return fmt.Errorf("attach %s once more: %w", r.tree.path, err)
+			return fmt.Errorf("attach %s at a second place: %w", r.tree.path, err)
 		}
 	}
 	return nil
