@@ -12,40 +12,40 @@ import (
 
 // A Recovery tells how killed applies ended.
 type Recovery struct {
-	// Finished says that all steps of an apply were done. TakenBack says that the steps
-	// of an apply were undone, since the tree had changed meanwhile.
+	// Finished says that all steps of an apply were done. TakenBack says that a step failed,
+	// mostly because the tree had changed meanwhile, and that all steps were undone.
 	Finished, TakenBack bool
-	// Stays are the paths that stay applied: others have changed the new entries.
+	// Stays are the paths whose new entries were not undone, since others have changed them.
 	Stays []string
-	// Stamps are of the paths of finished applies, by their source. The stamp of a
-	// removed path is zero.
+	// Stamps has the stamps of the paths of finished applies: first by source, then by path.
+	// The stamp of a removed path is zero.
 	Stamps map[string]map[string]layer.Stamp
 }
 
-// ErrForeign says that only another user can end an apply.
-var ErrForeign = errors.New("is not of an apply of yours; if it is nobody else's, remove it")
+// ErrForeign says that a journal is of another user, who alone can end its apply.
+var ErrForeign = errors.New("is not a journal of your user; remove it if no other user needs it")
 
-// Recover ends the applies to the tree that were killed. It does all steps of an apply,
-// or undoes them if the tree has changed since.
+// Recover ends the applies to the tree that were killed. It does the steps of an apply that
+// are left. If one of them fails, Recover undoes all steps.
 //
-// Errors: ErrBusy while another apply to the tree goes on; ErrForeign, once all others
-// have been finished.
+// Errors: ErrBusy while another apply to the tree goes on; ErrForeign after the end of all
+// applies that are not foreign.
 func Recover(target *os.File) (Recovery, error) {
 	return recoverAll(target, false, nil)
 }
 
-// ErrUntold is the error of RecoverAndTell's tell for a source that it does not know.
+// ErrUntold is the error that a tell of RecoverAndTell returns for an unknown source.
 var ErrUntold = errors.New("an apply of another sandbox was not told")
 
-// RecoverAndTell is Recover that has tell store the stamps of each finished apply. After an
-// error of tell the next call tells them again; ErrUntold is no error of RecoverAndTell.
-// Recovery.Stamps stays empty.
+// RecoverAndTell is Recover that calls tell with the stamps of each finished apply, for
+// storage. Recovery.Stamps stays empty. If tell fails, the next RecoverAndTell calls it again
+// with these stamps. RecoverAndTell returns the error of tell, except ErrUntold.
 func RecoverAndTell(target *os.File, tell func(source string, stamps map[string]layer.Stamp) error) (Recovery, error) {
 	return recoverAll(target, false, tell)
 }
 
-// RecoverView is Recover in the view that a sandbox has of a tree. The view also shows
-// the staging directories of applies to the host's tree. RecoverView leaves these alone.
+// RecoverView is Recover for a sandbox's view of a tree. The view also shows the journals of
+// applies to the host's tree. RecoverView does not touch them.
 func RecoverView(target *os.File) (Recovery, error) {
 	return recoverAll(target, true, nil)
 }
@@ -59,7 +59,7 @@ func recoverAll(target *os.File, view bool, tell func(string, map[string]layer.S
 	if err != nil {
 		return all, fmt.Errorf("recover %s: %w", target.Name(), err)
 	}
-	var foreign error // the first one: others can make any number
+	var foreign error // only the first, since other users can make any number of journals
 	for _, name := range names {
 		err := all.one(target, name, tell)
 		for try := 0; errors.Is(err, ErrBusy) && try < patience; try++ {
@@ -67,7 +67,7 @@ func recoverAll(target *os.File, view bool, tell func(string, map[string]layer.S
 			err = all.one(target, name, tell)
 		}
 		if missing(err) || errors.Is(err, ErrUntold) || view && errors.Is(err, ErrForeign) {
-			continue // another process has, or will
+			continue // another process has ended the apply, or will end it
 		}
 		if errors.Is(err, ErrForeign) {
 			if foreign == nil {
@@ -82,6 +82,7 @@ func recoverAll(target *os.File, view bool, tell func(string, map[string]layer.S
 	return all, foreign
 }
 
+// one ends the apply of one journal.
 func (all *Recovery) one(target *os.File, name string, tell func(string, map[string]layer.Stamp) error) error {
 	e, err := statAt(int(target.Fd()), name)
 	if err != nil {
@@ -112,7 +113,7 @@ func (all *Recovery) one(target *os.File, name string, tell func(string, map[str
 		return j.tellDone(record, t, tell)
 	}
 	restored, err := j.run(t, staged, record)
-	if restored {
+	if restored { // err is the reason, and no error of the recovery
 		all.TakenBack = true
 		if conflict, ok := errors.AsType[*ConflictError](err); ok {
 			all.Stays = append(all.Stays, conflict.Applied...)
@@ -126,9 +127,10 @@ func (all *Recovery) one(target *os.File, name string, tell func(string, map[str
 	return j.tellDone(record, t, tell)
 }
 
-// tellDone tells the stamps of an apply whose steps are all done, and removes the journal.
-// A nil record is of an apply that has changed nothing. The replaced entries are removed
-// first, since their removal changes the ctimes of files that have other names in the tree.
+// tellDone calls tell with the stamps of an apply whose steps are all done, and removes the
+// journal. A nil record means that the apply has changed nothing. The replaced entries must
+// be removed before the stamps are read: the removal changes the ctime of a file that has
+// another name in the tree.
 func (j *journal) tellDone(r *record, t *tree, tell func(string, map[string]layer.Stamp) error) error {
 	if r == nil || r.Source == "" {
 		return errors.Join(j.sync(), j.discard())
@@ -147,7 +149,7 @@ func (j *journal) tellDone(r *record, t *tree, tell func(string, map[string]laye
 	return j.discard()
 }
 
-// keep notes stamps in Stamps.
+// keep is a tell that stores the stamps in all.Stamps.
 func (all *Recovery) keep(source string, stamps map[string]layer.Stamp) error {
 	if all.Stamps[source] == nil {
 		all.Stamps[source] = map[string]layer.Stamp{}
@@ -156,8 +158,8 @@ func (all *Recovery) keep(source string, stamps map[string]layer.Stamp) error {
 	return nil
 }
 
-// stamps are of the entries that the steps have left in the tree. New entries have none
-// if others have changed them since they were staged.
+// stamps returns the stamps of the entries that the steps have left in the tree, by path. It
+// leaves out new entries that others have changed since they were staged.
 func (r *record) stamps(t *tree) (map[string]layer.Stamp, error) {
 	stamps := map[string]layer.Stamp{}
 	for _, k := range r.Kin {
