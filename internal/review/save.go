@@ -13,19 +13,19 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// Save writes a whole file or none. It lists and returns the paths that the file
-// does not hold. The end of ctx ends it without a file.
+// Save writes the changes to a new file. After an error, or after the end of ctx, there is no
+// file. Save shows and returns the changes that the file cannot hold.
 func Save(ctx context.Context, talk *Conversation, c *sandbox.Changes, name string) (leftOut []sandbox.Unapplied, err error) {
 	write, err := saveAs(c, name)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := os.Lstat(name); err == nil {
-		return nil, fmt.Errorf("%s exists already: choose another name", name)
+		return nil, fmt.Errorf("save %s: the file exists already; choose another name", name)
 	}
 	f, err := newDraft(filepath.Dir(name))
 	if err != nil {
-		if refused := (*fs.PathError)(nil); errors.As(err, &refused) { // the draft's name says nothing
+		if refused := (*fs.PathError)(nil); errors.As(err, &refused) { // the user does not know the draft's name
 			err = fmt.Errorf("directory %s: %w", filepath.Dir(name), refused.Err)
 		}
 		return nil, fmt.Errorf("save %s: %w", name, err)
@@ -42,7 +42,7 @@ func Save(ctx context.Context, talk *Conversation, c *sandbox.Changes, name stri
 	return leftOut, nil
 }
 
-// saveAs chooses the form by the file's name.
+// saveAs returns the method that writes the form of the file's extension.
 func saveAs(c *sandbox.Changes, name string) (func(io.Writer) ([]sandbox.Unapplied, error), error) {
 	switch {
 	case IsArchive(name):
@@ -52,8 +52,8 @@ func saveAs(c *sandbox.Changes, name string) (func(io.Writer) ([]sandbox.Unappli
 			return c.SavePatch(w, sandbox.PatchOptions{})
 		}, nil
 	}
-	return nil, fmt.Errorf("%q: name a file that ends in .tar or .patch", name)
+	return nil, fmt.Errorf("invalid file name %q: it must end in .tar, .patch or .diff", name)
 }
 
-// IsArchive reports whether a saved file of this name is a tar archive.
+// IsArchive reports whether Save writes a tar archive to a file of this name.
 func IsArchive(name string) bool { return strings.HasSuffix(name, ".tar") }
