@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A localExecution is a process group of the host.
+// A localExecution is a command that runs on the host, in a process group of its own.
 type localExecution struct {
 	instance *localInstance
 	cmd      *exec.Cmd
@@ -23,8 +23,8 @@ type localExecution struct {
 	timeout  time.Duration
 	notRun   *NotRunError
 
-	// mu guards the fields below. While it is held, the process group exists and can get a
-	// signal.
+	// mu guards the fields below. While mu is held and reaped is false, no other process group
+	// can have the number of this one.
 	mu     sync.Mutex
 	reaped bool
 	why    ending
@@ -33,14 +33,14 @@ type localExecution struct {
 	result Result
 }
 
-// ending is why this program ended a command.
+// ending is the reason for which this program ended a command.
 type ending int
 
 const (
 	endedItself ending = iota
 	endedTimeout
-	endedLost // with its sandbox
-	endedKilled
+	endedLost   // its sandbox was removed
+	endedKilled // by Signal or Close
 )
 
 // attend waits for the command, and kills the rest of its process group.
@@ -51,9 +51,9 @@ func (e *localExecution) attend() {
 	}
 	e.awaitEnd()
 	e.mu.Lock()
-	// The command itself is a zombie still: the group's number is nobody else's.
+	// The command is still a zombie, so no other group can have its number.
 	_ = unix.Kill(-e.cmd.Process.Pid, unix.SIGKILL)
-	_ = e.cmd.Wait() // how it ended is in ProcessState
+	_ = e.cmd.Wait() // describe reads the end from ProcessState
 	e.reaped = true
 	e.mu.Unlock()
 
@@ -64,14 +64,14 @@ func (e *localExecution) attend() {
 	close(e.ended)
 }
 
-// awaitEnd returns when the command has ended, without reaping it.
+// awaitEnd waits for the end of the command, and leaves it as a zombie.
 func (e *localExecution) awaitEnd() {
 	_, _ = descriptor.Retry(func() (int, error) {
 		return 0, unix.Waitid(unix.P_PID, e.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 	})
 }
 
-// kill ends the group, for the reason that came first.
+// kill kills the process group. The first call decides the reason in the Result.
 func (e *localExecution) kill(why ending) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -127,7 +127,7 @@ func (e *localExecution) Close() error {
 	return nil
 }
 
-// describe tells how the command ended.
+// describe fills in the result from the command's end. The command must be reaped.
 func (e *localExecution) describe() {
 	state := e.cmd.ProcessState
 	status := state.Sys().(syscall.WaitStatus)
