@@ -9,36 +9,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LiftThrottles removes the group's limits of disk traffic. A process that waits for its
-// turn cannot be killed before it has had it, and at a low rate that takes very long: so a
-// caller that is going to kill a group lifts them first. A missing group, or one without
-// such limits, is no error.
+// LiftThrottles removes the group's limits of disk traffic. Call it before a kill: a process
+// that waits for a throttled disk ends only after its wait, which takes very long at a low
+// rate. A missing group, or a group without such limits, is no error.
 func (g *Group) LiftThrottles() error { return g.LiftThrottlesIf(func() bool { return true }) }
 
-// LiftThrottlesIf is LiftThrottles where the name may belong to another group by now. It
-// calls is after it has opened the group. If is returns false nothing is changed.
-func (g *Group) LiftThrottlesIf(is func() bool) error {
+// LiftThrottlesIf is LiftThrottles for a name that may belong to another group by now. It
+// calls isSame after it has opened the group. If isSame returns false, it changes nothing.
+func (g *Group) LiftThrottlesIf(isSame func() bool) error {
 	// cgroup-v1/blkio-controller.rst: a rate of 0 removes the rule.
 	files, unlimited := throttleFiles(), " 0"
 	if g.host.Mode == V2 {
 		// cgroup-v2.rst, "IO Interface Files".
 		files, unlimited = []string{"io.max"}, " rbps=max wbps=max riops=max wiops=max"
 	}
-	dir, err := g.openThrottles(is)
+	dir, err := g.openThrottles(isSame)
 	if dir == nil || err != nil {
 		return err
 	}
 	defer dir.Close()
 	var errs []error
 	for _, file := range files {
-		if err := reset(dir, file, unlimited); err != nil {
+		if err := liftRules(dir, file, unlimited); err != nil {
 			errs = append(errs, fmt.Errorf("lift %s of cgroup %s: %w", file, g.path, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// throttleFiles are the files of v1 with limits of disk traffic.
+// throttleFiles returns the files of v1 with limits of disk traffic.
 func throttleFiles() []string {
 	return []string{
 		"blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device",
@@ -46,8 +45,8 @@ func throttleFiles() []string {
 	}
 }
 
-// reset overwrites each rule of a file whose lines begin with a device.
-func reset(dir *os.File, file, unlimited string) error {
+// liftRules removes each rule of a file. A rule is a line that begins with a device.
+func liftRules(dir *os.File, file, unlimited string) error {
 	rules, err := readFile(dir, file)
 	if err != nil {
 		return unlessGone(err)
@@ -58,14 +57,14 @@ func reset(dir *os.File, file, unlimited string) error {
 		if disk == "" {
 			continue
 		}
-		errs = append(errs, ignore(writeFile(dir, file, disk+unlimited), unix.ENODEV)) // no disk, no traffic
+		errs = append(errs, ignore(writeFile(dir, file, disk+unlimited), unix.ENODEV)) // the disk was removed
 	}
 	return errors.Join(errs...)
 }
 
-// openThrottles opens the directory with the group's limits of disk traffic, or none if
-// the group is gone, is is false, or the host has no such limits.
-func (g *Group) openThrottles(is func() bool) (*os.File, error) {
+// openThrottles opens the directory with the group's limits of disk traffic. It returns nil
+// if the group is gone, if isSame returns false, or if the host has no such limits.
+func (g *Group) openThrottles(isSame func() bool) (*os.File, error) {
 	t, ok := g.host.controllerTree("blkio")
 	if !ok {
 		return nil, nil
@@ -77,7 +76,7 @@ func (g *Group) openThrottles(is func() bool) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the limits of disk traffic of cgroup %s: %w", g.path, err)
 	}
-	if !is() {
+	if !isSame() {
 		dir.Close()
 		return nil, nil
 	}
@@ -90,10 +89,11 @@ type Throttle struct {
 	Read, Write  int64
 }
 
-// SetThrottlesIf sets limits of disk traffic, as after LiftThrottlesIf. Other limits
-// stay. A group that is not there is no error.
-func (g *Group) SetThrottlesIf(is func() bool, all []Throttle) error {
-	dir, err := g.openThrottles(is)
+// SetThrottlesIf sets limits of disk traffic, for example after LiftThrottlesIf. Limits that
+// are not in all stay as they are. A missing group is no error. If isSame returns false, as
+// for LiftThrottlesIf, it changes nothing.
+func (g *Group) SetThrottlesIf(isSame func() bool, all []Throttle) error {
+	dir, err := g.openThrottles(isSame)
 	if dir == nil || err != nil {
 		return err
 	}
@@ -113,12 +113,13 @@ func (g *Group) SetThrottlesIf(is func() bool, all []Throttle) error {
 	return errors.Join(errs...)
 }
 
-// A throttleRule is a line of a file.
+// A throttleRule is a limit in the form of the cgroup's file.
 type throttleRule struct {
 	file, key string
 	rate      int64
 }
 
+// rules returns the rules of a Throttle, also those without a limit.
 func (t Throttle) rules(v2 bool) []throttleRule {
 	if v2 {
 		return []throttleRule{{"io.max", "rbps=", t.Read}, {"io.max", "wbps=", t.Write}}
