@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// agentName is the group below a divided one where the sandbox's own first
-// process lives. No leaf has this name.
+// agentName is the name of the group that Divide makes for the sandbox's first process. No
+// leaf has this name.
 const agentName = "agent"
 
-// Leaf is a group below a Group for one command: the use of the command and its
-// descendants is counted apart, and they can be killed apart from the rest. It is for one
-// command, since peaks, counts and cached pages stay with it; see Renew.
+// Leaf is a group below a Group for one command and its descendants. Their use of resources
+// is counted in the Leaf, and a kill of the Leaf kills no other process. A Leaf serves only
+// one command, since peaks, counts and cached pages stay with it; see Renew.
 //
 // A Leaf holds descriptors until Close or Delete, and is safe for concurrent use. It must
 // not be used after its Group's Close.
@@ -28,31 +28,34 @@ type Leaf struct {
 	parent *Group
 	home   *home
 
-	mu     sync.Mutex // guards the fields below, as soon as others have the leaf
+	// mu guards the fields below, except in CreateLeaf and OpenLeaf.
+	mu     sync.Mutex
 	places []place    // directories of the parent, in the order of joining
 	dir    *os.File   // v2
 	tasks  []*os.File // v1, one for each of places
-	files  []leafFile // that were asked for
+	files  []leafFile // opened by earlier reads
 	closed bool
-	killed bool // a process that joins from here on must die
+	// killed says that Kill was called: a process that joins later must be killed.
+	killed bool
 	// limited says that Limit has set limits.
 	limited bool
 	// renewed says that Renew has handed the cgroup to another Leaf.
 	renewed bool
 
-	forkless bool  // v1: the right to fork is taken away
+	forkless bool  // v1: a kill has set pids.max to forbid forks
 	hits     int64 // PidsLimitHits before that
 }
 
-// LeafOptions is how a leaf is made. The zero value limits nothing that the
-// group above does not limit, and lets only root bring processes in.
+// LeafOptions are the options of a new leaf. The zero value adds no limits to those of the
+// group, and lets only root move processes into the leaf.
 type LeafOptions struct {
-	Pids  int64 // most tasks (threads) at once; 0: no limit of its own
-	Owner int   // v2: the host's id of the process that brings others in, see [Group.Divide]
+	Pids  int64 // most tasks (threads) at once; 0: only the group's limit
+	Owner int   // v2: the host's id of the process that moves others in, see [Group.Divide]
 }
 
-// CreateLeaf makes a leaf and opens it. One of that name is fs.ErrExist, a
-// group that is not there fs.ErrNotExist. A name has letters, digits, - and _.
+// CreateLeaf makes a leaf and opens it. A name has letters, digits, - and _.
+//
+// Errors: [fs.ErrExist] if the name is taken, [fs.ErrNotExist] if the group is gone.
 func (g *Group) CreateLeaf(name string, opts LeafOptions) (*Leaf, error) {
 	l, err := g.leaf(name)
 	if err == nil {
@@ -64,8 +67,9 @@ func (g *Group) CreateLeaf(name string, opts LeafOptions) (*Leaf, error) {
 	return l, nil
 }
 
-// OpenLeaf opens a leaf that is there, made by this process or another.
-// fs.ErrNotExist says that there is none.
+// OpenLeaf opens an existing leaf of any process.
+//
+// Errors: [fs.ErrNotExist] if no leaf has the name.
 func (g *Group) OpenLeaf(name string) (*Leaf, error) {
 	l, err := g.leaf(name)
 	if err == nil {
@@ -77,14 +81,14 @@ func (g *Group) OpenLeaf(name string) (*Leaf, error) {
 	return l, nil
 }
 
-// Leaves lists the names of the group's leaves, sorted: all groups directly
-// below it, save the agent's.
+// Leaves lists the names of the group's leaves, sorted. All groups directly below the group
+// are leaves, except that of the sandbox's first process.
 func (g *Group) Leaves() ([]string, error) {
 	names, err := g.host.Children(g.path)
 	return slices.DeleteFunc(names, func(name string) bool { return name == agentName }), err
 }
 
-// leaf names a leaf, in no hierarchy yet.
+// leaf returns a Leaf that is neither made nor opened yet.
 func (g *Group) leaf(name string) (*Leaf, error) {
 	if err := checkLeafName(name); err != nil {
 		return nil, err
@@ -102,17 +106,17 @@ func checkLeafName(name string) error {
 	case name == "":
 		return errors.New("the name is empty")
 	case name == agentName:
-		return errors.New("the name is that of the sandbox's own first process")
+		return fmt.Errorf("the name %q is reserved for the sandbox's first process", agentName)
 	case len(name) > unix.NAME_MAX:
 		return errors.New("the name is too long")
 	case strings.Trim(name, allowed) != "":
-		return fmt.Errorf("the name %q has other characters than letters, digits, - and _", name)
+		return fmt.Errorf("invalid name %q: use letters, digits, - and _", name)
 	}
 	return nil
 }
 
-// create makes the leaf in each hierarchy of the group, except those that limit the group's
-// disk traffic: in these the processes stay in the group.
+// create makes the leaf in each hierarchy of the group, except a hierarchy with a limit of the
+// group's disk traffic. There the leaf's processes stay in the group.
 func (l *Leaf) create(opts LeafOptions) (err error) {
 	defer func() {
 		if err != nil {
@@ -163,14 +167,14 @@ func (l *Leaf) openIn(p place) error {
 	return err
 }
 
-// open finds the leaf in the hierarchies where it is.
+// open opens the leaf in each hierarchy that has it.
 func (l *Leaf) open() error {
 	for _, p := range append(slices.Clip(l.home.places), l.home.cpu) {
 		if p.dir == nil {
 			continue
 		}
 		err := l.openIn(p)
-		if gone(err) { // never there, or it goes this moment
+		if gone(err) { // not made in this hierarchy, or just removed
 			continue
 		}
 		if err != nil {
@@ -184,7 +188,7 @@ func (l *Leaf) open() error {
 	return nil
 }
 
-// asGroup is the leaf as a group of the hierarchies that it is in.
+// asGroup returns the leaf as a Group, limited to the hierarchies that have the leaf.
 func (l *Leaf) asGroup() *Group {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -196,7 +200,7 @@ func (l *Leaf) asGroup() *Group {
 	return &Group{host: &host, path: path.Join(l.parent.path, l.name)}
 }
 
-// undo removes the leaf that create made.
+// undo removes the parts of the leaf that create has made.
 func (l *Leaf) undo() error {
 	errs := []error{l.Close()}
 	for _, p := range l.places {
@@ -216,11 +220,12 @@ func (l *Leaf) failed(operation string, err error) error {
 // Name is the leaf's name below its group.
 func (l *Leaf) Name() string { return l.name }
 
-// Join returns the files through which a process joins the leaf: on v2 the directory, for
-// clone3(2) with CLONE_INTO_CGROUP; on v1 the tasks files, to each of which, in this
-// order, it writes "0". They belong to the leaf. Call it after Limit.
+// Join returns the files through which a process joins the leaf. On v2 it is the directory,
+// for clone3(2) with CLONE_INTO_CGROUP. On v1 the process writes "0" to each of the tasks
+// files, in this order. The files belong to the leaf, and the caller must not close them.
+// Call Join after Limit.
 //
-// From the directory a process reaches the leaf's group and the groups below, and nothing
+// With the directory a process reaches the leaf's group and the groups below, but nothing
 // else of the host.
 func (l *Leaf) Join() (dir *os.File, tasks []*os.File) {
 	l.mu.Lock()
@@ -228,7 +233,7 @@ func (l *Leaf) Join() (dir *os.File, tasks []*os.File) {
 	return l.dir, slices.Clone(l.tasks)
 }
 
-// Close lets go of the leaf's descriptors and leaves the leaf itself.
+// Close closes the leaf's descriptors. The cgroup stays.
 func (l *Leaf) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -250,7 +255,7 @@ func (l *Leaf) Close() error {
 	return errors.Join(errs...)
 }
 
-// at returns the place with a controller's files.
+// at returns the place that has the files of a controller.
 func (l *Leaf) at(controller string) (place, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -262,8 +267,7 @@ func (l *Leaf) at(controller string) (place, bool) {
 	return place{}, false
 }
 
-// read reads one of the files below the place's directory into room, as far as
-// that goes.
+// read reads the begin of a file below the place's directory, at most len(room) bytes.
 func (p place) read(file string, room []byte) ([]byte, error) {
 	fd, err := openAt(p.dir, file, unix.O_RDONLY)
 	if err != nil {

@@ -16,11 +16,11 @@ import (
 	"github.com/containerd/cgroups/v3/cgroup2"
 )
 
-// Unknown is the value of a statistic or of an event counter that this host
-// does not keep: its controller is not mounted, or the kernel too old.
+// Unknown is the value of a statistic or an event counter that this host does not have: the
+// controller is not mounted, or the kernel is too old.
 const Unknown = -1
 
-// Stats is the use of a group and of those below it. A field can be Unknown.
+// Stats is the use of resources by a group and the groups below it. A field can be Unknown.
 type Stats struct {
 	CPU        time.Duration // processor time, user and system
 	Memory     int64         // bytes charged now, page cache included
@@ -48,7 +48,7 @@ func (g *Group) Stats() (Stats, error) {
 func (g *Group) statsV1() (Stats, error) {
 	s := unknownStats()
 	m := v1.Metrics{CPU: &v1.CPUStat{Usage: &v1.CPUUsage{}, Throttling: &v1.Throttle{}}}
-	// Swap and kernel memory have files only where the kernel counts them.
+	// Some kernels do not count swap and kernel memory, and have no files for them.
 	memory := cgroup1.NewMemory(g.host.root, cgroup1.IgnoreModules("memsw", "kmem", "kmem.tcp"))
 	exists := false
 	for _, c := range []struct {
@@ -94,17 +94,17 @@ func (g *Group) statsV2() (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	// The library gives 0 for a file that is not there. Which are there the
-	// group's own list of controllers tells; read last, it also tells that the
-	// group was not removed meanwhile.
+	// The library returns 0 for a missing file. So use only the values of the controllers
+	// in the group's list. The list is read last: the read fails if the group was removed
+	// meanwhile.
 	controllers, err := m.Controllers()
 	if err != nil {
 		return Stats{}, err
 	}
-	s.CPU = time.Duration(clamp(metrics.CPU.UsageUsec)) * time.Microsecond // kept without any controller
+	s.CPU = time.Duration(clamp(metrics.CPU.UsageUsec)) * time.Microsecond // needs no controller
 	if slices.Contains(controllers, "memory") {
 		s.Memory, s.MemoryPeak = clamp(metrics.Memory.Usage), clamp(metrics.Memory.MaxUsage)
-		if s.MemoryPeak == 0 && s.Memory > 0 {
+		if s.MemoryPeak == 0 && s.Memory > 0 { // no memory.peak before Linux 5.19
 			s.MemoryPeak = Unknown
 		}
 	}
@@ -121,12 +121,12 @@ func (g *Group) statsV2() (Stats, error) {
 	return s, nil
 }
 
-// exists tells whether the group is in any hierarchy.
+// exists reports whether any hierarchy has the group.
 func (g *Group) exists() bool {
 	return slices.ContainsFunc(g.host.trees, func(t tree) bool { return exists(t.path(g.path)) })
 }
 
-// pidsPeak reads pids.peak, which the library does not know.
+// pidsPeak reads pids.peak, which the library does not read.
 func (g *Group) pidsPeak() int64 {
 	t, ok := g.host.controllerTree("pids")
 	if !ok {
@@ -143,11 +143,11 @@ func (g *Group) pidsPeak() int64 {
 	return peak
 }
 
-// blkioFile counts the bytes of a group and of those below it, by disk.
+// blkioFile has the bytes of a group and the groups below it, for each disk.
 const blkioFile = "blkio.throttle.io_service_bytes_recursive"
 
-// blkio reads the bytes of all devices, nested groups included; the library
-// reads the group's own only.
+// blkio reads the bytes of all disks, for the group and the groups below it. The library
+// reads only those of the group.
 func (g *Group) blkio() (read, written int64, err error) {
 	t, ok := g.host.v1("blkio")
 	if !ok {
@@ -168,15 +168,15 @@ func (g *Group) blkio() (read, written int64, err error) {
 	return parseBlkio(table)
 }
 
-// parseBlkio sums lines like "254:0 Read 8388608". Without any line the bytes
-// are not known: the kernel counts for a device only once a throttle was ever
-// set on it (block/blk-throttle.h blk_should_throtl, Linux 6.10).
+// parseBlkio sums lines like "254:0 Read 8388608". If there is no such line, the bytes are
+// Unknown: the kernel counts the traffic of a disk only after a first throttle on that disk
+// (block/blk-throttle.h:blk_should_throtl(), Linux 6.10).
 func parseBlkio(table string) (read, written int64, err error) {
 	read, written = Unknown, Unknown
 	for line := range strings.Lines(table) {
 		f := strings.Fields(line)
 		if len(f) != 3 {
-			continue // the sum over all devices
+			continue // the line with the sum of all disks
 		}
 		n, err := strconv.ParseUint(f[2], 10, 64)
 		if err != nil {
@@ -192,6 +192,7 @@ func parseBlkio(table string) (read, written int64, err error) {
 	return read, written, nil
 }
 
+// clamp converts v, and returns the largest int64 for larger values.
 func clamp(v uint64) int64 {
 	return int64(min(v, math.MaxInt64))
 }
