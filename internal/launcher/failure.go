@@ -22,7 +22,7 @@ import (
 // an open file that is older than any such error, and the launcher asks that file.
 
 // noteHeldTop adds a note to a new sandbox if the launcher cannot reach the open file of its
-// PID 1.
+// PID 1. Errors of the host's disk can be noticed late then.
 func (m *making) noteHeldTop() error {
 	if !m.record.Backend(m.launcher.Roots).Durable() {
 		return nil
@@ -41,13 +41,13 @@ func (m *making) noteHeldTop() error {
 	return held.Close()
 }
 
-// Verify returns an error that is [launch.ErrDamaged] if a write to the sandbox's files was ever
-// lost. With sync it first brings all writes to disk. If it then returns no error, everything
-// that was read of the sandbox's files before the call is right. Without sync it only looks for
-// a recorded error. If a removal has cut off the sandbox's files, Verify waits for the end of the
-// removal. Files in memory are lost with PID 1.
+// Verify returns an error that is [launch.ErrDamaged] if any write to the sandbox's files was
+// lost. With sync, Verify first writes all data to disk. If it returns nil then, all reads of the
+// sandbox's files before the call have returned the right data. Without sync, Verify only looks
+// for a recorded error. If a removal has made the sandbox's files fail, Verify waits for the end
+// of the removal. Files in memory are lost when PID 1 ends.
 //
-// Errors: [launch.ErrNotFound], [launch.ErrNotRunning].
+// Errors: [launch.ErrDamaged], [launch.ErrNotFound], [launch.ErrNotRunning].
 func (s *Sandbox) Verify(ctx context.Context, sync bool) error {
 	err := s.verify(ctx, sync)
 	if errors.Is(err, launch.ErrNotRunning) {
@@ -58,8 +58,8 @@ func (s *Sandbox) Verify(ctx context.Context, sync bool) error {
 	return err
 }
 
-// verify is Verify without the wait for a removal, also for a caller that holds the
-// sandbox's directory.
+// verify is Verify without the wait for a removal. A caller may hold the lock of the sandbox's
+// directory.
 func (s *Sandbox) verify(ctx context.Context, sync bool) error {
 	r, err := record.Read(s.session.Path())
 	if err != nil {
@@ -73,14 +73,14 @@ func (s *Sandbox) verify(ctx context.Context, sync bool) error {
 		return nil
 	}
 	if errors.Is(err, store.ErrAbandoned) || errors.Is(err, fs.ErrNotExist) {
-		err = launch.ErrNotRunning // or removed, at this moment
+		err = launch.ErrNotRunning // stopped or removed during the check
 	}
 	return &launch.SandboxError{ID: s.session.ID, Err: err}
 }
 
-// verifyMemory refuses files in memory that may have been emptied before the call. The launcher
-// empties a store only in a removal, which it notes before it kills a process, or after the end
-// of PID 1.
+// verifyMemory returns an error if a launcher may have emptied a store in memory before the
+// call. A launcher empties a store only after the end of PID 1, or in a removal. It notes a
+// removal before it kills a process.
 func (s *Sandbox) verifyMemory(r record.Record) error {
 	switch {
 	case r.Backend(s.launcher.Roots).Durable():
@@ -89,14 +89,14 @@ func (s *Sandbox) verifyMemory(r record.Record) error {
 		return errLeaving
 	case !r.Init.Lives():
 		return errInMemory
-	case r.Init != s.session.Init(): // another sandbox has the name
+	case r.Init != s.session.Init(): // another sandbox has the name now
 		return launch.ErrNotFound
 	}
 	return nil
 }
 
-// checkSnapshot refuses a snapshot with a recorded failure. checkBegun looks closer after the
-// images are mounted.
+// checkSnapshot returns an error if an image of the snapshot has a recorded failure. A sandbox
+// that begins with the snapshot also calls checkMountedSnapshot.
 func checkSnapshot(roots record.Roots, name string, s overlay.Snapshot) error {
 	for _, refs := range s.Places {
 		for _, ref := range refs {
@@ -109,8 +109,9 @@ func checkSnapshot(roots record.Roots, name string, s overlay.Snapshot) error {
 	return nil
 }
 
-// checkBegun checks the images of the snapshot that a sandbox has begun with.
-func checkBegun(ctx context.Context, roots record.Roots, r record.Record) error {
+// checkMountedSnapshot checks the file systems of the snapshot with which a sandbox begins,
+// after they are mounted.
+func checkMountedSnapshot(ctx context.Context, roots record.Roots, r record.Record) error {
 	for _, image := range r.Images() {
 		if image == r.Image {
 			continue
@@ -122,6 +123,7 @@ func checkBegun(ctx context.Context, roots record.Roots, r record.Record) error 
 	return nil
 }
 
+// snapshotDamaged names the snapshot in an error of its images.
 func snapshotDamaged(name string, err error) error {
 	if _, ok := errors.AsType[*store.FailureError](err); ok {
 		err = fmt.Errorf("%w: %w; begin without it, and remove it with snapshot --remove %s", launch.ErrDamaged, err, name)
@@ -129,7 +131,7 @@ func snapshotDamaged(name string, err error) error {
 	return fmt.Errorf("snapshot %s %w", name, err)
 }
 
-// noteDamage adds a recorded failure to the notes of a sandbox's description.
+// noteDamage adds a note to a sandbox's description if a lost write is recorded.
 func noteDamage(roots record.Roots, r record.Record, i *spec.Info) {
 	if err := integrity.Verify(context.Background(), roots, r, false); errors.Is(err, launch.ErrDamaged) {
 		i.Notes = append(slices.Clone(i.Notes), "the sandbox "+err.Error())

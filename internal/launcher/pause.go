@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
-// Pause freezes all processes of the sandbox. No command can be started until Resume. The
-// timeouts of running commands go on. If the sandbox is paused already, Pause returns nil.
+// Pause freezes all processes of the sandbox. No command can be started until Resume. A pause
+// does not stop the timeouts of running commands. If the sandbox is paused already, Pause returns nil.
 //
 // Errors: [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrBusy].
 func (s *Sandbox) Pause(ctx context.Context) error {
@@ -36,13 +36,13 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 	})
 }
 
-// change calls the function with the sandbox's container, under alone: during the call no other
-// sandbox can take the name of the container.
-func (s *Sandbox) change(ctx context.Context, what func(*container.Container) error) error {
+// change calls f with the sandbox's container. It does this within alone, so that no other
+// sandbox can take the name of the container during the call.
+func (s *Sandbox) change(ctx context.Context, f func(*container.Container) error) error {
 	return s.alone(ctx, func() error {
 		c, err := s.session.Container()
 		if err == nil {
-			err = what(c)
+			err = f(c)
 		}
 		if errors.Is(err, container.ErrNotRunning) || errors.Is(err, container.ErrNotExist) {
 			return &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning}
@@ -51,9 +51,9 @@ func (s *Sandbox) change(ctx context.Context, what func(*container.Container) er
 	})
 }
 
-// alone calls the function while no other process can change the sandbox. The sandbox must be
-// up. alone first ends the half-done work of a killed process.
-func (s *Sandbox) alone(ctx context.Context, what func() error) error {
+// alone calls f with the lock of the sandbox's directory, so that no other process can change
+// the sandbox. The sandbox must be up. alone first ends the half-done work of a killed process.
+func (s *Sandbox) alone(ctx context.Context, f func() error) error {
 	state, err := statedir.Await(ctx, s.launcher.Sandboxes(), s.session.ID)
 	if err != nil {
 		return record.NotFound(s.session.ID, err)
@@ -68,7 +68,7 @@ func (s *Sandbox) alone(ctx context.Context, what func() error) error {
 			return err
 		}
 	}
-	return what()
+	return f()
 }
 
 // endHalfDone ends the half-done work of a killed process.

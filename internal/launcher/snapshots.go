@@ -176,7 +176,7 @@ func (m *making) fork(ctx context.Context) error {
 	if m.record, err = m.launcher.layers.Files(box, nil).Fork(from, s); err != nil {
 		return err
 	}
-	if err := checkBegun(ctx, m.launcher.Roots, m.record); err != nil {
+	if err := checkMountedSnapshot(ctx, m.launcher.Roots, m.record); err != nil {
 		return err
 	}
 	return ctx.Err()
