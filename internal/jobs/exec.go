@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -185,12 +184,12 @@ func limitError(err error) error {
 	return err
 }
 
-// askTime is how long an agent may be silent before the launcher checks for a pause of the
-// sandbox.
-const askTime = 200 * time.Millisecond
+// pauseCheck is the time between two checks for a pause of the sandbox, during the wait for
+// the start of a command.
+const pauseCheck = 200 * time.Millisecond
 
-// errStill ends the wait for the agent of a sandbox that was paused meanwhile.
-var errStill = errors.New("the sandbox stands still")
+// errPaused ends the wait for the start of a command if the sandbox is paused meanwhile.
+var errPaused = errors.New("the sandbox was paused")
 
 // Started waits until the command has been executed. A caller may call Wait without Started.
 //
@@ -228,29 +227,22 @@ func (p *Process) awaitStartInTime(ctx context.Context) error {
 	return err
 }
 
-// awaitStart waits until the agent reports the execution. It returns errStill if the sandbox is
+// awaitStart waits until the agent reports the execution. It returns errPaused if the sandbox is
 // paused meanwhile.
 func (p *Process) awaitStart(ctx context.Context) error {
 	asking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	v := p.Live
-	var looking sync.Mutex // guards look
-	var look *time.Timer
-	looking.Lock()
-	look = time.AfterFunc(askTime, func() {
-		looking.Lock()
-		defer looking.Unlock()
-		if v.Paused() {
-			cancel(errStill)
-			return
+	stop := every(pauseCheck, func() bool {
+		paused := p.Live.Paused()
+		if paused {
+			cancel(errPaused)
 		}
-		look.Reset(askTime)
+		return !paused
 	})
-	looking.Unlock()
-	defer look.Stop()
+	defer stop()
 	err := p.Inside.Started(asking)
-	if err != nil && errors.Is(context.Cause(asking), errStill) {
-		return errStill
+	if err != nil && errors.Is(context.Cause(asking), errPaused) {
+		return errPaused
 	}
 	return err
 }
@@ -272,7 +264,7 @@ func (p *Process) notStarted(ctx context.Context, err error) error {
 	v := p.Live
 	var start *agent.StartError
 	switch {
-	case errors.Is(err, errStill):
+	case errors.Is(err, errPaused):
 		return &launch.SandboxError{ID: v.ID, Err: launch.ErrPaused}
 	case record.AgentGone(err):
 		v.disconnect(p.Conn)
