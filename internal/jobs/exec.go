@@ -17,14 +17,14 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Start asks the agent to start a command, and returns without waiting for the execution.
-// [Process.Started] waits for the execution, and [Process.Wait] reports its failure at the
-// latest. For a detached command, and for a command with a terminal, Start itself waits for the
-// execution. Any number of commands may run at once, each in a cgroup of its own.
+// Start asks the agent to start a command. It does not wait until the agent has executed the
+// program: [Process.Started] does this, and [Process.Wait] also returns a failure of the
+// execution. But for a detached command, or a command with a terminal, Start itself waits. Any
+// number of commands can run at once, each in a cgroup of its own.
 //
 // The files become the command's first three descriptors; nil stands for /dev/null. They must
-// be pipes without a name, as os.Pipe makes them. Start makes the command's user their owner, so
-// that the command can open /dev/stdout again. The caller must close the files. A command with a
+// be pipes of os.Pipe. Start changes the owner of the pipes to the command's user, so that the
+// command can open /dev/stdout again. The caller must close the files. A command with a
 // terminal, or a detached command, takes no files.
 //
 // Errors: *[launch.ConfigError], [launch.ErrNotFound], [launch.ErrNotRunning],
@@ -56,8 +56,11 @@ func (v *Session) enter(ctx context.Context, r record.Record, config spec.Config
 }
 
 // NewRequest returns the request to PID 1 for a command. config is the sandbox's configuration
-// with the settings of the command on top.
+// with the settings of the command on top. NewRequest also gives the files to the command's user.
 func NewRequest(r record.Record, config spec.Config, c spec.Command, files [3]*os.File) (agent.Command, error) {
+	if err := handOver(r, *config.User, c, files); err != nil {
+		return agent.Command{}, err
+	}
 	return agent.Command{
 		Args:        c.Args,
 		Env:         config.Environ(r.Path...),
@@ -69,7 +72,7 @@ func NewRequest(r record.Record, config spec.Config, c spec.Command, files [3]*o
 		OOMScoreAdj: commandOOMScore,
 		TTY:         c.Terminal, PlainNewlines: c.PlainNewlines,
 		Stdin: files[0], Stdout: files[1], Stderr: files[2],
-	}, handOver(r, *config.User, c, files)
+	}, nil
 }
 
 // handOver checks the files and gives them to the command's user.
@@ -79,7 +82,7 @@ func handOver(r record.Record, user spec.User, c spec.Command, files [3]*os.File
 			continue
 		}
 		if c.Terminal != nil || c.Detached {
-			return &launch.ConfigError{Reason: fmt.Sprintf("descriptor %d: a command with a terminal, or a detached command, takes no descriptors", i)}
+			return &launch.ConfigError{Reason: fmt.Sprintf("descriptor %d: a command with a terminal, or a detached command, takes no files", i)}
 		}
 		if err := checkPipe(f); err != nil {
 			return &launch.ConfigError{Reason: fmt.Sprintf("descriptor %d of a command: %v", i, err)}
@@ -96,9 +99,9 @@ func handOver(r record.Record, user spec.User, c spec.Command, files [3]*os.File
 // PIPEFS_MAGIC).
 const pipeMagic = 0x50495045
 
-// checkPipe refuses all files except pipes without a name. Through any other file a command
-// could reach more than its bytes, such as the file behind a name or the input of a terminal.
-// Also the change of the owner would be visible on the host.
+// checkPipe refuses all files except pipes without a name. Through another kind of file the
+// command could do more than read and write, for example type into a terminal. And the new owner
+// would stay visible on the host.
 func checkPipe(f *os.File) error {
 	var fs unix.Statfs_t
 	var st unix.Stat_t
@@ -112,8 +115,8 @@ func checkPipe(f *os.File) error {
 	return nil
 }
 
-// commandOOMScore makes the kernel choose a command before PID 1, and before
-// the host's own processes, when memory runs out.
+// commandOOMScore makes the kernel kill a command before PID 1 and before the host's own
+// processes when memory runs out.
 const commandOOMScore = 500
 
 // start asks the agent to start the command in a leaf of its own.
@@ -144,7 +147,7 @@ func (v *Session) start(ctx context.Context, r record.Record, config spec.Config
 	if c.Detached {
 		defer v.starting.end(p.Exec)
 		if err := p.Detach(ctx, c, &request); err != nil {
-			return nil, record.NotFound(v.ID, err) // a missing directory: the sandbox was just removed
+			return nil, record.NotFound(v.ID, err) // if the directory is missing, the sandbox was removed
 		}
 	}
 	p.files = v.Files.Begin(r, c)
@@ -160,7 +163,7 @@ func (v *Session) start(ctx context.Context, r record.Record, config spec.Config
 	if p.Inside, err = conn.Begin(ctx, request); err != nil {
 		return nil, p.notStarted(ctx, err)
 	}
-	// The caller of Start cannot give up a detached command later, and needs the terminal at once.
+	// After Start a caller cannot give up a detached command, and it uses a terminal at once.
 	if c.Detached || c.Terminal != nil {
 		if err := p.awaitStartInTime(ctx); err != nil {
 			return nil, errors.Join(p.notStarted(ctx, err), p.Inside.Close())
@@ -191,7 +194,8 @@ const pauseCheck = 200 * time.Millisecond
 // errPaused ends the wait for the start of a command if the sandbox is paused meanwhile.
 var errPaused = errors.New("the sandbox was paused")
 
-// Started waits until the command has been executed. A caller may call Wait without Started.
+// Started waits until the agent has executed the command's program. A caller may call Wait
+// without Started.
 //
 // Errors: *[launch.NotRunError], *[launch.ConfigError] for its directory,
 // [launch.ErrNotFound], [launch.ErrNotRunning], [launch.ErrPaused],
@@ -202,15 +206,16 @@ func (p *Process) Started(ctx context.Context) error {
 		return err
 	}
 	err = p.notStarted(ctx, err)
-	if p.Waiting.TryAcquire(1) { // otherwise a Wait is under way, and gets the error itself
+	if p.Waiting.TryAcquire(1) { // if a Wait is under way, the Wait gets the error itself
 		p.fail(err)
 		p.Waiting.Release(1)
 	}
 	return err
 }
 
-// ErrLate ends the wait for a command that is not executed within its timeout.
-var ErrLate = errors.New("the command was not executed within its timeout: a process in the sandbox may hold up commands at their start")
+// ErrLate ends the wait for a command that is not executed within its timeout. Its text follows
+// the name of the sandbox in a [launch.SandboxError].
+var ErrLate = errors.New("did not execute the command within its timeout; a process in the sandbox may delay the start of commands")
 
 // awaitStartInTime is awaitStart within the command's timeout. The timer of the timeout starts
 // only after this wait.
@@ -259,7 +264,7 @@ func (p *Process) fail(err error) {
 	p.leave()
 }
 
-// notStarted describes the failure of a start.
+// notStarted returns the error for the caller after a failed start.
 func (p *Process) notStarted(ctx context.Context, err error) error {
 	v := p.Live
 	var start *agent.StartError
@@ -277,18 +282,18 @@ func (p *Process) notStarted(ctx context.Context, err error) error {
 	return &launch.SandboxError{ID: v.ID, Err: err}
 }
 
-// refused describes why a command could not be executed.
+// refused returns the error for the caller after the agent could not execute a command.
 func (p *Process) refused(start *agent.StartError) error {
 	name := p.Args[0]
 	switch {
 	case start.NotFound():
-		what := name + ": not found in the sandbox"
+		reason := name + ": not found in the sandbox"
 		for _, note := range p.Config.PathNotes {
 			if strings.Contains(note, "/"+name+" ") {
-				what += "; " + note
+				reason += "; " + note
 			}
 		}
-		return &launch.NotRunError{Code: spec.ExitNotFound, Reason: what}
+		return &launch.NotRunError{Code: spec.ExitNotFound, Reason: reason}
 	case start.NotExecutable():
 		return &launch.NotRunError{Code: spec.ExitNotExecutable,
 			Reason: fmt.Sprintf("%s: not executable in the sandbox: %v", name, start.Errno)}
@@ -296,18 +301,18 @@ func (p *Process) refused(start *agent.StartError) error {
 		return &launch.ConfigError{Reason: fmt.Sprintf("directory %s of the command: %v in the sandbox", start.Path, start.Errno)}
 	case start.Errno == unix.EAGAIN || start.Errno == unix.ENOMEM:
 		return &launch.SandboxError{ID: p.Live.ID,
-			Err: fmt.Errorf("has no room for another command, which %w: %w; end some of its processes", launch.ErrUnavailable, start)}
+			Err: fmt.Errorf("has no room for more processes, so another command %w: %w; end some of its processes", launch.ErrUnavailable, start)}
 	}
-	return &launch.SandboxError{ID: p.Live.ID, Err: start}
+	return &launch.SandboxError{ID: p.Live.ID, Err: fmt.Errorf("cannot start the command: %w", start)}
 }
 
-// filesName is the name of the program that serves files, among a sandbox's commands and
-// processes.
+// filesName is the name under which the program that serves files appears in the lists of a
+// sandbox's commands and processes.
 const filesName = "sandbox-files"
 
 // StartFiles starts the program that serves a sandbox's files. The program is part of the
-// runtime, never a file of the sandbox, and the sandbox's configuration does not reach it. It
-// runs in the sandbox as any command does, under the same limits, but without a timeout.
+// runtime, never a file of the sandbox. It runs in the sandbox under the limits of any command,
+// but without a timeout, and without the environment of the sandbox's configuration.
 func (v *Session) StartFiles(ctx context.Context, files [3]*os.File) (*Process, error) {
 	program, err := v.all.FilesProgram()
 	if err != nil {

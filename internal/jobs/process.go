@@ -26,8 +26,8 @@ import (
 // A Process is an exec: a command that was started in a sandbox, and runs or has ended. It is
 // safe for concurrent use. The caller must close it.
 //
-// An exec ends with its command. The runtime then kills all processes that the command has left
-// running, also daemons, so that a Result is complete and final. For work that goes on, use a
+// An exec ends when its command ends. The runtime then kills all processes that the command has
+// left running, also daemons. So a Result is complete and final. For work that goes on, use a
 // detached exec.
 type Process struct {
 	Live      *Session
@@ -90,7 +90,8 @@ func (p *Process) Output() (stdout, stderr *os.File) {
 	return p.Kept.stdout, p.Kept.stderr
 }
 
-// Register counts the exec as running, and starts the timer of its timeout.
+// Register adds the exec to the session's list, and starts the timer of its timeout. A detached
+// exec is not in the list.
 func (v *Session) Register(p *Process) {
 	p.Waiting = semaphore.NewWeighted(1)
 	switch {
@@ -125,22 +126,23 @@ func (p *Process) leave() {
 	})
 }
 
-// startAgain is the pause between two checks for the start of a command whose time is over.
-const startAgain = 20 * time.Millisecond
+// startRetry is the time between two calls of expire while the command has no process.
+const startRetry = 20 * time.Millisecond
 
-// expire ends the command when its time is over.
+// expire kills the command. The timer calls it after the timeout.
 func (p *Process) expire() {
 	if p.over.Load() {
 		return
 	}
 	if alive, err := p.Leaf.Populated(); err == nil && !alive && !p.Live.Paused() {
-		// The command has ended in time, and Wait is about to learn this. Or the agent has not
-		// started the command yet, and the timeout ends it after the start.
-		p.deadline.Reset(startAgain)
+		// Either the command has ended in time, and a call of Wait returns its exit status. Or
+		// the agent has not started the command yet. Then a later expire kills it.
+		p.deadline.Reset(startRetry)
 		return
 	}
 	p.timedOut.Store(true)
-	// On v2 a frozen process can be killed, but PID 1 reports its end only after a resume.
+	// In a paused sandbox, PID 1 is frozen and does not report the end. On v2 the kill itself
+	// works.
 	if p.Kill() != nil || p.Live.Paused() {
 		p.stuck.Store(true)
 		_ = p.Inside.Close() // makes Wait return
@@ -180,10 +182,12 @@ func (p *Process) Signal(sig syscall.Signal, tree bool) error {
 	return p.Leaf.Signal(sig)
 }
 
-// Wait waits for the end of the command, kills the processes that it has left, and returns the
-// Result. If ctx is done, Wait kills the command and returns its Result, too. For a detached
-// command the end of ctx ends only the wait. Later calls return the same Result. An error is an
-// error of Started, or says that the sandbox failed.
+// Wait waits for the end of the command, kills the processes that the command has left, and
+// returns the Result. Later calls return the same Result. If ctx ends first, Wait kills the
+// command and returns its Result, too. But for a detached command Wait returns ctx's error, and
+// the command goes on.
+//
+// Errors: those of Started, [os.ErrClosed] after Close, and errors of the sandbox.
 func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 	// Acquire alone would fail if ctx has ended, and nothing would kill the command.
 	if !p.Waiting.TryAcquire(1) {
@@ -197,7 +201,7 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 	}
 	exit, err := p.awaitEnd(ctx)
 	if errors.Is(err, errClosing) {
-		return spec.Result{}, os.ErrClosed // Close does the rest
+		return spec.Result{}, os.ErrClosed // Close ends the exec
 	}
 	cancelled := err != nil && ctx.Err() != nil
 	if cancelled && p.Kept != nil {
@@ -222,7 +226,7 @@ func (p *Process) Wait(ctx context.Context) (spec.Result, error) {
 	return p.result, p.err
 }
 
-// errClosing ends a Wait because of Close.
+// errClosing says that Close has interrupted a Wait.
 var errClosing = errors.New("the process is closed")
 
 // awaitEnd waits for the command's end. The end of ctx or Close interrupts the wait.
@@ -245,7 +249,7 @@ func (p *Process) awaitEnd(ctx context.Context) (agent.Exit, error) {
 	return exit, err
 }
 
-// endWait ends the Wait under way, and later ones.
+// endWait interrupts the Wait under way, and all later ones.
 func (p *Process) endWait() {
 	p.ending.Lock()
 	defer p.ending.Unlock()
@@ -267,8 +271,8 @@ func (p *Process) end() (agent.Exit, error) {
 	return exit, err
 }
 
-// conclude kills the rest of the command, notes its use of resources, and describes its
-// end.
+// conclude kills the processes that are left, and returns the Result. It also ends the
+// transaction and gives the leaf back.
 func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec.Result, error) {
 	v := p.Live
 	r := spec.Result{
@@ -292,7 +296,7 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 		e.lost = v.fate()
 	}
 	failed := !lost && e.failed()
-	if failed { // before the writes of a transaction are dropped
+	if failed { // must come before endTransaction, which frees the space of dropped writes
 		e.full = v.all.fullDisks(p.Config)
 	}
 	e.describe(&r)
@@ -308,7 +312,7 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	if !lost {
 		p.TellDamage(&r)
 	}
-	if p.Kept != nil { // other launchers know the leaf by its name
+	if p.Kept != nil { // not recycled, since other launchers know the leaf by its name
 		v.Leaves.retire(p.Leaf)
 	} else {
 		v.Leaves.recycle(MadeLeaf{p.Exec, p.Leaf, p.under, usage})
@@ -316,8 +320,8 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	return r, nil
 }
 
-// took is how long the command ran. A detached command may have ended long before its caller
-// asks, so took prefers the time of the end.
+// took returns the running time of the command. A detached command may have ended long before
+// the call of Wait, so took uses the time of the end if the agent reports one.
 func (p *Process) took(exit agent.Exit) time.Duration {
 	took := time.Since(p.StartedAt)
 	if exit.Ended.IsZero() {
@@ -329,10 +333,10 @@ func (p *Process) took(exit agent.Exit) time.Duration {
 // errStuck says that expire has already waited for the end of the killed processes.
 var errStuck = errors.New("the time to wait for their end is over")
 
-// finish kills the rest of the command.
+// finish kills the processes that the command has left.
 func (p *Process) finish() error {
 	if alive, err := p.Leaf.Populated(); err == nil && !alive {
-		return nil // the usual case
+		return nil
 	}
 	if p.stuck.Load() {
 		return errStuck
@@ -340,15 +344,15 @@ func (p *Process) finish() error {
 	return p.Kill()
 }
 
-// unkilled describes processes that outlive their exec.
+// unkilled returns a note about processes that are left after the end of their exec.
 func (p *Process) unkilled(err error) string {
 	if p.Live.Paused() {
-		return "the sandbox is paused: processes that the command has left end when the sandbox is resumed"
+		return "the sandbox is paused: the processes that the command has left end after a resume"
 	}
-	return fmt.Sprintf("processes that the command has left were killed and do not end: %v", err)
+	return fmt.Sprintf("the processes that the command has left were killed, but did not end: %v", err)
 }
 
-// account fills in the counts of the leaf, and returns them.
+// account writes the leaf's use of resources to the result and to the ending.
 func (p *Process) account(r *spec.Result, e *ending, exit agent.Exit) cgroups.Usage {
 	usage, err := p.Leaf.Usage()
 	if err != nil { // the leaf was removed with its sandbox
