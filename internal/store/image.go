@@ -13,26 +13,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An UnsupportedError names the part that this host lacks for images, and the way to get
-// it. It is an errors.ErrUnsupported.
-type UnsupportedError struct{ Lacks, Way string }
+// An UnsupportedError says that this host lacks a part that a store needs. It matches
+// [errors.ErrUnsupported].
+type UnsupportedError struct {
+	Lacks string // the missing part
+	Way   string // the way to get the part, or to do without it
+}
 
 func (e *UnsupportedError) Error() string { return e.Lacks + ": " + e.Way }
 
 // Is matches errors.ErrUnsupported; see [errors.Is].
 func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }
 
-// CreateImage makes an image: a sparse file with an empty ext4 file system. There
-// must be nothing yet at its path. It grows to its limits as it is written to, no
-// further, and does not shrink. Formatted templates are kept in the directory
-// blanks, which nobody but the caller's user may write to, and copied from.
+// CreateImage makes an image: a sparse file with an empty ext4 file system. The path must not
+// exist yet. Writes to the file system make the file grow up to its limits. The file does not
+// shrink. The image is a copy of a formatted template in the directory blanks, which
+// CreateImage makes if it is missing. Only the caller's user may have the right to write there.
 //
-// The file is complete when it is there, but on disk only after [Sync].
+// The image is complete when CreateImage returns, but on disk only after [Sync].
 //
-// Errors: [errors.ErrUnsupported] where the host cannot make or mount images, or has
-// no extended attributes for them; ENOSPC where the host has less room now than the
-// image may come to need. Others may take that room later. Then a write inside that
-// succeeded can be lost: [Check] finds that out.
+// Errors: [errors.ErrUnsupported] if the host cannot make or mount images, or has no extended
+// attributes for them; ENOSPC if the host has less free space now than a full image needs.
+// Other programs can take that space later. Then a write in the image can succeed and be lost;
+// [Check] finds this.
 func CreateImage(path string, l Limits, blanks string) error {
 	if err := l.checkImage(); err != nil {
 		return err
@@ -53,26 +56,27 @@ func CreateImage(path string, l Limits, blanks string) error {
 		if unsupported := (*UnsupportedError)(nil); errors.As(err, &unsupported) {
 			return errors.Join(unsupported, os.Remove(path))
 		}
-		err = fmt.Errorf("make %s from its template (if that is damaged, remove %s): %w", path, blank.Name(), err)
+		err = fmt.Errorf("make %s from its template: %w; if the template is damaged, remove %s", path, err, blank.Name())
 		return errors.Join(err, os.Remove(path))
 	}
 	return nil
 }
 
+// checkRoom checks that the file system of dir has space for a full image.
 func checkRoom(dir string, bytes int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return fmt.Errorf("statfs %s: %w", dir, err)
 	}
 	if free := int64(st.Bavail) * st.Bsize; free < bytes {
-		return fmt.Errorf("a store of %d MiB in %s, where %d MiB are free: ask for less, or make room: %w", bytes>>20, dir, free>>20, unix.ENOSPC)
+		return fmt.Errorf("a store of %d MiB in %s: %w: only %d MiB are free; ask for less, or make room", bytes>>20, dir, unix.ENOSPC, free>>20)
 	}
 	return nil
 }
 
-// copySparse copies the data of a file without its holes, mostly a hundred KiB. It shares
-// no blocks with the file: to overwrite a shared block takes room, and an image must be
-// able to record on a full disk that a write failed.
+// copySparse copies the data of a file without its holes, mostly about a hundred KiB. The copy
+// must not share blocks with the file: the overwrite of a shared block takes space, and an image
+// must be able to record a failed write on a full disk.
 func copySparse(to, from *os.File) error {
 	info, err := from.Stat()
 	if err != nil {
@@ -83,7 +87,7 @@ func copySparse(to, from *os.File) error {
 	}
 	for end := int64(0); ; {
 		start, err := unix.Seek(int(from.Fd()), end, unix.SEEK_DATA)
-		if err == unix.ENXIO { // no more of it
+		if err == unix.ENXIO { // no data after end
 			return nil
 		}
 		if err != nil {
@@ -115,16 +119,16 @@ func copyRange(to, from *os.File, start, end int64) error {
 	return nil
 }
 
-// MountImage mounts an image, detached, nosuid and nodev. An image that is mounted
-// already, by any process, shares its file system: no two ever work on one image. Its loop
-// device goes with the last mount.
+// MountImage mounts an image, detached, nosuid and nodev. If any process has mounted the image
+// already, the new mount shows the same file system: an image never has two loop devices. The
+// kernel frees the loop device after the last mount.
 func MountImage(path string) (*os.File, error) {
 	image, err := os.OpenFile(path, unix.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer image.Close()
-	// Held until the mount holds the device: the next process finds the device.
+	// The lock is held until the mount holds the device. Then the next process finds the device.
 	if err := unix.Flock(int(image.Fd()), unix.LOCK_EX); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
@@ -136,12 +140,13 @@ func MountImage(path string) (*os.File, error) {
 	return mountOn(device, path)
 }
 
-// mountOn mounts an image by its device.
+// mountOn mounts the file system of an image from its loop device.
 func mountOn(device *os.File, path string) (*os.File, error) {
-	// Tables of inodes need no zeros written where the file has holes. The first lost
-	// write of a file's content makes the file system read-only and is kept in its
-	// journal (Linux 6.15, "ext4: abort journal on data writeback failure if in
-	// data_err=abort mode"): commands fail then, in place of going on with zeros.
+	// noinit_itable: the inode tables need no written zeros, since a new image has holes
+	// there. data_err=abort: the first lost write of a file's content makes the file system
+	// read-only, and its journal keeps the error (Linux 6.15, "ext4: abort journal on data
+	// writeback failure if in data_err=abort mode"). So commands fail, and do not go on with
+	// zeros.
 	m, err := mount("ext4", device.Name(), [2]string{"noinit_itable", ""}, [2]string{"errors", "remount-ro"}, [2]string{"data_err", "abort"})
 	if errors.Is(err, unix.ENODEV) {
 		return nil, &UnsupportedError{"this kernel has no ext4", "load its module, or ask for a store in memory"}
@@ -152,25 +157,26 @@ func mountOn(device *os.File, path string) (*os.File, error) {
 	return m, nil
 }
 
-// shrinkStep is how much room is given back at a time, if it is spread evenly over
-// an image: a large file is removed by one system call else, which no signal ends.
+// shrinkStep is the space that one step of a removal frees, if the data is spread evenly over
+// the image. Without steps a single system call removes a large file, and no signal can
+// interrupt it.
 const shrinkStep = 16 << 20
 
-// RemoveImage removes an image, in steps: once ctx is done it returns, and another call
-// goes on. If the image has another name, only this name is removed. If the image is still
-// mounted, every use of that mount fails from then on: otherwise the holder of a part of
-// it would keep all its room.
+// RemoveImage removes an image, in steps. If ctx ends, it returns, and another call can go on.
+// If the image has another name, RemoveImage removes only this name. If the image is still
+// mounted, every use of the mount fails from then on. Otherwise a process with one open file
+// would keep all the space of the image.
 func RemoveImage(ctx context.Context, path string) error {
 	image, err := os.OpenFile(path, unix.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
 	defer image.Close()
-	// Others hold the lock for moments, or remove the image with it.
+	// Another process holds the lock only for a moment, or while it removes the image.
 	if err := descriptor.Lock(ctx, image); err != nil {
 		return fmt.Errorf("lock %s: %w", path, err)
 	}
-	// If this name is gone since, the file's other names are not ours.
+	// If another process has removed this name, the file may still have names of other owners.
 	var st, named unix.Stat_t
 	if err := errors.Join(unix.Fstat(int(image.Fd()), &st), unix.Lstat(path, &named)); err != nil {
 		return fmt.Errorf("stat %s: %w", path, err)
@@ -185,12 +191,12 @@ func RemoveImage(ctx context.Context, path string) error {
 	if device != nil {
 		defer device.Close()
 		if st.Nlink == 1 && shutDown(device, path) != nil {
-			return os.Remove(path) // as much as can be done
+			return os.Remove(path) // without shrink, since a mount may still use the image
 		}
 	}
 	if st.Nlink == 1 {
 		err := shrink(ctx, image, st.Size, st.Blocks*512)
-		// On a full disk btrfs may have room to remove a file and none to shorten it.
+		// A full btrfs may have space to remove a file, but not to shorten it.
 		if err != nil && !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
 			return err
 		}
@@ -198,7 +204,7 @@ func RemoveImage(ctx context.Context, path string) error {
 	return os.Remove(path)
 }
 
-// shutDown ends the use of an image by all processes that have it mounted.
+// shutDown makes all uses of an image's mounts fail, in all processes.
 func shutDown(device *os.File, path string) error {
 	m, err := mountOn(device, path)
 	if err != nil {
@@ -207,6 +213,7 @@ func shutDown(device *os.File, path string) error {
 	return errors.Join(Abandon(path, m), m.Close())
 }
 
+// shrink shortens a file to nothing, in steps. taken is the space of its blocks.
 func shrink(ctx context.Context, f *os.File, size, taken int64) error {
 	step := max(size/(1+taken/shrinkStep), shrinkStep)
 	for size > 0 {
@@ -221,10 +228,10 @@ func shrink(ctx context.Context, f *os.File, size, taken int64) error {
 	return nil
 }
 
-// Abandon gives up the writes to a mounted image that are not on disk yet, before the
-// image is unmounted and removed: else the removal would wait for them. From then on every
-// use of the file system fails. It does nothing to an image that has another name, and so
-// is not about to vanish. EXT4_IOC_SHUTDOWN, Linux 4.10.
+// Abandon drops the writes to a mounted image that are not on disk yet. Call it before the
+// image is unmounted and removed, since a removal waits for such writes. Every later use of the
+// file system fails. Abandon does nothing if the image has another name, since its data stays
+// then. EXT4_IOC_SHUTDOWN, Linux 4.10.
 func Abandon(path string, mounted *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
@@ -245,8 +252,8 @@ func Abandon(path string, mounted *os.File) error {
 	return nil
 }
 
-// Sync brings a mounted image to disk, with all that was written to it and with
-// its name: it is there after a crash of the host.
+// Sync writes a mounted image to disk: its data and its name. Both exist after a crash of the
+// host.
 func Sync(path string, mounted *os.File) error {
 	inside, err := os.Open(in(mounted))
 	if err != nil {
@@ -268,7 +275,7 @@ func Sync(path string, mounted *os.File) error {
 	return nil
 }
 
-// in is a path to a mount's root.
+// in returns a path to the root of a mount, or to an open file.
 func in(f *os.File) string {
 	defer runtime.KeepAlive(f)
 	return fmt.Sprintf("/proc/self/fd/%d", f.Fd())

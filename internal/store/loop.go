@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attach returns the loop device of an image, whose lock the caller holds: the
-// one it has, or a new one. Once nobody has it open or mounted it is free again.
+// attach returns the loop device of an image, or a new one if it has none. The caller must hold
+// the image's lock. The kernel frees the device when no process has it open or mounted.
 func attach(image *os.File) (*os.File, error) {
 	device, err := attached(image)
 	if device != nil || err != nil {
@@ -76,9 +76,9 @@ func openLoop(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// loopError tells a host without loop devices, or without a free one, and a user who may
-// have none, from other errors. A file in place of such a device, as a container may have,
-// does not know the calls: ENOTTY.
+// loopError returns an UnsupportedError if the host has no loop devices, if none is free, or if
+// the user has no right to use them. Other errors it returns unchanged. A container may have an
+// ordinary file in place of the device; its error is ENOTTY.
 func loopError(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -91,14 +91,14 @@ func loopError(err error) error {
 	return err
 }
 
-// attached is the loop device that an image has, if any. A path does not tell: it
-// may have another since.
+// attached returns the loop device of an image, or nil. It compares device and inode of the
+// file, since the image's path may name another file by now.
 func attached(image *os.File) (*os.File, error) {
 	var of unix.Stat_t
 	if err := unix.Fstat(int(image.Fd()), &of); err != nil {
 		return nil, os.NewSyscallError("fstat", err)
 	}
-	// Devices without a file lack the directory.
+	// Loop devices without a file do not have this directory.
 	dirs, err := filepath.Glob("/sys/block/loop*/loop")
 	if err != nil {
 		return nil, err
