@@ -34,7 +34,7 @@
 //
 // # Files
 //
-// The source of each answer. "lib" marks what is read or written through
+// The table has the files of each answer. "lib" marks a file that is read or written by
 // github.com/containerd/cgroups/v3.
 //
 //	answer           v1, hybrid                                        v2
@@ -75,10 +75,10 @@
 // cpuacct and blkio, of each once where several are mounted together, and of
 // cpu once it is given a limit of processor time. In all others its processes
 // stay in S, as children of S's first process; so freezing S stops them. A
-// process joins by writing "0" to the tasks files in the order of Leaf.Join,
-// which takes no lock that all forks share; the rights that count are those of
-// who opened the files. pids comes first: a process that is in the leaf at all cannot fork
-// past Kill. Limits of S hold for its leaves, save those of disk traffic, which
+// process joins by writing "0" to the tasks files in the order of Leaf.Join.
+// This takes no lock that all forks share. The kernel checks the rights of the
+// process that opened the files. pids comes first, so that Kill can forbid the forks of
+// every process in the leaf. Limits of S hold for its leaves, save those of disk traffic, which
 // on v1 bind no group below: where S has such a limit when a leaf is made, the
 // leaf stays out of blkio, its processes are throttled with S, and its traffic
 // is not known. Leaves that were made before S got its first such limit escape
@@ -107,13 +107,13 @@
 //     the host's (capabilities(7), "Interaction of user namespaces and
 //     capabilities": both ids have to be mapped). No command may be given the
 //     agent's id, nor CAP_SETUID with which to take it.
-//   - What the agent is handed leads to S and down from there: the directories
-//     are opened on a mount of S alone, in no namespace.
+//   - With the directories that the agent gets, it can reach only S and the groups
+//     below: they are opened on a mount of S that is in no namespace.
 //
 // On v1 the agent holds tasks files and can write any process of its pid
 // namespace into those leaves whose files it holds; commands hold none. An
-// agent that is taken over can thus hide what a command uses, and die with it,
-// and nothing more.
+// attacker in control of the agent can only move processes into a wrong leaf.
+// Their use is counted there, and a kill of that leaf kills them.
 //
 // An exec by libcontainer into a divided S lands in S/agent: the kernel refuses
 // S, and libcontainer then takes the group of the first process.

@@ -58,14 +58,15 @@ func (l *Leaf) Signal(sig unix.Signal) error {
 	return l.failed("signal", l.asGroup().signal(sig))
 }
 
-// Kill sends SIGKILL to every process in the leaf and returns when none is left, whatever
-// they do meanwhile: on v2 by cgroup.kill, on v1 by killing one by one, and again when the
-// right to fork is taken away. It strikes at least once. If processes are left when ctx
-// ends, the error names them and wraps ctx's. An empty leaf costs next to nothing.
+// Kill sends SIGKILL to every process in the leaf, and returns when no process is left. The
+// processes cannot prevent this by forks. On v2 Kill uses cgroup.kill. On v1 it kills the
+// processes one by one, then forbids forks, and kills again. It sends the signal at least
+// once, also if ctx has ended. If processes are left when ctx ends, the error names them and
+// wraps ctx's. The kill of an empty leaf is cheap.
 //
-// If the leaf's group is frozen, which on v1 keeps processes from dying, Kill answers
-// ErrFrozen at once, and they die when it is thawed. A process that joins afterwards is
-// killed by Delete. Nothing is left of a leaf that was renewed.
+// On v1, processes of a frozen group do not die. Kill returns ErrFrozen then, and the processes
+// die when the group is thawed. Delete kills a process that joins after Kill. For a renewed
+// leaf Kill does nothing.
 func (l *Leaf) Kill(ctx context.Context) error {
 	l.mu.Lock()
 	l.killed = true
