@@ -42,8 +42,8 @@ import (
 // Rights that some users have less of than all others are not carried into the sandbox: a
 // file of mode 0604, or with an entry for the peer in its access control list that denies
 // rights of others, is read inside as by others. The peer's paths are looked up in the
-// mount namespace of this process. Users who must not see that namespace, as users of a
-// container, must not be given the launcher's socket.
+// mount namespace of this process. Do not give the launcher's socket to users that must not
+// see that namespace, for example users of a container.
 type Peer struct {
 	UID uint32
 	// GIDs are the peer's groups, the primary one first.

@@ -29,8 +29,8 @@ func connect(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {
 	return connectTo(ctx, launcherDirs(cmd))
 }
 
-// connectExisting is connect for commands on present sandboxes. A user who may not see
-// them gets an error, not an empty list.
+// connectExisting is connect for commands on existing sandboxes. A user without the right to
+// see them gets an error, not an empty list.
 func connectExisting(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {
 	if err := mayLook(stateRoot(cmd)); err != nil {
 		return nil, err

@@ -197,7 +197,7 @@ func execEnvironment() []configflags.Flag {
 	return flags
 }
 
-// checkDetached refuses flags that need a caller who stays with the command.
+// checkDetached refuses flags that need a caller until the end of the command.
 func checkDetached(cmd *cli.Command) error {
 	if !cmd.Bool("detach") {
 		return nil

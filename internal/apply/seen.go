@@ -4,7 +4,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
-// A seen tells what the sandbox has seen of the tree.
+// A seen decides whether the sandbox has seen the present state of a path in the tree.
 type seen struct {
 	tree *tree
 	// overlay says that the tree is on an overlay.

@@ -15,7 +15,7 @@ import (
 
 // init is the second life of the program: libcontainer re-executes it inside the new
 // container, where it sets up the root and then executes the container's own command. The
-// environment variable keeps a user who types "sandbox-runtime init" out of here.
+// environment variable distinguishes this from a user's command "sandbox-runtime init".
 //
 // The third life is that of [CompileSeccomp], which ends here, too.
 func init() {

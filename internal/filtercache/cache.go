@@ -39,8 +39,8 @@ const (
 	filterFormat = 1
 	// maxFilterFile is the size of the longest filter's.
 	maxFilterFile = 8 + unix.BPF_MAXINSNS*unix.SizeofSockFilter + sha256.Size
-	// cachedFilters is how many files stay. A host uses few; a user who edits a profile
-	// makes one at each try.
+	// cachedFilters is the number of files that stay. A host uses few profiles, but each change
+	// of a profile makes a new file.
 	cachedFilters = 64
 )
 

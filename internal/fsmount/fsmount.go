@@ -14,7 +14,7 @@ import (
 // A Context is a file system that is being configured.
 type Context struct {
 	fd   int
-	what string // its type and source
+	name string // type and source, for errors
 }
 
 // Open begins with a file system of a type and a source, as in mount(8), and sets options. The
@@ -24,7 +24,7 @@ func Open(fsType, source string, options ...[2]string) (*Context, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fsopen %s: %w", fsType, err)
 	}
-	c := &Context{fd: fd, what: fsType + " " + source}
+	c := &Context{fd: fd, name: fsType + " " + source}
 	for _, o := range append([][2]string{{"source", source}}, options...) {
 		if err := c.set(o[0], o[1]); err != nil {
 			c.Close()
@@ -43,7 +43,7 @@ func (c *Context) set(key, value string) error {
 		err = unix.FsconfigSetString(c.fd, key, value)
 	}
 	if err != nil {
-		return c.explain(fmt.Errorf("fsconfig %s %s=%s: %w", c.what, key, value, err))
+		return c.explain(fmt.Errorf("fsconfig %s %s=%s: %w", c.name, key, value, err))
 	}
 	return nil
 }
@@ -51,7 +51,7 @@ func (c *Context) set(key, value string) error {
 // SetFile sets an option to an open file.
 func (c *Context) SetFile(key string, f *os.File) error {
 	if err := unix.FsconfigSetFd(c.fd, key, int(f.Fd())); err != nil {
-		return c.explain(fmt.Errorf("fsconfig %s %s=%s by descriptor: %w", c.what, key, f.Name(), err))
+		return c.explain(fmt.Errorf("fsconfig %s %s=%s by descriptor: %w", c.name, key, f.Name(), err))
 	}
 	return nil
 }
@@ -65,11 +65,11 @@ func (c *Context) Mount() (fd int, err error) {
 // MountWith is Mount with other attributes, those of mount_setattr(2).
 func (c *Context) MountWith(attributes int) (fd int, err error) {
 	if err := unix.FsconfigCreate(c.fd); err != nil {
-		return -1, c.explain(fmt.Errorf("mount %s: %w", c.what, err))
+		return -1, c.explain(fmt.Errorf("mount %s: %w", c.name, err))
 	}
 	fd, err = unix.Fsmount(c.fd, unix.FSMOUNT_CLOEXEC, attributes)
 	if err != nil {
-		return -1, fmt.Errorf("fsmount %s: %w", c.what, err)
+		return -1, fmt.Errorf("fsmount %s: %w", c.name, err)
 	}
 	return fd, nil
 }

@@ -31,7 +31,7 @@ const (
 // Info has the facts of a feature that hold on any host.
 type Info struct {
 	Name  Feature
-	Group string // what it is listed under: "namespaces"
+	Group string // the heading of its group in a list: "namespaces"
 	Title string // its name in a sentence
 	Since Version
 	Need  Need
@@ -186,7 +186,7 @@ func (p *prober) find(info Info) Finding {
 // call's error.
 type absentError struct {
 	what string
-	fix  string // on this host; "" for what the table says
+	fix  string // the way to get it on this host; "" for the way in the table
 }
 
 func (e *absentError) Error() string { return e.what }

@@ -1,6 +1,6 @@
-// Package bundle makes what the integration tests and the benchmark both run:
-// a busybox root file system and the OCI spec that Docker would write for a
-// container in it. It is no general spec generator; package spec is.
+// Package bundle makes the OCI bundle of the integration tests and the benchmark: a busybox
+// root file system, and the OCI specification that Docker would write for it. For other
+// specifications use package spec.
 package bundle
 
 import (
