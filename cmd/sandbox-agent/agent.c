@@ -4,53 +4,55 @@
  * SYNOPSIS
  *	Started by the runtime as process 1 of a pid namespace, from a sealed
  *	memfd, with /dev/null at 0-2, its own binary at 3 and the first control
- *	socket at 4. At 5 may be a socket that listens for more, at 6 the file
- *	system of what the sandbox writes, at 7 its top open for reading, at 8 a
- *	file with the sandbox's seccomp filter. It reads no environment. Its one
- *	argument may be the word "filters": commands may load seccomp filters.
+ *	socket at 4. These three may be missing: at 5 a socket that listens for
+ *	more connections, at 6 the file system with the sandbox's writes, at 7
+ *	the top directory of that file system, open for reading. At 8 may be a
+ *	file with the sandbox's seccomp filter. The agent reads no environment.
+ *	Its one argument may be the word "filters": then commands may load
+ *	seccomp filters.
  *
  * LIFE CYCLE
- *	1. start(): the surroundings are checked, privileges are shed, the
- *	   filter is loaded. Under none the agent does not serve.
- *	2. HELLO with the protocol's version goes to the host, and to each that
- *	   connects later.
+ *	1. start() checks the process, drops privileges and loads the filter.
+ *	   Without a filter the agent does not serve.
+ *	2. The agent sends HELLO with the protocol's version to the host, and to
+ *	   each host that connects later.
  *	3. For each request EXEC the agent forks and goes on serving.
- *	   child_run() turns the child into the command, or says why not. Once
- *	   the child has been reaped the agent says EXITED. What the sandbox's
- *	   processes leave behind as orphans is reaped unreported.
- *	4. If the host closes an exec's socket, that command and its process
- *	   group are killed. A detached exec goes on: its output goes to files,
- *	   its exit is kept, and a host that attaches later hears of both.
- *	5. Hosts come and go. If one goes that said TIE, or without a listener
- *	   the first, the agent exits, and the kernel kills everything in its
- *	   pid namespace.
- *	protocol.h has the messages, stages.h what can be refused.
+ *	   child_run() turns the child into the command, or reports the reason
+ *	   of a failure. After the agent has reaped the child, it sends EXITED.
+ *	   It reaps orphans of the sandbox's processes without a report.
+ *	4. If the host closes an exec's socket, the agent kills that command and
+ *	   its process group. A detached exec goes on: its output goes to files,
+ *	   its exit is kept, and a host can attach later to get both.
+ *	5. If a host that has sent TIE closes its connection, the agent exits. An
+ *	   agent without a listener exits with its first connection. The kernel
+ *	   then kills all processes in the pid namespace.
+ *	protocol.h has the messages, stages.h the reasons of a refusal.
  *
- * WHY WHAT RUNS INSIDE CANNOT HARM IT
- *	- Signals: process 1 without handlers is sent none from inside its pid
- *	  namespace, not even SIGKILL and SIGSTOP. Beyond that its id is one
- *	  that no exec may have, so that nothing inside may signal it at all.
- *	- ptrace, /proc/1/mem, pidfd_getfd, prlimit and their like want the
- *	  agent's id or capabilities over it; no exec has either, and the agent
- *	  is not dumpable. The host makes its binary unreadable to it, with the
- *	  effect that even what /proc/1 lets a file's owner write belongs to a
- *	  root outside the sandbox, and not to id 0 inside.
- *	- Nothing that runs inside holds a socket of the agent's: children have
- *	  0-2 and nothing else, and the socket that a child has until execve(2)
- *	  is another than the agent's.
- *	- The agent waits for nobody: it forks plainly (a vfork waits for a
- *	  child that a neighbour may stop), sends without blocking, and reaps a
- *	  bounded number of children between two looks at its sockets.
- *	- It keeps no memory of what runs but a pid and a descriptor each, and
- *	  the exits of detached execs, in tables of fixed size; what it reads is
- *	  56 bytes at a time, from the host. The payload is parsed by the child,
- *	  the output of a detached exec is copied by another.
- *	- What it can do itself is SETUID, SETGID, KILL and SYS_CHROOT within its
+ * WHY NO PROCESS INSIDE CAN HARM IT
+ *	- Signals: the kernel drops all signals from inside the pid namespace to
+ *	  a process 1 without handlers, also SIGKILL and SIGSTOP. And no exec
+ *	  may have the agent's id, so no process inside may signal it.
+ *	- ptrace, /proc/1/mem, pidfd_getfd, prlimit and the like need the
+ *	  agent's id, or capabilities over the agent. No exec has either, and
+ *	  the agent is not dumpable. The agent has no right to read its own
+ *	  binary. For this reason the writable files of /proc/1 belong to a root
+ *	  outside the sandbox, and not to id 0 inside.
+ *	- No process inside holds a socket of the agent: children have only 0-2.
+ *	  The socket that a child has until execve(2) is not one of the agent's.
+ *	- The agent waits for no other process: it uses fork, since vfork waits
+ *	  for a child that another process may stop. It sends without blocking.
+ *	  It reaps a bounded number of children between two checks of its
+ *	  sockets.
+ *	- For each exec it keeps only a pid and a descriptor, and the exit of a
+ *	  detached exec, in tables of fixed size. It reads 56 bytes at a time,
+ *	  and only from the host. The child parses the payload. Another child
+ *	  copies the output of a detached exec.
+ *	- Its capabilities are SETUID, SETGID, KILL and SYS_CHROOT within its
  *	  user namespace, under the seccomp filter of the sandbox.
  *
  * EXIT STATUS
- *	0 when the connection that it was tied to was closed; else the number of the stage that
- *	failed, of which the host was also told.
+ *	0 when the connection that it was tied to was closed; otherwise the number
+ *	of the stage that failed. The host gets this number, too.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -84,7 +86,7 @@ static bool reap(void)
 	return true;
 }
 
-/* serve takes what loop_wait returned; true if children may have ended. */
+/* serve handles a mark of loop_wait. It returns true if children may have ended. */
 static bool serve(size_t mark)
 {
 	struct signalfd_siginfo info;

@@ -3,13 +3,13 @@
  *
  * The order is the argument:
  *
- *  - First it enters its cgroup: from there on all it does is that group's, and
- *    nothing of the user's was touched before. Where it cannot, it ends.
- *  - Where the command has a root of its own it goes there, by the descriptor:
- *    each name that it opens from then on, /proc included, is of that root. The
- *    right to that ends with the others.
- *  - Then it drops every descriptor of the agent's, so that whatever happens
- *    to it later, it holds no other exec's socket.
+ *  - First it enters its cgroup, before it touches anything of the user. The
+ *    group counts and limits all later steps. If it cannot enter, it ends.
+ *  - If the command has its own root, the child changes to it, by the descriptor.
+ *    It then opens all names, also those in /proc, in that root. It loses
+ *    SYS_CHROOT together with its other capabilities.
+ *  - Then it closes every descriptor of the agent, so that it holds no socket of
+ *    another exec in the later steps.
  *  - Until it has given up its capabilities nobody inside can touch it: it has
  *    the agent's id, which no exec may have, and is not dumpable. Once it has
  *    the user's id it is still not dumpable, and a process of that user can
@@ -17,8 +17,8 @@
  *    for it, so a child that is stopped here holds up only its own exec.
  *  - All that the user could have swapped (/dev/ptmx, the directory, the program)
  *    is opened as that user, with no more rights than the user has.
- *  - It never runs on with more than it should have: ids and capabilities are
- *    read back before anything of the user's is opened.
+ *  - It reads its ids and capabilities back before it opens anything of the user.
+ *    If they are wrong, it ends.
  */
 #define _GNU_SOURCE
 #include <errno.h>

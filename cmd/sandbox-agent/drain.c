@@ -1,14 +1,14 @@
 /*
- * drain.c - where the output of a detached exec goes.
+ * drain.c - copies the output of a detached exec to files.
  *
- * Nobody on the host may be there to take it, and the agent waits for no disk.
- * So a process of its own copies the first bytes of each stream to the host's
- * files and drops the rest: a command that floods its output neither fills the
- * disk nor stands still. It ends when nobody holds the pipes any more.
+ * There may be no host process to read the output, and the agent must not wait
+ * for a disk. So a separate process copies the first bytes of each stream to the
+ * host's files and drops the rest. A command with endless output neither fills
+ * the disk nor blocks. The process ends when no other process holds the pipes.
  *
- * It has the agent's id, is not dumpable and has no capability, so that what
- * runs inside can neither signal nor trace it; and four descriptors, so that it
- * holds up nobody's end.
+ * It has the agent's id, is not dumpable and has no capability, so that no command
+ * can signal or trace it. It has only four descriptors, so that no other exec has
+ * to wait for its end.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -103,9 +103,9 @@ static noreturn void run(const int pipes[2], const int files[2], uint64_t limit)
 }
 
 /*
- * make_pipe lets everybody write: /dev/stdout, which the command's user may
- * open, leads to the pipe's inode, and that is the agent's. Nobody gets there
- * who may not look into a process that has it.
+ * make_pipe gives every user the right to write. The command's user may open
+ * /dev/stdout, and that opens the pipe's inode, whose owner is the agent. A process
+ * can open the pipe only if it may look into a process that holds it.
  */
 static bool make_pipe(int ends[2])
 {

@@ -29,8 +29,9 @@ bool send_event(int socket, const struct event *e, int pass)
 }
 
 /*
- * event_passes: ECONNRESET is said once, by the end of a host that had not read
- * everything, and before what that host had sent until then.
+ * event_passes returns whether a call can succeed after the error. If a host ends
+ * before it has read everything, the next call fails once with ECONNRESET. The
+ * calls after it return the messages that the host has sent.
  */
 bool event_passes(int error)
 {

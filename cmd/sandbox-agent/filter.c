@@ -25,7 +25,7 @@
 #include "filter.h"
 #include "protocol.h"
 
-/* Those that change who is asked, or for what, are not of a stored filter. */
+/* The flags that a stored filter may have. Other flags can need a supervising process. */
 static const uint32_t known_flags =
 	SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_LOG | SECCOMP_FILTER_FLAG_SPEC_ALLOW;
 
@@ -148,10 +148,10 @@ void filter_allow_filters(void)
 }
 
 /*
- * filter_settle: on cgroup v1 the agent has no need of clone3, and the sandbox's
- * filter answers it as that of a command would. To load the commands' filter once
- * saves each command the making of a program in the kernel, and its end. What is
- * asked for here is nothing: arguments of no size.
+ * filter_settle loads the commands' filter in the agent if the sandbox's filter denies
+ * clone3. This is so on cgroup v1, where the agent does not need clone3. Then the kernel
+ * does not have to build and free a filter for each command. The call with a size of 0
+ * only tests the filter.
  */
 bool filter_settle(void)
 {

@@ -19,8 +19,9 @@ enum {
 bool loop_watch(int fd, size_t mark);
 
 /*
- * loop_wait returns one mark, or -1: after poll alone where poll is true, after
- * a signal. One at a time, for the next may be about what this one ends.
+ * loop_wait returns one mark. It returns -1 after a signal, or if poll is true and
+ * there is nothing to read. It returns only one mark, since the caller may close the
+ * descriptor of the next one.
  */
 int64_t loop_wait(bool poll);
 

@@ -22,7 +22,7 @@
  *
  * An agent has one control socket from its start, and one more for each host
  * that connects to its listener. HELLO has this form and kind in every version,
- * so that any two can say what keeps them apart.
+ * so that a host can always name a version that it does not know.
  *
  * A request that is not of this form is answered with FAILED on the first of
  * its descriptors. The host sends the payload's first message before the

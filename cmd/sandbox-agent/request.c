@@ -1,9 +1,9 @@
 /*
  * request.c - reads the requests of a host.
  *
- * Nothing here makes a system call, so that a harness can feed it anything: see
- * fuzz/agent_fuzz.c. That the number of descriptors is what the message says is
- * decided in one place, before any of them is given a name.
+ * No function here makes a system call, so that a fuzzer can call them with any
+ * input: see fuzz/parse_fuzz.c. Only one function compares the number of
+ * descriptors with the message, before any descriptor gets a name.
  */
 #include <string.h>
 

@@ -30,8 +30,8 @@ struct exec_request {
 
 /*
  * request_kind checks the size bytes that came as r, with n descriptors, on a
- * control socket or on that of an exec. It returns the kind, or 0 for what is
- * not of the protocol's form.
+ * control socket or on the socket of an exec. It returns the kind, or 0 if the
+ * request has not the protocol's form.
  */
 uint32_t request_kind(const struct request *r, size_t size, size_t n, bool control);
 

@@ -22,7 +22,7 @@ type Recovery struct {
 	Stamps map[string]map[string]layer.Stamp
 }
 
-// ErrForeign says that a journal is of another user, who alone can end its apply.
+// ErrForeign says that a journal is of another user. Only that user can end its apply.
 var ErrForeign = errors.New("is not a journal of your user; remove it if no other user needs it")
 
 // Recover ends the applies to the tree that were killed. It does the steps of an apply that
