@@ -95,7 +95,7 @@ func (p *plan) reserve(target string) error {
 	case at.covered:
 		return nil
 	case len(missing) == 0 && !at.dir:
-		return fmt.Errorf("mount point %s: it is no directory in the root", target)
+		return fmt.Errorf("mount point %s: it is not a directory in the root", target)
 	case len(missing) > 0 && at.bind != nil && at.bind.src.overlay != nil:
 		at.below(missing).through(&node{kind: passNode, covered: true})
 	case len(missing) > 0:
