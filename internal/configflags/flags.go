@@ -1,6 +1,7 @@
 package configflags
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -256,13 +257,33 @@ func AsTyped(cmd *cli.Command, err error) error {
 	if !errors.As(err, &config) {
 		return err
 	}
-	for _, f := range All() {
-		field, problem, ok := strings.Cut(config.Reason, ": ")
-		if field, _, _ = strings.Cut(field, "["); ok && field == f.Field && cmd.IsSet(f.Name()) {
-			return errors.New("--" + f.Name() + ": " + problem)
+	fields, problem, ok := strings.Cut(config.Reason, ": ")
+	if !ok {
+		return err
+	}
+	var typed []string
+	for _, field := range strings.Split(fields, ", ") {
+		name := typedAs(cmd, field)
+		if name == "" && field == "cwd" && !cmd.IsSet("config") {
+			continue // startInOverlay has set this field, not the user
 		}
+		typed = append(typed, cmp.Or(name, field))
+	}
+	if words := strings.Join(typed, ", "); len(typed) > 0 && words != fields {
+		return errors.New(words + ": " + problem)
 	}
 	return err
+}
+
+// typedAs is the flag that the user typed for a field, or "".
+func typedAs(cmd *cli.Command, field string) string {
+	name, _, _ := strings.Cut(field, "[")
+	for _, f := range All() {
+		if name == f.Field && cmd.IsSet(f.Name()) {
+			return "--" + f.Name()
+		}
+	}
+	return ""
 }
 
 // setText refuses an empty text, which a configuration takes for "the default".
