@@ -27,6 +27,21 @@ func TestZeroConfigIsTheSafest(t *testing.T) {
 	}
 }
 
+func TestCompleteNamesTheChoices(t *testing.T) {
+	tests := []struct {
+		config Config
+		want   string
+	}{
+		{Config{Storage: "tape"}, `storage: unknown storage "tape"; use "memory" or "disk"`},
+		{Config{Network: "host"}, `network: unknown network "host"; the only one in this version is "none"`},
+	}
+	for _, tt := range tests {
+		if _, err := tt.config.Complete(); err == nil || err.Error() != tt.want {
+			t.Errorf("got %v, want %s", err, tt.want)
+		}
+	}
+}
+
 func TestCompleteNamesEveryBadField(t *testing.T) {
 	tests := map[string]struct {
 		change func(*Config)

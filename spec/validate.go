@@ -47,7 +47,7 @@ func (c Config) validate() error {
 
 func (c Config) validateStorage(p *problems) {
 	if c.Storage != "" && !slices.Contains(Storages(), c.Storage) {
-		p.add("storage", "%q is no storage; name one of %q", c.Storage, Storages())
+		p.add("storage", "unknown storage %q; use %q or %q", c.Storage, StorageMemory, StorageDisk)
 	}
 	if len(c.Overlays) > maxOverlays {
 		p.add("overlays", "%d are more than %d", len(c.Overlays), maxOverlays)
@@ -69,7 +69,7 @@ func (c Config) validateStorage(p *problems) {
 
 func (c Config) validatePlaces(p *problems) {
 	if c.Network != NetworkNone {
-		p.add("network", "%q is not one this version has; it has %q", c.Network, NetworkNone)
+		p.add("network", "unknown network %q; the only one in this version is %q", c.Network, NetworkNone)
 	}
 	if len(c.Binds) > maxBinds {
 		p.add("binds", "%d are more than %d", len(c.Binds), maxBinds)
