@@ -67,8 +67,10 @@ func attributeRules() []specs.LinuxSyscall {
 
 // optionRules answer the socket options that take memory for the whole host as a
 // kernel does that lacks them: filters of sockets, whose compiled form is counted for
-// the host alone, and leases on IPv6 flow labels, of which the host has 4096. The
-// levels of Linux 6.18 are below 512, and the options of these two below 256.
+// the host alone, and leases on IPv6 flow labels, of which the host has 4096. TCP_LINGER2 keeps
+// a closed TCP socket for two minutes. The kernel counts these for the whole host
+// (net.ipv4.tcp_max_orphans), and beyond the bound it resets each connection that the host
+// closes. The levels of Linux 6.18 are below 512, and the options of these three below 256.
 func optionRules() []specs.LinuxSyscall {
 	refused := map[uint64][]uint64{
 		unix.SOL_SOCKET: {
@@ -76,8 +78,9 @@ func optionRules() []specs.LinuxSyscall {
 			unix.SO_ATTACH_REUSEPORT_CBPF, unix.SO_ATTACH_REUSEPORT_EBPF,
 		},
 		unix.SOL_IPV6: {ipv6FlowLabelMgr},
+		unix.SOL_TCP:  {unix.TCP_LINGER2},
 	}
-	levels := []uint64{unix.SOL_SOCKET, unix.SOL_IPV6}
+	levels := []uint64{unix.SOL_SOCKET, unix.SOL_TCP, unix.SOL_IPV6}
 	var rules []specs.LinuxSyscall
 	for _, p := range without(below(9), 9, levels...) {
 		rules = append(rules, allow("setsockopt", p.of(1)))

@@ -59,6 +59,9 @@ func quotaProbes() []probe {
 		answered(unix.ENOPROTOOPT, "an IPv6 flow label", func(string) error {
 			return call(unix.SYS_SETSOCKOPT, none, unix.SOL_IPV6, flowLabelMgr, 0, 0)
 		}),
+		answered(unix.ENOPROTOOPT, "a longer life of a closed TCP socket", func(string) error {
+			return call(unix.SYS_SETSOCKOPT, none, unix.SOL_TCP, unix.TCP_LINGER2, 0, 0)
+		}),
 		allowed("a socket's buffer", func(string) error {
 			ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 			if err != nil {
@@ -126,7 +129,7 @@ func TestSocketOptionsWithoutFilters(t *testing.T) {
 	refused := map[[2]uint64]bool{
 		{unix.SOL_SOCKET, unix.SO_ATTACH_FILTER}: true, {unix.SOL_SOCKET, unix.SO_ATTACH_BPF}: true,
 		{unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF}: true, {unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_EBPF}: true,
-		{unix.SOL_IPV6, flowLabelMgr}: true,
+		{unix.SOL_IPV6, flowLabelMgr}: true, {unix.SOL_TCP, unix.TCP_LINGER2}: true,
 	}
 	onMachines(t, "setsockopt", func(t *testing.T, _ string, allows func(...uint64) bool) {
 		for level := range uint64(512) {
