@@ -241,7 +241,7 @@ func TestAttackBySecurityAttributes(t *testing.T) {
 // What tells of the host's disks, locks and file systems is masked.
 func TestInsideTheHostsLocksAreNotReadable(t *testing.T) {
 	s := newSandboxes(t)
-	for _, path := range []string{"/proc/locks", "/proc/diskstats"} {
+	for _, path := range []string{"/proc/locks", "/proc/diskstats", "/proc/partitions", "/proc/swaps"} {
 		if got := s.do("--", "cat", path); got.code != 0 || got.stdout != "" {
 			t.Errorf("%s: %+v", path, got)
 		}
