@@ -68,6 +68,8 @@ type Channel struct {
 	files []*os.File
 	// maxFiles bounds files.
 	maxFiles int
+	// count is described at Count.
+	count func(n int) error
 	// lost says that descriptors came and could not be taken.
 	lost bool
 
@@ -143,6 +145,12 @@ func (c *Channel) Accept(maxFiles int) {
 	descriptor.Close(c.files...)
 	c.files, c.maxFiles = nil, maxFiles
 }
+
+// Count calls f with the number of received descriptors before the channel keeps them. The
+// frame that announces them may not be whole for a long time. If f returns an error, Receive
+// closes the descriptors and returns the error. A nil f counts nothing. Nobody may be
+// receiving.
+func (c *Channel) Count(f func(n int) error) { c.count = f }
 
 // Control calls f with the socket.
 func (c *Channel) Control(f func(fd uintptr)) error { return c.raw.Control(f) }
@@ -282,6 +290,9 @@ func (c *Channel) read(ctx context.Context) error {
 	}
 	if err == nil && len(c.files) > c.maxFiles {
 		err = &FrameError{Reason: fmt.Sprintf("more than %d descriptors", c.maxFiles)}
+	}
+	if err == nil && len(fds) > 0 && c.count != nil {
+		err = c.count(len(fds))
 	}
 	c.lost = c.lost || flags&unix.MSG_CTRUNC != 0
 	if err != nil {

@@ -140,6 +140,8 @@ func (c *call) hangUp() {
 func (c *call) read() error {
 	late := time.AfterFunc(requestTime, func() { c.channel.Close() })
 	defer late.Stop()
+	c.channel.Count(c.hold)
+	defer c.channel.Count(nil)
 	body, files, err := c.channel.Receive(context.Background(), smallRequest)
 	var frame *launch.FrameError
 	if errors.As(err, &frame) && frame.TooLong > 0 && frame.TooLong <= launch.MaxRequest {
@@ -159,15 +161,19 @@ func (c *call) read() error {
 	}
 	c.files = files
 	c.channel.Accept(0)
-	if err := c.peer.takeDescriptors(len(files)); err != nil {
-		descriptor.Close(files...)
-		return err
-	}
-	c.held += len(files)
 	if err := decode(body, &c.request); err != nil {
 		descriptor.Close(files...)
 		return err
 	}
+	return nil
+}
+
+// hold counts descriptors that have come from the client.
+func (c *call) hold(n int) error {
+	if err := c.peer.takeDescriptors(n); err != nil {
+		return err
+	}
+	c.held += n
 	return nil
 }
 

@@ -277,6 +277,31 @@ func TestADescriptorBomb(t *testing.T) {
 	w.serves(t)
 }
 
+// TestDescriptorsOfHalfARequestCount sends descriptors with the beginnings of requests. A long
+// request also waits for its place.
+func TestDescriptorsOfHalfARequestCount(t *testing.T) {
+	for name, length := range map[string]int{"short": 1000, "long": 2 * smallRequest} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, Rule{User: "1001", Descriptors: 40})
+			h := newHostile(t, w, 1001)
+			h.hello()
+			header := frame(8, strings.Repeat(" ", length))[:headerSize]
+			before := openFiles()
+			for range 8 {
+				h.call(header, testhost.OpenNull(t, 8)...)
+			}
+			// Three calls at least have their descriptors, and all others are refused.
+			testhost.Eventually(t, "the count of the descriptors", func() bool {
+				return w.of1001().descriptors >= 3*9 && openFiles() <= before+8+8*8+40
+			})
+			w.serves(t)
+		})
+	}
+}
+
+// headerSize is the size of a frame's header.
+const headerSize = 4
+
 // TestLongRequestsWaitForEachOther has a peer send long requests and never end
 // them; its short ones go on.
 func TestLongRequestsWaitForEachOther(t *testing.T) {
