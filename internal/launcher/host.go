@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp/compile"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -91,13 +92,69 @@ func enforced(l cgroups.Limit) spec.Enforcement {
 // disksOf returns the whole block devices below the given paths, each once. A path on a file
 // system without a block device (tmpfs, overlayfs, network) adds none.
 func disksOf(from Sources, paths ...string) ([]spec.Disk, error) {
-	var disks []spec.Disk
+	var devices []uint64
 	for _, path := range paths {
 		st, err := from.stat(path)
 		if err != nil {
 			return nil, fmt.Errorf("stat %s: %w", path, err)
 		}
-		disk, err := wholeDisk(unix.Major(st.Dev), unix.Minor(st.Dev))
+		devices = append(devices, st.Dev)
+	}
+	return wholeDisks(devices)
+}
+
+// disksShown is the function disks for a sandbox that is up. A path of its configuration may
+// lead elsewhere by now, even to a file that its user may not see. So disksShown looks at the
+// mounts of the sandbox, and at the record.
+func disksShown(r record.Record, data string) ([]spec.Disk, error) {
+	if !r.Config.Limits.Throttled() {
+		return nil, nil
+	}
+	var devices []uint64
+	add := func(path string) error {
+		f, err := record.OpenShown(r.Init, path, unix.O_PATH)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		var st unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+			return fmt.Errorf("stat %s in the sandbox: %w", path, err)
+		}
+		devices = append(devices, st.Dev)
+		return nil
+	}
+	_ = add("/usr") // the root of a user may have none
+	var targets []string
+	if r.Config.Workspace != "" {
+		targets = append(targets, spec.WorkspacePath)
+	}
+	for _, b := range r.Config.Binds {
+		targets = append(targets, b.Target)
+	}
+	for _, target := range targets {
+		if err := add(target); err != nil {
+			return nil, err
+		}
+	}
+	for _, t := range r.Trees {
+		devices = append(devices, t.Device)
+	}
+	if r.Config.Storage == spec.StorageDisk {
+		var st unix.Stat_t
+		if err := unix.Stat(data, &st); err != nil {
+			return nil, fmt.Errorf("stat %s: %w", data, err)
+		}
+		devices = append(devices, st.Dev)
+	}
+	return wholeDisks(devices)
+}
+
+// wholeDisks returns the whole block devices of the given devices, each once.
+func wholeDisks(devices []uint64) ([]spec.Disk, error) {
+	var disks []spec.Disk
+	for _, dev := range devices {
+		disk, err := wholeDisk(unix.Major(dev), unix.Minor(dev))
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}

@@ -43,9 +43,12 @@ func (s Sources) stat(path string) (st unix.Stat_t, err error) {
 }
 
 // limited says whether a path has a quota, by the client's file if there is one. It is false if
-// another file system is mounted below the path.
+// another file system is mounted below the path, and for a client's path without a file.
 func (s Sources) limited(path string) bool {
 	file := s.Files[path]
+	if file == nil && s.peer() != nil {
+		return false // the path may lead to a file that the client may not see
+	}
 	if file == nil {
 		at, err := os.OpenFile(path, unix.O_PATH, 0)
 		if err != nil {

@@ -115,3 +115,49 @@ func TestClientsWithoutGroupsAreRefused(t *testing.T) {
 	}
 	checkNothingLeft(t, l)
 }
+
+// TestPathsAreNotLookedUpAgain replaces the directories of a sandbox by links, and then changes
+// the limits of disk traffic. An error would tell the client which files of others exist.
+func TestPathsAreNotLookedUpAgain(t *testing.T) {
+	l := newTestLauncher(t)
+	dir := t.TempDir()
+	names := []string{"workspace", "bind", "overlay", "next"}
+	var paths []string
+	for _, name := range names {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.Mkdir(path, 0o755), os.Chown(path, clientID, clientID)); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	from := clientsFiles(t, paths...)
+	s, err := l.Create(t.Context(), launch.Create{Config: spec.Config{
+		Workspace: paths[0], Binds: []spec.Bind{{Source: paths[1], Target: "/bind", Writable: true}}, Overlays: paths[2:3],
+	}}, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, path := range paths {
+		if err := errors.Join(os.Rename(path, path+".old"), os.Symlink("/root/no-such-file", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = s.Update(t.Context(), spec.Limits{IORead: 1 << 20})
+	if errors.Is(err, launch.ErrUnavailable) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Errorf("update: %v", err)
+	}
+	if err := os.Remove(paths[3]); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(paths[3]+".old", paths[3]); err != nil {
+		t.Fatal(err)
+	}
+	next := Sources{Files: map[string]*os.File{paths[3]: from.Files[paths[3]]}, UID: from.UID, GIDs: from.GIDs}
+	if err := s.SetWorkspace(t.Context(), paths[3], next); err != nil {
+		t.Errorf("another workspace: %v", err)
+	}
+}

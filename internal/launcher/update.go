@@ -89,7 +89,7 @@ func limited(r record.Record, l spec.Limits, data string) (record.Record, error)
 		}
 	}
 	if r.Disks == nil {
-		r.Disks, err = disks(r.Config, Sources{}, data)
+		r.Disks, err = disksShown(r, data)
 	}
 	return r, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -163,10 +164,17 @@ func (s *Sandbox) throttle(r *record.Record, from Sources) error {
 	if !r.Config.Limits.Throttled() {
 		return nil
 	}
-	var err error
-	if r.Disks, err = disks(r.Config, from, s.launcher.Data); err != nil {
+	others := *r
+	others.Config.Workspace = "" // the sandbox still has the old one
+	all, err := disksShown(others, s.launcher.Data)
+	if err != nil {
 		return err
 	}
+	own, err := disksOf(from, r.Config.Workspace)
+	if err != nil {
+		return err
+	}
+	r.Disks = append(all, slices.DeleteFunc(own, func(d spec.Disk) bool { return slices.Contains(all, d) })...)
 	host, err := s.launcher.host()
 	if err != nil {
 		return err
