@@ -464,7 +464,7 @@ func TestARefusedClientHoldsUpNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	var left []*os.File
-	for range 12 { // more than are closed at a time
+	for range 90 { // more than are closed at a time, and than wait
 		left = append(left, lingering(t))
 	}
 	as(t, 4245, func(ctx context.Context) error {

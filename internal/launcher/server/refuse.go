@@ -3,9 +3,12 @@ package server
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
@@ -53,15 +56,33 @@ func newRefusals() *refusals {
 }
 
 // refuse tells a client the reason, and closes the connection in the background. If too many
-// connections wait, refuse closes the connection itself, and the clients of other users wait.
+// connections wait, refuse closes the connection itself.
 func (r *refusals) refuse(channel *launch.Channel, uid uint32, err error) {
 	end := func() {
 		tellRefused(channel, err)
 		_ = channel.Close() // nobody uses the connection any more
 	}
 	if !r.enter(uid, end) {
-		end()
+		tellRefused(channel, err)
+		closeAtOnce(channel)
 	}
+}
+
+// closeAtOnce closes a connection and does not wait for sockets with SO_LINGER in it. The last
+// close of a socket does not wait in a thread that ends (net/ipv4/af_inet.c:inet_release,
+// PF_EXITING). So a thread gets a copy of the table of descriptors, and ends after the close
+// here.
+func closeAtOnce(channel *launch.Channel) {
+	copied, closed := make(chan struct{}), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()             // and no unlock: the thread ends with the goroutine
+		_ = unix.Unshare(unix.CLONE_FILES) // after an error the close here can wait
+		close(copied)
+		<-closed
+	}()
+	<-copied
+	_ = channel.Close() // nobody uses the connection any more
+	close(closed)
 }
 
 // enter arranges that end is called in the background, now or later. It returns false if there is
