@@ -94,7 +94,11 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 	if !r.Reuse {
 		return nil, nil, taken
 	}
-	if there, err := record.Read(state.Path); err == nil && uid != 0 && there.UID != uid {
+	there, err := record.Read(state.Path)
+	if record.IsUnknown(err) {
+		return nil, nil, fmt.Errorf("sandbox %s: %w", r.Name, err) // it may be up
+	}
+	if err == nil && uid != 0 && there.UID != uid {
 		return nil, nil, taken // by a sandbox of another user, in any state
 	}
 	if statedir.RemovalBegun(state.Path) {

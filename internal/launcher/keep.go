@@ -55,6 +55,9 @@ func (l *Launcher) keepFiles(ctx context.Context, id string, state *statedir.Dir
 	if errors.Is(err, fs.ErrNotExist) { // the sandbox was never up
 		return "", nil
 	}
+	if record.IsUnknown(err) {
+		return "", err
+	}
 	if err != nil {
 		return fmt.Sprintf("the record of the sandbox %s before this one cannot be read, and its files are lost: %v", id, err), nil
 	}
@@ -212,7 +215,7 @@ func (l *Launcher) Unapplied() ([]string, error) {
 	ids, err := l.find.directories()
 	var all []string
 	for _, id := range ids {
-		if !l.stays(id) && l.hasWork(id) {
+		if may, err := l.mayPrune(id); err == nil && may && l.hasWork(id) {
 			all = append(all, id)
 		}
 	}
@@ -222,6 +225,9 @@ func (l *Launcher) Unapplied() ([]string, error) {
 // hasWork tells whether a stopped sandbox has files that only its owner may discard.
 func (l *Launcher) hasWork(id string) bool {
 	r, err := record.Read(l.Dir(id))
+	if record.IsUnknown(err) {
+		return true
+	}
 	if err != nil || r.Tied || statedir.RemovalBegun(l.Dir(id)) {
 		return false
 	}

@@ -44,8 +44,8 @@ func (l *Launcher) Traced(id string) (bool, error) { return l.find.traced(id) }
 // pruneOne removes a sandbox. It does nothing if the sandbox is up, if another process holds it,
 // or if another process has removed it meanwhile.
 func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err error) {
-	if l.stays(id) {
-		return false, nil
+	if may, err := l.mayPrune(id); !may || err != nil {
+		return false, err
 	}
 	state, err := statedir.HoldOrphan(l.Sandboxes(), id)
 	hasDirectory := !errors.Is(err, fs.ErrNotExist)
@@ -59,9 +59,10 @@ func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err e
 	if err != nil {
 		return false, err
 	}
-	if l.stays(id) || l.hasWork(id) { // the sandbox can have come up before the hold
+	// The sandbox can have come up before the hold.
+	if may, err := l.mayPrune(id); !may || err != nil || l.hasWork(id) {
 		state.Release()
-		return false, nil
+		return false, err
 	}
 	if !hasDirectory {
 		traces, err := l.find.traces()
@@ -76,8 +77,12 @@ func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err e
 	return true, nil
 }
 
-// stays says that a sandbox is not to be pruned.
-func (l *Launcher) stays(id string) bool {
+// mayPrune says that a sandbox is not up, or that its record is missing or damaged. The error
+// says that nobody can know this: see [record.IsUnknown].
+func (l *Launcher) mayPrune(id string) (bool, error) {
 	r, err := record.Read(l.Dir(id))
-	return err == nil && r.Stays()
+	if record.IsUnknown(err) {
+		return false, err
+	}
+	return err != nil || !r.Stays(), nil
 }

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -385,6 +387,57 @@ func TestPruneKeepsUnappliedWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkNoImage(t, l)
+	checkNothingLeft(t, l)
+}
+
+// A sandbox whose record is of another release, or cannot be read at the moment, may be up.
+func TestPruneAndUpLeaveASandboxWithAnUnknownRecord(t *testing.T) {
+	l := newTestLauncher(t)
+	for name, change := range map[string]func(file string) error{
+		"of another release": func(file string) error {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(file, bytes.Replace(content, []byte(`"version":2`), []byte(`"version":3`), 1), 0o600)
+		},
+		"of another release, with another form": func(file string) error {
+			return os.WriteFile(file, []byte(`{"version":3,"init":"another"}`), 0o600)
+		},
+		"that others can write": func(file string) error { return os.Chmod(file, 0o666) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			sb := up(t, l, "box", spec.Config{Storage: spec.StorageDisk})
+			sh(t, sb, "echo work > f")
+			file := filepath.Join(l.Dir("box"), record.FileName)
+			good, err := record.Read(l.Dir("box"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := change(file); err != nil {
+				t.Fatal(err)
+			}
+			if pruned, err := l.Prune(t.Context()); err == nil || len(pruned) > 0 {
+				t.Errorf("pruned %q, %v", pruned, err)
+			}
+			if kept, err := l.Unapplied(); err != nil || len(kept) > 0 {
+				t.Errorf("kept %q, %v", kept, err)
+			}
+			_, err = l.Create(t.Context(), launch.Create{Name: "box", Reuse: true, Config: spec.Config{Storage: spec.StorageDisk}}, Sources{})
+			if err == nil || !strings.Contains(err.Error(), record.FileName) {
+				t.Errorf("up: %v", err)
+			}
+			if err := errors.Join(os.Remove(file), good.Write(l.Dir("box"))); err != nil {
+				t.Fatal(err)
+			}
+			if r, _ := sh(t, sb, "test -e f"); r.ExitCode != 0 {
+				t.Errorf("its file is gone: %+v", r)
+			}
+			if err := l.Remove(t.Context(), "box"); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
 	checkNothingLeft(t, l)
 }
 

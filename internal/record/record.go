@@ -86,15 +86,42 @@ func Read(dir string) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
+	// The version first: another release may have other types.
+	var v struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(data, &v); err != nil {
+		return Record{}, &damagedError{filepath.Join(dir, FileName), err}
+	}
+	if v.Version < oldestVersion || v.Version > FormatVersion {
+		return Record{}, fmt.Errorf("%s: version %d is of another release of this program, which has to remove the sandbox",
+			filepath.Join(dir, FileName), v.Version)
+	}
 	var r Record
 	if err := json.Unmarshal(data, &r); err != nil {
-		return Record{}, fmt.Errorf("read %s: %w; remove the sandbox", filepath.Join(dir, FileName), err)
-	}
-	if r.Version < oldestVersion || r.Version > FormatVersion {
-		return Record{}, fmt.Errorf("%s: version %d is of another release of this program, which has to remove the sandbox",
-			filepath.Join(dir, FileName), r.Version)
+		return Record{}, &damagedError{filepath.Join(dir, FileName), err}
 	}
 	return r, nil
+}
+
+// A damagedError says that no release can read a record.
+type damagedError struct {
+	path string
+	err  error
+}
+
+func (e *damagedError) Error() string {
+	return fmt.Sprintf("read %s: %v; remove the sandbox", e.path, e.err)
+}
+
+func (e *damagedError) Unwrap() error { return e.err }
+
+// IsUnknown tells whether an error of [Read] hides a sandbox that may be up and whole: the
+// record is of another release, or the system could not read it at this moment. Nobody but
+// its owner may remove such a sandbox.
+func IsUnknown(err error) bool {
+	_, damaged := errors.AsType[*damagedError](err)
+	return err != nil && !damaged && !errors.Is(err, fs.ErrNotExist)
 }
 
 // Write writes the record to the sandbox's directory. The caller must hold the directory.
