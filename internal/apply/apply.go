@@ -13,7 +13,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// reservedPrefix is of the names in a tree's root that are the runtime's own.
+// reservedPrefix is of the names in a tree's root that are the runtime's own. Below the root
+// only the names of staging directories are.
 const reservedPrefix = ".sandbox-runtime-"
 
 // An Owner is whose a file is.
@@ -172,8 +173,19 @@ func (p *Plan) Refused() []spec.Unapplied { return p.refused }
 // left out because of them.
 func (p *Plan) Held() []spec.Unapplied { return p.held }
 
-// reserved tells whether a path is the runtime's own.
-func reserved(path string) bool { return strings.HasPrefix(path, reservedPrefix) }
+// reserved tells whether a path is the runtime's own, or lies below such a path. A staging
+// directory can be anywhere, since a directory of the tree can be the tree of another sandbox.
+func reserved(path string) bool {
+	return strings.HasPrefix(path, reservedPrefix) || strings.Contains(path, "/"+journalPrefix)
+}
+
+func reservedReason(path string) string {
+	prefix := reservedPrefix
+	if !strings.HasPrefix(path, reservedPrefix) {
+		prefix = journalPrefix
+	}
+	return "names that begin with " + prefix + " are the runtime's own: rename it in the sandbox"
+}
 
 func (p *Plan) refuse(path, reason string) {
 	p.refused = append(p.refused, spec.Unapplied{Path: path, Reason: reason})

@@ -23,7 +23,7 @@ func (p *Plan) compile() error {
 		p.checkPlace(c.Path)
 		switch {
 		case reserved(c.Path):
-			p.refuse(c.Path, "names that begin with "+reservedPrefix+" are the runtime's own: rename it in the sandbox")
+			p.refuse(c.Path, reservedReason(c.Path))
 		case len(c.Path) >= unix.PathMax:
 			p.refuse(c.Path, "its path is too long to be named: move it up in the sandbox")
 		case top != "" && below(c.Path, top):

@@ -348,6 +348,40 @@ func TestARecordThatNoApplyHasWrittenIsNotFollowed(t *testing.T) {
 	}
 }
 
+// A directory below the tree can be the tree of another sandbox. A recovery there would follow a
+// record that this sandbox has written: an ordinary user has no seals.
+func TestAStagingDirectoryOfASandboxIsNotApplied(t *testing.T) {
+	b := newBox(t, "mkdir dir; chown -R 1000:1000 .")
+	made := "dir/" + journalPrefix + "x"
+	var forged bytes.Buffer
+	err := gob.NewEncoder(&forged).Encode(record{Version: recordVersion, Ops: []op{{Kind: opCreate, Path: ".envrc", Item: 0}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.run("mkdir -m 700 " + made + "; cd " + made + "; echo evil > 0; : > " + markFile + "; : > " + recordFile)
+	if err := os.WriteFile(filepath.Join(b.merged, made, recordFile), forged.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.run("mkdir -p -m 700 new/" + journalPrefix + "y; echo x > new/" + journalPrefix + "y/" + recordFile + "; chown -R 1000:1000 .")
+	sh(t, b.upper, "chown 1000:1000 .")
+	if out, err := b.asUser("apply"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, path := range []string{made, "new/" + journalPrefix + "y"} {
+		if _, err := os.Lstat(filepath.Join(b.tree, path)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s was applied: %v", path, err)
+		}
+	}
+	below := *b
+	below.tree = filepath.Join(b.tree, "dir")
+	if out, err := below.asUser("recover"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if _, err := os.Lstat(filepath.Join(below.tree, ".envrc")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the forged record was followed: %v", err)
+	}
+}
+
 // Where no record may be followed any more, the items that it speaks of may be gone.
 func TestWhatIsAbandonedIsNotFollowed(t *testing.T) {
 	b := newBox(t, "echo a > f")
