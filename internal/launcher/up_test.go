@@ -88,13 +88,6 @@ func TestUpReplacesWhatIsNotHealthy(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"record of another release": func(t *testing.T, l *Launcher, sb *Sandbox) {
-			r := sb.session.Current()
-			r.Version = 99
-			if err := r.Write(l.Dir("box")); err != nil {
-				t.Fatal(err)
-			}
-		},
 		"no socket": func(t *testing.T, l *Launcher, _ *Sandbox) {
 			if err := os.Remove(filepath.Join(l.Dir("box"), jobs.SocketName)); err != nil {
 				t.Fatal(err)
