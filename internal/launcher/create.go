@@ -57,7 +57,7 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 		state, err := statedir.Make(l.Sandboxes(), r.Name)
 		if errors.Is(err, fs.ErrExist) {
 			s, free, err := l.existing(ctx, r, from.UID)
-			if errors.Is(err, fs.ErrNotExist) {
+			if errors.Is(err, errFree) {
 				continue // the sandbox was removed meanwhile
 			}
 			if free == nil || err != nil {
@@ -72,9 +72,12 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 	}
 }
 
+// errFree says that no sandbox has the name any more. A missing image is another error.
+var errFree = errors.New("the name is free")
+
 // existing answers a request whose name is taken. If the request allows reuse and the sandbox is
 // healthy, existing returns the sandbox. If the sandbox is to be replaced, it returns the held
-// directory. If the name is free now, the error is [fs.ErrNotExist]. A sandbox whose disk became
+// directory. If the name is free now, the error is errFree. A sandbox whose disk became
 // read-only is an error and is not replaced, because its files can still be read.
 func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_ *Sandbox, free *statedir.Dir, err error) {
 	taken := &launch.SandboxError{ID: r.Name, Err: launch.ErrExists}
@@ -83,6 +86,9 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 	}
 	// A directory without a record may be only the hold of a prune or a removal on the name.
 	state, err := statedir.Await(ctx, l.Sandboxes(), r.Name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, errFree
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,7 +102,7 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 	}
 	there, err := record.Read(state.Path)
 	if record.IsUnknown(err) {
-		return nil, nil, fmt.Errorf("sandbox %s: %w", r.Name, err) // it may be up
+		return nil, nil, fmt.Errorf("sandbox %s may be up: %w; down removes it with all its files", r.Name, err)
 	}
 	if err == nil && uid != 0 && there.UID != uid {
 		return nil, nil, taken // by a sandbox of another user, in any state

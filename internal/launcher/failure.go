@@ -72,6 +72,10 @@ func (s *Sandbox) verify(ctx context.Context, sync bool) error {
 	if err == nil {
 		return nil
 	}
+	if errors.Is(err, fs.ErrNotExist) && r.Init.Lives() && !statedir.RemovalBegun(s.session.Path()) {
+		return &launch.SandboxError{ID: s.session.ID, Err: fmt.Errorf(
+			"%w: its files on disk are gone (%v); copy out single files with exec and check each of them, and remove the sandbox with down", launch.ErrDamaged, err)} //nolint:errorlint // the sandbox is there
+	}
 	if errors.Is(err, store.ErrAbandoned) || errors.Is(err, fs.ErrNotExist) {
 		err = launch.ErrNotRunning // stopped or removed during the check
 	}

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -263,6 +264,18 @@ func TestUpKeepsWhatCanOnlyBeRead(t *testing.T) {
 	}
 	if r, out := sh(t, sb, "cat file"); !r.OK() || out.stdout != "kept\n" {
 		t.Errorf("%+v, %q", r, out)
+	}
+	// Somebody has removed the image's name.
+	if err := os.Remove(l.ImagePath(sb.session.Current().Image)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := l.Create(ctx, launch.Create{Name: "box", Reuse: true}, Sources{}); !errors.Is(err, launch.ErrUnavailable) {
+		t.Errorf("up without an image: %v", err)
+	}
+	if err := sb.Verify(ctx, true); !errors.Is(err, launch.ErrDamaged) || !strings.Contains(err.Error(), "are gone") {
+		t.Errorf("verify without an image: %v", err)
 	}
 	if err := sb.Close(); err != nil {
 		t.Fatal(err)
