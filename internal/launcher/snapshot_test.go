@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -110,6 +113,46 @@ func TestForksBeginWithASnapshot(t *testing.T) {
 	if names, err := l.Snapshots(t.Context(), 77); err != nil || len(names) > 0 {
 		t.Errorf("another user has %v, %v", names, err)
 	}
+}
+
+// A crash of the host can leave a snapshot without its description.
+func TestRootRemovesADamagedSnapshot(t *testing.T) {
+	if reason := layersOfAnywhere(t); reason != "" {
+		t.Skip(reason)
+	}
+	l := newTestLauncher(t)
+	sb := up(t, l, "source", spec.Config{Storage: spec.StorageDisk})
+	for name, damage := range map[string]func(file string) error{
+		"empty":   func(file string) error { return os.Truncate(file, 0) },
+		"missing": os.Remove,
+	} {
+		sh(t, sb, "echo x > file")
+		if err := sb.Snapshot(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+		if err := damage(filepath.Join(l.SnapshotDir(name), "snapshot.json")); err != nil {
+			t.Fatal(err)
+		}
+		if names, err := l.Snapshots(t.Context(), 0); err != nil || !slices.Equal(names, []string{name}) {
+			t.Errorf("%s: there are %q, %v", name, names, err)
+		}
+		if err := l.RemoveSnapshot(t.Context(), name, 77); err == nil {
+			t.Errorf("%s: another user has removed it", name)
+		}
+		if err := l.RemoveSnapshot(t.Context(), name, 0); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if statedir.Exists(l.SnapshotDir(name)) {
+			t.Errorf("%s is still there", name)
+		}
+	}
+	if err := l.RemoveSnapshot(t.Context(), "../"+record.SnapshotsName, 0); !errors.Is(err, launch.ErrNotFound) {
+		t.Errorf("a name that is none: %v", err)
+	}
+	if err := sb.Close(); err != nil {
+		t.Fatal(err)
+	}
+	checkNoImage(t, l)
 }
 
 // What a fork has begun with stays, and is as old as it was: what the host has changed

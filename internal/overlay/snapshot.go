@@ -122,8 +122,20 @@ func (l *Keeper) syncLater(r record.Record) {
 		// The kernel does it in half a minute in any case. A failure is recorded, and
 		// refuses the snapshot to forks.
 		_ = store.Sync(l.ImagePath(r.Image), f)
+		syncNames(l.SnapshotDir(r.Switch.Snapshot))
 		_ = integrity.CheckOwn(context.Background(), l.Roots, r)
 	})
+}
+
+// syncNames brings the description and the names of a snapshot to disk. A missing file belongs
+// to a snapshot that was removed.
+func syncNames(dir string) {
+	for _, name := range []string{filepath.Join(dir, snapshotFile), dir, filepath.Dir(dir)} {
+		if f, err := os.Open(name); err == nil {
+			_ = f.Sync() // as above
+			f.Close()
+		}
+	}
 }
 
 // ReadSnapshot reads one that a user may have.
@@ -140,7 +152,7 @@ func (l *Keeper) ReadSnapshot(name string, uid uint32) (s Snapshot, err error) {
 		err = json.Unmarshal(data, &s)
 	}
 	if err != nil {
-		return s, fmt.Errorf("snapshot %s: %w", name, err)
+		return s, fmt.Errorf("snapshot %s: its description is damaged: %w; as root, remove it with snapshot --remove %[1]s", name, err)
 	}
 	if uid != 0 && s.UID != uid {
 		return s, missing
@@ -155,7 +167,8 @@ func (v *Files) Snapshot(ctx context.Context, name string) error {
 	return v.switchLayers(ctx, false, name, mine, newUpper)
 }
 
-// Snapshots are the names of the snapshots that a user may have.
+// Snapshots are the names of the snapshots that a user may have. For root these are all, also
+// damaged ones.
 func (l *Keeper) Snapshots(uid uint32) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(l.Data, record.SnapshotsName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -164,7 +177,7 @@ func (l *Keeper) Snapshots(uid uint32) ([]string, error) {
 	var names []string
 	for _, e := range entries {
 		if name, ours := strings.CutPrefix(e.Name(), l.CgroupPrefix()); ours && name != "" {
-			if _, err := l.ReadSnapshot(name, uid); err == nil {
+			if _, err := l.ReadSnapshot(name, uid); err == nil || uid == 0 {
 				names = append(names, name)
 			}
 		}
@@ -172,9 +185,11 @@ func (l *Keeper) Snapshots(uid uint32) ([]string, error) {
 	return names, err
 }
 
-// RemoveSnapshot removes a snapshot that a user may have.
+// RemoveSnapshot removes a snapshot that a user may have. Root can also remove a snapshot
+// whose description is missing or damaged.
 func (l *Keeper) RemoveSnapshot(name string, uid uint32) error {
-	if _, err := l.ReadSnapshot(name, uid); err != nil {
+	_, err := l.ReadSnapshot(name, uid)
+	if damaged := uid == 0 && record.IsName(name) && statedir.Exists(l.SnapshotDir(name)); err != nil && !damaged {
 		return err
 	}
 	return l.trash.Discard(l.SnapshotDir(name))
