@@ -102,7 +102,7 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 	}
 	there, err := record.Read(state.Path)
 	if record.IsUnknown(err) {
-		return nil, nil, fmt.Errorf("sandbox %s may be up: %w; down removes it with all its files", r.Name, err)
+		return nil, nil, &launch.SandboxError{ID: r.Name, Err: fmt.Errorf("may be up: %w; down removes it with all its files", err)}
 	}
 	if err == nil && uid != 0 && there.UID != uid {
 		return nil, nil, taken // by a sandbox of another user, in any state
