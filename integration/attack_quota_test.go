@@ -238,7 +238,7 @@ func TestAttackBySecurityAttributes(t *testing.T) {
 	}
 }
 
-// What tells of the host's disks, locks and file systems is masked.
+// Files about the host's disks, locks, file systems and load are masked.
 func TestInsideTheHostsLocksAreNotReadable(t *testing.T) {
 	s := newSandboxes(t)
 	for _, path := range []string{"/proc/locks", "/proc/diskstats", "/proc/partitions", "/proc/swaps"} {
@@ -246,8 +246,10 @@ func TestInsideTheHostsLocksAreNotReadable(t *testing.T) {
 			t.Errorf("%s: %+v", path, got)
 		}
 	}
-	if got := s.do("--", "ls", "-A", "/proc/fs"); got.code != 0 || got.stdout != "" {
-		t.Errorf("/proc/fs: %+v", got)
+	for _, dir := range []string{"/proc/fs", "/proc/pressure"} {
+		if got := s.do("--", "ls", "-A", dir); got.stdout != "" {
+			t.Errorf("%s: %+v", dir, got)
+		}
 	}
 	if got := s.do("--", "sh", "-c", "grep -c '^cpu0 ' /proc/stat"); got.stdout != "1\n" {
 		t.Errorf("/proc/stat: %+v", got)

@@ -190,7 +190,7 @@ func maskedPaths() []string {
 	return []string{
 		"/proc/acpi", "/proc/asound", "/proc/cmdline", "/proc/diskstats", "/proc/fs", "/proc/interrupts",
 		"/proc/kcore", "/proc/key-users", "/proc/keys", "/proc/latency_stats", "/proc/locks", "/proc/modules",
-		"/proc/partitions", "/proc/sched_debug", "/proc/scsi", "/proc/swaps", "/proc/timer_list", "/proc/timer_stats",
+		"/proc/partitions", "/proc/pressure", "/proc/sched_debug", "/proc/scsi", "/proc/swaps", "/proc/timer_list", "/proc/timer_stats",
 		"/proc/zoneinfo",
 	}
 }

@@ -170,7 +170,7 @@ func ownMounts() ([]mountView, error) {
 func hostsSecrets() []string {
 	return []string{
 		"/proc/acpi", "/proc/asound", "/proc/cmdline", "/proc/diskstats", "/proc/fs", "/proc/interrupts", "/proc/kcore", "/proc/key-users", "/proc/keys",
-		"/proc/latency_stats", "/proc/locks", "/proc/modules", "/proc/partitions", "/proc/sched_debug", "/proc/scsi", "/proc/swaps", "/proc/timer_list", "/proc/timer_stats",
+		"/proc/latency_stats", "/proc/locks", "/proc/modules", "/proc/partitions", "/proc/pressure", "/proc/sched_debug", "/proc/scsi", "/proc/swaps", "/proc/timer_list", "/proc/timer_stats",
 		"/proc/zoneinfo", "/proc/kpagecount", "/proc/kpageflags", "/proc/kmsg", "/proc/vmallocinfo", "/proc/slabinfo",
 		"/sys/firmware", "/sys/kernel", "/sys/devices", "/sys/fs/cgroup",
 	}
