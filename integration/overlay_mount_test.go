@@ -59,7 +59,7 @@ func TestOverlayRefusesWhatItCannotShow(t *testing.T) {
 		mount func(dir string)
 		want  string
 	}{
-		"a file":    {func(dir string) { mountedFile(t, dir+"/file") }, "no directory"},
+		"a file":    {func(dir string) { mountedFile(t, dir+"/file") }, "not a directory"},
 		"processes": {func(dir string) { mountUntilEnd(t, "proc", dir+"/sub", "proc", 0, "") }, "proc file system"},
 		"too many": {func(dir string) {
 			for i := range 33 {

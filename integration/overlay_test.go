@@ -198,7 +198,7 @@ func TestOverlayIsRefused(t *testing.T) {
 		want  string
 	}{
 		"nothing":               {[]string{"--overlay", dir + "/nowhere"}, "does not exist"},
-		"a file":                {[]string{"--overlay", dir + "/file"}, "overlay the one it lies in"},
+		"a file":                {[]string{"--overlay", dir + "/file"}, "overlay the directory above it"},
 		"a fifo":                {[]string{"--overlay", fifo}, "it is a fifo"},
 		"an empty name":         {[]string{"--overlay", ""}, "is empty"},
 		"the kernel's":          {[]string{"--overlay", "/proc"}, "shows the host's kernel"},

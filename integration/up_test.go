@@ -413,7 +413,7 @@ func TestUnknownNamesOfASandboxAreSaid(t *testing.T) {
 		want result
 	}{
 		{[]string{"attach", "box", "bogus"}, result{125, "", "sandbox-runtime: sandbox box: detached exec \"bogus\" does not exist\n"}},
-		{[]string{"changes", "box", "nothere"}, result{0, "", "nothing has changed at [\"nothere\"]\n"}},
+		{[]string{"changes", "box", "nothere"}, result{0, "", "nothing has changed at \"nothere\"\n"}},
 		{[]string{"changes", "box"}, result{}},
 		{[]string{"up", "--memory", "0", "b"}, result{1, "", "sandbox-runtime: --memory: 0 is too little; give more than 0, or leave the flag out for the default\n"}},
 	} {

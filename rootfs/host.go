@@ -42,7 +42,7 @@ func (p *plan) dirRoot(dir string) error {
 		return fmt.Errorf("rootfs %w", err)
 	}
 	if !s.dir {
-		return fmt.Errorf("rootfs %s is no directory", dir)
+		return fmt.Errorf("rootfs %s is not a directory", dir)
 	}
 	return p.rootOf(s)
 }

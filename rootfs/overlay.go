@@ -68,7 +68,7 @@ func (p *plan) openOverlay(dir string) (*source, error) {
 	case err != nil:
 		return nil, err
 	case !s.dir:
-		return nil, fmt.Errorf("%s is no directory; overlay the one it lies in", dir)
+		return nil, fmt.Errorf("%s is not a directory; overlay the directory above it", dir)
 	case s.foreign:
 		return nil, &ForbiddenError{s.path, s.real, fmt.Sprintf("belongs to user %d, and only that user and root may have it overlaid", s.uid)}
 	}
@@ -205,7 +205,7 @@ func (p *plan) openSubmount(parent *source, rel string) (*source, error) {
 	}
 	p.sources = append(p.sources, s)
 	if !s.dir {
-		return nil, errors.New("it is no directory")
+		return nil, errors.New("it is not a directory")
 	}
 	s.uid, s.gid, s.peer, s.overlay = parent.uid, parent.gid, parent.peer, &overlay{}
 	return s, nil

@@ -52,7 +52,7 @@ func (p *plan) cover(target string, at spot, n *node) error {
 	case at.dir && !n.src.dir:
 		return fmt.Errorf("bind target %s: it is a directory in the sandbox, and %s is a file", target, n.src.path)
 	case !at.dir && n.src.dir:
-		return fmt.Errorf("bind target %s: it is no directory in the sandbox, and %s is one", target, n.src.path)
+		return fmt.Errorf("bind target %s: it is not a directory in the sandbox, and %s is one", target, n.src.path)
 	case at.node != nil:
 		*at.node = *n
 	default:

@@ -229,7 +229,7 @@ func (p *plan) openAll(cfg *Config, opened func(*source)) ([]target, error) {
 			return nil, fmt.Errorf("workspace %w", err)
 		}
 		if !s.dir {
-			return nil, fmt.Errorf("workspace %s is no directory", s.path)
+			return nil, fmt.Errorf("workspace %s is not a directory", s.path)
 		}
 		opened(s)
 		out = append(out, target{target: WorkspaceTarget, src: s})

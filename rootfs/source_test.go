@@ -128,8 +128,8 @@ func TestSourcesThatAreRefused(t *testing.T) {
 	}{
 		"missing workspace":        {c: Config{Workspace: dir + "/none"}, want: "not created", is: fs.ErrNotExist},
 		"missing bind":             {c: Config{Binds: []Bind{{Source: dir + "/none", Target: "/d"}}}, want: "does not exist", is: fs.ErrNotExist},
-		"workspace is a file":      {c: Config{Workspace: dir + "/file"}, want: "no directory"},
-		"rootfs is a file":         {c: Config{Dir: dir + "/file"}, want: "no directory"},
+		"workspace is a file":      {c: Config{Workspace: dir + "/file"}, want: "not a directory"},
+		"rootfs is a file":         {c: Config{Dir: dir + "/file"}, want: "not a directory"},
 		"rootfs is the host":       {c: Config{Dir: "/"}, want: "whole host"},
 		"relative":                 {c: Config{Workspace: "proj"}, want: "absolute"},
 		"dots":                     {c: Config{Workspace: dir + "/../../../../../../etc/../usr"}, want: "forbidden"},

@@ -20,7 +20,7 @@ func OpenWorkspace(cfg Config, uids, gids []specs.LinuxIDMapping) (_ *os.File, e
 	defer p.close()
 	s, err := p.openNamed(cfg.Workspace, true, asUser)
 	if err == nil && !s.dir {
-		err = fmt.Errorf("%s is no directory", s.path)
+		err = fmt.Errorf("%s is not a directory", s.path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("workspace %w", err)

@@ -37,7 +37,9 @@ With --json each line is one change in JSON.
 			paths := cmd.Args().Tail()
 			n, err := listChanges(cmd.Root().Writer, c, cmd.Bool("json"), sandbox.ListOptions{Names: cmd.Bool("names"), Paths: paths})
 			if err == nil && n == 0 && len(paths) > 0 {
-				fmt.Fprintf(cmd.Root().ErrWriter, "nothing has changed at %q\n", paths)
+				for _, path := range paths {
+					fmt.Fprintf(cmd.Root().ErrWriter, "nothing has changed at %q\n", path)
+				}
 			}
 			return err
 		}),

@@ -160,7 +160,7 @@ func (c *Command) validateRoot() error {
 		return fmt.Errorf("root of a command: %w", err)
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("root of a command: %s is no directory", c.Root.Name())
+		return fmt.Errorf("root of a command: %s is not a directory", c.Root.Name())
 	}
 	return nil
 }

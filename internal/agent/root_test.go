@@ -60,7 +60,7 @@ func TestRootMustBeADirectoryTheUserMayEnter(t *testing.T) {
 	defer file.Close()
 	c := command("true")
 	c.Root = file
-	if _, err := s.Start(within(t, testhost.Patience), c); err == nil || !strings.Contains(err.Error(), "no directory") {
+	if _, err := s.Start(within(t, testhost.Patience), c); err == nil || !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("with a file: %v", err)
 	}
 	// What the check above would have let through by mistake.

@@ -250,7 +250,7 @@ func wayOut(err error) string {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return " (you may not do that there: change its permissions, or choose other paths)"
 	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR):
-		return " (it is no directory any more)"
+		return " (it is not a directory any more)"
 	case errors.Is(err, unix.ENAMETOOLONG):
 		return " (it lies too deep: move it up, or remove it)"
 	case errors.Is(err, unix.EROFS):

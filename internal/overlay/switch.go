@@ -217,9 +217,9 @@ func (s *switching) busy(err error) error {
 	}
 	users := s.users()
 	if len(users) == 0 {
-		return fmt.Errorf("%w: something in the sandbox writes to its files: end it first", statedir.ErrHeld)
+		return fmt.Errorf("%w: a process in the sandbox writes to its files; end the process first", statedir.ErrHeld)
 	}
-	return fmt.Errorf("%w: %s: end it first", statedir.ErrHeld, strings.Join(users, ", "))
+	return fmt.Errorf("%w: %s; first end each process that is named here", statedir.ErrHeld, strings.Join(users, ", "))
 }
 
 // end resumes the sandbox and then notes the end of the switch: only the record says that
