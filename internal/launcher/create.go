@@ -305,7 +305,11 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	if note != "" {
 		m.record.Notes = append(m.record.Notes, note)
 	}
-	return m.noteHeldTop()
+	if err := m.noteHeldTop(); err != nil || from.peer() == nil {
+		return err
+	}
+	// Processes inside can send their open files to the client, over a socket.
+	return l.handed.add(m.id, m.record, m.top)
 }
 
 // rootConfig chooses the part of the host that the sandbox sees.

@@ -20,13 +20,14 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
-// A client has descriptors of the layers that it asked for, and can keep them and with them the
-// sandbox's store. A removal frees the space of the store nevertheless: it shuts down and
+// A client can keep the store of a sandbox: by the descriptors of the layers that it asked for, and
+// by files that a process inside has sent to it. The second way is open to each client, and counts
+// for clients with a rule. A removal frees the space of the store nevertheless: it shuts down and
 // truncates an image ([store.RemoveImage]), and empties a store in memory. An empty file system
 // remains, with the deleted files that the client has open. This rest counts as one of the
 // user's sandboxes until the client closes its descriptors.
 
-// handedName is a file in a sandbox's directory. It says that a client has got layers.
+// handedName is a file in a sandbox's directory. It says that a client may hold the store.
 const handedName = "handed"
 
 func wasHanded(dir string) bool { return statedir.Exists(filepath.Join(dir, handedName)) }
@@ -66,10 +67,10 @@ func newHanded(roots record.Roots) *handed {
 	return &handed{Roots: roots, memory: map[string]heldStore{}, every: lookForEnded}
 }
 
-// add notes that a client will get layers of a store. Call add before the client gets them.
+// add notes that a client may hold a store from now on. Call add before the client gets layers.
 func (h *handed) add(id string, r record.Record, top *os.File) error {
 	if err := os.WriteFile(filepath.Join(h.Dir(id), handedName), nil, 0o600); err != nil {
-		return fmt.Errorf("note that layers of %s are handed out: %w", id, err)
+		return fmt.Errorf("note that a client may hold the files of %s: %w", id, err)
 	}
 	if r.Backend(h.Roots).Durable() {
 		return nil

@@ -95,6 +95,35 @@ func TestARemovedStoreInMemoryIsFreed(t *testing.T) {
 	}
 }
 
+// A process inside can send its open files to a client with a rule. They keep no memory, and
+// count, after the removal.
+func TestAFileThatAProcessHasSentKeepsNoMemory(t *testing.T) {
+	l := newTestLauncher(t)
+	sb, err := l.Create(t.Context(), launch.Create{Config: spec.Config{Storage: spec.StorageMemory}}, Sources{UID: clientID, GIDs: []uint32{clientID}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, out := sh(t, sb, "head -c 20m /dev/zero > ~/file"); !r.OK() {
+		t.Fatal(r, out)
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/%d/root%s/file", sb.session.Init().Pid, spec.HomePath))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if err := sb.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if used := usedBlocks(t, f); used > 0 {
+		t.Errorf("%d blocks are in use", used)
+	}
+	if n := l.Retired(clientID); n != 1 {
+		t.Errorf("%d are held", n)
+	}
+	f.Close()
+	testhost.Eventually(t, "nothing is held", func() bool { return l.Retired(clientID) == 0 })
+}
+
 // The launcher frees what a stopped sandbox had in memory though nobody asks for anything.
 func TestAStoppedStoreInMemoryIsFreedAfterAWhile(t *testing.T) {
 	l := newTestLauncher(t)
