@@ -104,7 +104,7 @@ and listed. All other changes are applied, and the exit status is 1.
 
 // applyGarbage is how much garbage an apply collects, in percent of the memory in use.
 // Its lists are long-lived, so the default doubles their size and saves no time.
-const applyGarbage = 40
+const applyGarbage = 20
 
 func applyChanges(ctx context.Context, cmd *cli.Command, c *sandbox.Changes) error {
 	defer debug.SetGCPercent(debug.SetGCPercent(applyGarbage))
