@@ -229,7 +229,7 @@ func TestSaveWritesWhatOthersRead(t *testing.T) {
 			t.Errorf("%s: %v: %s", script, err, out)
 		}
 	}
-	for _, test := range [][2]string{{"changes.patch", "exists already"}, {"changes.zip", ".tar or .patch"}} {
+	for _, test := range [][2]string{{"changes.patch", "exists already"}, {"changes.zip", ".tar, .patch or .diff"}} {
 		if got := run(t, s.command("save", "box", filepath.Join(dir, test[0]))); got.code == 0 || !strings.Contains(got.stderr, test[1]) {
 			t.Errorf("%s: %+v", test[0], got)
 		}

@@ -52,7 +52,7 @@ func saveAs(c *sandbox.Changes, name string) (func(io.Writer) ([]sandbox.Unappli
 			return c.SavePatch(w, sandbox.PatchOptions{})
 		}, nil
 	}
-	return nil, fmt.Errorf("invalid file name %q: it must end in .tar, .patch or .diff", name)
+	return nil, fmt.Errorf("invalid file name %q: name a file that ends in .tar, .patch or .diff", name)
 }
 
 // IsArchive reports whether Save writes a tar archive to a file of this name.
