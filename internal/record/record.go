@@ -93,6 +93,9 @@ func Read(dir string) (Record, error) {
 	if err := json.Unmarshal(data, &v); err != nil {
 		return Record{}, &damagedError{filepath.Join(dir, FileName), err}
 	}
+	if v.Version <= 0 { // each release writes a version
+		return Record{}, &damagedError{filepath.Join(dir, FileName), errors.New("it has no version")}
+	}
 	if v.Version < oldestVersion || v.Version > FormatVersion {
 		return Record{}, fmt.Errorf("%s: version %d is of another release of this program, which has to remove the sandbox",
 			filepath.Join(dir, FileName), v.Version)
