@@ -59,7 +59,7 @@ ALONE := internal/apply internal/layertar internal/patch seccomp/compile
 STAGE_TESTS := Staged|Cancelled|OneApply|RandomApplies
 # Tests run their own binary again and again: no second's sleep at each exit.
 unit: export GORACE = atexit_sleep_ms=0
-unit: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -timeout 40m
+unit: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -timeout 50m
 unit: deps $(AGENT) $(GOTESTSUM)
 	@scripts/need strace=strace gdb=gdb git=git patch=patch python3=python3 perl=perl $(MKFS)
 	$(GOTEST) $(ALONE:%=./%)
@@ -87,7 +87,7 @@ integration: build $(GOTESTSUM)
 	@scripts/need $(MKFS)
 	integration/setup
 	@$(MAKE) -j2 storms others
-storms others test-docker29: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 40m
+storms others test-docker29: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 50m
 storms:
 	$(GOTEST) -run '$(STORMS)' ./integration
 others:
