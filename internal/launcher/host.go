@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp/compile"
@@ -124,8 +125,10 @@ func disksShown(r record.Record, data string) ([]spec.Disk, error) {
 		devices = append(devices, st.Dev)
 		return nil
 	}
-	_ = add("/usr") // the root of a user may have none
-	var targets []string
+	targets, err := shownBelowRoot(r.Init)
+	if err != nil {
+		return nil, err
+	}
 	if r.Config.Workspace != "" {
 		targets = append(targets, spec.WorkspacePath)
 	}
@@ -148,6 +151,21 @@ func disksShown(r record.Record, data string) ([]spec.Disk, error) {
 		devices = append(devices, st.Dev)
 	}
 	return wholeDisks(devices)
+}
+
+// shownBelowRoot returns the paths directly below the root of a sandbox. The root is in memory. A
+// path below it, such as /usr, can be a mount of the host.
+func shownBelowRoot(init process.ID) ([]string, error) {
+	root, err := record.OpenShown(init, "/", unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	names, err := root.Readdirnames(-1)
+	for i, name := range names {
+		names[i] = "/" + name
+	}
+	return names, err
 }
 
 // wholeDisks returns the whole block devices of the given devices, each once.

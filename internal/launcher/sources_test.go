@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -121,6 +122,7 @@ func TestClientsWithoutGroupsAreRefused(t *testing.T) {
 func TestPathsAreNotLookedUpAgain(t *testing.T) {
 	l := newTestLauncher(t)
 	dir := t.TempDir()
+	needDisk(t, dir)
 	names := []string{"workspace", "bind", "overlay", "next"}
 	var paths []string
 	for _, name := range names {
@@ -143,11 +145,7 @@ func TestPathsAreNotLookedUpAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	err = s.Update(t.Context(), spec.Limits{IORead: 1 << 20})
-	if errors.Is(err, launch.ErrUnavailable) {
-		t.Skip(err)
-	}
-	if err != nil {
+	if err := s.Update(t.Context(), spec.Limits{IORead: 1 << 20}); err != nil {
 		t.Errorf("update: %v", err)
 	}
 	if err := os.Remove(paths[3]); err != nil {
@@ -159,5 +157,25 @@ func TestPathsAreNotLookedUpAgain(t *testing.T) {
 	next := Sources{Files: map[string]*os.File{paths[3]: from.Files[paths[3]]}, UID: from.UID, GIDs: from.GIDs}
 	if err := s.SetWorkspace(t.Context(), paths[3], next); err != nil {
 		t.Errorf("another workspace: %v", err)
+	}
+}
+
+// An update of a sandbox with a root of its own limits the disk of this root, also if the root has
+// no /usr.
+func TestTheDiskOfARootWithoutUsrIsLimited(t *testing.T) {
+	l := newTestLauncher(t)
+	dir := t.TempDir()
+	want := needDisk(t, dir)
+	for _, name := range []string{"proc", "sys", "dev", "tmp", "run", "workspace", "home/sandbox"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := up(t, l, "box", spec.Config{Rootfs: dir, Storage: spec.StorageMemory})
+	if err := s.Update(t.Context(), spec.Limits{IORead: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	if got := recordOf(t, l, "box").Disks; !slices.Equal(got, want) {
+		t.Errorf("limited disks: %v, want %v", got, want)
 	}
 }

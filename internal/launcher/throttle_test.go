@@ -18,13 +18,21 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
+// needDisk skips the test if a directory is on no block device, and returns the device.
+func needDisk(t *testing.T, dir string) []spec.Disk {
+	t.Helper()
+	disks, err := disksOf(Sources{}, dir)
+	if err != nil || len(disks) == 0 {
+		t.Skipf("%s is on no disk that can be throttled", filepath.Dir(dir))
+	}
+	return disks
+}
+
 // throttledBox is a tied sandbox with a slow disk.
 func throttledBox(t *testing.T, l *Launcher) *Sandbox {
 	t.Helper()
 	dir := t.TempDir()
-	if disks, err := disksOf(Sources{}, dir); err != nil || len(disks) == 0 {
-		t.Skipf("%s is on no disk that can be throttled", filepath.Dir(dir))
-	}
+	needDisk(t, dir)
 	c := spec.Config{Workspace: dir, Limits: spec.Limits{IOWrite: 64 << 10}}
 	sb, err := l.Create(t.Context(), launch.Create{Tied: true, Config: c}, Sources{})
 	if err != nil {
