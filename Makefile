@@ -54,9 +54,10 @@ modules: deps $(AGENT)
 MKFS := /usr/sbin/mkfs.ext4=e2fsprogs /usr/sbin/mkfs.xfs=xfsprogs /usr/sbin/mkfs.btrfs=btrfs-progs
 
 # The race detector makes tests up to five times slower. Packages with one goroutine do without
-# it. apply stages files by several goroutines: the tests of this stage run a second time.
-ALONE := internal/apply internal/layertar internal/patch seccomp/compile
-STAGE_TESTS := Staged|Cancelled|OneApply|RandomApplies
+# it. apply stages files by several goroutines: the tests of this stage, and all tests with
+# goroutines of their own, run a second time.
+ALONE := internal/apply internal/layertar internal/patch
+STAGE_TESTS := Staged|Cancelled|OneApply|RandomApplies|Swapped|PipesOfTheHost|AppliedTorn
 # Tests run their own binary again and again: no second's sleep at each exit.
 unit: export GORACE = atexit_sleep_ms=0
 unit: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -timeout 50m

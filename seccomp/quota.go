@@ -65,12 +65,16 @@ func attributeRules() []specs.LinuxSyscall {
 	return rules
 }
 
-// optionRules answer the socket options that take memory for the whole host as a
-// kernel does that lacks them: filters of sockets, whose compiled form is counted for
-// the host alone, and leases on IPv6 flow labels, of which the host has 4096. TCP_LINGER2 keeps
-// a closed TCP socket for two minutes. The kernel counts these for the whole host
-// (net.ipv4.tcp_max_orphans), and beyond the bound it resets each connection that the host
-// closes. The levels of Linux 6.18 are below 512, and the options of these three below 256.
+// optionRules refuse socket options that take from the whole host. The answer is that of a kernel
+// without the option.
+//
+//   - Filters of sockets: the kernel counts their compiled form for the host alone.
+//   - Leases on IPv6 flow labels: the host has 4096 of them.
+//   - TCP_LINGER2: it keeps a closed TCP socket for two minutes. The kernel counts such sockets for
+//     the whole host (net.ipv4.tcp_max_orphans). Beyond the bound it resets each connection that
+//     the host closes.
+//
+// In Linux 6.18 the levels are below 512, and the options of these three levels are below 256.
 func optionRules() []specs.LinuxSyscall {
 	refused := map[uint64][]uint64{
 		unix.SOL_SOCKET: {

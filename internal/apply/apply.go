@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// reservedPrefix is of the names in a tree's root that are the runtime's own. Below the root
-// only the names of staging directories are.
+// reservedPrefix begins the names that the runtime keeps for itself in the root of a tree. Below
+// the root it keeps only the names of staging directories, which begin with journalPrefix.
 const reservedPrefix = ".sandbox-runtime-"
 
 // An Owner is whose a file is.

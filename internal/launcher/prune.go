@@ -77,8 +77,8 @@ func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err e
 	return true, nil
 }
 
-// mayPrune says that a sandbox is not up, or that its record is missing or damaged. The error
-// says that nobody can know this: see [record.IsUnknown].
+// mayPrune says whether a sandbox is not up, or has a missing or damaged record. It returns an
+// error if the record does not tell: see [record.IsUnknown].
 func (l *Launcher) mayPrune(id string) (bool, error) {
 	r, err := record.Read(l.Dir(id))
 	if record.IsUnknown(err) {

@@ -119,9 +119,9 @@ func (e *damagedError) Error() string {
 
 func (e *damagedError) Unwrap() error { return e.err }
 
-// IsUnknown tells whether an error of [Read] hides a sandbox that may be up and whole: the
-// record is of another release, or the system could not read it at this moment. Nobody but
-// its owner may remove such a sandbox.
+// IsUnknown tells whether a sandbox can be up and whole in spite of an error of [Read]. Another
+// release has written the record, or the system could not read the record at this moment. Only the
+// owner may remove such a sandbox.
 func IsUnknown(err error) bool {
 	_, damaged := errors.AsType[*damagedError](err)
 	return err != nil && !damaged && !errors.Is(err, fs.ErrNotExist)

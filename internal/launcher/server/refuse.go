@@ -76,7 +76,7 @@ func closeAtOnce(channel *launch.Channel) {
 	copied, closed := make(chan struct{}), make(chan struct{})
 	go func() {
 		runtime.LockOSThread()             // and no unlock: the thread ends with the goroutine
-		_ = unix.Unshare(unix.CLONE_FILES) // after an error the close here can wait
+		_ = unix.Unshare(unix.CLONE_FILES) // without memory for it, the close below can take long
 		close(copied)
 		<-closed
 	}()
