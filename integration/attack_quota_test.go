@@ -157,16 +157,47 @@ func TestAttackOnTheHostsDevices(t *testing.T) {
 		if st.Mtim.Sec == 1 {
 			t.Errorf("%s of the host has other times", path)
 		}
-		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		// Another program may hold a lock for a moment.
-		eventually(t, path+" of the host can be locked", func() bool {
-			return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil
-		})
-		unix.Close(fd)
+		canBeLocked(t, path)
 	}
+	end()
+}
+
+// canBeLocked holds that nobody has a lock on a file of the host. A program of the host may
+// have one for a moment.
+func canBeLocked(t *testing.T, path string) {
+	t.Helper()
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	eventually(t, path+" of the host can be locked", func() bool {
+		return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil
+	})
+	eventually(t, path+" of the host has no record lock", func() bool {
+		record := unix.Flock_t{Type: unix.F_WRLCK}
+		err := unix.FcntlFlock(uintptr(fd), unix.F_GETLK, &record)
+		return err == nil && record.Type == unix.F_UNLCK
+	})
+}
+
+// Locks on the programs and libraries of the host delay no program outside, and no other
+// sandbox.
+func TestAttackOnTheHostsFilesByLocks(t *testing.T) {
+	s := newSandboxes(t)
+	var paths []string
+	for _, path := range []string{"/usr/bin/env", "/etc/ld.so.cache", "/etc/services"} {
+		if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() {
+			paths = append(paths, path)
+		}
+	}
+	args := append([]string{"lock"}, paths...)
+	end := s.holding("locked\n", nil, args...)
+	for _, path := range paths {
+		canBeLocked(t, path)
+	}
+	end2 := s.holding("locked\n", nil, args...)
+	end2()
 	end()
 }
 

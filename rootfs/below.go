@@ -26,6 +26,14 @@ type mounts struct {
 }
 
 func (t *mountTable) of(s *source) (m mounts, err error) {
+	if m, err = t.look(s); err != nil {
+		return m, err
+	}
+	return m, s.refuseMounts(m)
+}
+
+// look is of, and refuses nothing.
+func (t *mountTable) look(s *source) (m mounts, err error) {
 	if t.all == nil {
 		if t.all, err = mountinfo.GetMounts(nil); err != nil {
 			return m, fmt.Errorf("list mounts: %w", err)
@@ -44,7 +52,7 @@ func (t *mountTable) of(s *source) (m mounts, err error) {
 			longest, m.fsType = len(at), i.FSType
 		}
 	}
-	return m, s.refuseMounts(m)
+	return m, nil
 }
 
 // refuseMounts refuses a tree with one of the kernel's own file systems in it.

@@ -62,7 +62,7 @@ func (p *plan) rootOf(s *source) error {
 
 // hostRoot plans the host's own root.
 func (p *plan) hostRoot(cfg *Config) error {
-	usr, err := p.open("/usr", asNobody)
+	usr, err := p.openHost("/usr")
 	if err != nil {
 		return fmt.Errorf("the host's own root: %w", err)
 	}
@@ -95,7 +95,7 @@ func (p *plan) takeTop(name string) error {
 	case !errors.Is(err, unix.EINVAL): // EINVAL: no symbolic link
 		return err
 	}
-	s, err := p.open("/"+name, asNobody)
+	s, err := p.openHost("/" + name)
 	if err == nil {
 		p.root.put(name, &node{kind: bindNode, src: s})
 	}
@@ -122,8 +122,12 @@ func (p *plan) takeEtc(to *node) error {
 			}
 		}
 	}
+	v, err := p.hostView(etc)
+	if err != nil {
+		return err
+	}
 	for _, name := range names {
-		n, err := p.etcNode(etc, name)
+		n, err := p.etcNode(etc, v, name)
 		if err != nil {
 			return err
 		}
@@ -137,7 +141,7 @@ func (p *plan) takeEtc(to *node) error {
 // etcNode takes one path below /etc, or gives nil for a missing one. A symbolic link into
 // /usr stays one, since programs read the link of localtime. Any other link is replaced by
 // its target.
-func (p *plan) etcNode(etc *source, name string) (*node, error) {
+func (p *plan) etcNode(etc *source, v *view, name string) (*node, error) {
 	s, link, err := etc.entry(name)
 	if link != "" || errors.Is(err, unix.ELOOP) {
 		s, err = openSource(path.Join(etc.path, name), false, asNobody, p.rules)
@@ -155,6 +159,7 @@ func (p *plan) etcNode(etc *source, name string) (*node, error) {
 	case link != "" && within(s.real, "/usr"):
 		return &node{kind: linkNode, text: link}, nil
 	}
+	v.show(s)
 	return &node{kind: bindNode, src: s}, nil
 }
 

@@ -176,6 +176,11 @@ func (r *Root) takeReadOnly(s *source, spaces *namespaces) error {
 				return err
 			}
 		}
+		if s.view != nil {
+			if err := r.takeView(s); err != nil {
+				return err
+			}
+		}
 		return s.clone(-1, true)
 	}
 	err := r.idmap(s, spaces)

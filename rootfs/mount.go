@@ -65,7 +65,7 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 			err = errors.Join(err, unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))
 		}
 	}()
-	b := builder{uids: r.ids.uids(), gids: r.ids.gids(), dir: dir, base: base, store: -1}
+	b := builder{uids: r.ids.uids(), gids: r.ids.gids(), dir: dir, base: base, store: -1, noteShared: r.noteShared}
 	defer b.close()
 	if r.store != nil {
 		if m.Store, err = b.attachStore(r.store); err != nil {
@@ -157,6 +157,8 @@ type builder struct {
 	base        int    // the skeleton's top
 	store       int    // the store's, -1 where there is none
 	masks       int    // how many there are
+	views       int    // how many overlays of views
+	noteShared  func(string, error)
 	repetitions []repetition
 }
 
@@ -286,9 +288,14 @@ func (b *builder) attach(at int, n *node) error {
 	case sameNode:
 		return b.noteRepetition(at, n)
 	}
-	if n.src.overlay != nil {
+	switch {
+	case n.src.overlay != nil:
 		if err := b.overlay(n); err != nil {
 			return fmt.Errorf("overlay %s: %w", n.src.path, err)
+		}
+	case n.src.view != nil:
+		if err := b.view(n.src); err != nil {
+			return fmt.Errorf("show %s through an overlay: %w", n.src.path, err)
 		}
 	}
 	if err := move(n.src.tree, at); err != nil {

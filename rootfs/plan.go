@@ -63,7 +63,10 @@ type plan struct {
 	files   map[string]*os.File
 	peer    *Peer
 	sources []*source
-	entries int // added by unfolding
+	views   []*view
+	// rootView is the view of the host's "/", where a part of that is shown.
+	rootView *view
+	entries  int // added by unfolding
 
 	mounted mountTable
 }
@@ -71,6 +74,9 @@ type plan struct {
 func (p *plan) close() {
 	for _, s := range p.sources {
 		s.close()
+	}
+	for _, v := range p.views {
+		v.close()
 	}
 }
 
@@ -112,7 +118,11 @@ func (p *plan) openNamedBy(r *rules, name string, writable bool, as shown) (s *s
 // rights.
 func (p *plan) openPrefix(name string) (*source, error) {
 	if p.peer == nil {
-		return p.open(name, asNobody)
+		s, err := p.open(name, asNobody)
+		if err == nil {
+			p.viewOf(s).show(s)
+		}
+		return s, err
 	}
 	if !path.IsAbs(name) {
 		return nil, fmt.Errorf("%q: must be an absolute path", name)
@@ -129,6 +139,7 @@ func (p *plan) openPrefix(name string) (*source, error) {
 	if err == nil {
 		s.peer = p.peer
 		p.sources = append(p.sources, s)
+		p.viewOf(s).show(s)
 	}
 	return s, err
 }

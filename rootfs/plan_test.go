@@ -160,7 +160,7 @@ func TestEtcTakesNothingThatUsersCannotRead(t *testing.T) {
 		"to-null": "", "to-proc": "", "to-magic": "",
 		"closed": "", "to-closed": "", "dir": "", "dangling": "", "open/below": "",
 	} {
-		n, err := p.etcNode(etc, name)
+		n, err := p.etcNode(etc, p.viewOf(etc), name)
 		if err != nil {
 			t.Error(err)
 			continue

@@ -32,6 +32,8 @@ type source struct {
 	uid, gid uint32
 
 	overlay *overlay // nil: the tree itself is shown
+	view    *view    // nil: the inodes are the host's
+	at      string   // the place in the view's directory
 
 	peer    *Peer // with whose rights it is looked into
 	foreign bool  // shown asNobody, since it is not the peer's
@@ -234,7 +236,7 @@ func (s *source) entry(name string) (*source, string, error) {
 	return &source{
 		path: filepath.Join(s.path, name), origin: s.origin, real: filepath.Join(s.real, name), fd: fd, tree: -1,
 		dir: kind == unix.S_IFDIR, mode: f.mode, writable: s.writable, shown: s.shown, uid: s.uid, gid: s.gid,
-		peer: s.peer, foreign: s.foreign, overlay: s.overlay.again(),
+		peer: s.peer, foreign: s.foreign, overlay: s.overlay.again(), view: s.view, at: filepath.Join(s.at, name),
 	}, "", nil
 }
 

@@ -300,12 +300,13 @@ static int terminals(int most) {
     return 0;
 }
 
-/* locks files and changes their times, until stdin ends */
+/* locks files, by both kinds of locks, and changes their times, until stdin ends */
 static int lock(char **paths) {
     const struct timespec early[2] = {{1, 0}, {1, 0}};
     for (; *paths; paths++) {
         int fd = open(*paths, O_RDONLY | O_NOCTTY);
-        if (flock(fd, LOCK_EX)) return perror(*paths), 1;
+        struct flock record = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+        if (flock(fd, LOCK_EX) || fcntl(fd, F_SETLK, &record)) return perror(*paths), 1;
         utimensat(AT_FDCWD, *paths, early, 0);
     }
     say("locked");

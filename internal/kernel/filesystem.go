@@ -164,6 +164,27 @@ func tryOverlay(options string) func(*script) {
 	}
 }
 
+// probeHostOverlay makes the overlay that shows the host's /usr with other inodes. An overlay
+// shows no mounts below.
+func probeHostOverlay(p *prober) (string, error) {
+	err := runScript(func(s *script) {
+		privateMounts(s)
+		s.call("mount tmpfs", unix.SYS_MOUNT, s.text("tmpfs"), s.text(scratch), s.text("tmpfs"), num(0), num(0))
+		s.call("mount overlay", unix.SYS_MOUNT, s.text("overlay"), s.text(scratch), s.text("overlay"), num(unix.MS_RDONLY),
+			s.text("lowerdir=/usr:"+scratch+",redirect_dir=nofollow,metacopy=off,index=off"))
+	}, func(s *script) error { return p.run(s, unix.CLONE_NEWNS) })
+	if err != nil {
+		return "", err
+	}
+	below, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return !strings.HasPrefix(m.Mountpoint, "/usr/"), false
+	})
+	if err != nil || len(below) == 0 {
+		return "", err
+	}
+	return "", &absentError{"a file system is mounted on " + below[0].Mountpoint, "unmount " + below[0].Mountpoint}
+}
+
 // tryProcfs mounts a /proc as a sandbox gets one. The kernel refuses it where
 // parts of the /proc in sight are covered, fs/namespace.c:mount_too_revealing().
 func tryProcfs(s *script) {

@@ -17,7 +17,7 @@ import (
 // configured are the features that a kernel or a host may be without whatever
 // its version: a matter of its configuration.
 var configured = []Feature{
-	Privilege, IDRange, UserNamespaces, TimeNamespaces, IDMappedMounts, Procfs, Overlay, OverlayInUserNamespaces,
+	Privilege, IDRange, UserNamespaces, TimeNamespaces, IDMappedMounts, Procfs, Overlay, HostOverlay, OverlayInUserNamespaces,
 	MemfdExec, Ptrace, Landlock, LandlockNetwork, LandlockScopes, Nftables,
 	FileEvents,
 }

@@ -19,6 +19,7 @@ const (
 	IDMappedMounts          Feature = "idmapped_mounts"
 	IDMappedTmpfs           Feature = "idmapped_tmpfs"
 	Overlay                 Feature = "overlay"
+	HostOverlay             Feature = "host_overlay"
 	OverlayInUserNamespaces Feature = "overlay_in_user_namespaces"
 	Procfs                  Feature = "procfs"
 	Openat2                 Feature = "openat2"
@@ -116,6 +117,10 @@ var table = []Info{
 		Name: Overlay, Group: "mounts", Title: "overlay", Since: v(3, 18), Need: Useful, probe: probeIn(unix.CLONE_NEWNS, tryOverlay(overlayOptions)),
 		Lost: "no writes on a layer: --overlay fails",
 		Get:  "modprobe overlay; a kernel with CONFIG_OVERLAY_FS; " + privileged,
+	}, {
+		Name: HostOverlay, Group: "mounts", Title: "a read-only overlay over /usr", Since: v(5, 12), Need: Useful, probe: probeHostOverlay,
+		Lost: "locks and inotify inside reach programs of the host that use the same files of /usr; the Result says so",
+		Get:  "as for overlay; nothing mounted below /usr; a host whose /usr is not an overlay over another one",
 	}, {
 		Name: OverlayInUserNamespaces, Group: "mounts", Title: "overlay in user namespaces", Since: v(5, 11), Need: Useful, probe: inUserNamespace(unix.CLONE_NEWNS, tryOverlay(overlayOptions+",userxattr")),
 		Lost: "nothing yet: no present function needs it",

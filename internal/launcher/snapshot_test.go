@@ -201,7 +201,7 @@ func TestForksNeedNoOverlay(t *testing.T) {
 	}
 	l := newTestLauncher(t)
 	sb := up(t, l, "source", spec.Config{Storage: spec.StorageDisk})
-	sh(t, sb, "mkdir many; for i in $(seq 1000); do echo $i > many/$i; done; echo home > /home/sandbox/h")
+	sh(t, sb, "mkdir many; for i in $(seq 300); do echo $i > many/$i; done; echo home > /home/sandbox/h")
 	want := show(t, sb, "/workspace", "/home/sandbox")
 	if err := sb.Snapshot(t.Context(), "snap"); err != nil {
 		t.Fatal(err)
