@@ -74,8 +74,8 @@ FUZZ := internal/agent:FuzzParseEvent internal/agent:FuzzParseList internal/laun
 # Parsers of a few lines, which take less.
 FUZZ_SMALL := internal/patch:FuzzQuote internal/patch:FuzzTerminal internal/files:FuzzParseAnswer   \
 	internal/files:FuzzParseRequest
-FUZZTIME ?= 20s
-FUZZTIME_SMALL ?= 5s
+FUZZTIME ?= 10s
+FUZZTIME_SMALL ?= 3s
 fuzz: deps $(AGENT)
 	@for f in $(FUZZ); do GO='$(GO)' scripts/fuzz $(FUZZTIME) $$f -tags '$(TAGS)' || exit; done
 	@for f in $(FUZZ_SMALL); do GO='$(GO)' scripts/fuzz $(FUZZTIME_SMALL) $$f -tags '$(TAGS)' || exit; done
@@ -95,6 +95,7 @@ others:
 	$(GOTEST) -skip '$(STORMS)|Docker29' ./integration/...
 
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_DOCKER29 = all
+test-docker29: export SANDBOX_RUNTIME_INTEGRATION_ENGINES = all
 test-docker29: export GOTESTSUM_FORMAT ?= standard-verbose
 test-docker29: build $(GOTESTSUM)
 	integration/setup

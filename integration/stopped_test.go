@@ -168,7 +168,7 @@ func TestUpKilledWhileItKeepsFiles(t *testing.T) {
 		t.Fatalf("%d snapshots", n)
 	}
 	kills := 0
-	for _, n := range someFailpoints(points, 25) {
+	for _, n := range someFailpoints(points, 50) {
 		trace := strike(n)
 		if trace.Killed {
 			kills++

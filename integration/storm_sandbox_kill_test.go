@@ -42,12 +42,12 @@ func blows() []blow {
 	goesOn := []func(*sandboxStorm, string){(*sandboxStorm).goesOn}
 	cleared := []func(*sandboxStorm, string){(*sandboxStorm).cleared}
 	return []blow{
-		{name: "up", args: is("up", "c"), after: []string{"", "created", "running", "stopped"}, recover: anyway, of: 10},
-		{name: "up, without a compiled filter", before: (*sandboxStorm).forgetFilters, args: is("up", "c"), recover: anyway, of: 32},
-		{name: "up of a dead one", before: dead, args: is("up", "c"), recover: anyway, of: 32},
-		{name: "down", before: busy, args: is("down", "c"), recover: anyway, of: 4},
-		{name: "down of a paused one", before: paused, args: is("down", "c"), recover: []func(*sandboxStorm, string){(*sandboxStorm).takeDown}, of: 8},
-		{name: "delete --force", before: busy, args: is("delete", "--force", "c"), recover: anyway, of: 8},
+		{name: "up", args: is("up", "c"), after: []string{"", "created", "running", "stopped"}, recover: anyway, of: 20},
+		{name: "up, without a compiled filter", before: (*sandboxStorm).forgetFilters, args: is("up", "c"), recover: anyway, of: 48},
+		{name: "up of a dead one", before: dead, args: is("up", "c"), recover: anyway, of: 48},
+		{name: "down", before: busy, args: is("down", "c"), recover: anyway, of: 8},
+		{name: "down of a paused one", before: paused, args: is("down", "c"), recover: []func(*sandboxStorm, string){(*sandboxStorm).takeDown}, of: 16},
+		{name: "delete --force", before: busy, args: is("delete", "--force", "c"), recover: anyway, of: 16},
 		{name: "exec", up: true, args: is("exec", "c", "sh", "-c", "(setsid sleep 1000 &); true"), after: []string{"running"}, recover: goesOn, of: 1},
 		// The shell's own words, if its time is over as it forks, are none of the runtime's.
 		{name: "exec --timeout", up: true, args: is("exec", "--timeout", "20ms", "c", "sh", "-c", "exec 2>/dev/null; (setsid sleep 1000 &); sleep 1000"),
