@@ -176,10 +176,8 @@ func (r *Root) takeReadOnly(s *source, spaces *namespaces) error {
 				return err
 			}
 		}
-		if s.view != nil {
-			if err := r.takeView(s); err != nil {
-				return err
-			}
+		if err := r.takeView(s); err != nil {
+			return err
 		}
 		return s.clone(-1, true)
 	}

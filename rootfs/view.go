@@ -86,8 +86,15 @@ func (v *view) close() {
 
 // takeView takes the lower layer of the view of a source. An overlay does not cross
 // mounts: a source that has a mount of the host above or below it, within the view, is
-// shown itself.
+// shown itself. A foreign source has no view: its user chose to share it.
 func (r *Root) takeView(s *source) error {
+	switch {
+	case s.foreign:
+		return nil
+	case s.view == nil:
+		r.noteShared(s.path, errors.New("it lies on another mount"))
+		return nil
+	}
 	m, err := r.plan.mounted.look(s.view.dir)
 	if err != nil {
 		return err
