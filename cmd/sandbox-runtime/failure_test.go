@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -182,4 +184,14 @@ func TestXDGRootIsForUsers(t *testing.T) {
 	if path := defaultData(); path != "/var/lib/sandbox-runtime" {
 		t.Errorf("data of root of the host: %s", path)
 	}
+}
+
+// TestALauncherRefusesSandboxesOfOthers: the commands refuse such a state root, too.
+func TestALauncherRefusesSandboxesOfOthers(t *testing.T) {
+	h := newHost(t)
+	sandboxes := filepath.Join(h.root, "@sandboxes")
+	if err := errors.Join(os.MkdirAll(sandboxes, 0o700), os.Chown(sandboxes, 4242, 4242)); err != nil {
+		t.Fatal(err)
+	}
+	h.refuse(1, []string{sandboxes + " belongs to user 4242", "chown it to root"}, "launcher", "--fd", "1")
 }

@@ -69,6 +69,9 @@ func runLauncher(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
+	if err := l.CheckRoot(); err != nil {
+		return err
+	}
 	if err := limitTotals(cmd, l); err != nil {
 		return err
 	}

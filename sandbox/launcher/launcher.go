@@ -85,6 +85,9 @@ func serve(d launcher.Dirs) error {
 	if err != nil {
 		return err
 	}
+	if err := l.CheckRoot(); err != nil {
+		return err
+	}
 	conn, err := server.InheritedConn(connection)
 	if err != nil {
 		return fmt.Errorf("descriptor %d: %w", connection, err)

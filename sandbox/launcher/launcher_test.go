@@ -1,8 +1,10 @@
 package launcher_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -37,6 +39,20 @@ func TestProgramIsItsOwnLauncher(t *testing.T) {
 	}
 	if err := m.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestLauncherRefusesSandboxesOfOthers(t *testing.T) {
+	testhost.NeedRoot(t, "a directory of another user")
+	dirs := launcher.Dirs{State: t.TempDir(), Data: t.TempDir()}
+	sandboxes := filepath.Join(dirs.State, "@sandboxes")
+	if err := errors.Join(os.Mkdir(sandboxes, 0o700), os.Chown(sandboxes, 4242, 4242)); err != nil {
+		t.Fatal(err)
+	}
+	command := launcher.Command(dirs)
+	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "belongs to user 4242") {
+		t.Errorf("got %s, %v", out, err)
 	}
 }
 
