@@ -36,6 +36,10 @@ const (
 	maxLogText = 1 << 10
 )
 
+// noUser is the user of lines that no single client causes: the launcher as a whole has a budget
+// for them. It is no user id of the kernel (include/linux/uidgid.h:uid_valid).
+const noUser = ^uint32(0)
+
 func newClientLog(log *slog.Logger) *clientLog {
 	return &clientLog{log: log, users: map[uint32]*logBudget{}}
 }
@@ -48,6 +52,9 @@ type userLog struct {
 
 func (l *clientLog) of(uid uint32) userLog { return userLog{l, uid} }
 
+// ofAll is for lines that no single client causes.
+func (l *clientLog) ofAll() userLog { return userLog{l, noUser} }
+
 // Warn logs a line about the user, if the user has one left.
 func (l userLog) Warn(text string, args ...any) { l.write(l.log.Warn, text, args) }
 
@@ -59,7 +66,10 @@ func (l userLog) write(log func(string, ...any), text string, args []any) {
 	if !ok {
 		return
 	}
-	short := []any{"uid", l.uid}
+	var short []any
+	if l.uid != noUser {
+		short = []any{"uid", l.uid}
+	}
 	for _, arg := range args {
 		short = append(short, shorten(arg))
 	}

@@ -4,9 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A client that is refused again and again has some lines in the log, and others theirs.
@@ -50,5 +56,52 @@ func TestUsersOfTheLogAreBounded(t *testing.T) {
 	}
 	if _, ok := log.take(20_000, now.Add(time.Hour)); !ok || len(log.users) != 1 {
 		t.Errorf("an hour later: %v, %s", ok, fmt.Sprint(len(log.users)))
+	}
+}
+
+// A descriptorShortage is a Source for which the process has no descriptor left at each second
+// accept. After count refusals it is closed.
+type descriptorShortage struct {
+	count int
+	short bool
+}
+
+func (d *descriptorShortage) AcceptUnix() (*net.UnixConn, error) {
+	if d.short = !d.short; !d.short {
+		ours, theirs, err := descriptor.UnixPair()
+		if err != nil {
+			return nil, err
+		}
+		return ours, theirs.Close()
+	}
+	if d.count--; d.count < 0 {
+		return nil, net.ErrClosed
+	}
+	return nil, unix.EMFILE
+}
+
+// A client can bring the launcher to its limit of descriptors again and again.
+func TestFailedAcceptsDoNotFillTheLog(t *testing.T) {
+	w := newWorld(t)
+	if err := w.Serve(&descriptorShortage{count: 100}); err != nil {
+		t.Fatal(err)
+	}
+	text := w.log.String()
+	if lines := strings.Count(text, "accept a connection"); lines < logBurst || lines > logBurst+1 || strings.Contains(text, "uid=") {
+		t.Errorf("%d lines: %.300s", lines, text)
+	}
+}
+
+// A client can tie many sandboxes to its connections.
+func TestFailedRemovalsDoNotFillTheLog(t *testing.T) {
+	w := newWorld(t, Rule{User: "7"})
+	trunk := newTrunk(w.Server, nil, newPeer(w.rules.of(7)), nil)
+	for i := range 100 {
+		trunk.tie(spec.Info{ID: fmt.Sprint("box", i)})
+	}
+	w.core.failRemovals(errors.New("busy"))
+	trunk.removeTied()
+	if lines := strings.Count(w.log.String(), "client has gone"); lines != logBurst {
+		t.Errorf("%d lines", lines)
 	}
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 type events struct {
 	handles *handles
 	core    Core
-	log     *slog.Logger
+	log     userLog
 
 	// joining is held while a subscriber is added or removed. looking is held during look.
 	joining, looking sync.Mutex
@@ -54,7 +53,7 @@ type subscriber struct {
 // queueLength is how many events wait for a subscriber.
 const queueLength = 256
 
-func newEvents(hs *handles, core Core, log *slog.Logger) *events {
+func newEvents(hs *handles, core Core, log userLog) *events {
 	return &events{handles: hs, core: core, log: log, subscribers: map[*subscriber]bool{}, known: map[string]*watched{}}
 }
 

@@ -26,7 +26,9 @@ type fakeCore struct {
 	// opening, removing and listing, if they are set, are called by Open, Remove and List
 	// before anything is done, as if that had to wait.
 	opening, removing, listing func()
-	retired                    atomic.Int32
+	// unremovable is the error of all removals.
+	unremovable error
+	retired     atomic.Int32
 	// beginnings are those of snapshots, by "NAME of UID".
 	beginnings map[string]launch.Beginning
 	opened     int
@@ -49,6 +51,12 @@ func (f *fakeCore) first(hook *func()) {
 	if what != nil {
 		what()
 	}
+}
+
+func (f *fakeCore) failRemovals(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unremovable = err
 }
 
 func (f *fakeCore) onCreate(creating func(ctx context.Context) error) {
@@ -132,6 +140,9 @@ func (f *fakeCore) Remove(_ context.Context, id string, may func(owner uint32) b
 	f.first(&f.removing)
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.unremovable != nil {
+		return f.unremovable
+	}
 	if b := f.boxes[id]; b != nil {
 		if may != nil && !may(b.now().Owner) {
 			return nil

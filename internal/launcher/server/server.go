@@ -86,7 +86,7 @@ func New(core Core, rules Rules, log *slog.Logger) *Server {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.draining, s.drain = context.WithCancel(s.ctx)
 	s.handles = newHandles(core)
-	s.events = newEvents(s.handles, core, log)
+	s.events = newEvents(s.handles, core, s.clients.ofAll())
 	return s
 }
 
@@ -110,7 +110,7 @@ func (s *Server) Serve(l Source) error {
 			return nil
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ECONNABORTED):
 			// The host or the process has no free descriptors or memory now: try again later.
-			s.log.Error("accept a connection", "error", err)
+			s.clients.ofAll().Error("accept a connection", "error", err)
 		default:
 			return err
 		}

@@ -153,7 +153,7 @@ func (t *trunk) removeTied() {
 				return // another sandbox has the name
 			}
 			if err := t.server.remove(ctx, i.ID, t.peer); err != nil {
-				t.server.log.Error("remove a sandbox whose client has gone", "id", i.ID, "error", err)
+				t.log().Error("remove a sandbox whose client has gone", "id", i.ID, "error", err)
 			}
 		})
 	}
