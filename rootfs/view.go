@@ -1,6 +1,7 @@
 package rootfs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -121,7 +122,9 @@ func (r *Root) noteShared(name string, why error) {
 }
 
 // view replaces the mount of a source by one of the same place in its view. Where the
-// kernel makes no such overlay, the mount stays.
+// kernel makes no such overlay, the mount stays. The owner of a language prefix can have
+// put a symbolic link at the place meanwhile: it is not followed, and nothing outside the
+// view is reached.
 func (b *builder) view(s *source) error {
 	v := s.view
 	if v.top < 0 && v.err == nil {
@@ -134,7 +137,17 @@ func (b *builder) view(s *source) error {
 	if v.err != nil {
 		return v.err
 	}
-	tree, err := unix.OpenTree(v.top, s.at, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW)
+	place, err := openBeneath(v.top, cmp.Or(s.at, "."))
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	defer descriptor.CloseFD(place)
+	if there, err := examine(place); err != nil {
+		return fmt.Errorf("stat: %w", err)
+	} else if is := typeName(there.mode); is != typeName(s.mode) {
+		return fmt.Errorf("it became a %s meanwhile", is)
+	}
+	tree, err := unix.OpenTree(place, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
 		return fmt.Errorf("open_tree: %w", err)
 	}

@@ -148,6 +148,33 @@ func TestUnfoldedEntriesHaveInodesOfTheirOwn(t *testing.T) {
 	}
 }
 
+// The owner of a prefix puts a symbolic link in the place of a planned directory.
+func TestALinkInAPrefixLeadsNowhere(t *testing.T) {
+	testhost.PrivateMounts(t)
+	for _, swapped := range []string{"/lib", "/lib/mounted", "/lib/mounted/inner", "/lib/mounted/below"} {
+		t.Run(swapped, func(t *testing.T) {
+			cfg, prefix := prefixConfig(t)
+			write(t, prefix+"/lib/mounted/inner/x", "")
+			cfg.Binds = []Bind{{Source: t.TempDir(), Target: prefix + "/lib/mounted/new"}}
+			outside := t.TempDir()
+			if err := unix.Rename(prefix+"/lib", outside+"/lib"); err != nil {
+				t.Fatal(err)
+			}
+			write(t, prefix+"/lib/mounted/inner/x", "")
+			write(t, prefix+"/lib/mounted/below", "")
+			r := open(t, cfg)
+			if err := os.RemoveAll(prefix + swapped); err != nil {
+				t.Fatal(err)
+			}
+			symlink(t, outside+swapped, prefix+swapped)
+			m, err := r.Mount(stage(t))
+			if err == nil {
+				t.Fatalf("mounted, and below %s is %q", prefix+"/lib/mounted", names(t, m.Path+prefix+"/lib/mounted"))
+			}
+		})
+	}
+}
+
 // wantNote holds that a file is the host's own, and that a note says so.
 func wantNote(t *testing.T, r *Root, m Mounted, name, note string) {
 	t.Helper()
