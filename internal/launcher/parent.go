@@ -67,6 +67,9 @@ func (l *Launcher) LimitTotals(memory spec.Size, cpus spec.CPUs) error {
 	if host.Mode != cgroups.V2 && cpus > 0 && errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("total of %v cpus: a sandbox that is up has more, which cgroup v1 refuses: lower its --cpus with update, remove it, or set a higher total (%w)", cpus, err)
 	}
+	if host.Mode != cgroups.V2 && memory > 0 && errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("total of %v of memory: the sandboxes that are up use more, which cgroup v1 refuses: remove some, or set a higher total (%w)", memory, err)
+	}
 	if err != nil {
 		return fmt.Errorf("totals of all sandboxes: %w", err)
 	}

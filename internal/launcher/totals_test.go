@@ -56,3 +56,21 @@ func TestASandboxCannotHaveMoreThanAllTogether(t *testing.T) {
 		t.Errorf("a total below a sandbox's: %v", err)
 	}
 }
+
+// cgroup v1 refuses a total of memory that is in use. The total here is below that of any
+// process, so it is never set.
+func TestATotalBelowTheMemoryInUseIsRefused(t *testing.T) {
+	l := newTestLauncher(t)
+	up(t, l, "", spec.Config{})
+	host, err := l.host()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host.Mode == cgroups.V2 || !host.Limits.Memory.Enforced {
+		return // v2 sets the total, and kills
+	}
+	const total = 16 << 10
+	if err := l.LimitTotals(total, 0); err == nil || !strings.Contains(err.Error(), "remove some, or set a higher total") {
+		t.Errorf("%v", err)
+	}
+}
