@@ -3,7 +3,9 @@ package server
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
@@ -102,7 +104,7 @@ func TestASandboxThatIsReplacedCounts(t *testing.T) {
 
 // Creates of one name at the same time take one place, with the last place too.
 func TestCreatesOfOneNameHaveOnePlace(t *testing.T) {
-	p := newPeer(&Rule{uid: 1001, Sandboxes: 2})
+	p := newPeer(&Rule{uid: 1001, Sandboxes: 2}, &allDescriptors{})
 	core := newFakeCore()
 	take := func(name string) error { return p.takeSandbox(t.Context(), core, name) }
 	for _, name := range []string{"", "a", "a"} {
@@ -121,9 +123,38 @@ func TestCreatesOfOneNameHaveOnePlace(t *testing.T) {
 	}
 }
 
+// Each descriptor of a client can hold a thread of the launcher, and a Go program ends at 10,000
+// threads. Root is in no bound of the users.
+func TestAllUsersHaveABoundOfDescriptors(t *testing.T) {
+	s := New(newFakeCore(), Rules{}, slog.New(slog.DiscardHandler))
+	var peers []*peer
+	for range 12 {
+		peers = append(peers, newPeer(&Rule{uid: 1001, Descriptors: 1000}, &s.descriptors))
+	}
+	taken := 0
+	for _, p := range peers {
+		for p.takeDescriptors(1) == nil {
+			taken++
+		}
+	}
+	if taken != maxDescriptors || taken > 9000 {
+		t.Errorf("all users have %d descriptors", taken)
+	}
+	if err := peers[11].takeDescriptors(1); !errors.Is(err, launch.ErrRefused) || !strings.Contains(err.Error(), "of all users") {
+		t.Errorf("one more: %v", err)
+	}
+	if err := newPeer(everything(0), &s.descriptors).takeDescriptors(1); err != nil {
+		t.Errorf("root: %v", err)
+	}
+	peers[0].leaveDescriptors(1)
+	if err := peers[11].takeDescriptors(1); err != nil {
+		t.Errorf("after one was given back: %v", err)
+	}
+}
+
 // A sandbox that was made while others are listed has its place.
 func TestSandboxesMadeMeanwhileHavePlaces(t *testing.T) {
-	p := newPeer(&Rule{uid: 1001, Sandboxes: 1})
+	p := newPeer(&Rule{uid: 1001, Sandboxes: 1}, &allDescriptors{})
 	core := newFakeCore()
 	if err := p.takeSandbox(t.Context(), core, "a"); err != nil {
 		t.Fatal(err)

@@ -95,7 +95,7 @@ func TestFailedAcceptsDoNotFillTheLog(t *testing.T) {
 // A client can tie many sandboxes to its connections.
 func TestFailedRemovalsDoNotFillTheLog(t *testing.T) {
 	w := newWorld(t, Rule{User: "7"})
-	trunk := newTrunk(w.Server, nil, newPeer(w.rules.of(7)), nil)
+	trunk := newTrunk(w.Server, nil, newPeer(w.rules.of(7), &allDescriptors{}), nil)
 	for i := range 100 {
 		trunk.tie(spec.Info{ID: fmt.Sprint("box", i)})
 	}

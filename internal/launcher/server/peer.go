@@ -15,6 +15,7 @@ type peer struct {
 	*Rule
 
 	gates
+	shared *allDescriptors
 
 	// mu guards the fields below.
 	mu sync.Mutex
@@ -30,8 +31,8 @@ type peer struct {
 	counting *semaphore.Weighted
 }
 
-func newPeer(r *Rule) *peer {
-	return &peer{Rule: r, gates: newGates(r), making: map[string]int{}, fresh: map[string]bool{}, counting: semaphore.NewWeighted(1)}
+func newPeer(r *Rule, shared *allDescriptors) *peer {
+	return &peer{Rule: r, shared: shared, gates: newGates(r), making: map[string]int{}, fresh: map[string]bool{}, counting: semaphore.NewWeighted(1)}
 }
 
 // takeCall counts a call.
@@ -58,6 +59,9 @@ func (p *peer) takeDescriptors(n int) error {
 	if p.descriptors+n > p.Descriptors {
 		return refused("more than %d descriptors at a time", p.Descriptors)
 	}
+	if !p.all && !p.shared.take(n) {
+		return refused("more than %d descriptors of all users at a time; try again later", maxDescriptors)
+	}
 	p.descriptors += n
 	return nil
 }
@@ -66,6 +70,36 @@ func (p *peer) leaveDescriptors(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.descriptors -= n
+	if !p.all {
+		p.shared.leave(n)
+	}
+}
+
+// maxDescriptors bounds the descriptors of all users but root. The close of a socket with
+// SO_LINGER holds a thread as long as its sender wants (socket(7)), and a Go program ends at
+// 10,000 threads (runtime/debug.SetMaxThreads).
+const maxDescriptors = 8192
+
+// allDescriptors counts the descriptors of all users.
+type allDescriptors struct {
+	mu    sync.Mutex
+	taken int
+}
+
+func (a *allDescriptors) take(n int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.taken+n > maxDescriptors {
+		return false
+	}
+	a.taken += n
+	return true
+}
+
+func (a *allDescriptors) leave(n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.taken -= n
 }
 
 // releaseTime is how long a create waits for the files of removed sandboxes, if only these files

@@ -274,7 +274,7 @@ func TestTheRuleSeesTheOverlaysOfASnapshot(t *testing.T) {
 
 // A removed sandbox whose files a client holds has its place still.
 func TestHeldStoresHavePlaces(t *testing.T) {
-	p := newPeer(&Rule{uid: 1001, Sandboxes: 2})
+	p := newPeer(&Rule{uid: 1001, Sandboxes: 2}, &allDescriptors{})
 	core := newFakeCore()
 	core.retired.Store(1)
 	ctx := t.Context()

@@ -32,6 +32,8 @@ type Server struct {
 	// clients logs the actions of clients.
 	clients  *clientLog
 	refusals *refusals
+	// descriptors are those of all users.
+	descriptors allDescriptors
 
 	// ctx is cancelled when all calls must end. draining is cancelled when only calls that wait
 	// must end.
@@ -195,7 +197,7 @@ func (s *Server) admit(channel *launch.Channel, uid uint32, groups []uint32, don
 		if rule == nil {
 			return refused("user %d may not use this launcher; add a rule for the user to the launcher's --rules", uid)
 		}
-		p = newPeer(rule)
+		p = newPeer(rule, &s.descriptors)
 		s.peers[uid] = p
 	}
 	if err := p.takeDescriptors(1); err != nil {

@@ -785,7 +785,7 @@ func TestEvents(t *testing.T) {
 func TestASlowSubscriberIsToldWhatItLost(t *testing.T) {
 	w := newWorld(t)
 	c := w.client(t, 0)
-	p := newPeer(everything(0))
+	p := newPeer(everything(0), &allDescriptors{})
 	s, err := w.events.subscribe(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
