@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Each exec is a process of its own on the host: what they share is kept by the
@@ -31,6 +33,49 @@ func TestUpKeepsItsStateBetweenExecs(t *testing.T) {
 	if got := s.sh("box", "ls; ls /tmp; cat /proc/[0-9]*/comm | grep sleep | wc -l"); got != "0\n" {
 		t.Errorf("a new sandbox of the same name has %q", got)
 	}
+}
+
+// A program that the host installs, and one that it replaces, are there for the next command,
+// although the sandbox has looked for both before.
+func TestExecSeesWhatTheHostInstalls(t *testing.T) {
+	s := newSandboxes(t)
+	dir := t.TempDir()
+	for _, name := range []string{"upper", "work"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The test may write to this /usr.
+	if err := unix.Mount("overlay", "/usr", "overlay", 0, "lowerdir=/usr,upperdir="+dir+"/upper,workdir="+dir+"/work"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount("/usr", unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	install := func(name, script string) {
+		t.Helper()
+		at := filepath.Join("/usr/local/bin", name)
+		if err := os.WriteFile(at+".new", []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(at+".new", at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	install("replaced-tool", "echo old")
+	s.up("box")
+	const both = "replaced-tool; new-tool 2>/dev/null || echo missing"
+	if got := s.sh("box", both); got != "old\nmissing\n" {
+		t.Errorf("before: %q", got)
+	}
+	install("replaced-tool", "echo replaced")
+	install("new-tool", "echo new")
+	if got := s.sh("box", both); got != "replaced\nnew\n" {
+		t.Errorf("after: %q", got)
+	}
+	wantStatus(t, s.command("down", "box"), 0)
 }
 
 // What lives there is no reason for anything to stay, and the workspace does.

@@ -209,3 +209,52 @@ func TestPrefixOnStackedOverlaysIsShown(t *testing.T) {
 	r, m := mounted(t, cfg)
 	wantNote(t, r, m, prefix+"/bin/run", prefix+" is not shown through an overlay")
 }
+
+// /usr is a mount of the test's here, so that the test can change it.
+func TestRefreshShowsTheHostsPresentFiles(t *testing.T) {
+	testhost.PrivateMounts(t)
+	usr := t.TempDir()
+	for name, text := range map[string]string{"bin/replaced": "old", "bin/held": "old", "bin/kept": "old"} {
+		write(t, filepath.Join(usr, name), text)
+	}
+	if err := unix.Mount(usr, "/usr", "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	unmountAfter(t, "/usr")
+	_, m := mounted(t, testConfig())
+	see := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(m.Path, "usr/bin", name))
+		if errors.Is(err, os.ErrNotExist) {
+			return "missing"
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	wantSeen := func(when string, want map[string]string) {
+		t.Helper()
+		for name, text := range want {
+			if got := see(name); got != text {
+				t.Errorf("%s, %s is %q, want %q", when, name, got, text)
+			}
+		}
+	}
+	wantSeen("before", map[string]string{"replaced": "old", "held": "old", "kept": "old", "new": "missing"})
+	held, err := os.Open(filepath.Join(m.Path, "usr/bin/held"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	for _, name := range []string{"replaced", "held", "new"} {
+		write(t, filepath.Join(usr, "upgrade"), "new")
+		if err := os.Rename(filepath.Join(usr, "upgrade"), filepath.Join(usr, "bin", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantSeen("before the refresh", map[string]string{"replaced": "old", "new": "missing"})
+	if err := Refresh(m.Path); err != nil {
+		t.Fatal(err)
+	}
+	wantSeen("after it", map[string]string{"replaced": "new", "new": "new", "kept": "old", "held": "old"})
+}

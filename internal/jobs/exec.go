@@ -128,6 +128,7 @@ func (v *Session) start(ctx context.Context, r record.Record, config spec.Config
 	if err != nil {
 		return nil, err
 	}
+	v.host.refresh(r)
 	leaf, err := v.Leaves.Take()
 	if err != nil {
 		return nil, v.Why(ctx, err)

@@ -44,6 +44,8 @@ type Session struct {
 
 	Told toldOutputs
 
+	host hostView
+
 	starting startList
 
 	// Output bounds the output of detached commands. Its mutex is taken before Mu.
