@@ -17,6 +17,8 @@
 //   - The host's own root and language prefixes are not idmapped: their owners
 //     show as nobody, and no user of the sandbox, its root included, reads more
 //     of them than any user of the host could.
+//     They are shown through read-only overlays, so that locks and inotify
+//     inside reach no program outside ([Refresh] shows later changes of the host).
 //   - The directory of [Config.Dir] is idmapped so that an id on disk is the same
 //     id inside.
 //   - The workspace and binds are idmapped so that the owner of the source is the
