@@ -214,8 +214,8 @@ func TestACommandWithoutStdinHasTheSandboxsNull(t *testing.T) {
 	}
 }
 
-// docs/adr/0012-usr-stays-a-bind.md: the host's files below /usr are shared, and an
-// overlay has files of its own.
+// docs/adr/0016: an overlay has inodes of its own, the user's and that of the host's root. A
+// bind shares those of the host.
 func TestAnOverlayHasLocksOfItsOwn(t *testing.T) {
 	s := newSandboxes(t)
 	const path = "/usr/bin/env"
@@ -225,10 +225,11 @@ func TestAnOverlayHasLocksOfItsOwn(t *testing.T) {
 	}
 	defer f.Close()
 	for _, c := range []struct {
-		flags []string
-		free  bool
-	}{{[]string{"--overlay", "/usr"}, true}, {nil, false}} {
-		end := s.holding("locked\n", c.flags, "lock", path)
+		flags  []string
+		inside string
+		free   bool
+	}{{[]string{"--overlay", "/usr"}, path, true}, {nil, path, true}, {[]string{"--bind", "/usr:/mnt"}, "/mnt/bin/env", false}} {
+		end := s.holding("locked\n", c.flags, "lock", c.inside)
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); (err == nil) != c.free {
 			t.Errorf("do %q holds a lock, and the host's is answered with %v", c.flags, err)
 		}
