@@ -64,7 +64,7 @@ type plan struct {
 	peer    *Peer
 	sources []*source
 	views   []*view
-	// rootView is the view of the host's "/", where a part of that is shown.
+	// rootView is the view of the host's "/", if parts of the host's root are shown.
 	rootView *view
 	entries  int // added by unfolding
 

@@ -34,24 +34,25 @@ func (p *plan) viewOf(dir *source) *view {
 // lie on the mount of "/", as a start pays for each overlay. The paths of these parts are
 // looked up once more in the view: only the host's root can swap them meanwhile.
 func (p *plan) hostView(part *source) (*view, error) {
-	fd, err := descriptor.Open(unix.AT_FDCWD, "/", descriptor.NoLinks, unix.O_PATH)
-	if err != nil {
-		return nil, err
+	if p.rootView == nil {
+		fd, err := descriptor.Open(unix.AT_FDCWD, "/", descriptor.NoLinks, unix.O_PATH)
+		if err != nil {
+			return nil, err
+		}
+		root := &source{path: "/", real: "/", fd: fd, tree: -1, dir: true}
+		p.sources = append(p.sources, root)
+		p.rootView = p.viewOf(root)
 	}
-	root := &source{path: "/", real: "/", fd: fd, tree: -1, dir: true}
-	p.sources = append(p.sources, root)
-	whole, err := identify(fd)
+	whole, err := identify(p.rootView.dir.fd)
 	if err != nil {
 		return nil, err
 	}
 	of, err := identify(part.fd)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case whole.mount != of.mount:
+	}
+	if whole.mount != of.mount {
 		return p.viewOf(part), nil
-	case p.rootView == nil:
-		p.rootView = p.viewOf(root)
 	}
 	return p.rootView, nil
 }

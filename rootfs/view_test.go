@@ -21,9 +21,6 @@ func hostFiles(t *testing.T) []string {
 			files = append(files, name)
 		}
 	}
-	if len(files) == 1 {
-		t.Skip("the host has none of the files of /etc that are looked at")
-	}
 	return files
 }
 

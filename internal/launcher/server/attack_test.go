@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -104,7 +106,7 @@ func TestASandboxThatIsReplacedCounts(t *testing.T) {
 
 // Creates of one name at the same time take one place, with the last place too.
 func TestCreatesOfOneNameHaveOnePlace(t *testing.T) {
-	p := newPeer(&Rule{uid: 1001, Sandboxes: 2}, &allDescriptors{})
+	p := newPeer(&Rule{uid: 1001, Sandboxes: 2}, semaphore.NewWeighted(maxDescriptors))
 	core := newFakeCore()
 	take := func(name string) error { return p.takeSandbox(t.Context(), core, name) }
 	for _, name := range []string{"", "a", "a"} {
@@ -129,7 +131,7 @@ func TestAllUsersHaveABoundOfDescriptors(t *testing.T) {
 	s := New(newFakeCore(), Rules{}, slog.New(slog.DiscardHandler))
 	var peers []*peer
 	for range 12 {
-		peers = append(peers, newPeer(&Rule{uid: 1001, Descriptors: 1000}, &s.descriptors))
+		peers = append(peers, newPeer(&Rule{uid: 1001, Descriptors: 1000}, s.descriptors))
 	}
 	taken := 0
 	for _, p := range peers {
@@ -143,7 +145,7 @@ func TestAllUsersHaveABoundOfDescriptors(t *testing.T) {
 	if err := peers[11].takeDescriptors(1); !errors.Is(err, launch.ErrRefused) || !strings.Contains(err.Error(), "of all users") {
 		t.Errorf("one more: %v", err)
 	}
-	if err := newPeer(everything(0), &s.descriptors).takeDescriptors(1); err != nil {
+	if err := newPeer(everything(0), s.descriptors).takeDescriptors(1); err != nil {
 		t.Errorf("root: %v", err)
 	}
 	peers[0].leaveDescriptors(1)
@@ -154,7 +156,7 @@ func TestAllUsersHaveABoundOfDescriptors(t *testing.T) {
 
 // A sandbox that was made while others are listed has its place.
 func TestSandboxesMadeMeanwhileHavePlaces(t *testing.T) {
-	p := newPeer(&Rule{uid: 1001, Sandboxes: 1}, &allDescriptors{})
+	p := newPeer(&Rule{uid: 1001, Sandboxes: 1}, semaphore.NewWeighted(maxDescriptors))
 	core := newFakeCore()
 	if err := p.takeSandbox(t.Context(), core, "a"); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
@@ -95,7 +96,7 @@ func TestFailedAcceptsDoNotFillTheLog(t *testing.T) {
 // A client can tie many sandboxes to its connections.
 func TestFailedRemovalsDoNotFillTheLog(t *testing.T) {
 	w := newWorld(t, Rule{User: "7"})
-	trunk := newTrunk(w.Server, nil, newPeer(w.rules.of(7), &allDescriptors{}), nil)
+	trunk := newTrunk(w.Server, nil, newPeer(w.rules.of(7), semaphore.NewWeighted(maxDescriptors)), nil)
 	for i := range 100 {
 		trunk.tie(spec.Info{ID: fmt.Sprint("box", i)})
 	}

@@ -15,7 +15,8 @@ type peer struct {
 	*Rule
 
 	gates
-	shared *allDescriptors
+	// shared has the descriptors that all users may still have.
+	shared *semaphore.Weighted
 
 	// mu guards the fields below.
 	mu sync.Mutex
@@ -31,7 +32,7 @@ type peer struct {
 	counting *semaphore.Weighted
 }
 
-func newPeer(r *Rule, shared *allDescriptors) *peer {
+func newPeer(r *Rule, shared *semaphore.Weighted) *peer {
 	return &peer{Rule: r, shared: shared, gates: newGates(r), making: map[string]int{}, fresh: map[string]bool{}, counting: semaphore.NewWeighted(1)}
 }
 
@@ -59,7 +60,7 @@ func (p *peer) takeDescriptors(n int) error {
 	if p.descriptors+n > p.Descriptors {
 		return refused("more than %d descriptors at a time", p.Descriptors)
 	}
-	if !p.all && !p.shared.take(n) {
+	if !p.all && !p.shared.TryAcquire(int64(n)) {
 		return refused("more than %d descriptors of all users at a time; try again later", maxDescriptors)
 	}
 	p.descriptors += n
@@ -71,7 +72,7 @@ func (p *peer) leaveDescriptors(n int) {
 	defer p.mu.Unlock()
 	p.descriptors -= n
 	if !p.all {
-		p.shared.leave(n)
+		p.shared.Release(int64(n))
 	}
 }
 
@@ -79,28 +80,6 @@ func (p *peer) leaveDescriptors(n int) {
 // SO_LINGER holds a thread as long as its sender wants (socket(7)), and a Go program ends at
 // 10,000 threads (runtime/debug.SetMaxThreads).
 const maxDescriptors = 8192
-
-// allDescriptors counts the descriptors of all users.
-type allDescriptors struct {
-	mu    sync.Mutex
-	taken int
-}
-
-func (a *allDescriptors) take(n int) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.taken+n > maxDescriptors {
-		return false
-	}
-	a.taken += n
-	return true
-}
-
-func (a *allDescriptors) leave(n int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.taken -= n
-}
 
 // releaseTime is how long a create waits for the files of removed sandboxes, if only these files
 // take the room.

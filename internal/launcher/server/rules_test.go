@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -274,7 +275,7 @@ func TestTheRuleSeesTheOverlaysOfASnapshot(t *testing.T) {
 
 // A removed sandbox whose files a client holds has its place still.
 func TestHeldStoresHavePlaces(t *testing.T) {
-	p := newPeer(&Rule{uid: 1001, Sandboxes: 2}, &allDescriptors{})
+	p := newPeer(&Rule{uid: 1001, Sandboxes: 2}, semaphore.NewWeighted(maxDescriptors))
 	core := newFakeCore()
 	core.retired.Store(1)
 	ctx := t.Context()

@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
@@ -32,8 +33,8 @@ type Server struct {
 	// clients logs the actions of clients.
 	clients  *clientLog
 	refusals *refusals
-	// descriptors are those of all users.
-	descriptors allDescriptors
+	// descriptors are those that all users may still have.
+	descriptors *semaphore.Weighted
 
 	// ctx is cancelled when all calls must end. draining is cancelled when only calls that wait
 	// must end.
@@ -83,7 +84,7 @@ func New(core Core, rules Rules, log *slog.Logger) *Server {
 	s := &Server{
 		core: core, rules: rules, log: log,
 		peers: map[uint32]*peer{}, idle: make(chan struct{}),
-		clients: newClientLog(log), refusals: newRefusals(),
+		clients: newClientLog(log), refusals: newRefusals(), descriptors: semaphore.NewWeighted(maxDescriptors),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.draining, s.drain = context.WithCancel(s.ctx)
@@ -197,7 +198,7 @@ func (s *Server) admit(channel *launch.Channel, uid uint32, groups []uint32, don
 		if rule == nil {
 			return refused("user %d may not use this launcher; add a rule for the user to the launcher's --rules", uid)
 		}
-		p = newPeer(rule, &s.descriptors)
+		p = newPeer(rule, s.descriptors)
 		s.peers[uid] = p
 	}
 	if err := p.takeDescriptors(1); err != nil {

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
@@ -785,7 +786,7 @@ func TestEvents(t *testing.T) {
 func TestASlowSubscriberIsToldWhatItLost(t *testing.T) {
 	w := newWorld(t)
 	c := w.client(t, 0)
-	p := newPeer(everything(0), &allDescriptors{})
+	p := newPeer(everything(0), semaphore.NewWeighted(maxDescriptors))
 	s, err := w.events.subscribe(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
