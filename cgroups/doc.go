@@ -51,6 +51,7 @@
 //	PidsPeak         pids.peak (6.1)                                   pids.peak (6.1)
 //	IORead, …        blkio.throttle.io_service_bytes_recursive         lib io.stat rbytes, wbytes
 //	OOMKills         memory.oom_control oom_kill (4.13), summed        memory.events oom_kill
+//	MetMemoryLimit   memory.max_usage_in_bytes, memory.memsw.…         memory.events oom
 //	PidsLimitHits    pids.events max, summed                           pids.events max (before 6.11 summed)
 //	Freeze, Thaw     freezer.state                                     cgroup.freeze (5.2), cgroup.events
 //	Kill             cgroup.procs, freezer.state, SIGKILL by pidfd     cgroup.kill (5.14), else as v1
@@ -64,7 +65,7 @@
 //
 // "Summed" is over the group and those below it, because the file counts for
 // the group alone. memory.failcnt is no OOM event: it counts charges that met
-// the limit, which reclaim mostly satisfies. On a hybrid host Kill uses
+// the limit, and reclaim mostly makes room then. On a hybrid host Kill uses
 // cgroup.kill of the v2 hierarchy first and v1's files for the rest.
 //
 // # Leaves

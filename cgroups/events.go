@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 )
 
 // Events counts the effects of limits on a group and on those below it, since the group
@@ -38,6 +39,47 @@ func (g *Group) Events() (Events, error) {
 	return e, g.failed("read events of", err)
 }
 
+// MetMemoryLimit says whether the group, or one below it, has ever had no memory left under its
+// own limit. If the kernel killed a process for memory and the answer is no, then a group above
+// or the host had none left. On v1 the answer is also yes after reclaim has made room.
+func (g *Group) MetMemoryLimit() (bool, error) {
+	met, err := g.metLimitV1()
+	if g.host.Mode == V2 {
+		var n int64
+		n, err = g.count(counter{controller: "memory", file: "memory.events", local: "memory.events.local", key: "oom"})
+		met = n > 0
+	}
+	return met, g.failed("read events of", err)
+}
+
+// metLimitV1 compares peaks with limits. memory.failcnt would count the same, but is 0 on Linux
+// 6.18 at least. Where swap is counted, that limit is met first.
+func (g *Group) metLimitV1() (met bool, err error) {
+	t, ok := g.host.v1("memory")
+	if !ok {
+		return false, nil
+	}
+	err = t.each(g.path, func(dir *os.File) error {
+		for _, kind := range []string{"memory.", "memory.memsw."} {
+			peak, err := counter{}.read(dir, kind+"max_usage_in_bytes")
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			limit, limitErr := counter{}.read(dir, kind+"limit_in_bytes")
+			if err := errors.Join(err, limitErr); err != nil {
+				return err
+			}
+			met = met || peak >= limit-largestCharge
+		}
+		return nil
+	})
+	return met, err
+}
+
+// largestCharge is the most memory that the kernel charges at once rather than kill nobody
+// (PAGE_ALLOC_COSTLY_ORDER), with pages of 64 KiB at most twice over.
+const largestCharge = 128 << 10
+
 // A counter is one key of an event file. The scope of the count differs: on v1 the group
 // alone. On v2 the groups below too, unless the host mounts cgroup2 with
 // memory_localevents or pids_localevents (cgroup-v2.rst, "Mounting"), or, for pids, is
@@ -46,7 +88,7 @@ type counter struct {
 	controller string
 	file       string
 	local      string // the group alone in any case; "" or not there: file is
-	key        string
+	key        string // "" if the file has one number only
 }
 
 // count is sum in the hierarchy of the counter's controller, and Unknown where
@@ -104,7 +146,11 @@ func (c counter) read(dir *os.File, file string) (int64, error) {
 	if err != nil {
 		return Unknown, err
 	}
-	n, err := parseKey(c.key)([]byte(table))
+	parse := parseKey(c.key)
+	if c.key == "" {
+		table, parse = strings.TrimSpace(table), parseNumber
+	}
+	n, err := parse([]byte(table))
 	if err != nil {
 		return Unknown, fmt.Errorf("parse %s/%s: %w", dir.Name(), file, err)
 	}

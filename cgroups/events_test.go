@@ -40,6 +40,29 @@ func TestOOMKillIsCounted(t *testing.T) {
 	}
 }
 
+// A kill because a group above has no memory left is told from a kill at the own limit.
+func TestOOMKillsByAGroupAboveAreToldFromOwnOnes(t *testing.T) {
+	b := newBox(t, memoryLimit(48))
+	enforced(t, "memory", b.limits.Memory)
+	parent, err := b.host.Open(b.parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := b.group(nil)
+	if err := group.LimitTotals(Totals{Memory: 128 * mebibyte}); err != nil {
+		t.Fatal(err)
+	}
+	if p := b.run("memory", "1024"); !p.killed() {
+		t.Fatalf("a program took 1 GiB of 48 MiB: %v", p.ProcessState)
+	}
+	if met, err := group.MetMemoryLimit(); err != nil || met {
+		t.Errorf("the group has 128 MiB, the one above 48: met its limit: %v, %v", met, err)
+	}
+	if met, err := parent.MetMemoryLimit(); err != nil || !met {
+		t.Errorf("the group above: met its limit: %v, %v", met, err)
+	}
+}
+
 func TestReclaimIsNoOOMKill(t *testing.T) {
 	b := newBox(t, memoryLimit(48))
 	enforced(t, "memory", b.limits.Memory)

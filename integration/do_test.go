@@ -121,7 +121,7 @@ func TestDoTimeoutKillsTheWholeTree(t *testing.T) {
 func TestDoMemoryLimitKills(t *testing.T) {
 	s := newSandboxes(t)
 	o := s.json("--memory", "64m", "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=1G", "count=1")
-	if o.Status != "oom_killed" || o.ExitCode != 137 || !strings.Contains(o.Reason, "memory") {
+	if o.Status != "oom_killed" || o.ExitCode != 137 || !strings.Contains(o.Reason, "raise it with --memory") {
 		t.Errorf("got %+v", o)
 	}
 	if o.PeakMemoryBytes > 64<<20+beyond {

@@ -27,6 +27,9 @@ func (v *Session) fate() fate {
 		return fateRemoved
 	}
 	if initOOMKills(v.Group) > 0 {
+		if shortOutside(v.Group) {
+			return fateOOMOutside
+		}
 		return fateOOM
 	}
 	return fateUnknown
@@ -57,6 +60,13 @@ func initOOMKills(group *cgroups.Group) int64 {
 		kills -= max(usage.OOMKills, 0)
 	}
 	return kills
+}
+
+// shortOutside says that the sandbox's memory was never at its limit, nor that of a command. So
+// a kill for memory has its cause outside. It says false if the counts are unknown.
+func shortOutside(group *cgroups.Group) bool {
+	met, err := group.MetMemoryLimit()
+	return err == nil && !met
 }
 
 // A full is a file system of the sandbox without room, with the words for the reason and

@@ -24,6 +24,8 @@ type ending struct {
 	limits spec.Limits
 	// oomKills and forksRefused are the counts of the command's cgroup.
 	oomKills, forksRefused int64
+	// shortOutside says that the kills for memory had no cause in the sandbox.
+	shortOutside bool
 	// forksStopped counts the forks that failed because the runtime was ending the command.
 	forksStopped int64
 	// full are the full file systems of the sandbox after a failed command.
@@ -39,6 +41,8 @@ const (
 	fateUnknown fate = iota
 	// fateOOM: the kernel killed PID 1, or had nothing else left to kill.
 	fateOOM
+	// fateOOMOutside: as fateOOM, but the sandbox was below its limit.
+	fateOOMOutside
 	// fateRemoved: somebody removed the sandbox.
 	fateRemoved
 )
@@ -90,9 +94,13 @@ func (e ending) exitReason(code int) string {
 	}
 	reason := fmt.Sprintf("the command ended with exit code %d", code)
 	var causes []string
-	if e.oomKills > 0 {
+	killed := some(e.oomKills, "a process", "processes")
+	switch {
+	case e.oomKills > 0 && e.shortOutside:
+		causes = append(causes, fmt.Sprintf("%s, and the kernel killed %s it had started", outsideMemory, killed))
+	case e.oomKills > 0:
 		causes = append(causes, fmt.Sprintf("memory ran out at %s, and the kernel killed %s it had started (raise it with --memory)",
-			e.limits.Memory, some(e.oomKills, "a process", "processes")))
+			e.limits.Memory, killed))
 	}
 	if e.forksRefused > 0 {
 		causes = append(causes, fmt.Sprintf("the limit of %d processes and threads was reached (raise it with --pids)", e.limits.Pids))
@@ -112,6 +120,9 @@ func (e ending) exitReason(code int) string {
 	}
 	return reason
 }
+
+// outsideMemory is the cause of kills for memory in a sandbox that is below its own limit.
+const outsideMemory = "the host, or all its sandboxes together (launcher --total-memory), had no memory left"
 
 func some(n int64, one, more string) string {
 	if n == 1 {
@@ -144,6 +155,10 @@ func (e ending) describeSignal(r *spec.Result) {
 func (e ending) describeOOM(r *spec.Result) {
 	r.Status = spec.StatusOOMKilled
 	setSignal(r, unix.SIGKILL)
+	if e.shortOutside {
+		r.Reason = outsideMemory + ", and the kernel killed the command"
+		return
+	}
 	r.Reason = fmt.Sprintf("the command was killed when memory ran out at %s (raise it with --memory)", e.limits.Memory)
 }
 
@@ -154,6 +169,8 @@ func (e ending) describeLoss(r *spec.Result) {
 	switch e.lost {
 	case fateOOM:
 		r.Reason = fmt.Sprintf("the sandbox used all of its %s of memory, and the kernel ended the sandbox; make it anew, with more --memory", e.limits.Memory)
+	case fateOOMOutside:
+		r.Reason = outsideMemory + ", and the kernel ended the sandbox; make it anew"
 	case fateRemoved:
 		r.Reason = "the sandbox was removed while the command ran"
 	default:
@@ -172,7 +189,7 @@ func limitHit(format string, args ...any) spec.Violation {
 // violations are the limits that the command has hit. The command may have gone on.
 func (e ending) violations() []spec.Violation {
 	var all []spec.Violation
-	if e.oomKills > 0 {
+	if e.oomKills > 0 && !e.shortOutside {
 		all = append(all, limitHit("memory limit of %s reached, processes killed: %d", e.limits.Memory, e.oomKills))
 	}
 	if e.forksRefused > 0 {

@@ -32,8 +32,13 @@ func TestEndingsAreToldApart(t *testing.T) {
 		"out of memory": {
 			ending{known: true, status: killed(syscall.SIGKILL), oomKills: 1}, spec.StatusOOMKilled, 137, "SIGKILL", "64m", []string{"memory limit"}},
 		"all out of memory": {ending{oomKills: 3}, spec.StatusOOMKilled, 137, "SIGKILL", "64m", []string{"memory limit"}},
-		"killed by itself":  {ending{known: true, status: killed(syscall.SIGKILL)}, spec.StatusSignaled, 137, "SIGKILL", "signal 9", nil},
-		"terminated":        {ending{known: true, status: killed(syscall.SIGTERM)}, spec.StatusSignaled, 143, "SIGTERM", "signal 15", nil},
+		"the host out of memory": {
+			ending{known: true, status: killed(syscall.SIGKILL), oomKills: 1, shortOutside: true}, spec.StatusOOMKilled, 137, "SIGKILL", "all its sandboxes together", nil},
+		"exit 1 of a shell whose child was killed when the host was out of memory": {
+			ending{known: true, status: exited(1), oomKills: 1, shortOutside: true}, spec.StatusExited, 1, "", "all its sandboxes together", nil},
+		"sandbox lost when the host was out of memory": {ending{lost: fateOOMOutside}, spec.StatusLost, 137, "SIGKILL", "all its sandboxes together", nil},
+		"killed by itself": {ending{known: true, status: killed(syscall.SIGKILL)}, spec.StatusSignaled, 137, "SIGKILL", "signal 9", nil},
+		"terminated":       {ending{known: true, status: killed(syscall.SIGTERM)}, spec.StatusSignaled, 143, "SIGTERM", "signal 15", nil},
 		"segfault beside a child out of memory": {
 			ending{known: true, status: killed(syscall.SIGSEGV), oomKills: 1}, spec.StatusSignaled, 139, "SIGSEGV", "signal 11", []string{"memory limit"}},
 		"file too large": {ending{known: true, status: killed(syscall.SIGXFSZ)}, spec.StatusLimit, 153, "SIGXFSZ", "1m", []string{"file size"}},

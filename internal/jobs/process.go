@@ -368,6 +368,7 @@ func (p *Process) account(r *spec.Result, e *ending, exit agent.Exit) cgroups.Us
 	r.IORead, r.IOWritten = usage.IORead, usage.IOWritten
 	e.oomKills, e.forksRefused = max(usage.OOMKills, 0), max(usage.PidsLimitHits, 0)
 	e.forksStopped = usage.ForksStopped
+	e.shortOutside = e.oomKills > 0 && shortOutside(p.Live.Group)
 	return usage
 }
 
