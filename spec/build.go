@@ -211,13 +211,17 @@ const (
 func (c Config) Rlimits(inherited map[string]uint64) []specs.POSIXRlimit {
 	// A sandbox that is up since before an upgrade has no limit of open files.
 	files := cmp.Or(c.Limits.NoFile, DefaultLimits().NoFile)
+	fileSize := uint64(c.Limits.FileSize)
+	if c.Limits.FileSize == Unlimited {
+		fileSize = math.MaxUint64 // RLIM_INFINITY
+	}
 	var want []specs.POSIXRlimit
 	for _, limit := range []struct {
 		name  string
 		value uint64
 	}{
 		{"RLIMIT_CORE", 0},
-		{"RLIMIT_FSIZE", uint64(c.Limits.FileSize)},
+		{"RLIMIT_FSIZE", fileSize},
 		{"RLIMIT_NOFILE", uint64(files)},
 		{"RLIMIT_SIGPENDING", queuedSignals},
 		{"RLIMIT_MSGQUEUE", queueBytes},

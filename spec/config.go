@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -235,9 +236,13 @@ func (d Duration) MarshalText() ([]byte, error) {
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (d *Duration) UnmarshalText(text []byte) error {
-	v, err := time.ParseDuration(string(text))
+	number := string(text)
+	if _, err := strconv.ParseFloat(number, 64); err == nil {
+		number += "s"
+	}
+	v, err := time.ParseDuration(number)
 	if err != nil {
-		return fmt.Errorf("duration %q: write it like 500ms, 30s or 1m30s", text)
+		return fmt.Errorf("duration %q: write it like 500ms, 30s, 1m30s, or as a number of seconds", text)
 	}
 	*d = Duration(v)
 	return nil

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"errors"
+	"math"
 	"reflect"
 	"strconv"
 	"strings"
@@ -16,7 +17,7 @@ func TestZeroConfigIsTheSafest(t *testing.T) {
 	}
 	want := Config{
 		Network:  NetworkNone,
-		Limits:   Limits{Memory: 1 << 30, CPUs: 1, Pids: 128, FileSize: 100 << 20, NoFile: 4096, Disk: 768 << 20, Files: 98304},
+		Limits:   Limits{Memory: 1 << 30, CPUs: 1, Pids: 512, FileSize: Unlimited, NoFile: 4096, Disk: 768 << 20, Files: 98304},
 		User:     &User{UID: 1000, GID: 1000},
 		Cwd:      "/workspace",
 		Hostname: "sandbox",
@@ -162,7 +163,7 @@ func TestReadConfigSaysWhatIsWrong(t *testing.T) {
 		"wrong kind":       {`{"cwd": 3}`, "line 1"},
 		"bad size":         {`{"limits": {"memory": "lots"}}`, `size "lots"`},
 		"bad cpus":         {`{"limits": {"cpus": "NaN"}}`, `cpus "NaN"`},
-		"bad duration":     {`{"timeout": "5"}`, `duration "5"`},
+		"bad duration":     {`{"timeout": "5 min"}`, `duration "5 min"`},
 		"user without uid": {`{"user": {"gid": 5}}`, "uid"},
 		"user of more":     {`{"user": {"uid": 5, "shell": "sh"}}`, `unknown field "shell"`},
 		"something after":  {`{} {}`, "follows"},
@@ -196,6 +197,42 @@ func TestParseSize(t *testing.T) {
 	for _, text := range []string{"", "-1", "-1g", "1x", "g", "1 2", "1e30g", "0x10"} {
 		if got, err := ParseSize(text); err == nil {
 			t.Errorf("%q: got %d, want an error", text, got)
+		}
+	}
+}
+
+func TestUnlimitedSizes(t *testing.T) {
+	c, err := ReadConfig(strings.NewReader(`{"limits": {"file_size": "unlimited", "io_read": "unlimited"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	full, err := c.Complete()
+	if err != nil || full.Limits.FileSize != Unlimited || full.Limits.IORead != 0 || full.Limits.Throttled() {
+		t.Errorf("%+v, %v", full.Limits, err)
+	}
+	for _, r := range full.Rlimits(nil) {
+		if r.Type == "RLIMIT_FSIZE" && (r.Soft != math.MaxUint64 || r.Hard != math.MaxUint64) {
+			t.Errorf("%+v", r)
+		}
+	}
+	for name, limits := range map[string]Limits{"memory": {Memory: Unlimited}, "disk": {Disk: Unlimited}} {
+		if _, err := (Config{Limits: limits}).Complete(); err == nil || !strings.Contains(err.Error(), "unlimited is not between") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestDurationsWithoutAUnitAreSeconds(t *testing.T) {
+	for text, want := range map[string]time.Duration{"30": 30 * time.Second, "1.5": 1500 * time.Millisecond, "1m": time.Minute, "0": 0} {
+		var d Duration
+		if err := d.UnmarshalText([]byte(text)); err != nil || time.Duration(d) != want {
+			t.Errorf("%s: %v, %v", text, time.Duration(d), err)
+		}
+	}
+	for _, text := range []string{"", "inf", "NaN", "1e9", "5 min"} {
+		var d Duration
+		if err := d.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is taken as %v", text, time.Duration(d))
 		}
 	}
 }

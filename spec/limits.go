@@ -7,7 +7,8 @@ import (
 )
 
 // Limits bound a sandbox's use of the host. Zero fields take the defaults of
-// [DefaultLimits]; IORead and IOWrite have none and mean unlimited.
+// [DefaultLimits]; IORead and IOWrite have none and mean unlimited. FileSize, IORead and IOWrite
+// can be [Unlimited].
 type Limits struct {
 	// Memory, swap included, in bytes.
 	Memory Size `json:"memory,omitempty"`
@@ -35,7 +36,7 @@ func (l Limits) Throttled() bool { return l.IORead != 0 || l.IOWrite != 0 }
 // of Disk than three quarters of its memory.
 func DefaultLimits() Limits {
 	return Limits{
-		Memory: 1 << 30, CPUs: 1, Pids: 128, FileSize: 100 << 20, NoFile: 4096, Disk: 1 << 30, Files: filesOf(1 << 30),
+		Memory: 1 << 30, CPUs: 1, Pids: 512, FileSize: Unlimited, NoFile: 4096, Disk: 1 << 30, Files: filesOf(1 << 30),
 	}
 }
 
@@ -83,43 +84,43 @@ func LimitFields() []Limit {
 		{
 			Name: "memory", Usage: "`SIZE` of memory and swap", Default: "1g", OfCommand: true,
 			kind:  func(r LimitReport) Enforcement { return r.Memory },
-			field: amount[Size]{func(l *Limits) *Size { return &l.Memory }, ParseSize, always(def.Memory), 16 << 20, maxSize},
+			field: amount[Size]{func(l *Limits) *Size { return &l.Memory }, ParseSize, always(def.Memory), 16 << 20, maxSize, 0},
 		},
 		{
 			Name: "cpus", Usage: "`NUMBER` of cores' worth of processor time", Default: "1.0", OfCommand: true,
 			kind:  func(r LimitReport) Enforcement { return r.CPU },
-			field: amount[CPUs]{func(l *Limits) *CPUs { return &l.CPUs }, ParseCPUs, always(def.CPUs), 0.01, 1 << 12},
+			field: amount[CPUs]{func(l *Limits) *CPUs { return &l.CPUs }, ParseCPUs, always(def.CPUs), 0.01, 1 << 12, 0},
 		},
 		{
-			Name: "pids", Usage: "`NUMBER` of processes and threads at once", Default: "128", OfCommand: true,
+			Name: "pids", Usage: "`NUMBER` of processes and threads at once", Default: "512", OfCommand: true,
 			kind:  func(r LimitReport) Enforcement { return r.Pids },
-			field: amount[int64]{func(l *Limits) *int64 { return &l.Pids }, parseCount, always(def.Pids), 16, 1 << 22}, // PID_MAX_LIMIT of 64-bit Linux
+			field: amount[int64]{func(l *Limits) *int64 { return &l.Pids }, parseCount, always(def.Pids), 16, 1 << 22, 0}, // PID_MAX_LIMIT of 64-bit Linux
 		},
 		{
-			Name: "file_size", Usage: "`SIZE` of the largest file that may be written", Default: "100m", OfCommand: true,
-			field: amount[Size]{func(l *Limits) *Size { return &l.FileSize }, ParseSize, always(def.FileSize), 1, 0},
+			Name: "file_size", Usage: "`SIZE` of the largest file that may be written", Default: "unlimited", OfCommand: true,
+			field: amount[Size]{func(l *Limits) *Size { return &l.FileSize }, ParseSize, always(def.FileSize), 1, 0, 0},
 		},
 		{
 			Name: "nofile", Usage: "`NUMBER` of files that a process may have open", Default: "4096", OfCommand: true,
-			field: amount[int64]{func(l *Limits) *int64 { return &l.NoFile }, parseCount, always(def.NoFile), 16, 1 << 30},
+			field: amount[int64]{func(l *Limits) *int64 { return &l.NoFile }, parseCount, always(def.NoFile), 16, 1 << 30, 0},
 		},
 		{
 			Name: "disk", Usage: "`SIZE` of all that it keeps of its writes", Default: "1g, in memory 3/4 of --memory at most", Fixed: true,
-			field: amount[Size]{func(l *Limits) *Size { return &l.Disk }, ParseSize, diskOf, minDisk, maxSize},
+			field: amount[Size]{func(l *Limits) *Size { return &l.Disk }, ParseSize, diskOf, minDisk, maxSize, 0},
 		},
 		{
 			Name: "files", Usage: "`NUMBER` of files, directories and links in that", Default: "one for each 8k of --disk", Fixed: true,
-			field: amount[int64]{func(l *Limits) *int64 { return &l.Files }, parseCount, func(c Config) int64 { return filesOf(c.Limits.Disk) }, minFiles, maxFiles},
+			field: amount[int64]{func(l *Limits) *int64 { return &l.Files }, parseCount, func(c Config) int64 { return filesOf(c.Limits.Disk) }, minFiles, maxFiles, 0},
 		},
 		{
-			Name: "io_read", Usage: "`BYTES` per second read from disk", Default: "no limit",
+			Name: "io_read", Usage: "`BYTES` per second read from disk", Default: "unlimited",
 			kind:  func(r LimitReport) Enforcement { return r.IO },
-			field: amount[Size]{func(l *Limits) *Size { return &l.IORead }, ParseSize, always[Size](0), minIO, 0},
+			field: amount[Size]{func(l *Limits) *Size { return &l.IORead }, ParseSize, always[Size](0), minIO, 0, Unlimited},
 		},
 		{
-			Name: "io_write", Usage: "`BYTES` per second written to disk", Default: "no limit",
+			Name: "io_write", Usage: "`BYTES` per second written to disk", Default: "unlimited",
 			kind:  func(r LimitReport) Enforcement { return r.IO },
-			field: amount[Size]{func(l *Limits) *Size { return &l.IOWrite }, ParseSize, always[Size](0), minIO, 0},
+			field: amount[Size]{func(l *Limits) *Size { return &l.IOWrite }, ParseSize, always[Size](0), minIO, 0, Unlimited},
 		},
 	}
 }
@@ -154,6 +155,8 @@ const (
 type field interface {
 	// Given says that the field is not zero.
 	Given(Limits) bool
+	// Absent says that the field asks for no limit, where 0 means that.
+	Absent(Limits) bool
 	// Text is the field's value.
 	Text(Limits) string
 	// Parse sets the field from the text of a flag. It refuses 0, which would mean the
@@ -171,17 +174,21 @@ type field interface {
 	problem(Limits) string
 }
 
-// amount is a field. At a most of 0 it has no upper bound.
+// amount is a field. At a most of 0 it has no upper bound. The value absent, if it is not 0, is
+// kept as 0, which means no limit.
 type amount[T Size | CPUs | int64] struct {
 	of          func(*Limits) *T
 	parse       func(string) (T, error)
 	byDefault   func(Config) T
 	least, most T
+	absent      T
 }
 
 func always[T any](value T) func(Config) T { return func(Config) T { return value } }
 
 func (a amount[T]) Given(l Limits) bool { return *a.of(&l) != 0 }
+
+func (a amount[T]) Absent(l Limits) bool { return a.absent != 0 && *a.of(&l) == a.absent }
 
 func (a amount[T]) Text(l Limits) string { return fmt.Sprint(*a.of(&l)) }
 
@@ -211,7 +218,11 @@ func (a amount[T]) Above(l, most Limits) bool {
 }
 
 func (a amount[T]) Complete(c *Config) {
-	*a.of(&c.Limits) = cmp.Or(*a.of(&c.Limits), a.byDefault(*c))
+	v := a.of(&c.Limits)
+	if a.Absent(c.Limits) {
+		*v = 0
+	}
+	*v = cmp.Or(*v, a.byDefault(*c))
 }
 
 func (a amount[T]) problem(l Limits) string {

@@ -10,12 +10,20 @@ import (
 	"github.com/docker/go-units"
 )
 
-// Size is a number of bytes. Its text form takes k, m and g (powers of 1024);
+// Size is a number of bytes. Its text form takes k, m and g (powers of 1024), or is "unlimited";
 // JSON takes the text form or a plain number.
 type Size int64
 
-// ParseSize reads a size such as "512m", "1g" or "4096".
+// Unlimited is the size without a bound, for limits that allow this.
+const Unlimited Size = math.MaxInt64
+
+const unlimitedText = "unlimited"
+
+// ParseSize reads a size such as "512m", "1g", "4096" or "unlimited".
 func ParseSize(text string) (Size, error) {
+	if strings.TrimSpace(text) == unlimitedText {
+		return Unlimited, nil
+	}
 	n, err := units.RAMInBytes(strings.TrimSpace(text))
 	if err != nil || n < 0 {
 		return 0, fmt.Errorf("size %q: write it like 512m, 1g or 1048576", text)
@@ -25,6 +33,9 @@ func ParseSize(text string) (Size, error) {
 
 // String is the shortest text form that is exact.
 func (s Size) String() string {
+	if s == Unlimited {
+		return unlimitedText
+	}
 	for _, unit := range []struct {
 		suffix string
 		bytes  Size

@@ -35,7 +35,7 @@ func All() []Flag {
 	return append(all,
 		Text("storage", "place of its writes: "+storages()+" (default: memory, for up disk)", "storage",
 			func(c *spec.Config, v string) error { return setText(&c.Storage, v) }),
-		Text("timeout", "`DURATION` after which a command and all its processes are killed, as 500ms or 1m30s (default: none)", "timeout",
+		Text("timeout", "`DURATION` after which a command and all its processes are killed, as 500ms or 1m30s; a number alone is seconds (default: none)", "timeout",
 			func(c *spec.Config, v string) error { return c.Timeout.UnmarshalText([]byte(v)) }),
 		Text("user", "`UID[:GID]` inside (default: 1000:1000)", "user",
 			func(c *spec.Config, v string) (err error) { c.User, err = spec.ParseUser(v); return err }),

@@ -51,7 +51,7 @@ func newProver(ctx context.Context, open func(context.Context) (Sandboxes, error
 // examined is the configuration whose walls are proven: the default one, with a
 // limit of disk traffic, which is off there.
 func examined() spec.Config {
-	return spec.Config{Limits: spec.Limits{IORead: 100 << 20, IOWrite: 100 << 20}, Timeout: spec.Duration(20 * time.Second)}
+	return spec.Config{Limits: spec.Limits{FileSize: 100 << 20, IORead: 100 << 20, IOWrite: 100 << 20}, Timeout: spec.Duration(20 * time.Second)}
 }
 
 // The configurations under which commands ask for more than they may.

@@ -17,7 +17,7 @@ func TestDemandIsTheSumOfAllRules(t *testing.T) {
 		rules string // "": no file
 		want  demand
 	}{
-		"without a file": {"", demand{files: 16 * ((1 << 30) / 184), tasks: 16 * (128 + 32), terminals: 16 * 64}},
+		"without a file": {"", demand{files: 16 * ((1 << 30) / 184), tasks: 16 * (512 + 32), terminals: 16 * 64}},
 		"nobody":         {`{}`, demand{}},
 		"defaults":       {`{"peers":[{"user":1001}]}`, demand{files: 16 * ((1 << 30) / 184), tasks: 16 * (128 + 32), terminals: 16 * 64}},
 		"two users": {

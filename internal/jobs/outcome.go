@@ -111,7 +111,7 @@ func (e ending) exitReason(code int) string {
 	// Shells report a signal of their command so (POSIX.1-2024, XCU 2.8.2).
 	switch syscall.Signal(code - spec.ExitSignalBase) {
 	case unix.SIGXFSZ:
-		causes = append(causes, fmt.Sprintf("this exit code is usual after a write that makes a file larger than %s (raise it with --file-size)", e.limits.FileSize))
+		causes = append(causes, fmt.Sprintf("this exit code is usual after a write that makes a file larger than %s", e.mostOfAFile()))
 	case unix.SIGSYS:
 		causes = append(causes, "this exit code is usual after a system call that the sandbox forbids")
 	}
@@ -137,8 +137,8 @@ func (e ending) describeSignal(r *spec.Result) {
 	switch sig {
 	case unix.SIGXFSZ:
 		r.Status = spec.StatusLimit
-		r.Reason = fmt.Sprintf("the command was killed for writing a file larger than %s (raise it with --file-size)", e.limits.FileSize)
-		r.Violations = append(r.Violations, limitHit("file size limit of %s reached", e.limits.FileSize))
+		r.Reason = "the command was killed for writing a file larger than " + e.mostOfAFile()
+		r.Violations = append(r.Violations, limitHit("file size limit reached: %s", e.mostOfAFile()))
 	case unix.SIGSYS:
 		r.Status = spec.StatusDenied
 		r.Reason = "the command was killed for a system call that the sandbox forbids"
@@ -150,6 +150,14 @@ func (e ending) describeSignal(r *spec.Result) {
 		r.Status = spec.StatusSignaled
 		r.Reason = fmt.Sprintf("the command was killed by signal %d (%s)", int(sig), r.Signal)
 	}
+}
+
+// mostOfAFile is the limit of a file's size, with the way out.
+func (e ending) mostOfAFile() string {
+	if e.limits.FileSize == spec.Unlimited {
+		return "the limit of the runtime itself, which the sandbox has inherited (raise it there with ulimit -f)"
+	}
+	return fmt.Sprintf("%s (raise it with --file-size)", e.limits.FileSize)
 }
 
 func (e ending) describeOOM(r *spec.Result) {

@@ -42,6 +42,8 @@ func TestEndingsAreToldApart(t *testing.T) {
 		"segfault beside a child out of memory": {
 			ending{known: true, status: killed(syscall.SIGSEGV), oomKills: 1}, spec.StatusSignaled, 139, "SIGSEGV", "signal 11", []string{"memory limit"}},
 		"file too large": {ending{known: true, status: killed(syscall.SIGXFSZ)}, spec.StatusLimit, 153, "SIGXFSZ", "1m", []string{"file size"}},
+		"file larger than the host allows": {
+			ending{known: true, status: killed(syscall.SIGXFSZ), limits: spec.Limits{FileSize: spec.Unlimited}}, spec.StatusLimit, 153, "SIGXFSZ", "ulimit -f", []string{"file size"}},
 		"forbidden call": {ending{known: true, status: killed(syscall.SIGSYS)}, spec.StatusDenied, 159, "SIGSYS", "system call", []string{"forbidden"}},
 		"forks refused":  {ending{known: true, status: exited(2), forksRefused: 9}, spec.StatusExited, 2, "", "exit code 2", []string{"limit of 20"}},
 		"a shell whose child wrote too much": {
@@ -67,7 +69,10 @@ func TestEndingsAreToldApart(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var r spec.Result
-			test.end.timeout, test.end.limits = 2*time.Second, limits
+			test.end.timeout = 2 * time.Second
+			if test.end.limits == (spec.Limits{}) {
+				test.end.limits = limits
+			}
 			test.end.describe(&r)
 			if r.Status != test.status || r.ExitCode != test.code || r.Signal != test.signal {
 				t.Errorf("got %s %d %q, want %s %d %q", r.Status, r.ExitCode, r.Signal, test.status, test.code, test.signal)

@@ -218,8 +218,13 @@ func TestUpdatedLimitsHoldAndStay(t *testing.T) {
 		t.Errorf("raised: %+v", r)
 	}
 	var config *launch.ConfigError
-	if err := sb.Update(t.Context(), spec.Limits{Memory: 1}); !errors.As(err, &config) {
-		t.Errorf("a limit that is none: %v", err)
+	for _, limits := range []spec.Limits{{Memory: 1}, {Memory: spec.Unlimited}, {IORead: spec.Unlimited}} {
+		if err := sb.Update(t.Context(), limits); !errors.As(err, &config) {
+			t.Errorf("%+v: %v", limits, err)
+		}
+	}
+	if err := again.Update(t.Context(), spec.Limits{FileSize: spec.Unlimited}); err != nil {
+		t.Error(err)
 	}
 }
 

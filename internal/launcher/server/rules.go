@@ -74,6 +74,10 @@ func (u *UserName) UnmarshalJSON(data []byte) error {
 // DefaultSandboxes is how many sandboxes a user may have if the rule has no number.
 const DefaultSandboxes = 16
 
+// defaultPids is how many tasks a sandbox may have if the rule has no number. It is less than the
+// default of a sandbox without a rule.
+const defaultPids = 128
+
 // The other default bounds of a rule.
 const (
 	defaultCalls       = 128
@@ -211,6 +215,9 @@ func (r *Rule) complete() error {
 }
 
 func (r *Rule) completeLimits() error {
+	if r.Limits.Pids == 0 {
+		r.Limits.Pids = defaultPids
+	}
 	c, err := spec.Config{Limits: r.Limits}.Complete()
 	if err != nil {
 		return err

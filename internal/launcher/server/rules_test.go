@@ -111,7 +111,7 @@ func TestWhatARuleAllows(t *testing.T) {
 	if err := os.Mkdir(mine+"-too", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	rule := &Rule{User: "1001", Workspaces: []string{mine}, Limits: spec.Limits{Memory: 512 << 20, IORead: 1 << 20}}
+	rule := &Rule{User: "1001", Workspaces: []string{mine}, Limits: spec.Limits{Memory: 512 << 20, FileSize: 100 << 20, IORead: 1 << 20}}
 	if err := rule.complete(); err != nil {
 		t.Fatal(err)
 	}
