@@ -62,7 +62,7 @@ func doFlags() []cli.Flag {
 // doUsageError words the library's error with the flag as it was typed, and prints a
 // Result if one was asked for.
 func doUsageError(ctx context.Context, cmd *cli.Command, err error, sub bool) error {
-	err = usageError(ctx, cmd, unknownFlag(err), sub)
+	err = usageError(ctx, cmd, unknownFlag(cmd, err), sub)
 	if slices.Contains(os.Args, "--json") {
 		err = errors.Join(err, printResult(failure("", err)))
 	}
@@ -70,9 +70,10 @@ func doUsageError(ctx context.Context, cmd *cli.Command, err error, sub bool) er
 }
 
 // unknownFlag words the library's complaint about one as it was typed.
-func unknownFlag(err error) error {
+func unknownFlag(cmd *cli.Command, err error) error {
 	if flag, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); unknown {
-		return errors.New("unknown flag --" + strings.TrimLeft(flag, "-"))
+		flag = strings.TrimLeft(flag, "-")
+		return errors.New("unknown flag --" + flag + didYouMean(flagNames(cmd.Flags), flag, "--"))
 	}
 	return err
 }

@@ -146,6 +146,23 @@ func TestWrongFlagsAreLoggedToo(t *testing.T) {
 	}
 }
 
+// A person gets the name that nothing has. Callers that log as runc does get runc's words.
+func TestUnknownNamesAreNamed(t *testing.T) {
+	h := newHost(t)
+	for _, args := range [][]string{
+		{"exec", "nobody", "true"}, {"ps", "nobody"}, {"pause", "nobody"}, {"resume", "nobody"},
+		{"update", "--memory", "64m", "nobody"}, {"kill", "nobody"}, {"state", "nobody"},
+	} {
+		if r := h.run(args...); !strings.Contains(r.stderr, "sandbox-runtime: nobody does not exist: no sandbox or container has this name") {
+			t.Errorf("%q: %+v", args, r)
+		}
+		logged := append([]string{"--log-format", "json"}, args...)
+		if r := h.run(logged...); !strings.Contains(r.stderr, `container does not exist"`) {
+			t.Errorf("%q: %+v", logged, r)
+		}
+	}
+}
+
 func TestDebugLogHasTheContainersInit(t *testing.T) {
 	h := newHost(t)
 	log := filepath.Join(h.dir, "log")
@@ -169,6 +186,10 @@ func TestWrongUsageIsOneLine(t *testing.T) {
 	h.refuse(1, []string{`"exec" requires a minimum of 1 argument(s)`}, "exec")
 	h.refuse(3, []string{`unknown command "bogus"`}, "bogus")
 	h.refuse(3, []string{`unknown command "init"`}, "init")
+	h.refuse(3, []string{`unknown command "snapshoot"; did you mean snapshot?`}, "snapshoot")
+	h.refuse(125, []string{"unknown flag --memry; did you mean --memory?"}, "do", "--memry", "1g", "true")
+	h.refuse(125, []string{"unknown flag --work; did you mean --workspace?"}, "do", "--work", ".", "true")
+	h.refuse(125, []string{"unknown flag --nonsense (see"}, "do", "--nonsense", "true")
 	h.refuse(1, []string{"invalid log-format: xml"}, "--log-format", "xml", "list")
 	h.refuse(1, []string{"/no/such/log"}, "--log", "/no/such/log", "list")
 	h.refuse(1, []string{"--rootless"}, "--rootless", "perhaps", "run", "-b", h.bundle(nil, "pause"), h.id())

@@ -149,7 +149,7 @@ func withoutPidNamespace(s *specs.Spec) {
 func TestDeleteForceOfUnknownIsSilent(t *testing.T) {
 	h := newHost(t)
 	h.must("delete", "--force", "unknown")
-	h.refuse(1, []string{"container does not exist"}, "delete", "unknown")
+	h.refuse(1, []string{"unknown does not exist"}, "delete", "unknown")
 }
 
 func TestDeleteRemovesWhatAKilledCreateLeft(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 )
 
@@ -97,6 +98,9 @@ To check this host, and the isolation of a sandbox:
 			c.OnUsageError = sandboxUsageError
 		}
 		c.OnUsageError = logUsageError(out, c.OnUsageError)
+		if c.Category == categoryOCI && c.Action != nil {
+			c.Action = namingWhatIsMissing(c.Action)
+		}
 	}
 	return root
 }
@@ -129,7 +133,7 @@ func usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 
 // sandboxUsageError is usageError with a flag as it was typed, for people.
 func sandboxUsageError(ctx context.Context, cmd *cli.Command, err error, sub bool) error {
-	return usageError(ctx, cmd, unknownFlag(err), sub)
+	return usageError(ctx, cmd, unknownFlag(cmd, err), sub)
 }
 
 // withoutGoFunctions drops the prefix of a strconv error, `strconv.ParseInt: parsing
@@ -147,6 +151,21 @@ func withoutGoFunctions(text string) string {
 	return before + value[end+len(`": `):]
 }
 
+// namingWhatIsMissing is an action that answers a person with the name that nothing has. A caller
+// that gives one of runc's flags for logs gets runc's words.
+func namingWhatIsMissing(do cli.ActionFunc) cli.ActionFunc {
+	return func(ctx context.Context, cmd *cli.Command) error {
+		err := do(ctx, cmd)
+		root := cmd.Root()
+		if !errors.Is(err, container.ErrNotExist) || slices.ContainsFunc([]string{"log", "log-format", "debug"}, root.IsSet) {
+			return err
+		}
+		code, _ := exitCode(err)
+		return &exitError{code: code, plain: true, err: fmt.Errorf(
+			"%s does not exist: no sandbox or container has this name (see %s list)", cmd.Args().First(), programName)}
+	}
+}
+
 // unknownCommand is the exit status for one, as runc's.
 const unknownCommand = 3
 
@@ -156,7 +175,8 @@ func noCommand(_ context.Context, cmd *cli.Command) error {
 		return nil
 	}
 	if name := cmd.Args().First(); name != "" {
-		return &exitError{code: unknownCommand, err: fmt.Errorf("unknown command %q (see %s --help)", name, programName)}
+		return &exitError{code: unknownCommand, err: fmt.Errorf("unknown command %q%s (see %s --help)",
+			name, didYouMean(commandNames(cmd), name, ""), programName)}
 	}
 	return cli.ShowRootCommandHelp(cmd)
 }

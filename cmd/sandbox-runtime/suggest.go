@@ -1,0 +1,71 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/urfave/cli/v3"
+)
+
+// nearest returns the name that the user has probably meant by typed, or "".
+func nearest(names []string, typed string) string {
+	best, fewest := "", len(typed)/3+1
+	for _, name := range names {
+		edits := distance(name, typed)
+		if strings.HasPrefix(name, typed) && len(typed) > 1 {
+			edits = 0
+		}
+		if edits < fewest || edits == fewest && best == "" {
+			best, fewest = name, edits
+		}
+	}
+	return best
+}
+
+// distance is how many letters have to be inserted, removed or replaced to turn a into b
+// (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal, row[j+1] = row[j+1], min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// didYouMean is the end of a sentence about an unknown name, with the nearest known one.
+func didYouMean(names []string, typed, mark string) string {
+	if name := nearest(names, typed); name != "" {
+		return "; did you mean " + mark + name + "?"
+	}
+	return ""
+}
+
+// flagNames are the long names of the flags that the help shows.
+func flagNames(flags []cli.Flag) []string {
+	var names []string
+	for _, f := range flags {
+		if v, ok := f.(cli.VisibleFlag); ok && v.IsVisible() {
+			names = append(names, f.Names()[0])
+		}
+	}
+	return names
+}
+
+// commandNames are the names of the commands that the help shows.
+func commandNames(root *cli.Command) []string {
+	var names []string
+	for _, c := range root.VisibleCommands() {
+		names = append(names, c.Name)
+	}
+	return names
+}
