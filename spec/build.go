@@ -2,6 +2,7 @@ package spec
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"strconv"
 
@@ -40,10 +41,6 @@ type Host struct {
 // Disk is a block device by its numbers.
 type Disk struct{ Major, Minor int64 }
 
-// shmSize bounds shared memory, which counts towards the memory limit as it
-// fills.
-const shmSize = 64 << 20
-
 // MaxTerminals is how many pseudo-terminals a sandbox can have at once. The host
 // has kernel.pty.max of them, 4096, for all.
 const MaxTerminals = 64
@@ -63,7 +60,7 @@ func Build(c Config, h Host) *specs.Spec {
 		Hostname: c.Hostname,
 		Root:     &specs.Root{Path: h.Root, Readonly: true},
 		Process:  initProcess(h.Init),
-		Mounts:   mounts(h),
+		Mounts:   mounts(h, c.Limits.ShmSize),
 		Linux: &specs.Linux{
 			Namespaces: []specs.LinuxNamespace{
 				{Type: specs.PIDNamespace},
@@ -107,13 +104,13 @@ func initProcess(args []string) *specs.Process {
 	}
 }
 
-func mounts(h Host) []specs.Mount {
+func mounts(h Host, shm Size) []specs.Mount {
 	all := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		devices(h.Devices),
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts",
 			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5", "max=" + strconv.Itoa(MaxTerminals)}},
-		tmpfs("/dev/shm", shmSize, "mode=1777", "nodev", "noexec"),
+		tmpfs("/dev/shm", shm, "mode=1777", "nodev", "noexec"),
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 	}
 	return append(all, h.Binds...)
@@ -129,11 +126,11 @@ func devices(prepared string) specs.Mount {
 
 // tmpfs is a file system in memory of at most so many bytes, and of one inode for every 4
 // KiB, which bounds the cost of empty files for the kernel.
-func tmpfs(target string, bytes int, options ...string) specs.Mount {
+func tmpfs(target string, size Size, options ...string) specs.Mount {
 	return specs.Mount{
 		Destination: target, Type: "tmpfs", Source: "tmpfs",
 		Options: append([]string{
-			"nosuid", "size=" + strconv.Itoa(bytes), "nr_inodes=" + strconv.Itoa(max(bytes>>12, 256)),
+			"nosuid", fmt.Sprintf("size=%d", int64(size)), fmt.Sprintf("nr_inodes=%d", max(int64(size>>12), 256)),
 		}, options...),
 	}
 }

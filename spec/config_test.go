@@ -17,7 +17,7 @@ func TestZeroConfigIsTheSafest(t *testing.T) {
 	}
 	want := Config{
 		Network:  NetworkNone,
-		Limits:   Limits{Memory: 1 << 30, CPUs: 1, Pids: 512, FileSize: Unlimited, NoFile: 4096, Disk: 768 << 20, Files: 98304},
+		Limits:   Limits{Memory: 1 << 30, CPUs: 1, Pids: 512, FileSize: Unlimited, NoFile: 4096, ShmSize: 64 << 20, Disk: 768 << 20, Files: 98304},
 		User:     &User{UID: 1000, GID: 1000},
 		Cwd:      "/workspace",
 		Hostname: "sandbox",

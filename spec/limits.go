@@ -20,6 +20,8 @@ type Limits struct {
 	FileSize Size `json:"file_size,omitempty"`
 	// NoFile is how many descriptors a process of the command may have open.
 	NoFile int64 `json:"nofile,omitempty"`
+	// ShmSize is the size of /dev/shm. It counts towards the memory as it fills.
+	ShmSize Size `json:"shm_size,omitempty"`
 	// Disk and Files bound the kept writes of the sandbox, in bytes and in files,
 	// directories and links.
 	Disk  Size  `json:"disk,omitempty"`
@@ -36,7 +38,7 @@ func (l Limits) Throttled() bool { return l.IORead != 0 || l.IOWrite != 0 }
 // of Disk than three quarters of its memory.
 func DefaultLimits() Limits {
 	return Limits{
-		Memory: 1 << 30, CPUs: 1, Pids: 512, FileSize: Unlimited, NoFile: 4096, Disk: 1 << 30, Files: filesOf(1 << 30),
+		Memory: 1 << 30, CPUs: 1, Pids: 512, FileSize: Unlimited, NoFile: 4096, ShmSize: 64 << 20, Disk: 1 << 30, Files: filesOf(1 << 30),
 	}
 }
 
@@ -103,6 +105,10 @@ func LimitFields() []Limit {
 		{
 			Name: "nofile", Usage: "`NUMBER` of files that a process may have open", Default: "4096", OfCommand: true,
 			field: amount[int64]{func(l *Limits) *int64 { return &l.NoFile }, parseCount, always(def.NoFile), 16, 1 << 30, 0},
+		},
+		{
+			Name: "shm_size", Usage: "`SIZE` of /dev/shm", Default: "64m", Fixed: true,
+			field: amount[Size]{func(l *Limits) *Size { return &l.ShmSize }, ParseSize, always(def.ShmSize), 64 << 10, maxSize, 0},
 		},
 		{
 			Name: "disk", Usage: "`SIZE` of all that it keeps of its writes", Default: "1g, in memory 3/4 of --memory at most", Fixed: true,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,7 +26,7 @@ func All() []Flag {
 		Text("workspace", "`DIR` to mount at /workspace, read-write (default: an empty one that vanishes)", "workspace",
 			func(c *spec.Config, v string) error { return setText(&c.Workspace, v) }),
 		list("overlay", "host `DIR` to show at its own path; writes go to a layer (repeatable)", "overlays", addOverlay),
-		list("bind", "host path to show inside, as `SRC:DST[:ro|rw]` (default ro, repeatable)", "binds", addBind),
+		list("bind", "host path to show inside, as `SRC:DST[:ro|rw]` (default ro, repeatable)", "binds", addBind, "v"),
 		Text("network", "`none`: a loopback device only", "network",
 			func(c *spec.Config, v string) error { return setText(&c.Network, v) }),
 	}
@@ -39,9 +40,10 @@ func All() []Flag {
 			func(c *spec.Config, v string) error { return c.Timeout.UnmarshalText([]byte(v)) }),
 		Text("user", "`UID[:GID]` inside (default: 1000:1000)", "user",
 			func(c *spec.Config, v string) (err error) { c.User, err = spec.ParseUser(v); return err }),
-		list("env", "`NAME=VALUE` for its environment (repeatable)", "env", addEnv),
+		list("env-file", "`FILE` with a line NAME=VALUE for each variable; empty lines and lines with # do not count (repeatable)", "env", addEnvFile),
+		list("env", "`NAME=VALUE` for its environment; wins over --env-file (repeatable)", "env", addEnv, "e"),
 		Text("cwd", "`DIR` inside to start in (default: the working directory if it is overlaid and there is no --workspace, else /workspace)", "cwd",
-			func(c *spec.Config, v string) error { return setText(&c.Cwd, v) }),
+			func(c *spec.Config, v string) error { return setText(&c.Cwd, v) }, "w"),
 		Text("hostname", "`NAME` of the sandbox (default: sandbox)", "hostname",
 			func(c *spec.Config, v string) error { return setText(&c.Hostname, v) }),
 		Text("seccomp", "default, strict, debug or a `FILE` in the OCI JSON form (default: default)", "seccomp",
@@ -74,12 +76,12 @@ func storages() string {
 }
 
 // Text is a flag with one value.
-func Text(name, usage, field string, apply func(*spec.Config, string) error) Flag {
-	return Flag{&cli.StringFlag{Name: name, Usage: usage}, field, apply}
+func Text(name, usage, field string, apply func(*spec.Config, string) error, short ...string) Flag {
+	return Flag{&cli.StringFlag{Name: name, Aliases: short, Usage: usage}, field, apply}
 }
 
-func list(name, usage, field string, apply func(*spec.Config, string) error) Flag {
-	return Flag{&cli.StringSliceFlag{Name: name, Usage: usage}, field, apply}
+func list(name, usage, field string, apply func(*spec.Config, string) error, short ...string) Flag {
+	return Flag{&cli.StringSliceFlag{Name: name, Aliases: short, Usage: usage}, field, apply}
 }
 
 // OfCommand are the flags of limits that a single command can have.
@@ -321,5 +323,41 @@ func addEnv(c *spec.Config, value string) error {
 		c.Env = map[string]string{}
 	}
 	c.Env[name] = v
+	return nil
+}
+
+// maxEnvFile is far above the room that the kernel has for an environment.
+const maxEnvFile = 1 << 20
+
+// addEnvFile adds the variables of a file, with one on each line, as Docker's --env-file has them.
+func addEnvFile(c *spec.Config, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxEnvFile+1))
+	if err != nil {
+		return err
+	}
+	if len(text) > maxEnvFile {
+		return fmt.Errorf("%s is larger than %s", path, spec.Size(maxEnvFile))
+	}
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		line = strings.TrimRight(line, "\r\n")
+		if start := strings.TrimSpace(line); start == "" || start[0] == '#' {
+			continue
+		}
+		line = strings.TrimLeft(line, " \t")
+		err := addEnv(c, line)
+		if name, _, _ := strings.Cut(line, "="); strings.ContainsAny(name, " \t") {
+			err = fmt.Errorf("%q: no space may be before the equals sign", line)
+		}
+		if err != nil {
+			return fmt.Errorf("%s, line %d: %w", path, number, err)
+		}
+	}
 	return nil
 }

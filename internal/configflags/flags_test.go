@@ -2,11 +2,16 @@ package configflags
 
 import (
 	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // The error of a launcher names the flags that the user typed, and no field that the
@@ -34,5 +39,49 @@ func TestAsTypedNamesOnlyTypedFlags(t *testing.T) {
 		if err := cmd.Run(t.Context(), append([]string{"do"}, tt.args...)); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func configOf(t *testing.T, args ...string) (spec.Config, error) {
+	t.Helper()
+	var config spec.Config
+	var err error
+	cmd := &cli.Command{Flags: Flags(), DisableSliceFlagSeparator: true, Action: func(_ context.Context, cmd *cli.Command) error {
+		config, err = Config(cmd)
+		return nil
+	}}
+	if err := cmd.Run(t.Context(), append([]string{"do"}, args...)); err != nil {
+		t.Fatal(err)
+	}
+	return config, err
+}
+
+func TestVariablesOfAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "env")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("# a comment\n\nA=1, 2\r\n  B= x # no comment\nC=\nD=file")
+	c, err := configOf(t, "--env-file", file, "-e", "D=flag", "-w", "/tmp", "-v", "/etc/hostname:/h:ro")
+	want := map[string]string{"A": "1, 2", "B": " x # no comment", "C": "", "D": "flag"}
+	if err != nil || !maps.Equal(c.Env, want) {
+		t.Errorf("%q, %v", c.Env, err)
+	}
+	if c.Cwd != "/tmp" || len(c.Binds) != 1 || c.Binds[0].Target != "/h" {
+		t.Errorf("%+v", c)
+	}
+	for text, says := range map[string]string{
+		"A=1\nHOME\n": file + ", line 2: env \"HOME\"", "=x": "line 1", "export A=1": "no space", strings.Repeat("A=1\n", 1<<18+1): "larger than 1m",
+	} {
+		write(text)
+		if _, err := configOf(t, "--env-file", file); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%.20q: %v", text, err)
+		}
+	}
+	if _, err := configOf(t, "--env-file", file+"-not"); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("%v", err)
 	}
 }

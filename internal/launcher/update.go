@@ -73,7 +73,7 @@ func limited(r record.Record, l spec.Limits, data string) (record.Record, error)
 		switch {
 		case !f.Given(l):
 		case f.Fixed:
-			return r, launch.Refusal(errors.New("the limits of disk and files cannot be changed after the creation of a sandbox; make another sandbox"))
+			return r, launch.Refusal(fmt.Errorf("limits.%s cannot be changed after the creation of a sandbox; make another sandbox", f.Name))
 		case f.Absent(l):
 			return r, launch.Refusal(fmt.Errorf("limits.%s: the limit cannot be lifted while the sandbox is up; give a high number", f.Name))
 		case !f.EnforcedIn(r.Limits):

@@ -193,7 +193,7 @@ func TestWhatARuleAllows(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			want := spec.Limits{Memory: 512 << 20, CPUs: 1, Pids: 128, FileSize: 100 << 20, NoFile: 4096, Disk: 384 << 20, Files: 49152, IORead: 1 << 20, IOWrite: test.config.Limits.IOWrite}
+			want := spec.Limits{Memory: 512 << 20, CPUs: 1, Pids: 128, FileSize: 100 << 20, NoFile: 4096, ShmSize: 64 << 20, Disk: 384 << 20, Files: 49152, IORead: 1 << 20, IOWrite: test.config.Limits.IOWrite}
 			if r.Config.Limits != want || r.Path != "" || r.Home != "" {
 				t.Errorf("became %+v", r)
 			}
