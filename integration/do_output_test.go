@@ -118,3 +118,32 @@ func TestLocalRefusesWhatItCannotHold(t *testing.T) {
 		}
 	}
 }
+
+// A person at a terminal learns at the end why a command failed, and of limits that it has met. A
+// program that reads stderr gets the command's own bytes only.
+func TestEndsAreToldOnATerminal(t *testing.T) {
+	s := newSandboxes(t)
+	for name, test := range map[string]struct {
+		script, says string
+		code         int
+	}{
+		"failure": {"exit 3", "sandbox-runtime: the command ended with exit code 3; the sandbox has no network (--network none)", 3},
+		"success": {"exit 0", "", 0},
+		"a child out of memory": {"dd if=/dev/zero of=/dev/null bs=1G count=1 2>/dev/null; exit 0",
+			"sandbox-runtime: the command succeeded; memory ran out at 64m, and the kernel killed a process it had started (raise it with --memory)", 0},
+		"refused forks": {"for i in $(seq 40); do sleep 3 & done 2>/dev/null; exit 0",
+			"the limit of 20 processes and threads was reached (raise it with --pids)", -1},
+	} {
+		args := []string{"do", "--memory", "64m", "--pids", "20", "--", "sh", "-c", test.script}
+		term, p := onTerminal(t, s.command(args...))
+		code := p.wait().code
+		<-term.closed
+		got := strings.TrimSpace(term.output())
+		if !strings.HasSuffix(got, test.says) || test.says == "" && got != "" || test.code >= 0 && code != test.code {
+			t.Errorf("%s: status %d, terminal %q", name, code, got)
+		}
+		if got := run(t, s.command(args...)); strings.Contains(got.stderr, "sandbox-runtime:") {
+			t.Errorf("%s: without a terminal: %q", name, got.stderr)
+		}
+	}
+}

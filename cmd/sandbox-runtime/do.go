@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -126,8 +127,8 @@ func conclude(inJSON bool, result spec.Result, err error) error {
 	if err != nil {
 		return &exitError{code: code, err: err, plain: true}
 	}
-	if result.Damaged && result.Status == spec.StatusExited && !inJSON {
-		warnOfDamage(result)
+	if result.Status == spec.StatusExited && !inJSON {
+		tellLimits(result)
 	}
 	if result.Status != spec.StatusExited && !inJSON {
 		return &exitError{code: code, err: errors.New(result.Reason), plain: true}
@@ -135,9 +136,17 @@ func conclude(inJSON bool, result spec.Result, err error) error {
 	return exitWith(code)
 }
 
-// warnOfDamage says why the sandbox's files cannot be trusted. The exit status stays
-// the command's own.
-func warnOfDamage(r spec.Result) {
+// tellLimits says why a command that ended by itself may not have done its work. A terminal gets
+// the reason of a failure, and of a success that has met a limit. In any case stderr gets the reason
+// why the sandbox's files cannot be trusted. The exit status stays the command's own.
+func tellLimits(r spec.Result) {
+	if review.IsTerminal(os.Stderr) && (r.ExitCode != 0 || len(r.Violations) > 0) {
+		fmt.Fprintf(os.Stderr, "%s: %s\n", programName, review.Escaped(r.Reason))
+		return
+	}
+	if !r.Damaged {
+		return
+	}
 	for _, v := range r.Violations {
 		if strings.Contains(v.Detail, sandbox.ErrDamaged.Error()) {
 			fmt.Fprintf(os.Stderr, "%s: %s\n", programName, v.Detail)

@@ -28,6 +28,8 @@ type ending struct {
 	shortOutside bool
 	// forksStopped counts the forks that failed because the runtime was ending the command.
 	forksStopped int64
+	// offline says that the sandbox has no network.
+	offline bool
 	// full are the full file systems of the sandbox after a failed command.
 	full []full
 	// lost is the fate of the sandbox, if nothing else is known.
@@ -89,10 +91,10 @@ func (e ending) failed() bool { return e.known && !e.timedOut && !e.cancelled &&
 
 // exitReason explains an exit code, if the reason is known.
 func (e ending) exitReason(code int) string {
-	if code == 0 {
-		return "the command succeeded"
+	reason := "the command succeeded"
+	if code != 0 {
+		reason = fmt.Sprintf("the command ended with exit code %d", code)
 	}
-	reason := fmt.Sprintf("the command ended with exit code %d", code)
 	var causes []string
 	killed := some(e.oomKills, "a process", "processes")
 	switch {
@@ -114,6 +116,9 @@ func (e ending) exitReason(code int) string {
 		causes = append(causes, fmt.Sprintf("this exit code is usual after a write that makes a file larger than %s", e.mostOfAFile()))
 	case unix.SIGSYS:
 		causes = append(causes, "this exit code is usual after a system call that the sandbox forbids")
+	}
+	if code != 0 && e.offline && len(causes) == 0 {
+		causes = append(causes, "the sandbox has no network (--network none)")
 	}
 	if len(causes) > 0 {
 		reason += "; " + strings.Join(causes, "; ")
@@ -198,10 +203,10 @@ func limitHit(format string, args ...any) spec.Violation {
 func (e ending) violations() []spec.Violation {
 	var all []spec.Violation
 	if e.oomKills > 0 && !e.shortOutside {
-		all = append(all, limitHit("memory limit of %s reached, processes killed: %d", e.limits.Memory, e.oomKills))
+		all = append(all, limitHit("memory limit of %s reached, processes killed: %d (raise it with --memory)", e.limits.Memory, e.oomKills))
 	}
 	if e.forksRefused > 0 {
-		all = append(all, limitHit("limit of %d processes and threads reached, new ones refused: %d", e.limits.Pids, e.forksRefused))
+		all = append(all, limitHit("limit of %d processes and threads reached, new ones refused: %d (raise it with --pids)", e.limits.Pids, e.forksRefused))
 	}
 	for _, full := range e.full {
 		all = append(all, limitHit("%s", full.violation))

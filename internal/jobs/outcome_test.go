@@ -26,6 +26,12 @@ func TestEndingsAreToldApart(t *testing.T) {
 		"exit 7":  {ending{known: true, status: exited(7)}, spec.StatusExited, 7, "", "exit code 7", nil},
 		"exit 137 of a shell whose child was killed": {
 			ending{known: true, status: exited(137), oomKills: 1}, spec.StatusExited, 137, "", "exit code 137", []string{"memory limit"}},
+		"exit 7 without a network":  {ending{known: true, status: exited(7), offline: true}, spec.StatusExited, 7, "", "exit code 7; the sandbox has no network (--network none)", nil},
+		"success without a network": {ending{known: true, status: exited(0), offline: true}, spec.StatusExited, 0, "", "the command succeeded", nil},
+		"success after a child ran out of memory": {
+			ending{known: true, status: exited(0), oomKills: 1}, spec.StatusExited, 0, "", "succeeded; memory ran out at 64m", []string{"(raise it with --memory)"}},
+		"success after refused forks": {
+			ending{known: true, status: exited(0), forksRefused: 3}, spec.StatusExited, 0, "", "succeeded; the limit of 20 processes", []string{"(raise it with --pids)"}},
 		"timeout": {ending{timedOut: true}, spec.StatusTimedOut, 124, "", "2s", nil},
 		"timeout after a child ran out of memory": {
 			ending{timedOut: true, oomKills: 2}, spec.StatusTimedOut, 124, "", "2s", []string{"memory limit"}},

@@ -292,6 +292,7 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	}
 	usage := p.account(&r, &e, exit)
 	e.timeout, e.limits = p.Timeout, p.limits
+	e.offline = p.Config.Config.Network == spec.NetworkNone
 	if lost {
 		e.lost = v.fate()
 	}
