@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -141,6 +142,61 @@ func TestAttackOnTerminals(t *testing.T) {
 		t.Errorf("another sandbox gets no terminal: %+v", got)
 	}
 	end()
+}
+
+// A task keeps up to three numbers of processes in use. All sandboxes together must leave half of
+// the host's numbers even so.
+func TestAttackOnNumbersOfProcesses(t *testing.T) {
+	s := newSandboxes(t)
+	s.holding("numbers\n", []string{"--pids", "64"}, "numbers", "60")
+	tasks, numbers := tasksAndNumbers(t, "/mnt/attack\x00numbers\x00")
+	if tasks < 61 || numbers < 3*60 {
+		t.Errorf("%d tasks keep %d numbers: the attack does not work", tasks, numbers)
+	}
+	files, err := filepath.Glob("/sys/fs/cgroup/pids/sandbox-runtime/pids.max")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		files = []string{"/sys/fs/cgroup/sandbox-runtime/pids.max"}
+	}
+	limit, most := fileNumber(t, files[0]), fileNumber(t, "/proc/sys/kernel/pid_max")
+	if limit*numbers/tasks > most/2 {
+		t.Errorf("%d tasks of sandboxes can keep %d of %d numbers", limit, limit*numbers/tasks, most)
+	}
+}
+
+// tasksAndNumbers counts the processes whose arguments begin so, and the numbers of processes that
+// they keep in use.
+func tasksAndNumbers(t *testing.T, arguments string) (tasks, numbers int) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inUse := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil || !strings.HasPrefix(string(text), arguments) {
+			continue // other processes end meanwhile
+		}
+		dir := filepath.Dir(file)
+		_, fields, _ := strings.Cut(content(t, filepath.Join(dir, "stat")), ") ") // state, parent, group, session
+		words := strings.Fields(fields)
+		tasks++
+		inUse[filepath.Base(dir)], inUse[words[2]], inUse[words[3]] = true, true, true
+	}
+	return tasks, len(inUse)
+}
+
+// fileNumber is the content of a file that is one number.
+func fileNumber(t *testing.T, file string) int {
+	t.Helper()
+	n, err := strconv.Atoi(strings.TrimSpace(content(t, file)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // A lock on a device inside, and a change of its times, do not reach the host.

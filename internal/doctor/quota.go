@@ -104,9 +104,9 @@ func compareQuotas(d demand, exceeded quotaStatus) []quotaReport {
 			Fix:    setTo("fs.file-max", math.MaxInt64, math.MaxInt64), // systemd's value
 		},
 		{
-			Name: "kernel.pid_max", Title: "processes and threads", Demand: d.tasks, Quota: pids / 2, Error: errorText(pidsErr),
+			Name: "kernel.pid_max", Title: "numbers of processes", Demand: times(kernel.NumbersOfATask, d.tasks), Quota: pids / 2, Error: errorText(pidsErr),
 			Effect: "sandboxes have half of kernel.pid_max together, and can use up each other's share",
-			Fix:    setTo("kernel.pid_max", times(2, d.tasks), largestPidMax),
+			Fix:    setTo("kernel.pid_max", times(2*kernel.NumbersOfATask, d.tasks), largestPidMax),
 		},
 		{
 			Name: "kernel.threads-max", Title: "threads", Demand: d.tasks, Quota: threads / 2, Error: errorText(threadsErr),

@@ -64,12 +64,12 @@ func TestAQuotaIsExceededAboveIt(t *testing.T) {
 // takes such a value.
 func TestAQuotaIsRaisedToTheDemand(t *testing.T) {
 	var d demand
-	d.add(10_000, spec.Limits{Memory: 1 << 30, Pids: 128})
+	d.add(1_000, spec.Limits{Memory: 1 << 30, Pids: 128})
 	reserve, err := kernel.Sysctl("kernel.pty.reserve")
 	if err != nil {
 		t.Fatal(err)
 	}
-	raise := map[string]int64{"fs.file-max": math.MaxInt64, "kernel.pid_max": 3_200_000, "kernel.threads-max": 3_200_000, "kernel.pty.max": 640_000 + reserve}
+	raise := map[string]int64{"fs.file-max": math.MaxInt64, "kernel.pid_max": 960_000, "kernel.threads-max": 320_000, "kernel.pty.max": 64_000 + reserve}
 	for _, q := range compareQuotas(d, quotaWarn) {
 		if q.Status == quotaWarn && !strings.Contains(q.Fix, fmt.Sprintf("sysctl -w %s=%d, ", q.Name, raise[q.Name])) {
 			t.Errorf("%+v", q)

@@ -20,3 +20,8 @@ func Sysctl(name string) (int64, error) {
 	}
 	return value, nil
 }
+
+// NumbersOfATask is the most process numbers that one task keeps in use: its own, its group's and
+// its session's. The number of a leader that has ended stays in use as long as the group or the
+// session has a member (Linux, kernel/pid.c:__change_pid()). The pids controller counts tasks only.
+const NumbersOfATask = 3

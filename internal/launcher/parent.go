@@ -14,9 +14,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// ensureParent makes the group of all sandboxes. All sandboxes together can have half of the
-// tasks that the host can have, or fewer if somebody has set a lower limit before, and no huge
-// pages.
+// ensureParent makes the group of all sandboxes. All sandboxes together can have the tasks of
+// [allPids], or fewer if somebody has set a lower limit before, and no huge pages.
 func ensureParent(host *cgroups.Host) (cgroups.Limits, error) {
 	pids, err := allPids()
 	if err != nil {
@@ -32,7 +31,8 @@ func ensureParent(host *cgroups.Host) (cgroups.Limits, error) {
 	return held, host.ForbidHugepages(record.CgroupParent)
 }
 
-// allPids returns how many tasks all sandboxes may have together.
+// allPids returns how many tasks all sandboxes may have together: they use half of
+// kernel.pid_max and of kernel.threads-max at most.
 func allPids() (int64, error) {
 	numbers, err := kernel.Sysctl("kernel.pid_max")
 	if err != nil {
@@ -42,7 +42,11 @@ func allPids() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return min(numbers, tasks) / 2, nil
+	return shareOfTasks(numbers, tasks), nil
+}
+
+func shareOfTasks(numbers, tasks int64) int64 {
+	return min(numbers/kernel.NumbersOfATask, tasks) / 2
 }
 
 // LimitTotals bounds the memory, in bytes, and the processor time of all sandboxes of the host
