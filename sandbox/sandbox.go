@@ -185,7 +185,11 @@ func (s *Sandbox) Close() error {
 	s.files.close()
 	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
 	defer cancel()
-	if err := s.provider.Remove(ctx, s.info.ID); err != nil && !errors.Is(err, ErrNotFound) {
+	err := s.provider.Remove(ctx, s.info.ID)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("removal has taken more than %s: a killed process has not ended, or the launcher does not answer; run \"prune\" later: %w", removeTime, err)
+	}
+	if err != nil && !errors.Is(err, ErrNotFound) {
 		return about(s.info.ID, err)
 	}
 	s.removed = true
