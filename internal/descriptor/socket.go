@@ -1,6 +1,7 @@
 package descriptor
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -72,10 +73,16 @@ func Send(socket int, message []byte, fds ...int) (int, error) {
 	})
 }
 
-// Received takes the descriptors out of control messages.
+// Received takes the descriptors out of control messages. It closes a pidfd of the sender: the
+// sender can ask for one with each message, if the sender has this end of the socket open, too
+// (include/net/scm.h:scm_pidfd_recv, SO_PASSPIDFD, Linux 6.5).
 func Received(control []byte) (fds []int, err error) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	for i := range messages {
+		if h := messages[i].Header; h.Level == unix.SOL_SOCKET && h.Type == unix.SCM_PIDFD && len(messages[i].Data) >= 4 {
+			CloseFD(int(int32(binary.NativeEndian.Uint32(messages[i].Data))))
+			continue
+		}
 		// Messages without descriptors give an error that does not matter.
 		more, _ := unix.ParseUnixRights(&messages[i])
 		fds = append(fds, more...)

@@ -181,6 +181,33 @@ func TestDescriptorsThatCannotBeTaken(t *testing.T) {
 	descriptor.Close(files...)
 }
 
+// A client gives the launcher a socket that the client has open, too. On such a socket the client
+// can set options.
+func TestPidfdsOfTheSenderAreClosed(t *testing.T) {
+	ch, fd := channels(t, 1)
+	defer unix.Close(fd)
+	err := ch.Control(func(own uintptr) {
+		if err := unix.SetsockoptInt(int(own), unix.SOL_SOCKET, unix.SO_PASSPIDFD, 1); err != nil {
+			t.Skipf("SO_PASSPIDFD (Linux 6.5): %v", err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := openFiles()
+	for range 10 {
+		if _, err := unix.Write(fd, make([]byte, headerSize)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := ch.Receive(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if now := openFiles(); now > before {
+		t.Errorf("%d descriptors are open, %d were", now, before)
+	}
+}
+
 // FuzzReceive sends any bytes, in two parts and with descriptors beside each.
 func FuzzReceive(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x01a"), []byte("\x01\x00\x00\x00"), uint8(0), uint8(1))
