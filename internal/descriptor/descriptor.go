@@ -6,6 +6,7 @@ package descriptor
 import (
 	"errors"
 	"os"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -133,4 +134,33 @@ func CloseFD(fds ...int) {
 			_ = unix.Close(fd)
 		}
 	}
+}
+
+// AtOnce calls f, which closes descriptors, and does not wait for sockets with SO_LINGER. The last
+// close of a socket does not wait in a thread that ends (net/ipv4/af_inet.c:inet_release,
+// PF_EXITING). So a thread gets a copy of the table of descriptors, and ends after f.
+func AtOnce(f func()) {
+	copied, closed := make(chan struct{}), make(chan struct{})
+	go holdTable(copied, closed)
+	<-copied
+	f()
+	close(closed)
+}
+
+// holdTable keeps a copy of the table of descriptors until closed is closed. Then its thread ends.
+func holdTable(copied chan<- struct{}, closed <-chan struct{}) {
+	runtime.LockOSThread() // and no unlock: the thread ends with the goroutine
+	if unix.Gettid() == unix.Getpid() {
+		// The Go runtime does not end the first thread, which would keep the copy. The next
+		// goroutine gets another thread, because this thread is locked until the copy is made.
+		made := make(chan struct{})
+		go holdTable(made, closed)
+		<-made
+		runtime.UnlockOSThread()
+		close(copied)
+		return
+	}
+	_ = unix.Unshare(unix.CLONE_FILES) // without memory for it, the closes in f can take long
+	close(copied)
+	<-closed
 }

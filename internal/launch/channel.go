@@ -296,7 +296,8 @@ func (c *Channel) read(ctx context.Context) error {
 	}
 	c.lost = c.lost || flags&unix.MSG_CTRUNC != 0
 	if err != nil {
-		c.Discard()
+		// Nobody has counted these descriptors, so they must not stay open for long.
+		descriptor.AtOnce(c.Discard)
 		return err
 	}
 	if n == 0 {

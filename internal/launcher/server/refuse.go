@@ -3,13 +3,11 @@ package server
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
@@ -64,25 +62,8 @@ func (r *refusals) refuse(channel *launch.Channel, uid uint32, err error) {
 	}
 	if !r.enter(uid, end) {
 		tellRefused(channel, err)
-		closeAtOnce(channel)
+		descriptor.AtOnce(func() { _ = channel.Close() }) // nobody uses the connection any more
 	}
-}
-
-// closeAtOnce closes a connection and does not wait for sockets with SO_LINGER in it. The last
-// close of a socket does not wait in a thread that ends (net/ipv4/af_inet.c:inet_release,
-// PF_EXITING). So a thread gets a copy of the table of descriptors, and ends after the close
-// here.
-func closeAtOnce(channel *launch.Channel) {
-	copied, closed := make(chan struct{}), make(chan struct{})
-	go func() {
-		runtime.LockOSThread()             // and no unlock: the thread ends with the goroutine
-		_ = unix.Unshare(unix.CLONE_FILES) // without memory for it, the close below can take long
-		close(copied)
-		<-closed
-	}()
-	<-copied
-	_ = channel.Close() // nobody uses the connection any more
-	close(closed)
 }
 
 // enter arranges that end is called in the background, now or later. It returns false if there is
