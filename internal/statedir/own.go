@@ -75,14 +75,22 @@ func CheckOwn(f *os.File) error {
 }
 
 // ReadOwn reads a file, and refuses a file that other users than root and this user may change.
+// It refuses a named pipe, a device and a directory: a read of them can wait for ever.
 func ReadOwn(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, unix.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(path, unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	if err := CheckOwn(f); err != nil {
 		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("read %s: it is not a regular file; remove the sandbox with down", path)
 	}
 	return io.ReadAll(f)
 }
