@@ -88,6 +88,11 @@ func TestUpReplacesWhatIsNotHealthy(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
+		"record without PID 1": func(t *testing.T, l *Launcher, _ *Sandbox) {
+			if err := os.WriteFile(filepath.Join(l.Dir("box"), record.FileName), []byte(`{"version":2}`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
 		"no socket": func(t *testing.T, l *Launcher, _ *Sandbox) {
 			if err := os.Remove(filepath.Join(l.Dir("box"), jobs.SocketName)); err != nil {
 				t.Fatal(err)

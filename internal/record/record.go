@@ -104,6 +104,9 @@ func Read(dir string) (Record, error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return Record{}, &damagedError{filepath.Join(dir, FileName), err}
 	}
+	if r.Init.Pid <= 0 { // each release writes a record after PID 1 has answered
+		return Record{}, &damagedError{filepath.Join(dir, FileName), errors.New("it has no PID 1")}
+	}
 	return r, nil
 }
 
