@@ -268,7 +268,15 @@ func (v *Session) dial(ctx context.Context) (*agent.Conn, error) {
 	if err == nil { // another sandbox has the name now
 		return nil, errors.Join(&launch.SandboxError{ID: v.ID, Err: launch.ErrNotFound}, conn.Close())
 	}
-	return nil, v.Why(ctx, fmt.Errorf("connect to the sandbox's agent: %w", err))
+	return nil, v.Why(ctx, fmt.Errorf("connect to the sandbox's agent: %w", unanswered(waiting, err)))
+}
+
+// unanswered names the way out if the time to wait for an agent's answer is over.
+func unanswered(waiting context.Context, err error) error {
+	if waiting.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("its PID 1 has not answered for %s: it is stopped, or the host is overloaded; try again, or remove the sandbox with down", answerTime)
 }
 
 // disconnect drops a connection that does not work any more.
@@ -306,8 +314,12 @@ func (v *Session) TakeOver(ctx context.Context) error {
 			return err
 		}
 	}
+	swept := v.Sweep(ctx)
+	if errors.Is(swept, launch.ErrPaused) { // since the check above; the next caller tries again
+		return nil
+	}
 	limitsHold, err := v.Lift.Resume()
-	if err := errors.Join(v.Sweep(ctx), v.Overlay.Resume(ctx), err); err != nil {
+	if err := errors.Join(swept, v.Overlay.Resume(ctx), err); err != nil {
 		return err
 	}
 	v.Mu.Lock()

@@ -73,16 +73,16 @@ func (v *Session) Sweep(ctx context.Context) error {
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
 	conn, err := v.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	starting := v.starting.now()
-	kept, err := conn.Detached(ctx)
+	waiting, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	kept, err := conn.Detached(waiting)
 	if err != nil {
-		return v.Why(ctx, err)
+		return v.Why(ctx, unanswered(waiting, err))
 	}
 	var errs []error
 	for _, e := range all {

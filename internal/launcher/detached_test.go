@@ -254,3 +254,28 @@ func TestDurationOfADetachedCommandEndsWithIt(t *testing.T) {
 		})
 	}
 }
+
+// A launcher asks PID 1 for the detached execs. PID 1 cannot answer if a pause begins after the
+// check for a pause, or if the process is stopped.
+func TestAnAgentThatDoesNotAnswerIsNamed(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "x", spec.Config{})
+	detachedStart(t, sb, spec.Command{Args: []string{"sleep", "60"}})
+	if err := sb.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.session.Sweep(t.Context()); !errors.Is(err, launch.ErrPaused) {
+		t.Errorf("paused: %v", err)
+	}
+	if err := sb.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	init := sb.session.Init().Pid
+	if err := unix.Kill(init, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Kill(init, unix.SIGCONT) })
+	if err := sb.session.Sweep(t.Context()); err == nil || !strings.Contains(err.Error(), "remove the sandbox with down") {
+		t.Errorf("stopped: %v", err)
+	}
+}
