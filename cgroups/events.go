@@ -41,9 +41,10 @@ func (g *Group) Events() (Events, error) {
 
 // MetMemoryLimit says whether the group, or one below it, has ever had no memory left under its
 // own limit. If the kernel killed a process for memory and the answer is no, then a group above
-// or the host had none left. On v1 the answer is also yes after reclaim has made room.
-func (g *Group) MetMemoryLimit() (bool, error) {
-	met, err := g.metLimitV1()
+// or the host had none left. On v1 the answer is also yes after reclaim has made room. There, an
+// earlier limit of the group counts, too, if it is not 0.
+func (g *Group) MetMemoryLimit(earlier int64) (bool, error) {
+	met, err := g.metLimitV1(earlier)
 	if g.host.Mode == V2 {
 		var n int64
 		n, err = g.count(counter{controller: "memory", file: "memory.events", local: "memory.events.local", key: "oom"})
@@ -54,7 +55,7 @@ func (g *Group) MetMemoryLimit() (bool, error) {
 
 // metLimitV1 compares peaks with limits. memory.failcnt would count the same, but is 0 on Linux
 // 6.18 at least. Where swap is counted, that limit is met first.
-func (g *Group) metLimitV1() (met bool, err error) {
+func (g *Group) metLimitV1(earlier int64) (met bool, err error) {
 	t, ok := g.host.v1("memory")
 	if !ok {
 		return false, nil
@@ -69,12 +70,18 @@ func (g *Group) metLimitV1() (met bool, err error) {
 			if err := errors.Join(err, limitErr); err != nil {
 				return err
 			}
-			met = met || peak >= limit-largestCharge
+			if earlier > 0 && dir.Name() == t.path(g.path) {
+				limit = min(limit, earlier)
+			}
+			met = met || AtLimit(peak, limit)
 		}
 		return nil
 	})
 	return met, err
 }
+
+// AtLimit says whether a peak of memory is as near to a limit as the kernel lets memory come.
+func AtLimit(peak, limit int64) bool { return peak >= limit-largestCharge }
 
 // largestCharge is the most memory that the kernel charges at once rather than kill nobody
 // (PAGE_ALLOC_COSTLY_ORDER), with pages of 64 KiB at most twice over.

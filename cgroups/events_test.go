@@ -55,11 +55,22 @@ func TestOOMKillsByAGroupAboveAreToldFromOwnOnes(t *testing.T) {
 	if p := b.run("memory", "1024"); !p.killed() {
 		t.Fatalf("a program took 1 GiB of 48 MiB: %v", p.ProcessState)
 	}
-	if met, err := group.MetMemoryLimit(); err != nil || met {
+	if met, err := group.MetMemoryLimit(0); err != nil || met {
 		t.Errorf("the group has 128 MiB, the one above 48: met its limit: %v, %v", met, err)
 	}
-	if met, err := parent.MetMemoryLimit(); err != nil || !met {
+	if met, err := parent.MetMemoryLimit(0); err != nil || !met {
 		t.Errorf("the group above: met its limit: %v, %v", met, err)
+	}
+	if b.host.Mode == V2 {
+		return // the kernel counts
+	}
+	if _, err := b.host.EnsureParent(b.parent, memoryLimit(96)); err != nil {
+		t.Fatal(err)
+	}
+	for earlier, want := range map[int64]bool{0: false, 48 * mebibyte: true} {
+		if met, err := parent.MetMemoryLimit(earlier); err != nil || met != want {
+			t.Errorf("with a raised limit, %d before: met its limit: %v, %v", earlier, met, err)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/intelrdt"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // IntelRdt are the schemata of the Intel RDT group that an update changes;
@@ -27,6 +28,7 @@ type IntelRdt struct {
 func (c *Container) Update(r *specs.LinuxResources, rdt IntelRdt) error {
 	// The old limits must stay intact: Set goes back to them on an error.
 	config := c.lc.Config()
+	before := config
 	old := config.Cgroups.Resources
 	next := *old
 	next.Freezer = cgroups.Undefined // a paused container stays paused
@@ -39,7 +41,17 @@ func (c *Container) Update(r *specs.LinuxResources, rdt IntelRdt) error {
 	}
 	old.SkipDevices, next.SkipDevices = true, true
 	defer func() { old.SkipDevices, next.SkipDevices = false, false }()
-	return c.lc.Set(config)
+	err := c.lc.Set(config)
+	if err == nil {
+		return nil
+	}
+	// If only the state cannot be written, Set leaves the new limits in force. The second Set takes
+	// them back, and then fails as the first one did.
+	back := c.lc.Set(before)
+	if errno, ok := errors.AsType[unix.Errno](err); ok && errors.Is(back, errno) {
+		return err
+	}
+	return errors.Join(err, back)
 }
 
 func applyResources(to *cgroups.Resources, r *specs.LinuxResources) {

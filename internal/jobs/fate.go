@@ -27,7 +27,7 @@ func (v *Session) fate() fate {
 		return fateRemoved
 	}
 	if initOOMKills(v.Group) > 0 {
-		if shortOutside(v.Group) {
+		if v.shortOutside(0) {
 			return fateOOMOutside
 		}
 		return fateOOM
@@ -63,9 +63,10 @@ func initOOMKills(group *cgroups.Group) int64 {
 }
 
 // shortOutside says that the sandbox's memory was never at its limit, nor that of a command. So
-// a kill for memory has its cause outside. It says false if the counts are unknown.
-func shortOutside(group *cgroups.Group) bool {
-	met, err := group.MetMemoryLimit()
+// a kill for memory has its cause outside. It says false if the counts are unknown. The limit can
+// have been lower earlier.
+func (v *Session) shortOutside(earlier spec.Size) bool {
+	met, err := v.Group.MetMemoryLimit(int64(earlier))
 	return err == nil && !met
 }
 

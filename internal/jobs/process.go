@@ -291,7 +291,7 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 		r.Notes = append(r.Notes, p.unkilled(err))
 	}
 	usage := p.account(&r, &e, exit)
-	e.timeout, e.limits = p.Timeout, p.limits
+	e.timeout = p.Timeout
 	e.offline = p.Config.Config.Network == spec.NetworkNone
 	if lost {
 		e.lost = v.fate()
@@ -369,7 +369,11 @@ func (p *Process) account(r *spec.Result, e *ending, exit agent.Exit) cgroups.Us
 	r.IORead, r.IOWritten = usage.IORead, usage.IOWritten
 	e.oomKills, e.forksRefused = max(usage.OOMKills, 0), max(usage.PidsLimitHits, 0)
 	e.forksStopped = usage.ForksStopped
-	e.shortOutside = e.oomKills > 0 && shortOutside(p.Live.Group)
+	e.shortOutside = e.oomKills > 0 && p.Live.shortOutside(p.Config.Config.Limits.Memory)
+	e.limits = p.limits
+	if usage.MemoryPeak >= 0 && !cgroups.AtLimit(usage.MemoryPeak, int64(p.limits.Memory)) {
+		e.limits.Memory = p.Config.Config.Limits.Memory // the command was below a limit of its own
+	}
 	return usage
 }
 

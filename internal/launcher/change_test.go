@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -272,6 +273,44 @@ func TestLimitsOfOneCommand(t *testing.T) {
 	}
 	if r := run(spec.Limits{}, "head -c 64m /dev/zero | tail >/dev/null"); !r.OK() || len(r.Violations) > 0 {
 		t.Errorf("the next has them, too: %+v", r)
+	}
+}
+
+// The limit of the sandbox can be met below that of the command.
+func TestAnOOMKillNamesTheLimitThatWasMet(t *testing.T) {
+	l := newTestLauncher(t)
+	sb := up(t, l, "", spec.Config{Limits: spec.Limits{Memory: 96 << 20}})
+	if r, _ := sh(t, sb, "head -c 60m /dev/zero > /dev/shm/x"); !r.OK() {
+		t.Fatal(r)
+	}
+	for most, says := range map[spec.Size]string{88 << 20: "at 96m", 16 << 20: "at 16m"} {
+		p, _ := piped(t, sb, spec.Command{Args: []string{"sh", "-c", "exec head -c 80m /dev/zero | tail"}, Limits: spec.Limits{Memory: most}})
+		if r, err := p.Wait(t.Context()); err != nil || !strings.Contains(r.Reason, says) {
+			t.Errorf("a command with %s: %v, %+v", most, err, r)
+		}
+	}
+}
+
+func TestUpdateThatCannotBeKeptLeavesTheOldLimits(t *testing.T) {
+	l := newTestLauncher(t)
+	if err := unix.Mount("tmpfs", l.State, "tmpfs", 0, "size=1m,mode=0700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := l.Remove(context.Background(), "box")
+		if err := errors.Join(err, unix.Unmount(l.State, unix.MNT_DETACH)); err != nil {
+			t.Error(err)
+		}
+	})
+	sb := up(t, l, "box", spec.Config{Limits: spec.Limits{Memory: 64 << 20}})
+	full := filepath.Join(l.State, "full")
+	if err := os.WriteFile(full, make([]byte, 2<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	err := sb.Update(t.Context(), spec.Limits{Memory: 128 << 20, Pids: 30})
+	settings, readErr := sb.Settings()
+	if !errors.Is(err, unix.ENOSPC) || readErr != nil || settings.Memory != 64<<20 || settings.MemoryAndSwap != 64<<20 || settings.Pids == 30+spec.AgentPids {
+		t.Errorf("%v; the kernel has %+v, %v", err, settings, readErr)
 	}
 }
 

@@ -41,7 +41,10 @@ func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
 			err = aboveTotal(host, next.Config.Limits.CPUs, updateError(next.Config.Limits, err))
 			return errors.Join(err, s.limitSockets(r))
 		}
-		return s.session.Keep(next)
+		if err := s.session.Keep(next); err != nil {
+			return errors.Join(err, setLimits(c, host, r), s.limitSockets(r))
+		}
+		return nil
 	})
 }
 
