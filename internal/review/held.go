@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
@@ -95,11 +96,21 @@ func (m *markLines) write(w io.Writer) {
 // Plan shows the changes to apply, and the rest of the changes with the reasons.
 func (t *Conversation) Plan(a *sandbox.Applied) {
 	if len(a.Changes) > 0 {
-		t.list("", a.Changes)
+		t.list("", applicable(a.Changes))
 	}
 	t.LeftOut(a.LeftOut)
 	t.Held(a.Held)
 	if len(a.Changes) == 0 {
 		t.Say("nothing to apply")
 	}
+}
+
+// applicable are changes that an apply writes. The apply holds none of them back, also if
+// one runs without a question.
+func applicable(all []sandbox.Change) []sandbox.Change {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].Held = false
+	}
+	return all
 }

@@ -45,3 +45,15 @@ func TestChangeLinesTellTheReason(t *testing.T) {
 		}
 	}
 }
+
+func TestAppliedPathsAreNotHeldBack(t *testing.T) {
+	var out strings.Builder
+	changes := []sandbox.Change{{Path: "/p/.envrc", Kind: sandbox.Created, Warning: "why", Held: true}}
+	(&Conversation{Out: &out}).Plan(&sandbox.Applied{Changes: changes})
+	if got := out.String(); !strings.HasSuffix(got, "/p/.envrc  ! why\n") {
+		t.Errorf("the plan is %q", got)
+	}
+	if !changes[0].Held {
+		t.Error("the caller's change was altered")
+	}
+}

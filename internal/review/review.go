@@ -188,7 +188,7 @@ func (r *Review) applyWith(ctx context.Context, o sandbox.ApplyOptions) (*sandbo
 		return nil, err
 	}
 	if len(done.Changes) > 0 {
-		r.Talk.list("applied ", done.Changes)
+		r.Talk.list("applied ", applicable(done.Changes))
 	} else {
 		r.Talk.Say("applied nothing")
 	}
