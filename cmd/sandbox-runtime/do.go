@@ -73,8 +73,11 @@ func doUsageError(ctx context.Context, cmd *cli.Command, err error, sub bool) er
 // unknownFlag words the library's complaint about one as it was typed.
 func unknownFlag(cmd *cli.Command, err error) error {
 	if flag, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); unknown {
-		flag = strings.TrimLeft(flag, "-")
-		return errors.New("unknown flag --" + flag + didYouMean(flagNames(cmd.Flags), flag, "--"))
+		dashes, name := "--", strings.TrimLeft(flag, "-")
+		if len(name) == 1 {
+			dashes = "-"
+		}
+		return errors.New("unknown flag " + dashes + name + didYouMean(flagNames(cmd.Flags), name, "--"))
 	}
 	return err
 }

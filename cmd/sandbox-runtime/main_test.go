@@ -306,3 +306,11 @@ func TestUsageErrorsNameNoGoFunction(t *testing.T) {
 		}
 	}
 }
+
+func TestUnknownFlagsHaveTheirDashes(t *testing.T) {
+	for flag, want := range map[string]string{"-e": "unknown flag -e", "-env": "unknown flag --env"} {
+		if got := unknownFlag(&cli.Command{}, errors.New("flag provided but not defined: " + flag)); got.Error() != want {
+			t.Errorf("got %v, want %s", got, want)
+		}
+	}
+}
