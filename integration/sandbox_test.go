@@ -59,6 +59,9 @@ func (s *sandboxes) command(args ...string) *exec.Cmd {
 	return exec.Command(binary(s.t), append([]string{"--root", s.root}, args...)...)
 }
 
+// program is the begin of a command line that a message names: it has the flags of command.
+func (s *sandboxes) program() string { return "sandbox-runtime --root " + s.root }
+
 // do runs do with the arguments.
 func (s *sandboxes) do(args ...string) result {
 	s.t.Helper()

@@ -45,7 +45,7 @@ func TestSnapshotForkAndDiscard(t *testing.T) {
 	}
 	for name, says := range map[string]string{
 		"fork": "fork is up already\n",
-		"box":  "box is up already; --from had no effect (to change the sandbox, first run: sandbox-runtime down box)\n",
+		"box":  "box is up already; --from had no effect (to change the sandbox, first run: " + s.program() + " down box)\n",
 	} {
 		if got := s.oci("up", "--from", snap, name); got != (result{0, name + "\n", says}) {
 			t.Errorf("up --from of what is up: %+v, want %q", got, says)

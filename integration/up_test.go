@@ -128,8 +128,8 @@ func TestUpReusesWhatIsUp(t *testing.T) {
 		"--memory 200m":         "box is up already\n",
 		"--memory 204800k":      "box is up already\n",
 		same:                    "box is up already\n",
-		other:                   "box is up already; --config had no effect (to change the sandbox, first run: sandbox-runtime down box)\n",
-		"--memory 1g --env A=b": "box is up already; --memory --env had no effect (to change the sandbox, first run: sandbox-runtime down box)\n",
+		other:                   "box is up already; --config had no effect (to change the sandbox, first run: " + s.program() + " down box)\n",
+		"--memory 1g --env A=b": "box is up already; --memory --env had no effect (to change the sandbox, first run: " + s.program() + " down box)\n",
 	} {
 		got := run(t, s.command(append(append([]string{"up"}, strings.Fields(flags)...), "box")...))
 		if want := (result{0, "box\n", says}); got != want {
@@ -216,7 +216,7 @@ func TestUpDoesNotReplaceAPausedOne(t *testing.T) {
 	s.sh("box", "echo kept > file")
 	s.oci("pause", "box")
 	got := run(t, s.command("up", "box"))
-	if want := (result{0, "box\n", "box is up already, paused (to go on: sandbox-runtime resume box)\n"}); got != want {
+	if want := (result{0, "box\n", "box is up already, paused (to go on: " + s.program() + " resume box)\n"}); got != want {
 		t.Errorf("up of a paused one: %+v", got)
 	}
 	s.oci("resume", "box")

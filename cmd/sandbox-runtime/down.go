@@ -37,7 +37,7 @@ func down(ctx context.Context, cmd *cli.Command) error {
 		errs := make([]error, cmd.NArg())
 		var removing sync.WaitGroup
 		for i, name := range cmd.Args().Slice() {
-			removing.Go(func() { errs[i] = m.down(ctx, name, stateRoot(cmd)) })
+			removing.Go(func() { errs[i] = m.down(ctx, cmd, name) })
 		}
 		removing.Wait()
 		return errors.Join(errs...)
@@ -45,7 +45,8 @@ func down(ctx context.Context, cmd *cli.Command) error {
 }
 
 // down removes one sandbox. A missing sandbox is an error here: the name may be wrong.
-func (s *sandboxes) down(ctx context.Context, name, root string) error {
+func (s *sandboxes) down(ctx context.Context, cmd *cli.Command, name string) error {
+	root := stateRoot(cmd)
 	if launcher.Has(root, name) {
 		return s.Remove(ctx, name)
 	}
@@ -53,7 +54,7 @@ func (s *sandboxes) down(ctx context.Context, name, root string) error {
 		return errors.Join(err, s.launcher.Remove(ctx, name))
 	}
 	if _, err := container.Load(root, name); err == nil {
-		return fmt.Errorf("%s is a container, not a sandbox; remove it with: %s delete --force %s", name, programName, name)
+		return fmt.Errorf("%s is a container, not a sandbox; remove it with: %s delete --force %s", name, programWithDirs(cmd), name)
 	}
 	return &sandbox.Error{ID: name, Err: sandbox.ErrNotFound}
 }

@@ -41,7 +41,7 @@ func prune(ctx context.Context, cmd *cli.Command) error {
 	}
 	kept, keptErr := l.Unapplied()
 	for _, id := range kept {
-		fmt.Fprintf(cmd.Root().ErrWriter, "kept the stopped sandbox %s with files of its own: apply or save its changes, or remove it with: %s down %[1]s\n", id, programName)
+		fmt.Fprintf(cmd.Root().ErrWriter, "kept the stopped sandbox %s with files of its own: apply or save its changes, or remove it with: %s down %[1]s\n", id, programWithDirs(cmd))
 	}
 	return errors.Join(err, keptErr)
 }

@@ -46,7 +46,7 @@ func snapshot(ctx context.Context, cmd *cli.Command) error {
 	}
 	switch {
 	case remove != "":
-		return withSandboxes(ctx, cmd, func(m *sandboxes) error { return noSnapshot(m.RemoveSnapshot(ctx, remove)) })
+		return withSandboxes(ctx, cmd, func(m *sandboxes) error { return noSnapshot(cmd, m.RemoveSnapshot(ctx, remove)) })
 	case list:
 		return withSandboxes(ctx, cmd, func(m *sandboxes) error {
 			names, err := m.Snapshots(ctx)
@@ -83,15 +83,15 @@ func discard(ctx context.Context, cmd *cli.Command) error {
 // empty: it means something else to have none.
 func notEmpty(cmd *cli.Command, flag string) error {
 	if cmd.IsSet(flag) && cmd.String(flag) == "" {
-		return fmt.Errorf("--%s: is empty; name a snapshot (%s snapshot --list)", flag, programName)
+		return fmt.Errorf("--%s: is empty; name a snapshot (%s snapshot --list)", flag, programWithDirs(cmd))
 	}
 	return nil
 }
 
 // noSnapshot adds to an error about a snapshot that is not there how to see which are.
-func noSnapshot(err error) error {
+func noSnapshot(cmd *cli.Command, err error) error {
 	if !errors.Is(err, sandbox.ErrNotFound) {
 		return err
 	}
-	return fmt.Errorf("%w (%s snapshot --list shows those that there are)", err, programName)
+	return fmt.Errorf("%w (%s snapshot --list shows those that there are)", err, programWithDirs(cmd))
 }

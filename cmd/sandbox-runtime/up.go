@@ -115,7 +115,7 @@ func upOnce(ctx context.Context, cmd *cli.Command, name string, c spec.Config) (
 	defer func() { err = errors.Join(err, m.Close()) }()
 	box, err := m.Up(ctx, name, c, sandbox.From(cmd.String("from")))
 	if err != nil {
-		return sandbox.Info{}, noSnapshot(configflags.AsTyped(cmd, relay.CauseOf(ctx, err)))
+		return sandbox.Info{}, noSnapshot(cmd, configflags.AsTyped(cmd, relay.CauseOf(ctx, err)))
 	}
 	return box.Info(ctx)
 }
@@ -125,14 +125,14 @@ func upOnce(ctx context.Context, cmd *cli.Command, name string, c spec.Config) (
 func reusedNote(cmd *cli.Command, asked spec.Config, info sandbox.Info) string {
 	note := info.ID + " is up already"
 	if info.State == sandbox.StatePaused {
-		note = fmt.Sprintf("%s, paused (to go on: %s resume %s)", note, programName, info.ID)
+		note = fmt.Sprintf("%s, paused (to go on: %s resume %s)", note, programWithDirs(cmd), info.ID)
 	}
 	without := withoutEffect(cmd, asked, info)
 	if len(without) == 0 {
 		return note
 	}
 	return fmt.Sprintf("%s; %s had no effect (to change the sandbox, first run: %s down %s)",
-		note, strings.Join(without, " "), programName, info.ID)
+		note, strings.Join(without, " "), programWithDirs(cmd), info.ID)
 }
 
 // withoutEffect are the flags that ask for something else than the sandbox is.
