@@ -260,6 +260,7 @@ func TestChangesRefusesBadInput(t *testing.T) {
 		{[]string{"snapshot", "two", "snap"}, "a snapshot is not available: its files are in memory"},
 		{[]string{"snapshot", "--remove", "none"}, "snapshot --list"},
 		{[]string{"snapshot", "--list", "--remove", "none"}, "one of them"},
+		{[]string{"snapshot", "--remove", "one", "other"}, `"other" is one name too many`},
 		{[]string{"up", "--from", "none", "box"}, "snapshot --list"},
 		{[]string{"up", "a b"}, "1 to 128 letters"},
 		{[]string{"up", "--", "-x"}, "begin with a letter"},

@@ -40,7 +40,7 @@ func snapshot(ctx context.Context, cmd *cli.Command) error {
 	case list && remove != "":
 		return errors.New("--list and --remove do not go together; say one of them")
 	case !none && cmd.Args().Present():
-		return errors.New("--list and --remove are about no sandbox; leave its name out")
+		return fmt.Errorf("%q is one name too many: --list takes no name, and --remove takes one snapshot", cmd.Args().First())
 	case none && cmd.NArg() != 2:
 		return errors.New("say the sandbox, and a name for the snapshot, as in: snapshot box ready")
 	}
