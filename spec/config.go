@@ -2,11 +2,13 @@ package spec
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -216,7 +218,7 @@ func describe(data []byte, err error) error {
 	case errors.As(err, &syntax):
 		offset = syntax.Offset
 	case errors.As(err, &kind):
-		offset = kind.Offset
+		offset, err = kind.Offset, wrongType(kind)
 	case errors.Is(err, io.EOF):
 		return errors.New("configuration is empty")
 	default:
@@ -224,6 +226,35 @@ func describe(data []byte, err error) error {
 	}
 	line := 1 + bytes.Count(data[:min(offset, int64(len(data)))], []byte("\n"))
 	return fmt.Errorf("line %d: %w", line, err)
+}
+
+// wrongType is the error of a value of another JSON type than the field's. The error of
+// package json names types of Go instead.
+func wrongType(e *json.UnmarshalTypeError) error {
+	field := "the configuration"
+	if e.Field != "" {
+		field = strconv.Quote(e.Field)
+	}
+	return fmt.Errorf("%s is a JSON %s; write %s", field, e.Value, jsonForm(e.Type))
+}
+
+// jsonForm is the JSON type of values of t.
+func jsonForm(t reflect.Type) string {
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+		return "a string"
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "an array"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	default:
+		return "a number"
+	}
 }
 
 // Duration is a [time.Duration] with Go's form in JSON: "1m30s".
