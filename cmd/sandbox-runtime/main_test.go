@@ -18,6 +18,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/urfave/cli/v3"
+
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/doctor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
@@ -309,7 +311,7 @@ func TestUsageErrorsNameNoGoFunction(t *testing.T) {
 
 func TestUnknownFlagsHaveTheirDashes(t *testing.T) {
 	for flag, want := range map[string]string{"-e": "unknown flag -e", "-env": "unknown flag --env"} {
-		if got := unknownFlag(&cli.Command{}, errors.New("flag provided but not defined: " + flag)); got.Error() != want {
+		if got := unknownFlag(&cli.Command{}, errors.New("flag provided but not defined: "+flag)); got.Error() != want {
 			t.Errorf("got %v, want %s", got, want)
 		}
 	}
