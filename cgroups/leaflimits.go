@@ -1,6 +1,7 @@
 package cgroups
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -51,10 +52,7 @@ func lacking(controller string, limit Limit, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	reason := limit.Reason
-	if reason == "" {
-		reason = "its cgroup has no such controller"
-	}
+	reason := cmp.Or(limit.Reason, "its cgroup has no such controller")
 	return fmt.Errorf("%s of one command: %w: %s (%w)", controller, errors.ErrUnsupported, reason, err)
 }
 

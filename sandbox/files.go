@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -165,10 +166,7 @@ func (f *Files) absolute(name string) (string, error) {
 		return "", unix.EINVAL
 	}
 	if !path.IsAbs(name) {
-		cwd := f.sandbox.info.Config.Cwd
-		if cwd == "" {
-			cwd = WorkspacePath
-		}
+		cwd := cmp.Or(f.sandbox.info.Config.Cwd, WorkspacePath)
 		name = strings.TrimSuffix(cwd, "/") + "/" + name
 	}
 	if len(name) >= unix.PathMax {

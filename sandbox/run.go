@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -58,9 +59,7 @@ func (s *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, about(s.info.ID, err)
 	}
-	if c.OutputLimit == 0 {
-		c.OutputLimit = OutputLimit
-	}
+	c.OutputLimit = cmp.Or(c.OutputLimit, OutputLimit)
 	p := &Process{sandbox: s, detached: c.Detached}
 	if !c.Detached {
 		p.capture(&c)

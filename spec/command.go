@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -56,22 +57,14 @@ func (c Command) In(box Config) (Config, error) {
 		return box, err
 	}
 	if len(c.Env) > 0 {
-		env := maps.Clone(box.Env)
-		if env == nil {
-			env = map[string]string{}
-		}
+		env := map[string]string{}
+		maps.Copy(env, box.Env)
 		maps.Copy(env, c.Env)
 		box.Env = env
 	}
-	if c.Cwd != "" {
-		box.Cwd = c.Cwd
-	}
-	if c.User != nil {
-		box.User = c.User
-	}
-	if c.Timeout != 0 {
-		box.Timeout = c.Timeout
-	}
+	box.Cwd = cmp.Or(c.Cwd, box.Cwd)
+	box.User = cmp.Or(c.User, box.User)
+	box.Timeout = cmp.Or(c.Timeout, box.Timeout)
 	if c.Limits != (Limits{}) {
 		for _, l := range LimitFields() {
 			l.Tighten(&box.Limits, c.Limits)

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"errors"
@@ -147,26 +148,19 @@ func (c Config) Complete() (Config, error) {
 	c.Binds = slices.Clone(c.Binds)
 	c.Overlays = slices.Clone(c.Overlays)
 	c.Env = maps.Clone(c.Env)
-	setDefault(&c.Network, NetworkNone)
+	c.Network = cmp.Or(c.Network, NetworkNone)
 	for _, l := range LimitFields() {
 		l.Complete(&c)
 	}
-	setDefault(&c.Cwd, WorkspacePath)
-	setDefault(&c.Hostname, "sandbox")
-	setDefault(&c.Seccomp, "default")
+	c.Cwd = cmp.Or(c.Cwd, WorkspacePath)
+	c.Hostname = cmp.Or(c.Hostname, "sandbox")
+	c.Seccomp = cmp.Or(c.Seccomp, "default")
 	user := User{UID: 1000, GID: 1000}
 	if c.User != nil {
 		user = *c.User
 	}
 	c.User = &user
 	return c, c.validate()
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Environ returns the environment of the command, sorted by name: the fixed variables,

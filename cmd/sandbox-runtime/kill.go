@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,11 +36,7 @@ one without a pid namespace and of one that is paused.
 }
 
 func killContainer(_ context.Context, cmd *cli.Command, c *container.Container) error {
-	name := cmd.Args().Get(1)
-	if name == "" {
-		name = "SIGTERM"
-	}
-	s, err := parseSignal(name)
+	s, err := parseSignal(cmp.Or(cmd.Args().Get(1), "SIGTERM"))
 	if err != nil {
 		return err
 	}

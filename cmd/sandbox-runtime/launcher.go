@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,10 +125,7 @@ func launcherListeners(cmd *cli.Command) (_ []server.Socket, err error) {
 	if len(all) > 0 {
 		return all, nil
 	}
-	path := cmd.String("socket")
-	if path == "" {
-		path = filepath.Join(stateRoot(cmd), launcherSocket)
-	}
+	path := cmp.Or(cmd.String("socket"), filepath.Join(stateRoot(cmd), launcherSocket))
 	mode, err := strconv.ParseUint(cmd.String("mode"), 8, 9)
 	if err != nil {
 		return nil, fmt.Errorf("option --mode %s: want an octal number up to 0777", cmd.String("mode"))

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"strings"
@@ -239,10 +240,7 @@ func (p *Plan) stageItem(c *spec.Change, old *entry, it item) error {
 	if err := p.complete(&it, old); err != nil {
 		return err
 	}
-	key := c.Path
-	if c.HardLink != "" {
-		key = c.HardLink
-	}
+	key := cmp.Or(c.HardLink, c.Path)
 	if first, several := p.firsts[key]; several && first < 0 {
 		p.firsts[key] = int32(len(p.items))
 	} else if several {

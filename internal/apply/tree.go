@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -215,11 +216,7 @@ type pathError struct {
 }
 
 func (e *pathError) Error() string {
-	path := e.path
-	if path == "" {
-		path = "."
-	}
-	return fmt.Sprintf("%q: %v%s", path, e.err, wayOut(e.err))
+	return fmt.Sprintf("%q: %v%s", cmp.Or(e.path, "."), e.err, wayOut(e.err))
 }
 
 func (e *pathError) Unwrap() error { return e.err }

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,9 +67,7 @@ func (v *Session) isDetached(e ExecID) bool {
 
 // Detach makes the state of an exec that is about to be started.
 func (p *Process) Detach(ctx context.Context, c spec.Command, request *agent.Command) error {
-	if c.OutputLimit == 0 {
-		c.OutputLimit = spec.OutputLimit
-	}
+	c.OutputLimit = cmp.Or(c.OutputLimit, spec.OutputLimit)
 	p.Live.sweepSometimes()
 	p.Live.Output.Mu.Lock()
 	defer p.Live.Output.Mu.Unlock()

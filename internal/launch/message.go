@@ -1,6 +1,9 @@
 package launch
 
-import "github.com/sandbox-runtime/sandbox-runtime/spec"
+import (
+	"cmp"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
 
 // Create asks for a sandbox.
 type Create struct {
@@ -34,7 +37,5 @@ func (b Beginning) Resolve(c *spec.Config) {
 		return
 	}
 	c.Overlays = b.Overlays
-	if c.Cwd == "" {
-		c.Cwd = b.Cwd
-	}
+	c.Cwd = cmp.Or(c.Cwd, b.Cwd)
 }

@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -53,10 +54,7 @@ func openPath(dir int, path string, flags int) (int, error) {
 		}
 		at, path = fd, path[cut+1:]
 	}
-	if path == "" {
-		path = "."
-	}
-	fd, err := openat2(at, path, flags)
+	fd, err := openat2(at, cmp.Or(path, "."), flags)
 	if at != dir {
 		unix.Close(at)
 	}

@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -349,11 +350,7 @@ func (w *walker) tellOf(c spec.Change) {
 
 // fail yields an error about a path.
 func (w *walker) fail(path, op string, err error) {
-	named := path
-	if named == "" {
-		named = "."
-	}
-	if !w.stopped && !w.yield(spec.Change{Path: path}, &os.PathError{Op: op, Path: named, Err: err}) {
+	if !w.stopped && !w.yield(spec.Change{Path: path}, &os.PathError{Op: op, Path: cmp.Or(path, "."), Err: err}) {
 		w.stopped = true
 	}
 	if errors.Is(err, errEndless) {

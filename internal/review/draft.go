@@ -1,6 +1,7 @@
 package review
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"strconv"
@@ -40,10 +41,7 @@ func (d *draft) publish(name string) error {
 	if err := errors.Join(d.Chmod(0o644), d.Sync()); err != nil {
 		return err
 	}
-	from := d.name
-	if from == "" {
-		from = "/proc/self/fd/" + strconv.Itoa(int(d.Fd()))
-	}
+	from := cmp.Or(d.name, "/proc/self/fd/"+strconv.Itoa(int(d.Fd())))
 	if err := unix.Linkat(unix.AT_FDCWD, from, unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW); err != nil {
 		return &os.PathError{Op: "link", Path: name, Err: err}
 	}

@@ -1,6 +1,7 @@
 package sandboxtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,10 +91,7 @@ func (i *instance) Start(_ context.Context, c sandbox.Command, stdio [3]*os.File
 	e := &execution{instance: i, ended: make(chan struct{})}
 	ctx := i.ctx
 	cancel := context.CancelFunc(func() {})
-	if timeout := max(c.Timeout, 0); timeout > 0 || i.info.Config.Timeout > 0 {
-		if timeout == 0 {
-			timeout = time.Duration(i.info.Config.Timeout)
-		}
+	if timeout := cmp.Or(max(c.Timeout, 0), time.Duration(i.info.Config.Timeout)); timeout > 0 {
 		e.timeout = timeout
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimeout)
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -32,10 +33,10 @@ func (r *Rule) allow(c *launch.Create, files map[string]*os.File) error {
 	// The launcher would show interpreters outside /usr with its own rights.
 	c.Path, c.Home = "", ""
 	config := &c.Config
-	if network := orDefault(config.Network, spec.NetworkNone); !slices.Contains(r.Networks, network) {
+	if network := cmp.Or(config.Network, spec.NetworkNone); !slices.Contains(r.Networks, network) {
 		return refused("network %q; allowed: %v", network, r.Networks)
 	}
-	if profile := orDefault(config.Seccomp, "default"); !slices.Contains(r.Seccomp, profile) {
+	if profile := cmp.Or(config.Seccomp, "default"); !slices.Contains(r.Seccomp, profile) {
 		return refused("seccomp profile %q; allowed: %v", profile, r.Seccomp)
 	}
 	if err := r.allowLimits(&config.Limits, true); err != nil {
@@ -82,13 +83,6 @@ func allowSize(c spec.Config) error {
 	return nil
 }
 
-func orDefault[T ~string](value, fallback T) T {
-	if value == "" {
-		return fallback
-	}
-	return value
-}
-
 // allowLimits refuses limits above the limits of the rule. With fill it sets each missing limit to
 // the default, or to the rule's limit if it is lower.
 func (r *Rule) allowLimits(l *spec.Limits, fill bool) error {
@@ -115,9 +109,7 @@ func (r *Rule) allowOutput(c *spec.Command) error {
 	if r.all || !c.Detached || c.OutputLimit < 0 { // which the launcher refuses
 		return nil
 	}
-	if c.OutputLimit == 0 {
-		c.OutputLimit = min(defaultOutput, int64(r.OutputLimit))
-	}
+	c.OutputLimit = cmp.Or(c.OutputLimit, min(defaultOutput, int64(r.OutputLimit)))
 	if c.OutputLimit > int64(r.OutputLimit) {
 		return refused("output_limit %s of a detached command; at most %s of each stream is kept", spec.Size(c.OutputLimit), r.OutputLimit)
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -201,16 +202,12 @@ func (r *Rule) complete() error {
 		if *bound.value < 0 {
 			return fmt.Errorf("%s: %d is negative", bound.name, *bound.value)
 		}
-		if *bound.value == 0 {
-			*bound.value = bound.fallback
-		}
+		*bound.value = cmp.Or(*bound.value, bound.fallback)
 	}
 	if r.OutputLimit < 0 {
 		return fmt.Errorf("output_limit: %d is negative", r.OutputLimit)
 	}
-	if r.OutputLimit == 0 {
-		r.OutputLimit = defaultOutput
-	}
+	r.OutputLimit = cmp.Or(r.OutputLimit, defaultOutput)
 	return r.completeLimits()
 }
 
