@@ -223,13 +223,10 @@ func (c Config) Rlimits(inherited map[string]uint64) []specs.POSIXRlimit {
 		{"RLIMIT_SIGPENDING", queuedSignals},
 		{"RLIMIT_MSGQUEUE", queueBytes},
 	} {
-		want = append(want, specs.POSIXRlimit{Type: limit.name, Soft: limit.value, Hard: limit.value})
-	}
-	for i, limit := range want {
-		if hard, ok := inherited[limit.Type]; ok {
-			want[i].Hard = min(limit.Hard, hard)
-			want[i].Soft = min(limit.Soft, want[i].Hard)
+		if hard, ok := inherited[limit.name]; ok {
+			limit.value = min(limit.value, hard)
 		}
+		want = append(want, specs.POSIXRlimit{Type: limit.name, Soft: limit.value, Hard: limit.value})
 	}
 	return want
 }
