@@ -44,31 +44,17 @@ func (c *call) start(ctx context.Context) error {
 // begin starts the command of the request.
 func (c *call) begin(ctx context.Context, files [3]*os.File) (*running, *handle, error) {
 	if c.request.Command.Files {
-		return c.beginFiles(ctx, files)
+		if !reflect.DeepEqual(c.request.Command, &launch.WireCommand{Files: true}) {
+			return nil, nil, &launch.ConfigError{Reason: "a command that serves the sandbox's files takes no other settings"}
+		}
+		return c.run(ctx, &running{}, func(box Sandbox) (Process, error) { return box.StartFiles(ctx, files) })
 	}
 	command := c.request.Command.Plain()
 	if err := c.peer.allowOutput(&command); err != nil {
 		return nil, nil, err
 	}
 	r := &running{detached: command.Detached, tell: command.Terminal != nil || command.Detached}
-	h, err := c.server.handles.hold(ctx, c.request.ID, c.own(func(box Sandbox) (err error) {
-		r.Process, err = box.Start(ctx, command, files)
-		return err
-	}))
-	return r, h, err
-}
-
-// beginFiles starts the program that serves files.
-func (c *call) beginFiles(ctx context.Context, files [3]*os.File) (*running, *handle, error) {
-	if !reflect.DeepEqual(c.request.Command, &launch.WireCommand{Files: true}) {
-		return nil, nil, &launch.ConfigError{Reason: "a command that serves the sandbox's files takes no other settings"}
-	}
-	r := &running{}
-	h, err := c.server.handles.hold(ctx, c.request.ID, c.own(func(box Sandbox) (err error) {
-		r.Process, err = box.StartFiles(ctx, files)
-		return err
-	}))
-	return r, h, err
+	return c.run(ctx, r, func(box Sandbox) (Process, error) { return box.Start(ctx, command, files) })
 }
 
 // attach serves a detached command.
@@ -76,16 +62,23 @@ func (c *call) attach(ctx context.Context) error {
 	if !isID(c.request.Exec) {
 		return &launch.SandboxError{ID: c.request.ID, Err: fmt.Errorf("exec %.64q %w", c.request.Exec, launch.ErrNotFound)}
 	}
-	var p Process
-	h, err := c.server.handles.hold(ctx, c.request.ID, c.own(func(box Sandbox) (err error) {
-		p, err = box.Attach(ctx, c.request.Exec)
-		return err
-	}))
+	r, h, err := c.run(ctx, &running{detached: true, tell: true}, func(box Sandbox) (Process, error) {
+		return box.Attach(ctx, c.request.Exec)
+	})
 	if err != nil {
 		return err
 	}
 	defer c.server.handles.release(h)
-	return c.stay(ctx, h, &running{Process: p, detached: true, tell: true})
+	return c.stay(ctx, h, r)
+}
+
+// run gives r the process of the request's sandbox. The caller releases the handle.
+func (c *call) run(ctx context.Context, r *running, process func(Sandbox) (Process, error)) (*running, *handle, error) {
+	h, err := c.server.handles.hold(ctx, c.request.ID, c.own(func(box Sandbox) (err error) {
+		r.Process, err = process(box)
+		return err
+	}))
+	return r, h, err
 }
 
 // stdio returns the three files of a command.
