@@ -164,16 +164,22 @@ func (hs *handles) add(box Sandbox) {
 // release ends a use of a handle.
 func (hs *handles) release(h *handle) {
 	hs.mu.Lock()
+	defer hs.unlock(h)
 	h.users--
-	var unused Sandbox
 	switch {
-	case h.users > 0:
-	case h.dropped:
-		unused, h.box = h.box, nil
+	case h.users > 0, h.dropped:
 	case h.idle == nil:
 		h.idle = time.AfterFunc(keepTime, func() { hs.expire(h) })
 	default:
 		h.idle.Reset(keepTime)
+	}
+}
+
+// unlock unlocks mu. A dropped handle without users releases its sandbox after that.
+func (hs *handles) unlock(h *handle) {
+	var unused Sandbox
+	if h.dropped && h.users == 0 {
+		unused, h.box = h.box, nil
 	}
 	hs.mu.Unlock()
 	if unused != nil {
@@ -194,20 +200,13 @@ func (hs *handles) expire(h *handle) {
 // forget removes the handle from handles.open. The last user releases its sandbox.
 func (hs *handles) forget(h *handle) {
 	hs.mu.Lock()
+	defer hs.unlock(h)
 	if hs.open[h.id] == h {
 		delete(hs.open, h.id)
 	}
 	h.dropped = true
 	if h.idle != nil {
 		h.idle.Stop()
-	}
-	var unused Sandbox
-	if h.users == 0 {
-		unused, h.box = h.box, nil
-	}
-	hs.mu.Unlock()
-	if unused != nil {
-		unused.Release()
 	}
 }
 
