@@ -20,14 +20,14 @@ func (c *call) answer(a *launch.Answer, files ...*os.File) {
 // deliver sends a frame that occupies memory or files of the launcher. If the client does not read
 // the frame in time, deliver closes the call's socket.
 func (c *call) deliver(ctx context.Context, a *launch.Answer, files ...*os.File) error {
-	body := c.encode(a)
+	return c.deliverBody(ctx, c.encode(a), files...)
+}
+
+// deliverBody sends nothing if there is no body.
+func (c *call) deliverBody(ctx context.Context, body []byte, files ...*os.File) error {
 	if body == nil {
 		return nil
 	}
-	return c.deliverBody(ctx, body, files...)
-}
-
-func (c *call) deliverBody(ctx context.Context, body []byte, files ...*os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, deliverTime)
 	defer cancel()
 	err := c.channel.Send(ctx, body, files...)
@@ -66,9 +66,6 @@ func (c *call) answerFrom(ctx context.Context, f func() (*launch.Answer, error))
 	body := c.encode(a)
 	if len(body) <= smallAnswer {
 		release()
-	}
-	if body == nil {
-		return nil
 	}
 	return c.deliverBody(ctx, body)
 }

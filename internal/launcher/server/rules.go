@@ -208,19 +208,10 @@ func (r *Rule) complete() error {
 		return fmt.Errorf("output_limit: %d is negative", r.OutputLimit)
 	}
 	r.OutputLimit = cmp.Or(r.OutputLimit, defaultOutput)
-	return r.completeLimits()
-}
-
-func (r *Rule) completeLimits() error {
-	if r.Limits.Pids == 0 {
-		r.Limits.Pids = defaultPids
-	}
+	r.Limits.Pids = cmp.Or(r.Limits.Pids, defaultPids)
 	c, err := spec.Config{Limits: r.Limits}.Complete()
-	if err != nil {
-		return err
-	}
 	r.Limits = c.Limits
-	return nil
+	return err
 }
 
 func (u UserName) uid() (uint32, error) {
