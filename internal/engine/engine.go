@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -99,7 +100,7 @@ func taken(name, path string) error {
 // Diff has the changed lines, as "- old" and "+ new": one run of them, for that is how an
 // Engine edits.
 func Diff(before, after []byte) string {
-	old, now := lines(before), lines(after)
+	old, now := slices.Collect(strings.Lines(string(before))), slices.Collect(strings.Lines(string(after)))
 	for len(old) > 0 && len(now) > 0 && old[0] == now[0] {
 		old, now = old[1:], now[1:]
 	}
@@ -114,12 +115,4 @@ func Diff(before, after []byte) string {
 		fmt.Fprintf(&b, "+ %s\n", strings.TrimRight(line, "\r\n"))
 	}
 	return b.String()
-}
-
-func lines(text []byte) []string {
-	all := strings.SplitAfter(string(text), "\n")
-	if all[len(all)-1] == "" {
-		all = all[:len(all)-1]
-	}
-	return all
 }

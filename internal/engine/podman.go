@@ -34,8 +34,7 @@ func (p *Podman) Piece(config []byte, r Runtime) (string, error) {
 	if err != nil || lookup(tree, podmanLogsPath()...) != nil {
 		return piece, err
 	}
-	list, err := p.logging(config, r.Name)
-	return piece + "\n" + blockText(podmanLogs, podmanLogsBody(list)), err
+	return piece + "\n" + blockText(podmanLogs, podmanLogsBody(p.logging(tree, r.Name))), nil
 }
 
 func podmanPaths(name string) [][]string {

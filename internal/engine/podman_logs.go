@@ -52,11 +52,7 @@ func loggingIn(tree map[string]any, before []string) []string {
 }
 
 // logging is the list with the name: the one in our block, or else that of the other files.
-func (p *Podman) logging(config []byte, name string) ([]string, error) {
-	tree, err := parseTOML(config)
-	if err != nil {
-		return nil, err
-	}
+func (p *Podman) logging(tree map[string]any, name string) []string {
 	list := p.logs
 	if list == nil {
 		list = podmanLogging
@@ -65,24 +61,21 @@ func (p *Podman) logging(config []byte, name string) ([]string, error) {
 	if !slices.Contains(list, name) {
 		list = append(list, name)
 	}
-	return list, nil
+	return list
 }
 
 func (p *Podman) addLogging(config []byte, name string) ([]byte, error) {
-	list, err := p.logging(config, name)
+	tree, err := parseTOML(config)
 	if err != nil {
 		return nil, err
 	}
-	found, err := readLogging(config)
+	list := p.logging(tree, name)
+	found, _, err := readLogging(config)
 	switch {
 	case err != nil:
 		return nil, err
 	case found != nil:
 		return replaceBlock(config, found, podmanLogs, podmanLogsBody(list)), nil
-	}
-	tree, err := parseTOML(config)
-	if err != nil {
-		return nil, err
 	}
 	if there := loggingIn(tree, nil); there != nil {
 		if !slices.Contains(there, name) {
@@ -94,23 +87,24 @@ func (p *Podman) addLogging(config []byte, name string) ([]byte, error) {
 	return added, onlyDiffer(added, config, podmanLogsPath())
 }
 
-// readLogging is our list, nil if there is none. It refuses an edited one.
-func readLogging(config []byte) (*block, error) {
+// readLogging is our block, nil if there is none, and the list in it. It refuses an edited one.
+func readLogging(config []byte) (*block, []string, error) {
 	found, err := findBlock(config, podmanLogs)
 	if err != nil || found == nil {
-		return nil, err
+		return nil, nil, err
 	}
 	tree, err := parseTOML([]byte(found.body))
-	if err != nil || podmanLogsBody(loggingIn(tree, nil)) != found.body {
-		return nil, edited(config, found)
+	list := loggingIn(tree, nil)
+	if err != nil || podmanLogsBody(list) != found.body {
+		return nil, nil, edited(config, found)
 	}
-	return found, nil
+	return found, list, nil
 }
 
 // removeLogging takes the name out of our list, and removes the list if the file has no other
 // runtime of ours.
 func removeLogging(config []byte, name string) ([]byte, error) {
-	found, err := readLogging(config)
+	found, list, err := readLogging(config)
 	if err != nil || found == nil {
 		return config, err
 	}
@@ -118,10 +112,6 @@ func removeLogging(config []byte, name string) ([]byte, error) {
 	if bytes.Count(rest, []byte(blockBegin)) == 1 {
 		return rest, onlyDiffer(config, rest, podmanLogsPath())
 	}
-	tree, err := parseTOML([]byte(found.body))
-	if err != nil {
-		return nil, err
-	}
-	list := slices.DeleteFunc(loggingIn(tree, nil), func(n string) bool { return n == name })
+	list = slices.DeleteFunc(list, func(n string) bool { return n == name })
 	return replaceBlock(config, found, podmanLogs, podmanLogsBody(list)), nil
 }
