@@ -200,12 +200,8 @@ func (c *Changes) whyGone(err error) error {
 // isOfDisk tells whether an error is of a file system that was cut off by a removal, or
 // has lost some of itself (ext4: EFSBADCRC, EFSCORRUPTED).
 func isOfDisk(err error) bool {
-	for _, number := range []error{unix.EIO, unix.EBADMSG, unix.EUCLEAN, unix.ESTALE} {
-		if errors.Is(err, number) {
-			return true
-		}
-	}
-	return false
+	numbers := []error{unix.EIO, unix.EBADMSG, unix.EUCLEAN, unix.ESTALE}
+	return slices.ContainsFunc(numbers, func(number error) bool { return errors.Is(err, number) })
 }
 
 // prefix begins the paths of a tree in a saved file.

@@ -65,18 +65,11 @@ func (w *FileWatch) Next(ctx context.Context) (FileEvent, error) {
 	if err != nil {
 		return FileEvent{}, w.files.worded("watch", w.name, err)
 	}
-	event := FileEvent{Path: path.Join(w.root, e.Path), Dir: e.Dir}
-	switch e.Kind {
-	case files.Created:
-		event.Type = FileCreated
-	case files.Modified:
-		event.Type = FileModified
-	case files.Removed:
-		event.Type = FileRemoved
-	default:
-		event = FileEvent{Type: FileEventsLost}
+	types := map[files.Kind]FileEventType{files.Created: FileCreated, files.Modified: FileModified, files.Removed: FileRemoved}
+	if t, ok := types[e.Kind]; ok {
+		return FileEvent{Type: t, Path: path.Join(w.root, e.Path), Dir: e.Dir}, nil
 	}
-	return event, nil
+	return FileEvent{Type: FileEventsLost}, nil
 }
 
 // Close ends the watch, and all waits for it. It is safe to call twice.

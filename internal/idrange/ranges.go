@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -125,12 +126,10 @@ func (r Ranges) link(boot string, n uint32) string {
 // such user, which is nearly always so.
 func isInhabited(base uint32) bool {
 	const usual = 1000
-	for _, id := range []uint32{base, base + usual, base + spec.IDs - 1} {
-		if _, err := unix.Getpriority(unix.PRIO_USER, int(id)); err == nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]uint32{base, base + usual, base + spec.IDs - 1}, func(id uint32) bool {
+		_, err := unix.Getpriority(unix.PRIO_USER, int(id))
+		return err == nil
+	})
 }
 
 // Release gives back the range that begins at base, if the sandbox has it. The range may be free

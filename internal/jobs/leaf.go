@@ -222,15 +222,7 @@ func endLeaf(ctx context.Context, leaf *cgroups.Leaf) error {
 // aloneIn says that no other leaf of the sandbox has processes.
 func aloneIn(box *record.Sandbox, leaf *cgroups.Leaf) bool {
 	names, err := box.Group.Leaves()
-	if err != nil {
-		return false
-	}
-	for _, name := range names {
-		if name != leaf.Name() && runsIn(box, name) {
-			return false
-		}
-	}
-	return true
+	return err == nil && !slices.ContainsFunc(names, func(name string) bool { return name != leaf.Name() && runsIn(box, name) })
 }
 
 // runsIn says whether a leaf has processes. It returns true if this is unknown.

@@ -3,6 +3,7 @@ package watch
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -43,12 +44,8 @@ func (r *Recording) End() (changes []Change, missed bool) {
 	g.mu.Unlock()
 	missed = r.full || err != nil
 	defer l.close()
-	names := make([]*name, 0, len(r.names))
-	for _, n := range r.names {
-		names = append(names, n)
-	}
 	// One directory after the other, each opened once.
-	slices.SortFunc(names, func(a, b *name) int { return strings.Compare(a.dir, b.dir) })
+	names := slices.SortedFunc(maps.Values(r.names), func(a, b *name) int { return strings.Compare(a.dir, b.dir) })
 	for _, n := range names {
 		c, ok := l.change(n)
 		if ok {
