@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -27,11 +26,7 @@ func (h *Host) PidsWithin(path string, limit int64) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		present := strings.TrimSpace(string(text))
-		if present == "max" {
-			continue
-		}
-		n, err := strconv.ParseInt(present, 10, 64)
+		n, err := limitFrom(strings.TrimSpace(string(text)))
 		if err != nil {
 			return 0, fmt.Errorf("pids.max of cgroup %s: %w", path, err)
 		}

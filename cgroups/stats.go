@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -132,14 +131,12 @@ func (g *Group) pidsPeak() int64 {
 	if !ok {
 		return Unknown
 	}
-	data, err := os.ReadFile(t.path(g.path) + "/pids.peak")
+	dir, err := t.open(g.path)
 	if err != nil {
 		return Unknown
 	}
-	peak, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
-	if err != nil {
-		return Unknown
-	}
+	defer dir.Close()
+	peak, _ := counter{}.read(dir, "pids.peak") // Unknown after an error
 	return peak
 }
 

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"errors"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -113,11 +114,7 @@ func (c *Container) Bundle() string {
 // handed to the container.
 func (c *Container) HostRoot() (uid, gid int, err error) {
 	config := c.lc.Config()
-	if uid, err = config.HostRootUID(); err != nil {
-		return 0, 0, err
-	}
-	if gid, err = config.HostRootGID(); err != nil {
-		return 0, 0, err
-	}
-	return uid, gid, nil
+	uid, uidErr := config.HostRootUID()
+	gid, gidErr := config.HostRootGID()
+	return uid, gid, errors.Join(uidErr, gidErr)
 }

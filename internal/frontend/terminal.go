@@ -140,11 +140,8 @@ func (t *terminalStreams) resize() {
 	if err != nil || t.master == nil {
 		return
 	}
-	conn, err := t.master.SyscallConn() // File.Fd would make it blocking
-	if err != nil {
-		return
-	}
-	_ = conn.Control(func(fd uintptr) { _ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, size) })
+	// File.Fd would make it blocking.
+	_ = descriptor.Use(t.master, func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, size) })
 }
 
 func (t *terminalStreams) finish() {
