@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,9 +143,9 @@ func execProcess(cmd *cli.Command, c *container.Container) (*specs.Process, erro
 	p.Args = args
 	p.Terminal = cmd.Bool("tty")
 	p.Env = append(p.Env, cmd.StringSlice("env")...)
-	overrideString(&p.Cwd, cmd.String("cwd"))
-	overrideString(&p.ApparmorProfile, cmd.String("apparmor"))
-	overrideString(&p.SelinuxLabel, cmd.String("process-label"))
+	p.Cwd = cmp.Or(cmd.String("cwd"), p.Cwd)
+	p.ApparmorProfile = cmp.Or(cmd.String("apparmor"), p.ApparmorProfile)
+	p.SelinuxLabel = cmp.Or(cmd.String("process-label"), p.SelinuxLabel)
 	if cmd.IsSet("no-new-privs") {
 		p.NoNewPrivileges = cmd.Bool("no-new-privs")
 	}
@@ -153,12 +154,6 @@ func execProcess(cmd *cli.Command, c *container.Container) (*specs.Process, erro
 		return nil, err
 	}
 	return p, frontend.CheckProcess(p)
-}
-
-func overrideString(field *string, flag string) {
-	if flag != "" {
-		*field = flag
-	}
 }
 
 // addCapabilities leaves the inheritable set alone: a file's capabilities would

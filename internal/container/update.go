@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -166,12 +167,8 @@ func applyIntelRdt(config *configs.Config, rdt IntelRdt) error {
 		return errors.New("updating a non-existent Intel RDT configuration is not supported")
 	}
 	next := *config.IntelRdt
-	if rdt.L3CacheSchema != "" {
-		next.L3CacheSchema = rdt.L3CacheSchema
-	}
-	if rdt.MemBwSchema != "" {
-		next.MemBwSchema = rdt.MemBwSchema
-	}
+	next.L3CacheSchema = cmp.Or(rdt.L3CacheSchema, next.L3CacheSchema)
+	next.MemBwSchema = cmp.Or(rdt.MemBwSchema, next.MemBwSchema)
 	config.IntelRdt = &next
 	return nil
 }
