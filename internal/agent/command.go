@@ -189,17 +189,14 @@ func (c *Command) request(payload, exec, setup int) (request, []int) {
 		r.id, r.limit = d.ID, d.Limit
 		fds = append(fds, int(d.Stdout.Fd()), int(d.Stderr.Fd()))
 	}
-	if c.Network != nil {
-		r.with |= withNetwork
-		fds = append(fds, int(c.Network.Fd()))
-	}
-	if c.Root != nil {
-		r.with |= withRoot
-		fds = append(fds, int(c.Root.Fd()))
-	}
-	if c.Program != nil {
-		r.with |= withProgram
-		fds = append(fds, int(c.Program.Fd()))
+	for _, more := range []struct {
+		file *os.File
+		with uint32
+	}{{c.Network, withNetwork}, {c.Root, withRoot}, {c.Program, withProgram}} {
+		if more.file != nil {
+			r.with |= more.with
+			fds = append(fds, int(more.file.Fd()))
+		}
 	}
 	return r, fds
 }

@@ -28,10 +28,7 @@ func (s *Sandbox) Stats(ctx context.Context) (all spec.Stats, err error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return spec.Stats{}, err
-	}
-	return all, nil
+	return all, err
 }
 
 // observe calls read, which reads values of the sandbox by its name. If the sandbox is gone

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"unsafe"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -62,7 +62,7 @@ func limitDirectory(dir *os.File, l Limits) error {
 // ownProject refuses a directory that has its project from the one it is in: other
 // limits would be that one's.
 func ownProject(dir *os.File, project uint32) error {
-	parent, err := openIn(dir, "..")
+	parent, err := descriptor.OpenFile(int(dir.Fd()), "..", descriptor.NoMagicLinks, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func ownProject(dir *os.File, project uint32) error {
 
 // empty refuses a directory with files that would not be counted.
 func empty(dir *os.File) error {
-	again, err := openIn(dir, ".") // from the beginning
+	again, err := descriptor.OpenFile(int(dir.Fd()), ".", descriptor.NoMagicLinks, unix.O_RDONLY|unix.O_DIRECTORY) // from the beginning
 	if err != nil {
 		return err
 	}
@@ -88,14 +88,6 @@ func empty(dir *os.File) error {
 		err = fmt.Errorf("it has %s, which would not be counted: limit it while it is empty", names[0])
 	}
 	return err
-}
-
-func openIn(dir *os.File, name string) (*os.File, error) {
-	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: filepath.Join(dir.Name(), name), Err: err}
-	}
-	return os.NewFile(uintptr(fd), dir.Name()), nil
 }
 
 // IsLimited says whether a project quota bounds the bytes and the files of a directory, or
