@@ -68,7 +68,7 @@ func TestLostWritesAreToldByEveryLaterCommand(t *testing.T) {
 	if err != nil || !strings.Contains(strings.Join(info.Notes, "\n"), "cannot be trusted") {
 		t.Errorf("another launcher: %q, %v", info.Notes, err)
 	}
-	all, err := other.List(t.Context())
+	all, err := other.List(t.Context(), nil)
 	if err != nil || len(all) != 1 || !slices.Equal(all[0].Notes, info.Notes) {
 		t.Errorf("list: %+v, %v", all, err)
 	}

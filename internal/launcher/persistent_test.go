@@ -150,7 +150,10 @@ func TestASandboxIsFoundByItsName(t *testing.T) {
 	if err != nil || info.State != spec.StateRunning || info.ID != "box" || info.Pid == 0 || info.Config.Env["A"] != "b" {
 		t.Errorf("info %+v, %v", info, err)
 	}
-	list, err := other.List(t.Context())
+	if none, err := other.List(t.Context(), func(uint32) bool { return false }); err != nil || none == nil || len(none) > 0 {
+		t.Errorf("of nobody: %v, %v", none, err)
+	}
+	list, err := other.List(t.Context(), nil)
 	if err != nil || len(list) != 1 || list[0].ID != "box" {
 		t.Errorf("list %+v, %v", list, err)
 	}

@@ -130,21 +130,21 @@ func (l *Launcher) paused(id string) bool {
 	return err == nil && frozen
 }
 
-// List describes all sandboxes with a directory in the state root, sorted by name. Some may have
-// stopped, or be there only in part.
-func (l *Launcher) List(context.Context) ([]spec.Info, error) {
+// List describes the sandboxes with a directory in the state root, sorted by name. Some may have
+// stopped, or be there only in part. If may is not nil, List keeps only those for whose owner may
+// returns true.
+func (l *Launcher) List(_ context.Context, may func(owner uint32) bool) ([]spec.Info, error) {
 	ids, err := l.find.directories()
 	if err != nil {
 		return nil, err
 	}
-	var (
-		all  []spec.Info
-		errs []error
-	)
+	all := []spec.Info{}
+	var errs []error
 	for _, id := range ids {
 		switch i, err := l.info(id); {
-		case err == nil:
+		case err == nil && (may == nil || may(i.Owner)):
 			all = append(all, i)
+		case err == nil:
 		case !errors.Is(err, fs.ErrNotExist):
 			errs = append(errs, err)
 		}

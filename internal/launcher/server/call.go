@@ -402,20 +402,14 @@ func isID(s string) bool {
 }
 
 func (c *call) list(ctx context.Context) (*launch.Answer, error) {
-	all, err := c.server.core.List(ctx)
-	if err != nil && all == nil {
+	seen, err := c.server.core.List(ctx, c.peer.owns)
+	if err != nil && seen == nil {
 		return nil, err
 	}
 	if err != nil {
 		c.log().Error("list the sandboxes", "error", err)
 	}
-	a := &launch.Answer{List: []spec.Info{}}
-	for _, i := range all {
-		if c.peer.sees(i) {
-			a.List = append(a.List, i)
-		}
-	}
-	return a, nil
+	return &launch.Answer{List: seen}, nil
 }
 
 // remove removes a sandbox. It goes on if the client disconnects.

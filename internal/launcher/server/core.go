@@ -23,7 +23,9 @@ type Core interface {
 	// for the sandbox's owner.
 	Remove(ctx context.Context, id string, may func(owner uint32) bool) error
 	Info(ctx context.Context, id string) (spec.Info, error)
-	List(ctx context.Context) ([]spec.Info, error)
+	// List describes the sandboxes for whose owner may returns true; nil: all. The list can hold
+	// some sandboxes beside an error; it is nil if nothing is known.
+	List(ctx context.Context, may func(owner uint32) bool) ([]spec.Info, error)
 	// Retired is how many stores of removed sandboxes a user still holds.
 	Retired(uid uint32) int
 	// Beginning returns the configuration of a snapshot that the user may use.

@@ -171,7 +171,7 @@ func (e *events) look(ctx context.Context) error {
 	e.mu.Lock()
 	since := e.changes
 	e.mu.Unlock()
-	all, err := e.core.List(ctx)
+	all, err := e.core.List(ctx, nil)
 	if err != nil && all == nil {
 		return err
 	}

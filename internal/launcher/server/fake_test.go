@@ -164,13 +164,15 @@ func (f *fakeCore) Info(_ context.Context, id string) (spec.Info, error) {
 	return b.now(), nil
 }
 
-func (f *fakeCore) List(context.Context) ([]spec.Info, error) {
+func (f *fakeCore) List(_ context.Context, may func(owner uint32) bool) ([]spec.Info, error) {
 	f.first(&f.listing)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var all []spec.Info
+	all := []spec.Info{}
 	for _, b := range f.boxes {
-		all = append(all, b.now())
+		if i := b.now(); may == nil || may(i.Owner) {
+			all = append(all, i)
+		}
 	}
 	slices.SortFunc(all, func(a, b spec.Info) int { return strings.Compare(a.ID, b.ID) })
 	return all, nil

@@ -112,15 +112,13 @@ func (p *peer) countOwned(ctx context.Context, core Core) error {
 	p.mu.Lock()
 	clear(p.fresh)
 	p.mu.Unlock()
-	all, err := core.List(ctx)
+	all, err := core.List(ctx, func(owner uint32) bool { return owner == p.uid })
 	if err != nil {
 		return err
 	}
 	owned := map[string]bool{}
 	for _, i := range all {
-		if i.Owner == p.uid {
-			owned[i.ID] = true
-		}
+		owned[i.ID] = true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

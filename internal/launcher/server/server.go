@@ -303,7 +303,7 @@ const adoptTime = 30 * time.Second
 // Adopt ends the commands that a dead launcher has left in the sandboxes that are up. Without
 // Adopt these commands would end only when a client uses their sandbox.
 func (s *Server) Adopt(ctx context.Context) {
-	all, err := s.core.List(ctx)
+	all, err := s.core.List(ctx, nil)
 	if err != nil {
 		s.log.Error("list the sandboxes that are up", "error", err)
 	}
