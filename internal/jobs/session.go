@@ -268,7 +268,7 @@ func (v *Session) dial(ctx context.Context) (*agent.Conn, error) {
 	if err == nil { // another sandbox has the name now
 		return nil, errors.Join(&launch.SandboxError{ID: v.ID, Err: launch.ErrNotFound}, conn.Close())
 	}
-	return nil, v.Why(ctx, fmt.Errorf("connect to the sandbox's agent: %w", unanswered(waiting, err)))
+	return nil, v.Why(ctx, unanswered(waiting, err))
 }
 
 // unanswered names the way out if the time to wait for an agent's answer is over.

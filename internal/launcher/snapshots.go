@@ -45,7 +45,7 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 			return fmt.Errorf("a snapshot %w: its files are in memory; make it with --storage disk", launch.ErrUnavailable)
 		}
 		if hasSnapshot(s.launcher.Roots, name) {
-			return fmt.Errorf("snapshot %s %w", name, launch.ErrExists)
+			return fmt.Errorf("snapshot %s %w; choose another name, or remove it first", name, launch.ErrExists)
 		}
 		if err := s.verify(ctx, integrity.ShortOfRoom(s.launcher.Data)); err != nil {
 			return err

@@ -102,7 +102,7 @@ func (l *Keeper) EndDraft(r record.Record) error {
 	case errors.Is(err, fs.ErrNotExist): // it was given its name before
 		return nil
 	case errors.Is(err, fs.ErrExist):
-		err = fmt.Errorf("snapshot %s %w", name, launch.ErrExists)
+		err = fmt.Errorf("snapshot %s %w; choose another name, or remove it first", name, launch.ErrExists)
 		fallthrough
 	default:
 		err = errors.Join(err, l.trash.Discard(draft))
