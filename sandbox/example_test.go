@@ -36,7 +36,7 @@ func Example() {
 	// 42
 	// 1000
 	// cat: /etc/shadow: No such file or directory
-	// the command ended with exit code 1
+	// the command ended with exit code 1; the sandbox has no network (--network none)
 }
 
 // A timeout is a result, not an error, and the sandbox lives on.
