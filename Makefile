@@ -3,6 +3,7 @@
 # make test    everything that is checked: lint, unit and integration tests
 # make fuzz    each fuzz target for FUZZTIME, a part of make test
 # make test-docker29 all tests with Docker, with dockerd 29
+# make test-kubernetes pods of a kubelet, with this runtime and with runc
 # make test-vm the same on cgroup v2, in a virtual machine: integration/vm
 # make bench   side by side with the peers, as ratios
 # Each installs what it needs where it can, and says what is missing elsewhere.
@@ -21,7 +22,7 @@ GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
 
 .DEFAULT_GOAL := build
-.PHONY: build run test modules unit fuzz integration storms others test-docker29 vm test-vm bench lint clean deps
+.PHONY: build run test modules unit fuzz integration storms others test-docker29 test-kubernetes vm test-vm bench lint clean deps
 
 include cmd/sandbox-agent/agent.mk
 # What is embedded: the agent, and the program that serves files inside.
@@ -88,11 +89,11 @@ integration: build $(GOTESTSUM)
 	@scripts/need $(MKFS)
 	integration/setup
 	@$(MAKE) -j2 storms others
-storms others test-docker29: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 50m
+storms others test-docker29 test-kubernetes: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 50m
 storms:
 	$(GOTEST) -run '$(STORMS)' ./integration
 others:
-	$(GOTEST) -skip '$(STORMS)|Docker29' ./integration/...
+	$(GOTEST) -skip '$(STORMS)|Docker29|Kubernetes' ./integration/...
 
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_DOCKER29 = all
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_ENGINES = all
@@ -101,6 +102,12 @@ test-docker29: build $(GOTESTSUM)
 	integration/setup
 	integration/setup-docker29
 	$(GOTEST) -run 'Docker' ./integration
+
+test-kubernetes: export GOTESTSUM_FORMAT ?= standard-verbose
+test-kubernetes: build $(GOTESTSUM)
+	integration/setup
+	integration/setup-kubernetes
+	$(GOTEST) -run 'Kubernetes' ./integration
 
 # The cgroup v2 guest. test has a part of it, and where the guest cannot be had
 # says so; in CI it has to be. LIST names other parts: see integration/vm/run.

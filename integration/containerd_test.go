@@ -17,6 +17,7 @@ import (
 type containerd struct {
 	t                   *testing.T // whose end stops it
 	home, runtime, root string
+	folder              string // of a containerd that is not Debian's
 	settings            string // path of config.toml
 	process             *running
 	insides             int // containers of inside
@@ -60,6 +61,13 @@ state = %q
 	if err := os.WriteFile(c.settings, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	c.start(t)
+	return c
+}
+
+// start starts the daemon, and stops it at the test's end.
+func (c *containerd) start(t *testing.T) {
+	t.Helper()
 	t.Cleanup(func() { // after the process was stopped
 		removeGround(t, "default", "/run/containerd")
 		if t.Failed() && c.process != nil {
@@ -72,7 +80,6 @@ state = %q
 		}
 	})
 	c.launch(t)
-	return c
 }
 
 // openFolder is a temporary folder with a short path, for sockets, that the
@@ -97,7 +104,7 @@ func openFolder(t *testing.T) string {
 // launch starts the daemon, also anew where one ran before.
 func (c *containerd) launch(t *testing.T) {
 	t.Helper()
-	cmd := exec.Command(peer("usr/bin/containerd"), "--config", c.settings)
+	cmd := exec.Command(c.program("containerd"), "--config", c.settings)
 	cmd.Env = c.withRunc(t, peerEnvironment(c.home))
 	c.process = begin(c.t, cmd)
 	eventually(t, "containerd answers", func() bool {
@@ -130,8 +137,16 @@ func (c *containerd) withRunc(t *testing.T, environment []string) []string {
 
 func (c *containerd) socket() string { return filepath.Join(c.home, "s") }
 
+// program is the path of containerd or ctr. containerd finds its shim beside itself.
+func (c *containerd) program(name string) string {
+	if c.folder == "" {
+		return peer("usr/bin/" + name)
+	}
+	return filepath.Join(c.folder, name)
+}
+
 func (c *containerd) client(args ...string) *exec.Cmd {
-	cmd := exec.Command(peer("usr/bin/ctr"), append([]string{"--address", c.socket()}, args...)...)
+	cmd := exec.Command(c.program("ctr"), append([]string{"--address", c.socket()}, args...)...)
 	cmd.Env = peerEnvironment(c.home)
 	return cmd
 }
