@@ -106,8 +106,8 @@ volumes: [{name: v, emptyDir: {}}, {name: c, downwardAPI: {items: [{path: key, f
 		wantEqual(p.t, got, "0\n0 1 65536\n0\n"+p.name)
 	}},
 	{"volumes", func(p *kubePod) {
-		p.apply(p.t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: "+p.name+"}, data: {key: value}}")
-		p.apply(p.t, "{apiVersion: v1, kind: Secret, metadata: {name: "+p.name+"}, stringData: {key: secret}}")
+		p.apply(p.t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "+p.name+"}\ndata: {key: value}")
+		p.apply(p.t, "apiVersion: v1\nkind: Secret\nmetadata: {name: "+p.name+"}\nstringData: {key: secret}")
 		p.t.Cleanup(func() { p.must(p.t, "delete", "configmap/"+p.name, "secret/"+p.name) })
 		got := p.prints("cat /config/key; echo; cat /secret/key; echo; cat /sub; echo; ! touch /config/new; "+
 			"echo empty > /empty/f; cat /empty/f; echo memory > /memory/f; cat /memory/f; stat -f -c %T /memory /secret; "+

@@ -217,11 +217,11 @@ func newKey(t *testing.T) string {
 // it leaves them alone. Its arguments are the folder for these files, and the command.
 const kubeletMounts = `set -e
 dir=$1; shift
-for at in /run /var/lib /var/log; do mount -t tmpfs tmpfs $at; done
+for at in /run /var/lib /var/log; do mount -n -t tmpfs tmpfs $at; done
 over() {
 	file=$dir/$(basename $1)
 	echo $2 > $file
-	mount --bind $file /proc/sys/$1
+	mount -n --bind $file /proc/sys/$1
 }
 over vm/overcommit_memory 1
 over vm/panic_on_oom 0
