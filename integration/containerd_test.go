@@ -129,6 +129,9 @@ func (c *containerd) withRunc(t *testing.T, environment []string) []string {
 	}
 	for i, variable := range environment {
 		if path, ok := strings.CutPrefix(variable, "PATH="); ok {
+			if c.folder != "" { // its shim, not that of Debian's containerd
+				path = c.folder + ":" + path
+			}
 			environment[i] = "PATH=" + dir + ":" + path
 		}
 	}
@@ -137,7 +140,7 @@ func (c *containerd) withRunc(t *testing.T, environment []string) []string {
 
 func (c *containerd) socket() string { return filepath.Join(c.home, "s") }
 
-// program is the path of containerd or ctr. containerd finds its shim beside itself.
+// program is the path of containerd or ctr.
 func (c *containerd) program(name string) string {
 	if c.folder == "" {
 		return peer("usr/bin/" + name)

@@ -75,7 +75,7 @@ var kubernetesCases = []struct {
 		p.create(p.main("touch /alive; usleep 300000; touch /ready; exec sleep 1000",
 			"readinessProbe: {exec: {command: [test, -e, /ready]}, periodSeconds: 1}",
 			"livenessProbe: {exec: {command: [test, -e, /alive]}, periodSeconds: 1, failureThreshold: 1, initialDelaySeconds: 1}") + "terminationGracePeriodSeconds: 1")
-		p.must(p.t, "wait", "--for=condition=Ready", "--timeout", patience.String(), "pod/"+p.name)
+		p.must(p.t, "wait", "--for=condition=Ready", "--timeout", kubeTimeout, "pod/"+p.name)
 		wantEqual(p.t, p.field("{.status.containerStatuses[0].restartCount}"), "0")
 		wantEqual(p.t, p.exec("rm /alive").code, 0)
 		p.waitFor("{.status.containerStatuses[0].restartCount}", "1")
@@ -133,7 +133,7 @@ env: [{name: ENV, valueFrom: {configMapKeyRef: {name: `+p.name+`, key: key}}}]`)
   preStop: {exec: {command: [sh, -c, "echo stops > /host/stops"]}}`) + volumes)
 		p.waitFor("{.status.phase}", "Running")
 		eventually(p.t, "it has run the hook", func() bool { return exists(p.dir + "/started") })
-		p.must(p.t, "delete", "pod", p.name, "--grace-period", "2", "--timeout", patience.String())
+		p.must(p.t, "delete", "pod", p.name, "--grace-period", "2", "--timeout", kubeTimeout)
 		wantEqual(p.t, p.wrote("stops"), "stops\n")
 	}},
 	{"graceful deletion", func(p *kubePod) {
@@ -142,7 +142,7 @@ env: [{name: ENV, valueFrom: {configMapKeyRef: {name: `+p.name+`, key: key}}}]`)
 			p.container("deaf", "trap : TERM; while :; do usleep 10000; done") + volumes)
 		p.waitFor("{.status.phase}", "Running")
 		eventually(p.t, "it has its trap", func() bool { return exists(p.dir + "/up") })
-		p.must(p.t, "delete", "pod", p.name, "--grace-period", "2", "--timeout", patience.String())
+		p.must(p.t, "delete", "pod", p.name, "--grace-period", "2", "--timeout", kubeTimeout)
 		wantEqual(p.t, p.wrote("end"), "TERM\n")
 	}},
 	{"shared process namespace", func(p *kubePod) {
@@ -162,13 +162,12 @@ env: [{name: ENV, valueFrom: {configMapKeyRef: {name: `+p.name+`, key: key}}}]`)
 	}},
 }
 
-// The kubelet asks the runtime for its features: pods with user namespaces need them.
+// testRuntimeHandlers looks at the features that containerd has asked the runtimes for. The
+// kubelet refuses a pod that needs a missing one.
 func testRuntimeHandlers(t *testing.T, k *kubernetes) {
 	t.Helper()
-	of := func(handler string) string {
-		return k.must(t, "get", "node", "node", "--output", "jsonpath={.status.runtimeHandlers[?(@.name=='"+handler+"')].features}")
-	}
-	if got := of("sandbox"); got == "" || got != of("runc") {
-		t.Errorf("features %s, and of runc %s", got, of("runc"))
+	for _, handler := range []string{"sandbox", "runc"} {
+		got := k.must(t, "get", "node", "node", "--output", "jsonpath={.status.runtimeHandlers[?(@.name=='"+handler+"')].features}")
+		wantEqual(t, got, `{"recursiveReadOnlyMounts":true,"userNamespaces":true}`)
 	}
 }

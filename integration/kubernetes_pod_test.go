@@ -19,6 +19,9 @@ type kubePod struct {
 	dir   string // of the host, for its script: see hostFolder
 }
 
+// kubeTimeout is for commands of kubectl that wait: they end before the test ends them.
+var kubeTimeout = (patience / 2).String()
+
 // kubeClasses are the RuntimeClasses that each case is run with.
 var kubeClasses = []string{"sandbox-runtime", "runc"}
 
@@ -73,7 +76,7 @@ func (p *kubePod) remove() {
 	if p.t.Failed() {
 		p.t.Logf("%s", run(p.t, p.kubectl("describe", "pod", p.name)).stdout)
 	}
-	p.must(p.t, "delete", "pod", p.name, "--now", "--ignore-not-found", "--timeout", patience.String())
+	p.must(p.t, "delete", "pod", p.name, "--now", "--ignore-not-found", "--timeout", kubeTimeout)
 	p.removePods(p.t)
 }
 
@@ -133,7 +136,7 @@ func (p *kubePod) ended() string {
 
 func (p *kubePod) waitFor(template, value string) {
 	p.t.Helper()
-	p.must(p.t, "wait", "--for=jsonpath="+template+"="+value, "--timeout", patience.String(), "pod/"+p.name)
+	p.must(p.t, "wait", "--for=jsonpath="+template+"="+value, "--timeout", kubeTimeout, "pod/"+p.name)
 }
 
 func (p *kubePod) logs(flags ...string) string {

@@ -82,7 +82,7 @@ kind: ServiceAccount
 metadata: {name: default}
 automountServiceAccountToken: false
 `)
-	k.must(t, "wait", "--for=condition=Ready", "--timeout="+patience.String(), "node/node")
+	k.must(t, "wait", "--for=condition=Ready", "--timeout", kubeTimeout, "node/node")
 	return k
 }
 
