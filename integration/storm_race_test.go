@@ -82,7 +82,8 @@ func fight(r *ociRuntime, bundle string, ids []string) *tally {
 			for range 50 {
 				all := operations(bundle, ids[rand.N(len(ids))])
 				op := all[rand.N(len(all))]
-				cmd := exec.Command(r.program, append([]string{"--root", r.root}, op.args...)...)
+				// With one of the flags for logs, as engines call it: runc's words.
+				cmd := exec.Command(r.program, append([]string{"--root", r.root, "--log-format", "text"}, op.args...)...)
 				calls.add(op, run(r.t, cmd))
 			}
 		})
