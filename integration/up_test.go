@@ -287,7 +287,7 @@ func TestUpPrintsWhatItIs(t *testing.T) {
 		}
 		decode(t, got.stdout, &info)
 		if info.ID != "box" || info.Status != "running" || info.Reused != reused || info.Pid != s.pid("box") || info.Created == "" ||
-			string(info.Config.Limits.Memory) != `"200m"` || string(info.Config.Limits.Pids) != "128" || info.Limits.Memory != "enforced" {
+			string(info.Config.Limits.Memory) != `"200m"` || string(info.Config.Limits.Pids) != "512" || info.Limits.Memory != "enforced" {
 			t.Errorf("got %s", got.stdout)
 		}
 	}
