@@ -175,7 +175,7 @@ func TestDeleteForceClearsAwayAfterAKilledCreate(t *testing.T) {
 	if r := h.run("create", "-b", bundle, h.id()); r.code != -1 {
 		t.Fatalf("not killed: %+v", r)
 	}
-	h.refuse(1, []string{"container does not exist"}, "state", h.id())
+	h.refuse(1, []string{h.id() + " does not exist"}, "state", h.id())
 	h.must("delete", "--force", h.id())
 	h.nothingLeft()
 }
@@ -234,9 +234,9 @@ func TestSignalsHaveNumbersAndNames(t *testing.T) {
 func TestUnknownContainerIsSaidToBe(t *testing.T) {
 	h := newHost(t)
 	for _, command := range []string{"state", "start", "kill", "delete"} {
-		h.refuse(1, []string{"container does not exist"}, command, "unknown")
+		h.refuse(1, []string{"unknown does not exist"}, command, "unknown")
 	}
-	h.refuse(255, []string{"exec failed: container does not exist"}, "exec", "unknown", "probe")
+	h.refuse(255, []string{"unknown does not exist"}, "exec", "unknown", "probe")
 }
 
 func TestListShowsContainersOnly(t *testing.T) {
