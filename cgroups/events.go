@@ -44,13 +44,15 @@ func (g *Group) Events() (Events, error) {
 // or the host had none left. On v1 the answer is also yes after reclaim has made room. There, an
 // earlier limit of the group counts, too, if it is not 0.
 func (g *Group) MetMemoryLimit(earlier int64) (bool, error) {
-	met, err := g.metLimitV1(earlier)
-	if g.host.Mode == V2 {
-		var n int64
-		n, err = g.count(counter{controller: "memory", file: "memory.events", local: "memory.events.local", key: "oom"})
-		met = n > 0
+	if g.host.Mode != V2 {
+		met, err := g.metLimitV1(earlier)
+		return met, g.failed("read events of", err)
 	}
-	return met, g.failed("read events of", err)
+	n, err := g.count(counter{controller: "memory", file: "memory.events", local: "memory.events.local", key: "oom"})
+	if err == nil && n == Unknown {
+		err = fs.ErrNotExist
+	}
+	return n > 0, g.failed("read events of", err)
 }
 
 // metLimitV1 compares peaks with limits. memory.failcnt would count the same, but is 0 on Linux

@@ -189,8 +189,12 @@ func TestPidfdsOfTheSenderAreClosed(t *testing.T) {
 	ch, fd := channels(t, 1)
 	defer unix.Close(fd)
 	err := ch.Control(func(own uintptr) {
-		if err := unix.SetsockoptInt(int(own), unix.SOL_SOCKET, unix.SO_PASSPIDFD, 1); err != nil {
-			t.Skipf("SO_PASSPIDFD (Linux 6.5): %v", err)
+		switch err := unix.SetsockoptInt(int(own), unix.SOL_SOCKET, unix.SO_PASSPIDFD, 1); err {
+		case nil:
+		case unix.ENOPROTOOPT:
+			t.Skip("this kernel has no SO_PASSPIDFD (Linux 6.5)")
+		default:
+			t.Fatal(err)
 		}
 	})
 	if err != nil {
