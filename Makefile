@@ -22,7 +22,7 @@ GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
 
 .DEFAULT_GOAL := build
-.PHONY: build run test modules unit fuzz integration storms others test-docker29 test-kubernetes vm test-vm bench lint clean deps
+.PHONY: build run test checks tools modules unit fuzz integration storms others docker29 test-docker29 test-kubernetes vm test-vm bench lint clean deps
 
 include cmd/sandbox-agent/agent.mk
 # What is embedded: the agent, and the program that serves files inside.
@@ -45,7 +45,17 @@ run: build
 	@scripts/need /usr/bin/python3=python3
 	@examples/first/run bin/sandbox-runtime
 
-test: modules lint unit fuzz integration vm
+# The tests wait more than they work, so four parts run at once. Before that, packages
+# and tools are installed once for all parts.
+test: modules tools $(GOTESTSUM)
+	integration/setup
+	@$(MAKE) -j4 checks storms others docker29
+
+checks: build
+	@$(MAKE) lint unit fuzz vm
+
+tools:
+	@scripts/need strace=strace gdb=gdb git=git patch=patch python3=python3 perl=perl xz=xz-utils $(MKFS)
 
 # What the Go module proxy has for what follows.
 modules: deps $(AGENT)
@@ -62,8 +72,7 @@ STAGE_TESTS := Staged|Cancelled|OneApply|RandomApplies|Swapped|PipesOfTheHost|Ap
 # Tests run their own binary again and again: no second's sleep at each exit.
 unit: export GORACE = atexit_sleep_ms=0
 unit: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -timeout 50m
-unit: deps $(AGENT) $(GOTESTSUM)
-	@scripts/need strace=strace gdb=gdb git=git patch=patch python3=python3 perl=perl $(MKFS)
+unit: deps tools $(AGENT) $(GOTESTSUM)
 	$(GOTEST) $(ALONE:%=./%)
 	$(GOTEST) -race -run '$(STAGE_TESTS)' ./internal/apply
 	$(GOTEST) -race $$($(GO) list -tags '$(TAGS)' ./... | grep -vE '/integration|$(subst $() ,|,$(ALONE:%=/%$$))')
@@ -82,18 +91,21 @@ fuzz: deps $(AGENT)
 	@for f in $(FUZZ_SMALL); do GO='$(GO)' scripts/fuzz $(FUZZTIME_SMALL) $$f -tags '$(TAGS)' || exit; done
 	FUZZTIME=$(FUZZTIME) $(GO) test -count=1 -timeout 10m -v -run 'SurvivesAnything$$' ./internal/agent
 
-# In two worlds at once, as they wait more than they work, of about as long each:
-# the storms and what is done with podman, by their names, and all others.
+# Two worlds at once, of about as long each: the storms and all tests with podman in one,
+# the other tests in the other.
 STORMS := Killed|Thousand|Many|FullDisk|Damaged|AtRandom|Podman
-integration: build $(GOTESTSUM)
-	@scripts/need $(MKFS)
+integration: tools
 	integration/setup
 	@$(MAKE) -j2 storms others
-storms others test-docker29 test-kubernetes: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 50m
-storms:
+storms others docker29 test-docker29 test-kubernetes: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 50m
+storms: build $(GOTESTSUM)
 	$(GOTEST) -run '$(STORMS)' ./integration
-others:
+others: build $(GOTESTSUM)
 	$(GOTEST) -skip '$(STORMS)|Docker29|Kubernetes' ./integration/...
+# dockerd 29 is built once: some 16 minutes of processor time.
+docker29: build $(GOTESTSUM)
+	integration/setup-docker29
+	$(GOTEST) -run 'Docker29' ./integration
 
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_DOCKER29 = all
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_ENGINES = all
