@@ -21,7 +21,7 @@ func BenchmarkProbe(b *testing.B) {
 func BenchmarkEnsureParentThatIsThere(b *testing.B) {
 	x := newBox(b, nil)
 	for b.Loop() {
-		if _, err := x.host.EnsureParent(x.parent, nil); err != nil {
+		if _, err := x.host.EnsureParent(x.parent, 0); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -9,7 +9,7 @@
 // For most uses:
 //
 //	host, err := cgroups.Probe()
-//	limits, err := host.EnsureParent("/sandbox-runtime", nil)
+//	limits, err := host.EnsureParent("/sandbox-runtime", 0)
 //	// … libcontainer makes /sandbox-runtime/NAME and starts a process there …
 //	group, err := host.Open("/sandbox-runtime/NAME")
 //	err = group.Kill(ctx)

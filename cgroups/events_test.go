@@ -5,12 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
-func memoryLimit(mib int64) *specs.LinuxResources {
-	return &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr(mib * mebibyte), Swap: ptr(mib * mebibyte)}}
+func memoryLimit(mib int64) *parentLimits {
+	return &parentLimits{Totals: Totals{Memory: mib * mebibyte}}
 }
 
 func TestOOMKillIsCounted(t *testing.T) {
@@ -64,9 +63,7 @@ func TestOOMKillsByAGroupAboveAreToldFromOwnOnes(t *testing.T) {
 	if b.host.Mode == V2 {
 		return // the kernel counts
 	}
-	if _, err := b.host.EnsureParent(b.parent, memoryLimit(96)); err != nil {
-		t.Fatal(err)
-	}
+	b.limit(memoryLimit(96).Totals)
 	for earlier, want := range map[int64]bool{0: false, 48 * mebibyte: true} {
 		if met, err := parent.MetMemoryLimit(earlier); err != nil || met != want {
 			t.Errorf("with a raised limit, %d before: met its limit: %v, %v", earlier, met, err)
@@ -93,7 +90,7 @@ func TestReclaimIsNoOOMKill(t *testing.T) {
 }
 
 func TestPidsLimitHitIsCounted(t *testing.T) {
-	b := newBox(t, &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr(int64(40))}})
+	b := newBox(t, &parentLimits{pids: 40})
 	enforced(t, "pids", b.limits.Pids)
 	before, err := b.group(nil).Events()
 	if err != nil || before.PidsLimitHits != 0 {

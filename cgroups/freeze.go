@@ -81,33 +81,31 @@ func (f *Freezer) Close() error { return f.dir.Close() }
 // Freeze stops every process, and returns when all of them stand still. If ctx ends earlier,
 // Freeze thaws the processes again, and the error wraps ctx's error. On v1 a frozen process
 // cannot die.
-func (f *Freezer) Freeze(ctx context.Context) error {
-	var err error
+func (f *Freezer) Freeze(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil { // a group left half frozen could neither run nor die
+			err = errors.Join(err, unlessGone(f.Thaw()))
+		}
+	}()
 	// Each turn writes the value again: v1 can stay in FREEZING after a fork at the wrong
 	// moment (runc writes up to 1,000 times). It stays there for ever if the freezer has
 	// stopped a thread that an execve waits for: this thread ends only after a thaw.
 	for p, turn := (pause{}), 1; ; turn++ {
 		if f.sticks && turn%8 == 0 {
-			if err = f.Thaw(); err != nil {
-				break
+			if err := f.Thaw(); err != nil {
+				return err
 			}
 		}
-		if err = writeFile(f.dir, f.file, f.freeze); err != nil {
-			break
+		if err := writeFile(f.dir, f.file, f.freeze); err != nil {
+			return err
 		}
-		var done bool
-		if done, err = f.is(f.frozen); done || err != nil {
-			break
+		if done, err := f.is(f.frozen); done || err != nil {
+			return err
 		}
-		if err = p.wait(ctx); err != nil {
-			break
+		if err := p.wait(ctx); err != nil {
+			return err
 		}
 	}
-	if err != nil {
-		// A group left half frozen could neither run nor die.
-		return errors.Join(err, unlessGone(f.Thaw()))
-	}
-	return nil
 }
 
 // Thaw lets the processes go on, unless a group above this one is frozen.

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
@@ -130,7 +129,7 @@ func TestKillEndsAForkBomb(t *testing.T) {
 	}
 	for name, kill := range kills {
 		t.Run(name, func(t *testing.T) {
-			b := newBox(t, &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr(int64(200))}})
+			b := newBox(t, &parentLimits{pids: 200})
 			enforced(t, "pids", b.limits.Pids)
 			p := b.run("bomb")
 			p.line(t)

@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
@@ -123,18 +122,48 @@ type box struct {
 	limits Limits // of the parent's children
 }
 
-func newBox(t testing.TB, limits *specs.LinuxResources) *box {
+// parentLimits are the limits of a box's parent. Zero sets none.
+type parentLimits struct {
+	Totals
+	pids int64
+}
+
+func newBox(t testing.TB, limits *parentLimits) *box {
 	t.Helper()
+	if limits == nil {
+		limits = &parentLimits{}
+	}
 	h := realHost(t)
 	b := &box{t: t, host: h, parent: testPrefix + strconv.Itoa(int(groupCount.Add(1)))}
 	t.Cleanup(func() { scrub(t, h, b.parent) })
 	var err error
-	if b.limits, err = h.EnsureParent(b.parent, limits); err != nil {
+	if b.limits, err = h.EnsureParent(b.parent, limits.pids); err != nil {
 		t.Fatal(err)
 	}
+	b.limit(limits.Totals)
 	b.path = b.parent + "/box"
 	b.mkdir(b.path)
 	return b
+}
+
+// limit sets limits of the parent that the host enforces, that of memory with swap included.
+func (b *box) limit(totals Totals) {
+	b.t.Helper()
+	g := &Group{host: b.host, path: b.parent}
+	swap := setting{controller: "memory", file: "memory.memsw.limit_in_bytes", value: strconv.FormatInt(totals.Memory, 10)}
+	if b.host.Mode == V2 {
+		swap.file, swap.value = "memory.swap.max", "0"
+	}
+	if totals.Memory > 0 {
+		_, _ = g.set(swap) // refused, unless the limit of memory rises
+	}
+	err := ignore(g.LimitTotals(totals), errors.ErrUnsupported)
+	if err == nil && totals.Memory > 0 {
+		_, err = g.set(swap)
+	}
+	if ignore(err, errors.ErrUnsupported) != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // mkdir makes a group in every hierarchy.
@@ -354,4 +383,3 @@ func writeString(t testing.TB, path, value string) {
 	}
 }
 
-func ptr[T any](v T) *T { return &v }

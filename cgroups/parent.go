@@ -7,10 +7,10 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/containerd/cgroups/v3/cgroup1"
-	"github.com/containerd/cgroups/v3/cgroup2"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
@@ -20,16 +20,15 @@ import (
 // filled from above and memory accounted hierarchically. It returns the limits that hold
 // for those children.
 //
-// A non-nil limits sets the parent's own limits, over all its children together. It sets
-// memory, cpu and pids; a value that is nil or not positive is left as it is. A limit that
-// the returned Limits do not enforce is not set. There is no such limit of block I/O: on
-// v1 a parent's does not bind its children (cgroup-v1/blkio-controller.rst, "Hierarchical
-// Cgroups").
+// A positive pids sets the parent's own limit of tasks, over all its children together, if
+// the returned Limits enforce one. [Group.LimitTotals] sets the limits of memory and of
+// processor time. There is no such limit of block I/O: on v1 a parent's does not bind its
+// children (cgroup-v1/blkio-controller.rst, "Hierarchical Cgroups").
 //
 // If the caller may not make groups, the error is ErrNotWritable. On v2 it is an error,
 // too, if one of the groups above has processes in it, as the root of a container's cgroup
 // namespace mostly does.
-func (h *Host) EnsureParent(path string, limits *specs.LinuxResources) (Limits, error) {
+func (h *Host) EnsureParent(path string, pids int64) (Limits, error) {
 	if err := checkPath(path); err != nil {
 		return Limits{}, err
 	}
@@ -37,7 +36,11 @@ func (h *Host) EnsureParent(path string, limits *specs.LinuxResources) (Limits, 
 	if h.Mode == V2 {
 		ensure = h.ensureV2
 	}
-	enforced, err := ensure(path, limits)
+	enforced, err := ensure(path)
+	if err == nil && pids > 0 && enforced.Pids.Enforced {
+		g := &Group{host: h, path: path}
+		_, err = g.set(setting{controller: "pids", file: "pids.max", value: strconv.FormatInt(pids, 10)})
+	}
 	if err != nil {
 		// The new groups are removed again, unless they are in use. If even that is
 		// refused, the first refusal counts.
@@ -47,10 +50,10 @@ func (h *Host) EnsureParent(path string, limits *specs.LinuxResources) (Limits, 
 	return enforced, nil
 }
 
-func (h *Host) ensureV1(path string, limits *specs.LinuxResources) (Limits, error) {
+func (h *Host) ensureV1(path string) (Limits, error) {
 	memory, counted := h.v1("memory")
 	fresh := counted && !exists(memory.path(path))
-	cg, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{}, cgroup1.WithHierarchy(h.subsystems))
+	_, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{}, cgroup1.WithHierarchy(h.subsystems))
 	if err != nil {
 		return Limits{}, notWritable(h.root, err)
 	}
@@ -66,20 +69,7 @@ func (h *Host) ensureV1(path string, limits *specs.LinuxResources) (Limits, erro
 			return Limits{}, err
 		}
 	}
-	enforced := h.parentLimits(path, nil)
-	if limits == nil {
-		return enforced, nil
-	}
-	set := settable(limits, enforced)
-	err = cg.Update(set)
-	if m := set.Memory; errors.Is(err, unix.EINVAL) && m != nil && m.Swap != nil {
-		// The memory limit may never be above that of memory and swap, and the
-		// library writes it first: to raise both, the other goes ahead.
-		if err = cg.Update(&specs.LinuxResources{Memory: &specs.LinuxMemory{Swap: m.Swap}}); err == nil {
-			err = cg.Update(set)
-		}
-	}
-	return enforced, err
+	return h.parentLimits(path, nil), nil
 }
 
 // subsystems are the v1 controllers of which a parent needs a group: those
@@ -116,7 +106,7 @@ func useHierarchy(t tree, path string) error {
 	return writeFile(dir, "memory.use_hierarchy", "1")
 }
 
-func (h *Host) ensureV2(group string, limits *specs.LinuxResources) (Limits, error) {
+func (h *Host) ensureV2(group string) (Limits, error) {
 	t, _ := h.unified()
 	if err := os.MkdirAll(t.path(group), 0o755); err != nil {
 		return Limits{}, notWritable(t.dir, err)
@@ -125,15 +115,7 @@ func (h *Host) ensureV2(group string, limits *specs.LinuxResources) (Limits, err
 	if err != nil {
 		return Limits{}, err
 	}
-	enforced := h.parentLimits(group, refused)
-	if limits == nil {
-		return enforced, nil
-	}
-	m, err := cgroup2.Load(group, cgroup2.WithMountpoint(t.dir))
-	if err != nil {
-		return Limits{}, err
-	}
-	return enforced, m.Update(cgroup2.ToResources(settable(limits, enforced)))
+	return h.parentLimits(group, refused), nil
 }
 
 // enable enables controllers for the children of group, from the root down
@@ -197,41 +179,6 @@ func (t tree) enableIn(group, controller string) error {
 		return fmt.Errorf("%s: %w", dir.Name(), errPopulated)
 	}
 	return writeFile(dir, "cgroup.subtree_control", "+"+controller)
-}
-
-// settable are the limits that can be set, in the form of the library: on v2 it would
-// write -1 in place of the kernel's "max", and would drop a quota without a period.
-func settable(limits *specs.LinuxResources, enforced Limits) *specs.LinuxResources {
-	var out specs.LinuxResources
-	if m := limits.Memory; m != nil && enforced.Memory.Enforced {
-		memory := *m
-		memory.Limit, memory.Swap = positive(m.Limit), positive(m.Swap)
-		if enforced.Memory.Reason != "" {
-			memory.Swap = nil
-		}
-		out.Memory = &memory
-	}
-	if c := limits.CPU; c != nil && enforced.CPU.Enforced {
-		cpu := *c
-		if cpu.Quota = positive(c.Quota); cpu.Quota == nil {
-			cpu.Period = nil
-		} else if cpu.Period == nil {
-			period := uint64(100_000) // the kernel's own default, in µs (scheduler/sched-bwc.rst)
-			cpu.Period = &period
-		}
-		out.CPU = &cpu
-	}
-	if p := limits.Pids; p != nil && enforced.Pids.Enforced && positive(p.Limit) != nil {
-		out.Pids = p
-	}
-	return &out
-}
-
-func positive(v *int64) *int64 {
-	if v == nil || *v <= 0 {
-		return nil
-	}
-	return v
 }
 
 // removeParent removes the group from every hierarchy where it has

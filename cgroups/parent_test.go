@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 func TestParentIsReadyForChildren(t *testing.T) {
@@ -41,7 +39,7 @@ func TestEnsureParentIsIdempotentAndConcurrent(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if _, err := h.EnsureParent(parent+"/nested/deep", nil); err != nil {
+			if _, err := h.EnsureParent(parent+"/nested/deep", 0); err != nil {
 				t.Error(err)
 			}
 		})
@@ -50,59 +48,28 @@ func TestEnsureParentIsIdempotentAndConcurrent(t *testing.T) {
 }
 
 func TestParentLimitsAreWritten(t *testing.T) {
-	b := newBox(t, &specs.LinuxResources{
-		Memory: &specs.LinuxMemory{Limit: ptr(int64(64 * mebibyte)), Swap: ptr(int64(96 * mebibyte))},
-		CPU:    &specs.LinuxCPU{Quota: ptr(int64(50_000))}, // the period is the kernel's
-		Pids:   &specs.LinuxPids{Limit: ptr(int64(77))},
-	})
-	files := map[string]string{
-		"memory.limit_in_bytes": "67108864", "memory.memsw.limit_in_bytes": "100663296",
-		"cpu.cfs_quota_us": "50000", "cpu.cfs_period_us": "100000", "pids.max": "77",
-	}
-	if b.host.Mode == V2 {
-		files = map[string]string{"memory.max": "67108864", "memory.swap.max": "33554432", "cpu.max": "50000 100000", "pids.max": "77"}
-	}
-	for file, want := range files {
-		controller, _, _ := strings.Cut(file, ".")
-		tree, ok := b.host.controllerTree(controller)
-		if !ok {
-			t.Logf("%s is not mounted", controller)
-			continue
+	b := newBox(t, &parentLimits{pids: 77})
+	enforced(t, "pids", b.limits.Pids)
+	tree, _ := b.host.controllerTree("pids")
+	for _, step := range []struct {
+		pids int64
+		want string
+	}{{77, "77"}, {0, "77"}, {78, "78"}} { // 0 leaves the limit as it is
+		if _, err := b.host.EnsureParent(b.parent, step.pids); err != nil {
+			t.Error(err)
 		}
-		if strings.Contains(file, "sw") && b.limits.Memory.Reason != "" {
-			t.Log(b.limits.Memory.Reason)
-			continue
-		}
-		if got := readString(t, tree.path(b.parent)+"/"+file); got != want {
-			t.Errorf("%s is %q, want %q", file, got, want)
-		}
-	}
-	// Looser limits than before, and what is not positive left alone.
-	if _, err := b.host.EnsureParent(b.parent, &specs.LinuxResources{
-		Memory: &specs.LinuxMemory{Limit: ptr(int64(128 * mebibyte)), Swap: ptr(int64(128 * mebibyte))},
-		CPU:    &specs.LinuxCPU{Quota: ptr(int64(-1)), Period: ptr(uint64(50_000))},
-		Pids:   &specs.LinuxPids{Limit: ptr(int64(0))},
-	}); err != nil {
-		t.Error(err)
-	}
-	for file, want := range files {
-		controller, _, _ := strings.Cut(file, ".")
-		if tree, ok := b.host.controllerTree(controller); ok && controller != "memory" {
-			if got := readString(t, tree.path(b.parent)+"/"+file); got != want {
-				t.Errorf("after the second time %s is %q, want %q", file, got, want)
-			}
+		if got := readString(t, tree.path(b.parent)+"/pids.max"); got != step.want {
+			t.Errorf("after %d pids.max is %q, want %q", step.pids, got, step.want)
 		}
 	}
 }
 
 func TestRefusedLimitIsAnErrorAndLeavesNothing(t *testing.T) {
 	h := realHost(t)
+	enforced(t, "pids", h.Limits.Pids)
 	parent := testPrefix + "refused"
 	t.Cleanup(func() { scrub(t, h, parent) })
-	_, err := h.EnsureParent(parent, &specs.LinuxResources{
-		// Memory and swap together less than memory.
-		Memory: &specs.LinuxMemory{Limit: ptr(int64(64 * mebibyte)), Swap: ptr(int64(32 * mebibyte))},
-	})
+	_, err := h.EnsureParent(parent, 1<<40) // more than the kernel has numbers for
 	if err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v", err)
 	}
@@ -122,10 +89,7 @@ func TestUnenforcedLimitIsLeftOutAndSaid(t *testing.T) {
 	h.trees = slices.DeleteFunc(slices.Clone(full.trees), func(t tree) bool { return slices.Contains(t.controllers, "pids") })
 	parent := testPrefix + "without"
 	t.Cleanup(func() { scrub(t, full, parent) })
-	limits, err := h.EnsureParent(parent, &specs.LinuxResources{
-		Memory: &specs.LinuxMemory{Limit: ptr(int64(1 << 26))},
-		Pids:   &specs.LinuxPids{Limit: ptr(int64(7))},
-	})
+	limits, err := h.EnsureParent(parent, 7)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +147,7 @@ func TestRefusedControllerIsReportedNotAnError(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(root, "cgroup.subtree_control"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	limits, err := h.EnsureParent("/parent", &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr(int64(7))}})
+	limits, err := h.EnsureParent("/parent", 7)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +172,7 @@ func TestProcessesInTheRootOfANamespaceAreAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = inside.EnsureParent("/parent", nil)
+	_, err = inside.EnsureParent("/parent", 0)
 	if err == nil || !strings.Contains(err.Error(), "move them into a child group") {
 		t.Errorf("got %v", err)
 	}
@@ -221,7 +185,7 @@ func TestEnsureParentBelowAFileIsAnError(t *testing.T) {
 	root := t.TempDir()
 	writeString(t, root+"/file", "")
 	h := &Host{Mode: V2, root: root, trees: []tree{{dir: root, v2: true}}}
-	if _, err := h.EnsureParent("/file/parent", nil); err == nil || errors.Is(err, ErrNotWritable) {
+	if _, err := h.EnsureParent("/file/parent", 0); err == nil || errors.Is(err, ErrNotWritable) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -2,13 +2,11 @@ package cgroups
 
 import (
 	"testing"
-
-	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 func TestPidsWithin(t *testing.T) {
 	limit := int64(100)
-	b := newBox(t, &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &limit}})
+	b := newBox(t, &parentLimits{pids: limit})
 	if !b.limits.Pids.Enforced {
 		return // there is nothing to read
 	}

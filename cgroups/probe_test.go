@@ -149,7 +149,7 @@ func TestBadPathsAreRefused(t *testing.T) {
 		if _, err := h.Open(path); err == nil {
 			t.Errorf("Open(%q) is accepted", path)
 		}
-		if _, err := h.EnsureParent(path, nil); err == nil {
+		if _, err := h.EnsureParent(path, 0); err == nil {
 			t.Errorf("EnsureParent(%q) is accepted", path)
 		}
 		if _, err := h.Children(path); err == nil {

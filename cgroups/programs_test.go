@@ -332,7 +332,7 @@ func inNamespace(_ *bufio.Reader, args []string) error {
 		}
 		return json.NewEncoder(os.Stdout).Encode(v)
 	}
-	if _, err := h.EnsureParent(group, nil); err != nil {
+	if _, err := h.EnsureParent(group, 0); err != nil {
 		v.Parent, v.NotWritable = err.Error(), isNotWritable(err)
 	}
 	return json.NewEncoder(os.Stdout).Encode(v)

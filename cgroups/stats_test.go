@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -61,7 +60,7 @@ func TestStatsAreWhatProcessesUsed(t *testing.T) {
 }
 
 func TestCPULimitHolds(t *testing.T) {
-	b := newBox(t, &specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: ptr(int64(10_000)), Period: ptr(uint64(100_000))}})
+	b := newBox(t, &parentLimits{Totals: Totals{CPUs: 0.1}})
 	enforced(t, "cpu", b.limits.CPU)
 	p := b.run("spin", "2s") // of many periods: the clock of an emulated machine stutters
 	if err := p.wait(patience); err != nil {

@@ -68,7 +68,7 @@ func newMemoryMeter(busybox string) (*memoryMeter, error) {
 const joinAndExec = `echo $$ > "$1" && shift && exec "$@"`
 
 func (m *memoryMeter) measure(p peer) (mib float64, err error) {
-	if _, err := m.host.EnsureParent(m.parent+"/runtime", nil); err != nil {
+	if _, err := m.host.EnsureParent(m.parent+"/runtime", 0); err != nil {
 		return 0, err
 	}
 	group, err := m.host.Open(m.parent)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
@@ -24,7 +23,7 @@ func ensureParent(host *cgroups.Host) (cgroups.Limits, error) {
 	if pids, err = host.PidsWithin(record.CgroupParent, pids); err != nil {
 		return cgroups.Limits{}, err
 	}
-	held, err := host.EnsureParent(record.CgroupParent, &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &pids}})
+	held, err := host.EnsureParent(record.CgroupParent, pids)
 	if err != nil {
 		return held, err
 	}

@@ -395,7 +395,7 @@ func TestPruneFindsWhatHasNoDirectory(t *testing.T) {
 	}
 	former := record.Names{Cgroup: l.CgroupPrefix() + "former-group"} // as an earlier release names them
 	for _, names := range []record.Names{former, l.NewNames("orphan-group")} {
-		if _, err := host.EnsureParent(names.CgroupPath(), nil); err != nil {
+		if _, err := host.EnsureParent(names.CgroupPath(), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
