@@ -76,20 +76,6 @@ func (e *NotSupportedError) Unwrap() error { return e.Cause }
 // Is makes errors.Is(err, ErrNotSupported) true.
 func (e *NotSupportedError) Is(target error) bool { return target == ErrNotSupported }
 
-// Check tries the feature, with the rights of the calling process, and leaves
-// nothing behind. It returns nil if it is there, a [*NotSupportedError] if it
-// is not, and any other error if that could not be found out. It takes
-// milliseconds: for a host that is to be judged, or for an error that is to be
-// explained, not for each start.
-func (f Feature) Check() error {
-	for _, info := range table {
-		if info.Name == f {
-			return newProber().find(info).Err
-		}
-	}
-	return fmt.Errorf("feature %q: not known", string(f))
-}
-
 // CheckRequired tries every feature without which no sandbox starts. It returns nil if all
 // are there, else one error of one line that names all missing ones and the ways to get
 // them, made of [*NotSupportedError]s. If the caller lacks the [Privilege], only that is
@@ -140,11 +126,14 @@ type Finding struct {
 	// Detail has more of the finding, such as the version of an interface. It may be
 	// empty.
 	Detail string
-	// Err is as [Feature.Check] returns it.
+	// Err is nil if the feature is there, a [*NotSupportedError] if it is not, and any other
+	// error if that could not be found out.
 	Err error
 }
 
-// Survey tries all features.
+// Survey tries all features, with the rights of the calling process, and leaves nothing
+// behind. It takes milliseconds for each: it is for a host that is to be judged, or for an
+// error that is to be explained, not for each start.
 func Survey() []Finding {
 	p := newProber()
 	found := make([]Finding, 0, len(table))

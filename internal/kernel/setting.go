@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/capability"
 	"golang.org/x/sys/unix"
 )
 
@@ -195,19 +196,9 @@ func ProcessStatus() map[string]string {
 
 // needed are the capabilities with which root makes sandboxes, found by leaving
 // out each: rootfs needs the first three, libcontainer the others.
-var needed = []struct {
-	bit  uint
-	name string
-}{
-	{unix.CAP_CHOWN, "CAP_CHOWN"},
-	{unix.CAP_DAC_OVERRIDE, "CAP_DAC_OVERRIDE"},
-	{unix.CAP_FOWNER, "CAP_FOWNER"},
-	{unix.CAP_KILL, "CAP_KILL"},
-	{unix.CAP_SETGID, "CAP_SETGID"},
-	{unix.CAP_SETUID, "CAP_SETUID"},
-	{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN"},
-	{unix.CAP_SYS_CHROOT, "CAP_SYS_CHROOT"},
-	{unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE"},
+var needed = []capability.Cap{
+	capability.CAP_CHOWN, capability.CAP_DAC_OVERRIDE, capability.CAP_FOWNER, capability.CAP_KILL, capability.CAP_SETGID,
+	capability.CAP_SETUID, capability.CAP_SYS_ADMIN, capability.CAP_SYS_CHROOT, capability.CAP_SYS_PTRACE,
 }
 
 // lackingCapabilities are those of the needed ones that the calling thread's
@@ -215,8 +206,8 @@ var needed = []struct {
 func lackingCapabilities() []string {
 	var lacking []string
 	for _, c := range needed {
-		if !hasCapabilities(c.bit) {
-			lacking = append(lacking, c.name)
+		if !hasCapabilities(c) {
+			lacking = append(lacking, "CAP_"+strings.ToUpper(c.String()))
 		}
 	}
 	return lacking
@@ -224,9 +215,9 @@ func lackingCapabilities() []string {
 
 // hasCapabilities reports whether the calling thread's effective set has all of
 // them; where that cannot be read, it has none.
-func hasCapabilities(bits ...uint) bool {
+func hasCapabilities(all ...capability.Cap) bool {
 	effective, _ := strconv.ParseUint(ProcessStatus()["CapEff"], 16, 64)
-	return !slices.ContainsFunc(bits, func(bit uint) bool { return effective&(1<<bit) == 0 })
+	return !slices.ContainsFunc(all, func(c capability.Cap) bool { return effective&(1<<c) == 0 })
 }
 
 func probePrivilege(*prober) (string, error) {

@@ -3,7 +3,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/user"
@@ -70,14 +69,8 @@ func subordinateStart(file string) (int, error) {
 	if u, err := user.LookupId(uid); err == nil {
 		names = append(names, u.Username)
 	}
-	f, err := os.Open(file)
-	if err == nil {
-		defer f.Close()
-		if start, ok, err := subordinateOf(f, names); ok || err != nil {
-			return start, err
-		}
-	} else if !errors.Is(err, os.ErrNotExist) {
-		return 0, err
+	if start, ok, err := subordinateOf(file, names); ok || err != nil && !errors.Is(err, os.ErrNotExist) {
+		return start, err
 	}
 	owner := names[len(names)-1]
 	return 0, &absentError{
@@ -88,8 +81,8 @@ func subordinateStart(file string) (int, error) {
 
 // subordinateOf is the first range in a file like /etc/subuid that one of the owners has and
 // that is large enough. The library takes a text that is no number for 0, which is root.
-func subordinateOf(file io.Reader, owners []string) (start int, ok bool, err error) {
-	ranges, err := subid.ParseSubIDFilter(file, func(s subid.SubID) bool {
+func subordinateOf(file string, owners []string) (start int, ok bool, err error) {
+	ranges, err := subid.ParseSubIDFileFilter(file, func(s subid.SubID) bool {
 		return slices.Contains(owners, s.Name) && s.SubID > 0 && s.Count >= sandboxIDs
 	})
 	if err != nil || len(ranges) == 0 {
