@@ -18,8 +18,13 @@ import (
 // maxFileSize is far above any profile: Docker's has 15 kB.
 const maxFileSize = 1 << 20
 
-// Load reads a profile from the regular file at path, as [Parse] does. Errors
-// name the path, and the field if one is wrong.
+// Load reads a profile from the regular file at path, in the form of runtime-spec v1.3.0
+// config-linux.md "Seccomp", the object under linux.seccomp. It is stricter than OCI runtimes,
+// since a rule that they skip in silence leaves a hole. Errors are: a field that it does not
+// know, an action, operator, flag or architecture that libcontainer does not know, a rule
+// without effect, and conditions that would be alternatives though they read as "and". So is
+// SCMP_ACT_NOTIFY, which needs a listener on the host. Errors name the path, and the field if
+// one is wrong, as in syscalls[3].args[0].op.
 func Load(path string) (*specs.LinuxSeccomp, error) {
 	// O_NONBLOCK: a FIFO is refused below, not waited for.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -52,21 +57,7 @@ func Read(path string, f *os.File) (*specs.LinuxSeccomp, error) {
 	return p, nil
 }
 
-// Parse reads a profile in the form of runtime-spec v1.3.0 config-linux.md "Seccomp", the
-// object under linux.seccomp. It is stricter than OCI runtimes, since a rule that they
-// skip in silence leaves a hole. Errors are: a field that it does not know, an action,
-// operator, flag or architecture that libcontainer does not know, a rule without effect,
-// and conditions that would be alternatives though they read as "and". So is
-// SCMP_ACT_NOTIFY, which needs a listener on the host. Errors name the field, as in
-// syscalls[3].args[0].op.
-func Parse(data []byte) (*specs.LinuxSeccomp, error) {
-	p, err := parse(data)
-	if err != nil {
-		return nil, fmt.Errorf("seccomp profile: %w", err)
-	}
-	return p, nil
-}
-
+// parse is Load without the path in the errors.
 func parse(data []byte) (*specs.LinuxSeccomp, error) {
 	if err := recogniseOtherForms(data); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 )
 
 func TestParseReadsEveryField(t *testing.T) {
-	p, err := Parse([]byte(`{
+	p, err := parse([]byte(`{
 		"defaultAction": "SCMP_ACT_ERRNO",
 		"defaultErrnoRet": 38,
 		"architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"],
@@ -113,8 +113,8 @@ func TestParseNamesTheField(t *testing.T) {
 		{"container config", `{"ociVersion": "1.3.0", "linux": {"seccomp": {}}}`, "this is a whole container config"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Parse([]byte(c.profile))
-			if err == nil || !strings.HasPrefix(err.Error(), "seccomp profile: "+c.message) {
+			_, err := parse([]byte(c.profile))
+			if err == nil || !strings.HasPrefix(err.Error(), c.message) {
 				t.Errorf("have %v, want %s", err, c.message)
 			}
 		})
@@ -131,7 +131,7 @@ func TestParseTakesRulesSideBySide(t *testing.T) {
 		"the default's answer alone": `{"names": ["read"], "action": "SCMP_ACT_ERRNO"}`,
 	} {
 		profile := `{"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [{"names": ["execve"], "action": "SCMP_ACT_LOG"}, ` + rules + `]}`
-		if _, err := Parse([]byte(profile)); err != nil {
+		if _, err := parse([]byte(profile)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -172,7 +172,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"defaultAction":"SCMP_ACT_ERRNO","defaultErrnoRet":1,"flags":[],"syscalls":[{"names":["execve"],"action":"SCMP_ACT_ALLOW"}]}`))
 	f.Add([]byte(`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["a"],"action":"SCMP_ACT_KILL","args":[{"index":1,"op":"SCMP_CMP_EQ"}]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := Parse(data)
+		p, err := parse(data)
 		if err != nil {
 			return
 		}

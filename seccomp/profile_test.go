@@ -249,7 +249,7 @@ func TestDocumentExampleIsAProfile(t *testing.T) {
 	if !found {
 		t.Fatal("no example")
 	}
-	if _, err := Parse([]byte(example)); err != nil {
+	if _, err := parse([]byte(example)); err != nil {
 		t.Error(err)
 	}
 }
