@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,9 +33,6 @@ const killPatience = 10 * time.Second
 
 // Options are the choices of a start that an OCI spec does not hold.
 type Options struct {
-	// Bundle is the absolute directory that relative paths of the spec start
-	// from; it is recorded in the state. Empty means the working directory.
-	Bundle string
 	// SystemdCgroup asks systemd for the cgroup; cgroupsPath then has the form
 	// "slice:prefix:name".
 	SystemdCgroup bool
@@ -67,7 +63,8 @@ type Container struct {
 	lock *stateLock // nil while it is not held
 }
 
-// Create makes the state directory root/id for a container that runs spec, and locks it.
+// Create makes the state directory root/id for a container that runs spec, and locks it. The
+// bundle is the working directory: relative paths of the spec start there.
 // Nothing of it exists in the kernel yet. The caller must destroy the container when a
 // later step fails.
 //
@@ -78,7 +75,7 @@ func Create(root, id string, spec *specs.Spec, opts Options) (*Container, error)
 		UseSystemdCgroup: opts.SystemdCgroup,
 		NoPivotRoot:      opts.NoPivot,
 		NoNewKeyring:     opts.NoNewKeyring,
-		Spec:             anchored(spec, opts.Bundle),
+		Spec:             spec,
 		RootlessEUID:     os.Geteuid() != 0,
 		RootlessCgroups:  opts.RootlessCgroups,
 	})
@@ -87,9 +84,6 @@ func Create(root, id string, spec *specs.Spec, opts Options) (*Container, error)
 	}
 	if opts.UserNamespace != "" {
 		config.Namespaces.Add(configs.NEWUSER, opts.UserNamespace)
-	}
-	if opts.Bundle != "" {
-		config.Labels = append(config.Labels, "bundle="+opts.Bundle) // the last one counts
 	}
 	lc, err := libcontainer.Create(root, id, config)
 	if err != nil && !errors.Is(err, ErrInvalidID) && made(root, id) { // since it looked
@@ -168,32 +162,6 @@ func (c *Container) unlock() {
 		c.lock.release()
 		c.lock = nil
 	}
-}
-
-// anchored returns spec with a relative root path made absolute from bundle.
-// libcontainer would take the process's working directory, which a program
-// with several threads at work does not have to give away.
-func anchored(spec *specs.Spec, bundle string) *specs.Spec {
-	if bundle == "" {
-		return spec
-	}
-	s := *spec
-	if s.Root != nil && !filepath.IsAbs(s.Root.Path) {
-		root := *s.Root
-		root.Path = filepath.Join(bundle, root.Path)
-		s.Root = &root
-	}
-	s.Mounts = slices.Clone(s.Mounts)
-	for i, m := range s.Mounts {
-		if isBind(m) && !filepath.IsAbs(m.Source) {
-			s.Mounts[i].Source = filepath.Join(bundle, m.Source)
-		}
-	}
-	return &s
-}
-
-func isBind(m specs.Mount) bool {
-	return slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
 }
 
 // Load opens the container id of the state root. Errors: [ErrInvalidID],

@@ -151,7 +151,7 @@ func TestRunFromAThreadsOwnMountNamespace(t *testing.T) {
 				return err
 			}
 			s.Root.Path = hidden
-			c, err := Create(p.root, p.id, s, Options{Bundle: p.dir})
+			c, err := Create(p.root, p.id, s, Options{})
 			if err != nil {
 				return err
 			}
@@ -378,6 +378,7 @@ func read(t *testing.T, path string) string {
 
 func TestBundleIsWhereRelativePathsStart(t *testing.T) {
 	p := newPlace(t)
+	t.Chdir(p.dir)
 	s := p.spec("exit", "0")
 	s.Root.Path = "rootfs"
 	s.Mounts = append(s.Mounts, specs.Mount{Destination: "/x", Source: "rootfs/bin", Options: []string{"bind", "ro"}})
@@ -385,7 +386,7 @@ func TestBundleIsWhereRelativePathsStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Annotations = map[string]string{"bundle": "/elsewhere"} // must not win
-	c, err := Create(p.root, p.id, s, Options{Bundle: p.dir})
+	c, err := Create(p.root, p.id, s, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"os"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
 // errEnded says that the tracee child ended.
@@ -107,48 +108,25 @@ func (t *tracee) filter() (Filter, error) {
 			continue // a signal of its own, to be delivered
 		}
 		signal = 0
-		call, err := t.systemCall()
+		call, err := process.SystemCallOf(t.pid)
 		if err != nil {
-			return Filter{}, err
+			return Filter{}, fmt.Errorf("ask for a child's system call: %w", err)
 		}
-		if flags, program, loads := call.filter(); loads {
+		if flags, program, loads := filterIn(call); loads {
 			return t.read(flags, program)
 		}
 	}
 }
 
-// syscallInfo is struct ptrace_syscall_info of linux/ptrace.h at the entry of a
-// system call.
-type syscallInfo struct {
-	op     uint8
-	_      [3]uint8
-	_      uint32 // architecture
-	_, _   uint64 // instruction and stack pointer
-	number uint64
-	args   [6]uint64
-}
-
-// systemCall asks for the next or the last system call of the stopped child (ptrace(2),
-// PTRACE_GET_SYSCALL_INFO, Linux 5.3).
-func (t *tracee) systemCall() (syscallInfo, error) {
-	var info syscallInfo
-	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_GET_SYSCALL_INFO, uintptr(t.pid),
-		unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0)
-	if errno != 0 {
-		return info, fmt.Errorf("ask for a child's system call: %w", errno)
-	}
-	return info, nil
-}
-
-// filter tells whether a filter is loaded. libseccomp passes none when it probes the
+// filterIn tells whether a call loads a filter. libseccomp passes none when it probes the
 // kernel.
-func (c syscallInfo) filter() (flags uint32, program uintptr, loads bool) {
+func filterIn(c process.SystemCall) (flags uint32, program uintptr, loads bool) {
 	switch {
-	case c.op != unix.PTRACE_SYSCALL_INFO_ENTRY:
-	case c.number == unix.SYS_SECCOMP && c.args[0] == unix.SECCOMP_SET_MODE_FILTER:
-		flags, program = uint32(c.args[1]), uintptr(c.args[2])
-	case c.number == unix.SYS_PRCTL && c.args[0] == unix.PR_SET_SECCOMP && c.args[1] == unix.SECCOMP_MODE_FILTER:
-		program = uintptr(c.args[2])
+	case c.Op != unix.PTRACE_SYSCALL_INFO_ENTRY:
+	case c.Number == unix.SYS_SECCOMP && c.Args[0] == unix.SECCOMP_SET_MODE_FILTER:
+		flags, program = uint32(c.Args[1]), uintptr(c.Args[2])
+	case c.Number == unix.SYS_PRCTL && c.Args[0] == unix.PR_SET_SECCOMP && c.Args[1] == unix.SECCOMP_MODE_FILTER:
+		program = uintptr(c.Args[2])
 	}
 	return flags, program, program != 0
 }

@@ -7,29 +7,9 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
-
-// callInfo is struct ptrace_syscall_info of ptrace(2), Linux 5.3: a system
-// call's number and arguments, alike on every architecture.
-type callInfo struct {
-	op     uint8
-	_      [3]uint8
-	_      uint32 // architecture
-	_, _   uint64 // instruction and stack pointer
-	number uint64 // at the entry
-	args   [6]uint64
-	_      [2]uint64 // additions of later kernels
-}
-
-func syscallInfo(tid int) (callInfo, error) {
-	var info callInfo
-	_, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_GET_SYSCALL_INFO, uintptr(tid),
-		unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0)
-	if errno != 0 {
-		return info, errno
-	}
-	return info, nil
-}
 
 // A kind says how a system call's arguments name its object.
 type kind int
@@ -54,68 +34,66 @@ type call struct {
 	flags int
 }
 
-// calls are the system calls with side effects beyond the program's memory and
+// table has the system calls with side effects beyond the program's memory and
 // descriptors, of those that Go and a statically linked libc make.
-func calls() map[uint64]call {
-	return map[uint64]call{
-		unix.SYS_MKDIRAT: {"mkdirat", path, 1, 0}, unix.SYS_UNLINKAT: {"unlinkat", path, 1, 0},
-		unix.SYS_RENAMEAT: {"renameat", path, 3, 0}, unix.SYS_RENAMEAT2: {"renameat2", path, 3, 0},
-		unix.SYS_SYMLINKAT: {"symlinkat", path, 2, 0}, unix.SYS_LINKAT: {"linkat", path, 3, 0},
-		unix.SYS_MKNODAT: {"mknodat", path, 1, 0}, unix.SYS_FCHMODAT: {"fchmodat", path, 1, 0},
-		unix.SYS_FCHOWNAT: {"fchownat", path, 1, 0}, unix.SYS_FCHMOD: {"fchmod", handle, 0, 0},
-		unix.SYS_FCHOWN: {"fchown", handle, 0, 0}, unix.SYS_FTRUNCATE: {"ftruncate", handle, 0, 0},
-		unix.SYS_UTIMENSAT: {"utimensat", path, 1, 0}, unix.SYS_FLOCK: {"flock", handle, 0, 0},
-		unix.SYS_OPENAT: {"openat", open, 1, 2}, unix.SYS_OPENAT2: {"openat2", openHow, 1, 2},
-		unix.SYS_WRITE: {"write", writing, 0, 0}, unix.SYS_PWRITE64: {"pwrite64", writing, 0, 0},
-		unix.SYS_FSETXATTR: {"fsetxattr", handle, 0, 0}, unix.SYS_FREMOVEXATTR: {"fremovexattr", handle, 0, 0},
-		unix.SYS_COPY_FILE_RANGE: {"copy_file_range", handle, 2, 0}, unix.SYS_SENDFILE: {"sendfile", handle, 0, 0},
-		unix.SYS_SPLICE: {"splice", handle, 2, 0},
+var table = map[uint64]call{
+	unix.SYS_MKDIRAT: {"mkdirat", path, 1, 0}, unix.SYS_UNLINKAT: {"unlinkat", path, 1, 0},
+	unix.SYS_RENAMEAT: {"renameat", path, 3, 0}, unix.SYS_RENAMEAT2: {"renameat2", path, 3, 0},
+	unix.SYS_SYMLINKAT: {"symlinkat", path, 2, 0}, unix.SYS_LINKAT: {"linkat", path, 3, 0},
+	unix.SYS_MKNODAT: {"mknodat", path, 1, 0}, unix.SYS_FCHMODAT: {"fchmodat", path, 1, 0},
+	unix.SYS_FCHOWNAT: {"fchownat", path, 1, 0}, unix.SYS_FCHMOD: {"fchmod", handle, 0, 0},
+	unix.SYS_FCHOWN: {"fchown", handle, 0, 0}, unix.SYS_FTRUNCATE: {"ftruncate", handle, 0, 0},
+	unix.SYS_UTIMENSAT: {"utimensat", path, 1, 0}, unix.SYS_FLOCK: {"flock", handle, 0, 0},
+	unix.SYS_OPENAT: {"openat", open, 1, 2}, unix.SYS_OPENAT2: {"openat2", openHow, 1, 2},
+	unix.SYS_WRITE: {"write", writing, 0, 0}, unix.SYS_PWRITE64: {"pwrite64", writing, 0, 0},
+	unix.SYS_FSETXATTR: {"fsetxattr", handle, 0, 0}, unix.SYS_FREMOVEXATTR: {"fremovexattr", handle, 0, 0},
+	unix.SYS_COPY_FILE_RANGE: {"copy_file_range", handle, 2, 0}, unix.SYS_SENDFILE: {"sendfile", handle, 0, 0},
+	unix.SYS_SPLICE: {"splice", handle, 2, 0},
 
-		unix.SYS_MOUNT: {"mount", path, 1, 0}, unix.SYS_UMOUNT2: {"umount2", path, 0, 0},
-		unix.SYS_MOVE_MOUNT: {"move_mount", path, 3, 0}, unix.SYS_FSOPEN: {"fsopen", path, 0, 0},
-		unix.SYS_FSCONFIG: {"fsconfig", path, 2, 0}, unix.SYS_FSMOUNT: {"fsmount", handle, 0, 0},
-		unix.SYS_OPEN_TREE: {"open_tree", path, 1, 0}, unix.SYS_MOUNT_SETATTR: {"mount_setattr", path, 1, 0},
-		unix.SYS_UNSHARE: {"unshare", plain, 0, 0}, unix.SYS_SETNS: {"setns", handle, 0, 0},
+	unix.SYS_MOUNT: {"mount", path, 1, 0}, unix.SYS_UMOUNT2: {"umount2", path, 0, 0},
+	unix.SYS_MOVE_MOUNT: {"move_mount", path, 3, 0}, unix.SYS_FSOPEN: {"fsopen", path, 0, 0},
+	unix.SYS_FSCONFIG: {"fsconfig", path, 2, 0}, unix.SYS_FSMOUNT: {"fsmount", handle, 0, 0},
+	unix.SYS_OPEN_TREE: {"open_tree", path, 1, 0}, unix.SYS_MOUNT_SETATTR: {"mount_setattr", path, 1, 0},
+	unix.SYS_UNSHARE: {"unshare", plain, 0, 0}, unix.SYS_SETNS: {"setns", handle, 0, 0},
 
-		unix.SYS_CLONE: {"clone", fork, 0, 0}, unix.SYS_CLONE3: {"clone3", forkArg, 0, 0},
-		unix.SYS_EXECVE: {"execve", path, 0, 0}, unix.SYS_KILL: {"kill", plain, 0, 0},
-		unix.SYS_PIDFD_SEND_SIGNAL: {"pidfd_send_signal", handle, 0, 0},
+	unix.SYS_CLONE: {"clone", fork, 0, 0}, unix.SYS_CLONE3: {"clone3", forkArg, 0, 0},
+	unix.SYS_EXECVE: {"execve", path, 0, 0}, unix.SYS_KILL: {"kill", plain, 0, 0},
+	unix.SYS_PIDFD_SEND_SIGNAL: {"pidfd_send_signal", handle, 0, 0},
 
-		unix.SYS_BIND: {"bind", handle, 0, 0}, unix.SYS_CONNECT: {"connect", handle, 0, 0},
-		unix.SYS_SENDTO: {"sendto", handle, 0, 0}, unix.SYS_SENDMSG: {"sendmsg", handle, 0, 0},
-		unix.SYS_SHUTDOWN: {"shutdown", handle, 0, 0}, unix.SYS_MEMFD_CREATE: {"memfd_create", path, 0, 0},
-		unix.SYS_BPF: {"bpf", plain, 0, 0}, unix.SYS_KEYCTL: {"keyctl", plain, 0, 0},
-	}
+	unix.SYS_BIND: {"bind", handle, 0, 0}, unix.SYS_CONNECT: {"connect", handle, 0, 0},
+	unix.SYS_SENDTO: {"sendto", handle, 0, 0}, unix.SYS_SENDMSG: {"sendmsg", handle, 0, 0},
+	unix.SYS_SHUTDOWN: {"shutdown", handle, 0, 0}, unix.SYS_MEMFD_CREATE: {"memfd_create", path, 0, 0},
+	unix.SYS_BPF: {"bpf", plain, 0, 0}, unix.SYS_KEYCTL: {"keyctl", plain, 0, 0},
 }
 
 // sideEffect returns the point of a call that is about to be made, or nil.
-func sideEffect(pid, tid int, info callInfo) *Point {
-	c, ok := table[info.number]
+func sideEffect(pid, tid int, info process.SystemCall) *Point {
+	c, ok := table[info.Number]
 	if !ok {
 		return nil
 	}
 	p := &Point{Call: c.name}
 	switch c.kind {
 	case path:
-		p.Object = text(tid, info.args[c.arg])
+		p.Object = text(tid, info.Args[c.arg])
 	case handle:
-		p.Object = described(pid, info.args[c.arg])
+		p.Object = described(pid, info.Args[c.arg])
 	case writing:
 		// Go's scheduler wakes itself through one.
-		if p.Object = described(pid, info.args[c.arg]); p.Object == "anon_inode:[eventfd]" {
+		if p.Object = described(pid, info.Args[c.arg]); p.Object == "anon_inode:[eventfd]" {
 			return nil
 		}
 	case open, openHow:
-		flags := info.args[c.flags]
+		flags := info.Args[c.flags]
 		if c.kind == openHow {
 			flags = word(tid, flags)
 		}
 		if flags&unix.O_CREAT == 0 && flags&unix.O_TMPFILE != unix.O_TMPFILE {
 			return nil
 		}
-		p.Object = text(tid, info.args[c.arg])
+		p.Object = text(tid, info.Args[c.arg])
 	case fork, forkArg:
-		flags := info.args[c.flags]
+		flags := info.Args[c.flags]
 		if c.kind == forkArg {
 			flags = word(tid, flags)
 		}
@@ -125,8 +103,6 @@ func sideEffect(pid, tid int, info callInfo) *Point {
 	}
 	return p
 }
-
-var table = calls()
 
 // described names the file of a descriptor.
 func described(pid int, fd uint64) string {

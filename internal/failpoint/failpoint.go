@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
 // A Point is one moment at which a program can be killed.
@@ -50,27 +52,21 @@ type Trace struct {
 var ErrTooSlow = errors.New("has not ended in time")
 
 // Run runs a program and kills it at its n-th point, counting from 1. With 0,
-// or where it ends before that, it is not disturbed. Of cmd only Path, Args,
-// Env, Dir and, if they are files, the standard streams count, which are
-// otherwise /dev/null.
+// or where it ends before that, it is not disturbed. Each standard stream of cmd
+// is a file, or nil for /dev/null. Run replaces SysProcAttr.
 func Run(cmd *exec.Cmd, n int, patience time.Duration) (Trace, error) {
 	// ptrace(2) is between threads: this one is the tracer from here on.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	files, closeFiles, err := standardFiles(cmd)
-	if err != nil {
-		return Trace{}, err
-	}
-	pid, err := syscall.ForkExec(cmd.Path, cmd.Args, &syscall.ProcAttr{
-		Dir: cmd.Dir, Env: cmd.Environ(), Files: files, Sys: &syscall.SysProcAttr{Ptrace: true},
-	})
-	closeFiles()
-	if err != nil {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
+	if err := cmd.Start(); err != nil {
 		return Trace{}, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
+	defer func() { _ = cmd.Process.Release() }() // the tracer waits for it
+	pid := cmd.Process.Pid
 	r := &tracer{pid: pid, killAt: n, known: map[int]*Point{}}
 	late := time.AfterFunc(patience, func() { _ = unix.Kill(pid, unix.SIGKILL) })
-	err = r.follow()
+	err := r.follow()
 	if !late.Stop() && err == nil && !r.trace.Killed {
 		err = fmt.Errorf("%q %w", cmd.Args, ErrTooSlow)
 	}
@@ -151,16 +147,16 @@ func vanished(what string, err error) error {
 // atCall counts the point of a stop before or after a system call, and kills
 // the program if it is the one.
 func (r *tracer) atCall(tid int) (killed bool, err error) {
-	info, err := syscallInfo(tid)
+	info, err := process.SystemCallOf(tid)
 	if err != nil {
 		return false, vanished("get system call", err)
 	}
 	at := r.known[tid]
 	switch {
-	case info.op == unix.PTRACE_SYSCALL_INFO_ENTRY:
+	case info.Op == unix.PTRACE_SYSCALL_INFO_ENTRY:
 		at = sideEffect(r.pid, tid, info)
 		r.known[tid] = at
-	case info.op == unix.PTRACE_SYSCALL_INFO_EXIT && at != nil:
+	case info.Op == unix.PTRACE_SYSCALL_INFO_EXIT && at != nil:
 		at.After = true
 	}
 	if at == nil || r.trace.Killed {
