@@ -44,8 +44,8 @@ type Options struct {
 	Since time.Time
 	// Stamps are of paths as earlier applies have left them: that is no change.
 	Stamps map[string]layer.Stamp
-	// Source names the stack. Recover gives the stamps of an apply that was killed
-	// under this name.
+	// Source names the stack. RecoverAndTell tells the stamps of an apply that was
+	// killed under this name.
 	Source string
 
 	// Setuid carries over setuid and setgid bits and file capabilities.

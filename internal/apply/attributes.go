@@ -13,7 +13,7 @@ import (
 func (r *run) setAttributes(o *op, a *attributes) error {
 	f, err := r.tree.open(o.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if missing(err) || noDirectory(err) {
-		return &errChanged{o.Path, changedNow}
+		return changedNow(o.Path)
 	}
 	if err != nil {
 		return err
@@ -24,14 +24,14 @@ func (r *run) setAttributes(o *op, a *attributes) error {
 		return at(o.Path, err)
 	}
 	if o.Ino != 0 && is.Ino != o.Ino {
-		return &errChanged{o.Path, changedNow}
+		return changedNow(o.Path)
 	}
 	now := attributesOf(is)
 	if now.Xattrs, err = xattrsOf(int(f.Fd())); err != nil {
 		return at(o.Path, err)
 	}
 	if !o.Any && !now.between(o.Was, o.New) {
-		return &errChanged{o.Path, changedNow}
+		return changedNow(o.Path)
 	}
 	return at(o.Path, a.give(int(f.Fd()), is))
 }

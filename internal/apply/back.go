@@ -58,7 +58,7 @@ func (r *run) undo(o *op) error {
 		err = r.putBack(o, dir, name)
 	case opAttributes:
 		err = r.setAttributes(o, o.Was)
-		if _, ok := errors.AsType[*errChanged](err); ok { // others have changed it since
+		if _, ok := errors.AsType[*ConflictError](err); ok { // others have changed it since
 			r.staysIfThere(o, dir, name)
 			return nil
 		}

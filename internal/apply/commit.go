@@ -51,7 +51,8 @@ func (p *Plan) Close() error {
 	return p.end(func() error { return p.journal.discard() })
 }
 
-// Leave is Close without the removal of the record: the next Recover tells the stamps.
+// Leave is Close without the removal of the record: the next RecoverAndTell tells
+// the stamps.
 func (p *Plan) Leave() error {
 	return p.end(func() error { return p.journal.dir.Close() })
 }
@@ -132,10 +133,8 @@ func (j *journal) takeBack(r *run, why error) (restored bool, err error) {
 	if back := j.undone(); back != nil {
 		return false, errors.Join(why, back)
 	}
-	var conflict *ConflictError
-	if len(r.stays) > 0 && errors.As(why, &conflict) {
+	if conflict, ok := errors.AsType[*ConflictError](why); ok {
 		conflict.Applied = r.stays
-		why = conflict
 	}
 	return true, errors.Join(why, j.discard())
 }

@@ -3,7 +3,6 @@ package apply
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"time"
 
@@ -17,9 +16,6 @@ type Recovery struct {
 	Finished, TakenBack bool
 	// Stays are the paths whose new entries were not undone, since others have changed them.
 	Stays []string
-	// Stamps has the stamps of the paths of finished applies: first by source, then by path.
-	// The stamp of a removed path is zero.
-	Stamps map[string]map[string]layer.Stamp
 }
 
 // ErrForeign says that a journal is of another user. Only that user can end its apply.
@@ -37,9 +33,10 @@ func Recover(target *os.File) (Recovery, error) {
 // ErrUntold is the error that a tell of RecoverAndTell returns for an unknown source.
 var ErrUntold = errors.New("an apply of another sandbox was not told")
 
-// RecoverAndTell is Recover that calls tell with the stamps of each finished apply, for
-// storage. Recovery.Stamps stays empty. If tell fails, the next RecoverAndTell calls it again
-// with these stamps. RecoverAndTell returns the error of tell, except ErrUntold.
+// RecoverAndTell is Recover that calls tell with the source and the stamps of each finished
+// apply, for storage. The stamp of a removed path is zero. If tell fails, the next
+// RecoverAndTell calls it again with these stamps. RecoverAndTell returns the error of tell,
+// except ErrUntold.
 func RecoverAndTell(target *os.File, tell func(source string, stamps map[string]layer.Stamp) error) (Recovery, error) {
 	return recoverAll(target, false, tell)
 }
@@ -51,10 +48,7 @@ func RecoverView(target *os.File) (Recovery, error) {
 }
 
 func recoverAll(target *os.File, view bool, tell func(string, map[string]layer.Stamp) error) (Recovery, error) {
-	all := Recovery{Stamps: map[string]map[string]layer.Stamp{}}
-	if tell == nil {
-		tell = all.keep
-	}
+	var all Recovery
 	names, err := journals(target)
 	if err != nil {
 		return all, fmt.Errorf("recover %s: %w", target.Name(), err)
@@ -130,9 +124,9 @@ func (all *Recovery) one(target *os.File, name string, tell func(string, map[str
 // tellDone calls tell with the stamps of an apply whose steps are all done, and removes the
 // journal. A nil record means that the apply has changed nothing. The replaced entries must
 // be removed before the stamps are read: the removal changes the ctime of a file that has
-// another name in the tree.
+// another name in the tree. A nil tell wants no stamps.
 func (j *journal) tellDone(r *record, t *tree, tell func(string, map[string]layer.Stamp) error) error {
-	if r == nil || r.Source == "" {
+	if r == nil || r.Source == "" || tell == nil {
 		return errors.Join(j.sync(), j.discard())
 	}
 	if err := j.clear(); err != nil {
@@ -147,15 +141,6 @@ func (j *journal) tellDone(r *record, t *tree, tell func(string, map[string]laye
 		return err
 	}
 	return j.discard()
-}
-
-// keep is a tell that stores the stamps in all.Stamps.
-func (all *Recovery) keep(source string, stamps map[string]layer.Stamp) error {
-	if all.Stamps[source] == nil {
-		all.Stamps[source] = map[string]layer.Stamp{}
-	}
-	maps.Copy(all.Stamps[source], stamps)
-	return nil
 }
 
 // stamps returns the stamps of the entries that the steps have left in the tree, by path. It

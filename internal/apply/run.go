@@ -21,24 +21,10 @@ type run struct {
 	stays []string
 }
 
-// errChanged is a conflict that shows only when a step is done.
-type errChanged struct{ path, what string }
-
-func (e *errChanged) conflict() *ConflictError {
-	return &ConflictError{Conflicts: []spec.Unapplied{{Path: e.path, Reason: e.what}}}
+// changedNow is a conflict that shows only when a step is done.
+func changedNow(path string) error {
+	return &ConflictError{Conflicts: []spec.Unapplied{{Path: path, Reason: "has changed on the host while it was applied"}}}
 }
-
-func (e *errChanged) Error() string { return e.conflict().Error() }
-
-func (e *errChanged) As(target any) bool {
-	if c, ok := target.(**ConflictError); ok {
-		*c = e.conflict()
-		return true
-	}
-	return false
-}
-
-const changedNow = "has changed on the host while it was applied"
 
 // forward does all steps that have not been done.
 func (r *run) forward() error {
@@ -71,7 +57,7 @@ func (r *run) do(o *op) error {
 		if missing(err) && !o.makes() && o.Kind != opAttributes {
 			return nil // gone, with its directory
 		}
-		return &errChanged{o.Path, changedNow}
+		return changedNow(o.Path)
 	}
 	if err != nil {
 		return err
@@ -86,7 +72,7 @@ func (r *run) do(o *op) error {
 	case opEmpty:
 		err = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
 		if errors.Is(err, unix.ENOTEMPTY) {
-			return &errChanged{o.Path, changedNow}
+			return changedNow(o.Path)
 		}
 		if errors.Is(err, unix.ENOENT) {
 			err = nil
@@ -106,10 +92,10 @@ func (r *run) create(o *op, dir int, name string) error {
 	err := unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_NOREPLACE)
 	switch {
 	case errors.Is(err, unix.EEXIST):
-		return &errChanged{o.Path, changedNow}
+		return changedNow(o.Path)
 	case errors.Is(err, unix.ENOENT):
 		if _, err := statAt(r.staged.root, o.staged()); err == nil {
-			return &errChanged{o.Path, changedNow} // its directory was removed
+			return changedNow(o.Path) // its directory was removed
 		} else if !missing(err) {
 			return err
 		}
@@ -126,7 +112,7 @@ func (r *run) replace(o *op, dir int, name string) error {
 	if staged.Ino == o.Ino {
 		err := unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_EXCHANGE)
 		if errors.Is(err, unix.ENOENT) {
-			return &errChanged{o.Path, changedNow}
+			return changedNow(o.Path)
 		}
 		if err != nil {
 			return err
@@ -157,7 +143,7 @@ func (r *run) look(o *op) error {
 		return err
 	}
 	if !was.sameAs(o.Old) {
-		return &errChanged{o.Path, changedNow}
+		return changedNow(o.Path)
 	}
 	if was.dir() {
 		r.staged.forget() // by this name it knows another one
@@ -166,7 +152,7 @@ func (r *run) look(o *op) error {
 			return err
 		}
 		if digest != o.Tree {
-			return &errChanged{o.Path, changedNow}
+			return changedNow(o.Path)
 		}
 	}
 	return nil

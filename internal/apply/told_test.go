@@ -64,11 +64,13 @@ func TestOtherNamesAreKnownAfterARecovery(t *testing.T) {
 	if err := p.Leave(); err != nil {
 		t.Fatal(err)
 	}
-	done, err := Recover(openDir(t, b.tree))
+	_, err := RecoverAndTell(openDir(t, b.tree), func(_ string, told map[string]layer.Stamp) error {
+		maps.Copy(stamps, told)
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	maps.Copy(stamps, done.Stamps["box"])
 	b.run("rm h; echo three >h")
 	b.apply(Options{Source: "box", Stamps: stamps})
 	b.asMerged()
