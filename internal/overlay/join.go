@@ -318,7 +318,7 @@ func (w *work) targets() (all []target, err error) {
 	all = make([]target, len(w.Places))
 	err = thread.Do(func() error {
 		for i, p := range w.Places {
-			f, err := readInside(p.Path)
+			f, err := mountns.OpenInside(p.Path, unix.O_RDONLY|unix.O_DIRECTORY)
 			if err != nil {
 				return err
 			}
@@ -338,11 +338,6 @@ func (w *work) targets() (all []target, err error) {
 		return nil, err
 	}
 	return all, nil
-}
-
-// readInside is mountns.Open of a directory that is to be read.
-func readInside(path string) (*os.File, error) {
-	return mountns.OpenInside(path, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
 // onHost opens the directory of the host's that a sandbox shows.

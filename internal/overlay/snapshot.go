@@ -122,20 +122,11 @@ func (l *Keeper) syncLater(r record.Record) {
 		// The kernel does it in half a minute in any case. A failure is recorded, and
 		// refuses the snapshot to forks.
 		_ = store.Sync(l.ImagePath(r.Image), f)
-		syncNames(l.SnapshotDir(r.Switch.Snapshot))
+		// A missing file belongs to a snapshot that was removed.
+		dir := l.SnapshotDir(r.Switch.Snapshot)
+		_ = store.SyncNames(filepath.Join(dir, snapshotFile), dir, filepath.Dir(dir))
 		_ = integrity.CheckOwn(context.Background(), l.Roots, r)
 	})
-}
-
-// syncNames brings the description and the names of a snapshot to disk. A missing file belongs
-// to a snapshot that was removed.
-func syncNames(dir string) {
-	for _, name := range []string{filepath.Join(dir, snapshotFile), dir, filepath.Dir(dir)} {
-		if f, err := os.Open(name); err == nil {
-			_ = f.Sync() // as above
-			f.Close()
-		}
-	}
 }
 
 // ReadSnapshot reads one that a user may have.

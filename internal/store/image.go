@@ -263,16 +263,19 @@ func Sync(path string, mounted *os.File) error {
 	if err := unix.Syncfs(int(inside.Fd())); err != nil {
 		return fmt.Errorf("sync the file system in %s: %w", path, err)
 	}
-	for _, name := range []string{path, filepath.Dir(path)} {
-		f, err := os.Open(name)
-		if err != nil {
-			return err
+	return SyncNames(path, filepath.Dir(path))
+}
+
+// SyncNames writes files and directories to disk, also those after an error.
+func SyncNames(names ...string) (err error) {
+	for _, name := range names {
+		f, failed := os.Open(name)
+		if failed == nil {
+			failed = errors.Join(f.Sync(), f.Close())
 		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
-			return err
-		}
+		err = errors.Join(err, failed)
 	}
-	return nil
+	return err
 }
 
 // in returns a path to the root of a mount, or to an open file.
