@@ -376,11 +376,12 @@ func some(names []string) string {
 
 // failures are the names of walls that do not hold.
 func failures(proofs []proofReport) []string {
-	failed := map[string]bool{}
+	var failed []string
 	for _, p := range proofs {
 		if p.Status == ProofFailed {
-			failed[p.Title] = true
+			failed = append(failed, p.Title)
 		}
 	}
-	return slices.Sorted(maps.Keys(failed))
+	slices.Sort(failed)
+	return failed
 }

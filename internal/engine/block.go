@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -84,16 +85,13 @@ func replaceBlock(config []byte, b *block, of, body string) []byte {
 }
 
 func parseTOML(config []byte) (map[string]any, error) {
-	var tree map[string]any
+	tree := map[string]any{}
 	if err := toml.Unmarshal(config, &tree); err != nil {
 		if at, ok := errors.AsType[*toml.DecodeError](err); ok {
 			line, _ := at.Position()
 			return nil, &LineError{line, fmt.Errorf("not TOML: %w", err)}
 		}
 		return nil, fmt.Errorf("not TOML: %w", err)
-	}
-	if tree == nil {
-		tree = map[string]any{}
 	}
 	return tree, nil
 }
@@ -142,11 +140,8 @@ var errEntangled = errors.New("the lines of register cannot be told from the set
 // the text around it.
 func onlyDiffer(more, less []byte, paths ...[]string) error {
 	moreTree, err := parseTOML(more)
-	if err != nil {
-		return fmt.Errorf("%w (%v)", errEntangled, err) //nolint:errorlint // its line is not one of the file
-	}
-	lessTree, err := parseTOML(less)
-	if err != nil {
+	lessTree, lessErr := parseTOML(less)
+	if err := cmp.Or(err, lessErr); err != nil {
 		return fmt.Errorf("%w (%v)", errEntangled, err) //nolint:errorlint // its line is not one of the file
 	}
 	for _, path := range paths {

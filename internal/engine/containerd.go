@@ -33,7 +33,6 @@ func criPlugin(version int64) string {
 type containerdConfig struct {
 	tree    map[string]any
 	version int64
-	blank   bool // it says nothing, not even its version
 }
 
 func readContainerd(config []byte) (*containerdConfig, error) {
@@ -42,12 +41,12 @@ func readContainerd(config []byte) (*containerdConfig, error) {
 		return nil, err
 	}
 	if len(tree) == 0 {
-		return &containerdConfig{tree, 2, true}, nil // all of containerd's releases from 1.3 on know 2
+		return &containerdConfig{tree, 2}, nil // all of containerd's releases from 1.3 on know 2
 	}
 	switch version := tree["version"].(type) {
 	case int64:
 		if version >= 2 && version <= 4 {
-			return &containerdConfig{tree, version, false}, nil
+			return &containerdConfig{tree, version}, nil
 		}
 		return nil, fmt.Errorf("version is %d, and register writes 2, 3 and 4; containerd 2 rewrites older ones: containerd config migrate", version)
 	case nil:
@@ -105,7 +104,7 @@ func (c *containerdConfig) body(r Runtime, systemd bool) string {
 // ownBody keeps containerd's default among the runtimes.
 func (c *containerdConfig) ownBody() string {
 	version := ""
-	if c.blank {
+	if len(c.tree) == 0 { // it says nothing, not even its version
 		version = fmt.Sprintf("version = %d\n", c.version)
 	}
 	return fmt.Sprintf(`%s# with any runtime named here, containerd 1.x forgets the one it has by default

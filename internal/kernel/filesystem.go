@@ -131,17 +131,11 @@ func explainIDMap(err error) error {
 
 func filesystem(path string) string {
 	const unknown = "unknown"
-	f, err := os.OpenFile(path, unix.O_PATH, 0)
-	if err != nil {
+	var st unix.Statx_t // the mount is told from Linux 5.8 on
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st); err != nil {
 		return unknown
 	}
-	defer f.Close()
-	var id int
-	for line := range strings.Lines(read(fmt.Sprintf("/proc/self/fdinfo/%d", f.Fd()))) {
-		if n, _ := fmt.Sscanf(line, "mnt_id: %d", &id); n == 1 {
-			break
-		}
-	}
+	id := int(st.Mnt_id)
 	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return m.ID != id, m.ID == id })
 	if err != nil || len(mounts) != 1 {
 		return unknown
