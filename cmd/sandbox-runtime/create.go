@@ -37,11 +37,11 @@ $NOTIFY_SOCKET is set at create and at start, the command's READY=1 reaches this
 
 func createContainer(ctx context.Context, cmd *cli.Command) error {
 	p, err := newProcess(ctx, cmd)
-	if err != nil {
-		return fmt.Errorf("%s create failed: %w", programName, err)
+	if err == nil {
+		p.Hold, p.Detach = true, true
+		_, err = p.Run()
 	}
-	p.Hold, p.Detach = true, true
-	if _, err := p.Run(); err != nil {
+	if err != nil {
 		return fmt.Errorf("%s create failed: %w", programName, err)
 	}
 	return nil

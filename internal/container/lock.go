@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -74,11 +73,7 @@ func (l stateLock) identity() identity {
 }
 
 func identify(path string) (identity, error) {
-	id, err := statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW)
-	if err != nil {
-		return id, &fs.PathError{Op: "statx", Path: path, Err: err}
-	}
-	return id, nil
+	return statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW)
 }
 
 func statx(dir int, path string, flags int) (identity, error) {

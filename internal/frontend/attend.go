@@ -27,15 +27,6 @@ func catchSignals(detach bool) <-chan os.Signal {
 	return c
 }
 
-// becomeSubreaper makes orphans among the descendants children of this process
-// (PR_SET_CHILD_SUBREAPER, Linux 3.4).
-func becomeSubreaper() error {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("become subreaper: %w", err)
-	}
-	return nil
-}
-
 // attend passes signals on to child, reaps every child of this process, and
 // returns when that one has ended: its exit status, 128+n for signal n.
 func attend(child *container.Child, signals <-chan os.Signal, resize func(), log *slog.Logger) (int, error) {

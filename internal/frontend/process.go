@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
@@ -89,8 +90,9 @@ func (s *Process) Run() (status int, err error) {
 	}
 	signals := catchSignals(s.Detach)
 	if s.Reap && !s.Detach {
-		if err := becomeSubreaper(); err != nil {
-			s.log.Warn(err.Error())
+		// Orphans among the descendants become children of this process (Linux 3.4).
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			s.log.Warn(fmt.Sprintf("become subreaper: %v", err))
 		}
 	}
 	streams, err := s.newStreams()
