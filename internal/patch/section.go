@@ -2,6 +2,7 @@ package patch
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -55,38 +56,14 @@ func (s *section) removed(path string, was spec.FileType) error {
 	if err != nil {
 		return err
 	}
-	if old.Type == spec.TypeSymlink {
-		s.whole(path, false, old, text{data: []byte(old.Link)})
-		return nil
-	}
-	content, err := read(s.tree.OpenBelow, path)
-	if err != nil {
-		return err
-	}
-	if !content.fits(s.short) {
-		s.unfit(content.large, "the removal of ", s.tree.name("a", path), "/dev/null")
-		return nil
-	}
-	s.whole(path, false, old, content)
-	return nil
+	return s.whole(old, false)
 }
 
 func (s *section) added(c spec.Change) error {
-	switch c.Type {
-	case spec.TypeSymlink:
-		s.whole(c.Path, true, c, text{data: []byte(c.Link)})
-	case spec.TypeFile:
-		content, err := read(s.tree.Open, c.Path)
-		if err != nil {
-			return err
-		}
-		if !content.fits(s.short) {
-			s.unfit(content.large, "", "/dev/null", s.tree.name("b", c.Path))
-			return nil
-		}
-		s.whole(c.Path, true, c, content)
+	if c.Type != spec.TypeFile && c.Type != spec.TypeSymlink {
+		return nil
 	}
-	return nil
+	return s.whole(c, true)
 }
 
 // relinked writes a link with another target: as one that is gone and one that
@@ -96,9 +73,7 @@ func (s *section) relinked(c spec.Change) error {
 	if err != nil || old.Link == c.Link {
 		return err
 	}
-	s.whole(c.Path, false, old, text{data: []byte(old.Link)})
-	s.whole(c.Path, true, c, text{data: []byte(c.Link)})
-	return nil
+	return cmp.Or(s.whole(old, false), s.whole(c, true))
 }
 
 // edited writes the difference between two files.
@@ -142,17 +117,24 @@ func (s *section) edited(c spec.Change) error {
 	return nil
 }
 
-// whole writes a file that is new, or that is gone.
-func (s *section) whole(path string, isNew bool, c spec.Change, content text) {
-	a, b, old, now := s.tree.name("a", path), s.tree.name("b", path), content.data, content.data
-	fmt.Fprintf(&s.text, "diff --git %s %s\n", a, b)
-	if isNew {
-		fmt.Fprintf(&s.text, "new file mode %s\n", gitMode(c))
-		a, old = "/dev/null", nil
-	} else {
-		fmt.Fprintf(&s.text, "deleted file mode %s\n", gitMode(c))
-		b, now = "/dev/null", nil
+// whole writes a file or a link that is new, or that is gone.
+func (s *section) whole(c spec.Change, isNew bool) error {
+	content, err := s.contentOf(c, isNew)
+	if err != nil {
+		return err
 	}
+	a, b := s.tree.name("a", c.Path), s.tree.name("b", c.Path)
+	from, to, old, now := "/dev/null", b, []byte(nil), content.data
+	what, action := "new", ""
+	if !isNew {
+		from, to, old, now = a, "/dev/null", content.data, nil
+		what, action = "deleted", "the removal of "
+	}
+	if !content.fits(s.short) {
+		s.unfit(content.large, action, from, to)
+		return nil
+	}
+	fmt.Fprintf(&s.text, "diff --git %s %s\n%s file mode %s\n", a, b, what, gitMode(c))
 	s.bare = len(content.data) == 0
 	if s.bare || content.binary { // GNU patch knows an empty file only by its id
 		ids := [2]string{noBlob, blobID(content.data)}
@@ -166,9 +148,21 @@ func (s *section) whole(path string, isNew bool, c spec.Change, content text) {
 	case content.binary:
 		literals(&s.text, old, now)
 	default:
-		fmt.Fprintf(&s.text, "--- %s\n+++ %s\n", a, b)
+		fmt.Fprintf(&s.text, "--- %s\n+++ %s\n", from, to)
 		replace(&s.text, old, now)
 	}
+	return nil
+}
+
+// contentOf is the content of a file, or the target of a link.
+func (s *section) contentOf(c spec.Change, isNew bool) (text, error) {
+	switch {
+	case c.Type == spec.TypeSymlink:
+		return text{data: []byte(c.Link)}, nil
+	case isNew:
+		return read(s.tree.Open, c.Path)
+	}
+	return read(s.tree.OpenBelow, c.Path)
 }
 
 // unfit names files that a patch cannot hold.
