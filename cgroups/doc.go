@@ -38,10 +38,10 @@
 // github.com/containerd/cgroups/v3.
 //
 //	answer           v1, hybrid                                        v2
-//	limits memory    lib memory.limit_in_bytes, memory.memsw.…         lib memory.max, memory.swap.max
+//	limits memory    memory.limit_in_bytes, memory.memsw.…             memory.max, memory.swap.max
 //	limits sockets   memory.kmem.tcp.limit_in_bytes                    as memory
-//	limits cpu       lib cpu.cfs_quota_us, cpu.cfs_period_us           lib cpu.max
-//	limits pids      lib pids.max                                      lib pids.max
+//	limits cpu       cpu.cfs_quota_us, cpu.cfs_period_us               cpu.max
+//	limits pids      pids.max                                          pids.max
 //	limits io        blkio.throttle.read_bps_device, …: looked for     io.max: looked for
 //	hierarchy        lib cpuset.cpus, cpuset.mems; memory.use_hierarchy cgroup.subtree_control
 //	CPU              lib cpuacct.usage                                 lib cpu.stat usage_usec
@@ -126,8 +126,8 @@
 //
 // # Limits of the library
 //
-// It creates groups and writes limits, and reads most of the statistics. But
-// where enabling controllers on v2 fails it gives the last error and not the
+// It creates groups on v1, and reads most of the statistics. But where enabling
+// controllers on v2 fails it gives the last error and not the
 // first; Freeze on v2 does not wait until the processes stand still, and on v1
 // waits without end; Kill exists on v2 only, does not wait either, and logs;
 // Delete removes by name all groups below and has its own idea of patience;

@@ -287,7 +287,3 @@ func (p place) write(file, value string) error { return writeFile(p.dir, file, v
 func (p place) mkdir(name string) error {
 	return change(p.dir, "mkdir", name, func(fd int) error { return unix.Mkdirat(fd, name, 0o755) })
 }
-
-func (p place) failed(op, file string, err error) error {
-	return &fs.PathError{Op: op, Path: path.Join(p.dir.Name(), file), Err: err}
-}

@@ -42,7 +42,7 @@ func limitsFrom(ask func(kind) Limit) Limits {
 	return Limits{
 		Memory:  ask(kind{v1: "memory", v2: "memory", v1File: "memory.limit_in_bytes", v2File: "memory.max", config: "CONFIG_MEMCG", onRoot: true}),
 		CPU:     ask(kind{v1: "cpu", v2: "cpu", v1File: "cpu.cfs_quota_us", v2File: "cpu.max", config: "CONFIG_CFS_BANDWIDTH", onRoot: true}),
-		Pids:    ask(kind{v1: "pids", v2: "pids", v1File: "pids.max", v2File: "pids.max", config: "CONFIG_CGROUP_PIDS"}),
+		Pids:    ask(pidsLimit),
 		IO:      ask(kind{v1: "blkio", v2: "io", v1File: "blkio.throttle.read_bps_device", v2File: "io.max", config: "CONFIG_BLK_DEV_THROTTLING", onRoot: true}),
 		Sockets: ask(kind{v1: "memory", v2: "memory", v1File: socketFile, v2File: "memory.max", config: "CONFIG_MEMCG_V1 with " + socketFile, onRoot: true, sockets: true}),
 	}

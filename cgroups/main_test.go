@@ -382,4 +382,3 @@ func writeString(t testing.TB, path, value string) {
 		t.Fatal(err)
 	}
 }
-

@@ -24,6 +24,9 @@ type Settings struct {
 	IO []string
 }
 
+// pidsLimit has the files with a limit of tasks.
+var pidsLimit = kind{v1: "pids", v2: "pids", v1File: "pids.max", v2File: "pids.max", config: "CONFIG_CGROUP_PIDS"}
+
 // Settings reads the group's limits, not those of the groups above it.
 func (g *Group) Settings() (Settings, error) {
 	s, err := g.settings()
@@ -42,7 +45,7 @@ func (g *Group) settings() (s Settings, err error) {
 	if g.host.Mode == V2 && s.Memory != NoLimit && swap != NoLimit && swap != Unknown {
 		s.MemoryAndSwap = s.Memory + swap // counted apart there
 	}
-	if s.Pids, err = g.number(kind{v1: "pids", v2: "pids", v1File: "pids.max", v2File: "pids.max"}); err != nil {
+	if s.Pids, err = g.number(pidsLimit); err != nil {
 		return s, err
 	}
 	if s.CPUs, err = g.cpus(); err != nil {

@@ -23,18 +23,15 @@ func (g *Group) LiftThrottlesIf(isSame func() bool) error {
 		// cgroup-v2.rst, "IO Interface Files".
 		files, unlimited = []string{"io.max"}, " rbps=max wbps=max riops=max wiops=max"
 	}
-	dir, err := g.openThrottles(isSame)
-	if dir == nil || err != nil {
-		return err
-	}
-	defer dir.Close()
-	var errs []error
-	for _, file := range files {
-		if err := liftRules(dir, file, unlimited); err != nil {
-			errs = append(errs, fmt.Errorf("lift %s of cgroup %s: %w", file, g.path, err))
+	return g.onThrottles(isSame, func(dir *os.File) error {
+		var errs []error
+		for _, file := range files {
+			if err := liftRules(dir, file, unlimited); err != nil {
+				errs = append(errs, fmt.Errorf("lift %s of cgroup %s: %w", file, g.path, err))
+			}
 		}
-	}
-	return errors.Join(errs...)
+		return errors.Join(errs...)
+	})
 }
 
 // throttleFiles returns the files of v1 with limits of disk traffic.
@@ -62,25 +59,25 @@ func liftRules(dir *os.File, file, unlimited string) error {
 	return errors.Join(errs...)
 }
 
-// openThrottles opens the directory with the group's limits of disk traffic. It returns nil
-// if the group is gone, if isSame returns false, or if the host has no such limits.
-func (g *Group) openThrottles(isSame func() bool) (*os.File, error) {
+// onThrottles calls change with the directory that has the group's limits of disk traffic. It
+// does nothing if the group is gone, if isSame returns false, or if the host has no such limits.
+func (g *Group) onThrottles(isSame func() bool, change func(dir *os.File) error) error {
 	t, ok := g.host.controllerTree("blkio")
 	if !ok {
-		return nil, nil
+		return nil
 	}
 	dir, err := t.open(g.path)
 	if gone(err) {
-		return nil, nil
+		return nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open the limits of disk traffic of cgroup %s: %w", g.path, err)
+		return fmt.Errorf("open the limits of disk traffic of cgroup %s: %w", g.path, err)
 	}
+	defer dir.Close()
 	if !isSame() {
-		dir.Close()
-		return nil, nil
+		return nil
 	}
-	return dir, nil
+	return change(dir)
 }
 
 // A Throttle limits the traffic with one disk, in bytes per second. 0 is no limit.
@@ -93,36 +90,23 @@ type Throttle struct {
 // are not in all stay as they are. A missing group is no error. If isSame returns false, as
 // for LiftThrottlesIf, it changes nothing.
 func (g *Group) SetThrottlesIf(isSame func() bool, all []Throttle) error {
-	dir, err := g.openThrottles(isSame)
-	if dir == nil || err != nil {
-		return err
+	files, keys := throttleFiles(), []string{"", ""} // of reads and of writes
+	if g.host.Mode == V2 {
+		files, keys = []string{"io.max", "io.max"}, []string{"rbps=", "wbps="}
 	}
-	defer dir.Close()
-	var errs []error
-	for _, t := range all {
-		for _, rule := range t.rules(g.host.Mode == V2) {
-			if rule.rate == 0 {
-				continue
-			}
-			value := fmt.Sprintf("%d:%d %s%d", t.Major, t.Minor, rule.key, rule.rate)
-			if err := unlessGone(writeFile(dir, rule.file, value)); err != nil {
-				errs = append(errs, fmt.Errorf("set %s of cgroup %s: %w", rule.file, g.path, err))
+	return g.onThrottles(isSame, func(dir *os.File) error {
+		var errs []error
+		for _, t := range all {
+			for i, rate := range []int64{t.Read, t.Write} {
+				if rate == 0 {
+					continue
+				}
+				value := fmt.Sprintf("%d:%d %s%d", t.Major, t.Minor, keys[i], rate)
+				if err := unlessGone(writeFile(dir, files[i], value)); err != nil {
+					errs = append(errs, fmt.Errorf("set %s of cgroup %s: %w", files[i], g.path, err))
+				}
 			}
 		}
-	}
-	return errors.Join(errs...)
-}
-
-// A throttleRule is a limit in the form of the cgroup's file.
-type throttleRule struct {
-	file, key string
-	rate      int64
-}
-
-// rules returns the rules of a Throttle, also those without a limit.
-func (t Throttle) rules(v2 bool) []throttleRule {
-	if v2 {
-		return []throttleRule{{"io.max", "rbps=", t.Read}, {"io.max", "wbps=", t.Write}}
-	}
-	return []throttleRule{{"blkio.throttle.read_bps_device", "", t.Read}, {"blkio.throttle.write_bps_device", "", t.Write}}
+		return errors.Join(errs...)
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -106,7 +107,7 @@ func (l *Leaf) figure(f figure, room []byte) (int64, error) {
 	}
 	n, err := f.parse(bytes.TrimSpace(data))
 	if err != nil {
-		return Unknown, p.failed("parse", l.name+f.file, err)
+		return Unknown, &fs.PathError{Op: "parse", Path: filepath.Join(p.dir.Name(), l.name+f.file), Err: err}
 	}
 	return n, nil
 }
