@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -47,7 +48,7 @@ func (h *holder) setBelow(changes []spec.Change, whole map[string]string) {
 		return
 	}
 	for _, c := range changes {
-		for path := c.Path; path != "" && h.reasons[c.Path] == ""; path, _ = split(path) {
+		for path := c.Path; path != "" && h.reasons[c.Path] == ""; path, _ = layer.Split(path) {
 			if reason := whole[path]; reason != "" {
 				h.reasons[c.Path] = reason
 			}
@@ -125,7 +126,7 @@ func (h *holder) keepVictims(changes []spec.Change) error {
 	}
 	whole := map[string]string{}
 	for _, c := range changes {
-		parent, _ := split(c.Path)
+		parent, _ := layer.Split(c.Path)
 		if h.reasons[c.Path] == "" || h.reasons[parent] != "" {
 			continue // it is applied, or one above it was looked at
 		}
@@ -144,7 +145,7 @@ func (h *holder) keepVictims(changes []spec.Change) error {
 // victimAbove is the topmost replaced directory above a path, if the host has the path.
 func (h *holder) victimAbove(path string, replaced map[string]bool) (string, error) {
 	top := ""
-	for above, _ := split(path); above != ""; above, _ = split(above) {
+	for above, _ := layer.Split(path); above != ""; above, _ = layer.Split(above) {
 		if replaced[above] {
 			top = above
 		}
@@ -166,7 +167,7 @@ func (h *holder) dropEmpty(changes []spec.Change) {
 		if h.reasons[c.Path] == "" {
 			continue
 		}
-		for above, _ := split(c.Path); above != "" && !holds[above]; above, _ = split(above) {
+		for above, _ := layer.Split(c.Path); above != "" && !holds[above]; above, _ = layer.Split(above) {
 			holds[above] = true
 		}
 	}
@@ -178,7 +179,7 @@ func (h *holder) dropEmpty(changes []spec.Change) {
 			h.reasons[c.Path] = "everything in it is held back"
 			continue
 		}
-		if above, _ := split(c.Path); holds[above] {
+		if above, _ := layer.Split(c.Path); holds[above] {
 			applied[above] = true
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -59,7 +60,7 @@ func (p *Plan) places() error {
 		return nil
 	}
 	for i := range p.ops {
-		above, _ := split(p.ops[i].Path)
+		above, _ := layer.Split(p.ops[i].Path)
 		if err := p.parent(above); err != nil {
 			return err
 		}
@@ -147,7 +148,7 @@ func (p *Plan) put(c *spec.Change) error {
 
 // create plans an entry where there is nothing.
 func (p *Plan) create(c *spec.Change) error {
-	above, _ := split(c.Path)
+	above, _ := layer.Split(c.Path)
 	if _, err := p.tree.dir(above); err != nil {
 		if !missing(err) && !noDirectory(err) {
 			return err
@@ -212,10 +213,8 @@ func (t *tree) xattrsAt(path string, flags int) (map[string][]byte, error) {
 }
 
 func attributesOf(e entry) attributes {
-	sec, nsec := e.MTime/1e9, e.MTime%1e9
-	if nsec < 0 {
-		sec, nsec = sec-1, nsec+1e9
-	}
+	mtime := unix.NsecToTimespec(e.MTime)
+	sec, nsec := mtime.Unix()
 	return attributes{Mode: e.Mode &^ unix.S_IFMT, UID: e.UID, GID: e.GID, Sec: sec, Nsec: nsec}
 }
 

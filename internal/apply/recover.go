@@ -149,7 +149,7 @@ func (r *record) stamps(t *tree) (map[string]layer.Stamp, error) {
 	stamps := map[string]layer.Stamp{}
 	for _, k := range r.Kin {
 		if e, err := t.stat(k.Path); err == nil && e.Ino == k.Ino && e.MTime == k.MTime {
-			stamps[k.Path] = stampOf(e)
+			stamps[k.Path] = stampOf(e, 0)
 		}
 	}
 	for i := range r.Ops {
@@ -167,13 +167,13 @@ func (r *record) stamps(t *tree) (map[string]layer.Stamp, error) {
 		if err != nil {
 			return nil, err
 		}
-		stamps[o.Path] = stampOf(e)
+		stamps[o.Path] = stampOf(e, 0)
 		if !e.dir() {
 			continue
 		}
 		err = t.walk(o.Path, func(at string, e entry) error {
 			if e.unchangedSince(r.Begun) {
-				stamps[at] = stampOf(e)
+				stamps[at] = stampOf(e, 0)
 			}
 			return nil
 		})

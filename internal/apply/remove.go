@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -32,7 +33,7 @@ func (p *Plan) dissolve(path string, e entry) error {
 		return err
 	}
 	for _, name := range names {
-		at := join(path, name)
+		at := layer.Join(path, name)
 		e, err := p.tree.stat(at)
 		switch {
 		case err != nil:
@@ -102,7 +103,7 @@ func (t *tree) empty(path string, spared ...string) error {
 		if len(path)+1+len(name) > maxPath {
 			remove = t.raise
 		}
-		if err := remove(join(path, name)); err != nil {
+		if err := remove(layer.Join(path, name)); err != nil {
 			return err
 		}
 	}
@@ -114,7 +115,7 @@ const raisedPrefix = "raised-"
 
 // raise moves too deep directories to the root.
 func (t *tree) raise(path string) error {
-	above, name := split(path)
+	above, name := layer.Split(path)
 	dir, err := t.dir(above)
 	if err != nil {
 		return err

@@ -76,21 +76,13 @@ func (t stamper) moved(path string, mtime, source int64) {
 	delete(t.stamps, path)
 	e, err := t.plan.tree.stat(path)
 	if err == nil && (e.dir() || e.MTime == mtime) {
-		s := stampOf(e)
-		s.Source = source
-		t.stamps[path] = s
+		t.stamps[path] = stampOf(e, source)
 	}
 }
 
-// stamp is the stamp of an item's entry.
-func (it *item) stamp(e entry) layer.Stamp {
-	s := stampOf(e)
-	s.Source = it.source
-	return s
-}
-
-func stampOf(e entry) layer.Stamp {
-	s := layer.Stamp{CTime: e.ctime}
+// stampOf is the stamp of an entry, of which source identifies the content, if it is not 0.
+func stampOf(e entry, source int64) layer.Stamp {
+	s := layer.Stamp{CTime: e.ctime, Source: source}
 	if e.dir() {
 		s.Inode = e.Ino
 	}
@@ -108,7 +100,7 @@ func (t stamper) touched() {
 		if err != nil {
 			continue
 		}
-		s := stampOf(e)
+		s := stampOf(e, 0)
 		before, known := t.plan.o.Stamps[path]
 		s.Touched = !known || before.Touched
 		t.stamps[path] = s
@@ -117,7 +109,7 @@ func (t stamper) touched() {
 
 // withAny tells whether a path is one of some, or below one.
 func withAny(path string, some map[string]bool) bool {
-	for ; path != ""; path, _ = split(path) {
+	for ; path != ""; path, _ = layer.Split(path) {
 		if some[path] {
 			return true
 		}

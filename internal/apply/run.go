@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -40,7 +41,7 @@ var errAnother = errors.New("another directory has taken its place")
 
 // place opens the directory that a step is in.
 func (r *run) place(o *op) (dir int, name string, err error) {
-	above, name := split(o.Path)
+	above, name := layer.Split(o.Path)
 	if dir, err = r.tree.dir(above); err != nil || o.Dir == 0 {
 		return dir, name, err
 	}

@@ -24,7 +24,7 @@ func (s *seen) changed(path string, e entry) bool {
 	if s.ours(path, e) {
 		return false
 	}
-	above, _ := split(path)
+	above, _ := layer.Split(path)
 	return s.unseen[above] || e.ctime > s.since
 }
 
@@ -77,7 +77,7 @@ func (p *Plan) checkPlace(path string) {
 		return
 	}
 	top := ""
-	for at := path; at != ""; at, _ = split(at) {
+	for at := path; at != ""; at, _ = layer.Split(at) {
 		if p.seen.replaced[at] {
 			top, p.seen.replaced[at] = at, false
 		}

@@ -224,7 +224,7 @@ func (s *stager) note(it *item, e entry) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stamps[it.path()] = it.stamp(e)
+	s.stamps[it.path()] = stampOf(e, it.source)
 	if !it.inside {
 		o := &s.plan.ops[it.op]
 		o.Ino, o.Made = s.plan.inode(e), e.identity

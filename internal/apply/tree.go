@@ -10,6 +10,8 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 )
 
 // keptDirs bounds the descriptors that a tree keeps open.
@@ -64,7 +66,7 @@ func (t *tree) held(path string) (openDirectory, error) {
 	if dir, ok := t.kept[path]; ok {
 		return dir, nil
 	}
-	above, name := split(path)
+	above, name := layer.Split(path)
 	parent, err := t.dir(above)
 	if err != nil {
 		return openDirectory{fd: -1}, err
@@ -105,7 +107,7 @@ func (t *tree) parent(path string) (dir int, name string, err error) {
 	if len(path) > maxPath {
 		return -1, "", &pathError{path[:longestNamed] + "…", unix.ENAMETOOLONG}
 	}
-	above, name := split(path)
+	above, name := layer.Split(path)
 	dir, err = t.dir(above)
 	return dir, name, err
 }
@@ -182,7 +184,7 @@ func (t *tree) walk(path string, visit func(path string, e entry) error) error {
 		return err
 	}
 	for _, name := range names {
-		at := join(path, name)
+		at := layer.Join(path, name)
 		e, err := t.stat(at)
 		if errors.Is(err, unix.ENOENT) {
 			continue
@@ -256,21 +258,6 @@ func wayOut(err error) string {
 		return " (make room first)"
 	}
 	return ""
-}
-
-// split parts a path into the directory and the name in it.
-func split(path string) (dir, name string) {
-	if i := strings.LastIndexByte(path, '/'); i >= 0 {
-		return path[:i], path[i+1:]
-	}
-	return "", path
-}
-
-func join(dir, name string) string {
-	if dir == "" {
-		return name
-	}
-	return dir + "/" + name
 }
 
 // below tells whether a path is the other or below it.

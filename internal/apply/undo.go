@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -59,7 +60,7 @@ type saver struct {
 }
 
 func (s *saver) save(o *op) error {
-	above, name := split(o.Path)
+	above, name := layer.Split(o.Path)
 	if s.made[o.Path] {
 		return nil
 	}
@@ -90,7 +91,7 @@ func (s *saver) parents(path string) error {
 	if path == "" || s.made[path] {
 		return nil
 	}
-	above, _ := split(path)
+	above, _ := layer.Split(path)
 	if err := s.parents(above); err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func (s *saver) copy(path string, e entry, whole bool) error {
 			return err
 		}
 		for _, name := range names {
-			at := join(path, name)
+			at := layer.Join(path, name)
 			e, err := s.plan.tree.stat(at)
 			if err != nil {
 				return err

@@ -100,13 +100,6 @@ func (d *directory) next() []entry {
 	return group
 }
 
-func join(dir, name string) string {
-	if dir == "" {
-		return name
-	}
-	return dir + "/" + name
-}
-
 // root opens the tree itself.
 func (s *Stack) root(x *xattrReader) (*directory, error) {
 	if err := s.mayRead(); err != nil {
@@ -146,7 +139,7 @@ func (s *Stack) root(x *xattrReader) (*directory, error) {
 // enter opens the visible layers' parts of a directory: group has that name's entries, the
 // first of which is a directory.
 func (s *Stack) enter(parent *directory, group []entry, x *xattrReader) (*directory, error) {
-	d := &directory{path: join(parent.path, group[0].name), depth: parent.depth + 1, base: none, hidden: parent.hidden}
+	d := &directory{path: Join(parent.path, group[0].name), depth: parent.depth + 1, base: none, hidden: parent.hidden}
 	for _, e := range group {
 		l := parent.level(e.layer)
 		if l == nil {

@@ -25,6 +25,22 @@ func checkPath(path string) error {
 	return nil
 }
 
+// Split parts a path in a tree into the directory, "" for the tree itself, and the name in it.
+func Split(path string) (dir, name string) {
+	if i := strings.LastIndexByte(path, '/'); i >= 0 {
+		return path[:i], path[i+1:]
+	}
+	return "", path
+}
+
+// Join is the inverse of Split.
+func Join(dir, name string) string {
+	if dir == "" {
+		return name
+	}
+	return dir + "/" + name
+}
+
 // movedAway is how often EXDEV is looked at again: the kernel says EXDEV for another
 // mount, and for a file that was moved out of the directory at that very moment.
 const movedAway = 10

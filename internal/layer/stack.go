@@ -171,10 +171,7 @@ func (s *Stack) find(path string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	parent, name := "", path
-	if i := strings.LastIndexByte(path, '/'); i >= 0 {
-		parent, name = path[:i], path[i+1:]
-	}
+	parent, name := Split(path)
 	for part := range strings.SplitSeq(parent, "/") {
 		if part == "" {
 			break

@@ -3,7 +3,6 @@ package layer
 import (
 	"encoding/binary"
 	"hash/fnv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,10 +41,7 @@ func (s *Stack) appliedNames() map[string][]string {
 		if stamp.Touched {
 			continue
 		}
-		dir, name := "", path
-		if i := strings.LastIndexByte(path, '/'); i >= 0 {
-			dir, name = path[:i], path[i+1:]
-		}
+		dir, name := Split(path)
 		names[dir] = append(names[dir], name)
 	}
 	return names

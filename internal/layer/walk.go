@@ -80,7 +80,7 @@ func (w *walker) walk() {
 
 // visit tells of one name and goes into it if it is a directory.
 func (w *walker) visit(d *directory, group []entry) {
-	path := join(d.path, group[0].name)
+	path := Join(d.path, group[0].name)
 	listed := d.listed || w.chosen[path]
 	if !listed && !w.ways[path] {
 		return
@@ -160,7 +160,7 @@ func (w *walker) remains(d *directory, name string, was spec.FileType) (*directo
 	if base < 0 {
 		return nil, err
 	}
-	return &directory{path: join(d.path, name), depth: d.depth + 1, base: base, hidden: true}, nil
+	return &directory{path: Join(d.path, name), depth: d.depth + 1, base: base, hidden: true}, nil
 }
 
 // directory yields one of the layers' if it differs, and opens it.
