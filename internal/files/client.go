@@ -47,7 +47,7 @@ var (
 	// ErrEnded is of a server that is not there any more. It may be started anew.
 	ErrEnded = errors.New("the server of the files has ended")
 	// ErrSilent is of a server that does not answer, since something stops it.
-	ErrSilent = fmt.Errorf("it did not answer for %s: something in the sandbox holds it up", giveUpAfter)
+	ErrSilent = errors.New("it did not answer for " + giveUpAfter.String() + ": something in the sandbox holds it up")
 	// ErrClosed is of a client that was closed.
 	ErrClosed = errors.New("closed")
 )

@@ -3,9 +3,9 @@ package files
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"syscall"
 )
 
@@ -180,14 +180,14 @@ func parseAnswer(b []byte) (answer, error) {
 	c := cursor{left: b}
 	a := answer{id: c.word(), code: c.word(), handle: c.word(), last: c.byte() != 0}
 	if n := c.word(); n > listBatch {
-		c.fail("%d entries at once", n)
+		c.fail(strconv.Itoa(int(n)) + " entries at once")
 	} else {
 		for range n {
 			a.infos = append(a.infos, c.info())
 		}
 	}
 	if n := c.word(); n > maxBatch {
-		c.fail("%d events at once", n)
+		c.fail(strconv.Itoa(int(n)) + " events at once")
 	} else {
 		for range n {
 			a.events = append(a.events, c.event())
@@ -203,9 +203,9 @@ type cursor struct {
 	err  error
 }
 
-func (c *cursor) fail(format string, args ...any) {
+func (c *cursor) fail(text string) {
 	if c.err == nil {
-		c.err = fmt.Errorf(format, args...)
+		c.err = errors.New(text)
 	}
 	c.left = nil
 }
@@ -238,7 +238,7 @@ func (c *cursor) signed() int64 { return int64(binary.LittleEndian.Uint64(c.take
 func (c *cursor) bytes(limit uint32) []byte {
 	n := c.word()
 	if n > limit {
-		c.fail("%d bytes, above %d", n, limit)
+		c.fail(strconv.Itoa(int(n)) + " bytes, above " + strconv.Itoa(int(limit)))
 		return nil
 	}
 	if b := c.take(int(n)); c.err == nil {
@@ -251,7 +251,7 @@ func (c *cursor) text(limit uint32) string { return string(c.bytes(limit)) }
 
 func (c *cursor) end() error {
 	if c.err == nil && len(c.left) > 0 {
-		c.err = fmt.Errorf("a frame with %d bytes too many", len(c.left))
+		c.err = errors.New("a frame with " + strconv.Itoa(len(c.left)) + " bytes too many")
 	}
 	return c.err
 }
@@ -265,7 +265,7 @@ func readFrame(r io.Reader, buf []byte) ([]byte, error) {
 	}
 	n := binary.LittleEndian.Uint32(head[:])
 	if n > maxFrame {
-		return nil, fmt.Errorf("a frame of %d bytes, above %d", n, maxFrame)
+		return nil, errors.New("a frame of " + strconv.Itoa(int(n)) + " bytes, above " + strconv.Itoa(maxFrame))
 	}
 	if int(n) > len(buf) {
 		buf = make([]byte, n)

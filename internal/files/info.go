@@ -3,6 +3,7 @@ package files
 import (
 	"encoding/binary"
 	"io/fs"
+	"strconv"
 	"strings"
 	"time"
 
@@ -98,10 +99,10 @@ func (c *cursor) info() Info {
 	i.UID, i.GID = c.word(), c.word()
 	i.Name, i.Link = c.text(maxName), c.text(maxPath)
 	if c.err == nil && i.Name != "" && !isName(i.Name) {
-		c.fail("an entry called %q", i.Name)
+		c.fail("an entry called " + strconv.Quote(i.Name))
 	}
 	if strings.IndexByte(i.Link, 0) >= 0 {
-		c.fail("a link to %q", i.Link)
+		c.fail("a link to " + strconv.Quote(i.Link))
 	}
 	return i
 }
@@ -109,12 +110,12 @@ func (c *cursor) info() Info {
 func (c *cursor) event() Event {
 	e := Event{Kind: Kind(c.byte()), Dir: c.byte() != 0, Path: c.text(maxPath)}
 	if c.err == nil && (e.Kind < Created || e.Kind > Lost) {
-		c.fail("an event of kind %d", e.Kind)
+		c.fail("an event of kind " + strconv.Itoa(int(e.Kind)))
 	}
 	if e.Path != "" {
 		for part := range strings.SplitSeq(e.Path, "/") {
 			if !isName(part) {
-				c.fail("an event about %q", e.Path)
+				c.fail("an event about " + strconv.Quote(e.Path))
 			}
 		}
 	}

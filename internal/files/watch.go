@@ -3,10 +3,10 @@ package files
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -122,7 +122,7 @@ func (w *watch) add(path string, announce bool) (dirs []string, err error) {
 func (w *watch) watchFile(dir *os.File) (int32, error) {
 	var wd int
 	err := descriptor.Use(w.f, func(fd int) (err error) {
-		wd, err = unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), watchMask)
+		wd, err = unix.InotifyAddWatch(fd, "/proc/self/fd/"+strconv.Itoa(int(dir.Fd())), watchMask)
 		return err
 	})
 	return int32(wd), err

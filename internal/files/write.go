@@ -1,10 +1,11 @@
 package files
 
 import (
-	"crypto/rand"
 	"errors"
 	"io/fs"
+	"math/rand/v2"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -75,7 +76,7 @@ func (s *server) create(name string, mode uint32) (*writer, error) {
 	default:
 		mode = 0o644
 	}
-	w := &writer{tree: s.tree, temp: dir + tempPrefix + rand.Text(), target: target, mode: mode}
+	w := &writer{tree: s.tree, temp: dir + tempPrefix + strconv.FormatUint(rand.Uint64(), 36), target: target, mode: mode}
 	w.f, err = s.tree.OpenFile(w.temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
