@@ -22,23 +22,16 @@ GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
 
 .DEFAULT_GOAL := build
-.PHONY: build run test checks tools modules unit fuzz integration storms others docker29 test-docker29 test-kubernetes vm test-vm bench lint clean deps
-
-include cmd/sandbox-agent/agent.mk
-# What is embedded: the agent, and the program that serves files inside.
-FILES := internal/agent/sandbox-files
-AGENT := internal/agent/sandbox-agent $(FILES)
+.PHONY: build run test checks tools modules unit fuzz integration storms others docker29 test-docker29 test-kubernetes vm test-vm bench lint clean deps programs
 
 deps:
 	@scripts/need cc=gcc /usr/include/stdio.h=libc6-dev pkg-config=pkg-config pc:libseccomp=libseccomp-dev
-	@scripts/need -o musl-gcc=musl-tools
 
-# The same bytes from the same source, wherever it lies.
-$(FILES): $(filter-out %_test.go,$(wildcard cmd/sandbox-files/*.go internal/files/*.go)) go.mod
-	@scripts/again $(GO) list -deps ./cmd/sandbox-files >/dev/null
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o $@ ./cmd/sandbox-files
+# The programs that run inside are committed: docs/adr/0018. New sources give new ones.
+programs:
+	@GO='$(GO)' scripts/programs update
 
-build: deps $(AGENT)
+build: deps programs
 	$(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o bin/sandbox-runtime ./cmd/sandbox-runtime
 
 run: build
@@ -56,9 +49,10 @@ checks: build
 
 tools:
 	@scripts/need strace=strace gdb=gdb git=git patch=patch python3=python3 perl=perl xz=xz-utils $(MKFS)
+	@scripts/need -o musl-gcc=musl-tools
 
 # What the Go module proxy has for what follows.
-modules: deps $(AGENT)
+modules: deps programs
 	@scripts/again $(GO) list -deps -test -tags '$(TAGS)' ./... >/dev/null
 
 # Some tests are on a file system of each kind.
@@ -72,7 +66,7 @@ STAGE_TESTS := Staged|Cancelled|OneApply|RandomApplies|Swapped|PipesOfTheHost|Ap
 # Tests run their own binary again and again: no second's sleep at each exit.
 unit: export GORACE = atexit_sleep_ms=0
 unit: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -timeout 50m
-unit: deps tools $(AGENT) $(GOTESTSUM)
+unit: deps tools programs $(GOTESTSUM)
 	$(GOTEST) $(ALONE:%=./%)
 	$(GOTEST) -race -run '$(STAGE_TESTS)' ./internal/apply
 	$(GOTEST) -race $$($(GO) list -tags '$(TAGS)' ./... | grep -vE '/integration|$(subst $() ,|,$(ALONE:%=/%$$))')
@@ -86,7 +80,7 @@ FUZZ_SMALL := internal/patch:FuzzQuote internal/patch:FuzzTerminal internal/file
 	internal/files:FuzzParseRequest
 FUZZTIME ?= 10s
 FUZZTIME_SMALL ?= 3s
-fuzz: deps $(AGENT)
+fuzz: deps programs
 	@for f in $(FUZZ); do GO='$(GO)' scripts/fuzz $(FUZZTIME) $$f -tags '$(TAGS)' || exit; done
 	@for f in $(FUZZ_SMALL); do GO='$(GO)' scripts/fuzz $(FUZZTIME_SMALL) $$f -tags '$(TAGS)' || exit; done
 	FUZZTIME=$(FUZZTIME) $(GO) test -count=1 -timeout 10m -v -run 'SurvivesAnything$$' ./internal/agent
@@ -139,7 +133,7 @@ bench: build
 	integration/setup
 	$(GO) run ./integration/bench
 
-lint: deps $(AGENT) $(GOLANGCI)
+lint: deps programs $(GOLANGCI)
 	$(GOLANGCI) run --build-tags '$(TAGS)' ./...
 
 # Tools are built once, from the Go module proxy.
@@ -151,4 +145,4 @@ $(GOLANGCI) $(GOTESTSUM):
 	@mv $@.new/* $@ && rmdir $@.new
 
 clean:
-	rm -rf bin $(AGENT)
+	rm -rf bin

@@ -1,9 +1,9 @@
-# The agent: one static C program, embedded by internal/agent. Included by the
-# Makefile at the top, or run from there with -f.
+# The agent: one static C program, embedded by internal/agent. Run from the top with -f.
 #
-#   internal/agent/sandbox-agent   the program
-#   agent-asan                     the harnesses of fuzz/, under AddressSanitizer
-#                                  and UBSan, in the directory AGENT_ASAN
+#   $(AGENT)     the program
+#   agent-cc     prints its compiler
+#   agent-asan   the harnesses of fuzz/, under AddressSanitizer and UBSan, in the
+#                directory AGENT_ASAN
 #
 # Any libc will do; musl's (Debian: musl-tools) makes the smaller and faster
 # program, and is taken where it is there: docs/adr/0005.
@@ -11,6 +11,7 @@
 AGENT_DIR     := cmd/sandbox-agent
 AGENT_SOURCES := $(wildcard $(AGENT_DIR)/*.c)
 AGENT_HEADERS := $(wildcard $(AGENT_DIR)/*.h)
+AGENT         ?= bin/sandbox-agent
 AGENT_ASAN    ?= bin
 AGENT_CC      ?= $(or $(shell command -v musl-gcc 2>/dev/null),$(CC))
 
@@ -24,9 +25,13 @@ AGENT_LINK := -static -no-pie -Wl,-z,relro,-z,now,-z,noexecstack,--gc-sections,-
 AGENT_KERNEL := -idirafter /usr/include \
 	-idirafter /usr/include/$(shell $(CC) -print-multiarch 2>/dev/null)
 
-internal/agent/sandbox-agent: $(AGENT_SOURCES) $(AGENT_HEADERS) $(AGENT_DIR)/agent.mk
+$(AGENT): $(AGENT_SOURCES) $(AGENT_HEADERS) $(AGENT_DIR)/agent.mk
 	$(AGENT_CC) -fanalyzer $(AGENT_WARN) $(AGENT_HARDEN) $(AGENT_SMALL) \
 		-o $@ $(AGENT_SOURCES) $(AGENT_KERNEL) $(AGENT_LINK)
+
+.PHONY: agent-cc
+agent-cc:
+	@echo $(AGENT_CC)
 
 AGENT_SANITIZE = $(CC) -O1 -g $(AGENT_WARN) -fsanitize=address,undefined \
 	-fno-sanitize-recover=all -fno-omit-frame-pointer -I$(AGENT_DIR)

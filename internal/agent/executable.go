@@ -1,23 +1,12 @@
 package agent
 
 import (
-	_ "embed"
 	"errors"
 	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
 )
-
-// program is the agent, built from cmd/sandbox-agent by `make build`.
-//
-//go:embed sandbox-agent
-var program string
-
-// filesProgram serves the files of a sandbox, built from cmd/sandbox-files.
-//
-//go:embed sandbox-files
-var filesProgram string
 
 // FilesExecutable returns the program that serves a sandbox's files, to be the
 // Program of a [Command]; otherwise it is as Executable.

@@ -8,9 +8,10 @@
 //		})
 //
 // The program is then executed anew as its own launcher, and once more for each sandbox,
-// by libcontainer: its packages are initialised each time. It needs cgo, libseccomp, and
-// the build tags "seccomp netgo osusergo". A program without these imports package sandbox
-// alone and has the sandbox-runtime binary beside it.
+// by libcontainer: its packages are initialised each time. It needs cgo, libseccomp with its
+// headers, and the build tag "seccomp"; without the tag it does not compile. The module
+// brings the programs that run inside a sandbox, for amd64. A program without cgo imports
+// package sandbox alone, and has the sandbox-runtime binary beside it.
 package launcher
 
 import (
