@@ -30,6 +30,8 @@ type ending struct {
 	forksStopped int64
 	// offline says that the sandbox has no network.
 	offline bool
+	// forbids tells that the sandbox forbids the work of the command's program, see [forbids].
+	forbids string
 	// full are the full file systems of the sandbox after a failed command.
 	full []full
 	// lost is the fate of the sandbox, if nothing else is known.
@@ -117,7 +119,11 @@ func (e ending) exitReason(code int) string {
 	case unix.SIGSYS:
 		causes = append(causes, "this exit code is usual after a system call that the sandbox forbids")
 	}
-	if code != 0 && e.offline && len(causes) == 0 {
+	switch {
+	case code == 0 || len(causes) > 0:
+	case e.forbids != "":
+		causes = append(causes, e.forbids)
+	case e.offline:
 		causes = append(causes, "the sandbox has no network (--network none)")
 	}
 	if len(causes) > 0 {

@@ -27,6 +27,8 @@ func TestEndingsAreToldApart(t *testing.T) {
 		"exit 137 of a shell whose child was killed": {
 			ending{known: true, status: exited(137), oomKills: 1}, spec.StatusExited, 137, "", "exit code 137", []string{"memory limit"}},
 		"exit 7 without a network":  {ending{known: true, status: exited(7), offline: true}, spec.StatusExited, 7, "", "exit code 7; the sandbox has no network (--network none)", nil},
+		"exit 1 of strace":          {ending{known: true, status: exited(1), offline: true, forbids: "no tracing"}, spec.StatusExited, 1, "", "exit code 1; no tracing", nil},
+		"success of strace":         {ending{known: true, status: exited(0), forbids: "no tracing"}, spec.StatusExited, 0, "", "the command succeeded", nil},
 		"success without a network": {ending{known: true, status: exited(0), offline: true}, spec.StatusExited, 0, "", "the command succeeded", nil},
 		"success after a child ran out of memory": {
 			ending{known: true, status: exited(0), oomKills: 1}, spec.StatusExited, 0, "", "succeeded; memory ran out at 64m", []string{"(raise it with --memory)"}},
