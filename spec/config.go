@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -109,7 +111,7 @@ func (u *User) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	if ids.UID == nil {
-		return errors.New(`user: "uid" is missing`)
+		return errors.New(`"uid" is missing`)
 	}
 	if ids.GID == nil {
 		ids.GID = ids.UID
@@ -216,6 +218,9 @@ func describe(data []byte, err error) error {
 	case errors.Is(err, io.EOF):
 		return errors.New("configuration is empty")
 	default:
+		if field := faultyField(data, reflect.TypeFor[Config](), ""); field != "" {
+			return fmt.Errorf("%s: %w", field, err)
+		}
 		return err
 	}
 	line := 1 + bytes.Count(data[:min(offset, int64(len(data)))], []byte("\n"))
@@ -229,7 +234,28 @@ func wrongType(e *json.UnmarshalTypeError) error {
 	if e.Field != "" {
 		field = strconv.Quote(e.Field)
 	}
+	if number, ok := strings.CutPrefix(e.Value, "number "); ok && jsonForm(e.Type) == "a number" {
+		return fmt.Errorf("%s: %s is too large, or not a whole number", field, number)
+	}
 	return fmt.Errorf("%s is a JSON %s; write %s", field, e.Value, jsonForm(e.Type))
+}
+
+// faultyField is the name of the first field of a type t that its own text form refuses in data.
+// The error of package json has no field then. The result is empty if there is none.
+func faultyField(data []byte, t reflect.Type, within string) string {
+	var values map[string]json.RawMessage
+	if t.Kind() != reflect.Struct || json.Unmarshal(data, &values) != nil {
+		return ""
+	}
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		value, given := values[name]
+		if !given || json.Unmarshal(value, reflect.New(f.Type).Interface()) == nil {
+			continue
+		}
+		return cmp.Or(faultyField(value, f.Type, within+name+"."), within+name)
+	}
+	return ""
 }
 
 // jsonForm is the JSON type of values of t.
@@ -266,9 +292,23 @@ func (d *Duration) UnmarshalText(text []byte) error {
 		number += "s"
 	}
 	v, err := time.ParseDuration(number)
+	if err != nil && isDuration(number) {
+		return fmt.Errorf("duration %q is too long; give %dh or less", text, int64(math.MaxInt64/time.Hour))
+	}
 	if err != nil {
 		return fmt.Errorf("duration %q: write it like 500ms, 30s, 1m30s, or as a number of seconds", text)
 	}
 	*d = Duration(v)
 	return nil
+}
+
+// isDuration says that only the numbers of a text can keep it from being a duration.
+func isDuration(text string) bool {
+	_, err := time.ParseDuration(strings.Map(func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return '0'
+		}
+		return r
+	}, text))
+	return err == nil
 }

@@ -167,10 +167,13 @@ func TestReadConfigSaysWhatIsWrong(t *testing.T) {
 		"one overlay":      {`{"overlays": "x"}`, `"overlays" is a JSON string; write an array`},
 		"list of env":      {`{"env": ["A=b"]}`, `"env" is a JSON array; write an object`},
 		"pids as text":     {`{"limits": {"pids": "5"}}`, `"limits.pids" is a JSON string; write a number`},
-		"bad size":         {`{"limits": {"memory": "lots"}}`, `size "lots"`},
-		"bad cpus":         {`{"limits": {"cpus": "NaN"}}`, `cpus "NaN"`},
-		"bad duration":     {`{"timeout": "5 min"}`, `duration "5 min"`},
-		"user without uid": {`{"user": {"gid": 5}}`, "uid"},
+		"bad size":         {`{"limits": {"memory": "lots"}}`, `limits.memory: size "lots"`},
+		"bad cpus":         {`{"limits": {"cpus": "NaN"}}`, `limits.cpus: cpus "NaN"`},
+		"bad duration":     {`{"timeout": "5 min"}`, `timeout: duration "5 min"`},
+		"absurd size":      {`{"limits": {"memory": "99999999999g"}}`, "limits.memory: 99999999999g is too large"},
+		"absurd pids":      {`{"limits": {"pids": 99999999999999999999}}`, `"limits.pids": 99999999999999999999 is too large`},
+		"second bad limit": {`{"limits": {"disk": "x", "cpus": 2}, "timeout": "1m"}`, `limits.disk: size "x"`},
+		"user without uid": {`{"user": {"gid": 5}}`, `user: "uid" is missing`},
 		"user of more":     {`{"user": {"uid": 5, "shell": "sh"}}`, `unknown field "shell"`},
 		"something after":  {`{} {}`, "follows"},
 		"too large":        {`{"cwd": "` + strings.Repeat("a", maxConfig) + `"}`, "larger"},
@@ -239,6 +242,31 @@ func TestDurationsWithoutAUnitAreSeconds(t *testing.T) {
 		var d Duration
 		if err := d.UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q is taken as %v", text, time.Duration(d))
+		}
+	}
+}
+
+func TestTooLargeValuesAreNotCalledBadlyWritten(t *testing.T) {
+	limits := map[string]Limit{}
+	for _, l := range LimitFields() {
+		limits[l.Name] = l
+	}
+	for _, tt := range []struct{ name, text, want string }{
+		{"memory", "99999999999g", "99999999999g is too large; give 1048576g or less"},
+		{"file_size", "99999999999g", "99999999999g is too large; give a smaller number"},
+		{"pids", "99999999999999999999", "99999999999999999999 is too large; give 4194304 or less"},
+		{"pids", "-99999999999999999999", "-99999999999999999999 is too little; give more than 0, or leave the flag out for the default"},
+		{"cpus", "1e999", "1e999 is too large; give 4096 or less"},
+		{"cpus", "inf", `cpus "inf": write it like 0.5, 1 or 2.5`},
+	} {
+		if err := limits[tt.name].Parse(&Limits{}, tt.text); err == nil || err.Error() != tt.want {
+			t.Errorf("%s %s: got %v, want %s", tt.name, tt.text, err, tt.want)
+		}
+	}
+	for _, text := range []string{"9999999999h", "99999999999999999999", "1h9999999999999m"} {
+		var d Duration
+		if err := d.UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), "is too long; give 2562047h or less") {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }

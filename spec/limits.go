@@ -2,6 +2,7 @@ package spec
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 )
@@ -200,6 +201,9 @@ func (a amount[T]) Text(l Limits) string { return fmt.Sprint(*a.of(&l)) }
 
 func (a amount[T]) Parse(l *Limits, text string) error {
 	v, err := a.parse(text)
+	if _, tooLarge := errors.AsType[*tooLargeError](err); tooLarge && a.most != 0 {
+		return fmt.Errorf("%s is too large; give %v or less", text, a.most)
+	}
 	if err != nil {
 		return err
 	}
@@ -247,7 +251,10 @@ func (a amount[T]) problem(l Limits) string {
 // parseCount reads a whole number.
 func parseCount(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
+	switch {
+	case errors.Is(err, strconv.ErrRange) && n > 0:
+		return 0, &tooLargeError{text}
+	case err != nil && !errors.Is(err, strconv.ErrRange):
 		return 0, fmt.Errorf("%q is not a whole number", text)
 	}
 	return n, nil

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -19,14 +20,22 @@ const Unlimited Size = math.MaxInt64
 
 const unlimitedText = "unlimited"
 
+// A tooLargeError is the error of a number that no integer holds.
+type tooLargeError struct{ text string }
+
+func (e *tooLargeError) Error() string { return e.text + " is too large; give a smaller number" }
+
 // ParseSize reads a size such as "512m", "1g", "4096" or "unlimited".
 func ParseSize(text string) (Size, error) {
 	if strings.TrimSpace(text) == unlimitedText {
 		return Unlimited, nil
 	}
 	n, err := units.RAMInBytes(strings.TrimSpace(text))
-	if err != nil || n < 0 {
+	if err != nil {
 		return 0, fmt.Errorf("size %q: write it like 512m, 1g or 1048576", text)
+	}
+	if n < 0 || n == math.MaxInt64 { // out of range; each architecture has its own result
+		return 0, &tooLargeError{text}
 	}
 	return Size(n), nil
 }
@@ -68,6 +77,9 @@ type CPUs float64
 // ParseCPUs reads an amount such as "1.5".
 func ParseCPUs(text string) (CPUs, error) {
 	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if errors.Is(err, strconv.ErrRange) {
+		return 0, &tooLargeError{text}
+	}
 	if err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
 		return 0, fmt.Errorf("cpus %q: write it like 0.5, 1 or 2.5", text)
 	}
