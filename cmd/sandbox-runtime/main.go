@@ -75,7 +75,7 @@ To check this host, and the isolation of a sandbox:
 		Action:      noCommand,
 		Commands: slices.Concat(
 			inCategory(categorySandbox,
-				doCommand(), upCommand(), downCommand(), changesCommand(), diffCommand(), applyCommand(),
+				doCommand(), upCommand(), downCommand(), cpCommand(), changesCommand(), diffCommand(), applyCommand(),
 				saveCommand(), attachCommand(), inspectCommand(), statsCommand(), undoCommand(), snapshotCommand(), discardCommand(),
 				launcherCommand(), pruneCommand(), doctorCommand(), registerCommand(),
 			),

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// nonblock keeps an open of a pipe from waiting for a writer.
+const nonblock = unix.O_NONBLOCK
+
+// temporaryName is the name of a file that is not complete.
+func temporaryName() string { return ".sandbox-runtime-cp-" + rand.Text() }
+
+// in copies from the host to the sandbox. Code in the sandbox may change the host's files
+// meanwhile, as in a workspace: below the source each file is reached through an [os.Root].
+func (c *copying) in(ctx context.Context, from, to string) error {
+	if from == stream {
+		return c.files.Write(ctx, to, os.Stdin, 0)
+	}
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	var there *fs.FileMode
+	if existing, err := c.files.Stat(ctx, to); err == nil {
+		there = &existing.Mode
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	target, err := targetOf(from, to, info.IsDir(), there)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return c.inFile(ctx, func(flags int) (*os.File, error) { return os.OpenFile(from, flags, 0) }, target)
+	}
+	root, err := os.OpenRoot(from)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return c.inDir(ctx, root, info.Mode(), target)
+}
+
+// inDir copies a directory. The root is the directory itself.
+func (c *copying) inDir(ctx context.Context, from *os.Root, mode fs.FileMode, to string) error {
+	if err := c.files.Mkdir(ctx, to, mode.Perm()|0o700); errors.Is(err, fs.ErrExist) {
+		if there, err := c.files.Stat(ctx, to); err != nil || !there.Mode.IsDir() {
+			return errors.Join(err, &fs.PathError{Op: "copy a directory to", Path: to, Err: errNoDirectory})
+		}
+	} else if err != nil {
+		return err
+	}
+	dir, err := from.Open(".")
+	if err != nil {
+		return err
+	}
+	entries, err := dir.ReadDir(-1)
+	if err := errors.Join(err, dir.Close()); err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if err := c.inEntry(ctx, from, entry, strings.TrimSuffix(to, "/")+"/"+entry.Name()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *copying) inEntry(ctx context.Context, from *os.Root, entry fs.DirEntry, to string) error {
+	name := entry.Name()
+	switch entry.Type() {
+	case 0:
+		return c.inFile(ctx, func(flags int) (*os.File, error) { return from.OpenFile(name, flags|unix.O_NOFOLLOW, 0) }, to)
+	case fs.ModeDir:
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		dir, err := from.OpenRoot(name)
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		return c.inDir(ctx, dir, info.Mode(), to)
+	case fs.ModeSymlink:
+		link, err := from.Readlink(name)
+		if err != nil {
+			return err
+		}
+		return c.inLink(ctx, link, to)
+	}
+	c.leave(filepath.Join(from.Name(), name), specialFile)
+	return nil
+}
+
+func (c *copying) inFile(ctx context.Context, open func(flags int) (*os.File, error), to string) error {
+	f, info, err := openRegular(open)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return c.files.Write(ctx, to, f, cmp.Or(info.Mode().Perm(), 0o400)) // 0 has another meaning
+}
+
+// inLink makes a link, in place of a file or another link.
+func (c *copying) inLink(ctx context.Context, link, to string) error {
+	err := c.files.Symlink(ctx, link, to)
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	there, err := c.files.Lstat(ctx, to)
+	if err != nil {
+		return err
+	}
+	if there.Mode.IsDir() {
+		return &fs.PathError{Op: "copy a link to", Path: to, Err: fs.ErrExist}
+	}
+	if err := c.files.Remove(ctx, to); err != nil {
+		return err
+	}
+	return c.files.Symlink(ctx, link, to)
+}

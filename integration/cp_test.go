@@ -1,0 +1,113 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// cp runs cp with the arguments, in a directory of the host.
+func (s *sandboxes) cp(dir string, args ...string) result {
+	s.t.Helper()
+	cmd := s.command(append([]string{"cp"}, args...)...)
+	cmd.Dir = dir
+	return run(s.t, cmd)
+}
+
+func TestCpCopiesTreesBothWays(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box")
+	dir := t.TempDir()
+	for name, content := range map[string]string{"tree/a": "1\n", "tree/sub/b": "2\n"} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("sub/b", filepath.Join(dir, "tree", "link")); err != nil {
+		t.Fatal(err)
+	}
+	want := func(step string, got, want result) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: %+v, want %+v", step, got, want)
+		}
+	}
+	want("into a directory", s.cp(dir, "tree", "box:/workspace"), result{})
+	if got := s.sh("box", "cat tree/a tree/link; readlink tree/link; stat -c '%u %a' tree/sub/b"); got != "1\n2\nsub/b\n1000 750\n" {
+		t.Errorf("inside: %q", got)
+	}
+	s.sh("box", "echo 3 > tree/sub/c; chmod 755 tree/sub/c")
+	want("out", s.cp(dir, "box:tree", "out"), result{})
+	want("its content again", s.cp(dir, "box:/workspace/tree/.", "out"), result{})
+	for name, content := range map[string]string{"a": "1\n", "link": "2\n", "sub/c": "3\n"} {
+		if got, err := os.ReadFile(filepath.Join(dir, "out", name)); err != nil || string(got) != content {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(dir, "out/sub/c")); err != nil || info.Mode() != 0o755 {
+		t.Errorf("its mode is %v, %v", info.Mode(), err)
+	}
+	want("to stdout", s.cp(dir, "box:tree/a", "-"), result{stdout: "1\n"})
+	from := s.command("cp", "-", "box:given")
+	from.Stdin = strings.NewReader("from stdin\n")
+	want("from stdin", run(t, from), result{})
+	if got := s.sh("box", "cat given"); got != "from stdin\n" {
+		t.Errorf("given: %q", got)
+	}
+}
+
+// What a sandbox chooses, links and file types, reaches nothing of the host beside the copy.
+func TestCpTakesNothingHostileOut(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box")
+	dir := t.TempDir()
+	victim := filepath.Join(dir, "victim")
+	if err := os.WriteFile(victim, []byte("mine\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.sh("box", `mkdir d; cd d; ln -s ../victim escape; ln -s `+victim+` absolute; ln -s . here; mkfifo fifo; printf x > "$(printf 'a\033[2Jb')"; echo ok > ok`)
+	got := s.cp(dir, "box:d", "out")
+	if got.code != 1 || !strings.Contains(got.stderr, "left out: d/escape: a link to ../victim, out of the copied directory\n") ||
+		!strings.HasSuffix(got.stderr, "sandbox-runtime: left out: 3; the rest was copied\n") {
+		t.Errorf("out: %+v", got)
+	}
+	for name, there := range map[string]bool{"escape": false, "absolute": false, "fifo": false, "ok": true, "here": true, "a\x1b[2Jb": true} {
+		if _, err := os.Lstat(filepath.Join(dir, "out", name)); (err == nil) != there {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// A link becomes a file of the same name: the copy replaces the link.
+	s.sh("box", "cd d; rm *; ln -s ok link; echo old > ok")
+	s.cp(dir, "box:d/.", "out")
+	s.sh("box", "cd d; rm link; echo new > link")
+	if got := s.cp(dir, "box:d/.", "out"); got != (result{}) {
+		t.Errorf("again: %+v", got)
+	}
+	if got := content(t, filepath.Join(dir, "out/ok")); got != "old\n" {
+		t.Errorf("written through a link: %q", got)
+	}
+	// An error that has a name of the sandbox's choice shows no control character.
+	s.sh("box", `mkdir -m 0 "d/$(printf 'x\033[2Jy')"`)
+	if got := s.cp(dir, "box:d", "out"); got.code != 1 || strings.Contains(got.stderr, "\x1b") || !strings.Contains(got.stderr, `x\x1b[2Jy`) {
+		t.Errorf("an unreadable directory: %+v", got)
+	}
+	for _, test := range []struct{ from, to, says string }{
+		{"box:d/ok", "/dev/null", "replace /dev/null: not a regular file"},
+		{"box:d/ok", "none/", "copy to none/: file does not exist"},
+		{"box:nope", "x", "stat nope: no such file or directory"},
+		{"nope:d", "x", "sandbox nope does not exist: it was removed, or never made"},
+		{"box:d", "box:e", "say one path in a sandbox, as in box:/workspace/out, and one on the host"},
+	} {
+		if got := s.cp(dir, test.from, test.to); got != (result{1, "", "sandbox-runtime: " + test.says + "\n"}) {
+			t.Errorf("%s to %s: %+v", test.from, test.to, got)
+		}
+	}
+	if got := content(t, victim); got != "mine\n" {
+		t.Errorf("the victim has %q", got)
+	}
+}
