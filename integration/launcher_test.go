@@ -108,6 +108,9 @@ func sleeps(t testing.TB, c *launch.Client, id string, detached bool) *launch.Pr
 func TestSandboxesOutliveTheirLauncher(t *testing.T) {
 	s := newSandboxes(t)
 	socket := filepath.Join(t.TempDir(), strings.Repeat("long", 30), "launcher.sock")
+	if err := os.Mkdir(filepath.Dir(socket), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	first := s.launcher(socket)
 	c := first.client()
 	s.create(c, launch.Create{Name: "box"})
@@ -314,6 +317,9 @@ func TestALauncherRefusesWrongUsage(t *testing.T) {
 		"--fd 1":               "--fd 1: it is one of stdin",
 		"--fd 77":              "--fd 77: nobody passed",
 		"--fd 3":               "--fd 3: it is no connected socket",
+		"--group nosuchgroup":  "--group: group nosuchgroup does not exist",
+		"--rules /nope/rules":  "/nope/rules",
+		"--socket /nope/x":     "directory /nope of the socket does not exist",
 		"--socket /etc/passwd": "/etc/passwd is there and is no socket",
 		"--socket /tmp/" + strings.Repeat("x", 120): "x is too long for the name of a socket",
 	} {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -41,6 +43,10 @@ func connector(c ManagerConfig) (connectFunc, error) {
 	case c.Socket != "":
 		return dialSocket(c.Socket), nil
 	case len(c.Launcher) > 0:
+		if listens(c.Launcher) {
+			return nil, &ConfigError{Reason: fmt.Sprintf("Launcher %q would listen on a socket and not serve this program; add --fd 3, or name the socket in Socket",
+				strings.Join(c.Launcher, " "))}
+		}
 		return func(ctx context.Context) (*launch.Client, *ownLauncher, error) { return startLauncher(ctx, c.Launcher) }, nil
 	}
 	return connectDefault, nil
@@ -56,8 +62,25 @@ func dialSocket(socket string) connectFunc {
 // program is the one that has the launcher.
 const program = "sandbox-runtime"
 
-// connectDefault prefers a launcher that is there to one of the program's own.
+// listens says that a command is this program's launcher without the option --fd.
+func listens(command []string) bool {
+	i := slices.Index(command, "launcher")
+	if i < 1 || !slices.ContainsFunc(command[:i], func(word string) bool { return filepath.Base(word) == program }) {
+		return false
+	}
+	return !slices.ContainsFunc(command[i:], func(word string) bool {
+		name, _, _ := strings.Cut(word, "=")
+		return strings.TrimLeft(name, "-") == "fd"
+	})
+}
+
+// connectDefault prefers a launcher that is there to one of the program's own. A launcher of an
+// ordinary user cannot make sandboxes, so a program of such a user needs one that is there.
 func connectDefault(ctx context.Context) (*launch.Client, *ownLauncher, error) {
+	if os.Geteuid() != 0 {
+		client, err := launch.Dial(ctx, SharedSocket)
+		return client, nil, err
+	}
 	client, err := launch.Dial(ctx, DefaultSocket)
 	if !errors.Is(err, ErrUnavailable) {
 		return client, nil, err
@@ -113,6 +136,9 @@ func startLauncher(ctx context.Context, command []string) (_ *launch.Client, _ *
 		}
 		if text = bytes.TrimSpace(text); len(text) == 0 {
 			text = []byte("it said nothing; was that a launcher?")
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			text = append([]byte("it did not answer on descriptor 3 in time (the option --fd 3 of sandbox-runtime launcher): "), text...)
 		}
 		return nil, nil, fmt.Errorf("launcher %q %w: %s: %s", strings.Join(command, " "), ErrUnavailable, own.cmd.ProcessState, text)
 	}

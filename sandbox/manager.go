@@ -24,8 +24,14 @@ const (
 	ProviderLocal = "local"
 )
 
-// DefaultSocket is where a launcher listens unless it is told otherwise.
-const DefaultSocket = "/run/sandbox-runtime/launcher.sock"
+// The sockets on which launchers listen by default.
+const (
+	// DefaultSocket is the socket of a launcher for root.
+	DefaultSocket = "/run/sandbox-runtime/launcher.sock"
+	// SharedSocket is the socket of a launcher with rules for other users. Only root can enter
+	// the directory of DefaultSocket.
+	SharedSocket = "/run/sandbox-runtime.sock"
+)
 
 // ManagerConfig says where sandboxes come from. The zero value is right for most
 // programs: isolated sandboxes, by the launcher that listens on the default
@@ -39,13 +45,13 @@ type ManagerConfig struct {
 	// "isolated" or "local" replaces the one that comes with this package.
 	Providers []Provider
 
-	// Socket is the path of the socket that a launcher listens on. Empty:
-	// DefaultSocket if somebody listens there, else a launcher of the
-	// program's own, which ends with it. A path that is given is insisted on.
+	// Socket is the path of the socket that a launcher listens on. Empty: for root
+	// DefaultSocket if a launcher listens there, else a launcher of the program's own,
+	// which ends with the program; for other users SharedSocket. With a path there is no
+	// other way.
 	Socket string
-	// Launcher is the command of a launcher of the program's own, which finds
-	// one end of a socket as descriptor 3. Empty: "sandbox-runtime launcher
-	// --fd 3", from the PATH.
+	// Launcher is the command of a launcher of the program's own, which must serve the
+	// socket on its descriptor 3. Empty: "sandbox-runtime launcher --fd 3", from the PATH.
 	Launcher []string
 	// Dial connects with a launcher in a way of the program's own. At most one
 	// of Socket, Launcher and Dial is set.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,6 +33,7 @@ func TestManagerSaysWhatIsMissingWhenItIsMade(t *testing.T) {
 		"all missing":     {sandbox.ManagerConfig{Socket: socket, Providers: []sandbox.Provider{missing}, Prefer: []string{"fake", "isolated"}}, true, []string{"frobnicator", socket}},
 		"broken":          {sandbox.ManagerConfig{Providers: []sandbox.Provider{broken}, Prefer: []string{"fake", "local"}}, false, []string{"on fire"}},
 		"unknown":         {sandbox.ManagerConfig{Prefer: []string{"isolatd"}}, false, []string{`"isolatd"`, "isolated, local"}},
+		"listens":         {sandbox.ManagerConfig{Launcher: []string{"/opt/sandbox-runtime", "--root", "/x", "launcher"}}, false, []string{"--fd 3", "Socket"}},
 		"two ways":        {sandbox.ManagerConfig{Socket: socket, Launcher: []string{"x"}}, false, []string{"at most one"}},
 		"nobody provides": {sandbox.ManagerConfig{Providers: []sandbox.Provider{nil}}, false, []string{"nil"}},
 	} {
@@ -49,7 +51,19 @@ func TestManagerSaysWhatIsMissingWhenItIsMade(t *testing.T) {
 	}
 }
 
+func TestALauncherThatServesNobodySaysSo(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := sandbox.OpenManager(ctx, sandbox.ManagerConfig{Launcher: []string{"sleep", "100"}})
+	if !errors.Is(err, sandbox.ErrUnavailable) || !strings.Contains(err.Error(), "did not answer on descriptor 3") || !strings.Contains(err.Error(), "--fd 3") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestDefaultLauncherIsLookedForOnThePath(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: other users have only launchers that listen")
+	}
 	t.Setenv("PATH", t.TempDir())
 	_, err := sandbox.NewManager(sandbox.ManagerConfig{})
 	if err == nil { // somebody listens on this host

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -30,14 +33,19 @@ themselves. Root and the launcher's own user may ask for anything. Other users m
 for sandboxes that the rules allow; docs/launcher.md describes the rules.
 
     # ` + programName + ` launcher
-    # ` + programName + ` launcher --socket /run/sandboxes.sock --mode 0666 --rules /etc/sandbox-runtime/rules.json
+    # ` + programName + ` launcher --rules /etc/sandbox-runtime/rules.json --group sandboxes
+
+Without --socket the launcher listens on ` + launcherSocket + ` in --root, for root. With --rules it
+listens on ` + sandbox.SharedSocket + `, where the programs and the commands of other
+users look for it.
 
 Sandboxes stay up when the launcher ends, and the next launcher takes them over. After
 SIGTERM, commands that are not detached have the time of --grace to end. Then the
 launcher ends them.`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "socket", Usage: "`PATH` to listen on (default: " + launcherSocket + " in --root)"},
-			&cli.StringFlag{Name: "mode", Value: "0600", Usage: "`MODE` of the socket, which decides about the users that may connect"},
+			&cli.StringFlag{Name: "socket", Usage: "`PATH` to listen on, in a directory that exists"},
+			&cli.StringFlag{Name: "mode", Usage: "`MODE` of the socket, which decides about the users that may connect (default: 0600, with --group 0660)"},
+			&cli.StringFlag{Name: "group", Usage: "`GROUP` of the socket, a name or a number"},
 			&cli.StringFlag{Name: "rules", Usage: "`FILE` with the rules for users other than root"},
 			&cli.StringFlag{Name: "total-memory", Usage: "`SIZE` of memory of all sandboxes of the host together (default: no limit)"},
 			&cli.StringFlag{Name: "total-cpus", Usage: "`NUMBER` of cores' worth of processor time of all sandboxes of the host together (default: no limit)"},
@@ -125,14 +133,66 @@ func launcherListeners(cmd *cli.Command) (_ []server.Socket, err error) {
 	if len(all) > 0 {
 		return all, nil
 	}
-	path := cmp.Or(cmd.String("socket"), filepath.Join(stateRoot(cmd), launcherSocket))
-	mode, err := strconv.ParseUint(cmd.String("mode"), 8, 9)
+	path, err := launcherPath(cmd)
 	if err != nil {
-		return nil, fmt.Errorf("option --mode %s: want an octal number up to 0777", cmd.String("mode"))
+		return nil, err
 	}
-	l, err := server.Listen(path, fs.FileMode(mode))
+	mode, group, err := launcherAccess(cmd)
+	if err != nil {
+		return nil, err
+	}
+	l, err := server.Listen(path, mode, group)
 	if err != nil {
 		return nil, err
 	}
 	return []server.Socket{l}, nil
+}
+
+// launcherPath is the socket to listen on. A launcher with rules for other users does not listen in
+// the default state root, which these users cannot enter.
+func launcherPath(cmd *cli.Command) (string, error) {
+	if cmd.IsSet("socket") {
+		if cmd.String("socket") == "" {
+			return "", errors.New("option --socket is empty; name a path, or leave it out")
+		}
+		return cmd.String("socket"), nil
+	}
+	if cmd.IsSet("rules") {
+		if cmd.IsSet("root") {
+			return "", errors.New("--rules and --root without --socket: other users cannot enter --root; name a --socket that these users can reach")
+		}
+		return sandbox.SharedSocket, nil
+	}
+	return filepath.Join(stateRoot(cmd), launcherSocket), os.MkdirAll(stateRoot(cmd), 0o700)
+}
+
+// launcherAccess returns the mode and the group of the socket.
+func launcherAccess(cmd *cli.Command) (fs.FileMode, int, error) {
+	group, mode := server.SameGroup, "0600"
+	if name := cmd.String("group"); name != "" {
+		var err error
+		if group, err = groupID(name); err != nil {
+			return 0, 0, fmt.Errorf("option --group: %w", err)
+		}
+		mode = "0660"
+	}
+	mode = cmp.Or(cmd.String("mode"), mode)
+	bits, err := strconv.ParseUint(mode, 8, 9)
+	if err != nil {
+		return 0, 0, fmt.Errorf("option --mode %s: want an octal number up to 0777", mode)
+	}
+	return fs.FileMode(bits), group, nil
+}
+
+// groupID returns the number of a group, by its number or name.
+func groupID(name string) (int, error) {
+	if id, err := parseID(name); err == nil {
+		return int(id), nil
+	}
+	known, err := user.LookupGroup(name)
+	if err != nil {
+		return 0, fmt.Errorf("group %s does not exist; make it with: groupadd --system %[1]s", name)
+	}
+	id, err := parseID(known.Gid)
+	return int(id), err
 }

@@ -23,14 +23,16 @@ type Listener struct {
 	lock *os.File
 }
 
-// Listen makes the socket. If the socket's directory is missing, Listen makes a directory that only
-// the launcher's user may enter. Listen replaces a stale socket, on which no process listens, and no
-// other file.
-func Listen(path string, mode fs.FileMode) (_ *Listener, err error) {
+// SameGroup leaves a socket with the group of the process.
+const SameGroup = -1
+
+// Listen makes the socket, with a mode and a group, in a directory that exists. Listen replaces a
+// stale socket, on which no process listens, and no other file.
+func Listen(path string, mode fs.FileMode, group int) (_ *Listener, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
-	if err := makeOwn(filepath.Dir(path)); err != nil {
+	if err := checkDir(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
 	// If two launchers find the same stale socket, only one of them may replace it.
@@ -46,25 +48,23 @@ func Listen(path string, mode fs.FileMode) (_ *Listener, err error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	l, err := listen(path, mode)
+	l, err := listen(path, mode, group)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	return &Listener{l, path, lock}, nil
 }
 
-// makeOwn makes a directory if it is missing. It refuses a directory in which another user can
-// replace the socket: a directory that another user owns, or that others can write to and that
-// has no sticky bit as /tmp has.
-func makeOwn(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
+// checkDir refuses a directory in which another user can replace the socket: a directory that
+// another user owns, or that others can write to and that has no sticky bit as /tmp has.
+func checkDir(dir string) error {
 	var st unix.Stat_t
-	if err := unix.Stat(dir, &st); err != nil {
-		return &fs.PathError{Op: "stat", Path: dir, Err: err}
-	}
+	err := unix.Stat(dir, &st)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("directory %s of the socket does not exist; make it first, or name another --socket", dir)
+	case err != nil:
+		return &fs.PathError{Op: "stat", Path: dir, Err: err}
 	case st.Uid != 0 && st.Uid != uint32(os.Geteuid()):
 		return fmt.Errorf("%s belongs to user %d, and that user could answer in the launcher's place: name another directory", dir, st.Uid)
 	case st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0:
@@ -132,12 +132,12 @@ func removeStale(path string) error {
 	return os.Remove(path)
 }
 
-func listen(path string, mode fs.FileMode) (*net.UnixListener, error) {
+func listen(path string, mode fs.FileMode, group int) (*net.UnixListener, error) {
 	var l net.Listener
 	err := descriptor.ShortPath(path, func(short string) (err error) {
 		config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 			// The file gets the socket's mode, less the umask (unix(7)). So no other user can
-			// connect before chmodSocket.
+			// connect before openSocket.
 			var failed error
 			err := raw.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), 0o600) })
 			return errors.Join(err, failed)
@@ -150,14 +150,14 @@ func listen(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	}
 	listener := l.(*net.UnixListener)
 	listener.SetUnlinkOnClose(false) // its name of the socket may be a short path
-	if err := chmodSocket(path, mode); err != nil {
+	if err := openSocket(path, mode, group); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	return listener, nil
 }
 
-// chmodSocket changes the mode of a socket. It does not follow links.
-func chmodSocket(path string, mode fs.FileMode) error {
+// openSocket gives a socket its group, and then its mode. It does not follow links.
+func openSocket(path string, mode fs.FileMode, group int) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: path, Err: err}
@@ -170,7 +170,11 @@ func chmodSocket(path string, mode fs.FileMode) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return fmt.Errorf("%s is no socket any more: somebody has replaced it", path)
 	}
-	return os.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode)
+	held := "/proc/self/fd/" + strconv.Itoa(fd)
+	if err := os.Chown(held, -1, group); err != nil {
+		return fmt.Errorf("give %s the group %d: %w", path, group, err)
+	}
+	return os.Chmod(held, mode)
 }
 
 // Close closes and removes the socket.

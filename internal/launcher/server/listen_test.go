@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -15,7 +16,10 @@ func TestListen(t *testing.T) {
 	for name, dir := range map[string]string{"short": "new", "too long for an address": strings.Repeat("d", 150)} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), dir, "s")
-			l, err := Listen(path, 0o600)
+			if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			l, err := Listen(path, 0o600, SameGroup)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -24,7 +28,7 @@ func TestListen(t *testing.T) {
 					t.Errorf("%s: %v, %v", p, st.Mode(), err)
 				}
 			}
-			if _, err := Listen(path, 0o600); err == nil || !strings.Contains(err.Error(), "another launcher listens there") {
+			if _, err := Listen(path, 0o600, SameGroup); err == nil || !strings.Contains(err.Error(), "another launcher listens there") {
 				t.Errorf("a second one: %v", err)
 			}
 			if err := l.Close(); err != nil {
@@ -44,11 +48,11 @@ func TestASocketIsReplacedIfNobodyListens(t *testing.T) {
 		t.Fatal(err)
 	}
 	old.SetUnlinkOnClose(false)
-	if _, err := Listen(path, 0o600); err == nil || !strings.Contains(err.Error(), "somebody listens there") {
+	if _, err := Listen(path, 0o600, SameGroup); err == nil || !strings.Contains(err.Error(), "somebody listens there") {
 		t.Errorf("one that somebody listens on: %v", err)
 	}
 	old.Close()
-	l, err := Listen(path, 0o600)
+	l, err := Listen(path, 0o600, SameGroup)
 	if err != nil {
 		t.Fatalf("one that was left: %v", err)
 	}
@@ -56,7 +60,7 @@ func TestASocketIsReplacedIfNobodyListens(t *testing.T) {
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(path, 0o600); err == nil || !strings.Contains(err.Error(), "is no socket") {
+	if _, err := Listen(path, 0o600, SameGroup); err == nil || !strings.Contains(err.Error(), "is no socket") {
 		t.Errorf("a file: %v", err)
 	}
 }
@@ -64,7 +68,7 @@ func TestASocketIsReplacedIfNobodyListens(t *testing.T) {
 func TestAClientFindsTheListener(t *testing.T) {
 	w := newWorld(t)
 	path := filepath.Join(t.TempDir(), "s")
-	l, err := Listen(path, 0o600)
+	l, err := Listen(path, 0o600, SameGroup)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +115,7 @@ func TestASocketIsNotPutAmongOthers(t *testing.T) {
 			if err := errors.Join(os.Chmod(dir, test.mode), os.Chown(dir, test.owner, -1)); err != nil {
 				t.Fatal(err)
 			}
-			l, err := Listen(dir+"/s", 0o600)
+			l, err := Listen(dir+"/s", 0o600, SameGroup)
 			if (err == nil) != test.taken {
 				t.Errorf("got %v", err)
 			}
@@ -128,10 +132,40 @@ func TestTheModeOfASocketIsNotThatOfALink(t *testing.T) {
 	if err := errors.Join(os.WriteFile(secret, nil, 0o600), os.Symlink(secret, link)); err != nil {
 		t.Fatal(err)
 	}
-	if err := chmodSocket(link, 0o666); err == nil {
+	if err := openSocket(link, 0o666, 4711); err == nil {
 		t.Error("a link is a socket")
 	}
-	if st, err := os.Stat(secret); err != nil || st.Mode() != 0o600 {
-		t.Errorf("%v, %v", st.Mode(), err)
+	if st, err := os.Stat(secret); err != nil || st.Mode() != 0o600 || st.Sys().(*syscall.Stat_t).Gid == 4711 {
+		t.Errorf("%v, %v", st, err)
+	}
+}
+
+func TestASocketHasItsGroup(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: to give a file to any group")
+	}
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := Listen(path, 0o660, 4711)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if gid := st.Sys().(*syscall.Stat_t).Gid; gid != 4711 || st.Mode().Perm() != 0o660 {
+		t.Errorf("group %d, mode %v", gid, st.Mode())
+	}
+}
+
+// A mistyped path makes no directories.
+func TestASocketNeedsItsDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Listen(filepath.Join(dir, "a/b/s"), 0o600, SameGroup); err == nil || !strings.Contains(err.Error(), dir+"/a/b of the socket does not exist") {
+		t.Errorf("got %v", err)
+	}
+	if made, err := os.ReadDir(dir); err != nil || len(made) > 0 {
+		t.Errorf("made %v, %v", made, err)
 	}
 }

@@ -196,7 +196,7 @@ func (s *Server) admit(channel *launch.Channel, uid uint32, groups []uint32, don
 	if p == nil {
 		rule := s.rules.of(uid)
 		if rule == nil {
-			return refused("user %d may not use this launcher; add a rule for the user to the launcher's --rules", uid)
+			return refused("the launcher has no rule for user %d; run this as root, or ask root for a rule in the file of the launcher's --rules (docs/launcher.md)", uid)
 		}
 		p = newPeer(rule, s.descriptors)
 		s.peers[uid] = p

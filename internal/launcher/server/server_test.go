@@ -633,7 +633,7 @@ func TestThePeerIsWhoConnects(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l, err := Listen(path, 0o666)
+	l, err := Listen(path, 0o666, SameGroup)
 	if err != nil {
 		t.Fatal(err)
 	}
