@@ -142,7 +142,7 @@ func TestInsideTheEnvironmentIsNotTheHosts(t *testing.T) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	if want := []string{"HOME", "LANG", "PATH", "TERM"}; !slices.Equal(names, want) || strings.Contains(got.stdout, "canary") {
+	if want := []string{"HOME", "LANG", "PATH", "SHELL", "TERM", "USER"}; !slices.Equal(names, want) || strings.Contains(got.stdout, "canary") {
 		t.Errorf("got %q, want the variables %q", got.stdout, want)
 	}
 }

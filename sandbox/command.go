@@ -58,7 +58,7 @@ type Command struct {
 	// see them. With exit code 0 they join the sandbox's files, else they vanish. They
 	// also vanish if other commands have changed the same paths meanwhile; the Result then
 	// has StatusError, and the command's own exit code. [Sandbox.Undo] takes a transaction
-	// back. /tmp is not part of a transaction.
+	// back. /tmp and /var/tmp are not part of a transaction.
 	Transaction bool
 
 	// Detached lets the command go on when the Process is closed and when this program

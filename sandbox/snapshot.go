@@ -14,7 +14,7 @@ func From(snapshot string) CreateOption {
 
 // Snapshot keeps the sandbox's present files under a name, for sandboxes to begin with.
 // The sandbox stands still for some milliseconds, with any amount of files. Binds from the
-// host and /tmp are not in it. The sandbox needs storage "disk".
+// host, /tmp and /var/tmp are not in it. The sandbox needs storage "disk".
 //
 // Errors: ErrExists, ErrBusy if something in the sandbox has a file open there or its
 // directory, ErrUnavailable, ErrDamaged.

@@ -42,7 +42,7 @@ type Command struct {
 	NoFiles bool `json:"no_files,omitempty"`
 	// Transaction has the command's writes join the sandbox's files when it succeeds, with
 	// exit code 0, and vanish otherwise. Other commands do not see the writes before. /tmp
-	// is not part of a transaction.
+	// and /var/tmp are not part of a transaction.
 	Transaction bool `json:"transaction,omitempty"`
 }
 

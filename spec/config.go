@@ -55,7 +55,7 @@ type Config struct {
 	// User is the identity of the command. Nil: 1000:1000.
 	User *User `json:"user,omitempty"`
 
-	// Env is added to the small fixed environment (PATH, HOME, LANG, TERM), and
+	// Env is added to the small fixed environment (PATH, HOME, LANG, TERM, USER, SHELL), and
 	// replaces variables of the same name. The host's environment is never passed on.
 	Env map[string]string `json:"env,omitempty"`
 
@@ -79,7 +79,7 @@ type Network string
 const NetworkNone Network = "none"
 
 // Storage is the place of a sandbox's writes, except those to bound host directories: the
-// layers of its overlays, its own workspace, its home and /tmp.
+// layers of its overlays, its own workspace, its home, /tmp and /var/tmp.
 type Storage string
 
 const (
@@ -172,7 +172,10 @@ func (c Config) Environ(prefixes ...string) []string {
 	for _, dir := range slices.Backward(prefixes) {
 		path = dir + ":" + path
 	}
-	env := map[string]string{"PATH": path, "HOME": HomePath, "LANG": "C.UTF-8", "TERM": "xterm"}
+	env := map[string]string{"PATH": path, "HOME": HomePath, "LANG": "C.UTF-8", "TERM": "xterm", "SHELL": "/bin/sh", "USER": UserName}
+	if c.User != nil && c.User.UID == 0 {
+		env["USER"] = "root"
+	}
 	maps.Copy(env, c.Env)
 	out := make([]string, 0, len(env))
 	for _, name := range slices.Sorted(maps.Keys(env)) {

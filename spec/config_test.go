@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -191,9 +192,14 @@ func TestEnvironKeepsTheHostOut(t *testing.T) {
 	t.Setenv("SECRET_OF_THE_HOST", "1")
 	c := Config{Env: map[string]string{"TERM": "dumb", "A": "b"}}
 	got := strings.Join(c.Environ("/opt/python/bin", "/opt/node/bin"), "\n")
-	want := "A=b\nHOME=/home/sandbox\nLANG=C.UTF-8\nPATH=/opt/python/bin:/opt/node/bin:" + basePath + "\nTERM=dumb"
+	want := "A=b\nHOME=/home/sandbox\nLANG=C.UTF-8\nPATH=/opt/python/bin:/opt/node/bin:" + basePath + "\nSHELL=/bin/sh\nTERM=dumb\nUSER=sandbox"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	for uid, want := range map[uint32]string{0: "USER=root", 1000: "USER=sandbox"} {
+		if got := (Config{User: &User{UID: uid}}).Environ(); !slices.Contains(got, want) {
+			t.Errorf("uid %d: got %q, want %s in it", uid, got, want)
+		}
 	}
 }
 

@@ -332,6 +332,9 @@ func (m *making) rootConfig(from Sources) (rootfs.Config, error) {
 	if c.Workspace == "" {
 		r.Areas = append(r.Areas, rootfs.Area{Name: "workspace", Target: spec.WorkspacePath, Mode: 0o755})
 	}
+	if ownVarTmp(c) {
+		r.Areas = append(r.Areas, rootfs.Area{Name: "var-tmp", Target: "/var/tmp", Mode: 0o1777})
+	}
 	for _, b := range c.Binds {
 		r.Binds = append(r.Binds, rootfs.Bind{Source: b.Source, Target: b.Target, Writable: b.Writable})
 	}
@@ -344,6 +347,18 @@ func (m *making) rootConfig(from Sources) (rootfs.Config, error) {
 		m.record.Path, m.record.PathNotes = languages.Path, languages.Notes
 	}
 	return r, nil
+}
+
+// ownVarTmp says whether the sandbox gets a /var/tmp of its own. The host's own root has no /var.
+// A root directory, a bind or an overlay of /var or /var/tmp has the user's files there.
+func ownVarTmp(c spec.Config) bool {
+	taken := slices.Clone(c.Overlays)
+	for _, b := range c.Binds {
+		taken = append(taken, b.Target)
+	}
+	return c.Rootfs == "" && !slices.ContainsFunc(taken, func(dir string) bool {
+		return dir == "/" || dir == "/var" || dir == "/var/tmp"
+	})
 }
 
 // start mounts the root, starts PID 1 in it and waits until PID 1 serves. libcontainer loads the

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A Place is a directory in which a sandbox's files can be changed, except /tmp. One of
+// A Place is a directory in which a sandbox's files can be changed, except /tmp and /var/tmp. One of
 // Tree, Area, Host and Same says where its files are.
 type Place struct {
 	// Path is inside, and for a tree on the host as well.
