@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -33,5 +34,19 @@ func TestUserAndShellAreSet(t *testing.T) {
 	}
 	if got := s.do("--env", "USER=ann", "--", "sh", "-c", "echo $USER"); got.stdout != "ann\n" {
 		t.Errorf("--env does not win: %+v", got)
+	}
+}
+
+func TestRefusedWorkspaceBelowRootHasAWayOut(t *testing.T) {
+	s := newSandboxes(t)
+	dir, err := os.MkdirTemp("/root", "workspace-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(dir) })
+	got := s.do("--workspace", dir, "--", "true")
+	wantRefusal(t, got, "^.*workspace "+dir+" is forbidden.* use --overlay "+dir+",.*/home, /srv, /var/tmp or /tmp\n$")
+	if got := s.do("--overlay", dir, "--cwd", dir, "--", "sh", "-c", "echo kept > file; cat file"); got.code != 0 || got.stdout != "kept\n" {
+		t.Errorf("the way out of the error: %+v", got)
 	}
 }

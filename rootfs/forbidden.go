@@ -37,6 +37,9 @@ func neverWritableRule(p string) string {
 		return ""
 	}
 	top, _, _ := strings.Cut(p[1:], "/")
+	if top == "root" {
+		return fmt.Sprintf("lies under /root, which is never writable in a sandbox; use --overlay %s, where writes go to a layer, or a directory elsewhere, such as under /home, /srv, /var/tmp or /tmp", p)
+	}
 	if strings.HasPrefix(top, "lib") || slices.Contains(neverWritable, "/"+top) {
 		return fmt.Sprintf("lies under /%s, which is never writable in a sandbox; use a directory elsewhere, such as under /home, /srv or /tmp", top)
 	}
