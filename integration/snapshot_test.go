@@ -24,16 +24,17 @@ func TestSnapshotForkAndDiscard(t *testing.T) {
 	}
 	s.up("box", "--overlay", dir, "--cwd", dir)
 	s.sh("box", "echo old > /workspace/w; echo old > file")
-	ok := func(args ...string) string {
+	says := func(want string, args ...string) string {
 		t.Helper()
 		got := run(t, s.command(args...))
-		if got.code != 0 || got.stderr != "" {
+		if got.code != 0 || got.stderr != want {
 			t.Errorf("%q: %+v", args, got)
 		}
 		return got.stdout
 	}
+	ok := func(args ...string) string { t.Helper(); return says("", args...) }
 	snap := "snap-" + filepath.Base(s.root)
-	ok("snapshot", "box", snap)
+	says("kept the files of box as the snapshot "+snap+"; to begin with them: "+s.program()+" up --from "+snap+" NAME\n", "snapshot", "box", snap)
 	defer run(t, s.command("snapshot", "--remove", snap))
 	if list := ok("snapshot", "--list"); list != snap+"\n" {
 		t.Errorf("there are %q", list)
@@ -43,22 +44,22 @@ func TestSnapshotForkAndDiscard(t *testing.T) {
 	if got := s.sh("fork", "cat /workspace/w file"); got != "old\nold\n" {
 		t.Errorf("a fork has %q", got)
 	}
-	for name, says := range map[string]string{
+	for name, note := range map[string]string{
 		"fork": "fork is up already\n",
 		"box":  "box is up already; --from had no effect (to change the sandbox, first run: " + s.program() + " down box)\n",
 	} {
-		if got := s.oci("up", "--from", snap, name); got != (result{0, name + "\n", says}) {
-			t.Errorf("up --from of what is up: %+v, want %q", got, says)
+		if got := s.oci("up", "--from", snap, name); got != (result{0, name + "\n", note}) {
+			t.Errorf("up --from of what is up: %+v, want %q", got, note)
 		}
 	}
 	if got := ok("changes", "fork"); !strings.Contains(got, dir+"/file") {
 		t.Errorf("the changes of a fork are %q", got)
 	}
-	ok("discard", "box")
+	says("discarded the writes to the overlays of box\n", "discard", "box")
 	if got := s.sh("box", "cat /workspace/w file"); got != "new\nhost\n" {
 		t.Errorf("after a discard there is %q", got)
 	}
-	ok("snapshot", "--remove", snap)
+	says("removed the snapshot "+snap+"\n", "snapshot", "--remove", snap)
 	if got := s.sh("fork", "cat /workspace/w file"); got != "old\nold\n" {
 		t.Errorf("a fork of what was removed has %q", got)
 	}

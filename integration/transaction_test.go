@@ -21,7 +21,7 @@ func TestExecTransactionAndUndo(t *testing.T) {
 	if got := s.exec("--transaction", "box", "sh", "-c", "echo new > file; echo said"); got != (result{0, "said\n", ""}) || s.sh("box", "cat file") != "new\n" {
 		t.Errorf("one that succeeds: %+v", got)
 	}
-	if got := run(t, s.command("undo", "box")); got.code != 0 || s.sh("box", "cat file") != "old\n" {
+	if got := run(t, s.command("undo", "box")); got != (result{0, "", "took back the last transaction of box\n"}) || s.sh("box", "cat file") != "old\n" {
 		t.Errorf("undo: %+v", got)
 	}
 	for _, args := range [][]string{{"undo", "box"}, {"undo", "box", "0"}, {"undo", "box", "x"}, {"undo"}, {"undo", "nobox"},

@@ -46,7 +46,13 @@ func snapshot(ctx context.Context, cmd *cli.Command) error {
 	}
 	switch {
 	case remove != "":
-		return withSandboxes(ctx, cmd, func(m *sandboxes) error { return noSnapshot(cmd, m.RemoveSnapshot(ctx, remove)) })
+		return withSandboxes(ctx, cmd, func(m *sandboxes) error {
+			if err := m.RemoveSnapshot(ctx, remove); err != nil {
+				return noSnapshot(cmd, err)
+			}
+			fmt.Fprintf(cmd.Root().ErrWriter, "removed the snapshot %s\n", remove)
+			return nil
+		})
 	case list:
 		return withSandboxes(ctx, cmd, func(m *sandboxes) error {
 			names, err := m.Snapshots(ctx)
@@ -56,7 +62,15 @@ func snapshot(ctx context.Context, cmd *cli.Command) error {
 			return err
 		})
 	}
-	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Snapshot(ctx, cmd.Args().Get(1)) })
+	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
+		name := cmd.Args().Get(1)
+		if err := box.Snapshot(ctx, name); err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.Root().ErrWriter, "kept the files of %s as the snapshot %s; to begin with them: %s up --from %[2]s NAME\n",
+			box.ID(), name, programWithDirs(cmd))
+		return nil
+	})
 }
 
 func discardCommand() *cli.Command {
@@ -76,7 +90,13 @@ func discard(ctx context.Context, cmd *cli.Command) error {
 	if cmd.NArg() != 1 {
 		return errors.New("say the name of one sandbox, as in: discard box")
 	}
-	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Discard(ctx) })
+	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
+		if err := box.Discard(ctx); err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.Root().ErrWriter, "discarded the writes to the overlays of %s\n", box.ID())
+		return nil
+	})
 }
 
 // notEmpty refuses a flag for a snapshot that a script's unset variable has left

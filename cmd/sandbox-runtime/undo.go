@@ -36,5 +36,15 @@ func undo(ctx context.Context, cmd *cli.Command) (err error) {
 			return fmt.Errorf("%q is no number of transactions; write it as in: undo box 2", text)
 		}
 	}
-	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Undo(ctx, n) })
+	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
+		if err := box.Undo(ctx, n); err != nil {
+			return err
+		}
+		what := "the last transaction"
+		if n > 1 {
+			what = fmt.Sprintf("the last %d transactions", n)
+		}
+		fmt.Fprintf(cmd.Root().ErrWriter, "took back %s of %s\n", what, box.ID())
+		return nil
+	})
 }

@@ -78,6 +78,9 @@ func testJoin(t *testing.T, storage spec.Storage) {
 	if r.ExitCode != 1 || r.Status != spec.StatusExited {
 		t.Fatalf("the one that fails: %+v %+v", r, out)
 	}
+	if !strings.Contains(r.Reason, "exit code 1") || !strings.Contains(r.Reason, "the transaction has dropped all that it wrote") {
+		t.Errorf("the reason of the one that fails: %s", r.Reason)
+	}
 	if after := show(t, sb, places...); after != before {
 		t.Errorf("a transaction that failed has left\n%s\nwhere there was\n%s", after, before)
 	}
@@ -253,8 +256,17 @@ func TestUndoGoesBackOneByOne(t *testing.T) {
 		t.Fatal(r, out)
 	}
 	sh(t, sb, "echo other > /workspace/n")
-	if err := sb.Undo(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "/workspace/n") {
-		t.Errorf("undo of what others have changed since: %v", err)
+	if r, out := transact(t, sb, "echo 5 > m"); !r.OK() {
+		t.Fatal(r, out)
+	}
+	err := sb.Undo(t.Context(), 2)
+	if err == nil {
+		t.Fatal("undo has overwritten the change of another command")
+	}
+	for _, want := range []string{"/workspace/n", "1 newer was taken back", "correct the files with a command", "discard"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("undo of what others have changed since: %q is not in %v", want, err)
+		}
 	}
 }
 

@@ -85,6 +85,7 @@ func (t *Transaction) Settle(ctx context.Context, r *spec.Result) error {
 	v := t.files
 	t.leave()
 	if !r.OK() {
+		r.Reason += "; the transaction has dropped all that it wrote"
 		return t.Drop()
 	}
 	err := inTurn(ctx, t.store, func() error {

@@ -48,13 +48,28 @@ func (v *Files) Undo(ctx context.Context, n int) error {
 		if len(all) < n {
 			return &launch.ConfigError{Reason: fmt.Sprintf("undo %d: sandbox %s has %d transactions that can be undone (exec --transaction makes them)", n, v.ID, len(all))}
 		}
-		for _, number := range slices.Backward(all[len(all)-n:]) {
+		for i, number := range slices.Backward(all[len(all)-n:]) {
 			if err := v.undoOne(ctx, r, store, number); err != nil {
-				return fmt.Errorf("undo of transaction %d: %w", number, err)
+				return undoError(number, n-1-i, err)
 			}
 		}
 		return nil
 	})
+}
+
+// undoError is the error of a transaction that was not taken back, after newer ones that were.
+func undoError(number, before int, err error) error {
+	err = fmt.Errorf("undo of transaction %d: %w", number, err)
+	switch {
+	case before == 1:
+		err = fmt.Errorf("%w; 1 newer was taken back", err)
+	case before > 1:
+		err = fmt.Errorf("%w; %d newer were taken back", err, before)
+	}
+	if _, ok := errors.AsType[*conflictError](err); ok {
+		err = fmt.Errorf("%w; undo does not overwrite such changes: correct the files with a command, or drop all writes to overlays with discard", err)
+	}
+	return err
 }
 
 // undoOne takes back one transaction.
