@@ -76,7 +76,7 @@ To check this host, and the isolation of a sandbox:
 		Commands: slices.Concat(
 			inCategory(categorySandbox,
 				doCommand(), upCommand(), downCommand(), cpCommand(), changesCommand(), diffCommand(), applyCommand(),
-				saveCommand(), attachCommand(), inspectCommand(), statsCommand(), undoCommand(), snapshotCommand(), discardCommand(),
+				saveCommand(), attachCommand(), logsCommand(), inspectCommand(), statsCommand(), undoCommand(), snapshotCommand(), discardCommand(),
 				launcherCommand(), pruneCommand(), doctorCommand(), registerCommand(),
 			),
 			inCategory(categoryOCI,
