@@ -452,14 +452,24 @@ func TestUnknownNamesOfASandboxAreSaid(t *testing.T) {
 	if names := s.names(); !slices.Contains(names, "h") || !slices.Contains(names, "help") {
 		t.Fatalf("up are %q", names)
 	}
-	s.up("box", "--overlay", t.TempDir())
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "there"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.up("box", "--overlay", dir)
+	if got := s.oci("changes", "box"); got != (result{}) {
+		t.Errorf("without changes: %+v", got)
+	}
+	s.sh("box", "touch "+dir+"/made")
+	made := s.oci("changes", "--json", "box").stdout
 	for _, test := range []struct {
 		args []string
 		want result
 	}{
 		{[]string{"attach", "box", "bogus"}, result{125, "", "sandbox-runtime: sandbox box: detached exec \"bogus\" does not exist\n"}},
-		{[]string{"changes", "box", "nothere"}, result{0, "", "nothing has changed at \"nothere\"\n"}},
-		{[]string{"changes", "box"}, result{}},
+		{[]string{"changes", "box", "nothere"}, result{1, "", "sandbox-runtime: \"nothere\" does not exist, and nothing has changed at it\n"}},
+		{[]string{"changes", "box", "there"}, result{0, "", "nothing has changed at \"there\"\n"}},
+		{[]string{"changes", "--json", "box", "made", "nothere", "there"}, result{1, made, "nothing has changed at \"there\"\nsandbox-runtime: \"nothere\" does not exist, and nothing has changed at it\n"}},
 		{[]string{"up", "--memory", "0", "b"}, result{1, "", "sandbox-runtime: --memory: 0 is too little; give more than 0, or leave the flag out for the default\n"}},
 	} {
 		if got := run(t, s.command(test.args...)); got != test.want {

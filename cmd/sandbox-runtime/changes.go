@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 
 	"github.com/urfave/cli/v3"
@@ -24,7 +26,7 @@ func changesCommand() *cli.Command {
 		ArgsUsage: "NAME [PATH...]",
 		Description: `Each line has the kind of the change, the size of a file, and the path. A path that
 the host runs without a question, or that has unusual rights, has a reason after "!".
-With --json each line is one change in JSON.
+With --json each line is one change in JSON. A PATH chooses the changes at it and below.
 
     sandbox-runtime up --overlay . box
     sandbox-runtime exec box make
@@ -34,14 +36,7 @@ With --json each line is one change in JSON.
 			&cli.BoolFlag{Name: "names", Usage: "print names only, which is faster"},
 		},
 		Action: withChanges(func(_ context.Context, cmd *cli.Command, c *sandbox.Changes) error {
-			paths := cmd.Args().Tail()
-			n, err := listChanges(cmd.Root().Writer, c, cmd.Bool("json"), sandbox.ListOptions{Names: cmd.Bool("names"), Paths: paths})
-			if err == nil && n == 0 && len(paths) > 0 {
-				for _, path := range paths {
-					fmt.Fprintf(cmd.Root().ErrWriter, "nothing has changed at %q\n", path)
-				}
-			}
-			return err
+			return listChosen(cmd, c)
 		}),
 	}
 }
@@ -180,6 +175,40 @@ func withChanges(do func(context.Context, *cli.Command, *sandbox.Changes) error)
 			return do(ctx, cmd, c)
 		})
 	}
+}
+
+// listChosen lists the changes at the paths of the command, and says at which nothing has changed. A
+// path that is neither on the host nor a change is an error: the user may have misspelt it.
+func listChosen(cmd *cli.Command, c *sandbox.Changes) error {
+	paths := cmd.Args().Tail()
+	n, err := listChanges(cmd.Root().Writer, c, cmd.Bool("json"), sandbox.ListOptions{Names: cmd.Bool("names"), Paths: paths})
+	if err != nil || len(paths) == 0 || n > 0 && len(paths) == 1 {
+		return err
+	}
+	var missing []error
+	for _, path := range paths {
+		if n > 0 && hasChanges(c, path) {
+			continue
+		}
+		onHost := path
+		if !filepath.IsAbs(path) {
+			onHost = filepath.Join(c.Trees()[0], path) // List has refused it with several
+		}
+		if _, err := os.Lstat(onHost); errors.Is(err, fs.ErrNotExist) {
+			missing = append(missing, fmt.Errorf("%q does not exist, and nothing has changed at it", path))
+			continue
+		}
+		fmt.Fprintf(cmd.Root().ErrWriter, "nothing has changed at %q\n", path)
+	}
+	return errors.Join(missing...)
+}
+
+// hasChanges says that there is a change at a path or below it.
+func hasChanges(c *sandbox.Changes, path string) bool {
+	for _, err := range c.List(sandbox.ListOptions{Names: true, Paths: []string{path}}) {
+		return err == nil
+	}
+	return false
 }
 
 // listChanges returns how many changes it has listed.

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -30,12 +32,39 @@ func main() {
 
 func run() int {
 	out := newReporter(os.Stderr)
+	help := watchHelp()
 	err := rootCommand(out).Run(context.Background(), os.Args)
+	if err == nil {
+		err = *help
+	}
 	code, message := exitCode(err)
 	if message != nil {
 		out.fatal(message)
 	}
 	return code
+}
+
+// watchHelp returns the place of the error of writing a help text, which the library drops.
+func watchHelp() *error {
+	failed := new(error)
+	cli.HelpPrinter = func(w io.Writer, text string, data any) {
+		checked := &checkedWriter{w: w}
+		cli.DefaultPrintHelp(checked, text, data)
+		*failed = checked.err
+	}
+	return failed
+}
+
+// A checkedWriter keeps the first error.
+type checkedWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (c *checkedWriter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.err = cmp.Or(c.err, err)
+	return n, err
 }
 
 // categoryOCI is the heading of the OCI commands in help. Their errors are worded
@@ -171,8 +200,9 @@ const unknownCommand = 3
 
 func noCommand(_ context.Context, cmd *cli.Command) error {
 	if cmd.Bool("version") {
-		printVersion(cmd.Writer)
-		return nil
+		checked := &checkedWriter{w: cmd.Writer}
+		printVersion(checked)
+		return checked.err
 	}
 	if name := cmd.Args().First(); name != "" {
 		return &exitError{code: unknownCommand, err: fmt.Errorf("unknown command %q%s (see %s --help)",
