@@ -209,6 +209,62 @@ func TestUpdateChangesASandboxsLimits(t *testing.T) {
 	}
 }
 
+func TestUpdateTakesTheLimitFlagsOfUp(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box")
+	got := run(t, s.command("update", "--memory", "300m", "--cpus", "0.5", "--pids", "77", "--nofile", "99", "--file-size", "1m", "box"))
+	if got != (result{}) {
+		t.Errorf("update: %+v", got)
+	}
+	var info struct {
+		Config struct{ Limits map[string]any }
+	}
+	decode(t, s.oci("inspect", "box").stdout, &info)
+	l := info.Config.Limits
+	if l["memory"] != "300m" || l["cpus"] != 0.5 || l["pids"] != 77.0 || l["nofile"] != 99.0 || l["file_size"] != "1m" {
+		t.Errorf("the sandbox says it has %v", l)
+	}
+	if got := s.sh("box", "ulimit -n; ulimit -f"); got != "99\n2048\n" { // blocks of 512 bytes
+		t.Errorf("a later command has %q", got)
+	}
+	for flags, says := range map[string]string{
+		"--disk 2g":                  "--disk: cannot be changed after the creation of a sandbox; make another sandbox",
+		"--cpus 9999":                "--cpus: 9999 is not between 0.01 and 4096",
+		"--cpus x":                   `--cpus: cpus "x": write it like 0.5, 1 or 2.5`,
+		"--cpus 1 --cpu-quota 50000": `--cpus and --cpu-quota do not go together: for a sandbox use the flags of "up"`,
+	} {
+		got := run(t, s.command(append(append([]string{"update"}, strings.Fields(flags)...), "box")...))
+		if got != (result{1, "", "sandbox-runtime: " + says + "\n"}) {
+			t.Errorf("update %s: %+v", flags, got)
+		}
+	}
+	if got := run(t, s.command("update", "--cpus", "1", "nope")); got.code != 1 || strings.Count(got.stderr, "\n") != 1 ||
+		!strings.HasPrefix(got.stderr, "sandbox-runtime: nope does not exist") {
+		t.Errorf("an unknown name: %+v", got)
+	}
+}
+
+// Above the sandbox's limit that of a command would have no effect, and raising it none either.
+func TestExecRefusesALimitAboveTheSandboxs(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box", "--memory", "300m", "--nofile", "100")
+	for _, flag := range []string{"--memory 4g", "--nofile 200", "--pids 513", "--cpus 2"} {
+		args := append(append([]string{"exec"}, strings.Fields(flag)...), "box", "true")
+		got := run(t, s.command(args...))
+		raise := s.program() + " update " + flag + " box"
+		if got.code != 125 || !strings.HasPrefix(got.stderr, "sandbox-runtime: "+flag+" is above the limit of the sandbox, which is ") ||
+			!strings.HasSuffix(got.stderr, "raise that first: "+raise+"\n") {
+			t.Errorf("%s: %+v", flag, got)
+		}
+		if got := run(t, s.command(append(append([]string{"update"}, strings.Fields(flag)...), "box")...)); got.code != 0 {
+			t.Errorf("update %s: %+v", flag, got)
+		}
+		if got := run(t, s.command(args...)); got != (result{}) {
+			t.Errorf("%s after the update: %+v", flag, got)
+		}
+	}
+}
+
 // A sandbox that somebody holds keeps what it has.
 func TestUpDoesNotReplaceAPausedOne(t *testing.T) {
 	s := newSandboxes(t)

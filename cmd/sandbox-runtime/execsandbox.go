@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -69,6 +70,9 @@ func execInSandbox(ctx context.Context, cmd *cli.Command) (spec.Result, error) {
 		return none, err
 	}
 	return inSandbox(ctx, cmd, func(ctx context.Context, box *sandbox.Sandbox, signals *relay.Signals) (spec.Result, error) {
+		if err := checkLimits(ctx, cmd, box, command.Limits); err != nil {
+			return none, relay.CauseOf(ctx, err)
+		}
 		if command.Detached {
 			return execDetached(ctx, cmd, box, command)
 		}
@@ -90,6 +94,25 @@ func inSandbox(ctx context.Context, cmd *cli.Command, run func(context.Context, 
 		return err
 	})
 	return result, err
+}
+
+// checkLimits refuses a limit of a command above the limit of its sandbox, which holds in any case.
+func checkLimits(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox, asked spec.Limits) error {
+	if asked == (spec.Limits{}) {
+		return nil
+	}
+	info, err := box.Info(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range spec.LimitFields() {
+		if l.OfCommand && l.Above(asked, info.Config.Limits) {
+			flag := "--" + strings.ReplaceAll(l.Name, "_", "-") + " " + l.Text(asked)
+			return fmt.Errorf("%s is above the limit of the sandbox, which is %s; raise that first: %s update %s %s",
+				flag, l.Text(info.Config.Limits), programWithDirs(cmd), flag, box.ID())
+		}
+	}
+	return nil
 }
 
 // pidFileOf writes the file of --pid-file, if there is that flag, for a command

@@ -9,12 +9,14 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 
 	"github.com/docker/go-units"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
@@ -38,8 +40,12 @@ parts of it are used: memory (limit, reservation, swap, checkBeforeUpdate), cpu
 (shares, quota, burst, period, realtimeRuntime, realtimePeriod, cpus, mems, idle),
 blockIO, pids and unified. With it the other flags are ignored, save the schemata.
 
-Sizes take k, m, g (powers of 1024); -1 is no limit.`,
-		Flags:  updateFlags(),
+Sizes take k, m, g (powers of 1024); -1 is no limit.
+
+For a sandbox use the flags of "up" for limits:
+
+    # ` + programName + ` update --memory 4g --cpus 2 --pids 1000 box`,
+		Flags:  slices.Concat(updateFlags(), sandboxLimitFlags()),
 		Action: onContainer(1, updateContainer),
 	}
 }
@@ -69,6 +75,15 @@ func updateFlags() []cli.Flag {
 }
 
 func updateContainer(ctx context.Context, cmd *cli.Command, c *container.Container) error {
+	if limits, ok, err := upLimits(cmd); ok || err != nil {
+		if err == nil {
+			err = withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Update(ctx, limits) })
+		}
+		if err != nil {
+			return &exitError{code: 1, err: configflags.AsTyped(cmd, err), plain: true}
+		}
+		return nil
+	}
 	r, err := newLimits(cmd)
 	if err != nil {
 		return err
@@ -83,6 +98,47 @@ func updateContainer(ctx context.Context, cmd *cli.Command, c *container.Contain
 		L3CacheSchema: cmd.String("l3-cache-schema"),
 		MemBwSchema:   cmd.String("mem-bw-schema"),
 	})
+}
+
+// memoryFlag is a flag of runc's update, and a limit of sandboxes.
+const memoryFlag = "memory"
+
+// sandboxLimitFlags are the flags of "up" for limits that update does not have from runc.
+func sandboxLimitFlags() []cli.Flag {
+	var flags []cli.Flag
+	for _, f := range configflags.OfLimits() {
+		if f.Name() != memoryFlag {
+			flags = append(flags, f.Flag)
+		}
+	}
+	return flags
+}
+
+// upLimits are the limits of a sandbox that flags of "up" give. It returns false if there are
+// none, or flags of runc's beside --memory alone.
+func upLimits(cmd *cli.Command) (l spec.Limits, ok bool, err error) {
+	isSandbox := launcher.Has(stateRoot(cmd), cmd.Args().First())
+	ofUp, ofRunc := "", ""
+	for _, name := range cmd.LocalFlagNames() {
+		switch {
+		case name == memoryFlag:
+		case slices.ContainsFunc(sandboxLimitFlags(), func(f cli.Flag) bool { return f.Names()[0] == name }):
+			ofUp = name
+		default:
+			ofRunc = name
+		}
+	}
+	switch {
+	case ofUp == "":
+		return l, false, nil
+	case !isSandbox:
+		return l, false, fmt.Errorf("--%s is for sandboxes, and %q is none", ofUp, cmd.Args().First())
+	case ofRunc != "":
+		return l, false, fmt.Errorf("--%s and --%s do not go together: for a sandbox use the flags of \"up\"", ofUp, ofRunc)
+	}
+	var c spec.Config
+	err = configflags.Apply(cmd, configflags.OfLimits(), &c)
+	return c.Limits, err == nil, err
 }
 
 // sandboxLimits are limits of a sandbox, if the sandbox has all the limits to change: then

@@ -95,6 +95,23 @@ func OfCommand() []Flag {
 	return all
 }
 
+// OfLimits are the flags of the limits of a sandbox, for a change while it is up. Those of fixed
+// limits refuse each value, and the help does not show them.
+func OfLimits() []Flag {
+	var all []Flag
+	for _, l := range spec.LimitFields() {
+		f := ofLimit(l, "sandbox: "+l.Usage)
+		if l.Fixed {
+			f.Flag.(*cli.StringFlag).Hidden = true
+			f.Apply = func(*spec.Config, string) error {
+				return errors.New("cannot be changed after the creation of a sandbox; make another sandbox")
+			}
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
 func ofLimit(l spec.Limit, usage string) Flag {
 	return Text(strings.ReplaceAll(l.Name, "_", "-"), usage, "limits."+l.Name,
 		func(c *spec.Config, v string) error { return l.Parse(&c.Limits, v) })
