@@ -8,11 +8,11 @@ import (
 )
 
 // programWithDirs returns the begin of a shell's command line: this program, with the flags
-// --root and --data if the user has set them. Messages to the user that name a next command
+// --root, --data and --socket if the user has set them. Messages to the user that name a next command
 // begin with it.
 func programWithDirs(cmd *cli.Command) string {
 	words := []string{programName}
-	for _, flag := range []string{"root", "data"} {
+	for _, flag := range []string{"root", "data", "socket"} {
 		if !cmd.Root().IsSet(flag) {
 			continue
 		}

@@ -16,23 +16,39 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// sandboxes are the sandboxes below one state root, by a launcher inside this process: the
-// user of the command needs the privilege, and no launcher has to listen.
+// sandboxes are the sandboxes of a launcher. Either the launcher listens on a socket, and its rules
+// say what the user may do. Or the launcher is inside this process: the user of the command needs the
+// privilege.
 type sandboxes struct {
 	*sandbox.Manager
-	launcher *launcher.Launcher
-	server   *server.Server
+	launcher *launcher.Launcher // nil if the launcher listens
+	server   *server.Server     // nil if the launcher listens
 }
 
-// connect returns the sandboxes of --root. It makes nothing yet.
+// connect returns the sandboxes of the launcher that socketOf chooses. It makes nothing yet.
 func connect(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {
-	return connectTo(ctx, launcherDirs(cmd))
+	socket, err := socketOf(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if socket == "" {
+		return connectTo(ctx, launcherDirs(cmd))
+	}
+	m, err := sandbox.OpenManager(ctx, sandbox.ManagerConfig{Socket: socket})
+	if err != nil {
+		return nil, err
+	}
+	return &sandboxes{Manager: m}, nil
 }
 
 // connectExisting is connect for commands on existing sandboxes. A user without the right to
 // see them gets an error, not an empty list.
 func connectExisting(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {
-	if err := mayLook(stateRoot(cmd)); err != nil {
+	socket, err := socketOf(cmd)
+	if err == nil && socket == "" {
+		err = mayLook(stateRoot(cmd))
+	}
+	if err != nil {
 		return nil, err
 	}
 	return connect(ctx, cmd)
@@ -82,10 +98,13 @@ func withSandbox(ctx context.Context, cmd *cli.Command, do func(*sandbox.Sandbox
 	})
 }
 
-// Close ends the commands of this process that are not detached, and returns when the
-// launcher has released all that it holds.
+// Close ends the commands of this process that are not detached, and returns when a launcher
+// inside this process has released all that it holds.
 func (s *sandboxes) Close() error {
 	err := s.Manager.Close()
+	if s.launcher == nil {
+		return err
+	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel() // all calls still under way have no caller
 	s.server.Shutdown(over)
@@ -93,7 +112,7 @@ func (s *sandboxes) Close() error {
 	return err
 }
 
-// Settings are the limits that the kernel holds for a sandbox.
+// Settings are the limits that the kernel holds for a sandbox of the launcher inside this process.
 func (s *sandboxes) Settings(ctx context.Context, id string) (cgroups.Settings, error) {
 	box, err := s.launcher.Open(ctx, id)
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -33,7 +32,7 @@ removed, too.
 
 func deleteContainer(ctx context.Context, cmd *cli.Command) error {
 	force := cmd.Bool("force")
-	if launcher.Has(stateRoot(cmd), cmd.Args().First()) {
+	if namesSandbox(cmd) {
 		return deleteSandbox(ctx, cmd, force)
 	}
 	c, err := loadContainer(cmd)
@@ -62,7 +61,11 @@ func deleteContainer(ctx context.Context, cmd *cli.Command) error {
 func deleteSandbox(ctx context.Context, cmd *cli.Command, force bool) error {
 	id := cmd.Args().First()
 	return withSandboxes(ctx, cmd, func(m *sandboxes) error {
-		if box, err := m.Get(ctx, id); err == nil && !force {
+		box, err := m.Get(ctx, id)
+		if m.launcher == nil && err != nil && !force {
+			return err
+		}
+		if err == nil && !force {
 			info, err := box.Info(ctx)
 			if err != nil {
 				return err

@@ -46,6 +46,12 @@ func down(ctx context.Context, cmd *cli.Command) error {
 
 // down removes one sandbox. A missing sandbox is an error here: the name may be wrong.
 func (s *sandboxes) down(ctx context.Context, cmd *cli.Command, name string) error {
+	if s.launcher == nil {
+		if _, err := s.Get(ctx, name); err != nil {
+			return err
+		}
+		return s.Remove(ctx, name)
+	}
 	root := stateRoot(cmd)
 	if launcher.Has(root, name) {
 		return s.Remove(ctx, name)

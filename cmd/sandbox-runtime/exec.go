@@ -69,7 +69,7 @@ failed, 126 not executable, 127 not found, 128+n killed by signal n.`,
 			&cli.BoolFlag{Name: "ignore-paused", Usage: "also in a paused container: the process waits"},
 		),
 		Action: withArgs(1, -1, func(ctx context.Context, cmd *cli.Command) error {
-			if launcher.Has(stateRoot(cmd), cmd.Args().First()) || meansSandbox(cmd) {
+			if namesSandbox(cmd) || meansSandbox(cmd) {
 				return concluding(execInSandbox)(ctx, cmd)
 			}
 			status, err := execInContainer(ctx, cmd)

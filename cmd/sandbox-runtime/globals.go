@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -23,6 +24,8 @@ func globalFlags() []cli.Flag {
 		&cli.StringFlag{Name: "log", Local: true, Usage: "`FILE` to append log messages to (default: stderr)"},
 		&cli.StringFlag{Name: "log-format", Local: true, Value: "text", Usage: "text or json"},
 		&cli.StringFlag{Name: "root", Local: true, Value: root, Usage: "`DIR` for container state, best on a tmpfs"},
+		&cli.StringFlag{Name: "socket",
+			Usage: "`PATH` of the socket of a launcher: launcher listens there, other commands use its sandboxes (default for users other than root: " + sandbox.SharedSocket + ")"},
 		&cli.StringFlag{Name: "data", Local: true, Value: defaultData(),
 			Usage: "`DIR` for data that all sandboxes of this host share: id ranges, compiled seccomp filters, files on disk"},
 		&cli.BoolFlag{Name: "systemd-cgroup", Local: true,
@@ -79,6 +82,12 @@ func prepare(ctx context.Context, cmd *cli.Command, out *reporter) (context.Cont
 	return withLog(ctx, out.log), err
 }
 
+// ofLauncher says that a command of an ordinary user needs no state root of the user's own.
+func ofLauncher(cmd *cli.Command) bool {
+	sub := cmd.Command(cmd.Args().First())
+	return os.Geteuid() != 0 && sub != nil && sub.Category == categorySandbox
+}
+
 func prepareRoot(cmd *cli.Command) error {
 	if cmd.IsSet("root") {
 		if cmd.String("root") == "" { // which would be the working directory
@@ -95,7 +104,7 @@ func prepareRoot(cmd *cli.Command) error {
 		return cmd.Set("root", root)
 	}
 	root, ofUser := defaultRoot()
-	if !ofUser {
+	if !ofUser || ofLauncher(cmd) {
 		return nil
 	}
 	// Files in XDG_RUNTIME_DIR without the sticky bit may be cleaned away (XDG Base

@@ -35,7 +35,7 @@ for sandboxes that the rules allow; docs/launcher.md describes the rules.
     # ` + programName + ` launcher
     # ` + programName + ` launcher --rules /etc/sandbox-runtime/rules.json --group sandboxes
 
-Without --socket the launcher listens on ` + launcherSocket + ` in --root, for root. With --rules it
+--socket names the socket, in a directory that exists. Without --socket the launcher listens on ` + launcherSocket + ` in --root, for root. With --rules it
 listens on ` + sandbox.SharedSocket + `, where the programs and the commands of other
 users look for it.
 
@@ -43,7 +43,6 @@ Sandboxes stay up when the launcher ends, and the next launcher takes them over.
 SIGTERM, commands that are not detached have the time of --grace to end. Then the
 launcher ends them.`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "socket", Usage: "`PATH` to listen on, in a directory that exists"},
 			&cli.StringFlag{Name: "mode", Usage: "`MODE` of the socket, which decides about the users that may connect (default: 0600, with --group 0660)"},
 			&cli.StringFlag{Name: "group", Usage: "`GROUP` of the socket, a name or a number"},
 			&cli.StringFlag{Name: "rules", Usage: "`FILE` with the rules for users other than root"},

@@ -33,20 +33,39 @@ out, and stderr has the reason.
 	}
 }
 
-func listContainers(_ context.Context, cmd *cli.Command) error {
+func listContainers(ctx context.Context, cmd *cli.Command) error {
 	show, err := listPrinter(cmd.String("format"), cmd.Bool("quiet"))
 	if err != nil {
 		return err
 	}
+	var states []container.State
+	ofLauncher := cmd.IsSet("socket")
+	if !ofLauncher {
+		if states, err = ownStates(cmd); err != nil && !isMissing(cmd, err) {
+			return err
+		}
+		ofLauncher = err != nil || defaultListens(cmd) || hasOnlyListed(cmd)
+	}
+	var listed []container.State
+	if ofLauncher {
+		if listed, err = listedStates(ctx, cmd); err != nil && len(states) == 0 {
+			return err
+		}
+	}
+	return errors.Join(err, show(cmd.Root().Writer, append(states, listed...)))
+}
+
+// ownStates are the containers and sandboxes of the state root.
+func ownStates(cmd *cli.Command) ([]container.State, error) {
 	root := stateRoot(cmd)
 	ids, err := container.IDs(root)
 	if errors.Is(err, os.ErrNotExist) && !cmd.IsSet("root") {
-		ids, err = nil, nil // no container has been made yet
+		return nil, nil // no container has been made yet
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return show(cmd.Root().Writer, loadStates(root, ids, cmd.Root().ErrWriter))
+	return loadStates(root, ids, cmd.Root().ErrWriter), nil
 }
 
 // loadStates leaves out containers that cannot be read, such as one that was deleted

@@ -13,7 +13,6 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 )
 
@@ -127,6 +126,9 @@ To check this host, and the isolation of a sandbox:
 			c.OnUsageError = sandboxUsageError
 		}
 		c.OnUsageError = logUsageError(out, c.OnUsageError)
+		if reason := withoutSocket[c.Name]; reason != "" {
+			c.Action = refusingSocket(c.Action, reason)
+		}
 		if c.Category == categoryOCI && c.Action != nil {
 			c.Action = namingWhatIsMissing(c.Action)
 		}
@@ -185,13 +187,11 @@ func withoutGoFunctions(text string) string {
 func namingWhatIsMissing(do cli.ActionFunc) cli.ActionFunc {
 	return func(ctx context.Context, cmd *cli.Command) error {
 		err := do(ctx, cmd)
-		root := cmd.Root()
-		if !errors.Is(err, container.ErrNotExist) || slices.ContainsFunc([]string{"log", "log-format", "debug"}, root.IsSet) {
+		if err == nil || speaksAsRunc(cmd) || !isMissing(cmd, err) {
 			return err
 		}
 		code, _ := exitCode(err)
-		return &exitError{code: code, plain: true, err: fmt.Errorf(
-			"%s does not exist: no sandbox or container has this name (see %s list)", cmd.Args().First(), programName)}
+		return &exitError{code: code, plain: true, err: missing(ctx, cmd)}
 	}
 }
 

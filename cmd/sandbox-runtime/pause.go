@@ -9,7 +9,6 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -26,7 +25,7 @@ SIGKILL. Works on a sandbox of "do" too; its --timeout goes on.
     # ` + programName + ` state web        says "status": "paused"
     # ` + programName + ` resume web`,
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			if launcher.Has(stateRoot(cmd), cmd.Args().First()) {
+			if namesSandbox(cmd) {
 				return pauseSandbox(ctx, cmd)
 			}
 			return onCgroup((*container.Container).Pause)(ctx, cmd)
@@ -53,7 +52,12 @@ func resumeCommand() *cli.Command {
 		Description: `Lets a container of "pause" go on. It is an error if the container is not paused.
 
     # ` + programName + ` resume web`,
-		Action: onCgroup((*container.Container).Resume),
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if namesListed(cmd) {
+				return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Resume(ctx) })
+			}
+			return onCgroup((*container.Container).Resume)(ctx, cmd)
+		},
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
 func psCommand() *cli.Command {
@@ -44,13 +46,12 @@ func listProcesses(ctx context.Context, cmd *cli.Command) error {
 	if cmd.Bool("execs") {
 		return listExecs(ctx, cmd)
 	}
-	c, err := loadContainer(cmd)
-	if err != nil {
-		return err
+	processes := containerProcesses
+	if namesListed(cmd) {
+		processes = listedProcesses
 	}
-	pids, err := c.Processes()
+	pids, err := processes(ctx, cmd)
 	if err != nil {
-		hintAtCgroups(logFrom(ctx), cmd.Name, err)
 		return err
 	}
 	w := cmd.Root().Writer
@@ -64,6 +65,29 @@ func listProcesses(ctx context.Context, cmd *cli.Command) error {
 }
 
 // printProcesses prints ps's header and its lines about pids.
+func containerProcesses(ctx context.Context, cmd *cli.Command) ([]int, error) {
+	c, err := loadContainer(cmd)
+	if err != nil {
+		return nil, err
+	}
+	pids, err := c.Processes()
+	hintAtCgroups(logFrom(ctx), cmd.Name, err)
+	return pids, err
+}
+
+// listedProcesses are the processes of the commands in a sandbox of a launcher that listens. A
+// launcher tells nothing of the sandbox's first process.
+func listedProcesses(ctx context.Context, cmd *cli.Command) (pids []int, err error) {
+	err = withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
+		execs, err := box.Execs(ctx)
+		for _, e := range execs {
+			pids = append(pids, e.Pids...)
+		}
+		return err
+	})
+	return pids, err
+}
+
 func printProcesses(ctx context.Context, w io.Writer, pids []int, options []string) error {
 	if len(options) == 0 {
 		options = []string{"-ef"}

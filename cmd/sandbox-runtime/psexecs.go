@@ -14,7 +14,6 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -31,7 +30,7 @@ func listExecs(ctx context.Context, cmd *cli.Command) error {
 		return errors.New("invalid format option")
 	}
 	name := cmd.Args().First()
-	if !launcher.Has(stateRoot(cmd), name) {
+	if !namesSandbox(cmd) {
 		if err := mayLook(stateRoot(cmd)); err != nil {
 			return err
 		}

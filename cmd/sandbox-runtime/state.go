@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
 func stateCommand() *cli.Command {
@@ -19,7 +20,18 @@ that of the container's first process, 0 once it has ended.
 
     # ` + programName + ` state web-1 | jq -r .status
     running`,
-		Action: onContainer(1, printState),
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if namesListed(cmd) {
+				return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
+					info, err := box.Info(ctx)
+					if err != nil {
+						return err
+					}
+					return writeState(cmd, listedState(info))
+				})
+			}
+			return onContainer(1, printState)(ctx, cmd)
+		},
 	}
 }
 
@@ -28,6 +40,10 @@ func printState(_ context.Context, cmd *cli.Command, c *container.Container) err
 	if err != nil {
 		return err
 	}
+	return writeState(cmd, state)
+}
+
+func writeState(cmd *cli.Command, state container.State) error {
 	data, err := json.MarshalIndent(state, "", "  ")
 	if err != nil {
 		return err

@@ -18,7 +18,6 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -45,8 +44,13 @@ Sizes take k, m, g (powers of 1024); -1 is no limit.
 For a sandbox use the flags of "up" for limits:
 
     # ` + programName + ` update --memory 4g --cpus 2 --pids 1000 box`,
-		Flags:  slices.Concat(updateFlags(), sandboxLimitFlags()),
-		Action: onContainer(1, updateContainer),
+		Flags: slices.Concat(updateFlags(), sandboxLimitFlags()),
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if namesListed(cmd) {
+				return updateSandbox(ctx, cmd)
+			}
+			return onContainer(1, updateContainer)(ctx, cmd)
+		},
 	}
 }
 
@@ -74,15 +78,41 @@ func updateFlags() []cli.Flag {
 	}
 }
 
+// updateSandbox changes the limits of a sandbox of a launcher that listens.
+func updateSandbox(ctx context.Context, cmd *cli.Command) error {
+	if err := wantArgs(cmd, 1, 1); err != nil {
+		return err
+	}
+	limits, ok, err := upLimits(cmd)
+	if err == nil && !ok {
+		var r *specs.LinuxResources
+		if r, err = newLimits(cmd); err == nil {
+			limits, ok = sandboxLimits(cmd, r)
+		}
+	}
+	if err == nil && !ok {
+		err = errors.New("a launcher changes only the limits that \"up\" has; say at least one, as in --memory 4g")
+	}
+	if err != nil {
+		return err
+	}
+	return setLimits(ctx, cmd, limits)
+}
+
+// setLimits changes limits of a sandbox.
+func setLimits(ctx context.Context, cmd *cli.Command, limits spec.Limits) error {
+	err := withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Update(ctx, limits) })
+	if err != nil {
+		return &exitError{code: 1, err: configflags.AsTyped(cmd, err), plain: true}
+	}
+	return nil
+}
+
 func updateContainer(ctx context.Context, cmd *cli.Command, c *container.Container) error {
-	if limits, ok, err := upLimits(cmd); ok || err != nil {
-		if err == nil {
-			err = withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Update(ctx, limits) })
-		}
-		if err != nil {
-			return &exitError{code: 1, err: configflags.AsTyped(cmd, err), plain: true}
-		}
-		return nil
+	if limits, ok, err := upLimits(cmd); err != nil {
+		return &exitError{code: 1, err: configflags.AsTyped(cmd, err), plain: true}
+	} else if ok {
+		return setLimits(ctx, cmd, limits)
 	}
 	r, err := newLimits(cmd)
 	if err != nil {
@@ -117,7 +147,7 @@ func sandboxLimitFlags() []cli.Flag {
 // upLimits are the limits of a sandbox that flags of "up" give. It returns false if there are
 // none, or flags of runc's beside --memory alone.
 func upLimits(cmd *cli.Command) (l spec.Limits, ok bool, err error) {
-	isSandbox := launcher.Has(stateRoot(cmd), cmd.Args().First())
+	isSandbox := namesSandbox(cmd)
 	ofUp, ofRunc := "", ""
 	for _, name := range cmd.LocalFlagNames() {
 		switch {
@@ -145,7 +175,7 @@ func upLimits(cmd *cli.Command) (l spec.Limits, ok bool, err error) {
 // the sandbox knows of the change, in its own description and in the reason of a command's
 // death. Its memory is memory and swap.
 func sandboxLimits(cmd *cli.Command, r *specs.LinuxResources) (l spec.Limits, ok bool) {
-	if cmd.IsSet("resources") || !launcher.Has(stateRoot(cmd), cmd.Args().First()) {
+	if cmd.IsSet("resources") || !namesSandbox(cmd) {
 		return l, false
 	}
 	for _, flag := range cmd.LocalFlagNames() {

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+// socketOf decides which launcher a command uses. It returns the socket of a launcher that listens,
+// or nothing for the launcher inside this process. Only root can make sandboxes in this process, so
+// other users need a launcher that listens, unless they name directories of their own.
+func socketOf(cmd *cli.Command) (string, error) {
+	root := cmd.Root()
+	if cmd.IsSet("socket") {
+		for _, flag := range []string{"root", "data", "local"} {
+			if root.IsSet(flag) || cmd.IsSet(flag) {
+				return "", fmt.Errorf("--socket and --%s do not go together: the launcher of the socket has directories of its own", flag)
+			}
+		}
+		if cmd.String("socket") == "" { // as of an unset variable of a script
+			return "", errors.New("option --socket is empty; name the socket of a launcher, or leave it out")
+		}
+		return cmd.String("socket"), nil
+	}
+	if os.Geteuid() == 0 || root.IsSet("root") || root.IsSet("data") || cmd.Bool("local") {
+		return "", nil
+	}
+	return sandbox.SharedSocket, nil
+}
+
+const notOCI = "it works on OCI containers, and a launcher has sandboxes"
+
+// withoutSocket are commands that use no launcher that listens, and the reasons.
+var withoutSocket = map[string]string{
+	"create": notOCI, "start": notOCI, "run": notOCI, "spec": notOCI, "features": notOCI,
+	"checkpoint": notOCI, "restore": notOCI, "events": notOCI,
+	"kill":     "it signals the first process of a container; end a sandbox with down, and a command with attach --kill",
+	"prune":    "it removes the remains of all users from the state root; run it as root",
+	"doctor":   "it examines this host with the rights of the caller",
+	"register": "it changes configuration files of this host",
+}
+
+// refusingSocket is an action of a command that refuses --socket, for a reason.
+func refusingSocket(do cli.ActionFunc, reason string) cli.ActionFunc {
+	return func(ctx context.Context, cmd *cli.Command) error {
+		if cmd.IsSet("socket") {
+			return fmt.Errorf("--socket is not for %s: %s", cmd.Name, reason)
+		}
+		return do(ctx, cmd)
+	}
+}
+
+// namesSandbox says that the first argument names a sandbox, and no OCI container.
+func namesSandbox(cmd *cli.Command) bool {
+	return launcher.Has(stateRoot(cmd), cmd.Args().First()) || namesListed(cmd)
+}
+
+// namesListed says that the first argument is for a launcher that listens. With --socket each name
+// is. The OCI containers of an ordinary user come before the sandboxes of the default launcher.
+func namesListed(cmd *cli.Command) bool {
+	if cmd.IsSet("socket") {
+		return true
+	}
+	if !defaultListens(cmd) {
+		return false
+	}
+	_, err := loadContainer(cmd)
+	return errors.Is(err, container.ErrNotExist) || mayLook(stateRoot(cmd)) != nil
+}
+
+// defaultListens says that an ordinary user has no flags of an OCI caller, and that there is a socket
+// of the default launcher.
+func defaultListens(cmd *cli.Command) bool {
+	socket, err := socketOf(cmd)
+	if err != nil || socket == "" || speaksAsRunc(cmd) {
+		return false
+	}
+	_, err = os.Lstat(socket)
+	return err == nil
+}
+
+// hasOnlyListed says that an ordinary user has no state root for containers of the user's own.
+func hasOnlyListed(cmd *cli.Command) bool {
+	socket, _ := socketOf(cmd)
+	_, ofUser := defaultRoot()
+	return socket != "" && !ofUser && !speaksAsRunc(cmd)
+}
+
+// speaksAsRunc says that the caller gives one of runc's flags for logs: a program that expects runc's
+// words.
+func speaksAsRunc(cmd *cli.Command) bool {
+	return slices.ContainsFunc([]string{"log", "log-format", "debug"}, cmd.Root().IsSet)
+}
+
+// isMissing says that the error of an OCI command is about a name that nothing has, also if the
+// caller is an ordinary user who cannot enter the default state root.
+func isMissing(cmd *cli.Command, err error) bool {
+	if errors.Is(err, container.ErrNotExist) {
+		return true
+	}
+	socket, _ := socketOf(cmd)
+	return socket != "" && errors.Is(err, fs.ErrPermission) && mayLook(stateRoot(cmd)) != nil
+}
+
+// missing words an error that isMissing.
+func missing(ctx context.Context, cmd *cli.Command) error {
+	name := cmd.Args().First()
+	socket, err := socketOf(cmd)
+	if err != nil || socket == "" {
+		return fmt.Errorf("%s does not exist: no sandbox or container has this name (see %s list)", name, programName)
+	}
+	if reason := withoutSocket[cmd.Name]; reason != "" {
+		return fmt.Errorf("%s does not exist: no container of yours has this name (%s: %s)", name, cmd.Name, reason)
+	}
+	m, err := connect(ctx, cmd)
+	if err != nil {
+		return fmt.Errorf("%s does not exist: no container of yours has this name, and %w", name, err)
+	}
+	return errors.Join(&sandbox.Error{ID: name, Err: sandbox.ErrNotFound}, m.Close())
+}
+
+// listedStates are the sandboxes of the caller at a launcher that listens.
+func listedStates(ctx context.Context, cmd *cli.Command) (states []container.State, err error) {
+	err = withSandboxes(ctx, cmd, func(m *sandboxes) error {
+		infos, err := m.List(ctx)
+		for _, info := range infos {
+			states = append(states, listedState(info))
+		}
+		return err
+	})
+	return states, err
+}
+
+// listedState is the state of a sandbox as the OCI commands print it. A launcher tells nothing of
+// the bundle.
+func listedState(i sandbox.Info) container.State {
+	owner := "#" + strconv.FormatUint(uint64(i.Owner), 10)
+	if u, err := user.LookupId(owner[1:]); err == nil {
+		owner = u.Username
+	}
+	return container.State{
+		Version: specs.Version, ID: i.ID, Pid: i.Pid, Status: container.Status(i.State), Created: i.Created, Owner: owner,
+	}
+}
