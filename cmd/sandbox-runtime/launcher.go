@@ -35,9 +35,10 @@ for sandboxes that the rules allow; docs/launcher.md describes the rules.
     # ` + programName + ` launcher
     # ` + programName + ` launcher --rules /etc/sandbox-runtime/rules.json --group sandboxes
 
---socket names the socket, in a directory that exists. Without --socket the launcher listens on ` + launcherSocket + ` in --root, for root. With --rules it
-listens on ` + sandbox.SharedSocket + `, where the programs and the commands of other
-users look for it.
+--socket names the socket, in a directory that exists. Without --socket the launcher
+listens on ` + launcherSocket + ` in --root, for root. With --rules it listens on
+` + sandbox.SharedSocket + `, where the programs and the commands of other users look
+for it.
 
 Sandboxes stay up when the launcher ends, and the next launcher takes them over. After
 SIGTERM, commands that are not detached have the time of --grace to end. Then the

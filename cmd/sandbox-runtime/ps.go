@@ -64,7 +64,7 @@ func listProcesses(ctx context.Context, cmd *cli.Command) error {
 	return errors.New("invalid format option")
 }
 
-// printProcesses prints ps's header and its lines about pids.
+// containerProcesses are the processes of an OCI container, or of a sandbox of the state root.
 func containerProcesses(ctx context.Context, cmd *cli.Command) ([]int, error) {
 	c, err := loadContainer(cmd)
 	if err != nil {
@@ -88,6 +88,7 @@ func listedProcesses(ctx context.Context, cmd *cli.Command) (pids []int, err err
 	return pids, err
 }
 
+// printProcesses prints ps's header and its lines about pids.
 func printProcesses(ctx context.Context, w io.Writer, pids []int, options []string) error {
 	if len(options) == 0 {
 		options = []string{"-ef"}
