@@ -4,6 +4,7 @@
 # make fuzz    each fuzz target for FUZZTIME, a part of make test
 # make test-docker29 all tests with Docker, with dockerd 29
 # make test-kubernetes pods of a kubelet, with this runtime and with runc
+# make test-packages programs of 60 Debian packages in sandboxes: installs the packages
 # make test-vm the same on cgroup v2, in a virtual machine: integration/vm
 # make bench   side by side with the peers, as ratios
 # Each installs what it needs where it can, and says what is missing elsewhere.
@@ -22,7 +23,7 @@ GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
 
 .DEFAULT_GOAL := build
-.PHONY: build run test checks tools modules unit fuzz integration storms others docker29 test-docker29 test-kubernetes vm test-vm bench lint clean deps programs
+.PHONY: test-packages build run test checks tools modules unit fuzz integration storms others docker29 test-docker29 test-kubernetes vm test-vm bench lint clean deps programs
 
 deps:
 	@scripts/need cc=gcc /usr/include/stdio.h=libc6-dev pkg-config=pkg-config pc:libseccomp=libseccomp-dev
@@ -91,7 +92,7 @@ STORMS := Killed|Thousand|Many|FullDisk|Damaged|AtRandom|Podman
 integration: tools
 	integration/setup
 	@$(MAKE) -j2 storms others
-storms others docker29 test-docker29 test-kubernetes: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 50m
+storms others docker29 test-docker29 test-kubernetes test-packages: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 50m
 storms: build $(GOTESTSUM)
 	$(GOTEST) -run '$(STORMS)' ./integration
 others: build $(GOTESTSUM)
@@ -108,6 +109,14 @@ test-docker29: build $(GOTESTSUM)
 	integration/setup
 	integration/setup-docker29
 	$(GOTEST) -run 'Docker' ./integration
+
+# The packages take 3 GB. What is installed already is tested by make test.
+PACKAGES = $(shell sed -n 's/^\([a-z][^|]*\)|.*/\1/p' integration/testdata/packages)
+test-packages: export SANDBOX_RUNTIME_INTEGRATION_PACKAGES = all
+test-packages: export GOTESTSUM_FORMAT ?= standard-verbose
+test-packages: build $(GOTESTSUM)
+	@scripts/need $(foreach p,$(sort $(PACKAGES)),/usr/share/doc/$p=$p)
+	$(GOTEST) -run 'ProgramsOfPackages' ./integration
 
 test-kubernetes: export GOTESTSUM_FORMAT ?= standard-verbose
 test-kubernetes: build $(GOTESTSUM)

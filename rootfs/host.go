@@ -6,8 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,21 +17,6 @@ var ownTop = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 // notTaken are the top-level entries of Config.Dir that the sandbox has of its
 // own.
 var notTaken = []string{"dev", "proc", "sys", "tmp", "run", "workspace"}
-
-// etcTaken are the parts of the host's /etc that programs need in order to run at all.
-// None may be a place for secrets: no ssl/private, no profile.d, no directory of a
-// service. A part that is missing or that not every user of the host can read is left out.
-var etcTaken = []string{
-	"alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "fonts",
-	"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "mime.types",
-	"os-release", "pki/ca-trust/extracted", "pki/tls/cert.pem", "pki/tls/certs", "pki/tls/openssl.cnf",
-	"protocols", "services", "ssl/ca-bundle.pem", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf",
-	"terminfo", "timezone",
-}
-
-// etcTakenAlso match top-level names of /etc: musl's library path, and the
-// configuration without which a Debian JVM does not start.
-var etcTakenAlso = []string{"ld-musl-*.path", "java-*-openjdk"}
 
 // dirRoot plans the root from a directory.
 func (p *plan) dirRoot(dir string) error {
@@ -80,6 +63,9 @@ func (p *plan) hostRoot(cfg *Config) error {
 	if err := p.takeEtc(etc); err != nil {
 		return fmt.Errorf("the host's own root: %w", err)
 	}
+	if err := p.takeTeX(); err != nil {
+		return fmt.Errorf("the host's own root: %w", err)
+	}
 	return nil
 }
 
@@ -100,82 +86,6 @@ func (p *plan) takeTop(name string) error {
 		p.root.put(name, &node{kind: bindNode, src: s})
 	}
 	return err
-}
-
-func (p *plan) takeEtc(to *node) error {
-	etc, err := p.open("/etc", asNobody)
-	if err != nil {
-		return err
-	}
-	present, err := etc.names(1 << 20)
-	if err != nil {
-		return err
-	}
-	names := slices.DeleteFunc(slices.Clone(etcTaken), func(name string) bool {
-		top, _, _ := strings.Cut(name, "/")
-		return !slices.Contains(present, top)
-	})
-	for _, name := range present {
-		for _, pattern := range etcTakenAlso {
-			if ok, _ := path.Match(pattern, name); ok {
-				names = append(names, name)
-			}
-		}
-	}
-	v, err := p.hostView(etc)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		n, err := p.etcNode(etc, v, name)
-		if err != nil {
-			return err
-		}
-		if n != nil {
-			to.putBelow(name, n, newDir)
-		}
-	}
-	return nil
-}
-
-// etcNode takes one path below /etc, or gives nil for a missing one. A symbolic link into
-// /usr stays one, since programs read the link of localtime. Any other link is replaced by
-// its target.
-func (p *plan) etcNode(etc *source, v *view, name string) (*node, error) {
-	s, link, err := etc.entry(name)
-	if link != "" || errors.Is(err, unix.ELOOP) {
-		s, err = openSource(path.Join(etc.path, name), false, asNobody, p.rules)
-	}
-	if absent(err) || err == nil && s == nil {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	p.sources = append(p.sources, s)
-	switch {
-	case !s.public():
-		return nil, nil
-	case link != "" && within(s.real, "/usr"):
-		return &node{kind: linkNode, text: link}, nil
-	}
-	v.show(s)
-	return &node{kind: bindNode, src: s}, nil
-}
-
-// absent says whether an error means that a path is not there, or leads nowhere
-// that could be shown.
-func absent(err error) bool {
-	var forbidden *ForbiddenError
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.As(err, &forbidden)
-}
-
-// public says whether every user of the host may read the source.
-func (s *source) public() bool {
-	if s.dir {
-		return s.mode&0o005 == 0o005
-	}
-	return s.mode&0o004 != 0
 }
 
 // putBelow puts a node at a path of several names, and makes missing directories.
