@@ -152,7 +152,10 @@ func (p *isolated) Close() error {
 	return p.disconnect(context.Background())
 }
 
-func (p *isolated) Create(ctx context.Context, r Request) (Instance, error) {
+func (p *isolated) Create(ctx context.Context, r Request) (_ Instance, err error) {
+	if r.Config, err = WithIDs(r.Config); err != nil {
+		return nil, err
+	}
 	client, err := p.reach(ctx)
 	if err != nil {
 		return nil, err

@@ -59,6 +59,9 @@ func (s *Sandbox) Start(ctx context.Context, c Command) (*Process, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, about(s.info.ID, err)
 	}
+	if err := s.lookup(ctx, &c); err != nil {
+		return nil, err
+	}
 	c.OutputLimit = cmp.Or(c.OutputLimit, OutputLimit)
 	p := &Process{sandbox: s, detached: c.Detached}
 	if !c.Detached {

@@ -56,6 +56,9 @@ func (c Command) In(box Config) (Config, error) {
 	if err := c.Check(); err != nil {
 		return box, err
 	}
+	if c.User != nil && c.User.Name != "" {
+		return box, errNameForIDs
+	}
 	if len(c.Env) > 0 {
 		env := map[string]string{}
 		maps.Copy(env, box.Env)
@@ -101,8 +104,10 @@ func (c Command) Check() error {
 }
 
 func (c Command) checkIDs() error {
-	if c.User != nil && (c.User.UID >= AgentID || c.User.GID >= AgentID) {
-		return fmt.Errorf("user %d:%d: the sandbox keeps the ids from %d on", c.User.UID, c.User.GID, AgentID)
+	if c.User != nil {
+		if field, problem := c.User.problem(); problem != "" {
+			return fmt.Errorf("user.%s: %s", field, problem)
+		}
 	}
 	if slices.ContainsFunc(c.Groups, func(g uint32) bool { return g >= AgentID }) {
 		return fmt.Errorf("groups %d: the sandbox keeps the ids from %d on", c.Groups, AgentID)

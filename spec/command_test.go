@@ -18,8 +18,8 @@ func TestCommandsThatMakeNoSense(t *testing.T) {
 		"a detached command as a trans":     {Detached: true, Transaction: true},
 		"a detached command with a termin":  {Detached: true, Terminal: &Winsize{}},
 		"plain newlines without a terminal": {PlainNewlines: true},
-		"user 65535:0":                      {User: &User{UID: AgentID}},
-		"user 0:65535":                      {User: &User{GID: AgentID}},
+		"user.uid: 65535 is not below":      {User: &User{UID: AgentID}},
+		"user.gid: 65535 is not below":      {User: &User{GID: AgentID}},
 		"groups [1 65535]":                  {Groups: []uint32{1, AgentID}},
 		"a limit disk for one command":      {Limits: Limits{Disk: 1 << 30}},
 		"a limit files for one command":     {Limits: Limits{Files: 5000}},
@@ -42,6 +42,17 @@ func TestCommandsThatMakeNoSense(t *testing.T) {
 		if _, err := c.In(Config{}); err == nil {
 			t.Errorf("In takes a command that is refused: %s", want)
 		}
+	}
+}
+
+// A launcher that took an unknown name for id 0 would run the command as root inside.
+func TestANameIsNoIDForALauncher(t *testing.T) {
+	c := Command{Args: []string{"true"}, User: &User{Name: "ann"}}
+	if err := c.Check(); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.In(Config{}); err == nil {
+		t.Error("a name was taken")
 	}
 }
 

@@ -52,7 +52,7 @@ type Config struct {
 	// are killed. 0 means none.
 	Timeout Duration `json:"timeout,omitzero"`
 
-	// User is the identity of the command. Nil: 1000:1000.
+	// User is the identity of the command, by ids or by a name. Nil: 1000:1000.
 	User *User `json:"user,omitempty"`
 
 	// Env is added to the small fixed environment (PATH, HOME, LANG, TERM, USER, SHELL), and
@@ -92,33 +92,6 @@ const (
 
 // Storages are all kinds of storage.
 func Storages() []Storage { return []Storage{StorageMemory, StorageDisk} }
-
-// User is the numeric identity of the command, as seen inside.
-type User struct {
-	UID uint32 `json:"uid"`
-	GID uint32 `json:"gid"`
-}
-
-// UnmarshalJSON implements [json.Unmarshaler]. A missing gid becomes the uid.
-func (u *User) UnmarshalJSON(data []byte) error {
-	var ids struct {
-		UID *uint32 `json:"uid"`
-		GID *uint32 `json:"gid"`
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&ids); err != nil {
-		return err
-	}
-	if ids.UID == nil {
-		return errors.New(`"uid" is missing`)
-	}
-	if ids.GID == nil {
-		ids.GID = ids.UID
-	}
-	*u = User{UID: *ids.UID, GID: *ids.GID}
-	return nil
-}
 
 // Bind shows a host path inside the sandbox.
 type Bind struct {

@@ -80,6 +80,10 @@ func TestCompleteNamesEveryBadField(t *testing.T) {
 		}, "binds[0].target"},
 		"user is the agent":           {func(c *Config) { c.User = &User{UID: AgentID} }, "user.uid"},
 		"group is the agent":          {func(c *Config) { c.User = &User{GID: AgentID} }, "user.gid"},
+		"groups with the agent's":     {func(c *Config) { c.User = &User{Groups: []uint32{1, AgentID}} }, "user.groups"},
+		"too many groups":             {func(c *Config) { c.User = &User{Groups: make([]uint32, 257)} }, "user.groups"},
+		"name beside ids":             {func(c *Config) { c.User = &User{Name: "ann", UID: 1} }, "user.name"},
+		"name with a line break":      {func(c *Config) { c.User = &User{Name: "ann\n"} }, "user.name"},
 		"user wraps around":           {func(c *Config) { c.User = &User{UID: 1<<32 - 1} }, "user.uid"},
 		"timeout negative":            {func(c *Config) { c.Timeout = -1 }, "timeout"},
 		"cwd relative":                {func(c *Config) { c.Cwd = "tmp" }, "cwd"},
@@ -138,7 +142,7 @@ func TestReadConfig(t *testing.T) {
 
 func TestGroupInJSONIsTheUsersIfLeftOut(t *testing.T) {
 	c, err := ReadConfig(strings.NewReader(`{"user": {"uid": 1234}}`))
-	if err != nil || *c.User != (User{UID: 1234, GID: 1234}) {
+	if err != nil || !reflect.DeepEqual(*c.User, User{UID: 1234, GID: 1234}) {
 		t.Errorf("got %v, %v", c.User, err)
 	}
 }
@@ -175,6 +179,7 @@ func TestReadConfigSaysWhatIsWrong(t *testing.T) {
 		"absurd pids":      {`{"limits": {"pids": 99999999999999999999}}`, `"limits.pids": 99999999999999999999 is too large`},
 		"second bad limit": {`{"limits": {"disk": "x", "cpus": 2}, "timeout": "1m"}`, `limits.disk: size "x"`},
 		"user without uid": {`{"user": {"gid": 5}}`, `user: "uid" is missing`},
+		"user without all": {`{"user": {}}`, `user: "uid" is missing`},
 		"user of more":     {`{"user": {"uid": 5, "shell": "sh"}}`, `unknown field "shell"`},
 		"something after":  {`{} {}`, "follows"},
 		"too large":        {`{"cwd": "` + strings.Repeat("a", maxConfig) + `"}`, "larger"},
@@ -286,12 +291,16 @@ func TestSizeTextIsExact(t *testing.T) {
 }
 
 func TestParseUser(t *testing.T) {
-	for text, want := range map[string]User{"0": {}, "7": {UID: 7, GID: 7}, "7:8": {UID: 7, GID: 8}} {
-		if got, err := ParseUser(text); err != nil || *got != want {
+	for text, want := range map[string]User{
+		"0": {}, "7": {UID: 7, GID: 7}, "7:8": {UID: 7, GID: 8},
+		"root": {Name: "root"}, "ann:staff": {Name: "ann:staff"}, "ann:8": {Name: "ann:8"}, "7:staff": {Name: "7:staff"}, "pc-1$": {Name: "pc-1$"},
+	} {
+		if got, err := ParseUser(text); err != nil || !reflect.DeepEqual(*got, want) {
 			t.Errorf("%q: got %v, %v; want %v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", ":", "1:", ":1", "root", "-1", "1:-1", "4294967296", "0x1", "1:2:3", "1 "} {
+	for _, text := range []string{"", ":", "1:", ":1", "-1", "1:-1", "4294967296", "0x1", "1:2:3", "1 ",
+		"ann:", ":ann", "ann:staff:x", "4294967296:ann", "ann:4294967296", "-ann", "ann x", "ann\n", "a/n", "änn", strings.Repeat("a", 65)} {
 		if got, err := ParseUser(text); err == nil {
 			t.Errorf("%q: got %v, want an error", text, *got)
 		}
@@ -310,6 +319,12 @@ func FuzzParseUser(f *testing.F) {
 		}
 		c, err := Config{User: u}.Complete()
 		if err != nil {
+			return
+		}
+		if u.Name != "" {
+			if u.Name != text || u.UID != 0 || u.GID != 0 {
+				t.Errorf("%q became %+v", text, u)
+			}
 			return
 		}
 		uid, gid, found := strings.Cut(text, ":")

@@ -101,20 +101,6 @@ func unquote(data []byte) string {
 	return string(data)
 }
 
-// ParseUser reads UID[:GID]; the gid is the uid's if it is left out.
-func ParseUser(text string) (*User, error) {
-	uids, gids, found := strings.Cut(text, ":")
-	if !found {
-		gids = uids
-	}
-	uid, uidErr := strconv.ParseUint(uids, 10, 32)
-	gid, gidErr := strconv.ParseUint(gids, 10, 32)
-	if uidErr != nil || gidErr != nil {
-		return nil, fmt.Errorf("user %q: write it as UID or UID:GID, in numbers", text)
-	}
-	return &User{UID: uint32(uid), GID: uint32(gid)}, nil
-}
-
 // ParseBind reads SRC:DST[:ro|rw].
 func ParseBind(text string) (Bind, error) {
 	parts := strings.Split(text, ":")

@@ -102,11 +102,8 @@ func (c Config) validatePlaces(p *problems) {
 }
 
 func (c Config) validateProcess(p *problems) {
-	if c.User.UID >= AgentID {
-		p.add("user.uid", "%d is not below %d; the sandbox keeps the ids from there on", c.User.UID, AgentID)
-	}
-	if c.User.GID >= AgentID {
-		p.add("user.gid", "%d is not below %d; the sandbox keeps the ids from there on", c.User.GID, AgentID)
+	if field, problem := c.User.problem(); problem != "" {
+		p.add("user."+field, "%s", problem)
 	}
 	if c.Timeout < 0 {
 		p.add("timeout", "%s is negative; 0 means none", time.Duration(c.Timeout))

@@ -85,6 +85,9 @@ func up(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
+	if config, err = sandbox.WithIDs(config); err != nil {
+		return configflags.AsTyped(cmd, err)
+	}
 	info, err := upOnce(ctx, cmd, cmd.Args().First(), config)
 	if err != nil {
 		return err

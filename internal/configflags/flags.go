@@ -38,7 +38,7 @@ func All() []Flag {
 			func(c *spec.Config, v string) error { return setText(&c.Storage, v) }),
 		Text("timeout", "`DURATION` after which a command and all its processes are killed, as 500ms or 1m30s; a number alone is seconds (default: none)", "timeout",
 			func(c *spec.Config, v string) error { return c.Timeout.UnmarshalText([]byte(v)) }),
-		Text("user", "`UID[:GID]` inside (default: 1000:1000)", "user",
+		Text("user", "`UID[:GID]` inside, or NAME[:GROUP] of its /etc/passwd (default: 1000:1000)", "user",
 			func(c *spec.Config, v string) (err error) { c.User, err = spec.ParseUser(v); return err }),
 		list("env-file", "`FILE` with a line NAME=VALUE for each variable; empty lines and lines with # do not count (repeatable)", "env", addEnvFile),
 		list("env", "`NAME=VALUE` for its environment; wins over --env-file (repeatable)", "env", addEnv, "e"),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,7 +68,7 @@ func NewRequest(r record.Record, config spec.Config, c spec.Command, files [3]*o
 		Dir:         config.Cwd,
 		UID:         config.User.UID,
 		GID:         config.User.GID,
-		Groups:      c.Groups,
+		Groups:      slices.Concat(config.User.Groups, c.Groups),
 		Rlimits:     commandLimits(config),
 		OOMScoreAdj: commandOOMScore,
 		TTY:         c.Terminal, PlainNewlines: c.PlainNewlines,

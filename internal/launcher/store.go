@@ -41,6 +41,9 @@ func completed(c spec.Config, storage spec.Storage) (spec.Config, error) {
 	if err == nil {
 		err = checkOpenFiles(c)
 	}
+	if err == nil && c.User.Name != "" {
+		err = &spec.FieldError{Field: "user.name", Problem: "a launcher takes ids; look the name up first"}
+	}
 	return c, err
 }
 
