@@ -30,3 +30,42 @@ func TestNamesOfUsers(t *testing.T) {
 		t.Errorf("exec as root: %+v", got)
 	}
 }
+
+// Root inside adds users to a copy of the host's, and commands run as those users.
+func TestUseraddInTheWholeRoot(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box", "--overlay", "/", "--user", "0")
+	if got := s.exec("box", "sh", "-ec", `
+		groupadd srt-team; useradd -u 4321 srt-bob; usermod -aG srt-team srt-bob; echo srt-bob:secret | chpasswd
+		stat -c '%U %G %a' /etc/shadow /etc/gshadow`); got.code != 0 || got.stdout != strings.Repeat("root shadow 640\n", 2) {
+		t.Fatalf("%+v", got)
+	}
+	if got := s.exec("--user", "srt-bob", "box", "id", "-Gn"); got != (result{0, "srt-bob srt-team\n", ""}) {
+		t.Errorf("as the new user: %+v", got)
+	}
+	// The group of root's password files is root's alone.
+	for _, user := range []string{"srt-bob", "1000"} {
+		if got := s.exec("--user", user, "box", "cat", "/etc/shadow"); got.code == 0 || got.stdout != "" {
+			t.Errorf("%s reads /etc/shadow: %+v", user, got)
+		}
+	}
+	got := s.exec("box", "sh", "-c", "grep -E '^(Cap|Groups)' /proc/self/status | tr -d '\\t'; chown srt-bob /etc/hostname")
+	if got.code == 0 || !strings.Contains(got.stdout, "CapEff:0000000000000000\n") || !strings.Contains(got.stdout, "CapBnd:0000000000000000\n") {
+		t.Errorf("root has more than a group: %+v", got)
+	}
+	// Where the root is not the host's, root has no group.
+	if got := s.do("--user", "0", "--", "id", "-G"); got != (result{0, "0\n", ""}) {
+		t.Errorf("root without an overlay: %+v", got)
+	}
+	// The lines of the file come from inside: none of them makes root, or the agent.
+	s.exec("box", "sh", "-c", "printf 'srt-a:x:x:x::/:\\nsrt-b:x:65535:65535::/:\\nsrt-c:x:4294967296:0::/:\\n' >> /etc/passwd")
+	for _, name := range []string{"srt-a", "srt-b", "srt-c", "srt-d"} {
+		if got := s.exec("--user", name, "box", "id"); got.code != 125 || got.stdout != "" || !strings.Contains(got.stderr, name) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	s.exec("box", "sh", "-c", "rm /etc/passwd; mkfifo /etc/passwd")
+	if got := s.exec("--user", "srt-bob", "box", "id"); got.code != 125 || got.stdout != "" {
+		t.Errorf("a named pipe as /etc/passwd: %+v", got)
+	}
+}

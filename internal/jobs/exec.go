@@ -68,12 +68,25 @@ func NewRequest(r record.Record, config spec.Config, c spec.Command, files [3]*o
 		Dir:         config.Cwd,
 		UID:         config.User.UID,
 		GID:         config.User.GID,
-		Groups:      slices.Concat(config.User.Groups, c.Groups),
+		Groups:      slices.Concat(config.User.Groups, c.Groups, passwordGroups(config)),
 		Rlimits:     commandLimits(config),
 		OOMScoreAdj: commandOOMScore,
 		TTY:         c.Terminal, PlainNewlines: c.PlainNewlines,
 		Stdin: files[0], Stdout: files[1], Stderr: files[2],
 	}, nil
+}
+
+// passwordGroups is the group of the host's /etc/shadow, for root in a sandbox that overlays "/".
+// useradd(8), passwd(1) and the like replace the file, and give the new file this group. Without
+// capabilities root must be a member for that. The files of the group belong to root, so root
+// inside reads no more than before.
+func passwordGroups(c spec.Config) []uint32 {
+	var st unix.Stat_t
+	if c.User.UID != 0 || !slices.Contains(c.Overlays, "/") || unix.Lstat("/etc/shadow", &st) != nil ||
+		st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != 0 || st.Gid == 0 || st.Gid >= spec.AgentID {
+		return nil
+	}
+	return []uint32{st.Gid}
 }
 
 // handOver checks the files and gives them to the command's user.
