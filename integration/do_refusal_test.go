@@ -55,6 +55,7 @@ var doRefusals = []struct {
 	{"--seccomp DIR/missing.json", "DIR/missing.json"},
 	{"--seccomp DIR/broken.json", "DIR/broken.json"},
 	{"--network nonsense", "nonsense"},
+	{"--pid host", "--pid: unknown pid namespace \"host\""},
 	{"--bind nocolon", "nocolon"},
 	{"--bind DIR:relative", "relative"},
 	{"--bind DIR/missing:/x", "DIR/missing"},

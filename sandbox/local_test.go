@@ -144,6 +144,7 @@ func TestLocalRefusesWhatItCannotKeep(t *testing.T) {
 		"rootfs":   {Rootfs: "/"},
 		"binds":    {Binds: []sandbox.Bind{{Source: "/a", Target: "/b"}}},
 		"limits":   {Limits: sandbox.Limits{Memory: 1 << 30}},
+		"pid":      {PID: sandbox.PIDPrivate},
 		"network":  {Network: sandbox.NetworkNone},
 		"user":     {User: &sandbox.User{}},
 		"cwd":      {Cwd: "/"},

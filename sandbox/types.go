@@ -16,6 +16,8 @@ type (
 	User = spec.User
 	// Network is the part of the network that a sandbox can reach.
 	Network = spec.Network
+	// PID names the pid namespace of a sandbox.
+	PID = spec.PID
 	// Size is a number of bytes.
 	Size = spec.Size
 	// CPUs is an amount of processor time per time.
@@ -59,6 +61,9 @@ const (
 
 // NetworkNone is a network of which a sandbox has only the loopback device.
 const NetworkNone = spec.NetworkNone
+
+// PIDPrivate is a pid namespace of the sandbox's own.
+const PIDPrivate = spec.PIDPrivate
 
 // The places of a sandbox's writes.
 const (

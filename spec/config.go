@@ -45,6 +45,9 @@ type Config struct {
 	// Network is the part of the network that the sandbox can reach.
 	Network Network `json:"network,omitempty"`
 
+	// PID is the pid namespace of the sandbox. Empty: one of its own.
+	PID PID `json:"pid,omitempty"`
+
 	// Limits bound the resources of the sandbox.
 	Limits Limits `json:"limits,omitzero"`
 
@@ -77,6 +80,12 @@ type Network string
 
 // NetworkNone is a network namespace with only a loopback device.
 const NetworkNone Network = "none"
+
+// PID names the pid namespace of a sandbox.
+type PID string
+
+// PIDPrivate is a pid namespace of the sandbox's own. No process of the host is visible there.
+const PIDPrivate PID = "private"
 
 // Storage is the place of a sandbox's writes, except those to bound host directories: the
 // layers of its overlays, its own workspace, its home, /tmp and /var/tmp.
@@ -124,6 +133,7 @@ func (c Config) Complete() (Config, error) {
 	c.Overlays = slices.Clone(c.Overlays)
 	c.Env = maps.Clone(c.Env)
 	c.Network = cmp.Or(c.Network, NetworkNone)
+	c.PID = cmp.Or(c.PID, PIDPrivate)
 	for _, l := range LimitFields() {
 		l.Complete(&c)
 	}

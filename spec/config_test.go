@@ -18,6 +18,7 @@ func TestZeroConfigIsTheSafest(t *testing.T) {
 	}
 	want := Config{
 		Network:  NetworkNone,
+		PID:      PIDPrivate,
 		Limits:   Limits{Memory: 1 << 30, CPUs: 1, Pids: 512, FileSize: Unlimited, NoFile: 4096, ShmSize: 64 << 20, Disk: 768 << 20, Files: 98304},
 		User:     &User{UID: 1000, GID: 1000},
 		Cwd:      "/workspace",
@@ -80,6 +81,7 @@ func TestCompleteNamesEveryBadField(t *testing.T) {
 		}, "binds[0].target"},
 		"user is the agent":           {func(c *Config) { c.User = &User{UID: AgentID} }, "user.uid"},
 		"group is the agent":          {func(c *Config) { c.User = &User{GID: AgentID} }, "user.gid"},
+		"pid namespace of the host":   {func(c *Config) { c.PID = "host" }, "pid"},
 		"groups with the agent's":     {func(c *Config) { c.User = &User{Groups: []uint32{1, AgentID}} }, "user.groups"},
 		"too many groups":             {func(c *Config) { c.User = &User{Groups: make([]uint32, 257)} }, "user.groups"},
 		"name beside ids":             {func(c *Config) { c.User = &User{Name: "ann", UID: 1} }, "user.name"},

@@ -71,6 +71,9 @@ func (c Config) validatePlaces(p *problems) {
 	if c.Network != NetworkNone {
 		p.add("network", "unknown network %q; the only one in this version is %q", c.Network, NetworkNone)
 	}
+	if c.PID != PIDPrivate {
+		p.add("pid", "unknown pid namespace %q; the only one in this version is %q", c.PID, PIDPrivate)
+	}
 	if len(c.Binds) > maxBinds {
 		p.add("binds", "%d are more than %d", len(c.Binds), maxBinds)
 	}

@@ -29,6 +29,8 @@ func All() []Flag {
 		list("bind", "host path to show inside, as `SRC:DST[:ro|rw]` (default ro, repeatable)", "binds", addBind, "v"),
 		Text("network", "`none`: a loopback device only", "network",
 			func(c *spec.Config, v string) error { return setText(&c.Network, v) }),
+		Text("pid", "`private`: a pid namespace of its own", "pid",
+			func(c *spec.Config, v string) error { return setText(&c.PID, v) }),
 	}
 	for _, l := range spec.LimitFields() {
 		all = append(all, ofLimit(l, l.Usage+" (default: "+l.Default+")"))
