@@ -23,7 +23,7 @@ GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
 
 .DEFAULT_GOAL := build
-.PHONY: test-packages build run test checks tools modules unit fuzz integration storms others docker29 test-docker29 test-kubernetes vm test-vm bench lint clean deps programs
+.PHONY: build run test test-packages checks tools modules unit fuzz integration storms others docker29 test-docker29 test-kubernetes vm test-vm bench lint clean deps programs
 
 deps:
 	@scripts/need cc=gcc /usr/include/stdio.h=libc6-dev pkg-config=pkg-config pc:libseccomp=libseccomp-dev
@@ -78,7 +78,7 @@ FUZZ := internal/agent:FuzzParseEvent internal/agent:FuzzParseList internal/laun
 	internal/launcher/server:FuzzServer
 # Parsers of a few lines, which take less.
 FUZZ_SMALL := internal/patch:FuzzQuote internal/patch:FuzzTerminal internal/files:FuzzParseAnswer   \
-	internal/files:FuzzParseRequest
+	internal/files:FuzzParseRequest spec:FuzzLookup
 FUZZTIME ?= 10s
 FUZZTIME_SMALL ?= 3s
 fuzz: deps programs
