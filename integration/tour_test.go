@@ -167,13 +167,19 @@ func (ann *tourist) stays(t *testing.T) {
 	if got := ann.prints("ps --execs box"); !strings.Contains(got, id) {
 		t.Errorf("ps --execs: %q", got)
 	}
+	eventually(t, "the output of the server", func() bool { return strings.Contains(ann.prints("logs box "+id), "serving") })
+	ann.prints("cp notes box:/tmp/notes")
+	ann.prints("cp box:/tmp/notes copy")
+	if got := ann.file("copy"); got != "one\ntwo\n" {
+		t.Errorf("cp: %q", got)
+	}
 	if got := ann.prints("attach box " + id); got != "serving\n" {
 		t.Errorf("attach: %q", got)
 	}
 	sleeping := strings.TrimSpace(ann.prints("exec --detach box sleep 1000"))
 	for line, want := range map[string]string{
 		"list": "running", "list -q": "box\n", "list --format json": `"id":"box"`, "state box": `"status": "running"`,
-		"ps box": "sleep 1000", "ps --format json box": "[",
+		"ps box": "sleep 1000", "inspect box": `"box"`, "stats box": "box", "ps --format json box": "[",
 	} {
 		if got := ann.prints(line); !strings.Contains(got, want) {
 			t.Errorf("%s: want %q, got %q", line, want, got)
