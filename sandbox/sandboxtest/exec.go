@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -30,9 +31,13 @@ type instance struct {
 }
 
 type state struct {
+	// mu guards the fields below. It comes after the mutex of the Fake.
 	mu     sync.Mutex
 	paused bool
-	dir    string // of its files, once somebody asked for them
+	fileState
+	// execs are the running commands, and the detached ones that have ended and whose
+	// Result nobody has taken yet.
+	execs map[string]*execution
 }
 
 // Info implements [sandbox.Instance].
@@ -68,8 +73,8 @@ func (i *instance) pause(paused bool) error {
 
 // Start implements [sandbox.Instance].
 func (i *instance) Start(_ context.Context, c sandbox.Command, stdio [3]*os.File) (sandbox.Execution, error) {
-	if c.Terminal != nil || c.Detached || c.Transaction {
-		return nil, fmt.Errorf("a terminal, a detached command or a transaction: %w with a fake", sandbox.ErrUnavailable)
+	if c.Terminal != nil {
+		return nil, fmt.Errorf("a terminal: %w with a fake", sandbox.ErrUnavailable)
 	}
 	i.mu.Lock()
 	paused := i.paused
@@ -80,27 +85,77 @@ func (i *instance) Start(_ context.Context, c sandbox.Command, stdio [3]*os.File
 	case paused:
 		return nil, sandbox.ErrPaused
 	}
-	files, err := duplicate(stdio)
+	e := &execution{instance: i, id: "exec-" + strings.ToLower(rand.Text()), args: c.Args, begun: time.Now(), ended: make(chan struct{})}
+	p, err := e.program(c, stdio)
 	if err != nil {
 		return nil, err
 	}
-	c.Stdin, c.Stdout, c.Stderr = nil, nil, nil
 	i.fake.mu.Lock()
-	i.fake.commands = append(i.fake.commands, c)
+	i.fake.commands = append(i.fake.commands, p.Command)
 	i.fake.mu.Unlock()
-	e := &execution{instance: i, ended: make(chan struct{})}
+	if e.detached() {
+		a, err := e.attach()
+		if err != nil {
+			return nil, err
+		}
+		e.run(p)
+		return a, nil
+	}
+	e.run(p)
+	return e, nil
+}
+
+// program prepares the function's view of a command.
+func (e *execution) program(c sandbox.Command, stdio [3]*os.File) (p *Program, err error) {
+	if e.files, err = duplicate(stdio); err != nil {
+		return nil, err
+	}
+	c.Stdin, c.Stdout, c.Stderr = nil, nil, nil
+	p = &Program{instance: e.instance, Sandbox: e.instance.info, Command: c, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard}
+	if e.files[0] != nil {
+		p.Stdin = e.files[0]
+	}
+	if e.files[1] != nil {
+		p.Stdout = e.files[1]
+	}
+	if e.files[2] != nil {
+		p.Stderr = e.files[2]
+	}
+	if c.Detached {
+		if err := e.keepOutput(c.OutputLimit); err != nil {
+			return nil, err
+		}
+		p.Stdout, p.Stderr = e.kept[0], e.kept[1]
+	}
+	if c.Transaction {
+		if p.transaction, err = e.instance.transaction(); err != nil {
+			descriptor.Close(e.files[:]...)
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// run has the command played.
+func (e *execution) run(p *Program) {
+	i := e.instance
 	ctx := i.ctx
 	cancel := context.CancelFunc(func() {})
-	if timeout := cmp.Or(max(c.Timeout, 0), time.Duration(i.info.Config.Timeout)); timeout > 0 {
+	if timeout := cmp.Or(max(p.Command.Timeout, 0), time.Duration(i.info.Config.Timeout)); timeout > 0 {
 		e.timeout = timeout
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimeout)
 	}
 	ctx, e.stop = context.WithCancelCause(ctx)
+	i.mu.Lock()
+	if i.execs == nil {
+		i.execs = map[string]*execution{}
+	}
+	i.execs[e.id] = e
+	i.mu.Unlock()
 	go func() {
 		defer cancel()
-		e.play(ctx, c, files)
+		e.play(ctx, p)
 	}()
-	return e, nil
 }
 
 var errTimeout = errors.New("timed out")
@@ -122,6 +177,11 @@ func duplicate(files [3]*os.File) (own [3]*os.File, err error) {
 // An execution is one call of the function.
 type execution struct {
 	instance *instance
+	id       string
+	args     []string
+	begun    time.Time
+	files    [3]*os.File
+	kept     [2]*kept // of a detached command
 	timeout  time.Duration
 	stop     context.CancelCauseFunc
 
@@ -135,18 +195,7 @@ type stopped struct{ by syscall.Signal }
 func (s stopped) Error() string { return unix.SignalName(s.by) }
 
 // play has the function play the command, and decides how it ended.
-func (e *execution) play(ctx context.Context, c sandbox.Command, files [3]*os.File) {
-	begun := time.Now()
-	p := &Program{instance: e.instance, Sandbox: e.instance.info, Command: c, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard}
-	if files[0] != nil {
-		p.Stdin = files[0]
-	}
-	if files[1] != nil {
-		p.Stdout = files[1]
-	}
-	if files[2] != nil {
-		p.Stderr = files[2]
-	}
+func (e *execution) play(ctx context.Context, p *Program) {
 	code := make(chan int, 1)
 	go func() { // ends with the function, which the command's end does not wait for
 		if e.instance.fake.Run == nil {
@@ -156,7 +205,7 @@ func (e *execution) play(ctx context.Context, c sandbox.Command, files [3]*os.Fi
 		code <- e.instance.fake.Run(ctx, p)
 	}()
 	r := sandbox.Result{
-		ID: e.instance.info.ID, IORead: -1, IOWritten: -1, Isolation: sandbox.IsolationNone, Limits: spec.NoLimits(), Notes: []string{Note},
+		ID: e.instance.info.ID, Exec: e.id, IORead: -1, IOWritten: -1, Isolation: sandbox.IsolationNone, Limits: spec.NoLimits(), Notes: []string{Note},
 	}
 	select {
 	case n := <-code:
@@ -167,8 +216,11 @@ func (e *execution) play(ctx context.Context, c sandbox.Command, files [3]*os.Fi
 	case <-ctx.Done():
 		e.cutOff(&r, context.Cause(ctx))
 	}
-	descriptor.Close(files[:]...)
-	r.Duration = time.Since(begun)
+	descriptor.Close(e.files[:]...)
+	if e.detached() {
+		r.StdoutTruncated, r.StderrTruncated = e.kept[0].end(), e.kept[1].end()
+	}
+	r.Duration = time.Since(e.begun)
 	if e.instance.fake.Result != nil {
 		e.instance.fake.Result(p, &r)
 		r.ID, r.Isolation, r.Limits = e.instance.info.ID, sandbox.IsolationNone, spec.NoLimits()
@@ -176,9 +228,20 @@ func (e *execution) play(ctx context.Context, c sandbox.Command, files [3]*os.Fi
 			r.Notes = append(r.Notes, Note)
 		}
 	}
+	if err := e.instance.settle(p.transaction, &r); err != nil {
+		r.Notes = append(r.Notes, fmt.Sprintf("the transaction has not ended well: %v", err))
+	}
 	e.result = r
+	if !e.detached() {
+		e.instance.mu.Lock()
+		delete(e.instance.execs, e.id)
+		e.instance.mu.Unlock()
+	}
 	close(e.ended)
 }
+
+// detached says that the command goes on without its caller.
+func (e *execution) detached() bool { return e.kept[0] != nil }
 
 // cutOff describes a command that did not end by itself.
 func (e *execution) cutOff(r *sandbox.Result, cause error) {

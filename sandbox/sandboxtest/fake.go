@@ -18,7 +18,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -46,12 +45,15 @@ type Program struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 
-	instance *instance
+	instance    *instance
+	transaction *transaction // nil: the command is in none
 }
 
 // A Fake is a provider. Its zero value has commands that succeed and write
-// nothing. It has no terminals, no detached commands and no snapshots: these are
-// ErrUnavailable. It may be used by several goroutines; Run is called by as many.
+// nothing. It has transactions, snapshots, the changes of overlays, and detached commands,
+// which end with the Fake. It copies each overlaid directory, so these should be small. It
+// has no terminals, statistics or events: these are ErrUnavailable. It may be used by several
+// goroutines; Run is called by as many.
 type Fake struct {
 	// Run plays a command and returns its exit code, of which the lowest eight bits count.
 	// ctx is done when the command has to end: by its timeout, by a signal, or with its
@@ -66,6 +68,7 @@ type Fake struct {
 	// mu guards the fields below.
 	mu        sync.Mutex
 	sandboxes map[string]*instance
+	snapshots map[string]*snapshot
 	commands  []sandbox.Command
 	created   []sandbox.Config
 }
@@ -95,12 +98,18 @@ func (f *Fake) Create(_ context.Context, r sandbox.Request) (sandbox.Instance, e
 	if f.Missing != nil {
 		return nil, f.Missing
 	}
-	if r.From != "" {
-		return nil, fmt.Errorf("begin with snapshot %q: %w with a fake", r.From, sandbox.ErrUnavailable)
-	}
 	config, err := r.Config.Complete()
 	if err != nil {
 		return nil, err
+	}
+	if config.Overlays, err = checkOverlays(config.Overlays); err != nil {
+		return nil, err
+	}
+	if config.Storage == "" { // as a launcher decides
+		config.Storage = sandbox.StorageDisk
+		if r.Tied {
+			config.Storage = sandbox.StorageMemory
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,11 +121,18 @@ func (f *Fake) Create(_ context.Context, r sandbox.Request) (sandbox.Instance, e
 		found.info.Reused = true
 		return &found, nil
 	}
+	from, err := f.snapshotLocked(r, config)
+	if err != nil {
+		return nil, err
+	}
 	ctx, end := context.WithCancel(context.Background())
 	i := &instance{fake: f, ctx: ctx, end: end, state: &state{}, info: sandbox.Info{
-		ID: cmp.Or(r.Name, "fake-"+strings.ToLower(rand.Text())), Provider: Name, State: sandbox.StateRunning,
+		ID: cmp.Or(r.Name, "fake-"+strings.ToLower(rand.Text())), Provider: Name, State: sandbox.StateRunning, From: r.From,
 		Config: config, Created: time.Now(), Isolation: sandbox.IsolationNone, Limits: spec.NoLimits(),
 	}}
+	if err := i.begin(from); err != nil {
+		return nil, errors.Join(err, i.remove())
+	}
 	if f.sandboxes == nil {
 		f.sandboxes = map[string]*instance{}
 	}

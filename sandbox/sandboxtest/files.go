@@ -4,21 +4,52 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/files"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/overlaid"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
 // Root has the sandbox's files as the test sees them through [sandbox.Files]: a
-// temporary directory of the host's, at first with an empty workspace and tmp,
-// that goes with the sandbox. The caller closes it.
-func (p *Program) Root() (*os.Root, error) { return p.instance.root() }
+// temporary directory of the host's that goes with the sandbox. At first it has an empty
+// workspace and tmp, and copies of the Config's Overlays at their own paths. A transaction
+// has another directory. The caller closes it.
+func (p *Program) Root() (*os.Root, error) {
+	if p.transaction != nil {
+		return os.OpenRoot(p.transaction.dir)
+	}
+	return p.instance.root()
+}
 
-// root makes the directory when it is first needed.
+// fileState is the state of an instance's files. The instance's mutex guards it.
+type fileState struct {
+	dir string // of all that follows, once somebody asked for it
+	// host has the files of the overlaid directories when they were copied, begun those with
+	// which the sandbox has begun there. Paths are relative to /.
+	host, begun tree
+	// layers are the overlaid directories.
+	layers []*overlay
+	// joined are the transactions that can be undone, the oldest first.
+	joined []joined
+}
+
+// top is the directory of the sandbox's files.
+func (s *fileState) top() string { return s.dir + "/root" }
+
+// root opens the sandbox's files.
 func (i *instance) root() (*os.Root, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	return i.rootLocked()
+}
+
+// rootLocked makes the directory when it is first needed.
+func (i *instance) rootLocked() (*os.Root, error) {
 	if i.ctx.Err() != nil {
 		return nil, sandbox.ErrNotFound
 	}
@@ -28,11 +59,96 @@ func (i *instance) root() (*os.Root, error) {
 			return nil, fmt.Errorf("files of a fake: %w", err)
 		}
 		i.dir = dir
-		if err := errors.Join(os.Mkdir(dir+"/workspace", 0o755), os.Mkdir(dir+"/tmp", 0o755)); err != nil {
+		if err := errors.Join(os.MkdirAll(i.top()+"/workspace", 0o755), os.Mkdir(i.top()+"/tmp", 0o755)); err != nil {
 			return nil, fmt.Errorf("files of a fake: %w", err)
 		}
 	}
-	return os.OpenRoot(i.dir)
+	return os.OpenRoot(i.top())
+}
+
+// begin copies the overlaid directories, and the files of a snapshot.
+func (i *instance) begin(from *snapshot) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.info.Config.Overlays) == 0 && from == nil {
+		return nil
+	}
+	root, err := i.rootLocked()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	i.host = tree{}
+	for _, dir := range i.info.Config.Overlays {
+		if err := i.addOverlay(dir, from); err != nil {
+			return &sandbox.ConfigError{Reason: fmt.Sprintf("overlay %s: %v", dir, err)}
+		}
+	}
+	i.begun = maps.Clone(i.host)
+	if from != nil {
+		for _, o := range from.layers {
+			i.begun.cut(o.rel)
+		}
+		maps.Copy(i.begun, from.files)
+	}
+	for _, o := range i.layers {
+		if err := root.MkdirAll(o.rel, 0o755); err != nil {
+			return fmt.Errorf("files of a fake: %w", err)
+		}
+	}
+	return i.begun.write(root, slices.Sorted(maps.Keys(i.begun)))
+}
+
+// addOverlay adds an overlaid directory: as a snapshot has it, or a copy of the host's.
+func (i *instance) addOverlay(dir string, from *snapshot) error {
+	o, err := newOverlay(dir, len(i.layers))
+	if err != nil {
+		return err
+	}
+	i.layers = append(i.layers, o)
+	if from != nil {
+		for _, before := range from.layers {
+			if before.path == dir {
+				o.forked, o.since, o.stamps = true, before.since, maps.Clone(before.stamps)
+				maps.Copy(i.host, from.host.below(o.rel).in(o.rel))
+				return nil
+			}
+		}
+	}
+	return i.copyHost(o)
+}
+
+// tick is more than the time by which a file's change time can lag behind the clock.
+const tick = 20 * time.Millisecond
+
+// copyHost reads an overlaid directory of the host. Each change of the host after it has a
+// later time.
+func (i *instance) copyHost(o *overlay) error {
+	o.since, o.stamps = time.Now(), nil
+	defer time.Sleep(tick)
+	now, err := readDir(o.path)
+	if err != nil {
+		return err
+	}
+	i.host.cut(o.rel)
+	maps.Copy(i.host, now.in(o.rel))
+	return nil
+}
+
+// checkOverlays makes the paths of overlays absolute.
+func checkOverlays(dirs []string) ([]string, error) {
+	var all []string
+	for _, dir := range dirs {
+		dir, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, err
+		}
+		if dir == "/" || slices.ContainsFunc(all, func(other string) bool { return overlaid.Beneath(dir, other) || overlaid.Beneath(other, dir) }) {
+			return nil, fmt.Errorf("overlay %s, which is / or has another overlay in common: %w with a fake, which copies each overlay", dir, sandbox.ErrUnavailable)
+		}
+		all = append(all, dir)
+	}
+	return all, nil
 }
 
 // remove ends the instance and removes its files.

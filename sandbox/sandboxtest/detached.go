@@ -1,0 +1,143 @@
+package sandboxtest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+// kept is the output of a detached command, in a file.
+type kept struct {
+	// mu guards the fields below.
+	mu        sync.Mutex
+	file      *os.File
+	left      int64 // that are kept
+	truncated bool
+}
+
+// Write keeps the first bytes, and drops the rest.
+func (k *kept) Write(b []byte) (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	part := b[:min(int64(len(b)), k.left)]
+	k.truncated = k.truncated || len(part) < len(b)
+	n, err := k.file.Write(part)
+	k.left -= int64(n)
+	return len(b), err
+}
+
+// end closes the file. It says whether output was dropped.
+func (k *kept) end() (truncated bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.file.Close()
+	return k.truncated
+}
+
+// keepOutput makes the files for the output of a detached command.
+func (e *execution) keepOutput(limit int64) error {
+	root, err := e.instance.root()
+	if err != nil {
+		return err
+	}
+	root.Close()
+	for n := range e.kept {
+		file, err := os.CreateTemp(e.instance.dir, "output")
+		if err != nil {
+			return err
+		}
+		e.kept[n] = &kept{file: file, left: cmp.Or(limit, sandbox.OutputLimit)}
+	}
+	return nil
+}
+
+// Execs implements [sandbox.Attacher].
+func (i *instance) Execs(context.Context) ([]sandbox.ExecInfo, error) {
+	if i.ctx.Err() != nil {
+		return nil, sandbox.ErrNotFound
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	var all []sandbox.ExecInfo
+	for _, id := range slices.Sorted(maps.Keys(i.execs)) {
+		e := i.execs[id]
+		info := sandbox.ExecInfo{ID: id, Args: e.args, Started: e.begun, Detached: e.detached()}
+		select {
+		case <-e.ended:
+			info.Ended = true
+		default:
+		}
+		all = append(all, info)
+	}
+	return all, nil
+}
+
+// Attach implements [sandbox.Attacher].
+func (i *instance) Attach(_ context.Context, id string) (sandbox.Execution, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	e := i.execs[id]
+	if e == nil || !e.detached() {
+		return nil, sandbox.ErrNotFound
+	}
+	return e.attach()
+}
+
+// attach opens the output of a detached command.
+func (e *execution) attach() (*attached, error) {
+	a := &attached{execution: e}
+	for n, k := range e.kept {
+		file, err := os.Open(k.file.Name())
+		if err != nil {
+			return nil, errors.Join(err, a.Close())
+		}
+		a.output[n] = file
+	}
+	return a, nil
+}
+
+// attached is a detached command to a caller. The command goes on after Close.
+type attached struct {
+	*execution
+	output [2]*os.File
+}
+
+// ID implements [sandbox.Execution].
+func (a *attached) ID() string { return a.id }
+
+// Output has the kept output.
+func (a *attached) Output() (stdout, stderr *os.File) { return a.output[0], a.output[1] }
+
+// Wait implements [sandbox.Execution]. One call gets the Result.
+func (a *attached) Wait(ctx context.Context) (sandbox.Result, error) {
+	r, err := a.execution.Wait(ctx)
+	if err != nil {
+		return r, err
+	}
+	i := a.instance
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.execs[a.id] != a.execution {
+		return sandbox.Result{}, sandbox.ErrNotFound
+	}
+	delete(i.execs, a.id)
+	return r, nil
+}
+
+// Close implements [sandbox.Execution].
+func (a *attached) Close() error {
+	var errs []error
+	for n, file := range a.output {
+		if file != nil {
+			errs = append(errs, file.Close())
+			a.output[n] = nil
+		}
+	}
+	return errors.Join(errs...)
+}
