@@ -6,9 +6,36 @@ import (
 
 // The configuration of sandboxes; package spec describes it in full.
 type (
-	// Config describes a sandbox. Its zero value is the safest one.
+	// Config describes a sandbox. Its zero value is the safest one. The fields, which
+	// docs/reference.md describes with defaults and bounds:
+	//
+	//	Rootfs    string            // directory that becomes the root; "": the host's programs
+	//	Workspace string            // host directory at /workspace; "": an empty one
+	//	Binds     []Bind            // further host paths, read-only or writable
+	//	Overlays  []string          // host directories whose changes go to a layer
+	//	Storage   Storage           // of the sandbox's writes: memory or disk
+	//	Network   Network           // NetworkNone
+	//	Limits    Limits            // of all resources
+	//	Timeout   Duration          // of each command; 0: none, in Run one minute
+	//	User      *User             // nil: 1000:1000
+	//	Env       map[string]string // added to PATH, HOME, LANG and TERM
+	//	Cwd       string            // "": /workspace
+	//	Hostname  string            // "": sandbox
+	//	Seccomp   string            // default, strict, debug or a file; "": default
 	Config = spec.Config
-	// Limits bound the resources of a sandbox, or of one command.
+	// Limits bound the resources of a sandbox, or of one command. 0 is the default. The
+	// fields:
+	//
+	//	Memory   Size  // bytes of memory and swap; 1 GiB
+	//	CPUs     CPUs  // cores' worth of processor time; 1
+	//	Pids     int64 // processes and threads at once; 512
+	//	FileSize Size  // bytes of the largest file; Unlimited
+	//	NoFile   int64 // open files of one process; 4096
+	//	ShmSize  Size  // bytes of /dev/shm; 64 MiB
+	//	Disk     Size  // bytes of all kept writes; 1 GiB, in memory 3/4 of Memory at most
+	//	Files    int64 // number of files in Disk; one for each 8 KiB
+	//	IORead   Size  // bytes per second read from disk; Unlimited
+	//	IOWrite  Size  // bytes per second written to disk; Unlimited
 	Limits = spec.Limits
 	// Bind shows a path of the host inside.
 	Bind = spec.Bind
@@ -76,7 +103,24 @@ const WorkspacePath = spec.WorkspacePath
 
 // The end of a command; package spec describes it in full.
 type (
-	// Result describes the end of a command.
+	// Result describes the end of a command. The fields, which docs/reference.md describes:
+	//
+	//	ID, Exec                         string        // of the sandbox, of the command
+	//	Status                           Status        // exited, timed_out, …
+	//	ExitCode                         int           // -1: no command ran
+	//	Signal                           string        // "SIGTERM", …
+	//	Reason                           string        // one sentence
+	//	Stdout, Stderr                   []byte        // without a writer of the caller
+	//	StdoutTruncated, StderrTruncated bool
+	//	Duration, CPU                    time.Duration // of the clock, of the processor
+	//	PeakMemory                       uint64        // in bytes
+	//	IORead, IOWritten                int64         // in bytes; -1: not known
+	//	Violations                       []Violation   // limits that were hit, refused acts
+	//	Damaged                          bool          // the host's disk has lost writes
+	//	Files                            *spec.Files   // the paths that changed
+	//	Isolation                        Isolation     // full or none
+	//	Limits                           LimitReport   // the limits that the host enforces
+	//	Notes                            []string      // abilities that the host lacks
 	Result = spec.Result
 	// Status tells how a command ended.
 	Status = spec.Status
