@@ -10,8 +10,8 @@
 //	result, err := sb.Run(ctx, "npm test")
 //
 // The zero [Config] is the safest sandbox: the host's programs read-only, an empty
-// workspace, no network, limits on all resources. Package spec describes the fields of
-// [Config], [Limits] and [Result], with units and defaults.
+// workspace, no network, limits on all resources. docs/reference.md describes the fields of
+// [Config], [Limits] and [Result], with units, defaults and bounds.
 //
 // # Errors and results
 //
