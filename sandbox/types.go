@@ -18,7 +18,7 @@ type (
 	//	Limits    Limits            // of all resources
 	//	Timeout   Duration          // of each command; 0: none, in Run one minute
 	//	User      *User             // nil: 1000:1000
-	//	Env       map[string]string // added to PATH, HOME, LANG and TERM
+	//	Env       map[string]string // added to PATH, HOME, USER, SHELL, LANG and TERM
 	//	Cwd       string            // "": /workspace
 	//	Hostname  string            // "": sandbox
 	//	Seccomp   string            // default, strict, debug or a file; "": default
