@@ -105,7 +105,7 @@ To check this host, and the isolation of a sandbox:
 			inCategory(categorySandbox,
 				doCommand(), upCommand(), downCommand(), cpCommand(), changesCommand(), diffCommand(), applyCommand(),
 				saveCommand(), attachCommand(), logsCommand(), inspectCommand(), statsCommand(), undoCommand(), snapshotCommand(), discardCommand(),
-				launcherCommand(), pruneCommand(), doctorCommand(), registerCommand(),
+				launcherCommand(), pruneCommand(), doctorCommand(), registerCommand(), completionCommand(),
 			),
 			inCategory(categoryOCI,
 				createCommand(), startCommand(), runCommand(), stateCommand(), killCommand(),
