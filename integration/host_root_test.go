@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -48,5 +50,32 @@ func TestRefusedWorkspaceBelowRootHasAWayOut(t *testing.T) {
 	wantRefusal(t, got, "^.*workspace "+dir+" is forbidden.* use --overlay "+dir+",.*/home, /srv, /var/tmp or /tmp\n$")
 	if got := s.do("--overlay", dir, "--cwd", dir, "--", "sh", "-c", "echo kept > file; cat file"); got.code != 0 || got.stdout != "kept\n" {
 		t.Errorf("the way out of the error: %+v", got)
+	}
+}
+
+// A program of rustup on the caller's PATH is named with a bind, and the bind brings it.
+func TestHiddenToolchainIsNamedWithItsBind(t *testing.T) {
+	s := newSandboxes(t)
+	home := t.TempDir()
+	toolchain := home + "/.rustup/toolchains/stable"
+	for name, content := range map[string]string{
+		home + "/.cargo/bin/rustup": "#!/bin/sh\n", home + "/.cargo/bin/yarn": "#!/bin/sh\n",
+		toolchain + "/bin/yarn": "#!/bin/sh\necho from the toolchain\n", home + "/.rustup/settings.toml": "default_toolchain = \"stable\"\n",
+	} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(content), 0o755)); err != nil { //nolint:gosec // programs
+			t.Fatal(err)
+		}
+	}
+	do := func(args ...string) result {
+		cmd := s.command(append([]string{"do"}, args...)...)
+		cmd.Env = append(os.Environ(), "PATH="+home+"/.cargo/bin:"+os.Getenv("PATH"))
+		return run(t, cmd)
+	}
+	bind := toolchain + ":" + toolchain
+	if got := do("--", "yarn"); got.code != 127 || !strings.Contains(got.stderr, "bring it with --bind "+bind) {
+		t.Errorf("got %+v, want the bind %s named", got, bind)
+	}
+	if got := do("--bind", bind, "--", "yarn"); got.code != 0 || got.stdout != "from the toolchain\n" {
+		t.Errorf("with the bind: %+v", got)
 	}
 }

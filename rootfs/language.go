@@ -12,7 +12,7 @@ import (
 type Languages struct {
 	Prefixes []string // for Config.Prefixes
 	Path     []string // for the front of the sandbox's PATH
-	Notes    []string // interpreters that are not shown, and why, a sentence each
+	Notes    []string // programs that are not shown, and why, a sentence each
 }
 
 // A language is an interpreter and the companions of its prefix, one of which must be
@@ -36,8 +36,9 @@ var standardPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/
 
 // FindLanguages finds the interpreters of a PATH and the directories outside /usr that
 // they need: an installation's prefix; a virtual environment and the prefix it is based
-// on. It runs none of them, so a shim that chooses an interpreter (pyenv, asdf) is not
-// followed. A directory where a sandbox never writes, such as /root, is taken only if one
+// on. It also finds the directories of /opt that PATH points into, and notes other programs of
+// PATH that are not shown. It runs none of them, so a shim that chooses an interpreter (pyenv,
+// asdf) is not followed. A directory where a sandbox never writes, such as /root, is taken only if one
 // of the binds shows it at its own path. A home directory, or one that holds many other
 // things, is never taken. home is the caller's.
 func FindLanguages(pathList, home string, binds []Bind) Languages {
@@ -46,9 +47,15 @@ func FindLanguages(pathList, home string, binds []Bind) Languages {
 		for _, dir := range filepath.SplitList(pathList) {
 			exe := filepath.Join(dir, l.name)
 			if filepath.IsAbs(dir) && executable(exe) && f.take(l, exe) {
+				if !within(exe, "/usr") {
+					f.taken = append(f.taken, l.name)
+				}
 				break
 			}
 		}
+	}
+	for _, dir := range filepath.SplitList(pathList) {
+		f.takePath(filepath.Clean(dir))
 	}
 	return f.found
 }
@@ -62,12 +69,16 @@ type finder struct {
 	home  string
 	homes []string // of all users; nil until needed
 	binds []Bind
+	taken []string // names of the languages outside /usr that are shown
 	found Languages
 }
 
 // take adds the directories that an interpreter needs, or notes the reason why not.
 func (f *finder) take(l language, exe string) bool {
 	bin, needs, err := f.needs(l, exe)
+	if dir := filepath.Dir(exe); err != nil && programsOf(dir) != dir {
+		return false // takePath notes it
+	}
 	if err != nil {
 		f.found.Notes = append(f.found.Notes, fmt.Sprintf("%s is not shown in the sandbox: %v", exe, err))
 		return false
@@ -147,13 +158,31 @@ func (f *finder) visible(p string) bool {
 			return true
 		}
 	}
+	return f.bound(p)
+}
+
+// bound says whether a bind shows a host path at the same place.
+func (f *finder) bound(p string) bool {
 	return slices.ContainsFunc(f.binds, func(b Bind) bool {
 		return within(p, b.Target) && filepath.Clean(b.Source) == b.Target
 	})
 }
 
-// takeable says why a directory must not be shown as a prefix, or nil.
+// takeable says why a directory must not be shown as a language's prefix, or nil.
 func (f *finder) takeable(p string, landmarks []string) error {
+	if err := f.showable(p); err != nil {
+		return err
+	}
+	for _, mark := range landmarks {
+		if found, _ := filepath.Glob(filepath.Join(p, mark)); len(found) > 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s does not look like its prefix: it has no %s; name it with --bind %[1]s:%[1]s to show it", p, landmarks[0])
+}
+
+// showable says why a directory must not be shown to every sandbox, or nil.
+func (f *finder) showable(p string) error {
 	name := fmt.Sprintf("name it with --bind %s:%[1]s to show it", p)
 	resolved, err := filepath.EvalSymlinks(p)
 	if err != nil {
@@ -172,12 +201,7 @@ func (f *finder) takeable(p string, landmarks []string) error {
 	if st, err := os.Stat(p); err != nil || st.Mode()&0o005 != 0o005 {
 		return fmt.Errorf("not every user of the host may read its prefix %s; %s", p, name)
 	}
-	for _, mark := range landmarks {
-		if found, _ := filepath.Glob(filepath.Join(p, mark)); len(found) > 0 {
-			return nil
-		}
-	}
-	return fmt.Errorf("%s does not look like its prefix: it has no %s; %s", p, landmarks[0], name)
+	return nil
 }
 
 // holdsHome says whether a home directory is p or lies below it.

@@ -1,0 +1,103 @@
+package rootfs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// optional is the place of programs that come with a directory of their own.
+const optional = "/opt"
+
+// toolNames are the programs that a note names if they are on the caller's PATH and not shown.
+var toolNames = []string{
+	"bun", "bundle", "cargo", "deno", "gem", "go", "gradle", "groovy", "java", "javac", "kotlinc", "mvn", "node", "npm", "npx", "pip",
+	"pip3", "pnpm", "python", "python3", "ruby", "rustc", "sbt", "scala", "yarn",
+}
+
+// takePath adds a directory of PATH outside /usr: a bind shows it, or it lies below a directory
+// of /opt. The programs of other directories are noted.
+func (f *finder) takePath(dir string) {
+	programs := programsOf(dir)
+	switch {
+	case !filepath.IsAbs(dir) || within(programs, "/usr") || slices.Contains(standardPath, programs) || slices.Contains(f.found.Path, programs):
+	case f.bound(programs):
+		f.found.Path = append(f.found.Path, programs)
+	case within(dir, optional) && dir != optional:
+		f.takeOptional(dir)
+	default:
+		f.noteTools(dir, programs)
+	}
+}
+
+// takeOptional shows the directory of /opt that a directory of PATH lies in.
+func (f *finder) takeOptional(dir string) {
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return
+	}
+	name, _, _ := strings.Cut(dir[len(optional)+1:], "/")
+	top := filepath.Join(optional, name)
+	if slices.Contains(f.found.Prefixes, top) {
+		f.found.Path = append(f.found.Path, dir)
+		return
+	}
+	if err := f.showable(top); err != nil {
+		f.found.Notes = append(f.found.Notes, fmt.Sprintf("%s is not shown in the sandbox: %v", dir, err))
+		return
+	}
+	f.found.Prefixes = append(f.found.Prefixes, top)
+	f.found.Path = append(f.found.Path, dir)
+}
+
+// noteTools notes the programs of a directory that is not shown, with the bind that shows them.
+func (f *finder) noteTools(dir, programs string) {
+	prefix := programs
+	if filepath.Base(programs) == "bin" {
+		prefix = filepath.Dir(programs)
+	}
+	for _, name := range toolNames {
+		exe := filepath.Join(dir, name)
+		noted := func(note string) bool { return strings.HasPrefix(note, exe+" ") }
+		if !slices.Contains(f.taken, name) && executable(exe) && !slices.ContainsFunc(f.found.Notes, noted) {
+			f.found.Notes = append(f.found.Notes,
+				fmt.Sprintf("%s is not shown in the sandbox: bring it with --bind %s:%[2]s", exe, prefix))
+		}
+	}
+}
+
+// programsOf is the directory of the programs that a directory of PATH stands for. The programs
+// of pyenv and its kin, and of rustup, choose a toolchain when they run: it is the default one.
+func programsOf(dir string) string {
+	above := filepath.Dir(dir)
+	rustup := filepath.Join(filepath.Dir(above), ".rustup")
+	programs := dir
+	switch {
+	case filepath.Base(dir) == "shims":
+		version, _, _ := strings.Cut(firstLine(above+"/version", ""), ":")
+		programs = filepath.Join(above, "versions", version, "bin")
+	case filepath.Base(dir) == "bin" && executable(dir+"/rustup"):
+		version := strings.Trim(firstLine(rustup+"/settings.toml", "default_toolchain = "), `"`)
+		programs = filepath.Join(rustup, "toolchains", version, "bin")
+	}
+	if info, err := os.Stat(programs); err != nil || !info.IsDir() {
+		return dir
+	}
+	return programs
+}
+
+// firstLine is the rest of the first line of a file that has the prefix. It names one
+// directory, or is empty.
+func firstLine(name, prefix string) string {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), prefix); ok && !strings.Contains(rest, "/") && rest != ".." {
+			return rest
+		}
+	}
+	return ""
+}

@@ -1,0 +1,81 @@
+package rootfs
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// program makes an executable file.
+func program(t *testing.T, name string) {
+	t.Helper()
+	write(t, name, "#!/bin/sh\n")
+	if err := os.Chmod(name, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHiddenToolchainIsNamedWithItsBind(t *testing.T) {
+	home := t.TempDir()
+	for _, name := range []string{
+		".cargo/bin/rustup", ".cargo/bin/cargo", ".rustup/toolchains/stable/bin/cargo",
+		".pyenv/shims/python3", ".pyenv/versions/3.12.1/bin/python3",
+		".nvm/versions/node/v20/bin/npm", ".sdkman/candidates/maven/3.9/bin/mvn",
+	} {
+		program(t, home+"/"+name)
+	}
+	write(t, home+"/.rustup/settings.toml", "version = \"12\"\ndefault_toolchain = \"stable\"\n")
+	write(t, home+"/.pyenv/version", "3.12.1\n")
+	symlink(t, "3.9", home+"/.sdkman/candidates/maven/current")
+	for bin, test := range map[string]struct{ exe, prefix string }{
+		".cargo/bin":                            {".cargo/bin/cargo", ".rustup/toolchains/stable"},
+		".pyenv/shims":                          {".pyenv/shims/python3", ".pyenv/versions/3.12.1"},
+		".nvm/versions/node/v20/bin":            {".nvm/versions/node/v20/bin/npm", ".nvm/versions/node/v20"},
+		".sdkman/candidates/maven/current/bin/": {".sdkman/candidates/maven/current/bin/mvn", ".sdkman/candidates/maven/current"},
+	} {
+		prefix := home + "/" + test.prefix
+		want := home + "/" + test.exe + " is not shown in the sandbox: bring it with --bind " + prefix + ":" + prefix
+		got := FindLanguages(home+"/"+bin+":/usr/bin", home, nil)
+		if !slices.Equal(got.Notes, []string{want}) || len(got.Path)+len(got.Prefixes) > 0 {
+			t.Errorf("%s: got %+v, want the note %q", bin, got, want)
+		}
+		got = FindLanguages(home+"/"+bin+":/usr/bin", home, []Bind{{Source: prefix, Target: prefix}})
+		if !slices.Equal(got.Path, []string{prefix + "/bin"}) || len(got.Notes)+len(got.Prefixes) > 0 {
+			t.Errorf("%s with the bind: got %+v", bin, got)
+		}
+	}
+}
+
+func TestDefaultOfAToolchainIsOneDirectory(t *testing.T) {
+	home := t.TempDir()
+	program(t, home+"/shims/python3")
+	for _, version := range []string{"../..", "..", "system", ""} {
+		write(t, home+"/version", version+"\n")
+		if got := programsOf(home + "/shims"); got != home+"/shims" {
+			t.Errorf("version %q leads to %s", version, got)
+		}
+	}
+}
+
+func TestOptIsShownWherePathPointsIntoIt(t *testing.T) {
+	asRoot(t)
+	dir, err := os.MkdirTemp("/opt", "rootfs-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	program(t, dir+"/ide/bin/ide")
+	path := dir + "/ide/bin:" + dir + "/none:/opt:/opt/rootfs-none/bin"
+	got := FindLanguages(path, "/nowhere", nil)
+	if len(got.Prefixes)+len(got.Path) > 0 || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "not every user") {
+		t.Errorf("mode 0700: %+v", got)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	got = FindLanguages(path, "/nowhere", nil)
+	if !slices.Equal(got.Prefixes, []string{dir}) || !slices.Equal(got.Path, []string{dir + "/ide/bin"}) || len(got.Notes) > 0 {
+		t.Errorf("%+v, want %s shown", got, dir)
+	}
+}
