@@ -47,7 +47,7 @@ func TestTransactionsKilledAtFailpoints(t *testing.T) {
 	need(t, layersOfAnywhere(t))
 	s := newSandboxes(t)
 	dir := t.TempDir()
-	s.up("c", "--overlay", dir)
+	s.up("c", "--overlay", dir, "--cwd", "/workspace")
 	s.sh("c", "echo old > file; mkdir d; echo x > d/x; echo old > "+dir+"/file")
 	look := func() string {
 		return s.sh("c", "find /workspace "+dir+` -name 'd*' -o -name 'file*' | LC_ALL=C sort | while read f; do echo $f; [ -d $f ] || cat $f; done; ls -A /workspace`)

@@ -522,7 +522,7 @@ func TestUnknownNamesOfASandboxAreSaid(t *testing.T) {
 		args []string
 		want result
 	}{
-		{[]string{"attach", "box", "bogus"}, result{125, "", "sandbox-runtime: sandbox box: detached exec \"bogus\" does not exist\n"}},
+		{[]string{"attach", "box", "bogus"}, result{125, "", "sandbox-runtime: sandbox box: detached exec \"bogus\" does not exist; a command whose result a client has got is forgotten, ps --execs shows the others\n"}},
 		{[]string{"changes", "box", "nothere"}, result{1, "", "sandbox-runtime: \"nothere\" does not exist, and nothing has changed at it\n"}},
 		{[]string{"changes", "box", "there"}, result{0, "", "nothing has changed at \"there\"\n"}},
 		{[]string{"changes", "--json", "box", "made", "nothere", "there"}, result{1, made, "nothing has changed at \"there\"\nsandbox-runtime: \"nothere\" does not exist, and nothing has changed at it\n"}},

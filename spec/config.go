@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"math"
+	"path"
 	"reflect"
 	"slices"
 	"strconv"
@@ -62,8 +63,8 @@ type Config struct {
 	// replaces variables of the same name. The host's environment is never passed on.
 	Env map[string]string `json:"env,omitempty"`
 
-	// Cwd is where the command starts, an absolute path inside. Empty:
-	// /workspace.
+	// Cwd is where the command starts, an absolute path inside. Empty: the overlay if there
+	// is exactly one, it is not "/", and there is no Workspace; else /workspace.
 	Cwd string `json:"cwd,omitempty"`
 
 	// Hostname is the host name inside. Empty: "sandbox".
@@ -137,7 +138,7 @@ func (c Config) Complete() (Config, error) {
 	for _, l := range LimitFields() {
 		l.Complete(&c)
 	}
-	c.Cwd = cmp.Or(c.Cwd, WorkspacePath)
+	c.Cwd = cmp.Or(c.Cwd, c.start())
 	c.Hostname = cmp.Or(c.Hostname, "sandbox")
 	c.Seccomp = cmp.Or(c.Seccomp, "default")
 	user := User{UID: 1000, GID: 1000}
@@ -146,6 +147,15 @@ func (c Config) Complete() (Config, error) {
 	}
 	c.User = &user
 	return c, c.validate()
+}
+
+// start is the directory in which commands start by default: the only overlay if the
+// workspace is one that vanishes.
+func (c Config) start() string {
+	if c.Workspace == "" && len(c.Overlays) == 1 && path.IsAbs(c.Overlays[0]) && path.Clean(c.Overlays[0]) != "/" {
+		return path.Clean(c.Overlays[0])
+	}
+	return WorkspacePath
 }
 
 // Environ returns the environment of the command, sorted by name: the fixed variables,

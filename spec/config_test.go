@@ -30,6 +30,25 @@ func TestZeroConfigIsTheSafest(t *testing.T) {
 	}
 }
 
+func TestCommandsStartInTheOnlyOverlay(t *testing.T) {
+	for name, tt := range map[string]struct {
+		config Config
+		want   string
+	}{
+		"one overlay":        {Config{Overlays: []string{"/a/b/"}}, "/a/b"},
+		"two overlays":       {Config{Overlays: []string{"/a", "/b"}}, WorkspacePath},
+		"the whole root":     {Config{Overlays: []string{"/"}}, WorkspacePath},
+		"with a workspace":   {Config{Overlays: []string{"/a"}, Workspace: "/w"}, WorkspacePath},
+		"with a directory":   {Config{Overlays: []string{"/a"}, Cwd: "/tmp"}, "/tmp"},
+		"a relative overlay": {Config{Overlays: []string{"a"}}, WorkspacePath},
+	} {
+		full, err := tt.config.Complete()
+		if err != nil || full.Cwd != tt.want {
+			t.Errorf("%s: commands start in %q, %v; want %q", name, full.Cwd, err, tt.want)
+		}
+	}
+}
+
 func TestCompleteNamesTheChoices(t *testing.T) {
 	tests := []struct {
 		config Config

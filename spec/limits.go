@@ -135,13 +135,14 @@ func LimitFields() []Limit {
 // EnforcedIn says whether a host with this report enforces the limit.
 func (l Limit) EnforcedIn(r LimitReport) bool { return l.kind == nil || l.kind(r) == Enforced }
 
-// LimitReport says of each kind of limit whether the host enforces it.
+// LimitReport says of each kind of limit whether the host enforces it. It is empty if no host
+// was asked.
 type LimitReport struct {
-	Memory Enforcement `json:"memory"`
-	CPU    Enforcement `json:"cpu"`
-	Pids   Enforcement `json:"pids"`
-	Disk   Enforcement `json:"disk"`
-	IO     Enforcement `json:"io"`
+	Memory Enforcement `json:"memory,omitempty"`
+	CPU    Enforcement `json:"cpu,omitempty"`
+	Pids   Enforcement `json:"pids,omitempty"`
+	Disk   Enforcement `json:"disk,omitempty"`
+	IO     Enforcement `json:"io,omitempty"`
 }
 
 // NoLimits is the report of a host, or a way to run, that enforces none.

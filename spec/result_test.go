@@ -28,7 +28,7 @@ func TestResultJSON(t *testing.T) {
 			Result{Stdout: []byte{0xff}, Stderr: []byte{0xfe, 0xfe}},
 			`{"id":"","status":"","exit_code":0,"signal":"","reason":"",` +
 				`"stdout_truncated":false,"stderr_truncated":false,"peak_memory_bytes":0,"io_read_bytes":0,"io_written_bytes":0,"violations":[],"files":null,"isolation":"",` +
-				`"limits":{"memory":"","cpu":"","pids":"","disk":"","io":""},` +
+				`"limits":{},` +
 				`"stdout_base64":"/w==","stderr_base64":"/v4=","duration_ms":0,"cpu_ms":0}`,
 		},
 	}

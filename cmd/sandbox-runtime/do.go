@@ -65,7 +65,7 @@ func doFlags() []cli.Flag {
 func doUsageError(ctx context.Context, cmd *cli.Command, err error, sub bool) error {
 	err = usageError(ctx, cmd, unknownFlag(cmd, err), sub)
 	if slices.Contains(os.Args, "--json") {
-		err = errors.Join(err, printResult(failure("", err)))
+		err = printResult(failure("", err)) // which has the error
 	}
 	return &exitError{code: spec.ExitRuntimeFailed, err: err}
 }
@@ -82,12 +82,9 @@ func unknownFlag(cmd *cli.Command, err error) error {
 	return err
 }
 
-// failure is the Result of a command that was never run.
+// failure is the Result of a command that was never run. No host was asked for its limits.
 func failure(id string, err error) spec.Result {
-	return spec.Result{
-		ID: id, Status: spec.StatusError, ExitCode: -1, Reason: err.Error(), Isolation: spec.IsolationNone,
-		Limits: spec.NoLimits(),
-	}
+	return spec.Result{ID: id, Status: spec.StatusError, ExitCode: -1, Reason: err.Error(), Isolation: spec.IsolationNone}
 }
 
 func printResult(r spec.Result) error {
@@ -122,18 +119,17 @@ func conclude(inJSON bool, result spec.Result, err error) error {
 		}
 		result.Reason = err.Error()
 	}
-	if inJSON {
+	switch {
+	case inJSON:
 		if err := printResult(result); err != nil {
 			return &exitError{code: spec.ExitRuntimeFailed, err: err, plain: true}
 		}
-	}
-	if err != nil {
+	case err != nil:
 		return &exitError{code: code, err: err, plain: true}
-	}
-	if result.Status == spec.StatusExited && !inJSON {
+	case result.Status == spec.StatusExited:
 		tellLimits(result)
-	}
-	if result.Status != spec.StatusExited && !inJSON {
+	case result.Signal == "SIGPIPE" && !review.IsTerminal(os.Stdout): // as by "| head": the reader has enough
+	default:
 		return &exitError{code: code, err: errors.New(result.Reason), plain: true}
 	}
 	return exitWith(code)
@@ -173,7 +169,7 @@ func do(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	if err != nil {
 		return spec.Result{}, err
 	}
-	fate, err := fateOf(cmd, config)
+	fate, notes, err := fateOf(cmd, config)
 	if err != nil {
 		return spec.Result{}, err
 	}
@@ -198,9 +194,16 @@ func do(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 		return spec.Result{}, configflags.AsTyped(cmd, relay.CauseOf(ctx, err))
 	}
 	defer func() { err = errors.Join(err, fate.End(box)) }()
+	streams.Watch = tellsVanished(cmd, config)
 	result, err := relay.Run(ctx, box, command, streams, signals, nil)
 	if err != nil {
-		return result, fate.Interrupted(ctx, box, err)
+		err = fate.Interrupted(ctx, box, err)
+	} else {
+		err = fate.Conclude(ctx, box, signals)
 	}
-	return result, fate.Conclude(ctx, box, signals)
+	result.Notes = append(result.Notes, notes()...)
+	if streams.Watch && !fate.Stay {
+		tellVanished(result.Files, config)
+	}
+	return result, err
 }

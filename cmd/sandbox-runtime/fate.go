@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/urfave/cli/v3"
 
@@ -11,11 +12,19 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-func fateOf(cmd *cli.Command, c spec.Config) (*review.Fate, error) {
+// fateOf returns also a function for the messages that belong in the Result: with --json
+// stderr has only the questions of --review.
+func fateOf(cmd *cli.Command, c spec.Config) (_ *review.Fate, notes func() []string, _ error) {
+	out := cmd.Root().ErrWriter
+	var kept strings.Builder
+	if cmd.Bool("json") && !cmd.Bool("review") {
+		out = &kept
+	}
+	notes = func() []string { return strings.FieldsFunc(kept.String(), func(r rune) bool { return r == '\n' }) }
 	f := &review.Fate{
 		Review: cmd.Bool("review"), Apply: cmd.Bool("apply"), Keep: cmd.Bool("keep"),
 		Overlaid: len(c.Overlays) > 0, OnDisk: c.Storage == spec.StorageDisk,
-		Talk:    &review.Conversation{In: os.Stdin, Out: cmd.Root().ErrWriter},
+		Talk:    &review.Conversation{In: os.Stdin, Out: out},
 		Program: programWithDirs(cmd),
 	}
 	chosen := 0
@@ -28,14 +37,14 @@ func fateOf(cmd *cli.Command, c spec.Config) (*review.Fate, error) {
 		}
 		chosen++
 		if !f.Overlaid && flag.name != "keep" {
-			return nil, fmt.Errorf("--%s: no change is on a layer; name a directory with --overlay DIR", flag.name)
+			return nil, nil, fmt.Errorf("--%s: no change is on a layer; name a directory with --overlay DIR", flag.name)
 		}
 		if cmd.Bool("local") {
-			return nil, fmt.Errorf("--%s and --local do not go together: without a sandbox all is written to the host at once", flag.name)
+			return nil, nil, fmt.Errorf("--%s and --local do not go together: without a sandbox all is written to the host at once", flag.name)
 		}
 	}
 	if chosen > 1 {
-		return nil, errors.New("--review, --apply and --keep do not go together; say one of them")
+		return nil, nil, errors.New("--review, --apply and --keep do not go together; say one of them")
 	}
 	if chosen == 0 && cmd.Bool("interactive") && cmd.Bool("tty") && review.IsTerminal(os.Stdin) {
 		f.Review = f.Overlaid && !cmd.Bool("local")
@@ -43,5 +52,5 @@ func fateOf(cmd *cli.Command, c spec.Config) (*review.Fate, error) {
 	// The check comes before the command: a terminal that has hung up is no terminal.
 	f.Talk.Attended = f.Review && review.IsTerminal(os.Stdin)
 	f.Stay = f.MayStay()
-	return f, nil
+	return f, notes, nil
 }

@@ -10,9 +10,11 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/docker/go-units"
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
 )
 
 func listCommand() *cli.Command {
@@ -122,9 +124,17 @@ func printTable(w io.Writer, states []container.State) error {
 	fmt.Fprint(t, "ID\tPID\tSTATUS\tBUNDLE\tCREATED\tOWNER\n")
 	for _, s := range states {
 		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\n",
-			s.ID, s.Pid, s.Status, s.Bundle, s.Created.Format(time.RFC3339Nano), s.Owner)
+			s.ID, s.Pid, s.Status, s.Bundle, timeText(w, s.Created), s.Owner)
 	}
 	return t.Flush()
+}
+
+// timeText is a time in a table: for a person at a terminal the time since then.
+func timeText(w io.Writer, at time.Time) string {
+	if review.IsTerminal(w) {
+		return units.HumanDuration(time.Since(at)) + " ago"
+	}
+	return at.Format(time.RFC3339Nano)
 }
 
 func printJSON(w io.Writer, states []container.State) error {

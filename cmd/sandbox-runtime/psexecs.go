@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/urfave/cli/v3"
 
@@ -62,7 +61,7 @@ func printExecs(w io.Writer, execs []sandbox.ExecInfo) error {
 	fmt.Fprint(t, "ID\tSTATUS\tSTARTED\tPIDS\tCOMMAND\n")
 	for _, e := range execs {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n",
-			e.ID, execStatus(e), e.Started.Format(time.RFC3339Nano), joinPids(e.Pids), shellWords(e.Args))
+			e.ID, execStatus(e), timeText(w, e.Started), joinPids(e.Pids), shellWords(e.Args))
 	}
 	return t.Flush()
 }

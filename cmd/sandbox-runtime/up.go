@@ -93,7 +93,7 @@ func up(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	if info.Reused {
-		fmt.Fprintln(cmd.Root().ErrWriter, reusedNote(cmd, config, info))
+		info.Notes = append([]string{reusedNote(cmd, config, info)}, info.Notes...)
 	}
 	w := cmd.Root().Writer
 	if !cmd.Bool("json") {

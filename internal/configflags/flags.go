@@ -27,7 +27,7 @@ func All() []Flag {
 			func(c *spec.Config, v string) error { return setText(&c.Workspace, v) }),
 		list("overlay", "host `DIR` to show at its own path; writes go to a layer (repeatable)", "overlays", addOverlay),
 		list("bind", "host path to show inside, as `SRC:DST[:ro|rw]` (default ro, repeatable)", "binds", addBind, "v"),
-		Text("network", "`none`: a loopback device only", "network",
+		Text("network", "`KIND` of network: none, a loopback device only (default: none)", "network",
 			func(c *spec.Config, v string) error { return setText(&c.Network, v) }),
 		Text("pid", "`private`: a pid namespace of its own", "pid",
 			func(c *spec.Config, v string) error { return setText(&c.PID, v) }),
@@ -36,7 +36,7 @@ func All() []Flag {
 		all = append(all, ofLimit(l, l.Usage+" (default: "+l.Default+")"))
 	}
 	return append(all,
-		Text("storage", "place of its writes: "+storages()+" (default: memory, for up disk)", "storage",
+		Text("storage", "`KIND` of place for its writes: "+storages()+" (default: memory, for up disk)", "storage",
 			func(c *spec.Config, v string) error { return setText(&c.Storage, v) }),
 		Text("timeout", "`DURATION` after which a command and all its processes are killed, as 500ms or 1m30s; a number alone is seconds (default: none)", "timeout",
 			func(c *spec.Config, v string) error { return c.Timeout.UnmarshalText([]byte(v)) }),
@@ -44,11 +44,11 @@ func All() []Flag {
 			func(c *spec.Config, v string) (err error) { c.User, err = spec.ParseUser(v); return err }),
 		list("env-file", "`FILE` with a line NAME=VALUE for each variable; empty lines and lines with # do not count (repeatable)", "env", addEnvFile),
 		list("env", "`NAME=VALUE` for its environment; wins over --env-file (repeatable)", "env", addEnv, "e"),
-		Text("cwd", "`DIR` inside to start in (default: the working directory if it is overlaid and there is no --workspace, else /workspace)", "cwd",
+		Text("cwd", "`DIR` inside to start in (default without --workspace: the working directory if it is overlaid, or the only --overlay; else /workspace)", "cwd",
 			func(c *spec.Config, v string) error { return setText(&c.Cwd, v) }, "w"),
 		Text("hostname", "`NAME` of the sandbox (default: sandbox)", "hostname",
 			func(c *spec.Config, v string) error { return setText(&c.Hostname, v) }),
-		Text("seccomp", "default, strict, debug or a `FILE` in the OCI JSON form (default: default)", "seccomp",
+		Text("seccomp", "`PROFILE` of system calls: default, strict, debug or a file in the OCI JSON form (default: default)", "seccomp",
 			func(c *spec.Config, v string) error { return setText(&c.Seccomp, v) }),
 	)
 }
@@ -64,17 +64,13 @@ type Flag struct {
 // Name is the flag's name without dashes.
 func (f Flag) Name() string { return f.Flag.Names()[0] }
 
-// storages are the names of all storages, for a help text. The first is the placeholder.
+// storages are the names of all storages, for a help text.
 func storages() string {
-	text := ""
-	for i, s := range spec.Storages() {
-		if i == 0 {
-			text = "`" + string(s) + "`"
-			continue
-		}
-		text += " or " + string(s)
+	var names []string
+	for _, s := range spec.Storages() {
+		names = append(names, string(s))
 	}
-	return text
+	return strings.Join(names, " or ")
 }
 
 // Text is a flag with one value.

@@ -85,3 +85,15 @@ func TestVariablesOfAFile(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A placeholder in capitals is no value.
+func TestPlaceholdersOfFlagsAreNoValues(t *testing.T) {
+	for _, f := range All() {
+		usage := f.Flag.(cli.DocGenerationFlag).GetUsage()
+		_, rest, _ := strings.Cut(usage, "`")
+		placeholder, _, found := strings.Cut(rest, "`")
+		if !found || strings.ToUpper(placeholder) != strings.ReplaceAll(placeholder, "ro|rw", "RO|RW") {
+			t.Errorf("--%s: the placeholder in %q is not in capitals", f.Name(), usage)
+		}
+	}
+}

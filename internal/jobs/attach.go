@@ -14,7 +14,7 @@ import (
 )
 
 func (v *Session) noExec(exec string) error {
-	return &launch.SandboxError{ID: v.ID, Err: fmt.Errorf("detached exec %.64q %w", exec, launch.ErrNotFound)}
+	return &launch.SandboxError{ID: v.ID, Err: fmt.Errorf("detached exec %.64q %w; a command whose result a client has got is forgotten, ps --execs shows the others", exec, launch.ErrNotFound)}
 }
 
 func (v *Session) attach(ctx context.Context, e ExecID) (_ *Process, err error) {

@@ -309,7 +309,7 @@ func TestFilesOfAnExecAreToldAfterASnapshot(t *testing.T) {
 	}
 	l := newTestLauncher(t)
 	dir := ownedDir(t, 4321, "host\n")
-	c := spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}}
+	c := spec.Config{Storage: spec.StorageDisk, Overlays: []string{dir}, Cwd: spec.WorkspacePath}
 	sb := up(t, l, "", c)
 	sh(t, sb, "echo 1 | tee file gone ~/h "+dir+"/made "+dir+"/away")
 	if err := sb.Snapshot(t.Context(), "snap"); err != nil {

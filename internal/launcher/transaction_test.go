@@ -48,7 +48,7 @@ func everywhere(t *testing.T, l *Launcher, storage spec.Storage) (sb *Sandbox, o
 		t.Fatal(err)
 	}
 	sb = up(t, l, newID(), spec.Config{Storage: storage,
-		Overlays: []string{overlaid}, Binds: []spec.Bind{{Source: bound, Target: "/bound", Writable: true}},
+		Cwd: spec.WorkspacePath, Overlays: []string{overlaid}, Binds: []spec.Bind{{Source: bound, Target: "/bound", Writable: true}},
 	})
 	sh(t, sb, "echo old > /workspace/w; echo old > /home/sandbox/h; mkdir /workspace/d; echo x > /workspace/d/x; echo mine > "+overlaid+"/mine")
 	return sb, overlaid, bound

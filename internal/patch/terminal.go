@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"unicode"
 	"unicode/utf8"
 )
@@ -33,15 +34,19 @@ type terminal struct {
 	colour  string
 	// old and new are the lines that are left of a hunk.
 	old, new int
+	// colourless leaves out the colours of lines.
+	colourless bool
 }
 
 // Terminal colours a diff, and makes visible, reversed and as less does, all characters
 // that a terminal might obey or hide: control characters, those that turn the direction of
 // writing, invalid UTF-8. The only escape sequences that come out are colours.
 //
+// With NO_COLOR in the environment the lines have no colours.
+//
 // The diff has to end with a newline, as the output of [Write] does.
 func Terminal(w io.Writer) io.Writer {
-	return &terminal{to: w}
+	return &terminal{to: w, colourless: os.Getenv("NO_COLOR") != ""}
 }
 
 func (t *terminal) Write(p []byte) (int, error) {
@@ -68,6 +73,9 @@ func (t *terminal) next(out *bytes.Buffer, in []byte) int {
 			return 0
 		}
 		t.inLine = true
+		if t.colourless {
+			t.colour = ""
+		}
 		out.WriteString(t.colour)
 	}
 	if in[0] == '\n' {

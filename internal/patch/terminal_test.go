@@ -87,3 +87,15 @@ func FuzzTerminal(f *testing.F) {
 		}
 	})
 }
+
+func TestNoColorLeavesOutTheColoursOfLines(t *testing.T) {
+	t.Setenv("NO_COLOR", "1")
+	var out bytes.Buffer
+	if _, err := patch.Terminal(&out).Write([]byte(sample)); err != nil {
+		t.Fatal(err)
+	}
+	want := regexp.MustCompile(`\x1b\[[1-6]*m`).ReplaceAllString(shown, "")
+	if out.String() != want {
+		t.Errorf("got\n%q\nwant\n%q", out.String(), want)
+	}
+}

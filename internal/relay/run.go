@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 
 	"github.com/containerd/console"
@@ -19,7 +20,9 @@ import (
 type Streams struct {
 	Input, Terminal bool
 	// Keep leaves the output to the Result, which nobody sees else.
-	Keep  bool
+	Keep bool
+	// Watch has the Result name the changed files, also without Keep.
+	Watch bool
 	stdin cancelreader.CancelReader
 	host  console.Console // made raw; nil: it was not
 }
@@ -27,7 +30,7 @@ type Streams struct {
 // open gives the command its streams.
 func (s *Streams) open(c *sandbox.Command) error {
 	if !s.Keep {
-		c.Stdout, c.Stderr, c.NoFiles = os.Stdout, os.Stderr, true
+		c.Stdout, c.Stderr, c.NoFiles = os.Stdout, os.Stderr, !s.Watch
 	}
 	if s.Input {
 		// When the command has ended, further input is for this program's questions.
@@ -76,6 +79,24 @@ func (s *Streams) close() {
 	}
 }
 
+// terminalEnv is the environment of a command on a terminal: the caller's TERM, and a prompt
+// that names the sandbox. Variables of the sandbox's configuration and of the command win.
+func terminalEnv(box sandbox.Info, command map[string]string) map[string]string {
+	env := map[string]string{}
+	if term := os.Getenv("TERM"); term != "" {
+		env["TERM"] = term
+	}
+	if box.Isolation != sandbox.IsolationNone {
+		env["PS1"] = "(" + box.ID + ") $PWD$ " // in the form that each POSIX shell knows
+		env["debian_chroot"] = box.ID          // of Debian's /etc/bash.bashrc, which sets PS1 anew
+	}
+	for name := range box.Config.Env {
+		delete(env, name)
+	}
+	maps.Copy(env, command)
+	return env
+}
+
 // terminalSize is that of the terminal this program is on, or a usual one.
 func terminalSize() sandbox.Winsize {
 	for _, f := range []*os.File{os.Stdout, os.Stdin, os.Stderr} {
@@ -100,6 +121,13 @@ func Run(ctx context.Context, box *sandbox.Sandbox, c sandbox.Command, streams *
 		return none, err
 	}
 	defer streams.close()
+	if streams.Terminal {
+		info, err := box.Info(ctx)
+		if err != nil {
+			return none, CauseOf(ctx, err)
+		}
+		c.Env = terminalEnv(info, c.Env)
+	}
 	relay.starting()
 	p, err := box.Start(ctx, c)
 	if err != nil {

@@ -38,6 +38,7 @@ func (t *Conversation) page(ctx context.Context, write func(io.Writer) error) er
 func pipeTo(ctx context.Context, pager string, f *os.File, write func(io.Writer) error) error {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", pager)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, f, f
+	cmd.Env = append([]string{"LESS=-R"}, os.Environ()...) // the user's LESS wins: the last one does
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.WaitDelay = relay.Grace
 	pipe, err := cmd.StdinPipe()

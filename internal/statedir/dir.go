@@ -34,6 +34,9 @@ var ErrHeld = launch.ErrBusy
 
 // Make makes the directory of a sandbox that does not exist yet, held.
 func Make(parent, id string) (*Dir, error) {
+	if err := Check(parent); err != nil { // before a refused state root gets a directory
+		return nil, err
+	}
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return nil, err
 	}
