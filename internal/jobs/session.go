@@ -136,9 +136,14 @@ func (v *Session) startIdleTimer() {
 	}
 }
 
-// idleTimeIsOver drops the connection and the cgroups, unless there was a call meanwhile.
+// idleTimeIsOver drops the connection and the cgroups, unless there was a call meanwhile, or a Drop
+// that came too late to stop the timer.
 func (v *Session) idleTimeIsOver() {
 	v.Mu.Lock()
+	if v.idle == nil {
+		v.Mu.Unlock()
+		return
+	}
 	left := idleTime - time.Since(v.last)
 	again := v.Busy == 0 && left > 0 && !v.gone
 	if again {
