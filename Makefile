@@ -5,6 +5,7 @@
 # make test-docker29 all tests with Docker, with dockerd 29
 # make test-kubernetes pods of a kubelet, with this runtime and with runc
 # make test-packages programs of 60 Debian packages in sandboxes: installs the packages
+# make test-projects real projects pass their tests in sandboxes, as on the host
 # make test-vm the same on cgroup v2, in a virtual machine: integration/vm
 # make bench   side by side with the peers, as ratios
 # Each installs what it needs where it can, and says what is missing elsewhere.
@@ -23,7 +24,7 @@ GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
 
 .DEFAULT_GOAL := build
-.PHONY: build run test test-packages checks tools modules unit fuzz integration storms others docker29 test-docker29 test-kubernetes vm test-vm bench lint clean deps programs
+.PHONY: build run test test-packages checks tools modules unit fuzz integration storms others docker29 test-docker29 test-kubernetes test-projects vm test-vm bench lint clean deps programs
 
 deps:
 	@scripts/need cc=gcc /usr/include/stdio.h=libc6-dev pkg-config=pkg-config pc:libseccomp=libseccomp-dev
@@ -92,11 +93,11 @@ STORMS := Killed|Thousand|Many|FullDisk|Damaged|AtRandom|Podman
 integration: tools
 	integration/setup
 	@$(MAKE) -j2 storms others
-storms others docker29 test-docker29 test-kubernetes test-packages: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 50m
+storms others docker29 test-docker29 test-kubernetes test-packages test-projects: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 50m
 storms: build $(GOTESTSUM)
 	$(GOTEST) -run '$(STORMS)' ./integration
 others: build $(GOTESTSUM)
-	$(GOTEST) -skip '$(STORMS)|Docker29|Kubernetes' ./integration/...
+	$(GOTEST) -skip '$(STORMS)|Docker29|Kubernetes|TestProjects' ./integration/...
 # dockerd 29 is built once: some 16 minutes of processor time.
 docker29: build $(GOTESTSUM)
 	integration/setup-docker29
@@ -123,6 +124,14 @@ test-kubernetes: build $(GOTESTSUM)
 	integration/setup
 	integration/setup-kubernetes
 	$(GOTEST) -run 'Kubernetes' ./integration
+
+# Processor time inside as a multiple of the host's is printed, and not asserted.
+PAIRS ?= 3
+test-projects: export GOTESTSUM_FORMAT ?= standard-verbose
+test-projects: export SANDBOX_RUNTIME_INTEGRATION_PAIRS = $(PAIRS)
+test-projects: build $(GOTESTSUM)
+	integration/setup-projects
+	nice -n 10 $(GOTEST) -run 'TestProjects' ./integration
 
 # The cgroup v2 guest. test has a part of it, and where the guest cannot be had
 # says so; in CI it has to be. LIST names other parts: see integration/vm/run.
