@@ -29,6 +29,7 @@ type project struct {
 var projects = []project{
 	{"zlib", false, "./configure && make && make check", `(?m)\*\*\* zlib .*test OK \*\*\*$`},
 	{"libcsv", true, "gcc -O2 -o check test_csv.c libcsv.c && ./check", `All tests passed`},
+	{"libjsoncpp", true, "cmake -S . -B build -DBUILD_STATIC_LIBS=OFF -DBUILD_OBJECT_LIBS=OFF && cmake --build build", `All (\d+) tests passed`},
 }
 
 const (
