@@ -30,6 +30,7 @@ var projects = []project{
 	{"zlib", false, "./configure && make && make check", `(?m)\*\*\* zlib .*test OK \*\*\*$`},
 	{"libcsv", true, "gcc -O2 -o check test_csv.c libcsv.c && ./check", `All tests passed`},
 	{"libjsoncpp", true, "cmake -S . -B build -DBUILD_STATIC_LIBS=OFF -DBUILD_OBJECT_LIBS=OFF && cmake --build build", `All (\d+) tests passed`},
+	{"toolz", true, "python3 -m pytest -q -p no:cacheprovider", `(\d+) passed`},
 }
 
 const (
