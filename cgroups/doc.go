@@ -3,8 +3,9 @@
 // writes its limits; this package makes the parent of such groups, says which
 // limits the host enforces, reads statistics and events, freezes, kills and
 // deletes, lists the groups that a crashed run left, and makes a leaf below the group for
-// each command that runs there. It does not create a sandbox's group, puts
-// nothing into leaves itself, and knows nothing of sandboxes.
+// each command that runs there. Of a sandbox's group it makes the directories that the sandbox
+// sees (Group.Views), and libcontainer makes the rest. It puts nothing into leaves itself, and
+// knows nothing of sandboxes.
 //
 // For most uses:
 //
@@ -60,6 +61,7 @@
 //	                 memory.oom_control, pids.events, blkio as above   memory.events, pids.events, io.stat
 //	Leaf.Limit       memory.limit_in_bytes, memory.memsw.…, pids.max,  memory.max, memory.swap.max, pids.max,
 //	                 cpu.cfs_quota_us, cpu.cfs_period_us, memory.kmem… cpu.max
+//	repeated limits  memory.limit_in_bytes, cpu.cfs_quota_us           memory.max, cpu.max
 //	Leaf.Join        tasks                                             the directory (clone3, 5.7)
 //	Leaf.Kill        pids.max, cgroup.procs, SIGKILL by pidfd          cgroup.kill (5.14), else as Kill
 //

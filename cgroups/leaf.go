@@ -51,6 +51,9 @@ type Leaf struct {
 type LeafOptions struct {
 	Pids  int64 // most tasks (threads) at once; 0: only the group's limit
 	Owner int   // v2: the host's id of the process that moves others in, see [Group.Divide]
+	// Repeated are the limits of memory and of processor time of the group. The leaf repeats
+	// them for programs that read the limits of their own group only.
+	Repeated LeafLimits
 }
 
 // CreateLeaf makes a leaf and opens it. A name has letters, digits, - and _.
@@ -137,6 +140,9 @@ func (l *Leaf) create(opts LeafOptions) (err error) {
 		if err := l.delegate(opts.Owner); err != nil {
 			return err
 		}
+	}
+	if err := l.repeat(opts.Repeated); err != nil {
+		return err
 	}
 	return l.limit(LeafLimits{Pids: opts.Pids})
 }
