@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 )
@@ -23,6 +24,9 @@ func TestMain(m *testing.M) {
 		os.Exit(peerMain())
 	case stageCaller:
 		os.Exit(callerMain())
+	case stageProcessors:
+		fmt.Println(runtime.GOMAXPROCS(0))
+		os.Exit(0)
 	}
 	if noWorld = whyNoWorld(); noWorld != "" {
 		os.Exit(m.Run()) // each test says why it skips

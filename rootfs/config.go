@@ -66,6 +66,9 @@ type Config struct {
 	// Root.Mount. /proc, /sys and /dev always are among them.
 	MountPoints []string
 
+	// Cgroups are shown at /sys/fs/cgroup. Their mounts stay the caller's.
+	Cgroups []Cgroup
+
 	// Files are descriptors of Dir, Workspace, the overlays and the binds' sources, by the
 	// given paths. The caller has opened them, and the paths are not opened again. Nobody
 	// reads from them, and they stay the caller's.

@@ -83,6 +83,9 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 	if err := b.attachRepetitions(); err != nil {
 		return m, fmt.Errorf("mount root on %s: %w", dir, err)
 	}
+	if err := b.cgroups(r.cgroups); err != nil {
+		return m, fmt.Errorf("mount cgroups on %s: /sys/fs/cgroup: %w", dir, err)
+	}
 	m.Path = filepath.Join(dir, "root")
 	var note string
 	if m.Devices, note, err = b.mountDevices("dev"); err != nil {

@@ -22,6 +22,8 @@ type Root struct {
 	users *os.File // the user namespace
 	trees []Tree
 	notes []string
+
+	cgroups []Cgroup
 }
 
 // Open validates a Config and prepares the root. It needs CAP_SYS_ADMIN, and takes sources
@@ -29,7 +31,7 @@ type Root struct {
 // kernel. A source that must not be shown is a *ForbiddenError; a missing one is an error
 // that is fs.ErrNotExist.
 func Open(cfg Config) (*Root, error) {
-	r := &Root{ids: ids{base: cfg.IDBase, user: cfg.User}, store: cfg.Store}
+	r := &Root{ids: ids{base: cfg.IDBase, user: cfg.User}, store: cfg.Store, cgroups: cfg.Cgroups}
 	spaces := namespaces{owner: cfg.IDBase}
 	defer spaces.close()
 	spaces.start(r.ids.own())

@@ -99,8 +99,9 @@ func look() (v insideView, err error) {
 	if v.Mounts, err = ownMounts(); err != nil {
 		return v, err
 	}
-	v.Masked = showingPaths(hostsSecrets())
-	v.Changeable = changeablePaths(hostsControls())
+	v.Masked = append(showingPaths(hostsSecrets()), foreignGroups(cgroupDirectory)...)
+	hierarchies, _ := filepath.Glob(cgroupDirectory + "/*") // it fails for a wrong pattern only
+	v.Changeable = changeablePaths(append(hostsControls(), hierarchies...))
 	if v.Devices, err = devices(); err != nil {
 		return v, err
 	}
@@ -172,7 +173,7 @@ func hostsSecrets() []string {
 		"/proc/acpi", "/proc/asound", "/proc/cmdline", "/proc/diskstats", "/proc/fs", "/proc/interrupts", "/proc/kcore", "/proc/key-users", "/proc/keys",
 		"/proc/latency_stats", "/proc/locks", "/proc/modules", "/proc/partitions", "/proc/pressure", "/proc/sched_debug", "/proc/scsi", "/proc/swaps", "/proc/timer_list", "/proc/timer_stats",
 		"/proc/zoneinfo", "/proc/kpagecount", "/proc/kpageflags", "/proc/kmsg", "/proc/vmallocinfo", "/proc/slabinfo",
-		"/sys/firmware", "/sys/kernel", "/sys/devices", "/sys/fs/cgroup",
+		"/sys/firmware", "/sys/kernel", "/sys/devices",
 	}
 }
 
@@ -180,8 +181,35 @@ func hostsSecrets() []string {
 func hostsControls() []string {
 	return []string{
 		"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/proc/sys/kernel", "/proc/sys/fs",
-		"/proc/sys/net", "/proc/sys/vm", "/sys",
+		"/proc/sys/net", "/proc/sys/vm", "/sys", cgroupDirectory,
 	}
+}
+
+// cgroupDirectory is where a sandbox sees its own cgroup.
+const cgroupDirectory = "/sys/fs/cgroup"
+
+// foreignGroups are the cgroups below a directory that are not the sandbox's own. The own
+// ones are the group that is mounted, and in it the agent's and those of commands.
+func foreignGroups(top string) (found []string) {
+	_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil // what cannot be read is not in sight
+		}
+		name, parent := d.Name(), filepath.Dir(path)
+		isRoot := isThere(path+"/release_agent") || isThere(path+"/cgroup.procs") && path == top && !isThere(path+"/cgroup.type")
+		isOther := path != top && isThere(parent+"/cgroup.procs") && name != "agent" && !strings.HasPrefix(name, "exec-")
+		if isRoot || isOther {
+			found = append(found, path)
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return found
+}
+
+func isThere(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // showingPaths are those of which something can be seen.

@@ -30,8 +30,9 @@ type MadeLeaf struct {
 
 // leafTerms are the limits of a sandbox that affect how its leaves are made.
 type leafTerms struct {
-	pids      int64 // the leaf's own limit of processes; 0: no own limit
-	throttled bool  // the leaf stays out of the hierarchy with the sandbox's disk limits
+	pids      int64              // the leaf's own limit of processes; 0: no own limit
+	throttled bool               // the leaf stays out of the hierarchy with the sandbox's disk limits
+	repeated  cgroups.LeafLimits // the limits of the sandbox that the leaf repeats
 }
 
 // A leafPool has the empty leaves of a sandbox: the leaf that is ready for the next exec, the
@@ -100,11 +101,22 @@ func (p *leafPool) Reuse(from *[]MadeLeaf) (MadeLeaf, bool) {
 
 // termsOf are the terms that a leaf of a sandbox has now.
 func termsOf(r record.Record) leafTerms {
-	t := leafTerms{throttled: r.Config.Limits.Throttled()}
+	t := leafTerms{throttled: r.Config.Limits.Throttled(), repeated: Repeated(r)}
 	if r.Limits.Pids == spec.Enforced {
 		t.pids = r.Config.Limits.Pids
 	}
 	return t
+}
+
+// Repeated are the limits of a sandbox that its leaves repeat.
+func Repeated(r record.Record) (l cgroups.LeafLimits) {
+	if r.Limits.Memory == spec.Enforced {
+		l.Memory = int64(r.Config.Limits.Memory)
+	}
+	if r.Limits.CPU == spec.Enforced {
+		l.CPUs = float64(r.Config.Limits.CPUs)
+	}
+	return l
 }
 
 // makeAhead makes the leaf of the next exec while the present exec runs. For the first exec of
@@ -159,7 +171,7 @@ func (p *leafPool) make() (MadeLeaf, error) {
 			return MadeLeaf{}, err
 		}
 		terms := termsOf(r)
-		opts := cgroups.LeafOptions{Owner: record.HostID(r.UIDMappings, spec.AgentID), Pids: terms.pids}
+		opts := cgroups.LeafOptions{Owner: record.HostID(r.UIDMappings, spec.AgentID), Pids: terms.pids, Repeated: terms.repeated}
 		leaf, err := p.box.Group.CreateLeaf(e.Leaf(), opts)
 		if errors.Is(err, fs.ErrExist) {
 			continue // another launcher in this process

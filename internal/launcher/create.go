@@ -140,6 +140,9 @@ type making struct {
 	notes    []string    // about the old sandbox that the new sandbox replaces
 	from     Sources
 	host     *cgroups.Host
+	held     cgroups.Limits // the limits that the host enforces
+	names    record.Names
+	group    *cgroups.Group // of the sandbox
 	root     *rootfs.Root
 	// users is the sandbox's user namespace.
 	users *os.File
@@ -161,6 +164,9 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 			err = errors.Join(err, m.conn.Close())
 		}
 		if errors.Is(err, launch.ErrExists) { // another object has the name
+			if m.group != nil { // no other object has this name
+				err = errors.Join(err, m.group.Delete(context.WithoutCancel(ctx)))
+			}
 			err = errors.Join(err, l.releaseIDs(r.Name, m.record.IDBase), state.Remove())
 			return
 		}
@@ -279,9 +285,17 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	if m.record.IDBase, err = l.ids.Claim(m.id); err != nil {
 		return fmt.Errorf("claim a range of user ids: %w", err)
 	}
+	views, err := m.openGroup()
+	if err != nil {
+		return err
+	}
+	defer cgroups.CloseViews(views)
 	root, err := m.rootConfig(from)
 	if err != nil {
 		return err
+	}
+	for _, v := range views {
+		root.Cgroups = append(root.Cgroups, rootfs.Cgroup(v))
 	}
 	if root.Store, root.StoreMapped, err = m.openStore(); err != nil {
 		return err

@@ -45,21 +45,14 @@ func (m *making) initFiles() (files []*os.File, conn *agent.Conn, err error) {
 
 // startInit starts PID 1.
 func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, files []*os.File) error {
-	held, err := ensureParent(m.host)
-	if err != nil {
-		return err
-	}
 	c := m.request.Config
-	m.record.Limits = enforcement(c, m.from, held)
+	m.record.Limits = enforcement(c, m.from, m.held)
+	var err error
 	if m.record.Disks, err = disks(c, m.from, m.launcher.Data); err != nil {
 		return err
 	}
 	network, err := m.network.path()
 	if err != nil {
-		return err
-	}
-	names := m.launcher.NewNames(m.id)
-	if err := names.Write(m.launcher.Dir(m.id)); err != nil {
 		return err
 	}
 	oci := spec.Build(c, spec.Host{
@@ -68,9 +61,9 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 		Binds:       mounted.Binds,
 		Devices:     mounted.Devices,
 		Init:        m.initCommand(),
-		CgroupsPath: names.CgroupPath(),
+		CgroupsPath: m.names.CgroupPath(),
 		Limits:      m.record.Limits,
-		SwapLimit:   held.Memory.Reason == "",
+		SwapLimit:   m.held.Memory.Reason == "",
 		UIDMappings: m.root.UIDMappings(),
 		GIDMappings: m.root.GIDMappings(),
 		Seccomp:     profile,
@@ -93,25 +86,37 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 	if m.record.Init, err = process.Of(child.Pid()); err != nil {
 		return fmt.Errorf("PID 1 of the sandbox: %w", err)
 	}
-	group, err := m.host.Open(names.CgroupPath())
-	if err != nil {
-		return err
+	divided := m.group.Divide(child.Pid(), record.HostID(m.root.UIDMappings(), spec.AgentID))
+	return errors.Join(divided, m.limitSockets(), m.group.Close())
+}
+
+// openGroup makes the sandbox's cgroup, before the sandbox's root is mounted: the sandbox sees
+// its own limits in the group. The limits and PID 1 come later, by libcontainer.
+func (m *making) openGroup() (views []cgroups.View, err error) {
+	if m.held, err = ensureParent(m.host); err != nil {
+		return nil, err
 	}
-	divided := group.Divide(child.Pid(), record.HostID(m.root.UIDMappings(), spec.AgentID))
-	return errors.Join(divided, m.limitSockets(group, held), group.Close())
+	m.names = m.launcher.NewNames(m.id)
+	if err := m.names.Write(m.launcher.Dir(m.id)); err != nil {
+		return nil, err
+	}
+	if m.group, err = m.host.Open(m.names.CgroupPath()); err != nil {
+		return nil, err
+	}
+	return m.group.Views()
 }
 
 // limitSockets limits the buffers of sockets to the sandbox's limit of memory. On cgroup v1 the
 // buffers are not part of this memory, and the two budgets add up.
-func (m *making) limitSockets(group *cgroups.Group, held cgroups.Limits) error {
+func (m *making) limitSockets() error {
 	switch {
-	case !held.Memory.Enforced:
+	case !m.held.Memory.Enforced:
 		return nil
-	case !held.Sockets.Enforced:
-		m.record.Notes = append(m.record.Notes, "the limit of memory is partial: buffers of TCP and UDP sockets are not limited: "+held.Sockets.Reason)
+	case !m.held.Sockets.Enforced:
+		m.record.Notes = append(m.record.Notes, "the limit of memory is partial: buffers of TCP and UDP sockets are not limited: "+m.held.Sockets.Reason)
 		return nil
 	}
-	return group.LimitSockets(int64(m.request.Config.Limits.Memory))
+	return m.group.LimitSockets(int64(m.request.Config.Limits.Memory))
 }
 
 // initCommand is the command line of PID 1.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -34,18 +35,31 @@ func (s *Sandbox) Update(ctx context.Context, l spec.Limits) error {
 		if err != nil {
 			return err
 		}
-		if err := s.limitSockets(next); err != nil {
-			return err
-		}
-		if err := setLimits(c, host, next); err != nil {
-			err = aboveTotal(host, next.Config.Limits.CPUs, updateError(next.Config.Limits, err))
-			return errors.Join(err, s.limitSockets(r))
-		}
-		if err := s.session.Keep(next); err != nil {
-			return errors.Join(err, setLimits(c, host, r), s.limitSockets(r))
-		}
-		return nil
+		return s.replaceLimits(c, host, r, next)
 	})
+}
+
+// replaceLimits replaces the limits of the record r by those of next, or none of them. The
+// leaves repeat the limits: on v1 a leaf must not have more processor time than the sandbox.
+func (s *Sandbox) replaceLimits(c *container.Container, host *cgroups.Host, r, next record.Record) error {
+	if err := s.limitSockets(next); err != nil {
+		return err
+	}
+	old, repeated := jobs.Repeated(r), jobs.Repeated(next)
+	between := cgroups.LeafLimits{Memory: old.Memory, CPUs: min(old.CPUs, repeated.CPUs)}
+	group := s.session.Group
+	err := group.RepeatInLeaves(old, between)
+	if err == nil {
+		err = setLimits(c, host, next)
+	}
+	if err != nil {
+		err = aboveTotal(host, next.Config.Limits.CPUs, updateError(next.Config.Limits, err))
+		return errors.Join(err, s.limitSockets(r), group.RepeatInLeaves(between, old))
+	}
+	if err := s.session.Keep(next); err != nil {
+		return errors.Join(err, setLimits(c, host, r), s.limitSockets(r), group.RepeatInLeaves(between, old))
+	}
+	return group.RepeatInLeaves(between, repeated)
 }
 
 // setLimits gives a container the limits of a record.

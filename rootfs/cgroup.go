@@ -1,0 +1,63 @@
+package rootfs
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+)
+
+// Cgroup is a detached mount of a cgroup for [Config.Cgroups]. The mount is read-only.
+type Cgroup struct {
+	// Name is the directory below /sys/fs/cgroup. If it is empty, the mount is attached at
+	// /sys/fs/cgroup itself.
+	Name string
+	// Links are symbolic links to the directory, beside it.
+	Links []string
+	Mount *os.File
+}
+
+// cgroups attaches mounts at /sys/fs/cgroup of a root. The rest of /sys stays empty.
+func (b *builder) cgroups(all []Cgroup) error {
+	if len(all) == 0 {
+		return nil
+	}
+	sys, err := openBeneath(b.base, "root/sys")
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	defer descriptor.CloseFD(sys)
+	top := newDir()
+	for _, c := range all {
+		if c.Name == "" {
+			continue
+		}
+		top.put(c.Name, newDir())
+		for _, link := range c.Links {
+			top.put(link, &node{kind: linkNode, text: c.Name})
+		}
+	}
+	fs := newDir()
+	fs.put("cgroup", top)
+	if err := b.directory(sys, "fs", fs); err != nil {
+		return err
+	}
+	for _, c := range all {
+		if err := b.cgroup(sys, c); err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+func (b *builder) cgroup(sys int, c Cgroup) error {
+	at, err := openBeneath(sys, "fs/cgroup/"+c.Name)
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	defer descriptor.CloseFD(at)
+	if err := move(int(c.Mount.Fd()), at); err != nil {
+		return fmt.Errorf("move_mount: %w", err)
+	}
+	return nil
+}
