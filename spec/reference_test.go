@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// names are the names in JSON of a type's fields, and of the fields of structs in it.
-func names(t reflect.Type) (all []string) {
+// jsonNames are the names in JSON of a type's fields, and of the fields of structs in it.
+func jsonNames(t reflect.Type) (all []string) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice:
-		return names(t.Elem())
+		return jsonNames(t.Elem())
 	case reflect.Struct:
 	default:
 		return nil
@@ -22,7 +22,7 @@ func names(t reflect.Type) (all []string) {
 		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "" && name != "-" {
 			all = append(all, name)
 		}
-		all = append(all, names(t.Field(i).Type)...)
+		all = append(all, jsonNames(t.Field(i).Type)...)
 	}
 	return all
 }
@@ -45,11 +45,11 @@ func TestReferenceHasEachField(t *testing.T) {
 	if err := json.Unmarshal(data, &printed); err != nil {
 		t.Fatal(err)
 	}
-	ofResult := append(names(reflect.TypeFor[Result]()), names(reflect.TypeFor[wireFiles]())...)
+	ofResult := append(jsonNames(reflect.TypeFor[Result]()), jsonNames(reflect.TypeFor[wireFiles]())...)
 	for name := range printed {
 		ofResult = append(ofResult, name)
 	}
-	for part, fields := range map[string][]string{config: names(reflect.TypeFor[Config]()), result: ofResult} {
+	for part, fields := range map[string][]string{config: jsonNames(reflect.TypeFor[Config]()), result: ofResult} {
 		if len(fields) < 20 {
 			t.Errorf("only %d fields: %q", len(fields), fields)
 		}

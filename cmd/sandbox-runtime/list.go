@@ -124,13 +124,13 @@ func printTable(w io.Writer, states []container.State) error {
 	fmt.Fprint(t, "ID\tPID\tSTATUS\tBUNDLE\tCREATED\tOWNER\n")
 	for _, s := range states {
 		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\n",
-			s.ID, s.Pid, s.Status, s.Bundle, timeText(w, s.Created), s.Owner)
+			s.ID, s.Pid, s.Status, s.Bundle, whenText(w, s.Created), s.Owner)
 	}
 	return t.Flush()
 }
 
-// timeText is a time in a table: for a person at a terminal the time since then.
-func timeText(w io.Writer, at time.Time) string {
+// whenText is a time in a table: for a person at a terminal the time since then.
+func whenText(w io.Writer, at time.Time) string {
 	if review.IsTerminal(w) {
 		return units.HumanDuration(time.Since(at)) + " ago"
 	}

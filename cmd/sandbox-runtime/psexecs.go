@@ -61,7 +61,7 @@ func printExecs(w io.Writer, execs []sandbox.ExecInfo) error {
 	fmt.Fprint(t, "ID\tSTATUS\tSTARTED\tPIDS\tCOMMAND\n")
 	for _, e := range execs {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n",
-			e.ID, execStatus(e), timeText(w, e.Started), joinPids(e.Pids), shellWords(e.Args))
+			e.ID, execStatus(e), whenText(w, e.Started), joinPids(e.Pids), shellWords(e.Args))
 	}
 	return t.Flush()
 }
