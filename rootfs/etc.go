@@ -148,16 +148,36 @@ func (p *plan) etcNode(etc *source, v *view, name string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
+	n, err := etcCopy(s, link, name)
+	if err != nil || n != nil || !s.public() {
+		s.close()
+		return n, err
+	}
 	p.sources = append(p.sources, s)
+	v.show(s)
+	return &node{kind: bindNode, src: s}, nil
+}
+
+// etcCopy is a link or a small file of a directory below /etc, or nil for what must be mounted.
+func etcCopy(s *source, link, name string) (*node, error) {
 	switch {
 	case !s.public():
 		return nil, nil
 	case link != "" && within(s.real, "/usr"):
 		return &node{kind: linkNode, text: link}, nil
+	case s.dir, !strings.Contains(name, "/"):
+		return nil, nil
 	}
-	v.show(s)
-	return &node{kind: bindNode, src: s}, nil
+	text, err := s.text(mostCopied)
+	if err != nil || len(text) > mostCopied {
+		return nil, err
+	}
+	return &node{kind: fileNode, text: text}, nil
 }
+
+// mostCopied is the size of the largest single file of /etc that a sandbox gets as a copy. A copy
+// costs a start less than a mount does, and a host can have dozens of these files.
+const mostCopied = 64 << 10
 
 // absent says whether an error means that a path is not there, or leads nowhere
 // that could be shown.

@@ -3,6 +3,7 @@ package rootfs
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -58,5 +59,24 @@ func TestPHPModulesAreLoadedByName(t *testing.T) {
 	}
 	if err != nil || !maps.Equal(got, want) {
 		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+}
+
+// Each mount costs a start more than a copy.
+func TestSmallFilesOfEtcAreCopies(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/maven/m2.conf", "main is org\n")
+	write(t, dir+"/xml/catalog", strings.Repeat("x", mostCopied+1))
+	write(t, dir+"/timezone", "UTC\n")
+	for name, want := range map[string]string{"maven/m2.conf": "main is org\n", "xml/catalog": "", "timezone": ""} {
+		s, err := openSource(dir+"/"+name, false, asNobody, &rules{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := etcCopy(s, "", name)
+		if err != nil || (n == nil) != (want == "") || n != nil && n.text != want {
+			t.Errorf("%s: %+v, %v", name, n, err)
+		}
+		s.close()
 	}
 }

@@ -156,7 +156,7 @@ func TestEtcTakesNothingThatUsersCannotRead(t *testing.T) {
 	write(t, dir+"/../usr/x", "")
 	t.Cleanup(func() { _ = os.RemoveAll(dir + "/../usr") })
 	for name, want := range map[string]string{
-		"through/x": "/x = " + dir + "/through/x\n", "open": "/x = " + dir + "/open\n", "to-open": "/x = " + dir + "/to-open\n", "to-usr": "/x -> /usr/bin/env\n",
+		"through/x": "/x file\n", "open": "/x = " + dir + "/open\n", "to-open": "/x = " + dir + "/to-open\n", "to-usr": "/x -> /usr/bin/env\n",
 		"to-null": "", "to-proc": "", "to-magic": "",
 		"closed": "", "to-closed": "", "dir": "", "dangling": "", "open/below": "",
 	} {

@@ -3,8 +3,10 @@ package rootfs
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -264,6 +266,17 @@ func (s *source) names(limit int) ([]string, error) {
 		_, _, names = unix.ParseDirent(buf[:n], -1, names)
 	}
 	return names, nil
+}
+
+// text reads a regular file, at most limit+1 bytes of the file.
+func (s *source) text(limit int64) (string, error) {
+	f, err := os.Open("/proc/self/fd/" + strconv.Itoa(s.fd))
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	return string(text), err
 }
 
 func (s *source) close() {
