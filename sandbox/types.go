@@ -15,11 +15,12 @@ type (
 	//	Overlays  []string          // host directories whose changes go to a layer
 	//	Storage   Storage           // of the sandbox's writes: memory or disk
 	//	Network   Network           // NetworkNone
+	//	PID       PID               // PIDPrivate
 	//	Limits    Limits            // of all resources
 	//	Timeout   Duration          // of each command; 0: none, in Run one minute
 	//	User      *User             // nil: 1000:1000
 	//	Env       map[string]string // added to PATH, HOME, USER, SHELL, LANG and TERM
-	//	Cwd       string            // "": /workspace
+	//	Cwd       string            // "": the only overlay, else /workspace
 	//	Hostname  string            // "": sandbox
 	//	Seccomp   string            // default, strict, debug or a file; "": default
 	Config = spec.Config
