@@ -20,7 +20,8 @@ const module = "github.com/sandbox-runtime/sandbox-runtime"
 // seccomp/compile is below seccomp; see ARCHITECTURE.md.
 var layers = [][]string{
 	{"internal/descriptor", "internal/fsmount", "internal/process"},
-	{"internal/kernel", "internal/poller", "internal/store", "internal/testhost", "internal/watch"},
+	{"internal/kernel", "internal/poller", "internal/store", "internal/testhost", "internal/watch", "rootfs/hostpaths"},
+	{"rootfs/languages"},
 	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "netns", "internal/engine", "internal/files"},
 	{"internal/layer", "internal/autorun"},
 	{"internal/layer/layertest", "internal/patch", "internal/layertar", "internal/apply"},
@@ -33,8 +34,10 @@ var layers = [][]string{
 	{"internal/overlay"},
 	{"internal/jobs"},
 	{"internal/launcher", "internal/launcher/server"},
-	{"sandbox/launcher", "sandbox/tenant", "internal/configflags", "internal/doctor", "internal/frontend", "internal/relay"},
+	{"sandbox/launcher", "sandbox/tenant", "internal/configflags", "internal/copying", "internal/doctor", "internal/frontend", "internal/relay", "internal/resourceflags"},
 	{"internal/review"},
+	{"internal/commandline"},
+	{"internal/completion"},
 	{"cmd/sandbox-runtime", "cmd/sandbox-files", "examples/embed"},
 }
 
@@ -47,7 +50,7 @@ var onlyImporter = map[string]string{
 // those that import only them.
 var needCgo = []string{"seccomp/compile", "internal/container", "internal/filtercache", "internal/record", "internal/filewatch",
 	"internal/integrity", "internal/throttle", "internal/trash", "internal/overlay", "internal/jobs", "internal/launcher", "internal/launcher/server",
-	"internal/doctor", "internal/frontend", "sandbox/launcher", "cmd/sandbox-runtime"}
+	"internal/doctor", "internal/frontend", "sandbox/launcher", "internal/commandline", "internal/completion", "cmd/sandbox-runtime"}
 
 // outside are test suites and their tools, which import what they test.
 var outside = []string{"", "integration", "internal/failpoint"}

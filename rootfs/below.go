@@ -8,6 +8,7 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 	"golang.org/x/sys/unix"
 )
 
@@ -46,9 +47,9 @@ func (t *mountTable) look(s *source) (m mounts, err error) {
 	longest := -1
 	for _, i := range t.all {
 		switch at := i.Mountpoint; {
-		case at != resolved && within(at, resolved):
+		case at != resolved && hostpaths.Within(at, resolved):
 			m.below = append(m.below, i)
-		case within(resolved, at) && len(at) >= longest:
+		case hostpaths.Within(resolved, at) && len(at) >= longest:
 			longest, m.fsType = len(at), i.FSType
 		}
 	}

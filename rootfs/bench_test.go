@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/languages"
 )
 
 // BenchmarkMount is what a root costs on the way of each start: open, and mount
@@ -59,7 +60,7 @@ func BenchmarkMount(b *testing.B) {
 	}
 	b.Run("languages", func(b *testing.B) {
 		for b.Loop() {
-			FindLanguages(os.Getenv("PATH"), os.Getenv("HOME"), nil)
+			languages.Find(os.Getenv("PATH"), os.Getenv("HOME"), nil)
 		}
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
 const (
@@ -177,14 +179,9 @@ func (b *Bind) validate() error {
 // targetAllowed refuses targets that the runtime mounts in every sandbox.
 func targetAllowed(target string) error {
 	for _, r := range reserved {
-		if within(target, r) {
+		if hostpaths.Within(target, r) {
 			return fmt.Errorf("bind target %s: %s is the sandbox's own; bind to another place, such as /mnt%s", target, r, target)
 		}
 	}
 	return nil
-}
-
-// within says whether the clean path p is dir or lies below it.
-func within(p, dir string) bool {
-	return dir == "/" || p == dir || strings.HasPrefix(p, dir+"/")
 }

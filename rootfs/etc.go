@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
 // etcTaken are the parts of the host's /etc that programs need in order to run at all, as
@@ -163,7 +165,7 @@ func etcCopy(s *source, link, name string) (*node, error) {
 	switch {
 	case !s.public():
 		return nil, nil
-	case link != "" && within(s.real, "/usr"):
+	case link != "" && hostpaths.Within(s.real, "/usr"):
 		return &node{kind: linkNode, text: link}, nil
 	case s.dir, !strings.Contains(name, "/"):
 		return nil, nil

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
 // ForbiddenError says that a host path must not be shown in a sandbox, or not
@@ -22,28 +24,6 @@ func (e *ForbiddenError) Error() string {
 		return fmt.Sprintf("%s is forbidden: it %s", e.Path, e.Rule)
 	}
 	return fmt.Sprintf("%s is forbidden: it leads to %s, and it %s", e.Path, e.Resolved, e.Rule)
-}
-
-// neverWritable are the top-level directories that no sandbox writes to, with
-// all below them; /lib stands for every name that starts with it.
-var neverWritable = []string{
-	"/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sbin", "/sys", "/usr", "/var",
-}
-
-// neverWritableRule names the rule that forbids writing to the clean path p, or
-// is empty.
-func neverWritableRule(p string) string {
-	if within(p, "/var/tmp") {
-		return ""
-	}
-	top, _, _ := strings.Cut(p[1:], "/")
-	if top == "root" {
-		return fmt.Sprintf("lies under /root, which is never writable in a sandbox; use --overlay %s, where writes go to a layer, or a directory elsewhere, such as under /home, /srv, /var/tmp or /tmp", p)
-	}
-	if strings.HasPrefix(top, "lib") || slices.Contains(neverWritable, "/"+top) {
-		return fmt.Sprintf("lies under /%s, which is never writable in a sandbox; use a directory elsewhere, such as under /home, /srv or /tmp", top)
-	}
-	return ""
 }
 
 // rules decide which host paths may be shown.
@@ -66,14 +46,14 @@ func (r *rules) overlaying() *rules {
 
 // isPrivate says that an overlay shows a path empty, or the directory above.
 func (r *rules) isPrivate(p string) bool {
-	in := func(dir string) bool { return within(p, dir) }
+	in := func(dir string) bool { return hostpaths.Within(p, dir) }
 	return slices.ContainsFunc(r.private, in) || r.secretAbove(p) != ""
 }
 
 // secretAbove is the secret of a user that a path is, or lies in.
 func (r *rules) secretAbove(p string) string {
 	for _, home := range r.homes {
-		if !within(p, home) {
+		if !hostpaths.Within(p, home) {
 			continue
 		}
 		rel := strings.TrimPrefix(strings.TrimPrefix(p, home), "/")
@@ -109,7 +89,7 @@ func newRules(cfg *Config) (*rules, error) {
 		r.roots = append(r.roots, resolved)
 	}
 	if len(cfg.Overlays) > 0 {
-		r.homes, r.secrets = homes(cfg.Home), secrets()
+		r.homes, r.secrets = hostpaths.Homes(cfg.Home), hostpaths.Secrets()
 	}
 	return r, nil
 }
@@ -134,15 +114,15 @@ func (r *rules) check(given, resolved string, writable bool) error {
 			return refuse("is the whole host; name the directories that are needed")
 		}
 		for _, dir := range reserved {
-			if within(p, dir) {
+			if hostpaths.Within(p, dir) {
 				return refuse("lies under " + dir + ", which shows the host's kernel and processes")
 			}
 		}
 		for _, own := range r.private {
-			if within(p, own) {
+			if hostpaths.Within(p, own) {
 				return refuse("lies in the runtime's own directory " + own)
 			}
-			if within(own, p) && !r.overlaid {
+			if hostpaths.Within(own, p) && !r.overlaid {
 				return refuse("contains the runtime's own directory " + own)
 			}
 		}
@@ -151,11 +131,11 @@ func (r *rules) check(given, resolved string, writable bool) error {
 				return refuse("lies in " + secret + ", which holds secrets; bind the needed files alone")
 			}
 		}
-		if rule := neverWritableRule(p); writable && rule != "" {
+		if rule := hostpaths.NeverWritable(p); writable && rule != "" {
 			return refuse(rule)
 		}
 	}
-	inside := func(root string) bool { return within(resolved, root) }
+	inside := func(root string) bool { return hostpaths.Within(resolved, root) }
 	if writable && r.roots != nil && !slices.ContainsFunc(r.roots, inside) {
 		return refuse("lies outside the workspace roots " + strings.Join(r.roots, ", "))
 	}

@@ -8,11 +8,9 @@ import (
 	"path"
 
 	"golang.org/x/sys/unix"
-)
 
-// ownTop are the host's directories that make up its own root beside /usr:
-// symbolic links into it on most systems, directories on others.
-var ownTop = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
+)
 
 // notTaken are the top-level entries of Config.Dir that the sandbox has of its
 // own.
@@ -50,7 +48,7 @@ func (p *plan) hostRoot(cfg *Config) error {
 		return fmt.Errorf("the host's own root: %w", err)
 	}
 	p.root.put("usr", &node{kind: bindNode, src: usr})
-	for _, name := range ownTop {
+	for _, name := range hostpaths.OwnTop {
 		if err := p.takeTop(name); err != nil {
 			return fmt.Errorf("the host's own root: %w", err)
 		}

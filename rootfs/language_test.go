@@ -3,131 +3,22 @@ package rootfs
 import (
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/languages"
 )
-
-func executableFile(t *testing.T, path string) {
-	t.Helper()
-	write(t, path, "#!/bin/sh\n")
-	if err := os.Chmod(path, 0o755); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // installation is a Python under dir.
 func installation(t *testing.T, dir string) string {
 	t.Helper()
-	executableFile(t, dir+"/bin/python3.12")
+	write(t, dir+"/bin/python3.12", "#!/bin/sh\necho python\n")
+	if err := os.Chmod(dir+"/bin/python3.12", 0o755); err != nil {
+		t.Fatal(err)
+	}
 	symlink(t, "python3.12", dir+"/bin/python3")
 	write(t, dir+"/lib/python3.12/os.py", "")
 	return dir
-}
-
-// venv is a virtual environment made from an installation.
-func venv(t *testing.T, dir, base string) string {
-	t.Helper()
-	write(t, dir+"/pyvenv.cfg", "home = "+base+"/bin\nversion = 3.12\n")
-	if err := os.MkdirAll(dir+"/bin", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	symlink(t, base+"/bin/python3", dir+"/bin/python3")
-	return dir
-}
-
-func TestLanguagesOnThePath(t *testing.T) {
-	dir := t.TempDir()
-	opt := installation(t, dir+"/opt/python")
-	env := venv(t, dir+"/proj/.venv", opt)
-	alias := dir + "/opt/python-alias"
-	symlink(t, "python", alias)
-	aliased := venv(t, dir+"/proj/aliased", alias)
-	executableFile(t, dir+"/shims/python3")
-	executableFile(t, dir+"/lone/bin/python3")
-	local := installation(t, dir+"/u/.local")
-	executableFile(t, dir+"/node/bin/node")
-	write(t, dir+"/node/include/node/node.h", "")
-	if err := os.MkdirAll(dir+"/links/bin", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	symlink(t, opt+"/bin/python3", dir+"/links/bin/python3")
-	home := installation(t, dir+"/home-of/me")
-	closed := installation(t, dir+"/closed/python")
-	if err := os.Chmod(closed, 0o750); err != nil {
-		t.Fatal(err)
-	}
-	for name, test := range map[string]struct {
-		path           []string
-		prefixes, bins []string
-		note           string
-	}{
-		"an installation":              {path: []string{opt + "/bin"}, prefixes: []string{opt}, bins: []string{opt + "/bin"}},
-		"a virtual environment":        {path: []string{env + "/bin", opt + "/bin"}, prefixes: []string{opt, env}, bins: []string{env + "/bin"}},
-		"one made through a link":      {path: []string{aliased + "/bin"}, prefixes: []string{opt, alias, aliased}, bins: []string{aliased + "/bin"}},
-		"two languages":                {path: []string{dir + "/node/bin", opt + "/bin"}, prefixes: []string{opt, dir + "/node"}, bins: []string{opt + "/bin", dir + "/node/bin"}},
-		"a link to one":                {path: []string{dir + "/links/bin"}, prefixes: []string{opt}, bins: []string{opt + "/bin"}},
-		"a shim":                       {path: []string{dir + "/shims"}, note: "lies in no bin directory"},
-		"a shim, then an installation": {path: []string{dir + "/shims", opt + "/bin"}, prefixes: []string{opt}, bins: []string{opt + "/bin"}, note: "shims"},
-		"without a landmark":           {path: []string{dir + "/lone/bin"}, note: "does not look like its prefix"},
-		".local":                       {path: []string{local + "/bin"}, note: "more than a language"},
-		"a home directory":             {path: []string{home + "/bin"}, note: "home directory"},
-		"above a home":                 {path: []string{installation(t, dir+"/home-of") + "/bin"}, note: "home directory"},
-		"for its owner only":           {path: []string{closed + "/bin"}, note: "not every user of the host"},
-		"relative":                     {path: []string{"bin", ""}},
-		"in /usr":                      {path: []string{"/usr/bin"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := FindLanguages(strings.Join(test.path, ":"), home, nil)
-			got.Notes = slices.DeleteFunc(got.Notes, func(n string) bool { return test.note != "" && strings.Contains(n, test.note) })
-			if !slices.Equal(got.Prefixes, test.prefixes) || !slices.Equal(got.Path, test.bins) || len(got.Notes) > 0 {
-				t.Errorf("%+v", got)
-			}
-		})
-		if test.note != "" && len(FindLanguages(strings.Join(test.path, ":"), home, nil).Notes) == 0 {
-			t.Errorf("%s: no note", name)
-		}
-	}
-}
-
-func TestLanguageInAForbiddenPlace(t *testing.T) {
-	asRoot(t)
-	dir, err := os.MkdirTemp("/var/cache", "rootfs-language-")
-	if err != nil {
-		t.Skipf("needs a place to write to below /var: %v", err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	p := installation(t, dir+"/python")
-	link := t.TempDir() + "/python"
-	symlink(t, p, link)
-	for _, path := range []string{p, link} {
-		got := FindLanguages(path+"/bin", "/nowhere", nil)
-		if len(got.Prefixes) > 0 || len(got.Path) > 0 || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "--bind "+p+":"+p) {
-			t.Errorf("%s: %+v", path, got)
-		}
-	}
-	venv(t, dir+"/env", installation(t, t.TempDir()+"/python"))
-	symlink(t, dir+"/env", link+"-env")
-	if got := FindLanguages(link+"-env/bin", "/nowhere", nil); len(got.Prefixes) > 0 || len(got.Notes) != 1 {
-		t.Errorf("an environment in a forbidden place, through a link: %+v", got)
-	}
-	for _, bound := range []string{p, dir} {
-		got := FindLanguages(p+"/bin", "/nowhere", []Bind{{Source: bound, Target: bound}})
-		if len(got.Prefixes) > 0 || !slices.Equal(got.Path, []string{p + "/bin"}) || len(got.Notes) > 0 {
-			t.Errorf("with a bind of %s: %+v", bound, got)
-		}
-	}
-	elsewhere := FindLanguages(p+"/bin", "/nowhere", []Bind{{Source: "/srv", Target: p}})
-	if len(elsewhere.Path) > 0 {
-		t.Errorf("a bind of something else is taken for it: %+v", elsewhere)
-	}
-	for _, wide := range []string{"/", "/opt"} {
-		if err := (&finder{}).takeable(wide, nil); err == nil || !strings.Contains(err.Error(), "more than a language") {
-			t.Errorf("%s: %v", wide, err)
-		}
-	}
 }
 
 // A prefix found is one that can be mounted, and what is in it runs.
@@ -135,10 +26,9 @@ func TestPrefixIsUsable(t *testing.T) {
 	testhost.PrivateMounts(t)
 	dir := filepath.Join(ownedDir(t, 1234, 1234), "python")
 	installation(t, dir)
-	write(t, dir+"/bin/python3.12", "#!/bin/sh\necho python\n")
 	c := testConfig()
 	c.MountPoints = nil // the prefix lies below /tmp
-	found := FindLanguages(dir+"/bin:/usr/bin", "/nowhere", nil)
+	found := languages.Find(dir+"/bin:/usr/bin", "/nowhere", nil)
 	c.Prefixes = found.Prefixes
 	r, m := mounted(t, c)
 	if got := inside(t, r, m.Path, 1000, found.Path[0]+"/python3"); got != "python" {

@@ -1,36 +1,16 @@
 package rootfs
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
-)
 
-// homes are the home directories of the host's users, and the caller's.
-func homes(own string) []string {
-	var all []string
-	if filepath.IsAbs(own) {
-		all = append(all, filepath.Clean(own))
-	}
-	passwd, err := os.Open("/etc/passwd")
-	if err != nil {
-		return all // a host without one has users of another kind
-	}
-	defer passwd.Close()
-	for lines := bufio.NewScanner(passwd); lines.Scan(); {
-		field := strings.Split(lines.Text(), ":")
-		if len(field) > 5 && filepath.IsAbs(field[5]) && !slices.Contains(all, filepath.Clean(field[5])) {
-			all = append(all, filepath.Clean(field[5]))
-		}
-	}
-	return all
-}
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
+)
 
 // hide covers paths that overlays must not show with empty files and directories.
 func (p *plan) hide() error {
@@ -58,7 +38,7 @@ func (p *plan) hide() error {
 func (p *plan) hidden(s *source) []string {
 	hidden := slices.Clone(p.rules.private)
 	for _, home := range append(slices.Clone(p.rules.homes), s.path) {
-		if !within(home, s.path) && !within(s.path, home) && !within(home, s.real) && !within(s.real, home) {
+		if !hostpaths.Within(home, s.path) && !hostpaths.Within(s.path, home) && !hostpaths.Within(home, s.real) && !hostpaths.Within(s.real, home) {
 			continue
 		}
 		for _, name := range p.rules.secrets {
@@ -71,7 +51,7 @@ func (p *plan) hidden(s *source) []string {
 // holds is where in the source a path of the host lies, empty if it does not.
 func (s *source) holds(place string) string {
 	for _, top := range []string{s.path, s.real} {
-		if place != top && within(place, top) {
+		if place != top && hostpaths.Within(place, top) {
 			return strings.TrimPrefix(strings.TrimPrefix(place, top), "/")
 		}
 	}

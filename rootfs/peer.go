@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/languages"
 )
 
 // Peer is an ordinary user for whom a root process puts a root together. The rights of
@@ -62,10 +64,14 @@ func (p *Peer) validate() error {
 	return nil
 }
 
-// FindLanguages is the function of that name, for files that the peer can read.
-func (p *Peer) FindLanguages(pathList, home string, binds []Bind) (found Languages, err error) {
+// FindLanguages is [languages.Find], for files that the peer can read.
+func (p *Peer) FindLanguages(pathList, home string, binds []Bind) (found languages.Found, err error) {
+	shown := make([]languages.Bind, len(binds))
+	for i, b := range binds {
+		shown[i] = languages.Bind{Source: b.Source, Target: b.Target}
+	}
 	err = p.do(func() error {
-		found = FindLanguages(pathList, home, binds)
+		found = languages.Find(pathList, home, shown)
 		return nil
 	})
 	return found, err

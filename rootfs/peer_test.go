@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/languages"
 )
 
 const (
@@ -351,7 +352,7 @@ func TestPeersLanguages(t *testing.T) {
 			t.Errorf("%s as a prefix: %v", path, err)
 		}
 	}
-	if root := FindLanguages(hidden+"/bin", "/nowhere", nil); len(root.Prefixes) != 1 {
+	if root := languages.Find(hidden+"/bin", "/nowhere", nil); len(root.Prefixes) != 1 {
 		t.Errorf("root itself is not shown it: %+v", root)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
 // describe is a plan as text, a line for each node.
@@ -116,7 +118,7 @@ func TestPlanOfTheHost(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	for _, top := range ownTop {
+	for _, top := range hostpaths.OwnTop {
 		_, err := os.Lstat("/" + top)
 		if in := strings.Contains(text, "\n/"+top+" "); in != (err == nil) {
 			t.Errorf("/%s in the root: %t; on the host: %v", top, in, err)

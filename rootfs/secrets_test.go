@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
 // secretExamples are some secrets of each kind that the list must have.
@@ -34,7 +35,7 @@ var usable = []string{
 func TestEachSecretIsEmpty(t *testing.T) {
 	testhost.PrivateMounts(t)
 	dir := ownedDir(t, 1234, 1234)
-	names := secrets()
+	names := hostpaths.Secrets()
 	for i, name := range names {
 		if i%2 == 1 {
 			name += "/inside"
@@ -70,7 +71,7 @@ func TestEachSecretIsEmpty(t *testing.T) {
 }
 
 func TestSecretsAreWellFormed(t *testing.T) {
-	all := secrets()
+	all := hostpaths.Secrets()
 	for i, name := range all {
 		if name == "" || path.Clean(name) != name || path.IsAbs(name) || slices.Contains(all[:i], name) {
 			t.Errorf("%q", name)
@@ -119,8 +120,8 @@ func TestThePageHasTheSecrets(t *testing.T) {
 		t.Fatalf("%s has no place for the table", name)
 	}
 	table := "| of | paths |\n|---|---|\n"
-	for _, group := range secretGroups() {
-		table += "| " + group.of + " | `" + strings.Join(group.names, "`, `") + "` |\n"
+	for _, group := range hostpaths.SecretGroups() {
+		table += "| " + group.Of + " | `" + strings.Join(group.Names, "`, `") + "` |\n"
 	}
 	page := head + begin + table + end + tail
 	if page == string(data) {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
 // A view shows a directory of the host through a read-only overlay. The inodes are the
@@ -72,7 +73,7 @@ func (p *plan) openHost(name string) (*source, error) {
 
 // show has a source be shown through the view, if it lies in the view's directory.
 func (v *view) show(s *source) {
-	if within(s.real, v.dir.real) {
+	if hostpaths.Within(s.real, v.dir.real) {
 		s.view, s.at = v, strings.TrimPrefix(strings.TrimPrefix(s.real, v.dir.real), "/")
 	}
 }
@@ -102,7 +103,7 @@ func (r *Root) takeView(s *source) error {
 		return err
 	}
 	for _, i := range m.below {
-		if within(i.Mountpoint, s.real) || within(s.real, i.Mountpoint) {
+		if hostpaths.Within(i.Mountpoint, s.real) || hostpaths.Within(s.real, i.Mountpoint) {
 			r.noteShared(s.path, errors.New("a file system is mounted on "+i.Mountpoint))
 			s.view = nil
 			return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 )
 
@@ -28,8 +29,8 @@ func checkpointCommand() *cli.Command {
 memory and files to --image-path, and deletes the container. "restore" lets it go
 on from there, here or on another host with the same bundle.
 
-    # ` + programName + ` checkpoint --image-path /var/tmp/web web
-    # ` + programName + ` restore --image-path /var/tmp/web --bundle /bundles/web --detach web
+    # ` + commandline.Program + ` checkpoint --image-path /var/tmp/web web
+    # ` + commandline.Program + ` restore --image-path /var/tmp/web --bundle /bundles/web --detach web
 
 A short pause on the way to another host: first --pre-dump, which copies memory
 while the container runs, then a checkpoint that names it as --parent-path.
@@ -44,7 +45,7 @@ If criu fails, its dump.log in --work-path (default: --image-path) says why.`,
 			&cli.StringFlag{Name: "page-server", Usage: "send memory to the criu page-server at `ADDRESS:PORT`"},
 			&cli.BoolFlag{Name: "pre-dump", Destination: &o.PreDump, Usage: "write memory only and leave the container running"},
 		}),
-		Action: onContainer(1, func(ctx context.Context, cmd *cli.Command, c *container.Container) error {
+		Action: commandline.OnContainer(1, func(ctx context.Context, cmd *cli.Command, c *container.Container) error {
 			return checkpointContainer(ctx, cmd, c, o)
 		}),
 	}
@@ -73,7 +74,7 @@ func criuFlags(o *container.CRIUOptions) []cli.Flag {
 }
 
 func checkpointContainer(ctx context.Context, cmd *cli.Command, c *container.Container, o *container.CRIUOptions) error {
-	log := logFrom(ctx)
+	log := commandline.LogFrom(ctx)
 	warnRootless(log)
 	status, err := c.Status()
 	if err != nil {

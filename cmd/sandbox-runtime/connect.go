@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
@@ -32,7 +33,7 @@ func connect(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {
 		return nil, err
 	}
 	if socket == "" {
-		return connectTo(ctx, launcherDirs(cmd))
+		return connectTo(ctx, commandline.LauncherDirs(cmd))
 	}
 	m, err := sandbox.OpenManager(ctx, sandbox.ManagerConfig{Socket: socket})
 	if err != nil {
@@ -46,7 +47,7 @@ func connect(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {
 func connectExisting(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {
 	socket, err := socketOf(cmd)
 	if err == nil && socket == "" {
-		err = mayLook(stateRoot(cmd))
+		err = mayLook(commandline.StateRoot(cmd))
 	}
 	if err != nil {
 		return nil, err
@@ -66,7 +67,7 @@ func connectTo(ctx context.Context, dirs launcher.Dirs) (*sandboxes, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sandboxes{launcher: l, server: server.New(server.Of(l), server.Rules{}, logFrom(ctx))}
+	s := &sandboxes{launcher: l, server: server.New(server.Of(l), server.Rules{}, commandline.LogFrom(ctx))}
 	s.Manager, err = sandbox.NewManager(sandbox.ManagerConfig{
 		Dial: func(context.Context) (*net.UnixConn, error) { return s.server.Connect() },
 	})

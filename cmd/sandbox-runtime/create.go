@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 )
@@ -20,9 +21,9 @@ func createCommand() *cli.Command {
 		Description: `Sets up a container from a bundle: its namespaces, cgroups, mounts and hooks. "start"
 then executes its command. A caller may add more before the start, for example a network.
 
-    # ` + programName + ` spec --bundle web        a ` + frontend.ConfigName + ` to change
-    # ` + programName + ` create --bundle web --pid-file web.pid web-1
-    # ` + programName + ` start web-1
+    # ` + commandline.Program + ` spec --bundle web        a ` + frontend.ConfigName + ` to change
+    # ` + commandline.Program + ` create --bundle web --pid-file web.pid web-1
+    # ` + commandline.Program + ` start web-1
 
 The id must be unique below --root. The command has the caller's stdin, stdout and
 stderr. With "terminal": true in ` + frontend.ConfigName + ` it has a terminal instead, and
@@ -31,7 +32,7 @@ sockets of a service manager ($LISTEN_FDS), then the descriptors of --preserve-f
 $NOTIFY_SOCKET is set at create and at start, the command's READY=1 reaches this socket
 (sd_notify(3)).`,
 		Flags:  startFlags(),
-		Action: withArgs(1, 1, createContainer),
+		Action: commandline.WithArgs(1, 1, createContainer),
 	}
 }
 
@@ -42,7 +43,7 @@ func createContainer(ctx context.Context, cmd *cli.Command) error {
 		_, err = p.Run()
 	}
 	if err != nil {
-		return fmt.Errorf("%s create failed: %w", programName, err)
+		return fmt.Errorf("%s create failed: %w", commandline.Program, err)
 	}
 	return nil
 }
@@ -74,7 +75,7 @@ func processFlags() []cli.Flag {
 func newProcess(ctx context.Context, cmd *cli.Command) (*frontend.Process, error) {
 	id := cmd.Args().First()
 	if id == "" {
-		return nil, errEmptyID
+		return nil, commandline.ErrEmptyID
 	}
 	// frontend.New changes the working directory. So the relative path of a pid file must be
 	// made absolute before.
@@ -87,7 +88,7 @@ func newProcess(ctx context.Context, cmd *cli.Command) (*frontend.Process, error
 		return nil, fmt.Errorf("option --rootless: %w", err)
 	}
 	return frontend.New(frontend.Config{
-		Root: stateRoot(cmd), ID: id, Bundle: cmd.String("bundle"), Log: logFrom(ctx), ProcessIO: processIO,
+		Root: commandline.StateRoot(cmd), ID: id, Bundle: cmd.String("bundle"), Log: commandline.LogFrom(ctx), ProcessIO: processIO,
 		Options: container.Options{
 			SystemdCgroup:   cmd.Bool("systemd-cgroup"),
 			NoPivot:         cmd.Bool("no-pivot"),

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -20,13 +21,13 @@ func deleteCommand() *cli.Command {
 running or paused container is killed first, and the rest of a killed "create" is
 removed, too.
 
-    # ` + programName + ` delete web-1
-    # ` + programName + ` delete --force web-1`,
+    # ` + commandline.Program + ` delete web-1
+    # ` + commandline.Program + ` delete --force web-1`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "force", Aliases: []string{"f"},
 				Usage: "kill it (SIGKILL) if it runs; an id that does not exist is no error"},
 		},
-		Action: withArgs(1, 1, deleteContainer),
+		Action: commandline.WithArgs(1, 1, deleteContainer),
 	}
 }
 
@@ -35,7 +36,7 @@ func deleteContainer(ctx context.Context, cmd *cli.Command) error {
 	if namesSandbox(cmd) {
 		return deleteSandbox(ctx, cmd, force)
 	}
-	c, err := loadContainer(cmd)
+	c, err := commandline.LoadContainer(cmd)
 	if errors.Is(err, container.ErrNotExist) || force && errors.Is(err, container.ErrDamaged) {
 		c, err = deleteRemains(ctx, cmd, err)
 	}
@@ -81,10 +82,10 @@ func deleteSandbox(ctx context.Context, cmd *cli.Command, force bool) error {
 // deleteRemains removes the rest of a container that does not load, and returns the
 // reason; or the container, if a create was still at work.
 func deleteRemains(ctx context.Context, cmd *cli.Command, why error) (*container.Container, error) {
-	err := container.RemoveRemains(ctx, stateRoot(cmd), cmd.Args().First())
+	err := container.RemoveRemains(ctx, commandline.StateRoot(cmd), cmd.Args().First())
 	switch {
 	case errors.Is(err, container.ErrExist):
-		return loadContainer(cmd)
+		return commandline.LoadContainer(cmd)
 	case err != nil:
 		return nil, errors.Join(why, err)
 	case errors.Is(why, container.ErrDamaged):

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
@@ -63,23 +64,11 @@ func doFlags() []cli.Flag {
 // doUsageError words the library's error with the flag as it was typed, and prints a
 // Result if one was asked for.
 func doUsageError(ctx context.Context, cmd *cli.Command, err error, sub bool) error {
-	err = usageError(ctx, cmd, unknownFlag(cmd, err), sub)
+	err = commandline.UsageError(ctx, cmd, commandline.UnknownFlag(cmd, err), sub)
 	if slices.Contains(os.Args, "--json") {
 		err = printResult(failure("", err)) // which has the error
 	}
-	return &exitError{code: spec.ExitRuntimeFailed, err: err}
-}
-
-// unknownFlag words the library's complaint about one as it was typed.
-func unknownFlag(cmd *cli.Command, err error) error {
-	if flag, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); unknown {
-		dashes, name := "--", strings.TrimLeft(flag, "-")
-		if len(name) == 1 {
-			dashes = "-"
-		}
-		return errors.New("unknown flag " + dashes + name + didYouMean(flagNames(cmd.Flags), name, "--"))
-	}
-	return err
+	return &commandline.ExitError{Code: spec.ExitRuntimeFailed, Err: err}
 }
 
 // failure is the Result of a command that was never run. No host was asked for its limits.
@@ -122,17 +111,17 @@ func conclude(inJSON bool, result spec.Result, err error) error {
 	switch {
 	case inJSON:
 		if err := printResult(result); err != nil {
-			return &exitError{code: spec.ExitRuntimeFailed, err: err, plain: true}
+			return &commandline.ExitError{Code: spec.ExitRuntimeFailed, Err: err, Plain: true}
 		}
 	case err != nil:
-		return &exitError{code: code, err: err, plain: true}
+		return &commandline.ExitError{Code: code, Err: err, Plain: true}
 	case result.Status == spec.StatusExited:
 		tellLimits(result)
 	case result.Signal == "SIGPIPE" && !review.IsTerminal(os.Stdout): // as by "| head": the reader has enough
 	default:
-		return &exitError{code: code, err: errors.New(result.Reason), plain: true}
+		return &commandline.ExitError{Code: code, Err: errors.New(result.Reason), Plain: true}
 	}
-	return exitWith(code)
+	return commandline.ExitWith(code)
 }
 
 // tellLimits says why a command that ended by itself may not have done its work. A terminal gets
@@ -140,7 +129,7 @@ func conclude(inJSON bool, result spec.Result, err error) error {
 // why the sandbox's files cannot be trusted. The exit status stays the command's own.
 func tellLimits(r spec.Result) {
 	if review.IsTerminal(os.Stderr) && (r.ExitCode != 0 || len(r.Violations) > 0) {
-		fmt.Fprintf(os.Stderr, "%s: %s\n", programName, review.Escaped(r.Reason))
+		fmt.Fprintf(os.Stderr, "%s: %s\n", commandline.Program, review.Escaped(r.Reason))
 		return
 	}
 	if !r.Damaged {
@@ -148,7 +137,7 @@ func tellLimits(r spec.Result) {
 	}
 	for _, v := range r.Violations {
 		if strings.Contains(v.Detail, sandbox.ErrDamaged.Error()) {
-			fmt.Fprintf(os.Stderr, "%s: %s\n", programName, v.Detail)
+			fmt.Fprintf(os.Stderr, "%s: %s\n", commandline.Program, v.Detail)
 		}
 	}
 }
@@ -203,7 +192,13 @@ func do(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	}
 	result.Notes = append(result.Notes, notes()...)
 	if streams.Watch && !fate.Stay {
-		tellVanished(result.Files, config)
+		review.TellVanished(os.Stderr, result.Files, config)
 	}
 	return result, err
+}
+
+// tellsVanished says whether a terminal gets the number of files that vanish with the
+// sandbox's own workspace.
+func tellsVanished(cmd *cli.Command, c spec.Config) bool {
+	return review.IsTerminal(os.Stderr) && c.Workspace == "" && !cmd.Bool("json") && !cmd.Bool("local")
 }

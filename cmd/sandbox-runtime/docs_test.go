@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 )
 
 // TestCommandsInTheDocumentsParse: each command line that a page or a help text
@@ -27,7 +29,7 @@ func TestCommandsInTheDocumentsParse(t *testing.T) {
 		}
 		texts[filepath.Base(page)] = codeOf(string(data))
 	}
-	helpTexts(rootCommand(newReporter(os.Stderr)), texts)
+	helpTexts(rootCommand(commandline.NewReporter(os.Stderr)), texts)
 	seen := map[string]int{}
 	for where, text := range texts {
 		for line := range strings.Lines(text) {
@@ -72,14 +74,14 @@ func helpTexts(cmd *cli.Command, texts map[string]string) {
 // parses gives the words to the program's own parser, and does nothing else:
 // actions and what comes before them are taken out.
 func parses(words []string) error {
-	root := rootCommand(newReporter(os.Stderr))
+	root := rootCommand(commandline.NewReporter(os.Stderr))
 	inert(root)
-	return root.Run(context.Background(), append([]string{programName}, words...))
+	return root.Run(context.Background(), append([]string{commandline.Program}, words...))
 }
 
 func inert(cmd *cli.Command) {
 	parent := len(cmd.Commands) > 0
-	cmd.Before, cmd.OnUsageError = nil, usageError
+	cmd.Before, cmd.OnUsageError = nil, commandline.UsageError
 	cmd.Writer, cmd.ErrWriter = io.Discard, io.Discard
 	cmd.Action = func(_ context.Context, cmd *cli.Command) error {
 		if parent && cmd.Args().Present() {
@@ -98,7 +100,7 @@ func ownCommands(line string) [][]string {
 	line = strings.TrimLeft(strings.TrimSpace(line), "$# ")
 	var commands [][]string
 	for _, words := range shellCommands(line) {
-		if len(words) > 0 && words[0] == programName {
+		if len(words) > 0 && words[0] == commandline.Program {
 			commands = append(commands, words[1:])
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/doctor"
 )
 
@@ -50,7 +51,9 @@ func runDoctor(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	report.Prove(ctx, func(ctx context.Context) (doctor.Sandboxes, error) { return connectTo(ctx, launcherDirs(cmd)) })
+	report.Prove(ctx, func(ctx context.Context) (doctor.Sandboxes, error) {
+		return connectTo(ctx, commandline.LauncherDirs(cmd))
+	})
 	out := cmd.Root().Writer
 	if cmd.Bool("json") {
 		enc := json.NewEncoder(out)
@@ -63,7 +66,7 @@ func runDoctor(ctx context.Context, cmd *cli.Command) error {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	if !report.Ready {
-		return exitWith(1)
+		return commandline.ExitWith(1)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
@@ -52,7 +53,7 @@ func (s *sandboxes) down(ctx context.Context, cmd *cli.Command, name string) err
 		}
 		return s.Remove(ctx, name)
 	}
-	root := stateRoot(cmd)
+	root := commandline.StateRoot(cmd)
 	if launcher.Has(root, name) {
 		return s.Remove(ctx, name)
 	}
@@ -60,7 +61,7 @@ func (s *sandboxes) down(ctx context.Context, cmd *cli.Command, name string) err
 		return errors.Join(err, s.launcher.Remove(ctx, name))
 	}
 	if _, err := container.Load(root, name); err == nil {
-		return fmt.Errorf("%s is a container, not a sandbox; remove it with: %s delete --force %s", name, programWithDirs(cmd), name)
+		return fmt.Errorf("%s is a container, not a sandbox; remove it with: %s delete --force %s", name, commandline.ProgramWithDirs(cmd), name)
 	}
 	return &sandbox.Error{ID: name, Err: sandbox.ErrNotFound}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 )
 
@@ -22,13 +23,13 @@ func eventsCommand() *cli.Command {
 container's use of CPU, memory, block I/O and pids, and of type "oom" each time the
 container reaches its memory limit. Ends when the container's cgroup is gone.
 
-    # ` + programName + ` events --stats web | jq .data.memory.usage
-    # ` + programName + ` events --interval 1s web`,
+    # ` + commandline.Program + ` events --stats web | jq .data.memory.usage
+    # ` + commandline.Program + ` events --interval 1s web`,
 		Flags: []cli.Flag{
 			&cli.DurationFlag{Name: "interval", Value: 5 * time.Second, Usage: "time between statistics"},
 			&cli.BoolFlag{Name: "stats", Usage: "print the statistics once and exit"},
 		},
-		Action: onContainer(1, printEvents),
+		Action: commandline.OnContainer(1, printEvents),
 	}
 }
 
@@ -59,7 +60,7 @@ func printEvents(ctx context.Context, cmd *cli.Command, c *container.Container) 
 		}
 		return out.Encode(event{"stats", c.ID(), stats})
 	}
-	return streamEvents(c, out, interval, logFrom(ctx))
+	return streamEvents(c, out, interval, commandline.LogFrom(ctx))
 }
 
 // streamEvents returns when the container's cgroup is gone.

@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
@@ -30,11 +31,11 @@ func execCommand() *cli.Command {
 these flags, or the process that FILE describes. It runs in the container's namespaces
 and cgroups, with the container's seccomp filter and capabilities.
 
-    # ` + programName + ` exec web-1 ps
-    # ` + programName + ` exec --tty --user 1000:1000 --env TERM=xterm --cwd /srv web-1 sh
-    # ` + programName + ` exec --cap CAP_NET_ADMIN web-1 ip link set eth0 mtu 1400
-    # ` + programName + ` exec --cgroup pids,memory:jobs web-1 job    "jobs" must exist below the container's
-    # ` + programName + ` exec --detach --pid-file job.pid --process job.json web-1
+    # ` + commandline.Program + ` exec web-1 ps
+    # ` + commandline.Program + ` exec --tty --user 1000:1000 --env TERM=xterm --cwd /srv web-1 sh
+    # ` + commandline.Program + ` exec --cap CAP_NET_ADMIN web-1 ip link set eth0 mtu 1400
+    # ` + commandline.Program + ` exec --cgroup pids,memory:jobs web-1 job    "jobs" must exist below the container's
+    # ` + commandline.Program + ` exec --detach --pid-file job.pid --process job.json web-1
 
 Flags after the id belong to the command. The exit status is the command's own, 128+n
 if signal n ended the command, and 255 if the command could not be started.
@@ -43,10 +44,10 @@ In a sandbox of "up" a command runs as with "do": as the sandbox's user, and wit
 input unless -i is given. When the command ends, all processes that it has started are
 killed. Other processes of the sandbox go on.
 
-    # ` + programName + ` exec box make test
-    # ` + programName + ` exec -it box bash
-    # ` + programName + ` exec --timeout 10s --memory 256m --json box ./untrusted
-    # ` + programName + ` exec --detach box ./server
+    # ` + commandline.Program + ` exec box make test
+    # ` + commandline.Program + ` exec -it box bash
+    # ` + commandline.Program + ` exec --timeout 10s --memory 256m --json box ./untrusted
+    # ` + commandline.Program + ` exec --detach box ./server
 
 --detach prints an id for "attach", and lets the command go on; "ps --execs" shows it.
 The exit status is the command's own. Other values: 124 timed out, 125 the runtime
@@ -68,15 +69,15 @@ failed, 126 not executable, 127 not found, 128+n killed by signal n.`,
 			&cli.StringSliceFlag{Name: "cgroup", Usage: "run in an existing sub-cgroup `[CONTROLLER:]PATH` (repeatable)"},
 			&cli.BoolFlag{Name: "ignore-paused", Usage: "also in a paused container: the process waits"},
 		),
-		Action: withArgs(1, -1, func(ctx context.Context, cmd *cli.Command) error {
+		Action: commandline.WithArgs(1, -1, func(ctx context.Context, cmd *cli.Command) error {
 			if namesSandbox(cmd) || meansSandbox(cmd) {
 				return concluding(execInSandbox)(ctx, cmd)
 			}
 			status, err := execInContainer(ctx, cmd)
 			if err != nil {
-				return &exitError{code: execFailed, err: fmt.Errorf("exec failed: %w", err)}
+				return &commandline.ExitError{Code: execFailed, Err: fmt.Errorf("exec failed: %w", err)}
 			}
-			return exitWith(status)
+			return commandline.ExitWith(status)
 		}),
 	}
 }
@@ -84,7 +85,7 @@ failed, 126 not executable, 127 not found, 128+n killed by signal n.`,
 func execInContainer(ctx context.Context, cmd *cli.Command) (status int, err error) {
 	for _, f := range execSandboxFlags() {
 		if name := f.Names()[0]; cmd.IsSet(name) {
-			if _, err := loadContainer(cmd); err != nil {
+			if _, err := commandline.LoadContainer(cmd); err != nil {
 				return 0, err
 			}
 			return 0, fmt.Errorf("--%s is for sandboxes, and %q is none", name, cmd.Args().First())
@@ -95,11 +96,11 @@ func execInContainer(ctx context.Context, cmd *cli.Command) (status int, err err
 	if err != nil {
 		return 0, err
 	}
-	c, err := loadContainer(cmd)
+	c, err := commandline.LoadContainer(cmd)
 	if err != nil {
 		return 0, err
 	}
-	if launcher.Has(stateRoot(cmd), cmd.Args().First()) {
+	if launcher.Has(commandline.StateRoot(cmd), cmd.Args().First()) {
 		return 0, errors.New("container does not exist: a sandbox of that name was made this moment")
 	}
 	state, err := c.Status()
@@ -120,7 +121,7 @@ func execInContainer(ctx context.Context, cmd *cli.Command) (status int, err err
 	if err != nil {
 		return 0, err
 	}
-	s := frontend.Join(c, logFrom(ctx), process, subCgroups, processIO)
+	s := frontend.Join(c, commandline.LogFrom(ctx), process, subCgroups, processIO)
 	s.Detach = cmd.Bool("detach")
 	return s.Run()
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
@@ -37,7 +38,7 @@ func execSandboxFlags() []cli.Flag {
 func meansSandbox(cmd *cli.Command) bool {
 	for _, f := range execSandboxFlags() {
 		if cmd.IsSet(f.Names()[0]) {
-			_, err := loadContainer(cmd)
+			_, err := commandline.LoadContainer(cmd)
 			return errors.Is(err, container.ErrNotExist)
 		}
 	}
@@ -109,7 +110,7 @@ func checkLimits(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox, as
 		if l.OfCommand && l.Above(asked, info.Config.Limits) {
 			flag := "--" + strings.ReplaceAll(l.Name, "_", "-") + " " + l.Text(asked)
 			return fmt.Errorf("%s is above the limit of the sandbox, which is %s; raise that first: %s update %s %s",
-				flag, l.Text(info.Config.Limits), programWithDirs(cmd), flag, box.ID())
+				flag, l.Text(info.Config.Limits), commandline.ProgramWithDirs(cmd), flag, box.ID())
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
@@ -199,10 +200,10 @@ func TestXDGRootIsForUsers(t *testing.T) {
 	testhost.NeedRoot(t, "the rule is about root")
 	t.Setenv("XDG_RUNTIME_DIR", "/run/user/0")
 	t.Setenv("XDG_DATA_HOME", "/root/data")
-	if path, ofUser := defaultRoot(); path != "/run/sandbox-runtime" || ofUser {
+	if path, ofUser := commandline.DefaultRoot(); path != "/run/sandbox-runtime" || ofUser {
 		t.Errorf("root of the host: %s, %v", path, ofUser)
 	}
-	if path := defaultData(); path != "/var/lib/sandbox-runtime" {
+	if path := commandline.DefaultData(); path != "/var/lib/sandbox-runtime" {
 		t.Errorf("data of root of the host: %s", path)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -25,7 +26,7 @@ func fateOf(cmd *cli.Command, c spec.Config) (_ *review.Fate, notes func() []str
 		Review: cmd.Bool("review"), Apply: cmd.Bool("apply"), Keep: cmd.Bool("keep"),
 		Overlaid: len(c.Overlays) > 0, OnDisk: c.Storage == spec.StorageDisk,
 		Talk:    &review.Conversation{In: os.Stdin, Out: out},
-		Program: programWithDirs(cmd),
+		Program: commandline.ProgramWithDirs(cmd),
 	}
 	chosen := 0
 	for _, flag := range []struct {

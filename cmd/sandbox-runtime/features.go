@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 )
 
@@ -16,8 +17,8 @@ func featuresCommand() *cli.Command {
 		Description: `The form is that of the OCI runtime specification's features.md. It describes the
 binary, not this host; "doctor" describes the host.
 
-    # ` + programName + ` features | jq .linux.mountExtensions`,
-		Action: withArgs(0, 0, printFeatures),
+    # ` + commandline.Program + ` features | jq .linux.mountExtensions`,
+		Action: commandline.WithArgs(0, 0, printFeatures),
 	}
 }
 

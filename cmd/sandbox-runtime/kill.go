@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 )
 
@@ -23,15 +24,15 @@ func killCommand() *cli.Command {
 the process is there. SIGKILL ends all processes of the container, also those of
 one without a pid namespace and of one that is paused.
 
-    # ` + programName + ` kill web-1          SIGTERM
-    # ` + programName + ` kill web-1 KILL
-    # ` + programName + ` kill web-1 10       SIGUSR1`,
+    # ` + commandline.Program + ` kill web-1          SIGTERM
+    # ` + commandline.Program + ` kill web-1 KILL
+    # ` + commandline.Program + ` kill web-1 10       SIGUSR1`,
 		Flags: []cli.Flag{
 			// Daemons still pass it. One part of its old meaning is left: a stopped
 			// container is no error.
 			&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Hidden: true},
 		},
-		Action: onContainer(2, killContainer),
+		Action: commandline.OnContainer(2, killContainer),
 	}
 }
 

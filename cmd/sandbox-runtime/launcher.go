@@ -1,19 +1,16 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
@@ -21,19 +18,16 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// launcherName is the command's.
-const launcherName = "launcher"
-
 func launcherCommand() *cli.Command {
 	return &cli.Command{
-		Name:  launcherName,
+		Name:  commandline.LauncherName,
 		Usage: "make sandboxes for other programs, on a socket",
 		Description: `Programs that embed sandboxes get them from a launcher, and need no privilege
 themselves. Root and the launcher's own user may ask for anything. Other users may ask
 for sandboxes that the rules allow; docs/launcher.md describes the rules.
 
-    # ` + programName + ` launcher
-    # ` + programName + ` launcher --rules /etc/sandbox-runtime/rules.json --group sandboxes
+    # ` + commandline.Program + ` launcher
+    # ` + commandline.Program + ` launcher --rules /etc/sandbox-runtime/rules.json --group sandboxes
 
 --socket names the socket, in a directory that exists. Without --socket the launcher
 listens on ` + launcherSocket + ` in --root, for root. With --rules it listens on
@@ -52,7 +46,7 @@ launcher ends them.`,
 			&cli.IntFlag{Name: "fd", Usage: "serve the one connection on descriptor `N`, and end with it"},
 			&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "time for commands to end after SIGTERM"},
 		},
-		Action: withArgs(0, 0, runLauncher),
+		Action: commandline.WithArgs(0, 0, runLauncher),
 	}
 }
 
@@ -62,9 +56,9 @@ func runLauncher(ctx context.Context, cmd *cli.Command) error {
 	if grace := cmd.Duration("grace"); grace < 0 {
 		return fmt.Errorf("option --grace %s: it is negative; 0s ends commands at once", grace)
 	}
-	log := logFrom(ctx)
+	log := commandline.LogFrom(ctx)
 	server.Tune()
-	if err := runSealed(stateRoot(cmd)); err != nil {
+	if err := runSealed(commandline.StateRoot(cmd)); err != nil {
 		log.Warn("starts are slower than they could be: this program is not run from a sealed copy", "error", err)
 	}
 	var rules server.Rules
@@ -74,7 +68,7 @@ func runLauncher(ctx context.Context, cmd *cli.Command) error {
 			return err
 		}
 	}
-	l, err := launcher.New(launcherDirs(cmd))
+	l, err := launcher.New(commandline.LauncherDirs(cmd))
 	if err != nil {
 		return err
 	}
@@ -137,7 +131,7 @@ func launcherListeners(cmd *cli.Command) (_ []server.Socket, err error) {
 	if err != nil {
 		return nil, err
 	}
-	mode, group, err := launcherAccess(cmd)
+	mode, group, err := server.Access(cmd.String("mode"), cmd.String("group"))
 	if err != nil {
 		return nil, err
 	}
@@ -163,36 +157,5 @@ func launcherPath(cmd *cli.Command) (string, error) {
 		}
 		return sandbox.SharedSocket, nil
 	}
-	return filepath.Join(stateRoot(cmd), launcherSocket), os.MkdirAll(stateRoot(cmd), 0o700)
-}
-
-// launcherAccess returns the mode and the group of the socket.
-func launcherAccess(cmd *cli.Command) (fs.FileMode, int, error) {
-	group, mode := server.SameGroup, "0600"
-	if name := cmd.String("group"); name != "" {
-		var err error
-		if group, err = groupID(name); err != nil {
-			return 0, 0, fmt.Errorf("option --group: %w", err)
-		}
-		mode = "0660"
-	}
-	mode = cmp.Or(cmd.String("mode"), mode)
-	bits, err := strconv.ParseUint(mode, 8, 9)
-	if err != nil {
-		return 0, 0, fmt.Errorf("option --mode %s: want an octal number up to 0777", mode)
-	}
-	return fs.FileMode(bits), group, nil
-}
-
-// groupID returns the number of a group, by its number or name.
-func groupID(name string) (int, error) {
-	if id, err := parseID(name); err == nil {
-		return int(id), nil
-	}
-	known, err := user.LookupGroup(name)
-	if err != nil {
-		return 0, fmt.Errorf("group %s does not exist; make it with: groupadd --system %[1]s", name)
-	}
-	id, err := parseID(known.Gid)
-	return int(id), err
+	return filepath.Join(commandline.StateRoot(cmd), launcherSocket), os.MkdirAll(commandline.StateRoot(cmd), 0o700)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/docker/go-units"
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
 )
@@ -24,14 +25,14 @@ func listCommand() *cli.Command {
 		Description: `A container that cannot be loaded, for example since it is being deleted, is left
 out, and stderr has the reason.
 
-    # ` + programName + ` list
-    # ` + programName + ` list --format json | jq -r '.[] | select(.status == "running") | .id'
-    # ` + programName + ` --root /run/docker/runtime-runc/moby list -q`,
+    # ` + commandline.Program + ` list
+    # ` + commandline.Program + ` list --format json | jq -r '.[] | select(.status == "running") | .id'
+    # ` + commandline.Program + ` --root /run/docker/runtime-runc/moby list -q`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print ids only"},
 		},
-		Action: withArgs(0, 0, listContainers),
+		Action: commandline.WithArgs(0, 0, listContainers),
 	}
 }
 
@@ -59,7 +60,7 @@ func listContainers(ctx context.Context, cmd *cli.Command) error {
 
 // ownStates are the containers and sandboxes of the state root.
 func ownStates(cmd *cli.Command) ([]container.State, error) {
-	root := stateRoot(cmd)
+	root := commandline.StateRoot(cmd)
 	ids, err := container.IDs(root)
 	if errors.Is(err, os.ErrNotExist) && !cmd.IsSet("root") {
 		return nil, nil // no container has been made yet

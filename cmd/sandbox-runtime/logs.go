@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -47,7 +48,7 @@ func logs(ctx context.Context, cmd *cli.Command) error {
 		case len(execs) == 0:
 			fmt.Fprintf(cmd.Root().ErrWriter, "%s keeps no output: it has no detached command (exec --detach starts one)\n", box.ID())
 		case len(execs) > 1 && cmd.Bool("follow"):
-			return fmt.Errorf("%s has %d detached commands; say which one to follow (%s ps --execs %s)", box.ID(), len(execs), programWithDirs(cmd), box.ID())
+			return fmt.Errorf("%s has %d detached commands; say which one to follow (%s ps --execs %s)", box.ID(), len(execs), commandline.ProgramWithDirs(cmd), box.ID())
 		}
 		return logsOf(ctx, cmd, box, execs)
 	})
@@ -57,7 +58,7 @@ func logs(ctx context.Context, cmd *cli.Command) error {
 func logsOf(ctx context.Context, cmd *cli.Command, box *sandbox.Sandbox, execs []sandbox.ExecInfo) error {
 	for _, e := range execs {
 		if len(execs) > 1 {
-			if _, err := fmt.Fprintf(os.Stdout, "==> %s %s <==\n", e.ID, shellWords(e.Args)); err != nil {
+			if _, err := fmt.Fprintf(os.Stdout, "==> %s %s <==\n", e.ID, commandline.ShellWords(e.Args)); err != nil {
 				return err
 			}
 		}

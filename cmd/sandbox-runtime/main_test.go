@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/doctor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 // reaches: asProgram does not, nor GORACE. So it ends without os.Exit, which
 // sleeps for a second under the race detector.
 func probeMain() {
-	code, message := exitCode(rootCommand(newReporter(os.Stderr)).Run(context.Background(), os.Args))
+	code, message := commandline.ExitCode(rootCommand(commandline.NewReporter(os.Stderr)).Run(context.Background(), os.Args))
 	if message != nil {
 		fmt.Fprintln(os.Stderr, message)
 	}
@@ -295,23 +295,3 @@ func (h *host) cgroups() []string {
 }
 
 func alive(pid int) bool { return unix.Kill(pid, 0) == nil }
-
-func TestUsageErrorsNameNoGoFunction(t *testing.T) {
-	for text, want := range map[string]string{
-		`invalid value "x" for flag -n: strconv.ParseInt: parsing "x": invalid syntax`:        `invalid value "x" for flag -n: invalid syntax`,
-		`invalid value "\": " for flag -n: strconv.ParseBool: parsing "\": ": value out of x`: `invalid value "\": " for flag -n: value out of x`,
-		"flag needs an argument: -strconv.":                                                   "flag needs an argument: -strconv.",
-	} {
-		if got := withoutGoFunctions(text); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
-}
-
-func TestUnknownFlagsHaveTheirDashes(t *testing.T) {
-	for flag, want := range map[string]string{"-e": "unknown flag -e", "-env": "unknown flag --env"} {
-		if got := unknownFlag(&cli.Command{}, errors.New("flag provided but not defined: "+flag)); got.Error() != want {
-			t.Errorf("got %v, want %s", got, want)
-		}
-	}
-}

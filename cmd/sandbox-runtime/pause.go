@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -21,9 +22,9 @@ func pauseCommand() *cli.Command {
 connections, and get no CPU time until "resume". Signals wait until then, except
 SIGKILL. Works on a sandbox of "do" too; its --timeout goes on.
 
-    # ` + programName + ` pause web
-    # ` + programName + ` state web        says "status": "paused"
-    # ` + programName + ` resume web`,
+    # ` + commandline.Program + ` pause web
+    # ` + commandline.Program + ` state web        says "status": "paused"
+    # ` + commandline.Program + ` resume web`,
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if namesSandbox(cmd) {
 				return pauseSandbox(ctx, cmd)
@@ -36,11 +37,11 @@ SIGKILL. Works on a sandbox of "do" too; its --timeout goes on.
 // pauseSandbox waits for a process that makes or changes the sandbox: a sandbox that is
 // paused while it is made would never be complete.
 func pauseSandbox(ctx context.Context, cmd *cli.Command) error {
-	if err := wantArgs(cmd, 1, 1); err != nil {
+	if err := commandline.WantArgs(cmd, 1, 1); err != nil {
 		return err
 	}
 	err := withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Pause(ctx) })
-	hintAtCgroups(logFrom(ctx), cmd.Name, err)
+	hintAtCgroups(commandline.LogFrom(ctx), cmd.Name, err)
 	return err
 }
 
@@ -51,7 +52,7 @@ func resumeCommand() *cli.Command {
 		ArgsUsage: "<container-id>",
 		Description: `Lets a container of "pause" go on. It is an error if the container is not paused.
 
-    # ` + programName + ` resume web`,
+    # ` + commandline.Program + ` resume web`,
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if namesListed(cmd) {
 				return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Resume(ctx) })
@@ -63,9 +64,9 @@ func resumeCommand() *cli.Command {
 
 // onCgroup is an action on the cgroup of the container that the one argument names.
 func onCgroup(do func(*container.Container) error) cli.ActionFunc {
-	return onContainer(1, func(ctx context.Context, cmd *cli.Command, c *container.Container) error {
+	return commandline.OnContainer(1, func(ctx context.Context, cmd *cli.Command, c *container.Container) error {
 		err := do(c)
-		hintAtCgroups(logFrom(ctx), cmd.Name, err)
+		hintAtCgroups(commandline.LogFrom(ctx), cmd.Name, err)
 		return err
 	})
 }

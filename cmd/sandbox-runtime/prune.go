@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 )
 
@@ -28,10 +29,10 @@ func prune(ctx context.Context, cmd *cli.Command) error {
 	if cmd.Args().Present() {
 		return errors.New("prune takes no arguments; it removes all that is left")
 	}
-	if err := mayLook(stateRoot(cmd)); err != nil {
+	if err := mayLook(commandline.StateRoot(cmd)); err != nil {
 		return err
 	}
-	l, err := launcher.New(launcherDirs(cmd))
+	l, err := launcher.New(commandline.LauncherDirs(cmd))
 	if err != nil {
 		return err
 	}
@@ -41,7 +42,7 @@ func prune(ctx context.Context, cmd *cli.Command) error {
 	}
 	kept, keptErr := l.Unapplied()
 	for _, id := range kept {
-		fmt.Fprintf(cmd.Root().ErrWriter, "kept the stopped sandbox %s with files of its own: apply or save its changes, or remove it with: %s down %[1]s\n", id, programWithDirs(cmd))
+		fmt.Fprintf(cmd.Root().ErrWriter, "kept the stopped sandbox %s with files of its own: apply or save its changes, or remove it with: %s down %[1]s\n", id, commandline.ProgramWithDirs(cmd))
 	}
 	return errors.Join(err, keptErr)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -25,20 +26,20 @@ func psCommand() *cli.Command {
 are those of ps, by default -ef. They must leave a column PID. The process ids are
 those of the caller's pid namespace. --format json prints only the ids.
 
-    # ` + programName + ` ps web -eo pid,rss,args
-    # ` + programName + ` ps --format json web
+    # ` + commandline.Program + ` ps web -eo pid,rss,args
+    # ` + commandline.Program + ` ps --format json web
     [4711,4730]
 
 --execs shows the commands that "exec" has started in a sandbox: the running ones, and
 the detached ones that have ended and whose result nobody has asked for.
 
-    # ` + programName + ` ps --execs box`,
+    # ` + commandline.Program + ` ps --execs box`,
 		StopOnNthArg: new(1), // the rest is for ps
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "table or json"},
 			&cli.BoolFlag{Name: "execs", Usage: "sandbox: its commands in place of their processes"},
 		},
-		Action: withArgs(1, -1, listProcesses),
+		Action: commandline.WithArgs(1, -1, listProcesses),
 	}
 }
 
@@ -66,12 +67,12 @@ func listProcesses(ctx context.Context, cmd *cli.Command) error {
 
 // containerProcesses are the processes of an OCI container, or of a sandbox of the state root.
 func containerProcesses(ctx context.Context, cmd *cli.Command) ([]int, error) {
-	c, err := loadContainer(cmd)
+	c, err := commandline.LoadContainer(cmd)
 	if err != nil {
 		return nil, err
 	}
 	pids, err := c.Processes()
-	hintAtCgroups(logFrom(ctx), cmd.Name, err)
+	hintAtCgroups(commandline.LogFrom(ctx), cmd.Name, err)
 	return pids, err
 }
 

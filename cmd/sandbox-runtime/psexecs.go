@@ -12,12 +12,13 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
 func listExecs(ctx context.Context, cmd *cli.Command) error {
-	if err := wantArgs(cmd, 1, 1); err != nil {
+	if err := commandline.WantArgs(cmd, 1, 1); err != nil {
 		return err
 	}
 	show := printExecs
@@ -30,11 +31,11 @@ func listExecs(ctx context.Context, cmd *cli.Command) error {
 	}
 	name := cmd.Args().First()
 	if !namesSandbox(cmd) {
-		if err := mayLook(stateRoot(cmd)); err != nil {
+		if err := mayLook(commandline.StateRoot(cmd)); err != nil {
 			return err
 		}
-		if _, err := loadContainer(cmd); errors.Is(err, container.ErrNotExist) {
-			return &exitError{code: 1, err: &sandbox.Error{ID: name, Err: sandbox.ErrNotFound}, plain: true}
+		if _, err := commandline.LoadContainer(cmd); errors.Is(err, container.ErrNotExist) {
+			return &commandline.ExitError{Code: 1, Err: &sandbox.Error{ID: name, Err: sandbox.ErrNotFound}, Plain: true}
 		} else if err != nil {
 			return err
 		}
@@ -61,7 +62,7 @@ func printExecs(w io.Writer, execs []sandbox.ExecInfo) error {
 	fmt.Fprint(t, "ID\tSTATUS\tSTARTED\tPIDS\tCOMMAND\n")
 	for _, e := range execs {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n",
-			e.ID, execStatus(e), whenText(w, e.Started), joinPids(e.Pids), shellWords(e.Args))
+			e.ID, execStatus(e), whenText(w, e.Started), joinPids(e.Pids), commandline.ShellWords(e.Args))
 	}
 	return t.Flush()
 }
@@ -82,17 +83,4 @@ func joinPids(pids []int) string {
 		words[i] = strconv.Itoa(pid)
 	}
 	return strings.Join(words, ",")
-}
-
-// shellWords shows a command in one line, and nothing to a terminal that it
-// would act on.
-func shellWords(args []string) string {
-	words := make([]string, len(args))
-	for i, arg := range args {
-		words[i] = arg
-		if quoted := strconv.Quote(arg); quoted != `"`+arg+`"` || arg == "" || strings.Contains(arg, " ") {
-			words[i] = quoted
-		}
-	}
-	return strings.Join(words, " ")
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/engine"
 )
 
@@ -18,7 +19,7 @@ func registerCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "register",
 		Usage:     "register this binary with docker, containerd or podman",
-		UsageText: programName + " register docker|containerd|podman [options]",
+		UsageText: commandline.Program + " register docker|containerd|podman [options]",
 		Description: `Prints the lines for the engine's configuration. --write adds them to the file, and
 --remove takes them out again. The rest of the file stays as it is: settings and their
 order, comments, mode and owner. Lines with + and - show the difference.
@@ -56,7 +57,7 @@ of podman knows it.
     podman --runtime sandbox run --rm busybox true`),
 		},
 		Action:       registerWhat,
-		OnUsageError: sandboxUsageError,
+		OnUsageError: commandline.SandboxUsageError,
 	}
 }
 
@@ -73,7 +74,7 @@ func registerWith(name string, e engine.Engine, description string) *cli.Command
 			&cli.BoolFlag{Name: "default", Usage: "use it for all containers that name no runtime"},
 		},
 		Action:       func(_ context.Context, cmd *cli.Command) error { return register(cmd, e) },
-		OnUsageError: sandboxUsageError,
+		OnUsageError: commandline.SandboxUsageError,
 	}
 }
 
@@ -176,7 +177,7 @@ func (r registration) write() error {
 	}
 	if exposed != "" {
 		r.note("warning: %s can be changed by %s, and root will run it; better install it where only root writes:\n"+
-			"    install -m 755 %[1]s /usr/local/bin/%s", r.Path, exposed, programName)
+			"    install -m 755 %[1]s /usr/local/bin/%s", r.Path, exposed, commandline.Program)
 	}
 	return r.report(before, after, fmt.Sprintf("has runtime %q already", r.Name), r.engine.Added(r.file, r.Runtime))
 }

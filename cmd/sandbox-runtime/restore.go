@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 )
 
@@ -20,7 +21,7 @@ it with the processes that "checkpoint" has written to --image-path. Bundle and
 root filesystem must be as they were then. Unless detached it waits as "run" does,
 deletes the container and exits with its status.
 
-    # ` + programName + ` restore --image-path /var/tmp/web --bundle /bundles/web --detach web
+    # ` + commandline.Program + ` restore --image-path /var/tmp/web --bundle /bundles/web --detach web
 
 If criu fails, its restore.log in --work-path (default: --image-path) says why.`,
 		Flags: slices.Concat(criuFlags(o), []cli.Flag{
@@ -35,14 +36,14 @@ If criu fails, its restore.log in --work-path (default: --image-path) says why.`
 			&cli.StringFlag{Name: "lsm-profile", Destination: &o.LsmProfile, Usage: "`TYPE:NAME` of another AppArmor or SELinux profile"},
 			&cli.StringFlag{Name: "lsm-mount-context", Destination: &o.LsmMountContext, Usage: "another SELinux `CONTEXT` of the mounts"},
 		}),
-		Action: withArgs(1, 1, func(ctx context.Context, cmd *cli.Command) error {
+		Action: commandline.WithArgs(1, 1, func(ctx context.Context, cmd *cli.Command) error {
 			return restoreContainer(ctx, cmd, o)
 		}),
 	}
 }
 
 func restoreContainer(ctx context.Context, cmd *cli.Command, o *container.CRIUOptions) error {
-	warnRootless(logFrom(ctx))
+	warnRootless(commandline.LogFrom(ctx))
 	if err := checkCRIUFlags(cmd, o); err != nil {
 		return err
 	}
@@ -64,5 +65,5 @@ func restoreContainer(ctx context.Context, cmd *cli.Command, o *container.CRIUOp
 	if err != nil {
 		return err
 	}
-	return exitWith(status)
+	return commandline.ExitWith(status)
 }

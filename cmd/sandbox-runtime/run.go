@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 )
 
 func runCommand() *cli.Command {
@@ -16,8 +18,8 @@ func runCommand() *cli.Command {
 signals on to it, deletes it and exits with its status, 128+n if signal n ended
 it. The id must be unique below --root.
 
-    # ` + programName + ` run --bundle web web-1
-    # ` + programName + ` run --bundle web --detach --pid-file web.pid web-1
+    # ` + commandline.Program + ` run --bundle web web-1
+    # ` + commandline.Program + ` run --bundle web --detach --pid-file web.pid web-1
 
 With --keep the stopped container stays for "state" and "delete".`,
 		Flags: append(startFlags(),
@@ -25,21 +27,21 @@ With --keep the stopped container stays for "state" and "delete".`,
 			&cli.BoolFlag{Name: "keep", Usage: "do not delete the container after it exits"},
 			&cli.BoolFlag{Name: "no-subreaper", Usage: "do not reap orphaned processes of the container"},
 		),
-		Action: withArgs(1, 1, runContainer),
+		Action: commandline.WithArgs(1, 1, runContainer),
 	}
 }
 
 func runContainer(ctx context.Context, cmd *cli.Command) error {
 	p, err := newProcess(ctx, cmd)
 	if err != nil {
-		return fmt.Errorf("%s run failed: %w", programName, err)
+		return fmt.Errorf("%s run failed: %w", commandline.Program, err)
 	}
 	p.Detach = cmd.Bool("detach")
 	p.Remove = !cmd.Bool("keep")
 	p.Reap = !cmd.Bool("no-subreaper")
 	status, err := p.Run()
 	if err != nil {
-		return fmt.Errorf("%s run failed: %w", programName, err)
+		return fmt.Errorf("%s run failed: %w", commandline.Program, err)
 	}
-	return exitWith(status)
+	return commandline.ExitWith(status)
 }

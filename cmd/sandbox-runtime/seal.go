@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 )
 
@@ -18,7 +19,7 @@ const sealedEnv = "_SANDBOX_RUNTIME_SEALED"
 func runSealed(root string) error {
 	if os.Getenv(sealedEnv) != "" {
 		// No ps finds a process that has the number of a descriptor as its name.
-		_ = os.WriteFile("/proc/self/comm", []byte(programName), 0)
+		_ = os.WriteFile("/proc/self/comm", []byte(commandline.Program), 0)
 		return os.Unsetenv(sealedEnv)
 	}
 	if err := os.MkdirAll(root, 0o700); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -68,7 +69,7 @@ func snapshot(ctx context.Context, cmd *cli.Command) error {
 			return err
 		}
 		fmt.Fprintf(cmd.Root().ErrWriter, "kept the files of %s as the snapshot %s; to begin with them: %s up --from %[2]s NAME\n",
-			box.ID(), name, programWithDirs(cmd))
+			box.ID(), name, commandline.ProgramWithDirs(cmd))
 		return nil
 	})
 }
@@ -103,7 +104,7 @@ func discard(ctx context.Context, cmd *cli.Command) error {
 // empty: it means something else to have none.
 func notEmpty(cmd *cli.Command, flag string) error {
 	if cmd.IsSet(flag) && cmd.String(flag) == "" {
-		return fmt.Errorf("--%s: is empty; name a snapshot (%s snapshot --list)", flag, programWithDirs(cmd))
+		return fmt.Errorf("--%s: is empty; name a snapshot (%s snapshot --list)", flag, commandline.ProgramWithDirs(cmd))
 	}
 	return nil
 }
@@ -113,5 +114,5 @@ func noSnapshot(cmd *cli.Command, err error) error {
 	if !errors.Is(err, sandbox.ErrNotFound) {
 		return err
 	}
-	return fmt.Errorf("%w (%s snapshot --list shows those that there are)", err, programWithDirs(cmd))
+	return fmt.Errorf("%w (%s snapshot --list shows those that there are)", err, commandline.ProgramWithDirs(cmd))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
@@ -64,7 +65,7 @@ func refusingSocket(do cli.ActionFunc, reason string) cli.ActionFunc {
 
 // namesSandbox says that the first argument names a sandbox, and no OCI container.
 func namesSandbox(cmd *cli.Command) bool {
-	return launcher.Has(stateRoot(cmd), cmd.Args().First()) || namesListed(cmd)
+	return launcher.Has(commandline.StateRoot(cmd), cmd.Args().First()) || namesListed(cmd)
 }
 
 // namesListed says that the first argument is for a launcher that listens. With --socket each name
@@ -76,8 +77,8 @@ func namesListed(cmd *cli.Command) bool {
 	if !defaultListens(cmd) {
 		return false
 	}
-	_, err := loadContainer(cmd)
-	return errors.Is(err, container.ErrNotExist) || mayLook(stateRoot(cmd)) != nil
+	_, err := commandline.LoadContainer(cmd)
+	return errors.Is(err, container.ErrNotExist) || mayLook(commandline.StateRoot(cmd)) != nil
 }
 
 // defaultListens says that an ordinary user has no flags of an OCI caller, and that there is a socket
@@ -94,7 +95,7 @@ func defaultListens(cmd *cli.Command) bool {
 // hasOnlyListed says that an ordinary user has no state root for containers of the user's own.
 func hasOnlyListed(cmd *cli.Command) bool {
 	socket, _ := socketOf(cmd)
-	_, ofUser := defaultRoot()
+	_, ofUser := commandline.DefaultRoot()
 	return socket != "" && !ofUser && !speaksAsRunc(cmd)
 }
 
@@ -111,7 +112,7 @@ func isMissing(cmd *cli.Command, err error) bool {
 		return true
 	}
 	socket, _ := socketOf(cmd)
-	return socket != "" && errors.Is(err, fs.ErrPermission) && mayLook(stateRoot(cmd)) != nil
+	return socket != "" && errors.Is(err, fs.ErrPermission) && mayLook(commandline.StateRoot(cmd)) != nil
 }
 
 // missing words an error that isMissing.
@@ -119,7 +120,7 @@ func missing(ctx context.Context, cmd *cli.Command) error {
 	name := cmd.Args().First()
 	socket, err := socketOf(cmd)
 	if err != nil || socket == "" {
-		return fmt.Errorf("%s does not exist: no sandbox or container has this name (see %s list)", name, programName)
+		return fmt.Errorf("%s does not exist: no sandbox or container has this name (see %s list)", name, commandline.Program)
 	}
 	if reason := withoutSocket[cmd.Name]; reason != "" {
 		return fmt.Errorf("%s does not exist: no container of yours has this name (%s: %s)", name, cmd.Name, reason)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 )
@@ -23,8 +24,8 @@ func specCommand() *cli.Command {
 An existing file is left alone.
 
     # mkdir -p web/rootfs && docker export $(docker create busybox) | tar -xC web/rootfs
-    # ` + programName + ` spec --bundle web
-    # ` + programName + ` run --bundle web web-1
+    # ` + commandline.Program + ` spec --bundle web
+    # ` + commandline.Program + ` run --bundle web web-1
 
 With --rootless the container has a user namespace that maps the caller to root in
 it, and no limits that would need rights to cgroups.`,
@@ -32,7 +33,7 @@ it, and no limits that would need rights to cgroups.`,
 			&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Usage: "`DIR` to write to (default: the current directory)"},
 			&cli.BoolFlag{Name: "rootless", Usage: "for a user without privileges"},
 		},
-		Action: withArgs(0, 0, writeSpec),
+		Action: commandline.WithArgs(0, 0, writeSpec),
 	}
 }
 

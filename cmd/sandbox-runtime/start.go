@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
 )
@@ -19,8 +20,8 @@ func startCommand() *cli.Command {
 		Description: `Lets a container that "create" has set up execute its command, and returns at
 once; with $NOTIFY_SOCKET when the command says that it is ready, or has ended.
 
-    # ` + programName + ` start web-1`,
-		Action: onContainer(1, startContainer),
+    # ` + commandline.Program + ` start web-1`,
+		Action: commandline.OnContainer(1, startContainer),
 	}
 }
 
@@ -44,7 +45,7 @@ func startContainer(_ context.Context, cmd *cli.Command, c *container.Container)
 	default:
 		return fmt.Errorf("cannot start a container in the %s state", state.Status)
 	}
-	notify := frontend.NewNotifyProxy(stateRoot(cmd), c.ID())
+	notify := frontend.NewNotifyProxy(commandline.StateRoot(cmd), c.ID())
 	if notify == nil {
 		return c.Exec()
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -18,7 +19,7 @@ func stateCommand() *cli.Command {
 		Description: `The status is one of creating, created, running, paused and stopped; the pid is
 that of the container's first process, 0 once it has ended.
 
-    # ` + programName + ` state web-1 | jq -r .status
+    # ` + commandline.Program + ` state web-1 | jq -r .status
     running`,
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if namesListed(cmd) {
@@ -30,7 +31,7 @@ that of the container's first process, 0 once it has ended.
 					return writeState(cmd, listedState(info))
 				})
 			}
-			return onContainer(1, printState)(ctx, cmd)
+			return commandline.OnContainer(1, printState)(ctx, cmd)
 		},
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
@@ -128,14 +129,14 @@ func upOnce(ctx context.Context, cmd *cli.Command, name string, c spec.Config) (
 func reusedNote(cmd *cli.Command, asked spec.Config, info sandbox.Info) string {
 	note := info.ID + " is up already"
 	if info.State == sandbox.StatePaused {
-		note = fmt.Sprintf("%s, paused (to go on: %s resume %s)", note, programWithDirs(cmd), info.ID)
+		note = fmt.Sprintf("%s, paused (to go on: %s resume %s)", note, commandline.ProgramWithDirs(cmd), info.ID)
 	}
 	without := withoutEffect(cmd, asked, info)
 	if len(without) == 0 {
 		return note
 	}
 	return fmt.Sprintf("%s; %s had no effect (to change the sandbox, first run: %s down %s)",
-		note, strings.Join(without, " "), programWithDirs(cmd), info.ID)
+		note, strings.Join(without, " "), commandline.ProgramWithDirs(cmd), info.ID)
 }
 
 // withoutEffect are the flags that ask for something else than the sandbox is.

@@ -1,23 +1,18 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"math"
-	"os"
 	"slices"
-	"strconv"
 
-	"github.com/docker/go-units"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/resourceflags"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -30,9 +25,9 @@ func updateCommand() *cli.Command {
 		Description: `Changes limits of a created, running or paused container. Limits that are not given
 stay as they are. If the kernel refuses one limit, all old limits hold again.
 
-    # ` + programName + ` update --memory 512m --pids-limit 100 web
+    # ` + commandline.Program + ` update --memory 512m --pids-limit 100 web
     # echo '{"cpu": {"quota": 50000, "period": 100000}}' |
-        ` + programName + ` update --resources - web
+        ` + commandline.Program + ` update --resources - web
 
 The JSON of --resources is linux.resources of the OCI runtime specification. These
 parts of it are used: memory (limit, reservation, swap, checkBeforeUpdate), cpu
@@ -43,50 +38,26 @@ Sizes take k, m, g (powers of 1024); -1 is no limit.
 
 For a sandbox use the flags of "up" for limits:
 
-    # ` + programName + ` update --memory 4g --cpus 2 --pids 1000 box`,
-		Flags: slices.Concat(updateFlags(), sandboxLimitFlags()),
+    # ` + commandline.Program + ` update --memory 4g --cpus 2 --pids 1000 box`,
+		Flags: slices.Concat(resourceflags.All(), sandboxLimitFlags()),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if namesListed(cmd) {
 				return updateSandbox(ctx, cmd)
 			}
-			return onContainer(1, updateContainer)(ctx, cmd)
+			return commandline.OnContainer(1, updateContainer)(ctx, cmd)
 		},
-	}
-}
-
-func updateFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "resources", Aliases: []string{"r"}, Usage: "`FILE` with the limits as JSON, - for stdin"},
-		&cli.IntFlag{Name: "blkio-weight", Usage: "share of block I/O, 10 to 1000"},
-		&cli.StringFlag{Name: "cpu-period", Usage: "period of the CPU limit in `USEC`; 0 for the system's default"},
-		&cli.StringFlag{Name: "cpu-quota", Usage: "CPU time in `USEC` allowed in each period"},
-		&cli.StringFlag{Name: "cpu-burst", Usage: "unused CPU time in `USEC` that may be caught up in a period"},
-		&cli.StringFlag{Name: "cpu-share", Usage: "relative weight among containers"},
-		&cli.StringFlag{Name: "cpu-rt-period", Usage: "period of the realtime limit in `USEC`; 0 for the system's default"},
-		&cli.StringFlag{Name: "cpu-rt-runtime", Usage: "realtime CPU time in `USEC` allowed in each period"},
-		&cli.StringFlag{Name: "cpuset-cpus", Usage: "CPUs to run on, as in 0-2,5"},
-		&cli.StringFlag{Name: "cpuset-mems", Usage: "memory nodes to use"},
-		&cli.StringFlag{Name: "cpu-idle", Usage: "1: run only when nobody else wants the CPU (SCHED_IDLE); 0: as usual"},
-		&cli.StringFlag{Name: "memory", Usage: "memory limit in `BYTES`"},
-		&cli.StringFlag{Name: "memory-reservation", Usage: "`BYTES` that the container keeps when memory runs short"},
-		&cli.StringFlag{Name: "memory-swap", Usage: "limit of memory and swap together in `BYTES`"},
-		&cli.StringFlag{Name: "kernel-memory", Hidden: true},
-		&cli.StringFlag{Name: "kernel-memory-tcp", Hidden: true},
-		&cli.IntFlag{Name: "pids-limit", Usage: "most processes and threads together; -1 for no limit"},
-		&cli.StringFlag{Name: "l3-cache-schema", Usage: "`SCHEMA` of Intel RDT/CAT's L3 cache"},
-		&cli.StringFlag{Name: "mem-bw-schema", Usage: "`SCHEMA` of Intel RDT/MBA's memory bandwidth"},
 	}
 }
 
 // updateSandbox changes the limits of a sandbox of a launcher that listens.
 func updateSandbox(ctx context.Context, cmd *cli.Command) error {
-	if err := wantArgs(cmd, 1, 1); err != nil {
+	if err := commandline.WantArgs(cmd, 1, 1); err != nil {
 		return err
 	}
 	limits, ok, err := upLimits(cmd)
 	if err == nil && !ok {
 		var r *specs.LinuxResources
-		if r, err = newLimits(cmd); err == nil {
+		if r, err = resourceflags.Read(cmd); err == nil {
 			limits, ok = sandboxLimits(cmd, r)
 		}
 	}
@@ -103,18 +74,18 @@ func updateSandbox(ctx context.Context, cmd *cli.Command) error {
 func setLimits(ctx context.Context, cmd *cli.Command, limits spec.Limits) error {
 	err := withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Update(ctx, limits) })
 	if err != nil {
-		return &exitError{code: 1, err: configflags.AsTyped(cmd, err), plain: true}
+		return &commandline.ExitError{Code: 1, Err: configflags.AsTyped(cmd, err), Plain: true}
 	}
 	return nil
 }
 
 func updateContainer(ctx context.Context, cmd *cli.Command, c *container.Container) error {
 	if limits, ok, err := upLimits(cmd); err != nil {
-		return &exitError{code: 1, err: configflags.AsTyped(cmd, err), plain: true}
+		return &commandline.ExitError{Code: 1, Err: configflags.AsTyped(cmd, err), Plain: true}
 	} else if ok {
 		return setLimits(ctx, cmd, limits)
 	}
-	r, err := newLimits(cmd)
+	r, err := resourceflags.Read(cmd)
 	if err != nil {
 		return err
 	}
@@ -122,7 +93,7 @@ func updateContainer(ctx context.Context, cmd *cli.Command, c *container.Contain
 		return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return box.Update(ctx, limits) })
 	}
 	if r.Memory != nil && (r.Memory.Kernel != nil || r.Memory.KernelTCP != nil) { //nolint:staticcheck // old callers give it
-		logFrom(ctx).Warn("Kernel memory settings are ignored and will be removed")
+		commandline.LogFrom(ctx).Warn("Kernel memory settings are ignored and will be removed")
 	}
 	return c.Update(r, container.IntelRdt{
 		L3CacheSchema: cmd.String("l3-cache-schema"),
@@ -191,103 +162,4 @@ func sandboxLimits(cmd *cli.Command, r *specs.LinuxResources) (l spec.Limits, ok
 		}
 	}
 	return l, l != spec.Limits{}
-}
-
-// newLimits are those of --resources, or those of the other flags.
-func newLimits(cmd *cli.Command) (*specs.LinuxResources, error) {
-	unchecked := false // unless the JSON says otherwise, also after an earlier update
-	r := &specs.LinuxResources{
-		Memory:  &specs.LinuxMemory{CheckBeforeUpdate: &unchecked},
-		CPU:     &specs.LinuxCPU{},
-		BlockIO: &specs.LinuxBlockIO{},
-		Pids:    &specs.LinuxPids{},
-	}
-	switch file := cmd.String("resources"); file {
-	case "":
-		return r, limitsOfFlags(cmd, r)
-	case "-":
-		return r, readLimits(os.Stdin, r)
-	default:
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		return r, readLimits(f, r)
-	}
-}
-
-func readLimits(from io.Reader, r *specs.LinuxResources) error {
-	err := json.NewDecoder(from).Decode(r)
-	if errors.Is(err, io.EOF) {
-		err = fmt.Errorf("nothing to read: %w", err)
-	}
-	if err != nil {
-		return fmt.Errorf("option --resources: %w", err)
-	}
-	return nil
-}
-
-func limitsOfFlags(cmd *cli.Command, r *specs.LinuxResources) error {
-	if weight := cmd.Int("blkio-weight"); weight != 0 {
-		if weight < 0 || weight > math.MaxUint16 {
-			return fmt.Errorf("invalid value for blkio-weight: %d is not between 10 and 1000", weight)
-		}
-		r.BlockIO.Weight = new(uint16(weight))
-	}
-	if cmd.IsSet("pids-limit") {
-		r.Pids.Limit = new(int64(cmd.Int("pids-limit")))
-	}
-	r.CPU.Cpus, r.CPU.Mems = cmd.String("cpuset-cpus"), cmd.String("cpuset-mems")
-	return cmp.Or(
-		parseFlags(cmd, parseInt, map[string]**int64{
-			"cpu-idle":       &r.CPU.Idle,
-			"cpu-quota":      &r.CPU.Quota,
-			"cpu-rt-runtime": &r.CPU.RealtimeRuntime,
-		}),
-		parseFlags(cmd, parseUint, map[string]**uint64{
-			"cpu-burst":     &r.CPU.Burst,
-			"cpu-period":    &r.CPU.Period,
-			"cpu-rt-period": &r.CPU.RealtimePeriod,
-			"cpu-share":     &r.CPU.Shares,
-		}),
-		parseFlags(cmd, parseSize, map[string]**int64{
-			"memory":             &r.Memory.Limit,
-			"memory-swap":        &r.Memory.Swap,
-			"memory-reservation": &r.Memory.Reservation,
-			"kernel-memory":      &r.Memory.Kernel, //nolint:staticcheck // old callers give it
-			"kernel-memory-tcp":  &r.Memory.KernelTCP,
-		}),
-	)
-}
-
-// parseFlags sets the fields whose flags are given.
-func parseFlags[T any](cmd *cli.Command, parse func(string) (T, error), fields map[string]**T) error {
-	for name, field := range fields {
-		s := cmd.String(name)
-		if s == "" {
-			continue
-		}
-		v, err := parse(s)
-		if err != nil {
-			return fmt.Errorf("invalid value for %s: %w", name, err)
-		}
-		*field = &v
-	}
-	return nil
-}
-
-func parseInt(s string) (int64, error)   { return strconv.ParseInt(s, 10, 64) }
-func parseUint(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }
-
-// parseSize takes "512m", and "-1" for no limit.
-func parseSize(s string) (int64, error) {
-	if s == "-1" {
-		return -1, nil
-	}
-	n, err := units.RAMInBytes(s)
-	if err == nil && (n < 0 || n == math.MaxInt64) { // more than that holds
-		err = fmt.Errorf("%s is too much", s)
-	}
-	return n, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 )
 
@@ -54,7 +55,7 @@ func commitOf(info *debug.BuildInfo) string {
 
 // printVersion writes the lines that daemons parse: "NAME version V" and "commit: C".
 func printVersion(w io.Writer) {
-	fmt.Fprintf(w, "%s version %s\n", programName, version)
+	fmt.Fprintf(w, "%s version %s\n", commandline.Program, version)
 	if c := commit(); c != "" {
 		fmt.Fprintln(w, "commit:", c)
 	}

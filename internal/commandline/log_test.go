@@ -1,4 +1,4 @@
-package main
+package commandline
 
 import (
 	"errors"
@@ -14,8 +14,8 @@ func TestATerminalIsToldNothingToObey(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	newReporter(file).fatal(errors.New("read \x1b[2J\u202e\x9b\xff\"\r: größer\n\tmore"))
-	const want = programName + `: read \x1b[2J\u202e\x9b\xff"\r: größer` + "\n\tmore\n"
+	NewReporter(file).Fatal(errors.New("read \x1b[2J\u202e\x9b\xff\"\r: größer\n\tmore"))
+	const want = Program + `: read \x1b[2J\u202e\x9b\xff"\r: größer` + "\n\tmore\n"
 	if got, err := os.ReadFile(file.Name()); err != nil || string(got) != want {
 		t.Errorf("%q, %v, want %q", got, err, want)
 	}

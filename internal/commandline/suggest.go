@@ -1,4 +1,4 @@
-package main
+package commandline
 
 import (
 	"strings"
@@ -42,16 +42,16 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// didYouMean is the end of a sentence about an unknown name, with the nearest known one.
-func didYouMean(names []string, typed, mark string) string {
+// DidYouMean is the end of a sentence about an unknown name, with the nearest known one.
+func DidYouMean(names []string, typed, mark string) string {
 	if name := nearest(names, typed); name != "" {
 		return "; did you mean " + mark + name + "?"
 	}
 	return ""
 }
 
-// flagNames are the long names of the flags that the help shows.
-func flagNames(flags []cli.Flag) []string {
+// FlagNames are the long names of the flags that the help shows.
+func FlagNames(flags []cli.Flag) []string {
 	var names []string
 	for _, f := range flags {
 		if v, ok := f.(cli.VisibleFlag); ok && v.IsVisible() {
@@ -61,8 +61,8 @@ func flagNames(flags []cli.Flag) []string {
 	return names
 }
 
-// commandNames are the names of the commands that the help shows.
-func commandNames(root *cli.Command) []string {
+// CommandNames are the names of the commands that the help shows.
+func CommandNames(root *cli.Command) []string {
 	var names []string
 	for _, c := range root.VisibleCommands() {
 		names = append(names, c.Name)

@@ -1,4 +1,4 @@
-package main
+package copying
 
 import (
 	"context"
@@ -15,14 +15,14 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// out copies from the sandbox to the host. All that comes from inside is hostile: below the
+// Out copies from the sandbox to the host. All that comes from inside is hostile: below the
 // target each file is reached through an [os.Root], and a link is never written through.
-func (c *copying) out(ctx context.Context, from, to string) error {
-	info, err := c.files.Stat(ctx, from)
+func (c *Copying) Out(ctx context.Context, from, to string) error {
+	info, err := c.Files.Stat(ctx, from)
 	if err != nil {
 		return err
 	}
-	if to == stream {
+	if to == Stream {
 		return c.toStdout(ctx, from)
 	}
 	var there *fs.FileMode
@@ -52,8 +52,8 @@ func (c *copying) out(ctx context.Context, from, to string) error {
 	return c.outEntry(ctx, from, info, parent, filepath.Base(target), "")
 }
 
-func (c *copying) toStdout(ctx context.Context, from string) error {
-	r, err := c.files.Open(ctx, from, 0, -1)
+func (c *Copying) toStdout(ctx context.Context, from string) error {
+	r, err := c.Files.Open(ctx, from, 0, -1)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (c *copying) toStdout(ctx context.Context, from string) error {
 }
 
 // outInto copies the content of a directory into one of the host.
-func (c *copying) outInto(ctx context.Context, from, dir string) error {
+func (c *Copying) outInto(ctx context.Context, from, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (c *copying) outInto(ctx context.Context, from, dir string) error {
 
 // outEntry copies one entry of a directory. inside is its path in the copied tree, empty for the
 // top of the tree.
-func (c *copying) outEntry(ctx context.Context, from string, info sandbox.FileInfo, to *os.Root, name, inside string) error {
+func (c *Copying) outEntry(ctx context.Context, from string, info sandbox.FileInfo, to *os.Root, name, inside string) error {
 	switch info.Mode.Type() {
 	case 0:
 		return c.outFile(ctx, from, info.Mode, to, name)
@@ -81,7 +81,7 @@ func (c *copying) outEntry(ctx context.Context, from string, info sandbox.FileIn
 		return c.outDir(ctx, from, info.Mode, to, name, inside)
 	case fs.ModeSymlink:
 		if !staysWithin(inside, info.Link) {
-			c.leave(from, "a link to "+info.Link+", out of the copied directory")
+			c.LeaveOut(from, "a link to "+info.Link+", out of the copied directory")
 			return nil
 		}
 		return replace(to, name, func(temporary string) error { return to.Symlink(info.Link, temporary) })
@@ -89,11 +89,11 @@ func (c *copying) outEntry(ctx context.Context, from string, info sandbox.FileIn
 	if inside == "" {
 		return &fs.PathError{Op: "copy", Path: from, Err: errors.New(specialFile)}
 	}
-	c.leave(from, specialFile)
+	c.LeaveOut(from, specialFile)
 	return nil
 }
 
-func (c *copying) outDir(ctx context.Context, from string, mode fs.FileMode, to *os.Root, name, inside string) error {
+func (c *Copying) outDir(ctx context.Context, from string, mode fs.FileMode, to *os.Root, name, inside string) error {
 	err := to.Mkdir(name, mode.Perm()|0o700)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -109,8 +109,8 @@ func (c *copying) outDir(ctx context.Context, from string, mode fs.FileMode, to 
 	return c.outContent(ctx, from, dir, inside)
 }
 
-func (c *copying) outContent(ctx context.Context, from string, to *os.Root, inside string) error {
-	for entry, err := range c.files.ReadDir(ctx, from) {
+func (c *Copying) outContent(ctx context.Context, from string, to *os.Root, inside string) error {
+	for entry, err := range c.Files.ReadDir(ctx, from) {
 		if err != nil {
 			return err
 		}
@@ -125,8 +125,8 @@ func (c *copying) outContent(ctx context.Context, from string, to *os.Root, insi
 	return nil
 }
 
-func (c *copying) outFile(ctx context.Context, from string, mode fs.FileMode, to *os.Root, name string) error {
-	r, err := c.files.Open(ctx, from, 0, -1)
+func (c *Copying) outFile(ctx context.Context, from string, mode fs.FileMode, to *os.Root, name string) error {
+	r, err := c.Files.Open(ctx, from, 0, -1)
 	if err != nil {
 		return err
 	}

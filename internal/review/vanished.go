@@ -1,25 +1,16 @@
-package main
+package review
 
 import (
 	"fmt"
-	"os"
+	"io"
 	"slices"
 	"strings"
 
-	"github.com/urfave/cli/v3"
-
-	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// tellsVanished says whether a terminal gets the number of files that vanish with the
-// sandbox's own workspace.
-func tellsVanished(cmd *cli.Command, c spec.Config) bool {
-	return review.IsTerminal(os.Stderr) && c.Workspace == "" && !cmd.Bool("json") && !cmd.Bool("local")
-}
-
-// tellVanished prints the number of new files in the sandbox's own workspace.
-func tellVanished(files *spec.Files, c spec.Config) {
+// TellVanished prints the number of new files in the sandbox's own workspace.
+func TellVanished(w io.Writer, files *spec.Files, c spec.Config) {
 	n := vanished(files, c)
 	if n == 0 {
 		return
@@ -31,7 +22,7 @@ func tellVanished(files *spec.Files, c spec.Config) {
 	case n == 1:
 		count = "1 file"
 	}
-	fmt.Fprintf(os.Stderr, "%s below %s went with the sandbox (to keep such files: --workspace DIR or --overlay DIR)\n",
+	fmt.Fprintf(w, "%s below %s went with the sandbox (to keep such files: --workspace DIR or --overlay DIR)\n",
 		count, spec.WorkspacePath)
 }
 

@@ -1,4 +1,4 @@
-package main
+package commandline
 
 import (
 	"context"
@@ -17,9 +17,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
 )
 
-// reporter is where messages go: the file of --log, else stderr. Daemons take
+// Reporter is where messages go: the file of --log, else stderr. Daemons take
 // the last entry of level "error" in that file as the reason of a failure.
-type reporter struct {
+type Reporter struct {
 	log    *slog.Logger
 	stderr *os.File
 	toFile bool
@@ -27,22 +27,22 @@ type reporter struct {
 	serves bool // the log is for the admin of a daemon: this program
 }
 
-// newReporter logs to stderr; failures before open go there.
-func newReporter(stderr *os.File) *reporter {
-	return &reporter{log: slog.New(newHandler(stderr, "text", slog.LevelInfo)), stderr: stderr, plain: true}
+// NewReporter logs to stderr; failures before open go there.
+func NewReporter(stderr *os.File) *Reporter {
+	return &Reporter{log: slog.New(newHandler(stderr, "text", slog.LevelInfo)), stderr: stderr, plain: true}
 }
 
-// openFor directs the log as the flags of the root command say.
-func (r *reporter) openFor(root *cli.Command) error {
+// OpenFor directs the log as the flags of the root command say.
+func (r *Reporter) OpenFor(root *cli.Command) error {
 	sub := root.Command(root.Args().First())
-	r.plain = sub == nil || sub.Category != categoryOCI
-	r.serves = sub != nil && sub.Name == launcherName
+	r.plain = sub == nil || sub.Category != CategoryOCI
+	r.serves = sub != nil && sub.Name == LauncherName
 	return r.open(root.String("log"), root.String("log-format"), root.Bool("debug"))
 }
 
 // open directs the log to the file (stderr if "") in the format text or json.
 // The file stays open for the life of the program.
-func (r *reporter) open(file, format string, debug bool) error {
+func (r *Reporter) open(file, format string, debug bool) error {
 	switch format {
 	case "", "text", "json":
 	default:
@@ -70,14 +70,14 @@ func (r *reporter) open(file, format string, debug bool) error {
 
 // Fatal reports the error the program ends with: to the log, and to stderr in
 // any case.
-func (r *reporter) fatal(err error) {
+func (r *Reporter) Fatal(err error) {
 	if r.toFile {
 		r.log.Error(err.Error())
 	}
-	var exit *exitError
+	var exit *ExitError
 	switch {
-	case errors.As(err, &exit) && exit.plain || r.plain || term.IsTerminal(int(r.stderr.Fd())):
-		fmt.Fprintf(r.stderr, "%s: %s\n", programName, review.Escaped(err.Error()))
+	case errors.As(err, &exit) && exit.Plain || r.plain || term.IsTerminal(int(r.stderr.Fd())):
+		fmt.Fprintf(r.stderr, "%s: %s\n", Program, review.Escaped(err.Error()))
 	case r.toFile:
 		fmt.Fprintln(r.stderr, err)
 	default:
@@ -133,8 +133,8 @@ func withLog(ctx context.Context, log *slog.Logger) context.Context {
 	return context.WithValue(ctx, logKey{}, log)
 }
 
-// logFrom is the logger that prepare has put into every command's context.
-func logFrom(ctx context.Context) *slog.Logger {
+// LogFrom is the logger that Prepare has put into every command's context.
+func LogFrom(ctx context.Context) *slog.Logger {
 	if log, ok := ctx.Value(logKey{}).(*slog.Logger); ok {
 		return log
 	}

@@ -1,27 +1,27 @@
-package rootfs
+package hostpaths
 
-// secrets are paths in a home directory with content for its user alone, above all keys
+// Secrets are paths in a home directory with content for its user alone, above all keys
 // and sessions. Below an overlay they are shown empty, and cannot be written to. A bind
 // of the user's own shows a secret that a command needs.
 //
 // Where a directory holds more than secrets, the list has the files with the secrets,
 // so that the programs of an overlaid home work.
-func secrets() []string {
+func Secrets() []string {
 	var all []string
-	for _, group := range secretGroups() {
-		all = append(all, group.names...)
+	for _, group := range SecretGroups() {
+		all = append(all, group.Names...)
 	}
 	return all
 }
 
-// A secretGroup is secrets of one kind, relative to a home directory.
-type secretGroup struct {
-	of    string
-	names []string
+// A SecretGroup is secrets of one kind, relative to a home directory.
+type SecretGroup struct {
+	Of    string
+	Names []string
 }
 
-func secretGroups() []secretGroup {
-	return []secretGroup{
+func SecretGroups() []SecretGroup {
+	return []SecretGroup{
 		{"keys and logins", []string{
 			".ssh", ".gnupg", ".netrc", "_netrc", ".authinfo", ".authinfo.gpg", ".Xauthority", ".ICEauthority",
 			".k5identity", ".putty", ".config/putty", ".pki", ".step", ".age", ".config/age", ".config/sops",

@@ -1,4 +1,4 @@
-package rootfs
+package languages
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
 // optional is the place of programs that come with a directory of their own.
@@ -22,10 +24,10 @@ var toolNames = []string{
 func (f *finder) takePath(dir string) {
 	programs := programsOf(dir)
 	switch {
-	case !filepath.IsAbs(dir) || within(programs, "/usr") || slices.Contains(standardPath, programs) || slices.Contains(f.found.Path, programs):
+	case !filepath.IsAbs(dir) || hostpaths.Within(programs, "/usr") || slices.Contains(standardPath, programs) || slices.Contains(f.found.Path, programs):
 	case f.bound(programs):
 		f.found.Path = append(f.found.Path, programs)
-	case within(dir, optional) && dir != optional:
+	case hostpaths.Within(dir, optional) && dir != optional:
 		f.takeOptional(dir)
 	default:
 		f.noteTools(dir, programs)

@@ -1,4 +1,6 @@
-package rootfs
+// Package languages finds the interpreters and toolchains on a caller's PATH, and the directories of
+// the host that they need.
+package languages
 
 import (
 	"fmt"
@@ -6,14 +8,19 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
-// Languages are the additions of a caller's interpreters on PATH to the host's own root.
-type Languages struct {
+// Found are the additions of a caller's interpreters on PATH to the host's own root.
+type Found struct {
 	Prefixes []string // for Config.Prefixes
 	Path     []string // for the front of the sandbox's PATH
 	Notes    []string // programs that are not shown, and why, a sentence each
 }
+
+// A Bind shows a path of the host.
+type Bind struct{ Source, Target string }
 
 // A language is an interpreter and the companions of its prefix, one of which must be
 // there: any program may have a bin directory, with anything beside it.
@@ -34,20 +41,20 @@ var languages = []language{
 // standardPath is searched in each sandbox anyway.
 var standardPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 
-// FindLanguages finds the interpreters of a PATH and the directories outside /usr that
+// Find finds the interpreters of a PATH and the directories outside /usr that
 // they need: an installation's prefix; a virtual environment and the prefix it is based
 // on. It also finds the directories of /opt that PATH points into, and notes other programs of
 // PATH that are not shown. It runs none of them, so a shim that chooses an interpreter (pyenv,
 // asdf) is not followed. A directory where a sandbox never writes, such as /root, is taken only if one
 // of the binds shows it at its own path. A home directory, or one that holds many other
 // things, is never taken. home is the caller's.
-func FindLanguages(pathList, home string, binds []Bind) Languages {
+func Find(pathList, home string, binds []Bind) Found {
 	f := finder{home: home, binds: binds}
 	for _, l := range languages {
 		for _, dir := range filepath.SplitList(pathList) {
 			exe := filepath.Join(dir, l.name)
 			if filepath.IsAbs(dir) && executable(exe) && f.take(l, exe) {
-				if !within(exe, "/usr") {
+				if !hostpaths.Within(exe, "/usr") {
 					f.taken = append(f.taken, l.name)
 				}
 				break
@@ -70,7 +77,7 @@ type finder struct {
 	homes []string // of all users; nil until needed
 	binds []Bind
 	taken []string // names of the languages outside /usr that are shown
-	found Languages
+	found Found
 }
 
 // take adds the directories that an interpreter needs, or notes the reason why not.
@@ -149,12 +156,12 @@ func venvBase(prefix string) (string, bool) {
 // visible says whether a host path is in the sandbox at the same place already.
 func (f *finder) visible(p string) bool {
 	for _, dir := range append([]string{"/usr"}, f.found.Prefixes...) {
-		if within(p, dir) {
+		if hostpaths.Within(p, dir) {
 			return true
 		}
 	}
-	for _, top := range ownTop {
-		if within(p, "/"+top) {
+	for _, top := range hostpaths.OwnTop {
+		if hostpaths.Within(p, "/"+top) {
 			return true
 		}
 	}
@@ -164,7 +171,7 @@ func (f *finder) visible(p string) bool {
 // bound says whether a bind shows a host path at the same place.
 func (f *finder) bound(p string) bool {
 	return slices.ContainsFunc(f.binds, func(b Bind) bool {
-		return within(p, b.Target) && filepath.Clean(b.Source) == b.Target
+		return hostpaths.Within(p, b.Target) && filepath.Clean(b.Source) == b.Target
 	})
 }
 
@@ -194,7 +201,7 @@ func (f *finder) showable(p string) error {
 			return fmt.Errorf("its prefix %s holds more than a language; name the needed directory with --bind DIR:DIR", p)
 		case f.holdsHome(p):
 			return fmt.Errorf("its prefix %s is or holds a home directory; name the needed directory with --bind DIR:DIR", p)
-		case neverWritableRule(p) != "":
+		case hostpaths.NeverWritable(p) != "":
 			return fmt.Errorf("its prefix %s lies in a part of the host that is not shown; %s", p, name)
 		}
 	}
@@ -207,7 +214,7 @@ func (f *finder) showable(p string) error {
 // holdsHome says whether a home directory is p or lies below it.
 func (f *finder) holdsHome(p string) bool {
 	if f.homes == nil {
-		f.homes = homes(f.home)
+		f.homes = hostpaths.Homes(f.home)
 	}
-	return filepath.Dir(p) == "/home" || slices.ContainsFunc(f.homes, func(h string) bool { return within(h, p) })
+	return filepath.Dir(p) == "/home" || slices.ContainsFunc(f.homes, func(h string) bool { return hostpaths.Within(h, p) })
 }

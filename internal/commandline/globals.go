@@ -1,4 +1,4 @@
-package main
+package commandline
 
 import (
 	"context"
@@ -16,8 +16,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-func globalFlags() []cli.Flag {
-	root, _ := defaultRoot()
+// GlobalFlags are the flags before a command.
+func GlobalFlags() []cli.Flag {
+	root, _ := DefaultRoot()
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "version", Aliases: []string{"v"}, Local: true, Usage: "print the versions of this binary and its parts"},
 		&cli.BoolFlag{Name: "debug", Local: true, Usage: "enable debug logging"},
@@ -26,7 +27,7 @@ func globalFlags() []cli.Flag {
 		&cli.StringFlag{Name: "root", Local: true, Value: root, Usage: "`DIR` for container state, best on a tmpfs"},
 		&cli.StringFlag{Name: "socket",
 			Usage: "`PATH` of the socket of a launcher: launcher listens there, other commands use its sandboxes (default for users other than root: " + sandbox.SharedSocket + ")"},
-		&cli.StringFlag{Name: "data", Local: true, Value: defaultData(),
+		&cli.StringFlag{Name: "data", Local: true, Value: DefaultData(),
 			Usage: "`DIR` for data that all sandboxes of this host share: id ranges, compiled seccomp filters, files on disk"},
 		&cli.BoolFlag{Name: "systemd-cgroup", Local: true,
 			Usage: `have systemd make cgroups; cgroupsPath then has the form "slice:prefix:name"`},
@@ -35,28 +36,28 @@ func globalFlags() []cli.Flag {
 	}
 }
 
-// defaultRoot is where container state lives without --root. ofUser tells that
+// DefaultRoot is where container state lives without --root. ofUser tells that
 // it lies in the user's own runtime directory, which root of the host never
 // uses, so that all of root's sessions see the same containers.
-func defaultRoot() (path string, ofUser bool) {
+func DefaultRoot() (path string, ofUser bool) {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && usesOwnRuntimeDir() {
-		return filepath.Join(dir, programName), true
+		return filepath.Join(dir, Program), true
 	}
-	return filepath.Join("/run", programName), false
+	return filepath.Join("/run", Program), false
 }
 
-// defaultData is the data directory without --data: the user's own if the state is the
+// DefaultData is the data directory without --data: the user's own if the state is the
 // user's own (XDG Base Directory Specification 0.8). It is empty for a user without a
 // home.
-func defaultData() string {
+func DefaultData() string {
 	if !usesOwnRuntimeDir() {
-		return filepath.Join("/var/lib", programName)
+		return filepath.Join("/var/lib", Program)
 	}
 	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, programName)
+		return filepath.Join(dir, Program)
 	}
 	if home := os.Getenv("HOME"); filepath.IsAbs(home) {
-		return filepath.Join(home, ".local/share", programName)
+		return filepath.Join(home, ".local/share", Program)
 	}
 	return ""
 }
@@ -68,16 +69,16 @@ func usesOwnRuntimeDir() bool {
 	return userns.RunningInUserNS() && os.Getenv("USER") != "root"
 }
 
-// prepare runs before every command: logging and the state root.
-func prepare(ctx context.Context, cmd *cli.Command, out *reporter) (context.Context, error) {
-	err := out.openFor(cmd)
+// Prepare runs before every command: logging and the state root.
+func Prepare(ctx context.Context, cmd *cli.Command, out *Reporter) (context.Context, error) {
+	err := out.OpenFor(cmd)
 	if err == nil {
 		container.SetLog(out.log)
 		err = prepareRoot(cmd)
 	}
-	if sub := cmd.Command(cmd.Args().First()); err != nil && sub != nil && sub.Category == categorySandbox {
+	if sub := cmd.Command(cmd.Args().First()); err != nil && sub != nil && sub.Category == CategorySandbox {
 		// Status 1 would be taken for the sandboxed command's.
-		err = &exitError{code: spec.ExitRuntimeFailed, err: err}
+		err = &ExitError{Code: spec.ExitRuntimeFailed, Err: err}
 	}
 	return withLog(ctx, out.log), err
 }
@@ -85,7 +86,7 @@ func prepare(ctx context.Context, cmd *cli.Command, out *reporter) (context.Cont
 // ofLauncher says that a command of an ordinary user needs no state root of the user's own.
 func ofLauncher(cmd *cli.Command) bool {
 	sub := cmd.Command(cmd.Args().First())
-	return os.Geteuid() != 0 && sub != nil && sub.Category == categorySandbox
+	return os.Geteuid() != 0 && sub != nil && sub.Category == CategorySandbox
 }
 
 func prepareRoot(cmd *cli.Command) error {
@@ -103,7 +104,7 @@ func prepareRoot(cmd *cli.Command) error {
 		}
 		return cmd.Set("root", root)
 	}
-	root, ofUser := defaultRoot()
+	root, ofUser := DefaultRoot()
 	if !ofUser || ofLauncher(cmd) {
 		return nil
 	}
@@ -118,18 +119,18 @@ func prepareRoot(cmd *cli.Command) error {
 	return nil
 }
 
-// launcherDirs are the directories of --root and --data.
-func launcherDirs(cmd *cli.Command) launcher.Dirs {
-	return launcher.Dirs{State: stateRoot(cmd), Data: cmd.String("data")}
+// LauncherDirs are the directories of --root and --data.
+func LauncherDirs(cmd *cli.Command) launcher.Dirs {
+	return launcher.Dirs{State: StateRoot(cmd), Data: cmd.String("data")}
 }
 
-// stateRoot is the absolute directory of container state.
-func stateRoot(cmd *cli.Command) string { return cmd.String("root") }
+// StateRoot is the absolute directory of container state.
+func StateRoot(cmd *cli.Command) string { return cmd.String("root") }
 
-// onContainer is an action on the container that the first of up to most arguments names.
-func onContainer(most int, do func(context.Context, *cli.Command, *container.Container) error) cli.ActionFunc {
-	return withArgs(1, most, func(ctx context.Context, cmd *cli.Command) error {
-		c, err := loadContainer(cmd)
+// OnContainer is an action on the container that the first of up to most arguments names.
+func OnContainer(most int, do func(context.Context, *cli.Command, *container.Container) error) cli.ActionFunc {
+	return WithArgs(1, most, func(ctx context.Context, cmd *cli.Command) error {
+		c, err := LoadContainer(cmd)
 		if err != nil {
 			return err
 		}
@@ -137,11 +138,11 @@ func onContainer(most int, do func(context.Context, *cli.Command, *container.Con
 	})
 }
 
-// loadContainer opens the container that the command's first argument names.
-func loadContainer(cmd *cli.Command) (*container.Container, error) {
+// LoadContainer opens the container that the command's first argument names.
+func LoadContainer(cmd *cli.Command) (*container.Container, error) {
 	id := cmd.Args().First()
 	if id == "" {
-		return nil, errEmptyID
+		return nil, ErrEmptyID
 	}
-	return container.Load(stateRoot(cmd), id)
+	return container.Load(StateRoot(cmd), id)
 }

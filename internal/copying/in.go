@@ -1,4 +1,4 @@
-package main
+package copying
 
 import (
 	"cmp"
@@ -19,18 +19,18 @@ const nonblock = unix.O_NONBLOCK
 // temporaryName is the name of a file that is not complete.
 func temporaryName() string { return ".sandbox-runtime-cp-" + rand.Text() }
 
-// in copies from the host to the sandbox. Code in the sandbox may change the host's files
+// In copies from the host to the sandbox. Code in the sandbox may change the host's files
 // meanwhile, as in a workspace: below the source each file is reached through an [os.Root].
-func (c *copying) in(ctx context.Context, from, to string) error {
-	if from == stream {
-		return c.files.Write(ctx, to, os.Stdin, 0)
+func (c *Copying) In(ctx context.Context, from, to string) error {
+	if from == Stream {
+		return c.Files.Write(ctx, to, os.Stdin, 0)
 	}
 	info, err := os.Stat(from)
 	if err != nil {
 		return err
 	}
 	var there *fs.FileMode
-	if existing, err := c.files.Stat(ctx, to); err == nil {
+	if existing, err := c.Files.Stat(ctx, to); err == nil {
 		there = &existing.Mode
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -51,9 +51,9 @@ func (c *copying) in(ctx context.Context, from, to string) error {
 }
 
 // inDir copies a directory. The root is the directory itself.
-func (c *copying) inDir(ctx context.Context, from *os.Root, mode fs.FileMode, to string) error {
-	if err := c.files.Mkdir(ctx, to, mode.Perm()|0o700); errors.Is(err, fs.ErrExist) {
-		if there, err := c.files.Stat(ctx, to); err != nil || !there.Mode.IsDir() {
+func (c *Copying) inDir(ctx context.Context, from *os.Root, mode fs.FileMode, to string) error {
+	if err := c.Files.Mkdir(ctx, to, mode.Perm()|0o700); errors.Is(err, fs.ErrExist) {
+		if there, err := c.Files.Stat(ctx, to); err != nil || !there.Mode.IsDir() {
 			return errors.Join(err, &fs.PathError{Op: "copy a directory to", Path: to, Err: errNoDirectory})
 		}
 	} else if err != nil {
@@ -75,7 +75,7 @@ func (c *copying) inDir(ctx context.Context, from *os.Root, mode fs.FileMode, to
 	return nil
 }
 
-func (c *copying) inEntry(ctx context.Context, from *os.Root, entry fs.DirEntry, to string) error {
+func (c *Copying) inEntry(ctx context.Context, from *os.Root, entry fs.DirEntry, to string) error {
 	name := entry.Name()
 	switch entry.Type() {
 	case 0:
@@ -98,34 +98,34 @@ func (c *copying) inEntry(ctx context.Context, from *os.Root, entry fs.DirEntry,
 		}
 		return c.inLink(ctx, link, to)
 	}
-	c.leave(filepath.Join(from.Name(), name), specialFile)
+	c.LeaveOut(filepath.Join(from.Name(), name), specialFile)
 	return nil
 }
 
-func (c *copying) inFile(ctx context.Context, open func(flags int) (*os.File, error), to string) error {
+func (c *Copying) inFile(ctx context.Context, open func(flags int) (*os.File, error), to string) error {
 	f, info, err := openRegular(open)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return c.files.Write(ctx, to, f, cmp.Or(info.Mode().Perm(), 0o400)) // 0 has another meaning
+	return c.Files.Write(ctx, to, f, cmp.Or(info.Mode().Perm(), 0o400)) // 0 has another meaning
 }
 
 // inLink makes a link, in place of a file or another link.
-func (c *copying) inLink(ctx context.Context, link, to string) error {
-	err := c.files.Symlink(ctx, link, to)
+func (c *Copying) inLink(ctx context.Context, link, to string) error {
+	err := c.Files.Symlink(ctx, link, to)
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	there, err := c.files.Lstat(ctx, to)
+	there, err := c.Files.Lstat(ctx, to)
 	if err != nil {
 		return err
 	}
 	if there.Mode.IsDir() {
 		return &fs.PathError{Op: "copy a link to", Path: to, Err: fs.ErrExist}
 	}
-	if err := c.files.Remove(ctx, to); err != nil {
+	if err := c.Files.Remove(ctx, to); err != nil {
 		return err
 	}
-	return c.files.Symlink(ctx, link, to)
+	return c.Files.Symlink(ctx, link, to)
 }

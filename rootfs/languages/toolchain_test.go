@@ -1,10 +1,12 @@
-package rootfs
+package languages
 
 import (
 	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // program makes an executable file.
@@ -36,11 +38,11 @@ func TestHiddenToolchainIsNamedWithItsBind(t *testing.T) {
 	} {
 		prefix := home + "/" + test.prefix
 		want := home + "/" + test.exe + " is not shown in the sandbox: bring it with --bind " + prefix + ":" + prefix
-		got := FindLanguages(home+"/"+bin+":/usr/bin", home, nil)
+		got := Find(home+"/"+bin+":/usr/bin", home, nil)
 		if !slices.Equal(got.Notes, []string{want}) || len(got.Path)+len(got.Prefixes) > 0 {
 			t.Errorf("%s: got %+v, want the note %q", bin, got, want)
 		}
-		got = FindLanguages(home+"/"+bin+":/usr/bin", home, []Bind{{Source: prefix, Target: prefix}})
+		got = Find(home+"/"+bin+":/usr/bin", home, []Bind{{Source: prefix, Target: prefix}})
 		if !slices.Equal(got.Path, []string{prefix + "/bin"}) || len(got.Notes)+len(got.Prefixes) > 0 {
 			t.Errorf("%s with the bind: got %+v", bin, got)
 		}
@@ -59,7 +61,7 @@ func TestDefaultOfAToolchainIsOneDirectory(t *testing.T) {
 }
 
 func TestOptIsShownWherePathPointsIntoIt(t *testing.T) {
-	asRoot(t)
+	testhost.NeedRoot(t, "a directory is made in /opt")
 	dir, err := os.MkdirTemp("/opt", "rootfs-")
 	if err != nil {
 		t.Fatal(err)
@@ -67,14 +69,14 @@ func TestOptIsShownWherePathPointsIntoIt(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	program(t, dir+"/ide/bin/ide")
 	path := dir + "/ide/bin:" + dir + "/none:/opt:/opt/rootfs-none/bin"
-	got := FindLanguages(path, "/nowhere", nil)
+	got := Find(path, "/nowhere", nil)
 	if len(got.Prefixes)+len(got.Path) > 0 || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "not every user") {
 		t.Errorf("mode 0700: %+v", got)
 	}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	got = FindLanguages(path, "/nowhere", nil)
+	got = Find(path, "/nowhere", nil)
 	if !slices.Equal(got.Prefixes, []string{dir}) || !slices.Equal(got.Path, []string{dir + "/ide/bin"}) || len(got.Notes) > 0 {
 		t.Errorf("%+v, want %s shown", got, dir)
 	}

@@ -1,0 +1,97 @@
+package commandline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+)
+
+// CategoryOCI is the heading of the OCI commands in help. Their errors are worded
+// and logged for the daemons that call them.
+const CategoryOCI = "OCI commands"
+
+// CategorySandbox is the heading of the commands for people.
+const CategorySandbox = "Sandboxes"
+
+// LogUsageError directs the log as the global flags say, to which Prepare does
+// not come when a command's flags are wrong, and has word, if any, word the error.
+func LogUsageError(out *Reporter, word cli.OnUsageErrorFunc) cli.OnUsageErrorFunc {
+	if word == nil {
+		word = UsageError
+	}
+	return func(ctx context.Context, cmd *cli.Command, err error, isSub bool) error {
+		if oerr := out.OpenFor(cmd.Root()); oerr != nil {
+			err = oerr
+		}
+		return word(ctx, cmd, err, isSub)
+	}
+}
+
+// UsageError gives the mistake in one line; the library would add the whole help text.
+func UsageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
+	return fmt.Errorf("%s (see %s --help)", withoutGoFunctions(err.Error()), cmd.FullName())
+}
+
+// SandboxUsageError is UsageError with a flag as it was typed, for people.
+func SandboxUsageError(ctx context.Context, cmd *cli.Command, err error, sub bool) error {
+	return UsageError(ctx, cmd, UnknownFlag(cmd, err), sub)
+}
+
+// withoutGoFunctions drops the prefix of a strconv error, `strconv.ParseInt: parsing
+// "x": `. The command-line library wraps no error, so that only the text is left.
+func withoutGoFunctions(text string) string {
+	before, call, ok := strings.Cut(text, "strconv.")
+	if !ok {
+		return text
+	}
+	_, value, ok := strings.Cut(call, `: parsing "`)
+	end := strings.LastIndex(value, `": `)
+	if !ok || end < 0 {
+		return text
+	}
+	return before + value[end+len(`": `):]
+}
+
+// UnknownFlag words the library's complaint about one as it was typed.
+func UnknownFlag(cmd *cli.Command, err error) error {
+	if flag, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); unknown {
+		dashes, name := "--", strings.TrimLeft(flag, "-")
+		if len(name) == 1 {
+			dashes = "-"
+		}
+		return errors.New("unknown flag " + dashes + name + DidYouMean(FlagNames(cmd.Flags), name, "--"))
+	}
+	return err
+}
+
+// WantArgs checks the number of arguments; most is -1 for no limit.
+func WantArgs(cmd *cli.Command, least, most int) error {
+	n := cmd.NArg()
+	switch {
+	case most == 0 && n > 0 && cmd.Category == CategorySandbox:
+		return fmt.Errorf("%s takes no arguments, and was given %q", cmd.Name, cmd.Args().First())
+	case least == most && n != least:
+		return fmt.Errorf("%s: %q requires exactly %d argument(s)", Program, cmd.Name, least)
+	case n < least:
+		return fmt.Errorf("%s: %q requires a minimum of %d argument(s)", Program, cmd.Name, least)
+	case most >= 0 && n > most:
+		return fmt.Errorf("%s: %q requires a maximum of %d argument(s)", Program, cmd.Name, most)
+	}
+	return nil
+}
+
+// WithArgs is an action of a command that takes least to most arguments.
+func WithArgs(least, most int, do cli.ActionFunc) cli.ActionFunc {
+	return func(ctx context.Context, cmd *cli.Command) error {
+		if err := WantArgs(cmd, least, most); err != nil {
+			return err
+		}
+		return do(ctx, cmd)
+	}
+}
+
+// ErrEmptyID says that a container has no name.
+var ErrEmptyID = errors.New("container id cannot be empty")

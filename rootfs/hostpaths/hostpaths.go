@@ -1,0 +1,63 @@
+// Package hostpaths has rules about paths of the host, as data: the directories of programs, the
+// directories where no sandbox writes, homes and the secrets in them.
+package hostpaths
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// OwnTop are the host's directories that make up its own root beside /usr:
+// symbolic links into it on most systems, directories on others.
+var OwnTop = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
+
+// Within says whether the clean path p is dir or lies below it.
+func Within(p, dir string) bool {
+	return dir == "/" || p == dir || strings.HasPrefix(p, dir+"/")
+}
+
+// neverWritable are the top-level directories that no sandbox writes to, with
+// all below them; /lib stands for every name that starts with it.
+var neverWritable = []string{
+	"/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sbin", "/sys", "/usr", "/var",
+}
+
+// NeverWritable names the rule that forbids writing to the clean path p, or
+// is empty.
+func NeverWritable(p string) string {
+	if Within(p, "/var/tmp") {
+		return ""
+	}
+	top, _, _ := strings.Cut(p[1:], "/")
+	if top == "root" {
+		return fmt.Sprintf("lies under /root, which is never writable in a sandbox; use --overlay %s, where writes go to a layer, or a directory elsewhere, such as under /home, /srv, /var/tmp or /tmp", p)
+	}
+	if strings.HasPrefix(top, "lib") || slices.Contains(neverWritable, "/"+top) {
+		return fmt.Sprintf("lies under /%s, which is never writable in a sandbox; use a directory elsewhere, such as under /home, /srv or /tmp", top)
+	}
+	return ""
+}
+
+// Homes are the home directories of the host's users, and the caller's.
+func Homes(own string) []string {
+	var all []string
+	if filepath.IsAbs(own) {
+		all = append(all, filepath.Clean(own))
+	}
+	passwd, err := os.Open("/etc/passwd")
+	if err != nil {
+		return all // a host without one has users of another kind
+	}
+	defer passwd.Close()
+	for lines := bufio.NewScanner(passwd); lines.Scan(); {
+		field := strings.Split(lines.Text(), ":")
+		if len(field) > 5 && filepath.IsAbs(field[5]) && !slices.Contains(all, filepath.Clean(field[5])) {
+			all = append(all, filepath.Clean(field[5]))
+		}
+	}
+	return all
+}
