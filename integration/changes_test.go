@@ -323,7 +323,8 @@ func TestOverlayOfTheWorkingDirectoryIsWhereCommandsStart(t *testing.T) {
 	}{
 		{[]string{"--overlay", "."}, filepath.Join(home, "src")},
 		{[]string{"--overlay", ".."}, filepath.Join(home, "src")},
-		{[]string{"--overlay", "deep"}, "/workspace"},
+		{[]string{"--overlay", "deep"}, filepath.Join(home, "src/deep")},
+		{[]string{"--overlay", "deep", "--overlay", "../old"}, "/workspace"},
 		{[]string{"--overlay", ".", "--workspace", "."}, "/workspace"},
 		{[]string{"--overlay", ".", "--cwd", "/tmp"}, "/tmp"},
 	} {

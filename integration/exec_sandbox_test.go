@@ -513,9 +513,8 @@ func TestExecInASandboxRefusesBadInput(t *testing.T) {
 	for _, row := range execRefusals {
 		t.Run(row.args, func(t *testing.T) {
 			got := s.exec(strings.Fields(row.args)...)
-			if strings.Contains(row.args, "--json") {
-				s.resultOf(got)
-				got.stdout = ""
+			if strings.Contains(row.args, "--json") { // then the Result alone has the error
+				got.stderr, got.stdout = s.resultOf(got).Reason+"\n", ""
 			}
 			wantRefusal(t, got, row.says)
 		})

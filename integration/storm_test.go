@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -87,6 +88,8 @@ func (s *storm) readHost() (host, error) {
 	addNamespaces(h)
 	for _, pid := range s.living {
 		addDescriptors(h, pid)
+		// A garbage collector closes those of processes whose end is known, such as a removal's.
+		maps.DeleteFunc(h, func(line string, _ bool) bool { return strings.HasSuffix(line, "is anon_inode:[pidfd]") })
 		h[fmt.Sprintf("mounts of process %d: %x", pid, sha256.Sum256(mountsOf(pid)))] = true
 	}
 	return h, nil
