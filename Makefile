@@ -24,7 +24,7 @@ GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
 
 .DEFAULT_GOAL := build
-.PHONY: build run test test-packages checks tools modules unit fuzz integration storms others docker29 test-docker29 test-kubernetes test-projects vm test-vm bench lint clean deps programs
+.PHONY: build run test test-packages tools modules unit fuzz integration storms others test-docker29 test-kubernetes test-projects vm test-vm bench lint clean deps programs
 
 deps:
 	@scripts/need cc=gcc /usr/include/stdio.h=libc6-dev pkg-config=pkg-config pc:libseccomp=libseccomp-dev
@@ -40,14 +40,7 @@ run: build
 	@scripts/need /usr/bin/python3=python3
 	@examples/first/run bin/sandbox-runtime
 
-# The tests wait more than they work, so four parts run at once. Before that, packages
-# and tools are installed once for all parts.
-test: modules tools $(GOTESTSUM)
-	integration/setup
-	@$(MAKE) -j4 checks storms others docker29
-
-checks: build
-	@$(MAKE) lint unit fuzz vm
+test: modules lint unit fuzz integration vm
 
 tools:
 	@scripts/need strace=strace gdb=gdb git=git patch=patch python3=python3 perl=perl xz=xz-utils $(MKFS)
@@ -93,16 +86,12 @@ STORMS := Killed|Thousand|Many|FullDisk|Damaged|AtRandom|Podman
 integration: tools
 	integration/setup
 	@$(MAKE) -j2 storms others
-storms others docker29 test-docker29 test-kubernetes test-packages test-projects: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 50m
+storms others test-docker29 test-kubernetes test-packages test-projects: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 60m
 storms: build $(GOTESTSUM)
 	$(GOTEST) -run '$(STORMS)' ./integration
 others: build $(GOTESTSUM)
 	$(GOTEST) -skip '$(STORMS)|Docker29|Kubernetes|TestProjects' ./integration/...
 # dockerd 29 is built once: some 16 minutes of processor time.
-docker29: build $(GOTESTSUM)
-	integration/setup-docker29
-	$(GOTEST) -run 'Docker29' ./integration
-
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_DOCKER29 = all
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_ENGINES = all
 test-docker29: export GOTESTSUM_FORMAT ?= standard-verbose
