@@ -20,6 +20,7 @@ type SecretGroup struct {
 	Names []string
 }
 
+// SecretGroups are all secrets, by their kinds.
 func SecretGroups() []SecretGroup {
 	return []SecretGroup{
 		{"keys and logins", []string{
