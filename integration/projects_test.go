@@ -25,11 +25,19 @@ type project struct {
 	passed  string // matches what the script prints of passed tests; a group is their number
 }
 
-// projects are some of what setup-projects fetches.
+// projects are what setup-projects fetches.
 var projects = []project{
 	{"zlib", false, "./configure && make && make check", `(?m)\*\*\* zlib .*test OK \*\*\*$`},
 	{"libcsv", true, "gcc -O2 -o check test_csv.c libcsv.c && ./check", `All tests passed`},
+	{"cjson", false, "cmake -S . -B build -DENABLE_CJSON_TEST=ON && cmake --build build && ctest --test-dir build", `, 0 tests failed out of (\d+)`},
 	{"libjsoncpp", true, "cmake -S . -B build -DBUILD_STATIC_LIBS=OFF -DBUILD_OBJECT_LIBS=OFF && cmake --build build", `All (\d+) tests passed`},
+	{"tinyxml2", false, "make CXXFLAGS=-O1 xmltest && ./xmltest", `Pass (\d+), Fail 0`},
+	{"cobra", true, "go test -p 1 -json ./...", `"Action":"pass".*"Test":`},
+	{"pflag", false, "go test -p 1 -json ./...", `"Action":"pass".*"Test":`},
+	{"semver", true, "cargo test --offline", `test result: ok\. (\d+) passed; 0 failed`},
+	{"json-simple", false, "mvn -B -o -s settings.xml test", `(?m)^\[INFO\] Tests run: (\d+), Failures: 0, Errors: 0, Skipped: 0$`},
+	{"find-my-way", true, "node --test --test-reporter=tap", `(?m)^# pass (\d+)$`},
+	{"jinja2", false, "PYTHONPATH=src python3 -m pytest -q -p no:cacheprovider tests", `(\d+) passed`},
 	{"toolz", true, "python3 -m pytest -q -p no:cacheprovider", `(\d+) passed`},
 }
 
