@@ -19,7 +19,7 @@ type View struct {
 	Mount *os.File
 }
 
-// shownControllers are the v1 controllers of which language runtimes read files. The JVM reads
+// shownControllers are the v1 controllers whose files language runtimes read. The JVM reads
 // no limit at all if one of these is missing.
 func shownControllers() []string { return []string{"memory", "cpu", "cpuacct", "cpuset"} }
 

@@ -25,7 +25,7 @@ type project struct {
 	passed  string // matches what the script prints of passed tests; a group is their number
 }
 
-// projects are what setup-projects fetches.
+// projects are those that setup-projects fetches.
 var projects = []project{
 	{"zlib", false, "./configure && make && make check", `(?m)\*\*\* zlib .*test OK \*\*\*$`},
 	{"libcsv", true, "gcc -O2 -o check test_csv.c libcsv.c && ./check", `All tests passed`},
@@ -134,7 +134,7 @@ func (p project) copied(t *testing.T) string {
 	return dir
 }
 
-// projectEnvironment is what both sides have beside the variables of their users.
+// projectEnvironment are the variables that both sides have, beside those of their users.
 func projectEnvironment() []string {
 	return []string{"PATH=/usr/local/go/bin:/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "GOTOOLCHAIN=local", "GOPROXY=off", "CARGO_NET_OFFLINE=true", "PYTHONDONTWRITEBYTECODE=1"}
 }

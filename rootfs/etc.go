@@ -160,7 +160,8 @@ func (p *plan) etcNode(etc *source, v *view, name string) (*node, error) {
 	return &node{kind: bindNode, src: s}, nil
 }
 
-// etcCopy is a link or a small file of a directory below /etc, or nil for what must be mounted.
+// etcCopy is a link or a small file of a directory below /etc. It is nil for a file that must be
+// mounted.
 func etcCopy(s *source, link, name string) (*node, error) {
 	switch {
 	case !s.public():

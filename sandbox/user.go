@@ -72,7 +72,7 @@ func idsOf(u User, passwd, group []byte, where string) (*User, error) {
 	return &found, err
 }
 
-// Files of a sandbox with the host's own /usr, of which package rootfs makes /etc.
+// The files of a sandbox with the host's own /usr. Package rootfs makes the same files.
 const (
 	hostPasswd = "root:x:0:0\nsandbox:x:1000:1000\nnobody:x:65534:65534\n"
 	hostGroup  = "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n"

@@ -105,8 +105,8 @@ func speaksAsRunc(cmd *cli.Command) bool {
 	return slices.ContainsFunc([]string{"log", "log-format", "debug"}, cmd.Root().IsSet)
 }
 
-// isMissing says that the error of an OCI command is about a name that nothing has, also if the
-// caller is an ordinary user who cannot enter the default state root.
+// isMissing says that the error of an OCI command is about a name that nothing has. An ordinary
+// user cannot enter the default state root. The error of such a caller counts, too.
 func isMissing(cmd *cli.Command, err error) bool {
 	if errors.Is(err, container.ErrNotExist) {
 		return true

@@ -1,4 +1,4 @@
-// Package commandline has what the commands of this program share: the flags of all commands, the log,
+// Package commandline has the common parts of the commands of this program: the flags of all commands, the log,
 // exit statuses, arguments, and messages about wrong usage.
 package commandline
 

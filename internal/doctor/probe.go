@@ -193,7 +193,7 @@ const cgroupDirectory = "/sys/fs/cgroup"
 func foreignGroups(top string) (found []string) {
 	_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
-			return nil //nolint:nilerr // what cannot be read is not in sight
+			return nil //nolint:nilerr // a file that cannot be read is not in sight
 		}
 		name, parent := d.Name(), filepath.Dir(path)
 		isRoot := isThere(path+"/release_agent") || isThere(path+"/cgroup.procs") && path == top && !isThere(path+"/cgroup.type")
