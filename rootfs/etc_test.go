@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 func TestEtcTakesSingleFilesByPattern(t *testing.T) {
@@ -15,7 +17,7 @@ func TestEtcTakesSingleFilesByPattern(t *testing.T) {
 		"emacs/site-start.d/00debian.el", "emacs/site-start.d/50local.el", "java-17-openjdk/security/x", "mysql/my.cnf",
 		"sgml/docbook-xml/4.5/dbgenent.mod", "xml/catalog", "xml/a.xml", "xml/a.xml.old",
 	} {
-		write(t, dir+"/"+name, "")
+		testhost.WriteFile(t, dir+"/"+name, "")
 	}
 	present := []string{"maven", "php", "R", "ImageMagick-6", "ImageMagick-8", "dpkg", "emacs", "java-17-openjdk", "mysql", "sgml", "xml"}
 	got, err := etcNames(dir, present)
@@ -47,10 +49,10 @@ func TestPHPModulesAreLoadedByName(t *testing.T) {
 		"8.2/cli/conf.d/10-opcache.ini", "8.2/cli/conf.d/20-mbstring.ini", "8.2/cli/conf.d/20-mysqli.ini", "8.2/cli/conf.d/99-local.ini",
 		"8.2/cli/php.ini", "8.2/apache2/conf.d/20-xml.ini", "7.4/cli/conf.d/20-mbstring.ini",
 	} {
-		write(t, dir+"/"+name, "mysqli.default_pw = secret\n")
+		testhost.WriteFile(t, dir+"/"+name, "mysqli.default_pw = secret\n")
 	}
 	for _, name := range []string{"opcache.so", "mbstring.so", "mysqli.so", "xml.so"} {
-		write(t, lib+"/20220829/"+name, "")
+		testhost.WriteFile(t, lib+"/20220829/"+name, "")
 	}
 	got, err := phpModules(dir, lib)
 	want := map[string]string{
@@ -65,9 +67,9 @@ func TestPHPModulesAreLoadedByName(t *testing.T) {
 // Each mount costs a start more than a copy.
 func TestSmallFilesOfEtcAreCopies(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir+"/maven/m2.conf", "main is org\n")
-	write(t, dir+"/xml/catalog", strings.Repeat("x", mostCopied+1))
-	write(t, dir+"/timezone", "UTC\n")
+	testhost.WriteFile(t, dir+"/maven/m2.conf", "main is org\n")
+	testhost.WriteFile(t, dir+"/xml/catalog", strings.Repeat("x", mostCopied+1))
+	testhost.WriteFile(t, dir+"/timezone", "UTC\n")
 	for name, want := range map[string]string{"maven/m2.conf": "main is org\n", "xml/catalog": "", "timezone": ""} {
 		s, err := openSource(dir+"/"+name, false, asNobody, &rules{})
 		if err != nil {

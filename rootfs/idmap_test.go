@@ -19,7 +19,7 @@ func TestWorkspaceFilesBelongToItsOwner(t *testing.T) {
 	testhost.PrivateMounts(t)
 	for _, who := range []owner{{1234, 5678}, {0, 0}, {1000, 1000}} {
 		ws := ownedDir(t, int(who.uid), int(who.gid))
-		write(t, ws+"/theirs", "")
+		testhost.WriteFile(t, ws+"/theirs", "")
 		if err := os.Chown(ws+"/theirs", 4321, 4321); err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func TestUserOfTheSandboxMayBeItsRoot(t *testing.T) {
 func TestDirectoryShowsIdsAsOnDisk(t *testing.T) {
 	testhost.PrivateMounts(t)
 	c, dir := dirConfig(t)
-	write(t, dir+"/usr/secret", "of 1234")
+	testhost.WriteFile(t, dir+"/usr/secret", "of 1234")
 	for _, p := range []string{"/usr/secret", "/usr/lib"} {
 		if err := os.Chown(dir+p, 1234, 99); err != nil {
 			t.Fatal(err)
@@ -89,8 +89,8 @@ func TestDirectoryShowsIdsAsOnDisk(t *testing.T) {
 func TestHostTreesShowOnlyWhatEverybodyReads(t *testing.T) {
 	testhost.PrivateMounts(t)
 	prefix := filepath.Join(ownedDir(t, 0, 0), "prefix")
-	write(t, prefix+"/public", "public")
-	write(t, prefix+"/secret", "secret")
+	testhost.WriteFile(t, prefix+"/public", "public")
+	testhost.WriteFile(t, prefix+"/secret", "secret")
 	if err := os.Chmod(prefix+"/secret", 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestHostTreesShowOnlyWhatEverybodyReads(t *testing.T) {
 func TestBindShowsItsOwnerAsTheUser(t *testing.T) {
 	testhost.PrivateMounts(t)
 	dir := ownedDir(t, 1234, 1234)
-	write(t, dir+"/secret", "secret")
+	testhost.WriteFile(t, dir+"/secret", "secret")
 	if err := os.Chown(dir+"/secret", 1234, 1234); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func mountOverlay(t *testing.T, dir string, who owner) string {
 	if err := os.Chown(dir+"/upper", int(who.uid), int(who.gid)); err != nil {
 		t.Fatal(err)
 	}
-	write(t, dir+"/lower/usr/file", "low")
+	testhost.WriteFile(t, dir+"/lower/usr/file", "low")
 	mountAt(t, "overlay", at, fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", dir))
 	return at
 }
@@ -231,7 +231,7 @@ func TestRootThatCannotBeIdmapped(t *testing.T) {
 	testhost.PrivateMounts(t)
 	c := testConfig()
 	c.Dir = mountOverlay(t, ownedDir(t, 0, 0), owner{0, 0})
-	write(t, c.Dir+"/etc/x", "")
+	testhost.WriteFile(t, c.Dir+"/etc/x", "")
 	r, m := mounted(t, c)
 	if n := r.Notes(); len(n) != 1 || !strings.Contains(n[0], c.Dir+" is on overlay") {
 		t.Errorf("notes %q", n)

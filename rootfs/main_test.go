@@ -119,23 +119,6 @@ func insideErr(r *Root, root string, uid uint32, line string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-func write(t testing.TB, path, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func symlink(t testing.TB, to, path string) {
-	t.Helper()
-	if err := os.Symlink(to, path); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func ownerOf(t testing.TB, path string) owner {
 	t.Helper()
 	var st unix.Stat_t

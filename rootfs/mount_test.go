@@ -82,8 +82,8 @@ func TestTreesAreReadOnlyNosuidNodev(t *testing.T) {
 	testhost.PrivateMounts(t)
 	dir := t.TempDir()
 	src, ws := filepath.Join(dir, "src"), filepath.Join(dir, "ws")
-	write(t, src+"/sub/file", "")
-	write(t, ws+"/sub/file", "")
+	testhost.WriteFile(t, src+"/sub/file", "")
+	testhost.WriteFile(t, ws+"/sub/file", "")
 	mountAt(t, "tmpfs", src+"/sub", "mode=0777")
 	bindAt(t, ws+"/sub") // no tmpfs, which cannot be idmapped before Linux 6.3
 	cfg := testConfig()
@@ -117,14 +117,14 @@ func TestTreesAreReadOnlyNosuidNodev(t *testing.T) {
 func TestMountFailureLeavesNothing(t *testing.T) {
 	testhost.PrivateMounts(t)
 	src := t.TempDir()
-	write(t, src+"/a/b/file", "")
+	testhost.WriteFile(t, src+"/a/b/file", "")
 	cfg := testConfig()
 	cfg.Binds = []Bind{{Source: src, Target: "/data"}, {Source: t.TempDir(), Target: "/data/a/b"}}
 	r := open(t, cfg)
 	if err := os.Rename(src+"/a/b", src+"/a/c"); err != nil {
 		t.Fatal(err)
 	}
-	symlink(t, "/etc", src+"/a/b")
+	testhost.Symlink(t, "/etc", src+"/a/b")
 	before, _ := os.ReadFile("/proc/thread-self/mountinfo")
 	dir := stage(t)
 	_, err := r.Mount(dir)
@@ -167,10 +167,10 @@ func TestMountInANamespaceMadeAfterOpen(t *testing.T) {
 func TestBindsBelowMountPointsAreSetAside(t *testing.T) {
 	testhost.PrivateMounts(t)
 	src := t.TempDir()
-	write(t, src+"/file", "seen\n")
-	write(t, src+"/in/x", "")
+	testhost.WriteFile(t, src+"/file", "seen\n")
+	testhost.WriteFile(t, src+"/in/x", "")
 	other := t.TempDir()
-	write(t, other+"/deep", "")
+	testhost.WriteFile(t, other+"/deep", "")
 	cfg := testConfig()
 	cfg.Binds = []Bind{
 		{Source: other, Target: "/tmp/a/data/in"},
@@ -204,11 +204,11 @@ func TestBindsBelowMountPointsAreSetAside(t *testing.T) {
 func TestUnfoldedBindShowsTheSame(t *testing.T) {
 	testhost.PrivateMounts(t)
 	dir, tool := t.TempDir(), filepath.Join(t.TempDir(), "tool")
-	write(t, tool, "#!/bin/sh\necho a tool\n")
+	testhost.WriteFile(t, tool, "#!/bin/sh\necho a tool\n")
 	if err := os.Chmod(tool, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	write(t, dir+"/file", "")
+	testhost.WriteFile(t, dir+"/file", "")
 	cfg := testConfig()
 	cfg.Binds = []Bind{{Source: tool, Target: "/usr/local/bin/new-tool"}, {Source: dir, Target: "/usr/share/new/place"}}
 	r, m := mounted(t, cfg)

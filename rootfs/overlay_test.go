@@ -49,7 +49,7 @@ func overlayTree(t *testing.T) string {
 	t.Helper()
 	dir := ownedDir(t, 1234, 1234)
 	for _, name := range []string{"file", "dir/sub/file", ".ssh/id", "closed/file"} {
-		write(t, dir+"/"+name, name+"\n")
+		testhost.WriteFile(t, dir+"/"+name, name+"\n")
 	}
 	if err := os.Chmod(dir+"/closed", 0o700); err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func overlayTree(t *testing.T) string {
 
 func TestPlanOfOverlays(t *testing.T) {
 	dir, src := overlayTree(t), t.TempDir()
-	write(t, src+"/file", "")
+	testhost.WriteFile(t, src+"/file", "")
 	c := overlayConfig(t)
 	c.Overlays, c.Workspace, c.Areas = []string{dir}, dir, c.Areas[:2]
 	c.Private = []string{dir + "/dir/sub"}

@@ -61,7 +61,7 @@ func owned(t *testing.T, path string, mode os.FileMode, uid, gid int) {
 			t.Fatal(err)
 		}
 	} else {
-		write(t, path, "content")
+		testhost.WriteFile(t, path, "content")
 	}
 	if err := errors.Join(os.Chown(path, uid, gid), os.Chmod(path, mode)); err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func TestPeerReadsNothingOfOthers(t *testing.T) {
 	// Two go in as the root itself, too, and have what a shell needs.
 	for _, root := range []string{"theirs", "mine"} {
 		for _, name := range []string{"bin", "lib", "lib64"} {
-			symlink(t, "usr/"+name, filepath.Join(dir, root, name))
+			testhost.Symlink(t, "usr/"+name, filepath.Join(dir, root, name))
 		}
 		owned(t, filepath.Join(dir, root)+"/usr/", 0o755, 0, 0)
 	}
@@ -237,12 +237,12 @@ func TestSwappedSymlinkOfAPeer(t *testing.T) {
 	owned(t, dir+"/theirs/", 0o700, otherID, otherID)
 	for _, writable := range []bool{false, true} {
 		link := filepath.Join(dir, "link")
-		symlink(t, dir+"/mine", link)
+		testhost.Symlink(t, dir+"/mine", link)
 		c := peerConfig(t, Config{Binds: []Bind{{Source: link, Target: "/data", Writable: writable}}}, os.O_RDONLY)
 		if err := os.Remove(link); err != nil {
 			t.Fatal(err)
 		}
-		symlink(t, dir+"/theirs", link)
+		testhost.Symlink(t, dir+"/theirs", link)
 		_, m := mounted(t, c)
 		if got := ownerOf(t, m.Path+"/data/which"); got != (owner{testBase + 1000, testBase + 1000}) {
 			t.Errorf("writable %v: what is shown belongs to %v", writable, got)
@@ -335,10 +335,10 @@ func TestPeersLanguages(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	shown := installation(t, dir+"/opt/shown")
-	hidden := installation(t, dir+"/home/closed/hidden")
+	shown := testhost.Python(t, dir+"/opt/shown")
+	hidden := testhost.Python(t, dir+"/home/closed/hidden")
 	owned(t, dir+"/home/closed/", 0o700, otherID, otherID)
-	symlink(t, hidden, dir+"/opt/link")
+	testhost.Symlink(t, hidden, dir+"/opt/link")
 	p := testPeer()
 	for path, want := range map[string]string{shown: shown, hidden: "", dir + "/opt/link": ""} {
 		found, err := p.FindLanguages(path+"/bin", "/nowhere", nil)

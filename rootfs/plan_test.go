@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // describe is a plan as text, a line for each node.
@@ -56,10 +58,10 @@ func dirConfig(t *testing.T) (Config, string) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, f := range []string{"etc/passwd", "usr/bin/tool", "usr/lib/so", "home/u/file", "proc/own", "tmp/own", "run/own", "dev/own", "workspace/own", "top"} {
-		write(t, dir+"/"+f, f)
+		testhost.WriteFile(t, dir+"/"+f, f)
 	}
-	symlink(t, "usr/bin", dir+"/bin")
-	symlink(t, "/usr/lib", dir+"/lib")
+	testhost.Symlink(t, "usr/bin", dir+"/bin")
+	testhost.Symlink(t, "/usr/lib", dir+"/lib")
 	c := testConfig()
 	c.Dir, c.MountPoints = dir, []string{"/tmp", "/run", "/workspace"}
 	return c, dir
@@ -135,16 +137,16 @@ func TestEtcTakesNothingThatUsersCannotRead(t *testing.T) {
 	p := &plan{root: newDir(), rules: &rules{}}
 	t.Cleanup(p.close)
 	dir := t.TempDir()
-	write(t, dir+"/open", "")
-	write(t, dir+"/closed", "")
-	write(t, dir+"/dir/x", "")
-	symlink(t, "closed", dir+"/to-closed")
-	symlink(t, "open", dir+"/to-open")
-	symlink(t, "/usr/bin/env", dir+"/to-usr")
-	symlink(t, "gone", dir+"/dangling")
-	symlink(t, "/dev/null", dir+"/to-null")
-	symlink(t, "/proc/version", dir+"/to-proc")
-	symlink(t, "/proc/self/exe", dir+"/to-magic")
+	testhost.WriteFile(t, dir+"/open", "")
+	testhost.WriteFile(t, dir+"/closed", "")
+	testhost.WriteFile(t, dir+"/dir/x", "")
+	testhost.Symlink(t, "closed", dir+"/to-closed")
+	testhost.Symlink(t, "open", dir+"/to-open")
+	testhost.Symlink(t, "/usr/bin/env", dir+"/to-usr")
+	testhost.Symlink(t, "gone", dir+"/dangling")
+	testhost.Symlink(t, "/dev/null", dir+"/to-null")
+	testhost.Symlink(t, "/proc/version", dir+"/to-proc")
+	testhost.Symlink(t, "/proc/self/exe", dir+"/to-magic")
 	for name, mode := range map[string]os.FileMode{"closed": 0o640, "dir": 0o750} {
 		if err := os.Chmod(dir+"/"+name, mode); err != nil {
 			t.Fatal(err)
@@ -154,8 +156,8 @@ func TestEtcTakesNothingThatUsersCannotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	symlink(t, "../usr", dir+"/through")
-	write(t, dir+"/../usr/x", "")
+	testhost.Symlink(t, "../usr", dir+"/through")
+	testhost.WriteFile(t, dir+"/../usr/x", "")
 	t.Cleanup(func() { _ = os.RemoveAll(dir + "/../usr") })
 	for name, want := range map[string]string{
 		"through/x": "/x file\n", "open": "/x = " + dir + "/open\n", "to-open": "/x = " + dir + "/to-open\n", "to-usr": "/x -> /usr/bin/env\n",
@@ -218,7 +220,7 @@ func TestGeneratedEtc(t *testing.T) {
 
 func TestTargetsThatAreRefused(t *testing.T) {
 	src := t.TempDir()
-	write(t, src+"/file", "")
+	testhost.WriteFile(t, src+"/file", "")
 	rw := t.TempDir()
 	for name, test := range map[string]struct {
 		binds []Bind
@@ -251,11 +253,11 @@ func TestTargetsThatAreRefused(t *testing.T) {
 			c, dir := dirConfig(t)
 			c.Workspace, c.MountPoints = rw, []string{"/tmp"}
 			c.Binds = test.binds
-			symlink(t, "/proc", dir+"/to-proc")
-			symlink(t, "../..", dir+"/to-root")
-			symlink(t, "/", dir+"/to")
-			symlink(t, "circle", dir+"/circle")
-			symlink(t, "none/../x", dir+"/dead")
+			testhost.Symlink(t, "/proc", dir+"/to-proc")
+			testhost.Symlink(t, "../..", dir+"/to-root")
+			testhost.Symlink(t, "/", dir+"/to")
+			testhost.Symlink(t, "circle", dir+"/circle")
+			testhost.Symlink(t, "none/../x", dir+"/dead")
 			p, err := newPlan(c, func(*source) {})
 			if err == nil {
 				t.Fatalf("allowed:\n%s", describe(p.root, "/"))
@@ -270,13 +272,13 @@ func TestTargetsThatAreRefused(t *testing.T) {
 // Whatever links a directory has, nothing leads out of the root.
 func TestLinksInADirectoryStayInside(t *testing.T) {
 	outside := t.TempDir()
-	write(t, outside+"/passwd", "outside")
+	testhost.WriteFile(t, outside+"/passwd", "outside")
 	dir := t.TempDir()
-	symlink(t, outside, dir+"/etc")
-	symlink(t, "../../../../../.."+outside, dir+"/opt")
-	symlink(t, outside, dir+"/home")
-	write(t, dir+"/usr/x", "")
-	symlink(t, outside, dir+"/usr/local")
+	testhost.Symlink(t, outside, dir+"/etc")
+	testhost.Symlink(t, "../../../../../.."+outside, dir+"/opt")
+	testhost.Symlink(t, outside, dir+"/home")
+	testhost.WriteFile(t, dir+"/usr/x", "")
+	testhost.Symlink(t, outside, dir+"/usr/local")
 	src := t.TempDir()
 	c := testConfig()
 	c.Dir = dir
@@ -303,7 +305,7 @@ func TestMountPointLedAwayIsRefused(t *testing.T) {
 		if err := os.MkdirAll(path.Dir(dir+"/"+link), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		symlink(t, to, dir+"/"+link)
+		testhost.Symlink(t, to, dir+"/"+link)
 		c := testConfig()
 		c.Dir, c.MountPoints = dir, []string{"/home/sandbox"}
 		if _, err := newPlan(c, func(*source) {}); err == nil || !strings.Contains(err.Error(), "symbolic link") {
@@ -316,8 +318,8 @@ func TestMountPointLedAwayIsRefused(t *testing.T) {
 // mounted entry by entry.
 func TestMountPointSurvivesUnfolding(t *testing.T) {
 	dir, src := t.TempDir(), t.TempDir()
-	write(t, dir+"/home/sandbox/theirs", "")
-	write(t, dir+"/home/u/file", "")
+	testhost.WriteFile(t, dir+"/home/sandbox/theirs", "")
+	testhost.WriteFile(t, dir+"/home/u/file", "")
 	c := testConfig()
 	c.Dir, c.MountPoints = dir, []string{"/home/sandbox"}
 	c.Binds = []Bind{{src, "/home/new", false}}
@@ -348,7 +350,7 @@ func TestUnfoldingIsBounded(t *testing.T) {
 // A bind over a directory that holds a mount point of the sandbox keeps it.
 func TestMountPointsSurviveBinds(t *testing.T) {
 	src := t.TempDir()
-	write(t, src+"/u/file", "")
+	testhost.WriteFile(t, src+"/u/file", "")
 	c := testConfig()
 	c.Binds = []Bind{{src, "/home", false}}
 	text := describe(planOf(t, c).root, "/")

@@ -63,7 +63,7 @@ func (s *swapper) during(t *testing.T, seen func() bool, f func()) {
 func canary(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	write(t, dir+"/canary", "alive")
+	testhost.WriteFile(t, dir+"/canary", "alive")
 	t.Cleanup(func() {
 		if e := names(t, dir); len(e) != 1 {
 			t.Errorf("the directory outside has %q", e)
@@ -88,8 +88,8 @@ func has(t *testing.T, fd int, name string) bool {
 func TestSwappedWorkspaceIsNeverAnotherPlace(t *testing.T) {
 	testhost.PrivateMounts(t)
 	outside, dir := canary(t), t.TempDir()
-	write(t, dir+"/roots/ws/good", "")
-	symlink(t, outside, dir+"/roots/link")
+	testhost.WriteFile(t, dir+"/roots/ws/good", "")
+	testhost.Symlink(t, outside, dir+"/roots/link")
 	s := swap(t, dir+"/roots/ws", dir+"/roots/link")
 	c := testConfig()
 	c.Workspace, c.WorkspaceRoots = dir+"/roots/ws", []string{dir + "/roots"}
@@ -124,12 +124,12 @@ func TestSwappedWorkspaceIsNeverAnotherPlace(t *testing.T) {
 func TestSwappedTargetIsNeverAnotherPlace(t *testing.T) {
 	testhost.PrivateMounts(t)
 	outside, dir := canary(t), t.TempDir()
-	write(t, dir+"/root/usr/share/place/x", "")
-	write(t, outside+"-place/x", "")
+	testhost.WriteFile(t, dir+"/root/usr/share/place/x", "")
+	testhost.WriteFile(t, outside+"-place/x", "")
 	t.Cleanup(func() { _ = os.RemoveAll(outside + "-place") })
-	symlink(t, outside, dir+"/root/usr/link")
+	testhost.Symlink(t, outside, dir+"/root/usr/link")
 	src := t.TempDir()
-	write(t, src+"/bound", "")
+	testhost.WriteFile(t, src+"/bound", "")
 	s := swap(t, dir+"/root/usr/share", dir+"/root/usr/link")
 	c := testConfig()
 	c.Dir = dir + "/root"

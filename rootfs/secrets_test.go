@@ -40,10 +40,10 @@ func TestEachSecretIsEmpty(t *testing.T) {
 		if i%2 == 1 {
 			name += "/inside"
 		}
-		write(t, path.Join(dir, name), "secret\n")
+		testhost.WriteFile(t, path.Join(dir, name), "secret\n")
 	}
 	for _, name := range usable {
-		write(t, path.Join(dir, name), "usable\n")
+		testhost.WriteFile(t, path.Join(dir, name), "usable\n")
 	}
 	err := filepath.WalkDir(dir, func(name string, _ os.DirEntry, err error) error {
 		return errors.Join(err, os.Lchown(name, 1234, 1234))
@@ -92,7 +92,7 @@ func TestSecretsAreWellFormed(t *testing.T) {
 // A home may be a link, and a missing secret costs no mount.
 func TestSecretsThroughLinks(t *testing.T) {
 	dir := overlayTree(t)
-	write(t, dir+"/real/config/gcloud/key", "")
+	testhost.WriteFile(t, dir+"/real/config/gcloud/key", "")
 	for link, target := range map[string]string{"home": "real", "real/.config": "config"} {
 		if err := os.Symlink(target, path.Join(dir, link)); err != nil {
 			t.Fatal(err)

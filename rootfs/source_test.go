@@ -58,9 +58,9 @@ func TestPrivateDirectoriesAreNeverShown(t *testing.T) {
 	asRoot(t)
 	dir := t.TempDir()
 	state := filepath.Join(dir, "x", "state")
-	write(t, state+"/secret", "")
-	symlink(t, state, dir+"/alias")
-	symlink(t, dir+"/x", dir+"/up")
+	testhost.WriteFile(t, state+"/secret", "")
+	testhost.Symlink(t, state, dir+"/alias")
+	testhost.Symlink(t, dir+"/x", dir+"/up")
 	for _, private := range []string{state, dir + "/alias", dir + "/up/state"} {
 		for _, src := range []string{state, dir, dir + "/x", state + "/secret", dir + "/alias", dir + "/alias/secret", dir + "/up"} {
 			for _, c := range []Config{
@@ -84,7 +84,7 @@ func TestPrivateDirectoriesAreNeverShown(t *testing.T) {
 	}
 	c := testConfig()
 	c.Private, c.Workspace = []string{state, "/nowhere/at/all"}, dir+"/other"
-	write(t, dir+"/other/file", "")
+	testhost.WriteFile(t, dir+"/other/file", "")
 	open(t, c)
 }
 
@@ -103,12 +103,12 @@ func refusal(t *testing.T, c Config) error {
 func TestSourcesThatAreRefused(t *testing.T) {
 	asRoot(t)
 	dir := t.TempDir()
-	write(t, dir+"/file", "")
-	write(t, dir+"/roots/a/file", "")
-	symlink(t, "/etc", dir+"/to-etc")
-	symlink(t, "/", dir+"/to-root")
-	symlink(t, "/proc/self/root/srv", dir+"/magic")
-	symlink(t, dir, dir+"/roots/out")
+	testhost.WriteFile(t, dir+"/file", "")
+	testhost.WriteFile(t, dir+"/roots/a/file", "")
+	testhost.Symlink(t, "/etc", dir+"/to-etc")
+	testhost.Symlink(t, "/", dir+"/to-root")
+	testhost.Symlink(t, "/proc/self/root/srv", dir+"/magic")
+	testhost.Symlink(t, dir, dir+"/roots/out")
 	if err := unix.Mkfifo(dir+"/fifo", 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestKernelViewsElsewhereAreRefused(t *testing.T) {
 	}
 	c := testConfig()
 	c.Dir = filepath.Join(dir, "chroot")
-	write(t, c.Dir+"/etc/x", "")
+	testhost.WriteFile(t, c.Dir+"/etc/x", "")
 	_, m := mounted(t, c)
 	if e := names(t, m.Path+"/proc"); len(e) > 0 {
 		t.Errorf("the directory's own proc is shown: %q", e)
@@ -221,10 +221,10 @@ func TestConfigsThatAreRefused(t *testing.T) {
 // stays inside, and never above it.
 func TestOpenBeneathFollowsNothing(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir+"/in/x", "")
-	write(t, dir+"/out", "")
-	symlink(t, dir+"/out", dir+"/in/link")
-	symlink(t, ".", dir+"/in/here")
+	testhost.WriteFile(t, dir+"/in/x", "")
+	testhost.WriteFile(t, dir+"/out", "")
+	testhost.Symlink(t, dir+"/out", dir+"/in/link")
+	testhost.Symlink(t, ".", dir+"/in/here")
 	s, err := openSource(dir+"/in", false, asNobody, &rules{})
 	if err != nil {
 		t.Fatal(err)

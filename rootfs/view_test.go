@@ -101,8 +101,8 @@ func TestWatchesTellNothingOfTheHost(t *testing.T) {
 func prefixConfig(t *testing.T) (cfg Config, prefix string) {
 	t.Helper()
 	prefix = filepath.Join(t.TempDir(), "lang")
-	write(t, prefix+"/bin/run", "here")
-	write(t, prefix+"/lib/mounted/below", "hidden")
+	testhost.WriteFile(t, prefix+"/bin/run", "here")
+	testhost.WriteFile(t, prefix+"/lib/mounted/below", "hidden")
 	cfg = testConfig()
 	cfg.MountPoints = []string{"/proc", "/dev"} // not /tmp, where the prefix lies
 	cfg.Prefixes = []string{prefix}
@@ -151,19 +151,19 @@ func TestALinkInAPrefixLeadsNowhere(t *testing.T) {
 	for _, swapped := range []string{"/lib", "/lib/mounted", "/lib/mounted/inner", "/lib/mounted/below"} {
 		t.Run(swapped, func(t *testing.T) {
 			cfg, prefix := prefixConfig(t)
-			write(t, prefix+"/lib/mounted/inner/x", "")
+			testhost.WriteFile(t, prefix+"/lib/mounted/inner/x", "")
 			cfg.Binds = []Bind{{Source: t.TempDir(), Target: prefix + "/lib/mounted/new"}}
 			outside := t.TempDir()
 			if err := unix.Rename(prefix+"/lib", outside+"/lib"); err != nil {
 				t.Fatal(err)
 			}
-			write(t, prefix+"/lib/mounted/inner/x", "")
-			write(t, prefix+"/lib/mounted/below", "")
+			testhost.WriteFile(t, prefix+"/lib/mounted/inner/x", "")
+			testhost.WriteFile(t, prefix+"/lib/mounted/below", "")
 			r := open(t, cfg)
 			if err := os.RemoveAll(prefix + swapped); err != nil {
 				t.Fatal(err)
 			}
-			symlink(t, outside+swapped, prefix+swapped)
+			testhost.Symlink(t, outside+swapped, prefix+swapped)
 			m, err := r.Mount(stage(t))
 			if err == nil {
 				t.Fatalf("mounted, and below %s is %q", prefix+"/lib/mounted", names(t, m.Path+prefix+"/lib/mounted"))
@@ -187,7 +187,7 @@ func TestMountsBelowAPrefixAreShown(t *testing.T) {
 	testhost.PrivateMounts(t)
 	cfg, prefix := prefixConfig(t)
 	mountAt(t, "tmpfs", prefix+"/lib/mounted", "")
-	write(t, prefix+"/lib/mounted/below", "seen")
+	testhost.WriteFile(t, prefix+"/lib/mounted/below", "seen")
 	r, m := mounted(t, cfg)
 	if text, err := os.ReadFile(m.Path + prefix + "/lib/mounted/below"); err != nil || string(text) != "seen" {
 		t.Errorf("%q, %v", text, err)
@@ -212,7 +212,7 @@ func TestRefreshShowsTheHostsPresentFiles(t *testing.T) {
 	testhost.PrivateMounts(t)
 	usr := t.TempDir()
 	for name, text := range map[string]string{"bin/replaced": "old", "bin/held": "old", "bin/kept": "old"} {
-		write(t, filepath.Join(usr, name), text)
+		testhost.WriteFile(t, filepath.Join(usr, name), text)
 	}
 	if err := unix.Mount(usr, "/usr", "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
@@ -244,7 +244,7 @@ func TestRefreshShowsTheHostsPresentFiles(t *testing.T) {
 	}
 	defer held.Close()
 	for _, name := range []string{"replaced", "held", "new"} {
-		write(t, filepath.Join(usr, "upgrade"), "new")
+		testhost.WriteFile(t, filepath.Join(usr, "upgrade"), "new")
 		if err := os.Rename(filepath.Join(usr, "upgrade"), filepath.Join(usr, "bin", name)); err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -122,6 +123,44 @@ func OpenNull(t testing.TB, n int) []int {
 		fds = append(fds, int(f.Fd()))
 	}
 	return fds
+}
+
+// WriteFile writes a file, and makes its directory.
+func WriteFile(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Symlink makes a symbolic link.
+func Symlink(t testing.TB, to, path string) {
+	t.Helper()
+	if err := os.Symlink(to, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Script writes a shell script, and makes its directory.
+func Script(t testing.TB, path, text string) {
+	t.Helper()
+	WriteFile(t, path, "#!/bin/sh\n"+text)
+	if err := os.Chmod(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Python makes an installation of Python in dir, with a python3 that prints "python". It
+// returns dir.
+func Python(t testing.TB, dir string) string {
+	t.Helper()
+	Script(t, dir+"/bin/python3.12", "echo python\n")
+	Symlink(t, "python3.12", dir+"/bin/python3")
+	WriteFile(t, dir+"/lib/python3.12/os.py", "")
+	return dir
 }
 
 // NeedRoot skips a test of an ordinary user's that needs root for something.

@@ -2,7 +2,6 @@ package languages
 
 import (
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -10,52 +9,35 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
-func executableFile(t *testing.T, path string) {
-	t.Helper()
-	write(t, path, "#!/bin/sh\n")
-	if err := os.Chmod(path, 0o755); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// installation is a Python under dir.
-func installation(t *testing.T, dir string) string {
-	t.Helper()
-	executableFile(t, dir+"/bin/python3.12")
-	symlink(t, "python3.12", dir+"/bin/python3")
-	write(t, dir+"/lib/python3.12/os.py", "")
-	return dir
-}
-
 // venv is a virtual environment made from an installation.
 func venv(t *testing.T, dir, base string) string {
 	t.Helper()
-	write(t, dir+"/pyvenv.cfg", "home = "+base+"/bin\nversion = 3.12\n")
+	testhost.WriteFile(t, dir+"/pyvenv.cfg", "home = "+base+"/bin\nversion = 3.12\n")
 	if err := os.MkdirAll(dir+"/bin", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	symlink(t, base+"/bin/python3", dir+"/bin/python3")
+	testhost.Symlink(t, base+"/bin/python3", dir+"/bin/python3")
 	return dir
 }
 
 func TestLanguagesOnThePath(t *testing.T) {
 	dir := t.TempDir()
-	opt := installation(t, dir+"/opt/python")
+	opt := testhost.Python(t, dir+"/opt/python")
 	env := venv(t, dir+"/proj/.venv", opt)
 	alias := dir + "/opt/python-alias"
-	symlink(t, "python", alias)
+	testhost.Symlink(t, "python", alias)
 	aliased := venv(t, dir+"/proj/aliased", alias)
-	executableFile(t, dir+"/shims/python3")
-	executableFile(t, dir+"/lone/bin/python3")
-	local := installation(t, dir+"/u/.local")
-	executableFile(t, dir+"/node/bin/node")
-	write(t, dir+"/node/include/node/node.h", "")
+	testhost.Script(t, dir+"/shims/python3", "")
+	testhost.Script(t, dir+"/lone/bin/python3", "")
+	local := testhost.Python(t, dir+"/u/.local")
+	testhost.Script(t, dir+"/node/bin/node", "")
+	testhost.WriteFile(t, dir+"/node/include/node/node.h", "")
 	if err := os.MkdirAll(dir+"/links/bin", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	symlink(t, opt+"/bin/python3", dir+"/links/bin/python3")
-	home := installation(t, dir+"/home-of/me")
-	closed := installation(t, dir+"/closed/python")
+	testhost.Symlink(t, opt+"/bin/python3", dir+"/links/bin/python3")
+	home := testhost.Python(t, dir+"/home-of/me")
+	closed := testhost.Python(t, dir+"/closed/python")
 	if err := os.Chmod(closed, 0o750); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +56,7 @@ func TestLanguagesOnThePath(t *testing.T) {
 		"without a landmark":           {path: []string{dir + "/lone/bin"}, note: "does not look like its prefix"},
 		".local":                       {path: []string{local + "/bin"}, note: "more than a language"},
 		"a home directory":             {path: []string{home + "/bin"}, note: "home directory"},
-		"above a home":                 {path: []string{installation(t, dir+"/home-of") + "/bin"}, note: "home directory"},
+		"above a home":                 {path: []string{testhost.Python(t, dir+"/home-of") + "/bin"}, note: "home directory"},
 		"for its owner only":           {path: []string{closed + "/bin"}, note: "not every user of the host"},
 		"relative":                     {path: []string{"bin", ""}},
 		"in /usr":                      {path: []string{"/usr/bin"}},
@@ -99,17 +81,17 @@ func TestLanguageInAForbiddenPlace(t *testing.T) {
 		t.Skipf("needs a place to write to below /var: %v", err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	p := installation(t, dir+"/python")
+	p := testhost.Python(t, dir+"/python")
 	link := t.TempDir() + "/python"
-	symlink(t, p, link)
+	testhost.Symlink(t, p, link)
 	for _, path := range []string{p, link} {
 		got := Find(path+"/bin", "/nowhere", nil)
 		if len(got.Prefixes) > 0 || len(got.Path) > 0 || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "--bind "+p+":"+p) {
 			t.Errorf("%s: %+v", path, got)
 		}
 	}
-	venv(t, dir+"/env", installation(t, t.TempDir()+"/python"))
-	symlink(t, dir+"/env", link+"-env")
+	venv(t, dir+"/env", testhost.Python(t, t.TempDir()+"/python"))
+	testhost.Symlink(t, dir+"/env", link+"-env")
 	if got := Find(link+"-env/bin", "/nowhere", nil); len(got.Prefixes) > 0 || len(got.Notes) != 1 {
 		t.Errorf("an environment in a forbidden place, through a link: %+v", got)
 	}
@@ -127,22 +109,5 @@ func TestLanguageInAForbiddenPlace(t *testing.T) {
 		if err := (&finder{}).takeable(wide, nil); err == nil || !strings.Contains(err.Error(), "more than a language") {
 			t.Errorf("%s: %v", wide, err)
 		}
-	}
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func symlink(t *testing.T, to, path string) {
-	t.Helper()
-	if err := os.Symlink(to, path); err != nil {
-		t.Fatal(err)
 	}
 }

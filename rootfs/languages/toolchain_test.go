@@ -9,15 +9,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
-// program makes an executable file.
-func program(t *testing.T, name string) {
-	t.Helper()
-	write(t, name, "#!/bin/sh\n")
-	if err := os.Chmod(name, 0o755); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestHiddenToolchainIsNamedWithItsBind(t *testing.T) {
 	home := t.TempDir()
 	for _, name := range []string{
@@ -25,11 +16,11 @@ func TestHiddenToolchainIsNamedWithItsBind(t *testing.T) {
 		".pyenv/shims/python3", ".pyenv/versions/3.12.1/bin/python3",
 		".nvm/versions/node/v20/bin/npm", ".sdkman/candidates/maven/3.9/bin/mvn",
 	} {
-		program(t, home+"/"+name)
+		testhost.Script(t, home+"/"+name, "")
 	}
-	write(t, home+"/.rustup/settings.toml", "version = \"12\"\ndefault_toolchain = \"stable\"\n")
-	write(t, home+"/.pyenv/version", "3.12.1\n")
-	symlink(t, "3.9", home+"/.sdkman/candidates/maven/current")
+	testhost.WriteFile(t, home+"/.rustup/settings.toml", "version = \"12\"\ndefault_toolchain = \"stable\"\n")
+	testhost.WriteFile(t, home+"/.pyenv/version", "3.12.1\n")
+	testhost.Symlink(t, "3.9", home+"/.sdkman/candidates/maven/current")
 	for bin, test := range map[string]struct{ exe, prefix string }{
 		".cargo/bin":                            {".cargo/bin/cargo", ".rustup/toolchains/stable"},
 		".pyenv/shims":                          {".pyenv/shims/python3", ".pyenv/versions/3.12.1"},
@@ -51,9 +42,9 @@ func TestHiddenToolchainIsNamedWithItsBind(t *testing.T) {
 
 func TestDefaultOfAToolchainIsOneDirectory(t *testing.T) {
 	home := t.TempDir()
-	program(t, home+"/shims/python3")
+	testhost.Script(t, home+"/shims/python3", "")
 	for _, version := range []string{"../..", "..", "system", ""} {
-		write(t, home+"/version", version+"\n")
+		testhost.WriteFile(t, home+"/version", version+"\n")
 		if got := programsOf(home + "/shims"); got != home+"/shims" {
 			t.Errorf("version %q leads to %s", version, got)
 		}
@@ -67,7 +58,7 @@ func TestOptIsShownWherePathPointsIntoIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	program(t, dir+"/ide/bin/ide")
+	testhost.Script(t, dir+"/ide/bin/ide", "")
 	path := dir + "/ide/bin:" + dir + "/none:/opt:/opt/rootfs-none/bin"
 	got := Find(path, "/nowhere", nil)
 	if len(got.Prefixes)+len(got.Path) > 0 || len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "not every user") {
