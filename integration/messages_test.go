@@ -97,11 +97,11 @@ func TestJSONIsAllThatIsPrinted(t *testing.T) {
 	}
 }
 
-func TestAFlagErrorKnowsNoLimits(t *testing.T) {
+func TestAFlagErrorClaimsNoLimitsAndNoIsolation(t *testing.T) {
 	s := newSandboxes(t)
 	for _, args := range [][]string{{"--nope"}, {"--memory", "x", "--", "true"}} {
 		got := s.do(append([]string{"--json"}, args...)...)
-		if strings.Contains(got.stdout, "unavailable") || !strings.Contains(got.stdout, `"limits":{}`) {
+		if strings.Contains(got.stdout, "unavailable") || !strings.Contains(got.stdout, `"isolation":"","limits":{}`) {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}

@@ -79,7 +79,8 @@ type Result struct {
 	Damaged bool `json:"damaged,omitempty"`
 	// Files are the files that changed while the command ran. Nil if they were not
 	// watched: for a detached command, and without isolation.
-	Files     *Files    `json:"files"`
+	Files *Files `json:"files"`
+	// Isolation is empty where no command ran.
 	Isolation Isolation `json:"isolation"`
 	// Limits says which limits the host enforces.
 	Limits LimitReport `json:"limits"`

@@ -71,9 +71,9 @@ func doUsageError(ctx context.Context, cmd *cli.Command, err error, sub bool) er
 	return &commandline.ExitError{Code: spec.ExitRuntimeFailed, Err: err}
 }
 
-// failure is the Result of a command that was never run. No host was asked for its limits.
+// failure is the Result of a command that was never run. It claims no isolation and no limits.
 func failure(id string, err error) spec.Result {
-	return spec.Result{ID: id, Status: spec.StatusError, ExitCode: -1, Reason: err.Error(), Isolation: spec.IsolationNone}
+	return spec.Result{ID: id, Status: spec.StatusError, ExitCode: -1, Reason: err.Error()}
 }
 
 func printResult(r spec.Result) error {
