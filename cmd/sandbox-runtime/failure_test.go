@@ -193,6 +193,9 @@ func TestWrongUsageIsOneLine(t *testing.T) {
 	h.refuse(125, []string{"unknown flag --nonsense (see"}, "do", "--nonsense", "true")
 	h.refuse(1, []string{"invalid log-format: xml"}, "--log-format", "xml", "list")
 	h.refuse(1, []string{"/no/such/log"}, "--log", "/no/such/log", "list")
+	for command, code := range map[string]int{"do": 125, "attach": 125, "up": 1, "down": 1, "doctor": 1} {
+		h.refuse(code, []string{"--root is empty"}, "--root=", command)
+	}
 	h.refuse(1, []string{"--rootless"}, "--rootless", "perhaps", "run", "-b", h.bundle(nil, "pause"), h.id())
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/moby/sys/userns"
 	"github.com/urfave/cli/v3"
@@ -76,8 +77,8 @@ func Prepare(ctx context.Context, cmd *cli.Command, out *Reporter) (context.Cont
 		container.SetLog(out.log)
 		err = prepareRoot(cmd)
 	}
-	if sub := cmd.Command(cmd.Args().First()); err != nil && sub != nil && sub.Category == CategorySandbox {
-		// Status 1 would be taken for the sandboxed command's.
+	if err != nil && slices.Contains([]string{"do", "attach"}, cmd.Args().First()) {
+		// These commands end with the status of a command in a sandbox, which can be 1.
 		err = &ExitError{Code: spec.ExitRuntimeFailed, Err: err}
 	}
 	return withLog(ctx, out.log), err
