@@ -332,9 +332,9 @@ func TestUpPrintsWhatItIs(t *testing.T) {
 	for _, reused := range []bool{false, true} {
 		got := run(t, s.command("up", "--json", "--memory", "200m", "box"))
 		var info struct {
-			ID, Status string
-			Reused     bool
-			Pid        int
+			ID, Status, Isolation string
+			Reused                bool
+			Pid                   int
 			Created    string
 			Config     struct {
 				Limits struct{ Memory, Pids json.RawMessage }
@@ -342,7 +342,7 @@ func TestUpPrintsWhatItIs(t *testing.T) {
 			Limits struct{ Memory string }
 		}
 		decode(t, got.stdout, &info)
-		if info.ID != "box" || info.Status != "running" || info.Reused != reused || info.Pid != s.pid("box") || info.Created == "" ||
+		if info.ID != "box" || info.Status != "running" || info.Isolation != "full" || info.Reused != reused || info.Pid != s.pid("box") || info.Created == "" ||
 			string(info.Config.Limits.Memory) != `"200m"` || string(info.Config.Limits.Pids) != "512" || info.Limits.Memory != "enforced" {
 			t.Errorf("got %s", got.stdout)
 		}
@@ -525,7 +525,7 @@ func TestUnknownNamesOfASandboxAreSaid(t *testing.T) {
 		{[]string{"attach", "box", "bogus"}, result{125, "", "sandbox-runtime: sandbox box: detached exec \"bogus\" does not exist; a command whose result a client has got is forgotten, ps --execs shows the others\n"}},
 		{[]string{"changes", "box", "nothere"}, result{1, "", "sandbox-runtime: \"nothere\" does not exist, and nothing has changed at it\n"}},
 		{[]string{"changes", "box", "there"}, result{0, "", "nothing has changed at \"there\"\n"}},
-		{[]string{"changes", "--json", "box", "made", "nothere", "there"}, result{1, made, "nothing has changed at \"there\"\nsandbox-runtime: \"nothere\" does not exist, and nothing has changed at it\n"}},
+		{[]string{"changes", "--json", "box", "made", "nothere", "there"}, result{1, made + `{"note":"nothing has changed at \"there\""}` + "\n", "sandbox-runtime: \"nothere\" does not exist, and nothing has changed at it\n"}},
 		{[]string{"up", "--memory", "0", "b"}, result{1, "", "sandbox-runtime: --memory: 0 is too little; give more than 0, or leave the flag out for the default\n"}},
 	} {
 		if got := run(t, s.command(test.args...)); got != test.want {

@@ -26,7 +26,8 @@ func changesCommand() *cli.Command {
 		ArgsUsage: "NAME [PATH...]",
 		Description: `Each line has the kind of the change, the size of a file, and the path. A path that
 the host runs without a question, or that has unusual rights, has a reason after "!".
-With --json each line is one change in JSON. A PATH chooses the changes at it and below.
+A PATH chooses the changes at PATH and below. With --json each line is one change in JSON,
+or a message as {"note": "..."}.
 
     sandbox-runtime up --overlay . box
     sandbox-runtime exec box make
@@ -170,11 +171,22 @@ func withChanges(do func(context.Context, *cli.Command, *sandbox.Changes) error)
 				return fmt.Errorf("sandbox %s has no overlay: make it with --overlay DIR", name)
 			}
 			for _, note := range c.Notes() {
-				fmt.Fprintln(cmd.Root().ErrWriter, review.Escaped(note))
+				if err := tellNote(cmd, review.Escaped(note)); err != nil {
+					return err
+				}
 			}
 			return do(ctx, cmd, c)
 		})
 	}
+}
+
+// tellNote prints a message beside the changes: on stderr, or with --json among them.
+func tellNote(cmd *cli.Command, note string) error {
+	if cmd.Bool("json") {
+		return json.NewEncoder(cmd.Root().Writer).Encode(map[string]string{"note": note})
+	}
+	_, err := fmt.Fprintln(cmd.Root().ErrWriter, note)
+	return err
 }
 
 // listChosen lists the changes at the paths of the command, and says at which nothing has changed. A
@@ -198,7 +210,9 @@ func listChosen(cmd *cli.Command, c *sandbox.Changes) error {
 			missing = append(missing, fmt.Errorf("%q does not exist, and nothing has changed at it", path))
 			continue
 		}
-		fmt.Fprintf(cmd.Root().ErrWriter, "nothing has changed at %q\n", path)
+		if err := tellNote(cmd, fmt.Sprintf("nothing has changed at %q", path)); err != nil {
+			return err
+		}
 	}
 	return errors.Join(missing...)
 }

@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v3"
 
@@ -104,7 +102,7 @@ func up(ctx context.Context, cmd *cli.Command) error {
 		_, err = fmt.Fprintln(w, info.ID)
 		return err
 	}
-	return printInfo(w, info)
+	return json.NewEncoder(w).Encode(info)
 }
 
 // upOnce leaves nothing new behind if a signal comes before it is up.
@@ -179,21 +177,4 @@ func fieldOf(c spec.Config, name string) any {
 		value = fields[part]
 	}
 	return value
-}
-
-// infoReport is a sandbox in JSON, with the names that a launcher's clients see.
-type infoReport struct {
-	ID      string           `json:"id"`
-	Reused  bool             `json:"reused,omitempty"`
-	Status  sandbox.State    `json:"status"`
-	From    string           `json:"from,omitempty"`
-	Config  spec.Config      `json:"config"`
-	Pid     int              `json:"pid"`
-	Created time.Time        `json:"created"`
-	Limits  spec.LimitReport `json:"limits"`
-	Notes   []string         `json:"notes,omitempty"`
-}
-
-func printInfo(w io.Writer, i sandbox.Info) error {
-	return json.NewEncoder(w).Encode(infoReport{i.ID, i.Reused, i.State, i.From, i.Config, i.Pid, i.Created, i.Limits, i.Notes})
 }
