@@ -20,7 +20,7 @@ import (
 func sandboxOperations(id string) []operation {
 	const (
 		fates   = `does not exist|is not running|container not running` // somebody else removed or killed it
-		refused = fates + `|is paused|is for sandboxes, and .* is none|` +
+		refused = fates + `|is paused|is for sandboxes, and .* is an OCI container|` +
 			`killed from outside while the command ran|removed while the command ran`
 	)
 	// Killed while it was made, or removed between that and a look at it.

@@ -88,7 +88,7 @@ func execInContainer(ctx context.Context, cmd *cli.Command) (status int, err err
 			if _, err := commandline.LoadContainer(cmd); err != nil {
 				return 0, err
 			}
-			return 0, fmt.Errorf("--%s is for sandboxes, and %q is none", name, cmd.Args().First())
+			return 0, onlyForSandboxes(cmd, name)
 		}
 	}
 	go cgroups.Wake() // ends by itself

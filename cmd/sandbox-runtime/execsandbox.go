@@ -34,7 +34,12 @@ func execSandboxFlags() []cli.Flag {
 	return flags
 }
 
-// meansSandbox says that a name that nothing has was to be a sandbox's, by the flags.
+// onlyForSandboxes is the error of a flag for sandboxes that was given with an OCI container.
+func onlyForSandboxes(cmd *cli.Command, flag string) error {
+	return fmt.Errorf("--%s is for sandboxes, and %q is an OCI container", flag, cmd.Args().First())
+}
+
+// meansSandbox says that nothing has the name, and that the flags are those for a sandbox.
 func meansSandbox(cmd *cli.Command) bool {
 	for _, f := range execSandboxFlags() {
 		if cmd.IsSet(f.Names()[0]) {

@@ -196,6 +196,7 @@ func TestWrongUsageIsOneLine(t *testing.T) {
 	for command, code := range map[string]int{"do": 125, "attach": 125, "up": 1, "down": 1, "doctor": 1} {
 		h.refuse(code, []string{"--root is empty"}, "--root=", command)
 	}
+	h.refuse(1, []string{`does not know the shell "tcsh"`}, "completion", "tcsh")
 	h.refuse(1, []string{"--rootless"}, "--rootless", "perhaps", "run", "-b", h.bundle(nil, "pause"), h.id())
 }
 

@@ -29,17 +29,16 @@ func listExecs(ctx context.Context, cmd *cli.Command) error {
 	default:
 		return errors.New("invalid format option")
 	}
-	name := cmd.Args().First()
 	if !namesSandbox(cmd) {
 		if err := mayLook(commandline.StateRoot(cmd)); err != nil {
 			return err
 		}
 		if _, err := commandline.LoadContainer(cmd); errors.Is(err, container.ErrNotExist) {
-			return &commandline.ExitError{Code: 1, Err: &sandbox.Error{ID: name, Err: sandbox.ErrNotFound}, Plain: true}
+			return &commandline.ExitError{Code: 1, Err: &sandbox.Error{ID: cmd.Args().First(), Err: sandbox.ErrNotFound}, Plain: true}
 		} else if err != nil {
 			return err
 		}
-		return fmt.Errorf("--execs is for sandboxes, and %q is none", name)
+		return onlyForSandboxes(cmd, "execs")
 	}
 	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
 		execs, err := box.Execs(ctx)

@@ -133,7 +133,7 @@ func upLimits(cmd *cli.Command) (l spec.Limits, ok bool, err error) {
 	case ofUp == "":
 		return l, false, nil
 	case !isSandbox:
-		return l, false, fmt.Errorf("--%s is for sandboxes, and %q is none", ofUp, cmd.Args().First())
+		return l, false, onlyForSandboxes(cmd, ofUp)
 	case ofRunc != "":
 		return l, false, fmt.Errorf("--%s and --%s do not go together: for a sandbox use the flags of \"up\"", ofUp, ofRunc)
 	}
@@ -151,7 +151,7 @@ func sandboxLimits(cmd *cli.Command, r *specs.LinuxResources) (l spec.Limits, ok
 	}
 	for _, flag := range cmd.LocalFlagNames() {
 		switch {
-		case flag == "memory" && r.Memory.Limit != nil && *r.Memory.Limit > 0:
+		case flag == memoryFlag && r.Memory.Limit != nil && *r.Memory.Limit > 0:
 			l.Memory = spec.Size(*r.Memory.Limit)
 		case flag == "memory-swap" && r.Memory.Limit != nil && r.Memory.Swap != nil && *r.Memory.Swap == *r.Memory.Limit:
 			// The values are the same.

@@ -17,5 +17,5 @@ func TestUpdateRefusesWhatDoesNotFit(t *testing.T) {
 		h.refuse(1, []string{c.words}, "update", c.flag, c.value, id)
 	}
 	h.refuse(1, []string{"option --resources: nothing to read: EOF"}, "update", "--resources", h.file("empty", ""), id)
-	h.refuse(1, []string{`--cpus is for sandboxes, and "` + id + `" is none`}, "update", "--cpus", "2", id)
+	h.refuse(1, []string{`--cpus is for sandboxes, and "` + id + `" is an OCI container`}, "update", "--cpus", "2", id)
 }

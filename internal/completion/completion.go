@@ -37,7 +37,12 @@ func Command(names Names) *cli.Command {
 For fish:
 
     sandbox-runtime completion fish > ~/.config/fish/completions/sandbox-runtime.fish`,
-		Action: func(context.Context, *cli.Command) error { return errors.New("say the shell: bash, zsh or fish") },
+		Action: func(_ context.Context, cmd *cli.Command) error {
+			if shell := cmd.Args().First(); shell != "" {
+				return fmt.Errorf("completion does not know the shell %q; name bash, zsh or fish", shell)
+			}
+			return errors.New("say the shell: bash, zsh or fish")
+		},
 	}
 	for _, shell := range completionScripts {
 		c.Commands = append(c.Commands, &cli.Command{
@@ -98,7 +103,7 @@ complete -c sandbox-runtime -a '(__sandbox_runtime)'
 `},
 }
 
-// candidates are the words that the last word may become. None: perhaps a file.
+// candidates are the words that the last word may become. Without candidates the word may be a file.
 func candidates(ctx context.Context, root *cli.Command, words []string, names Names) []string {
 	if len(words) == 0 {
 		words = []string{""}
@@ -124,8 +129,8 @@ func candidates(ctx context.Context, root *cli.Command, words []string, names Na
 	return slices.DeleteFunc(all, func(word string) bool { return !strings.HasPrefix(word, current) })
 }
 
-// typed reads words as the command line: its command, and the arguments of that. It is false if the
-// next word is the value of a flag, or belongs to another command line.
+// typed reads a command line: the command, and the arguments of the command. It returns false if the
+// next word is the value of a flag, or belongs to the command line of another program.
 func typed(root *cli.Command, words []string) (cmd *cli.Command, args []string, ok bool) {
 	cmd = root
 	for len(words) > 0 {
