@@ -1,9 +1,8 @@
 // Package hostpaths has rules about paths of the host, as data: the directories of programs, the
-// directories where no sandbox writes, homes and the secrets in them.
+// directories where no sandbox writes, and homes with the secrets in them.
 package hostpaths
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,8 +25,8 @@ var neverWritable = []string{
 	"/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sbin", "/sys", "/usr", "/var",
 }
 
-// NeverWritable names the rule that forbids writing to the clean path p, or
-// is empty.
+// NeverWritable names the rule that forbids writes to the clean path p. It is empty if no
+// rule forbids them.
 func NeverWritable(p string) string {
 	if Within(p, "/var/tmp") {
 		return ""
@@ -48,13 +47,12 @@ func Homes(own string) []string {
 	if filepath.IsAbs(own) {
 		all = append(all, filepath.Clean(own))
 	}
-	passwd, err := os.Open("/etc/passwd")
+	passwd, err := os.ReadFile("/etc/passwd")
 	if err != nil {
-		return all // a host without one has users of another kind
+		return all // a host without this file has users of another kind
 	}
-	defer passwd.Close()
-	for lines := bufio.NewScanner(passwd); lines.Scan(); {
-		field := strings.Split(lines.Text(), ":")
+	for line := range strings.Lines(string(passwd)) {
+		field := strings.Split(line, ":")
 		if len(field) > 5 && filepath.IsAbs(field[5]) && !slices.Contains(all, filepath.Clean(field[5])) {
 			all = append(all, filepath.Clean(field[5]))
 		}
