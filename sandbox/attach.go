@@ -40,11 +40,14 @@ func attach(ctx context.Context, s *Sandbox, a Attacher, execID string, stdout, 
 	return p, nil
 }
 
+// An outputKeeper is an Execution that is attached to a detached command, see [Execution].
+type outputKeeper interface {
+	Output() (stdout, stderr *os.File)
+}
+
 // captureKept puts the output of a detached command into its Result.
 func (p *Process) captureKept(limit int64) {
-	files, ok := p.execution.(interface {
-		Output() (stdout, stderr *os.File)
-	})
+	files, ok := p.execution.(outputKeeper)
 	if !ok {
 		return
 	}

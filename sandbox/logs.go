@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -37,9 +36,7 @@ func (s *Sandbox) Logs(ctx context.Context, execID string, stdout, stderr io.Wri
 	if err := execution.Started(ctx); err != nil && !errors.As(err, &notRun) {
 		return err
 	}
-	files, ok := execution.(interface {
-		Output() (stdout, stderr *os.File)
-	})
+	files, ok := execution.(outputKeeper)
 	if !ok {
 		return errUnsupported
 	}
