@@ -5,14 +5,12 @@ import (
 	"strconv"
 )
 
-// ExitError is how a command asks for an exit status other than 0 and 1. With
-// a nil err nothing is printed: the status is the command's answer, not a
-// failure of this program.
+// ExitError is the error of a command that ends with a status other than 0 and 1. If Err is
+// nil, nothing is printed: the status is the command's answer, and no failure of this program.
 type ExitError struct {
 	Code int
 	Err  error
-	// Plain: the message is for a person, also where those of the command are
-	// else worded and logged for daemons.
+	// Plain marks a message for a person, of a command whose other messages are for daemons.
 	Plain bool
 }
 
@@ -25,7 +23,7 @@ func (e *ExitError) Error() string {
 
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// ExitWith is the error for a process's own exit status: nil for 0.
+// ExitWith returns the error that carries the exit status of a process; nil for status 0.
 func ExitWith(code int) error {
 	if code == 0 {
 		return nil
@@ -33,8 +31,8 @@ func ExitWith(code int) error {
 	return &ExitError{Code: code}
 }
 
-// ExitCode is the status main ends with; message is nil if nothing is to be
-// said.
+// ExitCode returns the status of this program, and the message to print. The message is nil if
+// there is nothing to print.
 func ExitCode(err error) (code int, message error) {
 	var e *ExitError
 	switch {

@@ -37,9 +37,9 @@ func GlobalFlags() []cli.Flag {
 	}
 }
 
-// DefaultRoot is where container state lives without --root. ofUser tells that
-// it lies in the user's own runtime directory, which root of the host never
-// uses, so that all of root's sessions see the same containers.
+// DefaultRoot returns the state root without --root. ofUser says that the state root lies in the
+// runtime directory of the user. Root of the host never uses such a directory, so all sessions of
+// root see the same containers.
 func DefaultRoot() (path string, ofUser bool) {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" && usesOwnRuntimeDir() {
 		return filepath.Join(dir, Program), true
@@ -70,7 +70,7 @@ func usesOwnRuntimeDir() bool {
 	return userns.RunningInUserNS() && os.Getenv("USER") != "root"
 }
 
-// Prepare runs before every command: logging and the state root.
+// Prepare opens the log and checks the state root, before every command.
 func Prepare(ctx context.Context, cmd *cli.Command, out *Reporter) (context.Context, error) {
 	err := out.OpenFor(cmd)
 	if err == nil {
@@ -84,7 +84,8 @@ func Prepare(ctx context.Context, cmd *cli.Command, out *Reporter) (context.Cont
 	return withLog(ctx, out.log), err
 }
 
-// ofLauncher says that a command of an ordinary user needs no state root of the user's own.
+// ofLauncher says that an ordinary user calls a command for sandboxes. Such a command uses a
+// launcher that listens, and needs no state root of the user's own.
 func ofLauncher(cmd *cli.Command) bool {
 	sub := cmd.Command(cmd.Args().First())
 	return os.Geteuid() != 0 && sub != nil && sub.Category == CategorySandbox
@@ -92,7 +93,7 @@ func ofLauncher(cmd *cli.Command) bool {
 
 func prepareRoot(cmd *cli.Command) error {
 	if cmd.IsSet("root") {
-		if cmd.String("root") == "" { // which would be the working directory
+		if cmd.String("root") == "" { // filepath.Abs would take the working directory
 			return errors.New("option --root is empty; name a directory, or leave it out")
 		}
 		root, err := filepath.Abs(cmd.String("root"))
@@ -100,7 +101,7 @@ func prepareRoot(cmd *cli.Command) error {
 			return err
 		}
 		if root == "/" {
-			// ".." may end here too.
+			// A path with ".." can lead here, too.
 			return errors.New("Option --root argument should not be set to /") //nolint:staticcheck // in runc's words
 		}
 		return cmd.Set("root", root)
@@ -128,7 +129,8 @@ func LauncherDirs(cmd *cli.Command) launcher.Dirs {
 // StateRoot is the absolute directory of container state.
 func StateRoot(cmd *cli.Command) string { return cmd.String("root") }
 
-// OnContainer is an action on the container that the first of up to most arguments names.
+// OnContainer is an action on the container that the first argument names. most is the largest
+// number of arguments.
 func OnContainer(most int, do func(context.Context, *cli.Command, *container.Container) error) cli.ActionFunc {
 	return WithArgs(1, most, func(ctx context.Context, cmd *cli.Command) error {
 		c, err := LoadContainer(cmd)

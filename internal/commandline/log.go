@@ -17,8 +17,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
 )
 
-// Reporter is where messages go: the file of --log, else stderr. Daemons take
-// the last entry of level "error" in that file as the reason of a failure.
+// Reporter writes messages to the file of --log, or without --log to stderr. Daemons take the
+// last entry of level "error" in the file as the reason of a failure.
 type Reporter struct {
 	log    *slog.Logger
 	stderr *os.File
@@ -27,12 +27,12 @@ type Reporter struct {
 	serves bool // the log is for the admin of a daemon: this program
 }
 
-// NewReporter logs to stderr; failures before open go there.
+// NewReporter returns a Reporter that writes to stderr until OpenFor.
 func NewReporter(stderr *os.File) *Reporter {
 	return &Reporter{log: slog.New(newHandler(stderr, "text", slog.LevelInfo)), stderr: stderr, plain: true}
 }
 
-// OpenFor directs the log as the flags of the root command say.
+// OpenFor opens the log that the flags of the root command describe.
 func (r *Reporter) OpenFor(root *cli.Command) error {
 	sub := root.Command(root.Args().First())
 	r.plain = sub == nil || sub.Category != CategoryOCI
@@ -40,7 +40,7 @@ func (r *Reporter) OpenFor(root *cli.Command) error {
 	return r.open(root.String("log"), root.String("log-format"), root.Bool("debug"))
 }
 
-// open directs the log to the file (stderr if "") in the format text or json.
+// open opens the log: the file, or stderr if file is empty, in the format text or json.
 // The file stays open for the life of the program.
 func (r *Reporter) open(file, format string, debug bool) error {
 	switch format {
@@ -68,8 +68,7 @@ func (r *Reporter) open(file, format string, debug bool) error {
 	return nil
 }
 
-// Fatal reports the error the program ends with: to the log, and to stderr in
-// any case.
+// Fatal reports the error that ends the program: to stderr, and to the log if that is a file.
 func (r *Reporter) Fatal(err error) {
 	if r.toFile {
 		r.log.Error(err.Error())
@@ -99,7 +98,7 @@ func newHandler(w io.Writer, format string, level slog.Level) slog.Handler {
 	return h
 }
 
-// withPlace adds where in the source an entry comes from, under runc's keys.
+// withPlace adds the place in the source code to each entry, under runc's keys.
 type withPlace struct{ slog.Handler }
 
 func (h withPlace) Handle(ctx context.Context, r slog.Record) error {

@@ -1,5 +1,5 @@
-// Package commandline has the common parts of the commands of this program: the flags of all commands, the log,
-// exit statuses, arguments, and messages about wrong usage.
+// Package commandline has the common parts of the commands of this program: the flags of all
+// commands, the log, exit statuses, arguments, and messages about wrong usage.
 package commandline
 
 import (
@@ -16,9 +16,8 @@ const Program = "sandbox-runtime"
 // LauncherName is the name of the command that serves sandboxes.
 const LauncherName = "launcher"
 
-// ProgramWithDirs returns the begin of a shell's command line: this program, with the flags
-// --root, --data and --socket if the user has set them. Messages to the user that name a next command
-// begin with it.
+// ProgramWithDirs returns the first words of a command line: this program, with the flags --root,
+// --data and --socket if the user has set them. Messages that name a next command use these words.
 func ProgramWithDirs(cmd *cli.Command) string {
 	words := []string{Program}
 	for _, flag := range []string{"root", "data", "socket"} {
@@ -43,8 +42,8 @@ func ShellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// ShellWords shows a command in one line, and nothing to a terminal that it
-// would act on.
+// ShellWords returns a command as one line of text. Control characters are quoted, so a terminal
+// does not act on them.
 func ShellWords(args []string) string {
 	words := make([]string, len(args))
 	for i, arg := range args {

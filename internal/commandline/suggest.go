@@ -6,7 +6,7 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// nearest returns the name that the user has probably meant by typed, or "".
+// nearest returns the name that is most like typed, or "" if none is like it.
 func nearest(names []string, typed string) string {
 	best, fewest := "", len(typed)/3+1
 	for _, name := range names {
@@ -21,8 +21,8 @@ func nearest(names []string, typed string) string {
 	return best
 }
 
-// distance is how many letters have to be inserted, removed or replaced to turn a into b
-// (Levenshtein).
+// distance is the Levenshtein distance: the number of letters to insert, remove or replace to
+// turn a into b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -42,7 +42,8 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// DidYouMean is the end of a sentence about an unknown name, with the nearest known one.
+// DidYouMean is the end of a sentence about an unknown name. It names the nearest known name, with
+// mark before it, or is empty.
 func DidYouMean(names []string, typed, mark string) string {
 	if name := nearest(names, typed); name != "" {
 		return "; did you mean " + mark + name + "?"

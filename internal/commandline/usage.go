@@ -16,8 +16,8 @@ const CategoryOCI = "OCI commands"
 // CategorySandbox is the heading of the commands for people.
 const CategorySandbox = "Sandboxes"
 
-// LogUsageError directs the log as the global flags say, to which Prepare does
-// not come when a command's flags are wrong, and has word, if any, word the error.
+// LogUsageError opens the log of the global flags, and then calls word, or UsageError if word is
+// nil. A command with wrong flags never gets to Prepare, which opens the log for all others.
 func LogUsageError(out *Reporter, word cli.OnUsageErrorFunc) cli.OnUsageErrorFunc {
 	if word == nil {
 		word = UsageError
@@ -30,18 +30,18 @@ func LogUsageError(out *Reporter, word cli.OnUsageErrorFunc) cli.OnUsageErrorFun
 	}
 }
 
-// UsageError gives the mistake in one line; the library would add the whole help text.
+// UsageError returns the mistake in one line. The library would add the whole help text.
 func UsageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 	return fmt.Errorf("%s (see %s --help)", withoutGoFunctions(err.Error()), cmd.FullName())
 }
 
-// SandboxUsageError is UsageError with a flag as it was typed, for people.
+// SandboxUsageError is UsageError with the flag as the user typed it.
 func SandboxUsageError(ctx context.Context, cmd *cli.Command, err error, sub bool) error {
 	return UsageError(ctx, cmd, UnknownFlag(cmd, err), sub)
 }
 
 // withoutGoFunctions drops the prefix of a strconv error, `strconv.ParseInt: parsing
-// "x": `. The command-line library wraps no error, so that only the text is left.
+// "x": `. The library wraps no error, so only the text is left to look at.
 func withoutGoFunctions(text string) string {
 	before, call, ok := strings.Cut(text, "strconv.")
 	if !ok {
@@ -55,7 +55,8 @@ func withoutGoFunctions(text string) string {
 	return before + value[end+len(`": `):]
 }
 
-// UnknownFlag words the library's complaint about one as it was typed.
+// UnknownFlag rewrites the library's error about an unknown flag: with the flag as the user typed
+// it, and the nearest known flag. It returns all other errors as they are.
 func UnknownFlag(cmd *cli.Command, err error) error {
 	if flag, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); unknown {
 		dashes, name := "--", strings.TrimLeft(flag, "-")
