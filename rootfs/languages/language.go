@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
-// Found are the additions of a caller's interpreters on PATH to the host's own root.
+// Found are the additions to the host's own root that the programs on a caller's PATH need.
 type Found struct {
 	Prefixes []string // for Config.Prefixes
 	Path     []string // for the front of the sandbox's PATH
@@ -22,8 +22,8 @@ type Found struct {
 // A Bind shows a path of the host.
 type Bind struct{ Source, Target string }
 
-// A language is an interpreter and the companions of its prefix, one of which must be
-// there: any program may have a bin directory, with anything beside it.
+// A language is an interpreter and the landmarks of its prefix. A prefix must have one of the
+// landmarks: any program may have a bin directory, with anything beside it.
 type language struct {
 	name      string
 	landmarks []string
@@ -41,13 +41,14 @@ var languages = []language{
 // standardPath is searched in each sandbox anyway.
 var standardPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 
-// Find finds the interpreters of a PATH and the directories outside /usr that
-// they need: an installation's prefix; a virtual environment and the prefix it is based
-// on. It also finds the directories of /opt that PATH points into, and notes other programs of
-// PATH that are not shown. It runs none of them, so a shim that chooses an interpreter (pyenv,
-// asdf) is not followed. A directory where a sandbox never writes, such as /root, is taken only if one
-// of the binds shows it at its own path. A home directory, or one that holds many other
-// things, is never taken. home is the caller's.
+// Find finds the interpreters of a PATH and the directories outside /usr that they need: the prefix
+// of an installation, or a virtual environment and the prefix of its interpreter. Find also takes
+// the directories of /opt that PATH points into, and notes other programs of PATH that are not shown.
+//
+// Find runs no program, so it does not follow a shim that chooses an interpreter (pyenv, asdf). It
+// takes a directory where a sandbox never writes, such as /root, only if one of the binds shows the
+// directory at its own path. It never takes a home directory, or a directory that holds many other
+// things. home is the home directory of the caller.
 func Find(pathList, home string, binds []Bind) Found {
 	f := finder{home: home, binds: binds}
 	for _, l := range languages {
@@ -87,7 +88,7 @@ func (f *finder) take(l language, exe string) bool {
 		return false // takePath notes it
 	}
 	if err != nil {
-		f.found.Notes = append(f.found.Notes, fmt.Sprintf("%s is not shown in the sandbox: %v", exe, err))
+		f.note(exe, err.Error())
 		return false
 	}
 	for _, p := range needs {
@@ -101,7 +102,12 @@ func (f *finder) take(l language, exe string) bool {
 	return true
 }
 
-// needs are the prefixes of an interpreter, and the directory to find it in.
+// note says why a program or a directory of PATH is not shown, or how to show it.
+func (f *finder) note(path, why string) {
+	f.found.Notes = append(f.found.Notes, fmt.Sprintf("%s is not shown in the sandbox: %s", path, why))
+}
+
+// needs returns the prefixes of an interpreter, and the directory of PATH that finds the interpreter.
 func (f *finder) needs(l language, exe string) (bin string, prefixes []string, err error) {
 	resolved, err := filepath.EvalSymlinks(exe)
 	if err != nil {
@@ -138,7 +144,7 @@ func (f *finder) needs(l language, exe string) (bin string, prefixes []string, e
 	return bin, append(prefixes, given), nil
 }
 
-// venvBase is the prefix that a virtual environment says it was made from.
+// venvBase is the prefix of the interpreter that has made a virtual environment.
 func venvBase(prefix string) (string, bool) {
 	text, err := os.ReadFile(filepath.Join(prefix, "pyvenv.cfg"))
 	if err != nil {
@@ -153,7 +159,7 @@ func venvBase(prefix string) (string, bool) {
 	return "", false
 }
 
-// visible says whether a host path is in the sandbox at the same place already.
+// visible says whether the sandbox already shows a path of the host at the same path.
 func (f *finder) visible(p string) bool {
 	for _, dir := range append([]string{"/usr"}, f.found.Prefixes...) {
 		if hostpaths.Within(p, dir) {
@@ -168,14 +174,15 @@ func (f *finder) visible(p string) bool {
 	return f.bound(p)
 }
 
-// bound says whether a bind shows a host path at the same place.
+// bound says whether a bind shows a path of the host at the same path.
 func (f *finder) bound(p string) bool {
 	return slices.ContainsFunc(f.binds, func(b Bind) bool {
 		return hostpaths.Within(p, b.Target) && filepath.Clean(b.Source) == b.Target
 	})
 }
 
-// takeable says why a directory must not be shown as a language's prefix, or nil.
+// takeable returns the reason why a directory must not be shown as the prefix of a language; nil if
+// it may be shown.
 func (f *finder) takeable(p string, landmarks []string) error {
 	if err := f.showable(p); err != nil {
 		return err
@@ -188,7 +195,8 @@ func (f *finder) takeable(p string, landmarks []string) error {
 	return fmt.Errorf("%s does not look like its prefix: it has no %s; name it with --bind %[1]s:%[1]s to show it", p, landmarks[0])
 }
 
-// showable says why a directory must not be shown to every sandbox, or nil.
+// showable returns the reason why a directory must not be shown to every sandbox; nil if it may be
+// shown.
 func (f *finder) showable(p string) error {
 	name := fmt.Sprintf("name it with --bind %s:%[1]s to show it", p)
 	resolved, err := filepath.EvalSymlinks(p)

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
-// optional is the place of programs that come with a directory of their own.
+// optional is the directory of programs that have a directory of their own.
 const optional = "/opt"
 
 // toolNames are the programs that a note names if they are on the caller's PATH and not shown.
@@ -46,7 +46,7 @@ func (f *finder) takeOptional(dir string) {
 		return
 	}
 	if err := f.showable(top); err != nil {
-		f.found.Notes = append(f.found.Notes, fmt.Sprintf("%s is not shown in the sandbox: %v", dir, err))
+		f.note(dir, err.Error())
 		return
 	}
 	f.found.Prefixes = append(f.found.Prefixes, top)
@@ -63,14 +63,14 @@ func (f *finder) noteTools(dir, programs string) {
 		exe := filepath.Join(dir, name)
 		noted := func(note string) bool { return strings.HasPrefix(note, exe+" ") }
 		if !slices.Contains(f.taken, name) && executable(exe) && !slices.ContainsFunc(f.found.Notes, noted) {
-			f.found.Notes = append(f.found.Notes,
-				fmt.Sprintf("%s is not shown in the sandbox: bring it with --bind %s:%[2]s", exe, prefix))
+			f.note(exe, fmt.Sprintf("bring it with --bind %s:%[1]s", prefix))
 		}
 	}
 }
 
-// programsOf is the directory of the programs that a directory of PATH stands for. The programs
-// of pyenv and its kin, and of rustup, choose a toolchain when they run: it is the default one.
+// programsOf returns the directory of the programs that a directory of PATH runs. The programs of
+// rustup, and shims as those of pyenv, choose a toolchain when they run. For these programsOf
+// returns the directory of the default toolchain.
 func programsOf(dir string) string {
 	above := filepath.Dir(dir)
 	rustup := filepath.Join(filepath.Dir(above), ".rustup")
@@ -89,8 +89,8 @@ func programsOf(dir string) string {
 	return programs
 }
 
-// firstLine is the rest of the first line of a file that has the prefix. It names one
-// directory, or is empty.
+// firstLine returns the rest of the first line that has the prefix and names one directory. It is
+// empty if the file has no such line.
 func firstLine(name, prefix string) string {
 	text, err := os.ReadFile(name)
 	if err != nil {
