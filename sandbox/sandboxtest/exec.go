@@ -21,7 +21,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// An instance is one sandbox that is none.
+// An instance is one sandbox of a fake.
 type instance struct {
 	fake *Fake
 	info sandbox.Info
@@ -35,8 +35,8 @@ type state struct {
 	mu     sync.Mutex
 	paused bool
 	fileState
-	// execs are the running commands, and the detached ones that have ended and whose
-	// Result nobody has taken yet.
+	// execs are the running commands, and the ended detached commands whose Result no caller
+	// has taken yet.
 	execs map[string]*execution
 }
 
@@ -96,6 +96,7 @@ func (i *instance) Start(_ context.Context, c sandbox.Command, stdio [3]*os.File
 	if e.detached() {
 		a, err := e.attach()
 		if err != nil {
+			descriptor.Close(e.files[:]...)
 			return nil, err
 		}
 		e.run(p)
@@ -105,11 +106,16 @@ func (i *instance) Start(_ context.Context, c sandbox.Command, stdio [3]*os.File
 	return e, nil
 }
 
-// program prepares the function's view of a command.
+// program prepares the argument of Fake.Run.
 func (e *execution) program(c sandbox.Command, stdio [3]*os.File) (p *Program, err error) {
 	if e.files, err = duplicate(stdio); err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			descriptor.Close(e.files[:]...)
+		}
+	}()
 	c.Stdin, c.Stdout, c.Stderr = nil, nil, nil
 	p = &Program{instance: e.instance, Sandbox: e.instance.info, Command: c, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard}
 	if e.files[0] != nil {
@@ -129,14 +135,13 @@ func (e *execution) program(c sandbox.Command, stdio [3]*os.File) (p *Program, e
 	}
 	if c.Transaction {
 		if p.transaction, err = e.instance.transaction(); err != nil {
-			descriptor.Close(e.files[:]...)
 			return nil, err
 		}
 	}
 	return p, nil
 }
 
-// run has the command played.
+// run starts the goroutine that plays the command.
 func (e *execution) run(p *Program) {
 	i := e.instance
 	ctx := i.ctx
@@ -160,7 +165,7 @@ func (e *execution) run(p *Program) {
 
 var errTimeout = errors.New("timed out")
 
-// duplicate makes the files the fake's own.
+// duplicate returns files of the fake's own, which the caller of Start does not close.
 func duplicate(files [3]*os.File) (own [3]*os.File, err error) {
 	for n, f := range files {
 		if f == nil {
@@ -174,7 +179,7 @@ func duplicate(files [3]*os.File) (own [3]*os.File, err error) {
 	return own, nil
 }
 
-// An execution is one call of the function.
+// An execution is one call of Fake.Run.
 type execution struct {
 	instance *instance
 	id       string
@@ -189,15 +194,15 @@ type execution struct {
 	result sandbox.Result
 }
 
-// stopped says by which signal.
+// stopped is the cause of the end of a command by a signal.
 type stopped struct{ by syscall.Signal }
 
 func (s stopped) Error() string { return unix.SignalName(s.by) }
 
-// play has the function play the command, and decides how it ended.
+// play calls Fake.Run, and decides how the command has ended.
 func (e *execution) play(ctx context.Context, p *Program) {
 	code := make(chan int, 1)
-	go func() { // ends with the function, which the command's end does not wait for
+	go func() { // ends with Fake.Run; the end of the command does not wait for Fake.Run
 		if e.instance.fake.Run == nil {
 			code <- 0
 			return

@@ -9,8 +9,8 @@
 //		Providers: []sandbox.Provider{fake}, Prefer: []string{"fake"},
 //	})
 //
-// Its results say that they are a fake's: Info names the provider "fake", Results have the
-// isolation "none" and a note. It cannot tell whether a program would work in a sandbox.
+// All results name the fake: Info names the provider "fake", and Results have the isolation "none"
+// and a note. A fake cannot tell whether a program would work in a sandbox.
 package sandboxtest
 
 import (
@@ -35,13 +35,13 @@ const Name = "fake"
 // Note is in each Result.
 const Note = "nothing was run: this is the answer of a fake"
 
-// A Program is a command as the function sees it that plays it.
+// A Program is the argument of Fake.Run: a command to play.
 type Program struct {
-	// Sandbox it runs in.
+	// Sandbox of the command.
 	Sandbox sandbox.Info
-	// Command that was asked for, without its streams.
+	// Command is the caller's, without its streams.
 	Command sandbox.Command
-	// Stdin is empty, Stdout and Stderr lead nowhere, where nobody is there.
+	// If the caller gave no stream, Stdin is empty, and Stdout and Stderr discard.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 
@@ -49,18 +49,17 @@ type Program struct {
 	transaction *transaction // nil: the command is in none
 }
 
-// A Fake is a provider. Its zero value has commands that succeed and write
-// nothing. It has transactions, snapshots, the changes of overlays, and detached commands,
-// which end with the Fake. It copies each overlaid directory, so these should be small. It
-// has no terminals, statistics or events: these are ErrUnavailable. It may be used by several
-// goroutines; Run is called by as many.
+// A Fake is a provider. Commands of its zero value succeed and write nothing. A Fake has
+// transactions, snapshots, the changes of overlays, and detached commands, which end with the Fake.
+// A Fake copies each overlaid directory, so these should be small. Terminals, statistics and events
+// are ErrUnavailable. Several goroutines may use a Fake, which can call Run in several at a time.
 type Fake struct {
-	// Run plays a command and returns its exit code, of which the lowest eight bits count.
-	// ctx is done when the command has to end: by its timeout, by a signal, or with its
-	// sandbox. The command then ends at once, also if the function goes on.
+	// Run plays a command and returns its exit code; only the lowest eight bits count. ctx is
+	// done when the command has to end: after its timeout, by a signal, or with its sandbox. The
+	// command then ends at once, even if Run goes on.
 	Run func(ctx context.Context, p *Program) int
 	// Result, if set, changes the Result of a command, for example to say that memory ran
-	// out. The marks of a fake stay.
+	// out. It cannot change the marks of a fake: ID, Isolation, Limits and Note.
 	Result func(p *Program, r *sandbox.Result)
 	// Missing is the error of Available and Create.
 	Missing error
@@ -73,7 +72,7 @@ type Fake struct {
 	created   []sandbox.Config
 }
 
-// Commands are all that were asked for, in order, without their streams.
+// Commands are all commands that were started, in order, without their streams.
 func (f *Fake) Commands() []sandbox.Command {
 	f.mu.Lock()
 	defer f.mu.Unlock()

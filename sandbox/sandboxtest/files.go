@@ -15,10 +15,10 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// Root has the sandbox's files as the test sees them through [sandbox.Files]: a
-// temporary directory of the host's that goes with the sandbox. At first it has an empty
-// workspace and tmp, and copies of the Config's Overlays at their own paths. A transaction
-// has another directory. The caller closes it.
+// Root opens the sandbox's files, which the test sees through [sandbox.Files]: a temporary directory
+// of the host, removed with the sandbox. At first the directory has an empty workspace and tmp, and
+// copies of the Config's Overlays at their own paths. A transaction has a directory of its own. The
+// caller must close the Root.
 func (p *Program) Root() (*os.Root, error) {
 	if p.transaction != nil {
 		return os.OpenRoot(p.transaction.dir)
@@ -28,7 +28,7 @@ func (p *Program) Root() (*os.Root, error) {
 
 // fileState is the state of an instance's files. The instance's mutex guards it.
 type fileState struct {
-	dir string // of all that follows, once somebody asked for it
+	dir string // of all files below; empty until it is needed
 	// host has the files of the overlaid directories when they were copied, begun those with
 	// which the sandbox has begun there. Paths are relative to /.
 	host, begun tree
@@ -144,7 +144,7 @@ func checkOverlays(dirs []string) ([]string, error) {
 			return nil, err
 		}
 		if dir == "/" || slices.ContainsFunc(all, func(other string) bool { return overlaid.Beneath(dir, other) || overlaid.Beneath(other, dir) }) {
-			return nil, fmt.Errorf("overlay %s, which is / or has another overlay in common: %w with a fake, which copies each overlay", dir, sandbox.ErrUnavailable)
+			return nil, fmt.Errorf("overlay %s %w with a fake, which copies each overlay; name directories other than / that do not lie in each other", dir, sandbox.ErrUnavailable)
 		}
 		all = append(all, dir)
 	}

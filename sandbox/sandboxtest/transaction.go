@@ -52,8 +52,8 @@ func (i *instance) transaction() (*transaction, error) {
 	return t, t.before.write(copied, slices.Sorted(maps.Keys(t.before)))
 }
 
-// settle has the files of a transaction join if its command has succeeded. /tmp is not part
-// of the transaction. Nil is that of a command without a transaction.
+// settle joins the files of a transaction with those of the sandbox if the command has succeeded.
+// /tmp is not part of the transaction. t is nil for a command without a transaction.
 func (i *instance) settle(t *transaction, r *sandbox.Result) error {
 	if t == nil {
 		return nil
