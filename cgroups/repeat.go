@@ -16,10 +16,10 @@ import (
 // repeated limits change nothing else, because memory and processor time of a leaf are part of
 // those of the group, which meets its limit first.
 
-// RepeatInLeaves has each leaf that repeats the limits from repeat the limits to. A leaf with
-// other limits, set by Limit, keeps them. On v1 the limit of processor time of a leaf must not
-// be above that of its group: a caller that lowers the group's limit calls RepeatInLeaves
-// before, a caller that raises the limit calls it afterwards.
+// RepeatInLeaves replaces the repeated limits from by the limits to, in all leaves. A leaf with
+// other limits, set by Limit, keeps these. On v1 the limit of processor time of a leaf must not
+// be above that of its group. So a caller that lowers the group's limit must call RepeatInLeaves
+// first, and a caller that raises the limit must call RepeatInLeaves afterwards.
 func (g *Group) RepeatInLeaves(from, to LeafLimits) error {
 	if from == to {
 		return nil
@@ -76,7 +76,7 @@ func (l *Leaf) repeat(limits LeafLimits) error {
 	return nil
 }
 
-// repeated are the files for limits, with the values as the kernel shows them: memory in whole
+// repeated are the files for limits, with the values that the kernel shows: memory in whole
 // pages. Swap and the buffers of sockets are not repeated: no known runtime reads their limits.
 func (h *Host) repeated(l LeafLimits) (all []setting) {
 	page := int64(os.Getpagesize())

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A View is a group in one hierarchy as processes inside may see it: a detached mount, which
-// has the group and the groups below it, but no other group. Nothing can be written through
-// the mount.
+// A View shows processes inside one group of one hierarchy: a detached mount with the group and
+// the groups below it, and no other group. Nothing can be written through the mount.
 type View struct {
 	Name  string   // the directory below /sys/fs/cgroup; v2: empty, the view is /sys/fs/cgroup itself
 	Links []string // v1: other names of the directory, if several controllers are mounted together

@@ -9,11 +9,11 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// tracers are the programs that trace others.
+// tracers are programs that trace others with ptrace(2).
 var tracers = []string{"dlv", "gdb", "gdbserver", "lldb", "ltrace", "rr", "strace"}
 
-// forbids tells of a command's program that the sandbox forbids its work, with the way out. The
-// system calls of such a program return EPERM, and nothing counts them. It is empty for other
+// forbids says why a command's program cannot do its work in the sandbox, and the way out. The
+// system calls of such a program return EPERM, and nothing counts them. forbids is empty for other
 // programs, and for a profile of the caller's own.
 func forbids(config spec.Config, args []string) string {
 	if !slices.Contains([]string{"default", "strict", "debug"}, config.Seccomp) {
@@ -30,7 +30,8 @@ func forbids(config spec.Config, args []string) string {
 	return ""
 }
 
-// programOf is the name of the program that a command runs, or that a line for the shell begins with.
+// programOf is the name of the program that a command runs. If that is a shell with a line, it is the
+// first word of the line.
 func programOf(args []string) string {
 	if len(args) == 3 && path.Base(args[0]) == "sh" && args[1] == "-c" {
 		args = strings.Fields(args[2])

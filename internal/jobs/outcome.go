@@ -30,7 +30,7 @@ type ending struct {
 	forksStopped int64
 	// offline says that the sandbox has no network.
 	offline bool
-	// forbids tells that the sandbox forbids the work of the command's program, see [forbids].
+	// forbids is the text of [forbids] for the command.
 	forbids string
 	// full are the full file systems of the sandbox after a failed command.
 	full []full

@@ -19,8 +19,8 @@ type hostView struct {
 // upgradeCheck is the time between two looks for an upgrade of the host.
 const upgradeCheck = time.Second
 
-// refresh shows a new command what the host has installed or upgraded since the sandbox was
-// made. If this fails, the command sees older files, as a command that runs does.
+// refresh shows a new command the files that the host has installed or upgraded since the sandbox
+// was made. If this fails, the command sees the older files, as commands that already run do.
 func (h *hostView) refresh(r record.Record) {
 	if r.Config.Rootfs != "" {
 		return
@@ -36,8 +36,7 @@ func (h *hostView) refresh(r record.Record) {
 	if !upgraded.After(r.Created) || !upgraded.After(h.shown) {
 		return
 	}
-	err := rootfs.Refresh(fmt.Sprintf("/proc/%d/root", r.Init.Pid))
-	if err == nil {
+	if rootfs.Refresh(fmt.Sprintf("/proc/%d/root", r.Init.Pid)) == nil {
 		h.shown = upgraded
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// All are the flags.
+// All are the flags of runc's update.
 func All() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "resources", Aliases: []string{"r"}, Usage: "`FILE` with the limits as JSON, - for stdin"},
@@ -29,7 +29,7 @@ func All() []cli.Flag {
 		&cli.StringFlag{Name: "cpu-rt-runtime", Usage: "realtime CPU time in `USEC` allowed in each period"},
 		&cli.StringFlag{Name: "cpuset-cpus", Usage: "CPUs to run on, as in 0-2,5"},
 		&cli.StringFlag{Name: "cpuset-mems", Usage: "memory nodes to use"},
-		&cli.StringFlag{Name: "cpu-idle", Usage: "1: run only when nobody else wants the CPU (SCHED_IDLE); 0: as usual"},
+		&cli.StringFlag{Name: "cpu-idle", Usage: "1: run only when nothing else needs the CPU (SCHED_IDLE); 0: as usual"},
 		&cli.StringFlag{Name: "memory", Usage: "memory limit in `BYTES`"},
 		&cli.StringFlag{Name: "memory-reservation", Usage: "`BYTES` that the container keeps when memory runs short"},
 		&cli.StringFlag{Name: "memory-swap", Usage: "limit of memory and swap together in `BYTES`"},
@@ -43,7 +43,7 @@ func All() []cli.Flag {
 
 // Read returns the limits of --resources, or those of the other flags.
 func Read(cmd *cli.Command) (*specs.LinuxResources, error) {
-	unchecked := false // unless the JSON says otherwise, also after an earlier update
+	unchecked := false // the JSON of --resources can change this; an earlier update cannot
 	r := &specs.LinuxResources{
 		Memory:  &specs.LinuxMemory{CheckBeforeUpdate: &unchecked},
 		CPU:     &specs.LinuxCPU{},
@@ -109,7 +109,7 @@ func limitsOfFlags(cmd *cli.Command, r *specs.LinuxResources) error {
 	)
 }
 
-// parseFlags sets the fields whose flags are given.
+// parseFlags sets the field of each flag that is given.
 func parseFlags[T any](cmd *cli.Command, parse func(string) (T, error), fields map[string]**T) error {
 	for name, field := range fields {
 		s := cmd.String(name)
@@ -134,7 +134,7 @@ func parseSize(s string) (int64, error) {
 		return -1, nil
 	}
 	n, err := units.RAMInBytes(s)
-	if err == nil && (n < 0 || n == math.MaxInt64) { // more than that holds
+	if err == nil && (n < 0 || n == math.MaxInt64) { // more than an int64 holds
 		err = fmt.Errorf("%s is too much", s)
 	}
 	return n, err
