@@ -232,11 +232,11 @@ func checkDetached(cmd *cli.Command) error {
 		return nil
 	}
 	return refuseFlags(cmd, map[string]string{
-		"transaction": "nobody waits for its writes to join",
-		"interactive": "nobody is there to give it input",
-		"tty":         "nobody is there to read from its terminal",
-		"json":        "its Result is there when it has ended, from attach --json",
-		"timeout":     "nobody is there to end it in time",
+		"transaction": "no caller waits for its writes to join",
+		"interactive": "it has no caller to give it input",
+		"tty":         "it has no caller to read from its terminal",
+		"json":        "attach --json prints its Result when it has ended",
+		"timeout":     "it has no caller to end it in time",
 	}, "and --detach do not go together")
 }
 
