@@ -72,7 +72,7 @@ func usesOwnRuntimeDir() bool {
 
 // Prepare opens the log and checks the state root, before every command.
 func Prepare(ctx context.Context, cmd *cli.Command, out *Reporter) (context.Context, error) {
-	err := out.OpenFor(cmd)
+	err := out.openFor(cmd)
 	if err == nil {
 		container.SetLog(out.log)
 		err = prepareRoot(cmd)

@@ -27,13 +27,13 @@ type Reporter struct {
 	serves bool // the log is for the admin of a daemon: this program
 }
 
-// NewReporter returns a Reporter that writes to stderr until OpenFor.
+// NewReporter returns a Reporter that writes to stderr until openFor.
 func NewReporter(stderr *os.File) *Reporter {
 	return &Reporter{log: slog.New(newHandler(stderr, "text", slog.LevelInfo)), stderr: stderr, plain: true}
 }
 
-// OpenFor opens the log that the flags of the root command describe.
-func (r *Reporter) OpenFor(root *cli.Command) error {
+// openFor opens the log that the flags of the root command describe.
+func (r *Reporter) openFor(root *cli.Command) error {
 	sub := root.Command(root.Args().First())
 	r.plain = sub == nil || sub.Category != CategoryOCI
 	r.serves = sub != nil && sub.Name == LauncherName

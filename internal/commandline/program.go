@@ -28,13 +28,13 @@ func ProgramWithDirs(cmd *cli.Command) string {
 		if abs, err := filepath.Abs(dir); err == nil {
 			dir = abs // the user may run the next command in another directory
 		}
-		words = append(words, "--"+flag, ShellWord(dir))
+		words = append(words, "--"+flag, shellWord(dir))
 	}
 	return strings.Join(words, " ")
 }
 
-// ShellWord quotes s as one word of a shell's command line, if that is necessary.
-func ShellWord(s string) string {
+// shellWord quotes s as one word of a shell's command line, if that is necessary.
+func shellWord(s string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,:@%="
 	if s != "" && strings.Trim(s, plain) == "" {
 		return s

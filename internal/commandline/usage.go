@@ -23,7 +23,7 @@ func LogUsageError(out *Reporter, word cli.OnUsageErrorFunc) cli.OnUsageErrorFun
 		word = UsageError
 	}
 	return func(ctx context.Context, cmd *cli.Command, err error, isSub bool) error {
-		if oerr := out.OpenFor(cmd.Root()); oerr != nil {
+		if oerr := out.openFor(cmd.Root()); oerr != nil {
 			err = oerr
 		}
 		return word(ctx, cmd, err, isSub)

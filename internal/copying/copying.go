@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// Stream is the path on the host of the standard input or output.
-const Stream = "-"
+// stream is the path on the host of the standard input or output.
+const stream = "-"
 
 // A Copying is one copy.
 type Copying struct {

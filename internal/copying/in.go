@@ -22,7 +22,7 @@ func temporaryName() string { return ".sandbox-runtime-cp-" + rand.Text() }
 // In copies from the host to the sandbox. Code in the sandbox may change the host's files
 // meanwhile, as in a workspace: below the source each file is reached through an [os.Root].
 func (c *Copying) In(ctx context.Context, from, to string) error {
-	if from == Stream {
+	if from == stream {
 		return c.Files.Write(ctx, to, os.Stdin, 0)
 	}
 	info, err := os.Stat(from)

@@ -22,7 +22,7 @@ func (c *Copying) Out(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	if to == Stream {
+	if to == stream {
 		return c.toStdout(ctx, from)
 	}
 	var there *fs.FileMode
