@@ -84,8 +84,8 @@ type full struct {
 func (l *Sessions) fullDisks(r record.Record) []full {
 	var all []full
 	if size, is := sharedMemoryFull(r.Init); is {
-		name := fmt.Sprintf("%s (%s) is full", sharedMemory, size)
-		all = append(all, full{sharedMemory, name + ": delete something there, or write elsewhere", name})
+		text := fmt.Sprintf("%s (%s) is full (raise it with --shm-size)", sharedMemory, size)
+		all = append(all, full{sharedMemory, text, text})
 	}
 	return append(all, l.fullStores(r)...)
 }
@@ -109,11 +109,11 @@ func (l *Sessions) fullStores(r record.Record) (all []full) {
 	files := r.Backend(l.Roots)
 	if total.Bytes-used.Bytes < files.Margin() {
 		limit := fmt.Sprintf("disk limit of %s", limits.Disk)
-		all = append(all, full{"", "the " + limit + " was reached (raise it with --disk)", limit + " reached"})
+		all = append(all, full{"", "the " + limit + " was reached (raise it with --disk)", limit + " reached (raise it with --disk)"})
 	}
 	if used.Files >= total.Files {
 		limit := fmt.Sprintf("limit of %d files", limits.Files)
-		all = append(all, full{"", "the " + limit + " was reached (raise it with --files)", limit + " reached"})
+		all = append(all, full{"", "the " + limit + " was reached (raise it with --files)", limit + " reached (raise it with --files)"})
 	}
 	if files.Durable() && l.hostFull() {
 		all = append(all, full{

@@ -114,12 +114,12 @@ func TestDiskLimitsHold(t *testing.T) {
 		sb := up(t, l, "", c)
 		for _, write := range []string{"head -c 200m /dev/zero > ", "dd bs=1M count=200 if=/dev/zero > "} {
 			r, out := sh(t, sb, write+dir+"/big")
-			if r.OK() || len(r.Violations) != 1 || r.Violations[0].Detail != "disk limit of 64m reached" || !strings.Contains(out.stderr, "No space left") {
+			if r.OK() || len(r.Violations) != 1 || r.Violations[0].Detail != "disk limit of 64m reached (raise it with --disk)" || !strings.Contains(out.stderr, "No space left") {
 				t.Errorf("bytes in %s, with %q: %+v, %s", dir, write, r, out.stderr)
 			}
 		}
 		r, out := sh(t, sb, "rm "+dir+"/big && cd "+dir+" && i=0; while [ $i -lt 9000 ]; do : > many$i || exit 1; i=$((i+1)); done")
-		if r.OK() || len(r.Violations) != 1 || r.Violations[0].Detail != "limit of 8192 files reached" {
+		if r.OK() || len(r.Violations) != 1 || r.Violations[0].Detail != "limit of 8192 files reached (raise it with --files)" {
 			t.Errorf("files in %s: %+v, %s", dir, r, out.stderr)
 		}
 		var st unix.Stat_t

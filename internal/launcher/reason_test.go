@@ -77,13 +77,13 @@ func TestFullDisksAreNamed(t *testing.T) {
 	sb := up(t, l, "", spec.Config{Limits: spec.Limits{FileSize: 1 << 30, Disk: 64 << 20}, Binds: []spec.Bind{
 		{Source: t.TempDir(), Target: "/tmp/shown"}, {Source: t.TempDir(), Target: "/tmp/writable", Writable: true}}})
 	r, _ := sh(t, sb, "head -c 100m /dev/zero > /tmp/big")
-	if r.Status != spec.StatusExited || r.OK() || !strings.Contains(r.Reason, "disk limit of 64m") || len(r.Violations) != 1 || r.Violations[0].Detail != "disk limit of 64m reached" {
+	if r.Status != spec.StatusExited || r.OK() || !strings.Contains(r.Reason, "disk limit of 64m") || len(r.Violations) != 1 || r.Violations[0].Detail != "disk limit of 64m reached (raise it with --disk)" {
 		t.Errorf("got %+v", r)
 	}
 	// A success is one, and is told that it has filled it.
 	for _, write := range []string{"head -c 100m /dev/zero > /tmp/big || true", ": > /tmp/empty"} {
 		r, _ := sh(t, sb, write)
-		if !r.OK() || len(r.Violations) != 1 || r.Violations[0].Detail != "disk limit of 64m reached" || !strings.Contains(r.Reason, "succeeded; the disk limit of 64m") {
+		if !r.OK() || len(r.Violations) != 1 || r.Violations[0].Detail != "disk limit of 64m reached (raise it with --disk)" || !strings.Contains(r.Reason, "succeeded; the disk limit of 64m") {
 			t.Errorf("%s: %+v", write, r)
 		}
 	}
@@ -98,10 +98,11 @@ func TestFullDisksAreNamed(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	r, _ = sh(t, sb, "i=0; while : > many$i; do i=$((i+1)); done; exit 1")
-	if !strings.Contains(r.Reason, "limit of 8192 files") || len(r.Violations) != 1 {
+	if !strings.Contains(r.Reason, "limit of 8192 files") || len(r.Violations) != 1 || !strings.Contains(r.Violations[0].Detail, "--files") {
 		t.Errorf("no file more: %+v", r)
 	}
-	if r, _ := sh(t, sb, "rm many*; head -c 100m /dev/zero > /dev/shm/big"); !strings.Contains(r.Reason, "/dev/shm (64m) is full") || len(r.Violations) != 1 {
+	if r, _ := sh(t, sb, "rm many*; head -c 100m /dev/zero > /dev/shm/big"); !strings.Contains(r.Reason, "/dev/shm (64m) is full (raise it with --shm-size)") || len(r.Violations) != 1 ||
+		!strings.Contains(r.Violations[0].Detail, "--shm-size") {
 		t.Errorf("shared memory: %+v", r)
 	}
 }
