@@ -243,6 +243,16 @@ func TestFakeDiscardsAsASandbox(t *testing.T) {
 	})
 }
 
+func TestDiscardNeedsAnOverlay(t *testing.T) {
+	eachTwin(t, func(t twin) {
+		sb := create(t, t.Manager, sandbox.Config{})
+		var wrong *sandbox.ConfigError
+		if err := sb.Discard(t.Context()); !errors.As(err, &wrong) || !strings.Contains(err.Error(), "has no overlay") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 func TestFakeHasTransactionsAsASandbox(t *testing.T) {
 	eachTwin(t, func(t twin) {
 		sb := t.overlaid("")

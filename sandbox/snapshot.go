@@ -25,7 +25,8 @@ func (s *Sandbox) Snapshot(ctx context.Context, name string) error {
 // Discard throws away the writes to the sandbox's overlays: they show the host's files
 // again, or the files with which the sandbox has begun.
 //
-// Errors: ErrBusy if something in the sandbox has a file open there or its directory.
+// Errors: ErrBusy if something in the sandbox has a file open there or its directory,
+// *ConfigError if the sandbox has no overlay.
 func (s *Sandbox) Discard(ctx context.Context) error {
 	return do(s, "discard", func(k Snapshotter) error { return k.Discard(ctx) })
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
@@ -127,7 +128,16 @@ func (k *Keeper) discardLayers(store *os.File, numbers []int) (err error) {
 
 // Discard gives each overlay of the sandbox a new upper layer, and throws away the layers
 // above the host's files. The caller holds the sandbox.
+//
+// Errors: *[launch.ConfigError] if the sandbox has no overlay.
 func (v *Files) Discard(ctx context.Context) error {
+	r, err := record.Read(v.Path())
+	if err != nil {
+		return err
+	}
+	if len(r.Trees) == 0 {
+		return &launch.ConfigError{Reason: "the sandbox has no overlay; make it with an overlay, as with --overlay DIR"}
+	}
 	kept, err := v.imageIsKept() // by snapshots or forks, with the layers that they froze
 	if err != nil {
 		return err
