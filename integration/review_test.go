@@ -14,7 +14,7 @@ func TestReviewOnATerminal(t *testing.T) {
 	s, home := newSandboxes(t), newHome(t)
 	before := snapshotOf(t, home)
 	cmd := s.command("do", "--overlay", home, "--review", "--", "sh", "-euc", everyChange, home)
-	cmd.Env = append(os.Environ(), "PAGER=cat", "NO_COLOR=")
+	cmd.Env = append(os.Environ(), "PAGER=cat", "NO_COLOR=", "TERM=xterm")
 	term, p := onTerminal(t, cmd)
 	term.shows(t, "16 changes: 7 created, 8 modified, 1 deleted")
 	term.shows(t, "\x1b[32m")

@@ -60,7 +60,7 @@ func TestDiffOnATerminalIsShort(t *testing.T) {
 	s.up("box", "--overlay", home)
 	s.sh("box", "cd "+home+"; head -c 10000 /dev/urandom >random; printf 'a\\0c' >binary; mkfifo pipe; echo last >z")
 	cmd := s.command("diff", "box")
-	cmd.Env = append(os.Environ(), "NO_COLOR=")
+	cmd.Env = append(os.Environ(), "NO_COLOR=", "TERM=xterm")
 	term, p := onTerminal(t, cmd)
 	term.shows(t, "Binary files a/binary and b/binary differ")
 	term.shows(t, "Binary files /dev/null and b/random differ")

@@ -42,12 +42,16 @@ type terminal struct {
 // that a terminal might obey or hide: control characters, those that turn the direction of
 // writing, invalid UTF-8. The only escape sequences that come out are colours.
 //
-// With NO_COLOR in the environment the lines have no colours.
+// If the environment is [Colourless], the lines have no colours.
 //
 // The diff has to end with a newline, as the output of [Write] does.
 func Terminal(w io.Writer) io.Writer {
-	return &terminal{to: w, colourless: os.Getenv("NO_COLOR") != ""}
+	return &terminal{to: w, colourless: Colourless()}
 }
+
+// Colourless says that the environment forbids colours: by NO_COLOR, or by a terminal that
+// obeys no escape sequences.
+func Colourless() bool { return os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" }
 
 func (t *terminal) Write(p []byte) (int, error) {
 	in := append(t.pending, p...)

@@ -44,6 +44,7 @@ const shown = "\x1b[33m# Not in this patch: x\x1b[m\n" +
 
 // TestTerminalObeysNothing writes a diff in one piece and in pieces of any size.
 func TestTerminalObeysNothing(t *testing.T) {
+	t.Setenv("TERM", "xterm")
 	for size := 1; size <= len(sample); size++ {
 		var out bytes.Buffer
 		w := patch.Terminal(&out)
@@ -88,14 +89,20 @@ func FuzzTerminal(f *testing.F) {
 	})
 }
 
-func TestNoColorLeavesOutTheColoursOfLines(t *testing.T) {
-	t.Setenv("NO_COLOR", "1")
-	var out bytes.Buffer
-	if _, err := patch.Terminal(&out).Write([]byte(sample)); err != nil {
-		t.Fatal(err)
-	}
-	want := regexp.MustCompile(`\x1b\[[1-6]*m`).ReplaceAllString(shown, "")
-	if out.String() != want {
-		t.Errorf("got\n%q\nwant\n%q", out.String(), want)
+func TestNoColorAndDumbTerminalsLeaveOutTheColoursOfLines(t *testing.T) {
+	for name, value := range map[string]string{"NO_COLOR": "1", "TERM": "dumb"} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("NO_COLOR", "")
+			t.Setenv("TERM", "xterm")
+			t.Setenv(name, value)
+			var out bytes.Buffer
+			if _, err := patch.Terminal(&out).Write([]byte(sample)); err != nil {
+				t.Fatal(err)
+			}
+			want := regexp.MustCompile(`\x1b\[[1-6]*m`).ReplaceAllString(shown, "")
+			if out.String() != want {
+				t.Errorf("got\n%q\nwant\n%q", out.String(), want)
+			}
+		})
 	}
 }

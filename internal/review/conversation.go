@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/patch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -86,7 +87,7 @@ func (t *Conversation) listReasons(title string, all []sandbox.Unapplied) {
 
 func (t *Conversation) coloured(c sandbox.Change) string {
 	line := ChangeLine(c)
-	if !IsTerminal(t.Out) || os.Getenv("NO_COLOR") != "" {
+	if !IsTerminal(t.Out) || patch.Colourless() {
 		return line
 	}
 	colour := map[sandbox.ChangeKind]string{sandbox.Created: "32", sandbox.Modified: "33", sandbox.Deleted: "31"}[c.Kind]
