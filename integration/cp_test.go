@@ -99,7 +99,7 @@ func TestCpTakesNothingHostileOut(t *testing.T) {
 	for _, test := range []struct{ from, to, says string }{
 		{"box:d/ok", "/dev/null", "replace /dev/null: not a regular file"},
 		{"box:d/ok", "none/", "copy to none/: file does not exist"},
-		{"box:nope", "x", "stat nope: no such file or directory"},
+		{"box:nope", "x", "stat nope: no such file or directory in the sandbox"},
 		{"nope:d", "x", "sandbox nope does not exist: it was removed, or never made"},
 		{"box:d", "box:e", "say one path in a sandbox, as in box:/workspace/out, and one on the host"},
 	} {

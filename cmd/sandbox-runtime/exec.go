@@ -55,7 +55,7 @@ failed, 126 not executable, 127 not found, 128+n killed by signal n.`,
 		StopOnNthArg:           new(1), // the command's flags are its own
 		UseShortOptionHandling: true,
 		Flags: append(append(processFlags(), execSandboxFlags()...),
-			&cli.StringFlag{Name: "cwd", Usage: "working `DIR` in the container"},
+			&cli.StringFlag{Name: "cwd", Aliases: []string{"w"}, Usage: "working `DIR` in the container"},
 			&cli.StringSliceFlag{Name: "env", Aliases: []string{"e"}, Usage: "set `NAME=VALUE` (repeatable)"},
 			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "allocate a pseudo-TTY"},
 			&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "`UID[:GID]`; in a sandbox also NAME[:GROUP]"},

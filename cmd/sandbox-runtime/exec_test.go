@@ -70,7 +70,7 @@ func TestExecLeavesTheCommandsFlagsAlone(t *testing.T) {
 func TestExecFlags(t *testing.T) {
 	h := newHost(t)
 	id := h.running()
-	r := h.must("exec", "-u", "12:34", "-g", "56", "--additional-gids", "78", "--cwd", "/bin", id, "probe", "ids")
+	r := h.must("exec", "-u", "12:34", "-g", "56", "--additional-gids", "78", "-w", "/bin", id, "probe", "ids")
 	if want := "uid 12 gid 34 groups 56 78 cwd /bin nnp 1\n"; r.stdout != want {
 		t.Errorf("%q, want %q", r.stdout, want)
 	}

@@ -20,7 +20,7 @@ import (
 func (c *Copying) Out(ctx context.Context, from, to string) error {
 	info, err := c.Files.Stat(ctx, from)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w in the sandbox", err) // the host has paths of the same form
 	}
 	if to == stream {
 		return c.toStdout(ctx, from)
