@@ -116,7 +116,8 @@
 // On v1 the agent holds tasks files and can write any process of its pid
 // namespace into those leaves whose files it holds; commands hold none. An
 // attacker in control of the agent can only move processes into a wrong leaf.
-// Their use is counted there, and a kill of that leaf kills them.
+// Their use is counted there, and a kill of that leaf kills them. If the agent
+// shares the host's pid namespace, these can be processes of the host.
 //
 // An exec by libcontainer into a divided S lands in S/agent: the kernel refuses
 // S, and libcontainer then takes the group of the first process.

@@ -494,6 +494,7 @@ func TestALauncherHoldsAUserToTheRules(t *testing.T) {
 			"the shadow file":     {Config: spec.Config{Binds: []spec.Bind{{Source: "/etc/shadow", Target: "/x"}}}},
 			"more memory":         {Config: spec.Config{Limits: spec.Limits{Memory: 512 << 20}}},
 			"more system calls":   {Config: spec.Config{Seccomp: "debug"}},
+			"the host's pids":     {Config: spec.Config{PID: spec.PIDHost}},
 		} {
 			if _, err := c.Create(ctx, create); !errors.Is(err, launch.ErrRefused) {
 				t.Errorf("%s: %v", name, err)

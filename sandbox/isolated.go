@@ -212,7 +212,7 @@ func (p *isolated) Events(ctx context.Context) (Events, error) {
 }
 
 func isolatedInfo(i spec.Info) Info {
-	i.Provider, i.Isolation = ProviderIsolated, IsolationFull
+	i.Provider, i.Isolation = ProviderIsolated, i.Config.Isolation()
 	return i
 }
 

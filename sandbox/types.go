@@ -15,7 +15,7 @@ type (
 	//	Overlays  []string          // host directories whose changes go to a layer
 	//	Storage   Storage           // of the sandbox's writes: memory or disk
 	//	Network   Network           // NetworkNone
-	//	PID       PID               // PIDPrivate
+	//	PID       PID               // PIDPrivate or PIDHost
 	//	Limits    Limits            // of all resources
 	//	Timeout   Duration          // of each command; 0: none, in Run one minute
 	//	User      *User             // nil: 1000:1000
@@ -90,8 +90,11 @@ const (
 // NetworkNone is a network of which a sandbox has only the loopback device.
 const NetworkNone = spec.NetworkNone
 
-// PIDPrivate is a pid namespace of the sandbox's own.
-const PIDPrivate = spec.PIDPrivate
+// PIDPrivate is a pid namespace of the sandbox's own, PIDHost that of the launcher.
+const (
+	PIDPrivate = spec.PIDPrivate
+	PIDHost    = spec.PIDHost
+)
 
 // The places of a sandbox's writes.
 const (
@@ -119,7 +122,7 @@ type (
 	//	Violations                       []Violation   // limits that were hit, refused acts
 	//	Damaged                          bool          // the host's disk has lost writes
 	//	Files                            *spec.Files   // the paths that changed
-	//	Isolation                        Isolation     // full or none
+	//	Isolation                        Isolation     // full, shared-pid or none
 	//	Limits                           LimitReport   // the limits that the host enforces
 	//	Notes                            []string      // abilities that the host lacks
 	Result = spec.Result
@@ -157,8 +160,9 @@ const (
 
 // Degrees of isolation.
 const (
-	IsolationFull = spec.IsolationFull
-	IsolationNone = spec.IsolationNone
+	IsolationFull      = spec.IsolationFull
+	IsolationSharedPID = spec.IsolationSharedPID // in the pid namespace of the launcher
+	IsolationNone      = spec.IsolationNone
 )
 
 // The states of a sandbox.

@@ -17,6 +17,9 @@ type Host struct {
 	// Binds must be mounted on top of the private file systems. The maker of Root has
 	// prepared them.
 	Binds []specs.Mount
+	// Proc is a directory for /proc, a procfs of the launcher's pid namespace: a sandbox
+	// may not mount one itself. Empty: the sandbox has a pid namespace of its own.
+	Proc string
 	// Devices is a directory for /dev, with its nodes and links. Empty: the nodes
 	// are the host's.
 	Devices string
@@ -62,15 +65,7 @@ func Build(c Config, h Host) *specs.Spec {
 		Process:  initProcess(h.Init),
 		Mounts:   mounts(h, c.Limits.ShmSize),
 		Linux: &specs.Linux{
-			Namespaces: []specs.LinuxNamespace{
-				{Type: specs.PIDNamespace},
-				{Type: specs.MountNamespace},
-				{Type: specs.IPCNamespace},
-				{Type: specs.UTSNamespace},
-				{Type: specs.NetworkNamespace, Path: h.Network},
-				{Type: specs.CgroupNamespace},
-				{Type: specs.UserNamespace},
-			},
+			Namespaces:    namespaces(c, h),
 			UIDMappings:   h.UIDMappings,
 			GIDMappings:   h.GIDMappings,
 			CgroupsPath:   h.CgroupsPath,
@@ -80,6 +75,22 @@ func Build(c Config, h Host) *specs.Spec {
 			ReadonlyPaths: readonlyPaths(),
 		},
 	}
+}
+
+func namespaces(c Config, h Host) []specs.LinuxNamespace {
+	all := []specs.LinuxNamespace{
+		{Type: specs.PIDNamespace},
+		{Type: specs.MountNamespace},
+		{Type: specs.IPCNamespace},
+		{Type: specs.UTSNamespace},
+		{Type: specs.NetworkNamespace, Path: h.Network},
+		{Type: specs.CgroupNamespace},
+		{Type: specs.UserNamespace},
+	}
+	if c.PID == PIDHost {
+		return all[1:]
+	}
+	return all
 }
 
 // initProcess is PID 1: under an id of its own, with the capabilities it needs
@@ -106,7 +117,7 @@ func initProcess(args []string) *specs.Process {
 
 func mounts(h Host, shm Size) []specs.Mount {
 	all := []specs.Mount{
-		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		proc(h.Proc),
 		devices(h.Devices),
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts",
 			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5", "max=" + strconv.Itoa(MaxTerminals)}},
@@ -114,6 +125,14 @@ func mounts(h Host, shm Size) []specs.Mount {
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 	}
 	return append(all, h.Binds...)
+}
+
+// proc is /proc. A prepared one has the options of a mount already.
+func proc(prepared string) specs.Mount {
+	if prepared == "" {
+		return specs.Mount{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}}
+	}
+	return specs.Mount{Destination: "/proc", Type: "bind", Source: prepared, Options: []string{"rbind"}}
 }
 
 // devices is /dev. libcontainer makes no nodes and links in one that is a bind.

@@ -44,6 +44,10 @@ func TestBuildGolden(t *testing.T) {
 			},
 			host: func(h *Host) { h.SwapLimit, h.Network = false, "/proc/1/fd/9" },
 		},
+		"host pid": {
+			config: Config{PID: PIDHost},
+			host:   func(h *Host) { h.Proc = "/stage/proc" },
+		},
 		"nothing enforced": {
 			config: Config{Limits: Limits{IORead: 1 << 20}},
 			host:   func(h *Host) { h.Limits, h.Devices = LimitReport{}, "" },

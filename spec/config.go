@@ -46,7 +46,8 @@ type Config struct {
 	// Network is the part of the network that the sandbox can reach.
 	Network Network `json:"network,omitempty"`
 
-	// PID is the pid namespace of the sandbox. Empty: one of its own.
+	// PID is the pid namespace of the sandbox. Empty: one of its own. PIDHost takes no
+	// storage on disk.
 	PID PID `json:"pid,omitempty"`
 
 	// Limits bound the resources of the sandbox.
@@ -85,8 +86,25 @@ const NetworkNone Network = "none"
 // PID names the pid namespace of a sandbox.
 type PID string
 
-// PIDPrivate is a pid namespace of the sandbox's own. No process of the host is visible there.
-const PIDPrivate PID = "private"
+const (
+	// PIDPrivate is a pid namespace of the sandbox's own. No process of the host is visible
+	// there.
+	PIDPrivate PID = "private"
+	// PIDHost is the pid namespace of the launcher. Processes of the sandbox have the
+	// numbers that the host sees. /proc shows each user inside only the user's own processes.
+	PIDHost PID = "host"
+)
+
+// PIDs are all kinds of pid namespaces.
+func PIDs() []PID { return []PID{PIDPrivate, PIDHost} }
+
+// Isolation is how far commands of a sandbox with this configuration are kept from the host.
+func (c Config) Isolation() Isolation {
+	if c.PID == PIDHost {
+		return IsolationSharedPID
+	}
+	return IsolationFull
+}
 
 // Storage is the place of a sandbox's writes, except those to bound host directories: the
 // layers of its overlays, its own workspace, its home, /tmp and /var/tmp.

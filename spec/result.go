@@ -103,8 +103,9 @@ type Isolation string
 
 // Degrees of isolation.
 const (
-	IsolationFull Isolation = "full"
-	IsolationNone Isolation = "none"
+	IsolationFull      Isolation = "full"
+	IsolationSharedPID Isolation = "shared-pid" // full, but in the host's pid namespace
+	IsolationNone      Isolation = "none"
 )
 
 // MarshalJSON writes the result with its output as text, or in base64 under

@@ -71,8 +71,12 @@ func (c Config) validatePlaces(p *problems) {
 	if c.Network != NetworkNone {
 		p.add("network", "unknown network %q; the only one in this version is %q", c.Network, NetworkNone)
 	}
-	if c.PID != PIDPrivate {
-		p.add("pid", "unknown pid namespace %q; the only one in this version is %q", c.PID, PIDPrivate)
+	if !slices.Contains(PIDs(), c.PID) {
+		p.add("pid", "unknown pid namespace %q; the known ones are %q", c.PID, PIDs())
+	}
+	if c.PID == PIDHost && c.Storage == StorageDisk {
+		p.add("storage", "%q and the pid namespace %q: its processes could outlive the sandbox's first process and go on writing; use %q",
+			c.Storage, c.PID, StorageMemory)
 	}
 	if len(c.Binds) > maxBinds {
 		p.add("binds", "%d are more than %d", len(c.Binds), maxBinds)

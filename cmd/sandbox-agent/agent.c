@@ -8,8 +8,9 @@
  *	more connections, at 6 the file system with the sandbox's writes, at 7
  *	the top directory of that file system, open for reading. At 8 may be a
  *	file with the sandbox's seccomp filter. The agent reads no environment.
- *	Its one argument may be the word "filters": then commands may load
- *	seccomp filters.
+ *	Its arguments may be the word "filters": then commands may load seccomp
+ *	filters; and the word "shared": then the agent is no process 1, and
+ *	shares the pid namespace of the host.
  *
  * LIFE CYCLE
  *	1. start() checks the process, drops privileges and loads the filter.
@@ -25,13 +26,19 @@
  *	   its exit is kept, and a host can attach later to get both.
  *	5. If a host that has sent TIE closes its connection, the agent exits. An
  *	   agent without a listener exits with its first connection. The kernel
- *	   then kills all processes in the pid namespace.
+ *	   then kills all processes in the pid namespace. In a shared pid
+ *	   namespace the agent kills all processes of its user namespace first.
  *	protocol.h has the messages, stages.h the reasons of a refusal.
  *
  * WHY NO PROCESS INSIDE CAN HARM IT
  *	- Signals: the kernel drops all signals from inside the pid namespace to
  *	  a process 1 without handlers, also SIGKILL and SIGSTOP. And no exec
  *	  may have the agent's id, so no process inside may signal it.
+ *	- In a shared pid namespace the kernel drops no signals. The ids alone
+ *	  protect the agent there, also from id 0 inside, which has no
+ *	  capabilities. The agent blocks all signals, so that only SIGKILL and
+ *	  SIGSTOP of the host's root reach it. It is the subreaper of its
+ *	  descendants: their orphans become its children.
  *	- ptrace, /proc/1/mem, pidfd_getfd, prlimit and the like need the
  *	  agent's id, or capabilities over the agent. No exec has either, and
  *	  the agent is not dumpable. The agent has no right to read its own
@@ -102,13 +109,25 @@ static bool serve(size_t mark)
 	return false;
 }
 
+/* read_arguments returns whether the agent shares its pid namespace with the host. */
+static bool read_arguments(int argc, char **argv)
+{
+	bool shared = false;
+
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "filters") == 0)
+			filter_allow_filters();
+		if (strcmp(argv[i], "shared") == 0)
+			shared = true;
+	}
+	return shared;
+}
+
 int main(int argc, char **argv)
 {
 	bool listener, more = false;
 
-	if (argc == 2 && strcmp(argv[1], "filters") == 0)
-		filter_allow_filters();
-	listener = start();
+	listener = start(read_arguments(argc, argv));
 	exec_make_room();
 	if (!loop_watch(CHILDREN, FROM_CHILDREN) ||
 	    (listener && !loop_watch(LISTENER, FROM_LISTENER)))

@@ -141,7 +141,7 @@ static void load(struct payload *p, size_t size)
 		fail(STAGE_PAYLOAD, EINVAL);
 }
 
-/* new_session also undoes the agent's one blocked signal. */
+/* new_session also unblocks the signals that the agent blocks. */
 static void new_session(void)
 {
 	sigset_t none;

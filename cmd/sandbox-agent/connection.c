@@ -115,7 +115,7 @@ static size_t answer(struct connection *c, const struct request *r, uint32_t kin
 static void end(struct connection *c)
 {
 	if (c->tied)
-		_exit(0);
+		leave();
 	loop_close(&c->socket);
 }
 

@@ -12,7 +12,7 @@ enum stage {
 	/* The agent's start. */
 	STAGE_CONTROL = 1,	/* descriptor 4 is not the control socket */
 	STAGE_STDIO = 2,	/* descriptors 0-2 are not /dev/null */
-	STAGE_PID = 3,		/* not process 1 of a pid namespace */
+	STAGE_PID = 3,		/* not process 1 of a pid namespace, or no subreaper in a shared one */
 	STAGE_IDENTITY = 4,	/* not the agent's own id */
 	STAGE_PRIVILEGES = 5,	/* capabilities or securebits cannot be shed */
 	STAGE_DUMPABLE = 6,	/* still readable by others of its id */

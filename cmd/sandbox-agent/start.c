@@ -122,13 +122,38 @@ static void own_stdio(void)
 	close(null);
 }
 
+/* The agent shares the pid namespace of the host, and is not process 1 of its own. */
+static bool shares_pids;
+
+/*
+ * check_place has the orphans of a shared pid namespace become children of the agent,
+ * as those of its own pid namespace do by themselves.
+ */
+static void check_place(void)
+{
+	if (shares_pids == (getpid() == 1))
+		die(STAGE_PID, EINVAL);
+	if (shares_pids && prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
+		die(STAGE_PID, errno);
+}
+
+/*
+ * leave: in a shared pid namespace the agent may signal the processes of its user
+ * namespace, and no others: it has CAP_KILL only there, and no process elsewhere has
+ * its id. kill(2) holds off forks meanwhile, so that no process escapes.
+ */
+noreturn void leave(void)
+{
+	if (shares_pids)
+		kill(-1, SIGKILL);
+	_exit(0);
+}
+
 static void check_identity(void)
 {
 	uid_t ruid, euid, suid;
 	gid_t rgid, egid, sgid;
 
-	if (getpid() != 1)
-		die(STAGE_PID, EINVAL);
 	if (getresuid(&ruid, &euid, &suid) < 0 ||
 	    getresgid(&rgid, &egid, &sgid) < 0 || setgroups(0, NULL) < 0)
 		die(STAGE_IDENTITY, errno);
@@ -207,12 +232,14 @@ static void hide_memory(void)
  * settle_signals sets every signal to its default action. The kernel drops a signal
  * to process 1 of a pid namespace if the process has no handler for it and does not
  * block it. So the agent blocks only SIGCHLD, and reads it from a signalfd. A child
- * that stops or continues does not wake the agent.
+ * that stops or continues does not wake the agent. In a shared pid namespace the kernel
+ * drops no signals, so the agent blocks all of them there.
  */
 static void settle_signals(void)
 {
 	const unsigned long plain[4] = { 0 }; /* the kernel's struct: SIG_DFL, no flags */
 	struct sigaction child = { .sa_handler = SIG_DFL, .sa_flags = SA_NOCLDSTOP };
+	const unsigned long all[1] = { ~0UL };
 	sigset_t blocked;
 
 	for (int n = 1; n < NSIG; n++)
@@ -224,6 +251,9 @@ static void settle_signals(void)
 	sigaddset(&blocked, SIGCHLD);
 	if (sigaction(SIGCHLD, &child, NULL) < 0 ||
 	    sigprocmask(SIG_SETMASK, &blocked, NULL) < 0)
+		die(STAGE_SIGNALS, errno);
+	/* A system call, since sigfillset(3) leaves out the signals of libc. */
+	if (shares_pids && syscall(SYS_rt_sigprocmask, SIG_SETMASK, all, NULL, sizeof(all)) < 0)
 		die(STAGE_SIGNALS, errno);
 	if (signalfd(-1, &blocked, SFD_CLOEXEC | SFD_NONBLOCK) != CHILDREN)
 		die(STAGE_SIGNALS, errno);
@@ -244,13 +274,15 @@ static void enter_filter(bool has_file)
 		die(STAGE_SECCOMP, errno);
 }
 
-bool start(void)
+bool start(bool shared)
 {
 	bool filter, listener = keep_descriptors(&filter);
 
+	shares_pids = shared;
 	own_stdio();
 	no_core();
 	hide_memory();
+	check_place();
 	check_identity();
 	shed_privileges();
 	settle_signals();

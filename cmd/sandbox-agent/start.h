@@ -20,9 +20,13 @@ enum { CHILDREN = 3, LOOP = 4, FIRST = 5, LISTENER = 6, STORE = 7, SYNC = 8 };
 /*
  * start checks the process, drops all privileges that the agent does not need, opens
  * the descriptors and loads the sandbox's seccomp filter. If a step fails, start
- * does not return. It returns whether there is a listener.
+ * does not return. It returns whether there is a listener. If shared is set, the
+ * agent is a process of the host's pid namespace, and not process 1 of its own.
  */
-bool start(void);
+bool start(bool shared);
+
+/* leave exits with 0. No other process of the sandbox outlives that. */
+noreturn void leave(void);
 
 /* die tells the host which stage failed and exits with its number. */
 noreturn void die(enum stage stage, int error);

@@ -358,6 +358,8 @@ static int attributes(const char *path) {
     return 0;
 }
 
+int reach(char **pids), kill_all(void); /* reach.c */
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "", *arg = argc > 2 ? argv[2] : "";
     if (!strcmp(what, "write-exes")) write_exes();
@@ -377,6 +379,8 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "numbers")) return numbers(atoi(arg));
     if (!strcmp(what, "lock")) return lock(argv + 2);
     if (!strcmp(what, "attributes")) return attributes(arg);
+    if (!strcmp(what, "reach")) return reach(argv + 2);
+    if (!strcmp(what, "kill-all")) return kill_all();
     if (!strcmp(what, "wait")) return wait_for_stdin(), 0;
     fprintf(stderr, "attack: what is %s?\n", what);
     return 99;

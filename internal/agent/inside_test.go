@@ -47,6 +47,7 @@ const (
 	procVariable  = "AGENT_TEST_PROC"  // set: /proc is a forgery
 
 	filtersVariable = "AGENT_TEST_FILTERS" // set: commands may load filters
+	sharedVariable  = "AGENT_TEST_SHARED"  // set: the agent shares its pid namespace
 )
 
 // becomeAgent does what the runtime does before it executes the agent: a root,
@@ -94,6 +95,9 @@ func becomeAgent() error {
 	path, args, env := "/proc/self/fd/3", []string{"sandbox-agent"}, []string{"SECRET=of-the-agent"}
 	if os.Getenv(filtersVariable) != "" {
 		args = append(args, "filters")
+	}
+	if os.Getenv(sharedVariable) != "" {
+		args = append(args, "shared")
 	}
 	if os.Getenv(childVariable) == "" {
 		return os.NewSyscallError("execve", syscall.Exec(path, args, env))

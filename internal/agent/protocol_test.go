@@ -101,14 +101,15 @@ func TestAgentRefusesOtherSurroundings(t *testing.T) {
 		option option
 		stage  Stage
 	}{
-		"not process 1":      {setting(childVariable, "yes"), StagePID},
-		"id 1000":            {setting(idVariable, "1000"), StageIdentity},
-		"id 0":               {setting(idVariable, "0"), StageIdentity},
-		"no capabilities":    {setting(capsVariable, "none"), StageIdentity},
-		"a file as stdin":    {func(c *exec.Cmd) { c.Stdin = file }, StageStdio},
-		"a pipe as stderr":   {func(c *exec.Cmd) { c.Stderr = c.ExtraFiles[6] }, StageStdio},
-		"a few descriptors":  {setting(filesVariable, "97"), StageLoop},
-		"another descriptor": {func(c *exec.Cmd) { c.ExtraFiles[1] = c.ExtraFiles[0] }, StageControl},
+		"not process 1":              {setting(childVariable, "yes"), StagePID},
+		"process 1 that is to share": {setting(sharedVariable, "yes"), StagePID},
+		"id 1000":                    {setting(idVariable, "1000"), StageIdentity},
+		"id 0":                       {setting(idVariable, "0"), StageIdentity},
+		"no capabilities":            {setting(capsVariable, "none"), StageIdentity},
+		"a file as stdin":            {func(c *exec.Cmd) { c.Stdin = file }, StageStdio},
+		"a pipe as stderr":           {func(c *exec.Cmd) { c.Stderr = c.ExtraFiles[6] }, StageStdio},
+		"a few descriptors":          {setting(filesVariable, "97"), StageLoop},
+		"another descriptor":         {func(c *exec.Cmd) { c.ExtraFiles[1] = c.ExtraFiles[0] }, StageControl},
 	} {
 		s := start(t, test.option)
 		err := s.Ready(within(t, testhost.Patience))

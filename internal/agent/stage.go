@@ -52,7 +52,7 @@ const (
 var stageTexts = [...]string{
 	StageControl:     "take the control socket",
 	StageStdio:       "check that stdio is /dev/null",
-	StagePID:         "check that it is process 1",
+	StagePID:         "check its place in the pid namespace",
 	StageIdentity:    "check its user and group",
 	StagePrivileges:  "give up privileges",
 	StageDumpable:    "hide its memory",

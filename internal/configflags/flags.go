@@ -29,7 +29,7 @@ func All() []Flag {
 		list("bind", "host path to show inside, as `SRC:DST[:ro|rw]` (default ro, repeatable)", "binds", addBind, "v"),
 		Text("network", "`KIND` of network: none, a loopback device only (default: none)", "network",
 			func(c *spec.Config, v string) error { return setText(&c.Network, v) }),
-		Text("pid", "`KIND` of pid namespace: private, one of its own", "pid",
+		Text("pid", "`KIND` of pid namespace: private, one of its own, or host, that of the launcher (default: private)", "pid",
 			func(c *spec.Config, v string) error { return setText(&c.PID, v) }),
 	}
 	for _, l := range spec.LimitFields() {

@@ -276,7 +276,7 @@ func (p *Process) end() (agent.Exit, error) {
 func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec.Result, error) {
 	v := p.Live
 	r := spec.Result{
-		ID: v.ID, Exec: p.ID(), Isolation: spec.IsolationFull, Limits: p.Config.Limits,
+		ID: v.ID, Exec: p.ID(), Isolation: p.Config.Config.Isolation(), Limits: p.Config.Limits,
 		Notes: append([]string(nil), p.Config.Notes...), Duration: p.took(exit),
 	}
 	e := ending{

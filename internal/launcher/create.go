@@ -311,6 +311,9 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	defer func() { err = errors.Join(err, m.root.Close()) }()
 	m.users = m.root.TakeUserNamespace()
 	defer m.users.Close()
+	if err := m.checkSharing(); err != nil {
+		return err
+	}
 	if err := m.start(ctx, profile, filter); err != nil {
 		return aboveTotal(m.host, m.request.Config.Limits.CPUs, err)
 	}

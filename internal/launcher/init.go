@@ -55,7 +55,14 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 	if err != nil {
 		return err
 	}
+	proc := ""
+	if c.PID == spec.PIDHost {
+		if proc, err = mountProc(); err != nil {
+			return err
+		}
+	}
 	oci := spec.Build(c, spec.Host{
+		Proc:        proc,
 		Network:     network,
 		Root:        mounted.Path,
 		Binds:       mounted.Binds,
@@ -121,10 +128,14 @@ func (m *making) limitSockets() error {
 
 // initCommand is the command line of PID 1.
 func (m *making) initCommand() []string {
+	args := []string{"/proc/self/fd/3"}
 	if m.filters {
-		return []string{"/proc/self/fd/3", "filters"}
+		args = append(args, "filters")
 	}
-	return []string{"/proc/self/fd/3"}
+	if m.request.Config.PID == spec.PIDHost {
+		args = append(args, "shared")
+	}
+	return args
 }
 
 // PID 1 of a sandbox is a child of the process that made the sandbox. It stays a zombie

@@ -17,6 +17,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Remove kills all processes of a sandbox and removes the sandbox, in any state, by its id
@@ -145,7 +146,8 @@ func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uin
 		top := l.handed.takeOpen(id, dir, r)
 		defer func() { l.handed.leave(id, r, top, err == nil) }()
 		l.abandonImage(r)
-		if l.vanish(ctx, id, r.Init, group) == nil {
+		// In the host's pid namespace the end of PID 1 ends no other process.
+		if r.Config.PID != spec.PIDHost && l.vanish(ctx, id, r.Init, group) == nil {
 			return idBase, nil
 		}
 	}

@@ -22,7 +22,7 @@ func storageOf(r launch.Create) spec.Storage {
 	switch {
 	case r.Config.Storage != "":
 		return r.Config.Storage
-	case r.Tied:
+	case r.Tied, r.Config.PID == spec.PIDHost:
 		return spec.StorageMemory
 	}
 	return spec.StorageDisk

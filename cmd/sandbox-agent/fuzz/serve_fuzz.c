@@ -105,6 +105,12 @@ noreturn void die(enum stage stage, int error)
 	abort();
 }
 
+noreturn void leave(void)
+{
+	fprintf(stderr, "serve_fuzz: leaves\n");
+	abort();
+}
+
 static void serve(void)
 {
 	for (int64_t mark; (mark = loop_wait(true)) >= 0;) {

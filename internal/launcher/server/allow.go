@@ -36,6 +36,9 @@ func (r *Rule) allow(c *launch.Create, files map[string]*os.File) error {
 	if network := cmp.Or(config.Network, spec.NetworkNone); !slices.Contains(r.Networks, network) {
 		return refused("network %q; allowed: %v", network, r.Networks)
 	}
+	if config.PID == spec.PIDHost && !r.PIDHost {
+		return refused("pid namespace %q; a rule with pid_host allows it", config.PID)
+	}
 	if profile := cmp.Or(config.Seccomp, "default"); !slices.Contains(r.Seccomp, profile) {
 		return refused("seccomp profile %q; allowed: %v", profile, r.Seccomp)
 	}

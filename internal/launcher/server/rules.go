@@ -34,6 +34,8 @@ type Rule struct {
 	Workspaces []string `json:"workspaces,omitempty"`
 	// Networks are the networks that the user may ask for. Empty: only "none".
 	Networks []spec.Network `json:"networks,omitempty"`
+	// PIDHost allows the pid namespace of the launcher.
+	PIDHost bool `json:"pid_host,omitempty"`
 	// Seccomp has the names of the profiles that the user may ask for. Empty: default and
 	// strict. The user's own profiles are refused.
 	Seccomp []string `json:"seccomp,omitempty"`

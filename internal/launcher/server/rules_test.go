@@ -157,6 +157,8 @@ func TestWhatARuleAllows(t *testing.T) {
 		"a bind outside":          {spec.Config{Binds: []spec.Bind{{Source: "/etc/passwd"}}}, read, "does not"},
 		"network none":            {spec.Config{Network: spec.NetworkNone}, none, ""},
 		"another network":         {spec.Config{Network: "full"}, none, "network"},
+		"a pid namespace":         {spec.Config{PID: spec.PIDPrivate}, none, ""},
+		"the host's pids":         {spec.Config{PID: spec.PIDHost}, none, "pid_host"},
 		"the strict profile":      {spec.Config{Seccomp: "strict"}, none, ""},
 		"the debug profile":       {spec.Config{Seccomp: "debug"}, none, "seccomp"},
 		"a profile of one's own":  {spec.Config{Seccomp: file}, read, "seccomp"},
@@ -198,6 +200,13 @@ func TestWhatARuleAllows(t *testing.T) {
 				t.Errorf("became %+v", r)
 			}
 		})
+	}
+	shares := &Rule{User: "1001", PIDHost: true}
+	if err := shares.complete(); err != nil {
+		t.Fatal(err)
+	}
+	if err := shares.allow(&launch.Create{Config: spec.Config{PID: spec.PIDHost}}, nil); err != nil {
+		t.Errorf("the host's pids with pid_host: %v", err)
 	}
 	update := spec.Limits{Pids: 20}
 	if err := rule.allowLimits(&update, false); err != nil || update != (spec.Limits{Pids: 20}) {
