@@ -34,7 +34,7 @@ var layers = [][]string{
 	{"internal/overlay"},
 	{"internal/jobs"},
 	{"internal/launcher", "internal/launcher/server"},
-	{"sandbox/launcher", "sandbox/tenant", "internal/configflags", "internal/copying", "internal/doctor", "internal/frontend", "internal/relay", "internal/resourceflags"},
+	{"sandbox/launcher", "sandbox/tenant", "internal/configflags", "internal/copying", "internal/doctor", "internal/frontend", "internal/processes", "internal/relay", "internal/resourceflags"},
 	{"internal/review"},
 	{"internal/commandline"},
 	{"internal/completion"},

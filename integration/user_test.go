@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -67,5 +68,52 @@ func TestUseraddInTheWholeRoot(t *testing.T) {
 	s.exec("box", "sh", "-c", "rm /etc/passwd; mkfifo /etc/passwd")
 	if got := s.exec("--user", "srt-bob", "box", "id"); got.code != 125 || got.stdout != "" {
 		t.Errorf("a named pipe as /etc/passwd: %+v", got)
+	}
+}
+
+// The lines of ps name the users of the sandbox, by the file that the sandbox has now.
+func TestPsNamesUsersOfTheSandbox(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box", "--overlay", "/", "--user", "0")
+	if got := s.exec("--detach", "--user", "1000", "box", "sleep", "1006"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	of := func(line string, options ...string) (fields []string) {
+		for text := range strings.Lines(s.oci(append([]string{"ps", "box"}, options...)...).stdout) {
+			if strings.HasSuffix(text, line+"\n") {
+				fields = strings.Fields(text)
+			}
+		}
+		if len(fields) == 0 {
+			t.Fatalf("ps %q has no line %q", options, line)
+		}
+		return fields
+	}
+	host := of("sleep 1006", "-eo", "uid,pid,args")[0]
+	if id, err := strconv.Atoi(host); err != nil || id < 1<<16 {
+		t.Errorf("a number of the host: %q", host)
+	}
+	if got := s.exec("box", "sh", "-c", `
+		printf '\033[31mred:x:1000:1000\n1001:x:1000:1000\nsrt-bob:x:1000:1000\nsrt-ann:x:1000:1000\n' > /etc/passwd`); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	for _, options := range [][]string{nil, {"aux"}, {"-eo", "user,pid,args"}} {
+		if got := of("sleep 1006", options...)[0]; got != "srt-bob" {
+			t.Errorf("ps %q: %q", options, got)
+		}
+	}
+	s.exec("box", "sh", "-c", "rm /etc/passwd; mkfifo -m 666 /etc/passwd")
+	if got := of("sleep 1006")[0]; got != "1000" {
+		t.Errorf("a named pipe as /etc/passwd: %q", got)
+	}
+}
+
+// Commands can stop the program that reads the file.
+func TestPsOfASandboxThatHidesItsUsers(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box")
+	s.detached("box", "while :; do kill -STOP -1; done")
+	if got := s.oci("ps", "box").stdout; !strings.Contains(got, "\n1000 ") {
+		t.Errorf("the command has no line, or a name: %s", got)
 	}
 }

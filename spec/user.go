@@ -175,6 +175,23 @@ func lookupUser(passwd []byte, name string) (uid, gid uint32, err error) {
 	return 0, 0, fmt.Errorf("user %s: %w in /etc/passwd", name, ErrNoName)
 }
 
+// UserNames are the names of users by their ids. passwd is the content of the sandbox's file, and may
+// have any form. A name that could be taken for something else is left out. The first line of an id
+// counts.
+func UserNames(passwd []byte) map[uint32]string {
+	all := map[uint32]string{}
+	for fields := range lines(passwd) {
+		if len(fields) < 3 || !names.MatchString(fields[0]) {
+			continue
+		}
+		uid, err := strconv.ParseUint(fields[2], 10, 32)
+		if _, known := all[uint32(uid)]; err == nil && !known {
+			all[uint32(uid)] = fields[0]
+		}
+	}
+	return all
+}
+
 // lookupGroup takes the first line of a name, group(5).
 func lookupGroup(group []byte, name string) (uint32, error) {
 	for fields := range lines(group) {

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"errors"
+	"maps"
 	"reflect"
 	"strconv"
 	"strings"
@@ -68,4 +69,12 @@ func FuzzLookup(f *testing.F) {
 			t.Errorf("%+v, %v", got, err)
 		}
 	})
+}
+
+func TestUserNamesLeavesOutWhatIsNoName(t *testing.T) {
+	got := UserNames([]byte("root:x:0:0\nann:x:7:7::/:\nbob:x:7:7\n\x1b[31mred:x:8:8\n9:x:9:9\nshort:x\nbad:x:no:1\nhuge:x:4294967296:1\n:x:10:1\na b:x:11:11\nlast:x:12"))
+	want := map[uint32]string{0: "root", 7: "ann", 12: "last"}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
 }

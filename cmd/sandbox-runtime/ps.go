@@ -4,17 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"os/exec"
-	"slices"
-	"strconv"
-	"strings"
+	"time"
 
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/processes"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 func psCommand() *cli.Command {
@@ -24,7 +22,8 @@ func psCommand() *cli.Command {
 		ArgsUsage: "<container-id> [ps option...]",
 		Description: `Shows the lines of the host's ps(1) for the processes of the container. The options
 are those of ps, by default -ef. They must leave a column PID. The process ids are
-those of the caller's pid namespace. --format json prints only the ids.
+those of the caller's pid namespace. --format json prints only the ids. The users of a
+sandbox have their names inside; an id that its /etc/passwd does not have is a number.
 
     # ` + commandline.Program + ` ps web -eo pid,rss,args
     # ` + commandline.Program + ` ps --format json web
@@ -47,11 +46,11 @@ func listProcesses(ctx context.Context, cmd *cli.Command) error {
 	if cmd.Bool("execs") {
 		return listExecs(ctx, cmd)
 	}
-	processes := containerProcesses
+	find := containerProcesses
 	if namesListed(cmd) {
-		processes = listedProcesses
+		find = listedProcesses
 	}
-	pids, err := processes(ctx, cmd)
+	pids, err := find(ctx, cmd)
 	if err != nil {
 		return err
 	}
@@ -60,7 +59,7 @@ func listProcesses(ctx context.Context, cmd *cli.Command) error {
 	case "json":
 		return json.NewEncoder(w).Encode(pids) // null for none, as runc
 	case "table":
-		return printProcesses(ctx, w, pids, cmd.Args().Tail())
+		return processes.Print(ctx, w, pids, cmd.Args().Tail(), usersIn(ctx, cmd, pids))
 	}
 	return errors.New("invalid format option")
 }
@@ -89,49 +88,26 @@ func listedProcesses(ctx context.Context, cmd *cli.Command) (pids []int, err err
 	return pids, err
 }
 
-// printProcesses prints ps's header and its lines about pids.
-func printProcesses(ctx context.Context, w io.Writer, pids []int, options []string) error {
-	if len(options) == 0 {
-		options = []string{"-ef"}
+// usersIn are the users of a sandbox that has processes; nil for an OCI container. The names are in a
+// file of the sandbox. A sandbox that does not give the file has numbers.
+func usersIn(ctx context.Context, cmd *cli.Command, pids []int) *processes.Users {
+	if len(pids) == 0 || !namesSandbox(cmd) {
+		return nil
 	}
-	out, err := exec.CommandContext(ctx, "ps", options...).CombinedOutput()
-	if errors.Is(err, exec.ErrNotFound) {
-		return fmt.Errorf("%w: install procps, or use --format json", err)
-	}
-	if err != nil {
-		return fmt.Errorf("ps: %w: %s", err, out)
-	}
-	table, err := processLines(string(out), pids)
-	if err != nil {
-		return err
-	}
-	_, err = io.WriteString(w, table)
-	return err
-}
-
-// processLines keeps of ps's output the header and the lines about pids.
-func processLines(out string, pids []int) (string, error) {
-	header, lines, _ := strings.Cut(out, "\n")
-	column := slices.Index(strings.Fields(header), "PID")
-	if column < 0 {
-		return "", errors.New("couldn't find PID field in ps output")
-	}
-	kept := header + "\n"
-	for line := range strings.Lines(lines) {
-		fields := strings.Fields(line)
-		if len(fields) == 0 {
-			continue
-		}
-		if len(fields) <= column {
-			return "", fmt.Errorf("unable to parse pid: no field %d in %q", column+1, line)
-		}
-		pid, err := strconv.Atoi(fields[column])
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	var passwd []byte
+	err := withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
+		file, err := box.Files().Open(ctx, "/etc/passwd", 0, spec.MaxUserFile)
 		if err != nil {
-			return "", fmt.Errorf("unable to parse pid: %w", err)
+			return err
 		}
-		if slices.Contains(pids, pid) {
-			kept += line
-		}
+		defer file.Close()
+		passwd, err = io.ReadAll(file)
+		return err
+	})
+	if err != nil {
+		commandline.LogFrom(ctx).Debug("names of users", "error", err)
 	}
-	return kept, nil
+	return processes.UsersOf(pids, passwd)
 }
