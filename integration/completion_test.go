@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -53,5 +54,82 @@ func TestBashCompletesCommandsFlagsAndNames(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "made")
 	if got := s.complete("exec", "box-1", "$(touch "+file+")", ""); got != "" || exists(file) {
 		t.Errorf("a typed command: %q", got)
+	}
+}
+
+// fishCompletes is what fish completes a line to, in a directory with the file "bat".
+func (s *sandboxes) fishCompletes(line string) string {
+	s.t.Helper()
+	cmd := exec.Command("fish", "--no-config", "-c", `$argv[1] completion fish | source; complete -C "$argv[1] $argv[2]"`, binary(s.t), line)
+	cmd.Dir = s.t.TempDir()
+	if err := os.WriteFile(filepath.Join(cmd.Dir, "bat"), nil, 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+	cmd.Env = append(os.Environ(), "HOME="+cmd.Dir, "XDG_CONFIG_HOME=", "XDG_DATA_HOME=")
+	got := run(s.t, cmd)
+	if got.code != 0 || got.stderr != "" {
+		s.t.Errorf("complete %q: %+v", line, got)
+	}
+	return strings.TrimSuffix(got.stdout, "\n")
+}
+
+func TestCompletionInFish(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box-1")
+	s.up("box-2")
+	dir := filepath.Dir(s.root)
+	made := filepath.Join(dir, "made")
+	for line, want := range map[string]string{
+		"insp":                                 "inspect",
+		"do --ne":                              "--network",
+		"--ro":                                 "--root\n--rootless",
+		"nope b":                               "bat",
+		"completion b":                         "bash",
+		"--root " + s.root + " stats ":         "box-1\nbox-2",
+		"--root=" + s.root + " stats b":        "box-1\nbox-2",
+		"--root " + s.root + " cp box-1":       "box-1:",
+		"up --workspace " + dir + "/sta":       dir + "/state/",
+		"up --workspace=" + dir + "/sta":       "--workspace=" + dir + "/state/",
+		"do -- cat " + dir + "/sta":            dir + "/state/",
+		"do -- insp":                           "",
+		"exec box-1 (touch " + made + ") insp": "", // runs nothing that the user has typed
+	} {
+		if got := s.fishCompletes(line); got != want {
+			t.Errorf("%q: %q, want %q", line, got, want)
+		}
+	}
+	if exists(made) {
+		t.Error("a completion has run a typed command")
+	}
+}
+
+func TestCompletionInZsh(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box-1")
+	dir := filepath.Dir(s.root)
+	made := filepath.Join(dir, "made")
+	cmd := exec.Command("zsh", "-f", "-i")
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), "TERM=dumb", "HOME="+cmd.Dir, "PATH="+filepath.Dir(binary(t))+":"+os.Getenv("PATH"))
+	term, _ := onTerminal(t, cmd)
+	term.typeIn(t, `autoload -Uz compinit; compinit -u -D; source <(sandbox-runtime completion zsh)
+show() { print -r -- "<$BUFFER>"; BUFFER= }; zle -N show; bindkey '^O' show
+print "rea"dy
+`)
+	term.shows(t, "ready")
+	for line, want := range map[string]string{
+		"insp":                                  "inspect ",
+		"do --ne":                               "do --network ",
+		"--ro":                                  "--root",
+		"completion b":                          "completion bash ",
+		"--root " + s.root + " stats b":         "--root " + s.root + " stats box-1 ",
+		"do -- cat " + dir + "/sta":             "do -- cat " + dir + "/state/",
+		"exec box-1 $(touch " + made + ") insp": "exec box-1 $(touch " + made + ") insp",
+	} {
+		term.typeIn(t, "sandbox-runtime "+line+"\t\x0f")
+		term.shows(t, "<sandbox-runtime "+want+">")
+	}
+	if exists(made) {
+		t.Error("a completion has run a typed command")
 	}
 }

@@ -99,7 +99,7 @@ fi
     set -l current (commandline -ct)
     $words[1] completion candidates $words[2..-1] "$current" 2>/dev/null
 end
-complete -c sandbox-runtime -a '(__sandbox_runtime)'
+complete -c sandbox-runtime -n 'count (__sandbox_runtime) >/dev/null' -f -a '(__sandbox_runtime)'
 `},
 }
 
