@@ -1,10 +1,13 @@
 package integration
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // cp runs cp with the arguments, in a directory of the host.
@@ -61,6 +64,43 @@ func TestCpCopiesTreesBothWays(t *testing.T) {
 	}
 }
 
+// A copy replaces files and links, and no directory by anything else.
+func TestCpReplacesFilesAndLinks(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box")
+	dir := t.TempDir()
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "links"), 0o755), os.Symlink("new", filepath.Join(dir, "links/a"))); err != nil {
+		t.Fatal(err)
+	}
+	s.sh("box", "mkdir -p file link full/a; echo old > file/a; ln -s file link/a")
+	for _, name := range []string{"file", "link"} {
+		if got := s.cp(dir, "links/.", "box:"+name); got != (result{}) {
+			t.Errorf("a link in place of a %s: %+v", name, got)
+		}
+		if got := s.sh("box", "readlink "+name+"/a"); got != "new\n" {
+			t.Errorf("a link in place of a %s: %q", name, got)
+		}
+	}
+	if got := s.cp(dir, "links/.", "box:full"); got != (result{1, "", "sandbox-runtime: copy a link to full/a: file already exists\n"}) {
+		t.Errorf("a link in place of a directory: %+v", got)
+	}
+	// A directory does not go through a link in its place, nor over a file.
+	s.sh("box", "mkdir -p tree/a; echo x > tree/a/b; test -d full/a")
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "out/other"), 0o755), os.Symlink("other", filepath.Join(dir, "out/a"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.cp(dir, "box:tree/.", "out"); got.code != 1 || exists(filepath.Join(dir, "out/other/b")) {
+		t.Errorf("through a link of the host: %+v", got)
+	}
+	s.sh("box", "rm -r full/a; echo x > full/a")
+	if err := os.MkdirAll(filepath.Join(dir, "dirs/a"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.cp(dir, "dirs/.", "box:full"); got.code != 1 || !strings.Contains(got.stderr, "copy a directory to full/a: not a directory") {
+		t.Errorf("over a file: %+v", got)
+	}
+}
+
 // What a sandbox chooses, links and file types, reaches nothing of the host beside the copy.
 func TestCpTakesNothingHostileOut(t *testing.T) {
 	s := newSandboxes(t)
@@ -96,8 +136,12 @@ func TestCpTakesNothingHostileOut(t *testing.T) {
 	if got := s.cp(dir, "box:d", "out"); got.code != 1 || strings.Contains(got.stderr, "\x1b") || !strings.Contains(got.stderr, `x\x1b[2Jy`) {
 		t.Errorf("an unreadable directory: %+v", got)
 	}
+	pipe := filepath.Join(dir, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct{ from, to, says string }{
-		{"box:d/ok", "/dev/null", "replace /dev/null: not a regular file"},
+		{"box:d/ok", pipe, "replace " + pipe + ": not a regular file"},
 		{"box:d/ok", "none/", "copy to none/: file does not exist"},
 		{"box:nope", "x", "stat nope: no such file or directory in the sandbox"},
 		{"nope:d", "x", "sandbox nope does not exist: it was removed, or never made"},

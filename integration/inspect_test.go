@@ -42,12 +42,16 @@ func TestStatsShowsTheUseOfSandboxes(t *testing.T) {
 	s := newSandboxes(t)
 	s.up("one", "--memory", "400m", "--pids", "99")
 	s.up("two")
-	s.sh("one", "dd if=/dev/zero of=/dev/null bs=100M count=1 2>/dev/null")
+	s.sh("one", "dd if=/dev/zero of=/dev/null bs=100M count=1 2>/dev/null; true | cat | cat | cat | cat")
 	s.asleep("one", "1006")
 	table := strings.Split(s.oci("stats", "one", "two").stdout, "\n")
 	if len(table) != 4 || !strings.HasPrefix(table[0], "ID ") || !strings.HasPrefix(table[1], "one ") || !strings.HasPrefix(table[2], "two ") ||
 		!strings.Contains(table[1], "/ 400MiB ") || !strings.Contains(table[1], " / 99 ") {
 		t.Errorf("table: %q", table)
+	}
+	// The peaks are those of the first command, which has ended.
+	if f := strings.Fields(table[1]); len(f) < 10 || f[1] == "0s" || f[2] == f[5] || f[6] == f[9] {
+		t.Errorf("no time, or no peaks: %q", f)
 	}
 	// An unknown name does not keep the others back.
 	got := run(t, s.command("stats", "--json", "nope", "one"))

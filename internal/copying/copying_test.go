@@ -1,10 +1,14 @@
 package copying
 
 import (
+	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
 func TestTargets(t *testing.T) {
@@ -82,5 +86,24 @@ func TestReplaceDoesNotFollowALink(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(filepath.Dir(link)); err != nil || len(entries) != 1 {
 		t.Errorf("left: %v, %v", entries, err)
+	}
+	// A copy that is cut short leaves the old file, and nothing else.
+	cut := func(name string) error {
+		return errors.Join(root.WriteFile(name, []byte("ne"), 0o600), io.ErrUnexpectedEOF)
+	}
+	if err := replace(root, "link", cut); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("cut short: %v", err)
+	}
+	if got, err := os.ReadFile(link); err != nil || string(got) != "new" {
+		t.Errorf("cut short: %q, %v", got, err)
+	}
+	if entries, err := os.ReadDir(filepath.Dir(link)); err != nil || len(entries) != 1 {
+		t.Errorf("cut short: left %v, %v", entries, err)
+	}
+	if err := root.Mkdir("dir", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := replace(root, "dir", cut); !errors.Is(err, sandbox.ErrNotRegular) {
+		t.Errorf("a directory: %v", err)
 	}
 }
