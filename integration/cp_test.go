@@ -155,3 +155,39 @@ func TestCpTakesNothingHostileOut(t *testing.T) {
 		t.Errorf("the victim has %q", got)
 	}
 }
+
+// A sandbox can make links in its workspace, under the names of files that the user copies there.
+func TestCpToAWorkspaceReplacesTheLinksThere(t *testing.T) {
+	s := newSandboxes(t)
+	dir, workspace := t.TempDir(), t.TempDir()
+	s.up("box", "--workspace", workspace)
+	victim := filepath.Join(dir, "victim")
+	if err := os.WriteFile(victim, []byte("mine\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.sh("box", "echo new > /tmp/file; mkdir /tmp/victims; echo new > /tmp/victims/victim")
+	for _, test := range []struct{ name, leads, source, target string }{
+		{"file", victim, "/tmp/file", workspace},
+		{"file", victim, "/tmp/file", workspace + "/file"},
+		{"victims", dir, "/tmp/victims", workspace},
+	} {
+		s.sh("box", "rm -rf "+test.name+"; ln -s "+test.leads+" "+test.name)
+		s.cp(dir, "box:"+test.source, test.target)
+		if got := content(t, victim); got != "mine\n" {
+			t.Fatalf("%s to %s: the victim has %q", test.source, test.target, got)
+		}
+	}
+	if got := content(t, filepath.Join(workspace, "file")); got != "new\n" {
+		t.Errorf("the copy has %q", got)
+	}
+	// A directory that the user names may be a link.
+	if err := os.Symlink(workspace, filepath.Join(dir, "named")); err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range []string{"box:/tmp/victims/.", "box:/tmp/victims/victim"} {
+		if got := s.cp(dir, source, "named"); got != (result{}) || content(t, filepath.Join(workspace, "victim")) != "new\n" {
+			t.Errorf("%s to a link: %+v", source, got)
+		}
+		s.sh("box", "rm victim")
+	}
+}

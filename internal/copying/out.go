@@ -16,7 +16,9 @@ import (
 )
 
 // Out copies from the sandbox to the host. All that comes from inside is hostile: below the
-// target each file is reached through an [os.Root], and a link is never written through.
+// target each file is reached through an [os.Root], and a link is never written through. The target
+// can lie in a workspace, where the sandbox makes links. So only a link to a directory that the user
+// has named is followed.
 func (c *Copying) Out(ctx context.Context, from, to string) error {
 	info, err := c.Files.Stat(ctx, from)
 	if err != nil {
@@ -35,14 +37,11 @@ func (c *Copying) Out(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	if resolved, err := filepath.EvalSymlinks(target); err == nil {
-		target = resolved // the user may name a link of the host
+	if there != nil && there.IsDir() && target == to {
+		return c.outInto(ctx, from, target)
 	}
 	if target, err = filepath.Abs(target); err != nil {
 		return err
-	}
-	if target == "/" {
-		return c.outInto(ctx, from, target)
 	}
 	parent, err := os.OpenRoot(filepath.Dir(target))
 	if err != nil {
