@@ -146,11 +146,7 @@ func (f *finder) needs(l language, exe string) (bin string, prefixes []string, e
 
 // venvBase is the prefix of the interpreter that has made a virtual environment.
 func venvBase(prefix string) (string, bool) {
-	text, err := os.ReadFile(filepath.Join(prefix, "pyvenv.cfg"))
-	if err != nil {
-		return "", false
-	}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(smallFile(filepath.Join(prefix, "pyvenv.cfg"))) {
 		key, value, _ := strings.Cut(line, "=")
 		if bin := strings.TrimSpace(value); strings.TrimSpace(key) == "home" && filepath.IsAbs(bin) {
 			return filepath.Dir(filepath.Clean(bin)), true

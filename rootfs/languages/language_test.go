@@ -2,9 +2,13 @@ package languages
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
@@ -108,6 +112,34 @@ func TestLanguageInAForbiddenPlace(t *testing.T) {
 	for _, wide := range []string{"/", "/opt"} {
 		if err := (&finder{}).takeable(wide, nil); err == nil || !strings.Contains(err.Error(), "more than a language") {
 			t.Errorf("%s: %v", wide, err)
+		}
+	}
+}
+
+// PATH can lead into a workspace, where a sandbox makes files of any type.
+func TestFilesOfOtherTypesAreNotRead(t *testing.T) {
+	dir := t.TempDir()
+	base := testhost.Python(t, dir+"/base")
+	for name, plant := range map[string]func(file string) error{
+		"pipe":     func(file string) error { return unix.Mkfifo(file, 0o600) },
+		"no end":   func(file string) error { return os.Symlink("/dev/zero", file) },
+		"too long": func(file string) error { return os.Truncate(file, 1<<40) },
+	} {
+		env := venv(t, filepath.Join(dir, name), base)
+		if name != "too long" {
+			if err := os.Remove(env + "/pyvenv.cfg"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := plant(env + "/pyvenv.cfg"); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan Found)
+		go func() { done <- Find(env+"/bin", "", nil) }()
+		select {
+		case <-done:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: Find does not return", name)
 		}
 	}
 }

@@ -92,11 +92,7 @@ func programsOf(dir string) string {
 // firstLine returns the rest of the first line that has the prefix and names one directory. It is
 // empty if the file has no such line.
 func firstLine(name, prefix string) string {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(smallFile(name)) {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), prefix); ok && !strings.Contains(rest, "/") && rest != ".." {
 			return rest
 		}
