@@ -6,7 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -105,5 +108,26 @@ func TestReplaceDoesNotFollowALink(t *testing.T) {
 	}
 	if err := replace(root, "dir", cut); !errors.Is(err, sandbox.ErrNotRegular) {
 		t.Errorf("a directory: %v", err)
+	}
+}
+
+// A file of zeros that needs no disk in the sandbox needs none on the host.
+func TestHolesStayHoles(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	hole := strings.Repeat("\x00", 8<<20)
+	want := "begin" + hole + "middle" + hole + hole
+	if err := copySparse(f, strings.NewReader(want)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(f.Name()); err != nil || string(got) != want {
+		t.Errorf("the copy has %d bytes, %v, want %d", len(got), err, len(want))
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Blocks*512 > 1<<20 {
+		t.Errorf("the copy takes %d bytes, %v", st.Blocks*512, err)
 	}
 }

@@ -1,6 +1,7 @@
 package copying
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
@@ -135,9 +137,39 @@ func (c *Copying) outFile(ctx context.Context, from string, mode fs.FileMode, to
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(f, r)
-		return errors.Join(err, f.Close())
+		return errors.Join(copySparse(f, r), f.Close())
 	})
+}
+
+// zeros is a block without content.
+var zeros [64 << 10]byte
+
+// copySparse copies all of r to an empty file, and leaves holes in place of zeros. A sandbox can make
+// a file of many tebibytes that needs no disk.
+func copySparse(f *os.File, r io.Reader) error {
+	to := &sparse{file: f}
+	if _, err := io.Copy(to, r); err != nil {
+		return err
+	}
+	return f.Truncate(to.size)
+}
+
+// sparse writes to a file, and leaves out blocks of zeros.
+type sparse struct {
+	file *os.File
+	size int64
+}
+
+func (s *sparse) Write(data []byte) (int, error) {
+	for block := range slices.Chunk(data, len(zeros)) {
+		if !bytes.Equal(block, zeros[:len(block)]) {
+			if _, err := s.file.WriteAt(block, s.size); err != nil {
+				return 0, err
+			}
+		}
+		s.size += int64(len(block))
+	}
+	return len(data), nil
 }
 
 // replace makes a file under another name, and then gives it its name. So a link of that name is
