@@ -131,6 +131,11 @@ func TestCpTakesNothingHostileOut(t *testing.T) {
 	if got := content(t, filepath.Join(dir, "out/ok")); got != "old\n" {
 		t.Errorf("written through a link: %q", got)
 	}
+	// A name with the end of a line makes no message of its own.
+	s.sh("box", `mkdir lines; mkfifo "$(printf 'lines/f\nleft out: nothing')"`)
+	if got := s.cp(dir, "box:lines", "lines"); !strings.HasPrefix(got.stderr, `left out: lines/f\nleft out: nothing: neither`) {
+		t.Errorf("a name of two lines: %+v", got)
+	}
 	// An error that has a name of the sandbox's choice shows no control character.
 	s.sh("box", `mkdir -m 0 "d/$(printf 'x\033[2Jy')"`)
 	if got := s.cp(dir, "box:d", "out"); got.code != 1 || strings.Contains(got.stderr, "\x1b") || !strings.Contains(got.stderr, `x\x1b[2Jy`) {

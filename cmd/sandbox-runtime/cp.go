@@ -100,5 +100,10 @@ func (l *leftOut) add(name, why string) {
 	if l.count++; l.count > mostNamed {
 		return
 	}
-	fmt.Fprintf(l.stderr, "left out: %s: %s\n", review.Escaped(name), review.Escaped(why))
+	fmt.Fprintf(l.stderr, "left out: %s: %s\n", onOneLine(name), onOneLine(why))
+}
+
+// onOneLine shows a text that the sandbox may have chosen, which must not look like two messages.
+func onOneLine(text string) string {
+	return strings.ReplaceAll(review.Escaped(text), "\n", `\n`)
 }
