@@ -132,12 +132,31 @@ func sinceBoot() (time.Duration, error) {
 
 // open opens the files with the output.
 func (d *detached) open(flags int) (err error) {
-	if d.stdout, err = os.OpenFile(filepath.Join(d.Dir, "stdout"), flags, 0o600); err != nil {
+	if d.stdout, err = openOutput(filepath.Join(d.Dir, "stdout"), flags); err != nil {
 		return err
 	}
-	d.stderr, err = os.OpenFile(filepath.Join(d.Dir, "stderr"), flags, 0o600)
+	d.stderr, err = openOutput(filepath.Join(d.Dir, "stderr"), flags)
 	return err
 }
+
+// openOutput opens a file with output. It refuses a link, a pipe or a device that is in the place of
+// the file.
+func openOutput(name string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: name, Err: errNoFile}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+var errNoFile = errors.New("it is not a regular file; remove the sandbox with down")
 
 // reopen opens the files again for reading only, so that only the agent can write. Otherwise a
 // reader of the output, such as a client of the launcher, could fill the host's memory.

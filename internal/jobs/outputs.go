@@ -186,7 +186,11 @@ func (v *Session) complete(ctx context.Context, e ExecID) bool {
 func (d *detached) truncate() error {
 	var errs []error
 	for _, name := range outputNames() {
-		f, err := os.OpenFile(filepath.Join(d.Dir, name), os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		file := filepath.Join(d.Dir, name)
+		if info, err := os.Lstat(file); err == nil && !info.Mode().IsRegular() {
+			continue // a damaged state root must not keep the sandbox from its removal
+		}
+		f, err := os.OpenFile(file, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 		if err == nil {
 			err = errors.Join(f.Truncate(0), f.Close())
 		}
