@@ -46,7 +46,7 @@ func onThread(f func() (*os.File, error)) (result *os.File, err error) {
 		}
 		defer home.Close()
 		result, err = f()
-		if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
+		if back := enter(home); back != nil {
 			err = errors.Join(err, fmt.Errorf("go back: %w", back))
 			return
 		}
@@ -58,6 +58,14 @@ func onThread(f func() (*os.File, error)) (result *os.File, err error) {
 		result = nil
 	}
 	return result, err
+}
+
+// enter moves the calling thread into the network namespace.
+func enter(namespace *os.File) error {
+	if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter a network namespace: %w", err)
+	}
+	return nil
 }
 
 // own is the network namespace of the calling thread.

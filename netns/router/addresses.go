@@ -1,0 +1,129 @@
+package router
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// MaxNumber is the largest number of a sandbox.
+const MaxNumber = 1<<rangeHostBits - firstSandbox - 2
+
+const (
+	rangeHostBits = 14 // of an IPv4 range
+	firstSandbox  = 16 // the place of the sandbox with number 0
+	hostPlace     = 1
+	routerPlace   = 2
+)
+
+// Addresses are the ranges of a router.
+type Addresses struct{ V4, V6 netip.Prefix }
+
+// at is the address of a place in the range of the family.
+func (a Addresses) at(f family, place uint32) netip.Addr {
+	p := a.of(f)
+	b := p.Addr().AsSlice()
+	tail := b[len(b)-4:]
+	binary.BigEndian.PutUint32(tail, binary.BigEndian.Uint32(tail)+place)
+	address, _ := netip.AddrFromSlice(b) // the length is an address's
+	return address
+}
+
+func (a Addresses) of(f family) netip.Prefix {
+	if f.bits == ipv4.bits {
+		return a.V4
+	}
+	return a.V6
+}
+
+// families are the families that the router forwards.
+func (a Addresses) families() []family {
+	if !a.V6.IsValid() {
+		return families[:1]
+	}
+	return families
+}
+
+// privateRanges are searched for a free range, in this order.
+var privateRanges = prefixes("10.128.0.0/9", "172.16.0.0/12", "100.64.0.0/10", "10.0.0.0/9", "192.168.0.0/16")
+
+var errNoRange = errors.New("the host has a route to each private range of IPv4 addresses; no range is left for sandboxes")
+
+// freeRanges calls try with each range without a route of the host, until try returns true. The
+// first one depends on the seed.
+func freeRanges(host *netlink.Handle, seed [sha256.Size]byte, try func(netip.Prefix) (bool, error)) error {
+	taken, err := routed(host)
+	if err != nil {
+		return err
+	}
+	for _, private := range privateRanges {
+		count := uint32(1) << (32 - rangeHostBits - private.Bits())
+		start := binary.BigEndian.Uint32(seed[:4]) % count
+		for i := range count {
+			p := part(private, (start+i)%count)
+			if overlapsAny(p, taken) {
+				continue
+			}
+			if done, err := try(p); done || err != nil {
+				return err
+			}
+		}
+	}
+	return errNoRange
+}
+
+func part(p netip.Prefix, n uint32) netip.Prefix {
+	b := p.Addr().As4()
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+n<<rangeHostBits)
+	return netip.PrefixFrom(netip.AddrFrom4(b), 32-rangeHostBits)
+}
+
+func overlapsAny(p netip.Prefix, others []netip.Prefix) bool {
+	for _, o := range others {
+		if p.Overlaps(o) {
+			return true
+		}
+	}
+	return false
+}
+
+// routed are the destinations of the host's IPv4 routes, in all tables. Routes to half of all
+// addresses or more are default routes.
+func routed(host *netlink.Handle) ([]netip.Prefix, error) {
+	routes, err := host.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return nil, fmt.Errorf("list the host's routes: %w", err)
+	}
+	var taken []netip.Prefix
+	for _, r := range routes {
+		if r.Dst == nil {
+			continue
+		}
+		a, ok := netip.AddrFromSlice(r.Dst.IP.To4())
+		bits, _ := r.Dst.Mask.Size()
+		if ok && bits > 1 {
+			taken = append(taken, netip.PrefixFrom(a, bits))
+		}
+	}
+	return taken, nil
+}
+
+// localRange is the range of unique local IPv6 addresses (RFC 4193) of the seed.
+func localRange(seed [sha256.Size]byte) netip.Prefix {
+	b := [16]byte{0: 0xfd}
+	copy(b[1:8], seed[:])
+	return netip.PrefixFrom(netip.AddrFrom16(b), 64)
+}
+
+// network is the prefix in the form of the netlink library.
+func network(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func single(a netip.Addr) *net.IPNet { return network(netip.PrefixFrom(a, a.BitLen())) }

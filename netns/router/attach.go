@@ -1,0 +1,240 @@
+package router
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// attach makes the link, and then the sandbox's elements: without them nothing passes.
+func (o *opened) attach(sandbox *os.File, m Member) error {
+	if err := connect(o.inner, m.Link, sandbox, inside, o.state.MTU); err != nil {
+		return err
+	}
+	within, err := handleAt(sandbox)
+	if err != nil {
+		return err
+	}
+	defer within.Close()
+	inner, err := openEnd(within, inside)
+	if err != nil {
+		return err
+	}
+	outer, err := openEnd(o.inner, m.Link)
+	if err != nil {
+		return err
+	}
+	a := o.state.addresses()
+	for _, f := range a.families() {
+		if err := joinSandbox(outer, inner, f, a.at(f, firstSandbox+m.Number)); err != nil {
+			return err
+		}
+	}
+	return o.grant(m)
+}
+
+// joinSandbox gives both ends the addresses, neighbours and routes of one family.
+func joinSandbox(outer, inner end, f family, sandbox netip.Addr) error {
+	if err := outer.knows(sandbox, innerMAC); err != nil {
+		return err
+	}
+	if err := outer.reaches(netip.PrefixFrom(sandbox, sandbox.BitLen()), netip.Addr{}); err != nil {
+		return err
+	}
+	if err := inner.has(sandbox); err != nil {
+		return err
+	}
+	if err := inner.knows(gateway(f), outerMAC); err != nil {
+		return err
+	}
+	return inner.reaches(everything(f), gateway(f))
+}
+
+// grant adds the sandbox's elements. It makes the set of the host's addresses anew.
+func (o *opened) grant(m Member) error {
+	f, err := openFirewall(o.namespace, tableName)
+	if err != nil {
+		return err
+	}
+	a := o.state.addresses()
+	own, err := o.hostAddresses()
+	if err != nil {
+		return err
+	}
+	for _, fam := range families {
+		set := f.named(hostSet(fam))
+		f.conn.FlushSet(set)
+		f.note(f.conn.SetAddElements(set, own[fam.suffix]))
+	}
+	for _, fam := range a.families() {
+		f.note(f.conn.SetAddElements(f.named(members(fam)), memberElements(m, a, fam)))
+	}
+	for _, l := range m.lists() {
+		for _, r := range l.rules {
+			set := f.named(grants(l.name, familyOf(r.Prefix.Addr())))
+			f.note(f.conn.SetAddElements(set, grantElements(m.Link, r)))
+		}
+	}
+	return f.flush()
+}
+
+func memberElements(m Member, a Addresses, f family) []nftables.SetElement {
+	return []nftables.SetElement{{Key: memberKey(m.Link, a.at(f, firstSandbox+m.Number))}}
+}
+
+type ruleList struct {
+	name  string
+	rules []spec.AddressRule
+}
+
+func (m Member) lists() []ruleList { return []ruleList{{"allowed", m.Allow}, {"denied", m.Deny}} }
+
+// named is a set of the table that exists.
+func (f *firewall) named(s nftables.Set) *nftables.Set {
+	s.Table = f.table
+	return &s
+}
+
+// hostAddresses are the elements of the sets of the host's own addresses.
+func (o *opened) hostAddresses() (map[string][]nftables.SetElement, error) {
+	found := map[string][]nftables.SetElement{}
+	for _, f := range []struct {
+		family family
+		number int
+	}{{ipv4, unix.AF_INET}, {ipv6, unix.AF_INET6}} {
+		list, err := o.host.AddrList(nil, f.number)
+		if err != nil {
+			return nil, fmt.Errorf("list the host's addresses: %w", err)
+		}
+		for _, a := range list {
+			if ip, ok := netip.AddrFromSlice(a.IP); ok {
+				found[f.family.suffix] = append(found[f.family.suffix], nftables.SetElement{Key: ip.Unmap().AsSlice()})
+			}
+		}
+	}
+	return found, nil
+}
+
+// detach removes the sandbox's elements, then its link.
+func detach(namespace *os.File, link string) error {
+	if err := forgetLinks(namespace, func(l string) bool { return l == link }); err != nil {
+		return err
+	}
+	return removeLink(namespace, link)
+}
+
+// forgetGone removes the elements of links that are gone.
+func forgetGone(namespace *os.File) error {
+	links, err := linkNames(namespace)
+	if err != nil {
+		return err
+	}
+	return forgetLinks(namespace, func(link string) bool { return !slices.Contains(links, link) })
+}
+
+// sandboxes is the number of links to sandboxes.
+func sandboxes(namespace *os.File) (int, error) {
+	links, err := linkNames(namespace)
+	return len(links), err
+}
+
+// linkNames are the names of the router's links to sandboxes.
+func linkNames(namespace *os.File) ([]string, error) {
+	inner, err := handleAt(namespace)
+	if err != nil {
+		return nil, err
+	}
+	defer inner.Close()
+	links, err := inner.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list the router's devices: %w", err)
+	}
+	var names []string
+	for _, l := range links {
+		if name := l.Attrs().Name; l.Type() == "veth" && name != uplink {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// forgetLinks removes the elements of the links that isGone names, and what the router and the
+// host know of their connections.
+func forgetLinks(namespace *os.File, isGone func(link string) bool) error {
+	f, err := openFirewall(namespace, tableName)
+	if err != nil {
+		return err
+	}
+	var addresses []netip.Addr
+	for _, fam := range families {
+		gone, err := f.forget(f.named(members(fam)), isGone)
+		if err != nil {
+			return err
+		}
+		for _, e := range gone {
+			if a, ok := netip.AddrFromSlice(e.Key[unix.IFNAMSIZ:]); ok {
+				addresses = append(addresses, a)
+			}
+		}
+		for _, name := range []string{"allowed", "denied"} {
+			if _, err := f.forget(f.named(grants(name, fam)), isGone); err != nil {
+				return err
+			}
+		}
+	}
+	if err := f.flush(); err != nil {
+		return err
+	}
+	for _, a := range addresses {
+		if err := errors.Join(forgetConnections(namespace, a), forgetConnections(nil, a)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func removeLink(namespace *os.File, name string) error {
+	inner, err := handleAt(namespace)
+	if err != nil {
+		return err
+	}
+	defer inner.Close()
+	link, err := inner.LinkByName(name)
+	if isNoDevice(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := inner.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("remove the device %s: %w", name, err)
+	}
+	return nil
+}
+
+// forget removes the elements of the links that isGone names from the set, and returns them.
+func (f *firewall) forget(s *nftables.Set, isGone func(link string) bool) ([]nftables.SetElement, error) {
+	elements, err := f.conn.GetSetElements(s)
+	if err != nil {
+		return nil, fmt.Errorf("nftables: list the set %s: %w", s.Name, err)
+	}
+	gone := slices.DeleteFunc(elements, func(e nftables.SetElement) bool { return !isGone(linkOf(e)) })
+	if len(gone) > 0 {
+		f.note(f.conn.SetDeleteElements(s, gone))
+	}
+	return gone, nil
+}
+
+// linkOf is the name at the beginning of an element's key.
+func linkOf(e nftables.SetElement) string {
+	name, _, _ := bytes.Cut(e.Key[:min(unix.IFNAMSIZ, len(e.Key))], []byte{0})
+	return string(name)
+}

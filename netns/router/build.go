@@ -1,0 +1,179 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/google/nftables"
+	"github.com/sandbox-runtime/sandbox-runtime/netns"
+)
+
+// newNamespace makes the router's network namespace. The namespace forwards and takes no redirects.
+func (r Router) newNamespace() (*os.File, error) {
+	namespace, err := netns.Create()
+	if err != nil {
+		return nil, err
+	}
+	err = netns.Do(namespace, func() error {
+		for _, s := range []struct{ name, value string }{
+			{"ipv4/ip_forward", "1"},
+			{"ipv4/conf/all/send_redirects", "0"},
+			{"ipv4/conf/default/send_redirects", "0"},
+			{"ipv4/conf/all/accept_redirects", "0"},
+			{"ipv4/conf/default/accept_redirects", "0"},
+		} {
+			if err := os.WriteFile(filepath.Join("/proc/sys/net", s.name), []byte(s.value), 0); err != nil {
+				return err
+			}
+		}
+		if !forwardsIPv6() {
+			return nil
+		}
+		return os.WriteFile("/proc/sys/net/ipv6/conf/all/forwarding", []byte("1"), 0)
+	})
+	if err != nil {
+		namespace.Close()
+		return nil, fmt.Errorf("set up the router's namespace: %w", err)
+	}
+	return namespace, nil
+}
+
+// forwardsIPv6 says whether single devices of the host can forward IPv6.
+func forwardsIPv6() bool {
+	_, err := os.Stat(setting{"ipv6", "default"}.path())
+	return err == nil
+}
+
+// build makes the link between the host and a new router, and the router's table. What an
+// interrupted build left on the host goes first.
+func (o *opened) build() error {
+	r := o.router
+	if err := r.removeFromHost(o.host); err != nil {
+		return err
+	}
+	name := r.hostLink()
+	var err error
+	if o.state.MTU, err = smallestMTU(o.host); err != nil {
+		return err
+	}
+	if err := connect(o.host, name, o.namespace, uplink, o.state.MTU); err != nil {
+		return err
+	}
+	if forwardsIPv6() {
+		o.state.Local = localRange(r.seed())
+	}
+	outer, err := openEnd(o.host, name)
+	if err != nil {
+		return err
+	}
+	inner, err := openEnd(o.inner, uplink)
+	if err != nil {
+		return err
+	}
+	if err := o.takeRange(outer); err != nil {
+		return err
+	}
+	link, err := o.host.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	if err := o.state.write(o.host, link); err != nil {
+		return err
+	}
+	a := o.state.addresses()
+	for _, f := range a.families() {
+		if err := joinRouter(outer, inner, a, f); err != nil {
+			return err
+		}
+	}
+	loopback, err := openEnd(o.inner, "lo")
+	if err != nil {
+		return err
+	}
+	if err := loopback.has(resolverAddress.Addr()); err != nil {
+		return err
+	}
+	f, err := openFirewall(o.namespace, tableName)
+	if err != nil {
+		return err
+	}
+	f.writeRouter()
+	return f.flush()
+}
+
+// takeRange routes a free range of IPv4 addresses to the router. The route itself keeps other
+// routers from the range.
+func (o *opened) takeRange(outer end) error {
+	return freeRanges(o.host, o.router.seed(), func(p netip.Prefix) (bool, error) {
+		a := Addresses{V4: p}
+		router := a.at(ipv4, routerPlace)
+		if err := outer.knows(router, innerMAC); err != nil {
+			return false, err
+		}
+		err := outer.reaches(p, router)
+		if errors.Is(err, errTaken) {
+			return false, nil
+		}
+		o.state.Range = p
+		return err == nil, err
+	})
+}
+
+// joinRouter gives both ends the addresses, neighbours and routes of one family.
+func joinRouter(outer, inner end, a Addresses, f family) error {
+	host, router := a.at(f, hostPlace), a.at(f, routerPlace)
+	if err := inner.has(router); err != nil {
+		return err
+	}
+	if err := inner.knows(host, outerMAC); err != nil {
+		return err
+	}
+	if err := inner.reaches(everything(f), host); err != nil {
+		return err
+	}
+	if f.bits == ipv4.bits {
+		return nil // takeRange has done the host's side
+	}
+	if err := outer.knows(router, innerMAC); err != nil {
+		return err
+	}
+	return outer.reaches(a.of(f), router)
+}
+
+// smallestMTU is the smallest MTU of the devices with default routes, in bytes. Without a default
+// route it is that of an Ethernet.
+func smallestMTU(host *netlink.Handle) (int, error) {
+	const ethernet = 1500
+	needed, err := uplinks(host)
+	if err != nil {
+		return 0, err
+	}
+	smallest := 0
+	for _, s := range needed {
+		link, err := host.LinkByName(s.device)
+		if err != nil {
+			return 0, err
+		}
+		if m := link.Attrs().MTU; smallest == 0 || m < smallest {
+			smallest = m
+		}
+	}
+	if smallest == 0 {
+		return ethernet, nil
+	}
+	return smallest, nil
+}
+
+// openHostFirewall opens a table of the caller's network namespace.
+func openHostFirewall(table string) (*firewall, error) {
+	conn, err := nftables.New()
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	return &firewall{conn: conn, table: &nftables.Table{Name: table, Family: nftables.TableFamilyINet}}, nil
+}

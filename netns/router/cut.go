@@ -1,0 +1,119 @@
+package router
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/netns"
+)
+
+// endConnections ends the sandbox's TCP and UDP sockets with a peer outside: each of their readers
+// and writers gets ECONNABORTED at once (SOCK_DESTROY, sock_diag(7)). It returns their number.
+func endConnections(sandbox *os.File) (int, error) {
+	count := 0
+	err := netns.Do(sandbox, func() error {
+		for _, protocol := range []struct {
+			number byte
+			list   func(family uint8) ([]*netlink.Socket, error)
+		}{{unix.IPPROTO_TCP, netlink.SocketDiagTCP}, {unix.IPPROTO_UDP, netlink.SocketDiagUDP}} {
+			for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+				sockets, err := protocol.list(family)
+				if err != nil {
+					return err
+				}
+				for _, s := range sockets {
+					if !isOutside(s.ID.Destination) {
+						continue
+					}
+					isEnded, err := destroy(protocol.number, s)
+					if err != nil {
+						return err
+					}
+					if isEnded {
+						count++
+					}
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return count, fmt.Errorf("end the sandbox's connections: %w", err)
+	}
+	return count, nil
+}
+
+func isOutside(peer net.IP) bool {
+	a, ok := netip.AddrFromSlice(peer)
+	a = a.Unmap()
+	return ok && !a.IsLoopback() && !a.IsUnspecified()
+}
+
+// A socketName is inet_diag_req_v2 of linux/inet_diag.h.
+type socketName []byte
+
+func (n socketName) Len() int          { return len(n) }
+func (n socketName) Serialize() []byte { return n }
+
+func nameOf(protocol byte, s *netlink.Socket) socketName {
+	name := []byte{s.Family, protocol, 0, 0}
+	name = binary.NativeEndian.AppendUint32(name, ^uint32(0)) // in any state
+	name = binary.BigEndian.AppendUint16(name, s.ID.SourcePort)
+	name = binary.BigEndian.AppendUint16(name, s.ID.DestinationPort)
+	for _, ip := range []net.IP{s.ID.Source, s.ID.Destination} {
+		address := make([]byte, net.IPv6len)
+		if s.Family == unix.AF_INET {
+			copy(address, ip.To4())
+		} else {
+			copy(address, ip.To16())
+		}
+		name = append(name, address...)
+	}
+	name = binary.NativeEndian.AppendUint32(name, s.ID.Interface)
+	for _, part := range s.ID.Cookie {
+		name = binary.NativeEndian.AppendUint32(name, part)
+	}
+	return name
+}
+
+// destroy returns false for a socket that has ended meanwhile.
+func destroy(protocol byte, s *netlink.Socket) (bool, error) {
+	request := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
+	request.AddData(nameOf(protocol, s))
+	_, err := request.Execute(unix.NETLINK_INET_DIAG, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// forgetConnections removes the entries of the sandbox's address from the connection tracking of
+// the namespace; nil is the caller's. A later sandbox with the address inherits no connection.
+func forgetConnections(namespace *os.File, address netip.Addr) error {
+	forget := func() error {
+		family := netlink.InetFamily(unix.AF_INET6)
+		if address.Is4() {
+			family = unix.AF_INET
+		}
+		filter := &netlink.ConntrackFilter{}
+		if err := filter.AddIP(netlink.ConntrackOrigSrcIP, address.AsSlice()); err != nil {
+			return err
+		}
+		if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, filter); err != nil {
+			return fmt.Errorf("remove tracked connections of %s: %w", address, err)
+		}
+		return nil
+	}
+	if namespace == nil {
+		return forget()
+	}
+	return netns.Do(namespace, forget)
+}

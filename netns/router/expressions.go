@@ -1,0 +1,114 @@
+package router
+
+import (
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// Registers of 32 bits, in which the parts of a key lie one after another. Names of interfaces
+// take four of them (nft_set concatenations).
+const (
+	nameRegister    = unix.NFT_REG32_00
+	addressRegister = nameRegister + 4
+	scratchRegister = unix.NFT_REG_1
+)
+
+// A family is IPv4 or IPv6, in the parts that expressions need.
+type family struct {
+	name         string // in /proc/sys/net
+	protocol     byte
+	suffix       string // of names of sets
+	address      nftables.SetDatatype
+	source, dest uint32 // offsets in the network header
+	special      []netip.Prefix
+	bits         int
+}
+
+var (
+	ipv4     = family{"ipv4", unix.NFPROTO_IPV4, "4", nftables.TypeIPAddr, 12, 16, special4, 32}
+	ipv6     = family{"ipv6", unix.NFPROTO_IPV6, "6", nftables.TypeIP6Addr, 8, 24, special6, 128}
+	families = []family{ipv4, ipv6}
+)
+
+func familyOf(a netip.Addr) family {
+	if a.Is4() {
+		return ipv4
+	}
+	return ipv6
+}
+
+type expressions []expr.Any
+
+// is compares the scratch register.
+func is(op expr.CmpOp, data []byte) expr.Any {
+	return &expr.Cmp{Op: op, Register: scratchRegister, Data: data}
+}
+
+// of matches packets of the family.
+func (f family) of() expressions {
+	return expressions{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: scratchRegister},
+		is(expr.CmpOpEq, []byte{f.protocol}),
+	}
+}
+
+// load puts an address of the network header into a register.
+func (f family) load(offset, register uint32) expr.Any {
+	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: f.address.Bytes}
+}
+
+// from matches packets that come in through the interface; to, packets that go out.
+func from(name string) expressions { return named(expr.MetaKeyIIFNAME, name) }
+func to(name string) expressions   { return named(expr.MetaKeyOIFNAME, name) }
+
+func named(key expr.MetaKey, name string) expressions {
+	return expressions{&expr.Meta{Key: key, Register: scratchRegister}, is(expr.CmpOpEq, interfaceName(name))}
+}
+
+func interfaceName(name string) []byte {
+	b := make([]byte, unix.IFNAMSIZ)
+	copy(b, name)
+	return b
+}
+
+// in matches packets with the key that the registers from nameRegister on hold.
+func in(s *nftables.Set, invert bool) expr.Any {
+	return &expr.Lookup{SourceRegister: nameRegister, SetName: s.Name, SetID: s.ID, Invert: invert}
+}
+
+// connection matches packets by the state of their connection.
+func connection(states uint32) expressions {
+	return expressions{
+		&expr.Ct{Key: expr.CtKeySTATE, Register: scratchRegister},
+		&expr.Bitwise{
+			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: 4,
+			Mask: binaryutil.NativeEndian.PutUint32(states), Xor: make([]byte, 4),
+		},
+		is(expr.CmpOpNeq, make([]byte, 4)),
+	}
+}
+
+const known = expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED
+
+func verdict(kind expr.VerdictKind) expressions { return expressions{&expr.Verdict{Kind: kind}} }
+
+// tcp matches TCP.
+func tcp() expressions {
+	return expressions{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: scratchRegister},
+		is(expr.CmpOpEq, []byte{unix.IPPROTO_TCP}),
+	}
+}
+
+// The two answers to refused packets: programs learn at once of the refusal.
+func reset() expressions {
+	return expressions{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}}
+}
+
+func prohibited() expressions {
+	return expressions{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED}}
+}

@@ -1,0 +1,238 @@
+package router
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// tableName is the name of the router's table. The host's table has the hash of the state root
+// behind it.
+const tableName = "sandbox-runtime"
+
+// A firewall is an nftables table that is being written. Its first error is kept.
+type firewall struct {
+	conn  *nftables.Conn
+	table *nftables.Table
+	err   error
+}
+
+func openFirewall(namespace *os.File, table string) (*firewall, error) {
+	conn, err := nftables.New(nftables.WithNetNSFd(int(namespace.Fd())))
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	return &firewall{conn: conn, table: &nftables.Table{Name: table, Family: nftables.TableFamilyINet}}, nil
+}
+
+// flush sends all that was added. The kernel takes all of it or nothing.
+func (f *firewall) flush() error {
+	if f.err != nil {
+		return fmt.Errorf("nftables: %w", f.err)
+	}
+	if err := f.conn.Flush(); err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	return nil
+}
+
+// renew starts the table anew, without what an earlier one left.
+func (f *firewall) renew() {
+	f.conn.AddTable(f.table)
+	f.conn.DelTable(f.table)
+	f.conn.AddTable(f.table)
+}
+
+func (f *firewall) note(err error) {
+	if f.err == nil {
+		f.err = err
+	}
+}
+
+func (f *firewall) set(s nftables.Set, elements ...nftables.SetElement) *nftables.Set {
+	s.Table = f.table
+	f.note(f.conn.AddSet(&s, elements))
+	return &s
+}
+
+func (f *firewall) chain(c nftables.Chain) *nftables.Chain {
+	c.Table = f.table
+	return f.conn.AddChain(&c)
+}
+
+func (f *firewall) rule(c *nftables.Chain, parts ...expressions) {
+	var all []expr.Any
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	f.conn.AddRule(&nftables.Rule{Table: f.table, Chain: c, Exprs: all})
+}
+
+// reject answers TCP with a reset and all else with an ICMP message.
+func (f *firewall) reject(c *nftables.Chain, when ...expressions) {
+	f.rule(c, append(when[:len(when):len(when)], tcp(), reset())...)
+	f.rule(c, append(when[:len(when):len(when)], prohibited())...)
+}
+
+// members is the set of sandboxes: the interface and the address of each.
+func members(f family) nftables.Set {
+	return nftables.Set{
+		Name: "members" + f.suffix, Concatenation: true,
+		KeyType: nftables.MustConcatSetType(nftables.TypeIFName, f.address),
+	}
+}
+
+func memberKey(name string, a netip.Addr) []byte { return append(interfaceName(name), a.AsSlice()...) }
+
+// grants is a set of destinations of sandboxes, named "allowed" or "denied": the interface, the
+// address, the protocol and the port.
+func grants(name string, f family) nftables.Set {
+	return nftables.Set{
+		Name: name + f.suffix, Concatenation: true, Interval: true,
+		KeyType: nftables.MustConcatSetType(nftables.TypeIFName, f.address, nftables.TypeInetProto, nftables.TypeInetService),
+	}
+}
+
+// grantElements are the elements of grants that stand for a rule of a sandbox.
+func grantElements(name string, r spec.AddressRule) []nftables.SetElement {
+	first, last := r.Prefix.Addr(), lastAddr(r.Prefix)
+	element := func(firstProtocol, lastProtocol byte, ports spec.PortRange) nftables.SetElement {
+		return nftables.SetElement{
+			Key:    grantKey(name, first, firstProtocol, ports.First),
+			KeyEnd: grantKey(name, last, lastProtocol, ports.Last),
+		}
+	}
+	if r.Ports == (spec.PortRange{}) {
+		return []nftables.SetElement{element(0, 255, spec.PortRange{Last: 65535})}
+	}
+	return []nftables.SetElement{
+		element(unix.IPPROTO_TCP, unix.IPPROTO_TCP, r.Ports),
+		element(unix.IPPROTO_UDP, unix.IPPROTO_UDP, r.Ports),
+	}
+}
+
+func grantKey(name string, a netip.Addr, protocol byte, port uint16) []byte {
+	key := memberKey(name, a)
+	key = append(key, protocol, 0, 0, 0)
+	key = binary.BigEndian.AppendUint16(key, port)
+	return append(key, 0, 0)
+}
+
+func lastAddr(p netip.Prefix) netip.Addr {
+	last := p.Addr().AsSlice()
+	for bit := p.Bits(); bit < len(last)*8; bit++ {
+		last[bit/8] |= 0x80 >> (bit % 8)
+	}
+	a, _ := netip.AddrFromSlice(last) // a slice of an address has an address's length
+	return a
+}
+
+// isMember matches packets of a sandbox, by interface and source or destination.
+func isMember(f family, s *nftables.Set, key expr.MetaKey, offset uint32, invert bool) expressions {
+	return append(f.of(),
+		&expr.Meta{Key: key, Register: nameRegister},
+		f.load(offset, addressRegister),
+		in(s, invert))
+}
+
+// isGranted matches packets of a sandbox whose destination is in the set.
+func isGranted(f family, s *nftables.Set) expressions {
+	protocol := addressRegister + f.address.Bytes/4
+	return append(f.of(),
+		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nameRegister},
+		f.load(f.dest, addressRegister),
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: protocol},
+		&expr.Payload{DestRegister: protocol + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		in(s, false))
+}
+
+// isSpecial matches packets to a destination in a set of addresses.
+func isSpecial(f family, s *nftables.Set) expressions {
+	return append(f.of(), f.load(f.dest, nameRegister), in(s, false))
+}
+
+// writeRouter writes the router's table. Its rules never change: sandboxes are elements of sets.
+func (f *firewall) writeRouter() {
+	f.renew()
+	drop, accept := nftables.ChainPolicyDrop, nftables.ChainPolicyAccept
+	outside := f.chain(nftables.Chain{Name: "outside"})
+	forward := f.chain(nftables.Chain{
+		Name: "forward", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward,
+		Priority: nftables.ChainPriorityFilter, Policy: &drop,
+	})
+	input := f.chain(nftables.Chain{
+		Name: "input", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput,
+		Priority: nftables.ChainPriorityFilter, Policy: &accept,
+	})
+	f.rule(forward, from(uplink), expressions{&expr.Verdict{Kind: expr.VerdictJump, Chain: outside.Name}})
+	for _, fam := range families {
+		f.writeForward(forward, outside, input, fam)
+	}
+	f.rule(outside, connection(known), verdict(expr.VerdictAccept))
+	f.rule(outside, verdict(expr.VerdictDrop))
+	f.rule(forward, connection(expr.CtStateBitINVALID), verdict(expr.VerdictDrop))
+	f.rule(forward, to(uplink), verdict(expr.VerdictAccept))
+	f.rule(input, connection(known), verdict(expr.VerdictAccept))
+	f.reject(input)
+}
+
+// writeForward writes the rules of one family. A packet that is not decided here is accepted if
+// it goes out.
+func (f *firewall) writeForward(forward, outside, input *nftables.Chain, fam family) {
+	m := f.set(members(fam))
+	allowed, denied := f.set(grants("allowed", fam)), f.set(grants("denied", fam))
+	special := f.set(specialSet(fam), intervals(fam.special)...)
+	host := f.set(hostSet(fam))
+
+	drop, accept := verdict(expr.VerdictDrop), verdict(expr.VerdictAccept)
+	f.rule(outside, isMember(fam, m, expr.MetaKeyOIFNAME, fam.dest, true), drop)
+	f.rule(input, from(uplink), fam.of(), accept)
+	f.rule(input, isMember(fam, m, expr.MetaKeyIIFNAME, fam.source, true), drop)
+	if fam.bits == ipv4.bits {
+		f.rule(input, toResolver(unix.IPPROTO_UDP), accept)
+		f.rule(input, toResolver(unix.IPPROTO_TCP), accept)
+	}
+
+	f.rule(forward, isMember(fam, m, expr.MetaKeyIIFNAME, fam.source, true), drop)
+	f.rule(forward, fam.of(), connection(known), accept)
+	f.reject(forward, isGranted(fam, denied))
+	f.rule(forward, isGranted(fam, allowed), to(uplink), accept)
+	f.reject(forward, isSpecial(fam, special))
+	f.reject(forward, isSpecial(fam, host))
+}
+
+// toResolver matches queries over the protocol.
+func toResolver(protocol byte) expressions {
+	return append(ipv4.of(),
+		ipv4.load(ipv4.dest, scratchRegister),
+		is(expr.CmpOpEq, resolverAddress.Addr().AsSlice()),
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: scratchRegister},
+		is(expr.CmpOpEq, []byte{protocol}),
+		&expr.Payload{DestRegister: scratchRegister, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		is(expr.CmpOpEq, binary.BigEndian.AppendUint16(nil, resolverAddress.Port())))
+}
+
+func specialSet(f family) nftables.Set {
+	return nftables.Set{Name: "special" + f.suffix, KeyType: f.address, Interval: true}
+}
+
+func hostSet(f family) nftables.Set { return nftables.Set{Name: "host" + f.suffix, KeyType: f.address} }
+
+// intervals are the elements of a set with the prefixes, which do not overlap.
+func intervals(prefixes []netip.Prefix) []nftables.SetElement {
+	var elements []nftables.SetElement
+	for _, p := range prefixes {
+		elements = append(elements, nftables.SetElement{Key: p.Addr().AsSlice()})
+		if next := lastAddr(p).Next(); next.IsValid() {
+			elements = append(elements, nftables.SetElement{Key: next.AsSlice(), IntervalEnd: true})
+		}
+	}
+	return elements
+}

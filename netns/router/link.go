@@ -1,0 +1,125 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/vishvananda/netns"
+)
+
+// Devices at the ends of links. Each link has two ends only, so these hardware addresses are
+// the same on all links.
+const (
+	uplink = "uplink" // the router's end of the link with the host
+	inside = "eth0"   // a sandbox's end
+)
+
+var (
+	outerMAC = net.HardwareAddr{0x02, 0x73, 0x72, 0, 0, 1} // the end that is nearer to the host
+	innerMAC = net.HardwareAddr{0x02, 0x73, 0x72, 0, 0, 2}
+)
+
+// gateways are the addresses to which a sandbox sends. No device has them: the neighbour entry
+// alone gives the hardware address.
+func gateway(f family) netip.Addr {
+	if f.bits == ipv4.bits {
+		return netip.AddrFrom4([4]byte{169, 254, 1, 1})
+	}
+	return netip.MustParseAddr("fe80::1")
+}
+
+// handleAt opens the routing of a namespace.
+func handleAt(namespace *os.File) (*netlink.Handle, error) {
+	h, err := netlink.NewHandleAt(netns.NsHandle(namespace.Fd()), unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open a network namespace: %w", err)
+	}
+	return h, nil
+}
+
+// connect makes a link: the outer end in the namespace of outerHandle, the inner end in a namespace.
+func connect(outer *netlink.Handle, outerName string, inner *os.File, innerName string, mtu int) error {
+	attributes := netlink.NewLinkAttrs()
+	attributes.Name, attributes.HardwareAddr, attributes.MTU = outerName, outerMAC, mtu
+	err := outer.LinkAdd(&netlink.Veth{
+		LinkAttrs: attributes, PeerName: innerName, PeerHardwareAddr: innerMAC,
+		PeerMTU: uint32(mtu), PeerNamespace: netlink.NsFd(inner.Fd()),
+	})
+	if err != nil {
+		return fmt.Errorf("make the link %s: %w", outerName, err)
+	}
+	return nil
+}
+
+// An end is one end of a link, up, in its namespace.
+type end struct {
+	handle *netlink.Handle
+	name   string
+	index  int
+}
+
+func openEnd(h *netlink.Handle, name string) (end, error) {
+	link, err := h.LinkByName(name)
+	if err != nil {
+		return end{}, fmt.Errorf("find the device %s: %w", name, err)
+	}
+	if err := h.LinkSetUp(link); err != nil {
+		return end{}, fmt.Errorf("bring the device %s up: %w", name, err)
+	}
+	return end{h, name, link.Attrs().Index}, nil
+}
+
+// has gives the device an address.
+func (e end) has(a netip.Addr) error {
+	link := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: e.index, Name: e.name}}
+	err := e.handle.AddrReplace(link, &netlink.Addr{IPNet: single(a), Flags: unix.IFA_F_NODAD})
+	if err != nil {
+		return fmt.Errorf("give %s the address %s: %w", e.name, a, err)
+	}
+	return nil
+}
+
+// knows gives the device the hardware address of a neighbour.
+func (e end) knows(a netip.Addr, mac net.HardwareAddr) error {
+	err := e.handle.NeighSet(&netlink.Neigh{
+		LinkIndex: e.index, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: mac,
+	})
+	if err != nil {
+		return fmt.Errorf("give %s the neighbour %s: %w", e.name, a, err)
+	}
+	return nil
+}
+
+// errTaken says that there is another route to the destination.
+var errTaken = errors.New("another route has this destination")
+
+// reaches adds a route through the device. Without a gateway the destination is a neighbour.
+func (e end) reaches(destination netip.Prefix, gateway netip.Addr) error {
+	r := &netlink.Route{LinkIndex: e.index, Dst: network(destination)}
+	if gateway.IsValid() {
+		r.Gw, r.Flags = gateway.AsSlice(), int(netlink.FLAG_ONLINK)
+	} else {
+		r.Scope = netlink.SCOPE_LINK
+	}
+	err := e.handle.RouteAdd(r)
+	if errors.Is(err, unix.EEXIST) {
+		return errTaken
+	}
+	if err != nil {
+		return fmt.Errorf("route %s through %s: %w", destination, e.name, err)
+	}
+	return nil
+}
+
+func everything(f family) netip.Prefix {
+	if f.bits == ipv4.bits {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}

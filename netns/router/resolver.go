@@ -1,0 +1,94 @@
+package router
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/netns"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/resolver"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+var resolverAddress = netip.AddrPortFrom(netip.MustParseAddr(spec.NameServer), 53)
+
+// resolverFile names the resolver's process.
+func (r Router) resolverFile() string { return filepath.Join(r.Dir, "resolver") }
+
+func (r Router) resolver() (process.ID, error) {
+	var id process.ID
+	text, err := statedir.ReadOwn(r.resolverFile())
+	if err == nil {
+		err = json.Unmarshal(text, &id)
+	}
+	return id, err
+}
+
+// repairResolver starts a resolver unless one runs.
+func (o *opened) repairResolver() error {
+	id, err := o.router.resolver()
+	if err == nil && id.Lives() {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the resolver's process: %w", err)
+	}
+	packets, streams, err := listenInside(o.namespace)
+	if err != nil {
+		return fmt.Errorf("the resolver's sockets: %w", err)
+	}
+	defer packets.Close()
+	defer streams.Close()
+	return resolver.Start(packets, streams, o.router.Resolv, func(id process.ID) error {
+		return statedir.ReplaceJSON(o.router.resolverFile(), id)
+	})
+}
+
+// listenInside opens the resolver's sockets in the router.
+func listenInside(namespace *os.File) (packets, streams *os.File, err error) {
+	err = netns.Do(namespace, func() error {
+		udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(resolverAddress))
+		if err != nil {
+			return err
+		}
+		defer udp.Close()
+		tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(resolverAddress))
+		if err != nil {
+			return err
+		}
+		defer tcp.Close()
+		if packets, err = udp.File(); err != nil {
+			return err
+		}
+		if streams, err = tcp.File(); err != nil {
+			packets.Close()
+		}
+		return err
+	})
+	return packets, streams, err
+}
+
+// endTime bounds the wait for the end of a killed resolver.
+const endTime = 5 * time.Second
+
+func (r Router) endResolver() error {
+	id, err := r.resolver()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && id.Lives() {
+		err = id.End(endTime)
+	}
+	if err != nil {
+		return fmt.Errorf("end the resolver: %w", err)
+	}
+	return os.Remove(r.resolverFile())
+}

@@ -1,0 +1,262 @@
+package router
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A Router connects the sandboxes of a state root with the host. The caller needs CAP_NET_ADMIN
+// and CAP_SYS_ADMIN on the host. The host is the caller's network namespace.
+//
+// The router comes with the first sandbox and goes with the last one.
+type Router struct {
+	// Dir is a directory of the state root, for the router alone. The router's network
+	// namespace is mounted there.
+	Dir string
+	// Resolv is the resolv.conf(5) with the host's name servers.
+	Resolv string
+}
+
+// A Member is a sandbox that is connected.
+type Member struct {
+	// Link is the name of the device in the router. No two sandboxes have the same name, at any
+	// time: elements of an earlier sandbox could stay after a crash.
+	Link string
+	// Number gives the sandbox's addresses. It is at most MaxNumber.
+	Number uint32
+	// Deny wins over Allow.
+	Allow, Deny []spec.AddressRule
+}
+
+func (r Router) seed() [sha256.Size]byte { return sha256.Sum256([]byte(r.Dir)) }
+
+// hostLink is the name of the host's device.
+func (r Router) hostLink() string {
+	seed := r.seed()
+	return "sr-" + hex.EncodeToString(seed[:6])
+}
+
+func (r Router) hostTable() string { return tableName + "-" + r.hostLink()[len("sr-"):] }
+
+func (r Router) pin() string { return filepath.Join(r.Dir, "router") }
+
+// Attach connects a sandbox's network namespace. Nothing passes before all is set. After an error
+// call Detach.
+func (r Router) Attach(sandbox *os.File, m Member) error {
+	if m.Number > MaxNumber {
+		return fmt.Errorf("the sandbox has the number %d; at most %d have an address", m.Number, MaxNumber)
+	}
+	unlock, err := r.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	o, err := r.open()
+	if err != nil {
+		return fmt.Errorf("connect the sandbox: %w", err)
+	}
+	defer o.close()
+	if err := o.attach(sandbox, m); err != nil {
+		return fmt.Errorf("connect the sandbox: %w", err)
+	}
+	return nil
+}
+
+// Detach ends the connection of the sandbox with this link, also of one that is gone (sandbox is
+// nil then) or that was connected in part. Packets stop first, then all of the sandbox's connections end. It
+// returns their number.
+func (r Router) Detach(sandbox *os.File, link string) (ended int, err error) {
+	err = r.change(func(namespace *os.File) error {
+		if err := detach(namespace, link); err != nil || sandbox == nil {
+			return err
+		}
+		ended, err = endConnections(sandbox)
+		return err
+	})
+	if err != nil {
+		return ended, fmt.Errorf("disconnect the sandbox: %w", err)
+	}
+	return ended, nil
+}
+
+// Prune removes what killed processes left: elements of sandboxes whose network namespace is
+// gone, and a router without sandboxes.
+func (r Router) Prune() error {
+	if err := r.change(forgetGone); err != nil {
+		return fmt.Errorf("clean up the router: %w", err)
+	}
+	return nil
+}
+
+// change calls f for a router that is there. It removes a router without sandboxes, and the link
+// of one that is dying.
+func (r Router) change(f func(namespace *os.File) error) error {
+	if !statedir.Exists(r.Dir) { // there was no router
+		return nil
+	}
+	unlock, err := r.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	namespace, err := r.namespace()
+	if errors.Is(err, fs.ErrNotExist) {
+		return r.remove()
+	}
+	if err != nil {
+		return err
+	}
+	defer namespace.Close()
+	if err := f(namespace); err != nil {
+		return err
+	}
+	count, err := sandboxes(namespace)
+	if err != nil || count > 0 {
+		return err
+	}
+	return r.remove()
+}
+
+// lock keeps other processes from changes of the router.
+func (r Router) lock() (func(), error) {
+	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(r.Dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			f.Close()
+			return nil, fmt.Errorf("lock the router: %w", err)
+		}
+	}
+}
+
+// namespace opens the router's network namespace. Without a router the error is fs.ErrNotExist.
+func (r Router) namespace() (*os.File, error) {
+	f, err := os.Open(r.pin())
+	if err != nil {
+		return nil, err
+	}
+	var s unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &s); err != nil {
+		f.Close()
+		return nil, err
+	}
+	if s.Type != unix.NSFS_MAGIC {
+		f.Close()
+		return nil, fmt.Errorf("%s: no namespace is mounted: %w", r.pin(), fs.ErrNotExist)
+	}
+	return f, nil
+}
+
+// An opened router is whole, and its lock is held.
+type opened struct {
+	router    Router
+	namespace *os.File
+	host      *netlink.Handle
+	inner     *netlink.Handle // in the router's namespace
+	state     state
+}
+
+func (o *opened) close() {
+	if o.inner != nil {
+		o.inner.Close()
+	}
+	if o.host != nil {
+		o.host.Close()
+	}
+	o.namespace.Close()
+}
+
+// open opens the router, and makes or repairs what is missing.
+func (r Router) open() (_ *opened, err error) {
+	namespace, err := r.namespace()
+	isNew := errors.Is(err, fs.ErrNotExist)
+	if isNew {
+		namespace, err = r.newNamespace()
+	}
+	if err != nil {
+		return nil, err
+	}
+	o := &opened{router: r, namespace: namespace}
+	defer func() {
+		if err != nil {
+			o.close()
+		}
+	}()
+	if o.host, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return nil, err
+	}
+	if o.inner, err = handleAt(namespace); err != nil {
+		return nil, err
+	}
+	if isNew {
+		if err = o.build(); err == nil {
+			err = r.mount(namespace)
+		}
+	} else {
+		err = o.state.read(o.host, r.hostLink())
+	}
+	if err == nil {
+		err = o.repairHost()
+	}
+	if err == nil {
+		err = o.repairResolver()
+	}
+	return o, err
+}
+
+// mount keeps the namespace, once all in it is made. Until then a killed process leaves nothing:
+// the link to the host ends with the namespace.
+func (r Router) mount(namespace *os.File) error {
+	f, err := os.OpenFile(r.pin(), os.O_RDONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	f.Close()
+	source := fmt.Sprintf("/proc/thread-self/fd/%d", namespace.Fd())
+	if err := unix.Mount(source, r.pin(), "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount the router's namespace: %w", err)
+	}
+	return nil
+}
+
+// remove removes the router and all that it has on the host.
+func (r Router) remove() error {
+	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	if err := r.endResolver(); err != nil { // its sockets keep the namespace
+		return err
+	}
+	if err := r.removeFromHost(host); err != nil {
+		return err
+	}
+	err = unix.Unmount(r.pin(), unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("unmount the router's namespace: %w", err)
+	}
+	return erase.IgnoreMissing(os.Remove(r.pin()))
+}

@@ -1,0 +1,284 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/netns"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+func TestASandboxReachesTheOutsideAndNothingElse(t *testing.T) {
+	w := newWorld(t)
+	for _, n := range []string{"0.0.0.0:80", "[::]:81"} {
+		serve(t, w.internet, n)
+		serve(t, w.host, n)
+	}
+	shell(t, w.internet, "ip address add 10.0.0.9/32 dev lo; ip address add 169.254.169.254/32 dev lo")
+	shell(t, w.host, "ip address add 8.8.4.4/32 dev lo")
+	one := w.attach(t, Member{Link: "s-one", Number: 0})
+	two := w.attach(t, Member{Link: "s-two", Number: 4093})
+	serve(t, two, "0.0.0.0:80")
+	wantAnswer(t, one, internetIPv4+":80", hostIPv4)
+	wantAnswer(t, two, internetIPv4+":80", hostIPv4)
+	wantAnswer(t, one, "["+internetIPv6+"]:81", hostIPv6)
+	for _, address := range []string{
+		hostIPv4 + ":80", "8.8.4.4:80", "[" + hostIPv6 + "]:81", "10.0.0.9:80", "169.254.169.254:80", "169.254.1.1:80",
+		ipv4Of(t, two) + ":80",
+	} {
+		wantRefusal(t, one, address)
+	}
+}
+
+func TestNothingStays(t *testing.T) {
+	w := newWorld(t)
+	before := hostState(t, w)
+	a, b := Member{Link: "s-a", Number: 1}, Member{Link: "s-b", Number: 2}
+	w.attach(t, a)
+	w.attach(t, b)
+	if during := hostState(t, w); !strings.Contains(during, "ipv4/conf/wan/forwarding:1") || !strings.Contains(during, "ipv4/conf/all/forwarding:0") {
+		t.Errorf("forwarding:\n%s", during)
+	}
+	w.detach(t, nil, a.Link)
+	w.detach(t, nil, b.Link)
+	if after := hostState(t, w); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// A connection that waits for an answer gets an error at once when the sandbox is cut off. Those
+// within the sandbox go on.
+func TestACutEndsConnections(t *testing.T) {
+	w := newWorld(t)
+	silent := listen(t, w.internet, "0.0.0.0:80")
+	m := Member{Link: "s-cut", Number: 7}
+	sandbox := w.attach(t, m)
+	local := listen(t, sandbox, "127.0.0.1:80")
+	outside, within := dial(t, sandbox, "tcp", internetIPv4+":80"), dial(t, sandbox, "tcp", "127.0.0.1:80")
+	packets := dial(t, sandbox, "udp", internetIPv4+":80")
+	far, near := accept(t, silent), accept(t, local)
+	defer far.Close()
+
+	ends := make(chan error, 2)
+	for _, c := range []net.Conn{outside, packets} {
+		go func() {
+			_, err := c.Read(make([]byte, 1))
+			ends <- err
+		}()
+	}
+	time.Sleep(50 * time.Millisecond) // both readers wait
+	if got := w.detach(t, sandbox, m.Link); got != 2 {
+		t.Errorf("%d connections ended", got)
+	}
+	for range 2 {
+		select {
+		case err := <-ends:
+			if !errors.Is(err, unix.ECONNABORTED) {
+				t.Errorf("a reader got %v", err)
+			}
+		case <-time.After(patience):
+			t.Fatal("a reader still waits")
+		}
+	}
+	if _, err := near.Write([]byte("x")); err != nil {
+		t.Error(err)
+	}
+	if n, err := within.Read(make([]byte, 1)); n != 1 || err != nil {
+		t.Errorf("within the sandbox: %v", err)
+	}
+	wantRefusal(t, sandbox, internetIPv4+":80")
+}
+
+func TestRulesWidenAndNarrow(t *testing.T) {
+	w := newWorld(t)
+	shell(t, w.internet, "ip address add 10.0.0.9/32 dev lo; ip address add 9.9.9.10/24 dev lan")
+	for _, address := range []string{"10.0.0.9:80", "10.0.0.9:81", internetIPv4 + ":80", internetIPv4 + ":81", "9.9.9.10:80"} {
+		serve(t, w.internet, address)
+	}
+	one := w.attach(t, Member{
+		Link: "s-one", Number: 1,
+		Allow: rules(t, "10.0.0.0/24:80", "9.9.9.0/24", "10.128.0.0/9"), Deny: rules(t, "9.9.9.8/31:70-80", "9.9.9.10"),
+	})
+	other := w.attach(t, Member{Link: "s-other", Number: 2})
+	wantAnswer(t, one, "10.0.0.9:80", hostIPv4)
+	wantAnswer(t, one, internetIPv4+":81", hostIPv4)
+	for _, address := range []string{"10.0.0.9:81", internetIPv4 + ":80", "9.9.9.10:80"} {
+		wantRefusal(t, one, address)
+	}
+	serve(t, other, "0.0.0.0:80")
+	wantRefusal(t, one, ipv4Of(t, other)+":80")
+	wantRefusal(t, other, "10.0.0.9:80")
+	wantAnswer(t, other, internetIPv4+":80", hostIPv4)
+}
+
+// Without the host's table the router's packets go nowhere. The next sandbox brings it back.
+func TestAFlushedFirewallLetsNothingPass(t *testing.T) {
+	w := newWorld(t)
+	serve(t, w.internet, "0.0.0.0:80")
+	serve(t, w.internet, "[::]:81")
+	serve(t, w.host, "0.0.0.0:80")
+	one := w.attach(t, Member{Link: "s-one", Number: 1})
+	shell(t, w.host, "nft flush ruleset")
+	for _, address := range []string{internetIPv4 + ":80", "[" + internetIPv6 + "]:81", hostIPv4 + ":80"} {
+		wantRefusal(t, one, address)
+	}
+	w.attach(t, Member{Link: "s-two", Number: 2})
+	wantAnswer(t, one, internetIPv4+":80", hostIPv4)
+	wantAnswer(t, one, "["+internetIPv6+"]:81", hostIPv6)
+}
+
+// Two state roots of one host have ranges of their own. The last router that goes switches
+// forwarding off.
+func TestTwoRoutersShareTheHost(t *testing.T) {
+	w := newWorld(t)
+	other := &world{host: w.host, internet: w.internet, router: Router{t.TempDir(), resolvFile(t)}}
+	serve(t, w.internet, "0.0.0.0:80")
+	m := Member{Link: "s-one", Number: 1}
+	one, two := w.attach(t, m), other.attach(t, m)
+	wantAnswer(t, one, internetIPv4+":80", hostIPv4)
+	wantAnswer(t, two, internetIPv4+":80", hostIPv4)
+	w.detach(t, nil, m.Link)
+	wantAnswer(t, two, internetIPv4+":80", hostIPv4)
+	other.detach(t, nil, m.Link)
+	if got := shell(t, w.host, "cat /proc/sys/net/ipv4/conf/wan/forwarding"); got != "0" {
+		t.Errorf("forwarding is %s", got)
+	}
+}
+
+// A sandbox's programs can bind addresses that are not theirs (IP_FREEBIND). Nothing with such a
+// source gets out.
+func TestForeignSourcesDoNotPass(t *testing.T) {
+	w := newWorld(t)
+	one := w.attach(t, Member{Link: "s-one", Number: 1})
+	w.attach(t, Member{Link: "s-two", Number: 2})
+	heard := make(chan string, 10)
+	hear(t, w.internet, "0.0.0.0:80", heard)
+	hear(t, w.internet, "[::]:81", heard)
+	shell(t, one, "ip address add 10.1.2.3/32 dev lo; ip address add 2600:9::77/128 dev lo; ip address add "+hostIPv4+"/32 dev lo")
+	for _, source := range []string{"10.1.2.3", "2600:9::77", hostIPv4} {
+		destination := internetIPv4 + ":80"
+		if strings.Contains(source, "::") {
+			destination = "[" + internetIPv6 + "]:81"
+		}
+		err := netns.Do(one, func() error {
+			d := net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(source)}}
+			c, err := d.Dial("udp", destination)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			_, err = c.Write([]byte(source))
+			return err
+		})
+		if err != nil {
+			t.Errorf("%s: %v", source, err)
+		}
+	}
+	err := netns.Do(one, func() error {
+		c, err := net.Dial("udp", internetIPv4+":80")
+		if err == nil {
+			defer c.Close()
+			_, err = c.Write([]byte("own"))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case got := <-heard:
+		if got != "own" {
+			t.Errorf("%s got out", got)
+		}
+	case <-time.After(patience):
+		t.Error("the packet with the sandbox's own source got lost")
+	}
+}
+
+// A process that is killed at any moment leaves nothing that Prune does not remove.
+func TestKilledProcessesLeaveNothing(t *testing.T) {
+	w := newWorld(t)
+	before := hostState(t, w)
+	for i := range 40 {
+		cmd := exec.Command("nsenter", "--net=/proc/self/fd/3", os.Args[0])
+		cmd.Env = append(os.Environ(), victimVariable+"="+w.router.Dir)
+		cmd.ExtraFiles = []*os.File{w.host}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(rand.IntN(250)) * time.Millisecond)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if err := w.on(w.router.Prune); err != nil {
+			t.Fatalf("round %d: %v", i, err)
+		}
+	}
+	if after := hostState(t, w); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// Names are those of the host's name servers, over UDP and TCP. The resolver comes back when it
+// was killed.
+func TestNamesAreTheHosts(t *testing.T) {
+	w := newWorld(t)
+	nameServer(t, w.internet)
+	one := w.attach(t, Member{Link: "s-one", Number: 1})
+	for _, network := range []string{"udp", "tcp"} {
+		if got, err := lookup(one, network, "some.example"); err != nil || !slices.Equal(got, []string{"9.8.7.6"}) {
+			t.Errorf("%s: %v, %v", network, got, err)
+		}
+	}
+	var notFound *net.DNSError
+	if _, err := lookup(one, "udp", "none.example"); !errors.As(err, &notFound) || !notFound.IsNotFound {
+		t.Errorf("a name that is not there: %v", err)
+	}
+	old, err := w.router.resolver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := old.End(patience); err != nil {
+		t.Fatal(err)
+	}
+	w.attach(t, Member{Link: "s-two", Number: 2})
+	if got, err := lookup(one, "udp", "some.example"); err != nil {
+		t.Errorf("after the resolver was killed: %v, %v", got, err)
+	}
+	wantRefusal(t, one, spec.NameServer+":54")
+}
+
+// The resolver has no privilege. It ends with the last sandbox.
+func TestTheResolverIsNobody(t *testing.T) {
+	w := newWorld(t)
+	m := Member{Link: "s-one", Number: 1}
+	w.attach(t, m)
+	id, err := w.router.resolver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", id.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"Uid:\t65534\t65534\t65534\t65534\n", "Gid:\t65534\t65534\t65534\t65534\n", "Groups:\t \n", "CapEff:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "NoNewPrivs:\t1\n"} {
+		if !strings.Contains(string(status), line) {
+			t.Errorf("no %q in\n%s", line, status)
+		}
+	}
+	w.detach(t, nil, m.Link)
+	if id.Lives() {
+		t.Error("the resolver outlives the last sandbox")
+	}
+}

@@ -1,0 +1,204 @@
+package router
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// linkPrefix begins the names of the routers' devices on the host.
+const linkPrefix = "sr-"
+
+// A state is the part of the router that no other kernel object tells. The kernel keeps the
+// state as the alias of the host's device: it goes with the device, and no firewall touches it.
+type state struct {
+	Range   netip.Prefix `json:"range"`
+	Local   netip.Prefix `json:"local,omitzero"`
+	MTU     int          `json:"mtu"`
+	Enabled []string     `json:"enabled,omitempty"` // FAMILY/DEVICE: what the routers switched on
+}
+
+func (s state) addresses() Addresses { return Addresses{s.Range, s.Local} }
+
+func (s *state) read(host *netlink.Handle, name string) error {
+	link, err := host.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find the device %s: %w", name, err)
+	}
+	if err := json.Unmarshal([]byte(link.Attrs().Alias), s); err != nil {
+		return fmt.Errorf("the alias of the device %s is no router's: %w", name, err)
+	}
+	return nil
+}
+
+// maxAlias is the kernel's bound of an alias (IFALIASZ), without the zero byte.
+const maxAlias = 255
+
+func (s *state) write(host *netlink.Handle, link netlink.Link) error {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	if len(text) > maxAlias {
+		return fmt.Errorf("the host has too many devices with default routes: %v", s.Enabled)
+	}
+	if err := host.LinkSetAlias(link, string(text)); err != nil {
+		return fmt.Errorf("note the state of %s: %w", link.Attrs().Name, err)
+	}
+	return nil
+}
+
+// others are the states of the host's other routers.
+func others(host *netlink.Handle, own string) ([]state, error) {
+	links, err := host.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list the host's devices: %w", err)
+	}
+	var found []state
+	for _, l := range links {
+		var s state
+		a := l.Attrs()
+		if a.Name != own && strings.HasPrefix(a.Name, linkPrefix) && json.Unmarshal([]byte(a.Alias), &s) == nil {
+			found = append(found, s)
+		}
+	}
+	return found, nil
+}
+
+// repairHost makes what is missing on the host's side. Each of its steps can be repeated.
+func (o *opened) repairHost() error {
+	name := o.router.hostLink()
+	link, err := o.host.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find the device %s: %w", name, err)
+	}
+	if err := o.repairTable(name); err != nil {
+		return err
+	}
+	for _, f := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		if f == netlink.FAMILY_V6 && !o.state.Local.IsValid() {
+			continue
+		}
+		if err := o.host.RuleAdd(closedRule(name, f)); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("add a routing rule: %w", err)
+		}
+	}
+	return o.enableForwarding(link)
+}
+
+// repairTable writes the host's table if something has removed it.
+func (o *opened) repairTable(name string) error {
+	f, err := openHostFirewall(o.router.hostTable())
+	if err != nil {
+		return err
+	}
+	tables, err := f.conn.ListTablesOfFamily(f.table.Family)
+	if err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	for _, t := range tables {
+		if t.Name == f.table.Name {
+			return nil
+		}
+	}
+	f.writeHost(name)
+	return f.flush()
+}
+
+// enableForwarding lets packets pass between the router's device and the uplinks. The state
+// names what was off before, also what another router has switched on.
+func (o *opened) enableForwarding(link netlink.Link) error {
+	name := link.Attrs().Name
+	for _, f := range o.state.addresses().families() {
+		if err := (setting{f.name, name}).enable(); err != nil {
+			return err
+		}
+	}
+	needed, err := uplinks(o.host)
+	if err != nil {
+		return err
+	}
+	routers, err := others(o.host, name)
+	if err != nil {
+		return err
+	}
+	before := len(o.state.Enabled)
+	for _, s := range needed {
+		key := s.family + "/" + s.device
+		if slices.Contains(o.state.Enabled, key) {
+			continue
+		}
+		isOff, err := s.isOff()
+		if err != nil {
+			return err
+		}
+		if isOff || slices.ContainsFunc(routers, func(r state) bool { return slices.Contains(r.Enabled, key) }) {
+			o.state.Enabled = append(o.state.Enabled, key)
+		}
+	}
+	if len(o.state.Enabled) != before {
+		if err := o.state.write(o.host, link); err != nil {
+			return err
+		}
+	}
+	for _, s := range needed {
+		if err := s.enable(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeFromHost removes all of the router from the host. Each of its steps can be repeated.
+func (r Router) removeFromHost(host *netlink.Handle) error {
+	name := r.hostLink()
+	var s state
+	link, err := host.LinkByName(name)
+	if isGone := isNoDevice(err); err == nil {
+		if link.Attrs().Alias != "" {
+			err = s.read(host, name)
+		}
+		err = errors.Join(err, restore(host, name, s), host.LinkDel(link))
+	} else if isGone {
+		err = nil
+	}
+	for _, f := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		if e := host.RuleDel(closedRule(name, f)); e != nil && !errors.Is(e, unix.ENOENT) && !errors.Is(e, unix.EAFNOSUPPORT) {
+			err = errors.Join(err, fmt.Errorf("remove a routing rule: %w", e))
+		}
+	}
+	f, e := openHostFirewall(r.hostTable())
+	if e != nil {
+		return errors.Join(err, e)
+	}
+	f.conn.AddTable(f.table)
+	f.conn.DelTable(f.table)
+	return errors.Join(err, f.flush())
+}
+
+func isNoDevice(err error) bool {
+	var notFound netlink.LinkNotFoundError
+	return errors.As(err, &notFound)
+}
+
+// restore switches off what the router switched on, unless another router needs the same.
+func restore(host *netlink.Handle, name string, s state) error {
+	routers, err := others(host, name)
+	if err != nil {
+		return err
+	}
+	for _, key := range s.Enabled {
+		if slices.ContainsFunc(routers, func(r state) bool { return slices.Contains(r.Enabled, key) }) {
+			continue
+		}
+		family, device, _ := strings.Cut(key, "/")
+		err = errors.Join(err, setting{family, device}.disable())
+	}
+	return err
+}

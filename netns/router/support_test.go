@@ -1,0 +1,311 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/netns"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A world is a host and the internet, as network namespaces of the test. One link connects them.
+// The internet knows no route to any sandbox.
+type world struct {
+	host, internet *os.File
+	router         Router
+}
+
+// Addresses in the world. The host's device to the internet is "wan".
+const (
+	hostIPv4, internetIPv4 = "9.9.9.1", "9.9.9.9"
+	hostIPv6, internetIPv6 = "2600:9::1", "2600:9::9"
+)
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	testhost.NeedRoot(t, "network namespaces are made")
+	w := &world{host: namespace(t), internet: namespace(t), router: Router{t.TempDir(), resolvFile(t)}}
+	t.Cleanup(func() {
+		if err := unix.Unmount(w.router.pin(), unix.MNT_DETACH); err == nil {
+			t.Errorf("the router stays mounted at %s", w.router.pin())
+		}
+	})
+	shell(t, w.host, "ip link add wan type veth peer name lan && ip link set lan netns /proc/self/fd/4", w.internet)
+	shell(t, w.host, "ip link set wan addrgenmode none up && ip address add "+hostIPv4+"/24 dev wan && ip route add default via "+internetIPv4+
+		" && ip address add "+hostIPv6+"/64 dev wan nodad && ip route add default via "+internetIPv6)
+	shell(t, w.internet, "ip link set lan up && ip address add "+internetIPv4+"/24 dev lan && ip address add "+internetIPv6+"/64 dev lan nodad")
+	return w
+}
+
+func namespace(t *testing.T) *os.File {
+	t.Helper()
+	f, err := netns.Create()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// shell runs a line of shell in the namespace. The line has more namespaces from descriptor 4 on.
+func shell(t *testing.T, namespace *os.File, line string, more ...*os.File) string {
+	t.Helper()
+	cmd := exec.Command("nsenter", "--net=/proc/self/fd/3", "sh", "-c", line)
+	cmd.ExtraFiles = append([]*os.File{namespace}, more...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", line, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (w *world) attach(t *testing.T, m Member) *os.File {
+	t.Helper()
+	sandbox := namespace(t)
+	if err := w.on(func() error { return w.router.Attach(sandbox, m) }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.detach(t, nil, m.Link) })
+	return sandbox
+}
+
+func (w *world) detach(t *testing.T, sandbox *os.File, link string) (ended int) {
+	t.Helper()
+	err := w.on(func() (err error) {
+		ended, err = w.router.Detach(sandbox, link)
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return ended
+}
+
+// on calls f on the host.
+func (w *world) on(f func() error) error { return netns.Do(w.host, f) }
+
+// serve answers each TCP connection and each UDP packet at the address with the peer's address.
+func serve(t *testing.T, namespace *os.File, address string) {
+	t.Helper()
+	var tcp net.Listener
+	var udp net.PacketConn
+	err := netns.Do(namespace, func() (err error) {
+		if tcp, err = net.Listen("tcp", address); err != nil {
+			return err
+		}
+		udp, err = net.ListenPacket("udp", address)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tcp.Close(); udp.Close() })
+	go func() {
+		for {
+			c, err := tcp.Accept()
+			if err != nil {
+				return
+			}
+			host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+			fmt.Fprint(c, host)
+			c.Close()
+		}
+	}()
+	go func() {
+		packet := make([]byte, 64)
+		for {
+			_, peer, err := udp.ReadFrom(packet)
+			if err != nil {
+				return
+			}
+			host, _, _ := net.SplitHostPort(peer.String())
+			_, _ = udp.WriteTo([]byte(host), peer)
+		}
+	}()
+}
+
+// patience bounds one exchange. An answer that is refused must come at once.
+const patience = 5 * time.Second
+
+// exchange is the server's answer to a client in the namespace.
+func exchange(namespace *os.File, network, address string) (string, error) {
+	answer := make([]byte, 64)
+	n := 0
+	err := netns.Do(namespace, func() error {
+		c, err := net.DialTimeout(network, address, patience)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+			return err
+		}
+		if _, err := c.Write([]byte("?")); err != nil {
+			return err
+		}
+		n, err = c.Read(answer)
+		return err
+	})
+	return string(answer[:n]), err
+}
+
+func wantAnswer(t *testing.T, namespace *os.File, address, want string) {
+	t.Helper()
+	for _, network := range []string{"tcp", "udp"} {
+		if got, err := exchange(namespace, network, address); err != nil || got != want {
+			t.Errorf("%s %s: %q, %v; want %q", network, address, got, err, want)
+		}
+	}
+}
+
+// wantRefusal holds that nothing answers, and that the client learns so at once.
+func wantRefusal(t *testing.T, namespace *os.File, address string) {
+	t.Helper()
+	for _, network := range []string{"tcp", "udp"} {
+		got, err := exchange(namespace, network, address)
+		var timeout net.Error
+		if err == nil || errors.As(err, &timeout) && timeout.Timeout() {
+			t.Errorf("%s %s: %q, %v; want a refusal", network, address, got, err)
+		}
+	}
+}
+
+func rules(t *testing.T, texts ...string) (all []spec.AddressRule) {
+	t.Helper()
+	for _, text := range texts {
+		r, err := spec.ParseAddressRule(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+func listen(t *testing.T, namespace *os.File, address string) (l net.Listener) {
+	t.Helper()
+	err := netns.Do(namespace, func() (err error) {
+		l, err = net.Listen("tcp", address)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func accept(t *testing.T, l net.Listener) net.Conn {
+	t.Helper()
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func dial(t *testing.T, namespace *os.File, network, address string) (c net.Conn) {
+	t.Helper()
+	err := netns.Do(namespace, func() (err error) {
+		c, err = net.DialTimeout(network, address, patience)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// hear passes on the packets that come to the address.
+func hear(t *testing.T, namespace *os.File, address string, heard chan<- string) {
+	t.Helper()
+	var c net.PacketConn
+	err := netns.Do(namespace, func() (err error) {
+		c, err = net.ListenPacket("udp", address)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	go func() {
+		packet := make([]byte, 64)
+		for {
+			n, _, err := c.ReadFrom(packet)
+			if err != nil {
+				return
+			}
+			heard <- string(packet[:n])
+		}
+	}()
+}
+
+// hostState is all that a router changes on the host.
+func hostState(t *testing.T, w *world) string {
+	t.Helper()
+	return shell(t, w.host, `ip -o link; ip rule; ip -6 rule; ip route show table all; nft list ruleset
+		grep . /proc/sys/net/ipv4/conf/*/forwarding /proc/sys/net/ipv6/conf/*/forwarding /proc/sys/net/ipv6/conf/*/force_forwarding`)
+}
+
+func ipv4Of(t *testing.T, sandbox *os.File) string {
+	t.Helper()
+	return shell(t, sandbox, "ip -4 -o address show eth0 | sed 's/.*inet //;s/\\/.*//'")
+}
+
+// victimVariable makes this program one that connects and disconnects sandboxes until a signal
+// ends it. Its value is the router's directory.
+const victimVariable = "ROUTER_TEST_VICTIM"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(victimVariable); dir != "" {
+		victim(Router{dir, "/etc/resolv.conf"})
+	}
+	os.Exit(m.Run())
+}
+
+func victim(r Router) {
+	for i := uint32(0); ; i++ {
+		sandbox, err := netns.Create()
+		if err != nil {
+			panic(err)
+		}
+		m := Member{Link: fmt.Sprintf("s-%d", i), Number: i % MaxNumber}
+		if err := r.Attach(sandbox, m); err != nil {
+			panic(err)
+		}
+		if i%3 > 0 {
+			if _, err := r.Detach(sandbox, m.Link); err != nil {
+				panic(err)
+			}
+		}
+		sandbox.Close()
+	}
+}
+
+// resolvFile names a server in the internet.
+func resolvFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(path, []byte("# a comment\nsearch example.com\nnameserver "+internetIPv4+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for dir := filepath.Dir(path); dir != os.TempDir(); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil { // the resolver is no root
+			t.Fatal(err)
+		}
+	}
+	return path
+}
