@@ -335,8 +335,8 @@ func TestUpPrintsWhatItIs(t *testing.T) {
 			ID, Status, Isolation string
 			Reused                bool
 			Pid                   int
-			Created    string
-			Config     struct {
+			Created               string
+			Config                struct {
 				Limits struct{ Memory, Pids json.RawMessage }
 			}
 			Limits struct{ Memory string }

@@ -14,7 +14,9 @@ type (
 	//	Binds     []Bind            // further host paths, read-only or writable
 	//	Overlays  []string          // host directories whose changes go to a layer
 	//	Storage   Storage           // of the sandbox's writes: memory or disk
-	//	Network   Network           // NetworkNone
+	//	Network   Network           // NetworkNone or NetworkFull
+	//	Allow     []string          // addresses that NetworkFull reaches beside public ones
+	//	Deny      []string          // addresses that NetworkFull does not reach
 	//	PID       PID               // PIDPrivate or PIDHost
 	//	Limits    Limits            // of all resources
 	//	Timeout   Duration          // of each command; 0: none, in Run one minute
@@ -87,8 +89,13 @@ const (
 	TypeDevice    = spec.TypeDevice
 )
 
-// NetworkNone is a network of which a sandbox has only the loopback device.
-const NetworkNone = spec.NetworkNone
+const (
+	// NetworkNone is a network of which a sandbox has only the loopback device.
+	NetworkNone = spec.NetworkNone
+	// NetworkFull is the outside, without the host and other sandboxes. Only root has it, and
+	// users whose rule allows it.
+	NetworkFull = spec.NetworkFull
+)
 
 // PIDPrivate is a pid namespace of the sandbox's own, PIDHost that of the launcher.
 const (

@@ -46,6 +46,14 @@ type Config struct {
 	// Network is the part of the network that the sandbox can reach.
 	Network Network `json:"network,omitempty"`
 
+	// Allow are addresses that NetworkFull does not reach by itself. Each is ADDRESS or
+	// ADDRESS/BITS, of IPv4 or IPv6, and may end in :PORT or :FIRST-LAST.
+	Allow []string `json:"allow,omitempty"`
+
+	// Deny are addresses that NetworkFull does not reach, in the form of Allow. Deny wins over
+	// Allow.
+	Deny []string `json:"deny,omitempty"`
+
 	// PID is the pid namespace of the sandbox. Empty: one of its own. PIDHost takes no
 	// storage on disk.
 	PID PID `json:"pid,omitempty"`
@@ -80,8 +88,18 @@ type Config struct {
 // Network names the part of the network that a sandbox can reach.
 type Network string
 
-// NetworkNone is a network namespace with only a loopback device.
-const NetworkNone Network = "none"
+const (
+	// NetworkNone is a network namespace with only a loopback device.
+	NetworkNone Network = "none"
+	// NetworkFull is the outside: the internet, as far as the host reaches it, and the host's
+	// name servers. The host's own addresses, other sandboxes and addresses that are not
+	// public are not reached.
+	NetworkFull Network = "full"
+)
+
+// NameServer is the IPv4 address that a sandbox's programs ask for names, with each kind of
+// network. No host on the internet has an address of this range (RFC 2544).
+const NameServer = "198.18.0.1"
 
 // PID names the pid namespace of a sandbox.
 type PID string
@@ -150,6 +168,8 @@ const (
 func (c Config) Complete() (Config, error) {
 	c.Binds = slices.Clone(c.Binds)
 	c.Overlays = slices.Clone(c.Overlays)
+	c.Allow = slices.Clone(c.Allow)
+	c.Deny = slices.Clone(c.Deny)
 	c.Env = maps.Clone(c.Env)
 	c.Network = cmp.Or(c.Network, NetworkNone)
 	c.PID = cmp.Or(c.PID, PIDPrivate)

@@ -55,7 +55,7 @@ func TestCompleteNamesTheChoices(t *testing.T) {
 		want   string
 	}{
 		{Config{Storage: "tape"}, `storage: unknown storage "tape"; use "memory" or "disk"`},
-		{Config{Network: "host"}, `network: unknown network "host"; the only one in this version is "none"`},
+		{Config{Network: "host"}, `network: unknown network "host"; use "none" or "full"`},
 	}
 	for _, tt := range tests {
 		if _, err := tt.config.Complete(); err == nil || err.Error() != tt.want {
@@ -87,6 +87,10 @@ func TestCompleteNamesEveryBadField(t *testing.T) {
 		"io write absurd":      {func(c *Config) { c.Limits.IOWrite = 1 }, "limits.io_write"},
 		"io write negative":    {func(c *Config) { c.Limits.IOWrite = -1 }, "limits.io_write"},
 		"network unknown":      {func(c *Config) { c.Network = "open" }, "network"},
+		"allow without full":   {func(c *Config) { c.Allow = []string{"192.0.2.1"} }, "allow"},
+		"deny without full":    {func(c *Config) { c.Deny = []string{"192.0.2.1"} }, "deny"},
+		"allow of a name":      {func(c *Config) { c.Network, c.Allow = NetworkFull, []string{"192.0.2.1", "example.com"} }, "allow[1]"},
+		"too many to deny":     {func(c *Config) { c.Network, c.Deny = NetworkFull, slices.Repeat([]string{"192.0.2.1"}, 257) }, "deny"},
 		"bind source empty":    {func(c *Config) { c.Binds = []Bind{{Target: "/a"}} }, "binds[0].source"},
 		"bind target relative": {func(c *Config) { c.Binds = []Bind{{Source: "/a", Target: "a"}} }, "binds[0].target"},
 		"bind target climbs":   {func(c *Config) { c.Binds = []Bind{{Source: "/a", Target: "/b/../c"}} }, "binds[0].target"},

@@ -68,9 +68,7 @@ func (c Config) validateStorage(p *problems) {
 }
 
 func (c Config) validatePlaces(p *problems) {
-	if c.Network != NetworkNone {
-		p.add("network", "unknown network %q; the only one in this version is %q", c.Network, NetworkNone)
-	}
+	c.validateNetwork(p)
 	if !slices.Contains(PIDs(), c.PID) {
 		p.add("pid", "unknown pid namespace %q; the known ones are %q", c.PID, PIDs())
 	}
@@ -104,6 +102,31 @@ func (c Config) validatePlaces(p *problems) {
 	} {
 		if strings.ContainsRune(place.value, 0) {
 			p.add(place.field, "contains a NUL byte")
+		}
+	}
+}
+
+// maxAddressRules bounds the entries of Allow and of Deny.
+const maxAddressRules = 256
+
+func (c Config) validateNetwork(p *problems) {
+	if c.Network != NetworkNone && c.Network != NetworkFull {
+		p.add("network", "unknown network %q; use %q or %q", c.Network, NetworkNone, NetworkFull)
+	}
+	for _, list := range []struct {
+		field string
+		rules []string
+	}{{"allow", c.Allow}, {"deny", c.Deny}} {
+		if len(list.rules) > 0 && c.Network != NetworkFull {
+			p.add(list.field, "needs the network %q in this version", NetworkFull)
+		}
+		if len(list.rules) > maxAddressRules {
+			p.add(list.field, "%d are more than %d", len(list.rules), maxAddressRules)
+		}
+		for i, text := range list.rules {
+			if _, err := ParseAddressRule(text); err != nil {
+				p.add(fmt.Sprintf("%s[%d]", list.field, i), "%v", err)
+			}
 		}
 	}
 }

@@ -27,8 +27,12 @@ func All() []Flag {
 			func(c *spec.Config, v string) error { return setText(&c.Workspace, v) }),
 		list("overlay", "host `DIR` to show at its own path; writes go to a layer (repeatable)", "overlays", addOverlay),
 		list("bind", "host path to show inside, as `SRC:DST[:ro|rw]` (default ro, repeatable)", "binds", addBind, "v"),
-		Text("network", "`KIND` of network: none, a loopback device only (default: none)", "network",
+		Text("network", "`KIND` of network: none, a loopback device only, or full, the outside (default: none)", "network",
 			func(c *spec.Config, v string) error { return setText(&c.Network, v) }),
+		list("allow", "`ADDRESS[/BITS][:PORT[-PORT]]` to reach beside the public addresses of --network full (repeatable)", "allow",
+			func(c *spec.Config, v string) error { c.Allow = append(c.Allow, v); return nil }),
+		list("deny", "`ADDRESS[/BITS][:PORT[-PORT]]` not to reach with --network full; wins over --allow (repeatable)", "deny",
+			func(c *spec.Config, v string) error { c.Deny = append(c.Deny, v); return nil }),
 		Text("pid", "`KIND` of pid namespace: private, one of its own, or host, that of the launcher (default: private)", "pid",
 			func(c *spec.Config, v string) error { return setText(&c.PID, v) }),
 	}
@@ -131,7 +135,7 @@ func Flags() []cli.Flag {
 
 // laterFlags are agreed on and answer that they are not there yet, in place of
 // "unknown flag".
-func laterFlags() []string { return []string{"image", "allow"} }
+func laterFlags() []string { return []string{"image"} }
 
 // Config is the configuration of --config with the flags on top. It can
 // be completed.

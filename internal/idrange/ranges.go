@@ -82,6 +82,10 @@ func (r Ranges) claimOf(id string) string {
 	return string(owner)
 }
 
+// Number is the number of the range with this first id, from 0 on. No two sandboxes of the host
+// have the same.
+func Number(base uint32) uint32 { return (base - FirstID) / spec.IDs }
+
 func startOfSearch(owner string) uint32 {
 	h := fnv.New32a()
 	h.Write([]byte(owner))

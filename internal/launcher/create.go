@@ -314,6 +314,9 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	if err := m.checkSharing(); err != nil {
 		return err
 	}
+	if err := m.connect(); err != nil {
+		return err
+	}
 	if err := m.start(ctx, profile, filter); err != nil {
 		return aboveTotal(m.host, m.request.Config.Limits.CPUs, err)
 	}

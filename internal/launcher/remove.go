@@ -111,6 +111,9 @@ func (l *Launcher) clearHeld(ctx context.Context, id string, state *statedir.Dir
 	}
 	base, err := l.removeKernel(ctx, id, state.Path)
 	if err == nil {
+		err = l.disconnect(id, state.Path)
+	}
+	if err == nil {
 		err = errors.Join(jobs.TruncateOutputs(state.Path), l.removeImages(id, state.Path), l.releaseIDs(id, base))
 	}
 	l.sessions.Forget(id)

@@ -1,0 +1,150 @@
+package integration
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/netns"
+)
+
+// Addresses in a private world: a host, and a server outside.
+const worldHost, worldServer = "9.9.9.1", "9.9.9.9"
+
+// A networkWorld is a host and the outside, as network namespaces of the test.
+type networkWorld struct {
+	*sandboxes
+	host, outside *os.File
+}
+
+func newNetworkWorld(t *testing.T) *networkWorld {
+	t.Helper()
+	w := &networkWorld{sandboxes: newSandboxes(t), host: newNamespace(t), outside: newNamespace(t)}
+	w.shell(t, w.host, "ip link add wan type veth peer name lan && ip link set lan netns /proc/self/fd/4", w.outside)
+	w.shell(t, w.host, "ip link set wan addrgenmode none up && ip address add "+worldHost+"/24 dev wan && ip route add default via "+worldServer)
+	w.shell(t, w.outside, "ip link set lan up && ip address add "+worldServer+"/24 dev lan")
+	return w
+}
+
+func newNamespace(t *testing.T) *os.File {
+	t.Helper()
+	f, err := netns.Create()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func (w *networkWorld) shell(t *testing.T, namespace *os.File, line string, more ...*os.File) string {
+	t.Helper()
+	got := run(t, inNamespace(exec.Command("sh", "-c", line), append([]*os.File{namespace}, more...)...))
+	if got.code != 0 {
+		t.Fatalf("%s: %+v", line, got)
+	}
+	return got.stdout
+}
+
+// inNamespace is the command, in the network namespace that is descriptor 3 of it.
+func inNamespace(cmd *exec.Cmd, files ...*os.File) *exec.Cmd {
+	inside := exec.Command("nsenter", append([]string{"--net=/proc/self/fd/3"}, cmd.Args...)...)
+	inside.ExtraFiles = files
+	return inside
+}
+
+// on runs the runtime on the world's host.
+func (w *networkWorld) on(t *testing.T, args ...string) result {
+	t.Helper()
+	return run(t, inNamespace(w.command(args...), w.host))
+}
+
+// serve answers each connection at the address with a word.
+func (w *networkWorld) serve(t *testing.T, namespace *os.File, address string) {
+	t.Helper()
+	var l net.Listener
+	err := netns.Do(namespace, func() (err error) {
+		l, err = net.Listen("tcp", address)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("hello\n"))
+			c.Close()
+		}
+	}()
+}
+
+// hello is a command that prints the word of a server.
+func hello(address, port string) []string {
+	return []string{"--", "python3", "-c", "import socket; print(socket.create_connection(('" + address + "', " + port + "), 5).recv(9).decode(), end='')"}
+}
+
+func TestFullReachesTheOutside(t *testing.T) {
+	need(t, world())
+	w := newNetworkWorld(t)
+	w.serve(t, w.outside, worldServer+":80")
+	w.serve(t, w.host, worldHost+":80")
+	before := w.shell(t, w.host, "ip -o link; ip rule; nft list ruleset; cat /proc/sys/net/ipv4/conf/*/forwarding")
+
+	if got := w.on(t, append([]string{"do", "--network", "full"}, hello(worldServer, "80")...)...); got.stdout != "hello\n" {
+		t.Errorf("outside: %+v", got)
+	}
+	for name, args := range map[string][]string{
+		"the host":   append([]string{"do", "--network", "full"}, hello(worldHost, "80")...),
+		"denied":     append([]string{"do", "--network", "full", "--deny", worldServer + ":80"}, hello(worldServer, "80")...),
+		"no network": append([]string{"do"}, hello(worldServer, "80")...),
+	} {
+		if got := w.on(t, args...); got.code == 0 || strings.Contains(got.stdout, "hello") || strings.Contains(got.stderr, "timed out") {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if got := w.on(t, "do", "--", "cat", "/etc/resolv.conf"); got.stdout != "nameserver 198.18.0.1\n" {
+		t.Errorf("resolv.conf: %+v", got)
+	}
+	if got := w.on(t, "up", "--network", "full", "box"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	if got := w.on(t, append([]string{"exec", "box"}, hello(worldServer, "80")...)...); got.stdout != "hello\n" {
+		t.Errorf("exec: %+v", got)
+	}
+	if got := w.on(t, "down", "box"); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	if after := w.shell(t, w.host, "ip -o link; ip rule; nft list ruleset; cat /proc/sys/net/ipv4/conf/*/forwarding"); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// A killed command leaves nothing after prune.
+func TestPruneRemovesTheNetworkOfAKilledCommand(t *testing.T) {
+	need(t, world())
+	w := newNetworkWorld(t)
+	before := w.shell(t, w.host, "ip -o link; ip rule; nft list ruleset; cat /proc/sys/net/ipv4/conf/*/forwarding")
+	cmd := inNamespace(w.command("do", "--network", "full", "--", "sleep", "100"), w.host)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pin := filepath.Join(w.root, "@network", "resolver")
+	eventually(t, "the network is up", func() bool { _, err := os.Stat(pin); return err == nil })
+	_ = cmd.Process.Signal(unix.SIGKILL)
+	_ = cmd.Wait()
+	eventually(t, "prune removes the network", func() bool {
+		if got := w.on(t, "prune"); got.code != 0 {
+			t.Fatalf("%+v", got)
+		}
+		return w.shell(t, w.host, "ip -o link; ip rule; nft list ruleset; cat /proc/sys/net/ipv4/conf/*/forwarding") == before
+	})
+}

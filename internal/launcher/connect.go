@@ -1,0 +1,70 @@
+package launcher
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// routerDir is a directory of the state root. No container has a name with "@".
+const routerDir = "@network"
+
+func (l *Launcher) router() router.Router {
+	return router.Router{Dir: filepath.Join(l.State, routerDir), Resolv: "/etc/resolv.conf"}
+}
+
+// linkName is the name of the sandbox's device in the router. No two sandboxes have the same
+// names, at any time, and so none the same link.
+func linkName(n record.Names) string {
+	hash := sha256.Sum256([]byte(n.Cgroup))
+	return "s-" + hex.EncodeToString(hash[:6])
+}
+
+// connect connects the sandbox with the outside, if the configuration asks for that.
+func (m *making) connect() error {
+	c := m.request.Config
+	if c.Network != spec.NetworkFull {
+		return nil
+	}
+	member := router.Member{Link: linkName(m.names), Number: idrange.Number(m.record.IDBase)}
+	for _, list := range []struct {
+		texts []string
+		rules *[]spec.AddressRule
+	}{{c.Allow, &member.Allow}, {c.Deny, &member.Deny}} {
+		for _, text := range list.texts {
+			rule, err := spec.ParseAddressRule(text)
+			if err != nil {
+				return err
+			}
+			*list.rules = append(*list.rules, rule)
+		}
+	}
+	namespace, err := m.network()
+	if err != nil {
+		return err
+	}
+	if err := m.launcher.router().Attach(namespace, member); err != nil {
+		return fmt.Errorf("--network full: %w", err)
+	}
+	return nil
+}
+
+// disconnect ends the connection of a sandbox that is being removed. Its processes have ended. A
+// half-made sandbox has no record, and may be connected.
+func (l *Launcher) disconnect(id, dir string) error {
+	if r, err := record.Read(dir); err == nil && r.Config.Network != spec.NetworkFull {
+		return nil
+	}
+	names, known, err := l.NamesOf(id)
+	if err != nil || !known {
+		return err
+	}
+	_, err = l.router().Detach(nil, linkName(names))
+	return err
+}
