@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 )
 
@@ -132,15 +130,29 @@ func TestFullReachesTheOutside(t *testing.T) {
 func TestPruneRemovesTheNetworkOfAKilledCommand(t *testing.T) {
 	need(t, world())
 	w := newNetworkWorld(t)
+	w.serve(t, w.outside, worldServer+":80")
 	before := w.shell(t, w.host, "ip -o link; ip rule; nft list ruleset; cat /proc/sys/net/ipv4/conf/*/forwarding")
 	cmd := inNamespace(w.command("do", "--network", "full", "--", "sleep", "100"), w.host)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	pin := filepath.Join(w.root, "@network", "resolver")
 	eventually(t, "the network is up", func() bool { _, err := os.Stat(pin); return err == nil })
-	_ = cmd.Process.Signal(unix.SIGKILL)
+	if got := w.on(t, "up", "--network", "full", "box"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
+	if got := w.on(t, "prune"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	if got := w.on(t, append([]string{"exec", "box"}, hello(worldServer, "80")...)...); got.stdout != "hello\n" {
+		t.Errorf("another sandbox after prune: %+v", got)
+	}
+	if got := w.on(t, "down", "box"); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
 	eventually(t, "prune removes the network", func() bool {
 		if got := w.on(t, "prune"); got.code != 0 {
 			t.Fatalf("%+v", got)

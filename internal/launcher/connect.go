@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path/filepath"
+	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -53,6 +54,32 @@ func (m *making) connect() error {
 		return fmt.Errorf("--network full: %w", err)
 	}
 	return nil
+}
+
+// livingLinks tells the links of sandboxes, also of half-made ones: the names are written before
+// the sandbox is connected.
+func (l *Launcher) livingLinks() func(link string) (bool, error) {
+	living := sync.OnceValues(func() (map[string]bool, error) {
+		links := map[string]bool{}
+		ids, err := l.find.known()
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
+			names, known, err := l.NamesOf(id)
+			if err != nil {
+				return nil, err
+			}
+			if known {
+				links[linkName(names)] = true
+			}
+		}
+		return links, nil
+	})
+	return func(link string) (bool, error) {
+		links, err := living()
+		return links[link], err
+	}
 }
 
 // disconnect ends the connection of a sandbox that is being removed. Its processes have ended. A

@@ -33,7 +33,7 @@ func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 			pruned = append(pruned, id)
 		}
 	}
-	errs = append(errs, l.pruneDrafts(), l.trash.Empty(ctx), l.router().Prune())
+	errs = append(errs, l.pruneDrafts(), l.trash.Empty(ctx), l.router().Prune(l.livingLinks()))
 	return pruned, errors.Join(errs...)
 }
 

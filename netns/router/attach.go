@@ -131,13 +131,26 @@ func detach(namespace *os.File, link string) error {
 	return removeLink(namespace, link)
 }
 
-// forgetGone removes the elements of links that are gone.
-func forgetGone(namespace *os.File) error {
+// forgetGone removes the links that are not live, and the elements of all links that are gone.
+func forgetGone(namespace *os.File, isLive func(link string) (bool, error)) error {
 	links, err := linkNames(namespace)
 	if err != nil {
 		return err
 	}
-	return forgetLinks(namespace, func(link string) bool { return !slices.Contains(links, link) })
+	var live []string
+	for _, link := range links {
+		switch is, err := isLive(link); {
+		case err != nil:
+			return err
+		case is:
+			live = append(live, link)
+		default:
+			if err := removeLink(namespace, link); err != nil {
+				return err
+			}
+		}
+	}
+	return forgetLinks(namespace, func(link string) bool { return !slices.Contains(live, link) })
 }
 
 // sandboxes is the number of links to sandboxes.

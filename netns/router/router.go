@@ -92,10 +92,11 @@ func (r Router) Detach(sandbox *os.File, link string) (ended int, err error) {
 	return ended, nil
 }
 
-// Prune removes what killed processes left: elements of sandboxes whose network namespace is
-// gone, and a router without sandboxes.
-func (r Router) Prune() error {
-	if err := r.change(forgetGone); err != nil {
+// Prune removes what killed processes left: the links of sandboxes that are not live, and a router
+// without sandboxes. It calls isLive while no other process can connect a sandbox.
+func (r Router) Prune(isLive func(link string) (bool, error)) error {
+	err := r.change(func(namespace *os.File) error { return forgetGone(namespace, isLive) })
+	if err != nil {
 		return fmt.Errorf("clean up the router: %w", err)
 	}
 	return nil

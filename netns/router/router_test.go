@@ -220,7 +220,8 @@ func TestKilledProcessesLeaveNothing(t *testing.T) {
 		time.Sleep(time.Duration(rand.IntN(250)) * time.Millisecond)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		if err := w.on(w.router.Prune); err != nil {
+		noneLives := func(string) (bool, error) { return false, nil }
+		if err := w.on(func() error { return w.router.Prune(noneLives) }); err != nil {
 			t.Fatalf("round %d: %v", i, err)
 		}
 	}
