@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -159,4 +160,34 @@ func TestPruneRemovesTheNetworkOfAKilledCommand(t *testing.T) {
 		}
 		return w.shell(t, w.host, "ip -o link; ip rule; nft list ruleset; cat /proc/sys/net/ipv4/conf/*/forwarding") == before
 	})
+}
+
+// neededCapabilities are those of docs/kernel.md.
+var neededCapabilities = []string{"chown", "dac_override", "fowner", "kill", "setgid", "setuid", "net_admin", "sys_admin", "sys_chroot", "sys_ptrace"}
+
+// Root makes sandboxes with the capabilities that the documentation names. Each of them is
+// necessary.
+func TestRootNeedsTheCapabilitiesOfTheDocumentation(t *testing.T) {
+	need(t, world())
+	w := newNetworkWorld(t)
+	with := func(capabilities []string, args ...string) result {
+		cmd := w.command(args...)
+		bound := "-all,+" + strings.Join(capabilities, ",+")
+		return run(t, inNamespace(exec.Command("setpriv", append([]string{"--bounding-set", bound, "--inh-caps", "-all"}, cmd.Args...)...), w.host))
+	}
+	if got := with(neededCapabilities, "do", "--", "true"); got.code != 0 {
+		t.Errorf("with all of them: %+v", got)
+	}
+	if got := with(append(slices.Clone(neededCapabilities), "net_bind_service"), "do", "--network", "full", "--", "true"); got.code != 0 {
+		t.Errorf("with a network: %+v", got)
+	}
+	for i, c := range neededCapabilities {
+		if got := with(slices.Delete(slices.Clone(neededCapabilities), i, i+1), "do", "--", "true"); got.code == 0 {
+			t.Errorf("without %s: %+v", c, got)
+		}
+	}
+	// Without CAP_KILL a failed start cannot clean up after itself.
+	if got := w.on(t, "prune"); got.code != 0 {
+		t.Errorf("prune: %+v", got)
+	}
 }

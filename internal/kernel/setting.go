@@ -195,10 +195,10 @@ func ProcessStatus() map[string]string {
 }
 
 // needed are the capabilities with which root makes sandboxes, found by leaving
-// out each: rootfs needs the first three, libcontainer the others.
+// out each: rootfs needs the first three, netns CAP_NET_ADMIN, libcontainer the others.
 var needed = []capability.Cap{
 	capability.CAP_CHOWN, capability.CAP_DAC_OVERRIDE, capability.CAP_FOWNER, capability.CAP_KILL, capability.CAP_SETGID,
-	capability.CAP_SETUID, capability.CAP_SYS_ADMIN, capability.CAP_SYS_CHROOT, capability.CAP_SYS_PTRACE,
+	capability.CAP_SETUID, capability.CAP_NET_ADMIN, capability.CAP_SYS_ADMIN, capability.CAP_SYS_CHROOT, capability.CAP_SYS_PTRACE,
 }
 
 // lackingCapabilities are those of the needed ones that the calling thread's

@@ -178,7 +178,7 @@ var table = []Info{
 
 	{
 		Name: Nftables, Group: "network", Title: "nftables", Since: v(5, 2), Need: Useful, probe: probeNftables,
-		Lost: "nothing yet: it is planned for networks other than none (tables of the family inet with address translation)",
+		Lost: "--network full fails: its packet filter is a table of the family inet with address translation",
 		Get:  "modprobe nf_tables nft_chain_nat; a kernel with CONFIG_NF_TABLES_INET and CONFIG_NFT_NAT; " + privileged,
 	},
 }
