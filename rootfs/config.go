@@ -83,6 +83,8 @@ type Config struct {
 	// User is the sandbox's user, in ids of the inside.
 	User User
 
+	// NameServer is the address in the generated resolv.conf. Empty: there is no such file.
+	NameServer string
 	// Hostname goes into the generated hosts and hostname.
 	Hostname string
 

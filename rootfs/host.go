@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
-	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // notTaken are the top-level entries of Config.Dir that the sandbox has of its
@@ -116,12 +115,14 @@ func generatedEtc(cfg *Config) map[string]string {
 		group += fmt.Sprintf("%s:x:%d:\n", UserName, u.GID)
 	}
 	files := map[string]string{
-		"passwd":      passwd + "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
-		"group":       group + "nogroup:x:65534:\n",
-		"resolv.conf": "nameserver " + spec.NameServer + "\n",
-		"hosts":       "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n",
+		"passwd": passwd + "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
+		"group":  group + "nogroup:x:65534:\n",
+		"hosts":  "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n",
 		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n" +
 			"networks: files\nprotocols: files\nservices: files\n",
+	}
+	if cfg.NameServer != "" {
+		files["resolv.conf"] = "nameserver " + cfg.NameServer + "\n"
 	}
 	if cfg.Hostname != "" {
 		files["hosts"] += "127.0.1.1\t" + cfg.Hostname + "\n"

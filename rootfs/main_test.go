@@ -26,7 +26,7 @@ var testUser = User{UID: 1000, GID: 1000, Home: "/home/sandbox"}
 // testConfig is a root with the mount points a sandbox has.
 func testConfig() Config {
 	return Config{
-		User: testUser, Hostname: "box", IDBase: testBase,
+		User: testUser, Hostname: "box", NameServer: "192.0.2.53", IDBase: testBase,
 		MountPoints: []string{"/proc", "/sys", "/dev", "/tmp", "/run", "/home/sandbox", "/var/tmp"},
 	}
 }

@@ -342,6 +342,7 @@ func (m *making) rootConfig(from Sources) (rootfs.Config, error) {
 		Peer:        from.peer(),
 		Private:     m.launcher.Private(),
 		IDBase:      m.record.IDBase,
+		NameServer:  spec.NameServer,
 		Hostname:    c.Hostname,
 		User:        rootfs.User{UID: c.User.UID, GID: c.User.GID, Home: spec.HomePath},
 		Overlays:    c.Overlays,

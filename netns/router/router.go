@@ -14,7 +14,6 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
-
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -76,8 +75,8 @@ func (r Router) Attach(sandbox *os.File, m Member) error {
 }
 
 // Detach ends the connection of the sandbox with this link, also of one that is gone (sandbox is
-// nil then) or that was connected in part. Packets stop first, then all of the sandbox's connections end. It
-// returns their number.
+// nil then) or that was connected in part. Packets stop first, then all of the sandbox's
+// connections end. Detach returns their number.
 func (r Router) Detach(sandbox *os.File, link string) (ended int, err error) {
 	err = r.change(func(namespace *os.File) error {
 		if err := detach(namespace, link); err != nil || sandbox == nil {
