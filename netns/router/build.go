@@ -9,7 +9,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/google/nftables"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 )
 
@@ -167,13 +166,4 @@ func smallestMTU(host *netlink.Handle) (int, error) {
 		return ethernet, nil
 	}
 	return smallest, nil
-}
-
-// openHostFirewall opens a table of the caller's network namespace.
-func openHostFirewall(table string) (*firewall, error) {
-	conn, err := nftables.New()
-	if err != nil {
-		return nil, fmt.Errorf("nftables: %w", err)
-	}
-	return &firewall{conn: conn, table: &nftables.Table{Name: table, Family: nftables.TableFamilyINet}}, nil
 }

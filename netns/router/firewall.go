@@ -24,8 +24,13 @@ type firewall struct {
 	err   error
 }
 
+// openFirewall opens a table of a network namespace; nil is the caller's.
 func openFirewall(namespace *os.File, table string) (*firewall, error) {
-	conn, err := nftables.New(nftables.WithNetNSFd(int(namespace.Fd())))
+	var options []nftables.ConnOption
+	if namespace != nil {
+		options = append(options, nftables.WithNetNSFd(int(namespace.Fd())))
+	}
+	conn, err := nftables.New(options...)
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}

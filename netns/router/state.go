@@ -94,7 +94,7 @@ func (o *opened) repairHost() error {
 
 // repairTable writes the host's table if something has removed it.
 func (o *opened) repairTable(name string) error {
-	f, err := openHostFirewall(o.router.hostTable())
+	f, err := openFirewall(nil, o.router.hostTable())
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (r Router) removeFromHost(host *netlink.Handle) error {
 			err = errors.Join(err, fmt.Errorf("remove a routing rule: %w", e))
 		}
 	}
-	f, e := openHostFirewall(r.hostTable())
+	f, e := openFirewall(nil, r.hostTable())
 	if e != nil {
 		return errors.Join(err, e)
 	}
