@@ -50,7 +50,7 @@ var attackProgram = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "attack")
-	out, err := exec.Command("cc", "-static", "-O1", "-Wall", "-Wextra", "-Werror", "-o", path, "testdata/attack.c", "testdata/reach.c").CombinedOutput()
+	out, err := exec.Command("cc", "-static", "-O1", "-Wall", "-Wextra", "-Werror", "-o", path, "testdata/reach.c", "testdata/attack.c").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("compile testdata/attack.c: %w: %s", err, out)
 	}

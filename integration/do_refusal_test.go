@@ -94,7 +94,8 @@ var doRefusals = []struct {
 	{"--image busybox", "image"},
 	{"--allow example.org", "allow"},
 	{"--network proxied", "proxied"},
-	{"--network full", "full"},
+	{"--allow 192.0.2.1", "allow"},
+	{"--network full --allow example.com", "example.com"},
 }
 
 // Each is refused with status 125, one line that names what the user typed,
