@@ -207,10 +207,10 @@ func (f *firewall) writeForward(forward, outside, input *nftables.Chain, fam fam
 
 	f.rule(forward, isMember(fam, m, expr.MetaKeyIIFNAME, fam.source, true), drop)
 	f.rule(forward, fam.of(), connection(known), accept)
+	f.reject(forward, isSpecial(fam, host)) // no rule of a sandbox allows the host
 	f.reject(forward, isGranted(fam, denied))
 	f.rule(forward, isGranted(fam, allowed), to(uplink), accept)
 	f.reject(forward, isSpecial(fam, special))
-	f.reject(forward, isSpecial(fam, host))
 }
 
 // toResolver matches queries over the protocol.

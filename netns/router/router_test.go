@@ -128,7 +128,7 @@ func TestAFlushedFirewallLetsNothingPass(t *testing.T) {
 	serve(t, w.internet, "0.0.0.0:80")
 	serve(t, w.internet, "[::]:81")
 	serve(t, w.host, "0.0.0.0:80")
-	one := w.attach(t, Member{Link: "s-one", Number: 1})
+	one := w.attach(t, Member{Link: "s-one", Number: 1, Allow: rules(t, "9.9.9.0/24")})
 	shell(t, w.host, "nft flush ruleset")
 	for _, address := range []string{internetIPv4 + ":80", "[" + internetIPv6 + "]:81", hostIPv4 + ":80"} {
 		wantRefusal(t, one, address)
@@ -219,7 +219,10 @@ func TestKilledProcessesLeaveNothing(t *testing.T) {
 		}
 		time.Sleep(time.Duration(rand.IntN(250)) * time.Millisecond)
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		var exit *exec.ExitError
+		if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != -1 {
+			t.Fatalf("round %d: the victim ended by itself: %v", i, err)
+		}
 		noneLives := func(string) (bool, error) { return false, nil }
 		if err := w.on(func() error { return w.router.Prune(noneLives) }); err != nil {
 			t.Fatalf("round %d: %v", i, err)
@@ -268,10 +271,12 @@ func TestTheResolverIsNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(200 * time.Millisecond)
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", id.Pid))
-	if err != nil {
-		t.Fatal(err)
+	var status []byte
+	for end := time.Now().Add(patience); time.Now().Before(end) && !strings.Contains(string(status), "NoNewPrivs:\t1\n"); {
+		time.Sleep(10 * time.Millisecond) // NoNewPrivs comes last
+		if status, err = os.ReadFile(fmt.Sprintf("/proc/%d/status", id.Pid)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, line := range []string{"Uid:\t65534\t65534\t65534\t65534\n", "Gid:\t65534\t65534\t65534\t65534\n", "Groups:\t \n", "CapEff:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "NoNewPrivs:\t1\n"} {
 		if !strings.Contains(string(status), line) {
