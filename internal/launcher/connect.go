@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -85,6 +86,9 @@ func (l *Launcher) livingLinks() func(link string) (bool, error) {
 // disconnect ends the connection of a sandbox that is being removed. Its processes have ended. A
 // half-made sandbox has no record, and may be connected.
 func (l *Launcher) disconnect(id, dir string) error {
+	if !statedir.Exists(filepath.Join(l.State, routerDir)) {
+		return nil
+	}
 	if r, err := record.Read(dir); err == nil && r.Config.Network != spec.NetworkFull {
 		return nil
 	}

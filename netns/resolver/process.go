@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
-// argument and variable have this program become a resolver, at once, when it is executed.
+// argument and variable have this program become a resolver when it is executed.
 const (
 	argument = "resolver"
 	variable = "_SANDBOX_RUNTIME_RESOLVER"
@@ -63,13 +63,16 @@ func Start(packets, streams *os.File, config string, note func(process.ID) error
 	return nil
 }
 
-func init() {
-	if len(os.Args) == 3 && os.Args[1] == argument && os.Getenv(variable) != "" {
-		if err := run(os.Args[2]); err != nil {
-			os.Exit(1)
-		}
-		os.Exit(0)
+// TakeOver does not return in a process that [Start] has started. Each program that starts a
+// resolver calls TakeOver before it does anything else.
+func TakeOver() {
+	if len(os.Args) != 3 || os.Args[1] != argument || os.Getenv(variable) == "" {
+		return
 	}
+	if err := run(os.Args[2]); err != nil {
+		os.Exit(1)
+	}
+	os.Exit(0)
 }
 
 // run is the life of the process.

@@ -85,12 +85,11 @@ func (f forwarder) serveStreams(listener *net.TCPListener, l *load) error {
 		}
 		peer := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr() //nolint:forcetypeassert // of a TCP connection
 		if !l.take(peer) {
-			c.Close()
+			_ = c.Close() // the client sees the end; no error matters
 			continue
 		}
 		go func() {
 			defer l.give(peer)
-			defer c.Close()
 			f.serveStream(c)
 		}()
 	}
@@ -99,6 +98,7 @@ func (f forwarder) serveStreams(listener *net.TCPListener, l *load) error {
 // serveStream answers the queries of a connection, one after the other. A client that does not
 // read its answers ends it.
 func (f forwarder) serveStream(c net.Conn) {
+	defer c.Close()
 	stream := messages{c, true}
 	for {
 		if err := c.SetDeadline(time.Now().Add(idleTime)); err != nil {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxNumber is the largest number of a sandbox.
-const MaxNumber = 1<<rangeHostBits - firstSandbox - 2
+// maxNumber is the largest number of a sandbox.
+const maxNumber = 1<<rangeHostBits - firstSandbox - 2
 
 const (
 	rangeHostBits = 14 // of an IPv4 range
@@ -22,11 +22,11 @@ const (
 	routerPlace   = 2
 )
 
-// Addresses are the ranges of a router.
-type Addresses struct{ V4, V6 netip.Prefix }
+// ranges are the ranges of addresses of a router, one for each family.
+type ranges struct{ V4, V6 netip.Prefix }
 
 // at is the address of a place in the range of the family.
-func (a Addresses) at(f family, place uint32) netip.Addr {
+func (a ranges) at(f family, place uint32) netip.Addr {
 	p := a.of(f)
 	b := p.Addr().AsSlice()
 	tail := b[len(b)-4:]
@@ -35,7 +35,7 @@ func (a Addresses) at(f family, place uint32) netip.Addr {
 	return address
 }
 
-func (a Addresses) of(f family) netip.Prefix {
+func (a ranges) of(f family) netip.Prefix {
 	if f.bits == ipv4.bits {
 		return a.V4
 	}
@@ -43,7 +43,7 @@ func (a Addresses) of(f family) netip.Prefix {
 }
 
 // families are the families that the router forwards.
-func (a Addresses) families() []family {
+func (a ranges) families() []family {
 	if !a.V6.IsValid() {
 		return families[:1]
 	}

@@ -75,7 +75,8 @@ func (o *opened) grant(m Member) error {
 		f.note(f.conn.SetAddElements(set, own[fam.suffix]))
 	}
 	for _, fam := range a.families() {
-		f.note(f.conn.SetAddElements(f.named(members(fam)), memberElements(m, a, fam)))
+		key := memberKey(m.Link, a.at(fam, firstSandbox+m.Number))
+		f.note(f.conn.SetAddElements(f.named(members(fam)), []nftables.SetElement{{Key: key}}))
 	}
 	for _, l := range m.lists() {
 		for _, r := range l.rules {
@@ -84,10 +85,6 @@ func (o *opened) grant(m Member) error {
 		}
 	}
 	return f.flush()
-}
-
-func memberElements(m Member, a Addresses, f family) []nftables.SetElement {
-	return []nftables.SetElement{{Key: memberKey(m.Link, a.at(f, firstSandbox+m.Number))}}
 }
 
 type ruleList struct {

@@ -109,7 +109,7 @@ func (o *opened) build() error {
 // routers from the range.
 func (o *opened) takeRange(outer end) error {
 	return freeRanges(o.host, o.router.seed(), func(p netip.Prefix) (bool, error) {
-		a := Addresses{V4: p}
+		a := ranges{V4: p}
 		router := a.at(ipv4, routerPlace)
 		if err := outer.knows(router, innerMAC); err != nil {
 			return false, err
@@ -124,7 +124,7 @@ func (o *opened) takeRange(outer end) error {
 }
 
 // joinRouter gives both ends the addresses, neighbours and routes of one family.
-func joinRouter(outer, inner end, a Addresses, f family) error {
+func joinRouter(outer, inner end, a ranges, f family) error {
 	host, router := a.at(f, hostPlace), a.at(f, routerPlace)
 	if err := inner.has(router); err != nil {
 		return err

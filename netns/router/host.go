@@ -69,7 +69,7 @@ func marked() expressions {
 func closedRule(link string, family int) *netlink.Rule {
 	r := netlink.NewRule()
 	mask := uint32(mark)
-	r.Family, r.Priority, r.IifName, r.Invert = family, rulePriority, link, false
+	r.Family, r.Priority, r.IifName = family, rulePriority, link
 	r.Mark, r.Mask, r.Type = 0, &mask, unix.RTN_PROHIBIT
 	return r
 }

@@ -59,21 +59,32 @@ func listenInside(namespace *os.File) (packets, streams *os.File, err error) {
 		if err != nil {
 			return err
 		}
-		defer udp.Close()
+		if packets, err = fileOf(udp); err != nil {
+			return err
+		}
 		tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(resolverAddress))
 		if err != nil {
+			packets.Close()
 			return err
 		}
-		defer tcp.Close()
-		if packets, err = udp.File(); err != nil {
-			return err
-		}
-		if streams, err = tcp.File(); err != nil {
+		if streams, err = fileOf(tcp); err != nil {
 			packets.Close()
 		}
 		return err
 	})
 	return packets, streams, err
+}
+
+// fileOf turns a socket into a file.
+func fileOf(socket interface {
+	File() (*os.File, error)
+	Close() error
+}) (*os.File, error) {
+	f, err := socket.File()
+	if err = errors.Join(err, socket.Close()); err != nil && f != nil {
+		f.Close()
+	}
+	return f, err
 }
 
 // endTime bounds the wait for the end of a killed resolver.

@@ -34,7 +34,7 @@ type Member struct {
 	// Link is the name of the device in the router. No two sandboxes have the same name, at any
 	// time: elements of an earlier sandbox could stay after a crash.
 	Link string
-	// Number gives the sandbox's addresses. It is at most MaxNumber.
+	// Number gives the sandbox's addresses. It is the number of a range of user ids.
 	Number uint32
 	// Deny wins over Allow.
 	Allow, Deny []spec.AddressRule
@@ -55,8 +55,8 @@ func (r Router) pin() string { return filepath.Join(r.Dir, "router") }
 // Attach connects a sandbox's network namespace. Nothing passes before all is set. After an error
 // call Detach.
 func (r Router) Attach(sandbox *os.File, m Member) error {
-	if m.Number > MaxNumber {
-		return fmt.Errorf("the sandbox has the number %d; at most %d have an address", m.Number, MaxNumber)
+	if m.Number > maxNumber {
+		return fmt.Errorf("the sandbox has the number %d; at most %d have an address", m.Number, maxNumber)
 	}
 	unlock, err := r.lock()
 	if err != nil {

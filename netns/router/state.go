@@ -24,7 +24,7 @@ type state struct {
 	Enabled []string     `json:"enabled,omitempty"` // FAMILY/DEVICE: what the routers switched on
 }
 
-func (s state) addresses() Addresses { return Addresses{s.Range, s.Local} }
+func (s state) addresses() ranges { return ranges{s.Range, s.Local} }
 
 func (s *state) read(host *netlink.Handle, name string) error {
 	link, err := host.LinkByName(name)

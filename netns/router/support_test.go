@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/resolver"
 
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -270,6 +271,7 @@ func ipv4Of(t *testing.T, sandbox *os.File) string {
 const victimVariable = "ROUTER_TEST_VICTIM"
 
 func TestMain(m *testing.M) {
+	resolver.TakeOver()
 	if dir := os.Getenv(victimVariable); dir != "" {
 		victim(Router{dir, "/etc/resolv.conf"})
 	}
@@ -282,7 +284,7 @@ func victim(r Router) {
 		if err != nil {
 			panic(err)
 		}
-		m := Member{Link: fmt.Sprintf("s-%d", i), Number: i % MaxNumber}
+		m := Member{Link: fmt.Sprintf("s-%d", i), Number: i % maxNumber}
 		if err := r.Attach(sandbox, m); err != nil {
 			panic(err)
 		}
