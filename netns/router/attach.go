@@ -69,10 +69,19 @@ func (o *opened) grant(m Member) error {
 	if err != nil {
 		return err
 	}
+	if err := o.canAllow(m.Allow, own); err != nil {
+		return err
+	}
 	for _, fam := range families {
 		set := f.named(hostSet(fam))
 		f.conn.FlushSet(set)
-		f.note(f.conn.SetAddElements(set, own[fam.suffix]))
+		var elements []nftables.SetElement
+		for _, address := range own {
+			if familyOf(address).bits == fam.bits {
+				elements = append(elements, nftables.SetElement{Key: address.AsSlice()})
+			}
+		}
+		f.note(f.conn.SetAddElements(set, elements))
 	}
 	for _, fam := range a.families() {
 		key := memberKey(m.Link, a.at(fam, firstSandbox+m.Number))
@@ -100,24 +109,35 @@ func (f *firewall) named(s nftables.Set) *nftables.Set {
 	return &s
 }
 
-// hostAddresses are the elements of the sets of the host's own addresses.
-func (o *opened) hostAddresses() (map[string][]nftables.SetElement, error) {
-	found := map[string][]nftables.SetElement{}
-	for _, f := range []struct {
-		family family
-		number int
-	}{{ipv4, unix.AF_INET}, {ipv6, unix.AF_INET6}} {
-		list, err := o.host.AddrList(nil, f.number)
+// canAllow refuses rules that the router cannot honour.
+func (o *opened) canAllow(rules []spec.AddressRule, own []netip.Addr) error {
+	for _, r := range rules {
+		address := r.Prefix.Addr()
+		if address.Is6() && !o.state.Local.IsValid() {
+			return fmt.Errorf("allow %s: this kernel forwards no IPv6 for single devices (needs Linux 6.17)", r.Prefix)
+		}
+		if r.Prefix.IsSingleIP() && slices.Contains(own, address) {
+			return fmt.Errorf("allow %s: this address is the host's own, and a sandbox cannot reach the host in this version", address)
+		}
+	}
+	return nil
+}
+
+// hostAddresses are the host's own addresses.
+func (o *opened) hostAddresses() ([]netip.Addr, error) {
+	var own []netip.Addr
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		list, err := o.host.AddrList(nil, family)
 		if err != nil {
 			return nil, fmt.Errorf("list the host's addresses: %w", err)
 		}
 		for _, a := range list {
 			if ip, ok := netip.AddrFromSlice(a.IP); ok {
-				found[f.family.suffix] = append(found[f.family.suffix], nftables.SetElement{Key: ip.Unmap().AsSlice()})
+				own = append(own, ip.Unmap())
 			}
 		}
 	}
-	return found, nil
+	return own, nil
 }
 
 // detach removes the sandbox's elements, then its link.

@@ -122,6 +122,17 @@ func TestRulesWidenAndNarrow(t *testing.T) {
 	wantAnswer(t, other, internetIPv4+":80", hostIPv4)
 }
 
+func TestTheHostCannotBeAllowed(t *testing.T) {
+	w := newWorld(t)
+	m := Member{Link: "s-one", Number: 1, Allow: rules(t, hostIPv4+":80")}
+	sandbox := namespace(t)
+	err := w.on(func() error { return w.router.Attach(sandbox, m) })
+	if err == nil || !strings.Contains(err.Error(), "allow "+hostIPv4) {
+		t.Errorf("got %v", err)
+	}
+	w.detach(t, nil, m.Link)
+}
+
 // Without the host's table the router's packets go nowhere. The next sandbox brings it back.
 func TestAFlushedFirewallLetsNothingPass(t *testing.T) {
 	w := newWorld(t)
