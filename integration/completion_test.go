@@ -57,7 +57,7 @@ func TestBashCompletesCommandsFlagsAndNames(t *testing.T) {
 	}
 }
 
-// fishCompletes is what fish completes a line to, in a directory with the file "bat".
+// fishCompletes has the completions that fish offers for a line, in a directory with the file "bat".
 func (s *sandboxes) fishCompletes(line string) string {
 	s.t.Helper()
 	cmd := exec.Command("fish", "--no-config", "-c", `$argv[1] completion fish | source; complete -C "$argv[1] $argv[2]"`, binary(s.t), line)

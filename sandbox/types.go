@@ -90,7 +90,7 @@ const (
 )
 
 const (
-	// NetworkNone is a network of which a sandbox has only the loopback device.
+	// NetworkNone is a loopback device and nothing else.
 	NetworkNone = spec.NetworkNone
 	// NetworkFull is the outside, without the host and other sandboxes. Only root has it, and
 	// users whose rule allows it.

@@ -101,7 +101,7 @@ func fieldAt(line string, n int) int {
 	return -1
 }
 
-// shows says that ps means the id with a cell. ps shortens what is too long for a cell.
+// shows says that ps means the id with a cell. ps shortens names that are too long for a cell.
 func shows(cell string, id uint32) bool {
 	digits, short := strings.CutSuffix(cell, "+")
 	whole := strconv.FormatUint(uint64(id), 10)

@@ -1,6 +1,6 @@
 // Package resolver answers the DNS queries of sandboxes: it forwards them to the name servers of
-// the host. It runs in a process of its own without any privilege, since it reads what sandboxes
-// send.
+// the host. It reads messages of hostile programs, so it runs in a process of its own without any
+// privilege.
 package resolver
 
 import (

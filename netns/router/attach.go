@@ -196,8 +196,8 @@ func linkNames(namespace *os.File) ([]string, error) {
 	return names, nil
 }
 
-// forgetLinks removes the elements of the links that isGone names, and what the router and the
-// host know of their connections.
+// forgetLinks removes the elements of the links that isGone names. The router and the host also
+// forget the connections of these links.
 func forgetLinks(namespace *os.File, isGone func(link string) bool) error {
 	f, err := openFirewall(namespace, tableName)
 	if err != nil {

@@ -11,6 +11,6 @@
 // of sandboxes behind those of the host, and keeps packets from the host's own addresses.
 //
 // Tools that flush the host's firewall do not reach the router's table. Without the host's
-// table a rule of the host's routing (ip-rule(8)) refuses what the router sends.
+// table a rule of the host's routing (ip-rule(8)) refuses the router's packets.
 // docs/adr/0020 has the reasons.
 package router

@@ -48,7 +48,7 @@ func (f *firewall) flush() error {
 	return nil
 }
 
-// renew starts the table anew, without what an earlier one left.
+// renew starts the table anew, without the content of an earlier one.
 func (f *firewall) renew() {
 	f.conn.AddTable(f.table)
 	f.conn.DelTable(f.table)

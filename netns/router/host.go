@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mark is the bit of packet marks that the host's table sets on what the router sends. Docker,
+// mark is the bit of packet marks that the host's table sets on packets of the router. Docker,
 // Kubernetes and Tailscale use lower bits.
 const mark = 1 << 27
 
@@ -65,7 +65,7 @@ func marked() expressions {
 	}
 }
 
-// closedRule refuses what comes through the link without the mark: the host's table is gone then.
+// closedRule refuses packets of the link without the mark: the host's table is gone then.
 func closedRule(link string, family int) *netlink.Rule {
 	r := netlink.NewRule()
 	mask := uint32(mark)

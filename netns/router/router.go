@@ -91,8 +91,8 @@ func (r Router) Detach(sandbox *os.File, link string) (ended int, err error) {
 	return ended, nil
 }
 
-// Prune removes what killed processes left: the links of sandboxes that are not live, and a router
-// without sandboxes. It calls isLive while no other process can connect a sandbox.
+// Prune removes the remains of killed processes: the links of sandboxes that are not live, and a
+// router without sandboxes. It calls isLive while no other process can connect a sandbox.
 func (r Router) Prune(isLive func(link string) (bool, error)) error {
 	err := r.change(func(namespace *os.File) error { return forgetGone(namespace, isLive) })
 	if err != nil {
@@ -188,7 +188,7 @@ func (o *opened) close() {
 	o.namespace.Close()
 }
 
-// open opens the router, and makes or repairs what is missing.
+// open opens the router, and makes or repairs the missing parts.
 func (r Router) open() (_ *opened, err error) {
 	namespace, err := r.namespace()
 	isNew := errors.Is(err, fs.ErrNotExist)

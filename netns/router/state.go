@@ -21,7 +21,7 @@ type state struct {
 	Range   netip.Prefix `json:"range"`
 	Local   netip.Prefix `json:"local,omitzero"`
 	MTU     int          `json:"mtu"`
-	Enabled []string     `json:"enabled,omitempty"` // FAMILY/DEVICE: what the routers switched on
+	Enabled []string     `json:"enabled,omitempty"` // FAMILY/DEVICE: settings that the routers switched on
 }
 
 func (s state) addresses() ranges { return ranges{s.Range, s.Local} }
@@ -71,7 +71,7 @@ func others(host *netlink.Handle, own string) ([]state, error) {
 	return found, nil
 }
 
-// repairHost makes what is missing on the host's side. Each of its steps can be repeated.
+// repairHost makes the missing parts on the host's side. Each of its steps can be repeated.
 func (o *opened) repairHost() error {
 	name := o.router.hostLink()
 	link, err := o.host.LinkByName(name)
@@ -112,7 +112,7 @@ func (o *opened) repairTable(name string) error {
 }
 
 // enableForwarding lets packets pass between the router's device and the uplinks. The state
-// names what was off before, also what another router has switched on.
+// names the settings that were off before, also those that another router has switched on.
 func (o *opened) enableForwarding(link netlink.Link) error {
 	name := link.Attrs().Name
 	for _, f := range o.state.addresses().families() {
@@ -187,7 +187,7 @@ func isNoDevice(err error) bool {
 	return errors.As(err, &notFound)
 }
 
-// restore switches off what the router switched on, unless another router needs the same.
+// restore switches the settings of the router off, except those that another router needs.
 func restore(host *netlink.Handle, name string, s state) error {
 	routers, err := others(host, name)
 	if err != nil {
