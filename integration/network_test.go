@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/netns"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 )
 
 // Addresses in a private world: a host, and a server outside.
@@ -23,57 +22,23 @@ type networkWorld struct {
 
 func newNetworkWorld(t *testing.T) *networkWorld {
 	t.Helper()
-	w := &networkWorld{sandboxes: newSandboxes(t), host: newNamespace(t), outside: newNamespace(t)}
-	w.shell(t, w.host, "ip link add wan type veth peer name lan && ip link set lan netns /proc/self/fd/4", w.outside)
-	w.shell(t, w.host, "ip link set wan addrgenmode none up && ip address add "+worldHost+"/24 dev wan && ip route add default via "+worldServer)
-	w.shell(t, w.outside, "ip link set lan up && ip address add "+worldServer+"/24 dev lan")
+	w := &networkWorld{sandboxes: newSandboxes(t), host: netnstest.New(t), outside: netnstest.New(t)}
+	netnstest.Shell(t, w.host, "ip link add wan type veth peer name lan && ip link set lan netns /proc/self/fd/4", w.outside)
+	netnstest.Shell(t, w.host, "ip link set wan addrgenmode none up && ip address add "+worldHost+"/24 dev wan && ip route add default via "+worldServer)
+	netnstest.Shell(t, w.outside, "ip link set lan up && ip address add "+worldServer+"/24 dev lan")
 	return w
-}
-
-func newNamespace(t *testing.T) *os.File {
-	t.Helper()
-	f, err := netns.Create()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
-func (w *networkWorld) shell(t *testing.T, namespace *os.File, line string, more ...*os.File) string {
-	t.Helper()
-	got := run(t, inNamespace(exec.Command("sh", "-c", line), append([]*os.File{namespace}, more...)...))
-	if got.code != 0 {
-		t.Fatalf("%s: %+v", line, got)
-	}
-	return got.stdout
-}
-
-// inNamespace is the command, in the network namespace that is descriptor 3 of it.
-func inNamespace(cmd *exec.Cmd, files ...*os.File) *exec.Cmd {
-	inside := exec.Command("nsenter", append([]string{"--net=/proc/self/fd/3"}, cmd.Args...)...)
-	inside.ExtraFiles = files
-	return inside
 }
 
 // on runs the runtime on the world's host.
 func (w *networkWorld) on(t *testing.T, args ...string) result {
 	t.Helper()
-	return run(t, inNamespace(w.command(args...), w.host))
+	return run(t, netnstest.Command(w.command(args...), w.host))
 }
 
 // serve answers each connection at the address with a word.
 func (w *networkWorld) serve(t *testing.T, namespace *os.File, address string) {
 	t.Helper()
-	var l net.Listener
-	err := netns.Do(namespace, func() (err error) {
-		l, err = net.Listen("tcp", address)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
+	l := netnstest.Listen(t, namespace, address)
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -96,7 +61,7 @@ func TestFullReachesTheOutside(t *testing.T) {
 	w := newNetworkWorld(t)
 	w.serve(t, w.outside, worldServer+":80")
 	w.serve(t, w.host, worldHost+":80")
-	before := w.shell(t, w.host, "ip -o link; ip rule; nft list ruleset; cat /proc/sys/net/ipv4/conf/*/forwarding")
+	before := netnstest.Shell(t, w.host, "ip -o link; ip rule; nft list ruleset; cat /proc/sys/net/ipv4/conf/*/forwarding")
 
 	if got := w.on(t, append([]string{"do", "--network", "full"}, hello(worldServer, "80")...)...); got.stdout != "hello\n" {
 		t.Errorf("outside: %+v", got)
@@ -122,7 +87,7 @@ func TestFullReachesTheOutside(t *testing.T) {
 	if got := w.on(t, "down", "box"); got.code != 0 {
 		t.Errorf("%+v", got)
 	}
-	if after := w.shell(t, w.host, "ip -o link; ip rule; nft list ruleset; cat /proc/sys/net/ipv4/conf/*/forwarding"); after != before {
+	if after := netnstest.Shell(t, w.host, "ip -o link; ip rule; nft list ruleset; cat /proc/sys/net/ipv4/conf/*/forwarding"); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
 }
@@ -132,8 +97,8 @@ func TestPruneRemovesTheNetworkOfAKilledCommand(t *testing.T) {
 	need(t, world())
 	w := newNetworkWorld(t)
 	w.serve(t, w.outside, worldServer+":80")
-	before := w.shell(t, w.host, "ip -o link; ip rule; nft list ruleset; cat /proc/sys/net/ipv4/conf/*/forwarding")
-	cmd := inNamespace(w.command("do", "--network", "full", "--", "sleep", "100"), w.host)
+	before := netnstest.Shell(t, w.host, "ip -o link; ip rule; nft list ruleset; cat /proc/sys/net/ipv4/conf/*/forwarding")
+	cmd := netnstest.Command(w.command("do", "--network", "full", "--", "sleep", "100"), w.host)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +123,7 @@ func TestPruneRemovesTheNetworkOfAKilledCommand(t *testing.T) {
 		if got := w.on(t, "prune"); got.code != 0 {
 			t.Fatalf("%+v", got)
 		}
-		return w.shell(t, w.host, "ip -o link; ip rule; nft list ruleset; cat /proc/sys/net/ipv4/conf/*/forwarding") == before
+		return netnstest.Shell(t, w.host, "ip -o link; ip rule; nft list ruleset; cat /proc/sys/net/ipv4/conf/*/forwarding") == before
 	})
 }
 
@@ -173,7 +138,7 @@ func TestRootNeedsTheCapabilitiesOfTheDocumentation(t *testing.T) {
 	with := func(capabilities []string, args ...string) result {
 		cmd := w.command(args...)
 		bound := "-all,+" + strings.Join(capabilities, ",+")
-		return run(t, inNamespace(exec.Command("setpriv", append([]string{"--bounding-set", bound, "--inh-caps", "-all"}, cmd.Args...)...), w.host))
+		return run(t, netnstest.Command(exec.Command("setpriv", append([]string{"--bounding-set", bound, "--inh-caps", "-all"}, cmd.Args...)...), w.host))
 	}
 	if got := with(neededCapabilities, "do", "--", "true"); got.code != 0 {
 		t.Errorf("with all of them: %+v", got)

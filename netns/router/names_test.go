@@ -10,6 +10,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -35,7 +36,7 @@ func lookup(namespace *os.File, network, name string) ([]string, error) {
 // nameServer is a name server in the internet that knows some.example.
 func nameServer(t *testing.T, internet *os.File) {
 	t.Helper()
-	listener := listen(t, internet, internetIPv4+":53")
+	listener := netnstest.Listen(t, internet, internetIPv4+":53")
 	var packets net.PacketConn
 	err := netns.Do(internet, func() (err error) {
 		packets, err = net.ListenPacket("udp", internetIPv4+":53")

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
-
+	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -25,8 +25,8 @@ func TestASandboxReachesTheOutsideAndNothingElse(t *testing.T) {
 		serve(t, w.internet, n)
 		serve(t, w.host, n)
 	}
-	shell(t, w.internet, "ip address add 10.0.0.9/32 dev lo; ip address add 169.254.169.254/32 dev lo")
-	shell(t, w.host, "ip address add 8.8.4.4/32 dev lo")
+	netnstest.Shell(t, w.internet, "ip address add 10.0.0.9/32 dev lo; ip address add 169.254.169.254/32 dev lo")
+	netnstest.Shell(t, w.host, "ip address add 8.8.4.4/32 dev lo")
 	one := w.attach(t, Member{Link: "s-one", Number: 0})
 	two := w.attach(t, Member{Link: "s-two", Number: 4093})
 	serve(t, two, "0.0.0.0:80")
@@ -61,10 +61,10 @@ func TestNothingStays(t *testing.T) {
 // within the sandbox go on.
 func TestACutEndsConnections(t *testing.T) {
 	w := newWorld(t)
-	silent := listen(t, w.internet, "0.0.0.0:80")
+	silent := netnstest.Listen(t, w.internet, "0.0.0.0:80")
 	m := Member{Link: "s-cut", Number: 7}
 	sandbox := w.attach(t, m)
-	local := listen(t, sandbox, "127.0.0.1:80")
+	local := netnstest.Listen(t, sandbox, "127.0.0.1:80")
 	outside, within := dial(t, sandbox, "tcp", internetIPv4+":80"), dial(t, sandbox, "tcp", "127.0.0.1:80")
 	packets := dial(t, sandbox, "udp", internetIPv4+":80")
 	far, near := accept(t, silent), accept(t, local)
@@ -102,7 +102,7 @@ func TestACutEndsConnections(t *testing.T) {
 
 func TestRulesWidenAndNarrow(t *testing.T) {
 	w := newWorld(t)
-	shell(t, w.internet, "ip address add 10.0.0.9/32 dev lo; ip address add 9.9.9.10/24 dev lan")
+	netnstest.Shell(t, w.internet, "ip address add 10.0.0.9/32 dev lo; ip address add 9.9.9.10/24 dev lan")
 	for _, address := range []string{"10.0.0.9:80", "10.0.0.9:81", internetIPv4 + ":80", internetIPv4 + ":81", "9.9.9.10:80"} {
 		serve(t, w.internet, address)
 	}
@@ -125,7 +125,7 @@ func TestRulesWidenAndNarrow(t *testing.T) {
 func TestTheHostCannotBeAllowed(t *testing.T) {
 	w := newWorld(t)
 	m := Member{Link: "s-one", Number: 1, Allow: rules(t, hostIPv4+":80")}
-	sandbox := namespace(t)
+	sandbox := netnstest.New(t)
 	err := w.on(func() error { return w.router.Attach(sandbox, m) })
 	if err == nil || !strings.Contains(err.Error(), "allow "+hostIPv4) {
 		t.Errorf("got %v", err)
@@ -140,7 +140,7 @@ func TestAFlushedFirewallLetsNothingPass(t *testing.T) {
 	serve(t, w.internet, "[::]:81")
 	serve(t, w.host, "0.0.0.0:80")
 	one := w.attach(t, Member{Link: "s-one", Number: 1, Allow: rules(t, "9.9.9.0/24")})
-	shell(t, w.host, "nft flush ruleset")
+	netnstest.Shell(t, w.host, "nft flush ruleset")
 	for _, address := range []string{internetIPv4 + ":80", "[" + internetIPv6 + "]:81", hostIPv4 + ":80"} {
 		wantRefusal(t, one, address)
 	}
@@ -162,7 +162,7 @@ func TestTwoRoutersShareTheHost(t *testing.T) {
 	w.detach(t, nil, m.Link)
 	wantAnswer(t, two, internetIPv4+":80", hostIPv4)
 	other.detach(t, nil, m.Link)
-	if got := shell(t, w.host, "cat /proc/sys/net/ipv4/conf/wan/forwarding"); got != "0" {
+	if got := netnstest.Shell(t, w.host, "cat /proc/sys/net/ipv4/conf/wan/forwarding"); got != "0" {
 		t.Errorf("forwarding is %s", got)
 	}
 }
@@ -176,7 +176,7 @@ func TestForeignSourcesDoNotPass(t *testing.T) {
 	heard := make(chan string, 10)
 	hear(t, w.internet, "0.0.0.0:80", heard)
 	hear(t, w.internet, "[::]:81", heard)
-	shell(t, one, "ip address add 10.1.2.3/32 dev lo; ip address add 2600:9::77/128 dev lo; ip address add "+hostIPv4+"/32 dev lo")
+	netnstest.Shell(t, one, "ip address add 10.1.2.3/32 dev lo; ip address add 2600:9::77/128 dev lo; ip address add "+hostIPv4+"/32 dev lo")
 	for _, source := range []string{"10.1.2.3", "2600:9::77", hostIPv4} {
 		destination := internetIPv4 + ":80"
 		if strings.Contains(source, "::") {

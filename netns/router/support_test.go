@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,8 +13,8 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/resolver"
-
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -36,44 +34,22 @@ const (
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	testhost.NeedRoot(t, "network namespaces are made")
-	w := &world{host: namespace(t), internet: namespace(t), router: Router{t.TempDir(), resolvFile(t)}}
+	w := &world{host: netnstest.New(t), internet: netnstest.New(t), router: Router{t.TempDir(), resolvFile(t)}}
 	t.Cleanup(func() {
 		if err := unix.Unmount(w.router.pin(), unix.MNT_DETACH); err == nil {
 			t.Errorf("the router stays mounted at %s", w.router.pin())
 		}
 	})
-	shell(t, w.host, "ip link add wan type veth peer name lan && ip link set lan netns /proc/self/fd/4", w.internet)
-	shell(t, w.host, "ip link set wan addrgenmode none up && ip address add "+hostIPv4+"/24 dev wan && ip route add default via "+internetIPv4+
+	netnstest.Shell(t, w.host, "ip link add wan type veth peer name lan && ip link set lan netns /proc/self/fd/4", w.internet)
+	netnstest.Shell(t, w.host, "ip link set wan addrgenmode none up && ip address add "+hostIPv4+"/24 dev wan && ip route add default via "+internetIPv4+
 		" && ip address add "+hostIPv6+"/64 dev wan nodad && ip route add default via "+internetIPv6)
-	shell(t, w.internet, "ip link set lan up && ip address add "+internetIPv4+"/24 dev lan && ip address add "+internetIPv6+"/64 dev lan nodad")
+	netnstest.Shell(t, w.internet, "ip link set lan up && ip address add "+internetIPv4+"/24 dev lan && ip address add "+internetIPv6+"/64 dev lan nodad")
 	return w
-}
-
-func namespace(t *testing.T) *os.File {
-	t.Helper()
-	f, err := netns.Create()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
-// shell runs a line of shell in the namespace. The line has more namespaces from descriptor 4 on.
-func shell(t *testing.T, namespace *os.File, line string, more ...*os.File) string {
-	t.Helper()
-	cmd := exec.Command("nsenter", "--net=/proc/self/fd/3", "sh", "-c", line)
-	cmd.ExtraFiles = append([]*os.File{namespace}, more...)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v: %s", line, err, out)
-	}
-	return strings.TrimSpace(string(out))
 }
 
 func (w *world) attach(t *testing.T, m Member) *os.File {
 	t.Helper()
-	sandbox := namespace(t)
+	sandbox := netnstest.New(t)
 	if err := w.on(func() error { return w.router.Attach(sandbox, m) }); err != nil {
 		t.Fatal(err)
 	}
@@ -194,19 +170,6 @@ func rules(t *testing.T, texts ...string) (all []spec.AddressRule) {
 	return all
 }
 
-func listen(t *testing.T, namespace *os.File, address string) (l net.Listener) {
-	t.Helper()
-	err := netns.Do(namespace, func() (err error) {
-		l, err = net.Listen("tcp", address)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	return l
-}
-
 func accept(t *testing.T, l net.Listener) net.Conn {
 	t.Helper()
 	c, err := l.Accept()
@@ -257,13 +220,13 @@ func hear(t *testing.T, namespace *os.File, address string, heard chan<- string)
 // hostState is all that a router changes on the host.
 func hostState(t *testing.T, w *world) string {
 	t.Helper()
-	return shell(t, w.host, `ip -o link; ip rule; ip -6 rule; ip route show table all; nft list ruleset
+	return netnstest.Shell(t, w.host, `ip -o link; ip rule; ip -6 rule; ip route show table all; nft list ruleset
 		grep . /proc/sys/net/ipv4/conf/*/forwarding /proc/sys/net/ipv6/conf/*/forwarding /proc/sys/net/ipv6/conf/*/force_forwarding`)
 }
 
 func ipv4Of(t *testing.T, sandbox *os.File) string {
 	t.Helper()
-	return shell(t, sandbox, "ip -4 -o address show eth0 | sed 's/.*inet //;s/\\/.*//'")
+	return netnstest.Shell(t, sandbox, "ip -4 -o address show eth0 | sed 's/.*inet //;s/\\/.*//'")
 }
 
 // victimVariable makes this program one that connects and disconnects sandboxes until a signal
