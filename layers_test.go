@@ -29,7 +29,7 @@ var layers = [][]string{
 	{"internal/erase", "internal/statedir", "internal/mountns"},
 	{"internal/container", "internal/idrange", "internal/overlaid", "netns/router"},
 	{"sandbox", "sandbox/sandboxtest"},
-	{"internal/filtercache", "internal/record"},
+	{"internal/filtercache", "internal/ratchet", "internal/record"},
 	{"internal/filewatch", "internal/integrity", "internal/throttle", "internal/trash"},
 	{"internal/overlay"},
 	{"internal/jobs"},

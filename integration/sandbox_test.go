@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
 // sandboxes runs do and its kin with a state root of the test's own, which the
@@ -32,7 +34,7 @@ func newSandboxes(t *testing.T) *sandboxes {
 // state lists what the state root holds of sandboxes: all that lies deeper
 // than the folders it always has, and the ranges of ids that are its.
 func (s *sandboxes) state() []string {
-	left := s.ranges()
+	left := append(s.ranges(), s.ratchets()...)
 	for _, pattern := range []string{"@*/*", "[^@]*"} {
 		found, err := filepath.Glob(filepath.Join(s.root, pattern))
 		if err != nil {
@@ -53,6 +55,15 @@ func (s *sandboxes) ranges() []string {
 		owner, err := os.Readlink(link)
 		return err != nil || !strings.Contains(owner, `"`+s.root+`"`)
 	})
+}
+
+// ratchets lists the files with the levels of sandboxes of the state root.
+func (s *sandboxes) ratchets() []string {
+	files, err := filepath.Glob(filepath.Join(dataDir, "ratchets", record.Roots{State: s.root}.CgroupPrefix()+"*"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return files
 }
 
 func (s *sandboxes) command(args ...string) *exec.Cmd {

@@ -45,7 +45,7 @@ type Request struct {
 }
 
 // An Instance is one sandbox of a provider. Interfaces of their own are for optional
-// abilities: [Describer], [Meter], [Pauser], [Updater], [WorkspaceSetter], [Undoer],
+// abilities: [Describer], [Meter], [Pauser], [Updater], [NetworkChanger], [WorkspaceSetter], [Undoer],
 // [Snapshotter], [Attacher], [Filer].
 type Instance interface {
 	// Info describes it as it was when it was made or opened.

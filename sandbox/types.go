@@ -17,6 +17,8 @@ type (
 	//	Network   Network           // NetworkNone or NetworkFull
 	//	Allow     []string          // addresses that NetworkFull reaches beside public ones
 	//	Deny      []string          // addresses that NetworkFull does not reach
+	//	Sensitivity Sensitivity     // level of the data inside, which bounds Network
+	//	Ceilings  map[Sensitivity]Network // widest networks of the levels
 	//	PID       PID               // PIDPrivate or PIDHost
 	//	Limits    Limits            // of all resources
 	//	Timeout   Duration          // of each command; 0: none, in Run one minute
@@ -46,6 +48,22 @@ type (
 	User = spec.User
 	// Network is the part of the network that a sandbox can reach.
 	Network = spec.Network
+	// Sensitivity is the level of the most sensitive data that a sandbox has seen.
+	Sensitivity = spec.Sensitivity
+	// NetworkGrant is the network that the owner of a sandbox grants:
+	//
+	//	Network Network  // NetworkNone or NetworkFull
+	//	Allow   []string // those of Config
+	//	Deny    []string
+	NetworkGrant = spec.NetworkGrant
+	// NetworkChange tells what a change of a live sandbox's network has done:
+	//
+	//	From, To       Network
+	//	Sensitivity    Sensitivity // of the sandbox now
+	//	Raised         bool        // whether this change has raised the sensitivity
+	//	ConnectionsCut int         // sockets in the sandbox that have ended
+	//	Message        string      // for a person or an agent
+	NetworkChange = spec.NetworkChange
 	// PID names the pid namespace of a sandbox.
 	PID = spec.PID
 	// Size is a number of bytes.
@@ -95,6 +113,14 @@ const (
 	// NetworkFull is the outside, without the host and other sandboxes. Only root has it, and
 	// users whose rule allows it.
 	NetworkFull = spec.NetworkFull
+)
+
+// The levels of sensitivity, the lowest first.
+const (
+	SensitivityPublic       = spec.SensitivityPublic
+	SensitivityInternal     = spec.SensitivityInternal
+	SensitivityConfidential = spec.SensitivityConfidential
+	SensitivitySecret       = spec.SensitivitySecret
 )
 
 // PIDPrivate is a pid namespace of the sandbox's own, PIDHost that of the launcher.

@@ -54,6 +54,15 @@ type Config struct {
 	// Allow.
 	Deny []string `json:"deny,omitempty"`
 
+	// Sensitivity is the level of the data that the sandbox begins with. It bounds the network.
+	// Empty: public.
+	Sensitivity Sensitivity `json:"sensitivity,omitempty"`
+
+	// Ceilings are the widest networks of the levels: none, proxied or full. This version has
+	// no network "proxied", so it permits "none" there. A missing level has its default: full
+	// for public and internal, proxied for confidential, none for secret.
+	Ceilings map[Sensitivity]Network `json:"ceilings,omitempty"`
+
 	// PID is the pid namespace of the sandbox. Empty: one of its own. PIDHost takes no
 	// storage on disk.
 	PID PID `json:"pid,omitempty"`
@@ -171,7 +180,9 @@ func (c Config) Complete() (Config, error) {
 	c.Allow = slices.Clone(c.Allow)
 	c.Deny = slices.Clone(c.Deny)
 	c.Env = maps.Clone(c.Env)
+	c.Ceilings = maps.Clone(c.Ceilings)
 	c.Network = cmp.Or(c.Network, NetworkNone)
+	c.Sensitivity = cmp.Or(c.Sensitivity, SensitivityPublic)
 	c.PID = cmp.Or(c.PID, PIDPrivate)
 	for _, l := range LimitFields() {
 		l.Complete(&c)

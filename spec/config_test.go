@@ -17,13 +17,14 @@ func TestZeroConfigIsTheSafest(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{
-		Network:  NetworkNone,
-		PID:      PIDPrivate,
-		Limits:   Limits{Memory: 1 << 30, CPUs: 1, Pids: 512, FileSize: Unlimited, NoFile: 4096, ShmSize: 64 << 20, Disk: 768 << 20, Files: 98304},
-		User:     &User{UID: 1000, GID: 1000},
-		Cwd:      "/workspace",
-		Hostname: "sandbox",
-		Seccomp:  "default",
+		Network:     NetworkNone,
+		Sensitivity: SensitivityPublic,
+		PID:         PIDPrivate,
+		Limits:      Limits{Memory: 1 << 30, CPUs: 1, Pids: 512, FileSize: Unlimited, NoFile: 4096, ShmSize: 64 << 20, Disk: 768 << 20, Files: 98304},
+		User:        &User{UID: 1000, GID: 1000},
+		Cwd:         "/workspace",
+		Hostname:    "sandbox",
+		Seccomp:     "default",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)

@@ -97,7 +97,7 @@ To check this host, and the isolation of a sandbox:
 		Commands: slices.Concat(
 			inCategory(commandline.CategorySandbox,
 				doCommand(), upCommand(), downCommand(), cpCommand(), changesCommand(), diffCommand(), applyCommand(),
-				saveCommand(), attachCommand(), logsCommand(), inspectCommand(), statsCommand(), undoCommand(), snapshotCommand(), discardCommand(),
+				saveCommand(), attachCommand(), logsCommand(), inspectCommand(), statsCommand(), undoCommand(), snapshotCommand(), discardCommand(), networkCommand(),
 				launcherCommand(), pruneCommand(), doctorCommand(), registerCommand(), completion.Command(namesFor),
 			),
 			inCategory(commandline.CategoryOCI,

@@ -29,13 +29,10 @@ func All() []Flag {
 		list("bind", "host path to show inside, as `SRC:DST[:ro|rw]` (default ro, repeatable)", "binds", addBind, "v"),
 		Text("network", "`KIND` of network: none, a loopback device only, or full, the outside (default: none)", "network",
 			func(c *spec.Config, v string) error { return setText(&c.Network, v) }),
-		list("allow", "`ADDRESS[/BITS][:PORT[-PORT]]` to reach beside the public addresses of --network full (repeatable)", "allow",
-			func(c *spec.Config, v string) error { c.Allow = append(c.Allow, v); return nil }),
-		list("deny", "`ADDRESS[/BITS][:PORT[-PORT]]` not to reach with --network full; wins over --allow (repeatable)", "deny",
-			func(c *spec.Config, v string) error { c.Deny = append(c.Deny, v); return nil }),
 		Text("pid", "`KIND` of pid namespace: private, one of its own, or host, that of the launcher (default: private)", "pid",
 			func(c *spec.Config, v string) error { return setText(&c.PID, v) }),
 	}
+	all = append(all, OfNetwork()...)
 	for _, l := range spec.LimitFields() {
 		all = append(all, ofLimit(l, l.Usage+" (default: "+l.Default+")"))
 	}
@@ -55,6 +52,18 @@ func All() []Flag {
 		Text("seccomp", "`PROFILE` of system calls: default, strict, debug or a file in the OCI JSON form (default: default)", "seccomp",
 			func(c *spec.Config, v string) error { return setText(&c.Seccomp, v) }),
 	)
+}
+
+// OfNetwork are the flags that describe a network further, also that of a sandbox that is up.
+func OfNetwork() []Flag {
+	return []Flag{
+		list("allow", "`ADDRESS[/BITS][:PORT[-PORT]]` to reach beside the public addresses of --network full (repeatable)", "allow",
+			func(c *spec.Config, v string) error { c.Allow = append(c.Allow, v); return nil }),
+		list("deny", "`ADDRESS[/BITS][:PORT[-PORT]]` not to reach with --network full; wins over --allow (repeatable)", "deny",
+			func(c *spec.Config, v string) error { c.Deny = append(c.Deny, v); return nil }),
+		Text("sensitivity", "`LEVEL` of the data inside: public, internal, confidential or secret; it bounds the network and never falls (default: public)", "sensitivity",
+			func(c *spec.Config, v string) error { return setText(&c.Sensitivity, v) }),
+	}
 }
 
 // A Flag is a flag and the field of the configuration that it sets.

@@ -292,7 +292,7 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 	}
 	usage := p.account(&r, &e, exit)
 	e.timeout = p.Timeout
-	e.offline = p.Config.Config.Network == spec.NetworkNone
+	e.offline = v.Current().Config.Network == spec.NetworkNone
 	e.forbids = forbids(p.Config.Config, p.Args)
 	if lost {
 		e.lost = v.fate()

@@ -137,6 +137,11 @@ func (c *Client) Update(ctx context.Context, id string, limits spec.Limits) erro
 	return c.do(ctx, &Request{Op: OpUpdate, ID: id, Limits: &limits})
 }
 
+// ChangeNetwork changes the network of a sandbox that is up, or raises its sensitivity.
+func (c *Client) ChangeNetwork(ctx context.Context, id string, n NetworkRequest) (spec.NetworkChange, error) {
+	return ask(ctx, c, &Request{Op: OpNetwork, ID: id, Network: &n}, func(a *Answer) *spec.NetworkChange { return a.Network })
+}
+
 // Undo takes back the last n transactions that joined a sandbox's files.
 func (c *Client) Undo(ctx context.Context, id string, n int) error {
 	return c.do(ctx, &Request{Op: OpUndo, ID: id, Count: n})

@@ -26,6 +26,7 @@ const (
 	OpPause          Op = "pause"
 	OpResume         Op = "resume"
 	OpUpdate         Op = "update"
+	OpNetwork        Op = "network"
 	OpUndo           Op = "undo"
 	OpDiscard        Op = "discard"
 	OpSnapshot       Op = "snapshot"
@@ -48,6 +49,8 @@ type Request struct {
 	Exec   string       `json:"exec,omitempty"`
 	Create *Create      `json:"create,omitempty"`
 	Limits *spec.Limits `json:"limits,omitempty"`
+	// Network is the network and the sensitivity that a sandbox gets.
+	Network *NetworkRequest `json:"network,omitempty"`
 	// Snapshot to make, to remove or to begin with.
 	Snapshot string `json:"snapshot,omitempty"`
 	// Count of transactions to undo.
@@ -68,6 +71,14 @@ type Request struct {
 	Sync bool `json:"sync,omitempty"`
 }
 
+// A NetworkRequest changes the network of a sandbox, its sensitivity, or both.
+type NetworkRequest struct {
+	// Grant is nil if the network stays, as far as the sensitivity permits.
+	Grant *spec.NetworkGrant `json:"grant,omitempty"`
+	// Sensitivity is empty if the level stays. A level below the present one changes nothing.
+	Sensitivity spec.Sensitivity `json:"sensitivity,omitempty"`
+}
+
 // Control is any later frame from the client.
 type Control struct {
 	// Signal to send to a command, or with Tree to all that it started.
@@ -85,16 +96,17 @@ type Control struct {
 // Answer is a frame from the launcher. A call ends with an answer that has an Error or the
 // result.
 type Answer struct {
-	Error     *Fault          `json:"error,omitempty"`
-	Info      *spec.Info      `json:"info,omitempty"`
-	Snapshots []string        `json:"snapshots,omitempty"`
-	Beginning *Beginning      `json:"beginning,omitempty"`
-	List      []spec.Info     `json:"list,omitempty"`
-	Execs     []spec.ExecInfo `json:"execs,omitempty"`
-	Stats     *spec.Stats     `json:"stats,omitempty"`
-	Started   *Started        `json:"started,omitempty"`
-	Result    *WireResult     `json:"result,omitempty"`
-	Event     *spec.Event     `json:"event,omitempty"`
+	Error     *Fault              `json:"error,omitempty"`
+	Info      *spec.Info          `json:"info,omitempty"`
+	Snapshots []string            `json:"snapshots,omitempty"`
+	Beginning *Beginning          `json:"beginning,omitempty"`
+	List      []spec.Info         `json:"list,omitempty"`
+	Execs     []spec.ExecInfo     `json:"execs,omitempty"`
+	Stats     *spec.Stats         `json:"stats,omitempty"`
+	Network   *spec.NetworkChange `json:"network,omitempty"`
+	Started   *Started            `json:"started,omitempty"`
+	Result    *WireResult         `json:"result,omitempty"`
+	Event     *spec.Event         `json:"event,omitempty"`
 	// Tree is one of several, with its files beside it; an answer without one
 	// follows the last.
 	Tree *WireTree `json:"tree,omitempty"`

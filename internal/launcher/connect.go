@@ -28,24 +28,35 @@ func linkName(n record.Names) string {
 	return "s-" + hex.EncodeToString(hash[:6])
 }
 
+// newMember is the sandbox of a record, in the router.
+func newMember(n record.Names, r record.Record) (router.Member, error) {
+	m := router.Member{Link: linkName(n), Number: idrange.Number(r.IDBase)}
+	var err error
+	if m.Allow, err = addressRules(r.Config.Allow); err == nil {
+		m.Deny, err = addressRules(r.Config.Deny)
+	}
+	return m, err
+}
+
+func addressRules(texts []string) (rules []spec.AddressRule, err error) {
+	for _, text := range texts {
+		rule, err := spec.ParseAddressRule(text)
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, rule)
+	}
+	return rules, nil
+}
+
 // connect connects the sandbox with the outside, if the configuration asks for that.
 func (m *making) connect() error {
-	c := m.request.Config
-	if c.Network != spec.NetworkFull {
+	if m.request.Config.Network != spec.NetworkFull {
 		return nil
 	}
-	member := router.Member{Link: linkName(m.names), Number: idrange.Number(m.record.IDBase)}
-	for _, list := range []struct {
-		texts []string
-		rules *[]spec.AddressRule
-	}{{c.Allow, &member.Allow}, {c.Deny, &member.Deny}} {
-		for _, text := range list.texts {
-			rule, err := spec.ParseAddressRule(text)
-			if err != nil {
-				return err
-			}
-			*list.rules = append(*list.rules, rule)
-		}
+	member, err := newMember(m.names, m.record)
+	if err != nil {
+		return err
 	}
 	namespace, err := m.network()
 	if err != nil {
@@ -89,7 +100,7 @@ func (l *Launcher) disconnect(id, dir string) error {
 	if !statedir.Exists(filepath.Join(l.State, routerDir)) {
 		return nil
 	}
-	if r, err := record.Read(dir); err == nil && r.Config.Network != spec.NetworkFull {
+	if r, err := record.Read(dir); err == nil && r.Config.Network != spec.NetworkFull && !r.Rewiring {
 		return nil
 	}
 	names, known, err := l.NamesOf(id)

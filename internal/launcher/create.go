@@ -181,10 +181,16 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 	if err := l.unlessContainer(r.Name, errContainer); err != nil {
 		return nil, err
 	}
+	if err := m.inherit(); err != nil {
+		return nil, err
+	}
 	if err := m.make(ctx, from); err != nil {
 		return nil, explain(ctx, err)
 	}
 	if err := m.fork(ctx); err != nil {
+		return nil, err
+	}
+	if err := l.keepLevel(r.Name, m.record); err != nil {
 		return nil, err
 	}
 	if err := m.record.Write(state.Path); err != nil {

@@ -70,7 +70,11 @@ func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err e
 			return false, errors.Join(err, state.Remove())
 		}
 	}
-	if err := l.removeHeld(ctx, id, state); err != nil {
+	err = l.keepLevelOf(id, state)
+	if err == nil {
+		err = l.removeHeld(ctx, id, state)
+	}
+	if err != nil {
 		state.Release()
 		return false, err
 	}

@@ -48,20 +48,27 @@ func (l *Launcher) removeWhere(ctx context.Context, id string, is func(record.Re
 		return nil
 	}
 	state, err := l.own(ctx, id)
-	if state == nil || err != nil {
+	if err != nil {
 		return err
+	}
+	if state == nil {
+		return l.forgetLevel(id, is)
 	}
 	if !is(record.Read(state.Path)) {
 		state.Release()
 		return nil
 	}
-	if err := l.removeHeld(ctx, id, state); err != nil {
+	err = l.clearHeld(ctx, id, state)
+	if err == nil {
+		err = l.levels().Forget(id)
+	}
+	if err != nil {
 		// The directory stays for another try, and the ids with it: something
 		// may still run under them.
 		state.Release()
 		return err
 	}
-	return nil
+	return state.Remove()
 }
 
 // own takes hold of the id of a sandbox to remove, with or without a directory. It returns nil if

@@ -181,9 +181,9 @@ func (r *Record) WithoutUpper(p Place) {
 	r.ChangeLayers(p.Path, func(own []int) []int { return slices.Clone(own[1:]) })
 }
 
-// HalfDone says that the sandbox's mounts are being changed, or that a process was killed
-// while it changed them.
-func (r Record) HalfDone() bool { return r.Switch != nil || r.Attaching != nil }
+// HalfDone says that the sandbox's mounts or its network are being changed, or that a process was
+// killed while it changed them.
+func (r Record) HalfDone() bool { return r.Switch != nil || r.Attaching != nil || r.Rewiring }
 
 // OpenBelow mounts the image of a snapshot's layer: with this sandbox's ids and
 // read-only, or for owners with those that are in it.

@@ -72,6 +72,19 @@ func openOf(init process.ID, name string) (*os.File, error) {
 	return f, nil
 }
 
+// OpenNetwork opens the sandbox's network namespace.
+func OpenNetwork(init process.ID) (*os.File, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", init.Pid))
+	if err != nil {
+		return nil, err
+	}
+	if !init.Lives() { // before the namespace was opened, and another process has its number
+		f.Close()
+		return nil, os.ErrNotExist
+	}
+	return f, nil
+}
+
 // WritableBinds are the places of writable binds from the host.
 func WritableBinds(c spec.Config) (targets []string) {
 	if c.Workspace != "" && !slices.Contains(c.Overlays, c.Workspace) {

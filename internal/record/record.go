@@ -64,6 +64,9 @@ type Record struct {
 	Switch *Switch `json:"switch,omitempty"`
 	// Attaching is a workspace that is being attached. Nil: none is.
 	Attaching *Attaching `json:"attaching,omitempty"`
+	// Rewiring says that the network of Config may not be the present one: a change is under
+	// way.
+	Rewiring bool `json:"rewiring,omitempty"`
 	// Kept is the name of the snapshot that keeps the files of this sandbox, which has
 	// stopped and is being replaced. The snapshot may not be there yet.
 	Kept string `json:"kept,omitempty"`

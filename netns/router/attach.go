@@ -87,13 +87,18 @@ func (o *opened) grant(m Member) error {
 		key := memberKey(m.Link, a.at(fam, firstSandbox+m.Number))
 		f.note(f.conn.SetAddElements(f.named(members(fam)), []nftables.SetElement{{Key: key}}))
 	}
+	f.addRules(m)
+	return f.flush()
+}
+
+// addRules adds the elements of the sandbox's rules.
+func (f *firewall) addRules(m Member) {
 	for _, l := range m.lists() {
 		for _, r := range l.rules {
 			set := f.named(grants(l.name, familyOf(r.Prefix.Addr())))
 			f.note(f.conn.SetAddElements(set, grantElements(m.Link, r)))
 		}
 	}
-	return f.flush()
 }
 
 type ruleList struct {
@@ -224,7 +229,7 @@ func forgetLinks(namespace *os.File, isGone func(link string) bool) error {
 		return err
 	}
 	for _, a := range addresses {
-		if err := errors.Join(forgetConnections(namespace, a), forgetConnections(nil, a)); err != nil {
+		if err := errors.Join(forgetConnections(namespace, a, nothing), forgetConnections(nil, a, nothing)); err != nil {
 			return err
 		}
 	}

@@ -15,9 +15,10 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 )
 
-// endConnections ends the sandbox's TCP and UDP sockets with a peer outside: each of their readers
-// and writers gets ECONNABORTED at once (SOCK_DESTROY, sock_diag(7)). It returns their number.
-func endConnections(sandbox *os.File) (int, error) {
+// endConnections ends the sandbox's TCP and UDP sockets with a peer outside that are not to stay:
+// each of their readers and writers gets ECONNABORTED at once (SOCK_DESTROY, sock_diag(7)). It returns
+// their number.
+func endConnections(sandbox *os.File, stays func(protocol byte, peer netip.AddrPort) bool) (int, error) {
 	count := 0
 	err := netns.Do(sandbox, func() error {
 		for _, protocol := range []struct {
@@ -30,7 +31,8 @@ func endConnections(sandbox *os.File) (int, error) {
 					return err
 				}
 				for _, s := range sockets {
-					if !isOutside(s.ID.Destination) {
+					peer, isOutside := peerOutside(s.ID)
+					if !isOutside || stays(protocol.number, peer) {
 						continue
 					}
 					isEnded, err := destroy(protocol.number, s)
@@ -51,10 +53,14 @@ func endConnections(sandbox *os.File) (int, error) {
 	return count, nil
 }
 
-func isOutside(peer net.IP) bool {
-	a, ok := netip.AddrFromSlice(peer)
+// nothing is the answer of a sandbox without a network.
+func nothing(byte, netip.AddrPort) bool { return false }
+
+// peerOutside is the peer of a socket that is connected with the outside.
+func peerOutside(s netlink.SocketID) (peer netip.AddrPort, is bool) {
+	a, ok := netip.AddrFromSlice(s.Destination)
 	a = a.Unmap()
-	return ok && !a.IsLoopback() && !a.IsUnspecified()
+	return netip.AddrPortFrom(a, s.DestinationPort), ok && !a.IsLoopback() && !a.IsUnspecified()
 }
 
 // A socketName is inet_diag_req_v2 of linux/inet_diag.h.
@@ -96,18 +102,15 @@ func destroy(protocol byte, s *netlink.Socket) (bool, error) {
 }
 
 // forgetConnections removes the entries of the sandbox's address from the connection tracking of
-// the namespace; nil is the caller's. A later sandbox with the address inherits no connection.
-func forgetConnections(namespace *os.File, address netip.Addr) error {
+// the namespace, except those that stay. Nil is the caller's namespace. A later sandbox with the address inherits no
+// connection.
+func forgetConnections(namespace *os.File, address netip.Addr, stays func(protocol byte, peer netip.AddrPort) bool) error {
 	forget := func() error {
 		family := netlink.InetFamily(unix.AF_INET6)
 		if address.Is4() {
 			family = unix.AF_INET
 		}
-		filter := &netlink.ConntrackFilter{}
-		if err := filter.AddIP(netlink.ConntrackOrigSrcIP, address.AsSlice()); err != nil {
-			return err
-		}
-		if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, filter); err != nil {
+		if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, flowFilter{address, stays}); err != nil {
 			return fmt.Errorf("remove tracked connections of %s: %w", address, err)
 		}
 		return nil

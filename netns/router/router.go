@@ -82,11 +82,31 @@ func (r Router) Detach(sandbox *os.File, link string) (ended int, err error) {
 		if err := detach(namespace, link); err != nil || sandbox == nil {
 			return err
 		}
-		ended, err = endConnections(sandbox)
+		ended, err = endConnections(sandbox, nothing)
 		return err
 	})
 	if err != nil {
 		return ended, fmt.Errorf("disconnect the sandbox: %w", err)
+	}
+	return ended, nil
+}
+
+// Regrant replaces the rules of a sandbox that is connected. First the new rules hold for new
+// connections. Then all open connections end that these rules do not permit. Regrant returns the number of
+// sockets in the sandbox that ended.
+func (r Router) Regrant(sandbox *os.File, m Member) (ended int, err error) {
+	unlock, err := r.lock()
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	o, err := r.open()
+	if err != nil {
+		return 0, fmt.Errorf("change the sandbox's network: %w", err)
+	}
+	defer o.close()
+	if ended, err = o.regrant(sandbox, m); err != nil {
+		return ended, fmt.Errorf("change the sandbox's network: %w", err)
 	}
 	return ended, nil
 }

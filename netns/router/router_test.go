@@ -122,6 +122,40 @@ func TestRulesWidenAndNarrow(t *testing.T) {
 	wantAnswer(t, other, internetIPv4+":80", hostIPv4)
 }
 
+// Of the open connections those end that the new rules do not permit. The others go on.
+func TestNewRulesEndConnections(t *testing.T) {
+	w := newWorld(t)
+	netnstest.Shell(t, w.internet, "ip address add 10.0.0.9/32 dev lo")
+	m := Member{Link: "s-one", Number: 1, Allow: rules(t, "10.0.0.0/24")}
+	one := w.attach(t, m)
+	type open struct{ near, far net.Conn }
+	connections := map[string]open{}
+	for _, address := range []string{"10.0.0.9:80", "10.0.0.9:81", internetIPv4 + ":80", internetIPv4 + ":81"} {
+		l := netnstest.Listen(t, w.internet, address)
+		near := dial(t, one, "tcp", address)
+		connections[address] = open{near, accept(t, l)}
+	}
+	m.Allow, m.Deny = rules(t, "10.0.0.9:81"), rules(t, internetIPv4+":81")
+	var ended int
+	err := w.on(func() (err error) {
+		ended, err = w.router.Regrant(one, m)
+		return err
+	})
+	if err != nil || ended != 2 {
+		t.Errorf("%d connections ended: %v", ended, err)
+	}
+	for address, c := range connections {
+		_, _ = c.far.Write([]byte("x"))
+		_ = c.near.SetReadDeadline(time.Now().Add(patience))
+		_, err := c.near.Read(make([]byte, 1))
+		if stays := address == "10.0.0.9:81" || address == internetIPv4+":80"; stays && err != nil || !stays && !errors.Is(err, unix.ECONNABORTED) {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	serve(t, w.internet, "10.0.0.9:82")
+	wantRefusal(t, one, "10.0.0.9:82")
+}
+
 func TestTheHostCannotBeAllowed(t *testing.T) {
 	w := newWorld(t)
 	m := Member{Link: "s-one", Number: 1, Allow: rules(t, hostIPv4+":80")}

@@ -33,14 +33,12 @@ func (r *Rule) allow(c *launch.Create, files map[string]*os.File) error {
 	// The launcher would show interpreters outside /usr with its own rights.
 	c.Path, c.Home = "", ""
 	config := &c.Config
-	if network := cmp.Or(config.Network, spec.NetworkNone); !slices.Contains(r.Networks, network) {
-		return refused("network %q; allowed: %v", network, r.Networks)
+	grant := config.Grant()
+	if err := r.allowGrant(&grant); err != nil {
+		return err
 	}
 	if config.PID == spec.PIDHost && !r.PIDHost {
 		return refused("pid namespace %q; a rule with pid_host allows it", config.PID)
-	}
-	if len(config.Allow) > 0 {
-		return refused("addresses to allow: only root may name some in this version")
 	}
 	if profile := cmp.Or(config.Seccomp, "default"); !slices.Contains(r.Seccomp, profile) {
 		return refused("seccomp profile %q; allowed: %v", profile, r.Seccomp)
@@ -64,6 +62,22 @@ func (r *Rule) allow(c *launch.Create, files map[string]*os.File) error {
 		if err := writable(b, files[b.Source]); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// allowGrant holds a network to the rule. Nil is no change of the network. No rule is needed for the
+// network none.
+func (r *Rule) allowGrant(g *spec.NetworkGrant) error {
+	if r.all || g == nil {
+		return nil
+	}
+	network := cmp.Or(g.Network, spec.NetworkNone)
+	if network != spec.NetworkNone && !slices.Contains(r.Networks, network) {
+		return refused("network %q; allowed: %v", network, r.Networks)
+	}
+	if len(g.Allow) > 0 {
+		return refused("addresses to allow: only root may name some in this version")
 	}
 	return nil
 }

@@ -339,6 +339,16 @@ func (c *call) ask(ctx context.Context) (a *launch.Answer, err error) {
 				return err
 			}
 			err = box.Update(ctx, *r.Limits)
+		case launch.OpNetwork:
+			if r.Network == nil {
+				return &launch.ConfigError{Reason: "network without a request"}
+			}
+			if err := c.peer.allowGrant(r.Network.Grant); err != nil {
+				return err
+			}
+			var change spec.NetworkChange
+			change, err = box.ChangeNetwork(ctx, *r.Network)
+			a.Network = &change
 		case launch.OpUndo:
 			err = box.Undo(ctx, r.Count)
 		case launch.OpDiscard:

@@ -49,6 +49,7 @@ type Sandbox interface {
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
 	Update(ctx context.Context, l spec.Limits) error
+	ChangeNetwork(ctx context.Context, n launch.NetworkRequest) (spec.NetworkChange, error)
 	Undo(ctx context.Context, n int) error
 	Discard(ctx context.Context) error
 	Snapshot(ctx context.Context, name string) error

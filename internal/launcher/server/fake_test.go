@@ -357,6 +357,17 @@ func (h *fakeHandle) SetWorkspace(_ context.Context, dir string, from Sources) e
 	return nil
 }
 
+func (h *fakeHandle) ChangeNetwork(_ context.Context, n launch.NetworkRequest) (spec.NetworkChange, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := h.info.Config
+	next, err := before.Changed(n.Grant, n.Sensitivity)
+	if err == nil {
+		h.info.Config = next
+	}
+	return spec.NewNetworkChange(before, next, 0), err
+}
+
 func (h *fakeHandle) Update(_ context.Context, l spec.Limits) error {
 	if err := h.usable(); err != nil {
 		return err

@@ -304,3 +304,33 @@ func TestHeldStoresHavePlaces(t *testing.T) {
 		t.Error("one more than the rule allows")
 	}
 }
+
+// A user changes the network of a sandbox within the rule, and can always give it up.
+func TestChangesOfTheNetworkAreWithinTheRule(t *testing.T) {
+	w := newWorld(t, Rule{User: "1001"}, Rule{User: "1002", Networks: []spec.Network{spec.NetworkFull}})
+	full := &spec.NetworkGrant{Network: spec.NetworkFull}
+	bare, networked := w.client(t, 1001), w.client(t, 1002)
+	box(t, bare, "bare")
+	box(t, networked, "networked")
+	if _, err := bare.ChangeNetwork(t.Context(), "bare", launch.NetworkRequest{Grant: full}); !errors.Is(err, launch.ErrRefused) {
+		t.Errorf("without a rule: %v", err)
+	}
+	for _, g := range []*spec.NetworkGrant{full, {Network: spec.NetworkNone}, nil} {
+		if _, err := networked.ChangeNetwork(t.Context(), "networked", launch.NetworkRequest{Grant: g}); err != nil {
+			t.Errorf("%+v: %v", g, err)
+		}
+	}
+	allow := &spec.NetworkGrant{Network: spec.NetworkFull, Allow: []string{"10.0.0.1"}}
+	if _, err := networked.ChangeNetwork(t.Context(), "networked", launch.NetworkRequest{Grant: allow}); !errors.Is(err, launch.ErrRefused) {
+		t.Errorf("a private address: %v", err)
+	}
+	for _, name := range []string{"bare", "networked"} {
+		if now := w.core.box(name).now().Config; now.Network == spec.NetworkFull {
+			t.Errorf("%s: %+v", name, now.Grant())
+		}
+	}
+	got, err := bare.ChangeNetwork(t.Context(), "bare", launch.NetworkRequest{Sensitivity: spec.SensitivitySecret})
+	if err != nil || got.Sensitivity != spec.SensitivitySecret {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

@@ -575,6 +575,7 @@ func TestPeersAreKeptApart(t *testing.T) {
 		"pause":     a.Pause(ctx, "b"),
 		"resume":    a.Resume(ctx, "b"),
 		"update":    a.Update(ctx, "b", spec.Limits{Pids: 20}),
+		"network":   second(a.ChangeNetwork(ctx, "b", launch.NetworkRequest{Sensitivity: spec.SensitivitySecret})),
 		"undo":      a.Undo(ctx, "b", 1),
 		"discard":   a.Discard(ctx, "b"),
 		"snapshot":  a.Snapshot(ctx, "b", "s"),

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+func networkCommand() *cli.Command {
+	flags := []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print the change as JSON"}}
+	for _, f := range configflags.OfNetwork() {
+		flags = append(flags, f.Flag)
+	}
+	return &cli.Command{
+		Name:      "network",
+		Usage:     "show or change the network of a sandbox while it runs",
+		ArgsUsage: "NAME [none|full]",
+		Description: `A stricter network holds before the command returns, also for open connections.
+Processes and files stay. --allow and --deny replace those of before.
+
+--sensitivity raises the level of the data inside: public, internal, confidential or
+secret. Public and internal permit the network full; confidential and secret permit
+none. The level never falls. It ends with "down".
+
+    sandbox-runtime network box
+    sandbox-runtime network box full --allow 10.0.0.0/8:5432
+    sandbox-runtime network box none
+    sandbox-runtime network --sensitivity secret box`,
+		Flags:  flags,
+		Action: network,
+	}
+}
+
+func network(ctx context.Context, cmd *cli.Command) error {
+	if n := cmd.NArg(); n != 1 && n != 2 {
+		return errors.New("say the name of one sandbox and its network, as in: network box none")
+	}
+	var c spec.Config
+	if err := configflags.Apply(cmd, configflags.OfNetwork(), &c); err != nil {
+		return err
+	}
+	c.Network = spec.Network(cmd.Args().Get(1))
+	if c.Network == "" && (len(c.Allow) > 0 || len(c.Deny) > 0) {
+		return errors.New("--allow and --deny need the network beside the name, as in: network box full --allow 10.0.0.7")
+	}
+	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
+		change, err := changeNetwork(ctx, box, c)
+		if err != nil {
+			return configflags.AsTyped(cmd, err)
+		}
+		return printNetwork(cmd.Root().Writer, change, cmd.Bool("json"))
+	})
+}
+
+// changeNetwork raises the level first, so the new network must be within the new level. The result
+// tells both steps.
+func changeNetwork(ctx context.Context, box *sandbox.Sandbox, c spec.Config) (sandbox.NetworkChange, error) {
+	raised, err := box.RaiseSensitivity(ctx, c.Sensitivity)
+	if err != nil || c.Network == "" {
+		return raised, err
+	}
+	change, err := box.SetNetwork(ctx, c.Grant())
+	change.From, change.Raised = raised.From, raised.Raised
+	change.ConnectionsCut += raised.ConnectionsCut
+	if raised.Raised {
+		change.Message = raised.Message + " " + change.Message
+	}
+	return change, err
+}
+
+func printNetwork(out io.Writer, change sandbox.NetworkChange, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(out).Encode(change)
+	}
+	_, err := fmt.Fprintln(out, change.Message)
+	return err
+}

@@ -1,0 +1,183 @@
+package spec
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Sensitivity is the level of the most sensitive data that a sandbox has seen. It bounds the
+// network of the sandbox. The level of a sandbox rises, and never falls.
+type Sensitivity string
+
+// The levels, the lowest first.
+const (
+	SensitivityPublic       Sensitivity = "public"
+	SensitivityInternal     Sensitivity = "internal"
+	SensitivityConfidential Sensitivity = "confidential"
+	SensitivitySecret       Sensitivity = "secret"
+)
+
+// Sensitivities are all levels, the lowest first.
+func Sensitivities() []Sensitivity {
+	return []Sensitivity{SensitivityPublic, SensitivityInternal, SensitivityConfidential, SensitivitySecret}
+}
+
+// Above says that the level is higher than the other level. Each level is above one that is not
+// among [Sensitivities]. The empty level is public.
+func (s Sensitivity) Above(other Sensitivity) bool { return s.rank() > other.rank() }
+
+func (s Sensitivity) rank() int {
+	return slices.Index(Sensitivities(), cmp.Or(s, SensitivityPublic))
+}
+
+// networkProxied is a network of a later version. It is wider than none, and narrower than full.
+const networkProxied Network = "proxied"
+
+// widths are all networks, the narrowest first.
+var widths = []Network{NetworkNone, networkProxied, NetworkFull}
+
+// ceilings are the widest networks of the levels, if the configuration names no others.
+var ceilings = map[Sensitivity]Network{
+	SensitivityPublic:       NetworkFull,
+	SensitivityInternal:     NetworkFull,
+	SensitivityConfidential: networkProxied,
+	SensitivitySecret:       NetworkNone,
+}
+
+// ceiling is the widest network that the configuration permits at a level.
+func (c Config) ceiling(s Sensitivity) Network {
+	s = cmp.Or(s, SensitivityPublic)
+	return cmp.Or(c.Ceilings[s], ceilings[s], NetworkNone)
+}
+
+// Permits says whether the sensitivity of the configuration permits its network.
+func (c Config) Permits() bool {
+	return slices.Index(widths, c.Network) <= slices.Index(widths, c.ceiling(c.Sensitivity))
+}
+
+// Raised is the configuration with the level, or with its own if that is higher. A network that
+// this level does not permit becomes none.
+func (c Config) Raised(to Sensitivity) Config {
+	if to.Above(c.Sensitivity) {
+		c.Sensitivity = to
+	}
+	if !c.Permits() {
+		c = c.WithNetwork(NetworkGrant{Network: NetworkNone})
+	}
+	return c
+}
+
+// A NetworkGrant is the network that the owner of a sandbox grants.
+type NetworkGrant struct {
+	Network Network `json:"network"`
+	// Allow and Deny are those of [Config].
+	Allow []string `json:"allow,omitempty"`
+	Deny  []string `json:"deny,omitempty"`
+}
+
+// WithNetwork is the configuration with the network of a grant.
+func (c Config) WithNetwork(g NetworkGrant) Config {
+	c.Network, c.Allow, c.Deny = g.Network, g.Allow, g.Deny
+	return c
+}
+
+// Grant is the network of the configuration.
+func (c Config) Grant() NetworkGrant { return NetworkGrant{c.Network, c.Allow, c.Deny} }
+
+// Equal says that both grants are the same.
+func (g NetworkGrant) Equal(other NetworkGrant) bool {
+	return g.Network == other.Network && slices.Equal(g.Allow, other.Allow) && slices.Equal(g.Deny, other.Deny)
+}
+
+// Changed is the configuration of a live sandbox after a change. A nil grant leaves the network, as
+// far as the level permits it. A level that is empty or below the present one changes nothing.
+func (c Config) Changed(g *NetworkGrant, level Sensitivity) (Config, error) {
+	if !slices.Contains(Sensitivities(), cmp.Or(level, SensitivityPublic)) {
+		return c, &FieldError{"sensitivity", unknownLevel(level)}
+	}
+	c = c.Raised(level)
+	if g != nil {
+		c = c.WithNetwork(*g)
+	}
+	return c.Complete()
+}
+
+func unknownLevel(s Sensitivity) string {
+	return fmt.Sprintf("unknown level %q; use one of %q", s, Sensitivities())
+}
+
+// A NetworkChange tells what a change of a live sandbox's network has done.
+type NetworkChange struct {
+	From Network `json:"from"`
+	To   Network `json:"to"`
+	// Sensitivity is the level of the sandbox now.
+	Sensitivity Sensitivity `json:"sensitivity"`
+	// Raised says that this change has raised the level.
+	Raised bool `json:"raised"`
+	// ConnectionsCut is the number of sockets in the sandbox that the change has ended. Their
+	// readers and writers have the error ECONNABORTED.
+	ConnectionsCut int `json:"connections_cut"`
+	// Message says the same for a person or an agent.
+	Message string `json:"message"`
+}
+
+// NewNetworkChange describes a change between two configurations of a sandbox.
+func NewNetworkChange(from, to Config, cut int) NetworkChange {
+	c := NetworkChange{
+		From: from.Network, To: to.Network, Sensitivity: cmp.Or(to.Sensitivity, SensitivityPublic),
+		Raised: to.Sensitivity.Above(from.Sensitivity), ConnectionsCut: cut,
+	}
+	switch {
+	case c.Raised && c.From != c.To:
+		c.Message = fmt.Sprintf("Network access has been restricted from %s to %s, because %s data entered this sandbox.", c.From, c.To, c.Sensitivity)
+	case c.From != c.To:
+		c.Message = fmt.Sprintf("The network of this sandbox has changed from %s to %s.", c.From, c.To)
+	case !from.Grant().Equal(to.Grant()):
+		c.Message = fmt.Sprintf("The network of this sandbox is still %s, with other addresses.", c.To)
+	case c.Raised:
+		c.Message = fmt.Sprintf("The sensitivity of this sandbox is %s now. Its network is still %s.", c.Sensitivity, c.To)
+	default:
+		c.Message = fmt.Sprintf("Nothing has changed: the network of this sandbox is %s, and its sensitivity is %s.", c.To, c.Sensitivity)
+	}
+	switch {
+	case cut == 1:
+		c.Message += " One open connection was ended."
+	case cut > 1:
+		c.Message += fmt.Sprintf(" %d open connections were ended.", cut)
+	}
+	if c.To == NetworkNone && c.From != NetworkNone {
+		c.Message += " Processes and files are unchanged. Programs in the sandbox cannot reach any address outside."
+	}
+	return c
+}
+
+// validateSensitivity refuses unknown levels, a higher level with a wider network, and a network
+// that the level does not permit.
+func (c Config) validateSensitivity(p *problems) {
+	if !slices.Contains(Sensitivities(), c.Sensitivity) {
+		p.add("sensitivity", "%s", unknownLevel(c.Sensitivity))
+		return
+	}
+	before := len(*p)
+	for _, level := range slices.Sorted(maps.Keys(c.Ceilings)) {
+		if !slices.Contains(Sensitivities(), level) {
+			p.add("ceilings", "%s", unknownLevel(level))
+		}
+		if network := c.Ceilings[level]; !slices.Contains(widths, network) {
+			p.add("ceilings."+string(level), "unknown network %q; use one of %q", network, widths)
+		}
+	}
+	lower := NetworkFull
+	for _, level := range Sensitivities() {
+		network := c.ceiling(level)
+		if slices.Index(widths, network) > slices.Index(widths, lower) {
+			p.add("ceilings."+string(level), "%q is wider than %q, the network of a lower level", network, lower)
+		}
+		lower = network
+	}
+	if len(*p) == before && !c.Permits() {
+		p.add("network", "the sensitivity %q permits at most the network %q; it never falls", c.Sensitivity, c.ceiling(c.Sensitivity))
+	}
+}
