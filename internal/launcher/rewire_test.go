@@ -1,0 +1,39 @@
+package launcher
+
+import (
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// The level in a record counts although a process was killed before it brought the level to disk.
+func TestTheLevelOfARecordOutlivesItsSandbox(t *testing.T) {
+	for name, end := range map[string]func(*Launcher) error{
+		"replaced": func(*Launcher) error { return nil },
+		"pruned": func(l *Launcher) error {
+			_, err := l.Prune(t.Context())
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newTestLauncher(t)
+			sb := up(t, l, "box", spec.Config{Sensitivity: spec.SensitivityInternal})
+			if err := l.levels().Forget("box"); err != nil {
+				t.Fatal(err)
+			}
+			killInit(t, sb)
+			if err := end(l); err != nil {
+				t.Fatal(err)
+			}
+			again, err := l.Create(t.Context(), launch.Create{Name: "box", Reuse: true}, Sources{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = again.Close() })
+			if info, err := again.Info(); err != nil || info.Config.Sensitivity != spec.SensitivityInternal {
+				t.Errorf("%+v, %v", info.Config, err)
+			}
+		})
+	}
+}
