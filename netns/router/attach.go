@@ -69,7 +69,7 @@ func (o *opened) grant(m Member) error {
 	if err != nil {
 		return err
 	}
-	if err := o.canAllow(m.Allow, own); err != nil {
+	if err := o.canAllow(m.Allow); err != nil {
 		return err
 	}
 	for _, fam := range families {
@@ -87,13 +87,16 @@ func (o *opened) grant(m Member) error {
 		key := memberKey(m.Link, a.at(fam, firstSandbox+m.Number))
 		f.note(f.conn.SetAddElements(f.named(members(fam)), []nftables.SetElement{{Key: key}}))
 	}
-	f.addRules(m)
-	return f.flush()
+	f.addRules(m, own)
+	if err := f.flush(); err != nil || len(m.opens(own)) == 0 {
+		return err
+	}
+	return o.openHost()
 }
 
 // addRules adds the elements of the sandbox's rules.
-func (f *firewall) addRules(m Member) {
-	for _, l := range m.lists() {
+func (f *firewall) addRules(m Member, own []netip.Addr) {
+	for _, l := range append(m.lists(), ruleList{openedName, m.opens(own)}) {
 		for _, r := range l.rules {
 			set := f.named(grants(l.name, familyOf(r.Prefix.Addr())))
 			f.note(f.conn.SetAddElements(set, grantElements(m.Link, r)))
@@ -115,14 +118,10 @@ func (f *firewall) named(s nftables.Set) *nftables.Set {
 }
 
 // canAllow refuses rules that the router cannot honour.
-func (o *opened) canAllow(rules []spec.AddressRule, own []netip.Addr) error {
+func (o *opened) canAllow(rules []spec.AddressRule) error {
 	for _, r := range rules {
-		address := r.Prefix.Addr()
-		if address.Is6() && !o.state.Local.IsValid() {
+		if r.Prefix.Addr().Is6() && !o.state.Local.IsValid() {
 			return fmt.Errorf("allow %s: this kernel forwards no IPv6 for single devices (needs Linux 6.17)", r.Prefix)
-		}
-		if r.Prefix.IsSingleIP() && slices.Contains(own, address) {
-			return fmt.Errorf("allow %s: this address is the host's own, and a sandbox cannot reach the host in this version", address)
 		}
 	}
 	return nil
@@ -146,15 +145,15 @@ func (o *opened) hostAddresses() ([]netip.Addr, error) {
 }
 
 // detach removes the sandbox's elements, then its link.
-func detach(namespace *os.File, link string) error {
-	if err := forgetLinks(namespace, func(l string) bool { return l == link }); err != nil {
+func (r Router) detach(namespace *os.File, link string) error {
+	if err := r.forgetLinks(namespace, func(l string) bool { return l == link }); err != nil {
 		return err
 	}
 	return removeLink(namespace, link)
 }
 
 // forgetGone removes the links that are not live, and the elements of all links that are gone.
-func forgetGone(namespace *os.File, isLive func(link string) (bool, error)) error {
+func (r Router) forgetGone(namespace *os.File, isLive func(link string) (bool, error)) error {
 	links, err := linkNames(namespace)
 	if err != nil {
 		return err
@@ -172,7 +171,7 @@ func forgetGone(namespace *os.File, isLive func(link string) (bool, error)) erro
 			}
 		}
 	}
-	return forgetLinks(namespace, func(link string) bool { return !slices.Contains(live, link) })
+	return r.forgetLinks(namespace, func(link string) bool { return !slices.Contains(live, link) })
 }
 
 // sandboxes is the number of links to sandboxes.
@@ -203,7 +202,7 @@ func linkNames(namespace *os.File) ([]string, error) {
 
 // forgetLinks removes the elements of the links that isGone names. The router and the host also
 // forget the connections of these links.
-func forgetLinks(namespace *os.File, isGone func(link string) bool) error {
+func (r Router) forgetLinks(namespace *os.File, isGone func(link string) bool) error {
 	f, err := openFirewall(namespace, tableName)
 	if err != nil {
 		return err
@@ -219,13 +218,16 @@ func forgetLinks(namespace *os.File, isGone func(link string) bool) error {
 				addresses = append(addresses, a)
 			}
 		}
-		for _, name := range []string{"allowed", "denied"} {
+		for _, name := range grantNames {
 			if _, err := f.forget(f.named(grants(name, fam)), isGone); err != nil {
 				return err
 			}
 		}
 	}
 	if err := f.flush(); err != nil {
+		return err
+	}
+	if err := r.leaveHost(addresses); err != nil {
 		return err
 	}
 	for _, a := range addresses {

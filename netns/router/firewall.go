@@ -96,14 +96,16 @@ func members(f family) nftables.Set {
 
 func memberKey(name string, a netip.Addr) []byte { return append(interfaceName(name), a.AsSlice()...) }
 
-// grants is a set of destinations of sandboxes, named "allowed" or "denied": the interface, the
-// address, the protocol and the port.
+// grants is a set of destinations of sandboxes, with one of the names of grantNames: the interface,
+// the address, the protocol and the port.
 func grants(name string, f family) nftables.Set {
 	return nftables.Set{
 		Name: name + f.suffix, Concatenation: true, Interval: true,
 		KeyType: nftables.MustConcatSetType(nftables.TypeIFName, f.address, nftables.TypeInetProto, nftables.TypeInetService),
 	}
 }
+
+var grantNames = []string{"allowed", "denied", openedName}
 
 // grantElements are the elements of grants that stand for a rule of a sandbox.
 func grantElements(name string, r spec.AddressRule) []nftables.SetElement {
@@ -192,7 +194,7 @@ func (f *firewall) writeRouter() {
 // it goes out.
 func (f *firewall) writeForward(forward, outside, input *nftables.Chain, fam family) {
 	m := f.set(members(fam))
-	allowed, denied := f.set(grants("allowed", fam)), f.set(grants("denied", fam))
+	allowed, denied, opened := f.set(grants("allowed", fam)), f.set(grants("denied", fam)), f.set(grants(openedName, fam))
 	special := f.set(specialSet(fam), intervals(fam.special)...)
 	host := f.set(hostSet(fam))
 
@@ -207,8 +209,9 @@ func (f *firewall) writeForward(forward, outside, input *nftables.Chain, fam fam
 
 	f.rule(forward, isMember(fam, m, expr.MetaKeyIIFNAME, fam.source, true), drop)
 	f.rule(forward, fam.of(), connection(known), accept)
-	f.reject(forward, isSpecial(fam, host)) // no rule of a sandbox allows the host
 	f.reject(forward, isGranted(fam, denied))
+	f.rule(forward, isGranted(fam, opened), to(uplink), accept)
+	f.reject(forward, isSpecial(fam, host))
 	f.rule(forward, isGranted(fam, allowed), to(uplink), accept)
 	f.reject(forward, isSpecial(fam, special))
 }

@@ -40,6 +40,9 @@ func (f *firewall) writeHost(link string) {
 	f.rule(forward, to(link), connection(known), accept)
 	f.rule(forward, to(link), drop)
 	f.rule(input, from(link), connection(known), accept)
+	for _, fam := range families {
+		f.rule(input, from(link), isGuest(fam, f.set(guests(fam))), accept)
+	}
 	f.reject(input, from(link))
 	f.rule(hide, marked(), expressions{&expr.Masq{}})
 }

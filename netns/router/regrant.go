@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"slices"
@@ -20,7 +21,7 @@ func (o *opened) regrant(sandbox *os.File, m Member) (ended int, err error) {
 	}
 	isOwn := func(link string) bool { return link == m.Link }
 	for _, fam := range families {
-		for _, name := range []string{"allowed", "denied"} {
+		for _, name := range grantNames {
 			if _, err := f.forget(f.named(grants(name, fam)), isOwn); err != nil {
 				return 0, err
 			}
@@ -30,11 +31,11 @@ func (o *opened) regrant(sandbox *os.File, m Member) (ended int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := o.canAllow(m.Allow, own); err != nil {
+	if err := o.canAllow(m.Allow); err != nil {
 		return 0, err
 	}
-	f.addRules(m)
-	if err := f.flush(); err != nil {
+	f.addRules(m, own)
+	if err := errors.Join(f.flush(), o.openHost()); err != nil {
 		return 0, err
 	}
 	p := permitted{m, own}
@@ -64,8 +65,11 @@ func (p permitted) reaches(protocol byte, peer netip.AddrPort) bool {
 	if peer == resolverAddress {
 		return true
 	}
-	if slices.Contains(p.host, address) || anyCovers(p.Deny, protocol, address, peer.Port()) {
+	switch {
+	case anyCovers(p.Deny, protocol, address, peer.Port()):
 		return false
+	case slices.Contains(p.host, address):
+		return anyCovers(p.opens(p.host), protocol, address, peer.Port())
 	}
 	return anyCovers(p.Allow, protocol, address, peer.Port()) || !isIn(familyOf(address).special, address)
 }

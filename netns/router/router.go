@@ -79,7 +79,7 @@ func (r Router) Attach(sandbox *os.File, m Member) error {
 // connections end. Detach returns their number.
 func (r Router) Detach(sandbox *os.File, link string) (ended int, err error) {
 	err = r.change(func(namespace *os.File) error {
-		if err := detach(namespace, link); err != nil || sandbox == nil {
+		if err := r.detach(namespace, link); err != nil || sandbox == nil {
 			return err
 		}
 		ended, err = endConnections(sandbox, nothing)
@@ -114,7 +114,7 @@ func (r Router) Regrant(sandbox *os.File, m Member) (ended int, err error) {
 // Prune removes the remains of killed processes: the links of sandboxes that are not live, and a
 // router without sandboxes. It calls isLive while no other process can connect a sandbox.
 func (r Router) Prune(isLive func(link string) (bool, error)) error {
-	err := r.change(func(namespace *os.File) error { return forgetGone(namespace, isLive) })
+	err := r.change(func(namespace *os.File) error { return r.forgetGone(namespace, isLive) })
 	if err != nil {
 		return fmt.Errorf("clean up the router: %w", err)
 	}

@@ -108,7 +108,10 @@ func (o *opened) repairTable(name string) error {
 		}
 	}
 	f.writeHost(name)
-	return f.flush()
+	if err := f.flush(); err != nil {
+		return err
+	}
+	return o.openHost()
 }
 
 // enableForwarding lets packets pass between the router's device and the uplinks. The state
