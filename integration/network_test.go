@@ -53,7 +53,7 @@ func (w *networkWorld) serve(t *testing.T, namespace *os.File, address string) {
 
 // hello is a command that prints the word of a server.
 func hello(address, port string) []string {
-	return []string{"--", "python3", "-c", "import socket; print(socket.create_connection(('" + address + "', " + port + "), 5).recv(9).decode(), end='')"}
+	return []string{"--", "bash", "-c", "exec 3<>/dev/tcp/" + address + "/" + port + "; cat <&3"}
 }
 
 func TestFullReachesTheOutside(t *testing.T) {
