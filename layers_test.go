@@ -27,7 +27,7 @@ var layers = [][]string{
 	{"internal/layer/layertest", "internal/patch", "internal/layertar", "internal/apply"},
 	{"internal/agent", "internal/launch", "internal/streams"},
 	{"internal/erase", "internal/statedir", "internal/mountns"},
-	{"internal/container", "internal/idrange", "internal/overlaid", "netns/router"},
+	{"internal/container", "internal/hostcommand", "internal/idrange", "internal/overlaid", "netns/router"},
 	{"sandbox", "sandbox/sandboxtest"},
 	{"internal/filtercache", "internal/ratchet", "internal/record"},
 	{"internal/filewatch", "internal/integrity", "internal/throttle", "internal/trash"},
@@ -37,7 +37,7 @@ var layers = [][]string{
 	{"sandbox/launcher", "sandbox/tenant", "internal/configflags", "internal/copying", "internal/doctor", "internal/frontend", "internal/processes", "internal/relay", "internal/resourceflags"},
 	{"internal/review"},
 	{"internal/commandline"},
-	{"internal/completion"},
+	{"internal/completion", "internal/registration"},
 	{"cmd/sandbox-runtime", "cmd/sandbox-files", "examples/embed"},
 }
 
@@ -50,7 +50,7 @@ var onlyImporter = map[string]string{
 // those that import only them.
 var needCgo = []string{"seccomp/compile", "internal/container", "internal/filtercache", "internal/record", "internal/filewatch",
 	"internal/integrity", "internal/throttle", "internal/trash", "internal/overlay", "internal/jobs", "internal/launcher", "internal/launcher/server",
-	"internal/doctor", "internal/frontend", "sandbox/launcher", "internal/commandline", "internal/completion", "cmd/sandbox-runtime"}
+	"internal/doctor", "internal/frontend", "sandbox/launcher", "internal/commandline", "internal/completion", "internal/registration", "cmd/sandbox-runtime"}
 
 // outside are test suites and their tools, which import what they test.
 var outside = []string{"", "integration", "internal/failpoint"}

@@ -4,19 +4,17 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/files"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/hostcommand"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -74,7 +72,7 @@ func (p *local) Create(_ context.Context, r Request) (Instance, error) {
 	i := &localInstance{provider: p, info: Info{
 		ID: cmp.Or(r.Name, "local-"+strings.ToLower(rand.Text())), Provider: ProviderLocal, State: StateRunning,
 		Config: r.Config, Created: time.Now(), Isolation: IsolationNone, Limits: spec.NoLimits(),
-	}, running: map[*localExecution]bool{}, serving: map[*files.Service]bool{}}
+	}, running: map[*hostcommand.Execution]bool{}, serving: map[*files.Service]bool{}}
 	p.sandboxes[i.info.ID] = i
 	return i, nil
 }
@@ -158,7 +156,7 @@ type localInstance struct {
 
 	// mu guards the fields below.
 	mu      sync.Mutex
-	running map[*localExecution]bool
+	running map[*hostcommand.Execution]bool
 	serving map[*files.Service]bool
 	ended   bool
 }
@@ -169,48 +167,32 @@ func (i *localInstance) Start(_ context.Context, c Command, stdio [3]*os.File) (
 	if err := refuseOther(c, localCommand(c)); err != nil {
 		return nil, err
 	}
-	e := &localExecution{instance: i, timeout: cmp.Or(c.Timeout, time.Duration(i.info.Config.Timeout)), ended: make(chan struct{})}
-	e.cmd = i.command(c, stdio)
+	command := hostcommand.Command{
+		Sandbox: i.info.ID, Args: c.Args, Dir: i.info.Config.Workspace, Stdio: stdio,
+		Timeout: cmp.Or(c.Timeout, time.Duration(i.info.Config.Timeout)),
+	}
+	for _, env := range []map[string]string{i.info.Config.Env, c.Env} {
+		for name, value := range env {
+			command.Env = append(command.Env, name+"="+value)
+		}
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.ended {
 		return nil, ErrNotFound
 	}
-	e.begun = time.Now()
-	if err := e.cmd.Start(); err != nil {
-		if _, gone := os.Stat(e.cmd.Dir); e.cmd.Dir != "" && gone != nil {
-			return nil, fmt.Errorf("its workspace is gone: %w", gone)
-		}
-		e.notRun = localNotRun(c.Args[0], err)
-		close(e.ended)
-		return e, nil
+	e, err := hostcommand.Start(command)
+	if err != nil {
+		return nil, err
 	}
 	i.running[e] = true
-	go e.attend()
+	go func() { // ends with the command, by the owner's Close or by end
+		<-e.Ended()
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		delete(i.running, e)
+	}()
 	return e, nil
-}
-
-func (i *localInstance) command(c Command, stdio [3]*os.File) *exec.Cmd {
-	cmd := exec.Command(c.Args[0], c.Args[1:]...)
-	cmd.Env = os.Environ()
-	for _, env := range []map[string]string{i.info.Config.Env, c.Env} {
-		for name, value := range env {
-			cmd.Env = append(cmd.Env, name+"="+value)
-		}
-	}
-	cmd.Dir = i.info.Config.Workspace
-	// A nil *os.File is not a nil reader.
-	if stdio[0] != nil {
-		cmd.Stdin = stdio[0]
-	}
-	if stdio[1] != nil {
-		cmd.Stdout = stdio[1]
-	}
-	if stdio[2] != nil {
-		cmd.Stderr = stdio[2]
-	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	return cmd
 }
 
 // end kills all commands and waits for their ends.
@@ -220,8 +202,7 @@ func (i *localInstance) end() {
 	all, serving := slices.Collect(maps.Keys(i.running)), slices.Collect(maps.Keys(i.serving))
 	i.mu.Unlock()
 	for _, e := range all {
-		e.kill(endedLost)
-		<-e.ended
+		e.Lose()
 	}
 	for _, s := range serving {
 		_ = s.Close() // always nil
@@ -255,11 +236,4 @@ func (i *localInstance) StartFiles(_ context.Context, stdin, stdout *os.File) (F
 		delete(i.serving, s)
 	}()
 	return s, nil
-}
-
-func localNotRun(name string, err error) *NotRunError {
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-		return &NotRunError{Code: spec.ExitNotFound, Reason: name + ": not found"}
-	}
-	return &NotRunError{Code: spec.ExitNotExecutable, Reason: fmt.Sprintf("%s: not executable: %v", name, err)}
 }

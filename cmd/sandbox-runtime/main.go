@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/completion"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/registration"
 )
 
 // main keeps the process's first thread to itself. This program and libcontainer leave
@@ -98,7 +99,7 @@ To check this host, and the isolation of a sandbox:
 			inCategory(commandline.CategorySandbox,
 				doCommand(), upCommand(), downCommand(), cpCommand(), changesCommand(), diffCommand(), applyCommand(),
 				saveCommand(), attachCommand(), logsCommand(), inspectCommand(), statsCommand(), undoCommand(), snapshotCommand(), discardCommand(), networkCommand(),
-				launcherCommand(), pruneCommand(), doctorCommand(), registerCommand(), completion.Command(namesFor),
+				launcherCommand(), pruneCommand(), doctorCommand(), registration.Command(), completion.Command(namesFor),
 			),
 			inCategory(commandline.CategoryOCI,
 				createCommand(), startCommand(), runCommand(), stateCommand(), killCommand(),

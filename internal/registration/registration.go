@@ -1,4 +1,6 @@
-package main
+// Package registration has the command register: it puts this program into the configuration
+// of an engine, and takes it out again. Package engine edits the files.
+package registration
 
 import (
 	"bytes"
@@ -15,7 +17,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/engine"
 )
 
-func registerCommand() *cli.Command {
+// Command returns the command register.
+func Command() *cli.Command {
 	return &cli.Command{
 		Name:      "register",
 		Usage:     "register this binary with docker, containerd or podman",
@@ -31,7 +34,7 @@ order, comments, mode and owner. Lines with + and - show the difference.
 
 "register docker --help" and the like tell more of each.`,
 		Commands: []*cli.Command{
-			registerWith("docker", engine.Docker{}, `An entry below "runtimes" in dockerd's daemon.json, and with --default also
+			with("docker", engine.Docker{}, `An entry below "runtimes" in dockerd's daemon.json, and with --default also
 "default-runtime". dockerd reads it on SIGHUP, and containers run on.
 
     sandbox-runtime register docker --write
@@ -40,7 +43,7 @@ order, comments, mode and owner. Lines with + and - show the difference.
 
 A runtime that was removed is forgotten when dockerd starts again; on a reload only if
 the file has another runtime.`),
-			registerWith("containerd", engine.Containerd{}, `A runtime of containerd's CRI plugin, in a marked block at the end of
+			with("containerd", engine.Containerd{}, `A runtime of containerd's CRI plugin, in a marked block at the end of
 config.toml, of version 2, 3 or 4: a pod takes it by a RuntimeClass whose handler
 has its name. SystemdCgroup is as the default runtime has it.
 
@@ -50,18 +53,18 @@ has its name. SystemdCgroup is as the default runtime has it.
 ctr and nerdctl need no registration:
 
     ctr run --runc-binary /usr/local/bin/sandbox-runtime IMAGE NAME`),
-			registerWith("podman", &engine.Podman{}, `A file of its own that podman reads after containers.conf. The next command
+			with("podman", &engine.Podman{}, `A file of its own that podman reads after containers.conf. The next command
 of podman knows it.
 
     sandbox-runtime register podman --write
     podman --runtime sandbox run --rm busybox true`),
 		},
-		Action:       registerWhat,
+		Action:       withWhat,
 		OnUsageError: commandline.SandboxUsageError,
 	}
 }
 
-func registerWith(name string, e engine.Engine, description string) *cli.Command {
+func with(name string, e engine.Engine, description string) *cli.Command {
 	return &cli.Command{
 		Name:        name,
 		Usage:       "in " + e.File(),
@@ -78,7 +81,7 @@ func registerWith(name string, e engine.Engine, description string) *cli.Command
 	}
 }
 
-func registerWhat(_ context.Context, cmd *cli.Command) error {
+func withWhat(_ context.Context, cmd *cli.Command) error {
 	const which = "docker, containerd or podman, as in: register docker"
 	if name := cmd.Args().First(); name != "" {
 		return fmt.Errorf("register does not know %q; name %s", name, which)
