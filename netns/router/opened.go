@@ -106,16 +106,13 @@ func (f *firewall) guestElements(fam family) (wanted []nftables.SetElement, err 
 // leaveHost removes the elements of sandboxes with these addresses from the host's table. The table can
 // be gone.
 func (r Router) leaveHost(addresses []netip.Addr) error {
-	f, err := openFirewall(nil, r.hostTable())
-	if err != nil {
+	f, isThere, err := r.openHostTable()
+	if err != nil || !isThere {
 		return err
 	}
 	for _, fam := range families {
 		set := f.named(guests(fam))
 		elements, err := f.conn.GetSetElements(set)
-		if errors.Is(err, unix.ENOENT) {
-			continue
-		}
 		if err != nil {
 			return fmt.Errorf("nftables: list the set %s: %w", set.Name, err)
 		}

@@ -227,6 +227,19 @@ func TestAFlushedFirewallLetsNothingPass(t *testing.T) {
 	}
 }
 
+// A sandbox is disconnected also while the host's table is missing.
+func TestASandboxLeavesAFlushedHost(t *testing.T) {
+	w := newWorld(t)
+	before := hostState(t, w)
+	m := Member{Link: "s-one", Number: 1, Allow: rules(t, hostIPv4+":80")}
+	w.attach(t, m)
+	netnstest.Shell(t, w.host, "nft flush ruleset")
+	w.detach(t, nil, m.Link)
+	if after := hostState(t, w); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
 // Two state roots of one host have ranges of their own. The last router that goes switches
 // forwarding off.
 func TestTwoRoutersShareTheHost(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -94,24 +95,28 @@ func (o *opened) repairHost() error {
 
 // repairTable writes the host's table if something has removed it.
 func (o *opened) repairTable(name string) error {
-	f, err := openFirewall(nil, o.router.hostTable())
-	if err != nil {
+	f, isThere, err := o.router.openHostTable()
+	if err != nil || isThere {
 		return err
-	}
-	tables, err := f.conn.ListTablesOfFamily(f.table.Family)
-	if err != nil {
-		return fmt.Errorf("nftables: %w", err)
-	}
-	for _, t := range tables {
-		if t.Name == f.table.Name {
-			return nil
-		}
 	}
 	f.writeHost(name)
 	if err := f.flush(); err != nil {
 		return err
 	}
 	return o.openHost()
+}
+
+// openHostTable opens the host's table, and says whether the kernel has it.
+func (r Router) openHostTable() (f *firewall, isThere bool, err error) {
+	if f, err = openFirewall(nil, r.hostTable()); err != nil {
+		return nil, false, err
+	}
+	tables, err := f.conn.ListTablesOfFamily(f.table.Family)
+	if err != nil {
+		return nil, false, fmt.Errorf("nftables: %w", err)
+	}
+	isThere = slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == f.table.Name })
+	return f, isThere, nil
 }
 
 // enableForwarding lets packets pass between the router's device and the uplinks. The state
