@@ -25,6 +25,7 @@ func (r Router) newNamespace() (*os.File, error) {
 			{"ipv4/conf/default/send_redirects", "0"},
 			{"ipv4/conf/all/accept_redirects", "0"},
 			{"ipv4/conf/default/accept_redirects", "0"},
+			{"ipv4/conf/all/accept_source_route", "0"},
 		} {
 			if err := os.WriteFile(filepath.Join("/proc/sys/net", s.name), []byte(s.value), 0); err != nil {
 				return err

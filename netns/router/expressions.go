@@ -92,7 +92,25 @@ func connection(states uint32) expressions {
 	}
 }
 
-const known = expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED
+const (
+	known = expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED
+	// unknown are packets without a connection, such as those with wrong checksums, and messages of
+	// neighbour discovery. The host would send them on with the sandbox's own address.
+	unknown = expr.CtStateBitINVALID | expr.CtStateBitUNTRACKED
+)
+
+// redirected matches the first packet of a connection for which the host has chosen another
+// destination than the sandbox (DNAT).
+func redirected() expressions {
+	const destination = 1 << 5 // IPS_DST_NAT
+	return append(connection(expr.CtStateBitNEW),
+		&expr.Ct{Key: expr.CtKeySTATUS, Register: scratchRegister},
+		&expr.Bitwise{
+			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: 4,
+			Mask: binaryutil.NativeEndian.PutUint32(destination), Xor: make([]byte, 4),
+		},
+		is(expr.CmpOpNeq, make([]byte, 4)))
+}
 
 func verdict(kind expr.VerdictKind) expressions { return expressions{&expr.Verdict{Kind: kind}} }
 

@@ -156,8 +156,17 @@ func isGranted(f family, s *nftables.Set) expressions {
 		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nameRegister},
 		f.load(f.dest, addressRegister),
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: protocol},
-		&expr.Payload{DestRegister: protocol + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		loadPort(protocol+1),
 		in(s, false))
+}
+
+// hasPorts matches packets that isGranted can judge: a shorter packet matches no set, also not the
+// set of denied destinations.
+func hasPorts() expressions { return expressions{loadPort(scratchRegister)} }
+
+// loadPort loads the destination port, or these bytes of another protocol.
+func loadPort(register uint32) expr.Any {
+	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
 }
 
 // isSpecial matches packets to a destination in a set of addresses.
@@ -179,13 +188,13 @@ func (f *firewall) writeRouter() {
 		Priority: nftables.ChainPriorityFilter, Policy: &accept,
 	})
 	f.rule(forward, from(uplink), expressions{&expr.Verdict{Kind: expr.VerdictJump, Chain: outside.Name}})
+	f.rule(forward, connection(unknown), verdict(expr.VerdictDrop))
 	for _, fam := range families {
 		f.writeForward(forward, outside, input, fam)
 	}
 	f.rule(outside, connection(known), verdict(expr.VerdictAccept))
 	f.rule(outside, verdict(expr.VerdictDrop))
-	f.rule(forward, connection(expr.CtStateBitINVALID), verdict(expr.VerdictDrop))
-	f.rule(forward, to(uplink), verdict(expr.VerdictAccept))
+	f.rule(forward, to(uplink), hasPorts(), verdict(expr.VerdictAccept))
 	f.rule(input, connection(known), verdict(expr.VerdictAccept))
 	f.reject(input)
 }
@@ -223,7 +232,7 @@ func toResolver(protocol byte) expressions {
 		is(expr.CmpOpEq, resolverAddress.Addr().AsSlice()),
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: scratchRegister},
 		is(expr.CmpOpEq, []byte{protocol}),
-		&expr.Payload{DestRegister: scratchRegister, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		loadPort(scratchRegister),
 		is(expr.CmpOpEq, binary.BigEndian.AppendUint16(nil, resolverAddress.Port())))
 }
 

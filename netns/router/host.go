@@ -39,6 +39,8 @@ func (f *firewall) writeHost(link string) {
 	f.rule(marking, from(link), setMark())
 	f.rule(forward, to(link), connection(known), accept)
 	f.rule(forward, to(link), drop)
+	f.rule(forward, from(link), connection(unknown), drop)
+	f.reject(forward, from(link), redirected())
 	f.rule(input, from(link), connection(known), accept)
 	for _, fam := range families {
 		f.rule(input, from(link), isGuest(fam, f.set(guests(fam))), accept)

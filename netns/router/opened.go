@@ -46,7 +46,7 @@ func isGuest(f family, s *nftables.Set) expressions {
 		f.load(f.source, nameRegister),
 		f.load(f.dest, destination),
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: protocol},
-		&expr.Payload{DestRegister: protocol + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		loadPort(protocol+1),
 		in(s, false))
 }
 

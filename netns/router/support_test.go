@@ -117,15 +117,19 @@ const patience = 5 * time.Second
 
 // exchange is the server's answer to a client in the namespace.
 func exchange(namespace *os.File, network, address string) (string, error) {
+	return exchangeWithin(namespace, network, address, patience)
+}
+
+func exchangeWithin(namespace *os.File, network, address string, limit time.Duration) (string, error) {
 	answer := make([]byte, 64)
 	n := 0
 	err := netns.Do(namespace, func() error {
-		c, err := net.DialTimeout(network, address, patience)
+		c, err := net.DialTimeout(network, address, limit)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
 			return err
 		}
 		if _, err := c.Write([]byte("?")); err != nil {
