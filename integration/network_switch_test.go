@@ -127,7 +127,7 @@ func TestRulesChangeWhileTheSandboxRuns(t *testing.T) {
 
 // A level rises and never falls, whatever happens to the sandbox, until its owner removes it.
 func TestSensitivityOnlyRises(t *testing.T) {
-	need(t, world())
+	need(t, world(), layersOfAnywhere(t))
 	w := newNetworkWorld(t)
 	w.serve(t, w.outside, worldServer+":80")
 	refused := func(when string) {
