@@ -514,6 +514,10 @@ func TestALauncherHoldsAUserToTheRules(t *testing.T) {
 		if _, err := c.Info(ctx, "root"); !errors.Is(err, launch.ErrNotFound) {
 			t.Errorf("root's: %v", err)
 		}
+		if _, err := c.Dial(ctx, "root", launch.Target{Network: "tcp", Address: ":8080"}); !errors.Is(err, launch.ErrNotFound) {
+			t.Errorf("a port of root's: %v", err)
+		}
+		dialOwn(ctx, t, c, "box")
 		return c.Remove(ctx, "box")
 	})
 	var st unix.Stat_t
@@ -527,6 +531,31 @@ func TestALauncherHoldsAUserToTheRules(t *testing.T) {
 		return nil
 	})
 	interrupt(t, l.running)
+}
+
+// dialOwn connects to a port of a client's own sandbox, before and after a server is there.
+func dialOwn(ctx context.Context, t *testing.T, c *launch.Client, id string) {
+	t.Helper()
+	to := launch.Target{Network: "tcp", Address: "localhost:8080"}
+	if _, err := c.Dial(ctx, id, to); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("a port without a server: %v", err)
+	}
+	server := "import socket\ns = socket.create_server(('127.0.0.1', 8080))\nc, _ = s.accept()\nc.sendall(b'hello')"
+	p, err := c.Start(ctx, id, spec.Command{Args: []string{"python3", "-c", server}}, [3]*os.File{})
+	if err != nil {
+		t.Errorf("start a server: %v", err)
+		return
+	}
+	defer p.Close()
+	eventually(t, "the port answers", func() bool {
+		conn, err := c.Dial(ctx, id, to)
+		if err != nil {
+			return false
+		}
+		defer conn.Close()
+		word, err := io.ReadAll(conn)
+		return err == nil && string(word) == "hello"
+	})
 }
 
 // as calls f on a thread that is another user's.

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"sync"
 
@@ -311,6 +312,12 @@ func (i *isolatedInstance) Applied(ctx context.Context, tree string, stamps map[
 
 func (i *isolatedInstance) Verify(ctx context.Context, sync bool) error {
 	return i.do(ctx, func(c *launch.Client, id string) error { return c.Verify(ctx, id, sync) })
+}
+
+func (i *isolatedInstance) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return ask(ctx, i.provider, func(c *launch.Client) (net.Conn, error) {
+		return c.Dial(ctx, i.info.ID, launch.Target{Network: network, Address: address})
+	})
 }
 
 func (i *isolatedInstance) Undo(ctx context.Context, n int) error {

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"net"
 	"os"
 	"syscall"
 )
@@ -46,7 +47,7 @@ type Request struct {
 
 // An Instance is one sandbox of a provider. Interfaces of their own are for optional
 // abilities: [Describer], [Meter], [Pauser], [Updater], [NetworkChanger], [WorkspaceSetter], [Undoer],
-// [Snapshotter], [Attacher], [Filer].
+// [Snapshotter], [Attacher], [Filer], [Dialer].
 type Instance interface {
 	// Info describes it as it was when it was made or opened.
 	Info() Info
@@ -119,6 +120,11 @@ type Updater interface {
 // A WorkspaceSetter gives an Instance another workspace while it runs.
 type WorkspaceSetter interface {
 	SetWorkspace(ctx context.Context, dir string) error
+}
+
+// A Dialer connects to ports of an Instance.
+type Dialer interface {
+	Dial(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // A Filer reaches an Instance's files.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -152,6 +153,19 @@ func (s *Sandbox) Update(ctx context.Context, l Limits) error {
 // sandbox uses the present workspace.
 func (s *Sandbox) SetWorkspace(ctx context.Context, dir string) error {
 	return do(s, "another workspace", func(w WorkspaceSetter) error { return w.SetWorkspace(ctx, dir) })
+}
+
+// Dial connects to a port of the sandbox, with any kind of network and without publishing the
+// port. The network is tcp or udp, and may end in 4 or 6. The host of the address is empty,
+// localhost or a loopback address: TCP then tries 127.0.0.1 and ::1, and UDP takes 127.0.0.1.
+//
+// Errors: *ConfigError for another network or address, ErrNotRunning, ECONNREFUSED if nothing listens.
+func (s *Sandbox) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	err = do(s, "connections", func(d Dialer) (err error) {
+		conn, err = d.Dial(ctx, network, address)
+		return err
+	})
+	return conn, err
 }
 
 // Undo takes back the last n transactions that joined and were not taken back yet, the

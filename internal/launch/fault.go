@@ -7,12 +7,14 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A Fault is an error on the wire. At the client it has the same text as the original
 // error, and matches, by errors.Is and errors.As, the same errors of this package, of
-// contexts, and fs.ErrNotExist.
+// contexts, fs.ErrNotExist, and ECONNREFUSED.
 type Fault struct {
 	Text string `json:"text"`
 	// Conditions are the names of those that the error is.
@@ -41,6 +43,7 @@ func conditions() map[string]error {
 		"deadline":    context.DeadlineExceeded,
 		"no_file":     fs.ErrNotExist,
 		"done":        os.ErrProcessDone,
+		"no_listener": unix.ECONNREFUSED,
 	}
 }
 

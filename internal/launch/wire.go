@@ -38,6 +38,7 @@ const (
 	OpLayers         Op = "layers"
 	OpApplied        Op = "applied"
 	OpVerify         Op = "verify"
+	OpDial           Op = "dial"
 )
 
 // Request is the first frame of a call, and the only one with descriptors.
@@ -69,6 +70,8 @@ type Request struct {
 	Stamps []Stamp `json:"stamps,omitempty"`
 	// Sync has a verify bring all writes to disk first.
 	Sync bool `json:"sync,omitempty"`
+	// Target of a dial. The socket comes beside the answer.
+	Target Target `json:"target,omitzero"`
 }
 
 // A NetworkRequest changes the network of a sandbox, its sensitivity, or both.

@@ -309,6 +309,8 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 		return c.layers(ctx)
 	case launch.OpApplied:
 		return &launch.Answer{}, c.applied(ctx)
+	case launch.OpDial:
+		return nil, c.dial(ctx)
 	case launch.OpVerify:
 		return &launch.Answer{}, c.withFiles(ctx, func(box Sandbox) error { return box.Verify(ctx, r.Sync) })
 	}
@@ -363,6 +365,20 @@ func (c *call) ask(ctx context.Context) (a *launch.Answer, err error) {
 		return err
 	}))
 	return a, err
+}
+
+// dial hands out a connection to a port of the sandbox.
+func (c *call) dial(ctx context.Context) error {
+	var socket *os.File
+	err := c.server.handles.with(ctx, c.request.ID, c.own(func(box Sandbox) (err error) {
+		socket, err = box.Dial(ctx, c.request.Target)
+		return err
+	}))
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	return c.deliver(ctx, &launch.Answer{}, socket)
 }
 
 // see refuses a sandbox of another user, as if it did not exist.

@@ -60,6 +60,8 @@ type Sandbox interface {
 	Applied(ctx context.Context, tree string, stamps []launch.Stamp) error
 	// Verify returns launch.ErrDamaged if a write to the sandbox was lost.
 	Verify(ctx context.Context, sync bool) error
+	// Dial connects to a port of the sandbox.
+	Dial(ctx context.Context, target launch.Target) (*os.File, error)
 	Release()
 }
 

@@ -241,6 +241,10 @@ func (h *fakeHandle) Applied(context.Context, string, []launch.Stamp) error {
 	return h.usable()
 }
 
+func (h *fakeHandle) Dial(context.Context, launch.Target) (*os.File, error) {
+	return nil, h.usable()
+}
+
 func (h *fakeHandle) Verify(context.Context, bool) error { return h.usable() }
 
 func (h *fakeHandle) usable() error {
