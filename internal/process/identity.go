@@ -98,23 +98,37 @@ func Parse(text string) (i ID, err error) {
 	return i, err
 }
 
+// Open opens a pidfd of the process (pidfd_open(2), Linux 5.3). The error is [fs.ErrNotExist] if the
+// process has ended.
+func (i ID) Open() (*os.File, error) {
+	pidfd, err := unix.PidfdOpen(i.Pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil, fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_open", err)
+	}
+	// Only now is the number bound to a process: is it still that one?
+	if !i.Lives() {
+		return nil, errors.Join(fs.ErrNotExist, unix.Close(pidfd))
+	}
+	return os.NewFile(uintptr(pidfd), "pidfd"), nil
+}
+
 // End kills the process and returns when it is gone.
 func (i ID) End(patience time.Duration) error {
 	if !i.isHere() || i.Pid <= 1 {
 		return fmt.Errorf("process %d cannot be told from others here", i.Pid)
 	}
-	pidfd, err := unix.PidfdOpen(i.Pid, 0)
-	if errors.Is(err, unix.ESRCH) {
+	file, err := i.Open()
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	defer unix.Close(pidfd)
-	// Only now is the number bound to a process: is it still that one?
-	if !i.Lives() {
-		return nil
-	}
+	defer file.Close()
+	pidfd := int(file.Fd())
 	if err := unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return err
 	}

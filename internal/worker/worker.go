@@ -1,0 +1,94 @@
+// Package worker starts this program again as a worker: a process without any privilege that works
+// on open files. It does not know the work.
+package worker
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+)
+
+// variable has this program become a worker when it is executed. The first argument is the kind.
+const variable = "_SANDBOX_RUNTIME_WORKER"
+
+// gateFile is the first file of the new process. The files of the caller follow.
+const gateFile = 3
+
+// nobody is the id of the user and the group "nobody". The program's file may be root's alone, so
+// the process changes its ids when it runs.
+const nobody = 65534
+
+// Start starts a worker of a kind. The worker has the network namespace of the calling thread. It
+// runs until its work is done or somebody ends it. note is called with the new process, which does
+// nothing before note returns, and ends if the caller is killed before that.
+func Start(kind string, args []string, files []*os.File, note func(process.ID) error) error {
+	gate, opener, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer gate.Close()
+	defer opener.Close()
+	cmd := exec.Command("/proc/self/exe", append([]string{kind}, args...)...)
+	cmd.Env = []string{variable + "=1"}
+	cmd.Dir = "/"
+	cmd.ExtraFiles = append([]*os.File{gate}, files...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the %s: %w", kind, err)
+	}
+	go func() { _ = cmd.Wait() }() // reaps it, if the caller lives longer
+	id, err := process.Of(cmd.Process.Pid)
+	if err == nil {
+		err = note(id)
+	}
+	if err == nil {
+		_, err = opener.Write([]byte{1})
+	}
+	if err != nil {
+		return fmt.Errorf("start the %s: %w", kind, err)
+	}
+	return nil
+}
+
+// TakeOver does not return in a worker of this kind: it drops all privileges and does the work, with
+// the arguments of [Start]. Each program that starts a worker calls TakeOver before it does anything
+// else.
+func TakeOver(kind string, work func(args []string) error) {
+	if len(os.Args) < 2 || os.Args[1] != kind || os.Getenv(variable) == "" {
+		return
+	}
+	_, err := io.ReadFull(os.NewFile(gateFile, "gate"), make([]byte, 1))
+	if err == nil {
+		err = drop()
+	}
+	if err == nil {
+		err = work(os.Args[2:])
+	}
+	if err != nil {
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// File is a file of [Start] in a worker, by its place in the list. The caller closes the file.
+func File(place int) *os.File { return os.NewFile(uintptr(gateFile+1+place), "file") }
+
+// drop drops all privileges, for ever.
+func drop() error {
+	if err := syscall.Setgroups(nil); err != nil {
+		return err
+	}
+	if err := syscall.Setresgid(nobody, nobody, nobody); err != nil {
+		return err
+	}
+	if err := syscall.Setresuid(nobody, nobody, nobody); err != nil {
+		return err
+	}
+	return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+}
