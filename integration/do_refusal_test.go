@@ -96,6 +96,8 @@ var doRefusals = []struct {
 	{"--network proxied", "proxied"},
 	{"--allow 192.0.2.1", "allow"},
 	{"--network full --allow example.com", "example.com"},
+	{"--publish 8080:80", "publish"},
+	{"--network full --publish 0:80", `--publish.*"0:80"`},
 }
 
 // Each is refused with status 125, one line that names what the user typed,

@@ -127,6 +127,69 @@ func TestPruneRemovesTheNetworkOfAKilledCommand(t *testing.T) {
 	})
 }
 
+// word is a command on the world's host that prints the word of a server, or fails.
+func (w *networkWorld) word(t *testing.T, address, port string) result {
+	t.Helper()
+	args := hello(address, port)[1:]
+	return run(t, netnstest.Command(exec.Command(args[0], args[1:]...), w.host))
+}
+
+// A server on the sandbox's own 127.0.0.1 answers on a port of the host, until the sandbox ends.
+func TestUpPublishesPorts(t *testing.T) {
+	need(t, world())
+	w := newNetworkWorld(t)
+	if got := w.on(t, "up", "--network", "full", "--publish", "8080:8000", "box"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	server := "import socket\ns = socket.create_server(('127.0.0.1', 8000))\nwhile True:\n c, _ = s.accept()\n c.sendall(b'hello\\n')\n c.close()"
+	if got := w.on(t, "exec", "--detach", "box", "python3", "-c", server); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	eventually(t, "the server answers", func() bool { return w.word(t, "127.0.0.1", "8080").stdout == "hello\n" })
+	if got := w.word(t, worldHost, "8080"); got.code == 0 {
+		t.Errorf("at another address of the host: %+v", got)
+	}
+	if got := w.on(t, "inspect", "box"); !strings.Contains(got.stdout, `"8080:8000"`) {
+		t.Errorf("inspect: %+v", got)
+	}
+	if got := w.on(t, "up", "--network", "full", "--publish", "8080:81", "other"); got.code != 1 ||
+		!strings.Contains(got.stderr, "--publish 127.0.0.1:8080:81: ") || !strings.Contains(got.stderr, "address already in use") {
+		t.Errorf("a taken port: %+v", got)
+	}
+	if got := w.on(t, "do", "--network", "full", "--publish", "8081:80", "--", "true"); got.code != 0 {
+		t.Errorf("do: %+v", got)
+	}
+	closed := func(after, port string) {
+		t.Helper()
+		if got := w.word(t, "127.0.0.1", port); got.code == 0 || !strings.Contains(got.stderr, "ConnectionRefusedError") {
+			t.Errorf("port %s after %s: %+v", port, after, got)
+		}
+	}
+	closed("do", "8081")
+	for _, network := range []string{"none", "full"} {
+		if got := w.on(t, "network", "box", network); got.code != 0 {
+			t.Errorf("%+v", got)
+		}
+		closed("a change to "+network, "8080")
+	}
+	if got := w.on(t, "inspect", "box"); strings.Contains(got.stdout, `"8080:8000"`) {
+		t.Errorf("inspect after a change: %+v", got)
+	}
+	if got := w.on(t, "down", "box"); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := w.on(t, "up", "--network", "full", "--publish", "8080:8000", "box"); got.code != 0 {
+		t.Errorf("the port is free again: %+v", got)
+	}
+	if got := w.on(t, "down", "box"); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	closed("down", "8080")
+	if entries, err := os.ReadDir(filepath.Join(w.root, "@network")); err != nil || len(entries) > 0 {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+}
+
 // neededCapabilities are those of docs/kernel.md.
 var neededCapabilities = []string{"chown", "dac_override", "fowner", "kill", "setgid", "setuid", "net_admin", "sys_admin", "sys_chroot", "sys_ptrace"}
 

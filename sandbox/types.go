@@ -17,6 +17,7 @@ type (
 	//	Network   Network           // NetworkNone or NetworkFull
 	//	Allow     []string          // addresses that NetworkFull reaches beside public ones
 	//	Deny      []string          // addresses that NetworkFull does not reach
+	//	Publish   []string          // ports of the host that lead inside, as 8080:80, with NetworkFull
 	//	Sensitivity Sensitivity     // level of the data inside, which bounds Network
 	//	Ceilings  map[Sensitivity]Network // widest networks of the levels
 	//	PID       PID               // PIDPrivate or PIDHost

@@ -54,6 +54,10 @@ type Config struct {
 	// Allow.
 	Deny []string `json:"deny,omitempty"`
 
+	// Publish are ports of the host that lead to ports of the sandbox, with NetworkFull. Each is
+	// [ADDRESS:]HOST:PORT, and may end in /udp. Without ADDRESS the host's is 127.0.0.1.
+	Publish []string `json:"publish,omitempty"`
+
 	// Sensitivity is the level of the data that the sandbox begins with. It bounds the network.
 	// Empty: public.
 	Sensitivity Sensitivity `json:"sensitivity,omitempty"`
@@ -179,6 +183,7 @@ func (c Config) Complete() (Config, error) {
 	c.Overlays = slices.Clone(c.Overlays)
 	c.Allow = slices.Clone(c.Allow)
 	c.Deny = slices.Clone(c.Deny)
+	c.Publish = slices.Clone(c.Publish)
 	c.Env = maps.Clone(c.Env)
 	c.Ceilings = maps.Clone(c.Ceilings)
 	c.Network = cmp.Or(c.Network, NetworkNone)

@@ -77,9 +77,13 @@ type NetworkGrant struct {
 	Deny  []string `json:"deny,omitempty"`
 }
 
-// WithNetwork is the configuration with the network of a grant.
+// WithNetwork is the configuration with the network of a grant. Published ports end with the network
+// full.
 func (c Config) WithNetwork(g NetworkGrant) Config {
 	c.Network, c.Allow, c.Deny = g.Network, g.Allow, g.Deny
+	if c.Network != NetworkFull {
+		c.Publish = nil
+	}
 	return c
 }
 

@@ -70,6 +70,7 @@ func (c Config) validateStorage(p *problems) {
 func (c Config) validatePlaces(p *problems) {
 	c.validateNetwork(p)
 	c.validateSensitivity(p)
+	c.validatePublish(p)
 	if !slices.Contains(PIDs(), c.PID) {
 		p.add("pid", "unknown pid namespace %q; the known ones are %q", c.PID, PIDs())
 	}

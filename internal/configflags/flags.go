@@ -29,6 +29,8 @@ func All() []Flag {
 		list("bind", "host path to show inside, as `SRC:DST[:ro|rw]` (default ro, repeatable)", "binds", addBind, "v"),
 		Text("network", "`KIND` of network: none, a loopback device only, or full, the outside (default: none)", "network",
 			func(c *spec.Config, v string) error { return setText(&c.Network, v) }),
+		list("publish", "`[ADDR:]HOST:PORT[/udp]`: port HOST of the host leads to PORT inside, with --network full; ADDR is 127.0.0.1 by default (repeatable)", "publish",
+			func(c *spec.Config, v string) error { c.Publish = append(c.Publish, v); return nil }),
 		Text("pid", "`KIND` of pid namespace: private, one of its own, or host, that of the launcher (default: private)", "pid",
 			func(c *spec.Config, v string) error { return setText(&c.PID, v) }),
 	}

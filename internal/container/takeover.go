@@ -12,6 +12,7 @@ import (
 	// or makes the namespaces.
 	_ "github.com/opencontainers/runc/libcontainer/nsenter"
 
+	"github.com/sandbox-runtime/sandbox-runtime/netns/publisher"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/resolver"
 )
 
@@ -19,9 +20,11 @@ import (
 // container, where it sets up the root and then executes the container's own command. The
 // environment variable distinguishes this from a user's command "sandbox-runtime init".
 //
-// The third life is that of [CompileSeccomp], which ends here, too. The fourth is a resolver.
+// The third life is that of [CompileSeccomp], which ends here, too. The others are
+// workers of packages below netns.
 func init() {
 	resolver.TakeOver()
+	publisher.TakeOver()
 	switch {
 	case len(os.Args) < 2:
 	case os.Args[1] == "init" && os.Getenv("_LIBCONTAINER_INITPIPE") != "":

@@ -3,6 +3,7 @@ package launcher
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -35,6 +36,11 @@ func newMember(n record.Names, r record.Record) (router.Member, error) {
 	if m.Allow, err = addressRules(r.Config.Allow); err == nil {
 		m.Deny, err = addressRules(r.Config.Deny)
 	}
+	for _, text := range r.Config.Publish {
+		port, wrong := spec.ParsePublishedPort(text)
+		err = errors.Join(err, wrong)
+		m.Publish = append(m.Publish, port)
+	}
 	return m, err
 }
 
@@ -66,6 +72,19 @@ func (m *making) connect() error {
 		return fmt.Errorf("--network full: %w", err)
 	}
 	return nil
+}
+
+// publish opens the published ports of the sandbox. PID 1 has started: the ports close with its end.
+func (m *making) publish() error {
+	member, err := newMember(m.names, m.record)
+	if err != nil {
+		return err
+	}
+	namespace, err := m.network()
+	if err != nil {
+		return err
+	}
+	return m.launcher.router().Publish(namespace, m.record.Init, member)
 }
 
 // livingLinks tells the links of sandboxes, also of half-made ones: the names are written before

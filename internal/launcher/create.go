@@ -326,6 +326,9 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	if err := m.start(ctx, profile, filter); err != nil {
 		return aboveTotal(m.host, m.request.Config.Limits.CPUs, err)
 	}
+	if err := m.publish(); err != nil {
+		return err
+	}
 	m.record.UIDMappings, m.record.GIDMappings = m.root.UIDMappings(), m.root.GIDMappings()
 	m.record.Notes = append(m.record.Notes, m.root.Notes()...)
 	if note != "" {

@@ -82,7 +82,10 @@ func (s *Sandbox) connect(from spec.Network, next record.Record) (cut int, err e
 	case from == spec.NetworkFull:
 		return out.Regrant(namespace, member)
 	}
-	return 0, out.Attach(namespace, member)
+	if err := out.Attach(namespace, member); err != nil {
+		return 0, err
+	}
+	return 0, out.Publish(namespace, next.Init, member)
 }
 
 func (s *Sandbox) member(r record.Record) (router.Member, error) {

@@ -23,9 +23,12 @@ var resolverAddress = netip.AddrPortFrom(netip.MustParseAddr(spec.NameServer), 5
 // resolverFile names the resolver's process.
 func (r Router) resolverFile() string { return filepath.Join(r.Dir, "resolver") }
 
-func (r Router) resolver() (process.ID, error) {
+func (r Router) resolver() (process.ID, error) { return readProcess(r.resolverFile()) }
+
+// readProcess reads the file of a process.
+func readProcess(file string) (process.ID, error) {
 	var id process.ID
-	text, err := statedir.ReadOwn(r.resolverFile())
+	text, err := statedir.ReadOwn(file)
 	if err == nil {
 		err = json.Unmarshal(text, &id)
 	}
@@ -87,11 +90,19 @@ func fileOf(socket interface {
 	return f, err
 }
 
-// endTime bounds the wait for the end of a killed resolver.
+func (r Router) endResolver() error {
+	if err := endProcess(r.resolverFile()); err != nil {
+		return fmt.Errorf("end the resolver: %w", err)
+	}
+	return nil
+}
+
+// endTime bounds the wait for the end of a killed process.
 const endTime = 5 * time.Second
 
-func (r Router) endResolver() error {
-	id, err := r.resolver()
+// endProcess ends the process of a file, if there is one, and removes the file.
+func endProcess(file string) error {
+	id, err := readProcess(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -99,7 +110,7 @@ func (r Router) endResolver() error {
 		err = id.End(endTime)
 	}
 	if err != nil {
-		return fmt.Errorf("end the resolver: %w", err)
+		return err
 	}
-	return os.Remove(r.resolverFile())
+	return os.Remove(file)
 }

@@ -38,6 +38,8 @@ type Member struct {
 	Number uint32
 	// Deny wins over Allow.
 	Allow, Deny []spec.AddressRule
+	// Publish are for [Router.Publish].
+	Publish []spec.PublishedPort
 }
 
 func (r Router) seed() [sha256.Size]byte { return sha256.Sum256([]byte(r.Dir)) }
@@ -75,10 +77,11 @@ func (r Router) Attach(sandbox *os.File, m Member) error {
 }
 
 // Detach ends the connection of the sandbox with this link, also of one that is gone (sandbox is
-// nil then) or that was connected in part. Packets stop first, then all of the sandbox's
-// connections end. Detach returns their number.
+// nil then) or that was connected in part. The published ports close first, then packets stop, then
+// all of the sandbox's connections end. Detach returns their number.
 func (r Router) Detach(sandbox *os.File, link string) (ended int, err error) {
-	err = r.change(func(namespace *os.File) error {
+	end := func() error { return r.endPublisher(link) }
+	err = r.change(end, func(namespace *os.File) error {
 		if err := r.detach(namespace, link); err != nil || sandbox == nil {
 			return err
 		}
@@ -114,16 +117,17 @@ func (r Router) Regrant(sandbox *os.File, m Member) (ended int, err error) {
 // Prune removes the remains of killed processes: the links of sandboxes that are not live, and a
 // router without sandboxes. It calls isLive while no other process can connect a sandbox.
 func (r Router) Prune(isLive func(link string) (bool, error)) error {
-	err := r.change(func(namespace *os.File) error { return r.forgetGone(namespace, isLive) })
+	end := func() error { return r.endPublishers(isLive) }
+	err := r.change(end, func(namespace *os.File) error { return r.forgetGone(namespace, isLive) })
 	if err != nil {
 		return fmt.Errorf("clean up the router: %w", err)
 	}
 	return nil
 }
 
-// change calls f for a router that is there. It removes a router without sandboxes, and the link
-// of one that is dying.
-func (r Router) change(f func(namespace *os.File) error) error {
+// change calls end, and then f for a router that is there. It removes a router without sandboxes, and
+// the link of one that is dying.
+func (r Router) change(end func() error, f func(namespace *os.File) error) error {
 	if !statedir.Exists(r.Dir) { // there was no router
 		return nil
 	}
@@ -132,6 +136,9 @@ func (r Router) change(f func(namespace *os.File) error) error {
 		return err
 	}
 	defer unlock()
+	if err := end(); err != nil {
+		return err
+	}
 	namespace, err := r.namespace()
 	if errors.Is(err, fs.ErrNotExist) {
 		return r.remove()

@@ -2,11 +2,11 @@ package router
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -337,6 +338,19 @@ func TestKilledProcessesLeaveNothing(t *testing.T) {
 	if after := hostState(t, w); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
+	if left, err := filepath.Glob(w.router.publisherFile("*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	testhost.Eventually(t, "the published port is free", func() bool {
+		err := w.on(func() error {
+			l, err := net.Listen("tcp", victimPorts[0].Host.String())
+			if err == nil {
+				l.Close()
+			}
+			return err
+		})
+		return err == nil
+	})
 }
 
 // Names are those of the host's name servers, over UDP and TCP. The resolver comes back when it
@@ -377,18 +391,7 @@ func TestTheResolverIsNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var status []byte
-	for end := time.Now().Add(patience); time.Now().Before(end) && !strings.Contains(string(status), "NoNewPrivs:\t1\n"); {
-		time.Sleep(10 * time.Millisecond) // NoNewPrivs comes last
-		if status, err = os.ReadFile(fmt.Sprintf("/proc/%d/status", id.Pid)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, line := range []string{"Uid:\t65534\t65534\t65534\t65534\n", "Gid:\t65534\t65534\t65534\t65534\n", "Groups:\t \n", "CapEff:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "NoNewPrivs:\t1\n"} {
-		if !strings.Contains(string(status), line) {
-			t.Errorf("no %q in\n%s", line, status)
-		}
-	}
+	wantNobody(t, id)
 	w.detach(t, nil, m.Link)
 	if id.Lives() {
 		t.Error("the resolver outlives the last sandbox")

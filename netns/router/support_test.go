@@ -4,16 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/publisher"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/resolver"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -239,23 +243,34 @@ const victimVariable = "ROUTER_TEST_VICTIM"
 
 func TestMain(m *testing.M) {
 	resolver.TakeOver()
+	publisher.TakeOver()
 	if dir := os.Getenv(victimVariable); dir != "" {
 		victim(Router{dir, "/etc/resolv.conf"})
 	}
 	os.Exit(m.Run())
 }
 
+// victimPorts are the published ports of the victim's sandboxes.
+var victimPorts = []spec.PublishedPort{{Host: netip.MustParseAddrPort("127.0.0.1:8080"), Port: 80}}
+
 func victim(r Router) {
+	self, err := process.Of(os.Getpid())
+	if err != nil {
+		panic(err)
+	}
 	for i := uint32(0); ; i++ {
 		sandbox, err := netns.Create()
 		if err != nil {
 			panic(err)
 		}
-		m := Member{Link: fmt.Sprintf("s-%d", i), Number: i % maxNumber}
+		m := Member{Link: fmt.Sprintf("s-%d", i), Number: i % maxNumber, Publish: victimPorts}
 		if err := r.Attach(sandbox, m); err != nil {
 			panic(err)
 		}
 		if i%3 > 0 {
+			if err := r.Publish(sandbox, self, m); err != nil {
+				panic(err)
+			}
 			if _, err := r.Detach(sandbox, m.Link); err != nil {
 				panic(err)
 			}
@@ -277,4 +292,22 @@ func resolvFile(t *testing.T) string {
 		}
 	}
 	return path
+}
+
+// wantNobody holds that a process has no privilege.
+func wantNobody(t *testing.T, id process.ID) {
+	t.Helper()
+	var status []byte
+	for end := time.Now().Add(patience); time.Now().Before(end) && !strings.Contains(string(status), "NoNewPrivs:\t1\n"); {
+		time.Sleep(10 * time.Millisecond) // NoNewPrivs comes last
+		var err error
+		if status, err = os.ReadFile(fmt.Sprintf("/proc/%d/status", id.Pid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, line := range []string{"Uid:\t65534\t65534\t65534\t65534\n", "Gid:\t65534\t65534\t65534\t65534\n", "Groups:\t \n", "CapEff:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "NoNewPrivs:\t1\n"} {
+		if !strings.Contains(string(status), line) {
+			t.Errorf("no %q in\n%s", line, status)
+		}
+	}
 }

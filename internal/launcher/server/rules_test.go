@@ -85,6 +85,21 @@ func TestRulesAreAFileOfBoundedSize(t *testing.T) {
 	}
 }
 
+func TestARuleAllowsNoPublishedPorts(t *testing.T) {
+	rule := &Rule{User: "1001", Networks: []spec.Network{spec.NetworkFull}}
+	if err := rule.complete(); err != nil {
+		t.Fatal(err)
+	}
+	c := spec.Config{Network: spec.NetworkFull}
+	if err := rule.allow(&launch.Create{Config: c}, nil); err != nil {
+		t.Errorf("the network: %v", err)
+	}
+	c.Publish = []string{"8080:80"}
+	if err := rule.allow(&launch.Create{Config: c}, nil); !errors.Is(err, launch.ErrRefused) {
+		t.Errorf("ports: %v", err)
+	}
+}
+
 // TestWhatARuleAllows has a peer that is this process's user, so that it owns
 // what it opens.
 func TestWhatARuleAllows(t *testing.T) {

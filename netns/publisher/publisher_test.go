@@ -1,0 +1,116 @@
+package publisher
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+)
+
+// A client beyond the bound learns so at once. A place that is free again serves the next one.
+func TestConnectionsAreBounded(t *testing.T) {
+	server, host := listen(t), listen(t)
+	var b bound
+	go serveStreams(host, port(server.Addr()), &b)
+	b.taken.Store(maxStreams - 1)
+	first := dial(t, "tcp", host.Addr())
+	accepted, err := server.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dial(t, "tcp", host.Addr()).Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("one client too many: %v", err)
+	}
+	accepted.Close()
+	first.Close()
+	testhost.Eventually(t, "the place is free", func() bool { return b.taken.Load() == maxStreams-1 })
+	dial(t, "tcp", host.Addr())
+	if c, err := server.Accept(); err != nil {
+		t.Errorf("the next client: %v", err)
+	} else {
+		c.Close()
+	}
+}
+
+// Each UDP client has a socket of its own, up to the bound. A silent client loses it.
+func TestUDPClientsAreBoundedAndEnd(t *testing.T) {
+	server, host := listenPacket(t), listenPacket(t)
+	var b bound
+	s := newSwitchboard(host, port(server.LocalAddr()), &b)
+	s.idle = 500 * time.Millisecond
+	go s.serve()
+	b.taken.Store(maxPeers - 1)
+	seen := func(c net.Conn) net.Addr {
+		t.Helper()
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.SetReadDeadline(time.Now().Add(s.idle / 5)); err != nil {
+			t.Fatal(err)
+		}
+		_, peer, err := server.ReadFrom(make([]byte, 1))
+		if err != nil {
+			return nil
+		}
+		return peer
+	}
+	one, two := dial(t, "udp", host.LocalAddr()), dial(t, "udp", host.LocalAddr())
+	a := seen(one)
+	if a == nil || seen(one).String() != a.String() {
+		t.Fatalf("the first client has the socket %v", a)
+	}
+	if c := seen(two); c != nil {
+		t.Errorf("a client beyond the bound has the socket %v", c)
+	}
+	testhost.Eventually(t, "the silent client has no socket", func() bool { return b.taken.Load() == maxPeers-1 })
+	if c := seen(two); c == nil || c.String() == a.String() {
+		t.Errorf("the second client has the socket %v, the first had %v", c, a)
+	}
+}
+
+func listen(t *testing.T) *net.TCPListener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l.(*net.TCPListener)
+}
+
+func listenPacket(t *testing.T) *net.UDPConn {
+	t.Helper()
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c.(*net.UDPConn)
+}
+
+func dial(t *testing.T, network string, to net.Addr) net.Conn {
+	t.Helper()
+	c, err := net.Dial(network, to.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func port(a net.Addr) uint16 {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		return uint16(a.Port)
+	case *net.UDPAddr:
+		return uint16(a.Port)
+	}
+	return 0
+}

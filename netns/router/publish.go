@@ -1,0 +1,117 @@
+package router
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/netns"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/publisher"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// Publish opens the published ports of a sandbox that is connected. They close when the sandbox's
+// PID 1 ends, and with Detach.
+func (r Router) Publish(sandbox *os.File, init process.ID, m Member) error {
+	if len(m.Publish) == 0 {
+		return nil
+	}
+	unlock, err := r.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	pidfd, err := init.Open()
+	if err != nil {
+		return err
+	}
+	defer pidfd.Close()
+	var open []publisher.Port
+	defer func() {
+		for _, p := range open {
+			p.Socket.Close()
+		}
+	}()
+	for _, p := range m.Publish {
+		socket, err := listenOutside(p)
+		if err != nil {
+			return fmt.Errorf("--publish %s: %w", p, err)
+		}
+		open = append(open, publisher.Port{Socket: socket, IsUDP: p.IsUDP, Number: p.Port})
+	}
+	return netns.Do(sandbox, func() error {
+		return publisher.Start(pidfd, open, func(id process.ID) error {
+			return statedir.ReplaceJSON(r.publisherFile(m.Link), id)
+		})
+	})
+}
+
+// listenOutside opens the host's socket of a published port.
+func listenOutside(p spec.PublishedPort) (*os.File, error) {
+	family := "4"
+	if p.Host.Addr().Is6() {
+		family = "6"
+	}
+	if p.IsUDP {
+		c, err := net.ListenUDP("udp"+family, net.UDPAddrFromAddrPort(p.Host))
+		if err != nil {
+			return nil, err
+		}
+		return fileOf(c)
+	}
+	l, err := net.ListenTCP("tcp"+family, net.TCPAddrFromAddrPort(p.Host))
+	if err != nil {
+		return nil, err
+	}
+	return fileOf(l)
+}
+
+const (
+	publisherPrefix = "publisher-"
+	draftSuffix     = ".new" // of statedir.ReplaceJSON
+)
+
+// publisherFile names the process that serves the published ports of the sandbox with this link.
+func (r Router) publisherFile(link string) string { return filepath.Join(r.Dir, publisherPrefix+link) }
+
+// endPublisher ends the publisher of a link, if there is one.
+func (r Router) endPublisher(link string) error {
+	if err := endProcess(r.publisherFile(link)); err != nil {
+		return fmt.Errorf("end the publisher: %w", err)
+	}
+	return nil
+}
+
+// endPublishers ends the publishers of the links that are not live. The draft of a file is of a
+// killed process, because the router is locked.
+func (r Router) endPublishers(isLive func(link string) (bool, error)) error {
+	entries, err := os.ReadDir(r.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		link, isPublisher := strings.CutPrefix(e.Name(), publisherPrefix)
+		if !isPublisher {
+			continue
+		}
+		if strings.HasSuffix(link, draftSuffix) {
+			if err := erase.IgnoreMissing(os.Remove(filepath.Join(r.Dir, e.Name()))); err != nil {
+				return err
+			}
+			continue
+		}
+		is, err := isLive(link)
+		if err == nil && !is {
+			err = r.endPublisher(link)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
