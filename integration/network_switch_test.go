@@ -104,6 +104,29 @@ func TestANetworkChangesWhileTheSandboxRuns(t *testing.T) {
 // worldState prints all that sandboxes change on a host.
 const worldState = "ip -o link; ip rule; nft list ruleset; cat /proc/sys/net/ipv4/conf/*/forwarding"
 
+// Published ports are a part of the network: they close with it, and a change replaces them.
+func TestPublishedPortsChangeWhileTheSandboxRuns(t *testing.T) {
+	need(t, world())
+	w := newNetworkWorld(t)
+	ports := func(when, want string) {
+		t.Helper()
+		if got := netnstest.Shell(t, w.host, "ss -Hltn | sed 's/.*127.0.0.1:\\([0-9]*\\).*/\\1/'"); got != want {
+			t.Errorf("%s: the host listens on %q, want %q", when, got, want)
+		}
+	}
+	w.says(t, "up", "--network", "full", "--publish", "8080:80", "box")
+	ports("full", "8080")
+	w.change(t, "box", "none")
+	ports("none", "")
+	w.change(t, "box", "full", "--publish", "8081:80")
+	ports("full again", "8081")
+	w.change(t, "box", "full", "--publish", "8082:80")
+	ports("another port", "8082")
+	w.change(t, "--sensitivity", "secret", "box")
+	ports("secret", "")
+	w.says(t, "down", "box")
+}
+
 func TestRulesChangeWhileTheSandboxRuns(t *testing.T) {
 	need(t, world())
 	w := newNetworkWorld(t)

@@ -56,6 +56,7 @@ type (
 	//	Network Network  // NetworkNone or NetworkFull
 	//	Allow   []string // those of Config
 	//	Deny    []string
+	//	Publish []string
 	NetworkGrant = spec.NetworkGrant
 	// NetworkChange tells what a change of a live sandbox's network has done:
 	//

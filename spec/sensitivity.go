@@ -72,15 +72,16 @@ func (c Config) Raised(to Sensitivity) Config {
 // A NetworkGrant is the network that the owner of a sandbox grants.
 type NetworkGrant struct {
 	Network Network `json:"network"`
-	// Allow and Deny are those of [Config].
-	Allow []string `json:"allow,omitempty"`
-	Deny  []string `json:"deny,omitempty"`
+	// Allow, Deny and Publish are those of [Config].
+	Allow   []string `json:"allow,omitempty"`
+	Deny    []string `json:"deny,omitempty"`
+	Publish []string `json:"publish,omitempty"`
 }
 
 // WithNetwork is the configuration with the network of a grant. Published ports end with the network
 // full.
 func (c Config) WithNetwork(g NetworkGrant) Config {
-	c.Network, c.Allow, c.Deny = g.Network, g.Allow, g.Deny
+	c.Network, c.Allow, c.Deny, c.Publish = g.Network, g.Allow, g.Deny, g.Publish
 	if c.Network != NetworkFull {
 		c.Publish = nil
 	}
@@ -88,11 +89,12 @@ func (c Config) WithNetwork(g NetworkGrant) Config {
 }
 
 // Grant is the network of the configuration.
-func (c Config) Grant() NetworkGrant { return NetworkGrant{c.Network, c.Allow, c.Deny} }
+func (c Config) Grant() NetworkGrant { return NetworkGrant{c.Network, c.Allow, c.Deny, c.Publish} }
 
 // Equal says that both grants are the same.
 func (g NetworkGrant) Equal(other NetworkGrant) bool {
-	return g.Network == other.Network && slices.Equal(g.Allow, other.Allow) && slices.Equal(g.Deny, other.Deny)
+	return g.Network == other.Network && slices.Equal(g.Allow, other.Allow) && slices.Equal(g.Deny, other.Deny) &&
+		slices.Equal(g.Publish, other.Publish)
 }
 
 // Changed is the configuration of a live sandbox after a change. A nil grant leaves the network, as
@@ -139,7 +141,7 @@ func NewNetworkChange(from, to Config, cut int) NetworkChange {
 	case c.From != c.To:
 		c.Message = fmt.Sprintf("The network of this sandbox has changed from %s to %s.", c.From, c.To)
 	case !from.Grant().Equal(to.Grant()):
-		c.Message = fmt.Sprintf("The network of this sandbox is still %s, with other addresses.", c.To)
+		c.Message = fmt.Sprintf("The network of this sandbox is still %s, with other rules.", c.To)
 	case c.Raised:
 		c.Message = fmt.Sprintf("The sensitivity of this sandbox is %s now. Its network is still %s.", c.Sensitivity, c.To)
 	default:

@@ -24,7 +24,7 @@ func networkCommand() *cli.Command {
 		Usage:     "show or change the network of a sandbox while it runs",
 		ArgsUsage: "NAME [none|full]",
 		Description: `A stricter network holds before the command returns, also for open connections.
-Processes and files stay. --allow and --deny replace those of before.
+Processes and files stay. --allow, --deny and --publish replace those of before.
 
 --sensitivity raises the level of the data inside: public, internal, confidential or
 secret. Public and internal permit the network full; confidential and secret permit
@@ -48,8 +48,8 @@ func network(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	c.Network = spec.Network(cmd.Args().Get(1))
-	if c.Network == "" && (len(c.Allow) > 0 || len(c.Deny) > 0) {
-		return errors.New("--allow and --deny need the network beside the name, as in: network box full --allow 10.0.0.7")
+	if c.Network == "" && !c.Grant().Equal(spec.NetworkGrant{}) {
+		return errors.New("--allow, --deny and --publish need the network beside the name, as in: network box full --allow 10.0.0.7")
 	}
 	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
 		change, err := changeNetwork(ctx, box, c)

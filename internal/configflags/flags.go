@@ -29,8 +29,6 @@ func All() []Flag {
 		list("bind", "host path to show inside, as `SRC:DST[:ro|rw]` (default ro, repeatable)", "binds", addBind, "v"),
 		Text("network", "`KIND` of network: none, a loopback device only, or full, the outside (default: none)", "network",
 			func(c *spec.Config, v string) error { return setText(&c.Network, v) }),
-		list("publish", "`[ADDR:]HOST:PORT[/udp]`: port HOST of the host leads to PORT inside, with --network full; ADDR is 127.0.0.1 by default (repeatable)", "publish",
-			func(c *spec.Config, v string) error { c.Publish = append(c.Publish, v); return nil }),
 		Text("pid", "`KIND` of pid namespace: private, one of its own, or host, that of the launcher (default: private)", "pid",
 			func(c *spec.Config, v string) error { return setText(&c.PID, v) }),
 	}
@@ -63,6 +61,8 @@ func OfNetwork() []Flag {
 			func(c *spec.Config, v string) error { c.Allow = append(c.Allow, v); return nil }),
 		list("deny", "`ADDRESS[/BITS][:PORT[-PORT]]` not to reach with --network full; wins over --allow (repeatable)", "deny",
 			func(c *spec.Config, v string) error { c.Deny = append(c.Deny, v); return nil }),
+		list("publish", "`[ADDR:]HOST:PORT`, with /udp at the end for UDP: port HOST of the host leads to PORT inside, with --network full; ADDR is 127.0.0.1 by default (repeatable)", "publish",
+			func(c *spec.Config, v string) error { c.Publish = append(c.Publish, v); return nil }),
 		Text("sensitivity", "`LEVEL` of the data inside: public, internal, confidential or secret; it bounds the network and never falls (default: public)", "sensitivity",
 			func(c *spec.Config, v string) error { return setText(&c.Sensitivity, v) }),
 	}

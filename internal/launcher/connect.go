@@ -76,6 +76,9 @@ func (m *making) connect() error {
 
 // publish opens the published ports of the sandbox. PID 1 has started: the ports close with its end.
 func (m *making) publish() error {
+	if len(m.request.Config.Publish) == 0 {
+		return nil
+	}
 	member, err := newMember(m.names, m.record)
 	if err != nil {
 		return err

@@ -80,12 +80,14 @@ func (s *Sandbox) connect(from spec.Network, next record.Record) (cut int, err e
 	case next.Config.Network != spec.NetworkFull:
 		return out.Detach(namespace, member.Link)
 	case from == spec.NetworkFull:
-		return out.Regrant(namespace, member)
+		cut, err = out.Regrant(namespace, member)
+	default:
+		err = out.Attach(namespace, member)
 	}
-	if err := out.Attach(namespace, member); err != nil {
-		return 0, err
+	if err != nil {
+		return cut, err
 	}
-	return 0, out.Publish(namespace, next.Init, member)
+	return cut, out.Publish(namespace, next.Init, member)
 }
 
 func (s *Sandbox) member(r record.Record) (router.Member, error) {

@@ -15,17 +15,17 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Publish opens the published ports of a sandbox that is connected. They close when the sandbox's
-// PID 1 ends, and with Detach.
+// Publish opens the published ports of a sandbox that is connected, in place of earlier ones. They close
+// when the sandbox's PID 1 ends, and with Detach.
 func (r Router) Publish(sandbox *os.File, init process.ID, m Member) error {
-	if len(m.Publish) == 0 {
-		return nil
-	}
 	unlock, err := r.lock()
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	if err := r.endPublisher(m.Link); err != nil || len(m.Publish) == 0 {
+		return err
+	}
 	pidfd, err := init.Open()
 	if err != nil {
 		return err

@@ -40,9 +40,6 @@ func (r *Rule) allow(c *launch.Create, files map[string]*os.File) error {
 	if config.PID == spec.PIDHost && !r.PIDHost {
 		return refused("pid namespace %q; a rule with pid_host allows it", config.PID)
 	}
-	if len(config.Publish) > 0 {
-		return refused("ports to publish: only root may publish some in this version; programs reach a port with Dial")
-	}
 	if profile := cmp.Or(config.Seccomp, "default"); !slices.Contains(r.Seccomp, profile) {
 		return refused("seccomp profile %q; allowed: %v", profile, r.Seccomp)
 	}
@@ -81,6 +78,9 @@ func (r *Rule) allowGrant(g *spec.NetworkGrant) error {
 	}
 	if len(g.Allow) > 0 {
 		return refused("addresses to allow: only root may name some in this version")
+	}
+	if len(g.Publish) > 0 {
+		return refused("ports to publish: only root may publish some in this version; programs reach a port with Dial")
 	}
 	return nil
 }
