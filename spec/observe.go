@@ -67,6 +67,10 @@ type Stats struct {
 	ForksRefused int64 `json:"forks_refused"`
 }
 
+// Traffic is the use of NetworkFull by a sandbox since its start, in bytes. Charged are those that
+// a quota of the network counts.
+type Traffic struct{ Received, Sent, Charged int64 }
+
 // Winsize is the size of a terminal, in characters.
 type Winsize struct {
 	Rows    uint16 `json:"rows"`

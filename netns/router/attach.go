@@ -19,6 +19,10 @@ func (o *opened) attach(sandbox *os.File, m Member) error {
 	if err := connect(o.inner, m.Link, sandbox, inside, o.state.MTU); err != nil {
 		return err
 	}
+	used, err := o.router.resumeTraffic(m.Link)
+	if err != nil {
+		return err
+	}
 	within, err := handleAt(sandbox)
 	if err != nil {
 		return err
@@ -35,6 +39,18 @@ func (o *opened) attach(sandbox *os.File, m Member) error {
 	a := o.state.addresses()
 	for _, f := range a.families() {
 		if err := joinSandbox(outer, inner, f, a.at(f, firstSandbox+m.Number)); err != nil {
+			return err
+		}
+	}
+	if m.Rate > 0 {
+		for _, e := range []end{outer, inner} {
+			if err := e.limitRate(m.Rate, o.state.MTU); err != nil {
+				return err
+			}
+		}
+	}
+	if m.Quota > 0 {
+		if err := addQuota(o.namespace, m.Link, quota{m.Quota, uint64(used.Charged)}); err != nil {
 			return err
 		}
 	}
@@ -144,9 +160,18 @@ func (o *opened) hostAddresses() ([]netip.Addr, error) {
 	return own, nil
 }
 
-// detach removes the sandbox's elements, then its link.
-func (r Router) detach(namespace *os.File, link string) error {
-	if err := r.forgetLinks(namespace, func(l string) bool { return l == link }); err != nil {
+// detach removes the sandbox's elements, then its link. Packets stop before its traffic is noted.
+func (r Router) detach(namespace *os.File, link string, notes bool) error {
+	is := func(l string) bool { return l == link }
+	if err := r.forgetLinks(namespace, is); err != nil {
+		return err
+	}
+	if notes {
+		if err := r.noteTraffic(namespace, link); err != nil {
+			return err
+		}
+	}
+	if err := forgetQuotas(namespace, is); err != nil {
 		return err
 	}
 	return removeLink(namespace, link)
@@ -171,7 +196,11 @@ func (r Router) forgetGone(namespace *os.File, isLive func(link string) (bool, e
 			}
 		}
 	}
-	return r.forgetLinks(namespace, func(link string) bool { return !slices.Contains(live, link) })
+	isGone := func(link string) bool { return !slices.Contains(live, link) }
+	if err := r.forgetLinks(namespace, isGone); err != nil {
+		return err
+	}
+	return forgetQuotas(namespace, isGone)
 }
 
 // sandboxes is the number of links to sandboxes.

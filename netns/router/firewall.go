@@ -189,9 +189,11 @@ func (f *firewall) writeRouter() {
 	})
 	f.rule(forward, from(uplink), expressions{&expr.Verdict{Kind: expr.VerdictJump, Chain: outside.Name}})
 	f.rule(forward, connection(unknown), verdict(expr.VerdictDrop))
+	m := f.writeMeter()
 	for _, fam := range families {
-		f.writeForward(forward, outside, input, fam)
+		f.writeForward(forward, outside, input, m, fam)
 	}
+	f.rule(outside, connection(known), m.over(expr.MetaKeyOIFNAME, m.cut))
 	f.rule(outside, connection(known), verdict(expr.VerdictAccept))
 	f.rule(outside, verdict(expr.VerdictDrop))
 	f.rule(forward, to(uplink), hasPorts(), verdict(expr.VerdictAccept))
@@ -201,7 +203,7 @@ func (f *firewall) writeRouter() {
 
 // writeForward writes the rules of one family. A packet that is not decided here is accepted if
 // it goes out.
-func (f *firewall) writeForward(forward, outside, input *nftables.Chain, fam family) {
+func (f *firewall) writeForward(forward, outside, input *nftables.Chain, charges meter, fam family) {
 	m := f.set(members(fam))
 	allowed, denied, opened := f.set(grants("allowed", fam)), f.set(grants("denied", fam)), f.set(grants(openedName, fam))
 	special := f.set(specialSet(fam), intervals(fam.special)...)
@@ -211,12 +213,14 @@ func (f *firewall) writeForward(forward, outside, input *nftables.Chain, fam fam
 	f.rule(outside, isMember(fam, m, expr.MetaKeyOIFNAME, fam.dest, true), drop)
 	f.rule(input, from(uplink), fam.of(), accept)
 	f.rule(input, isMember(fam, m, expr.MetaKeyIIFNAME, fam.source, true), drop)
+	f.rule(input, fam.of(), charges.over(expr.MetaKeyIIFNAME, charges.refuse))
 	if fam.bits == ipv4.bits {
 		f.rule(input, toResolver(unix.IPPROTO_UDP), accept)
 		f.rule(input, toResolver(unix.IPPROTO_TCP), accept)
 	}
 
 	f.rule(forward, isMember(fam, m, expr.MetaKeyIIFNAME, fam.source, true), drop)
+	f.rule(forward, fam.of(), charges.over(expr.MetaKeyIIFNAME, charges.refuse))
 	f.rule(forward, fam.of(), connection(known), accept)
 	f.reject(forward, isGranted(fam, denied))
 	f.rule(forward, isGranted(fam, opened), to(uplink), accept)

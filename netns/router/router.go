@@ -40,6 +40,9 @@ type Member struct {
 	Allow, Deny []spec.AddressRule
 	// Publish are for [Router.Publish].
 	Publish []spec.PublishedPort
+	// Rate bounds the bytes per second in each direction. Quota bounds the bytes of both
+	// directions together, also over several connections of one sandbox. 0 is no bound.
+	Rate, Quota uint64
 }
 
 func (r Router) seed() [sha256.Size]byte { return sha256.Sum256([]byte(r.Dir)) }
@@ -78,15 +81,21 @@ func (r Router) Attach(sandbox *os.File, m Member) error {
 
 // Detach ends the connection of the sandbox with this link, also of one that is gone (sandbox is
 // nil then) or that was connected in part. The published ports close first, then packets stop, then
-// all of the sandbox's connections end. Detach returns their number.
+// all of the sandbox's connections end. Detach returns their number. The router keeps the traffic of a
+// sandbox that is not gone for the next Attach.
 func (r Router) Detach(sandbox *os.File, link string) (ended int, err error) {
-	end := func() error { return r.endPublisher(link) }
-	err = r.change(end, func(namespace *os.File) error {
-		if err := r.detach(namespace, link); err != nil || sandbox == nil {
+	before := func() error { return r.endPublisher(link) }
+	err = r.change(before, func(namespace *os.File) error {
+		if err := r.detach(namespace, link, sandbox != nil); err != nil || sandbox == nil {
 			return err
 		}
 		ended, err = endConnections(sandbox, nothing)
 		return err
+	}, func() error {
+		if sandbox != nil {
+			return nil
+		}
+		return r.forgetTraffic(func(l string) (bool, error) { return l != link, nil })
 	})
 	if err != nil {
 		return ended, fmt.Errorf("disconnect the sandbox: %w", err)
@@ -117,17 +126,19 @@ func (r Router) Regrant(sandbox *os.File, m Member) (ended int, err error) {
 // Prune removes the remains of killed processes: the links of sandboxes that are not live, and a
 // router without sandboxes. It calls isLive while no other process can connect a sandbox.
 func (r Router) Prune(isLive func(link string) (bool, error)) error {
-	end := func() error { return r.endPublishers(isLive) }
-	err := r.change(end, func(namespace *os.File) error { return r.forgetGone(namespace, isLive) })
+	err := r.change(
+		func() error { return r.endPublishers(isLive) },
+		func(namespace *os.File) error { return r.forgetGone(namespace, isLive) },
+		func() error { return r.forgetTraffic(isLive) })
 	if err != nil {
 		return fmt.Errorf("clean up the router: %w", err)
 	}
 	return nil
 }
 
-// change calls end, and then f for a router that is there. It removes a router without sandboxes, and
-// the link of one that is dying.
-func (r Router) change(end func() error, f func(namespace *os.File) error) error {
+// change calls before, then f for a router that is there, and then after. It removes a router without
+// sandboxes, and the link of one that is dying.
+func (r Router) change(before func() error, f func(namespace *os.File) error, after func() error) error {
 	if !statedir.Exists(r.Dir) { // there was no router
 		return nil
 	}
@@ -136,9 +147,16 @@ func (r Router) change(end func() error, f func(namespace *os.File) error) error
 		return err
 	}
 	defer unlock()
-	if err := end(); err != nil {
+	if err := before(); err != nil {
 		return err
 	}
+	if err := r.changeLocked(f); err != nil {
+		return err
+	}
+	return after()
+}
+
+func (r Router) changeLocked(f func(namespace *os.File) error) error {
 	namespace, err := r.namespace()
 	if errors.Is(err, fs.ErrNotExist) {
 		return r.remove()
@@ -158,7 +176,10 @@ func (r Router) change(end func() error, f func(namespace *os.File) error) error
 }
 
 // lock keeps other processes from changes of the router.
-func (r Router) lock() (func(), error) {
+func (r Router) lock() (func(), error) { return r.flock(unix.LOCK_EX) }
+
+// flock locks the router's directory: see flock(2).
+func (r Router) flock(how int) (func(), error) {
 	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -167,7 +188,7 @@ func (r Router) lock() (func(), error) {
 		return nil, err
 	}
 	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		err := unix.Flock(int(f.Fd()), how)
 		if err == nil {
 			return func() { f.Close() }, nil
 		}

@@ -1,0 +1,210 @@
+package router
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// quotas is the set of sandboxes with a quota. Each element has a quota expression of its own. A
+// lookup charges the packet to the element, and matches once the quota is used up
+// (nft_lookup_eval(), Linux 5.7).
+func quotas() nftables.Set {
+	return nftables.Set{Name: "metered", KeyType: nftables.TypeIFName, KeyByteOrder: binaryutil.NativeEndian}
+}
+
+// A meter is the part of the router's table that holds quotas.
+type meter struct {
+	quotas *nftables.Set
+	// refuse answers packets of a sandbox; cut ends connections from outside.
+	refuse, cut *nftables.Chain
+}
+
+// writeMeter writes the chains for packets beyond a quota. Answers of the resolver are charged, and
+// pass: the next query does not.
+func (f *firewall) writeMeter() meter {
+	m := meter{f.set(quotas()), f.chain(nftables.Chain{Name: "refuse"}), f.chain(nftables.Chain{Name: "cut"})}
+	f.reject(m.refuse)
+	f.rule(m.cut, tcp(), becomeReset(), verdict(expr.VerdictAccept))
+	f.rule(m.cut, verdict(expr.VerdictDrop))
+	output := f.chain(nftables.Chain{
+		Name: "output", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityFilter,
+	})
+	f.rule(output, m.charge(expr.MetaKeyOIFNAME))
+	return m
+}
+
+// charge counts a packet of a sandbox with a quota. It matches if the quota is used up. One packet
+// must meet it once.
+func (m meter) charge(key expr.MetaKey) expressions {
+	return expressions{&expr.Meta{Key: key, Register: nameRegister}, in(m.quotas, false)}
+}
+
+// over charges a packet, and leads it to a chain if the quota is used up.
+func (m meter) over(key expr.MetaKey, chain *nftables.Chain) expressions {
+	return append(m.charge(key), &expr.Verdict{Kind: expr.VerdictJump, Chain: chain.Name})
+}
+
+// becomeReset makes a reset of a TCP packet on its way to a sandbox. Otherwise a program that waits
+// for the packet would wait forever.
+func becomeReset() expressions {
+	const flags, checksum = 12, 16 // places in the header of TCP: RFC 9293, section 3.1
+	return expressions{
+		&expr.Payload{DestRegister: scratchRegister, Base: expr.PayloadBaseTransportHeader, Offset: flags, Len: 2},
+		&expr.Bitwise{
+			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: 2,
+			Mask: []byte{0xf0, 0}, Xor: []byte{0, 0x14}, // the length of the header stays; RST and ACK
+		},
+		&expr.Payload{
+			OperationType: expr.PayloadWrite, SourceRegister: scratchRegister,
+			Base: expr.PayloadBaseTransportHeader, Offset: flags, Len: 2,
+			CsumType: expr.CsumTypeInet, CsumOffset: checksum,
+		},
+	}
+}
+
+// A quota is a number of bytes, and the bytes that were charged to it.
+type quota struct{ bytes, charged uint64 }
+
+// addQuota adds the quota of a sandbox to the router's table. It changes no quota that is there.
+func addQuota(namespace *os.File, link string, q quota) error {
+	q.charged = min(q.charged, q.bytes)
+	element, err := quotaElement(link, &q)
+	if err != nil {
+		return err
+	}
+	batch := func(kind netlink.HeaderType) netlink.Message {
+		return netlink.Message{
+			Header: netlink.Header{Type: kind, Flags: netlink.Request},
+			Data:   []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES},
+		}
+	}
+	change := netlink.Message{
+		Header: netlink.Header{Type: nftMessage(unix.NFT_MSG_NEWSETELEM), Flags: netlink.Request | netlink.Acknowledge | netlink.Create},
+		Data:   element,
+	}
+	if _, err := ask(namespace, batch(unix.NFNL_MSG_BATCH_BEGIN), change, batch(unix.NFNL_MSG_BATCH_END)); err != nil {
+		return fmt.Errorf("nftables: set the quota of %s: %w", link, err)
+	}
+	return nil
+}
+
+// chargedTo returns the bytes that were charged to the quota of a sandbox. They are at most the
+// quota. is is false for a sandbox without a quota.
+func chargedTo(namespace *os.File, link string) (charged uint64, is bool, err error) {
+	element, err := quotaElement(link, nil)
+	if err != nil {
+		return 0, false, err
+	}
+	answers, err := ask(namespace, netlink.Message{
+		Header: netlink.Header{Type: nftMessage(unix.NFT_MSG_GETSETELEM), Flags: netlink.Request}, Data: element,
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("nftables: read the quota of %s: %w", link, err)
+	}
+	for _, a := range answers {
+		value, err := attribute(a.Data[familyHeader:], unix.NFTA_SET_ELEM_LIST_ELEMENTS, unix.NFTA_LIST_ELEM,
+			unix.NFTA_SET_ELEM_EXPR, unix.NFTA_EXPR_DATA, unix.NFTA_QUOTA_CONSUMED)
+		if err == nil && len(value) == 8 {
+			return binary.BigEndian.Uint64(value), true, nil
+		}
+	}
+	return 0, false, fmt.Errorf("nftables: the quota of %s has no number", link)
+}
+
+// forgetQuotas removes the quotas of the links that isGone names.
+func forgetQuotas(namespace *os.File, isGone func(link string) bool) error {
+	f, err := openFirewall(namespace, tableName)
+	if err != nil {
+		return err
+	}
+	if _, err := f.forget(f.named(quotas()), isGone); err != nil {
+		return err
+	}
+	return f.flush()
+}
+
+// ask sends messages to the packet filter of a network namespace, and returns the answer.
+func ask(namespace *os.File, messages ...netlink.Message) (answer []netlink.Message, err error) {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: int(namespace.Fd())})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	if _, err := conn.SendMessages(messages); err != nil {
+		return nil, err
+	}
+	return conn.Receive()
+}
+
+func nftMessage(kind netlink.HeaderType) netlink.HeaderType {
+	return unix.NFNL_SUBSYS_NFTABLES<<8 | kind
+}
+
+// familyHeader is the size of struct nfgenmsg (linux/netfilter/nfnetlink.h).
+const familyHeader = 4
+
+// quotaElement is a message about the element of a sandbox, with its quota if q is not nil. The
+// nftables library knows no elements with a quota.
+func quotaElement(link string, q *quota) ([]byte, error) {
+	e := netlink.NewAttributeEncoder()
+	e.ByteOrder = binary.BigEndian
+	e.String(unix.NFTA_SET_ELEM_LIST_TABLE, tableName)
+	e.String(unix.NFTA_SET_ELEM_LIST_SET, quotas().Name)
+	e.Nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(list *netlink.AttributeEncoder) error {
+		list.Nested(unix.NFTA_LIST_ELEM, func(element *netlink.AttributeEncoder) error {
+			element.Nested(unix.NFTA_SET_ELEM_KEY, func(key *netlink.AttributeEncoder) error {
+				key.Bytes(unix.NFTA_DATA_VALUE, interfaceName(link))
+				return nil
+			})
+			if q != nil {
+				element.Nested(unix.NFTA_SET_ELEM_EXPR, q.encode)
+			}
+			return nil
+		})
+		return nil
+	})
+	attributes, err := e.Encode()
+	return append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, attributes...), err
+}
+
+func (q *quota) encode(e *netlink.AttributeEncoder) error {
+	e.String(unix.NFTA_EXPR_NAME, "quota")
+	e.Nested(unix.NFTA_EXPR_DATA, func(data *netlink.AttributeEncoder) error {
+		data.Uint64(unix.NFTA_QUOTA_BYTES, q.bytes)
+		data.Uint64(unix.NFTA_QUOTA_CONSUMED, q.charged)
+		data.Uint32(unix.NFTA_QUOTA_FLAGS, unix.NFT_QUOTA_F_INV) // matches beyond the quota
+		return nil
+	})
+	return nil
+}
+
+// attribute is the content of a nested attribute, by the types on the way to it.
+func attribute(data []byte, path ...uint16) ([]byte, error) {
+	for _, kind := range path {
+		d, err := netlink.NewAttributeDecoder(data)
+		if err != nil {
+			return nil, err
+		}
+		data = nil
+		for d.Next() {
+			if d.Type() == kind {
+				data = d.Bytes()
+			}
+		}
+		if err := d.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return data, nil
+}

@@ -1,0 +1,147 @@
+package router
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A trafficNote is the traffic of a sandbox over links that are gone. It keeps a used quota used
+// when the sandbox is connected again.
+type trafficNote struct {
+	spec.Traffic
+	// Index is that of the last link in the note, which can still be there after a crash. 0: the
+	// sandbox was connected again.
+	Index int
+}
+
+// notePrefix begins the names of the notes in the router's directory. A link's name follows.
+const notePrefix = "traffic-"
+
+func (r Router) notePath(link string) string { return filepath.Join(r.Dir, notePrefix+link) }
+
+// HasNote says that the sandbox with this link was connected earlier, and is not gone.
+func (r Router) HasNote(link string) bool { return statedir.Exists(r.notePath(link)) }
+
+// Traffic is the traffic of the sandbox with this link, over all its connections.
+func (r Router) Traffic(link string) (spec.Traffic, error) {
+	if !statedir.Exists(r.Dir) { // there was no router
+		return spec.Traffic{}, nil
+	}
+	unlock, err := r.flock(unix.LOCK_SH)
+	if err != nil {
+		return spec.Traffic{}, err
+	}
+	defer unlock()
+	namespace, err := r.namespace()
+	if errors.Is(err, fs.ErrNotExist) {
+		n, err := r.notedTraffic(link)
+		return n.Traffic, err
+	}
+	if err != nil {
+		return spec.Traffic{}, err
+	}
+	defer namespace.Close()
+	n, err := r.traffic(namespace, link)
+	return n.Traffic, err
+}
+
+// traffic adds the present link to the note.
+func (r Router) traffic(namespace *os.File, name string) (trafficNote, error) {
+	n, err := r.notedTraffic(name)
+	if err != nil {
+		return n, err
+	}
+	inner, err := handleAt(namespace)
+	if err != nil {
+		return n, err
+	}
+	defer inner.Close()
+	link, err := inner.LinkByName(name)
+	if isNoDevice(err) {
+		return n, nil
+	}
+	if err != nil {
+		return n, fmt.Errorf("find the device %s: %w", name, err)
+	}
+	a := link.Attrs()
+	if a.Index == n.Index {
+		return n, nil
+	}
+	n.Index = a.Index
+	if s := a.Statistics; s != nil {
+		n.Received += int64(s.TxBytes)
+		n.Sent += int64(s.RxBytes)
+	}
+	charged, hasQuota, err := chargedTo(namespace, name)
+	if hasQuota {
+		n.Charged = int64(charged)
+	}
+	return n, err
+}
+
+// notedTraffic is empty for a sandbox that was never disconnected.
+func (r Router) notedTraffic(link string) (n trafficNote, err error) {
+	data, err := statedir.ReadOwn(r.notePath(link))
+	if errors.Is(err, fs.ErrNotExist) {
+		return n, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &n)
+	}
+	if err != nil {
+		return n, fmt.Errorf("read the traffic of a sandbox: %w", err)
+	}
+	return n, nil
+}
+
+// resumeTraffic returns the note of a sandbox that has a new link. The new link can have the index of
+// the old one.
+func (r Router) resumeTraffic(link string) (trafficNote, error) {
+	n, err := r.notedTraffic(link)
+	if err != nil || n.Index == 0 {
+		return n, err
+	}
+	n.Index = 0
+	return n, statedir.ReplaceJSON(r.notePath(link), n)
+}
+
+func (r Router) noteTraffic(namespace *os.File, link string) error {
+	n, err := r.traffic(namespace, link)
+	if err != nil {
+		return err
+	}
+	return statedir.ReplaceJSON(r.notePath(link), n)
+}
+
+// forgetTraffic removes the notes of sandboxes that are not live.
+func (r Router) forgetTraffic(isLive func(link string) (bool, error)) error {
+	entries, err := os.ReadDir(r.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		link, is := strings.CutPrefix(e.Name(), notePrefix)
+		if !is {
+			continue
+		}
+		live, err := isLive(strings.TrimSuffix(link, ".new"))
+		if err == nil && !live {
+			err = erase.IgnoreMissing(os.Remove(filepath.Join(r.Dir, e.Name())))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
