@@ -154,7 +154,7 @@ func (p *Process) blame(r *Result) {
 func (p *Process) notRun(e *NotRunError) Result {
 	return Result{
 		ID: p.sandbox.info.ID, Status: StatusError, ExitCode: -1, Reason: e.Reason,
-		Duration: time.Since(p.begun), IORead: -1, IOWritten: -1, Isolation: p.sandbox.info.Isolation, Limits: p.sandbox.info.Limits,
+		Duration: time.Since(p.begun), IORead: -1, IOWritten: -1, NetworkReceived: -1, NetworkSent: -1, Isolation: p.sandbox.info.Isolation, Limits: p.sandbox.info.Limits,
 	}
 }
 

@@ -42,6 +42,8 @@ type (
 	//	Files    int64 // number of files in Disk; one for each 8 KiB
 	//	IORead   Size  // bytes per second read from disk; Unlimited
 	//	IOWrite  Size  // bytes per second written to disk; Unlimited
+	//
+	//	NetworkRate, NetworkQuota Size // bytes per second each way, bytes in all; Unlimited
 	Limits = spec.Limits
 	// Bind shows a path of the host inside.
 	Bind = spec.Bind
@@ -154,6 +156,7 @@ type (
 	//	Duration, CPU                    time.Duration // of the clock, of the processor
 	//	PeakMemory                       uint64        // in bytes
 	//	IORead, IOWritten                int64         // in bytes; -1: not known
+	//	NetworkReceived, NetworkSent     int64         // of the sandbox meanwhile; -1: not known
 	//	Violations                       []Violation   // limits that were hit, refused acts
 	//	Damaged                          bool          // the host's disk has lost writes
 	//	Files                            *spec.Files   // the paths that changed

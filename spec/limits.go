@@ -8,8 +8,8 @@ import (
 )
 
 // Limits bound a sandbox's use of the host. Zero fields take the defaults of
-// [DefaultLimits]; IORead and IOWrite have none and mean unlimited. FileSize, IORead and IOWrite
-// can be [Unlimited].
+// [DefaultLimits]; IORead, IOWrite, NetworkRate and NetworkQuota have none and mean unlimited. These
+// and FileSize can be [Unlimited].
 type Limits struct {
 	// Memory, swap included, in bytes.
 	Memory Size `json:"memory,omitempty"`
@@ -30,6 +30,10 @@ type Limits struct {
 	// IORead and IOWrite bound disk traffic, in bytes per second.
 	IORead  Size `json:"io_read,omitempty"`
 	IOWrite Size `json:"io_write,omitempty"`
+	// NetworkRate bounds each direction of [NetworkFull], in bytes per second.
+	NetworkRate Size `json:"network_rate,omitempty"`
+	// NetworkQuota bounds both directions together, in bytes, in the whole life of the sandbox.
+	NetworkQuota Size `json:"network_quota,omitempty"`
 }
 
 // Throttled says that disk traffic is limited.
@@ -62,6 +66,9 @@ const (
 	minFiles = 4096
 	maxFiles = 1 << 31
 	minIO    = 64 << 10
+	// The queue of the kernel's token bucket filter (tc-tbf(8)) suits rates in between.
+	minNetworkRate = 64 << 10
+	maxNetworkRate = 128 << 30
 )
 
 // A Limit describes one field of [Limits].
@@ -74,6 +81,8 @@ type Limit struct {
 	OfCommand bool
 	// Fixed limits do not change while the sandbox is up.
 	Fixed bool
+	// OfNetwork says that only a sandbox with NetworkFull can have this limit.
+	OfNetwork bool
 	// kind is the part of a LimitReport. Nil: each host enforces the limit.
 	kind func(LimitReport) Enforcement
 	field
@@ -129,7 +138,26 @@ func LimitFields() []Limit {
 			kind:  func(r LimitReport) Enforcement { return r.IO },
 			field: amount[Size]{func(l *Limits) *Size { return &l.IOWrite }, ParseSize, always[Size](0), minIO, 0, Unlimited},
 		},
+		{
+			Name: "network_rate", Usage: "`BYTES` per second of --network full, in each direction", Default: "unlimited", Fixed: true, OfNetwork: true,
+			field: amount[Size]{func(l *Limits) *Size { return &l.NetworkRate }, ParseSize, always[Size](0), minNetworkRate, maxNetworkRate, Unlimited},
+		},
+		{
+			Name: "network_quota", Usage: "`BYTES` of --network full, both directions together, in the sandbox's whole life", Default: "unlimited", Fixed: true, OfNetwork: true,
+			field: amount[Size]{func(l *Limits) *Size { return &l.NetworkQuota }, ParseSize, always[Size](0), 1, maxSize, Unlimited},
+		},
 	}
+}
+
+// CheckNetworkLimits refuses limits of the network in a request for a sandbox with another network
+// than NetworkFull. A sandbox that loses this network later keeps them.
+func (c Config) CheckNetworkLimits() error {
+	for _, l := range LimitFields() {
+		if l.OfNetwork && c.Network != NetworkFull && l.Given(c.Limits) && !l.Absent(c.Limits) {
+			return &FieldError{Field: "limits." + l.Name, Problem: fmt.Sprintf("needs the network %q", NetworkFull)}
+		}
+	}
+	return nil
 }
 
 // EnforcedIn says whether a host with this report enforces the limit.

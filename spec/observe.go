@@ -62,6 +62,11 @@ type Stats struct {
 	// IORead and IOWritten are bytes of disk traffic.
 	IORead    int64 `json:"io_read_bytes"`
 	IOWritten int64 `json:"io_written_bytes"`
+	// NetworkReceived and NetworkSent are bytes of NetworkFull, with headers and refused packets,
+	// from the start of the sandbox. NetworkCharged are those that a quota of the network counts.
+	NetworkReceived int64 `json:"network_received_bytes"`
+	NetworkSent     int64 `json:"network_sent_bytes"`
+	NetworkCharged  int64 `json:"network_charged_bytes"`
 	// OOMKills and ForksRefused count from the start of the sandbox.
 	OOMKills     int64 `json:"oom_kills"`
 	ForksRefused int64 `json:"forks_refused"`

@@ -69,6 +69,10 @@ type Result struct {
 	// not count them.
 	IORead    int64 `json:"io_read_bytes"`
 	IOWritten int64 `json:"io_written_bytes"`
+	// NetworkReceived and NetworkSent are bytes of the whole sandbox while the command ran; -1 if
+	// not known.
+	NetworkReceived int64 `json:"network_received_bytes"`
+	NetworkSent     int64 `json:"network_sent_bytes"`
 
 	// Violations are limits that were hit and acts that were refused, whether
 	// or not they ended the command.

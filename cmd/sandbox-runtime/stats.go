@@ -23,8 +23,9 @@ func statsCommand() *cli.Command {
 		Usage:     "show the present and the highest use of sandboxes",
 		ArgsUsage: "NAME...",
 		Description: `Prints one line for each sandbox: processor time, memory with its limit and its highest
-use, processes and threads likewise, and disk traffic. A value that the host cannot tell
-is "-". With --json each line is one object in JSON, where such a value is -1.
+use, processes and threads likewise, disk traffic, and the bytes received from and sent to
+the network. A value that the host cannot tell is "-". With --json each line is one object
+in JSON, where such a value is -1.
 
     sandbox-runtime stats box
     sandbox-runtime stats --json box | jq .memory_peak_bytes`,
@@ -95,11 +96,12 @@ func printStatsJSON(w io.Writer, all []statsReport) error {
 
 func printStats(w io.Writer, all []statsReport) error {
 	t := tabwriter.NewWriter(w, 0, 1, 3, ' ', 0)
-	fmt.Fprint(t, "ID\tCPU TIME\tMEMORY / LIMIT\tPEAK\tPIDS / LIMIT\tPEAK\tREAD\tWRITTEN\n")
+	fmt.Fprint(t, "ID\tCPU TIME\tMEMORY / LIMIT\tPEAK\tPIDS / LIMIT\tPEAK\tREAD\tWRITTEN\tRECEIVED\tSENT\n")
 	for _, s := range all {
-		fmt.Fprintf(t, "%s\t%s\t%s / %s\t%s\t%s / %d\t%s\t%s\t%s\n", s.ID, timeText(s.CPU),
+		fmt.Fprintf(t, "%s\t%s\t%s / %s\t%s\t%s / %d\t%s\t%s\t%s\t%s\t%s\n", s.ID, timeText(s.CPU),
 			sizeText(s.Memory), limitText(s.limits.Memory), sizeText(s.MemoryPeak),
-			countText(s.Pids), s.limits.Pids, countText(s.PidsPeak), sizeText(s.IORead), sizeText(s.IOWritten))
+			countText(s.Pids), s.limits.Pids, countText(s.PidsPeak), sizeText(s.IORead), sizeText(s.IOWritten),
+			sizeText(s.NetworkReceived), sizeText(s.NetworkSent))
 	}
 	return t.Flush()
 }

@@ -205,7 +205,7 @@ func (e *Execution) describe() {
 	status := state.Sys().(syscall.WaitStatus)
 	r := spec.Result{
 		ID: e.command.Sandbox, Isolation: spec.IsolationNone, Limits: spec.NoLimits(),
-		Duration: time.Since(e.begun), CPU: state.UserTime() + state.SystemTime(), IORead: -1, IOWritten: -1,
+		Duration: time.Since(e.begun), CPU: state.UserTime() + state.SystemTime(), IORead: -1, IOWritten: -1, NetworkReceived: -1, NetworkSent: -1,
 	}
 	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
 		r.PeakMemory = uint64(usage.Maxrss) << 10

@@ -50,7 +50,7 @@ func (v *Session) attach(ctx context.Context, e ExecID) (_ *Process, err error) 
 	}
 	p := &Process{
 		Live: v, Exec: e, Leaf: leaf, Conn: conn, Args: r.Args, limits: r.Limits, Config: v.Current(),
-		StartedAt: r.Started, Timeout: r.Timeout, Kept: kept,
+		StartedAt: r.Started, Timeout: r.Timeout, Kept: kept, before: r.Traffic,
 	}
 	starting := v.starting.now()
 	p.Inside, err = conn.Attach(ctx, e.agent())

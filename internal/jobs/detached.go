@@ -42,6 +42,8 @@ type execRecord struct {
 	Timeout time.Duration `json:"timeout_ns"`
 	// OutputLimit is how many bytes of each stream are kept.
 	OutputLimit int64 `json:"output_limit"`
+	// Traffic is the sandbox's before the start: see trafficOf.
+	Traffic *spec.Traffic `json:"traffic,omitempty"`
 }
 
 const (
@@ -86,7 +88,7 @@ func (p *Process) Detach(ctx context.Context, c spec.Command, request *agent.Com
 	if err == nil {
 		err = statedir.ReplaceJSON(filepath.Join(p.Kept.Dir, ExecRecordName), execRecord{
 			Args: p.Args, Started: p.StartedAt.UTC(), Boot: boot - time.Since(p.StartedAt), Limits: p.limits, Timeout: p.Timeout,
-			OutputLimit: c.OutputLimit,
+			OutputLimit: c.OutputLimit, Traffic: p.before,
 		})
 	}
 	if err != nil {

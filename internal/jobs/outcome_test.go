@@ -34,6 +34,8 @@ func TestEndingsAreToldApart(t *testing.T) {
 			ending{known: true, status: exited(0), oomKills: 1}, spec.StatusExited, 0, "", "succeeded; memory ran out at 64m", []string{"(raise it with --memory)"}},
 		"success after refused forks": {
 			ending{known: true, status: exited(0), forksRefused: 3}, spec.StatusExited, 0, "", "succeeded; the limit of 20 processes", []string{"(raise it with --pids)"}},
+		"exit 7 without a quota of the network": {
+			ending{known: true, status: exited(7), quota: 1 << 20}, spec.StatusExited, 7, "", "exit code 7; the quota of 1m of the network is used up", []string{"(raise it with --network-quota)"}},
 		"timeout": {ending{timedOut: true}, spec.StatusTimedOut, 124, "", "2s", nil},
 		"timeout after a child ran out of memory": {
 			ending{timedOut: true, oomKills: 2}, spec.StatusTimedOut, 124, "", "2s", []string{"memory limit"}},

@@ -42,6 +42,8 @@ type Process struct {
 	StartedAt time.Time
 	Timeout   time.Duration
 	files     *filewatch.Recording
+	// before is the traffic of the sandbox before the start: see trafficOf.
+	before *spec.Traffic
 	// Transaction is nil for an exec without a transaction.
 	Transaction *overlay.Transaction
 	// Kept is the state of a detached exec, nil for other execs.
@@ -291,6 +293,7 @@ func (p *Process) conclude(exit agent.Exit, waitErr error, cancelled bool) (spec
 		r.Notes = append(r.Notes, p.unkilled(err))
 	}
 	usage := p.account(&r, &e, exit)
+	p.accountNetwork(&r, &e)
 	e.timeout = p.Timeout
 	e.offline = v.Current().Config.Network == spec.NetworkNone
 	e.forbids = forbids(p.Config.Config, p.Args)

@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Sessions are the sandboxes that a process works with.
@@ -42,6 +43,8 @@ type Config struct {
 	OpenGroup    func(id string) (*cgroups.Group, error)
 	FilesProgram func() (*os.File, error)
 	Layers       *overlay.Keeper
+	// Traffic is the use of the network by a sandbox since its start.
+	Traffic func(id string) (spec.Traffic, error)
 	// Tending counts goroutines of sessions. They remove leaves, or make the kernel do a slow
 	// step early. The launcher waits for all of them before it ends.
 	Tending *sync.WaitGroup

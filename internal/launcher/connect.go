@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
@@ -31,7 +32,10 @@ func linkName(n record.Names) string {
 
 // newMember is the sandbox of a record, in the router.
 func newMember(n record.Names, r record.Record) (router.Member, error) {
-	m := router.Member{Link: linkName(n), Number: idrange.Number(r.IDBase)}
+	m := router.Member{
+		Link: linkName(n), Number: idrange.Number(r.IDBase),
+		Rate: uint64(r.Config.Limits.NetworkRate), Quota: uint64(r.Config.Limits.NetworkQuota),
+	}
 	var err error
 	if m.Allow, err = addressRules(r.Config.Allow); err == nil {
 		m.Deny, err = addressRules(r.Config.Deny)
@@ -69,6 +73,9 @@ func (m *making) connect() error {
 		return err
 	}
 	if err := m.launcher.router().Attach(namespace, member); err != nil {
+		if errors.Is(err, errors.ErrUnsupported) {
+			err = launch.Unavailable(err)
+		}
 		return fmt.Errorf("--network full: %w", err)
 	}
 	return nil
@@ -122,13 +129,14 @@ func (l *Launcher) disconnect(id, dir string) error {
 	if !statedir.Exists(filepath.Join(l.State, routerDir)) {
 		return nil
 	}
-	if r, err := record.Read(dir); err == nil && r.Config.Network != spec.NetworkFull && !r.Rewiring {
-		return nil
-	}
 	names, known, err := l.NamesOf(id)
 	if err != nil || !known {
 		return err
 	}
-	_, err = l.router().Detach(nil, linkName(names))
+	link := linkName(names)
+	if r, err := record.Read(dir); err == nil && r.Config.Network != spec.NetworkFull && !r.Rewiring && !l.router().HasNote(link) {
+		return nil
+	}
+	_, err = l.router().Detach(nil, link)
 	return err
 }

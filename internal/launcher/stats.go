@@ -13,6 +13,10 @@ import (
 func (s *Sandbox) Stats(ctx context.Context) (all spec.Stats, err error) {
 	group := s.session.Group
 	err = s.observe(ctx, func() error {
+		traffic, err := s.launcher.traffic(s.session.ID)
+		if err != nil {
+			return err
+		}
 		stats, err := group.Stats()
 		if err != nil {
 			return err
@@ -24,6 +28,7 @@ func (s *Sandbox) Stats(ctx context.Context) (all spec.Stats, err error) {
 		all = spec.Stats{
 			CPU: stats.CPU, Memory: stats.Memory, MemoryPeak: stats.MemoryPeak,
 			Pids: stats.Pids, PidsPeak: stats.PidsPeak, IORead: stats.IORead, IOWritten: stats.IOWritten,
+			NetworkReceived: traffic.Received, NetworkSent: traffic.Sent, NetworkCharged: traffic.Charged,
 			OOMKills: events.OOMKills, ForksRefused: events.PidsLimitHits,
 		}
 		return nil

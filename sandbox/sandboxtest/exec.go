@@ -210,7 +210,7 @@ func (e *execution) play(ctx context.Context, p *Program) {
 		code <- e.instance.fake.Run(ctx, p)
 	}()
 	r := sandbox.Result{
-		ID: e.instance.info.ID, Exec: e.id, IORead: -1, IOWritten: -1, Isolation: sandbox.IsolationNone, Limits: spec.NoLimits(), Notes: []string{Note},
+		ID: e.instance.info.ID, Exec: e.id, IORead: -1, IOWritten: -1, NetworkReceived: -1, NetworkSent: -1, Isolation: sandbox.IsolationNone, Limits: spec.NoLimits(), Notes: []string{Note},
 	}
 	select {
 	case n := <-code:

@@ -24,6 +24,9 @@ func refused(format string, args ...any) error {
 // allow holds a request to the rule, and replaces default limits by the most that the rule
 // allows. files came with the request, by path.
 func (r *Rule) allow(c *launch.Create, files map[string]*os.File) error {
+	if err := c.Config.CheckNetworkLimits(); err != nil {
+		return launch.Refusal(err)
+	}
 	if r.all {
 		return nil
 	}

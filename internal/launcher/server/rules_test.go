@@ -126,7 +126,7 @@ func TestWhatARuleAllows(t *testing.T) {
 	if err := os.Mkdir(mine+"-too", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	rule := &Rule{User: "1001", Workspaces: []string{mine}, Limits: spec.Limits{Memory: 512 << 20, FileSize: 100 << 20, IORead: 1 << 20}}
+	rule := &Rule{User: "1001", Workspaces: []string{mine}, Limits: spec.Limits{Memory: 512 << 20, FileSize: 100 << 20, IORead: 1 << 20, NetworkRate: 1 << 20}}
 	if err := rule.complete(); err != nil {
 		t.Fatal(err)
 	}
@@ -210,11 +210,19 @@ func TestWhatARuleAllows(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			want := spec.Limits{Memory: 512 << 20, CPUs: 1, Pids: 128, FileSize: 100 << 20, NoFile: 4096, ShmSize: 64 << 20, Disk: 384 << 20, Files: 49152, IORead: 1 << 20, IOWrite: test.config.Limits.IOWrite}
+			want := spec.Limits{Memory: 512 << 20, CPUs: 1, Pids: 128, FileSize: 100 << 20, NoFile: 4096, ShmSize: 64 << 20, Disk: 384 << 20, Files: 49152, IORead: 1 << 20, IOWrite: test.config.Limits.IOWrite, NetworkRate: 1 << 20}
 			if r.Config.Limits != want || r.Path != "" || r.Home != "" {
 				t.Errorf("became %+v", r)
 			}
 		})
+	}
+	var config *launch.ConfigError
+	for _, l := range []spec.Limits{{NetworkRate: 1 << 20}, {NetworkQuota: 1}} {
+		for _, r := range []*Rule{rule, everything(0)} {
+			if err := r.allow(&launch.Create{Config: spec.Config{Limits: l}}, nil); !errors.As(err, &config) || !strings.Contains(err.Error(), "limits.network_") {
+				t.Errorf("%+v without a network: %v", l, err)
+			}
+		}
 	}
 	shares := &Rule{User: "1001", PIDHost: true}
 	if err := shares.complete(); err != nil {
