@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -90,5 +92,27 @@ func drop() error {
 	if err := syscall.Setresuid(nobody, nobody, nobody); err != nil {
 		return err
 	}
-	return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	return gainNothing()
+}
+
+// gainNothing sets no_new_privs for all threads. prctl(2) sets it for one thread. A filter of system
+// calls that goes to all threads brings it to them (kernel/seccomp.c:seccomp_sync_threads). The
+// filter allows all.
+func gainNothing() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	allow := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
+	program := unix.SockFprog{Len: 1, Filter: &allow}
+	const flags = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
+	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
+	switch {
+	case errno != 0:
+		return os.NewSyscallError("seccomp", errno)
+	case thread != 0:
+		return fmt.Errorf("thread %d takes no filter of system calls", thread)
+	}
+	return nil
 }

@@ -294,20 +294,32 @@ func resolvFile(t *testing.T) string {
 	return path
 }
 
-// wantNobody holds that a process has no privilege.
+// wantNobody holds that no thread of a process has a privilege.
 func wantNobody(t *testing.T, id process.ID) {
 	t.Helper()
-	var status []byte
-	for end := time.Now().Add(patience); time.Now().Before(end) && !strings.Contains(string(status), "NoNewPrivs:\t1\n"); {
-		time.Sleep(10 * time.Millisecond) // NoNewPrivs comes last
-		var err error
-		if status, err = os.ReadFile(fmt.Sprintf("/proc/%d/status", id.Pid)); err != nil {
-			t.Fatal(err)
+	without := func() (lacking string) {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", id.Pid))
+		if err != nil || len(threads) == 0 {
+			t.Fatal("no threads", err)
 		}
+		for _, thread := range threads {
+			status, err := os.ReadFile(thread)
+			if errors.Is(err, os.ErrNotExist) {
+				continue // it has ended
+			}
+			for _, line := range []string{"Uid:\t65534\t65534\t65534\t65534\n", "Gid:\t65534\t65534\t65534\t65534\n", "Groups:\t \n", "CapEff:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "NoNewPrivs:\t1\n"} {
+				if !strings.Contains(string(status), line) {
+					lacking = fmt.Sprintf("no %q in %s: %v\n%s", line, thread, err, status)
+				}
+			}
+		}
+		return lacking
 	}
-	for _, line := range []string{"Uid:\t65534\t65534\t65534\t65534\n", "Gid:\t65534\t65534\t65534\t65534\n", "Groups:\t \n", "CapEff:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "NoNewPrivs:\t1\n"} {
-		if !strings.Contains(string(status), line) {
-			t.Errorf("no %q in\n%s", line, status)
-		}
+	lacking := without()
+	for end := time.Now().Add(patience); time.Now().Before(end) && lacking != ""; lacking = without() {
+		time.Sleep(10 * time.Millisecond) // the process may not have dropped its privileges yet
+	}
+	if lacking != "" {
+		t.Error(lacking)
 	}
 }
