@@ -161,7 +161,7 @@ func TestUpPublishesPorts(t *testing.T) {
 	}
 	closed := func(after, port string) {
 		t.Helper()
-		if got := w.word(t, "127.0.0.1", port); got.code == 0 || !strings.Contains(got.stderr, "ConnectionRefusedError") {
+		if got := w.word(t, "127.0.0.1", port); got.code == 0 || !strings.Contains(got.stderr, "Connection refused") {
 			t.Errorf("port %s after %s: %+v", port, after, got)
 		}
 	}
