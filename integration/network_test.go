@@ -12,7 +12,10 @@ import (
 )
 
 // Addresses in a private world: a host, and a server outside.
-const worldHost, worldServer = "9.9.9.1", "9.9.9.9"
+const (
+	worldHost, worldServer   = "9.9.9.1", "9.9.9.9"
+	worldHost6, worldServer6 = "2600:9::1", "2600:9::9"
+)
 
 // A networkWorld is a host and the outside, as network namespaces of the test.
 type networkWorld struct {
@@ -24,8 +27,9 @@ func newNetworkWorld(t *testing.T) *networkWorld {
 	t.Helper()
 	w := &networkWorld{sandboxes: newSandboxes(t), host: netnstest.New(t), outside: netnstest.New(t)}
 	netnstest.Shell(t, w.host, "ip link add wan type veth peer name lan && ip link set lan netns /proc/self/fd/4", w.outside)
-	netnstest.Shell(t, w.host, "ip link set wan addrgenmode none up && ip address add "+worldHost+"/24 dev wan && ip route add default via "+worldServer)
-	netnstest.Shell(t, w.outside, "ip link set lan up && ip address add "+worldServer+"/24 dev lan")
+	netnstest.Shell(t, w.host, "ip link set wan addrgenmode none up && ip address add "+worldHost+"/24 dev wan && ip route add default via "+worldServer+
+		" && ip address add "+worldHost6+"/64 dev wan nodad && ip route add default via "+worldServer6)
+	netnstest.Shell(t, w.outside, "ip link set lan up && ip address add "+worldServer+"/24 dev lan && ip address add "+worldServer6+"/64 dev lan nodad")
 	return w
 }
 
