@@ -96,7 +96,7 @@ func overlapsAny(p netip.Prefix, others []netip.Prefix) bool {
 // routed are the destinations of the host's IPv4 routes, in all tables. Routes to half of all
 // addresses or more are default routes.
 func routed(host *netlink.Handle) ([]netip.Prefix, error) {
-	routes, err := host.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	routes, err := routesOf(host, netlink.FAMILY_V4, unix.RT_TABLE_UNSPEC)
 	if err != nil {
 		return nil, fmt.Errorf("list the host's routes: %w", err)
 	}

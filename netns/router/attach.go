@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -147,7 +148,7 @@ func (o *opened) canAllow(rules []spec.AddressRule) error {
 func (o *opened) hostAddresses() ([]netip.Addr, error) {
 	var own []netip.Addr
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		list, err := o.host.AddrList(nil, family)
+		list, err := listed(func() ([]netlink.Addr, error) { return o.host.AddrList(nil, family) })
 		if err != nil {
 			return nil, fmt.Errorf("list the host's addresses: %w", err)
 		}
@@ -216,7 +217,7 @@ func linkNames(namespace *os.File) ([]string, error) {
 		return nil, err
 	}
 	defer inner.Close()
-	links, err := inner.LinkList()
+	links, err := listed(inner.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list the router's devices: %w", err)
 	}

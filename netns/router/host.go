@@ -124,7 +124,7 @@ func uplinks(host *netlink.Handle) ([]setting, error) {
 		name   string
 		number int
 	}{{"ipv4", netlink.FAMILY_V4}, {"ipv6", netlink.FAMILY_V6}} {
-		routes, err := host.RouteListFiltered(f.number, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		routes, err := routesOf(host, f.number, unix.RT_TABLE_MAIN)
 		if err != nil {
 			return nil, fmt.Errorf("list the host's routes: %w", err)
 		}

@@ -123,3 +123,23 @@ func everything(f family) netip.Prefix {
 	}
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
+
+// listed calls list again while other changes interrupt the kernel's answer, such as the end of
+// other sandboxes.
+func listed[T any](list func() ([]T, error)) (all []T, err error) {
+	const tries = 100
+	for range tries {
+		all, err = list()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return all, err
+}
+
+// routesOf are the routes of a family in one table, or in all.
+func routesOf(h *netlink.Handle, family, table int) ([]netlink.Route, error) {
+	return listed(func() ([]netlink.Route, error) {
+		return h.RouteListFiltered(family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -396,4 +397,37 @@ func TestTheResolverIsNobody(t *testing.T) {
 	if id.Lives() {
 		t.Error("the resolver outlives the last sandbox")
 	}
+}
+
+// Other sandboxes come and go while the router's devices are listed.
+func TestDevicesAreListedWhileOthersChange(t *testing.T) {
+	w := newWorld(t)
+	w.attach(t, Member{Link: "s-one", Number: 1})
+	namespace, err := w.router.namespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer namespace.Close()
+	netnstest.Shell(t, namespace, "for i in $(seq 100); do echo link add x$i type veth peer name y$i; done | ip -batch -")
+	stop := make(chan struct{})
+	var changing sync.WaitGroup
+	changing.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				netnstest.Shell(t, namespace, "for i in $(seq 50); do echo link del x$i; echo link add x$i type veth peer name y$i; done | ip -batch -")
+			}
+		}
+	})
+	for range 300 {
+		if names, err := linkNames(namespace); err != nil || !slices.Contains(names, "s-one") {
+			t.Errorf("%v, %v", names, err)
+			break
+		}
+	}
+	close(stop)
+	changing.Wait()
+	netnstest.Shell(t, namespace, "for i in $(seq 100); do echo link del x$i; done | ip -batch -")
 }

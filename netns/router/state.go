@@ -57,7 +57,7 @@ func (s *state) write(host *netlink.Handle, link netlink.Link) error {
 
 // others are the states of the host's other routers.
 func others(host *netlink.Handle, own string) ([]state, error) {
-	links, err := host.LinkList()
+	links, err := listed(host.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list the host's devices: %w", err)
 	}
