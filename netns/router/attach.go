@@ -63,7 +63,7 @@ func joinSandbox(outer, inner end, f family, sandbox netip.Addr) error {
 	if err := outer.knows(sandbox, innerMAC); err != nil {
 		return err
 	}
-	if err := outer.reaches(netip.PrefixFrom(sandbox, sandbox.BitLen()), netip.Addr{}); err != nil {
+	if err := outer.leadsTo(sandbox); err != nil {
 		return err
 	}
 	if err := inner.has(sandbox); err != nil {
@@ -161,18 +161,18 @@ func (o *opened) hostAddresses() ([]netip.Addr, error) {
 	return own, nil
 }
 
-// detach removes the sandbox's elements, then its link. Packets stop before its traffic is noted.
-func (r Router) detach(namespace *os.File, link string, notes bool) error {
+// detach removes the sandbox's elements. Of a sandbox that is there it also notes the traffic, once no
+// packet passes any more, and removes the link.
+func (r Router) detach(namespace, sandbox *os.File, link string) error {
 	is := func(l string) bool { return l == link }
-	if err := r.forgetLinks(namespace, is); err != nil {
-		return err
+	err := r.forgetLinks(namespace, is)
+	if err == nil && sandbox != nil {
+		err = r.noteTraffic(namespace, link)
 	}
-	if notes {
-		if err := r.noteTraffic(namespace, link); err != nil {
-			return err
-		}
+	if err == nil {
+		err = forgetQuotas(namespace, is)
 	}
-	if err := forgetQuotas(namespace, is); err != nil {
+	if err != nil || sandbox == nil {
 		return err
 	}
 	return removeLink(namespace, link)
@@ -204,10 +204,19 @@ func (r Router) forgetGone(namespace *os.File, isLive func(link string) (bool, e
 	return forgetQuotas(namespace, isGone)
 }
 
-// sandboxes is the number of links to sandboxes.
+// sandboxes is the number of connected sandboxes. Links of others may be there: the kernel removes
+// the link of a sandbox that is gone some time later.
 func sandboxes(namespace *os.File) (int, error) {
-	links, err := linkNames(namespace)
-	return len(links), err
+	f, err := openFirewall(namespace, tableName)
+	if err != nil {
+		return 0, err
+	}
+	set := f.named(members(ipv4)) // each sandbox has an IPv4 address
+	elements, err := f.conn.GetSetElements(set)
+	if err != nil {
+		return 0, fmt.Errorf("nftables: list the set %s: %w", set.Name, err)
+	}
+	return len(elements), nil
 }
 
 // linkNames are the names of the router's links to sandboxes.
@@ -261,7 +270,7 @@ func (r Router) forgetLinks(namespace *os.File, isGone func(link string) bool) e
 		return err
 	}
 	for _, a := range addresses {
-		if err := errors.Join(forgetConnections(namespace, a, nothing), forgetConnections(nil, a, nothing)); err != nil {
+		if err := errors.Join(forgetAll(namespace, a), forgetAll(nil, a)); err != nil {
 			return err
 		}
 	}

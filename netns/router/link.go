@@ -99,20 +99,26 @@ func (e end) knows(a netip.Addr, mac net.HardwareAddr) error {
 // errTaken says that there is another route to the destination.
 var errTaken = errors.New("another route has this destination")
 
-// reaches adds a route through the device. Without a gateway the destination is a neighbour.
+// reaches adds a route through the device.
 func (e end) reaches(destination netip.Prefix, gateway netip.Addr) error {
-	r := &netlink.Route{LinkIndex: e.index, Dst: network(destination)}
-	if gateway.IsValid() {
-		r.Gw, r.Flags = gateway.AsSlice(), int(netlink.FLAG_ONLINK)
-	} else {
-		r.Scope = netlink.SCOPE_LINK
-	}
-	err := e.handle.RouteAdd(r)
+	err := e.handle.RouteAdd(&netlink.Route{
+		LinkIndex: e.index, Dst: network(destination), Gw: gateway.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
+	})
 	if errors.Is(err, unix.EEXIST) {
 		return errTaken
 	}
 	if err != nil {
 		return fmt.Errorf("route %s through %s: %w", destination, e.name, err)
+	}
+	return nil
+}
+
+// leadsTo adds a route to a neighbour. It replaces the route of an earlier sandbox with this address,
+// whose link the kernel has not removed yet.
+func (e end) leadsTo(neighbour netip.Addr) error {
+	err := e.handle.RouteReplace(&netlink.Route{LinkIndex: e.index, Dst: single(neighbour), Scope: netlink.SCOPE_LINK})
+	if err != nil {
+		return fmt.Errorf("route %s through %s: %w", neighbour, e.name, err)
 	}
 	return nil
 }

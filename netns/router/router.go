@@ -79,14 +79,15 @@ func (r Router) Attach(sandbox *os.File, m Member) error {
 	return nil
 }
 
-// Detach ends the connection of the sandbox with this link, also of one that is gone (sandbox is
-// nil then) or that was connected in part. The published ports close first, then packets stop, then
-// all of the sandbox's connections end. Detach returns their number. The router keeps the traffic of a
-// sandbox that is not gone for the next Attach.
+// Detach ends the connection of the sandbox with this link, also of one that was connected in part.
+// The published ports close first, then packets stop, then all of the sandbox's connections end. Detach
+// returns their number. The router keeps the traffic of the sandbox for the next Attach. For a sandbox
+// whose processes have ended sandbox is nil: the kernel removes its connections and its link with its
+// namespace, which takes the kernel some 10 ms more.
 func (r Router) Detach(sandbox *os.File, link string) (ended int, err error) {
 	before := func() error { return r.endPublisher(link) }
 	err = r.change(before, func(namespace *os.File) error {
-		if err := r.detach(namespace, link, sandbox != nil); err != nil || sandbox == nil {
+		if err := r.detach(namespace, sandbox, link); err != nil || sandbox == nil {
 			return err
 		}
 		ended, err = endConnections(sandbox, nothing)

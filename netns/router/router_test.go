@@ -61,6 +61,19 @@ func TestNothingStays(t *testing.T) {
 	}
 }
 
+// The kernel removes the link of a removed sandbox later than the next sandbox can get its address.
+func TestTheAddressOfARemovedSandboxCanBeUsedAtOnce(t *testing.T) {
+	w := newWorld(t)
+	serve(t, w.internet, "0.0.0.0:80")
+	serve(t, w.internet, "[::]:81")
+	w.attach(t, Member{Link: "s-stays", Number: 2})
+	w.attach(t, Member{Link: "s-old", Number: 1})
+	w.detach(t, nil, "s-old")
+	next := w.attach(t, Member{Link: "s-next", Number: 1})
+	wantAnswer(t, next, internetIPv4+":80", hostIPv4)
+	wantAnswer(t, next, "["+internetIPv6+"]:81", hostIPv6)
+}
+
 // A connection that waits for an answer gets an error at once when the sandbox is cut off. Those
 // within the sandbox go on.
 func TestACutEndsConnections(t *testing.T) {
