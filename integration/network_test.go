@@ -223,3 +223,23 @@ func TestRootNeedsTheCapabilitiesOfTheDocumentation(t *testing.T) {
 		t.Errorf("prune: %+v", got)
 	}
 }
+
+// The launcher connects a sandbox while it starts PID 1. A failure fails the creation, and nothing
+// is left.
+func TestASandboxThatCannotBeConnectedIsNotMade(t *testing.T) {
+	need(t, world())
+	w := newNetworkWorld(t)
+	netnstest.Shell(t, w.host, "for net in 10.0.0.0/8 172.16.0.0/12 100.64.0.0/10 192.168.0.0/16; do ip route add unreachable $net; done")
+	look := func() string { return netnstest.Shell(t, w.host, "ip -o link; ip rule; nft list ruleset") }
+	before := look()
+	got := w.on(t, "do", "--network", "full", "--", "true")
+	if got.code != 125 || !strings.Contains(got.stderr, "no range is left for sandboxes") {
+		t.Errorf("%+v", got)
+	}
+	if after := look(); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+	if got := w.on(t, "prune"); got.stdout != "" || got.code != 0 {
+		t.Errorf("something was left: %+v", got)
+	}
+}

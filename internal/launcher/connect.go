@@ -59,15 +59,23 @@ func addressRules(texts []string) (rules []spec.AddressRule, err error) {
 	return rules, nil
 }
 
-// connect connects the sandbox with the outside, if the configuration asks for that.
-func (m *making) connect() error {
+// connect starts to connect the sandbox with the outside, if the configuration asks for that. A
+// goroutine does so while the launcher does other steps: the kernel takes some milliseconds for a
+// link. The caller must call wait before the sandbox is up, and before it is removed after an error.
+func (m *making) connect() (wait func() error) {
 	if m.request.Config.Network != spec.NetworkFull {
-		return nil
+		return func() error { return nil }
 	}
 	member, err := newMember(m.names, m.record)
 	if err != nil {
-		return err
+		return func() error { return err }
 	}
+	attached := sync.OnceValue(func() error { return m.attach(member) })
+	go func() { _ = attached() }() // the caller gets the error
+	return attached
+}
+
+func (m *making) attach(member router.Member) error {
 	namespace, err := m.network()
 	if err != nil {
 		return err

@@ -296,6 +296,8 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 		return err
 	}
 	defer cgroups.CloseViews(views)
+	connected := m.connect()
+	defer func() { _ = connected() }() // no removal runs beside the rest of it
 	root, err := m.rootConfig(from)
 	if err != nil {
 		return err
@@ -320,11 +322,11 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	if err := m.checkSharing(); err != nil {
 		return err
 	}
-	if err := m.connect(); err != nil {
-		return err
-	}
 	if err := m.start(ctx, profile, filter); err != nil {
 		return aboveTotal(m.host, m.request.Config.Limits.CPUs, err)
+	}
+	if err := connected(); err != nil {
+		return err
 	}
 	if err := m.publish(); err != nil {
 		return err
