@@ -20,6 +20,7 @@ type contest struct {
 	// bounds are the project's own bounds.
 	bounds []bound
 	limits []limit
+	extras []extra
 	// measure runs a peer once and returns the cost, in unit.
 	measure func(peer) (float64, error)
 	// rounds is how often each peer runs, beside the rounds that warm up.
@@ -42,6 +43,13 @@ type limit struct {
 	most         float64
 }
 
+// An extra is the part of a peer's cost beyond that of another one, as a share of a third
+// one's, at most.
+type extra struct {
+	peer, beyond, base string
+	most               float64
+}
+
 // A field is a group of trials with the things that they need while they run.
 type field struct {
 	name string
@@ -54,6 +62,7 @@ var fields = []field{
 	{"start", openStarts},
 	{"exec", openExecs},
 	{"sandbox", openSandboxes},
+	{"network", openNetworks},
 	{"crowd", openCrowd}, // before those that leave the kernel with much to write
 	{"memory", openMemory},
 	{"overlay", openOverlays},

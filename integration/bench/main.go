@@ -1,7 +1,8 @@
 // Command bench measures the cost of the binary under test beside its peers: starts
 // against other runtimes on the same bundle, against bubblewrap and against a plain fork
 // and exec; execs in a running container, and in a sandbox as a Go program has them; a
-// thousand sandboxes at once; the memory that creating a container takes; and docker run.
+// thousand sandboxes at once; sandboxes with a network; the memory that creating a container
+// takes; and docker run.
 // It is a harness of its own because starts must be spaced (back to back they hide kernel
 // waits that real requests meet), interleaved, and compared in pairs: the machine's speed
 // drifts more than the peers differ. It is not for measuring functions; those have Go
@@ -26,6 +27,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/netns/resolver"
 )
 
 // privateVariable marks the process that already has its mount namespace.
@@ -42,6 +45,7 @@ type options struct {
 }
 
 func main() {
+	resolver.TakeOver()
 	var o options
 	flag.StringVar(&o.binary, "binary", cmp.Or(os.Getenv("SANDBOX_RUNTIME_BIN"), "bin/sandbox-runtime"), "program under test")
 	flag.StringVar(&o.peers, "peers", "", "folder that integration/setup printed (default: what it prints with -n)")

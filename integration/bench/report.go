@@ -51,6 +51,9 @@ func (c contest) table(w io.Writer, values series) {
 	for _, l := range c.limits {
 		fmt.Fprintln(w, l.verdict(values, c.unit))
 	}
+	for _, e := range c.extras {
+		fmt.Fprintln(w, e.verdict(values))
+	}
 }
 
 func (l limit) verdict(values series, unit string) string {
@@ -66,6 +69,11 @@ func (l limit) verdict(values series, unit string) string {
 func (b bound) verdict(values series) string {
 	claim := fmt.Sprintf("%s at most %.2f × %s", b.peer, b.most, b.base)
 	return verdict(claim, ratios(values[b.peer], values[b.base]), b.most)
+}
+
+func (e extra) verdict(values series) string {
+	claim := fmt.Sprintf("%s beyond %s at most %.2f × %s", e.peer, e.beyond, e.most, e.base)
+	return verdict(claim, ratios(differences(values[e.peer], values[e.beyond]), values[e.base]), e.most)
 }
 
 // verdict tells whether the median of the values is at most so much.
