@@ -190,7 +190,7 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 	if err := m.fork(ctx); err != nil {
 		return nil, err
 	}
-	if err := l.keepLevel(r.Name, m.record); err != nil {
+	if err := l.networks().KeepLevel(r.Name, m.record); err != nil {
 		return nil, err
 	}
 	if err := m.record.Write(state.Path); err != nil {
@@ -328,7 +328,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	if err := connected(); err != nil {
 		return err
 	}
-	if err := m.publish(); err != nil {
+	if err := l.networks().Publish(m.network, m.names, m.record); err != nil {
 		return err
 	}
 	m.record.UIDMappings, m.record.GIDMappings = m.root.UIDMappings(), m.root.GIDMappings()

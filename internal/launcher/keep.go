@@ -23,7 +23,7 @@ import (
 func (l *Launcher) replace(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *statedir.Dir) (*Sandbox, error) {
 	note, err := l.keepFiles(ctx, r.Name, state)
 	if err == nil {
-		err = l.keepLevelOf(r.Name, state)
+		err = l.networks().KeepLevelOf(r.Name)
 	}
 	if err == nil {
 		err = l.clearHeld(ctx, r.Name, state)

@@ -64,7 +64,7 @@ func (s *Sandbox) alone(ctx context.Context, f func() error) error {
 		return s.session.Why(ctx, &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning})
 	}
 	if r.HalfDone() {
-		if err := errors.Join(s.session.Overlay.TakeBackSwitch(), s.endAttach(), s.endRewiring()); err != nil {
+		if err := errors.Join(s.session.Overlay.TakeBackSwitch(), s.endAttach(), s.launcher.networks().EndChange(s.session.Sandbox)); err != nil {
 			return err
 		}
 	}

@@ -33,7 +33,7 @@ func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 			pruned = append(pruned, id)
 		}
 	}
-	errs = append(errs, l.pruneDrafts(), l.trash.Empty(ctx), l.router().Prune(l.livingLinks()))
+	errs = append(errs, l.pruneDrafts(), l.trash.Empty(ctx), l.networks().Prune(l.find.known))
 	return pruned, errors.Join(errs...)
 }
 
@@ -70,7 +70,7 @@ func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err e
 			return false, errors.Join(err, state.Remove())
 		}
 	}
-	err = l.keepLevelOf(id, state)
+	err = l.networks().KeepLevelOf(id)
 	if err == nil {
 		err = l.removeHeld(ctx, id, state)
 	}

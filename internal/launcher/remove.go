@@ -60,7 +60,7 @@ func (l *Launcher) removeWhere(ctx context.Context, id string, is func(record.Re
 	}
 	err = l.clearHeld(ctx, id, state)
 	if err == nil {
-		err = l.levels().Forget(id)
+		err = l.networks().ForgetLevel(id)
 	}
 	if err != nil {
 		// The directory stays for another try, and the ids with it: something
@@ -118,7 +118,7 @@ func (l *Launcher) clearHeld(ctx context.Context, id string, state *statedir.Dir
 	}
 	base, err := l.removeKernel(ctx, id, state.Path)
 	if err == nil {
-		err = l.disconnect(id, state.Path)
+		err = l.networks().Disconnect(id)
 	}
 	if err == nil {
 		err = errors.Join(jobs.TruncateOutputs(state.Path), l.removeImages(id, state.Path), l.releaseIDs(id, base))

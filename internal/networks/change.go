@@ -1,0 +1,130 @@
+package networks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// Change changes the network of a sandbox that is up, raises its sensitivity, or both. A stricter
+// network holds before Change returns, also for open connections. Processes and files stay. After an error
+// of the router the sandbox has no network. The caller must hold the sandbox.
+//
+// Errors: *[launch.ConfigError], also for a network that the sensitivity does not permit.
+func (n Networks) Change(box *record.Sandbox, want launch.NetworkRequest) (spec.NetworkChange, error) {
+	r, err := record.Read(box.Path())
+	if err != nil {
+		return spec.NetworkChange{}, err
+	}
+	next := r
+	if next.Config, err = r.Config.Changed(want.Grant, want.Sensitivity); err != nil {
+		return spec.NetworkChange{}, launch.Refusal(err)
+	}
+	cut, err := n.rewire(box, r, next)
+	return spec.NewNetworkChange(r.Config, next.Config, cut), err
+}
+
+// rewire changes the links of the sandbox to those of the next record. The record is the intent:
+// if this process is killed on the way, the next one that opens the sandbox goes on.
+func (n Networks) rewire(box *record.Sandbox, r, next record.Record) (cut int, err error) {
+	isRaised := next.Config.Sensitivity.Above(r.Config.Sensitivity)
+	isSame := next.Config.Grant().Equal(r.Config.Grant())
+	if isSame && !isRaised {
+		return 0, nil
+	}
+	next.Rewiring = true
+	if err := box.Keep(next); err != nil {
+		return 0, err
+	}
+	if err := n.KeepLevel(box.ID, next); err != nil {
+		return 0, errors.Join(err, n.close(box, next))
+	}
+	if !isSame {
+		if cut, err = n.connect(box, r.Config.Network, next); err != nil {
+			return cut, errors.Join(err, n.close(box, next))
+		}
+	}
+	next.Rewiring = false
+	return cut, box.Keep(next)
+}
+
+// connect changes the links of the sandbox from one network to that of the record.
+func (n Networks) connect(box *record.Sandbox, from spec.Network, next record.Record) (cut int, err error) {
+	namespace, err := record.OpenNetwork(next.Init)
+	if err != nil {
+		return 0, box.Why(context.Background(), &launch.SandboxError{ID: box.ID, Err: launch.ErrNotRunning})
+	}
+	defer namespace.Close()
+	member, err := n.member(box, next)
+	if err != nil {
+		return 0, err
+	}
+	out := n.router()
+	switch {
+	case next.Config.Network != spec.NetworkFull:
+		return out.Detach(namespace, member.Link)
+	case from == spec.NetworkFull:
+		cut, err = out.Regrant(namespace, member)
+	default:
+		err = out.Attach(namespace, member)
+	}
+	if err != nil {
+		return cut, err
+	}
+	return cut, out.Publish(namespace, next.Init, member)
+}
+
+func (n Networks) member(box *record.Sandbox, r record.Record) (router.Member, error) {
+	names, known, err := n.NamesOf(box.ID)
+	if err == nil && !known {
+		err = fmt.Errorf("sandbox %s was made by an older release; make another sandbox for another network", box.ID)
+	}
+	if err != nil {
+		return router.Member{}, err
+	}
+	return newMember(names, r)
+}
+
+// close takes the network from the sandbox, after a change of it has failed.
+func (n Networks) close(box *record.Sandbox, r record.Record) error {
+	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
+	r.Rewiring = true
+	if err := box.Keep(r); err != nil {
+		return err
+	}
+	if _, err := n.connect(box, spec.NetworkFull, r); err != nil {
+		return err
+	}
+	r.Rewiring = false
+	return box.Keep(r)
+}
+
+// EndChange ends an interrupted change of the network: it makes the links of the record anew.
+// A sandbox that cannot be connected has no network, and a note about that. The caller must hold the sandbox.
+func (n Networks) EndChange(box *record.Sandbox) error {
+	r, err := record.Read(box.Path())
+	if err != nil || !r.Rewiring {
+		return err
+	}
+	if err := n.KeepLevel(box.ID, r); err != nil {
+		return err
+	}
+	wanted := r
+	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
+	if _, err := n.connect(box, spec.NetworkFull, r); err != nil {
+		return err
+	}
+	if wanted.Config.Network == spec.NetworkFull {
+		if _, err := n.connect(box, spec.NetworkNone, wanted); err != nil {
+			wanted.Notes = append(wanted.Notes, fmt.Sprintf("the sandbox has lost its network: an interrupted change of it could not be finished: %v", err))
+			return n.close(box, wanted)
+		}
+	}
+	wanted.Rewiring = false
+	return box.Keep(wanted)
+}

@@ -1,0 +1,164 @@
+// Package networks connects sandboxes with the router of their state root, and changes the network
+// and the sensitivity of sandboxes that are up. The record of a sandbox says which network it has.
+package networks
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// Networks are those of the sandboxes of one launcher.
+type Networks struct{ record.Roots }
+
+// routerDir is a directory of the state root. No container has a name with "@".
+const routerDir = "@network"
+
+func (n Networks) router() router.Router {
+	return router.Router{Dir: filepath.Join(n.State, routerDir), Resolv: "/etc/resolv.conf"}
+}
+
+// hasRouter is false if no sandbox of the state root was ever connected.
+func (n Networks) hasRouter() bool { return statedir.Exists(n.router().Dir) }
+
+// linkName is the name of the sandbox's device in the router. No two sandboxes have the same
+// names, at any time, and so none the same link.
+func linkName(n record.Names) string {
+	hash := sha256.Sum256([]byte(n.Cgroup))
+	return "s-" + hex.EncodeToString(hash[:6])
+}
+
+// newMember is the sandbox of a record, in the router.
+func newMember(n record.Names, r record.Record) (router.Member, error) {
+	m := router.Member{
+		Link: linkName(n), Number: idrange.Number(r.IDBase),
+		Rate: uint64(r.Config.Limits.NetworkRate), Quota: uint64(r.Config.Limits.NetworkQuota),
+	}
+	var err error
+	if m.Allow, err = addressRules(r.Config.Allow); err == nil {
+		m.Deny, err = addressRules(r.Config.Deny)
+	}
+	for _, text := range r.Config.Publish {
+		port, wrong := spec.ParsePublishedPort(text)
+		err = errors.Join(err, wrong)
+		m.Publish = append(m.Publish, port)
+	}
+	return m, err
+}
+
+func addressRules(texts []string) (rules []spec.AddressRule, err error) {
+	for _, text := range texts {
+		rule, err := spec.ParseAddressRule(text)
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, rule)
+	}
+	return rules, nil
+}
+
+// Attach connects a sandbox that is being made, if the record asks for that.
+func (n Networks) Attach(namespace func() (*os.File, error), names record.Names, r record.Record) error {
+	if r.Config.Network != spec.NetworkFull {
+		return nil
+	}
+	member, err := newMember(names, r)
+	if err != nil {
+		return err
+	}
+	inside, err := namespace()
+	if err != nil {
+		return err
+	}
+	if err := n.router().Attach(inside, member); err != nil {
+		if errors.Is(err, errors.ErrUnsupported) {
+			err = launch.Unavailable(err)
+		}
+		return fmt.Errorf("--network full: %w", err)
+	}
+	return nil
+}
+
+// Publish opens the published ports of a sandbox that is being made. PID 1 has started: the ports
+// close with its end.
+func (n Networks) Publish(namespace func() (*os.File, error), names record.Names, r record.Record) error {
+	if len(r.Config.Publish) == 0 {
+		return nil
+	}
+	member, err := newMember(names, r)
+	if err != nil {
+		return err
+	}
+	inside, err := namespace()
+	if err != nil {
+		return err
+	}
+	return n.router().Publish(inside, r.Init, member)
+}
+
+// Prune removes the links of sandboxes that are gone. known returns the ids of all sandboxes, also of
+// half-made ones: the names are written before the sandbox is connected.
+func (n Networks) Prune(known func() ([]string, error)) error {
+	living := sync.OnceValues(func() (map[string]bool, error) {
+		links := map[string]bool{}
+		ids, err := known()
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
+			names, isKnown, err := n.NamesOf(id)
+			if err != nil {
+				return nil, err
+			}
+			if isKnown {
+				links[linkName(names)] = true
+			}
+		}
+		return links, nil
+	})
+	return n.router().Prune(func(link string) (bool, error) {
+		links, err := living()
+		return links[link], err
+	})
+}
+
+// Disconnect ends the connection of a sandbox that is being removed. Its processes have ended. A
+// half-made sandbox has no record, and may be connected.
+func (n Networks) Disconnect(id string) error {
+	if !n.hasRouter() {
+		return nil
+	}
+	names, known, err := n.NamesOf(id)
+	if err != nil || !known {
+		return err
+	}
+	link := linkName(names)
+	if r, err := record.Read(n.Dir(id)); err == nil && r.Config.Network != spec.NetworkFull && !r.Rewiring && !n.router().HasNote(link) {
+		return nil
+	}
+	_, err = n.router().Detach(nil, link)
+	return err
+}
+
+// Traffic is the use of the network by a sandbox since its start.
+func (n Networks) Traffic(id string) (spec.Traffic, error) {
+	if !n.hasRouter() {
+		return spec.Traffic{}, nil
+	}
+	names, known, err := n.NamesOf(id)
+	if err != nil || !known {
+		return spec.Traffic{}, err
+	}
+	return n.router().Traffic(linkName(names))
+}
