@@ -120,3 +120,29 @@ func forgetConnections(namespace *os.File, address netip.Addr, stays func(protoc
 	}
 	return netns.Do(namespace, forget)
 }
+
+// forgetRanges removes the entries of all sandboxes of a router from the caller's connection tracking.
+func forgetRanges(a ranges) error {
+	for _, f := range a.families() {
+		if !a.of(f).IsValid() { // the router was never whole
+			continue
+		}
+		family := netlink.InetFamily(unix.AF_INET)
+		if f.bits == ipv6.bits {
+			family = unix.AF_INET6
+		}
+		if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, rangeFilter(a.of(f))); err != nil {
+			return fmt.Errorf("remove tracked connections of %s: %w", a.of(f), err)
+		}
+	}
+	return nil
+}
+
+// A rangeFilter matches the tracked connections that an address in the range began.
+type rangeFilter netip.Prefix
+
+// MatchConntrackFlow implements [netlink.CustomConntrackFilter].
+func (r rangeFilter) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
+	source, ok := netip.AddrFromSlice(flow.Forward.SrcIP)
+	return ok && netip.Prefix(r).Contains(source.Unmap())
+}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
@@ -443,4 +444,31 @@ func TestDevicesAreListedWhileOthersChange(t *testing.T) {
 	close(stop)
 	changing.Wait()
 	netnstest.Shell(t, namespace, "for i in $(seq 100); do echo link del x$i; done | ip -batch -")
+}
+
+// The host forgets also the connections of sandboxes that end together with the router, before they
+// are disconnected.
+func TestTheHostForgetsAllConnections(t *testing.T) {
+	w := newWorld(t)
+	serve(t, w.internet, "0.0.0.0:80")
+	a, b := Member{Link: "s-a", Number: 1}, Member{Link: "s-b", Number: 2}
+	one, two := w.attach(t, a), w.attach(t, b)
+	for _, sandbox := range []*os.File{one, two} {
+		wantAnswer(t, sandbox, internetIPv4+":80", hostIPv4)
+	}
+	netnstest.Shell(t, two, "ip link del eth0")
+	w.detach(t, nil, a.Link)
+	w.detach(t, nil, b.Link)
+	err := w.on(func() error {
+		flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+		for _, f := range flows {
+			if f.Forward.SrcIP.IsPrivate() {
+				t.Errorf("the host has %v", f)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }

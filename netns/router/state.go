@@ -172,7 +172,8 @@ func (r Router) removeFromHost(host *netlink.Handle) error {
 		if link.Attrs().Alias != "" {
 			err = s.read(host, name)
 		}
-		err = errors.Join(err, restore(host, name, s), host.LinkDel(link))
+		// The links of other sandboxes can be gone with their processes: no Detach forgets their connections.
+		err = errors.Join(err, restore(host, name, s), host.LinkDel(link), forgetRanges(s.addresses()))
 	} else if isGone {
 		err = nil
 	}
