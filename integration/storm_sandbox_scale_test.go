@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -24,6 +25,11 @@ type client struct {
 }
 
 func newClient(s *sandboxes) *client {
+	return newClientBy(s, func(cmd *exec.Cmd) *exec.Cmd { return cmd })
+}
+
+// newClientBy has place put the launcher somewhere, such as into a network namespace.
+func newClientBy(s *sandboxes, place func(*exec.Cmd) *exec.Cmd) *client {
 	s.t.Helper()
 	dir, err := os.MkdirTemp("", "l") // short: a socket's path has 107 bytes
 	if err != nil {
@@ -31,7 +37,7 @@ func newClient(s *sandboxes) *client {
 	}
 	s.t.Cleanup(func() { os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "socket")
-	c := &client{sandboxes: s, launcher: start(s.t, s.command("launcher", "--socket", socket))}
+	c := &client{sandboxes: s, launcher: start(s.t, place(s.command("launcher", "--socket", socket)))}
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
 	if _, err := awaitLauncher(ctx, socket); err != nil {
