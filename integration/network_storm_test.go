@@ -58,7 +58,7 @@ func (w *networkWorld) foreignConnections(t *testing.T) (found []string) {
 // isBack holds that the world's host comes to be as before.
 func (w *networkWorld) isBack(t *testing.T, what, before string) {
 	t.Helper()
-	now := ""
+	var now string
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		if now = w.traces(t); now == before {
 			return

@@ -167,7 +167,7 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 			if m.group != nil { // no other object has this name
 				err = errors.Join(err, m.group.Delete(context.WithoutCancel(ctx)))
 			}
-			err = errors.Join(err, l.releaseIDs(r.Name, m.record.IDBase), state.Remove())
+			err = errors.Join(err, l.networks().Disconnect(r.Name), l.releaseIDs(r.Name, m.record.IDBase), state.Remove())
 			return
 		}
 		if undo := l.removeHeld(context.WithoutCancel(ctx), r.Name, state); undo != nil {

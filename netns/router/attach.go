@@ -162,10 +162,11 @@ func (o *opened) hostAddresses() ([]netip.Addr, error) {
 }
 
 // detach removes the sandbox's elements. Of a sandbox that is there it also notes the traffic, once no
-// packet passes any more, and removes the link.
-func (r Router) detach(namespace, sandbox *os.File, link string) error {
+// packet passes any more, ends the connections, and removes the link. It returns the number of sockets that
+// ended.
+func (r Router) detach(namespace, sandbox *os.File, link string) (ended int, err error) {
 	is := func(l string) bool { return l == link }
-	err := r.forgetLinks(namespace, is)
+	err = r.forgetLinks(namespace, is)
 	if err == nil && sandbox != nil {
 		err = r.noteTraffic(namespace, link)
 	}
@@ -173,9 +174,12 @@ func (r Router) detach(namespace, sandbox *os.File, link string) error {
 		err = forgetQuotas(namespace, is)
 	}
 	if err != nil || sandbox == nil {
-		return err
+		return 0, err
 	}
-	return removeLink(namespace, link)
+	if ended, err = endConnections(sandbox, nothing); err != nil {
+		return ended, err
+	}
+	return ended, removeLink(namespace, link) // last, since it waits for the kernel
 }
 
 // forgetGone removes the links that are not live, and the elements of all links that are gone.

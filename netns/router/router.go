@@ -86,11 +86,8 @@ func (r Router) Attach(sandbox *os.File, m Member) error {
 // namespace, which takes the kernel some 10 ms more.
 func (r Router) Detach(sandbox *os.File, link string) (ended int, err error) {
 	before := func() error { return r.endPublisher(link) }
-	err = r.change(before, func(namespace *os.File) error {
-		if err := r.detach(namespace, sandbox, link); err != nil || sandbox == nil {
-			return err
-		}
-		ended, err = endConnections(sandbox, nothing)
+	err = r.change(before, func(namespace *os.File) (err error) {
+		ended, err = r.detach(namespace, sandbox, link)
 		return err
 	}, func() error {
 		if sandbox != nil {
