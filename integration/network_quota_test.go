@@ -2,6 +2,7 @@ package integration
 
 import (
 	"io"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ func untilTheEnd(address, port string) []string {
 }
 
 // A Result and stats have the bytes of the network, and a violation names a used quota. A command
-// without use of the network has no violation.
+// without use of the network has no violation. The quota stays used when the network changes.
 func TestTheQuotaOfTheNetworkIsReported(t *testing.T) {
 	need(t, world())
 	w := newNetworkWorld(t)
@@ -67,7 +68,21 @@ func TestTheQuotaOfTheNetworkIsReported(t *testing.T) {
 	if table := w.on(t, "stats", "box").stdout; !strings.Contains(table, "RECEIVED   SENT") || strings.HasSuffix(table, " 0B\n") {
 		t.Errorf("stats:\n%s", table)
 	}
-	if got := w.on(t, "down", "box"); got.code != 0 {
-		t.Errorf("%+v", got)
+	for _, args := range [][]string{{"network", "box", "none"}, {"network", "box", "full"}} {
+		if got := w.on(t, args...); got.code != 0 {
+			t.Fatalf("%q: %+v", args, got)
+		}
+	}
+	again := on(append([]string{"exec", "--json", "box"}, untilTheEnd(worldServer, "80")...)...)
+	if again.ExitCode != 1 || len(again.Violations) != 1 || !strings.Contains(again.Stderr, "Connection refused") {
+		t.Errorf("after a change of the network: %+v", again)
+	}
+	for _, args := range [][]string{{"network", "box", "none"}, {"down", "box"}} {
+		if got := w.on(t, args...); got.code != 0 {
+			t.Fatalf("%q: %+v", args, got)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(w.root, "@network", "traffic-*")); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %q, %v", left, err)
 	}
 }
