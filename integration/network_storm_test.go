@@ -58,9 +58,9 @@ func (w *networkWorld) foreignConnections(t *testing.T) (found []string) {
 // isBack holds that the world's host comes to be as before.
 func (w *networkWorld) isBack(t *testing.T, what, before string) {
 	t.Helper()
-	var now string
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		if now = w.traces(t); now == before {
+		now := w.traces(t)
+		if now == before {
 			return
 		}
 		if time.Now().After(end) {
