@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/doctor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/networks"
 )
 
 func doctorCommand() *cli.Command {
@@ -28,6 +29,9 @@ All sandboxes share some quotas of the kernel. doctor compares these quotas with
 most that the launcher's --rules allow; without rules, with 16 sandboxes of the default
 limits. A quota that is too small does not change the exit status.
 
+If the host's firewall refuses the packets of --network full, doctor names the commands
+that let the packets pass. --repair runs these commands.
+
     sandbox-runtime doctor
     sandbox-runtime doctor --json | jq '.features[] | select(.status != "ok")'
     sandbox-runtime doctor --rules /etc/sandbox-runtime/rules.json
@@ -36,6 +40,7 @@ limits. A quota that is too small does not change the exit status.
 The exit status is 0 if "do" runs programs fully isolated here, 1 if not.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object and nothing else"},
+			&cli.BoolFlag{Name: "repair", Usage: "run the commands that the host's firewall needs for --network full, and repair a flushed firewall"},
 			&cli.StringFlag{Name: "rules", Usage: "`FILE` of a launcher's rules, to compare with the kernel's quotas"},
 		},
 		Action: runDoctor,
@@ -51,6 +56,7 @@ func runDoctor(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
+	report.LookAtNetwork(ctx, networks.RouterOf(commandline.StateRoot(cmd)), cmd.Bool("repair"))
 	report.Prove(ctx, func(ctx context.Context) (doctor.Sandboxes, error) {
 		return connectTo(ctx, commandline.LauncherDirs(cmd))
 	})

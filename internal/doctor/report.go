@@ -27,6 +27,7 @@ type Report struct {
 	Settings []kernel.Setting `json:"settings"`
 	Rules    string           `json:"rules"` // the launcher's, "" for the defaults
 	Quotas   []quotaReport    `json:"quotas"`
+	Network  networkReport    `json:"network"`
 	Proofs   []proofReport    `json:"proofs"`
 	Unproven string           `json:"unproven"` // why there are no proofs
 }
@@ -214,6 +215,7 @@ func (r Report) Write(out io.Writer) error {
 	r.writePaths(&b)
 	r.writeSettings(&b)
 	r.writeQuotas(&b)
+	r.writeNetwork(&b)
 	r.writeProofs(&b)
 	fmt.Fprintf(&b, "\n%s\n", r.Verdict)
 	_, err := io.WriteString(out, b.String())

@@ -25,8 +25,11 @@ type Networks struct{ record.Roots }
 // routerDir is a directory of the state root. No container has a name with "@".
 const routerDir = "@network"
 
-func (n Networks) router() router.Router {
-	return router.Router{Dir: filepath.Join(n.State, routerDir), Resolv: "/etc/resolv.conf"}
+func (n Networks) router() router.Router { return RouterOf(n.State) }
+
+// RouterOf is the router of a state root, also of one that has none.
+func RouterOf(state string) router.Router {
+	return router.Router{Dir: filepath.Join(state, routerDir), Resolv: "/etc/resolv.conf"}
 }
 
 // hasRouter is false if no sandbox of the state root was ever connected.
