@@ -10,13 +10,16 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 )
 
 // docker is a dockerd of the test's own.
 type docker struct {
 	home    string
-	folder  string // of a dockerd that is not Debian's
-	runc    string // the program that BuildKit calls; runc of PATH if empty
+	folder  string   // of a dockerd that is not Debian's
+	runc    string   // the program that BuildKit calls; runc of PATH if empty
+	host    *os.File // dockerd's network namespace; nil is a new one
 	process *running
 }
 
@@ -42,8 +45,8 @@ func startDocker(t *testing.T, flags ...string) *docker {
 	return d
 }
 
-// start starts dockerd with the binary as default runtime, in a network
-// namespace of its own.
+// start starts dockerd with the binary as default runtime, in its network
+// namespace.
 func (d *docker) start(t *testing.T, flags ...string) {
 	t.Helper()
 	config := filepath.Join(d.home, "daemon.json") // instead of the host's
@@ -55,7 +58,13 @@ func (d *docker) start(t *testing.T, flags ...string) {
 		"--data-root", filepath.Join(d.home, "data"), "--exec-root", filepath.Join(d.home, "exec"), "--pidfile", filepath.Join(d.home, "pid"),
 		"--add-runtime", "sandbox=" + binary(t), "--default-runtime", "sandbox", "--exec-opt", "native.cgroupdriver=cgroupfs",
 	}, flags...)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if d.host == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	} else {
+		environment := cmd.Env
+		cmd = netnstest.Command(cmd, d.host)
+		cmd.Env = environment
+	}
 	d.process = daemon(t, cmd, func() { d.removeGround(t) })
 	eventually(t, "dockerd answers", func() bool {
 		if d.process.ended() {
