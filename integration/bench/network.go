@@ -26,6 +26,7 @@ type networks struct {
 	program        []string // the runtime, with its directories
 	manager        *sandbox.Manager
 	ends           []func() error
+	made           int // members, also those that are gone
 }
 
 // internetAddress is the address of the internet's server.
@@ -254,7 +255,8 @@ func (n *networks) newMember(r router.Router, number uint32) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &member{n, r, namespace, router.Member{Link: fmt.Sprintf("s-%d", number), Number: number}}, nil
+	n.made++ // no two members have the same link, at any time
+	return &member{n, r, namespace, router.Member{Link: fmt.Sprintf("s-%d", n.made), Number: number}}, nil
 }
 
 func (m *member) attach() error {

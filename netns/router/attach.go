@@ -15,12 +15,17 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// attach makes the link, and then the sandbox's elements: without them nothing passes.
+// attach makes the link, and then the sandbox's elements: without them nothing passes. A sandbox that
+// was connected earlier can still have a silent link.
 func (o *opened) attach(sandbox *os.File, m Member) error {
-	if err := connect(o.inner, m.Link, sandbox, inside, o.state.MTU); err != nil {
+	silent, err := o.inner.LinkByName(m.Link)
+	if isNoDevice(err) {
+		silent, err = nil, connect(o.inner, m.Link, sandbox, inside, o.state.MTU)
+	}
+	if err != nil {
 		return err
 	}
-	used, err := o.router.resumeTraffic(m.Link)
+	used, err := o.router.resumeTraffic(m.Link, silent)
 	if err != nil {
 		return err
 	}
@@ -162,8 +167,8 @@ func (o *opened) hostAddresses() ([]netip.Addr, error) {
 }
 
 // detach removes the sandbox's elements. Of a sandbox that is there it also notes the traffic, once no
-// packet passes any more, ends the connections, and removes the link. It returns the number of sockets that
-// ended.
+// packet passes any more, ends the connections, and silences the link. It returns the number of sockets
+// that ended.
 func (r Router) detach(namespace, sandbox *os.File, link string) (ended int, err error) {
 	is := func(l string) bool { return l == link }
 	err = r.forgetLinks(namespace, is)
@@ -179,7 +184,44 @@ func (r Router) detach(namespace, sandbox *os.File, link string) (ended int, err
 	if ended, err = endConnections(sandbox, nothing); err != nil {
 		return ended, err
 	}
-	return ended, removeLink(namespace, link) // last, since it waits for the kernel
+	return ended, silence(sandbox)
+}
+
+// silence takes the addresses and routes of the sandbox's end of the link. The link stays, as a device
+// that leads nowhere: the kernel takes more than 10 ms for the removal of a device. It goes with the
+// sandbox's namespace.
+func silence(sandbox *os.File) error {
+	within, err := handleAt(sandbox)
+	if err != nil {
+		return err
+	}
+	defer within.Close()
+	link, err := within.LinkByName(inside)
+	if isNoDevice(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	routes, err := within.RouteList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list the sandbox's routes: %w", err)
+	}
+	for _, r := range routes {
+		if err := within.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("remove a route of the sandbox: %w", err)
+		}
+	}
+	addresses, err := within.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list the sandbox's addresses: %w", err)
+	}
+	for _, a := range addresses {
+		if err := within.AddrDel(link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return fmt.Errorf("remove an address of the sandbox: %w", err)
+		}
+	}
+	return nil
 }
 
 // forgetGone removes the links that are not live, and the elements of all links that are gone.

@@ -21,7 +21,7 @@ const (
 func (e end) limitRate(rate uint64, mtu int) error {
 	burst := min(max(rate/20, 2*uint64(mtu+frameHeader)), maxBurst)
 	queue := min(max(rate/4, minQueue), maxQueue)
-	err := e.handle.QdiscAdd(&netlink.Tbf{
+	err := e.handle.QdiscReplace(&netlink.Tbf{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: e.index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
 		Rate:       rate, Buffer: netlink.Xmittime(rate, uint32(burst)), Limit: uint32(burst + queue),
 	})

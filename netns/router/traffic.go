@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
@@ -16,7 +17,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A trafficNote is the traffic of a sandbox over links that are gone. It keeps a used quota used
+// A trafficNote is the traffic of a sandbox that its present link has not counted. It keeps a used quota used
 // when the sandbox is connected again.
 type trafficNote struct {
 	spec.Traffic
@@ -105,15 +106,19 @@ func (r Router) notedTraffic(link string) (n trafficNote, err error) {
 	return n, nil
 }
 
-// resumeTraffic returns the note of a sandbox that has a new link. The new link can have the index of
-// the old one.
-func (r Router) resumeTraffic(link string) (trafficNote, error) {
-	n, err := r.notedTraffic(link)
+// resumeTraffic returns the note of a sandbox that is connected again. A new link can have the index of
+// the old one. The counters of a silent link go on, so the note gives up what they have counted.
+func (r Router) resumeTraffic(name string, silent netlink.Link) (trafficNote, error) {
+	n, err := r.notedTraffic(name)
 	if err != nil || n.Index == 0 {
 		return n, err
 	}
 	n.Index = 0
-	return n, statedir.ReplaceJSON(r.notePath(link), n)
+	if silent != nil && silent.Attrs().Statistics != nil {
+		n.Received -= int64(silent.Attrs().Statistics.TxBytes)
+		n.Sent -= int64(silent.Attrs().Statistics.RxBytes)
+	}
+	return n, statedir.ReplaceJSON(r.notePath(name), n)
 }
 
 func (r Router) noteTraffic(namespace *os.File, link string) error {
