@@ -57,7 +57,7 @@ func TestDoctorRepairsTheNetwork(t *testing.T) {
 	if got := w.on(t, append([]string{"exec", "box"}, hello(worldServer, "80")...)...); got.stdout != "hello\n" {
 		t.Errorf("after the repair: %+v", got)
 	}
-	if got := w.on(t, "doctor"); !strings.Contains(got.stdout, "no firewall of this host that doctor can see refuses their packets") {
+	if got := w.on(t, "doctor"); !strings.Contains(got.stdout, "doctor found no firewall of this host that refuses their packets") {
 		t.Errorf("doctor: %+v", got)
 	}
 }

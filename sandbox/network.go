@@ -13,10 +13,10 @@ type NetworkChanger interface {
 	ChangeNetwork(ctx context.Context, grant *NetworkGrant, level Sensitivity) (NetworkChange, error)
 }
 
-// SetNetwork changes the network of the sandbox while it runs. A stricter network holds before
-// SetNetwork returns: connections that it does not permit have ended, and their readers and writers
-// in the sandbox have the error ECONNABORTED. Processes and files stay. After an error of the host's
-// network the sandbox has none.
+// SetNetwork changes the network of the sandbox while it runs. The new network holds before
+// SetNetwork returns: connections that the new network does not permit have ended, and their
+// readers and writers in the sandbox get the error ECONNABORTED. Processes and files stay. If the
+// host's network returns an error, the sandbox has no network.
 //
 // Errors: *ConfigError, also for a network that the sensitivity of the sandbox does not permit.
 func (s *Sandbox) SetNetwork(ctx context.Context, grant NetworkGrant) (NetworkChange, error) {
@@ -25,8 +25,8 @@ func (s *Sandbox) SetNetwork(ctx context.Context, grant NetworkGrant) (NetworkCh
 
 // RaiseSensitivity raises the sensitivity of the sandbox, and narrows its network to the widest one
 // that the new level permits, as SetNetwork does. The level is on disk before the network changes. No
-// call lowers it: a level below the present one changes nothing. Close ends it, and so does the
-// command "down".
+// call lowers the level: a level below the present one changes nothing. Close and the command "down" end
+// the level.
 func (s *Sandbox) RaiseSensitivity(ctx context.Context, level Sensitivity) (NetworkChange, error) {
 	return s.changeNetwork(ctx, nil, level)
 }

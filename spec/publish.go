@@ -11,7 +11,7 @@ import (
 type PublishedPort struct {
 	// Host is the address and the port on the host.
 	Host netip.AddrPort
-	// Port is the sandbox's.
+	// Port is the port of the sandbox.
 	Port uint16
 	// IsUDP is false for TCP.
 	IsUDP bool
@@ -34,7 +34,7 @@ func ParsePublishedPort(text string) (PublishedPort, error) {
 	rest, isUDP := strings.CutSuffix(text, udpSuffix)
 	i := strings.LastIndexByte(rest, ':')
 	if i < 0 {
-		return p, fmt.Errorf("%q is not [ADDRESS:]HOST:PORT[/udp]", text)
+		return p, fmt.Errorf("invalid port %q: use [ADDRESS:]HOST:PORT[/udp]", text)
 	}
 	address, host, inside := "127.0.0.1", rest[:i], rest[i+1:]
 	if i := strings.LastIndexByte(host, ':'); i >= 0 {
@@ -62,7 +62,7 @@ func parseHost(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(inside)
 	switch {
 	case err != nil || isBracket != a.Is6():
-		return a, fmt.Errorf("%q is no IPv4 address and no IPv6 address in brackets", text)
+		return a, fmt.Errorf("invalid address %q: use an IPv4 address, or an IPv6 address in brackets", text)
 	case a.Zone() != "" || a.Is4In6():
 		return a, fmt.Errorf("%q has a zone or is an IPv4 address in IPv6 form; use a plain address", text)
 	}

@@ -24,7 +24,7 @@ func Sensitivities() []Sensitivity {
 	return []Sensitivity{SensitivityPublic, SensitivityInternal, SensitivityConfidential, SensitivitySecret}
 }
 
-// Above says that the level is higher than the other level. Each level is above one that is not
+// Above reports whether the level is higher than the other level. Each level is above one that is not
 // among [Sensitivities]. The empty level is public.
 func (s Sensitivity) Above(other Sensitivity) bool { return s.rank() > other.rank() }
 
@@ -57,8 +57,8 @@ func (c Config) Permits() bool {
 	return slices.Index(widths, c.Network) <= slices.Index(widths, c.ceiling(c.Sensitivity))
 }
 
-// Raised is the configuration with the level, or with its own if that is higher. A network that
-// this level does not permit becomes none.
+// Raised is the configuration with the higher one of both levels. A network that this level does
+// not permit becomes none.
 func (c Config) Raised(to Sensitivity) Config {
 	if to.Above(c.Sensitivity) {
 		c.Sensitivity = to
@@ -91,7 +91,7 @@ func (c Config) WithNetwork(g NetworkGrant) Config {
 // Grant is the network of the configuration.
 func (c Config) Grant() NetworkGrant { return NetworkGrant{c.Network, c.Allow, c.Deny, c.Publish} }
 
-// Equal says that both grants are the same.
+// Equal reports whether both grants are the same.
 func (g NetworkGrant) Equal(other NetworkGrant) bool {
 	return g.Network == other.Network && slices.Equal(g.Allow, other.Allow) && slices.Equal(g.Deny, other.Deny) &&
 		slices.Equal(g.Publish, other.Publish)
@@ -125,7 +125,7 @@ type NetworkChange struct {
 	// ConnectionsCut is the number of sockets in the sandbox that the change has ended. Their
 	// readers and writers have the error ECONNABORTED.
 	ConnectionsCut int `json:"connections_cut"`
-	// Message says the same for a person or an agent.
+	// Message describes the change for a person or an agent.
 	Message string `json:"message"`
 }
 
@@ -184,6 +184,7 @@ func (c Config) validateSensitivity(p *problems) {
 		lower = network
 	}
 	if len(*p) == before && !c.Permits() {
-		p.add("network", "the sensitivity %q permits at most the network %q; it never falls", c.Sensitivity, c.ceiling(c.Sensitivity))
+		p.add("network", "the sensitivity %q permits at most the network %q, and a sensitivity never falls; use %q",
+			c.Sensitivity, c.ceiling(c.Sensitivity), NetworkNone)
 	}
 }

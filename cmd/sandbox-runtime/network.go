@@ -24,7 +24,7 @@ func networkCommand() *cli.Command {
 		Usage:     "show or change the network of a sandbox while it runs",
 		ArgsUsage: "NAME [none|full]",
 		Description: `A stricter network holds before the command returns, also for open connections.
-Processes and files stay. --allow, --deny and --publish replace those of before.
+Processes and files stay. --allow, --deny and --publish replace the earlier ones.
 
 --sensitivity raises the level of the data inside: public, internal, confidential or
 secret. Public and internal permit the network full; confidential and secret permit
@@ -41,7 +41,7 @@ none. The level never falls. It ends with "down".
 
 func network(ctx context.Context, cmd *cli.Command) error {
 	if n := cmd.NArg(); n != 1 && n != 2 {
-		return errors.New("say the name of one sandbox and its network, as in: network box none")
+		return errors.New("name one sandbox, and optionally its new network, as in: network box none")
 	}
 	var c spec.Config
 	if err := configflags.Apply(cmd, configflags.OfNetwork(), &c); err != nil {
@@ -60,8 +60,8 @@ func network(ctx context.Context, cmd *cli.Command) error {
 	})
 }
 
-// changeNetwork raises the level first, so the new network must be within the new level. The result
-// tells both steps.
+// changeNetwork first raises the level, then changes the network, which the new level must permit.
+// The result describes both steps.
 func changeNetwork(ctx context.Context, box *sandbox.Sandbox, c spec.Config) (sandbox.NetworkChange, error) {
 	raised, err := box.RaiseSensitivity(ctx, c.Sensitivity)
 	if err != nil || c.Network == "" {

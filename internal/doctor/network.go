@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
 )
 
-// A networkReport tells of the way that packets of sandboxes with full have through the host.
+// A networkReport says whether the host lets the packets of sandboxes with full pass.
 type networkReport struct {
 	Flushed  bool            `json:"flushed"` // the router's table on the host is gone
 	Barriers []barrierReport `json:"barriers"`
@@ -27,7 +27,7 @@ type barrierReport struct {
 // LookAtNetwork looks at the host's firewall. With repair it brings the router's table back and runs
 // the commands that let the packets of sandboxes pass. Without root it does nothing.
 func (r *Report) LookAtNetwork(ctx context.Context, over router.Router, repair bool) {
-	r.Network = networkReport{Barriers: []barrierReport{}, Repaired: []string{}} // in JSON no null
+	r.Network = networkReport{Barriers: []barrierReport{}, Repaired: []string{}} // JSON has [], not null
 	if r.UID != 0 {
 		return
 	}
@@ -45,14 +45,14 @@ func (n *networkReport) look(ctx context.Context, over router.Router, repair boo
 			return err
 		}
 		n.Flushed = false
-		n.Repaired = append(n.Repaired, "the table of sandboxes in the host's nftables is back")
+		n.Repaired = append(n.Repaired, "the host's nftables have the table of sandboxes again")
 	}
 	barriers, err := over.Barriers()
 	if err != nil {
 		return err
 	}
 	if len(barriers) > 0 && repair {
-		if err := n.remove(ctx, barriers); err != nil {
+		if err := n.runFixes(ctx, barriers); err != nil {
 			return err
 		}
 		if barriers, err = over.Barriers(); err != nil {
@@ -69,22 +69,20 @@ func (n *networkReport) look(ctx context.Context, over router.Router, repair boo
 	return nil
 }
 
-// remove runs the commands that the barriers name.
-func (n *networkReport) remove(ctx context.Context, barriers []router.Barrier) error {
-	var done []string
+// runFixes runs the commands of the barriers.
+func (n *networkReport) runFixes(ctx context.Context, barriers []router.Barrier) error {
 	for _, b := range barriers {
 		for _, command := range b.Fix {
 			text := strings.Join(command, " ")
-			if slices.Contains(done, text) { // of the other family
+			if slices.Contains(n.Repaired, text) { // two chains can have the same command
 				continue
 			}
 			if out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput(); err != nil {
 				return fmt.Errorf("%s: %w: %s", text, err, strings.TrimSpace(string(out)))
 			}
-			done = append(done, text)
+			n.Repaired = append(n.Repaired, text)
 		}
 	}
-	n.Repaired = append(n.Repaired, done...)
 	return nil
 }
 
@@ -101,9 +99,9 @@ func (r Report) writeNetwork(b *strings.Builder) {
 	case n.Error != "":
 		line(b, "warn", "%s", n.Error)
 	case n.Flushed:
-		line(b, "warn", "something has flushed the host's nftables. Without: sandboxes that are up have no network. To change it: doctor --repair")
+		line(b, "warn", "something has flushed the host's nftables, so sandboxes that are up have no network. To change it: doctor --repair")
 	case len(n.Barriers) == 0:
-		line(b, "ok", "no firewall of this host that doctor can see refuses their packets")
+		line(b, "ok", "doctor found no firewall of this host that refuses their packets")
 	}
 	for _, barrier := range n.Barriers {
 		line(b, "warn", "the chain %q refuses their packets. To change it: doctor --repair, or: %s", barrier.Chain, strings.Join(barrier.Fix, "; "))

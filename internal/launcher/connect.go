@@ -7,15 +7,14 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/networks"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 func (l *Launcher) networks() networks.Networks { return networks.Networks{Roots: l.Roots} }
 
-// connect starts to connect the sandbox with the outside, if the configuration asks for that. A
-// goroutine does so while the launcher does other steps: the kernel takes some milliseconds for a
-// link. The caller must call wait before the sandbox is up, and before it is removed after an error.
+// connect starts to connect the sandbox with the outside, if the configuration asks for that. The
+// work runs in a goroutine beside other steps, because the kernel takes some milliseconds for a
+// link. The caller must call wait before the sandbox is up, and before its removal after an error.
 func (m *making) connect() (wait func() error) {
 	names, r := m.names, m.record
 	attached := sync.OnceValue(func() error { return m.launcher.networks().Attach(m.network, names, r) })
@@ -27,11 +26,11 @@ func (m *making) connect() (wait func() error) {
 // which the sandbox begins, and of an earlier sandbox of the name.
 func (m *making) inherit() error {
 	asked := m.request.Config
-	level, err := m.launcher.networks().Level(m.id)
+	level, err := m.launcher.networks().Level(m.id, m.from.UID)
 	if err != nil {
 		return err
 	}
-	raised := asked.Raised(level.Sensitivity)
+	raised := asked.Raised(level)
 	if m.request.From != "" {
 		s, err := m.launcher.layers.ReadSnapshot(m.request.From, m.from.UID)
 		if err != nil {
@@ -40,7 +39,7 @@ func (m *making) inherit() error {
 		raised = raised.Raised(s.Config.Sensitivity)
 	}
 	if raised.Network != asked.Network {
-		m.notes = append(m.notes, fmt.Sprintf("the sandbox has the network %s in place of %s: its files have the sensitivity %s",
+		m.notes = append(m.notes, fmt.Sprintf("the sandbox has the network %s, not %s, because its sensitivity is %s",
 			raised.Network, asked.Network, raised.Sensitivity))
 	}
 	m.request.Config = raised
@@ -57,14 +56,4 @@ func (s *Sandbox) ChangeNetwork(ctx context.Context, want launch.NetworkRequest)
 		return err
 	})
 	return change, err
-}
-
-// forgetLevel forgets the level of a name without a sandbox, if is returns true for a sandbox of
-// the user that reached the level.
-func (l *Launcher) forgetLevel(id string, is func(record.Record, error) bool) error {
-	level, err := l.networks().Level(id)
-	if !is(record.Record{UID: level.UID}, err) {
-		return nil
-	}
-	return l.networks().ForgetLevel(id)
 }

@@ -19,7 +19,7 @@ func TestTheLevelOfARecordOutlivesItsSandbox(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newTestLauncher(t)
 			sb := up(t, l, "box", spec.Config{Sensitivity: spec.SensitivityInternal})
-			if err := l.networks().ForgetLevel("box"); err != nil {
+			if err := l.networks().ForgetLevel("box", 0); err != nil {
 				t.Fatal(err)
 			}
 			killInit(t, sb)

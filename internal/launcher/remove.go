@@ -22,45 +22,54 @@ import (
 
 // Remove kills all processes of a sandbox and removes the sandbox, in any state, by its id
 // alone. A missing sandbox is no error, and neither is a sandbox that others remove meanwhile.
-// After an error another call, or [Launcher.Prune], removes the rest.
+// After an error another call, or [Launcher.Prune], removes the rest. The sandbox's level of
+// sensitivity ends.
 //
 // Errors: [launch.ErrBusy] if another process makes or changes the sandbox for too long;
 // [launch.ErrNotFound] for a container that is no sandbox.
 func (l *Launcher) Remove(ctx context.Context, id string) error {
-	return l.removeWhere(ctx, id, func(record.Record, error) bool { return true })
+	if err := l.removeWhere(ctx, id, true, func(record.Record, error) bool { return true }); err != nil {
+		return err
+	}
+	return l.ForgetLevel(id, 0)
 }
 
 // RemoveIf is Remove if may returns true for the owner of the sandbox. Otherwise, or if the owner
 // is unknown, it does nothing. It calls may while no other process can change the sandbox:
 // before, another user's sandbox may have got the name.
 func (l *Launcher) RemoveIf(ctx context.Context, id string, may func(owner uint32) bool) error {
-	return l.removeWhere(ctx, id, func(r record.Record, err error) bool { return err == nil && may(r.UID) })
+	return l.removeWhere(ctx, id, true, func(r record.Record, err error) bool { return err == nil && may(r.UID) })
+}
+
+// Abandon is RemoveIf for a sandbox whose owner has not removed it: the level stays. Nil allows all.
+func (l *Launcher) Abandon(ctx context.Context, id string, may func(owner uint32) bool) error {
+	return l.removeWhere(ctx, id, false, func(r record.Record, err error) bool {
+		return may == nil || err == nil && may(r.UID)
+	})
 }
 
 // removeOnly is Remove if the sandbox has this PID 1.
 func (l *Launcher) removeOnly(ctx context.Context, id string, init process.ID) error {
-	return l.removeWhere(ctx, id, func(r record.Record, err error) bool { return err != nil || r.Init == init })
+	return l.removeWhere(ctx, id, true, func(r record.Record, err error) bool { return err != nil || r.Init == init })
 }
 
 // removeWhere is Remove if is returns true for the sandbox's record.
-func (l *Launcher) removeWhere(ctx context.Context, id string, is func(record.Record, error) bool) error {
+func (l *Launcher) removeWhere(ctx context.Context, id string, endsLevel bool, is func(record.Record, error) bool) error {
 	if !record.IsName(id) {
 		return nil
 	}
 	state, err := l.own(ctx, id)
-	if err != nil {
+	if state == nil || err != nil {
 		return err
 	}
-	if state == nil {
-		return l.forgetLevel(id, is)
-	}
-	if !is(record.Read(state.Path)) {
+	r, err := record.Read(state.Path)
+	if !is(r, err) {
 		state.Release()
 		return nil
 	}
 	err = l.clearHeld(ctx, id, state)
-	if err == nil {
-		err = l.networks().ForgetLevel(id)
+	if err == nil && endsLevel {
+		err = l.networks().ForgetLevel(id, r.UID)
 	}
 	if err != nil {
 		// The directory stays for another try, and the ids with it: something
@@ -69,6 +78,24 @@ func (l *Launcher) removeWhere(ctx context.Context, id string, is func(record.Re
 		return err
 	}
 	return state.Remove()
+}
+
+// ForgetLevel ends the level of a user's name that no sandbox has.
+func (l *Launcher) ForgetLevel(id string, uid uint32) error {
+	if !record.IsName(id) {
+		return nil
+	}
+	if level, err := l.networks().Level(id, uid); err == nil && !level.Above(spec.SensitivityPublic) {
+		return nil // there is no file
+	}
+	state, err := statedir.Make(l.Sandboxes(), id)
+	if errors.Is(err, fs.ErrExist) {
+		return nil // another process makes a sandbox with this id
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(l.networks().ForgetLevel(id, uid), state.Remove())
 }
 
 // own takes hold of the id of a sandbox to remove, with or without a directory. It returns nil if

@@ -172,6 +172,9 @@ func (m *making) fork(ctx context.Context) error {
 	if err := checkSnapshot(m.launcher.Roots, from, s); err != nil {
 		return err
 	}
+	if s.Config.Sensitivity.Above(m.record.Config.Sensitivity) { // another one since the record was made
+		return launch.Refusal(fmt.Errorf("snapshot %s was replaced meanwhile, and its sensitivity is %s now; try again", from, s.Config.Sensitivity))
+	}
 	box := record.NewSandbox(m.launcher.Roots, m.id, nil, m.record)
 	if m.record, err = m.launcher.layers.Files(box, nil).Fork(from, s); err != nil {
 		return err

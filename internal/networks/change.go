@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -42,11 +43,11 @@ func (n Networks) rewire(box *record.Sandbox, r, next record.Record) (cut int, e
 		return 0, err
 	}
 	if err := n.KeepLevel(box.ID, next); err != nil {
-		return 0, errors.Join(err, n.close(box, next))
+		return 0, errors.Join(err, n.takeNetwork(box, next))
 	}
 	if !isSame {
-		if cut, err = n.connect(box, r.Config.Network, next); err != nil {
-			return cut, errors.Join(err, n.close(box, next))
+		if cut, err = n.connect(box, r.Config.Grant(), next); err != nil {
+			return cut, errors.Join(err, n.takeNetwork(box, next))
 		}
 	}
 	next.Rewiring = false
@@ -54,7 +55,7 @@ func (n Networks) rewire(box *record.Sandbox, r, next record.Record) (cut int, e
 }
 
 // connect changes the links of the sandbox from one network to that of the record.
-func (n Networks) connect(box *record.Sandbox, from spec.Network, next record.Record) (cut int, err error) {
+func (n Networks) connect(box *record.Sandbox, from spec.NetworkGrant, next record.Record) (cut int, err error) {
 	namespace, err := record.OpenNetwork(next.Init)
 	if err != nil {
 		return 0, box.Why(context.Background(), &launch.SandboxError{ID: box.ID, Err: launch.ErrNotRunning})
@@ -68,12 +69,12 @@ func (n Networks) connect(box *record.Sandbox, from spec.Network, next record.Re
 	switch {
 	case next.Config.Network != spec.NetworkFull:
 		return out.Detach(namespace, member.Link)
-	case from == spec.NetworkFull:
+	case from.Network == spec.NetworkFull:
 		cut, err = out.Regrant(namespace, member)
 	default:
 		err = out.Attach(namespace, member)
 	}
-	if err != nil {
+	if err != nil || slices.Equal(from.Publish, next.Config.Publish) {
 		return cut, err
 	}
 	return cut, out.Publish(namespace, next.Init, member)
@@ -90,22 +91,22 @@ func (n Networks) member(box *record.Sandbox, r record.Record) (router.Member, e
 	return newMember(names, r)
 }
 
-// close takes the network from the sandbox, after a change of it has failed.
-func (n Networks) close(box *record.Sandbox, r record.Record) error {
+// takeNetwork takes the network from the sandbox after a failed change.
+func (n Networks) takeNetwork(box *record.Sandbox, r record.Record) error {
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
 	r.Rewiring = true
 	if err := box.Keep(r); err != nil {
 		return err
 	}
-	if _, err := n.connect(box, spec.NetworkFull, r); err != nil {
+	if _, err := n.connect(box, spec.NetworkGrant{Network: spec.NetworkFull}, r); err != nil {
 		return err
 	}
 	r.Rewiring = false
 	return box.Keep(r)
 }
 
-// EndChange ends an interrupted change of the network: it makes the links of the record anew.
-// A sandbox that cannot be connected has no network, and a note about that. The caller must hold the sandbox.
+// EndChange finishes an interrupted change of the network: it makes the links of the record again.
+// If that fails, the sandbox has no network, and a note says so. The caller must hold the sandbox.
 func (n Networks) EndChange(box *record.Sandbox) error {
 	r, err := record.Read(box.Path())
 	if err != nil || !r.Rewiring {
@@ -116,13 +117,13 @@ func (n Networks) EndChange(box *record.Sandbox) error {
 	}
 	wanted := r
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
-	if _, err := n.connect(box, spec.NetworkFull, r); err != nil {
+	if _, err := n.connect(box, spec.NetworkGrant{Network: spec.NetworkFull}, r); err != nil {
 		return err
 	}
 	if wanted.Config.Network == spec.NetworkFull {
-		if _, err := n.connect(box, spec.NetworkNone, wanted); err != nil {
-			wanted.Notes = append(wanted.Notes, fmt.Sprintf("the sandbox has lost its network: an interrupted change of it could not be finished: %v", err))
-			return n.close(box, wanted)
+		if _, err := n.connect(box, r.Config.Grant(), wanted); err != nil {
+			wanted.Notes = append(wanted.Notes, fmt.Sprintf("the sandbox has no network: finish an interrupted change of its network: %v", err))
+			return n.takeNetwork(box, wanted)
 		}
 	}
 	wanted.Rewiring = false

@@ -19,7 +19,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// Networks are those of the sandboxes of one launcher.
+// Networks are the networks of the sandboxes of one launcher.
 type Networks struct{ record.Roots }
 
 // routerDir is a directory of the state root. No container has a name with "@".
@@ -35,14 +35,14 @@ func RouterOf(state string) router.Router {
 // hasRouter is false if no sandbox of the state root was ever connected.
 func (n Networks) hasRouter() bool { return statedir.Exists(n.router().Dir) }
 
-// linkName is the name of the sandbox's device in the router. No two sandboxes have the same
-// names, at any time, and so none the same link.
+// linkName is the name of the sandbox's device in the router. No two sandboxes ever have the same
+// names, so no two have the same link.
 func linkName(n record.Names) string {
 	hash := sha256.Sum256([]byte(n.Cgroup))
 	return "s-" + hex.EncodeToString(hash[:6])
 }
 
-// newMember is the sandbox of a record, in the router.
+// newMember describes the sandbox of a record for the router.
 func newMember(n record.Names, r record.Record) (router.Member, error) {
 	m := router.Member{
 		Link: linkName(n), Number: idrange.Number(r.IDBase),

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -27,62 +28,71 @@ type Levels struct {
 	Data, Prefix string
 }
 
-// A Level is the level of the sandboxes with a name.
-type Level struct {
-	Sensitivity spec.Sensitivity `json:"sensitivity"`
-	// UID is the user whose sandbox reached the level.
-	UID uint32 `json:"uid"`
+// An Owner is a user's name for sandboxes. Two users can have the same name, one after the other.
+type Owner struct {
+	ID  string // of the sandbox
+	UID uint32
 }
 
-func (l Levels) path(id string) string { return filepath.Join(l.Data, dirName, l.Prefix+id) }
+func (o Owner) String() string { return fmt.Sprintf("%s@%d", o.ID, o.UID) } // no id has "@"
+
+func (l Levels) path(o Owner) string { return filepath.Join(l.Data, dirName, l.Prefix+o.String()) }
+
+// content is the content of a file.
+type content struct {
+	Sensitivity spec.Sensitivity `json:"sensitivity"`
+}
 
 // Of is the level of a name. It is public for a name without a level.
-func (l Levels) Of(id string) (Level, error) {
-	level := Level{Sensitivity: spec.SensitivityPublic}
-	text, err := statedir.ReadOwn(l.path(id))
+func (l Levels) Of(o Owner) (spec.Sensitivity, error) {
+	text, err := statedir.ReadOwn(l.path(o))
 	if errors.Is(err, fs.ErrNotExist) {
-		return level, nil
+		return spec.SensitivityPublic, nil
 	}
+	var c content
 	if err == nil {
-		err = json.Unmarshal(text, &level)
+		err = json.Unmarshal(text, &c)
+	}
+	if err == nil && !slices.Contains(spec.Sensitivities(), c.Sensitivity) {
+		err = fmt.Errorf("unknown level %q", c.Sensitivity)
 	}
 	if err != nil {
-		return level, fmt.Errorf("the sensitivity of sandbox %s: %w", id, err)
+		return "", fmt.Errorf("the sensitivity of sandbox %s: %w", o.ID, err)
 	}
-	return level, nil
+	return c.Sensitivity, nil
 }
 
 // Raise keeps the level of a name, unless the name has the level or a higher one. The level is on
 // disk when Raise returns.
-func (l Levels) Raise(id string, to Level) error {
-	if !to.Sensitivity.Above(spec.SensitivityPublic) {
+func (l Levels) Raise(o Owner, to spec.Sensitivity) error {
+	if !to.Above(spec.SensitivityPublic) {
 		return nil
 	}
-	now, err := l.Of(id)
-	if err != nil || !to.Sensitivity.Above(now.Sensitivity) {
+	now, err := l.Of(o)
+	if err != nil || !to.Above(now) {
 		return err
 	}
-	if err := l.write(id, to); err != nil {
-		return fmt.Errorf("keep the sensitivity of sandbox %s: %w", id, err)
+	if err := l.write(o, to); err != nil {
+		return fmt.Errorf("keep the sensitivity of sandbox %s: %w", o.ID, err)
 	}
 	return nil
 }
 
-func (l Levels) write(id string, level Level) error {
+func (l Levels) write(o Owner, level spec.Sensitivity) error {
 	dir, err := statedir.OpenData(l.Data, dirName)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	text, err := json.Marshal(level)
+	text, err := json.Marshal(content{level})
 	if err != nil {
 		return err
 	}
-	draft := filepath.Join(dir.Name(), "."+l.Prefix+id) // no id begins with a dot
+	draft := filepath.Join(dir.Name(), "."+l.Prefix+o.String()) // no id begins with a dot
 	if err := writeSynced(draft, text); err != nil {
 		return errors.Join(err, os.Remove(draft))
 	}
-	if err := os.Rename(draft, l.path(id)); err != nil {
+	if err := os.Rename(draft, l.path(o)); err != nil {
 		return err
 	}
 	return dir.Sync()
@@ -98,8 +108,8 @@ func writeSynced(path string, text []byte) error {
 }
 
 // Forget ends the level of a name, whose sandbox the owner has removed.
-func (l Levels) Forget(id string) error {
-	err := os.Remove(l.path(id))
+func (l Levels) Forget(o Owner) error {
+	err := os.Remove(l.path(o))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return nil
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 )
 
-// variable has this program become a worker when it is executed. The first argument is the kind.
+// variable in the environment makes this program a worker. The first argument is the kind.
 const variable = "_SANDBOX_RUNTIME_WORKER"
 
 // gateFile is the first file of the new process. The files of the caller follow.
@@ -26,9 +26,9 @@ const gateFile = 3
 // the process changes its ids when it runs.
 const nobody = 65534
 
-// Start starts a worker of a kind. The worker has the network namespace of the calling thread. It
-// runs until its work is done or somebody ends it. note is called with the new process, which does
-// nothing before note returns, and ends if the caller is killed before that.
+// Start starts a worker of a kind, in the network namespace of the calling thread. The worker runs
+// until its work is done or another process ends it. Start calls note with the new process. The
+// worker does nothing before note returns. If the caller is killed before that, the worker ends.
 func Start(kind string, args []string, files []*os.File, note func(process.ID) error) error {
 	gate, opener, err := os.Pipe()
 	if err != nil {
@@ -44,8 +44,8 @@ func Start(kind string, args []string, files []*os.File, note func(process.ID) e
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the %s: %w", kind, err)
 	}
-	go func() { _ = cmd.Wait() }() // reaps it, if the caller lives longer
 	id, err := process.Of(cmd.Process.Pid)
+	go func() { _ = cmd.Wait() }() // reaps it, if the caller lives longer
 	if err == nil {
 		err = note(id)
 	}
@@ -92,13 +92,13 @@ func drop() error {
 	if err := syscall.Setresuid(nobody, nobody, nobody); err != nil {
 		return err
 	}
-	return gainNothing()
+	return setNoNewPrivs()
 }
 
-// gainNothing sets no_new_privs for all threads. prctl(2) sets it for one thread. A filter of system
-// calls that goes to all threads brings it to them (kernel/seccomp.c:seccomp_sync_threads). The
-// filter allows all.
-func gainNothing() error {
+// setNoNewPrivs sets no_new_privs for all threads. prctl(2) sets it for one thread only. A seccomp
+// filter with TSYNC copies it to all threads (kernel/seccomp.c:seccomp_sync_threads()). The filter
+// allows all system calls.
+func setNoNewPrivs() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {

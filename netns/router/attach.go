@@ -15,12 +15,12 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// attach makes the link, and then the sandbox's elements: without them nothing passes. A sandbox that
-// was connected earlier can still have a silent link.
+// attach makes the link, and then the sandbox's elements: without them nothing passes. The link
+// can be there already: a disconnected sandbox keeps a silent link.
 func (o *opened) attach(sandbox *os.File, m Member) error {
 	silent, err := o.inner.LinkByName(m.Link)
 	if isNoDevice(err) {
-		silent, err = nil, connect(o.inner, m.Link, sandbox, inside, o.state.MTU)
+		silent, err = nil, o.link(sandbox, m.Link)
 	}
 	if err != nil {
 		return err
@@ -61,6 +61,18 @@ func (o *opened) attach(sandbox *os.File, m Member) error {
 		}
 	}
 	return o.grant(m)
+}
+
+// link makes the link. The kernel can still have the silent link to an earlier router.
+func (o *opened) link(sandbox *os.File, name string) error {
+	err := connect(o.inner, name, sandbox, inside, o.state.MTU)
+	if !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	if err := removeLink(sandbox, inside); err != nil {
+		return err
+	}
+	return connect(o.inner, name, sandbox, inside, o.state.MTU)
 }
 
 // joinSandbox gives both ends the addresses, neighbours and routes of one family.
@@ -166,30 +178,23 @@ func (o *opened) hostAddresses() ([]netip.Addr, error) {
 	return own, nil
 }
 
-// detach removes the sandbox's elements. Of a sandbox that is there it also notes the traffic, once no
-// packet passes any more, ends the connections, and silences the link. It returns the number of sockets
-// that ended.
-func (r Router) detach(namespace, sandbox *os.File, link string) (ended int, err error) {
+// detach removes the sandbox's elements, so no packet passes. If sandbox is not nil, detach also
+// notes the traffic.
+func (r Router) detach(namespace, sandbox *os.File, link string) error {
 	is := func(l string) bool { return l == link }
-	err = r.forgetLinks(namespace, is)
+	err := r.forgetLinks(namespace, is)
 	if err == nil && sandbox != nil {
 		err = r.noteTraffic(namespace, link)
 	}
 	if err == nil {
 		err = forgetQuotas(namespace, is)
 	}
-	if err != nil || sandbox == nil {
-		return 0, err
-	}
-	if ended, err = endConnections(sandbox, nothing); err != nil {
-		return ended, err
-	}
-	return ended, silence(sandbox)
+	return err
 }
 
-// silence takes the addresses and routes of the sandbox's end of the link. The link stays, as a device
-// that leads nowhere: the kernel takes more than 10 ms for the removal of a device. It goes with the
-// sandbox's namespace.
+// silence removes the addresses and routes of the sandbox's end of the link. The link stays, and
+// leads nowhere: its removal would take the kernel more than 10 ms. The link ends with the
+// sandbox's namespace or with the router.
 func silence(sandbox *os.File) error {
 	within, err := handleAt(sandbox)
 	if err != nil {
@@ -250,8 +255,8 @@ func (r Router) forgetGone(namespace *os.File, isLive func(link string) (bool, e
 	return forgetQuotas(namespace, isGone)
 }
 
-// sandboxes is the number of connected sandboxes. Links of others may be there: the kernel removes
-// the link of a sandbox that is gone some time later.
+// sandboxes is the number of connected sandboxes. The router can have more links: silent links, and
+// links of ended sandboxes that the kernel has not removed yet.
 func sandboxes(namespace *os.File) (int, error) {
 	f, err := openFirewall(namespace, tableName)
 	if err != nil {

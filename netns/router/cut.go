@@ -15,9 +15,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 )
 
-// endConnections ends the sandbox's TCP and UDP sockets with a peer outside that are not to stay:
-// each of their readers and writers gets ECONNABORTED at once (SOCK_DESTROY, sock_diag(7)). It returns
-// their number.
+// endConnections ends the sandbox's TCP and UDP sockets that have a peer outside, except those that
+// stays permits. Their readers and writers get ECONNABORTED at once (SOCK_DESTROY, sock_diag(7)).
+// endConnections returns the number of ended sockets.
 func endConnections(sandbox *os.File, stays func(protocol byte, peer netip.AddrPort) bool) (int, error) {
 	count := 0
 	err := netns.Do(sandbox, func() error {
@@ -53,8 +53,8 @@ func endConnections(sandbox *os.File, stays func(protocol byte, peer netip.AddrP
 	return count, nil
 }
 
-// nothing is the answer of a sandbox without a network.
-func nothing(byte, netip.AddrPort) bool { return false }
+// noneStays is the decision for a sandbox without a network.
+func noneStays(byte, netip.AddrPort) bool { return false }
 
 // peerOutside is the peer of a socket that is connected with the outside.
 func peerOutside(s netlink.SocketID) (peer netip.AddrPort, is bool) {
@@ -101,11 +101,11 @@ func destroy(protocol byte, s *netlink.Socket) (bool, error) {
 	return err == nil, err
 }
 
-// forgetConnections removes the entries of the sandbox's address from the connection tracking of
-// the namespace, except those that stay. Nil is the caller's namespace. A later sandbox with the address inherits no
-// connection.
+// forgetConnections removes the tracked connections of the sandbox's address from the namespace,
+// except those that stays permits; nil is the caller's namespace. So a later sandbox with this
+// address inherits no connection.
 func forgetConnections(namespace *os.File, address netip.Addr, stays func(protocol byte, peer netip.AddrPort) bool) error {
-	forget := func() error {
+	return inNamespace(namespace, func() error {
 		family := netlink.InetFamily(unix.AF_INET6)
 		if address.Is4() {
 			family = unix.AF_INET
@@ -114,11 +114,15 @@ func forgetConnections(namespace *os.File, address netip.Addr, stays func(protoc
 			return fmt.Errorf("remove tracked connections of %s: %w", address, err)
 		}
 		return nil
-	}
+	})
+}
+
+// inNamespace calls f in a network namespace; nil is the caller's.
+func inNamespace(namespace *os.File, f func() error) error {
 	if namespace == nil {
-		return forget()
+		return f()
 	}
-	return netns.Do(namespace, forget)
+	return netns.Do(namespace, f)
 }
 
 // forgetRanges removes the entries of all sandboxes of a router from the caller's connection tracking.

@@ -80,16 +80,20 @@ func in(s *nftables.Set, invert bool) expr.Any {
 	return &expr.Lookup{SourceRegister: nameRegister, SetName: s.Name, SetID: s.ID, Invert: invert}
 }
 
-// connection matches packets by the state of their connection.
-func connection(states uint32) expressions {
+// anyOf matches if the scratch register has any of the bits.
+func anyOf(bits uint32) expressions {
 	return expressions{
-		&expr.Ct{Key: expr.CtKeySTATE, Register: scratchRegister},
 		&expr.Bitwise{
 			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: 4,
-			Mask: binaryutil.NativeEndian.PutUint32(states), Xor: make([]byte, 4),
+			Mask: binaryutil.NativeEndian.PutUint32(bits), Xor: make([]byte, 4),
 		},
 		is(expr.CmpOpNeq, make([]byte, 4)),
 	}
+}
+
+// connection matches packets by the state of their connection.
+func connection(states uint32) expressions {
+	return append(expressions{&expr.Ct{Key: expr.CtKeySTATE, Register: scratchRegister}}, anyOf(states)...)
 }
 
 const (
@@ -103,13 +107,8 @@ const (
 // destination than the sandbox (DNAT).
 func redirected() expressions {
 	const destination = 1 << 5 // IPS_DST_NAT
-	return append(connection(expr.CtStateBitNEW),
-		&expr.Ct{Key: expr.CtKeySTATUS, Register: scratchRegister},
-		&expr.Bitwise{
-			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: 4,
-			Mask: binaryutil.NativeEndian.PutUint32(destination), Xor: make([]byte, 4),
-		},
-		is(expr.CmpOpNeq, make([]byte, 4)))
+	status := append(connection(expr.CtStateBitNEW), &expr.Ct{Key: expr.CtKeySTATUS, Register: scratchRegister})
+	return append(status, anyOf(destination)...)
 }
 
 func verdict(kind expr.VerdictKind) expressions { return expressions{&expr.Verdict{Kind: kind}} }

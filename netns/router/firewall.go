@@ -169,8 +169,8 @@ func loadPort(register uint32) expr.Any {
 	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
 }
 
-// isSpecial matches packets to a destination in a set of addresses.
-func isSpecial(f family, s *nftables.Set) expressions {
+// goesTo matches packets to an address in the set.
+func goesTo(f family, s *nftables.Set) expressions {
 	return append(f.of(), f.load(f.dest, nameRegister), in(s, false))
 }
 
@@ -191,7 +191,7 @@ func (f *firewall) writeRouter() {
 	f.rule(forward, connection(unknown), verdict(expr.VerdictDrop))
 	m := f.writeMeter()
 	for _, fam := range families {
-		f.writeForward(forward, outside, input, m, fam)
+		f.writeFamily(forward, outside, input, m, fam)
 	}
 	f.rule(outside, connection(known), m.over(expr.MetaKeyOIFNAME, m.cut))
 	f.rule(outside, connection(known), verdict(expr.VerdictAccept))
@@ -201,9 +201,9 @@ func (f *firewall) writeRouter() {
 	f.reject(input)
 }
 
-// writeForward writes the rules of one family. A packet that is not decided here is accepted if
+// writeFamily writes the rules of one family. A packet that is not decided here is accepted if
 // it goes out.
-func (f *firewall) writeForward(forward, outside, input *nftables.Chain, charges meter, fam family) {
+func (f *firewall) writeFamily(forward, outside, input *nftables.Chain, charges meter, fam family) {
 	m := f.set(members(fam))
 	allowed, denied, opened := f.set(grants("allowed", fam)), f.set(grants("denied", fam)), f.set(grants(openedName, fam))
 	special := f.set(specialSet(fam), intervals(fam.special)...)
@@ -224,9 +224,9 @@ func (f *firewall) writeForward(forward, outside, input *nftables.Chain, charges
 	f.rule(forward, fam.of(), connection(known), accept)
 	f.reject(forward, isGranted(fam, denied))
 	f.rule(forward, isGranted(fam, opened), to(uplink), accept)
-	f.reject(forward, isSpecial(fam, host))
+	f.reject(forward, goesTo(fam, host))
 	f.rule(forward, isGranted(fam, allowed), to(uplink), accept)
-	f.reject(forward, isSpecial(fam, special))
+	f.reject(forward, goesTo(fam, special))
 }
 
 // toResolver matches queries over the protocol.

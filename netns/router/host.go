@@ -60,14 +60,7 @@ func setMark() expressions {
 }
 
 func marked() expressions {
-	return expressions{
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: scratchRegister},
-		&expr.Bitwise{
-			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: 4,
-			Mask: binaryutil.NativeEndian.PutUint32(mark), Xor: make([]byte, 4),
-		},
-		is(expr.CmpOpNeq, make([]byte, 4)),
-	}
+	return append(expressions{&expr.Meta{Key: expr.MetaKeyMARK, Register: scratchRegister}}, anyOf(mark)...)
 }
 
 // closedRule refuses packets of the link without the mark: the host's table is gone then.

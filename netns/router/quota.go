@@ -27,8 +27,8 @@ type meter struct {
 	refuse, cut *nftables.Chain
 }
 
-// writeMeter writes the chains for packets beyond a quota. Answers of the resolver are charged, and
-// pass: the next query does not.
+// writeMeter writes the chains for packets beyond a quota. An answer of the resolver is charged and
+// always passes. Once the quota is used up, the next query is refused.
 func (f *firewall) writeMeter() meter {
 	m := meter{f.set(quotas()), f.chain(nftables.Chain{Name: "refuse"}), f.chain(nftables.Chain{Name: "cut"})}
 	f.reject(m.refuse)
@@ -41,8 +41,8 @@ func (f *firewall) writeMeter() meter {
 	return m
 }
 
-// charge counts a packet of a sandbox with a quota. It matches if the quota is used up. One packet
-// must meet it once.
+// charge charges a packet to the quota of its sandbox, and matches if the quota is used up. Each
+// packet must pass only one such rule.
 func (m meter) charge(key expr.MetaKey) expressions {
 	return expressions{&expr.Meta{Key: key, Register: nameRegister}, in(m.quotas, false)}
 }
@@ -52,8 +52,8 @@ func (m meter) over(key expr.MetaKey, chain *nftables.Chain) expressions {
 	return append(m.charge(key), &expr.Verdict{Kind: expr.VerdictJump, Chain: chain.Name})
 }
 
-// becomeReset makes a reset of a TCP packet on its way to a sandbox. Otherwise a program that waits
-// for the packet would wait forever.
+// becomeReset turns a TCP packet on its way to a sandbox into a reset. Without the reset, a program
+// that waits for data would wait forever.
 func becomeReset() expressions {
 	const flags, checksum = 12, 16 // places in the header of TCP: RFC 9293, section 3.1
 	return expressions{

@@ -12,46 +12,42 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// regrant replaces the sandbox's rules in one step, and ends the connections that the new rules do
-// not permit.
-func (o *opened) regrant(sandbox *os.File, m Member) (ended int, err error) {
+// regrant replaces the sandbox's rules in one step. It returns what they permit.
+func (o *opened) regrant(m Member) (permitted, error) {
 	f, err := openFirewall(o.namespace, tableName)
 	if err != nil {
-		return 0, err
+		return permitted{}, err
 	}
 	isOwn := func(link string) bool { return link == m.Link }
 	for _, fam := range families {
 		for _, name := range grantNames {
 			if _, err := f.forget(f.named(grants(name, fam)), isOwn); err != nil {
-				return 0, err
+				return permitted{}, err
 			}
 		}
 	}
 	own, err := o.hostAddresses()
 	if err != nil {
-		return 0, err
+		return permitted{}, err
 	}
 	if err := o.canAllow(m.Allow); err != nil {
-		return 0, err
+		return permitted{}, err
 	}
 	f.addRules(m, own)
-	if err := errors.Join(f.flush(), o.openHost()); err != nil {
-		return 0, err
-	}
-	p := permitted{m, own}
-	if ended, err = endConnections(sandbox, p.reaches); err != nil {
-		return ended, err
-	}
+	return permitted{m, own}, errors.Join(f.flush(), o.openHost())
+}
+
+// forgetRefused has the router and the host forget the sandbox's connections that are not permitted.
+func (o *opened) forgetRefused(p permitted) error {
 	a := o.state.addresses()
 	for _, fam := range a.families() {
-		own := a.at(fam, firstSandbox+m.Number)
 		for _, namespace := range []*os.File{o.namespace, nil} {
-			if err := forgetConnections(namespace, own, p.reaches); err != nil {
-				return ended, err
+			if err := forgetConnections(namespace, a.at(fam, firstSandbox+p.Number), p.reaches); err != nil {
+				return err
 			}
 		}
 	}
-	return ended, nil
+	return nil
 }
 
 // permitted decides about connections as the router's table does.

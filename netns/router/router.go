@@ -50,10 +50,10 @@ func (r Router) seed() [sha256.Size]byte { return sha256.Sum256([]byte(r.Dir)) }
 // hostLink is the name of the host's device.
 func (r Router) hostLink() string {
 	seed := r.seed()
-	return "sr-" + hex.EncodeToString(seed[:6])
+	return linkPrefix + hex.EncodeToString(seed[:6])
 }
 
-func (r Router) hostTable() string { return tableName + "-" + r.hostLink()[len("sr-"):] }
+func (r Router) hostTable() string { return tableName + "-" + r.hostLink()[len(linkPrefix):] }
 
 func (r Router) pin() string { return filepath.Join(r.Dir, "router") }
 
@@ -79,22 +79,25 @@ func (r Router) Attach(sandbox *os.File, m Member) error {
 	return nil
 }
 
-// Detach ends the connection of the sandbox with this link, also of one that was connected in part.
-// The published ports close first, then packets stop, then all of the sandbox's connections end. Detach
-// returns their number. The router keeps the traffic of the sandbox for the next Attach. For a sandbox
-// whose processes have ended sandbox is nil: the kernel removes its connections and its link with its
-// namespace, which takes the kernel some 10 ms more.
+// Detach disconnects the sandbox with this link, also after an Attach that failed. First the
+// published ports close, then packets stop, then the sandbox's connections end. Detach returns the
+// number of sockets that ended. The router keeps the traffic of the sandbox for the next Attach.
+// If the processes of the sandbox have ended, sandbox is nil: the kernel then removes the
+// connections and the link with the namespace, some 10 ms later.
 func (r Router) Detach(sandbox *os.File, link string) (ended int, err error) {
 	before := func() error { return r.endPublisher(link) }
-	err = r.change(before, func(namespace *os.File) (err error) {
-		ended, err = r.detach(namespace, sandbox, link)
-		return err
+	err = r.change(before, func(namespace *os.File) error {
+		return r.detach(namespace, sandbox, link)
 	}, func() error {
 		if sandbox != nil {
 			return nil
 		}
 		return r.forgetTraffic(func(l string) (bool, error) { return l != link, nil })
 	})
+	if sandbox != nil { // without the router's lock: a sandbox can have many sockets
+		n, end := endConnections(sandbox, noneStays)
+		ended, err = n, errors.Join(err, end, silence(sandbox))
+	}
 	if err != nil {
 		return ended, fmt.Errorf("disconnect the sandbox: %w", err)
 	}
@@ -115,7 +118,15 @@ func (r Router) Regrant(sandbox *os.File, m Member) (ended int, err error) {
 		return 0, fmt.Errorf("change the sandbox's network: %w", err)
 	}
 	defer o.close()
-	if ended, err = o.regrant(sandbox, m); err != nil {
+	p, err := o.regrant(m)
+	if err == nil {
+		unlock() // a sandbox can have many sockets
+		ended, err = endConnections(sandbox, p.reaches)
+	}
+	if err == nil {
+		err = o.forgetRefused(p)
+	}
+	if err != nil {
 		return ended, fmt.Errorf("change the sandbox's network: %w", err)
 	}
 	return ended, nil
@@ -134,8 +145,8 @@ func (r Router) Prune(isLive func(link string) (bool, error)) error {
 	return nil
 }
 
-// change calls before, then f for a router that is there, and then after. It removes a router without
-// sandboxes, and the link of one that is dying.
+// change calls before, then f if there is a router, and then after. A router without sandboxes is
+// removed before after is called. The links of dying sandboxes go with that router.
 func (r Router) change(before func() error, f func(namespace *os.File) error, after func() error) error {
 	if !statedir.Exists(r.Dir) { // there was no router
 		return nil
@@ -145,13 +156,8 @@ func (r Router) change(before func() error, f func(namespace *os.File) error, af
 		return err
 	}
 	defer unlock()
-	if err := before(); err != nil {
-		return err
-	}
-	if err := r.changeLocked(f); err != nil {
-		return err
-	}
-	return after()
+	// A publisher that does not end keeps no packet of the sandbox from its end.
+	return errors.Join(before(), r.changeLocked(f), after())
 }
 
 func (r Router) changeLocked(f func(namespace *os.File) error) error {
@@ -176,19 +182,34 @@ func (r Router) changeLocked(f func(namespace *os.File) error) error {
 // lock keeps other processes from changes of the router.
 func (r Router) lock() (func(), error) { return r.flock(unix.LOCK_EX) }
 
-// flock locks the router's directory: see flock(2).
+// flock locks the router's directory. Each process waits at the parent directory for its turn, so
+// those that only read do not pass one that waits for a change: flock(2) alone lets them pass.
 func (r Router) flock(how int) (func(), error) {
 	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(r.Dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	turn, err := lockDir(filepath.Dir(r.Dir), unix.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	defer turn.Close()
+	f, err := lockDir(r.Dir, how)
+	if err != nil {
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}
+
+// lockDir waits for the lock of a directory: see flock(2).
+func lockDir(path string, how int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
 	for {
 		err := unix.Flock(int(f.Fd()), how)
 		if err == nil {
-			return func() { f.Close() }, nil
+			return f, nil
 		}
 		if !errors.Is(err, unix.EINTR) {
 			f.Close()

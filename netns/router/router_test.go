@@ -118,6 +118,28 @@ func TestACutEndsConnections(t *testing.T) {
 	wantRefusal(t, sandbox, internetIPv4+":80")
 }
 
+// The only sandbox loses its network together with the router, and gets it back at once: the kernel
+// still has its link to the earlier router.
+func TestTheOnlySandboxGetsItsNetworkBack(t *testing.T) {
+	w := newWorld(t)
+	serve(t, w.internet, "0.0.0.0:80")
+	m := Member{Link: "s-one", Number: 1}
+	one := w.attach(t, m)
+	for range 3 {
+		earlier, err := w.router.namespace() // so the link stays
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.detach(t, one, m.Link)
+		wantRefusal(t, one, internetIPv4+":80")
+		if err := w.on(func() error { return w.router.Attach(one, m) }); err != nil {
+			t.Fatal(err)
+		}
+		wantAnswer(t, one, internetIPv4+":80", hostIPv4)
+		earlier.Close()
+	}
+}
+
 func TestRulesWidenAndNarrow(t *testing.T) {
 	w := newWorld(t)
 	netnstest.Shell(t, w.internet, "ip address add 10.0.0.9/32 dev lo; ip address add 9.9.9.10/24 dev lan")

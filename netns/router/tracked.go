@@ -7,8 +7,6 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-
-	"github.com/sandbox-runtime/sandbox-runtime/netns"
 )
 
 // Attributes of linux/netfilter/nfnetlink_conntrack.h, and a flag of net/netfilter/nf_internals.h.
@@ -39,12 +37,8 @@ func forgetSource(source netip.Addr) error {
 
 // forgetAll removes the tracked connections of a source from the namespace; nil is the caller's.
 func forgetAll(namespace *os.File, source netip.Addr) error {
-	forget := func() error { return forgetSource(source) }
-	if namespace != nil {
-		forget = func() error { return netns.Do(namespace, func() error { return forgetSource(source) }) }
-	}
-	if source.Is4() && forget() == nil {
+	if source.Is4() && inNamespace(namespace, func() error { return forgetSource(source) }) == nil {
 		return nil
 	}
-	return forgetConnections(namespace, source, nothing)
+	return forgetConnections(namespace, source, noneStays)
 }

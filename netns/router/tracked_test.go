@@ -16,7 +16,7 @@ import (
 func TestTheConnectionsOfOneSourceAreForgotten(t *testing.T) {
 	for name, forget := range map[string]func(netip.Addr) error{
 		"by the kernel": func(a netip.Addr) error { return forgetAll(nil, a) },
-		"by a list":     func(a netip.Addr) error { return forgetConnections(nil, a, nothing) },
+		"by a list":     func(a netip.Addr) error { return forgetConnections(nil, a, noneStays) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

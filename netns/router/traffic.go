@@ -17,12 +17,13 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A trafficNote is the traffic of a sandbox that its present link has not counted. It keeps a used quota used
-// when the sandbox is connected again.
+// A trafficNote keeps the traffic of a sandbox that was disconnected, so that a used quota stays
+// used. The traffic of a sandbox is the note and the counters of its link together. Received and
+// Sent of a note can be negative: see resumeTraffic.
 type trafficNote struct {
 	spec.Traffic
-	// Index is that of the last link in the note, which can still be there after a crash. 0: the
-	// sandbox was connected again.
+	// Index is the index of the link whose counters the note already has. 0: the sandbox was
+	// connected again.
 	Index int
 }
 
@@ -106,8 +107,9 @@ func (r Router) notedTraffic(link string) (n trafficNote, err error) {
 	return n, nil
 }
 
-// resumeTraffic returns the note of a sandbox that is connected again. A new link can have the index of
-// the old one. The counters of a silent link go on, so the note gives up what they have counted.
+// resumeTraffic returns the note of a sandbox that is connected again, and forgets the index of its
+// link: a new link can have the same index. The counters of a silent link continue, so
+// resumeTraffic subtracts their present values from the note.
 func (r Router) resumeTraffic(name string, silent netlink.Link) (trafficNote, error) {
 	n, err := r.notedTraffic(name)
 	if err != nil || n.Index == 0 {
@@ -140,7 +142,7 @@ func (r Router) forgetTraffic(isLive func(link string) (bool, error)) error {
 		if !is {
 			continue
 		}
-		live, err := isLive(strings.TrimSuffix(link, ".new"))
+		live, err := isLive(strings.TrimSuffix(link, draftSuffix))
 		if err == nil && !live {
 			err = erase.IgnoreMissing(os.Remove(filepath.Join(r.Dir, e.Name())))
 		}

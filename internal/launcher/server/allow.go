@@ -69,8 +69,8 @@ func (r *Rule) allow(c *launch.Create, files map[string]*os.File) error {
 	return nil
 }
 
-// allowGrant holds a network to the rule. Nil is no change of the network. No rule is needed for the
-// network none.
+// allowGrant checks a network against the rule. A nil grant changes no network. The network none
+// needs no rule.
 func (r *Rule) allowGrant(g *spec.NetworkGrant) error {
 	if r.all || g == nil {
 		return nil
@@ -80,10 +80,10 @@ func (r *Rule) allowGrant(g *spec.NetworkGrant) error {
 		return refused("network %q; allowed: %v", network, r.Networks)
 	}
 	if len(g.Allow) > 0 {
-		return refused("addresses to allow: only root may name some in this version")
+		return refused("allow: only root may use it in this version")
 	}
 	if len(g.Publish) > 0 {
-		return refused("ports to publish: only root may publish some in this version; programs reach a port with Dial")
+		return refused("publish: only root may use it in this version; use Dial to reach a port")
 	}
 	return nil
 }

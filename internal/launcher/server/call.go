@@ -286,14 +286,14 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 	if err := c.see(ctx, r.ID); err != nil {
 		// A user must not learn of other users' sandboxes, also not by a removal.
 		if r.Op == launch.OpRemove && errors.Is(err, launch.ErrNotFound) {
-			return &launch.Answer{}, nil
+			return &launch.Answer{}, c.server.core.ForgetLevel(r.ID, c.peer.uid)
 		}
 		return nil, err
 	}
 	switch r.Op {
 	case launch.OpRemove:
 		c.untie(r.ID)
-		return &launch.Answer{}, c.server.remove(ctx, r.ID, c.peer)
+		return &launch.Answer{}, c.server.remove(ctx, r.ID, c.peer, c.server.core.Remove)
 	case launch.OpInfo:
 		return nil, c.answerFrom(ctx, func() (*launch.Answer, error) {
 			i, err := c.server.core.Info(ctx, r.ID)
@@ -438,8 +438,11 @@ func (c *call) list(ctx context.Context) (*launch.Answer, error) {
 	return &launch.Answer{List: seen}, nil
 }
 
+// A removal is Remove or Abandon of a Core.
+type removal func(ctx context.Context, id string, may func(owner uint32) bool) error
+
 // remove removes a sandbox. It goes on if the client disconnects.
-func (s *Server) remove(ctx context.Context, id string, p *peer) error {
+func (s *Server) remove(ctx context.Context, id string, p *peer, remove removal) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
 	defer cancel()
 	s.handles.drop(id)
@@ -447,7 +450,7 @@ func (s *Server) remove(ctx context.Context, id string, p *peer) error {
 	if p.all {
 		may = nil
 	}
-	if err := s.core.Remove(ctx, id, may); err != nil {
+	if err := remove(ctx, id, may); err != nil {
 		return err
 	}
 	p.removed(id)

@@ -22,6 +22,10 @@ type Core interface {
 	// Remove removes a sandbox. If may is not nil, Remove does nothing unless may returns true
 	// for the sandbox's owner.
 	Remove(ctx context.Context, id string, may func(owner uint32) bool) error
+	// Abandon is Remove, but the sandbox's level of sensitivity stays: its owner has not removed it.
+	Abandon(ctx context.Context, id string, may func(owner uint32) bool) error
+	// ForgetLevel ends the level of a user's name that no sandbox has.
+	ForgetLevel(id string, uid uint32) error
 	Info(ctx context.Context, id string) (spec.Info, error)
 	// List describes the sandboxes for whose owner may returns true; nil: all. The list can hold
 	// some sandboxes beside an error; it is nil if nothing is known.

@@ -32,6 +32,8 @@ type fakeCore struct {
 	// beginnings are those of snapshots, by "NAME of UID".
 	beginnings map[string]launch.Beginning
 	opened     int
+	// abandoned and forgotten are the calls of Abandon and ForgetLevel.
+	abandoned, forgotten []string
 }
 
 func newFakeCore() *fakeCore { return &fakeCore{boxes: map[string]*fakeBox{}} }
@@ -150,6 +152,21 @@ func (f *fakeCore) Remove(_ context.Context, id string, may func(owner uint32) b
 		b.set(spec.StateStopped)
 	}
 	delete(f.boxes, id)
+	return nil
+}
+
+// Abandon notes the id, and removes the box.
+func (f *fakeCore) Abandon(ctx context.Context, id string, may func(owner uint32) bool) error {
+	f.mu.Lock()
+	f.abandoned = append(f.abandoned, id)
+	f.mu.Unlock()
+	return f.Remove(ctx, id, may)
+}
+
+func (f *fakeCore) ForgetLevel(id string, uid uint32) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forgotten = append(f.forgotten, fmt.Sprintf("%s of %d", id, uid))
 	return nil
 }
 

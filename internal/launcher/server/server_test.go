@@ -301,7 +301,7 @@ func TestACreateThatNobodyLearnsOfIsUndone(t *testing.T) {
 	testhost.Eventually(t, "the removal", func() bool {
 		w.core.mu.Lock()
 		defer w.core.mu.Unlock()
-		return w.core.made == 1 && w.core.boxes["box"] == nil
+		return w.core.made == 1 && w.core.boxes["box"] == nil && slices.Equal(w.core.abandoned, []string{"box"})
 	})
 }
 
@@ -364,6 +364,26 @@ func TestTiedSandboxesEndWithTheConnection(t *testing.T) {
 		if got := w.core.box(name) != nil; got != want {
 			t.Errorf("%s: there is %t", name, got)
 		}
+	}
+	if !slices.Equal(w.core.abandoned, []string{"tied"}) { // nobody has removed it
+		t.Errorf("abandoned: %q", w.core.abandoned)
+	}
+}
+
+// A user that removes a name without a sandbox ends the level of the name, and of no other user's.
+func TestARemovalEndsTheLevelOfANameWithoutASandbox(t *testing.T) {
+	w := newWorld(t, Rule{User: "1001"}, Rule{User: "1002"})
+	box(t, w.client(t, 1002), "theirs")
+	for _, name := range []string{"gone", "theirs"} {
+		if err := w.client(t, 1001).Remove(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"gone of 1001", "theirs of 1001"}; !slices.Equal(w.core.forgotten, want) {
+		t.Errorf("forgotten: %q", w.core.forgotten)
+	}
+	if w.core.box("theirs") == nil {
+		t.Error("another's sandbox was removed")
 	}
 }
 

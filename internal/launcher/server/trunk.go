@@ -152,7 +152,7 @@ func (t *trunk) removeTied() {
 			if err == nil && !now.Created.Equal(i.Created) {
 				return // another sandbox has the name
 			}
-			if err := t.server.remove(ctx, i.ID, t.peer); err != nil {
+			if err := t.server.remove(ctx, i.ID, t.peer, t.server.core.Abandon); err != nil {
 				t.log().Error("remove a sandbox whose client has gone", "id", i.ID, "error", err)
 			}
 		})
