@@ -37,3 +37,41 @@ func TestTheLevelOfARecordOutlivesItsSandbox(t *testing.T) {
 		})
 	}
 }
+
+// A sandbox that its owner has not removed keeps the level of its name.
+func TestOnlyARemovalByTheOwnerEndsALevel(t *testing.T) {
+	l := newTestLauncher(t)
+	newBox := func() *Sandbox {
+		t.Helper()
+		sb, err := l.Create(t.Context(), launch.Create{Name: "box"}, Sources{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = sb.Close() })
+		return sb
+	}
+	level := func(sb *Sandbox) spec.Sensitivity {
+		t.Helper()
+		info, err := sb.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Config.Sensitivity
+	}
+	first := newBox()
+	if _, err := first.ChangeNetwork(t.Context(), launch.NetworkRequest{Sensitivity: spec.SensitivitySecret}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Abandon(t.Context(), "box", nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := level(newBox()); got != spec.SensitivitySecret {
+		t.Errorf("after the client has gone: %s", got)
+	}
+	if err := l.Remove(t.Context(), "box"); err != nil {
+		t.Fatal(err)
+	}
+	if got := level(newBox()); got != spec.SensitivityPublic {
+		t.Errorf("after a removal: %s", got)
+	}
+}
