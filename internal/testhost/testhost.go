@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,39 +28,45 @@ func Run(m *testing.M) int {
 	return code
 }
 
-// RunMounting is Run for tests that make mounts, and leave none of these either. It counts the
-// mounts in the places of tests only, since other programs of the host mount meanwhile.
+// RunMounting is Run for tests that make mounts, and leave none of these either. The tests get a
+// temporary directory of their own: tests of other packages mount in the host's meanwhile.
 func RunMounting(m *testing.M) int {
 	runtime.LockOSThread() // keeps one thread in the host's namespace
-	before := mounts()
+	own, err := os.MkdirTemp("", "m")
+	if err == nil {
+		err = os.Chmod(own, 0o1777) // as the host's: sandboxes' users pass here
+	}
+	if err == nil {
+		err = os.Setenv("TMPDIR", own)
+	}
+	if err != nil {
+		panic(err)
+	}
 	code := Run(m)
-	for mount, n := range mounts() {
-		if n > before[mount] {
-			fmt.Fprintf(os.Stderr, "%d mounts before the tests, %d after: %s\n", before[mount], n, mount)
-			code = max(code, 1)
-		}
+	if left := mountsBelow(own); len(left) > 0 {
+		fmt.Fprintf(os.Stderr, "mounts are left at %q\n", left)
+		return max(code, 1)
+	}
+	if err := os.RemoveAll(own); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return max(code, 1)
 	}
 	return code
 }
 
-// places are the directories below which a test can mount: the temporary directory, and those of
-// the product.
-var places = []string{os.TempDir() + "/", "/run/sandbox-runtime", "/var/lib/sandbox-runtime"}
-
-// mounts counts the mounts at each mount point in the places of tests.
-func mounts() map[string]int {
+// mountsBelow are the mount points in a directory.
+func mountsBelow(dir string) (found []string) {
 	text, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
 		panic(err)
 	}
-	n := map[string]int{}
 	for line := range strings.Lines(string(text)) {
 		at := strings.Fields(line)[4] // proc_pid_mountinfo(5)
-		if slices.ContainsFunc(places, func(place string) bool { return strings.HasPrefix(at, place) }) {
-			n[at]++
+		if strings.HasPrefix(at, dir+"/") {
+			found = append(found, at)
 		}
 	}
-	return n
+	return found
 }
 
 // RunServing is Run for tests with work in the background: its rest has some time to end,

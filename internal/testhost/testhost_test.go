@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -35,7 +36,7 @@ func TestLeave(t *testing.T) {
 	case "mount":
 		leaveMount(t, os.TempDir()+"/testhost-left")
 	case "mount of others":
-		leaveMount(t, "/mnt")
+		leaveMount(t, filepath.Dir(os.TempDir())+"/of-others")
 	}
 }
 
