@@ -81,7 +81,7 @@ func TestCompletionInFish(t *testing.T) {
 	made := filepath.Join(dir, "made")
 	for line, want := range map[string]string{
 		"insp":                                 "inspect",
-		"do --ne":                              "--network",
+		"do --hostn":                           "--hostname",
 		"--ro":                                 "--root\n--rootless",
 		"nope b":                               "bat",
 		"completion b":                         "bash",
@@ -119,7 +119,7 @@ print "rea"dy
 	term.shows(t, "ready")
 	for line, want := range map[string]string{
 		"insp":                                  "inspect ",
-		"do --ne":                               "do --network ",
+		"do --hostn":                            "do --hostname ",
 		"--ro":                                  "--root",
 		"completion b":                          "completion bash ",
 		"--root " + s.root + " stats b":         "--root " + s.root + " stats box-1 ",

@@ -81,7 +81,7 @@ func TestDoctorDoesNotWarnOfDefaults(t *testing.T) {
 	s := newSandboxes(t)
 	got := run(t, s.command("doctor"))
 	_, quotas, found := strings.Cut(got.stdout, "\nquotas that sandboxes share, for 16 sandboxes with the default limits\n")
-	quotas, _, ended := strings.Cut(quotas, "\nisolation")
+	quotas, _, ended := strings.Cut(quotas, "\nnetwork of sandboxes")
 	if !found || !ended || strings.Count(quotas, "\n") != 3 || strings.Contains(quotas, "  warn ") {
 		t.Errorf("got %+v", got)
 	}

@@ -46,7 +46,7 @@ type content struct {
 // Of is the level of a name. It is public for a name without a level.
 func (l Levels) Of(o Owner) (spec.Sensitivity, error) {
 	text, err := statedir.ReadOwn(l.path(o))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) { // there can be none
 		return spec.SensitivityPublic, nil
 	}
 	var c content
