@@ -155,6 +155,13 @@ func (f *fakeCore) Remove(_ context.Context, id string, may func(owner uint32) b
 	return nil
 }
 
+// calls are the calls of Abandon and ForgetLevel.
+func (f *fakeCore) calls() (abandoned, forgotten []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.abandoned), slices.Clone(f.forgotten)
+}
+
 // Abandon notes the id, and removes the box.
 func (f *fakeCore) Abandon(ctx context.Context, id string, may func(owner uint32) bool) error {
 	f.mu.Lock()

@@ -365,8 +365,8 @@ func TestTiedSandboxesEndWithTheConnection(t *testing.T) {
 			t.Errorf("%s: there is %t", name, got)
 		}
 	}
-	if !slices.Equal(w.core.abandoned, []string{"tied"}) { // nobody has removed it
-		t.Errorf("abandoned: %q", w.core.abandoned)
+	if abandoned, _ := w.core.calls(); !slices.Equal(abandoned, []string{"tied"}) { // nobody has removed it
+		t.Errorf("abandoned: %q", abandoned)
 	}
 }
 
@@ -379,8 +379,8 @@ func TestARemovalEndsTheLevelOfANameWithoutASandbox(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := []string{"gone of 1001", "theirs of 1001"}; !slices.Equal(w.core.forgotten, want) {
-		t.Errorf("forgotten: %q", w.core.forgotten)
+	if _, forgotten := w.core.calls(); !slices.Equal(forgotten, []string{"gone of 1001", "theirs of 1001"}) {
+		t.Errorf("forgotten: %q", forgotten)
 	}
 	if w.core.box("theirs") == nil {
 		t.Error("another's sandbox was removed")
