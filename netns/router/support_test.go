@@ -99,6 +99,8 @@ func serve(t *testing.T, namespace *os.File, address string) {
 				return
 			}
 			host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+			_ = c.SetDeadline(time.Now().Add(patience))
+			_, _ = c.Read(make([]byte, 1)) // an end with unread bytes would reset the connection
 			fmt.Fprint(c, host)
 			c.Close()
 		}
