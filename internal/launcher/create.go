@@ -272,21 +272,12 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	if m.host, err = l.host(); err != nil {
 		return err
 	}
-	profile, err := loadSeccomp(m.request.Config.Seccomp, from)
-	if err == nil {
-		m.filters = seccomp.CommandsMayFilter(profile)
-		profile, err = seccomp.ForAgent(profile, m.host.Mode == cgroups.V2)
-	}
-	if err != nil {
-		return launch.Refusal(err)
-	}
-	filter, note, err := l.filters.Open(ctx, profile)
+	profile, filter, note, err := m.openFilter(ctx, from)
 	if err != nil {
 		return err
 	}
 	if filter != nil {
 		defer filter.Close()
-		profile = nil // the agent loads it
 	}
 	if m.record.IDBase, err = l.ids.Claim(m.id); err != nil {
 		return fmt.Errorf("claim a range of user ids: %w", err)
@@ -341,6 +332,24 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	}
 	// Processes inside can send their open files to the client, over a socket.
 	return l.handed.add(m.id, m.record, m.top)
+}
+
+// openFilter returns the profile that libcontainer loads, or the filter that the agent loads. The note
+// is for the user.
+func (m *making) openFilter(ctx context.Context, from Sources) (profile *specs.LinuxSeccomp, filter *os.File, note string, err error) {
+	profile, err = loadSeccomp(m.request.Config.Seccomp, from)
+	if err == nil {
+		m.filters = seccomp.CommandsMayFilter(profile)
+		profile, err = seccomp.ForAgent(profile, m.host.Mode == cgroups.V2)
+	}
+	if err != nil {
+		return nil, nil, "", launch.Refusal(err)
+	}
+	filter, note, err = m.launcher.filters.Open(ctx, profile)
+	if filter != nil {
+		profile = nil
+	}
+	return profile, filter, note, err
 }
 
 // rootConfig chooses the part of the host that the sandbox sees.

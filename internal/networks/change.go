@@ -95,10 +95,9 @@ func (n Networks) member(box *record.Sandbox, r record.Record) (router.Member, e
 func (n Networks) takeNetwork(box *record.Sandbox, r record.Record) error {
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
 	r.Rewiring = true
-	if err := box.Keep(r); err != nil {
-		return err
-	}
-	if _, err := n.connect(box, spec.NetworkGrant{Network: spec.NetworkFull}, r); err != nil {
+	kept := box.Keep(r)
+	_, err := n.connect(box, spec.NetworkGrant{Network: spec.NetworkFull}, r) // also without the record
+	if err := errors.Join(kept, err); err != nil {
 		return err
 	}
 	r.Rewiring = false

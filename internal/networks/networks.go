@@ -71,16 +71,22 @@ func addressRules(texts []string) (rules []spec.AddressRule, err error) {
 	return rules, nil
 }
 
+// opened is a sandbox that is being made: its network namespace, and its description for the router.
+func opened(namespace func() (*os.File, error), names record.Names, r record.Record) (*os.File, router.Member, error) {
+	member, err := newMember(names, r)
+	if err != nil {
+		return nil, member, err
+	}
+	inside, err := namespace()
+	return inside, member, err
+}
+
 // Attach connects a sandbox that is being made, if the record asks for that.
 func (n Networks) Attach(namespace func() (*os.File, error), names record.Names, r record.Record) error {
 	if r.Config.Network != spec.NetworkFull {
 		return nil
 	}
-	member, err := newMember(names, r)
-	if err != nil {
-		return err
-	}
-	inside, err := namespace()
+	inside, member, err := opened(namespace, names, r)
 	if err != nil {
 		return err
 	}
@@ -99,11 +105,7 @@ func (n Networks) Publish(namespace func() (*os.File, error), names record.Names
 	if len(r.Config.Publish) == 0 {
 		return nil
 	}
-	member, err := newMember(names, r)
-	if err != nil {
-		return err
-	}
-	inside, err := namespace()
+	inside, member, err := opened(namespace, names, r)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ const (
 type switchboard struct {
 	host   *net.UDPConn
 	server *net.UDPAddr
-	bound  *bound
+	count  *counter
 	// idle is idleTime; tests have less.
 	idle time.Duration
 
@@ -29,9 +29,9 @@ type switchboard struct {
 	peers map[netip.AddrPort]*net.UDPConn
 }
 
-func newSwitchboard(host *net.UDPConn, port uint16, b *bound) *switchboard {
+func newSwitchboard(host *net.UDPConn, port uint16, b *counter) *switchboard {
 	return &switchboard{
-		host: host, server: &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(port)}, bound: b, idle: idleTime,
+		host: host, server: &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(port)}, count: b, idle: idleTime,
 		peers: map[netip.AddrPort]*net.UDPConn{},
 	}
 }
@@ -59,7 +59,7 @@ func (s *switchboard) inside(client netip.AddrPort) *net.UDPConn {
 		_ = c.SetReadDeadline(time.Now().Add(s.idle)) // a closed socket needs none
 		return c
 	}
-	if !s.bound.take(maxPeers) {
+	if !s.count.take(maxPeers) {
 		return nil
 	}
 	c, err := net.DialUDP("udp", nil, s.server)
@@ -67,7 +67,7 @@ func (s *switchboard) inside(client netip.AddrPort) *net.UDPConn {
 		err = c.SetReadDeadline(time.Now().Add(s.idle))
 	}
 	if err != nil {
-		s.bound.give()
+		s.count.give()
 		return nil
 	}
 	s.peers[client] = c
@@ -92,6 +92,6 @@ func (s *switchboard) forget(c *net.UDPConn, client netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.peers, client)
-	s.bound.give()
+	s.count.give()
 	_ = c.Close() // nothing waits for it
 }

@@ -55,14 +55,14 @@ func TakeOver() { worker.TakeOver(kind, run) }
 
 // run is the life of the process.
 func run(args []string) error {
-	var bounds bounds
+	var counts counters
 	pidfd := worker.File(0)
 	for i, arg := range args {
 		p, err := parse(arg, worker.File(i+1))
 		if err != nil {
 			return err
 		}
-		if err := p.serve(&bounds); err != nil {
+		if err := p.serve(&counts); err != nil {
 			return err
 		}
 	}
@@ -74,7 +74,7 @@ func run(args []string) error {
 }
 
 // serve serves the port in the background.
-func (p Port) serve(b *bounds) error {
+func (p Port) serve(b *counters) error {
 	defer p.Socket.Close()
 	if !p.IsUDP {
 		l, err := net.FileListener(p.Socket)

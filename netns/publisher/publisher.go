@@ -5,13 +5,13 @@ package publisher
 
 import "sync/atomic"
 
-// bounds count the work for one sandbox at one time.
-type bounds struct{ streams, peers bound }
+// counters count the present work for one sandbox.
+type counters struct{ streams, peers counter }
 
-type bound struct{ taken atomic.Int64 }
+type counter struct{ taken atomic.Int64 }
 
-// take is false if most are taken already.
-func (b *bound) take(most int64) bool {
+// take counts one more piece of work. It returns false if that would exceed most.
+func (b *counter) take(most int64) bool {
 	if b.taken.Add(1) > most {
 		b.taken.Add(-1)
 		return false
@@ -19,4 +19,4 @@ func (b *bound) take(most int64) bool {
 	return true
 }
 
-func (b *bound) give() { b.taken.Add(-1) }
+func (b *counter) give() { b.taken.Add(-1) }

@@ -14,7 +14,7 @@ import (
 // A client beyond the bound learns so at once. A place that is free again serves the next one.
 func TestConnectionsAreBounded(t *testing.T) {
 	server, host := listen(t), listen(t)
-	var b bound
+	var b counter
 	go serveStreams(host, port(server.Addr()), &b)
 	b.taken.Store(maxStreams - 1)
 	first := dial(t, "tcp", host.Addr())
@@ -40,7 +40,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 // another one with its next packet.
 func TestUDPClientsAreBoundedAndEnd(t *testing.T) {
 	server, host := listenPacket(t), listenPacket(t)
-	var b bound
+	var b counter
 	s := newSwitchboard(host, port(server.LocalAddr()), &b)
 	s.idle = 500 * time.Millisecond
 	go s.serve()

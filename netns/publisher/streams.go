@@ -18,7 +18,7 @@ const (
 
 // serveStreams passes the connections of a listener to a port of the sandbox. The client of a
 // connection beyond the bound is reset.
-func serveStreams(l *net.TCPListener, port uint16, b *bound) {
+func serveStreams(l *net.TCPListener, port uint16, b *counter) {
 	for {
 		c, err := l.AcceptTCP()
 		if err != nil {

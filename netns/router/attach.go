@@ -208,25 +208,31 @@ func silence(sandbox *os.File) error {
 	if err != nil {
 		return err
 	}
-	routes, err := within.RouteList(link, netlink.FAMILY_ALL)
+	routes, err := listed(func() ([]netlink.Route, error) { return within.RouteList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("list the sandbox's routes: %w", err)
 	}
 	for _, r := range routes {
-		if err := within.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+		if err := within.RouteDel(&r); err != nil && !isGone(err, unix.ESRCH) {
 			return fmt.Errorf("remove a route of the sandbox: %w", err)
 		}
 	}
-	addresses, err := within.AddrList(link, netlink.FAMILY_ALL)
+	addresses, err := listed(func() ([]netlink.Addr, error) { return within.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("list the sandbox's addresses: %w", err)
 	}
 	for _, a := range addresses {
-		if err := within.AddrDel(link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+		if err := within.AddrDel(link, &a); err != nil && !isGone(err, unix.EADDRNOTAVAIL) {
 			return fmt.Errorf("remove an address of the sandbox: %w", err)
 		}
 	}
 	return nil
+}
+
+// isGone says that a route or an address is gone: alone, or with its device, which the kernel removes
+// together with the router.
+func isGone(err error, alone unix.Errno) bool {
+	return errors.Is(err, alone) || errors.Is(err, unix.ENODEV)
 }
 
 // forgetGone removes the links that are not live, and the elements of all links that are gone.

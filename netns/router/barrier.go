@@ -44,7 +44,7 @@ func (r Router) Barriers() ([]Barrier, error) {
 		if err != nil {
 			return nil, err
 		}
-		if refuses(c, rules[c.Name]) && !lets(rules, r.hostLink()) {
+		if refuses(c, rules[c.Name]) && !passesBoth(rules, r.hostLink()) {
 			found = append(found, Barrier{
 				Chain: fmt.Sprintf("%s %s %s", familyNames[c.Table.Family], c.Table.Name, c.Name),
 				Fix:   fix(c, rules, r.hostLink()),
@@ -139,8 +139,8 @@ func refuses(c *nftables.Chain, rules []chainRule) bool {
 	return slices.Contains(rules, chainRule{refuses: true})
 }
 
-// lets says whether rules of the table let packets of the link pass in both directions.
-func lets(rules map[string][]chainRule, link string) bool {
+// passesBoth says whether rules of the table let packets of the link pass in both directions.
+func passesBoth(rules map[string][]chainRule, link string) bool {
 	in, out := false, false
 	for _, list := range rules {
 		for _, r := range list {

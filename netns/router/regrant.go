@@ -12,7 +12,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// regrant replaces the sandbox's rules in one step. It returns what they permit.
+// regrant replaces the sandbox's rules in one step, and has the router and the host forget the
+// connections that the new rules do not permit. It returns what they permit.
 func (o *opened) regrant(m Member) (permitted, error) {
 	f, err := openFirewall(o.namespace, tableName)
 	if err != nil {
@@ -34,7 +35,11 @@ func (o *opened) regrant(m Member) (permitted, error) {
 		return permitted{}, err
 	}
 	f.addRules(m, own)
-	return permitted{m, own}, errors.Join(f.flush(), o.openHost())
+	if err := errors.Join(f.flush(), o.openHost()); err != nil {
+		return permitted{}, err
+	}
+	p := permitted{m, own}
+	return p, o.forgetRefused(p)
 }
 
 // forgetRefused has the router and the host forget the sandbox's connections that are not permitted.

@@ -104,9 +104,8 @@ func (r Router) Detach(sandbox *os.File, link string) (ended int, err error) {
 	return ended, nil
 }
 
-// Regrant replaces the rules of a sandbox that is connected. First the new rules hold for new
-// connections. Then all open connections end that these rules do not permit. Regrant returns the number of
-// sockets in the sandbox that ended.
+// Regrant replaces the rules of a sandbox that is connected. First the packets stop that the new rules
+// do not permit. Then the sockets end that have such a peer. Regrant returns their number.
 func (r Router) Regrant(sandbox *os.File, m Member) (ended int, err error) {
 	unlock, err := r.lock()
 	if err != nil {
@@ -122,9 +121,6 @@ func (r Router) Regrant(sandbox *os.File, m Member) (ended int, err error) {
 	if err == nil {
 		unlock() // a sandbox can have many sockets
 		ended, err = endConnections(sandbox, p.reaches)
-	}
-	if err == nil {
-		err = o.forgetRefused(p)
 	}
 	if err != nil {
 		return ended, fmt.Errorf("change the sandbox's network: %w", err)

@@ -125,10 +125,13 @@ func TestTheOnlySandboxGetsItsNetworkBack(t *testing.T) {
 	serve(t, w.internet, "0.0.0.0:80")
 	m := Member{Link: "s-one", Number: 1}
 	one := w.attach(t, m)
-	for range 3 {
-		earlier, err := w.router.namespace() // so the link stays
+	for round := range 20 {
+		earlier, err := w.router.namespace()
 		if err != nil {
 			t.Fatal(err)
+		}
+		if round%2 == 0 { // else the link stays
+			earlier.Close()
 		}
 		w.detach(t, one, m.Link)
 		wantRefusal(t, one, internetIPv4+":80")
