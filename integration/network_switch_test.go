@@ -3,12 +3,15 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/failpoint"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -203,16 +206,19 @@ func TestSensitivityOnlyRises(t *testing.T) {
 }
 
 // Killed at any moment, a change to a stricter network is whole for the next command, or was not
-// begun. A level that was on disk stays.
+// begun, also in a launcher that has the sandbox open. Prune and up finish the change, too. A level
+// that was on disk stays.
 func TestNetworkChangeKilledAtFailpoints(t *testing.T) {
 	need(t, world())
 	w := newNetworkWorld(t)
 	w.serve(t, w.outside, worldServer+":80")
 	before := netnstest.Shell(t, w.host, worldState)
+	open, next := w.launcher(socketOfTest(t)).client(), 0
 	for _, args := range [][]string{{"network", "box", "none"}, {"network", "--sensitivity", "secret", "box"}, {"network", "box", "full", "--deny", worldServer}} {
 		strike := func(n int) failpoint.Trace {
 			t.Helper()
 			w.says(t, "up", "--network", "full", "box")
+			sleeps(t, open, "box", false)
 			trace, err := failpoint.Run(netnstest.Command(w.command(args...), w.host), n, patience)
 			if err != nil {
 				t.Fatal(err)
@@ -223,14 +229,15 @@ func TestNetworkChangeKilledAtFailpoints(t *testing.T) {
 		w.reaches(t, "not killed", false)
 		w.says(t, "down", "box")
 		kills, done := 0, 0
-		for _, n := range someFailpoints(points, 24) {
+		for _, n := range someFailpoints(points, 32) {
 			trace := strike(n)
 			if trace.Killed {
 				kills++
 			}
 			at := fmt.Sprintf("%v: killed at %d, %v", args, n, trace.Points[len(trace.Points)-1])
 			isOnDisk := len(w.ratchets()) > 0
-			w.says(t, "exec", "box", "true") // which ends the work of the killed command
+			next++
+			w.finish(t, at, open, next)
 			var now sandbox.NetworkChange
 			if now = w.change(t, "box"); isOnDisk && now.Sensitivity != "secret" {
 				t.Errorf("%s: %+v", at, now)
@@ -253,6 +260,36 @@ func TestNetworkChangeKilledAtFailpoints(t *testing.T) {
 	}
 	if after := netnstest.Shell(t, w.host, worldState); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// launcher has a launcher listen on the world's host.
+func (w *networkWorld) launcher(socket string) *launcherProcess {
+	w.t.Helper()
+	p := &launcherProcess{start(w.t, netnstest.Command(w.command("launcher", "--socket", socket), w.host)), socket}
+	eventually(w.t, "the launcher listens", func() bool { return strings.Contains(p.stderr(), "listening") })
+	return p
+}
+
+// finish has one of several programs finish the work of a killed command.
+func (w *networkWorld) finish(t *testing.T, at string, open *launch.Client, n int) {
+	t.Helper()
+	by := []string{"an open handle", "prune", "up"}[n%3]
+	pid := w.pid("box")
+	switch by {
+	case "an open handle":
+		_ = output(t, open, "box", "true")
+	case "prune":
+		w.says(t, "prune")
+	case "up":
+		w.says(t, "up", "--network", "full", "box")
+	}
+	if w.pid("box") != pid {
+		t.Errorf("%s: %s has replaced the sandbox", at, by)
+	}
+	text, err := os.ReadFile(filepath.Join(w.root, "@sandboxes", "box", "sandbox.json"))
+	if err != nil || strings.Contains(string(text), `"rewiring"`) {
+		t.Errorf("%s: %s did not finish the change, %v", at, by, err)
 	}
 }
 

@@ -17,7 +17,8 @@ func pruneCommand() *cli.Command {
 		Usage: "remove the rest of crashed runs",
 		Description: `Finds sandboxes whose processes have ended, by their state and by their objects in the
 kernel, and removes all that is left of them. Sandboxes that are up stay; prune is safe
-at any time.
+at any time. If something has killed a command that changed such a sandbox, prune
+finishes the change.
 
 A stopped sandbox of "up" with files of its own on disk stays, too, and prune prints its
 name: "apply" and "save" work on the sandbox, and "down" removes it.`,

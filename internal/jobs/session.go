@@ -27,10 +27,8 @@ type Session struct {
 	*record.Sandbox
 	all *Sessions
 
-	// users counts the handles. version is the version of the record that was read.
-	// Sessions.mu guards both.
-	users   int
-	version record.Version
+	// users counts the handles. Sessions.mu guards it.
+	users int
 
 	Overlay *overlay.Files
 
@@ -79,9 +77,10 @@ const idleTime = 3 * time.Second
 
 func newSession(l *Sessions, id string, r record.Record, v record.Version, group *cgroups.Group) *Session {
 	box := record.NewSandbox(l.Roots, id, group, r)
+	box.Refresh(r, v)
 	lift := throttle.New(box)
 	return &Session{
-		Sandbox: box, all: l, users: 1, version: v,
+		Sandbox: box, all: l, users: 1,
 		Files: filewatch.New(box, &l.Groups), Lift: lift, Overlay: l.Layers.Files(box, lift),
 		connecting: semaphore.NewWeighted(1), running: map[string]*Process{},
 		Leaves: leafPool{box: box, newExec: l.newExec},
@@ -89,13 +88,31 @@ func newSession(l *Sessions, id string, r record.Record, v record.Version, group
 	}
 }
 
-// refresh takes a newer record. It returns false if the record is of another sandbox. The
-// caller must hold Sessions.mu.
+// Renew takes the record that another process has written since the last look. If there is none,
+// Renew costs a stat(2). It ignores a sandbox that is gone: the caller's next step notices this.
+func (v *Session) Renew() error {
+	now, err := record.VersionOf(v.Path())
+	if err == nil && v.IsAt(now) {
+		return nil
+	}
+	var r record.Record
+	if err == nil {
+		r, err = record.Read(v.Path())
+	}
+	if err == nil {
+		v.refresh(r, now)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// refresh takes a newer record. It returns false if the record is of another sandbox.
 func (v *Session) refresh(r record.Record, now record.Version) bool {
-	if !v.Refresh(r) {
+	if !v.Refresh(r, now) {
 		return false
 	}
-	v.version = now
 	v.Unwatch() // there may be another workspace
 	return true
 }

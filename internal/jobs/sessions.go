@@ -77,7 +77,7 @@ func (l *Sessions) Open(id string) (*Session, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if known := l.known[id]; known != nil && known.version == now {
+	if known := l.known[id]; known != nil && known.IsAt(now) {
 		known.users++
 		return known, nil
 	}

@@ -29,6 +29,9 @@ func (s *Sandbox) Dial(ctx context.Context, target launch.Target) (*os.File, err
 	if err != nil {
 		return nil, err
 	}
+	if err := s.renew(ctx); err != nil {
+		return nil, err
+	}
 	namespace, err := record.OpenNetwork(s.session.Init())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, s.session.Why(ctx, &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning})

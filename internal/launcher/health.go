@@ -13,7 +13,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
-// healthy returns an error if the sandbox cannot be used. A paused sandbox is healthy.
+// healthy returns an error if the sandbox cannot be used. A paused sandbox is healthy. The caller must
+// hold the sandbox.
 func (s *Sandbox) healthy(ctx context.Context) error {
 	if !s.session.Up() {
 		return &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning}
@@ -29,7 +30,10 @@ func (s *Sandbox) healthy(ctx context.Context) error {
 	if _, err := s.session.Connect(ctx); err != nil {
 		return err
 	}
-	return s.takeOver(ctx)
+	if err := s.finish(ctx); err != nil {
+		return err
+	}
+	return s.session.TakeOver(ctx)
 }
 
 // errReadOnly is the condition of a sandbox that can no longer be used, except to read its files.
@@ -57,7 +61,7 @@ func (s *Sandbox) takesWrites() error {
 
 // takeOver ends the half-done work of killed processes in the sandbox, and their commands.
 func (s *Sandbox) takeOver(ctx context.Context) error {
-	if err := s.endHalfDone(ctx); err != nil {
+	if err := s.renew(ctx); err != nil {
 		return err
 	}
 	return s.session.TakeOver(ctx)

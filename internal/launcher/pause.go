@@ -59,20 +59,32 @@ func (s *Sandbox) alone(ctx context.Context, f func() error) error {
 		return record.NotFound(s.session.ID, err)
 	}
 	defer state.Release()
-	r, err := record.Read(s.session.Path())
-	if err != nil || r.Init != s.session.Init() || !s.session.Up() {
-		return s.session.Why(ctx, &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning})
-	}
-	if r.HalfDone() {
-		if err := errors.Join(s.session.Overlay.TakeBackSwitch(), s.endAttach(), s.launcher.networks().EndChange(s.session.Sandbox)); err != nil {
-			return err
-		}
+	if err := s.finish(ctx); err != nil {
+		return err
 	}
 	return f()
 }
 
-// endHalfDone ends the half-done work of a killed process.
-func (s *Sandbox) endHalfDone(ctx context.Context) error {
+// finish ends the half-done work of a killed process. The caller must hold the sandbox, which must
+// be up.
+func (s *Sandbox) finish(ctx context.Context) error {
+	r, err := record.Read(s.session.Path())
+	if err != nil || r.Init != s.session.Init() || !s.session.Up() {
+		return s.session.Why(ctx, &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning})
+	}
+	if !r.HalfDone() {
+		return nil
+	}
+	return errors.Join(s.session.Overlay.TakeBackSwitch(), s.endAttach(), s.launcher.networks().EndChange(s.session.Sandbox))
+}
+
+// renew takes the changes of the sandbox by other processes. If such a process works on the sandbox,
+// renew waits for its end. If the process was killed, renew ends the half-done work. Without a change
+// renew costs a stat(2).
+func (s *Sandbox) renew(ctx context.Context) error {
+	if err := s.session.Renew(); err != nil {
+		return err
+	}
 	if !s.session.Current().HalfDone() {
 		return nil
 	}

@@ -14,8 +14,9 @@ import (
 // Prune removes the rest of sandboxes that are not up, and returns their ids: sandboxes whose
 // PID 1 has ended, sandboxes that are tied to an ended process, and half-made sandboxes. Any
 // number of processes may call Prune. Prune does not touch a sandbox that is up, unless somebody
-// has removed its directory in the state root: this directory says that the sandbox is up. A
-// stopped sandbox with unapplied files on disk stays, too: see [Launcher.Unapplied].
+// has removed its directory in the state root: this directory says that the sandbox is up. If a
+// killed process has left such a sandbox half changed, Prune finishes the change. A stopped sandbox
+// with unapplied files on disk stays, too: see [Launcher.Unapplied].
 func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 	ids, err := l.find.known()
 	if err != nil {
@@ -28,7 +29,7 @@ func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 	for _, id := range ids {
 		switch removed, err := l.pruneOne(ctx, id); {
 		case err != nil:
-			errs = append(errs, fmt.Errorf("remove sandbox %s: %w", id, err))
+			errs = append(errs, fmt.Errorf("prune sandbox %s: %w", id, err))
 		case removed:
 			pruned = append(pruned, id)
 		}
@@ -45,7 +46,7 @@ func (l *Launcher) Traced(id string) (bool, error) { return l.find.traced(id) }
 // or if another process has removed it meanwhile.
 func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err error) {
 	if may, err := l.mayPrune(id); !may || err != nil {
-		return false, err
+		return false, errors.Join(err, l.finishChange(ctx, id))
 	}
 	state, err := statedir.HoldOrphan(l.Sandboxes(), id)
 	hasDirectory := !errors.Is(err, fs.ErrNotExist)
@@ -79,6 +80,31 @@ func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err e
 		return false, err
 	}
 	return true, nil
+}
+
+// finishChange ends the half-done work of a killed process in a sandbox that is up. It does nothing if
+// another process holds the sandbox.
+func (l *Launcher) finishChange(ctx context.Context, id string) error {
+	if r, err := record.Read(l.Dir(id)); err != nil || !r.HalfDone() {
+		return nil
+	}
+	state, err := statedir.Hold(l.Sandboxes(), id)
+	if errors.Is(err, statedir.ErrHeld) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer state.Release()
+	s, err := l.open(id)
+	if err != nil {
+		return err
+	}
+	defer s.Release()
+	if !s.session.Up() { // it has just ended
+		return nil
+	}
+	return s.finish(ctx)
 }
 
 // mayPrune says whether a sandbox is not up, or has a missing or damaged record. It returns an

@@ -155,14 +155,21 @@ func (l *Launcher) List(_ context.Context, may func(owner uint32) bool) ([]spec.
 // Settings returns the limits of the sandbox as the kernel has them.
 func (s *Sandbox) Settings() (cgroups.Settings, error) { return s.session.Group.Settings() }
 
-// Start asks the agent to start a command: see [jobs.Session.Start].
+// Start asks the agent to start a command: see [jobs.Session.Start]. The command has the network of
+// the record: Start first finishes the change of a killed process.
 func (s *Sandbox) Start(ctx context.Context, c spec.Command, files [3]*os.File) (*jobs.Process, error) {
+	if err := s.renew(ctx); err != nil {
+		return nil, err
+	}
 	return s.session.Start(ctx, c, files)
 }
 
 // StartFiles starts the program that serves the sandbox's files, as a command of the sandbox's
 // user without a timeout. The rules for files and the errors are the same as for Start.
 func (s *Sandbox) StartFiles(ctx context.Context, files [3]*os.File) (*jobs.Process, error) {
+	if err := s.renew(ctx); err != nil {
+		return nil, err
+	}
 	return s.session.StartFiles(ctx, files)
 }
 

@@ -24,28 +24,38 @@ type Sandbox struct {
 	ID    string
 	Group *cgroups.Group
 
-	// mu guards the record, and state.
-	mu     sync.Mutex
-	record Record
+	// mu guards the fields below.
+	mu sync.Mutex
+	// version is the version of record on disk. Zero: record may be older.
+	record  Record
+	version Version
 	// state tells whether the sandbox is paused. Nil until it is needed.
 	state *cgroups.State
 }
 
-// NewSandbox is a sandbox of a record, with its cgroup.
+// NewSandbox is a sandbox of a record, with its cgroup. It takes the record for older than the one
+// on disk.
 func NewSandbox(in Roots, id string, group *cgroups.Group, r Record) *Sandbox {
 	return &Sandbox{Roots: in, ID: id, Group: group, record: r}
 }
 
-// Refresh takes a record that was written since, and returns false if that is
+// Refresh takes a record that was written since, with its version, and returns false if that is
 // another sandbox's.
-func (v *Sandbox) Refresh(r Record) bool {
+func (v *Sandbox) Refresh(r Record, now Version) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if r.Init != v.record.Init {
 		return false
 	}
-	v.record = r
+	v.record, v.version = r, now
 	return true
+}
+
+// IsAt says that the record has this version.
+func (v *Sandbox) IsAt(now Version) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.version == now
 }
 
 // CloseState closes the descriptor that tells whether the sandbox is paused. The next call
@@ -146,8 +156,9 @@ func (v *Sandbox) Keep(next Record) error {
 	if err := next.Write(v.Path()); err != nil {
 		return err
 	}
+	now, err := VersionOf(v.Path())
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.record = next
-	return nil
+	v.record, v.version = next, now
+	return err
 }
