@@ -260,12 +260,12 @@ func (n *networks) newMember(r router.Router, number uint32) (*member, error) {
 }
 
 func (m *member) attach() error {
-	return netns.Do(m.networks.host, func() error { return m.router.Attach(m.namespace, m.Member) })
+	return netns.Do(m.networks.host, func() error { return m.router.Attach(context.Background(), m.namespace, m.Member) })
 }
 
 func (m *member) detach() error {
 	return netns.Do(m.networks.host, func() error {
-		_, err := m.router.Detach(m.namespace, m.Link)
+		_, err := m.router.Detach(context.Background(), m.namespace, m.Link)
 		return err
 	})
 }

@@ -11,9 +11,14 @@ import (
 
 // Lock waits for the exclusive flock(2) of a file. The lock ends with the open file. The
 // caller must add the name of the file to an error.
-func Lock(ctx context.Context, f *os.File) error {
+func Lock(ctx context.Context, f *os.File) error { return lock(ctx, f, unix.LOCK_EX) }
+
+// LockShared is Lock for the shared lock.
+func LockShared(ctx context.Context, f *os.File) error { return lock(ctx, f, unix.LOCK_SH) }
+
+func lock(ctx context.Context, f *os.File, how int) error {
 	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 		if err == nil {
 			return nil
 		}

@@ -41,7 +41,7 @@ func (n *networkReport) look(ctx context.Context, over router.Router, repair boo
 		return err
 	}
 	if n.Flushed && repair {
-		if err := over.Repair(); err != nil {
+		if err := over.Repair(ctx); err != nil {
 			return err
 		}
 		n.Flushed = false

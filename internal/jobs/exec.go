@@ -149,7 +149,7 @@ func (v *Session) start(ctx context.Context, r record.Record, config spec.Config
 	}
 	p := &Process{
 		Live: v, Exec: leaf.Exec, Leaf: leaf.Leaf, under: leaf.under, Args: shown(c.Args), limits: config.Limits, Config: r,
-		StartedAt: time.Now(), Timeout: time.Duration(config.Timeout), before: v.trafficOf(r),
+		StartedAt: time.Now(), Timeout: time.Duration(config.Timeout), before: v.trafficOf(ctx, r),
 	}
 	defer func() {
 		if err != nil {

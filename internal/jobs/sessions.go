@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"maps"
@@ -44,7 +45,7 @@ type Config struct {
 	FilesProgram func() (*os.File, error)
 	Layers       *overlay.Keeper
 	// Traffic is the use of the network by a sandbox since its start.
-	Traffic func(id string) (spec.Traffic, error)
+	Traffic func(ctx context.Context, id string) (spec.Traffic, error)
 	// Tending counts goroutines of sessions. They remove leaves, or make the kernel do a slow
 	// step early. The launcher waits for all of them before it ends.
 	Tending *sync.WaitGroup

@@ -15,9 +15,9 @@ func (l *Launcher) networks() networks.Networks { return networks.Networks{Roots
 // connect starts to connect the sandbox with the outside, if the configuration asks for that. The
 // work runs in a goroutine beside other steps, because the kernel takes some milliseconds for a
 // link. The caller must call wait before the sandbox is up, and before its removal after an error.
-func (m *making) connect() (wait func() error) {
+func (m *making) connect(ctx context.Context) (wait func() error) {
 	names, r := m.names, m.record
-	attached := sync.OnceValue(func() error { return m.launcher.networks().Attach(m.network, names, r) })
+	attached := sync.OnceValue(func() error { return m.launcher.networks().Attach(ctx, m.network, names, r) })
 	go func() { _ = attached() }() // the caller gets the error
 	return attached
 }
@@ -52,7 +52,7 @@ func (m *making) inherit() error {
 // Errors: *[launch.ConfigError], and the errors of Pause.
 func (s *Sandbox) ChangeNetwork(ctx context.Context, want launch.NetworkRequest) (change spec.NetworkChange, err error) {
 	err = s.alone(ctx, func() (err error) {
-		change, err = s.launcher.networks().Change(s.session.Sandbox, want)
+		change, err = s.launcher.networks().Change(ctx, s.session.Sandbox, want)
 		return err
 	})
 	return change, err

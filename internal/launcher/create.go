@@ -167,7 +167,7 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 			if m.group != nil { // no other object has this name
 				err = errors.Join(err, m.group.Delete(context.WithoutCancel(ctx)))
 			}
-			err = errors.Join(err, l.networks().Disconnect(r.Name), l.releaseIDs(r.Name, m.record.IDBase), state.Remove())
+			err = errors.Join(err, l.networks().Disconnect(context.WithoutCancel(ctx), r.Name), l.releaseIDs(r.Name, m.record.IDBase), state.Remove())
 			return
 		}
 		if undo := l.removeHeld(context.WithoutCancel(ctx), r.Name, state); undo != nil {
@@ -287,7 +287,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 		return err
 	}
 	defer cgroups.CloseViews(views)
-	connected := m.connect()
+	connected := m.connect(ctx)
 	defer func() { _ = connected() }() // no removal runs beside the rest of it
 	root, err := m.rootConfig(from)
 	if err != nil {
@@ -319,7 +319,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	if err := connected(); err != nil {
 		return err
 	}
-	if err := l.networks().Publish(m.network, m.names, m.record); err != nil {
+	if err := l.networks().Publish(ctx, m.network, m.names, m.record); err != nil {
 		return err
 	}
 	m.record.UIDMappings, m.record.GIDMappings = m.root.UIDMappings(), m.root.GIDMappings()

@@ -75,7 +75,7 @@ func (s *Sandbox) finish(ctx context.Context) error {
 	if !r.HalfDone() {
 		return nil
 	}
-	return errors.Join(s.session.Overlay.TakeBackSwitch(), s.endAttach(), s.launcher.networks().EndChange(s.session.Sandbox))
+	return errors.Join(s.session.Overlay.TakeBackSwitch(), s.endAttach(), s.launcher.networks().EndChange(ctx, s.session.Sandbox))
 }
 
 // renew takes the changes of the sandbox by other processes. If such a process works on the sandbox,

@@ -34,7 +34,7 @@ func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 			pruned = append(pruned, id)
 		}
 	}
-	errs = append(errs, l.pruneDrafts(), l.trash.Empty(ctx), l.networks().Prune(l.find.known))
+	errs = append(errs, l.pruneDrafts(), l.trash.Empty(ctx), l.networks().Prune(ctx, l.find.known))
 	return pruned, errors.Join(errs...)
 }
 

@@ -145,7 +145,7 @@ func (l *Launcher) clearHeld(ctx context.Context, id string, state *statedir.Dir
 	}
 	base, err := l.removeKernel(ctx, id, state.Path)
 	if err == nil {
-		err = l.networks().Disconnect(id)
+		err = l.networks().Disconnect(ctx, id)
 	}
 	if err == nil {
 		err = errors.Join(jobs.TruncateOutputs(state.Path), l.removeImages(id, state.Path), l.releaseIDs(id, base))

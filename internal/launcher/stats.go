@@ -13,7 +13,7 @@ import (
 func (s *Sandbox) Stats(ctx context.Context) (all spec.Stats, err error) {
 	group := s.session.Group
 	err = s.observe(ctx, func() error {
-		traffic, err := s.launcher.networks().Traffic(s.session.ID)
+		traffic, err := s.launcher.networks().Traffic(ctx, s.session.ID)
 		if err != nil {
 			return err
 		}

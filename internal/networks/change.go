@@ -8,16 +8,18 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Change changes the network of a sandbox that is up, raises its sensitivity, or both. A stricter
 // network holds before Change returns, also for open connections. Processes and files stay. After an error
-// of the router the sandbox has no network. The caller must hold the sandbox.
+// of the router the sandbox has no network, also if ctx ended the wait for the router. The caller must
+// hold the sandbox.
 //
 // Errors: *[launch.ConfigError], also for a network that the sensitivity does not permit.
-func (n Networks) Change(box *record.Sandbox, want launch.NetworkRequest) (spec.NetworkChange, error) {
+func (n Networks) Change(ctx context.Context, box *record.Sandbox, want launch.NetworkRequest) (spec.NetworkChange, error) {
 	r, err := record.Read(box.Path())
 	if err != nil {
 		return spec.NetworkChange{}, err
@@ -26,13 +28,13 @@ func (n Networks) Change(box *record.Sandbox, want launch.NetworkRequest) (spec.
 	if next.Config, err = r.Config.Changed(want.Grant, want.Sensitivity); err != nil {
 		return spec.NetworkChange{}, launch.Refusal(err)
 	}
-	cut, err := n.rewire(box, r, next)
+	cut, err := n.rewire(ctx, box, r, next)
 	return spec.NewNetworkChange(r.Config, next.Config, cut), err
 }
 
 // rewire changes the links of the sandbox to those of the next record. The record is the intent:
 // if this process is killed on the way, the next one that opens the sandbox goes on.
-func (n Networks) rewire(box *record.Sandbox, r, next record.Record) (cut int, err error) {
+func (n Networks) rewire(ctx context.Context, box *record.Sandbox, r, next record.Record) (cut int, err error) {
 	isRaised := next.Config.Sensitivity.Above(r.Config.Sensitivity)
 	isSame := next.Config.Grant().Equal(r.Config.Grant())
 	if isSame && !isRaised {
@@ -43,11 +45,11 @@ func (n Networks) rewire(box *record.Sandbox, r, next record.Record) (cut int, e
 		return 0, err
 	}
 	if err := n.KeepLevel(box.ID, next); err != nil {
-		return 0, errors.Join(err, n.takeNetwork(box, next))
+		return 0, errors.Join(err, n.takeNetwork(ctx, box, next))
 	}
 	if !isSame {
-		if cut, err = n.connect(box, r.Config.Grant(), next); err != nil {
-			return cut, errors.Join(err, n.takeNetwork(box, next))
+		if cut, err = n.connect(ctx, box, r.Config.Grant(), next); err != nil {
+			return cut, errors.Join(err, n.takeNetwork(ctx, box, next))
 		}
 	}
 	next.Rewiring = false
@@ -55,10 +57,10 @@ func (n Networks) rewire(box *record.Sandbox, r, next record.Record) (cut int, e
 }
 
 // connect changes the links of the sandbox from one network to that of the record.
-func (n Networks) connect(box *record.Sandbox, from spec.NetworkGrant, next record.Record) (cut int, err error) {
+func (n Networks) connect(ctx context.Context, box *record.Sandbox, from spec.NetworkGrant, next record.Record) (cut int, err error) {
 	namespace, err := record.OpenNetwork(next.Init)
 	if err != nil {
-		return 0, box.Why(context.Background(), &launch.SandboxError{ID: box.ID, Err: launch.ErrNotRunning})
+		return 0, box.Why(ctx, &launch.SandboxError{ID: box.ID, Err: launch.ErrNotRunning})
 	}
 	defer namespace.Close()
 	member, err := n.member(box, next)
@@ -68,16 +70,16 @@ func (n Networks) connect(box *record.Sandbox, from spec.NetworkGrant, next reco
 	out := n.router()
 	switch {
 	case next.Config.Network != spec.NetworkFull:
-		return out.Detach(namespace, member.Link)
+		return out.Detach(ctx, namespace, member.Link)
 	case from.Network == spec.NetworkFull:
-		cut, err = out.Regrant(namespace, member)
+		cut, err = out.Regrant(ctx, namespace, member)
 	default:
-		err = out.Attach(namespace, member)
+		err = out.Attach(ctx, namespace, member)
 	}
 	if err != nil || slices.Equal(from.Publish, next.Config.Publish) {
 		return cut, err
 	}
-	return cut, out.Publish(namespace, next.Init, member)
+	return cut, out.Publish(ctx, namespace, next.Init, member)
 }
 
 func (n Networks) member(box *record.Sandbox, r record.Record) (router.Member, error) {
@@ -91,12 +93,15 @@ func (n Networks) member(box *record.Sandbox, r record.Record) (router.Member, e
 	return newMember(names, r)
 }
 
-// takeNetwork takes the network from the sandbox after a failed change.
-func (n Networks) takeNetwork(box *record.Sandbox, r record.Record) error {
+// takeNetwork takes the network from the sandbox after a failed change. It does so also if the
+// caller's context has ended: else the sandbox could keep a network that it must not have.
+func (n Networks) takeNetwork(ctx context.Context, box *record.Sandbox, r record.Record) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statedir.CleanupTime)
+	defer cancel()
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
 	r.Rewiring = true
 	kept := box.Keep(r)
-	_, err := n.connect(box, spec.NetworkGrant{Network: spec.NetworkFull}, r) // also without the record
+	_, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, r) // also without the record
 	if err := errors.Join(kept, err); err != nil {
 		return err
 	}
@@ -105,8 +110,9 @@ func (n Networks) takeNetwork(box *record.Sandbox, r record.Record) error {
 }
 
 // EndChange finishes an interrupted change of the network: it makes the links of the record again.
-// If that fails, the sandbox has no network, and a note says so. The caller must hold the sandbox.
-func (n Networks) EndChange(box *record.Sandbox) error {
+// If that fails, the sandbox has no network, and a note says so. If ctx ended the wait for the
+// router, the change stays interrupted. The caller must hold the sandbox.
+func (n Networks) EndChange(ctx context.Context, box *record.Sandbox) error {
 	r, err := record.Read(box.Path())
 	if err != nil || !r.Rewiring {
 		return err
@@ -116,13 +122,16 @@ func (n Networks) EndChange(box *record.Sandbox) error {
 	}
 	wanted := r
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
-	if _, err := n.connect(box, spec.NetworkGrant{Network: spec.NetworkFull}, r); err != nil {
+	if _, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, r); err != nil {
 		return err
 	}
 	if wanted.Config.Network == spec.NetworkFull {
-		if _, err := n.connect(box, r.Config.Grant(), wanted); err != nil {
+		if _, err := n.connect(ctx, box, r.Config.Grant(), wanted); err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
 			wanted.Notes = append(wanted.Notes, fmt.Sprintf("the sandbox has no network: finish an interrupted change of its network: %v", err))
-			return n.takeNetwork(box, wanted)
+			return n.takeNetwork(ctx, box, wanted)
 		}
 	}
 	wanted.Rewiring = false

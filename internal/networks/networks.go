@@ -3,6 +3,7 @@
 package networks
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -82,7 +83,7 @@ func opened(namespace func() (*os.File, error), names record.Names, r record.Rec
 }
 
 // Attach connects a sandbox that is being made, if the record asks for that.
-func (n Networks) Attach(namespace func() (*os.File, error), names record.Names, r record.Record) error {
+func (n Networks) Attach(ctx context.Context, namespace func() (*os.File, error), names record.Names, r record.Record) error {
 	if r.Config.Network != spec.NetworkFull {
 		return nil
 	}
@@ -90,7 +91,7 @@ func (n Networks) Attach(namespace func() (*os.File, error), names record.Names,
 	if err != nil {
 		return err
 	}
-	if err := n.router().Attach(inside, member); err != nil {
+	if err := n.router().Attach(ctx, inside, member); err != nil {
 		if errors.Is(err, errors.ErrUnsupported) {
 			err = launch.Unavailable(err)
 		}
@@ -101,7 +102,7 @@ func (n Networks) Attach(namespace func() (*os.File, error), names record.Names,
 
 // Publish opens the published ports of a sandbox that is being made. PID 1 has started: the ports
 // close with its end.
-func (n Networks) Publish(namespace func() (*os.File, error), names record.Names, r record.Record) error {
+func (n Networks) Publish(ctx context.Context, namespace func() (*os.File, error), names record.Names, r record.Record) error {
 	if len(r.Config.Publish) == 0 {
 		return nil
 	}
@@ -109,12 +110,12 @@ func (n Networks) Publish(namespace func() (*os.File, error), names record.Names
 	if err != nil {
 		return err
 	}
-	return n.router().Publish(inside, r.Init, member)
+	return n.router().Publish(ctx, inside, r.Init, member)
 }
 
 // Prune removes the links of sandboxes that are gone. known returns the ids of all sandboxes, also of
 // half-made ones: the names are written before the sandbox is connected.
-func (n Networks) Prune(known func() ([]string, error)) error {
+func (n Networks) Prune(ctx context.Context, known func() ([]string, error)) error {
 	living := sync.OnceValues(func() (map[string]bool, error) {
 		links := map[string]bool{}
 		ids, err := known()
@@ -132,7 +133,7 @@ func (n Networks) Prune(known func() ([]string, error)) error {
 		}
 		return links, nil
 	})
-	return n.router().Prune(func(link string) (bool, error) {
+	return n.router().Prune(ctx, func(link string) (bool, error) {
 		links, err := living()
 		return links[link], err
 	})
@@ -140,7 +141,7 @@ func (n Networks) Prune(known func() ([]string, error)) error {
 
 // Disconnect ends the connection of a sandbox that is being removed. Its processes have ended. A
 // half-made sandbox has no record, and may be connected.
-func (n Networks) Disconnect(id string) error {
+func (n Networks) Disconnect(ctx context.Context, id string) error {
 	if !n.hasRouter() {
 		return nil
 	}
@@ -152,12 +153,12 @@ func (n Networks) Disconnect(id string) error {
 	if r, err := record.Read(n.Dir(id)); err == nil && r.Config.Network != spec.NetworkFull && !r.Rewiring && !n.router().HasNote(link) {
 		return nil
 	}
-	_, err = n.router().Detach(nil, link)
+	_, err = n.router().Detach(ctx, nil, link)
 	return err
 }
 
 // Traffic is the use of the network by a sandbox since its start.
-func (n Networks) Traffic(id string) (spec.Traffic, error) {
+func (n Networks) Traffic(ctx context.Context, id string) (spec.Traffic, error) {
 	if !n.hasRouter() {
 		return spec.Traffic{}, nil
 	}
@@ -165,5 +166,5 @@ func (n Networks) Traffic(id string) (spec.Traffic, error) {
 	if err != nil || !known {
 		return spec.Traffic{}, err
 	}
-	return n.router().Traffic(linkName(names))
+	return n.router().Traffic(ctx, linkName(names))
 }

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -192,11 +193,11 @@ func (r Router) IsFlushed() (bool, error) {
 }
 
 // Repair makes the missing parts of a router that is there.
-func (r Router) Repair() error {
+func (r Router) Repair(ctx context.Context) error {
 	if !statedir.Exists(r.Dir) { // there was no router
 		return nil
 	}
-	unlock, err := r.lock()
+	unlock, err := r.lock(ctx)
 	if err != nil {
 		return err
 	}

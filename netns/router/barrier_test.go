@@ -83,7 +83,7 @@ func TestAFlushedFirewallIsRepaired(t *testing.T) {
 	isFlushed(false)
 	netnstest.Shell(t, w.host, "nft flush ruleset; ip rule del priority 30321")
 	isFlushed(true)
-	if err := w.on(w.router.Repair); err != nil {
+	if err := w.on(func() error { return w.router.Repair(t.Context()) }); err != nil {
 		t.Fatal(err)
 	}
 	isFlushed(false)

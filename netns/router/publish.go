@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -17,8 +18,8 @@ import (
 
 // Publish opens the published ports of a sandbox that is connected, in place of earlier ones. They close
 // when the sandbox's PID 1 ends, and with Detach.
-func (r Router) Publish(sandbox *os.File, init process.ID, m Member) error {
-	unlock, err := r.lock()
+func (r Router) Publish(ctx context.Context, sandbox *os.File, init process.ID, m Member) error {
+	unlock, err := r.lock(ctx)
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (w *world) publish(t *testing.T, sandbox *os.File, init process.ID, m Membe
 		}
 		m.Publish = append(m.Publish, p)
 	}
-	return w.on(func() error { return w.router.Publish(sandbox, init, m) })
+	return w.on(func() error { return w.router.Publish(t.Context(), sandbox, init, m) })
 }
 
 // published is a sandbox with published ports. It returns the publisher and the sandbox's PID 1, too.
@@ -178,7 +178,7 @@ func TestPruneEndsThePublishersOfGoneSandboxes(t *testing.T) {
 	}
 	serve(t, two, "127.0.0.1:80")
 	isLive := func(link string) (bool, error) { return link == "s-live", nil }
-	if err := w.on(func() error { return w.router.Prune(isLive) }); err != nil {
+	if err := w.on(func() error { return w.router.Prune(t.Context(), isLive) }); err != nil {
 		t.Fatal(err)
 	}
 	if gone.Lives() || !stays.Lives() {

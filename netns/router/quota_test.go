@@ -131,7 +131,7 @@ func TestAUsedQuotaStaysUsed(t *testing.T) {
 		if again := w.traffic(t, m.Link); again != got {
 			t.Errorf("%+v became %+v", got, again)
 		}
-		if err := w.on(func() error { return w.router.Attach(sandbox, m) }); err != nil {
+		if err := w.on(func() error { return w.router.Attach(t.Context(), sandbox, m) }); err != nil {
 			t.Fatal(err)
 		}
 		wantRefusal(t, sandbox, internetIPv4+":80")
@@ -153,7 +153,7 @@ func TestPruneRemovesQuotasAndNotes(t *testing.T) {
 	w.attach(t, stays)
 	w.detach(t, w.attach(t, noted), noted.Link)
 	isLive := func(link string) (bool, error) { return link == stays.Link, nil }
-	if err := w.on(func() error { return w.router.Prune(isLive) }); err != nil {
+	if err := w.on(func() error { return w.router.Prune(t.Context(), isLive) }); err != nil {
 		t.Fatal(err)
 	}
 	namespace, err := w.router.namespace()
@@ -254,7 +254,7 @@ func bulkClient(t *testing.T, sandbox *os.File, word string) net.Conn {
 func (w *world) traffic(t *testing.T, link string) (traffic spec.Traffic) {
 	t.Helper()
 	err := w.on(func() (err error) {
-		traffic, err = w.router.Traffic(link)
+		traffic, err = w.router.Traffic(t.Context(), link)
 		return err
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -21,6 +23,9 @@ import (
 // and CAP_SYS_ADMIN on the host. The host is the caller's network namespace.
 //
 // The router comes with the first sandbox and goes with the last one.
+//
+// The context of a method ends only the wait for other processes that use the router. A change that
+// has begun goes on.
 type Router struct {
 	// Dir is a directory of the state root, for the router alone. The router's network
 	// namespace is mounted there.
@@ -59,11 +64,11 @@ func (r Router) pin() string { return filepath.Join(r.Dir, "router") }
 
 // Attach connects a sandbox's network namespace. Nothing passes before all is set. After an error
 // call Detach.
-func (r Router) Attach(sandbox *os.File, m Member) error {
+func (r Router) Attach(ctx context.Context, sandbox *os.File, m Member) error {
 	if m.Number > maxNumber {
 		return fmt.Errorf("the sandbox has the number %d; at most %d have an address", m.Number, maxNumber)
 	}
-	unlock, err := r.lock()
+	unlock, err := r.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -81,12 +86,14 @@ func (r Router) Attach(sandbox *os.File, m Member) error {
 
 // Detach disconnects the sandbox with this link, also after an Attach that failed. First the
 // published ports close, then packets stop, then the sandbox's connections end. Detach returns the
-// number of sockets that ended. The router keeps the traffic of the sandbox for the next Attach.
+// number of sockets that ended. The router keeps the traffic of the sandbox for the next Attach. If
+// ctx ends the wait for the router, only the sandbox's side is disconnected.
+//
 // If the processes of the sandbox have ended, sandbox is nil: the kernel then removes the
 // connections and the link with the namespace, some 10 ms later.
-func (r Router) Detach(sandbox *os.File, link string) (ended int, err error) {
+func (r Router) Detach(ctx context.Context, sandbox *os.File, link string) (ended int, err error) {
 	before := func() error { return r.endPublisher(link) }
-	err = r.change(before, func(namespace *os.File) error {
+	err = r.change(ctx, before, func(namespace *os.File) error {
 		return r.detach(namespace, sandbox, link)
 	}, func() error {
 		if sandbox != nil {
@@ -106,8 +113,8 @@ func (r Router) Detach(sandbox *os.File, link string) (ended int, err error) {
 
 // Regrant replaces the rules of a sandbox that is connected. First the packets stop that the new rules
 // do not permit. Then the sockets end that have such a peer. Regrant returns their number.
-func (r Router) Regrant(sandbox *os.File, m Member) (ended int, err error) {
-	unlock, err := r.lock()
+func (r Router) Regrant(ctx context.Context, sandbox *os.File, m Member) (ended int, err error) {
+	unlock, err := r.lock(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -130,8 +137,8 @@ func (r Router) Regrant(sandbox *os.File, m Member) (ended int, err error) {
 
 // Prune removes the remains of killed processes: the links of sandboxes that are not live, and a
 // router without sandboxes. It calls isLive while no other process can connect a sandbox.
-func (r Router) Prune(isLive func(link string) (bool, error)) error {
-	err := r.change(
+func (r Router) Prune(ctx context.Context, isLive func(link string) (bool, error)) error {
+	err := r.change(ctx,
 		func() error { return r.endPublishers(isLive) },
 		func(namespace *os.File) error { return r.forgetGone(namespace, isLive) },
 		func() error { return r.forgetTraffic(isLive) })
@@ -143,11 +150,11 @@ func (r Router) Prune(isLive func(link string) (bool, error)) error {
 
 // change calls before, then f if there is a router, and then after. A router without sandboxes is
 // removed before after is called. The links of dying sandboxes go with that router.
-func (r Router) change(before func() error, f func(namespace *os.File) error, after func() error) error {
+func (r Router) change(ctx context.Context, before func() error, f func(namespace *os.File) error, after func() error) error {
 	if !statedir.Exists(r.Dir) { // there was no router
 		return nil
 	}
-	unlock, err := r.lock()
+	unlock, err := r.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -176,42 +183,38 @@ func (r Router) changeLocked(f func(namespace *os.File) error) error {
 }
 
 // lock keeps other processes from changes of the router.
-func (r Router) lock() (func(), error) { return r.flock(unix.LOCK_EX) }
+func (r Router) lock(ctx context.Context) (unlock func(), err error) {
+	return r.inTurn(ctx, descriptor.Lock)
+}
 
-// flock locks the router's directory. Each process waits at the parent directory for its turn, so
+// inTurn locks the router's directory. Each process waits at the parent directory for its turn, so
 // those that only read do not pass one that waits for a change: flock(2) alone lets them pass.
-func (r Router) flock(how int) (func(), error) {
+func (r Router) inTurn(ctx context.Context, lock func(context.Context, *os.File) error) (unlock func(), err error) {
 	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	turn, err := lockDir(filepath.Dir(r.Dir), unix.LOCK_EX)
+	turn, err := lockDir(ctx, filepath.Dir(r.Dir), descriptor.Lock)
 	if err != nil {
 		return nil, err
 	}
 	defer turn.Close()
-	f, err := lockDir(r.Dir, how)
+	f, err := lockDir(ctx, r.Dir, lock)
 	if err != nil {
 		return nil, err
 	}
 	return func() { f.Close() }, nil
 }
 
-// lockDir waits for the lock of a directory: see flock(2).
-func lockDir(path string, how int) (*os.File, error) {
+func lockDir(ctx context.Context, path string, lock func(context.Context, *os.File) error) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err := unix.Flock(int(f.Fd()), how)
-		if err == nil {
-			return f, nil
-		}
-		if !errors.Is(err, unix.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("lock the router: %w", err)
-		}
+	if err := lock(ctx, f); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock the router: %w", err)
 	}
+	return f, nil
 }
 
 // namespace opens the router's network namespace. Without a router the error is fs.ErrNotExist.

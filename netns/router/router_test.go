@@ -135,7 +135,7 @@ func TestTheOnlySandboxGetsItsNetworkBack(t *testing.T) {
 		}
 		w.detach(t, one, m.Link)
 		wantRefusal(t, one, internetIPv4+":80")
-		if err := w.on(func() error { return w.router.Attach(one, m) }); err != nil {
+		if err := w.on(func() error { return w.router.Attach(t.Context(), one, m) }); err != nil {
 			t.Fatal(err)
 		}
 		wantAnswer(t, one, internetIPv4+":80", hostIPv4)
@@ -181,7 +181,7 @@ func TestNewRulesEndConnections(t *testing.T) {
 	m.Allow, m.Deny = rules(t, "10.0.0.9:81"), rules(t, internetIPv4+":81")
 	var ended int
 	err := w.on(func() (err error) {
-		ended, err = w.router.Regrant(one, m)
+		ended, err = w.router.Regrant(t.Context(), one, m)
 		return err
 	})
 	if err != nil || ended != 2 {
@@ -234,7 +234,7 @@ func TestARuleOpensAnAddressOfTheHost(t *testing.T) {
 	m.Deny = rules(t, hostIPv4+":80")
 	var ended int
 	err := w.on(func() (err error) {
-		ended, err = w.router.Regrant(one, m)
+		ended, err = w.router.Regrant(t.Context(), one, m)
 		return err
 	})
 	if err != nil || ended == 0 { // those of wantOpen can still be closing
@@ -371,7 +371,7 @@ func TestKilledProcessesLeaveNothing(t *testing.T) {
 			t.Fatalf("round %d: the victim ended by itself: %v", i, err)
 		}
 		noneLives := func(string) (bool, error) { return false, nil }
-		if err := w.on(func() error { return w.router.Prune(noneLives) }); err != nil {
+		if err := w.on(func() error { return w.router.Prune(t.Context(), noneLives) }); err != nil {
 			t.Fatalf("round %d: %v", i, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -54,7 +55,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) attach(t *testing.T, m Member) *os.File {
 	t.Helper()
 	sandbox := netnstest.New(t)
-	if err := w.on(func() error { return w.router.Attach(sandbox, m) }); err != nil {
+	if err := w.on(func() error { return w.router.Attach(t.Context(), sandbox, m) }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.detach(t, nil, m.Link) })
@@ -64,7 +65,7 @@ func (w *world) attach(t *testing.T, m Member) *os.File {
 func (w *world) detach(t *testing.T, sandbox *os.File, link string) (ended int) {
 	t.Helper()
 	err := w.on(func() (err error) {
-		ended, err = w.router.Detach(sandbox, link)
+		ended, err = w.router.Detach(context.Background(), sandbox, link)
 		return err
 	})
 	if err != nil {
@@ -266,14 +267,14 @@ func victim(r Router) {
 			panic(err)
 		}
 		m := Member{Link: fmt.Sprintf("s-%d", i), Number: i % maxNumber, Publish: victimPorts}
-		if err := r.Attach(sandbox, m); err != nil {
+		if err := r.Attach(context.Background(), sandbox, m); err != nil {
 			panic(err)
 		}
 		if i%3 > 0 {
-			if err := r.Publish(sandbox, self, m); err != nil {
+			if err := r.Publish(context.Background(), sandbox, self, m); err != nil {
 				panic(err)
 			}
-			if _, err := r.Detach(sandbox, m.Link); err != nil {
+			if _, err := r.Detach(context.Background(), sandbox, m.Link); err != nil {
 				panic(err)
 			}
 		}

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -36,11 +37,11 @@ func (r Router) notePath(link string) string { return filepath.Join(r.Dir, noteP
 func (r Router) HasNote(link string) bool { return statedir.Exists(r.notePath(link)) }
 
 // Traffic is the traffic of the sandbox with this link, over all its connections.
-func (r Router) Traffic(link string) (spec.Traffic, error) {
+func (r Router) Traffic(ctx context.Context, link string) (spec.Traffic, error) {
 	if !statedir.Exists(r.Dir) { // there was no router
 		return spec.Traffic{}, nil
 	}
-	unlock, err := r.flock(unix.LOCK_SH)
+	unlock, err := r.inTurn(ctx, descriptor.LockShared)
 	if err != nil {
 		return spec.Traffic{}, err
 	}
