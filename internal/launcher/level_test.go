@@ -1,9 +1,12 @@
 package launcher
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -73,5 +76,48 @@ func TestOnlyARemovalByTheOwnerEndsALevel(t *testing.T) {
 	}
 	if got := level(newBox()); got != spec.SensitivityPublic {
 		t.Errorf("after a removal: %s", got)
+	}
+}
+
+// A snapshot can be replaced while a fork begins with it. The fork then never has the files of a higher
+// level with its own level.
+func TestAForkRefusesASnapshotThatWasReplaced(t *testing.T) {
+	l := newTestLauncher(t)
+	snapshotOf := func(name string, c spec.Config) *Sandbox {
+		t.Helper()
+		c.Storage = spec.StorageDisk
+		sb := up(t, l, name, c)
+		if err := sb.Snapshot(t.Context(), "snap"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.RemoveSnapshot(t.Context(), "snap", 0) })
+		return sb
+	}
+	public := snapshotOf("public", spec.Config{})
+	r := public.session.Current()
+	m := &making{launcher: l, id: "fork", request: launch.Create{From: "snap", Config: r.Config}}
+	if err := m.inherit(); err != nil {
+		t.Fatal(err)
+	}
+	m.record = r
+	s, err := l.layers.ReadSnapshot("snap", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.RemoveSnapshot(t.Context(), "snap", 0); err != nil {
+		t.Fatal(err)
+	}
+	snapshotOf("secret", spec.Config{Sensitivity: spec.SensitivitySecret})
+	for name, fork := range map[string]func() error{
+		"before its description was read": func() error { return m.fork(t.Context()) },
+		"after its description was read": func() error {
+			_, err := l.layers.Files(record.NewSandbox(l.Roots, "public", nil, r), nil).Fork("snap", s)
+			return err
+		},
+	} {
+		var refused *launch.ConfigError
+		if err := fork(); !errors.As(err, &refused) || !strings.Contains(err.Error(), "was replaced meanwhile") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -14,7 +14,8 @@ import (
 )
 
 // Fork has a sandbox that was just made begin with the files of a snapshot. It returns the
-// record with the layers of the snapshot.
+// record with the layers of the snapshot. It refuses a snapshot that was replaced since s was read:
+// other files have another level of sensitivity.
 func (v *Files) Fork(name string, s Snapshot) (record.Record, error) {
 	r := v.Current()
 	r.Trees = slices.Clone(r.Trees)
@@ -33,6 +34,12 @@ func (v *Files) Fork(name string, s Snapshot) (record.Record, error) {
 	names, err := v.linkImages(name, s)
 	if err != nil {
 		return r, fmt.Errorf("snapshot %s: %w", name, err)
+	}
+	switch linked, err := v.keeper.ReadSnapshot(name, 0); {
+	case err != nil:
+		return r, err
+	case !linked.Created.Equal(s.Created):
+		return r, &launch.ConfigError{Reason: fmt.Sprintf("snapshot %s was replaced meanwhile; try again", name)}
 	}
 	for _, c := range newCovers(r) {
 		refs, ok := s.Places[c.Path]
