@@ -1,0 +1,85 @@
+package networks
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/netns"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/resolver"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+func TestMain(m *testing.M) {
+	resolver.TakeOver()
+	os.Exit(m.Run())
+}
+
+// A change that fails takes the network from the sandbox, also if the record cannot be written.
+func TestTheNetworkIsTakenWithoutTheRecord(t *testing.T) {
+	testhost.NeedRoot(t, "network namespaces are made")
+	host, inside := netnstest.New(t), netnstest.New(t)
+	n := Networks{record.Roots{State: t.TempDir(), Data: t.TempDir()}}
+	const id = "box"
+	if err := os.MkdirAll(n.Dir(id), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	names := n.NewNames(id)
+	if err := names.Write(n.Dir(id)); err != nil {
+		t.Fatal(err)
+	}
+	r := record.Record{
+		Version: record.FormatVersion, Init: initIn(t, inside), IDBase: idrange.FirstID,
+		Config: spec.Config{Network: spec.NetworkFull},
+	}
+	if err := r.Write(n.Dir(id)); err != nil {
+		t.Fatal(err)
+	}
+	box := record.NewSandbox(n.Roots, id, nil, r)
+	err := netns.Do(host, func() error {
+		return n.Attach(t.Context(), func() (*os.File, error) { return inside, nil }, names, r)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := netns.Do(host, func() error { return n.Disconnect(t.Context(), id) }); err != nil {
+			t.Error(err)
+		}
+	})
+	routes := func() string { return netnstest.Shell(t, inside, "{ ip route; ip -6 route; } | grep eth0 || true") }
+	if routes() == "" {
+		t.Fatal("the sandbox has no network")
+	}
+	// The draft of a record cannot take the place of a directory.
+	if err := os.MkdirAll(filepath.Join(n.Dir(id), record.FileName+".new", "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := netns.Do(host, func() error { return n.takeNetwork(t.Context(), box, r) }); err == nil {
+		t.Error("the record was written")
+	}
+	if left := routes(); left != "" {
+		t.Errorf("the sandbox has the routes %s", left)
+	}
+}
+
+// initIn is a process in a network namespace.
+func initIn(t *testing.T, namespace *os.File) process.ID {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	if err := netns.Do(namespace, cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	id, err := process.Of(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
