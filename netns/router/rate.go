@@ -26,7 +26,7 @@ func (e end) limitRate(rate uint64, mtu int) error {
 		Rate:       rate, Buffer: netlink.Xmittime(rate, uint32(burst)), Limit: uint32(burst + queue),
 	})
 	if errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("the kernel lacks the token bucket filter (CONFIG_NET_SCH_TBF, module sch_tbf): %w", errors.ErrUnsupported)
+		return fmt.Errorf("--network-rate: the kernel lacks the token bucket filter (CONFIG_NET_SCH_TBF, module sch_tbf): %w", errors.ErrUnsupported)
 	}
 	if err != nil {
 		return fmt.Errorf("limit the rate of %s: %w", e.name, err)
