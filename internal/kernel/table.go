@@ -179,7 +179,7 @@ var table = []Info{
 	{
 		Name: Nftables, Group: "network", Title: "nftables", Since: v(5, 2), Need: Useful, probe: probeNftables,
 		Lost: "--network full fails: its packet filter is a table of the family inet with address translation",
-		Get:  "modprobe nf_tables nft_chain_nat; a kernel with CONFIG_NF_TABLES_INET and CONFIG_NFT_NAT; " + privileged,
+		Get:  "modprobe nf_tables nft_chain_nat nft_connlimit; a kernel with CONFIG_NF_TABLES_INET, CONFIG_NFT_NAT and CONFIG_NFT_CONNLIMIT; " + privileged,
 	},
 }
 

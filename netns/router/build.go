@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 )
@@ -103,7 +104,11 @@ func (o *opened) build() error {
 		return err
 	}
 	f.writeRouter()
-	return f.flush()
+	err = f.flush()
+	if errors.Is(err, unix.ENOENT) { // of an expression that the kernel does not know
+		return fmt.Errorf("the kernel lacks a part of nftables (modules nft_ct, nft_reject_inet and nft_connlimit): %w", errors.ErrUnsupported)
+	}
+	return err
 }
 
 // takeRange routes a free range of IPv4 addresses to the router. The route itself keeps other

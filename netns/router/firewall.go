@@ -190,8 +190,9 @@ func (f *firewall) writeRouter() {
 	f.rule(forward, from(uplink), expressions{&expr.Verdict{Kind: expr.VerdictJump, Chain: outside.Name}})
 	f.rule(forward, connection(unknown), verdict(expr.VerdictDrop))
 	m := f.writeMeter()
+	bound := f.writeBound(m.refuse)
 	for _, fam := range families {
-		f.writeFamily(forward, outside, input, m, fam)
+		f.writeFamily(forward, outside, input, bound, m, fam)
 	}
 	f.rule(outside, connection(known), m.over(expr.MetaKeyOIFNAME, m.cut))
 	f.rule(outside, connection(known), verdict(expr.VerdictAccept))
@@ -203,7 +204,7 @@ func (f *firewall) writeRouter() {
 
 // writeFamily writes the rules of one family. A packet that is not decided here is accepted if
 // it goes out.
-func (f *firewall) writeFamily(forward, outside, input *nftables.Chain, charges meter, fam family) {
+func (f *firewall) writeFamily(forward, outside, input, bound *nftables.Chain, charges meter, fam family) {
 	m := f.set(members(fam))
 	allowed, denied, opened := f.set(grants("allowed", fam)), f.set(grants("denied", fam)), f.set(grants(openedName, fam))
 	special := f.set(specialSet(fam), intervals(fam.special)...)
@@ -214,6 +215,7 @@ func (f *firewall) writeFamily(forward, outside, input *nftables.Chain, charges 
 	f.rule(input, from(uplink), fam.of(), accept)
 	f.rule(input, isMember(fam, m, expr.MetaKeyIIFNAME, fam.source, true), drop)
 	f.rule(input, fam.of(), charges.over(expr.MetaKeyIIFNAME, charges.refuse))
+	f.rule(input, fam.of(), limited(bound))
 	if fam.bits == ipv4.bits {
 		f.rule(input, toResolver(unix.IPPROTO_UDP), accept)
 		f.rule(input, toResolver(unix.IPPROTO_TCP), accept)
@@ -222,6 +224,7 @@ func (f *firewall) writeFamily(forward, outside, input *nftables.Chain, charges 
 	f.rule(forward, isMember(fam, m, expr.MetaKeyIIFNAME, fam.source, true), drop)
 	f.rule(forward, fam.of(), charges.over(expr.MetaKeyIIFNAME, charges.refuse))
 	f.rule(forward, fam.of(), connection(known), accept)
+	f.rule(forward, fam.of(), limited(bound))
 	f.reject(forward, isGranted(fam, denied))
 	f.rule(forward, isGranted(fam, opened), to(uplink), accept)
 	f.reject(forward, goesTo(fam, host))

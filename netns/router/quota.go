@@ -132,14 +132,16 @@ func chargedTo(namespace *os.File, link string) (charged uint64, is bool, err er
 	return 0, false, fmt.Errorf("nftables: the quota of %s has no number", link)
 }
 
-// forgetQuotas removes the quotas of the links that isGone names.
+// forgetQuotas removes the quotas of the links that isGone names, and the lists of their connections.
 func forgetQuotas(namespace *os.File, isGone func(link string) bool) error {
 	f, err := openFirewall(namespace, tableName)
 	if err != nil {
 		return err
 	}
-	if _, err := f.forget(f.named(quotas()), isGone); err != nil {
-		return err
+	for _, set := range []nftables.Set{quotas(), counted()} {
+		if _, err := f.forget(f.named(set), isGone); err != nil {
+			return err
+		}
 	}
 	return f.flush()
 }
