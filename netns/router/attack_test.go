@@ -70,9 +70,7 @@ func (a *arena) try(t *testing.T, attacks []attack) {
 	t.Helper()
 	a.send(t, attacks...)
 	a.send(t, attack{packets: []packet{udp(a.one4, internetIPv4, 80, marker("end"))}})
-	for end := time.Now().Add(patience); !a.lan.saw(marker("end")) && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond)
-	}
+	a.wait(t, marker("end"))
 	time.Sleep(200 * time.Millisecond) // for packets that take another way
 	for _, x := range attacks {
 		if got := a.lan.saw(x.marker()); got != x.arrives {
@@ -90,6 +88,16 @@ func (a *arena) try(t *testing.T, attacks []attack) {
 	}
 	if a.lan.saw(string(net.ParseIP(a.one4).To4())) || a.lan.saw(string(net.ParseIP(a.one6))) {
 		t.Error("a packet with the sandbox's own address arrived outside")
+	}
+}
+
+// wait waits until a packet with the text arrives outside.
+func (a *arena) wait(t *testing.T, text string) {
+	t.Helper()
+	for end := time.Now().Add(patience); !a.lan.saw(text); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s did not arrive outside", text)
+		}
 	}
 }
 
@@ -388,7 +396,7 @@ func (a *arena) untracked() []attack {
 	redirect := append([]byte{10, 0, 0, 9}, about(shown("a redirect"))...)
 	return []attack{
 		{"a wrong checksum", false, []packet{broken, broken6}},
-		{"an error about a connection", true, []packet{icmp(a.one4, internetIPv4, 3, about(shown("an error about a connection"), 0, 0, 0, 0))}},
+		{"an error about a connection", false, []packet{icmp(a.one4, internetIPv4, 3, about(shown("an error about a connection"), 0, 0, 0, 0))}},
 		{"an error to another address", false, []packet{
 			icmp(a.one4, "10.0.0.9", 3, about(shown("an error to another address"), 0, 0, 0, 0)),
 			icmp(a.one4, hostIPv4, 3, about(shown("an error to another address"), 0, 0, 0, 0)),
@@ -403,6 +411,32 @@ func (a *arena) untracked() []attack {
 			icmp(a.one6, internetIPv6, 143, []byte("\x00\x00\x00\x00"+marker("neighbour discovery"))),
 		}},
 	}
+}
+
+// A sandbox's message about a connection, such as an ICMP error, reaches neither the peer nor another sandbox
+// that has the connection.
+func TestMessagesAboutConnectionsGoNowhere(t *testing.T) {
+	a := newArena(t)
+	var attacks []attack
+	for _, x := range []struct {
+		unreachable    byte
+		one, two, peer string
+	}{{3, a.one4, a.two4, internetIPv4}, {1, a.one6, a.two6, internetIPv6}} {
+		sent := udp(x.two, x.peer, 80, marker("of two to "+x.peer))
+		sendFrames(t, a.two, sent.frame())
+		a.wait(t, marker("of two to "+x.peer))
+		answer := packet{from: x.peer, to: x.two, protocol: unix.IPPROTO_UDP, payload: slices.Concat(sent.payload[2:4], sent.payload[:2], sent.payload[4:8])}
+		shown := func(p packet, name string) []byte {
+			p.payload = append(slices.Clone(p.payload[:8]), marker(name)...)
+			return about(p, 0, 0, 0, 0)
+		}
+		toPeer, toTwo := "to the peer "+x.peer, "to two about "+x.peer
+		attacks = append(attacks,
+			attack{toPeer, false, []packet{icmp(x.one, x.peer, x.unreachable, shown(answer, toPeer))}},
+			attack{toTwo, false, []packet{icmp(x.one, x.two, x.unreachable, shown(sent, toTwo))}},
+		)
+	}
+	a.try(t, attacks)
 }
 
 // Tricks on the link: the router's and the host's addresses, routes and neighbours stay as they

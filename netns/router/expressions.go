@@ -101,6 +101,8 @@ const (
 	// unknown are packets without a connection, such as those with wrong checksums, and messages of
 	// neighbour discovery. The host would send them on with the sandbox's own address.
 	unknown = expr.CtStateBitINVALID | expr.CtStateBitUNTRACKED
+	// related are messages about a connection, such as ICMP errors. It can be another sandbox's: the sender names it.
+	related = expr.CtStateBitRELATED
 )
 
 // redirected matches the first packet of a connection for which the host has chosen another

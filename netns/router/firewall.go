@@ -188,7 +188,7 @@ func (f *firewall) writeRouter() {
 		Priority: nftables.ChainPriorityFilter, Policy: &accept,
 	})
 	f.rule(forward, from(uplink), expressions{&expr.Verdict{Kind: expr.VerdictJump, Chain: outside.Name}})
-	f.rule(forward, connection(unknown), verdict(expr.VerdictDrop))
+	f.rule(forward, connection(unknown|related), verdict(expr.VerdictDrop))
 	m := f.writeMeter()
 	bound := f.writeBound(m.refuse)
 	for _, fam := range families {
@@ -214,6 +214,7 @@ func (f *firewall) writeFamily(forward, outside, input, bound *nftables.Chain, c
 	f.rule(outside, isMember(fam, m, expr.MetaKeyOIFNAME, fam.dest, true), drop)
 	f.rule(input, from(uplink), fam.of(), accept)
 	f.rule(input, isMember(fam, m, expr.MetaKeyIIFNAME, fam.source, true), drop)
+	f.rule(input, fam.of(), connection(related), drop)
 	f.rule(input, fam.of(), charges.over(expr.MetaKeyIIFNAME, charges.refuse))
 	f.rule(input, fam.of(), limited(bound))
 	if fam.bits == ipv4.bits {
