@@ -17,6 +17,8 @@ const (
 	idleTime = 10 * time.Second
 	// maxPacket is the longest query over UDP, in bytes.
 	maxPacket = 4096
+	// pause follows a failure of a socket: the system may have too many open files for a while.
+	pause = 100 * time.Millisecond
 )
 
 // A load counts the work of each sandbox, by its address.
@@ -47,7 +49,7 @@ func (l *load) give(peer netip.Addr) {
 	}
 }
 
-// serve answers until both sockets are closed or fail.
+// serve answers until one of the sockets is closed.
 func (f forwarder) serve(packets *net.UDPConn, streams *net.TCPListener) error {
 	l := &load{peers: map[netip.Addr]int{}}
 	failed := make(chan error, 2)
@@ -61,8 +63,12 @@ func (f forwarder) servePackets(c *net.UDPConn, l *load) error {
 	buffer := make([]byte, maxPacket)
 	for {
 		n, peer, err := c.ReadFromUDPAddrPort(buffer)
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return err
+		}
+		if err != nil {
+			time.Sleep(pause)
+			continue
 		}
 		if !l.take(peer.Addr()) {
 			continue // as a busy name server: the client asks again
@@ -80,8 +86,12 @@ func (f forwarder) servePackets(c *net.UDPConn, l *load) error {
 func (f forwarder) serveStreams(listener *net.TCPListener, l *load) error {
 	for {
 		c, err := listener.AcceptTCP()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return err
+		}
+		if err != nil {
+			time.Sleep(pause)
+			continue
 		}
 		peer := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr() //nolint:forcetypeassert // of a TCP connection
 		if !l.take(peer) {
