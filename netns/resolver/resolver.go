@@ -32,6 +32,9 @@ func (f forwarder) answer(ctx context.Context, network string, query []byte) []b
 	if !ok || header.Response {
 		return nil
 	}
+	if code := refusal(header, question); code != dnsmessage.RCodeSuccess {
+		return failure(header, question, code)
+	}
 	for range rounds {
 		for _, server := range f.servers() {
 			answer, err := ask(ctx, network, server, query, question)
@@ -44,7 +47,20 @@ func (f forwarder) answer(ctx context.Context, network string, query []byte) []b
 			}
 		}
 	}
-	return failure(header, question)
+	return failure(header, question, dnsmessage.RCodeServerFailure)
+}
+
+// refusal is the code for a message that no name server gets: the servers can trust the host more than a
+// sandbox. These are changes of a zone, and requests for a whole zone (RFC 2136, RFC 5936, RFC 1995).
+func refusal(h dnsmessage.Header, q dnsmessage.Question) dnsmessage.RCode {
+	const query, incremental = 0, 251
+	switch {
+	case h.OpCode != query:
+		return dnsmessage.RCodeNotImplemented
+	case q.Type == dnsmessage.TypeAXFR, q.Type == incremental:
+		return dnsmessage.RCodeRefused
+	}
+	return dnsmessage.RCodeSuccess
 }
 
 // parse reads the header and the only question of a message.
@@ -62,11 +78,11 @@ func parse(message []byte) (dnsmessage.Header, dnsmessage.Question, bool) {
 	return header, question, errors.Is(err, dnsmessage.ErrSectionDone)
 }
 
-func failure(h dnsmessage.Header, q dnsmessage.Question) []byte {
+func failure(h dnsmessage.Header, q dnsmessage.Question, code dnsmessage.RCode) []byte {
 	message := dnsmessage.Message{
 		Header: dnsmessage.Header{
 			ID: h.ID, Response: true, OpCode: h.OpCode, RecursionDesired: h.RecursionDesired,
-			RecursionAvailable: true, RCode: dnsmessage.RCodeServerFailure,
+			RecursionAvailable: true, RCode: code,
 		},
 		Questions: []dnsmessage.Question{q},
 	}
