@@ -261,19 +261,22 @@ func (r Router) forgetGone(namespace *os.File, isLive func(link string) (bool, e
 	return forgetQuotas(namespace, isGone)
 }
 
-// sandboxes is the number of connected sandboxes. The router can have more links: silent links, and
-// links of ended sandboxes that the kernel has not removed yet.
-func sandboxes(namespace *os.File) (int, error) {
+// sandboxes is the number of connected sandboxes, and of sandboxes with a quota that a killed process has not
+// noted. The router can have more links: silent links, and links of ended sandboxes that the kernel has not
+// removed yet.
+func sandboxes(namespace *os.File) (count int, err error) {
 	f, err := openFirewall(namespace, tableName)
 	if err != nil {
 		return 0, err
 	}
-	set := f.named(members(ipv4)) // each sandbox has an IPv4 address
-	elements, err := f.conn.GetSetElements(set)
-	if err != nil {
-		return 0, fmt.Errorf("nftables: list the set %s: %w", set.Name, err)
+	for _, s := range []nftables.Set{members(ipv4), quotas()} { // each sandbox has an IPv4 address
+		elements, err := f.conn.GetSetElements(f.named(s))
+		if err != nil {
+			return 0, fmt.Errorf("nftables: list the set %s: %w", s.Name, err)
+		}
+		count += len(elements)
 	}
-	return len(elements), nil
+	return count, nil
 }
 
 // linkNames are the names of the router's links to sandboxes.

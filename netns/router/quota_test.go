@@ -146,6 +146,31 @@ func TestAUsedQuotaStaysUsed(t *testing.T) {
 	}
 }
 
+// A disconnect that is killed before it notes the traffic loses no used quota, also if that sandbox was the last one.
+func TestAQuotaOutlivesAKilledDisconnect(t *testing.T) {
+	w := newWorld(t)
+	m := Member{Link: "s-one", Number: 1, Quota: mebibyte}
+	sandbox := w.attach(t, m)
+	if got, err := exchange(sandbox, "tcp", internetIPv4+":80"); err == nil {
+		t.Fatalf("%q", got)
+	}
+	before := w.traffic(t, m.Link)
+	namespace, err := w.router.namespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	netnstest.Shell(t, namespace, "nft flush set inet "+tableName+" members4 && nft flush set inet "+tableName+" members6")
+	namespace.Close()
+	isLive := func(string) (bool, error) { return true, nil }
+	if err := w.on(func() error { return w.router.Prune(isLive) }); err != nil {
+		t.Fatal(err)
+	}
+	w.detach(t, sandbox, m.Link)
+	if got := w.traffic(t, m.Link); before.Charged == 0 || got.Charged < before.Charged {
+		t.Errorf("%+v became %+v", before, got)
+	}
+}
+
 func TestPruneRemovesQuotasAndNotes(t *testing.T) {
 	w := newWorld(t)
 	gone, noted, stays := Member{Link: "s-gone", Number: 1, Quota: 1}, Member{Link: "s-noted", Number: 2, Quota: 1}, Member{Link: "s-stays", Number: 3, Quota: 1}
