@@ -125,6 +125,15 @@ func TestPublishedPortsChangeWhileTheSandboxRuns(t *testing.T) {
 	ports("full again", "8081")
 	w.change(t, "box", "full", "--publish", "8082:80")
 	ports("another port", "8082")
+	taken := netnstest.Listen(t, w.host, "127.0.0.1:8083")
+	got := w.on(t, "network", "box", "full", "--publish", "8083:80")
+	if got.code != 1 || !strings.Contains(got.stderr, "--publish 127.0.0.1:8083:80: ") || !strings.HasSuffix(got.stderr, "; the sandbox has no network now\n") {
+		t.Errorf("a taken port: %+v", got)
+	}
+	taken.Close()
+	ports("after a taken port", "")
+	w.change(t, "box", "full", "--publish", "8083:80")
+	ports("the port is free", "8083")
 	w.change(t, "--sensitivity", "secret", "box")
 	ports("secret", "")
 	w.says(t, "down", "box")

@@ -42,14 +42,17 @@ func (n Networks) rewire(ctx context.Context, box *record.Sandbox, r, next recor
 	}
 	next.Rewiring = true
 	if err := box.Keep(next); err != nil {
-		return 0, err
+		if r.Config.Network == spec.NetworkNone {
+			return 0, err // nothing has changed
+		}
+		return 0, n.takeNetworkAfter(ctx, err, box, next) // the new network may be a stricter one
 	}
 	if err := n.KeepLevel(box.ID, next); err != nil {
-		return 0, errors.Join(err, n.takeNetwork(ctx, box, next))
+		return 0, n.takeNetworkAfter(ctx, err, box, next)
 	}
 	if !isSame {
 		if cut, err = n.connect(ctx, box, r.Config.Grant(), next); err != nil {
-			return cut, errors.Join(err, n.takeNetwork(ctx, box, next))
+			return cut, n.takeNetworkAfter(ctx, err, box, next)
 		}
 	}
 	next.Rewiring = false
@@ -93,20 +96,27 @@ func (n Networks) member(box *record.Sandbox, r record.Record) (router.Member, e
 	return newMember(names, r)
 }
 
-// takeNetwork takes the network from the sandbox after a failed change. It does so also if the
-// caller's context has ended: else the sandbox could keep a network that it must not have.
-func (n Networks) takeNetwork(ctx context.Context, box *record.Sandbox, r record.Record) error {
+// takeNetworkAfter takes the network from the sandbox, and adds that to the cause, which is the error of
+// a change. It does so also if the caller's context has ended, or if the record cannot be written: else
+// the sandbox could keep a network that it must not have.
+func (n Networks) takeNetworkAfter(ctx context.Context, cause error, box *record.Sandbox, r record.Record) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statedir.CleanupTime)
 	defer cancel()
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
 	r.Rewiring = true
 	kept := box.Keep(r)
-	_, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, r) // also without the record
-	if err := errors.Join(kept, err); err != nil {
-		return err
+	if _, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, r); err != nil {
+		return errors.Join(cause, kept, err)
 	}
-	r.Rewiring = false
-	return box.Keep(r)
+	if kept == nil {
+		r.Rewiring = false
+		kept = box.Keep(r)
+	}
+	after := fmt.Errorf("%w; the sandbox has no network now", cause)
+	if kept == nil || kept.Error() == cause.Error() {
+		return after
+	}
+	return errors.Join(after, kept)
 }
 
 // EndChange finishes an interrupted change of the network: it makes the links of the record again.
@@ -130,10 +140,23 @@ func (n Networks) EndChange(ctx context.Context, box *record.Sandbox) error {
 			if ctx.Err() != nil {
 				return err
 			}
-			wanted.Notes = append(wanted.Notes, fmt.Sprintf("the sandbox has no network: finish an interrupted change of its network: %v", err))
-			return n.takeNetwork(ctx, box, wanted)
+			return n.endWithout(ctx, box, wanted, err)
 		}
 	}
 	wanted.Rewiring = false
 	return box.Keep(wanted)
+}
+
+// endWithout ends an interrupted change that failed: the sandbox has no network, and a note has the
+// cause. The links are gone already.
+func (n Networks) endWithout(ctx context.Context, box *record.Sandbox, r record.Record, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statedir.CleanupTime)
+	defer cancel()
+	r.Notes = append(r.Notes, fmt.Sprintf("the sandbox has no network: finish an interrupted change of its network: %v", cause))
+	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
+	if _, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, r); err != nil {
+		return err
+	}
+	r.Rewiring = false
+	return box.Keep(r)
 }

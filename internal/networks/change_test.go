@@ -4,9 +4,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
@@ -61,8 +63,10 @@ func TestTheNetworkIsTakenWithoutTheRecord(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(n.Dir(id), record.FileName+".new", "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := netns.Do(host, func() error { return n.takeNetwork(t.Context(), box, r) }); err == nil {
-		t.Error("the record was written")
+	stricter := launch.NetworkRequest{Grant: &spec.NetworkGrant{Network: spec.NetworkNone}}
+	err = netns.Do(host, func() error { _, err := n.Change(t.Context(), box, stricter); return err })
+	if err == nil || !strings.Contains(err.Error(), "the sandbox has no network now") {
+		t.Errorf("the record cannot be written: %v", err)
 	}
 	if left := routes(); left != "" {
 		t.Errorf("the sandbox has the routes %s", left)
