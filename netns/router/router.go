@@ -280,8 +280,8 @@ func (r Router) open() (_ *opened, err error) {
 		if err = o.build(); err == nil {
 			err = r.mount(namespace)
 		}
-	} else {
-		err = o.state.read(o.host, r.hostLink())
+	} else if err = o.state.read(o.host, r.hostLink()); isNoDevice(err) {
+		err = fmt.Errorf("%w; something has removed it: give all sandboxes with full the network none, or remove them", err)
 	}
 	if err == nil {
 		err = o.repairHost()

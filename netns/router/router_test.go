@@ -268,6 +268,21 @@ func TestAFlushedFirewallLetsNothingPass(t *testing.T) {
 	}
 }
 
+// The error names a way out that works.
+func TestALostDeviceIsMadeAgainForTheNextSandbox(t *testing.T) {
+	w := newWorld(t)
+	serve(t, w.internet, "0.0.0.0:80")
+	w.attach(t, Member{Link: "s-one", Number: 1})
+	netnstest.Shell(t, w.host, "ip link del "+w.router.hostLink())
+	err := w.on(func() error { return w.router.Attach(netnstest.New(t), Member{Link: "s-two", Number: 2}) })
+	if err == nil || !strings.Contains(err.Error(), w.router.hostLink()) || !strings.Contains(err.Error(), "the network none") {
+		t.Errorf("without the device: %v", err)
+	}
+	w.detach(t, nil, "s-one")
+	three := w.attach(t, Member{Link: "s-three", Number: 3})
+	wantAnswer(t, three, internetIPv4+":80", hostIPv4)
+}
+
 // A sandbox is disconnected also while the host's table is missing.
 func TestASandboxLeavesAFlushedHost(t *testing.T) {
 	w := newWorld(t)
