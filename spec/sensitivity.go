@@ -111,7 +111,7 @@ func (c Config) Changed(g *NetworkGrant, level Sensitivity) (Config, error) {
 }
 
 func unknownLevel(s Sensitivity) string {
-	return fmt.Sprintf("unknown level %q; use one of %q", s, Sensitivities())
+	return fmt.Sprintf("unknown level %q; use public, internal, confidential or secret", s)
 }
 
 // A NetworkChange tells what a change of a live sandbox's network has done.

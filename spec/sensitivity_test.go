@@ -39,7 +39,7 @@ func TestNothingWidensBeyondTheLevel(t *testing.T) {
 			t.Errorf("%q: %+v, %v", level, got, err)
 		}
 	}
-	if _, err := secret.Changed(nil, "low"); err == nil || !strings.Contains(err.Error(), "low") {
+	if _, err := secret.Changed(nil, "low"); err == nil || !strings.Contains(err.Error(), `"low"; use public, internal, confidential or secret`) {
 		t.Error(err)
 	}
 }
