@@ -129,6 +129,7 @@ func TestUpReusesWhatIsUp(t *testing.T) {
 		"--memory 204800k":      "box is up already\n",
 		same:                    "box is up already\n",
 		other:                   "box is up already; --config had no effect (to change the sandbox, first run: " + s.program() + " down box)\n",
+		"--network full":        "box is up already; --network had no effect (to change the network of a sandbox that is up, see: " + s.program() + " network --help)\n",
 		"--memory 1g --env A=b": "box is up already; --memory --env had no effect (to change the sandbox, first run: " + s.program() + " down box)\n",
 	} {
 		got := run(t, s.command(append(append([]string{"up"}, strings.Fields(flags)...), "box")...))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v3"
@@ -133,8 +134,16 @@ func reusedNote(cmd *cli.Command, asked spec.Config, info sandbox.Info) string {
 	if len(without) == 0 {
 		return note
 	}
-	return fmt.Sprintf("%s; %s had no effect (to change the sandbox, first run: %s down %s)",
-		note, strings.Join(without, " "), commandline.ProgramWithDirs(cmd), info.ID)
+	way := fmt.Sprintf("to change the sandbox, first run: %s down %s", commandline.ProgramWithDirs(cmd), info.ID)
+	if !slices.ContainsFunc(without, func(flag string) bool { return !isOfNetwork(flag) }) {
+		way = fmt.Sprintf("to change the network of a sandbox that is up, see: %s network --help", commandline.ProgramWithDirs(cmd))
+	}
+	return fmt.Sprintf("%s; %s had no effect (%s)", note, strings.Join(without, " "), way)
+}
+
+// isOfNetwork says whether the command network changes what the flag asks for.
+func isOfNetwork(flag string) bool {
+	return flag == "--network" || slices.ContainsFunc(configflags.OfNetwork(), func(f configflags.Flag) bool { return "--"+f.Name() == flag })
 }
 
 // withoutEffect are the flags that ask for something else than the sandbox is.
