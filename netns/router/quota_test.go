@@ -162,7 +162,7 @@ func TestAQuotaOutlivesAKilledDisconnect(t *testing.T) {
 	netnstest.Shell(t, namespace, "nft flush set inet "+tableName+" members4 && nft flush set inet "+tableName+" members6")
 	namespace.Close()
 	isLive := func(string) (bool, error) { return true, nil }
-	if err := w.on(func() error { return w.router.Prune(isLive) }); err != nil {
+	if err := w.on(func() error { return w.router.Prune(t.Context(), isLive) }); err != nil {
 		t.Fatal(err)
 	}
 	w.detach(t, sandbox, m.Link)

@@ -274,7 +274,7 @@ func TestALostDeviceIsMadeAgainForTheNextSandbox(t *testing.T) {
 	serve(t, w.internet, "0.0.0.0:80")
 	w.attach(t, Member{Link: "s-one", Number: 1})
 	netnstest.Shell(t, w.host, "ip link del "+w.router.hostLink())
-	err := w.on(func() error { return w.router.Attach(netnstest.New(t), Member{Link: "s-two", Number: 2}) })
+	err := w.on(func() error { return w.router.Attach(t.Context(), netnstest.New(t), Member{Link: "s-two", Number: 2}) })
 	if err == nil || !strings.Contains(err.Error(), w.router.hostLink()) || !strings.Contains(err.Error(), "the network none") {
 		t.Errorf("without the device: %v", err)
 	}
