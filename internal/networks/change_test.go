@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/worker"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/resolver"
@@ -86,4 +87,11 @@ func initIn(t *testing.T, namespace *os.File) process.ID {
 		t.Fatal(err)
 	}
 	return id
+}
+
+// No sandbox has the id of the processes that serve it.
+func TestWorkersHaveAnIDOfTheirOwn(t *testing.T) {
+	if worker.ID != idrange.FirstID-1 {
+		t.Errorf("workers have the id %d, sandboxes those from %d on", worker.ID, idrange.FirstID)
+	}
 }

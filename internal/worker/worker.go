@@ -22,9 +22,10 @@ const variable = "_SANDBOX_RUNTIME_WORKER"
 // gateFile is the first file of the new process. The files of the caller follow.
 const gateFile = 3
 
-// nobody is the id of the user and the group "nobody". The program's file may be root's alone, so
-// the process changes its ids when it runs.
-const nobody = 65534
+// ID is the user and the group of workers. No other process has this id: it is the one before the
+// first id of sandboxes (internal/idrange). A process of "nobody" could stop a worker of "nobody".
+// The program's file may be root's alone, so the process changes its ids when it runs.
+const ID = 0x70000000 - 1
 
 // Start starts a worker of a kind, in the network namespace of the calling thread. The worker runs
 // until its work is done or another process ends it. Start calls note with the new process. The
@@ -86,10 +87,10 @@ func drop() error {
 	if err := syscall.Setgroups(nil); err != nil {
 		return err
 	}
-	if err := syscall.Setresgid(nobody, nobody, nobody); err != nil {
+	if err := syscall.Setresgid(ID, ID, ID); err != nil {
 		return err
 	}
-	if err := syscall.Setresuid(nobody, nobody, nobody); err != nil {
+	if err := syscall.Setresuid(ID, ID, ID); err != nil {
 		return err
 	}
 	return setNoNewPrivs()

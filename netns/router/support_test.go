@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/worker"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/publisher"
@@ -310,7 +311,7 @@ func wantNobody(t *testing.T, id process.ID) {
 			if errors.Is(err, os.ErrNotExist) {
 				continue // it has ended
 			}
-			for _, line := range []string{"Uid:\t65534\t65534\t65534\t65534\n", "Gid:\t65534\t65534\t65534\t65534\n", "Groups:\t \n", "CapEff:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "NoNewPrivs:\t1\n"} {
+			for _, line := range []string{"Uid:" + strings.Repeat(fmt.Sprintf("\t%d", worker.ID), 4) + "\n", "Gid:" + strings.Repeat(fmt.Sprintf("\t%d", worker.ID), 4) + "\n", "Groups:\t \n", "CapEff:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "NoNewPrivs:\t1\n"} {
 				if !strings.Contains(string(status), line) {
 					lacking = fmt.Sprintf("no %q in %s: %v\n%s", line, thread, err, status)
 				}
