@@ -96,6 +96,31 @@ func TestFullReachesTheOutside(t *testing.T) {
 	}
 }
 
+// An empty directory stands for that of an older kernel. A second mount of proc keeps the right of
+// sandboxes to mount their own.
+func TestANoteSaysThatFullIsIPv4Only(t *testing.T) {
+	need(t, world())
+	w := newNetworkWorld(t)
+	do := w.command("do", "--json", "--network", "full", "--", "true").Args
+	old := "mount -n -t proc proc " + t.TempDir() + " && mount -n -t tmpfs none /proc/sys/net/ipv6/conf/default && exec " + strings.Join(do, " ")
+	got := run(t, netnstest.Command(exec.Command("unshare", "--mount", "sh", "-c", old), w.host))
+	var r struct{ Notes []string }
+	decode(t, got.stdout, &r)
+	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "only IPv4") {
+		t.Errorf("%+v", got)
+	}
+	if forwardsIPv6() {
+		if got := w.on(t, "do", "--json", "--network", "full", "--", "true"); strings.Contains(got.stdout, "IPv4") {
+			t.Errorf("on this kernel: %+v", got)
+		}
+	}
+}
+
+func forwardsIPv6() bool {
+	_, err := os.Stat("/proc/sys/net/ipv6/conf/default/force_forwarding")
+	return err == nil
+}
+
 // A killed command leaves nothing after prune.
 func TestPruneRemovesTheNetworkOfAKilledCommand(t *testing.T) {
 	need(t, world())
@@ -153,7 +178,7 @@ func TestUpPublishesPorts(t *testing.T) {
 	if got := w.word(t, worldHost, "8080"); got.code == 0 {
 		t.Errorf("at another address of the host: %+v", got)
 	}
-	if got := w.on(t, "inspect", "box"); !strings.Contains(got.stdout, `"8080:8000"`) {
+	if got := w.on(t, "inspect", "box"); !strings.Contains(got.stdout, `"8080:8000"`) || !strings.Contains(got.stdout, `"network_addresses"`) {
 		t.Errorf("inspect: %+v", got)
 	}
 	if got := w.on(t, "up", "--network", "full", "--publish", "8080:81", "other"); got.code != 1 ||

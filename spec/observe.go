@@ -1,6 +1,9 @@
 package spec
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // Info describes a sandbox that exists.
 type Info struct {
@@ -19,6 +22,9 @@ type Info struct {
 	// Pid of its first process on the host, 0 where there is none.
 	Pid     int       `json:"pid"`
 	Created time.Time `json:"created"`
+	// NetworkAddresses are the addresses of a sandbox with NetworkFull, IPv4 first. Another sandbox
+	// can get them later.
+	NetworkAddresses []netip.Addr `json:"network_addresses,omitempty"`
 	// Isolation of the commands that run in it.
 	Isolation Isolation   `json:"isolation,omitempty"`
 	Limits    LimitReport `json:"limits"`

@@ -260,7 +260,10 @@ func (n *networks) newMember(r router.Router, number uint32) (*member, error) {
 }
 
 func (m *member) attach() error {
-	return netns.Do(m.networks.host, func() error { return m.router.Attach(context.Background(), m.namespace, m.Member) })
+	return netns.Do(m.networks.host, func() error {
+		_, err := m.router.Attach(context.Background(), m.namespace, m.Member)
+		return err
+	})
 }
 
 func (m *member) detach() error {

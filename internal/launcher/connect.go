@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -14,11 +15,12 @@ func (l *Launcher) networks() networks.Networks { return networks.Networks{Roots
 
 // connect starts to connect the sandbox with the outside, if the configuration asks for that. The
 // work runs in a goroutine beside other steps, because the kernel takes some milliseconds for a
-// link. The caller must call wait before the sandbox is up, and before its removal after an error.
-func (m *making) connect(ctx context.Context) (wait func() error) {
+// link. The caller must call wait before the sandbox is up, and before its removal after an error. wait
+// returns the sandbox's addresses.
+func (m *making) connect(ctx context.Context) (wait func() ([]netip.Addr, error)) {
 	names, r := m.names, m.record
-	attached := sync.OnceValue(func() error { return m.launcher.networks().Attach(ctx, m.network, names, r) })
-	go func() { _ = attached() }() // the caller gets the error
+	attached := sync.OnceValues(func() ([]netip.Addr, error) { return m.launcher.networks().Attach(ctx, m.network, names, r) })
+	go func() { _, _ = attached() }() // the caller gets the error
 	return attached
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/networks"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
@@ -288,7 +289,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	}
 	defer cgroups.CloseViews(views)
 	connected := m.connect(ctx)
-	defer func() { _ = connected() }() // no removal runs beside the rest of it
+	defer func() { _, _ = connected() }() // no removal runs beside the rest of it
 	root, err := m.rootConfig(from)
 	if err != nil {
 		return err
@@ -316,13 +317,15 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	if err := m.start(ctx, profile, filter); err != nil {
 		return aboveTotal(m.host, m.request.Config.Limits.CPUs, err)
 	}
-	if err := connected(); err != nil {
+	addresses, err := connected()
+	if err != nil {
 		return err
 	}
 	if err := l.networks().Publish(ctx, m.network, m.names, m.record); err != nil {
 		return err
 	}
 	m.record.UIDMappings, m.record.GIDMappings = m.root.UIDMappings(), m.root.GIDMappings()
+	m.record = networks.Connected(m.record, addresses)
 	m.record.Notes = append(m.record.Notes, m.root.Notes()...)
 	if note != "" {
 		m.record.Notes = append(m.record.Notes, note)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -51,7 +52,7 @@ func (n Networks) rewire(ctx context.Context, box *record.Sandbox, r, next recor
 		return 0, n.takeNetworkAfter(ctx, err, box, next)
 	}
 	if !isSame {
-		if cut, err = n.connect(ctx, box, r.Config.Grant(), next); err != nil {
+		if cut, err = n.connect(ctx, box, r.Config.Grant(), &next); err != nil {
 			return cut, n.takeNetworkAfter(ctx, err, box, next)
 		}
 	}
@@ -59,25 +60,29 @@ func (n Networks) rewire(ctx context.Context, box *record.Sandbox, r, next recor
 	return cut, box.Keep(next)
 }
 
-// connect changes the links of the sandbox from one network to that of the record.
-func (n Networks) connect(ctx context.Context, box *record.Sandbox, from spec.NetworkGrant, next record.Record) (cut int, err error) {
+// connect changes the links of the sandbox from one network to that of the record. The record gets
+// the new addresses.
+func (n Networks) connect(ctx context.Context, box *record.Sandbox, from spec.NetworkGrant, next *record.Record) (cut int, err error) {
 	namespace, err := record.OpenNetwork(next.Init)
 	if err != nil {
 		return 0, box.Why(ctx, &launch.SandboxError{ID: box.ID, Err: launch.ErrNotRunning})
 	}
 	defer namespace.Close()
-	member, err := n.member(box, next)
+	member, err := n.member(box, *next)
 	if err != nil {
 		return 0, err
 	}
 	out := n.router()
 	switch {
 	case next.Config.Network != spec.NetworkFull:
+		*next = Connected(*next, nil)
 		return out.Detach(ctx, namespace, member.Link)
 	case from.Network == spec.NetworkFull:
 		cut, err = out.Regrant(ctx, namespace, member)
 	default:
-		err = out.Attach(ctx, namespace, member)
+		var addresses []netip.Addr
+		addresses, err = out.Attach(ctx, namespace, member)
+		*next = Connected(*next, addresses)
 	}
 	if err != nil || slices.Equal(from.Publish, next.Config.Publish) {
 		return cut, err
@@ -105,7 +110,7 @@ func (n Networks) takeNetworkAfter(ctx context.Context, cause error, box *record
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
 	r.Rewiring = true
 	kept := box.Keep(r)
-	if _, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, r); err != nil {
+	if _, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, &r); err != nil {
 		return errors.Join(cause, kept, err)
 	}
 	if kept == nil {
@@ -132,11 +137,12 @@ func (n Networks) EndChange(ctx context.Context, box *record.Sandbox) error {
 	}
 	wanted := r
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
-	if _, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, r); err != nil {
+	if _, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, &r); err != nil {
 		return err
 	}
+	wanted = Connected(wanted, nil)
 	if wanted.Config.Network == spec.NetworkFull {
-		if _, err := n.connect(ctx, box, r.Config.Grant(), wanted); err != nil {
+		if _, err := n.connect(ctx, box, r.Config.Grant(), &wanted); err != nil {
 			if ctx.Err() != nil {
 				return err
 			}
@@ -154,7 +160,7 @@ func (n Networks) endWithout(ctx context.Context, box *record.Sandbox, r record.
 	defer cancel()
 	r.Notes = append(r.Notes, fmt.Sprintf("the sandbox has no network: finish an interrupted change of its network: %v", cause))
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
-	if _, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, r); err != nil {
+	if _, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, &r); err != nil {
 		return err
 	}
 	r.Rewiring = false

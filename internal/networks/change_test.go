@@ -46,7 +46,8 @@ func TestTheNetworkIsTakenWithoutTheRecord(t *testing.T) {
 	}
 	box := record.NewSandbox(n.Roots, id, nil, r)
 	err := netns.Do(host, func() error {
-		return n.Attach(t.Context(), func() (*os.File, error) { return inside, nil }, names, r)
+		_, err := n.Attach(t.Context(), func() (*os.File, error) { return inside, nil }, names, r)
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -8,8 +8,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
@@ -82,22 +84,38 @@ func opened(namespace func() (*os.File, error), names record.Names, r record.Rec
 	return inside, member, err
 }
 
-// Attach connects a sandbox that is being made, if the record asks for that.
-func (n Networks) Attach(ctx context.Context, namespace func() (*os.File, error), names record.Names, r record.Record) error {
+// Attach connects a sandbox that is being made, if the record asks for that, and returns the
+// sandbox's addresses.
+func (n Networks) Attach(ctx context.Context, namespace func() (*os.File, error), names record.Names, r record.Record) ([]netip.Addr, error) {
 	if r.Config.Network != spec.NetworkFull {
-		return nil
+		return nil, nil
 	}
 	inside, member, err := opened(namespace, names, r)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := n.router().Attach(ctx, inside, member); err != nil {
+	addresses, err := n.router().Attach(ctx, inside, member)
+	if err != nil {
 		if errors.Is(err, errors.ErrUnsupported) {
 			err = launch.Unavailable(err)
 		}
-		return fmt.Errorf("--network full: %w", err)
+		return nil, fmt.Errorf("--network full: %w", err)
 	}
-	return nil
+	return addresses, nil
+}
+
+// onlyIPv4 is the note of a sandbox without IPv6.
+const onlyIPv4 = "--network full reaches only IPv4 addresses: this kernel forwards no IPv6 for single devices (needs Linux 6.17)"
+
+// Connected is the record with the present addresses of the sandbox. Without addresses the sandbox
+// is disconnected.
+func Connected(r record.Record, addresses []netip.Addr) record.Record {
+	r.Addresses = addresses
+	r.Notes = slices.DeleteFunc(slices.Clone(r.Notes), func(note string) bool { return note == onlyIPv4 })
+	if len(addresses) > 0 && !slices.ContainsFunc(addresses, netip.Addr.Is6) {
+		r.Notes = append(r.Notes, onlyIPv4)
+	}
+	return r
 }
 
 // Publish opens the published ports of a sandbox that is being made. PID 1 has started: the ports

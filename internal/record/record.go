@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"time"
@@ -51,6 +52,8 @@ type Record struct {
 	Created time.Time        `json:"created"`
 	Limits  spec.LimitReport `json:"limits"`
 	Notes   []string         `json:"notes,omitempty"`
+	// Addresses are those of a sandbox that is connected with the outside.
+	Addresses []netip.Addr `json:"addresses,omitempty"`
 	// Disks are the devices to which the limits of disk traffic apply.
 	Disks []spec.Disk `json:"disks,omitempty"`
 	// Image is the name of the image that holds the store, if the store is on disk.
@@ -165,7 +168,7 @@ func (r Record) Stays() bool {
 func (r Record) Info(id string, paused func() bool) spec.Info {
 	i := spec.Info{
 		ID: id, From: r.From, Config: r.Config, Created: r.Created, Limits: r.Limits, Notes: r.Notes, Owner: r.UID,
-		State: spec.StateStopped,
+		State: spec.StateStopped, NetworkAddresses: r.Addresses,
 	}
 	if r.up() {
 		i.State, i.Pid = spec.StateRunning, r.Init.Pid

@@ -42,6 +42,14 @@ func (a ranges) of(f family) netip.Prefix {
 	return a.V6
 }
 
+// ofSandbox are the addresses of the sandbox with a number, IPv4 first.
+func (a ranges) ofSandbox(number uint32) (all []netip.Addr) {
+	for _, f := range a.families() {
+		all = append(all, a.at(f, firstSandbox+number))
+	}
+	return all
+}
+
 // families are the families that the router forwards.
 func (a ranges) families() []family {
 	if !a.V6.IsValid() {

@@ -31,7 +31,7 @@ func TestAContextEndsTheWaitForTheRouter(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, call := range map[string]func(context.Context) error{
-		"attach":  func(ctx context.Context) error { return w.router.Attach(ctx, sandbox, m) },
+		"attach":  func(ctx context.Context) error { _, err := w.router.Attach(ctx, sandbox, m); return err },
 		"detach":  func(ctx context.Context) error { _, err := w.router.Detach(ctx, nil, m.Link); return err },
 		"regrant": func(ctx context.Context) error { _, err := w.router.Regrant(ctx, sandbox, m); return err },
 		"publish": func(ctx context.Context) error { return w.router.Publish(ctx, sandbox, self, m) },
@@ -74,7 +74,8 @@ func TestReadersDoNotStarveAChange(t *testing.T) {
 			if _, err := w.router.Detach(ctx, sandbox, m.Link); err != nil {
 				return err
 			}
-			return w.router.Attach(ctx, sandbox, m)
+			_, err := w.router.Attach(ctx, sandbox, m)
+			return err
 		})
 		cancel()
 		if err != nil {

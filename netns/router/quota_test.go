@@ -131,9 +131,7 @@ func TestAUsedQuotaStaysUsed(t *testing.T) {
 		if again := w.traffic(t, m.Link); again != got {
 			t.Errorf("%+v became %+v", got, again)
 		}
-		if err := w.on(func() error { return w.router.Attach(t.Context(), sandbox, m) }); err != nil {
-			t.Fatal(err)
-		}
+		w.connect(t, sandbox, m)
 		wantRefusal(t, sandbox, internetIPv4+":80")
 		got = w.traffic(t, m.Link)
 		if got.Charged != before.Charged || got.Sent <= before.Sent || got.Received > before.Received+mebibyte/2 {

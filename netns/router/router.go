@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -62,26 +63,26 @@ func (r Router) hostTable() string { return tableName + "-" + r.hostLink()[len(l
 
 func (r Router) pin() string { return filepath.Join(r.Dir, "router") }
 
-// Attach connects a sandbox's network namespace. Nothing passes before all is set. After an error
-// call Detach.
-func (r Router) Attach(ctx context.Context, sandbox *os.File, m Member) error {
+// Attach connects a sandbox's network namespace, and returns the sandbox's addresses. There is no IPv6
+// address if the host forwards no IPv6. Nothing passes before all is set. After an error call Detach.
+func (r Router) Attach(ctx context.Context, sandbox *os.File, m Member) ([]netip.Addr, error) {
 	if m.Number > maxNumber {
-		return fmt.Errorf("the sandbox has the number %d; at most %d have an address", m.Number, maxNumber)
+		return nil, fmt.Errorf("the sandbox has the number %d; at most %d have an address", m.Number, maxNumber)
 	}
 	unlock, err := r.lock(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer unlock()
 	o, err := r.open()
 	if err != nil {
-		return fmt.Errorf("connect the sandbox: %w", err)
+		return nil, fmt.Errorf("connect the sandbox: %w", err)
 	}
 	defer o.close()
 	if err := o.attach(sandbox, m); err != nil {
-		return fmt.Errorf("connect the sandbox: %w", err)
+		return nil, fmt.Errorf("connect the sandbox: %w", err)
 	}
-	return nil
+	return o.state.addresses().ofSandbox(m.Number), nil
 }
 
 // Detach disconnects the sandbox with this link, also after an Attach that failed. First the

@@ -56,11 +56,20 @@ func newWorld(t *testing.T) *world {
 func (w *world) attach(t *testing.T, m Member) *os.File {
 	t.Helper()
 	sandbox := netnstest.New(t)
-	if err := w.on(func() error { return w.router.Attach(t.Context(), sandbox, m) }); err != nil {
-		t.Fatal(err)
-	}
+	w.connect(t, sandbox, m)
 	t.Cleanup(func() { w.detach(t, nil, m.Link) })
 	return sandbox
+}
+
+func (w *world) connect(t *testing.T, sandbox *os.File, m Member) {
+	t.Helper()
+	err := w.on(func() error {
+		_, err := w.router.Attach(t.Context(), sandbox, m)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (w *world) detach(t *testing.T, sandbox *os.File, link string) (ended int) {
@@ -268,7 +277,7 @@ func victim(r Router) {
 			panic(err)
 		}
 		m := Member{Link: fmt.Sprintf("s-%d", i), Number: i % maxNumber, Publish: victimPorts}
-		if err := r.Attach(context.Background(), sandbox, m); err != nil {
+		if _, err := r.Attach(context.Background(), sandbox, m); err != nil {
 			panic(err)
 		}
 		if i%3 > 0 {
