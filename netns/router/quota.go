@@ -53,14 +53,19 @@ func (m meter) over(key expr.MetaKey, chain *nftables.Chain) expressions {
 }
 
 // becomeReset turns a TCP packet on its way to a sandbox into a reset. Without the reset, a program
-// that waits for data would wait forever.
+// that waits for data would wait forever. nft(8) 1.1.0 reads freed memory, and can crash, where it
+// lists one expression that clears and sets bits.
 func becomeReset() expressions {
 	const flags, checksum = 12, 16 // places in the header of TCP: RFC 9293, section 3.1
 	return expressions{
 		&expr.Payload{DestRegister: scratchRegister, Base: expr.PayloadBaseTransportHeader, Offset: flags, Len: 2},
 		&expr.Bitwise{
 			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: 2,
-			Mask: []byte{0xf0, 0}, Xor: []byte{0, 0x14}, // the length of the header stays; RST and ACK
+			Mask: []byte{0xf0, 0}, Xor: []byte{0, 0}, // the length of the header stays
+		},
+		&expr.Bitwise{
+			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: 2,
+			Mask: []byte{0xff, 0xff}, Xor: []byte{0, 0x14}, // RST and ACK
 		},
 		&expr.Payload{
 			OperationType: expr.PayloadWrite, SourceRegister: scratchRegister,
