@@ -131,7 +131,7 @@ func (o *opened) grant(m Member) error {
 // addRules adds the elements of the sandbox's rules.
 func (f *firewall) addRules(m Member, own []netip.Addr) {
 	for _, l := range append(m.lists(), ruleList{openedName, m.opens(own)}) {
-		for _, r := range l.rules {
+		for _, r := range disjoint(l.rules) {
 			set := f.named(grants(l.name, familyOf(r.Prefix.Addr())))
 			f.note(f.conn.SetAddElements(set, grantElements(m.Link, r)))
 		}

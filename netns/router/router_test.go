@@ -2,6 +2,7 @@ package router
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -161,6 +162,34 @@ func TestRulesWidenAndNarrow(t *testing.T) {
 	wantRefusal(t, one, ipv4Of(t, other)+":80")
 	wantRefusal(t, other, "10.0.0.9:80")
 	wantAnswer(t, other, internetIPv4+":80", hostIPv4)
+}
+
+// Rules can overlap in each way. Together they hold for all that each one names.
+func TestRulesOverlap(t *testing.T) {
+	w := newWorld(t)
+	netnstest.Shell(t, w.internet, "ip address add 10.0.0.9/32 dev lo")
+	ports := []string{"60", "79", "80", "81", "85", "100"}
+	for _, port := range append(ports, "101") {
+		serve(t, w.internet, "10.0.0.9:"+port)
+	}
+	some := []string{"10.0.0.0/8:80", "10.0.0.8/31:79-81", "10.0.0.8/31:81-90", "10.0.0.9:60-100", "10.0.0.9:85", "10.0.0.9:80", "10.0.0.9:80"}
+	for i, all := range [][]string{some, append(slices.Clone(some), "10.0.0.8", "10.0.0.8/31:80"), append(slices.Clone(some), "10.0.0.0/16", "10.0.0.0/8")} {
+		m := Member{Link: fmt.Sprintf("s-%d", i), Number: uint32(i), Allow: rules(t, all...)}
+		one := w.attach(t, m)
+		for _, port := range ports {
+			wantAnswer(t, one, "10.0.0.9:"+port, hostIPv4)
+		}
+		if _, err := exchange(one, "tcp", "10.0.0.9:101"); (err == nil) != (i == 2) {
+			t.Errorf("%q: %v", all, err)
+		}
+		m.Deny = m.Allow
+		w.regrant(t, one, m)
+		for _, port := range ports {
+			if _, err := exchange(one, "tcp", "10.0.0.9:"+port); err == nil {
+				t.Errorf("%q: port %s is not denied", all, port)
+			}
+		}
+	}
 }
 
 // Of the open connections those end that the new rules do not permit. The others go on.

@@ -72,6 +72,17 @@ func (w *world) connect(t *testing.T, sandbox *os.File, m Member) {
 	}
 }
 
+func (w *world) regrant(t *testing.T, sandbox *os.File, m Member) {
+	t.Helper()
+	err := w.on(func() error {
+		_, err := w.router.Regrant(sandbox, m)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (w *world) detach(t *testing.T, sandbox *os.File, link string) (ended int) {
 	t.Helper()
 	err := w.on(func() (err error) {
