@@ -139,6 +139,34 @@ func TestPublishedPortsChangeWhileTheSandboxRuns(t *testing.T) {
 	w.says(t, "down", "box")
 }
 
+// A rule for the address of another sandbox ends with the connection of that sandbox. The same rule can
+// be made again.
+func TestARuleNamesAnotherSandbox(t *testing.T) {
+	need(t, world())
+	w := newNetworkWorld(t)
+	w.says(t, "up", "--network", "full", "server")
+	var info struct {
+		NetworkAddresses []string `json:"network_addresses"`
+	}
+	decode(t, w.says(t, "inspect", "server"), &info)
+	address := info.NetworkAddresses[0]
+	server := "import socket\ns = socket.create_server(('', 8000))\nwhile True:\n c, _ = s.accept()\n c.sendall(b'hello\\n')\n c.close()"
+	w.says(t, "exec", "--detach", "server", "python3", "-c", server)
+	w.says(t, "up", "--network", "full", "--allow", address+":8000", "box")
+	try := func() result { return w.on(t, append([]string{"exec", "box"}, hello(address, "8000")...)...) }
+	eventually(t, "the server answers", func() bool { return try().stdout == "hello\n" })
+	w.says(t, "network", "server", "none")
+	w.says(t, "network", "server", "full")
+	if got := try(); got.stdout != "" || strings.Contains(got.stderr, "timed out") {
+		t.Errorf("after a cut: %+v", got)
+	}
+	w.says(t, "network", "box", "full", "--allow", address+":8000")
+	if got := try(); got.stdout != "hello\n" {
+		t.Errorf("the same rule again: %+v", got)
+	}
+	w.says(t, "down", "server", "box")
+}
+
 func TestRulesChangeWhileTheSandboxRuns(t *testing.T) {
 	need(t, world())
 	w := newNetworkWorld(t)

@@ -106,7 +106,7 @@ const (
 	NetworkNone Network = "none"
 	// NetworkFull is the outside: the internet, as far as the host reaches it, and the host's
 	// name servers. The host's own addresses, other sandboxes and addresses that are not
-	// public are not reached.
+	// public need a rule.
 	NetworkFull Network = "full"
 )
 

@@ -29,15 +29,16 @@ func (n Networks) Change(ctx context.Context, box *record.Sandbox, want launch.N
 	if next.Config, err = r.Config.Changed(want.Grant, want.Sensitivity); err != nil {
 		return spec.NetworkChange{}, launch.Refusal(err)
 	}
-	cut, err := n.rewire(ctx, box, r, next)
+	// The same rules again can open a sandbox that has connected since.
+	isSame := next.Config.Grant().Equal(r.Config.Grant()) && (want.Grant == nil || len(want.Grant.Allow) == 0)
+	cut, err := n.rewire(ctx, box, r, next, isSame)
 	return spec.NewNetworkChange(r.Config, next.Config, cut), err
 }
 
 // rewire changes the links of the sandbox to those of the next record. The record is the intent:
 // if this process is killed on the way, the next one that opens the sandbox goes on.
-func (n Networks) rewire(ctx context.Context, box *record.Sandbox, r, next record.Record) (cut int, err error) {
+func (n Networks) rewire(ctx context.Context, box *record.Sandbox, r, next record.Record, isSame bool) (cut int, err error) {
 	isRaised := next.Config.Sensitivity.Above(r.Config.Sensitivity)
-	isSame := next.Config.Grant().Equal(r.Config.Grant())
 	if isSame && !isRaised {
 		return 0, nil
 	}
@@ -52,7 +53,7 @@ func (n Networks) rewire(ctx context.Context, box *record.Sandbox, r, next recor
 		return 0, n.takeNetworkAfter(ctx, err, box, next)
 	}
 	if !isSame {
-		if cut, err = n.connect(ctx, box, r.Config.Grant(), &next); err != nil {
+		if cut, err = n.connect(ctx, box, r.Config.Grant(), &next, false); err != nil {
 			return cut, n.takeNetworkAfter(ctx, err, box, next)
 		}
 	}
@@ -61,8 +62,8 @@ func (n Networks) rewire(ctx context.Context, box *record.Sandbox, r, next recor
 }
 
 // connect changes the links of the sandbox from one network to that of the record. The record gets
-// the new addresses.
-func (n Networks) connect(ctx context.Context, box *record.Sandbox, from spec.NetworkGrant, next *record.Record) (cut int, err error) {
+// the new addresses. With late, the rules were made earlier, and open no other sandbox.
+func (n Networks) connect(ctx context.Context, box *record.Sandbox, from spec.NetworkGrant, next *record.Record, late bool) (cut int, err error) {
 	namespace, err := record.OpenNetwork(next.Init)
 	if err != nil {
 		return 0, box.Why(ctx, &launch.SandboxError{ID: box.ID, Err: launch.ErrNotRunning})
@@ -72,6 +73,7 @@ func (n Networks) connect(ctx context.Context, box *record.Sandbox, from spec.Ne
 	if err != nil {
 		return 0, err
 	}
+	member.Late = late
 	out := n.router()
 	switch {
 	case next.Config.Network != spec.NetworkFull:
@@ -110,7 +112,7 @@ func (n Networks) takeNetworkAfter(ctx context.Context, cause error, box *record
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
 	r.Rewiring = true
 	kept := box.Keep(r)
-	if _, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, &r); err != nil {
+	if _, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, &r, true); err != nil {
 		return errors.Join(cause, kept, err)
 	}
 	if kept == nil {
@@ -137,12 +139,12 @@ func (n Networks) EndChange(ctx context.Context, box *record.Sandbox) error {
 	}
 	wanted := r
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
-	if _, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, &r); err != nil {
+	if _, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, &r, true); err != nil {
 		return err
 	}
 	wanted = Connected(wanted, nil)
 	if wanted.Config.Network == spec.NetworkFull {
-		if _, err := n.connect(ctx, box, r.Config.Grant(), &wanted); err != nil {
+		if _, err := n.connect(ctx, box, r.Config.Grant(), &wanted, true); err != nil {
 			if ctx.Err() != nil {
 				return err
 			}
@@ -160,7 +162,7 @@ func (n Networks) endWithout(ctx context.Context, box *record.Sandbox, r record.
 	defer cancel()
 	r.Notes = append(r.Notes, fmt.Sprintf("the sandbox has no network: finish an interrupted change of its network: %v", cause))
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
-	if _, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, &r); err != nil {
+	if _, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, &r, true); err != nil {
 		return err
 	}
 	r.Rewiring = false

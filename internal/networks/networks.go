@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -28,7 +29,29 @@ type Networks struct{ record.Roots }
 // routerDir is a directory of the state root. No container has a name with "@".
 const routerDir = "@network"
 
-func (n Networks) router() router.Router { return RouterOf(n.State) }
+func (n Networks) router() router.Router {
+	r := RouterOf(n.State)
+	r.Sandbox = n.openNumber
+	return r
+}
+
+// openNumber opens the network namespace of the sandbox with a number of [idrange.Number]. A sandbox
+// whose record cannot be read counts as one that has ended: no packets reach its sockets.
+func (n Networks) openNumber(number uint32) (*os.File, error) {
+	owners, err := idrange.Ranges{Data: n.Data, Root: n.State}.Owners()
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range owners {
+		if idrange.Number(o.Base) != number {
+			continue
+		}
+		if r, err := record.Read(n.Dir(o.Sandbox)); err == nil {
+			return record.OpenNetwork(r.Init)
+		}
+	}
+	return nil, fs.ErrNotExist
+}
 
 // RouterOf is the router of a state root, also of one that has none.
 func RouterOf(state string) router.Router {

@@ -50,6 +50,13 @@ func (a ranges) ofSandbox(number uint32) (all []netip.Addr) {
 	return all
 }
 
+// numberOf is the number of the sandbox with an address.
+func numberOf(a netip.Addr) uint32 {
+	b := a.AsSlice()
+	place := binary.BigEndian.Uint32(b[len(b)-4:]) & (1<<rangeHostBits - 1)
+	return place - firstSandbox
+}
+
 // families are the families that the router forwards.
 func (a ranges) families() []family {
 	if !a.V6.IsValid() {

@@ -103,6 +103,10 @@ func (o *opened) grant(m Member) error {
 	if err != nil {
 		return err
 	}
+	connected, err := f.connected()
+	if err != nil {
+		return err
+	}
 	if err := o.canAllow(m.Allow); err != nil {
 		return err
 	}
@@ -118,18 +122,26 @@ func (o *opened) grant(m Member) error {
 		f.note(f.conn.SetAddElements(set, elements))
 	}
 	for _, fam := range a.families() {
-		key := memberKey(m.Link, a.at(fam, firstSandbox+m.Number))
+		address := a.at(fam, firstSandbox+m.Number)
+		// No rule for an earlier sandbox with this address stays, after whatever failure.
+		if _, err := f.forgetPeers(fam, connected, noLink, []netip.Addr{address}); err != nil {
+			return err
+		}
+		key := memberKey(m.Link, address)
 		f.note(f.conn.SetAddElements(f.named(members(fam)), []nftables.SetElement{{Key: key}}))
 	}
-	f.addRules(m, own)
+	f.addRules(m, own, connected)
 	if err := f.flush(); err != nil || len(m.opens(own)) == 0 {
 		return err
 	}
 	return o.openHost()
 }
 
+func noLink(string) bool { return false }
+
 // addRules adds the elements of the sandbox's rules.
-func (f *firewall) addRules(m Member, own []netip.Addr) {
+func (f *firewall) addRules(m Member, own []netip.Addr, connected map[netip.Addr]string) {
+	f.addPeers(m, connected)
 	for _, l := range append(m.lists(), ruleList{openedName, m.opens(own)}) {
 		for _, r := range disjoint(l.rules) {
 			set := f.named(grants(l.name, familyOf(r.Prefix.Addr())))
@@ -180,16 +192,16 @@ func (o *opened) hostAddresses() ([]netip.Addr, error) {
 
 // detach removes the sandbox's elements, so no packet passes. If sandbox is not nil, detach also
 // notes the traffic.
-func (r Router) detach(namespace, sandbox *os.File, link string) error {
+func (r Router) detach(namespace, sandbox *os.File, link string) (severed, error) {
 	is := func(l string) bool { return l == link }
-	err := r.forgetLinks(namespace, is)
+	s, err := r.forgetLinks(namespace, is)
 	if err == nil && sandbox != nil {
 		err = r.noteTraffic(namespace, link)
 	}
 	if err == nil {
 		err = forgetQuotas(namespace, is)
 	}
-	return err
+	return s, err
 }
 
 // silence removes the addresses and routes of the sandbox's end of the link. The link stays, and
@@ -255,7 +267,7 @@ func (r Router) forgetGone(namespace *os.File, isLive func(link string) (bool, e
 		}
 	}
 	isGone := func(link string) bool { return !slices.Contains(live, link) }
-	if err := r.forgetLinks(namespace, isGone); err != nil {
+	if _, err := r.forgetLinks(namespace, isGone); err != nil {
 		return err
 	}
 	return forgetQuotas(namespace, isGone)
@@ -299,42 +311,52 @@ func linkNames(namespace *os.File) ([]string, error) {
 	return names, nil
 }
 
-// forgetLinks removes the elements of the links that isGone names. The router and the host also
-// forget the connections of these links.
-func (r Router) forgetLinks(namespace *os.File, isGone func(link string) bool) error {
+// severed are the addresses of sandboxes that were disconnected, and the addresses of those with which
+// rules connected them.
+type severed struct{ addresses, others []netip.Addr }
+
+// forgetLinks removes the elements of the links that isGone names, and the rules of other sandboxes for
+// them. The router and the host also forget the connections of these links.
+func (r Router) forgetLinks(namespace *os.File, isGone func(link string) bool) (s severed, err error) {
 	f, err := openFirewall(namespace, tableName)
 	if err != nil {
-		return err
+		return s, err
 	}
-	var addresses []netip.Addr
+	connected, err := f.connected()
+	if err != nil {
+		return s, err
+	}
 	for _, fam := range families {
 		gone, err := f.forget(f.named(members(fam)), isGone)
 		if err != nil {
-			return err
+			return s, err
 		}
 		for _, e := range gone {
-			if a, ok := netip.AddrFromSlice(e.Key[unix.IFNAMSIZ:]); ok {
-				addresses = append(addresses, a)
-			}
+			s.addresses = append(s.addresses, addressOf(fam, e))
 		}
 		for _, name := range grantNames {
 			if _, err := f.forget(f.named(grants(name, fam)), isGone); err != nil {
-				return err
+				return s, err
 			}
 		}
+		others, err := f.forgetPeers(fam, connected, isGone, s.addresses)
+		if err != nil {
+			return s, err
+		}
+		s.others = append(s.others, others...)
 	}
 	if err := f.flush(); err != nil {
-		return err
+		return s, err
 	}
-	if err := r.leaveHost(addresses); err != nil {
-		return err
+	if err := r.leaveHost(s.addresses); err != nil {
+		return s, err
 	}
-	for _, a := range addresses {
+	for _, a := range s.addresses {
 		if err := errors.Join(forgetAll(namespace, a), forgetAll(nil, a)); err != nil {
-			return err
+			return s, err
 		}
 	}
-	return nil
+	return s, nil
 }
 
 func removeLink(namespace *os.File, name string) error {
@@ -358,11 +380,15 @@ func removeLink(namespace *os.File, name string) error {
 
 // forget removes the elements of the links that isGone names from the set, and returns them.
 func (f *firewall) forget(s *nftables.Set, isGone func(link string) bool) ([]nftables.SetElement, error) {
+	return f.forgetElements(s, func(e nftables.SetElement) bool { return isGone(linkOf(e)) })
+}
+
+func (f *firewall) forgetElements(s *nftables.Set, isGone func(nftables.SetElement) bool) ([]nftables.SetElement, error) {
 	elements, err := f.conn.GetSetElements(s)
 	if err != nil {
 		return nil, fmt.Errorf("nftables: list the set %s: %w", s.Name, err)
 	}
-	gone := slices.DeleteFunc(elements, func(e nftables.SetElement) bool { return !isGone(linkOf(e)) })
+	gone := slices.DeleteFunc(elements, func(e nftables.SetElement) bool { return !isGone(e) })
 	if len(gone) > 0 {
 		f.note(f.conn.SetDeleteElements(s, gone))
 	}

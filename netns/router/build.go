@@ -103,7 +103,7 @@ func (o *opened) build() error {
 	if err != nil {
 		return err
 	}
-	f.writeRouter()
+	f.writeRouter(a)
 	err = f.flush()
 	if errors.Is(err, unix.ENOENT) { // of an expression that the kernel does not know
 		return fmt.Errorf("the kernel lacks a part of nftables (modules nft_ct, nft_reject_inet and nft_connlimit): %w", errors.ErrUnsupported)

@@ -18,7 +18,7 @@ import (
 // endConnections ends the sandbox's TCP and UDP sockets that have a peer outside, except those that
 // stays permits. Their readers and writers get ECONNABORTED at once (SOCK_DESTROY, sock_diag(7)).
 // endConnections returns the number of ended sockets.
-func endConnections(sandbox *os.File, stays func(protocol byte, peer netip.AddrPort) bool) (int, error) {
+func endConnections(sandbox *os.File, stays decision) (int, error) {
 	count := 0
 	err := netns.Do(sandbox, func() error {
 		for _, protocol := range []struct {
@@ -31,8 +31,8 @@ func endConnections(sandbox *os.File, stays func(protocol byte, peer netip.AddrP
 					return err
 				}
 				for _, s := range sockets {
-					peer, isOutside := peerOutside(s.ID)
-					if !isOutside || stays(protocol.number, peer) {
+					local, peer, isOutside := endsOutside(s.ID)
+					if !isOutside || stays(protocol.number, local, peer) {
 						continue
 					}
 					isEnded, err := destroy(protocol.number, s)
@@ -53,14 +53,19 @@ func endConnections(sandbox *os.File, stays func(protocol byte, peer netip.AddrP
 	return count, nil
 }
 
-// noneStays is the decision for a sandbox without a network.
-func noneStays(byte, netip.AddrPort) bool { return false }
+// A decision says whether the connection of a sandbox's socket may go on.
+type decision func(protocol byte, local, peer netip.AddrPort) bool
 
-// peerOutside is the peer of a socket that is connected with the outside.
-func peerOutside(s netlink.SocketID) (peer netip.AddrPort, is bool) {
-	a, ok := netip.AddrFromSlice(s.Destination)
-	a = a.Unmap()
-	return netip.AddrPortFrom(a, s.DestinationPort), ok && !a.IsLoopback() && !a.IsUnspecified()
+// noneStays is the decision for a sandbox without a network.
+func noneStays(byte, netip.AddrPort, netip.AddrPort) bool { return false }
+
+// endsOutside are the ends of a socket that is connected with the outside.
+func endsOutside(s netlink.SocketID) (local, peer netip.AddrPort, is bool) {
+	from, _ := netip.AddrFromSlice(s.Source)
+	to, ok := netip.AddrFromSlice(s.Destination)
+	to = to.Unmap()
+	local, peer = netip.AddrPortFrom(from.Unmap(), s.SourcePort), netip.AddrPortFrom(to, s.DestinationPort)
+	return local, peer, ok && !to.IsLoopback() && !to.IsUnspecified()
 }
 
 // A socketName is inet_diag_req_v2 of linux/inet_diag.h.
@@ -104,7 +109,7 @@ func destroy(protocol byte, s *netlink.Socket) (bool, error) {
 // forgetConnections removes the tracked connections of the sandbox's address from the namespace,
 // except those that stays permits; nil is the caller's namespace. So a later sandbox with this
 // address inherits no connection.
-func forgetConnections(namespace *os.File, address netip.Addr, stays func(protocol byte, peer netip.AddrPort) bool) error {
+func forgetConnections(namespace *os.File, address netip.Addr, stays decision) error {
 	return inNamespace(namespace, func() error {
 		family := netlink.InetFamily(unix.AF_INET6)
 		if address.Is4() {

@@ -69,6 +69,22 @@ func named(key expr.MetaKey, name string) expressions {
 	return expressions{&expr.Meta{Key: key, Register: scratchRegister}, is(expr.CmpOpEq, interfaceName(name))}
 }
 
+// notTo matches packets that go out through other interfaces.
+func notTo(name string) expressions {
+	return expressions{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: scratchRegister}, is(expr.CmpOpNeq, interfaceName(name))}
+}
+
+// The directions of a connection (enum ip_conntrack_dir).
+const (
+	original = 0
+	reply    = 1
+)
+
+// inDirection matches packets in one direction of their connection.
+func inDirection(direction byte) expressions {
+	return expressions{&expr.Ct{Key: expr.CtKeyDIRECTION, Register: scratchRegister}, is(expr.CmpOpEq, []byte{direction})}
+}
+
 func interfaceName(name string) []byte {
 	b := make([]byte, unix.IFNAMSIZ)
 	copy(b, name)

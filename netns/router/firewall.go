@@ -3,6 +3,7 @@ package router
 import (
 	"encoding/binary"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 
@@ -151,12 +152,21 @@ func isMember(f family, s *nftables.Set, key expr.MetaKey, offset uint32, invert
 
 // isGranted matches packets of a sandbox whose destination is in the set.
 func isGranted(f family, s *nftables.Set) expressions {
+	return isInGrants(f, s, expr.MetaKeyIIFNAME, f.dest, destinationPort)
+}
+
+// isAnswer matches packets to a sandbox whose source is in the set.
+func isAnswer(f family, s *nftables.Set) expressions {
+	return isInGrants(f, s, expr.MetaKeyOIFNAME, f.source, sourcePort)
+}
+
+func isInGrants(f family, s *nftables.Set, key expr.MetaKey, offset, port uint32) expressions {
 	protocol := addressRegister + f.address.Bytes/4
 	return append(f.of(),
-		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nameRegister},
-		f.load(f.dest, addressRegister),
+		&expr.Meta{Key: key, Register: nameRegister},
+		f.load(offset, addressRegister),
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: protocol},
-		loadPort(protocol+1),
+		loadTransport(protocol+1, port),
 		in(s, false))
 }
 
@@ -164,9 +174,17 @@ func isGranted(f family, s *nftables.Set) expressions {
 // set of denied destinations.
 func hasPorts() expressions { return expressions{loadPort(scratchRegister)} }
 
+// Places in the headers of TCP and UDP.
+const (
+	sourcePort      = 0
+	destinationPort = 2
+)
+
 // loadPort loads the destination port, or these bytes of another protocol.
-func loadPort(register uint32) expr.Any {
-	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
+func loadPort(register uint32) expr.Any { return loadTransport(register, destinationPort) }
+
+func loadTransport(register, offset uint32) expr.Any {
+	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: 2}
 }
 
 // goesTo matches packets to an address in the set.
@@ -174,8 +192,18 @@ func goesTo(f family, s *nftables.Set) expressions {
 	return append(f.of(), f.load(f.dest, nameRegister), in(s, false))
 }
 
+// goesWithin matches packets to an address in the prefix.
+func goesWithin(f family, p netip.Prefix) expressions {
+	return append(f.of(), f.load(f.dest, scratchRegister),
+		&expr.Bitwise{
+			SourceRegister: scratchRegister, DestRegister: scratchRegister, Len: f.address.Bytes,
+			Mask: net.CIDRMask(p.Bits(), f.bits), Xor: make([]byte, f.address.Bytes),
+		},
+		is(expr.CmpOpEq, p.Addr().AsSlice()))
+}
+
 // writeRouter writes the router's table. Its rules never change: sandboxes are elements of sets.
-func (f *firewall) writeRouter() {
+func (f *firewall) writeRouter(a ranges) {
 	f.renew()
 	drop, accept := nftables.ChainPolicyDrop, nftables.ChainPolicyAccept
 	outside := f.chain(nftables.Chain{Name: "outside"})
@@ -192,7 +220,7 @@ func (f *firewall) writeRouter() {
 	m := f.writeMeter()
 	bound := f.writeBound(m.refuse)
 	for _, fam := range families {
-		f.writeFamily(forward, outside, input, bound, m, fam)
+		f.writeFamily(forward, outside, input, bound, m, fam, a.of(fam))
 	}
 	f.rule(outside, connection(known), m.over(expr.MetaKeyOIFNAME, m.cut))
 	f.rule(outside, connection(known), verdict(expr.VerdictAccept))
@@ -204,7 +232,7 @@ func (f *firewall) writeRouter() {
 
 // writeFamily writes the rules of one family. A packet that is not decided here is accepted if
 // it goes out.
-func (f *firewall) writeFamily(forward, outside, input, bound *nftables.Chain, charges meter, fam family) {
+func (f *firewall) writeFamily(forward, outside, input, bound *nftables.Chain, charges meter, fam family, own netip.Prefix) {
 	m := f.set(members(fam))
 	allowed, denied, opened := f.set(grants("allowed", fam)), f.set(grants("denied", fam)), f.set(grants(openedName, fam))
 	special := f.set(specialSet(fam), intervals(fam.special)...)
@@ -224,8 +252,12 @@ func (f *firewall) writeFamily(forward, outside, input, bound *nftables.Chain, c
 
 	f.rule(forward, isMember(fam, m, expr.MetaKeyIIFNAME, fam.source, true), drop)
 	f.rule(forward, fam.of(), charges.over(expr.MetaKeyIIFNAME, charges.refuse))
-	f.rule(forward, fam.of(), connection(known), accept)
 	f.rule(forward, fam.of(), limited(bound))
+	f.writePeers(forward, charges, fam, m, denied)
+	f.rule(forward, fam.of(), connection(known), accept)
+	if own.IsValid() { // addresses without a sandbox
+		f.reject(forward, goesWithin(fam, own))
+	}
 	f.reject(forward, isGranted(fam, denied))
 	f.rule(forward, isGranted(fam, opened), to(uplink), accept)
 	f.reject(forward, goesTo(fam, host))

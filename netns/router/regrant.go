@@ -19,26 +19,37 @@ func (o *opened) regrant(m Member) (permitted, error) {
 	if err != nil {
 		return permitted{}, err
 	}
+	connected, err := f.connected()
+	if err != nil {
+		return permitted{}, err
+	}
+	p := permitted{Member: m, ranges: o.state.addresses()}
 	isOwn := func(link string) bool { return link == m.Link }
 	for _, fam := range families {
+		others, err := f.forgetPeers(fam, connected, isOwn, nil)
+		if err != nil {
+			return permitted{}, err
+		}
+		p.others = append(p.others, others...)
 		for _, name := range grantNames {
 			if _, err := f.forget(f.named(grants(name, fam)), isOwn); err != nil {
 				return permitted{}, err
 			}
 		}
 	}
-	own, err := o.hostAddresses()
-	if err != nil {
+	if p.host, err = o.hostAddresses(); err != nil {
 		return permitted{}, err
 	}
 	if err := o.canAllow(m.Allow); err != nil {
 		return permitted{}, err
 	}
-	f.addRules(m, own)
+	f.addRules(m, p.host, connected)
 	if err := errors.Join(f.flush(), o.openHost()); err != nil {
 		return permitted{}, err
 	}
-	p := permitted{m, own}
+	if p.crossings, err = f.crossings(); err != nil {
+		return permitted{}, err
+	}
 	return p, o.forgetRefused(p)
 }
 
@@ -58,13 +69,19 @@ func (o *opened) forgetRefused(p permitted) error {
 // permitted decides about connections as the router's table does.
 type permitted struct {
 	Member
-	host []netip.Addr // the host's own addresses
+	host   []netip.Addr // the host's own addresses
+	others []netip.Addr // of the sandboxes that the earlier rules have opened
+	ranges
+	crossings
 }
 
-func (p permitted) reaches(protocol byte, peer netip.AddrPort) bool {
+func (p permitted) reaches(protocol byte, local, peer netip.AddrPort) bool {
 	address := peer.Addr().Unmap()
 	if peer == resolverAddress {
 		return true
+	}
+	if of := p.ranges.of(familyOf(address)); of.IsValid() && of.Contains(address) {
+		return p.permit(protocol, local, peer)
 	}
 	switch {
 	case anyCovers(p.Deny, protocol, address, peer.Port()):
@@ -91,18 +108,16 @@ func isIn(prefixes []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// A flowFilter matches the tracked connections of a sandbox's address that are not to stay.
+// A flowFilter matches the tracked connections from and to a sandbox's address that are not to stay.
 type flowFilter struct {
 	sandbox netip.Addr
-	stays   func(protocol byte, peer netip.AddrPort) bool
+	stays   decision
 }
 
 // MatchConntrackFlow implements [netlink.CustomConntrackFilter].
 func (f flowFilter) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
-	source, ok := netip.AddrFromSlice(flow.Forward.SrcIP)
-	peer, peerOK := netip.AddrFromSlice(flow.Forward.DstIP)
-	if !ok || source.Unmap() != f.sandbox {
-		return false
-	}
-	return !peerOK || !f.stays(flow.Forward.Protocol, netip.AddrPortFrom(peer.Unmap(), flow.Forward.DstPort))
+	source, _ := netip.AddrFromSlice(flow.Forward.SrcIP)
+	peer, _ := netip.AddrFromSlice(flow.Forward.DstIP)
+	local, remote := netip.AddrPortFrom(source.Unmap(), flow.Forward.SrcPort), netip.AddrPortFrom(peer.Unmap(), flow.Forward.DstPort)
+	return (local.Addr() == f.sandbox || remote.Addr() == f.sandbox) && !f.stays(flow.Forward.Protocol, local, remote)
 }

@@ -33,6 +33,10 @@ type Router struct {
 	Dir string
 	// Resolv is the resolv.conf(5) with the host's name servers.
 	Resolv string
+	// Sandbox opens the network namespace of the sandbox with a number. The error is
+	// [fs.ErrNotExist] if the sandbox has ended. With nil, a change of one sandbox ends no sockets
+	// of others.
+	Sandbox func(number uint32) (*os.File, error)
 }
 
 // A Member is a sandbox that is connected.
@@ -44,6 +48,9 @@ type Member struct {
 	Number uint32
 	// Deny wins over Allow.
 	Allow, Deny []spec.AddressRule
+	// Late says that the rules were made earlier. They open no other sandbox: another sandbox can
+	// have the address by now.
+	Late bool
 	// Publish are for [Router.Publish].
 	Publish []spec.PublishedPort
 	// Rate bounds the bytes per second in each direction. Quota bounds the bytes of both
@@ -94,8 +101,10 @@ func (r Router) Attach(ctx context.Context, sandbox *os.File, m Member) ([]netip
 // connections and the link with the namespace, some 10 ms later.
 func (r Router) Detach(ctx context.Context, sandbox *os.File, link string) (ended int, err error) {
 	before := func() error { return r.endPublisher(link) }
-	err = r.change(ctx, before, func(namespace *os.File) error {
-		return r.detach(namespace, sandbox, link)
+	var s severed
+	err = r.change(ctx, before, func(namespace *os.File) (err error) {
+		s, err = r.detach(namespace, sandbox, link)
+		return err
 	}, func() error {
 		if sandbox != nil {
 			return nil
@@ -104,7 +113,7 @@ func (r Router) Detach(ctx context.Context, sandbox *os.File, link string) (ende
 	})
 	if sandbox != nil { // without the router's lock: a sandbox can have many sockets
 		n, end := endConnections(sandbox, noneStays)
-		ended, err = n, errors.Join(err, end, silence(sandbox))
+		ended, err = n, errors.Join(err, end, r.endPeers(s.others, s.addresses, noneStays), silence(sandbox))
 	}
 	if err != nil {
 		return ended, fmt.Errorf("disconnect the sandbox: %w", err)
@@ -129,6 +138,7 @@ func (r Router) Regrant(ctx context.Context, sandbox *os.File, m Member) (ended 
 	if err == nil {
 		unlock() // a sandbox can have many sockets
 		ended, err = endConnections(sandbox, p.reaches)
+		err = errors.Join(err, r.endPeers(p.others, p.ofSandbox(m.Number), p.permit))
 	}
 	if err != nil {
 		return ended, fmt.Errorf("change the sandbox's network: %w", err)

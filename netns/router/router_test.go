@@ -327,7 +327,7 @@ func TestASandboxLeavesAFlushedHost(t *testing.T) {
 // forwarding off.
 func TestTwoRoutersShareTheHost(t *testing.T) {
 	w := newWorld(t)
-	other := &world{host: w.host, internet: w.internet, router: Router{t.TempDir(), resolvFile(t)}}
+	other := &world{host: w.host, internet: w.internet, router: Router{Dir: t.TempDir(), Resolv: resolvFile(t)}}
 	serve(t, w.internet, "0.0.0.0:80")
 	m := Member{Link: "s-one", Number: 1}
 	one, two := w.attach(t, m), other.attach(t, m)

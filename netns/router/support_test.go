@@ -29,6 +29,7 @@ import (
 type world struct {
 	host, internet *os.File
 	router         Router
+	sandboxes      map[uint32]*os.File // that were attached last, by number
 }
 
 // Addresses in the world. The host's device to the internet is "wan".
@@ -40,7 +41,10 @@ const (
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	testhost.NeedRoot(t, "network namespaces are made")
-	w := &world{host: netnstest.New(t), internet: netnstest.New(t), router: Router{t.TempDir(), resolvFile(t)}}
+	w := &world{host: netnstest.New(t), internet: netnstest.New(t), sandboxes: map[uint32]*os.File{}}
+	w.router = Router{Dir: t.TempDir(), Resolv: resolvFile(t), Sandbox: func(number uint32) (*os.File, error) {
+		return os.Open(fmt.Sprintf("/proc/self/fd/%d", w.sandboxes[number].Fd()))
+	}}
 	t.Cleanup(func() {
 		if err := unix.Unmount(w.router.pin(), unix.MNT_DETACH); err == nil {
 			t.Errorf("the router stays mounted at %s", w.router.pin())
@@ -56,6 +60,9 @@ func newWorld(t *testing.T) *world {
 func (w *world) attach(t *testing.T, m Member) *os.File {
 	t.Helper()
 	sandbox := netnstest.New(t)
+	if w.sandboxes != nil {
+		w.sandboxes[m.Number] = sandbox
+	}
 	w.connect(t, sandbox, m)
 	t.Cleanup(func() { w.detach(t, nil, m.Link) })
 	return sandbox
@@ -75,7 +82,7 @@ func (w *world) connect(t *testing.T, sandbox *os.File, m Member) {
 func (w *world) regrant(t *testing.T, sandbox *os.File, m Member) {
 	t.Helper()
 	err := w.on(func() error {
-		_, err := w.router.Regrant(sandbox, m)
+		_, err := w.router.Regrant(t.Context(), sandbox, m)
 		return err
 	})
 	if err != nil {
@@ -269,7 +276,7 @@ func TestMain(m *testing.M) {
 	resolver.TakeOver()
 	publisher.TakeOver()
 	if dir := os.Getenv(victimVariable); dir != "" {
-		victim(Router{dir, "/etc/resolv.conf"})
+		victim(Router{Dir: dir, Resolv: "/etc/resolv.conf"})
 	}
 	os.Exit(m.Run())
 }
