@@ -14,6 +14,15 @@ type AddressRule struct {
 	Ports PortRange
 }
 
+// Covers says whether the rule allows all that another rule allows.
+func (r AddressRule) Covers(other AddressRule) bool {
+	if r.Prefix.Bits() > other.Prefix.Bits() || !r.Prefix.Contains(other.Prefix.Addr()) {
+		return false
+	}
+	all := PortRange{}
+	return r.Ports == all || other.Ports != all && r.Ports.First <= other.Ports.First && other.Ports.Last <= r.Ports.Last
+}
+
 // A PortRange is the ports from First to Last.
 type PortRange struct{ First, Last uint16 }
 

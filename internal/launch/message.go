@@ -23,6 +23,8 @@ type Create struct {
 	// that Path leads to are shown in a sandbox with the host's own root.
 	Path string `json:"path,omitempty"`
 	Home string `json:"home,omitempty"`
+	// Named is as in a [NetworkRequest].
+	Named []string `json:"-"`
 }
 
 // Beginning is the part of a snapshot's configuration that a fork takes over.

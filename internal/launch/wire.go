@@ -80,6 +80,10 @@ type NetworkRequest struct {
 	Grant *spec.NetworkGrant `json:"grant,omitempty"`
 	// Sensitivity is empty if the level stays. A level below the present one changes nothing.
 	Sensitivity spec.Sensitivity `json:"sensitivity,omitempty"`
+	// Named are the rules of the grant whose single address root has named for this user. The other
+	// rules open no address of the host or of another sandbox. The launcher's server sets Named. For
+	// root's sandboxes it has no meaning: they open what their rules name.
+	Named []string `json:"-"`
 }
 
 // Control is any later frame from the client.

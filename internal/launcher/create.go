@@ -268,7 +268,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	}
 	m.record = record.Record{
 		Version: record.FormatVersion, Config: m.request.Config, Tied: m.request.Tied, Owner: self, UID: from.UID,
-		From: m.request.From, Created: time.Now().UTC(), Notes: m.notes,
+		From: m.request.From, Created: time.Now().UTC(), Notes: m.notes, Named: m.request.Named,
 	}
 	if m.host, err = l.host(); err != nil {
 		return err

@@ -29,6 +29,9 @@ func (n Networks) Change(ctx context.Context, box *record.Sandbox, want launch.N
 	if next.Config, err = r.Config.Changed(want.Grant, want.Sensitivity); err != nil {
 		return spec.NetworkChange{}, launch.Refusal(err)
 	}
+	if want.Grant != nil {
+		next.Named = want.Named
+	}
 	// The same rules again can open a sandbox that has connected since.
 	isSame := next.Config.Grant().Equal(r.Config.Grant()) && (want.Grant == nil || len(want.Grant.Allow) == 0)
 	cut, err := n.rewire(ctx, box, r, next, isSame)

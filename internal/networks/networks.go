@@ -74,8 +74,14 @@ func newMember(n record.Names, r record.Record) (router.Member, error) {
 		Link: linkName(n), Number: idrange.Number(r.IDBase),
 		Rate: uint64(r.Config.Limits.NetworkRate), Quota: uint64(r.Config.Limits.NetworkQuota),
 	}
+	named := slices.DeleteFunc(slices.Clone(r.Config.Allow), func(rule string) bool {
+		return r.UID != 0 && !slices.Contains(r.Named, rule)
+	})
 	var err error
 	if m.Allow, err = addressRules(r.Config.Allow); err == nil {
+		m.Named, err = addressRules(named)
+	}
+	if err == nil {
 		m.Deny, err = addressRules(r.Config.Deny)
 	}
 	for _, text := range r.Config.Publish {

@@ -44,6 +44,8 @@ type Record struct {
 	From string `json:"from,omitempty"`
 	// UID is the user that asked for the sandbox.
 	UID uint32 `json:"uid"`
+	// Named are as in a [launch.NetworkRequest].
+	Named []string `json:"named,omitempty"`
 
 	IDBase      uint32                 `json:"id_base"`
 	UIDMappings []specs.LinuxIDMapping `json:"uid_mappings"`

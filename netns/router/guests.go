@@ -21,7 +21,7 @@ const openedName = "opened"
 
 // opens are the rules that name an address of the host.
 func (m Member) opens(own []netip.Addr) (rules []spec.AddressRule) {
-	for _, r := range m.Allow {
+	for _, r := range m.Named {
 		if r.Prefix.IsSingleIP() && slices.Contains(own, r.Prefix.Addr()) {
 			rules = append(rules, r)
 		}

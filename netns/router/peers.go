@@ -111,7 +111,7 @@ func (f *firewall) connected() (map[netip.Addr]string, error) {
 
 // peers are the rules that name an address of another sandbox.
 func (m Member) peers(connected map[netip.Addr]string) (rules []spec.AddressRule) {
-	for _, r := range m.Allow {
+	for _, r := range m.Named {
 		link := connected[r.Prefix.Addr()]
 		if !m.Late && r.Prefix.IsSingleIP() && link != "" && link != m.Link {
 			rules = append(rules, r)

@@ -51,6 +51,28 @@ func TestARuleOpensAnotherSandbox(t *testing.T) {
 	wantAnswer(t, one, four+":81", ipv4Of(t, one))
 }
 
+// A rule that is not among the named ones opens no address of the host and of another sandbox.
+func TestOnlyNamedRulesOpenSingleAddresses(t *testing.T) {
+	w := newWorld(t)
+	netnstest.Shell(t, w.internet, "ip address add 10.0.0.9/32 dev lo")
+	two := w.attach(t, Member{Link: "s-two", Number: 2})
+	address := ipv4Of(t, two)
+	for _, port := range []string{":80", ":81"} {
+		serve(t, two, "0.0.0.0"+port)
+		serve(t, w.host, hostIPv4+port)
+	}
+	serve(t, w.internet, "10.0.0.9:80")
+	one := w.attach(t, Member{
+		Link: "s-one", Number: 1, Allow: rules(t, address+":80", address+":81", hostIPv4+":80", hostIPv4+":81", "10.0.0.9:80"),
+		Named: rules(t, address+":81", hostIPv4+":81"),
+	})
+	wantRefusal(t, one, address+":80")
+	wantRefusal(t, one, hostIPv4+":80")
+	wantAnswer(t, one, address+":81", ipv4Of(t, one))
+	wantAnswer(t, one, hostIPv4+":81", ipv4Of(t, one))
+	wantAnswer(t, one, "10.0.0.9:80", hostIPv4)
+}
+
 // Another sandbox that gets the address of an earlier one is not reached by its rules, and not over its
 // connections.
 func TestARuleForASandboxGoesWithTheSandbox(t *testing.T) {

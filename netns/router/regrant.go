@@ -80,7 +80,7 @@ func (p permitted) reaches(protocol byte, local, peer netip.AddrPort) bool {
 	if peer == resolverAddress {
 		return true
 	}
-	if of := p.ranges.of(familyOf(address)); of.IsValid() && of.Contains(address) {
+	if of := p.of(familyOf(address)); of.IsValid() && of.Contains(address) {
 		return p.permit(protocol, local, peer)
 	}
 	switch {

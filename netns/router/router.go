@@ -48,6 +48,8 @@ type Member struct {
 	Number uint32
 	// Deny wins over Allow.
 	Allow, Deny []spec.AddressRule
+	// Named are the rules of Allow that can open an address of the host or of another sandbox.
+	Named []spec.AddressRule
 	// Late says that the rules were made earlier. They open no other sandbox: another sandbox can
 	// have the address by now.
 	Late bool

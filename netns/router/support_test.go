@@ -68,8 +68,10 @@ func (w *world) attach(t *testing.T, m Member) *os.File {
 	return sandbox
 }
 
+// connect attaches a sandbox, whose rules open single addresses unless Named says otherwise.
 func (w *world) connect(t *testing.T, sandbox *os.File, m Member) {
 	t.Helper()
+	m.Named = m.named()
 	err := w.on(func() error {
 		_, err := w.router.Attach(t.Context(), sandbox, m)
 		return err
@@ -79,8 +81,16 @@ func (w *world) connect(t *testing.T, sandbox *os.File, m Member) {
 	}
 }
 
+func (m Member) named() []spec.AddressRule {
+	if m.Named == nil {
+		return m.Allow
+	}
+	return m.Named
+}
+
 func (w *world) regrant(t *testing.T, sandbox *os.File, m Member) {
 	t.Helper()
+	m.Named = m.named()
 	err := w.on(func() error {
 		_, err := w.router.Regrant(t.Context(), sandbox, m)
 		return err

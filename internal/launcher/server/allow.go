@@ -37,7 +37,8 @@ func (r *Rule) allow(c *launch.Create, files map[string]*os.File) error {
 	c.Path, c.Home = "", ""
 	config := &c.Config
 	grant := config.Grant()
-	if err := r.allowGrant(&grant); err != nil {
+	var err error
+	if c.Named, err = r.allowGrant(&grant); err != nil {
 		return err
 	}
 	if config.PID == spec.PIDHost && !r.PIDHost {
@@ -70,22 +71,47 @@ func (r *Rule) allow(c *launch.Create, files map[string]*os.File) error {
 }
 
 // allowGrant checks a network against the rule. A nil grant changes no network. The network none
-// needs no rule.
-func (r *Rule) allowGrant(g *spec.NetworkGrant) error {
+// needs no rule. named are as in a [launch.NetworkRequest].
+func (r *Rule) allowGrant(g *spec.NetworkGrant) (named []string, err error) {
 	if r.all || g == nil {
-		return nil
+		return nil, nil
 	}
 	network := cmp.Or(g.Network, spec.NetworkNone)
 	if network != spec.NetworkNone && !slices.Contains(r.Networks, network) {
-		return refused("network %q; allowed: %v", network, r.Networks)
+		return nil, refused("network %q; allowed: %v", network, r.Networks)
 	}
-	if len(g.Allow) > 0 {
-		return refused("allow: only root may use it in this version")
+	for _, text := range g.Allow {
+		isNamed, err := r.allowAddress(text)
+		if err != nil {
+			return nil, err
+		}
+		if isNamed {
+			named = append(named, text)
+		}
 	}
 	if len(g.Publish) > 0 {
-		return refused("publish: only root may use it in this version; use Dial to reach a port")
+		return nil, refused("publish: only root may use it in this version; use Dial to reach a port")
 	}
-	return nil
+	return named, nil
+}
+
+// allowAddress checks one rule of "allow". isNamed says that root has named its single address.
+func (r *Rule) allowAddress(text string) (isNamed bool, err error) {
+	asked, err := spec.ParseAddressRule(text)
+	if err != nil {
+		return false, &launch.ConfigError{Reason: "allow: " + err.Error()}
+	}
+	isAllowed := false
+	for _, allowed := range r.networkAllow {
+		if allowed.Covers(asked) {
+			isAllowed = true
+			isNamed = isNamed || allowed.Prefix.IsSingleIP()
+		}
+	}
+	if !isAllowed {
+		return false, refused("allow %q; network_allow of the rule for user %s allows: %v; root can add it there", text, r.User, r.NetworkAllow)
+	}
+	return isNamed, nil
 }
 
 // maxConfig and maxConfigValues bound a configuration, in bytes and in JSON values. The launcher

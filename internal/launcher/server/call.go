@@ -345,7 +345,7 @@ func (c *call) ask(ctx context.Context) (a *launch.Answer, err error) {
 			if r.Network == nil {
 				return &launch.ConfigError{Reason: "network without a request"}
 			}
-			if err := c.peer.allowGrant(r.Network.Grant); err != nil {
+			if r.Network.Named, err = c.peer.allowGrant(r.Network.Grant); err != nil {
 				return err
 			}
 			var change spec.NetworkChange

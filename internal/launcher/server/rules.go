@@ -34,6 +34,8 @@ type Rule struct {
 	Workspaces []string `json:"workspaces,omitempty"`
 	// Networks are the networks that the user may ask for. Empty: only "none".
 	Networks []spec.Network `json:"networks,omitempty"`
+	// NetworkAllow bounds the rules of "allow": each must lie inside one of these.
+	NetworkAllow []string `json:"network_allow,omitempty"`
 	// PIDHost allows the pid namespace of the launcher.
 	PIDHost bool `json:"pid_host,omitempty"`
 	// Seccomp has the names of the profiles that the user may ask for. Empty: default and
@@ -51,7 +53,8 @@ type Rule struct {
 	Calls       int `json:"calls,omitempty"`
 	Descriptors int `json:"descriptors,omitempty"`
 
-	uid uint32
+	uid          uint32
+	networkAllow []spec.AddressRule
 	// all says that the rule allows every request, as for root.
 	all bool
 }
@@ -189,6 +192,9 @@ func (r *Rule) complete() error {
 	if len(r.Networks) == 0 {
 		r.Networks = []spec.Network{spec.NetworkNone}
 	}
+	if err := r.readNetworkAllow(); err != nil {
+		return err
+	}
 	if len(r.Seccomp) == 0 {
 		r.Seccomp = []string{"default", "strict"}
 	}
@@ -214,6 +220,21 @@ func (r *Rule) complete() error {
 	c, err := spec.Config{Limits: r.Limits}.Complete()
 	r.Limits = c.Limits
 	return err
+}
+
+func (r *Rule) readNetworkAllow() error {
+	if len(r.NetworkAllow) > 0 && !slices.Contains(r.Networks, spec.NetworkFull) {
+		return errors.New(`network_allow: add "full" to networks`)
+	}
+	r.networkAllow = nil
+	for i, text := range r.NetworkAllow {
+		rule, err := spec.ParseAddressRule(text)
+		if err != nil {
+			return fmt.Errorf("network_allow[%d]: %w", i, err)
+		}
+		r.networkAllow = append(r.networkAllow, rule)
+	}
+	return nil
 }
 
 func (u UserName) uid() (uint32, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,6 +98,55 @@ func TestARuleAllowsNoPublishedPorts(t *testing.T) {
 	c.Publish = []string{"8080:80"}
 	if err := rule.allow(&launch.Create{Config: c}, nil); !errors.Is(err, launch.ErrRefused) {
 		t.Errorf("ports: %v", err)
+	}
+}
+
+// A user can allow addresses inside those of the rule. Only single addresses of the rule open the host
+// and other sandboxes.
+func TestWhatNetworkAllowAllows(t *testing.T) {
+	rule := &Rule{User: "1001", Networks: []spec.Network{spec.NetworkFull}, NetworkAllow: []string{"10.20.0.0/16:5432-5440", "192.0.2.5:80", "192.0.2.0/24:80-81", "fd00::/8"}}
+	if err := rule.complete(); err != nil {
+		t.Fatal(err)
+	}
+	for allow, want := range map[string]string{
+		"10.20.0.0/16:5432-5440": "inside", "10.20.3.4:5433": "inside", "10.20.3.0/24:5433-5434": "inside", "fd00::1": "inside", "[fd00::]/64:80": "inside",
+		"192.0.2.5:80": "named", "192.0.2.5:81": "inside", "192.0.2.5:80-81": "inside", "192.0.2.5/32:80": "named",
+		"10.20.3.4": "refused", "10.20.3.4:5431-5433": "refused", "10.20.0.0/15:5432": "refused", "10.21.0.1:5432": "refused", "0.0.0.0/0:5432": "refused",
+		"::/0": "refused", "192.0.2.5": "refused", "::ffff:192.0.2.5": "wrong", "10.20.3.4:5433:": "wrong", "": "wrong",
+	} {
+		grant := &spec.NetworkGrant{Network: spec.NetworkFull, Allow: []string{allow}, Deny: []string{"10.0.0.1"}}
+		named, err := rule.allowGrant(grant)
+		var wrong *launch.ConfigError
+		got := "inside"
+		switch {
+		case errors.Is(err, launch.ErrRefused):
+			got = "refused"
+		case errors.As(err, &wrong):
+			got = "wrong"
+		case err != nil:
+			t.Errorf("%s: %v", allow, err)
+		case slices.Equal(named, grant.Allow):
+			got = "named"
+		case len(named) > 0:
+			t.Errorf("%s: %q are named", allow, named)
+		}
+		if got != want {
+			t.Errorf("%q is %s, want %s: %v", allow, got, want, err)
+		}
+		create := launch.Create{Config: spec.Config{}.WithNetwork(*grant)}
+		if err := rule.allow(&create, nil); (err == nil) != (want == "inside" || want == "named") || !slices.Equal(create.Named, named) {
+			t.Errorf("create with %q: %q, %v", allow, create.Named, err)
+		}
+	}
+	for text, says := range map[string]string{"10.0.0.1/8": "network_allow[0]", "": "network_allow[0]"} {
+		bad := &Rule{User: "1001", Networks: []spec.Network{spec.NetworkFull}, NetworkAllow: []string{text}}
+		if err := bad.complete(); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("network_allow %q: %v", text, err)
+		}
+	}
+	none := &Rule{User: "1001", NetworkAllow: []string{"10.0.0.1"}}
+	if err := none.complete(); err == nil {
+		t.Error("network_allow without full")
 	}
 }
 
@@ -330,9 +380,11 @@ func TestHeldStoresHavePlaces(t *testing.T) {
 
 // A user changes the network of a sandbox within the rule, and can always give it up.
 func TestChangesOfTheNetworkAreWithinTheRule(t *testing.T) {
-	w := newWorld(t, Rule{User: "1001"}, Rule{User: "1002", Networks: []spec.Network{spec.NetworkFull}})
+	w := newWorld(t, Rule{User: "1001"}, Rule{User: "1002", Networks: []spec.Network{spec.NetworkFull}},
+		Rule{User: "1003", Networks: []spec.Network{spec.NetworkFull}, NetworkAllow: []string{"10.0.0.0/24"}})
 	full := &spec.NetworkGrant{Network: spec.NetworkFull}
-	bare, networked := w.client(t, 1001), w.client(t, 1002)
+	bare, networked, named := w.client(t, 1001), w.client(t, 1002), w.client(t, 1003)
+	box(t, named, "named")
 	box(t, bare, "bare")
 	box(t, networked, "networked")
 	if _, err := bare.ChangeNetwork(t.Context(), "bare", launch.NetworkRequest{Grant: full}); !errors.Is(err, launch.ErrRefused) {
@@ -344,6 +396,12 @@ func TestChangesOfTheNetworkAreWithinTheRule(t *testing.T) {
 		}
 	}
 	allow := &spec.NetworkGrant{Network: spec.NetworkFull, Allow: []string{"10.0.0.1"}}
+	if _, err := named.ChangeNetwork(t.Context(), "named", launch.NetworkRequest{Grant: allow}); err != nil {
+		t.Errorf("an allowed address: %v", err)
+	}
+	if got := w.core.box("named").now().Config.Allow; !slices.Equal(got, allow.Allow) {
+		t.Errorf("the sandbox allows %q", got)
+	}
 	if _, err := networked.ChangeNetwork(t.Context(), "networked", launch.NetworkRequest{Grant: allow}); !errors.Is(err, launch.ErrRefused) {
 		t.Errorf("a private address: %v", err)
 	}
