@@ -82,8 +82,19 @@ func TestFullReachesTheOutside(t *testing.T) {
 	if got := w.on(t, "do", "--", "cat", "/etc/resolv.conf"); got.stdout != "nameserver 198.18.0.1\n" {
 		t.Errorf("resolv.conf: %+v", got)
 	}
-	if got := w.on(t, "up", "--network", "full", "box"); got.code != 0 {
+	ranged := func(cidr string, args ...string) result {
+		return w.on(t, append([]string{"--network-range", cidr}, args...)...)
+	}
+	if got := ranged("10.99.0.0/18", "up", "--network", "full", "box"); got.code != 0 {
 		t.Fatalf("%+v", got)
+	}
+	if got := w.on(t, "inspect", "box"); !strings.Contains(got.stdout, `"10.99.`) {
+		t.Errorf("the range: %+v", got)
+	}
+	for cidr, says := range map[string]string{"10.98.0.0/18": "addresses of 10.99.0.0/18", "10.0.0.0/24": "--network-range: 10.0.0.0/24 has no room"} {
+		if got := ranged(cidr, "do", "--network", "full", "--", "true"); got.code != 125 || !strings.Contains(got.stderr, says) {
+			t.Errorf("%s: %+v", cidr, got)
+		}
 	}
 	if got := w.on(t, append([]string{"exec", "box"}, hello(worldServer, "80")...)...); got.stdout != "hello\n" {
 		t.Errorf("exec: %+v", got)

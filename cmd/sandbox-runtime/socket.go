@@ -25,7 +25,7 @@ import (
 func socketOf(cmd *cli.Command) (string, error) {
 	root := cmd.Root()
 	if cmd.IsSet("socket") {
-		for _, flag := range []string{"root", "data", "local"} {
+		for _, flag := range []string{"root", "data", "network-range", "local"} {
 			if root.IsSet(flag) || cmd.IsSet(flag) {
 				return "", fmt.Errorf("--socket and --%s do not go together: the launcher of the socket has directories of its own", flag)
 			}
@@ -35,7 +35,7 @@ func socketOf(cmd *cli.Command) (string, error) {
 		}
 		return cmd.String("socket"), nil
 	}
-	if os.Geteuid() == 0 || root.IsSet("root") || root.IsSet("data") || cmd.Bool("local") {
+	if os.Geteuid() == 0 || root.IsSet("root") || root.IsSet("data") || root.IsSet("network-range") || cmd.Bool("local") {
 		return "", nil
 	}
 	return sandbox.SharedSocket, nil

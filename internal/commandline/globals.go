@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -30,6 +32,8 @@ func GlobalFlags() []cli.Flag {
 			Usage: "`PATH` of the socket of a launcher: launcher listens there, other commands use its sandboxes (default for users other than root: " + sandbox.SharedSocket + ")"},
 		&cli.StringFlag{Name: "data", Local: true, Value: DefaultData(),
 			Usage: "`DIR` for data that all sandboxes of this host share: id ranges, compiled seccomp filters, files on disk"},
+		&cli.StringFlag{Name: "network-range", Local: true,
+			Usage: "`CIDR` of IPv4 addresses for sandboxes with a network, /18 or wider (default: a private range without a route of the host)"},
 		&cli.BoolFlag{Name: "systemd-cgroup", Local: true,
 			Usage: `have systemd make cgroups; cgroupsPath then has the form "slice:prefix:name"`},
 		&cli.StringFlag{Name: "rootless", Local: true, Value: "auto",
@@ -77,6 +81,9 @@ func Prepare(ctx context.Context, cmd *cli.Command, out *Reporter) (context.Cont
 		container.SetLog(out.log)
 		err = prepareRoot(cmd)
 	}
+	if err == nil {
+		_, err = networkRange(cmd)
+	}
 	if err != nil && slices.Contains([]string{"do", "attach"}, cmd.Args().First()) {
 		// These commands end with the status of a command in a sandbox, which can be 1.
 		err = &ExitError{Code: spec.ExitRuntimeFailed, Err: err}
@@ -121,9 +128,18 @@ func prepareRoot(cmd *cli.Command) error {
 	return nil
 }
 
-// LauncherDirs are the directories of --root and --data.
+// LauncherDirs are the directories of --root and --data, and the addresses of --network-range.
 func LauncherDirs(cmd *cli.Command) launcher.Dirs {
-	return launcher.Dirs{State: StateRoot(cmd), Data: cmd.String("data")}
+	addresses, _ := networkRange(cmd) // checked by Prepare
+	return launcher.Dirs{State: StateRoot(cmd), Data: cmd.String("data"), NetworkRange: addresses}
+}
+
+func networkRange(cmd *cli.Command) (netip.Prefix, error) {
+	p, err := router.ParseRange(cmd.String("network-range"))
+	if err != nil {
+		return p, fmt.Errorf("--network-range: %w", err)
+	}
+	return p, nil
 }
 
 // StateRoot is the absolute directory of container state.

@@ -78,7 +78,7 @@ func New(d Dirs) (*Launcher, error) {
 	if err := errors.Join(stateErr, dataErr); err != nil {
 		return nil, err
 	}
-	d = Dirs{State: state, Data: data}
+	d.State, d.Data = state, data
 	host, ids := sync.OnceValues(cgroups.Probe), idrange.Ranges{Data: data, Root: state}
 	l := &Launcher{
 		Roots: d, host: host, ids: ids, find: finder{d, host, ids},

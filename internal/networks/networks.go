@@ -31,7 +31,7 @@ const routerDir = "@network"
 
 func (n Networks) router() router.Router {
 	r := RouterOf(n.State)
-	r.Sandbox = n.openNumber
+	r.Sandbox, r.Range = n.openNumber, n.NetworkRange
 	return r
 }
 

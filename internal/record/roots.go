@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +15,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
-// Roots are the two directories of a launcher, both absolute once it has started.
+// Roots are the two directories of a launcher, both absolute once it has started, and the choice of
+// addresses for the network of the state root.
 type Roots struct {
 	// State is for files that end with the boot: libcontainer's state in State/ID, shared
 	// with the OCI commands, and the launcher's own directories, which begin with "@".
@@ -23,6 +25,8 @@ type Roots struct {
 	// which all launchers of a host should share, compiled seccomp filters, and the writes
 	// of sandboxes on disk.
 	Data string
+	// NetworkRange is for [router.Router].
+	NetworkRange netip.Prefix
 }
 
 // The image of a sandbox's store is <data>/stores/HASH-ID@RANDOM.img; HASH is of the state

@@ -68,16 +68,51 @@ func (a ranges) families() []family {
 // privateRanges are searched for a free range, in this order.
 var privateRanges = prefixes("10.128.0.0/9", "172.16.0.0/12", "100.64.0.0/10", "10.0.0.0/9", "192.168.0.0/16")
 
-var errNoRange = errors.New("the host has a route to each private range of IPv4 addresses; no range is left for sandboxes")
+var errNoRange = errors.New("the host has a route to each private range of IPv4 addresses; no range is left for sandboxes; choose one with --network-range")
+
+// unusable are addresses that mean something else on each host, or to each sandbox.
+var unusable = prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "198.18.0.0/15", "224.0.0.0/3")
+
+// ParseRange reads the IPv4 range for [Router].Range. An empty text is no range.
+func ParseRange(text string) (p netip.Prefix, err error) {
+	if text == "" {
+		return p, nil
+	}
+	p, err = netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		return p, fmt.Errorf("%q is no address range, such as 10.99.0.0/18", text)
+	case !p.Addr().Is4() || p.Bits() > 32-rangeHostBits:
+		return p, fmt.Errorf("%s has no room for the addresses of all sandboxes; choose an IPv4 range of /%d or wider", text, 32-rangeHostBits)
+	case p != p.Masked():
+		return p, fmt.Errorf("%s has bits below its mask; the range is %s", text, p.Masked())
+	case overlapsAny(p, unusable):
+		return p, fmt.Errorf("%s overlaps addresses with another meaning %v; choose another range", text, unusable)
+	}
+	return p, nil
+}
+
+// fits returns an error if the router has another range than the caller wants.
+func (s state) fits(wanted netip.Prefix) error {
+	if !wanted.IsValid() || wanted.Overlaps(s.Range) && wanted.Bits() <= s.Range.Bits() {
+		return nil
+	}
+	return fmt.Errorf("the sandboxes of this state root have addresses of %s, not of --network-range %s; leave the flag out, or end all sandboxes with a network first",
+		s.Range, wanted)
+}
 
 // freeRanges calls try with each range without a route of the host, until try returns true. The
-// first one depends on the seed.
-func freeRanges(host *netlink.Handle, seed [sha256.Size]byte, try func(netip.Prefix) (bool, error)) error {
+// first one depends on the seed. If wanted is valid, the ranges are parts of wanted.
+func freeRanges(host *netlink.Handle, wanted netip.Prefix, seed [sha256.Size]byte, try func(netip.Prefix) (bool, error)) error {
 	taken, err := routed(host)
 	if err != nil {
 		return err
 	}
-	for _, private := range privateRanges {
+	within := privateRanges
+	if wanted.IsValid() {
+		within = []netip.Prefix{wanted}
+	}
+	for _, private := range within {
 		count := uint32(1) << (32 - rangeHostBits - private.Bits())
 		start := binary.BigEndian.Uint32(seed[:4]) % count
 		for i := range count {
@@ -88,6 +123,11 @@ func freeRanges(host *netlink.Handle, seed [sha256.Size]byte, try func(netip.Pre
 			if done, err := try(p); done || err != nil {
 				return err
 			}
+		}
+	}
+	for _, route := range taken {
+		if wanted.IsValid() && wanted.Overlaps(route) {
+			return fmt.Errorf("--network-range %s: the host has a route to %s; choose another range", wanted, route)
 		}
 	}
 	return errNoRange

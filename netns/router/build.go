@@ -114,7 +114,7 @@ func (o *opened) build() error {
 // takeRange routes a free range of IPv4 addresses to the router. The route itself keeps other
 // routers from the range.
 func (o *opened) takeRange(outer end) error {
-	return freeRanges(o.host, o.router.seed(), func(p netip.Prefix) (bool, error) {
+	return freeRanges(o.host, o.router.Range, o.router.seed(), func(p netip.Prefix) (bool, error) {
 		a := ranges{V4: p}
 		router := a.at(ipv4, routerPlace)
 		if err := outer.knows(router, innerMAC); err != nil {

@@ -33,6 +33,9 @@ type Router struct {
 	Dir string
 	// Resolv is the resolv.conf(5) with the host's name servers.
 	Resolv string
+	// Range has the IPv4 addresses of the sandboxes: see [ParseRange]. The router takes a free part of
+	// it. The zero value is any private range without a route of the host.
+	Range netip.Prefix
 	// Sandbox opens the network namespace of the sandbox with a number. The error is
 	// [fs.ErrNotExist] if the sandbox has ended. With nil, a change of one sandbox ends no sockets
 	// of others.
@@ -88,6 +91,9 @@ func (r Router) Attach(ctx context.Context, sandbox *os.File, m Member) ([]netip
 		return nil, fmt.Errorf("connect the sandbox: %w", err)
 	}
 	defer o.close()
+	if err := o.state.fits(r.Range); err != nil {
+		return nil, fmt.Errorf("connect the sandbox: %w", err)
+	}
 	if err := o.attach(sandbox, m); err != nil {
 		return nil, fmt.Errorf("connect the sandbox: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -320,6 +321,48 @@ func TestASandboxLeavesAFlushedHost(t *testing.T) {
 	w.detach(t, nil, m.Link)
 	if after := hostState(t, w); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// The owner of the host can choose the range. A running router keeps its range.
+func TestTheRangeIsTheOwners(t *testing.T) {
+	w := newWorld(t)
+	serve(t, w.internet, "0.0.0.0:80")
+	netnstest.Shell(t, w.host, "ip route add 10.99.64.0/20 dev wan; ip route add 10.98.0.0/18 dev wan")
+	try := func(text string) error {
+		r := w.router
+		var err error
+		if r.Range, err = ParseRange(text); err != nil {
+			return err
+		}
+		return w.on(func() error {
+			link := fmt.Sprint("s-", time.Now().UnixMicro()%1e9) // no two have the same
+			_, err := r.Attach(netnstest.New(t), Member{Link: link, Number: 5})
+			_, undo := r.Detach(nil, link)
+			return errors.Join(err, undo)
+		})
+	}
+	for text, says := range map[string]string{
+		"10.98.0.0/18": "the host has a route to 10.98.0.0/18", "10.99.64.0/18": "the host has a route to 10.99.64.0/20",
+		"10.99.0.0/19": "no room", "fd00::/18": "no room", "127.0.0.0/8": "another meaning", "10.99.0.1/18": "the range is 10.99.0.0/18", "many": "no address range",
+	} {
+		if err := try(text); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	w.router.Range = netip.MustParsePrefix("10.99.0.0/17") // half of it is free
+	one := w.attach(t, Member{Link: "s-one", Number: 1})
+	if got := ipv4Of(t, one); got != "10.99.0.17" {
+		t.Errorf("the sandbox has the address %s", got)
+	}
+	wantAnswer(t, one, internetIPv4+":80", hostIPv4)
+	if err := try("10.97.0.0/18"); err == nil || !strings.Contains(err.Error(), "addresses of 10.99.0.0/18") {
+		t.Errorf("another range: %v", err)
+	}
+	for _, same := range []string{"", "10.99.0.0/18", "10.0.0.0/8"} {
+		if err := try(same); err != nil {
+			t.Errorf("%q: %v", same, err)
+		}
 	}
 }
 

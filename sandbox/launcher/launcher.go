@@ -28,6 +28,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
 )
 
 // Dirs are the directories of the launcher: launchers with the same directories have the
@@ -38,10 +39,13 @@ type Dirs struct {
 	// Data is for files that last longer, and should be one for all launchers of a host.
 	// Empty: /var/lib/sandbox-runtime.
 	Data string
+	// NetworkRange has the IPv4 addresses of sandboxes with NetworkFull, as a CIDR of /18 or wider.
+	// Empty: a private range without a route of the host.
+	NetworkRange string
 }
 
 const (
-	// argument makes the program a launcher, with State and Data behind it.
+	// argument makes the program a launcher, with State, Data and NetworkRange behind it.
 	argument = "sandbox-runtime-launcher"
 	// connection is the descriptor that sandbox.ManagerConfig.Launcher gives.
 	connection = 3
@@ -54,14 +58,14 @@ const (
 // sandbox.ManagerConfig.Launcher. It stays right when the program's file is
 // replaced.
 func Command(d Dirs) []string {
-	return []string{"/proc/self/exe", argument, cmp.Or(d.State, defaultState), cmp.Or(d.Data, defaultData)}
+	return []string{"/proc/self/exe", argument, cmp.Or(d.State, defaultState), cmp.Or(d.Data, defaultData), d.NetworkRange}
 }
 
 // Main is the launcher's main function, if the program was started by Command:
 // then it does not return. It has to come first, before flags are looked at and
 // goroutines are started.
 func Main() {
-	if len(os.Args) != 4 || os.Args[1] != argument {
+	if len(os.Args) != 5 || os.Args[1] != argument {
 		return
 	}
 	server.Tune()
@@ -69,7 +73,7 @@ func Main() {
 	// mount namespace of a sandbox it would keep the mounts.
 	runtime.LockOSThread()
 	served := make(chan error)
-	go func() { served <- serve(launcher.Dirs{State: os.Args[2], Data: os.Args[3]}) }()
+	go func() { served <- serve(os.Args[2], os.Args[3], os.Args[4]) }()
 	if err := <-served; err != nil {
 		fmt.Fprintln(os.Stderr, "launcher:", err)
 		os.Exit(1)
@@ -81,8 +85,12 @@ func Main() {
 const leaveTime = 5 * time.Second
 
 // serve serves the one connection until its end.
-func serve(d launcher.Dirs) error {
-	l, err := launcher.New(d)
+func serve(state, data, addresses string) error {
+	p, err := router.ParseRange(addresses)
+	if err != nil {
+		return fmt.Errorf("NetworkRange: %w", err)
+	}
+	l, err := launcher.New(launcher.Dirs{State: state, Data: data, NetworkRange: p})
 	if err != nil {
 		return err
 	}

@@ -56,6 +56,14 @@ func TestLauncherRefusesSandboxesOfOthers(t *testing.T) {
 	}
 }
 
+func TestLauncherRefusesAWrongRange(t *testing.T) {
+	command := launcher.Command(launcher.Dirs{NetworkRange: "10.0.0.0/24"})
+	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "NetworkRange: 10.0.0.0/24 has no room") {
+		t.Errorf("got %s, %v", out, err)
+	}
+}
+
 func TestLauncherSaysWhatItMisses(t *testing.T) {
 	command := launcher.Command(launcher.Dirs{})
 	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
