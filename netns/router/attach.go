@@ -94,16 +94,13 @@ func joinSandbox(outer, inner end, f family, sandbox netip.Addr) error {
 
 // grant adds the sandbox's elements. It makes the set of the host's addresses anew.
 func (o *opened) grant(m Member) error {
-	f, err := openFirewall(o.namespace, tableName)
+	f, err := openLasting(o.namespace, tableName)
 	if err != nil {
 		return err
 	}
+	defer f.close()
 	a := o.state.addresses()
 	own, err := o.hostAddresses()
-	if err != nil {
-		return err
-	}
-	connected, err := f.connected()
 	if err != nil {
 		return err
 	}
@@ -124,13 +121,13 @@ func (o *opened) grant(m Member) error {
 	for _, fam := range a.families() {
 		address := a.at(fam, firstSandbox+m.Number)
 		// No rule for an earlier sandbox with this address stays, after whatever failure.
-		if _, err := f.forgetPeers(fam, connected, noLink, []netip.Addr{address}); err != nil {
+		if _, err := f.forgetPeers(fam, noLink, []netip.Addr{address}); err != nil {
 			return err
 		}
 		key := memberKey(m.Link, address)
 		f.note(f.conn.SetAddElements(f.named(members(fam)), []nftables.SetElement{{Key: key}}))
 	}
-	f.addRules(m, own, connected)
+	f.addRules(m, a, own)
 	if err := f.flush(); err != nil || len(m.opens(own)) == 0 {
 		return err
 	}
@@ -140,8 +137,8 @@ func (o *opened) grant(m Member) error {
 func noLink(string) bool { return false }
 
 // addRules adds the elements of the sandbox's rules.
-func (f *firewall) addRules(m Member, own []netip.Addr, connected map[netip.Addr]string) {
-	f.addPeers(m, connected)
+func (f *firewall) addRules(m Member, a ranges, own []netip.Addr) {
+	f.addPeers(m, a)
 	for _, l := range append(m.lists(), ruleList{openedName, m.opens(own)}) {
 		for _, r := range disjoint(l.rules) {
 			set := f.named(grants(l.name, familyOf(r.Prefix.Addr())))
@@ -318,14 +315,11 @@ type severed struct{ addresses, others []netip.Addr }
 // forgetLinks removes the elements of the links that isGone names, and the rules of other sandboxes for
 // them. The router and the host also forget the connections of these links.
 func (r Router) forgetLinks(namespace *os.File, isGone func(link string) bool) (s severed, err error) {
-	f, err := openFirewall(namespace, tableName)
+	f, err := openLasting(namespace, tableName)
 	if err != nil {
 		return s, err
 	}
-	connected, err := f.connected()
-	if err != nil {
-		return s, err
-	}
+	defer f.close()
 	for _, fam := range families {
 		gone, err := f.forget(f.named(members(fam)), isGone)
 		if err != nil {
@@ -339,7 +333,7 @@ func (r Router) forgetLinks(namespace *os.File, isGone func(link string) bool) (
 				return s, err
 			}
 		}
-		others, err := f.forgetPeers(fam, connected, isGone, s.addresses)
+		others, err := f.forgetPeers(fam, isGone, s.addresses)
 		if err != nil {
 			return s, err
 		}
@@ -354,6 +348,11 @@ func (r Router) forgetLinks(namespace *os.File, isGone func(link string) bool) (
 	for _, a := range s.addresses {
 		if err := errors.Join(forgetAll(namespace, a), forgetAll(nil, a)); err != nil {
 			return s, err
+		}
+		if len(s.others) > 0 { // they can have opened connections to the address
+			if err := forgetConnections(namespace, a, noneStays); err != nil {
+				return s, err
+			}
 		}
 	}
 	return s, nil

@@ -26,8 +26,7 @@ type firewall struct {
 }
 
 // openFirewall opens a table of a network namespace; nil is the caller's.
-func openFirewall(namespace *os.File, table string) (*firewall, error) {
-	var options []nftables.ConnOption
+func openFirewall(namespace *os.File, table string, options ...nftables.ConnOption) (*firewall, error) {
 	if namespace != nil {
 		options = append(options, nftables.WithNetNSFd(int(namespace.Fd())))
 	}
@@ -37,6 +36,13 @@ func openFirewall(namespace *os.File, table string) (*firewall, error) {
 	}
 	return &firewall{conn: conn, table: &nftables.Table{Name: table, Family: nftables.TableFamilyINet}}, nil
 }
+
+// openLasting opens a table for several calls, which share one socket. The caller must close it.
+func openLasting(namespace *os.File, table string) (*firewall, error) {
+	return openFirewall(namespace, table, nftables.AsLasting())
+}
+
+func (f *firewall) close() { _ = f.conn.CloseLasting() }
 
 // flush sends all that was added. The kernel takes all of it or nothing.
 func (f *firewall) flush() error {

@@ -58,22 +58,28 @@ func (f *firewall) writePeers(forward *nftables.Chain, charges meter, fam family
 
 // forgetPeers removes the rules of the links that isGone names, and those of other sandboxes that name
 // one of the addresses. It returns the addresses of the sandboxes on the other side of these rules.
-func (f *firewall) forgetPeers(fam family, connected map[netip.Addr]string, isGone func(link string) bool, addresses []netip.Addr) ([]netip.Addr, error) {
+func (f *firewall) forgetPeers(fam family, isGone func(link string) bool, addresses []netip.Addr) ([]netip.Addr, error) {
 	is := func(e nftables.SetElement) bool {
 		return isGone(linkOf(e)) || slices.Contains(addresses, addressOf(fam, e))
 	}
-	if _, err := f.forgetElements(f.named(near(fam)), is); err != nil {
+	gone, err := f.forgetElements(f.named(near(fam)), is)
+	if err != nil || len(gone) == 0 { // then "peers" has none either
 		return nil, err
 	}
-	gone, err := f.forgetElements(f.named(grants(peersName, fam)), is)
-	if err != nil {
+	if _, err := f.forgetElements(f.named(grants(peersName, fam)), is); err != nil {
 		return nil, err
 	}
 	var others []netip.Addr
+	var connected map[netip.Addr]string // few changes need it, and it is long
 	for _, e := range gone {
 		if isGone(linkOf(e)) {
 			others = append(others, addressOf(fam, e))
 			continue
+		}
+		if connected == nil {
+			if connected, err = f.connected(); err != nil {
+				return nil, err
+			}
 		}
 		for a, link := range connected {
 			if link == linkOf(e) && familyOf(a).bits == fam.bits {
@@ -110,19 +116,26 @@ func (f *firewall) connected() (map[netip.Addr]string, error) {
 }
 
 // peers are the rules that name an address of another sandbox.
-func (m Member) peers(connected map[netip.Addr]string) (rules []spec.AddressRule) {
-	for _, r := range m.Named {
-		link := connected[r.Prefix.Addr()]
-		if !m.Late && r.Prefix.IsSingleIP() && link != "" && link != m.Link {
-			rules = append(rules, r)
-		}
+func (f *firewall) peers(m Member, a ranges) ([]spec.AddressRule, error) {
+	named := slices.DeleteFunc(slices.Clone(m.Named), func(r spec.AddressRule) bool {
+		address := r.Prefix.Addr()
+		return m.Late || !r.Prefix.IsSingleIP() || !a.of(familyOf(address)).Contains(address)
+	})
+	if len(named) == 0 {
+		return nil, nil
 	}
-	return rules
+	connected, err := f.connected()
+	return slices.DeleteFunc(named, func(r spec.AddressRule) bool {
+		link := connected[r.Prefix.Addr()]
+		return link == "" || link == m.Link
+	}), err
 }
 
 // addPeers adds the elements of the rules for other sandboxes.
-func (f *firewall) addPeers(m Member, connected map[netip.Addr]string) {
-	for _, r := range disjoint(m.peers(connected)) {
+func (f *firewall) addPeers(m Member, a ranges) {
+	rules, err := f.peers(m, a)
+	f.note(err)
+	for _, r := range disjoint(rules) {
 		fam := familyOf(r.Prefix.Addr())
 		f.note(f.conn.SetAddElements(f.named(grants(peersName, fam)), grantElements(m.Link, r)))
 		f.note(f.conn.SetAddElements(f.named(near(fam)), []nftables.SetElement{{Key: memberKey(m.Link, r.Prefix.Addr())}}))

@@ -19,14 +19,10 @@ func (o *opened) regrant(m Member) (permitted, error) {
 	if err != nil {
 		return permitted{}, err
 	}
-	connected, err := f.connected()
-	if err != nil {
-		return permitted{}, err
-	}
 	p := permitted{Member: m, ranges: o.state.addresses()}
 	isOwn := func(link string) bool { return link == m.Link }
 	for _, fam := range families {
-		others, err := f.forgetPeers(fam, connected, isOwn, nil)
+		others, err := f.forgetPeers(fam, isOwn, nil)
 		if err != nil {
 			return permitted{}, err
 		}
@@ -43,7 +39,7 @@ func (o *opened) regrant(m Member) (permitted, error) {
 	if err := o.canAllow(m.Allow); err != nil {
 		return permitted{}, err
 	}
-	f.addRules(m, p.host, connected)
+	f.addRules(m, p.ranges, p.host)
 	if err := errors.Join(f.flush(), o.openHost()); err != nil {
 		return permitted{}, err
 	}
