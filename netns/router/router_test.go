@@ -302,7 +302,10 @@ func TestALostDeviceIsMadeAgainForTheNextSandbox(t *testing.T) {
 	serve(t, w.internet, "0.0.0.0:80")
 	w.attach(t, Member{Link: "s-one", Number: 1})
 	netnstest.Shell(t, w.host, "ip link del "+w.router.hostLink())
-	err := w.on(func() error { return w.router.Attach(t.Context(), netnstest.New(t), Member{Link: "s-two", Number: 2}) })
+	err := w.on(func() error {
+		_, err := w.router.Attach(t.Context(), netnstest.New(t), Member{Link: "s-two", Number: 2})
+		return err
+	})
 	if err == nil || !strings.Contains(err.Error(), w.router.hostLink()) || !strings.Contains(err.Error(), "the network none") {
 		t.Errorf("without the device: %v", err)
 	}
@@ -337,8 +340,8 @@ func TestTheRangeIsTheOwners(t *testing.T) {
 		}
 		return w.on(func() error {
 			link := fmt.Sprint("s-", time.Now().UnixMicro()%1e9) // no two have the same
-			_, err := r.Attach(netnstest.New(t), Member{Link: link, Number: 5})
-			_, undo := r.Detach(nil, link)
+			_, err := r.Attach(t.Context(), netnstest.New(t), Member{Link: link, Number: 5})
+			_, undo := r.Detach(t.Context(), nil, link)
 			return errors.Join(err, undo)
 		})
 	}
