@@ -148,12 +148,12 @@ func lastAddr(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// isMember matches packets of a sandbox, by interface and source or destination.
-func isMember(f family, s *nftables.Set, key expr.MetaKey, offset uint32, invert bool) expressions {
+// isNoMember matches packets that no sandbox can have, by interface and source or destination.
+func isNoMember(f family, s *nftables.Set, key expr.MetaKey, offset uint32) expressions {
 	return append(f.of(),
 		&expr.Meta{Key: key, Register: nameRegister},
 		f.load(offset, addressRegister),
-		in(s, invert))
+		in(s, true))
 }
 
 // isGranted matches packets of a sandbox whose destination is in the set.
@@ -245,9 +245,9 @@ func (f *firewall) writeFamily(forward, outside, input, bound *nftables.Chain, c
 	host := f.set(hostSet(fam))
 
 	drop, accept := verdict(expr.VerdictDrop), verdict(expr.VerdictAccept)
-	f.rule(outside, isMember(fam, m, expr.MetaKeyOIFNAME, fam.dest, true), drop)
+	f.rule(outside, isNoMember(fam, m, expr.MetaKeyOIFNAME, fam.dest), drop)
 	f.rule(input, from(uplink), fam.of(), accept)
-	f.rule(input, isMember(fam, m, expr.MetaKeyIIFNAME, fam.source, true), drop)
+	f.rule(input, isNoMember(fam, m, expr.MetaKeyIIFNAME, fam.source), drop)
 	f.rule(input, fam.of(), connection(related), drop)
 	f.rule(input, fam.of(), charges.over(expr.MetaKeyIIFNAME, charges.refuse))
 	f.rule(input, fam.of(), limited(bound))
@@ -256,7 +256,7 @@ func (f *firewall) writeFamily(forward, outside, input, bound *nftables.Chain, c
 		f.rule(input, toResolver(unix.IPPROTO_TCP), accept)
 	}
 
-	f.rule(forward, isMember(fam, m, expr.MetaKeyIIFNAME, fam.source, true), drop)
+	f.rule(forward, isNoMember(fam, m, expr.MetaKeyIIFNAME, fam.source), drop)
 	f.rule(forward, fam.of(), charges.over(expr.MetaKeyIIFNAME, charges.refuse))
 	f.rule(forward, fam.of(), limited(bound))
 	f.writePeers(forward, charges, fam, m, denied)

@@ -41,7 +41,7 @@ func (f *firewall) writePeers(forward *nftables.Chain, charges meter, fam family
 	across := f.chain(nftables.Chain{Name: "across" + fam.suffix})
 	f.rule(forward, fam.of(), notTo(uplink), expressions{&expr.Verdict{Kind: expr.VerdictJump, Chain: across.Name}})
 
-	f.reject(across, isMember(fam, m, expr.MetaKeyOIFNAME, fam.dest, true))
+	f.reject(across, isNoMember(fam, m, expr.MetaKeyOIFNAME, fam.dest))
 	f.reject(across, inDirection(original), isGranted(fam, denied))
 	f.reject(across, inDirection(reply), isAnswer(fam, denied))
 	to := expr.MetaKeyOIFNAME
