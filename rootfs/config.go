@@ -54,6 +54,9 @@ type Config struct {
 	Store       *os.File
 	StoreMapped bool
 
+	// HostMounts has the root keep the stamps of the host's files that it shows: [Root.Stamps].
+	HostMounts *HostMounts
+
 	// Areas are directories of the sandbox's own, in Store.
 	Areas []Area
 

@@ -35,6 +35,9 @@ var etcTaken = []string{
 }
 
 func (p *plan) takeEtc(to *node) error {
+	for _, pattern := range etcTaken {
+		p.stamps.addPattern("/etc", pattern)
+	}
 	etc, err := p.open("/etc", asNobody)
 	if err != nil {
 		return err
@@ -63,6 +66,8 @@ func (p *plan) takeEtc(to *node) error {
 	if !slices.Contains(present, "php") {
 		return nil
 	}
+	p.stamps.addPattern(etc.path, "php/"+phpConfigured)
+	p.stamps.addPattern("/usr/lib/php", phpAPIs)
 	modules, err := phpModules(etc.path+"/php", "/usr/lib/php")
 	for name, text := range modules {
 		to.putBelow("php/"+name, &node{kind: fileNode, text: text}, newDir)
@@ -91,18 +96,24 @@ func etcNames(dir string, present []string) ([]string, error) {
 	return names, nil
 }
 
+// The files with the loaded modules of PHP, and the directories with all modules.
+const (
+	phpConfigured = "*/cli/conf.d/[0-9][0-9]-*.ini"
+	phpAPIs       = "[0-9]*"
+)
+
 // phpModules are files below PHP's configuration that load the modules which the host's
 // command line loads. The host's own files may hold passwords, for example those of a database,
 // so only their names are read: 20-mbstring.ini loads mbstring.so.
 func phpModules(dir, lib string) (map[string]string, error) {
 	files := map[string]string{}
-	found, err := filepath.Glob(dir + "/*/cli/conf.d/[0-9][0-9]-*.ini")
+	found, err := filepath.Glob(path.Join(dir, phpConfigured))
 	if err != nil {
 		return nil, err
 	}
 	for _, file := range found {
 		module := strings.TrimSuffix(filepath.Base(file)[len("00-"):], ".ini")
-		if libs, _ := filepath.Glob(lib + "/[0-9]*/" + module + ".so"); len(libs) == 0 {
+		if libs, _ := filepath.Glob(path.Join(lib, phpAPIs, module+".so")); len(libs) == 0 {
 			continue
 		}
 		load := "extension="

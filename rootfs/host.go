@@ -69,6 +69,7 @@ func (p *plan) hostRoot(cfg *Config) error {
 
 // takeTop takes a top-level entry of the host as it is there.
 func (p *plan) takeTop(name string) error {
+	p.stamps.add("/" + name)
 	link, err := os.Readlink("/" + name)
 	switch {
 	case err == nil:

@@ -67,6 +67,7 @@ type plan struct {
 	// rootView is the view of the host's "/", if parts of the host's root are shown.
 	rootView *view
 	entries  int // added by unfolding
+	stamps   *stampBook
 
 	mounted mountTable
 }
@@ -82,6 +83,7 @@ func (p *plan) close() {
 
 // open is openSource for a source that is not written to and that the plan closes.
 func (p *plan) open(name string, as shown) (*source, error) {
+	p.stamps.add(name)
 	s, err := openSource(name, false, as, p.rules)
 	if err == nil {
 		p.sources = append(p.sources, s)
@@ -117,6 +119,7 @@ func (p *plan) openNamedBy(r *rules, name string, writable bool, as shown) (s *s
 // the peer has to be able to list it, and the whole path is looked up with the peer's
 // rights.
 func (p *plan) openPrefix(name string) (*source, error) {
+	p.stamps.add(name)
 	if p.peer == nil {
 		s, err := p.open(name, asNobody)
 		if err == nil {

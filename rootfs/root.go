@@ -44,7 +44,12 @@ func Open(cfg Config) (*Root, error) {
 		return nil, err
 	}
 	r.plan, r.trees = p, p.number()
-	err = r.takeTrees(&spaces)
+	if p.stamps != nil {
+		err = p.stamps.stamps.noteMounts()
+	}
+	if err == nil {
+		err = r.takeTrees(&spaces)
+	}
 	if err == nil && cfg.StoreMapped {
 		err = r.mapStore(&spaces)
 	}
@@ -108,7 +113,11 @@ func emptyPlan(cfg *Config) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &plan{root: newDir(), rules: r, user: cfg.User, files: cfg.Files, peer: cfg.Peer}, nil
+	p := &plan{root: newDir(), rules: r, user: cfg.User, files: cfg.Files, peer: cfg.Peer}
+	if cfg.HostMounts != nil {
+		p.stamps = &stampBook{Stamps{host: cfg.HostMounts}}
+	}
+	return p, nil
 }
 
 // newPlan checks a Config and lays out the root. It calls opened for each source

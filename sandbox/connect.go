@@ -28,7 +28,17 @@ func connector(c ManagerConfig) (connectFunc, error) {
 			ways++
 		}
 	}
+	var options []string
+	if c.Pool != nil {
+		bounds, err := c.Pool.Complete()
+		if err != nil {
+			return nil, err
+		}
+		options = []string{"--pool", bounds.String()}
+	}
 	switch {
+	case c.Pool != nil && (c.Socket != "" || c.Dial != nil):
+		return nil, &ConfigError{Reason: "Pool is for a launcher of the program's own; start the launcher of Socket or Dial with --pool"}
 	case ways > 1:
 		return nil, &ConfigError{Reason: "at most one of Socket, Launcher and Dial says how to reach a launcher"}
 	case c.Dial != nil:
@@ -47,7 +57,10 @@ func connector(c ManagerConfig) (connectFunc, error) {
 			return nil, &ConfigError{Reason: fmt.Sprintf("Launcher %q would listen on a socket and not serve this program; add --fd 3, or name the socket in Socket",
 				strings.Join(c.Launcher, " "))}
 		}
-		return func(ctx context.Context) (*launch.Client, *ownLauncher, error) { return startLauncher(ctx, c.Launcher) }, nil
+		command := slices.Concat(c.Launcher, options)
+		return func(ctx context.Context) (*launch.Client, *ownLauncher, error) { return startLauncher(ctx, command) }, nil
+	case c.Pool != nil:
+		return func(ctx context.Context) (*launch.Client, *ownLauncher, error) { return startInstalled(ctx, options) }, nil
 	}
 	return connectDefault, nil
 }
@@ -85,11 +98,20 @@ func connectDefault(ctx context.Context) (*launch.Client, *ownLauncher, error) {
 	if !errors.Is(err, ErrUnavailable) {
 		return client, nil, err
 	}
-	path, lookErr := exec.LookPath(program)
-	if lookErr != nil {
-		return nil, nil, fmt.Errorf("%w; or put %s on the PATH (%w), for a launcher of this program's own", err, program, lookErr)
+	client, own, startErr := startInstalled(ctx, nil)
+	if _, missing := errors.AsType[*exec.Error](startErr); missing {
+		return nil, nil, fmt.Errorf("%w; or %w", err, startErr)
 	}
-	return startLauncher(ctx, []string{path, "launcher", "--fd", "3"})
+	return client, own, startErr
+}
+
+// startInstalled starts a launcher of the program's own, from the PATH.
+func startInstalled(ctx context.Context, options []string) (*launch.Client, *ownLauncher, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return nil, nil, fmt.Errorf("put %s on the PATH (%w), for a launcher of this program's own", program, err)
+	}
+	return startLauncher(ctx, append([]string{path, "launcher", "--fd", "3"}, options...))
 }
 
 // An ownLauncher is a launcher that is this program's child.

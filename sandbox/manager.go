@@ -56,6 +56,11 @@ type ManagerConfig struct {
 	// Dial connects with a launcher in a way of the program's own. At most one
 	// of Socket, Launcher and Dial is set.
 	Dial func(ctx context.Context) (*net.UnixConn, error)
+
+	// Pool has the launcher of the program's own keep blank sandboxes ready, so that Create and
+	// Up take less time. Nil: no pool. With a Pool the Manager always has a launcher of its own:
+	// a launcher on a socket has a pool if it was started with --pool.
+	Pool *PoolConfig
 }
 
 // A Manager makes and finds sandboxes.

@@ -223,6 +223,9 @@ type (
 	ExecInfo = spec.ExecInfo
 	// Stats are the present use of a sandbox, and the most use.
 	Stats = spec.Stats
+	// PoolConfig bounds the pool of a launcher, and PoolStats are its counts.
+	PoolConfig = spec.PoolConfig
+	PoolStats  = spec.PoolStats
 	// Winsize is the size of a terminal, in characters.
 	Winsize = spec.Winsize
 	// Event tells one event of a sandbox.

@@ -43,6 +43,7 @@ launcher ends them.`,
 			&cli.StringFlag{Name: "rules", Usage: "`FILE` with the rules for users other than root"},
 			&cli.StringFlag{Name: "total-memory", Usage: "`SIZE` of memory of all sandboxes of the host together (default: no limit)"},
 			&cli.StringFlag{Name: "total-cpus", Usage: "`NUMBER` of cores' worth of processor time of all sandboxes of the host together (default: no limit)"},
+			&cli.StringFlag{Name: "pool", Usage: "keep blank sandboxes ready, within `BOUNDS` such as min=5,max=50: docs/launcher.md"},
 			&cli.IntFlag{Name: "fd", Usage: "serve the one connection on descriptor `N`, and end with it"},
 			&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "time for commands to end after SIGTERM"},
 		},
@@ -77,6 +78,16 @@ func runLauncher(ctx context.Context, cmd *cli.Command) error {
 	}
 	if err := limitTotals(cmd, l); err != nil {
 		return err
+	}
+	if cmd.IsSet("pool") {
+		bounds, err := spec.ParsePool(cmd.String("pool"))
+		if err != nil {
+			return fmt.Errorf("option --%w", err)
+		}
+		if err := l.StartPool(bounds, os.Getenv("PATH"), os.Getenv("HOME")); err != nil {
+			return err
+		}
+		defer l.StopPool()
 	}
 	d := &server.Daemon{Server: server.New(server.Of(l), rules, log), Log: log, Grace: cmd.Duration("grace")}
 	if cmd.IsSet("fd") {

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	lccgroups "github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
 
@@ -82,6 +84,19 @@ func RemoveRemains(ctx context.Context, root, id string) error {
 		}
 		return nil
 	})
+}
+
+// Rename gives a container another id. Nobody else may work on it. [ErrExist] says that another
+// container has the id.
+func Rename(root, from, to string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(root, from), unix.AT_FDCWD, filepath.Join(root, to), unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EEXIST) {
+		return ErrExist
+	}
+	if err != nil {
+		return fmt.Errorf("give container %s the id %s: %w", from, to, err)
+	}
+	return nil
 }
 
 // removeState removes a state directory, if there is one and first succeeds. It holds the

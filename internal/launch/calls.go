@@ -121,6 +121,12 @@ func (c *Client) Stats(ctx context.Context, id string) (spec.Stats, error) {
 	return ask(ctx, c, &Request{Op: OpStats, ID: id}, func(a *Answer) *spec.Stats { return a.Stats })
 }
 
+// Pool are the counts of the launcher's pool: of the client's own sandboxes, or for root of all. It
+// changes the bounds of the pool first, if c is not nil; only root may do that.
+func (c *Client) Pool(ctx context.Context, config *spec.PoolConfig) (spec.PoolStats, error) {
+	return ask(ctx, c, &Request{Op: OpPool, Pool: config}, func(a *Answer) *spec.PoolStats { return a.Pool })
+}
+
 // Pause stops all that runs in a sandbox, until Resume.
 func (c *Client) Pause(ctx context.Context, id string) error {
 	return c.do(ctx, &Request{Op: OpPause, ID: id})

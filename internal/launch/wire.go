@@ -39,12 +39,13 @@ const (
 	OpApplied        Op = "applied"
 	OpVerify         Op = "verify"
 	OpDial           Op = "dial"
+	OpPool           Op = "pool"
 )
 
 // Request is the first frame of a call, and the only one with descriptors.
 type Request struct {
 	Op Op `json:"op"`
-	// ID of the sandbox, for all but create, list and events.
+	// ID of the sandbox, for all but create, list, pool and events.
 	ID string `json:"id,omitempty"`
 	// Exec to attach to.
 	Exec   string       `json:"exec,omitempty"`
@@ -70,6 +71,8 @@ type Request struct {
 	Stamps []Stamp `json:"stamps,omitempty"`
 	// Sync has a verify bring all writes to disk first.
 	Sync bool `json:"sync,omitempty"`
+	// Pool has the new bounds of the pool; nil: they stay.
+	Pool *spec.PoolConfig `json:"pool,omitempty"`
 	// Target of a dial. The socket comes beside the answer.
 	Target Target `json:"target,omitzero"`
 }
@@ -111,6 +114,7 @@ type Answer struct {
 	Execs     []spec.ExecInfo     `json:"execs,omitempty"`
 	Stats     *spec.Stats         `json:"stats,omitempty"`
 	Network   *spec.NetworkChange `json:"network,omitempty"`
+	Pool      *spec.PoolStats     `json:"pool,omitempty"`
 	Started   *Started            `json:"started,omitempty"`
 	Result    *WireResult         `json:"result,omitempty"`
 	Event     *spec.Event         `json:"event,omitempty"`

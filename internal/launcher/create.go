@@ -153,6 +153,9 @@ type making struct {
 	conn    *agent.Conn
 	network network
 	filters bool // commands may load seccomp filters
+	// hostMounts has the making keep the stamps of the host's files. Only a blank needs these.
+	hostMounts *rootfs.HostMounts
+	stamps     rootfs.Stamps
 }
 
 func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *statedir.Dir, notes []string) (_ *Sandbox, err error) {
@@ -185,8 +188,11 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 	if err := m.inherit(); err != nil {
 		return nil, err
 	}
-	if err := m.make(ctx, from); err != nil {
+	if err := m.claimOrMake(ctx, state); err != nil {
 		return nil, explain(ctx, err)
+	}
+	if err := m.hand(); err != nil {
+		return nil, err
 	}
 	if err := m.fork(ctx); err != nil {
 		return nil, err
@@ -309,7 +315,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.root.Close()) }()
-	m.users = m.root.TakeUserNamespace()
+	m.users, m.stamps = m.root.TakeUserNamespace(), m.root.Stamps()
 	defer m.users.Close()
 	if err := m.checkSharing(); err != nil {
 		return err
@@ -330,11 +336,30 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	if note != "" {
 		m.record.Notes = append(m.record.Notes, note)
 	}
-	if err := m.noteHeldTop(); err != nil || from.peer() == nil {
+	return m.noteHeldTop()
+}
+
+// hand notes that the client may hold the store: processes inside can send their open files to the
+// client, over a socket.
+func (m *making) hand() error {
+	if m.from.peer() == nil {
+		return nil
+	}
+	top, err := record.OpenStore(m.record.Init)
+	if err != nil {
 		return err
 	}
-	// Processes inside can send their open files to the client, over a socket.
-	return l.handed.add(m.id, m.record, m.top)
+	defer top.Close()
+	return m.launcher.handed.add(m.id, m.record, top)
+}
+
+// claimOrMake makes the parts of the sandbox, or takes those of a blank.
+func (m *making) claimOrMake(ctx context.Context, state *statedir.Dir) error {
+	if claimed, err := m.claim(ctx, state); claimed || err != nil {
+		return err
+	}
+	defer m.launcher.makesCold()()
+	return m.make(ctx, m.from)
 }
 
 // openFilter returns the profile that libcontainer loads, or the filter that the agent loads. The note
@@ -370,6 +395,7 @@ func (m *making) rootConfig(from Sources) (rootfs.Config, error) {
 		User:        rootfs.User{UID: c.User.UID, GID: c.User.GID, Home: spec.HomePath},
 		Overlays:    c.Overlays,
 		Home:        m.request.Home,
+		HostMounts:  m.hostMounts,
 		Areas:       []rootfs.Area{{Name: "tmp", Target: "/tmp", Mode: 0o1777}, {Name: "home", Target: spec.HomePath, Mode: 0o755}},
 		MountPoints: []string{"/run"},
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/trash"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
 // Dirs are the directories of a launcher. Both are made when they are needed.
@@ -58,6 +59,10 @@ type Launcher struct {
 	filters  filtercache.Cache
 	sessions *jobs.Sessions
 	handed   *handed
+
+	// blanks is nil in a launcher without a pool.
+	blanks     *blanks
+	hostMounts rootfs.HostMounts
 
 	children *children
 	// tending counts the goroutines that remove leaves, or make the kernel do a slow step
@@ -106,9 +111,11 @@ func New(d Dirs) (*Launcher, error) {
 // process that opens the sandbox would have to remove the cgroups. Sandboxes stay up. No call may
 // be under way.
 func (l *Launcher) Close() {
+	l.StopPool()
 	l.sweeper.Stop()
 	l.sessions.Close()
 	l.handed.close()
+	l.hostMounts.Close()
 }
 
 const idPrefix = "sb-"

@@ -199,6 +199,21 @@ func (s *Dir) Remove() error {
 	return errors.Join(RemoveAll(s.Path), s.held.Close())
 }
 
+// Exchange gives two held directories each the name of the other, in one step. Afterwards s still
+// stands for its name, with the content that the other one had. The error is an
+// [errors.ErrUnsupported] if the file system has no such step.
+func (s *Dir) Exchange(other *Dir) error {
+	err := unix.Renameat2(unix.AT_FDCWD, s.Path, unix.AT_FDCWD, other.Path, unix.RENAME_EXCHANGE)
+	if errors.Is(err, unix.EINVAL) {
+		err = errors.Join(err, errors.ErrUnsupported)
+	}
+	if err != nil {
+		return fmt.Errorf("exchange %s and %s: %w", s.Path, other.Path, err)
+	}
+	s.held, other.held = other.held, s.held
+	return nil
+}
+
 // removeTries bounds the tries of RemoveAll. Another process makes a few files at most.
 const removeTries = 100
 

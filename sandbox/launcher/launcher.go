@@ -29,6 +29,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Dirs are the directories of the launcher: launchers with the same directories have the
@@ -65,7 +66,7 @@ func Command(d Dirs) []string {
 // then it does not return. It has to come first, before flags are looked at and
 // goroutines are started.
 func Main() {
-	if len(os.Args) != 5 || os.Args[1] != argument {
+	if len(os.Args) < 5 || os.Args[1] != argument {
 		return
 	}
 	server.Tune()
@@ -73,7 +74,7 @@ func Main() {
 	// mount namespace of a sandbox it would keep the mounts.
 	runtime.LockOSThread()
 	served := make(chan error)
-	go func() { served <- serve(os.Args[2], os.Args[3], os.Args[4]) }()
+	go func() { served <- serve(os.Args[2], os.Args[3], os.Args[4], os.Args[5:]) }()
 	if err := <-served; err != nil {
 		fmt.Fprintln(os.Stderr, "launcher:", err)
 		os.Exit(1)
@@ -84,8 +85,9 @@ func Main() {
 // leaveTime is how long calls may take to end when the launcher is told to.
 const leaveTime = 5 * time.Second
 
-// serve serves the one connection until its end.
-func serve(state, data, addresses string) error {
+// serve serves the one connection until its end. The options are those that sandbox.NewManager adds:
+// --pool and the bounds of a pool, or none.
+func serve(state, data, addresses string, options []string) error {
 	p, err := router.ParseRange(addresses)
 	if err != nil {
 		return fmt.Errorf("NetworkRange: %w", err)
@@ -97,6 +99,10 @@ func serve(state, data, addresses string) error {
 	if err := l.CheckRoot(); err != nil {
 		return err
 	}
+	if err := startPool(l, options); err != nil {
+		return err
+	}
+	defer l.StopPool()
 	conn, err := server.InheritedConn(connection)
 	if err != nil {
 		return fmt.Errorf("descriptor %d: %w", connection, err)
@@ -106,4 +112,18 @@ func serve(state, data, addresses string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGHUP)
 	defer stop()
 	return daemon.RunConn(ctx, conn)
+}
+
+func startPool(l *launcher.Launcher, options []string) error {
+	switch {
+	case len(options) == 0:
+		return nil
+	case len(options) != 2 || options[0] != "--pool":
+		return fmt.Errorf("unknown options %q", options)
+	}
+	bounds, err := spec.ParsePool(options[1])
+	if err != nil {
+		return err
+	}
+	return l.StartPool(bounds, os.Getenv("PATH"), os.Getenv("HOME"))
 }

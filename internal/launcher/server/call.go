@@ -282,6 +282,8 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 		return &launch.Answer{}, c.server.core.RemoveSnapshot(ctx, r.Snapshot, c.peer.uid)
 	case launch.OpEvents:
 		return nil, c.follow(ctx)
+	case launch.OpPool:
+		return c.pool()
 	}
 	if err := c.see(ctx, r.ID); err != nil {
 		// A user must not learn of other users' sandboxes, also not by a removal.

@@ -32,6 +32,10 @@ type Core interface {
 	List(ctx context.Context, may func(owner uint32) bool) ([]spec.Info, error)
 	// Retired is how many stores of removed sandboxes a user still holds.
 	Retired(uid uint32) int
+	// PoolStats are the counts of the pool; if user is not nil, of this user's sandboxes only.
+	// ResizePool changes its bounds.
+	PoolStats(user *uint32) (spec.PoolStats, error)
+	ResizePool(c spec.PoolConfig) error
 	// Beginning returns the configuration of a snapshot that the user may use.
 	Beginning(ctx context.Context, snapshot string, uid uint32) (launch.Beginning, error)
 	// Snapshots and RemoveSnapshot reach the snapshots that the user may use.

@@ -365,6 +365,16 @@ func (f *fakeCore) Snapshots(_ context.Context, uid uint32) ([]string, error) {
 	return []string{fmt.Sprint("of-", uid)}, nil
 }
 
+func (f *fakeCore) PoolStats(user *uint32) (s spec.PoolStats, err error) {
+	s.Hits = 100
+	if user != nil {
+		s.Hits = 1
+	}
+	return s, nil
+}
+
+func (f *fakeCore) ResizePool(spec.PoolConfig) error { return nil }
+
 func (f *fakeCore) Retired(uint32) int { return int(f.retired.Load()) }
 
 func (f *fakeCore) Beginning(_ context.Context, snapshot string, uid uint32) (launch.Beginning, error) {

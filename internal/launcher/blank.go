@@ -1,0 +1,170 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A blank is a sandbox that is up, and has no record: it belongs to nobody yet. Its PID 1 has run no
+// command. This process holds its directory. If this process dies, the blank is a half-made
+// sandbox, and prune removes it.
+type blank struct {
+	*making
+	state *statedir.Dir
+}
+
+// A template describes blanks: the part of a request that cannot be changed in a sandbox that is up.
+type template struct {
+	Config     spec.Config
+	Path, Home string
+	UID        uint32
+	GIDs       []uint32
+}
+
+// templateOf returns the template for a request. The reason is not empty if no blank can serve the
+// request.
+func templateOf(r launch.Create, from Sources) (t template, reason string) {
+	c := r.Config
+	t = template{Path: r.Path, Home: r.Home, UID: from.UID, GIDs: from.GIDs, Config: spec.Config{
+		Storage: c.Storage, Seccomp: c.Seccomp,
+		Limits: spec.Limits{ShmSize: c.Limits.ShmSize, Disk: c.Limits.Disk, Files: c.Limits.Files},
+	}}
+	blank, err := completed(t.Config, c.Storage)
+	switch {
+	case r.From != "":
+		return t, "snapshot"
+	case strings.Contains(c.Seccomp, "/"), strings.HasSuffix(c.Seccomp, ".json"):
+		return t, "seccomp"
+	case err != nil: // a disk in memory that is larger than the default memory
+		return t, "limits"
+	}
+	t.Config = blank
+	if other := differs(claimed(blank, c), c); other != "" {
+		return t, other
+	}
+	return t, ""
+}
+
+// claimed is the configuration of a blank that a request has claimed: it has those fields of the
+// request that change in a sandbox that is up.
+func claimed(blank, c spec.Config) spec.Config {
+	got := blank
+	got.Workspace, got.Env, got.Cwd, got.Timeout = c.Workspace, c.Env, c.Cwd, c.Timeout
+	got.Network, got.Allow, got.Deny, got.Publish = c.Network, c.Allow, c.Deny, c.Publish
+	got.Sensitivity, got.Ceilings = c.Sensitivity, c.Ceilings
+	got.Limits.NetworkRate, got.Limits.NetworkQuota = c.Limits.NetworkRate, c.Limits.NetworkQuota
+	for _, f := range spec.LimitFields() {
+		if !f.Fixed {
+			f.Take(&got.Limits, c.Limits)
+		}
+	}
+	return got
+}
+
+// differs names the first field in which two configurations differ. It is empty if there is none.
+func differs(a, b spec.Config) string {
+	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
+	for i := range x.NumField() {
+		if !same(x.Field(i), y.Field(i)) {
+			name, _, _ := strings.Cut(x.Type().Field(i).Tag.Get("json"), ",")
+			return name
+		}
+	}
+	return ""
+}
+
+// same takes an empty list for a missing one.
+func same(x, y reflect.Value) bool {
+	switch x.Kind() {
+	case reflect.Slice, reflect.Map:
+		if x.Len() == 0 && y.Len() == 0 {
+			return true
+		}
+	}
+	return reflect.DeepEqual(x.Interface(), y.Interface())
+}
+
+// kind names the template in a pool.
+func (t template) kind() (string, error) {
+	text, err := json.Marshal(t)
+	return string(text), err
+}
+
+// newBlank makes a blank of a kind.
+func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err error) {
+	var t template
+	if err := json.Unmarshal([]byte(kind), &t); err != nil {
+		return nil, err
+	}
+	id := newID()
+	state, err := statedir.Make(l.Sandboxes(), id)
+	if err != nil {
+		return nil, err
+	}
+	from := Sources{UID: t.UID, GIDs: t.GIDs}
+	m := &making{
+		launcher: l, id: id, from: from, hostMounts: &l.hostMounts,
+		request: launch.Create{Name: id, Config: t.Config, Path: t.Path, Home: t.Home},
+	}
+	b := &blank{m, state}
+	if err := m.make(ctx, from); err != nil {
+		return nil, errors.Join(err, b.remove(ctx))
+	}
+	if got := m.record.Config.Storage; got != t.Config.Storage {
+		return nil, errors.Join(fmt.Errorf("its files are in %s, and not on %s", got, t.Config.Storage), b.remove(ctx))
+	}
+	return b, nil
+}
+
+// remove removes a blank that nobody has claimed.
+func (b *blank) remove(ctx context.Context) error {
+	var err error
+	if b.conn != nil {
+		err = b.conn.Close()
+	}
+	if undo := b.launcher.removeHeld(context.WithoutCancel(ctx), b.id, b.state); undo != nil {
+		b.state.Release()
+		return errors.Join(err, undo)
+	}
+	return err
+}
+
+// blankAnswerTime is how long PID 1 of a blank may take to answer. It needs microseconds.
+const blankAnswerTime = time.Second
+
+// check returns an error if a blank cannot be claimed: the host's files have changed, or its PID 1
+// does not answer.
+func (b *blank) check(ctx context.Context) error {
+	changed, err := b.stamps.Changed()
+	if err == nil && changed != "" {
+		err = fmt.Errorf("%s has changed", changed)
+	}
+	if err != nil {
+		return err
+	}
+	peer := b.from.peer()
+	found, err := peer.FindLanguages(b.request.Path, b.request.Home, nil)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(found.Path, b.record.Path) || !slices.Equal(found.Notes, b.record.PathNotes) {
+		return errors.New("the programs on PATH have changed")
+	}
+	if b.launcher.paused(b.id) {
+		return errors.New("it is paused")
+	}
+	ctx, cancel := context.WithTimeout(ctx, blankAnswerTime)
+	defer cancel()
+	_, err = b.conn.Detached(ctx)
+	return err
+}

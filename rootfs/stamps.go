@@ -1,0 +1,172 @@
+package rootfs
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
+)
+
+// Stamps tell whether a root that was prepared earlier still shows the host as it is now. They
+// have the identity and the time of the last change of each file of the host that the plan of the
+// root depends on, also of those that were missing.
+type Stamps struct {
+	host   *HostMounts
+	files  []stamp
+	mounts string
+}
+
+type stamp struct {
+	path string
+	// link is the path itself, and file the end of the symbolic links.
+	link, file fileState
+}
+
+// A fileState is zero for a missing file.
+type fileState struct {
+	device, inode uint64
+	changed       unix.Timespec
+}
+
+func stateOf(st *unix.Stat_t, err error) fileState {
+	if err != nil {
+		return fileState{}
+	}
+	return fileState{st.Dev, st.Ino, st.Ctim}
+}
+
+func newStamp(name string) stamp {
+	var st unix.Stat_t
+	s := stamp{path: name, link: stateOf(&st, unix.Lstat(name, &st))}
+	s.file = s.link
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		s.file = stateOf(&st, unix.Stat(name, &st))
+	}
+	return s
+}
+
+// stampBook collects the stamps of a plan. A nil one collects none.
+type stampBook struct{ stamps Stamps }
+
+// add stamps a path, before the plan looks at the path.
+func (b *stampBook) add(name string) {
+	if b != nil {
+		b.stamps.files = append(b.stamps.files, newStamp(name))
+	}
+}
+
+// addPattern stamps all that a pattern of [filepath.Glob] below a directory depends on.
+func (b *stampBook) addPattern(dir, pattern string) {
+	if b == nil {
+		return
+	}
+	for ; pattern != "." && pattern != "/"; pattern = path.Dir(pattern) {
+		if !strings.ContainsAny(pattern, "*[") {
+			b.add(path.Join(dir, pattern))
+			continue
+		}
+		found, _ := filepath.Glob(path.Join(dir, pattern)) // the patterns are good
+		for _, name := range found {
+			b.add(name)
+		}
+	}
+}
+
+// Stamps returns the stamps of a root whose Config has HostMounts.
+func (r *Root) Stamps() Stamps {
+	if r.plan.stamps == nil {
+		return Stamps{}
+	}
+	return r.plan.stamps.stamps
+}
+
+// Changed returns the first path of the host that has changed. It is empty if there is none: a
+// root that is prepared now would be the same.
+func (s Stamps) Changed() (string, error) {
+	for _, f := range s.files {
+		if newStamp(f.path) != f {
+			return f.path, nil
+		}
+	}
+	now, err := s.host.now()
+	if err == nil && s.shown(now) != s.mounts {
+		return "the mounts of the host", nil
+	}
+	return "", err
+}
+
+// noteMounts completes the stamps with the mounts of the host at and below their paths.
+func (s *Stamps) noteMounts() error {
+	now, err := s.host.now()
+	if err == nil {
+		s.mounts = s.shown(now)
+	}
+	return err
+}
+
+// shown describes the mounts at and below the stamped paths.
+func (s Stamps) shown(all []*mountinfo.Info) string {
+	var text strings.Builder
+	for _, m := range all {
+		if m.Mountpoint != "/" && slices.ContainsFunc(s.files, func(f stamp) bool {
+			return f.path != "/" && hostpaths.Within(m.Mountpoint, f.path)
+		}) {
+			fmt.Fprintf(&text, "%d %s %s\n", m.ID, m.Mountpoint, m.Root)
+		}
+	}
+	return text.String()
+}
+
+// HostMounts are the mounts of this process's mount namespace. The zero value can be used, by
+// several goroutines. It must be closed.
+type HostMounts struct {
+	mu   sync.Mutex
+	file *os.File
+	last []*mountinfo.Info
+}
+
+// now returns the mounts. It reads them anew only if a mount has changed.
+func (h *HostMounts) now() (_ []*mountinfo.Info, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.file == nil {
+		// A file of os.Open would be polled by the Go runtime, too, and lose changes to it.
+		fd, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, os.NewSyscallError("open /proc/self/mountinfo", err)
+		}
+		h.file = os.NewFile(uintptr(fd), "/proc/self/mountinfo")
+	} else if changed, err := mountsChanged(int32(h.file.Fd())); err != nil || !changed {
+		return h.last, err
+	}
+	if _, err := h.file.Seek(0, 0); err != nil {
+		return nil, err
+	}
+	h.last, err = mountinfo.GetMountsFromReader(h.file, nil)
+	return h.last, err
+}
+
+// Close closes the file with the mounts.
+func (h *HostMounts) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.file != nil {
+		h.file.Close()
+		h.file = nil
+	}
+}
+
+// mountsChanged says whether a mount has changed since the last call: proc(5), mounts.
+func mountsChanged(fd int32) (bool, error) {
+	fds := []unix.PollFd{{Fd: fd, Events: unix.POLLPRI}}
+	_, err := unix.Poll(fds, 0)
+	return fds[0].Revents != 0, err
+}

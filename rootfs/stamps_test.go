@@ -1,0 +1,128 @@
+package rootfs
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+)
+
+func stamped(t *testing.T, paths ...string) Stamps {
+	t.Helper()
+	b := &stampBook{Stamps{host: &HostMounts{}}}
+	t.Cleanup(b.stamps.host.Close)
+	for _, path := range paths {
+		b.add(path)
+	}
+	return b.stamps
+}
+
+func checkChanged(t *testing.T, s Stamps, want string) {
+	t.Helper()
+	if got, err := s.Changed(); got != want || err != nil {
+		t.Errorf("changed: %q, %v; want %q", got, err, want)
+	}
+}
+
+func TestStampsNoticeChanges(t *testing.T) {
+	dir := t.TempDir()
+	file, link, missing := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "missing")
+	write := func(path string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(path), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	renew := func() Stamps {
+		_ = os.Remove(missing) // missing it may be
+		write(file)
+		_ = os.Remove(link) // the same
+		if err := os.Symlink(file, link); err != nil {
+			t.Fatal(err)
+		}
+		return stamped(t, file, link, missing)
+	}
+	checkChanged(t, renew(), "")
+	for want, change := range map[string]func(){
+		missing: func() { write(missing) },
+		file: func() { // as package managers replace a file
+			write(file + ".new")
+			if err := os.Rename(file+".new", file); err != nil {
+				t.Fatal(err)
+			}
+		},
+		link: func() {
+			if err := os.Remove(link); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		s := renew()
+		change()
+		checkChanged(t, s, want)
+	}
+	s := renew()
+	if err := os.Chmod(file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	checkChanged(t, s, file)
+}
+
+// A file system that somebody mounts over a part of the root is not in a root that was
+// prepared before.
+func TestStampsNoticeMounts(t *testing.T) {
+	testhost.NeedRoot(t, "mounts")
+	dir := t.TempDir()
+	below := filepath.Join(dir, "a", "b")
+	if err := os.MkdirAll(below, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := stamped(t, dir)
+	if err := s.noteMounts(); err != nil {
+		t.Fatal(err)
+	}
+	checkChanged(t, s, "")
+	if err := unix.Mount("tmpfs", below, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	mounted := true
+	unmount := func() {
+		if mounted {
+			mounted = false
+			if err := unix.Unmount(below, 0); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(unmount)
+	checkChanged(t, s, "the mounts of the host")
+	unmount()
+	checkChanged(t, s, "")
+}
+
+// The stamps of the host's own root have its parts, and the patterns of its /etc.
+func TestTheHostsOwnRootIsStamped(t *testing.T) {
+	testhost.NeedRoot(t, "mounts")
+	c := testConfig()
+	c.HostMounts = &HostMounts{}
+	defer c.HostMounts.Close()
+	r, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	s := r.Stamps()
+	have := map[string]bool{}
+	for _, f := range s.files {
+		have[f.path] = true
+	}
+	for _, path := range []string{"/usr", "/etc", "/bin", "/etc/ld.so.cache", "/etc/ssl/certs", "/etc/ssl", "/etc/xml"} {
+		if !have[path] {
+			t.Errorf("%s has no stamp", path)
+		}
+	}
+	checkChanged(t, s, "")
+}
