@@ -30,7 +30,7 @@ var layers = [][]string{
 	{"internal/container", "internal/hostcommand", "internal/idrange", "internal/overlaid", "netns/router"},
 	{"sandbox", "sandbox/sandboxtest"},
 	{"internal/filtercache", "internal/ratchet", "internal/record"},
-	{"internal/filewatch", "internal/integrity", "internal/networks", "internal/throttle", "internal/trash"},
+	{"internal/filewatch", "internal/integrity", "internal/networks", "internal/pool", "internal/throttle", "internal/trash"},
 	{"internal/overlay"},
 	{"internal/jobs"},
 	{"internal/launcher", "internal/launcher/server"},

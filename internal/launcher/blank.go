@@ -35,10 +35,13 @@ type template struct {
 // request.
 func templateOf(r launch.Create, from Sources) (t template, reason string) {
 	c := r.Config
-	t = template{Path: r.Path, Home: r.Home, UID: from.UID, GIDs: from.GIDs, Config: spec.Config{
+	t = template{Path: r.Path, Home: r.Home, UID: from.UID, Config: spec.Config{
 		Storage: c.Storage, Seccomp: c.Seccomp,
 		Limits: spec.Limits{ShmSize: c.Limits.ShmSize, Disk: c.Limits.Disk, Files: c.Limits.Files},
 	}}
+	if from.peer() != nil {
+		t.GIDs = from.GIDs
+	}
 	blank, err := completed(t.Config, c.Storage)
 	switch {
 	case r.From != "":

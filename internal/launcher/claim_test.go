@@ -1,64 +1,342 @@
 package launcher
 
 import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// newPooledLauncher is a launcher whose pool has blanks for sandboxes of its tests: in memory, for
-// root.
-func newPooledLauncher(t *testing.T, c spec.PoolConfig) *Launcher {
+// newPooledLauncher is a launcher with n blanks for sandboxes of root in memory.
+func newPooledLauncher(t *testing.T, n int) *Launcher {
 	t.Helper()
 	l := newTestLauncher(t)
-	if err := l.StartPool(c, "", ""); err != nil {
+	hour := spec.Duration(time.Hour)
+	if err := l.StartPool(spec.PoolConfig{Min: n, Max: n, WarmUp: n, IdleTimeout: hour, MaxAge: hour, CheckEvery: hour}, "", ""); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(l.StopPool)
-	awaitBlanks(t, l, c.WarmUp)
+	t.Cleanup(func() {
+		l.StopPool()
+		if t.Failed() {
+			s, err := l.PoolStats(nil)
+			t.Logf("pool: %+v, %v", s, err)
+		}
+	})
+	awaitBlanks(t, l, n)
 	return l
+}
+
+func poolOf(t *testing.T, l *Launcher) spec.PoolStats {
+	t.Helper()
+	s, err := l.PoolStats(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 func awaitBlanks(t *testing.T, l *Launcher, n int) {
 	t.Helper()
-	testhost.Eventually(t, "blanks", func() bool {
-		s, err := l.PoolStats(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.LastError != "" {
-			t.Fatal(s.LastError)
-		}
-		return s.Ready >= n
-	})
+	testhost.Eventually(t, "blanks", func() bool { return poolOf(t, l).Ready >= n })
 }
 
-func fewBlanks(n int) spec.PoolConfig {
-	return spec.PoolConfig{Min: n, Max: n, WarmUp: n, IdleTimeout: spec.Duration(time.Hour), MaxAge: spec.Duration(time.Hour), CheckEvery: spec.Duration(time.Hour)}
+// inMemory is a request that a blank of newPooledLauncher can serve.
+func inMemory(name string, c spec.Config) launch.Create {
+	c.Storage = spec.StorageMemory
+	return launch.Create{Name: name, Config: c}
 }
 
-func TestAClaimedBlankIsTheSandboxOfTheRequest(t *testing.T) {
-	l := newPooledLauncher(t, fewBlanks(1))
-	for range 5 {
-		awaitBlanks(t, l, 1)
-		start := time.Now()
-		sb, err := l.Create(t.Context(), launch.Create{Name: "box", Config: spec.Config{Storage: spec.StorageMemory}}, Sources{})
-		if err != nil {
-			t.Fatal(err)
+func claimed1(t *testing.T, l *Launcher, r launch.Create) *Sandbox {
+	t.Helper()
+	awaitBlanks(t, l, 1)
+	before := poolOf(t, l)
+	sb, err := l.Create(t.Context(), r, Sources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now := poolOf(t, l); now.Hits != before.Hits+1 {
+		t.Errorf("no blank was claimed: %+v", now)
+	}
+	return sb
+}
+
+func TestAClaimedSandboxIsLikeAColdOne(t *testing.T) {
+	l := newPooledLauncher(t, 1)
+	dir := t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "given"), []byte("given\n"), 0o644), os.Chown(dir, 1000, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	c := spec.Config{
+		Workspace: dir, Env: map[string]string{"COLOUR": "blue"}, Network: spec.NetworkNone, Sensitivity: spec.SensitivityInternal,
+		// The disk is that of a blank, which has 1 GiB of memory.
+		Limits: spec.Limits{Memory: 2 << 30, Disk: 768 << 20, CPUs: 0.5, Pids: 64, FileSize: 1 << 20, NoFile: 100},
+	}
+	sb := claimed1(t, l, inMemory("box", c))
+	const line = `cat given; echo $COLOUR; hostname; id -u; pwd; ulimit -n; echo made > mine
+cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null; df -k /tmp | tail -1 | tr -s ' ' | cut -d' ' -f2`
+	r, got := sh(t, sb, line)
+	if !r.OK() {
+		t.Errorf("%+v %+v", r, got)
+	}
+	if made, err := os.ReadFile(filepath.Join(dir, "mine")); err != nil || string(made) != "made\n" {
+		t.Errorf("%q, %v", made, err)
+	}
+	info, err := sb.Info()
+	if err != nil || info.ID != "box" || info.State != spec.StateRunning || info.Reused {
+		t.Errorf("%+v, %v", info, err)
+	}
+	cold := newTestLauncher(t)
+	other := up(t, cold, "box", inMemory("", c).Config)
+	if _, want := sh(t, other, line); want != got {
+		t.Errorf("got %q, a cold sandbox has %q", got, want)
+	}
+	if otherInfo, err := other.Info(); err != nil || !reflect.DeepEqual(otherInfo.Config, info.Config) || !slices.Equal(otherInfo.Notes, info.Notes) || otherInfo.Limits != info.Limits {
+		t.Errorf("got %+v, a cold sandbox has %+v, %v", info, otherInfo, err)
+	}
+	if pruned, err := l.Prune(t.Context()); err != nil || len(pruned) > 0 {
+		t.Errorf("pruned %v, %v", pruned, err)
+	}
+	if err := errors.Join(sb.Pause(t.Context()), sb.Resume(t.Context()), sb.Update(t.Context(), spec.Limits{Pids: 80})); err != nil {
+		t.Error(err)
+	}
+	if list, err := l.List(t.Context(), nil); err != nil || len(list) != 1 || list[0].ID != "box" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if err := sb.Close(); err != nil {
+		t.Error(err)
+	}
+	l.StopPool()
+	checkNothingLeft(t, l)
+}
+
+// A blank serves once. The name of an earlier sandbox can be used again.
+func TestEachBlankServesOnce(t *testing.T) {
+	l := newPooledLauncher(t, 2)
+	inits := map[int]bool{}
+	for range 6 {
+		sb := claimed1(t, l, inMemory("box", spec.Config{}))
+		if _, out := sh(t, sb, "ls -A /tmp /workspace ~ /dev/shm; touch /tmp/mark ~/mark /workspace/mark /dev/shm/mark"); strings.Contains(out.stdout, "mark") {
+			t.Errorf("files of an earlier sandbox: %q", out)
 		}
-		took := time.Since(start)
-		start = time.Now()
-		if r, out := sh(t, sb, "echo hi"); !r.OK() || out.stdout != "hi\n" {
-			t.Errorf("%+v %+v", r, out)
+		if init := sb.session.Init().Pid; inits[init] {
+			t.Errorf("PID 1 %d again", init)
+		} else {
+			inits[init] = true
 		}
-		t.Log(took, time.Since(start), l.blanks.claims[0])
 		if err := sb.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// A sandbox that ends with its creator ends with it also if it was claimed.
+func TestAClaimedSandboxIsTied(t *testing.T) {
+	l := newPooledLauncher(t, 1)
+	r := inMemory("", spec.Config{})
+	r.Tied = true
+	sb := claimed1(t, l, r)
+	init := sb.session.Init()
+	conn, err := sb.session.Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(); err != nil { // as at the end of this process
+		t.Fatal(err)
+	}
+	eventually(t, "the end of PID 1", func() bool { return !init.Lives() })
+	if err := sb.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A blank whose PID 1 has ended or stands still is not claimed.
+func TestABrokenBlankIsNotClaimed(t *testing.T) {
+	for name, broken := range map[string]unix.Signal{"ended": unix.SIGKILL, "stopped": unix.SIGSTOP} {
+		t.Run(name, func(t *testing.T) {
+			l := newPooledLauncher(t, 1)
+			for _, id := range directoriesOf(t, l) {
+				if err := unix.Kill(initOfBlank(t, l, id), broken); err != nil {
+					t.Fatal(err)
+				}
+			}
+			sb, err := l.Create(t.Context(), inMemory("box", spec.Config{}), Sources{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r, _ := sh(t, sb, "true"); !r.OK() {
+				t.Errorf("%+v", r)
+			}
+			if s := poolOf(t, l); s.Stale != 1 || s.Hits+s.Misses["empty"] != 1 { // the pool can have made another one meanwhile
+				t.Errorf("%+v", s)
+			}
+			if err := sb.Close(); err != nil {
+				t.Error(err)
+			}
+			l.StopPool()
+			l.tending.Wait()
+			checkNothingLeft(t, l)
+		})
+	}
+}
+
+func directoriesOf(t *testing.T, l *Launcher) []string {
+	t.Helper()
+	ids, err := l.find.directories()
+	if err != nil || len(ids) == 0 {
+		t.Fatalf("%v, %v", ids, err)
+	}
+	return ids
+}
+
+// initOfBlank finds PID 1 of a blank by its cgroup.
+func initOfBlank(t *testing.T, l *Launcher, id string) int {
+	t.Helper()
+	group, err := l.find.group(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer group.Close()
+	pids, err := group.Procs()
+	if err != nil || len(pids) != 1 {
+		t.Fatalf("%v, %v", pids, err)
+	}
+	return pids[0]
+}
+
+// Programs on PATH that are installed after a blank was made are shown to the next sandbox.
+func TestABlankWithOldToolsIsNotClaimed(t *testing.T) {
+	prefix := filepath.Join(t.TempDir(), "tool")
+	bin := filepath.Join(prefix, "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for dir := prefix; dir != "/"; dir = filepath.Dir(dir) {
+		if st, err := os.Stat(dir); err == nil && st.Mode().Perm()&0o005 != 0o005 && dir != os.TempDir() {
+			if err := os.Chmod(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	l := newTestLauncher(t)
+	if err := l.StartPool(spec.PoolConfig{Min: 1, Max: 1, WarmUp: 1}, bin, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.StopPool)
+	awaitBlanks(t, l, 1)
+	for path, text := range map[string]string{"bin/python3": "#!/bin/sh\necho new\n", "lib/python3.99/os.py": ""} {
+		path = filepath.Join(prefix, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := inMemory("box", spec.Config{})
+	r.Path = bin
+	sb, err := l.Create(t.Context(), r, Sources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, out := sh(t, sb, "python3"); out.stdout != "new\n" {
+		t.Errorf("%q; notes %q", out, sb.session.Current().PathNotes)
+	}
+	if s := poolOf(t, l); s.Stale != 1 || s.Hits != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// An invalid workspace has the error of a sandbox without a pool, and nothing is left.
+func TestAClaimWithABadWorkspace(t *testing.T) {
+	l := newPooledLauncher(t, 1)
+	missing := filepath.Join(t.TempDir(), "missing")
+	request := inMemory("box", spec.Config{Workspace: missing})
+	_, got := l.Create(t.Context(), request, Sources{})
+	_, want := newTestLauncher(t).Create(t.Context(), request, Sources{})
+	if got == nil || want == nil || got.Error() != want.Error() {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	l.StopPool()
+	l.tending.Wait()
+	checkNothingLeft(t, l)
+}
+
+// Many claims at once: each has a sandbox of its own, from the pool or not.
+func TestClaimsAtOnce(t *testing.T) {
+	l := newPooledLauncher(t, 4)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	inits := map[int]bool{}
+	for range 12 {
+		all.Go(func() {
+			sb, err := l.Create(context.Background(), inMemory("", spec.Config{}), Sources{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			inits[sb.session.Init().Pid] = true
+			mu.Unlock()
+			if err := sb.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if s := poolOf(t, l); len(inits) != 12 || s.Hits < 4 || s.Hits+s.Misses["empty"] != 12 {
+		t.Errorf("%d sandboxes, %+v", len(inits), s)
+	}
 	l.StopPool()
 	checkNothingLeft(t, l)
+}
+
+// claimable are the fields of a configuration that a blank can get. Each other field has an
+// example here, which is a miss by its name. A new field of the configuration has to be in one of
+// the two lists.
+func TestAFieldIsClaimableOrAMiss(t *testing.T) {
+	claimable := []string{"workspace", "env", "cwd", "timeout", "network", "allow", "deny", "publish", "sensitivity", "ceilings"}
+	misses := map[string]spec.Config{
+		"rootfs": {Rootfs: "/srv"}, "binds": {Binds: []spec.Bind{{Source: "/srv", Target: "/srv"}}}, "overlays": {Overlays: []string{"/srv"}},
+		"pid": {PID: spec.PIDHost}, "user": {User: &spec.User{UID: 5, GID: 5}}, "hostname": {Hostname: "other"},
+		"seccomp": {Seccomp: "/srv/profile.json"},
+	}
+	parts := []string{"storage", "limits"} // of the template
+	fields := reflect.TypeFor[spec.Config]()
+	for i := range fields.NumField() {
+		name, _, _ := strings.Cut(fields.Field(i).Tag.Get("json"), ",")
+		c, isMiss := misses[name]
+		switch {
+		case slices.Contains(claimable, name), slices.Contains(parts, name):
+			continue
+		case !isMiss:
+			t.Errorf("%s is in no list", name)
+			continue
+		}
+		c, err := completed(c, spec.StorageMemory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, reason := templateOf(launch.Create{Config: c}, Sources{}); reason != name {
+			t.Errorf("%s: the reason is %q", name, reason)
+		}
+	}
+	c, err := completed(spec.Config{Limits: spec.Limits{Disk: 2 << 30, Memory: 4 << 30}}, spec.StorageMemory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, reason := templateOf(launch.Create{Config: c}, Sources{}); reason != "limits" {
+		t.Errorf("a large disk in memory: %q", reason)
+	}
+	if _, reason := templateOf(launch.Create{Config: c, From: "snap"}, Sources{}); reason != "snapshot" {
+		t.Errorf("a fork: %q", reason)
+	}
 }

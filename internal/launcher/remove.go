@@ -191,11 +191,21 @@ func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uin
 	if err := errors.Join(group.LiftThrottles(), group.Kill(ctx)); err != nil {
 		return 0, err
 	}
-	err = container.DiscardIn(l.State, id, group.Path())
+	err = l.discardContainer(id, group)
 	if errors.Is(err, container.ErrForeign) { // the container is not the sandbox's, and stays
 		err = nil
 	}
 	return idBase, errors.Join(err, group.Delete(ctx))
+}
+
+// discardContainer removes the state of the sandbox's container. A claim that was cut short leaves the
+// state with the id of the blank.
+func (l *Launcher) discardContainer(id string, group *cgroups.Group) error {
+	names, _, err := l.NamesOf(id)
+	if err == nil && names.Made != id {
+		err = container.DiscardIn(l.State, names.Made, group.Path())
+	}
+	return errors.Join(err, container.DiscardIn(l.State, id, group.Path()))
 }
 
 // releaseIDs releases the sandbox's range of user ids. If base is 0, it releases all ranges that
@@ -231,5 +241,5 @@ func (l *Launcher) vanish(ctx context.Context, id string, init process.ID, group
 	if err := group.Delete(ctx); err != nil {
 		return err
 	}
-	return container.DiscardIn(l.State, id, group.Path())
+	return l.discardContainer(id, group)
 }

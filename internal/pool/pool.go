@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -286,11 +287,17 @@ func (p *Pool[T]) makeNext(ctx context.Context) bool {
 	}
 	p.ended.Go(func() {
 		value, err := p.maker.Make(ctx, name)
+		if err != nil && ctx.Err() != nil {
+			err = errEnded
+		}
 		p.made(name, value, err)
 		p.Wake()
 	})
 	return true
 }
+
+// errEnded says that an item was not made because the pool was closed.
+var errEnded = errors.New("the pool was closed")
 
 // next chooses the kind of the item to make. Kinds that were asked for last come first.
 func (p *Pool[T]) next(now time.Time) (name string, ok bool) {
@@ -338,7 +345,9 @@ func (p *Pool[T]) made(name string, value T, err error) {
 	k.making--
 	now := time.Now()
 	if err != nil {
-		p.failedLocked(now, err)
+		if !errors.Is(err, errEnded) {
+			p.failedLocked(now, err)
+		}
 		p.mu.Unlock()
 		return
 	}

@@ -26,6 +26,9 @@ func TestProgramIsItsOwnLauncher(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := m.PoolStats(t.Context()); !errors.As(err, new(*sandbox.ConfigError)) {
+		t.Errorf("the counts of no pool: %v", err)
+	}
 	sb, err := m.Create(t.Context(), sandbox.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -39,6 +42,65 @@ func TestProgramIsItsOwnLauncher(t *testing.T) {
 	}
 	if err := m.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A launcher with a pool: the second sandbox of a kind is there before the call.
+func TestProgramHasAPool(t *testing.T) {
+	testhost.NeedRoot(t, "mounts and cgroups")
+	dirs := launcher.Dirs{State: t.TempDir(), Data: t.TempDir()}
+	m, err := sandbox.NewManager(sandbox.ManagerConfig{
+		Launcher: launcher.Command(dirs), Pool: &sandbox.PoolConfig{Min: 1, WarmUp: 1, Max: 4},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func() {
+		t.Helper()
+		sb, err := m.Create(t.Context(), sandbox.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := sb.Run(t.Context(), "echo here"); err != nil || string(r.Stdout) != "here\n" {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if err := sb.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	stats := func() sandbox.PoolStats {
+		t.Helper()
+		s, err := m.PoolStats(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	run()
+	testhost.Eventually(t, "blanks of both kinds", func() bool { return stats().Ready >= 2 })
+	run()
+	if s := stats(); s.Hits != 1 || s.Misses["empty"] != 1 || s.AverageClaim <= 0 {
+		t.Errorf("%+v", s)
+	}
+	if s, err := m.ResizePool(t.Context(), sandbox.PoolConfig{Max: 1}); err != nil || s.Config.Max != 1 || s.Config.Min != 1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := m.ResizePool(t.Context(), sandbox.PoolConfig{Min: 3, Max: 2}); !errors.As(err, new(*sandbox.FieldError)) {
+		t.Errorf("more than the most: %v", err)
+	}
+	testhost.Eventually(t, "fewer blanks", func() bool { return stats().Total <= 1 })
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, dir := range []string{filepath.Join(dirs.State, "@sandboxes"), filepath.Join(dirs.Data, "stores")} {
+		left, err := filepath.Glob(filepath.Join(dir, "*.img"))
+		names, readErr := os.ReadDir(dir)
+		if filepath.Base(dir) == "stores" {
+			names = nil
+		}
+		if err != nil || readErr != nil || len(left)+len(names) > 0 {
+			t.Errorf("left: %v %v, %v", left, names, errors.Join(err, readErr))
+		}
 	}
 }
 

@@ -1,0 +1,123 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/failpoint"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+// claimsAndEnds is a client of a launcher with a pool. It has a sandbox claim a blank, and ends the
+// launcher.
+func claimsAndEnds(listens, ctx context.Context, socket, workspace string) (err error) {
+	stop, err := awaitLauncher(listens, socket)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	m, err := sandbox.NewManager(sandbox.ManagerConfig{Socket: socket})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	for {
+		s, err := m.PoolStats(ctx)
+		if err != nil {
+			return err
+		}
+		if s.Ready > 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	c := sandbox.Config{Storage: sandbox.StorageMemory, Workspace: workspace, Limits: sandbox.Limits{Pids: 77}}
+	if _, err = m.Create(ctx, c, sandbox.Named("box")); err != nil {
+		return err
+	}
+	s, err := m.PoolStats(ctx)
+	if err == nil && s.Hits != 1 {
+		err = fmt.Errorf("no blank was claimed: %+v", s)
+	}
+	return err
+}
+
+// Killed at any moment of the start of a pool, a claim, or the end, a launcher leaves the sandbox of
+// the request, whole, or none. Prune removes the rest.
+func TestClaimKilledAtFailpoints(t *testing.T) {
+	s, workspace := newSandboxes(t), t.TempDir()
+	if err := os.WriteFile(filepath.Join(workspace, "here"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	strike := func(n int) failpoint.Trace {
+		t.Helper()
+		socket := socketOfTest(t)
+		listens, dead := context.WithCancel(t.Context())
+		var client sync.WaitGroup
+		var clientErr error
+		client.Go(func() { clientErr = claimsAndEnds(listens, t.Context(), socket, workspace) })
+		trace, err := failpoint.Run(s.command("launcher", "--socket", socket, "--pool", "min=1,max=1"), n, patience)
+		dead()
+		client.Wait()
+		if err == nil && !trace.Killed {
+			err = clientErr
+		}
+		if err != nil {
+			t.Fatalf("killed at %d: %v", n, err)
+		}
+		return trace
+	}
+	whole := func(at string) bool {
+		t.Helper()
+		if got := s.oci("prune"); got.code != 0 {
+			t.Errorf("%s: prune: %+v", at, got)
+		}
+		switch list := strings.Fields(s.oci("list", "--quiet").stdout); {
+		case len(list) == 0:
+			if left := s.state(); len(left) > 0 {
+				t.Errorf("%s: left: %q", at, left)
+			}
+			return false
+		case len(list) != 1 || list[0] != "box":
+			t.Errorf("%s: there are %q", at, list)
+		}
+		if got := s.sh("box", "ls; hostname"); got != "here\nsandbox\n" {
+			t.Errorf("%s: the sandbox has %q", at, got)
+		}
+		if got := s.oci("inspect", "box"); !strings.Contains(got.stdout, `"pids": 77`) {
+			t.Errorf("%s: %+v", at, got)
+		}
+		if got := s.oci("down", "box"); got.code != 0 {
+			t.Errorf("%s: down: %+v", at, got)
+		}
+		if left := s.state(); len(left) > 0 {
+			t.Errorf("%s: left after down: %q", at, left)
+		}
+		return true
+	}
+	points := len(strike(0).Points)
+	if !whole("not killed") {
+		t.Error("no sandbox")
+	}
+	kills, there := 0, 0
+	for _, n := range someFailpoints(points, 60) {
+		trace := strike(n)
+		if trace.Killed {
+			kills++
+		}
+		if whole("killed at " + trace.Points[len(trace.Points)-1].String()) {
+			there++
+		}
+	}
+	t.Logf("%d failpoints, %d kills, %d times the sandbox was there", points, kills, there)
+	if kills == 0 {
+		t.Error("never killed")
+	}
+}

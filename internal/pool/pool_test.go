@@ -1,0 +1,309 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A workshop makes numbered items, and notes their ends.
+type workshop struct {
+	mu     sync.Mutex
+	takes  time.Duration
+	made   int
+	ended  []int
+	sick   map[int]bool
+	fails  error
+	room   error
+	atOnce int
+	most   int
+}
+
+func (w *workshop) maker() Maker[int] {
+	return Maker[int]{
+		Make: func(context.Context, string) (int, error) {
+			w.mu.Lock()
+			w.atOnce++
+			w.most = max(w.most, w.atOnce)
+			w.mu.Unlock()
+			time.Sleep(w.takes)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.atOnce--
+			if w.fails != nil {
+				return 0, w.fails
+			}
+			w.made++
+			return w.made, nil
+		},
+		Check: func(_ context.Context, item int) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.sick[item] {
+				return errors.New("sick")
+			}
+			return nil
+		},
+		End: func(item int) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.ended = append(w.ended, item)
+		},
+		Room: func() error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.room
+		},
+	}
+}
+
+func (w *workshop) set(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+}
+
+// inBubble runs a test of a pool on a clock of its own. The pool is closed, and each item must have
+// an end: taken or ended.
+func inBubble(t *testing.T, c spec.PoolConfig, test func(t *testing.T, w *workshop, p *Pool[int])) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c, err := c.Complete()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &workshop{takes: 10 * time.Millisecond, sick: map[int]bool{}}
+		p := Start(c, "first", w.maker())
+		test(t, w, p)
+		p.Close()
+		if n := p.Counts(nil); n.Ready != 0 || n.Making != 0 {
+			t.Errorf("left after the end: %+v", n)
+		}
+		if len(w.ended) > w.made {
+			t.Errorf("ended %v of %d", w.ended, w.made)
+		}
+	})
+}
+
+func wait(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (p *Pool[T]) ready(t *testing.T, want int) {
+	t.Helper()
+	if n := p.Counts(nil).Ready; n != want {
+		t.Errorf("%d are ready, want %d", n, want)
+	}
+}
+
+func (p *Pool[T]) takes(t *testing.T, kind string, owner uint32, want bool) {
+	t.Helper()
+	if _, ok := p.Take(kind, owner, p.Config().Max); ok != want {
+		t.Errorf("took one: %v, want %v", ok, want)
+	}
+}
+
+func TestWarmUpFadesToTheLeastNumber(t *testing.T) {
+	inBubble(t, spec.PoolConfig{}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(time.Second)
+		p.ready(t, 10)
+		if most := max(1, runtime.GOMAXPROCS(0)-1); w.most > most {
+			t.Errorf("%d were made at a time, want %d at most", w.most, most)
+		}
+		wait(301 * time.Second)
+		p.ready(t, 5)
+		if len(w.ended) != 5 {
+			t.Errorf("ended: %v", w.ended)
+		}
+	})
+}
+
+// Each item is taken once, and is replaced.
+func TestItemsAreTakenOnce(t *testing.T) {
+	inBubble(t, spec.PoolConfig{WarmUp: 5}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		taken := map[int]bool{}
+		for range 50 {
+			wait(time.Second)
+			item, ok := p.Take("first", 0, 50)
+			if !ok || taken[item] {
+				t.Fatalf("got %d, %v", item, ok)
+			}
+			taken[item] = true
+		}
+		wait(time.Second)
+		p.ready(t, 5)
+		for _, item := range w.ended {
+			if taken[item] {
+				t.Errorf("%d was taken, and ended by the pool", item)
+			}
+		}
+	})
+}
+
+// A kind that is asked for gets items, as many as were missed, and loses them when nobody asks any
+// more.
+func TestDemandMakesItemsOfAKind(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1, Max: 8}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(time.Second)
+		for range 3 {
+			p.takes(t, "other", 0, false)
+		}
+		wait(time.Second)
+		p.ready(t, 4)
+		for range 3 {
+			p.takes(t, "other", 0, true)
+		}
+		p.takes(t, "other", 0, false)
+		wait(303 * time.Second)
+		p.ready(t, 1)
+	})
+}
+
+func TestNoMoreThanMaxAreReady(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 2, WarmUp: 2, Max: 4}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(time.Second)
+		for range 20 {
+			p.takes(t, "other", 0, false)
+		}
+		wait(time.Second)
+		p.ready(t, 4)
+		// The other kind has taken the place of the first one.
+		for range 4 {
+			p.takes(t, "other", 0, true)
+		}
+	})
+}
+
+// A user cannot push the items of others out.
+func TestAUserHasAShare(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 4, WarmUp: 4, Max: 8}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(time.Second)
+		const user, share = 1000, 2
+		for _, kind := range []string{"a", "b", "c", "d", "e"} {
+			for range 10 {
+				if _, ok := p.Take(kind, user, share); ok {
+					t.Errorf("took one of %s, which is new", kind)
+				}
+			}
+		}
+		wait(time.Second)
+		owner := uint32(user)
+		if n := p.Counts(&owner).Ready; n != share {
+			t.Errorf("the user has %d items, want %d", n, share)
+		}
+		for range 4 {
+			p.takes(t, "first", 0, true)
+		}
+	})
+}
+
+func TestOldItemsAreReplaced(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 3, WarmUp: 3, Max: 3, MaxAge: spec.Duration(time.Minute)}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(time.Second)
+		wait(62 * time.Second)
+		p.ready(t, 3)
+		if w.made != 6 || len(w.ended) != 3 {
+			t.Errorf("made %d, ended %v", w.made, w.ended)
+		}
+	})
+}
+
+func TestSickItemsAreReplaced(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 3, WarmUp: 3, Max: 3}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(time.Second)
+		w.set(func() { w.sick[2] = true })
+		wait(32 * time.Second)
+		p.ready(t, 3)
+		if len(w.ended) != 1 || w.ended[0] != 2 || p.Counts(nil).Unhealthy != 1 {
+			t.Errorf("ended %v, %+v", w.ended, p.Counts(nil))
+		}
+	})
+}
+
+// After a failure the pool waits, longer each time. It goes on later.
+func TestFailuresArePaused(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		w.set(func() { w.fails = errors.New("no room") })
+		wait(10 * time.Minute)
+		if n := p.Counts(nil); n.Failed < 8 || n.Failed > 20 || n.LastError != "no room" {
+			t.Errorf("%+v", n)
+		}
+		w.set(func() { w.fails = nil })
+		wait(61 * time.Second)
+		p.ready(t, 1)
+	})
+}
+
+func TestNoneAreMadeWithoutRoom(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 3, WarmUp: 3}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(time.Second)
+		w.set(func() { w.room = errors.New("short of memory") })
+		p.takes(t, "first", 0, true)
+		wait(10 * time.Second)
+		p.ready(t, 2)
+		if n := p.Counts(nil); n.LastError != "short of memory" {
+			t.Errorf("%+v", n)
+		}
+		w.set(func() { w.room = nil })
+		wait(time.Minute)
+		p.ready(t, 3)
+	})
+}
+
+// No item is made on the last processor while others make theirs.
+func TestOthersGoFirst(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 2, WarmUp: 2}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(time.Second)
+		var others []func()
+		for range runtime.GOMAXPROCS(0) {
+			others = append(others, p.Elsewhere())
+		}
+		p.takes(t, "first", 0, true)
+		wait(10 * time.Second)
+		p.ready(t, 1)
+		for _, done := range others {
+			done()
+		}
+		wait(time.Second)
+		p.ready(t, 2)
+	})
+}
+
+func TestASmallerPoolEndsItems(t *testing.T) {
+	inBubble(t, spec.PoolConfig{WarmUp: 20}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(time.Second)
+		p.ready(t, 20)
+		c := p.Config()
+		c.Max = 6
+		p.Resize(c)
+		wait(time.Second)
+		p.ready(t, 6)
+		c.Max, c.Min = 30, 25
+		p.Resize(c)
+		wait(2 * time.Second)
+		p.ready(t, 25)
+	})
+}
+
+// The pool is closed while it makes items: none is left.
+func TestCloseDuringAMake(t *testing.T) {
+	inBubble(t, spec.PoolConfig{}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(15 * time.Millisecond)
+		p.Close()
+		if w.made == 0 || len(w.ended) != w.made {
+			t.Errorf("made %d, ended %v", w.made, w.ended)
+		}
+		p.takes(t, "first", 0, false)
+		wait(time.Hour)
+		if len(w.ended) != w.made {
+			t.Errorf("made %d, ended %v", w.made, w.ended)
+		}
+	})
+}
