@@ -55,6 +55,10 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	status := m.Run()
+	if !throughPool.report() {
+		fmt.Fprintln(os.Stderr, "integration: most sandboxes have claimed no blank")
+		status = 1
+	}
 	if left := before.leftovers(); left != "" {
 		fmt.Fprintf(os.Stderr, "integration: the tests left behind:\n%s", left)
 		return 1

@@ -107,7 +107,7 @@ func TestClaimKilledAtFailpoints(t *testing.T) {
 		t.Error("no sandbox")
 	}
 	kills, there := 0, 0
-	for _, n := range someFailpoints(points, 60) {
+	for _, n := range someFailpoints(points, max(1, points/15)) {
 		trace := strike(n)
 		if trace.Killed {
 			kills++

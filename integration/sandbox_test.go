@@ -17,6 +17,8 @@ import (
 type sandboxes struct {
 	t    testing.TB
 	root string
+	// listening is the launcher that do, up and others use, if all tests do so.
+	listening throughLauncher
 }
 
 func newSandboxes(t *testing.T) *sandboxes {
@@ -67,7 +69,11 @@ func (s *sandboxes) ratchets() []string {
 }
 
 func (s *sandboxes) command(args ...string) *exec.Cmd {
-	return exec.Command(binary(s.t), append([]string{"--root", s.root}, args...)...)
+	where := []string{"--root", s.root}
+	if s.goesThrough(args) {
+		where = []string{"--socket", s.listening.socket}
+	}
+	return exec.Command(binary(s.t), append(where, args...)...)
 }
 
 // program is the begin of a command line that a message names: it has the flags of command.

@@ -223,9 +223,10 @@ type (
 	ExecInfo = spec.ExecInfo
 	// Stats are the present use of a sandbox, and the most use.
 	Stats = spec.Stats
-	// PoolConfig bounds the pool of a launcher, and PoolStats are its counts.
+	// PoolConfig bounds the pool of a launcher.
 	PoolConfig = spec.PoolConfig
-	PoolStats  = spec.PoolStats
+	// PoolStats are the counts of a pool.
+	PoolStats = spec.PoolStats
 	// Winsize is the size of a terminal, in characters.
 	Winsize = spec.Winsize
 	// Event tells one event of a sandbox.

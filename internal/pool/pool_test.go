@@ -150,7 +150,7 @@ func TestItemsAreTakenOnce(t *testing.T) {
 // A kind that is asked for gets items, as many as were missed, and loses them when nobody asks any
 // more.
 func TestDemandMakesItemsOfAKind(t *testing.T) {
-	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1, Max: 8}, func(t *testing.T, w *workshop, p *Pool[int]) {
+	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1, Max: 8}, func(t *testing.T, _ *workshop, p *Pool[int]) {
 		wait(time.Second)
 		for range 3 {
 			p.takes(t, "other", 0, false)
@@ -167,7 +167,7 @@ func TestDemandMakesItemsOfAKind(t *testing.T) {
 }
 
 func TestNoMoreThanMaxAreReady(t *testing.T) {
-	inBubble(t, spec.PoolConfig{Min: 2, WarmUp: 2, Max: 4}, func(t *testing.T, w *workshop, p *Pool[int]) {
+	inBubble(t, spec.PoolConfig{Min: 2, WarmUp: 2, Max: 4}, func(t *testing.T, _ *workshop, p *Pool[int]) {
 		wait(time.Second)
 		for range 20 {
 			p.takes(t, "other", 0, false)
@@ -183,7 +183,7 @@ func TestNoMoreThanMaxAreReady(t *testing.T) {
 
 // A user cannot push the items of others out.
 func TestAUserHasAShare(t *testing.T) {
-	inBubble(t, spec.PoolConfig{Min: 4, WarmUp: 4, Max: 8}, func(t *testing.T, w *workshop, p *Pool[int]) {
+	inBubble(t, spec.PoolConfig{Min: 4, WarmUp: 4, Max: 8}, func(t *testing.T, _ *workshop, p *Pool[int]) {
 		wait(time.Second)
 		const user, share = 1000, 2
 		for _, kind := range []string{"a", "b", "c", "d", "e"} {
