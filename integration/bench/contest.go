@@ -62,6 +62,7 @@ var fields = []field{
 	{"start", openStarts},
 	{"exec", openExecs},
 	{"sandbox", openSandboxes},
+	{"pool", openPool},
 	{"network", openNetworks},
 	{"crowd", openCrowd}, // before those that leave the kernel with much to write
 	{"memory", openMemory},

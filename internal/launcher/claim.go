@@ -47,6 +47,7 @@ func (m *making) claim(ctx context.Context, state *statedir.Dir) (bool, error) {
 func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank) error {
 	l := m.launcher
 	m.host, m.held, m.names, m.conn, m.record = b.host, b.held, b.names, b.conn, b.record
+	m.leaf, b.leaf = b.leaf, nil
 	m.record.Config, m.record.Tied, m.record.UID = m.request.Config, m.request.Tied, m.from.UID
 	m.record.Created, m.record.Notes = time.Now().UTC(), slices.Concat(m.notes, b.record.Notes)
 	workspace, err := m.openWorkspace()
@@ -67,7 +68,7 @@ func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank) error
 		return err
 	}
 	m.network = func() (*os.File, error) { return record.OpenNetwork(m.record.Init) }
-	connected := m.connect()
+	connected := m.connect(ctx)
 	defer func() { _ = connected() }() // no removal runs beside the rest of it
 	if err := m.setLimits(b.request.Config.Limits); err != nil {
 		return aboveTotal(m.host, m.request.Config.Limits.CPUs, err)
@@ -80,7 +81,7 @@ func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank) error
 	if err := connected(); err != nil {
 		return err
 	}
-	if err := l.networks().Publish(m.network, m.names, m.record); err != nil {
+	if err := l.networks().Publish(ctx, m.network, m.names, m.record); err != nil {
 		return err
 	}
 	if m.record.Tied {

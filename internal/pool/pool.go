@@ -72,7 +72,7 @@ func Start[T any](c spec.PoolConfig, first string, m Maker[T]) *Pool[T] {
 // false, and more items of the kind are made for later. All kinds of one owner together have at
 // most so many items as their share.
 func (p *Pool[T]) Take(name string, owner uint32, share int) (value T, ok bool) {
-	defer p.Wake()
+	time.AfterFunc(settleTime, p.Wake)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -84,6 +84,9 @@ func (p *Pool[T]) Take(name string, owner uint32, share int) (value T, ok bool) 
 		p.kinds[name] = k
 	}
 	k.asked = time.Now()
+	if 2*len(k.ready) <= k.wanted {
+		defer p.Wake()
+	}
 	if len(k.ready) == 0 {
 		p.wantLocked(k, min(share, p.config.Max))
 		return value, false
@@ -308,7 +311,7 @@ func (p *Pool[T]) next(now time.Time) (name string, ok bool) {
 	}
 	var best *kind[T]
 	for n, k := range p.kinds {
-		if len(k.ready)+k.making < k.wanted && (best == nil || k.asked.After(best.asked)) {
+		if k.isDue(now) && (best == nil || k.asked.After(best.asked)) {
 			name, best = n, k
 		}
 	}
@@ -322,6 +325,15 @@ func (p *Pool[T]) next(now time.Time) (name string, ok bool) {
 	best.making++
 	p.making++
 	return name, true
+}
+
+// settleTime is how long no item is made after a Take: the caller that has taken one works then.
+const settleTime = 50 * time.Millisecond
+
+// isDue says whether to make an item now. If less than half of the items are ready, it cannot wait.
+func (k *kind[T]) isDue(now time.Time) bool {
+	have := len(k.ready) + k.making
+	return have < k.wanted && (2*have < k.wanted || now.Sub(k.asked) >= settleTime)
 }
 
 // Pauses after an item could not be made.
