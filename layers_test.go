@@ -30,7 +30,7 @@ var layers = [][]string{
 	{"internal/container", "internal/hostcommand", "internal/idrange", "internal/overlaid", "netns/router"},
 	{"sandbox", "sandbox/sandboxtest"},
 	{"internal/filtercache", "internal/ratchet", "internal/record"},
-	{"internal/filewatch", "internal/integrity", "internal/networks", "internal/pool", "internal/throttle", "internal/trash"},
+	{"internal/filewatch", "internal/handed", "internal/integrity", "internal/networks", "internal/pool", "internal/throttle", "internal/trash"},
 	{"internal/overlay"},
 	{"internal/jobs"},
 	{"internal/launcher", "internal/launcher/server"},
@@ -48,7 +48,7 @@ var onlyImporter = map[string]string{
 
 // needCgo are the packages that may. All others build without, and so do
 // those that import only them.
-var needCgo = []string{"seccomp/compile", "internal/container", "internal/filtercache", "internal/record", "internal/filewatch",
+var needCgo = []string{"seccomp/compile", "internal/container", "internal/filtercache", "internal/handed", "internal/record", "internal/filewatch",
 	"internal/integrity", "internal/networks", "internal/throttle", "internal/trash", "internal/overlay", "internal/jobs", "internal/launcher", "internal/launcher/server",
 	"internal/doctor", "internal/frontend", "sandbox/launcher", "internal/commandline", "internal/completion", "internal/registration", "cmd/sandbox-runtime"}
 

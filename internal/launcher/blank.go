@@ -98,10 +98,7 @@ func same(x, y reflect.Value) bool {
 }
 
 // kind names the template in a pool.
-func (t template) kind() (string, error) {
-	text, err := json.Marshal(t)
-	return string(text), err
-}
+func (t template) kind() (string, error) { text, err := json.Marshal(t); return string(text), err }
 
 // newBlank makes a blank of a kind.
 func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err error) {
@@ -172,8 +169,7 @@ func (b *blank) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	peer := b.from.peer()
-	found, err := peer.FindLanguages(b.request.Path, b.request.Home, nil)
+	found, err := b.from.peer().FindLanguages(b.request.Path, b.request.Home, nil)
 	if err != nil {
 		return err
 	}

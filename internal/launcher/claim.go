@@ -30,7 +30,7 @@ func (m *making) claim(ctx context.Context, state *statedir.Dir) (bool, error) {
 	cold := *m
 	err := m.dress(ctx, state, b)
 	if err == nil {
-		m.launcher.blanks.hit(m.from.UID, time.Since(start))
+		m.launcher.blanks.claims.Hit(m.from.UID, time.Since(start))
 		return true, nil
 	}
 	if _, refused := errors.AsType[*launch.ConfigError](err); refused || ctx.Err() != nil {
@@ -38,6 +38,7 @@ func (m *making) claim(ctx context.Context, state *statedir.Dir) (bool, error) {
 	}
 	// The blank was broken: the caller makes another sandbox in its place.
 	left := m.conn.Close()
+	m.leaf.Discard()
 	*m = cold
 	return false, errors.Join(left, m.launcher.clearHeld(ctx, m.id, state), state.Renew())
 }
@@ -69,7 +70,7 @@ func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank) error
 	}
 	m.network = func() (*os.File, error) { return record.OpenNetwork(m.record.Init) }
 	connected := m.connect(ctx)
-	defer func() { _ = connected() }() // no removal runs beside the rest of it
+	defer func() { _, _ = connected() }() // no removal runs beside the rest of it
 	if err := m.setLimits(b.request.Config.Limits); err != nil {
 		return aboveTotal(m.host, m.request.Config.Limits.CPUs, err)
 	}
@@ -78,10 +79,7 @@ func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank) error
 			return err
 		}
 	}
-	if err := connected(); err != nil {
-		return err
-	}
-	if err := l.networks().Publish(ctx, m.network, m.names, m.record); err != nil {
+	if err := m.publish(ctx, connected); err != nil {
 		return err
 	}
 	if m.record.Tied {

@@ -24,6 +24,20 @@ func (m *making) connect(ctx context.Context) (wait func() ([]netip.Addr, error)
 	return attached
 }
 
+// publish waits for the connection, notes the sandbox's addresses, and opens its published ports.
+func (m *making) publish(ctx context.Context, connected func() ([]netip.Addr, error)) error {
+	addresses, err := connected()
+	if err != nil {
+		return err
+	}
+	n := m.launcher.networks()
+	if err := n.Publish(ctx, m.network, m.names, m.record); err != nil {
+		return err
+	}
+	m.record = networks.Connected(m.record, addresses)
+	return nil
+}
+
 // inherit raises the sensitivity of a sandbox that is being made to that of the snapshot with
 // which the sandbox begins, and of an earlier sandbox of the name.
 func (m *making) inherit() error {

@@ -20,7 +20,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/networks"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
@@ -54,7 +53,7 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 	} else if !record.IsName(r.Name) {
 		return nil, launch.Refusal(fmt.Errorf("invalid name %.64q: use 1 to %d letters, digits, and any of _+-. and begin with a letter, a digit or _", r.Name, record.MaxName))
 	}
-	l.children.reap()
+	l.children.Reap()
 	for {
 		state, err := statedir.Make(l.Sandboxes(), r.Name)
 		if errors.Is(err, fs.ErrExist) {
@@ -327,15 +326,10 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	if err := m.start(ctx, profile, filter); err != nil {
 		return aboveTotal(m.host, m.request.Config.Limits.CPUs, err)
 	}
-	addresses, err := connected()
-	if err != nil {
-		return err
-	}
-	if err := l.networks().Publish(ctx, m.network, m.names, m.record); err != nil {
-		return err
-	}
 	m.record.UIDMappings, m.record.GIDMappings = m.root.UIDMappings(), m.root.GIDMappings()
-	m.record = networks.Connected(m.record, addresses)
+	if err := m.publish(ctx, connected); err != nil {
+		return err
+	}
 	m.record.Notes = append(m.record.Notes, m.root.Notes()...)
 	if note != "" {
 		m.record.Notes = append(m.record.Notes, note)
@@ -354,7 +348,7 @@ func (m *making) hand() error {
 		return err
 	}
 	defer top.Close()
-	return m.launcher.handed.add(m.id, m.record, top)
+	return m.launcher.handed.Add(m.id, m.record, top)
 }
 
 // claimOrMake makes the parts of the sandbox, or takes those of a blank.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/apply"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/handed"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
@@ -127,14 +128,12 @@ func TestAFileThatAProcessHasSentKeepsNoMemory(t *testing.T) {
 // The launcher frees what a stopped sandbox had in memory though nobody asks for anything.
 func TestAStoppedStoreInMemoryIsFreedAfterAWhile(t *testing.T) {
 	l := newTestLauncher(t)
-	l.handed.every = 10 * time.Millisecond
+	l.handed.Every = 10 * time.Millisecond
 	sb, tree, _ := heldBox(t, l)
 	killInit(t, sb)
 	testhost.Eventually(t, "the store is empty", func() bool { return usedBlocks(t, tree.Layers[0].Dir) == 0 })
 	testhost.Eventually(t, "the launcher looks no more", func() bool {
-		l.handed.mu.Lock()
-		defer l.handed.mu.Unlock()
-		return len(l.handed.memory) == 0 && l.handed.timer == nil
+		return l.handed.Idle()
 	})
 }
 
@@ -250,7 +249,7 @@ func TestWhatNobodyHoldsIsNotWatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	closeTrees(trees)
-	if wasHanded(l.Dir(sb.ID())) || len(l.handed.memory) > 0 {
+	if handed.Was(l.Dir(sb.ID())) || !l.handed.Idle() {
 		t.Error("layers that root has looked at are noted")
 	}
 }

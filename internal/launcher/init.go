@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
@@ -89,7 +86,7 @@ func (m *making) startInit(mounted rootfs.Mounted, profile *specs.LinuxSeccomp, 
 	if err != nil {
 		return err
 	}
-	m.launcher.children.adopt(child.Pid())
+	m.launcher.children.Adopt(child.Pid())
 	if m.record.Init, err = process.Of(child.Pid()); err != nil {
 		return fmt.Errorf("PID 1 of the sandbox: %w", err)
 	}
@@ -136,35 +133,4 @@ func (m *making) initCommand() []string {
 		args = append(args, "shared")
 	}
 	return args
-}
-
-// PID 1 of a sandbox is a child of the process that made the sandbox. It stays a zombie
-// until that process reaps it. No goroutine waits for each PID 1: the process reaps ended
-// ones whenever it makes or removes a sandbox.
-
-// children are the PID 1s that this process has to reap.
-type children struct {
-	mu sync.Mutex
-	// pids is guarded by mu.
-	pids map[int]bool
-}
-
-// adopt remembers a child by its process id. No other process gets the same id before the child
-// is reaped.
-func (c *children) adopt(pid int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pids[pid] = true
-}
-
-// reap reaps the children that have ended.
-func (c *children) reap() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for pid := range c.pids {
-		reaped, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)
-		if reaped == pid || err == unix.ECHILD { // the program's own handling of SIGCHLD was faster
-			delete(c.pids, pid)
-		}
-	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/filtercache"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/handed"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
@@ -58,13 +59,13 @@ type Launcher struct {
 	ids      idrange.Ranges
 	filters  filtercache.Cache
 	sessions *jobs.Sessions
-	handed   *handed
+	handed   *handed.Stores
 
 	// blanks is nil in a launcher without a pool.
 	blanks     *blanks
 	hostMounts rootfs.HostMounts
 
-	children *children
+	children process.Children
 	// tending counts the goroutines that remove leaves, or make the kernel do a slow step
 	// early.
 	tending sync.WaitGroup
@@ -94,8 +95,7 @@ func New(d Dirs) (*Launcher, error) {
 		program:      sync.OnceValues(agent.Executable),
 		filesProgram: sync.OnceValues(agent.FilesExecutable),
 		maxSnapshots: maxSnapshots,
-		children:     &children{pids: map[int]bool{}},
-		handed:       newHanded(d),
+		handed:       handed.New(d),
 	}
 	l.sweeper = trash.NewSweeper()
 	l.trash = trash.New(data, l.sweeper)
@@ -114,7 +114,7 @@ func (l *Launcher) Close() {
 	l.StopPool()
 	l.sweeper.Stop()
 	l.sessions.Close()
-	l.handed.close()
+	l.handed.Close()
 	l.hostMounts.Close()
 }
 

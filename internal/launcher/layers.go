@@ -49,7 +49,7 @@ func (s *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 	}
 	defer held.Close()
 	if unprivileged {
-		if err := s.launcher.handed.add(s.session.ID, r, held); err != nil {
+		if err := s.launcher.handed.Add(s.session.ID, r, held); err != nil {
 			return nil, err
 		}
 	}
@@ -63,7 +63,7 @@ func (s *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 		b.inside = true
 	}
 	trees, err := b.trees()
-	if err == nil && unprivileged && !r.Init.Lives() { // a removal may have begun before the note of handed.add
+	if err == nil && unprivileged && !r.Init.Lives() { // a removal may have begun before the note of handed.Add
 		return nil, errors.Join(fmt.Errorf("sandbox %s %w", s.session.ID, launch.ErrNotRunning), closeAllTrees(trees))
 	}
 	return trees, err

@@ -3,9 +3,6 @@ package launcher
 import (
 	"context"
 	"errors"
-	"maps"
-	"sync"
-	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -16,16 +13,7 @@ import (
 // blanks are the pool of a launcher, and the counts of its claims.
 type blanks struct {
 	*pool.Pool[*blank]
-
-	mu     sync.Mutex
-	claims map[uint32]*claims // by user
-}
-
-// claims are the counts of one user.
-type claims struct {
-	hits, stale    int
-	misses         map[string]int // by reason
-	total, longest time.Duration
+	claims pool.Claims
 }
 
 // StartPool keeps blanks ready from now on: sandboxes that need only a name and the rest of their
@@ -45,7 +33,7 @@ func (l *Launcher) StartPool(c spec.PoolConfig, path, home string) error {
 	if err != nil {
 		return err
 	}
-	l.blanks = &blanks{claims: map[uint32]*claims{}}
+	l.blanks = &blanks{}
 	l.blanks.Pool = pool.Start(c, first, pool.Maker[*blank]{
 		Make:  l.newBlank,
 		Check: func(ctx context.Context, b *blank) error { return b.check(ctx) },
@@ -92,29 +80,12 @@ func (l *Launcher) PoolStats(user *uint32) (spec.PoolStats, error) {
 	}
 	counts := l.blanks.Counts(user)
 	s := spec.PoolStats{
-		Config: l.blanks.Config(), Ready: counts.Ready, Total: counts.Ready + counts.Making, Misses: map[string]int{},
+		Config: l.blanks.Config(), Ready: counts.Ready, Total: counts.Ready + counts.Making,
 	}
 	if user == nil {
 		s.Failed, s.LastError, s.Stale = counts.Failed, counts.LastError, counts.Unhealthy
 	}
-	l.blanks.mu.Lock()
-	defer l.blanks.mu.Unlock()
-	var total time.Duration
-	for uid, c := range l.blanks.claims {
-		if user != nil && uid != *user {
-			continue
-		}
-		s.Hits += c.hits
-		s.Stale += c.stale
-		for reason, n := range c.misses {
-			s.Misses[reason] += n
-		}
-		total += c.total
-		s.LongestClaim = max(s.LongestClaim, spec.Duration(c.longest))
-	}
-	if s.Hits > 0 {
-		s.AverageClaim = spec.Duration(total) / spec.Duration(s.Hits)
-	}
+	l.blanks.claims.Add(&s, user)
 	return s, nil
 }
 
@@ -126,19 +97,19 @@ func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources)
 		reason = "template"
 	}
 	if reason != "" {
-		l.blanks.count(from.UID, func(c *claims) { c.misses[reason]++ })
+		l.blanks.claims.Miss(from.UID, reason)
 		return nil
 	}
 	for {
 		b, ok := l.blanks.Take(kind, from.UID, l.share(from.UID))
 		if !ok {
-			l.blanks.count(from.UID, func(c *claims) { c.misses["empty"]++ })
+			l.blanks.claims.Miss(from.UID, "empty")
 			return nil
 		}
 		if err := b.check(ctx); err == nil {
 			return b
 		}
-		l.blanks.count(from.UID, func(c *claims) { c.stale++ })
+		l.blanks.claims.Stale(from.UID)
 		l.tending.Go(func() { l.endBlank(b) })
 	}
 }
@@ -150,33 +121,6 @@ func (l *Launcher) share(uid uint32) int {
 		return most
 	}
 	return max(1, most/4)
-}
-
-// maxCounted bounds the users whose claims are counted.
-const maxCounted = 10_000
-
-// count changes the counts of a user.
-func (b *blanks) count(uid uint32, change func(*claims)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	c := b.claims[uid]
-	if c == nil {
-		if len(b.claims) >= maxCounted {
-			maps.DeleteFunc(b.claims, func(uid uint32, _ *claims) bool { return uid != 0 })
-		}
-		c = &claims{misses: map[string]int{}}
-		b.claims[uid] = c
-	}
-	change(c)
-}
-
-// hit counts a claim.
-func (b *blanks) hit(uid uint32, took time.Duration) {
-	b.count(uid, func(c *claims) {
-		c.hits++
-		c.total += took
-		c.longest = max(c.longest, took)
-	})
 }
 
 // makesCold notes that a sandbox is made without a blank, until the returned function is called.

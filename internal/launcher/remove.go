@@ -151,7 +151,7 @@ func (l *Launcher) clearHeld(ctx context.Context, id string, state *statedir.Dir
 		err = errors.Join(jobs.TruncateOutputs(state.Path), l.removeImages(id, state.Path), l.releaseIDs(id, base))
 	}
 	l.sessions.Forget(id)
-	l.children.reap()
+	l.children.Reap()
 	if err != nil {
 		// Without its record the sandbox is no longer up, also for the process that it is tied to.
 		err = errors.Join(err, erase.IgnoreMissing(os.Remove(filepath.Join(state.Path, record.FileName))))
@@ -180,8 +180,8 @@ func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uin
 	if r, unread := record.Read(dir); unread == nil {
 		idBase = r.IDBase
 		// PID 1 leads to the store. Once PID 1 has ended, nothing is handed out any more.
-		top := l.handed.takeOpen(id, dir, r)
-		defer func() { l.handed.leave(id, r, top, err == nil) }()
+		top := l.handed.TakeOpen(id, dir, r)
+		defer func() { l.handed.Leave(id, r, top, err == nil) }()
 		l.abandonImage(r)
 		// In the host's pid namespace the end of PID 1 ends no other process.
 		if r.Config.PID != spec.PIDHost && l.vanish(ctx, id, r.Init, group) == nil {

@@ -196,3 +196,6 @@ func (s *Sandbox) Discard(ctx context.Context) error {
 //
 // Errors: *[launch.ConfigError] if there are fewer transactions, and the errors of Pause.
 func (s *Sandbox) Undo(ctx context.Context, n int) error { return s.session.Overlay.Undo(ctx, n) }
+
+// Retired is how many stores of removed sandboxes a user still holds.
+func (l *Launcher) Retired(uid uint32) int { return l.handed.Count(uid) }

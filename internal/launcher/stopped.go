@@ -88,7 +88,7 @@ func (s *Sandbox) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldT
 		return nil, err
 	}
 	if unprivileged {
-		if err := s.launcher.handed.add(s.session.ID, r, top); err != nil {
+		if err := s.launcher.handed.Add(s.session.ID, r, top); err != nil {
 			return nil, err
 		}
 	}

@@ -135,7 +135,7 @@ func (l *Launcher) removeImages(id, dir string) error {
 		}
 	}
 	if r, err := record.Read(dir); err == nil {
-		l.handed.retireImages(dir, r.UID, names)
+		l.handed.RetireImages(dir, r.UID, names)
 	}
 	for _, name := range names {
 		errs = append(errs, l.trash.Discard(l.ImagePath(name)))

@@ -259,7 +259,7 @@ func TestNoneAreMadeWithoutRoom(t *testing.T) {
 
 // No item is made on the last processor while others make theirs.
 func TestOthersGoFirst(t *testing.T) {
-	inBubble(t, spec.PoolConfig{Min: 2, WarmUp: 2}, func(t *testing.T, w *workshop, p *Pool[int]) {
+	inBubble(t, spec.PoolConfig{Min: 2, WarmUp: 2}, func(t *testing.T, _ *workshop, p *Pool[int]) {
 		wait(time.Second)
 		var others []func()
 		for range runtime.GOMAXPROCS(0) {
@@ -277,7 +277,7 @@ func TestOthersGoFirst(t *testing.T) {
 }
 
 func TestASmallerPoolEndsItems(t *testing.T) {
-	inBubble(t, spec.PoolConfig{WarmUp: 20}, func(t *testing.T, w *workshop, p *Pool[int]) {
+	inBubble(t, spec.PoolConfig{WarmUp: 20}, func(t *testing.T, _ *workshop, p *Pool[int]) {
 		wait(time.Second)
 		p.ready(t, 20)
 		c := p.Config()

@@ -1,4 +1,4 @@
-package launcher
+package handed
 
 import (
 	"context"
@@ -20,24 +20,18 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 )
 
-// A client can keep the store of a sandbox: by the descriptors of the layers that it asked for, and
-// by files that a process inside has sent to it. The second way is open to each client, and counts
-// for clients with a rule. A removal frees the space of the store nevertheless: it shuts down and
-// truncates an image ([store.RemoveImage]), and empties a store in memory. An empty file system
-// remains, with the deleted files that the client has open. This rest counts as one of the
-// user's sandboxes until the client closes its descriptors.
+// fileName is a file in a sandbox's directory. It says that a client may hold the store.
+const fileName = "handed"
 
-// handedName is a file in a sandbox's directory. It says that a client may hold the store.
-const handedName = "handed"
+// Was says that a client may hold the store of the sandbox with this directory.
+func Was(dir string) bool { return statedir.Exists(filepath.Join(dir, fileName)) }
 
-func wasHanded(dir string) bool { return statedir.Exists(filepath.Join(dir, handedName)) }
-
-// handed are the stores that clients may hold.
-type handed struct {
+// Stores are the stores that clients may hold.
+type Stores struct {
 	record.Roots
-	// every is the pause between two looks for stores that nobody needs any more.
-	every time.Duration
-	// looking are the looks under way. close waits for them.
+	// Every is the pause between two looks for stores that nobody needs any more.
+	Every time.Duration
+	// looking are the looks under way. Close waits for them.
 	looking sync.WaitGroup
 
 	// mu guards the fields below.
@@ -52,7 +46,7 @@ type handed struct {
 	retired []retiredStore
 }
 
-// lookForEnded is the value of every for a launcher.
+// lookForEnded is the value of Every for a launcher.
 const lookForEnded = time.Minute
 
 // A heldStore is a store in memory.
@@ -62,14 +56,14 @@ type heldStore struct {
 	top  *os.File
 }
 
-// newHanded returns a handed without stores. The caller must close it.
-func newHanded(roots record.Roots) *handed {
-	return &handed{Roots: roots, memory: map[string]heldStore{}, every: lookForEnded}
+// New returns Stores without any. The caller must close it.
+func New(roots record.Roots) *Stores {
+	return &Stores{Roots: roots, memory: map[string]heldStore{}, Every: lookForEnded}
 }
 
-// add notes that a client may hold a store from now on. Call add before the client gets layers.
-func (h *handed) add(id string, r record.Record, top *os.File) error {
-	if err := os.WriteFile(filepath.Join(h.Dir(id), handedName), nil, 0o600); err != nil {
+// Add notes that a client may hold a store from now on. Call Add before the client gets layers.
+func (h *Stores) Add(id string, r record.Record, top *os.File) error {
+	if err := os.WriteFile(filepath.Join(h.Dir(id), fileName), nil, 0o600); err != nil {
 		return fmt.Errorf("note that a client may hold the files of %s: %w", id, err)
 	}
 	if r.Backend(h.Roots).Durable() {
@@ -84,7 +78,7 @@ func (h *handed) add(id string, r record.Record, top *os.File) error {
 }
 
 // keep keeps a store for the removal of its sandbox.
-func (h *handed) keep(id string, held heldStore) {
+func (h *Stores) keep(id string, held heldStore) {
 	h.mu.Lock()
 	old, ok := h.memory[id]
 	if ok && old.init == held.init {
@@ -100,10 +94,10 @@ func (h *handed) keep(id string, held heldStore) {
 	}
 }
 
-// takeOpen opens the store of a sandbox that is about to be removed. It returns nil if the store
+// TakeOpen opens the store of a sandbox that is about to be removed. It returns nil if the store
 // is not in memory or no client can hold it.
-func (h *handed) takeOpen(id, dir string, r record.Record) *os.File {
-	if r.Backend(h.Roots).Durable() || !wasHanded(dir) {
+func (h *Stores) TakeOpen(id, dir string, r record.Record) *os.File {
+	if r.Backend(h.Roots).Durable() || !Was(dir) {
 		return nil
 	}
 	if top := h.take(id, r.Init); top != nil {
@@ -117,7 +111,7 @@ func (h *handed) takeOpen(id, dir string, r record.Record) *os.File {
 }
 
 // take takes the store of a sandbox out of memory.
-func (h *handed) take(id string, init process.ID) *os.File {
+func (h *Stores) take(id string, init process.ID) *os.File {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	held, ok := h.memory[id]
@@ -128,10 +122,10 @@ func (h *handed) take(id string, init process.ID) *os.File {
 	return held.top
 }
 
-// leave ends the use of the store that takeOpen returned. If the sandbox was removed, leave
+// Leave ends the use of the store that TakeOpen returned. If the sandbox was removed, Leave
 // empties the store: nothing writes to it any more.
-func (h *handed) leave(id string, r record.Record, top *os.File, removed bool) {
-	if top == nil && removed { // a client may have come after takeOpen
+func (h *Stores) Leave(id string, r record.Record, top *os.File, removed bool) {
+	if top == nil && removed { // a client may have come after TakeOpen
 		top = h.take(id, r.Init)
 	}
 	switch {
@@ -144,7 +138,7 @@ func (h *handed) leave(id string, r record.Record, top *os.File, removed bool) {
 }
 
 // retire empties a store in memory, and watches the store as long as a client holds it.
-func (h *handed) retire(uid uint32, top *os.File) {
+func (h *Stores) retire(uid uint32, top *os.File) {
 	dir, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", top.Fd()), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err == nil {
 		_ = erase.ContentsInUse(context.Background(), dir) // the files that stay count for the user
@@ -153,10 +147,10 @@ func (h *handed) retire(uid uint32, top *os.File) {
 	h.watch(retiredStore{uid: uid, top: top})
 }
 
-// retireImages watches the images of a sandbox that is about to be removed, if a client
+// RetireImages watches the images of a sandbox that is about to be removed, if a client
 // may hold them.
-func (h *handed) retireImages(dir string, uid uint32, names []string) {
-	if !wasHanded(dir) {
+func (h *Stores) RetireImages(dir string, uid uint32, names []string) {
+	if !Was(dir) {
 		return
 	}
 	for _, name := range names {
@@ -168,7 +162,7 @@ func (h *handed) retireImages(dir string, uid uint32, names []string) {
 }
 
 // watch takes over a store as long as a client holds it. Otherwise it closes the store.
-func (h *handed) watch(s retiredStore) {
+func (h *Stores) watch(s retiredStore) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if slices.ContainsFunc(h.retired, s.same) || !s.held() {
@@ -178,35 +172,35 @@ func (h *handed) watch(s retiredStore) {
 	h.retired = append(h.retired, s)
 }
 
-// Retired is how many stores of removed sandboxes a user still holds.
-func (l *Launcher) Retired(uid uint32) int {
-	l.handed.retireEnded()
-	return l.handed.count(uid)
+// Count returns how many stores of removed sandboxes a user still holds.
+func (h *Stores) Count(uid uint32) int {
+	h.retireEnded()
+	return h.count(uid)
 }
 
 // retireEnded retires the stores of sandboxes that others have removed, or that have
 // stopped.
-func (h *handed) retireEnded() {
+func (h *Stores) retireEnded() {
 	for _, held := range h.takeEnded() {
 		h.retire(held.uid, held.top)
 	}
 }
 
 // armLookLocked starts the timer of look. The caller must hold mu.
-func (h *handed) armLookLocked() {
+func (h *Stores) armLookLocked() {
 	if h.timer == nil && !h.closed {
-		h.timer = time.AfterFunc(h.every, h.look)
+		h.timer = time.AfterFunc(h.Every, h.look)
 	}
 }
 
 // look retires the stores of ended sandboxes, and arms the timer again if other stores remain.
-func (h *handed) look() {
+func (h *Stores) look() {
 	h.mu.Lock()
 	if h.closed {
 		h.mu.Unlock()
 		return
 	}
-	h.looking.Add(1) // before close can wait
+	h.looking.Add(1) // before Close can wait
 	h.mu.Unlock()
 	defer h.looking.Done()
 	h.retireEnded()
@@ -220,7 +214,7 @@ func (h *handed) look() {
 
 // takeEnded takes the stores of sandboxes that others have removed, or that have stopped, out of
 // memory.
-func (h *handed) takeEnded() (ended []heldStore) {
+func (h *Stores) takeEnded() (ended []heldStore) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id, held := range h.memory {
@@ -232,7 +226,7 @@ func (h *handed) takeEnded() (ended []heldStore) {
 	return ended
 }
 
-func (h *handed) count(uid uint32) (count int) {
+func (h *Stores) count(uid uint32) (count int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.retired = slices.DeleteFunc(h.retired, func(s retiredStore) bool {
@@ -248,8 +242,8 @@ func (h *handed) count(uid uint32) (count int) {
 	return count
 }
 
-// close closes all stores.
-func (h *handed) close() {
+// Close closes all stores.
+func (h *Stores) Close() {
 	h.mu.Lock()
 	h.closed = true
 	if h.timer != nil {
@@ -305,4 +299,11 @@ func (s retiredStore) same(other retiredStore) bool {
 
 func (s retiredStore) close() {
 	descriptor.Close(s.top, s.image)
+}
+
+// Idle says that no store in memory is kept for its sandbox, and nothing looks for ended ones.
+func (h *Stores) Idle() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.memory) == 0 && h.timer == nil
 }
