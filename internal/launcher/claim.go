@@ -5,9 +5,11 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -68,9 +70,16 @@ func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank) error
 	if err != nil {
 		return err
 	}
-	m.network = func() (*os.File, error) { return record.OpenNetwork(m.record.Init) }
+	var inside *os.File
+	m.network = sync.OnceValues(func() (_ *os.File, err error) {
+		inside, err = record.OpenNetwork(m.record.Init)
+		return inside, err
+	})
 	connected := m.connect(ctx)
-	defer func() { _, _ = connected() }() // no removal runs beside the rest of it
+	defer func() {
+		_, _ = connected() // no removal runs beside the rest of it
+		descriptor.Close(inside)
+	}()
 	if err := m.setLimits(b.request.Config.Limits); err != nil {
 		return aboveTotal(m.host, m.request.Config.Limits.CPUs, err)
 	}
@@ -83,9 +92,11 @@ func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank) error
 		return err
 	}
 	if m.record.Tied {
-		return m.conn.Tie(ctx)
+		if err := m.conn.Tie(ctx); err != nil {
+			return err
+		}
 	}
-	return nil
+	return ctx.Err() // not each step looks at ctx
 }
 
 // openWorkspace opens the workspace of the request for the blank. It returns nil if there is none.

@@ -270,6 +270,21 @@ func TestAClaimWithABadWorkspace(t *testing.T) {
 	checkNothingLeft(t, l)
 }
 
+// A client that has gone gets no sandbox, and its request finds no blank stale.
+func TestAClaimOfAClientThatHasGone(t *testing.T) {
+	l := newPooledLauncher(t, 3)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if sb, err := l.Create(gone, inMemory("box", spec.Config{}), Sources{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v", sb, err)
+	}
+	if s := poolOf(t, l); s.Stale != 0 || s.Ready < 2 {
+		t.Errorf("%+v", s)
+	}
+	l.StopPool()
+	checkNothingLeft(t, l)
+}
+
 // Many claims at once: each has a sandbox of its own, from the pool or not.
 func TestClaimsAtOnce(t *testing.T) {
 	l := newPooledLauncher(t, 4)
