@@ -22,7 +22,7 @@ func Create() (*os.File, error) {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return nil, fmt.Errorf("unshare: %w", err)
 		}
-		if err := errors.Join(loopbackUp(), boundOptions()); err != nil {
+		if err := errors.Join(loopbackUp(), boundOptions(), openLowPorts()); err != nil {
 			return nil, err
 		}
 		return own()
@@ -75,10 +75,17 @@ func own() (*os.File, error) { return os.Open("/proc/thread-self/ns/net") }
 const maxOptionMemory = "8192"
 
 // boundOptions lowers the bound of that memory, which is charged to nobody. Before Linux
-// 6.8 a namespace has no bound of its own. In a container /proc/sys may be read-only: the
-// kernel's bound stays.
-func boundOptions() error {
-	err := os.WriteFile("/proc/sys/net/core/optmem_max", []byte(maxOptionMemory), 0)
+// 6.8 a namespace has no bound of its own.
+func boundOptions() error { return set("net/core/optmem_max", maxOptionMemory) }
+
+// openLowPorts lets programs without a capability listen on each port, such as 80: all ports of the
+// namespace are the sandbox's own.
+func openLowPorts() error { return set("net/ipv4/ip_unprivileged_port_start", "0") }
+
+// set sets a sysctl of the calling thread's network namespace. In a container /proc/sys may be
+// read-only: the kernel's value stays.
+func set(name, value string) error {
+	err := os.WriteFile("/proc/sys/"+name, []byte(value), 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EROFS) {
 		return nil
 	}

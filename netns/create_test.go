@@ -85,6 +85,25 @@ func TestOptionsOfSocketsAreBounded(t *testing.T) {
 	}
 }
 
+// A program without capabilities can listen on a low port, such as that of a web server.
+func TestLowPortsNeedNoCapability(t *testing.T) {
+	namespace := create(t)
+	const file = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
+	inside, err := onThread(func() (*os.File, error) {
+		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+			return nil, err
+		}
+		return os.Open(file)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inside.Close()
+	if text, err := io.ReadAll(inside); err != nil || string(text) != "0\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
 func TestEachIsAnother(t *testing.T) {
 	inode := func(f *os.File) uint64 {
 		var st unix.Stat_t

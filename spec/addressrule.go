@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -59,29 +60,41 @@ func ParseAddressRule(text string) (AddressRule, error) {
 	return r, nil
 }
 
+// useless returns the reason why no packet to these addresses ever leaves a sandbox. It is empty if
+// packets can.
+func (r AddressRule) useless() string {
+	switch a := r.Prefix.Addr(); {
+	case a.IsLoopback():
+		return "the sandbox itself has this address, and no rule is needed to reach it; a service of the host must listen at another address"
+	case a.IsUnspecified() && r.Prefix.IsSingleIP():
+		return "no host has this address"
+	}
+	return ""
+}
+
 func parsePrefix(text string) (netip.Prefix, error) {
 	var prefix netip.Prefix
 	if strings.Contains(text, "/") {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
-			return prefix, fmt.Errorf("%q is no address range, such as 192.0.2.0/24", text)
+			return prefix, errors.New("no address range, such as 192.0.2.0/24")
 		}
 		prefix = p
 	} else {
 		a, err := netip.ParseAddr(text)
 		if err != nil {
-			return prefix, fmt.Errorf("%q is no IP address and no address range", text)
+			return prefix, errors.New("no IP address and no address range; names cannot be used here")
 		}
 		if a.Zone() != "" {
-			return prefix, fmt.Errorf("%q has a zone; use the address without the zone", text)
+			return prefix, errors.New("it has a zone; use the address without the zone")
 		}
 		prefix = netip.PrefixFrom(a, a.BitLen())
 	}
 	if prefix.Addr().Is4In6() {
-		return prefix, fmt.Errorf("%q is an IPv4 address in IPv6 form; use %s", text, prefix.Addr().Unmap())
+		return prefix, fmt.Errorf("it is an IPv4 address in IPv6 form; use %s", prefix.Addr().Unmap())
 	}
 	if prefix != prefix.Masked() {
-		return prefix, fmt.Errorf("%q has bits below its mask; the range is %s", text, prefix.Masked())
+		return prefix, fmt.Errorf("it has bits below its mask; the range is %s", prefix.Masked())
 	}
 	return prefix, nil
 }

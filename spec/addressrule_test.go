@@ -27,3 +27,21 @@ func TestWhatAnAddressRuleIs(t *testing.T) {
 		}
 	}
 }
+
+// A rule that can have no effect is refused. So is a name, with the way to say the same.
+func TestRulesWithoutEffectAreRefused(t *testing.T) {
+	for _, text := range []string{"127.0.0.1:22", "127.0.0.0/8", "[::1]:80", "0.0.0.0", "::"} {
+		_, err := Config{Network: NetworkFull, Allow: []string{"192.0.2.1", text}}.Complete()
+		if err == nil || !strings.Contains(err.Error(), "allow[1]") || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for _, text := range []string{"0.0.0.0/0", "::/0"} {
+		if _, err := (Config{Network: NetworkFull, Allow: []string{text}}).Complete(); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if _, err := ParseAddressRule("github.com:443"); err == nil || !strings.Contains(err.Error(), "names cannot be used here") {
+		t.Error(err)
+	}
+}

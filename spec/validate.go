@@ -126,8 +126,11 @@ func (c Config) validateNetwork(p *problems) {
 			p.add(list.field, "%d are more than %d", len(list.rules), maxAddressRules)
 		}
 		for i, text := range list.rules {
-			if _, err := ParseAddressRule(text); err != nil {
-				p.add(fmt.Sprintf("%s[%d]", list.field, i), "%v", err)
+			field := fmt.Sprintf("%s[%d]", list.field, i)
+			if rule, err := ParseAddressRule(text); err != nil {
+				p.add(field, "%v", err)
+			} else if reason := rule.useless(); reason != "" {
+				p.add(field, "%q: %s", text, reason)
 			}
 		}
 	}

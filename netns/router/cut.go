@@ -31,6 +31,9 @@ func endConnections(sandbox *os.File, stays decision) (int, error) {
 					return err
 				}
 				for _, s := range sockets {
+					if s.State == netlink.TCP_TIME_WAIT || s.State == netlink.TCP_CLOSE && protocol.number == unix.IPPROTO_TCP {
+						continue // no process has it
+					}
 					local, peer, isOutside := endsOutside(s.ID)
 					if !isOutside || stays(protocol.number, local, peer) {
 						continue

@@ -89,6 +89,17 @@ func TestACutEndsConnections(t *testing.T) {
 	packets := dial(t, sandbox, "udp", internetIPv4+":80")
 	far, near := accept(t, silent), accept(t, local)
 	defer far.Close()
+	// A closed connection, which the kernel keeps for a minute, is no connection to end.
+	closed := dial(t, sandbox, "tcp", internetIPv4+":80")
+	closedFar := accept(t, silent)
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = closedFar.Read(make([]byte, 1)) // the end of the stream
+	closedFar.Close()
+	testhost.Eventually(t, "TIME-WAIT", func() bool {
+		return strings.Contains(netnstest.Shell(t, sandbox, "ss -tn state time-wait"), internetIPv4+":80")
+	})
 
 	ends := make(chan error, 2)
 	for _, c := range []net.Conn{outside, packets} {
