@@ -6,6 +6,7 @@
 # make test-kubernetes pods of a kubelet, with this runtime and with runc
 # make test-packages programs of 60 Debian packages in sandboxes: installs the packages
 # make test-projects real projects pass their tests in sandboxes, as on the host
+# make test-pool the tests of do and up, by a launcher with a pool and by one without
 # make test-vm the same on cgroup v2, in a virtual machine: integration/vm
 # make bench   side by side with the peers, as ratios
 # Each installs what it needs where it can, and says what is missing elsewhere.
@@ -24,7 +25,7 @@ GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
 
 .DEFAULT_GOAL := build
-.PHONY: build run test test-packages tools modules unit fuzz integration storms others test-docker29 test-kubernetes test-projects vm test-vm bench lint clean deps programs
+.PHONY: build run test test-packages test-pool tools modules unit fuzz integration storms others test-docker29 test-kubernetes test-projects vm test-vm bench lint clean deps programs
 
 deps:
 	@scripts/need cc=gcc /usr/include/stdio.h=libc6-dev pkg-config=pkg-config pc:libseccomp=libseccomp-dev
@@ -86,7 +87,7 @@ STORMS := Killed|Thousand|Many|FullDisk|Damaged|AtRandom|Podman
 integration: tools
 	integration/setup
 	@$(MAKE) -j2 storms others
-storms others test-docker29 test-kubernetes test-packages test-projects: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 60m
+storms others test-docker29 test-kubernetes test-packages test-pool test-projects: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 60m
 storms: build $(GOTESTSUM)
 	$(GOTEST) -run '$(STORMS)' ./integration
 others: build $(GOTESTSUM)
@@ -107,6 +108,13 @@ test-packages: export GOTESTSUM_FORMAT ?= standard-verbose
 test-packages: build $(GOTESTSUM)
 	@scripts/need $(foreach p,$(sort $(PACKAGES)),/usr/share/doc/$p=$p)
 	$(GOTEST) -run 'ProgramsOfPackages' ./integration
+
+# Networks of their own, and a launcher of their own, are in the tests that are left out.
+test-pool: export GOTESTSUM_FORMAT ?= standard-quiet
+test-pool: build $(GOTESTSUM)
+	integration/setup
+	SANDBOX_RUNTIME_INTEGRATION_THROUGH=launcher $(GOTEST) -run '^Test(Do|Up)' -skip 'Publish|Killed|Launcher' ./integration
+	SANDBOX_RUNTIME_INTEGRATION_THROUGH=pool $(GOTEST) -run '^Test(Do|Up)' -skip 'Publish|Killed|Launcher' ./integration
 
 test-kubernetes: export GOTESTSUM_FORMAT ?= standard-verbose
 test-kubernetes: build $(GOTESTSUM)

@@ -77,7 +77,12 @@ func (s *sandboxes) command(args ...string) *exec.Cmd {
 }
 
 // program is the begin of a command line that a message names: it has the flags of command.
-func (s *sandboxes) program() string { return "sandbox-runtime --root " + s.root }
+func (s *sandboxes) program() string {
+	if s.listening.socket != "" {
+		return "sandbox-runtime --socket " + s.listening.socket
+	}
+	return "sandbox-runtime --root " + s.root
+}
 
 // do runs do with the arguments.
 func (s *sandboxes) do(args ...string) result {
@@ -100,7 +105,7 @@ func (s *sandboxes) downIfUp(name string) {
 	if !exists(filepath.Join(s.root, "@sandboxes", name)) {
 		return
 	}
-	if got := run(s.t, s.command("down", name)); got.code != 0 {
+	if got := run(s.t, exec.Command(binary(s.t), "--root", s.root, "down", name)); got.code != 0 { // a launcher of the test can have ended
 		s.t.Errorf("down %s: %+v", name, got)
 	}
 }

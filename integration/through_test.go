@@ -27,7 +27,7 @@ type throughLauncher struct {
 // goesThrough says that a command uses the launcher, which is there then.
 func (s *sandboxes) goesThrough(args []string) bool {
 	mode := os.Getenv(throughVariable)
-	if mode == "" || len(args) == 0 || !slices.Contains(goThrough, args[0]) || slices.Contains(args, "--socket") {
+	if mode == "" || len(args) == 0 || !slices.Contains(goThrough, args[0]) || slices.Contains(args, "--socket") || slices.Contains(args, "--local") {
 		return false
 	}
 	s.listening.once.Do(func() { s.listen(mode) })
