@@ -105,7 +105,14 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 	if err := b.directory(base, "aside", aside); err != nil {
 		return m, fmt.Errorf("mount binds on %s: %w", dir, err)
 	}
-	return m, nil
+	if r.plan.stamps == nil {
+		return m, nil
+	}
+	kept, err := unix.FcntlInt(uintptr(base), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		r.shown = &Shown{root: root, skeleton: os.NewFile(uintptr(kept), "skeleton")}
+	}
+	return m, err
 }
 
 // lateBind is a bind below a directory that the caller mounts over.

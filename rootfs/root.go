@@ -22,6 +22,7 @@ type Root struct {
 	users *os.File // the user namespace
 	trees []Tree
 	notes []string
+	shown *Shown // of a mounted root that keeps stamps
 
 	cgroups []Cgroup
 }

@@ -149,7 +149,7 @@ func (p *pooled) lives() contest {
 
 // claims compares the creation alone with a process of the host.
 func (p *pooled) claims() contest {
-	const plain, workspace = "claim", "claim with a workspace"
+	const plain, workspace, overlay = "claim", "claim with a workspace", "claim with an overlay"
 	claim := func(c sandbox.Config) func() (time.Duration, error) {
 		return func() (took time.Duration, err error) {
 			if err := filled(p.warm); err != nil {
@@ -173,7 +173,8 @@ func (p *pooled) claims() contest {
 			{name: hostCaptured, version: "os/exec", clock: alone(host)},
 			{name: plain, version: "this tree's", clock: claim(sandbox.Config{})},
 			{name: workspace, version: "this tree's", clock: claim(sandbox.Config{Workspace: p.bundle.root})},
+			{name: overlay, version: "this tree's", clock: claim(sandbox.Config{Overlays: []string{p.bundle.root}})},
 		},
-		bounds: []bound{{plain, hostCaptured, 2}, {workspace, hostCaptured, 3}},
+		bounds: []bound{{plain, hostCaptured, 2}, {workspace, hostCaptured, 3}, {overlay, hostCaptured, 3.5}},
 	}
 }

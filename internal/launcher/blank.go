@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -46,6 +48,10 @@ func templateOf(r launch.Create, from Sources) (t template, reason string) {
 	switch {
 	case r.From != "":
 		return t, "snapshot"
+	case slices.Contains(c.Overlays, "/"), slices.Contains(c.Overlays, c.Workspace):
+		return t, "overlays"
+	case c.Workspace != "" && (record.Record{Config: c}).TakesWorkspace() != nil:
+		return t, "binds"
 	case strings.Contains(c.Seccomp, "/"), strings.HasSuffix(c.Seccomp, ".json"):
 		return t, "seccomp"
 	case err != nil: // a disk in memory that is larger than the default memory
@@ -62,6 +68,7 @@ func templateOf(r launch.Create, from Sources) (t template, reason string) {
 // request that change in a sandbox that is up.
 func claimed(blank, c spec.Config) spec.Config {
 	got := blank
+	got.Binds, got.Overlays = c.Binds, c.Overlays
 	got.Workspace, got.Env, got.Cwd, got.Timeout = c.Workspace, c.Env, c.Cwd, c.Timeout
 	got.Network, got.Allow, got.Deny, got.Publish = c.Network, c.Allow, c.Deny, c.Publish
 	got.Sensitivity, got.Ceilings = c.Sensitivity, c.Ceilings
@@ -149,6 +156,7 @@ func (b *blank) remove(ctx context.Context) error {
 		err = b.conn.Close()
 	}
 	b.leaf.Discard()
+	b.shown.Close()
 	if undo := b.launcher.removeHeld(context.WithoutCancel(ctx), b.id, b.state); undo != nil {
 		b.state.Release()
 		return errors.Join(err, undo)
@@ -169,15 +177,21 @@ func (b *blank) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found, err := b.from.peer().FindLanguages(b.request.Path, b.request.Home, nil)
-	if err != nil {
+	if err := b.checkLanguages(nil); err != nil {
 		return err
-	}
-	if !slices.Equal(found.Path, b.record.Path) || !slices.Equal(found.Notes, b.record.PathNotes) {
-		return errors.New("the programs on PATH have changed")
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), blankAnswerTime) // a paused one does not answer
 	defer cancel()
 	_, err = b.conn.Detached(ctx)
+	return err
+}
+
+// checkLanguages returns an error if a sandbox with these binds would get other programs of PATH than
+// the blank has.
+func (b *blank) checkLanguages(binds []rootfs.Bind) error {
+	found, err := b.from.peer().FindLanguages(b.request.Path, b.request.Home, binds)
+	if err == nil && (!slices.Equal(found.Path, b.record.Path) || !slices.Equal(found.Notes, b.record.PathNotes)) {
+		err = errors.New("the programs on PATH are others")
+	}
 	return err
 }

@@ -25,17 +25,27 @@ func (m *making) claim(ctx context.Context, state *statedir.Dir) (bool, error) {
 		return false, nil
 	}
 	start := time.Now()
-	b := m.launcher.takeBlank(ctx, m.request, m.from)
+	b, kind := m.launcher.takeBlank(ctx, m.request, m.from)
 	if b == nil {
 		return false, nil
 	}
+	p, err := m.openParts(b)
+	if err != nil { // a sandbox without a blank can have them, or has a better error
+		m.launcher.blanks.claims.Miss(m.from.UID, "place")
+		m.launcher.blanks.Return(kind, b)
+		return false, nil
+	}
+	defer p.close()
 	cold := *m
-	err := m.dress(ctx, state, b)
+	err = m.dress(ctx, state, b, p)
+	b.shown.Close()
 	if err == nil {
 		m.launcher.blanks.claims.Hit(m.from.UID, time.Since(start))
 		return true, nil
 	}
-	if _, refused := errors.AsType[*launch.ConfigError](err); refused || ctx.Err() != nil {
+	if errors.Is(err, errors.ErrUnsupported) {
+		m.launcher.blanks.noOverlays.Store(true)
+	} else if _, refused := errors.AsType[*launch.ConfigError](err); refused || ctx.Err() != nil {
 		return false, err
 	}
 	// The blank was broken: the caller makes another sandbox in its place.
@@ -47,23 +57,17 @@ func (m *making) claim(ctx context.Context, state *statedir.Dir) (bool, error) {
 
 // dress gives a blank the name and the configuration of the request. state is the directory with
 // this name. After an error the caller must remove the sandbox with that name.
-func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank) error {
+func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank, p *parts) error {
 	l := m.launcher
 	m.host, m.held, m.names, m.conn, m.record = b.host, b.held, b.names, b.conn, b.record
 	m.leaf, b.leaf = b.leaf, nil
 	m.record.Config, m.record.Tied, m.record.UID = m.request.Config, m.request.Tied, m.from.UID
 	m.record.Created, m.record.Notes = time.Now().UTC(), slices.Concat(m.notes, b.record.Notes)
-	workspace, err := m.openWorkspace()
-	if err != nil {
-		return errors.Join(err, b.remove(ctx))
-	}
-	if workspace != nil {
-		defer workspace.Close()
-	}
+	m.record.Limits = enforcement(m.request.Config, m.from, m.held)
 	if err := state.Exchange(b.state); err != nil {
 		return errors.Join(err, b.remove(ctx))
 	}
-	err = b.state.Remove() // it has the directory that was made for the request
+	err := b.state.Remove() // it has the directory that was made for the request
 	if err == nil {
 		err = container.Rename(l.State, b.id, m.id)
 	}
@@ -83,10 +87,8 @@ func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank) error
 	if err := m.setLimits(b.request.Config.Limits); err != nil {
 		return aboveTotal(m.host, m.request.Config.Limits.CPUs, err)
 	}
-	if workspace != nil {
-		if err := inMounts(m.record, func() error { return mountns.Attach(workspace, spec.WorkspacePath) }); err != nil {
-			return err
-		}
+	if err := m.attach(ctx, p); err != nil {
+		return err
 	}
 	if err := m.publish(ctx, connected); err != nil {
 		return err
@@ -99,16 +101,81 @@ func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank) error
 	return ctx.Err() // not each step looks at ctx
 }
 
-// openWorkspace opens the workspace of the request for the blank. It returns nil if there is none.
-func (m *making) openWorkspace() (*os.File, error) {
-	dir := m.request.Config.Workspace
-	m.record.Limits = enforcement(m.request.Config, m.from, m.held)
-	if dir == "" {
-		return nil, nil
+// parts are the files of the host that a request shows in a blank. Each is nil if there is none.
+type parts struct {
+	workspace *os.File
+	additions *rootfs.Additions
+	store     *os.File // the blank's, for the additions
+	// since is a time before the overlays: changes of their trees from then on are conflicts.
+	since time.Time
+}
+
+func (p *parts) close() {
+	descriptor.Close(p.workspace, p.store)
+	p.additions.Close()
+}
+
+// openParts opens the workspace, the binds and the overlays of the request, for a blank. The blank stays
+// as it is.
+func (m *making) openParts(b *blank) (_ *parts, err error) {
+	c, p := m.request.Config, &parts{}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	config := b.record.TreeConfig(m.launcher.Roots)
+	config.Files, config.Peer = m.from.Files, m.from.peer()
+	if c.Workspace != "" {
+		config.Workspace = c.Workspace
+		if p.workspace, err = rootfs.OpenWorkspace(config, b.record.UIDMappings, b.record.GIDMappings); err != nil {
+			return nil, err
+		}
+		config.Workspace = ""
 	}
-	config := m.record.TreeConfig(m.launcher.Roots)
-	config.Workspace, config.Files, config.Peer = dir, m.from.Files, m.from.peer()
-	return rootfs.OpenWorkspace(config, m.record.UIDMappings, m.record.GIDMappings)
+	if len(c.Binds)+len(c.Overlays) == 0 {
+		return p, nil
+	}
+	p.since = record.Now()
+	if p.store, err = record.OpenStore(b.record.Init); err != nil {
+		return nil, err
+	}
+	config.Store = p.store
+	config.Home, config.HostMounts, config.Overlays = m.request.Home, b.hostMounts, c.Overlays
+	for _, bind := range c.Binds {
+		config.Binds = append(config.Binds, rootfs.Bind{Source: bind.Source, Target: bind.Target, Writable: bind.Writable})
+	}
+	if err := b.checkLanguages(config.Binds); err != nil {
+		return nil, err
+	}
+	p.additions, err = b.shown.Open(config, b.record.UIDMappings, b.record.GIDMappings)
+	return p, err
+}
+
+// attach attaches the parts in the sandbox.
+func (m *making) attach(ctx context.Context, p *parts) error {
+	if p.workspace == nil && p.additions == nil {
+		return nil
+	}
+	if p.additions != nil {
+		m.record.Trees = record.NewTrees(p.additions.Trees(), p.since)
+		m.record.Notes = append(m.record.Notes, p.additions.Notes()...)
+	}
+	err := inMounts(m.record, func() error {
+		if p.workspace != nil {
+			if err := mountns.Attach(p.workspace, spec.WorkspacePath); err != nil {
+				return err
+			}
+		}
+		if p.additions == nil {
+			return nil
+		}
+		return p.additions.Mount(p.store, m.record.UIDMappings, m.record.GIDMappings, mountns.Attach)
+	})
+	if err != nil || len(m.record.Trees) == 0 {
+		return err
+	}
+	return record.AwaitTick(ctx, p.since)
 }
 
 // setLimits gives the sandbox the limits of the request, if it has others.

@@ -121,6 +121,70 @@ cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/
 	checkNothingLeft(t, l)
 }
 
+// A blank gets binds and overlays, below directories of the sandbox's own in memory and in the store.
+func TestABlankGetsBindsAndOverlays(t *testing.T) {
+	l, cold := newPooledLauncher(t, 1), newTestLauncher(t)
+	dir := t.TempDir() // below /tmp, which is an area of the sandbox
+	for dir := dir; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree, shown, other := filepath.Join(dir, "tree"), filepath.Join(dir, "shown"), filepath.Join(dir, "other")
+	for _, d := range []string{tree, shown, other} {
+		if err := errors.Join(os.Mkdir(d, 0o755), os.WriteFile(filepath.Join(d, "file"), []byte(filepath.Base(d)+"\n"), 0o644),
+			os.Chown(d, 1000, 1000), os.Chown(filepath.Join(d, "file"), 1000, 1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := spec.Config{
+		Overlays: []string{tree},
+		Binds: []spec.Bind{
+			{Source: shown, Target: "/mnt/a/b"}, {Source: filepath.Join(shown, "file"), Target: "/mnt/a/file"},
+			{Source: other, Target: "/srv/w", Writable: true},
+		},
+	}
+	const line = `pwd; cat file /mnt/a/b/file /mnt/a/file /srv/w/file; echo changed > file; echo new > made; cat file made
+echo x > /mnt/a/b/x 2>/dev/null || echo read-only; echo written > /srv/w/written; stat -c '%n %F %a %u %g' . file /mnt /mnt/a /mnt/a/b /mnt/a/file /srv /srv/w
+rm file; ls -A . ; touch /mnt/x 2>/dev/null || echo no; grep -c " $PWD " /proc/self/mounts`
+	sb := claimed1(t, l, inMemory("box", c))
+	r, got := sh(t, sb, line)
+	if !r.OK() {
+		t.Errorf("%+v %+v", r, got)
+	}
+	_, want := sh(t, up(t, cold, "box", inMemory("", c).Config), line)
+	if got != want || !strings.Contains(got.stdout, "changed\nnew\n") {
+		t.Errorf("got %q, a cold sandbox has %q", got, want)
+	}
+	if text, err := os.ReadFile(filepath.Join(tree, "file")); err != nil || string(text) != "tree\n" {
+		t.Errorf("the host's file: %q, %v", text, err)
+	}
+	trees, err := sb.Layers(t.Context(), false)
+	if err != nil || len(trees) != 1 || trees[0].Path != tree {
+		t.Errorf("%+v, %v", trees, err)
+	}
+	for _, tree := range trees {
+		tree.Close()
+	}
+	if err := sb.Close(); err != nil {
+		t.Error(err)
+	}
+	// Places in the host's trees, and places that the sandbox has, need a sandbox of their own.
+	for _, target := range []string{"/usr/share/srt-test", "/tmp", "/workspace/x/../y"} {
+		awaitBlanks(t, l, 1)
+		before := poolOf(t, l)
+		sb, err := l.Create(t.Context(), inMemory("box", spec.Config{Binds: []spec.Bind{{Source: shown, Target: target}}}), Sources{})
+		if err == nil {
+			err = sb.Close()
+		}
+		if now := poolOf(t, l); now.Hits != before.Hits || now.Stale != before.Stale || now.Ready != before.Ready {
+			t.Errorf("%s: %v; %+v, before %+v", target, err, now, before)
+		}
+	}
+	l.StopPool()
+	checkNothingLeft(t, l)
+}
+
 // A blank serves once. The name of an earlier sandbox can be used again.
 func TestEachBlankServesOnce(t *testing.T) {
 	l := newPooledLauncher(t, 2)
@@ -318,10 +382,10 @@ func TestClaimsAtOnce(t *testing.T) {
 // example here, which is a miss by its name. A new field of the configuration has to be in one of
 // the two lists.
 func TestAFieldIsClaimableOrAMiss(t *testing.T) {
-	claimable := []string{"workspace", "env", "cwd", "timeout", "network", "allow", "deny", "publish", "sensitivity", "ceilings"}
+	claimable := []string{"workspace", "env", "cwd", "timeout", "network", "allow", "deny", "publish", "sensitivity", "ceilings", "binds", "overlays"}
 	misses := map[string]spec.Config{
-		"rootfs": {Rootfs: "/srv"}, "binds": {Binds: []spec.Bind{{Source: "/srv", Target: "/srv"}}}, "overlays": {Overlays: []string{"/srv"}},
-		"pid": {PID: spec.PIDHost}, "user": {User: &spec.User{UID: 5, GID: 5}}, "hostname": {Hostname: "other"},
+		"rootfs": {Rootfs: "/srv"},
+		"pid":    {PID: spec.PIDHost}, "user": {User: &spec.User{UID: 5, GID: 5}}, "hostname": {Hostname: "other"},
 		"seccomp": {Seccomp: "/srv/profile.json"},
 	}
 	parts := []string{"storage", "limits"} // of the template
@@ -350,6 +414,18 @@ func TestAFieldIsClaimableOrAMiss(t *testing.T) {
 	}
 	if _, reason := templateOf(launch.Create{Config: c}, Sources{}); reason != "limits" {
 		t.Errorf("a large disk in memory: %q", reason)
+	}
+	for reason, c := range map[string]spec.Config{
+		"overlays": {Overlays: []string{"/"}},
+		"binds":    {Workspace: "/srv", Binds: []spec.Bind{{Source: "/srv", Target: "/workspace/srv"}}},
+	} {
+		c, err := completed(c, spec.StorageMemory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, got := templateOf(launch.Create{Config: c}, Sources{}); got != reason {
+			t.Errorf("%s: the reason is %q", reason, got)
+		}
 	}
 	if _, reason := templateOf(launch.Create{Config: c, From: "snap"}, Sources{}); reason != "snapshot" {
 		t.Errorf("a fork: %q", reason)

@@ -156,6 +156,7 @@ type making struct {
 	// hostMounts has the making keep the stamps of the host's files. Only a blank needs these.
 	hostMounts *rootfs.HostMounts
 	stamps     rootfs.Stamps
+	shown      *rootfs.Shown
 	// leaf is for the first command. Only a blank has one.
 	leaf *jobs.MadeLeaf
 }
@@ -326,6 +327,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	if err := m.start(ctx, profile, filter); err != nil {
 		return aboveTotal(m.host, m.request.Config.Limits.CPUs, err)
 	}
+	m.shown = m.root.TakeShown()
 	m.record.UIDMappings, m.record.GIDMappings = m.root.UIDMappings(), m.root.GIDMappings()
 	if err := m.publish(ctx, connected); err != nil {
 		return err

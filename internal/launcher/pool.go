@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -14,6 +15,8 @@ import (
 type blanks struct {
 	*pool.Pool[*blank]
 	claims pool.Claims
+	// noOverlays says that this kernel cannot add an overlay to a blank.
+	noOverlays atomic.Bool
 }
 
 // StartPool keeps blanks ready from now on: sandboxes that need only a name and the rest of their
@@ -89,25 +92,29 @@ func (l *Launcher) PoolStats(user *uint32) (spec.PoolStats, error) {
 	return s, nil
 }
 
-// takeBlank takes a blank for a request out of the pool. It returns nil if there is none.
-func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources) *blank {
+// takeBlank takes a blank for a request out of the pool, and returns its kind. It returns nil if there
+// is none.
+func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources) (_ *blank, kind string) {
 	t, reason := templateOf(r, from)
+	if len(r.Config.Overlays) > 0 && l.blanks.noOverlays.Load() {
+		reason = "overlays"
+	}
 	kind, err := t.kind()
 	if err != nil {
 		reason = "template"
 	}
 	if reason != "" {
 		l.blanks.claims.Miss(from.UID, reason)
-		return nil
+		return nil, ""
 	}
 	for {
 		b, ok := l.blanks.Take(kind, from.UID, l.share(from.UID))
 		if !ok {
 			l.blanks.claims.Miss(from.UID, "empty")
-			return nil
+			return nil, ""
 		}
 		if err := b.check(ctx); err == nil {
-			return b
+			return b, kind
 		}
 		l.blanks.claims.Stale(from.UID)
 		l.tending.Go(func() { l.endBlank(b) })

@@ -65,7 +65,7 @@ func OpenInside(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// Attach puts a detached mount over a directory of the sandbox's.
+// Attach puts a detached mount over a directory of the sandbox's, or one of a file over a file.
 func Attach(tree *os.File, path string) error {
 	return attach(tree, path, "to", 0)
 }
@@ -79,7 +79,7 @@ func AttachBeneath(tree *os.File, path string) error {
 }
 
 func attach(tree *os.File, path, where string, flags int) error {
-	at, err := Open(path)
+	at, err := OpenInside(path, unix.O_PATH)
 	if err != nil {
 		return err
 	}

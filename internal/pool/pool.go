@@ -97,6 +97,22 @@ func (p *Pool[T]) Take(name string, owner uint32, share int) (value T, ok bool) 
 	return value, true
 }
 
+// Return gives back an item that was taken and not used. The pool ends the item if nobody wants one of
+// its kind any more.
+func (p *Pool[T]) Return(name string, value T) {
+	p.mu.Lock()
+	k := p.kinds[name]
+	kept := k != nil && !p.closed
+	if kept {
+		now := time.Now()
+		k.ready = append(k.ready, item[T]{value, now, now})
+	}
+	p.mu.Unlock()
+	if !kept {
+		p.maker.End(value)
+	}
+}
+
 // wantLocked wants one more item of a kind. If the owner has all of its share, another kind of the
 // owner, or else of the pool, has one less.
 func (p *Pool[T]) wantLocked(k *kind[T], share int) {
