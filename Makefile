@@ -25,7 +25,7 @@ GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
 
 .DEFAULT_GOAL := build
-.PHONY: build run test test-packages test-pool tools modules unit fuzz integration storms others test-docker29 test-kubernetes test-projects vm test-vm bench lint clean deps programs
+.PHONY: build run test test-packages test-pool tools modules unit alone raced fuzz integration storms others test-docker29 test-kubernetes test-projects vm test-vm bench lint clean deps programs
 
 deps:
 	@scripts/need cc=gcc /usr/include/stdio.h=libc6-dev pkg-config=pkg-config pc:libseccomp=libseccomp-dev
@@ -61,10 +61,13 @@ ALONE := internal/apply internal/layertar internal/patch
 STAGE_TESTS := Staged|Cancelled|OneApply|RandomApplies|Swapped|PipesOfTheHost|AppliedTorn
 # Tests run their own binary again and again: no second's sleep at each exit.
 unit: export GORACE = atexit_sleep_ms=0
-unit: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -timeout 50m
 unit: deps tools programs $(GOTESTSUM)
+	@$(MAKE) -j2 alone raced
+alone raced: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -timeout 50m
+alone:
 	$(GOTEST) $(ALONE:%=./%)
 	$(GOTEST) -race -run '$(STAGE_TESTS)' ./internal/apply
+raced:
 	$(GOTEST) -race $$($(GO) list -tags '$(TAGS)' ./... | grep -vE '/integration|$(subst $() ,|,$(ALONE:%=/%$$))')
 
 # Fuzz targets of Go, as PACKAGE:TARGET. What fuzzes C is a test that takes

@@ -65,7 +65,7 @@ func readings() map[string]reading {
 // or all of the content, never a part.
 func TestRemovalLeavesNothingHalfRead(t *testing.T) {
 	m := newIsolated(t)
-	const rounds = 3
+	const rounds = 2
 	for _, k := range []kind{{storage: sandbox.StorageDisk}, {storage: sandbox.StorageDisk, stopped: true}, {storage: sandbox.StorageMemory}} {
 		for what, read := range readings() {
 			t.Run(fmt.Sprintf("%s %+v", what, k), func(t *testing.T) {
