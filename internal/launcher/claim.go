@@ -43,7 +43,7 @@ func (m *making) claim(ctx context.Context, state *statedir.Dir) (bool, error) {
 		m.launcher.blanks.claims.Hit(m.from.UID, time.Since(start))
 		return true, nil
 	}
-	if errors.Is(err, errors.ErrUnsupported) {
+	if errors.Is(err, errors.ErrUnsupported) && len(m.request.Config.Overlays) > 0 {
 		m.launcher.blanks.noOverlays.Store(true)
 	} else if _, refused := errors.AsType[*launch.ConfigError](err); refused || ctx.Err() != nil {
 		return false, err

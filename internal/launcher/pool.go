@@ -3,11 +3,13 @@ package launcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/pool"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -27,6 +29,9 @@ func (l *Launcher) StartPool(c spec.PoolConfig, path, home string) error {
 	if err != nil {
 		return launch.Refusal(err)
 	}
+	if err := l.canExchange(); err != nil {
+		return launch.Unavailable(fmt.Errorf("pool: %w; put --root on another file system", err))
+	}
 	config, err := completed(spec.Config{}, spec.StorageMemory)
 	if err != nil {
 		return err
@@ -44,6 +49,19 @@ func (l *Launcher) StartPool(c spec.PoolConfig, path, home string) error {
 		Room:  kernel.MemoryShort,
 	})
 	return nil
+}
+
+// canExchange returns an error if the file system of the state root cannot exchange two directories.
+func (l *Launcher) canExchange() error {
+	one, err := statedir.Make(l.Sandboxes(), newID())
+	if err != nil {
+		return err
+	}
+	two, err := statedir.Make(l.Sandboxes(), newID())
+	if err != nil {
+		return errors.Join(err, one.Remove())
+	}
+	return errors.Join(one.Exchange(two), one.Remove(), two.Remove())
 }
 
 // StopPool removes all blanks. Without a pool it does nothing.
