@@ -98,10 +98,10 @@ func filled(m *sandbox.Manager) error {
 	return errors.New("the pool does not fill")
 }
 
-// after waits for a pool, and measures f then.
-func after(m *sandbox.Manager, f func() error) func() (time.Duration, error) {
+// alone measures f while no pool makes blanks.
+func (p *pooled) alone(f func() error) func() (time.Duration, error) {
 	return func() (time.Duration, error) {
-		if err := filled(m); err != nil {
+		if err := errors.Join(filled(p.warm), filled(p.listening)); err != nil {
 			return 0, err
 		}
 		begin := time.Now()
@@ -109,9 +109,6 @@ func after(m *sandbox.Manager, f func() error) func() (time.Duration, error) {
 		return time.Since(begin), err
 	}
 }
-
-// alone measures f.
-func alone(f func() error) func() (time.Duration, error) { return timed(f, nothing) }
 
 // lives compares sandboxes for one command.
 func (p *pooled) lives() contest {
@@ -130,18 +127,18 @@ func (p *pooled) lives() contest {
 	throughSocket := func() error {
 		return capture(exec.Command(p.o.binary, "--socket", p.socket, "do", "--", "true"))
 	}
-	crun.clock = alone(crun.call)
+	crun.clock = p.alone(crun.call)
 	crun.call = nil
 	return contest{
 		title: "Sandboxes from a pool",
-		about: "Create, `echo`, destroy, from Go, and `do -- true` by a launcher that listens. Before each run the pool is full. crun runs the bundle with Docker's seccomp profile.",
+		about: "Create, `echo`, destroy, from Go, and `do -- true` by a launcher that listens. Before each run the pools are full. crun runs the bundle with Docker's seccomp profile.",
 		unit:  "ms", base: crunName + " run", rounds: p.o.rounds, measure: clocked,
 		peers: []peer{
-			{name: hostCaptured, version: "os/exec", clock: alone(host)},
+			{name: hostCaptured, version: "os/exec", clock: p.alone(host)},
 			crun,
-			{name: warm, version: "this tree's", clock: after(p.warm, life(p.warm))},
-			{name: cold, version: "this tree's", clock: alone(life(p.cold))},
-			{name: do, version: "this tree's", clock: after(p.listening, throughSocket)},
+			{name: warm, version: "this tree's", clock: p.alone(life(p.warm))},
+			{name: cold, version: "this tree's", clock: p.alone(life(p.cold))},
+			{name: do, version: "this tree's", clock: p.alone(throughSocket)},
 		},
 		bounds: []bound{{warm, crunName + " run", 0.15}, {cold, crunName + " run", 0.85}, {do, crunName + " run", 0.4}},
 	}
@@ -170,7 +167,7 @@ func (p *pooled) claims() contest {
 		about: fmt.Sprintf("Create from Go, from a full pool. The removal is not part of the time. The host's process is that of %q.", hostCaptured),
 		unit:  "ms", base: hostCaptured, rounds: p.o.rounds, measure: clocked,
 		peers: []peer{
-			{name: hostCaptured, version: "os/exec", clock: alone(host)},
+			{name: hostCaptured, version: "os/exec", clock: p.alone(host)},
 			{name: plain, version: "this tree's", clock: claim(sandbox.Config{})},
 			{name: workspace, version: "this tree's", clock: claim(sandbox.Config{Workspace: p.bundle.root})},
 			{name: overlay, version: "this tree's", clock: claim(sandbox.Config{Overlays: []string{p.bundle.root}})},
