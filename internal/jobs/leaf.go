@@ -133,26 +133,9 @@ func (p *leafPool) makeAhead() {
 	if err != nil {
 		return // the next exec gets the error again
 	}
-	p.add(leaf)
-}
-
-// add adds a leaf that is ready.
-func (p *leafPool) add(leaf MadeLeaf) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.Spares = append(p.Spares, leaf)
-}
-
-// Discard removes a leaf that was not used. Nil is no leaf.
-func (l *MadeLeaf) Discard() {
-	if l != nil {
-		discard([]*cgroups.Leaf{l.Leaf})
-	}
-}
-
-// MakeLeaf makes the leaf of the first command of a sandbox that has no session yet.
-func (l *Sessions) MakeLeaf(r record.Record, group *cgroups.Group) (MadeLeaf, error) {
-	return makeLeaf(r, group, l.newExec)
 }
 
 // next renews a leaf, or makes one.
@@ -180,17 +163,16 @@ func (p *leafPool) renew(leaf MadeLeaf) (MadeLeaf, error) {
 	return MadeLeaf{Exec: e, Leaf: next, under: leaf.under}, err
 }
 
-func (p *leafPool) make() (MadeLeaf, error) { return makeLeaf(p.box.Current(), p.box.Group, p.newExec) }
-
-func makeLeaf(r record.Record, group *cgroups.Group, newExec func() (ExecID, error)) (MadeLeaf, error) {
+func (p *leafPool) make() (MadeLeaf, error) {
+	r := p.box.Current()
 	for {
-		e, err := newExec()
+		e, err := p.newExec()
 		if err != nil {
 			return MadeLeaf{}, err
 		}
 		terms := termsOf(r)
 		opts := cgroups.LeafOptions{Owner: record.HostID(r.UIDMappings, spec.AgentID), Pids: terms.pids, Repeated: terms.repeated}
-		leaf, err := group.CreateLeaf(e.Leaf(), opts)
+		leaf, err := p.box.Group.CreateLeaf(e.Leaf(), opts)
 		if errors.Is(err, fs.ErrExist) {
 			continue // another launcher in this process
 		}

@@ -117,12 +117,8 @@ func (v *Session) refresh(r record.Record, now record.Version) bool {
 	return true
 }
 
-// Adopt takes over the connection that the sandbox was made with, and the leaf for its first
-// command. Without a leaf the first command makes one.
-func (v *Session) Adopt(conn *agent.Conn, leaf *MadeLeaf) {
-	if leaf != nil {
-		v.Leaves.add(*leaf)
-	}
+// Adopt takes over the connection that the sandbox was made with.
+func (v *Session) Adopt(conn *agent.Conn) {
 	v.Mu.Lock()
 	defer v.Mu.Unlock()
 	v.conn, v.tookOver = conn, true

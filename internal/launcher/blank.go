@@ -130,23 +130,7 @@ func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err err
 	if got := m.record.Config.Storage; got != t.Config.Storage {
 		return nil, errors.Join(fmt.Errorf("its files are in %s, and not on %s", got, t.Config.Storage), b.remove(ctx))
 	}
-	if err := b.makeLeaf(); err != nil {
-		return nil, errors.Join(err, b.remove(ctx))
-	}
 	return b, nil
-}
-
-// makeLeaf makes the cgroup of the first command.
-func (b *blank) makeLeaf() error {
-	group, err := b.host.Open(b.names.CgroupPath())
-	if err != nil {
-		return err
-	}
-	leaf, err := b.launcher.sessions.MakeLeaf(b.record, group)
-	if err == nil {
-		b.leaf = &leaf
-	}
-	return errors.Join(err, group.Close())
 }
 
 // remove removes a blank that nobody has claimed.
@@ -155,7 +139,6 @@ func (b *blank) remove(ctx context.Context) error {
 	if b.conn != nil {
 		err = b.conn.Close()
 	}
-	b.leaf.Discard()
 	b.shown.Close()
 	if undo := b.launcher.removeHeld(context.WithoutCancel(ctx), b.id, b.state); undo != nil {
 		b.state.Release()

@@ -50,7 +50,6 @@ func (m *making) claim(ctx context.Context, state *statedir.Dir) (bool, error) {
 	}
 	// The blank was broken: the caller makes another sandbox in its place.
 	left := m.conn.Close()
-	m.leaf.Discard()
 	*m = cold
 	return false, errors.Join(left, m.launcher.clearHeld(ctx, m.id, state), state.Renew())
 }
@@ -60,7 +59,6 @@ func (m *making) claim(ctx context.Context, state *statedir.Dir) (bool, error) {
 func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank, p *parts) error {
 	l := m.launcher
 	m.host, m.held, m.names, m.conn, m.record = b.host, b.held, b.names, b.conn, b.record
-	m.leaf, b.leaf = b.leaf, nil
 	m.record.Config, m.record.Tied, m.record.UID = m.request.Config, m.request.Tied, m.from.UID
 	m.record.Created, m.record.Notes = time.Now().UTC(), slices.Concat(m.notes, b.record.Notes)
 	m.record.Limits = enforcement(m.request.Config, m.from, m.held)

@@ -16,7 +16,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
@@ -157,8 +156,6 @@ type making struct {
 	hostMounts *rootfs.HostMounts
 	stamps     rootfs.Stamps
 	shown      *rootfs.Shown
-	// leaf is for the first command. Only a blank has one.
-	leaf *jobs.MadeLeaf
 }
 
 func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *statedir.Dir, notes []string) (_ *Sandbox, err error) {
@@ -170,7 +167,6 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 		if m.conn != nil {
 			err = errors.Join(err, m.conn.Close())
 		}
-		m.leaf.Discard()
 		if errors.Is(err, launch.ErrExists) { // another object has the name
 			if m.group != nil { // no other object has this name
 				err = errors.Join(err, m.group.Delete(context.WithoutCancel(ctx)))
@@ -211,7 +207,7 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 	if err != nil {
 		return nil, err
 	}
-	s.session.Adopt(m.conn, m.leaf)
+	s.session.Adopt(m.conn)
 	state.Release()
 	l.trash.EmptyLater()
 	return s, nil
