@@ -45,9 +45,11 @@ func templateOf(r launch.Create, from Sources) (t template, reason string) {
 		t.GIDs = from.GIDs
 	}
 	blank, err := completed(t.Config, c.Storage)
-	switch {
+	switch other := unclaimable(r); {
 	case r.From != "":
 		return t, "snapshot"
+	case other:
+		return t, "request"
 	case slices.Contains(c.Overlays, "/"), slices.Contains(c.Overlays, c.Workspace):
 		return t, "overlays"
 	case c.Workspace != "" && (record.Record{Config: c}).TakesWorkspace() != nil:
@@ -62,6 +64,13 @@ func templateOf(r launch.Create, from Sources) (t template, reason string) {
 		return t, other
 	}
 	return t, ""
+}
+
+// unclaimable says whether a request has a field that a claim does not know.
+func unclaimable(r launch.Create) bool {
+	r.Name, r.Reuse, r.Tied, r.Config = "", false, false, spec.Config{}
+	r.Path, r.Home, r.Named, r.From = "", "", nil, ""
+	return !reflect.DeepEqual(r, launch.Create{})
 }
 
 // claimed is the configuration of a blank that a request has claimed: it has those fields of the

@@ -58,10 +58,10 @@ func (m *making) claim(ctx context.Context, state *statedir.Dir) (bool, error) {
 // this name. After an error the caller must remove the sandbox with that name.
 func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank, p *parts) error {
 	l := m.launcher
-	m.host, m.held, m.names, m.conn, m.record = b.host, b.held, b.names, b.conn, b.record
-	m.record.Config, m.record.Tied, m.record.UID = m.request.Config, m.request.Tied, m.from.UID
-	m.record.Created, m.record.Notes = time.Now().UTC(), slices.Concat(m.notes, b.record.Notes)
-	m.record.Limits = enforcement(m.request.Config, m.from, m.held)
+	m.host, m.held, m.names, m.conn = b.host, b.held, b.names, b.conn
+	if err := m.takeRecord(b.record); err != nil {
+		return errors.Join(err, b.remove(ctx))
+	}
 	if err := state.Exchange(b.state); err != nil {
 		return errors.Join(err, b.remove(ctx))
 	}
@@ -97,6 +97,19 @@ func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank, p *pa
 		}
 	}
 	return ctx.Err() // not each step looks at ctx
+}
+
+// takeRecord makes the record of the request, with the objects that the blank has.
+func (m *making) takeRecord(blank record.Record) (err error) {
+	if m.record, err = m.newRecord(); err != nil {
+		return err
+	}
+	r := &m.record
+	r.Init, r.IDBase, r.UIDMappings, r.GIDMappings = blank.Init, blank.IDBase, blank.UIDMappings, blank.GIDMappings
+	r.Image, r.Path, r.PathNotes = blank.Image, blank.Path, blank.PathNotes
+	r.Notes = slices.Concat(r.Notes, blank.Notes)
+	r.Limits = enforcement(m.request.Config, m.from, m.held)
+	return nil
 }
 
 // parts are the files of the host that a request shows in a blank. Each is nil if there is none.

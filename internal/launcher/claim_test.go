@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -222,6 +224,36 @@ func TestAClaimedSandboxIsTied(t *testing.T) {
 	eventually(t, "the end of PID 1", func() bool { return !init.Lives() })
 	if err := sb.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A record of a claimed sandbox has all of the request, as that of a cold one. A field of the request
+// that a claim does not know is a miss.
+func TestAClaimedRecordHasTheRequest(t *testing.T) {
+	l, cold := newPooledLauncher(t, 1), newTestLauncher(t)
+	r := inMemory("box", spec.Config{Ceilings: map[spec.Sensitivity]spec.Network{spec.SensitivitySecret: spec.NetworkNone}})
+	r.Named = []string{"192.0.2.1"}
+	got := claimed1(t, l, r).session.Current()
+	other, err := cold.Create(t.Context(), r, Sources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := other.session.Current()
+	for _, of := range []*record.Record{&got, &want} { // these differ in each two sandboxes
+		if of.Init.Pid == 0 || of.IDBase == 0 || len(of.UIDMappings) == 0 || of.Created.IsZero() {
+			t.Errorf("%+v", of)
+		}
+		of.Init, of.IDBase, of.UIDMappings, of.GIDMappings, of.Created = process.ID{}, 0, nil, nil, time.Time{}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	known := []string{"Name", "Reuse", "Config", "From", "Tied", "Path", "Home", "Named"}
+	fields := reflect.TypeFor[launch.Create]()
+	for i := range fields.NumField() {
+		if name := fields.Field(i).Name; !slices.Contains(known, name) {
+			t.Errorf("decide whether a claim has %s of a request", name)
+		}
 	}
 }
 

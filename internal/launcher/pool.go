@@ -45,7 +45,7 @@ func (l *Launcher) StartPool(c spec.PoolConfig, path, home string) error {
 	l.blanks.Pool = pool.Start(c, first, pool.Maker[*blank]{
 		Make:  l.newBlank,
 		Check: func(ctx context.Context, b *blank) error { return b.check(ctx) },
-		End:   l.endBlank,
+		End:   func(b *blank) error { return b.remove(context.Background()) },
 		Room:  kernel.MemoryShort,
 	})
 	return nil
@@ -70,9 +70,6 @@ func (l *Launcher) StopPool() {
 		l.blanks.Close()
 	}
 }
-
-// endBlank removes a blank. If that fails, prune removes the rest.
-func (l *Launcher) endBlank(b *blank) { _ = b.remove(context.Background()) }
 
 // errNoPool says that a launcher has no pool.
 var errNoPool = errors.New("this launcher has no pool; start it with launcher --pool")
@@ -135,7 +132,7 @@ func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources)
 			return b, kind
 		}
 		l.blanks.claims.Stale(from.UID)
-		l.tending.Go(func() { l.endBlank(b) })
+		l.tending.Go(func() { l.blanks.End(b) })
 	}
 }
 

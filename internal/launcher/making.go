@@ -1,0 +1,301 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A making is the creation of one sandbox.
+//
+// It makes, in this order: the state directory, an id range, the root in a private mount
+// namespace, the container with its cgroup and PID 1, and the record that says that the sandbox
+// is up. [Launcher.Remove] and [Launcher.Prune] find each of these by the id.
+type making struct {
+	launcher *Launcher
+	id       string
+	request  launch.Create
+	asked    spec.Config // the request's configuration without defaults
+	notes    []string    // about the old sandbox that the new sandbox replaces
+	from     Sources
+	host     *cgroups.Host
+	held     cgroups.Limits // the limits that the host enforces
+	names    record.Names
+	group    *cgroups.Group // of the sandbox
+	root     *rootfs.Root
+	// users is the sandbox's user namespace.
+	users *os.File
+	// top is the top of the store. It is opened before the first write to the store.
+	top     *os.File
+	record  record.Record
+	conn    *agent.Conn
+	network network
+	filters bool // commands may load seccomp filters
+	// hostMounts has the making keep the stamps of the host's files. Only a blank needs these.
+	hostMounts *rootfs.HostMounts
+	stamps     rootfs.Stamps
+	shown      *rootfs.Shown
+}
+
+// newRecord is the record with all that follows from the request. The parts of the sandbox add theirs.
+func (m *making) newRecord() (record.Record, error) {
+	self, err := m.launcher.self()
+	return record.Record{
+		Version: record.FormatVersion, Config: m.request.Config, Tied: m.request.Tied, Owner: self, UID: m.from.UID,
+		From: m.request.From, Created: time.Now().UTC(), Notes: m.notes, Named: m.request.Named,
+	}, err
+}
+
+func (m *making) make(ctx context.Context, from Sources) (err error) {
+	l := m.launcher
+	l.tending.Go(cgroups.Wake)
+	m.network = startNetwork()
+	defer m.network.close()
+	if m.record, err = m.newRecord(); err != nil {
+		return err
+	}
+	if m.host, err = l.host(); err != nil {
+		return err
+	}
+	profile, filter, note, err := m.openFilter(ctx, from)
+	if err != nil {
+		return err
+	}
+	if filter != nil {
+		defer filter.Close()
+	}
+	if m.record.IDBase, err = l.ids.Claim(m.id); err != nil {
+		return fmt.Errorf("claim a range of user ids: %w", err)
+	}
+	views, err := m.openGroup()
+	if err != nil {
+		return err
+	}
+	defer cgroups.CloseViews(views)
+	connected := m.connect(ctx)
+	defer func() { _, _ = connected() }() // no removal runs beside the rest of it
+	root, err := m.rootConfig(from)
+	if err != nil {
+		return err
+	}
+	for _, v := range views {
+		root.Cgroups = append(root.Cgroups, rootfs.Cgroup(v))
+	}
+	if root.Store, root.StoreMapped, err = m.openStore(); err != nil {
+		return err
+	}
+	defer root.Store.Close()
+	if m.top, err = os.Open(fmt.Sprintf("/proc/self/fd/%d", root.Store.Fd())); err != nil {
+		return fmt.Errorf("open the store: %w", err)
+	}
+	defer m.top.Close()
+	if m.root, err = rootfs.Open(root); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.root.Close()) }()
+	m.users, m.stamps = m.root.TakeUserNamespace(), m.root.Stamps()
+	defer m.users.Close()
+	if err := m.checkSharing(); err != nil {
+		return err
+	}
+	if err := m.start(ctx, profile, filter); err != nil {
+		return aboveTotal(m.host, m.request.Config.Limits.CPUs, err)
+	}
+	m.shown = m.root.TakeShown()
+	m.record.UIDMappings, m.record.GIDMappings = m.root.UIDMappings(), m.root.GIDMappings()
+	if err := m.publish(ctx, connected); err != nil {
+		return err
+	}
+	m.record.Notes = append(m.record.Notes, m.root.Notes()...)
+	if note != "" {
+		m.record.Notes = append(m.record.Notes, note)
+	}
+	return m.noteHeldTop()
+}
+
+// hand notes that the client may hold the store: processes inside can send their open files to the
+// client, over a socket.
+func (m *making) hand() error {
+	if m.from.peer() == nil {
+		return nil
+	}
+	top, err := record.OpenStore(m.record.Init)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	return m.launcher.handed.Add(m.id, m.record, top)
+}
+
+// claimOrMake makes the parts of the sandbox, or takes those of a blank.
+func (m *making) claimOrMake(ctx context.Context, state *statedir.Dir) error {
+	if claimed, err := m.claim(ctx, state); claimed || err != nil {
+		return err
+	}
+	defer m.launcher.makesCold()()
+	return m.make(ctx, m.from)
+}
+
+// openFilter returns the profile that libcontainer loads, or the filter that the agent loads. The note
+// is for the user.
+func (m *making) openFilter(ctx context.Context, from Sources) (profile *specs.LinuxSeccomp, filter *os.File, note string, err error) {
+	profile, err = loadSeccomp(m.request.Config.Seccomp, from)
+	if err == nil {
+		m.filters = seccomp.CommandsMayFilter(profile)
+		profile, err = seccomp.ForAgent(profile, m.host.Mode == cgroups.V2)
+	}
+	if err != nil {
+		return nil, nil, "", launch.Refusal(err)
+	}
+	filter, note, err = m.launcher.filters.Open(ctx, profile)
+	if filter != nil {
+		profile = nil
+	}
+	return profile, filter, note, err
+}
+
+// rootConfig chooses the part of the host that the sandbox sees.
+func (m *making) rootConfig(from Sources) (rootfs.Config, error) {
+	c := m.request.Config
+	r := rootfs.Config{
+		Dir:         c.Rootfs,
+		Workspace:   c.Workspace,
+		Files:       from.Files,
+		Peer:        from.peer(),
+		Private:     m.launcher.Private(),
+		IDBase:      m.record.IDBase,
+		NameServer:  spec.NameServer,
+		Hostname:    c.Hostname,
+		User:        rootfs.User{UID: c.User.UID, GID: c.User.GID, Home: spec.HomePath},
+		Overlays:    c.Overlays,
+		Home:        m.request.Home,
+		HostMounts:  m.hostMounts,
+		Areas:       []rootfs.Area{{Name: "tmp", Target: "/tmp", Mode: 0o1777}, {Name: "home", Target: spec.HomePath, Mode: 0o755}},
+		MountPoints: []string{"/run"},
+	}
+	if c.Workspace == "" {
+		r.Areas = append(r.Areas, rootfs.Area{Name: "workspace", Target: spec.WorkspacePath, Mode: 0o755})
+	}
+	if ownVarTmp(c) {
+		r.Areas = append(r.Areas, rootfs.Area{Name: "var-tmp", Target: "/var/tmp", Mode: 0o1777})
+	}
+	for _, b := range c.Binds {
+		r.Binds = append(r.Binds, rootfs.Bind{Source: b.Source, Target: b.Target, Writable: b.Writable})
+	}
+	if c.Rootfs == "" {
+		languages, err := r.Peer.FindLanguages(m.request.Path, m.request.Home, r.Binds)
+		if err != nil {
+			return r, err
+		}
+		r.Prefixes = languages.Prefixes
+		m.record.Path, m.record.PathNotes = languages.Path, languages.Notes
+	}
+	return r, nil
+}
+
+// ownVarTmp says whether the sandbox gets a /var/tmp of its own. The host's own root has no /var.
+// A root directory, a bind or an overlay of /var or /var/tmp has the user's files there.
+func ownVarTmp(c spec.Config) bool {
+	taken := slices.Clone(c.Overlays)
+	for _, b := range c.Binds {
+		taken = append(taken, b.Target)
+	}
+	return c.Rootfs == "" && !slices.ContainsFunc(taken, func(dir string) bool {
+		return dir == "/" || dir == "/var" || dir == "/var/tmp"
+	})
+}
+
+// start mounts the root, starts PID 1 in it and waits until PID 1 serves. libcontainer loads the
+// profile, or the agent loads the filter; only one of them is set.
+func (m *making) start(ctx context.Context, profile *specs.LinuxSeccomp, filter *os.File) error {
+	files, conn, err := m.initFiles()
+	if err != nil {
+		return err
+	}
+	m.conn = conn
+	defer descriptor.Close(files...)
+	program, err := m.launcher.program()
+	if err != nil {
+		return err
+	}
+	inherited := append([]*os.File{program}, files...)
+	container.PinCgroupfs()
+	thread, err := mountns.Start()
+	if err != nil {
+		return err
+	}
+	defer thread.Stop()
+	err = thread.Do(func() error {
+		m.record.Trees = record.NewTrees(m.root.Trees(), record.Now())
+		mounted, err := mountRoot(m.root)
+		if err != nil {
+			return err
+		}
+		defer mounted.Store.Close()
+		inherited = append(inherited, mounted.Store, m.top)
+		if filter != nil {
+			inherited = append(inherited, filter)
+		}
+		return m.startInit(mounted, profile, inherited)
+	})
+	if err != nil {
+		return err
+	}
+	// PID 1 has the files now. As long as the launcher held a copy of PID 1's end of the socket,
+	// it would not notice the end of PID 1.
+	descriptor.Close(files...)
+	if err := m.conn.Ready(ctx); err != nil {
+		return err
+	}
+	if m.record.Tied {
+		if err := m.conn.Tie(ctx); err != nil {
+			return err
+		}
+	}
+	if len(m.record.Trees) > 0 {
+		if err := record.AwaitTick(ctx, m.record.Trees[0].Since); err != nil {
+			return err
+		}
+	}
+	return ctx.Err() // Ready does not check ctx if it does not wait
+}
+
+func mountRoot(root *rootfs.Root) (rootfs.Mounted, error) {
+	if err := os.Mkdir(record.Stage, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return rootfs.Mounted{}, err
+	}
+	return root.Mount(record.Stage)
+}
+
+// disks are the devices that a configuration's I/O limits apply to.
+func disks(c spec.Config, from Sources, data string) ([]spec.Disk, error) {
+	if !c.Limits.Throttled() {
+		return nil, nil
+	}
+	paths := slices.DeleteFunc([]string{"/usr", c.Rootfs, c.Workspace}, func(path string) bool { return path == "" })
+	if c.Storage == spec.StorageDisk {
+		paths = append(paths, data)
+	}
+	paths = append(paths, c.Overlays...)
+	for _, b := range c.Binds {
+		paths = append(paths, b.Source)
+	}
+	return disksOf(from, paths...)
+}
