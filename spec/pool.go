@@ -144,8 +144,8 @@ type PoolStats struct {
 	LongestClaim Duration `json:"longest_claim,omitzero"`
 	// Stale blanks were ended because the host's files had changed or PID 1 did not answer.
 	Stale int `json:"stale,omitempty"`
-	// Failed blanks could not be made; LastError is the reason of the last failure. Root sees
-	// both.
+	// Failed blanks could not be made or removed; prune removes the rest. LastError is the reason of
+	// the last failure. Root sees both.
 	Failed    int    `json:"failed,omitempty"`
 	LastError string `json:"last_error,omitempty"`
 }

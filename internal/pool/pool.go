@@ -18,7 +18,7 @@ type Maker[T any] struct {
 	// Check returns an error if an item cannot be used any more.
 	Check func(ctx context.Context, item T) error
 	// End ends an item that nobody took.
-	End func(item T)
+	End func(item T) error
 	// Room returns an error if the host has no room for another item now.
 	Room func() error
 }
@@ -109,7 +109,7 @@ func (p *Pool[T]) Return(name string, value T) {
 	}
 	p.mu.Unlock()
 	if !kept {
-		p.maker.End(value)
+		p.End(value)
 	}
 }
 
@@ -215,7 +215,16 @@ func (p *Pool[T]) tend(ctx context.Context) {
 // end ends items one after another: the removals are slower beside each other.
 func (p *Pool[T]) end(items []T) {
 	for _, i := range items {
-		p.maker.End(i)
+		p.End(i)
+	}
+}
+
+// End ends an item that was taken and cannot be used. An error counts as a failure.
+func (p *Pool[T]) End(value T) {
+	if err := p.maker.End(value); err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.noteLocked(err)
 	}
 }
 
@@ -361,6 +370,10 @@ const (
 func (p *Pool[T]) failedLocked(now time.Time, err error) {
 	p.pause = min(max(2*p.pause, firstPause), mostPause)
 	p.retry = now.Add(p.pause)
+	p.noteLocked(err)
+}
+
+func (p *Pool[T]) noteLocked(err error) {
 	p.counts.Failed++
 	p.counts.LastError = err.Error()
 }
@@ -387,7 +400,7 @@ func (p *Pool[T]) made(name string, value T, err error) {
 	closed := p.closed
 	p.mu.Unlock()
 	if closed {
-		p.maker.End(value)
+		p.End(value)
 	}
 }
 
@@ -411,7 +424,7 @@ func (p *Pool[T]) checkNext(ctx context.Context) {
 		}
 		p.mu.Unlock()
 		if err != nil {
-			p.maker.End(i.value)
+			p.End(i.value)
 		}
 	}
 }

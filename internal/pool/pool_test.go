@@ -50,10 +50,11 @@ func (w *workshop) maker() Maker[int] {
 			}
 			return nil
 		},
-		End: func(item int) {
+		End: func(item int) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.ended = append(w.ended, item)
+			return w.fails
 		},
 		Room: func() error {
 			w.mu.Lock()
@@ -254,6 +255,25 @@ func TestNoneAreMadeWithoutRoom(t *testing.T) {
 		w.set(func() { w.room = nil })
 		wait(time.Minute)
 		p.ready(t, 3)
+	})
+}
+
+// An item that cannot be ended is counted. An item that is given back is taken again.
+func TestItemsGivenBack(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(time.Second)
+		one, _ := p.Take("first", 0, 50)
+		p.Return("first", one)
+		if again, ok := p.Take("first", 0, 50); !ok || again != one {
+			t.Errorf("took %d, want %d", again, one)
+		}
+		w.set(func() { w.fails = errors.New("busy") })
+		p.End(one)
+		p.Return("forgotten", 99)
+		if n := p.Counts(nil); n.Failed != 2 || n.LastError != "busy" || len(w.ended) != 2 {
+			t.Errorf("%+v, ended %v", n, w.ended)
+		}
+		w.set(func() { w.fails, w.ended = nil, nil })
 	})
 }
 
