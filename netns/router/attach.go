@@ -120,7 +120,7 @@ func (o *opened) grant(m Member) error {
 	}
 	for _, fam := range a.families() {
 		address := a.at(fam, firstSandbox+m.Number)
-		// No rule for an earlier sandbox with this address stays, after whatever failure.
+		// A process that was killed can have left rules for an earlier sandbox with this address.
 		if _, err := f.forgetPeers(fam, noLink, []netip.Addr{address}); err != nil {
 			return err
 		}
@@ -270,22 +270,23 @@ func (r Router) forgetGone(namespace *os.File, isLive func(link string) (bool, e
 	return forgetQuotas(namespace, isGone)
 }
 
-// sandboxes is the number of connected sandboxes, and of sandboxes with a quota that a killed process has not
-// noted. The router can have more links: silent links, and links of ended sandboxes that the kernel has not
-// removed yet.
-func sandboxes(namespace *os.File) (count int, err error) {
+// isUsed says whether a sandbox is connected, or has a quota that a killed process has not noted. The
+// router can also have silent links, and links of ended sandboxes that the kernel has not removed yet.
+func isUsed(namespace *os.File) (bool, error) {
 	f, err := openFirewall(namespace, tableName)
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	for _, s := range []nftables.Set{members(ipv4), quotas()} { // each sandbox has an IPv4 address
 		elements, err := f.conn.GetSetElements(f.named(s))
 		if err != nil {
-			return 0, fmt.Errorf("nftables: list the set %s: %w", s.Name, err)
+			return false, fmt.Errorf("nftables: list the set %s: %w", s.Name, err)
 		}
-		count += len(elements)
+		if len(elements) > 0 {
+			return true, nil
+		}
 	}
-	return count, nil
+	return false, nil
 }
 
 // linkNames are the names of the router's links to sandboxes.

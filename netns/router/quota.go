@@ -107,7 +107,7 @@ func addQuota(namespace *os.File, link string, q quota) error {
 
 // hasTable says whether the router's table is there.
 func hasTable(namespace *os.File) bool {
-	_, err := sandboxes(namespace)
+	_, err := isUsed(namespace)
 	return err == nil
 }
 

@@ -194,8 +194,7 @@ func (r Router) changeLocked(f func(namespace *os.File) error) error {
 	if err := f(namespace); err != nil {
 		return err
 	}
-	count, err := sandboxes(namespace)
-	if err != nil || count > 0 {
+	if used, err := isUsed(namespace); used || err != nil {
 		return err
 	}
 	return r.remove()
