@@ -2,12 +2,10 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,19 +13,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// claimsAndEnds is a client of a launcher with a pool. It has a sandbox claim a blank, and ends the
-// launcher.
-func claimsAndEnds(listens, ctx context.Context, socket, workspace string) (err error) {
-	stop, err := awaitLauncher(listens, socket)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
-	m, err := sandbox.NewManager(sandbox.ManagerConfig{Socket: socket})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
+// claim has a sandbox claim a blank.
+func claim(ctx context.Context, m *sandbox.Manager, workspace string) error {
 	for {
 		s, err := m.PoolStats(ctx)
 		if err != nil {
@@ -39,7 +26,7 @@ func claimsAndEnds(listens, ctx context.Context, socket, workspace string) (err 
 		time.Sleep(10 * time.Millisecond)
 	}
 	c := sandbox.Config{Storage: sandbox.StorageMemory, Workspace: workspace, Limits: sandbox.Limits{Pids: 77}}
-	if _, err = m.Create(ctx, c, sandbox.Named("box")); err != nil {
+	if _, err := m.Create(ctx, c, sandbox.Named("box")); err != nil {
 		return err
 	}
 	s, err := m.PoolStats(ctx)
@@ -58,21 +45,9 @@ func TestClaimKilledAtFailpoints(t *testing.T) {
 	}
 	strike := func(n int) failpoint.Trace {
 		t.Helper()
-		socket := socketOfTest(t)
-		listens, dead := context.WithCancel(t.Context())
-		var client sync.WaitGroup
-		var clientErr error
-		client.Go(func() { clientErr = claimsAndEnds(listens, t.Context(), socket, workspace) })
-		trace, err := failpoint.Run(s.command("launcher", "--socket", socket, "--pool", "min=1,max=1"), n, patience)
-		dead()
-		client.Wait()
-		if err == nil && !trace.Killed {
-			err = clientErr
-		}
-		if err != nil {
-			t.Fatalf("killed at %d: %v", n, err)
-		}
-		return trace
+		return s.killLauncher(t, n, []string{"--pool", "min=1,max=1"}, func(m *sandbox.Manager) error {
+			return claim(t.Context(), m, workspace)
+		})
 	}
 	whole := func(at string) bool {
 		t.Helper()

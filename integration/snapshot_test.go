@@ -1,14 +1,11 @@
 package integration
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/failpoint"
@@ -359,40 +356,13 @@ func TestSetWorkspaceKilledAtFailpoints(t *testing.T) {
 // failpoint, if n is not 0.
 func (s *sandboxes) setWorkspace(t *testing.T, dir string, n int) failpoint.Trace {
 	t.Helper()
-	socket := socketOfTest(t)
-	listens, dead := context.WithCancel(t.Context())
-	var client sync.WaitGroup
-	var clientErr error
-	client.Go(func() { clientErr = setWorkspace(listens, t.Context(), socket, dir) })
-	trace, err := failpoint.Run(s.command("launcher", "--socket", socket), n, patience)
-	dead()
-	client.Wait()
-	if err == nil && !trace.Killed {
-		err = clientErr
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return trace
-}
-
-// setWorkspace is a client of the launcher, which it ends.
-func setWorkspace(listens, ctx context.Context, socket, dir string) (err error) {
-	stop, err := awaitLauncher(listens, socket)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
-	m, err := sandbox.NewManager(sandbox.ManagerConfig{Socket: socket})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	box, err := m.Get(ctx, "c")
-	if err != nil {
-		return err
-	}
-	return box.SetWorkspace(ctx, dir)
+	return s.killLauncher(t, n, nil, func(m *sandbox.Manager) error {
+		box, err := m.Get(t.Context(), "c")
+		if err != nil {
+			return err
+		}
+		return box.SetWorkspace(t.Context(), dir)
+	})
 }
 
 // The workspace may be one of the overlays; and what a snapshot has is there after

@@ -76,7 +76,13 @@ func (s *sandboxStorm) killLauncherAt(t *testing.T, before host, n int) failpoin
 
 // useLauncher is a client of the launcher, which it ends. It waits for it as long
 // as the first context lasts.
-func useLauncher(listens, ctx context.Context, socket string) (err error) {
+func useLauncher(listens, ctx context.Context, socket string) error {
+	return withLauncher(listens, socket, func(m *sandbox.Manager) error { return useManager(ctx, m) })
+}
+
+// withLauncher is a client of a launcher. It waits for the launcher as long as the context lasts, and ends
+// the launcher after use.
+func withLauncher(listens context.Context, socket string, use func(*sandbox.Manager) error) (err error) {
 	stop, err := awaitLauncher(listens, socket)
 	if err != nil {
 		return err
@@ -87,6 +93,30 @@ func useLauncher(listens, ctx context.Context, socket string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
+	return use(m)
+}
+
+// killLauncher has a client use a launcher that is killed at its n-th failpoint, if n is not 0.
+func (s *sandboxes) killLauncher(t *testing.T, n int, flags []string, use func(*sandbox.Manager) error) failpoint.Trace {
+	t.Helper()
+	socket := socketOfTest(t)
+	listens, dead := context.WithCancel(t.Context())
+	var client sync.WaitGroup
+	var clientErr error
+	client.Go(func() { clientErr = withLauncher(listens, socket, use) })
+	trace, err := failpoint.Run(s.command(append([]string{"launcher", "--socket", socket}, flags...)...), n, patience)
+	dead()
+	client.Wait()
+	if err == nil && !trace.Killed {
+		err = clientErr
+	}
+	if err != nil {
+		t.Fatalf("killed at %d: %v", n, err)
+	}
+	return trace
+}
+
+func useManager(ctx context.Context, m *sandbox.Manager) error {
 	box, err := m.Create(ctx, sandbox.Config{}, sandbox.Named("c"))
 	if err != nil {
 		return err
