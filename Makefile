@@ -25,7 +25,7 @@ GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
 
 .DEFAULT_GOAL := build
-.PHONY: build run test test-packages test-pool tools modules unit alone raced fuzz integration storms others test-docker29 test-kubernetes test-projects vm test-vm bench lint clean deps programs
+.PHONY: build run test test-packages test-pool tools modules unit alone raced fuzz integration kills storms others test-docker29 test-kubernetes test-projects vm test-vm bench lint clean deps programs
 
 deps:
 	@scripts/need cc=gcc /usr/include/stdio.h=libc6-dev pkg-config=pkg-config pc:libseccomp=libseccomp-dev
@@ -84,17 +84,20 @@ fuzz: deps programs
 	@for f in $(FUZZ_SMALL); do GO='$(GO)' scripts/fuzz $(FUZZTIME_SMALL) $$f -tags '$(TAGS)' || exit; done
 	FUZZTIME=$(FUZZTIME) $(GO) test -count=1 -timeout 10m -v -run 'SurvivesAnything$$' ./internal/agent
 
-# Two worlds at once, of about as long each: the storms and all tests with podman in one,
-# the other tests in the other.
-STORMS := Killed|Thousand|Many|FullDisk|Damaged|AtRandom|Podman
+# Three worlds at once, of about as long each, as a test often waits: commands that are killed,
+# other storms and all tests with podman, and the rest.
+KILLS := Killed
+STORMS := Thousand|Many|FullDisk|Damaged|AtRandom|Podman
 integration: tools
 	integration/setup
-	@$(MAKE) -j2 storms others
-storms others test-docker29 test-kubernetes test-packages test-pool test-projects: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 60m
+	@$(MAKE) -j3 kills storms others
+kills storms others test-docker29 test-kubernetes test-packages test-pool test-projects: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 60m
+kills: build $(GOTESTSUM)
+	$(GOTEST) -run '$(KILLS)' ./integration
 storms: build $(GOTESTSUM)
-	$(GOTEST) -run '$(STORMS)' ./integration
+	$(GOTEST) -run '$(STORMS)' -skip '$(KILLS)' ./integration
 others: build $(GOTESTSUM)
-	$(GOTEST) -skip '$(STORMS)|Docker29|Kubernetes|TestProjects' ./integration/...
+	$(GOTEST) -skip '$(KILLS)|$(STORMS)|Docker29|Kubernetes|TestProjects' ./integration/...
 # dockerd 29 is built once: some 16 minutes of processor time.
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_DOCKER29 = all
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_ENGINES = all

@@ -103,7 +103,8 @@ func (s *storm) killAtEachPoint(t *testing.T, v victim) int {
 	before := s.host()
 	undisturbed := s.killAt(v, before, 0)
 	kills, more := 0, 3
-	for _, n := range someFailpoints(len(undisturbed.Points), 8) {
+	points := len(undisturbed.Points)
+	for _, n := range someFailpoints(points, max(8, points/25)) {
 		if t.Failed() {
 			if more--; more < 0 {
 				t.Fatalf("and so on, from failpoint %d of %d", n, len(undisturbed.Points))

@@ -94,7 +94,8 @@ func (s *sandboxStorm) strike(b blow) (kills int) {
 	before := s.host()
 	undisturbed := s.strikeAt(b, before, 0)
 	tries, more := 0, 3
-	for _, n := range someFailpoints(len(undisturbed.Points), b.of) {
+	points := len(undisturbed.Points)
+	for _, n := range someFailpoints(points, max(b.of, points/30)) {
 		if t.Failed() {
 			if more--; more < 0 {
 				t.Fatalf("and so on, from %d of %d", n, len(undisturbed.Points))
