@@ -96,3 +96,34 @@ func TestClaimKilledAtFailpoints(t *testing.T) {
 		t.Error("never killed")
 	}
 }
+
+// A list has no blank of a pool. What a killed launcher has left of one is listed, until prune
+// removes it.
+func TestBlanksAreNotListed(t *testing.T) {
+	s, socket := newSandboxes(t), socketOfTest(t)
+	p := s.launcher(socket, "--pool", "min=2,max=2")
+	m, err := sandbox.NewManager(sandbox.ManagerConfig{Socket: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, "two blanks", func() bool {
+		stats, err := m.PoolStats(t.Context())
+		return err == nil && stats.Ready == 2
+	})
+	if got := s.oci("list", "--quiet"); got != (result{}) {
+		t.Errorf("list: %+v", got)
+	}
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.wait()
+	left := strings.Fields(s.oci("list", "--quiet").stdout)
+	if got := s.oci("prune"); len(left) != 2 || strings.Count(got.stdout, "removed") != 2 {
+		t.Errorf("after the kill: list: %q, prune: %+v", left, got)
+	}
+}

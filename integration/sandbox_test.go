@@ -44,7 +44,7 @@ func (s *sandboxes) state() []string {
 		}
 		left = append(left, found...)
 	}
-	return left
+	return s.withoutBlanks(left)
 }
 
 // ranges lists the ids that sandboxes of the state root have: links that name it.

@@ -8,7 +8,6 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 )
 
 // namesFor are the names that an argument of the command may be, after so many others.
@@ -23,7 +22,7 @@ func namesFor(ctx context.Context, cmd *cli.Command, before int) (names []string
 			return nil
 		}
 		if socket, err := socketOf(root); err != nil || socket == "" {
-			names, _ = container.IDs(commandline.StateRoot(root)) // a completion has no place for an error
+			names, _ = listedIDs(commandline.StateRoot(root)) // a completion has no place for an error
 			return names
 		}
 	} else if !strings.HasPrefix(cmd.ArgsUsage, "NAME") || cmd.Name == "up" {

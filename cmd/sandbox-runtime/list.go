@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
 )
 
@@ -61,7 +64,7 @@ func listContainers(ctx context.Context, cmd *cli.Command) error {
 // ownStates are the containers and sandboxes of the state root.
 func ownStates(cmd *cli.Command) ([]container.State, error) {
 	root := commandline.StateRoot(cmd)
-	ids, err := container.IDs(root)
+	ids, err := listedIDs(root)
 	if errors.Is(err, os.ErrNotExist) && !cmd.IsSet("root") {
 		return nil, nil // no container has been made yet
 	}
@@ -69,6 +72,14 @@ func ownStates(cmd *cli.Command) ([]container.State, error) {
 		return nil, err
 	}
 	return loadStates(root, ids, cmd.Root().ErrWriter), nil
+}
+
+// listedIDs are the ids of the containers and sandboxes below a state root, but for sandboxes that
+// are not made yet, such as the blanks of a pool.
+func listedIDs(root string) ([]string, error) {
+	ids, err := container.IDs(root)
+	sandboxes := record.Roots{State: root}.Sandboxes()
+	return slices.DeleteFunc(ids, func(id string) bool { return record.IsPending(filepath.Join(sandboxes, id)) }), err
 }
 
 // loadStates leaves out containers that cannot be read, such as one that was deleted

@@ -141,6 +141,12 @@ func IsUnknown(err error) bool {
 // Write writes the record to the sandbox's directory. The caller must hold the directory.
 func (r Record) Write(dir string) error { return statedir.ReplaceJSON(filepath.Join(dir, FileName), r) }
 
+// IsPending says that the sandbox with this directory has no record yet: a process that lives is
+// making the sandbox, or keeps it for a later request.
+func IsPending(dir string) bool {
+	return statedir.Exists(dir) && !statedir.Exists(filepath.Join(dir, FileName)) && statedir.OwnerLives(dir)
+}
+
 // VersionOf is the version of the record that a sandbox's directory has now.
 func VersionOf(dir string) (Version, error) {
 	path := filepath.Join(dir, FileName)
