@@ -111,9 +111,17 @@ func phpModules(dir, lib string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	libs, err := filepath.Glob(path.Join(lib, phpAPIs, "*.so"))
+	if err != nil {
+		return nil, err
+	}
+	installed := map[string]bool{}
+	for _, file := range libs {
+		installed[strings.TrimSuffix(filepath.Base(file), ".so")] = true
+	}
 	for _, file := range found {
 		module := strings.TrimSuffix(filepath.Base(file)[len("00-"):], ".ini")
-		if libs, _ := filepath.Glob(path.Join(lib, phpAPIs, module+".so")); len(libs) == 0 {
+		if !installed[module] {
 			continue
 		}
 		load := "extension="

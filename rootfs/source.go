@@ -1,6 +1,7 @@
 package rootfs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -275,8 +276,14 @@ func (s *source) text(limit int64) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, limit+1))
-	return string(text), err
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	var text bytes.Buffer
+	text.Grow(int(min(info.Size(), limit)) + bytes.MinRead)
+	_, err = text.ReadFrom(io.LimitReader(f, limit+1))
+	return text.String(), err
 }
 
 func (s *source) close() {

@@ -19,21 +19,17 @@ import (
 )
 
 // claim makes a blank the sandbox of the request, if the pool has a blank that can be one. Otherwise
-// it returns false, and nothing of a blank is left.
-func (m *making) claim(ctx context.Context, state *statedir.Dir) (bool, error) {
-	if m.launcher.blanks == nil {
-		return false, nil
-	}
+// it returns the reason, and nothing of a blank is left.
+func (m *making) claim(ctx context.Context, state *statedir.Dir) (missed string, err error) {
 	start := time.Now()
-	b, kind := m.launcher.takeBlank(ctx, m.request, m.from)
+	b, kind, missed := m.launcher.takeBlank(ctx, m.request, m.from)
 	if b == nil {
-		return false, nil
+		return missed, nil
 	}
 	p, err := m.openParts(b)
 	if err != nil { // a sandbox without a blank can have them, or has a better error
-		m.launcher.blanks.claims.Miss(m.from.UID, "place")
 		m.launcher.blanks.Return(kind, b)
-		return false, nil
+		return "place", nil
 	}
 	defer p.close()
 	cold := *m
@@ -41,17 +37,17 @@ func (m *making) claim(ctx context.Context, state *statedir.Dir) (bool, error) {
 	b.shown.Close()
 	if err == nil {
 		m.launcher.blanks.claims.Hit(m.from.UID, time.Since(start))
-		return true, nil
+		return "", nil
 	}
 	if errors.Is(err, errors.ErrUnsupported) && len(m.request.Config.Overlays) > 0 {
 		m.launcher.blanks.noOverlays.Store(true)
 	} else if _, refused := errors.AsType[*launch.ConfigError](err); refused || ctx.Err() != nil {
-		return false, err
+		return "", err
 	}
 	// The blank was broken: the caller makes another sandbox in its place.
 	left := m.conn.Close()
 	*m = cold
-	return false, errors.Join(left, m.launcher.clearHeld(ctx, m.id, state), state.Renew())
+	return "broken", errors.Join(left, m.launcher.clearHeld(ctx, m.id, state), state.Renew())
 }
 
 // dress gives a blank the name and the configuration of the request. state is the directory with

@@ -146,11 +146,20 @@ func (m *making) hand() error {
 
 // claimOrMake makes the parts of the sandbox, or takes those of a blank.
 func (m *making) claimOrMake(ctx context.Context, state *statedir.Dir) error {
-	if claimed, err := m.claim(ctx, state); claimed || err != nil {
+	blanks := m.launcher.blanks
+	if blanks == nil {
+		return m.make(ctx, m.from)
+	}
+	missed, err := m.claim(ctx, state)
+	if missed == "" || err != nil {
 		return err
 	}
-	defer m.launcher.makesCold()()
-	return m.make(ctx, m.from)
+	defer blanks.Elsewhere()()
+	if err := m.make(ctx, m.from); err != nil {
+		return err
+	}
+	blanks.claims.Miss(m.from.UID, missed)
+	return nil
 }
 
 // openFilter returns the profile that libcontainer loads, or the filter that the agent loads. The note

@@ -107,9 +107,9 @@ func (l *Launcher) PoolStats(user *uint32) (spec.PoolStats, error) {
 	return s, nil
 }
 
-// takeBlank takes a blank for a request out of the pool, and returns its kind. It returns nil if there
-// is none.
-func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources) (_ *blank, kind string) {
+// takeBlank takes a blank for a request out of the pool, and returns its kind. It returns nil and the
+// reason if there is none.
+func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources) (_ *blank, kind, reason string) {
 	t, reason := templateOf(r, from)
 	if len(r.Config.Overlays) > 0 && l.blanks.noOverlays.Load() {
 		reason = "overlays"
@@ -119,17 +119,15 @@ func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources)
 		reason = "template"
 	}
 	if reason != "" {
-		l.blanks.claims.Miss(from.UID, reason)
-		return nil, ""
+		return nil, "", reason
 	}
 	for {
 		b, ok := l.blanks.Take(kind, from.UID, l.share(from.UID))
 		if !ok {
-			l.blanks.claims.Miss(from.UID, "empty")
-			return nil, ""
+			return nil, "", "empty"
 		}
 		if err := b.check(ctx); err == nil {
-			return b, kind
+			return b, kind, ""
 		}
 		l.blanks.claims.Stale(from.UID)
 		l.tending.Go(func() { l.blanks.End(b) })
@@ -143,12 +141,4 @@ func (l *Launcher) share(uid uint32) int {
 		return most
 	}
 	return max(1, most/4)
-}
-
-// makesCold notes that a sandbox is made without a blank, until the returned function is called.
-func (l *Launcher) makesCold() (done func()) {
-	if l.blanks == nil {
-		return func() {}
-	}
-	return l.blanks.Elsewhere()
 }
