@@ -181,8 +181,9 @@ func (s *Sandbox) Undo(ctx context.Context, n int) error {
 const removeTime = 30 * time.Second
 
 // Close ends all that runs in the sandbox and removes the sandbox. Calls under way end
-// with a Result of status lost, or an error. Close waits for the removal, half a minute at
-// most. If another process has removed the sandbox, that is no error.
+// with a Result of status lost, or an error. After Close no process of the
+// sandbox runs, and the name is free. The launcher removes cgroups and files right after;
+// [Manager.Close] waits for these. If another process has removed the sandbox, that is no error.
 //
 // Close is safe to call twice, also from several goroutines; after an error it tries
 // again.

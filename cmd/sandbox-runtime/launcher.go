@@ -79,6 +79,8 @@ func runLauncher(ctx context.Context, cmd *cli.Command) error {
 	if err := limitTotals(cmd, l); err != nil {
 		return err
 	}
+	defer l.Close()
+	l.FinishRemovalsAside(func(err error) { log.Error("a removal is not finished; prune removes the rest", "error", err) })
 	if cmd.IsSet("pool") {
 		bounds, err := spec.ParsePool(cmd.String("pool"))
 		if err != nil {
@@ -87,7 +89,6 @@ func runLauncher(ctx context.Context, cmd *cli.Command) error {
 		if err := l.StartPool(bounds, os.Getenv("PATH"), os.Getenv("HOME")); err != nil {
 			return err
 		}
-		defer l.StopPool()
 	}
 	d := &server.Daemon{Server: server.New(server.Of(l), rules, log), Log: log, Grace: cmd.Duration("grace")}
 	if cmd.IsSet("fd") {

@@ -130,7 +130,8 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 			if m.group != nil { // no other object has this name
 				err = errors.Join(err, m.group.Delete(context.WithoutCancel(ctx)))
 			}
-			err = errors.Join(err, l.networks().Disconnect(context.WithoutCancel(ctx), r.Name), l.releaseIDs(r.Name, m.record.IDBase), state.Remove())
+			x := removal{launcher: l, id: r.Name, state: state, record: &m.record}
+			err = errors.Join(err, l.networks().Disconnect(context.WithoutCancel(ctx), r.Name), x.releaseIDs(), state.Remove())
 			return
 		}
 		if undo := l.removeHeld(context.WithoutCancel(ctx), r.Name, state); undo != nil {
@@ -185,7 +186,12 @@ func (l *Launcher) removeTraces(ctx context.Context, id string, state *statedir.
 	if moved, err := l.find.moved(); err != nil || moved[id] != "" {
 		return errors.Join(err, &launch.SandboxError{ID: id, Err: fmt.Errorf("%w: sandbox %s was made with this name", launch.ErrExists, moved[id])})
 	}
-	if _, err := l.removeKernel(ctx, id, state.Path); err != nil {
+	group, err := l.find.group(id)
+	if err != nil {
+		return err
+	}
+	x := &removal{launcher: l, id: id, state: state, group: group}
+	if err := x.removeKernel(ctx); err != nil {
 		return err
 	}
 	return l.ids.ReleaseAll(id)

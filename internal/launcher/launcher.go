@@ -65,6 +65,9 @@ type Launcher struct {
 	blanks     *blanks
 	hostMounts rootfs.HostMounts
 
+	// aside is nil in a launcher that finishes each removal before it answers.
+	aside *aside
+
 	children process.Children
 	// tending counts the goroutines that remove leaves, or make the kernel do a slow step
 	// early.

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
@@ -67,7 +69,13 @@ func (l *Launcher) removeWhere(ctx context.Context, id string, endsLevel bool, i
 		state.Release()
 		return nil
 	}
-	err = l.clearHeld(ctx, id, state)
+	x, err := l.beginRemoval(id, state)
+	if err == nil && l.aside.finishes(ctx, x, endsLevel) {
+		return nil
+	}
+	if err == nil {
+		err = x.finish(ctx)
+	}
 	if err == nil && endsLevel {
 		err = l.networks().ForgetLevel(id, r.UID)
 	}
@@ -137,25 +145,69 @@ func (l *Launcher) removeHeld(ctx context.Context, id string, state *statedir.Di
 
 // clearHeld removes all parts of a sandbox except its directory.
 func (l *Launcher) clearHeld(ctx context.Context, id string, state *statedir.Dir) error {
+	x, err := l.beginRemoval(id, state)
+	if err != nil {
+		return err
+	}
+	return x.finish(ctx)
+}
+
+// A removal is a sandbox that is being removed.
+type removal struct {
+	launcher *Launcher
+	id       string
+	state    *statedir.Dir
+	group    *cgroups.Group
+	// record is nil if it is missing or damaged.
+	record *record.Record
+	// store is open if a client may hold it. PID 1 leads to the store: once PID 1 has ended, nothing
+	// is handed out any more.
+	store *os.File
+}
+
+// beginRemoval notes that the removal begins, and opens what leads to the parts of the sandbox. The
+// caller must finish the removal.
+func (l *Launcher) beginRemoval(id string, state *statedir.Dir) (*removal, error) {
+	statedir.NoteRemoval(state.Path)
+	x := &removal{launcher: l, id: id, state: state}
+	err := l.dropDamagedNames(id, state.Path)
+	if err == nil {
+		x.group, err = l.find.group(id)
+	}
+	if err != nil {
+		return nil, x.failed(err)
+	}
+	if r, err := record.Read(state.Path); err == nil {
+		x.record = &r
+		x.store = l.handed.TakeOpen(id, state.Path, r)
+		l.abandonImage(r)
+	}
+	return x, nil
+}
+
+// failed describes an error of the removal. Without its record the sandbox is no longer up, also for the
+// process that it is tied to.
+func (x *removal) failed(err error) error {
+	gone := erase.IgnoreMissing(os.Remove(filepath.Join(x.state.Path, record.FileName)))
+	return fmt.Errorf("remove sandbox %s: %w", x.id, errors.Join(err, gone))
+}
+
+// finish removes all parts of the sandbox except its directory.
+func (x *removal) finish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statedir.CleanupTime)
 	defer cancel()
-	statedir.NoteRemoval(state.Path)
-	if err := l.dropDamagedNames(id, state.Path); err != nil {
-		return fmt.Errorf("remove sandbox %s: %w", id, err)
-	}
-	base, err := l.removeKernel(ctx, id, state.Path)
+	l := x.launcher
+	err := x.removeKernel(ctx)
 	if err == nil {
-		err = l.networks().Disconnect(ctx, id)
+		err = l.networks().Disconnect(ctx, x.id)
 	}
 	if err == nil {
-		err = errors.Join(jobs.TruncateOutputs(state.Path), l.removeImages(id, state.Path), l.releaseIDs(id, base))
+		err = errors.Join(jobs.TruncateOutputs(x.state.Path), x.removeImages(), x.releaseIDs())
 	}
-	l.sessions.Forget(id)
+	l.sessions.Forget(x.id)
 	l.children.Reap()
 	if err != nil {
-		// Without its record the sandbox is no longer up, also for the process that it is tied to.
-		err = errors.Join(err, erase.IgnoreMissing(os.Remove(filepath.Join(state.Path, record.FileName))))
-		return fmt.Errorf("remove sandbox %s: %w", id, err)
+		return x.failed(err)
 	}
 	return nil
 }
@@ -170,32 +222,23 @@ func (l *Launcher) dropDamagedNames(id, dir string) error {
 	return os.Remove(filepath.Join(dir, record.NamesFile))
 }
 
-// removeKernel removes the cgroups of a sandbox and its state in libcontainer, if they exist. It
-// returns the first id of the sandbox's range of user ids, or 0 if the record does not have it.
-func (l *Launcher) removeKernel(ctx context.Context, id, dir string) (idBase uint32, err error) {
-	group, err := l.find.group(id)
-	if err != nil {
-		return 0, err
-	}
-	if r, unread := record.Read(dir); unread == nil {
-		idBase = r.IDBase
-		// PID 1 leads to the store. Once PID 1 has ended, nothing is handed out any more.
-		top := l.handed.TakeOpen(id, dir, r)
-		defer func() { l.handed.Leave(id, r, top, err == nil) }()
-		l.abandonImage(r)
-		// In the host's pid namespace the end of PID 1 ends no other process.
-		if r.Config.PID != spec.PIDHost && l.vanish(ctx, id, r.Init, group) == nil {
-			return idBase, nil
+// removeKernel removes the cgroups of the sandbox and its state in libcontainer, if they exist.
+func (x *removal) removeKernel(ctx context.Context) (err error) {
+	l := x.launcher
+	if x.record != nil {
+		defer func() { l.handed.Leave(x.id, *x.record, x.store, err == nil) }()
+		if x.vanish(ctx) == nil {
+			return nil
 		}
 	}
-	if err := errors.Join(group.LiftThrottles(), group.Kill(ctx)); err != nil {
-		return 0, err
+	if err := errors.Join(x.group.LiftThrottles(), x.group.Kill(ctx)); err != nil {
+		return err
 	}
-	err = l.discardContainer(id, group)
+	err = l.discardContainer(x.id, x.group)
 	if errors.Is(err, container.ErrForeign) { // the container is not the sandbox's, and stays
 		err = nil
 	}
-	return idBase, errors.Join(err, group.Delete(ctx))
+	return errors.Join(err, x.group.Delete(ctx))
 }
 
 // discardContainer removes the state of the sandbox's container. A claim that was cut short leaves the
@@ -208,38 +251,65 @@ func (l *Launcher) discardContainer(id string, group *cgroups.Group) error {
 	return errors.Join(err, container.DiscardIn(l.State, id, group.Path()))
 }
 
-// releaseIDs releases the sandbox's range of user ids. If base is 0, it releases all ranges that
+// releaseIDs releases the sandbox's range of user ids. Without a record it releases all ranges that
 // are claimed in the sandbox's name.
-func (l *Launcher) releaseIDs(id string, base uint32) error {
-	names, _, err := l.NamesOf(id)
+func (x *removal) releaseIDs() error {
+	names, _, err := x.launcher.NamesOf(x.id)
 	if err != nil {
 		return err
 	}
-	if base != 0 {
-		return l.ids.Release(names.Made, base)
+	if x.record != nil && x.record.IDBase != 0 {
+		return x.launcher.ids.Release(names.Made, x.record.IDBase)
 	}
-	return l.ids.ReleaseAll(names.Made)
+	return x.launcher.ids.ReleaseAll(names.Made)
+}
+
+// removeImages gives the images of the sandbox's files to the trash.
+func (x *removal) removeImages() error {
+	l := x.launcher
+	own, _, err := l.NamesOf(x.id)
+	if err != nil {
+		return err
+	}
+	all, err := l.Images()
+	errs := []error{err}
+	all = slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, l.ImagePrefix(own.Made)) })
+	if x.record != nil {
+		l.handed.RetireImages(x.state.Path, x.record.UID, all)
+	}
+	for _, name := range all {
+		errs = append(errs, l.trash.Discard(l.ImagePath(name)))
+	}
+	return errors.Join(errs...)
 }
 
 // vanishTime is how long a PID 1 that was killed may take to end in the quick
 // way of removing a sandbox.
 const vanishTime = 100 * time.Millisecond
 
-// vanish is the quick way to remove a healthy sandbox. The end of PID 1 ends its pid namespace, so
-// the groups are empty, and vanish does not search each hierarchy for processes. If it returns an
-// error, the caller must remove the sandbox the thorough way, which repeats all these steps.
-func (l *Launcher) vanish(ctx context.Context, id string, init process.ID, group *cgroups.Group) error {
-	if l.paused(id) { // a process in the v1 freezer does not end
-		return &launch.SandboxError{ID: id, Err: launch.ErrPaused}
-	}
-	if err := group.LiftThrottles(); err != nil {
+// vanish is the quick way to remove a healthy sandbox: vanish does not search each hierarchy for
+// processes. If it returns an error, the caller must remove the sandbox the thorough way, which
+// repeats all these steps.
+func (x *removal) vanish(ctx context.Context) error {
+	if err := x.end(); err != nil {
 		return err
 	}
-	if err := init.End(vanishTime); err != nil {
+	if err := x.group.Delete(ctx); err != nil {
 		return err
 	}
-	if err := group.Delete(ctx); err != nil {
+	return x.launcher.discardContainer(x.id, x.group)
+}
+
+// end ends all processes of a healthy sandbox: the end of PID 1 ends its pid namespace.
+func (x *removal) end() error {
+	if x.record.Config.PID == spec.PIDHost { // the end of PID 1 ends no other process
+		return errors.ErrUnsupported
+	}
+	if frozen, err := x.group.Frozen(); err == nil && frozen { // a process in the v1 freezer does not end
+		return &launch.SandboxError{ID: x.id, Err: launch.ErrPaused}
+	}
+	if err := x.group.LiftThrottles(); err != nil {
 		return err
 	}
-	return l.discardContainer(id, group)
+	return x.record.Init.End(vanishTime)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -118,29 +117,6 @@ func (l *Launcher) makeImage(id string, limits store.Limits) (name string, f *os
 		return "", nil, errors.Join(err, os.Remove(l.ImagePath(name)))
 	}
 	return name, f, nil
-}
-
-// removeImages puts a sandbox's images into the trash. dir is the sandbox's directory.
-func (l *Launcher) removeImages(id, dir string) error {
-	own, _, err := l.NamesOf(id)
-	if err != nil {
-		return err
-	}
-	all, err := l.Images()
-	errs := []error{err}
-	var names []string
-	for _, name := range all {
-		if strings.HasPrefix(name, l.ImagePrefix(own.Made)) {
-			names = append(names, name)
-		}
-	}
-	if r, err := record.Read(dir); err == nil {
-		l.handed.RetireImages(dir, r.UID, names)
-	}
-	for _, name := range names {
-		errs = append(errs, l.trash.Discard(l.ImagePath(name)))
-	}
-	return errors.Join(errs...)
 }
 
 // abandonImage drops the unwritten data of a sandbox's image, so that a removal does not wait until

@@ -241,6 +241,9 @@ func (s *Dir) Renew() error {
 	return signOwner(s.Path)
 }
 
+// Sign names this process as the one that works on the sandbox: see [OwnerLives].
+func (s *Dir) Sign() error { return signOwner(s.Path) }
+
 // CleanupTime bounds the removal of one sandbox. The removal goes on when the caller's
 // context is cancelled.
 const CleanupTime = 30 * time.Second

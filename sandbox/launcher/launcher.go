@@ -99,15 +99,16 @@ func serve(state, data, addresses string, options []string) error {
 	if err := l.CheckRoot(); err != nil {
 		return err
 	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	defer l.Close()
+	l.FinishRemovalsAside(func(err error) { log.Error("a removal is not finished", "error", err) })
 	if err := startPool(l, options); err != nil {
 		return err
 	}
-	defer l.StopPool()
 	conn, err := server.InheritedConn(connection)
 	if err != nil {
 		return fmt.Errorf("descriptor %d: %w", connection, err)
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	daemon := &server.Daemon{Server: server.New(server.Of(l), server.Rules{}, log), Log: log, Grace: leaveTime}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGHUP)
 	defer stop()

@@ -1,0 +1,83 @@
+package launcher
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+)
+
+// An aside finishes removals after the caller has its answer. On nil it finishes none.
+type aside struct {
+	// waiting has a place for each removal that is not finished.
+	waiting chan struct{}
+	// finishing has a place for each removal that goes on.
+	finishing chan struct{}
+	failed    func(error)
+}
+
+// Bounds of the removals that are not finished, and of those that go on at a time. A removal above
+// the first bound keeps its caller waiting, so a client cannot make sandboxes faster than they are
+// removed. More than a few removals at a time are slower beside each other.
+const (
+	mostAside   = 32
+	mostAtATime = 4
+)
+
+// FinishRemovalsAside lets removals of healthy sandboxes return as soon as no process of the sandbox
+// runs and its id is gone. Cgroups, files and user ids are removed afterwards. A new sandbox
+// with the id waits for that, and so does [Launcher.Close]. If it fails, failed is called, and
+// prune removes the rest.
+func (l *Launcher) FinishRemovalsAside(failed func(error)) {
+	l.aside = &aside{waiting: make(chan struct{}, mostAside), finishing: make(chan struct{}, mostAtATime), failed: failed}
+}
+
+// finishes ends the processes of a sandbox, takes its record, and leaves the rest for later. If it
+// returns false, the caller must finish the removal.
+func (a *aside) finishes(ctx context.Context, x *removal, endsLevel bool) bool {
+	if a == nil || x.record == nil {
+		return false
+	}
+	select {
+	case a.waiting <- struct{}{}:
+	default:
+		return false
+	}
+	if err := x.leave(endsLevel); err != nil {
+		<-a.waiting
+		return false
+	}
+	x.launcher.tending.Go(func() {
+		a.finishing <- struct{}{}
+		err := x.finish(ctx)
+		if err == nil {
+			err = x.state.Remove()
+		} else {
+			x.state.Release()
+		}
+		<-a.finishing
+		<-a.waiting
+		if err != nil {
+			a.failed(err)
+		}
+	})
+	return true
+}
+
+// leave ends all processes of a healthy sandbox, and takes its record: then no sandbox has the id.
+func (x *removal) leave(endsLevel bool) error {
+	if err := x.end(); err != nil {
+		return err
+	}
+	x.launcher.sessions.Forget(x.id)
+	if endsLevel {
+		if err := x.launcher.networks().ForgetLevel(x.id, x.record.UID); err != nil {
+			return err
+		}
+	}
+	if err := x.state.Sign(); err != nil {
+		return err
+	}
+	return os.Remove(filepath.Join(x.state.Path, record.FileName))
+}

@@ -1,0 +1,149 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// newAsideLauncher is a launcher that finishes removals aside, and the errors of these.
+func newAsideLauncher(t *testing.T) (*Launcher, chan error) {
+	t.Helper()
+	l, failed := newTestLauncher(t), make(chan error, 100)
+	l.FinishRemovalsAside(func(err error) { failed <- err })
+	return l, failed
+}
+
+// What a removal promises holds at once, though the removal is not finished: see pauseRemovals.
+func TestARemovalIsFinishedAside(t *testing.T) {
+	l, _ := newAsideLauncher(t)
+	resume := pauseRemovals(t, l)
+	sb := up(t, l, "box", inMemory("", spec.Config{}).Config)
+	_ = detachedStart(t, sb, spec.Command{Args: []string{"sleep", "1000"}})
+	init := sb.session.Init()
+	if err := sb.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if init.Lives() {
+		t.Error("PID 1 lives")
+	}
+	if group, err := l.find.group("box"); err != nil {
+		t.Error(err)
+	} else if pids, err := group.Procs(); err != nil || len(pids) > 0 {
+		t.Errorf("left in the cgroup: %d, %v", pids, err)
+	}
+	if i, err := l.Info(t.Context(), "box"); !errors.Is(err, launch.ErrNotFound) {
+		t.Errorf("info: %+v, %v", i, err)
+	}
+	if all, err := l.List(t.Context(), nil); err != nil || len(all) > 0 {
+		t.Errorf("list: %+v, %v", all, err)
+	}
+	if _, err := l.Open(t.Context(), "box"); !errors.Is(err, launch.ErrNotFound) {
+		t.Errorf("open: %v", err)
+	}
+	if pruned, err := l.Prune(t.Context()); err != nil || len(pruned) > 0 {
+		t.Errorf("prune took %q out of the hands of a removal: %v", pruned, err)
+	}
+	// The next sandbox of the name waits for the old one.
+	made := make(chan *Sandbox)
+	go func() {
+		defer close(made)
+		again, err := l.Create(t.Context(), inMemory("box", spec.Config{}), Sources{})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		made <- again
+	}()
+	select {
+	case <-made:
+		t.Error("a sandbox was made before the old one had gone")
+	default:
+	}
+	resume()
+	again := <-made
+	if again == nil {
+		return
+	}
+	if r, out := sh(t, again, "echo usable"); out.stdout != "usable\n" {
+		t.Errorf("%q, %+v", out, r)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+	l.Close() // waits for the removals
+	checkNothingLeft(t, l)
+}
+
+// pauseRemovals keeps removals from being finished, until resume is called.
+func pauseRemovals(t *testing.T, l *Launcher) (resume func()) {
+	t.Helper()
+	for range mostAtATime {
+		l.aside.finishing <- struct{}{}
+	}
+	resume = sync.OnceFunc(func() {
+		for range mostAtATime {
+			<-l.aside.finishing
+		}
+	})
+	t.Cleanup(resume)
+	return resume
+}
+
+// Sandboxes are not made faster than they are removed.
+func TestFewRemovalsAreUnfinished(t *testing.T) {
+	l, _ := newAsideLauncher(t)
+	resume := pauseRemovals(t, l)
+	for i := range mostAside + 2 {
+		if err := up(t, l, "", inMemory("", spec.Config{}).Config).Close(); err != nil {
+			t.Fatal(err)
+		}
+		ids, err := l.find.directories()
+		if want := min(i+1, mostAside); err != nil || len(ids) != want {
+			t.Errorf("%d removals leave %d unfinished, want %d: %v", i+1, len(ids), want, err)
+		}
+	}
+	resume()
+	l.Close()
+	checkNothingLeft(t, l)
+}
+
+// A removal that cannot be finished is told, and prune finishes it.
+func TestAnUnfinishedRemovalIsTold(t *testing.T) {
+	l, failed := newAsideLauncher(t)
+	sb := up(t, l, "box", inMemory("", spec.Config{}).Config)
+	busy := l.Dir("box") + "/busy"
+	if err := errors.Join(os.Mkdir(busy, 0o700), unix.Mount("tmpfs", busy, "tmpfs", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	err := sb.Close()
+	told := <-failed
+	if unmounted := unix.Unmount(busy, 0); unmounted != nil || err != nil || !errors.Is(told, unix.EBUSY) {
+		t.Errorf("close: %v, told: %v, unmount: %v", err, told, unmounted)
+	}
+	if pruned, err := l.Prune(t.Context()); err != nil || fmt.Sprint(pruned) != "[box]" {
+		t.Errorf("prune: %q, %v", pruned, err)
+	}
+	checkNothingLeft(t, l)
+}
+
+// A paused sandbox has gone when its removal returns.
+func TestASlowRemovalIsNotFinishedAside(t *testing.T) {
+	l, _ := newAsideLauncher(t)
+	pauseRemovals(t, l)
+	sb := up(t, l, "box", inMemory("", spec.Config{}).Config)
+	if err := sb.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Close(); err != nil {
+		t.Fatal(err)
+	}
+	checkNothingLeft(t, l)
+}
