@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 )
 
 // ErrNotAddable says that a bind or an overlay cannot be added to a root that is mounted. A root that
@@ -156,8 +157,8 @@ func (a *addition) find(root *node) bool {
 
 // takeTrees makes the detached mounts. The maps of the sandbox's ids can change no more.
 func (a *Additions) takeTrees() error {
-	var spaces namespaces
-	defer spaces.close()
+	var spaces userns.Namespaces
+	defer spaces.Close()
 	for _, add := range a.all {
 		s := add.src
 		var err error

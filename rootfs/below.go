@@ -71,8 +71,8 @@ func (s *source) refuseMounts(m mounts) error {
 // refuseMixed finds out, for a writable tree that could not be idmapped, whether
 // something mounted below it is the reason. Then the error names that: half a
 // tree with other owners would surprise.
-func (s *source) refuseMixed(m mounts, userns int) error {
-	if len(m.below) == 0 || !idmappable(s.fd, userns) {
+func (s *source) refuseMixed(m mounts, space int) error {
+	if len(m.below) == 0 || !idmappable(s.fd, space) {
 		return nil
 	}
 	var bad []string
@@ -84,7 +84,7 @@ func (s *source) refuseMixed(m mounts, userns int) error {
 		if err != nil {
 			return fmt.Errorf("open the mount on %s: %w", i.Mountpoint, err)
 		}
-		if !idmappable(fd, userns) {
+		if !idmappable(fd, space) {
 			bad = append(bad, i.Mountpoint+" ("+i.FSType+")")
 		}
 		descriptor.CloseFD(fd)
@@ -93,9 +93,9 @@ func (s *source) refuseMixed(m mounts, userns int) error {
 }
 
 // idmappable says whether a mount by itself can be idmapped.
-func idmappable(fd, userns int) bool {
+func idmappable(fd, space int) bool {
 	s := source{fd: fd, tree: -1, writable: true}
-	err := s.clone(userns, false)
+	err := s.clone(space, false)
 	if s.tree >= 0 {
 		descriptor.CloseFD(s.tree)
 	}

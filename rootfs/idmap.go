@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"syscall"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,7 +34,7 @@ func (i ids) uids() []syscall.SysProcIDMap { return extents(i.base, i.user.UID, 
 func (i ids) gids() []syscall.SysProcIDMap { return extents(i.base, i.user.GID, i.host().gid) }
 
 // own is the id map of the sandbox's user namespace.
-func (i ids) own() idMap { return idMap{i.uids(), i.gids()} }
+func (i ids) own() userns.Map { return userns.Map{UIDs: i.uids(), GIDs: i.gids()} }
 
 // extents map a range, with one id of the inside to an id of the host's own.
 func extents(base, inside, host uint32) []syscall.SysProcIDMap {
@@ -61,7 +63,7 @@ func hostID(m []syscall.SysProcIDMap, inside uint32) int {
 }
 
 // mapFor is the id map of a source's mount.
-func (i ids) mapFor(s *source) idMap {
+func (i ids) mapFor(s *source) userns.Map {
 	if s.shown == asOnDisk {
 		return i.own()
 	}
@@ -69,12 +71,12 @@ func (i ids) mapFor(s *source) idMap {
 	one := func(disk, host uint32) []syscall.SysProcIDMap {
 		return []syscall.SysProcIDMap{{ContainerID: int(disk), HostID: int(host), Size: 1}}
 	}
-	return idMap{one(s.uid, host.uid), one(s.gid, host.gid)}
+	return userns.Map{UIDs: one(s.uid, host.uid), GIDs: one(s.gid, host.gid)}
 }
 
 // takeTrees makes the detached mounts of a plan. Writable sources come first:
 // whether they can be idmapped decides on the maps of all others.
-func (r *Root) takeTrees(spaces *namespaces) error {
+func (r *Root) takeTrees(spaces *userns.Namespaces) error {
 	writable, rest := []*source{}, []*source{}
 	r.plan.root.eachSource(func(s *source) {
 		if s.writable || s.overlay != nil && s.shown == asUser {
@@ -109,7 +111,7 @@ func (n *node) eachSource(f func(*source)) {
 
 // takeWritable idmaps each source. Where one cannot be, its owner becomes the
 // host's user behind the sandbox's, and all are taken again with that.
-func (r *Root) takeWritable(sources []*source, spaces *namespaces) error {
+func (r *Root) takeWritable(sources []*source, spaces *userns.Namespaces) error {
 	var plain *source // the one that made its owner direct
 	for i := 0; i < len(sources); i++ {
 		s := sources[i]
@@ -140,16 +142,16 @@ func (r *Root) takeWritable(sources []*source, spaces *namespaces) error {
 }
 
 // goDirect makes a source's owner the host's user behind the sandbox's.
-func (r *Root) goDirect(s *source, spaces *namespaces) error {
+func (r *Root) goDirect(s *source, spaces *userns.Namespaces) error {
 	m, err := r.plan.mounted.of(s)
 	if err != nil {
 		return err
 	}
-	userns, err := spaces.descriptor(r.ids.mapFor(s))
+	space, err := spaces.Descriptor(r.ids.mapFor(s))
 	if err != nil {
 		return err
 	}
-	if err := s.refuseMixed(m, userns); err != nil {
+	if err := s.refuseMixed(m, space); err != nil {
 		return err
 	}
 	if s.uid == 0 || s.gid == 0 {
@@ -166,7 +168,7 @@ func (r *Root) goDirect(s *source, spaces *namespaces) error {
 }
 
 // takeReadOnly idmaps a source where it should be and can be.
-func (r *Root) takeReadOnly(s *source, spaces *namespaces) error {
+func (r *Root) takeReadOnly(s *source, spaces *userns.Namespaces) error {
 	if s.shown == asNobody {
 		if s.foreign {
 			r.note("%s belongs to user %d, and another user asks for it: its files belong to nobody in the sandbox", s.origin, s.uid)
@@ -203,8 +205,8 @@ func (r *Root) note(format string, args ...any) {
 }
 
 // idmap takes the source's tree with its id map.
-func (r *Root) idmap(s *source, spaces *namespaces) error {
-	fd, err := spaces.descriptor(r.ids.mapFor(s))
+func (r *Root) idmap(s *source, spaces *userns.Namespaces) error {
+	fd, err := spaces.Descriptor(r.ids.mapFor(s))
 	if err != nil {
 		return err
 	}
@@ -225,7 +227,7 @@ func unsupported(err error) bool {
 // before. open_tree(2), Linux 5.2; mount_setattr(2), Linux 5.12, which says
 // EINVAL where a file system cannot be idmapped and EPERM where a mount already
 // is.
-func (s *source) clone(userns int, recursive bool) error {
+func (s *source) clone(space int, recursive bool) error {
 	if s.tree >= 0 {
 		descriptor.CloseFD(s.tree)
 		s.tree = -1
@@ -245,18 +247,41 @@ func (s *source) clone(userns int, recursive bool) error {
 	if !s.writable {
 		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
-	if userns >= 0 {
+	if space >= 0 {
 		attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
-		attr.Userns_fd = uint64(userns)
+		attr.Userns_fd = uint64(space)
 	}
 	if err := unix.MountSetattr(tree, "", flags, &attr); err != nil {
 		descriptor.CloseFD(tree)
 		wrapped := fmt.Errorf("mount_setattr %s: %w", s.path, err)
-		if userns >= 0 && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP)) {
+		if space >= 0 && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP)) {
 			return unsupportedError{wrapped}
 		}
 		return wrapped
 	}
 	s.tree = tree
+	return nil
+}
+
+// ShowAs has a detached mount, which maps no ids yet, show the files of one user and group
+// as another's, and all other files as nobody's. It is errors.ErrUnsupported for a file
+// system that the kernel does not idmap, and for a mount that is not detached.
+func ShowAs(mount *os.File, has, shown User) error {
+	one := func(from, to uint32) []syscall.SysProcIDMap {
+		return []syscall.SysProcIDMap{{ContainerID: int(from), HostID: int(to), Size: 1}}
+	}
+	space, err := userns.New(userns.Map{UIDs: one(has.UID, shown.UID), GIDs: one(has.GID, shown.GID)}, 0)
+	if err != nil {
+		return err
+	}
+	defer descriptor.CloseFD(space)
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(space)}
+	err = unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr)
+	if errors.Is(err, unix.EINVAL) {
+		err = errors.Join(errors.ErrUnsupported, err)
+	}
+	if err != nil {
+		return fmt.Errorf("idmap %s: %w", mount.Name(), err)
+	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package rootfs
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 )
 
 func TestWorkspaceFilesBelongToItsOwner(t *testing.T) {
@@ -275,9 +275,9 @@ func TestWorkspaceThatIsIdmappedAlready(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	var spaces namespaces
-	defer spaces.close()
-	ns, err := spaces.descriptor(ids{base: 40000}.mapFor(s)) // root's files are those of 40000
+	var spaces userns.Namespaces
+	defer spaces.Close()
+	ns, err := spaces.Descriptor(ids{base: 40000}.mapFor(s)) // root's files are those of 40000
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,25 +324,17 @@ func TestExtents(t *testing.T) {
 	}
 }
 
-// The child that a namespace begins in never runs, and is reaped.
-func TestUserNamespaceLeavesNoProcess(t *testing.T) {
+// The kernel counts what a sandbox takes for the owner of its user namespace.
+func TestUserNamespaceBelongsToTheSandbox(t *testing.T) {
 	asRoot(t)
-	var spaces namespaces
-	for i := range uint32(8) {
-		spaces.start(ids{base: testBase + i*IDCount}.mapFor(&source{shown: asOnDisk}))
+	r := open(t, testConfig())
+	users := r.TakeUserNamespace()
+	defer users.Close()
+	if again := r.TakeUserNamespace(); again != nil {
+		t.Errorf("handed over twice: %v", again)
 	}
-	for _, ns := range spaces.made {
-		<-ns.done
-		if ns.err != nil {
-			t.Error(ns.err)
-		}
-	}
-	spaces.close()
-	children, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
-	if err == nil && len(children) > 0 {
-		t.Errorf("children: %s", children)
-	}
-	if _, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); !errors.Is(err, unix.ECHILD) {
-		t.Errorf("a child is left: %v", err)
+	owner, err := unix.IoctlGetUint32(int(users.Fd()), unix.NS_GET_OWNER_UID)
+	if err != nil || owner != testBase {
+		t.Errorf("the owner is %d, want %d: %v", owner, testBase, err)
 	}
 }

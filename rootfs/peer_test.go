@@ -366,7 +366,7 @@ func TestPeersRightsEndWithTheCall(t *testing.T) {
 	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	before := fileIDs(t)
+	before := testhost.ThreadIDs(t)
 	err := testPeer().do(func() error {
 		if _, err := os.ReadFile(dir + "/roots"); !errors.Is(err, fs.ErrPermission) {
 			t.Errorf("root's file: %v", err)
@@ -382,28 +382,12 @@ func TestPeersRightsEndWithTheCall(t *testing.T) {
 	if _, err := os.ReadFile(dir + "/roots"); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
-	if after := fileIDs(t); after != before {
+	if after := testhost.ThreadIDs(t); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
 }
 
 var errClosed = errors.New("of the call")
-
-// fileIDs are the ids and capabilities of the calling thread.
-func fileIDs(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("/proc/thread-self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var lines []string
-	for line := range strings.Lines(string(text)) {
-		if key, _, _ := strings.Cut(line, ":"); key == "Uid" || key == "Gid" || key == "Groups" || strings.HasPrefix(key, "Cap") {
-			lines = append(lines, line)
-		}
-	}
-	return strings.Join(lines, "")
-}
 
 // A process that keeps its capabilities whatever its ids can't take a peer's
 // rights.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 	"golang.org/x/sys/unix"
 )
 
@@ -100,15 +101,15 @@ func OpenLower(cfg Config, t Tree, uids, gids []specs.LinuxIDMapping) (_ *os.Fil
 		return nil, fmt.Errorf("overlay %s: it is another directory than when the sandbox was made", t.Path)
 	}
 	s.uid, s.gid = t.UID, t.GID
-	var spaces namespaces
-	defer spaces.close()
+	var spaces userns.Namespaces
+	defer spaces.Close()
 	r := &Root{plan: p, ids: ids{base: cfg.IDBase, user: cfg.User}}
 	r.ids.direct = directOwner(r.ids, uids, gids)
-	userns, err := spaces.descriptor(r.ids.mapFor(s))
+	space, err := spaces.Descriptor(r.ids.mapFor(s))
 	if err != nil {
 		return nil, err
 	}
-	if err = s.clone(userns, false); unsupported(err) {
+	if err = s.clone(space, false); unsupported(err) {
 		err = s.clone(-1, false)
 	}
 	if err != nil {
@@ -125,13 +126,13 @@ func (i identity) device() uint64 { return unix.Mkdev(i.major, i.minor) }
 // MapFrozen makes a detached mount of another sandbox's store read-only, and has its
 // ids, which are of the inside, be those that a sandbox with these maps has.
 func MapFrozen(f *os.File, uids, gids []specs.LinuxIDMapping) error {
-	var spaces namespaces
-	defer spaces.close()
-	userns, err := spaces.descriptor(idMap{sysMappings(uids), sysMappings(gids)})
+	var spaces userns.Namespaces
+	defer spaces.Close()
+	space, err := spaces.Descriptor(userns.Map{UIDs: sysMappings(uids), GIDs: sysMappings(gids)})
 	if err != nil {
 		return err
 	}
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | unix.MOUNT_ATTR_RDONLY, Userns_fd: uint64(userns)}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | unix.MOUNT_ATTR_RDONLY, Userns_fd: uint64(space)}
 	if err := unix.MountSetattr(int(f.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		return fmt.Errorf("idmap the layers of a snapshot: %w", err)
 	}

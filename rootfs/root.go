@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 )
 
 // Root is a sandbox's root, checked and ready to be mounted once. It holds a descriptor
@@ -33,12 +34,12 @@ type Root struct {
 // that is fs.ErrNotExist.
 func Open(cfg Config) (*Root, error) {
 	r := &Root{ids: ids{base: cfg.IDBase, user: cfg.User}, store: cfg.Store, cgroups: cfg.Cgroups}
-	spaces := namespaces{owner: cfg.IDBase}
-	defer spaces.close()
-	spaces.start(r.ids.own())
+	spaces := userns.Namespaces{Owner: cfg.IDBase}
+	defer spaces.Close()
+	spaces.Start(r.ids.own())
 	p, err := newPlan(cfg, func(s *source) {
 		if s.shown != asNobody {
-			spaces.start(r.ids.mapFor(s))
+			spaces.Start(r.ids.mapFor(s))
 		}
 	})
 	if err != nil {
@@ -55,7 +56,7 @@ func Open(cfg Config) (*Root, error) {
 		err = r.mapStore(&spaces)
 	}
 	if err == nil {
-		r.users, err = spaces.file(r.ids.own())
+		r.users, err = spaces.File(r.ids.own())
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close())

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,13 +18,13 @@ import (
 const storeRoot = 1 << 31
 
 // mapStore makes the store an idmapped mount: its files have the ids of the sandbox.
-func (r *Root) mapStore(spaces *namespaces) error {
+func (r *Root) mapStore(spaces *userns.Namespaces) error {
 	host := syscall.SysProcIDMap{ContainerID: storeRoot, HostID: 0, Size: 1}
-	userns, err := spaces.descriptor(idMap{append(r.ids.uids(), host), append(r.ids.gids(), host)})
+	space, err := spaces.Descriptor(userns.Map{UIDs: append(r.ids.uids(), host), GIDs: append(r.ids.gids(), host)})
 	if err != nil {
 		return err
 	}
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns)}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(space)}
 	if err := unix.MountSetattr(int(r.store.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		return fmt.Errorf("idmap the store: %w", err)
 	}

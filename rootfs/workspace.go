@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 )
 
 // OpenWorkspace checks the workspace of a Config as [Open] does and returns its
@@ -25,8 +26,8 @@ func OpenWorkspace(cfg Config, uids, gids []specs.LinuxIDMapping) (_ *os.File, e
 	if err != nil {
 		return nil, fmt.Errorf("workspace %w", err)
 	}
-	var spaces namespaces
-	defer spaces.close()
+	var spaces userns.Namespaces
+	defer spaces.Close()
 	r := &Root{plan: p, ids: ids{base: cfg.IDBase, user: cfg.User}}
 	r.ids.direct = directOwner(r.ids, uids, gids)
 	if err := r.takeLate(s, &spaces); err != nil {
@@ -57,7 +58,7 @@ func mappedID(maps []specs.LinuxIDMapping, inside uint32) uint32 {
 }
 
 // takeLate takes a writable source's tree once the id maps can change no more.
-func (r *Root) takeLate(s *source, spaces *namespaces) error {
+func (r *Root) takeLate(s *source, spaces *userns.Namespaces) error {
 	err := r.idmap(s, spaces)
 	if err == nil || !unsupported(err) {
 		return err

@@ -229,3 +229,19 @@ func comes(holds func() bool) bool {
 	}
 	return true
 }
+
+// ThreadIDs are the ids and the capabilities of the calling thread.
+func ThreadIDs(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/thread-self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for line := range strings.Lines(string(text)) {
+		if key, _, _ := strings.Cut(line, ":"); key == "Uid" || key == "Gid" || key == "Groups" || strings.HasPrefix(key, "Cap") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}

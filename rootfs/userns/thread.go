@@ -1,4 +1,4 @@
-package rootfs
+package userns
 
 import (
 	"errors"

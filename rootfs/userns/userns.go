@@ -1,4 +1,5 @@
-package rootfs
+// Package userns makes user namespaces that carry the maps of idmapped mounts, and belong to any user.
+package userns
 
 import (
 	"errors"
@@ -12,16 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An idMap has the translation of an idmapped mount: ids on disk to ids of the host. The
+// A Map has the translation of an idmapped mount: ids on disk to ids of the host. The
 // containerID of an extent is the one on disk.
-type idMap struct {
-	uids, gids []syscall.SysProcIDMap
+type Map struct {
+	UIDs, GIDs []syscall.SysProcIDMap
 }
 
-// namespaces are the user namespaces of a root, one for each idMap, made in
-// the background. One goroutine uses it; close waits for all that were started.
-type namespaces struct {
-	owner uint32 // the host's id of the user to whom they belong
+// Namespaces are user namespaces, one for each Map. They are made in the background. One goroutine
+// uses them. Close waits for all that were started.
+type Namespaces struct {
+	// Owner is the host's id of the user to whom they belong.
+	Owner uint32
 	made  map[string]*namespace
 }
 
@@ -31,8 +33,10 @@ type namespace struct {
 	err  error
 }
 
-// start begins to make the namespace of a map unless there is one.
-func (n *namespaces) start(m idMap) *namespace {
+// Start begins to make the namespace of a map unless there is one.
+func (n *Namespaces) Start(m Map) { n.start(m) }
+
+func (n *Namespaces) start(m Map) *namespace {
 	key := fmt.Sprint(m)
 	if ns := n.made[key]; ns != nil {
 		return ns
@@ -44,19 +48,20 @@ func (n *namespaces) start(m idMap) *namespace {
 	n.made[key] = ns
 	go func() {
 		defer close(ns.done)
-		ns.fd, ns.err = newUserNamespace(m, n.owner)
+		ns.fd, ns.err = New(m, n.Owner)
 	}()
 	return ns
 }
 
-// descriptor waits for the namespace; it stays the owner's.
-func (n *namespaces) descriptor(m idMap) (int, error) {
+// Descriptor waits for the namespace. The caller must not close the descriptor.
+func (n *Namespaces) Descriptor(m Map) (int, error) {
 	ns := n.start(m)
 	<-ns.done
 	return ns.fd, ns.err
 }
 
-func (n *namespaces) close() {
+// Close gives up all namespaces. What was made with them keeps them.
+func (n *Namespaces) Close() {
 	for _, ns := range n.made {
 		<-ns.done
 		if ns.fd >= 0 {
@@ -66,9 +71,9 @@ func (n *namespaces) close() {
 	n.made = nil
 }
 
-// file is a file of the namespace, which the caller must close.
-func (n *namespaces) file(m idMap) (*os.File, error) {
-	fd, err := n.descriptor(m)
+// File is a file of the namespace, which the caller must close.
+func (n *Namespaces) File(m Map) (*os.File, error) {
+	fd, err := n.Descriptor(m)
 	if err != nil {
 		return nil, err
 	}
@@ -79,14 +84,14 @@ func (n *namespaces) file(m idMap) (*os.File, error) {
 	return os.NewFile(uintptr(copied), "user namespace"), nil
 }
 
-// newUserNamespace makes a user namespace of the given owner. Only the descriptor
+// New makes a user namespace of the given owner. Only the descriptor
 // keeps the namespace alive.
 //
 // The kernel counts inotify instances, queued signals and the like once more for
 // the owner, in the parent namespace (user_namespaces(7); kernel/ucount.c
 // inc_ucount()): docs/adr/0013. The owner has all rights over the namespace, and
 // the owner's thread opens it with them.
-func newUserNamespace(m idMap, owner uint32) (fd int, err error) {
+func New(m Map, owner uint32) (fd int, err error) {
 	if int(owner) == os.Geteuid() {
 		return beginUserNamespace(m)
 	}
@@ -108,7 +113,7 @@ func newUserNamespace(m idMap, owner uint32) (fd int, err error) {
 // The child borrows this process's memory until then (vfork(2)), since to copy its
 // page tables takes longer than all the rest; that is why the maps, for which it
 // would have to wait, are written once it stands still.
-func beginUserNamespace(m idMap) (int, error) {
+func beginUserNamespace(m Map) (int, error) {
 	runtime.LockOSThread() // the tracer is a thread, and so is the parent-death signal's parent
 	defer runtime.UnlockOSThread()
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{"user-namespace"}, &syscall.ProcAttr{
@@ -124,7 +129,7 @@ func beginUserNamespace(m idMap) (int, error) {
 	}
 	defer end(pid)
 	proc := "/proc/" + strconv.Itoa(pid)
-	for file, extents := range map[string][]syscall.SysProcIDMap{"uid_map": m.uids, "gid_map": m.gids} {
+	for file, extents := range map[string][]syscall.SysProcIDMap{"uid_map": m.UIDs, "gid_map": m.GIDs} {
 		if err := os.WriteFile(proc+"/"+file, mapText(extents), 0); err != nil {
 			return -1, fmt.Errorf("user namespace: %w", err)
 		}
@@ -134,29 +139,6 @@ func beginUserNamespace(m idMap) (int, error) {
 		return -1, fmt.Errorf("open user namespace: %w", err)
 	}
 	return fd, nil
-}
-
-// ShowAs has a detached mount, which maps no ids yet, show the files of one user and group
-// as another's, and all other files as nobody's. It is errors.ErrUnsupported for a file
-// system that the kernel does not idmap, and for a mount that is not detached.
-func ShowAs(mount *os.File, has, shown User) error {
-	one := func(from, to uint32) []syscall.SysProcIDMap {
-		return []syscall.SysProcIDMap{{ContainerID: int(from), HostID: int(to), Size: 1}}
-	}
-	userns, err := newUserNamespace(idMap{one(has.UID, shown.UID), one(has.GID, shown.GID)}, 0)
-	if err != nil {
-		return err
-	}
-	defer descriptor.CloseFD(userns)
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns)}
-	err = unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr)
-	if errors.Is(err, unix.EINVAL) {
-		err = errors.Join(errors.ErrUnsupported, err)
-	}
-	if err != nil {
-		return fmt.Errorf("idmap %s: %w", mount.Name(), err)
-	}
-	return nil
 }
 
 // mapText is a map as user_namespaces(7) wants it written, at once.

@@ -1,0 +1,32 @@
+package userns
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+)
+
+// The child that a namespace begins in never runs, and is reaped.
+func TestUserNamespaceLeavesNoProcess(t *testing.T) {
+	testhost.NeedRoot(t, "user namespaces are made")
+	var spaces Namespaces
+	maps := make([]Map, 8)
+	for i := range maps {
+		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: other + i<<16, Size: 1 << 16}}
+		maps[i] = Map{ids, ids}
+		spaces.Start(maps[i])
+	}
+	for _, m := range maps {
+		if fd, err := spaces.Descriptor(m); err != nil || fd < 0 {
+			t.Error(fd, err)
+		}
+	}
+	spaces.Close()
+	children, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
+	if err == nil && len(children) > 0 {
+		t.Errorf("children: %s", children)
+	}
+}
