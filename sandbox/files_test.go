@@ -229,7 +229,7 @@ func TestReaderSeesOldOrNew(t *testing.T) {
 			}
 		}
 	})
-	r, err := sb.Run(ctx, `for i in $(seq 200); do s=$(tr -d a < f | wc -c); [ $s = 0 ] || [ $s = 1048576 ] || exit 9; done`)
+	r, err := sb.Run(ctx, `for i in $(seq 50); do s=$(tr -d a < f | wc -c); [ $s = 0 ] || [ $s = 1048576 ] || exit 9; done`)
 	cancel()
 	done.Wait()
 	if err != nil || !r.OK() {
