@@ -138,7 +138,7 @@ type PoolStats struct {
 	Hits int `json:"hits"`
 	// Misses are the new sandboxes without a blank, by the reason: "empty" if no blank was ready,
 	// "place" for a mount point in a directory of the host, "broken" if the blank broke during the
-	// claim, or the field of the configuration that no blank can have.
+	// claim, "rule" if the user's rule has no blanks, or the field of the configuration that no blank can have.
 	Misses map[string]int `json:"misses,omitempty"`
 	// AverageClaim and LongestClaim are the times that claims took.
 	AverageClaim Duration `json:"average_claim,omitzero"`

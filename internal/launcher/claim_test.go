@@ -463,3 +463,31 @@ func TestAFieldIsClaimableOrAMiss(t *testing.T) {
 		t.Errorf("a fork: %q", reason)
 	}
 }
+
+// The number of a rule bounds the blanks of its user. Without a number a user has a quarter of the pool.
+func TestARuleBoundsBlanks(t *testing.T) {
+	l := newPooledLauncher(t, 8)
+	none, three, many := 0, 3, 100
+	for want, from := range map[int]Sources{2: {UID: 1001}, 0: {UID: 1001, Blanks: &none}, 3: {UID: 1001, Blanks: &three}} {
+		if got := l.share(from); got != want {
+			t.Errorf("%d blanks, want %d", got, want)
+		}
+	}
+	for _, from := range []Sources{{}, {Blanks: &none}, {UID: 1001, Blanks: &many}} {
+		if got := l.share(from); got != 8 {
+			t.Errorf("%+v: %d blanks, want all", from, got)
+		}
+	}
+	from := Sources{UID: 1001, GIDs: []uint32{1001}, Blanks: &none}
+	sb, err := l.Create(t.Context(), inMemory("box", spec.Config{}), from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := l.PoolStats(&from.UID)
+	if err != nil || s.Misses["rule"] != 1 || s.Total != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if err := sb.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -23,7 +23,8 @@ type blanks struct {
 
 // StartPool keeps blanks ready from now on: sandboxes that need only a name and the rest of their
 // configuration. [Launcher.Create] claims them. path and home are of the environment of the expected
-// clients. Until a client asks for others, the blanks are for sandboxes of root in memory.
+// clients. Until a client asks for others, the blanks are for sandboxes of root in memory. The pool keeps
+// a quarter of its blanks at most for another user whose [Sources] have no number.
 func (l *Launcher) StartPool(c spec.PoolConfig, path, home string) error {
 	c, err := c.Complete()
 	if err != nil {
@@ -114,6 +115,10 @@ func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources)
 	if len(r.Config.Overlays) > 0 && l.blanks.noOverlays.Load() {
 		reason = "overlays"
 	}
+	share := l.share(from)
+	if share == 0 {
+		reason = "rule"
+	}
 	kind, err := t.kind()
 	if err != nil {
 		reason = "template"
@@ -122,7 +127,7 @@ func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources)
 		return nil, "", reason
 	}
 	for {
-		b, ok := l.blanks.Take(kind, from.UID, l.share(from.UID))
+		b, ok := l.blanks.Take(kind, from.UID, share)
 		if !ok {
 			return nil, "", "empty"
 		}
@@ -135,10 +140,13 @@ func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources)
 }
 
 // share is the number of blanks that the pool keeps for one user at most.
-func (l *Launcher) share(uid uint32) int {
+func (l *Launcher) share(from Sources) int {
 	most := l.blanks.Config().Max
-	if uid == 0 {
+	switch {
+	case from.UID == 0:
 		return most
+	case from.Blanks != nil:
+		return min(*from.Blanks, most)
 	}
 	return max(1, most/4)
 }

@@ -24,6 +24,8 @@ type Sources struct {
 	// users can show a sandbox.
 	UID  uint32
 	GIDs []uint32
+	// Blanks is the most that a pool keeps for this user. Nil: the default of [Launcher.StartPool].
+	Blanks *int
 }
 
 // peer is the client, if the client has fewer rights than this process.

@@ -92,7 +92,7 @@ func (c *call) make(ctx context.Context, r launch.Create, files map[string]*os.F
 		return i, err
 	}
 	defer func() { c.peer.made(r.Name, i.ID, err) }()
-	box, err := c.server.core.Create(ctx, r, Sources{Files: files, UID: c.peer.uid, GIDs: c.groups})
+	box, err := c.server.core.Create(ctx, r, Sources{Files: files, UID: c.peer.uid, GIDs: c.groups, Blanks: c.peer.Blanks})
 	if err != nil {
 		return i, err
 	}

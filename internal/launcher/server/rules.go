@@ -52,6 +52,9 @@ type Rule struct {
 	Sandboxes   int `json:"sandboxes,omitempty"`
 	Calls       int `json:"calls,omitempty"`
 	Descriptors int `json:"descriptors,omitempty"`
+	// Blanks is the most that a pool keeps for the user. Nil: a quarter of the pool. With 0 the
+	// user's sandboxes never come from a pool.
+	Blanks *int `json:"blanks,omitempty"`
 
 	uid          uint32
 	networkAllow []spec.AddressRule
@@ -211,6 +214,9 @@ func (r *Rule) complete() error {
 			return fmt.Errorf("%s: %d is negative", bound.name, *bound.value)
 		}
 		*bound.value = cmp.Or(*bound.value, bound.fallback)
+	}
+	if r.Blanks != nil && *r.Blanks < 0 {
+		return fmt.Errorf("blanks: %d is negative", *r.Blanks)
 	}
 	if r.OutputLimit < 0 {
 		return fmt.Errorf("output_limit: %d is negative", r.OutputLimit)

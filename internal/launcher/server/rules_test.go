@@ -29,6 +29,7 @@ func TestRulesThatAreNone(t *testing.T) {
 		"a relative workspace": {`{"peers":[{"user":7,"workspaces":["w"]}]}`, "not an absolute path"},
 		"one that is not":      {`{"peers":[{"user":7,"workspaces":["/no/such"]}]}`, "workspaces[0]"},
 		"negative":             {`{"peers":[{"user":7,"calls":-1}]}`, "calls: -1"},
+		"negative blanks":      {`{"peers":[{"user":7,"blanks":-1}]}`, "blanks: -1"},
 		"tiny limits":          {`{"peers":[{"user":7,"limits":{"memory":1}}]}`, "limits.memory"},
 		"a number too far":     {`{"peers":[{"user":4294967296}]}`, "user"},
 	} {
@@ -46,7 +47,7 @@ func TestRulesOfAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "rules.json")
-	text := `{"peers":[{"user":"1001","workspaces":["` + dir + `/link"],"limits":{"memory":"2g"},"sandboxes":3}]}`
+	text := `{"peers":[{"user":"1001","workspaces":["` + dir + `/link"],"limits":{"memory":"2g"},"sandboxes":3,"blanks":0}]}`
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,7 @@ func TestRulesOfAFile(t *testing.T) {
 	}
 	got := r.of(1001)
 	if got == nil || got.Workspaces[0] != dir || got.Limits.Memory != 2<<30 || got.Limits.Pids != 128 ||
-		got.Sandboxes != 3 || got.Calls != defaultCalls || got.all {
+		got.Sandboxes != 3 || got.Blanks == nil || *got.Blanks != 0 || got.Calls != defaultCalls || got.all {
 		t.Errorf("%+v", got)
 	}
 	if r.of(1002) != nil || !r.of(0).all || !r.of(uint32(os.Geteuid())).all {

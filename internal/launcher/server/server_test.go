@@ -103,6 +103,17 @@ func (w *world) client(t testing.TB, uid uint32) *launch.Client {
 	return c
 }
 
+// The launcher knows the blanks of a user's rule.
+func TestBlanksOfARule(t *testing.T) {
+	none := 0
+	w := newWorld(t, Rule{User: "1001", Blanks: &none}, Rule{User: "1002"})
+	box(t, w.client(t, 1001), "x")
+	box(t, w.client(t, 1002), "y")
+	if x, y := w.core.box("x").from.Blanks, w.core.box("y").from.Blanks; x == nil || *x != 0 || y != nil {
+		t.Errorf("got %v and %v", x, y)
+	}
+}
+
 // box makes a sandbox.
 func box(t testing.TB, c *launch.Client, name string) spec.Info {
 	t.Helper()
