@@ -29,8 +29,8 @@ const (
 	rangeCount = 4094
 )
 
-// errNoIDs says that each range belongs to a sandbox.
-var errNoIDs = fmt.Errorf("all %d ranges of user ids are taken; remove sandboxes, or run prune", rangeCount)
+// ErrNone says that each range belongs to a sandbox.
+var ErrNone = fmt.Errorf("all %d ranges of user ids are taken; remove sandboxes, or run prune", rangeCount)
 
 // Ranges gives ranges of host ids to sandboxes. No two sandboxes of the host have the same range.
 // Launchers with different state roots share one data directory for that. The data directory is
@@ -73,7 +73,20 @@ func (r Ranges) Claim(id string) (uint32, error) {
 			return 0, fmt.Errorf("%s: %w", filepath.Join(dir.Name(), rangeName(n)), err)
 		}
 	}
-	return 0, errNoIDs
+	return 0, ErrNone
+}
+
+// Free is the number of ranges that nobody has taken.
+func (r Ranges) Free() (int, error) {
+	boot, err := bootID()
+	if err != nil {
+		return 0, err
+	}
+	taken, err := os.ReadDir(filepath.Join(r.Data, "ids", boot))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return max(0, rangeCount-len(taken)), err
 }
 
 // claimOf is the target of the links of the sandbox.

@@ -104,7 +104,7 @@ func TestAllIDRangesTakenIsAnError(t *testing.T) {
 		}
 	}
 	// All but those of sandboxes that live on this host at the moment.
-	if !errors.Is(err, errNoIDs) || claims > rangeCount+1 || claims < rangeCount/2 {
+	if !errors.Is(err, ErrNone) || claims > rangeCount+1 || claims < rangeCount/2 {
 		t.Fatalf("claim %d: %v", claims, err)
 	}
 	if err := r.Release(fmt.Sprint(claims-2), last); err != nil {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -490,4 +492,37 @@ func TestARuleBoundsBlanks(t *testing.T) {
 	if err := sb.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// On a host that has no room for another sandbox, a request ends a blank, and no blank is made.
+func TestBlanksGiveWayToSandboxes(t *testing.T) {
+	l := newPooledLauncher(t, 2)
+	boots, err := filepath.Glob(filepath.Join(l.Data, "ids", "*"))
+	if err != nil || len(boots) != 1 {
+		t.Fatal(boots, err)
+	}
+	for n := range 4094 {
+		if err := os.Symlink("{}", filepath.Join(boots[0], strconv.Itoa(n))); err != nil && !errors.Is(err, os.ErrExist) {
+			t.Fatal(err)
+		}
+	}
+	none := 0
+	from := Sources{UID: 1001, GIDs: []uint32{1001}, Blanks: &none}
+	for ready := range 2 {
+		sb, err := l.Create(t.Context(), inMemory("", spec.Config{}), from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sb.Close()
+		if s := poolOf(t, l); s.Ready != 1-ready {
+			t.Errorf("%+v", s)
+		}
+	}
+	if _, err := l.Create(t.Context(), inMemory("", spec.Config{}), from); !errors.Is(err, idrange.ErrNone) {
+		t.Errorf("one more: %v", err)
+	}
+	if err := l.roomForBlank(); err == nil || !strings.Contains(err.Error(), "0 more sandboxes") {
+		t.Errorf("room for a blank: %v", err)
+	}
+	testhost.Eventually(t, "a look of the pool", func() bool { s := poolOf(t, l); return s.Failed > 0 && s.Ready == 0 })
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -155,7 +156,11 @@ func (m *making) claimOrMake(ctx context.Context, state *statedir.Dir) error {
 		return err
 	}
 	defer blanks.Elsewhere()()
-	if err := m.make(ctx, m.from); err != nil {
+	err = m.make(ctx, m.from)
+	for errors.Is(err, idrange.ErrNone) && blanks.Yield() {
+		err = m.make(ctx, m.from)
+	}
+	if err != nil {
 		return err
 	}
 	blanks.claims.Miss(m.from.UID, missed)

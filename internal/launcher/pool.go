@@ -47,9 +47,24 @@ func (l *Launcher) StartPool(c spec.PoolConfig, path, home string) error {
 		Make:  l.newBlank,
 		Check: func(ctx context.Context, b *blank) error { return b.check(ctx) },
 		End:   func(b *blank) error { return b.remove(context.Background()) },
-		Room:  kernel.MemoryShort,
+		Room:  l.roomForBlank,
 	})
 	return nil
+}
+
+// leastFree is the number of sandboxes for which a pool leaves room on the host.
+const leastFree = 256
+
+// roomForBlank returns an error if another blank would take memory or ids that sandboxes need.
+func (l *Launcher) roomForBlank() error {
+	if err := kernel.MemoryShort(); err != nil {
+		return err
+	}
+	free, err := l.ids.Free()
+	if err == nil && free <= leastFree {
+		err = fmt.Errorf("the host has room for only %d more sandboxes", free)
+	}
+	return err
 }
 
 // canExchange returns an error if the file system of the state root cannot exchange two directories.

@@ -113,6 +113,20 @@ func (p *Pool[T]) Return(name string, value T) {
 	}
 }
 
+// Yield ends the ready item that nobody will miss the most, to make room for one that is made elsewhere.
+// It returns false if there is none.
+func (p *Pool[T]) Yield() bool {
+	p.mu.Lock()
+	if p.readyLocked() == 0 {
+		p.mu.Unlock()
+		return false
+	}
+	value := p.oldestLocked()
+	p.mu.Unlock()
+	p.End(value)
+	return true
+}
+
 // wantLocked wants one more item of a kind. If the owner has all of its share, another kind of the
 // owner, or else of the pool, has one less.
 func (p *Pool[T]) wantLocked(k *kind[T], share int) {

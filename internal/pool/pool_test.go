@@ -296,6 +296,23 @@ func TestOthersGoFirst(t *testing.T) {
 	})
 }
 
+// An item ends for one that is made elsewhere. It is of the kind that nobody has asked for the longest.
+func TestItemsYield(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1, Max: 2}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(time.Second)
+		p.takes(t, "other", 0, false)
+		wait(time.Second)
+		w.set(func() { w.room = errors.New("no room") })
+		if !p.Yield() || len(w.ended) != 1 || w.ended[0] != 1 {
+			t.Errorf("ended %v", w.ended)
+		}
+		p.takes(t, "other", 0, true)
+		if p.Yield() {
+			t.Error("an empty pool has an item")
+		}
+	})
+}
+
 func TestASmallerPoolEndsItems(t *testing.T) {
 	inBubble(t, spec.PoolConfig{WarmUp: 20}, func(t *testing.T, _ *workshop, p *Pool[int]) {
 		wait(time.Second)
