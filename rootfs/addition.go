@@ -43,6 +43,21 @@ func (s *Shown) Close() {
 	}
 }
 
+// SetHostname gives the host name to the files of /etc that have it.
+func (s *Shown) SetHostname(name string) error {
+	for file, text := range hostnameFiles(name) {
+		f, err := descriptor.OpenFile(int(s.skeleton.Fd()), "root/etc/"+file, descriptor.Beneath, unix.O_WRONLY|unix.O_TRUNC|unix.O_NOFOLLOW)
+		if err != nil {
+			return fmt.Errorf("/etc/%s: %w", file, err)
+		}
+		_, err = f.WriteString(text)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("/etc/%s: %w", file, err)
+		}
+	}
+	return nil
+}
+
 // Additions are binds and overlays, checked and ready to be attached once. The caller must close
 // them.
 type Additions struct {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 
@@ -118,16 +119,22 @@ func generatedEtc(cfg *Config) map[string]string {
 	files := map[string]string{
 		"passwd": passwd + "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
 		"group":  group + "nogroup:x:65534:\n",
-		"hosts":  "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n",
 		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\n" +
 			"networks: files\nprotocols: files\nservices: files\n",
 	}
 	if cfg.NameServer != "" {
 		files["resolv.conf"] = "nameserver " + cfg.NameServer + "\n"
 	}
-	if cfg.Hostname != "" {
-		files["hosts"] += "127.0.1.1\t" + cfg.Hostname + "\n"
-		files["hostname"] = cfg.Hostname + "\n"
+	maps.Copy(files, hostnameFiles(cfg.Hostname))
+	return files
+}
+
+// hostnameFiles are the files of /etc with the sandbox's host name.
+func hostnameFiles(name string) map[string]string {
+	files := map[string]string{"hosts": "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"}
+	if name != "" {
+		files["hosts"] += "127.0.1.1\t" + name + "\n"
+		files["hostname"] = name + "\n"
 	}
 	return files
 }

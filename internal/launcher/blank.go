@@ -38,7 +38,7 @@ type template struct {
 func templateOf(r launch.Create, from Sources) (t template, reason string) {
 	c := r.Config
 	t = template{Path: r.Path, Home: r.Home, UID: from.UID, Config: spec.Config{
-		Storage: c.Storage, Seccomp: c.Seccomp,
+		Storage: c.Storage, Seccomp: c.Seccomp, User: &spec.User{UID: c.User.UID, GID: c.User.GID},
 		Limits: spec.Limits{ShmSize: c.Limits.ShmSize, Disk: c.Limits.Disk, Files: c.Limits.Files},
 	}}
 	if from.peer() != nil {
@@ -78,6 +78,7 @@ func unclaimable(r launch.Create) bool {
 func claimed(blank, c spec.Config) spec.Config {
 	got := blank
 	got.Binds, got.Overlays = c.Binds, c.Overlays
+	got.User, got.Hostname = c.User, c.Hostname
 	got.Workspace, got.Env, got.Cwd, got.Timeout = c.Workspace, c.Env, c.Cwd, c.Timeout
 	got.Network, got.Allow, got.Deny, got.Publish = c.Network, c.Allow, c.Deny, c.Publish
 	got.Sensitivity, got.Ceilings = c.Sensitivity, c.Ceilings

@@ -3,10 +3,13 @@ package launcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
@@ -81,6 +84,11 @@ func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank, p *pa
 	if err := m.setLimits(b.request.Config.Limits); err != nil {
 		return aboveTotal(m.host, m.request.Config.Limits.CPUs, err)
 	}
+	if p.hostname != "" {
+		if err := b.shown.SetHostname(p.hostname); err != nil {
+			return err
+		}
+	}
 	if err := m.attach(ctx, p); err != nil {
 		return err
 	}
@@ -108,11 +116,13 @@ func (m *making) takeRecord(blank record.Record) (err error) {
 	return nil
 }
 
-// parts are the files of the host that a request shows in a blank. Each is nil if there is none.
+// parts are the files of the host that a request shows in a blank, and its host name. Each is empty if
+// there is none.
 type parts struct {
 	workspace *os.File
 	additions *rootfs.Additions
 	store     *os.File // the blank's, for the additions
+	hostname  string   // empty if it is that of the blank
 	// since is a time before the overlays: changes of their trees from then on are conflicts.
 	since time.Time
 }
@@ -131,6 +141,9 @@ func (m *making) openParts(b *blank) (_ *parts, err error) {
 			p.close()
 		}
 	}()
+	if c.Hostname != b.request.Config.Hostname {
+		p.hostname = c.Hostname
+	}
 	config := b.record.TreeConfig(m.launcher.Roots)
 	config.Files, config.Peer = m.from.Files, m.from.peer()
 	if c.Workspace != "" {
@@ -161,14 +174,24 @@ func (m *making) openParts(b *blank) (_ *parts, err error) {
 
 // attach attaches the parts in the sandbox.
 func (m *making) attach(ctx context.Context, p *parts) error {
-	if p.workspace == nil && p.additions == nil {
+	if p.workspace == nil && p.additions == nil && p.hostname == "" {
 		return nil
 	}
 	if p.additions != nil {
 		m.record.Trees = record.NewTrees(p.additions.Trees(), p.since)
 		m.record.Notes = append(m.record.Notes, p.additions.Notes()...)
 	}
-	err := inMounts(m.record, func() error {
+	thread, err := mountns.EnterNamed(m.record.Init)
+	if err != nil {
+		return err
+	}
+	defer thread.Stop()
+	err = thread.Do(func() error {
+		if p.hostname != "" {
+			if err := unix.Sethostname([]byte(p.hostname)); err != nil {
+				return fmt.Errorf("sethostname: %w", err)
+			}
+		}
 		if p.workspace != nil {
 			if err := mountns.Attach(p.workspace, spec.WorkspacePath); err != nil {
 				return err
@@ -204,14 +227,4 @@ func (m *making) setLimits(has spec.Limits) (err error) {
 		err = m.limitSockets()
 	}
 	return errors.Join(err, m.group.Close())
-}
-
-// inMounts runs f in the mount namespace of a sandbox that is up.
-func inMounts(r record.Record, f func() error) error {
-	thread, err := mountns.Enter(r.Init)
-	if err != nil {
-		return err
-	}
-	defer thread.Stop()
-	return thread.Do(f)
 }

@@ -83,12 +83,13 @@ func TestAClaimedSandboxIsLikeAColdOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := spec.Config{
-		Workspace: dir, Env: map[string]string{"COLOUR": "blue"}, Network: spec.NetworkNone, Sensitivity: spec.SensitivityInternal,
+		Workspace: dir, Hostname: "other.example", Env: map[string]string{"COLOUR": "blue"}, Network: spec.NetworkNone, Sensitivity: spec.SensitivityInternal,
 		// The disk is that of a blank, which has 1 GiB of memory.
 		Limits: spec.Limits{Memory: 2 << 30, Disk: 768 << 20, CPUs: 0.5, Pids: 64, FileSize: 1 << 20, NoFile: 100},
 	}
 	sb := claimed1(t, l, inMemory("box", c))
-	const line = `cat given; echo $COLOUR; hostname; id -u; pwd; ulimit -n; echo made > mine
+	const line = `cat given; echo $COLOUR; uname -n; id -u; pwd; ulimit -n; echo made > mine
+cat /etc/hostname /etc/hosts; stat -c '%A %u %g %s %h' /etc/hostname /etc/hosts; ls -A /etc
 cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null; df -k /tmp | tail -1 | tr -s ' ' | cut -d' ' -f2`
 	r, got := sh(t, sb, line)
 	if !r.OK() {
@@ -187,6 +188,34 @@ rm file; ls -A . ; touch /mnt/x 2>/dev/null || echo no; grep -c " $PWD " /proc/s
 	}
 	l.StopPool()
 	checkNothingLeft(t, l)
+}
+
+// The ids of the user inside are part of the kind of a blank. The groups are not.
+func TestABlankHasTheUserOfTheRequest(t *testing.T) {
+	l, cold := newPooledLauncher(t, 1), newTestLauncher(t)
+	const line = `id; stat -c '%n %A %u %g' ~ . /tmp /dev/shm; cat /etc/passwd /etc/group; env | sort; echo > ~/x; echo > x`
+	for _, user := range []spec.User{{}, {UID: 7, GID: 8, Groups: []uint32{9}}} {
+		c := inMemory("", spec.Config{User: &user}).Config
+		r, want := sh(t, up(t, cold, "box", c), line)
+		if !r.OK() {
+			t.Errorf("%+v %+v", r, want)
+		}
+		if err := cold.Remove(t.Context(), "box"); err != nil {
+			t.Fatal(err)
+		}
+		testhost.Eventually(t, "a claim", func() bool {
+			before := poolOf(t, l).Hits
+			sb, err := l.Create(t.Context(), inMemory("", c), Sources{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sb.Close()
+			if _, got := sh(t, sb, line); got != want {
+				t.Errorf("%+v: got %q, a cold sandbox has %q", user, got, want)
+			}
+			return poolOf(t, l).Hits > before
+		})
+	}
 }
 
 // A blank serves once. The name of an earlier sandbox can be used again.
@@ -416,13 +445,12 @@ func TestClaimsAtOnce(t *testing.T) {
 // example here, which is a miss by its name. A new field of the configuration has to be in one of
 // the two lists.
 func TestAFieldIsClaimableOrAMiss(t *testing.T) {
-	claimable := []string{"workspace", "env", "cwd", "timeout", "network", "allow", "deny", "publish", "sensitivity", "ceilings", "binds", "overlays"}
+	claimable := []string{"workspace", "env", "cwd", "timeout", "network", "allow", "deny", "publish", "sensitivity", "ceilings", "binds", "overlays", "hostname"}
 	misses := map[string]spec.Config{
 		"rootfs": {Rootfs: "/srv"},
-		"pid":    {PID: spec.PIDHost}, "user": {User: &spec.User{UID: 5, GID: 5}}, "hostname": {Hostname: "other"},
-		"seccomp": {Seccomp: "/srv/profile.json"},
+		"pid":    {PID: spec.PIDHost}, "seccomp": {Seccomp: "/srv/profile.json"},
 	}
-	parts := []string{"storage", "limits"} // of the template
+	parts := []string{"storage", "limits", "user"} // of the template
 	fields := reflect.TypeFor[spec.Config]()
 	for i := range fields.NumField() {
 		name, _, _ := strings.Cut(fields.Field(i).Tag.Get("json"), ",")

@@ -18,34 +18,45 @@ import (
 // unmounts. Untrusted code chooses all names there, /proc included: so the thread is for
 // system calls on held descriptors, and opens other files beneath the root without
 // following a link. The caller must stop it.
-func Enter(init process.ID) (*Thread, error) {
-	mounts, err := mountsOf(init)
-	if err != nil {
-		return nil, err
+func Enter(init process.ID) (*Thread, error) { return enter(init, "mnt") }
+
+// EnterNamed is Enter, and sethostname(2) on the thread sets the host name of the sandbox.
+func EnterNamed(init process.ID) (*Thread, error) { return enter(init, "mnt", "uts") }
+
+func enter(init process.ID, kinds ...string) (*Thread, error) {
+	var spaces []*os.File
+	defer func() { descriptor.Close(spaces...) }()
+	for _, kind := range kinds {
+		f, err := namespaceOf(init, kind)
+		if err != nil {
+			return nil, err
+		}
+		spaces = append(spaces, f)
 	}
-	defer mounts.Close()
 	return startThread(func() error {
 		// Threads share these two, and setns(2) would change those of all.
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return fmt.Errorf("unshare root and working directory: %w", err)
 		}
-		if err := unix.Setns(int(mounts.Fd()), unix.CLONE_NEWNS); err != nil {
-			return fmt.Errorf("enter the sandbox's mount namespace: %w", err)
+		for i, f := range spaces {
+			if err := unix.Setns(int(f.Fd()), 0); err != nil {
+				return fmt.Errorf("enter the sandbox's %s namespace: %w", kinds[i], err)
+			}
 		}
 		return nil
 	})
 }
 
-// mountsOf opens the mount namespace of a process and makes sure that it is that
-// one's: its number may have become another's.
-func mountsOf(init process.ID) (*os.File, error) {
-	f, err := os.Open("/proc/" + strconv.Itoa(init.Pid) + "/ns/mnt")
+// namespaceOf opens a namespace of a process and makes sure that it is that one's: its number may
+// have become another's.
+func namespaceOf(init process.ID, kind string) (*os.File, error) {
+	f, err := os.Open("/proc/" + strconv.Itoa(init.Pid) + "/ns/" + kind)
 	if err != nil {
-		return nil, fmt.Errorf("mount namespace of the sandbox: %w", errors.Join(launch.ErrNotRunning, err))
+		return nil, fmt.Errorf("%s namespace of the sandbox: %w", kind, errors.Join(launch.ErrNotRunning, err))
 	}
 	if now, err := process.Of(init.Pid); err != nil || now != init {
 		f.Close()
-		return nil, fmt.Errorf("mount namespace of the sandbox: %w", errors.Join(launch.ErrNotRunning, err))
+		return nil, fmt.Errorf("%s namespace of the sandbox: %w", kind, errors.Join(launch.ErrNotRunning, err))
 	}
 	return f, nil
 }
