@@ -34,7 +34,7 @@ func openPool(o options, dir string) (_ []trial, done func() error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return []trial{p.lives(), p.claims()}, done, nil
+	return []trial{p.lives(), p.claims(), trialFunc(p.burst), trialFunc(p.footprint)}, done, nil
 }
 
 type pooled struct {
@@ -85,9 +85,10 @@ func (p *pooled) listen() (err error) {
 
 // filled waits until a pool has blanks, and its launcher makes none.
 func filled(m *sandbox.Manager) error {
-	for range 3000 {
-		s, err := m.PoolStats(context.Background())
-		if err != nil {
+	var s sandbox.PoolStats
+	for range 12_000 {
+		var err error
+		if s, err = m.PoolStats(context.Background()); err != nil {
 			return err
 		}
 		if s.Ready >= s.Config.Min && s.Total == s.Ready {
@@ -95,7 +96,7 @@ func filled(m *sandbox.Manager) error {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	return errors.New("the pool does not fill")
+	return fmt.Errorf("the pool does not fill: %d of %d blanks are ready; its last failure: %q", s.Ready, s.Config.Min, s.LastError)
 }
 
 // alone measures f while no pool makes blanks.
