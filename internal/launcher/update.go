@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -108,7 +109,7 @@ func limited(r record.Record, l spec.Limits, data string) (record.Record, error)
 		}
 	}
 	if r.Disks == nil {
-		r.Disks, err = disksShown(r, data)
+		r.Disks, err = throttle.Disks(r, data)
 	}
 	return r, err
 }

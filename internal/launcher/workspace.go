@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/throttle"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -166,7 +167,7 @@ func (s *Sandbox) throttle(r *record.Record, from Sources) error {
 	}
 	others := *r
 	others.Config.Workspace = "" // the sandbox still has the old one
-	all, err := disksShown(others, s.launcher.Data)
+	all, err := throttle.Disks(others, s.launcher.Data)
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
-// Package throttle lifts a sandbox's limits of disk traffic while a process has to end or
-// freeze, and sets them again.
+// Package throttle knows the disks that a sandbox's limits of disk traffic apply to. It lifts the limits
+// while a process has to end or freeze, and sets them again.
 package throttle
 
 import (
