@@ -25,7 +25,7 @@ func claim(ctx context.Context, m *sandbox.Manager, workspace string) error {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	c := sandbox.Config{Storage: sandbox.StorageMemory, Workspace: workspace, Limits: sandbox.Limits{Pids: 77}}
+	c := sandbox.Config{Storage: sandbox.StorageMemory, Workspace: workspace, Hostname: "mine", Limits: sandbox.Limits{Pids: 77}}
 	if _, err := m.Create(ctx, c, sandbox.Named("box")); err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func TestClaimKilledAtFailpoints(t *testing.T) {
 		case len(list) != 1 || list[0] != "box":
 			t.Errorf("%s: there are %q", at, list)
 		}
-		if got := s.sh("box", "ls; hostname"); got != "here\nsandbox\n" {
+		if got := s.sh("box", "ls; hostname"); got != "here\nmine\n" {
 			t.Errorf("%s: the sandbox has %q", at, got)
 		}
 		if got := s.oci("inspect", "box"); !strings.Contains(got.stdout, `"pids": 77`) {
