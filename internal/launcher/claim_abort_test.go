@@ -1,0 +1,88 @@
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// An endingContext has ended when somebody asks.
+type endingContext struct{ context.Context }
+
+func (endingContext) Err() error { return context.Canceled }
+
+// A claim fails early or late: with a broken blank, a port that is taken, or a client that has gone. The blank is gone then, and later sandboxes have nothing of the request.
+func TestNothingOfAnAbortedClaimIsInALaterSandbox(t *testing.T) {
+	const look = "ls -A /workspace /srv 2>&1; echo colour: $COLOUR; ulimit -n; cat /proc/net/dev | wc -l"
+	_, want := sh(t, up(t, newTestLauncher(t), "box", inMemory("", spec.Config{}).Config), look)
+	l := newPooledLauncher(t, 1)
+	dir := ownedDir(t, 1000, "given\n")
+	testhost.WriteFile(t, filepath.Join(dir, "mine"), "")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testhost.CloseAfter(t, taken)
+	port := taken.Addr().(*net.TCPAddr).Port
+	for name, abort := range map[string]func(c *spec.Config, blank string) context.Context{
+		"broken": func(_ *spec.Config, blank string) context.Context {
+			if err := os.RemoveAll(filepath.Join(l.State, blank)); err != nil {
+				t.Fatal(err)
+			}
+			return t.Context()
+		},
+		"port": func(c *spec.Config, _ string) context.Context {
+			c.Publish = []string{fmt.Sprintf("127.0.0.1:%d:80", port)}
+			return t.Context()
+		},
+		"gone": func(*spec.Config, string) context.Context { return endingContext{t.Context()} },
+	} {
+		c := spec.Config{
+			Workspace: dir, Binds: []spec.Bind{{Source: dir, Target: "/srv/data", Writable: true}}, Env: map[string]string{"COLOUR": "mine"},
+			Network: spec.NetworkFull, Sensitivity: spec.SensitivityInternal, Limits: spec.Limits{NoFile: 77},
+		}
+		awaitBlanks(t, l, 1)
+		blank := directoriesOf(t, l)[0]
+		dressed := initOfBlank(t, l, blank)
+		sb, err := l.Create(abort(&c, blank), inMemory("box", c), Sources{})
+		if (err == nil) != (name == "broken") { // another sandbox is made in place of a broken blank
+			t.Errorf("%s: %v", name, err)
+		}
+		if err == nil {
+			if _, got := sh(t, sb, look); !strings.Contains(got.stdout, "mine") {
+				t.Errorf("%s: the sandbox has %q", name, got)
+			}
+			if err := sb.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if unix.Kill(dressed, 0) == nil {
+			t.Errorf("%s: PID 1 %d of the blank lives", name, dressed)
+		}
+		if owners, err := l.ids.Owners(); err != nil || len(owners) > 1 { // at most of the next blank
+			t.Errorf("%s: owners of ids: %+v, %v", name, owners, err)
+		}
+		later := claimed1(t, l, inMemory("box", spec.Config{}))
+		if _, got := sh(t, later, look); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+		if info, err := later.Info(); err != nil || info.Config.Sensitivity != spec.SensitivityPublic {
+			t.Errorf("%s: %+v, %v", name, info, err)
+		}
+		if err := later.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	l.StopPool()
+	l.tending.Wait()
+	checkNothingLeft(t, l)
+}
