@@ -13,17 +13,21 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
-// claim has a sandbox claim a blank.
-func claim(ctx context.Context, m *sandbox.Manager, workspace string) error {
+// readyBlank waits for a blank.
+func readyBlank(ctx context.Context, m *sandbox.Manager) error {
 	for {
 		s, err := m.PoolStats(ctx)
-		if err != nil {
+		if err != nil || s.Ready > 0 {
 			return err
 		}
-		if s.Ready > 0 {
-			break
-		}
 		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// claim has a sandbox claim a blank.
+func claim(ctx context.Context, m *sandbox.Manager, workspace string) error {
+	if err := readyBlank(ctx, m); err != nil {
+		return err
 	}
 	c := sandbox.Config{Storage: sandbox.StorageMemory, Workspace: workspace, Hostname: "mine", Limits: sandbox.Limits{Pids: 77}}
 	if _, err := m.Create(ctx, c, sandbox.Named("box")); err != nil {

@@ -1,6 +1,6 @@
-// Package failpoint kills a program at a chosen one of its side effects. The points need
-// no code in the program: they are the moments before and after each of its system calls
-// that change something in the kernel or on disk, as ptrace(2) shows them, in the order in
+// Package failpoint kills a program at a chosen one of its side effects, or has one fail. The
+// points need no code in the program: they are the moments before and after each of its system
+// calls that change something in the kernel or on disk, as ptrace(2) shows them, in the order in
 // which they come.
 //
 // Only the program itself is followed, with its threads. Its children run freely and, when
@@ -45,6 +45,8 @@ type Trace struct {
 	Points []Point
 	// Killed says that it was killed, at the last of Points.
 	Killed bool
+	// Failed is the call that failed.
+	Failed *Point
 	Status unix.WaitStatus
 }
 
@@ -55,6 +57,16 @@ var ErrTooSlow = errors.New("has not ended in time")
 // or where it ends before that, it is not disturbed. Each standard stream of cmd
 // is a file, or nil for /dev/null. Run replaces SysProcAttr.
 func Run(cmd *exec.Cmd, n int, patience time.Duration) (Trace, error) {
+	return trace(cmd, &tracer{killAt: n, known: map[int]*Point{}}, patience)
+}
+
+// Fail is Run for a call that fails: the first call that begins at the n-th point or later is not made,
+// and returns the error.
+func Fail(cmd *exec.Cmd, n int, with unix.Errno, patience time.Duration) (Trace, error) {
+	return trace(cmd, &tracer{failAt: n, failure: with, known: map[int]*Point{}}, patience)
+}
+
+func trace(cmd *exec.Cmd, r *tracer, patience time.Duration) (Trace, error) {
 	// ptrace(2) is between threads: this one is the tracer from here on.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -64,7 +76,7 @@ func Run(cmd *exec.Cmd, n int, patience time.Duration) (Trace, error) {
 	}
 	defer func() { _ = cmd.Process.Release() }() // the tracer waits for it
 	pid := cmd.Process.Pid
-	r := &tracer{pid: pid, killAt: n, known: map[int]*Point{}}
+	r.pid = pid
 	late := time.AfterFunc(patience, func() { _ = unix.Kill(pid, unix.SIGKILL) })
 	err := r.follow()
 	if !late.Stop() && err == nil && !r.trace.Killed {
@@ -76,6 +88,10 @@ func Run(cmd *exec.Cmd, n int, patience time.Duration) (Trace, error) {
 type tracer struct {
 	pid    int
 	killAt int
+	// failAt and failure are of Fail.
+	failAt  int
+	failure unix.Errno
+	failing int // the thread whose call fails, until the call returns
 	// known has the point of the call that each thread is in, nil if that has no side
 	// effect.
 	known map[int]*Point
@@ -163,9 +179,26 @@ func (r *tracer) atCall(tid int) (killed bool, err error) {
 		return false, nil
 	}
 	r.trace.Points = append(r.trace.Points, *at)
+	if err := r.failCall(tid, at); err != nil {
+		return false, vanished("fail system call", err)
+	}
 	if len(r.trace.Points) != r.killAt {
 		return false, nil
 	}
 	r.trace.Killed = true
 	return true, unix.Kill(r.pid, unix.SIGKILL)
+}
+
+// failCall has the chosen call fail. The kernel skips a call without a number.
+func (r *tracer) failCall(tid int, at *Point) error {
+	switch {
+	case r.failing == tid && at.After:
+		r.failing = 0
+		return setResult(tid, r.failure)
+	case r.failure != 0 && r.trace.Failed == nil && !at.After && len(r.trace.Points) >= r.failAt:
+		failed := *at
+		r.failing, r.trace.Failed = tid, &failed
+		return skipCall(tid)
+	}
+	return nil
 }
