@@ -112,14 +112,15 @@ func (s *Stamps) noteMounts() error {
 	return err
 }
 
-// shown describes the mounts at and below the stamped paths.
+// shown describes the mounts at and below the stamped paths. The kernel uses the id of an unmounted
+// file system again, but not the device as long as a sandbox shows the file system.
 func (s Stamps) shown(all []*mountinfo.Info) string {
 	var text strings.Builder
 	for _, m := range all {
 		if m.Mountpoint != "/" && slices.ContainsFunc(s.files, func(f stamp) bool {
 			return f.path != "/" && hostpaths.Within(m.Mountpoint, f.path)
 		}) {
-			fmt.Fprintf(&text, "%d %s %s\n", m.ID, m.Mountpoint, m.Root)
+			fmt.Fprintf(&text, "%d %d:%d %s %s %s\n", m.ID, m.Major, m.Minor, m.Mountpoint, m.Root, m.Options)
 		}
 	}
 	return text.String()

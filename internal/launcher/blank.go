@@ -183,7 +183,7 @@ func (b *blank) check(ctx context.Context) error {
 // the blank has.
 func (b *blank) checkLanguages(binds []rootfs.Bind) error {
 	found, err := b.from.peer().FindLanguages(b.request.Path, b.request.Home, binds)
-	if err == nil && (!slices.Equal(found.Path, b.record.Path) || !slices.Equal(found.Notes, b.record.PathNotes)) {
+	if err == nil && !reflect.DeepEqual(found, b.languages) {
 		err = errors.New("the programs on PATH are others")
 	}
 	return err

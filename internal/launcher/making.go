@@ -20,6 +20,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs/languages"
 	"github.com/sandbox-runtime/sandbox-runtime/seccomp"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -53,6 +54,7 @@ type making struct {
 	hostMounts *rootfs.HostMounts
 	stamps     rootfs.Stamps
 	shown      *rootfs.Shown
+	languages  languages.Found
 }
 
 // newRecord is the record with all that follows from the request. The parts of the sandbox add theirs.
@@ -214,12 +216,12 @@ func (m *making) rootConfig(from Sources) (rootfs.Config, error) {
 		r.Binds = append(r.Binds, rootfs.Bind{Source: b.Source, Target: b.Target, Writable: b.Writable})
 	}
 	if c.Rootfs == "" {
-		languages, err := r.Peer.FindLanguages(m.request.Path, m.request.Home, r.Binds)
+		found, err := r.Peer.FindLanguages(m.request.Path, m.request.Home, r.Binds)
 		if err != nil {
 			return r, err
 		}
-		r.Prefixes = languages.Prefixes
-		m.record.Path, m.record.PathNotes = languages.Path, languages.Notes
+		r.Prefixes, m.languages = found.Prefixes, found
+		m.record.Path, m.record.PathNotes = found.Path, found.Notes
 	}
 	return r, nil
 }
