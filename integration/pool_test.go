@@ -40,6 +40,38 @@ func claim(ctx context.Context, m *sandbox.Manager, workspace string) error {
 	return err
 }
 
+// whole prunes after a kill, and removes the sandbox "box" that claim has made. It says whether this sandbox was
+// there. The sandbox must be whole, and nothing else may be left.
+func (s *sandboxes) whole(at string) bool {
+	t := s.t
+	t.Helper()
+	if got := s.oci("prune"); got.code != 0 {
+		t.Errorf("%s: prune: %+v", at, got)
+	}
+	switch list := strings.Fields(s.oci("list", "--quiet").stdout); {
+	case len(list) == 0:
+		if left := s.state(); len(left) > 0 {
+			t.Errorf("%s: left: %q", at, left)
+		}
+		return false
+	case len(list) != 1 || list[0] != "box":
+		t.Errorf("%s: there are %q", at, list)
+	}
+	if got := s.sh("box", "ls; hostname"); got != "here\nmine\n" {
+		t.Errorf("%s: the sandbox has %q", at, got)
+	}
+	if got := s.oci("inspect", "box"); !strings.Contains(got.stdout, `"pids": 77`) {
+		t.Errorf("%s: %+v", at, got)
+	}
+	if got := s.oci("down", "box"); got.code != 0 {
+		t.Errorf("%s: down: %+v", at, got)
+	}
+	if left := s.state(); len(left) > 0 {
+		t.Errorf("%s: left after down: %q", at, left)
+	}
+	return true
+}
+
 // Killed at any moment of the start of a pool, a claim, or the end, a launcher leaves the sandbox of
 // the request, whole, or none. Prune removes the rest.
 func TestClaimKilledAtFailpoints(t *testing.T) {
@@ -53,36 +85,8 @@ func TestClaimKilledAtFailpoints(t *testing.T) {
 			return claim(t.Context(), m, workspace)
 		})
 	}
-	whole := func(at string) bool {
-		t.Helper()
-		if got := s.oci("prune"); got.code != 0 {
-			t.Errorf("%s: prune: %+v", at, got)
-		}
-		switch list := strings.Fields(s.oci("list", "--quiet").stdout); {
-		case len(list) == 0:
-			if left := s.state(); len(left) > 0 {
-				t.Errorf("%s: left: %q", at, left)
-			}
-			return false
-		case len(list) != 1 || list[0] != "box":
-			t.Errorf("%s: there are %q", at, list)
-		}
-		if got := s.sh("box", "ls; hostname"); got != "here\nmine\n" {
-			t.Errorf("%s: the sandbox has %q", at, got)
-		}
-		if got := s.oci("inspect", "box"); !strings.Contains(got.stdout, `"pids": 77`) {
-			t.Errorf("%s: %+v", at, got)
-		}
-		if got := s.oci("down", "box"); got.code != 0 {
-			t.Errorf("%s: down: %+v", at, got)
-		}
-		if left := s.state(); len(left) > 0 {
-			t.Errorf("%s: left after down: %q", at, left)
-		}
-		return true
-	}
 	points := len(strike(0).Points)
-	if !whole("not killed") {
+	if !s.whole("not killed") {
 		t.Error("no sandbox")
 	}
 	kills, there := 0, 0
@@ -91,7 +95,7 @@ func TestClaimKilledAtFailpoints(t *testing.T) {
 		if trace.Killed {
 			kills++
 		}
-		if whole("killed at " + trace.Points[len(trace.Points)-1].String()) {
+		if s.whole("killed at " + trace.Points[len(trace.Points)-1].String()) {
 			there++
 		}
 	}
