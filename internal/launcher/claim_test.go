@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -15,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
@@ -288,15 +290,49 @@ func TestAClaimedRecordHasTheRequest(t *testing.T) {
 	}
 }
 
-// A blank whose PID 1 has ended or stands still is not claimed.
+// brokenBlanks break PID 1 of a blank.
+var brokenBlanks = map[string]func(t *testing.T, pid int){
+	"ended":   func(t *testing.T, pid int) { strike(t, pid, unix.SIGKILL) },
+	"stopped": func(t *testing.T, pid int) { strike(t, pid, unix.SIGSTOP) },
+	"frozen": func(t *testing.T, pid int) {
+		var at [2]string // in v1 and v2
+		groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(groups)) {
+			switch f := strings.SplitN(strings.TrimSpace(line), ":", 3); f[1] {
+			case "freezer":
+				at[0] = "/sys/fs/cgroup/freezer" + f[2]
+			case "":
+				at[1] = "/sys/fs/cgroup" + f[2]
+			}
+		}
+		f, err := cgroups.OpenFreezer(at[0], at[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := f.Freeze(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	},
+}
+
+func strike(t *testing.T, pid int, signal unix.Signal) {
+	t.Helper()
+	if err := unix.Kill(pid, signal); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A blank whose PID 1 has ended or stands still is not claimed. The checks of the pool replace it.
 func TestABrokenBlankIsNotClaimed(t *testing.T) {
-	for name, broken := range map[string]unix.Signal{"ended": unix.SIGKILL, "stopped": unix.SIGSTOP} {
+	for name, breaks := range brokenBlanks {
 		t.Run(name, func(t *testing.T) {
 			l := newPooledLauncher(t, 1)
 			for _, id := range directoriesOf(t, l) {
-				if err := unix.Kill(initOfBlank(t, l, id), broken); err != nil {
-					t.Fatal(err)
-				}
+				breaks(t, initOfBlank(t, l, id))
 			}
 			sb, err := l.Create(t.Context(), inMemory("box", spec.Config{}), Sources{})
 			if err != nil {
@@ -311,6 +347,19 @@ func TestABrokenBlankIsNotClaimed(t *testing.T) {
 			if err := sb.Close(); err != nil {
 				t.Error(err)
 			}
+			awaitBlanks(t, l, 1)
+			old := directoriesOf(t, l)
+			breaks(t, initOfBlank(t, l, old[0]))
+			c := poolOf(t, l).Config
+			c.CheckEvery = spec.Duration(time.Second)
+			if err := l.ResizePool(c); err != nil {
+				t.Fatal(err)
+			}
+			testhost.Eventually(t, "another blank", func() bool {
+				s := poolOf(t, l)
+				now, err := l.find.directories()
+				return err == nil && s.Stale == 2 && s.Ready == 1 && !slices.Equal(now, old)
+			})
 			l.StopPool()
 			l.tending.Wait()
 			checkNothingLeft(t, l)

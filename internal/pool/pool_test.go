@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -343,4 +345,28 @@ func TestCloseDuringAMake(t *testing.T) {
 			t.Errorf("made %d, ended %v", w.made, w.ended)
 		}
 	})
+}
+
+// Each time of the pool has a reading of the monotonic clock: a jump of the host's clock changes no age.
+func TestTimesAreMonotonic(t *testing.T) {
+	c, err := spec.PoolConfig{Min: 1, WarmUp: 1, Max: 1}.Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &workshop{sick: map[int]bool{}}
+	p := Start(c, "first", w.maker())
+	testhost.Eventually(t, "an item", func() bool { return p.Counts(nil).Ready == 1 })
+	one, _ := p.Take("first", 0, 1)
+	p.Return("first", one)
+	p.mu.Lock()
+	p.failedLocked(time.Now(), errors.New("no room"))
+	k := p.kinds["first"]
+	times := map[string]time.Time{"retry": p.retry, "asked": k.asked, "made": k.ready[0].made, "checked": k.ready[0].checked}
+	p.mu.Unlock()
+	for name, at := range times {
+		if !strings.Contains(at.String(), " m=") {
+			t.Errorf("%s has only the time of the wall clock", name)
+		}
+	}
+	p.Close()
 }
