@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,20 +79,35 @@ func ParseUser(text string) (*User, error) {
 	return &User{Name: text}, nil
 }
 
-// names are those of users and groups, as useradd(8) makes them, with capital letters and dots.
-var names = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?$`)
+// isName says whether a text is a name of a user or group, as useradd(8) makes them, with capital letters
+// and dots. A regular expression for that would cost each start of the program more than all other
+// variables of this package.
+func isName(text string) bool {
+	text = strings.TrimSuffix(text, "$")
+	if len(text) < 1 || len(text) > 64 {
+		return false
+	}
+	for i := range len(text) {
+		c := text[i]
+		letter := c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+		if !letter && (i == 0 || c != '.' && c != '-' && (c < '0' || c > '9')) {
+			return false
+		}
+	}
+	return true
+}
 
 // isUserName says whether a text has a name for a user, for a group, or for both.
 func isUserName(text string) bool {
 	user, group, found := strings.Cut(text, ":")
 	if !found {
-		return names.MatchString(user)
+		return isName(user)
 	}
 	named := 0
 	for _, part := range []string{user, group} {
 		_, err := strconv.ParseUint(part, 10, 32)
 		switch {
-		case names.MatchString(part):
+		case isName(part):
 			named++
 		case err != nil:
 			return false
@@ -181,7 +195,7 @@ func lookupUser(passwd []byte, name string) (uid, gid uint32, err error) {
 func UserNames(passwd []byte) map[uint32]string {
 	all := map[uint32]string{}
 	for fields := range lines(passwd) {
-		if len(fields) < 3 || !names.MatchString(fields[0]) {
+		if len(fields) < 3 || !isName(fields[0]) {
 			continue
 		}
 		uid, err := strconv.ParseUint(fields[2], 10, 32)

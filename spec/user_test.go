@@ -78,3 +78,15 @@ func TestUserNamesLeavesOutWhatIsNoName(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
+
+func TestNamesOfUsers(t *testing.T) {
+	for text, want := range map[string]bool{
+		"a": true, "_a-b.c9": true, "A$": true, strings.Repeat("x", 64) + "$": true,
+		"": false, "$": false, "a$$": false, "9a": false, "-a": false, ".a": false, "a b": false, "a\n": false, "é": false,
+		strings.Repeat("x", 65): false,
+	} {
+		if got := isName(text); got != want {
+			t.Errorf("%q: %t", text, got)
+		}
+	}
+}

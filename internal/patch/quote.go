@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // quote writes a name as git does in a patch, quote.c:quote_c_style(): as it is,
@@ -39,15 +40,16 @@ func special(r rune) bool {
 
 // Parts of a path for which git apply refuses a whole patch: git's own directory on some
 // file system, read-cache.c:verify_path() and path.c:is_ntfs_dotgit(), and links in place
-// of git's own files.
-var (
-	gitsOwn      = regexp.MustCompile(`(?is)^(\.git|git~1)[. ]*([:\\].*)?$`)
-	gitsOwnLinks = regexp.MustCompile(`(?is)^(\.gitmodules|gi[a-z0-9]*~[0-9])`)
-)
+// of git's own files. They are compiled when a patch is written: most starts of the program write none.
+var gitsOwn, gitsOwnLinks = compiled(`(?is)^(\.git|git~1)[. ]*([:\\].*)?$`), compiled(`(?is)^(\.gitmodules|gi[a-z0-9]*~[0-9])`)
+
+func compiled(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+}
 
 func gitRefuses(path string, link bool) bool {
 	for part := range strings.SplitSeq(path, "/") {
-		if gitsOwn.MatchString(part) || link && gitsOwnLinks.MatchString(part) {
+		if gitsOwn().MatchString(part) || link && gitsOwnLinks().MatchString(part) {
 			return true
 		}
 	}
