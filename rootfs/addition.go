@@ -28,6 +28,21 @@ type Shown struct {
 	skeleton *os.File // the top of the skeleton, through a mount of the launcher's own
 }
 
+// places is a copy of a tree with only that which [addition.find] needs. A tree itself has the content
+// of its files, and a pool keeps many.
+func (n *node) places() *node {
+	c := &node{kind: n.kind, covered: n.covered}
+	if n.kind == areaNode {
+		c.text = n.text
+	}
+	if n.kind == dirNode || n.kind == areaNode {
+		for name, child := range n.children {
+			c.put(name, child.places())
+		}
+	}
+	return c
+}
+
 // TakeShown hands over the description of the root for later additions. It is nil unless the Config
 // has HostMounts, before Mount and after the first call.
 func (r *Root) TakeShown() *Shown {

@@ -137,6 +137,7 @@ func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err err
 	if err := m.make(ctx, from); err != nil {
 		return nil, errors.Join(err, b.remove(ctx))
 	}
+	m.root = nil // the rest of its plan takes more memory than PID 1
 	if got := m.record.Config.Storage; got != t.Config.Storage {
 		return nil, errors.Join(fmt.Errorf("its files are in %s, and not on %s", got, t.Config.Storage), b.remove(ctx))
 	}

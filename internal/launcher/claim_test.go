@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -602,4 +603,26 @@ func TestBlanksGiveWayToSandboxes(t *testing.T) {
 		t.Errorf("room for a blank: %v", err)
 	}
 	testhost.Eventually(t, "a look of the pool", func() bool { s := poolOf(t, l); return s.Failed > 0 && s.Ready == 0 })
+}
+
+// The launcher keeps of a blank what a claim needs, and not the content of the blank's files.
+func TestABlankTakesLittleOfTheLauncher(t *testing.T) {
+	l := newPooledLauncher(t, 1)
+	live := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := live()
+	hour := spec.Duration(time.Hour)
+	if err := l.ResizePool(spec.PoolConfig{Min: 9, Max: 9, IdleTimeout: hour, MaxAge: hour, CheckEvery: hour}); err != nil {
+		t.Fatal(err)
+	}
+	awaitBlanks(t, l, 9)
+	each := (live() - before) / 8
+	t.Logf("%d kB for each blank", each>>10)
+	if each > 96<<10 {
+		t.Errorf("a blank takes %d kB of the launcher", each>>10)
+	}
 }
