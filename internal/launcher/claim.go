@@ -25,13 +25,14 @@ import (
 // it returns the reason, and nothing of a blank is left.
 func (m *making) claim(ctx context.Context, state *statedir.Dir) (missed string, err error) {
 	start := time.Now()
-	b, kind, missed := m.launcher.takeBlank(ctx, m.request, m.from)
-	if b == nil {
+	taken, kind, missed := m.launcher.takeBlank(ctx, m.request, m.from)
+	if missed != "" {
 		return missed, nil
 	}
+	b := taken.Value
 	p, err := m.openParts(b)
 	if err != nil { // a sandbox without a blank can have them, or has a better error
-		m.launcher.blanks.Return(kind, b)
+		m.launcher.blanks.Return(kind, taken)
 		return "place", nil
 	}
 	defer p.close()

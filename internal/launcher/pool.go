@@ -123,9 +123,9 @@ func (l *Launcher) PoolStats(user *uint32) (spec.PoolStats, error) {
 	return s, nil
 }
 
-// takeBlank takes a blank for a request out of the pool, and returns its kind. It returns nil and the
-// reason if there is none.
-func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources) (_ *blank, kind, reason string) {
+// takeBlank takes a blank for a request out of the pool, and returns its kind. If there is none, it
+// returns the reason.
+func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources) (taken pool.Item[*blank], kind, reason string) {
 	t, reason := templateOf(r, from)
 	if len(r.Config.Overlays) > 0 && l.blanks.noOverlays.Load() {
 		reason = "overlays"
@@ -139,18 +139,18 @@ func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources)
 		reason = "template"
 	}
 	if reason != "" {
-		return nil, "", reason
+		return taken, "", reason
 	}
 	for {
-		b, ok := l.blanks.Take(kind, from.UID, share)
+		taken, ok := l.blanks.Take(kind, from.UID, share)
 		if !ok {
-			return nil, "", "empty"
+			return taken, "", "empty"
 		}
-		if err := b.check(ctx); err == nil {
-			return b, kind, ""
+		if err := taken.Value.check(ctx); err == nil {
+			return taken, kind, ""
 		}
 		l.blanks.claims.Stale(from.UID)
-		l.tending.Go(func() { l.blanks.End(b) })
+		l.tending.Go(func() { l.blanks.End(taken.Value) })
 	}
 }
 

@@ -45,15 +45,16 @@ type Pool[T any] struct {
 // kind are the items of one kind.
 type kind[T any] struct {
 	owner  uint32
-	ready  []item[T]
+	ready  []Item[T]
 	making int
 	// wanted is the number of items that should be ready.
 	wanted int
 	asked  time.Time // the time of the last Take
 }
 
-type item[T any] struct {
-	value   T
+// An Item is in a pool, or was taken out of one.
+type Item[T any] struct {
+	Value   T
 	made    time.Time
 	checked time.Time
 }
@@ -71,12 +72,12 @@ func Start[T any](c spec.PoolConfig, first string, m Maker[T]) *Pool[T] {
 // Take takes the newest item of a kind. The caller owns the item. If none is ready, Take returns
 // false, and more items of the kind are made for later. All kinds of one owner together have at
 // most so many items as their share.
-func (p *Pool[T]) Take(name string, owner uint32, share int) (value T, ok bool) {
+func (p *Pool[T]) Take(name string, owner uint32, share int) (taken Item[T], ok bool) {
 	time.AfterFunc(settleTime, p.Wake)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return value, false
+		return taken, false
 	}
 	k := p.kinds[name]
 	if k == nil {
@@ -89,27 +90,26 @@ func (p *Pool[T]) Take(name string, owner uint32, share int) (value T, ok bool) 
 	}
 	if len(k.ready) == 0 {
 		p.wantLocked(k, min(share, p.config.Max))
-		return value, false
+		return taken, false
 	}
 	last := len(k.ready) - 1
-	value = k.ready[last].value
+	taken = k.ready[last]
 	k.ready = slices.Delete(k.ready, last, last+1)
-	return value, true
+	return taken, true
 }
 
-// Return gives back an item that was taken and not used. The pool ends the item if nobody wants one of
-// its kind any more.
-func (p *Pool[T]) Return(name string, value T) {
+// Return gives back an item that was taken and not used. The item keeps its age. The pool ends the item
+// if nobody wants one of its kind any more.
+func (p *Pool[T]) Return(name string, taken Item[T]) {
 	p.mu.Lock()
 	k := p.kinds[name]
 	kept := k != nil && !p.closed
 	if kept {
-		now := time.Now()
-		k.ready = append(k.ready, item[T]{value, now, now})
+		k.ready = append(k.ready, taken)
 	}
 	p.mu.Unlock()
 	if !kept {
-		p.End(value)
+		p.End(taken.Value)
 	}
 }
 
@@ -192,7 +192,7 @@ func (p *Pool[T]) Close() {
 	p.mu.Lock()
 	var left []T
 	for _, k := range p.kinds {
-		left = append(left, k.takeWhere(func(item[T]) bool { return true })...)
+		left = append(left, k.takeWhere(func(Item[T]) bool { return true })...)
 	}
 	p.mu.Unlock()
 	p.end(left)
@@ -243,10 +243,10 @@ func (p *Pool[T]) End(value T) {
 }
 
 // takeWhere takes the items out for which is returns true.
-func (k *kind[T]) takeWhere(is func(item[T]) bool) (taken []T) {
-	k.ready = slices.DeleteFunc(k.ready, func(i item[T]) bool {
+func (k *kind[T]) takeWhere(is func(Item[T]) bool) (taken []T) {
+	k.ready = slices.DeleteFunc(k.ready, func(i Item[T]) bool {
 		if is(i) {
-			taken = append(taken, i.value)
+			taken = append(taken, i.Value)
 			return true
 		}
 		return false
@@ -261,9 +261,9 @@ func (p *Pool[T]) takeSurplus(now time.Time) (surplus []T) {
 	defer p.mu.Unlock()
 	p.fadeLocked(now)
 	for name, k := range p.kinds {
-		surplus = append(surplus, k.takeWhere(func(i item[T]) bool { return now.Sub(i.made) > time.Duration(p.config.MaxAge) })...)
+		surplus = append(surplus, k.takeWhere(func(i Item[T]) bool { return now.Sub(i.made) > time.Duration(p.config.MaxAge) })...)
 		for len(k.ready) > k.wanted {
-			surplus = append(surplus, k.ready[0].value)
+			surplus = append(surplus, k.ready[0].Value)
 			k.ready = slices.Delete(k.ready, 0, 1)
 		}
 		if name != p.first && k.wanted == 0 && k.making == 0 {
@@ -313,7 +313,7 @@ func (p *Pool[T]) oldestLocked() (value T) {
 			from = k
 		}
 	}
-	value = from.ready[0].value
+	value = from.ready[0].Value
 	from.ready = slices.Delete(from.ready, 0, 1)
 	return value
 }
@@ -409,7 +409,7 @@ func (p *Pool[T]) made(name string, value T, err error) {
 	p.pause = 0
 	p.counts.Made++
 	if !p.closed {
-		k.ready = append(k.ready, item[T]{value, now, now})
+		k.ready = append(k.ready, Item[T]{value, now, now})
 	}
 	closed := p.closed
 	p.mu.Unlock()
@@ -426,25 +426,25 @@ func (p *Pool[T]) checkNext(ctx context.Context) {
 		if !ok {
 			return
 		}
-		err := p.maker.Check(ctx, i.value)
+		err := p.maker.Check(ctx, i.Value)
 		p.mu.Lock()
 		k := p.kinds[name]
 		k.making--
 		if err == nil {
 			i.checked = time.Now()
-			k.ready = append([]item[T]{i}, k.ready...)
+			k.ready = append([]Item[T]{i}, k.ready...)
 		} else {
 			p.counts.Unhealthy++
 		}
 		p.mu.Unlock()
 		if err != nil {
-			p.End(i.value)
+			p.End(i.Value)
 		}
 	}
 }
 
 // takeDue takes out an item whose check is due. It counts as an item that is being made.
-func (p *Pool[T]) takeDue(now time.Time) (name string, due item[T], ok bool) {
+func (p *Pool[T]) takeDue(now time.Time) (name string, due Item[T], ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, k := range p.kinds {

@@ -135,10 +135,10 @@ func TestItemsAreTakenOnce(t *testing.T) {
 		for range 50 {
 			wait(time.Second)
 			item, ok := p.Take("first", 0, 50)
-			if !ok || taken[item] {
-				t.Fatalf("got %d, %v", item, ok)
+			if !ok || taken[item.Value] {
+				t.Fatalf("got %d, %v", item.Value, ok)
 			}
-			taken[item] = true
+			taken[item.Value] = true
 		}
 		wait(time.Second)
 		p.ready(t, 5)
@@ -218,6 +218,22 @@ func TestOldItemsAreReplaced(t *testing.T) {
 	})
 }
 
+// An item that is given back again and again grows old.
+func TestAnItemGivenBackKeepsItsAge(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1, Max: 1, MaxAge: spec.Duration(time.Minute)}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		for range 70 {
+			wait(time.Second)
+			one, ok := p.Take("first", 0, 1)
+			if ok {
+				p.Return("first", one)
+			}
+		}
+		if len(w.ended) != 1 {
+			t.Errorf("ended %v, want the first", w.ended)
+		}
+	})
+}
+
 func TestSickItemsAreReplaced(t *testing.T) {
 	inBubble(t, spec.PoolConfig{Min: 3, WarmUp: 3, Max: 3}, func(t *testing.T, w *workshop, p *Pool[int]) {
 		wait(time.Second)
@@ -267,11 +283,11 @@ func TestItemsGivenBack(t *testing.T) {
 		one, _ := p.Take("first", 0, 50)
 		p.Return("first", one)
 		if again, ok := p.Take("first", 0, 50); !ok || again != one {
-			t.Errorf("took %d, want %d", again, one)
+			t.Errorf("took %v, want %v", again, one)
 		}
 		w.set(func() { w.fails = errors.New("busy") })
-		p.End(one)
-		p.Return("forgotten", 99)
+		p.End(one.Value)
+		p.Return("forgotten", Item[int]{Value: 99})
 		if n := p.Counts(nil); n.Failed != 2 || n.LastError != "busy" || len(w.ended) != 2 {
 			t.Errorf("%+v, ended %v", n, w.ended)
 		}
