@@ -38,7 +38,7 @@ func (s *Sandbox) Stats(ctx context.Context) (all spec.Stats, err error) {
 
 // observe calls read, which reads values of the sandbox by its name. If the sandbox is gone
 // afterwards, observe returns an error: the values may be of a later sandbox with the same name.
-// One check afterwards suffices, since a removal removes the group first and the record last.
+// One check afterwards suffices, since a removal ends PID 1 before it gives up the name.
 func (s *Sandbox) observe(ctx context.Context, read func() error) error {
 	err := read()
 	if !s.session.Up() || !s.session.Present() {
