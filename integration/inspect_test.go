@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -35,6 +36,43 @@ func TestInspectDescribesASandboxAndItsCommands(t *testing.T) {
 	const none = "sandbox-runtime: sandbox nope does not exist: it was removed, or never made\n"
 	if got := run(t, s.command("inspect", "nope")); got != (result{1, "", none}) {
 		t.Errorf("inspect nope: %+v", got)
+	}
+}
+
+// Stats has each process that was killed for memory, and each fork that was refused, once: while the
+// command runs, and after its cgroup has gone.
+func TestStatsCountWhatLimitsHaveRefused(t *testing.T) {
+	s := newSandboxes(t)
+	s.up("box", "--memory", "64m", "--pids", "20")
+	const eats = "head -c 200m /dev/zero | tail -c 200m >/dev/null"
+	count := func() (use struct {
+		OOMKills     int64 `json:"oom_kills"`
+		ForksRefused int64 `json:"forks_refused"`
+	}) {
+		t.Helper()
+		decode(t, s.oci("stats", "--json", "box").stdout, &use)
+		return use
+	}
+	s.detached("box", eats+"; exec sleep 1000")
+	eventually(t, "a kill is counted", func() bool { return count().OOMKills > 0 })
+	before := count()
+	kills := before.OOMKills
+	for range 2 {
+		var r struct{ Violations []struct{ Detail string } }
+		decode(t, run(t, s.command("exec", "--json", "box", "sh", "-c", eats)).stdout, &r)
+		var n int64
+		if len(r.Violations) != 1 {
+			t.Fatalf("%+v", r)
+		}
+		if _, err := fmt.Sscanf(r.Violations[0].Detail, "memory limit of 64m reached, processes killed: %d", &n); err != nil {
+			t.Fatalf("%+v: %v", r, err)
+		}
+		kills += n
+		run(t, s.command("exec", "box", "sh", "-c", "for i in $(seq 40); do sleep 0.1 & done"))
+	}
+	s.sh("box", "true")
+	if use := count(); use.OOMKills != kills || use.ForksRefused != before.ForksRefused+2 {
+		t.Errorf("before %+v, after %+v, want %d kills", before, use, kills)
 	}
 }
 

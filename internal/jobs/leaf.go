@@ -209,12 +209,22 @@ func (l MadeLeaf) limit(limits spec.Limits) error {
 }
 
 // discard removes leaves in which nothing runs.
-func discard(leaves []*cgroups.Leaf) {
+func discard(box *record.Sandbox, leaves []*cgroups.Leaf) {
 	for _, leaf := range leaves {
 		// The removal of the sandbox removes a leaf that stays. Delete has a time limit of its
 		// own.
-		_ = leaf.Delete(context.Background())
+		_ = removeLeaf(context.Background(), box, leaf)
 	}
+}
+
+// removeLeaf removes a leaf in which nothing runs. The sandbox keeps the leaf's counts of refusals.
+func removeLeaf(ctx context.Context, box *record.Sandbox, leaf *cgroups.Leaf) error {
+	usage, unread := leaf.Usage()
+	if err := leaf.Delete(ctx); err != nil || unread != nil || usage.OOMKills <= 0 && usage.PidsLimitHits <= 0 {
+		return err
+	}
+	more := record.Refusals{OOMKills: max(usage.OOMKills, 0), ForksRefused: max(usage.PidsLimitHits, 0)}
+	return erase.IgnoreMissing(box.AddRefusals(more)) // the sandbox can be gone
 }
 
 // killTime is how long the launcher waits for the end of killed processes. A process in a long
@@ -222,10 +232,10 @@ func discard(leaves []*cgroups.Leaf) {
 const killTime = 5 * time.Second
 
 // endLeaf kills all processes of a leaf and removes the leaf.
-func endLeaf(ctx context.Context, leaf *cgroups.Leaf) error {
+func endLeaf(ctx context.Context, box *record.Sandbox, leaf *cgroups.Leaf) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
 	defer cancel()
-	if err := errors.Join(leaf.Kill(ctx), leaf.Delete(ctx)); err != nil {
+	if err := errors.Join(leaf.Kill(ctx), removeLeaf(ctx, box, leaf)); err != nil {
 		return fmt.Errorf("end exec %s: %w", leaf.Name(), err)
 	}
 	return nil

@@ -181,7 +181,7 @@ func (v *Session) makeAhead() {
 		v.Enter()
 		v.all.Tending.Go(func() {
 			defer v.Leave()
-			discard(used)
+			discard(v.Sandbox, used)
 		})
 	}
 	v.Leaves.makeAhead()
@@ -236,7 +236,7 @@ func (v *Session) Drop() {
 		_ = conn.Close() // nobody uses the connection any more
 	}
 	v.CloseState()
-	discard(leaves)
+	discard(v.Sandbox, leaves)
 	v.Mu.Lock()
 	defer v.Mu.Unlock()
 	v.Busy--
@@ -359,7 +359,7 @@ func (v *Session) clear(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return endLeaf(ctx, leaf)
+	return endLeaf(ctx, v.Sandbox, leaf)
 }
 
 // SocketName is the agent's socket in the sandbox's directory.

@@ -25,11 +25,15 @@ func (s *Sandbox) Stats(ctx context.Context) (all spec.Stats, err error) {
 		if err != nil {
 			return err
 		}
+		ended, err := s.session.Refusals()
+		if err != nil {
+			return err
+		}
 		all = spec.Stats{
 			CPU: stats.CPU, Memory: stats.Memory, MemoryPeak: stats.MemoryPeak,
 			Pids: stats.Pids, PidsPeak: stats.PidsPeak, IORead: stats.IORead, IOWritten: stats.IOWritten,
 			NetworkReceived: traffic.Received, NetworkSent: traffic.Sent, NetworkCharged: traffic.Charged,
-			OOMKills: events.OOMKills, ForksRefused: events.PidsLimitHits,
+			OOMKills: events.OOMKills + ended.OOMKills, ForksRefused: events.PidsLimitHits + ended.ForksRefused,
 		}
 		return nil
 	})
