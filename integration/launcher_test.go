@@ -35,6 +35,7 @@ func (s *sandboxes) launcher(socket string, flags ...string) *launcherProcess {
 	s.t.Helper()
 	cmd := s.command(append([]string{"launcher", "--socket", socket}, flags...)...)
 	p := &launcherProcess{start(s.t, cmd), socket}
+	s.t.Cleanup(p.leave)
 	eventually(s.t, "the launcher to listen", func() bool {
 		if p.ended() {
 			s.t.Fatalf("the launcher ended: %+v", p.wait())
@@ -42,6 +43,15 @@ func (s *sandboxes) launcher(socket string, flags ...string) *launcherProcess {
 		return strings.Contains(p.stderr(), "listening")
 	})
 	return p
+}
+
+// leave lets the launcher finish the removals of sandboxes. Otherwise their remains would be left for
+// prune.
+func (p *launcherProcess) leave() {
+	_ = p.cmd.Process.Signal(unix.SIGTERM) // it can have ended
+	for end := time.Now().Add(5 * time.Second); !p.ended() && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
 }
 
 func (p *launcherProcess) client() *launch.Client {

@@ -53,6 +53,8 @@ type Launcher struct {
 
 	// maxSnapshots bounds the snapshots, and their images, of one user other than root.
 	maxSnapshots int
+	// leastFree is the number of sandboxes for which a pool leaves room on the host.
+	leastFree    int
 	snapshotting turn
 
 	find     finder
@@ -98,6 +100,7 @@ func New(d Dirs) (*Launcher, error) {
 		program:      sync.OnceValues(agent.Executable),
 		filesProgram: sync.OnceValues(agent.FilesExecutable),
 		maxSnapshots: maxSnapshots,
+		leastFree:    leastFree,
 		handed:       handed.New(d),
 	}
 	l.sweeper = trash.NewSweeper()

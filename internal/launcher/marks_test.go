@@ -130,6 +130,7 @@ func TestNoMarkOfASessionIsInALaterOne(t *testing.T) {
 	plain := scanOf(t, up(t, newTestLauncher(t), "box", inMemory("", spec.Config{}).Config))
 	l := newTestLauncher(t)
 	leaveRanges(t, l, 6)
+	l.leastFree = 0
 	startTestPool(t, l, 2)
 
 	// The first session marks its keyrings, for which a blank has not the profile.

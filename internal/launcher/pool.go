@@ -52,7 +52,7 @@ func (l *Launcher) StartPool(c spec.PoolConfig, path, home string) error {
 	return nil
 }
 
-// leastFree is the number of sandboxes for which a pool leaves room on the host.
+// leastFree is the value of [Launcher.leastFree].
 const leastFree = 256
 
 // roomForBlank returns an error if another blank would take memory or ids that sandboxes need.
@@ -61,7 +61,7 @@ func (l *Launcher) roomForBlank() error {
 		return err
 	}
 	free, err := l.ids.Free()
-	if err == nil && free <= leastFree {
+	if err == nil && free <= l.leastFree {
 		err = fmt.Errorf("the host has room for only %d more sandboxes", free)
 	}
 	return err
