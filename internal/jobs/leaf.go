@@ -212,7 +212,7 @@ func (l MadeLeaf) limit(limits spec.Limits) error {
 func discard(box *record.Sandbox, leaves []*cgroups.Leaf) {
 	for _, leaf := range leaves {
 		// The removal of the sandbox removes a leaf that stays. Delete has a time limit of its
-		// own.
+		// own. On a full disk the counts of a leaf are lost.
 		_ = removeLeaf(context.Background(), box, leaf)
 	}
 }

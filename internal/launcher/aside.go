@@ -70,7 +70,6 @@ func (x *removal) leave(endsLevel bool) error {
 	if err := x.end(); err != nil {
 		return err
 	}
-	x.launcher.sessions.Forget(x.id)
 	if endsLevel {
 		if err := x.launcher.networks().ForgetLevel(x.id, x.record.UID); err != nil {
 			return err

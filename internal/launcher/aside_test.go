@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/trash"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -95,6 +98,22 @@ func pauseRemovals(t *testing.T, l *Launcher) (resume func()) {
 	})
 	t.Cleanup(resume)
 	return resume
+}
+
+// The end of a launcher waits for the files of a removal that is not finished.
+func TestAnEndingLauncherRemovesFiles(t *testing.T) {
+	l, _ := newAsideLauncher(t)
+	resume := pauseRemovals(t, l)
+	if err := up(t, l, "box", spec.Config{Storage: spec.StorageDisk}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(20*time.Millisecond, resume)
+	l.Close()
+	left, err := os.ReadDir(filepath.Join(l.Data, trash.TrashName))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left in the trash: %v, %v", left, err)
+	}
+	checkNothingLeft(t, l)
 }
 
 // Sandboxes are not made faster than they are removed.

@@ -118,6 +118,7 @@ func New(d Dirs) (*Launcher, error) {
 // be under way.
 func (l *Launcher) Close() {
 	l.StopPool()
+	l.tending.Wait() // removals give files to the sweeper
 	l.sweeper.Stop()
 	l.sessions.Close()
 	l.handed.Close()

@@ -175,7 +175,7 @@ func (l *Launcher) beginRemoval(id string, state *statedir.Dir) (*removal, error
 		x.group, err = l.find.group(id)
 	}
 	if err != nil {
-		return nil, x.failed(err)
+		return nil, x.giveUp(err)
 	}
 	if r, err := record.Read(state.Path); err == nil {
 		x.record = &r
@@ -185,9 +185,9 @@ func (l *Launcher) beginRemoval(id string, state *statedir.Dir) (*removal, error
 	return x, nil
 }
 
-// failed describes an error of the removal. Without its record the sandbox is no longer up, also for the
-// process that it is tied to.
-func (x *removal) failed(err error) error {
+// giveUp takes the record of a sandbox that cannot be removed whole, and describes the error. Without its
+// record the sandbox is no longer up, also for the process that it is tied to.
+func (x *removal) giveUp(err error) error {
 	gone := erase.IgnoreMissing(os.Remove(filepath.Join(x.state.Path, record.FileName)))
 	return fmt.Errorf("remove sandbox %s: %w", x.id, errors.Join(err, gone))
 }
@@ -207,7 +207,7 @@ func (x *removal) finish(ctx context.Context) error {
 	l.sessions.Forget(x.id)
 	l.children.Reap()
 	if err != nil {
-		return x.failed(err)
+		return x.giveUp(err)
 	}
 	return nil
 }

@@ -18,16 +18,24 @@ import (
 // unmounts. Untrusted code chooses all names there, /proc included: so the thread is for
 // system calls on held descriptors, and opens other files beneath the root without
 // following a link. The caller must stop it.
-func Enter(init process.ID) (*Thread, error) { return enter(init, "mnt") }
+func Enter(init process.ID) (*Thread, error) { return enter(init, mounts) }
 
 // EnterNamed is Enter, and sethostname(2) on the thread sets the host name of the sandbox.
-func EnterNamed(init process.ID) (*Thread, error) { return enter(init, "mnt", "uts") }
+func EnterNamed(init process.ID) (*Thread, error) { return enter(init, mounts, names) }
 
-func enter(init process.ID, kinds ...string) (*Thread, error) {
+// A kind of namespaces has a name below /proc/PID/ns, and a type of setns(2).
+type kind struct {
+	name string
+	flag int
+}
+
+var mounts, names = kind{"mnt", unix.CLONE_NEWNS}, kind{"uts", unix.CLONE_NEWUTS}
+
+func enter(init process.ID, kinds ...kind) (*Thread, error) {
 	var spaces []*os.File
 	defer func() { descriptor.Close(spaces...) }()
 	for _, kind := range kinds {
-		f, err := namespaceOf(init, kind)
+		f, err := namespaceOf(init, kind.name)
 		if err != nil {
 			return nil, err
 		}
@@ -39,8 +47,8 @@ func enter(init process.ID, kinds ...string) (*Thread, error) {
 			return fmt.Errorf("unshare root and working directory: %w", err)
 		}
 		for i, f := range spaces {
-			if err := unix.Setns(int(f.Fd()), 0); err != nil {
-				return fmt.Errorf("enter the sandbox's %s namespace: %w", kinds[i], err)
+			if err := unix.Setns(int(f.Fd()), kinds[i].flag); err != nil {
+				return fmt.Errorf("enter the sandbox's %s namespace: %w", kinds[i].name, err)
 			}
 		}
 		return nil
