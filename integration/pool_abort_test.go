@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -62,14 +62,9 @@ func TestClaimWithAStepThatFails(t *testing.T) {
 // failLauncher has a client use a launcher with a pool, one of whose system calls fails.
 func (s *sandboxes) failLauncher(t *testing.T, n int, use func(*sandbox.Manager) error) failpoint.Trace {
 	t.Helper()
-	socket := socketOfTest(t)
-	listens, dead := context.WithCancel(t.Context())
-	var client sync.WaitGroup
-	var clientErr error
-	client.Go(func() { clientErr = withLauncher(listens, socket, use) })
-	trace, err := failpoint.Fail(s.command("launcher", "--socket", socket, "--pool", "min=1,max=1"), n, unix.EIO, patience)
-	dead()
-	client.Wait()
+	trace, err, clientErr := s.traceLauncher(t, []string{"--pool", "min=1,max=1"}, use, func(cmd *exec.Cmd) (failpoint.Trace, error) {
+		return failpoint.Fail(cmd, n, unix.EIO, patience)
+	})
 	if err = errors.Join(err, clientErr); err != nil {
 		t.Errorf("%d: %v: %v", n, trace.Failed, err)
 	}

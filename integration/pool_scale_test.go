@@ -53,23 +53,12 @@ func TestManyClaimsInARow(t *testing.T) {
 	c := &client{sandboxes: s, Manager: p.Manager, launcher: p.launcher.running}
 	run := func(n int) {
 		t.Helper()
-		for i := range n {
+		comeAndGo(t, n, func() (*sandbox.Sandbox, error) {
 			if err := awaitReadyBlank(t.Context(), p.Manager); err != nil {
-				t.Fatal(err)
+				return nil, err
 			}
-			box, err := p.Create(t.Context(), sandbox.Config{Storage: sandbox.StorageMemory}, sandbox.Named("box"))
-			if err != nil {
-				t.Fatalf("%d: %v", i, err)
-			}
-			if i%50 == 0 {
-				if r, err := box.Run(t.Context(), "echo usable"); err != nil || string(r.Stdout) != "usable\n" {
-					t.Errorf("%+v, %v", r, err)
-				}
-			}
-			if err := box.Close(); err != nil {
-				t.Fatalf("%d: %v", i, err)
-			}
-		}
+			return p.Create(t.Context(), sandbox.Config{Storage: sandbox.StorageMemory}, sandbox.Named("box"))
+		})
 		if err := awaitPool(t.Context(), p.Manager, 4); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -99,14 +100,9 @@ func withLauncher(listens context.Context, socket string, use func(*sandbox.Mana
 // killLauncher has a client use a launcher that is killed at its n-th failpoint, if n is not 0.
 func (s *sandboxes) killLauncher(t *testing.T, n int, flags []string, use func(*sandbox.Manager) error) failpoint.Trace {
 	t.Helper()
-	socket := socketOfTest(t)
-	listens, dead := context.WithCancel(t.Context())
-	var client sync.WaitGroup
-	var clientErr error
-	client.Go(func() { clientErr = withLauncher(listens, socket, use) })
-	trace, err := failpoint.Run(s.command(append([]string{"launcher", "--socket", socket}, flags...)...), n, patience)
-	dead()
-	client.Wait()
+	trace, err, clientErr := s.traceLauncher(t, flags, use, func(cmd *exec.Cmd) (failpoint.Trace, error) {
+		return failpoint.Run(cmd, n, patience)
+	})
 	if err == nil && !trace.Killed {
 		err = clientErr
 	}
@@ -114,6 +110,22 @@ func (s *sandboxes) killLauncher(t *testing.T, n int, flags []string, use func(*
 		t.Fatalf("killed at %d: %v", n, err)
 	}
 	return trace
+}
+
+// traceLauncher has a client use a launcher that is traced. It returns the error of the tracer, and that
+// of the client.
+func (s *sandboxes) traceLauncher(t *testing.T, flags []string, use func(*sandbox.Manager) error,
+	run func(*exec.Cmd) (failpoint.Trace, error),
+) (trace failpoint.Trace, err, clientErr error) {
+	t.Helper()
+	socket := socketOfTest(t)
+	listens, dead := context.WithCancel(t.Context())
+	var client sync.WaitGroup
+	client.Go(func() { clientErr = withLauncher(listens, socket, use) })
+	trace, err = run(s.command(append([]string{"launcher", "--socket", socket}, flags...)...))
+	dead()
+	client.Wait()
+	return trace, err, clientErr
 }
 
 func useManager(ctx context.Context, m *sandbox.Manager) error {

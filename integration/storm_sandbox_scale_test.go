@@ -298,20 +298,9 @@ func TestManySandboxesInARow(t *testing.T) {
 	c := newClient(s)
 	run := func(n int) {
 		t.Helper()
-		for i := range n {
-			box, err := c.Up(t.Context(), "box", sandbox.Config{Storage: sandbox.StorageMemory})
-			if err != nil {
-				t.Fatalf("%d: %v", i, err)
-			}
-			if i%50 == 0 {
-				if r, err := box.Run(t.Context(), "echo usable"); err != nil || string(r.Stdout) != "usable\n" {
-					t.Errorf("%+v, %v", r, err)
-				}
-			}
-			if err := box.Close(); err != nil {
-				t.Fatalf("%d: %v", i, err)
-			}
-		}
+		comeAndGo(t, n, func() (*sandbox.Sandbox, error) {
+			return c.Up(t.Context(), "box", sandbox.Config{Storage: sandbox.StorageMemory})
+		})
 	}
 	run(100)
 	kib, descriptors := footprint(t, c.launcher.cmd.Process.Pid)
@@ -323,6 +312,25 @@ func TestManySandboxesInARow(t *testing.T) {
 	c.settles(kib, descriptors)
 	eventually(t, "the cgroups of all are gone", func() bool { return groups(t) < before+int64(n)/2 })
 	c.end()
+}
+
+// comeAndGo makes and removes n sandboxes, one after the other. Some run a command.
+func comeAndGo(t *testing.T, n int, makeOne func() (*sandbox.Sandbox, error)) {
+	t.Helper()
+	for i := range n {
+		box, err := makeOne()
+		if err != nil {
+			t.Fatalf("%d: %v", i, err)
+		}
+		if i%50 == 0 {
+			if r, err := box.Run(t.Context(), "echo usable"); err != nil || string(r.Stdout) != "usable\n" {
+				t.Errorf("%+v, %v", r, err)
+			}
+		}
+		if err := box.Close(); err != nil {
+			t.Fatalf("%d: %v", i, err)
+		}
+	}
 }
 
 // inARow is how many sandboxes come and go. By hand the variable can ask for more.
