@@ -44,12 +44,15 @@ func (a *aside) finishes(ctx context.Context, x *removal, endsLevel bool) bool {
 	default:
 		return false
 	}
+	mounts := x.holdMounts()
 	if err := x.leave(endsLevel); err != nil {
+		mounts.Close()
 		<-a.waiting
 		return false
 	}
 	x.launcher.tending.Go(func() {
 		a.finishing <- struct{}{}
+		mounts.Close()
 		err := x.finish(ctx)
 		if err == nil {
 			err = x.state.Remove()
@@ -63,6 +66,22 @@ func (a *aside) finishes(ctx context.Context, x *removal, endsLevel bool) bool {
 		}
 	})
 	return true
+}
+
+// holdMounts keeps the mounts of the sandbox until the file is closed. Without that, the end of PID 1 waits until
+// the kernel has taken the mounts apart, for most of its time. The mounts of a sandbox with
+// directories of the caller are not kept, and the file is nil: the caller may remove the device of such a
+// directory as soon as the sandbox has gone.
+func (x *removal) holdMounts() *os.File {
+	c := x.record.Config
+	if c.Rootfs != "" || c.Workspace != "" || len(c.Binds) > 0 || len(c.Overlays) > 0 {
+		return nil
+	}
+	mounts, err := record.OpenMounts(x.record.Init)
+	if err != nil {
+		return nil // PID 1 has ended
+	}
+	return mounts
 }
 
 // leave ends all processes of a healthy sandbox, and takes its record: then no sandbox has the id.

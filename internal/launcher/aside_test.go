@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -83,6 +84,41 @@ func TestARemovalIsFinishedAside(t *testing.T) {
 	}
 	l.Close() // waits for the removals
 	checkNothingLeft(t, l)
+}
+
+// The mounts of a sandbox outlive its PID 1 until the removal is finished, so that nobody waits for their end. But
+// the file systems of the caller's directories are free at once.
+func TestAnUnfinishedRemovalHoldsTheMounts(t *testing.T) {
+	l, _ := newAsideLauncher(t)
+	for _, workspace := range []string{"", t.TempDir()} {
+		resume := pauseRemovals(t, l)
+		sb := up(t, l, "", inMemory("", spec.Config{Workspace: workspace}).Config)
+		mounts, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", sb.session.Init().Pid))
+		if err := errors.Join(err, sb.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := isOpen(t, mounts), workspace == ""; got != want {
+			t.Errorf("workspace %q: the mounts are held: %t, want %t", workspace, got, want)
+		}
+		resume()
+		l.tending.Wait()
+		if isOpen(t, mounts) {
+			t.Errorf("workspace %q: the mounts are held after the removal", workspace)
+		}
+	}
+}
+
+// isOpen says whether this process has an open file with the name, as /proc/self/fd shows it.
+func isOpen(t *testing.T, name string) bool {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(open, func(e os.DirEntry) bool {
+		target, err := os.Readlink("/proc/self/fd/" + e.Name())
+		return err == nil && target == name
+	})
 }
 
 // pauseRemovals keeps removals from being finished, until resume is called.

@@ -73,8 +73,13 @@ func openOf(init process.ID, name string) (*os.File, error) {
 }
 
 // OpenNetwork opens the sandbox's network namespace.
-func OpenNetwork(init process.ID) (*os.File, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", init.Pid))
+func OpenNetwork(init process.ID) (*os.File, error) { return openNamespace(init, "net") }
+
+// OpenMounts opens the sandbox's mount namespace. The mounts last as long as the file is open.
+func OpenMounts(init process.ID) (*os.File, error) { return openNamespace(init, "mnt") }
+
+func openNamespace(init process.ID, kind string) (*os.File, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", init.Pid, kind))
 	if err != nil {
 		return nil, err
 	}
