@@ -29,7 +29,7 @@ func TestCommandsInTheDocumentsParse(t *testing.T) {
 		}
 		texts[filepath.Base(page)] = codeOf(string(data))
 	}
-	helpTexts(rootCommand(commandline.NewReporter(os.Stderr)), texts)
+	helpTexts(rootCommand(commandline.NewReporter(os.Stderr), allCommands()), texts)
 	seen := map[string]int{}
 	for where, text := range texts {
 		for line := range strings.Lines(text) {
@@ -74,7 +74,7 @@ func helpTexts(cmd *cli.Command, texts map[string]string) {
 // parses gives the words to the program's own parser, and does nothing else:
 // actions and what comes before them are taken out.
 func parses(words []string) error {
-	root := rootCommand(commandline.NewReporter(os.Stderr))
+	root := rootCommand(commandline.NewReporter(os.Stderr), allCommands())
 	inert(root)
 	return root.Run(context.Background(), append([]string{commandline.Program}, words...))
 }

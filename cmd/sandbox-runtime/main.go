@@ -7,14 +7,11 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"slices"
 
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/completion"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/frontend"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/registration"
 )
 
 // main keeps the process's first thread to itself. This program and libcontainer leave
@@ -31,7 +28,7 @@ func main() {
 func run() int {
 	out := commandline.NewReporter(os.Stderr)
 	help := watchHelp()
-	err := rootCommand(out).Run(context.Background(), os.Args)
+	err := rootCommand(out, commandsFor(os.Args[1:])).Run(context.Background(), os.Args)
 	if err == nil {
 		err = *help
 	}
@@ -65,7 +62,7 @@ func (c *checkedWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-func rootCommand(out *commandline.Reporter) *cli.Command {
+func rootCommand(out *commandline.Reporter, commands []*cli.Command) *cli.Command {
 	root := &cli.Command{
 		Name:  commandline.Program,
 		Usage: "runs untrusted programs in sandboxes, and OCI containers as runc does",
@@ -94,21 +91,8 @@ To check this host, and the isolation of a sandbox:
 		Before: func(ctx context.Context, cmd *cli.Command) (context.Context, error) {
 			return commandline.Prepare(ctx, cmd, out)
 		},
-		Action: noCommand,
-		Commands: slices.Concat(
-			inCategory(commandline.CategorySandbox,
-				doCommand(), upCommand(), downCommand(), cpCommand(), changesCommand(), diffCommand(), applyCommand(),
-				saveCommand(), attachCommand(), logsCommand(), inspectCommand(), statsCommand(), undoCommand(), snapshotCommand(), discardCommand(), networkCommand(),
-				launcherCommand(), pruneCommand(), doctorCommand(), registration.Command(), completion.Command(namesFor),
-			),
-			inCategory(commandline.CategoryOCI,
-				createCommand(), startCommand(), runCommand(), stateCommand(), killCommand(),
-				deleteCommand(), execCommand(), listCommand(), featuresCommand(), specCommand(),
-				pauseCommand(), resumeCommand(), psCommand(), eventsCommand(), updateCommand(),
-				checkpointCommand(), restoreCommand(),
-			),
-			[]*cli.Command{doctorProbeCommand()},
-		),
+		Action:                    noCommand,
+		Commands:                  commands,
 		OnUsageError:              commandline.UsageError,
 		ExitErrHandler:            func(context.Context, *cli.Command, error) {}, // main decides
 		DisableSliceFlagSeparator: true,                                          // a comma in --env is the user's
@@ -128,13 +112,6 @@ To check this host, and the isolation of a sandbox:
 		}
 	}
 	return root
-}
-
-func inCategory(category string, commands ...*cli.Command) []*cli.Command {
-	for _, c := range commands {
-		c.Category = category
-	}
-	return commands
 }
 
 // namingWhatIsMissing is an action that answers a person with the name that nothing has. A caller
@@ -160,8 +137,9 @@ func noCommand(_ context.Context, cmd *cli.Command) error {
 		return checked.err
 	}
 	if name := cmd.Args().First(); name != "" {
+		names := commandline.CommandNames(&cli.Command{Commands: allCommands()})
 		return &commandline.ExitError{Code: unknownCommand, Err: fmt.Errorf("unknown command %q%s (see %s --help)",
-			name, commandline.DidYouMean(commandline.CommandNames(cmd), name, ""), commandline.Program)}
+			name, commandline.DidYouMean(names, name, ""), commandline.Program)}
 	}
 	return cli.ShowRootCommandHelp(cmd)
 }

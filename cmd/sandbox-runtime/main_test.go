@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 // reaches: asProgram does not, nor GORACE. So it ends without os.Exit, which
 // sleeps for a second under the race detector.
 func probeMain() {
-	code, message := commandline.ExitCode(rootCommand(commandline.NewReporter(os.Stderr)).Run(context.Background(), os.Args))
+	code, message := commandline.ExitCode(rootCommand(commandline.NewReporter(os.Stderr), allCommands()).Run(context.Background(), os.Args))
 	if message != nil {
 		fmt.Fprintln(os.Stderr, message)
 	}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/completion"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/doctor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/registration"
+)
+
+// A maker makes the command with a name.
+type maker struct {
+	name, category string
+	make           func() *cli.Command
+}
+
+// makers are those of all commands, in the order of the help text.
+func makers() []maker {
+	const sandboxes, oci = commandline.CategorySandbox, commandline.CategoryOCI
+	return []maker{
+		{"do", sandboxes, doCommand},
+		{"up", sandboxes, upCommand},
+		{"down", sandboxes, downCommand},
+		{"cp", sandboxes, cpCommand},
+		{"changes", sandboxes, changesCommand},
+		{"diff", sandboxes, diffCommand},
+		{"apply", sandboxes, applyCommand},
+		{"save", sandboxes, saveCommand},
+		{"attach", sandboxes, attachCommand},
+		{"logs", sandboxes, logsCommand},
+		{"inspect", sandboxes, inspectCommand},
+		{"stats", sandboxes, statsCommand},
+		{"undo", sandboxes, undoCommand},
+		{"snapshot", sandboxes, snapshotCommand},
+		{"discard", sandboxes, discardCommand},
+		{"network", sandboxes, networkCommand},
+		{"launcher", sandboxes, launcherCommand},
+		{"prune", sandboxes, pruneCommand},
+		{"doctor", sandboxes, doctorCommand},
+		{"register", sandboxes, registration.Command},
+		{completionName, sandboxes, func() *cli.Command { return completion.Command(namesFor) }},
+
+		{"create", oci, createCommand},
+		{"start", oci, startCommand},
+		{"run", oci, runCommand},
+		{"state", oci, stateCommand},
+		{"kill", oci, killCommand},
+		{"delete", oci, deleteCommand},
+		{"exec", oci, execCommand},
+		{"list", oci, listCommand},
+		{"features", oci, featuresCommand},
+		{"spec", oci, specCommand},
+		{"pause", oci, pauseCommand},
+		{"resume", oci, resumeCommand},
+		{"ps", oci, psCommand},
+		{"events", oci, eventsCommand},
+		{"update", oci, updateCommand},
+		{"checkpoint", oci, checkpointCommand},
+		{"restore", oci, restoreCommand},
+
+		{doctor.ProbeCommand, "", doctorProbeCommand},
+	}
+}
+
+// completionName is the name of the command that needs all others.
+const completionName = "completion"
+
+// allCommands makes all commands. That takes a third of the time of the program's start.
+func allCommands() []*cli.Command { return makeCommands(func(string) bool { return true }) }
+
+// commandsFor makes the commands that the arguments of the program can mean: those whose name is an
+// argument. These can be several, since the value of a flag can be such a name. If the arguments
+// before the first name are more than flags, or ask for help, commandsFor makes all commands.
+func commandsFor(args []string) []*cli.Command {
+	if !namesCommand(args) || slices.Contains(args, completionName) {
+		return allCommands()
+	}
+	return makeCommands(func(name string) bool { return slices.Contains(args, name) })
+}
+
+// namesCommand says whether only global flags and their values come before the first name of a command.
+func namesCommand(args []string) bool {
+	all := makers()
+	isValue := false
+	for _, arg := range args {
+		if slices.ContainsFunc(all, func(m maker) bool { return m.name == arg }) {
+			return true
+		}
+		isFlag := strings.HasPrefix(arg, "-")
+		if !isFlag && !isValue || slices.Contains([]string{"-h", "--help"}, arg) {
+			return false
+		}
+		isValue = isFlag && !strings.Contains(arg, "=")
+	}
+	return false
+}
+
+func makeCommands(is func(name string) bool) (commands []*cli.Command) {
+	for _, m := range makers() {
+		if is(m.name) {
+			c := m.make()
+			c.Category = m.category
+			commands = append(commands, c)
+		}
+	}
+	return commands
+}
