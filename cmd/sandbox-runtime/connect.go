@@ -42,6 +42,13 @@ func connect(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {
 	return &sandboxes{Manager: m}, nil
 }
 
+// wakeCgroups calls [cgroups.Wake] for a launcher inside this process. A launcher that listens does that itself.
+func wakeCgroups(cmd *cli.Command) {
+	if socket, err := socketOf(cmd); err == nil && socket == "" {
+		go cgroups.Wake() // ends by itself
+	}
+}
+
 // connectExisting is connect for commands on existing sandboxes. A user without the right to
 // see them gets an error, not an empty list.
 func connectExisting(ctx context.Context, cmd *cli.Command) (*sandboxes, error) {

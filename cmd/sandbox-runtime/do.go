@@ -11,7 +11,6 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
@@ -169,7 +168,7 @@ func do(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	if cmd.Bool("local") {
 		options = append(options, sandbox.Using("local"))
 	} else {
-		go cgroups.Wake() // ends by itself
+		wakeCgroups(cmd)
 	}
 	ctx, signals := relay.Catch(ctx)
 	defer signals.Stop()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
@@ -33,7 +32,7 @@ func down(ctx context.Context, cmd *cli.Command) error {
 	if !cmd.Args().Present() {
 		return errors.New("say the names of the sandboxes; list shows all")
 	}
-	go cgroups.Wake() // ends by itself
+	wakeCgroups(cmd)
 	return withSandboxes(ctx, cmd, func(m *sandboxes) error {
 		errs := make([]error, cmd.NArg())
 		var removing sync.WaitGroup

@@ -11,7 +11,6 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/configflags"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/relay"
@@ -108,7 +107,7 @@ func up(ctx context.Context, cmd *cli.Command) error {
 
 // upOnce leaves nothing new behind if a signal comes before it is up.
 func upOnce(ctx context.Context, cmd *cli.Command, name string, c spec.Config) (_ sandbox.Info, err error) {
-	go cgroups.Wake() // ends by itself
+	wakeCgroups(cmd)
 	ctx, signals := relay.Catch(ctx)
 	defer signals.Stop()
 	m, err := connect(ctx, cmd)
