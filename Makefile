@@ -76,7 +76,7 @@ FUZZ := internal/agent:FuzzParseEvent internal/agent:FuzzParseList internal/laun
 	internal/launcher/server:FuzzServer
 # Parsers of a few lines, which take less.
 FUZZ_SMALL := internal/patch:FuzzQuote internal/patch:FuzzTerminal internal/files:FuzzParseAnswer   \
-	internal/files:FuzzParseRequest spec:FuzzLookup
+	internal/files:FuzzParseRequest spec:FuzzLookup internal/egress/rules:FuzzParse
 FUZZTIME ?= 10s
 FUZZTIME_SMALL ?= 3s
 fuzz: deps programs

@@ -53,7 +53,7 @@ func ParseAddressRule(text string) (AddressRule, error) {
 	}
 	r := AddressRule{Prefix: prefix}
 	if ports != "" {
-		if r.Ports, err = parsePorts(ports); err != nil {
+		if r.Ports, err = ParsePorts(ports); err != nil {
 			return AddressRule{}, fmt.Errorf("%q: %w", text, err)
 		}
 	}
@@ -99,7 +99,8 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-func parsePorts(text string) (PortRange, error) {
+// ParsePorts reads PORT or FIRST-LAST.
+func ParsePorts(text string) (PortRange, error) {
 	first, last, isRange := strings.Cut(text, "-")
 	if !isRange {
 		last = first

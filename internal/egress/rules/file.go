@@ -1,0 +1,80 @@
+package rules
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// ParseFile reads rules from a file: one rule in a line, with "deny " before the rules that deny.
+// A comment begins with #, at the begin of a line or after white space. The texts that ParseFile
+// returns are those of --allow and --deny. The file's name is for errors.
+func ParseFile(name string, r io.Reader) (allow, deny []string, err error) {
+	var wrong faults
+	lines, number := bufio.NewScanner(r), 0
+	for lines.Scan() {
+		number++
+		text := strings.TrimSpace(withoutComment(lines.Text()))
+		if text == "" {
+			continue
+		}
+		rule, isDeny := strings.CutPrefix(text, "deny ")
+		rule = strings.TrimSpace(rule)
+		if rule == "deny" {
+			wrong.add(fmt.Errorf("%s:%d: deny has no rule; write deny RULE", name, number))
+		} else if _, err := Parse(rule); err != nil {
+			wrong.add(fmt.Errorf("%s:%d: %w", name, number, err))
+		}
+		if isDeny {
+			deny = append(deny, rule)
+		} else {
+			allow = append(allow, rule)
+		}
+		if len(allow)+len(deny) > MaxRules {
+			return nil, nil, fmt.Errorf("%s:%d: there are more than %d rules", name, number, MaxRules)
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return nil, nil, fmt.Errorf("%s:%d: the line is longer than %d bytes", name, number+1, bufio.MaxScanTokenSize)
+	} else if lines.Err() != nil {
+		return nil, nil, fmt.Errorf("rules %s: %w", name, lines.Err())
+	}
+	if err := wrong.join(); err != nil {
+		return nil, nil, err
+	}
+	return allow, deny, nil
+}
+
+func withoutComment(line string) string {
+	for i, c := range line {
+		if c == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t') {
+			return line[:i]
+		}
+	}
+	return line
+}
+
+// maxFaults is how many faults an error lists.
+const maxFaults = 10
+
+// faults are the errors of several rules.
+type faults struct {
+	list  []error
+	total int
+}
+
+func (f *faults) add(err error) {
+	f.total++
+	if f.total <= maxFaults {
+		f.list = append(f.list, err)
+	}
+}
+
+func (f *faults) join() error {
+	if f.total > maxFaults {
+		f.list = append(f.list, fmt.Errorf("%d more rules are wrong", f.total-maxFaults))
+	}
+	return errors.Join(f.list...)
+}
