@@ -1,0 +1,235 @@
+package capture
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A rule is a list of expressions. A packet passes on to the next rule at the first expression that does
+// not match.
+type rule []expr.Any
+
+// Registers: all matches use the first.
+const (
+	scratch = unix.NFT_REG_1
+	second  = unix.NFT_REG_2
+)
+
+// Numbers of the sets within a transaction.
+const (
+	portsID = iota + 1
+	own4ID
+	own6ID
+)
+
+func table() *nftables.Table {
+	return &nftables.Table{Name: "sandbox-runtime-capture", Family: nftables.TableFamilyINet}
+}
+
+func portsSet() *nftables.Set {
+	return &nftables.Set{Table: table(), Name: "ports", ID: portsID, Interval: true, KeyType: nftables.TypeInetService}
+}
+
+// ownSet has the own addresses of a family.
+func (f family) ownSet() *nftables.Set {
+	s := &nftables.Set{Table: table(), Name: "own4", ID: own4ID, Interval: true, KeyType: f.address}
+	if f.number == unix.AF_INET6 {
+		s.Name, s.ID = "own6", own6ID
+	}
+	return s
+}
+
+func (f family) ownElements() []nftables.SetElement {
+	last := f.loopback.Addr().AsSlice()
+	for bit := f.loopback.Bits(); bit < f.loopback.Addr().BitLen(); bit++ {
+		last[bit/8] |= 0x80 >> (bit % 8)
+	}
+	end, _ := netip.AddrFromSlice(last)
+	return []nftables.SetElement{
+		{Key: f.loopback.Addr().AsSlice()}, {Key: end.Next().AsSlice(), IntervalEnd: true},
+		{Key: f.own.AsSlice()}, {Key: f.own.Next().AsSlice(), IntervalEnd: true},
+	}
+}
+
+// writeRules writes the table anew.
+func (in *inside) writeRules(l *Listeners, ports []spec.PortRange) error {
+	conn := in.filter
+	conn.AddTable(table())
+	conn.DelTable(table())
+	conn.AddTable(table())
+	if err := conn.AddSet(portsSet(), nil); err != nil {
+		return operation("write the ports", err)
+	}
+	if err := in.addPorts(ports); err != nil {
+		return err
+	}
+	rules := []rule{
+		{&expr.Meta{Key: expr.MetaKeyMARK, Register: scratch}, equals(binaryutil.NativeEndian.PutUint32(mark)), accept()},
+		isReset(accept()),
+	}
+	var captures []rule
+	for _, f := range []struct {
+		family
+		streams *os.File
+	}{{ipv4, l.Streams4}, {ipv6, l.Streams6}} {
+		if f.streams == nil {
+			continue // no packet of the family gets to lo
+		}
+		if err := conn.AddSet(f.ownSet(), f.ownElements()); err != nil {
+			return operation("write the own addresses", err)
+		}
+		port, err := portOf(f.streams)
+		if err != nil {
+			return err
+		}
+		rules = append(rules, f.isUnreachable(accept()))
+		rules = append(rules, reject(f.isOwn(f.source, true))...)
+		captures = append(captures, f.isOwn(f.dest, false, accept()), f.capture(port))
+	}
+	rules = append(rules, isDNS(unix.IPPROTO_UDP), isDNS(unix.IPPROTO_TCP))
+	rules = append(rules, captures...)
+	rules = append(rules, reject(nil)...)
+	drop := nftables.ChainPolicyDrop
+	chain := conn.AddChain(&nftables.Chain{
+		Table: table(), Name: "prerouting", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting,
+		Priority: nftables.ChainPriorityMangle, Policy: &drop,
+	})
+	for _, r := range rules {
+		conn.AddRule(&nftables.Rule{Table: table(), Chain: chain, Exprs: r})
+	}
+	return in.flush()
+}
+
+// writePorts replaces the ports of the table.
+func (in *inside) writePorts(ports []spec.PortRange) error {
+	in.filter.FlushSet(portsSet())
+	if err := in.addPorts(ports); err != nil {
+		return err
+	}
+	err := in.filter.Flush()
+	if errors.Is(err, unix.ENOENT) {
+		return errors.New("the namespace captures nothing; open the capture first")
+	}
+	return operation("write nftables", err)
+}
+
+// maxRanges is the number of ranges in one message: a list of netlink has at most 64 KiB.
+const maxRanges = 512
+
+func (in *inside) addPorts(ports []spec.PortRange) error {
+	for some := range slices.Chunk(ports, maxRanges) {
+		var elements []nftables.SetElement
+		for _, r := range some {
+			elements = append(elements, nftables.SetElement{Key: binary.BigEndian.AppendUint16(nil, r.First)})
+			if r.Last < 65535 {
+				elements = append(elements, nftables.SetElement{Key: binary.BigEndian.AppendUint16(nil, r.Last+1), IntervalEnd: true})
+			}
+		}
+		if err := in.filter.SetAddElements(portsSet(), elements); err != nil {
+			return operation("write the ports", err)
+		}
+	}
+	return nil
+}
+
+func (in *inside) removeRules() error {
+	in.filter.AddTable(table()) // the removal of a missing table fails
+	in.filter.DelTable(table())
+	return in.flush()
+}
+
+// flush sends all. The kernel takes all or nothing.
+func (in *inside) flush() error { return supported(in.filter.Flush()) }
+
+// supported makes errors of a kernel without nftables, or without an expression, wrap
+// [errors.ErrUnsupported].
+func supported(err error) error {
+	if isAny(err, unix.ENOENT, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT) {
+		return fmt.Errorf("%w: the kernel lacks a part of nftables (modules nft_tproxy and nft_reject_inet): %w", errors.ErrUnsupported, err)
+	}
+	return operation("write nftables", err)
+}
+
+func operation(name string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+func accept() expr.Any { return &expr.Verdict{Kind: expr.VerdictAccept} }
+
+func equals(data []byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: scratch, Data: data} }
+
+func hasProtocol(number byte) rule {
+	return rule{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: scratch}, equals([]byte{number})}
+}
+
+func loadTransport(offset, length uint32) expr.Any {
+	return &expr.Payload{DestRegister: scratch, Base: expr.PayloadBaseTransportHeader, Offset: offset, Len: length}
+}
+
+// isReset matches TCP packets that end a connection. The kernel sends them, also as the answer to a
+// refused packet: a socket has to send others first.
+func isReset(then ...expr.Any) rule {
+	const flags, rst = 13, 0x04 // RFC 9293 section 3.1
+	return append(append(hasProtocol(unix.IPPROTO_TCP),
+		loadTransport(flags, 1),
+		&expr.Bitwise{SourceRegister: scratch, DestRegister: scratch, Len: 1, Mask: []byte{rst}, Xor: []byte{0}},
+		equals([]byte{rst})), then...)
+}
+
+// isUnreachable matches the kernel's messages about refused packets.
+func (f family) isUnreachable(then ...expr.Any) rule {
+	return append(append(hasProtocol(f.icmp), loadTransport(0, 1), equals([]byte{f.unreachable})), then...)
+}
+
+// isOwn matches packets of the family with an own address. If foreign is set, isOwn matches those with
+// another address.
+func (f family) isOwn(offset uint32, foreign bool, then ...expr.Any) rule {
+	set := f.ownSet()
+	return append(rule{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: scratch}, equals([]byte{f.protocol}),
+		&expr.Payload{DestRegister: scratch, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: f.address.Bytes},
+		&expr.Lookup{SourceRegister: scratch, SetName: set.Name, SetID: set.ID, Invert: foreign},
+	}, then...)
+}
+
+// isDNS lets queries pass to the DNS sockets.
+func isDNS(protocol byte) rule {
+	return append(hasProtocol(protocol), loadTransport(2, 2), equals(binary.BigEndian.AppendUint16(nil, dnsPort)), accept())
+}
+
+// capture gives TCP packets to an allowed port to the listener, or to the connection that the listener
+// has accepted. Without such a socket the packet passes on to the next rule.
+func (f family) capture(port uint16) rule {
+	set := portsSet()
+	return append(append(rule{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: scratch}, equals([]byte{f.protocol})},
+		hasProtocol(unix.IPPROTO_TCP)...),
+		loadTransport(2, 2),
+		&expr.Lookup{SourceRegister: scratch, SetName: set.Name, SetID: set.ID},
+		&expr.Immediate{Register: scratch, Data: f.listener.AsSlice()},
+		&expr.Immediate{Register: second, Data: binary.BigEndian.AppendUint16(nil, port)},
+		&expr.TProxy{Family: f.protocol, TableFamily: unix.NFPROTO_INET, RegAddr: scratch, RegPort: second},
+		accept())
+}
+
+// reject answers matching TCP packets with a reset and others with "port unreachable".
+func reject(when rule) []rule {
+	when = when[:len(when):len(when)]
+	return []rule{
+		append(append(when, hasProtocol(unix.IPPROTO_TCP)...), &expr.Reject{Type: unix.NFT_REJECT_TCP_RST}),
+		append(when, &expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH}),
+	}
+}
