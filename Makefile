@@ -25,7 +25,7 @@ GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
 
 .DEFAULT_GOAL := build
-.PHONY: build run test test-packages test-pool tools modules unit alone raced fuzz integration kills storms others test-docker29 test-kubernetes test-projects vm test-vm bench lint clean deps programs
+.PHONY: build run test test-packages test-pool tools modules unit alone raced fuzz integration kills storms engines others test-docker29 test-kubernetes test-projects vm test-vm bench lint clean deps programs
 
 deps:
 	@scripts/need cc=gcc /usr/include/stdio.h=libc6-dev pkg-config=pkg-config pc:libseccomp=libseccomp-dev
@@ -54,11 +54,12 @@ modules: deps programs
 # Some tests are on a file system of each kind.
 MKFS := /usr/sbin/mkfs.ext4=e2fsprogs /usr/sbin/mkfs.xfs=xfsprogs /usr/sbin/mkfs.btrfs=btrfs-progs
 
-# The race detector makes tests up to five times slower. Packages with one goroutine do without
-# it. apply stages files by several goroutines: the tests of this stage, and all tests with
-# goroutines of their own, run a second time.
-ALONE := internal/apply internal/layertar internal/patch
+# The race detector makes tests up to five times slower, and sandboxes, too: their processes start from
+# the test's program. Packages with one goroutine do without the detector. So do packages whose tests
+# make many sandboxes. There the tests about several callers run a second time, with the detector.
+ALONE := internal/apply internal/layertar internal/patch internal/launcher internal/agent sandbox cmd/sandbox-runtime
 STAGE_TESTS := Staged|Cancelled|OneApply|RandomApplies|Swapped|PipesOfTheHost|AppliedTorn
+CALLERS_TESTS := AtOnce|Many|During|While|Claim|Blank|Aside|Unfinished|Cancel|Wait|Close|Snapshots|Sweep|Idle|Transaction
 # Tests run their own binary again and again: no second's sleep at each exit.
 unit: export GORACE = atexit_sleep_ms=0
 unit: deps tools programs $(GOTESTSUM)
@@ -68,6 +69,7 @@ alone:
 	$(GOTEST) $(ALONE:%=./%)
 	$(GOTEST) -race -run '$(STAGE_TESTS)' ./internal/apply
 raced:
+	$(GOTEST) -race -run '$(CALLERS_TESTS)' ./internal/launcher ./internal/agent ./sandbox
 	$(GOTEST) -race $$($(GO) list -tags '$(TAGS)' ./... | grep -vE '/integration|$(subst $() ,|,$(ALONE:%=/%$$))')
 
 # Fuzz targets of Go, as PACKAGE:TARGET. What fuzzes C is a test that takes
@@ -84,20 +86,23 @@ fuzz: deps programs
 	@for f in $(FUZZ_SMALL); do GO='$(GO)' scripts/fuzz $(FUZZTIME_SMALL) $$f -tags '$(TAGS)' || exit; done
 	FUZZTIME=$(FUZZTIME) $(GO) test -count=1 -timeout 10m -v -run 'SurvivesAnything$$' ./internal/agent
 
-# Three worlds at once, of about as long each, as a test often waits: commands that are killed,
-# other storms and all tests with podman, and the rest.
+# Four worlds at once, as a test often waits: commands that are killed, other storms, tests with engines, and
+# the rest.
 KILLS := Killed
-STORMS := Thousand|Many|FullDisk|Damaged|AtRandom|Podman
+STORMS := Thousand|Many|FullDisk|Damaged|AtRandom
+ENGINES := Podman|Docker|Containerd|Ctr|CRI
 integration: tools
 	integration/setup
-	@$(MAKE) -j3 kills storms others
-kills storms others test-docker29 test-kubernetes test-packages test-pool test-projects: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 60m
+	@$(MAKE) -j4 kills storms engines others
+kills storms engines others test-docker29 test-kubernetes test-packages test-pool test-projects: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 60m
 kills: build $(GOTESTSUM)
 	$(GOTEST) -run '$(KILLS)' ./integration
 storms: build $(GOTESTSUM)
 	$(GOTEST) -run '$(STORMS)' -skip '$(KILLS)' ./integration
+engines: build $(GOTESTSUM)
+	$(GOTEST) -run '$(ENGINES)' -skip '$(KILLS)|$(STORMS)|Docker29|Kubernetes' ./integration
 others: build $(GOTESTSUM)
-	$(GOTEST) -skip '$(KILLS)|$(STORMS)|Docker29|Kubernetes|TestProjects' ./integration/...
+	$(GOTEST) -skip '$(KILLS)|$(STORMS)|$(ENGINES)|Docker29|Kubernetes|TestProjects' ./integration/...
 # dockerd 29 is built once: some 16 minutes of processor time.
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_DOCKER29 = all
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_ENGINES = all
