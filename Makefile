@@ -78,7 +78,8 @@ FUZZ := internal/agent:FuzzParseEvent internal/agent:FuzzParseList internal/laun
 	internal/launcher/server:FuzzServer
 # Parsers of a few lines, which take less.
 FUZZ_SMALL := internal/patch:FuzzQuote internal/patch:FuzzTerminal internal/files:FuzzParseAnswer   \
-	internal/files:FuzzParseRequest spec:FuzzLookup internal/egress/rules:FuzzParse
+	internal/files:FuzzParseRequest spec:FuzzLookup internal/egress/rules:FuzzParse   \
+	internal/egress/answer:FuzzAnswer
 FUZZTIME ?= 10s
 FUZZTIME_SMALL ?= 3s
 fuzz: deps programs
