@@ -1,0 +1,184 @@
+// Package sniff reads the first bytes of a client, and the requests of plain HTTP, so that package
+// proxy can judge the host to which they speak. Its input is hostile. The package bounds memory and
+// time, and refuses each message that two readers could understand differently.
+//
+// Only the first ClientHello of a connection is read. A client can send others later, after a
+// HelloRetryRequest or in an encrypted connection. So package sniff does not prove that the server
+// answers for the name: domain fronting at a server that allows it stays possible.
+package sniff
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// maxBytes bounds a ClientHello and the head of a request.
+	maxBytes = 64 << 10
+	// maxLine bounds a first line that is not clearly of HTTP. Each read looks at all of the line.
+	maxLine = 4 << 10
+	// readTime is the time for an opening, or the head of a request, after the first byte.
+	readTime = 10 * time.Second
+)
+
+// A Conn is the part of a net.Conn that the package needs.
+type Conn interface {
+	io.Reader
+	SetReadDeadline(t time.Time) error
+}
+
+// A MalformedError says why an opening or a request is refused.
+type MalformedError struct{ Reason string }
+
+func (e *MalformedError) Error() string { return e.Reason }
+
+func malformed(format string, a ...any) error {
+	return &MalformedError{fmt.Sprintf(format, a...)}
+}
+
+// ErrSilent means that the client has sent nothing yet.
+var ErrSilent = fmt.Errorf("the client is silent: %w", os.ErrDeadlineExceeded)
+
+// Kind is the protocol of a client.
+type Kind string
+
+// The kinds.
+const (
+	Other Kind = "other"
+	TLS   Kind = "tls"
+	HTTP  Kind = "http"
+)
+
+// An Opening is the beginning of a connection.
+type Opening struct {
+	Kind  Kind
+	Bytes []byte // all bytes that have been read, for the server
+
+	// Of TLS:
+	ServerName string // in lower case; empty if the client sends none
+	HasECH     bool   // ServerName is then the outer name (RFC 9849)
+}
+
+// Read reads the beginning of a connection. If no byte comes within the wait, the error is
+// ErrSilent, and the caller can read again. A client that closes without a byte gives io.EOF. Any
+// other error gives an Opening with the bytes so far.
+func Read(c Conn, wait time.Duration) (Opening, error) {
+	if err := c.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		return Opening{}, err
+	}
+	b := make([]byte, maxLine)
+	n, err := c.Read(b)
+	if n == 0 {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = ErrSilent
+		}
+		return Opening{}, err
+	}
+	if err := c.SetReadDeadline(time.Now().Add(readTime)); err != nil {
+		return Opening{Kind: Other, Bytes: b[:n]}, err
+	}
+	o, err := read(b[:n], c)
+	return o, errors.Join(err, c.SetReadDeadline(time.Time{}))
+}
+
+// read uses the capacity of b.
+func read(b []byte, r io.Reader) (Opening, error) {
+	kind, ok := classify(b)
+	for !ok {
+		if len(b) == cap(b) {
+			return Opening{Kind: Other, Bytes: b}, malformed("the first line of the client is too long")
+		}
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if n == 0 && err != nil {
+			return Opening{Kind: Other, Bytes: b}, malformed("the first line of the client is incomplete")
+		}
+		kind, ok = classify(b)
+	}
+	if kind == TLS {
+		return readHello(b, r)
+	}
+	return Opening{Kind: kind, Bytes: b}, nil
+}
+
+// classify is not ok as long as the bytes can become a request of HTTP. A line that only a tolerant
+// server takes for a request is HTTP here: package sniff refuses this line later.
+func classify(b []byte) (kind Kind, ok bool) {
+	const handshake = 0x16 // RFC 8446, section 5.1
+	const space = " \t\v\f\r"
+	if len(b) > 0 && b[0] == handshake {
+		return TLS, true
+	}
+	line, _, isComplete := bytes.Cut(bytes.TrimLeft(b, space+"\n"), []byte("\n"))
+	word, rest := line, []byte(nil)
+	if i := bytes.IndexAny(line, space); i >= 0 {
+		word, rest = line[:i], line[i:]
+	}
+	isMethod := slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"}, string(word))
+	switch {
+	case !isToken(word):
+		return Other, true
+	case len(rest) > 0 && isMethod, bytes.Contains(bytes.ToUpper(rest), []byte("HTTP/")):
+		return HTTP, true
+	case isComplete && len(word) > 0, bytes.IndexByte(rest, 0) >= 0:
+		return Other, true
+	}
+	return Other, false
+}
+
+// isToken is also true for an empty word. See RFC 9110, section 5.6.2.
+func isToken(word []byte) bool {
+	for _, c := range word {
+		isLetter := 'a' <= c|0x20 && c|0x20 <= 'z'
+		isDigit := '0' <= c && c <= '9'
+		if !isLetter && !isDigit && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
+			return false
+		}
+	}
+	return true
+}
+
+// A replay is the connection for crypto/tls: the client's bytes, and nothing goes back.
+type replay struct {
+	net.Conn
+	io.Reader
+}
+
+func (r replay) Read(b []byte) (int, error)  { return r.Reader.Read(b) }
+func (r replay) Write(b []byte) (int, error) { return len(b), nil }
+
+var errSeen = errors.New("the ClientHello was read")
+
+// readHello reads a ClientHello, however its records divide it. crypto/tls refuses server names
+// with a trailing dot, and lists of several names.
+func readHello(b []byte, r io.Reader) (Opening, error) {
+	const encryptedClientHello = 0xfe0d
+	var all bytes.Buffer
+	bounded := io.LimitReader(io.MultiReader(bytes.NewReader(b), r), maxBytes)
+	o := Opening{Kind: TLS}
+	var nonASCII bool
+	err := tls.Server(replay{Reader: io.TeeReader(bounded, &all)}, &tls.Config{
+		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+			nonASCII = strings.ContainsFunc(h.ServerName, func(r rune) bool { return r <= ' ' || r > '~' })
+			o.ServerName = strings.ToLower(h.ServerName)
+			o.HasECH = slices.Contains(h.Extensions, encryptedClientHello)
+			return nil, errSeen
+		},
+	}).Handshake()
+	o.Bytes = all.Bytes()
+	if !errors.Is(err, errSeen) {
+		return o, malformed("the TLS ClientHello is malformed: %v", err)
+	}
+	if nonASCII {
+		return Opening{Kind: TLS, Bytes: o.Bytes}, malformed("the server name of TLS has unusual characters")
+	}
+	return o, nil
+}
