@@ -22,7 +22,7 @@ var layers = [][]string{
 	{"internal/descriptor", "internal/fsmount", "internal/process"},
 	{"internal/kernel", "internal/poller", "internal/store", "internal/testhost", "internal/watch", "internal/worker", "rootfs/hostpaths", "rootfs/userns"},
 	{"rootfs/languages"},
-	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "netns", "netns/resolver", "netns/publisher", "internal/engine", "internal/files", "internal/egress/names", "internal/egress/sniff"},
+	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "netns", "netns/resolver", "netns/publisher", "internal/engine", "internal/files", "internal/egress/names", "internal/egress/sniff", "netns/special"},
 	{"internal/layer", "internal/autorun", "internal/egress/rules", "netns/netnstest", "netns/sockets", "internal/egress/answer"},
 	{"internal/layer/layertest", "internal/patch", "internal/layertar", "internal/apply", "netns/capture"},
 	{"internal/agent", "internal/launch", "internal/streams"},

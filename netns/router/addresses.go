@@ -73,6 +73,14 @@ var errNoRange = errors.New("the host has a route to each private range of IPv4 
 // unusable are addresses that mean something else on each host, or to each sandbox.
 var unusable = prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "198.18.0.0/15", "224.0.0.0/3")
 
+func prefixes(texts ...string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, t := range texts {
+		all = append(all, netip.MustParsePrefix(t))
+	}
+	return all
+}
+
 // ParseRange reads the IPv4 range for [Router].Range. An empty text is no range.
 func ParseRange(text string) (p netip.Prefix, err error) {
 	if text == "" {

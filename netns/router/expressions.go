@@ -7,6 +7,8 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/netns/special"
 )
 
 // Registers of 32 bits, in which the parts of a key lie one after another. Names of interfaces
@@ -29,8 +31,8 @@ type family struct {
 }
 
 var (
-	ipv4     = family{"ipv4", unix.NFPROTO_IPV4, "4", nftables.TypeIPAddr, 12, 16, special4, 32}
-	ipv6     = family{"ipv6", unix.NFPROTO_IPV6, "6", nftables.TypeIP6Addr, 8, 24, special6, 128}
+	ipv4     = family{"ipv4", unix.NFPROTO_IPV4, "4", nftables.TypeIPAddr, 12, 16, special.IPv4(), 32}
+	ipv6     = family{"ipv6", unix.NFPROTO_IPV6, "6", nftables.TypeIP6Addr, 8, 24, special.IPv6(), 128}
 	families = []family{ipv4, ipv6}
 )
 
