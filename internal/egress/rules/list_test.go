@@ -133,7 +133,7 @@ func TestAPathMustBeAbsolute(t *testing.T) {
 
 // A refusal tells a person the flag that would allow the same, or the rule that denies it.
 func TestReasons(t *testing.T) {
-	l := list(t, []string{"example.com ; the team's server", "get.example:8080/a", "192.0.2.0/24", "192.0.2.7"},
+	l := list(t, []string{"example.com ; the team's server", "get.example:8080/a", "http.example/a", "192.0.2.0/24", "192.0.2.7"},
 		[]string{"bad.example.com ; no uploads", "POST get.example"})
 	for question, want := range map[string]Verdict{
 		"example.com:443":    {Allowed: true, Rule: "example.com", Reason: "the team's server"},
@@ -142,7 +142,9 @@ func TestReasons(t *testing.T) {
 		"other.example":      {Reason: "other.example is not allowed; add --allow other.example"},
 		"other.example:443":  {Reason: "other.example:443 is not allowed; add --allow other.example"},
 		"other.example:8443": {Reason: "other.example:8443 is not allowed; add --allow other.example:8443"},
-		"get.example:443":    {Rule: "POST get.example/", Reason: `--deny "POST get.example/" denies get.example:443, since it can be judged only in plain HTTP, and this is other traffic. Name the ports of plain HTTP in the rule; deny rules win over allow rules`},
+		"http.example:80":    {IsHTTP: true, Reason: "traffic with http.example:80 other than plain HTTP is not allowed; add --allow http.example:80"},
+		"http.example:443":   {Reason: "http.example:443 is not allowed; add --allow http.example:443"},
+		"get.example:443":    {IsHTTP: true, Rule: "POST get.example/", Reason: `--deny "POST get.example/" denies get.example:443, since it can be judged only in plain HTTP, and this is other traffic. Name the ports of plain HTTP in the rule; deny rules win over allow rules`},
 		"[2001:db8::1]:5432": {Reason: "[2001:db8::1]:5432 is not allowed; add --allow [2001:db8::1]:5432"},
 		"bad.example.com:80": {Rule: "bad.example.com", Reason: "--deny bad.example.com denies bad.example.com:80; deny rules win over allow rules: no uploads"},
 		"GET get.example:8080/b c'$": {

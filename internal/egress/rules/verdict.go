@@ -19,6 +19,8 @@ type Verdict struct {
 	// IsSingle says that Rule names one address, not a range. A range does not open the host's own
 	// addresses.
 	IsSingle bool
+	// IsHTTP says that Connect refuses a connection for which Request could allow requests.
+	IsHTTP bool
 }
 
 // IsDenied says that a deny rule decided.
@@ -101,7 +103,9 @@ func (l *List) Connect(text string, port uint16) Verdict {
 	what := fmt.Sprintf("%s:%d", name, port)
 	for e := range l.deny.named(name) {
 		if e.covers(port) && e.isHTTP {
-			return deniedBy(e, what, ", since it can be judged only in plain HTTP, and this is other traffic. Name the ports of plain HTTP in the rule")
+			v := deniedBy(e, what, ", since it can be judged only in plain HTTP, and this is other traffic. Name the ports of plain HTTP in the rule")
+			v.IsHTTP = true
+			return v
 		} else if e.covers(port) {
 			return deniedBy(e, what, "")
 		}
@@ -114,7 +118,9 @@ func (l *List) Connect(text string, port uint16) Verdict {
 		hasRule, isHTTP = true, isHTTP || e.covers(port)
 	}
 	if isHTTP {
-		return missing("traffic with "+what+" other than plain HTTP", what)
+		v := missing("traffic with "+what+" other than plain HTTP", what)
+		v.IsHTTP = true
+		return v
 	}
 	return missing(what, nameRule(name, port, hasRule))
 }
