@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"rootfs/languages"},
 	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "netns", "netns/resolver", "netns/publisher", "internal/engine", "internal/files", "internal/egress/names", "internal/egress/sniff", "netns/special"},
 	{"internal/layer", "internal/autorun", "internal/egress/rules", "netns/netnstest", "netns/sockets", "internal/egress/answer"},
-	{"internal/layer/layertest", "internal/patch", "internal/layertar", "internal/apply", "netns/capture"},
+	{"internal/layer/layertest", "internal/patch", "internal/layertar", "internal/apply", "netns/capture", "internal/egress/proxy"},
 	{"internal/agent", "internal/launch", "internal/streams"},
 	{"internal/erase", "internal/statedir", "internal/mountns"},
 	{"internal/container", "internal/hostcommand", "internal/idrange", "internal/overlaid", "netns/router"},

@@ -1,0 +1,87 @@
+// Package proxy serves the connections that a sandbox's network namespace captures: which name is
+// meant, do the rules allow the connection, which address does the name have, may the sandbox reach
+// this address. Then the package copies bytes and counts them. Everything that a client sends is
+// hostile.
+//
+// A connection to a synthetic address has one name. TLS must ask for this name (SNI), and each
+// request of plain HTTP must as well. A connection to another address has no name: only rules for
+// addresses count, and nothing inside is judged.
+package proxy
+
+import (
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/names"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
+)
+
+const (
+	// MaxConnections is how many connections a sandbox has at one time.
+	MaxConnections = 1024
+	// idleTime is how long a connection may be silent in both directions.
+	idleTime = time.Hour
+	// connectTime bounds the search for an address and the connection to it.
+	connectTime = 15 * time.Second
+	// maxAddresses is how many addresses of a name are tried.
+	maxAddresses = 16
+)
+
+// Rules decide. A *rules.List is the Rules of a sandbox whose rules do not change. The proxy asks for
+// each connection and each request anew. Several goroutines ask at once.
+type Rules interface {
+	Connect(name string, port uint16) rules.Verdict
+	Request(name string, port uint16, method, path string) rules.Verdict
+	Address(a netip.Addr, port uint16) rules.Verdict
+}
+
+// A Sandbox has what all connections of a sandbox share. Do not copy a Sandbox.
+type Sandbox struct {
+	Rules Rules
+	Names *names.Table
+	// Resolver finds the addresses of allowed names, outside of the sandbox.
+	Resolver *net.Resolver
+	// IsHost is true for the host's own addresses. Only a rule for this one address opens one.
+	IsHost func(netip.Addr) bool
+	// Report gets one event at the end of each connection, from the goroutine of the connection.
+	Report func(Event)
+
+	open atomic.Int64
+}
+
+// A Decision is the end of a connection.
+type Decision string
+
+// The decisions.
+const (
+	Allowed Decision = "allowed"
+	Denied  Decision = "denied"
+	Failed  Decision = "failed" // it was allowed, and the server was not reached
+)
+
+// An Event describes a connection that has ended.
+type Event struct {
+	Time     time.Time // of the beginning
+	Duration time.Duration
+	Name     string         // empty: a connection to an address
+	Port     uint16         // of the destination
+	Address  netip.AddrPort // the server's, or the destination's if there is no name; may be zero
+	Sent     int64          // bytes from the sandbox to the server
+	Received int64
+	Decision Decision
+	Rule     string // the one that decided last
+	Reason   string // of a connection that is not allowed; parts that the client chose are quoted
+}
+
+// take is false if the sandbox has all its connections.
+func (b *Sandbox) take() bool {
+	if b.open.Add(1) <= MaxConnections {
+		return true
+	}
+	b.open.Add(-1)
+	return false
+}
+
+func (b *Sandbox) give() { b.open.Add(-1) }

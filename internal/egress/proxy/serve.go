@@ -1,0 +1,222 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/names"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/sniff"
+)
+
+// The time that a client has for its first byte.
+const (
+	// silentTime: then the server may have to speak first, and the proxy connects to it.
+	silentTime = 20 * time.Millisecond
+	// deniedTime: then the connection is reset. A client of plain HTTP gets the reason before.
+	deniedTime = 50 * time.Millisecond
+	// requestTime: the rules allow plain HTTP only.
+	requestTime = 10 * time.Second
+)
+
+// A connection is one captured connection.
+type connection struct {
+	box     *Sandbox
+	client  *net.TCPConn
+	idle    time.Duration
+	event   Event
+	session *session    // nil: not connected to the server
+	forget  func() bool // ends the watch of the context for the session
+}
+
+// Serve serves a captured connection until both sides have ended. The local address of the connection
+// is its destination. The end of the context resets the connection.
+func Serve(ctx context.Context, client *net.TCPConn, box *Sandbox) {
+	serve(ctx, client, box, idleTime)
+}
+
+func serve(ctx context.Context, client *net.TCPConn, box *Sandbox, idle time.Duration) {
+	c := &connection{box: box, client: client, idle: idle, event: Event{Time: time.Now()}}
+	defer func() { box.Report(c.event) }()
+	defer c.end()
+	destination := client.LocalAddr().(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // of TCP
+	destination = netip.AddrPortFrom(destination.Addr().Unmap(), destination.Port())
+	c.event.Port = destination.Port()
+	name, isName := box.Names.Name(destination.Addr())
+	if isName {
+		c.event.Name = name
+	} else {
+		c.event.Address = destination
+	}
+	if !box.take() {
+		c.deny("", fmt.Sprintf("the sandbox has %d connections; close one", MaxConnections))
+		return
+	}
+	defer box.give()
+	defer context.AfterFunc(ctx, func() { reset(client) })()
+	if isName {
+		c.serveName(ctx)
+	} else {
+		c.serveAddress(ctx, destination)
+	}
+}
+
+func (c *connection) end() {
+	_ = c.client.Close() // a connection with an error was reset before
+	if c.session != nil {
+		c.forget()
+		c.event.Sent, c.event.Received = c.session.sent.Load(), c.session.received.Load()
+		if c.event.Reason == "" && c.session.isTimeOut() {
+			c.event.Reason = "the connection was idle"
+		}
+	}
+	c.event.Duration = time.Since(c.event.Time)
+}
+
+// deny resets the connection.
+func (c *connection) deny(rule, reason string) {
+	c.event.Decision, c.event.Rule, c.event.Reason = Denied, rule, reason
+	c.abort()
+}
+
+// fail resets the connection. One that has a server stays allowed.
+func (c *connection) fail(err error) {
+	if c.session != nil {
+		c.session.finish(err)
+		return
+	}
+	c.event.Decision, c.event.Reason = Failed, err.Error()
+	var denied *deniedError
+	if errors.As(err, &denied) {
+		c.event.Decision, c.event.Rule = Denied, denied.rule
+	}
+	c.abort()
+}
+
+func (c *connection) abort() {
+	reset(c.client)
+	if c.session != nil {
+		c.session.finish(net.ErrClosed)
+	}
+}
+
+func (c *connection) allow(v rules.Verdict) {
+	c.event.Decision, c.event.Rule = Allowed, v.Rule
+}
+
+// serveAddress serves a connection without a name. A synthetic address without a name, and an address
+// of the sandbox itself, has no rule.
+func (c *connection) serveAddress(ctx context.Context, to netip.AddrPort) {
+	v := c.box.Rules.Address(to.Addr(), to.Port())
+	if v.Allowed && c.box.IsHost(to.Addr()) {
+		if openHost(v, "") != nil {
+			v = rules.Verdict{Rule: v.Rule, Reason: fmt.Sprintf("%s is an address of the host itself; add --allow %s", to, to)}
+		}
+	}
+	if !v.Allowed || names.Reserved(to.Addr()) {
+		c.denySoon(v)
+		return
+	}
+	c.allow(v)
+	server, err := dialAddress(ctx, to)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	c.start(ctx, server)
+	c.session.finish(c.session.send())
+}
+
+// denySoon gives a client of plain HTTP the reason.
+func (c *connection) denySoon(v rules.Verdict) {
+	if o, err := sniff.Read(c.client, deniedTime); err == nil && o.Kind == sniff.HTTP {
+		r, err := sniff.NewRequests(o, c.client, c.idle).Next()
+		c.event.Decision, c.event.Rule, c.event.Reason = Denied, v.Rule, v.Reason
+		c.answer(r, err, v.Reason)
+		return
+	}
+	c.deny(v.Rule, v.Reason)
+}
+
+// start begins to pass on what the server says.
+func (c *connection) start(ctx context.Context, server *net.TCPConn) {
+	c.session = newSession(c.client, server, c.idle)
+	c.forget = context.AfterFunc(ctx, func() { reset(server) })
+	c.session.startReceiving()
+}
+
+// connect connects to the server of the name, unless the connection is there.
+func (c *connection) connect(ctx context.Context) error {
+	if c.session != nil {
+		return nil
+	}
+	server, err := c.box.dialName(ctx, c.event.Name, c.event.Port)
+	if err != nil {
+		return err
+	}
+	c.event.Address = server.RemoteAddr().(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // of TCP
+	c.start(ctx, server)
+	return nil
+}
+
+// serveName serves a connection to a name. If rules allow more than plain HTTP, the server of a silent
+// client can speak first. The client's first bytes are judged all the same, whenever they come.
+func (c *connection) serveName(ctx context.Context) {
+	v := c.box.Rules.Connect(c.event.Name, c.event.Port)
+	wait := deniedTime
+	switch {
+	case v.Allowed:
+		wait = silentTime
+	case v.IsHTTP:
+		wait = requestTime
+	}
+	o, err := sniff.Read(c.client, wait)
+	if errors.Is(err, sniff.ErrSilent) && v.Allowed {
+		c.allow(v)
+		if err := c.connect(ctx); err != nil {
+			c.fail(err)
+			return
+		}
+		for errors.Is(err, sniff.ErrSilent) && !c.session.isIdle() {
+			o, err = sniff.Read(c.client, c.idle/4)
+		}
+	}
+	var malformed *sniff.MalformedError
+	switch {
+	case err == nil && o.Kind == sniff.HTTP:
+		c.serveRequests(ctx, o)
+	case !v.Allowed:
+		c.deny(v.Rule, v.Reason)
+	case errors.As(err, &malformed):
+		c.deny(v.Rule, malformed.Reason)
+	case errors.Is(err, io.EOF), err == nil && o.Kind == sniff.Other:
+		c.pass(ctx, v, o)
+	case err != nil:
+		c.fail(err)
+	case o.ServerName == "":
+		c.deny(v.Rule, fmt.Sprintf("TLS without a server name (SNI) is not allowed; ask for %s", c.event.Name))
+	case o.ServerName != c.event.Name:
+		c.deny(v.Rule, fmt.Sprintf("TLS asks for the server name %.255q at an address of %s", o.ServerName, c.event.Name))
+	default:
+		c.pass(ctx, v, o)
+	}
+}
+
+// pass sends the opening on, and copies both directions to their ends.
+func (c *connection) pass(ctx context.Context, v rules.Verdict, o sniff.Opening) {
+	c.allow(v)
+	if err := c.connect(ctx); err != nil {
+		c.fail(err)
+		return
+	}
+	_, err := c.session.Write(o.Bytes)
+	if err == nil {
+		err = c.session.send()
+	}
+	c.session.finish(err)
+}

@@ -1,0 +1,172 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// chunk is how much is copied before the counters know, in bytes.
+	chunk = 1 << 20
+	// lull is the time after which they know in any case.
+	lull = 100 * time.Millisecond
+)
+
+// A session is a client and its server, from the connection to the server on. One goroutine copies
+// from the server to the client, and the connection's own goroutine copies to the server.
+type session struct {
+	client, server *net.TCPConn
+	idle           time.Duration
+	sent, received atomic.Int64
+	active         atomic.Int64  // when a byte was last copied, in nanoseconds of Unix time
+	isHeld         atomic.Bool   // the proxy itself has something to say to the client at the server's end
+	isPaused       atomic.Bool   // the copy from the server ends at the next byte
+	copied         chan struct{} // closed when the copy from the server has ended; nil before its start
+
+	once  sync.Once
+	cause error // of a reset; written under once
+}
+
+func newSession(client, server *net.TCPConn, idle time.Duration) *session {
+	s := &session{client: client, server: server, idle: idle}
+	s.touch()
+	return s
+}
+
+func (s *session) touch() { s.active.Store(time.Now().UnixNano()) }
+
+func (s *session) isIdle() bool { return time.Since(time.Unix(0, s.active.Load())) >= s.idle }
+
+// startReceiving starts the copy from the server to the client. The caller calls finish later.
+func (s *session) startReceiving() {
+	s.copied = make(chan struct{})
+	go func() {
+		defer close(s.copied)
+		err := s.copy(s.client, s.server, &s.received)
+		if err == nil && !s.isHeld.Load() {
+			err = s.client.CloseWrite()
+		}
+		if err != nil && !errors.Is(err, errPaused) {
+			s.abort(err)
+		}
+	}()
+}
+
+var errPaused = errors.New("paused")
+
+// pauseReceiving ends the copy from the server. It can be started again.
+func (s *session) pauseReceiving() error {
+	s.isPaused.Store(true)
+	err := s.server.SetReadDeadline(time.Now())
+	<-s.copied
+	s.isPaused.Store(false)
+	return err
+}
+
+// send copies from the client to the server, and passes on the end.
+func (s *session) send() error {
+	if err := s.copy(s.server, s.client, &s.sent); err != nil {
+		return err
+	}
+	return s.server.CloseWrite()
+}
+
+// finish waits until the server has ended, too. An error ends both connections at once.
+func (s *session) finish(err error) {
+	if err != nil {
+		s.abort(err)
+	}
+	if s.copied != nil {
+		<-s.copied
+	}
+	_ = s.server.Close() // both directions have ended
+}
+
+// abort resets both connections. The first error is the cause.
+func (s *session) abort(err error) {
+	s.once.Do(func() { s.cause = err })
+	reset(s.client)
+	reset(s.server)
+}
+
+// isTimeOut is true if the session ended because it was idle.
+func (s *session) isTimeOut() bool {
+	s.once.Do(func() {}) // orders the read after the write
+	return errors.Is(s.cause, os.ErrDeadlineExceeded)
+}
+
+// copy ends without an error at the end of from. The kernel copies by splice(2), for which a TCPConn
+// takes a pipe: two open files and some memory. A silent connection has none, as copy waits for bytes
+// first, and gives the pipe back after a lull.
+func (s *session) copy(to, from *net.TCPConn, count *atomic.Int64) error {
+	for {
+		if err := s.wait(from); err != nil {
+			return err
+		}
+		start := time.Now()
+		err := errors.Join(from.SetReadDeadline(start.Add(lull)), to.SetWriteDeadline(start.Add(s.idle)))
+		if err != nil {
+			return err
+		}
+		n, err := io.Copy(to, &io.LimitedReader{R: from, N: chunk})
+		if n > 0 {
+			count.Add(n)
+			s.touch()
+		}
+		switch {
+		case err == nil && n < chunk:
+			return nil
+		case err == nil:
+		case !errors.Is(err, os.ErrDeadlineExceeded), time.Since(start) >= s.idle:
+			return err
+		}
+	}
+}
+
+// wait waits until a read does not block.
+func (s *session) wait(from *net.TCPConn) error {
+	raw, err := from.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var b [1]byte
+	for {
+		if err := from.SetReadDeadline(time.Now().Add(s.idle / 4)); err != nil {
+			return err
+		}
+		if s.isPaused.Load() && from == s.server {
+			return errPaused
+		}
+		err := raw.Read(func(fd uintptr) bool {
+			_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+			return err != unix.EAGAIN && err != unix.EINTR
+		})
+		if !errors.Is(err, os.ErrDeadlineExceeded) || s.isIdle() {
+			return err
+		}
+	}
+}
+
+// Write writes to the server.
+func (s *session) Write(b []byte) (int, error) {
+	if err := s.server.SetWriteDeadline(time.Now().Add(s.idle)); err != nil {
+		return 0, err
+	}
+	n, err := s.server.Write(b)
+	s.sent.Add(int64(n))
+	s.touch()
+	return n, err
+}
+
+// reset closes a connection so that the other end gets an error. It may be called again.
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0) // a closed connection needs no reset
+	_ = c.Close()      // as above
+}
