@@ -167,8 +167,9 @@ func startLauncher(ctx context.Context, command []string) (_ *launch.Client, _ *
 	return client, own, nil
 }
 
-// leaveTime is how long a launcher may take to end after its connection has.
-const leaveTime = 10 * time.Second
+// leaveTime is how long a launcher may take to end after its connection has. It is longer than the launcher
+// allows itself.
+const leaveTime = 25 * time.Second
 
 // wait returns when the launcher has ended, as it does when its connection ends, or
 // when ctx is done. The launcher is killed if it stays for longer than leaveTime.

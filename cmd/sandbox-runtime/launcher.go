@@ -86,11 +86,12 @@ func runLauncher(ctx context.Context, cmd *cli.Command) error {
 		if err != nil {
 			return fmt.Errorf("option --%w", err)
 		}
-		if err := l.StartPool(bounds, os.Getenv("PATH"), os.Getenv("HOME")); err != nil {
+		failed := func(err error) { log.Error("blank sandboxes", "error", err) }
+		if err := l.StartPool(bounds, os.Getenv("PATH"), os.Getenv("HOME"), failed); err != nil {
 			return err
 		}
 	}
-	d := &server.Daemon{Server: server.New(server.Of(l), rules, log), Log: log, Grace: cmd.Duration("grace")}
+	d := &server.Daemon{Server: server.New(server.Of(l), rules, log), Log: log, Grace: cmd.Duration("grace"), Ending: l.StopPool}
 	if cmd.IsSet("fd") {
 		conn, err := server.InheritedConn(cmd.Int("fd"))
 		if err != nil {

@@ -156,14 +156,19 @@ func TestAnEndingLauncherRemovesFiles(t *testing.T) {
 func TestFewRemovalsAreUnfinished(t *testing.T) {
 	l, _ := newAsideLauncher(t)
 	resume := pauseRemovals(t, l)
-	for i := range mostAside + 2 {
+	most := 0
+	for range mostAside + 8 { // on a busy machine a removal can be too slow to be left unfinished
 		if err := up(t, l, "", inMemory("", spec.Config{}).Config).Close(); err != nil {
 			t.Fatal(err)
 		}
 		ids, err := l.find.directories()
-		if want := min(i+1, mostAside); err != nil || len(ids) != want {
-			t.Errorf("%d removals leave %d unfinished, want %d: %v", i+1, len(ids), want, err)
+		if err != nil {
+			t.Fatal(err)
 		}
+		most = max(most, len(ids))
+	}
+	if most != mostAside {
+		t.Errorf("%d removals were unfinished, want %d", most, mostAside)
 	}
 	resume()
 	l.Close()

@@ -128,6 +128,9 @@ func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err err
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, blankTime)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { l.killMaking(id) })()
 	from := Sources{UID: t.UID, GIDs: t.GIDs}
 	m := &making{
 		launcher: l, id: id, from: from, hostMounts: &l.hostMounts,
@@ -135,13 +138,30 @@ func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err err
 	}
 	b := &blank{m, state}
 	if err := m.make(ctx, from); err != nil {
-		return nil, errors.Join(err, b.remove(ctx))
+		left := b.remove(ctx)
+		if left == nil && errors.Is(ctx.Err(), context.Canceled) {
+			return nil, context.Canceled
+		}
+		return nil, errors.Join(context.Cause(ctx), err, left)
 	}
 	m.root = nil // the rest of its plan takes more memory than PID 1
 	if got := m.record.Config.Storage; got != t.Config.Storage {
 		return nil, errors.Join(fmt.Errorf("its files are in %s, and not on %s", got, t.Config.Storage), b.remove(ctx))
 	}
 	return b, nil
+}
+
+// blankTime is how long the making of a blank may take. It takes some 100 ms.
+const blankTime = 30 * time.Second
+
+// killMaking kills the processes of a sandbox that is being made, so that the making fails. libcontainer
+// waits for a stopped process without end.
+func (l *Launcher) killMaking(id string) {
+	ctx, cancel := context.WithTimeout(context.Background(), statedir.CleanupTime)
+	defer cancel()
+	if group, err := l.find.group(id); err == nil {
+		_ = errors.Join(group.Kill(ctx), group.Close()) // the removal that follows tells what is left
+	}
 }
 
 // remove removes a blank that nobody has claimed.
@@ -158,12 +178,16 @@ func (b *blank) remove(ctx context.Context) error {
 	return err
 }
 
-// blankAnswerTime is how long PID 1 of a blank may take to answer. It needs microseconds.
-const blankAnswerTime = time.Second
+// blankAnswerTime is how long PID 1 of a blank may take to answer. It needs microseconds. A request waits for
+// less than that.
+const (
+	blankAnswerTime = time.Second
+	claimAnswerTime = 200 * time.Millisecond
+)
 
 // check returns an error if a blank cannot be claimed: the host's files have changed, or its PID 1
 // does not answer. A caller whose context ends finds no blank broken.
-func (b *blank) check(ctx context.Context) error {
+func (b *blank) check(ctx context.Context, answerTime time.Duration) error {
 	changed, err := b.stamps.Changed()
 	if err == nil && changed != "" {
 		err = fmt.Errorf("%s has changed", changed)
@@ -174,7 +198,7 @@ func (b *blank) check(ctx context.Context) error {
 	if err := b.checkLanguages(nil); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), blankAnswerTime) // a paused one does not answer
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime) // a paused one does not answer
 	defer cancel()
 	_, err = b.conn.Detached(ctx)
 	return err

@@ -31,7 +31,7 @@ func newPooledLauncher(t *testing.T, n int) *Launcher {
 	t.Helper()
 	l := newTestLauncher(t)
 	hour := spec.Duration(time.Hour)
-	if err := l.StartPool(spec.PoolConfig{Min: n, Max: n, WarmUp: n, IdleTimeout: hour, MaxAge: hour, CheckEvery: hour}, "", ""); err != nil {
+	if err := l.StartPool(spec.PoolConfig{Min: n, Max: n, WarmUp: n, IdleTimeout: hour, MaxAge: hour, CheckEvery: hour}, "", "", func(error) {}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -407,7 +407,7 @@ func TestABlankWithOldToolsIsNotClaimed(t *testing.T) {
 		}
 	}
 	l := newTestLauncher(t)
-	if err := l.StartPool(spec.PoolConfig{Min: 1, Max: 1, WarmUp: 1}, bin, ""); err != nil {
+	if err := l.StartPool(spec.PoolConfig{Min: 1, Max: 1, WarmUp: 1}, bin, "", func(error) {}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.StopPool)
@@ -602,7 +602,7 @@ func TestBlanksGiveWayToSandboxes(t *testing.T) {
 	if err := l.roomForBlank(); err == nil || !strings.Contains(err.Error(), "0 more sandboxes") {
 		t.Errorf("room for a blank: %v", err)
 	}
-	testhost.Eventually(t, "a look of the pool", func() bool { s := poolOf(t, l); return s.Failed > 0 && s.Ready == 0 })
+	testhost.Eventually(t, "a look of the pool", func() bool { s := poolOf(t, l); return s.LastError != "" && s.Ready == 0 })
 }
 
 // The launcher keeps of a blank what a claim needs, and not the content of the blank's files.

@@ -100,7 +100,7 @@ func leaveRanges(t *testing.T, l *Launcher, n int) {
 func startTestPool(t *testing.T, l *Launcher, n int) {
 	t.Helper()
 	hour := spec.Duration(time.Hour)
-	if err := l.StartPool(spec.PoolConfig{Min: n, Max: n, WarmUp: n, IdleTimeout: hour, MaxAge: hour, CheckEvery: hour}, "", ""); err != nil {
+	if err := l.StartPool(spec.PoolConfig{Min: n, Max: n, WarmUp: n, IdleTimeout: hour, MaxAge: hour, CheckEvery: hour}, "", "", func(error) {}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.StopPool)

@@ -24,8 +24,9 @@ type blanks struct {
 // StartPool keeps blanks ready from now on: sandboxes that need only a name and the rest of their
 // configuration. [Launcher.Create] claims them. path and home are of the environment of the expected
 // clients. Until a client asks for others, the blanks are for sandboxes of root in memory. The pool keeps
-// a quarter of its blanks at most for another user whose [Sources] have no number.
-func (l *Launcher) StartPool(c spec.PoolConfig, path, home string) error {
+// a quarter of its blanks at most for another user whose [Sources] have no number. failed is told why a
+// blank could not be made or removed.
+func (l *Launcher) StartPool(c spec.PoolConfig, path, home string, failed func(error)) error {
 	c, err := c.Complete()
 	if err != nil {
 		return launch.Refusal(err)
@@ -44,10 +45,11 @@ func (l *Launcher) StartPool(c spec.PoolConfig, path, home string) error {
 	}
 	l.blanks = &blanks{}
 	l.blanks.Pool = pool.Start(c, first, pool.Maker[*blank]{
-		Make:  l.newBlank,
-		Check: func(ctx context.Context, b *blank) error { return b.check(ctx) },
-		End:   func(b *blank) error { return b.remove(context.Background()) },
-		Room:  l.roomForBlank,
+		Make:   l.newBlank,
+		Check:  func(ctx context.Context, b *blank) error { return b.check(ctx, blankAnswerTime) },
+		End:    func(b *blank) error { return b.remove(context.Background()) },
+		Room:   l.roomForBlank,
+		Failed: failed,
 	})
 	return nil
 }
@@ -141,18 +143,24 @@ func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources)
 	if reason != "" {
 		return taken, "", reason
 	}
-	for {
+	for range mostStale {
 		taken, ok := l.blanks.Take(kind, from.UID, share)
 		if !ok {
 			return taken, "", "empty"
 		}
-		if err := taken.Value.check(ctx); err == nil {
+		err := taken.Value.check(ctx, claimAnswerTime)
+		if err == nil {
 			return taken, kind, ""
 		}
 		l.blanks.claims.Stale(from.UID)
-		l.tending.Go(func() { l.blanks.End(taken.Value) })
+		l.blanks.EndLater(taken.Value, err)
 	}
+	return taken, "", "stale"
 }
+
+// mostStale is the number of stale blanks that one request meets at most. The check of each can take as
+// long as claimAnswerTime.
+const mostStale = 3
 
 // share is the number of blanks that the pool keeps for one user at most.
 func (l *Launcher) share(from Sources) int {

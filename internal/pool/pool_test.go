@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,10 +17,18 @@ import (
 
 // A workshop makes numbered items, and notes their ends.
 type workshop struct {
-	mu     sync.Mutex
-	takes  time.Duration
-	made   int
-	ended  []int
+	mu sync.Mutex
+	// takes and endTakes are the times of Make and End.
+	takes, endTakes time.Duration
+	made            int
+	ended           []int
+	// taken are the items that were taken and not given back.
+	taken map[int]bool
+	// hangs has checks last until their context ends.
+	hangs bool
+	told  []error
+	// unmade is the kind of which no item can be made.
+	unmade string
 	sick   map[int]bool
 	fails  error
 	room   error
@@ -29,7 +38,7 @@ type workshop struct {
 
 func (w *workshop) maker() Maker[int] {
 	return Maker[int]{
-		Make: func(context.Context, string) (int, error) {
+		Make: func(_ context.Context, kind string) (int, error) {
 			w.mu.Lock()
 			w.atOnce++
 			w.most = max(w.most, w.atOnce)
@@ -41,10 +50,16 @@ func (w *workshop) maker() Maker[int] {
 			if w.fails != nil {
 				return 0, w.fails
 			}
+			if kind == w.unmade {
+				return 0, errors.New("cannot be made")
+			}
 			w.made++
 			return w.made, nil
 		},
-		Check: func(_ context.Context, item int) error {
+		Check: func(ctx context.Context, item int) error {
+			if w.hangs {
+				<-ctx.Done()
+			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if w.sick[item] {
@@ -53,6 +68,7 @@ func (w *workshop) maker() Maker[int] {
 			return nil
 		},
 		End: func(item int) error {
+			time.Sleep(w.endTakes)
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.ended = append(w.ended, item)
@@ -63,7 +79,17 @@ func (w *workshop) maker() Maker[int] {
 			defer w.mu.Unlock()
 			return w.room
 		},
+		Failed: func(err error) { w.set(func() { w.told = append(w.told, err) }) },
 	}
+}
+
+// take is [Pool.Take], and notes what was taken.
+func (w *workshop) take(p *Pool[int], kind string, owner uint32, share int) (Item[int], bool) {
+	item, ok := p.Take(kind, owner, share)
+	if ok {
+		w.set(func() { w.taken[item.Value] = true })
+	}
+	return item, ok
 }
 
 func (w *workshop) set(change func()) {
@@ -72,8 +98,8 @@ func (w *workshop) set(change func()) {
 	change()
 }
 
-// inBubble runs a test of a pool on a clock of its own. The pool is closed, and each item must have
-// an end: taken or ended.
+// inBubble runs a test of a pool on a clock of its own. The pool is closed, and each item must be taken or
+// ended, and that once.
 func inBubble(t *testing.T, c spec.PoolConfig, test func(t *testing.T, w *workshop, p *Pool[int])) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -81,15 +107,24 @@ func inBubble(t *testing.T, c spec.PoolConfig, test func(t *testing.T, w *worksh
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &workshop{takes: 10 * time.Millisecond, sick: map[int]bool{}}
+		w := &workshop{takes: 10 * time.Millisecond, sick: map[int]bool{}, taken: map[int]bool{}}
 		p := Start(c, "first", w.maker())
 		test(t, w, p)
 		p.Close()
 		if n := p.Counts(nil); n.Ready != 0 || n.Making != 0 {
 			t.Errorf("left after the end: %+v", n)
 		}
-		if len(w.ended) > w.made {
-			t.Errorf("ended %v of %d", w.ended, w.made)
+		ends := map[int]int{}
+		for _, item := range w.ended {
+			ends[item]++
+		}
+		for item := range w.taken {
+			ends[item]++
+		}
+		for item := range w.made {
+			if n := ends[item+1]; n != 1 {
+				t.Errorf("item %d was taken or ended %d times, of %d items", item+1, n, w.made)
+			}
 		}
 	})
 }
@@ -106,9 +141,9 @@ func (p *Pool[T]) ready(t *testing.T, want int) {
 	}
 }
 
-func (p *Pool[T]) takes(t *testing.T, kind string, owner uint32, want bool) {
+func (w *workshop) mustTake(t *testing.T, p *Pool[int], kind string, owner uint32, want bool) {
 	t.Helper()
-	if _, ok := p.Take(kind, owner, p.Config().Max); ok != want {
+	if _, ok := w.take(p, kind, owner, p.Config().Max); ok != want {
 		t.Errorf("took one: %v, want %v", ok, want)
 	}
 }
@@ -134,7 +169,7 @@ func TestItemsAreTakenOnce(t *testing.T) {
 		taken := map[int]bool{}
 		for range 50 {
 			wait(time.Second)
-			item, ok := p.Take("first", 0, 50)
+			item, ok := w.take(p, "first", 0, 50)
 			if !ok || taken[item.Value] {
 				t.Fatalf("got %d, %v", item.Value, ok)
 			}
@@ -153,45 +188,45 @@ func TestItemsAreTakenOnce(t *testing.T) {
 // A kind that is asked for gets items, as many as were missed, and loses them when nobody asks any
 // more.
 func TestDemandMakesItemsOfAKind(t *testing.T) {
-	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1, Max: 8}, func(t *testing.T, _ *workshop, p *Pool[int]) {
+	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1, Max: 8}, func(t *testing.T, w *workshop, p *Pool[int]) {
 		wait(time.Second)
 		for range 3 {
-			p.takes(t, "other", 0, false)
+			w.mustTake(t, p, "other", 0, false)
 		}
 		wait(time.Second)
 		p.ready(t, 4)
 		for range 3 {
-			p.takes(t, "other", 0, true)
+			w.mustTake(t, p, "other", 0, true)
 		}
-		p.takes(t, "other", 0, false)
+		w.mustTake(t, p, "other", 0, false)
 		wait(303 * time.Second)
 		p.ready(t, 1)
 	})
 }
 
 func TestNoMoreThanMaxAreReady(t *testing.T) {
-	inBubble(t, spec.PoolConfig{Min: 2, WarmUp: 2, Max: 4}, func(t *testing.T, _ *workshop, p *Pool[int]) {
+	inBubble(t, spec.PoolConfig{Min: 2, WarmUp: 2, Max: 4}, func(t *testing.T, w *workshop, p *Pool[int]) {
 		wait(time.Second)
 		for range 20 {
-			p.takes(t, "other", 0, false)
+			w.mustTake(t, p, "other", 0, false)
 		}
 		wait(time.Second)
 		p.ready(t, 4)
 		// The other kind has taken the place of the first one.
 		for range 4 {
-			p.takes(t, "other", 0, true)
+			w.mustTake(t, p, "other", 0, true)
 		}
 	})
 }
 
 // A user cannot push the items of others out.
 func TestAUserHasAShare(t *testing.T) {
-	inBubble(t, spec.PoolConfig{Min: 4, WarmUp: 4, Max: 8}, func(t *testing.T, _ *workshop, p *Pool[int]) {
+	inBubble(t, spec.PoolConfig{Min: 4, WarmUp: 4, Max: 8}, func(t *testing.T, w *workshop, p *Pool[int]) {
 		wait(time.Second)
 		const user, share = 1000, 2
 		for _, kind := range []string{"a", "b", "c", "d", "e"} {
 			for range 10 {
-				if _, ok := p.Take(kind, user, share); ok {
+				if _, ok := w.take(p, kind, user, share); ok {
 					t.Errorf("took one of %s, which is new", kind)
 				}
 			}
@@ -202,7 +237,7 @@ func TestAUserHasAShare(t *testing.T) {
 			t.Errorf("the user has %d items, want %d", n, share)
 		}
 		for range 4 {
-			p.takes(t, "first", 0, true)
+			w.mustTake(t, p, "first", 0, true)
 		}
 	})
 }
@@ -223,8 +258,7 @@ func TestAnItemGivenBackKeepsItsAge(t *testing.T) {
 	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1, Max: 1, MaxAge: spec.Duration(time.Minute)}, func(t *testing.T, w *workshop, p *Pool[int]) {
 		for range 70 {
 			wait(time.Second)
-			one, ok := p.Take("first", 0, 1)
-			if ok {
+			if one, ok := p.Take("first", 0, 1); ok {
 				p.Return("first", one)
 			}
 		}
@@ -251,12 +285,81 @@ func TestFailuresArePaused(t *testing.T) {
 	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1}, func(t *testing.T, w *workshop, p *Pool[int]) {
 		w.set(func() { w.fails = errors.New("no room") })
 		wait(10 * time.Minute)
-		if n := p.Counts(nil); n.Failed < 8 || n.Failed > 20 || n.LastError != "no room" {
-			t.Errorf("%+v", n)
+		if n := p.Counts(nil); n.Failed < 8 || n.Failed > 20 || n.LastError != "make one: no room" || len(w.told) != n.Failed {
+			t.Errorf("%+v, told %v", n, w.told)
 		}
 		w.set(func() { w.fails = nil })
 		wait(61 * time.Second)
 		p.ready(t, 1)
+		if n := p.Counts(nil); n.LastError != "" {
+			t.Errorf("after a success: %+v", n)
+		}
+	})
+}
+
+// Items that cannot be made take the place and the time of no others.
+func TestAFailingKindLeavesTheOthersAlone(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 3, WarmUp: 3, Max: 8}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		w.unmade = "bad"
+		wait(time.Second)
+		for range 120 {
+			for range 10 {
+				w.mustTake(t, p, "bad", 1000, false)
+				wait(100 * time.Millisecond)
+			}
+			w.mustTake(t, p, "first", 0, true)
+		}
+		if n := p.Counts(nil).Failed; n < 5 || n > 12 {
+			t.Errorf("%d items of the kind were tried in two minutes", n)
+		}
+	})
+}
+
+// Items that are slow to end hold up no others, and the pool is not closed before they have ended.
+func TestItemsThatEndSlowly(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 8, WarmUp: 8, Max: 10}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(time.Second)
+		w.endTakes = 30 * time.Second
+		for range 2 {
+			item, _ := p.Take("first", 0, 10)
+			p.EndLater(item.Value, errors.New("broken"))
+		}
+		wait(2 * time.Second)
+		p.ready(t, 8)
+		begun := time.Now()
+		p.Close()
+		if took := time.Since(begun); took < 60*time.Second || took > 90*time.Second {
+			t.Errorf("ten items, four at a time, took %v", took)
+		}
+	})
+}
+
+func TestCloseInterruptsChecks(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 8, WarmUp: 8}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(time.Second)
+		w.hangs = true
+		wait(time.Minute)
+		begun := time.Now()
+		p.Close()
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+// Items that were made together do not end together.
+func TestItemsGrowOldOneAfterTheOther(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 30, WarmUp: 30, MaxAge: spec.Duration(5 * time.Minute)}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(2 * time.Second)
+		for range 600 {
+			wait(time.Second)
+			if n := p.Counts(nil).Ready; n < 20 {
+				t.Errorf("only %d of 30 are ready", n)
+			}
+		}
+		if len(w.ended) < 30 {
+			t.Errorf("only %d have ended", len(w.ended))
+		}
 	})
 }
 
@@ -264,7 +367,7 @@ func TestNoneAreMadeWithoutRoom(t *testing.T) {
 	inBubble(t, spec.PoolConfig{Min: 3, WarmUp: 3}, func(t *testing.T, w *workshop, p *Pool[int]) {
 		wait(time.Second)
 		w.set(func() { w.room = errors.New("short of memory") })
-		p.takes(t, "first", 0, true)
+		w.mustTake(t, p, "first", 0, true)
 		wait(10 * time.Second)
 		p.ready(t, 2)
 		if n := p.Counts(nil); n.LastError != "short of memory" {
@@ -280,37 +383,88 @@ func TestNoneAreMadeWithoutRoom(t *testing.T) {
 func TestItemsGivenBack(t *testing.T) {
 	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1}, func(t *testing.T, w *workshop, p *Pool[int]) {
 		wait(time.Second)
-		one, _ := p.Take("first", 0, 50)
+		one, _ := w.take(p, "first", 0, 50)
 		p.Return("first", one)
-		if again, ok := p.Take("first", 0, 50); !ok || again != one {
+		if again, ok := w.take(p, "first", 0, 50); !ok || again != one {
 			t.Errorf("took %v, want %v", again, one)
 		}
-		w.set(func() { w.fails = errors.New("busy") })
+		w.set(func() {
+			w.fails = errors.New("busy")
+			delete(w.taken, one.Value)
+		})
 		p.End(one.Value)
 		p.Return("forgotten", Item[int]{Value: 99})
-		if n := p.Counts(nil); n.Failed != 2 || n.LastError != "busy" || len(w.ended) != 2 {
+		if n := p.Counts(nil); n.Failed != 2 || n.LastError != "end one: busy" && n.LastError != "make one: busy" || len(w.ended) != 2 {
 			t.Errorf("%+v, ended %v", n, w.ended)
 		}
-		w.set(func() { w.fails, w.ended = nil, nil })
+		w.set(func() { w.fails = nil })
 	})
 }
 
-// No item is made on the last processor while others make theirs.
+// Each owner has its turn: a user who asks for one kind after the other holds up no other owner.
+func TestOwnersTakeTurns(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 2, WarmUp: 2, Max: 8}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		w.takes = 100 * time.Millisecond
+		wait(time.Second)
+		hits := 0
+		for n := range 100 {
+			if n%5 == 0 {
+				if _, ok := w.take(p, "first", 0, 8); ok {
+					hits++
+				}
+			}
+			done := func() {}
+			if _, ok := w.take(p, strconv.Itoa(n), 1000, 2); !ok {
+				done = p.Elsewhere()
+			}
+			wait(150 * time.Millisecond)
+			done()
+		}
+		if hits < 15 {
+			t.Errorf("the other owner had %d hits of 20", hits)
+		}
+	})
+}
+
+// A full pool has room for another kind of an owner by one of the owner's own kinds.
+func TestAnOwnerGivesUpItsOwn(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 2, WarmUp: 4, Max: 6}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(time.Second)
+		const user = 1000
+		for range 2 {
+			w.mustTake(t, p, "user", user, false)
+		}
+		wait(time.Second)
+		w.mustTake(t, p, "second", 0, false)
+		w.mustTake(t, p, "third", 0, false)
+		wait(time.Second)
+		owner := uint32(user)
+		if n := p.Counts(&owner).Ready; n != 2 {
+			t.Errorf("the user has %d items, want 2", n)
+		}
+	})
+}
+
+// No item is made on the last processor while others make theirs, but for one now and then.
 func TestOthersGoFirst(t *testing.T) {
-	inBubble(t, spec.PoolConfig{Min: 2, WarmUp: 2}, func(t *testing.T, _ *workshop, p *Pool[int]) {
+	inBubble(t, spec.PoolConfig{Min: 20, WarmUp: 20}, func(t *testing.T, w *workshop, p *Pool[int]) {
 		wait(time.Second)
 		var others []func()
 		for range runtime.GOMAXPROCS(0) {
 			others = append(others, p.Elsewhere())
 		}
-		p.takes(t, "first", 0, true)
-		wait(10 * time.Second)
-		p.ready(t, 1)
+		for range 20 {
+			w.mustTake(t, p, "first", 0, true)
+		}
+		wait(time.Second)
+		if n := p.Counts(nil).Ready; n < 1 || n > 5 {
+			t.Errorf("%d were made beside others in a second", n)
+		}
 		for _, done := range others {
 			done()
 		}
 		wait(time.Second)
-		p.ready(t, 2)
+		p.ready(t, 20)
 	})
 }
 
@@ -318,13 +472,13 @@ func TestOthersGoFirst(t *testing.T) {
 func TestItemsYield(t *testing.T) {
 	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1, Max: 2}, func(t *testing.T, w *workshop, p *Pool[int]) {
 		wait(time.Second)
-		p.takes(t, "other", 0, false)
+		w.mustTake(t, p, "other", 0, false)
 		wait(time.Second)
 		w.set(func() { w.room = errors.New("no room") })
 		if !p.Yield() || len(w.ended) != 1 || w.ended[0] != 1 {
 			t.Errorf("ended %v", w.ended)
 		}
-		p.takes(t, "other", 0, true)
+		w.mustTake(t, p, "other", 0, true)
 		if p.Yield() {
 			t.Error("an empty pool has an item")
 		}
@@ -332,7 +486,7 @@ func TestItemsYield(t *testing.T) {
 }
 
 func TestASmallerPoolEndsItems(t *testing.T) {
-	inBubble(t, spec.PoolConfig{WarmUp: 20}, func(t *testing.T, _ *workshop, p *Pool[int]) {
+	inBubble(t, spec.PoolConfig{WarmUp: 20}, func(t *testing.T, w *workshop, p *Pool[int]) {
 		wait(time.Second)
 		p.ready(t, 20)
 		c := p.Config()
@@ -347,6 +501,20 @@ func TestASmallerPoolEndsItems(t *testing.T) {
 	})
 }
 
+// A smaller pool has room for other kinds.
+func TestASmallerPoolWantsLess(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 20}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(time.Second)
+		c := p.Config()
+		c.Max = 5
+		p.Resize(c)
+		wait(time.Second)
+		w.mustTake(t, p, "other", 0, false)
+		wait(time.Second)
+		w.mustTake(t, p, "other", 0, true)
+	})
+}
+
 // The pool is closed while it makes items: none is left.
 func TestCloseDuringAMake(t *testing.T) {
 	inBubble(t, spec.PoolConfig{}, func(t *testing.T, w *workshop, p *Pool[int]) {
@@ -355,7 +523,7 @@ func TestCloseDuringAMake(t *testing.T) {
 		if w.made == 0 || len(w.ended) != w.made {
 			t.Errorf("made %d, ended %v", w.made, w.ended)
 		}
-		p.takes(t, "first", 0, false)
+		w.mustTake(t, p, "first", 0, false)
 		wait(time.Hour)
 		if len(w.ended) != w.made {
 			t.Errorf("made %d, ended %v", w.made, w.ended)
@@ -375,9 +543,9 @@ func TestTimesAreMonotonic(t *testing.T) {
 	one, _ := p.Take("first", 0, 1)
 	p.Return("first", one)
 	p.mu.Lock()
-	p.failedLocked(time.Now(), errors.New("no room"))
 	k := p.kinds["first"]
-	times := map[string]time.Time{"retry": p.retry, "asked": k.asked, "made": k.ready[0].made, "checked": k.ready[0].checked}
+	k.failed.begin(time.Now())
+	times := map[string]time.Time{"failed": k.failed.until, "asked": k.asked, "made": k.ready[0].made, "checked": k.ready[0].checked}
 	p.mu.Unlock()
 	for name, at := range times {
 		if !strings.Contains(at.String(), " m=") {

@@ -102,20 +102,20 @@ func serve(state, data, addresses string, options []string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	defer l.Close()
 	l.FinishRemovalsAside(func(err error) { log.Error("a removal is not finished", "error", err) })
-	if err := startPool(l, options); err != nil {
+	if err := startPool(l, log, options); err != nil {
 		return err
 	}
 	conn, err := server.InheritedConn(connection)
 	if err != nil {
 		return fmt.Errorf("descriptor %d: %w", connection, err)
 	}
-	daemon := &server.Daemon{Server: server.New(server.Of(l), server.Rules{}, log), Log: log, Grace: leaveTime}
+	daemon := &server.Daemon{Server: server.New(server.Of(l), server.Rules{}, log), Log: log, Grace: leaveTime, Ending: l.StopPool}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGHUP)
 	defer stop()
 	return daemon.RunConn(ctx, conn)
 }
 
-func startPool(l *launcher.Launcher, options []string) error {
+func startPool(l *launcher.Launcher, log *slog.Logger, options []string) error {
 	switch {
 	case len(options) == 0:
 		return nil
@@ -126,5 +126,7 @@ func startPool(l *launcher.Launcher, options []string) error {
 	if err != nil {
 		return err
 	}
-	return l.StartPool(bounds, os.Getenv("PATH"), os.Getenv("HOME"))
+	return l.StartPool(bounds, os.Getenv("PATH"), os.Getenv("HOME"), func(err error) {
+		log.Error("blank sandboxes", "error", err)
+	})
 }

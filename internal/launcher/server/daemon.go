@@ -51,6 +51,8 @@ type Daemon struct {
 	*Server
 	Log   *slog.Logger
 	Grace time.Duration
+	// Ending is called when the end begins, beside the grace. Nil: nothing is called.
+	Ending func()
 }
 
 // Run serves until SIGTERM or SIGINT, or until a listener fails.
@@ -108,6 +110,9 @@ func (d *Daemon) RunConn(ctx context.Context, conn *net.UnixConn) error {
 // once.
 func (d *Daemon) end(stop context.CancelFunc) {
 	stop()
+	if d.Ending != nil {
+		go d.Ending()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), d.Grace)
 	defer cancel()
 	d.Shutdown(ctx)

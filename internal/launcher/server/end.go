@@ -18,7 +18,7 @@ const endTime = 15 * time.Second
 // of the process, and the launcher cannot change this: see docs/launcher.md.
 func endAfter(grace time.Duration, log *slog.Logger) {
 	time.AfterFunc(grace+endTime, func() {
-		log.Error("calls under way do not end and are given up; a file that a client has passed may not close",
+		log.Error("calls and removals under way do not end and are given up; prune removes the rest. A file that a client has passed may not close",
 			"after", grace+endTime)
 		os.Exit(1)
 	})
