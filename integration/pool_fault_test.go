@@ -99,6 +99,38 @@ func TestPoolOnAFullDisk(t *testing.T) {
 	}
 }
 
+// What a killed launcher leaves is removed by the next one. A name is free again that a removal has left half
+// done: here no process holds the directory, and the record is gone.
+func TestTheNextLauncherRemovesOldBlanks(t *testing.T) {
+	s := newSandboxes(t)
+	p := newPooled(s, "--pool", "min=2,max=2")
+	p.awaitReady(2)
+	old := s.blanks()
+	if err := p.launcher.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.launcher.wait() // it was killed
+	p = newPooled(s, "--pool", "min=1,max=1")
+	p.awaitReady(1)
+	eventually(t, "the old blanks are gone", func() bool {
+		return !slices.ContainsFunc(s.blanks(), func(dir string) bool { return slices.Contains(old, dir) })
+	})
+	if err := os.Mkdir(filepath.Join(s.root, "@sandboxes", "box"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	box, err := p.Create(t.Context(), sandbox.Config{Storage: sandbox.StorageMemory}, sandbox.Named("box"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := box.Close(); err != nil {
+		t.Error(err)
+	}
+	p.end()
+	if left := s.state(); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
+
 // fillWithNames takes the last block and the last name of a disk.
 func fillWithNames(t *testing.T, dir string) {
 	t.Helper()

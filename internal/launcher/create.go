@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -87,10 +89,13 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 			state.Release()
 		}
 	}()
+	there, err := record.Read(state.Path)
+	if errors.Is(err, fs.ErrNotExist) && !r.Reuse {
+		return nil, state, nil // nobody's: the rest of a making or a removal that was cut short
+	}
 	if !r.Reuse {
 		return nil, nil, taken
 	}
-	there, err := record.Read(state.Path)
 	if record.IsUnknown(err) {
 		return nil, nil, &launch.SandboxError{ID: r.Name, Err: fmt.Errorf("may be up: %w; down removes it with all its files", err)}
 	}
@@ -212,6 +217,14 @@ func (l *Launcher) unlessContainer(id string, taken error) error {
 // errContainer refuses the name of a container.
 var errContainer = fmt.Errorf("%w, as a container", launch.ErrExists)
 
+// exhausted are the errors of a process or a host that has used up something, and the ways out.
+var exhausted = map[unix.Errno]string{
+	unix.EMFILE: "the launcher has too many open files: raise its limit (RLIMIT_NOFILE; LimitNOFILE of systemd)",
+	unix.ENFILE: "the host has too many open files: raise fs.file-max",
+	unix.EAGAIN: "there is no room for another process: raise the limit of processes (RLIMIT_NPROC; TasksMax of systemd), or end some",
+	unix.ENOMEM: "memory is short: end something, or add memory",
+}
+
 // explain finds out whether the host lacks a required feature. Then its error names the feature
 // and the way to get it, which says more than the failed system call.
 func explain(ctx context.Context, err error) error {
@@ -221,6 +234,11 @@ func explain(ctx context.Context, err error) error {
 	}
 	if ctx.Err() != nil {
 		return err
+	}
+	for errno, way := range exhausted {
+		if errors.Is(err, errno) { // no feature can be examined then
+			return launch.Unavailable(fmt.Errorf("%s: %w", way, err))
+		}
 	}
 	if missing := kernel.CheckRequired(); missing != nil {
 		return launch.Unavailable(fmt.Errorf("%w (%w)", missing, err))

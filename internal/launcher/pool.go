@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync/atomic"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/kernel"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/pool"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -51,7 +53,25 @@ func (l *Launcher) StartPool(c spec.PoolConfig, path, home string, failed func(e
 		Room:   l.roomForBlank,
 		Failed: failed,
 	})
+	l.tending.Go(func() { l.removeUnmade(failed) })
 	return nil
+}
+
+// removeUnmade removes what killed launchers have left: blanks, and sandboxes that were not made or
+// not removed whole.
+func (l *Launcher) removeUnmade(failed func(error)) {
+	ids, err := l.find.directories()
+	if err != nil {
+		failed(err)
+	}
+	for _, id := range ids {
+		if statedir.Exists(filepath.Join(l.Dir(id), record.FileName)) {
+			continue
+		}
+		if _, err := l.pruneOne(context.Background(), id); err != nil {
+			failed(fmt.Errorf("remove what is left of %s: %w", id, err))
+		}
+	}
 }
 
 // leastFree is the value of [Launcher.leastFree].

@@ -105,7 +105,6 @@ func (p *Pool[T]) made(name string, value T, err error) {
 		return
 	}
 	k.failed = pause{}
-	p.counts.LastError = ""
 	p.counts.Made++
 	if !p.closed {
 		k.ready = append(k.ready, newItem(value, now))
