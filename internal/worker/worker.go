@@ -63,20 +63,58 @@ func Start(kind string, args []string, files []*os.File, note func(process.ID) e
 // the arguments of [Start]. Each program that starts a worker calls TakeOver before it does anything
 // else.
 func TakeOver(kind string, work func(args []string) error) {
-	if len(os.Args) < 2 || os.Args[1] != kind || os.Getenv(variable) == "" {
+	TakeOverPrivileged(kind, withoutPrivileges(work))
+}
+
+// TakeOverPrivileged is [TakeOver] for a process that keeps the privileges of the thread that has
+// called [Start].
+func TakeOverPrivileged(kind string, work func(args []string) error) {
+	if !isWorker(kind) {
 		return
 	}
-	_, err := io.ReadFull(os.NewFile(gateFile, "gate"), make([]byte, 1))
-	if err == nil {
-		err = drop()
-	}
+	gate := os.NewFile(gateFile, "gate")
+	_, err := io.ReadFull(gate, make([]byte, 1))
+	gate.Close()
 	if err == nil {
 		err = work(os.Args[2:])
 	}
+	end(err)
+}
+
+func isWorker(kind string) bool {
+	return len(os.Args) >= 2 && os.Args[1] == kind && os.Getenv(variable) != ""
+}
+
+func end(err error) {
 	if err != nil {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// ExecuteAgain does not return if it succeeds: the worker executes this program again, as the kind. Its
+// files and arguments stay. A restriction of the calling thread, which the other threads do not have, is
+// on all threads of the new program. The process must have its privileges: the program's file may be
+// root's alone.
+func ExecuteAgain(kind string) error {
+	args := append([]string{os.Args[0], kind}, os.Args[2:]...)
+	return os.NewSyscallError("execve", syscall.Exec("/proc/self/exe", args, []string{variable + "=1"}))
+}
+
+// TakeOverAgain is [TakeOver] for a worker that has executed this program again as the kind.
+func TakeOverAgain(kind string, work func(args []string) error) {
+	if isWorker(kind) {
+		end(withoutPrivileges(work)(os.Args[2:]))
+	}
+}
+
+func withoutPrivileges(work func(args []string) error) func(args []string) error {
+	return func(args []string) error {
+		if err := drop(); err != nil {
+			return err
+		}
+		return work(args)
+	}
 }
 
 // File is a file of [Start] in a worker, by its place in the list. The caller closes the file.
