@@ -79,7 +79,8 @@ FUZZ := internal/agent:FuzzParseEvent internal/agent:FuzzParseList internal/laun
 # Parsers of a few lines, which take less.
 FUZZ_SMALL := internal/patch:FuzzQuote internal/patch:FuzzTerminal internal/files:FuzzParseAnswer   \
 	internal/files:FuzzParseRequest spec:FuzzLookup internal/egress/rules:FuzzParse   \
-	internal/egress/answer:FuzzAnswer internal/egress/sniff:FuzzRead
+	internal/egress/answer:FuzzAnswer internal/egress/sniff:FuzzRead   \
+	internal/egress/link:FuzzParseReport
 FUZZTIME ?= 10s
 FUZZTIME_SMALL ?= 3s
 fuzz: deps programs

@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"internal/layer", "internal/autorun", "internal/egress/rules", "netns/netnstest", "netns/sockets", "internal/egress/answer"},
 	{"internal/layer/layertest", "internal/patch", "internal/layertar", "internal/apply", "netns/capture", "internal/egress/proxy"},
 	{"internal/agent", "internal/launch", "internal/streams"},
-	{"internal/erase", "internal/statedir", "internal/mountns"},
+	{"internal/erase", "internal/statedir", "internal/mountns", "internal/egress/link"},
 	{"internal/container", "internal/hostcommand", "internal/idrange", "internal/overlaid", "netns/router"},
 	{"sandbox", "sandbox/sandboxtest"},
 	{"internal/filtercache", "internal/ratchet", "internal/record"},

@@ -1,0 +1,135 @@
+// Package link is the protocol between the two processes of the proxied network. The parent sends
+// orders, and the worker sends reports, on one stream socket.
+//
+// The worker reads the bytes of sandboxes, so it may be taken over: for the parent its reports are
+// hostile. A report has a fixed form with bounds. It names a sandbox by its number, and adds a
+// name, counts or a line of the log to this sandbox. No report changes a rule or a socket.
+package link
+
+import (
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// WorkerKind is the kind of the worker (internal/worker). Its one file is the socket.
+const WorkerKind = "egress-worker"
+
+// Bounds of the protocol.
+const (
+	// MaxOrder is the longest order, in bytes.
+	MaxOrder = launch.MaxFrame
+	// MaxRules is how long all rules of a box may be together, in bytes.
+	MaxRules = 4 << 20
+	// MaxSockets is how many sockets a box may have: three for each family.
+	MaxSockets = 6
+	// MaxFiles is how many descriptors can come to the worker at a time: those of an order can come
+	// together with the end of the order before.
+	MaxFiles = 2 * MaxSockets
+	// MaxNames is how many names a box may have.
+	MaxNames = 10_000
+	// MaxName is the longest name, in bytes.
+	MaxName = 253
+	// MaxLine is the longest line of a log, in bytes.
+	MaxLine = 2 << 10
+	// MaxReport is the longest report, in bytes.
+	MaxReport = headSize + countsSize + MaxLine
+)
+
+// The descriptors of the worker. The parent admits as many boxes as can have one connection each.
+const (
+	// FilesOfWorker are for the resolver and the process itself.
+	FilesOfWorker = 256
+	// FilesPerConnection are the sockets of the client and the server, and two pipes of splice(2).
+	FilesPerConnection = 6
+)
+
+// A Role says what comes out of a socket of a box.
+type Role string
+
+// The roles.
+const (
+	Streams    Role = "streams"     // captured connections of TCP
+	DNSPackets Role = "dns-packets" // queries over UDP
+	DNSStreams Role = "dns-streams" // connections with queries
+)
+
+// An Order is a message from the parent.
+type Order struct {
+	// Sequence is not zero if the parent waits for an acknowledgement.
+	Sequence uint64 `json:"sequence,omitempty"`
+	// Number is the box. Zero is none: then the order only asks for the acknowledgement.
+	Number uint32 `json:"number,omitempty"`
+	// Box is nil if the box is dismissed.
+	Box *Box `json:"box,omitempty"`
+	// Roles are those of the sockets beside the order. Without sockets the box keeps its sockets and its
+	// connections, as far as the rules permit. New sockets replace the earlier ones, and end all
+	// connections.
+	Roles []Role `json:"roles,omitempty"`
+	// Names are the names of the box in their order. A worker that has the box has the names already.
+	Names []string `json:"names,omitempty"`
+	// Used is what the box has used up already.
+	Used Counts `json:"used"`
+}
+
+// A Box has the rules of one sandbox.
+type Box struct {
+	// Key names the sandbox.
+	Key string `json:"key"`
+	// Allow and Deny are texts of internal/egress/rules.
+	Allow []string `json:"allow,omitempty"`
+	Deny  []string `json:"deny,omitempty"`
+	// Requests and Bytes bound what the sandbox may use in its life. Zero is no bound. A connection
+	// that is not of plain HTTP is one request. Bytes of both directions count.
+	Requests uint64 `json:"requests,omitempty"`
+	Bytes    uint64 `json:"bytes,omitempty"`
+	// Observe allows all names that no rule denies, and all their ports.
+	Observe bool `json:"observe,omitempty"`
+}
+
+// Counts are what a sandbox has used.
+type Counts struct {
+	// Requests are the allowed ones. Refused are the refused connections, requests and queries.
+	Requests uint64 `json:"requests"`
+	Refused  uint64 `json:"refused"`
+	// Sent and Received are bytes, as the sandbox sees them.
+	Sent     uint64 `json:"sent"`
+	Received uint64 `json:"received"`
+	// Dropped are the events that are not in the log, since there were too many at once.
+	Dropped uint64 `json:"dropped"`
+}
+
+// Add adds counts. A count that would overflow stays at its maximum.
+func (c *Counts) Add(more Counts) {
+	for _, p := range []struct {
+		to   *uint64
+		more uint64
+	}{
+		{&c.Requests, more.Requests},
+		{&c.Refused, more.Refused},
+		{&c.Sent, more.Sent},
+		{&c.Received, more.Received},
+		{&c.Dropped, more.Dropped},
+	} {
+		if *p.to += p.more; *p.to < p.more {
+			*p.to = ^uint64(0)
+		}
+	}
+}
+
+// An Event is one decision, a line of the log as JSON.
+type Event struct {
+	Time time.Time `json:"time"`
+	// Name is empty for a connection to an address.
+	Name string `json:"name,omitempty"`
+	// Address is the server's, if the connection had one.
+	Address string `json:"address,omitempty"`
+	// Port is zero for a query.
+	Port     uint16 `json:"port,omitempty"`
+	Sent     int64  `json:"sent"`
+	Received int64  `json:"received"`
+	Rule     string `json:"rule,omitempty"`
+	// Decision is "allowed", "denied" or "failed".
+	Decision string `json:"decision"`
+	Reason   string `json:"reason,omitempty"`
+}

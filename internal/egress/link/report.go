@@ -1,0 +1,110 @@
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Kind is the kind of a report.
+type Kind byte
+
+// The kinds.
+const (
+	KindAck   Kind = 'a' // the orders up to Sequence are in force
+	KindName  Kind = 'n' // the box has one more name
+	KindEvent Kind = 'e' // the box has used Counts more, and its log has one more Line
+)
+
+const (
+	// headSize is the kind and a number: Sequence, or the number of the box.
+	headSize   = 1 + 8
+	countsSize = 5 * 8
+)
+
+// A Report is a message from the worker.
+type Report struct {
+	Kind     Kind
+	Sequence uint64
+	Number   uint32
+	Name     string
+	Counts   Counts
+	// Line may be empty.
+	Line string
+}
+
+// Bytes is the form on the socket.
+func (r Report) Bytes() []byte {
+	b := make([]byte, 0, headSize+countsSize+len(r.Name)+len(r.Line))
+	b = append(b, byte(r.Kind))
+	if r.Kind == KindAck {
+		return binary.BigEndian.AppendUint64(b, r.Sequence)
+	}
+	b = binary.BigEndian.AppendUint64(b, uint64(r.Number))
+	if r.Kind == KindName {
+		return append(b, r.Name...)
+	}
+	for _, n := range []uint64{r.Counts.Requests, r.Counts.Refused, r.Counts.Sent, r.Counts.Received, r.Counts.Dropped} {
+		b = binary.BigEndian.AppendUint64(b, n)
+	}
+	return append(b, r.Line...)
+}
+
+// ParseReport reads the form of [Report.Bytes]. Its input is hostile. Names and lines have no control
+// characters; ParseReport knows no more about their content.
+func ParseReport(b []byte) (Report, error) {
+	if len(b) < headSize || len(b) > MaxReport {
+		return Report{}, fmt.Errorf("a report of %d bytes", len(b))
+	}
+	r := Report{Kind: Kind(b[0])}
+	number, rest := binary.BigEndian.Uint64(b[1:]), b[headSize:]
+	if r.Kind == KindAck {
+		r.Sequence = number
+		return r, check(len(rest) == 0, "an acknowledgement is too long")
+	}
+	r.Number = uint32(number)
+	if uint64(r.Number) != number || number == 0 {
+		return Report{}, fmt.Errorf("a report about box %d", number)
+	}
+	switch r.Kind {
+	case KindName:
+		r.Name = string(rest)
+		return r, check(IsName(r.Name), "a report has no valid name")
+	case KindEvent:
+		if len(rest) < countsSize {
+			return Report{}, errors.New("a report has no counts")
+		}
+		for i, n := range []*uint64{&r.Counts.Requests, &r.Counts.Refused, &r.Counts.Sent, &r.Counts.Received, &r.Counts.Dropped} {
+			*n = binary.BigEndian.Uint64(rest[8*i:])
+		}
+		r.Line = string(rest[countsSize:])
+		return r, check(len(r.Line) <= MaxLine && !hasControl(r.Line), "a report has no valid line")
+	}
+	return Report{}, fmt.Errorf("a report of kind %q", byte(r.Kind))
+}
+
+func check(ok bool, wrong string) error {
+	if ok {
+		return nil
+	}
+	return errors.New(wrong)
+}
+
+// IsName says whether a text can be a name of a box.
+func IsName(text string) bool {
+	for _, c := range []byte(text) {
+		if c <= ' ' || c > '~' {
+			return false
+		}
+	}
+	return text != "" && len(text) <= MaxName
+}
+
+func hasControl(text string) bool {
+	for _, c := range []byte(text) {
+		if c < ' ' || c == 0x7f {
+			return true
+		}
+	}
+	return false
+}
