@@ -1,0 +1,178 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/names"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/proxy"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
+)
+
+// A box is one sandbox.
+type box struct {
+	gateway *gateway
+	number  uint32
+	names   *names.Table
+	bucket  eventBucket
+
+	// listeners are used by the one goroutine that carries out orders. The context ends with them.
+	listeners []io.Closer
+	end       context.CancelFunc
+
+	// mu guards the fields below. The connections ask the rules while they hold mu: so change sees each
+	// allowed connection.
+	mu    sync.Mutex
+	rules *rules.List
+	grant link.Box
+	used  link.Counts
+	open  map[*connection]struct{}
+	// missing is the last name that was refused, and missed is the time.
+	missing string
+	missed  time.Time
+}
+
+func newBox(g *gateway, o link.Order) (*box, error) {
+	b := &box{
+		gateway: g, number: o.Number, used: o.Used, rules: &rules.List{},
+		open: map[*connection]struct{}{}, end: func() {},
+	}
+	var err error
+	b.names, err = names.New(o.Names, func(name string) error {
+		if !link.IsName(name) {
+			return fmt.Errorf("%q is no name of a host", name)
+		}
+		return g.report(link.Report{Kind: link.KindName, Number: b.number, Name: name})
+	})
+	return b, err
+}
+
+// change brings new rules into force, and ends the connections that they do not permit. Rules with an
+// error permit nothing.
+func (b *box) change(grant *link.Box) {
+	list, err := rules.New(grant.Allow, grant.Deny)
+	if err != nil {
+		list = &rules.List{}
+	}
+	b.mu.Lock()
+	b.rules, b.grant = list, *grant
+	var ended []*connection
+	for c := range b.open {
+		if !c.isPermittedLocked() {
+			ended = append(ended, c)
+		}
+	}
+	b.mu.Unlock()
+	end(ended)
+}
+
+// endTime bounds the wait for connections that were reset.
+const endTime = 2 * time.Second
+
+// end ends connections, and waits for their end.
+func end(connections []*connection) {
+	for _, c := range connections {
+		c.end()
+	}
+	late := time.NewTimer(endTime)
+	defer late.Stop()
+	for _, c := range connections {
+		select {
+		case <-c.done:
+		case <-late.C:
+			return
+		}
+	}
+}
+
+// listen replaces the sockets of the box, and ends its connections. It takes the files over. If a socket
+// cannot be served, the box has none. The parent has checked the sockets.
+func (b *box) listen(roles []link.Role, files []*os.File) {
+	b.close()
+	defer descriptor.Close(files...)
+	ctx, end := context.WithCancel(context.Background())
+	b.end = end
+	for i, role := range roles {
+		if err := b.openSocket(ctx, role, files[i]); err != nil {
+			b.tell(link.Event{Time: time.Now(), Decision: string(proxy.Failed), Reason: fmt.Sprintf("a socket of the sandbox cannot be served: %v", err)}, link.Counts{})
+			b.close()
+			return
+		}
+	}
+}
+
+// openSocket opens one socket.
+func (b *box) openSocket(ctx context.Context, role link.Role, f *os.File) error {
+	switch role {
+	case link.DNSPackets:
+		p, err := net.FilePacketConn(f)
+		if err != nil {
+			return err
+		}
+		b.listeners = append(b.listeners, p)
+		c, ok := p.(*net.UDPConn)
+		if !ok {
+			return errors.New("a socket for packets is not of UDP")
+		}
+		go b.answerPackets(c)
+	case link.DNSStreams, link.Streams:
+		l, err := net.FileListener(f)
+		if err != nil {
+			return err
+		}
+		b.listeners = append(b.listeners, l)
+		t, ok := l.(*net.TCPListener)
+		if !ok {
+			return errors.New("a socket for connections is not of TCP")
+		}
+		serve := b.serveConnection
+		if role == link.DNSStreams {
+			serve = b.serveQueries
+		}
+		go accept(ctx, t, serve)
+	default:
+		return fmt.Errorf("a socket has the role %q", role)
+	}
+	return nil
+}
+
+// close closes the sockets, and ends the connections.
+func (b *box) close() {
+	b.end()
+	for _, l := range b.listeners {
+		_ = l.Close() // nobody else closes it
+	}
+	b.listeners = nil
+	b.mu.Lock()
+	open := slices.Collect(maps.Keys(b.open))
+	b.mu.Unlock()
+	end(open)
+}
+
+// isLimited says whether the bytes of the box are bounded.
+func (b *box) isLimited() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.grant.Bytes != 0 && len(b.open) > 0
+}
+
+func (b *box) isSpentLocked() bool {
+	return b.grant.Bytes != 0 && b.used.Sent+b.used.Received >= b.grant.Bytes
+}
+
+// use adds counts to those of the box.
+func (b *box) use(c link.Counts) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used.Add(c)
+}

@@ -1,0 +1,248 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/proxy"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
+)
+
+// acceptPause is the pause after an error of accept4(2): the process may have too many descriptors.
+const acceptPause = 10 * time.Millisecond
+
+// accept serves the connections of a listener until it is closed.
+func accept(ctx context.Context, l *net.TCPListener, serve func(context.Context, *net.TCPConn)) {
+	for {
+		c, err := l.AcceptTCP()
+		switch {
+		case err == nil:
+			go serve(ctx, c)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			time.Sleep(acceptPause)
+		}
+	}
+}
+
+// A connection is one captured connection. It has the rules of its box, counts what they allow, and
+// keeps the questions: new rules have to permit the same.
+type connection struct {
+	box    *box
+	client *net.TCPConn
+	end    context.CancelFunc
+	done   chan struct{}
+
+	// The box's mu guards the fields below.
+
+	// traffic asks again for the last allowed connection or request. address asks for the server's address.
+	traffic, address question
+	// isCounted says that the connection is one of the requests of the box. isFree says that the next
+	// request is the same one.
+	isCounted, isFree bool
+	// metered are the bytes that are counted already.
+	metered link.Counts
+}
+
+// A question asks the rules of the box.
+type question func() rules.Verdict
+
+// serveConnection serves a captured connection.
+func (b *box) serveConnection(ctx context.Context, client *net.TCPConn) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	c := &connection{box: b, client: client, end: end, done: make(chan struct{})}
+	defer close(c.done)
+	if !b.gateway.shares.take(b) {
+		c.refuse("there are too many open connections; close one")
+		return
+	}
+	defer b.gateway.shares.give(b)
+	b.mu.Lock()
+	b.open[c] = struct{}{}
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.open, c)
+	}()
+	proxy.Serve(ctx, client, &proxy.Sandbox{
+		Rules: c, Names: b.names, Resolver: b.gateway.resolver, IsHost: b.gateway.host.contains, Report: c.report,
+	})
+}
+
+// refuse resets the connection before the proxy has seen it.
+func (c *connection) refuse(reason string) {
+	e := proxy.Event{Time: time.Now(), Decision: proxy.Denied, Reason: reason}
+	if to, ok := c.client.LocalAddr().(*net.TCPAddr); ok {
+		e.Address = netip.AddrPortFrom(to.AddrPort().Addr().Unmap(), to.AddrPort().Port())
+		e.Port = e.Address.Port()
+		e.Name, _ = c.box.names.Name(e.Address.Addr())
+	}
+	_ = c.client.SetLinger(0) // a closed connection needs no reset
+	_ = c.client.Close()      // as above
+	c.report(e)
+}
+
+// report tells the end of the connection.
+func (c *connection) report(e proxy.Event) {
+	b := c.box
+	b.mu.Lock()
+	count := link.Counts{
+		Sent:     uint64(e.Sent) - min(c.metered.Sent, uint64(e.Sent)),
+		Received: uint64(e.Received) - min(c.metered.Received, uint64(e.Received)),
+	}
+	if e.Decision == proxy.Denied {
+		count.Refused = 1
+	}
+	b.used.Add(count)
+	b.mu.Unlock()
+	told := link.Event{
+		Time: e.Time, Name: e.Name, Port: e.Port, Sent: e.Sent, Received: e.Received, Rule: e.Rule,
+		Decision: string(e.Decision), Reason: e.Reason,
+	}
+	if e.Address.IsValid() {
+		told.Address = e.Address.Addr().String()
+	}
+	b.tell(told, count)
+}
+
+// Connect, Request and Address are those of [proxy.Rules].
+
+// Connect judges traffic that the proxy does not read.
+func (c *connection) Connect(name string, port uint16) rules.Verdict {
+	return c.ask(&c.traffic, c.countConnectionLocked, func() rules.Verdict {
+		return c.box.observedLocked(name, c.box.rules.Connect(name, port))
+	})
+}
+
+// Request judges a request of plain HTTP.
+func (c *connection) Request(name string, port uint16, method, path string) rules.Verdict {
+	return c.ask(&c.traffic, c.countRequestLocked, func() rules.Verdict {
+		return c.box.observedLocked(name, c.box.rules.Request(name, port, method, path))
+	})
+}
+
+// Address judges the destination of a connection without a name, and the addresses of a server.
+func (c *connection) Address(a netip.Addr, port uint16) rules.Verdict {
+	count := func(v rules.Verdict) rules.Verdict { return v }
+	if to, ok := c.client.LocalAddr().(*net.TCPAddr); ok && to.AddrPort() == netip.AddrPortFrom(a, port) {
+		count = c.countConnectionLocked
+	}
+	return c.ask(&c.address, count, func() rules.Verdict { return c.box.rules.Address(a, port) })
+}
+
+func (c *connection) ask(kept *question, count func(rules.Verdict) rules.Verdict, q question) rules.Verdict {
+	c.box.mu.Lock()
+	defer c.box.mu.Unlock()
+	v := q()
+	if v.Allowed {
+		if v = count(v); v.Allowed {
+			*kept = q
+		}
+	}
+	return v
+}
+
+// isPermittedLocked says whether the present rules allow the same.
+func (c *connection) isPermittedLocked() bool {
+	return (c.traffic == nil || c.traffic().Allowed) && (c.address == nil || c.address().Allowed)
+}
+
+// observedLocked allows a name that no rule denies, if the box is only observed. The reason says which
+// rule would allow the name.
+func (b *box) observedLocked(name string, v rules.Verdict) rules.Verdict {
+	if !b.grant.Observe || v.Allowed || v.IsDenied() || !endsInLetters(name) {
+		return v
+	}
+	return rules.Verdict{Allowed: true, Reason: v.Reason}
+}
+
+// endsInLetters is false for names that some programs read as an address.
+func endsInLetters(name string) bool {
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	return last != "" && 'a' <= last[0] && last[0] <= 'z'
+}
+
+// countConnectionLocked counts the connection as a request, once.
+func (c *connection) countConnectionLocked(v rules.Verdict) rules.Verdict {
+	if !c.isCounted {
+		if v = c.countLocked(v); v.Allowed {
+			c.isCounted, c.isFree = true, true
+		}
+	}
+	return v
+}
+
+func (c *connection) countRequestLocked(v rules.Verdict) rules.Verdict {
+	if c.isFree {
+		c.isFree = false
+		return v
+	}
+	if v = c.countLocked(v); v.Allowed {
+		c.isCounted = true
+	}
+	return v
+}
+
+// countLocked refuses what is above the bounds of the box. The parent knows the count before the client
+// gets anything.
+func (c *connection) countLocked(v rules.Verdict) rules.Verdict {
+	b := c.box
+	switch {
+	case b.isSpentLocked():
+		return rules.Verdict{Rule: v.Rule, Reason: fmt.Sprintf("the sandbox has used up its %d bytes", b.grant.Bytes)}
+	case b.grant.Requests != 0 && b.used.Requests >= b.grant.Requests:
+		return rules.Verdict{Rule: v.Rule, Reason: fmt.Sprintf("the sandbox has used up its %d requests", b.grant.Requests)}
+	}
+	count := link.Counts{Requests: 1}
+	b.used.Add(count)
+	_ = b.gateway.report(link.Report{Kind: link.KindEvent, Number: b.number, Counts: count}) // without a parent the process ends
+	return v
+}
+
+// meter counts the bytes of the open connections, as the kernel knows them, and ends the connections if
+// the bytes of the box are used up.
+func (b *box) meter() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var count link.Counts
+	for c := range b.open {
+		count.Add(c.meterLocked())
+	}
+	if count == (link.Counts{}) {
+		return
+	}
+	b.used.Add(count)
+	_ = b.gateway.report(link.Report{Kind: link.KindEvent, Number: b.number, Counts: count}) // as above
+	if b.isSpentLocked() {
+		for c := range b.open {
+			c.end()
+		}
+	}
+}
+
+// meterLocked returns the bytes since the last call.
+func (c *connection) meterLocked() (more link.Counts) {
+	_ = descriptor.Use(c.client, func(fd int) error { // a closed connection has no more bytes
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			return err
+		}
+		more.Sent = info.Bytes_received - min(c.metered.Sent, info.Bytes_received)
+		more.Received = info.Bytes_acked - min(c.metered.Received, info.Bytes_acked)
+		return nil
+	})
+	c.metered.Add(more)
+	return more
+}

@@ -1,0 +1,193 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/worker"
+)
+
+// TakeOver does not return in a worker that the parent has started. Each program that calls TakeOver of
+// package egress calls this TakeOver, too, before it does anything else.
+func TakeOver() { takeOver(link.WorkerKind, run) }
+
+// takeOver executes the program a second time: Landlock restricts only the calling thread, and all
+// threads of a program that this thread executes.
+func takeOver(kind string, life func(args []string) error) {
+	confinedKind := kind + "-confined"
+	worker.TakeOverPrivileged(kind, func([]string) error {
+		runtime.LockOSThread()
+		if err := errors.Join(limitResources(), restrictFiles()); err != nil {
+			return err
+		}
+		return worker.ExecuteAgain(confinedKind)
+	})
+	worker.TakeOverAgain(confinedKind, life)
+}
+
+// run is the life of the worker. Its argument is the number of the parent.
+func run(args []string) error {
+	runtime.LockOSThread() // for endWithParent
+	if len(args) != 1 {
+		return errors.New("the arguments are not a worker's")
+	}
+	parent, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	shares, err := newShares()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(endWithParent(parent), confine()); err != nil {
+		return err
+	}
+	channel, err := fileChannel(worker.File(0))
+	if err != nil {
+		return err
+	}
+	go func() {
+		awaitNewFiles()
+		os.Exit(0) // connections fail, as after each change of the worker
+	}()
+	return newGateway(channel, shares).serve()
+}
+
+func fileChannel(f *os.File) (*launch.Channel, error) {
+	conn, err := descriptor.UnixConn(f)
+	if err != nil {
+		return nil, err
+	}
+	return launch.ConnChannel(conn, link.MaxFiles)
+}
+
+// A gateway serves all boxes.
+type gateway struct {
+	parent   *launch.Channel
+	resolver *net.Resolver
+	shares   *shares
+	host     *hostAddresses
+
+	// mu guards boxes, by their numbers.
+	mu    sync.Mutex
+	boxes map[uint32]*box
+}
+
+func newGateway(parent *launch.Channel, shares *shares) *gateway {
+	return &gateway{
+		parent: parent, resolver: &net.Resolver{PreferGo: true}, shares: shares, host: &hostAddresses{},
+		boxes: map[uint32]*box{},
+	}
+}
+
+// serve carries out the orders, one after the other, until the parent ends.
+func (g *gateway) serve() error {
+	go g.meterAll()
+	for {
+		body, files, err := g.parent.Receive(context.Background(), link.MaxOrder)
+		if err != nil {
+			return err
+		}
+		var o link.Order
+		if err := json.Unmarshal(body, &o); err != nil {
+			descriptor.Close(files...)
+			return fmt.Errorf("an order of the parent: %w", err)
+		}
+		if err := g.take(o, files); err != nil {
+			return err
+		}
+		if o.Sequence != 0 {
+			if err := g.report(link.Report{Kind: link.KindAck, Sequence: o.Sequence}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// take carries out one order, and takes the files over.
+func (g *gateway) take(o link.Order, files []*os.File) error {
+	if o.Number == 0 || o.Box == nil || len(files) != len(o.Roles) {
+		descriptor.Close(files...)
+	}
+	switch {
+	case o.Number == 0:
+		return nil
+	case o.Box == nil:
+		g.dismiss(o.Number)
+		return nil
+	case len(files) != len(o.Roles):
+		return fmt.Errorf("an order has %d sockets and %d roles", len(files), len(o.Roles))
+	}
+	b, err := g.boxOf(o)
+	if err != nil {
+		descriptor.Close(files...)
+		return err
+	}
+	b.change(o.Box)
+	if len(files) > 0 {
+		b.listen(o.Roles, files)
+	}
+	return nil
+}
+
+// boxOf is the box of an order, also a new one.
+func (g *gateway) boxOf(o link.Order) (*box, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if b, ok := g.boxes[o.Number]; ok {
+		return b, nil
+	}
+	b, err := newBox(g, o)
+	if err != nil {
+		return nil, err
+	}
+	g.boxes[o.Number] = b
+	g.shares.setBoxes(len(g.boxes))
+	return b, nil
+}
+
+func (g *gateway) dismiss(number uint32) {
+	g.mu.Lock()
+	b := g.boxes[number]
+	delete(g.boxes, number)
+	g.shares.setBoxes(len(g.boxes))
+	g.mu.Unlock()
+	if b != nil {
+		b.close()
+	}
+}
+
+func (g *gateway) report(r link.Report) error {
+	return g.parent.Send(context.Background(), r.Bytes())
+}
+
+// meterTime is the time between two looks at open connections.
+const meterTime = 100 * time.Millisecond
+
+// meterAll counts the bytes of open connections, and ends those of boxes that have used up their bytes.
+func (g *gateway) meterAll() {
+	for range time.Tick(meterTime) {
+		g.mu.Lock()
+		var limited []*box
+		for _, b := range g.boxes {
+			if b.isLimited() {
+				limited = append(limited, b)
+			}
+		}
+		g.mu.Unlock()
+		for _, b := range limited {
+			b.meter()
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package gateway
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/answer"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
+)
+
+const (
+	// maxQuery bounds a query, in bytes. Longer ones get no answer.
+	maxQuery = 1500
+	// queryTime bounds the silence of a connection with queries.
+	queryTime = 10 * time.Second
+)
+
+// A packet has the memory for one query over UDP. Sockets without a query have none.
+type packet struct {
+	query   [maxQuery]byte
+	control [128]byte
+}
+
+var packets = sync.Pool{New: func() any { return new(packet) }}
+
+// answerPackets answers the queries of a socket until it is closed.
+func (b *box) answerPackets(c *net.UDPConn) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	for {
+		var p *packet
+		var n, length, flags int
+		var peer unix.Sockaddr
+		var err error
+		closed := raw.Read(func(fd uintptr) bool {
+			p = packets.Get().(*packet) //nolint:forcetypeassert // the pool has no others
+			n, length, flags, peer, err = unix.Recvmsg(int(fd), p.query[:], p.control[:], unix.MSG_DONTWAIT)
+			if errors.Is(err, unix.EAGAIN) {
+				packets.Put(p)
+				return false
+			}
+			return true
+		})
+		if closed != nil {
+			return
+		}
+		if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) == 0 {
+			b.answerPacket(raw, p.query[:n], p.control[:length], peer)
+		}
+		packets.Put(p)
+	}
+}
+
+// answerPacket answers from the address that was asked: the control message says which one that is.
+func (b *box) answerPacket(raw interface {
+	Write(func(uintptr) bool) error
+}, query, control []byte, peer unix.Sockaddr) {
+	text := b.answer(query)
+	if text == nil {
+		return
+	}
+	_ = raw.Write(func(fd uintptr) bool { // a client without room for an answer gets none
+		_, _ = unix.SendmsgN(int(fd), text, control, peer, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		return true
+	})
+}
+
+// serveQueries answers the queries of a connection (RFC 1035, section 4.2.2).
+func (b *box) serveQueries(ctx context.Context, stream *net.TCPConn) {
+	var c net.Conn = stream
+	defer c.Close()
+	if !b.gateway.shares.take(b) {
+		return
+	}
+	defer b.gateway.shares.give(b)
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	var head [2]byte
+	for {
+		_ = c.SetDeadline(time.Now().Add(queryTime)) // a closed connection gives an error below
+		if _, err := io.ReadFull(c, head[:]); err != nil {
+			return
+		}
+		query := make([]byte, binary.BigEndian.Uint16(head[:]))
+		if len(query) > maxQuery {
+			return
+		}
+		if _, err := io.ReadFull(c, query); err != nil {
+			return
+		}
+		text := b.answer(query)
+		if text == nil {
+			return
+		}
+		if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(text))), text...)); err != nil {
+			return
+		}
+	}
+}
+
+// repeatTime is the time for which a client asks again for a name that it does not get: for the other
+// family of addresses, for example.
+const repeatTime = 5 * time.Second
+
+// answer answers one query. A refused or failed one is an event, unless it repeats the one before.
+func (b *box) answer(query []byte) []byte {
+	var v rules.Verdict
+	text, event := answer.Answer(query, func(name string) bool {
+		v = b.judgeName(name)
+		return v.Allowed
+	}, b.names)
+	reason := v.Reason
+	switch event.Decision {
+	case answer.Denied:
+	case answer.Failed:
+		reason = event.Err.Error()
+	default:
+		return text
+	}
+	if !b.repeats(event.Name) {
+		count := link.Counts{Refused: 1}
+		b.use(count)
+		b.tell(link.Event{Time: time.Now(), Name: event.Name, Decision: string(event.Decision), Rule: v.Rule, Reason: reason}, count)
+	}
+	return text
+}
+
+func (b *box) judgeName(name string) rules.Verdict {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.observedLocked(name, b.rules.Name(name))
+}
+
+func (b *box) repeats(name string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if name == b.missing && time.Since(b.missed) < repeatTime {
+		return true
+	}
+	b.missing, b.missed = name, time.Now()
+	return false
+}
