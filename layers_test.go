@@ -27,7 +27,7 @@ var layers = [][]string{
 	{"internal/layer/layertest", "internal/patch", "internal/layertar", "internal/apply", "netns/capture", "internal/egress/proxy"},
 	{"internal/agent", "internal/launch", "internal/streams"},
 	{"internal/erase", "internal/statedir", "internal/mountns", "internal/egress/link"},
-	{"internal/container", "internal/egress/gateway", "internal/hostcommand", "internal/idrange", "internal/overlaid", "netns/router"},
+	{"internal/container", "internal/egress", "internal/egress/gateway", "internal/hostcommand", "internal/idrange", "internal/overlaid", "netns/router"},
 	{"sandbox", "sandbox/sandboxtest"},
 	{"internal/filtercache", "internal/ratchet", "internal/record"},
 	{"internal/filewatch", "internal/handed", "internal/integrity", "internal/networks", "internal/pool", "internal/throttle", "internal/trash"},

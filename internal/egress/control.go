@@ -1,0 +1,107 @@
+package egress
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// op is the kind of a request.
+type op string
+
+const (
+	opAdmit   op = "admit"
+	opChange  op = "change"
+	opDismiss op = "dismiss"
+	opCounts  op = "counts"
+)
+
+// A request asks the parent for one thing. A connection has one request and one answer.
+type request struct {
+	Op    op          `json:"op"`
+	Key   string      `json:"key"`
+	Box   *Box        `json:"box,omitempty"`
+	Roles []link.Role `json:"roles,omitempty"`
+}
+
+// An answer of the parent.
+type answer struct {
+	Error     string `json:"error,omitempty"`
+	IsUnknown bool   `json:"is_unknown,omitempty"`
+	Counts    Counts `json:"counts"`
+}
+
+// maxAnswer bounds an answer, in bytes.
+const maxAnswer = 64 << 10
+
+// ask calls the parent, if there is one.
+func (e Egress) ask(ctx context.Context, r request) (answer, error) {
+	channel, err := e.connect()
+	if isNobody(err) {
+		return answer{}, ErrUnknown
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	defer channel.Close()
+	a, err := call(ctx, channel, r)
+	if isNobody(err) { // the parent has ended: only one without a sandbox does so
+		err = ErrUnknown
+	}
+	return a, err
+}
+
+// isNobody says that there is no parent.
+func isNobody(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ECONNRESET) ||
+		errors.Is(err, unix.EPIPE) || errors.Is(err, io.EOF)
+}
+
+func call(ctx context.Context, channel *launch.Channel, r request, files ...*os.File) (a answer, err error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return a, err
+	}
+	if err := channel.Send(ctx, body, files...); err != nil {
+		return a, err
+	}
+	body, received, err := channel.Receive(ctx, maxAnswer)
+	descriptor.Close(received...)
+	if err != nil {
+		return a, err
+	}
+	if err := json.Unmarshal(body, &a); err != nil {
+		return a, fmt.Errorf("an answer of the proxied network: %w", err)
+	}
+	switch {
+	case a.IsUnknown:
+		return a, ErrUnknown
+	case a.Error != "":
+		return a, errors.New(a.Error)
+	}
+	return a, nil
+}
+
+// connect connects to the parent.
+func (e Egress) connect() (*launch.Channel, error) {
+	var conn *net.UnixConn
+	err := descriptor.ShortPath(e.socket(), func(short string) (err error) {
+		conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: short, Net: "unix"})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return launch.ConnChannel(conn, 0)
+}

@@ -1,0 +1,158 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+)
+
+// ErrUnknown means that the proxied network does not have the sandbox.
+var ErrUnknown = errors.New("the proxied network does not have the sandbox")
+
+// An Egress is the proxied network of one state root. It may be used by several goroutines and processes.
+type Egress struct {
+	// Dir is a directory of root's. Egress makes it.
+	Dir string
+
+	// idle is how long the processes live without a sandbox; zero: idleTime.
+	idle time.Duration
+}
+
+// A Box has the rules of one sandbox.
+type Box = link.Box
+
+// Counts are what a sandbox has used.
+type Counts = link.Counts
+
+// An Event is one decision about a name or a connection.
+type Event = link.Event
+
+// Sockets are the listening sockets of a sandbox, of each family of addresses that it has. Files that are
+// nil count as none. See netns/capture for the options that the sockets need.
+type Sockets struct {
+	// Streams accept the captured connections of TCP.
+	Streams []*os.File
+	// DNSPackets get the queries over UDP, with the address that was asked.
+	DNSPackets []*os.File
+	// DNSStreams accept connections with queries.
+	DNSStreams []*os.File
+}
+
+// list returns the sockets and their roles.
+func (s Sockets) list() (files []*os.File, roles []link.Role) {
+	for _, g := range []struct {
+		files []*os.File
+		role  link.Role
+	}{{s.Streams, link.Streams}, {s.DNSPackets, link.DNSPackets}, {s.DNSStreams, link.DNSStreams}} {
+		for _, f := range g.files {
+			if f != nil {
+				files, roles = append(files, f), append(roles, g.role)
+			}
+		}
+	}
+	return files, roles
+}
+
+// check refuses a box that the worker could not use.
+func check(b Box) error {
+	if !isKey(b.Key) {
+		return fmt.Errorf("invalid key %.80q: use 1 to %d letters, digits, _+-.@", b.Key, maxKey)
+	}
+	size := 0
+	for _, text := range append(b.Allow[:len(b.Allow):len(b.Allow)], b.Deny...) {
+		size += len(text)
+	}
+	if size > link.MaxRules {
+		return fmt.Errorf("the rules have %d bytes; the most are %d", size, link.MaxRules)
+	}
+	_, err := rules.New(b.Allow, b.Deny)
+	return err
+}
+
+// maxKey is the length of the longest key, in bytes.
+const maxKey = 200
+
+// isKey says whether a key can be the name of a directory.
+func isKey(key string) bool {
+	const usual = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+-.@"
+	return key != "" && len(key) <= maxKey && key[0] != '.' && strings.Trim(key, usual) == ""
+}
+
+// Admit adds a sandbox, or replaces the rules and sockets of the sandbox with this key. Its open
+// connections end then. Names keep their addresses as long as the sandbox is not dismissed. When Admit
+// returns, the sockets are served. The sockets stay the caller's.
+func (e Egress) Admit(ctx context.Context, b Box, s Sockets) error {
+	if err := check(b); err != nil {
+		return err
+	}
+	files, roles := s.list()
+	if len(files) == 0 || len(files) > link.MaxSockets {
+		return fmt.Errorf("sandbox %s has %d sockets; give it 1 to %d", b.Key, len(files), link.MaxSockets)
+	}
+	channel, unlock, err := e.connectOrStart(ctx)
+	if err != nil {
+		return fmt.Errorf("admit sandbox %s: %w", b.Key, err)
+	}
+	defer unlock()
+	defer channel.Close()
+	if _, err := call(ctx, channel, request{Op: opAdmit, Key: b.Key, Box: &b, Roles: roles}, files...); err != nil {
+		return fmt.Errorf("admit sandbox %s: %w", b.Key, err)
+	}
+	return nil
+}
+
+// Change changes the rules of a sandbox. When Change returns, they are in force, and the connections that
+// they do not permit have ended. The error is [ErrUnknown] for a sandbox that is not there.
+func (e Egress) Change(ctx context.Context, b Box) error {
+	if err := check(b); err != nil {
+		return err
+	}
+	if _, err := e.ask(ctx, request{Op: opChange, Key: b.Key, Box: &b}); err != nil {
+		return fmt.Errorf("change the rules of sandbox %s: %w", b.Key, err)
+	}
+	return nil
+}
+
+// Dismiss removes a sandbox, also one that is not there: its sockets are closed, its connections end, and
+// its names and events are forgotten.
+func (e Egress) Dismiss(ctx context.Context, key string) error {
+	if !isKey(key) || !statedir.Exists(e.Dir) {
+		return nil
+	}
+	unlock, err := e.lock(ctx, shared)
+	if err != nil {
+		return fmt.Errorf("dismiss sandbox %s: %w", key, err)
+	}
+	defer unlock()
+	if _, err := e.ask(ctx, request{Op: opDismiss, Key: key}); err != nil && !errors.Is(err, ErrUnknown) {
+		return fmt.Errorf("dismiss sandbox %s: %w", key, err)
+	}
+	// The parent may have been killed before.
+	return statedir.RemoveAll(e.boxDir(key))
+}
+
+// Has says whether the sandbox is served.
+func (e Egress) Has(ctx context.Context, key string) (bool, error) {
+	_, err := e.Counts(ctx, key)
+	if errors.Is(err, ErrUnknown) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Counts returns what a sandbox has used since it was admitted first, or since the parent was killed.
+// The error is [ErrUnknown] for a sandbox that is not there.
+func (e Egress) Counts(ctx context.Context, key string) (Counts, error) {
+	a, err := e.ask(ctx, request{Op: opCounts, Key: key})
+	return a.Counts, err
+}
+
+func (e Egress) boxDir(key string) string { return filepath.Join(e.Dir, boxesName, key) }

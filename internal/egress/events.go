@@ -1,0 +1,144 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+)
+
+// followTime is the time between two looks for more events.
+const followTime = 50 * time.Millisecond
+
+// Events are the kept events of a sandbox, the oldest first. With follow, Events waits for more until the
+// context ends or the sandbox is dismissed. The error is [ErrUnknown] for a sandbox that is not there.
+// The texts of an event come from the sandbox: they have no control characters, and nobody has checked
+// them otherwise.
+func (e Egress) Events(ctx context.Context, key string, follow bool) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		if !isKey(key) || !statedir.Exists(e.boxDir(key)) {
+			yield(Event{}, ErrUnknown)
+			return
+		}
+		l := &eventLog{dir: e.boxDir(key), yield: yield}
+		defer l.close()
+		if err := l.run(ctx, follow); err != nil {
+			yield(Event{}, err)
+		}
+	}
+}
+
+// An eventLog reads the events of one box.
+type eventLog struct {
+	dir   string
+	yield func(Event, error) bool
+
+	file    *os.File // nil: not there yet
+	reader  *bufio.Reader
+	partial string // the begin of a line
+}
+
+var errEnough = errors.New("the caller has enough events")
+
+func (l *eventLog) run(ctx context.Context, follow bool) error {
+	err := l.readAll(olderName)
+	for err == nil {
+		var more bool
+		if more, err = l.readNew(); more || err != nil {
+			continue
+		}
+		if !follow || !statedir.Exists(l.dir) {
+			return nil
+		}
+		err = statedir.Sleep(ctx, followTime)
+	}
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+// readAll reads a file from its begin to its end.
+func (l *eventLog) readAll(name string) error {
+	l.close()
+	f, err := os.OpenFile(filepath.Join(l.dir, name), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	l.file, l.reader, l.partial = f, bufio.NewReader(f), ""
+	return l.readLines()
+}
+
+// readNew reads what has come since, and says whether there may be more.
+func (l *eventLog) readNew() (more bool, err error) {
+	if l.file != nil {
+		if err := l.readLines(); err != nil {
+			return false, err
+		}
+	}
+	if l.isNewest() {
+		return false, nil
+	}
+	if l.file != nil { // lines may have come before the file lost its name
+		if err := l.readLines(); err != nil {
+			return false, err
+		}
+	}
+	return true, l.readAll(eventsName)
+}
+
+// isNewest says whether the open file still has the name of the newest one.
+func (l *eventLog) isNewest() bool {
+	named, err := os.Lstat(filepath.Join(l.dir, eventsName))
+	if err != nil {
+		return true // there is none now
+	}
+	if l.file == nil {
+		return false
+	}
+	mine, err := l.file.Stat()
+	return err == nil && os.SameFile(mine, named)
+}
+
+func (l *eventLog) readLines() error {
+	for {
+		text, err := l.reader.ReadString('\n')
+		l.partial += text
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var e Event
+		line := strings.TrimSuffix(l.partial, "\n")
+		l.partial = ""
+		if json.Unmarshal([]byte(line), &e) != nil {
+			continue // a worker that was taken over can write any line
+		}
+		if !l.yield(e, nil) {
+			return errEnough
+		}
+	}
+}
+
+func (l *eventLog) close() {
+	if l.file != nil {
+		l.file.Close()
+		l.file = nil
+	}
+}

@@ -1,0 +1,197 @@
+package egress
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// newHostileParent is a parent with two boxes, in this process. Its worker is the test.
+func newHostileParent(t testing.TB) *parent {
+	p := newParent(t.TempDir())
+	for _, key := range []string{"a", "b"} {
+		file, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.admit(Box{Key: key, Allow: []string{key + ".example"}}, []link.Role{link.Streams}, []*os.File{file}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { file.Close() })
+	}
+	return p
+}
+
+// hear has the parent hear what its worker says, until its end.
+func hear(t testing.TB, p *parent, says []byte) {
+	t.Helper()
+	conn, theirs, err := descriptor.UnixPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	channel, err := launch.ConnChannel(conn, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer channel.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = theirs.Write(says) // the parent may have hung up
+		theirs.Close()
+	}()
+	p.read(channel)
+	channel.Close()
+	<-done
+}
+
+func frame(body []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
+}
+
+// wantUnhurt checks that only names, counts and events have changed, within their bounds.
+func wantUnhurt(t testing.TB, p *parent) {
+	t.Helper()
+	if len(p.boxes) != 2 || len(p.keys) != 2 || p.acked > p.sent {
+		t.Fatalf("the parent has %d boxes, and %d of %d orders are in force", len(p.boxes), p.acked, p.sent)
+	}
+	for key, b := range p.keys {
+		if want := (Box{Key: key, Allow: []string{key + ".example"}}); !reflect.DeepEqual(b.grant, want) || len(b.files) != 1 {
+			t.Errorf("box %s is %+v now", key, b.grant)
+		}
+		if len(b.record.names) > link.MaxNames {
+			t.Errorf("box %s has %d names", key, len(b.record.names))
+		}
+	}
+	entries, err := os.ReadDir(filepath.Join(p.egress.Dir, boxesName))
+	if err != nil || len(entries) != 2 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+func FuzzReports(f *testing.F) {
+	name := frame(link.Report{Kind: link.KindName, Number: 1, Name: "a.example"}.Bytes())
+	event := frame(link.Report{Kind: link.KindEvent, Number: 2, Counts: Counts{Sent: 7}, Line: `{"name":"x"}`}.Bytes())
+	ack := frame(link.Report{Kind: link.KindAck, Sequence: 2}.Bytes())
+	f.Add(bytes.Join([][]byte{name, event, ack}, nil))
+	f.Add(append(ack, "\xff\xff\xff\xff"...))
+	f.Add([]byte("\x00\x00\x00\x00\x01\x00\x00\x01a"))
+	p := newHostileParent(f)
+	f.Fuzz(func(t *testing.T, says []byte) {
+		hear(t, p, says)
+		wantUnhurt(t, p)
+	})
+}
+
+func TestAHostileWorkerHurtsNobody(t *testing.T) {
+	p := newHostileParent(t)
+	var flood bytes.Buffer
+	line := strings.Repeat("x", link.MaxLine)
+	for i := range link.MaxNames + 1000 {
+		flood.Write(frame(link.Report{Kind: link.KindName, Number: 1, Name: fmt.Sprintf("%d.example", i)}.Bytes()))
+		if i%8 == 0 {
+			flood.Write(frame(link.Report{Kind: link.KindEvent, Number: uint32(i%3 + 1), Counts: Counts{Sent: ^uint64(0)}, Line: line}.Bytes()))
+		}
+	}
+	hear(t, p, flood.Bytes())
+	wantUnhurt(t, p)
+	if got := len(p.keys["a"].record.names); got != link.MaxNames {
+		t.Errorf("box a has %d names", got)
+	}
+	for _, b := range p.keys {
+		for _, name := range []string{eventsName, olderName} {
+			if info, err := os.Stat(b.record.path(name)); err == nil && info.Size() > maxEvents {
+				t.Errorf("%s has %d bytes", info.Name(), info.Size())
+			}
+		}
+	}
+}
+
+// A worker that sends descriptors is ended, and they are closed.
+func TestAWorkerCannotSendDescriptors(t *testing.T) {
+	p := newHostileParent(t)
+	conn, theirs, err := descriptor.UnixPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	channel, err := launch.ConnChannel(conn, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer channel.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := descriptor.Send(int(theirs.Fd()), []byte("\x01\x00\x00\x09"), int(w.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	p.read(channel) // and no wait for the rest
+	if err := unix.SetNonblock(int(r.Fd()), true); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if n, err := unix.Read(int(r.Fd()), make([]byte, 1)); n == 0 && err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the descriptor is still open")
+		}
+	}
+	wantUnhurt(t, p)
+}
+
+// Both processes together stay small with many sandboxes.
+func TestAThousandSandboxesNeedLittleMemory(t *testing.T) {
+	const count, bound = 1000, 100 << 20
+	newOutside(t)
+	e := newEgress(t)
+	s := newSandbox(t) // one for all: each has descriptors of its own in both processes
+	for i := range count {
+		box := Box{Key: fmt.Sprintf("box-%d", i), Allow: []string{"good.example", "*.example.com", "@pypi", "192.0.2.0/24"}}
+		if err := e.Admit(t.Context(), box, s.sockets); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := newSandbox(t)
+	if err := e.Admit(t.Context(), Box{Key: "last", Allow: []string{"good.example"}}, last.sockets); err != nil {
+		t.Fatal(err)
+	}
+	if err := last.fetch("good.example"); err != nil {
+		t.Error(err)
+	}
+	total := 0
+	for _, id := range append(parents(t, e), workers(t, e)...) {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", id.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kib int
+		for line := range strings.Lines(string(text)) {
+			if value, ok := strings.CutPrefix(line, "Pss:"); ok {
+				_, _ = fmt.Sscan(value, &kib)
+			}
+		}
+		t.Logf("process %d has %d KiB", id.Pid, kib)
+		total += kib << 10
+	}
+	t.Logf("%d sandboxes need %d MiB", count, total>>20)
+	if total > bound {
+		t.Errorf("%d bytes; want at most %d", total, bound)
+	}
+}

@@ -1,0 +1,480 @@
+package egress
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/worker"
+)
+
+// parentKind is the kind of the parent.
+const parentKind = "egress"
+
+// TakeOver does not return in a parent that [Egress.Admit] has started. Each program that uses an Egress
+// calls TakeOver, and the one of package gateway, before it does anything else.
+func TakeOver() { worker.TakeOverPrivileged(parentKind, run) }
+
+// run is the life of the parent. Its arguments are the directory and the time without a sandbox.
+func run(args []string) error {
+	if len(args) != 2 {
+		return errors.New("the arguments are not a parent's")
+	}
+	idle, err := time.ParseDuration(args[1])
+	if err != nil {
+		return err
+	}
+	socket := worker.File(0)
+	if err := closeOthers(socket); err != nil {
+		return err
+	}
+	l, err := net.FileListener(socket)
+	if err != nil {
+		return err
+	}
+	socket.Close()
+	listener, ok := l.(*net.UnixListener)
+	if !ok {
+		return errors.New("the control socket is not of unix(7)")
+	}
+	p := newParent(args[0])
+	go p.serve(listener)
+	go p.endWhenIdle(idle)
+	p.superviseForever()
+	return nil
+}
+
+// A parent keeps the state of all boxes.
+type parent struct {
+	egress Egress
+
+	// changing is held while the boxes and the worker's knowledge of them change. It guards worker, last,
+	// and the sockets and grants of boxes. It is above mu.
+	changing sync.Mutex
+	worker   *launch.Channel // nil while there is none
+	last     uint32          // the last number of a box
+
+	// mu is held for moments. The goroutine that reads the worker's reports needs it.
+	mu         sync.Mutex
+	boxes      map[uint32]*box
+	keys       map[string]*box
+	emptySince time.Time // since when there is no box
+	// sent is the last sequence that was sent to a worker, acked the last one that is in force.
+	sent, acked uint64
+	moved       chan struct{} // closed when acked moves
+}
+
+func newParent(dir string) *parent {
+	return &parent{
+		egress: Egress{Dir: dir}, boxes: map[uint32]*box{}, keys: map[string]*box{}, emptySince: time.Now(), moved: make(chan struct{}),
+	}
+}
+
+// A box is one sandbox. grant, files and roles are guarded by the parent's changing, the rest by its mu.
+type box struct {
+	number uint32
+	grant  Box
+	files  []*os.File
+	roles  []link.Role
+	record *record
+}
+
+// ackTime is how long the worker has for an order. After that the parent replaces the worker, which then
+// has ackTime again.
+const ackTime = 5 * time.Second
+
+// errSlow says that the rules may not be in force.
+var errSlow = errors.New("the worker of the proxied network does not answer")
+
+// admit adds or replaces a box. It takes the files over.
+func (p *parent) admit(grant Box, roles []link.Role, files []*os.File) error {
+	p.changing.Lock()
+	defer p.changing.Unlock()
+	b := p.boxOf(grant.Key)
+	if b == nil {
+		if err := p.checkRoom(); err != nil {
+			descriptor.Close(files...)
+			return err
+		}
+		record, err := openRecord(p.egress.boxDir(grant.Key))
+		if err != nil {
+			descriptor.Close(files...)
+			return err
+		}
+		p.last++
+		b = &box{number: p.last, record: record}
+	}
+	descriptor.Close(b.files...)
+	b.grant, b.files, b.roles = grant, files, roles
+	p.mu.Lock()
+	p.boxes[b.number], p.keys[grant.Key] = b, b
+	p.mu.Unlock()
+	p.orderLocked(p.orderOf(b), b.files)
+	return nil
+}
+
+// checkRoom refuses a box for which the worker has no descriptors.
+func (p *parent) checkRoom() error {
+	if p.last == math.MaxUint32 {
+		return errors.New("there were too many sandboxes; end all sandboxes of the proxied network")
+	}
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return os.NewSyscallError("getrlimit", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if most := (max(files.Max, link.FilesOfWorker) - link.FilesOfWorker) / (link.MaxSockets + link.FilesPerConnection); uint64(len(p.boxes)) >= most {
+		return fmt.Errorf("%d sandboxes are in the proxied network; raise the hard limit of open files, which is %d, for more", most, files.Max)
+	}
+	return nil
+}
+
+// change gives a box new rules.
+func (p *parent) change(grant Box) error {
+	p.changing.Lock()
+	defer p.changing.Unlock()
+	b := p.boxOf(grant.Key)
+	if b == nil {
+		return ErrUnknown
+	}
+	b.grant = grant
+	p.orderLocked(link.Order{Number: b.number, Box: &b.grant}, nil)
+	return nil
+}
+
+// dismiss removes a box with all that it has.
+func (p *parent) dismiss(key string) error {
+	p.changing.Lock()
+	defer p.changing.Unlock()
+	b := p.boxOf(key)
+	if b == nil {
+		return ErrUnknown
+	}
+	descriptor.Close(b.files...)
+	p.mu.Lock()
+	delete(p.boxes, b.number)
+	delete(p.keys, key)
+	p.emptySince = time.Now()
+	err := b.record.remove()
+	p.mu.Unlock()
+	p.orderLocked(link.Order{Number: b.number}, nil)
+	return err
+}
+
+func (p *parent) counts(key string) (Counts, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b, ok := p.keys[key]; ok {
+		return b.record.counts, nil
+	}
+	return Counts{}, ErrUnknown
+}
+
+func (p *parent) boxOf(key string) *box {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.keys[key]
+}
+
+// orderOf is the order that makes a box.
+func (p *parent) orderOf(b *box) link.Order {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return link.Order{Number: b.number, Box: &b.grant, Roles: b.roles, Names: b.record.names, Used: b.record.counts}
+}
+
+// orderLocked sends an order to the worker, and asks for its acknowledgement. If there is no worker, the
+// next one gets the whole state.
+func (p *parent) orderLocked(o link.Order, files []*os.File) {
+	p.mu.Lock()
+	p.sent++
+	o.Sequence = p.sent
+	p.mu.Unlock()
+	if p.worker != nil {
+		send(p.worker, o, files)
+	}
+}
+
+// send hangs up if the worker does not take the order in time.
+func send(worker *launch.Channel, o link.Order, files []*os.File) {
+	body, err := json.Marshal(o)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), ackTime)
+		defer cancel()
+		err = worker.Send(ctx, body, files...)
+	}
+	if err != nil {
+		worker.HangUp()
+	}
+}
+
+// restore gives a new worker the whole state.
+func (p *parent) restore(worker *launch.Channel) {
+	p.changing.Lock()
+	defer p.changing.Unlock()
+	p.worker = worker
+	p.mu.Lock()
+	boxes := make([]*box, 0, len(p.boxes))
+	for _, b := range p.boxes {
+		boxes = append(boxes, b)
+	}
+	last := link.Order{Sequence: p.sent}
+	p.mu.Unlock()
+	for _, b := range boxes {
+		send(worker, p.orderOf(b), b.files)
+	}
+	send(worker, last, nil)
+}
+
+func (p *parent) forget() {
+	p.changing.Lock()
+	defer p.changing.Unlock()
+	p.worker = nil
+}
+
+// await waits until all orders until now are in force.
+func (p *parent) await() error {
+	p.mu.Lock()
+	wanted := p.sent
+	p.mu.Unlock()
+	if p.comes(wanted) {
+		return nil
+	}
+	p.changing.Lock()
+	if p.worker != nil {
+		p.worker.HangUp()
+	}
+	p.changing.Unlock()
+	if p.comes(wanted) {
+		return nil
+	}
+	return errSlow
+}
+
+func (p *parent) comes(wanted uint64) bool {
+	late := time.NewTimer(ackTime)
+	defer late.Stop()
+	for {
+		p.mu.Lock()
+		acked, moved := p.acked, p.moved
+		p.mu.Unlock()
+		if acked >= wanted {
+			return true
+		}
+		select {
+		case <-moved:
+		case <-late.C:
+			return false
+		}
+	}
+}
+
+// take takes one report of the worker, which is hostile.
+func (p *parent) take(r link.Report) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.Kind == link.KindAck {
+		if r.Sequence > p.acked && r.Sequence <= p.sent {
+			p.acked = r.Sequence
+			close(p.moved)
+			p.moved = make(chan struct{})
+		}
+		return
+	}
+	b, ok := p.boxes[r.Number]
+	if !ok {
+		return // dismissed
+	}
+	if r.Kind == link.KindName {
+		b.record.addName(r.Name)
+	} else {
+		b.record.addEvent(r.Line, r.Counts)
+	}
+}
+
+// endWhenIdle ends the process when there has been no box for some time. A client that admits a box holds
+// the lock.
+func (p *parent) endWhenIdle(idle time.Duration) {
+	for {
+		p.mu.Lock()
+		left := time.Until(p.emptySince.Add(idle))
+		if len(p.boxes) > 0 {
+			left = idle
+		}
+		p.mu.Unlock()
+		if left > 0 {
+			time.Sleep(left)
+			continue
+		}
+		if p.tryEnd() {
+			os.Exit(0) // the lock ends with the process
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// tryEnd takes the lock, and removes the control socket if there is still no box.
+func (p *parent) tryEnd() bool {
+	f, err := os.OpenFile(filepath.Join(p.egress.Dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return !statedir.Exists(p.egress.Dir)
+	}
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		f.Close()
+		return false
+	}
+	p.mu.Lock()
+	isIdle := len(p.boxes) == 0
+	p.mu.Unlock()
+	if !isIdle {
+		f.Close()
+		return false
+	}
+	os.Remove(p.egress.socket())
+	return true // and no close: see endWhenIdle
+}
+
+// maxClients is how many clients the parent serves at a time. Others wait.
+const maxClients = 64
+
+// serve answers the clients.
+func (p *parent) serve(l *net.UnixListener) {
+	slots := make(chan struct{}, maxClients)
+	for {
+		slots <- struct{}{}
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			<-slots
+			time.Sleep(10 * time.Millisecond) // too many descriptors are open
+			continue
+		}
+		go func() {
+			defer func() { <-slots }()
+			p.serveClient(conn)
+		}()
+	}
+}
+
+// clientTime bounds the time of a client for its request.
+const clientTime = 10 * time.Second
+
+func (p *parent) serveClient(conn *net.UnixConn) {
+	isOwn := isOwner(conn)
+	channel, err := launch.ConnChannel(conn, link.MaxSockets)
+	if err != nil {
+		return
+	}
+	defer channel.Close()
+	defer channel.Discard()
+	if !isOwn {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), clientTime)
+	defer cancel()
+	body, files, err := channel.Receive(ctx, link.MaxOrder)
+	if err != nil {
+		return
+	}
+	a := p.answer(body, files)
+	if body, err = json.Marshal(a); err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), clientTime)
+		defer cancel()
+		_ = channel.Send(ctx, body) // the client may have gone
+	}
+}
+
+// isOwner says whether the client has the user of this process.
+func isOwner(conn *net.UnixConn) bool {
+	var peer *unix.Ucred
+	err := descriptor.Use(conn, func(fd int) (err error) {
+		peer, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		return err
+	})
+	return err == nil && int(peer.Uid) == os.Geteuid()
+}
+
+// answer carries out a request. It takes the files over.
+func (p *parent) answer(body []byte, files []*os.File) (a answer) {
+	var r request
+	err := json.Unmarshal(body, &r)
+	if err == nil {
+		err = r.check(files)
+	}
+	if err != nil {
+		descriptor.Close(files...)
+		return answer{Error: err.Error()}
+	}
+	switch r.Op {
+	case opAdmit:
+		err = p.admit(*r.Box, r.Roles, files)
+	case opChange:
+		err = p.change(*r.Box)
+	case opDismiss:
+		err = p.dismiss(r.Key)
+	case opCounts:
+		a.Counts, err = p.counts(r.Key)
+	}
+	if err == nil && r.Op != opCounts {
+		err = p.await()
+	}
+	if err != nil {
+		a.Error, a.IsUnknown = err.Error(), errors.Is(err, ErrUnknown)
+	}
+	return a
+}
+
+func (r request) check(files []*os.File) error {
+	hasBox := r.Op == opAdmit || r.Op == opChange
+	switch {
+	case !isKey(r.Key), (r.Box != nil) != hasBox, hasBox && r.Box.Key != r.Key:
+		return errors.New("a request has no key, or another box than that of the operation")
+	case len(files) != len(r.Roles), (len(files) > 0) != (r.Op == opAdmit):
+		return fmt.Errorf("a request has %d sockets and %d roles", len(files), len(r.Roles))
+	case !hasBox && r.Op != opDismiss && r.Op != opCounts:
+		return fmt.Errorf("a request for %q", r.Op)
+	}
+	for i, role := range r.Roles {
+		if err := checkSocket(files[i], role); err != nil {
+			return fmt.Errorf("socket %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// checkSocket refuses a socket that the worker could not use.
+func checkSocket(f *os.File, role link.Role) error {
+	protocol, isListening := unix.IPPROTO_TCP, 1
+	switch role {
+	case link.Streams, link.DNSStreams:
+	case link.DNSPackets:
+		protocol, isListening = unix.IPPROTO_UDP, 0
+	default:
+		return fmt.Errorf("its role is %q", role)
+	}
+	return descriptor.Use(f, func(fd int) error {
+		for option, want := range map[int]int{unix.SO_PROTOCOL: protocol, unix.SO_ACCEPTCONN: isListening} {
+			got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, option)
+			if err != nil {
+				return os.NewSyscallError("getsockopt", err)
+			}
+			if got != want {
+				return fmt.Errorf("it cannot be one for %s", role)
+			}
+		}
+		return nil
+	})
+}
