@@ -12,6 +12,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
@@ -131,11 +132,11 @@ func (s Stamps) shown(all []*mountinfo.Info) string {
 type HostMounts struct {
 	mu   sync.Mutex
 	file *os.File
-	last []*mountinfo.Info
+	last []*mountinfo.Info // nil before the first read, and after a failed read
 }
 
 // now returns the mounts. It reads them anew only if a mount has changed.
-func (h *HostMounts) now() (_ []*mountinfo.Info, err error) {
+func (h *HostMounts) now() ([]*mountinfo.Info, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.file == nil {
@@ -145,14 +146,24 @@ func (h *HostMounts) now() (_ []*mountinfo.Info, err error) {
 			return nil, os.NewSyscallError("open /proc/self/mountinfo", err)
 		}
 		h.file = os.NewFile(uintptr(fd), "/proc/self/mountinfo")
-	} else if changed, err := mountsChanged(int32(h.file.Fd())); err != nil || !changed {
-		return h.last, err
 	}
+	changed, err := mountsChanged(int32(h.file.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	if !changed && h.last != nil {
+		return h.last, nil
+	}
+	h.last = nil // the kernel reports a change once, and the read can fail
 	if _, err := h.file.Seek(0, 0); err != nil {
 		return nil, err
 	}
-	h.last, err = mountinfo.GetMountsFromReader(h.file, nil)
-	return h.last, err
+	all, err := mountinfo.GetMountsFromReader(h.file, nil)
+	if err != nil {
+		return nil, err
+	}
+	h.last = all
+	return all, nil
 }
 
 // Close closes the file with the mounts.
@@ -161,13 +172,13 @@ func (h *HostMounts) Close() {
 	defer h.mu.Unlock()
 	if h.file != nil {
 		h.file.Close()
-		h.file = nil
+		h.file, h.last = nil, nil
 	}
 }
 
 // mountsChanged says whether a mount has changed since the last call: proc(5), mounts.
 func mountsChanged(fd int32) (bool, error) {
 	fds := []unix.PollFd{{Fd: fd, Events: unix.POLLPRI}}
-	_, err := unix.Poll(fds, 0)
+	_, err := descriptor.Retry(func() (int, error) { return unix.Poll(fds, 0) })
 	return fds[0].Revents != 0, err
 }

@@ -98,9 +98,30 @@ func TestStampsNoticeMounts(t *testing.T) {
 		}
 	}
 	t.Cleanup(unmount)
+	failRead(t, s.host)
 	checkChanged(t, s, "the mounts of the host")
 	unmount()
 	checkChanged(t, s, "")
+}
+
+// failRead makes a look at the mounts fail after the kernel has reported all changes.
+func failRead(t *testing.T, h *HostMounts) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	w.Close() // so poll(2) reports an event, and the file cannot seek
+	if _, err := mountsChanged(int32(h.file.Fd())); err != nil {
+		t.Error(err)
+	}
+	mounts := h.file
+	h.file = r
+	if _, err := h.now(); err == nil {
+		t.Error("a pipe has mounts")
+	}
+	h.file = mounts
 }
 
 // The stamps of the host's own root have its parts, and the patterns of its /etc.
