@@ -239,10 +239,10 @@ func TestUnknownContainerIsSaidToBe(t *testing.T) {
 	h.refuse(255, []string{"unknown does not exist"}, "exec", "unknown", "probe")
 }
 
-func TestListShowsContainersOnly(t *testing.T) {
+func TestListShowsContainers(t *testing.T) {
 	h := newHost(t)
 	h.must("run", "-d", "-b", h.bundle(nil, "pause"), h.id())
-	if err := os.MkdirAll(filepath.Join(h.root, "@sandboxes", "x"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(h.root, "@sandboxes"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	s := h.state(h.id())
@@ -262,6 +262,20 @@ func TestListShowsContainersOnly(t *testing.T) {
 		t.Errorf("list json: %s", got)
 	}
 	h.refuse(1, []string{"invalid format option"}, "list", "-f", "xml")
+}
+
+// The rest of a failed removal is listed, also if nothing but an empty directory is left.
+func TestListShowsRests(t *testing.T) {
+	h := newHost(t)
+	if err := os.MkdirAll(filepath.Join(h.root, "@sandboxes", "gone"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.must("list", "-q").stdout; got != "gone\n" {
+		t.Errorf("list -q: %q", got)
+	}
+	if got := strings.Fields(h.must("list").stdout); len(got) != 11 || got[8] != "stopped" {
+		t.Errorf("list: %q", got)
+	}
 }
 
 func TestListOfAMissingRoot(t *testing.T) {

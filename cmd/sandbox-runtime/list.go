@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -19,13 +18,15 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
 func listCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "list",
 		Usage: "list the containers below --root",
-		Description: `A container that cannot be loaded, for example since it is being deleted, is left
+		Description: `A sandbox that was made or removed only in part is stopped: prune removes the rest.
+A container that cannot be loaded, for example since it is being deleted, is left
 out, and stderr has the reason.
 
     # ` + commandline.Program + ` list
@@ -74,12 +75,26 @@ func ownStates(cmd *cli.Command) ([]container.State, error) {
 	return loadStates(root, ids, cmd.Root().ErrWriter), nil
 }
 
-// listedIDs are the ids of the containers and sandboxes below a state root, but for sandboxes that
-// are not made yet, such as the blanks of a pool.
+// listedIDs are the ids of the containers and sandboxes below a state root, with what is left of
+// sandboxes, but without sandboxes that are not made yet, such as the blanks of a pool.
 func listedIDs(root string) ([]string, error) {
 	ids, err := container.IDs(root)
-	sandboxes := record.Roots{State: root}.Sandboxes()
-	return slices.DeleteFunc(ids, func(id string) bool { return record.IsPending(filepath.Join(sandboxes, id)) }), err
+	if err != nil {
+		return nil, err
+	}
+	roots := record.Roots{State: root}
+	ids = slices.DeleteFunc(ids, func(id string) bool { return record.IsPending(roots.Dir(id)) })
+	sandboxes, err := os.ReadDir(roots.Sandboxes())
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range sandboxes {
+		if record.IsRest(roots.Dir(e.Name())) {
+			ids = append(ids, e.Name())
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
 }
 
 // loadStates leaves out containers that cannot be read, such as one that was deleted
@@ -99,6 +114,9 @@ func loadStates(root string, ids []string, stderr io.Writer) []container.State {
 
 func loadState(root, id string) (container.State, error) {
 	c, err := container.Load(root, id)
+	if dir := (record.Roots{State: root}).Dir(id); errors.Is(err, container.ErrNotExist) && record.IsRest(dir) {
+		return restState(dir)
+	}
 	if err != nil {
 		return container.State{}, err
 	}
@@ -108,6 +126,15 @@ func loadState(root, id string) (container.State, error) {
 	}
 	s.Owner, err = c.Owner()
 	return s, err
+}
+
+// restState is the state of a sandbox of which nothing but its directory may be left.
+func restState(dir string) (container.State, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return container.State{}, err
+	}
+	return listedState(sandbox.Info{ID: info.Name(), State: sandbox.StateStopped, Created: info.ModTime()}), nil
 }
 
 func listPrinter(format string, quiet bool) (func(io.Writer, []container.State) error, error) {

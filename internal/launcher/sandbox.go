@@ -11,7 +11,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -104,6 +103,11 @@ func (l *Launcher) info(id string) (spec.Info, error) {
 		return spec.Info{}, err
 	}
 	r, err := record.Read(l.Dir(id))
+	pending := false
+	if errors.Is(err, fs.ErrNotExist) {
+		pending = record.IsPending(l.Dir(id))
+		r, err = record.Read(l.Dir(id)) // the sandbox can have come up before that
+	}
 	if err == nil {
 		i := r.Info(id, func() bool { return l.paused(id) })
 		noteDamage(l.Roots, r, &i)
@@ -113,7 +117,7 @@ func (l *Launcher) info(id string) (spec.Info, error) {
 	switch {
 	case statErr != nil:
 		return spec.Info{}, statErr
-	case errors.Is(err, fs.ErrNotExist) && statedir.OwnerLives(l.Dir(id)):
+	case errors.Is(err, fs.ErrNotExist) && pending:
 		return spec.Info{}, err
 	}
 	// The sandbox is half made, or its record is damaged. Both can be removed.

@@ -141,11 +141,17 @@ func IsUnknown(err error) bool {
 // Write writes the record to the sandbox's directory. The caller must hold the directory.
 func (r Record) Write(dir string) error { return statedir.ReplaceJSON(filepath.Join(dir, FileName), r) }
 
-// IsPending says that the sandbox with this directory has no record yet: a process that lives is
-// making the sandbox, or keeps it for a later request.
+// IsPending says that the sandbox with this directory has no record, and that a process works on the
+// sandbox: the process makes or removes the sandbox, or keeps it for a later request.
 func IsPending(dir string) bool {
-	return statedir.Exists(dir) && !statedir.Exists(filepath.Join(dir, FileName)) && statedir.OwnerLives(dir)
+	return !hasRecord(dir) && statedir.OwnerLives(dir) && statedir.IsHeld(dir) && !hasRecord(dir)
 }
+
+// IsRest says that the sandbox with this directory has no record, and that no process works on the
+// sandbox: its creation or its removal was cut short. Prune removes the rest.
+func IsRest(dir string) bool { return statedir.Exists(dir) && !IsPending(dir) && !hasRecord(dir) }
+
+func hasRecord(dir string) bool { return statedir.Exists(filepath.Join(dir, FileName)) }
 
 // VersionOf is the version of the record that a sandbox's directory has now.
 func VersionOf(dir string) (Version, error) {

@@ -102,6 +102,15 @@ func HoldOrphan(parent, id string) (*Dir, error) {
 	}
 }
 
+// IsHeld says whether a process works on the sandbox with this directory.
+func IsHeld(path string) bool {
+	s, err := Hold(filepath.Split(path))
+	if err == nil {
+		s.Release()
+	}
+	return errors.Is(err, ErrHeld)
+}
+
 // Sleep returns nil after d, or ctx's error as soon as that ends.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
