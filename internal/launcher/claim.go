@@ -51,7 +51,11 @@ func (m *making) claim(ctx context.Context, state *statedir.Dir) (missed string,
 	// The blank was broken: the caller makes another sandbox in its place.
 	left := m.conn.Close()
 	*m = cold
-	return "broken", errors.Join(left, m.launcher.clearHeld(ctx, m.id, state), state.Renew())
+	err = m.launcher.clearHeld(ctx, m.id, state)
+	if err == nil { // else the names of the blank must stay for another try
+		err = state.Renew()
+	}
+	return "broken", errors.Join(left, err)
 }
 
 // dress gives a blank the name and the configuration of the request. state is the directory with

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -84,5 +85,30 @@ func TestNothingOfAnAbortedClaimIsInALaterSandbox(t *testing.T) {
 	}
 	l.StopPool()
 	l.tending.Wait()
+	checkNothingLeft(t, l)
+}
+
+// A claim that cannot be undone leaves what the next removal needs.
+func TestDownFinishesTheCleanupOfAClaim(t *testing.T) {
+	l := newPooledLauncher(t, 1)
+	blank := filepath.Join(l.State, directoriesOf(t, l)[0])
+	if err := unix.Mount("tmpfs", blank, "tmpfs", 0, "size=64k"); err != nil { // its rename and its removal fail
+		t.Fatal(err)
+	}
+	sb, err := l.Create(t.Context(), inMemory("box", spec.Config{}), Sources{})
+	if !errors.Is(err, unix.EBUSY) {
+		t.Errorf("create: %v", err)
+	}
+	if err == nil {
+		_ = sb.Close()
+	}
+	if err := unix.Unmount(blank, 0); err != nil {
+		t.Error(err)
+	}
+	l.StopPool()
+	l.tending.Wait()
+	if err := l.Remove(t.Context(), "box"); err != nil {
+		t.Error(err)
+	}
 	checkNothingLeft(t, l)
 }
