@@ -35,7 +35,7 @@ func (l *Launcher) FinishRemovalsAside(failed func(error)) {
 
 // finishes ends the processes of a sandbox, takes its record, and leaves the rest for later. If it
 // returns false, the caller must finish the removal.
-func (a *aside) finishes(ctx context.Context, x *removal, endsLevel bool) bool {
+func (a *aside) finishes(ctx context.Context, x *removal) bool {
 	if a == nil || x.record == nil {
 		return false
 	}
@@ -45,7 +45,7 @@ func (a *aside) finishes(ctx context.Context, x *removal, endsLevel bool) bool {
 		return false
 	}
 	mounts := x.holdMounts()
-	if err := x.leave(endsLevel); err != nil {
+	if err := x.leave(); err != nil {
 		mounts.Close()
 		<-a.waiting
 		return false
@@ -85,14 +85,12 @@ func (x *removal) holdMounts() *os.File {
 }
 
 // leave ends all processes of a healthy sandbox, and takes its record: then no sandbox has the id.
-func (x *removal) leave(endsLevel bool) error {
+func (x *removal) leave() error {
 	if err := x.end(); err != nil {
 		return err
 	}
-	if endsLevel {
-		if err := x.launcher.networks().ForgetLevel(x.id, x.record.UID); err != nil {
-			return err
-		}
+	if err := x.endLevels(); err != nil {
+		return err
 	}
 	if err := x.state.Sign(); err != nil {
 		return err

@@ -206,6 +206,31 @@ func TestAnUnfinishedRemovalIsTold(t *testing.T) {
 	checkNothingLeft(t, l)
 }
 
+// A removal by root ends also root's level of the name, which an earlier sandbox of root's has left.
+func TestAnUnfinishedRemovalEndsTheLevelOfRoot(t *testing.T) {
+	l, _ := newAsideLauncher(t)
+	if _, err := l.Create(t.Context(), inMemory("box", spec.Config{Sensitivity: spec.SensitivitySecret}), Sources{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Abandon(t.Context(), "box", nil); err != nil { // the level stays
+		t.Fatal(err)
+	}
+	l.tending.Wait()
+	if level, err := l.networks().Level("box", 0); err != nil || level != spec.SensitivitySecret {
+		t.Fatalf("before: %q, %v", level, err)
+	}
+	if _, err := l.Create(t.Context(), inMemory("box", spec.Config{}), Sources{UID: 1001, GIDs: []uint32{1001}}); err != nil {
+		t.Fatal(err)
+	}
+	pauseRemovals(t, l)
+	if err := l.Remove(t.Context(), "box"); err != nil {
+		t.Fatal(err)
+	}
+	if level, err := l.networks().Level("box", 0); err != nil || level.Above(spec.SensitivityPublic) {
+		t.Errorf("after: %q, %v", level, err)
+	}
+}
+
 // A paused sandbox has gone when its removal returns.
 func TestASlowRemovalIsNotFinishedAside(t *testing.T) {
 	l, _ := newAsideLauncher(t)

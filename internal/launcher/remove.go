@@ -30,33 +30,41 @@ import (
 // Errors: [launch.ErrBusy] if another process makes or changes the sandbox for too long;
 // [launch.ErrNotFound] for a container that is no sandbox.
 func (l *Launcher) Remove(ctx context.Context, id string) error {
-	if err := l.removeWhere(ctx, id, true, func(record.Record, error) bool { return true }); err != nil {
+	ends := func(owner uint32) []uint32 { return []uint32{owner, 0} }
+	if err := l.removeWhere(ctx, id, ends, func(record.Record, error) bool { return true }); err != nil {
 		return err
 	}
-	return l.ForgetLevel(id, 0)
+	return l.ForgetLevel(id, 0) // the name may have had no sandbox
 }
 
 // RemoveIf is Remove if may returns true for the owner of the sandbox. Otherwise, or if the owner
 // is unknown, it does nothing. It calls may while no other process can change the sandbox:
 // before, another user's sandbox may have got the name.
 func (l *Launcher) RemoveIf(ctx context.Context, id string, may func(owner uint32) bool) error {
-	return l.removeWhere(ctx, id, true, func(r record.Record, err error) bool { return err == nil && may(r.UID) })
+	return l.removeWhere(ctx, id, ofOwner, func(r record.Record, err error) bool { return err == nil && may(r.UID) })
 }
 
 // Abandon is RemoveIf for a sandbox whose owner has not removed it: the level stays. Nil allows all.
 func (l *Launcher) Abandon(ctx context.Context, id string, may func(owner uint32) bool) error {
-	return l.removeWhere(ctx, id, false, func(r record.Record, err error) bool {
+	return l.removeWhere(ctx, id, ofNobody, func(r record.Record, err error) bool {
 		return may == nil || err == nil && may(r.UID)
 	})
 }
 
 // removeOnly is Remove if the sandbox has this PID 1.
 func (l *Launcher) removeOnly(ctx context.Context, id string, init process.ID) error {
-	return l.removeWhere(ctx, id, true, func(r record.Record, err error) bool { return err != nil || r.Init == init })
+	return l.removeWhere(ctx, id, ofOwner, func(r record.Record, err error) bool { return err != nil || r.Init == init })
 }
 
-// removeWhere is Remove if is returns true for the sandbox's record.
-func (l *Launcher) removeWhere(ctx context.Context, id string, endsLevel bool, is func(record.Record, error) bool) error {
+// ofOwner and ofNobody are the users whose levels a removal ends.
+func ofOwner(owner uint32) []uint32 { return []uint32{owner} }
+func ofNobody(uint32) []uint32      { return nil }
+
+// removeWhere is Remove if is returns true for the sandbox's record. The levels that end are those
+// of the users that ends returns for the owner.
+func (l *Launcher) removeWhere(
+	ctx context.Context, id string, ends func(owner uint32) []uint32, is func(record.Record, error) bool,
+) error {
 	if !record.IsName(id) {
 		return nil
 	}
@@ -70,14 +78,15 @@ func (l *Launcher) removeWhere(ctx context.Context, id string, endsLevel bool, i
 		return nil
 	}
 	x, err := l.beginRemoval(id, state)
-	if err == nil && l.aside.finishes(ctx, x, endsLevel) {
-		return nil
-	}
 	if err == nil {
+		x.levels = ends(r.UID)
+		if l.aside.finishes(ctx, x) {
+			return nil
+		}
 		err = x.finish(ctx)
 	}
-	if err == nil && endsLevel {
-		err = l.networks().ForgetLevel(id, r.UID)
+	if err == nil {
+		err = x.endLevels()
 	}
 	if err != nil {
 		// The directory stays for another try, and the ids with it: something
@@ -160,6 +169,8 @@ type removal struct {
 	group    *cgroups.Group
 	// record is nil if it is missing or damaged.
 	record *record.Record
+	// levels are the users whose levels of the name end.
+	levels []uint32
 	// store is open if a client may hold it. PID 1 leads to the store: once PID 1 has ended, nothing
 	// is handed out any more.
 	store *os.File
@@ -210,6 +221,15 @@ func (x *removal) finish(ctx context.Context) error {
 		return x.giveUp(err)
 	}
 	return nil
+}
+
+// endLevels ends the levels of the name while no other process can make a sandbox with the name.
+func (x *removal) endLevels() error {
+	var errs []error
+	for _, uid := range x.levels {
+		errs = append(errs, x.launcher.networks().ForgetLevel(x.id, uid))
+	}
+	return errors.Join(errs...)
 }
 
 // dropDamagedNames removes a file of names that cannot be read or that names objects of others.
