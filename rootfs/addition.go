@@ -221,8 +221,8 @@ func (a *Additions) Close() {
 }
 
 // Mount makes the mount points and attaches the sources there. store is the store of the sandbox; uids
-// and gids are its maps. attach attaches a detached mount at a path of the sandbox. [errors.ErrUnsupported]
-// says that this kernel makes no overlay of mounts that are attached nowhere (Linux 6.15).
+// and gids are its maps. attach attaches a detached mount at a path of the sandbox. The error
+// is [ErrDetachedOverlay] if this kernel cannot make the overlays.
 func (a *Additions) Mount(store *os.File, uids, gids []specs.LinuxIDMapping, attach func(tree *os.File, target string) error) error {
 	b := builder{uids: sysMappings(uids), gids: sysMappings(gids), base: int(a.shown.skeleton.Fd()), store: int(store.Fd())}
 	for _, add := range a.all {

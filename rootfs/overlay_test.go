@@ -221,3 +221,22 @@ func TestOverlaysThatAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A directory that no overlay can have says nothing about the kernel.
+func TestARefusedDirectoryIsNoOldKernel(t *testing.T) {
+	asRoot(t)
+	dir, err := os.Open("/proc/sys/kernel")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	fs, err := openOverlay()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fs.Close()
+	m, err := Overlay{Lower: []*os.File{dir}, Upper: dir, Work: dir}.Mount()
+	if !errors.Is(err, unix.EINVAL) || errors.Is(err, ErrDetachedOverlay) == takesDetached(fs) {
+		t.Errorf("%v, %v; the kernel takes detached layers: %t", m, err, takesDetached(fs))
+	}
+}

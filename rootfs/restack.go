@@ -8,6 +8,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/fsmount"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/userns"
 	"golang.org/x/sys/unix"
 )
@@ -21,9 +22,12 @@ type Overlay struct {
 	Upper, Work *os.File
 }
 
+// ErrDetachedOverlay says that this kernel makes no overlay of mounts that are attached nowhere. It is
+// an [errors.ErrUnsupported].
+var ErrDetachedOverlay = fmt.Errorf("%w before Linux 6.15", errors.ErrUnsupported)
+
 // Mount makes the overlay as a detached mount, with the options that all overlays
-// of a sandbox have. Layers by descriptor that are attached nowhere are Linux 6.15's;
-// [errors.ErrUnsupported] says that this kernel is older.
+// of a sandbox have. The error is [ErrDetachedOverlay] if this kernel makes no such overlay.
 func (o Overlay) Mount() (*os.File, error) {
 	fs, err := openOverlay()
 	if err != nil {
@@ -32,8 +36,8 @@ func (o Overlay) Mount() (*os.File, error) {
 	defer fs.Close()
 	set := func(key string, dir *os.File) error {
 		err := fs.SetFile(key, dir)
-		if errors.Is(err, unix.EINVAL) {
-			err = errors.Join(err, fmt.Errorf("%w before Linux 6.15", errors.ErrUnsupported))
+		if errors.Is(err, unix.EINVAL) && !takesDetached(fs) { // else overlayfs refuses the directory
+			err = errors.Join(err, ErrDetachedOverlay)
 		}
 		return err
 	}
@@ -50,6 +54,23 @@ func (o Overlay) Mount() (*os.File, error) {
 		return nil, err
 	}
 	return os.NewFile(uintptr(mnt), "overlay"), nil
+}
+
+// takesDetached says whether an overlay can have a layer that is attached nowhere. It is true if
+// this cannot be told.
+func takesDetached(overlay *fsmount.Context) bool {
+	tmpfs, err := fsmount.Open("tmpfs", "probe")
+	if err != nil {
+		return true
+	}
+	defer tmpfs.Close()
+	fd, err := tmpfs.Mount()
+	if err != nil {
+		return true
+	}
+	dir := os.NewFile(uintptr(fd), "probe")
+	defer dir.Close()
+	return !errors.Is(overlay.SetFile("lowerdir+", dir), unix.EINVAL)
 }
 
 // MakeLayer makes a layer's two directories in an empty one. The top of the upper layer

@@ -43,7 +43,7 @@ func (m *making) claim(ctx context.Context, state *statedir.Dir) (missed string,
 		m.launcher.blanks.claims.Hit(m.from.UID, time.Since(start))
 		return "", nil
 	}
-	if errors.Is(err, errors.ErrUnsupported) && len(m.request.Config.Overlays) > 0 {
+	if errors.Is(err, rootfs.ErrDetachedOverlay) {
 		m.launcher.blanks.noOverlays.Store(true)
 	} else if _, refused := errors.AsType[*launch.ConfigError](err); refused || ctx.Err() != nil {
 		return "", err
