@@ -181,9 +181,17 @@ rm file; ls -A . ; touch /mnt/x 2>/dev/null || echo no; grep -c " $PWD " /proc/s
 	for _, target := range []string{"/usr/share/srt-test", "/tmp", "/workspace/x/../y"} {
 		awaitBlanks(t, l, 1)
 		before := poolOf(t, l)
-		sb, err := l.Create(t.Context(), inMemory("box", spec.Config{Binds: []spec.Bind{{Source: shown, Target: target}}}), Sources{})
-		if err == nil {
-			err = sb.Close()
+		bind := func(l *Launcher) error {
+			r := inMemory("bound", spec.Config{Binds: []spec.Bind{{Source: shown, Target: target}}})
+			sb, err := l.Create(t.Context(), r, Sources{})
+			if err == nil {
+				err = sb.Close()
+			}
+			return err
+		}
+		err := bind(l)
+		if want := bind(cold); fmt.Sprint(err) != fmt.Sprint(want) {
+			t.Errorf("%s: %v, a cold sandbox has %v", target, err, want)
 		}
 		if now := poolOf(t, l); now.Hits != before.Hits || now.Stale != before.Stale || now.Ready != before.Ready {
 			t.Errorf("%s: %v; %+v, before %+v", target, err, now, before)
