@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
@@ -117,7 +118,10 @@ func (m *making) limitSockets() error {
 	case !m.held.Memory.Enforced:
 		return nil
 	case !m.held.Sockets.Enforced:
-		m.record.Notes = append(m.record.Notes, "the limit of memory is partial: buffers of TCP and UDP sockets are not limited: "+m.held.Sockets.Reason)
+		note := "the limit of memory is partial: buffers of TCP and UDP sockets are not limited: " + m.held.Sockets.Reason
+		if !slices.Contains(m.record.Notes, note) { // a blank can have the note
+			m.record.Notes = append(m.record.Notes, note)
+		}
 		return nil
 	}
 	return m.group.LimitSockets(int64(m.request.Config.Limits.Memory))
