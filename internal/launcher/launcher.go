@@ -71,8 +71,8 @@ type Launcher struct {
 	aside *aside
 
 	children process.Children
-	// tending counts the goroutines that remove leaves, or make the kernel do a slow step
-	// early.
+	// tending counts the goroutines that remove leaves, finish removals, remove stale blanks, or make
+	// the kernel do a slow step early.
 	tending sync.WaitGroup
 }
 
@@ -113,9 +113,9 @@ func New(d Dirs) (*Launcher, error) {
 	return l, nil
 }
 
-// Close removes the connections and cgroups that are ready for the next exec. Otherwise the next
-// process that opens the sandbox would have to remove the cgroups. Sandboxes stay up. No call may
-// be under way.
+// Close removes the blanks, and waits for removals that are not finished. Then it removes the
+// connections and cgroups that are ready for the next exec. Otherwise the next process that opens the
+// sandbox would have to remove the cgroups. Sandboxes stay up. No call may be under way.
 func (l *Launcher) Close() {
 	l.StopPool()
 	l.tending.Wait() // removals give files to the sweeper
