@@ -85,8 +85,12 @@ func abortedClaim(ctx context.Context, m *sandbox.Manager, request sandbox.Confi
 	}
 	box, err := m.Create(ctx, request, sandbox.Named("box"))
 	if err == nil {
-		if got, err := look(box); err == nil && got != "/srv/data:\nmine\n\n/workspace:\nmine\nmine 2 77\n" {
-			return fmt.Errorf("the sandbox has %q", got)
+		got, err := look(box)
+		if err != nil { // the step that fails is one of the command
+			got, err = look(box)
+		}
+		if err != nil || got != "/srv/data:\nmine\n\n/workspace:\nmine\nmine 2 77\n" {
+			return fmt.Errorf("the sandbox has %q, %w", got, err)
 		}
 		if err := box.Close(); err != nil {
 			err = m.Remove(ctx, "box")
