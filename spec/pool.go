@@ -31,33 +31,46 @@ type PoolConfig struct {
 // MaxBlanks bounds [PoolConfig.Max].
 const MaxBlanks = 1000
 
-// Complete returns the configuration with the defaults filled in. Its error names each mistake.
+// Complete returns the configuration with the defaults filled in. Its error has a [*FieldError] for each
+// mistake.
 func (c PoolConfig) Complete() (PoolConfig, error) {
-	c.Max = cmp.Or(c.Max, max(50, c.Min, c.WarmUp))
+	c = c.withDefaults()
+	return c, errors.Join(c.problems("pool.")...)
+}
+
+func (c PoolConfig) withDefaults() PoolConfig {
+	c.Max = cmp.Or(c.Max, min(max(50, c.Min, c.WarmUp), MaxBlanks))
 	c.Min = cmp.Or(c.Min, min(5, c.Max))
 	c.WarmUp = cmp.Or(c.WarmUp, min(max(10, c.Min), c.Max))
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, Duration(300*time.Second))
 	c.MaxAge = cmp.Or(c.MaxAge, Duration(3600*time.Second))
 	c.CheckEvery = cmp.Or(c.CheckEvery, Duration(30*time.Second))
-	var errs []error
-	wrong := func(field, format string, args ...any) {
-		errs = append(errs, &FieldError{Field: "pool." + field, Problem: fmt.Sprintf(format, args...)})
-	}
-	if c.Max < 1 || c.Max > MaxBlanks {
-		wrong("max", "%d is not between 1 and %d", c.Max, MaxBlanks)
-	}
-	for name, n := range map[string]int{"min": c.Min, "warmup": c.WarmUp} {
-		if n < 1 || n > c.Max {
-			wrong(name, "%d is not between 1 and the max of %d", n, c.Max)
-		}
-	}
-	for name, d := range map[string]Duration{"idle": c.IdleTimeout, "age": c.MaxAge, "check": c.CheckEvery} {
-		if d < Duration(time.Second) {
-			wrong(name, "%s is less than 1s", time.Duration(d))
-		}
-	}
-	return c, errors.Join(errs...)
+	return c
 }
+
+// problems are the mistakes in a configuration with its defaults.
+func (c PoolConfig) problems(prefix string) (p problems) {
+	number := func(field string, n, most int, mostName string) {
+		if n < 1 || n > most {
+			p.add(prefix+field, "%d is not between 1 and %s%d", n, mostName, most)
+		}
+	}
+	number("min", c.Min, c.Max, "the max of ")
+	number("max", c.Max, MaxBlanks, "")
+	number("warmup", c.WarmUp, c.Max, "the max of ")
+	duration := func(field string, d Duration) {
+		if time.Duration(d) < leastPeriod {
+			p.add(prefix+field, "%s is less than %s", time.Duration(d), leastPeriod)
+		}
+	}
+	duration("idle", c.IdleTimeout)
+	duration("age", c.MaxAge)
+	duration("check", c.CheckEvery)
+	return p
+}
+
+// leastPeriod is the shortest time that a field of a PoolConfig can have.
+const leastPeriod = time.Second
 
 // poolFields set the fields of a PoolConfig from text.
 var poolFields = map[string]func(c *PoolConfig, text string) error{
@@ -82,31 +95,45 @@ func count(of func(*PoolConfig) *int) func(*PoolConfig, string) error {
 
 func period(of func(*PoolConfig) *Duration) func(*PoolConfig, string) error {
 	return func(c *PoolConfig, text string) error {
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			return errors.New("it is not a duration such as 300s or 5m")
+		if err := of(c).UnmarshalText([]byte(text)); err != nil {
+			return err
 		}
-		*of(c) = Duration(d)
+		if time.Duration(*of(c)) < leastPeriod {
+			return fmt.Errorf("it must be %s or more", leastPeriod)
+		}
 		return nil
 	}
 }
 
 // ParsePool reads a configuration such as "min=5,max=50,warmup=10,idle=300s,age=3600s,check=30s", and
-// completes it. Each field can be left out.
+// completes it. Each field can be left out. A time without a unit is in seconds.
 func ParsePool(text string) (PoolConfig, error) {
 	var c PoolConfig
+	seen := map[string]bool{}
 	for part := range strings.SplitSeq(text, ",") {
 		name, value, ok := strings.Cut(part, "=")
 		set := poolFields[name]
 		if !ok || set == nil {
-			return c, fmt.Errorf("pool: %q is no setting; write NAME=VALUE with the names %s, such as min=5,max=50",
+			return c, fmt.Errorf("%q is no setting; write NAME=VALUE with the names %s, such as min=5,max=50",
 				part, strings.Join(slices.Sorted(maps.Keys(poolFields)), ", "))
 		}
+		if seen[name] {
+			return c, fmt.Errorf("%s: %s is there twice", part, name)
+		}
+		seen[name] = true
 		if err := set(&c, value); err != nil {
-			return c, fmt.Errorf("pool: %s: %w", part, err)
+			return c, fmt.Errorf("%s: %w", part, err)
 		}
 	}
-	return c.Complete()
+	c = c.withDefaults()
+	var wrong []string
+	for _, err := range c.problems("") {
+		wrong = append(wrong, err.Error())
+	}
+	if wrong != nil {
+		return c, errors.New(strings.Join(wrong, "; "))
+	}
+	return c, nil
 }
 
 // String is the configuration as [ParsePool] reads it.

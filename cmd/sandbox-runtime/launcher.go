@@ -84,7 +84,7 @@ func runLauncher(ctx context.Context, cmd *cli.Command) error {
 	if cmd.IsSet("pool") {
 		bounds, err := spec.ParsePool(cmd.String("pool"))
 		if err != nil {
-			return fmt.Errorf("option --%w", err)
+			return fmt.Errorf("option --pool: %w", err)
 		}
 		failed := func(err error) { log.Error("blank sandboxes", "error", err) }
 		if err := l.StartPool(bounds, os.Getenv("PATH"), os.Getenv("HOME"), failed); err != nil {
