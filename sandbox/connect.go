@@ -32,7 +32,7 @@ func connector(c ManagerConfig) (connectFunc, error) {
 	if c.Pool != nil {
 		bounds, err := c.Pool.Complete()
 		if err != nil {
-			return nil, err
+			return nil, launch.Refusal(err)
 		}
 		options = []string{"--pool", bounds.String()}
 	}

@@ -58,8 +58,10 @@ type ManagerConfig struct {
 	Dial func(ctx context.Context) (*net.UnixConn, error)
 
 	// Pool has the launcher of the program's own keep blank sandboxes ready, so that Create and
-	// Up take less time. Nil: no pool. With a Pool the Manager always has a launcher of its own:
-	// a launcher on a socket has a pool if it was started with --pool.
+	// Up take less time. The first blanks are in memory: they serve sandboxes with StorageMemory or
+	// with [Tied]. Other sandboxes are on disk. The first request for such a sandbox finds no blank,
+	// and has a blank made for the next one. Nil: no pool. With a Pool the Manager always has a
+	// launcher of its own: a launcher on a socket has a pool if it was started with --pool.
 	Pool *PoolConfig
 }
 
@@ -94,7 +96,8 @@ func NewManager(c ManagerConfig) (*Manager, error) {
 // Manager.
 //
 // Errors: ErrUnavailable if no preferred provider can be had, with the reasons and the
-// ways out; *ConfigError if the configuration contradicts itself.
+// ways out; *ConfigError if the configuration contradicts itself, joined with a *FieldError for
+// each wrong bound of Pool.
 func OpenManager(ctx context.Context, c ManagerConfig) (*Manager, error) {
 	m := &Manager{known: map[string]Provider{}, order: c.Prefer, leaving: map[string]*departure{}}
 	if len(m.order) == 0 {

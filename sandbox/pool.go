@@ -16,10 +16,11 @@ func (m *Manager) PoolStats(ctx context.Context) (PoolStats, error) { return m.p
 // ResizePool changes the bounds of the pool of the Manager's launcher. Blanks above the new Max
 // end. Only root may do that.
 //
-// Errors: *ConfigError, also for a launcher without a pool; ErrRefused, ErrUnavailable.
+// Errors: *ConfigError, joined with a *FieldError for each wrong bound, and also for a launcher without
+// a pool; ErrRefused, ErrUnavailable.
 func (m *Manager) ResizePool(ctx context.Context, c PoolConfig) (PoolStats, error) {
 	if _, err := c.Complete(); err != nil {
-		return PoolStats{}, err
+		return PoolStats{}, launch.Refusal(err)
 	}
 	return m.pool(ctx, &c)
 }

@@ -85,8 +85,13 @@ func TestProgramHasAPool(t *testing.T) {
 	if s, err := m.ResizePool(t.Context(), sandbox.PoolConfig{Max: 1}); err != nil || s.Config.Max != 1 || s.Config.Min != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if _, err := m.ResizePool(t.Context(), sandbox.PoolConfig{Min: 3, Max: 2}); !errors.As(err, new(*sandbox.FieldError)) {
-		t.Errorf("more than the most: %v", err)
+	wrong := sandbox.PoolConfig{Min: 3, Max: 2}
+	_, resize := m.ResizePool(t.Context(), wrong)
+	_, open := sandbox.NewManager(sandbox.ManagerConfig{Launcher: launcher.Command(dirs), Pool: &wrong})
+	for _, err := range []error{resize, open} {
+		if !errors.As(err, new(*sandbox.ConfigError)) || !errors.As(err, new(*sandbox.FieldError)) {
+			t.Errorf("more than the most: %v", err)
+		}
 	}
 	testhost.Eventually(t, "fewer blanks", func() bool { return stats().Total <= 1 })
 	if err := m.Close(); err != nil {
