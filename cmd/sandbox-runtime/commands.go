@@ -73,8 +73,8 @@ const completionName = "completion"
 func allCommands() []*cli.Command { return makeCommands(func(string) bool { return true }) }
 
 // commandsFor makes the commands that the arguments of the program can mean: those whose name is an
-// argument. These can be several, since the value of a flag can be such a name. If the arguments
-// before the first name are more than flags, or ask for help, commandsFor makes all commands.
+// argument. These can be several, since the value of a flag can be such a name. If no command comes
+// behind the global flags, or a flag asks for help, commandsFor makes all commands.
 func commandsFor(args []string) []*cli.Command {
 	if !namesCommand(args) || slices.Contains(args, completionName) {
 		return allCommands()
@@ -82,21 +82,22 @@ func commandsFor(args []string) []*cli.Command {
 	return makeCommands(func(name string) bool { return slices.Contains(args, name) })
 }
 
-// namesCommand says whether only global flags and their values come before the first name of a command.
+// namesCommand says whether the first argument behind the global flags and their values is the name of
+// a command.
 func namesCommand(args []string) bool {
-	all := makers()
-	isValue := false
-	for _, arg := range args {
-		if slices.ContainsFunc(all, func(m maker) bool { return m.name == arg }) {
-			return true
-		}
-		isFlag := strings.HasPrefix(arg, "-")
-		if !isFlag && !isValue || slices.Contains([]string{"-h", "--help"}, arg) {
+	flags := commandline.GlobalFlags()
+	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
+		name, _, hasValue := strings.Cut(strings.TrimLeft(args[0], "-"), "=")
+		i := slices.IndexFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
+		if i < 0 { // --help, or a mistake
 			return false
 		}
-		isValue = isFlag && !strings.Contains(arg, "=")
+		args = args[1:]
+		if _, isBool := flags[i].(*cli.BoolFlag); !isBool && !hasValue && len(args) > 0 {
+			args = args[1:]
+		}
 	}
-	return false
+	return len(args) > 0 && slices.ContainsFunc(makers(), func(m maker) bool { return m.name == args[0] })
 }
 
 func makeCommands(is func(name string) bool) (commands []*cli.Command) {
