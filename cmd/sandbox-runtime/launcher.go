@@ -80,16 +80,12 @@ func runLauncher(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	defer l.Close()
-	l.FinishRemovalsAside(func(err error) { log.Error("a removal is not finished; prune removes the rest", "error", err) })
+	var pool *string
 	if cmd.IsSet("pool") {
-		bounds, err := spec.ParsePool(cmd.String("pool"))
-		if err != nil {
-			return fmt.Errorf("option --pool: %w", err)
-		}
-		failed := func(err error) { log.Error("blank sandboxes", "error", err) }
-		if err := l.StartPool(bounds, os.Getenv("PATH"), os.Getenv("HOME"), failed); err != nil {
-			return err
-		}
+		pool = new(cmd.String("pool"))
+	}
+	if err := server.Prepare(l, pool, log); err != nil {
+		return err
 	}
 	d := &server.Daemon{Server: server.New(server.Of(l), rules, log), Log: log, Grace: cmd.Duration("grace"), Ending: l.StopPool}
 	if cmd.IsSet("fd") {

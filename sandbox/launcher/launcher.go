@@ -29,7 +29,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher/server"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
-	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Dirs are the directories of the launcher: launchers with the same directories have the
@@ -88,6 +87,13 @@ const leaveTime = 5 * time.Second
 // serve serves the one connection until its end. The options are those that sandbox.NewManager adds:
 // --pool and the bounds of a pool, or none.
 func serve(state, data, addresses string, options []string) error {
+	var pool *string
+	switch {
+	case len(options) == 2 && options[0] == "--pool":
+		pool = &options[1]
+	case len(options) > 0:
+		return fmt.Errorf("unknown options %q", options)
+	}
 	p, err := router.ParseRange(addresses)
 	if err != nil {
 		return fmt.Errorf("NetworkRange: %w", err)
@@ -101,8 +107,7 @@ func serve(state, data, addresses string, options []string) error {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	defer l.Close()
-	l.FinishRemovalsAside(func(err error) { log.Error("a removal is not finished", "error", err) })
-	if err := startPool(l, log, options); err != nil {
+	if err := server.Prepare(l, pool, log); err != nil {
 		return err
 	}
 	conn, err := server.InheritedConn(connection)
@@ -113,20 +118,4 @@ func serve(state, data, addresses string, options []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGHUP)
 	defer stop()
 	return daemon.RunConn(ctx, conn)
-}
-
-func startPool(l *launcher.Launcher, log *slog.Logger, options []string) error {
-	switch {
-	case len(options) == 0:
-		return nil
-	case len(options) != 2 || options[0] != "--pool":
-		return fmt.Errorf("unknown options %q", options)
-	}
-	bounds, err := spec.ParsePool(options[1])
-	if err != nil {
-		return err
-	}
-	return l.StartPool(bounds, os.Getenv("PATH"), os.Getenv("HOME"), func(err error) {
-		log.Error("blank sandboxes", "error", err)
-	})
 }

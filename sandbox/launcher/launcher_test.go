@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -128,6 +129,20 @@ func TestLauncherRefusesAWrongRange(t *testing.T) {
 	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "NetworkRange: 10.0.0.0/24 has no room") {
 		t.Errorf("got %s, %v", out, err)
+	}
+}
+
+func TestLauncherRefusesWrongOptions(t *testing.T) {
+	testhost.NeedRoot(t, "cgroups")
+	command := launcher.Command(launcher.Dirs{State: t.TempDir(), Data: t.TempDir()})
+	for want, options := range map[string][]string{
+		"option --pool: max: 2000 is not between 1 and 1000": {"--pool", "max=2000"},
+		`unknown options ["--pool"]`:                         {"--pool"},
+	} {
+		args := slices.Concat(command[1:], options)
+		if out, err := exec.Command(command[0], args...).CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("%q: %s, %v", options, out, err)
+		}
 	}
 }
 
