@@ -163,9 +163,12 @@ type PoolStats struct {
 	Ready int `json:"ready"`
 	// Hits are the new sandboxes that have claimed a blank.
 	Hits int `json:"hits"`
-	// Misses are the new sandboxes without a blank, by the reason: "empty" if no blank was ready,
-	// "place" for a mount point in a directory of the host, "broken" if the blank broke during the
-	// claim, "rule" if the user's rule has no blanks, or the field of the configuration that no blank can have.
+	// Misses are the new sandboxes without a blank, by the reason: "empty" if no blank was ready, "stale" if
+	// three blanks could not be used any more, "place" for a mount point in a directory of the host, "broken"
+	// if the blank broke during the claim, "rule" if the user's rule has no blanks, "snapshot" for the files
+	// of a snapshot, "request" for a part of the request that a claim does not know, or the field of the
+	// configuration that no blank can have, such as "limits" for a disk in memory that is larger than the
+	// default memory.
 	Misses map[string]int `json:"misses,omitempty"`
 	// AverageClaim and LongestClaim are the times that claims took.
 	AverageClaim Duration `json:"average_claim,omitzero"`
