@@ -111,6 +111,25 @@ func (p *pooled) alone(f func() error) func() (time.Duration, error) {
 	}
 }
 
+// hitting is a clock that returns an error if fewer than so many sandboxes take a blank of a pool meanwhile.
+func hitting(m *sandbox.Manager, least int, clock func() (time.Duration, error)) func() (time.Duration, error) {
+	return func() (time.Duration, error) {
+		before, err := m.PoolStats(context.Background())
+		if err != nil {
+			return 0, err
+		}
+		took, err := clock()
+		if err != nil {
+			return 0, err
+		}
+		after, err := m.PoolStats(context.Background())
+		if hits := after.Hits - before.Hits; err == nil && hits < least {
+			err = fmt.Errorf("%d sandboxes took a blank of the pool, not %d; all misses of this pool by reason: %v", hits, least, after.Misses)
+		}
+		return took, err
+	}
+}
+
 // lives compares sandboxes for one command.
 func (p *pooled) lives() contest {
 	const warm, cold, do = "create to closed, from the pool", "create to closed, without", "do, from the pool"
@@ -137,9 +156,9 @@ func (p *pooled) lives() contest {
 		peers: []peer{
 			{name: hostCaptured, version: "os/exec", clock: p.alone(host)},
 			crun,
-			{name: warm, version: "this tree's", clock: p.alone(life(p.warm))},
+			{name: warm, version: "this tree's", clock: hitting(p.warm, 1, p.alone(life(p.warm)))},
 			{name: cold, version: "this tree's", clock: p.alone(life(p.cold))},
-			{name: do, version: "this tree's", clock: p.alone(throughSocket)},
+			{name: do, version: "this tree's", clock: hitting(p.listening, 1, p.alone(throughSocket))},
 		},
 		bounds: []bound{{warm, crunName + " run", 0.15}, {cold, crunName + " run", 0.85}, {do, crunName + " run", 0.4}},
 	}
@@ -149,7 +168,7 @@ func (p *pooled) lives() contest {
 func (p *pooled) claims() contest {
 	const plain, workspace, overlay = "claim", "claim with a workspace", "claim with an overlay"
 	claim := func(c sandbox.Config) func() (time.Duration, error) {
-		return func() (took time.Duration, err error) {
+		return hitting(p.warm, 1, func() (took time.Duration, err error) {
 			if err := filled(p.warm); err != nil {
 				return 0, err
 			}
@@ -160,7 +179,7 @@ func (p *pooled) claims() contest {
 				return 0, err
 			}
 			return took, box.Close()
-		}
+		})
 	}
 	host := func() error { return capture(exec.Command(filepath.Join(p.o.peers, "bin/busybox"), "true")) }
 	return contest{
