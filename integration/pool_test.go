@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -126,6 +127,23 @@ func TestBlanksAreNotListed(t *testing.T) {
 	if got := s.oci("list", "--quiet"); got != (result{}) {
 		t.Errorf("list: %+v", got)
 	}
+	time.Sleep(1500 * time.Millisecond)
+	begun := time.Now()
+	box, err := m.Create(t.Context(), sandbox.Config{Storage: sandbox.StorageMemory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed []struct{ Created time.Time }
+	if err := json.Unmarshal([]byte(s.oci("list", "--format", "json").stdout), &listed); err != nil || len(listed) != 1 || listed[0].Created.Before(begun.Add(-time.Second)) {
+		t.Errorf("a claimed sandbox is listed as %+v, %v; it was made at %v", listed, err, begun)
+	}
+	if err := box.Close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "two blanks", func() bool {
+		stats, err := m.PoolStats(t.Context())
+		return err == nil && stats.Ready == 2 && stats.Total == 2
+	})
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

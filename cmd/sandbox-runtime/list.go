@@ -114,7 +114,8 @@ func loadStates(root string, ids []string, stderr io.Writer) []container.State {
 
 func loadState(root, id string) (container.State, error) {
 	c, err := container.Load(root, id)
-	if dir := (record.Roots{State: root}).Dir(id); errors.Is(err, container.ErrNotExist) && record.IsRest(dir) {
+	dir := record.Roots{State: root}.Dir(id)
+	if errors.Is(err, container.ErrNotExist) && record.IsRest(dir) {
 		return restState(dir)
 	}
 	if err != nil {
@@ -123,6 +124,9 @@ func loadState(root, id string) (container.State, error) {
 	s, err := c.State()
 	if err != nil {
 		return container.State{}, err
+	}
+	if r, err := record.Read(dir); err == nil {
+		s.Created = r.Created // the container can have been a blank for a while before that
 	}
 	s.Owner, err = c.Owner()
 	return s, err
