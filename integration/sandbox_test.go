@@ -35,7 +35,9 @@ func newSandboxes(t *testing.T) *sandboxes {
 
 // state lists what the state root holds of sandboxes: all that lies deeper
 // than the folders it always has, and the ranges of ids that are its.
-func (s *sandboxes) state() []string {
+func (s *sandboxes) state() []string { return s.settled(s.stateNow) }
+
+func (s *sandboxes) stateNow() []string {
 	left := append(s.ranges(), s.ratchets()...)
 	for _, pattern := range []string{"@*/*", "[^@]*"} {
 		found, err := filepath.Glob(filepath.Join(s.root, pattern))

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
@@ -84,6 +85,17 @@ func (s *sandboxes) prime(m *sandbox.Manager) {
 		return err == nil && stats.Ready >= 3
 	})
 	throughPool.primed(2)
+}
+
+// settled lists what is left. A launcher that listens finishes a removal after its answer, so what is left
+// has some time to go.
+func (s *sandboxes) settled(list func() []string) []string {
+	left := list()
+	for deadline := time.Now().Add(5 * time.Second); os.Getenv(throughVariable) != "" && len(left) > 0 && time.Now().Before(deadline); {
+		time.Sleep(20 * time.Millisecond)
+		left = list()
+	}
+	return left
 }
 
 // withoutBlanks leaves the parts of blanks out of what is left of a state root.

@@ -483,7 +483,7 @@ func TestItemsYield(t *testing.T) {
 }
 
 func TestASmallerPoolEndsItems(t *testing.T) {
-	inBubble(t, spec.PoolConfig{WarmUp: 20}, func(t *testing.T, w *workshop, p *Pool[int]) {
+	inBubble(t, spec.PoolConfig{WarmUp: 20}, func(t *testing.T, _ *workshop, p *Pool[int]) {
 		wait(time.Second)
 		p.ready(t, 20)
 		c := p.Config()

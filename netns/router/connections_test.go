@@ -7,11 +7,57 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 )
+
+// The kernel removes the list of a sandbox's connections by itself, also at the moment at which the sandbox is
+// disconnected.
+func TestListsOfConnectionsVanish(t *testing.T) {
+	w := newWorld(t)
+	w.attach(t, Member{Link: "s-one", Number: 1})
+	namespace, err := w.router.namespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer namespace.Close()
+	stop, stopped := make(chan struct{}), make(chan error)
+	go func() {
+		stopped <- func() error {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return nil
+				default:
+				}
+				f, err := openFirewall(namespace, tableName)
+				if err != nil {
+					return err
+				}
+				set, element := f.named(counted()), []nftables.SetElement{{Key: interfaceName("s-gone")}}
+				if n%2 == 0 {
+					f.note(f.conn.SetAddElements(set, element))
+				} else {
+					f.note(f.conn.SetDeleteElements(set, element))
+				}
+				_ = f.flush() // of an element that the other one has removed
+			}
+		}()
+	}()
+	for range 500 {
+		if err := forgetQuotas(namespace, func(link string) bool { return link == "s-gone" }); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(stop)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
 
 // A sandbox that opens more connections than the bound learns so at once. The host tracks no more of
 // them, and other sandboxes go on. Once the connections are gone, the sandbox can open others.

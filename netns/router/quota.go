@@ -137,8 +137,21 @@ func chargedTo(namespace *os.File, link string) (charged uint64, is bool, err er
 	return 0, false, fmt.Errorf("nftables: the quota of %s has no number", link)
 }
 
-// forgetQuotas removes the quotas of the links that isGone names, and the lists of their connections.
+// forgetTries is how often [forgetQuotas] looks again at the sets.
+const forgetTries = 20
+
+// forgetQuotas removes the quotas of the links that isGone names, and the lists of their connections. The
+// kernel itself removes a list without connections, at any time. Then it refuses the whole removal.
 func forgetQuotas(namespace *os.File, isGone func(link string) bool) error {
+	for tries := 1; ; tries++ {
+		err := tryToForgetQuotas(namespace, isGone)
+		if !errors.Is(err, unix.ENOENT) || tries == forgetTries {
+			return err
+		}
+	}
+}
+
+func tryToForgetQuotas(namespace *os.File, isGone func(link string) bool) error {
 	f, err := openFirewall(namespace, tableName)
 	if err != nil {
 		return err
