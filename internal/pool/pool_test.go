@@ -42,8 +42,9 @@ func (w *workshop) maker() Maker[int] {
 			w.mu.Lock()
 			w.atOnce++
 			w.most = max(w.most, w.atOnce)
+			takes := w.takes
 			w.mu.Unlock()
-			time.Sleep(w.takes)
+			time.Sleep(takes)
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.atOnce--
@@ -57,7 +58,10 @@ func (w *workshop) maker() Maker[int] {
 			return w.made, nil
 		},
 		Check: func(ctx context.Context, item int) error {
-			if w.hangs {
+			w.mu.Lock()
+			hangs := w.hangs
+			w.mu.Unlock()
+			if hangs {
 				<-ctx.Done()
 			}
 			w.mu.Lock()
@@ -68,7 +72,10 @@ func (w *workshop) maker() Maker[int] {
 			return nil
 		},
 		End: func(item int) error {
-			time.Sleep(w.endTakes)
+			w.mu.Lock()
+			takes := w.endTakes
+			w.mu.Unlock()
+			time.Sleep(takes)
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.ended = append(w.ended, item)
@@ -297,7 +304,7 @@ func TestFailuresArePaused(t *testing.T) {
 // Items that cannot be made take the place and the time of no others.
 func TestAFailingKindLeavesTheOthersAlone(t *testing.T) {
 	inBubble(t, spec.PoolConfig{Min: 3, WarmUp: 3, Max: 8}, func(t *testing.T, w *workshop, p *Pool[int]) {
-		w.unmade = "bad"
+		w.set(func() { w.unmade = "bad" })
 		wait(time.Second)
 		for range 120 {
 			for range 10 {
@@ -316,7 +323,7 @@ func TestAFailingKindLeavesTheOthersAlone(t *testing.T) {
 func TestItemsThatEndSlowly(t *testing.T) {
 	inBubble(t, spec.PoolConfig{Min: 8, WarmUp: 8, Max: 10}, func(t *testing.T, w *workshop, p *Pool[int]) {
 		wait(time.Second)
-		w.endTakes = 30 * time.Second
+		w.set(func() { w.endTakes = 30 * time.Second })
 		for range 2 {
 			item, _ := p.Take("first", 0, 10)
 			p.EndLater(item.Value, errors.New("broken"))
@@ -334,7 +341,7 @@ func TestItemsThatEndSlowly(t *testing.T) {
 func TestCloseInterruptsChecks(t *testing.T) {
 	inBubble(t, spec.PoolConfig{Min: 8, WarmUp: 8}, func(t *testing.T, w *workshop, p *Pool[int]) {
 		wait(time.Second)
-		w.hangs = true
+		w.set(func() { w.hangs = true })
 		wait(time.Minute)
 		begun := time.Now()
 		p.Close()
@@ -401,7 +408,7 @@ func TestItemsGivenBack(t *testing.T) {
 // Each owner has its turn: a user who asks for one kind after the other holds up no other owner.
 func TestOwnersTakeTurns(t *testing.T) {
 	inBubble(t, spec.PoolConfig{Min: 2, WarmUp: 2, Max: 8}, func(t *testing.T, w *workshop, p *Pool[int]) {
-		w.takes = 100 * time.Millisecond
+		w.set(func() { w.takes = 100 * time.Millisecond })
 		wait(time.Second)
 		hits := 0
 		for n := range 100 {
