@@ -79,7 +79,7 @@ func (x *removal) holdMounts() *os.File {
 	}
 	mounts, err := record.OpenMounts(x.record.Init)
 	if err != nil {
-		return nil // PID 1 has ended
+		return nil // PID 1 has ended, or its end takes longer
 	}
 	return mounts
 }

@@ -130,14 +130,21 @@ func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err err
 	}
 	ctx, cancel := context.WithTimeout(ctx, blankTime)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { l.killMaking(id) })()
+	finished, killed := make(chan struct{}), make(chan struct{})
+	spare := context.AfterFunc(ctx, func() { defer close(killed); l.killMaking(id, finished) })
 	from := Sources{UID: t.UID, GIDs: t.GIDs}
 	m := &making{
 		launcher: l, id: id, from: from, hostMounts: &l.hostMounts,
 		request: launch.Create{Name: id, Config: t.Config, Path: t.Path, Home: t.Home},
 	}
 	b := &blank{m, state}
-	if err := m.make(ctx, from); err != nil {
+	err = m.make(ctx, from)
+	close(finished)
+	if !spare() { // nobody may claim the blank while it is killed
+		<-killed
+		err = errors.Join(err, ctx.Err())
+	}
+	if err != nil {
 		left := b.remove(ctx)
 		if left == nil && errors.Is(ctx.Err(), context.Canceled) {
 			return nil, context.Canceled
@@ -154,13 +161,27 @@ func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err err
 // blankTime is how long the making of a blank may take. It takes some 100 ms.
 const blankTime = 30 * time.Second
 
-// killMaking kills the processes of a sandbox that is being made, so that the making fails. libcontainer
-// waits for a stopped process without end.
-func (l *Launcher) killMaking(id string) {
-	ctx, cancel := context.WithTimeout(context.Background(), statedir.CleanupTime)
+// killMaking kills the processes of a sandbox that is being made, until the making has failed. libcontainer waits
+// for a stopped process without end. A process that is not in the sandbox's cgroup yet gets there soon.
+func (l *Launcher) killMaking(id string, finished <-chan struct{}) {
+	for {
+		l.killOnce(id)
+		select {
+		case <-finished:
+			return
+		case <-time.After(killAgain):
+		}
+	}
+}
+
+// killAgain is the time between two kills.
+const killAgain = 100 * time.Millisecond
+
+func (l *Launcher) killOnce(id string) {
+	ctx, cancel := context.WithTimeout(context.Background(), killAgain)
 	defer cancel()
 	if group, err := l.find.group(id); err == nil {
-		_ = errors.Join(group.Kill(ctx), group.Close()) // the removal that follows tells what is left
+		_ = errors.Join(group.Kill(ctx), group.Close()) // the removal that follows reports the rest
 	}
 }
 

@@ -1,0 +1,89 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A blank whose process hangs while the blank is made is given up when its time is over. libcontainer alone would
+// wait without end.
+func TestABlankThatHangsIsGivenUp(t *testing.T) {
+	l := newTestLauncher(t)
+	config, err := completed(spec.Config{}, spec.StorageMemory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted, _ := templateOf(launch.Create{Config: config}, Sources{})
+	kind, err := wanted.kind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	made := make(chan error, 1)
+	go func() {
+		_, err := l.newBlank(ctx, kind)
+		made <- err
+	}()
+	testhost.Eventually(t, "the first process of the blank", func() bool { return stopChild(t) })
+	cancel()
+	select {
+	case err := <-made:
+		if err != context.Canceled { // it is not joined with another error
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the launcher still waits for the blank")
+	}
+	checkNothingLeft(t, l)
+}
+
+// stopChild stops a child of the test that makes a sandbox. It returns false if there is none yet.
+func stopChild(t *testing.T) bool {
+	t.Helper()
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, thread := range threads {
+		children, _ := os.ReadFile("/proc/self/task/" + thread.Name() + "/children") // the thread can have ended
+		for _, child := range strings.Fields(string(children)) {
+			name, _ := os.ReadFile("/proc/" + child + "/comm") // as above
+			if !strings.HasPrefix(string(name), "runc:[") {
+				continue
+			}
+			pid, err := strconv.Atoi(child)
+			if err == nil {
+				err = unix.Kill(pid, unix.SIGSTOP)
+			}
+			if err == nil {
+				return true
+			}
+			if !errors.Is(err, unix.ESRCH) {
+				t.Fatal(err)
+			}
+		}
+	}
+	return false
+}
+
+// An error for want of descriptors says that, and no feature of the host.
+func TestAnExhaustedLauncherSaysSo(t *testing.T) {
+	for errno, want := range map[unix.Errno]string{unix.EMFILE: "too many open files", unix.EAGAIN: "no room for another process"} {
+		err := explain(t.Context(), &os.PathError{Op: "open", Path: "/x", Err: errno})
+		if !errors.Is(err, launch.ErrUnavailable) || !errors.Is(err, errno) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", errno, err)
+		}
+	}
+}
