@@ -195,3 +195,11 @@ func TestAThousandSandboxesNeedLittleMemory(t *testing.T) {
 		t.Errorf("%d bytes; want at most %d", total, bound)
 	}
 }
+
+// A parent of an older version refuses a field that it does not know: the field may be a rule.
+func TestUnknownFieldsAreRefused(t *testing.T) {
+	a := newParent(t.TempDir()).answer([]byte(`{"op":"dismiss","key":"a","only":["x"]}`), nil)
+	if a.IsUnknown || !strings.Contains(a.Error, "unknown field") {
+		t.Errorf("%+v", a)
+	}
+}

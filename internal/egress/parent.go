@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -410,7 +411,9 @@ func isOwner(conn *net.UnixConn) bool {
 // answer carries out a request. It takes the files over.
 func (p *parent) answer(body []byte, files []*os.File) (a answer) {
 	var r request
-	err := json.Unmarshal(body, &r)
+	strict := json.NewDecoder(bytes.NewReader(body))
+	strict.DisallowUnknownFields() // a client of a newer version may send a rule that this version would leave out
+	err := strict.Decode(&r)
 	if err == nil {
 		err = r.check(files)
 	}
