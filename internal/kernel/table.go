@@ -46,8 +46,6 @@ const (
 	privileged = "in a container, start that one with --privileged"
 )
 
-func v(major, minor int) Version { return Version{major, minor} }
-
 // table is data: nothing changes it.
 var table = []Info{
 	{
@@ -182,6 +180,8 @@ var table = []Info{
 		Get:  "modprobe nf_tables nft_chain_nat nft_connlimit; a kernel with CONFIG_NF_TABLES_INET, CONFIG_NFT_NAT and CONFIG_NFT_CONNLIMIT; " + privileged,
 	},
 }
+
+func v(major, minor int) Version { return Version{major, minor} }
 
 func namespace(name Feature, title string, since Version, probe probe, lost, get string) Info {
 	return Info{

@@ -1,5 +1,7 @@
 package hostpaths
 
+import "slices"
+
 // Secrets are paths in a home directory with content for its user alone, above all keys
 // and sessions. Below an overlay they are shown empty, and cannot be written to. A bind
 // of the user's own shows a secret that a command needs.
@@ -21,7 +23,10 @@ type SecretGroup struct {
 }
 
 // SecretGroups are all secrets, by their kinds.
-func SecretGroups() []SecretGroup {
+func SecretGroups() []SecretGroup { return slices.Concat(secretsOfAccounts(), secretsOfPrograms()) }
+
+// secretsOfAccounts open hosts and services.
+func secretsOfAccounts() []SecretGroup {
 	return []SecretGroup{
 		{"keys and logins", []string{
 			".ssh", ".gnupg", ".netrc", "_netrc", ".authinfo", ".authinfo.gpg", ".Xauthority", ".ICEauthority",
@@ -70,6 +75,12 @@ func SecretGroups() []SecretGroup {
 			".config/goose/secrets.yaml", ".config/io.datasette.llm/keys.json", ".continue/.env",
 			".config/openai", ".config/anthropic",
 		}},
+	}
+}
+
+// secretsOfPrograms are in the files of programs that also have other content.
+func secretsOfPrograms() []SecretGroup {
+	return []SecretGroup{
 		{"package managers", []string{
 			".cargo/credentials", ".cargo/credentials.toml", ".m2/settings.xml", ".m2/settings-security.xml",
 			".gradle/gradle.properties", ".gradle/enterprise", ".gradle/develocity", ".ivy2/.credentials",
