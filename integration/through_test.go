@@ -87,8 +87,8 @@ func (s *sandboxes) prime(m *sandbox.Manager) {
 	throughPool.primed(2)
 }
 
-// settled lists what is left. A launcher that listens finishes a removal after its answer, so what is left
-// has some time to go.
+// settled returns the list once the list is empty. A launcher that listens finishes a removal after its answer,
+// so settled waits for some seconds.
 func (s *sandboxes) settled(list func() []string) []string {
 	left := list()
 	for deadline := time.Now().Add(5 * time.Second); os.Getenv(throughVariable) != "" && len(left) > 0 && time.Now().Before(deadline); {

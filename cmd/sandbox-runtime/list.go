@@ -75,8 +75,8 @@ func ownStates(cmd *cli.Command) ([]container.State, error) {
 	return loadStates(root, ids, cmd.Root().ErrWriter), nil
 }
 
-// listedIDs are the ids of the containers and sandboxes below a state root, with what is left of
-// sandboxes, but without sandboxes that are not made yet, such as the blanks of a pool.
+// listedIDs are the ids of the containers and sandboxes below a state root. The rests of failed removals are
+// among them. Sandboxes that are not made yet, such as the blanks of a pool, are not.
 func listedIDs(root string) ([]string, error) {
 	ids, err := container.IDs(root)
 	if err != nil {
@@ -132,7 +132,7 @@ func loadState(root, id string) (container.State, error) {
 	return s, err
 }
 
-// restState is the state of a sandbox of which nothing but its directory may be left.
+// restState is the state of a sandbox that was made or removed only in part. Perhaps only its directory is left.
 func restState(dir string) (container.State, error) {
 	info, err := os.Stat(dir)
 	if err != nil {

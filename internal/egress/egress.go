@@ -29,7 +29,7 @@ type Egress struct {
 // A Box has the rules of one sandbox.
 type Box = link.Box
 
-// Counts are what a sandbox has used.
+// Counts are the requests and bytes of a sandbox.
 type Counts = link.Counts
 
 // An Event is one decision about a name or a connection.
@@ -148,7 +148,7 @@ func (e Egress) Has(ctx context.Context, key string) (bool, error) {
 	return err == nil, err
 }
 
-// Counts returns what a sandbox has used since it was admitted first, or since the parent was killed.
+// Counts returns the counts of a sandbox since it was admitted first, or since the parent was killed.
 // The error is [ErrUnknown] for a sandbox that is not there.
 func (e Egress) Counts(ctx context.Context, key string) (Counts, error) {
 	a, err := e.ask(ctx, request{Op: opCounts, Key: key})

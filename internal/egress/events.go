@@ -23,8 +23,7 @@ const followTime = 50 * time.Millisecond
 
 // Events are the kept events of a sandbox, the oldest first. With follow, Events waits for more until the
 // context ends or the sandbox is dismissed. The error is [ErrUnknown] for a sandbox that is not there.
-// The texts of an event come from the sandbox: they have no control characters, and nobody has checked
-// them otherwise.
+// The texts of an event come from the sandbox. They have no control characters. There is no other check.
 func (e Egress) Events(ctx context.Context, key string, follow bool) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if !isKey(key) || !statedir.Exists(e.boxDir(key)) {
@@ -83,7 +82,7 @@ func (l *eventLog) readAll(name string) error {
 	return l.readLines()
 }
 
-// readNew reads what has come since, and says whether there may be more.
+// readNew reads the new events, and says whether there may be more.
 func (l *eventLog) readNew() (more bool, err error) {
 	if l.file != nil {
 		if err := l.readLines(); err != nil {

@@ -57,8 +57,8 @@ func (l *Launcher) StartPool(c spec.PoolConfig, path, home string, failed func(e
 	return nil
 }
 
-// removeUnmade removes what killed launchers have left: blanks, and sandboxes that were not made or
-// not removed whole.
+// removeUnmade removes the rests of killed launchers: blanks, and sandboxes that were made or removed only
+// in part.
 func (l *Launcher) removeUnmade(failed func(error)) {
 	ids, err := l.find.directories()
 	if err != nil {

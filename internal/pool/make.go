@@ -49,8 +49,8 @@ func (p *Pool[T]) pauseWithoutRoom(err error) {
 // turnTime is how long an item that was made for an owner counts, when owners take turns.
 const turnTime = time.Minute
 
-// busyPause is the time between two items while others are made elsewhere on all processors. A user who
-// asks for one kind after the other keeps the processors busy without end.
+// busyPause is the time between two items while requests without an item keep all processors busy. One user can do
+// this without end, by a new kind in each request.
 const busyPause = 250 * time.Millisecond
 
 // next begins the item that is due.

@@ -41,7 +41,7 @@ type Pool[T any] struct {
 	kinds  map[string]*kind[T]
 	making int
 	begun  time.Time // the last item
-	cold   int       // items that are being made elsewhere, for a request that found none
+	cold   int       // requests that found no item, and are served without the pool now
 	// turns are the times of the last item that was made for each owner.
 	turns map[uint32]time.Time
 	// unfit are items that were taken, could not be used, and have to end. ending counts items that

@@ -35,8 +35,8 @@ func accept(ctx context.Context, l *net.TCPListener, serve func(context.Context,
 	}
 }
 
-// A connection is one captured connection. It has the rules of its box, counts what they allow, and
-// keeps the questions: new rules have to permit the same.
+// A connection is one captured connection. It asks the rules of its box and counts the allowed requests. It
+// keeps its last questions: new rules have to allow the same.
 type connection struct {
 	box    *box
 	client *net.TCPConn
@@ -195,7 +195,7 @@ func (c *connection) countRequestLocked(v rules.Verdict) rules.Verdict {
 	return v
 }
 
-// countLocked refuses what is above the bounds of the box. The parent knows the count before the client
+// countLocked refuses requests above the bounds of the box. The parent knows the count before the client
 // gets anything.
 func (c *connection) countLocked(v rules.Verdict) rules.Verdict {
 	b := c.box
