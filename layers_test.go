@@ -153,23 +153,6 @@ func TestLayerCheckFindsViolations(t *testing.T) {
 	}
 }
 
-// Each package that the program links makes each of its starts slower. See ADR 1.
-func TestTheProgramLinksNoTLS(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "-tags", "seccomp", "./cmd/sandbox-runtime").Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
-	linked := strings.Fields(string(out))
-	if !slices.Contains(linked, module+"/internal/launcher") {
-		t.Error("the list lacks the launcher")
-	}
-	for _, heavy := range []string{"crypto/tls", "crypto/x509", "net/http"} {
-		if slices.Contains(linked, heavy) {
-			t.Errorf("the program links %s", heavy)
-		}
-	}
-}
-
 func TestEachPackageHasAComment(t *testing.T) {
 	for _, p := range listPackages(t) {
 		if p.Doc == "" {

@@ -2,7 +2,10 @@ package sandbox
 
 import (
 	"context"
+	"errors"
+	"iter"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
@@ -37,6 +40,51 @@ func (s *Sandbox) changeNetwork(ctx context.Context, grant *NetworkGrant, level 
 		return err
 	})
 	return change, err
+}
+
+// A NetworkLogger has the decisions of NetworkProxied about an Instance.
+type NetworkLogger interface {
+	NetworkEvents(ctx context.Context, follow bool) iter.Seq2[NetworkEvent, error]
+}
+
+// NetworkEvents are the decisions of NetworkProxied about the sandbox, the oldest first. The last 500 KiB of them
+// are kept at least. With follow the sequence goes on until ctx ends, or until the sandbox is removed. Names and
+// reasons contain texts of the sandbox, without control characters.
+func (s *Sandbox) NetworkEvents(ctx context.Context, follow bool) iter.Seq2[NetworkEvent, error] {
+	return func(yield func(NetworkEvent, error) bool) {
+		err := do(s, "log of the network", func(n NetworkLogger) error {
+			for event, err := range n.NetworkEvents(ctx, follow) {
+				if err != nil {
+					return err
+				}
+				if !yield(event, nil) {
+					return errEnough
+				}
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errEnough) {
+			yield(NetworkEvent{}, err)
+		}
+	}
+}
+
+// errEnough ends a loop over events.
+var errEnough = errors.New("the caller has enough events")
+
+// SuggestRules returns the fewest rules for Allow that the allowed events needed, sorted. The names come from
+// the sandbox, so a person must read the rules before they are used.
+func SuggestRules(events []NetworkEvent) []string { return rules.SuggestFor(events) }
+
+func (i *isolatedInstance) NetworkEvents(ctx context.Context, follow bool) iter.Seq2[NetworkEvent, error] {
+	return func(yield func(NetworkEvent, error) bool) {
+		client, err := i.provider.reach(ctx)
+		if err != nil {
+			yield(NetworkEvent{}, err)
+			return
+		}
+		client.NetworkEvents(ctx, i.info.ID, follow)(yield)
+	}
 }
 
 func (i *isolatedInstance) ChangeNetwork(ctx context.Context, grant *NetworkGrant, level Sensitivity) (NetworkChange, error) {

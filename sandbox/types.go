@@ -14,9 +14,10 @@ type (
 	//	Binds     []Bind            // further host paths, read-only or writable
 	//	Overlays  []string          // host directories whose changes go to a layer
 	//	Storage   Storage           // of the sandbox's writes: memory or disk
-	//	Network   Network           // NetworkNone or NetworkFull
-	//	Allow     []string          // addresses that NetworkFull reaches beside public ones
-	//	Deny      []string          // addresses that NetworkFull does not reach
+	//	Network   Network           // NetworkNone, NetworkProxied or NetworkFull
+	//	Allow     []string          // names of NetworkProxied, addresses that NetworkFull reaches beside public ones
+	//	Deny      []string          // names and addresses that are not reached
+	//	Observe   bool              // NetworkProxied reaches each name that Deny does not forbid
 	//	Publish   []string          // ports of the host that lead inside, as 8080:80, with NetworkFull
 	//	Sensitivity Sensitivity     // level of the data inside, which bounds Network
 	//	Ceilings  map[Sensitivity]Network // widest networks of the levels
@@ -44,6 +45,7 @@ type (
 	//	IOWrite  Size  // bytes per second written to disk; Unlimited
 	//
 	//	NetworkRate, NetworkQuota Size // bytes per second each way, bytes in all; Unlimited
+	//	NetworkRequests          int64 // connections and requests of NetworkProxied; unlimited
 	Limits = spec.Limits
 	// Bind shows a path of the host inside.
 	Bind = spec.Bind
@@ -55,11 +57,22 @@ type (
 	Sensitivity = spec.Sensitivity
 	// NetworkGrant is the network that the owner of a sandbox grants:
 	//
-	//	Network Network  // NetworkNone or NetworkFull
+	//	Network Network  // NetworkNone, NetworkProxied or NetworkFull
 	//	Allow   []string // those of Config
 	//	Deny    []string
+	//	Observe bool
 	//	Publish []string
 	NetworkGrant = spec.NetworkGrant
+	// NetworkEvent is one decision of NetworkProxied:
+	//
+	//	Time           time.Time
+	//	Name, Address  string // that was asked for, and the server's
+	//	Port           uint16 // 0: a lookup of the name
+	//	Sent, Received int64  // bytes
+	//	Rule           string // the one that has decided
+	//	Decision       string // NetworkAllowed, NetworkDenied or NetworkFailed
+	//	Reason         string // for a person or a model
+	NetworkEvent = spec.NetworkEvent
 	// NetworkChange tells what a change of a live sandbox's network has done:
 	//
 	//	From, To       Network
@@ -114,9 +127,18 @@ const (
 const (
 	// NetworkNone is a loopback device and nothing else.
 	NetworkNone = spec.NetworkNone
+	// NetworkProxied is the names and addresses that Allow grants, with any protocol over TCP, and nothing else.
+	NetworkProxied = spec.NetworkProxied
 	// NetworkFull is the outside, without the host and other sandboxes. Only root has it, and
 	// users whose rule allows it.
 	NetworkFull = spec.NetworkFull
+)
+
+// The decisions of a NetworkEvent.
+const (
+	NetworkAllowed = spec.NetworkAllowed
+	NetworkDenied  = spec.NetworkDenied
+	NetworkFailed  = spec.NetworkFailed
 )
 
 // The levels of sensitivity, the lowest first.

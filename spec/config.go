@@ -43,16 +43,23 @@ type Config struct {
 	// memory for a sandbox that ends with its creator.
 	Storage Storage `json:"storage,omitempty"`
 
-	// Network is the part of the network that the sandbox can reach.
+	// Network is the part of the network that the sandbox can reach. Empty: NetworkProxied if there
+	// are rules or Observe, else NetworkNone.
 	Network Network `json:"network,omitempty"`
 
-	// Allow are addresses that NetworkFull does not reach by itself. Each is ADDRESS or
-	// ADDRESS/BITS, of IPv4 or IPv6, and may end in :PORT or :FIRST-LAST.
+	// Allow are rules for destinations. With NetworkProxied they are the names and addresses that the
+	// sandbox reaches: docs/network.md has the forms. With NetworkFull they are addresses that
+	// it does not reach by itself. Each is ADDRESS or ADDRESS/BITS, of IPv4 or IPv6, and may end in
+	// :PORT or :FIRST-LAST.
 	Allow []string `json:"allow,omitempty"`
 
-	// Deny are addresses that NetworkFull does not reach, in the form of Allow. Deny wins over
-	// Allow.
+	// Deny are rules for destinations that the sandbox does not reach, in the form of Allow. Deny wins
+	// over Allow.
 	Deny []string `json:"deny,omitempty"`
+
+	// Observe lets NetworkProxied reach each name that no rule denies, on each port. The log says
+	// which names were reached. Addresses stay under the rules.
+	Observe bool `json:"observe,omitempty"`
 
 	// Publish are ports of the host that lead to ports of the sandbox, with NetworkFull. Each is
 	// [ADDRESS:]HOST:PORT, and may end in /udp. Without ADDRESS the host's is 127.0.0.1.
@@ -62,9 +69,8 @@ type Config struct {
 	// Empty: public.
 	Sensitivity Sensitivity `json:"sensitivity,omitempty"`
 
-	// Ceilings are the widest networks of the levels: none, proxied or full. This version has
-	// no network "proxied", so it permits "none" there. A missing level has its default: full
-	// for public and internal, proxied for confidential, none for secret.
+	// Ceilings are the widest networks of the levels. A missing level has its default: full for
+	// public and internal, proxied for confidential, none for secret.
 	Ceilings map[Sensitivity]Network `json:"ceilings,omitempty"`
 
 	// PID is the pid namespace of the sandbox. Empty: one of its own. PIDHost takes no
@@ -104,6 +110,9 @@ type Network string
 const (
 	// NetworkNone is a network namespace with only a loopback device.
 	NetworkNone Network = "none"
+	// NetworkProxied is the names and addresses of Allow, through a proxy of the host. It has no
+	// packets and no route: each connection has a name that the rules allow.
+	NetworkProxied Network = "proxied"
 	// NetworkFull is the outside: the internet, as far as the host reaches it, and the host's
 	// name servers. The host's own addresses, other sandboxes and addresses that are not
 	// public need a rule.
@@ -113,6 +122,10 @@ const (
 // NameServer is the IPv4 address that a sandbox's programs ask for names, with each kind of
 // network. No host on the internet has an address of this range (RFC 2544).
 const NameServer = "198.18.0.1"
+
+// ProxyServer is the HTTP proxy of a sandbox with NetworkProxied, for programs that must be told of a
+// proxy. Other programs need no setting.
+const ProxyServer = "198.18.0.1:3128"
 
 // PID names the pid namespace of a sandbox.
 type PID string
@@ -186,7 +199,7 @@ func (c Config) Complete() (Config, error) {
 	c.Publish = slices.Clone(c.Publish)
 	c.Env = maps.Clone(c.Env)
 	c.Ceilings = maps.Clone(c.Ceilings)
-	c.Network = cmp.Or(c.Network, NetworkNone)
+	c.Network = c.Grant().Kind()
 	c.Sensitivity = cmp.Or(c.Sensitivity, SensitivityPublic)
 	c.PID = cmp.Or(c.PID, PIDPrivate)
 	for _, l := range LimitFields() {
@@ -223,6 +236,12 @@ func (c Config) Environ(prefixes ...string) []string {
 	if c.User != nil && c.User.UID == 0 {
 		env["USER"] = "root"
 	}
+	if c.Network == NetworkProxied {
+		for _, name := range []string{"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"} {
+			env[name] = "http://" + ProxyServer
+		}
+		env["no_proxy"], env["NO_PROXY"] = notProxied, notProxied
+	}
 	maps.Copy(env, c.Env)
 	out := make([]string, 0, len(env))
 	for _, name := range slices.Sorted(maps.Keys(env)) {
@@ -230,6 +249,9 @@ func (c Config) Environ(prefixes ...string) []string {
 	}
 	return out
 }
+
+// notProxied are the hosts that programs ask without the proxy.
+const notProxied = "localhost,127.0.0.1,::1"
 
 // ReadConfig reads one configuration in JSON. Fields that do not exist, and
 // anything after the configuration, are errors.

@@ -56,7 +56,7 @@ func TestCompleteNamesTheChoices(t *testing.T) {
 		want   string
 	}{
 		{Config{Storage: "tape"}, `storage: unknown storage "tape"; use "memory" or "disk"`},
-		{Config{Network: "host"}, `network: unknown network "host"; use "none" or "full"`},
+		{Config{Network: "host"}, `network: unknown network "host"; use one of ["none" "proxied" "full"]`},
 	}
 	for _, tt := range tests {
 		if _, err := tt.config.Complete(); err == nil || err.Error() != tt.want {
@@ -92,8 +92,12 @@ func TestCompleteNamesEveryBadField(t *testing.T) {
 		"rate too low":         {func(c *Config) { c.Limits.NetworkRate = 1000 }, "limits.network_rate"},
 		"quota negative":       {func(c *Config) { c.Limits.NetworkQuota = -1 }, "limits.network_quota"},
 		"network unknown":      {func(c *Config) { c.Network = "open" }, "network"},
-		"allow without full":   {func(c *Config) { c.Allow = []string{"192.0.2.1"} }, "allow"},
-		"deny without full":    {func(c *Config) { c.Deny = []string{"192.0.2.1"} }, "deny"},
+		"allow with none":      {func(c *Config) { c.Network, c.Allow = NetworkNone, []string{"192.0.2.1"} }, "allow"},
+		"deny with none":       {func(c *Config) { c.Network, c.Deny = NetworkNone, []string{"192.0.2.1"} }, "deny"},
+		"observe with full":    {func(c *Config) { c.Network, c.Observe = NetworkFull, true }, "observe"},
+		"an empty name":        {func(c *Config) { c.Allow = []string{"a.example", ""} }, "allow[1]"},
+		"a long name":          {func(c *Config) { c.Deny = []string{strings.Repeat("a", 4097)} }, "deny[0]"},
+		"too many names":       {func(c *Config) { c.Allow = slices.Repeat([]string{"a.example"}, 10_001) }, "allow"},
 		"publish without full": {func(c *Config) { c.Publish = []string{"80:80"} }, "publish"},
 		"publish of port 0":    {func(c *Config) { c.Network, c.Publish = NetworkFull, []string{"80:80", "0:80"} }, "publish[1]"},
 		"published twice":      {func(c *Config) { c.Network, c.Publish = NetworkFull, []string{"80:80", "127.0.0.1:80:81"} }, "publish[1]"},

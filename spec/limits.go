@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // Limits bound a sandbox's use of the host. Zero fields take the defaults of
-// [DefaultLimits]; IORead, IOWrite, NetworkRate and NetworkQuota have none and mean unlimited. These
+// [DefaultLimits]; IORead, IOWrite and those of the network have none and mean unlimited. These
 // and FileSize can be [Unlimited].
 type Limits struct {
 	// Memory, swap included, in bytes.
@@ -32,8 +34,12 @@ type Limits struct {
 	IOWrite Size `json:"io_write,omitempty"`
 	// NetworkRate bounds each direction of [NetworkFull], in bytes per second.
 	NetworkRate Size `json:"network_rate,omitempty"`
-	// NetworkQuota bounds both directions together, in bytes, in the whole life of the sandbox.
+	// NetworkQuota bounds both directions of [NetworkFull] or [NetworkProxied] together, in bytes, in
+	// the whole life of the sandbox.
 	NetworkQuota Size `json:"network_quota,omitempty"`
+	// NetworkRequests bounds the connections and requests of [NetworkProxied] in the whole life of
+	// the sandbox. Each request of plain HTTP counts, and each other connection.
+	NetworkRequests int64 `json:"network_requests,omitempty"`
 }
 
 // Throttled says that disk traffic is limited.
@@ -81,8 +87,8 @@ type Limit struct {
 	OfCommand bool
 	// Fixed limits do not change while the sandbox is up.
 	Fixed bool
-	// OfNetwork says that only a sandbox with NetworkFull can have this limit.
-	OfNetwork bool
+	// Networks are those that can have this limit. Nil: the limit is not one of the network.
+	Networks []Network
 	// kind is the part of a LimitReport. Nil: each host enforces the limit.
 	kind func(LimitReport) Enforcement
 	field
@@ -139,25 +145,41 @@ func LimitFields() []Limit {
 			field: amount[Size]{func(l *Limits) *Size { return &l.IOWrite }, ParseSize, always[Size](0), minIO, 0, Unlimited},
 		},
 		{
-			Name: "network_rate", Usage: "`BYTES` per second of --network full, in each direction", Default: "unlimited", Fixed: true, OfNetwork: true,
+			Name: "network_rate", Usage: "`BYTES` per second of --network full, in each direction", Default: "unlimited", Fixed: true, Networks: []Network{NetworkFull},
 			field: amount[Size]{func(l *Limits) *Size { return &l.NetworkRate }, ParseSize, always[Size](0), minNetworkRate, maxNetworkRate, Unlimited},
 		},
 		{
-			Name: "network_quota", Usage: "`BYTES` of --network full, both directions together, in the sandbox's whole life", Default: "unlimited", Fixed: true, OfNetwork: true,
-			field: amount[Size]{func(l *Limits) *Size { return &l.NetworkQuota }, ParseSize, always[Size](0), 1, maxSize, Unlimited},
+			Name: "network_quota", Usage: "`BYTES` of --network full or proxied, both directions together, in the sandbox's whole life", Default: "unlimited", Fixed: true,
+			Networks: []Network{NetworkProxied, NetworkFull},
+			field:    amount[Size]{func(l *Limits) *Size { return &l.NetworkQuota }, ParseSize, always[Size](0), 1, maxSize, Unlimited},
+		},
+		{
+			Name: "network_requests", Usage: "`NUMBER` of connections and requests with --network proxied, in the sandbox's whole life", Default: "unlimited", Fixed: true,
+			Networks: []Network{NetworkProxied},
+			field:    amount[int64]{func(l *Limits) *int64 { return &l.NetworkRequests }, parseCount, always[int64](0), 1, 1 << 40, 0},
 		},
 	}
 }
 
-// CheckNetworkLimits refuses limits of the network in a request for a sandbox with another network
-// than NetworkFull. A sandbox that loses this network later keeps them.
+// CheckNetworkLimits refuses limits of the network in a request for a sandbox with a network that
+// cannot have them. A sandbox that loses its network later keeps them.
 func (c Config) CheckNetworkLimits() error {
+	network := c.Grant().Kind()
 	for _, l := range LimitFields() {
-		if l.OfNetwork && c.Network != NetworkFull && l.Given(c.Limits) && !l.Absent(c.Limits) {
-			return &FieldError{Field: "limits." + l.Name, Problem: fmt.Sprintf("needs the network %q", NetworkFull)}
+		if l.Networks != nil && !slices.Contains(l.Networks, network) && l.Given(c.Limits) && !l.Absent(c.Limits) {
+			return &FieldError{Field: "limits." + l.Name, Problem: fmt.Sprintf("needs the network %s", anyOf(l.Networks))}
 		}
 	}
 	return nil
+}
+
+// anyOf names networks in a sentence.
+func anyOf(networks []Network) string {
+	var quoted []string
+	for _, n := range networks {
+		quoted = append(quoted, strconv.Quote(string(n)))
+	}
+	return strings.Join(quoted, " or ")
 }
 
 // EnforcedIn says whether a host with this report enforces the limit.

@@ -68,19 +68,53 @@ type Stats struct {
 	// IORead and IOWritten are bytes of disk traffic.
 	IORead    int64 `json:"io_read_bytes"`
 	IOWritten int64 `json:"io_written_bytes"`
-	// NetworkReceived and NetworkSent are bytes of NetworkFull, with headers and refused packets,
-	// from the start of the sandbox. NetworkCharged are those that a quota of the network counts.
+	// NetworkReceived and NetworkSent are bytes from the start of the sandbox: of NetworkFull with
+	// headers and refused packets, of NetworkProxied without. NetworkCharged are those that a quota
+	// of the network counts.
 	NetworkReceived int64 `json:"network_received_bytes"`
 	NetworkSent     int64 `json:"network_sent_bytes"`
 	NetworkCharged  int64 `json:"network_charged_bytes"`
+	// NetworkRequests are the connections and requests of NetworkProxied, as a limit counts them.
+	// NetworkRefused are the connections, requests and names that it has refused.
+	NetworkRequests int64 `json:"network_requests"`
+	NetworkRefused  int64 `json:"network_refused"`
 	// OOMKills and ForksRefused count from the start of the sandbox.
 	OOMKills     int64 `json:"oom_kills"`
 	ForksRefused int64 `json:"forks_refused"`
 }
 
-// Traffic is the use of NetworkFull by a sandbox since its start, in bytes. Charged are those that
-// a quota of the network counts.
-type Traffic struct{ Received, Sent, Charged int64 }
+// Traffic is the use of the network by a sandbox since its start. Received and Sent are bytes, and
+// Charged are those that a quota counts. Requests are those that a limit of NetworkProxied counts, and
+// Refused are the connections, requests and names that NetworkProxied has refused.
+type Traffic struct{ Received, Sent, Charged, Requests, Refused int64 }
+
+// A NetworkEvent is one decision of NetworkProxied about a name, a connection or a request. A connection has
+// its event at its end.
+type NetworkEvent struct {
+	Time time.Time `json:"time"`
+	// Name is empty for a connection to an address.
+	Name string `json:"name,omitempty"`
+	// Address is the server's, if the connection had one.
+	Address string `json:"address,omitempty"`
+	// Port is zero for a lookup of a name.
+	Port uint16 `json:"port,omitempty"`
+	// Sent and Received are bytes, as the sandbox sees them.
+	Sent     int64 `json:"sent"`
+	Received int64 `json:"received"`
+	// Rule is the one that has decided. It is empty if no rule has.
+	Rule string `json:"rule,omitempty"`
+	// Decision is NetworkAllowed, NetworkDenied or NetworkFailed.
+	Decision string `json:"decision"`
+	// Reason is one sentence for a person or a model.
+	Reason string `json:"reason,omitempty"`
+}
+
+// The decisions of a NetworkEvent. NetworkFailed is an allowed connection that did not reach the server.
+const (
+	NetworkAllowed = "allowed"
+	NetworkDenied  = "denied"
+	NetworkFailed  = "failed"
+)
 
 // Winsize is the size of a terminal, in characters.
 type Winsize struct {

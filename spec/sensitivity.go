@@ -32,17 +32,17 @@ func (s Sensitivity) rank() int {
 	return slices.Index(Sensitivities(), cmp.Or(s, SensitivityPublic))
 }
 
-// networkProxied is a network of a later version. It is wider than none, and narrower than full.
-const networkProxied Network = "proxied"
+// Networks are all networks, the narrowest first.
+func Networks() []Network { return []Network{NetworkNone, NetworkProxied, NetworkFull} }
 
-// widths are all networks, the narrowest first.
-var widths = []Network{NetworkNone, networkProxied, NetworkFull}
+// width grows with the part of the network that a sandbox can reach. It is -1 for an unknown network.
+func (n Network) width() int { return slices.Index(Networks(), n) }
 
 // ceilings are the widest networks of the levels, if the configuration names no others.
 var ceilings = map[Sensitivity]Network{
 	SensitivityPublic:       NetworkFull,
 	SensitivityInternal:     NetworkFull,
-	SensitivityConfidential: networkProxied,
+	SensitivityConfidential: NetworkProxied,
 	SensitivitySecret:       NetworkNone,
 }
 
@@ -54,34 +54,52 @@ func (c Config) ceiling(s Sensitivity) Network {
 
 // Permits says whether the sensitivity of the configuration permits its network.
 func (c Config) Permits() bool {
-	return slices.Index(widths, c.Network) <= slices.Index(widths, c.ceiling(c.Sensitivity))
+	return c.Network.width() <= c.ceiling(c.Sensitivity).width()
 }
 
 // Raised is the configuration with the higher one of both levels. A network that this level does
-// not permit becomes none.
+// not permit becomes the widest one that the level permits. Then no rule of Allow is left.
 func (c Config) Raised(to Sensitivity) Config {
 	if to.Above(c.Sensitivity) {
 		c.Sensitivity = to
 	}
-	if !c.Permits() {
-		c = c.WithNetwork(NetworkGrant{Network: NetworkNone})
+	if c.Permits() {
+		return c
 	}
-	return c
+	narrow := NetworkGrant{Network: c.ceiling(c.Sensitivity), Deny: c.Deny}
+	if narrow.Network == NetworkNone || c.hasNetworkLimits() { // those of full do not hold in another network
+		narrow = NetworkGrant{Network: NetworkNone}
+	}
+	return c.WithNetwork(narrow)
+}
+
+func (c Config) hasNetworkLimits() bool {
+	return c.Limits.NetworkRate != 0 || c.Limits.NetworkQuota != 0
 }
 
 // A NetworkGrant is the network that the owner of a sandbox grants.
 type NetworkGrant struct {
 	Network Network `json:"network"`
-	// Allow, Deny and Publish are those of [Config].
+	// Allow, Deny, Observe and Publish are those of [Config].
 	Allow   []string `json:"allow,omitempty"`
 	Deny    []string `json:"deny,omitempty"`
+	Observe bool     `json:"observe,omitempty"`
 	Publish []string `json:"publish,omitempty"`
+}
+
+// Kind is the network of the grant. Without a name of a network it is NetworkProxied if there are rules or
+// Observe, else NetworkNone.
+func (g NetworkGrant) Kind() Network {
+	if g.Network == "" && (len(g.Allow) > 0 || len(g.Deny) > 0 || g.Observe) {
+		return NetworkProxied
+	}
+	return cmp.Or(g.Network, NetworkNone)
 }
 
 // WithNetwork is the configuration with the network of a grant. Published ports end with the network
 // full.
 func (c Config) WithNetwork(g NetworkGrant) Config {
-	c.Network, c.Allow, c.Deny, c.Publish = g.Network, g.Allow, g.Deny, g.Publish
+	c.Network, c.Allow, c.Deny, c.Observe, c.Publish = g.Network, g.Allow, g.Deny, g.Observe, g.Publish
 	if c.Network != NetworkFull {
 		c.Publish = nil
 	}
@@ -89,12 +107,14 @@ func (c Config) WithNetwork(g NetworkGrant) Config {
 }
 
 // Grant is the network of the configuration.
-func (c Config) Grant() NetworkGrant { return NetworkGrant{c.Network, c.Allow, c.Deny, c.Publish} }
+func (c Config) Grant() NetworkGrant {
+	return NetworkGrant{c.Network, c.Allow, c.Deny, c.Observe, c.Publish}
+}
 
 // Equal reports whether both grants are the same.
 func (g NetworkGrant) Equal(other NetworkGrant) bool {
-	return g.Network == other.Network && slices.Equal(g.Allow, other.Allow) && slices.Equal(g.Deny, other.Deny) &&
-		slices.Equal(g.Publish, other.Publish)
+	return g.Network == other.Network && g.Observe == other.Observe && slices.Equal(g.Allow, other.Allow) &&
+		slices.Equal(g.Deny, other.Deny) && slices.Equal(g.Publish, other.Publish)
 }
 
 // Changed is the configuration of a live sandbox after a change. A nil grant leaves the network, as
@@ -153,8 +173,11 @@ func NewNetworkChange(from, to Config, cut int) NetworkChange {
 	case cut > 1:
 		c.Message += fmt.Sprintf(" %d open connections were ended.", cut)
 	}
-	if c.To == NetworkNone && c.From != NetworkNone {
+	switch {
+	case c.To == NetworkNone && c.From != NetworkNone:
 		c.Message += " Processes and files are unchanged. Programs in the sandbox cannot reach any address outside."
+	case c.To == NetworkProxied && c.From == NetworkFull:
+		c.Message += " Processes and files are unchanged. Programs in the sandbox reach only the names that its rules allow."
 	}
 	return c
 }
@@ -171,20 +194,20 @@ func (c Config) validateSensitivity(p *problems) {
 		if !slices.Contains(Sensitivities(), level) {
 			p.add("ceilings", "%s", unknownLevel(level))
 		}
-		if network := c.Ceilings[level]; !slices.Contains(widths, network) {
-			p.add("ceilings."+string(level), "unknown network %q; use one of %q", network, widths)
+		if network := c.Ceilings[level]; network.width() < 0 {
+			p.add("ceilings."+string(level), "unknown network %q; use one of %q", network, Networks())
 		}
 	}
 	lower := NetworkFull
 	for _, level := range Sensitivities() {
 		network := c.ceiling(level)
-		if slices.Index(widths, network) > slices.Index(widths, lower) {
+		if network.width() > lower.width() {
 			p.add("ceilings."+string(level), "%q is wider than %q, the network of a lower level", network, lower)
 		}
 		lower = network
 	}
 	if len(*p) == before && !c.Permits() {
 		p.add("network", "the sensitivity %q permits at most the network %q, and a sensitivity never falls; use %q",
-			c.Sensitivity, c.ceiling(c.Sensitivity), NetworkNone)
+			c.Sensitivity, c.ceiling(c.Sensitivity), c.ceiling(c.Sensitivity))
 	}
 }

@@ -14,14 +14,42 @@ func TestLevelsBoundTheNetwork(t *testing.T) {
 	}{
 		{"", SensitivityPublic, NetworkFull, SensitivityPublic},
 		{"", SensitivityInternal, NetworkFull, SensitivityInternal},
-		{"", SensitivityConfidential, NetworkNone, SensitivityConfidential},
+		{"", SensitivityConfidential, NetworkProxied, SensitivityConfidential},
 		{"", SensitivitySecret, NetworkNone, SensitivitySecret},
 		{SensitivityInternal, SensitivityPublic, NetworkFull, SensitivityInternal},
 		{SensitivityInternal, "", NetworkFull, SensitivityInternal},
 	} {
 		got, err := Config{Sensitivity: c.from}.WithNetwork(full).Changed(nil, c.to)
-		if err != nil || got.Network != c.want || got.Sensitivity != c.level || (got.Network == NetworkNone) != (len(got.Allow) == 0) {
+		if err != nil || got.Network != c.want || got.Sensitivity != c.level || (got.Network == NetworkFull) != (len(got.Allow) > 0) {
 			t.Errorf("%+v: %+v, %v", c, got.Grant(), err)
+		}
+	}
+}
+
+// A network that keeps no limit of full is not a narrower one.
+func TestLimitsOfFullEndTheNetwork(t *testing.T) {
+	for _, limits := range []Limits{{NetworkRate: 1 << 20}, {NetworkQuota: 1 << 20}} {
+		c := Config{Limits: limits}.WithNetwork(NetworkGrant{Network: NetworkFull, Deny: []string{"192.0.2.1"}})
+		if got := c.Raised(SensitivityConfidential); got.Network != NetworkNone || len(got.Deny) != 0 {
+			t.Errorf("%+v: %+v", limits, got.Grant())
+		}
+	}
+	c := Config{}.WithNetwork(NetworkGrant{Network: NetworkFull, Allow: []string{"10.0.0.1"}, Deny: []string{"192.0.2.1"}})
+	if got := c.Raised(SensitivityConfidential).Grant(); got.Network != NetworkProxied || len(got.Allow) != 0 || len(got.Deny) != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestRulesMeanTheProxiedNetwork(t *testing.T) {
+	for want, grants := range map[Network][]NetworkGrant{
+		NetworkNone:    {{}},
+		NetworkProxied: {{Allow: []string{"a.example"}}, {Deny: []string{"a.example"}}, {Observe: true}},
+		NetworkFull:    {{Network: NetworkFull, Allow: []string{"192.0.2.1"}}},
+	} {
+		for _, g := range grants {
+			if got, err := (Config{}).WithNetwork(g).Complete(); err != nil || got.Network != want || g.Kind() != want {
+				t.Errorf("%+v: %q, %v", g, got.Network, err)
+			}
 		}
 	}
 }

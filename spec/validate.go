@@ -108,30 +108,58 @@ func (c Config) validatePlaces(p *problems) {
 	}
 }
 
-// maxAddressRules bounds the entries of Allow and of Deny.
-const maxAddressRules = 256
+// The bounds of Allow and of Deny.
+const (
+	maxAddressRules = 256
+	maxNameRules    = 10_000
+	maxNameRule     = 4096 // bytes
+)
 
 func (c Config) validateNetwork(p *problems) {
-	if c.Network != NetworkNone && c.Network != NetworkFull {
-		p.add("network", "unknown network %q; use %q or %q", c.Network, NetworkNone, NetworkFull)
+	if c.Network.width() < 0 {
+		p.add("network", "unknown network %q; use one of %q", c.Network, Networks())
+	}
+	if c.Observe && c.Network != NetworkProxied {
+		p.add("observe", "needs the network %q", NetworkProxied)
 	}
 	for _, list := range []struct {
 		field string
 		rules []string
 	}{{"allow", c.Allow}, {"deny", c.Deny}} {
-		if len(list.rules) > 0 && c.Network != NetworkFull {
-			p.add(list.field, "needs the network %q in this version", NetworkFull)
+		switch {
+		case len(list.rules) == 0:
+		case c.Network == NetworkFull:
+			validateAddresses(p, list.field, list.rules)
+		case c.Network == NetworkProxied:
+			validateNames(p, list.field, list.rules)
+		default:
+			p.add(list.field, "needs the network %q or %q", NetworkProxied, NetworkFull)
 		}
-		if len(list.rules) > maxAddressRules {
-			p.add(list.field, "%d are more than %d", len(list.rules), maxAddressRules)
+	}
+}
+
+// validateAddresses checks the rules of NetworkFull.
+func validateAddresses(p *problems, field string, rules []string) {
+	if len(rules) > maxAddressRules {
+		p.add(field, "%d are more than %d", len(rules), maxAddressRules)
+	}
+	for i, text := range rules {
+		if rule, err := ParseAddressRule(text); err != nil {
+			p.add(fmt.Sprintf("%s[%d]", field, i), "%v", err)
+		} else if reason := rule.useless(); reason != "" {
+			p.add(fmt.Sprintf("%s[%d]", field, i), "%q: %s", text, reason)
 		}
-		for i, text := range list.rules {
-			field := fmt.Sprintf("%s[%d]", list.field, i)
-			if rule, err := ParseAddressRule(text); err != nil {
-				p.add(field, "%v", err)
-			} else if reason := rule.useless(); reason != "" {
-				p.add(field, "%q: %s", text, reason)
-			}
+	}
+}
+
+// validateNames checks the size of the rules of NetworkProxied. The launcher reads them.
+func validateNames(p *problems, field string, rules []string) {
+	if len(rules) > maxNameRules {
+		p.add(field, "%d are more than %d", len(rules), maxNameRules)
+	}
+	for i, text := range rules {
+		if text == "" || len(text) > maxNameRule {
+			p.add(fmt.Sprintf("%s[%d]", field, i), "has %d bytes; write 1 to %d", len(text), maxNameRule)
 		}
 	}
 }

@@ -15,25 +15,33 @@ import (
 )
 
 func networkCommand() *cli.Command {
-	flags := []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print the change as JSON"}}
+	flags := []cli.Flag{
+		&cli.BoolFlag{Name: "json", Usage: "print the change, or each decision of --log, as JSON"},
+		&cli.BoolFlag{Name: "log", Usage: "print the decisions of the network proxied, and go on with new ones"},
+		&cli.BoolFlag{Name: "suggest", Usage: "print the --allow rules that the sandbox has needed so far, for --network proxied"},
+	}
 	for _, f := range configflags.OfNetwork() {
 		flags = append(flags, f.Flag)
 	}
 	return &cli.Command{
 		Name:      "network",
 		Usage:     "show or change the network of a sandbox while it runs",
-		ArgsUsage: "NAME [none|full]",
+		ArgsUsage: "NAME [none|proxied|full]",
 		Description: `A stricter network holds before the command returns, also for open connections.
-Processes and files stay. --allow, --deny and --publish replace the earlier ones.
+Processes and files stay. --allow, --deny, --network-rules, --observe and --publish replace
+the earlier ones.
 
 --sensitivity raises the level of the data inside: public, internal, confidential or
-secret. Public and internal permit the network full; confidential and secret permit
-none. The level never falls. It ends with "down".
+secret. Public and internal permit the network full, confidential permits proxied, and
+secret permits none. The level never falls. It ends with "down".
 
     sandbox-runtime network box
+    sandbox-runtime network box proxied --allow pypi.org --allow '*.pythonhosted.org'
     sandbox-runtime network box full --allow 10.0.0.0/8:5432
     sandbox-runtime network box none
-    sandbox-runtime network --sensitivity secret box`,
+    sandbox-runtime network --sensitivity secret box
+    sandbox-runtime network --log box
+    sandbox-runtime network --suggest box`,
 		Flags:  flags,
 		Action: network,
 	}
@@ -48,8 +56,18 @@ func network(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	c.Network = spec.Network(cmd.Args().Get(1))
-	if c.Network == "" && !c.Grant().Equal(spec.NetworkGrant{}) {
-		return errors.New("--allow, --deny and --publish need the network beside the name, as in: network box full --allow 10.0.0.7")
+	isChange := !c.Grant().Equal(spec.NetworkGrant{})
+	switch log, suggest := cmd.Bool("log"), cmd.Bool("suggest"); {
+	case (log || suggest) && (isChange || c.Sensitivity != "" || log && suggest):
+		return errors.New("--log and --suggest change nothing: use each of them alone, as in: network --log box")
+	case log:
+		return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
+			return printDecisions(ctx, cmd.Root().Writer, box, cmd.Bool("json"))
+		})
+	case suggest:
+		return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return printSuggestions(ctx, cmd.Root().Writer, box) })
+	case c.Network == "" && isChange:
+		return errors.New("rules and --publish need the network beside the name, as in: network box proxied --allow example.com")
 	}
 	return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
 		change, err := changeNetwork(ctx, box, c)

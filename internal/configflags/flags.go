@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -27,7 +29,7 @@ func All() []Flag {
 			func(c *spec.Config, v string) error { return setText(&c.Workspace, v) }),
 		list("overlay", "host `DIR` to show at its own path; writes go to a layer (repeatable)", "overlays", addOverlay),
 		list("bind", "host path to show inside, as `SRC:DST[:ro|rw]` (default ro, repeatable)", "binds", addBind, "v"),
-		Text("network", "`KIND` of network: none, a loopback device only, or full, the outside (default: none)", "network",
+		Text("network", "`KIND` of network: none, a loopback device only, proxied, the names of --allow, or full, the outside (default: none, with --allow or --deny proxied)", "network",
 			func(c *spec.Config, v string) error { return setText(&c.Network, v) }),
 		Text("pid", "`KIND` of pid namespace: private, one of its own, or host, that of the launcher (default: private)", "pid",
 			func(c *spec.Config, v string) error { return setText(&c.PID, v) }),
@@ -57,10 +59,13 @@ func All() []Flag {
 // OfNetwork are the flags that describe a network further, also that of a sandbox that is up.
 func OfNetwork() []Flag {
 	return []Flag{
-		list("allow", "`ADDRESS[/BITS][:PORT[-PORT]]` to reach beside the public addresses of --network full (repeatable)", "allow",
+		list("allow", "`RULE` for a destination to reach: NAME, *.SUFFIX, @PRESET, ADDRESS or ADDRESS/BITS, with :PORT or :PORT-PORT (default 80 and 443); with --network full only addresses, beside the public ones (repeatable)", "allow",
 			func(c *spec.Config, v string) error { c.Allow = append(c.Allow, v); return nil }),
-		list("deny", "`ADDRESS[/BITS][:PORT[-PORT]]` not to reach with --network full; wins over --allow (repeatable)", "deny",
+		list("deny", "`RULE` for a destination not to reach, as --allow has them, by default on all ports; wins over --allow (repeatable)", "deny",
 			func(c *spec.Config, v string) error { c.Deny = append(c.Deny, v); return nil }),
+		list("network-rules", "`FILE` with a rule in each line, with \"deny \" before those that deny; for --network proxied (repeatable)", "allow", addNetworkRules),
+		{&cli.BoolFlag{Name: "observe", Usage: "with --network proxied, reach each name that no rule denies; \"network --suggest\" then prints the rules that were needed"}, "observe",
+			func(c *spec.Config, v string) (err error) { c.Observe, err = strconv.ParseBool(v); return err }},
 		list("publish", "`[ADDR:]HOST:PORT`, with /udp at the end for UDP: port HOST of the host leads to PORT inside, with --network full; ADDR is 127.0.0.1 by default (repeatable)", "publish",
 			func(c *spec.Config, v string) error { c.Publish = append(c.Publish, v); return nil }),
 		Text("sensitivity", "`LEVEL` of the data inside: public, internal, confidential or secret; it bounds the network and never falls (default: public)", "sensitivity",
@@ -234,6 +239,9 @@ func given(cmd *cli.Command, f Flag) []string {
 	if _, ok := f.Flag.(*cli.StringSliceFlag); ok {
 		return cmd.StringSlice(f.Name())
 	}
+	if _, ok := f.Flag.(*cli.BoolFlag); ok {
+		return []string{strconv.FormatBool(cmd.Bool(f.Name()))}
+	}
 	return []string{cmd.String(f.Name())}
 }
 
@@ -358,6 +366,18 @@ func addEnv(c *spec.Config, value string) error {
 
 // maxEnvFile is far above the room that the kernel has for an environment.
 const maxEnvFile = 1 << 20
+
+// addNetworkRules adds the rules of a file.
+func addNetworkRules(c *spec.Config, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	allow, deny, err := rules.ParseFile(path, f)
+	c.Allow, c.Deny = append(c.Allow, allow...), append(c.Deny, deny...)
+	return err
+}
 
 // addEnvFile adds the variables of a file, with one on each line, as Docker's --env-file has them.
 func addEnvFile(c *spec.Config, path string) error {

@@ -23,6 +23,7 @@ type op string
 const (
 	opAdmit   op = "admit"
 	opChange  op = "change"
+	opSuspend op = "suspend"
 	opDismiss op = "dismiss"
 	opCounts  op = "counts"
 )
@@ -40,6 +41,7 @@ type answer struct {
 	Error     string `json:"error,omitempty"`
 	IsUnknown bool   `json:"is_unknown,omitempty"`
 	Counts    Counts `json:"counts"`
+	IsServed  bool   `json:"is_served,omitempty"`
 }
 
 // maxAnswer bounds an answer, in bytes.

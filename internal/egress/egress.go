@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -121,6 +122,32 @@ func (e Egress) Change(ctx context.Context, b Box) error {
 	return nil
 }
 
+// Suspend closes the sockets of a sandbox and ends its connections. Its names, counts and events stay for a
+// later Admit. A sandbox that is not there is no error.
+func (e Egress) Suspend(ctx context.Context, key string) error {
+	if _, err := e.ask(ctx, request{Op: opSuspend, Key: key}); err != nil && !errors.Is(err, ErrUnknown) {
+		return fmt.Errorf("suspend sandbox %s: %w", key, err)
+	}
+	return nil
+}
+
+// Keys are the sandboxes that are on disk, also those of a parent that was killed.
+func (e Egress) Keys() ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(e.Dir, boxesName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var keys []string
+	for _, entry := range entries {
+		keys = append(keys, entry.Name())
+	}
+	return keys, err
+}
+
+// Keeps says whether the sandbox is on disk. A parent without room on the disk can have a sandbox that is not
+// there.
+func (e Egress) Keeps(key string) bool { return statedir.Exists(e.boxDir(key)) }
+
 // Dismiss removes a sandbox, also one that is not there: its sockets are closed, its connections end, and
 // its names and events are forgotten.
 func (e Egress) Dismiss(ctx context.Context, key string) error {
@@ -141,11 +168,11 @@ func (e Egress) Dismiss(ctx context.Context, key string) error {
 
 // Has says whether the sandbox is served.
 func (e Egress) Has(ctx context.Context, key string) (bool, error) {
-	_, err := e.Counts(ctx, key)
+	a, err := e.ask(ctx, request{Op: opCounts, Key: key})
 	if errors.Is(err, ErrUnknown) {
 		return false, nil
 	}
-	return err == nil, err
+	return a.IsServed, err
 }
 
 // Counts returns the counts of a sandbox since it was admitted first, or since the parent was killed.

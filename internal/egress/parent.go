@@ -85,12 +85,14 @@ func newParent(dir string) *parent {
 }
 
 // A box is one sandbox. grant, files and roles are guarded by the parent's changing, the rest by its mu.
+// A suspended box has no files.
 type box struct {
-	number uint32
-	grant  Box
-	files  []*os.File
-	roles  []link.Role
-	record *record
+	number      uint32
+	grant       Box
+	files       []*os.File
+	roles       []link.Role
+	record      *record
+	isSuspended bool
 }
 
 // ackTime is how long the worker has for an order. After that the parent replaces the worker, which then
@@ -122,6 +124,7 @@ func (p *parent) admit(grant Box, roles []link.Role, files []*os.File) error {
 	b.grant, b.files, b.roles = grant, files, roles
 	p.mu.Lock()
 	p.boxes[b.number], p.keys[grant.Key] = b, b
+	b.isSuspended = false
 	p.mu.Unlock()
 	p.orderLocked(p.orderOf(b), b.files)
 	return nil
@@ -149,11 +152,28 @@ func (p *parent) change(grant Box) error {
 	p.changing.Lock()
 	defer p.changing.Unlock()
 	b := p.boxOf(grant.Key)
-	if b == nil {
+	if b == nil || len(b.files) == 0 {
 		return ErrUnknown
 	}
 	b.grant = grant
 	p.orderLocked(link.Order{Number: b.number, Box: &b.grant}, nil)
+	return nil
+}
+
+// suspend takes the sockets and the rules from a box. The worker forgets the box.
+func (p *parent) suspend(key string) error {
+	p.changing.Lock()
+	defer p.changing.Unlock()
+	b := p.boxOf(key)
+	if b == nil {
+		return ErrUnknown
+	}
+	descriptor.Close(b.files...)
+	b.grant, b.files, b.roles = Box{Key: key}, nil, nil
+	p.mu.Lock()
+	b.isSuspended = true
+	p.mu.Unlock()
+	p.orderLocked(link.Order{Number: b.number}, nil)
 	return nil
 }
 
@@ -176,13 +196,14 @@ func (p *parent) dismiss(key string) error {
 	return err
 }
 
-func (p *parent) counts(key string) (Counts, error) {
+// counts are those of a box. isServed is false if the box is suspended.
+func (p *parent) counts(key string) (c Counts, isServed bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b, ok := p.keys[key]; ok {
-		return b.record.counts, nil
+		return b.record.counts, !b.isSuspended, nil
 	}
-	return Counts{}, ErrUnknown
+	return Counts{}, false, ErrUnknown
 }
 
 func (p *parent) boxOf(key string) *box {
@@ -236,7 +257,9 @@ func (p *parent) restore(worker *launch.Channel) {
 	last := link.Order{Sequence: p.sent}
 	p.mu.Unlock()
 	for _, b := range boxes {
-		send(worker, p.orderOf(b), b.files)
+		if len(b.files) > 0 { // else it is suspended
+			send(worker, p.orderOf(b), b.files)
+		}
 	}
 	send(worker, last, nil)
 }
@@ -426,10 +449,12 @@ func (p *parent) answer(body []byte, files []*os.File) (a answer) {
 		err = p.admit(*r.Box, r.Roles, files)
 	case opChange:
 		err = p.change(*r.Box)
+	case opSuspend:
+		err = p.suspend(r.Key)
 	case opDismiss:
 		err = p.dismiss(r.Key)
 	case opCounts:
-		a.Counts, err = p.counts(r.Key)
+		a.Counts, a.IsServed, err = p.counts(r.Key)
 	}
 	if err == nil && r.Op != opCounts {
 		err = p.await()
@@ -447,7 +472,7 @@ func (r request) check(files []*os.File) error {
 		return errors.New("a request has no key, or another box than that of the operation")
 	case len(files) != len(r.Roles), (len(files) > 0) != (r.Op == opAdmit):
 		return fmt.Errorf("a request has %d sockets and %d roles", len(files), len(r.Roles))
-	case !hasBox && r.Op != opDismiss && r.Op != opCounts:
+	case !hasBox && r.Op != opSuspend && r.Op != opDismiss && r.Op != opCounts:
 		return fmt.Errorf("a request for %q", r.Op)
 	}
 	for i, role := range r.Roles {

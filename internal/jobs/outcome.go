@@ -24,9 +24,7 @@ type ending struct {
 	limits spec.Limits
 	// oomKills and forksRefused are the counts of the command's cgroup.
 	oomKills, forksRefused int64
-	// quota is the quota of the network if it is used up and the sandbox has tried to use the
-	// network meanwhile.
-	quota spec.Size
+	network                networkUse
 	// shortOutside says that the kills for memory had no cause in the sandbox.
 	shortOutside bool
 	// forksStopped counts the forks that failed because the runtime was ending the command.
@@ -112,8 +110,14 @@ func (e ending) exitReason(code int) string {
 	if e.forksRefused > 0 {
 		causes = append(causes, fmt.Sprintf("the limit of %d processes and threads was reached (raise it with --pids)", e.limits.Pids))
 	}
-	if e.quota != 0 {
-		causes = append(causes, fmt.Sprintf("the quota of %s of the network is used up (raise it with --network-quota)", e.quota))
+	if e.network.quota != 0 {
+		causes = append(causes, fmt.Sprintf("the quota of %s of the network is used up (raise it with --network-quota)", e.network.quota))
+	}
+	if e.network.requests != 0 {
+		causes = append(causes, fmt.Sprintf("the %d requests of the network are used up (raise them with --network-requests)", e.network.requests))
+	}
+	if code != 0 {
+		causes = append(causes, e.network.reasons...)
 	}
 	for _, full := range e.full {
 		causes = append(causes, full.reason)
@@ -220,9 +224,7 @@ func (e ending) violations() []spec.Violation {
 	if e.forksRefused > 0 {
 		all = append(all, limitHit("limit of %d processes and threads reached, new ones refused: %d (raise it with --pids)", e.limits.Pids, e.forksRefused))
 	}
-	if e.quota != 0 {
-		all = append(all, limitHit("network quota of %s used up, packets refused (raise it with --network-quota)", e.quota))
-	}
+	all = append(all, e.network.violations()...)
 	for _, full := range e.full {
 		all = append(all, limitHit("%s", full.violation))
 	}

@@ -35,7 +35,14 @@ func TestEndingsAreToldApart(t *testing.T) {
 		"success after refused forks": {
 			ending{known: true, status: exited(0), forksRefused: 3}, spec.StatusExited, 0, "", "succeeded; the limit of 20 processes", []string{"(raise it with --pids)"}},
 		"exit 7 without a quota of the network": {
-			ending{known: true, status: exited(7), quota: 1 << 20}, spec.StatusExited, 7, "", "exit code 7; the quota of 1m of the network is used up", []string{"(raise it with --network-quota)"}},
+			ending{known: true, status: exited(7), network: networkUse{quota: 1 << 20}}, spec.StatusExited, 7, "", "exit code 7; the quota of 1m of the network is used up", []string{"(raise it with --network-quota)"}},
+		"exit 6 after a refusal": {
+			ending{known: true, status: exited(6), network: networkUse{refused: 1, reasons: []string{"a.test is not allowed"}}}, spec.StatusExited, 6, "",
+			"exit code 6; a.test is not allowed", []string{"a.test is not allowed"}},
+		"success after a refusal": {
+			ending{known: true, status: exited(0), network: networkUse{refused: 2}}, spec.StatusExited, 0, "", "the command succeeded", []string{"refused: 2"}},
+		"exit 7 without requests": {
+			ending{known: true, status: exited(7), network: networkUse{requests: 50}}, spec.StatusExited, 7, "", "the 50 requests", []string{"(raise it with --network-requests)"}},
 		"timeout": {ending{timedOut: true}, spec.StatusTimedOut, 124, "", "2s", nil},
 		"timeout after a child ran out of memory": {
 			ending{timedOut: true, oomKills: 2}, spec.StatusTimedOut, 124, "", "2s", []string{"memory limit"}},

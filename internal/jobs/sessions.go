@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/filewatch"
@@ -46,6 +47,8 @@ type Config struct {
 	Layers       *overlay.Keeper
 	// Traffic is the use of the network by a sandbox since its start.
 	Traffic func(ctx context.Context, id string) (spec.Traffic, error)
+	// Refusals are the reasons of the last refusals by the network since a time, each once.
+	Refusals func(ctx context.Context, id string, since time.Time, most int) []string
 	// Tending counts goroutines of sessions. They remove leaves, or make the kernel do a slow
 	// step early. The launcher waits for all of them before it ends.
 	Tending *sync.WaitGroup

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"os"
 
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -146,6 +147,29 @@ func (c *Client) Update(ctx context.Context, id string, limits spec.Limits) erro
 // ChangeNetwork changes the network of a sandbox that is up, or raises its sensitivity.
 func (c *Client) ChangeNetwork(ctx context.Context, id string, n NetworkRequest) (spec.NetworkChange, error) {
 	return ask(ctx, c, &Request{Op: OpNetwork, ID: id, Network: &n}, func(a *Answer) *spec.NetworkChange { return a.Network })
+}
+
+// NetworkEvents are the kept decisions of the proxied network about a sandbox, the oldest first. With follow the
+// sequence goes on until ctx ends or the sandbox is removed.
+func (c *Client) NetworkEvents(ctx context.Context, id string, follow bool) iter.Seq2[spec.NetworkEvent, error] {
+	return func(yield func(spec.NetworkEvent, error) bool) {
+		ch, err := c.open(ctx, &Request{Op: OpNetworkLog, ID: id, Follow: follow}, nil, 0)
+		if err != nil {
+			yield(spec.NetworkEvent{}, err)
+			return
+		}
+		defer ch.Close()
+		for {
+			a, _, err := c.receive(ctx, ch)
+			if err != nil {
+				yield(spec.NetworkEvent{}, err)
+				return
+			}
+			if a.NetworkEvent == nil || !yield(*a.NetworkEvent, nil) {
+				return
+			}
+		}
+	}
 }
 
 // Undo takes back the last n transactions that joined a sandbox's files.

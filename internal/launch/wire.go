@@ -39,6 +39,7 @@ const (
 	OpApplied        Op = "applied"
 	OpVerify         Op = "verify"
 	OpDial           Op = "dial"
+	OpNetworkLog     Op = "network-log"
 	OpPool           Op = "pool"
 )
 
@@ -53,6 +54,8 @@ type Request struct {
 	Limits *spec.Limits `json:"limits,omitempty"`
 	// Network is the network and the sensitivity that a sandbox gets.
 	Network *NetworkRequest `json:"network,omitempty"`
+	// Follow has a network-log go on with new events.
+	Follow bool `json:"follow,omitempty"`
 	// Snapshot to make, to remove or to begin with.
 	Snapshot string `json:"snapshot,omitempty"`
 	// Count of transactions to undo.
@@ -118,6 +121,8 @@ type Answer struct {
 	Started   *Started            `json:"started,omitempty"`
 	Result    *WireResult         `json:"result,omitempty"`
 	Event     *spec.Event         `json:"event,omitempty"`
+	// NetworkEvent is one of several; an answer without one follows the last.
+	NetworkEvent *spec.NetworkEvent `json:"network_event,omitempty"`
 	// Tree is one of several, with its files beside it; an answer without one
 	// follows the last.
 	Tree *WireTree `json:"tree,omitempty"`

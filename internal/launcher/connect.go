@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"fmt"
+	"iter"
 	"net/netip"
 	"sync"
 
@@ -72,4 +73,9 @@ func (s *Sandbox) ChangeNetwork(ctx context.Context, want launch.NetworkRequest)
 		return err
 	})
 	return change, err
+}
+
+// NetworkEvents are the kept decisions of the proxied network about the sandbox: see [networks.Networks.Events].
+func (s *Sandbox) NetworkEvents(ctx context.Context, follow bool) iter.Seq2[spec.NetworkEvent, error] {
+	return s.launcher.networks().Events(ctx, s.session.ID, follow)
 }

@@ -108,7 +108,7 @@ func New(d Dirs) (*Launcher, error) {
 	l.layers = overlay.NewKeeper(l.Roots, l.self, l.sweeper, l.trash, &l.tending)
 	l.sessions = jobs.New(jobs.Config{
 		Roots: l.Roots, Self: l.self, OpenGroup: l.find.group, FilesProgram: l.filesProgram,
-		Layers: l.layers, Tending: &l.tending, Traffic: l.networks().Traffic,
+		Layers: l.layers, Tending: &l.tending, Traffic: l.networks().Traffic, Refusals: l.networks().Refusals,
 	})
 	return l, nil
 }

@@ -72,21 +72,25 @@ func (s *Sandbox) finish(ctx context.Context) error {
 	if err != nil || r.Init != s.session.Init() || !s.session.Up() {
 		return s.session.Why(ctx, &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotRunning})
 	}
-	if !r.HalfDone() {
-		return nil
+	n := s.launcher.networks()
+	if r.HalfDone() {
+		err = errors.Join(s.session.Overlay.TakeBackSwitch(), s.endAttach(), n.EndChange(ctx, s.session.Sandbox))
 	}
-	return errors.Join(s.session.Overlay.TakeBackSwitch(), s.endAttach(), s.launcher.networks().EndChange(ctx, s.session.Sandbox))
+	return errors.Join(err, n.Restore(ctx, s.session.Sandbox))
 }
 
 // renew takes the changes of the sandbox by other processes. If such a process works on the sandbox,
 // renew waits for its end. If the process was killed, renew ends the half-done work. Without a change
-// renew costs a stat(2).
+// renew costs a stat(2), and in the proxied network a question to its process.
 func (s *Sandbox) renew(ctx context.Context) error {
 	if err := s.session.Renew(); err != nil {
 		return err
 	}
-	if !s.session.Current().HalfDone() {
-		return nil
+	if r := s.session.Current(); !r.HalfDone() {
+		isServed, err := s.launcher.networks().IsServed(ctx, s.session.ID, r)
+		if isServed || err != nil {
+			return err
+		}
 	}
 	return s.alone(ctx, func() error { return nil })
 }

@@ -33,6 +33,7 @@ func (s *Sandbox) Stats(ctx context.Context) (all spec.Stats, err error) {
 			CPU: stats.CPU, Memory: stats.Memory, MemoryPeak: stats.MemoryPeak,
 			Pids: stats.Pids, PidsPeak: stats.PidsPeak, IORead: stats.IORead, IOWritten: stats.IOWritten,
 			NetworkReceived: traffic.Received, NetworkSent: traffic.Sent, NetworkCharged: traffic.Charged,
+			NetworkRequests: traffic.Requests, NetworkRefused: traffic.Refused,
 			OOMKills: events.OOMKills + ended.OOMKills, ForksRefused: events.PidsLimitHits + ended.ForksRefused,
 		}
 		return nil

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/networks"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
@@ -38,7 +39,7 @@ func completed(c spec.Config, storage spec.Storage) (spec.Config, error) {
 			asked, c.Limits.Memory)}
 	}
 	if err == nil {
-		err = checkOpenFiles(c)
+		err = errors.Join(checkOpenFiles(c), networks.Check(c))
 	}
 	if err == nil && c.User.Name != "" {
 		err = &spec.FieldError{Field: "user.name", Problem: "a launcher takes ids; look the name up first"}

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
-	"github.com/sandbox-runtime/sandbox-runtime/netns/router"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -29,6 +29,9 @@ func (n Networks) Change(ctx context.Context, box *record.Sandbox, want launch.N
 	if next.Config, err = r.Config.Changed(want.Grant, want.Sensitivity); err != nil {
 		return spec.NetworkChange{}, launch.Refusal(err)
 	}
+	if err := n.checkChange(ctx, box.ID, r.Config, next.Config); err != nil {
+		return spec.NetworkChange{}, err
+	}
 	if want.Grant != nil {
 		next.Named = want.Named
 	}
@@ -36,6 +39,18 @@ func (n Networks) Change(ctx context.Context, box *record.Sandbox, want launch.N
 	isSame := next.Config.Grant().Equal(r.Config.Grant()) && (want.Grant == nil || len(want.Grant.Allow) == 0)
 	cut, err := n.rewire(ctx, box, r, next, isSame)
 	return spec.NewNetworkChange(r.Config, next.Config, cut), err
+}
+
+// checkChange refuses a network that the sandbox cannot have.
+func (n Networks) checkChange(ctx context.Context, id string, now, next spec.Config) error {
+	if err := Check(next); err != nil {
+		return launch.Refusal(err)
+	}
+	if next.Network == spec.NetworkProxied && next.Limits.NetworkRate != 0 {
+		return launch.Refusal(&spec.FieldError{Field: "network", Problem: fmt.Sprintf(
+			"this sandbox has a network_rate, and the network %q cannot have one; make another sandbox", next.Network)})
+	}
+	return n.checkQuota(ctx, id, now, next)
 }
 
 // rewire changes the links of the sandbox to those of the next record. The record is the intent:
@@ -72,19 +87,55 @@ func (n Networks) connect(ctx context.Context, box *record.Sandbox, from spec.Ne
 		return 0, box.Why(ctx, &launch.SandboxError{ID: box.ID, Err: launch.ErrNotRunning})
 	}
 	defer namespace.Close()
-	member, err := n.member(box, *next)
+	names, err := n.namesOf(box.ID)
+	if err != nil {
+		return 0, err
+	}
+	if from.Network != next.Config.Network {
+		*next = Connected(*next, nil)
+		if cut, err = n.leave(ctx, namespace, from.Network, names); err != nil {
+			return cut, err
+		}
+	}
+	var more int
+	switch next.Config.Network {
+	case spec.NetworkFull:
+		more, err = n.connectFull(ctx, namespace, names, from, next, late)
+	case spec.NetworkProxied:
+		more, err = n.connectProxied(ctx, namespace, names, from, *next)
+	}
+	return cut + more, err
+}
+
+// anyNetwork stands for a grant that is not known.
+var anyNetwork = spec.NetworkGrant{}
+
+// leave takes a network from the sandbox, and returns the number of its sockets that have ended. Each network
+// is taken if the present one is not known.
+func (n Networks) leave(ctx context.Context, namespace *os.File, network spec.Network, names record.Names) (cut int, err error) {
+	if network == spec.NetworkFull || network == anyNetwork.Network && n.hasRouter() {
+		cut, err = n.router().Detach(ctx, namespace, linkName(names))
+	}
+	if network == spec.NetworkProxied || network == anyNetwork.Network && n.hasEgress() {
+		more, left := n.leaveProxied(ctx, namespace, keyOf(names))
+		cut, err = cut+more, errors.Join(err, left)
+	}
+	return cut, err
+}
+
+// connectFull connects the sandbox with the router, or changes the connection.
+func (n Networks) connectFull(
+	ctx context.Context, namespace *os.File, names record.Names, from spec.NetworkGrant, next *record.Record, late bool,
+) (cut int, err error) {
+	member, err := newMember(names, *next)
 	if err != nil {
 		return 0, err
 	}
 	member.Late = late
 	out := n.router()
-	switch {
-	case next.Config.Network != spec.NetworkFull:
-		*next = Connected(*next, nil)
-		return out.Detach(ctx, namespace, member.Link)
-	case from.Network == spec.NetworkFull:
+	if from.Network == spec.NetworkFull {
 		cut, err = out.Regrant(ctx, namespace, member)
-	default:
+	} else {
 		var addresses []netip.Addr
 		addresses, err = out.Attach(ctx, namespace, member)
 		*next = Connected(*next, addresses)
@@ -95,15 +146,27 @@ func (n Networks) connect(ctx context.Context, box *record.Sandbox, from spec.Ne
 	return cut, out.Publish(ctx, namespace, next.Init, member)
 }
 
-func (n Networks) member(box *record.Sandbox, r record.Record) (router.Member, error) {
-	names, known, err := n.NamesOf(box.ID)
-	if err == nil && !known {
-		err = fmt.Errorf("sandbox %s was made by an older release; make another sandbox for another network", box.ID)
-	}
+// connectProxied admits the sandbox to the proxied network, or changes its rules there.
+func (n Networks) connectProxied(
+	ctx context.Context, namespace *os.File, names record.Names, from spec.NetworkGrant, next record.Record,
+) (cut int, err error) {
+	p, err := newProxied(names, next)
 	if err != nil {
-		return router.Member{}, err
+		return 0, err
 	}
-	return newMember(names, r)
+	if from.Network == spec.NetworkProxied {
+		return n.regrantProxied(ctx, namespace, p)
+	}
+	return 0, n.admit(ctx, namespace, p)
+}
+
+// namesOf are the names of the sandbox's objects, which a network needs.
+func (n Networks) namesOf(id string) (record.Names, error) {
+	names, isKnown, err := n.NamesOf(id)
+	if err == nil && !isKnown {
+		err = fmt.Errorf("sandbox %s was made by an older release; make another sandbox for another network", id)
+	}
+	return names, err
 }
 
 // takeNetworkAfter takes the network from the sandbox, and adds that to the cause, which is the error of
@@ -115,7 +178,7 @@ func (n Networks) takeNetworkAfter(ctx context.Context, cause error, box *record
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
 	r.Rewiring = true
 	kept := box.Keep(r)
-	if _, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, &r, true); err != nil {
+	if _, err := n.connect(ctx, box, anyNetwork, &r, true); err != nil {
 		return errors.Join(cause, kept, err)
 	}
 	if kept == nil {
@@ -142,11 +205,11 @@ func (n Networks) EndChange(ctx context.Context, box *record.Sandbox) error {
 	}
 	wanted := r
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
-	if _, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, &r, true); err != nil {
+	if _, err := n.connect(ctx, box, anyNetwork, &r, true); err != nil {
 		return err
 	}
 	wanted = Connected(wanted, nil)
-	if wanted.Config.Network == spec.NetworkFull {
+	if wanted.Config.Network != spec.NetworkNone {
 		if _, err := n.connect(ctx, box, r.Config.Grant(), &wanted, true); err != nil {
 			if ctx.Err() != nil {
 				return err
@@ -165,7 +228,7 @@ func (n Networks) endWithout(ctx context.Context, box *record.Sandbox, r record.
 	defer cancel()
 	r.Notes = append(r.Notes, fmt.Sprintf("the sandbox has no network: finish an interrupted change of its network: %v", cause))
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
-	if _, err := n.connect(ctx, box, spec.NetworkGrant{Network: spec.NetworkFull}, &r, true); err != nil {
+	if _, err := n.connect(ctx, box, anyNetwork, &r, true); err != nil {
 		return err
 	}
 	r.Rewiring = false

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -116,7 +117,11 @@ func opened(namespace func() (*os.File, error), names record.Names, r record.Rec
 // Attach connects a sandbox that is being made, if the record asks for that, and returns the
 // sandbox's addresses.
 func (n Networks) Attach(ctx context.Context, namespace func() (*os.File, error), names record.Names, r record.Record) ([]netip.Addr, error) {
-	if r.Config.Network != spec.NetworkFull {
+	switch r.Config.Network {
+	case spec.NetworkFull:
+	case spec.NetworkProxied:
+		return nil, n.attachProxied(ctx, namespace, names, r)
+	default:
 		return nil, nil
 	}
 	inside, member, err := opened(namespace, names, r)
@@ -180,38 +185,62 @@ func (n Networks) Prune(ctx context.Context, known func() ([]string, error)) err
 		}
 		return links, nil
 	})
-	return n.router().Prune(ctx, func(link string) (bool, error) {
+	isLive := func(link string) (bool, error) {
 		links, err := living()
 		return links[link], err
-	})
+	}
+	return errors.Join(n.router().Prune(ctx, isLive), n.pruneProxied(ctx, isLive))
 }
 
 // Disconnect ends the connection of a sandbox that is being removed. Its processes have ended. A
 // half-made sandbox has no record, and may be connected.
 func (n Networks) Disconnect(ctx context.Context, id string) error {
-	if !n.hasRouter() {
+	if !n.hasRouter() && !n.hasEgress() {
 		return nil
 	}
 	names, known, err := n.NamesOf(id)
 	if err != nil || !known {
 		return err
 	}
-	link := linkName(names)
-	if r, err := record.Read(n.Dir(id)); err == nil && r.Config.Network != spec.NetworkFull && !r.Rewiring && !n.router().HasNote(link) {
-		return nil
+	network := anyNetwork.Network
+	if r, err := record.Read(n.Dir(id)); err == nil && !r.Rewiring {
+		network = r.Config.Network
 	}
-	_, err = n.router().Detach(ctx, nil, link)
-	return err
+	if isUnknown := network == anyNetwork.Network; isUnknown || network == spec.NetworkProxied || n.egress().Keeps(keyOf(names)) {
+		err = n.egress().Dismiss(ctx, keyOf(names))
+	}
+	if network != spec.NetworkFull && network != anyNetwork.Network && !n.router().HasNote(linkName(names)) || !n.hasRouter() {
+		return err
+	}
+	_, detached := n.router().Detach(ctx, nil, linkName(names))
+	return errors.Join(err, detached)
 }
 
 // Traffic is the use of the network by a sandbox since its start.
 func (n Networks) Traffic(ctx context.Context, id string) (spec.Traffic, error) {
-	if !n.hasRouter() {
+	if !n.hasRouter() && !n.hasEgress() {
 		return spec.Traffic{}, nil
 	}
 	names, known, err := n.NamesOf(id)
 	if err != nil || !known {
 		return spec.Traffic{}, err
 	}
-	return n.router().Traffic(ctx, linkName(names))
+	var all spec.Traffic
+	if n.hasRouter() {
+		if all, err = n.router().Traffic(ctx, linkName(names)); err != nil {
+			return all, err
+		}
+	}
+	if !n.hasEgress() || !n.egress().Keeps(keyOf(names)) {
+		return all, nil
+	}
+	counts, err := n.egress().Counts(ctx, keyOf(names))
+	if errors.Is(err, egress.ErrUnknown) {
+		return all, nil // the network's processes were killed
+	}
+	received, sent := int64(counts.Received), int64(counts.Sent) //nolint:gosec // the parent bounds them
+	return spec.Traffic{
+		Received: all.Received + received, Sent: all.Sent + sent, Charged: all.Charged + received + sent,
+		Requests: int64(counts.Requests), Refused: int64(counts.Refused), //nolint:gosec // as above
+	}, err
 }

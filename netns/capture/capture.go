@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/sockets"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -54,7 +55,8 @@ func Open(namespace *os.File, ports []spec.PortRange) (*Listeners, error) {
 	defer in.close()
 	l := &Listeners{}
 	if err := in.open(l, merged); err != nil {
-		return nil, fmt.Errorf("capture connections: %w", errors.Join(err, l.Close(), in.remove()))
+		_, removed := in.remove()
+		return nil, fmt.Errorf("capture connections: %w", errors.Join(err, l.Close(), removed))
 	}
 	return l, nil
 }
@@ -103,32 +105,52 @@ func isClosed(ports []spec.PortRange, end netip.AddrPort) bool {
 	return !isOwn(end.Addr()) && end.Port() != dnsPort && !contains(ports, end.Port())
 }
 
+// Connections is the number of sockets of the sandbox's programs that are connected with a captured address.
+func Connections(namespace *os.File) (count int, err error) {
+	err = netns.Do(namespace, func() error {
+		_, err := sockets.End(func(_ byte, local, peer netip.AddrPort) bool {
+			if isCaptured(local, peer) {
+				count++
+			}
+			return false
+		})
+		return err
+	})
+	return count, err
+}
+
+// isCaptured says whether a socket is that of a program, with a captured address as its peer.
+func isCaptured(local, peer netip.AddrPort) bool { return isOwn(local.Addr()) && !isOwn(peer.Addr()) }
+
 // Remove leaves the namespace with its loopback addresses only, and ends all sockets that are connected
-// with other addresses. The caller still has to close the listeners. Remove does nothing to a namespace
-// that captures nothing.
-func Remove(namespace *os.File) error {
+// with other addresses. It returns the number of those that [Connections] counts. The caller still has to
+// close the listeners. Remove does nothing to a namespace that captures nothing.
+func Remove(namespace *os.File) (ended int, err error) {
 	in, err := enter(namespace)
 	if err == nil {
 		defer in.close()
-		err = in.remove()
+		ended, err = in.remove()
 	}
 	if err != nil {
-		return fmt.Errorf("end the capture of connections: %w", err)
+		return ended, fmt.Errorf("end the capture of connections: %w", err)
 	}
-	return nil
+	return ended, nil
 }
 
 // remove takes the rules away last: without them, the sandbox's own servers would get the captured
 // connections.
-func (in *inside) remove() error {
+func (in *inside) remove() (ended int, err error) {
 	if err := in.removeAddresses(); err != nil {
-		return err
+		return 0, err
 	}
-	err := in.end(func(_ byte, local, peer netip.AddrPort) bool {
+	err = in.end(func(_ byte, local, peer netip.AddrPort) bool {
+		if isCaptured(local, peer) {
+			ended++
+		}
 		return !local.Addr().IsLoopback() || !peer.Addr().IsLoopback()
 	})
 	if err != nil {
-		return err
+		return ended, err
 	}
-	return in.removeRules()
+	return ended, in.removeRules()
 }

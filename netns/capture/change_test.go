@@ -126,8 +126,11 @@ func TestRemoveLeavesTheLoopbackAddresses(t *testing.T) {
 		queries.Close()
 		all := netnstest.Listen(t, namespace, "0.0.0.0:443")
 		own, local := connect(t, namespace, all, "198.18.0.2:443"), connect(t, namespace, all, "127.0.0.1:443")
-		if err := Remove(namespace); err != nil {
-			t.Fatal(err)
+		if n, err := Connections(namespace); n != 2 || err != nil {
+			t.Errorf("%d connections are captured, %v; want 2", n, err)
+		}
+		if n, err := Remove(namespace); n != 2 || err != nil {
+			t.Fatalf("%d connections have ended, %v; want 2", n, err)
 		}
 		for _, c := range []connection{captured, query, own} {
 			c.wantEnd(t, true)
@@ -144,7 +147,7 @@ func TestRemoveLeavesTheLoopbackAddresses(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := Remove(namespace); err != nil {
+	if _, err := Remove(namespace); err != nil {
 		t.Error(err)
 	}
 	if err := SetPorts(namespace, webPorts); err == nil || errors.Is(err, errors.ErrUnsupported) {
@@ -167,7 +170,7 @@ func TestANamespaceWithoutIPv6CapturesIPv4(t *testing.T) {
 		c.Close()
 		t.Error("IPv6 is there")
 	}
-	if err := Remove(namespace); err != nil {
+	if _, err := Remove(namespace); err != nil {
 		t.Error(err)
 	}
 	if after := state(t, namespace); after != before {

@@ -258,5 +258,6 @@ func captureAsUser() error {
 	if _, err := dial(namespace, "tcp", "1.2.3.4:443"); !errors.Is(err, unix.ECONNREFUSED) {
 		return fmt.Errorf("without ports: %w", err)
 	}
-	return Remove(namespace)
+	_, err = Remove(namespace)
+	return err
 }

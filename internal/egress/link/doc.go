@@ -7,9 +7,8 @@
 package link
 
 import (
-	"time"
-
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // WorkerKind is the kind of the worker (internal/worker). Its one file is the socket.
@@ -118,18 +117,4 @@ func (c *Counts) Add(more Counts) {
 }
 
 // An Event is one decision, a line of the log as JSON.
-type Event struct {
-	Time time.Time `json:"time"`
-	// Name is empty for a connection to an address.
-	Name string `json:"name,omitempty"`
-	// Address is the server's, if the connection had one.
-	Address string `json:"address,omitempty"`
-	// Port is zero for a query.
-	Port     uint16 `json:"port,omitempty"`
-	Sent     int64  `json:"sent"`
-	Received int64  `json:"received"`
-	Rule     string `json:"rule,omitempty"`
-	// Decision is "allowed", "denied" or "failed".
-	Decision string `json:"decision"`
-	Reason   string `json:"reason,omitempty"`
-}
+type Event = spec.NetworkEvent

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -76,9 +77,12 @@ func (r *Rule) allowGrant(g *spec.NetworkGrant) (named []string, err error) {
 	if r.all || g == nil {
 		return nil, nil
 	}
-	network := cmp.Or(g.Network, spec.NetworkNone)
+	network := g.Kind()
 	if network != spec.NetworkNone && !slices.Contains(r.Networks, network) {
 		return nil, refused("network %q; allowed: %v", network, r.Networks)
+	}
+	if network == spec.NetworkProxied {
+		return nil, r.allowNames(g)
 	}
 	for _, text := range g.Allow {
 		isNamed, err := r.allowAddress(text)
@@ -112,6 +116,30 @@ func (r *Rule) allowAddress(text string) (isNamed bool, err error) {
 		return false, refused("allow %q; network_allow of the rule for user %s allows: %v; root can add it there", text, r.User, r.NetworkAllow)
 	}
 	return isNamed, nil
+}
+
+// allowNames checks the rules of the proxied network. A user with the network full reaches all public addresses
+// already. So only the names for other users need an entry of network_allow, and addresses always need one.
+func (r *Rule) allowNames(g *spec.NetworkGrant) error {
+	isFull := slices.Contains(r.Networks, spec.NetworkFull)
+	if g.Observe && !isFull {
+		return refused("observe: it reaches each public name; a rule with the network %q allows it", spec.NetworkFull)
+	}
+	allowed, err := rules.ParseAll(r.NetworkAllow)
+	if err != nil {
+		return err
+	}
+	asked, err := rules.ParseAll(g.Allow)
+	if err != nil {
+		return &launch.ConfigError{Reason: "allow" + err.Error()}
+	}
+	for _, one := range asked {
+		if isFull && !one.IsAddress() || slices.ContainsFunc(allowed, func(a rules.Rule) bool { return a.Covers(one) }) {
+			continue
+		}
+		return refused("allow %q; network_allow of the rule for user %s allows: %v; root can add it there", one, r.User, r.NetworkAllow)
+	}
+	return nil
 }
 
 // maxConfig and maxConfigValues bound a configuration, in bytes and in JSON values. The launcher

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -313,6 +314,8 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 		return &launch.Answer{}, c.applied(ctx)
 	case launch.OpDial:
 		return nil, c.dial(ctx)
+	case launch.OpNetworkLog:
+		return c.networkLog(ctx)
 	case launch.OpVerify:
 		return &launch.Answer{}, c.withFiles(ctx, func(box Sandbox) error { return box.Verify(ctx, r.Sync) })
 	}
@@ -381,6 +384,31 @@ func (c *call) dial(ctx context.Context) error {
 	}
 	defer socket.Close()
 	return c.deliver(ctx, &launch.Answer{}, socket)
+}
+
+// networkLog sends the events of the proxied network. With Follow it goes on until the client disconnects or the
+// sandbox is removed.
+func (c *call) networkLog(ctx context.Context) (*launch.Answer, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.server.draining, cancel)()
+	var events iter.Seq2[spec.NetworkEvent, error]
+	err := c.server.handles.with(ctx, c.request.ID, c.own(func(box Sandbox) error {
+		events = box.NetworkEvents(ctx, c.request.Follow)
+		return nil
+	}))
+	if err != nil {
+		return nil, err
+	}
+	for event, err := range events {
+		if err == nil {
+			err = c.deliver(ctx, &launch.Answer{NetworkEvent: &event})
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return &launch.Answer{}, nil
 }
 
 // see refuses a sandbox of another user, as if it did not exist.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"iter"
 	"os"
 	"syscall"
 
@@ -58,6 +59,7 @@ type Sandbox interface {
 	Resume(ctx context.Context) error
 	Update(ctx context.Context, l spec.Limits) error
 	ChangeNetwork(ctx context.Context, n launch.NetworkRequest) (spec.NetworkChange, error)
+	NetworkEvents(ctx context.Context, follow bool) iter.Seq2[spec.NetworkEvent, error]
 	Undo(ctx context.Context, n int) error
 	Discard(ctx context.Context) error
 	Snapshot(ctx context.Context, name string) error

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"iter"
 	"os"
 	"slices"
 	"strings"
@@ -404,6 +405,12 @@ func (h *fakeHandle) ChangeNetwork(_ context.Context, n launch.NetworkRequest) (
 		h.info.Config = next
 	}
 	return spec.NewNetworkChange(before, next, 0), err
+}
+
+func (h *fakeHandle) NetworkEvents(context.Context, bool) iter.Seq2[spec.NetworkEvent, error] {
+	return func(yield func(spec.NetworkEvent, error) bool) {
+		yield(spec.NetworkEvent{Name: "example.com", Decision: spec.NetworkDenied}, nil)
+	}
 }
 
 func (h *fakeHandle) Update(_ context.Context, l spec.Limits) error {

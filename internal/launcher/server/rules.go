@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -229,16 +230,22 @@ func (r *Rule) complete() error {
 }
 
 func (r *Rule) readNetworkAllow() error {
-	if len(r.NetworkAllow) > 0 && !slices.Contains(r.Networks, spec.NetworkFull) {
-		return errors.New(`network_allow: add "full" to networks`)
+	hasFull, hasProxied := slices.Contains(r.Networks, spec.NetworkFull), slices.Contains(r.Networks, spec.NetworkProxied)
+	if len(r.NetworkAllow) > 0 && !hasFull && !hasProxied {
+		return errors.New(`network_allow: add "proxied" or "full" to networks`)
 	}
 	r.networkAllow = nil
 	for i, text := range r.NetworkAllow {
 		rule, err := spec.ParseAddressRule(text)
+		if err == nil {
+			r.networkAllow = append(r.networkAllow, rule)
+		}
+		if hasProxied { // then it may be a rule for names
+			_, err = rules.Parse(text)
+		}
 		if err != nil {
 			return fmt.Errorf("network_allow[%d]: %w", i, err)
 		}
-		r.networkAllow = append(r.networkAllow, rule)
 	}
 	return nil
 }

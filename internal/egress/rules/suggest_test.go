@@ -1,0 +1,75 @@
+package rules
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+func TestSuggestedRulesAllowTheUsesAndNoMore(t *testing.T) {
+	address := netip.MustParseAddr
+	uses := []Use{
+		{Name: "pypi.org", Address: address("8.8.8.8"), Port: 443},
+		{Name: "pypi.org", Address: address("8.8.4.4"), Port: 80},
+		{Name: "pypi.org", Port: 443},
+		{Name: "files.pypi.org", Port: 8080},
+		{Name: "db.example", Address: address("10.0.0.1"), Port: 5432},
+		{Name: "git.example", Port: 22},
+		{Name: "git.example", Port: 443},
+		{Name: "xn--bcher-kva.example", Port: 80},
+		{Address: address("192.0.2.1"), Port: 443},
+		{Address: address("192.0.2.1"), Port: 7},
+		{Address: address("2001:db8::1"), Port: 7},
+	}
+	hostile := []Use{
+		{Name: "a.example ; reason", Port: 80},
+		{Name: "GET a.example", Port: 80},
+		{Name: "@pypi", Port: 80},
+		{Name: "*.example", Port: 80},
+		{Name: "A.example", Port: 80},
+		{Name: "a.example.", Port: 80},
+		{Name: "0x7f.1", Address: address("10.0.0.9"), Port: 80},
+		{Name: "query.example"},
+		{Port: 80},
+		{Address: address("127.0.0.1"), Port: 80},
+		{Address: address("198.18.1.0"), Port: 80},
+		{Address: address("::ffff:10.0.0.1"), Port: 80},
+		{Address: address("fe80::1%lo"), Port: 80},
+	}
+	want := []string{
+		"10.0.0.1:5432", "192.0.2.1", "192.0.2.1:7", "[2001:db8::1]:7", "db.example:5432", "files.pypi.org:8080",
+		"git.example", "git.example:22", "pypi.org", "xn--bcher-kva.example",
+	}
+	got := Suggest(slices.Values(append(slices.Clone(uses), hostile...)))
+	if !slices.Equal(got, want) {
+		t.Fatalf("%q; want %q", got, want)
+	}
+	l, err := New(got, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range uses {
+		if u.Name != "" && !l.Connect(u.Name, u.Port).Allowed || u.Name == "" && !l.Address(u.Address, u.Port).Allowed {
+			t.Errorf("%+v is not allowed", u)
+		}
+	}
+	if l.Connect("files.pypi.org", 443).Allowed || l.Connect("db.example", 80).Allowed {
+		t.Error("the rules allow more than the uses")
+	}
+}
+
+func TestAllowedEventsSuggestRules(t *testing.T) {
+	got := SuggestFor([]spec.NetworkEvent{
+		{Name: "good.example", Address: "8.8.8.8", Port: 443, Decision: spec.NetworkAllowed},
+		{Name: "good.example", Address: "8.8.8.8", Port: 22, Decision: spec.NetworkAllowed},
+		{Name: "bad.example", Port: 80, Decision: spec.NetworkDenied},
+		{Name: "gone.example", Port: 80, Decision: spec.NetworkFailed},
+		{Address: "10.0.0.1", Port: 7, Decision: spec.NetworkAllowed},
+		{Address: "; rm -r /", Port: 7, Decision: spec.NetworkAllowed},
+	})
+	if want := []string{"10.0.0.1:7", "good.example", "good.example:22"}; !slices.Equal(got, want) {
+		t.Errorf("%q; want %q", got, want)
+	}
+}

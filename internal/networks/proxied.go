@@ -1,0 +1,259 @@
+package networks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+	"github.com/sandbox-runtime/sandbox-runtime/netns/capture"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// egressDir is a directory of the state root. No container has a name with "@".
+const egressDir = "@egress"
+
+func (n Networks) egress() egress.Egress {
+	return egress.Egress{Dir: filepath.Join(n.State, egressDir)}
+}
+
+// hasEgress is false if no sandbox of the state root was ever proxied.
+func (n Networks) hasEgress() bool { return statedir.Exists(n.egress().Dir) }
+
+// keyOf names the sandbox in the proxied network. No two sandboxes ever have the same key.
+func keyOf(n record.Names) string { return linkName(n) }
+
+// A proxied is the share of a sandbox in the proxied network.
+type proxied struct {
+	box   egress.Box
+	ports []spec.PortRange
+}
+
+// newProxied describes the sandbox of a record for the proxied network.
+func newProxied(names record.Names, r record.Record) (proxied, error) {
+	list, err := rules.New(r.Config.Allow, r.Config.Deny)
+	if err != nil {
+		return proxied{}, err
+	}
+	p := proxied{box: egress.Box{
+		Key: keyOf(names), Allow: r.Config.Allow, Deny: r.Config.Deny, Observe: r.Config.Observe,
+		Requests: uint64(r.Config.Limits.NetworkRequests), Bytes: uint64(r.Config.Limits.NetworkQuota),
+	}}
+	if r.Config.Observe {
+		p.ports = []spec.PortRange{{First: 1, Last: math.MaxUint16}}
+		return p, nil
+	}
+	proxy := netip.MustParseAddrPort(spec.ProxyServer).Port()
+	p.ports = append(list.Ports(), spec.PortRange{First: proxy, Last: proxy})
+	return p, nil
+}
+
+// Check refuses rules of the proxied network that cannot be read.
+func Check(c spec.Config) error {
+	if c.Network != spec.NetworkProxied {
+		return nil
+	}
+	_, err := rules.New(c.Allow, c.Deny)
+	return err
+}
+
+// admit has the sandbox's namespace capture connections for the proxied network. After an error the namespace
+// captures nothing.
+func (n Networks) admit(ctx context.Context, namespace *os.File, p proxied) error {
+	l, err := capture.Open(namespace, p.ports)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	err = n.egress().Admit(ctx, p.box, egress.Sockets{
+		Streams: []*os.File{l.Streams4, l.Streams6}, DNSPackets: []*os.File{l.DNSPackets4, l.DNSPackets6},
+		DNSStreams: []*os.File{l.DNSStreams4, l.DNSStreams6},
+	})
+	if err == nil {
+		return nil
+	}
+	_, removed := capture.Remove(namespace)
+	return errors.Join(err, removed)
+}
+
+// attachProxied admits a sandbox that is being made.
+func (n Networks) attachProxied(ctx context.Context, namespace func() (*os.File, error), names record.Names, r record.Record) error {
+	p, err := newProxied(names, r)
+	if err != nil {
+		return err
+	}
+	inside, err := namespace()
+	if err != nil {
+		return err
+	}
+	if err := n.admit(ctx, inside, p); err != nil {
+		if errors.Is(err, errors.ErrUnsupported) {
+			err = launch.Unavailable(err)
+		}
+		return fmt.Errorf("--network proxied: %w", err)
+	}
+	return nil
+}
+
+// regrantProxied changes the rules of a sandbox in the proxied network, and returns the number of its sockets
+// that have ended. A sandbox that is not served is admitted.
+func (n Networks) regrantProxied(ctx context.Context, namespace *os.File, p proxied) (cut int, err error) {
+	before, err := capture.Connections(namespace)
+	if err != nil {
+		return 0, err
+	}
+	err = n.egress().Change(ctx, p.box)
+	if errors.Is(err, egress.ErrUnknown) {
+		return before, n.admit(ctx, namespace, p)
+	}
+	if err == nil {
+		err = capture.SetPorts(namespace, p.ports)
+	}
+	if err != nil {
+		return 0, err
+	}
+	after, err := capture.Connections(namespace)
+	return max(before-after, 0), err
+}
+
+// leaveProxied takes the proxied network from the sandbox, and returns the number of its sockets that have
+// ended. The counts and names of the sandbox stay.
+func (n Networks) leaveProxied(ctx context.Context, namespace *os.File, key string) (cut int, err error) {
+	cut, err = capture.Remove(namespace)
+	return cut, errors.Join(err, n.egress().Suspend(ctx, key))
+}
+
+// pruneProxied dismisses sandboxes that are gone.
+func (n Networks) pruneProxied(ctx context.Context, isLive func(key string) (bool, error)) error {
+	keys, err := n.egress().Keys()
+	for _, key := range keys {
+		live, unknown := isLive(key)
+		if unknown != nil {
+			return errors.Join(err, unknown)
+		}
+		if !live {
+			err = errors.Join(err, n.egress().Dismiss(ctx, key))
+		}
+	}
+	return err
+}
+
+// IsServed says whether the sandbox of a record has its network. A sandbox in the proxied network has none
+// if both processes of this network were killed.
+func (n Networks) IsServed(ctx context.Context, id string, r record.Record) (bool, error) {
+	if r.Config.Network != spec.NetworkProxied {
+		return true, nil
+	}
+	names, isKnown, err := n.NamesOf(id)
+	if err != nil || !isKnown {
+		return false, err
+	}
+	return n.egress().Has(ctx, keyOf(names))
+}
+
+// Restore serves the sandbox again if both processes of the proxied network were killed. The caller must hold
+// the sandbox.
+func (n Networks) Restore(ctx context.Context, box *record.Sandbox) error {
+	r, err := record.Read(box.Path())
+	if err != nil {
+		return err
+	}
+	if isServed, err := n.IsServed(ctx, box.ID, r); isServed || err != nil {
+		return err
+	}
+	names, _, err := n.NamesOf(box.ID)
+	if err != nil {
+		return err
+	}
+	p, err := newProxied(names, r)
+	if err != nil {
+		return err
+	}
+	namespace, err := record.OpenNetwork(r.Init)
+	if err != nil {
+		return box.Why(ctx, &launch.SandboxError{ID: box.ID, Err: launch.ErrNotRunning})
+	}
+	defer namespace.Close()
+	return n.admit(ctx, namespace, p)
+}
+
+// Events are the kept events of the sandbox in the proxied network: see [egress.Egress.Events]. There are none for a
+// sandbox that was never there.
+func (n Networks) Events(ctx context.Context, id string, follow bool) iter.Seq2[spec.NetworkEvent, error] {
+	return func(yield func(spec.NetworkEvent, error) bool) {
+		names, isKnown, err := n.NamesOf(id)
+		if err != nil {
+			yield(spec.NetworkEvent{}, err)
+		}
+		if err != nil || !isKnown {
+			return
+		}
+		for event, err := range n.egress().Events(ctx, keyOf(names), follow) {
+			if errors.Is(err, egress.ErrUnknown) || !yield(event, err) {
+				return
+			}
+		}
+	}
+}
+
+// Refusals are the reasons of the last refusals since a time, each once. They only help a reader: an error ends
+// the list.
+func (n Networks) Refusals(ctx context.Context, id string, since time.Time, most int) (reasons []string) {
+	for event, err := range n.Events(ctx, id, false) {
+		if err != nil {
+			break
+		}
+		if event.Decision != spec.NetworkDenied || event.Time.Before(since) {
+			continue
+		}
+		if i := slices.Index(reasons, event.Reason); i >= 0 {
+			reasons = slices.Delete(reasons, i, i+1)
+		}
+		if reasons = append(reasons, event.Reason); len(reasons) > most {
+			reasons = reasons[1:]
+		}
+	}
+	return reasons
+}
+
+// errCounted refuses a second count of a quota.
+func errCounted(other spec.Network) error {
+	return launch.Refusal(&spec.FieldError{Field: "network", Problem: fmt.Sprintf(
+		"the quota of this sandbox counts the network %q, and it cannot count two networks; make another sandbox", other)})
+}
+
+// checkQuota refuses the other one of two networks that count a quota of their own.
+func (n Networks) checkQuota(ctx context.Context, id string, now, next spec.Config) error {
+	if next.Limits.NetworkQuota == 0 || next.Network == spec.NetworkNone || next.Network == now.Network {
+		return nil
+	}
+	names, isKnown, err := n.NamesOf(id)
+	if err != nil || !isKnown {
+		return err
+	}
+	if next.Network == spec.NetworkProxied {
+		if now.Network == spec.NetworkFull || n.router().HasNote(linkName(names)) {
+			return errCounted(spec.NetworkFull)
+		}
+		return nil
+	}
+	_, err = n.egress().Counts(ctx, keyOf(names))
+	if now.Network == spec.NetworkProxied || err == nil || n.egress().Keeps(keyOf(names)) {
+		return errCounted(spec.NetworkProxied)
+	}
+	if errors.Is(err, egress.ErrUnknown) {
+		return nil
+	}
+	return err
+}
