@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"io"
 	"iter"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
@@ -71,6 +72,10 @@ func (s *Sandbox) NetworkEvents(ctx context.Context, follow bool) iter.Seq2[Netw
 
 // errEnough ends a loop over events.
 var errEnough = errors.New("the caller has enough events")
+
+// ReadNetworkRules reads a file of rules for NetworkProxied: one rule in each line, with "deny " before those that
+// deny, and comments after #. name is that of the file, for errors, which name each wrong line.
+func ReadNetworkRules(name string, r io.Reader) (allow, deny []string, err error) { return rules.ParseFile(name, r) }
 
 // SuggestRules returns the fewest rules for Allow that the allowed events needed, sorted. The names come from
 // the sandbox, so a person must read the rules before they are used.

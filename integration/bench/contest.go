@@ -64,6 +64,7 @@ var fields = []field{
 	{"sandbox", openSandboxes},
 	{"pool", openPool},
 	{"network", openNetworks},
+	{"proxied", openProxied},
 	{"crowd", openCrowd}, // before those that leave the kernel with much to write
 	{"memory", openMemory},
 	{"overlay", openOverlays},

@@ -28,6 +28,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/gateway"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/resolver"
 )
 
@@ -46,6 +48,8 @@ type options struct {
 
 func main() {
 	resolver.TakeOver()
+	egress.TakeOver()
+	gateway.TakeOver()
 	var o options
 	flag.StringVar(&o.binary, "binary", cmp.Or(os.Getenv("SANDBOX_RUNTIME_BIN"), "bin/sandbox-runtime"), "program under test")
 	flag.StringVar(&o.peers, "peers", "", "folder that integration/setup printed (default: what it prints with -n)")

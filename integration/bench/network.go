@@ -34,7 +34,15 @@ const internetAddress = "9.9.9.9:80"
 
 // openNetworks measures the costs of --network full.
 func openNetworks(o options, dir string) (_ []trial, done func() error, err error) {
-	n := &networks{o: o, dir: dir}
+	n, done, err := newNetworks(o, dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	return []trial{staged(n.starts), staged(n.stream), staged(n.attach), staged(n.cut)}, done, nil
+}
+
+func newNetworks(o options, dir string) (n *networks, done func() error, err error) {
+	n = &networks{o: o, dir: dir}
 	done = func() error { return closeAll(n.ends) }
 	defer func() {
 		if err != nil {
@@ -61,7 +69,7 @@ func openNetworks(o options, dir string) (_ []trial, done func() error, err erro
 	if err != nil {
 		return nil, nil, err
 	}
-	return []trial{staged(n.starts), staged(n.stream), staged(n.attach), staged(n.cut)}, done, nil
+	return n, done, nil
 }
 
 // A staged trial is prepared just before it runs.
@@ -205,7 +213,7 @@ func (n *networks) stream() (trial, error) {
 	}
 	const base, routed = "veth pair with masquerade", "through the router"
 	send := func(namespace *os.File) func() error {
-		return func() error { return netns.Do(namespace, sendStream) }
+		return func() error { return netns.Do(namespace, func() error { return sendStream(internetAddress) }) }
 	}
 	return contest{
 		title: "One TCP stream",
@@ -219,8 +227,8 @@ func (n *networks) stream() (trial, error) {
 	}, nil
 }
 
-func sendStream() error {
-	c, err := net.DialTimeout("tcp", internetAddress, 5*time.Second)
+func sendStream(to string) error {
+	c, err := net.DialTimeout("tcp", to, 5*time.Second)
 	if err != nil {
 		return err
 	}
