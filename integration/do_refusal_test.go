@@ -105,9 +105,9 @@ var doRefusals = []struct {
 	{"--storage tape", "storage"},
 	// Flags of later versions.
 	{"--image busybox", "image"},
-	{"--allow example.org", "allow"},
+	{"--network none --allow example.org", "--allow: needs the network"},
 	{"--network some", "proxied"},
-	{"--allow 192.0.2.1", "allow"},
+	{"--network full --allow example.org", "--allow"},
 	{"--network full --allow example.com", "example.com"},
 	{"--publish 8080:80", "publish"},
 	{"--network full --publish 0:80", `--publish.*"0:80"`},

@@ -351,9 +351,9 @@ func (p *parent) endWhenIdle(idle time.Duration) {
 	}
 }
 
-// tryEnd takes the lock, and removes the control socket if there is still no box.
+// tryEnd takes the lock, and removes its files if there is still no box.
 func (p *parent) tryEnd() bool {
-	f, err := os.OpenFile(filepath.Join(p.egress.Dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(p.egress.Dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return !statedir.Exists(p.egress.Dir)
 	}
@@ -369,7 +369,8 @@ func (p *parent) tryEnd() bool {
 		return false
 	}
 	os.Remove(p.egress.socket())
-	return true // and no close: see endWhenIdle
+	os.Remove(filepath.Join(p.egress.Dir, boxesName)) // it stays if a killed parent has left a sandbox
+	return true                                       // and no close: see endWhenIdle
 }
 
 // maxClients is how many clients the parent serves at a time. Others wait.

@@ -22,13 +22,12 @@ import (
 
 // Names in the directory of an Egress.
 const (
-	lockName   = "lock"
 	socketName = "control"
 	boxesName  = "boxes"
 )
 
 // idleTime is how long the processes live without a sandbox.
-const idleTime = 10 * time.Second
+const idleTime = 5 * time.Second
 
 func (e Egress) socket() string { return filepath.Join(e.Dir, socketName) }
 
@@ -40,7 +39,7 @@ const (
 
 // lock takes the lock of the directory, which must exist.
 func (e Egress) lock(ctx context.Context, isExclusive bool) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(e.Dir, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(e.Dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
