@@ -292,8 +292,7 @@ func (n *networks) weigh() (trial, error) {
 		key := fmt.Sprintf("s-%d", number)
 		n.ends = append(n.ends, func() error { return e.Dismiss(ctx, key) })
 		return e.Admit(ctx, egress.Box{Key: key, Allow: []string{key + ".test"}}, egress.Sockets{
-			Streams: []*os.File{l.Streams4, l.Streams6}, DNSPackets: []*os.File{l.DNSPackets4, l.DNSPackets6},
-			DNSStreams: []*os.File{l.DNSStreams4, l.DNSStreams6},
+			Streams: l.Streams, DNSPackets: l.DNSPackets, DNSStreams: l.DNSStreams,
 		})
 	}
 	for number := range crowdOfProxied {

@@ -177,8 +177,7 @@ func newSandbox(t *testing.T) sandbox {
 	}
 	t.Cleanup(func() { l.Close() })
 	return sandbox{namespace, Sockets{
-		Streams: []*os.File{l.Streams4, l.Streams6}, DNSPackets: []*os.File{l.DNSPackets4, l.DNSPackets6},
-		DNSStreams: []*os.File{l.DNSStreams4, l.DNSStreams6},
+		Streams: l.Streams, DNSPackets: l.DNSPackets, DNSStreams: l.DNSStreams,
 	}}
 }
 

@@ -77,8 +77,7 @@ func (n Networks) admit(ctx context.Context, namespace *os.File, p proxied) erro
 	}
 	defer l.Close()
 	err = n.egress().Admit(ctx, p.box, egress.Sockets{
-		Streams: []*os.File{l.Streams4, l.Streams6}, DNSPackets: []*os.File{l.DNSPackets4, l.DNSPackets6},
-		DNSStreams: []*os.File{l.DNSStreams4, l.DNSStreams6},
+		Streams: l.Streams, DNSPackets: l.DNSPackets, DNSStreams: l.DNSStreams,
 	})
 	if err == nil {
 		return nil

@@ -17,7 +17,7 @@ type family struct {
 	number       int
 	loopback     netip.Prefix
 	own          netip.Addr // of the sandbox: glibc ignores a family with loopback addresses only (AI_ADDRCONFIG)
-	listener     netip.Addr // of the transparent listener
+	listener     netip.Addr // of the transparent listener (TPROXY)
 	everything   netip.Prefix
 	address      nftables.SetDatatype
 	source, dest uint32 // offsets in the network header
@@ -37,6 +37,9 @@ var (
 		nftables.TypeIP6Addr, 8, 24, 1, unix.IPPROTO_ICMPV6,
 	}
 )
+
+// anywhere is the address of a socket that listens at all addresses.
+func (f family) anywhere() netip.Addr { return f.everything.Addr() }
 
 // isOwn says whether connections to the address stay within the sandbox.
 func isOwn(a netip.Addr) bool {

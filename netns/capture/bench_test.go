@@ -12,16 +12,20 @@ import (
 
 func BenchmarkOpen(b *testing.B) {
 	testhost.NeedRoot(b, "network namespaces are made")
-	measure(b, func(namespace *os.File) time.Duration {
-		start := time.Now()
-		l, err := Open(namespace, webPorts)
-		took := time.Since(start)
-		if err != nil {
-			b.Fatal(err)
-		}
-		l.Close()
-		return took
-	})
+	for name, m := range map[string]method{"TPROXY": withTPROXY, "listeners": withoutTPROXY} {
+		b.Run(name, func(b *testing.B) {
+			measure(b, func(namespace *os.File) time.Duration {
+				start := time.Now()
+				l, err := open(namespace, webPorts, m)
+				took := time.Since(start)
+				if err != nil {
+					b.Fatal(err)
+				}
+				l.Close()
+				return took
+			})
+		})
+	}
 }
 
 func BenchmarkSetPorts(b *testing.B) {

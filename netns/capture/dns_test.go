@@ -64,37 +64,43 @@ func address(t *testing.T, query dnsmessage.Message) []byte {
 }
 
 func TestQueriesToEachAddressReachTheDNSSockets(t *testing.T) {
-	namespace, l := newBox(t, webPorts)
-	serve(t, l)
-	answerPackets(t, l.DNSPackets4)
-	answerPackets(t, l.DNSPackets6)
-	for _, server := range []string{
-		"8.8.8.8:53", "127.0.0.53:53", "127.0.0.1:53", "198.18.0.2:53", "198.18.0.1:53", "10.0.0.1:53",
-		"[::1]:53", "[2001:4860:4860::8888]:53", "[fd53::2]:53",
-	} {
-		wantAnswer(t, namespace, server, server)
-		c, err := dial(namespace, "udp", server) // a connected socket gets messages from the server only
-		if err != nil {
-			t.Fatal(err)
+	withEach(t, func(t *testing.T, m method) {
+		namespace, l := newBox(t, m, webPorts)
+		serve(t, l)
+		for _, packets := range l.DNSPackets {
+			answerPackets(t, packets)
 		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(patience))
-		answer := make([]byte, 9)
-		if _, err := c.Write([]byte("?")); err != nil {
-			t.Errorf("UDP %s: %v", server, err)
-		} else if n, err := c.Read(answer); err != nil || string(answer[:n]) != "?" {
-			t.Errorf("UDP %s: %q, %v", server, answer[:n], err)
+		for _, server := range []string{
+			"8.8.8.8:53", "127.0.0.53:53", "127.0.0.1:53", "198.18.0.2:53", "198.18.0.1:53", "10.0.0.1:53",
+			"[::1]:53", "[2001:4860:4860::8888]:53", "[fd53::2]:53",
+		} {
+			wantAnswer(t, namespace, server, server)
+			c, err := dial(namespace, "udp", server) // a connected socket gets messages from the server only
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(patience))
+			answer := make([]byte, 9)
+			if _, err := c.Write([]byte("?")); err != nil {
+				t.Errorf("UDP %s: %v", server, err)
+			} else if n, err := c.Read(answer); err != nil || string(answer[:n]) != "?" {
+				t.Errorf("UDP %s: %q, %v", server, answer[:n], err)
+			}
 		}
-	}
+	})
 }
 
 // glibc asks for addresses of a family only if the host has one that is not 127.0.0.1 or ::1.
 func TestNamesResolveForProgramsWithAddressesOnly(t *testing.T) {
-	namespace, l := newBox(t, webPorts)
-	answerPackets(t, l.DNSPackets4)
-	answerPackets(t, l.DNSPackets6)
-	got := netnstest.Shell(t, namespace, "getent -s hosts:dns ahosts name.example")
-	if !strings.Contains(got, "198.18.1.1 ") || !strings.Contains(got, "fd53:0:0:1::1 ") {
-		t.Errorf("getent: %s", got)
-	}
+	withEach(t, func(t *testing.T, m method) {
+		namespace, l := newBox(t, m, webPorts)
+		for _, packets := range l.DNSPackets {
+			answerPackets(t, packets)
+		}
+		got := netnstest.Shell(t, namespace, "getent -s hosts:dns ahosts name.example")
+		if !strings.Contains(got, "198.18.1.1 ") || !strings.Contains(got, "fd53:0:0:1::1 ") {
+			t.Errorf("getent: %s", got)
+		}
+	})
 }

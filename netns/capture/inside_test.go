@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,18 +15,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 )
 
 func TestTheSandboxsOwnServersKeepTheirPorts(t *testing.T) {
-	testhost.NeedRoot(t, "network namespaces are made")
+	needTPROXY(t)
 	namespace := netnstest.New(t)
 	tell(t, netnstest.Listen(t, namespace, "0.0.0.0:443"), "own")
 	tell(t, netnstest.Listen(t, namespace, "127.0.0.1:5432"), "own")
 	tell(t, netnstest.Listen(t, namespace, "[::]:8000"), "own")
-	serve(t, openBox(t, namespace, webPorts))
+	serve(t, openBox(t, namespace, withTPROXY, webPorts))
 	tell(t, netnstest.Listen(t, namespace, "[::]:80"), "own")
 	tell(t, netnstest.Listen(t, namespace, "198.18.0.2:8001"), "own")
 	tell(t, netnstest.Listen(t, namespace, "[fd53::2]:8001"), "own")
@@ -90,12 +90,13 @@ func take(kind int, address netip.AddrPort) error {
 }
 
 func TestNothingInsideTakesTheListeners(t *testing.T) {
-	namespace, l := newBox(t, webPorts)
+	needTPROXY(t)
+	namespace, l := newBox(t, withTPROXY, webPorts)
 	var addresses []netip.AddrPort
 	for _, ip := range []string{"0.0.0.0", "::", "127.0.0.1", "::1", "::ffff:127.0.0.1", "198.18.0.2", "8.8.8.8"} {
 		addresses = append(addresses, netip.AddrPortFrom(netip.MustParseAddr(ip), dnsPort))
 	}
-	for _, streams := range []*os.File{l.Streams4, l.Streams6} {
+	for _, streams := range l.Streams {
 		port, err := portOf(streams)
 		if err != nil {
 			t.Fatal(err)
@@ -142,7 +143,7 @@ func TestNothingInsideTakesTheListeners(t *testing.T) {
 		}
 	}
 	// The listeners are at no own address.
-	for _, streams := range []*os.File{l.Streams4, l.Streams6} {
+	for _, streams := range l.Streams {
 		port, err := portOf(streams)
 		if err != nil {
 			t.Fatal(err)
@@ -154,43 +155,45 @@ func TestNothingInsideTakesTheListeners(t *testing.T) {
 }
 
 func TestNothingInsideChangesTheNetwork(t *testing.T) {
-	namespace, l := newBox(t, webPorts)
-	serve(t, l)
-	before := state(t, namespace)
-	const nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups"
-	var script strings.Builder
-	for _, line := range []string{
-		"ip route del local default table local", "ip -6 route del local default table local", "ip route add 1.2.3.4 dev lo",
-		"ip address add 1.2.3.4 dev lo", "ip address del 198.18.0.2/32 dev lo", "ip link set lo down", "ip link add d type dummy",
-		"ip rule add pref 0 unreachable", "nft flush ruleset", "nft add table inet mine", "nft delete table inet sandbox-runtime-capture",
-		"echo 1 > /proc/sys/net/ipv4/ip_nonlocal_bind",
-	} {
-		fmt.Fprintf(&script, "(%s) 2>&1 && echo DONE %s; ", line, strings.ReplaceAll(line, ">", "to"))
-	}
-	for _, as := range []string{nobody, nobody + " unshare -Ur"} {
-		got := netnstest.Shell(t, namespace, as+" sh -c '"+script.String()+" true'")
-		if strings.Contains(got, "DONE") || strings.Contains(got, "not found") || strings.Count(got, "ermi") < 12 {
-			t.Errorf("%s: %s", as, got)
+	withEach(t, func(t *testing.T, m method) {
+		namespace, l := newBox(t, m, webPorts)
+		serve(t, l)
+		before := state(t, namespace)
+		const nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups"
+		var script strings.Builder
+		for _, line := range []string{
+			"ip route del local default table local", "ip -6 route del local default table local", "ip route add 1.2.3.4 dev lo",
+			"ip address add 1.2.3.4 dev lo", "ip address del 198.18.0.2/32 dev lo", "ip link set lo down", "ip link add d type dummy",
+			"ip rule add pref 0 unreachable", "nft flush ruleset", "nft add table inet mine", "nft delete table inet sandbox-runtime-capture",
+			"echo 1 > /proc/sys/net/ipv4/ip_nonlocal_bind",
+		} {
+			fmt.Fprintf(&script, "(%s) 2>&1 && echo DONE %s; ", line, strings.ReplaceAll(line, ">", "to"))
 		}
-	}
-	asNobody(t, namespace, func() {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Error(err)
-			return
+		for _, as := range []string{nobody, nobody + " unshare -Ur"} {
+			got := netnstest.Shell(t, namespace, as+" sh -c '"+script.String()+" true'")
+			if strings.Contains(got, "DONE") || strings.Contains(got, "not found") || strings.Count(got, "ermi") < 12 {
+				t.Errorf("%s: %s", as, got)
+			}
 		}
-		defer unix.Close(fd)
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, mark); !errors.Is(err, unix.EPERM) {
-			t.Errorf("the mark: %v", err)
+		asNobody(t, namespace, func() {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer unix.Close(fd)
+			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, mark); !errors.Is(err, unix.EPERM) {
+				t.Errorf("the mark: %v", err)
+			}
+			if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 1); !errors.Is(err, unix.EPERM) {
+				t.Errorf("a transparent socket: %v", err)
+			}
+		})
+		if after := state(t, namespace); after != before {
+			t.Errorf("before:\n%s\nafter:\n%s", before, after)
 		}
-		if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 1); !errors.Is(err, unix.EPERM) {
-			t.Errorf("a transparent socket: %v", err)
-		}
+		wantAnswer(t, namespace, "1.2.3.4:443", "1.2.3.4:443")
 	})
-	if after := state(t, namespace); after != before {
-		t.Errorf("before:\n%s\nafter:\n%s", before, after)
-	}
-	wantAnswer(t, namespace, "1.2.3.4:443", "1.2.3.4:443")
 }
 
 // state is all that the package changes in a namespace.
@@ -203,16 +206,17 @@ func state(t *testing.T, namespace *os.File) string {
 const userVariable = "CAPTURE_TEST_USER"
 
 func TestAnOrdinaryUserCanCaptureInAUserNamespace(t *testing.T) {
-	testhost.NeedRoot(t, "the ids of another user are mapped")
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), userVariable+"=1")
-	ids := func(id int) []syscall.SysProcIDMap {
-		return []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}}
-	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET, UidMappings: ids(65534), GidMappings: ids(65534), Credential: &syscall.Credential{NoSetGroups: true}}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
-	}
+	withEach(t, func(t *testing.T, _ method) {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), userVariable+"="+path.Base(t.Name()))
+		ids := func(id int) []syscall.SysProcIDMap {
+			return []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}}
+		}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET, UidMappings: ids(65534), GidMappings: ids(65534), Credential: &syscall.Credential{NoSetGroups: true}}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
 }
 
 func userMain() {
@@ -228,12 +232,20 @@ func captureAsUser() error {
 	if err != nil {
 		return err
 	}
-	l, err := Open(namespace, webPorts)
+	m := withTPROXY
+	if os.Getenv(userVariable) == "listeners" {
+		m = withoutTPROXY
+	}
+	l, err := open(namespace, webPorts, m)
 	if err != nil {
 		return err
 	}
+	first, second := l.Streams[0], l.Streams[1]
+	if len(l.Streams) > 2 { // the listeners of the last port
+		first, second = l.Streams[len(l.Streams)-2], l.Streams[len(l.Streams)-1]
+	}
 	for address, file := range map[string]*os.File{
-		"1.2.3.4:443": l.Streams4, "[2001:db8::1]:8005": l.Streams6, "8.8.8.8:53": l.DNSStreams4, "[::1]:53": l.DNSStreams6,
+		"1.2.3.4:65535": first, "[2001:db8::1]:65535": second, "8.8.8.8:53": l.DNSStreams[0], "[::1]:53": l.DNSStreams[1],
 	} {
 		listening, err := net.FileListener(file)
 		if err != nil {
@@ -252,7 +264,10 @@ func captureAsUser() error {
 		}
 		_, _, _ = client.Close(), c.Close(), listening.Close()
 	}
-	if err := SetPorts(namespace, nil); err != nil {
+	if err := SetPorts(namespace, nil); errors.Is(err, ErrReopen) && len(l.Streams) > 2 {
+		_, err = Remove(namespace)
+		return errors.Join(err, l.Close())
+	} else if err != nil {
 		return err
 	}
 	if _, err := dial(namespace, "tcp", "1.2.3.4:443"); !errors.Is(err, unix.ECONNREFUSED) {

@@ -16,39 +16,50 @@ const (
 	backlog = 1024
 )
 
-// listen opens the sockets in the calling thread's network namespace.
-func (l *Listeners) listen(families []family) error {
+// listenForQueries opens the sockets for DNS in the calling thread's network namespace.
+func (l *Listeners) listenForQueries(families []family) error {
 	for _, f := range families {
-		streams, packets, dnsStreams, anywhere := &l.Streams4, &l.DNSPackets4, &l.DNSStreams4, netip.IPv4Unspecified()
-		if f.number == unix.AF_INET6 {
-			streams, packets, dnsStreams, anywhere = &l.Streams6, &l.DNSPackets6, &l.DNSStreams6, netip.IPv6Unspecified()
+		packets, err := listen(f, unix.SOCK_DGRAM, netip.AddrPortFrom(f.anywhere(), dnsPort))
+		if err != nil {
+			return err
 		}
-		dns := netip.AddrPortFrom(anywhere, dnsPort)
-		for _, s := range []struct {
-			file    **os.File
-			kind    int
-			address netip.AddrPort
-		}{
-			{streams, unix.SOCK_STREAM, netip.AddrPortFrom(f.listener, 0)},
-			{packets, unix.SOCK_DGRAM, dns},
-			{dnsStreams, unix.SOCK_STREAM, dns},
-		} {
-			var err error
-			if *s.file, err = open(f, s.kind, s.address); err != nil {
-				if s.address == dns && isAny(err, unix.EADDRINUSE) {
-					err = fmt.Errorf("%w; end the server inside that uses port %d", err, dnsPort)
-				}
-				return fmt.Errorf("listen at %s: %w", s.address, err)
-			}
+		l.DNSPackets = append(l.DNSPackets, packets)
+		streams, err := listen(f, unix.SOCK_STREAM, netip.AddrPortFrom(f.anywhere(), dnsPort))
+		if err != nil {
+			return err
 		}
+		l.DNSStreams = append(l.DNSStreams, streams)
 	}
 	return nil
 }
 
-// open opens a socket. No other socket can share the address, also not one of the same user: UDP
+// listenForStreams adds a socket of each family for streams, in the calling thread's network namespace.
+func (l *Listeners) listenForStreams(families []family, address func(family) netip.AddrPort) error {
+	for _, f := range families {
+		streams, err := listen(f, unix.SOCK_STREAM, address(f))
+		if err != nil {
+			return err
+		}
+		l.Streams = append(l.Streams, streams)
+	}
+	return nil
+}
+
+func listen(f family, kind int, address netip.AddrPort) (*os.File, error) {
+	file, err := openSocket(f, kind, address)
+	if isAny(err, unix.EADDRINUSE) {
+		err = fmt.Errorf("%w; end the program inside that uses port %d", err, address.Port())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen at %s: %w", address, err)
+	}
+	return file, nil
+}
+
+// openSocket opens a socket. No other socket can share the address, also not one of the same user: UDP
 // sockets lack SO_REUSEADDR and SO_REUSEPORT. TCP sockets need SO_REUSEADDR, since ended connections can
 // still have the port. The kernel lets nobody share the port of a socket that listens.
-func open(f family, kind int, address netip.AddrPort) (*os.File, error) {
+func openSocket(f family, kind int, address netip.AddrPort) (*os.File, error) {
 	fd, err := unix.Socket(f.number, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

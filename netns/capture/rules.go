@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 
 	"github.com/google/nftables"
@@ -13,6 +12,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/netns"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -31,6 +31,7 @@ const (
 	portsID = iota + 1
 	own4ID
 	own6ID
+	listenedID
 )
 
 func table() *nftables.Table {
@@ -62,66 +63,75 @@ func (f family) ownElements() []nftables.SetElement {
 	}
 }
 
-// writeRules writes the table anew.
-func (in *inside) writeRules(l *Listeners, ports []spec.PortRange) error {
-	conn := in.filter
-	conn.AddTable(table())
-	conn.DelTable(table())
-	conn.AddTable(table())
-	if err := conn.AddSet(portsSet(), nil); err != nil {
+// captureWithTPROXY leads the connections to one listener of each family.
+func (in *inside) captureWithTPROXY(l *Listeners, families []family, ports []spec.PortRange) error {
+	err := netns.Do(in.namespace, func() error {
+		return l.listenForStreams(families, func(f family) netip.AddrPort { return netip.AddrPortFrom(f.listener, 0) })
+	})
+	if err != nil {
+		return err
+	}
+	in.newTable()
+	if err := in.filter.AddSet(portsSet(), nil); err != nil {
 		return operation("write the ports", err)
 	}
 	if err := in.addPorts(ports); err != nil {
 		return err
 	}
+	var captures []rule
+	for i, f := range families {
+		port, err := portOf(l.Streams[i])
+		if err != nil {
+			return err
+		}
+		captures = append(captures, f.isOwn(f.dest, false, accept()), f.capture(port))
+	}
+	return in.writeRules(families, captures)
+}
+
+// newTable removes all earlier rules.
+func (in *inside) newTable() {
+	in.filter.AddTable(table()) // the removal of a missing table fails
+	in.filter.DelTable(table())
+	in.filter.AddTable(table())
+}
+
+// writeRules sends the new table with its chain. The captures let packets pass: those to own addresses,
+// and those to captured ports. All other packets to foreign addresses are refused. No packet of a family
+// that is missing gets to lo.
+func (in *inside) writeRules(families []family, captures []rule) error {
 	rules := []rule{
 		{&expr.Meta{Key: expr.MetaKeyMARK, Register: scratch}, equals(binaryutil.NativeEndian.PutUint32(mark)), accept()},
 		isReset(accept()),
 	}
-	var captures []rule
-	for _, f := range []struct {
-		family
-		streams *os.File
-	}{{ipv4, l.Streams4}, {ipv6, l.Streams6}} {
-		if f.streams == nil {
-			continue // no packet of the family gets to lo
-		}
-		if err := conn.AddSet(f.ownSet(), f.ownElements()); err != nil {
+	for _, f := range families {
+		if err := in.filter.AddSet(f.ownSet(), f.ownElements()); err != nil {
 			return operation("write the own addresses", err)
-		}
-		port, err := portOf(f.streams)
-		if err != nil {
-			return err
 		}
 		rules = append(rules, f.isUnreachable(accept()))
 		rules = append(rules, reject(f.isOwn(f.source, true))...)
-		captures = append(captures, f.isOwn(f.dest, false, accept()), f.capture(port))
 	}
 	rules = append(rules, isDNS(unix.IPPROTO_UDP), isDNS(unix.IPPROTO_TCP))
 	rules = append(rules, captures...)
 	rules = append(rules, reject(nil)...)
 	drop := nftables.ChainPolicyDrop
-	chain := conn.AddChain(&nftables.Chain{
+	chain := in.filter.AddChain(&nftables.Chain{
 		Table: table(), Name: "prerouting", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting,
 		Priority: nftables.ChainPriorityMangle, Policy: &drop,
 	})
 	for _, r := range rules {
-		conn.AddRule(&nftables.Rule{Table: table(), Chain: chain, Exprs: r})
+		in.filter.AddRule(&nftables.Rule{Table: table(), Chain: chain, Exprs: r})
 	}
 	return in.flush()
 }
 
-// writePorts replaces the ports of the table.
+// writePorts replaces the ports of a table with TPROXY.
 func (in *inside) writePorts(ports []spec.PortRange) error {
 	in.filter.FlushSet(portsSet())
 	if err := in.addPorts(ports); err != nil {
 		return err
 	}
-	err := in.filter.Flush()
-	if errors.Is(err, unix.ENOENT) {
-		return errors.New("the namespace captures nothing; open the capture first")
-	}
-	return operation("write nftables", err)
+	return operation("write nftables", in.filter.Flush())
 }
 
 // maxRanges is the number of ranges in one message: a list of netlink has at most 64 KiB.
@@ -156,7 +166,7 @@ func (in *inside) flush() error { return supported(in.filter.Flush()) }
 // [errors.ErrUnsupported].
 func supported(err error) error {
 	if isAny(err, unix.ENOENT, unix.EOPNOTSUPP, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT) {
-		return fmt.Errorf("%w: the kernel lacks a part of nftables (modules nft_tproxy and nft_reject_inet): %w", errors.ErrUnsupported, err)
+		return fmt.Errorf("%w: the kernel lacks a part of nftables (modules nf_tables and nft_reject_inet): %w", errors.ErrUnsupported, err)
 	}
 	return operation("write nftables", err)
 }
