@@ -37,7 +37,7 @@ type Counts = link.Counts
 type Event = link.Event
 
 // Sockets are the listening sockets of a sandbox, of each family of addresses that it has. Files that are
-// nil count as none. See netns/capture for the options that the sockets need.
+// nil count as none. netns/capture opens them, with the options that they need.
 type Sockets struct {
 	// Streams accept the captured connections of TCP.
 	Streams []*os.File

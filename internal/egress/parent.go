@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -107,11 +106,11 @@ func (p *parent) admit(grant Box, roles []link.Role, files []*os.File) error {
 	p.changing.Lock()
 	defer p.changing.Unlock()
 	b := p.boxOf(grant.Key)
+	if err := p.checkRoomLocked(b, len(files)); err != nil {
+		descriptor.Close(files...)
+		return err
+	}
 	if b == nil {
-		if err := p.checkRoom(); err != nil {
-			descriptor.Close(files...)
-			return err
-		}
 		record, err := openRecord(p.egress.boxDir(grant.Key))
 		if err != nil {
 			descriptor.Close(files...)
@@ -127,23 +126,6 @@ func (p *parent) admit(grant Box, roles []link.Role, files []*os.File) error {
 	b.isSuspended = false
 	p.mu.Unlock()
 	p.orderLocked(p.orderOf(b), b.files)
-	return nil
-}
-
-// checkRoom refuses a box for which the worker has no descriptors.
-func (p *parent) checkRoom() error {
-	if p.last == math.MaxUint32 {
-		return errors.New("there were too many sandboxes; end all sandboxes of the proxied network")
-	}
-	var files unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		return os.NewSyscallError("getrlimit", err)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if most := (max(files.Max, link.FilesOfWorker) - link.FilesOfWorker) / (link.MaxSockets + link.FilesPerConnection); uint64(len(p.boxes)) >= most {
-		return fmt.Errorf("%d sandboxes are in the proxied network; raise the hard limit of open files, which is %d, for more", most, files.Max)
-	}
 	return nil
 }
 

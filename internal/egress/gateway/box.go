@@ -26,8 +26,10 @@ type box struct {
 	names   *names.Table
 	bucket  eventBucket
 
-	// listeners are used by the one goroutine that carries out orders. The context ends with them.
+	// listeners are used by the one goroutine that carries out orders. The context ends with them. sockets
+	// is how many there are to be.
 	listeners []io.Closer
+	sockets   int
 	end       context.CancelFunc
 
 	// mu guards the fields below. The connections ask the rules while they hold mu: so change sees each

@@ -172,7 +172,7 @@ func TestEachBoxHasAShare(t *testing.T) {
 	for i := range boxes {
 		boxes[i] = &box{}
 	}
-	s.setBoxes(len(boxes))
+	s.setBoxes(len(boxes), 6*len(boxes))
 	takeAll := func(b *box) (n int) {
 		for s.take(b) {
 			n++

@@ -134,6 +134,10 @@ func (g *gateway) take(o link.Order, files []*os.File) error {
 		descriptor.Close(files...)
 		return err
 	}
+	if len(files) > 0 {
+		b.sockets = len(files)
+	}
+	g.divide()
 	b.change(o.Box)
 	if len(files) > 0 {
 		b.listen(o.Roles, files)
@@ -153,7 +157,6 @@ func (g *gateway) boxOf(o link.Order) (*box, error) {
 		return nil, err
 	}
 	g.boxes[o.Number] = b
-	g.shares.setBoxes(len(g.boxes))
 	return b, nil
 }
 
@@ -161,11 +164,22 @@ func (g *gateway) dismiss(number uint32) {
 	g.mu.Lock()
 	b := g.boxes[number]
 	delete(g.boxes, number)
-	g.shares.setBoxes(len(g.boxes))
 	g.mu.Unlock()
 	if b != nil {
 		b.close()
+		g.divide()
 	}
+}
+
+// divide divides the descriptors among the boxes.
+func (g *gateway) divide() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	sockets := 0
+	for _, b := range g.boxes {
+		sockets += b.sockets
+	}
+	g.shares.setBoxes(len(g.boxes), sockets)
 }
 
 func (g *gateway) report(r link.Report) error {

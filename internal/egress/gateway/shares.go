@@ -34,15 +34,16 @@ func newShares() (*shares, error) {
 
 func sharesOf(files int) *shares {
 	s := &shares{files: files, open: map[*box]int{}}
-	s.setBoxes(0)
+	s.setBoxes(0, 0)
 	return s
 }
 
-func (s *shares) setBoxes(n int) {
+// setBoxes divides the descriptors among n boxes, which have listening sockets.
+func (s *shares) setBoxes(n, sockets int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n = max(n, 1)
-	all := max((s.files-link.FilesOfWorker-n*link.MaxSockets)/link.FilesPerConnection, n)
+	all := max((s.files-link.FilesOfWorker-sockets)/link.FilesPerConnection, n)
 	s.share = min(max(all/2/n, 1), proxy.MaxConnections)
 	s.common = all - s.share*n
 	s.borrowed = 0

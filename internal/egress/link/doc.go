@@ -20,8 +20,9 @@ const (
 	MaxOrder = launch.MaxFrame
 	// MaxRules is how long all rules of a box may be together, in bytes.
 	MaxRules = 4 << 20
-	// MaxSockets is how many sockets a box may have: three for each family.
-	MaxSockets = 6
+	// MaxSockets is how many sockets a box may have. With TPROXY these are three for each family. Without,
+	// each family has two for DNS, and one for each of 64 ports (netns/capture).
+	MaxSockets = 2 * (2 + 64)
 	// MaxFiles is how many descriptors can come to the worker at a time: those of an order can come
 	// together with the end of the order before.
 	MaxFiles = 2 * MaxSockets
@@ -37,8 +38,9 @@ const (
 
 // The descriptors of the worker. The parent admits as many boxes as can have one connection each.
 const (
-	// FilesOfWorker are for the resolver and the process itself.
-	FilesOfWorker = 256
+	// FilesOfWorker are for the resolver, the process itself, and the sockets of an order that the worker
+	// carries out.
+	FilesOfWorker = 256 + 2*MaxSockets
 	// FilesPerConnection are the sockets of the client and the server, and two pipes of splice(2).
 	FilesPerConnection = 6
 )
