@@ -80,7 +80,7 @@ func examine() (Report, error) {
 		UID:    os.Geteuid(),
 		In:     host.Container,
 	}
-	for _, f := range append(append(kernel.Survey(), examineCgroups()...), examineStorage()) {
+	for _, f := range slices.Concat(kernel.Survey(), examineProxied(), examineCgroups(), []kernel.Finding{examineStorage()}) {
 		r.Features = append(r.Features, reportFeature(f))
 	}
 	cwd, err := os.Getwd()

@@ -129,7 +129,7 @@ func TestDoctorsJSONNamesAreStable(t *testing.T) {
 		ipc_namespaces uts_namespaces cgroup_namespaces time_namespaces mount_api mount_attributes idmapped_mounts
 		idmapped_tmpfs procfs openat2 overlay overlay_in_user_namespaces memfd_exec pidfd close_range ptrace
 		clone_into_cgroup seccomp_filter seccomp_actions seccomp_notify landlock landlock_network landlock_scopes
-		nftables cgroups memory_limit cpu_limit pids_limit io_limit disk_storage`)
+		nftables proxied_network tproxy cgroups memory_limit cpu_limit pids_limit io_limit disk_storage`)
 	for _, name := range want {
 		if !slices.Contains(names, name) {
 			t.Errorf("no feature %q", name)
@@ -165,7 +165,7 @@ func TestDocsHaveTheTableOfFeatures(t *testing.T) {
 
 func featureTable() string {
 	var b strings.Builder
-	all := append(append(kernel.Features(), cgroupFeatures()...), storageFeature())
+	all := slices.Concat(kernel.Features(), proxiedFeatures(), cgroupFeatures(), []kernel.Info{storageFeature()})
 	for _, need := range []kernel.Need{kernel.Required, kernel.Isolating, kernel.Useful} {
 		fmt.Fprintf(&b, "\n### %s\n\n| feature | since Linux | without it | how to get it |\n|---|---|---|---|\n",
 			strings.ToUpper(string(need[:1]))+string(need[1:]))
