@@ -108,6 +108,27 @@ func TestASandboxCanHaveAListenerForEachPort(t *testing.T) {
 	}
 }
 
+// The packet filter of the capture refuses such connections. Without the filter, the worker does.
+func TestALoopbackAddressOfTheSandboxIsNeverOneOfTheHost(t *testing.T) {
+	newOutside(t)
+	e, s := newEgress(t), newSandboxOf(t, []int{80})
+	if err := e.Admit(t.Context(), Box{Key: "box", Allow: []string{"0.0.0.0/0", "::/0"}}, s.sockets); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{"127.0.0.1:80", "[::1]:80"} {
+		c, err := s.dial("tcp", to)
+		if err == nil {
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(patience))
+			_, err = c.Read(make([]byte, 1))
+		}
+		if !errors.Is(err, unix.ECONNRESET) {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+	wantEvents(t, e, "box", " denied", " denied")
+}
+
 // The caller can open the same ports again, and the sandbox keeps its names.
 func TestASuspendedSandboxCanHaveTheSamePortsAgain(t *testing.T) {
 	newOutside(t)
