@@ -106,7 +106,8 @@ func (n Networks) attachProxied(ctx context.Context, namespace func() (*os.File,
 }
 
 // regrantProxied changes the rules of a sandbox in the proxied network, and returns the number of its sockets
-// that have ended. A sandbox that is not served is admitted.
+// that have ended. A sandbox that is not served is admitted. Without TPROXY a change of the ports ends all
+// connections.
 func (n Networks) regrantProxied(ctx context.Context, namespace *os.File, p proxied) (cut int, err error) {
 	before, err := capture.Connections(namespace)
 	if err != nil {
@@ -118,6 +119,11 @@ func (n Networks) regrantProxied(ctx context.Context, namespace *os.File, p prox
 	}
 	if err == nil {
 		err = capture.SetPorts(namespace, p.ports)
+	}
+	if errors.Is(err, capture.ErrReopen) {
+		if err = n.egress().Suspend(ctx, p.box.Key); err == nil {
+			return before, n.admit(ctx, namespace, p)
+		}
 	}
 	if err != nil {
 		return 0, err
