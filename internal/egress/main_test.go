@@ -171,7 +171,7 @@ type sandbox struct {
 func newSandbox(t *testing.T) sandbox {
 	t.Helper()
 	namespace := netnstest.New(t)
-	l, err := capture.Open(namespace, []spec.PortRange{{First: 80, Last: 80}})
+	l, err := capture.Open(namespace, []spec.PortRange{{First: 80, Last: 80}, {First: ProxyPort, Last: ProxyPort}})
 	if err != nil {
 		t.Fatal(err)
 	}

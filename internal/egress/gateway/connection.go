@@ -50,8 +50,8 @@ type connection struct {
 	// isCounted says that the connection is one of the requests of the box. isFree says that the next
 	// request is the same one.
 	isCounted, isFree bool
-	// metered are the bytes that are counted already.
-	metered link.Counts
+	// counted are the bytes that are counted already. told are those of the events.
+	counted, told link.Counts
 }
 
 // A question asks the rules of the box.
@@ -94,14 +94,12 @@ func (c *connection) refuse(reason string) {
 	c.report(e)
 }
 
-// report tells the end of the connection.
+// report tells the end of the connection, or of the part of it that has one destination.
 func (c *connection) report(e proxy.Event) {
 	b := c.box
 	b.mu.Lock()
-	count := link.Counts{
-		Sent:     uint64(e.Sent) - min(c.metered.Sent, uint64(e.Sent)),
-		Received: uint64(e.Received) - min(c.metered.Received, uint64(e.Received)),
-	}
+	c.told.Add(link.Counts{Sent: uint64(e.Sent), Received: uint64(e.Received)})
+	count := c.countUpToLocked(c.told)
 	if e.Decision == proxy.Denied {
 		count.Refused = 1
 	}
@@ -133,13 +131,14 @@ func (c *connection) Request(name string, port uint16, method, path string) rule
 	})
 }
 
-// Address judges the destination of a connection without a name, and the addresses of a server.
+// Address judges an address of a server.
 func (c *connection) Address(a netip.Addr, port uint16) rules.Verdict {
-	count := func(v rules.Verdict) rules.Verdict { return v }
-	if to, ok := c.client.LocalAddr().(*net.TCPAddr); ok && to.AddrPort() == netip.AddrPortFrom(a, port) {
-		count = c.countConnectionLocked
-	}
-	return c.ask(&c.address, count, func() rules.Verdict { return c.box.rules.Address(a, port) })
+	return c.ask(&c.address, func(v rules.Verdict) rules.Verdict { return v }, func() rules.Verdict { return c.box.rules.Address(a, port) })
+}
+
+// Destination judges the destination of a connection without a name. The proxy asks once for each.
+func (c *connection) Destination(a netip.Addr, port uint16) rules.Verdict {
+	return c.ask(&c.address, c.countLocked, func() rules.Verdict { return c.box.rules.Address(a, port) })
 }
 
 func (c *connection) ask(kept *question, count func(rules.Verdict) rules.Verdict, q question) rules.Verdict {
@@ -233,16 +232,22 @@ func (b *box) meter() {
 }
 
 // meterLocked returns the bytes since the last call.
-func (c *connection) meterLocked() (more link.Counts) {
+func (c *connection) meterLocked() link.Counts {
+	var all link.Counts
 	_ = descriptor.Use(c.client, func(fd int) error { // a closed connection has no more bytes
 		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 		if err != nil {
 			return err
 		}
-		more.Sent = info.Bytes_received - min(c.metered.Sent, info.Bytes_received)
-		more.Received = info.Bytes_acked - min(c.metered.Received, info.Bytes_acked)
+		all = link.Counts{Sent: info.Bytes_received, Received: info.Bytes_acked}
 		return nil
 	})
-	c.metered.Add(more)
+	return c.countUpToLocked(all)
+}
+
+// countUpToLocked returns the bytes that are not counted yet.
+func (c *connection) countUpToLocked(all link.Counts) link.Counts {
+	more := link.Counts{Sent: all.Sent - min(c.counted.Sent, all.Sent), Received: all.Received - min(c.counted.Received, all.Received)}
+	c.counted.Add(more)
 	return more
 }

@@ -144,7 +144,14 @@ func (c *connection) write(r *sniff.Request, status int, reason string) {
 	if c.client.SetDeadline(time.Now().Add(answerTime)) != nil {
 		return // the connection has ended
 	}
-	if _, err := c.client.Write(b.Bytes()); err == nil && c.client.CloseWrite() == nil {
+	if _, err := c.client.Write(b.Bytes()); err == nil {
+		c.linger()
+	}
+}
+
+// linger ends a connection whose client may still be sending.
+func (c *connection) linger() {
+	if c.client.SetReadDeadline(time.Now().Add(answerTime)) == nil && c.client.CloseWrite() == nil {
 		_, _ = io.CopyN(io.Discard, c.client, 1<<20) // the client may send no more
 	}
 }

@@ -118,6 +118,11 @@ func (w *world) questions() []string {
 	return slices.Clone(w.asked)
 }
 
+// fixedRules are rules that do not change, and count nothing.
+type fixedRules struct{ *rules.List }
+
+func (f fixedRules) Destination(a netip.Addr, port uint16) rules.Verdict { return f.Address(a, port) }
+
 func newWorld(t *testing.T, allow, deny []string, records map[string][]string) *world {
 	t.Helper()
 	list, err := rules.New(allow, deny)
@@ -136,7 +141,7 @@ func newWorld(t *testing.T, allow, deny []string, records map[string][]string) *
 	}
 	server := w.serveNames(t)
 	w.Sandbox = &Sandbox{
-		Rules: list, Names: table, Report: func(e Event) { w.events <- e },
+		Rules: fixedRules{list}, Names: table, Report: func(e Event) { w.events <- e },
 		IsHost: func(a netip.Addr) bool { return a == netip.MustParseAddr("9.9.9.9") },
 		Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", server)

@@ -6,6 +6,9 @@
 // A connection to a synthetic address has one name. TLS must ask for this name (SNI), and each
 // request of plain HTTP must as well. A connection to another address has no name: only rules for
 // addresses count, and nothing inside is judged.
+//
+// A program that asks a proxy connects to the explicit proxy of the sandbox. Each of its requests is
+// judged like a captured connection to the host and port of the request.
 package proxy
 
 import (
@@ -29,12 +32,15 @@ const (
 	maxAddresses = 16
 )
 
-// Rules decide. A *rules.List is the Rules of a sandbox whose rules do not change. The proxy asks for
-// each connection and each request anew. Several goroutines ask at once.
+// Rules decide. The proxy asks for each connection and each request anew. Several goroutines ask at once.
+// The first three are those of a *rules.List.
 type Rules interface {
 	Connect(name string, port uint16) rules.Verdict
 	Request(name string, port uint16, method, path string) rules.Verdict
+	// Address judges an address of a server.
 	Address(a netip.Addr, port uint16) rules.Verdict
+	// Destination judges the destination of a connection that has no name.
+	Destination(a netip.Addr, port uint16) rules.Verdict
 }
 
 // A Sandbox has what all connections of a sandbox share. Do not copy a Sandbox.
@@ -45,7 +51,8 @@ type Sandbox struct {
 	Resolver *net.Resolver
 	// IsHost is true for the host's own addresses. Only a rule for this one address opens one.
 	IsHost func(netip.Addr) bool
-	// Report gets one event at the end of each connection, from the goroutine of the connection.
+	// Report gets one event at the end of each connection, from the goroutine of the connection. A
+	// connection to the explicit proxy has one for each host.
 	Report func(Event)
 
 	open atomic.Int64

@@ -59,23 +59,34 @@ func serve(ctx context.Context, client *net.TCPConn, box *Sandbox, idle time.Dur
 	}
 	defer box.give()
 	defer context.AfterFunc(ctx, func() { reset(client) })()
-	if isName {
+	switch {
+	case names.IsProxy(destination):
+		c.serveProxy(ctx)
+	case isName:
 		c.serveName(ctx)
-	} else {
+	default:
 		c.serveAddress(ctx, destination)
 	}
 }
 
 func (c *connection) end() {
 	_ = c.client.Close() // a connection with an error was reset before
-	if c.session != nil {
-		c.forget()
-		c.event.Sent, c.event.Received = c.session.sent.Load(), c.session.received.Load()
-		if c.event.Reason == "" && c.session.isTimeOut() {
-			c.event.Reason = "the connection was idle"
-		}
-	}
+	c.leave()
 	c.event.Duration = time.Since(c.event.Time)
+}
+
+// leave counts the bytes of the session, which has ended.
+func (c *connection) leave() {
+	if c.session == nil {
+		return
+	}
+	c.forget()
+	c.event.Sent += c.session.sent.Load()
+	c.event.Received += c.session.received.Load()
+	if c.event.Reason == "" && c.session.isTimeOut() {
+		c.event.Reason = "the connection was idle"
+	}
+	c.session = nil
 }
 
 // deny resets the connection.
@@ -109,27 +120,32 @@ func (c *connection) allow(v rules.Verdict) {
 	c.event.Decision, c.event.Rule = Allowed, v.Rule
 }
 
-// serveAddress serves a connection without a name. A synthetic address without a name, and an address
-// of the sandbox itself, has no rule.
+// serveAddress serves a connection without a name.
 func (c *connection) serveAddress(ctx context.Context, to netip.AddrPort) {
-	v := c.box.Rules.Address(to.Addr(), to.Port())
-	if v.Allowed && c.box.IsHost(to.Addr()) {
-		if openHost(v, "") != nil {
-			v = rules.Verdict{Rule: v.Rule, Reason: fmt.Sprintf("%s is an address of the host itself; add --allow %s", to, to)}
-		}
-	}
-	if !v.Allowed || names.Reserved(to.Addr()) {
+	v := c.judgeDestination(to)
+	if !v.Allowed {
 		c.denySoon(v)
 		return
 	}
 	c.allow(v)
-	server, err := dialAddress(ctx, to)
+	server, err := c.dial(ctx)
 	if err != nil {
 		c.fail(err)
 		return
 	}
 	c.start(ctx, server)
 	c.session.finish(c.session.send())
+}
+
+// judgeDestination judges a destination without a name. A synthetic address without a name, and an address
+// of the sandbox itself, has no rule.
+func (c *connection) judgeDestination(to netip.AddrPort) rules.Verdict {
+	v := c.box.Rules.Destination(to.Addr(), to.Port())
+	if v.Allowed && c.box.IsHost(to.Addr()) && openHost(v, "") != nil {
+		return rules.Verdict{Rule: v.Rule, Reason: fmt.Sprintf("%s is an address of the host itself; add --allow %s", to, to)}
+	}
+	v.Allowed = v.Allowed && !names.Reserved(to.Addr())
+	return v
 }
 
 // denySoon gives a client of plain HTTP the reason.
@@ -145,21 +161,37 @@ func (c *connection) denySoon(v rules.Verdict) {
 
 // start begins to pass on what the server says.
 func (c *connection) start(ctx context.Context, server *net.TCPConn) {
-	c.session = newSession(c.client, server, c.idle)
-	c.forget = context.AfterFunc(ctx, func() { reset(server) })
+	c.join(ctx, server)
 	c.session.startReceiving()
 }
 
-// connect connects to the server of the name, unless the connection is there.
+// join makes the session of the client and a server.
+func (c *connection) join(ctx context.Context, server *net.TCPConn) {
+	c.session = newSession(c.client, server, c.idle)
+	c.forget = context.AfterFunc(ctx, func() { reset(server) })
+}
+
+// dial connects to the server of the name, or to the address if there is no name.
+func (c *connection) dial(ctx context.Context) (*net.TCPConn, error) {
+	if c.event.Name == "" {
+		return dialAddress(ctx, c.event.Address)
+	}
+	server, err := c.box.dialName(ctx, c.event.Name, c.event.Port)
+	if err == nil {
+		c.event.Address = server.RemoteAddr().(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // of TCP
+	}
+	return server, err
+}
+
+// connect connects to the server, unless the connection is there.
 func (c *connection) connect(ctx context.Context) error {
 	if c.session != nil {
 		return nil
 	}
-	server, err := c.box.dialName(ctx, c.event.Name, c.event.Port)
+	server, err := c.dial(ctx)
 	if err != nil {
 		return err
 	}
-	c.event.Address = server.RemoteAddr().(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // of TCP
 	c.start(ctx, server)
 	return nil
 }
@@ -168,14 +200,23 @@ func (c *connection) connect(ctx context.Context) error {
 // client can speak first. The client's first bytes are judged all the same, whenever they come.
 func (c *connection) serveName(ctx context.Context) {
 	v := c.box.Rules.Connect(c.event.Name, c.event.Port)
-	wait := deniedTime
+	c.serveOpening(ctx, v, waitFor(v), func(wait time.Duration) (sniff.Opening, error) { return sniff.Read(c.client, wait) })
+}
+
+// waitFor is the time that a client has for its first byte.
+func waitFor(v rules.Verdict) time.Duration {
 	switch {
 	case v.Allowed:
-		wait = silentTime
+		return silentTime
 	case v.IsHTTP:
-		wait = requestTime
+		return requestTime
 	}
-	o, err := sniff.Read(c.client, wait)
+	return deniedTime
+}
+
+// serveOpening judges the client's first bytes, which read reads.
+func (c *connection) serveOpening(ctx context.Context, v rules.Verdict, wait time.Duration, read func(time.Duration) (sniff.Opening, error)) {
+	o, err := read(wait)
 	if errors.Is(err, sniff.ErrSilent) && v.Allowed {
 		c.allow(v)
 		if err := c.connect(ctx); err != nil {
@@ -183,7 +224,7 @@ func (c *connection) serveName(ctx context.Context) {
 			return
 		}
 		for errors.Is(err, sniff.ErrSilent) && !c.session.isIdle() {
-			o, err = sniff.Read(c.client, c.idle/4)
+			o, err = read(c.idle / 4)
 		}
 	}
 	var malformed *sniff.MalformedError

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -63,7 +61,9 @@ type fields struct {
 	isUpgrade bool
 }
 
-func parseHead(lines []string) (fields, error) {
+// parseHead reads a head. One for a proxy may have fields that are not for the server, and CONNECT needs no
+// Host field there.
+func parseHead(lines []string, isForProxy bool) (fields, error) {
 	var f fields
 	first := strings.Split(lines[0], " ")
 	if len(first) != 3 || first[0] == "" || !isToken([]byte(first[0])) || hasControl(lines[0]) || strings.Contains(first[1], "#") {
@@ -83,9 +83,10 @@ func parseHead(lines []string) (fields, error) {
 		name = strings.ToLower(name)
 		values[name] = append(values[name], strings.Trim(value, " \t"))
 	}
+	isConnect := isForProxy && first[0] == http.MethodConnect
 	hosts, lengths, encodings := values["host"], values["content-length"], values["transfer-encoding"]
 	switch {
-	case len(hosts) != 1:
+	case len(hosts) != 1 && (len(hosts) > 1 || !isConnect):
 		return f, malformed("the request has %d Host fields; it needs one", len(hosts))
 	case len(lengths) > 1 || len(encodings) > 1 || len(lengths)+len(encodings) > 1:
 		return f, malformed("the request has several lengths: Content-Length %q, Transfer-Encoding %q", lengths, encodings)
@@ -94,7 +95,7 @@ func parseHead(lines []string) (fields, error) {
 	case len(lengths) > 0 && (lengths[0] == "" || strings.Trim(lengths[0], "0123456789") != ""):
 		return f, malformed("Content-Length %.100q is not a number", lengths[0])
 	}
-	f.host, f.encoding = hosts[0], strings.Join(encodings, "")
+	f.host, f.encoding = strings.Join(hosts, ""), strings.Join(encodings, "")
 	tokens := strings.FieldsFunc(strings.Join(values["connection"], ","), func(r rune) bool { return strings.ContainsRune(", \t", r) })
 	for _, t := range tokens {
 		if slices.Contains([]string{"host", "content-length", "transfer-encoding"}, strings.ToLower(t)) {
@@ -103,12 +104,21 @@ func parseHead(lines []string) (fields, error) {
 	}
 	f.isUpgrade = !is10 && len(values["upgrade"]) == 1 && strings.EqualFold(values["upgrade"][0], "websocket") &&
 		slices.ContainsFunc(tokens, func(t string) bool { return strings.EqualFold(t, "upgrade") })
+	if isForProxy {
+		lines = slices.DeleteFunc(lines, isProxyField)
+	}
 	f.raw = join(lines, tokens, f.isUpgrade)
 	return f, nil
 }
 
 func hasControl(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f })
+}
+
+// isProxyField says whether a line is for the proxy only. Old clients send Proxy-Connection.
+func isProxyField(line string) bool {
+	name, _, _ := strings.Cut(strings.ToLower(line), ":")
+	return name == "proxy-connection" || name == "proxy-authorization"
 }
 
 // join writes the head for the server. Without an upgrade the server does not hear of one.
@@ -136,66 +146,4 @@ func join(lines, connection []string, isUpgrade bool) []byte {
 	}
 	b.WriteString("\r\n")
 	return b.Bytes()
-}
-
-// setTarget takes host and path from the target and the Host field, which must agree (RFC 9112,
-// sections 3.2 and 3.3).
-func (r *Request) setTarget(f fields, parsed *http.Request) error {
-	var err error
-	if r.Host, r.Port, err = splitHost(f.host); err != nil {
-		return err
-	}
-	switch {
-	case r.Method == http.MethodConnect:
-		return malformed("CONNECT is not supported; connect to the server itself")
-	case f.target == "*" && r.Method == http.MethodOptions:
-		r.Path = f.target
-		return nil
-	case strings.HasPrefix(f.target, "/"):
-		r.Path, _, _ = strings.Cut(f.target, "?")
-		return nil
-	}
-	u, err := url.Parse(f.target)
-	if err != nil || u.Scheme != "http" || u.Opaque != "" || u.User != nil || u.Host == "" {
-		return malformed("target %.100q is not supported; use a path", f.target)
-	}
-	host, port, err := splitHost(u.Host)
-	if err != nil {
-		return err
-	}
-	if host != r.Host || withDefault(port) != withDefault(r.Port) || parsed.URL.Host != u.Host {
-		return malformed("the target %.100q and the Host field %.100q differ", f.target, f.host)
-	}
-	rest := f.target[len("http://"):]
-	i := strings.IndexAny(rest, "/?")
-	r.Path = "/"
-	if i >= 0 && rest[i] == '/' {
-		r.Path, _, _ = strings.Cut(rest[i:], "?")
-	}
-	return nil
-}
-
-func withDefault(port uint16) uint16 {
-	if port == 0 {
-		return 80
-	}
-	return port
-}
-
-// splitHost reads NAME or NAME:PORT.
-func splitHost(text string) (host string, port uint16, err error) {
-	host, number, hasPort := strings.Cut(text, ":")
-	if hasPort {
-		n, err := strconv.ParseUint(number, 10, 16)
-		if err != nil || n == 0 {
-			return "", 0, malformed("host %.100q has no valid port; use NAME or NAME:PORT", text)
-		}
-		port = uint16(n)
-	}
-	const usual = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
-	host = strings.TrimSuffix(host, ".")
-	if host == "" || strings.ContainsFunc(host, func(r rune) bool { return !strings.ContainsRune(usual, r) }) {
-		return "", 0, malformed("host %.100q is not a name", text)
-	}
-	return strings.ToLower(host), port, nil
 }

@@ -82,10 +82,15 @@ func Read(c Conn, wait time.Duration) (Opening, error) {
 		}
 		return Opening{}, err
 	}
+	return readOn(b[:n], c)
+}
+
+// readOn reads the rest of a beginning. It uses the capacity of b.
+func readOn(b []byte, c Conn) (Opening, error) {
 	if err := c.SetReadDeadline(time.Now().Add(readTime)); err != nil {
-		return Opening{Kind: Other, Bytes: b[:n]}, err
+		return Opening{Kind: Other, Bytes: b}, err
 	}
-	o, err := read(b[:n], c)
+	o, err := read(b, c)
 	return o, errors.Join(err, c.SetReadDeadline(time.Time{}))
 }
 

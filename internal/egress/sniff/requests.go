@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"os"
 	"time"
 )
@@ -16,13 +17,23 @@ import (
 type Requests struct {
 	source *timedReader
 	reader *bufio.Reader
+	// isForProxy says that the client speaks to a proxy, and knows so.
+	isForProxy bool
 }
 
 // NewRequests reads the opening's bytes first, then the connection. The connection may be silent
 // for the idle time before a request and within a body.
 func NewRequests(o Opening, c Conn, idle time.Duration) *Requests {
 	source := &timedReader{conn: c, idle: idle}
-	return &Requests{source, bufio.NewReader(io.MultiReader(bytes.NewReader(o.Bytes), source))}
+	return &Requests{source: source, reader: bufio.NewReaderSize(io.MultiReader(bytes.NewReader(o.Bytes), source), maxLine)}
+}
+
+// NewProxyRequests is NewRequests for a client that knows of a proxy: its requests have whole URLs, or are
+// CONNECT.
+func NewProxyRequests(o Opening, c Conn, idle time.Duration) *Requests {
+	r := NewRequests(o, c, idle)
+	r.isForProxy = true
+	return r
 }
 
 // A timedReader sets a deadline before each read.
@@ -51,6 +62,15 @@ type Request struct {
 	Port   uint16 // of the Host field or the target; zero if both have none
 	// IsUpgrade means that the client asks for WebSocket. If the server agrees, no request follows.
 	IsUpgrade bool
+	// IsLast means that the client sends no other request on the connection.
+	IsLast bool
+
+	// Of requests to a proxy:
+
+	// IsConnect means that a connection to Host and Port is wanted. No request follows.
+	IsConnect bool
+	// Address is valid if Host is an address. Port is then the one of the target.
+	Address netip.Addr
 
 	head      []byte
 	length    int64
@@ -74,7 +94,7 @@ func (r *Requests) Next() (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	fields, err := parseHead(head)
+	fields, err := parseHead(head, r.isForProxy)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +106,7 @@ func (r *Requests) Next() (*Request, error) {
 	request := &Request{
 		Method: parsed.Method, head: fields.raw, length: max(parsed.ContentLength, 0), reader: r.reader,
 		isChunked: len(parsed.TransferEncoding) > 0, IsUpgrade: fields.isUpgrade,
+		IsLast: parsed.Close,
 	}
 	if request.isChunked != (fields.encoding != "") {
 		return nil, malformed("Transfer-Encoding %q is not supported", fields.encoding)
@@ -93,7 +114,21 @@ func (r *Requests) Next() (*Request, error) {
 	if request.IsUpgrade && (request.Method != http.MethodGet || request.isChunked || request.length > 0) {
 		return nil, malformed("a request for WebSocket is a GET without a body")
 	}
+	if r.isForProxy {
+		return request, request.setProxyTarget(fields, parsed)
+	}
 	return request, request.setTarget(fields, parsed)
+}
+
+// Opening is Read for the bytes after the last request.
+func (r *Requests) Opening(wait time.Duration) (Opening, error) {
+	present := r.reader.Buffered()
+	if present == 0 {
+		return Read(r.source.conn, wait)
+	}
+	b := make([]byte, present, maxLine) // the reader has no more room
+	_, _ = io.ReadFull(r.reader, b)     // never fails: the bytes are there
+	return readOn(b, r.source.conn)
 }
 
 // Rest returns the bytes that have been read after the last request.
@@ -116,7 +151,12 @@ func (r *Request) SendBody(w io.Writer) error {
 		_, err := io.CopyN(w, r.reader, r.length)
 		return err
 	}
-	chunks := httputil.NewChunkedReader(r.reader)
+	return CopyChunks(w, r.reader)
+}
+
+// CopyChunks copies a body in chunks, as SendBody does.
+func CopyChunks(w io.Writer, r *bufio.Reader) error {
+	chunks := httputil.NewChunkedReader(r)
 	out := bufio.NewWriter(w)
 	buffer := make([]byte, 32<<10)
 	for {
@@ -136,7 +176,7 @@ func (r *Request) SendBody(w io.Writer) error {
 			return fmt.Errorf("body: %w", err)
 		}
 	}
-	if err := dropTrailers(r.reader); err != nil {
+	if err := dropTrailers(r); err != nil {
 		return err
 	}
 	_, err := io.WriteString(w, "0\r\n\r\n")

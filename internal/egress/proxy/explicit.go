@@ -1,0 +1,142 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/sniff"
+)
+
+// serveProxy serves a client of the explicit proxy. Its requests go to any hosts, one after the other: the
+// answer to a request is complete before the next request is read. CONNECT is the last request.
+func (c *connection) serveProxy(ctx context.Context) {
+	o, err := sniff.Read(c.client, requestTime)
+	if err != nil || o.Kind != sniff.HTTP {
+		c.deny("", "a client of the proxy must send requests of plain HTTP: CONNECT, or whole URLs")
+		return
+	}
+	requests := sniff.NewProxyRequests(o, c.client, c.idle)
+	for isFirst := true; ; isFirst = false {
+		r, err := requests.Next()
+		var malformed *sniff.MalformedError
+		if err != nil && !isFirst && !errors.As(err, &malformed) {
+			return // the client has ended
+		}
+		if err == nil {
+			c.aim(r, isFirst)
+			err = c.judgeAimed(r, isFirst)
+		}
+		if err != nil {
+			c.refuse(r, err)
+			return
+		}
+		if r.IsConnect {
+			c.tunnel(ctx, requests, r)
+			return
+		}
+		if goesOn := c.exchange(ctx, requests, r); !goesOn {
+			return
+		}
+	}
+}
+
+// aim makes the target of a request the destination of the connection. The event of another destination
+// ends.
+func (c *connection) aim(r *sniff.Request, isFirst bool) {
+	next := Event{Time: time.Now(), Port: r.Port}
+	if name, isName := c.box.Names.Name(r.Address); isName {
+		next.Name = name // the client has looked the name up
+	} else if r.Address.IsValid() {
+		next.Address = netip.AddrPortFrom(r.Address, r.Port)
+	} else {
+		next.Name = r.Host
+	}
+	isSame := next.Name == c.event.Name && next.Port == c.event.Port && (next.Name != "" || next.Address == c.event.Address)
+	if isSame && !isFirst {
+		return
+	}
+	if !isFirst {
+		c.endSession()
+		c.event.Duration = time.Since(c.event.Time)
+		c.box.Report(c.event)
+	}
+	c.event = next
+}
+
+// endSession ends the connection to the server after a complete answer.
+func (c *connection) endSession() {
+	if c.session != nil {
+		c.session.finish(nil)
+		c.leave()
+	}
+}
+
+// judgeAimed judges a request for the destination of the connection.
+func (c *connection) judgeAimed(r *sniff.Request, isFirst bool) error {
+	name := c.event.Name
+	switch {
+	case r.IsConnect && !isFirst:
+		return &deniedError{reason: "CONNECT needs a connection of its own"}
+	case name == "localhost" || strings.HasSuffix(name, ".localhost"):
+		return &deniedError{reason: fmt.Sprintf("%s is the sandbox itself; connect to it without the proxy (see NO_PROXY)", name)}
+	case r.IsConnect:
+		return nil // tunnel judges
+	case name == "":
+		if r.IsUpgrade && !isFirst {
+			return &deniedError{reason: "a request for WebSocket needs a connection of its own"}
+		}
+		v := c.judgeDestination(c.event.Address)
+		if !v.Allowed {
+			return &deniedError{v.Rule, v.Reason}
+		}
+		c.allow(v)
+		return nil
+	}
+	return c.judge(r, isFirst)
+}
+
+// tunnel serves CONNECT (RFC 9110, section 9.3.6). The client's bytes after it are judged like those of a
+// captured connection.
+func (c *connection) tunnel(ctx context.Context, requests *sniff.Requests, r *sniff.Request) {
+	var v rules.Verdict
+	if c.event.Name == "" {
+		v = c.judgeDestination(c.event.Address)
+	} else {
+		v = c.box.Rules.Connect(c.event.Name, c.event.Port)
+	}
+	var server *net.TCPConn
+	switch {
+	case v.Allowed:
+		c.allow(v)
+		var err error
+		if server, err = c.dial(ctx); err != nil {
+			c.fails(r, err)
+			return
+		}
+	case !v.IsHTTP:
+		c.refuse(r, &deniedError{v.Rule, v.Reason})
+		return
+	}
+	err := c.client.SetWriteDeadline(time.Now().Add(c.idle))
+	if err == nil {
+		_, err = io.WriteString(c.client, "HTTP/1.1 200 Connection established\r\n\r\n")
+	}
+	if server != nil {
+		c.start(ctx, server)
+	}
+	switch {
+	case err != nil:
+		c.fail(err)
+	case c.event.Name == "":
+		c.raw(requests, nil)
+	default:
+		c.serveOpening(ctx, v, waitFor(v), requests.Opening)
+	}
+}
