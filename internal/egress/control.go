@@ -26,9 +26,12 @@ const (
 	opSuspend op = "suspend"
 	opDismiss op = "dismiss"
 	opCounts  op = "counts"
+	// opDecide makes the client the decider of a box. After the answer, notices and replies follow.
+	opDecide op = "decide"
 )
 
-// A request asks the parent for one thing. A connection has one request and one answer.
+// A request asks the parent for one thing. A connection has one request and one answer, unless the client
+// decides.
 type request struct {
 	Op    op          `json:"op"`
 	Key   string      `json:"key"`

@@ -33,6 +33,8 @@ type Egress struct {
 
 	// idle is how long the processes live without a sandbox; zero: idleTime.
 	idle time.Duration
+	// answerTime is how long an embedder has for an answer; zero: answerTime.
+	answerTime time.Duration
 }
 
 // A Box has the rules of one sandbox.

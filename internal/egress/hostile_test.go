@@ -2,7 +2,9 @@ package egress
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,7 +22,7 @@ import (
 
 // newHostileParent is a parent with two boxes, in this process. Its worker is the test.
 func newHostileParent(t testing.TB) *parent {
-	p := newParent(t.TempDir())
+	p := newParent(t.TempDir(), answerTime)
 	for _, key := range []string{"a", "b"} {
 		file, err := os.Open(os.DevNull)
 		if err != nil {
@@ -71,6 +73,11 @@ func wantUnhurt(t testing.TB, p *parent) {
 		if want := (Box{Key: key, Allow: []string{key + ".example"}}); !reflect.DeepEqual(b.grant, want) || len(b.files) != 1 {
 			t.Errorf("box %s is %+v now", key, b.grant)
 		}
+		p.mu.Lock()
+		if len(b.questions) > link.MaxQuestions {
+			t.Errorf("box %s has %d questions", key, len(b.questions))
+		}
+		p.mu.Unlock()
 		if len(b.record.names) > link.MaxNames {
 			t.Errorf("box %s has %d names", key, len(b.record.names))
 		}
@@ -86,6 +93,8 @@ func FuzzReports(f *testing.F) {
 	event := frame(link.Report{Kind: link.KindEvent, Number: 2, Counts: Counts{Sent: 7}, Line: `{"name":"x"}`}.Bytes())
 	ack := frame(link.Report{Kind: link.KindAck, Sequence: 2}.Bytes())
 	f.Add(bytes.Join([][]byte{name, event, ack}, nil))
+	question := frame(link.Report{Kind: link.KindQuestion, Number: 1, ID: 1, Question: link.Question{Name: "a.example", Port: 80, Method: "GET", Path: "/"}}.Bytes())
+	f.Add(append(question, frame(link.Report{Kind: link.KindWithdrawal, Number: 1, ID: 1}.Bytes())...))
 	f.Add(append(ack, "\xff\xff\xff\xff"...))
 	f.Add([]byte("\x00\x00\x00\x00\x01\x00\x00\x01a"))
 	p := newHostileParent(f)
@@ -116,6 +125,143 @@ func TestAHostileWorkerHurtsNobody(t *testing.T) {
 				t.Errorf("%s has %d bytes", info.Name(), info.Size())
 			}
 		}
+	}
+}
+
+// addTestDecider makes the test the decider of box a. The channel is the test's end.
+func addTestDecider(t *testing.T, p *parent) (*decider, *launch.Channel) {
+	t.Helper()
+	conn, theirs, err := descriptor.UnixPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := launch.ConnChannel(conn, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirConn, err := descriptor.UnixConn(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := launch.ConnChannel(theirConn, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := p.addDecider(ours, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		p.serveDecider(d)
+	}()
+	t.Cleanup(func() { peer.Close(); <-served })
+	return d, peer
+}
+
+// A flood of questions is bounded for the parent and for the embedder. The questions of another box do not
+// reach the embedder.
+func TestAHostileWorkerAsksWithinBounds(t *testing.T) {
+	p := newHostileParent(t)
+	_, peer := addTestDecider(t, p)
+	var flood bytes.Buffer
+	for i := range 10 * link.MaxQuestions {
+		flood.Write(frame(link.Report{
+			Kind: link.KindQuestion, Number: uint32(i%2 + 1), ID: uint64(i / 4), Question: link.Question{Name: fmt.Sprintf("%d.example", i), Port: 1},
+		}.Bytes()))
+	}
+	hear(t, p, flood.Bytes())
+	wantUnhurt(t, p)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	numbers := map[uint64]bool{}
+	for range link.MaxQuestions {
+		body, _, err := peer.Receive(ctx, maxNotice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n notice
+		var box int
+		if err := json.Unmarshal(body, &n); err != nil || n.Question == nil || numbers[n.Number] {
+			t.Fatalf("%s, %v", body, err)
+		}
+		if _, err := fmt.Sscanf(n.Question.Name, "%d.example", &box); err != nil || box%2 != 0 {
+			t.Errorf("the embedder is asked about %s", n.Question.Name)
+		}
+		numbers[n.Number] = true
+	}
+	// All questions end with the worker, and each end is told.
+	p.withdrawAll(p.keys["a"].anyQuestion(t, p).worker)
+	for range link.MaxQuestions {
+		body, _, err := peer.Receive(ctx, maxNotice)
+		var n notice
+		if err != nil || json.Unmarshal(body, &n) != nil || n.Question != nil || !numbers[n.Number] {
+			t.Fatalf("%s, %v", body, err)
+		}
+		delete(numbers, n.Number)
+	}
+}
+
+// anyQuestion is one of the open questions.
+func (b *box) anyQuestion(t *testing.T, p *parent) *question {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, q := range b.questions {
+		return q
+	}
+	t.Fatal("there is no question")
+	return nil
+}
+
+// A decider that reads nothing is ended, and blocks no question.
+func TestADeciderThatReadsNothingIsEnded(t *testing.T) {
+	p := newHostileParent(t)
+	d, _ := addTestDecider(t, p)
+	ask := frame(link.Report{Kind: link.KindQuestion, Number: 1, ID: 1, Question: link.Question{
+		Name: strings.Repeat("a", link.MaxName), Port: 1, Method: "GET", Path: "/" + strings.Repeat("p", link.MaxPath-1),
+	}}.Bytes())
+	withdraw := frame(link.Report{Kind: link.KindWithdrawal, Number: 1, ID: 1}.Bytes())
+	eventually(t, "the end of the decider", func() bool {
+		hear(t, p, bytes.Repeat(append(ask[:len(ask):len(ask)], withdraw...), 100))
+		select {
+		case <-d.ended:
+			return true
+		default:
+			return false
+		}
+	})
+	eventually(t, "the end of the questions", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.keys["a"].questions) == 0
+	})
+	wantUnhurt(t, p)
+}
+
+// A decider answers the questions of its box only, and each once.
+func TestAReplyIsForOneQuestion(t *testing.T) {
+	p := newHostileParent(t)
+	d, peer := addTestDecider(t, p)
+	b, other := p.keys["a"], p.keys["b"]
+	q := &question{number: 7, answered: make(chan bool, 1)}
+	foreign := &question{number: 8, answered: make(chan bool, 1)}
+	p.mu.Lock()
+	b.questions[7], other.questions[8] = q, foreign
+	p.mu.Unlock()
+	for _, text := range []string{`{"number":8,"allowed":true}`, `{"number":9,"allowed":true}`, `{"number":7}`, `{"number":7,"allowed":true}`, `{"number":7,"x":1}`} {
+		if err := peer.Send(t.Context(), []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-d.ended: // after the reply with an unknown field
+	case <-time.After(patience):
+		t.Fatal("the decider goes on")
+	}
+	if len(foreign.answered) != 0 || len(q.answered) != 1 || <-q.answered {
+		t.Error("a reply went to another question, or the last one counts")
 	}
 }
 
@@ -198,7 +344,7 @@ func TestAThousandSandboxesNeedLittleMemory(t *testing.T) {
 
 // A parent of an older version refuses a field that it does not know: the field may be a rule.
 func TestUnknownFieldsAreRefused(t *testing.T) {
-	a := newParent(t.TempDir()).answer([]byte(`{"op":"dismiss","key":"a","only":["x"]}`), nil)
+	a, _ := newParent(t.TempDir(), answerTime).answer(nil, []byte(`{"op":"dismiss","key":"a","only":["x"]}`), nil)
 	if a.IsUnknown || !strings.Contains(a.Error, "unknown field") {
 		t.Errorf("%+v", a)
 	}

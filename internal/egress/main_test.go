@@ -3,6 +3,7 @@ package egress
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -339,4 +340,22 @@ func kill(t *testing.T, id process.ID) {
 	if err := unix.Kill(id.Pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// clientHello is the begin of a TLS connection that asks for a name.
+func clientHello(t *testing.T, name string) string {
+	t.Helper()
+	client, server := net.Pipe()
+	defer server.Close()
+	go func() {
+		defer client.Close()
+		_ = tls.Client(client, &tls.Config{ServerName: name}).Handshake() // nobody answers
+	}()
+	_ = server.SetDeadline(time.Now().Add(patience))
+	b := make([]byte, 16<<10)
+	n, err := server.Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b[:n])
 }

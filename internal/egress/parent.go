@@ -1,11 +1,9 @@
 package egress
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -28,12 +26,17 @@ const parentKind = "egress"
 // calls TakeOver, and the one of package gateway, before it does anything else.
 func TakeOver() { worker.TakeOverPrivileged(parentKind, run) }
 
-// run is the life of the parent. Its arguments are the directory and the time without a sandbox.
+// run is the life of the parent. Its arguments are the directory, the time without a sandbox, and the time of
+// an embedder for an answer.
 func run(args []string) error {
-	if len(args) != 2 {
+	if len(args) != 3 {
 		return errors.New("the arguments are not a parent's")
 	}
 	idle, err := time.ParseDuration(args[1])
+	if err != nil {
+		return err
+	}
+	answerTime, err := time.ParseDuration(args[2])
 	if err != nil {
 		return err
 	}
@@ -50,7 +53,7 @@ func run(args []string) error {
 	if !ok {
 		return errors.New("the control socket is not of unix(7)")
 	}
-	p := newParent(args[0])
+	p := newParent(args[0], answerTime)
 	go p.serve(listener)
 	go p.endWhenIdle(idle)
 	p.superviseForever()
@@ -60,6 +63,8 @@ func run(args []string) error {
 // A parent keeps the state of all boxes.
 type parent struct {
 	egress Egress
+	// answerTime is how long an embedder has for an answer.
+	answerTime time.Duration
 
 	// changing is held while the boxes and the worker's knowledge of them change. It guards worker, last,
 	// and the sockets and grants of boxes. It is above mu.
@@ -75,11 +80,13 @@ type parent struct {
 	// sent is the last sequence that was sent to a worker, acked the last one that is in force.
 	sent, acked uint64
 	moved       chan struct{} // closed when acked moves
+	// asked is the last number of a question.
+	asked uint64
 }
 
-func newParent(dir string) *parent {
+func newParent(dir string, answerTime time.Duration) *parent {
 	return &parent{
-		egress: Egress{Dir: dir}, boxes: map[uint32]*box{}, keys: map[string]*box{}, emptySince: time.Now(), moved: make(chan struct{}),
+		egress: Egress{Dir: dir}, answerTime: answerTime, boxes: map[uint32]*box{}, keys: map[string]*box{}, emptySince: time.Now(), moved: make(chan struct{}),
 	}
 }
 
@@ -92,6 +99,10 @@ type box struct {
 	roles       []link.Role
 	record      *record
 	isSuspended bool
+	// decider is nil if nobody decides about names without a rule. questions are the open ones, by the numbers of
+	// the parent.
+	decider   *decider
+	questions map[uint64]*question
 }
 
 // ackTime is how long the worker has for an order. After that the parent replaces the worker, which then
@@ -117,7 +128,7 @@ func (p *parent) admit(grant Box, roles []link.Role, files []*os.File) error {
 			return err
 		}
 		p.last++
-		b = &box{number: p.last, record: record}
+		b = &box{number: p.last, record: record, questions: map[uint64]*question{}}
 	}
 	descriptor.Close(b.files...)
 	b.grant, b.files, b.roles = grant, files, roles
@@ -138,7 +149,7 @@ func (p *parent) change(grant Box) error {
 		return ErrUnknown
 	}
 	b.grant = grant
-	p.orderLocked(link.Order{Number: b.number, Box: &b.grant}, nil)
+	p.orderLocked(p.grantOf(b), nil)
 	return nil
 }
 
@@ -159,6 +170,13 @@ func (p *parent) suspend(key string) error {
 	return nil
 }
 
+// grantOf is the order that changes the rules of a box.
+func (p *parent) grantOf(b *box) link.Order {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return link.Order{Number: b.number, Box: &b.grant, Asks: b.decider != nil}
+}
+
 // dismiss removes a box with all that it has.
 func (p *parent) dismiss(key string) error {
 	p.changing.Lock()
@@ -172,6 +190,9 @@ func (p *parent) dismiss(key string) error {
 	delete(p.boxes, b.number)
 	delete(p.keys, key)
 	p.emptySince = time.Now()
+	if b.decider != nil {
+		b.decider.end()
+	}
 	err := b.record.remove()
 	p.mu.Unlock()
 	p.orderLocked(link.Order{Number: b.number}, nil)
@@ -198,7 +219,7 @@ func (p *parent) boxOf(key string) *box {
 func (p *parent) orderOf(b *box) link.Order {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return link.Order{Number: b.number, Box: &b.grant, Roles: b.roles, Names: b.record.names, Used: b.record.counts}
+	return link.Order{Number: b.number, Box: &b.grant, Roles: b.roles, Names: b.record.names, Used: b.record.counts, Asks: b.decider != nil}
 }
 
 // orderLocked sends an order to the worker, and asks for its acknowledgement. If there is no worker, the
@@ -249,6 +270,9 @@ func (p *parent) restore(worker *launch.Channel) {
 func (p *parent) forget() {
 	p.changing.Lock()
 	defer p.changing.Unlock()
+	if p.worker != nil {
+		p.withdrawAll(p.worker)
+	}
 	p.worker = nil
 }
 
@@ -289,8 +313,8 @@ func (p *parent) comes(wanted uint64) bool {
 	}
 }
 
-// take takes one report of the worker, which is hostile.
-func (p *parent) take(r link.Report) {
+// take takes one report of a worker, which is hostile.
+func (p *parent) take(worker *launch.Channel, r link.Report) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if r.Kind == link.KindAck {
@@ -305,10 +329,15 @@ func (p *parent) take(r link.Report) {
 	if !ok {
 		return // dismissed
 	}
-	if r.Kind == link.KindName {
+	switch r.Kind {
+	case link.KindName:
 		b.record.addName(r.Name)
-	} else {
+	case link.KindEvent:
 		b.record.addEvent(r.Line, r.Counts)
+	case link.KindQuestion:
+		p.askLocked(worker, b, r)
+	case link.KindWithdrawal:
+		b.withdrawLocked(worker, r.ID)
 	}
 }
 
@@ -353,139 +382,4 @@ func (p *parent) tryEnd() bool {
 	os.Remove(p.egress.socket())
 	os.Remove(filepath.Join(p.egress.Dir, boxesName)) // it stays if a killed parent has left a sandbox
 	return true                                       // and no close: see endWhenIdle
-}
-
-// maxClients is how many clients the parent serves at a time. Others wait.
-const maxClients = 64
-
-// serve answers the clients.
-func (p *parent) serve(l *net.UnixListener) {
-	slots := make(chan struct{}, maxClients)
-	for {
-		slots <- struct{}{}
-		conn, err := l.AcceptUnix()
-		if err != nil {
-			<-slots
-			time.Sleep(10 * time.Millisecond) // too many descriptors are open
-			continue
-		}
-		go func() {
-			defer func() { <-slots }()
-			p.serveClient(conn)
-		}()
-	}
-}
-
-// clientTime bounds the time of a client for its request.
-const clientTime = 10 * time.Second
-
-func (p *parent) serveClient(conn *net.UnixConn) {
-	isOwn := isOwner(conn)
-	channel, err := launch.ConnChannel(conn, link.MaxSockets)
-	if err != nil {
-		return
-	}
-	defer channel.Close()
-	defer channel.Discard()
-	if !isOwn {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), clientTime)
-	defer cancel()
-	body, files, err := channel.Receive(ctx, link.MaxOrder)
-	if err != nil {
-		return
-	}
-	a := p.answer(body, files)
-	if body, err = json.Marshal(a); err == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), clientTime)
-		defer cancel()
-		_ = channel.Send(ctx, body) // the client may have gone
-	}
-}
-
-// isOwner says whether the client has the user of this process.
-func isOwner(conn *net.UnixConn) bool {
-	var peer *unix.Ucred
-	err := descriptor.Use(conn, func(fd int) (err error) {
-		peer, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-		return err
-	})
-	return err == nil && int(peer.Uid) == os.Geteuid()
-}
-
-// answer carries out a request. It takes the files over.
-func (p *parent) answer(body []byte, files []*os.File) (a answer) {
-	var r request
-	strict := json.NewDecoder(bytes.NewReader(body))
-	strict.DisallowUnknownFields() // a client of a newer version may send a rule that this version would leave out
-	err := strict.Decode(&r)
-	if err == nil {
-		err = r.check(files)
-	}
-	if err != nil {
-		descriptor.Close(files...)
-		return answer{Error: err.Error()}
-	}
-	switch r.Op {
-	case opAdmit:
-		err = p.admit(*r.Box, r.Roles, files)
-	case opChange:
-		err = p.change(*r.Box)
-	case opSuspend:
-		err = p.suspend(r.Key)
-	case opDismiss:
-		err = p.dismiss(r.Key)
-	case opCounts:
-		a.Counts, a.IsServed, err = p.counts(r.Key)
-	}
-	if err == nil && r.Op != opCounts {
-		err = p.await()
-	}
-	if err != nil {
-		a.Error, a.IsUnknown = err.Error(), errors.Is(err, ErrUnknown)
-	}
-	return a
-}
-
-func (r request) check(files []*os.File) error {
-	hasBox := r.Op == opAdmit || r.Op == opChange
-	switch {
-	case !isKey(r.Key), (r.Box != nil) != hasBox, hasBox && r.Box.Key != r.Key:
-		return errors.New("a request has no key, or another box than that of the operation")
-	case len(files) != len(r.Roles), (len(files) > 0) != (r.Op == opAdmit):
-		return fmt.Errorf("a request has %d sockets and %d roles", len(files), len(r.Roles))
-	case !hasBox && r.Op != opSuspend && r.Op != opDismiss && r.Op != opCounts:
-		return fmt.Errorf("a request for %q", r.Op)
-	}
-	for i, role := range r.Roles {
-		if err := checkSocket(files[i], role); err != nil {
-			return fmt.Errorf("socket %d: %w", i, err)
-		}
-	}
-	return nil
-}
-
-// checkSocket refuses a socket that the worker could not use.
-func checkSocket(f *os.File, role link.Role) error {
-	protocol, isListening := unix.IPPROTO_TCP, 1
-	switch role {
-	case link.Streams, link.DNSStreams:
-	case link.DNSPackets:
-		protocol, isListening = unix.IPPROTO_UDP, 0
-	default:
-		return fmt.Errorf("its role is %q", role)
-	}
-	return descriptor.Use(f, func(fd int) error {
-		for option, want := range map[int]int{unix.SO_PROTOCOL: protocol, unix.SO_ACCEPTCONN: isListening} {
-			got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, option)
-			if err != nil {
-				return os.NewSyscallError("getsockopt", err)
-			}
-			if got != want {
-				return fmt.Errorf("it cannot be one for %s", role)
-			}
-		}
-		return nil
-	})
 }

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,8 +27,12 @@ const (
 	boxesName  = "boxes"
 )
 
-// idleTime is how long the processes live without a sandbox.
-const idleTime = 5 * time.Second
+const (
+	// idleTime is how long the processes live without a sandbox.
+	idleTime = 5 * time.Second
+	// answerTime is how long an embedder has for an answer.
+	answerTime = 30 * time.Second
+)
 
 func (e Egress) socket() string { return filepath.Join(e.Dir, socketName) }
 
@@ -106,12 +111,9 @@ func (e Egress) start() error {
 		return err
 	}
 	defer listener.Close()
-	idle := e.idle
-	if idle == 0 {
-		idle = idleTime
-	}
+	args := []string{dir, cmp.Or(e.idle, idleTime).String(), cmp.Or(e.answerTime, answerTime).String()}
 	return withFewCapabilities(func() error {
-		return worker.Start(parentKind, []string{dir, idle.String()}, []*os.File{listener}, func(process.ID) error { return nil })
+		return worker.Start(parentKind, args, []*os.File{listener}, func(process.ID) error { return nil })
 	})
 }
 

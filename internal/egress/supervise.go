@@ -88,7 +88,7 @@ func (p *parent) read(channel *launch.Channel) (served bool) {
 		if err != nil {
 			return served
 		}
-		p.take(r)
+		p.take(channel, r)
 		served = served || r.Kind == link.KindAck
 	}
 }

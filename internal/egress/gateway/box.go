@@ -39,6 +39,8 @@ type box struct {
 	grant link.Box
 	used  link.Counts
 	open  map[*connection]struct{}
+	// embedder decides about names without a rule.
+	embedder embedder
 	// missing is the last name that was refused, and missed is the time.
 	missing string
 	missed  time.Time
@@ -48,6 +50,7 @@ func newBox(g *gateway, o link.Order) (*box, error) {
 	b := &box{
 		gateway: g, number: o.Number, used: o.Used, rules: &rules.List{},
 		open: map[*connection]struct{}{}, end: func() {},
+		embedder: embedder{open: map[uint64]chan link.Answer{}},
 	}
 	var err error
 	b.names, err = names.New(o.Names, func(name string) error {
@@ -60,14 +63,14 @@ func newBox(g *gateway, o link.Order) (*box, error) {
 }
 
 // change brings new rules into force, and ends the connections that they do not permit. Rules with an
-// error permit nothing.
-func (b *box) change(grant *link.Box) {
+// error permit nothing. An embedder decides about new connections without a rule if decides is true.
+func (b *box) change(grant *link.Box, decides bool) {
 	list, err := rules.New(grant.Allow, grant.Deny)
 	if err != nil {
 		list = &rules.List{}
 	}
 	b.mu.Lock()
-	b.rules, b.grant = list, *grant
+	b.rules, b.grant, b.embedder.decides = list, *grant, decides
 	var ended []*connection
 	for c := range b.open {
 		if !c.isPermittedLocked() {

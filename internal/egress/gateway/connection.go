@@ -50,6 +50,8 @@ type connection struct {
 	// isCounted says that the connection is one of the requests of the box. isFree says that the next
 	// request is the same one.
 	isCounted, isFree bool
+	// allowed is what the embedder has allowed for all traffic of the connection.
+	allowed destination
 	// counted are the bytes that are counted already. told are those of the events.
 	counted, told link.Counts
 }
@@ -78,6 +80,7 @@ func (b *box) serveConnection(ctx context.Context, client *net.TCPConn) {
 	}()
 	proxy.Serve(ctx, client, &proxy.Sandbox{
 		Rules: c, Names: b.names, Resolver: b.gateway.resolver, IsHost: b.gateway.host.contains, Report: c.report,
+		Ask: c.askFunction(),
 	})
 }
 
@@ -120,14 +123,14 @@ func (c *connection) report(e proxy.Event) {
 // Connect judges traffic that the proxy does not read.
 func (c *connection) Connect(name string, port uint16) rules.Verdict {
 	return c.ask(&c.traffic, c.countConnectionLocked, func() rules.Verdict {
-		return c.box.observedLocked(name, c.box.rules.Connect(name, port))
+		return c.judgeLocked(link.Question{Name: name, Port: port})
 	})
 }
 
 // Request judges a request of plain HTTP.
 func (c *connection) Request(name string, port uint16, method, path string) rules.Verdict {
 	return c.ask(&c.traffic, c.countRequestLocked, func() rules.Verdict {
-		return c.box.observedLocked(name, c.box.rules.Request(name, port, method, path))
+		return c.judgeLocked(link.Question{Name: name, Port: port, Method: method, Path: path})
 	})
 }
 
@@ -198,16 +201,24 @@ func (c *connection) countRequestLocked(v rules.Verdict) rules.Verdict {
 // gets anything.
 func (c *connection) countLocked(v rules.Verdict) rules.Verdict {
 	b := c.box
-	switch {
-	case b.isSpentLocked():
-		return rules.Verdict{Rule: v.Rule, Reason: fmt.Sprintf("the sandbox has used up its %d bytes", b.grant.Bytes)}
-	case b.grant.Requests != 0 && b.used.Requests >= b.grant.Requests:
-		return rules.Verdict{Rule: v.Rule, Reason: fmt.Sprintf("the sandbox has used up its %d requests", b.grant.Requests)}
+	if reason := b.spentLocked(); reason != "" {
+		return rules.Verdict{Rule: v.Rule, Reason: reason}
 	}
 	count := link.Counts{Requests: 1}
 	b.used.Add(count)
 	_ = b.gateway.report(link.Report{Kind: link.KindEvent, Number: b.number, Counts: count}) // without a parent the process ends
 	return v
+}
+
+// spentLocked is the reason to refuse a request above the bounds of the box.
+func (b *box) spentLocked() string {
+	switch {
+	case b.isSpentLocked():
+		return fmt.Sprintf("the sandbox has used up its %d bytes", b.grant.Bytes)
+	case b.grant.Requests != 0 && b.used.Requests >= b.grant.Requests:
+		return fmt.Sprintf("the sandbox has used up its %d requests", b.grant.Requests)
+	}
+	return ""
 }
 
 // meter counts the bytes of the open connections, as the kernel knows them, and ends the connections if

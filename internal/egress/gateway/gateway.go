@@ -123,6 +123,9 @@ func (g *gateway) take(o link.Order, files []*os.File) error {
 	switch {
 	case o.Number == 0:
 		return nil
+	case o.Answer != nil:
+		g.answer(o.Number, *o.Answer)
+		return nil
 	case o.Box == nil:
 		g.dismiss(o.Number)
 		return nil
@@ -138,7 +141,7 @@ func (g *gateway) take(o link.Order, files []*os.File) error {
 		b.sockets = len(files)
 	}
 	g.divide()
-	b.change(o.Box)
+	b.change(o.Box, o.Asks)
 	if len(files) > 0 {
 		b.listen(o.Roles, files)
 	}
@@ -158,6 +161,15 @@ func (g *gateway) boxOf(o link.Order) (*box, error) {
 	}
 	g.boxes[o.Number] = b
 	return b, nil
+}
+
+func (g *gateway) answer(number uint32, a link.Answer) {
+	g.mu.Lock()
+	b := g.boxes[number]
+	g.mu.Unlock()
+	if b != nil {
+		b.takeAnswer(a)
+	}
 }
 
 func (g *gateway) dismiss(number uint32) {

@@ -137,7 +137,11 @@ func (b *box) answer(query []byte) []byte {
 func (b *box) judgeName(name string) rules.Verdict {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.observedLocked(name, b.rules.Name(name))
+	v := b.observedLocked(name, b.rules.Name(name))
+	if !v.IsDenied() && b.canDecideLocked(name) {
+		v.Allowed = true // the embedder decides about the connection
+	}
+	return v
 }
 
 func (b *box) repeats(name string) bool {

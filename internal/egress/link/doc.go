@@ -3,7 +3,8 @@
 //
 // The worker reads the bytes of sandboxes, so it may be taken over: for the parent its reports are
 // hostile. A report has a fixed form with bounds. It names a sandbox by its number, and adds a
-// name, counts or a line of the log to this sandbox. No report changes a rule or a socket.
+// name, counts or a line of the log to this sandbox, or asks a question that the embedder answers. No
+// report changes a rule or a socket.
 package link
 
 import (
@@ -71,6 +72,10 @@ type Order struct {
 	Names []string `json:"names,omitempty"`
 	// Used is what the box has used up already.
 	Used Counts `json:"used"`
+	// Asks says that an embedder decides about names without a rule. All names resolve then.
+	Asks bool `json:"asks,omitempty"`
+	// Answer answers a question. Such an order has a number, and nothing else.
+	Answer *Answer `json:"answer,omitempty"`
 }
 
 // A Box has the rules of one sandbox.

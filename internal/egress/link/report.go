@@ -14,12 +14,18 @@ const (
 	KindAck   Kind = 'a' // the orders up to Sequence are in force
 	KindName  Kind = 'n' // the box has one more name
 	KindEvent Kind = 'e' // the box has used Counts more, and its log has one more Line
+	// KindQuestion asks the embedder about a connection or request of the box.
+	KindQuestion Kind = 'q'
+	// KindWithdrawal says that the connection of the question ID has ended. The question is answered all the
+	// same.
+	KindWithdrawal Kind = 'w'
 )
 
 const (
 	// headSize is the kind and a number: Sequence, or the number of the box.
 	headSize   = 1 + 8
 	countsSize = 5 * 8
+	idSize     = 8
 )
 
 // A Report is a message from the worker.
@@ -31,6 +37,9 @@ type Report struct {
 	Counts   Counts
 	// Line may be empty.
 	Line string
+	// ID is the worker's number of a question.
+	ID       uint64
+	Question Question
 }
 
 // Bytes is the form on the socket.
@@ -41,8 +50,13 @@ func (r Report) Bytes() []byte {
 		return binary.BigEndian.AppendUint64(b, r.Sequence)
 	}
 	b = binary.BigEndian.AppendUint64(b, uint64(r.Number))
-	if r.Kind == KindName {
+	switch r.Kind {
+	case KindName:
 		return append(b, r.Name...)
+	case KindQuestion:
+		return r.Question.appendTo(binary.BigEndian.AppendUint64(b, r.ID))
+	case KindWithdrawal:
+		return binary.BigEndian.AppendUint64(b, r.ID)
 	}
 	for _, n := range []uint64{r.Counts.Requests, r.Counts.Refused, r.Counts.Sent, r.Counts.Received, r.Counts.Dropped} {
 		b = binary.BigEndian.AppendUint64(b, n)
@@ -79,6 +93,17 @@ func ParseReport(b []byte) (Report, error) {
 		}
 		r.Line = string(rest[countsSize:])
 		return r, check(len(r.Line) <= MaxLine && !hasControl(r.Line), "a report has no valid line")
+	case KindQuestion, KindWithdrawal:
+		if len(rest) < idSize {
+			return Report{}, errors.New("a report has no number of a question")
+		}
+		r.ID, rest = binary.BigEndian.Uint64(rest), rest[idSize:]
+		if r.Kind == KindWithdrawal {
+			return r, check(len(rest) == 0, "a withdrawal is too long")
+		}
+		var ok bool
+		r.Question, ok = parseQuestion(rest)
+		return r, check(ok && r.Question.IsValid(), "a report has no valid question")
 	}
 	return Report{}, fmt.Errorf("a report of kind %q", byte(r.Kind))
 }
@@ -91,13 +116,16 @@ func check(ok bool, wrong string) error {
 }
 
 // IsName says whether a text can be a name of a box.
-func IsName(text string) bool {
+func IsName(text string) bool { return text != "" && len(text) <= MaxName && isPrintable(text) }
+
+// isPrintable says whether all characters are of ASCII, and visible.
+func isPrintable(text string) bool {
 	for _, c := range []byte(text) {
 		if c <= ' ' || c > '~' {
 			return false
 		}
 	}
-	return text != "" && len(text) <= MaxName
+	return true
 }
 
 func hasControl(text string) bool {

@@ -12,6 +12,11 @@ func reports() []Report {
 		{Kind: KindName, Number: 1, Name: strings.Repeat("a", MaxName)},
 		{Kind: KindEvent, Number: 1<<32 - 1, Counts: Counts{1, 2, 3, 4, 5}, Line: strings.Repeat("ä", MaxLine/2)},
 		{Kind: KindEvent, Number: 2},
+		{Kind: KindQuestion, Number: 3, ID: 1<<63 + 1, Question: Question{Name: "a.example", Port: 443}},
+		{Kind: KindQuestion, Number: 3, ID: 1, Question: Question{
+			Name: strings.Repeat("a", MaxName), Port: 80, Method: strings.Repeat("M", MaxMethod), Path: "/" + strings.Repeat("p", MaxPath-1),
+		}},
+		{Kind: KindWithdrawal, Number: 3, ID: 1},
 	}
 }
 
@@ -33,6 +38,19 @@ func TestWrongReportsAreRefused(t *testing.T) {
 		{Kind: KindEvent, Number: 1, Line: "a\nb"},
 		{Kind: KindEvent, Number: 1, Line: strings.Repeat("a", MaxLine+1)},
 		{Kind: 'x', Number: 1},
+		{Kind: KindQuestion, Number: 1},
+		{Kind: KindQuestion, Number: 1, Question: Question{Name: "a"}},
+		{Kind: KindQuestion, Number: 1, Question: Question{Port: 1}},
+		{Kind: KindQuestion, Question: Question{Name: "a", Port: 1}},
+		{Kind: KindQuestion, Number: 1, Question: Question{Name: "a b", Port: 1}},
+		{Kind: KindQuestion, Number: 1, Question: Question{Name: "a", Port: 1, Method: "GET"}},
+		{Kind: KindQuestion, Number: 1, Question: Question{Name: "a", Port: 1, Path: "/"}},
+		{Kind: KindQuestion, Number: 1, Question: Question{Name: "a", Port: 1, Method: "G\x1bT", Path: "/"}},
+		{Kind: KindQuestion, Number: 1, Question: Question{Name: "a", Port: 1, Method: "GET", Path: "/\n"}},
+		{Kind: KindQuestion, Number: 1, Question: Question{Name: "a", Port: 1, Method: "GET", Path: "/ä"}},
+		{Kind: KindQuestion, Number: 1, Question: Question{Name: "a", Port: 1, Method: strings.Repeat("M", MaxMethod+1), Path: "/"}},
+		{Kind: KindQuestion, Number: 1, Question: Question{Name: "a", Port: 1, Method: "GET", Path: strings.Repeat("/", MaxPath+1)}},
+		{Kind: KindQuestion, Number: 1, Question: Question{Name: strings.Repeat("a", MaxName+1), Port: 1}},
 	} {
 		if got, err := ParseReport(wrong.Bytes()); err == nil {
 			t.Errorf("%+v is taken as %+v", wrong, got)

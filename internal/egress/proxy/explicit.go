@@ -31,7 +31,7 @@ func (c *connection) serveProxy(ctx context.Context) {
 		}
 		if err == nil {
 			c.aim(r, isFirst)
-			err = c.judgeAimed(r, isFirst)
+			err = c.judgeAimed(ctx, r, isFirst)
 		}
 		if err != nil {
 			c.refuse(r, err)
@@ -79,7 +79,7 @@ func (c *connection) endSession() {
 }
 
 // judgeAimed judges a request for the destination of the connection.
-func (c *connection) judgeAimed(r *sniff.Request, isFirst bool) error {
+func (c *connection) judgeAimed(ctx context.Context, r *sniff.Request, isFirst bool) error {
 	name := c.event.Name
 	switch {
 	case r.IsConnect && !isFirst:
@@ -99,7 +99,7 @@ func (c *connection) judgeAimed(r *sniff.Request, isFirst bool) error {
 		c.allow(v)
 		return nil
 	}
-	return c.judge(r, isFirst)
+	return c.judge(ctx, r, isFirst)
 }
 
 // tunnel serves CONNECT (RFC 9110, section 9.3.6). The client's bytes after it are judged like those of a
@@ -110,6 +110,9 @@ func (c *connection) tunnel(ctx context.Context, requests *sniff.Requests, r *sn
 		v = c.judgeDestination(c.event.Address)
 	} else {
 		v = c.box.Rules.Connect(c.event.Name, c.event.Port)
+	}
+	if !v.IsHTTP {
+		v = c.hold(ctx, v, "", "")
 	}
 	var server *net.TCPConn
 	switch {
@@ -137,6 +140,6 @@ func (c *connection) tunnel(ctx context.Context, requests *sniff.Requests, r *sn
 	case c.event.Name == "":
 		c.raw(requests, nil)
 	default:
-		c.serveOpening(ctx, v, waitFor(v), requests.Opening)
+		c.serveOpening(ctx, v, requests.Opening)
 	}
 }

@@ -37,7 +37,7 @@ func (c *connection) serveRequests(ctx context.Context, o sniff.Opening) {
 			return
 		}
 		if err == nil {
-			err = c.judge(r, isFirst)
+			err = c.judge(ctx, r, isFirst)
 		}
 		if err != nil {
 			c.refuse(r, err)
@@ -62,7 +62,7 @@ func (c *connection) serveRequests(ctx context.Context, o sniff.Opening) {
 }
 
 // judge returns a *deniedError for a request that is not for the name, or not allowed.
-func (c *connection) judge(r *sniff.Request, isFirst bool) error {
+func (c *connection) judge(ctx context.Context, r *sniff.Request, isFirst bool) error {
 	name, port := c.event.Name, c.event.Port
 	v := c.box.Rules.Request(name, port, r.Method, r.Path)
 	switch {
@@ -72,8 +72,10 @@ func (c *connection) judge(r *sniff.Request, isFirst bool) error {
 		return &deniedError{v.Rule, fmt.Sprintf("the request is for port %d at port %d of %s", r.Port, port, name)}
 	case r.IsUpgrade && !isFirst:
 		return &deniedError{v.Rule, "a request for WebSocket needs a connection of its own"}
-	case v.Allowed && r.IsUpgrade:
-		v = c.box.Rules.Connect(name, port) // nobody judges the bytes after the request
+	}
+	v = c.hold(ctx, v, r.Method, r.Path)
+	if v.Allowed && r.IsUpgrade { // nobody judges the bytes after the request
+		v = c.hold(ctx, c.box.Rules.Connect(name, port), "", "")
 	}
 	if !v.Allowed {
 		return &deniedError{v.Rule, v.Reason}

@@ -20,6 +20,8 @@ const (
 	silentTime = 20 * time.Millisecond
 	// deniedTime: then the connection is reset. A client of plain HTTP gets the reason before.
 	deniedTime = 50 * time.Millisecond
+	// askTime: the embedder would be asked about a connection. A request that comes until then tells more.
+	askTime = 500 * time.Millisecond
 	// requestTime: the rules allow plain HTTP only.
 	requestTime = 10 * time.Second
 )
@@ -200,24 +202,44 @@ func (c *connection) connect(ctx context.Context) error {
 // client can speak first. The client's first bytes are judged all the same, whenever they come.
 func (c *connection) serveName(ctx context.Context) {
 	v := c.box.Rules.Connect(c.event.Name, c.event.Port)
-	c.serveOpening(ctx, v, waitFor(v), func(wait time.Duration) (sniff.Opening, error) { return sniff.Read(c.client, wait) })
+	c.serveOpening(ctx, v, func(wait time.Duration) (sniff.Opening, error) { return sniff.Read(c.client, wait) })
 }
 
 // waitFor is the time that a client has for its first byte.
-func waitFor(v rules.Verdict) time.Duration {
+func (c *connection) waitFor(v rules.Verdict) time.Duration {
 	switch {
 	case v.Allowed:
 		return silentTime
 	case v.IsHTTP:
 		return requestTime
+	case c.canAsk(v):
+		return askTime
 	}
 	return deniedTime
 }
 
+// canAsk says whether the embedder can allow a refused case.
+func (c *connection) canAsk(v rules.Verdict) bool {
+	return !v.Allowed && !v.IsDenied() && c.event.Name != "" && c.box.Ask != nil
+}
+
+// hold holds a refused case until the embedder has decided, if it decides at all. Method and path are empty
+// for a connection.
+func (c *connection) hold(ctx context.Context, v rules.Verdict, method, path string) rules.Verdict {
+	if !c.canAsk(v) {
+		return v
+	}
+	return c.box.Ask(ctx, c.event.Name, c.event.Port, method, path)
+}
+
 // serveOpening judges the client's first bytes, which read reads.
-func (c *connection) serveOpening(ctx context.Context, v rules.Verdict, wait time.Duration, read func(time.Duration) (sniff.Opening, error)) {
-	o, err := read(wait)
-	if errors.Is(err, sniff.ErrSilent) && v.Allowed {
+func (c *connection) serveOpening(ctx context.Context, v rules.Verdict, read func(time.Duration) (sniff.Opening, error)) {
+	o, err := read(c.waitFor(v))
+	if errors.Is(err, sniff.ErrSilent) {
+		if v = c.hold(ctx, v, "", ""); !v.Allowed {
+			c.deny(v.Rule, v.Reason)
+			return
+		}
 		c.allow(v)
 		if err := c.connect(ctx); err != nil {
 			c.fail(err)
@@ -231,7 +253,7 @@ func (c *connection) serveOpening(ctx context.Context, v rules.Verdict, wait tim
 	switch {
 	case err == nil && o.Kind == sniff.HTTP:
 		c.serveRequests(ctx, o)
-	case !v.Allowed:
+	case !v.Allowed && (err != nil || !c.canAsk(v)):
 		c.deny(v.Rule, v.Reason)
 	case errors.As(err, &malformed):
 		c.deny(v.Rule, malformed.Reason)
@@ -250,6 +272,10 @@ func (c *connection) serveOpening(ctx context.Context, v rules.Verdict, wait tim
 
 // pass sends the opening on, and copies both directions to their ends.
 func (c *connection) pass(ctx context.Context, v rules.Verdict, o sniff.Opening) {
+	if v = c.hold(ctx, v, "", ""); !v.Allowed {
+		c.deny(v.Rule, v.Reason)
+		return
+	}
 	c.allow(v)
 	if err := c.connect(ctx); err != nil {
 		c.fail(err)

@@ -1,0 +1,135 @@
+package egress
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// A Question asks whether a sandbox may make a connection, or a request of plain HTTP. The sandbox chooses
+// all texts but the key. They have visible ASCII characters only.
+type Question struct {
+	// Key names the sandbox.
+	Key  string
+	Name string
+	Port uint16
+	// Method and Path are those of a request. They are empty for a connection. The path has no query.
+	Method, Path string
+}
+
+// A Decider decides about connections and requests of one sandbox to names that no rule covers. While there
+// is one, all names resolve that no rule denies. The caller must capture all ports. The check of the server's
+// address stays.
+type Decider struct {
+	egress  Egress
+	key     string
+	channel *launch.Channel
+}
+
+// Decider makes the caller the decider of a sandbox. It is in force when Decider returns. A sandbox has one
+// decider at a time. The caller must call Decide or Close. The error is [ErrUnknown] for a sandbox that is
+// not there.
+func (e Egress) Decider(ctx context.Context, key string) (*Decider, error) {
+	channel, err := e.connect()
+	if isNobody(err) {
+		err = ErrUnknown
+	}
+	if err == nil {
+		if _, err = call(ctx, channel, request{Op: opDecide, Key: key}); err != nil {
+			channel.Close()
+		}
+		if isNobody(err) {
+			err = ErrUnknown
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("decide for sandbox %s: %w", key, err)
+	}
+	return &Decider{egress: e, key: key, channel: channel}, nil
+}
+
+// Close ends the decider: the connections that wait are refused. It is safe to call twice.
+func (d *Decider) Close() error { return d.channel.Close() }
+
+// maxNotice bounds a notice, in bytes: JSON can need six bytes for one.
+const maxNotice = 6*(link.MaxName+link.MaxMethod+link.MaxPath) + 256
+
+// Decide calls allow for each question, in a goroutine of its own, for at most 64 questions at a time. The
+// result true allows this one connection or request. The context of a call ends with the question: after 30
+// seconds, or when the connection ends. The connection is then refused.
+//
+// Decide returns when ctx ends or when the sandbox is dismissed, with an error that is never nil. All calls
+// have returned by then, and the decider is closed.
+func (d *Decider) Decide(ctx context.Context, allow func(context.Context, Question) bool) error {
+	defer d.channel.Close()
+	calls, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	defer d.channel.HangUp() // the connections are refused before the calls return
+	ends := &callEnds{cancel: map[uint64]context.CancelFunc{}}
+	for {
+		body, files, err := d.channel.Receive(ctx, maxNotice)
+		descriptor.Close(files...)
+		if err != nil {
+			return d.cause(ctx, err)
+		}
+		var n notice
+		if err := json.Unmarshal(body, &n); err != nil {
+			return fmt.Errorf("decide for sandbox %s: a notice: %w", d.key, err)
+		}
+		if n.Question == nil {
+			ends.end(n.Number)
+			continue
+		}
+		q := Question{Key: d.key, Name: n.Question.Name, Port: n.Question.Port, Method: n.Question.Method, Path: n.Question.Path}
+		call := ends.begin(calls, n.Number)
+		running.Go(func() {
+			allowed := allow(call, q)
+			ends.end(n.Number)
+			if body, err := json.Marshal(reply{Number: n.Number, Allowed: allowed}); err == nil {
+				_ = d.channel.Send(calls, body) // Receive gets the error, too
+			}
+		})
+	}
+}
+
+// cause is the error of Decide after an error of the channel.
+func (d *Decider) cause(ctx context.Context, err error) error {
+	if ctx.Err() == nil && errors.Is(err, io.EOF) {
+		if has, _ := d.egress.Has(ctx, d.key); !has {
+			err = ErrUnknown
+		}
+	}
+	return fmt.Errorf("decide for sandbox %s: %w", d.key, err)
+}
+
+// callEnds end the contexts of calls.
+type callEnds struct {
+	mu     sync.Mutex
+	cancel map[uint64]context.CancelFunc
+}
+
+func (c *callEnds) begin(ctx context.Context, number uint64) context.Context {
+	call, cancel := context.WithCancel(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cancel[number] = cancel
+	return call
+}
+
+func (c *callEnds) end(number uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cancel, ok := c.cancel[number]; ok {
+		delete(c.cancel, number)
+		cancel()
+	}
+}

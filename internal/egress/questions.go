@@ -1,0 +1,249 @@
+package egress
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// A notice goes to a decider: a question, or its end if Question is nil.
+type notice struct {
+	Number   uint64         `json:"number"`
+	Question *link.Question `json:"question,omitempty"`
+}
+
+// A reply comes from a decider.
+type reply struct {
+	Number  uint64 `json:"number"`
+	Allowed bool   `json:"allowed"`
+}
+
+// maxReply bounds a reply, in bytes.
+const maxReply = 256
+
+// A decider is a client that answers the questions of a box, until its connection ends.
+type decider struct {
+	box     *box
+	channel *launch.Channel
+	// notices wait for the goroutine that sends them. A decider that leaves too many of them is ended.
+	notices chan notice
+	ended   chan struct{}
+	ending  sync.Once
+}
+
+// maxNotices is how many notices of a decider may wait: each question has two.
+const maxNotices = 4 * link.MaxQuestions
+
+// end ends the connection of the decider, and its questions.
+func (d *decider) end() {
+	d.ending.Do(func() {
+		close(d.ended)
+		d.channel.HangUp()
+	})
+}
+
+// tell is false if the decider has ended.
+func (d *decider) tell(n notice) bool {
+	select {
+	case d.notices <- n:
+		return true
+	case <-d.ended:
+	default:
+		d.end()
+	}
+	return false
+}
+
+// sendAll sends the notices until the decider ends.
+func (d *decider) sendAll() {
+	for {
+		select {
+		case n := <-d.notices:
+			body, err := json.Marshal(n)
+			if err == nil {
+				err = d.channel.Send(context.Background(), body)
+			}
+			if err != nil {
+				d.end()
+			}
+		case <-d.ended:
+			return
+		}
+	}
+}
+
+// addDecider makes a client the decider of a box.
+func (p *parent) addDecider(channel *launch.Channel, key string) (*decider, error) {
+	p.changing.Lock()
+	defer p.changing.Unlock()
+	b := p.boxOf(key)
+	if b == nil || len(b.files) == 0 {
+		return nil, ErrUnknown
+	}
+	d := &decider{box: b, channel: channel, notices: make(chan notice, maxNotices), ended: make(chan struct{})}
+	p.mu.Lock()
+	isFirst := b.decider == nil
+	if isFirst {
+		b.decider = d
+	}
+	p.mu.Unlock()
+	if !isFirst {
+		return nil, fmt.Errorf("sandbox %s has a decider already; end its connection", key)
+	}
+	p.orderLocked(p.grantOf(b), nil)
+	return d, nil
+}
+
+// removeDecider ends a decider. The connections that wait for it are refused.
+func (p *parent) removeDecider(d *decider) {
+	d.end()
+	p.changing.Lock()
+	defer p.changing.Unlock()
+	b := d.box
+	p.mu.Lock()
+	isServed := p.boxes[b.number] == b && !b.isSuspended
+	b.decider = nil // it was d: a box has one at a time
+	p.mu.Unlock()
+	if isServed {
+		p.orderLocked(p.grantOf(b), nil)
+	}
+}
+
+// serveDecider takes the replies of a decider until its end, and closes the channel.
+func (p *parent) serveDecider(d *decider) {
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		d.sendAll()
+	}()
+	for {
+		body, _, err := d.channel.Receive(context.Background(), maxReply)
+		if err != nil {
+			break
+		}
+		var r reply
+		strict := json.NewDecoder(bytes.NewReader(body))
+		strict.DisallowUnknownFields()
+		if strict.Decode(&r) != nil {
+			break
+		}
+		p.takeReply(d, r)
+	}
+	p.removeDecider(d)
+	<-sent
+	d.channel.Discard()
+	d.channel.Close()
+}
+
+// A question is open until the worker has its answer.
+type question struct {
+	number uint64
+	worker *launch.Channel
+	id     uint64 // the worker's number
+	text   link.Question
+	// answered has room for one reply of the decider.
+	answered chan bool
+	// withdrawn is closed when nobody needs the answer any more.
+	withdrawn   chan struct{}
+	isWithdrawn bool // guarded by the parent's mu
+}
+
+// askLocked opens a question of a worker. A worker that is not hostile opens no more than the bound.
+func (p *parent) askLocked(worker *launch.Channel, b *box, r link.Report) {
+	if len(b.questions) >= link.MaxQuestions {
+		return
+	}
+	p.asked++
+	q := &question{
+		number: p.asked, worker: worker, id: r.ID, text: r.Question, answered: make(chan bool, 1), withdrawn: make(chan struct{}),
+	}
+	b.questions[q.number] = q
+	go p.answerQuestion(b, b.decider, q)
+}
+
+// withdrawLocked ends a question without need of an answer.
+func (b *box) withdrawLocked(worker *launch.Channel, id uint64) {
+	for _, q := range b.questions {
+		if q.worker == worker && q.id == id {
+			q.withdrawLocked()
+		}
+	}
+}
+
+func (q *question) withdrawLocked() {
+	if !q.isWithdrawn {
+		q.isWithdrawn = true
+		close(q.withdrawn)
+	}
+}
+
+// withdrawAll ends the questions of a worker that has ended.
+func (p *parent) withdrawAll(worker *launch.Channel) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.boxes {
+		for number, q := range b.questions {
+			if q.worker == worker {
+				q.withdrawLocked()
+				delete(b.questions, number)
+			}
+		}
+	}
+}
+
+// takeReply gives a reply to its question. One to a question that is not open any more has no effect.
+func (p *parent) takeReply(d *decider, r reply) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if q, ok := d.box.questions[r.Number]; ok {
+		select {
+		case q.answered <- r.Allowed:
+		default: // the decider has replied twice
+		}
+	}
+}
+
+// answerQuestion waits for a decision, and sends the answer to the worker.
+func (p *parent) answerQuestion(b *box, d *decider, q *question) {
+	a := link.Answer{ID: q.id}
+	a.Allowed, a.Reason = p.awaitReply(d, q)
+	p.changing.Lock()
+	defer p.changing.Unlock()
+	p.mu.Lock()
+	delete(b.questions, q.number) // before the worker can ask another question in its place
+	p.mu.Unlock()
+	if p.worker == q.worker && p.worker != nil {
+		send(p.worker, link.Order{Number: b.number, Answer: &a}, nil)
+	}
+}
+
+// awaitReply returns a reason for each decision that does not allow the question.
+func (p *parent) awaitReply(d *decider, q *question) (allowed bool, reason string) {
+	const gone = "the embedder that decides has gone"
+	if d == nil || !d.tell(notice{Number: q.number, Question: &q.text}) {
+		return false, gone
+	}
+	late := time.NewTimer(p.answerTime)
+	defer late.Stop()
+	select {
+	case allowed := <-q.answered:
+		if !allowed {
+			reason = "the embedder denied it"
+		}
+		return allowed, reason
+	case <-d.ended:
+		return false, gone
+	case <-late.C:
+		reason = fmt.Sprintf("the embedder did not answer within %v", p.answerTime)
+	case <-q.withdrawn:
+		reason = "the question was withdrawn"
+	}
+	d.tell(notice{Number: q.number}) // the callback can end
+	return false, reason
+}
