@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // A held question waits for the answer of the test.
@@ -177,7 +178,7 @@ func TestAnEmbedderDecidesAboutConnections(t *testing.T) {
 	for name, x := range map[string]struct{ address, first, second, want string }{
 		"another protocol": {a.String() + ":80", "\x00\r\n\r\n", "", "HTTP/1.1 400"},
 		"a silent client":  {a.String() + ":80", "", request, "HTTP/1.1 200"},
-		"a tunnel":         {ProxyAddress, "CONNECT other.example:80 HTTP/1.1\r\n\r\n", request, "HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.1 200"},
+		"a tunnel":         {spec.ProxyServer, "CONNECT other.example:80 HTTP/1.1\r\n\r\n", request, "HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.1 200"},
 	} {
 		for _, allowed := range []bool{true, false} {
 			c, err := s.dial("tcp", x.address)

@@ -7,7 +7,7 @@
 //   - The worker (internal/egress/gateway) answers and proxies, without any privilege. The parent
 //     replaces a worker that has ended. Connections that are open then fail.
 //
-// Programs that ask a proxy find one at [ProxyAddress]. A [Decider] decides about names that no rule covers.
+// Programs that ask a proxy find one at [spec.ProxyServer]. A [Decider] decides about names that no rule covers.
 //
 // The processes start with the first sandbox, and end some seconds after the last one. They outlive their
 // starter. If both are killed, nothing passes, and [Egress.Admit] makes new ones.

@@ -11,16 +11,8 @@ import (
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/names"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
-)
-
-// The explicit proxy of each sandbox, for programs that ask a proxy: the value of HTTP_PROXY is
-// "http://" + ProxyAddress. A network namespace that captures ProxyPort has the proxy.
-const (
-	ProxyPort    = names.ProxyPort
-	ProxyAddress = names.Proxy4 + ":3128"
 )
 
 // ErrUnknown means that the proxied network does not have the sandbox.

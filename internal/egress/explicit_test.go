@@ -10,11 +10,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // ask sends a request to the explicit proxy, and returns the status.
 func (s sandbox) ask(request string) (net.Conn, *bufio.Reader, int, error) {
-	c, err := s.dial("tcp", ProxyAddress)
+	c, err := s.dial("tcp", spec.ProxyServer)
 	if err != nil {
 		return nil, nil, 0, err
 	}

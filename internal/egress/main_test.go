@@ -172,7 +172,7 @@ type sandbox struct {
 func newSandbox(t *testing.T) sandbox {
 	t.Helper()
 	namespace := netnstest.New(t)
-	l, err := capture.Open(namespace, []spec.PortRange{{First: 80, Last: 80}, {First: ProxyPort, Last: ProxyPort}})
+	l, err := capture.Open(namespace, []spec.PortRange{{First: 80, Last: 80}, {First: 3128, Last: 3128}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -100,19 +100,6 @@ func (t *Table) Name(a netip.Addr) (string, bool) {
 	return t.names[number-first], true
 }
 
-// The explicit proxy of each sandbox, for programs that ask a proxy. Both addresses are below those of names.
-const (
-	ProxyPort = 3128
-	Proxy4    = "198.18.0.1"
-	Proxy6    = "fd53::1"
-)
-
-// IsProxy is true for the two addresses of the explicit proxy.
-func IsProxy(a netip.AddrPort) bool {
-	host := a.Addr().Unmap()
-	return a.Port() == ProxyPort && (host == netip.MustParseAddr(Proxy4) || host == netip.MustParseAddr(Proxy6))
-}
-
 // Reserved is true for each address that can only mean this sandbox: its own addresses and all
 // synthetic ones, whether they have a name or not.
 func Reserved(a netip.Addr) bool {

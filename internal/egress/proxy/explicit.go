@@ -12,7 +12,17 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/sniff"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
+
+// proxy6 is the IPv6 address of the explicit proxy. The IPv4 address is in [spec.ProxyServer].
+const proxy6 = "fd53::1"
+
+// isProxy is true for both addresses of the explicit proxy. They are below those of names.
+func isProxy(a netip.AddrPort) bool {
+	server := netip.MustParseAddrPort(spec.ProxyServer)
+	return a == server || a == netip.AddrPortFrom(netip.MustParseAddr(proxy6), server.Port())
+}
 
 // serveProxy serves a client of the explicit proxy. Its requests go to any hosts, one after the other: the
 // answer to a request is complete before the next request is read. CONNECT is the last request.

@@ -19,12 +19,12 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/names"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // explicit serves the explicit proxy, and returns its address.
 func (w *world) explicit(t *testing.T) string {
-	return w.captured(t, netip.AddrPortFrom(netip.MustParseAddr(names.Proxy4), names.ProxyPort))
+	return w.captured(t, netip.MustParseAddrPort(spec.ProxyServer))
 }
 
 // secureSite is a server of HTTPS.
@@ -204,7 +204,7 @@ func TestHostileRequestsToTheProxy(t *testing.T) {
 		io.WriteString(c, text)
 		c.CloseWrite()
 		wantReset(t, text, c)
-		if e := w.event(t); e.Decision != Denied || e.Address.String() != names.Proxy4+":3128" {
+		if e := w.event(t); e.Decision != Denied || e.Address.String() != spec.ProxyServer {
 			t.Errorf("%q: event %+v", text, e)
 		}
 	}
@@ -412,7 +412,7 @@ func TestTheEndOfTheContextResetsTheProxy(t *testing.T) {
 		close(arrived)
 		io.Copy(io.Discard, c)
 	})
-	client, served := pair(t, names.Proxy4+":3128")
+	client, served := pair(t, "["+proxy6+"]:3128")
 	ctx, cancel := context.WithCancel(t.Context())
 	go Serve(ctx, served, w.Sandbox)
 	io.WriteString(client, "GET http://pypi.org/ HTTP/1.1\r\nHost: pypi.org\r\n\r\n")

@@ -62,7 +62,7 @@ func serve(ctx context.Context, client *net.TCPConn, box *Sandbox, idle time.Dur
 	defer box.give()
 	defer context.AfterFunc(ctx, func() { reset(client) })()
 	switch {
-	case names.IsProxy(destination):
+	case isProxy(destination):
 		c.serveProxy(ctx)
 	case isName:
 		c.serveName(ctx)
