@@ -16,7 +16,11 @@ import (
 
 // ask sends a request to the explicit proxy, and returns the status.
 func (s sandbox) ask(request string) (net.Conn, *bufio.Reader, int, error) {
-	c, err := s.dial("tcp", spec.ProxyServer)
+	return s.askAt(spec.ProxyServer, request)
+}
+
+func (s sandbox) askAt(address, request string) (net.Conn, *bufio.Reader, int, error) {
+	c, err := s.dial("tcp", address)
 	if err != nil {
 		return nil, nil, 0, err
 	}
@@ -118,6 +122,24 @@ func TestNewRulesEndTunnels(t *testing.T) {
 		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", name)
 		if _, err := http.ReadResponse(bufio.NewReader(c), nil); (err == nil) != (name == "good.example") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The proxy is there without TPROXY, too.
+func TestTheExplicitProxyHasAListener(t *testing.T) {
+	newOutside(t)
+	e, s := newEgress(t), newSandboxOf(t, []int{80, 3128})
+	if err := e.Admit(t.Context(), Box{Key: "box", Allow: []string{"good.example"}}, s.sockets); err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range []string{spec.ProxyServer, "[fd53::1]:3128"} {
+		for name, want := range map[string]int{"good.example": 200, "bad.example": 403} {
+			c, _, status, err := s.askAt(address, fmt.Sprintf("GET http://%s/ HTTP/1.1\r\nHost: %s\r\n\r\n", name, name))
+			if err != nil || status != want {
+				t.Fatalf("%s at %s: %d, %v; want %d", name, address, status, err, want)
+			}
+			c.Close()
 		}
 	}
 }
