@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"os"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
@@ -70,12 +72,56 @@ func (s *Sandbox) NetworkEvents(ctx context.Context, follow bool) iter.Seq2[Netw
 	}
 }
 
+// A NetworkQuestion asks whether a sandbox may make a connection, or a request of plain HTTP. The sandbox chooses
+// all texts. They have visible ASCII characters only.
+type NetworkQuestion struct {
+	Name string
+	Port uint16
+	// Method and Path are those of a request. They are empty for a connection. The path has no query.
+	Method, Path string
+}
+
+// A NetworkAsker opens the channel on which its caller decides about an Instance's connections.
+type NetworkAsker interface {
+	NetworkDecider(ctx context.Context) (*os.File, error)
+}
+
+// DecideNetwork decides about the connections and requests of a sandbox with Config.Ask to names that no rule
+// covers. It calls allow for each one in a goroutine of its own, for 64 at most at a time. The result true allows
+// this one connection or request, if the address of the server is public or has a rule. The context of a call ends
+// after 30 seconds, or when the connection ends: the connection is refused then. A sandbox has one caller of
+// DecideNetwork at a time.
+//
+// DecideNetwork returns when ctx ends, when the sandbox loses the network or when the processes of the network
+// end. Its error is never nil. All calls have returned by then.
+func (s *Sandbox) DecideNetwork(ctx context.Context, allow func(context.Context, NetworkQuestion) bool) error {
+	return do(s, "decisions about the network", func(n NetworkAsker) error {
+		socket, err := n.NetworkDecider(ctx)
+		if err != nil {
+			return err
+		}
+		d, err := egress.TakeDecider(socket, s.ID())
+		if err != nil {
+			return err
+		}
+		return d.Decide(ctx, func(ctx context.Context, q egress.Question) bool {
+			return allow(ctx, NetworkQuestion{Name: q.Name, Port: q.Port, Method: q.Method, Path: q.Path})
+		})
+	})
+}
+
+func (i *isolatedInstance) NetworkDecider(ctx context.Context) (*os.File, error) {
+	return ask(ctx, i.provider, func(c *launch.Client) (*os.File, error) { return c.NetworkDecider(ctx, i.info.ID) })
+}
+
 // errEnough ends a loop over events.
 var errEnough = errors.New("the caller has enough events")
 
 // ReadNetworkRules reads a file of rules for NetworkProxied: one rule in each line, with "deny " before those that
 // deny, and comments after #. name is that of the file, for errors, which name each wrong line.
-func ReadNetworkRules(name string, r io.Reader) (allow, deny []string, err error) { return rules.ParseFile(name, r) }
+func ReadNetworkRules(name string, r io.Reader) (allow, deny []string, err error) {
+	return rules.ParseFile(name, r)
+}
 
 // SuggestRules returns the fewest rules for Allow that the allowed events needed, sorted. The names come from
 // the sandbox, so a person must read the rules before they are used.

@@ -18,6 +18,7 @@ type (
 	//	Allow     []string          // names of NetworkProxied, addresses that NetworkFull reaches beside public ones
 	//	Deny      []string          // names and addresses that are not reached
 	//	Observe   bool              // NetworkProxied reaches each name that Deny does not forbid
+	//	Ask       bool              // NetworkProxied asks DecideNetwork about names without a rule
 	//	Publish   []string          // ports of the host that lead inside, as 8080:80, with NetworkFull
 	//	Sensitivity Sensitivity     // level of the data inside, which bounds Network
 	//	Ceilings  map[Sensitivity]Network // widest networks of the levels
@@ -61,6 +62,7 @@ type (
 	//	Allow   []string // those of Config
 	//	Deny    []string
 	//	Observe bool
+	//	Ask     bool
 	//	Publish []string
 	NetworkGrant = spec.NetworkGrant
 	// NetworkEvent is one decision of NetworkProxied:

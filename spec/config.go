@@ -44,7 +44,7 @@ type Config struct {
 	Storage Storage `json:"storage,omitempty"`
 
 	// Network is the part of the network that the sandbox can reach. Empty: NetworkProxied if there
-	// are rules or Observe, else NetworkNone.
+	// are rules, Observe or Ask, else NetworkNone.
 	Network Network `json:"network,omitempty"`
 
 	// Allow are rules for destinations. With NetworkProxied they are the names and addresses that the
@@ -60,6 +60,10 @@ type Config struct {
 	// Observe lets NetworkProxied reach each name that no rule denies, on each port. The log says
 	// which names were reached. Addresses stay under the rules.
 	Observe bool `json:"observe,omitempty"`
+
+	// Ask holds a connection of NetworkProxied to a name without a rule, until the embedder has decided: see
+	// DecideNetwork of package sandbox. Without an embedder the connection is refused.
+	Ask bool `json:"ask,omitempty"`
 
 	// Publish are ports of the host that lead to ports of the sandbox, with NetworkFull. Each is
 	// [ADDRESS:]HOST:PORT, and may end in /udp. Without ADDRESS the host's is 127.0.0.1.

@@ -95,6 +95,7 @@ func TestCompleteNamesEveryBadField(t *testing.T) {
 		"allow with none":      {func(c *Config) { c.Network, c.Allow = NetworkNone, []string{"192.0.2.1"} }, "allow"},
 		"deny with none":       {func(c *Config) { c.Network, c.Deny = NetworkNone, []string{"192.0.2.1"} }, "deny"},
 		"observe with full":    {func(c *Config) { c.Network, c.Observe = NetworkFull, true }, "observe"},
+		"ask with none":        {func(c *Config) { c.Network, c.Ask = NetworkNone, true }, "ask"},
 		"an empty name":        {func(c *Config) { c.Allow = []string{"a.example", ""} }, "allow[1]"},
 		"a long name":          {func(c *Config) { c.Deny = []string{strings.Repeat("a", 4097)} }, "deny[0]"},
 		"too many names":       {func(c *Config) { c.Allow = slices.Repeat([]string{"a.example"}, 10_001) }, "allow"},

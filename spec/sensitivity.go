@@ -80,17 +80,18 @@ func (c Config) hasNetworkLimits() bool {
 // A NetworkGrant is the network that the owner of a sandbox grants.
 type NetworkGrant struct {
 	Network Network `json:"network"`
-	// Allow, Deny, Observe and Publish are those of [Config].
+	// Allow, Deny, Observe, Ask and Publish are those of [Config].
 	Allow   []string `json:"allow,omitempty"`
 	Deny    []string `json:"deny,omitempty"`
 	Observe bool     `json:"observe,omitempty"`
+	Ask     bool     `json:"ask,omitempty"`
 	Publish []string `json:"publish,omitempty"`
 }
 
-// Kind is the network of the grant. Without a name of a network it is NetworkProxied if there are rules or
-// Observe, else NetworkNone.
+// Kind is the network of the grant. Without a name of a network it is NetworkProxied if there are rules,
+// Observe or Ask, else NetworkNone.
 func (g NetworkGrant) Kind() Network {
-	if g.Network == "" && (len(g.Allow) > 0 || len(g.Deny) > 0 || g.Observe) {
+	if g.Network == "" && (len(g.Allow) > 0 || len(g.Deny) > 0 || g.Observe || g.Ask) {
 		return NetworkProxied
 	}
 	return cmp.Or(g.Network, NetworkNone)
@@ -99,7 +100,7 @@ func (g NetworkGrant) Kind() Network {
 // WithNetwork is the configuration with the network of a grant. Published ports end with the network
 // full.
 func (c Config) WithNetwork(g NetworkGrant) Config {
-	c.Network, c.Allow, c.Deny, c.Observe, c.Publish = g.Network, g.Allow, g.Deny, g.Observe, g.Publish
+	c.Network, c.Allow, c.Deny, c.Observe, c.Ask, c.Publish = g.Network, g.Allow, g.Deny, g.Observe, g.Ask, g.Publish
 	if c.Network != NetworkFull {
 		c.Publish = nil
 	}
@@ -108,12 +109,12 @@ func (c Config) WithNetwork(g NetworkGrant) Config {
 
 // Grant is the network of the configuration.
 func (c Config) Grant() NetworkGrant {
-	return NetworkGrant{c.Network, c.Allow, c.Deny, c.Observe, c.Publish}
+	return NetworkGrant{c.Network, c.Allow, c.Deny, c.Observe, c.Ask, c.Publish}
 }
 
 // Equal reports whether both grants are the same.
 func (g NetworkGrant) Equal(other NetworkGrant) bool {
-	return g.Network == other.Network && g.Observe == other.Observe && slices.Equal(g.Allow, other.Allow) &&
+	return g.Network == other.Network && g.Observe == other.Observe && g.Ask == other.Ask && slices.Equal(g.Allow, other.Allow) &&
 		slices.Equal(g.Deny, other.Deny) && slices.Equal(g.Publish, other.Publish)
 }
 

@@ -43,7 +43,7 @@ func TestLimitsOfFullEndTheNetwork(t *testing.T) {
 func TestRulesMeanTheProxiedNetwork(t *testing.T) {
 	for want, grants := range map[Network][]NetworkGrant{
 		NetworkNone:    {{}},
-		NetworkProxied: {{Allow: []string{"a.example"}}, {Deny: []string{"a.example"}}, {Observe: true}},
+		NetworkProxied: {{Allow: []string{"a.example"}}, {Deny: []string{"a.example"}}, {Observe: true}, {Ask: true}},
 		NetworkFull:    {{Network: NetworkFull, Allow: []string{"192.0.2.1"}}},
 	} {
 		for _, g := range grants {

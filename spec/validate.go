@@ -119,8 +119,10 @@ func (c Config) validateNetwork(p *problems) {
 	if c.Network.width() < 0 {
 		p.add("network", "unknown network %q; use one of %q", c.Network, Networks())
 	}
-	if c.Observe && c.Network != NetworkProxied {
-		p.add("observe", "needs the network %q", NetworkProxied)
+	for field, isSet := range map[string]bool{"observe": c.Observe, "ask": c.Ask} {
+		if isSet && c.Network != NetworkProxied {
+			p.add(field, "needs the network %q", NetworkProxied)
+		}
 	}
 	for _, list := range []struct {
 		field string

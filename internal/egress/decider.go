@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
@@ -55,6 +58,32 @@ func (e Egress) Decider(ctx context.Context, key string) (*Decider, error) {
 	return &Decider{egress: e, key: key, channel: channel}, nil
 }
 
+// Hand gives the decider up. The socket is for [TakeDecider], also in another process without rights.
+func (d *Decider) Hand() (*os.File, error) {
+	fd := -1
+	err := d.channel.Control(func(from uintptr) { fd = int(from) })
+	if err == nil {
+		fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	}
+	if err = errors.Join(err, d.channel.Close()); err != nil {
+		return nil, fmt.Errorf("hand a decider on: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "decider"), nil
+}
+
+// TakeDecider takes a decider over. The sandbox of the key has it.
+func TakeDecider(socket *os.File, key string) (*Decider, error) {
+	fd, err := descriptor.Duplicate(socket)
+	if err = errors.Join(err, socket.Close()); err != nil {
+		return nil, fmt.Errorf("take a decider: %w", err)
+	}
+	channel, err := launch.NewChannel(fd, 0)
+	if err != nil {
+		return nil, fmt.Errorf("take a decider: %w", err)
+	}
+	return &Decider{key: key, channel: channel}, nil
+}
+
 // Close ends the decider: the connections that wait are refused. It is safe to call twice.
 func (d *Decider) Close() error { return d.channel.Close() }
 
@@ -75,6 +104,9 @@ func (d *Decider) Decide(ctx context.Context, allow func(context.Context, Questi
 	defer cancel()
 	defer d.channel.HangUp() // the connections are refused before the calls return
 	ends := &callEnds{cancel: map[uint64]context.CancelFunc{}}
+	if err := d.begin(ctx); err != nil {
+		return err
+	}
 	for {
 		body, files, err := d.channel.Receive(ctx, maxNotice)
 		descriptor.Close(files...)
@@ -101,9 +133,21 @@ func (d *Decider) Decide(ctx context.Context, allow func(context.Context, Questi
 	}
 }
 
+// begin asks for the questions.
+func (d *Decider) begin(ctx context.Context) error {
+	body, err := json.Marshal(reply{})
+	if err == nil {
+		err = d.channel.Send(ctx, body)
+	}
+	if err != nil {
+		return d.cause(ctx, err)
+	}
+	return nil
+}
+
 // cause is the error of Decide after an error of the channel.
 func (d *Decider) cause(ctx context.Context, err error) error {
-	if ctx.Err() == nil && errors.Is(err, io.EOF) {
+	if isTaken := d.egress.Dir == ""; !isTaken && ctx.Err() == nil && errors.Is(err, io.EOF) {
 		if has, _ := d.egress.Has(ctx, d.key); !has {
 			err = ErrUnknown
 		}

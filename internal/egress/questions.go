@@ -18,7 +18,8 @@ type notice struct {
 	Question *link.Question `json:"question,omitempty"`
 }
 
-// A reply comes from a decider.
+// A reply comes from a decider. The first one has the number 0, and asks for the notices: no process that only
+// hands the socket on reads one by accident.
 type reply struct {
 	Number  uint64 `json:"number"`
 	Allowed bool   `json:"allowed"`
@@ -117,16 +118,22 @@ func (p *parent) removeDecider(d *decider) {
 
 // serveDecider takes the replies of a decider until its end, and closes the channel.
 func (p *parent) serveDecider(d *decider) {
-	sent := make(chan struct{})
+	sent, begun := make(chan struct{}), make(chan struct{})
+	begin := sync.OnceFunc(func() { close(begun) })
 	go func() {
 		defer close(sent)
-		d.sendAll()
+		select {
+		case <-begun:
+			d.sendAll()
+		case <-d.ended:
+		}
 	}()
 	for {
 		body, _, err := d.channel.Receive(context.Background(), maxReply)
 		if err != nil {
 			break
 		}
+		begin()
 		var r reply
 		strict := json.NewDecoder(bytes.NewReader(body))
 		strict.DisallowUnknownFields()

@@ -3,6 +3,7 @@ package launch
 import (
 	"context"
 	"net"
+	"os"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
@@ -20,7 +21,24 @@ type Target struct {
 // Errors: ErrNotFound, ErrNotRunning, *ConfigError for another target, ECONNREFUSED if nothing
 // listens.
 func (c *Client) Dial(ctx context.Context, id string, to Target) (net.Conn, error) {
-	ch, err := c.open(ctx, &Request{Op: OpDial, ID: id, Target: to}, nil, 1)
+	f, err := c.openFile(ctx, &Request{Op: OpDial, ID: id, Target: to})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return net.FileConn(f)
+}
+
+// NetworkDecider opens the channel on which the client decides about the connections of a sandbox.
+//
+// Errors: ErrNotFound, ErrNotRunning, *ConfigError for a sandbox that asks for no decisions.
+func (c *Client) NetworkDecider(ctx context.Context, id string) (*os.File, error) {
+	return c.openFile(ctx, &Request{Op: OpNetworkDecide, ID: id})
+}
+
+// openFile returns the file that the launcher opens for a request.
+func (c *Client) openFile(ctx context.Context, r *Request) (*os.File, error) {
+	ch, err := c.open(ctx, r, nil, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -32,9 +50,9 @@ func (c *Client) Dial(ctx context.Context, id string, to Target) (net.Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	defer descriptor.Close(files...)
 	if len(files) != 1 {
+		descriptor.Close(files...)
 		return nil, errAnswer
 	}
-	return net.FileConn(files[0])
+	return files[0], nil
 }

@@ -40,6 +40,7 @@ const (
 	OpVerify         Op = "verify"
 	OpDial           Op = "dial"
 	OpNetworkLog     Op = "network-log"
+	OpNetworkDecide  Op = "network-decide"
 	OpPool           Op = "pool"
 )
 

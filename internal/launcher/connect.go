@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
+	"os"
 	"sync"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -73,6 +74,15 @@ func (s *Sandbox) ChangeNetwork(ctx context.Context, want launch.NetworkRequest)
 		return err
 	})
 	return change, err
+}
+
+// NetworkDecider opens the channel of the one that decides about the sandbox's connections: see
+// [networks.Networks.Decider].
+func (s *Sandbox) NetworkDecider(ctx context.Context) (*os.File, error) {
+	if err := s.renew(ctx); err != nil {
+		return nil, err
+	}
+	return s.launcher.networks().Decider(ctx, s.session.ID)
 }
 
 // NetworkEvents are the kept decisions of the proxied network about the sandbox: see [networks.Networks.Events].

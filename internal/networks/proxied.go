@@ -50,7 +50,7 @@ func newProxied(names record.Names, r record.Record) (proxied, error) {
 		Key: keyOf(names), Allow: r.Config.Allow, Deny: r.Config.Deny, Observe: r.Config.Observe,
 		Requests: uint64(r.Config.Limits.NetworkRequests), Bytes: uint64(r.Config.Limits.NetworkQuota),
 	}}
-	if r.Config.Observe {
+	if r.Config.Observe || r.Config.Ask {
 		p.ports = []spec.PortRange{{First: 1, Last: math.MaxUint16}}
 		return p, nil
 	}
@@ -191,6 +191,27 @@ func (n Networks) Restore(ctx context.Context, box *record.Sandbox) error {
 	}
 	defer namespace.Close()
 	return n.admit(ctx, namespace, p)
+}
+
+// Decider opens the channel of the one that decides for a sandbox whose configuration has Ask: see
+// [egress.Egress.Decider].
+func (n Networks) Decider(ctx context.Context, id string) (*os.File, error) {
+	r, err := record.Read(n.Dir(id))
+	if err != nil {
+		return nil, err
+	}
+	names, err := n.namesOf(id)
+	if err != nil {
+		return nil, err
+	}
+	if !r.Config.Ask {
+		return nil, &launch.ConfigError{Reason: "ask: the sandbox asks for no decisions; set it with the network"}
+	}
+	d, err := n.egress().Decider(ctx, keyOf(names))
+	if err != nil {
+		return nil, err
+	}
+	return d.Hand()
 }
 
 // Events are the kept events of the sandbox in the proxied network: see [egress.Egress.Events]. There are none for a

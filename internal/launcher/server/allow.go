@@ -122,8 +122,8 @@ func (r *Rule) allowAddress(text string) (isNamed bool, err error) {
 // already. So only the names for other users need an entry of network_allow, and addresses always need one.
 func (r *Rule) allowNames(g *spec.NetworkGrant) error {
 	isFull := slices.Contains(r.Networks, spec.NetworkFull)
-	if g.Observe && !isFull {
-		return refused("observe: it reaches each public name; a rule with the network %q allows it", spec.NetworkFull)
+	if (g.Observe || g.Ask) && !isFull {
+		return refused("observe or ask: they can reach each public name; a rule with the network %q allows them", spec.NetworkFull)
 	}
 	allowed, err := rules.ParseAll(r.NetworkAllow)
 	if err != nil {

@@ -313,7 +313,9 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 	case launch.OpApplied:
 		return &launch.Answer{}, c.applied(ctx)
 	case launch.OpDial:
-		return nil, c.dial(ctx)
+		return nil, c.hand(ctx, func(box Sandbox) (*os.File, error) { return box.Dial(ctx, r.Target) })
+	case launch.OpNetworkDecide:
+		return nil, c.hand(ctx, func(box Sandbox) (*os.File, error) { return box.NetworkDecider(ctx) })
 	case launch.OpNetworkLog:
 		return c.networkLog(ctx)
 	case launch.OpVerify:
@@ -372,18 +374,18 @@ func (c *call) ask(ctx context.Context) (a *launch.Answer, err error) {
 	return a, err
 }
 
-// dial hands out a connection to a port of the sandbox.
-func (c *call) dial(ctx context.Context) error {
-	var socket *os.File
+// hand gives the client a file that open has opened.
+func (c *call) hand(ctx context.Context, open func(Sandbox) (*os.File, error)) error {
+	var f *os.File
 	err := c.server.handles.with(ctx, c.request.ID, c.own(func(box Sandbox) (err error) {
-		socket, err = box.Dial(ctx, c.request.Target)
+		f, err = open(box)
 		return err
 	}))
 	if err != nil {
 		return err
 	}
-	defer socket.Close()
-	return c.deliver(ctx, &launch.Answer{}, socket)
+	defer f.Close()
+	return c.deliver(ctx, &launch.Answer{}, f)
 }
 
 // networkLog sends the events of the proxied network. With Follow it goes on until the client disconnects or the

@@ -60,6 +60,8 @@ type Sandbox interface {
 	Update(ctx context.Context, l spec.Limits) error
 	ChangeNetwork(ctx context.Context, n launch.NetworkRequest) (spec.NetworkChange, error)
 	NetworkEvents(ctx context.Context, follow bool) iter.Seq2[spec.NetworkEvent, error]
+	// NetworkDecider opens the channel of internal/egress on which a client decides.
+	NetworkDecider(ctx context.Context) (*os.File, error)
 	Undo(ctx context.Context, n int) error
 	Discard(ctx context.Context) error
 	Snapshot(ctx context.Context, name string) error

@@ -413,6 +413,8 @@ func (h *fakeHandle) NetworkEvents(context.Context, bool) iter.Seq2[spec.Network
 	}
 }
 
+func (h *fakeHandle) NetworkDecider(context.Context) (*os.File, error) { return os.Open(os.DevNull) }
+
 func (h *fakeHandle) Update(_ context.Context, l spec.Limits) error {
 	if err := h.usable(); err != nil {
 		return err
