@@ -44,7 +44,7 @@ run: build
 test: modules lint unit fuzz integration vm
 
 tools:
-	@scripts/need ip=iproute2 /usr/sbin/nft=nftables strace=strace gdb=gdb git=git curl=curl ssh=openssh-client patch=patch python3=python3 perl=perl xz=xz-utils fish=fish zsh=zsh $(MKFS)
+	@scripts/need ip=iproute2 /usr/sbin/nft=nftables strace=strace gdb=gdb git=git curl=curl wget=wget openssl=openssl ssh=openssh-client patch=patch python3=python3 perl=perl xz=xz-utils fish=fish zsh=zsh $(MKFS)
 	@scripts/need -o musl-gcc=musl-tools
 
 # What the Go module proxy has for what follows.

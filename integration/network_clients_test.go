@@ -2,7 +2,6 @@ package integration
 
 import (
 	"archive/tar"
-	"archive/zip"
 	"bytes"
 	"compress/gzip"
 	"crypto/sha1"
@@ -70,15 +69,8 @@ func (w *networkWorld) startServers(t *testing.T, workspace string) {
 	t.Helper()
 	dir := t.TempDir()
 	root := filepath.Join(dir, "www")
-	for _, sub := range []string{"simple/hello-pip", "npm"} {
-		if err := os.MkdirAll(filepath.Join(root, sub), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	writeFile(t, filepath.Join(root, "hello"), "hello\n")
-	servePip(t, root)
-	serveNpm(t, root)
-	w.serveNames(t, dir)
+	serveFiles(t, root, "", "http://"+serverName)
+	w.serveNames(t, dir, "--log-facility=-")
 	w.serveWeb(t, dir, root)
 	w.serveGit(t, dir, root)
 	w.serveSSH(t, dir, workspace)
@@ -95,6 +87,19 @@ func (w *networkWorld) startServers(t *testing.T, workspace string) {
 	}
 }
 
+// serveFiles makes a file, an index of pip and a registry of npm. The files of pip and npm are at the origins.
+func serveFiles(t *testing.T, root, originOfPip, originOfNpm string) {
+	t.Helper()
+	for _, sub := range []string{"simple/hello-pip", "npm"} {
+		if err := os.MkdirAll(filepath.Join(root, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeFile(t, filepath.Join(root, "hello"), "hello\n")
+	servePip(t, root, originOfPip)
+	serveNpm(t, root, originOfNpm)
+}
+
 // serverOutside starts a server of the peers, or one of the host.
 func (w *networkWorld) serverOutside(t *testing.T, dir, program string, args ...string) {
 	t.Helper()
@@ -104,7 +109,7 @@ func (w *networkWorld) serverOutside(t *testing.T, dir, program string, args ...
 }
 
 // serveNames makes the world's name server that of the host's resolv.conf(5).
-func (w *networkWorld) serveNames(t *testing.T, dir string) {
+func (w *networkWorld) serveNames(t *testing.T, dir string, flags ...string) {
 	t.Helper()
 	resolv := filepath.Join(dir, "resolv.conf")
 	writeFile(t, resolv, "nameserver "+worldServer+"\n")
@@ -116,9 +121,9 @@ func (w *networkWorld) serveNames(t *testing.T, dir string) {
 			t.Error(err)
 		}
 	})
-	w.serverOutside(t, dir, peer("usr/sbin/dnsmasq"), "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts",
-		"--listen-address="+worldServer, "--bind-interfaces", "--user=root", "--group=root", "--pid-file=", "--log-facility=-",
-		"--host-record="+serverName+","+worldServer+","+worldServer6)
+	w.serverOutside(t, dir, peer("usr/sbin/dnsmasq"), append([]string{"--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts",
+		"--listen-address=" + worldServer, "--bind-interfaces", "--user=root", "--group=root", "--pid-file=",
+		"--host-record=" + serverName + "," + worldServer + "," + worldServer6}, flags...)...)
 }
 
 func (w *networkWorld) serveWeb(t *testing.T, dir, root string) {
@@ -169,35 +174,21 @@ func (w *networkWorld) serveSSH(t *testing.T, dir, workspace string) {
 		users, peer("bin/busybox"), peer("usr/sbin/sshd"), "-D", "-e", "-f", config)
 }
 
-// servePip makes an index with one wheel.
-func servePip(t *testing.T, root string) {
+// servePip makes an index with one wheel. The files are at the origin, or at the index's own if that is empty.
+func servePip(t *testing.T, root, origin string) {
 	t.Helper()
 	const name = "hello_pip-1.0-py3-none-any.whl"
-	writeFile(t, filepath.Join(root, "simple/hello-pip/index.html"), `<a href="/`+name+`">`+name+`</a>`)
-	var b bytes.Buffer
-	z := zip.NewWriter(&b)
-	for _, f := range [][2]string{
+	writeFile(t, filepath.Join(root, "simple/hello-pip/index.html"), `<a href="`+origin+`/`+name+`">`+name+`</a>`)
+	writeFile(t, filepath.Join(root, name), zipped(t, [][2]string{
 		{"hello_pip.py", "word = 'a word of pip'\n"},
 		{"hello_pip-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: hello-pip\nVersion: 1.0\n"},
 		{"hello_pip-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"},
 		{"hello_pip-1.0.dist-info/RECORD", "hello_pip.py,,\nhello_pip-1.0.dist-info/METADATA,,\nhello_pip-1.0.dist-info/WHEEL,,\nhello_pip-1.0.dist-info/RECORD,,\n"},
-	} {
-		e, err := z.Create(f[0])
-		if err == nil {
-			_, err = e.Write([]byte(f[1]))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, filepath.Join(root, name), b.String())
+	}))
 }
 
-// serveNpm makes a registry with one package.
-func serveNpm(t *testing.T, root string) {
+// serveNpm makes a registry with one package. The files are at the origin.
+func serveNpm(t *testing.T, root, origin string) {
 	t.Helper()
 	const about = `"name": "hello-npm", "version": "1.0.0"`
 	var b bytes.Buffer
@@ -220,5 +211,5 @@ func serveNpm(t *testing.T, root string) {
 	}
 	writeFile(t, filepath.Join(root, "npm/hello-npm-1.0.0.tgz"), b.String())
 	writeFile(t, filepath.Join(root, "npm/hello-npm"), fmt.Sprintf(`{"name": "hello-npm", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": {%s,
-		"dist": {"tarball": "http://%s/npm/hello-npm-1.0.0.tgz", "shasum": "%x"}}}}`, about, serverName, sha1.Sum(b.Bytes())))
+		"dist": {"tarball": "%s/npm/hello-npm-1.0.0.tgz", "shasum": "%x"}}}}`, about, origin, sha1.Sum(b.Bytes())))
 }
