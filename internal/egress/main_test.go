@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -251,6 +253,26 @@ func (s sandbox) get(a netip.Addr, host, path string) (net.Conn, string, error) 
 		return nil, line, fmt.Errorf("status %d: %s", answer.StatusCode, line)
 	}
 	return c, line, err
+}
+
+// readNow is the error of a read that does not wait. A deadline would pass on a slow machine before the
+// first look.
+func readNow(t *testing.T, c net.Conn) (result error) {
+	t.Helper()
+	raw, err := c.(syscall.Conn).SyscallConn() //nolint:forcetypeassert // of TCP
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = raw.Control(func(fd uintptr) {
+		var n int
+		if n, _, result = unix.Recvfrom(int(fd), make([]byte, 9), unix.MSG_DONTWAIT); n == 0 && result == nil {
+			result = io.EOF
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
 }
 
 // fetch looks a name up and makes a request.
