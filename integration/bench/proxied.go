@@ -288,12 +288,12 @@ func (n *networks) weigh() (trial, error) {
 		if err != nil {
 			return err
 		}
-		defer l.Close()
 		key := fmt.Sprintf("s-%d", number)
 		n.ends = append(n.ends, func() error { return e.Dismiss(ctx, key) })
-		return e.Admit(ctx, egress.Box{Key: key, Allow: []string{key + ".test"}}, egress.Sockets{
+		err = e.Admit(ctx, egress.Box{Key: key, Allow: []string{key + ".test"}}, egress.Sockets{
 			Streams: l.Streams, DNSPackets: l.DNSPackets, DNSStreams: l.DNSStreams,
 		})
+		return errors.Join(err, l.Close())
 	}
 	for number := range crowdOfProxied {
 		if err := admit(number); err != nil {

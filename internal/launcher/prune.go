@@ -85,11 +85,9 @@ func (l *Launcher) pruneOne(ctx context.Context, id string) (removed bool, err e
 // finishChange ends the half-done work of a killed process in a sandbox that is up. It does nothing if
 // another process holds the sandbox.
 func (l *Launcher) finishChange(ctx context.Context, id string) error {
-	r, err := record.Read(l.Dir(id))
-	if err != nil {
-		return nil //nolint:nilerr // there is nothing to finish
-	}
-	if isServed, err := l.networks().IsServed(ctx, id, r); isServed && !r.HalfDone() || err != nil {
+	r, unreadable := record.Read(l.Dir(id))
+	isServed, err := l.networks().IsServed(ctx, id, r)
+	if unreadable != nil || err != nil || isServed && !r.HalfDone() {
 		return err
 	}
 	state, err := statedir.Hold(l.Sandboxes(), id)

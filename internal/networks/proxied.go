@@ -75,15 +75,16 @@ func (n Networks) admit(ctx context.Context, namespace *os.File, p proxied) erro
 	if err != nil {
 		return err
 	}
-	defer l.Close()
 	err = n.egress().Admit(ctx, p.box, egress.Sockets{
 		Streams: l.Streams, DNSPackets: l.DNSPackets, DNSStreams: l.DNSStreams,
 	})
-	if err == nil {
+	if err = errors.Join(err, l.Close()); err == nil {
 		return nil
 	}
-	_, removed := capture.Remove(namespace)
-	return errors.Join(err, removed)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statedir.CleanupTime)
+	defer cancel()
+	_, left := n.leaveProxied(ctx, namespace, p.box.Key) // it may have been admitted all the same
+	return errors.Join(err, left)
 }
 
 // attachProxied admits a sandbox that is being made.
