@@ -371,7 +371,7 @@ func clientHello(t *testing.T, name string) string {
 	defer server.Close()
 	go func() {
 		defer client.Close()
-		_ = tls.Client(client, &tls.Config{ServerName: name}).Handshake() // nobody answers
+		_ = tls.Client(client, &tls.Config{ServerName: name}).Handshake() // no server answers
 	}()
 	_ = server.SetDeadline(time.Now().Add(patience))
 	b := make([]byte, 16<<10)

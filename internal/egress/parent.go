@@ -99,7 +99,7 @@ type box struct {
 	roles       []link.Role
 	record      *record
 	isSuspended bool
-	// decider is nil if nobody decides about names without a rule. questions are the open ones, by the numbers of
+	// decider is nil if no embedder decides about names without a rule. questions are the open ones, by the numbers of
 	// the parent.
 	decider   *decider
 	questions map[uint64]*question

@@ -109,7 +109,7 @@ func (p *parent) removeDecider(d *decider) {
 	b := d.box
 	p.mu.Lock()
 	isServed := p.boxes[b.number] == b && !b.isSuspended
-	b.decider = nil // it was d: a box has one at a time
+	b.decider = nil // the decider was d: a box has one at a time
 	p.mu.Unlock()
 	if isServed {
 		p.orderLocked(p.grantOf(b), nil)
@@ -156,7 +156,7 @@ type question struct {
 	text   link.Question
 	// answered has room for one reply of the decider.
 	answered chan bool
-	// withdrawn is closed when nobody needs the answer any more.
+	// withdrawn is closed when the worker needs the answer no more.
 	withdrawn   chan struct{}
 	isWithdrawn bool // guarded by the parent's mu
 }

@@ -50,7 +50,7 @@ type connection struct {
 	// isCounted says that the connection is one of the requests of the box. isFree says that the next
 	// request is the same one.
 	isCounted, isFree bool
-	// allowed is what the embedder has allowed for all traffic of the connection.
+	// allowed is the destination that the embedder has allowed for all traffic of the connection.
 	allowed destination
 	// counted are the bytes that are counted already. told are those of the events.
 	counted, told link.Counts

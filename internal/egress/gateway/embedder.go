@@ -23,7 +23,7 @@ type destination struct {
 	port uint16
 }
 
-// askFunction is the Ask of the proxy. It is nil if nobody decides.
+// askFunction is the Ask of the proxy. A box without an embedder has none.
 func (c *connection) askFunction() func(context.Context, string, uint16, string, string) rules.Verdict {
 	c.box.mu.Lock()
 	defer c.box.mu.Unlock()

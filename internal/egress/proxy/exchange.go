@@ -118,7 +118,7 @@ func (c *connection) passAnswer(r *sniff.Request) (sequel, error) {
 		}
 		next, err := passBody(to, from, head, answer, r)
 		if next == anyRequest && from.Buffered() > 0 {
-			next = noRequest // the server says more than it was asked
+			next = noRequest // the server has sent more than the answer
 		}
 		return next, err
 	}

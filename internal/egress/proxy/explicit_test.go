@@ -294,7 +294,7 @@ func TestTunnelsAreJudged(t *testing.T) {
 	}
 }
 
-// CONNECT and WebSocket need a connection of their own, since what follows is not judged by request.
+// CONNECT and WebSocket need a connection of their own, since the bytes after them are not judged by request.
 func TestOnlyAFirstRequestOpensATunnel(t *testing.T) {
 	w := newWorld(t, []string{"pypi.org", "192.0.2.9"}, nil, map[string][]string{"pypi.org": {public}})
 	newSite(t, public+":80")
@@ -403,7 +403,7 @@ func TestTheProxyConnectsAgain(t *testing.T) {
 	}
 }
 
-// The end of the context ends an exchange.
+// The end of the context ends a request and its answer.
 func TestTheEndOfTheContextResetsTheProxy(t *testing.T) {
 	w := newWorld(t, []string{"pypi.org"}, nil, map[string][]string{"pypi.org": {public}})
 	arrived := make(chan struct{})

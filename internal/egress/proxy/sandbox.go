@@ -55,7 +55,7 @@ type Sandbox struct {
 	// Report gets one event at the end of each connection, from the goroutine of the connection. A
 	// connection to the explicit proxy has one for each host.
 	Report func(Event)
-	// Ask judges a connection or a request that no rule covers. It may take long. Method and path are empty for
+	// Ask judges a connection or a request that no rule covers. A call may take long. Method and path are empty for
 	// a connection. A nil Ask refuses.
 	Ask func(ctx context.Context, name string, port uint16, method, path string) rules.Verdict
 

@@ -20,7 +20,8 @@ const (
 	silentTime = 20 * time.Millisecond
 	// deniedTime: then the connection is reset. A client of plain HTTP gets the reason before.
 	deniedTime = 50 * time.Millisecond
-	// askTime: the embedder would be asked about a connection. A request that comes until then tells more.
+	// askTime: then the embedder is asked about the connection. A request within this time has a method and a
+	// path for the question.
 	askTime = 500 * time.Millisecond
 	// requestTime: the rules allow plain HTTP only.
 	requestTime = 10 * time.Second
@@ -223,8 +224,8 @@ func (c *connection) canAsk(v rules.Verdict) bool {
 	return !v.Allowed && !v.IsDenied() && c.event.Name != "" && c.box.Ask != nil
 }
 
-// hold holds a refused case until the embedder has decided, if it decides at all. Method and path are empty
-// for a connection.
+// hold asks the embedder about a refused case, and waits for the answer. Without an embedder the verdict stays.
+// Method and path are empty for a connection.
 func (c *connection) hold(ctx context.Context, v rules.Verdict, method, path string) rules.Verdict {
 	if !c.canAsk(v) {
 		return v

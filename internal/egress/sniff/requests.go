@@ -17,7 +17,7 @@ import (
 type Requests struct {
 	source *timedReader
 	reader *bufio.Reader
-	// isForProxy says that the client speaks to a proxy, and knows so.
+	// isForProxy says that the client has connected to a proxy by its own choice.
 	isForProxy bool
 }
 

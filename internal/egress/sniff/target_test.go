@@ -118,7 +118,7 @@ func TestBytesAfterCONNECT(t *testing.T) {
 	}
 }
 
-// The server of a request is the one that was judged, whatever the client writes.
+// The server reads the same host and path as the proxy, with any bytes of the client.
 func FuzzRequestsToAProxy(f *testing.F) {
 	f.Add("GET http://pypi.org/a?b HTTP/1.1\r\nHost: pypi.org\r\n\r\n")
 	f.Add("CONNECT [2001:db8::1]:443 HTTP/1.1\r\nHost: [2001:db8::1]:443\r\n\r\n")
