@@ -80,6 +80,7 @@ FUZZ := internal/agent:FuzzParseEvent internal/agent:FuzzParseList internal/laun
 FUZZ_SMALL := internal/patch:FuzzQuote internal/patch:FuzzTerminal internal/files:FuzzParseAnswer   \
 	internal/files:FuzzParseRequest spec:FuzzLookup internal/egress/rules:FuzzParse   \
 	internal/egress/answer:FuzzAnswer internal/egress/sniff:FuzzRead   \
+	internal/egress/sniff:FuzzRequestsToAProxy   \
 	internal/egress/link:FuzzParseReport internal/egress:FuzzReports
 FUZZTIME ?= 10s
 FUZZTIME_SMALL ?= 3s
