@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/answer"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/proxy"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
 )
 
@@ -111,7 +112,7 @@ func (b *box) serveQueries(ctx context.Context, stream *net.TCPConn) {
 // family of addresses, for example.
 const repeatTime = 5 * time.Second
 
-// answer answers one query. A refused or failed one is an event, unless it repeats the one before.
+// answer answers one query. A refused one is an event, unless it repeats the one before.
 func (b *box) answer(query []byte) []byte {
 	var v rules.Verdict
 	text, event := answer.Answer(query, func(name string) bool {
@@ -121,7 +122,7 @@ func (b *box) answer(query []byte) []byte {
 	reason := v.Reason
 	switch event.Decision {
 	case answer.Denied:
-	case answer.Failed:
+	case answer.Failed: // a limit of the sandbox
 		reason = event.Err.Error()
 	default:
 		return text
@@ -129,7 +130,7 @@ func (b *box) answer(query []byte) []byte {
 	if !b.repeats(event.Name) {
 		count := link.Counts{Refused: 1}
 		b.use(count)
-		b.tell(link.Event{Time: time.Now(), Name: event.Name, Decision: string(event.Decision), Rule: v.Rule, Reason: reason}, count)
+		b.tell(link.Event{Time: time.Now(), Name: event.Name, Decision: string(proxy.Denied), Rule: v.Rule, Reason: reason}, count)
 	}
 	return text
 }
