@@ -117,10 +117,9 @@ func read(b []byte, r io.Reader) (Opening, error) {
 // classify is not ok as long as the bytes can become a request of HTTP. A line that only a tolerant
 // server takes for a request is HTTP here: package sniff refuses this line later.
 func classify(b []byte) (kind Kind, ok bool) {
-	const handshake = 0x16 // RFC 8446, section 5.1
 	const space = " \t\v\f\r"
-	if len(b) > 0 && b[0] == handshake {
-		return TLS, true
+	if isTLS, ok := classifyTLS(b); isTLS || !ok {
+		return TLS, ok
 	}
 	line, _, isComplete := bytes.Cut(bytes.TrimLeft(b, space+"\n"), []byte("\n"))
 	word, rest := line, []byte(nil)
@@ -137,6 +136,30 @@ func classify(b []byte) (kind Kind, ok bool) {
 		return Other, true
 	}
 	return Other, false
+}
+
+// handshake is the type of a record with a ClientHello (RFC 8446, section 5.1).
+const handshake = 0x16
+
+// classifyTLS is not ok as long as the bytes can become TLS. Servers skip some records before a ClientHello,
+// such as alerts, and some accept a ClientHello in the form of SSL 2.0. Such bytes are TLS here: readHello
+// refuses them later.
+func classifyTLS(b []byte) (isTLS, ok bool) {
+	const firstType, lastType, major = 0x14, 0x18, 3
+	switch {
+	case len(b) == 0:
+		return false, true
+	case b[0] == handshake:
+		return true, true
+	case firstType <= b[0] && b[0] <= lastType:
+		return len(b) > 1 && b[1] == major, len(b) > 1
+	}
+	// RFC 5246, appendix E.2: the length, with its first bit set, the type 1, and the version. No server takes
+	// more than 16 KiB.
+	if b[0]>>6 != 2 || len(b) > 2 && b[2] != 1 {
+		return false, true
+	}
+	return len(b) > 3 && (b[3] == major || b[3] == 0), len(b) > 3
 }
 
 // isToken is also true for an empty word. See RFC 9110, section 5.6.2.
@@ -165,6 +188,9 @@ var errSeen = errors.New("the ClientHello was read")
 // readHello reads a ClientHello, however its records divide it. crypto/tls refuses server names
 // with a trailing dot, and lists of several names.
 func readHello(b []byte, r io.Reader) (Opening, error) {
+	if b[0] != handshake {
+		return Opening{Kind: TLS, Bytes: b}, malformed("TLS does not begin with a ClientHello of TLS")
+	}
 	const encryptedClientHello = 0xfe0d
 	var all bytes.Buffer
 	bounded := io.LimitReader(io.MultiReader(bytes.NewReader(b), r), maxBytes)

@@ -156,6 +156,10 @@ func TestMalformedClientHellosAreRefused(t *testing.T) {
 		"no handshake":  append([]byte{0x16, 3, 1, 0, 4}, 2, 0, 0, 0),
 		"an alert":      append(slices.Clone(plain[:5]), 0x15, 3, 1, 0, 2, 2, 40),
 		"an empty one":  {0x16, 3, 1, 0, 0},
+		"a warning":     append([]byte{0x15, 3, 1, 0, 2, 1, 90}, plain...),
+		"a cipher":      append([]byte{0x14, 3, 3, 0, 1, 1}, plain...),
+		"data":          append([]byte{0x17, 3, 3, 0, 0}, plain...),
+		"SSL 2.0":       append([]byte{0x80, 0x2e, 1, 3, 3}, make([]byte, 43)...),
 		"only a letter": {0x16, 'x', 'x', 'x', 'x', 'x'},
 		"64 KiB":        records(slices.Concat(plain[:5], []byte{1, 0, 0xff, 0xff}, make([]byte, 0xffff)), 100),
 	} {
@@ -196,6 +200,8 @@ func TestKinds(t *testing.T) {
 		"AMQP\x00\x00\x09\x01":                 Other,
 		"\x13BitTorrent protocol":              Other,
 		"\r\n\x00":                             Other,
+		"\x15\x00\x00\x01":                     Other, // a short packet of MySQL
+		"\x80\x00\x00\x01":                     Other,
 		"\xff\xfb\x18":                         Other, // Telnet
 	} {
 		for size := 1; size <= len(text); size += max(len(text)-1, 1) { // byte by byte, and at once
