@@ -25,7 +25,7 @@ GOLANGCI := $(TOOLS)/golangci-lint-v2.15.0
 GOTESTSUM := $(TOOLS)/gotestsum-v1.13.0
 
 .DEFAULT_GOAL := build
-.PHONY: build run test test-packages test-pool tools modules unit alone raced fuzz integration kills storms engines others test-docker29 test-kubernetes test-projects vm test-vm bench lint clean deps programs
+.PHONY: build run test test-packages test-pool tools modules unit alone raced fuzz integration kills storms engines outside others test-docker29 test-kubernetes test-projects vm test-vm bench lint clean deps programs
 
 deps:
 	@scripts/need cc=gcc /usr/include/stdio.h=libc6-dev pkg-config=pkg-config pc:libseccomp=libseccomp-dev
@@ -89,23 +89,26 @@ fuzz: deps programs
 	@for f in $(FUZZ_SMALL); do GO='$(GO)' scripts/fuzz $(FUZZTIME_SMALL) $$f -tags '$(TAGS)' || exit; done
 	FUZZTIME=$(FUZZTIME) $(GO) test -count=1 -timeout 10m -v -run 'SurvivesAnything$$' ./internal/agent
 
-# Four worlds at once, as a test often waits: commands that are killed, other storms, tests with engines, and
-# the rest.
+# Five worlds at once, as a test often waits: commands that are killed, other storms, tests with engines, attacks
+# and networks, and the rest.
 KILLS := Killed
 STORMS := Thousand|Many|FullDisk|Damaged|AtRandom
 ENGINES := Podman|Docker|Containerd|Ctr|CRI
+OUTSIDE := Attack|Network|Proxied|Full|Clients|Rules|Published|Quota
 integration: tools
 	integration/setup
-	@$(MAKE) -j4 kills storms engines others
-kills storms engines others test-docker29 test-kubernetes test-packages test-pool test-projects: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 60m
+	@$(MAKE) -j5 kills storms engines outside others
+kills storms engines outside others test-docker29 test-kubernetes test-packages test-pool test-projects: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 60m
 kills: build $(GOTESTSUM)
 	$(GOTEST) -run '$(KILLS)' ./integration
 storms: build $(GOTESTSUM)
 	$(GOTEST) -run '$(STORMS)' -skip '$(KILLS)' ./integration
 engines: build $(GOTESTSUM)
 	$(GOTEST) -run '$(ENGINES)' -skip '$(KILLS)|$(STORMS)|Docker29|Kubernetes' ./integration
+outside: build $(GOTESTSUM)
+	$(GOTEST) -run '$(OUTSIDE)' -skip '$(KILLS)|$(STORMS)|$(ENGINES)|Docker29|Kubernetes|TestProjects' ./integration
 others: build $(GOTESTSUM)
-	$(GOTEST) -skip '$(KILLS)|$(STORMS)|$(ENGINES)|Docker29|Kubernetes|TestProjects' ./integration/...
+	$(GOTEST) -skip '$(KILLS)|$(STORMS)|$(ENGINES)|$(OUTSIDE)|Docker29|Kubernetes|TestProjects' ./integration/...
 # dockerd 29 is built once: some 16 minutes of processor time.
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_DOCKER29 = all
 test-docker29: export SANDBOX_RUNTIME_INTEGRATION_ENGINES = all
