@@ -115,10 +115,14 @@ func (p *parent) answer(channel *launch.Channel, body []byte, files []*os.File) 
 		err = p.dismiss(r.Key)
 	case opDecide:
 		d, err = p.addDecider(channel, r.Key)
+	case opHas:
+		_, a.IsServed, err = p.counts(r.Key)
 	case opCounts:
-		a.Counts, a.IsServed, err = p.counts(r.Key)
+		if err = p.settle(r.Key); err == nil {
+			a.Counts, a.IsServed, err = p.counts(r.Key)
+		}
 	}
-	if err == nil && r.Op != opCounts {
+	if err == nil && r.Op != opHas && r.Op != opCounts {
 		err = p.await()
 	}
 	if err != nil {
@@ -138,7 +142,7 @@ func (r request) check(files []*os.File) error {
 		return errors.New("a request has no key, or another box than that of the operation")
 	case len(files) != len(r.Roles), (len(files) > 0) != (r.Op == opAdmit):
 		return fmt.Errorf("a request has %d sockets and %d roles", len(files), len(r.Roles))
-	case !hasBox && r.Op != opSuspend && r.Op != opDismiss && r.Op != opCounts && r.Op != opDecide:
+	case !hasBox && r.Op != opSuspend && r.Op != opDismiss && r.Op != opHas && r.Op != opCounts && r.Op != opDecide:
 		return fmt.Errorf("a request for %q", r.Op)
 	}
 	for i, role := range r.Roles {

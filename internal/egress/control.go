@@ -25,6 +25,7 @@ const (
 	opChange  op = "change"
 	opSuspend op = "suspend"
 	opDismiss op = "dismiss"
+	opHas     op = "has"
 	opCounts  op = "counts"
 	// opDecide makes the client the decider of a box. After the answer, notices and replies follow.
 	opDecide op = "decide"

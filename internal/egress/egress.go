@@ -170,14 +170,15 @@ func (e Egress) Dismiss(ctx context.Context, key string) error {
 
 // Has says whether the sandbox is served.
 func (e Egress) Has(ctx context.Context, key string) (bool, error) {
-	a, err := e.ask(ctx, request{Op: opCounts, Key: key})
+	a, err := e.ask(ctx, request{Op: opHas, Key: key})
 	if errors.Is(err, ErrUnknown) {
 		return false, nil
 	}
 	return a.IsServed, err
 }
 
-// Counts returns the counts of a sandbox since it was admitted first, or since the parent was killed.
+// Counts returns the counts of a sandbox since it was admitted first, or since the parent was killed. They have the
+// connections that have ended before the call, and the bytes of open ones until now.
 // The error is [ErrUnknown] for a sandbox that is not there.
 func (e Egress) Counts(ctx context.Context, key string) (Counts, error) {
 	a, err := e.ask(ctx, request{Op: opCounts, Key: key})

@@ -89,7 +89,12 @@ func end(connections []*connection) {
 	for _, c := range connections {
 		c.end()
 	}
-	late := time.NewTimer(endTime)
+	await(connections, endTime)
+}
+
+// await waits until the connections have told their ends, for a time.
+func await(connections []*connection, most time.Duration) {
+	late := time.NewTimer(most)
 	defer late.Stop()
 	for _, c := range connections {
 		select {
@@ -162,6 +167,24 @@ func (b *box) close() {
 	open := slices.Collect(maps.Keys(b.open))
 	b.mu.Unlock()
 	end(open)
+}
+
+// settleTime bounds the wait for connections that have ended.
+const settleTime = 100 * time.Millisecond
+
+// settle reports the bytes of the open connections, and waits for the reports of those that have ended for
+// the sandbox.
+func (b *box) settle() {
+	b.meter()
+	b.mu.Lock()
+	var ended []*connection
+	for c := range b.open {
+		if c.hasEnded() {
+			ended = append(ended, c)
+		}
+	}
+	b.mu.Unlock()
+	await(ended, settleTime)
 }
 
 // isLimited says whether the bytes of the box are bounded.

@@ -92,9 +92,9 @@ func (c *connection) refuse(reason string) {
 		e.Port = e.Address.Port()
 		e.Name, _ = c.box.names.Name(e.Address.Addr())
 	}
+	c.report(e)
 	_ = c.client.SetLinger(0) // a closed connection needs no reset
 	_ = c.client.Close()      // as above
-	c.report(e)
 }
 
 // report tells the end of the connection, or of the part of it that has one destination.
@@ -240,6 +240,17 @@ func (b *box) meter() {
 			c.end()
 		}
 	}
+}
+
+// hasEnded says whether no more bytes can come from the client or go there.
+func (c *connection) hasEnded() bool {
+	isClosed := false
+	err := descriptor.Use(c.client, func(fd int) error {
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		isClosed = err == nil && info.State == unix.BPF_TCP_CLOSE
+		return err
+	})
+	return isClosed || err != nil
 }
 
 // meterLocked returns the bytes since the last call.

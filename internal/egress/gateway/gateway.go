@@ -126,6 +126,9 @@ func (g *gateway) take(o link.Order, files []*os.File) error {
 	case o.Answer != nil:
 		g.answer(o.Number, *o.Answer)
 		return nil
+	case o.Settle:
+		g.settle(o.Number)
+		return nil
 	case o.Box == nil:
 		g.dismiss(o.Number)
 		return nil
@@ -192,6 +195,16 @@ func (g *gateway) divide() {
 		sockets += b.sockets
 	}
 	g.shares.setBoxes(len(g.boxes), sockets)
+}
+
+// settle reports the counts of a box. A box that is not there has none.
+func (g *gateway) settle(number uint32) {
+	g.mu.Lock()
+	b := g.boxes[number]
+	g.mu.Unlock()
+	if b != nil {
+		b.settle()
+	}
 }
 
 func (g *gateway) report(r link.Report) error {

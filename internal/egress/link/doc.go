@@ -70,6 +70,8 @@ type Order struct {
 	Roles []Role `json:"roles,omitempty"`
 	// Names are the names of the box in their order. A worker that has the box has the names already.
 	Names []string `json:"names,omitempty"`
+	// Settle asks for reports with all counts of the box until now. An order with Settle changes nothing.
+	Settle bool `json:"settle,omitempty"`
 	// Used is what the box has used up already.
 	Used Counts `json:"used"`
 	// Asks says that an embedder decides about names without a rule. All names resolve then.
