@@ -21,7 +21,7 @@ type NetworkChanger interface {
 
 // SetNetwork changes the network of the sandbox while it runs. The new network holds before
 // SetNetwork returns: connections that the new network does not permit have ended, and their
-// readers and writers in the sandbox get the error ECONNABORTED. Processes and files stay. If the
+// readers and writers in the sandbox get the error ECONNABORTED or ECONNRESET. Processes and files stay. If the
 // host's network returns an error, the sandbox has no network. It can have none, too, if ctx ends first.
 //
 // Errors: *ConfigError, also for a network that the sensitivity of the sandbox does not permit.

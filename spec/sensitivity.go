@@ -127,6 +127,7 @@ func (c Config) Changed(g *NetworkGrant, level Sensitivity) (Config, error) {
 	c = c.Raised(level)
 	if g != nil {
 		c = c.WithNetwork(*g)
+		c.Publish = g.Publish // Complete refuses ports of another network
 	}
 	return c.Complete()
 }
@@ -144,7 +145,7 @@ type NetworkChange struct {
 	// Raised says that this change has raised the level.
 	Raised bool `json:"raised"`
 	// ConnectionsCut is the number of sockets in the sandbox that the change has ended. Their
-	// readers and writers have the error ECONNABORTED.
+	// readers and writers have the error ECONNABORTED, or ECONNRESET after new rules of NetworkProxied.
 	ConnectionsCut int `json:"connections_cut"`
 	// Message describes the change for a person or an agent.
 	Message string `json:"message"`

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -46,9 +47,11 @@ func (n Networks) checkChange(ctx context.Context, id string, now, next spec.Con
 	if err := Check(next); err != nil {
 		return launch.Refusal(err)
 	}
-	if next.Network == spec.NetworkProxied && next.Limits.NetworkRate != 0 {
+	var limit *spec.FieldError
+	if next.Network != spec.NetworkNone && errors.As(next.CheckNetworkLimits(), &limit) {
 		return launch.Refusal(&spec.FieldError{Field: "network", Problem: fmt.Sprintf(
-			"this sandbox has a network_rate, and the network %q cannot have one; make another sandbox", next.Network)})
+			"this sandbox has the limit %s, and the network %q cannot have that limit; make another sandbox",
+			strings.TrimPrefix(limit.Field, "limits."), next.Network)})
 	}
 	return n.checkQuota(ctx, id, now, next)
 }
