@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// When a client has the error of its refusal, or the end of its answer, the counts and events have it.
+// When a client has the error of its refusal, or the end of its answer, the counts and events have it. A refusal
+// that comes again is a new one.
 func TestCountsHaveAllThatHasEnded(t *testing.T) {
 	newOutside(t)
 	e, s := newEgress(t), newSandbox(t)
@@ -29,8 +30,11 @@ func TestCountsHaveAllThatHasEnded(t *testing.T) {
 			t.Fatalf("a refused connection: %v", err)
 		}
 		c.Close()
-		if counts, err := e.Counts(t.Context(), "box"); err != nil || counts.Refused != i+1 {
-			t.Fatalf("after %d refusals: %+v, %v", i+1, counts, err)
+		if _, err := s.lookUp("bad.example"); !errors.Is(err, errNoName) { // the same name each time
+			t.Fatalf("a refused name: %v", err)
+		}
+		if counts, err := e.Counts(t.Context(), "box"); err != nil || counts.Refused != 2*(i+1) {
+			t.Fatalf("after %d refusals: %+v, %v", 2*(i+1), counts, err)
 		}
 		before, err := e.Counts(t.Context(), "box")
 		if err != nil {
@@ -68,7 +72,7 @@ func TestCountsHaveAllThatHasEnded(t *testing.T) {
 			denied++
 		}
 	}
-	if denied != 30 {
-		t.Errorf("there are %d events of 30 refusals", denied)
+	if denied != 60 {
+		t.Errorf("there are %d events of 60 refusals", denied)
 	}
 }

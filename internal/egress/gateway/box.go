@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/dns/dnsmessage"
+
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/names"
@@ -41,9 +43,10 @@ type box struct {
 	open  map[*connection]struct{}
 	// embedder decides about names without a rule.
 	embedder embedder
-	// missing is the last name that was refused, and missed is the time.
-	missing string
-	missed  time.Time
+	// missing is the last name that was refused, with the types of the queries, and missed is the time of the first.
+	missing      string
+	missingTypes []dnsmessage.Type
+	missed       time.Time
 }
 
 func newBox(g *gateway, o link.Order) (*box, error) {

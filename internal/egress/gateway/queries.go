@@ -6,9 +6,11 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
+	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/answer"
@@ -108,11 +110,15 @@ func (b *box) serveQueries(ctx context.Context, stream *net.TCPConn) {
 	}
 }
 
-// repeatTime is the time for which a client asks again for a name that it does not get: for the other
-// family of addresses, for example.
+// repeatTime is the time for which a client asks for other types of a name that it does not get, such as the
+// other family of addresses.
 const repeatTime = 5 * time.Second
 
-// answer answers one query. A refused one is an event, unless it repeats the one before.
+// maxTypes is the number of types of one event.
+const maxTypes = 8
+
+// answer answers one query. A refused one is an event, unless the query before was for another type of
+// the same name.
 func (b *box) answer(query []byte) []byte {
 	var v rules.Verdict
 	text, event := answer.Answer(query, func(name string) bool {
@@ -127,7 +133,7 @@ func (b *box) answer(query []byte) []byte {
 	default:
 		return text
 	}
-	if !b.repeats(event.Name) {
+	if !b.repeats(event.Name, event.Type) {
 		count := link.Counts{Refused: 1}
 		b.use(count)
 		b.tell(link.Event{Time: time.Now(), Name: event.Name, Decision: string(proxy.Denied), Rule: v.Rule, Reason: reason}, count)
@@ -145,12 +151,16 @@ func (b *box) judgeName(name string) rules.Verdict {
 	return v
 }
 
-func (b *box) repeats(name string) bool {
+// repeats says whether a query belongs to the event of an earlier query. The same query again is a new event: the
+// next command of a sandbox may ask for the name of the last one.
+func (b *box) repeats(name string, kind dnsmessage.Type) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if name == b.missing && time.Since(b.missed) < repeatTime {
+	isSame := name == b.missing && time.Since(b.missed) < repeatTime
+	if isSame && len(b.missingTypes) < maxTypes && !slices.Contains(b.missingTypes, kind) {
+		b.missingTypes = append(b.missingTypes, kind)
 		return true
 	}
-	b.missing, b.missed = name, time.Now()
+	b.missing, b.missingTypes, b.missed = name, []dnsmessage.Type{kind}, time.Now()
 	return false
 }
