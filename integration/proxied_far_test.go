@@ -62,6 +62,11 @@ func newFarWorld(t *testing.T) *farWorld {
 	}
 	t.Cleanup(func() { close(w.far.ended) })
 	t.Cleanup(func() { w.awaitEgressEnd(t) })
+	t.Cleanup(func() {
+		if exists(filepath.Join(w.root, "@sandboxes", "box")) { // the test has failed
+			w.on(t, "down", "box")
+		}
+	})
 	return w
 }
 

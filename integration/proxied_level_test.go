@@ -33,6 +33,7 @@ func TestConfidentialDataNarrowFullToProxied(t *testing.T) {
 		w.isRefused(t, when+", after a try", "http://"+worldServer)
 	}
 	isNarrow("confidential")
+	w.says(t, "exec", "box", "pkill", "sleep") // a file of it is open
 	w.says(t, "snapshot", "box", "snap")
 	if got := w.on(t, "up", "--network", "full", "--from", "snap", "fork"); got.code != 0 || !strings.Contains(got.stderr, "proxied, not full, because its sensitivity is confidential") {
 		t.Errorf("fork: %+v", got)
