@@ -47,6 +47,8 @@ var proxiedClients = []proxiedClient{
 		"Name or service not known", "8443", "Connection refused"},
 	{"python", "python3", serverName, "443", "", `python3 -c 'import sys, urllib.request as r; print(r.urlopen(sys.argv[1]).read().decode())' https://$1:$2/hello`, "hello",
 		"Name or service not known", "8443", "Connection refused"},
+	{"sockets", "python3", serverName, "7", "", `python3 -c '` + socketClient + `' $1 $2`, "hello\n1000000\nbye", "Name or service not known", "8", "Connection refused"},
+	{"many connections", "python3", serverName, "7", "", `python3 -c '` + manySockets + `' $1 $2`, "500", "Name or service not known", "8", "Connection refused"},
 	{"npm", "npm", "npm.test", "443", "", `npm install --loglevel error --no-audit --no-fund --fetch-retries 0 --registry https://$1:$2/npm/ hello-npm >&2
 		node -e 'console.log(require("hello-npm"))'`, "a word of npm",
 		"ENOTFOUND", "8443", "ECONNREFUSED"},
@@ -82,6 +84,27 @@ const (
 	aptUnknown      = "Could not resolve '" + forbiddenName + "'"
 	webSocketFailed = "Received network error" // node tells no more
 )
+
+// socketClient waits for the server's first word, and ends its own side of the connection before the server does.
+const socketClient = `
+import socket, sys, threading
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+f = s.makefile("rb")
+print(f.readline().decode().strip())
+def send():
+    s.sendall(b"\0" * 1000000 + b"\n")
+    s.shutdown(socket.SHUT_WR)
+threading.Thread(target=send).start()
+print(len(f.readline()) - 1)
+print(f.read().decode())`
+
+// manySockets are open at once.
+const manySockets = `
+import socket, sys
+all = [socket.create_connection((sys.argv[1], int(sys.argv[2]))) for _ in range(500)]
+for s in all: s.sendall(b"word\n")
+def words(f): return f.readline() + f.readline()
+print(sum(words(s.makefile("rb")) == b"hello\nword\n" for s in all))`
 
 // webSocketClient prints the echo of its message.
 const webSocketClient = `node --no-warnings --experimental-websocket -e '

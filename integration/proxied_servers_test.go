@@ -143,6 +143,26 @@ func readMessage(r *bufio.Reader) (kind byte, text []byte, err error) {
 	return head[0], text, nil
 }
 
+// serveWords is a server that speaks first. It sends back all bytes of a client, and a last word after their end.
+func (w *proxiedWorld) serveWords(t *testing.T, address string) {
+	t.Helper()
+	l := netnstest.Listen(t, w.outside, address)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				io.WriteString(c, "hello\n")
+				io.Copy(c, c)
+				io.WriteString(c, "bye\n")
+			}()
+		}
+	}()
+}
+
 // postgresPrograms is the directory of the host's PostgreSQL. It is empty if there is none.
 func postgresPrograms() string {
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres") // the pattern is valid

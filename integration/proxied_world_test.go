@@ -24,7 +24,7 @@ var clientNames = []string{serverName, "pypi.test", "files.pypi.test", "npm.test
 
 // clientRules allow what the clients of the tests need, and no more.
 var clientRules = []string{
-	serverName, serverName + ":22", "pypi.test:443", "files.pypi.test:443", "npm.test:443", "files.npm.test:443",
+	serverName, serverName + ":7", serverName + ":22", "pypi.test:443", "files.pypi.test:443", "npm.test:443", "files.npm.test:443",
 	"modules.test:443", archiveName + ":443", "deb.test", "db.test:5432",
 }
 
@@ -68,6 +68,7 @@ func (w *proxiedWorld) startAll(t *testing.T) {
 	w.serveGit(t, w.dir, w.www)
 	w.serveSSH(t, w.dir, w.workspace)
 	w.servePostgres(t, worldServer, worldServer6)
+	w.serveWords(t, worldServer+":7")
 	w.serveHTTP(t, worldServer+":80", "["+worldServer6+"]:80", worldServer+":8080", forbiddenServer+":80")
 	w.serveHTTPS(t, worldServer+":443", "["+worldServer6+"]:443", worldServer+":8443", forbiddenServer+":443")
 	for _, port := range []string{"22", "53"} {
