@@ -193,20 +193,13 @@ func (a *arena) tryAs(t *testing.T, user string, flags []string, attempts []atte
 	script += fmt.Sprintf("case(%q, lambda: get(good))\n", last)
 	args := append([]string{"do", "--network", "proxied", "--user", user, "--pids", "2048"}, flags...)
 	got := a.on(t, append(args, "--", "python3", "-c", script)...)
-	outcomes := map[string]ending{}
-	for line := range strings.Lines(got.stdout) {
-		var o ending
-		if err := json.Unmarshal([]byte(line), &o); err != nil {
-			t.Fatalf("user %s: %v: %+v", user, err, got)
-		}
-		outcomes[o.Name] = o
-	}
-	if !outcomes[last].Works {
+	all := endings(t, got)
+	if !all[last].Works {
 		t.Fatalf("user %s: the last attempt does not work: %+v", user, got)
 	}
 	eventually(t, "the last attempt arrives", func() bool { return a.packets.saw(attempt{name: last}.mark()) })
 	for _, x := range attempts {
-		o, ok := outcomes[x.name]
+		o, ok := all[x.name]
 		if !ok || o.Works != x.works {
 			t.Errorf("user %s: %s: works %v, want %v: %+v", user, x.name, o.Works, x.works, o)
 		}
@@ -217,9 +210,23 @@ func (a *arena) tryAs(t *testing.T, user string, flags []string, attempts []atte
 			t.Errorf("user %s: %s: arrived outside", user, x.name)
 		}
 	}
-	if all := a.onHost.text(); all != "" {
-		t.Errorf("user %s: arrived at the host: %q", user, all)
+	if text := a.onHost.text(); text != "" {
+		t.Errorf("user %s: arrived at the host: %q", user, text)
 	}
+}
+
+// endings reads the ends of attempts.
+func endings(t *testing.T, got result) map[string]ending {
+	t.Helper()
+	all := map[string]ending{}
+	for line := range strings.Lines(got.stdout) {
+		var e ending
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("%v: %+v", err, got)
+		}
+		all[e.Name] = e
+	}
+	return all
 }
 
 // sees says whether a text has arrived outside.

@@ -87,7 +87,6 @@ var refusedHeads = map[string]string{
 	"a space first":                    " GET /MARK HTTP/1.1\nHost: evil.test\n\n",
 	"a line first":                     "\nGET /MARK HTTP/1.1\nHost: evil.test\n\n",
 	"many lines first":                 strings.Repeat("\n", 100) + "GET /MARK HTTP/1.1\nHost: evil.test\n\n",
-	"HTTP 0.9":                         "GET /MARK\n",
 	"HTTP 0.9 with a host":             "GET /MARK\nHost: evil.test\n\n",
 	"HTTP 2 by prior knowledge":        "PRI * HTTP/2.0\n\nSM\n\nMARK",
 	"HTTP 1.2":                         "GET /MARK HTTP/1.2\nHost: good.test\n\n",
@@ -177,8 +176,7 @@ func TestAttackByRequests(t *testing.T) {
 		{name: "urgent data", code: `(lambda s: (s.send(b"G", socket.MSG_OOB), s.sendall(("ET /%s HTTP/1.1\r\nHost: evil.test\r\n\r\n" % mark).encode()), read(s))[2])(connect(good))`},
 	}
 	for name, head := range refusedHeads {
-		isComplete := strings.Contains(head, "\n\n")
-		attempts = append(attempts, attempt{name: name, code: fmt.Sprintf("request(%q)", head), late: !isComplete})
+		attempts = append(attempts, attempt{name: name, code: fmt.Sprintf("request(%q)", head)})
 	}
 	for name, head := range later {
 		attempts = append(attempts,

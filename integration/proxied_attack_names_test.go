@@ -90,12 +90,14 @@ func TestAttackByAFailingNameServer(t *testing.T) {
 		"forged":         {isForged: true, forged: []string{"9.9.9.66"}, first: []string{worldServer}},
 		"private-1000":   {first: many("10.9.")},
 		"reachable-1000": {first: append(many("10.9."), worldServer)},
+		"nobody":         {first: []string{"9.9.9.77"}},
 		"special-last":   {first: append([]string{worldServer}, many("10.9.")...)},
 	} {
 		a.names.set(name+"."+goodName, x)
 	}
 	a.try(t, allowGood, []attempt{
-		{name: "silent", code: `get("silent.good.test")`, late: true},
+		{name: "an address without a host", code: `get("nobody.good.test")`, late: true},
+		{name: "a silent server", code: `get("silent.good.test")`, late: true},
 		{name: "truncated", code: `get("truncated.good.test")`, works: true},
 		{name: "forged", code: `get("forged.good.test")`, works: true},
 		{name: "1000 private addresses", code: `get("private-1000.good.test")`},

@@ -147,3 +147,16 @@ func (r *streamRecord) forget() {
 	defer r.mu.Unlock()
 	r.all.Reset()
 }
+
+func (r *streamRecord) forgetMost() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.most = r.open
+}
+
+// mostOpen is how many connections were open at a time.
+func (r *streamRecord) mostOpen() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.most
+}
