@@ -157,6 +157,9 @@ func addTestDecider(t *testing.T, p *parent) (*decider, *launch.Channel) {
 		p.serveDecider(d)
 	}()
 	t.Cleanup(func() { peer.Close(); <-served })
+	if err := peer.Send(t.Context(), []byte(`{"number":0,"allowed":false}`)); err != nil { // asks for the notices
+		t.Fatal(err)
+	}
 	return d, peer
 }
 
