@@ -244,7 +244,8 @@ func (c Config) Environ(prefixes ...string) []string {
 		for _, name := range []string{"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"} {
 			env[name] = "http://" + ProxyServer
 		}
-		env["no_proxy"], env["NO_PROXY"] = notProxied, notProxied
+		direct := notProxied + "," + c.Hostname
+		env["no_proxy"], env["NO_PROXY"] = direct, direct
 	}
 	maps.Copy(env, c.Env)
 	out := make([]string, 0, len(env))
@@ -254,8 +255,8 @@ func (c Config) Environ(prefixes ...string) []string {
 	return out
 }
 
-// notProxied are the hosts that programs ask without the proxy.
-const notProxied = "localhost,127.0.0.1,::1"
+// notProxied are the sandbox's own addresses, which programs ask without the proxy. Not each program takes the range.
+const notProxied = "localhost,127.0.0.0/8,127.0.0.1,127.0.1.1,::1,198.18.0.2,fd53::2"
 
 // ReadConfig reads one configuration in JSON. Fields that do not exist, and
 // anything after the configuration, are errors.

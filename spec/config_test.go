@@ -241,6 +241,12 @@ func TestEnvironKeepsTheHostOut(t *testing.T) {
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
+	names := Config{Network: NetworkProxied, Hostname: "inside", Env: map[string]string{"HTTPS_PROXY": "mine"}}.Environ()
+	for _, want := range []string{"http_proxy=http://198.18.0.1:3128", "HTTPS_PROXY=mine", "NO_PROXY=" + notProxied + ",inside", "no_proxy=" + notProxied + ",inside"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("got %q, want %s in it", names, want)
+		}
+	}
 	for uid, want := range map[uint32]string{0: "USER=root", 1000: "USER=sandbox"} {
 		if got := (Config{User: &User{UID: uid}}).Environ(); !slices.Contains(got, want) {
 			t.Errorf("uid %d: got %q, want %s in it", uid, got, want)

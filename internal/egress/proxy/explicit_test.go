@@ -92,9 +92,19 @@ func TestCurlAsksTheProxy(t *testing.T) {
 	if want := "/a of pypi.org/b of other.examplehello other.example"; err != nil || string(out) != want {
 		t.Errorf("%q, error %v; want %q", out, err, want)
 	}
-	out, err = exec.Command("curl", "-sS", "-x", proxy, "https://evil.org/").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "403") {
-		t.Errorf("%q, error %v", out, err)
+	out, err = exec.Command("curl", "-sSv", "-x", proxy, "https://evil.org/").CombinedOutput()
+	if want := "403 Forbidden: evil.org:443 is not allowed; add --allow evil.org"; err == nil || !strings.Contains(string(out), want) {
+		t.Errorf("%q, error %v; want %q", out, err, want)
+	}
+}
+
+func TestTheFirstLineOfAnAnswerIsPrintable(t *testing.T) {
+	for text, want := range map[string]bool{
+		"a.test is not allowed": true, "a\r\nX: y": false, "a\tb": false, "bücher": false, "\x7f": false, strings.Repeat("a", 301): false,
+	} {
+		if isPhrase(text) != want {
+			t.Errorf("%.20q: %v", text, !want)
+		}
 	}
 }
 

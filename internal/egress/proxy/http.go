@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/sniff"
@@ -139,7 +140,11 @@ func (c *connection) answer(r *sniff.Request, malformed error, reason string) {
 func (c *connection) write(r *sniff.Request, status int, reason string) {
 	body := "sandbox-runtime: " + reason + "\n"
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", status, http.StatusText(status), len(body))
+	phrase := http.StatusText(status)
+	if r != nil && r.IsConnect && isPhrase(reason) { // most clients do not show the body of such an answer
+		phrase += ": " + reason
+	}
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", status, phrase, len(body))
 	if r == nil || r.Method != http.MethodHead {
 		b.WriteString(body)
 	}
@@ -149,6 +154,11 @@ func (c *connection) write(r *sniff.Request, status int, reason string) {
 	if _, err := c.client.Write(b.Bytes()); err == nil {
 		c.linger()
 	}
+}
+
+// isPhrase says whether each client takes the text in the first line of an answer.
+func isPhrase(text string) bool {
+	return len(text) <= 300 && !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 // linger ends a connection whose client may still be sending.
