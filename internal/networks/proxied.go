@@ -218,8 +218,8 @@ func (n Networks) Decider(ctx context.Context, id string) (*os.File, error) {
 // Events are the kept events of the sandbox in the proxied network: see [egress.Egress.Events]. There are none for a
 // sandbox that was never there.
 func (n Networks) Events(ctx context.Context, id string, follow bool) iter.Seq2[spec.NetworkEvent, error] {
+	names, isKnown, err := n.NamesOf(id) // now: another user's sandbox can get the id later
 	return func(yield func(spec.NetworkEvent, error) bool) {
-		names, isKnown, err := n.NamesOf(id)
 		if err != nil {
 			yield(spec.NetworkEvent{}, err)
 		}

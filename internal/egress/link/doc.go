@@ -107,7 +107,10 @@ type Counts struct {
 	Dropped uint64 `json:"dropped"`
 }
 
-// Add adds counts. A count that would overflow stays at its maximum.
+// maxCount leaves room: the sum of two counts is an int64. A hostile worker can report any count.
+const maxCount = 1<<62 - 1
+
+// Add adds counts. A count stays at its maximum.
 func (c *Counts) Add(more Counts) {
 	for _, p := range []struct {
 		to   *uint64
@@ -119,9 +122,7 @@ func (c *Counts) Add(more Counts) {
 		{&c.Received, more.Received},
 		{&c.Dropped, more.Dropped},
 	} {
-		if *p.to += p.more; *p.to < p.more {
-			*p.to = ^uint64(0)
-		}
+		*p.to = min(*p.to, maxCount) + min(p.more, maxCount-min(*p.to, maxCount))
 	}
 }
 

@@ -64,10 +64,13 @@ func TestWrongReportsAreRefused(t *testing.T) {
 }
 
 func TestCountsDoNotOverflow(t *testing.T) {
-	c := Counts{Sent: ^uint64(0) - 1, Requests: 1}
-	c.Add(Counts{Sent: 2, Requests: 2})
-	if want := (Counts{Sent: ^uint64(0), Requests: 3}); c != want {
+	c := Counts{Sent: maxCount - 1, Requests: 1}
+	c.Add(Counts{Sent: 2, Received: ^uint64(0), Requests: 2})
+	if want := (Counts{Sent: maxCount, Received: maxCount, Requests: 3}); c != want {
 		t.Errorf("%+v; want %+v", c, want)
+	}
+	if sum := int64(c.Sent) + int64(c.Received); sum <= 0 {
+		t.Errorf("the sum is %d", sum)
 	}
 }
 

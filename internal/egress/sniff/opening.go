@@ -21,8 +21,11 @@ import (
 )
 
 const (
-	// maxBytes bounds a ClientHello and the head of a request.
+	// maxBytes bounds the head of a request.
 	maxBytes = 64 << 10
+	// maxHello bounds a ClientHello with its records. Some servers take no more than 16 KiB. Many clients can
+	// be within a ClientHello at a time, and crypto/tls keeps the bytes, too.
+	maxHello = 20 << 10
 	// maxLine bounds a first line that is not clearly of HTTP. Each read looks at all of the line.
 	maxLine = 4 << 10
 	// readTime is the time for an opening, or the head of a request, after the first byte.
@@ -193,7 +196,7 @@ func readHello(b []byte, r io.Reader) (Opening, error) {
 	}
 	const encryptedClientHello = 0xfe0d
 	var all bytes.Buffer
-	bounded := io.LimitReader(io.MultiReader(bytes.NewReader(b), r), maxBytes)
+	bounded := io.LimitReader(io.MultiReader(bytes.NewReader(b), r), maxHello)
 	o := Opening{Kind: TLS}
 	var nonASCII bool
 	err := tls.Server(replay{Reader: io.TeeReader(bounded, &all)}, &tls.Config{

@@ -161,7 +161,7 @@ func TestMalformedClientHellosAreRefused(t *testing.T) {
 		"data":          append([]byte{0x17, 3, 3, 0, 0}, plain...),
 		"SSL 2.0":       append([]byte{0x80, 0x2e, 1, 3, 3}, make([]byte, 43)...),
 		"only a letter": {0x16, 'x', 'x', 'x', 'x', 'x'},
-		"64 KiB":        records(slices.Concat(plain[:5], []byte{1, 0, 0xff, 0xff}, make([]byte, 0xffff)), 100),
+		"too long":      records(slices.Concat(plain[:5], []byte{1, 0, 0x50, 0x01}, make([]byte, 0x5001)), 1000),
 	} {
 		c := accept(t, func(address string) {
 			c, err := net.Dial("tcp", address)
@@ -173,7 +173,7 @@ func TestMalformedClientHellosAreRefused(t *testing.T) {
 			}
 		})
 		var bad *MalformedError
-		if o, err := Read(c, time.Minute); !errors.As(err, &bad) || o.ServerName != "" || len(o.Bytes) > maxBytes {
+		if o, err := Read(c, time.Minute); !errors.As(err, &bad) || o.ServerName != "" || len(o.Bytes) > maxHello {
 			t.Errorf("%s: %s, name %q, %d bytes, error %v", name, o.Kind, o.ServerName, len(o.Bytes), err)
 		}
 	}
