@@ -144,7 +144,7 @@ func (s *sandboxes) awaitEgressEnd(t *testing.T) {
 	})
 }
 
-// fetch is a command that prints the answer to a request.
+// fetchBy is a command that prints the answer to a request.
 func fetchBy(url string) []string {
 	return []string{"--", "curl", "--noproxy", "*", "-sS", "--max-time", "20", url}
 }

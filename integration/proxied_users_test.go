@@ -91,8 +91,11 @@ func (w *farWorld) holdsUser(ctx context.Context, t *testing.T, socket string, g
 	}
 	for _, g := range refused {
 		config := sandbox.Config{Storage: sandbox.StorageMemory, Network: g.Network, Allow: g.Allow, Observe: g.Observe}
-		if _, err := m.Create(ctx, config); !errors.Is(err, launch.ErrRefused) {
+		if other, err := m.Create(ctx, config); !errors.Is(err, launch.ErrRefused) {
 			t.Errorf("%+v: %v", g, err)
+			if err == nil {
+				_ = other.Close() // the test has failed
+			}
 		}
 		if g.Network == "" {
 			g.Network = sandbox.NetworkProxied

@@ -87,3 +87,12 @@ func TestCeilings(t *testing.T) {
 		}
 	}
 }
+
+func TestAChangePublishesPortsOfFullOnly(t *testing.T) {
+	for _, network := range Networks() {
+		_, err := Config{}.Changed(&NetworkGrant{Network: network, Publish: []string{"8080:80"}}, "")
+		if isRefused := err != nil && strings.Contains(err.Error(), `publish: needs the network "full"`); isRefused != (network != NetworkFull) {
+			t.Errorf("%s: %v", network, err)
+		}
+	}
+}
