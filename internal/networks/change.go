@@ -105,7 +105,7 @@ func (n Networks) connect(ctx context.Context, box *record.Sandbox, from spec.Ne
 	case spec.NetworkFull:
 		more, err = n.connectFull(ctx, namespace, names, from, next, late)
 	case spec.NetworkProxied:
-		more, err = n.connectProxied(ctx, namespace, names, from, *next)
+		more, err = n.connectProxied(ctx, namespace, names, from, *next, late)
 	}
 	return cut + more, err
 }
@@ -151,7 +151,7 @@ func (n Networks) connectFull(
 
 // connectProxied admits the sandbox to the proxied network, or changes its rules there.
 func (n Networks) connectProxied(
-	ctx context.Context, namespace *os.File, names record.Names, from spec.NetworkGrant, next record.Record,
+	ctx context.Context, namespace *os.File, names record.Names, from spec.NetworkGrant, next record.Record, late bool,
 ) (cut int, err error) {
 	p, err := newProxied(names, next)
 	if err != nil {
@@ -159,6 +159,9 @@ func (n Networks) connectProxied(
 	}
 	if from.Network == spec.NetworkProxied {
 		return n.regrantProxied(ctx, namespace, p)
+	}
+	if late {
+		return 0, n.admitAgain(ctx, namespace, p)
 	}
 	return 0, n.admit(ctx, namespace, p)
 }
@@ -217,19 +220,18 @@ func (n Networks) EndChange(ctx context.Context, box *record.Sandbox) error {
 			if ctx.Err() != nil {
 				return err
 			}
-			return n.endWithout(ctx, box, wanted, err)
+			return n.endWithout(ctx, box, wanted, fmt.Errorf("finish an interrupted change of its network: %w", err))
 		}
 	}
 	wanted.Rewiring = false
 	return box.Keep(wanted)
 }
 
-// endWithout ends an interrupted change that failed: the sandbox has no network, and a note has the
-// cause. The links are gone already.
+// endWithout leaves a sandbox without a network, with the cause in a note.
 func (n Networks) endWithout(ctx context.Context, box *record.Sandbox, r record.Record, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statedir.CleanupTime)
 	defer cancel()
-	r.Notes = append(r.Notes, fmt.Sprintf("the sandbox has no network: finish an interrupted change of its network: %v", cause))
+	r.Notes = append(r.Notes, fmt.Sprintf("the sandbox has no network: %v", cause))
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
 	if _, err := n.connect(ctx, box, anyNetwork, &r, true); err != nil {
 		return err

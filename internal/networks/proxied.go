@@ -12,6 +12,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -116,7 +118,7 @@ func (n Networks) regrantProxied(ctx context.Context, namespace *os.File, p prox
 	}
 	err = n.egress().Change(ctx, p.box)
 	if errors.Is(err, egress.ErrUnknown) {
-		return before, n.admit(ctx, namespace, p)
+		return before, n.admitAgain(ctx, namespace, p)
 	}
 	if err == nil {
 		err = capture.SetPorts(namespace, p.ports)
@@ -168,8 +170,9 @@ func (n Networks) IsServed(ctx context.Context, id string, r record.Record) (boo
 	return n.egress().Has(ctx, keyOf(names))
 }
 
-// Restore serves the sandbox again if both processes of the proxied network were killed. The caller must hold
-// the sandbox.
+// Restore serves the sandbox again if both processes of the proxied network were killed. If a program inside has
+// taken a port of the network meanwhile, the sandbox has no network, and a note says so. The caller must hold the
+// sandbox.
 func (n Networks) Restore(ctx context.Context, box *record.Sandbox) error {
 	r, err := record.Read(box.Path())
 	if err != nil {
@@ -191,7 +194,27 @@ func (n Networks) Restore(ctx context.Context, box *record.Sandbox) error {
 		return box.Why(ctx, &launch.SandboxError{ID: box.ID, Err: launch.ErrNotRunning})
 	}
 	defer namespace.Close()
-	return n.admit(ctx, namespace, p)
+	err = n.admitAgain(ctx, namespace, p)
+	if errors.Is(err, unix.EADDRINUSE) { // an error here would let the sandbox stop all commands of its owner
+		return n.endWithout(ctx, box, r, fmt.Errorf("serve the sandbox again: %w", err))
+	}
+	return err
+}
+
+// killTime is how long the sockets of a killed process may stay.
+const killTime = 2 * time.Second
+
+// admitAgain admits a sandbox whose earlier worker can still be on its way out.
+func (n Networks) admitAgain(ctx context.Context, namespace *os.File, p proxied) error {
+	for end := time.Now().Add(killTime); ; {
+		err := n.admit(ctx, namespace, p)
+		if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(end) {
+			return err
+		}
+		if err := statedir.Sleep(ctx, killTime/100); err != nil {
+			return err
+		}
+	}
 }
 
 // Decider opens the channel of the one that decides for a sandbox whose configuration has Ask: see
