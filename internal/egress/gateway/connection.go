@@ -45,8 +45,10 @@ type connection struct {
 
 	// The box's mu guards the fields below.
 
-	// traffic asks again for the last allowed connection or request. address asks for the server's address.
-	traffic, address question
+	// traffic asks again for the last allowed connection or request. It is nil before the first one.
+	traffic question
+	// opensAddress asks again for the server's address. It is nil before the first one.
+	opensAddress func() bool
 	// isCounted says that the connection is one of the requests of the box. isFree says that the next
 	// request is the same one.
 	isCounted, isFree bool
@@ -122,35 +124,47 @@ func (c *connection) report(e proxy.Event) {
 
 // Connect judges traffic that the proxy does not read.
 func (c *connection) Connect(name string, port uint16) rules.Verdict {
-	return c.ask(&c.traffic, c.countConnectionLocked, func() rules.Verdict {
+	return c.ask(c.countConnectionLocked, func() rules.Verdict {
 		return c.judgeLocked(link.Question{Name: name, Port: port})
 	})
 }
 
 // Request judges a request of plain HTTP.
 func (c *connection) Request(name string, port uint16, method, path string) rules.Verdict {
-	return c.ask(&c.traffic, c.countRequestLocked, func() rules.Verdict {
+	return c.ask(c.countRequestLocked, func() rules.Verdict {
 		return c.judgeLocked(link.Question{Name: name, Port: port, Method: method, Path: path})
 	})
 }
 
-// Address judges an address of a server.
+// Address judges an address of a server. The address of the last call is that of the connection.
 func (c *connection) Address(a netip.Addr, port uint16) rules.Verdict {
-	return c.ask(&c.address, func(v rules.Verdict) rules.Verdict { return v }, func() rules.Verdict { return c.box.rules.Address(a, port) })
+	isHost := c.box.gateway.host.contains(a)
+	c.box.mu.Lock()
+	defer c.box.mu.Unlock()
+	c.opensAddress = func() bool { return proxy.OpensServer(c.box.rules.Address(a, port), a, isHost) }
+	return c.box.rules.Address(a, port)
 }
 
 // Destination judges the destination of a connection without a name. The proxy asks once for each.
 func (c *connection) Destination(a netip.Addr, port uint16) rules.Verdict {
-	return c.ask(&c.address, c.countLocked, func() rules.Verdict { return c.box.rules.Address(a, port) })
+	isHost := c.box.gateway.host.contains(a)
+	c.box.mu.Lock()
+	defer c.box.mu.Unlock()
+	v := c.box.rules.Address(a, port)
+	if v.Allowed {
+		c.opensAddress = func() bool { return proxy.OpensDestination(c.box.rules.Address(a, port), isHost) }
+		v = c.countLocked(v)
+	}
+	return v
 }
 
-func (c *connection) ask(kept *question, count func(rules.Verdict) rules.Verdict, q question) rules.Verdict {
+func (c *connection) ask(count func(rules.Verdict) rules.Verdict, q question) rules.Verdict {
 	c.box.mu.Lock()
 	defer c.box.mu.Unlock()
 	v := q()
 	if v.Allowed {
 		if v = count(v); v.Allowed {
-			*kept = q
+			c.traffic = q
 		}
 	}
 	return v
@@ -158,7 +172,7 @@ func (c *connection) ask(kept *question, count func(rules.Verdict) rules.Verdict
 
 // isPermittedLocked says whether the present rules allow the same.
 func (c *connection) isPermittedLocked() bool {
-	return (c.traffic == nil || c.traffic().Allowed) && (c.address == nil || c.address().Allowed)
+	return (c.traffic == nil || c.traffic().Allowed) && (c.opensAddress == nil || c.opensAddress())
 }
 
 // observedLocked allows a name that no rule denies, if the box is only observed. The reason says which

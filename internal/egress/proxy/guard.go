@@ -22,26 +22,29 @@ func (e *deniedError) Error() string { return e.reason }
 // judgeAddress judges an address to which an allowed name leads.
 func (b *Sandbox) judgeAddress(name string, a netip.AddrPort) error {
 	v := b.Rules.Address(a.Addr(), a.Port())
+	isHost := b.IsHost(a.Addr())
 	switch {
 	case v.IsDenied():
 		return &deniedError{v.Rule, v.Reason}
 	case a.Addr().Zone() != "":
 		return &deniedError{v.Rule, fmt.Sprintf("%s leads to %s; an address with a zone cannot be allowed", name, a)}
-	case b.IsHost(a.Addr()):
-		return openHost(v, fmt.Sprintf("%s leads to %s, an address of the host itself; add --allow %s", name, a, a))
-	case !v.Allowed && special.Contains(a.Addr()):
-		return &deniedError{v.Rule, fmt.Sprintf("%s leads to %s, which is not a public address; add --allow %s", name, a, a)}
+	case OpensServer(v, a.Addr(), isHost):
+		return nil
+	case isHost:
+		return &deniedError{v.Rule, fmt.Sprintf("%s leads to %s, an address of the host itself; add --allow %s", name, a, a)}
 	}
-	return nil
+	return &deniedError{v.Rule, fmt.Sprintf("%s leads to %s, which is not a public address; add --allow %s", name, a, a)}
 }
 
-// openHost wants a rule for the one address.
-func openHost(v rules.Verdict, reason string) error {
-	if v.Allowed && v.IsSingle {
-		return nil
-	}
-	return &deniedError{v.Rule, reason}
+// OpensServer says whether a verdict of [Rules.Address] lets an allowed name lead to the address. A public address
+// needs no rule.
+func OpensServer(v rules.Verdict, a netip.Addr, isHost bool) bool {
+	return !v.IsDenied() && a.Zone() == "" && (OpensDestination(v, isHost) || !isHost && !special.Contains(a))
 }
+
+// OpensDestination says whether a verdict of [Rules.Destination] opens an address. An address of the host needs a
+// rule for this one address.
+func OpensDestination(v rules.Verdict, isHost bool) bool { return v.Allowed && (v.IsSingle || !isHost) }
 
 // dialName connects to a server of the name. The check is on each address that is really dialled, so a
 // name cannot change its address after the check.
@@ -66,12 +69,25 @@ func (b *Sandbox) dialName(ctx context.Context, name string, port uint16) (*net.
 		return err
 	}}
 	c, err := dial(ctx, d, name+".", port) // the dot: no search domain of the host is tried
+	if err == nil {
+		// Two addresses can be dialled at a time. The rules must know the one of the connection.
+		if err = b.judgeAddress(name, addressOf(c)); err != nil {
+			reset(c)
+			return nil, err
+		}
+	}
 	mu.Lock()
 	defer mu.Unlock()
 	if err != nil && denied != nil {
 		return nil, denied
 	}
 	return c, err
+}
+
+// addressOf is the address of the other end.
+func addressOf(c *net.TCPConn) netip.AddrPort {
+	a := c.RemoteAddr().(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // of TCP
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 }
 
 // dialAddress connects to an address that a rule has allowed.

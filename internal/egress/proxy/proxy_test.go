@@ -17,9 +17,12 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
 )
 
 const public, public6 = "8.8.8.8", "2001:4860:4860::8888"
@@ -280,6 +283,35 @@ func TestNamesLeadToPublicAddressesOnly(t *testing.T) {
 		if want := map[string]int{public: 2, public6: 1, "10.0.0.1": 1}[a]; s.count() != want {
 			t.Errorf("%s has %d connections, want %d", a, s.count(), want)
 		}
+	}
+}
+
+// laterRules deny an address when they are asked again.
+type laterRules struct {
+	fixedRules
+	asked atomic.Int32
+}
+
+func (l *laterRules) Address(a netip.Addr, port uint16) rules.Verdict {
+	if l.asked.Add(1) > 1 {
+		return rules.Verdict{Rule: "later", Reason: "it is denied now"}
+	}
+	return l.fixedRules.Address(a, port)
+}
+
+// The rules are asked last for the address of the connection, also if several addresses were dialled.
+func TestTheAddressOfTheConnectionIsJudgedAgain(t *testing.T) {
+	w := newWorld(t, []string{"later.example:7"}, nil, map[string][]string{"later.example": {public}})
+	arrived := server(t, public+":7", echo)
+	w.Rules = &laterRules{fixedRules: w.Rules.(fixedRules)} //nolint:forcetypeassert // of newWorld
+	c := w.connect(t, w.address(t, "later.example", 7))
+	io.WriteString(c, "\x00")
+	wantReset(t, "denied while the server was dialled", c)
+	if e := w.event(t); e.Decision != Denied || e.Rule != "later" {
+		t.Errorf("event %+v", e)
+	}
+	if arrived.count() != 1 {
+		t.Errorf("%d connections", arrived.count())
 	}
 }
 

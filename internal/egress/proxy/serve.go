@@ -144,7 +144,7 @@ func (c *connection) serveAddress(ctx context.Context, to netip.AddrPort) {
 // of the sandbox itself, has no rule.
 func (c *connection) judgeDestination(to netip.AddrPort) rules.Verdict {
 	v := c.box.Rules.Destination(to.Addr(), to.Port())
-	if v.Allowed && c.box.IsHost(to.Addr()) && openHost(v, "") != nil {
+	if v.Allowed && !OpensDestination(v, c.box.IsHost(to.Addr())) {
 		return rules.Verdict{Rule: v.Rule, Reason: fmt.Sprintf("%s is an address of the host itself; add --allow %s", to, to)}
 	}
 	v.Allowed = v.Allowed && !names.Reserved(to.Addr())
@@ -181,7 +181,7 @@ func (c *connection) dial(ctx context.Context) (*net.TCPConn, error) {
 	}
 	server, err := c.box.dialName(ctx, c.event.Name, c.event.Port)
 	if err == nil {
-		c.event.Address = server.RemoteAddr().(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // of TCP
+		c.event.Address = addressOf(server)
 	}
 	return server, err
 }
