@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
@@ -129,10 +130,23 @@ func (l *eventLog) readLines() error {
 		if json.Unmarshal([]byte(line), &e) != nil {
 			continue // a worker that was taken over can write any line
 		}
+		for _, text := range []*string{&e.Name, &e.Address, &e.Rule, &e.Decision, &e.Reason} {
+			*text = printable(*text)
+		}
 		if !l.yield(e, nil) {
 			return errEnough
 		}
 	}
+}
+
+// printable replaces the characters that would change a terminal. The strings of JSON can have them.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
 }
 
 func (l *eventLog) close() {

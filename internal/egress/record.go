@@ -31,6 +31,7 @@ const maxEvents = 512 << 10
 type record struct {
 	dir    string
 	names  []string
+	known  map[string]struct{} // the same names; the worker can repeat one
 	counts Counts
 	// written is how many names the file has, and writtenSize how many bytes.
 	written     int
@@ -40,7 +41,7 @@ type record struct {
 
 // openRecord opens the record of a box, which may be there from an earlier parent.
 func openRecord(dir string) (*record, error) {
-	r := &record{dir: dir}
+	r := &record{dir: dir, known: map[string]struct{}{}}
 	if err := r.makeDir(); err != nil && !isFull(err) {
 		return nil, err
 	}
@@ -77,22 +78,29 @@ func (r *record) readNames() error {
 	}
 	for line := range strings.Lines(string(text)) {
 		name, isWhole := strings.CutSuffix(line, "\n")
-		if !isWhole || !link.IsName(name) { // a parent was killed while it wrote
+		if !isWhole || !link.IsName(name) || !r.keep(name) { // a parent was killed while it wrote
 			break
 		}
-		r.names = append(r.names, name)
 		r.writtenSize += int64(len(line))
 	}
 	r.written = len(r.names)
 	return nil
 }
 
-// addName adds a name of the worker. A name beyond the bound is ignored.
+// keep is false for a name that the record has, and for one beyond the bound.
+func (r *record) keep(name string) bool {
+	if _, isKnown := r.known[name]; isKnown || len(r.names) >= link.MaxNames {
+		return false
+	}
+	r.names, r.known[name] = append(r.names, name), struct{}{}
+	return true
+}
+
+// addName adds a name of the worker, which must be a new one: the next worker refuses a list with a repetition.
 func (r *record) addName(name string) {
-	if len(r.names) >= link.MaxNames {
+	if !r.keep(name) {
 		return
 	}
-	r.names = append(r.names, name)
 	text := strings.Join(r.names[r.written:], "\n") + "\n"
 	if err := appendTo(r.path(namesName), text, r.writtenSize); err != nil {
 		_ = r.makeDir() // the disk may have room again for the next name
