@@ -92,8 +92,9 @@ type NetworkAsker interface {
 // after 30 seconds, or when the connection ends: the connection is refused then. A sandbox has one caller of
 // DecideNetwork at a time.
 //
-// DecideNetwork returns when ctx ends, when the sandbox loses the network or when the processes of the network
-// end. Its error is never nil. All calls have returned by then.
+// DecideNetwork returns when ctx ends, when SetNetwork grants NetworkProxied without Ask, when the sandbox is
+// removed, or when the processes of the network end. SetNetwork without Ask also ends the connections that were
+// allowed. The error of DecideNetwork is never nil. All calls have returned by then.
 func (s *Sandbox) DecideNetwork(ctx context.Context, allow func(context.Context, NetworkQuestion) bool) error {
 	return do(s, "decisions about the network", func(n NetworkAsker) error {
 		socket, err := n.NetworkDecider(ctx)

@@ -37,8 +37,8 @@ type Decider struct {
 }
 
 // Decider makes the caller the decider of a sandbox. It is in force when Decider returns. A sandbox has one
-// decider at a time. The caller must call Decide or Close. The error is [ErrUnknown] for a sandbox that is
-// not there.
+// decider at a time, and only with [Box.Ask]. The caller must call Decide or Close. The error is [ErrUnknown]
+// for a sandbox that is not there.
 func (e Egress) Decider(ctx context.Context, key string) (*Decider, error) {
 	channel, err := e.connect()
 	if isNobody(err) {
@@ -94,8 +94,8 @@ const maxNotice = 6*(link.MaxName+link.MaxMethod+link.MaxPath) + 256
 // result true allows this one connection or request. The context of a call ends with the question: after 30
 // seconds, or when the connection ends. The connection is then refused.
 //
-// Decide returns when ctx ends or when the sandbox is dismissed, with an error that is never nil. All calls
-// have returned by then, and the decider is closed.
+// Decide returns when ctx ends, when the sandbox is dismissed, or when its rules come without [Box.Ask]. The
+// error is never nil. All calls have returned by then, and the decider is closed.
 func (d *Decider) Decide(ctx context.Context, allow func(context.Context, Question) bool) error {
 	defer d.channel.Close()
 	calls, cancel := context.WithCancel(ctx)

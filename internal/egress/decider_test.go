@@ -102,7 +102,7 @@ func lastEvent(t *testing.T, e Egress) (last Event) {
 
 func TestAnEmbedderDecides(t *testing.T) {
 	o, e, s := newOutside(t), newEgress(t), newSandbox(t)
-	box := Box{Key: "box", Allow: []string{"good.example"}, Deny: []string{"bad.example"}}
+	box := Box{Key: "box", Ask: true, Allow: []string{"good.example"}, Deny: []string{"bad.example"}}
 	if err := e.Admit(t.Context(), box, s.sockets); err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestAnEmbedderDecides(t *testing.T) {
 func TestAnEmbedderDecidesAboutConnections(t *testing.T) {
 	newOutside(t)
 	e, s := newEgress(t), newSandbox(t)
-	if err := e.Admit(t.Context(), Box{Key: "box"}, s.sockets); err != nil {
+	if err := e.Admit(t.Context(), Box{Key: "box", Ask: true}, s.sockets); err != nil {
 		t.Fatal(err)
 	}
 	questions, _ := decide(t, e, "box")
@@ -222,7 +222,7 @@ func TestAnEmbedderDecidesAboutConnections(t *testing.T) {
 func TestRulesChangeWhileAnEmbedderDecides(t *testing.T) {
 	newOutside(t)
 	e, s := newEgress(t), newSandbox(t)
-	box := Box{Key: "box"}
+	box := Box{Key: "box", Ask: true}
 	if err := e.Admit(t.Context(), box, s.sockets); err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func TestRulesChangeWhileAnEmbedderDecides(t *testing.T) {
 func TestAQuestionEndsWithoutAnAnswer(t *testing.T) {
 	o, e, s := newOutside(t), newEgress(t), newSandbox(t)
 	e.answerTime = 300 * time.Millisecond
-	if err := e.Admit(t.Context(), Box{Key: "box"}, s.sockets); err != nil {
+	if err := e.Admit(t.Context(), Box{Key: "box", Ask: true}, s.sockets); err != nil {
 		t.Fatal(err)
 	}
 	questions, end := decide(t, e, "box")
@@ -309,7 +309,7 @@ func TestAQuestionEndsWithoutAnAnswer(t *testing.T) {
 
 func TestTheDeciderGoesAway(t *testing.T) {
 	o, e, s := newOutside(t), newEgress(t), newSandbox(t)
-	if err := e.Admit(t.Context(), Box{Key: "box"}, s.sockets); err != nil {
+	if err := e.Admit(t.Context(), Box{Key: "box", Ask: true}, s.sockets); err != nil {
 		t.Fatal(err)
 	}
 	questions, end := decide(t, e, "box")
@@ -349,7 +349,7 @@ func TestTheDeciderGoesAway(t *testing.T) {
 func TestTheSandboxOfADeciderIsSuspended(t *testing.T) {
 	newOutside(t)
 	e, s := newEgress(t), newSandbox(t)
-	box := Box{Key: "box", Allow: []string{"good.example"}}
+	box := Box{Key: "box", Ask: true, Allow: []string{"good.example"}}
 	admit := func() {
 		t.Helper()
 		if err := e.Admit(t.Context(), box, s.sockets); err != nil {
@@ -400,7 +400,7 @@ func TestOpenQuestionsAreBounded(t *testing.T) {
 	newOutside(t)
 	e, s, other := newEgress(t), newSandbox(t), newSandbox(t)
 	for key, s := range map[string]sandbox{"box": s, "other": other} {
-		if err := e.Admit(t.Context(), Box{Key: key}, s.sockets); err != nil {
+		if err := e.Admit(t.Context(), Box{Key: key, Ask: true}, s.sockets); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -442,7 +442,7 @@ func TestOpenQuestionsAreBounded(t *testing.T) {
 // Questions end with the worker. The decider stays.
 func TestTheWorkerIsKilledWhileAnEmbedderDecides(t *testing.T) {
 	o, e, s := newOutside(t), newEgress(t), newSandbox(t)
-	if err := e.Admit(t.Context(), Box{Key: "box"}, s.sockets); err != nil {
+	if err := e.Admit(t.Context(), Box{Key: "box", Ask: true}, s.sockets); err != nil {
 		t.Fatal(err)
 	}
 	questions, _ := decide(t, e, "box")
@@ -477,7 +477,7 @@ func TestTheWorkerIsKilledWhileAnEmbedderDecides(t *testing.T) {
 func TestTheParentIsKilledWhileAnEmbedderDecides(t *testing.T) {
 	newOutside(t)
 	e, s := newEgress(t), newSandbox(t)
-	if err := e.Admit(t.Context(), Box{Key: "box"}, s.sockets); err != nil {
+	if err := e.Admit(t.Context(), Box{Key: "box", Ask: true}, s.sockets); err != nil {
 		t.Fatal(err)
 	}
 	d, err := e.Decider(t.Context(), "box")
@@ -501,7 +501,7 @@ func TestTheParentIsKilledWhileAnEmbedderDecides(t *testing.T) {
 func TestUnusualRequestsAreNoQuestions(t *testing.T) {
 	newOutside(t)
 	e, s := newEgress(t), newSandbox(t)
-	if err := e.Admit(t.Context(), Box{Key: "box"}, s.sockets); err != nil {
+	if err := e.Admit(t.Context(), Box{Key: "box", Ask: true}, s.sockets); err != nil {
 		t.Fatal(err)
 	}
 	questions, _ := decide(t, e, "box")

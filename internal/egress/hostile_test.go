@@ -28,7 +28,7 @@ func newHostileParent(t testing.TB) *parent {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.admit(Box{Key: key, Allow: []string{key + ".example"}}, []link.Role{link.Streams}, []*os.File{file}); err != nil {
+		if err := p.admit(Box{Key: key, Allow: []string{key + ".example"}, Ask: true}, []link.Role{link.Streams}, []*os.File{file}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { file.Close() })
@@ -70,7 +70,7 @@ func wantUnhurt(t testing.TB, p *parent) {
 		t.Fatalf("the parent has %d boxes, and %d of %d orders are in force", len(p.boxes), p.acked, p.sent)
 	}
 	for key, b := range p.keys {
-		if want := (Box{Key: key, Allow: []string{key + ".example"}}); !reflect.DeepEqual(b.grant, want) || len(b.files) != 1 {
+		if want := (Box{Key: key, Allow: []string{key + ".example"}, Ask: true}); !reflect.DeepEqual(b.grant, want) || len(b.files) != 1 {
 			t.Errorf("box %s is %+v now", key, b.grant)
 		}
 		p.mu.Lock()

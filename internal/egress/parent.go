@@ -131,10 +131,11 @@ func (p *parent) admit(grant Box, roles []link.Role, files []*os.File) error {
 		b = &box{number: p.last, record: record, questions: map[uint64]*question{}}
 	}
 	descriptor.Close(b.files...)
-	b.grant, b.files, b.roles = grant, files, roles
+	b.files, b.roles = files, roles
 	p.mu.Lock()
 	p.boxes[b.number], p.keys[grant.Key] = b, b
 	b.isSuspended = false
+	b.setGrantLocked(grant)
 	p.mu.Unlock()
 	p.orderLocked(p.orderOf(b), b.files)
 	return nil
@@ -148,12 +149,23 @@ func (p *parent) change(grant Box) error {
 	if b == nil || len(b.files) == 0 {
 		return ErrUnknown
 	}
-	b.grant = grant
+	p.mu.Lock()
+	b.setGrantLocked(grant)
+	p.mu.Unlock()
 	p.orderLocked(p.grantOf(b), nil)
 	return nil
 }
 
-// suspend takes the sockets and the rules from a box. The worker forgets the box.
+// setGrantLocked ends the decider if the grant is without Ask. The caller must hold changing, too.
+func (b *box) setGrantLocked(grant Box) {
+	b.grant = grant
+	if b.decider != nil && !grant.Ask {
+		b.decider.end()
+	}
+}
+
+// suspend takes the sockets and the rules from a box. The worker forgets the box. A decider stays for the next
+// grant.
 func (p *parent) suspend(key string) error {
 	p.changing.Lock()
 	defer p.changing.Unlock()
@@ -174,8 +186,11 @@ func (p *parent) suspend(key string) error {
 func (p *parent) grantOf(b *box) link.Order {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return link.Order{Number: b.number, Box: &b.grant, Asks: b.decider != nil}
+	return link.Order{Number: b.number, Box: &b.grant, Asks: b.asks()}
 }
+
+// asks says whether an embedder decides.
+func (b *box) asks() bool { return b.grant.Ask && b.decider != nil }
 
 // dismiss removes a box with all that it has.
 func (p *parent) dismiss(key string) error {
@@ -219,7 +234,7 @@ func (p *parent) boxOf(key string) *box {
 func (p *parent) orderOf(b *box) link.Order {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return link.Order{Number: b.number, Box: &b.grant, Roles: b.roles, Names: b.record.names, Used: b.record.counts, Asks: b.decider != nil}
+	return link.Order{Number: b.number, Box: &b.grant, Roles: b.roles, Names: b.record.names, Used: b.record.counts, Asks: b.asks()}
 }
 
 // orderLocked sends an order to the worker, and asks for its acknowledgement. If there is no worker, the

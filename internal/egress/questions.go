@@ -87,6 +87,9 @@ func (p *parent) addDecider(channel *launch.Channel, key string) (*decider, erro
 	if b == nil || len(b.files) == 0 {
 		return nil, ErrUnknown
 	}
+	if !b.grant.Ask {
+		return nil, fmt.Errorf("sandbox %s asks for no decisions; set Ask with the network", key)
+	}
 	d := &decider{box: b, channel: channel, notices: make(chan notice, maxNotices), ended: make(chan struct{})}
 	p.mu.Lock()
 	isFirst := b.decider == nil

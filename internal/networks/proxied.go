@@ -49,7 +49,7 @@ func newProxied(names record.Names, r record.Record) (proxied, error) {
 		return proxied{}, err
 	}
 	p := proxied{box: egress.Box{
-		Key: keyOf(names), Allow: r.Config.Allow, Deny: r.Config.Deny, Observe: r.Config.Observe,
+		Key: keyOf(names), Allow: r.Config.Allow, Deny: r.Config.Deny, Observe: r.Config.Observe, Ask: r.Config.Ask,
 		Requests: uint64(r.Config.Limits.NetworkRequests), Bytes: uint64(r.Config.Limits.NetworkQuota),
 	}}
 	if r.Config.Observe || r.Config.Ask {

@@ -47,6 +47,8 @@ type box struct {
 	missing      string
 	missingTypes []dnsmessage.Type
 	missed       time.Time
+	// isDismissed says that the box records no more names.
+	isDismissed bool
 }
 
 func newBox(g *gateway, o link.Order) (*box, error) {
@@ -56,13 +58,22 @@ func newBox(g *gateway, o link.Order) (*box, error) {
 		embedder: embedder{open: map[uint64]chan link.Answer{}},
 	}
 	var err error
-	b.names, err = names.New(o.Names, func(name string) error {
-		if !link.IsName(name) {
-			return fmt.Errorf("%q is no name of a host", name)
-		}
-		return g.report(link.Report{Kind: link.KindName, Number: b.number, Name: name})
-	})
+	b.names, err = names.New(o.Names, b.recordName)
 	return b, err
+}
+
+// recordName tells the parent a new name. The parent knows all names of a dismissed box before the
+// acknowledgement: the next box of the number begins with them.
+func (b *box) recordName(name string) error {
+	if !link.IsName(name) {
+		return fmt.Errorf("%q is no name of a host", name)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.isDismissed {
+		return errors.New("the sandbox has left the network")
+	}
+	return b.gateway.report(link.Report{Kind: link.KindName, Number: b.number, Name: name})
 }
 
 // change brings new rules into force, and ends the connections that they do not permit. Rules with an

@@ -12,7 +12,6 @@ import (
 type embedder struct {
 	// decides says that an embedder is there.
 	decides bool
-	last    uint64 // the last number of a question
 	// open are the questions without an answer, by their numbers. The parent answers each question.
 	open map[uint64]chan link.Answer
 }
@@ -82,10 +81,9 @@ func (b *box) openQuestionLocked(q link.Question) (id uint64, answered chan link
 	case !q.IsValid():
 		return 0, nil, fmt.Sprintf("the embedder cannot be asked about this request to %.255s:%d: its method or path is too long, or has unusual characters", q.Name, q.Port)
 	}
-	b.embedder.last++
-	answered = make(chan link.Answer, 1)
-	b.embedder.open[b.embedder.last] = answered
-	return b.embedder.last, answered, ""
+	id, answered = b.gateway.lastQuestion.Add(1), make(chan link.Answer, 1)
+	b.embedder.open[id] = answered
+	return id, answered, ""
 }
 
 // takeAnswer gives an answer to its question. The connection of the question may have ended.
@@ -98,7 +96,7 @@ func (b *box) takeAnswer(a link.Answer) {
 	}
 }
 
-// useAnswer judges with an answer. Deny rules that have come meanwhile win.
+// useAnswer judges with an answer. Deny rules and a grant without Ask that have come meanwhile win.
 func (c *connection) useAnswer(q link.Question, a link.Answer) rules.Verdict {
 	c.box.mu.Lock()
 	defer c.box.mu.Unlock()
@@ -106,7 +104,7 @@ func (c *connection) useAnswer(q link.Question, a link.Answer) rules.Verdict {
 	switch {
 	case v.Allowed:
 		return c.countQuestionLocked(q, v)
-	case v.IsDenied():
+	case v.IsDenied() || !c.box.grant.Ask:
 		return v
 	case !a.Allowed:
 		return rules.Verdict{Reason: a.Reason}
@@ -130,7 +128,7 @@ func (c *connection) judgeLocked(q link.Question) rules.Verdict {
 }
 
 // countQuestionLocked counts an allowed connection or request, and keeps its question: the embedder's
-// permission ends when a deny rule comes.
+// permission ends when a deny rule or a grant without Ask comes.
 func (c *connection) countQuestionLocked(q link.Question, v rules.Verdict) rules.Verdict {
 	isEmbedders := v.Rule == link.AllowedByEmbedder
 	if q.Method == "" {
@@ -141,7 +139,7 @@ func (c *connection) countQuestionLocked(q link.Question, v rules.Verdict) rules
 	if v.Allowed {
 		c.traffic = func() rules.Verdict {
 			now := c.judgeLocked(q)
-			if isEmbedders && !now.IsDenied() {
+			if isEmbedders && c.box.grant.Ask && !now.IsDenied() {
 				return allowedByEmbedder()
 			}
 			return now

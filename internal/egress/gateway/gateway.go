@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
@@ -78,6 +79,8 @@ type gateway struct {
 	resolver *net.Resolver
 	shares   *shares
 	host     *hostAddresses
+	// lastQuestion is the last number of a question. A box that was suspended uses no number again.
+	lastQuestion atomic.Uint64
 
 	// mu guards boxes, by their numbers.
 	mu    sync.Mutex
@@ -182,6 +185,9 @@ func (g *gateway) dismiss(number uint32) {
 	g.mu.Unlock()
 	if b != nil {
 		b.close()
+		b.mu.Lock()
+		b.isDismissed = true
+		b.mu.Unlock()
 		g.divide()
 	}
 }

@@ -93,6 +93,8 @@ type Box struct {
 	Bytes    uint64 `json:"bytes,omitempty"`
 	// Observe allows all names that no rule denies, and all their ports.
 	Observe bool `json:"observe,omitempty"`
+	// Ask lets an embedder decide about names without a rule. Without Ask there is no embedder.
+	Ask bool `json:"ask,omitempty"`
 }
 
 // Counts are what a sandbox has used.
