@@ -10,6 +10,9 @@ import (
 	"strings"
 )
 
+// maxFields bounds the fields of a head: many short ones need far more memory than their bytes.
+const maxFields = 256
+
 // readHead returns the lines of a head, without their ends. The last empty line is not among them.
 func readHead(r *bufio.Reader) ([]string, error) {
 	var lines []string
@@ -20,6 +23,9 @@ func readHead(r *bufio.Reader) ([]string, error) {
 		}
 		if len(line) == 0 && len(lines) > 0 {
 			return lines, nil
+		}
+		if len(lines) > maxFields {
+			return nil, malformed("the request has more than %d fields", maxFields)
 		}
 		size += len(line) + 2
 		lines = append(lines, string(line))

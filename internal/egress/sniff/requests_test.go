@@ -255,3 +255,15 @@ func TestClientsOfHTTP(t *testing.T) {
 		}
 	}
 }
+
+// Many short fields need far more memory than their bytes.
+func TestTheFieldsOfARequestAreBounded(t *testing.T) {
+	for count, isValid := range map[int]bool{maxFields: true, maxFields + 1: false} {
+		fields := "Host: pypi.org\r\n" + strings.Repeat("a:\r\n", count-1)
+		_, err := requestsOf("GET / HTTP/1.1\r\n" + fields + "\r\n").Next()
+		var malformed *MalformedError
+		if isValid && err != nil || !isValid && !errors.As(err, &malformed) {
+			t.Errorf("%d fields: %v", count, err)
+		}
+	}
+}
