@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -238,9 +239,17 @@ func (n Networks) Traffic(ctx context.Context, id string) (spec.Traffic, error) 
 	if errors.Is(err, egress.ErrUnknown) {
 		return all, nil // the network's processes were killed
 	}
-	received, sent := int64(counts.Received), int64(counts.Sent) //nolint:gosec // the parent bounds them
-	return spec.Traffic{
-		Received: all.Received + received, Sent: all.Sent + sent, Charged: all.Charged + received + sent,
-		Requests: int64(counts.Requests), Refused: int64(counts.Refused), //nolint:gosec // as above
-	}, err
+	return withCounts(all, counts), err
 }
+
+// withCounts adds the counts of the proxied network. A worker that was taken over can report any counts.
+func withCounts(t spec.Traffic, c egress.Counts) spec.Traffic {
+	received, sent := bounded(c.Received), bounded(c.Sent)
+	return spec.Traffic{
+		Received: t.Received + received, Sent: t.Sent + sent, Charged: t.Charged + received + sent,
+		Requests: bounded(c.Requests), Refused: bounded(c.Refused),
+	}
+}
+
+// bounded is a count that does not overflow in a sum of a few.
+func bounded(count uint64) int64 { return int64(min(count, math.MaxInt64/4)) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,33 @@ import (
 const listenedRules = `delete table inet sandbox-runtime-capture
 add table inet sandbox-runtime-capture
 add set inet sandbox-runtime-capture listened { type inet_service; elements = { 80 }; }`
+
+// A field that the box lacks would be a rule that nobody follows.
+func TestABoxHasTheWholeGrant(t *testing.T) {
+	c := spec.Config{
+		Network: spec.NetworkProxied, Allow: []string{"a.example"}, Deny: []string{"b.example"}, Observe: true, Ask: true,
+		Limits: spec.Limits{NetworkRequests: 7, NetworkQuota: 8},
+	}
+	names := record.Names{Cgroup: "/box"}
+	got, err := newProxied(names, record.Record{Config: c})
+	want := egress.Box{Key: keyOf(names), Allow: c.Allow, Deny: c.Deny, Observe: true, Ask: true, Requests: 7, Bytes: 8}
+	if err != nil || !reflect.DeepEqual(got.box, want) {
+		t.Errorf("%+v, %v; want %+v", got.box, err, want)
+	}
+}
+
+// A worker that was taken over can report any counts.
+func TestCountsStayNumbers(t *testing.T) {
+	most := ^uint64(0)
+	got := withCounts(spec.Traffic{Received: 1, Sent: 2, Charged: 3}, egress.Counts{Received: most, Sent: most, Requests: most, Refused: most})
+	if got.Received <= 0 || got.Sent <= 0 || got.Charged <= got.Sent || got.Requests <= 0 || got.Refused <= 0 {
+		t.Errorf("%+v", got)
+	}
+	got = withCounts(spec.Traffic{Received: 1, Sent: 2, Charged: 3}, egress.Counts{Received: 10, Sent: 20, Requests: 4, Refused: 5})
+	if want := (spec.Traffic{Received: 11, Sent: 22, Charged: 33, Requests: 4, Refused: 5}); got != want {
+		t.Errorf("%+v; want %+v", got, want)
+	}
+}
 
 func TestNewPortsNeedNewListenersWithoutTPROXY(t *testing.T) {
 	testhost.NeedRoot(t, "network namespaces are made")
