@@ -80,7 +80,7 @@ func claimed(blank, c spec.Config) spec.Config {
 	got.Binds, got.Overlays = c.Binds, c.Overlays
 	got.User, got.Hostname = c.User, c.Hostname
 	got.Workspace, got.Env, got.Cwd, got.Timeout = c.Workspace, c.Env, c.Cwd, c.Timeout
-	got.Network, got.Allow, got.Deny, got.Publish = c.Network, c.Allow, c.Deny, c.Publish
+	got.Network, got.Allow, got.Deny, got.Observe, got.Ask, got.Publish = c.Network, c.Allow, c.Deny, c.Observe, c.Ask, c.Publish
 	got.Sensitivity, got.Ceilings = c.Sensitivity, c.Ceilings
 	got.Limits.NetworkRate, got.Limits.NetworkQuota = c.Limits.NetworkRate, c.Limits.NetworkQuota
 	for _, f := range spec.LimitFields() {

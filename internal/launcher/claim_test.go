@@ -503,7 +503,7 @@ func TestClaimsAtOnce(t *testing.T) {
 // example here, which is a miss by its name. A new field of the configuration has to be in one of
 // the two lists.
 func TestAFieldIsClaimableOrAMiss(t *testing.T) {
-	claimable := []string{"workspace", "env", "cwd", "timeout", "network", "allow", "deny", "publish", "sensitivity", "ceilings", "binds", "overlays", "hostname"}
+	claimable := []string{"workspace", "env", "cwd", "timeout", "network", "allow", "deny", "observe", "ask", "publish", "sensitivity", "ceilings", "binds", "overlays", "hostname"}
 	misses := map[string]spec.Config{
 		"rootfs": {Rootfs: "/srv"},
 		"pid":    {PID: spec.PIDHost}, "seccomp": {Seccomp: "/srv/profile.json"},
@@ -526,6 +526,17 @@ func TestAFieldIsClaimableOrAMiss(t *testing.T) {
 		}
 		if _, reason := templateOf(launch.Create{Config: c}, Sources{}); reason != name {
 			t.Errorf("%s: the reason is %q", name, reason)
+		}
+	}
+	for name, c := range map[string]spec.Config{
+		"observe": {Network: spec.NetworkProxied, Observe: true}, "ask": {Network: spec.NetworkProxied, Ask: true},
+	} {
+		c, err := completed(c, spec.StorageMemory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, reason := templateOf(launch.Create{Config: c}, Sources{}); reason != "" {
+			t.Errorf("%s: no claim because of %s", name, reason)
 		}
 	}
 	c, err := completed(spec.Config{Limits: spec.Limits{Disk: 2 << 30, Memory: 4 << 30}}, spec.StorageMemory)
