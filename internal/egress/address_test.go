@@ -4,7 +4,9 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/netip"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -100,5 +102,51 @@ func TestARangeEndsConnectionsToTheHost(t *testing.T) {
 	}
 	if err := readNow(t, c); !errors.Is(err, unix.ECONNRESET) {
 		t.Errorf("with a rule for the range: %v", err)
+	}
+}
+
+// The host gets all connections to a network on lo, and to other local routes. A rule for a range does not open
+// them.
+func TestARangeOpensNoLocalRouteOfTheHost(t *testing.T) {
+	newOutside(t)
+	shell(t, "ip address add 10.88.0.1/24 dev lo && ip route add local 10.89.0.0/24 dev lo")
+	t.Cleanup(func() { shell(t, "ip address delete 10.88.0.1/24 dev lo; ip route delete local 10.89.0.0/24 dev lo") })
+	e, s := newEgress(t), newSandbox(t)
+	box := Box{Key: "box", Allow: []string{"10.88.0.0/16", "10.89.0.0/16", goodAddress + "/32"}}
+	if err := e.Admit(t.Context(), box, s.sockets); err != nil {
+		t.Fatal(err)
+	}
+	arrived := make(chan string, 2)
+	for _, address := range []string{"10.88.0.7:80", "10.89.0.7:80"} {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted := make(chan struct{})
+		go func() {
+			defer close(accepted)
+			if c, err := l.Accept(); err == nil {
+				arrived <- address
+				c.Close()
+			}
+		}()
+		t.Cleanup(func() { l.Close(); <-accepted })
+		c, err := s.dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(patience))
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+			t.Errorf("%s: %v", address, err)
+		}
+		c.Close()
+	}
+	if len(arrived) > 0 {
+		t.Errorf("the host has a connection to %s", <-arrived)
+	}
+	if c, _, err := s.get(netip.MustParseAddr(goodAddress), "good.example", "/"); err != nil {
+		t.Errorf("an address of another host: %v", err)
+	} else {
+		c.Close()
 	}
 }
