@@ -1,12 +1,19 @@
 package egress
 
 import (
+	"errors"
+	"io"
+	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/names"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
 
 // The next worker refuses a list with a repeated name, and then serves no sandbox.
@@ -53,5 +60,51 @@ func TestAHostileWorkerCannotSendControlCharactersToATerminal(t *testing.T) {
 	}
 	if count != 1 {
 		t.Errorf("%d events", count)
+	}
+}
+
+// The embedder can be the user of a listening launcher. Its descriptors must not stay open in the parent.
+func TestADeciderThatSendsDescriptorsIsEnded(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection would close them
+	p := newHostileParent(t)
+	conn, theirs, err := descriptor.UnixPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	channel, err := launch.ConnChannel(conn, link.MaxSockets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := p.addDecider(channel, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	reply := frame([]byte(`{"number":0}`))
+	reply[0] = 1 // one descriptor
+	if _, err := descriptor.Send(int(theirs.Fd()), reply, int(w.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		p.serveDecider(d)
+	}()
+	select {
+	case <-served:
+	case <-time.After(patience):
+		t.Error("the decider goes on")
+		d.end()
+		<-served
+	}
+	_ = r.SetReadDeadline(time.Now().Add(patience))
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the descriptor is open: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 )
@@ -132,8 +133,9 @@ func (p *parent) serveDecider(d *decider) {
 		}
 	}()
 	for {
-		body, _, err := d.channel.Receive(context.Background(), maxReply)
-		if err != nil {
+		body, files, err := d.channel.Receive(context.Background(), maxReply)
+		descriptor.Close(files...)
+		if err != nil || len(files) > 0 {
 			break
 		}
 		begin()
