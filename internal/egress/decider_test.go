@@ -396,49 +396,6 @@ func TestTheSandboxOfADeciderIsSuspended(t *testing.T) {
 	}
 }
 
-func TestOpenQuestionsAreBounded(t *testing.T) {
-	newOutside(t)
-	e, s, other := newEgress(t), newSandbox(t), newSandbox(t)
-	for key, s := range map[string]sandbox{"box": s, "other": other} {
-		if err := e.Admit(t.Context(), Box{Key: key, Ask: true}, s.sockets); err != nil {
-			t.Fatal(err)
-		}
-	}
-	questions, _ := decide(t, e, "box")
-	others, _ := decide(t, e, "other")
-	var all []chan error
-	var open []held
-	for range link.MaxQuestions {
-		all = append(all, s.fetchLater("other.example"))
-		open = append(open, next(t, questions))
-	}
-	if err := s.fetch("other.example"); err == nil || !strings.Contains(err.Error(), "has 64 open questions") {
-		t.Errorf("one more: %v", err)
-	}
-	done := other.fetchLater("other.example")
-	next(t, others).answer <- true
-	if err := ended(t, done); err != nil {
-		t.Errorf("another sandbox: %v", err)
-	}
-	for i, q := range open {
-		q.answer <- i%2 == 0
-	}
-	allowed := 0
-	for _, done := range all {
-		if ended(t, done) == nil {
-			allowed++
-		}
-	}
-	if allowed != link.MaxQuestions/2 {
-		t.Errorf("%d are allowed", allowed)
-	}
-	done = s.fetchLater("other.example")
-	next(t, questions).answer <- true
-	if err := ended(t, done); err != nil {
-		t.Errorf("after the others: %v", err)
-	}
-}
-
 // Questions end with the worker. The decider stays.
 func TestTheWorkerIsKilledWhileAnEmbedderDecides(t *testing.T) {
 	o, e, s := newOutside(t), newEgress(t), newSandbox(t)

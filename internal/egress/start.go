@@ -117,7 +117,7 @@ func (e Egress) start() error {
 	})
 }
 
-// listen makes the control socket, in the place of one that nobody serves.
+// listen makes the control socket, in the place of one without a parent.
 func (e Egress) listen() (*os.File, error) {
 	if err := os.RemoveAll(e.socket()); err != nil {
 		return nil, err

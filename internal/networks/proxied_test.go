@@ -23,7 +23,7 @@ const listenedRules = `delete table inet sandbox-runtime-capture
 add table inet sandbox-runtime-capture
 add set inet sandbox-runtime-capture listened { type inet_service; elements = { 80 }; }`
 
-// A field that the box lacks would be a rule that nobody follows.
+// A field that the box lacks would be a rule without effect.
 func TestABoxHasTheWholeGrant(t *testing.T) {
 	c := spec.Config{
 		Network: spec.NetworkProxied, Allow: []string{"a.example"}, Deny: []string{"b.example"}, Observe: true, Ask: true,

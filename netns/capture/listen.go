@@ -58,7 +58,7 @@ func listen(f family, kind int, address netip.AddrPort) (*os.File, error) {
 
 // openSocket opens a socket. No other socket can share the address, also not one of the same user: UDP
 // sockets lack SO_REUSEADDR and SO_REUSEPORT. TCP sockets need SO_REUSEADDR, since ended connections can
-// still have the port. The kernel lets nobody share the port of a socket that listens.
+// still have the port. The kernel refuses another socket at the port of one that listens.
 func openSocket(f family, kind int, address netip.AddrPort) (*os.File, error) {
 	fd, err := unix.Socket(f.number, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

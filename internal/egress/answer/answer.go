@@ -1,5 +1,5 @@
 // Package answer answers the DNS queries of one sandbox from its rules and its names. The package
-// does no I/O and asks nobody, so a query carries nothing out of the sandbox. Its input is hostile.
+// does no I/O and sends no query, so a query carries nothing out of the sandbox. Its input is hostile.
 //
 // An allowed name has the synthetic addresses of package names, and no other record: no hints or
 // keys of encrypted ClientHellos, no text, no other hosts. Other names do not exist. An answer is

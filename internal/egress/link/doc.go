@@ -46,7 +46,7 @@ const (
 	FilesPerConnection = 6
 )
 
-// A Role says what comes out of a socket of a box.
+// A Role is the kind of traffic of a socket of a box.
 type Role string
 
 // The roles.
@@ -72,7 +72,7 @@ type Order struct {
 	Names []string `json:"names,omitempty"`
 	// Settle asks for reports with all counts of the box until now. An order with Settle changes nothing.
 	Settle bool `json:"settle,omitempty"`
-	// Used is what the box has used up already.
+	// Used are the counts of the box so far.
 	Used Counts `json:"used"`
 	// Asks says that an embedder decides about names without a rule. All names resolve then.
 	Asks bool `json:"asks,omitempty"`
@@ -87,7 +87,7 @@ type Box struct {
 	// Allow and Deny are texts of internal/egress/rules.
 	Allow []string `json:"allow,omitempty"`
 	Deny  []string `json:"deny,omitempty"`
-	// Requests and Bytes bound what the sandbox may use in its life. Zero is no bound. A connection
+	// Requests and Bytes bound the use of the network in the life of the sandbox. Zero is no bound. A connection
 	// that is not of plain HTTP is one request. Bytes of both directions count.
 	Requests uint64 `json:"requests,omitempty"`
 	Bytes    uint64 `json:"bytes,omitempty"`
@@ -97,7 +97,7 @@ type Box struct {
 	Ask bool `json:"ask,omitempty"`
 }
 
-// Counts are what a sandbox has used.
+// Counts are the use of the network by a sandbox.
 type Counts struct {
 	// Requests are the allowed ones. Refused are the refused connections, requests and queries.
 	Requests uint64 `json:"requests"`

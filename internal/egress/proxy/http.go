@@ -75,7 +75,7 @@ func (c *connection) judge(ctx context.Context, r *sniff.Request, isFirst bool) 
 		return &deniedError{v.Rule, "a request for WebSocket needs a connection of its own"}
 	}
 	v = c.hold(ctx, v, r.Method, r.Path)
-	if v.Allowed && r.IsUpgrade { // nobody judges the bytes after the request
+	if v.Allowed && r.IsUpgrade { // no rule judges the bytes after the request
 		v = c.hold(ctx, c.box.Rules.Connect(name, port), "", "")
 	}
 	if !v.Allowed {

@@ -162,7 +162,7 @@ func (c *connection) denySoon(v rules.Verdict) {
 	c.deny(v.Rule, v.Reason)
 }
 
-// start begins to pass on what the server says.
+// start begins to pass on the bytes of the server.
 func (c *connection) start(ctx context.Context, server *net.TCPConn) {
 	c.join(ctx, server)
 	c.session.startReceiving()

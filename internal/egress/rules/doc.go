@@ -15,7 +15,7 @@
 // A name may be followed by a path, and may have methods in front: "GET,HEAD example.com/docs". Such
 // a rule is for requests of plain HTTP. Its path is a prefix of whole segments: /docs covers /docs/a,
 // but not /docs2. An allow rule of this form is for port 80 if it has no port, and it allows no other
-// traffic on its ports: nobody can look into TLS that is passed through. For the same reason a
+// traffic on its ports: the proxy cannot look into TLS that is passed through. For the same reason a
 // deny rule of this form refuses all connections on its ports that are not plain HTTP.
 //
 // Any rule may end in " ; " and a reason for people.

@@ -93,7 +93,7 @@ func isInside(p spec.PortRange, ranges []spec.PortRange) bool {
 	return false
 }
 
-// Connect judges a connection to a name if nobody looks into it: TLS that is passed through, or any
+// Connect judges a connection to a name whose bytes no rule can judge: TLS that is passed through, or any
 // other protocol. Rules for plain HTTP do not allow it. For plain HTTP ask Request instead.
 func (l *List) Connect(text string, port uint16) Verdict {
 	name, err := askedName(text)
