@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/proxy"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 func TestOnlyAllowedNamesAreReached(t *testing.T) {
@@ -142,6 +144,47 @@ func TestRequestsAndBytesAreBounded(t *testing.T) {
 	}
 	if err := s.fetch("good.example"); err != nil {
 		t.Error(err)
+	}
+}
+
+// A fast connection passes the bound by no more than one copy.
+func TestTheBoundOfBytesHoldsForFastConnections(t *testing.T) {
+	const bound, slack = 1 << 20, 256 << 10
+	newOutside(t)
+	e := newEgress(t)
+	for key, target := range map[string]string{"captured": "/endless", "proxy": "http://good.example/endless"} {
+		s, box := newSandbox(t), Box{Key: key, Allow: []string{"good.example"}, Bytes: bound}
+		if err := e.Admit(t.Context(), box, s.sockets); err != nil {
+			t.Fatal(err)
+		}
+		a, err := s.lookUp("good.example")
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := spec.ProxyServer
+		if key == "captured" {
+			to = netip.AddrPortFrom(a, 80).String()
+		}
+		c, err := s.dial("tcp", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: good.example\r\n\r\n", target)
+		n, err := io.Copy(io.Discard, c)
+		if err == nil || errors.Is(err, os.ErrDeadlineExceeded) || n > bound+slack {
+			t.Errorf("%s: %d bytes arrived, and then: %v", key, n, err)
+		}
+		var used uint64
+		eventually(t, "the bytes are counted", func() bool {
+			counts, err := e.Counts(t.Context(), key)
+			used = counts.Sent + counts.Received
+			return err == nil && used >= bound
+		})
+		if used > bound+slack {
+			t.Errorf("%s: %d bytes are counted", key, used)
+		}
 	}
 }
 

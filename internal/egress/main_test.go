@@ -135,7 +135,7 @@ func newOutside(t *testing.T) *outside {
 	return o
 }
 
-// ServeHTTP answers with the host. A request for /slow never ends by itself.
+// ServeHTTP answers with the host. A request for /slow never ends by itself, and the answer for /endless neither.
 func (o *outside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.mu.Lock()
 	o.arrived[r.Host+" "+r.Context().Value(http.LocalAddrContextKey).(net.Addr).String()]++
@@ -144,6 +144,9 @@ func (o *outside) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/slow" {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
+	}
+	for err := error(nil); r.URL.Path == "/endless" && err == nil; {
+		_, err = w.Write(make([]byte, 1<<20))
 	}
 }
 

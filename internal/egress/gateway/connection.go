@@ -9,9 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/proxy"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
@@ -82,7 +79,7 @@ func (b *box) serveConnection(ctx context.Context, client *net.TCPConn) {
 	}()
 	proxy.Serve(ctx, client, &proxy.Sandbox{
 		Rules: c, Names: b.names, Resolver: b.gateway.resolver, IsHost: b.gateway.host.contains, Report: c.report,
-		Ask: c.askFunction(),
+		Ask: c.askFunction(), Meter: c.meterFunction(),
 	})
 }
 
@@ -233,57 +230,4 @@ func (b *box) spentLocked() string {
 		return fmt.Sprintf("the sandbox has used up its %d requests", b.grant.Requests)
 	}
 	return ""
-}
-
-// meter counts the bytes of the open connections, as the kernel knows them, and ends the connections if
-// the bytes of the box are used up.
-func (b *box) meter() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var count link.Counts
-	for c := range b.open {
-		count.Add(c.meterLocked())
-	}
-	if count == (link.Counts{}) {
-		return
-	}
-	b.used.Add(count)
-	_ = b.gateway.report(link.Report{Kind: link.KindEvent, Number: b.number, Counts: count}) // as above
-	if b.isSpentLocked() {
-		for c := range b.open {
-			c.end()
-		}
-	}
-}
-
-// hasEnded says whether no more bytes can come from the client or go there.
-func (c *connection) hasEnded() bool {
-	isClosed := false
-	err := descriptor.Use(c.client, func(fd int) error {
-		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		isClosed = err == nil && info.State == unix.BPF_TCP_CLOSE
-		return err
-	})
-	return isClosed || err != nil
-}
-
-// meterLocked returns the bytes since the last call.
-func (c *connection) meterLocked() link.Counts {
-	var all link.Counts
-	_ = descriptor.Use(c.client, func(fd int) error { // a closed connection has no more bytes
-		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err != nil {
-			return err
-		}
-		all = link.Counts{Sent: info.Bytes_received, Received: info.Bytes_acked}
-		return nil
-	})
-	return c.countUpToLocked(all)
-}
-
-// countUpToLocked returns the bytes that are not counted yet.
-func (c *connection) countUpToLocked(all link.Counts) link.Counts {
-	more := link.Counts{Sent: all.Sent - min(c.counted.Sent, all.Sent), Received: all.Received - min(c.counted.Received, all.Received)}
-	c.counted.Add(more)
-	return more
 }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,9 +209,7 @@ func (c *connection) upgrade(r *sniff.Request) (isUpgraded bool, err error) {
 
 func (c *connection) receive(b []byte) error {
 	n, err := c.client.Write(b)
-	c.session.received.Add(int64(n))
-	c.session.touch()
-	return err
+	return cmp.Or(c.session.count(&c.session.received, int64(n)), err)
 }
 
 func readHead(r *bufio.Reader) ([]byte, error) {

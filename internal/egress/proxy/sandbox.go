@@ -59,6 +59,9 @@ type Sandbox struct {
 	// a connection. A nil Ask refuses.
 	Ask func(ctx context.Context, name string, port uint16, method, path string) rules.Verdict
 
+	// Meter is called soon after bytes were copied. An error ends the connection. A nil Meter bounds nothing.
+	Meter func() error
+
 	open atomic.Int64
 }
 

@@ -170,7 +170,7 @@ func (c *connection) start(ctx context.Context, server *net.TCPConn) {
 
 // join makes the session of the client and a server.
 func (c *connection) join(ctx context.Context, server *net.TCPConn) {
-	c.session = newSession(c.client, server, c.idle)
+	c.session = newSession(c.client, server, c.idle, c.box.Meter)
 	c.forget = context.AfterFunc(ctx, func() { reset(server) })
 }
 

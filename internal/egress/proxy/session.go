@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -15,6 +16,8 @@ import (
 const (
 	// chunk is how much is copied before the counters know, in bytes.
 	chunk = 1 << 20
+	// meteredChunk is the chunk of a sandbox whose bytes are bounded.
+	meteredChunk = 64 << 10
 	// lull is the time after which they know in any case.
 	lull = 100 * time.Millisecond
 )
@@ -24,6 +27,7 @@ const (
 type session struct {
 	client, server *net.TCPConn
 	idle           time.Duration
+	meter          func() error // that of the Sandbox
 	sent, received atomic.Int64
 	active         atomic.Int64  // when a byte was last copied, in nanoseconds of Unix time
 	isHeld         atomic.Bool   // the proxy itself has something to say to the client at the server's end
@@ -34,13 +38,26 @@ type session struct {
 	cause error // of a reset; written under once
 }
 
-func newSession(client, server *net.TCPConn, idle time.Duration) *session {
-	s := &session{client: client, server: server, idle: idle}
+func newSession(client, server *net.TCPConn, idle time.Duration, meter func() error) *session {
+	s := &session{client: client, server: server, idle: idle, meter: meter}
 	s.touch()
 	return s
 }
 
 func (s *session) touch() { s.active.Store(time.Now().UnixNano()) }
+
+// count counts copied bytes. It returns the error of the meter.
+func (s *session) count(counter *atomic.Int64, n int64) error {
+	if n == 0 {
+		return nil
+	}
+	counter.Add(n)
+	s.touch()
+	if s.meter == nil {
+		return nil
+	}
+	return s.meter()
+}
 
 func (s *session) isIdle() bool { return time.Since(time.Unix(0, s.active.Load())) >= s.idle }
 
@@ -106,6 +123,10 @@ func (s *session) isTimeOut() bool {
 // takes a pipe: two open files and some memory. A silent connection has none, as copy waits for bytes
 // first, and gives the pipe back after a lull.
 func (s *session) copy(to, from *net.TCPConn, count *atomic.Int64) error {
+	most := int64(chunk)
+	if s.meter != nil {
+		most = meteredChunk
+	}
 	for {
 		if err := s.wait(from); err != nil {
 			return err
@@ -115,13 +136,12 @@ func (s *session) copy(to, from *net.TCPConn, count *atomic.Int64) error {
 		if err != nil {
 			return err
 		}
-		n, err := io.Copy(to, &io.LimitedReader{R: from, N: chunk})
-		if n > 0 {
-			count.Add(n)
-			s.touch()
+		n, err := io.Copy(to, &io.LimitedReader{R: from, N: most})
+		if spent := s.count(count, n); spent != nil {
+			return spent
 		}
 		switch {
-		case err == nil && n < chunk:
+		case err == nil && n < most:
 			return nil
 		case err == nil:
 		case !errors.Is(err, os.ErrDeadlineExceeded), time.Since(start) >= s.idle:
@@ -160,9 +180,7 @@ func (s *session) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	n, err := s.server.Write(b)
-	s.sent.Add(int64(n))
-	s.touch()
-	return n, err
+	return n, cmp.Or(s.count(&s.sent, int64(n)), err)
 }
 
 // reset closes a connection so that the other end gets an error. It may be called again.
