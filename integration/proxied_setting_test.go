@@ -11,7 +11,7 @@ var settingClients = map[string]string{
 	"pip":              "Tunnel connection failed: 403",
 	"python":           "Tunnel connection failed: 403",
 	"npm":              "E403",
-	"go":               "Forbidden",
+	"go":               "is not allowed; add --allow",
 	"apt":              "Invalid response from proxy: HTTP/1.1 403",
 }
 

@@ -81,6 +81,9 @@ func (b *Sandbox) dialName(ctx context.Context, name string, port uint16) (*net.
 	if err != nil && denied != nil {
 		return nil, denied
 	}
+	if failed, isLookup := errors.AsType[*net.DNSError](err); isLookup {
+		failed.Server = "" // the client sees the error, and must not learn the host's name server
+	}
 	return c, err
 }
 

@@ -137,14 +137,15 @@ func (c *connection) answer(r *sniff.Request, malformed error, reason string) {
 }
 
 // write writes an answer of the proxy itself, and ends the connection. The client may still be
-// sending: a reset would take the answer away from it.
+// sending: a reset would take the answer away from it. Clients show no body of an answer to CONNECT, but
+// many of them show the status line.
 func (c *connection) write(r *sniff.Request, status int, reason string) {
 	body := "sandbox-runtime: " + reason + "\n"
-	var b bytes.Buffer
 	phrase := http.StatusText(status)
-	if r != nil && r.IsConnect && isPhrase(reason) { // most clients do not show the body of such an answer
-		phrase += ": " + reason
+	if r != nil && r.IsConnect {
+		phrase = visible(reason)
 	}
+	var b bytes.Buffer
 	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", status, phrase, len(body))
 	if r == nil || r.Method != http.MethodHead {
 		b.WriteString(body)
@@ -157,9 +158,14 @@ func (c *connection) write(r *sniff.Request, status int, reason string) {
 	}
 }
 
-// isPhrase says whether each client takes the text in the first line of an answer.
-func isPhrase(text string) bool {
-	return len(text) <= 300 && !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
+// visible replaces the characters that a status line cannot have.
+func visible(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, text)
 }
 
 // linger ends a connection whose client may still be sending.
