@@ -193,6 +193,11 @@ func (r *Rule) complete() error {
 		}
 		r.Workspaces[i] = resolved
 	}
+	for i, network := range r.Networks {
+		if !slices.Contains(spec.Networks(), network) {
+			return fmt.Errorf("networks[%d]: unknown network %q; use %q", i, network, spec.Networks())
+		}
+	}
 	if len(r.Networks) == 0 {
 		r.Networks = []spec.Network{spec.NetworkNone}
 	}

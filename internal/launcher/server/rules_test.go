@@ -20,6 +20,7 @@ func TestRulesThatAreNone(t *testing.T) {
 	for name, test := range map[string]struct{ text, says string }{
 		"no JSON":              {"peers", "invalid character"},
 		"an unknown field":     {`{"peers":[{"user":7,"workspace":"/w"}]}`, "unknown field"},
+		"an unknown network":   {`{"peers":[{"user":7,"networks":["none","proxy"]}]}`, `networks[1]: unknown network "proxy"`},
 		"two documents":        {`{} {}`, "something follows"},
 		"no user":              {`{"peers":[{}]}`, "user: is missing"},
 		"nobody's name":        {`{"peers":[{"user":"no-such-user"}]}`, "no-such-user"},
