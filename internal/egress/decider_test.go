@@ -140,7 +140,7 @@ func TestAnEmbedderDecides(t *testing.T) {
 		}
 		q.answer <- allowed
 		err := ended(t, done)
-		if allowed && err != nil || !allowed && (err == nil || !strings.Contains(err.Error(), "the embedder denied it")) {
+		if allowed && err != nil || !allowed && (err == nil || !strings.Contains(err.Error(), "the embedder denied other.example:80")) {
 			t.Errorf("the answer is %v: %v", allowed, err)
 		}
 	}

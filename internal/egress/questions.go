@@ -246,7 +246,7 @@ func (p *parent) awaitReply(d *decider, q *question) (allowed bool, reason strin
 	select {
 	case allowed := <-q.answered:
 		if !allowed {
-			reason = "the embedder denied it"
+			reason = fmt.Sprintf("the embedder denied %s:%d", q.text.Name, q.text.Port)
 		}
 		return allowed, reason
 	case <-d.ended:
