@@ -83,7 +83,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	} else {
 		a, err := netip.ParseAddr(text)
 		if err != nil {
-			return prefix, errors.New("no IP address and no address range; names cannot be used here")
+			return prefix, errors.New(`no IP address and no address range; names need the network "proxied"`)
 		}
 		if a.Zone() != "" {
 			return prefix, errors.New("it has a zone; use the address without the zone")

@@ -41,7 +41,7 @@ func TestRulesWithoutEffectAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if _, err := ParseAddressRule("github.com:443"); err == nil || !strings.Contains(err.Error(), "names cannot be used here") {
+	if _, err := ParseAddressRule("github.com:443"); err == nil || !strings.Contains(err.Error(), `names need the network "proxied"`) {
 		t.Error(err)
 	}
 }

@@ -125,7 +125,8 @@ func TestParseNamesTheWrongPart(t *testing.T) {
 		"example.com/*":                   "", // a star like any other character
 		"@":                               "the presets are @crates, @debian",
 		"@PyPI":                           `"@PyPI": unknown preset`,
-		"@pypi:8080":                      "unknown preset",
+		"@pypi:8080":                      "a preset has its ports and paths already; write @pypi",
+		"@pipy:8080":                      "unknown preset",
 		"example.com ; ":                  "write the reason right after",
 		"example.com ; a\x1b[2J":          "cannot be printed",
 		"example.com ; \xff":              "not UTF-8",

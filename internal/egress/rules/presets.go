@@ -42,6 +42,9 @@ func Presets() []string { return slices.Sorted(maps.Keys(presets)) }
 // preset returns the rules of a preset.
 func preset(name string) ([]Rule, error) {
 	texts, isKnown := presets[name]
+	if i := strings.IndexAny(name, ":/"); i >= 0 && presets[name[:i]] != nil {
+		return nil, fmt.Errorf("%q: a preset has its ports and paths already; write @%s, or rules for its names", "@"+name, name[:i])
+	}
 	if !isKnown {
 		return nil, fmt.Errorf("%q: unknown preset; the presets are @%s", "@"+name, strings.Join(Presets(), ", @"))
 	}
