@@ -16,7 +16,7 @@ import (
 
 func networkCommand() *cli.Command {
 	flags := []cli.Flag{
-		&cli.BoolFlag{Name: "json", Usage: "print the change, or each decision of --log, as JSON"},
+		&cli.BoolFlag{Name: "json", Usage: "print the change, each decision of --log or the rules of --suggest as JSON"},
 		&cli.BoolFlag{Name: "log", Usage: "print the decisions of the network proxied, and go on with new ones"},
 		&cli.BoolFlag{Name: "suggest", Usage: "print the --allow rules that the sandbox has needed so far, for --network proxied"},
 	}
@@ -61,11 +61,9 @@ func network(ctx context.Context, cmd *cli.Command) error {
 	case (log || suggest) && (isChange || c.Sensitivity != "" || log && suggest):
 		return errors.New("--log and --suggest change nothing: use each of them alone, as in: network --log box")
 	case log:
-		return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error {
-			return printDecisions(ctx, cmd.Root().Writer, box, cmd.Bool("json"))
-		})
+		return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return newNetworkLog(ctx, cmd, box, true).print() })
 	case suggest:
-		return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return printSuggestions(ctx, cmd.Root().Writer, box) })
+		return withSandbox(ctx, cmd, func(box *sandbox.Sandbox) error { return newNetworkLog(ctx, cmd, box, false).suggest() })
 	case c.Network == "" && isChange:
 		return errors.New("rules and --publish need the network beside the name, as in: network box proxied --allow example.com")
 	}
