@@ -18,6 +18,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -225,6 +226,24 @@ func tunnel(t *testing.T, proxy, to string) *net.TCPConn {
 		t.Fatalf("%s: %q, error %v", to, head, err)
 	}
 	return c
+}
+
+// The end of a sandbox's network is no fault of a client that has sent nothing yet.
+func TestAnEndedClientOfTheProxyIsNotDenied(t *testing.T) {
+	w := newWorld(t, nil, nil, nil)
+	l := listen(t, spec.ProxyServer)
+	client := dialTo(t, spec.ProxyServer)
+	c, err := l.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	serve(ctx, c, w.Sandbox, time.Minute)
+	wantReset(t, "the client", client)
+	if e := w.event(t); e.Decision != Failed || e.Reason != errEnded.Error() {
+		t.Errorf("event %+v", e)
+	}
 }
 
 // Clients such as pip and go show the status line of an answer to CONNECT, and no body.
