@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -99,7 +100,7 @@ func (p *parent) addDecider(channel *launch.Channel, key string) (*decider, erro
 	}
 	p.mu.Unlock()
 	if !isFirst {
-		return nil, fmt.Errorf("sandbox %s has a decider already; end its connection", key)
+		return nil, errors.New("another call of DecideNetwork decides already; end that call first")
 	}
 	p.orderLocked(p.grantOf(b), nil)
 	return d, nil
