@@ -137,16 +137,12 @@ func (c *connection) answer(r *sniff.Request, malformed error, reason string) {
 }
 
 // write writes an answer of the proxy itself, and ends the connection. The client may still be
-// sending: a reset would take the answer away from it. Clients show no body of an answer to CONNECT, but
-// many of them show the status line.
+// sending: a reset would take the answer away from it. Clients show no body of an answer to CONNECT, and
+// apt shows no body at all, but many clients show the status line.
 func (c *connection) write(r *sniff.Request, status int, reason string) {
 	body := "sandbox-runtime: " + reason + "\n"
-	phrase := http.StatusText(status)
-	if r != nil && r.IsConnect {
-		phrase = visible(reason)
-	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", status, phrase, len(body))
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", status, visible(reason), len(body))
 	if r == nil || r.Method != http.MethodHead {
 		b.WriteString(body)
 	}

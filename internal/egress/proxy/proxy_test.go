@@ -176,7 +176,7 @@ func TestPortsOfOtherNamesAreReset(t *testing.T) {
 			break
 		}
 	}
-	if !strings.HasPrefix(body, "HTTP/1.1 403 Forbidden\r\n") || !strings.Contains(body, "--allow pypi.org:5432") {
+	if !strings.HasPrefix(body, "HTTP/1.1 403 pypi.org:5432 is not allowed; add --allow pypi.org:5432\r\n") || !strings.Contains(body, "--allow pypi.org:5432") {
 		t.Errorf("plain HTTP got %q", body)
 	}
 	if n := outside.count(); n > 0 || len(w.questions()) > 0 {
