@@ -52,9 +52,9 @@ func TestANetworkLogIsPrinted(t *testing.T) {
 		},
 		"an error": {events(failure), "", "", "", "", "", failure},
 	} {
-		check := func(asJSON bool, print func(networkLog) error, wantOut, wantNotes string) {
+		check := func(asJSON bool, act func(networkLog) error, wantOut, wantNotes string) {
 			var out, notes strings.Builder
-			err := print(networkLog{name: "box", events: x.events, asJSON: asJSON, out: &out, notes: &notes})
+			err := act(networkLog{name: "box", events: x.events, asJSON: asJSON, out: &out, notes: &notes})
 			if out.String() != wantOut || notes.String() != wantNotes || !errors.Is(err, x.err) {
 				t.Errorf("%s: %q, notes %q, error %v; want %q, notes %q", name, out.String(), notes.String(), err, wantOut, wantNotes)
 			}
