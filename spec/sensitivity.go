@@ -54,7 +54,11 @@ func (c Config) ceiling(s Sensitivity) Network {
 
 // Permits says whether the sensitivity of the configuration permits its network.
 func (c Config) Permits() bool {
-	return c.Network.width() <= c.ceiling(c.Sensitivity).width()
+	width := c.Network.width()
+	if c.Observe {
+		width = NetworkFull.width() // it reaches as many names
+	}
+	return width <= c.ceiling(c.Sensitivity).width()
 }
 
 // Raised is the configuration with the higher one of both levels. A network that this level does
@@ -64,6 +68,9 @@ func (c Config) Raised(to Sensitivity) Config {
 		c.Sensitivity = to
 	}
 	if c.Permits() {
+		return c
+	}
+	if c.Observe = false; c.Permits() {
 		return c
 	}
 	narrow := NetworkGrant{Network: c.ceiling(c.Sensitivity), Deny: c.Deny}
@@ -208,7 +215,11 @@ func (c Config) validateSensitivity(p *problems) {
 		}
 		lower = network
 	}
-	if len(*p) == before && !c.Permits() {
+	switch {
+	case len(*p) > before || c.Permits():
+	case c.Observe && c.ceiling(c.Sensitivity) == NetworkProxied:
+		p.add("observe", "it reaches each name, and the sensitivity %q permits only named ones; name them with allow", c.Sensitivity)
+	default:
 		p.add("network", "the sensitivity %q permits at most the network %q, and a sensitivity never falls; use %q",
 			c.Sensitivity, c.ceiling(c.Sensitivity), c.ceiling(c.Sensitivity))
 	}

@@ -40,6 +40,19 @@ func TestLimitsOfFullEndTheNetwork(t *testing.T) {
 	}
 }
 
+// To observe is to reach each name, as full does.
+func TestAConfidentialSandboxIsNotObserved(t *testing.T) {
+	c := Config{}.WithNetwork(NetworkGrant{Network: NetworkProxied, Allow: []string{"a.example"}, Observe: true})
+	got := c.Raised(SensitivityConfidential).Grant()
+	if want := (NetworkGrant{Network: NetworkProxied, Allow: []string{"a.example"}}); !got.Equal(want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	c.Sensitivity = SensitivityConfidential
+	if _, err := c.Complete(); err == nil || !strings.Contains(err.Error(), "observe: it reaches each name") {
+		t.Error(err)
+	}
+}
+
 func TestRulesMeanTheProxiedNetwork(t *testing.T) {
 	for want, grants := range map[Network][]NetworkGrant{
 		NetworkNone:    {{}},

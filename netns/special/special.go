@@ -18,7 +18,7 @@ func IPv4() []netip.Prefix {
 
 // IPv6 returns the same for IPv6. Translated forms of IPv4 addresses are among them.
 func IPv6() []netip.Prefix {
-	return prefixes("::/8", "100::/64", "2001::/23", "2001:db8::/32",
+	return prefixes("::/8", "100::/64", "100:0:0:1::/64", "2001::/23", "2001:db8::/32",
 		"2002::/16", "3fff::/20", "5f00::/16", "fc00::/7", "fe80::/9", "ff00::/8")
 }
 
