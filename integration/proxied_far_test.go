@@ -52,13 +52,7 @@ func newFarWorld(t *testing.T) *farWorld {
 		}
 	})
 	for _, address := range []string{worldServer + ":80", worldServer + ":8080", strangeServer + ":80"} {
-		l := netnstest.Listen(t, w.outside, address)
-		server, done := &http.Server{Handler: w.far}, make(chan struct{})
-		go func() {
-			defer close(done)
-			_ = server.Serve(l) // until its end
-		}()
-		t.Cleanup(func() { server.Close(); <-done })
+		w.far.listen(t, w.outside, address)
 	}
 	t.Cleanup(func() { close(w.far.ended) })
 	t.Cleanup(func() { w.awaitEgressEnd(t) })
@@ -68,6 +62,18 @@ func newFarWorld(t *testing.T) *farWorld {
 		}
 	})
 	return w
+}
+
+// listen serves an address of a network namespace until the test ends.
+func (f *farEnd) listen(t *testing.T, namespace *os.File, address string) {
+	t.Helper()
+	l := netnstest.Listen(t, namespace, address)
+	server, done := &http.Server{Handler: f}, make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(l) // until its end
+	}()
+	t.Cleanup(func() { server.Close(); <-done })
 }
 
 // ServeHTTP answers with the host of the request. The answers to /slow and /endless never end by themselves, and

@@ -38,7 +38,7 @@ func TestRulesForUsersOfTheProxiedNetwork(t *testing.T) {
 	const uid, wide = 4242, 4243
 	need(t, world())
 	w := newFarWorld(t)
-	w.serve(t, w.host, worldHost+":80")
+	w.far.listen(t, w.host, worldHost+":80")
 	rules := filepath.Join(t.TempDir(), "rules.json")
 	writeFile(t, rules, fmt.Sprintf(`{"peers":[
 		{"user":%d,"networks":["proxied"],"network_allow":["near.test","*.sister.test:8080","9.9.9.0/24:80","9.9.9.11"]},
