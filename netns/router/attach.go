@@ -372,7 +372,7 @@ func removeLink(namespace *os.File, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := inner.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
+	if err := deleteLink(inner, link); err != nil {
 		return fmt.Errorf("remove the device %s: %w", name, err)
 	}
 	return nil

@@ -407,7 +407,7 @@ func TestForeignSourcesDoNotPass(t *testing.T) {
 	heard := make(chan string, 10)
 	hear(t, w.internet, "0.0.0.0:80", heard)
 	hear(t, w.internet, "[::]:81", heard)
-	netnstest.Shell(t, one, "ip address add 10.1.2.3/32 dev lo; ip address add 2600:9::77/128 dev lo; ip address add "+hostIPv4+"/32 dev lo")
+	netnstest.Shell(t, one, "ip address add 10.1.2.3/32 dev lo; ip address add 2600:9::77/128 dev lo nodad; ip address add "+hostIPv4+"/32 dev lo")
 	sources := []string{"10.1.2.3", hostIPv4}
 	if forwardsIPv6() {
 		sources = append(sources, "2600:9::77")

@@ -173,7 +173,7 @@ func (r Router) removeFromHost(host *netlink.Handle) error {
 			err = s.read(host, name)
 		}
 		// The links of other sandboxes can be gone with their processes: no Detach forgets their connections.
-		err = errors.Join(err, restore(host, name, s), host.LinkDel(link), forgetRanges(s.addresses()))
+		err = errors.Join(err, restore(host, name, s), deleteLink(host, link), forgetRanges(s.addresses()))
 	} else if isGone {
 		err = nil
 	}
@@ -189,6 +189,14 @@ func (r Router) removeFromHost(host *netlink.Handle) error {
 	f.conn.AddTable(f.table)
 	f.conn.DelTable(f.table)
 	return errors.Join(err, f.flush())
+}
+
+// deleteLink deletes a link. The kernel may be deleting it with the namespace of its other end.
+func deleteLink(host *netlink.Handle, link netlink.Link) error {
+	if err := host.LinkDel(link); !errors.Is(err, unix.ENODEV) {
+		return err
+	}
+	return nil
 }
 
 func isNoDevice(err error) bool {
