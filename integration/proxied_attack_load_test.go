@@ -133,7 +133,7 @@ func TestAttackByManyAndSlowConnections(t *testing.T) {
 	}
 	for _, load := range loads {
 		t.Run(load.name, func(t *testing.T) {
-			a.servers.forgetMost()
+			eventually(t, "the connections of the last load end", func() bool { return a.servers.restart() })
 			script := attemptPrelude + loadPrelude + load.script
 			attacker := begin(t, netnstest.Command(a.command("exec", "attacker", "python3", "-c", script), a.host))
 			defer attacker.kill()

@@ -148,10 +148,14 @@ func (r *streamRecord) forget() {
 	r.all.Reset()
 }
 
-func (r *streamRecord) forgetMost() {
+// restart counts the connections anew, if none is open.
+func (r *streamRecord) restart() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.most = r.open
+	if r.open == 0 {
+		r.most = 0
+	}
+	return r.open == 0
 }
 
 // mostOpen is how many connections were open at a time.
