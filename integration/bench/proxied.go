@@ -42,7 +42,7 @@ func openProxied(o options, dir string) (_ []trial, done func() error, err error
 	if err != nil {
 		return nil, nil, err
 	}
-	return []trial{staged(n.proxiedStarts), staged(n.proxiedChanges), staged(n.proxiedStream), staged(n.requests), staged(n.weigh)}, done, nil
+	return []trial{staged(n.proxiedStarts), staged(n.proxiedChanges), staged(n.proxiedStream), staged(n.requests), staged(n.refusals), staged(n.weigh)}, done, nil
 }
 
 // proxiedStarts compares sandboxes without a network and with names. One sandbox with names stays up.
@@ -236,6 +236,69 @@ func (n *networks) requests() (trial, error) {
 		},
 		extras: []extra{{proxied, direct, local, 0.5}},
 	}, nil
+}
+
+// refusals measures how long a program waits for a refusal.
+func (n *networks) refusals() (trial, error) {
+	const most = 100 // ms
+	box, err := n.manager.Create(context.Background(), sandbox.Config{Allow: []string{"web.test:80", internetAddress}}, sandbox.Tied())
+	if err != nil {
+		return nil, err
+	}
+	inside, err := n.insideOf(box)
+	if err != nil {
+		return nil, err
+	}
+	in := func(f func() error) func() error {
+		return func() error {
+			if err := netns.Do(inside, f); err == nil {
+				return errors.New("it was not refused")
+			}
+			return nil
+		}
+	}
+	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (c net.Conn, err error) {
+		err = netns.Do(inside, func() (err error) {
+			c, err = (&net.Dialer{}).DialContext(ctx, "udp", spec.NameServer+":53")
+			return err
+		})
+		return c, err
+	}}
+	contest := contest{
+		title: "Refusals",
+		about: "The time until a program in a sandbox with `proxied` learns that something is refused.",
+		unit:  "ms", base: "a port in no rule", rounds: n.o.rounds, measure: milliseconds,
+		peers: []peer{
+			{name: "a port in no rule", version: "this tree's", call: in(func() error { return dialOnce("tcp", "9.9.9.9:81") })},
+			{name: "UDP", version: "this tree's", call: in(func() error { return dialOnce("udp", "9.9.9.9:443") })},
+			{name: "an address in no rule, at a port of a rule", version: "this tree's", call: in(func() error { return dialOnce("tcp", "9.9.9.10:80") })},
+			{name: "a name in no rule", version: "this tree's", call: in(func() error {
+				_, err := resolver.LookupHost(context.Background(), "other.test.")
+				return err
+			})},
+		},
+	}
+	for _, p := range contest.peers {
+		contest.limits = append(contest.limits, limit{peer: p.name, most: most})
+	}
+	return contest, nil
+}
+
+// dialOnce connects, and waits for an answer to some bytes.
+func dialOnce(network, address string) error {
+	c, err := net.DialTimeout(network, address, 5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return err
+	}
+	if _, err := c.Write([]byte{0}); err != nil {
+		return err
+	}
+	_, err = c.Read(make([]byte, 1))
+	return err
 }
 
 // getIn gets a page in a network namespace.
