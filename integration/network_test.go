@@ -30,6 +30,7 @@ func newNetworkWorld(t *testing.T) *networkWorld {
 	netnstest.Shell(t, w.host, "ip link set wan addrgenmode none up && ip address add "+worldHost+"/24 dev wan && ip route add default via "+worldServer+
 		" && ip address add "+worldHost6+"/64 dev wan nodad && ip route add default via "+worldServer6)
 	netnstest.Shell(t, w.outside, "ip link set lan up && ip address add "+worldServer+"/24 dev lan && ip address add "+worldServer6+"/64 dev lan nodad")
+	eventually(t, "the link is up", func() bool { return strings.Contains(netnstest.Shell(t, w.host, "ip -o link show wan"), "state UP") })
 	return w
 }
 

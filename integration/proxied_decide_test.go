@@ -52,14 +52,14 @@ func TestAnEmbedderDecidesAboutTheProxiedNetwork(t *testing.T) {
 	if q, want := <-asked, (sandbox.NetworkQuestion{Name: strangeName, Port: 80, Method: "GET", Path: "/word"}); q != want {
 		t.Errorf("the question is %+v, want %+v", q, want)
 	}
-	fetch("denied", strangeName+"/secret", "the embedder denied it")
+	fetch("denied", strangeName+"/secret", "the embedder denied "+strangeName+":80")
 	<-asked
 	fetch("a rule allows", nearName, nearName)
 	fetch("a rule denies", "denied.test", "Could not resolve host")
 	if len(asked) > 0 {
 		t.Errorf("a question about %+v", <-asked)
 	}
-	if err := box.DecideNetwork(ctx, nil); err == nil || !strings.Contains(err.Error(), "has a decider already") {
+	if err := box.DecideNetwork(ctx, nil); err == nil || !strings.Contains(err.Error(), "another call of DecideNetwork decides already") {
 		t.Errorf("a second decider: %v", err)
 	}
 	stop()

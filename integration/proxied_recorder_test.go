@@ -26,7 +26,6 @@ type streamRecord struct {
 	mu   sync.Mutex
 	all  strings.Builder
 	open int
-	most int
 }
 
 // newCertificate is a certificate for a server whose clients do not check it.
@@ -129,7 +128,6 @@ func (r *streamRecord) count(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open += n
-	r.most = max(r.most, r.open)
 }
 
 func (r *streamRecord) text() string {
@@ -148,19 +146,9 @@ func (r *streamRecord) forget() {
 	r.all.Reset()
 }
 
-// restart counts the connections anew, if none is open.
-func (r *streamRecord) restart() bool {
+// isSilent says whether no connection is open.
+func (r *streamRecord) isSilent() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.open == 0 {
-		r.most = 0
-	}
 	return r.open == 0
-}
-
-// mostOpen is how many connections were open at a time.
-func (r *streamRecord) mostOpen() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.most
 }

@@ -53,7 +53,7 @@ func (e Egress) Decider(ctx context.Context, key string) (*Decider, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("decide for sandbox %s: %w", key, err)
+		return nil, fmt.Errorf("decide about connections: %w", err)
 	}
 	return &Decider{egress: e, key: key, channel: channel}, nil
 }
