@@ -176,7 +176,7 @@ func TestAHostileWorkerAsksWithinBounds(t *testing.T) {
 	}
 	hear(t, p, flood.Bytes())
 	wantUnhurt(t, p)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*patience)
 	defer cancel()
 	numbers := map[uint64]bool{}
 	for range link.MaxQuestions {
