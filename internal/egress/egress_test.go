@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/proxy"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -310,12 +309,12 @@ func TestManyConnectionsTakeNothingFromAnotherSandbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const count = proxy.MaxConnections + 10
+	const count = link.MaxConnections + 10
 	var open []net.Conn
 	resets := 0
 	for range count {
 		c, err := greedy.dial("tcp", netip.AddrPortFrom(a, 80).String())
-		if errors.Is(err, unix.ECONNRESET) && len(open) >= proxy.MaxConnections { // the reset can come before the end of connect(2)
+		if errors.Is(err, unix.ECONNRESET) && len(open) >= link.MaxConnections { // the reset can come before the end of connect(2)
 			resets++
 			continue
 		}
@@ -332,7 +331,7 @@ func TestManyConnectionsTakeNothingFromAnotherSandbox(t *testing.T) {
 				resets++
 			}
 		}
-		return resets >= count-proxy.MaxConnections
+		return resets >= count-link.MaxConnections
 	})
 	if err := s.fetch("good.example"); err != nil {
 		t.Error(err)

@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/proxy"
 )
 
 // shares divide the descriptors of the process among the boxes. Half of the connections are divided into
@@ -44,7 +43,7 @@ func (s *shares) setBoxes(n, sockets int) {
 	defer s.mu.Unlock()
 	n = max(n, 1)
 	all := max((s.files-link.FilesOfWorker-sockets)/link.FilesPerConnection, n)
-	s.share = min(max(all/2/n, 1), proxy.MaxConnections)
+	s.share = min(max(all/2/n, 1), link.MaxConnections)
 	s.common = all - s.share*n
 	s.borrowed = 0
 	for _, open := range s.open {
@@ -58,7 +57,7 @@ func (s *shares) take(b *box) bool {
 	defer s.mu.Unlock()
 	open := s.open[b]
 	switch {
-	case open >= proxy.MaxConnections, open >= s.share && s.borrowed >= s.common:
+	case open >= link.MaxConnections, open >= s.share && s.borrowed >= s.common:
 		return false
 	case open >= s.share:
 		s.borrowed++

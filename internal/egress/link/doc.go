@@ -27,6 +27,8 @@ const (
 	// MaxFiles is how many descriptors can come to the worker at a time: those of an order can come
 	// together with the end of the order before.
 	MaxFiles = 2 * MaxSockets
+	// MaxConnections is how many connections a box has at one time.
+	MaxConnections = 1024
 	// MaxNames is how many names a box may have.
 	MaxNames = 10_000
 	// MaxName is the longest name, in bytes.

@@ -133,7 +133,7 @@ func newWorld(t *testing.T, allow, deny []string, records map[string][]string) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{records: map[string][]netip.Addr{}, events: make(chan Event, 2*MaxConnections)}
+	w := &world{records: map[string][]netip.Addr{}, events: make(chan Event, 2048)}
 	for name, addresses := range records {
 		for _, a := range addresses {
 			w.records[name+"."] = append(w.records[name+"."], netip.MustParseAddr(a))

@@ -339,31 +339,6 @@ func TestUnknownNamesAndServersFail(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreBounded(t *testing.T) {
-	w := newWorld(t, []string{"pypi.org:7"}, nil, map[string][]string{"pypi.org": {public}})
-	server(t, public+":7", echo)
-	to := w.address(t, "pypi.org", 7)
-	for range MaxConnections - 1 {
-		w.take()
-	}
-	first := w.connect(t, to)
-	io.WriteString(first, "\x00")
-	if _, err := io.ReadFull(first, make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
-	wantReset(t, "one more", w.connect(t, to))
-	if e := w.event(t); e.Decision != Denied || !strings.Contains(e.Reason, "1024") {
-		t.Errorf("event %+v", e)
-	}
-	first.Close()
-	w.event(t)
-	next := w.connect(t, to)
-	io.WriteString(next, "\x00")
-	if _, err := io.ReadFull(next, make([]byte, 1)); err != nil {
-		t.Errorf("after an end: %v", err)
-	}
-}
-
 func TestIdleConnectionsEnd(t *testing.T) {
 	w := newWorld(t, []string{"*.example:7"}, nil, map[string][]string{"busy.example": {public}, "silent.example": {public}})
 	const idle = 1500 * time.Millisecond

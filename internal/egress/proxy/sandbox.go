@@ -15,7 +15,6 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/names"
@@ -23,8 +22,6 @@ import (
 )
 
 const (
-	// MaxConnections is how many connections a sandbox has at one time.
-	MaxConnections = 1024
 	// idleTime is how long a connection may be silent in both directions.
 	idleTime = time.Hour
 	// connectTime bounds the search for an address and the connection to it.
@@ -44,7 +41,7 @@ type Rules interface {
 	Destination(a netip.Addr, port uint16) rules.Verdict
 }
 
-// A Sandbox has what all connections of a sandbox share. Do not copy a Sandbox.
+// A Sandbox has the rules and the names of a sandbox, for one connection or for several.
 type Sandbox struct {
 	Rules Rules
 	Names *names.Table
@@ -61,8 +58,6 @@ type Sandbox struct {
 
 	// Meter is called soon after bytes were copied. An error ends the connection. A nil Meter bounds nothing.
 	Meter func() error
-
-	open atomic.Int64
 }
 
 // A Decision is the end of a connection.
@@ -88,14 +83,3 @@ type Event struct {
 	Rule     string // the one that decided last
 	Reason   string // of a connection that is not allowed; parts that the client chose are quoted
 }
-
-// take is false if the sandbox has all its connections.
-func (b *Sandbox) take() bool {
-	if b.open.Add(1) <= MaxConnections {
-		return true
-	}
-	b.open.Add(-1)
-	return false
-}
-
-func (b *Sandbox) give() { b.open.Add(-1) }

@@ -56,11 +56,6 @@ func serve(ctx context.Context, client *net.TCPConn, box *Sandbox, idle time.Dur
 	} else {
 		c.event.Address = destination
 	}
-	if !box.take() {
-		c.deny("", fmt.Sprintf("the sandbox has %d connections; close one", MaxConnections))
-		return
-	}
-	defer box.give()
 	defer context.AfterFunc(ctx, func() { reset(client) })()
 	switch {
 	case isProxy(destination):
