@@ -34,6 +34,7 @@ func TestConfidentialDataNarrowFullToProxied(t *testing.T) {
 	}
 	isNarrow("confidential")
 	w.says(t, "exec", "box", "pkill", "sleep") // a file of it is open
+	eventually(t, "the process has ended", func() bool { return w.on(t, "exec", "box", "pgrep", "sleep").code == 1 })
 	w.says(t, "snapshot", "box", "snap")
 	if got := w.on(t, "up", "--network", "full", "--from", "snap", "fork"); got.code != 0 || !strings.Contains(got.stderr, "proxied, not full, because its sensitivity is confidential") {
 		t.Errorf("fork: %+v", got)
