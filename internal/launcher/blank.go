@@ -140,7 +140,7 @@ func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err err
 	b := &blank{m, state}
 	err = m.make(ctx, from)
 	close(finished)
-	if !spare() { // nobody may claim the blank while it is killed
+	if !spare() { // no request may claim the blank while it is killed
 		<-killed
 		err = errors.Join(err, ctx.Err())
 	}

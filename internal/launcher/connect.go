@@ -60,6 +60,9 @@ func (m *making) inherit() error {
 		m.notes = append(m.notes, fmt.Sprintf("the sandbox has the network %s, not %s, because its sensitivity is %s",
 			raised.Network, asked.Network, raised.Sensitivity))
 	}
+	if asked.Observe && !raised.Observe && raised.Network == spec.NetworkProxied {
+		m.notes = append(m.notes, fmt.Sprintf("the sandbox is not observed, because its sensitivity is %s; grant names with --allow", raised.Sensitivity))
+	}
 	m.request.Config = raised
 	return nil
 }

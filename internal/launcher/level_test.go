@@ -121,3 +121,23 @@ func TestAForkRefusesASnapshotThatWasReplaced(t *testing.T) {
 		}
 	}
 }
+
+// A name with a level gets a note for each part of the network that the level takes.
+func TestALevelOfTheNameIsTold(t *testing.T) {
+	l := newTestLauncher(t)
+	if err := l.networks().KeepLevel("box", record.Record{Config: spec.Config{Sensitivity: spec.SensitivityConfidential}}); err != nil {
+		t.Fatal(err)
+	}
+	for note, c := range map[string]spec.Config{
+		"the network proxied, not full": {Network: spec.NetworkFull},
+		"is not observed":               {Network: spec.NetworkProxied, Observe: true},
+	} {
+		m := &making{launcher: l, id: "box", request: launch.Create{Config: c}}
+		if err := m.inherit(); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.request.Config; got.Network != spec.NetworkProxied || got.Observe || len(m.notes) != 1 || !strings.Contains(m.notes[0], note) {
+			t.Errorf("%+v, %q; want a note with %q", got.Grant(), m.notes, note)
+		}
+	}
+}
