@@ -43,7 +43,7 @@ func (p *Process) accountNetwork(r *spec.Result, e *ending) {
 	switch {
 	case p.Config.Config.Network == spec.NetworkNone:
 		return
-	case before == nil || now == nil:
+	case !isCount(before, now):
 		r.NetworkReceived, r.NetworkSent = -1, -1
 		return
 	}
@@ -59,6 +59,12 @@ func (p *Process) accountNetwork(r *spec.Result, e *ending) {
 	if e.network.refused > 0 {
 		e.network.reasons = p.Live.all.Refusals(ctx, p.Live.ID, p.StartedAt, maxReasons)
 	}
+}
+
+// isCount says whether the difference of two counts is the use meanwhile. Counts of the proxied network begin anew
+// if its processes are killed.
+func isCount(before, now *spec.Traffic) bool {
+	return before != nil && now != nil && now.Received >= before.Received && now.Sent >= before.Sent
 }
 
 // violations are the limits of the network that the command has hit, and the refusals of its rules.
