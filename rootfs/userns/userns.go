@@ -153,13 +153,22 @@ func mapText(extents []syscall.SysProcIDMap) []byte {
 // end kills and reaps a child that nobody has waited for: its pid is still its
 // own.
 func end(pid int) {
-	_ = unix.Kill(pid, unix.SIGKILL)
+	_ = unix.Kill(pid, unix.SIGKILL) // reap does it again
+	reap(pid)
+}
+
+// reap waits for the end of a traced child. It kills a child that has stopped: such a child ends in no other way.
+// It must be called on the thread of the tracer.
+func reap(pid int) {
 	for {
 		var status unix.WaitStatus
 		_, err := unix.Wait4(pid, &status, 0, nil)
-		if errors.Is(err, unix.EINTR) || err == nil && status.Stopped() {
-			continue
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err == nil && status.Stopped():
+			_ = unix.PtraceCont(pid, int(unix.SIGKILL)) // it has been killed meanwhile
+		default:
+			return
 		}
-		return
 	}
 }

@@ -3,6 +3,8 @@ package userns
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -28,5 +30,25 @@ func TestUserNamespaceLeavesNoProcess(t *testing.T) {
 	children, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
 	if err == nil && len(children) > 0 {
 		t.Errorf("children: %s", children)
+	}
+}
+
+// A child stands still, and kill(2) had no effect. The child ends, and runs nothing.
+func TestAStoppedChildEnds(t *testing.T) {
+	runtime.LockOSThread() // the tracer
+	defer runtime.UnlockOSThread()
+	out := filepath.Join(t.TempDir(), "out")
+	pid, err := syscall.ForkExec("/bin/sh", []string{"sh", "-c", "echo ran > " + out}, &syscall.ProcAttr{
+		Env: []string{}, Sys: &syscall.SysProcAttr{Ptrace: true, Pdeathsig: syscall.SIGKILL},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reap(pid)
+	if err := syscall.Kill(pid, 0); err == nil {
+		t.Error("the child is still there")
+	}
+	if _, err := os.Stat(out); !os.IsNotExist(err) {
+		t.Errorf("the child ran: %v", err)
 	}
 }
