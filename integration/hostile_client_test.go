@@ -178,16 +178,17 @@ func (h *hostileClient) call(ctx context.Context, body []byte) error {
 	if err != nil {
 		return err
 	}
-	theirs := os.NewFile(uintptr(fds[1]), "call")
-	defer theirs.Close()
 	ours, err := launch.NewChannel(fds[0], launch.MaxFiles)
 	if err != nil {
-		return err
+		return errors.Join(err, unix.Close(fds[1]))
 	}
 	h.mu.Lock()
 	h.raw = append(h.raw, ours)
 	h.mu.Unlock()
-	if err := h.trunk.Send(ctx, nil, theirs); err != nil {
+	theirs := os.NewFile(uintptr(fds[1]), "call")
+	err = h.trunk.Send(ctx, nil, theirs)
+	theirs.Close() // if the launcher refuses the call, the next Send fails instead of waiting
+	if err != nil {
 		return err
 	}
 	if err := ours.Send(ctx, body); err != nil && ctx.Err() != nil {
