@@ -26,6 +26,20 @@ var ErrNotAddable = errors.New("it cannot be added to a root that is mounted")
 type Shown struct {
 	root     *node
 	skeleton *os.File // the top of the skeleton, through a mount of the launcher's own
+	// spaces has a namespace with the map of the directories of the user that asks, made ahead: to make one takes
+	// longer than the rest of an addition.
+	spaces userns.Namespaces
+}
+
+// newShown is the root that is about to be mounted, for additions of the peer, or of this process.
+func newShown(root *node, skeleton *os.File, i ids, peer *Peer) *Shown {
+	s := &Shown{root: root.places(), skeleton: skeleton}
+	asks := source{uid: uint32(os.Geteuid()), gid: uint32(os.Getegid()), shown: asUser}
+	if peer != nil {
+		asks.uid, asks.gid = peer.UID, peer.GIDs[0]
+	}
+	s.spaces.Start(i.mapFor(&asks))
+	return s
 }
 
 // places is a copy of a tree with only that which [addition.find] needs. A tree itself has the content
@@ -51,10 +65,11 @@ func (r *Root) TakeShown() *Shown {
 	return shown
 }
 
-// Close gives up the skeleton. It is safe to call on nil.
+// Close gives up the skeleton and the namespaces. It is safe to call on nil, and twice.
 func (s *Shown) Close() {
 	if s != nil {
 		s.skeleton.Close()
+		s.spaces.Close()
 	}
 }
 
@@ -187,17 +202,15 @@ func (a *addition) find(root *node) bool {
 
 // takeTrees makes the detached mounts. The maps of the sandbox's ids can change no more.
 func (a *Additions) takeTrees() error {
-	var spaces userns.Namespaces
-	defer spaces.Close()
 	for _, add := range a.all {
 		s := add.src
 		var err error
 		if s.writable || s.overlay != nil && s.shown == asUser {
-			if err = a.root.takeLate(s, &spaces); err != nil {
+			if err = a.root.takeLate(s, &a.shown.spaces); err != nil {
 				err = fmt.Errorf("%w: %w", ErrNotAddable, err)
 			}
 		} else {
-			err = a.root.takeReadOnly(s, &spaces)
+			err = a.root.takeReadOnly(s, &a.shown.spaces)
 		}
 		if err != nil {
 			return err

@@ -110,7 +110,7 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 	}
 	kept, err := unix.FcntlInt(uintptr(base), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {
-		r.shown = &Shown{root: root.places(), skeleton: os.NewFile(uintptr(kept), "skeleton")}
+		r.shown = newShown(root, os.NewFile(uintptr(kept), "skeleton"), r.ids, r.plan.peer)
 	}
 	return m, err
 }

@@ -13,7 +13,18 @@ import (
 // tree alone: a detached mount, for a sandbox that is up already and whose user
 // namespace has these maps. The caller attaches and closes it. Nothing else of the
 // Config is looked at.
-func OpenWorkspace(cfg Config, uids, gids []specs.LinuxIDMapping) (_ *os.File, err error) {
+func OpenWorkspace(cfg Config, uids, gids []specs.LinuxIDMapping) (*os.File, error) {
+	var spaces userns.Namespaces
+	defer spaces.Close()
+	return openWorkspace(cfg, uids, gids, &spaces)
+}
+
+// OpenWorkspace is [OpenWorkspace] for a sandbox in which no command has run.
+func (s *Shown) OpenWorkspace(cfg Config, uids, gids []specs.LinuxIDMapping) (*os.File, error) {
+	return openWorkspace(cfg, uids, gids, &s.spaces)
+}
+
+func openWorkspace(cfg Config, uids, gids []specs.LinuxIDMapping, spaces *userns.Namespaces) (*os.File, error) {
 	p, err := emptyPlan(&cfg)
 	if err != nil {
 		return nil, err
@@ -26,11 +37,9 @@ func OpenWorkspace(cfg Config, uids, gids []specs.LinuxIDMapping) (_ *os.File, e
 	if err != nil {
 		return nil, fmt.Errorf("workspace %w", err)
 	}
-	var spaces userns.Namespaces
-	defer spaces.Close()
 	r := &Root{plan: p, ids: ids{base: cfg.IDBase, user: cfg.User}}
 	r.ids.direct = directOwner(r.ids, uids, gids)
-	if err := r.takeLate(s, &spaces); err != nil {
+	if err := r.takeLate(s, spaces); err != nil {
 		return nil, err
 	}
 	tree := os.NewFile(uintptr(s.tree), s.path)

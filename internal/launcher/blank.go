@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -209,19 +211,23 @@ const (
 // check returns an error if a blank cannot be claimed: the host's files have changed, or its PID 1
 // does not answer. A caller whose context ends finds no blank broken.
 func (b *blank) check(ctx context.Context, answerTime time.Duration) error {
+	var looks sync.WaitGroup
+	var files, programs error
+	looks.Go(func() { files = b.checkFiles() })
+	looks.Go(func() { programs = b.checkLanguages(nil) })
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime) // a paused one does not answer
+	defer cancel()
+	_, err := b.conn.Detached(ctx)
+	looks.Wait()
+	return cmp.Or(files, programs, err)
+}
+
+// checkFiles returns an error if a file of the host that the blank shows has changed.
+func (b *blank) checkFiles() error {
 	changed, err := b.stamps.Changed()
 	if err == nil && changed != "" {
 		err = fmt.Errorf("%s has changed", changed)
 	}
-	if err != nil {
-		return err
-	}
-	if err := b.checkLanguages(nil); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime) // a paused one does not answer
-	defer cancel()
-	_, err = b.conn.Detached(ctx)
 	return err
 }
 

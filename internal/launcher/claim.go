@@ -69,11 +69,13 @@ func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank, p *pa
 	if err := state.Exchange(b.state); err != nil {
 		return errors.Join(err, b.remove(ctx))
 	}
-	err := b.state.Remove() // it has the directory that was made for the request
-	if err == nil {
-		err = container.Rename(l.State, b.id, m.id)
-	}
-	if err != nil {
+	spare := b.state // the directory that was made for the request
+	l.tending.Go(func() {
+		if err := spare.Remove(); err != nil {
+			l.blanks.failed(err)
+		}
+	})
+	if err := container.Rename(l.State, b.id, m.id); err != nil {
 		return err
 	}
 	var inside *os.File
@@ -153,7 +155,7 @@ func (m *making) openParts(b *blank) (_ *parts, err error) {
 	config.Files, config.Peer = m.from.Files, m.from.peer()
 	if c.Workspace != "" {
 		config.Workspace = c.Workspace
-		if p.workspace, err = rootfs.OpenWorkspace(config, b.record.UIDMappings, b.record.GIDMappings); err != nil {
+		if p.workspace, err = b.shown.OpenWorkspace(config, b.record.UIDMappings, b.record.GIDMappings); err != nil {
 			return nil, err
 		}
 		config.Workspace = ""
@@ -170,8 +172,10 @@ func (m *making) openParts(b *blank) (_ *parts, err error) {
 	for _, bind := range c.Binds {
 		config.Binds = append(config.Binds, rootfs.Bind{Source: bind.Source, Target: bind.Target, Writable: bind.Writable})
 	}
-	if err := b.checkLanguages(config.Binds); err != nil {
-		return nil, err
+	if len(config.Binds) > 0 { // else the check of the blank has looked
+		if err := b.checkLanguages(config.Binds); err != nil {
+			return nil, err
+		}
 	}
 	p.additions, err = b.shown.Open(config, b.record.UIDMappings, b.record.GIDMappings)
 	return p, err

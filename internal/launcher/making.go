@@ -118,10 +118,11 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 	if err := m.checkSharing(); err != nil {
 		return err
 	}
-	if err := m.start(ctx, profile, filter); err != nil {
+	err = m.start(ctx, profile, filter)
+	m.shown = m.root.TakeShown()
+	if err != nil {
 		return aboveTotal(m.host, m.request.Config.Limits.CPUs, err)
 	}
-	m.shown = m.root.TakeShown()
 	m.record.UIDMappings, m.record.GIDMappings = m.root.UIDMappings(), m.root.GIDMappings()
 	if err := m.publish(ctx, connected); err != nil {
 		return err

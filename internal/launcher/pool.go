@@ -19,6 +19,8 @@ import (
 type blanks struct {
 	*pool.Pool[*blank]
 	claims pool.Claims
+	// failed is told why a blank, or a rest of one, could not be made or removed.
+	failed func(error)
 	// noOverlays says that this kernel cannot add an overlay to a blank.
 	noOverlays atomic.Bool
 }
@@ -45,7 +47,7 @@ func (l *Launcher) StartPool(c spec.PoolConfig, path, home string, failed func(e
 	if err != nil {
 		return err
 	}
-	l.blanks = &blanks{}
+	l.blanks = &blanks{failed: failed}
 	l.blanks.Pool = pool.Start(c, first, pool.Maker[*blank]{
 		Make:   l.newBlank,
 		Check:  func(ctx context.Context, b *blank) error { return b.check(ctx, blankAnswerTime) },

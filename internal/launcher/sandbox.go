@@ -65,8 +65,16 @@ func (s *Sandbox) ID() string { return s.session.ID }
 func (s *Sandbox) Owner() uint32 { return s.session.Current().UID }
 
 // Info describes the sandbox as it is now.
-func (s *Sandbox) Info() (spec.Info, error) {
-	i, err := s.launcher.Info(context.Background(), s.ID())
+func (s *Sandbox) Info() (i spec.Info, err error) {
+	v := s.session
+	now, err := record.VersionOf(v.Path())
+	if err == nil && v.IsAt(now) { // a new sandbox: its files need not be read again
+		r := v.Current()
+		i = r.Info(v.ID, v.Paused)
+		noteDamage(s.launcher.Roots, r, &i)
+	} else {
+		i, err = s.launcher.Info(context.Background(), v.ID)
+	}
 	i.Reused = s.reused
 	return i, err
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -126,8 +127,11 @@ func Sleep(ctx context.Context, d time.Duration) error {
 // ownerName is a file in a sandbox's directory that says which process made it.
 const ownerName = "owner"
 
+// thisProcess is read once: a launcher signs a directory for each sandbox.
+var thisProcess = sync.OnceValues(func() (process.ID, error) { return process.Of(os.Getpid()) })
+
 func signOwner(path string) error {
-	self, err := process.Of(os.Getpid())
+	self, err := thisProcess()
 	if err != nil {
 		return err
 	}
