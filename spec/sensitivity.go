@@ -62,7 +62,8 @@ func (c Config) Permits() bool {
 }
 
 // Raised is the configuration with the higher one of both levels. A network that this level does
-// not permit becomes the widest one that the level permits. Then no rule of Allow is left.
+// not permit becomes the widest one that the level permits, without rules: those of one network can be wrong
+// for another one.
 func (c Config) Raised(to Sensitivity) Config {
 	if to.Above(c.Sensitivity) {
 		c.Sensitivity = to
@@ -73,9 +74,9 @@ func (c Config) Raised(to Sensitivity) Config {
 	if c.Observe = false; c.Permits() {
 		return c
 	}
-	narrow := NetworkGrant{Network: c.ceiling(c.Sensitivity), Deny: c.Deny}
-	if narrow.Network == NetworkNone || c.hasNetworkLimits() { // those of full do not hold in another network
-		narrow = NetworkGrant{Network: NetworkNone}
+	narrow := NetworkGrant{Network: c.ceiling(c.Sensitivity)}
+	if c.hasNetworkLimits() { // those of full do not hold in another network
+		narrow.Network = NetworkNone
 	}
 	return c.WithNetwork(narrow)
 }

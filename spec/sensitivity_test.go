@@ -35,7 +35,7 @@ func TestLimitsOfFullEndTheNetwork(t *testing.T) {
 		}
 	}
 	c := Config{}.WithNetwork(NetworkGrant{Network: NetworkFull, Allow: []string{"10.0.0.1"}, Deny: []string{"192.0.2.1"}})
-	if got := c.Raised(SensitivityConfidential).Grant(); got.Network != NetworkProxied || len(got.Allow) != 0 || len(got.Deny) != 1 {
+	if got := c.Raised(SensitivityConfidential).Grant(); !got.Equal(NetworkGrant{Network: NetworkProxied}) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -96,3 +96,15 @@ func TestWorkersHaveAnIDOfTheirOwn(t *testing.T) {
 		t.Errorf("workers have the id %d, sandboxes those from %d on", worker.ID, idrange.FirstID)
 	}
 }
+
+// The network full takes rules that are wrong for proxied. They must not stop a raise of the level.
+func TestALevelIsRaisedWithAnyRules(t *testing.T) {
+	c := spec.Config{Network: spec.NetworkFull, Deny: []string{"198.18.0.0/15", "fd53::1"}}
+	next, err := c.Changed(nil, spec.SensitivityConfidential)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Check(next); err != nil || next.Network != spec.NetworkProxied {
+		t.Errorf("%+v: %v", next.Grant(), err)
+	}
+}
