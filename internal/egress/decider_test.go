@@ -324,23 +324,48 @@ func TestTheDeciderGoesAway(t *testing.T) {
 	if got := o.seen(); len(got) != 0 {
 		t.Errorf("outside: %q", got)
 	}
-	// There can be a next one. It ends with the sandbox.
-	var next2 func() error
-	eventually(t, "another decider", func() bool {
-		d, err := e.Decider(t.Context(), "box")
-		if err == nil {
-			next2 = func() error { return d.Decide(t.Context(), func(context.Context, Question) bool { return true }) }
-		}
-		return err == nil
-	})
+	// There can be a next one at once. It ends with the sandbox.
+	d, err := e.Decider(t.Context(), "box")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := e.Dismiss(t.Context(), "box"); err != nil {
 		t.Fatal(err)
 	}
-	if err := next2(); !errors.Is(err, ErrUnknown) {
+	if err := d.Decide(t.Context(), func(context.Context, Question) bool { return true }); !errors.Is(err, ErrUnknown) {
 		t.Errorf("Decide after the sandbox: %v", err)
 	}
 	if _, err := e.Decider(t.Context(), "box"); !errors.Is(err, ErrUnknown) {
 		t.Errorf("a decider of no sandbox: %v", err)
+	}
+}
+
+// The end of a decider is in force when Decide returns.
+func TestDecidersFollowOneAnother(t *testing.T) {
+	newOutside(t)
+	e, s := newEgress(t), newSandbox(t)
+	if err := e.Admit(t.Context(), Box{Key: "box", Ask: true}, s.sockets); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		d, err := e.Decider(t.Context(), "box")
+		if err != nil {
+			t.Fatalf("decider %d: %v", i, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := d.Decide(ctx, func(context.Context, Question) bool { return true }); !errors.Is(err, context.Canceled) {
+			t.Fatalf("decider %d: %v", i, err)
+		}
+	}
+	// The ends of the earlier ones do not end the last one.
+	questions, _ := decide(t, e, "box")
+	for range 20 {
+		done := s.fetchLater("other.example")
+		next(t, questions).answer <- true
+		if err := ended(t, done); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

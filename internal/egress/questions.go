@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -93,17 +95,36 @@ func (p *parent) addDecider(channel *launch.Channel, key string) (*decider, erro
 		return nil, fmt.Errorf("sandbox %s asks for no decisions; set Ask with the network", key)
 	}
 	d := &decider{box: b, channel: channel, notices: make(chan notice, maxNotices), ended: make(chan struct{})}
-	p.mu.Lock()
-	isFirst := b.decider == nil
-	if isFirst {
-		b.decider = d
-	}
-	p.mu.Unlock()
-	if !isFirst {
+	if !p.replaceDecider(b, d) {
 		return nil, errors.New("another call of DecideNetwork decides already; end that call first")
 	}
 	p.orderLocked(p.grantOf(b), nil)
 	return d, nil
+}
+
+// replaceDecider is false if the box has a decider whose client is still there.
+func (p *parent) replaceDecider(b *box, d *decider) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if earlier := b.decider; earlier != nil {
+		if !earlier.hasEnded() {
+			return false
+		}
+		earlier.end()
+	}
+	b.decider = d
+	return true
+}
+
+// hasEnded says whether the client of the decider has hung up. The parent may not have removed the decider yet.
+func (d *decider) hasEnded() bool {
+	isEnded := true
+	_ = d.channel.Control(func(fd uintptr) { // a closed channel has ended
+		ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(ready, 0)
+		isEnded = err == nil && n > 0
+	})
+	return isEnded
 }
 
 // removeDecider ends a decider. The connections that wait for it are refused.
@@ -113,8 +134,10 @@ func (p *parent) removeDecider(d *decider) {
 	defer p.changing.Unlock()
 	b := d.box
 	p.mu.Lock()
-	isServed := p.boxes[b.number] == b && !b.isSuspended
-	b.decider = nil // the decider was d: a box has one at a time
+	isServed := p.boxes[b.number] == b && !b.isSuspended && b.decider == d
+	if b.decider == d {
+		b.decider = nil
+	}
 	p.mu.Unlock()
 	if isServed {
 		p.orderLocked(p.grantOf(b), nil)
