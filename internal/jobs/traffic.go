@@ -64,7 +64,8 @@ func (p *Process) accountNetwork(r *spec.Result, e *ending) {
 // isCount says whether the difference of two counts is the use meanwhile. Counts of the proxied network begin anew
 // if its processes are killed.
 func isCount(before, now *spec.Traffic) bool {
-	return before != nil && now != nil && now.Received >= before.Received && now.Sent >= before.Sent
+	return before != nil && now != nil && now.Received >= before.Received && now.Sent >= before.Sent &&
+		now.Requests >= before.Requests && now.Refused >= before.Refused
 }
 
 // violations are the limits of the network that the command has hit, and the refusals of its rules.

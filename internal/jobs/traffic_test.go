@@ -11,7 +11,16 @@ func TestCountsThatBeginAnewAreUnknown(t *testing.T) {
 	for _, c := range []struct {
 		before, now *spec.Traffic
 		want        bool
-	}{{some, more, true}, {some, some, true}, {more, some, false}, {some, &spec.Traffic{}, false}, {nil, some, false}, {some, nil, false}} {
+	}{
+		{some, more, true},
+		{some, some, true},
+		{more, some, false},
+		{some, &spec.Traffic{}, false},
+		{&spec.Traffic{Requests: 5}, &spec.Traffic{Requests: 1}, false},
+		{&spec.Traffic{Refused: 5}, &spec.Traffic{Refused: 1}, false},
+		{nil, some, false},
+		{some, nil, false},
+	} {
 		if got := isCount(c.before, c.now); got != c.want {
 			t.Errorf("%+v, then %+v: %v", c.before, c.now, got)
 		}
