@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
@@ -52,7 +53,7 @@ type eventLog struct {
 var errEnough = errors.New("the caller has enough events")
 
 func (l *eventLog) run(ctx context.Context, follow bool) error {
-	err := l.readAll(olderName)
+	err := l.begin()
 	for err == nil {
 		var more bool
 		if more, err = l.readNew(); more || err != nil {
@@ -69,15 +70,38 @@ func (l *eventLog) run(ctx context.Context, follow bool) error {
 	return err
 }
 
-// readAll reads a file from its begin to its end.
-func (l *eventLog) readAll(name string) error {
-	l.close()
-	f, err := os.OpenFile(filepath.Join(l.dir, name), os.O_RDONLY|unix.O_NOFOLLOW, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+// begin reads the events that are there. It opens the newest file first: while the caller takes the older events,
+// that file can get the name of the older one.
+func (l *eventLog) begin() error {
+	newest, err := l.open(eventsName)
 	if err != nil {
 		return err
+	}
+	older, err := l.open(olderName)
+	if err == nil {
+		err = l.readAll(older)
+	}
+	if err != nil || newest == nil || l.hasOpen(newest.Stat()) {
+		descriptor.Close(newest)
+		return err
+	}
+	return l.readAll(newest)
+}
+
+// open returns nil if the file is missing.
+func (l *eventLog) open(name string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(l.dir, name), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return f, err
+}
+
+// readAll reads a file from its begin to its end. It takes the file over, which may be nil.
+func (l *eventLog) readAll(f *os.File) error {
+	l.close()
+	if f == nil {
+		return nil
 	}
 	l.file, l.reader, l.partial = f, bufio.NewReader(f), ""
 	return l.readLines()
@@ -98,20 +122,26 @@ func (l *eventLog) readNew() (more bool, err error) {
 			return false, err
 		}
 	}
-	return true, l.readAll(eventsName)
+	newest, err := l.open(eventsName)
+	if err != nil {
+		return false, err
+	}
+	return true, l.readAll(newest)
 }
 
 // isNewest says whether the open file still has the name of the newest one.
 func (l *eventLog) isNewest() bool {
 	named, err := os.Lstat(filepath.Join(l.dir, eventsName))
-	if err != nil {
-		return true // there is none now
-	}
-	if l.file == nil {
+	return err != nil || l.hasOpen(named, nil) // after an error there is none now
+}
+
+// hasOpen says whether the open file is the described one.
+func (l *eventLog) hasOpen(described os.FileInfo, err error) bool {
+	if err != nil || l.file == nil {
 		return false
 	}
 	mine, err := l.file.Stat()
-	return err == nil && os.SameFile(mine, named)
+	return err == nil && os.SameFile(mine, described)
 }
 
 func (l *eventLog) readLines() error {
