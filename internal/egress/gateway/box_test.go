@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
@@ -67,5 +69,24 @@ func TestNumbersOfQuestionsAreNotUsedAgain(t *testing.T) {
 	g.dismiss(1)
 	if second := open(admit(t, g)); second == first {
 		t.Errorf("both questions have the number %d", first)
+	}
+}
+
+// The proxy refuses an address of the host that only a range allows. Such a connection is not one of the allowed
+// requests.
+func TestARefusedDestinationIsNotCounted(t *testing.T) {
+	g, b, _ := newTestGateway(t)
+	single, ranged := netip.MustParseAddr("192.0.2.5"), netip.MustParseAddr("198.51.100.5")
+	g.host = &hostAddresses{read: time.Now().Add(time.Hour), all: []netip.Addr{single, ranged}}
+	b.change(&link.Box{Key: "box", Allow: []string{"192.0.2.5", "198.51.100.0/24"}}, false)
+	for _, test := range []struct {
+		to    netip.Addr
+		count uint64
+	}{{ranged, 0}, {single, 1}, {netip.MustParseAddr("198.51.100.6"), 2}} {
+		c := &connection{box: b}
+		c.Destination(test.to, 80)
+		if b.used.Requests != test.count {
+			t.Errorf("%s: %d requests, not %d", test.to, b.used.Requests, test.count)
+		}
 	}
 }

@@ -142,13 +142,14 @@ func (c *connection) Address(a netip.Addr, port uint16) rules.Verdict {
 	return c.box.rules.Address(a, port)
 }
 
-// Destination judges the destination of a connection without a name. The proxy asks once for each.
+// Destination judges the destination of a connection without a name. The proxy asks once for each, and refuses an
+// address that the verdict does not open.
 func (c *connection) Destination(a netip.Addr, port uint16) rules.Verdict {
 	isHost := c.box.gateway.host.contains(a)
 	c.box.mu.Lock()
 	defer c.box.mu.Unlock()
 	v := c.box.rules.Address(a, port)
-	if v.Allowed {
+	if proxy.OpensDestination(v, isHost) {
 		c.opensAddress = func() bool { return proxy.OpensDestination(c.box.rules.Address(a, port), isHost) }
 		v = c.countLocked(v)
 	}
