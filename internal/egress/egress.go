@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -69,14 +70,14 @@ func check(b Box) error {
 	if !isKey(b.Key) {
 		return fmt.Errorf("invalid key %.80q: use 1 to %d letters, digits, _+-.@", b.Key, maxKey)
 	}
-	size := 0
-	for _, text := range append(b.Allow[:len(b.Allow):len(b.Allow)], b.Deny...) {
-		size += len(text)
+	text, err := json.Marshal(b)
+	if err != nil {
+		return err
 	}
-	if size > link.MaxRules {
-		return fmt.Errorf("the rules have %d bytes; the most are %d", size, link.MaxRules)
+	if len(text) > link.MaxRules {
+		return fmt.Errorf("the rules have %d bytes as JSON; the most are %d", len(text), link.MaxRules)
 	}
-	_, err := rules.New(b.Allow, b.Deny)
+	_, err = rules.New(b.Allow, b.Deny)
 	return err
 }
 

@@ -2,10 +2,14 @@ package egress
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
 )
 
 // A grant without Ask ends the decider, its open questions, and the connections that it has allowed.
@@ -47,11 +51,47 @@ func TestAGrantWithoutAskEndsTheDecider(t *testing.T) {
 	if err := e.Change(t.Context(), box); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "another decider", func() bool {
-		d, err := e.Decider(t.Context(), "box")
-		if err == nil {
-			d.Close()
-		}
-		return err == nil
-	})
+	d, err := e.Decider(t.Context(), "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+}
+
+// The rules of a sandbox and its names go to the worker in one order. JSON can write one byte of a reason as six. An
+// order that is too long would end each worker, for all sandboxes.
+func TestRulesThatNoOrderHoldsAreRefused(t *testing.T) {
+	newOutside(t)
+	e, other, hog := newEgress(t), newSandbox(t), newSandbox(t)
+	if err := e.Admit(t.Context(), Box{Key: "other", Allow: []string{"good.example"}}, other.sockets); err != nil {
+		t.Fatal(err)
+	}
+	const count = 610 // rules, of 15 MB in JSON
+	rules := make([]string, count)
+	for i := range rules {
+		rules[i] = fmt.Sprintf("%d.example ; %s", i, strings.Repeat("<", 4060))
+	}
+	writeNames(t, e, "hog")
+	err := e.Admit(t.Context(), Box{Key: "hog", Deny: rules}, hog.sockets)
+	if err == nil || !strings.Contains(err.Error(), "the most are") {
+		t.Errorf("rules: %v", err)
+	}
+	if err := other.fetch("good.example"); err != nil {
+		t.Errorf("another sandbox: %v", err)
+	}
+}
+
+// writeNames gives a sandbox that is not there yet as many and as long names as it can have.
+func writeNames(t *testing.T, e Egress, key string) {
+	t.Helper()
+	r, err := openRecord(e.boxDir(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range link.MaxNames {
+		r.keep(fmt.Sprintf("%0*d.example", link.MaxName-len(".example"), i))
+	}
+	if err := os.WriteFile(r.path(namesName), []byte(strings.Join(r.names, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -19,7 +19,7 @@ const WorkerKind = "egress-worker"
 const (
 	// MaxOrder is the longest order, in bytes.
 	MaxOrder = launch.MaxFrame
-	// MaxRules is how long all rules of a box may be together, in bytes.
+	// MaxRules is how long the JSON text of a Box may be, in bytes. An order has the names of the box, too.
 	MaxRules = 4 << 20
 	// MaxSockets is how many sockets a box may have. With TPROXY these are three for each family. Without,
 	// each family has two for DNS, and one for each of 64 ports (netns/capture).
