@@ -77,6 +77,9 @@ func (r *Rule) allowGrant(g *spec.NetworkGrant) (named []string, err error) {
 	if r.all || g == nil {
 		return nil, nil
 	}
+	if err := allowSize(spec.Config{}.WithNetwork(*g)); err != nil {
+		return nil, err
+	}
 	network := g.Kind()
 	if network != spec.NetworkNone && !slices.Contains(r.Networks, network) {
 		return nil, refused("network %q; allowed: %v", network, r.Networks)
@@ -143,7 +146,7 @@ func (r *Rule) allowNames(g *spec.NetworkGrant) error {
 }
 
 // maxConfig and maxConfigValues bound a configuration, in bytes and in JSON values. The launcher
-// keeps the configuration as long as the sandbox is up.
+// keeps the configuration as long as the sandbox is up. A change of the network has the same bounds.
 const (
 	maxConfig       = 256 << 10
 	maxConfigValues = 20_000

@@ -417,3 +417,21 @@ func TestChangesOfTheNetworkAreWithinTheRule(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// A sandbox keeps the rules of a change as long as those that it began with.
+func TestTheRulesOfAChangeHaveABound(t *testing.T) {
+	w := newWorld(t, Rule{User: "1001", Networks: []spec.Network{spec.NetworkProxied}})
+	user := w.client(t, 1001)
+	box(t, user, "box")
+	for _, c := range []struct {
+		count, bytes int
+		isAllowed    bool
+	}{{1, 4000, true}, {80, 4000, false}, {3000, 10, true}} {
+		rule := "a.example ; " + strings.Repeat("x", c.bytes)
+		g := &spec.NetworkGrant{Network: spec.NetworkProxied, Deny: slices.Repeat([]string{rule}, c.count)}
+		_, err := user.ChangeNetwork(t.Context(), "box", launch.NetworkRequest{Grant: g})
+		if c.isAllowed != !errors.Is(err, launch.ErrRefused) {
+			t.Errorf("%d rules with reasons of %d bytes: %v", c.count, c.bytes, err)
+		}
+	}
+}
