@@ -196,7 +196,8 @@ func readHello(b []byte, r io.Reader) (Opening, error) {
 	}
 	const encryptedClientHello = 0xfe0d
 	var all bytes.Buffer
-	bounded := io.LimitReader(io.MultiReader(bytes.NewReader(b), r), maxHello)
+	begin := bytes.NewReader(b)
+	bounded := io.LimitReader(io.MultiReader(begin, r), maxHello)
 	o := Opening{Kind: TLS}
 	var nonASCII bool
 	err := tls.Server(replay{Reader: io.TeeReader(bounded, &all)}, &tls.Config{
@@ -207,6 +208,7 @@ func readHello(b []byte, r io.Reader) (Opening, error) {
 			return nil, errSeen
 		},
 	}).Handshake()
+	_, _ = all.ReadFrom(begin) // never fails; crypto/tls may leave bytes after the ClientHello
 	o.Bytes = all.Bytes()
 	if !errors.Is(err, errSeen) {
 		return o, malformed("the TLS ClientHello is malformed: %v", err)

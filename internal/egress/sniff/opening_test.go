@@ -142,6 +142,23 @@ func TestClientHellos(t *testing.T) {
 	}
 }
 
+// A client can send data right after its ClientHello (early data, RFC 8446, section 2.3).
+func TestBytesAfterTheClientHelloAreKept(t *testing.T) {
+	first := hello(t, &tls.Config{ServerName: "pypi.org"})
+	for _, size := range []int{0, 1, 100, 1000, 3000, 10_000} {
+		all := slices.Concat(first, bytes.Repeat([]byte{0x17}, size))
+		c := packet{bytes.NewReader(all)}
+		o, err := Read(c, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest, err := io.ReadAll(c)
+		if got := slices.Concat(o.Bytes, rest); err != nil || !bytes.Equal(got, all) {
+			t.Errorf("%d bytes after the ClientHello: %d bytes of %d are there, %v", size, len(got), len(all), err)
+		}
+	}
+}
+
 func TestMalformedClientHellosAreRefused(t *testing.T) {
 	const placeholder = "placeholder.example.org"
 	plain := hello(t, &tls.Config{ServerName: placeholder})
@@ -286,13 +303,16 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c := packet{bytes.NewReader(b)}
 		o, err := Read(c, time.Minute)
-		if err != nil || !bytes.HasPrefix(b, o.Bytes) {
+		if err != nil {
 			return
 		}
 		if strings.ToLower(o.ServerName) != o.ServerName || strings.HasSuffix(o.ServerName, ".") {
 			t.Errorf("server name %q", o.ServerName)
 		}
 		if o.Kind != HTTP {
+			if rest, err := io.ReadAll(c); err != nil || !bytes.Equal(slices.Concat(o.Bytes, rest), b) {
+				t.Errorf("%q, then %q, %v", o.Bytes, rest, err)
+			}
 			return
 		}
 		requests := NewRequests(o, c, time.Minute)
