@@ -253,7 +253,7 @@ func TestTheStatusLineAfterConnectHasTheReason(t *testing.T) {
 	for name, want := range map[string]string{
 		"evil.org":        "403 evil.org:443 is not allowed; add --allow evil.org",
 		"bad.example":     "403 --deny bad.example denies bad.example:443; deny rules win over allow rules: ask Zo?",
-		"unknown.example": "502 dial tcp: lookup unknown.example.: no such host",
+		"unknown.example": "502 look up unknown.example: no such host",
 	} {
 		c := dialTo(t, to)
 		fmt.Fprintf(c, "CONNECT %[1]s:443 HTTP/1.1\r\nHost: %[1]s:443\r\n\r\n", name)

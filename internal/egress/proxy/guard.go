@@ -82,9 +82,24 @@ func (b *Sandbox) dialName(ctx context.Context, name string, port uint16) (*net.
 		return nil, denied
 	}
 	if failed, isLookup := errors.AsType[*net.DNSError](err); isLookup {
-		failed.Server = "" // the client sees the error, and must not learn the host's name server
+		return nil, lookupError(ctx, name, failed)
 	}
 	return c, err
+}
+
+// lookupError is the error that the client sees. That of package net has the addresses of the host and of its name
+// servers.
+func lookupError(ctx context.Context, name string, failed *net.DNSError) error {
+	cause := "the host's name servers answer with an error, or cannot be reached"
+	switch {
+	case ctx.Err() != nil:
+		cause = "the client's connection has ended"
+	case failed.IsNotFound:
+		cause = "no such host"
+	case failed.IsTimeout:
+		cause = "the host's name servers did not answer in time"
+	}
+	return fmt.Errorf("look up %s: %s", name, cause)
 }
 
 // addressOf is the address of the other end.
