@@ -170,6 +170,8 @@ func NewNetworkChange(from, to Config, cut int) NetworkChange {
 		c.Message = fmt.Sprintf("Network access has been restricted from %s to %s, because %s data entered this sandbox.", c.From, c.To, c.Sensitivity)
 	case c.From != c.To:
 		c.Message = fmt.Sprintf("The network of this sandbox has changed from %s to %s.", c.From, c.To)
+	case c.Raised && !from.Grant().Equal(to.Grant()):
+		c.Message = fmt.Sprintf("The sensitivity of this sandbox is %s now. Its network is still %s, with other rules.", c.Sensitivity, c.To)
 	case !from.Grant().Equal(to.Grant()):
 		c.Message = fmt.Sprintf("The network of this sandbox is still %s, with other rules.", c.To)
 	case c.Raised:

@@ -47,6 +47,10 @@ func TestAConfidentialSandboxIsNotObserved(t *testing.T) {
 	if want := (NetworkGrant{Network: NetworkProxied, Allow: []string{"a.example"}}); !got.Equal(want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
+	message := NewNetworkChange(c, c.Raised(SensitivityConfidential), 0).Message
+	if want := "The sensitivity of this sandbox is confidential now. Its network is still proxied, with other rules."; message != want {
+		t.Errorf("%q, want %q", message, want)
+	}
 	c.Sensitivity = SensitivityConfidential
 	if _, err := c.Complete(); err == nil || !strings.Contains(err.Error(), "observe: it reaches each name") {
 		t.Error(err)
