@@ -27,15 +27,21 @@ func isProxy(a netip.AddrPort) bool {
 // errEnded is the end of a connection that the client has not caused.
 var errEnded = errors.New("the network of the sandbox has changed, or its bytes are used up")
 
+// errNoRequest is the end of a client of the proxy that has sent nothing.
+var errNoRequest = errors.New("the client of the proxy has sent no request")
+
 // serveProxy serves a client of the explicit proxy. Its requests go to any hosts, one after the other: the
 // answer to a request is complete before the next request is read. CONNECT is the last request.
 func (c *connection) serveProxy(ctx context.Context) {
 	o, err := sniff.Read(c.client, requestTime)
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		c.fail(errEnded)
 		return
-	}
-	if err != nil || o.Kind != sniff.HTTP {
+	case err != nil && len(o.Bytes) == 0:
+		c.fail(errNoRequest)
+		return
+	case err != nil || o.Kind != sniff.HTTP:
 		c.deny("", "a client of the proxy must send requests of plain HTTP: CONNECT, or whole URLs")
 		return
 	}

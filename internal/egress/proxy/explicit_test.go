@@ -246,6 +246,15 @@ func TestAnEndedClientOfTheProxyIsNotDenied(t *testing.T) {
 	}
 }
 
+// Browsers open connections to a proxy in advance, and may never use them.
+func TestAClientOfTheProxyWithoutARequestIsNotDenied(t *testing.T) {
+	w := newWorld(t, nil, nil, nil)
+	dialTo(t, w.explicit(t)).Close()
+	if e := w.event(t); e.Decision != Failed || e.Reason != errNoRequest.Error() {
+		t.Errorf("event %+v", e)
+	}
+}
+
 // Clients such as pip and go show the status line of an answer to CONNECT, and no body.
 func TestTheStatusLineAfterConnectHasTheReason(t *testing.T) {
 	w := newWorld(t, []string{"unknown.example"}, []string{"bad.example ; ask Zo\u00eb"}, nil)
