@@ -89,8 +89,9 @@ type NetworkAsker interface {
 // DecideNetwork decides about the connections and requests of a sandbox with Config.Ask to names that no rule
 // covers. It calls allow for each one in a goroutine of its own, for 64 at most at a time. The result true allows
 // this one connection or request, if the address of the server is public or has a rule. The context of a call ends
-// after 30 seconds, or when the connection ends: the connection is refused then. A sandbox has one caller of
-// DecideNetwork at a time.
+// after 30 seconds, or when a change of the network ends the connection: the connection is refused then. While 64
+// calls run, other connections are refused, so allow should return soon after its context ends. A sandbox has one
+// caller of DecideNetwork at a time.
 //
 // DecideNetwork returns when ctx ends, when SetNetwork grants NetworkProxied without Ask, when the sandbox is
 // removed, or when the processes of the network end. SetNetwork without Ask also ends the connections that were

@@ -90,9 +90,10 @@ func (d *Decider) Close() error { return d.channel.Close() }
 // maxNotice bounds a notice, in bytes: JSON can need six bytes for one.
 const maxNotice = 6*(link.MaxName+link.MaxMethod+link.MaxPath) + 256
 
-// Decide calls allow for each question, in a goroutine of its own, for at most 64 questions at a time. The
-// result true allows this one connection or request. The context of a call ends with the question: after 30
-// seconds, or when the connection ends. The connection is then refused.
+// Decide calls allow for each question, in a goroutine of its own. The result true allows this one connection or
+// request. The context of a call ends with the question: after 30 seconds, or when a change of the rules ends the
+// connection. The connection is then refused. At most 64 calls run at a time. While 64 calls run, other questions are
+// refused, so a call should return soon after its context ends.
 //
 // Decide returns when ctx ends, when the sandbox is dismissed, or when its rules come without [Box.Ask]. The
 // error is never nil. All calls have returned by then, and the decider is closed.
@@ -104,6 +105,7 @@ func (d *Decider) Decide(ctx context.Context, allow func(context.Context, Questi
 	defer cancel()
 	defer d.channel.HangUp() // the connections are refused before the calls return
 	ends := &callEnds{cancel: map[uint64]context.CancelFunc{}}
+	slots := make(chan struct{}, link.MaxQuestions)
 	if err := d.begin(ctx); err != nil {
 		return err
 	}
@@ -122,14 +124,26 @@ func (d *Decider) Decide(ctx context.Context, allow func(context.Context, Questi
 			continue
 		}
 		q := Question{Key: d.key, Name: n.Question.Name, Port: n.Question.Port, Method: n.Question.Method, Path: n.Question.Path}
+		select {
+		case slots <- struct{}{}:
+		default: // calls go on after the ends of their questions
+			d.reply(calls, reply{Number: n.Number})
+			continue
+		}
 		call := ends.begin(calls, n.Number)
 		running.Go(func() {
 			allowed := allow(call, q)
 			ends.end(n.Number)
-			if body, err := json.Marshal(reply{Number: n.Number, Allowed: allowed}); err == nil {
-				_ = d.channel.Send(calls, body) // Receive gets the error, too
-			}
+			<-slots // before the reply, after which the next question can come
+			d.reply(calls, reply{Number: n.Number, Allowed: allowed})
 		})
+	}
+}
+
+// reply sends a reply. After an error the next Receive has one, too.
+func (d *Decider) reply(ctx context.Context, r reply) {
+	if body, err := json.Marshal(r); err == nil {
+		_ = d.channel.Send(ctx, body) // as above
 	}
 }
 

@@ -340,35 +340,6 @@ func TestTheDeciderGoesAway(t *testing.T) {
 	}
 }
 
-// The end of a decider is in force when Decide returns.
-func TestDecidersFollowOneAnother(t *testing.T) {
-	newOutside(t)
-	e, s := newEgress(t), newSandbox(t)
-	if err := e.Admit(t.Context(), Box{Key: "box", Ask: true}, s.sockets); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 100 {
-		d, err := e.Decider(t.Context(), "box")
-		if err != nil {
-			t.Fatalf("decider %d: %v", i, err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := d.Decide(ctx, func(context.Context, Question) bool { return true }); !errors.Is(err, context.Canceled) {
-			t.Fatalf("decider %d: %v", i, err)
-		}
-	}
-	// The ends of the earlier ones do not end the last one.
-	questions, _ := decide(t, e, "box")
-	for range 20 {
-		done := s.fetchLater("other.example")
-		next(t, questions).answer <- true
-		if err := ended(t, done); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // A decider stays while its sandbox is suspended. A decider that goes away then changes nothing for the worker,
 // which has forgotten the names.
 func TestTheSandboxOfADeciderIsSuspended(t *testing.T) {

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -56,6 +57,35 @@ func TestAGrantWithoutAskEndsTheDecider(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.Close()
+}
+
+// The end of a decider is in force when Decide returns.
+func TestDecidersFollowOneAnother(t *testing.T) {
+	newOutside(t)
+	e, s := newEgress(t), newSandbox(t)
+	if err := e.Admit(t.Context(), Box{Key: "box", Ask: true}, s.sockets); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		d, err := e.Decider(t.Context(), "box")
+		if err != nil {
+			t.Fatalf("decider %d: %v", i, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := d.Decide(ctx, func(context.Context, Question) bool { return true }); !errors.Is(err, context.Canceled) {
+			t.Fatalf("decider %d: %v", i, err)
+		}
+	}
+	// The ends of the earlier ones do not end the last one.
+	questions, _ := decide(t, e, "box")
+	for range 20 {
+		done := s.fetchLater("other.example")
+		next(t, questions).answer <- true
+		if err := ended(t, done); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // The rules of a sandbox and its names go to the worker in one order. JSON can write one byte of a reason as six. An

@@ -1,8 +1,11 @@
 package egress
 
 import (
+	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
 )
@@ -47,5 +50,40 @@ func TestOpenQuestionsAreBounded(t *testing.T) {
 	next(t, questions).answer <- true
 	if err := ended(t, done); err != nil {
 		t.Errorf("after the others: %v", err)
+	}
+}
+
+// A call can go on after the end of its question.
+func TestCallsOfADeciderAreBounded(t *testing.T) {
+	newOutside(t)
+	e, s := newEgress(t), newSandbox(t)
+	e.answerTime = 50 * time.Millisecond
+	if err := e.Admit(t.Context(), Box{Key: "box", Ask: true}, s.sockets); err != nil {
+		t.Fatal(err)
+	}
+	d, err := e.Decider(t.Context(), "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls atomic.Int32
+	done := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	stuck := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = d.Decide(ctx, func(context.Context, Question) bool { // the end of the test ends it
+			calls.Add(1)
+			<-stuck
+			return true
+		})
+	}()
+	defer func() { cancel(); close(stuck); <-done }()
+	for range link.MaxQuestions {
+		if err := s.fetch("other.example"); err == nil || !strings.Contains(err.Error(), "did not answer") {
+			t.Fatalf("without an answer: %v", err)
+		}
+	}
+	if err := s.fetch("other.example"); err == nil || !strings.Contains(err.Error(), "denied") || calls.Load() != link.MaxQuestions {
+		t.Errorf("one more: %v, after %d calls", err, calls.Load())
 	}
 }
