@@ -54,7 +54,7 @@ const maxAnswer = 64 << 10
 // ask calls the parent, if there is one.
 func (e Egress) ask(ctx context.Context, r request) (answer, error) {
 	channel, err := e.connect()
-	if isNobody(err) {
+	if isNoParent(err) {
 		return answer{}, ErrUnknown
 	}
 	if err != nil {
@@ -62,14 +62,14 @@ func (e Egress) ask(ctx context.Context, r request) (answer, error) {
 	}
 	defer channel.Close()
 	a, err := call(ctx, channel, r)
-	if isNobody(err) { // the parent has ended: only one without a sandbox does so
+	if isNoParent(err) { // the parent has ended: only one without a sandbox does so
 		err = ErrUnknown
 	}
 	return a, err
 }
 
-// isNobody says that there is no parent.
-func isNobody(err error) bool {
+// isNoParent says whether an error means that there is no parent.
+func isNoParent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ECONNRESET) ||
 		errors.Is(err, unix.EPIPE) || errors.Is(err, io.EOF)
 }

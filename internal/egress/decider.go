@@ -41,14 +41,14 @@ type Decider struct {
 // for a sandbox that is not there.
 func (e Egress) Decider(ctx context.Context, key string) (*Decider, error) {
 	channel, err := e.connect()
-	if isNobody(err) {
+	if isNoParent(err) {
 		err = ErrUnknown
 	}
 	if err == nil {
 		if _, err = call(ctx, channel, request{Op: opDecide, Key: key}); err != nil {
 			channel.Close()
 		}
-		if isNobody(err) {
+		if isNoParent(err) {
 			err = ErrUnknown
 		}
 	}

@@ -47,7 +47,7 @@ type eventLog struct {
 
 	file    *os.File // nil: not there yet
 	reader  *bufio.Reader
-	partial string // the begin of a line
+	partial string // the beginning of a line
 }
 
 var errEnough = errors.New("the caller has enough events")
@@ -97,7 +97,7 @@ func (l *eventLog) open(name string) (*os.File, error) {
 	return f, err
 }
 
-// readAll reads a file from its begin to its end. It takes the file over, which may be nil.
+// readAll reads a file from its beginning to its end. It takes the file over, which may be nil.
 func (l *eventLog) readAll(f *os.File) error {
 	l.close()
 	if f == nil {

@@ -70,12 +70,12 @@ func (e Egress) connectOrStart(ctx context.Context) (*launch.Channel, func(), er
 		return nil, nil, err
 	}
 	channel, unlock, err := e.connectLocked(ctx, shared, e.connect)
-	if !isNobody(err) {
+	if !isNoParent(err) {
 		return channel, unlock, err
 	}
 	return e.connectLocked(ctx, exclusive, func() (*launch.Channel, error) {
 		channel, err := e.connect() // another client may have started a parent
-		if !isNobody(err) {
+		if !isNoParent(err) {
 			return channel, err
 		}
 		if err := e.start(); err != nil {

@@ -85,7 +85,7 @@ func (n Networks) admit(ctx context.Context, namespace *os.File, p proxied) erro
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statedir.CleanupTime)
 	defer cancel()
-	_, left := n.leaveProxied(ctx, namespace, p.box.Key) // it may have been admitted all the same
+	_, left := n.leaveProxied(ctx, namespace, p.box.Key) // the network may have admitted it before the error
 	return errors.Join(err, left)
 }
 

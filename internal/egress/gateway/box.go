@@ -28,8 +28,8 @@ type box struct {
 	names   *names.Table
 	bucket  eventBucket
 
-	// listeners are used by the one goroutine that carries out orders. The context ends with them. sockets
-	// is how many there are to be.
+	// listeners are used by the one goroutine that carries out orders. end ends the context of their connections.
+	// sockets is the number of sockets in the last order that had some.
 	listeners []io.Closer
 	sockets   int
 	end       context.CancelFunc
@@ -174,7 +174,7 @@ func (b *box) openSocket(ctx context.Context, role link.Role, f *os.File) error 
 func (b *box) close() {
 	b.end()
 	for _, l := range b.listeners {
-		_ = l.Close() // nobody else closes it
+		_ = l.Close() // no error matters: the socket is used no more
 	}
 	b.listeners = nil
 	b.mu.Lock()

@@ -16,8 +16,7 @@ const (
 	KindEvent Kind = 'e' // the box has used Counts more, and its log has one more Line
 	// KindQuestion asks the embedder about a connection or request of the box.
 	KindQuestion Kind = 'q'
-	// KindWithdrawal says that the connection of the question ID has ended. The question is answered all the
-	// same.
+	// KindWithdrawal says that the connection of the question ID has ended. The parent still answers the question.
 	KindWithdrawal Kind = 'w'
 )
 

@@ -195,7 +195,7 @@ func (c *connection) connect(ctx context.Context) error {
 }
 
 // serveName serves a connection to a name. If rules allow more than plain HTTP, the server of a silent
-// client can speak first. The client's first bytes are judged all the same, whenever they come.
+// client can speak first. Then the client's first bytes are judged when they come.
 func (c *connection) serveName(ctx context.Context) {
 	v := c.box.Rules.Connect(c.event.Name, c.event.Port)
 	c.serveOpening(ctx, v, func(wait time.Duration) (sniff.Opening, error) { return sniff.Read(c.client, wait) })

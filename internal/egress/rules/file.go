@@ -9,7 +9,7 @@ import (
 )
 
 // ParseFile reads rules from a file: one rule in a line, with "deny " before the rules that deny.
-// A comment begins with #, at the begin of a line or after white space. The texts that ParseFile
+// A comment begins with #, at the beginning of a line or after white space. The texts that ParseFile
 // returns are those of --allow and --deny. The file's name is for errors.
 func ParseFile(name string, r io.Reader) (allow, deny []string, err error) {
 	var wrong faults
