@@ -82,11 +82,16 @@ type parent struct {
 	moved       chan struct{} // closed when acked moves
 	// asked is the last number of a question.
 	asked uint64
+	// settling are the orders Settle that the worker has not carried out, by their numbers, and lastSettle is the
+	// last number.
+	settling   map[uint64]chan struct{}
+	lastSettle uint64
 }
 
 func newParent(dir string, answerTime time.Duration) *parent {
 	return &parent{
-		egress: Egress{Dir: dir}, answerTime: answerTime, boxes: map[uint32]*box{}, keys: map[string]*box{}, emptySince: time.Now(), moved: make(chan struct{}),
+		egress: Egress{Dir: dir}, answerTime: answerTime, boxes: map[uint32]*box{}, keys: map[string]*box{}, emptySince: time.Now(),
+		moved: make(chan struct{}), settling: map[uint64]chan struct{}{},
 	}
 }
 
@@ -287,6 +292,7 @@ func (p *parent) forget() {
 	defer p.changing.Unlock()
 	if p.worker != nil {
 		p.withdrawAll(p.worker)
+		p.settleAll()
 	}
 	p.worker = nil
 }
@@ -338,6 +344,10 @@ func (p *parent) take(worker *launch.Channel, r link.Report) {
 			close(p.moved)
 			p.moved = make(chan struct{})
 		}
+		return
+	}
+	if r.Kind == link.KindSettled {
+		p.settledLocked(r.ID)
 		return
 	}
 	b, ok := p.boxes[r.Number]

@@ -3,7 +3,9 @@ package egress
 import (
 	"errors"
 	"io"
+	"net"
 	"net/netip"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -74,5 +76,47 @@ func TestCountsHaveAllThatHasEnded(t *testing.T) {
 	}
 	if denied != 60 {
 		t.Errorf("there are %d events of 60 refusals", denied)
+	}
+}
+
+// The worker waits for the ends of connections that have ended inside. One that waits for a decision does not end.
+// Clients that ask for the counts of its sandbox at once must not delay the orders for others.
+func TestCountsOfASandboxDelayNoOther(t *testing.T) {
+	newOutside(t)
+	e, s, other := newEgress(t), newSandbox(t), newSandbox(t)
+	if err := e.Admit(t.Context(), Box{Key: "other", Allow: []string{"good.example"}}, other.sockets); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Admit(t.Context(), Box{Key: "box", Ask: true}, s.sockets); err != nil {
+		t.Fatal(err)
+	}
+	questions, _ := decide(t, e, "box")
+	a, err := s.lookUp("other.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.dial("tcp", netip.AddrPortFrom(a, 80).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: other.example\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	next(t, questions)
+	if err := errors.Join(c.(*net.TCPConn).SetLinger(0), c.Close()); err != nil { //nolint:forcetypeassert // of TCP
+		t.Fatal(err)
+	}
+	open := take(t, other.slowly(t, "good.example"))
+	var clients sync.WaitGroup
+	for range 60 {
+		clients.Go(func() {
+			if _, err := e.Counts(t.Context(), "box"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	clients.Wait()
+	if err := readNow(t, open); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("the connection of another sandbox: %v", err)
 	}
 }

@@ -129,8 +129,8 @@ func (g *gateway) take(o link.Order, files []*os.File) error {
 	case o.Answer != nil:
 		g.answer(o.Number, *o.Answer)
 		return nil
-	case o.Settle:
-		g.settle(o.Number)
+	case o.Settle != 0:
+		go g.settle(o.Number, o.Settle) // the parent bounds the number of these orders
 		return nil
 	case o.Box == nil:
 		g.dismiss(o.Number)
@@ -203,14 +203,15 @@ func (g *gateway) divide() {
 	g.shares.setBoxes(len(g.boxes), sockets)
 }
 
-// settle reports the counts of a box. A box that is not there has none.
-func (g *gateway) settle(number uint32) {
+// settle reports the counts of a box, and the end of that. A box that is not there has none.
+func (g *gateway) settle(number uint32, id uint64) {
 	g.mu.Lock()
 	b := g.boxes[number]
 	g.mu.Unlock()
 	if b != nil {
 		b.settle()
 	}
+	_ = g.report(link.Report{Kind: link.KindSettled, Number: number, ID: id}) // without a parent the process ends
 }
 
 func (g *gateway) report(r link.Report) error {

@@ -72,8 +72,9 @@ type Order struct {
 	Roles []Role `json:"roles,omitempty"`
 	// Names are the names of the box in their order. A worker that has the box has the names already.
 	Names []string `json:"names,omitempty"`
-	// Settle asks for reports with all counts of the box until now. An order with Settle changes nothing.
-	Settle bool `json:"settle,omitempty"`
+	// Settle is not zero if the order asks for reports with all counts of the box until now, and for the report
+	// KindSettled with this number after them. Such an order changes nothing, and no other order waits for it.
+	Settle uint64 `json:"settle,omitempty"`
 	// Used are the counts of the box so far.
 	Used Counts `json:"used"`
 	// Asks says that an embedder decides about names without a rule. All names resolve then.

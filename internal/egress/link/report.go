@@ -18,6 +18,8 @@ const (
 	KindQuestion Kind = 'q'
 	// KindWithdrawal says that the connection of the question ID has ended. The parent still answers the question.
 	KindWithdrawal Kind = 'w'
+	// KindSettled says that the box has reported the counts for which the order Settle with the number ID has asked.
+	KindSettled Kind = 's'
 )
 
 const (
@@ -36,7 +38,7 @@ type Report struct {
 	Counts   Counts
 	// Line may be empty.
 	Line string
-	// ID is the worker's number of a question.
+	// ID is the worker's number of a question, or the number of an order Settle.
 	ID       uint64
 	Question Question
 }
@@ -54,7 +56,7 @@ func (r Report) Bytes() []byte {
 		return append(b, r.Name...)
 	case KindQuestion:
 		return r.Question.appendTo(binary.BigEndian.AppendUint64(b, r.ID))
-	case KindWithdrawal:
+	case KindWithdrawal, KindSettled:
 		return binary.BigEndian.AppendUint64(b, r.ID)
 	}
 	for _, n := range []uint64{r.Counts.Requests, r.Counts.Refused, r.Counts.Sent, r.Counts.Received, r.Counts.Dropped} {
@@ -92,13 +94,13 @@ func ParseReport(b []byte) (Report, error) {
 		}
 		r.Line = string(rest[countsSize:])
 		return r, check(len(r.Line) <= MaxLine && !hasControl(r.Line), "a report has no valid line")
-	case KindQuestion, KindWithdrawal:
+	case KindQuestion, KindWithdrawal, KindSettled:
 		if len(rest) < idSize {
-			return Report{}, errors.New("a report has no number of a question")
+			return Report{}, errors.New("a report has no number of a question or of an order")
 		}
 		r.ID, rest = binary.BigEndian.Uint64(rest), rest[idSize:]
-		if r.Kind == KindWithdrawal {
-			return r, check(len(rest) == 0, "a withdrawal is too long")
+		if r.Kind != KindQuestion {
+			return r, check(len(rest) == 0, "a report about a number is too long")
 		}
 		var ok bool
 		r.Question, ok = parseQuestion(rest)

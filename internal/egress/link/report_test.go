@@ -17,6 +17,7 @@ func reports() []Report {
 			Name: strings.Repeat("a", MaxName), Port: 80, Method: strings.Repeat("M", MaxMethod), Path: "/" + strings.Repeat("p", MaxPath-1),
 		}},
 		{Kind: KindWithdrawal, Number: 3, ID: 1},
+		{Kind: KindSettled, Number: 3, ID: 1<<63 + 1},
 	}
 }
 
@@ -56,7 +57,9 @@ func TestWrongReportsAreRefused(t *testing.T) {
 			t.Errorf("%+v is taken as %+v", wrong, got)
 		}
 	}
-	for _, wrong := range []string{"", "a", "a\x00\x00\x00\x00\x00\x00\x00\x01x", "e\x00\x00\x00\x00\x00\x00\x00\x01", "n\x01\x00\x00\x00\x00\x00\x00\x01a"} {
+	for _, wrong := range []string{"", "a", "a\x00\x00\x00\x00\x00\x00\x00\x01x", "e\x00\x00\x00\x00\x00\x00\x00\x01", "n\x01\x00\x00\x00\x00\x00\x00\x01a",
+		"s\x00\x00\x00\x00\x00\x00\x00\x01", "s\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01x",
+	} {
 		if got, err := ParseReport([]byte(wrong)); err == nil {
 			t.Errorf("%q is taken as %+v", wrong, got)
 		}
