@@ -126,15 +126,18 @@ func TestEndsAreToldOnATerminal(t *testing.T) {
 	for name, test := range map[string]struct {
 		script, says string
 		code         int
+		flags        []string
 	}{
-		"failure": {"exit 3", "sandbox-runtime: the command ended with exit code 3; the sandbox has no network (--network none)", 3},
-		"success": {"exit 0", "", 0},
+		"failure":                 {"exit 3", "sandbox-runtime: the command ended with exit code 3; the sandbox has no network (--network none)", 3, nil},
+		"success":                 {"exit 0", "", 0, nil},
+		"success after a refusal": {"getent hosts refused.test; exit 0", "", 0, []string{"--network", "proxied"}},
 		"a child out of memory": {"dd if=/dev/zero of=/dev/null bs=1G count=1 2>/dev/null; exit 0",
-			"sandbox-runtime: the command succeeded; memory ran out at 64m, and the kernel killed a process it had started (raise it with --memory)", 0},
+			"sandbox-runtime: the command succeeded; memory ran out at 64m, and the kernel killed a process it had started (raise it with --memory)", 0, nil},
 		"refused forks": {"for i in $(seq 40); do sleep 3 & done 2>/dev/null; exit 0",
-			"the limit of 20 processes and threads was reached (raise it with --pids)", -1},
+			"the limit of 20 processes and threads was reached (raise it with --pids)", -1, nil},
 	} {
-		args := []string{"do", "--memory", "64m", "--pids", "20", "--", "sh", "-c", test.script}
+		args := append([]string{"do", "--memory", "64m", "--pids", "20"}, test.flags...)
+		args = append(args, "--", "sh", "-c", test.script)
 		term, p := onTerminal(t, s.command(args...))
 		code := p.wait().code
 		<-term.closed

@@ -124,10 +124,12 @@ func conclude(inJSON bool, result spec.Result, err error) error {
 }
 
 // tellLimits says why a command that ended by itself may not have done its work. A terminal gets
-// the reason of a failure, and of a success that has met a limit. In any case stderr gets the reason
-// why the sandbox's files cannot be trusted. The exit status stays the command's own.
+// the reason of a failure, and of a success that has met a limit. The reason of a success has no refusals
+// of the network. In any case stderr gets the reason why the sandbox's files cannot be trusted. The exit
+// status stays the command's own.
 func tellLimits(r spec.Result) {
-	if review.IsTerminal(os.Stderr) && (r.ExitCode != 0 || len(r.Violations) > 0) {
+	isTold := func(v spec.Violation) bool { return v.Kind != "network" }
+	if review.IsTerminal(os.Stderr) && (r.ExitCode != 0 || slices.ContainsFunc(r.Violations, isTold)) {
 		fmt.Fprintf(os.Stderr, "%s: %s\n", commandline.Program, review.Escaped(r.Reason))
 		return
 	}
