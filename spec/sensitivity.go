@@ -170,12 +170,10 @@ func NewNetworkChange(from, to Config, cut int) NetworkChange {
 		c.Message = fmt.Sprintf("Network access has been restricted from %s to %s, because %s data entered this sandbox.", c.From, c.To, c.Sensitivity)
 	case c.From != c.To:
 		c.Message = fmt.Sprintf("The network of this sandbox has changed from %s to %s.", c.From, c.To)
-	case c.Raised && !from.Grant().Equal(to.Grant()):
-		c.Message = fmt.Sprintf("The sensitivity of this sandbox is %s now. Its network is still %s, with other rules.", c.Sensitivity, c.To)
-	case !from.Grant().Equal(to.Grant()):
-		c.Message = fmt.Sprintf("The network of this sandbox is still %s, with other rules.", c.To)
 	case c.Raised:
-		c.Message = fmt.Sprintf("The sensitivity of this sandbox is %s now. Its network is still %s.", c.Sensitivity, c.To)
+		c.Message = fmt.Sprintf("The sensitivity of this sandbox is %s now. Its network is still %s%s.", c.Sensitivity, c.To, otherRules(from, to))
+	case !from.Grant().Equal(to.Grant()):
+		c.Message = fmt.Sprintf("The network of this sandbox is still %s%s.", c.To, otherRules(from, to))
 	default:
 		c.Message = fmt.Sprintf("Nothing has changed: the network of this sandbox is %s, and its sensitivity is %s.", c.To, c.Sensitivity)
 	}
@@ -192,6 +190,18 @@ func NewNetworkChange(from, to Config, cut int) NetworkChange {
 		c.Message += " Processes and files are unchanged. Programs in the sandbox reach only the names that its rules allow."
 	}
 	return c
+}
+
+// otherRules is the part of a message about a network of the same kind.
+func otherRules(from, to Config) string {
+	switch a, b := from.Grant(), to.Grant(); {
+	case a.Equal(b):
+		return ""
+	case a.Observe && !b.Observe:
+		return ", without --observe and with the names of its rules alone"
+	default:
+		return ", with other rules"
+	}
 }
 
 // validateSensitivity refuses unknown levels, a higher level with a wider network, and a network

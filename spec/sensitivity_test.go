@@ -48,7 +48,7 @@ func TestAConfidentialSandboxIsNotObserved(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	message := NewNetworkChange(c, c.Raised(SensitivityConfidential), 0).Message
-	if want := "The sensitivity of this sandbox is confidential now. Its network is still proxied, with other rules."; message != want {
+	if want := "The sensitivity of this sandbox is confidential now. Its network is still proxied, without --observe and with the names of its rules alone."; message != want {
 		t.Errorf("%q, want %q", message, want)
 	}
 	c.Sensitivity = SensitivityConfidential
@@ -110,6 +110,28 @@ func TestAChangePublishesPortsOfFullOnly(t *testing.T) {
 		_, err := Config{}.Changed(&NetworkGrant{Network: network, Publish: []string{"8080:80"}}, "")
 		if isRefused := err != nil && strings.Contains(err.Error(), `publish: needs the network "full"`); isRefused != (network != NetworkFull) {
 			t.Errorf("%s: %v", network, err)
+		}
+	}
+}
+
+// A person reads of a higher level and of other rules, also if one command changes both.
+func TestMessagesOfAChangeNameTheLevelAndTheRules(t *testing.T) {
+	observed := Config{Network: NetworkProxied, Observe: true}
+	named := Config{Network: NetworkProxied, Allow: []string{"a.test"}}
+	for want, test := range map[string]struct {
+		from, to Config
+		level    Sensitivity
+	}{
+		"The sensitivity of this sandbox is confidential now. Its network is still proxied, without --observe and with the names of its rules alone.": {
+			observed, observed, SensitivityConfidential},
+		"The sensitivity of this sandbox is internal now. Its network is still proxied, with other rules.": {named, Config{Network: NetworkProxied}, SensitivityInternal},
+		"The sensitivity of this sandbox is internal now. Its network is still proxied.":                   {observed, observed, SensitivityInternal},
+		"The network of this sandbox is still proxied, with other rules.":                                  {named, observed, ""},
+		"The network of this sandbox is still proxied, without --observe and with the names of its rules alone.": {
+			observed, named, ""},
+	} {
+		if got := NewNetworkChange(test.from, test.to.Raised(test.level), 0).Message; got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
 }
