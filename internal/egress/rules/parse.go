@@ -30,6 +30,7 @@ func Parse(text string) ([]Rule, error) {
 	}
 	rule, reason, hasReason := strings.Cut(text, reasonMark)
 	if hasReason {
+		rule = strings.TrimRight(rule, " \t") // in files the reasons stand below each other
 		if err := checkReason(reason); err != nil {
 			return nil, fmt.Errorf("%q: %w", text, err)
 		}
@@ -150,7 +151,7 @@ func parseRequest(text string) (r Rule, err error) {
 		return r, errors.New("the rule is empty; write a name, such as example.com")
 	}
 	if scheme, rest, hasScheme := strings.Cut(text, "://"); hasScheme {
-		return r, fmt.Errorf("a rule has no %q in front; write %s", scheme+"://", rest)
+		return r, withoutScheme(scheme, rest)
 	}
 	methods, target, hasMethods := strings.Cut(text, " ")
 	if !hasMethods {
@@ -167,6 +168,18 @@ func parseRequest(text string) (r Rule, err error) {
 		return r, fmt.Errorf("path %q: %w", "/"+path, err)
 	}
 	return r, r.parseHead(head)
+}
+
+// withoutScheme is the error of a URL. A rule with a path, also with the path /, would be for plain HTTP.
+func withoutScheme(scheme, rest string) error {
+	name, path, _ := strings.Cut(rest, "/")
+	switch {
+	case path == "":
+		return fmt.Errorf("a rule has no %q in front; write %s", scheme+"://", name)
+	case !strings.HasSuffix(scheme, "http"):
+		return fmt.Errorf("a rule has no %q in front; write %s, since paths can be judged only in plain HTTP", scheme+"://", name)
+	}
+	return fmt.Errorf("a rule has no %q in front; write %s", scheme+"://", rest)
 }
 
 // parseHead reads the name and the ports.

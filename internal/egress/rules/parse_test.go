@@ -34,6 +34,7 @@ func TestParseGivesTheCanonicalForm(t *testing.T) {
 		"HEAD,GET,GET *.example.com":           "GET,HEAD *.example.com/",
 		"POST example.com/v1/items":            "POST example.com/v1/items",
 		"example.com ; the team's own server":  "example.com ; the team's own server",
+		"example.com \t  ; a column of a file": "example.com ; a column of a file",
 		"GET 7zip.example/x ; see #4 ; and #5": "GET 7zip.example/x ; see #4 ; and #5",
 	} {
 		if r, err := Parse(text); err != nil || len(r) != 1 || r[0].String() != want {
@@ -103,6 +104,8 @@ func TestParseNamesTheWrongPart(t *testing.T) {
 		":80":                             "there is no name",
 		"/docs":                           "there is no name",
 		"https://example.com":             "write example.com",
+		"https://example.com/docs":        "write example.com, since paths can be judged only in plain HTTP",
+		"http://example.com/docs":         "write example.com/docs",
 		"GET https://example.com":         "write example.com",
 		"get example.com":                 `"get" is no method; write methods in upper case`,
 		"GET, HEAD example.com":           `"" is no method`,
