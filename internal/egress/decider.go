@@ -159,11 +159,18 @@ func (d *Decider) begin(ctx context.Context) error {
 	return nil
 }
 
-// cause is the error of Decide after an error of the channel.
+// errEnded is the end of a decider without a known cause.
+var errEnded = errors.New("the sandbox asks no more: its network was set without Ask, the sandbox was removed, or the processes of the network have ended")
+
+// cause is the error of Decide after an error of the channel. A decider that was taken over cannot ask whether
+// there is the sandbox.
 func (d *Decider) cause(ctx context.Context, err error) error {
-	if isTaken := d.egress.Dir == ""; !isTaken && ctx.Err() == nil && errors.Is(err, io.EOF) {
-		if has, _ := d.egress.Has(ctx, d.key); !has {
-			err = ErrUnknown
+	if ctx.Err() == nil && errors.Is(err, io.EOF) {
+		err = errEnded
+		if isTaken := d.egress.Dir == ""; !isTaken {
+			if has, _ := d.egress.Has(ctx, d.key); !has {
+				err = ErrUnknown
+			}
 		}
 	}
 	return fmt.Errorf("decide for sandbox %s: %w", d.key, err)

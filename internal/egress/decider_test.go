@@ -275,6 +275,24 @@ func TestRulesChangeWhileAnEmbedderDecides(t *testing.T) {
 	}
 }
 
+func TestTheEndOfAskIsTold(t *testing.T) {
+	newOutside(t)
+	e, s := newEgress(t), newSandbox(t)
+	if err := e.Admit(t.Context(), Box{Key: "box", Ask: true}, s.sockets); err != nil {
+		t.Fatal(err)
+	}
+	d, err := e.Decider(t.Context(), "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Change(t.Context(), Box{Key: "box"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Decide(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "its network was set without Ask") {
+		t.Error(err)
+	}
+}
+
 // Without an answer in time, and without the decider, a connection is refused.
 func TestAQuestionEndsWithoutAnAnswer(t *testing.T) {
 	o, e, s := newOutside(t), newEgress(t), newSandbox(t)
