@@ -20,11 +20,8 @@ func ParseFile(name string, r io.Reader) (allow, deny []string, err error) {
 		if text == "" {
 			continue
 		}
-		rule, isDeny := strings.CutPrefix(text, "deny ")
-		rule = strings.TrimSpace(rule)
-		if rule == "deny" {
-			wrong.add(fmt.Errorf("%s:%d: deny has no rule; write deny RULE", name, number))
-		} else if _, err := Parse(rule); err != nil {
+		rule, isDeny := withoutDeny(text)
+		if err := checkLine(rule); err != nil {
 			wrong.add(fmt.Errorf("%s:%d: %w", name, number, err))
 		}
 		if isDeny {
@@ -45,6 +42,26 @@ func ParseFile(name string, r io.Reader) (allow, deny []string, err error) {
 		return nil, nil, err
 	}
 	return allow, deny, nil
+}
+
+func withoutDeny(text string) (rule string, isDeny bool) {
+	for _, space := range []string{" ", "\t"} {
+		if rule, isDeny = strings.CutPrefix(text, "deny"+space); isDeny {
+			return strings.TrimSpace(rule), true
+		}
+	}
+	return text, false
+}
+
+func checkLine(rule string) error {
+	if rule == "deny" {
+		return errors.New("deny has no rule; write deny RULE")
+	}
+	if strings.HasPrefix(rule, "--") {
+		return fmt.Errorf("%q: a file has rules without a flag in front; write RULE or deny RULE", rule)
+	}
+	_, err := Parse(rule)
+	return err
 }
 
 func withoutComment(line string) string {

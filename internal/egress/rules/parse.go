@@ -207,6 +207,9 @@ const maxMethod = 32
 func parseMethods(text string) ([]string, error) {
 	methods := strings.Split(text, ",")
 	for _, m := range methods {
+		if m == "DENY" || m == "ALLOW" { // else a rule of a file that shall deny would allow
+			return nil, fmt.Errorf("%q is no method; in a file write \"deny RULE\" in lower case for a rule that denies, and RULE alone for one that allows", m)
+		}
 		if !isMethod(m) {
 			return nil, fmt.Errorf("%q is no method; write methods in upper case, with a comma between them and one space behind, as in GET,HEAD NAME", m)
 		}

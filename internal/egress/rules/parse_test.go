@@ -169,7 +169,7 @@ func TestEachPresetIsRules(t *testing.T) {
 }
 
 func TestParseFile(t *testing.T) {
-	const text = "# what the build needs\n\n@pypi\r\n  example.com:8443 ; own server # of the team\n\tdeny *.example.com ; old\nGET example.org/a#b"
+	const text = "# what the build needs\n\n@pypi\r\n  example.com:8443 ; own server # of the team\n\tdeny\t *.example.com ; old\nGET example.org/a#b"
 	_, _, err := ParseFile("rules.txt", strings.NewReader(text))
 	if err == nil || !strings.HasPrefix(err.Error(), `rules.txt:6: "GET example.org/a#b": path "/a#b"`) {
 		t.Error(err)
@@ -187,6 +187,9 @@ func TestParseFileIsBounded(t *testing.T) {
 		{"a long line", "a\n#" + strings.Repeat("x", 1<<17), "f:2: the line is longer"},
 		{"many faults", strings.Repeat("*\n", 15), "f:10: \"*\": * alone would be every name; write *.SUFFIX\n5 more rules are wrong"},
 		{"deny alone", "a\n deny \n", "f:2: deny has no rule"},
+		{"DENY", "DENY a.example", `f:1: "DENY a.example": "DENY" is no method; in a file write "deny RULE" in lower case`},
+		{"ALLOW", "GET,ALLOW a.example", `"ALLOW" is no method`},
+		{"a flag", "a\n--allow b.example", `f:2: "--allow b.example": a file has rules without a flag in front`},
 	} {
 		if _, _, err := ParseFile("f", strings.NewReader(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
