@@ -140,7 +140,11 @@ func (r *Rule) allowNames(g *spec.NetworkGrant) error {
 		if isFull && !one.IsAddress() || slices.ContainsFunc(allowed, func(a rules.Rule) bool { return a.Covers(one) }) {
 			continue
 		}
-		return refused("allow %q; network_allow of the rule for user %s allows: %v; root can add it there", one, r.User, r.NetworkAllow)
+		reason := ""
+		if one.IsAddress() {
+			reason = " (a range there does not cover one address of it)"
+		}
+		return refused("allow %q; network_allow of the rule for user %s allows: %v%s; root can add it there", one, r.User, r.NetworkAllow, reason)
 	}
 	return nil
 }

@@ -435,3 +435,15 @@ func TestTheRulesOfAChangeHaveABound(t *testing.T) {
 		}
 	}
 }
+
+// The list in the error has a range with the address, so the error says why that is not enough.
+func TestARefusedAddressIsExplained(t *testing.T) {
+	rule := &Rule{User: "1001", Networks: []spec.Network{spec.NetworkProxied}, NetworkAllow: []string{"10.20.0.0/16:80", "a.test"}}
+	const why = "a range there does not cover one address of it"
+	for text, isExplained := range map[string]bool{"10.20.3.4:80": true, "b.test": false} {
+		err := rule.allowNames(&spec.NetworkGrant{Network: spec.NetworkProxied, Allow: []string{text}})
+		if !errors.Is(err, launch.ErrRefused) || strings.Contains(err.Error(), why) != isExplained {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
