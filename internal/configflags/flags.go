@@ -29,7 +29,7 @@ func All() []Flag {
 			func(c *spec.Config, v string) error { return setText(&c.Workspace, v) }),
 		list("overlay", "host `DIR` to show at its own path; writes go to a layer (repeatable)", "overlays", addOverlay),
 		list("bind", "host path to show inside, as `SRC:DST[:ro|rw]` (default ro, repeatable)", "binds", addBind, "v"),
-		Text("network", "`KIND` of network: none, a loopback device only, proxied, the names of --allow, or full, the outside (default: none, with --allow or --deny proxied)", "network",
+		Text("network", "`KIND` of network: none, a loopback device only, proxied, the names of --allow, or full, the outside (default: none, with rules or --observe proxied)", "network",
 			func(c *spec.Config, v string) error { return setText(&c.Network, v) }),
 		Text("pid", "`KIND` of pid namespace: private, one of its own, or host, that of the launcher (default: private)", "pid",
 			func(c *spec.Config, v string) error { return setText(&c.PID, v) }),
