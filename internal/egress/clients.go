@@ -105,14 +105,8 @@ func (p *parent) answer(channel *launch.Channel, body []byte, files []*os.File) 
 		return answer{Error: err.Error()}, nil
 	}
 	switch r.Op {
-	case opAdmit:
-		err = p.admit(*r.Box, r.Roles, files)
-	case opChange:
-		err = p.change(*r.Box)
-	case opSuspend:
-		err = p.suspend(r.Key)
-	case opDismiss:
-		err = p.dismiss(r.Key)
+	case opAdmit, opChange, opSuspend, opDismiss:
+		err = p.carryOut(channel, r, files)
 	case opDecide:
 		d, err = p.addDecider(channel, r.Key)
 	case opHas:
@@ -133,6 +127,44 @@ func (p *parent) answer(channel *launch.Channel, body []byte, files []*os.File) 
 		return a, nil
 	}
 	return a, d
+}
+
+// errGone means that the client waits for no answer.
+var errGone = errors.New("the client has gone")
+
+// carryOut changes a box, and takes the files over. Nothing changes if the client has gone: the request of its
+// successor may have come first.
+func (p *parent) carryOut(channel *launch.Channel, r request, files []*os.File) error {
+	p.changing.Lock()
+	defer p.changing.Unlock()
+	if hasGone(channel) {
+		descriptor.Close(files...)
+		return errGone
+	}
+	switch r.Op {
+	case opAdmit:
+		return p.admitLocked(*r.Box, r.Roles, files)
+	case opChange:
+		return p.changeLocked(*r.Box)
+	case opSuspend:
+		return p.suspendLocked(r.Key)
+	case opDismiss:
+		return p.dismissLocked(r.Key)
+	default:
+		return fmt.Errorf("%q changes no sandbox", r.Op)
+	}
+}
+
+// hasGone says whether the other end is closed.
+func hasGone(channel *launch.Channel) bool {
+	polled := []unix.PollFd{{Events: unix.POLLRDHUP}}
+	isOpen := false
+	err := channel.Control(func(fd uintptr) {
+		polled[0].Fd = int32(fd)
+		n, err := descriptor.Retry(func() (int, error) { return unix.Poll(polled, 0) })
+		isOpen = n == 0 && err == nil
+	})
+	return err != nil || !isOpen
 }
 
 func (r request) check(files []*os.File) error {

@@ -28,7 +28,7 @@ func newHostileParent(t testing.TB) *parent {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.admit(Box{Key: key, Allow: []string{key + ".example"}, Ask: true}, []link.Role{link.Streams}, []*os.File{file}); err != nil {
+		if err := p.admitLocked(Box{Key: key, Allow: []string{key + ".example"}, Ask: true}, []link.Role{link.Streams}, []*os.File{file}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { file.Close() })

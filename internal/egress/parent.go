@@ -117,10 +117,8 @@ const ackTime = 5 * time.Second
 // errSlow says that the rules may not be in force.
 var errSlow = errors.New("the worker of the proxied network does not answer")
 
-// admit adds or replaces a box. It takes the files over.
-func (p *parent) admit(grant Box, roles []link.Role, files []*os.File) error {
-	p.changing.Lock()
-	defer p.changing.Unlock()
+// admitLocked adds or replaces a box. It takes the files over.
+func (p *parent) admitLocked(grant Box, roles []link.Role, files []*os.File) error {
 	b := p.boxOf(grant.Key)
 	if err := p.checkRoomLocked(b, len(files)); err != nil {
 		descriptor.Close(files...)
@@ -146,10 +144,8 @@ func (p *parent) admit(grant Box, roles []link.Role, files []*os.File) error {
 	return nil
 }
 
-// change gives a box new rules.
-func (p *parent) change(grant Box) error {
-	p.changing.Lock()
-	defer p.changing.Unlock()
+// changeLocked gives a box new rules.
+func (p *parent) changeLocked(grant Box) error {
 	b := p.boxOf(grant.Key)
 	if b == nil || len(b.files) == 0 {
 		return ErrUnknown
@@ -169,11 +165,9 @@ func (b *box) setGrantLocked(grant Box) {
 	}
 }
 
-// suspend takes the sockets and the rules from a box. The worker forgets the box. A decider stays for the next
-// grant.
-func (p *parent) suspend(key string) error {
-	p.changing.Lock()
-	defer p.changing.Unlock()
+// suspendLocked takes the sockets and the rules from a box. The worker forgets the box. A decider stays for the
+// next grant.
+func (p *parent) suspendLocked(key string) error {
 	b := p.boxOf(key)
 	if b == nil {
 		return ErrUnknown
@@ -197,10 +191,8 @@ func (p *parent) grantOf(b *box) link.Order {
 // asks says whether an embedder decides.
 func (b *box) asks() bool { return b.grant.Ask && b.decider != nil }
 
-// dismiss removes a box with all that it has.
-func (p *parent) dismiss(key string) error {
-	p.changing.Lock()
-	defer p.changing.Unlock()
+// dismissLocked removes a box with all that it has.
+func (p *parent) dismissLocked(key string) error {
 	b := p.boxOf(key)
 	if b == nil {
 		return ErrUnknown

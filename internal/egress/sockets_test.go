@@ -214,7 +214,7 @@ func TestSandboxesHaveRoomAsFarAsDescriptorsGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.admit(Box{Key: key}, []link.Role{link.Streams}, []*os.File{file}); err == nil || len(p.keys) != 2 {
+		if err := p.admitLocked(Box{Key: key}, []link.Role{link.Streams}, []*os.File{file}); err == nil || len(p.keys) != 2 {
 			t.Errorf("%d boxes: %v", len(p.keys), err)
 		}
 		if err := file.Close(); !errors.Is(err, os.ErrClosed) {
