@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -105,15 +106,15 @@ func (p *parent) answer(channel *launch.Channel, body []byte, files []*os.File) 
 		return answer{Error: err.Error()}, nil
 	}
 	switch r.Op {
-	case opAdmit, opChange, opSuspend, opDismiss:
+	case opAdmit, opChange, opSuspend, opWithhold, opDismiss:
 		err = p.carryOut(channel, r, files)
 	case opDecide:
 		d, err = p.addDecider(channel, r.Key)
 	case opHas:
-		_, a.IsServed, err = p.counts(r.Key)
+		a.IsServed, a.IsWithheld, err = p.state(r.Key)
 	case opCounts:
 		if err = p.settle(r.Key); err == nil {
-			a.Counts, a.IsServed, err = p.counts(r.Key)
+			a.Counts, err = p.counts(r.Key)
 		}
 	}
 	if err == nil && r.Op != opHas && r.Op != opCounts {
@@ -147,7 +148,9 @@ func (p *parent) carryOut(channel *launch.Channel, r request, files []*os.File) 
 	case opChange:
 		return p.changeLocked(*r.Box)
 	case opSuspend:
-		return p.suspendLocked(r.Key)
+		return p.suspendLocked(r.Key, false)
+	case opWithhold:
+		return p.suspendLocked(r.Key, true)
 	case opDismiss:
 		return p.dismissLocked(r.Key)
 	default:
@@ -174,7 +177,7 @@ func (r request) check(files []*os.File) error {
 		return errors.New("a request has no key, or another box than that of the operation")
 	case len(files) != len(r.Roles), (len(files) > 0) != (r.Op == opAdmit):
 		return fmt.Errorf("a request has %d sockets and %d roles", len(files), len(r.Roles))
-	case !hasBox && r.Op != opSuspend && r.Op != opDismiss && r.Op != opHas && r.Op != opCounts && r.Op != opDecide:
+	case !slices.Contains([]op{opAdmit, opChange, opSuspend, opWithhold, opDismiss, opHas, opCounts, opDecide}, r.Op):
 		return fmt.Errorf("a request for %q", r.Op)
 	}
 	for i, role := range r.Roles {

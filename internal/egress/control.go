@@ -24,9 +24,11 @@ const (
 	opAdmit   op = "admit"
 	opChange  op = "change"
 	opSuspend op = "suspend"
-	opDismiss op = "dismiss"
-	opHas     op = "has"
-	opCounts  op = "counts"
+	// opWithhold is opSuspend, and marks the box.
+	opWithhold op = "withhold"
+	opDismiss  op = "dismiss"
+	opHas      op = "has"
+	opCounts   op = "counts"
 	// opDecide makes the client the decider of a box. After the answer, notices and replies follow.
 	opDecide op = "decide"
 )
@@ -46,6 +48,8 @@ type answer struct {
 	IsUnknown bool   `json:"is_unknown,omitempty"`
 	Counts    Counts `json:"counts"`
 	IsServed  bool   `json:"is_served,omitempty"`
+	// IsWithheld is an answer to opHas.
+	IsWithheld bool `json:"is_withheld,omitempty"`
 }
 
 // maxAnswer bounds an answer, in bytes.

@@ -134,6 +134,24 @@ func (e Egress) Suspend(ctx context.Context, key string) error {
 	return nil
 }
 
+// Withhold is Suspend for a sandbox that must not be served again without a new decision. The mark lasts until the
+// next Admit, or until the parent is killed.
+func (e Egress) Withhold(ctx context.Context, key string) error {
+	if _, err := e.ask(ctx, request{Op: opWithhold, Key: key}); err != nil && !errors.Is(err, ErrUnknown) {
+		return fmt.Errorf("withhold the network from sandbox %s: %w", key, err)
+	}
+	return nil
+}
+
+// IsWithheld says whether Withhold has marked the sandbox.
+func (e Egress) IsWithheld(ctx context.Context, key string) (bool, error) {
+	a, err := e.ask(ctx, request{Op: opHas, Key: key})
+	if errors.Is(err, ErrUnknown) {
+		return false, nil
+	}
+	return a.IsWithheld, err
+}
+
 // Keys are the sandboxes that are on disk, also those of a parent that was killed.
 func (e Egress) Keys() ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(e.Dir, boxesName))

@@ -45,6 +45,7 @@ func TestARequestOfAClientThatHasGoneChangesNothing(t *testing.T) {
 		{Op: opAdmit, Key: late.Key, Box: &late, Roles: []link.Role{link.Streams}},
 		{Op: opChange, Key: wider.Key, Box: &wider},
 		{Op: opSuspend, Key: "a"},
+		{Op: opWithhold, Key: "a"},
 		{Op: opDismiss, Key: "a"},
 	} {
 		for _, isGone := range []bool{false, true} {

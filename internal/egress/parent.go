@@ -96,7 +96,7 @@ func newParent(dir string, answerTime time.Duration) *parent {
 }
 
 // A box is one sandbox. grant, files and roles are guarded by the parent's changing, the rest by its mu.
-// A suspended box has no files.
+// A suspended box has no files. isWithheld marks one that Withhold has suspended.
 type box struct {
 	number      uint32
 	grant       Box
@@ -104,6 +104,7 @@ type box struct {
 	roles       []link.Role
 	record      *record
 	isSuspended bool
+	isWithheld  bool
 	// decider is nil if no embedder decides about names without a rule. questions are the open ones, by the numbers of
 	// the parent.
 	decider   *decider
@@ -137,7 +138,7 @@ func (p *parent) admitLocked(grant Box, roles []link.Role, files []*os.File) err
 	b.files, b.roles = files, roles
 	p.mu.Lock()
 	p.boxes[b.number], p.keys[grant.Key] = b, b
-	b.isSuspended = false
+	b.isSuspended, b.isWithheld = false, false
 	b.setGrantLocked(grant)
 	p.mu.Unlock()
 	p.orderLocked(p.orderOf(b), b.files)
@@ -166,8 +167,8 @@ func (b *box) setGrantLocked(grant Box) {
 }
 
 // suspendLocked takes the sockets and the rules from a box. The worker forgets the box. A decider stays for the
-// next grant.
-func (p *parent) suspendLocked(key string) error {
+// next grant. A mark of an earlier suspension stays.
+func (p *parent) suspendLocked(key string, isWithheld bool) error {
 	b := p.boxOf(key)
 	if b == nil {
 		return ErrUnknown
@@ -175,7 +176,7 @@ func (p *parent) suspendLocked(key string) error {
 	descriptor.Close(b.files...)
 	b.grant, b.files, b.roles = Box{Key: key}, nil, nil
 	p.mu.Lock()
-	b.isSuspended = true
+	b.isSuspended, b.isWithheld = true, b.isWithheld || isWithheld
 	p.mu.Unlock()
 	p.orderLocked(link.Order{Number: b.number}, nil)
 	return nil
@@ -211,14 +212,24 @@ func (p *parent) dismissLocked(key string) error {
 	return err
 }
 
-// counts are those of a box. isServed is false if the box is suspended.
-func (p *parent) counts(key string) (c Counts, isServed bool, err error) {
+// counts are those of a box.
+func (p *parent) counts(key string) (Counts, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b, ok := p.keys[key]; ok {
-		return b.record.counts, !b.isSuspended, nil
+		return b.record.counts, nil
 	}
-	return Counts{}, false, ErrUnknown
+	return Counts{}, ErrUnknown
+}
+
+// state says whether a box is served, and whether it is withheld.
+func (p *parent) state(key string) (isServed, isWithheld bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b, ok := p.keys[key]; ok {
+		return !b.isSuspended, b.isWithheld, nil
+	}
+	return false, false, ErrUnknown
 }
 
 func (p *parent) boxOf(key string) *box {

@@ -184,6 +184,9 @@ func (n Networks) takeNetworkAfter(ctx context.Context, cause error, box *record
 	r.Config = r.Config.WithNetwork(spec.NetworkGrant{Network: spec.NetworkNone})
 	r.Rewiring = true
 	kept := box.Keep(r)
+	if kept != nil { // the record still has the earlier network, which Restore must not bring back
+		kept = errors.Join(kept, n.withhold(ctx, box.ID))
+	}
 	if _, err := n.connect(ctx, box, anyNetwork, &r, true); err != nil {
 		return errors.Join(cause, kept, err)
 	}

@@ -1,6 +1,7 @@
 package networks
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/worker"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
@@ -29,22 +31,7 @@ func TestTheNetworkIsTakenWithoutTheRecord(t *testing.T) {
 	testhost.NeedRoot(t, "network namespaces are made")
 	host, inside := netnstest.New(t), netnstest.New(t)
 	n := Networks{record.Roots{State: t.TempDir(), Data: t.TempDir()}}
-	const id = "box"
-	if err := os.MkdirAll(n.Dir(id), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	names := n.NewNames(id)
-	if err := names.Write(n.Dir(id)); err != nil {
-		t.Fatal(err)
-	}
-	r := record.Record{
-		Version: record.FormatVersion, Init: initIn(t, inside), IDBase: idrange.FirstID,
-		Config: spec.Config{Network: spec.NetworkFull},
-	}
-	if err := r.Write(n.Dir(id)); err != nil {
-		t.Fatal(err)
-	}
-	box := record.NewSandbox(n.Roots, id, nil, r)
+	box, names, r := boxIn(t, n, inside, spec.Config{Network: spec.NetworkFull})
 	err := netns.Do(host, func() error {
 		_, err := n.Attach(t.Context(), func() (*os.File, error) { return inside, nil }, names, r)
 		return err
@@ -53,7 +40,7 @@ func TestTheNetworkIsTakenWithoutTheRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := netns.Do(host, func() error { return n.Disconnect(t.Context(), id) }); err != nil {
+		if err := netns.Do(host, func() error { return n.Disconnect(t.Context(), box.ID) }); err != nil {
 			t.Error(err)
 		}
 	})
@@ -62,7 +49,7 @@ func TestTheNetworkIsTakenWithoutTheRecord(t *testing.T) {
 		t.Fatal("the sandbox has no network")
 	}
 	// The draft of a record cannot take the place of a directory.
-	if err := os.MkdirAll(filepath.Join(n.Dir(id), record.FileName+".new", "full"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(n.Dir(box.ID), record.FileName+".new", "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	stricter := launch.NetworkRequest{Grant: &spec.NetworkGrant{Network: spec.NetworkNone}}
@@ -72,6 +59,84 @@ func TestTheNetworkIsTakenWithoutTheRecord(t *testing.T) {
 	}
 	if left := routes(); left != "" {
 		t.Errorf("the sandbox has the routes %s", left)
+	}
+}
+
+// boxIn is a sandbox of a launcher, with a process in a network namespace.
+func boxIn(t *testing.T, n Networks, inside *os.File, c spec.Config) (*record.Sandbox, record.Names, record.Record) {
+	t.Helper()
+	const id = "box"
+	if err := os.MkdirAll(n.Dir(id), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	names := n.NewNames(id)
+	if err := names.Write(n.Dir(id)); err != nil {
+		t.Fatal(err)
+	}
+	r := record.Record{Version: record.FormatVersion, Init: initIn(t, inside), IDBase: idrange.FirstID, Config: c}
+	if err := r.Write(n.Dir(id)); err != nil {
+		t.Fatal(err)
+	}
+	return record.NewSandbox(n.Roots, id, nil, r), names, r
+}
+
+// The record still has the earlier network after a change that could not be written. No later command brings that
+// network back.
+func TestANetworkThatWasTakenStaysAway(t *testing.T) {
+	testhost.NeedRoot(t, "network namespaces are made")
+	inside := netnstest.New(t)
+	n := Networks{record.Roots{State: t.TempDir(), Data: t.TempDir()}}
+	box, names, r := boxIn(t, n, inside, spec.Config{Network: spec.NetworkProxied, Allow: []string{"a.example"}})
+	if _, err := n.Attach(t.Context(), func() (*os.File, error) { return inside, nil }, names, r); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Disconnect(context.Background(), box.ID); err != nil {
+			t.Error(err)
+		}
+		testhost.Eventually(t, "the processes of the network end", func() bool { return !statedir.Exists(filepath.Join(n.egress().Dir, "control")) })
+	})
+	// The draft of a record cannot take the place of a directory.
+	draft := filepath.Join(n.Dir(box.ID), record.FileName+".new")
+	if err := os.MkdirAll(filepath.Join(draft, "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	stricter := launch.NetworkRequest{Grant: &spec.NetworkGrant{Network: spec.NetworkNone}}
+	if _, err := n.Change(t.Context(), box, stricter); err == nil || !strings.Contains(err.Error(), "the sandbox has no network now") {
+		t.Errorf("the record cannot be written: %v", err)
+	}
+	hasNone := func(when string) {
+		t.Helper()
+		if isServed, err := n.egress().Has(t.Context(), keyOf(names)); isServed || err != nil {
+			t.Errorf("%s: the sandbox is served: %v, %v", when, isServed, err)
+		}
+	}
+	if err := n.Restore(t.Context(), box); err == nil {
+		t.Error("the record still cannot be written, and there is no error")
+	}
+	hasNone("without room")
+	if err := os.RemoveAll(draft); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := n.Restore(t.Context(), box); err != nil {
+			t.Error(err)
+		}
+		hasNone("with room")
+	}
+	r, err := record.Read(n.Dir(box.ID))
+	if err != nil || r.Config.Network != spec.NetworkNone || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], errNotKept.Error()) {
+		t.Errorf("the record: %+v, %v", r, err)
+	}
+	again := launch.NetworkRequest{Grant: &spec.NetworkGrant{Network: spec.NetworkProxied, Allow: []string{"a.example"}}}
+	if _, err := n.Change(t.Context(), box, again); err != nil {
+		t.Error(err)
+	}
+	if err := n.Restore(t.Context(), box); err != nil {
+		t.Error(err)
+	}
+	if isServed, err := n.egress().Has(t.Context(), keyOf(names)); !isServed || err != nil {
+		t.Errorf("after a new decision: %v, %v", isServed, err)
 	}
 }
 

@@ -142,6 +142,18 @@ func (n Networks) leaveProxied(ctx context.Context, namespace *os.File, key stri
 	return cut, errors.Join(err, n.egress().Suspend(ctx, key))
 }
 
+// withhold keeps the sandbox out of the proxied network until the next admission that a command asks for.
+func (n Networks) withhold(ctx context.Context, id string) error {
+	names, err := n.namesOf(id)
+	if err != nil {
+		return err
+	}
+	return n.egress().Withhold(ctx, keyOf(names))
+}
+
+// errNotKept is the cause if the present network of a sandbox is stricter than that of its record.
+var errNotKept = errors.New("an earlier change of its network could not be written to the record")
+
 // pruneProxied dismisses sandboxes that are gone.
 func (n Networks) pruneProxied(ctx context.Context, isLive func(key string) (bool, error)) error {
 	keys, err := n.egress().Keys()
@@ -171,8 +183,8 @@ func (n Networks) IsServed(ctx context.Context, id string, r record.Record) (boo
 }
 
 // Restore serves the sandbox again if both processes of the proxied network were killed. If a program inside has
-// taken a port of the network meanwhile, the sandbox has no network, and a note says so. The caller must hold the
-// sandbox.
+// taken a port of the network meanwhile, the sandbox has no network, and a note says so. The same holds if the
+// network was withheld after a change that failed. The caller must hold the sandbox.
 func (n Networks) Restore(ctx context.Context, box *record.Sandbox) error {
 	r, err := record.Read(box.Path())
 	if err != nil {
@@ -184,6 +196,13 @@ func (n Networks) Restore(ctx context.Context, box *record.Sandbox) error {
 	names, _, err := n.NamesOf(box.ID)
 	if err != nil {
 		return err
+	}
+	isWithheld, err := n.egress().IsWithheld(ctx, keyOf(names))
+	if err != nil {
+		return err
+	}
+	if isWithheld {
+		return n.endWithout(ctx, box, r, errNotKept)
 	}
 	p, err := newProxied(names, r)
 	if err != nil {
