@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -54,8 +55,13 @@ func run(args []string) error {
 		return errors.New("the control socket is not of unix(7)")
 	}
 	p := newParent(args[0], answerTime)
+	own, err := os.Lstat(p.egress.socket())
+	if err != nil {
+		return err
+	}
 	go p.serve(listener)
 	go p.endWhenIdle(idle)
+	go p.endUnreachable(own)
 	p.superviseForever()
 	return nil
 }
@@ -407,7 +413,22 @@ func (p *parent) tryEnd() bool {
 		f.Close()
 		return false
 	}
-	os.Remove(p.egress.socket())
 	os.Remove(filepath.Join(p.egress.Dir, boxesName)) // it stays if a killed parent has left a sandbox
+	os.Remove(p.egress.socket())                      // last: endUnreachable ends the process then
 	return true                                       // and no close: see endWhenIdle
+}
+
+// socketTime is the time between two looks at the control socket. It is much shorter than the time for which clients
+// wait for the ports of a killed parent.
+const socketTime = 500 * time.Millisecond
+
+// endUnreachable ends the process when its control socket is gone, or is another one. No client could end its
+// service, and the ports would be missing to the next parent.
+func (p *parent) endUnreachable(own os.FileInfo) {
+	for range time.Tick(socketTime) {
+		now, err := os.Lstat(p.egress.socket())
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(own, now) {
+			os.Exit(1)
+		}
+	}
 }
