@@ -55,21 +55,26 @@ type answer struct {
 // maxAnswer bounds an answer, in bytes.
 const maxAnswer = 64 << 10
 
-// ask calls the parent, if there is one.
+// errNoAnswer means that a parent closes connections without an answer. It may have the sandbox.
+var errNoAnswer = errors.New("the process of the proxied network does not answer; try again")
+
+// ask calls the parent, if there is one. A parent that was killed during the call is known by the second call.
 func (e Egress) ask(ctx context.Context, r request) (answer, error) {
-	channel, err := e.connect()
-	if isNoParent(err) {
-		return answer{}, ErrUnknown
+	for range 3 {
+		channel, err := e.connect()
+		if isNoParent(err) {
+			return answer{}, ErrUnknown
+		}
+		if err != nil {
+			return answer{}, err
+		}
+		a, err := call(ctx, channel, r)
+		channel.Close()
+		if !isNoParent(err) {
+			return a, err
+		}
 	}
-	if err != nil {
-		return answer{}, err
-	}
-	defer channel.Close()
-	a, err := call(ctx, channel, r)
-	if isNoParent(err) { // the parent has ended: only one without a sandbox does so
-		err = ErrUnknown
-	}
-	return a, err
+	return answer{}, errNoAnswer
 }
 
 // isNoParent says whether an error means that there is no parent.

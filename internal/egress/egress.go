@@ -108,6 +108,9 @@ func (e Egress) Admit(ctx context.Context, b Box, s Sockets) error {
 	defer unlock()
 	defer channel.Close()
 	if _, err := call(ctx, channel, request{Op: opAdmit, Key: b.Key, Box: &b, Roles: roles}, files...); err != nil {
+		if isNoParent(err) { // it was killed, or has no descriptors
+			err = errNoAnswer
+		}
 		return fmt.Errorf("admit sandbox %s: %w", b.Key, err)
 	}
 	return nil
