@@ -183,6 +183,7 @@ func (p *parent) suspendLocked(key string, isWithheld bool) error {
 	b.grant, b.files, b.roles = Box{Key: key}, nil, nil
 	p.mu.Lock()
 	b.isSuspended, b.isWithheld = true, b.isWithheld || isWithheld
+	_ = b.record.makeDir() // the removal of the sandbox dismisses the box if there is a directory
 	p.mu.Unlock()
 	p.orderLocked(link.Order{Number: b.number}, nil)
 	return nil

@@ -2,12 +2,14 @@ package networks
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/egress"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
@@ -138,6 +140,31 @@ func TestANetworkThatWasTakenStaysAway(t *testing.T) {
 	if isServed, err := n.egress().Has(t.Context(), keyOf(names)); !isServed || err != nil {
 		t.Errorf("after a new decision: %v, %v", isServed, err)
 	}
+}
+
+// A parent without room on the disk has a sandbox whose directory is missing.
+func TestARemovalDismissesASandboxThatIsNotOnDisk(t *testing.T) {
+	testhost.NeedRoot(t, "network namespaces are made")
+	inside := netnstest.New(t)
+	n := Networks{record.Roots{State: t.TempDir(), Data: t.TempDir()}}
+	box, names, r := boxIn(t, n, inside, spec.Config{Network: spec.NetworkProxied, Allow: []string{"a.example"}})
+	if _, err := n.Attach(t.Context(), func() (*os.File, error) { return inside, nil }, names, r); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(n.egress().Dir, "boxes", keyOf(names))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Change(t.Context(), box, launch.NetworkRequest{Grant: &spec.NetworkGrant{Network: spec.NetworkNone}}); err != nil {
+		t.Error(err)
+	}
+	if err := n.Disconnect(t.Context(), box.ID); err != nil {
+		t.Error(err)
+	}
+	if _, err := n.egress().Counts(t.Context(), keyOf(names)); !errors.Is(err, egress.ErrUnknown) {
+		t.Errorf("the proxied network still has the sandbox: %v", err)
+		_ = n.egress().Dismiss(t.Context(), keyOf(names))
+	}
+	testhost.Eventually(t, "the processes of the network end", func() bool { return !statedir.Exists(filepath.Join(n.egress().Dir, "control")) })
 }
 
 // initIn is a process in a network namespace.
