@@ -99,11 +99,7 @@ func (c *connection) refuse(r *sniff.Request, err error) {
 	}
 	c.event.Decision, c.event.Reason = Denied, err.Error()
 	if c.session != nil {
-		c.session.isHeld.Store(true)
-		late := time.AfterFunc(lastTime, func() { c.session.abort(os.ErrDeadlineExceeded) })
-		defer late.Stop()
-		_ = c.session.server.CloseWrite() // the server may have ended
-		c.session.finish(nil)
+		c.session.finishAnswers(lastTime)
 	}
 	c.answer(r, malformedOnly(err), err.Error())
 }

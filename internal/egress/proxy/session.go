@@ -106,6 +106,16 @@ func (s *session) finish(err error) {
 	_ = s.server.Close() // both directions have ended
 }
 
+// finishAnswers waits until the server has ended its answers, for a time. The client stays open then for an
+// answer of the proxy itself.
+func (s *session) finishAnswers(most time.Duration) {
+	s.isHeld.Store(true)
+	late := time.AfterFunc(most, func() { s.abort(os.ErrDeadlineExceeded) })
+	defer late.Stop()         // the client may need longer than the server
+	_ = s.server.CloseWrite() // the server may have ended
+	s.finish(nil)
+}
+
 // abort resets both connections. The first error is the cause.
 func (s *session) abort(err error) {
 	s.once.Do(func() { s.cause = err })
