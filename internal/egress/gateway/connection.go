@@ -71,6 +71,7 @@ func (b *box) serveConnection(ctx context.Context, client *net.TCPConn) {
 	defer b.gateway.shares.give(b)
 	b.mu.Lock()
 	b.open[c] = struct{}{}
+	clientBuffer, serverBuffer := buffers(len(b.open))
 	b.mu.Unlock()
 	defer func() {
 		b.mu.Lock()
@@ -79,8 +80,29 @@ func (b *box) serveConnection(ctx context.Context, client *net.TCPConn) {
 	}()
 	proxy.Serve(ctx, client, &proxy.Sandbox{
 		Rules: c, Names: b.names, Resolver: b.gateway.resolver, IsHost: b.gateway.host.contains, Report: c.report,
-		Ask: c.askFunction(), Meter: c.meterFunction(),
+		Ask: c.askFunction(), Meter: c.meterFunction(), ClientBuffer: clientBuffer, ServerBuffer: serverBuffer,
 	})
+}
+
+// The buffers of the worker's sockets, in bytes. The kernel keeps up to twice as much in each direction.
+const (
+	// tunedConnections is how many open connections of a box have buffers toward the server that the kernel sizes: a
+	// fast connection to a far server needs some MiB.
+	tunedConnections = 16
+	// nearBuffer is enough for the way to the sandbox, which is short.
+	nearBuffer = 256 << 10
+	// smallBuffer is for both sides of the other connections.
+	smallBuffer = 64 << 10
+)
+
+// buffers are the sizes of the buffers toward client and server of the newest of some open connections. The memory
+// of these buffers is not the sandbox's. Without bounds 100 connections had filled most of tcp_mem, which all programs
+// of the host share.
+func buffers(open int) (client, server int) {
+	if open <= tunedConnections {
+		return nearBuffer, 0
+	}
+	return smallBuffer, smallBuffer
 }
 
 // refuse resets the connection before the proxy has seen it.

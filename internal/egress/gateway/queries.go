@@ -87,6 +87,8 @@ func (b *box) serveQueries(ctx context.Context, stream *net.TCPConn) {
 	}
 	defer b.gateway.shares.give(b)
 	defer context.AfterFunc(ctx, func() { c.Close() })()
+	_ = stream.SetReadBuffer(smallBuffer)  // a closed connection needs no buffer
+	_ = stream.SetWriteBuffer(smallBuffer) // as above
 	var head [2]byte
 	for {
 		_ = c.SetDeadline(time.Now().Add(queryTime)) // a closed connection gives an error below

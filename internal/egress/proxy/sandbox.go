@@ -56,6 +56,10 @@ type Sandbox struct {
 	// a connection. A nil Ask refuses.
 	Ask func(ctx context.Context, name string, port uint16, method, path string) rules.Verdict
 
+	// ClientBuffer and ServerBuffer are the sizes of the socket's buffers toward the client and the server, for each
+	// direction, in bytes. The kernel doubles them for its own data. Zero leaves the size to the kernel.
+	ClientBuffer, ServerBuffer int
+
 	// Meter is called soon after bytes were copied. An error ends the connection. A nil Meter bounds nothing.
 	Meter func() error
 }

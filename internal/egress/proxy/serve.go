@@ -57,6 +57,7 @@ func serve(ctx context.Context, client *net.TCPConn, box *Sandbox, idle time.Dur
 		c.event.Address = destination
 	}
 	defer context.AfterFunc(ctx, func() { reset(client) })()
+	setBuffers(client, box.ClientBuffer)
 	switch {
 	case isProxy(destination):
 		c.serveProxy(ctx)
@@ -165,6 +166,7 @@ func (c *connection) start(ctx context.Context, server *net.TCPConn) {
 
 // join makes the session of the client and a server.
 func (c *connection) join(ctx context.Context, server *net.TCPConn) {
+	setBuffers(server, c.box.ServerBuffer)
 	c.session = newSession(c.client, server, c.idle, c.box.Meter)
 	c.forget = context.AfterFunc(ctx, func() { reset(server) })
 }

@@ -193,6 +193,14 @@ func (s *session) Write(b []byte) (int, error) {
 	return n, cmp.Or(s.count(&s.sent, int64(n)), err)
 }
 
+// setBuffers bounds the bytes that the kernel keeps for a connection. No limit of the sandbox counts them.
+func setBuffers(c *net.TCPConn, size int) {
+	if size > 0 {
+		_ = c.SetReadBuffer(size)  // a closed connection needs no buffer
+		_ = c.SetWriteBuffer(size) // as above
+	}
+}
+
 // reset closes a connection so that the other end gets an error. It may be called again.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0) // a closed connection needs no reset
