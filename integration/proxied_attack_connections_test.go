@@ -85,6 +85,8 @@ var refusedHeads = map[string]string{
 	"tabs":                             "GET\t/MARK\tHTTP/1.1\nHost: evil.test\n\n",
 	"a vertical tab":                   "GET /MARK\x0bHTTP/1.1\nHost: evil.test\n\n",
 	"a space first":                    " GET /MARK HTTP/1.1\nHost: evil.test\n\n",
+	"a header of the PROXY protocol":   "PROXY TCP4 192.0.2.1 9.9.9.9 1 80\nGET /MARK HTTP/1.1\nHost: evil.test\n\n",
+	"an unknown PROXY header":          "PROXY UNKNOWN\nGET /MARK HTTP/1.1\nHost: evil.test\n\n",
 	"a line first":                     "\nGET /MARK HTTP/1.1\nHost: evil.test\n\n",
 	"many lines first":                 strings.Repeat("\n", 100) + "GET /MARK HTTP/1.1\nHost: evil.test\n\n",
 	"HTTP 0.9 with a host":             "GET /MARK\nHost: evil.test\n\n",
@@ -173,6 +175,7 @@ func TestAttackByRequests(t *testing.T) {
 		{name: "lines that end with CR", code: `tcp(good, 80, "GET /%s HTTP/1.1\rHost: evil.test\r\r" % mark)`, late: true},
 		{name: "a head that ends with LF", code: `tcp(good, 80, "GET /%s HTTP/1.1\r\nHost: good.test\r\n\n" % mark)`},
 		{name: "data in the SYN", code: `(lambda s: (s.sendto(("GET /%s HTTP/1.1\r\nHost: evil.test\r\n\r\n" % mark).encode(), socket.MSG_FASTOPEN, (socket.gethostbyname(good), 80)), read(s))[1])(socket.socket(four, stream))`},
+		{name: "version 2 of the PROXY protocol", code: `tcp(good, 80, b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0", "GET /%s HTTP/1.1\r\nHost: evil.test\r\n\r\n" % mark)`},
 		{name: "urgent data", code: `(lambda s: (s.send(b"G", socket.MSG_OOB), s.sendall(("ET /%s HTTP/1.1\r\nHost: evil.test\r\n\r\n" % mark).encode()), read(s))[2])(connect(good))`},
 	}
 	for name, head := range refusedHeads {

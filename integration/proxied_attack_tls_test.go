@@ -92,6 +92,7 @@ func TestAttackByServerNames(t *testing.T) {
 		{name: "another message first", code: `talk(record(b"\0\0\0\0" + handshake(sni(bad()))))`},
 		{name: "a long hello", code: `talk(records(handshake(ext(21, bytes(15000)), sni(g)), 15000))`, works: true},
 		{name: "a hello in too many records", code: `talk(records(handshake(ext(21, bytes(12000)), marked(), sni(g)), 1))`},
+		{name: "another name after a header of the PROXY protocol", code: `talk(b"PROXY TCP4 192.0.2.1 9.9.9.9 1 443\r\n" + hello())`},
 		{name: "another name at port 80", code: `talk(hello(), port=80)`},
 		{name: "no tls to another name", code: `talk(hello(), to="198.18.0.1")`},
 	})

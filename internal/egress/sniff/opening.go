@@ -117,6 +117,14 @@ func read(b []byte, r io.Reader) (Opening, error) {
 	return Opening{Kind: kind, Bytes: b}, nil
 }
 
+// Some servers accept a header of the PROXY protocol before the first request or ClientHello (haproxy
+// doc/proxy-protocol.txt, versions 1 and 2). The bytes behind such a header would not be judged. These are the begins
+// of the headers: a client with one gets the answer to a malformed request.
+const (
+	proxyHeader1 = "PROXY"
+	proxyHeader2 = "\r\n\r\n\x00"
+)
+
 // classify is not ok as long as the bytes can become a request of HTTP. A line that only a tolerant
 // server takes for a request is HTTP here: package sniff refuses this line later.
 func classify(b []byte) (kind Kind, ok bool) {
@@ -124,12 +132,15 @@ func classify(b []byte) (kind Kind, ok bool) {
 	if isTLS, ok := classifyTLS(b); isTLS || !ok {
 		return TLS, ok
 	}
+	if bytes.HasPrefix(b, []byte(proxyHeader2)) {
+		return HTTP, true
+	}
 	line, _, isComplete := bytes.Cut(bytes.TrimLeft(b, space+"\n"), []byte("\n"))
 	word, rest := line, []byte(nil)
 	if i := bytes.IndexAny(line, space); i >= 0 {
 		word, rest = line[:i], line[i:]
 	}
-	isMethod := slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"}, string(word))
+	isMethod := slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE", proxyHeader1}, string(word))
 	switch {
 	case !isToken(word):
 		return Other, true

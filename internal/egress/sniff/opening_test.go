@@ -198,28 +198,32 @@ func TestMalformedClientHellosAreRefused(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	for text, want := range map[string]Kind{
-		"GET / HTTP/1.1\r\n":                   HTTP,
-		"GET /":                                HTTP,
-		"POST\thttp://evil.org":                HTTP,
-		"GET http://evil.org/\r\n":             HTTP, // HTTP/0.9
-		"PROPFIND / HTTP/1.1\r\n":              HTTP,
-		"get / http/1.0\n":                     HTTP,
-		"\r\n\r\nGET / HTTP/1.1\r\n":           HTTP,
-		" GET / HTTP/1.1\r\n":                  HTTP,
-		"X\r/ HTTP/1.1\r\n":                    HTTP,
-		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n":     HTTP,
-		"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n":   Other,
-		"EHLO client.example\r\n":              Other,
-		"*1\r\n$4\r\nPING\r\n":                 Other, // Redis
-		"get key\r\n":                          Other, // memcached
-		"0032git-upload-pack /p\x00host=h\x00": Other,
-		"\x00\x00\x00\x08\x04\xd2\x16\x2f":     Other, // PostgreSQL asks for TLS
-		"AMQP\x00\x00\x09\x01":                 Other,
-		"\x13BitTorrent protocol":              Other,
-		"\r\n\x00":                             Other,
-		"\x15\x00\x00\x01":                     Other, // a short packet of MySQL
-		"\x80\x00\x00\x01":                     Other,
-		"\xff\xfb\x18":                         Other, // Telnet
+		"GET / HTTP/1.1\r\n":                    HTTP,
+		"GET /":                                 HTTP,
+		"POST\thttp://evil.org":                 HTTP,
+		"GET http://evil.org/\r\n":              HTTP, // HTTP/0.9
+		"PROPFIND / HTTP/1.1\r\n":               HTTP,
+		"get / http/1.0\n":                      HTTP,
+		"\r\n\r\nGET / HTTP/1.1\r\n":            HTTP,
+		" GET / HTTP/1.1\r\n":                   HTTP,
+		"X\r/ HTTP/1.1\r\n":                     HTTP,
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n":      HTTP,
+		"PROXY TCP4 192.0.2.1 9.9.9.9 1 80\r\n": HTTP,
+		"PROXY UNKNOWN\r\n":                     HTTP,
+		"\r\n\r\n\x00\r\nQUIT\n\x21\x11":        HTTP, // version 2 of the PROXY protocol
+		"PROXYCHECK\r\n":                        Other,
+		"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n":    Other,
+		"EHLO client.example\r\n":               Other,
+		"*1\r\n$4\r\nPING\r\n":                  Other, // Redis
+		"get key\r\n":                           Other, // memcached
+		"0032git-upload-pack /p\x00host=h\x00":  Other,
+		"\x00\x00\x00\x08\x04\xd2\x16\x2f":      Other, // PostgreSQL asks for TLS
+		"AMQP\x00\x00\x09\x01":                  Other,
+		"\x13BitTorrent protocol":               Other,
+		"\r\n\x00":                              Other,
+		"\x15\x00\x00\x01":                      Other, // a short packet of MySQL
+		"\x80\x00\x00\x01":                      Other,
+		"\xff\xfb\x18":                          Other, // Telnet
 	} {
 		for size := 1; size <= len(text); size += max(len(text)-1, 1) { // byte by byte, and at once
 			var parts [][]byte
