@@ -5,9 +5,11 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
@@ -101,5 +103,37 @@ func TestASandboxHasABoundOfConnections(t *testing.T) {
 	w.detach(t, greedy, "s-greedy")
 	if set := netnstest.Shell(t, namespace, "nft list set inet "+tableName+" "+counted().Name); strings.Contains(set, "s-greedy") {
 		t.Errorf("left: %s", set)
+	}
+}
+
+// The kernel removes the link of a router whose makers were killed, while another process removes the router.
+func TestTheLinkOfARouterVanishes(t *testing.T) {
+	w := newWorld(t)
+	err := netns.Do(w.host, func() error {
+		host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer host.Close()
+		for range 300 {
+			made := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: w.router.hostLink()}, PeerName: "inner"}
+			if err := host.LinkAdd(made); err != nil {
+				return err
+			}
+			if err := host.LinkSetAlias(made, `{"range":"10.0.0.0/24"}`); err != nil {
+				return err
+			}
+			var kernel sync.WaitGroup
+			kernel.Go(func() { _ = host.LinkDel(made) }) // one of the two deletes it
+			err := w.router.removeFromHost(host)
+			kernel.Wait()
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

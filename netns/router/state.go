@@ -32,8 +32,12 @@ func (s *state) read(host *netlink.Handle, name string) error {
 	if err != nil {
 		return fmt.Errorf("find the device %s: %w", name, err)
 	}
-	if err := json.Unmarshal([]byte(link.Attrs().Alias), s); err != nil {
-		return fmt.Errorf("the alias of the device %s is no router's: %w", name, err)
+	return s.readFrom(link.Attrs())
+}
+
+func (s *state) readFrom(a *netlink.LinkAttrs) error {
+	if err := json.Unmarshal([]byte(a.Alias), s); err != nil {
+		return fmt.Errorf("the alias of the device %s is no router's: %w", a.Name, err)
 	}
 	return nil
 }
@@ -170,7 +174,7 @@ func (r Router) removeFromHost(host *netlink.Handle) error {
 	link, err := host.LinkByName(name)
 	if isGone := isNoDevice(err); err == nil {
 		if link.Attrs().Alias != "" {
-			err = s.read(host, name)
+			err = s.readFrom(link.Attrs()) // the link can vanish with a namespace that ends now
 		}
 		// The links of other sandboxes can be gone with their processes: no Detach forgets their connections.
 		err = errors.Join(err, restore(host, name, s), deleteLink(host, link), forgetRanges(s.addresses()))
