@@ -130,6 +130,9 @@ func (b *box) answer(query []byte) []byte {
 	reason := v.Reason
 	switch event.Decision {
 	case answer.Denied:
+		if reason == "" { // no rule can have the name
+			reason = event.Name + " is not the name of a host"
+		}
 	case answer.Failed: // a limit of the sandbox
 		reason = event.Err.Error()
 	default:
