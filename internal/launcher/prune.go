@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
@@ -103,10 +104,10 @@ func (l *Launcher) finishChange(ctx context.Context, id string) error {
 		return err
 	}
 	defer s.Release()
-	if !s.session.Up() { // it has just ended
+	if err = s.finish(ctx); errors.Is(err, launch.ErrNotRunning) { // it has just ended
 		return nil
 	}
-	return s.finish(ctx)
+	return err
 }
 
 // mayPrune says whether a sandbox is not up, or has a missing or damaged record. It returns an
