@@ -239,3 +239,21 @@ func randomItem(r *rand.Rand) item {
 	}
 }
 
+// Without a mark each of the markers would walk the whole directory.
+func TestManyOpaqueMarkersCostNoMoreThanOne(t *testing.T) {
+	const files, markers = 20_000, 20_000
+	lower := make([]item, 0, files)
+	for n := range files {
+		lower = append(lower, file(fmt.Sprintf("d/%d", n), ""))
+	}
+	upper := slices.Clone(lower)
+	for range markers {
+		upper = append(upper, file("d/.wh..wh..opq", ""), file(".wh.d", ""))
+	}
+	l := []*os.File{layer(t, lower...), layer(t, upper...)}
+	ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
+	defer cancel()
+	if _, err := index.Build(ctx, l, newFile(t), index.Limits{}); err != nil {
+		t.Error(err)
+	}
+}
