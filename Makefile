@@ -81,7 +81,7 @@ FUZZ_SMALL := internal/patch:FuzzQuote internal/patch:FuzzTerminal internal/file
 	internal/files:FuzzParseRequest spec:FuzzLookup internal/egress/rules:FuzzParse   \
 	internal/egress/answer:FuzzAnswer internal/egress/sniff:FuzzRead   \
 	internal/egress/sniff:FuzzRequestsToAProxy   \
-	internal/egress/link:FuzzParseReport internal/egress:FuzzReports
+	internal/egress/link:FuzzParseReport internal/egress:FuzzReports images/index:FuzzBuild images/inflate:FuzzCopy
 FUZZTIME ?= 10s
 FUZZTIME_SMALL ?= 3s
 fuzz: deps programs

@@ -31,8 +31,9 @@ const (
 	maxChunk  = 512 << 31 // the largest chunk, in which a file lies
 )
 
-// stepsPerFile bounds the lookups in paths. Real images need about 10 for an entry.
-const stepsPerFile = 200
+// stepsPerEntry bounds the lookups in paths, for all entries together. Real images need
+// about 10 for an entry.
+const stepsPerEntry = 50
 
 func (l Limits) withDefaults() Limits {
 	d := DefaultLimits()

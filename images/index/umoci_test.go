@@ -137,3 +137,20 @@ func TestIndexesShowWhatUmociUnpacks(t *testing.T) {
 		})
 	}
 }
+
+// GNU tar writes long names, times and attributes in other ways than archive/tar does.
+func TestFilesOfTheHostAreShownAsUmociUnpacksThem(t *testing.T) {
+	umoci(t)
+	for _, format := range []string{"--format=pax", "--format=gnu"} {
+		t.Run(format, func(t *testing.T) {
+			l := newFile(t)
+			cmd := exec.Command("tar", format, "--xattrs", "--xattrs-include=*", "--warning=no-file-changed", "-C", "/", "-c", "etc", "usr/sbin", "usr/share/perl5")
+			cmd.Stdout = l
+			if err := cmd.Run(); err != nil {
+				t.Skipf("tar: %v", err)
+			}
+			start := time.Now()
+			compare(t, mounted(t, l), unpack(t, l), start)
+		})
+	}
+}

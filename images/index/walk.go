@@ -59,7 +59,7 @@ func (t *tree) walk(path string, create bool) (*inode, error) {
 
 // step bounds the lookups, and the bytes of followed links, of all entries together.
 func (t *tree) step(n int) error {
-	most := int64(t.limits.Files) * stepsPerFile
+	most := int64(t.limits.Entries) * stepsPerEntry
 	if t.steps += int64(n); t.steps > most {
 		return &LimitError{Limit: "lookups in paths", Max: most}
 	}
