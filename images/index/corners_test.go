@@ -78,7 +78,7 @@ func longNames() (items []item) {
 	return append(items, file(longest, "long"), file(deep+"f", "deep"), dir(strings.Repeat("e", 255)))
 }
 
-// attributesOfAnyLength has all alignments of what follows the attributes of an inode. umoci
+// attributesOfAnyLength has all alignments of the data after the attributes of an inode. umoci
 // leaves out empty attributes.
 func attributesOfAnyLength() (items []item) {
 	for n := 1; n < 40; n++ {

@@ -5,7 +5,7 @@
 //
 // [Build] merges the layers as image-spec v1.1.1 layer.md describes it:
 //
-//   - A whiteout removes entries of lower layers only, in whatever order the layer has them.
+//   - A whiteout removes entries of lower layers only, in any order of the entries.
 //   - An entry replaces the entry of the same path, except that a directory keeps the
 //     content of a directory.
 //   - The parent of an entry is looked up in the tree so far. Symbolic links are followed

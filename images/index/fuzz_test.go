@@ -126,15 +126,15 @@ func checkInode(b, inode []byte, at int, devices []int) (below []uint64, err err
 		head += 12 + 4*(n-1)
 	}
 	isDir := le.Uint16(inode[4:])&0xf000 == 0x4000
-	switch layout := le.Uint16(inode) >> 1; {
-	case layout == 4:
+	switch le.Uint16(inode) >> 1 {
+	case 4:
 		chunk := b[(at+head+7)/8*8:]
 		device := int(le.Uint16(chunk[2:]))
 		if device < 1 || device > len(devices) || (int(le.Uint32(chunk[4:]))*512+size+511)/512*512 > devices[device-1] {
 			return nil, errors.New("a file lies outside its archive")
 		}
 		return nil, nil
-	case layout == 2:
+	case 2:
 		at += head
 		if at/512 != (at+size-1)/512 {
 			return nil, errors.New("inline data crosses a block")

@@ -156,7 +156,7 @@ func mounted(t testing.TB, layers ...*os.File) string {
 func content(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return err.(*os.PathError).Err.Error()
+		return err.Error()
 	}
 	return string(b)
 }

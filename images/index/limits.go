@@ -52,7 +52,7 @@ func orDefault[T int | int64](v, d T) T {
 
 // LimitError says that an image exceeds one of [Limits].
 type LimitError struct {
-	Limit string // what is limited, as "files"
+	Limit string // the limited resource, as "files"
 	Max   int64
 }
 

@@ -23,8 +23,8 @@ type child struct {
 	name string
 }
 
-// plan is the layout of an index: superblock and devices, copied files, inodes with what lies
-// beside them, and blocks of directories and long symbolic links.
+// plan is the layout of an index: superblock and devices, copied files, inodes with their
+// attributes and inline data, and blocks of directories and long symbolic links.
 type plan struct {
 	inodes []*inode // in the order of their places
 	start  int64    // of the inodes

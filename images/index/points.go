@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownPlaces are directories of the sandbox. The root has them as directories, whatever the
-// image has there: mounts must not follow a link of the image.
+// ownPlaces are directories of the sandbox. A file or link of the image at such a place is
+// replaced by a directory, since mounts must not follow a link of the image.
 var ownPlaces = [...]string{"dev", "proc", "run", "sys", "tmp", "workspace"}
 
 // mountPoint is a place where the runtime mounts, if the image lets it.
@@ -49,12 +49,17 @@ func (t *tree) addMountPoints() error {
 func (t *tree) addMountPoint(p mountPoint) error {
 	dir, err := t.walk(p.dir, true)
 	var limit *LimitError
-	if errors.As(err, &limit) {
+	switch {
+	case err == nil:
+		return t.addMissing(dir, p)
+	case errors.As(err, &limit):
 		return err
-	}
-	if err != nil {
+	default:
 		return nil // an image without such a place is still of use
 	}
+}
+
+func (t *tree) addMissing(dir *inode, p mountPoint) error {
 	if _, ok := dir.dir.entries[p.name]; ok {
 		return nil
 	}

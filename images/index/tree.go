@@ -147,7 +147,7 @@ func (t *tree) remove(d *directory, name string, e entry) {
 	}
 }
 
-// removeLower removes a name, but keeps what the current layer has extracted.
+// removeLower removes a name, but keeps all that the current layer has extracted.
 func (t *tree) removeLower(d *directory, name string) {
 	e, ok := d.entries[name]
 	switch {

@@ -98,7 +98,7 @@ func compare(t *testing.T, ours, theirs string, start time.Time) {
 		switch {
 		case !ok:
 			t.Errorf("%s is missing; umoci: %s", path, w)
-		case g != w && !(madeBetween(w, start) && withoutTime(g) == withoutTime(w)):
+		case g != w && (!madeAfter(w, start) || withoutTime(g) != withoutTime(w)):
 			t.Errorf("%s\nindex: %s\numoci: %s", path, g, w)
 		}
 	}
@@ -109,8 +109,8 @@ func compare(t *testing.T, ours, theirs string, start time.Time) {
 	}
 }
 
-// madeBetween says that a described directory is younger than the test.
-func madeBetween(description string, start time.Time) bool {
+// madeAfter says that a described file is younger than the test.
+func madeAfter(description string, start time.Time) bool {
 	var mode, uid, gid int
 	var second int64
 	if _, err := fmt.Sscanf(description, "%o %d:%d time %d.", &mode, &uid, &gid, &second); err != nil {
