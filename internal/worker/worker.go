@@ -3,6 +3,8 @@
 package worker
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -31,20 +33,11 @@ const ID = 0x70000000 - 1
 // until its work is done or another process ends it. Start calls note with the new process. The
 // worker does nothing before note returns. If the caller is killed before that, the worker ends.
 func Start(kind string, args []string, files []*os.File, note func(process.ID) error) error {
-	gate, opener, err := os.Pipe()
+	cmd, opener, err := begin(context.Background(), kind, args, files, nil)
 	if err != nil {
 		return err
 	}
-	defer gate.Close()
 	defer opener.Close()
-	cmd := exec.Command("/proc/self/exe", append([]string{kind}, args...)...)
-	cmd.Env = []string{variable + "=1"}
-	cmd.Dir = "/"
-	cmd.ExtraFiles = append([]*os.File{gate}, files...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start the %s: %w", kind, err)
-	}
 	id, err := process.Of(cmd.Process.Pid)
 	go func() { _ = cmd.Wait() }() // reaps it, if the caller lives longer
 	if err == nil {
@@ -57,6 +50,26 @@ func Start(kind string, args []string, files []*os.File, note func(process.ID) e
 		return fmt.Errorf("start the %s: %w", kind, err)
 	}
 	return nil
+}
+
+// begin starts a worker that waits for a byte from the opener. The worker ends if the opener is closed
+// before that. The end of ctx kills the worker.
+func begin(ctx context.Context, kind string, args []string, files []*os.File, stderr io.Writer) (*exec.Cmd, *os.File, error) {
+	gate, opener, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer gate.Close()
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", append([]string{kind}, args...)...)
+	cmd.Env = []string{variable + "=1"}
+	cmd.Dir = "/"
+	cmd.Stderr = stderr
+	cmd.ExtraFiles = append([]*os.File{gate}, files...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("start the %s: %w", kind, err), opener.Close())
+	}
+	return cmd, opener, nil
 }
 
 // TakeOver does not return in a worker of this kind: it drops all privileges and does the work, with

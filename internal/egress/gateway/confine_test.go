@@ -110,7 +110,7 @@ func probe(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(endWithParent(parent), confine()); err != nil {
+	if err := errors.Join(worker.EndWithParent(parent), confine()); err != nil {
 		return err
 	}
 	results := map[string]int{}

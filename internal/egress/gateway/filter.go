@@ -1,105 +1,28 @@
 package gateway
 
 import (
-	"os"
-	"unsafe"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/worker"
 )
 
-// Offsets in struct seccomp_data (seccomp(2)).
-const (
-	offsetCall = 0
-	offsetArch = 4
-	offsetArgs = 16
-)
-
-// calls are the allowed system calls: those of the Go runtime, and those of sockets that exist. Calls with
+// calls are the allowed system calls beyond those of the Go runtime: those of sockets that exist. Calls with
 // a condition are in [conditions]. The list lacks execve, ptrace, mount, setns, unshare, kill, prctl, and
 // all calls that change a file by its name.
 func calls() []uint32 {
-	return append(archCalls(),
-		// memory, threads and time
-		unix.SYS_MUNMAP, unix.SYS_MADVISE, unix.SYS_BRK,
-		unix.SYS_FUTEX, unix.SYS_SCHED_YIELD, unix.SYS_SCHED_GETAFFINITY, unix.SYS_GETTID, unix.SYS_GETPID,
-		unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_SIGALTSTACK, unix.SYS_RT_SIGACTION,
-		unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_RESTART_SYSCALL, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
-		unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETTIME, unix.SYS_GETTIMEOFDAY,
-		unix.SYS_GETRANDOM, unix.SYS_UNAME, unix.SYS_GETUID, unix.SYS_GETEUID, unix.SYS_GETGID, unix.SYS_GETEGID,
+	return []uint32{
 		// descriptors
-		unix.SYS_READ, unix.SYS_WRITE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_CLOSE, unix.SYS_FSTAT,
-		unix.SYS_NEWFSTATAT, unix.SYS_LSEEK, unix.SYS_FCNTL, unix.SYS_DUP3, unix.SYS_PIPE2, unix.SYS_SPLICE,
-		unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT, unix.SYS_EVENTFD2,
+		unix.SYS_NEWFSTATAT, unix.SYS_FCNTL, unix.SYS_DUP3, unix.SYS_PIPE2, unix.SYS_SPLICE,
 		// sockets
 		unix.SYS_BIND, unix.SYS_CONNECT, unix.SYS_ACCEPT4, unix.SYS_SHUTDOWN, unix.SYS_SENDTO, unix.SYS_RECVFROM,
 		unix.SYS_SENDMSG, unix.SYS_RECVMSG, unix.SYS_GETSOCKOPT, unix.SYS_SETSOCKOPT, unix.SYS_GETSOCKNAME,
-		unix.SYS_GETPEERNAME)
-}
-
-// A condition allows a call if an argument, under a mask, has one of the values.
-type condition struct {
-	call     uint32
-	argument uint32
-	mask     uint32
-	values   []uint32
-}
-
-func conditions() []condition {
-	const namespaces = unix.CLONE_NEWCGROUP | unix.CLONE_NEWIPC | unix.CLONE_NEWNET | unix.CLONE_NEWNS |
-		unix.CLONE_NEWPID | unix.CLONE_NEWUSER | unix.CLONE_NEWUTS
-	return []condition{
-		{unix.SYS_CLONE, 0, unix.CLONE_THREAD | namespaces, []uint32{unix.CLONE_THREAD}},
-		{unix.SYS_MMAP, 2, unix.PROT_EXEC, []uint32{0}},
-		{unix.SYS_MPROTECT, 2, unix.PROT_EXEC, []uint32{0}},
-		{unix.SYS_TGKILL, 0, ^uint32(0), []uint32{uint32(os.Getpid())}},
-		{unix.SYS_OPENAT, 2, unix.O_ACCMODE | unix.O_CREAT | unix.O_TRUNC | unix.O_PATH, []uint32{unix.O_RDONLY}},
-		{unix.SYS_SOCKET, 0, ^uint32(0), []uint32{unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}},
+		unix.SYS_GETPEERNAME,
 	}
 }
 
-// program is the filter: any other call gets EPERM. clone3 gets ENOSYS, since its flags cannot be read
-// here: the C library uses clone then.
-func program() []unix.SockFilter {
-	const (
-		load = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
-		and  = unix.BPF_ALU | unix.BPF_AND | unix.BPF_K
-		is   = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
-		end  = unix.BPF_RET | unix.BPF_K
-	)
-	p := []unix.SockFilter{
-		{Code: load, K: offsetArch},
-		{Code: is, K: auditArch, Jt: 1},
-		{Code: end, K: unix.SECCOMP_RET_KILL_PROCESS},
-		{Code: load, K: offsetCall},
+func conditions() []worker.Condition {
+	return []worker.Condition{
+		{Call: unix.SYS_OPENAT, Argument: 2, Mask: unix.O_ACCMODE | unix.O_CREAT | unix.O_TRUNC | unix.O_PATH, Values: []uint32{unix.O_RDONLY}},
+		{Call: unix.SYS_SOCKET, Argument: 0, Mask: ^uint32(0), Values: []uint32{unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}},
 	}
-	for _, call := range calls() {
-		p = append(p, unix.SockFilter{Code: is, K: call, Jf: 1}, unix.SockFilter{Code: end, K: unix.SECCOMP_RET_ALLOW})
-	}
-	p = append(p, unix.SockFilter{Code: is, K: unix.SYS_CLONE3, Jf: 1},
-		unix.SockFilter{Code: end, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)})
-	for _, c := range conditions() {
-		length := 2 + 2*len(c.values) + 1
-		p = append(p, unix.SockFilter{Code: is, K: c.call, Jf: uint8(length)},
-			unix.SockFilter{Code: load, K: offsetArgs + 8*c.argument}, // the low half: both machines are little endian
-			unix.SockFilter{Code: and, K: c.mask})
-		for _, value := range c.values {
-			p = append(p, unix.SockFilter{Code: is, K: value, Jf: 1}, unix.SockFilter{Code: end, K: unix.SECCOMP_RET_ALLOW})
-		}
-		p = append(p, unix.SockFilter{Code: end, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)})
-	}
-	return append(p, unix.SockFilter{Code: end, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)})
-}
-
-// filterCalls filters the system calls of all threads. The process must have no_new_privs.
-func filterCalls() error {
-	p := program()
-	f := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
-	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&f)))
-	if errno == 0 && thread != 0 {
-		errno = unix.ESRCH
-	}
-	if errno != 0 {
-		return os.NewSyscallError("seccomp", errno)
-	}
-	return nil
 }

@@ -29,7 +29,7 @@ func takeOver(kind string, life func(args []string) error) {
 	confinedKind := kind + "-confined"
 	worker.TakeOverPrivileged(kind, func([]string) error {
 		runtime.LockOSThread()
-		if err := errors.Join(limitResources(), restrictFiles()); err != nil {
+		if err := errors.Join(limitResources(), worker.RestrictFiles(readable()...)); err != nil {
 			return err
 		}
 		return worker.ExecuteAgain(confinedKind)
@@ -39,7 +39,7 @@ func takeOver(kind string, life func(args []string) error) {
 
 // run is the life of the worker. Its argument is the number of the parent.
 func run(args []string) error {
-	runtime.LockOSThread() // for endWithParent
+	runtime.LockOSThread() // for EndWithParent
 	if len(args) != 1 {
 		return errors.New("the arguments are not a worker's")
 	}
@@ -51,7 +51,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(endWithParent(parent), confine()); err != nil {
+	if err := errors.Join(worker.EndWithParent(parent), confine()); err != nil {
 		return err
 	}
 	channel, err := fileChannel(worker.File(0))

@@ -1,4 +1,4 @@
-package gateway
+package worker
 
 import "golang.org/x/sys/unix"
 
