@@ -29,16 +29,16 @@ func attach(image *os.File) (*os.File, error) {
 	}
 	defer control.Close()
 	for {
-		device, err := attachFree(control, backing)
+		device, err := attachFree(control, backing, blockSize, unix.LO_FLAGS_DIRECT_IO)
 		if !errors.Is(err, unix.EBUSY) { // else somebody else was faster
 			return device, err
 		}
 	}
 }
 
-// attachFree gives the file to a device that nobody has. Direct I/O, where the
-// host's file system can: else every block is cached twice. loop(4), Linux 5.8.
-func attachFree(control, backing *os.File) (*os.File, error) {
+// attachFree gives the file to a free device. With direct I/O, where the
+// host's file system can, no block is cached twice. loop(4), Linux 5.8.
+func attachFree(control, backing *os.File, block, flags uint32) (*os.File, error) {
 	number, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 	if err != nil {
 		return nil, loopError(fmt.Errorf("get a free one from %s: %w", control.Name(), err))
@@ -48,8 +48,8 @@ func attachFree(control, backing *os.File) (*os.File, error) {
 		return nil, err
 	}
 	config := unix.LoopConfig{
-		Fd: uint32(backing.Fd()), Size: blockSize,
-		Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO},
+		Fd: uint32(backing.Fd()), Size: block,
+		Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR | flags},
 	}
 	if err := unix.IoctlLoopConfigure(int(device.Fd()), &config); err != nil {
 		return nil, errors.Join(loopError(fmt.Errorf("configure %s: %w", device.Name(), err)), device.Close())
@@ -118,4 +118,23 @@ func attached(image *os.File) (*os.File, error) {
 		}
 	}
 	return nil, nil
+}
+
+// sectorSize is the smallest block of a device: EROFS on a tar has such blocks.
+const sectorSize = 512
+
+// AttachReadOnly returns a new loop device for a file without writers. The kernel frees the device when no
+// process has it open or mounted.
+func AttachReadOnly(file *os.File) (*os.File, error) {
+	control, err := openLoop("/dev/loop-control", unix.O_RDWR)
+	if err != nil {
+		return nil, err
+	}
+	defer control.Close()
+	for {
+		device, err := attachFree(control, file, sectorSize, unix.LO_FLAGS_READ_ONLY)
+		if !errors.Is(err, unix.EBUSY) { // else another process was faster
+			return device, err
+		}
+	}
 }
