@@ -57,7 +57,7 @@ MKFS := /usr/sbin/mkfs.ext4=e2fsprogs /usr/sbin/mkfs.xfs=xfsprogs /usr/sbin/mkfs
 # The race detector makes tests up to five times slower, and sandboxes, too: their processes start from
 # the test's program. Packages with one goroutine do without the detector. So do packages whose tests
 # make many sandboxes. There the tests about several callers run a second time, with the detector.
-ALONE := internal/apply internal/layertar internal/patch internal/launcher internal/agent internal/egress sandbox cmd/sandbox-runtime
+ALONE := images/store internal/apply internal/layertar internal/patch internal/launcher internal/agent internal/egress sandbox cmd/sandbox-runtime
 STAGE_TESTS := Staged|Cancelled|OneApply|RandomApplies|Swapped|PipesOfTheHost|AppliedTorn
 CALLERS_TESTS := AtOnce|Many|During|While|Claim|Blank|Aside|Unfinished|Cancel|Wait|Close|Snapshots|Sweep|Idle|Transaction
 # Tests run their own binary again and again: no second's sleep at each exit.
@@ -69,7 +69,7 @@ alone:
 	$(GOTEST) $(ALONE:%=./%)
 	$(GOTEST) -race -run '$(STAGE_TESTS)' ./internal/apply
 raced:
-	$(GOTEST) -race -run '$(CALLERS_TESTS)' ./internal/launcher ./internal/agent ./internal/egress ./sandbox
+	$(GOTEST) -race -run '$(CALLERS_TESTS)' ./images/store ./internal/launcher ./internal/agent ./internal/egress ./sandbox
 	$(GOTEST) -race $$($(GO) list -tags '$(TAGS)' ./... | grep -vE '/integration|$(subst $() ,|,$(ALONE:%=/%$$))')
 
 # Fuzz targets of Go, as PACKAGE:TARGET. What fuzzes C is a test that takes

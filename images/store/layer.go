@@ -1,0 +1,165 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/images/builder"
+)
+
+// tarName is the name of the tar in the directory of a layer.
+const tarName = "tar"
+
+// Lacks returns those of the layers that [Pull.AddLayer] has to add for the user.
+func (p *Pull) Lacks(ctx context.Context, diffIDs []Digest) ([]Digest, error) {
+	unlock, err := p.user.store.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	return p.user.lacksLocked(diffIDs)
+}
+
+func (u User) lacksLocked(diffIDs []Digest) (lacks []Digest, err error) {
+	for _, d := range diffIDs {
+		has, err := u.hasLayerLocked(d)
+		if err != nil {
+			return nil, err
+		}
+		if !has {
+			lacks = append(lacks, d)
+		}
+	}
+	return lacks, nil
+}
+
+// AddLayer adds a layer for the user. The content is the tar or the compressed tar, in a pipe or a regular
+// file that is read from its offset. AddLayer does not read the content if the user has the layer already,
+// also because another process has added the layer meanwhile. It reads all of the content if only other
+// users have the layer: the user must prove to have the layer.
+func (p *Pull) AddLayer(ctx context.Context, diffID Digest, content *os.File) (err error) {
+	defer func() { err = during("add layer "+clip(string(diffID)), err) }()
+	if _, err := ParseDigest(string(diffID)); err != nil {
+		return err
+	}
+	if err := checkContent(content); err != nil {
+		return err
+	}
+	done, err := p.user.addOnce(ctx, diffID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if lacks, err := p.Lacks(ctx, []Digest{diffID}); err != nil || len(lacks) == 0 {
+		return err
+	}
+	d, err := p.user.store.newDraft(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	if err := p.user.store.fill(ctx, d, diffID, content); err != nil {
+		return err
+	}
+	return p.commitLayer(ctx, d, diffID)
+}
+
+// checkContent refuses files that have no content, or that do more than to give it.
+func checkContent(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if mode := info.Mode(); !mode.IsRegular() && mode&os.ModeType != os.ModeNamedPipe {
+		return fmt.Errorf("the content is of type %v; use a pipe or a regular file", mode.Type())
+	}
+	return nil
+}
+
+// fill writes the tar of the layer into the draft. The child only inflates: this process hashes and writes,
+// and so nothing depends on the child.
+func (s *Store) fill(ctx context.Context, d *draft, diffID Digest, content *os.File) (err error) {
+	tar, err := d.create(tarName)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tar.Close()) }()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	// A larger pipe needs fewer switches between the two processes.
+	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, copiedAtOnce)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var inflated error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer w.Close()
+		inflated = builder.Inflate(ctx, content, w, s.limits.LayerBytes)
+	}()
+	got, err := s.receive(tar, r)
+	r.Close()
+	cancel(err) // for a failed write; else the child has ended
+	<-done
+	if err := cmp.Or(err, inflated); err != nil {
+		return err
+	}
+	if got != diffID {
+		return fmt.Errorf("the content is another layer, %s; pull the image again", got)
+	}
+	return seal(tar)
+}
+
+// copiedAtOnce is the size of the buffer of a copy.
+const copiedAtOnce = 1 << 20
+
+// receive writes a tar to a file, and returns the digest.
+func (s *Store) receive(tar *os.File, r io.Reader) (Digest, error) {
+	h := sha256.New()
+	// Not ReadFrom of the file, which would not pass the bytes through this process.
+	to := struct{ io.Writer }{io.MultiWriter(tar, h)}
+	n, err := io.CopyBuffer(to, io.LimitReader(r, s.limits.LayerBytes+1), make([]byte, copiedAtOnce))
+	if err != nil {
+		return "", explain(err)
+	}
+	if n > s.limits.LayerBytes {
+		return "", fmt.Errorf("the layer has more than %d bytes", s.limits.LayerBytes)
+	}
+	return fromHex(hex.EncodeToString(h.Sum(nil))), nil
+}
+
+// commitLayer puts the layer into the store, unless another user has done so, and gives the user the right
+// to it.
+func (p *Pull) commitLayer(ctx context.Context, d *draft, diffID Digest) error {
+	s := p.user.store
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	dir := s.layerDir(diffID)
+	is, err := usable(dir)
+	if err != nil {
+		return err
+	}
+	if !is {
+		if err := s.placeLocked(d, dir); err != nil {
+			return err
+		}
+	}
+	var g grants
+	if err := g.addLocked(p.user, "layers", diffID); err != nil {
+		return errors.Join(err, g.undoLocked(s))
+	}
+	return nil
+}

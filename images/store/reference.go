@@ -1,0 +1,146 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
+)
+
+// A Reference is a name of an image, such as docker.io/library/busybox:latest. The caller completes names.
+type Reference struct {
+	Name   string
+	Digest Digest `json:",omitempty"` // of the manifest, if there is one
+	Image  Digest
+}
+
+// maxReference bounds the name of a reference, in bytes.
+const maxReference = 512
+
+func checkName(name string) error {
+	if name == "" || len(name) > maxReference || strings.ContainsFunc(name, func(r rune) bool {
+		return !unicode.IsGraphic(r) || unicode.IsSpace(r) || r == unicode.ReplacementChar
+	}) {
+		return fmt.Errorf("invalid name %q: use 1 to %d visible characters", clip(name), maxReference)
+	}
+	return nil
+}
+
+// referencePath is the file of a reference. A name can hold characters that no file name can.
+func (u User) referencePath(name string) string {
+	return u.path("references", digestOf([]byte(name)).hex())
+}
+
+// referencesLocked are the references of the user, by name.
+func (u User) referencesLocked() ([]Reference, error) {
+	all, err := readRecords[Reference](u.path("references"))
+	slices.SortFunc(all, func(a, b Reference) int { return cmp.Compare(a.Name, b.Name) })
+	return all, err
+}
+
+// putReferenceLocked makes the name one of this image. Another image with the name loses the name.
+func (u User) putReferenceLocked(path string, r Reference) error {
+	content, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return u.store.writeLocked(path, content)
+}
+
+// readRecords reads the JSON files of a directory whose names are digests.
+func readRecords[T any](dir string) (all []T, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		if !isDigestName(e.Name()) {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		content, err := statedir.ReadOwn(path)
+		if err != nil {
+			return nil, err
+		}
+		var record T
+		if err := json.Unmarshal(content, &record); err != nil {
+			return nil, fmt.Errorf("read %s: %w; remove the file", path, err)
+		}
+		all = append(all, record)
+	}
+	return all, err
+}
+
+// minPrefix is the least number of digits that name an image.
+const minPrefix = 4
+
+// findLocked returns the image that a name, an id, or the beginning of an id means. It says whether the name
+// is a reference. It reads the config of this image only.
+func (u User) findLocked(name string) (image Image, byReference bool, err error) {
+	references, err := u.referencesLocked()
+	if err != nil {
+		return image, false, err
+	}
+	id := Digest("")
+	for _, r := range references {
+		if r.Name != name {
+			continue
+		}
+		// The image of a name can be in an unfinished removal.
+		if byReference, err = u.hasLocked("images", r.Image); err != nil {
+			return image, false, err
+		}
+		id = r.Image
+	}
+	if !byReference {
+		if id, err = u.findIDLocked(name); err != nil {
+			return image, false, err
+		}
+	}
+	image, err = u.store.describeLocked(id, references)
+	return image, byReference, err
+}
+
+// findIDLocked returns the id that an id, or the beginning of an id, means.
+func (u User) findIDLocked(name string) (Digest, error) {
+	all, err := digestsLocked(u.path("images"))
+	if err != nil {
+		return "", err
+	}
+	digits := strings.TrimPrefix(name, digestPrefix)
+	var found []string
+	if isHex(digits) && len(digits) >= minPrefix {
+		for _, id := range all {
+			if strings.HasPrefix(id.hex(), digits) {
+				found = append(found, string(id))
+			}
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", fmt.Errorf("%w %q; list the images, or pull this one", ErrNotFound, clip(name))
+	case 1:
+		return Digest(found[0]), nil
+	}
+	return "", fmt.Errorf("id %q is ambiguous: %s; give more digits", name, strings.Join(found[:min(len(found), 5)], ", "))
+}
+
+// Find returns the image of the user that a name, an id, or the beginning of an id means.
+func (u User) Find(ctx context.Context, name string) (Image, error) {
+	unlock, err := u.store.lock(ctx)
+	if err != nil {
+		return Image{}, during("find image "+clip(name), err)
+	}
+	defer unlock()
+	image, _, err := u.findLocked(name)
+	return image, during("find image "+clip(name), err)
+}

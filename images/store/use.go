@@ -1,0 +1,142 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Use is a use of an image: by a sandbox or a snapshot. It lasts until [User.Release], also after the end
+// of the process. No removal takes an image in use.
+type Use struct {
+	By    string // the name of the sandbox or snapshot
+	Image Digest
+}
+
+// A Held is an image in use, as open files.
+type Held struct {
+	Image  Image
+	Config []byte
+	Index  *os.File
+	Layers []*os.File // the tars, the lowest first
+}
+
+// Close closes the files. The use goes on. A second call does nothing.
+func (h *Held) Close() {
+	h.Index.Close()
+	closeAll(h.Layers)
+}
+
+// Use notes that a sandbox or snapshot uses an image from now on, and opens the image. A second use by the
+// same one changes nothing. The caller closes the Held, and calls [User.Release] at the end of the use.
+func (u User) Use(ctx context.Context, name, by string) (*Held, error) {
+	h, err := u.use(ctx, name, by)
+	return h, during("use image "+clip(name), err)
+}
+
+func (u User) use(ctx context.Context, name, by string) (*Held, error) {
+	if err := checkName(by); err != nil {
+		return nil, err
+	}
+	unlock, err := u.store.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	image, _, err := u.findLocked(name)
+	if err != nil {
+		return nil, err
+	}
+	h, err := u.store.openImageLocked(image)
+	if err != nil {
+		return nil, err
+	}
+	content, err := json.Marshal(Use{by, image.ID})
+	if err == nil {
+		err = u.store.writeLocked(u.usePath(by, image.ID), content)
+	}
+	if err != nil {
+		h.Close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// openImageLocked opens the files of an image, and checks the index. It marks damaged content.
+func (s *Store) openImageLocked(image Image) (*Held, error) {
+	if image.Damaged != "" {
+		return nil, &DamagedError{"image " + string(image.ID), image.Damaged}
+	}
+	raw, _, layers, err := s.readConfig(image.ID)
+	if err != nil {
+		return nil, err
+	}
+	tars, err := s.openLayers(layers)
+	if err != nil {
+		return nil, err
+	}
+	index, err := os.OpenFile(filepath.Join(s.imageDir(image.ID), indexName), unix.O_NOFOLLOW, 0)
+	if err != nil {
+		closeAll(tars)
+		return nil, err
+	}
+	h := &Held{Image: image, Config: raw, Index: index, Layers: tars}
+	if err := checkIndex(index, tars); err != nil {
+		h.Close()
+		errs := []error{&DamagedError{"image " + string(image.ID), err.Error()}, markLocked(s.imageDir(image.ID))}
+		if size := (*layerSizeError)(nil); errors.As(err, &size) {
+			errs = append(errs, markLocked(s.layerDir(layers[size.layer])))
+		}
+		return nil, errors.Join(errs...)
+	}
+	return h, nil
+}
+
+func (u User) usePath(by string, image Digest) string {
+	return u.path("uses", digestOf([]byte(string(image)+" "+by)).hex())
+}
+
+// Uses returns all uses by the user's sandboxes and snapshots.
+func (u User) Uses(ctx context.Context) ([]Use, error) {
+	unlock, err := u.store.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	return readRecords[Use](u.path("uses"))
+}
+
+// Release ends all uses by a sandbox or snapshot. It is no error if there are none.
+func (u User) Release(ctx context.Context, by string) error {
+	unlock, err := u.store.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	uses, err := readRecords[Use](u.path("uses"))
+	errs := []error{err}
+	for _, use := range uses {
+		if use.By == by {
+			errs = append(errs, os.Remove(u.usePath(by, use.Image)))
+		}
+	}
+	return during("release the images of "+clip(by), errors.Join(errs...))
+}
+
+// usersOfLocked are the sandboxes and snapshots that use an image.
+func (u User) usersOfLocked(id Digest) ([]string, error) {
+	uses, err := readRecords[Use](u.path("uses"))
+	var names []string
+	for _, use := range uses {
+		if use.Image == id {
+			names = append(names, use.By)
+		}
+	}
+	slices.Sort(names)
+	return names, err
+}
