@@ -81,7 +81,8 @@ FUZZ_SMALL := internal/patch:FuzzQuote internal/patch:FuzzTerminal internal/file
 	internal/files:FuzzParseRequest spec:FuzzLookup internal/egress/rules:FuzzParse   \
 	internal/egress/answer:FuzzAnswer internal/egress/sniff:FuzzRead   \
 	internal/egress/sniff:FuzzRequestsToAProxy   \
-	internal/egress/link:FuzzParseReport internal/egress:FuzzReports images/index:FuzzBuild images/inflate:FuzzCopy
+	internal/egress/link:FuzzParseReport internal/egress:FuzzReports images/index:FuzzBuild images/inflate:FuzzCopy   \
+	images/source:FuzzParse images/source:FuzzDocument
 FUZZTIME ?= 10s
 FUZZTIME_SMALL ?= 3s
 fuzz: deps programs

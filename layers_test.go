@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"internal/kernel", "internal/poller", "internal/store", "internal/testhost", "internal/watch", "internal/worker", "rootfs/hostpaths", "rootfs/userns"},
 	{"rootfs/languages"},
 	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "netns", "netns/resolver", "netns/publisher", "internal/engine", "internal/files", "internal/egress/names", "internal/egress/sniff", "netns/special",
-		"images/index", "images/inflate"},
+		"images/index", "images/inflate", "images/source"},
 	{"internal/layer", "internal/autorun", "internal/egress/rules", "netns/netnstest", "netns/sockets", "internal/egress/answer", "images/builder"},
 	{"internal/layer/layertest", "internal/patch", "internal/layertar", "internal/apply", "netns/capture", "internal/egress/proxy"},
 	{"internal/agent", "internal/launch", "internal/streams"},

@@ -1,0 +1,277 @@
+package source
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxDepth bounds the directories on a path. Each holds a descriptor while its content is read.
+const maxDepth = 500
+
+// openDirectory is the image of a directory of the host. Its tar archive is written once, to a file without a name:
+// so the layer cannot change between its digest and its use.
+func openDirectory(ctx context.Context, dir string, want platform, c *cache, o Options) (*Image, error) {
+	top, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	out, err := c.temporary()
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(top))
+	}
+	sum := sha256.New()
+	w := &treeWriter{tar: tar.NewWriter(&limitedWriter{io.MultiWriter(out, sum), o.MaxBytes}), links: map[inode]string{}}
+	err = w.writeTree(ctx, os.NewFile(uintptr(top), dir))
+	if err = errors.Join(err, w.tar.Close()); err != nil {
+		return nil, errors.Join(err, out.Close())
+	}
+	size, err := out.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return nil, errors.Join(err, out.Close())
+	}
+	digest := digestPrefix + hex.EncodeToString(sum.Sum(nil))
+	image, err := oneLayer(want, digest, digest, size, func(ctx context.Context) (io.ReadCloser, error) {
+		content := &stoppable{ctx.Err, io.NewSectionReader(out, 0, size)}
+		return newCheckedReader(content, digest, size, nil, nil), nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, out.Close())
+	}
+	image.close = out.Close
+	return image, nil
+}
+
+type inode struct{ dev, ino uint64 }
+
+// treeWriter writes a directory as a tar archive: in the order of names, with the owners as they are.
+type treeWriter struct {
+	tar *tar.Writer
+	// device is the one of the directory. Mount points on it become empty directories.
+	device uint64
+	// links are the first names of files with several names.
+	links map[inode]string
+}
+
+func (w *treeWriter) writeTree(ctx context.Context, dir *os.File) error {
+	defer dir.Close()
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &stat); err != nil {
+		return &os.PathError{Op: "stat", Path: dir.Name(), Err: err}
+	}
+	w.device = stat.Dev
+	if err := w.writeHeader(dir, ".", "", &stat, "./"); err != nil {
+		return err
+	}
+	return w.writeEntries(ctx, dir, "", 0)
+}
+
+func (w *treeWriter) writeEntries(ctx context.Context, dir *os.File, prefix string, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("%s: more than %d directories on a path", prefix, maxDepth)
+	}
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := w.writeEntry(ctx, dir, name, path.Join(prefix, name), depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeEntry writes one entry of a directory. An entry that vanished meanwhile is left out.
+func (w *treeWriter) writeEntry(ctx context.Context, dir *os.File, name, full string, depth int) error {
+	var stat unix.Stat_t
+	err := unix.Fstatat(int(dir.Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return &os.PathError{Op: "stat", Path: full, Err: err}
+	}
+	kind := stat.Mode & unix.S_IFMT
+	if kind == unix.S_IFSOCK || stat.Dev != w.device && kind != unix.S_IFDIR {
+		return nil
+	}
+	if kind != unix.S_IFREG && kind != unix.S_IFDIR {
+		return w.writeHeader(dir, name, full, &stat, full)
+	}
+	flags := unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+	if kind == unix.S_IFDIR {
+		flags |= unix.O_DIRECTORY
+	}
+	fd, err := unix.Openat(int(dir.Fd()), name, flags, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return &os.PathError{Op: "open", Path: full, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), full)
+	defer f.Close()
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return &os.PathError{Op: "stat", Path: full, Err: err}
+	}
+	if stat.Mode&unix.S_IFMT != kind {
+		return &os.PathError{Op: "read", Path: full, Err: errors.New("the file changed while it was read; try again")}
+	}
+	if kind == unix.S_IFREG {
+		return w.writeFile(ctx, f, dir, name, full, &stat)
+	}
+	if err := w.writeHeader(dir, name, full, &stat, full+"/"); err != nil || stat.Dev != w.device {
+		return err
+	}
+	return w.writeEntries(ctx, f, full, depth+1)
+}
+
+func (w *treeWriter) writeFile(ctx context.Context, f, dir *os.File, name, full string, stat *unix.Stat_t) error {
+	if stat.Dev != w.device {
+		return nil // a file that is a mount point
+	}
+	if err := w.writeHeader(dir, name, full, stat, full); err != nil {
+		return err
+	}
+	if stat.Nlink > 1 {
+		at := inode{stat.Dev, stat.Ino}
+		if first, ok := w.links[at]; ok && first != full {
+			return nil // the header says all
+		}
+	}
+	n, err := io.Copy(w.tar, io.LimitReader(&stoppable{ctx.Err, f}, stat.Size))
+	if err == nil && n < stat.Size {
+		err = errors.New("the file shrank while it was read; try again")
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", full, err)
+	}
+	return nil
+}
+
+// writeHeader writes the header of an entry of a directory.
+func (w *treeWriter) writeHeader(dir *os.File, name, full string, stat *unix.Stat_t, as string) error {
+	h := &tar.Header{
+		Format: tar.FormatPAX, Name: as, Mode: int64(stat.Mode &^ unix.S_IFMT), Uid: int(stat.Uid), Gid: int(stat.Gid),
+		ModTime: time.Unix(stat.Mtim.Unix()), PAXRecords: map[string]string{},
+	}
+	switch stat.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		w.setFile(h, full, stat)
+	case unix.S_IFDIR:
+		h.Typeflag = tar.TypeDir
+	case unix.S_IFLNK:
+		target, err := readlink(dir, name)
+		if err != nil {
+			return &os.PathError{Op: "readlink", Path: full, Err: err}
+		}
+		h.Typeflag, h.Linkname = tar.TypeSymlink, target
+	case unix.S_IFCHR:
+		h.Typeflag, h.Devmajor, h.Devminor = tar.TypeChar, int64(unix.Major(stat.Rdev)), int64(unix.Minor(stat.Rdev))
+	case unix.S_IFBLK:
+		h.Typeflag, h.Devmajor, h.Devminor = tar.TypeBlock, int64(unix.Major(stat.Rdev)), int64(unix.Minor(stat.Rdev))
+	case unix.S_IFIFO:
+		h.Typeflag = tar.TypeFifo
+	default:
+		return &os.PathError{Op: "read", Path: full, Err: errors.New("unknown type of file")}
+	}
+	if h.Typeflag != tar.TypeLink {
+		if err := addXattrs(h, dir, name); err != nil {
+			return &os.PathError{Op: "read attributes of", Path: full, Err: err}
+		}
+	}
+	if err := w.tar.WriteHeader(h); err != nil {
+		return fmt.Errorf("write %s: %w", full, err)
+	}
+	return nil
+}
+
+func (w *treeWriter) setFile(h *tar.Header, full string, stat *unix.Stat_t) {
+	h.Typeflag, h.Size = tar.TypeReg, stat.Size
+	if stat.Nlink < 2 {
+		return
+	}
+	at := inode{stat.Dev, stat.Ino}
+	if first, ok := w.links[at]; ok {
+		h.Typeflag, h.Size, h.Linkname = tar.TypeLink, 0, first
+		return
+	}
+	w.links[at] = full
+}
+
+func readlink(dir *os.File, name string) (string, error) {
+	buffer := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(int(dir.Fd()), name, buffer)
+	if err != nil {
+		return "", err
+	}
+	return string(buffer[:n]), nil
+}
+
+// addXattrs adds the attributes that belong to a file in an image. Labels of the host and overlay's private attributes
+// do not.
+func addXattrs(h *tar.Header, dir *os.File, name string) error {
+	at := "/proc/self/fd/" + strconv.Itoa(int(dir.Fd())) + "/" + name
+	list := make([]byte, 64<<10)
+	n, err := unix.Llistxattr(at, list)
+	if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	value := make([]byte, 64<<10)
+	for _, key := range strings.Split(strings.TrimRight(string(list[:n]), "\x00"), "\x00") {
+		if !imageXattr(key) {
+			continue
+		}
+		n, err := unix.Lgetxattr(at, key, value)
+		if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		h.PAXRecords["SCHILY.xattr."+key] = string(value[:n])
+	}
+	return nil
+}
+
+func imageXattr(key string) bool {
+	switch key {
+	case "security.capability", "system.posix_acl_access", "system.posix_acl_default":
+		return true
+	}
+	return strings.HasPrefix(key, "user.") && !strings.HasPrefix(key, "user.overlay.")
+}
+
+// limitedWriter bounds an archive.
+type limitedWriter struct {
+	io.Writer
+	left int64
+}
+
+func (w *limitedWriter) Write(p []byte) (int, error) {
+	if int64(len(p)) > w.left {
+		return 0, errors.New("the archive becomes larger than allowed")
+	}
+	w.left -= int64(len(p))
+	return w.Writer.Write(p)
+}

@@ -1,0 +1,249 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/sync/errgroup"
+)
+
+// parallel is the number of layers of one image that are downloaded at the same time.
+const parallel = 3
+
+// remote is an image in a registry.
+type remote struct {
+	endpoints []*endpoint
+	cache     *cache
+	options   Options
+	// slots has one place for each download that runs.
+	slots chan struct{}
+
+	// reporting makes one call of Options.Progress at a time.
+	reporting sync.Mutex
+}
+
+func openRegistry(ctx context.Context, ref Reference, want platform, c *cache, o Options) (*Image, error) {
+	o.patience = o.patience.filled()
+	if o.Credentials == nil {
+		o.Credentials = Files{}
+	}
+	endpoints, err := newEndpoints(ref, o)
+	if err != nil {
+		return nil, err
+	}
+	r := &remote{endpoints: endpoints, cache: c, options: o, slots: make(chan struct{}, parallel)}
+	image, err := r.image(ctx, ref, want)
+	if err != nil {
+		return nil, errors.Join(err, r.close())
+	}
+	image.close = r.close
+	return image, nil
+}
+
+func (r *remote) close() error {
+	for _, e := range r.endpoints {
+		e.close()
+	}
+	return r.cache.prune(time.Now())
+}
+
+func (r *remote) image(ctx context.Context, ref Reference, want platform) (*Image, error) {
+	id := ref.Digest
+	if id == "" {
+		id = ref.Tag
+	}
+	digest, doc, err := r.resolve(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("read manifest: %w", err)
+	}
+	resolved := digest
+	if doc.isIndex() {
+		chosen, err := choose(doc.Manifests, want)
+		if err != nil {
+			return nil, err
+		}
+		digest = chosen.Digest
+		if doc, err = r.manifest(ctx, digest, chosen.MediaType); err != nil {
+			return nil, fmt.Errorf("read manifest: %w", err)
+		}
+		if doc.isIndex() {
+			return nil, errors.New("unsupported index in an index")
+		}
+	}
+	config, err := r.config(ctx, *doc.Config)
+	if err != nil {
+		return nil, fmt.Errorf("read config: %w", err)
+	}
+	image, err := newImage(digest, config, doc, want, r.options.MaxBytes, r.open)
+	if err != nil {
+		return nil, err
+	}
+	image.Resolved = resolved
+	return image, nil
+}
+
+// resolve fixes the digest of a tag or digest, and returns the document.
+func (r *remote) resolve(ctx context.Context, id string) (string, *document, error) {
+	if validDigest(id) {
+		doc, err := r.manifest(ctx, id, "")
+		return id, doc, err
+	}
+	var digest string
+	var text []byte
+	var declared types.MediaType
+	err := r.each(ctx, func(e *endpoint) (err error) {
+		// The question for the digest alone is free at registries that count pulls.
+		if digest, err = e.head(ctx, id); err != nil {
+			return err
+		}
+		if digest == "" {
+			text, declared, err = e.manifest(ctx, id)
+		}
+		return err
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	if digest != "" {
+		doc, err := r.manifest(ctx, digest, "")
+		return digest, doc, err
+	}
+	doc, err := parseDocument(text, declared)
+	if err != nil {
+		return "", nil, err
+	}
+	return digestOf(text), doc, nil
+}
+
+// each calls f for one endpoint after the other, until one succeeds.
+func (r *remote) each(ctx context.Context, f func(e *endpoint) error) error {
+	var failed []error
+	for _, e := range r.endpoints {
+		err := f(e)
+		if err == nil {
+			return nil
+		}
+		if len(r.endpoints) > 1 {
+			err = fmt.Errorf("%s: %w", e.host, err)
+		}
+		if failed = append(failed, err); ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// manifest returns the document of a digest, from the cache or a registry.
+func (r *remote) manifest(ctx context.Context, digest string, declared types.MediaType) (*document, error) {
+	lock, err := r.cache.lock(ctx, digest)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	text, err := r.cache.read(digest, maxManifest)
+	if err == nil {
+		return parseDocument(text, declared)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var doc *document
+	err = r.each(ctx, func(e *endpoint) error {
+		text, said, err := e.manifest(ctx, digest)
+		if err != nil {
+			return err
+		}
+		if declared != "" && said != declared {
+			return fmt.Errorf("the server sends the media type %q, and the index says %q", line(string(said), 100), declared)
+		}
+		if doc, err = parseDocument(text, said); err != nil {
+			return err
+		}
+		return r.cache.write(digest, text)
+	})
+	return doc, err
+}
+
+// config returns the config, from the cache or a registry.
+func (r *remote) config(ctx context.Context, d descriptor) ([]byte, error) {
+	f, err := r.get(ctx, d, func(int64) {})
+	if err != nil {
+		return nil, err
+	}
+	content := newCheckedReader(f, d.Digest, d.Size, func() error { return r.cache.remove(d.Digest) }, f.Close)
+	text, err := io.ReadAll(content)
+	return text, errors.Join(err, content.Close())
+}
+
+func (r *remote) get(ctx context.Context, d descriptor, report func(int64)) (*os.File, error) {
+	select {
+	case r.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-r.slots }()
+	fetch := func(ctx context.Context, offset int64) (body io.ReadCloser, start int64, err error) {
+		err = r.each(ctx, func(e *endpoint) (err error) {
+			body, start, err = e.blob(ctx, d.Digest, d.Size, offset)
+			return err
+		})
+		return body, start, err
+	}
+	return r.cache.get(ctx, download{digest: d.Digest, size: d.Size, fetch: fetch, report: report, patience: r.options.patience})
+}
+
+// open downloads a layer if it is not in the cache.
+func (r *remote) open(ctx context.Context, index int, d descriptor) (io.ReadCloser, error) {
+	f, err := r.get(ctx, d, func(done int64) {
+		if r.options.Progress != nil {
+			r.reporting.Lock()
+			defer r.reporting.Unlock()
+			r.options.Progress(Progress{Layer: index, Done: done, Total: d.Size})
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newCheckedReader(f, d.Digest, d.Size, func() error { return r.cache.remove(d.Digest) }, f.Close), nil
+}
+
+// newImage is the image of a manifest.
+func newImage(digest string, text []byte, doc *document, want platform, maxBytes int64,
+	open func(ctx context.Context, index int, d descriptor) (io.ReadCloser, error)) (*Image, error) {
+	config, err := parseConfig(text, want, len(doc.Layers))
+	if err != nil {
+		return nil, err
+	}
+	image := &Image{Digest: digest, Resolved: digest, Config: text}
+	for i, d := range doc.Layers {
+		if d.Size > maxBytes {
+			return nil, fmt.Errorf("layer %s has %d bytes; at most %d are allowed", d.Digest, d.Size, maxBytes)
+		}
+		image.Layers = append(image.Layers, Layer{DiffID: config.RootFS.DiffIDs[i], Digest: d.Digest, Size: d.Size,
+			open: func(ctx context.Context) (io.ReadCloser, error) { return open(ctx, i, d) }})
+	}
+	return image, nil
+}
+
+// Fetch downloads layers ahead, several at a time. Open then returns them at once.
+func (i *Image) Fetch(ctx context.Context, layers ...Layer) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, l := range layers {
+		group.Go(func() error {
+			content, err := l.Open(ctx)
+			if err != nil {
+				return err
+			}
+			return content.Close()
+		})
+	}
+	return group.Wait()
+}

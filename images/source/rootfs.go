@@ -1,0 +1,72 @@
+package source
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// rootImage is the image of a tar archive of a root file system, plain or compressed. It takes over the file.
+func rootImage(ctx context.Context, f *os.File, want platform, maxBytes int64) (*Image, error) {
+	image, err := readRoot(ctx, f, want, maxBytes)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	image.close = f.Close
+	return image, nil
+}
+
+func readRoot(ctx context.Context, f *os.File, want platform, maxBytes int64) (*Image, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	raw, inner := sha256.New(), sha256.New()
+	head := &headWriter{}
+	content := io.TeeReader(&stoppable{ctx.Err, io.NewSectionReader(f, 0, info.Size())}, raw)
+	if _, err := inflate(ctx, io.MultiWriter(head, inner), content, maxBytes); err != nil {
+		return nil, err
+	}
+	// A decompressor may leave bytes behind the end.
+	if _, err := io.Copy(io.Discard, content); err != nil {
+		return nil, err
+	}
+	if _, err := tar.NewReader(bytes.NewReader(head.Bytes())).Next(); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, fmt.Errorf("not a tar archive: %w", err)
+	}
+	diffID := digestPrefix + hex.EncodeToString(inner.Sum(nil))
+	digest := digestPrefix + hex.EncodeToString(raw.Sum(nil))
+	return oneLayer(want, diffID, digest, info.Size(), func(ctx context.Context) (io.ReadCloser, error) {
+		content := &stoppable{ctx.Err, io.NewSectionReader(f, 0, info.Size())}
+		return newCheckedReader(content, digest, info.Size(), nil, nil), nil
+	})
+}
+
+// oneLayer is an image with one layer and an empty config.
+func oneLayer(p platform, diffID, digest string, size int64, open func(context.Context) (io.ReadCloser, error)) (*Image, error) {
+	config, err := emptyConfig(p, diffID)
+	if err != nil {
+		return nil, err
+	}
+	image := &Image{Config: config, Layers: []Layer{{DiffID: diffID, Digest: digest, Size: size, open: open}}}
+	image.Digest, err = madeDigest(config, image.Layers)
+	image.Resolved = image.Digest
+	return image, err
+}
+
+// headWriter keeps the first block of a tar archive.
+type headWriter struct{ bytes.Buffer }
+
+func (h *headWriter) Write(p []byte) (int, error) {
+	const block = 512
+	if room := block - h.Len(); room > 0 {
+		h.Buffer.Write(p[:min(room, len(p))])
+	}
+	return len(p), nil
+}
