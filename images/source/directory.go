@@ -34,8 +34,10 @@ func openDirectory(ctx context.Context, dir string, want platform, c *cache, o O
 	}
 	sum := sha256.New()
 	w := &treeWriter{tar: tar.NewWriter(&limitedWriter{io.MultiWriter(out, sum), o.MaxBytes}), links: map[inode]string{}}
-	err = w.writeTree(ctx, os.NewFile(uintptr(top), dir))
-	if err = errors.Join(err, w.tar.Close()); err != nil {
+	if err = w.writeTree(ctx, os.NewFile(uintptr(top), dir)); err == nil {
+		err = w.tar.Close()
+	}
+	if err != nil {
 		return nil, errors.Join(err, out.Close())
 	}
 	size, err := out.Seek(0, io.SeekCurrent)
@@ -80,7 +82,7 @@ func (w *treeWriter) writeTree(ctx context.Context, dir *os.File) error {
 
 func (w *treeWriter) writeEntries(ctx context.Context, dir *os.File, prefix string, depth int) error {
 	if depth > maxDepth {
-		return fmt.Errorf("%s: more than %d directories on a path", prefix, maxDepth)
+		return fmt.Errorf("more than %d directories on the path %s", maxDepth, line(prefix, 100))
 	}
 	names, err := dir.Readdirnames(-1)
 	if err != nil {

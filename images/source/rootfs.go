@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 )
@@ -37,8 +36,10 @@ func readRoot(ctx context.Context, f *os.File, want platform, maxBytes int64) (*
 	if _, err := io.Copy(io.Discard, content); err != nil {
 		return nil, err
 	}
-	if _, err := tar.NewReader(bytes.NewReader(head.Bytes())).Next(); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil, fmt.Errorf("not a tar archive: %w", err)
+	// The name of the first member may need more than its first block.
+	_, err = tar.NewReader(bytes.NewReader(head.Bytes())).Next()
+	if head.Len() < tarBlock || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, errors.New("not a tar archive")
 	}
 	diffID := digestPrefix + hex.EncodeToString(inner.Sum(nil))
 	digest := digestPrefix + hex.EncodeToString(raw.Sum(nil))
@@ -60,12 +61,13 @@ func oneLayer(p platform, diffID, digest string, size int64, open func(context.C
 	return image, err
 }
 
+const tarBlock = 512
+
 // headWriter keeps the first block of a tar archive.
 type headWriter struct{ bytes.Buffer }
 
 func (h *headWriter) Write(p []byte) (int, error) {
-	const block = 512
-	if room := block - h.Len(); room > 0 {
+	if room := tarBlock - h.Len(); room > 0 {
 		h.Buffer.Write(p[:min(room, len(p))])
 	}
 	return len(p), nil
