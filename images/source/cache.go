@@ -30,8 +30,19 @@ const (
 	temporaryPrefix = "tmp-"
 )
 
-// A cached object that was unused for cacheAge is removed. The store of images keeps what is in use.
-const cacheAge = 24 * time.Hour
+// Objects that were unused for this time are removed. The store of images has the whole ones soon, and a part is worth
+// waiting for the user's next try.
+const (
+	wholeAge = time.Hour
+	partAge  = 24 * time.Hour
+)
+
+func ageOf(dir string) time.Duration {
+	if dir == blobsDir {
+		return wholeAge
+	}
+	return partAge
+}
 
 // cache is the directory of downloads of one user. Several processes use it at the same time. A file is good only
 // when its digest was checked: readers check again, and remove a damaged file.
@@ -194,7 +205,7 @@ func (c *cache) prune(now time.Time) error {
 		}
 		for _, e := range entries {
 			info, err := e.Info()
-			if err != nil || now.Sub(info.ModTime()) < cacheAge {
+			if err != nil || now.Sub(info.ModTime()) < ageOf(dir) {
 				continue // removed meanwhile, or in use
 			}
 			if err := c.pruneDigest(e.Name(), now); err != nil {
@@ -233,7 +244,7 @@ func (c *cache) pruneDigest(name string, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		if dir != locksDir && now.Sub(info.ModTime()) < cacheAge {
+		if dir != locksDir && now.Sub(info.ModTime()) < ageOf(dir) {
 			young = true
 			continue
 		}

@@ -18,7 +18,7 @@
 // Archives can be compressed with gzip or zstd. A TAG is the part behind the last colon, if no slash
 // follows this colon. A layout or archive with several images needs a TAG.
 //
-// All that an image or a registry sends is hostile. The package has these rules:
+// Images and registries are hostile. The package has these rules:
 //   - The digest of the manifest is fixed once. All other objects are asked for by digest. A layer's reader
 //     fails at its end if size or digest are wrong.
 //   - Media types, digest algorithms and compressions come from a list of the supported ones.

@@ -53,6 +53,9 @@ func (c *cache) get(ctx context.Context, d download) (*os.File, error) {
 	if err == nil {
 		err = c.root.Rename(name, filepath.Join(blobsDir, digits(d.digest)))
 	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		err = errors.Join(err, c.root.Remove(name)) // the space is worth more
+	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 )
 
 // pullVariable makes the test binary a process that pulls an image: "REFERENCE CACHE".
@@ -238,20 +239,30 @@ func TestOldObjectsAreRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.prune(time.Now().Add(cacheAge - time.Minute)); err != nil {
+	part := filepath.Join(o.Cache, partialDir, strings.Repeat("0", 64))
+	if err := os.WriteFile(part, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(cacheFiles(t, o.Cache)); n != 7 {
-		t.Errorf("%d files after a day, not 7", n)
+	if err := c.prune(time.Now().Add(wholeAge - time.Minute)); err != nil {
+		t.Fatal(err)
 	}
-	if err := c.prune(time.Now().Add(2 * cacheAge)); err != nil {
+	if all := cacheFiles(t, o.Cache); len(all) != 8 { // three objects with locks, a part and a temporary file
+		t.Errorf("%q are there before the time", all)
+	}
+	if err := c.prune(time.Now().Add(partAge - time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(part); err != nil {
+		t.Error(err)
+	}
+	if err := c.prune(time.Now().Add(2 * partAge)); err != nil {
 		t.Fatal(err)
 	}
 	if left := cacheFiles(t, o.Cache); len(left) != 2 {
 		t.Errorf("%q are left beside the blob with a lock", left)
 	}
 	lock.Close()
-	if err := c.prune(time.Now().Add(2 * cacheAge)); err != nil {
+	if err := c.prune(time.Now().Add(2 * partAge)); err != nil {
 		t.Fatal(err)
 	}
 	if left := cacheFiles(t, o.Cache); len(left) != 0 {
@@ -282,4 +293,21 @@ func TestCacheOfAnotherUserIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuses(t, f.ref(), o, "another user can change the directory")
+}
+
+// The part of a download that filled the disk is removed.
+func TestFullDiskIsFreed(t *testing.T) {
+	testhost.NeedRoot(t, "a mount")
+	testhost.PrivateMounts(t)
+	f := newFakeRegistry(t)
+	f.putImage(t, "tag", "amd64", noise(t, 1, 2_000_000))
+	o := testOptions(t)
+	if err := unix.Mount("tmpfs", o.Cache, "tmpfs", 0, "size=1m,mode=0700"); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(o.Cache, unix.MNT_DETACH)
+	refuses(t, f.ref(), o, "no space left on device")
+	if parts, _ := filepath.Glob(filepath.Join(o.Cache, partialDir, "*")); len(parts) > 0 {
+		t.Errorf("%q are left", parts)
+	}
 }
