@@ -15,7 +15,7 @@ import (
 
 // Bounds of an archive. Longer names are never those of an image.
 const (
-	maxEntries = 100_000
+	maxEntries = 20_000
 	maxName    = 512
 	maxLinks   = 10
 )

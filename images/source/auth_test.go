@@ -76,7 +76,7 @@ func (f fixed) Lookup(_ context.Context, host, _ string) (Credential, error) {
 	return f.Credential, nil
 }
 
-// demand makes a registry ask for a token of a realm, or for basic authentication if there is none.
+// demand makes a registry ask for a token of a realm, or for basic authentication without a realm.
 func demand(f *fakeRegistry, realm string) {
 	f.set(func(w http.ResponseWriter, r *http.Request) bool {
 		want, ask := "Bearer good", fmt.Sprintf(`Bearer realm=%q,service="test"`, realm)

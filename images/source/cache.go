@@ -30,8 +30,8 @@ const (
 	temporaryPrefix = "tmp-"
 )
 
-// Objects that were unused for this time are removed. The store of images has the whole ones soon, and a part is worth
-// waiting for the user's next try.
+// Objects that were unused for this time are removed. The store of images soon has its own copy of a whole object. A part
+// stays for the user's next try.
 const (
 	wholeAge = time.Hour
 	partAge  = 24 * time.Hour
@@ -293,8 +293,8 @@ func (c *checkedReader) Read(p []byte) (int, error) {
 	return 0, c.err
 }
 
-func (c *checkedReader) wrong(what string) error {
-	err := fmt.Errorf("%s: the content has another %s", c.digest, what)
+func (c *checkedReader) wrong(property string) error {
+	err := fmt.Errorf("%s: the content has another %s", c.digest, property)
 	if c.bad != nil {
 		err = errors.Join(err, c.bad())
 	}

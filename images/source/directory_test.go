@@ -134,6 +134,9 @@ func TestDirectoryStaysOnItsDevice(t *testing.T) {
 	}
 	defer unix.Unmount(filepath.Join(dir, "mount"), unix.MNT_DETACH)
 	testhost.WriteFile(t, filepath.Join(dir, "mount/secret"), "secret")
+	if err := os.Mkdir(filepath.Join(dir, "mount/inner"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	headers, _ := directoryEntries(t, dir)
 	if len(headers) != 3 {
 		t.Errorf("%d entries", len(headers))

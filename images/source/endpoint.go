@@ -116,7 +116,7 @@ func (e *endpoint) do(ctx context.Context, method, part, object string, header h
 	return response, redact(err)
 }
 
-// head returns the digest that a tag has now, or none if the registry does not tell.
+// head returns the digest of a tag. The digest is empty if the registry does not tell it.
 func (e *endpoint) head(ctx context.Context, tag string) (string, error) {
 	response, err := e.do(ctx, http.MethodHead, "manifests", tag, acceptManifests())
 	if err != nil {
@@ -138,8 +138,21 @@ func acceptManifests() http.Header {
 	return h
 }
 
-// manifest returns the manifest of a tag or digest, and the media type that the registry says.
+// manifest returns the manifest of a tag or digest, and the media type that the registry says. It asks again after a cut.
 func (e *endpoint) manifest(ctx context.Context, id string) ([]byte, types.MediaType, error) {
+	for tries := 1; ; tries++ {
+		text, declared, err := e.askManifest(ctx, id)
+		temporary := (*temporaryError)(nil)
+		if !errors.As(err, &temporary) || ctx.Err() != nil || tries >= e.options.patience.tries() {
+			return text, declared, err
+		}
+		if err := e.options.patience.pause(ctx, tries, 0); err != nil {
+			return nil, "", err
+		}
+	}
+}
+
+func (e *endpoint) askManifest(ctx context.Context, id string) ([]byte, types.MediaType, error) {
 	response, err := e.do(ctx, http.MethodGet, "manifests", id, acceptManifests())
 	if err != nil {
 		return nil, "", err
@@ -153,7 +166,7 @@ func (e *endpoint) manifest(ctx context.Context, id string) ([]byte, types.Media
 	}
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxManifest+1))
 	if err != nil {
-		return nil, "", err
+		return nil, "", &temporaryError{err}
 	}
 	if len(text) > maxManifest {
 		return nil, "", fmt.Errorf("the manifest is larger than %d bytes", maxManifest)

@@ -112,7 +112,11 @@ func TestStallsEnd(t *testing.T) {
 				}
 			}))
 			o := testOptions(t)
-			o.patience.answer = 300 * time.Millisecond
+			if name == "in the body" {
+				o.patience.stall = shortStall
+			} else {
+				o.patience.answer = shortStall
+			}
 			refuses(t, f.ref(), o, map[string]string{"without an answer": "timeout", "in the body": "stalls"}[name])
 			if n := stalls.Load(); n != 5 {
 				t.Errorf("%d tries", n)
@@ -138,7 +142,30 @@ func TestDripEnds(t *testing.T) {
 		}
 		return true
 	})
-	refuses(t, f.ref(), testOptions(t), "read manifest", "stalls")
+	o := testOptions(t)
+	o.patience.stall = shortStall
+	refuses(t, f.ref(), o, "read manifest", "stalls")
+	if n := f.count("GET /v2/some/image/manifests/tag"); n != 5 {
+		t.Errorf("%d tries", n)
+	}
+}
+
+func TestCutManifestIsAskedAgain(t *testing.T) {
+	f := newFakeRegistry(t)
+	layer := noise(t, 1, 1000)
+	f.putImage(t, "tag", "amd64", layer)
+	var asked atomic.Int32
+	f.set(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.Contains(r.URL.Path, "/manifests/sha256:") || asked.Add(1) > 2 {
+			return false
+		}
+		f.answer(&cutWriter{ResponseWriter: w, left: 100}, r)
+		panic(http.ErrAbortHandler)
+	})
+	mustRead(t, f.ref(), testOptions(t), layer)
+	if n := asked.Load(); n != 3 {
+		t.Errorf("%d requests", n)
+	}
 }
 
 func TestBusyServerIsAskedAgain(t *testing.T) {
@@ -300,6 +327,7 @@ func TestUnsupportedImagesAreRefused(t *testing.T) {
 		"artifact":            {`{"schemaVersion":2,"config":{"mediaType":"application/vnd.cncf.helm.config.v1+json","digest":"DIGEST","size":2},"layers":[]}`, "of the config", ""},
 		"schema version 1":    {`{"schemaVersion":1}`, "schema version 1", types.DockerManifestSchema1Signed},
 		"unknown type":        {`{"schemaVersion":2}`, "unsupported media type \"text/html\" of the manifest", "text/html"},
+		"two kinds, declared": {`{"schemaVersion":2,CONFIG,"layers":[],"manifests":[]}`, "does not fit", types.OCIManifestSchema1},
 		"two kinds":           {`{"schemaVersion":2,CONFIG,"layers":[],"manifests":[]}`, "does not fit", ""},
 		"index as manifest":   {`{"schemaVersion":2,"manifests":[]}`, "does not fit", types.OCIManifestSchema1},
 		"manifest as index":   {`{"schemaVersion":2,CONFIG,"layers":[]}`, "does not fit", types.OCIImageIndex},

@@ -21,7 +21,7 @@ var (
 )
 
 // maxWindow bounds the memory of a zstd decoder. RFC 8878 recommends that decoders support 8 MiB.
-const maxWindow = 128 << 20
+const maxWindow = 32 << 20
 
 func isCompressed(r io.ReaderAt) (bool, error) {
 	head := make([]byte, len(zstdMagic))

@@ -154,7 +154,7 @@ func supported(object string, have types.MediaType, lists ...[]types.MediaType) 
 	return fmt.Errorf("unsupported media type %q of the %s; supported are %s", line(string(have), 100), object, strings.Join(names, ", "))
 }
 
-// check checks digest and size. A limit of 0 is none.
+// check checks digest and size. The limit 0 means no limit.
 func (d descriptor) check(limit int64) error {
 	if !validDigest(d.Digest) {
 		return errors.New("unsupported digest; sha256 is supported")

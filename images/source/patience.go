@@ -124,7 +124,7 @@ func (r *retrier) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 }
 
-// statusError is for an answer that is none of the expected ones.
+// statusError is the error of an unexpected answer.
 func statusError(response *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, 4<<10))
 	if err != nil {

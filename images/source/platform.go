@@ -40,7 +40,7 @@ func parsePlatform(text string) (platform, error) {
 	return p, nil
 }
 
-// usualVariant is the variant that an image of this architecture has if none is named.
+// usualVariant is the variant of an image without a named variant, by architecture.
 var usualVariant = map[string]string{"arm": "v7", "arm64": "v8"}
 
 // serves says whether an image for p can be used where want is asked for.

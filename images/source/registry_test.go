@@ -20,8 +20,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// impatient makes a test of failures short.
-var impatient = patience{answer: 5 * time.Second, stall: 300 * time.Millisecond, first: time.Millisecond, longest: 3 * time.Second}
+// impatient makes a test of failures short. Its limits are long enough for a busy machine.
+var impatient = patience{answer: time.Minute, stall: time.Minute, first: time.Millisecond, longest: 3 * time.Second}
+
+// shortStall is the time limit of tests with servers that stall.
+const shortStall = 300 * time.Millisecond
 
 // fakeRegistry is a registry whose answers a test can change.
 type fakeRegistry struct {
@@ -33,7 +36,7 @@ type fakeRegistry struct {
 	objects map[string][]byte
 	types   map[string]types.MediaType
 	tags    map[string]string
-	// asked are the requests, and sent is the number of bytes of blobs.
+	// asked are the requests, and sent are the bytes of blobs.
 	asked []string
 	sent  int64
 	// hook answers a request, or returns false.
@@ -71,6 +74,13 @@ func (f *fakeRegistry) count(part string) int {
 	return n
 }
 
+// bytesSent is the number of bytes of blobs that were sent.
+func (f *fakeRegistry) bytesSent() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sent
+}
+
 func (f *fakeRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	f.asked = append(f.asked, r.Method+" "+r.URL.Path)
@@ -82,7 +92,7 @@ func (f *fakeRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.answer(w, r)
 }
 
-// answer is what a registry does that is not hostile.
+// answer is the behaviour of an honest registry.
 func (f *fakeRegistry) answer(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	parts := strings.Split(r.URL.Path, "/")
@@ -213,10 +223,9 @@ func tarOf(t *testing.T, files ...string) []byte {
 // noise is a layer that gzip cannot make smaller.
 func noise(t *testing.T, seed uint64, size int) []byte {
 	t.Helper()
-	source := rand.New(rand.NewPCG(seed, 0))
 	content := make([]byte, size)
-	for i := range content {
-		content[i] = byte(source.Uint32())
+	if _, err := rand.NewChaCha8([32]byte{byte(seed)}).Read(content); err != nil {
+		t.Fatal(err)
 	}
 	return tarOf(t, fmt.Sprintf("file%d", seed), string(content))
 }

@@ -53,7 +53,7 @@ type Progress struct {
 	Done, Total int64
 }
 
-// Image is an open image. Its methods and those of its layers are safe for concurrent use.
+// Image is an open image. Its layers can be read at the same time.
 type Image struct {
 	// Reference names the image, with defaults filled in.
 	Reference string
