@@ -54,7 +54,7 @@ func parseConfig(text []byte, want platform, layers int) (*config, error) {
 	if c.Variant == "" {
 		want.Variant = ""
 	}
-	if (c.OS != "" || c.Architecture != "") && !c.platform.serves(want) {
+	if (c.OS != "" || c.Architecture != "") && !c.serves(want) {
 		return nil, fmt.Errorf("the image is for %s, not for %s", c.platform, want)
 	}
 	return &c, nil

@@ -32,7 +32,6 @@ type endpoint struct {
 	// mu guards client, which is nil until the first connection.
 	mu     sync.Mutex
 	client *http.Client
-	scheme string
 }
 
 func newEndpoint(host, repository string, o Options) (*endpoint, error) {

@@ -261,7 +261,7 @@ func TestManifestOfAnotherDigest(t *testing.T) {
 	f := newFakeRegistry(t)
 	d := f.putImage(t, "tag", "amd64", noise(t, 1, 1000))
 	other := f.putImage(t, "other", "amd64", noise(t, 2, 1000))
-	f.set(func(w http.ResponseWriter, r *http.Request) bool {
+	f.set(func(_ http.ResponseWriter, r *http.Request) bool {
 		if strings.Contains(r.URL.Path, "/manifests/sha256:") {
 			r.URL.Path = "/v2/some/image/manifests/" + other.Digest
 		}

@@ -33,26 +33,25 @@ func isCompressed(r io.ReaderAt) (bool, error) {
 	return bytes.HasPrefix(head, gzipMagic) || bytes.HasPrefix(head, zstdMagic), nil
 }
 
-// inflate copies a plain, gzip or zstd stream, and returns the number of bytes written, at most limit.
-func inflate(ctx context.Context, dst io.Writer, src io.Reader, limit int64) (int64, error) {
+// inflate copies a plain, gzip or zstd stream. At most limit bytes may come out.
+func inflate(ctx context.Context, dst io.Writer, src io.Reader, limit int64) error {
 	in := bufio.NewReaderSize(&stoppable{ctx.Err, src}, 64<<10)
 	head, err := in.Peek(len(zstdMagic))
 	if err != nil && !errors.Is(err, io.EOF) {
-		return 0, err
+		return err
 	}
 	var out io.Reader = in
 	switch {
 	case bytes.HasPrefix(head, gzipMagic):
 		z, err := gzip.NewReader(in)
 		if err != nil {
-			return 0, fmt.Errorf("decompress gzip: %w", err)
+			return fmt.Errorf("decompress gzip: %w", err)
 		}
-		defer z.Close()
 		out = z
 	case bytes.HasPrefix(head, zstdMagic):
 		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
-			return 0, fmt.Errorf("decompress zstd: %w", err)
+			return fmt.Errorf("decompress zstd: %w", err)
 		}
 		defer z.Close()
 		out = z
@@ -61,7 +60,7 @@ func inflate(ctx context.Context, dst io.Writer, src io.Reader, limit int64) (in
 	if err == nil && n > limit {
 		err = fmt.Errorf("more than %d bytes", limit)
 	}
-	return n, err
+	return err
 }
 
 // spool copies a stream, decompressed, to a file without a name.
@@ -70,7 +69,7 @@ func spool(ctx context.Context, c *cache, r io.Reader, limit int64) (*os.File, e
 	if err != nil {
 		return nil, err
 	}
-	if _, err := inflate(ctx, f, r, limit); err != nil {
+	if err := inflate(ctx, f, r, limit); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil

@@ -64,7 +64,7 @@ func TestReferences(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{"-", "debian", "a.b:5000/c/d:e@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-		"oci:a:b", "oci-archive:/a:b/c", "dir:x", "rootfs:y", "docker-archive:z:w", "https://x", "[::1]:5/a"} {
+		"oci:a:b", "oci-archive:/a:b/c", "dir:x", "rootfs:y", "docker-archive:z:w", "https://x", "[::1]:5/a", "[8:1]:5/a"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -83,8 +83,12 @@ func FuzzParse(f *testing.F) {
 			strings.Contains(ref.Repository, "//") || strings.ContainsAny(ref.Host, "/@?#\\ ") || ref.Host == "" {
 			t.Errorf("%q leads to host %q and path %q", text, ref.Host, ref.Repository)
 		}
-		if _, err := newEndpoints(ref, Options{}); err != nil {
-			t.Errorf("%q: %v", text, err)
+		endpoints, err := newEndpoints(ref, Options{})
+		if err != nil {
+			return // such as an invalid address of IPv6
+		}
+		if host := endpoints[0].registry.RegistryStr(); host != ref.Host && host != "index.docker.io" {
+			t.Errorf("%q leads to host %q, and %q is asked", text, ref.Host, host)
 		}
 	})
 }

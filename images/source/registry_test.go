@@ -275,7 +275,7 @@ func mustRead(t *testing.T, reference string, o Options, layers ...[]byte) *Imag
 	}
 	for i, have := range contents {
 		var plain bytes.Buffer
-		if _, err := inflate(t.Context(), &plain, bytes.NewReader(have), 1<<30); err != nil {
+		if err := inflate(t.Context(), &plain, bytes.NewReader(have), 1<<30); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(plain.Bytes(), layers[i]) || image.Layers[i].DiffID != digestOf(layers[i]) {

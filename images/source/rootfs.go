@@ -29,7 +29,7 @@ func readRoot(ctx context.Context, f *os.File, want platform, maxBytes int64) (*
 	raw, inner := sha256.New(), sha256.New()
 	head := &headWriter{}
 	content := io.TeeReader(&stoppable{ctx.Err, io.NewSectionReader(f, 0, info.Size())}, raw)
-	if _, err := inflate(ctx, io.MultiWriter(head, inner), content, maxBytes); err != nil {
+	if err := inflate(ctx, io.MultiWriter(head, inner), content, maxBytes); err != nil {
 		return nil, err
 	}
 	// A decompressor may leave bytes behind the end.
