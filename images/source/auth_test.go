@@ -417,9 +417,10 @@ esac
 	want("stored.example", "a", user("helped"))
 	t.Setenv("REGISTRY_AUTH_FILE", put("file.json", `{"auths":{"home.example":{"username":"file","password":"x"}}}`))
 	want("home.example", "a", user("file"))
-	for _, text := range []string{`{`, `{"auths":{"home.example":{"auth":"!secret"}}}`, `{"credHelpers":{"home.example":"../x"}}`} {
+	for text, says := range map[string]string{`{`: "file.json", `{"auths":{"home.example":{"auth":"!secret"}}}`: "file.json",
+		`{"credHelpers":{"home.example":"../x"}}`: "invalid credential helper"} {
 		put("file.json", text)
-		if c, err := (Files{}).Lookup(t.Context(), "home.example", "a"); err == nil || strings.Contains(err.Error(), "!secret") || !strings.Contains(err.Error(), "file.json") {
+		if c, err := (Files{}).Lookup(t.Context(), "home.example", "a"); err == nil || strings.Contains(err.Error(), "!secret") || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %+v, %v", text, c, err)
 		}
 	}
