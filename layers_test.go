@@ -30,7 +30,7 @@ var layers = [][]string{
 	{"internal/erase", "internal/statedir", "internal/mountns", "internal/egress/link"},
 	{"images/store", "internal/container", "internal/egress", "internal/egress/gateway", "internal/hostcommand", "internal/idrange", "internal/overlaid", "netns/router"},
 	{"sandbox", "sandbox/sandboxtest"},
-	{"internal/filtercache", "internal/ratchet", "internal/record"},
+	{"internal/filtercache", "internal/images", "internal/ratchet", "internal/record"},
 	{"internal/filewatch", "internal/handed", "internal/integrity", "internal/networks", "internal/pool", "internal/throttle", "internal/trash"},
 	{"internal/overlay"},
 	{"internal/jobs"},

@@ -42,12 +42,20 @@ const (
 	OpNetworkLog     Op = "network-log"
 	OpNetworkDecide  Op = "network-decide"
 	OpPool           Op = "pool"
+	OpImagePull      Op = "image-pull"
+	OpImageLayer     Op = "image-layer"
+	OpImageAdd       Op = "image-add"
+	OpImages         Op = "images"
+	OpImage          Op = "image"
+	OpImageRemove    Op = "image-remove"
+	OpImagePrune     Op = "image-prune"
+	OpImageVerify    Op = "image-verify"
 )
 
 // Request is the first frame of a call, and the only one with descriptors.
 type Request struct {
 	Op Op `json:"op"`
-	// ID of the sandbox, for all but create, list, pool and events.
+	// ID of the sandbox, for all but create, list, pool, events and operations on images.
 	ID string `json:"id,omitempty"`
 	// Exec to attach to.
 	Exec   string       `json:"exec,omitempty"`
@@ -79,6 +87,8 @@ type Request struct {
 	Pool *spec.PoolConfig `json:"pool,omitempty"`
 	// Target of a dial. The socket comes beside the answer.
 	Target Target `json:"target,omitzero"`
+	// Image has the arguments of operations on images.
+	Image *ImageRequest `json:"image,omitempty"`
 }
 
 // A NetworkRequest changes the network of a sandbox, its sensitivity, or both.
@@ -129,6 +139,11 @@ type Answer struct {
 	Tree *WireTree `json:"tree,omitempty"`
 	// Piece is a part of a list that follows a tree.
 	Piece *Piece `json:"piece,omitempty"`
+	// Lacks are the layers that a pull has to add.
+	Lacks         *[]string           `json:"lacks,omitempty"`
+	Image         *spec.Image         `json:"image,omitempty"`
+	Images        []spec.Image        `json:"images,omitempty"`
+	RemovedImages *spec.RemovedImages `json:"removed_images,omitempty"`
 }
 
 // Started tells that a command runs. Its terminal, or the two files that a

@@ -25,6 +25,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/filtercache"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/handed"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/idrange"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/images"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/jobs"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
@@ -62,6 +63,7 @@ type Launcher struct {
 	filters  filtercache.Cache
 	sessions *jobs.Sessions
 	handed   *handed.Stores
+	images   *images.Keeper
 
 	// blanks is nil in a launcher without a pool.
 	blanks     *blanks
@@ -102,6 +104,7 @@ func New(d Dirs) (*Launcher, error) {
 		maxSnapshots: maxSnapshots,
 		leastFree:    leastFree,
 		handed:       handed.New(d),
+		images:       images.New(filepath.Join(data, "images")),
 	}
 	l.sweeper = trash.NewSweeper()
 	l.trash = trash.New(data, l.sweeper)
@@ -112,6 +115,9 @@ func New(d Dirs) (*Launcher, error) {
 	})
 	return l, nil
 }
+
+// ImageKeeper keeps the images of this launcher's users.
+func (l *Launcher) ImageKeeper() *images.Keeper { return l.images }
 
 // Close removes the blanks, and waits for removals that are not finished. Then it removes the
 // connections and cgroups that are ready for the next exec. Otherwise the next process that opens the

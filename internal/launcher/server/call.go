@@ -191,7 +191,7 @@ func decode(body []byte, r *launch.Request) error {
 // doneWithRequest frees the memory of the request, since a call can last as long as a command. It
 // may be called again.
 func (c *call) doneWithRequest() {
-	c.request.Create, c.request.Command, c.request.Paths, c.request.Stamps = nil, nil, nil, nil
+	c.request.Create, c.request.Command, c.request.Paths, c.request.Stamps, c.request.Image = nil, nil, nil, nil, nil
 	if c.long {
 		c.long = false
 		c.peer.long.Release(1)
@@ -285,6 +285,9 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 		return nil, c.follow(ctx)
 	case launch.OpPool:
 		return c.pool()
+	}
+	if f, ok := imageOperations[r.Op]; ok {
+		return c.images(ctx, f)
 	}
 	if err := c.see(ctx, r.ID); err != nil {
 		// A user must not learn of other users' sandboxes, also not by a removal.

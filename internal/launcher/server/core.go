@@ -6,6 +6,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/images"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -42,6 +43,8 @@ type Core interface {
 	// Snapshots and RemoveSnapshot reach the snapshots that the user may use.
 	Snapshots(ctx context.Context, uid uint32) ([]string, error)
 	RemoveSnapshot(ctx context.Context, name string, uid uint32) error
+	// ImageKeeper keeps the images of all users.
+	ImageKeeper() *images.Keeper
 }
 
 // A Sandbox is a handle of a sandbox.

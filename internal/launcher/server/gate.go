@@ -14,6 +14,9 @@ type gates struct {
 	answers *semaphore.Weighted
 	// lists has a place for each call that sends lists, with the layers that it has open.
 	lists *semaphore.Weighted
+	// builds has a place for each call that reads the content of an image. A child process with up to
+	// 2 GiB of memory reads for it.
+	builds *semaphore.Weighted
 }
 
 // The numbers of places of one peer. A rule that allows everything has rootShare times as
@@ -23,6 +26,7 @@ const (
 	maxReads   = 8
 	maxAnswers = 4
 	maxLists   = 4
+	maxBuilds  = 1 // images.User has a bound that holds for one at a time
 	rootShare  = 16
 )
 
@@ -34,5 +38,6 @@ func newGates(r *Rule) gates {
 	return gates{
 		long: semaphore.NewWeighted(share * maxLong), reads: semaphore.NewWeighted(share * maxReads),
 		answers: semaphore.NewWeighted(share * maxAnswers), lists: semaphore.NewWeighted(share * maxLists),
+		builds: semaphore.NewWeighted(share * maxBuilds),
 	}
 }

@@ -53,6 +53,9 @@ type Rule struct {
 	Sandboxes   int `json:"sandboxes,omitempty"`
 	Calls       int `json:"calls,omitempty"`
 	Descriptors int `json:"descriptors,omitempty"`
+	// Images is the most bytes that the user's images may have, uncompressed. Zero: the user can have no
+	// images.
+	Images spec.Size `json:"images,omitempty"`
 	// Blanks is the most that a pool keeps for the user. Nil: a quarter of the pool. With 0 the
 	// user's sandboxes never come from a pool.
 	Blanks *int `json:"blanks,omitempty"`
@@ -228,6 +231,9 @@ func (r *Rule) complete() error {
 		return fmt.Errorf("output_limit: %d is negative", r.OutputLimit)
 	}
 	r.OutputLimit = cmp.Or(r.OutputLimit, defaultOutput)
+	if r.Images < 0 {
+		return fmt.Errorf("images: %d is negative", r.Images)
+	}
 	r.Limits.Pids = cmp.Or(r.Limits.Pids, defaultPids)
 	c, err := spec.Config{Limits: r.Limits}.Complete()
 	r.Limits = c.Limits

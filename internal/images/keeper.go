@@ -1,0 +1,287 @@
+// Package images keeps the images of a launcher's users: it composes the image store (images/store) for
+// internal/launcher, finds images by the names that users type, and bounds the images of each user.
+//
+// The package does not know registries: clients read images with their own rights (images/source).
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/sandbox-runtime/sandbox-runtime/images/store"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A Keeper has the images in one directory. Several goroutines and processes may use the directory.
+type Keeper struct {
+	dir string
+	// opening is held by the call that opens the store, and guards store. A context can interrupt the wait.
+	opening *semaphore.Weighted
+	store   *store.Store
+}
+
+// New returns the keeper of a directory. The first call of a method makes the directory.
+func New(dir string) *Keeper { return &Keeper{dir: dir, opening: semaphore.NewWeighted(1)} }
+
+// A User is a user of images.
+type User struct {
+	UID uint32
+	// MaxBytes bounds the layers and images of the user; zero: no bound. The user can exceed the bound by
+	// the index of one image. The caller must not add twice at a time for a user with a bound.
+	MaxBytes int64
+}
+
+// The other bounds of a user with MaxBytes. The store reads all images and layers of a user while it holds a
+// lock that all users share.
+const (
+	maxImages     = 1000
+	maxReferences = 1000
+	maxLayers     = 5000
+)
+
+func (k *Keeper) open(ctx context.Context) (*store.Store, error) {
+	if err := k.opening.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer k.opening.Release(1)
+	if k.store == nil {
+		s, err := store.Open(ctx, k.dir)
+		if err != nil {
+			return nil, told(err)
+		}
+		k.store = s
+	}
+	return k.store, nil
+}
+
+func (k *Keeper) user(ctx context.Context, uid uint32) (store.User, error) {
+	s, err := k.open(ctx)
+	if err != nil {
+		return store.User{}, err
+	}
+	return s.For(uid), nil
+}
+
+// Pull begins a pull of an image with these layers, and returns the layers that the user has to add. Until end is
+// called, no removal takes a layer of the user.
+func (k *Keeper) Pull(ctx context.Context, u User, layers []string) (end func(), lacks []string, err error) {
+	digests, err := parseDigests(layers)
+	if err != nil {
+		return nil, nil, err
+	}
+	user, err := k.user(ctx, u.UID)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := user.Pull(ctx)
+	if err != nil {
+		return nil, nil, told(err)
+	}
+	missing, err := p.Lacks(ctx, digests)
+	if err != nil {
+		p.Close()
+		return nil, nil, told(err)
+	}
+	lacks = []string{} // in JSON no null
+	for _, d := range missing {
+		lacks = append(lacks, string(d))
+	}
+	return p.Close, lacks, nil
+}
+
+func parseDigests(texts []string) ([]store.Digest, error) {
+	if most := store.DefaultLimits().Index.Layers; len(texts) > most {
+		return nil, &launch.ConfigError{Reason: fmt.Sprintf("the image has %d layers; %d are supported", len(texts), most)}
+	}
+	var all []store.Digest
+	for _, text := range texts {
+		d, err := store.ParseDigest(text)
+		if err != nil {
+			return nil, launch.Refusal(err)
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+// AddLayer adds a layer for the user, from a pipe or a regular file.
+func (k *Keeper) AddLayer(ctx context.Context, u User, diffID string, content *os.File) error {
+	digest, err := store.ParseDigest(diffID)
+	if err != nil {
+		return launch.Refusal(err)
+	}
+	s, err := k.open(ctx)
+	if err != nil {
+		return err
+	}
+	left, err := room(ctx, s, u)
+	if err != nil {
+		return err
+	}
+	limits := store.DefaultLimits()
+	bounded := u.MaxBytes != 0 && left < limits.LayerBytes
+	if bounded {
+		limits.LayerBytes = left
+	}
+	p, err := s.Within(limits).For(u.UID).Pull(ctx)
+	if err != nil {
+		return told(err)
+	}
+	defer p.Close()
+	err = told(p.AddLayer(ctx, digest, content))
+	if err != nil && bounded && strings.Contains(err.Error(), strconv.FormatInt(left, 10)) {
+		err = fmt.Errorf("%w; your images may have %v, and have %v: remove images", err, spec.Size(u.MaxBytes), spec.Size(u.MaxBytes-left))
+	}
+	return err
+}
+
+// room is the number of bytes that the user may still add. It is not known for a user without a bound.
+func room(ctx context.Context, s *store.Store, u User) (int64, error) {
+	if u.MaxBytes == 0 {
+		return 0, nil
+	}
+	use, err := s.For(u.UID).Usage(ctx)
+	if err != nil {
+		return 0, told(err)
+	}
+	full := func(format string, args ...any) (int64, error) {
+		return 0, fmt.Errorf("%w: your images have %s; remove images, and then prune", launch.ErrRefused, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case use.Bytes >= u.MaxBytes:
+		return full("%v, and may have %v", spec.Size(use.Bytes), spec.Size(u.MaxBytes))
+	case use.Images >= maxImages || use.References >= maxReferences:
+		return full("%d ids and %d names, and may have %d and %d", use.Images, use.References, maxImages, maxReferences)
+	case use.Layers >= maxLayers:
+		return full("%d layers, and may have %d", use.Layers, maxLayers)
+	}
+	return u.MaxBytes - use.Bytes, nil
+}
+
+// AddImage adds an image whose layers the user has.
+func (k *Keeper) AddImage(ctx context.Context, u User, add launch.AddImage) (spec.Image, error) {
+	s, err := k.open(ctx)
+	if err != nil {
+		return spec.Image{}, err
+	}
+	if _, err := room(ctx, s, u); err != nil {
+		return spec.Image{}, err
+	}
+	p, err := s.For(u.UID).Pull(ctx)
+	if err != nil {
+		return spec.Image{}, told(err)
+	}
+	defer p.Close()
+	image, err := p.AddImage(ctx, store.NewImage{Reference: add.Reference, Digest: store.Digest(add.Digest), Config: add.Config})
+	if err != nil {
+		return spec.Image{}, told(err)
+	}
+	return described(image), nil
+}
+
+// List returns the images of the user, the last created first, without layers and configs.
+func (k *Keeper) List(ctx context.Context, uid uint32) ([]spec.Image, error) {
+	user, err := k.user(ctx, uid)
+	if err != nil {
+		return nil, err
+	}
+	images, err := user.Images(ctx)
+	if err != nil {
+		return nil, told(err)
+	}
+	all := []spec.Image{}
+	for _, i := range images {
+		i.Layers = nil
+		all = append(all, described(i))
+	}
+	return all, nil
+}
+
+// Inspect describes an image of the user, with its config.
+func (k *Keeper) Inspect(ctx context.Context, uid uint32, name string) (image spec.Image, err error) {
+	err = k.named(ctx, uid, name, func(u store.User, name string) error {
+		found, config, err := u.Inspect(ctx, name)
+		image = described(found)
+		image.Config = config
+		return err
+	})
+	return image, err
+}
+
+// Remove removes a name of an image of the user, and the image with its last name.
+func (k *Keeper) Remove(ctx context.Context, uid uint32, name string) (removed spec.RemovedImages, err error) {
+	err = k.named(ctx, uid, name, func(u store.User, name string) error {
+		done, err := u.Remove(ctx, name)
+		removed = removedImages(done)
+		return err
+	})
+	return removed, err
+}
+
+// Prune removes the images of the user that have no name and that nothing uses, and layers that no image needs.
+func (k *Keeper) Prune(ctx context.Context, uid uint32) (spec.RemovedImages, error) {
+	user, err := k.user(ctx, uid)
+	if err != nil {
+		return spec.RemovedImages{}, err
+	}
+	done, err := user.Prune(ctx)
+	return removedImages(done), told(err)
+}
+
+// Verify reads all of an image of the user.
+func (k *Keeper) Verify(ctx context.Context, uid uint32, name string) error {
+	return k.named(ctx, uid, name, func(u store.User, name string) error { return u.Verify(ctx, name) })
+}
+
+func described(i store.Image) spec.Image {
+	image := spec.Image{ID: string(i.ID), References: []spec.ImageReference{}, Created: i.Created, Size: i.Size, Damaged: i.Damaged}
+	for _, r := range i.References {
+		image.References = append(image.References, spec.ImageReference{Name: r.Name, Digest: string(r.Digest)})
+	}
+	for _, d := range i.Layers {
+		image.Layers = append(image.Layers, string(d))
+	}
+	return image
+}
+
+func removedImages(r store.Removed) spec.RemovedImages {
+	removed := spec.RemovedImages{Untagged: []string{}, Deleted: []string{}, DeletedLayers: []string{}, Bytes: r.Bytes}
+	removed.Untagged = append(removed.Untagged, r.Untagged...)
+	for _, d := range r.Images {
+		removed.Deleted = append(removed.Deleted, string(d))
+	}
+	for _, d := range r.Layers {
+		removed.DeletedLayers = append(removed.DeletedLayers, string(d))
+	}
+	return removed
+}
+
+// A condition is an error of the store that is a condition of package launch, too.
+type condition struct {
+	error
+	is error
+}
+
+func (c condition) Unwrap() []error { return []error{c.is, c.error} }
+
+// told gives an error of the store the conditions that clients decide on.
+func told(err error) error {
+	var inUse *store.InUseError
+	var damaged *store.DamagedError
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return condition{err, launch.ErrNotFound}
+	case errors.As(err, &inUse):
+		return condition{err, launch.ErrBusy}
+	case errors.As(err, &damaged):
+		return condition{err, launch.ErrDamaged}
+	}
+	return err
+}
