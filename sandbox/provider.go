@@ -9,8 +9,8 @@ import (
 
 // A Provider makes sandboxes of one kind. Most programs need only its name. A program with
 // a kind of its own implements Provider, and names it in [ManagerConfig.Providers].
-// Interfaces of their own are for optional abilities: [Lister], [Watcher], and io.Closer,
-// which [Manager.Close] calls.
+// Interfaces of their own are for optional abilities: [Lister], [Watcher], [SnapshotKeeper], [ImageKeeper],
+// and io.Closer, which [Manager.Close] calls.
 //
 // All methods may be called at the same time. Errors about conditions match the Err values
 // of this package; the Manager adds the sandbox's id.
@@ -157,6 +157,16 @@ type Snapshotter interface {
 type SnapshotKeeper interface {
 	Snapshots(ctx context.Context) ([]string, error)
 	RemoveSnapshot(ctx context.Context, name string) error
+}
+
+// An ImageKeeper has images. The methods are those of [Manager].
+type ImageKeeper interface {
+	PullImage(ctx context.Context, reference string, o PullOptions) (Image, error)
+	Images(ctx context.Context) ([]Image, error)
+	Image(ctx context.Context, name string) (Image, error)
+	RemoveImage(ctx context.Context, name string) (RemovedImages, error)
+	PruneImages(ctx context.Context) (RemovedImages, error)
+	VerifyImage(ctx context.Context, name string) error
 }
 
 // An Attacher finds an Instance's commands again.

@@ -38,6 +38,7 @@ func makers() []maker {
 		{"snapshot", sandboxes, snapshotCommand},
 		{"discard", sandboxes, discardCommand},
 		{"network", sandboxes, networkCommand},
+		{"image", sandboxes, imageCommand},
 		{"launcher", sandboxes, launcherCommand},
 		{"prune", sandboxes, pruneCommand},
 		{"doctor", sandboxes, doctorCommand},

@@ -8,10 +8,14 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
 // namesFor are the names that an argument of the command may be, after so many others.
 func namesFor(ctx context.Context, cmd *cli.Command, before int) (names []string) {
+	if strings.HasPrefix(cmd.ArgsUsage, "IMAGE") || cmd.ArgsUsage == "[IMAGE...]" {
+		return imageNames(ctx, cmd)
+	}
 	several := cmd.Name == "down" || cmd.Name == "stats"
 	if before > 0 && !several {
 		return nil
@@ -36,6 +40,20 @@ func namesFor(ctx context.Context, cmd *cli.Command, before int) (names []string
 				name += ":"
 			}
 			names = append(names, name)
+		}
+		return err
+	})
+	return names
+}
+
+// imageNames are the names of the images of this user.
+func imageNames(ctx context.Context, cmd *cli.Command) (names []string) {
+	_ = withImages(ctx, cmd.Root(), func(m *sandbox.Manager) error { // a completion has no place for an error
+		all, err := m.Images(ctx)
+		for _, i := range all {
+			for _, r := range i.References {
+				names = append(names, familiar(r.Name))
+			}
 		}
 		return err
 	})

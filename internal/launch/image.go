@@ -89,7 +89,13 @@ func (c *Client) Images(ctx context.Context) ([]spec.Image, error) {
 
 // Image describes an image. Errors: ErrNotFound.
 func (c *Client) Image(ctx context.Context, name string) (spec.Image, error) {
-	return ask(ctx, c, imageRequest(OpImage, name), func(a *Answer) *spec.Image { return a.Image })
+	a, err := c.call(ctx, imageRequest(OpImage, name))
+	if err != nil {
+		return spec.Image{}, err
+	}
+	image, err := valueOf(a.Image)
+	image.Config = a.ImageConfig
+	return image, err
 }
 
 // RemoveImage removes a name of an image, and the image with its last name.

@@ -142,6 +142,7 @@ type Answer struct {
 	// Lacks are the layers that a pull has to add.
 	Lacks         *[]string           `json:"lacks,omitempty"`
 	Image         *spec.Image         `json:"image,omitempty"`
+	ImageConfig   []byte              `json:"image_config,omitempty"`
 	Images        []spec.Image        `json:"images,omitempty"`
 	RemovedImages *spec.RemovedImages `json:"removed_images,omitempty"`
 }

@@ -50,7 +50,7 @@ type Program struct {
 }
 
 // A Fake is a provider. Commands of its zero value succeed and write nothing. A Fake has
-// transactions, snapshots, the changes of overlays, and detached commands, which end with the Fake.
+// transactions, snapshots, images, the changes of overlays, and detached commands, which end with the Fake.
 // A Fake copies each overlaid directory, so these should be small. Terminals, statistics and events
 // are ErrUnavailable. Several goroutines may use a Fake, which can call Run in several at a time.
 type Fake struct {
@@ -70,6 +70,9 @@ type Fake struct {
 	snapshots map[string]*snapshot
 	commands  []sandbox.Command
 	created   []sandbox.Config
+	// images are by id, and imageNames are the ids by full name.
+	images     map[string]sandbox.Image
+	imageNames map[string]string
 }
 
 // Commands are all commands that were started, in order, without their streams.

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/images"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launcher"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -35,7 +36,11 @@ type fakeCore struct {
 	opened     int
 	// abandoned and forgotten are the calls of Abandon and ForgetLevel.
 	abandoned, forgotten []string
+	// keeper is set by tests of images.
+	keeper *images.Keeper
 }
+
+func (f *fakeCore) ImageKeeper() *images.Keeper { return f.keeper }
 
 func newFakeCore() *fakeCore { return &fakeCore{boxes: map[string]*fakeBox{}} }
 

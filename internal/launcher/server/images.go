@@ -98,7 +98,9 @@ func listImages(ctx context.Context, c *call, u images.User, _ *launch.ImageRequ
 func inspectImage(ctx context.Context, c *call, u images.User, r *launch.ImageRequest) (*launch.Answer, error) {
 	return nil, c.answerFrom(ctx, func() (*launch.Answer, error) {
 		image, err := c.keeper().Inspect(ctx, u.UID, r.Name)
-		return &launch.Answer{Image: &image}, err
+		config := []byte(image.Config) // JSON in JSON would lose its spaces, and the digest is of all bytes
+		image.Config = nil
+		return &launch.Answer{Image: &image, ImageConfig: config}, err
 	})
 }
 

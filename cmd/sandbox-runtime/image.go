@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/distribution/reference"
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+func imageCommand() *cli.Command {
+	c := &cli.Command{
+		Name:  "image",
+		Usage: "pull, import, list and remove images",
+		Description: `An image is a root file system with the defaults of its commands. Layers are kept once for all
+users of the host. A user sees and uses only the images that this user has pulled or imported.
+
+    sandbox-runtime image pull debian:12
+    sandbox-runtime image import ./rootfs --name mine
+    sandbox-runtime image ls`,
+		Action: func(_ context.Context, cmd *cli.Command) error {
+			if name := cmd.Args().First(); name != "" {
+				return fmt.Errorf("image has no command %q%s", name, commandline.DidYouMean(commandline.CommandNames(cmd), name, ""))
+			}
+			return errors.New("say a command: pull, import, ls, inspect, rm, prune or verify, as in: image ls")
+		},
+		Commands: []*cli.Command{
+			imagePullCommand(), imageImportCommand(), imageListCommand(), imageInspectCommand(),
+			imageRemoveCommand(), imagePruneCommand(), imageVerifyCommand(),
+		},
+	}
+	for _, sub := range c.Commands {
+		sub.Category = commandline.CategorySandbox
+		sub.HideHelpCommand = true
+		sub.DisableSliceFlagSeparator = true
+		sub.OnUsageError = commandline.SandboxUsageError
+	}
+	return c
+}
+
+// withImages does something with the images of this user.
+func withImages(ctx context.Context, cmd *cli.Command, do func(*sandbox.Manager) error) (err error) {
+	m, err := connectExisting(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	return do(m.Manager)
+}
+
+func jsonFlag(usage string) cli.Flag { return &cli.BoolFlag{Name: "json", Usage: usage} }
+
+func quietFlag(usage string) cli.Flag {
+	return &cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: usage}
+}
+
+func printIndented(w io.Writer, value any) error {
+	out := json.NewEncoder(w)
+	out.SetIndent("", "  ")
+	return out.Encode(value)
+}
+
+// printEachJSON prints one JSON object on each line.
+func printEachJSON[T any](w io.Writer, all []T) error {
+	out := json.NewEncoder(w)
+	for _, one := range all {
+		if err := out.Encode(one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shortID is the beginning of a digest, as Docker prints it.
+func shortID(digest string) string {
+	const length = 12
+	digits := strings.TrimPrefix(digest, "sha256:")
+	return digits[:min(length, len(digits))]
+}
+
+// familiar is a name without the defaults that Docker fills in.
+func familiar(name string) string {
+	named, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return name
+	}
+	return reference.FamiliarString(named)
+}
+
+// repositoryAndTag are the columns of a name in image ls.
+func repositoryAndTag(name string) (repository, tag string) {
+	named, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return name, noName
+	}
+	tag = noName
+	if tagged, ok := named.(reference.Tagged); ok {
+		tag = tagged.Tag()
+	}
+	return reference.FamiliarName(named), tag
+}
+
+// noName stands for a missing name or tag.
+const noName = "<none>"
+
+// eachImage does something with each of the images that the arguments name, also after an error.
+func eachImage(cmd *cli.Command, do func(name string) error) error {
+	var failed []error
+	for _, name := range cmd.Args().Slice() {
+		failed = append(failed, do(name))
+	}
+	return errors.Join(failed...)
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+)
+
+func imageImportCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "import",
+		Usage:     "make an image of an archive, a directory or standard input",
+		ArgsUsage: "FILE|DIR|-",
+		Description: `Takes an archive of docker save, an OCI layout as a directory or an archive, a tar archive of a
+root file system, also compressed with gzip or zstd, or a directory of this host as the root file
+system. The files of a directory keep their owners, so import a directory with the files of
+others as root.
+
+    docker save app | sandbox-runtime image import - --name app
+    sandbox-runtime image import debian.tar.zst --name debian:mine
+    sandbox-runtime image import ./rootfs --name mine
+
+The kind of a source can be named: oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE,
+rootfs:FILE, dir:DIR. An archive with several images needs a TAG. Without --name the image has
+only its id, which is printed.`,
+		Flags:  pullFlags(),
+		Action: imageImport,
+	}
+}
+
+func imageImport(ctx context.Context, cmd *cli.Command) error {
+	if cmd.NArg() != 1 {
+		return errors.New("say one file or directory, or - for standard input, as in: image import ./rootfs --name mine")
+	}
+	text, stdin, err := importedFrom(cmd.Args().First())
+	if err != nil {
+		return err
+	}
+	if stdin != nil {
+		defer stdin.Close()
+	}
+	var in io.Reader
+	if stdin != nil {
+		in = stdin
+	}
+	image, err := pullImage(ctx, cmd, text, in)
+	if err != nil {
+		return err
+	}
+	return printPulled(cmd, image, image.ID)
+}
+
+// importKinds begin a reference that names its kind.
+var importKinds = []string{"oci:", "oci-archive:", "docker-archive:", "rootfs:", "dir:"}
+
+// importedFrom is the reference of a file, a directory or standard input. A file whose kind shows only when it is
+// decompressed is read as standard input.
+func importedFrom(name string) (text string, stdin *os.File, err error) {
+	for _, kind := range importKinds {
+		if strings.HasPrefix(name, kind) {
+			return name, nil, nil
+		}
+	}
+	if name == "-" {
+		return name, nil, nil
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return "", nil, fmt.Errorf("import: %w; for an image of a registry use: image pull", err)
+	}
+	if info.IsDir() {
+		if _, err := os.Stat(filepath.Join(name, "oci-layout")); err == nil && !strings.Contains(name, ":") {
+			return "oci:" + name, nil, nil
+		}
+		return "dir:" + name, nil, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return "", nil, err
+	}
+	kind := ""
+	if info.Mode().IsRegular() && !strings.Contains(filepath.Base(name), ":") {
+		if kind, err = kindOfArchive(f); err != nil {
+			return "", nil, errors.Join(fmt.Errorf("import %s: %w", name, err), f.Close())
+		}
+	}
+	if kind == "" {
+		return "-", f, nil
+	}
+	return kind + name, nil, f.Close()
+}
+
+// kindOfArchive is the kind of a tar archive, or empty for a compressed file. It leaves the offset at the beginning.
+func kindOfArchive(f *os.File) (string, error) {
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(f, head); err != nil {
+		return "", fmt.Errorf("not a tar archive: %w", err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return "", err
+	}
+	if bytes.HasPrefix(head, []byte{0x1f, 0x8b}) || bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}) {
+		return "", nil
+	}
+	const (
+		manifest, layout, index = "manifest.json", "oci-layout", "index.json"
+		most                    = 100_000 // entries of an archive of an image
+	)
+	has := map[string]bool{}
+	for in, n := tar.NewReader(f), 0; n < most; n++ {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return "", fmt.Errorf("not a tar archive, or a damaged one: %w", err)
+		}
+		if name := path.Clean(h.Name); name == manifest || name == layout || name == index {
+			has[name] = true
+		}
+	}
+	switch {
+	case has[manifest]:
+		return "docker-archive:", nil
+	case has[layout] && has[index]:
+		return "oci-archive:", nil
+	}
+	return "rootfs:", nil
+}

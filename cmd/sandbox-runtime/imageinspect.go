@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+func imageInspectCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "inspect",
+		Usage:     "describe images in JSON",
+		ArgsUsage: "IMAGE...",
+		Description: `Prints a JSON array with one object for each image: its id, names, layers, and in "config" the
+config as the image has it. Name an image by its name, its id, or the beginning of its id.
+
+    sandbox-runtime image inspect debian:12
+    sandbox-runtime image inspect debian:12 | jq '.[0].config.config.Env'`,
+		Flags:  []cli.Flag{jsonFlag("print JSON, which is the default")},
+		Action: imageInspect,
+	}
+}
+
+func imageInspect(ctx context.Context, cmd *cli.Command) error {
+	if !cmd.Args().Present() {
+		return errors.New("say the images, as in: image inspect debian:12")
+	}
+	return withImages(ctx, cmd, func(m *sandbox.Manager) error {
+		all := []sandbox.Image{} // in JSON no null
+		err := eachImage(cmd, func(name string) error {
+			image, err := m.Image(ctx, name)
+			if err == nil {
+				all = append(all, image)
+			}
+			return err
+		})
+		return errors.Join(err, printIndented(cmd.Root().Writer, all))
+	})
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/docker/go-units"
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+// A pullProgress shows the progress of a pull: on a terminal as Docker does, one line for each layer, and elsewhere one
+// line for each change of a state.
+type pullProgress struct {
+	w        io.Writer
+	terminal *os.File // nil: no terminal
+	layers   []sandbox.ImageProgress
+	// drawn is the number of lines on the terminal, and at the time when they were drawn.
+	drawn int
+	at    time.Time
+	err   error
+}
+
+func newPullProgress(w io.Writer) *pullProgress {
+	p := &pullProgress{w: w}
+	if f, ok := w.(*os.File); ok && review.IsTerminal(w) && os.Getenv("TERM") != "dumb" {
+		p.terminal = f
+	}
+	return p
+}
+
+// layerWords are Docker's words for the states of a layer.
+var layerWords = map[sandbox.LayerState]string{
+	sandbox.LayerExists:      "Already exists",
+	sandbox.LayerWaiting:     "Pulling fs layer",
+	sandbox.LayerDownloading: "Downloading",
+	sandbox.LayerAdding:      "Extracting",
+	sandbox.LayerAdded:       "Pull complete",
+}
+
+// drawEvery is the shortest time between two pictures on a terminal.
+const drawEvery = 100 * time.Millisecond
+
+// tell is called by one goroutine at a time.
+func (p *pullProgress) tell(now sandbox.ImageProgress) {
+	for len(p.layers) <= now.Index {
+		p.layers = append(p.layers, sandbox.ImageProgress{})
+	}
+	changed := p.layers[now.Index].State != now.State
+	p.layers[now.Index] = now
+	switch {
+	case p.terminal != nil && (changed || time.Since(p.at) >= drawEvery):
+		p.draw()
+	case p.terminal == nil && changed:
+		p.print("%s: %s\n", shortID(now.Layer), layerWords[now.State])
+	}
+}
+
+func (p *pullProgress) print(format string, args ...any) {
+	if _, err := fmt.Fprintf(p.w, format, args...); p.err == nil {
+		p.err = err
+	}
+}
+
+// end draws the last picture. It returns the first error of a write.
+func (p *pullProgress) end() error {
+	if p == nil {
+		return nil
+	}
+	if p.terminal != nil && len(p.layers) > 0 {
+		p.draw()
+	}
+	return p.err
+}
+
+// draw replaces the lines on the terminal.
+func (p *pullProgress) draw() {
+	p.at = time.Now()
+	width, height := 80, 24
+	if size, err := unix.IoctlGetWinsize(int(p.terminal.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 && size.Row > 1 {
+		width, height = int(size.Col), int(size.Row)
+	}
+	lines := p.lines()
+	if len(lines) >= height { // the cursor cannot go back to lines above the screen
+		lines = []string{p.summary()}
+	}
+	var picture strings.Builder
+	if p.drawn > 0 {
+		fmt.Fprintf(&picture, "\x1b[%dA\r\x1b[J", p.drawn)
+	}
+	for _, line := range lines {
+		picture.WriteString(line[:min(len(line), width-1)] + "\n")
+	}
+	p.drawn = len(lines)
+	p.print("%s", picture.String())
+}
+
+func (p *pullProgress) lines() (lines []string) {
+	for _, l := range p.layers {
+		if l.State == "" { // nothing is known yet
+			continue
+		}
+		line := shortID(l.Layer) + ": " + layerWords[l.State]
+		if l.Total > 0 && (l.State == sandbox.LayerDownloading || l.State == sandbox.LayerAdding) {
+			line += " " + bar(l.Done, l.Total)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// summary is one line for many layers.
+func (p *pullProgress) summary() string {
+	complete := 0
+	for _, l := range p.layers {
+		if l.State == sandbox.LayerAdded || l.State == sandbox.LayerExists {
+			complete++
+		}
+	}
+	return fmt.Sprintf("%d of %d layers complete", complete, len(p.layers))
+}
+
+// bar is Docker's picture of a part of a whole.
+func bar(done, total int64) string {
+	const width = 50
+	filled := int(min(done, total) * width / total)
+	arrow := strings.Repeat("=", filled)
+	if filled < width {
+		arrow += ">" + strings.Repeat(" ", width-filled-1)
+	}
+	return fmt.Sprintf("[%s] %8s/%s", arrow, units.HumanSizeWithPrecision(float64(done), 4), units.HumanSizeWithPrecision(float64(total), 4))
+}

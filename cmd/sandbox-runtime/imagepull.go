@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+)
+
+func imagePullCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "pull",
+		Usage:     "read an image from a registry",
+		ArgsUsage: "NAME[:TAG|@DIGEST]",
+		Description: `The name is read as Docker reads it: busybox is docker.io/library/busybox:latest. Credentials
+come from the files and helpers of Docker and podman (docker login, podman login). Layers that
+this user has are not read again. Pulls of one layer at the same time share one download, and an
+interrupted download goes on.
+
+    sandbox-runtime image pull debian:12
+    sandbox-runtime image pull registry.example.com:5000/team/app@sha256:DIGEST
+    sandbox-runtime image pull --platform linux/arm64 busybox
+
+The sources of "image import" can be named here, too: oci:DIR, oci-archive:FILE,
+docker-archive:FILE, rootfs:FILE and dir:DIR, each with --name.`,
+		Flags:  pullFlags(),
+		Action: imagePull,
+	}
+}
+
+// pullFlags are the flags of pull and import.
+func pullFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "name", Usage: "`REF` that names the image here (default: its name in the registry)"},
+		&cli.StringFlag{Name: "platform", Usage: "`OS/ARCH[/VARIANT]` to choose from an image with several (default: this host's)"},
+		&cli.StringSliceFlag{Name: "plain-http", Usage: "`HOST[:PORT]` of a registry without TLS (repeatable); loopback addresses need none"},
+		&cli.StringSliceFlag{Name: "mirror", Usage: "`REGISTRY=HOST[:PORT][/PREFIX]` of a mirror to ask first, such as docker.io=mirror.example.com (repeatable)"},
+		quietFlag("print no progress"),
+		jsonFlag("print the image as JSON"),
+	}
+}
+
+func imagePull(ctx context.Context, cmd *cli.Command) error {
+	if cmd.NArg() != 1 {
+		return errors.New("say one image, as in: image pull debian:12")
+	}
+	text := cmd.Args().First()
+	if text == "-" {
+		return errors.New("image pull reads no standard input; use: image import -")
+	}
+	image, err := pullImage(ctx, cmd, text, nil)
+	if err != nil {
+		return err
+	}
+	return printPulled(cmd, image, pulledName(image, text))
+}
+
+// pulledName is the name that a pull has given, or else the id.
+func pulledName(image sandbox.Image, text string) string {
+	for _, r := range image.References {
+		if r.Name == text || familiar(r.Name) == text || familiar(r.Name) == text+":latest" {
+			return r.Name
+		}
+	}
+	if len(image.References) == 1 {
+		return image.References[0].Name
+	}
+	return image.ID
+}
+
+func printPulled(cmd *cli.Command, image sandbox.Image, line string) error {
+	if cmd.Bool("json") {
+		return printIndented(cmd.Root().Writer, image)
+	}
+	_, err := fmt.Fprintln(cmd.Root().Writer, line)
+	return err
+}
+
+// pullImage reads an image, and tells the progress.
+func pullImage(ctx context.Context, cmd *cli.Command, text string, stdin io.Reader) (image sandbox.Image, err error) {
+	mirrors, err := mirrorsOf(cmd.StringSlice("mirror"))
+	if err != nil {
+		return image, err
+	}
+	if cmd.IsSet("name") && cmd.String("name") == "" { // as of an unset variable of a script
+		return image, errors.New("--name: is empty; name the image, or leave the flag out")
+	}
+	if stdin == nil {
+		stdin = os.Stdin
+	}
+	o := sandbox.PullOptions{
+		Name: cmd.String("name"), Platform: cmd.String("platform"), PlainHTTP: cmd.StringSlice("plain-http"), Mirrors: mirrors, Stdin: stdin,
+	}
+	var shown *pullProgress
+	if !cmd.Bool("quiet") {
+		shown = newPullProgress(cmd.Root().ErrWriter)
+		o.Progress = shown.tell
+	}
+	err = withImages(ctx, cmd, func(m *sandbox.Manager) error {
+		image, err = m.PullImage(ctx, text, o)
+		return err
+	})
+	return image, errors.Join(err, shown.end())
+}
+
+// mirrorsOf reads the values of --mirror.
+func mirrorsOf(values []string) (map[string][]string, error) {
+	mirrors := map[string][]string{}
+	for _, v := range values {
+		registry, mirror, found := strings.Cut(v, "=")
+		if !found || registry == "" || mirror == "" {
+			return nil, fmt.Errorf("--mirror %s: want REGISTRY=HOST, as in docker.io=mirror.example.com", v)
+		}
+		mirrors[registry] = append(mirrors[registry], mirror)
+	}
+	return mirrors, nil
+}

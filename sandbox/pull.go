@@ -1,0 +1,207 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/distribution/reference"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	imagesource "github.com/sandbox-runtime/sandbox-runtime/images/source"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+)
+
+// A pull reads an image and hands it to a launcher.
+type pull struct {
+	client *launch.Client
+	image  *imagesource.Image
+	name   string // full, or empty
+
+	// mu is held while progress is called.
+	mu       sync.Mutex
+	progress func(ImageProgress)
+}
+
+// PullImage implements [ImageKeeper].
+func (p *isolated) PullImage(ctx context.Context, text string, o PullOptions) (_ Image, err error) {
+	name, err := pulledName(text, o.Name)
+	if err != nil {
+		return Image{}, launch.Refusal(err)
+	}
+	client, err := p.reach(ctx)
+	if err != nil {
+		return Image{}, err
+	}
+	s := &pull{client: client, name: name, progress: o.Progress}
+	if s.image, err = imagesource.Open(ctx, text, s.options(o)); err != nil {
+		return Image{}, err
+	}
+	defer func() { err = errors.Join(err, s.image.Close()) }()
+	return s.run(ctx)
+}
+
+// pulledName is the full name of an image that is pulled.
+func pulledName(text, chosen string) (string, error) {
+	if chosen == "" {
+		r, err := imagesource.Parse(text)
+		if err != nil || r.Kind != imagesource.Registry {
+			return "", err
+		}
+		chosen = text
+	}
+	named, err := reference.ParseDockerRef(chosen)
+	if err != nil {
+		return "", err
+	}
+	return named.String(), nil
+}
+
+func (s *pull) options(o PullOptions) imagesource.Options {
+	return imagesource.Options{
+		Platform: o.Platform, Cache: o.Cache, Mirrors: o.Mirrors, PlainHTTP: o.PlainHTTP, TokenHosts: o.TokenHosts,
+		RootCAs: o.RootCAs, Credentials: o.Credentials, Stdin: o.Stdin,
+		Progress: func(p imagesource.Progress) { s.tell(p.Layer, LayerDownloading, p.Done, p.Total) },
+	}
+}
+
+func (s *pull) tell(layer int, state LayerState, done, total int64) {
+	if s.progress == nil || s.image == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress(ImageProgress{Layer: s.image.Layers[layer].Digest, Index: layer, State: state, Done: done, Total: total})
+}
+
+// parallelLayers is how many layers are handed in at a time.
+const parallelLayers = 3
+
+func (s *pull) run(ctx context.Context) (Image, error) {
+	diffIDs := []string{} // in JSON no null
+	for _, l := range s.image.Layers {
+		diffIDs = append(diffIDs, l.DiffID)
+	}
+	held, err := s.client.PullImage(ctx, diffIDs)
+	if err != nil {
+		return Image{}, err
+	}
+	defer held.Close()
+	group, adding := errgroup.WithContext(ctx)
+	group.SetLimit(parallelLayers)
+	for _, layer := range s.missing(held.Lacks) {
+		group.Go(func() error { return s.add(adding, layer) })
+	}
+	if err := group.Wait(); err != nil {
+		return Image{}, err
+	}
+	add := launch.AddImage{Reference: s.name, Digest: s.image.Resolved, Config: s.image.Config}
+	return s.client.AddImage(ctx, add)
+}
+
+// missing are the layers to hand in. An image can have a layer several times.
+func (s *pull) missing(lacks []string) (layers []int) {
+	wanted := map[string]bool{}
+	for _, diffID := range lacks {
+		wanted[diffID] = true
+	}
+	for i, l := range s.image.Layers {
+		if !wanted[l.DiffID] {
+			s.tell(i, LayerExists, 0, 0)
+			continue
+		}
+		wanted[l.DiffID] = false
+		s.tell(i, LayerWaiting, 0, 0)
+		layers = append(layers, i)
+	}
+	return layers
+}
+
+// add hands in a layer through a pipe. The content is checked at its end: a wrong one ends the call before the end of the
+// pipe.
+func (s *pull) add(ctx context.Context, layer int) error {
+	l := s.image.Layers[layer]
+	content, err := l.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	_ = descriptor.Use(w, func(fd int) error { // only for speed
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeSize)
+		return err
+	})
+	adding, cancel := context.WithCancel(ctx)
+	defer cancel()
+	copied := make(chan error, 1)
+	go func() {
+		_, err := io.CopyBuffer(struct{ io.Writer }{&counter{w, 0, func(n int64) { s.tell(layer, LayerAdding, n, l.Size) }}},
+			struct{ io.Reader }{content}, make([]byte, pipeSize))
+		if err != nil {
+			cancel()
+		}
+		w.Close()
+		copied <- err
+	}()
+	err = s.client.AddImageLayer(adding, l.DiffID, r)
+	r.Close() // ends the copy if the launcher did not read all
+	if copyErr := <-copied; copyErr != nil && !errors.Is(copyErr, unix.EPIPE) {
+		return copyErr
+	}
+	if err == nil {
+		s.tell(layer, LayerAdded, l.Size, l.Size)
+	}
+	return err
+}
+
+const pipeSize = 1 << 20
+
+// A counter tells how many bytes were written.
+type counter struct {
+	w    io.Writer
+	n    int64
+	tell func(n int64)
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n += int64(n)
+	c.tell(c.n)
+	return n, err
+}
+
+// Images implements [ImageKeeper].
+func (p *isolated) Images(ctx context.Context) ([]Image, error) {
+	return ask(ctx, p, func(c *launch.Client) ([]Image, error) { return c.Images(ctx) })
+}
+
+// Image implements [ImageKeeper].
+func (p *isolated) Image(ctx context.Context, name string) (Image, error) {
+	return ask(ctx, p, func(c *launch.Client) (Image, error) { return c.Image(ctx, name) })
+}
+
+// RemoveImage implements [ImageKeeper].
+func (p *isolated) RemoveImage(ctx context.Context, name string) (RemovedImages, error) {
+	return ask(ctx, p, func(c *launch.Client) (RemovedImages, error) { return c.RemoveImage(ctx, name) })
+}
+
+// PruneImages implements [ImageKeeper].
+func (p *isolated) PruneImages(ctx context.Context) (RemovedImages, error) {
+	return ask(ctx, p, func(c *launch.Client) (RemovedImages, error) { return c.PruneImages(ctx) })
+}
+
+// VerifyImage implements [ImageKeeper].
+func (p *isolated) VerifyImage(ctx context.Context, name string) error {
+	client, err := p.reach(ctx)
+	if err != nil {
+		return err
+	}
+	return client.VerifyImage(ctx, name)
+}
