@@ -257,3 +257,22 @@ func TestManyOpaqueMarkersCostNoMoreThanOne(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Such archives come from umoci insert 0.4.7.
+func TestAnArchiveWithoutPaddingAtItsEnd(t *testing.T) {
+	var whole bytes.Buffer
+	f := layer(t, file("a", strings.Repeat("x", 2000)), file("b", strings.Repeat("y", 700)))
+	if _, err := f.Seek(0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := whole.ReadFrom(f); err != nil {
+		t.Fatal(err)
+	}
+	cut, out := newFile(t), newFile(t)
+	if _, err := cut.Write(whole.Bytes()[:512+2048+512+700]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := index.Build(t.Context(), []*os.File{cut}, out, index.Limits{}); err != nil {
+		t.Error(err)
+	}
+}

@@ -102,7 +102,7 @@ func TestDamagedArchivesAreRefused(t *testing.T) {
 	}
 	damaged := map[string][]byte{
 		"truncated in a file":          whole.Bytes()[:1500],
-		"truncated in the last block":  whole.Bytes()[:512+2048+512+700],
+		"truncated in the last block":  whole.Bytes()[:512+2048+512+699],
 		"truncated in a header":        whole.Bytes()[:512+2048+100],
 		"no archive":                   []byte(strings.Repeat("hello ", 1000)),
 		"compressed":                   append([]byte("\x1f\x8b\x08"), make([]byte, 2000)...),
