@@ -41,6 +41,7 @@ func pullFlags() []cli.Flag {
 		&cli.StringFlag{Name: "platform", Usage: "`OS/ARCH[/VARIANT]` to choose from an image with several (default: this host's)"},
 		&cli.StringSliceFlag{Name: "plain-http", Usage: "`HOST[:PORT]` of a registry without TLS (repeatable); loopback addresses need none"},
 		&cli.StringSliceFlag{Name: "mirror", Usage: "`REGISTRY=HOST[:PORT][/PREFIX]` of a mirror to ask first, such as docker.io=mirror.example.com (repeatable)"},
+		&cli.StringSliceFlag{Name: "token-host", Usage: "`HOST[:PORT]` of a token server on another site that may get the credentials of the registry (repeatable)"},
 		quietFlag("print no progress"),
 		jsonFlag("print the image as JSON"),
 	}
@@ -95,7 +96,8 @@ func pullImage(ctx context.Context, cmd *cli.Command, text string, stdin io.Read
 		stdin = os.Stdin
 	}
 	o := sandbox.PullOptions{
-		Name: cmd.String("name"), Platform: cmd.String("platform"), PlainHTTP: cmd.StringSlice("plain-http"), Mirrors: mirrors, Stdin: stdin,
+		Name: cmd.String("name"), Platform: cmd.String("platform"), Mirrors: mirrors, Stdin: stdin,
+		PlainHTTP: cmd.StringSlice("plain-http"), TokenHosts: cmd.StringSlice("token-host"),
 	}
 	var shown *pullProgress
 	if !cmd.Bool("quiet") {

@@ -1,0 +1,123 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// One image by each way of its archives has one id.
+func TestImageImportOfArchives(t *testing.T) {
+	i, h := newImageTools(t), newImageHost(t)
+	layout := i.makeLayout()
+	from := "oci:" + layout + ":1"
+	i.run("skopeo", "copy", from, "oci-archive:"+i.in("oci.tar")+":1")
+	i.run("skopeo", "copy", from, "docker-archive:"+i.in("docker.tar")+":name:1")
+	if got := run(t, shellCommand("gzip -k "+i.in("oci.tar")+" "+i.in("docker.tar"))); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	id := h.good("import", layout, "--name", "mine")
+	if image := h.inspect("mine"); image.ID != id || image.References[0].Name != "docker.io/library/mine:latest" {
+		t.Errorf("%s: %+v", id, image)
+	}
+	// The layers of docker save are plain, so the history is the same and the config, too.
+	for _, source := range []string{"oci.tar", "oci.tar.gz"} {
+		if got := h.good("import", i.in(source)); got != id {
+			t.Errorf("%s has the id %s, and the layout %s", source, got, id)
+		}
+	}
+	docker := h.good("import", i.in("docker.tar"))
+	if got := h.good("import", i.in("docker.tar.gz")); got != docker {
+		t.Errorf("docker.tar.gz has the id %s, and docker.tar %s", got, docker)
+	}
+	cmd := h.image("import", "-", "--name", "streamed:2")
+	f, err := os.Open(i.in("oci.tar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	cmd.Stdin = f
+	if got := run(t, cmd); got.code != 0 || got.stdout != id+"\n" {
+		t.Errorf("from standard input: %+v", got)
+	}
+	if image := h.inspect(id); len(image.References) != 2 {
+		t.Errorf("%+v", image)
+	}
+	h.good("verify")
+}
+
+func TestImageImportOfADirectory(t *testing.T) {
+	h := newImageHost(t)
+	dir := imageTree(t, "a word\n")
+	id := h.good("import", dir, "--name", "own/tree:1")
+	image := h.inspect("own/tree:1")
+	if image.ID != id || len(image.Layers) != 1 {
+		t.Errorf("%+v", image)
+	}
+	archive := filepath.Join(t.TempDir(), "root.tar")
+	if got := run(t, shellCommand("tar -C "+dir+" -cf "+archive+" . && gzip -k "+archive)); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	plain, zipped := h.inspect(h.good("import", archive)), h.inspect(h.good("import", archive+".gz"))
+	if plain.ID != zipped.ID || plain.Size != zipped.Size || len(plain.References) != 0 {
+		t.Errorf("%+v and %+v", plain, zipped)
+	}
+	h.good("verify")
+	h.bad("no such file", "import", filepath.Join(dir, "none"))
+	h.bad("not a tar archive", "import", filepath.Join(dir, "etc/word"))
+	h.bad("is empty", "import", dir, "--name", "")
+	h.bad("say one file", "import")
+	h.bad("invalid reference", "import", dir, "--name", "Not A Name")
+	if all := h.list(); len(all) != 2 {
+		t.Errorf("%+v", all)
+	}
+}
+
+// A layer with another content than its digest leaves nothing behind.
+func TestImageImportOfADamagedArchive(t *testing.T) {
+	i, h := newImageTools(t), newImageHost(t)
+	layout := i.makeLayout()
+	blobs, err := filepath.Glob(layout + "/blobs/sha256/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := 0
+	for _, blob := range blobs {
+		content, err := os.ReadFile(blob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(content), "\x1f\x8b") {
+			continue
+		}
+		damaged++
+		content[len(content)/2] ^= 1
+		if err := os.WriteFile(blob, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if damaged != 2 {
+		t.Fatalf("%d layers", damaged)
+	}
+	got := run(t, h.image("import", layout))
+	if got.code == 0 || !strings.Contains(got.stderr, "sha256:") {
+		t.Errorf("%+v", got)
+	}
+	if all := h.list(); len(all) != 0 {
+		t.Errorf("%+v", all)
+	}
+	if left := h.drafts(); len(left) != 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+// drafts are the unfinished parts of the store.
+func (h *imageHost) drafts() []string {
+	h.t.Helper()
+	found, err := filepath.Glob(filepath.Join(h.data, "images/drafts/*"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return found
+}
