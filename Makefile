@@ -82,7 +82,7 @@ FUZZ_SMALL := internal/patch:FuzzQuote internal/patch:FuzzTerminal internal/file
 	internal/egress/answer:FuzzAnswer internal/egress/sniff:FuzzRead   \
 	internal/egress/sniff:FuzzRequestsToAProxy   \
 	internal/egress/link:FuzzParseReport internal/egress:FuzzReports images/index:FuzzBuild images/inflate:FuzzCopy   \
-	images/source:FuzzParse images/source:FuzzDocument
+	images/source:FuzzParse images/source:FuzzDocument images/name:FuzzParse
 FUZZTIME ?= 10s
 FUZZTIME_SMALL ?= 3s
 fuzz: deps programs

@@ -20,7 +20,7 @@ const module = "github.com/sandbox-runtime/sandbox-runtime"
 // seccomp/compile is below seccomp; see ARCHITECTURE.md.
 var layers = [][]string{
 	{"internal/descriptor", "internal/fsmount", "internal/process"},
-	{"internal/kernel", "internal/poller", "internal/store", "internal/testhost", "internal/watch", "internal/worker", "rootfs/hostpaths", "rootfs/userns"},
+	{"internal/kernel", "internal/poller", "internal/store", "internal/testhost", "internal/watch", "internal/worker", "rootfs/hostpaths", "rootfs/userns", "images/name"},
 	{"rootfs/languages"},
 	{"spec", "cgroups", "seccomp", "seccomp/compile", "rootfs", "netns", "netns/resolver", "netns/publisher", "internal/engine", "internal/files", "internal/egress/names", "internal/egress/sniff", "netns/special",
 		"images/index", "images/inflate", "images/source"},

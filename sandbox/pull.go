@@ -7,10 +7,10 @@ import (
 	"os"
 	"sync"
 
-	"github.com/distribution/reference"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/images/name"
 	imagesource "github.com/sandbox-runtime/sandbox-runtime/images/source"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -29,7 +29,7 @@ type pull struct {
 
 // PullImage implements [ImageKeeper].
 func (p *isolated) PullImage(ctx context.Context, text string, o PullOptions) (_ Image, err error) {
-	name, err := pulledName(text, o.Name)
+	full, err := pulledName(text, o.Name)
 	if err != nil {
 		return Image{}, launch.Refusal(err)
 	}
@@ -37,7 +37,7 @@ func (p *isolated) PullImage(ctx context.Context, text string, o PullOptions) (_
 	if err != nil {
 		return Image{}, err
 	}
-	s := &pull{client: client, name: name, progress: o.Progress}
+	s := &pull{client: client, name: full, progress: o.Progress}
 	if s.image, err = imagesource.Open(ctx, text, s.options(o)); err != nil {
 		return Image{}, err
 	}
@@ -54,11 +54,11 @@ func pulledName(text, chosen string) (string, error) {
 		}
 		chosen = text
 	}
-	named, err := reference.ParseDockerRef(chosen)
+	n, err := name.Parse(chosen)
 	if err != nil {
 		return "", err
 	}
-	return named.String(), nil
+	return n.Full(), nil
 }
 
 func (s *pull) options(o PullOptions) imagesource.Options {

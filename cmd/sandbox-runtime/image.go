@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,9 +9,9 @@ import (
 	"io"
 	"strings"
 
-	"github.com/distribution/reference"
 	"github.com/urfave/cli/v3"
 
+	imagename "github.com/sandbox-runtime/sandbox-runtime/images/name"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -87,24 +88,20 @@ func shortID(digest string) string {
 
 // familiar is a name without the defaults that Docker fills in.
 func familiar(name string) string {
-	named, err := reference.ParseNormalizedNamed(name)
+	n, err := imagename.Parse(name)
 	if err != nil {
 		return name
 	}
-	return reference.FamiliarString(named)
+	return n.Familiar()
 }
 
 // repositoryAndTag are the columns of a name in image ls.
 func repositoryAndTag(name string) (repository, tag string) {
-	named, err := reference.ParseNormalizedNamed(name)
+	n, err := imagename.Parse(name)
 	if err != nil {
 		return name, noName
 	}
-	tag = noName
-	if tagged, ok := named.(reference.Tagged); ok {
-		tag = tagged.Tag()
-	}
-	return reference.FamiliarName(named), tag
+	return n.FamiliarRepository(), cmp.Or(n.Tag, noName)
 }
 
 // noName stands for a missing name or tag.

@@ -13,11 +13,12 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/distribution/reference"
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	imagename "github.com/sandbox-runtime/sandbox-runtime/images/name"
 )
 
 // endpoint is one repository of one registry or mirror.
@@ -51,11 +52,12 @@ func newEndpoints(ref Reference, o Options) ([]*endpoint, error) {
 	var all []*endpoint
 	for _, mirror := range o.Mirrors[ref.Host] {
 		// The grammar of references keeps everything else out of the path of requests.
-		named, err := reference.ParseNamed(strings.TrimSuffix(mirror, "/") + "/" + ref.Repository)
-		if err != nil || !reference.IsNameOnly(named) {
+		text := strings.TrimSuffix(mirror, "/") + "/" + ref.Repository
+		named, err := imagename.Parse(text + ":latest")
+		if err != nil || named.Host+"/"+named.Repository != text {
 			return nil, fmt.Errorf("invalid mirror %q: use HOST[:PORT][/PREFIX]", mirror)
 		}
-		e, err := newEndpoint(reference.Domain(named), reference.Path(named), o)
+		e, err := newEndpoint(named.Host, named.Repository, o)
 		if err != nil {
 			return nil, fmt.Errorf("mirror %q: %w", mirror, err)
 		}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/distribution/reference"
+	"github.com/sandbox-runtime/sandbox-runtime/images/name"
 )
 
 // Kind is a kind of place that an image is read from.
@@ -78,21 +78,11 @@ func parseName(text string) (Reference, error) {
 	if prefix, _, ok := strings.Cut(text, "://"); ok {
 		return Reference{}, fmt.Errorf("a reference has no scheme; leave out \"%s://\"", prefix)
 	}
-	named, err := reference.ParseNormalizedNamed(text)
+	n, err := name.Parse(text)
 	if err != nil {
 		return Reference{}, err
 	}
-	named = reference.TagNameOnly(named)
-	ref := Reference{Kind: Registry, Host: reference.Domain(named), Repository: reference.Path(named)}
-	if tagged, ok := named.(reference.Tagged); ok {
-		ref.Tag = tagged.Tag()
-	}
-	if digested, ok := named.(reference.Digested); ok {
-		if ref.Digest = digested.Digest().String(); !validDigest(ref.Digest) {
-			return Reference{}, fmt.Errorf("unsupported digest %q; use sha256", ref.Digest)
-		}
-	}
-	return ref, nil
+	return Reference{Kind: Registry, Host: n.Host, Repository: n.Repository, Tag: n.Tag, Digest: n.Digest}, nil
 }
 
 // String is the reference with all defaults filled in. Parse accepts it.

@@ -12,8 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/distribution/reference"
-
+	imagename "github.com/sandbox-runtime/sandbox-runtime/images/name"
 	"github.com/sandbox-runtime/sandbox-runtime/images/source"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -69,11 +68,8 @@ func (f *Fake) PullImage(_ context.Context, text string, o sandbox.PullOptions) 
 }
 
 func fullName(text string) (string, error) {
-	named, err := reference.ParseDockerRef(text)
-	if err != nil {
-		return "", err
-	}
-	return named.String(), nil
+	n, err := imagename.Parse(text)
+	return n.Full(), err
 }
 
 // imageLocked is an image with its names.
