@@ -31,6 +31,7 @@ func TestRulesThatAreNone(t *testing.T) {
 		"one that is not":      {`{"peers":[{"user":7,"workspaces":["/no/such"]}]}`, "workspaces[0]"},
 		"negative":             {`{"peers":[{"user":7,"calls":-1}]}`, "calls: -1"},
 		"negative blanks":      {`{"peers":[{"user":7,"blanks":-1}]}`, "blanks: -1"},
+		"negative images":      {`{"peers":[{"user":7,"images":-1}]}`, "images: -1"},
 		"tiny limits":          {`{"peers":[{"user":7,"limits":{"memory":1}}]}`, "limits.memory"},
 		"a number too far":     {`{"peers":[{"user":4294967296}]}`, "user"},
 	} {
