@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/images"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
@@ -177,7 +178,8 @@ func TestAddsOfAUserTakeTurns(t *testing.T) {
 	select {
 	case err := <-second:
 		t.Errorf("the second layer did not wait: %v", err)
-	default:
+		second <- err
+	case <-time.After(300 * time.Millisecond): // a layer that does not wait takes a tenth of that
 	}
 	cancel()
 	if err := <-first; !errors.Is(err, context.Canceled) {
