@@ -133,7 +133,8 @@ func TestImagePull(t *testing.T) {
 	i.run("skopeo", "copy", "--dest-tls-verify=false", "oci:"+layout+":1", "docker://"+name+":1")
 	digest := strings.TrimSpace(i.run("skopeo", "inspect", "--tls-verify=false", "--format", "{{.Digest}}", "docker://"+name+":1"))
 	got := run(t, h.image("pull", name+":1"))
-	if got.code != 0 || got.stdout != name+":1\n" || strings.Count(got.stderr, ": Pull complete\n") != 2 || strings.Contains(got.stderr, "\x1b") {
+	if got.code != 0 || got.stdout != name+":1\n" || strings.Count(got.stderr, ": Pull complete\n") != 2 || strings.Contains(got.stderr, "\x1b") ||
+		!strings.HasSuffix(got.stderr, "\nDigest: "+digest+"\nStatus: Downloaded newer image for "+name+":1\n") {
 		t.Fatalf("%+v", got)
 	}
 	image := h.inspect(name + ":1")
@@ -141,7 +142,7 @@ func TestImagePull(t *testing.T) {
 		t.Errorf("%+v, want the digest %s", image, digest)
 	}
 	again := run(t, h.image("pull", name+":1"))
-	if again.code != 0 || strings.Count(again.stderr, ": Already exists\n") != 2 || strings.Contains(again.stderr, "Pull complete") {
+	if again.code != 0 || strings.Count(again.stderr, ": Already exists\n") != 2 || !strings.HasSuffix(again.stderr, "\nStatus: Image is up to date for "+name+":1\n") {
 		t.Errorf("a second pull: %+v", again)
 	}
 	if quiet := run(t, h.image("pull", "--quiet", name+"@"+digest)); quiet.code != 0 || quiet.stdout != name+"@"+digest+"\n" || quiet.stderr != "" {
@@ -158,7 +159,7 @@ func TestImagePull(t *testing.T) {
 	h.bad("404", "pull", name+":2")
 	h.bad("linux/amd64", "pull", "--platform", "linux/mips", name+":1")
 	h.bad("reference", "pull", "Some Thing")
-	if h.env = append(h.env, "https_proxy="); len(h.list()) != 1 {
+	if len(h.list()) != 1 {
 		t.Error("the failed pulls changed the images")
 	}
 }

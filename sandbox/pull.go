@@ -90,7 +90,7 @@ func (s *pull) run(ctx context.Context) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	defer held.Close()
+	defer func() { _ = held.Close() }() // nothing was written to it
 	group, adding := errgroup.WithContext(ctx)
 	group.SetLimit(parallelLayers)
 	for _, layer := range s.missing(held.Lacks) {

@@ -52,7 +52,7 @@ func imageImport(ctx context.Context, cmd *cli.Command) error {
 	if stdin != nil {
 		in = stdin
 	}
-	image, err := pullImage(ctx, cmd, text, in)
+	image, _, err := pullImage(ctx, cmd, text, in)
 	if err != nil {
 		return err
 	}

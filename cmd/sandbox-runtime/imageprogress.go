@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,6 +75,24 @@ func (p *pullProgress) end() error {
 	}
 	if p.terminal != nil && len(p.layers) > 0 {
 		p.draw()
+	}
+	return p.err
+}
+
+// status prints the last lines of docker pull.
+func (p *pullProgress) status(image sandbox.Image, name string) error {
+	if p == nil {
+		return nil
+	}
+	for _, r := range image.References {
+		if r.Name == name && r.Digest != "" {
+			p.print("Digest: %s\n", r.Digest)
+		}
+	}
+	if slices.ContainsFunc(p.layers, func(l sandbox.ImageProgress) bool { return l.State == sandbox.LayerAdded }) {
+		p.print("Status: Downloaded newer image for %s\n", familiar(name))
+	} else {
+		p.print("Status: Image is up to date for %s\n", familiar(name))
 	}
 	return p.err
 }

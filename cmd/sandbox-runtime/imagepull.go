@@ -1,15 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v3"
 
+	imagename "github.com/sandbox-runtime/sandbox-runtime/images/name"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
 
@@ -55,22 +58,21 @@ func imagePull(ctx context.Context, cmd *cli.Command) error {
 	if text == "-" {
 		return errors.New("image pull reads no standard input; use: image import -")
 	}
-	image, err := pullImage(ctx, cmd, text, nil)
+	image, shown, err := pullImage(ctx, cmd, text, nil)
 	if err != nil {
 		return err
 	}
-	return printPulled(cmd, image, pulledName(image, text))
+	name := pulledName(image, cmp.Or(cmd.String("name"), text))
+	if err := shown.status(image, name); err != nil {
+		return err
+	}
+	return printPulled(cmd, image, name)
 }
 
 // pulledName is the name that a pull has given, or else the id.
 func pulledName(image sandbox.Image, text string) string {
-	for _, r := range image.References {
-		if r.Name == text || familiar(r.Name) == text || familiar(r.Name) == text+":latest" {
-			return r.Name
-		}
-	}
-	if len(image.References) == 1 {
-		return image.References[0].Name
+	if n, err := imagename.Parse(text); err == nil && slices.ContainsFunc(image.References, func(r sandbox.ImageReference) bool { return r.Name == n.Full() }) {
+		return n.Full()
 	}
 	return image.ID
 }
@@ -83,14 +85,14 @@ func printPulled(cmd *cli.Command, image sandbox.Image, line string) error {
 	return err
 }
 
-// pullImage reads an image, and tells the progress.
-func pullImage(ctx context.Context, cmd *cli.Command, text string, stdin io.Reader) (image sandbox.Image, err error) {
+// pullImage reads an image, and tells the progress. shown is nil with --quiet.
+func pullImage(ctx context.Context, cmd *cli.Command, text string, stdin io.Reader) (image sandbox.Image, shown *pullProgress, err error) {
 	mirrors, err := mirrorsOf(cmd.StringSlice("mirror"))
 	if err != nil {
-		return image, err
+		return image, nil, err
 	}
 	if cmd.IsSet("name") && cmd.String("name") == "" { // as of an unset variable of a script
-		return image, errors.New("--name: is empty; name the image, or leave the flag out")
+		return image, nil, errors.New("--name: is empty; name the image, or leave the flag out")
 	}
 	if stdin == nil {
 		stdin = os.Stdin
@@ -99,7 +101,6 @@ func pullImage(ctx context.Context, cmd *cli.Command, text string, stdin io.Read
 		Name: cmd.String("name"), Platform: cmd.String("platform"), Mirrors: mirrors, Stdin: stdin,
 		PlainHTTP: cmd.StringSlice("plain-http"), TokenHosts: cmd.StringSlice("token-host"),
 	}
-	var shown *pullProgress
 	if !cmd.Bool("quiet") {
 		shown = newPullProgress(cmd.Root().ErrWriter)
 		o.Progress = shown.tell
@@ -108,7 +109,7 @@ func pullImage(ctx context.Context, cmd *cli.Command, text string, stdin io.Read
 		image, err = m.PullImage(ctx, text, o)
 		return err
 	})
-	return image, errors.Join(err, shown.end())
+	return image, shown, errors.Join(err, shown.end())
 }
 
 // mirrorsOf reads the values of --mirror.

@@ -59,16 +59,16 @@ func imageVerify(ctx context.Context, cmd *cli.Command) error {
 
 func printVerified(cmd *cli.Command, name string, failed error) error {
 	w := cmd.Root().Writer
-	switch {
-	case cmd.Bool("json"):
-		report := verifyReport{Image: name, Good: failed == nil}
-		if failed != nil {
-			report.Error = failed.Error()
-		}
-		return printEachJSON(w, []verifyReport{report})
-	case cmd.Bool("quiet") || failed != nil:
-		return nil
+	report := verifyReport{Image: name, Good: failed == nil}
+	if failed != nil {
+		report.Error = failed.Error()
 	}
-	_, err := fmt.Fprintf(w, "%s: verified\n", name)
+	if cmd.Bool("json") {
+		return printEachJSON(w, []verifyReport{report})
+	}
+	var err error
+	if report.Good && !cmd.Bool("quiet") {
+		_, err = fmt.Fprintf(w, "%s: verified\n", name)
+	}
 	return err
 }
