@@ -15,7 +15,7 @@ type gates struct {
 	// lists has a place for each call that sends lists, with the layers that it has open.
 	lists *semaphore.Weighted
 	// builds has a place for each call that reads the content of an image. A child process with up to
-	// 2 GiB of memory reads for it.
+	// 2.5 GiB of memory reads for it.
 	builds *semaphore.Weighted
 }
 
