@@ -10,6 +10,7 @@ type (
 	// docs/reference.md describes with defaults and bounds:
 	//
 	//	Rootfs    string            // directory that becomes the root; "": the host's programs
+	//	Image     string            // image whose files become the root: a name or an id
 	//	Workspace string            // host directory at /workspace; "": an empty one
 	//	Binds     []Bind            // further host paths, read-only or writable
 	//	Overlays  []string          // host directories whose changes go to a layer

@@ -27,6 +27,10 @@ type Config struct {
 	// the host's own /usr and its companions.
 	Rootfs string `json:"rootfs,omitempty"`
 
+	// Image is an image of the launcher's store whose files become the sandbox's root, read-only: a name, an id, or the
+	// beginning of an id. The image's user, environment and directory hold where the configuration has none.
+	Image string `json:"image,omitempty"`
+
 	// Workspace is the host directory mounted read-write at /workspace.
 	// Empty: an empty one that vanishes with the sandbox.
 	Workspace string `json:"workspace,omitempty"`

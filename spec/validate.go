@@ -78,6 +78,7 @@ func (c Config) validatePlaces(p *problems) {
 		p.add("storage", "%q and the pid namespace %q: its processes could outlive the sandbox's first process and go on writing; use %q",
 			c.Storage, c.PID, StorageMemory)
 	}
+	c.validateImage(p)
 	if len(c.Binds) > maxBinds {
 		p.add("binds", "%d are more than %d", len(c.Binds), maxBinds)
 	}
@@ -105,6 +106,21 @@ func (c Config) validatePlaces(p *problems) {
 		if strings.ContainsRune(place.value, 0) {
 			p.add(place.field, "contains a NUL byte")
 		}
+	}
+}
+
+// maxImage bounds the name of an image, in bytes.
+const maxImage = 512
+
+func (c Config) validateImage(p *problems) {
+	switch {
+	case c.Image == "":
+	case len(c.Image) > maxImage:
+		p.add("image", "%d bytes are more than the %d a name may have", len(c.Image), maxImage)
+	case c.Rootfs != "":
+		p.add("image", "a sandbox has one root; leave out the image or the root directory %s", c.Rootfs)
+	case slices.Contains(c.Overlays, "/"):
+		p.add("image", "a sandbox has one root; leave out the image or the overlay /")
 	}
 }
 
