@@ -28,6 +28,10 @@ type Config struct {
 	// host's own /usr and its companions, with a reduced /etc.
 	Dir string
 
+	// Image is the root directory of a mounted image, which becomes the root as Dir does. The sandbox gets its own
+	// /etc/hosts, hostname and resolv.conf where the image has files of these names. The file stays the caller's.
+	Image *os.File
+
 	// Prefixes are directories shown read-only at their own path, as
 	// FindLanguages names them.
 	Prefixes []string

@@ -40,7 +40,7 @@ func (p *plan) place(target string, n *node) error {
 func (p *plan) cover(target string, at spot, n *node) error {
 	switch {
 	case at.path == "/":
-		return fmt.Errorf("bind target %s: it is the sandbox's root; use --rootfs for a root of your own", target)
+		return fmt.Errorf("bind target %s: it is the sandbox's root; use --rootfs or --image for a root of your own", target)
 	case at.node != nil && at.node.kind == areaNode && n.src.overlay != nil: // it takes the area's place
 		*at.node = *n
 	case at.node != nil && (at.node.covered || at.node.kind == areaNode):

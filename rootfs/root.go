@@ -195,6 +195,10 @@ func (p *plan) base(cfg *Config, opened func(*source)) error {
 	if slices.Contains(cfg.Overlays, "/") {
 		return p.wholeRoot(opened)
 	}
+	if cfg.Image != nil {
+		opened(&source{shown: asOnDisk})
+		return p.imageRoot(cfg)
+	}
 	if cfg.Dir == "" {
 		return p.hostRoot(cfg)
 	}

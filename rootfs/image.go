@@ -1,0 +1,57 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+)
+
+// imageName stands for the path of an image in messages.
+const imageName = "/image"
+
+// imageRoot plans the root from an image. An image is of no user of the host, and no file of the host can be
+// reached by the image. So no rule about the host's paths applies.
+func (p *plan) imageRoot(cfg *Config) error {
+	fd, err := descriptor.Open(int(cfg.Image.Fd()), ".", descriptor.Beneath, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return fmt.Errorf("open the image: %w", err)
+	}
+	s := &source{path: imageName, origin: imageName, real: imageName, fd: fd, tree: -1, shown: asOnDisk, dir: true}
+	p.sources = append(p.sources, s)
+	if err := p.rootOf(s); err != nil {
+		return err
+	}
+	return p.placeImageFiles(cfg)
+}
+
+// imageFiles are the generated files of /etc that an image's root has.
+var imageFiles = []string{"hostname", "hosts", "resolv.conf"}
+
+// placeImageFiles covers files of the image that only the runtime can know. An image without the file, or with
+// another kind of file there, keeps what is there.
+func (p *plan) placeImageFiles(cfg *Config) error {
+	generated := generatedEtc(cfg)
+	for _, name := range imageFiles {
+		text, isGenerated := generated[name]
+		if !isGenerated {
+			continue
+		}
+		at, missing, err := p.find("/etc/" + name)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("/etc/%s of the image: %w", name, err)
+		}
+		if len(missing) > 0 || at.dir || at.node != nil || at.bind == nil || !strings.HasPrefix(at.path, "/etc/") {
+			continue
+		}
+		at.through(&node{kind: maskNode, file: true, text: text})
+	}
+	return nil
+}
