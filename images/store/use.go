@@ -140,3 +140,18 @@ func (u User) usersOfLocked(id Digest) ([]string, error) {
 	slices.Sort(names)
 	return names, err
 }
+
+// ReleaseAll ends all uses by a sandbox or snapshot, of any user. It is no error if there are none.
+func (s *Store) ReleaseAll(ctx context.Context, by string) error {
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	users, err := s.usersLocked()
+	unlock()
+	errs := []error{err}
+	for _, u := range users {
+		errs = append(errs, u.Release(ctx, by))
+	}
+	return errors.Join(errs...)
+}

@@ -25,10 +25,14 @@ type Keeper struct {
 	// opening is held by the call that opens the store, and guards store. A context can interrupt the wait.
 	opening *semaphore.Weighted
 	store   *store.Store
+	mounts  mounts
 }
 
 // New returns the keeper of a directory. The first call of a method makes the directory.
 func New(dir string) *Keeper { return &Keeper{dir: dir, opening: semaphore.NewWeighted(1)} }
+
+// Close gives up the mounts of images. No other call may be under way.
+func (k *Keeper) Close() { k.mounts.drop() }
 
 // A User is a user of images.
 type User struct {

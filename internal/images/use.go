@@ -1,0 +1,130 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/images/store"
+)
+
+// A Root is an image that a sandbox uses.
+type Root struct {
+	Config []byte
+	// Tree is the root directory of a detached mount of the image, which the caller must close. Before Linux 6.15 it
+	// is the only one of this mount.
+	Tree *os.File
+}
+
+// Use notes that a sandbox of the user uses an image from now on, and mounts the image. The caller must call
+// Release at the end of the use.
+func (k *Keeper) Use(ctx context.Context, uid uint32, name, by string) (*Root, error) {
+	var root *Root
+	err := k.named(ctx, uid, name, func(u store.User, name string) error {
+		held, err := u.Use(ctx, name, by)
+		if err != nil {
+			return err
+		}
+		defer held.Close()
+		tree, err := k.mounts.tree(held)
+		if err != nil {
+			return errors.Join(err, u.Release(ctx, by))
+		}
+		root = &Root{held.Config, tree}
+		return nil
+	})
+	return root, err
+}
+
+// Release ends all uses by a sandbox, by any user. It is no error if there are none.
+func (k *Keeper) Release(ctx context.Context, by string) error {
+	if _, err := os.Lstat(k.dir); errors.Is(err, fs.ErrNotExist) {
+		return nil // no user has ever had an image
+	}
+	s, err := k.open(ctx)
+	if err != nil {
+		return err
+	}
+	return told(s.ReleaseAll(ctx, by))
+}
+
+// mountTime is how long a mount stays without a use. The sandboxes of an image that begin meanwhile share its page
+// cache.
+const mountTime = time.Minute
+
+// mounts are the mounts of images that were used lately.
+type mounts struct {
+	mu   sync.Mutex
+	made map[store.Digest]*mounted
+}
+
+type mounted struct {
+	tree *os.File
+	drop *time.Timer
+}
+
+// tree returns a descriptor of a mount of the image, which the caller must close.
+func (m *mounts) tree(h *store.Held) (*os.File, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	id := h.Image.ID
+	if have := m.made[id]; have != nil && have.drop.Reset(mountTime) {
+		return duplicate(have.tree)
+	}
+	tree, err := h.Mount()
+	if err != nil || !isShareable(tree) {
+		return tree, err
+	}
+	if m.made == nil {
+		m.made = map[store.Digest]*mounted{}
+	}
+	made := &mounted{tree: tree}
+	made.drop = time.AfterFunc(mountTime, func() { m.dropOne(id, made) })
+	m.made[id] = made
+	return duplicate(tree)
+}
+
+// isShareable says whether the roots of several sandboxes can be made of a detached mount: since Linux 6.15 the kernel
+// copies such mounts.
+func isShareable(tree *os.File) bool {
+	fd, err := unix.OpenTree(int(tree.Fd()), "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err == nil
+}
+
+// dropOne closes a mount. Another one may have its place already.
+func (m *mounts) dropOne(id store.Digest, unused *mounted) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.made[id] == unused {
+		delete(m.made, id)
+	}
+	unused.tree.Close()
+}
+
+// drop closes all mounts.
+func (m *mounts) drop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, made := range m.made {
+		made.drop.Stop()
+		made.tree.Close()
+		delete(m.made, id)
+	}
+}
+
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("dup the mount of an image: %w", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
