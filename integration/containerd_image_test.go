@@ -46,14 +46,21 @@ func (c *containerd) image(t *testing.T, name string, config imageConfig) string
 	return reference
 }
 
-// importImage imports busybox as an image with a config, in the form of
-// docker save.
+// importImage imports busybox as an image with a config.
 func (c *containerd) importImage(t *testing.T, namespace, reference string, config imageConfig) {
 	t.Helper()
 	layer, err := busyboxLayer()
 	if err != nil {
 		t.Fatal(err)
 	}
+	cmd := c.client("--namespace", namespace, "image", "import", "-")
+	cmd.Stdin = bytes.NewReader(savedImage(t, reference, config, layer))
+	wantStatus(t, cmd, 0)
+}
+
+// savedImage is an image in the form of docker save.
+func savedImage(t *testing.T, reference string, config any, layer []byte) []byte {
+	t.Helper()
 	type object map[string]any
 	image := object{
 		"architecture": runtime.GOARCH, "os": "linux", "config": config,
@@ -76,9 +83,7 @@ func (c *containerd) importImage(t *testing.T, namespace, reference string, conf
 	if err := tw.Close(); err != nil {
 		t.Fatal(err)
 	}
-	cmd := c.client("--namespace", namespace, "image", "import", "-")
-	cmd.Stdin = &archive
-	wantStatus(t, cmd, 0)
+	return archive.Bytes()
 }
 
 func marshal(t testing.TB, v any) []byte {

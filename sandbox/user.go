@@ -21,7 +21,7 @@ import (
 //
 // Errors: *ConfigError for a name without ids.
 func WithIDs(c Config) (Config, error) {
-	if c.User == nil || c.User.Name == "" {
+	if c.User == nil || c.User.Name == "" || c.Image != "" { // a launcher finds names of an image
 		return c, nil
 	}
 	passwd, group, where, err := userFiles(c)

@@ -57,6 +57,7 @@ func doFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "review", Usage: "ask at the end about the changes in overlays (default with -it)"},
 		&cli.BoolFlag{Name: "apply", Usage: "write changes in overlays to the host at the end, with any exit status"},
 		&cli.BoolFlag{Name: "keep", Usage: "leave the sandbox up at the end, with its changes"},
+		pullFlag(),
 	}, configflags.Flags()...)
 }
 
@@ -144,13 +145,9 @@ func tellLimits(r spec.Result) {
 }
 
 func do(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
-	if !cmd.Args().Present() {
-		return spec.Result{}, errors.New("no command; write it after --, as in: do -- python3 x.py")
-	}
-	if cmd.Args().First() == "" {
+	if cmd.Args().Present() && cmd.Args().First() == "" {
 		return spec.Result{}, relay.ErrEmptyCommand
 	}
-	command := sandbox.Command{Args: cmd.Args().Slice()}
 	streams, err := streamsOf(cmd)
 	if err != nil {
 		return spec.Result{}, err
@@ -158,6 +155,12 @@ func do(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 	config, err := configflags.Config(cmd)
 	if err != nil {
 		return spec.Result{}, err
+	}
+	switch {
+	case !cmd.Args().Present() && config.Image == "":
+		return spec.Result{}, errors.New("no command; write it after --, as in: do -- python3 x.py")
+	case cmd.Bool("local") && config.Image != "":
+		return spec.Result{}, errors.New("--image: there is no sandbox with --local; leave one of the two out")
 	}
 	fate, notes, err := fateOf(cmd, config)
 	if err != nil {
@@ -179,6 +182,14 @@ func do(ctx context.Context, cmd *cli.Command) (_ spec.Result, err error) {
 		return spec.Result{}, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
+	image, err := takeImage(ctx, cmd, m.Manager, config)
+	if err != nil {
+		return spec.Result{}, relay.CauseOf(ctx, err)
+	}
+	var command sandbox.Command
+	if command.Args, err = commandOf(config, image, cmd.Args().Slice()); err != nil {
+		return spec.Result{}, err
+	}
 	box, err := m.Create(ctx, config, options...)
 	if err != nil {
 		return spec.Result{}, configflags.AsTyped(cmd, relay.CauseOf(ctx, err))

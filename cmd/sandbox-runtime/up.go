@@ -47,6 +47,7 @@ func upFlags() []cli.Flag {
 	flags := append([]cli.Flag{
 		&cli.BoolFlag{Name: "json", Usage: "print a description in JSON, in place of the name"},
 		&cli.StringFlag{Name: "from", Usage: "begin with the files of the snapshot `SNAP`"},
+		pullFlag(),
 	}, configflags.Flags()...)
 	for _, f := range ofCommands {
 		flags = append(flags, &cli.BoolFlag{Name: f.name, Aliases: f.aliases, Hidden: true})
@@ -115,6 +116,9 @@ func upOnce(ctx context.Context, cmd *cli.Command, name string, c spec.Config) (
 		return sandbox.Info{}, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
+	if _, err := takeImage(ctx, cmd, m.Manager, c); err != nil {
+		return sandbox.Info{}, relay.CauseOf(ctx, err)
+	}
 	box, err := m.Up(ctx, name, c, sandbox.From(cmd.String("from")))
 	if err != nil {
 		return sandbox.Info{}, noSnapshot(cmd, configflags.AsTyped(cmd, relay.CauseOf(ctx, err)))

@@ -25,6 +25,8 @@ func All() []Flag {
 	all := []Flag{
 		Text("rootfs", "`DIR` whose files are the root, read-only (default: the host's own /usr, /bin, /lib...)", "rootfs",
 			func(c *spec.Config, v string) error { return setText(&c.Rootfs, v) }),
+		Text("image", "`IMAGE` whose files are the root, read-only: a name, an id or the beginning of an id", "image",
+			func(c *spec.Config, v string) error { return setText(&c.Image, v) }),
 		Text("workspace", "`DIR` to mount at /workspace, read-write (default: an empty one that vanishes)", "workspace",
 			func(c *spec.Config, v string) error { return setText(&c.Workspace, v) }),
 		list("overlay", "host `DIR` to show at its own path; writes go to a layer (repeatable)", "overlays", addOverlay),
@@ -143,24 +145,12 @@ func Flags() []cli.Flag {
 	for _, f := range All() {
 		flags = append(flags, f.Flag)
 	}
-	for _, name := range laterFlags() {
-		flags = append(flags, &cli.StringFlag{Name: name, Hidden: true})
-	}
 	return flags
 }
-
-// laterFlags are agreed on and answer that they are not there yet, in place of
-// "unknown flag".
-func laterFlags() []string { return []string{"image"} }
 
 // Config is the configuration of --config with the flags on top. It can
 // be completed.
 func Config(cmd *cli.Command) (spec.Config, error) {
-	for _, name := range laterFlags() {
-		if cmd.IsSet(name) {
-			return spec.Config{}, fmt.Errorf("--%s is not in this version yet", name)
-		}
-	}
 	config, err := configFile(cmd.String("config"))
 	if err != nil {
 		return config, err

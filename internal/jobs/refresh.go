@@ -22,7 +22,7 @@ const upgradeCheck = time.Second
 // refresh shows a new command the files that the host has installed or upgraded since the sandbox
 // was made. If this fails, the command sees the older files, as commands that already run do.
 func (h *hostView) refresh(r record.Record) {
-	if r.Config.Rootfs != "" {
+	if r.Config.Rootfs != "" || r.Config.Image != "" {
 		return
 	}
 	h.mu.Lock()

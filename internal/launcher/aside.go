@@ -74,7 +74,7 @@ func (a *aside) finishes(ctx context.Context, x *removal) bool {
 // directory as soon as the sandbox has gone.
 func (x *removal) holdMounts() *os.File {
 	c := x.record.Config
-	if c.Rootfs != "" || c.Workspace != "" || len(c.Binds) > 0 || len(c.Overlays) > 0 {
+	if c.Rootfs != "" || c.Image != "" || c.Workspace != "" || len(c.Binds) > 0 || len(c.Overlays) > 0 {
 		return nil
 	}
 	mounts, err := record.OpenMounts(x.record.Init)

@@ -136,7 +136,7 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 				err = errors.Join(err, m.group.Delete(context.WithoutCancel(ctx)))
 			}
 			x := removal{launcher: l, id: r.Name, state: state, record: &m.record}
-			err = errors.Join(err, l.networks().Disconnect(context.WithoutCancel(ctx), r.Name), x.releaseIDs(), state.Remove())
+			err = errors.Join(err, l.networks().Disconnect(context.WithoutCancel(ctx), r.Name), x.releaseIDs(), x.releaseImage(context.WithoutCancel(ctx)), state.Remove())
 			return
 		}
 		if undo := l.removeHeld(context.WithoutCancel(ctx), r.Name, state); undo != nil {
@@ -148,6 +148,10 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 		return nil, err
 	}
 	if err := l.unlessContainer(r.Name, errContainer); err != nil {
+		return nil, err
+	}
+	defer func() { m.image.close() }()
+	if err := m.useImage(ctx); err != nil {
 		return nil, err
 	}
 	if err := m.inherit(); err != nil {

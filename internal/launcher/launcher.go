@@ -128,6 +128,7 @@ func (l *Launcher) Close() {
 	l.sweeper.Stop()
 	l.sessions.Close()
 	l.handed.Close()
+	l.images.Close()
 	l.hostMounts.Close()
 }
 

@@ -41,6 +41,7 @@ type making struct {
 	held     cgroups.Limits // the limits that the host enforces
 	names    record.Names
 	group    *cgroups.Group // of the sandbox
+	image    imageRoot
 	root     *rootfs.Root
 	// users is the sandbox's user namespace.
 	users *os.File
@@ -109,7 +110,7 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 		return fmt.Errorf("open the store: %w", err)
 	}
 	defer m.top.Close()
-	if m.root, err = rootfs.Open(root); err != nil {
+	if m.root, err = openRoot(root); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.root.Close()) }()
@@ -193,6 +194,7 @@ func (m *making) rootConfig(from Sources) (rootfs.Config, error) {
 	c := m.request.Config
 	r := rootfs.Config{
 		Dir:         c.Rootfs,
+		Image:       m.image.tree,
 		Workspace:   c.Workspace,
 		Files:       from.Files,
 		Peer:        from.peer(),
@@ -216,7 +218,10 @@ func (m *making) rootConfig(from Sources) (rootfs.Config, error) {
 	for _, b := range c.Binds {
 		r.Binds = append(r.Binds, rootfs.Bind{Source: b.Source, Target: b.Target, Writable: b.Writable})
 	}
-	if c.Rootfs == "" {
+	for i, dir := range m.image.config.Directories() {
+		r.Areas = append(r.Areas, rootfs.Area{Name: fmt.Sprintf("volume-%d", i), Target: dir, Mode: 0o755})
+	}
+	if c.Rootfs == "" && c.Image == "" {
 		found, err := r.Peer.FindLanguages(m.request.Path, m.request.Home, r.Binds)
 		if err != nil {
 			return r, err
@@ -234,7 +239,7 @@ func ownVarTmp(c spec.Config) bool {
 	for _, b := range c.Binds {
 		taken = append(taken, b.Target)
 	}
-	return c.Rootfs == "" && !slices.ContainsFunc(taken, func(dir string) bool {
+	return c.Rootfs == "" && c.Image == "" && !slices.ContainsFunc(taken, func(dir string) bool {
 		return dir == "/" || dir == "/var" || dir == "/var/tmp"
 	})
 }
@@ -295,10 +300,17 @@ func (m *making) start(ctx context.Context, profile *specs.LinuxSeccomp, filter 
 }
 
 func mountRoot(root *rootfs.Root) (rootfs.Mounted, error) {
-	if err := os.Mkdir(record.Stage, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := makeStage(); err != nil {
 		return rootfs.Mounted{}, err
 	}
 	return root.Mount(record.Stage)
+}
+
+func makeStage() error {
+	if err := os.Mkdir(record.Stage, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return nil
 }
 
 // disks are the devices that a configuration's I/O limits apply to.

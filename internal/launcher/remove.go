@@ -213,7 +213,7 @@ func (x *removal) finish(ctx context.Context) error {
 		err = l.networks().Disconnect(ctx, x.id)
 	}
 	if err == nil {
-		err = errors.Join(jobs.TruncateOutputs(x.state.Path), x.removeImages(), x.releaseIDs())
+		err = errors.Join(jobs.TruncateOutputs(x.state.Path), x.removeImages(), x.releaseIDs(), x.releaseImage(ctx))
 	}
 	l.sessions.Forget(x.id)
 	l.children.Reap()
@@ -282,6 +282,14 @@ func (x *removal) releaseIDs() error {
 		return x.launcher.ids.Release(names.Made, x.record.IDBase)
 	}
 	return x.launcher.ids.ReleaseAll(names.Made)
+}
+
+// releaseImage ends the use of the image that is the sandbox's root. Without a record the sandbox may have one.
+func (x *removal) releaseImage(ctx context.Context) error {
+	if x.record != nil && x.record.Config.Image == "" {
+		return nil
+	}
+	return x.launcher.images.Release(ctx, x.launcher.imageUse(x.id))
 }
 
 // removeImages gives the images of the sandbox's files to the trash.

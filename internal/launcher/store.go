@@ -41,7 +41,7 @@ func completed(c spec.Config, storage spec.Storage) (spec.Config, error) {
 	if err == nil {
 		err = errors.Join(checkOpenFiles(c), networks.Check(c))
 	}
-	if err == nil && c.User.Name != "" {
+	if err == nil && c.User.Name != "" && c.Image == "" { // the launcher reads the image
 		err = &spec.FieldError{Field: "user.name", Problem: "a launcher takes ids; look the name up first"}
 	}
 	return c, err

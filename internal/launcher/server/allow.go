@@ -45,6 +45,9 @@ func (r *Rule) allow(c *launch.Create, files map[string]*os.File) error {
 	if config.PID == spec.PIDHost && !r.PIDHost {
 		return refused("pid namespace %q; a rule with pid_host allows it", config.PID)
 	}
+	if config.Image != "" && r.Images == 0 {
+		return errNoImages
+	}
 	if profile := cmp.Or(config.Seccomp, "default"); !slices.Contains(r.Seccomp, profile) {
 		return refused("seccomp profile %q; allowed: %v", profile, r.Seccomp)
 	}

@@ -26,12 +26,15 @@ var imageOperations = map[launch.Op]imageOperation{
 	launch.OpImageVerify: verifyImage,
 }
 
+// errNoImages refuses a request about images.
+var errNoImages = refused(`images; a rule with "images": "10g" allows 10 GiB of them (docs/launcher.md)`)
+
 // images carries out a request about images if the rule allows images.
 func (c *call) images(ctx context.Context, f imageOperation) (*launch.Answer, error) {
 	u := images.User{UID: c.peer.uid}
 	if !c.peer.all {
 		if c.peer.Images == 0 {
-			return nil, refused(`images; a rule with "images": "10g" allows 10 GiB of them (docs/launcher.md)`)
+			return nil, errNoImages
 		}
 		u.MaxBytes = int64(c.peer.Images)
 	}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// The values of --pull.
+const (
+	pullAlways  = "always"
+	pullMissing = "missing"
+	pullNever   = "never"
+)
+
+func pullFlag() cli.Flag {
+	return &cli.StringFlag{Name: "pull", Value: pullMissing, Usage: "`WHEN` the image is read from its registry: always, missing or never"}
+}
+
+// takeImage makes sure that the user has the image of a configuration, and returns the image's settings. Without
+// an image they are empty.
+func takeImage(ctx context.Context, cmd *cli.Command, m *sandbox.Manager, c spec.Config) (spec.ImageConfig, error) {
+	when := cmd.String("pull")
+	switch {
+	case !slices.Contains([]string{pullAlways, pullMissing, pullNever}, when):
+		return spec.ImageConfig{}, fmt.Errorf("--pull %s: use %s, %s or %s", when, pullAlways, pullMissing, pullNever)
+	case c.Image == "" && cmd.IsSet("pull"):
+		return spec.ImageConfig{}, errors.New("--pull: there is no image; name one with --image")
+	case c.Image == "":
+		return spec.ImageConfig{}, nil
+	}
+	image, err := m.Image(ctx, c.Image)
+	if when == pullAlways || when == pullMissing && errors.Is(err, sandbox.ErrNotFound) {
+		if err := pullForUse(ctx, cmd, m, c.Image); err != nil {
+			return spec.ImageConfig{}, err
+		}
+		image, err = m.Image(ctx, c.Image)
+	}
+	if err != nil {
+		return spec.ImageConfig{}, fmt.Errorf("--image %s: %w", c.Image, err)
+	}
+	return spec.ReadImageConfig(image.Config)
+}
+
+func pullForUse(ctx context.Context, cmd *cli.Command, m *sandbox.Manager, name string) error {
+	var shown *pullProgress
+	var o sandbox.PullOptions
+	if !cmd.Bool("json") { // whose only output is the Result
+		shown = newPullProgress(cmd.Root().ErrWriter)
+		o.Progress = shown.tell
+	}
+	_, err := m.PullImage(ctx, name, o)
+	if err = errors.Join(err, shown.end()); err != nil {
+		return fmt.Errorf("--image %s is not there, and cannot be pulled: %w", name, err)
+	}
+	return nil
+}
+
+// commandOf is the command line of a sandbox: the words, or with an image the words behind its entrypoint.
+func commandOf(c spec.Config, image spec.ImageConfig, words []string) ([]string, error) {
+	if c.Image == "" {
+		return words, nil
+	}
+	command := image.Command(words)
+	if len(command) == 0 {
+		return nil, errors.New("the image has no command; write one after --, as in: do --image IMAGE -- sh")
+	}
+	return command, nil
+}

@@ -1,0 +1,135 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// An imageRoot is the image of a sandbox that is being made.
+type imageRoot struct {
+	config spec.ImageConfig
+	tree   *os.File
+}
+
+func (i imageRoot) close() { descriptor.Close(i.tree) }
+
+// imageUse names a sandbox in the store of images, which several state roots can share.
+func (l *Launcher) imageUse(id string) string {
+	return id + "@" + strings.TrimSuffix(l.CgroupPrefix(), "-")
+}
+
+// useImage mounts the image of the request, and gives the request those settings of the image that it lacks. The
+// caller must hold the sandbox's directory: its removal ends the use.
+func (m *making) useImage(ctx context.Context) error {
+	if m.asked.Image == "" {
+		return nil
+	}
+	used, err := m.launcher.images.Use(ctx, m.from.UID, m.asked.Image, m.launcher.imageUse(m.id))
+	if err != nil {
+		return launch.Refusal(fmt.Errorf("image: %w", err))
+	}
+	m.image.tree = used.Tree
+	if m.image.config, err = spec.ReadImageConfig(used.Config); err != nil {
+		return launch.Refusal(err)
+	}
+	if m.asked, err = m.image.config.Below(m.asked); err != nil {
+		return launch.Refusal(err)
+	}
+	if m.asked.User != nil && m.asked.User.Name != "" {
+		user, err := m.image.lookup(*m.asked.User)
+		if err != nil {
+			return launch.Refusal(fmt.Errorf("user: %w", err))
+		}
+		m.asked.User = &user
+	}
+	c, err := completed(m.asked, m.request.Config.Storage)
+	if err != nil {
+		return launch.Refusal(err)
+	}
+	m.request.Config = c
+	return nil
+}
+
+// openRoot is [rootfs.Open]. Before Linux 6.15 the kernel copies no part of a detached mount (open_tree(2)). Then the image
+// is attached first, in the mount namespace of a thread.
+func openRoot(c rootfs.Config) (*rootfs.Root, error) {
+	root, err := rootfs.Open(c)
+	if c.Image == nil || !errors.Is(err, unix.EINVAL) {
+		return root, err
+	}
+	return openAttached(c)
+}
+
+func openAttached(c rootfs.Config) (root *rootfs.Root, err error) {
+	thread, err := mountns.Start()
+	if err != nil {
+		return nil, err
+	}
+	defer thread.Stop()
+	err = thread.Do(func() error {
+		if err := makeStage(); err != nil {
+			return err
+		}
+		if err := mountns.Attach(c.Image, record.Stage); err != nil {
+			return err
+		}
+		if c.Image, err = os.Open(record.Stage); err != nil {
+			return err
+		}
+		defer c.Image.Close()
+		root, err = rootfs.Open(c)
+		return err
+	})
+	return root, err
+}
+
+// lookup finds the ids of a user in the files of the image, which may be hostile.
+func (i imageRoot) lookup(u spec.User) (spec.User, error) {
+	passwd, err := i.read("etc/passwd")
+	if err != nil {
+		return u, err
+	}
+	group, err := i.read("etc/group")
+	if err != nil {
+		return u, err
+	}
+	found, err := u.Lookup(passwd, group)
+	if errors.Is(err, spec.ErrNoName) {
+		err = fmt.Errorf("%w of the image; use ids, as UID:GID", err)
+	}
+	return found, err
+}
+
+// read returns the content of a small regular file of the image. A missing file is empty.
+func (i imageRoot) read(name string) ([]byte, error) {
+	f, err := descriptor.OpenFile(int(i.tree.Fd()), name, descriptor.InRoot, unix.O_RDONLY|unix.O_NONBLOCK)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("/%s of the image: %w", name, err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(fmt.Errorf("/%s of the image is not a regular file; use ids, as UID:GID", name), err)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, spec.MaxUserFile+1))
+	if err == nil && len(text) > spec.MaxUserFile {
+		err = fmt.Errorf("/%s of the image has more than %d bytes; use ids, as UID:GID", name, spec.MaxUserFile)
+	}
+	return text, err
+}
