@@ -9,8 +9,20 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
+
+// newImageRoots is a host whose sandboxes can have images as roots.
+func newImageRoots(t *testing.T) *imageHost {
+	t.Helper()
+	reason := testhost.LinuxBefore(t, 6, 12)
+	if reason != "" {
+		reason += ": it mounts no EROFS from a file"
+	}
+	need(t, peers(), reason)
+	return newImageHost(t)
+}
 
 // run is a command with sandboxes of the host's state and images.
 func (h *imageHost) run(args ...string) result {
@@ -64,7 +76,7 @@ func saved(t *testing.T, tree string, config any) string {
 
 // The settings of an image hold where the flags say nothing, and the sandbox cannot write to the image.
 func TestImagesAreRoots(t *testing.T) {
-	h := newImageHost(t)
+	h := newImageRoots(t)
 	h.good("import", "--name", "app", "-q", saved(t, programs(t), map[string]any{
 		"User": "web", "Env": []string{"COLOUR=red", "PATH=/bin"}, "WorkingDir": "/srv", "Volumes": map[string]any{"/srv/data": map[string]any{}},
 		"Entrypoint": []string{"/bin/sh", "-c"}, "Cmd": []string{"id; pwd; echo $COLOUR"}, "Labels": map[string]string{"io.privileged": "true"},
@@ -89,7 +101,7 @@ func TestImagesAreRoots(t *testing.T) {
 }
 
 func TestASandboxKeepsItsImage(t *testing.T) {
-	h := newImageHost(t)
+	h := newImageRoots(t)
 	h.good("import", "--name", "app", "-q", programs(t))
 	var info spec.Info
 	decode(t, h.run("up", "--json", "--image", "app", "box").stdout, &info)
@@ -110,7 +122,7 @@ func TestASandboxKeepsItsImage(t *testing.T) {
 }
 
 func TestSandboxesOfAnImageAtOnce(t *testing.T) {
-	h := newImageHost(t)
+	h := newImageRoots(t)
 	h.good("import", "--name", "app", "-q", programs(t))
 	var all sync.WaitGroup
 	for range 10 {
@@ -126,7 +138,7 @@ func TestSandboxesOfAnImageAtOnce(t *testing.T) {
 
 // A sandbox that is not made leaves no use of its image.
 func TestImagesThatAreNoRoots(t *testing.T) {
-	h := newImageHost(t)
+	h := newImageRoots(t)
 	h.good("import", "--name", "app", "-q", programs(t))
 	for _, c := range []struct {
 		words string
