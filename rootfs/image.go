@@ -32,8 +32,8 @@ func (p *plan) imageRoot(cfg *Config) error {
 // imageFiles are the generated files of /etc that an image's root has.
 var imageFiles = []string{"hostname", "hosts", "resolv.conf"}
 
-// placeImageFiles covers files of the image that only the runtime can know. An image without the file, or with
-// another kind of file there, keeps what is there.
+// placeImageFiles covers the files of the image that only the runtime can know. A place where the image has no file, or
+// a directory or a link, stays as it is.
 func (p *plan) placeImageFiles(cfg *Config) error {
 	generated := generatedEtc(cfg)
 	for _, name := range imageFiles {
