@@ -169,7 +169,8 @@ func (a *arena) neighbourWorks(t *testing.T) {
 	got := run(t, netnstest.Command(exec.Command("timeout", append([]string{"60"}, a.command("exec", "neighbour", "python3", "-c", script).Args...)...), a.host))
 	outcomes := endings(t, got)
 	for name, works := range map[string]bool{"plain": true, "encrypted": true, "unknown": false} {
-		if o, ok := outcomes[name]; !ok || o.Works != works || o.Took > slowest {
+		// A busy host can lose a DNS packet: the client asks again after five seconds.
+		if o, ok := outcomes[name]; !ok || o.Works != works || o.Took > 2*slowest {
 			t.Errorf("the neighbour: %s: %+v; all of it took %v: %+v", name, o, time.Since(begin), got)
 		}
 	}

@@ -62,7 +62,7 @@ func victims(bundle string) []victim {
 		{name: "up of what is up", before: up, args: []string{"up", "c"}, after: []string{"running"}},
 		{name: "exec in a sandbox", before: up, args: []string{"exec", "c", "true"}, after: []string{"running"}},
 		{name: "exec --detach in a sandbox", before: up, args: []string{"exec", "--detach", "c", "sleep", "1000"}, after: []string{"running"}},
-		{name: "down", before: up, args: []string{"down", "c"}, after: []string{"", "running", "stopped"}},
+		{name: "down", before: up, args: []string{"down", "c"}, after: []string{"", "running", "paused", "stopped"}}, // frozen for the kill, on v1
 		{name: "prune", before: (*storm).crash, args: []string{"prune"}, recover: []string{"prune"}},
 	}
 	for i := range all {
