@@ -44,7 +44,7 @@ func (k *Keeper) Use(ctx context.Context, uid uint32, name, by string) (*Root, e
 
 // Release ends all uses by a sandbox, by any user. It is no error if there are none.
 func (k *Keeper) Release(ctx context.Context, by string) error {
-	if _, err := os.Lstat(k.dir); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(k.dir); errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return nil // no user has ever had an image
 	}
 	s, err := k.open(ctx)
