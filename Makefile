@@ -63,6 +63,7 @@ CALLERS_TESTS := AtOnce|Many|During|While|Claim|Blank|Aside|Unfinished|Cancel|Wa
 # Tests run their own binary again and again: no second's sleep at each exit.
 unit: export GORACE = atexit_sleep_ms=0
 unit: deps tools programs $(GOTESTSUM)
+	integration/setup
 	@$(MAKE) -j2 alone raced
 alone raced: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -timeout 50m
 alone:

@@ -118,7 +118,7 @@ func sparse(t testing.TB, args ...string) *os.File {
 	cmd := exec.Command("tar", append(append([]string{"-c", "--sparse"}, args...), "-C", dir, "s", "after")...)
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	if err := cmd.Run(); err != nil {
-		t.Skipf("tar: %v", err)
+		t.Fatalf("tar: %v", err)
 	}
 	return out
 }
