@@ -217,7 +217,7 @@ func TestHostileArchives(t *testing.T) {
 			refuses(t, "-", o, "more than 10485760 bytes")
 		})
 	}
-	refuses(t, "rootfs:"+putFile(t, []byte("no tar")), testOptions(t), "not a tar archive")
+	refuses(t, "rootfs:"+putFile(t, []byte("no tar")), testOptions(t), "neither a tar archive nor compressed")
 	refuses(t, "rootfs:"+putFile(t, nil), testOptions(t), "not a tar archive")
 	refuses(t, "rootfs:"+t.TempDir(), testOptions(t), "directory")
 }

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/sandbox-runtime/sandbox-runtime/images/inflate"
 )
 
 // impatient makes a test of failures short. Its limits are long enough for a busy machine.
@@ -275,7 +277,7 @@ func mustRead(t *testing.T, reference string, o Options, layers ...[]byte) *Imag
 	}
 	for i, have := range contents {
 		var plain bytes.Buffer
-		if err := inflate(t.Context(), &plain, bytes.NewReader(have), 1<<30); err != nil {
+		if _, err := inflate.Copy(t.Context(), &plain, bytes.NewReader(have), 1<<30); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(plain.Bytes(), layers[i]) || image.Layers[i].DiffID != digestOf(layers[i]) {

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"io"
 	"os"
+
+	"github.com/sandbox-runtime/sandbox-runtime/images/inflate"
 )
 
 // rootImage is the image of a tar archive of a root file system, plain or compressed. It takes over the file.
@@ -29,11 +31,7 @@ func readRoot(ctx context.Context, f *os.File, want platform, maxBytes int64) (*
 	raw, inner := sha256.New(), sha256.New()
 	head := &headWriter{}
 	content := io.TeeReader(&stoppable{ctx.Err, io.NewSectionReader(f, 0, info.Size())}, raw)
-	if err := inflate(ctx, io.MultiWriter(head, inner), content, maxBytes); err != nil {
-		return nil, err
-	}
-	// A decompressor may leave bytes behind the end.
-	if _, err := io.Copy(io.Discard, content); err != nil {
+	if _, err := inflate.Copy(ctx, io.MultiWriter(head, inner), content, maxBytes); err != nil {
 		return nil, err
 	}
 	// The name of the first member may need more than its first block.
