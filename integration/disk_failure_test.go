@@ -114,7 +114,8 @@ func TestLostWritesAreNeitherAppliedNorSaved(t *testing.T) {
 	fillExt4(t, s.disk)
 	_, got := s.write("lost")
 	checkUntrusted(t, "the write", got)
-	if got.code != 0 {
+	// Five seconds after the start ext4 writes its journal, and makes the image read-only if that fails.
+	if got.code != 0 && !strings.Contains(got.stderr, "Read-only file system") {
 		t.Errorf("the write: %s", answered(got))
 	}
 	dropCaches(t)

@@ -103,8 +103,7 @@ var doRefusals = []struct {
 	{"--overlay DIR/missing", "DIR/missing"},
 	{"--overlay DIR/not-\xff-text", `--overlay: ".*not-.xff-text" is not UTF-8`},
 	{"--storage tape", "storage"},
-	// Flags of later versions.
-	{"--image busybox", "image"},
+	{"--image .:latest", `--image \.:latest`},
 	{"--network none --allow example.org", "--allow: needs the network"},
 	{"--network some", "proxied"},
 	{"--network full --allow example.org", "--allow"},

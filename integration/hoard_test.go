@@ -100,25 +100,31 @@ func TestOpenFilesAreBounded(t *testing.T) {
 // they are a budget of their own, and in a leaf that is used again.
 func TestSocketBuffersAreBounded(t *testing.T) {
 	h := newHoard(t, "bytes")
-	bounded := func(what string, got result, most int) {
+	hoards := func() *running {
 		t.Helper()
-		taken, _, _ := strings.Cut(got.stderr, ":")
+		r := start(t, h.command("exec", "box", "/hoard", "bytes", "all"))
+		r.prints("taken\n")
+		return r
+	}
+	bounded := func(what string, most int) {
+		t.Helper()
+		r := hoards()
+		taken, _, _ := strings.Cut(r.stderr(), ":")
 		if chunks, err := strconv.Atoi(taken); err != nil || chunks>>8 > most || chunks>>8 < 8 {
-			t.Errorf("%s: %d MiB, want 8 to %d: %+v", what, chunks>>8, most, got)
+			t.Errorf("%s: %d MiB, want 8 to %d: %s", what, chunks>>8, most, r.stderr())
 		}
+		interrupt(t, r)
 	}
 	h.up("box", "--memory", "64m", "--nofile", "256", "--bind", h.program+":/hoard")
-	hoard := []string{"--timeout", "1s", "box", "/hoard", "bytes", "all"}
-	bounded("the first command", h.exec(hoard...), 96)
-	bounded("the next one", h.exec(hoard...), 96)
+	bounded("the first command", 96)
+	bounded("the next one", 96)
 	h.sh("box", "true") // its leaf is the next command's
-	bounded("a command in a leaf that was used", h.exec(hoard...), 96)
+	bounded("a command in a leaf that was used", 96)
 	if got := run(t, h.command("update", "--memory", "32m", "box")); got.code != 0 {
 		t.Errorf("update: %+v", got)
 	}
-	bounded("with less memory", h.exec(hoard...), 56)
-	r := start(t, h.command("exec", "box", "/hoard", "bytes", "all"))
-	r.prints("taken\n")
+	bounded("with less memory", 56)
+	r := hoards()
 	h.othersTake(1024)
 	r.kill()
 }
