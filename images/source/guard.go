@@ -162,11 +162,9 @@ func isTemporary(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	var dns *net.DNSError
-	switch {
-	case errors.As(err, &certificate), errors.As(err, &record):
+	// The resolver has asked each name server more than once itself (resolv.conf(5), attempts).
+	if errors.As(err, &certificate) || errors.As(err, &record) || errors.As(err, &dns) {
 		return false
-	case errors.As(err, &dns):
-		return dns.IsTemporary || dns.IsTimeout
 	}
 	// net/http has no type for this error.
 	return !strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")

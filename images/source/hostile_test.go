@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"path/filepath"
 	"runtime"
@@ -402,4 +403,20 @@ func FuzzDocument(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The resolver tries again itself, so a failed lookup ends the first contact at once.
+func TestFailedLookupIsNotRepeated(t *testing.T) {
+	asked := 0
+	transport := roundTripper(func(*http.Request) (*http.Response, error) {
+		asked++
+		return nil, &net.OpError{Op: "dial", Err: &net.DNSError{Err: "server misbehaving", Name: "registry.test", IsTemporary: true}}
+	})
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://registry.test/v2/", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (&retrier{transport, impatient}).RoundTrip(request); err == nil || asked != 1 { //nolint:bodyclose // there is no answer
+		t.Errorf("%d requests, %v", asked, err)
+	}
 }
