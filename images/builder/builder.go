@@ -73,13 +73,17 @@ func Index(ctx context.Context, layers []*os.File, out *os.File, l index.Limits)
 	return r.Summary, nil
 }
 
+// tarBlock is the least size of an entry in a tar. The directories that a long name implies have no entry; baseMemory
+// has room for more of them than images in use have.
+const tarBlock = 512
+
 // indexBounds are the bounds of the child for layers of a size.
 func indexBounds(l index.Limits, size int64) bounds {
-	files := int64(l.Files)
+	files, text := min(int64(l.Files), size/tarBlock), min(l.Text, size)
 	return bounds{
-		Memory: baseMemory + files*fileMemory + l.Text,
+		Memory: baseMemory + files*fileMemory + text,
 		CPU:    baseCPU + timeFor(size),
-		Output: baseMemory + files*fileOutput + 2*l.Text + l.Copied,
+		Output: baseMemory + files*fileOutput + 2*text + l.Copied,
 	}
 }
 

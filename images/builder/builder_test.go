@@ -123,3 +123,15 @@ func TestAWrongLayerIsAnErrorOfOneLine(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+// A small image gets little memory, and no image gets more than the limits of images need.
+func TestMemoryOfAnIndexFollowsTheSize(t *testing.T) {
+	l := index.DefaultLimits()
+	small, large := indexBounds(l, 1<<20).Memory, indexBounds(l, 1<<40).Memory
+	if small > baseMemory+8<<20 {
+		t.Errorf("layers of 1 MiB: %d MiB of memory", small>>20)
+	}
+	if most := baseMemory + int64(l.Files)*fileMemory + l.Text; large != most {
+		t.Errorf("layers of 1 TiB: %d MiB of memory, want %d", large>>20, most>>20)
+	}
+}
