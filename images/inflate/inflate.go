@@ -27,12 +27,12 @@ const MaxWindow = 32 << 20
 type TooLargeError struct{ Max int64 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("the layer has more than %d bytes when inflated; raise the limit if it may", e.Max)
+	return fmt.Sprintf("the layer has more than %d bytes when inflated", e.Max)
 }
 
-// Copy writes the archive in src to dst and returns its size, which is at most limit. It reads
-// src to the end. Members of gzip and frames of zstd can follow each other; anything else behind
-// them is an error, and so is a truncated one.
+// Copy writes the archive in src to dst and returns its size. It reads src to the end. If the archive is
+// larger than limit, Copy writes so many bytes, and returns a [*TooLargeError]. Members of gzip and
+// frames of zstd can follow each other; anything else behind them is an error, and so is a truncated one.
 //
 // Copy looks at ctx between two blocks. It cannot interrupt a Read of src or a Write to dst.
 func Copy(ctx context.Context, dst io.Writer, src io.Reader, limit int64) (n int64, err error) {
@@ -45,14 +45,15 @@ func Copy(ctx context.Context, dst io.Writer, src io.Reader, limit int64) (n int
 	b := make([]byte, 128<<10)
 	for {
 		got, err := r.Read(b)
-		if n+int64(got) > limit {
-			return n, fmt.Errorf("inflate: %w", &TooLargeError{limit})
-		}
-		if got > 0 {
-			if _, err := dst.Write(b[:got]); err != nil {
+		fits := min(int64(got), limit-n)
+		if fits > 0 {
+			if _, err := dst.Write(b[:fits]); err != nil {
 				return n, fmt.Errorf("inflate: %w", err)
 			}
-			n += int64(got)
+			n += fits
+		}
+		if fits < int64(got) {
+			return n, fmt.Errorf("inflate: %w", &TooLargeError{limit})
 		}
 		if errors.Is(err, io.EOF) {
 			return n, nil

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/images/builder"
+	"github.com/sandbox-runtime/sandbox-runtime/images/inflate"
 )
 
 // tarName is the name of the tar in the directory of a layer.
@@ -105,7 +106,7 @@ func (s *Store) fill(ctx context.Context, d *draft, diffID Digest, content *os.F
 	go func() {
 		defer close(done)
 		defer w.Close()
-		inflated = builder.Inflate(ctx, content, w, s.limits.LayerBytes)
+		inflated = builder.Inflate(ctx, content, w, s.limits.LayerBytes+1) // receive notices the last byte
 	}()
 	got, err := s.receive(tar, r)
 	r.Close()
@@ -133,7 +134,7 @@ func (s *Store) receive(tar *os.File, r io.Reader) (Digest, error) {
 		return "", explain(err)
 	}
 	if n > s.limits.LayerBytes {
-		return "", fmt.Errorf("the layer has more than %d bytes", s.limits.LayerBytes)
+		return "", &inflate.TooLargeError{Max: s.limits.LayerBytes}
 	}
 	return fromHex(hex.EncodeToString(h.Sum(nil))), nil
 }

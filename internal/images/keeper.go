@@ -9,11 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/sandbox-runtime/sandbox-runtime/images/inflate"
 	"github.com/sandbox-runtime/sandbox-runtime/images/store"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -140,7 +139,8 @@ func (k *Keeper) AddLayer(ctx context.Context, u User, diffID string, content *o
 	}
 	defer p.Close()
 	err = told(p.AddLayer(ctx, digest, content))
-	if err != nil && bounded && strings.Contains(err.Error(), strconv.FormatInt(left, 10)) {
+	var tooLarge *inflate.TooLargeError
+	if bounded && errors.As(err, &tooLarge) {
 		err = fmt.Errorf("%w; your images may have %v, and have %v: remove images", err, spec.Size(u.MaxBytes), spec.Size(u.MaxBytes-left))
 	}
 	return err
