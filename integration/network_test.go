@@ -31,6 +31,9 @@ func newNetworkWorld(t *testing.T) *networkWorld {
 		" && ip address add "+worldHost6+"/64 dev wan nodad && ip route add default via "+worldServer6)
 	netnstest.Shell(t, w.outside, "ip link set lan up && ip address add "+worldServer+"/24 dev lan && ip address add "+worldServer6+"/64 dev lan nodad")
 	eventually(t, "the link is up", func() bool { return strings.Contains(netnstest.Shell(t, w.host, "ip -o link show wan"), "state UP") })
+	eventually(t, "the link has its address", func() bool { // the kernel gives an IPv6 address its route later
+		return strings.Contains(netnstest.Shell(t, w.host, "ip -6 route show table local"), "local "+worldHost6+" dev wan")
+	})
 	return w
 }
 

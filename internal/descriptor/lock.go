@@ -16,8 +16,15 @@ func Lock(ctx context.Context, f *os.File) error { return lock(ctx, f, unix.LOCK
 // LockShared is Lock for the shared lock.
 func LockShared(ctx context.Context, f *os.File) error { return lock(ctx, f, unix.LOCK_SH) }
 
+// The pauses of a wait for a lock. Each is a quarter longer than the one before: most holders are done within a
+// millisecond, and many that wait long must not keep the processors busy.
+const (
+	firstPause   = time.Millisecond
+	longestPause = 20 * time.Millisecond
+)
+
 func lock(ctx context.Context, f *os.File, how int) error {
-	for {
+	for pause := firstPause; ; pause = min(pause+pause/4, longestPause) {
 		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 		if err == nil {
 			return nil
@@ -30,7 +37,7 @@ func lock(ctx context.Context, f *os.File, how int) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }

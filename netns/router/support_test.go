@@ -54,8 +54,8 @@ func newWorld(t *testing.T) *world {
 	netnstest.Shell(t, w.host, "ip link set wan addrgenmode none up && ip address add "+hostIPv4+"/24 dev wan && ip route add default via "+internetIPv4+
 		" && ip address add "+hostIPv6+"/64 dev wan nodad && ip route add default via "+internetIPv6)
 	netnstest.Shell(t, w.internet, "ip link set lan up && ip address add "+internetIPv4+"/24 dev lan && ip address add "+internetIPv6+"/64 dev lan nodad")
-	// The kernel reports the carrier some time later. Tests compare states of the host.
-	netnstest.Shell(t, w.host, "for n in $(seq 1000); do ip -o link show wan | grep -q 'state UP' && exit 0; sleep 0.01; done; exit 1")
+	// The kernel reports the carrier, and adds the route of an IPv6 address, some time later. Tests compare states of the host.
+	netnstest.Shell(t, w.host, "for n in $(seq 1000); do ip -o link show wan | grep -q 'state UP' && ip -6 route show table local | grep -q 'local "+hostIPv6+" ' && exit 0; sleep 0.01; done; exit 1")
 	return w
 }
 
