@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
@@ -18,7 +20,10 @@ type Cgroup struct {
 }
 
 // cgroups attaches mounts at /sys/fs/cgroup of a root. The rest of /sys stays empty.
-func (b *builder) cgroups(all []Cgroup) error {
+func (b *builder) cgroups(root *node, all []Cgroup) error {
+	if root.kind == bindNode {
+		return b.cgroupsOver(all)
+	}
 	if len(all) == 0 {
 		return nil
 	}
@@ -27,6 +32,39 @@ func (b *builder) cgroups(all []Cgroup) error {
 		return fmt.Errorf("open: %w", err)
 	}
 	defer descriptor.CloseFD(sys)
+	return b.cgroupsIn(sys, all)
+}
+
+// cgroupsOver attaches a /sys over that of an overlaid root, to which the sandbox can write.
+func (b *builder) cgroupsOver(all []Cgroup) error {
+	if err := b.directory(b.base, "sys", newDir()); err != nil {
+		return err
+	}
+	sys, err := openBeneath(b.base, "sys")
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	defer descriptor.CloseFD(sys)
+	if err := b.cgroupsIn(sys, all); err != nil {
+		return err
+	}
+	tree, err := clone(sys, unix.MOUNT_ATTR_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer descriptor.CloseFD(tree)
+	at, err := openBeneath(b.base, "root/sys")
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	defer descriptor.CloseFD(at)
+	return move(tree, at)
+}
+
+func (b *builder) cgroupsIn(sys int, all []Cgroup) error {
+	if len(all) == 0 {
+		return nil
+	}
 	top := newDir()
 	for _, c := range all {
 		if c.Name == "" {

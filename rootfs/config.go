@@ -32,6 +32,9 @@ type Config struct {
 	// /etc/hosts, hostname and resolv.conf where the image has files of these names. The file stays the caller's.
 	Image *os.File
 
+	// Writable has the root be an overlay of the image, as one of Overlays is at its own path.
+	Writable bool
+
 	// Prefixes are directories shown read-only at their own path, as
 	// FindLanguages names them.
 	Prefixes []string
@@ -149,8 +152,11 @@ func (c *Config) validate() error {
 			return err
 		}
 	}
-	if c.Store == nil && len(c.Overlays)+len(c.Areas) > 0 {
+	if c.Store == nil && (c.Writable || len(c.Overlays)+len(c.Areas) > 0) {
 		return errors.New("overlays and areas need a store to lie in")
+	}
+	if c.Writable && c.Image == nil {
+		return errors.New("only the root of an image can be writable")
 	}
 	return c.validateOverlays()
 }

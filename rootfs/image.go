@@ -23,10 +23,22 @@ func (p *plan) imageRoot(cfg *Config) error {
 	}
 	s := &source{path: imageName, origin: imageName, real: imageName, fd: fd, tree: -1, shown: asOnDisk, dir: true}
 	p.sources = append(p.sources, s)
-	if err := p.rootOf(s); err != nil {
+	if cfg.Writable {
+		p.overlaidRoot(s)
+	} else if err := p.rootOf(s); err != nil {
 		return err
 	}
 	return p.placeImageFiles(cfg)
+}
+
+// overlaidRoot plans the root as one overlay. At the places of notTaken the image can have links, which must not lead
+// the sandbox's own directories to other places.
+func (p *plan) overlaidRoot(s *source) {
+	s.path, s.image, s.overlay = "/", true, &overlay{}
+	p.root.kind, p.root.src = bindNode, s
+	for _, name := range notTaken {
+		p.root.put(name, &node{kind: passNode})
+	}
 }
 
 // imageFiles are the generated files of /etc that an image's root has.

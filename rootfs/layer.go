@@ -29,14 +29,14 @@ func (b *builder) overlay(n *node) error {
 		return fmt.Errorf("move_mount: %w", err)
 	}
 	lowers := path.Join(b.dir, "lower", number)
-	made, err := b.points(n, number)
+	points, err := b.points(n, number)
 	if err != nil {
 		return err
 	}
-	if made {
-		lowers = path.Join(b.dir, "points", number) + ":" + lowers
+	if points != "" {
+		lowers = path.Join(b.dir, points) + ":" + lowers
 	}
-	if err := b.upper(n.src.tree, number); err != nil {
+	if err := b.upper(n.src, number); err != nil {
 		return err
 	}
 	layer := path.Join(b.dir, "store/layer", number)
@@ -56,14 +56,20 @@ func (b *builder) overlay(n *node) error {
 }
 
 // upper makes an overlay's upper layer, whose top has the lower one's owner and
-// mode.
-func (b *builder) upper(lower int, number string) error {
+// mode. The top of an image is open to all users, as it is without an overlay.
+func (b *builder) upper(lower *source, number string) error {
 	dir, err := makeBelow(b.store, "layer/"+number)
 	if err != nil {
 		return err
 	}
 	defer descriptor.CloseFD(dir)
-	return makeLayer(dir, lower)
+	if err := makeLayer(dir, lower.tree); err != nil || !lower.image {
+		return err
+	}
+	if err := b.own(dir, "data", newDir(), unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	return unix.Fchmodat(dir, "data", 0o755, 0)
 }
 
 // makeLayer makes the directories of an upper layer, empty, over a lower one.
@@ -117,32 +123,40 @@ func openOverlay(directories ...[2]string) (*fsmount.Context, error) {
 
 // points makes the mount points that an overlay's source does not have, in a layer
 // between it and the upper one: they are no change of the sandbox's. It returns
-// whether there are any.
-func (b *builder) points(n *node, number string) (bool, error) {
+// the layer's place in the skeleton, empty if there are none. Those of an image lie in the
+// store, for the overlays that follow this one.
+func (b *builder) points(n *node, number string) (string, error) {
 	var missing []point
 	if err := n.missing(n.src.tree, ".", false, &missing); err != nil || len(missing) == 0 {
-		return false, err
+		return "", err
 	}
-	all, err := b.make("points")
+	place := path.Join("points", number)
+	if n.src.image {
+		place = path.Join("store", imagePoints)
+	}
+	all, err := b.make(path.Dir(place))
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	defer descriptor.CloseFD(all)
-	if err := copyDir(n.src.tree, ".", all, number); err != nil {
-		return false, err
+	if err := copyDir(n.src.tree, ".", all, path.Base(place)); err != nil {
+		return "", err
 	}
-	top, err := openBeneath(all, number)
+	top, err := openBeneath(all, path.Base(place))
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	defer descriptor.CloseFD(top)
 	for _, p := range missing {
 		if err := b.point(n.src.tree, top, p); err != nil {
-			return false, fmt.Errorf("make mount point %s: %w", p.rel, err)
+			return "", fmt.Errorf("make mount point %s: %w", p.rel, err)
 		}
 	}
-	return true, nil
+	return place, nil
 }
+
+// imagePoints is the place in a store of the mount points that an image lacks.
+const imagePoints = "points/image"
 
 // A point is a place that an overlay's source does not have.
 type point struct {
@@ -157,12 +171,9 @@ func (n *node) missing(lower int, rel string, below bool, all *[]point) error {
 		c, at := n.children[name], path.Join(rel, name)
 		gone := below
 		if !below {
-			fd, err := openBeneath(lower, at)
-			if gone = errors.Is(err, fs.ErrNotExist); err != nil && !gone {
+			var err error
+			if gone, err = c.isGone(lower, at); err != nil {
 				return fmt.Errorf("open %s: %w", at, err)
-			}
-			if !gone {
-				descriptor.CloseFD(fd)
 			}
 		}
 		if gone {
@@ -175,6 +186,20 @@ func (n *node) missing(lower int, rel string, below bool, all *[]point) error {
 		}
 	}
 	return nil
+}
+
+// isGone says whether a lower layer lacks a node, or has a file or a link where the node is a directory.
+func (n *node) isGone(lower int, at string) (bool, error) {
+	fd, err := openBeneath(lower, at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer descriptor.CloseFD(fd)
+	there, err := examine(fd)
+	return n.isDir() && there.mode&unix.S_IFMT != unix.S_IFDIR, err
 }
 
 // point makes one, and the directories above it as they are in the lower layer.

@@ -16,7 +16,7 @@ import (
 func (p *plan) hide() error {
 	var overlaid []*source
 	p.root.eachSource(func(s *source) {
-		if s.overlay != nil {
+		if s.overlay != nil && !s.image { // an image has no paths of the host
 			overlaid = append(overlaid, s)
 		}
 	})

@@ -77,13 +77,13 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 			}
 		}()
 	}
-	if err := b.directory(base, "root", root); err != nil {
+	if err := b.root(base, root); err != nil {
 		return m, fmt.Errorf("mount root on %s: %w", dir, err)
 	}
 	if err := b.attachRepetitions(); err != nil {
 		return m, fmt.Errorf("mount root on %s: %w", dir, err)
 	}
-	if err := b.cgroups(r.cgroups); err != nil {
+	if err := b.cgroups(root, r.cgroups); err != nil {
 		return m, fmt.Errorf("mount cgroups on %s: /sys/fs/cgroup: %w", dir, err)
 	}
 	m.Path = filepath.Join(dir, "root")
@@ -179,6 +179,14 @@ func (b *builder) close() {
 	if b.store >= 0 {
 		descriptor.CloseFD(b.store)
 	}
+}
+
+// root makes the sandbox's root.
+func (b *builder) root(base int, n *node) error {
+	if n.kind == bindNode {
+		return b.bind(base, "root", n)
+	}
+	return b.directory(base, "root", n)
 }
 
 // fill makes the children of a directory of the skeleton.

@@ -28,7 +28,7 @@ func (o *overlay) again() *overlay {
 	return &overlay{}
 }
 
-// Tree is a directory of the host that is overlaid.
+// Tree is a directory of the host, or the root of an image, that is overlaid.
 type Tree struct {
 	// Path is its place on the host and in the sandbox, Layer the number of its
 	// layer in the store.
@@ -38,7 +38,9 @@ type Tree struct {
 	// for its own. OnDisk says that there is none such: all ids are as on disk.
 	UID, GID uint32
 	OnDisk   bool
-	// Device and Inode tell the directory from another that takes its name.
+	// Image says that the tree is the root of an image, and of no path of the host.
+	Image bool
+	// Device and Inode tell the directory from another that takes its name. They are zero for an image.
 	Device, Inode uint64
 }
 
@@ -218,8 +220,8 @@ func (p *plan) number() (trees []Tree) {
 			return
 		}
 		s.overlay.layer = len(trees)
-		t := Tree{Path: s.path, Layer: s.overlay.layer, UID: s.uid, GID: s.gid, OnDisk: s.shown == asOnDisk}
-		if i, err := identify(s.fd); err == nil { // else it is none that can be opened again
+		t := Tree{Path: s.path, Layer: s.overlay.layer, UID: s.uid, GID: s.gid, OnDisk: s.shown == asOnDisk, Image: s.image}
+		if i, err := identify(s.fd); err == nil && !s.image { // else it is none that can be opened again
 			t.Device, t.Inode = i.device(), i.inode
 		}
 		trees = append(trees, t)

@@ -161,7 +161,7 @@ type spot struct {
 // find walks to a path of the planned root. It returns the rest of the path that is
 // missing.
 func (p *plan) find(target string) (at spot, missing []string, err error) {
-	trail := []spot{{path: "/", node: p.root, dir: true}}
+	trail := []spot{spot{path: "/", dir: true}.onto(p.root)}
 	todo := split(target)
 	for links := 0; len(todo) > 0; {
 		name := todo[0]

@@ -3,6 +3,7 @@ package rootfs
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"syscall"
 
@@ -141,28 +142,61 @@ func OpenLower(cfg Config, t Tree, uids, gids []specs.LinuxIDMapping) (_ *os.Fil
 	return tree, nil
 }
 
+// OpenImage makes a lower layer of a mounted image, with the ids of a sandbox that is up, and returns the layer. The
+// mount of the image stays the caller's; before Linux 6.15 it is used up.
+func OpenImage(tree *os.File, uids, gids []specs.LinuxIDMapping) (*os.File, error) {
+	layer, err := copyMount(int(tree.Fd()))
+	if errors.Is(err, unix.EINVAL) { // the kernel copies no detached mount
+		layer, err = unix.FcntlInt(tree.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lower layer of the image: %w", err)
+	}
+	file := os.NewFile(uintptr(layer), imageName)
+	if err := mapFrozen(file, userns.Map{UIDs: sysMappings(uids), GIDs: sysMappings(gids)}); err != nil {
+		return nil, errors.Join(fmt.Errorf("idmap the image: %w", err), file.Close())
+	}
+	return file, nil
+}
+
+// OpenImagePoints opens the mount points in a store that the image of its sandbox lacks. Nil: the image lacks none.
+func OpenImagePoints(store *os.File) (*os.File, error) {
+	f, err := OpenDir(store, imagePoints)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return f, err
+}
+
 // device is the number of the object's file system in one word.
 func (i identity) device() uint64 { return unix.Mkdev(i.major, i.minor) }
 
 // MapFrozen makes a detached mount of another sandbox's store read-only, and has its
 // ids, which are of the inside, be those that a sandbox with these maps has.
 func MapFrozen(f *os.File, uids, gids []specs.LinuxIDMapping) error {
-	var spaces userns.Namespaces
-	defer spaces.Close()
-	space, err := spaces.Descriptor(userns.Map{UIDs: sysMappings(uids), GIDs: sysMappings(gids)})
-	if err != nil {
-		return err
-	}
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | unix.MOUNT_ATTR_RDONLY, Userns_fd: uint64(space)}
-	if err := unix.MountSetattr(int(f.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
+	host := syscall.SysProcIDMap{ContainerID: storeRoot, HostID: 0, Size: 1}
+	if err := mapFrozen(f, userns.Map{UIDs: append(sysMappings(uids), host), GIDs: append(sysMappings(gids), host)}); err != nil {
 		return fmt.Errorf("idmap the layers of a snapshot: %w", err)
 	}
 	return nil
 }
 
-// sysMappings are an OCI map's, with the host's root as in every store.
+func mapFrozen(f *os.File, ids userns.Map) error {
+	var spaces userns.Namespaces
+	defer spaces.Close()
+	space, err := spaces.Descriptor(ids)
+	if err != nil {
+		return err
+	}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | unix.MOUNT_ATTR_RDONLY, Userns_fd: uint64(space)}
+	if err := unix.MountSetattr(int(f.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return os.NewSyscallError("mount_setattr", err)
+	}
+	return nil
+}
+
 func sysMappings(in []specs.LinuxIDMapping) []syscall.SysProcIDMap {
-	out := []syscall.SysProcIDMap{{ContainerID: storeRoot, HostID: 0, Size: 1}}
+	var out []syscall.SysProcIDMap
 	for _, m := range in {
 		out = append(out, syscall.SysProcIDMap{ContainerID: int(m.ContainerID), HostID: int(m.HostID), Size: int(m.Size)})
 	}

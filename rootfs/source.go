@@ -35,6 +35,7 @@ type source struct {
 	uid, gid uint32
 
 	overlay *overlay // nil: the tree itself is shown
+	image   bool     // the root of an image
 	view    *view    // nil: the inodes are the host's
 	at      string   // the place in the view's directory
 

@@ -90,7 +90,7 @@ func named(dir string, paths []string) string {
 // ones.
 func (c *Changes) recover(ctx context.Context) error {
 	for _, t := range c.trees {
-		if t.Moved {
+		if t.Moved || t.Image {
 			continue
 		}
 		done, err := recoverTree(t.Path, t.Top, func(source string, stamps map[string]layer.Stamp) error {

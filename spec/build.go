@@ -61,7 +61,7 @@ func Build(c Config, h Host) *specs.Spec {
 	return &specs.Spec{
 		Version:  specs.Version,
 		Hostname: c.Hostname,
-		Root:     &specs.Root{Path: h.Root, Readonly: true},
+		Root:     &specs.Root{Path: h.Root, Readonly: !c.Writable},
 		Process:  initProcess(h.Init),
 		Mounts:   mounts(h, c.Limits.ShmSize),
 		Linux: &specs.Linux{

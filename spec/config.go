@@ -27,9 +27,13 @@ type Config struct {
 	// the host's own /usr and its companions.
 	Rootfs string `json:"rootfs,omitempty"`
 
-	// Image is an image of the launcher's store whose files become the sandbox's root, read-only: a name, an id, or the
-	// beginning of an id. The image's user, environment and directory hold where the configuration has none.
+	// Image is an image of the launcher's store whose files become the sandbox's root, read-only without Writable: a name,
+	// an id, or the beginning of an id. The image's user, environment and directory hold where the configuration has none.
 	Image string `json:"image,omitempty"`
+
+	// Writable has the whole root be writable, which takes an Image. The writes go to a layer of the sandbox, as those to
+	// Overlays do, and the image stays as it is. Volumes of the image stay apart: they begin empty, and no snapshot has them.
+	Writable bool `json:"writable,omitempty"`
 
 	// Workspace is the host directory mounted read-write at /workspace.
 	// Empty: an empty one that vanishes with the sandbox.

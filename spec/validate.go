@@ -114,6 +114,8 @@ const maxImage = 512
 
 func (c Config) validateImage(p *problems) {
 	switch {
+	case c.Image == "" && c.Writable:
+		p.add("writable", "needs an image; for the host's own files overlay the directories that the sandbox writes to")
 	case c.Image == "":
 	case len(c.Image) > maxImage:
 		p.add("image", "%d bytes are more than the %d a name may have", len(c.Image), maxImage)

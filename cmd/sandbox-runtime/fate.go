@@ -24,7 +24,7 @@ func fateOf(cmd *cli.Command, c spec.Config) (_ *review.Fate, notes func() []str
 	notes = func() []string { return strings.FieldsFunc(kept.String(), func(r rune) bool { return r == '\n' }) }
 	f := &review.Fate{
 		Review: cmd.Bool("review"), Apply: cmd.Bool("apply"), Keep: cmd.Bool("keep"),
-		Overlaid: len(c.Overlays) > 0, OnDisk: c.Storage == spec.StorageDisk,
+		Overlaid: len(c.Overlays) > 0 || c.Writable, OnDisk: c.Storage == spec.StorageDisk,
 		Talk:    &review.Conversation{In: os.Stdin, Out: out},
 		Program: commandline.ProgramWithDirs(cmd),
 	}

@@ -67,6 +67,21 @@ func (u User) use(ctx context.Context, name, by string) (*Held, error) {
 	return h, nil
 }
 
+// Open opens an image without a use. A removal can take the image, but not the open files. The caller closes the Held.
+func (u User) Open(ctx context.Context, name string) (*Held, error) {
+	unlock, err := u.store.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	image, _, err := u.findLocked(name)
+	var h *Held
+	if err == nil {
+		h, err = u.store.openImageLocked(image)
+	}
+	return h, during("open image "+clip(name), err)
+}
+
 // openImageLocked opens the files of an image, and checks the index. It marks damaged content.
 func (s *Store) openImageLocked(image Image) (*Held, error) {
 	if image.Damaged != "" {

@@ -25,8 +25,10 @@ func All() []Flag {
 	all := []Flag{
 		Text("rootfs", "`DIR` whose files are the root, read-only (default: the host's own /usr, /bin, /lib...)", "rootfs",
 			func(c *spec.Config, v string) error { return setText(&c.Rootfs, v) }),
-		Text("image", "`IMAGE` whose files are the root, read-only: a name, an id or the beginning of an id", "image",
+		Text("image", "`IMAGE` whose files are the root, read-only without --writable: a name, an id or the beginning of an id", "image",
 			func(c *spec.Config, v string) error { return setText(&c.Image, v) }),
+		{&cli.BoolFlag{Name: "writable", Usage: "have the whole root of --image be writable; writes go to a layer, and the image stays as it is"}, "writable",
+			func(c *spec.Config, v string) (err error) { c.Writable, err = strconv.ParseBool(v); return err }},
 		Text("workspace", "`DIR` to mount at /workspace, read-write (default: an empty one that vanishes)", "workspace",
 			func(c *spec.Config, v string) error { return setText(&c.Workspace, v) }),
 		list("overlay", "host `DIR` to show at its own path; writes go to a layer (repeatable)", "overlays", addOverlay),

@@ -16,6 +16,7 @@ import (
 
 // A Root is an image that a sandbox uses.
 type Root struct {
+	ID     string
 	Config []byte
 	// Tree is the root directory of a detached mount of the image, which the caller must close. Before Linux 6.15 it
 	// is the only one of this mount.
@@ -36,10 +37,25 @@ func (k *Keeper) Use(ctx context.Context, uid uint32, name, by string) (*Root, e
 		if err != nil {
 			return errors.Join(err, u.Release(ctx, by))
 		}
-		root = &Root{held.Config, tree}
+		root = &Root{string(held.Image.ID), held.Config, tree}
 		return nil
 	})
 	return root, err
+}
+
+// Mount mounts an image that is in use, by its id. The caller must close the root directory of the mount, which is as
+// in a Root.
+func (k *Keeper) Mount(ctx context.Context, uid uint32, id string) (*os.File, error) {
+	user, err := k.user(ctx, uid)
+	if err != nil {
+		return nil, err
+	}
+	held, err := user.Open(ctx, id)
+	if err != nil {
+		return nil, told(err)
+	}
+	defer held.Close()
+	return k.mounts.tree(held)
 }
 
 // Release ends all uses by a sandbox, by any user. It is no error if there are none.

@@ -21,7 +21,7 @@ type Tree struct {
 	// change of others.
 	Stamps map[string]layer.Stamp
 	// Host is the overlaid directory if Path leads to another directory, or to none.
-	// Nil: Path leads to the directory, or nobody can find the directory any more.
+	// Nil: Path leads to the directory, or nobody can find the directory any more. An image is always there.
 	Host *os.File
 }
 
@@ -41,6 +41,8 @@ type TreeHead struct {
 	// inside.
 	Owner  Owner `json:"owner"`
 	OnDisk bool  `json:"on_disk,omitempty"`
+	// Image says that the tree is the root of an image: Host is the image, and Path is only in the sandbox.
+	Image bool `json:"image,omitempty"`
 	// User is as whom the files of the sandbox's user show in the layers. Id i of
 	// the inside, of any other, shows as Base+i.
 	User Owner `json:"user"`

@@ -187,7 +187,7 @@ func (m *making) attach(ctx context.Context, p *parts) error {
 		return nil
 	}
 	if p.additions != nil {
-		m.record.Trees = record.NewTrees(p.additions.Trees(), p.since)
+		m.record.Trees = record.NewTrees(p.additions.Trees(), "", p.since)
 		m.record.Notes = append(m.record.Notes, p.additions.Notes()...)
 	}
 	thread, err := mountns.EnterNamed(m.record.Init)

@@ -21,6 +21,7 @@ import (
 
 // An imageRoot is the image of a sandbox that is being made.
 type imageRoot struct {
+	id     string
 	config spec.ImageConfig
 	tree   *os.File
 }
@@ -30,6 +31,15 @@ func (i imageRoot) close() { descriptor.Close(i.tree) }
 // imageUse names a sandbox in the store of images, which several state roots can share.
 func (l *Launcher) imageUse(id string) string {
 	return id + "@" + strings.TrimSuffix(l.CgroupPrefix(), "-")
+}
+
+// mountImage mounts an image that a sandbox uses.
+func (l *Launcher) mountImage(r record.Record, id string) (*os.File, error) {
+	tree, err := l.images.Mount(context.Background(), r.UID, id)
+	if err != nil {
+		return nil, fmt.Errorf("image of the sandbox: %w", err)
+	}
+	return tree, nil
 }
 
 // useImage mounts the image of the request, and gives the request those settings of the image that it lacks. The
@@ -42,7 +52,7 @@ func (m *making) useImage(ctx context.Context) error {
 	if err != nil {
 		return launch.Refusal(fmt.Errorf("image: %w", err))
 	}
-	m.image.tree = used.Tree
+	m.image.tree, m.image.id = used.Tree, used.ID
 	if m.image.config, err = spec.ReadImageConfig(used.Config); err != nil {
 		return launch.Refusal(err)
 	}

@@ -53,7 +53,7 @@ func (s *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 			return nil, err
 		}
 	}
-	b := &layerReader{box: s.session.Sandbox, record: r, store: held, unprivileged: unprivileged}
+	b := &layerReader{box: s.session.Sandbox, record: r, store: held, unprivileged: unprivileged, image: s.launcher.mountImage}
 	// Only a mount that shows the inside ids can be mapped to the ids of the owner.
 	if files := r.Backend(s.launcher.Roots); unprivileged && files.Durable() {
 		if b.store, err = files.Mount(); err != nil {
@@ -79,6 +79,8 @@ type layerReader struct {
 	// unprivileged says that the layers are for a client that has only the rights of the trees'
 	// owner.
 	unprivileged bool
+	// image mounts an image that the sandbox uses.
+	image func(record.Record, string) (*os.File, error)
 }
 
 // trees opens the layers of all trees.
@@ -98,9 +100,27 @@ func (b *layerReader) trees() (trees []HeldTree, err error) {
 		if err := b.tree(t, &trees[i]); err != nil {
 			return nil, err
 		}
-		trees[i].Host = t.Lost(b.unprivileged)
+		if trees[i].Host, err = b.host(t); err != nil {
+			return nil, err
+		}
 	}
 	return trees, nil
+}
+
+// host opens the directory below the layers, where the client does not find it at its path.
+func (b *layerReader) host(t record.Tree) (*os.File, error) {
+	if t.Image == "" {
+		return t.Lost(b.unprivileged), nil
+	}
+	image, err := b.image(b.record, t.Image)
+	if err != nil {
+		return nil, err
+	}
+	shown, err := record.ReadOnly(image)
+	if shown == image { // the kernel makes no other mount of it
+		return shown, err
+	}
+	return shown, errors.Join(err, image.Close())
 }
 
 // tree opens the layers of one tree, the uppermost first.

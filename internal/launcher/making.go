@@ -195,6 +195,7 @@ func (m *making) rootConfig(from Sources) (rootfs.Config, error) {
 	r := rootfs.Config{
 		Dir:         c.Rootfs,
 		Image:       m.image.tree,
+		Writable:    c.Writable,
 		Workspace:   c.Workspace,
 		Files:       from.Files,
 		Peer:        from.peer(),
@@ -265,7 +266,7 @@ func (m *making) start(ctx context.Context, profile *specs.LinuxSeccomp, filter 
 	}
 	defer thread.Stop()
 	err = thread.Do(func() error {
-		m.record.Trees = record.NewTrees(m.root.Trees(), record.Now())
+		m.record.Trees = record.NewTrees(m.root.Trees(), m.image.id, record.Now())
 		mounted, err := mountRoot(m.root)
 		if err != nil {
 			return err

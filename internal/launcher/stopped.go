@@ -92,7 +92,7 @@ func (s *Sandbox) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldT
 			return nil, err
 		}
 	}
-	b := &layerReader{box: s.session.Sandbox, record: r, store: top, inside: true, unprivileged: unprivileged}
+	b := &layerReader{box: s.session.Sandbox, record: r, store: top, inside: true, unprivileged: unprivileged, image: s.launcher.mountImage}
 	trees, err := b.trees()
 	if err != nil {
 		return nil, err

@@ -13,6 +13,9 @@ import (
 
 // mark prepares the marks of the tree's changes.
 func (t *Tree) mark() {
+	if t.Image { // the host runs nothing of it
+		return
+	}
 	if place, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", t.Top.Fd())); err == nil && place != t.Path {
 		t.real = place
 	}
@@ -43,6 +46,9 @@ func (t *Tree) isRepository(dir string) bool {
 // pathMark is the mark of a change by its place on the host. The change has a relative
 // path.
 func (t *Tree) pathMark(c spec.Change) (autorun.Mark, bool) {
+	if t.marker == nil {
+		return autorun.Mark{}, false
+	}
 	mark, ok := t.marker.Path(path.Join(t.Path, c.Path), c)
 	if t.real != "" && !mark.Held {
 		if other, has := t.marker.Path(path.Join(t.real, c.Path), c); has && (other.Held || !ok) {

@@ -33,6 +33,13 @@ func (t *Tree) Open() error {
 // openBase opens the overlaid directory: at its path, or else as the launcher found it.
 // A directory that is gone has no base.
 func (t *Tree) openBase() error {
+	if t.Image {
+		if t.Host == nil {
+			return errors.New("the launcher sent no image")
+		}
+		t.Top, t.Host = t.Host, nil
+		return nil
+	}
 	there, err := t.isAtPath()
 	if err != nil {
 		return err
@@ -77,9 +84,14 @@ func (t *Tree) is(st unix.Stat_t) bool {
 	return t.Inode == 0 && st.Mode&unix.S_IFMT == unix.S_IFDIR || st.Ino == t.Inode && st.Dev == t.Device
 }
 
+// OfImage is the reason why nothing is applied to the root of an image.
+const OfImage = "nothing of the host is below the layer of an image's root; save the changes, or copy files with cp"
+
 // Applicable returns an error if nothing can be applied to the tree.
 func (t *Tree) Applicable() error {
 	switch {
+	case t.Image:
+		return fmt.Errorf("apply to %s: %s", t.Path, OfImage)
 	case t.Moved:
 		return fmt.Errorf("apply to %s: the host has moved, replaced or deleted the overlaid directory; put it back in its place, or save the changes", t.Path)
 	case t.Partial:
@@ -109,7 +121,7 @@ type Tree struct {
 	// Top is the directory of the host. Nil: it is gone, and an empty one stands for it.
 	Top    *os.File
 	Stack  layer.Stack
-	marker *autorun.Marker
+	marker *autorun.Marker // nil for an image
 	// Moved says that the path leads to another directory, or to none.
 	Moved bool
 	// real is where the tree lies, if Path leads there by a link.

@@ -31,6 +31,9 @@ type cover struct {
 	mount *os.File
 }
 
+// isRoot says that the place is the root of the sandbox's processes, which no mount can cover.
+func (c *cover) isRoot() bool { return c.Path == "/" }
+
 // covers are the places of a sandbox. The caller must close them.
 type covers []*cover
 
@@ -105,9 +108,9 @@ func (all covers) below(at string, mounts []*mountinfo.Info) (rels []string) {
 		}
 	}
 	for _, m := range mounts {
-		rel := strings.TrimPrefix(m.Mountpoint, at+"/")
+		rel := strings.TrimPrefix(m.Mountpoint, strings.TrimSuffix(at, "/")+"/")
 		isPlace := slices.ContainsFunc(all, func(c *cover) bool { return c.Path == m.Mountpoint })
-		if m.Parent == top && rel != m.Mountpoint && !isPlace && !slices.Contains(rels, rel) {
+		if m.Parent == top && rel != m.Mountpoint && rel != "" && !isPlace && !slices.Contains(rels, rel) {
 			rels = append(rels, rel)
 		}
 	}
@@ -124,7 +127,11 @@ func (all covers) put() error {
 				return fmt.Errorf("%s: %w", path.Join(c.Path, rel), err)
 			}
 		}
-		if err := mountns.Attach(c.mount, c.Path); err != nil {
+		attach := mountns.Attach
+		if c.isRoot() {
+			attach = func(tree *os.File, _ string) error { return mountns.Pivot(tree, c.live) }
+		}
+		if err := attach(c.mount, c.Path); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,9 @@ import (
 type Keeper struct {
 	record.Roots
 	// self identifies the launcher's process.
-	self    func() (process.ID, error)
+	self func() (process.ID, error)
+	// image mounts an image that a sandbox uses.
+	image   func(record.Record, string) (*os.File, error)
 	sweeper *trash.Sweeper
 	trash   *trash.Can
 	// tending waits for the goroutines that sync snapshots.
@@ -33,8 +35,8 @@ type Keeper struct {
 }
 
 // NewKeeper returns the keeper of a launcher, which waits for tending before it ends.
-func NewKeeper(in record.Roots, self func() (process.ID, error), s *trash.Sweeper, can *trash.Can, tending *sync.WaitGroup) *Keeper {
-	return &Keeper{Roots: in, self: self, sweeper: s, trash: can, tending: tending}
+func NewKeeper(in record.Roots, self func() (process.ID, error), image func(record.Record, string) (*os.File, error), s *trash.Sweeper, can *trash.Can, tending *sync.WaitGroup) *Keeper {
+	return &Keeper{Roots: in, self: self, image: image, sweeper: s, trash: can, tending: tending}
 }
 
 // Files are the files of a sandbox as layers: transactions, snapshots, discards and

@@ -22,6 +22,7 @@ type stacker struct {
 	roots  record.Roots
 	record record.Record
 	store  *os.File
+	image  func(record.Record, string) (*os.File, error)
 	// images are the snapshots', by their names: read-only, with the sandbox's ids.
 	images map[string]*os.File
 }
@@ -29,7 +30,7 @@ type stacker struct {
 // stack makes the overlays of the covers, each with a new layer in the directory that
 // layer makes, and then the mounts that show one of them at a second place.
 func (k *Keeper) stack(r record.Record, store *os.File, all covers, layer func(i int, c *cover) (*os.File, error)) error {
-	s := &stacker{roots: k.Roots, record: r, store: store, images: map[string]*os.File{}}
+	s := &stacker{roots: k.Roots, record: r, store: store, image: k.image, images: map[string]*os.File{}}
 	defer func() { descriptor.Close(slices.Collect(maps.Values(s.images))...) }()
 	for i, c := range all {
 		if c.Same != "" {
@@ -113,6 +114,10 @@ func (k *stacker) lower(c *cover) (all []*os.File, err error) {
 	if c.Tree == nil {
 		return all, nil
 	}
+	if c.Tree.Image != "" {
+		below, err := k.imageBelow(c.Tree.Image)
+		return append(all, below...), err
+	}
 	r, t := k.record, c.Tree
 	base, err := rootfs.OpenLower(r.TreeConfig(k.roots), rootfs.Tree{
 		Path: t.Path, UID: t.UID, GID: t.GID, OnDisk: t.OnDisk, Device: t.Device, Inode: t.Inode,
@@ -121,6 +126,24 @@ func (k *stacker) lower(c *cover) (all []*os.File, err error) {
 		return all, err
 	}
 	return append(all, base), nil
+}
+
+// imageBelow opens an image with the mount points that it lacks.
+func (k *stacker) imageBelow(id string) ([]*os.File, error) {
+	tree, err := k.image(k.record, id)
+	if err != nil {
+		return nil, err
+	}
+	defer tree.Close()
+	layer, err := rootfs.OpenImage(tree, k.record.UIDMappings, k.record.GIDMappings)
+	if err != nil {
+		return nil, err
+	}
+	points, err := rootfs.OpenImagePoints(k.store)
+	if points == nil {
+		return []*os.File{layer}, err
+	}
+	return []*os.File{points, layer}, nil
 }
 
 // frozen opens a layer of another image.

@@ -33,6 +33,9 @@ func (v *Files) TakeBackSwitch() error {
 		}
 	}
 	defer s.covers.close()
+	if err := s.uncoverRoot(); err != nil {
+		return err
+	}
 	if s.thread, err = mountns.Enter(r.Init); err != nil {
 		return err
 	}
@@ -47,6 +50,30 @@ func (v *Files) TakeBackSwitch() error {
 		return err
 	}
 	return s.end()
+}
+
+// uncoverRoot unmounts what a pivot that was cut short has left over the root of the sandbox's processes: the new root
+// before the pivot, or the old one after it.
+func (s *switching) uncoverRoot() error {
+	if !slices.ContainsFunc(s.covers, (*cover).isRoot) {
+		return nil
+	}
+	thread, err := mountns.Enter(s.record.Init)
+	if err != nil {
+		return err
+	}
+	defer thread.Stop()
+	has, err := mountID(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/root", s.record.Init.Pid), 0)
+	if err != nil {
+		return fmt.Errorf("root of the sandbox: %w", err)
+	}
+	return thread.Do(func() error {
+		top, err := mountID(unix.AT_FDCWD, "/", 0)
+		if err != nil || top == has {
+			return err
+		}
+		return mountns.Uncover()
+	})
 }
 
 // finish mounts the new layers at the places where the present mount is still frozen.

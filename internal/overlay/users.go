@@ -16,10 +16,10 @@ import (
 // users names the processes of the sandbox that have their directory, or an open file, in
 // the old mounts. The processes are paused.
 func (s *switching) users() (all []string) {
-	mounts := map[uint64]bool{}
+	mounts := map[uint64]*cover{}
 	for _, c := range s.covers {
 		if id, err := mountID(int(c.live.Fd()), "", unix.AT_EMPTY_PATH); err == nil {
-			mounts[id] = true
+			mounts[id] = c
 		}
 	}
 	pids, err := s.files.Group.Procs()
@@ -37,13 +37,13 @@ func (s *switching) users() (all []string) {
 }
 
 // userOf names the part of one of the mounts that a process uses, if any.
-func userOf(pid int, mounts map[uint64]bool) string {
+func userOf(pid int, mounts map[uint64]*cover) string {
 	proc := "/proc/" + strconv.Itoa(pid)
-	if id, err := mountID(unix.AT_FDCWD, proc+"/cwd", 0); err == nil && mounts[id] {
+	if id, err := mountID(unix.AT_FDCWD, proc+"/cwd", 0); err == nil && mounts[id] != nil && !mounts[id].moves(proc+"/cwd") {
 		at, _ := os.Readlink(proc + "/cwd")
 		return "its directory in " + at
 	}
-	if id, err := mountID(unix.AT_FDCWD, proc+"/root", 0); err == nil && mounts[id] {
+	if id, err := mountID(unix.AT_FDCWD, proc+"/root", 0); err == nil && mounts[id] != nil && !mounts[id].moves(proc+"/root") {
 		return "its root there"
 	}
 	files, err := filepath.Glob(proc + "/fd/*")
@@ -51,12 +51,18 @@ func userOf(pid int, mounts map[uint64]bool) string {
 		return ""
 	}
 	for _, file := range files {
-		if id, err := mountID(unix.AT_FDCWD, file, 0); err == nil && mounts[id] {
+		if id, err := mountID(unix.AT_FDCWD, file, 0); err == nil && mounts[id] != nil {
 			at, _ := os.Readlink(file)
 			return at + " open"
 		}
 	}
 	return ""
+}
+
+// moves says that a directory of a process is the root directory, in place of which the process gets the new one.
+func (c *cover) moves(dir string) bool {
+	var root, st unix.Stat_t
+	return c.isRoot() && unix.Fstat(int(c.live.Fd()), &root) == nil && unix.Stat(dir, &st) == nil && st.Dev == root.Dev && st.Ino == root.Ino
 }
 
 // mountID is the number of the mount that something is on.

@@ -59,7 +59,7 @@ func (r Record) userAs(inside bool) launch.Owner {
 func (r Record) Describe(t Tree, inside bool) launch.Tree {
 	user := *r.Config.User
 	out := launch.TreeHead{
-		Path: t.Path, Device: t.Device, Inode: t.Inode, Since: t.Since, OnDisk: t.OnDisk, Base: int64(r.IDBase),
+		Path: t.Path, Device: t.Device, Inode: t.Inode, Since: t.Since, OnDisk: t.OnDisk, Image: t.Image != "", Base: int64(r.IDBase),
 		Owner: launch.Owner{UID: t.UID, GID: t.GID},
 		User:  r.userAs(inside),
 	}

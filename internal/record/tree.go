@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A Tree is a directory of the host that a sandbox has an overlay of.
+// A Tree is a directory of the host, or the root of an image, that a sandbox has an overlay of.
 type Tree struct {
 	// Path is its place on the host and in the sandbox.
 	Path string `json:"path"`
@@ -29,6 +29,8 @@ type Tree struct {
 	UID    uint32 `json:"uid"`
 	GID    uint32 `json:"gid"`
 	OnDisk bool   `json:"on_disk,omitempty"`
+	// Image is the id of the image whose root it is. Empty: it is a directory of the host.
+	Image string `json:"image,omitempty"`
 	// Device and Inode tell the directory from another that takes its name.
 	Device uint64 `json:"device"`
 	Inode  uint64 `json:"inode"`
@@ -36,16 +38,32 @@ type Tree struct {
 	Handle *FileHandle `json:"handle,omitempty"`
 }
 
-// NewTrees are the trees of a new sandbox.
-func NewTrees(from []rootfs.Tree, since time.Time) []Tree {
+// NewTrees are the trees of a new sandbox. image is the id of the image that the sandbox's root can be.
+func NewTrees(from []rootfs.Tree, image string, since time.Time) []Tree {
 	var all []Tree
 	for _, t := range from {
-		all = append(all, Tree{
+		tree := Tree{
 			Path: t.Path, Layers: []int{t.Layer}, Since: since, UID: t.UID, GID: t.GID, OnDisk: t.OnDisk,
-			Device: t.Device, Inode: t.Inode, Handle: HandleOf(t),
-		})
+			Device: t.Device, Inode: t.Inode,
+		}
+		if t.Image {
+			tree.Image = image
+		} else {
+			tree.Handle = HandleOf(t)
+		}
+		all = append(all, tree)
 	}
 	return all
+}
+
+// ImageTree is the tree that is the root of an image, nil if there is none.
+func (r *Record) ImageTree() *Tree {
+	for i := range r.Trees {
+		if r.Trees[i].Image != "" {
+			return &r.Trees[i]
+		}
+	}
+	return nil
 }
 
 // Now is no earlier than the time of any file that was written before. Until AwaitTick

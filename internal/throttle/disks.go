@@ -51,7 +51,9 @@ func Disks(r record.Record, data string) ([]spec.Disk, error) {
 		}
 	}
 	for _, t := range r.Trees {
-		devices = append(devices, t.Device)
+		if t.Image == "" {
+			devices = append(devices, t.Device)
+		}
 	}
 	if r.Config.Storage == spec.StorageDisk {
 		var st unix.Stat_t
