@@ -58,6 +58,20 @@ func (k *Keeper) Mount(ctx context.Context, uid uint32, id string) (*os.File, er
 	return k.mounts.tree(held)
 }
 
+// Hold notes that a snapshot of the user uses an image, by its id. The caller must call Release at the end of the use.
+func (k *Keeper) Hold(ctx context.Context, uid uint32, id, by string) error {
+	user, err := k.user(ctx, uid)
+	if err != nil {
+		return err
+	}
+	held, err := user.Use(ctx, id, by)
+	if err != nil {
+		return told(err)
+	}
+	held.Close()
+	return nil
+}
+
 // Release ends all uses by a sandbox, by any user. It is no error if there are none.
 func (k *Keeper) Release(ctx context.Context, by string) error {
 	if _, err := os.Lstat(k.dir); errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {

@@ -41,9 +41,9 @@ func (c *Client) Create(ctx context.Context, create Create) (spec.Info, error) {
 	return info, c.keep(ctx, ch)
 }
 
-// resolve asks for the overlays of a fork that names none: the client has to open them.
+// resolve asks for the overlays of a fork that names none, which the client has to open, and for its image.
 func (c *Client) resolve(ctx context.Context, create *Create) error {
-	if create.From == "" || len(create.Config.Overlays) > 0 {
+	if create.From == "" {
 		return nil
 	}
 	beginning, err := ask(ctx, c, &Request{Op: OpBeginning, Snapshot: create.From}, func(a *Answer) *Beginning { return a.Beginning })

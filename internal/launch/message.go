@@ -31,10 +31,15 @@ type Create struct {
 type Beginning struct {
 	Overlays []string `json:"overlays,omitempty"`
 	Cwd      string   `json:"cwd,omitempty"`
+	// Image is the id of the image whose root is below a layer of the snapshot.
+	Image string `json:"image,omitempty"`
 }
 
-// Resolve has a request that names no overlays take over the beginning.
+// Resolve has a request take over the beginning: the image if it names none, and the overlays if it names none.
 func (b Beginning) Resolve(c *spec.Config) {
+	if b.Image != "" && c.Image == "" && c.Rootfs == "" {
+		c.Image, c.Writable = b.Image, true
+	}
 	if len(c.Overlays) > 0 {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/images"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -33,14 +34,22 @@ func (l *Launcher) imageUse(id string) string {
 	return id + "@" + strings.TrimSuffix(l.CgroupPrefix(), "-")
 }
 
-// mountImage mounts an image that a sandbox uses.
-func (l *Launcher) mountImage(r record.Record, id string) (*os.File, error) {
-	tree, err := l.images.Mount(context.Background(), r.UID, id)
+// layerImages are the images below layers: [overlay.Images].
+type layerImages struct{ keeper *images.Keeper }
+
+func (i layerImages) Mount(r record.Record, id string) (*os.File, error) {
+	tree, err := i.keeper.Mount(context.Background(), r.UID, id)
 	if err != nil {
 		return nil, fmt.Errorf("image of the sandbox: %w", err)
 	}
 	return tree, nil
 }
+
+func (i layerImages) Use(uid uint32, id, by string) error {
+	return i.keeper.Hold(context.Background(), uid, id, by)
+}
+
+func (i layerImages) Release(by string) error { return i.keeper.Release(context.Background(), by) }
 
 // useImage mounts the image of the request, and gives the request those settings of the image that it lacks. The
 // caller must hold the sandbox's directory: its removal ends the use.

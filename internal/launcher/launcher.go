@@ -108,7 +108,7 @@ func New(d Dirs) (*Launcher, error) {
 	}
 	l.sweeper = trash.NewSweeper()
 	l.trash = trash.New(data, l.sweeper)
-	l.layers = overlay.NewKeeper(l.Roots, l.self, l.mountImage, l.sweeper, l.trash, &l.tending)
+	l.layers = overlay.NewKeeper(l.Roots, l.self, layerImages{l.images}, l.sweeper, l.trash, &l.tending)
 	l.sessions = jobs.New(jobs.Config{
 		Roots: l.Roots, Self: l.self, OpenGroup: l.find.group, FilesProgram: l.filesProgram,
 		Layers: l.layers, Tending: &l.tending, Traffic: l.networks().Traffic, Refusals: l.networks().Refusals,

@@ -53,7 +53,7 @@ func (s *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 			return nil, err
 		}
 	}
-	b := &layerReader{box: s.session.Sandbox, record: r, store: held, unprivileged: unprivileged, image: s.launcher.mountImage}
+	b := &layerReader{box: s.session.Sandbox, record: r, store: held, unprivileged: unprivileged, image: layerImages{s.launcher.images}.Mount}
 	// Only a mount that shows the inside ids can be mapped to the ids of the owner.
 	if files := r.Backend(s.launcher.Roots); unprivileged && files.Durable() {
 		if b.store, err = files.Mount(); err != nil {

@@ -156,7 +156,11 @@ func (l *Launcher) Beginning(_ context.Context, snapshot string, uid uint32) (la
 	if err != nil {
 		return launch.Beginning{}, err
 	}
-	return launch.Beginning{Overlays: slices.Clone(s.Config.Overlays), Cwd: s.Config.Cwd}, nil
+	b := launch.Beginning{Overlays: slices.Clone(s.Config.Overlays), Cwd: s.Config.Cwd}
+	if t := s.ImageTree(); t != nil {
+		b.Image = t.Image
+	}
+	return b, nil
 }
 
 // fork gives the new sandbox the files of the requested snapshot, if there is one.

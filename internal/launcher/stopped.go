@@ -92,7 +92,7 @@ func (s *Sandbox) stoppedLayers(ctx context.Context, unprivileged bool) ([]HeldT
 			return nil, err
 		}
 	}
-	b := &layerReader{box: s.session.Sandbox, record: r, store: top, inside: true, unprivileged: unprivileged, image: s.launcher.mountImage}
+	b := &layerReader{box: s.session.Sandbox, record: r, store: top, inside: true, unprivileged: unprivileged, image: layerImages{s.launcher.images}.Mount}
 	trees, err := b.trees()
 	if err != nil {
 		return nil, err

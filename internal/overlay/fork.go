@@ -24,6 +24,9 @@ func (v *Files) Fork(name string, s Snapshot) (record.Record, error) {
 			own.Since = t.Since
 		}
 	}
+	if t := s.ImageTree(); t != nil && (r.TreeAt(t.Path) == nil || r.TreeAt(t.Path).Image != t.Image) {
+		return r, &launch.ConfigError{Reason: fmt.Sprintf("snapshot %s has files above the image %s; leave out --image, or name this one, and --writable", name, t.Image)}
+	}
 	f := &switching{files: v, record: r}
 	var err error
 	if f.store, err = record.OpenStore(r.Init); err != nil {

@@ -21,13 +21,21 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/trash"
 )
 
+// Images are the images whose roots are below layers.
+type Images interface {
+	// Mount mounts an image that a sandbox uses, by its id. The caller must close the root directory.
+	Mount(r record.Record, id string) (*os.File, error)
+	// Use notes that something uses an image of a user, under a name, and Release ends the use.
+	Use(uid uint32, id, by string) error
+	Release(by string) error
+}
+
 // A Keeper keeps the layers of all sandboxes of a launcher.
 type Keeper struct {
 	record.Roots
 	// self identifies the launcher's process.
-	self func() (process.ID, error)
-	// image mounts an image that a sandbox uses.
-	image   func(record.Record, string) (*os.File, error)
+	self    func() (process.ID, error)
+	images  Images
 	sweeper *trash.Sweeper
 	trash   *trash.Can
 	// tending waits for the goroutines that sync snapshots.
@@ -35,8 +43,8 @@ type Keeper struct {
 }
 
 // NewKeeper returns the keeper of a launcher, which waits for tending before it ends.
-func NewKeeper(in record.Roots, self func() (process.ID, error), image func(record.Record, string) (*os.File, error), s *trash.Sweeper, can *trash.Can, tending *sync.WaitGroup) *Keeper {
-	return &Keeper{Roots: in, self: self, image: image, sweeper: s, trash: can, tending: tending}
+func NewKeeper(in record.Roots, self func() (process.ID, error), images Images, s *trash.Sweeper, can *trash.Can, tending *sync.WaitGroup) *Keeper {
+	return &Keeper{Roots: in, self: self, images: images, sweeper: s, trash: can, tending: tending}
 }
 
 // Files are the files of a sandbox as layers: transactions, snapshots, discards and

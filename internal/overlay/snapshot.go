@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,7 +34,12 @@ type Snapshot struct {
 	Places map[string][]record.LayerRef `json:"places"`
 	// Trees are the directories of the host that were below.
 	Trees []record.Tree `json:"trees,omitempty"`
+	// Use is the name of the snapshot's use of the image that is below a layer. Empty: no image is.
+	Use string `json:"use,omitempty"`
 }
+
+// ImageTree is the tree that is the root of an image, nil if there is none.
+func (s *Snapshot) ImageTree() *record.Tree { return record.ImageTree(s.Trees) }
 
 // newUpper puts a new layer on those that a place has.
 func newUpper(r *record.Record, p record.Place, n int) {
@@ -75,11 +81,35 @@ func (l *Keeper) DraftSnapshot(r record.Record) (err error) {
 			s.Places[p.Path] = append(s.Places[p.Path], ref)
 		}
 	}
+	image := s.ImageTree()
+	if image != nil {
+		s.Use = l.useName(r.Switch.Snapshot)
+	}
 	data, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(draft, snapshotFile), data, 0o600)
+	if err := os.WriteFile(filepath.Join(draft, snapshotFile), data, 0o600); err != nil || image == nil {
+		return err
+	}
+	return l.images.Use(r.UID, image.Image, s.Use)
+}
+
+// useName is a new name for the use of an image by a snapshot. No other snapshot of the name has it.
+func (l *Keeper) useName(snapshot string) string {
+	return fmt.Sprintf("snapshot:%s:%s%s", snapshot, l.CgroupPrefix(), rand.Text()[:8])
+}
+
+// discardSnapshot removes the directory of a snapshot, or its draft, and the use of its image. First the use: nothing
+// would find the use of a snapshot that has gone.
+func (l *Keeper) discardSnapshot(dir string) error {
+	var s Snapshot
+	if data, err := os.ReadFile(filepath.Join(dir, snapshotFile)); err == nil && json.Unmarshal(data, &s) == nil && s.Use != "" {
+		if err := l.images.Release(s.Use); err != nil {
+			return err
+		}
+	}
+	return l.trash.Discard(dir)
 }
 
 // DraftOf is the directory of the snapshot that a switch of layers makes, until it has its
@@ -93,7 +123,7 @@ func (l *Keeper) DraftOf(r record.Record) string {
 func (l *Keeper) EndDraft(r record.Record) error {
 	draft, name := l.DraftOf(r), r.Switch.Snapshot
 	if !r.Switch.Done {
-		return l.trash.Discard(draft)
+		return l.discardSnapshot(draft)
 	}
 	err := os.Rename(draft, l.SnapshotDir(name))
 	switch {
@@ -105,7 +135,7 @@ func (l *Keeper) EndDraft(r record.Record) error {
 		err = fmt.Errorf("snapshot %s %w; choose another name, or remove it first", name, launch.ErrExists)
 		fallthrough
 	default:
-		err = errors.Join(err, l.trash.Discard(draft))
+		err = errors.Join(err, l.discardSnapshot(draft))
 	}
 	return err
 }
@@ -183,7 +213,7 @@ func (l *Keeper) RemoveSnapshot(name string, uid uint32) error {
 	if damaged := uid == 0 && record.IsName(name) && statedir.Exists(l.SnapshotDir(name)); err != nil && !damaged {
 		return err
 	}
-	return l.trash.Discard(l.SnapshotDir(name))
+	return l.discardSnapshot(l.SnapshotDir(name))
 }
 
 // PruneDrafts removes the drafts of snapshots that killed processes have left, which
@@ -196,7 +226,7 @@ func (l *Keeper) PruneDrafts(wanted map[string]bool) error {
 	errs := []error{err}
 	for _, e := range entries {
 		if name, hidden := strings.CutPrefix(e.Name(), "."); hidden && isLeftDraft(name) && !wanted[e.Name()] {
-			errs = append(errs, l.trash.Discard(filepath.Join(l.Data, record.SnapshotsName, e.Name())))
+			errs = append(errs, l.discardSnapshot(filepath.Join(l.Data, record.SnapshotsName, e.Name())))
 		}
 	}
 	return errors.Join(errs...)

@@ -30,7 +30,7 @@ type stacker struct {
 // stack makes the overlays of the covers, each with a new layer in the directory that
 // layer makes, and then the mounts that show one of them at a second place.
 func (k *Keeper) stack(r record.Record, store *os.File, all covers, layer func(i int, c *cover) (*os.File, error)) error {
-	s := &stacker{roots: k.Roots, record: r, store: store, image: k.image, images: map[string]*os.File{}}
+	s := &stacker{roots: k.Roots, record: r, store: store, image: k.images.Mount, images: map[string]*os.File{}}
 	defer func() { descriptor.Close(slices.Collect(maps.Values(s.images))...) }()
 	for i, c := range all {
 		if c.Same != "" {

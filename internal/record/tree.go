@@ -57,10 +57,10 @@ func NewTrees(from []rootfs.Tree, image string, since time.Time) []Tree {
 }
 
 // ImageTree is the tree that is the root of an image, nil if there is none.
-func (r *Record) ImageTree() *Tree {
-	for i := range r.Trees {
-		if r.Trees[i].Image != "" {
-			return &r.Trees[i]
+func ImageTree(trees []Tree) *Tree {
+	for i := range trees {
+		if trees[i].Image != "" {
+			return &trees[i]
 		}
 	}
 	return nil
