@@ -104,6 +104,10 @@ func (c *Changes) Apply(ctx context.Context, o ApplyOptions) (_ *Applied, err er
 		if !ok {
 			continue
 		}
+		if t.Image && chosen.hasHost(c.trees) {
+			done.LeftOut = append(done.LeftOut, Unapplied{Path: t.Path, Reason: overlaid.OfImage})
+			continue
+		}
 		if err := t.Applicable(); err != nil {
 			return nil, about(c.id, err)
 		}

@@ -262,6 +262,14 @@ func (c choice) of(t *overlaid.Tree) ([]string, bool) {
 	return paths, some || c == nil
 }
 
+// hasHost says whether a path of the host was chosen.
+func (c choice) hasHost(trees []*overlaid.Tree) bool {
+	return slices.ContainsFunc(trees, func(t *overlaid.Tree) bool {
+		_, ok := c.of(t)
+		return ok && !t.Image
+	})
+}
+
 // choose sorts paths by their trees. A directory above a tree chooses all of it.
 func (c *Changes) choose(paths []string) (choice, error) {
 	if len(paths) == 0 {

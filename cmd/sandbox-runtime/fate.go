@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/commandline"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/overlaid"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/review"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -37,7 +38,11 @@ func fateOf(cmd *cli.Command, c spec.Config) (_ *review.Fate, notes func() []str
 			continue
 		}
 		chosen++
-		if !f.Overlaid && flag.name != "keep" {
+		switch {
+		case flag.name == "keep" || len(c.Overlays) > 0:
+		case c.Writable:
+			return nil, nil, fmt.Errorf("--%s: %s", flag.name, overlaid.OfImage)
+		default:
 			return nil, nil, fmt.Errorf("--%s: no change is on a layer; name a directory with --overlay DIR", flag.name)
 		}
 		if cmd.Bool("local") {
@@ -48,7 +53,7 @@ func fateOf(cmd *cli.Command, c spec.Config) (_ *review.Fate, notes func() []str
 		return nil, nil, errors.New("--review, --apply and --keep do not go together; say one of them")
 	}
 	if chosen == 0 && cmd.Bool("interactive") && cmd.Bool("tty") && review.IsTerminal(os.Stdin) {
-		f.Review = f.Overlaid && !cmd.Bool("local")
+		f.Review = len(c.Overlays) > 0 && !cmd.Bool("local")
 	}
 	// The check comes before the command: a terminal that has hung up is no terminal.
 	f.Talk.Attended = f.Review && review.IsTerminal(os.Stdin)

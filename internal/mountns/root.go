@@ -7,10 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pivot puts a detached mount in place of the root of the sandbox, on a thread in the sandbox's mount namespace. root
-// is the present root directory. Each process with this directory as its root or as its working directory gets the
-// new one (fs/fs_struct.c:chroot_fs_refs). A crash half-way leaves one of the two mounts over the other: [Uncover].
-func Pivot(tree, root *os.File) error {
+// Pivot puts a detached mount in place of the root of the sandbox, on a thread in the sandbox's mount namespace, or in
+// a copy of the namespace. Each process in the namespace with the present root as its root or as its working directory
+// gets the new one (fs/fs_struct.c:chroot_fs_refs). A crash half-way leaves one of the two mounts over the other:
+// [Uncover].
+func Pivot(tree *os.File) error {
+	root, err := Open("/")
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	if err := Attach(tree, "/"); err != nil {
 		return err
 	}

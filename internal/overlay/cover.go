@@ -129,7 +129,7 @@ func (all covers) put() error {
 		}
 		attach := mountns.Attach
 		if c.isRoot() {
-			attach = func(tree *os.File, _ string) error { return mountns.Pivot(tree, c.live) }
+			attach = func(tree *os.File, _ string) error { return mountns.Pivot(tree) }
 		}
 		if err := attach(c.mount, c.Path); err != nil {
 			return err
