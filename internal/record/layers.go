@@ -32,11 +32,14 @@ func HostID(mappings []specs.LinuxIDMapping, inside uint32) int {
 // ShowToOwner maps the sandbox's user to the tree's owner in a layer, if the kernel can. Else
 // the owner cannot read files that the sandbox's user has closed to others.
 func (r Record) ShowToOwner(t *launch.Tree, l *launch.TreeLayer, inside bool) error {
-	written := r.userAs(inside)
-	err := rootfs.ShowAs(l.Dir, rootfs.User{UID: written.UID, GID: written.GID}, rootfs.User{UID: t.Owner.UID, GID: t.Owner.GID})
+	written, owner := r.userAs(inside), t.Owner
+	if t.Image { // its owner on the host is the user that asked for the sandbox
+		owner.UID = r.UID
+	}
+	err := rootfs.ShowAs(l.Dir, rootfs.User{UID: written.UID, GID: written.GID}, rootfs.User{UID: owner.UID, GID: owner.GID})
 	switch {
 	case err == nil:
-		t.User = t.Owner
+		t.User = owner
 	case errors.Is(err, errors.ErrUnsupported):
 		return nil
 	}
