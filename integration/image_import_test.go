@@ -1,8 +1,10 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -41,7 +43,8 @@ func TestImageImportOfArchives(t *testing.T) {
 	if got := run(t, cmd); got.code != 0 || got.stdout != id+"\n" {
 		t.Errorf("from standard input: %+v", got)
 	}
-	if image := h.inspect(id); len(image.References) != 2 {
+	// The third name is that in docker.tar.
+	if image := h.inspect(id); len(image.References) != 3 {
 		t.Errorf("%+v", image)
 	}
 	h.good("verify")
@@ -120,4 +123,44 @@ func (h *imageHost) drafts() []string {
 		h.t.Fatal(err)
 	}
 	return found
+}
+
+func TestImageImportTakesTheNamesOfDockerSave(t *testing.T) {
+	h := newImageHost(t)
+	layer := tarOfImage(t, imageFile("word", "a word\n"))
+	archive := dockerArchive(t, []string{"app:1", "host.test:5000/app:2", "docker.io/library/app:1"}, layer)
+	id := h.good("import", archive)
+	names := func(id string) (all []string) {
+		for _, r := range h.inspect(id).References {
+			all = append(all, r.Name)
+		}
+		return all
+	}
+	if got, want := names(id), []string{"docker.io/library/app:1", "host.test:5000/app:2"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	// As with docker load, a name goes over to the image that comes later.
+	other := h.good("import", dockerArchive(t, []string{"app:1"}, tarOfImage(t, imageFile("word", "another\n"))))
+	if got := names(id); !slices.Equal(got, []string{"host.test:5000/app:2"}) {
+		t.Errorf("%q", got)
+	}
+	if got := names(other); !slices.Equal(got, []string{"docker.io/library/app:1"}) {
+		t.Errorf("%q", got)
+	}
+	if chosen := h.good("import", archive, "--name", "chosen"); chosen != id || !slices.Equal(names(id), []string{"docker.io/library/chosen:latest", "host.test:5000/app:2"}) {
+		t.Errorf("with a name of the command line: %s has %q", chosen, names(id))
+	}
+	many := make([]string, 101)
+	for i := range many {
+		many[i] = fmt.Sprint("app:many", i)
+	}
+	for words, names := range map[string][]string{
+		"invalid reference": {"app:3", "Not A Name"}, "it has a digest": {"app@" + id}, "101 names": many,
+	} {
+		h.bad(words, "import", "-q", dockerArchive(t, names, layer))
+		h.good("import", "-q", dockerArchive(t, names, layer), "--name", "chosen")
+	}
+	if all := h.list(); len(all) != 2 {
+		t.Errorf("%+v", all)
+	}
 }

@@ -26,8 +26,8 @@ type (
 
 // PullOptions are the choices of a pull. The zero value is right for most pulls.
 type PullOptions struct {
-	// Name is the name that the image gets. Empty: an image of a registry gets its name there, and an image of
-	// another place gets none.
+	// Name is the name that the image gets. Empty: an image of a registry gets its name there, one of an archive of
+	// docker save the names in the archive, and an image of another place none.
 	Name string
 	// Platform is OS/ARCHITECTURE[/VARIANT]. Empty: linux and the architecture of this program.
 	Platform string

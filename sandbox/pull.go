@@ -3,8 +3,10 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -20,7 +22,7 @@ import (
 type pull struct {
 	client *launch.Client
 	image  *imagesource.Image
-	name   string // full, or empty
+	names  []string // full
 
 	// mu is held while progress is called.
 	mu       sync.Mutex
@@ -29,7 +31,7 @@ type pull struct {
 
 // PullImage implements [ImageKeeper].
 func (p *isolated) PullImage(ctx context.Context, text string, o PullOptions) (_ Image, err error) {
-	full, err := pulledName(text, o.Name)
+	chosen, err := chosenName(text, o.Name)
 	if err != nil {
 		return Image{}, launch.Refusal(err)
 	}
@@ -37,16 +39,47 @@ func (p *isolated) PullImage(ctx context.Context, text string, o PullOptions) (_
 	if err != nil {
 		return Image{}, err
 	}
-	s := &pull{client: client, name: full, progress: o.Progress}
+	s := &pull{client: client, progress: o.Progress}
 	if s.image, err = imagesource.Open(ctx, text, s.options(o)); err != nil {
 		return Image{}, err
 	}
 	defer func() { err = errors.Join(err, s.image.Close()) }()
+	if s.names, err = namesOf(chosen, s.image); err != nil {
+		return Image{}, launch.Refusal(err)
+	}
 	return s.run(ctx)
 }
 
-// pulledName is the full name of an image that is pulled.
-func pulledName(text, chosen string) (string, error) {
+// maxNames bounds the names that an archive gives an image.
+const maxNames = 100
+
+// namesOf are the full names that an image gets: the chosen one, or else those of its archive, as docker load
+// gives them.
+func namesOf(chosen string, image *imagesource.Image) ([]string, error) {
+	if chosen != "" {
+		return []string{chosen}, nil
+	}
+	if len(image.Names) > maxNames {
+		return nil, fmt.Errorf("the archive has %d names for the image; at most %d are allowed: choose a name", len(image.Names), maxNames)
+	}
+	var all []string
+	for _, text := range image.Names {
+		n, err := name.Parse(text)
+		if err == nil && n.Digest != "" {
+			err = errors.New("it has a digest")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the archive has an invalid name for the image: %w; choose a name", err)
+		}
+		if full := n.Full(); !slices.Contains(all, full) {
+			all = append(all, full)
+		}
+	}
+	return all, nil
+}
+
+// chosenName is the full name that the caller chooses for an image: by the option, or by a reference to a registry.
+func chosenName(text, chosen string) (string, error) {
 	if chosen == "" {
 		r, err := imagesource.Parse(text)
 		if err != nil || r.Kind != imagesource.Registry {
@@ -99,8 +132,17 @@ func (s *pull) run(ctx context.Context) (Image, error) {
 	if err := group.Wait(); err != nil {
 		return Image{}, err
 	}
-	add := launch.AddImage{Reference: s.name, Digest: s.image.Resolved, Config: s.image.Config}
-	return s.client.AddImage(ctx, add)
+	add := launch.AddImage{Digest: s.image.Resolved, Config: s.image.Config}
+	if len(s.names) == 0 {
+		return s.client.AddImage(ctx, add)
+	}
+	var image Image
+	for _, add.Reference = range s.names {
+		if image, err = s.client.AddImage(ctx, add); err != nil {
+			return Image{}, err
+		}
+	}
+	return image, nil
 }
 
 // missing are the layers to hand in. An image can have a layer several times.

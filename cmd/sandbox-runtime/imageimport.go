@@ -25,13 +25,13 @@ root file system, also compressed with gzip or zstd, or a directory of this host
 system. The files of a directory keep their owners, so import a directory with the files of
 others as root.
 
-    docker save app | sandbox-runtime image import - --name app
+    docker save app:1 | sandbox-runtime image import -
     sandbox-runtime image import debian.tar.zst --name debian:mine
     sandbox-runtime image import ./rootfs --name mine
 
 The kind of a source can be named: oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE,
-rootfs:FILE, dir:DIR. An archive with several images needs a TAG. Without --name the image has
-only its id, which is printed.`,
+rootfs:FILE, dir:DIR. An archive with several images needs a TAG. Without --name an archive of
+docker save gives the image its names, and another image has only its id. The id is printed.`,
 		Flags:  pullFlags(),
 		Action: imageImport,
 	}

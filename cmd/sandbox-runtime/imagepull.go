@@ -40,7 +40,7 @@ docker-archive:FILE, rootfs:FILE and dir:DIR, each with --name.`,
 // pullFlags are the flags of pull and import.
 func pullFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "name", Usage: "`REF` that names the image here (default: its name in the registry)"},
+		&cli.StringFlag{Name: "name", Usage: "`REF` that names the image here (default: its name in the registry, or its names in an archive of docker save)"},
 		&cli.StringFlag{Name: "platform", Usage: "`OS/ARCH[/VARIANT]` to choose from an image with several (default: this host's)"},
 		&cli.StringSliceFlag{Name: "plain-http", Usage: "`HOST[:PORT]` of a registry without TLS (repeatable); loopback addresses need none"},
 		&cli.StringSliceFlag{Name: "mirror", Usage: "`REGISTRY=HOST[:PORT][/PREFIX]` of a mirror to ask first, such as docker.io=mirror.example.com (repeatable)"},

@@ -189,7 +189,7 @@ func readDocker(ctx context.Context, a *archive, want platform, maxBytes int64) 
 	if err != nil {
 		return nil, err
 	}
-	image := &Image{Config: config}
+	image := &Image{Config: config, Names: images[0].RepoTags}
 	for i, name := range images[0].Layers {
 		l, err := dockerLayer(ctx, a, name, parsed.RootFS.DiffIDs[i], maxBytes)
 		if err != nil {

@@ -61,6 +61,8 @@ type Image struct {
 	Digest string
 	// Resolved is the digest that the reference led to: of an index that has the manifest, or Digest.
 	Resolved string
+	// Names are the names that an archive of docker save claims for the image. The receiver must check them.
+	Names []string
 	// Config is the config as the image has it.
 	Config []byte
 	// Layers are in the order of their use, the lowest first.
