@@ -99,6 +99,7 @@ ENGINES := Podman|Docker|Containerd|Ctr|CRI
 OUTSIDE := Attack|Network|Proxied|Full|Clients|Rules|Published|Quota
 integration: tools
 	integration/setup
+	@[ "$$(id -u)" != 0 ] || integration/setup-debian
 	@$(MAKE) -j5 kills storms engines outside others
 kills storms engines outside others test-docker29 test-kubernetes test-packages test-pool test-projects: GOTEST = scripts/gotest $(GOTESTSUM) -tags '$(TAGS)' -count=1 -timeout 60m
 kills: build $(GOTESTSUM)

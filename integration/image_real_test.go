@@ -1,0 +1,244 @@
+package integration
+
+import (
+	"archive/tar"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A lister is a static program that describes each file below a directory.
+type lister struct{ dir, path string }
+
+func newLister(t *testing.T) lister {
+	t.Helper()
+	l := lister{dir: openDir(t)}
+	l.path = filepath.Join(l.dir, "lister")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", l.path, "./testdata/lister")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	if got := run(t, cmd); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	return l
+}
+
+// ofTheRuntime are the places of a sandbox that are not the image's.
+var ofTheRuntime = []string{"/dev", "/proc", "/run", "/sys", "/tmp", "/var/tmp", "/workspace", "/home/sandbox",
+	"/etc/hostname", "/etc/hosts", "/etc/resolv.conf"}
+
+// decoded is the output of the lister.
+func (l lister) decoded(t *testing.T, got result) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	if err := json.Unmarshal([]byte(got.stdout), &all); err != nil || got.code != 0 {
+		t.Fatalf("%v: code %d, %.1000s", err, got.code, got.stderr)
+	}
+	return all
+}
+
+// compare holds that a sandbox sees what umoci unpacks from a layout. The times of directories without an entry are
+// those of umoci's work.
+func (l lister) compare(t *testing.T, i *imageTools, h *imageHost, layout string) {
+	t.Helper()
+	begun, root := time.Now(), filepath.Join(i.t.TempDir(), "root")
+	i.run("umoci", "raw", "unpack", "--image", layout, root)
+	defer os.RemoveAll(root)
+	want := l.decoded(t, run(t, exec.Command(l.path, append([]string{root}, ofTheRuntime...)...)))
+	got := l.decoded(t, h.run(append([]string{"exec", "--user", "0", "box", "/workspace/lister", "/"}, ofTheRuntime...)...))
+	// The runtime makes these, if the image has none, and owns the first one.
+	delete(want, "/")
+	for _, path := range []string{"/", "/etc", "/home", "/var"} {
+		if _, ok := want[path]; !ok {
+			delete(got, path)
+		}
+	}
+	different := 0
+	for path, description := range want {
+		if got[path] == description || madeSince(got[path], description, begun) || isTopLink(path, got[path], description) || isClosed(got, path, description) {
+			continue
+		}
+		if different++; different <= 10 {
+			t.Errorf("%s\nsandbox: %q\numoci:   %q", path, got[path], description)
+		}
+	}
+	for path, description := range got {
+		if _, ok := want[path]; !ok {
+			t.Errorf("%s is too much: %s", path, description)
+		}
+	}
+	t.Logf("%d files, %d differences", len(want), different)
+}
+
+// madeSince says that two files differ only in the time, which umoci's work set.
+func madeSince(got, want string, begun time.Time) bool {
+	ours, theirs := strings.Split(got, " "), strings.Split(want, " ")
+	if len(ours) < 4 || len(theirs) < 4 || ours[3] != "0.000000000" || !strings.HasPrefix(want, "04") {
+		return false
+	}
+	var second int64
+	if _, err := fmt.Sscanf(theirs[3], "%d.", &second); err != nil || second < begun.Unix() {
+		return false
+	}
+	return withTimeOf(got, want) == want
+}
+
+// withTimeOf is a description with the time of another one.
+func withTimeOf(got, other string) string {
+	ours, theirs := strings.Split(got, " "), strings.Split(other, " ")
+	if len(ours) < 4 || len(theirs) < 4 {
+		return got
+	}
+	ours[3] = theirs[3]
+	return strings.Join(ours, " ")
+}
+
+// isTopLink says that a link directly in the root differs only in the time, as documented.
+func isTopLink(path, got, want string) bool {
+	return strings.Count(path, "/") == 1 && strings.HasPrefix(want, "12") && withTimeOf(got, want) == want
+}
+
+// isClosed says that root inside, who has no capabilities, has no right to read the file, or a directory above.
+func isClosed(got map[string]string, path, want string) bool {
+	if description, ok := strings.CutSuffix(got[path], " unreadable"); ok {
+		var mode, uid, gid int
+		_, err := fmt.Sscanf(want, "%o %d:%d", &mode, &uid, &gid)
+		return err == nil && strings.HasPrefix(want, description) && uid != 0 && mode&0o4 == 0
+	}
+	for above := filepath.Dir(path); above != "/"; above = filepath.Dir(above) {
+		if strings.HasSuffix(got[above], " unreadable") || got[above] == "" {
+			return strings.HasSuffix(got[above], " unreadable")
+		}
+	}
+	return false
+}
+
+// realRoot is an image that users have.
+type realRoot struct {
+	// layout makes an image with the tag 1 in a layout.
+	layout func(t *testing.T, i *imageTools) string
+	// command prints want in a sandbox, and by exec, too.
+	command []string
+	want    string
+}
+
+func realRoots(l lister) map[string]realRoot {
+	return map[string]realRoot{
+		"Debian with Python": {
+			layout: func(t *testing.T, i *imageTools) string {
+				path, err := exec.Command("./setup-debian", "-n").Output()
+				if err != nil {
+					t.Skip("no root of Debian: run integration/setup-debian")
+				}
+				return i.layoutOf(strings.TrimSpace(string(path)))
+			},
+			command: []string{"python3", "-c", "import os; print(6*7, os.getuid(), open('/etc/debian_version').read()[:2])"},
+			want:    "42 1000 12\n",
+		},
+		"busybox by buildah": {
+			layout:  func(t *testing.T, i *imageTools) string { return i.buildahLayout(programs(t)) },
+			command: []string{"/bin/sh", "-c", "id -u; cat /etc/passwd | busybox wc -l"}, want: "1000\n2\n",
+		},
+		"a static program alone": {
+			layout: func(t *testing.T, i *imageTools) string {
+				path := filepath.Join(t.TempDir(), "root.tar")
+				writeFile(t, path, string(tarOfImage(t, imageProgram(t, "lister", l.path))))
+				return i.layoutOf(path)
+			},
+			command: []string{"/lister", "/home/sandbox"}, want: "",
+		},
+	}
+}
+
+// layoutOf is a layout with one layer, by umoci.
+func (i *imageTools) layoutOf(layer string) string {
+	i.t.Helper()
+	layout := filepath.Join(i.t.TempDir(), "layout")
+	i.run("umoci", "init", "--layout", layout)
+	i.run("umoci", "new", "--image", layout+":1")
+	i.run("umoci", "raw", "add-layer", "--image", layout+":1", layer)
+	return layout + ":1"
+}
+
+// buildahLayout is a layout with a directory as the root, by buildah.
+func (i *imageTools) buildahLayout(dir string) string {
+	i.t.Helper()
+	layout := filepath.Join(i.t.TempDir(), "layout")
+	container := strings.TrimSpace(i.run("buildah", "from", "scratch"))
+	i.run("buildah", "copy", "--quiet", container, dir, "/")
+	i.run("buildah", "commit", "--quiet", "--rm", container, "oci:"+layout+":1")
+	return layout + ":1"
+}
+
+// Sandboxes of images that users have see what umoci unpacks, path by path.
+func TestRealRootsAreAsUmociUnpacksThem(t *testing.T) {
+	l := newLister(t)
+	for name, root := range realRoots(l) {
+		t.Run(name, func(t *testing.T) {
+			h, i := newImageRoots(t), newImageTools(t)
+			layout := root.layout(t, i)
+			h.good("import", "--quiet", "--name", "real", "oci:"+layout)
+			check := func(got result) {
+				t.Helper()
+				if got.code != 0 || root.want != "" && got.stdout != root.want {
+					t.Errorf("%+v, want %q", got, root.want)
+				}
+			}
+			check(h.run(append([]string{"do", "--image", "real", "--"}, root.command...)...))
+			if got := h.run("up", "--image", "real", "--workspace", l.dir, "box"); got.code != 0 {
+				t.Fatalf("%+v", got)
+			}
+			check(h.run(append([]string{"exec", "box"}, root.command...)...))
+			l.compare(t, i, h, layout)
+			if got := h.run("down", "box"); got.code != 0 {
+				t.Errorf("%+v", got)
+			}
+			h.good("verify", "real")
+			h.good("rm", "real")
+		})
+	}
+}
+
+// An image of 127 layers is the sum of its layers, as umoci unpacks it.
+func TestAnImageOf127Layers(t *testing.T) {
+	const layers = 127
+	l, h, i := newLister(t), newImageRoots(t), newImageTools(t)
+	var all [][]byte
+	for n := range layers {
+		name := fmt.Sprintf("layer-%d", n)
+		entries := []imageEntry{imageFile("each", name), imageFile("d/"+name, name), imageFile(fmt.Sprintf("d/%d/file", n%5), name)}
+		switch {
+		case n == 0:
+			entries = append(entries, imageProgram(t, "lister", l.path))
+		case n%3 == 0:
+			entries = append(entries, imageFile(fmt.Sprintf("d/.wh.layer-%d", n-1), ""))
+		case n%10 == 1:
+			entries = append(entries, imageFile(fmt.Sprintf("d/%d/.wh..wh..opq", n%5), ""))
+		case n%7 == 0:
+			entries = append(entries, imageLink(fmt.Sprintf("link-%d", n), "each"), imageDevice(fmt.Sprintf("d/fifo-%d", n), tar.TypeFifo, 0, 0))
+		}
+		all = append(all, tarOfImage(t, entries...))
+	}
+	archive := dockerArchive(t, nil, all...)
+	layout := filepath.Join(t.TempDir(), "layout") + ":1"
+	i.run("skopeo", "copy", "docker-archive:"+archive, "oci:"+layout)
+	h.good("import", "--quiet", "--name", "deep", archive)
+	h.good("import", "--quiet", "--name", "deep-oci", "oci:"+layout)
+	if image := h.inspect("deep-oci"); len(image.Layers) != layers {
+		t.Errorf("%d layers", len(image.Layers))
+	}
+	for _, image := range []string{"deep", "deep-oci"} {
+		if got := h.run("up", "--image", image, "--workspace", l.dir, "box"); got.code != 0 {
+			t.Fatalf("%+v", got)
+		}
+		l.compare(t, i, h, layout)
+		if got := h.run("down", "box"); got.code != 0 {
+			t.Errorf("%+v", got)
+		}
+	}
+	h.good("verify")
+}
