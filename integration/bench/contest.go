@@ -69,6 +69,7 @@ var fields = []field{
 	{"memory", openMemory},
 	{"overlay", openOverlays},
 	{"changes", openChanges},
+	{"images", openImages},
 	{"many", openMany},
 	{"docker", openDocker},
 }
