@@ -110,6 +110,22 @@ func (s *Store) writeLocked(path string, content []byte) (err error) {
 	return syncDir(filepath.Dir(path))
 }
 
+// linkLocked writes a short record as the target of a symbolic link. A crash of the host can undo this, but leaves no
+// part of a record: file systems make a link with its target at once. So linkLocked does not wait for the disk. The path
+// must depend on the content.
+func linkLocked(path string, content []byte) error {
+	err := os.Symlink(string(content), path)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return explain(err)
+}
+
+func readLink(path string) ([]byte, error) {
+	target, err := os.Readlink(path)
+	return []byte(target), err
+}
+
 // syncDir writes the names in a directory to disk.
 func syncDir(path string) error {
 	f, err := os.Open(path)

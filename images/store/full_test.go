@@ -89,7 +89,8 @@ func TestOnAFullDiskTheStoreIsWhole(t *testing.T) {
 					failed++
 				}
 				t.Logf("failed with up to %d free %s", failed, bound)
-				needsNone := slices.Contains([]string{"remove", "prune", "release"}, operation)
+				needsNone := slices.Contains([]string{"remove", "prune", "release"}, operation) ||
+					operation == "use until boot" && bound == "pages" // tmpfs has a short link in its inode
 				if needsNone && failed > 0 {
 					t.Errorf("needs %d free %s", failed, bound)
 				}

@@ -91,26 +91,53 @@ func (s *Store) describeLocked(id Digest, references []Reference) (Image, error)
 		image.Damaged = "the list of layers differs from the config"
 		return image, markLocked(s.imageDir(id))
 	}
-	for _, d := range layers {
-		if info, err := os.Stat(s.path("layers", d.hex(), tarName)); err == nil {
-			image.Size += info.Size()
-		}
-	}
-	image.Damaged, err = s.damageLocked(id, layers)
+	image.Size, image.Damaged, err = s.stateLocked(id, layers)
 	return image, err
 }
 
-// damageLocked tells which part of an image is missing or known to be damaged.
-func (s *Store) damageLocked(id Digest, layers []Digest) (string, error) {
-	if ok, err := usable(s.imageDir(id)); err != nil || !ok {
-		return "the index is damaged", err
+// stateLocked returns the size of the layers of an image, and which part of the image is missing or known to be damaged.
+func (s *Store) stateLocked(id Digest, layers []Digest) (size int64, damaged string, err error) {
+	ok, err := usable(s.imageDir(id))
+	if err != nil {
+		return 0, "", err
 	}
+	if !ok {
+		damaged = "the index is damaged"
+	}
+	dir, err := unix.Open(s.path("layers"), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, "", &os.PathError{Op: "open", Path: s.path("layers"), Err: err}
+	}
+	defer unix.Close(dir)
 	for _, d := range layers {
-		if ok, err := usable(s.layerDir(d)); err != nil || !ok {
-			return "layer " + string(d) + " is missing or damaged", err
+		bytes, ok, err := layerAt(dir, d)
+		if err != nil {
+			return 0, "", &os.PathError{Op: "stat", Path: s.layerDir(d), Err: err}
+		}
+		size += bytes
+		if !ok && damaged == "" {
+			damaged = "layer " + string(d) + " is missing or damaged"
 		}
 	}
-	return "", nil
+	return size, damaged, nil
+}
+
+// layerAt returns the size of a layer, and says whether the layer is there and not known to be damaged. An image can have
+// many layers, so that layerAt makes two system calls only.
+func layerAt(dir int, d Digest) (size int64, usable bool, err error) {
+	var tar, mark unix.Stat_t
+	err = unix.Fstatat(dir, filepath.Join(d.hex(), tarName), &tar, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	err = unix.Fstatat(dir, filepath.Join(d.hex(), damagedName), &mark, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, fs.ErrNotExist) {
+		return tar.Size, true, nil
+	}
+	return tar.Size, false, err
 }
 
 // markLocked marks the content of a directory as damaged, if the directory exists.

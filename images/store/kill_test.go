@@ -54,6 +54,15 @@ func operations() map[string]func(ctx context.Context, dir string) error {
 				return err
 			})
 		},
+		"use until boot": func(ctx context.Context, dir string) error {
+			return with(ctx, dir, func(u User) error {
+				h, err := u.UseUntilBoot(ctx, "two", "box")
+				if err == nil {
+					h.Close()
+				}
+				return err
+			})
+		},
 		"release": func(ctx context.Context, dir string) error {
 			return with(ctx, dir, func(u User) error { return u.Release(ctx, "box") })
 		},
@@ -103,7 +112,7 @@ func preparations() map[string]func(box) {
 				b.Fatal(err)
 			}
 		},
-		"use": twoImages,
+		"use": twoImages, "use until boot": twoImages,
 		"release": func(b box) {
 			twoImages(b)
 			if err := operations()["use"](b.Context(), b.dir); err != nil {

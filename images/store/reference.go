@@ -56,7 +56,7 @@ func (u User) putReferenceLocked(path string, r Reference) error {
 	return u.store.writeLocked(path, content)
 }
 
-// readRecords reads the JSON files of a directory whose names are digests.
+// readRecords reads the JSON files of a directory whose names are digests, and the links of [linkLocked].
 func readRecords[T any](dir string) (all []T, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -67,7 +67,11 @@ func readRecords[T any](dir string) (all []T, err error) {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
-		content, err := statedir.ReadOwn(path)
+		read := statedir.ReadOwn
+		if e.Type() == fs.ModeSymlink {
+			read = readLink
+		}
+		content, err := read(path)
 		if err != nil {
 			return nil, err
 		}

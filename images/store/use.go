@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,11 +37,18 @@ func (h *Held) Close() {
 // Use notes that a sandbox or snapshot uses an image from now on, and opens the image. A second use by the
 // same one changes nothing. The caller closes the Held, and calls [User.Release] at the end of the use.
 func (u User) Use(ctx context.Context, name, by string) (*Held, error) {
-	h, err := u.use(ctx, name, by)
+	h, err := u.use(ctx, name, by, u.store.writeLocked)
 	return h, during("use image "+clip(name), err)
 }
 
-func (u User) use(ctx context.Context, name, by string) (*Held, error) {
+// UseUntilBoot is [User.Use] for a sandbox, which ends with the host. A crash of the host can undo the use. UseUntilBoot
+// does not wait for the disk.
+func (u User) UseUntilBoot(ctx context.Context, name, by string) (*Held, error) {
+	h, err := u.use(ctx, name, by, linkLocked)
+	return h, during("use image "+clip(name), err)
+}
+
+func (u User) use(ctx context.Context, name, by string, write func(path string, content []byte) error) (*Held, error) {
 	if err := checkName(by); err != nil {
 		return nil, err
 	}
@@ -58,7 +67,7 @@ func (u User) use(ctx context.Context, name, by string) (*Held, error) {
 	}
 	content, err := json.Marshal(Use{by, image.ID})
 	if err == nil {
-		err = u.store.writeLocked(u.usePath(by, image.ID), content)
+		err = write(u.usePath(by, image.ID), content)
 	}
 	if err != nil {
 		h.Close()
@@ -112,8 +121,14 @@ func (s *Store) openImageLocked(image Image) (*Held, error) {
 	return h, nil
 }
 
+// usePath is the file of a use. Its name begins with a part that all uses by one sandbox have.
 func (u User) usePath(by string, image Digest) string {
-	return u.path("uses", digestOf([]byte(string(image)+" "+by)).hex())
+	return u.path("uses", userPart(by)+image.hex()[:len(image.hex())/2])
+}
+
+func userPart(by string) string {
+	hex := digestOf([]byte(by)).hex()
+	return hex[:len(hex)/2]
 }
 
 // Uses returns all uses by the user's sandboxes and snapshots.
@@ -133,11 +148,14 @@ func (u User) Release(ctx context.Context, by string) error {
 		return err
 	}
 	defer unlock()
-	uses, err := readRecords[Use](u.path("uses"))
+	names, err := os.ReadDir(u.path("uses"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	errs := []error{err}
-	for _, use := range uses {
-		if use.By == by {
-			errs = append(errs, os.Remove(u.usePath(by, use.Image)))
+	for _, n := range names {
+		if strings.HasPrefix(n.Name(), userPart(by)) {
+			errs = append(errs, os.Remove(u.path("uses", n.Name())))
 		}
 	}
 	return during("release the images of "+clip(by), errors.Join(errs...))

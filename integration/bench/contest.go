@@ -69,7 +69,10 @@ var fields = []field{
 	{"memory", openMemory},
 	{"overlay", openOverlays},
 	{"changes", openChanges},
-	{"images", openImages},
+	{"images-start", openImages((*imageWork).starts, (*imageWork).startsInUse)},
+	{"images-import", openImages((*imageWork).imports, (*imageWork).removals)},
+	{"images-pull", openImages((*imageWork).memory, (*imageWork).pulls)},
+	{"images-read", openImages((*imageWork).reads)},
 	{"many", openMany},
 	{"docker", openDocker},
 }

@@ -27,8 +27,7 @@ func busyboxLayer(busybox string) layerContent {
 		if err != nil {
 			return err
 		}
-		err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "bin/", Mode: 0o755})
-		err = errors.Join(err, writeEntry(w, "bin/busybox", 0o755, content))
+		err = errors.Join(writeDirectory(w, "bin"), writeEntry(w, "bin/busybox", 0o755, content))
 		for _, name := range []string{"true", "sh"} {
 			err = errors.Join(err, w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox"}))
 		}
@@ -42,12 +41,13 @@ func fileLayer(dir string, files, size int) layerContent {
 	return func(w *tar.Writer) error {
 		words := newWords(dir)
 		content := make([]byte, size)
+		if err := writeDirectory(w, dir); err != nil {
+			return err
+		}
 		for i := range files {
 			if i%perDirectory == 0 {
-				for _, name := range []string{dir, filepath.Dir(fileName(dir, i))} {
-					if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755}); err != nil {
-						return err
-					}
+				if err := writeDirectory(w, filepath.Dir(fileName(dir, i))); err != nil {
+					return err
 				}
 			}
 			words.fill(content)
@@ -61,6 +61,10 @@ func fileLayer(dir string, files, size int) layerContent {
 
 // fileName is the name of a file of a fileLayer.
 func fileName(dir string, i int) string { return fmt.Sprintf("%s/%d/%d", dir, i/perDirectory, i) }
+
+func writeDirectory(w *tar.Writer, name string) error {
+	return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755})
+}
 
 func writeEntry(w *tar.Writer, name string, mode int64, content []byte) error {
 	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content))}); err != nil {

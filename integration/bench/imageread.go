@@ -69,11 +69,9 @@ func (w *imageWork) reads(out io.Writer, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.unmount()) }()
-	layout := &imageLayout{dir: w.in("imported")} // of the trial of imports
-	if _, err := os.Stat(layout.dir); err != nil {
-		if layout, err = w.importedLayout(); err != nil {
-			return err
-		}
+	layout, err := w.importedLayout()
+	if err != nil {
+		return err
 	}
 	data, bundle := filepath.Join(d.dir, "data"), filepath.Join(d.dir, "bundle")
 	if err := errors.Join(capture(w.command(data, "image", "import", "oci:"+layout.dir, "--name", "read")),

@@ -33,28 +33,30 @@ const (
 	manyLayers     = 100
 )
 
-// openImages measures the cost of images.
-func openImages(o options, dir string) (_ []trial, done func() error, err error) {
-	w := &imageWork{o: o, dir: dir}
-	done = func() error { return closeAll(w.ends) }
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, done())
+// openImages returns the opening of a field with some of the work.
+func openImages(work ...func(w *imageWork, out io.Writer, o options) error) func(o options, dir string) ([]trial, func() error, error) {
+	return func(o options, dir string) ([]trial, func() error, error) {
+		w := &imageWork{o: o, dir: dir}
+		if err := w.configure(); err != nil {
+			return nil, nil, err
 		}
-	}()
-	policy := w.in(".config/containers/policy.json")
-	err = errors.Join(os.MkdirAll(filepath.Dir(policy), 0o700),
-		os.WriteFile(policy, []byte(`{"default": [{"type": "insecureAcceptAnything"}]}`), 0o600),
-		os.WriteFile(w.in("registries.conf"), nil, 0o600),
-		os.WriteFile(w.in("containers.conf"), fmt.Appendf(nil, "[engine]\nconmon_path = [%q]\n[engine.runtimes]\ncrun = [%q]\n", w.peer("conmon"), w.peer("crun")), 0o600),
-		os.WriteFile(w.in("auth.json"), []byte("{}"), 0o600))
-	if err != nil {
-		return nil, nil, err
+		var trials []trial
+		for _, measure := range work {
+			trials = append(trials, trialFunc(func(out io.Writer, o options) error { return measure(w, out, o) }))
+		}
+		return trials, func() error { return closeAll(w.ends) }, nil
 	}
-	return []trial{
-		trialFunc(w.starts), trialFunc(w.startsInUse), trialFunc(w.imports), trialFunc(w.memory),
-		trialFunc(w.pulls), trialFunc(w.removals), trialFunc(w.reads),
-	}, done, nil
+}
+
+// configure writes the configuration of the peers.
+func (w *imageWork) configure() error {
+	policy := w.in(".config/containers/policy.json")
+	engine := fmt.Appendf(nil, "[engine]\nconmon_path = [%q]\nruntime = \"crun\"\n[engine.runtimes]\ncrun = [%q]\n", w.peer("conmon"), w.peer("crun"))
+	return errors.Join(os.MkdirAll(filepath.Dir(policy), 0o700),
+		os.WriteFile(policy, []byte(`{"default": [{"type": "insecureAcceptAnything"}]}`), 0o600),
+		os.WriteFile(w.in("containers.conf"), engine, 0o600),
+		os.WriteFile(w.in("registries.conf"), nil, 0o600),
+		os.WriteFile(w.in("auth.json"), []byte("{}"), 0o600))
 }
 
 func (w *imageWork) in(name string) string { return filepath.Join(w.dir, name) }

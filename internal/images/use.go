@@ -28,7 +28,7 @@ type Root struct {
 func (k *Keeper) Use(ctx context.Context, uid uint32, name, by string) (*Root, error) {
 	var root *Root
 	err := k.named(ctx, uid, name, func(u store.User, name string) error {
-		held, err := u.Use(ctx, name, by)
+		held, err := u.UseUntilBoot(ctx, name, by)
 		if err != nil {
 			return err
 		}
