@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -91,13 +92,19 @@ func (u User) checkLayersLocked(layers []Digest) error {
 }
 
 func (s *Store) openLayers(layers []Digest) (tars []*os.File, err error) {
+	dir, err := s.openLayersDir()
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
 	for _, l := range layers {
-		f, err := os.OpenFile(s.path("layers", l.hex(), tarName), unix.O_NOFOLLOW, 0)
+		path := filepath.Join(l.hex(), tarName)
+		fd, err := unix.Openat(dir, path, unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err != nil {
 			closeAll(tars)
-			return nil, err
+			return nil, &os.PathError{Op: "open", Path: s.path("layers", path), Err: err}
 		}
-		tars = append(tars, f)
+		tars = append(tars, os.NewFile(uintptr(fd), s.path("layers", path)))
 	}
 	return tars, nil
 }

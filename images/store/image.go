@@ -104,9 +104,9 @@ func (s *Store) stateLocked(id Digest, layers []Digest) (size int64, damaged str
 	if !ok {
 		damaged = "the index is damaged"
 	}
-	dir, err := unix.Open(s.path("layers"), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	dir, err := s.openLayersDir()
 	if err != nil {
-		return 0, "", &os.PathError{Op: "open", Path: s.path("layers"), Err: err}
+		return 0, "", err
 	}
 	defer unix.Close(dir)
 	for _, d := range layers {
@@ -120,6 +120,15 @@ func (s *Store) stateLocked(id Digest, layers []Digest) (size int64, damaged str
 		}
 	}
 	return size, damaged, nil
+}
+
+// openLayersDir opens the directory of all layers. Paths below the directory are short for the kernel.
+func (s *Store) openLayersDir() (int, error) {
+	dir, err := unix.Open(s.path("layers"), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: s.path("layers"), Err: err}
+	}
+	return dir, nil
 }
 
 // layerAt returns the size of a layer, and says whether the layer is there and not known to be damaged. An image can have

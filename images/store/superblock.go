@@ -36,18 +36,18 @@ type superblock struct {
 	Reserved        [23]byte
 }
 
-// A deviceSlot is an entry of the device table (erofs_deviceslot).
+// A deviceSlot has the checked fields of an entry of the device table (erofs_deviceslot).
 type deviceSlot struct {
-	Tag      [64]byte
-	Blocks   uint32
-	Mapped   uint32 // the device's place in one address space of all devices
-	Reserved [56]byte
+	Blocks uint32
+	Mapped uint32 // the device's place in one address space of all devices
 }
 
 const (
 	superOffset = 1024
 	superMagic  = 0xe0f5e1e2
 	slotSize    = 128
+	slotBlocks  = 64 // offsets in a slot
+	slotMapped  = 68
 	// chunkedFiles and deviceTable are the features of an index: files whose content is on other devices.
 	chunkedFiles = 0x4
 	deviceTable  = 0x8
@@ -107,15 +107,13 @@ func (s superblock) fault(size int64, layers int) string {
 
 // checkDevices refuses devices that share one address space, and layers of another size.
 func (s superblock) checkDevices(index *os.File, layers []*os.File) error {
+	table := make([]byte, len(layers)*slotSize)
+	if _, err := index.ReadAt(table, int64(s.DeviceTable)*slotSize); err != nil {
+		return errors.New("the device table of the index is behind the end")
+	}
 	for i, layer := range layers {
-		raw := make([]byte, slotSize)
-		if _, err := index.ReadAt(raw, (int64(s.DeviceTable)+int64(i))*slotSize); err != nil {
-			return errors.New("the device table of the index is behind the end")
-		}
-		var slot deviceSlot
-		if err := binary.Read(bytes.NewReader(raw), binary.LittleEndian, &slot); err != nil {
-			return err
-		}
+		raw := table[i*slotSize:]
+		slot := deviceSlot{binary.LittleEndian.Uint32(raw[slotBlocks:]), binary.LittleEndian.Uint32(raw[slotMapped:])}
 		info, err := layer.Stat()
 		if err != nil {
 			return err
