@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -148,6 +149,28 @@ func (p *Pool[T]) Yield() bool {
 	p.mu.Unlock()
 	p.End(value)
 	return true
+}
+
+// Kinds are the kinds of the items that are ready, are being made or are wanted.
+func (p *Pool[T]) Kinds() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.kinds))
+}
+
+// Drop ends the ready items of a kind. An item that is being made ends soon after. A later Take wants items of the
+// kind again.
+func (p *Pool[T]) Drop(name string) {
+	p.mu.Lock()
+	var dropped []T
+	if k := p.kinds[name]; k != nil {
+		k.wanted = 0
+		dropped = k.takeWhere(func(Item[T]) bool { return true })
+		p.ending += len(dropped)
+	}
+	p.mu.Unlock()
+	p.end(dropped)
+	p.Wake()
 }
 
 // wantLocked wants one more item of a kind. If the owner has all of its share, or the pool is full, another

@@ -489,6 +489,39 @@ func TestItemsYield(t *testing.T) {
 	})
 }
 
+// A kind that is dropped has no items any more, also none that was being made, until the next request.
+func TestADroppedKindEnds(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		wait(time.Second)
+		w.mustTake(t, p, "other", 0, false)
+		wait(time.Second)
+		p.ready(t, 2)
+		p.Drop("other")
+		if len(w.ended) != 1 || w.ended[0] != 2 {
+			t.Errorf("ended %v", w.ended)
+		}
+		p.ready(t, 1)
+		p.Drop("unknown")
+
+		w.set(func() { w.takes = time.Minute })
+		w.mustTake(t, p, "other", 0, false)
+		wait(time.Second)
+		if n := p.Counts(nil).Making; n != 1 {
+			t.Errorf("%d are being made", n)
+		}
+		p.Drop("other")
+		wait(2 * time.Minute)
+		p.ready(t, 1)
+		if kinds := p.Kinds(); len(kinds) != 1 || kinds[0] != "first" {
+			t.Errorf("kinds: %q", kinds)
+		}
+		w.set(func() { w.takes = 0 })
+		w.mustTake(t, p, "other", 0, false)
+		wait(time.Second)
+		p.ready(t, 2)
+	})
+}
+
 func TestASmallerPoolEndsItems(t *testing.T) {
 	inBubble(t, spec.PoolConfig{WarmUp: 20}, func(t *testing.T, _ *workshop, p *Pool[int]) {
 		wait(time.Second)
