@@ -26,20 +26,35 @@ var ErrNotAddable = errors.New("it cannot be added to a root that is mounted")
 type Shown struct {
 	root     *node
 	skeleton *os.File // the top of the skeleton, through a mount of the launcher's own
+	// hostname are the places, below the skeleton, of the files of /etc with the host name.
+	hostname map[string]string
 	// spaces has a namespace with the map of the directories of the user that asks, made ahead: to make one takes
 	// longer than the rest of an addition.
 	spaces userns.Namespaces
 }
 
 // newShown is the root that is about to be mounted, for additions of the peer, or of this process.
-func newShown(root *node, skeleton *os.File, i ids, peer *Peer) *Shown {
-	s := &Shown{root: root.places(), skeleton: skeleton}
+func newShown(p *plan, skeleton *os.File, i ids, peer *Peer) *Shown {
+	s := &Shown{root: p.root.places(), skeleton: skeleton, hostname: p.hostnamePlaces()}
 	asks := source{uid: uint32(os.Geteuid()), gid: uint32(os.Getegid()), shown: asUser}
 	if peer != nil {
 		asks.uid, asks.gid = peer.UID, peer.GIDs[0]
 	}
 	s.spaces.Start(i.mapFor(&asks))
 	return s
+}
+
+// hostnamePlaces are the places of the files of /etc with the host name. An image can lack these files.
+func (p *plan) hostnamePlaces() map[string]string {
+	places := map[string]string{}
+	for name := range hostnameFiles("any") {
+		if p.imageFiles == nil {
+			places[name] = path.Join("root/etc", name)
+		} else if n := p.imageFiles[name]; n != nil {
+			places[name] = n.made
+		}
+	}
+	return places
 }
 
 // places is a copy of a tree with only that which [addition.find] needs. A tree itself has the content
@@ -75,12 +90,13 @@ func (s *Shown) Close() {
 
 // SetHostname gives the host name to the files of /etc that have it.
 func (s *Shown) SetHostname(name string) error {
-	for file, text := range hostnameFiles(name) {
-		f, err := descriptor.OpenFile(int(s.skeleton.Fd()), "root/etc/"+file, descriptor.Beneath, unix.O_WRONLY|unix.O_TRUNC|unix.O_NOFOLLOW)
+	texts := hostnameFiles(name)
+	for file, place := range s.hostname {
+		f, err := descriptor.OpenFile(int(s.skeleton.Fd()), place, descriptor.Beneath, unix.O_WRONLY|unix.O_TRUNC|unix.O_NOFOLLOW)
 		if err != nil {
 			return fmt.Errorf("/etc/%s: %w", file, err)
 		}
-		_, err = f.WriteString(text)
+		_, err = f.WriteString(texts[file])
 		if err := errors.Join(err, f.Close()); err != nil {
 			return fmt.Errorf("/etc/%s: %w", file, err)
 		}

@@ -48,6 +48,7 @@ var imageFiles = []string{"hostname", "hosts", "resolv.conf"}
 // a directory or a link, stays as it is.
 func (p *plan) placeImageFiles(cfg *Config) error {
 	generated := generatedEtc(cfg)
+	p.imageFiles = map[string]*node{}
 	for _, name := range imageFiles {
 		text, isGenerated := generated[name]
 		if !isGenerated {
@@ -63,7 +64,8 @@ func (p *plan) placeImageFiles(cfg *Config) error {
 		if len(missing) > 0 || at.dir || at.node != nil || at.bind == nil || !strings.HasPrefix(at.path, "/etc/") {
 			continue
 		}
-		at.through(&node{kind: maskNode, file: true, text: text})
+		p.imageFiles[name] = &node{kind: maskNode, file: true, text: text}
+		at.through(p.imageFiles[name])
 	}
 	return nil
 }

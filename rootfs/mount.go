@@ -110,7 +110,7 @@ func (r *Root) Mount(dir string) (m Mounted, err error) {
 	}
 	kept, err := unix.FcntlInt(uintptr(base), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {
-		r.shown = newShown(root, os.NewFile(uintptr(kept), "skeleton"), r.ids, r.plan.peer)
+		r.shown = newShown(r.plan, os.NewFile(uintptr(kept), "skeleton"), r.ids, r.plan.peer)
 	}
 	return m, err
 }

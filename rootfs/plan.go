@@ -37,10 +37,11 @@ type node struct {
 	mode     uint32 // of a directory: its permission bits
 	uid, gid uint32 // of a directory, as inside
 	src      *source
-	same     *node // of a sameNode, the overlay's
-	file     bool  // of a maskNode: it hides a file
-	named    bool  // a bind of the user's own
-	covered  bool  // the caller mounts something over it
+	same     *node  // of a sameNode, the overlay's
+	file     bool   // of a maskNode: it hides a file
+	made     string // of a maskNode that is mounted: its place in the skeleton
+	named    bool   // a bind of the user's own
+	covered  bool   // the caller mounts something over it
 	children map[string]*node
 }
 
@@ -68,6 +69,8 @@ type plan struct {
 	rootView *view
 	entries  int // added by unfolding
 	stamps   *stampBook
+	// imageFiles are the generated files of /etc that cover files of an image.
+	imageFiles map[string]*node
 
 	mounted mountTable
 }

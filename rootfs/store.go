@@ -189,6 +189,7 @@ func (b *builder) mask(at int, n *node) error {
 	defer descriptor.CloseFD(masks)
 	name := strconv.Itoa(b.masks)
 	b.masks++
+	n.made = path.Join("masks", name)
 	if n.file {
 		err = b.file(masks, name, n)
 	} else {
