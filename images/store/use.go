@@ -2,8 +2,11 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -89,6 +92,20 @@ func (u User) Open(ctx context.Context, name string) (*Held, error) {
 		h, err = u.store.openImageLocked(image)
 	}
 	return h, during("open image "+clip(name), err)
+}
+
+// Files tells apart the files of an image and those of the same image that was pulled again, after damage or a
+// removal, as long as one of the two is open or mounted.
+func (h *Held) Files() (string, error) {
+	hash := sha256.New()
+	for _, f := range append([]*os.File{h.Index}, h.Layers...) {
+		var st unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+			return "", &os.PathError{Op: "stat", Path: f.Name(), Err: err}
+		}
+		fmt.Fprintf(hash, "%d:%d\n", st.Dev, st.Ino)
+	}
+	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
 // openImageLocked opens the files of an image, and checks the index. It marks damaged content.

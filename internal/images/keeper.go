@@ -25,6 +25,8 @@ type Keeper struct {
 	opening *semaphore.Weighted
 	store   *store.Store
 	mounts  mounts
+	// Removed is called after images of a user can have been removed. It can be nil.
+	Removed func(ctx context.Context, uid uint32)
 }
 
 // New returns the keeper of a directory. The first call of a method makes the directory.
@@ -226,7 +228,14 @@ func (k *Keeper) Remove(ctx context.Context, uid uint32, name string) (removed s
 		removed = removedImages(done)
 		return err
 	})
+	k.tellRemoved(ctx, uid, removed)
 	return removed, err
+}
+
+func (k *Keeper) tellRemoved(ctx context.Context, uid uint32, removed spec.RemovedImages) {
+	if k.Removed != nil && len(removed.Deleted) > 0 {
+		k.Removed(ctx, uid)
+	}
 }
 
 // Prune removes the images of the user that have no name and that nothing uses, and layers that no image needs.
@@ -236,7 +245,9 @@ func (k *Keeper) Prune(ctx context.Context, uid uint32) (spec.RemovedImages, err
 		return spec.RemovedImages{}, err
 	}
 	done, err := user.Prune(ctx)
-	return removedImages(done), told(err)
+	removed := removedImages(done)
+	k.tellRemoved(ctx, uid, removed)
+	return removed, told(err)
 }
 
 // Verify reads all of an image of the user.

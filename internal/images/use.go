@@ -16,7 +16,9 @@ import (
 
 // A Root is an image that a sandbox uses.
 type Root struct {
-	ID     string
+	ID string
+	// Files tells the files apart from those of the same image that is pulled again.
+	Files  string
 	Config []byte
 	// Tree is the root directory of a detached mount of the image, which the caller must close. Before Linux 6.15 it
 	// is the only one of this mount.
@@ -33,19 +35,16 @@ func (k *Keeper) Use(ctx context.Context, uid uint32, name, by string) (*Root, e
 			return err
 		}
 		defer held.Close()
-		tree, err := k.mounts.tree(held)
-		if err != nil {
+		if root, err = k.root(held); err != nil {
 			return errors.Join(err, u.Release(ctx, by))
 		}
-		root = &Root{string(held.Image.ID), held.Config, tree}
 		return nil
 	})
 	return root, err
 }
 
-// Mount mounts an image that is in use, by its id. The caller must close the root directory of the mount, which is as
-// in a Root.
-func (k *Keeper) Mount(ctx context.Context, uid uint32, id string) (*os.File, error) {
+// Open mounts an image without a use, by its id: a removal can take the image at any time, but not its mount.
+func (k *Keeper) Open(ctx context.Context, uid uint32, id string) (*Root, error) {
 	user, err := k.user(ctx, uid)
 	if err != nil {
 		return nil, err
@@ -55,7 +54,47 @@ func (k *Keeper) Mount(ctx context.Context, uid uint32, id string) (*os.File, er
 		return nil, told(err)
 	}
 	defer held.Close()
-	return k.mounts.tree(held)
+	return k.root(held)
+}
+
+func (k *Keeper) root(held *store.Held) (*Root, error) {
+	files, err := held.Files()
+	if err != nil {
+		return nil, err
+	}
+	tree, err := k.mounts.tree(held, files)
+	if err != nil {
+		return nil, err
+	}
+	return &Root{string(held.Image.ID), files, held.Config, tree}, nil
+}
+
+// Check returns an error if the user has no image of this id any more, or has it with other files.
+func (k *Keeper) Check(ctx context.Context, uid uint32, id, files string) error {
+	user, err := k.user(ctx, uid)
+	if err != nil {
+		return err
+	}
+	held, err := user.Open(ctx, id)
+	if err != nil {
+		return told(err)
+	}
+	defer held.Close()
+	now, err := held.Files()
+	if err == nil && now != files {
+		err = fmt.Errorf("image %s was pulled again", id)
+	}
+	return err
+}
+
+// Mount mounts an image that is in use, by its id. The caller must close the root directory of the mount, which is as
+// in a Root.
+func (k *Keeper) Mount(ctx context.Context, uid uint32, id string) (*os.File, error) {
+	root, err := k.Open(ctx, uid, id)
+	if err != nil {
+		return nil, err
+	}
+	return root.Tree, nil
 }
 
 // Hold notes that a snapshot of the user uses an image, by its id. The caller must call Release at the end of the use.
@@ -91,7 +130,7 @@ const mountTime = time.Minute
 // mounts are the mounts of images that were used lately.
 type mounts struct {
 	mu   sync.Mutex
-	made map[store.Digest]*mounted
+	made map[string]*mounted // by the files of the image
 }
 
 type mounted struct {
@@ -100,11 +139,10 @@ type mounted struct {
 }
 
 // tree returns a descriptor of a mount of the image, which the caller must close.
-func (m *mounts) tree(h *store.Held) (*os.File, error) {
+func (m *mounts) tree(h *store.Held, files string) (*os.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	id := h.Image.ID
-	if have := m.made[id]; have != nil && have.drop.Reset(mountTime) {
+	if have := m.made[files]; have != nil && have.drop.Reset(mountTime) {
 		return duplicate(have.tree)
 	}
 	tree, err := h.Mount()
@@ -112,11 +150,11 @@ func (m *mounts) tree(h *store.Held) (*os.File, error) {
 		return tree, err
 	}
 	if m.made == nil {
-		m.made = map[store.Digest]*mounted{}
+		m.made = map[string]*mounted{}
 	}
 	made := &mounted{tree: tree}
-	made.drop = time.AfterFunc(mountTime, func() { m.dropOne(id, made) })
-	m.made[id] = made
+	made.drop = time.AfterFunc(mountTime, func() { m.dropOne(files, made) })
+	m.made[files] = made
 	return duplicate(tree)
 }
 
@@ -131,11 +169,11 @@ func isShareable(tree *os.File) bool {
 }
 
 // dropOne closes a mount. Another one may have its place already.
-func (m *mounts) dropOne(id store.Digest, unused *mounted) {
+func (m *mounts) dropOne(files string, unused *mounted) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.made[id] == unused {
-		delete(m.made, id)
+	if m.made[files] == unused {
+		delete(m.made, files)
 	}
 	unused.tree.Close()
 }
@@ -144,10 +182,10 @@ func (m *mounts) dropOne(id store.Digest, unused *mounted) {
 func (m *mounts) drop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for id, made := range m.made {
+	for files, made := range m.made {
 		made.drop.Stop()
 		made.tree.Close()
-		delete(m.made, id)
+		delete(m.made, files)
 	}
 }
 
