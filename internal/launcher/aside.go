@@ -50,6 +50,7 @@ func (a *aside) finishes(ctx context.Context, x *removal) bool {
 		<-a.waiting
 		return false
 	}
+	_ = x.releaseImage(ctx) // a removal of the image can follow at once; finish repeats it, and has the error
 	x.launcher.tending.Go(func() {
 		a.finishing <- struct{}{}
 		mounts.Close()
