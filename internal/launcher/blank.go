@@ -25,6 +25,8 @@ import (
 type blank struct {
 	*making
 	state *statedir.Dir
+	// imageFiles are the files of the image that is the root. Empty: none is.
+	imageFiles string
 }
 
 // A template describes blanks: the part of a request that cannot be changed in a sandbox that is up.
@@ -33,11 +35,13 @@ type template struct {
 	Path, Home string
 	UID        uint32
 	GIDs       []uint32
+	// ImageFiles are the files of the image, whose id is in Config: see [images.Root].
+	ImageFiles string `json:",omitempty"`
 }
 
 // templateOf returns the template for a request. The reason is not empty if no blank can serve the
-// request.
-func templateOf(r launch.Create, from Sources) (t template, reason string) {
+// request. image is the one that the name in the request means for the user now.
+func templateOf(r launch.Create, from Sources, image imageRoot) (t template, reason string) {
 	c := r.Config
 	t = template{Path: r.Path, Home: r.Home, UID: from.UID, Config: spec.Config{
 		Storage: c.Storage, Seccomp: c.Seccomp, User: &spec.User{UID: c.User.UID, GID: c.User.GID},
@@ -45,6 +49,10 @@ func templateOf(r launch.Create, from Sources) (t template, reason string) {
 	}}
 	if from.peer() != nil {
 		t.GIDs = from.GIDs
+	}
+	if c.Image != "" { // such a root has no programs of the host's PATH
+		t.Path, t.Home = "", ""
+		t.Config.Image, t.ImageFiles = image.id, image.files
 	}
 	blank, err := completed(t.Config, c.Storage)
 	switch other := unclaimable(r); {
@@ -79,6 +87,7 @@ func unclaimable(r launch.Create) bool {
 // request that change in a sandbox that is up.
 func claimed(blank, c spec.Config) spec.Config {
 	got := blank
+	got.Image = c.Image // the name of the same image
 	got.Binds, got.Overlays = c.Binds, c.Overlays
 	got.User, got.Hostname = c.User, c.Hostname
 	got.Workspace, got.Env, got.Cwd, got.Timeout = c.Workspace, c.Env, c.Cwd, c.Timeout
@@ -125,22 +134,29 @@ func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err err
 	if err := json.Unmarshal([]byte(kind), &t); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, blankTime)
+	defer cancel()
+	image, err := l.openImage(ctx, t)
+	if err != nil {
+		return nil, cmp.Or(ctx.Err(), err)
+	}
+	defer image.close()
 	id := newID()
 	state, err := statedir.Make(l.Sandboxes(), id)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, blankTime)
-	defer cancel()
 	finished, killed := make(chan struct{}), make(chan struct{})
 	spare := context.AfterFunc(ctx, func() { defer close(killed); l.killMaking(id, finished) })
 	from := Sources{UID: t.UID, GIDs: t.GIDs}
 	m := &making{
-		launcher: l, id: id, from: from, hostMounts: &l.hostMounts,
+		launcher: l, id: id, from: from, hostMounts: &l.hostMounts, image: image,
 		request: launch.Create{Name: id, Config: t.Config, Path: t.Path, Home: t.Home},
 	}
-	b := &blank{m, state}
-	err = m.make(ctx, from)
+	b := &blank{m, state, t.ImageFiles}
+	if err = m.make(ctx, from); err == nil { // a removal of the image has not seen the blank
+		err = b.checkImage(ctx)
+	}
 	close(finished)
 	if !spare() { // no request may claim the blank while it is killed
 		<-killed
@@ -153,6 +169,7 @@ func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err err
 		}
 		return nil, errors.Join(context.Cause(ctx), err, left)
 	}
+	m.image = imageRoot{}
 	m.root = nil // the rest of its plan takes more memory than PID 1
 	if got := m.record.Config.Storage; got != t.Config.Storage {
 		return nil, errors.Join(fmt.Errorf("its files are in %s, and not on %s", got, t.Config.Storage), b.remove(ctx))
@@ -234,6 +251,9 @@ func (b *blank) checkFiles() error {
 // checkLanguages returns an error if a sandbox with these binds would get other programs of PATH than
 // the blank has.
 func (b *blank) checkLanguages(binds []rootfs.Bind) error {
+	if b.imageFiles != "" {
+		return nil
+	}
 	found, err := b.from.peer().FindLanguages(b.request.Path, b.request.Home, binds)
 	if err == nil && !reflect.DeepEqual(found, b.languages) {
 		err = errors.New("the programs on PATH are others")

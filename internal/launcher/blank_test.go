@@ -24,7 +24,7 @@ func TestABlankThatHangsIsGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted, _ := templateOf(launch.Create{Config: config}, Sources{})
+	wanted, _ := templateOf(launch.Create{Config: config}, Sources{}, imageRoot{})
 	kind, err := wanted.kind()
 	if err != nil {
 		t.Fatal(err)

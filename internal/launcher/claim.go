@@ -25,7 +25,7 @@ import (
 // it returns the reason, and nothing of a blank is left.
 func (m *making) claim(ctx context.Context, state *statedir.Dir) (missed string, err error) {
 	start := time.Now()
-	taken, kind, missed := m.launcher.takeBlank(ctx, m.request, m.from)
+	taken, kind, missed := m.launcher.takeBlank(ctx, m.request, m.from, m.image)
 	if missed != "" {
 		return missed, nil
 	}

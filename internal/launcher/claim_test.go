@@ -503,10 +503,9 @@ func TestClaimsAtOnce(t *testing.T) {
 // example here, which is a miss by its name. A new field of the configuration has to be in one of
 // the two lists.
 func TestAFieldIsClaimableOrAMiss(t *testing.T) {
-	claimable := []string{"workspace", "env", "cwd", "timeout", "network", "allow", "deny", "observe", "ask", "publish", "sensitivity", "ceilings", "binds", "overlays", "hostname"}
+	claimable := []string{"workspace", "env", "cwd", "timeout", "network", "allow", "deny", "observe", "ask", "publish", "sensitivity", "ceilings", "binds", "overlays", "hostname", "image"}
 	misses := map[string]spec.Config{
-		"rootfs": {Rootfs: "/srv"}, "image": {Image: "app"},
-		"pid": {PID: spec.PIDHost}, "seccomp": {Seccomp: "/srv/profile.json"},
+		"rootfs": {Rootfs: "/srv"}, "pid": {PID: spec.PIDHost}, "seccomp": {Seccomp: "/srv/profile.json"},
 	}
 	parts := []string{"storage", "limits", "user"} // of the template
 	fields := reflect.TypeFor[spec.Config]()
@@ -524,7 +523,7 @@ func TestAFieldIsClaimableOrAMiss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, reason := templateOf(launch.Create{Config: c}, Sources{}); reason != name {
+		if _, reason := templateOf(launch.Create{Config: c}, Sources{}, imageRoot{}); reason != name {
 			t.Errorf("%s: the reason is %q", name, reason)
 		}
 	}
@@ -535,7 +534,7 @@ func TestAFieldIsClaimableOrAMiss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, reason := templateOf(launch.Create{Config: c}, Sources{}); reason != "" {
+		if _, reason := templateOf(launch.Create{Config: c}, Sources{}, imageRoot{}); reason != "" {
 			t.Errorf("%s: no claim because of %s", name, reason)
 		}
 	}
@@ -543,7 +542,7 @@ func TestAFieldIsClaimableOrAMiss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, reason := templateOf(launch.Create{Config: c}, Sources{}); reason != "limits" {
+	if _, reason := templateOf(launch.Create{Config: c}, Sources{}, imageRoot{}); reason != "limits" {
 		t.Errorf("a large disk in memory: %q", reason)
 	}
 	for reason, c := range map[string]spec.Config{
@@ -554,11 +553,11 @@ func TestAFieldIsClaimableOrAMiss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, got := templateOf(launch.Create{Config: c}, Sources{}); got != reason {
+		if _, got := templateOf(launch.Create{Config: c}, Sources{}, imageRoot{}); got != reason {
 			t.Errorf("%s: the reason is %q", reason, got)
 		}
 	}
-	if _, reason := templateOf(launch.Create{Config: c, From: "snap"}, Sources{}); reason != "snapshot" {
+	if _, reason := templateOf(launch.Create{Config: c, From: "snap"}, Sources{}, imageRoot{}); reason != "snapshot" {
 		t.Errorf("a fork: %q", reason)
 	}
 }

@@ -22,9 +22,10 @@ import (
 
 // An imageRoot is the image of a sandbox that is being made.
 type imageRoot struct {
-	id     string
-	config spec.ImageConfig
-	tree   *os.File
+	// id and files are those of [images.Root].
+	id, files string
+	config    spec.ImageConfig
+	tree      *os.File
 }
 
 func (i imageRoot) close() { descriptor.Close(i.tree) }
@@ -61,7 +62,7 @@ func (m *making) useImage(ctx context.Context) error {
 	if err != nil {
 		return launch.Refusal(fmt.Errorf("image: %w", err))
 	}
-	m.image.tree, m.image.id = used.Tree, used.ID
+	m.image = imageRoot{tree: used.Tree, id: used.ID, files: used.Files}
 	if m.image.config, err = spec.ReadImageConfig(used.Config); err != nil {
 		return launch.Refusal(err)
 	}

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,19 +43,22 @@ func (l *Launcher) StartPool(c spec.PoolConfig, path, home string, failed func(e
 	if err != nil {
 		return err
 	}
-	t, _ := templateOf(launch.Create{Config: config, Path: path, Home: home}, Sources{})
+	t, _ := templateOf(launch.Create{Config: config, Path: path, Home: home}, Sources{}, imageRoot{})
 	first, err := t.kind()
 	if err != nil {
 		return err
 	}
 	l.blanks = &blanks{failed: failed}
 	l.blanks.Pool = pool.Start(c, first, pool.Maker[*blank]{
-		Make:   l.newBlank,
-		Check:  func(ctx context.Context, b *blank) error { return b.check(ctx, blankAnswerTime) },
+		Make: l.newBlank,
+		Check: func(ctx context.Context, b *blank) error {
+			return cmp.Or(b.check(ctx, blankAnswerTime), b.checkImage(ctx))
+		},
 		End:    func(b *blank) error { return b.remove(context.Background()) },
 		Room:   l.roomForBlank,
 		Failed: failed,
 	})
+	l.images.Removed = l.dropImages
 	l.tending.Go(func() { l.removeUnmade(failed) })
 	return nil
 }
@@ -149,8 +153,8 @@ func (l *Launcher) PoolStats(user *uint32) (spec.PoolStats, error) {
 
 // takeBlank takes a blank for a request out of the pool, and returns its kind. If there is none, it
 // returns the reason.
-func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources) (taken pool.Item[*blank], kind, reason string) {
-	t, reason := templateOf(r, from)
+func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources, image imageRoot) (taken pool.Item[*blank], kind, reason string) {
+	t, reason := templateOf(r, from, image)
 	if len(r.Config.Overlays) > 0 && l.blanks.noOverlays.Load() {
 		reason = "overlays"
 	}

@@ -1,0 +1,56 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/sandbox-runtime/sandbox-runtime/spec"
+)
+
+// A blank of an image has no use of the image in the store: a removal of the image need not wait for blanks, and
+// a killed launcher leaves no use. The mount keeps the files until the blank ends. The request that claims the
+// blank has a use of the same image, and so the right to it.
+
+// openImage mounts the image of a template for a blank. Without an image it does nothing.
+func (l *Launcher) openImage(ctx context.Context, t template) (i imageRoot, err error) {
+	if t.Config.Image == "" {
+		return i, nil
+	}
+	opened, err := l.images.Open(ctx, t.UID, t.Config.Image)
+	if err != nil {
+		return i, err
+	}
+	i = imageRoot{tree: opened.Tree, id: opened.ID, files: opened.Files}
+	if i.files != t.ImageFiles {
+		i.close()
+		return imageRoot{}, fmt.Errorf("image %s was pulled again", t.Config.Image)
+	}
+	if i.config, err = spec.ReadImageConfig(opened.Config); err != nil {
+		i.close()
+		return imageRoot{}, err
+	}
+	return i, nil
+}
+
+// checkImage returns an error if no request can claim the blank because the owner has lost its image.
+func (b *blank) checkImage(ctx context.Context) error {
+	if b.imageFiles == "" {
+		return nil
+	}
+	return b.launcher.images.Check(ctx, b.from.UID, b.request.Config.Image, b.imageFiles)
+}
+
+// dropImages ends the blanks of those images that a user has no more.
+func (l *Launcher) dropImages(ctx context.Context, uid uint32) {
+	for _, kind := range l.blanks.Kinds() {
+		var t template
+		if err := json.Unmarshal([]byte(kind), &t); err != nil {
+			l.blanks.failed(err)
+			continue
+		}
+		if t.UID == uid && t.Config.Image != "" && l.images.Check(ctx, uid, t.Config.Image, t.ImageFiles) != nil {
+			l.blanks.Drop(kind)
+		}
+	}
+}
