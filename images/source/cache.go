@@ -136,7 +136,12 @@ func (c *cache) open(digest string) (*os.File, error) {
 
 // remove removes an object that is damaged.
 func (c *cache) remove(digest string) error {
-	err := c.root.Remove(filepath.Join(blobsDir, digits(digest)))
+	return c.removeFile(filepath.Join(blobsDir, digits(digest)))
+}
+
+// removeFile removes a file. Another process may have removed the file meanwhile.
+func (c *cache) removeFile(name string) error {
+	err := c.root.Remove(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -219,7 +224,7 @@ func (c *cache) prune(now time.Time) error {
 // pruneDigest removes the old files of a digest under its lock.
 func (c *cache) pruneDigest(name string, now time.Time) error {
 	if strings.HasPrefix(name, temporaryPrefix) {
-		return c.root.Remove(filepath.Join(partialDir, name))
+		return c.removeFile(filepath.Join(partialDir, name))
 	}
 	if !validDigest(digestPrefix + name) {
 		return nil // not a file of this package
@@ -251,7 +256,7 @@ func (c *cache) pruneDigest(name string, now time.Time) error {
 		if young && dir == locksDir {
 			continue
 		}
-		if err := c.root.Remove(path); err != nil {
+		if err := c.removeFile(path); err != nil {
 			return err
 		}
 	}

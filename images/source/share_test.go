@@ -270,6 +270,33 @@ func TestOldObjectsAreRemoved(t *testing.T) {
 	}
 }
 
+// Pulls of several processes end at a time, and each prunes: a file that another one has removed is no error of a pull.
+func TestManyPruneACacheAtATime(t *testing.T) {
+	dir := t.TempDir()
+	c, err := openCache(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 200 {
+		f, _, err := c.create()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	var group errgroup.Group
+	for range 8 {
+		group.Go(func() error { return c.prune(time.Now().Add(2 * partAge)) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+	if left := cacheFiles(t, dir); len(left) != 0 {
+		t.Errorf("%q are left", left)
+	}
+}
+
 func cacheFiles(t *testing.T, cache string) []string {
 	t.Helper()
 	all, err := filepath.Glob(filepath.Join(cache, "*", "*"))
