@@ -8,6 +8,8 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	imagename "github.com/sandbox-runtime/sandbox-runtime/images/name"
+	imagesource "github.com/sandbox-runtime/sandbox-runtime/images/source"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -48,16 +50,21 @@ func takeImage(ctx context.Context, cmd *cli.Command, m *sandbox.Manager, c spec
 	return spec.ReadImageConfig(image.Config)
 }
 
+// pullForUse pulls an image by its name. Of an archive or a directory the image would get no name, so that the sandbox
+// could not find it.
 func pullForUse(ctx context.Context, cmd *cli.Command, m *sandbox.Manager, name string) error {
+	if r, err := imagesource.Parse(name); err == nil && r.Kind != imagesource.Registry || imagename.IsDigest(name) {
+		return fmt.Errorf("--image %s cannot be pulled: it does not name an image of a registry; use: image import", name)
+	}
 	var shown *pullProgress
 	var o sandbox.PullOptions
-	if !cmd.Bool("json") { // whose only output is the Result
+	if !cmd.Bool("json") { // the Result is the only output then
 		shown = newPullProgress(cmd.Root().ErrWriter)
 		o.Progress = shown.tell
 	}
 	_, err := m.PullImage(ctx, name, o)
 	if err = errors.Join(err, shown.end()); err != nil {
-		return fmt.Errorf("--image %s is not there, and cannot be pulled: %w", name, err)
+		return fmt.Errorf("--image %s cannot be pulled: %w", name, err)
 	}
 	return nil
 }
