@@ -78,8 +78,8 @@ func importedFrom(name string) (text string, stdin *os.File, err error) {
 		return "", nil, fmt.Errorf("import: %w; for an image of a registry use: image pull", err)
 	}
 	if info.IsDir() {
-		if _, err := os.Stat(filepath.Join(name, "oci-layout")); err == nil && !strings.Contains(name, ":") {
-			return "oci:" + name, nil, nil
+		if _, err := os.Stat(filepath.Join(name, "oci-layout")); err == nil {
+			return "oci:" + name + "/", nil, nil // a colon before the slash begins no TAG
 		}
 		return "dir:" + name, nil, nil
 	}
