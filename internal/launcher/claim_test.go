@@ -505,7 +505,8 @@ func TestClaimsAtOnce(t *testing.T) {
 func TestAFieldIsClaimableOrAMiss(t *testing.T) {
 	claimable := []string{"workspace", "env", "cwd", "timeout", "network", "allow", "deny", "observe", "ask", "publish", "sensitivity", "ceilings", "binds", "overlays", "hostname", "image"}
 	misses := map[string]spec.Config{
-		"rootfs": {Rootfs: "/srv"}, "pid": {PID: spec.PIDHost}, "seccomp": {Seccomp: "/srv/profile.json"},
+		"rootfs": {Rootfs: "/srv"}, "writable": {Image: "app", Writable: true},
+		"pid": {PID: spec.PIDHost}, "seccomp": {Seccomp: "/srv/profile.json"},
 	}
 	parts := []string{"storage", "limits", "user"} // of the template
 	fields := reflect.TypeFor[spec.Config]()
