@@ -16,7 +16,7 @@
 //	users/UID/layers/HEX      the right of a user to a layer
 //	users/UID/images/HEX      the right of a user to an image
 //	users/UID/references/     the names of images
-//	users/UID/uses/           sandboxes and snapshots that use an image
+//	users/UID/uses/           sandboxes and snapshots that use an image: files, or links that a crash of the host can undo
 //	users/UID/removing/HEX    an image whose removal has begun
 //	users/UID/adding/         locks: a user adds a layer or an image once at a time
 //	users/UID/pulls           the lock that all pulls of a user share

@@ -2,7 +2,7 @@
 // against other runtimes on the same bundle, against bubblewrap and against a plain fork
 // and exec; execs in a running container, and in a sandbox as a Go program has them; a
 // thousand sandboxes at once; sandboxes with a network; the memory that creating a container
-// takes; and docker run.
+// takes; images; and docker run.
 // It is a harness of its own because starts must be spaced (back to back they hide kernel
 // waits that real requests meet), interleaved, and compared in pairs: the machine's speed
 // drifts more than the peers differ. It is not for measuring functions; those have Go
