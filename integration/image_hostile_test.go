@@ -174,7 +174,7 @@ func (h *imageHost) meet(t *testing.T, image hostileImage) {
 	h.good("rm", "hostile")
 }
 
-// rule gives a user few bytes, so a bomb does not fill the disk.
+// A user with a rule has few bytes, so a bomb does not fill the disk.
 func TestImageBombsEnd(t *testing.T) {
 	h := newImageHost(t)
 	l := h.listen(`{"peers":[{"user":4242,"images":"16m"}]}`)

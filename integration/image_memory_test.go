@@ -20,8 +20,11 @@ func measured(t *testing.T, cmd *exec.Cmd) (result, int64) {
 	pid := r.cmd.Process.Pid
 	most := map[int]memoryOf{}
 	const often = 2 * time.Millisecond
-	for watch := time.NewTicker(often); !r.ended(); <-watch.C {
+	watch := time.NewTicker(often)
+	defer watch.Stop()
+	for !r.ended() {
 		noteMemory(pid, "", most)
+		<-watch.C
 	}
 	own, largest := most[pid].all, int64(0)
 	if own == 0 {
