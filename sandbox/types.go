@@ -11,6 +11,7 @@ type (
 	//
 	//	Rootfs    string            // directory that becomes the root; "": the host's programs
 	//	Image     string            // image whose files become the root: a name or an id
+	//	Writable  bool              // the root of Image takes writes, which go to a layer
 	//	Workspace string            // host directory at /workspace; "": an empty one
 	//	Binds     []Bind            // further host paths, read-only or writable
 	//	Overlays  []string          // host directories whose changes go to a layer
