@@ -107,7 +107,7 @@ func TestBasicAuthentication(t *testing.T) {
 	f.putImage(t, "tag", "amd64", layer)
 	demand(f, "")
 	o := testOptions(t)
-	refuses(t, f.ref(), o, "401")
+	refuses(t, f.ref(), o, "401", "; check the name, or log in with: docker login "+f.host)
 	o.Credentials = fixed{f.host, Credential{Username: testUser, Password: testPassword}}
 	mustRead(t, f.ref(), o, layer)
 	o.Credentials = fixed{f.host, Credential{Username: testUser, Password: "wrong"}}
@@ -358,7 +358,7 @@ func TestTLSNeedsATrustedCertificate(t *testing.T) {
 	f.server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	f.host = strings.TrimPrefix(f.server.URL, "https://")
 	o := testOptions(t)
-	refuses(t, f.ref(), o, "certificate signed by unknown authority")
+	refuses(t, f.ref(), o, "certificate signed by unknown authority", "SSL_CERT_FILE")
 	if f.count("") > 0 {
 		t.Errorf("asked %q", f.asked)
 	}

@@ -1,8 +1,13 @@
 package source
 
 import (
+	"crypto/x509"
+	"errors"
+	"net/http"
 	"strings"
 	"unicode"
+
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
 // maxMessage bounds a message: a part of it may come from a server.
@@ -38,4 +43,33 @@ func line(text string, limit int) string {
 		text = strings.ToValidUTF8(text[:limit], "") + " ..."
 	}
 	return text
+}
+
+// An answerError is an unexpected answer of a server.
+type answerError struct {
+	status  int
+	message string
+}
+
+func (e *answerError) Error() string { return e.message }
+
+// wayOut says how the user can get the image of a registry in spite of the error. It is empty for other errors.
+func wayOut(err error, host string) string {
+	status := 0
+	var answer *answerError
+	var token *transport.Error // an answer of a token server
+	if errors.As(err, &answer) {
+		status = answer.status
+	} else if errors.As(err, &token) {
+		status = token.StatusCode
+	}
+	switch {
+	case status == http.StatusNotFound:
+		return "; check the name, and the tag or digest"
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return "; check the name, or log in with: docker login " + host + ", or podman login " + host
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return "; name your own certificate authority with SSL_CERT_FILE in the environment"
+	}
+	return ""
 }

@@ -61,7 +61,7 @@ func (r *remote) image(ctx context.Context, ref Reference, want platform) (*Imag
 	}
 	digest, doc, err := r.resolve(ctx, id)
 	if err != nil {
-		return nil, fmt.Errorf("read manifest: %w", err)
+		return nil, fmt.Errorf("read manifest: %w%s", err, wayOut(err, ref.Host))
 	}
 	resolved := digest
 	if doc.isIndex() {

@@ -315,7 +315,7 @@ func TestTagAndDigestAreRead(t *testing.T) {
 	}
 	mustRead(t, f.host+"/some/image@"+d.Digest, testOptions(t), low, high)
 	mustRead(t, f.host+"/some/image:other@"+d.Digest, testOptions(t), low, high)
-	refuses(t, f.host+"/some/image:other", testOptions(t), "404", "manifest unknown")
+	refuses(t, f.host+"/some/image:other", testOptions(t), "404", "manifest unknown", "; check the name, and the tag or digest")
 }
 
 func TestPlatformIsChosen(t *testing.T) {
