@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 )
 
@@ -156,11 +157,19 @@ func (l *Launcher) Beginning(_ context.Context, snapshot string, uid uint32) (la
 	if err != nil {
 		return launch.Beginning{}, err
 	}
+	return beginningOf(&s), nil
+}
+
+func beginningOf(s *overlay.Snapshot) launch.Beginning {
 	b := launch.Beginning{Overlays: slices.Clone(s.Config.Overlays), Cwd: s.Config.Cwd}
-	if t := s.ImageTree(); t != nil {
+	t := s.ImageTree()
+	switch {
+	case t != nil:
 		b.Image = t.Image
+	case s.Config.Image != "" && len(b.Overlays) == 0:
+		b.Cwd = "" // a directory of the image, which is no part of the snapshot
 	}
-	return b, nil
+	return b
 }
 
 // fork gives the new sandbox the files of the requested snapshot, if there is one.
