@@ -108,7 +108,7 @@ func TestASandboxKeepsItsImage(t *testing.T) {
 	if info.Config.Image != "app" {
 		t.Errorf("%+v", info)
 	}
-	h.bad("in use by box", "rm", "app")
+	h.bad("in use by sandbox box;", "rm", "app")
 	if got := h.run("exec", "box", "ls", "/bin/busybox"); got.stdout != "/bin/busybox\n" {
 		t.Errorf("%+v", got)
 	}
@@ -149,6 +149,7 @@ func TestImagesThatAreNoRoots(t *testing.T) {
 		{"the image has no command", []string{"--image", "app"}},
 		{"leave out the image or the root directory", []string{"--image", "app", "--rootfs", "/", "--", "id"}},
 		{"leave out the image or the overlay", []string{"--image", "app", "--overlay", "/", "--", "id"}},
+		{"first run: image import oci:layout --name NAME", []string{"--image", "oci:layout", "--", "id"}},
 		{"there is no image", []string{"--pull", "always", "--", "id"}},
 		{"use always, missing or never", []string{"--image", "app", "--pull", "no", "--", "id"}},
 		{"no sandbox with --local", []string{"--image", "app", "--local", "--", "id"}},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v3"
 
@@ -36,6 +37,11 @@ func takeImage(ctx context.Context, cmd *cli.Command, m *sandbox.Manager, c spec
 		return spec.ImageConfig{}, errors.New("--pull: there is no image; name one with --image")
 	case c.Image == "":
 		return spec.ImageConfig{}, nil
+	}
+	for _, kind := range importKinds {
+		if strings.HasPrefix(c.Image, kind) {
+			return spec.ImageConfig{}, fmt.Errorf("--image %s: an image on this host needs a name; first run: image import %[1]s --name NAME", c.Image)
+		}
 	}
 	image, err := m.Image(ctx, c.Image)
 	if when == pullAlways || when == pullMissing && errors.Is(err, sandbox.ErrNotFound) {

@@ -294,6 +294,7 @@ func told(err error) error {
 	case errors.Is(err, store.ErrNotFound):
 		return condition{err, launch.ErrNotFound}
 	case errors.As(err, &inUse):
+		inUse.Users = shownUses(inUse.Users)
 		return condition{err, launch.ErrBusy}
 	case errors.As(err, &damaged):
 		return condition{err, launch.ErrDamaged}

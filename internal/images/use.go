@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -195,4 +196,27 @@ func duplicate(f *os.File) (*os.File, error) {
 		return nil, fmt.Errorf("dup the mount of an image: %w", err)
 	}
 	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+// SandboxUse names the use of an image by a sandbox. Several state roots can share a store: root tells them apart.
+func SandboxUse(id, root string) string { return id + "@" + root }
+
+// SnapshotUse names a use of an image by a snapshot. The unique text tells uses by snapshots of one name apart.
+func SnapshotUse(name, unique string) string { return snapshotUse + name + ":" + unique }
+
+const snapshotUse = "snapshot:"
+
+// shownUses are the names of uses as the user knows them.
+func shownUses(uses []string) []string {
+	var shown []string
+	for _, use := range uses {
+		if rest, ok := strings.CutPrefix(use, snapshotUse); ok {
+			name, _, _ := strings.Cut(rest, ":")
+			shown = append(shown, "snapshot "+name)
+			continue
+		}
+		id, _, _ := strings.Cut(use, "@")
+		shown = append(shown, "sandbox "+id)
+	}
+	return shown
 }

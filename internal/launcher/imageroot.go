@@ -32,7 +32,7 @@ func (i imageRoot) close() { descriptor.Close(i.tree) }
 
 // imageUse names a sandbox in the store of images, which several state roots can share.
 func (l *Launcher) imageUse(id string) string {
-	return id + "@" + strings.TrimSuffix(l.CgroupPrefix(), "-")
+	return images.SandboxUse(id, strings.TrimSuffix(l.CgroupPrefix(), "-"))
 }
 
 // layerImages are the images below layers: [overlay.Images].

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/images"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/integrity"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
@@ -97,7 +98,7 @@ func (l *Keeper) DraftSnapshot(r record.Record) (err error) {
 
 // useName is a new name for the use of an image by a snapshot. No other snapshot of the name has it.
 func (l *Keeper) useName(snapshot string) string {
-	return fmt.Sprintf("snapshot:%s:%s%s", snapshot, l.CgroupPrefix(), rand.Text()[:8])
+	return images.SnapshotUse(snapshot, l.CgroupPrefix()+rand.Text()[:8])
 }
 
 // discardSnapshot removes the directory of a snapshot, or its draft, and the use of its image. First the use: nothing
