@@ -32,13 +32,13 @@ others as root.
 The kind of a source can be named: oci:DIR[:TAG], oci-archive:FILE[:TAG], docker-archive:FILE,
 rootfs:FILE, dir:DIR. An archive with several images needs a TAG. Without --name an archive of
 docker save gives the image its names, and another image has only its id. The id is printed.`,
-		Flags:  pullFlags(),
+		Flags:  importFlags("its names in an archive of docker save, else none"),
 		Action: imageImport,
 	}
 }
 
 func imageImport(ctx context.Context, cmd *cli.Command) error {
-	if cmd.NArg() != 1 {
+	if cmd.NArg() != 1 || cmd.Args().First() == "" {
 		return errors.New("say one file or directory, or - for standard input, as in: image import ./rootfs --name mine")
 	}
 	text, stdin, err := importedFrom(cmd.Args().First())

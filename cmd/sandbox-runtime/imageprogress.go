@@ -104,7 +104,7 @@ func (p *pullProgress) draw() {
 	if size, err := unix.IoctlGetWinsize(int(p.terminal.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 && size.Row > 1 {
 		width, height = int(size.Col), int(size.Row)
 	}
-	lines := p.lines()
+	lines := p.lines(width)
 	if len(lines) >= height { // the cursor cannot go back to lines above the screen
 		lines = []string{p.summary()}
 	}
@@ -119,14 +119,14 @@ func (p *pullProgress) draw() {
 	p.print("%s", picture.String())
 }
 
-func (p *pullProgress) lines() (lines []string) {
+func (p *pullProgress) lines(width int) (lines []string) {
 	for _, l := range p.layers {
 		if l.State == "" { // nothing is known yet
 			continue
 		}
 		line := shortID(l.Layer) + ": " + layerWords[l.State]
 		if l.Total > 0 && (l.State == sandbox.LayerDownloading || l.State == sandbox.LayerAdding) {
-			line += " " + bar(l.Done, l.Total)
+			line += " " + part(l.Done, l.Total, width)
 		}
 		lines = append(lines, line)
 	}
@@ -144,7 +144,18 @@ func (p *pullProgress) summary() string {
 	return fmt.Sprintf("%d of %d layers complete", complete, len(p.layers))
 }
 
-// bar is Docker's picture of a part of a whole.
+// part is Docker's picture of a part of a whole: numbers, and a bar where the terminal is wide enough for both.
+func part(done, total int64, columns int) string {
+	numbers := fmt.Sprintf("%8s/%s", units.HumanSizeWithPrecision(float64(done), 4), units.HumanSizeWithPrecision(float64(total), 4))
+	if columns < wideTerminal {
+		return numbers
+	}
+	return bar(done, total) + " " + numbers
+}
+
+// wideTerminal has room for the id of a layer, its state, a bar and two sizes.
+const wideTerminal = 100
+
 func bar(done, total int64) string {
 	const width = 50
 	filled := int(min(done, total) * width / total)
@@ -152,5 +163,5 @@ func bar(done, total int64) string {
 	if filled < width {
 		arrow += ">" + strings.Repeat(" ", width-filled-1)
 	}
-	return fmt.Sprintf("[%s] %8s/%s", arrow, units.HumanSizeWithPrecision(float64(done), 4), units.HumanSizeWithPrecision(float64(total), 4))
+	return "[" + arrow + "]"
 }

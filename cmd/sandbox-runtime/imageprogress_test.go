@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,6 +72,21 @@ func readAll(f *os.File) string {
 	var b bytes.Buffer
 	_, _ = b.ReadFrom(f)
 	return b.String()
+}
+
+func TestProgressOnANarrowTerminalHasNumbersAndNoBar(t *testing.T) {
+	p := &pullProgress{layers: steps()[3:4]}
+	if got := p.lines(80); len(got) != 1 || got[0] != "222222222222: Downloading      2kB/2kB" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestImportHasNoFlagsOfRegistries(t *testing.T) {
+	for _, flag := range imageImportCommand().Flags {
+		if name := flag.Names()[0]; !slices.Contains([]string{"name", "platform", "quiet", "json"}, name) {
+			t.Errorf("--%s", name)
+		}
+	}
 }
 
 func TestProgressOfManyLayersIsOneLine(t *testing.T) {

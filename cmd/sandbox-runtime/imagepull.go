@@ -37,14 +37,20 @@ docker-archive:FILE, rootfs:FILE and dir:DIR, each with --name.`,
 	}
 }
 
-// pullFlags are the flags of pull and import.
+// pullFlags are the flags of pull.
 func pullFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "name", Usage: "`REF` that names the image here (default: its name in the registry, or its names in an archive of docker save)"},
-		&cli.StringFlag{Name: "platform", Usage: "`OS/ARCH[/VARIANT]` to choose from an image with several (default: this host's)"},
+	return append(importFlags("its name in the registry, or its names in an archive of docker save"),
 		&cli.StringSliceFlag{Name: "plain-http", Usage: "`HOST[:PORT]` of a registry without TLS (repeatable); loopback addresses need none"},
 		&cli.StringSliceFlag{Name: "mirror", Usage: "`REGISTRY=HOST[:PORT][/PREFIX]` of a mirror to ask first, such as docker.io=mirror.example.com (repeatable)"},
 		&cli.StringSliceFlag{Name: "token-host", Usage: "`HOST[:PORT]` of a token server on another site that may get the credentials of the registry (repeatable)"},
+	)
+}
+
+// importFlags are the flags of both pull and import. unnamed is the name of an image without --name.
+func importFlags(unnamed string) []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "name", Usage: "`REF` that names the image here (default: " + unnamed + ")"},
+		&cli.StringFlag{Name: "platform", Usage: "`OS/ARCH[/VARIANT]` to choose from an image with several (default: this host's)"},
 		quietFlag("print no progress"),
 		jsonFlag("print the image as JSON"),
 	}
