@@ -27,33 +27,36 @@ type Image struct {
 	Damaged string
 }
 
-// Images returns the images of the user, the last created first.
+// Images returns the images of the user, the last created first. It reads the images without the lock: otherwise a
+// user with many layers would make all other users wait.
 func (u User) Images(ctx context.Context) ([]Image, error) {
-	unlock, err := u.store.lock(ctx)
-	if err != nil {
-		return nil, during("list images", err)
-	}
-	defer unlock()
-	all, err := u.imagesLocked()
+	all, err := u.images(ctx)
 	return all, during("list images", err)
 }
 
-func (u User) imagesLocked() ([]Image, error) {
-	ids, err := digestsLocked(u.path("images"))
-	if err != nil {
-		return nil, err
-	}
-	references, err := u.referencesLocked()
+func (u User) images(ctx context.Context) ([]Image, error) {
+	ids, references, err := u.names(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var all []Image
 	for _, id := range ids {
-		image, err := u.store.describeLocked(id, references)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		image, _, err := u.store.describe(id, references)
+		if err == nil && image.Damaged == "" {
+			all = append(all, image)
+			continue
+		}
+		// Another process may have changed the image meanwhile.
+		image, exists, err := u.describeAgain(ctx, id, references)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, image)
+		if exists {
+			all = append(all, image)
+		}
 	}
 	slices.SortFunc(all, func(a, b Image) int {
 		return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID))
@@ -61,9 +64,46 @@ func (u User) imagesLocked() ([]Image, error) {
 	return all, nil
 }
 
-// describeLocked returns an image. The references can be of other images, too.
+// names are the ids and references of the user.
+func (u User) names(ctx context.Context) (ids []Digest, references []Reference, err error) {
+	unlock, err := u.store.lock(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer unlock()
+	if ids, err = digestsLocked(u.path("images")); err != nil {
+		return nil, nil, err
+	}
+	references, err = u.referencesLocked()
+	return ids, references, err
+}
+
+// describeAgain returns an image under the lock, if the user still has the image.
+func (u User) describeAgain(ctx context.Context, id Digest, references []Reference) (image Image, exists bool, err error) {
+	unlock, err := u.store.lock(ctx)
+	if err != nil {
+		return image, false, err
+	}
+	defer unlock()
+	if exists, err = u.hasLocked("images", id); err != nil || !exists {
+		return image, false, err
+	}
+	image, err = u.store.describeLocked(id, references)
+	return image, true, err
+}
+
+// describeLocked returns an image, and marks damaged content. The references can be of other images, too.
 func (s *Store) describeLocked(id Digest, references []Reference) (Image, error) {
-	image := Image{ID: id}
+	image, mark, err := s.describe(id, references)
+	if mark {
+		err = errors.Join(err, markLocked(s.imageDir(id)))
+	}
+	return image, err
+}
+
+// describe returns an image, and says whether its directory should be marked as damaged.
+func (s *Store) describe(id Digest, references []Reference) (image Image, mark bool, err error) {
+	image = Image{ID: id}
 	for _, r := range references {
 		if r.Image == id {
 			image.References = append(image.References, r)
@@ -74,29 +114,29 @@ func (s *Store) describeLocked(id Digest, references []Reference) (Image, error)
 	switch {
 	case errors.As(err, &damaged):
 		image.Damaged = damaged.Reason
-		return image, markLocked(s.imageDir(id))
+		return image, true, nil
 	case errors.Is(err, fs.ErrNotExist):
 		image.Damaged = "the config is missing"
-		return image, markLocked(s.imageDir(id))
+		return image, true, nil
 	case err != nil:
-		return image, err
+		return image, false, err
 	}
 	if c.Created != nil {
 		image.Created = *c.Created
 	}
 	image.Layers = layers
 	if list, err := s.readLayers(id); err != nil && !errors.As(err, &damaged) {
-		return image, err
+		return image, false, err
 	} else if !slices.Equal(list, layers) {
 		image.Damaged = "the list of layers differs from the config"
-		return image, markLocked(s.imageDir(id))
+		return image, true, nil
 	}
-	image.Size, image.Damaged, err = s.stateLocked(id, layers)
-	return image, err
+	image.Size, image.Damaged, err = s.state(id, layers)
+	return image, false, err
 }
 
-// stateLocked returns the size of the layers of an image, and which part of the image is missing or known to be damaged.
-func (s *Store) stateLocked(id Digest, layers []Digest) (size int64, damaged string, err error) {
+// state returns the size of the layers of an image, and which part of the image is missing or known to be damaged.
+func (s *Store) state(id Digest, layers []Digest) (size int64, damaged string, err error) {
 	ok, err := usable(s.imageDir(id))
 	if err != nil {
 		return 0, "", err
