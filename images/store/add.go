@@ -79,7 +79,7 @@ func (p *Pull) open(ctx context.Context, id Digest, layers []Digest) (tars []*os
 	if tars, err = p.user.store.openLayers(layers); err != nil {
 		return nil, false, err
 	}
-	exists, err = usable(p.user.store.imageDir(id))
+	exists, err = usable(p.user.store.imageDir(id), indexName)
 	return tars, exists, err
 }
 
@@ -155,7 +155,7 @@ func (p *Pull) commitImage(ctx context.Context, d *draft, id Digest, layers []Di
 	if err := p.user.checkLayersLocked(layers); err != nil {
 		return image, err
 	}
-	is, err := usable(s.imageDir(id))
+	is, err := usable(s.imageDir(id), indexName)
 	if err != nil {
 		return image, err
 	}

@@ -137,12 +137,12 @@ func (s *Store) describe(id Digest, references []Reference) (image Image, mark b
 
 // state returns the size of the layers of an image, and which part of the image is missing or known to be damaged.
 func (s *Store) state(id Digest, layers []Digest) (size int64, damaged string, err error) {
-	ok, err := usable(s.imageDir(id))
+	ok, err := usable(s.imageDir(id), indexName)
 	if err != nil {
 		return 0, "", err
 	}
 	if !ok {
-		damaged = "the index is damaged"
+		damaged = "the index is missing or damaged"
 	}
 	dir, err := s.openLayersDir()
 	if err != nil {

@@ -149,7 +149,7 @@ func (p *Pull) commitLayer(ctx context.Context, d *draft, diffID Digest) error {
 	}
 	defer unlock()
 	dir := s.layerDir(diffID)
-	is, err := usable(dir)
+	is, err := usable(dir, tarName)
 	if err != nil {
 		return err
 	}

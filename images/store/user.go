@@ -54,12 +54,12 @@ func (u User) hasLayerLocked(d Digest) (bool, error) {
 			return false, err
 		}
 	}
-	return usable(u.store.layerDir(d))
+	return usable(u.store.layerDir(d), tarName)
 }
 
-// usable says whether content is in the store and not known to be damaged.
-func usable(dir string) (bool, error) {
-	is, err := exists(dir)
+// usable says whether content with this part is in the store, and not known to be damaged.
+func usable(dir, part string) (bool, error) {
+	is, err := exists(filepath.Join(dir, part))
 	if !is {
 		return false, err
 	}

@@ -48,6 +48,8 @@ func TestDamageIsFoundAndRepaired(t *testing.T) {
 			must(os.WriteFile(b.path("images", image.hex(), "layers"), []byte("x"), 0o600))
 		}, true},
 		"no config":               {func(b box) { must(os.Remove(b.path("images", image.hex(), "config"))) }, true},
+		"no tar of a layer":       {func(b box) { must(os.Remove(b.path("layers", base.id.hex(), "tar"))) }, true},
+		"no index":                {func(b box) { must(os.Remove(b.path("images", image.hex(), "index"))) }, true},
 		"a layer that is missing": {func(b box) { must(os.RemoveAll(b.path("layers", base.id.hex()))) }, true},
 	}
 	for name, damage := range damages {
