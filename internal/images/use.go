@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/images/store"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // A Root is an image that a sandbox uses.
@@ -191,9 +192,9 @@ func (m *mounts) drop() {
 }
 
 func duplicate(f *os.File) (*os.File, error) {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	fd, err := descriptor.Duplicate(f)
 	if err != nil {
-		return nil, fmt.Errorf("dup the mount of an image: %w", err)
+		return nil, fmt.Errorf("mount of an image: %w", err)
 	}
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
