@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -111,14 +112,17 @@ func (s *Store) writeLocked(path string, content []byte) (err error) {
 }
 
 // linkLocked writes a short record as the target of a symbolic link. A crash of the host can undo this, but leaves no
-// part of a record: file systems make a link with its target at once. So linkLocked does not wait for the disk. The path
-// must depend on the content.
+// part of a record: file systems make a link with its target at once. So linkLocked does not wait for the disk. It
+// replaces a link, but not a file of [Store.writeLocked].
 func linkLocked(path string, content []byte) error {
 	err := os.Symlink(string(content), path)
-	if errors.Is(err, fs.ErrExist) {
+	if !errors.Is(err, fs.ErrExist) {
+		return explain(err)
+	}
+	if old, err := readLink(path); errors.Is(err, unix.EINVAL) || err == nil && bytes.Equal(old, content) {
 		return nil
 	}
-	return explain(err)
+	return explain(errors.Join(os.Remove(path), os.Symlink(string(content), path)))
 }
 
 func readLink(path string) ([]byte, error) {

@@ -102,7 +102,7 @@ func (u User) neededImagesLocked() (map[Digest]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	uses, err := readRecords[Use](u.path("uses"))
+	uses, err := u.usesLocked()
 	needed := map[Digest]bool{}
 	for _, r := range references {
 		needed[r.Image] = true

@@ -40,18 +40,18 @@ func (h *Held) Close() {
 // Use notes that a sandbox or snapshot uses an image from now on, and opens the image. A second use by the
 // same one changes nothing. The caller closes the Held, and calls [User.Release] at the end of the use.
 func (u User) Use(ctx context.Context, name, by string) (*Held, error) {
-	h, err := u.use(ctx, name, by, u.store.writeLocked)
+	h, err := u.use(ctx, name, by, u.noteLocked)
 	return h, during("use image "+clip(name), err)
 }
 
-// UseUntilBoot is [User.Use] for a sandbox, which ends with the host. A crash of the host can undo the use. UseUntilBoot
-// does not wait for the disk.
+// UseUntilBoot is [User.Use] for a sandbox. The use ends with this boot of the host, as the sandbox does. UseUntilBoot does
+// not wait for the disk.
 func (u User) UseUntilBoot(ctx context.Context, name, by string) (*Held, error) {
-	h, err := u.use(ctx, name, by, linkLocked)
+	h, err := u.use(ctx, name, by, u.noteUntilBootLocked)
 	return h, during("use image "+clip(name), err)
 }
 
-func (u User) use(ctx context.Context, name, by string, write func(path string, content []byte) error) (*Held, error) {
+func (u User) use(ctx context.Context, name, by string, note func(Use) error) (*Held, error) {
 	if err := checkName(by); err != nil {
 		return nil, err
 	}
@@ -68,11 +68,7 @@ func (u User) use(ctx context.Context, name, by string, write func(path string, 
 	if err != nil {
 		return nil, err
 	}
-	content, err := json.Marshal(Use{by, image.ID})
-	if err == nil {
-		err = write(u.usePath(by, image.ID), content)
-	}
-	if err != nil {
+	if err := note(Use{by, image.ID}); err != nil {
 		h.Close()
 		return nil, err
 	}
@@ -148,6 +144,60 @@ func userPart(by string) string {
 	return hex[:len(hex)/2]
 }
 
+// A bootUse is a use that ends with a boot of the host. In the record of another use, Boot is empty.
+type bootUse struct {
+	Use
+	Boot string
+}
+
+func (u User) noteLocked(use Use) error {
+	content, err := json.Marshal(use)
+	if err != nil {
+		return err
+	}
+	return u.store.writeLocked(u.usePath(use.By, use.Image), content)
+}
+
+func (u User) noteUntilBootLocked(use Use) error {
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	content, err := json.Marshal(bootUse{use, boot})
+	if err != nil {
+		return err
+	}
+	return linkLocked(u.usePath(use.By, use.Image), content)
+}
+
+// bootID is the kernel's name for this boot, the same in every namespace.
+func bootID() (string, error) {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(text)), err
+}
+
+// usesLocked returns the uses, and removes those that have ended with an earlier boot: their sandboxes have no other
+// trace, so that no removal of a sandbox could end the use.
+func (u User) usesLocked() ([]Use, error) {
+	records, err := readRecords[bootUse](u.path("uses"))
+	if err != nil {
+		return nil, err
+	}
+	boot, err := bootID()
+	if err != nil {
+		return nil, err
+	}
+	var uses []Use
+	for _, r := range records {
+		if r.Boot == "" || r.Boot == boot {
+			uses = append(uses, r.Use)
+		} else if err := os.Remove(u.usePath(r.By, r.Image)); err != nil {
+			return nil, err
+		}
+	}
+	return uses, nil
+}
+
 // Uses returns all uses by the user's sandboxes and snapshots.
 func (u User) Uses(ctx context.Context) ([]Use, error) {
 	unlock, err := u.store.lock(ctx)
@@ -155,7 +205,7 @@ func (u User) Uses(ctx context.Context) ([]Use, error) {
 		return nil, err
 	}
 	defer unlock()
-	return readRecords[Use](u.path("uses"))
+	return u.usesLocked()
 }
 
 // Release ends all uses by a sandbox or snapshot. It is no error if there are none.
@@ -180,7 +230,7 @@ func (u User) Release(ctx context.Context, by string) error {
 
 // usersOfLocked are the sandboxes and snapshots that use an image.
 func (u User) usersOfLocked(id Digest) ([]string, error) {
-	uses, err := readRecords[Use](u.path("uses"))
+	uses, err := u.usesLocked()
 	var names []string
 	for _, use := range uses {
 		if use.Image == id {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"testing"
@@ -84,5 +85,32 @@ func TestALayerWithoutArchive(t *testing.T) {
 	}
 	if _, err := b.For(alice).UseUntilBoot(t.Context(), "one", "box"); !errors.As(err, new(*DamagedError)) {
 		t.Errorf("a use: %v", err)
+	}
+}
+
+// A host that loses its power removes no sandbox. After the next boot the use has no sandbox, and its name is free.
+func TestAUseEndsWithTheBoot(t *testing.T) {
+	b := newBox(t)
+	u := b.For(alice)
+	image := b.pull(alice, "one", base)
+	old := fmt.Sprintf(`{"By":"box","Image":%q,"Boot":"00000000-0000-0000-0000-000000000000"}`, image.ID)
+	path := u.usePath("box", image.ID)
+	must(os.Symlink(old, path))
+	if uses, err := u.Uses(t.Context()); err != nil || len(uses) > 0 {
+		t.Errorf("the uses are %v, %v", uses, err)
+	}
+	must(os.Symlink(old, path))
+	h, err := u.UseUntilBoot(t.Context(), "one", "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Close()
+	if _, err := u.Remove(t.Context(), "one"); !errors.As(err, new(*InUseError)) {
+		t.Errorf("a removal during the new use: %v", err)
+	}
+	must(os.Remove(path))
+	must(os.Symlink(old, path))
+	if _, err := u.Remove(t.Context(), "one"); err != nil {
+		t.Errorf("a removal after the boot: %v", err)
 	}
 }
