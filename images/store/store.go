@@ -35,6 +35,7 @@ func DefaultLimits() Limits {
 type Store struct {
 	dir    string
 	limits Limits
+	opened fs.FileInfo // of the directory when it was opened
 }
 
 // Open opens a store, and makes the directory if it is missing. It removes the remains of killed processes.
@@ -68,6 +69,9 @@ func (s *Store) prepare() error {
 	if err := statedir.CheckOwn(top); err != nil {
 		return err
 	}
+	if s.opened, err = top.Stat(); err != nil {
+		return err
+	}
 	for _, name := range []string{"drafts", "layers", "images", "users"} {
 		below, _, err := statedir.OpenBelow(top, name)
 		if err != nil {
@@ -76,6 +80,13 @@ func (s *Store) prepare() error {
 		below.Close()
 	}
 	return nil
+}
+
+// IsInPlace says whether the directory is the one that was opened, and is not empty. Otherwise the caller must open
+// the store again.
+func (s *Store) IsInPlace() bool {
+	info, err := os.Lstat(s.dir)
+	return err == nil && os.SameFile(s.opened, info) && statedir.Exists(s.path("version"))
 }
 
 // checkVersionLocked notes the version of a new store, and refuses another version.

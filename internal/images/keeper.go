@@ -21,7 +21,8 @@ import (
 // A Keeper has the images in one directory. Several goroutines and processes may use the directory.
 type Keeper struct {
 	dir string
-	// opening is held by the call that opens the store, and guards store. A context can interrupt the wait.
+	// opening is held by the call that opens the store, and guards store. A context can interrupt the wait. The store is
+	// opened again after a removal or an exchange of its directory, such as by a restored backup.
 	opening *semaphore.Weighted
 	store   *store.Store
 	mounts  mounts
@@ -56,7 +57,7 @@ func (k *Keeper) open(ctx context.Context) (*store.Store, error) {
 		return nil, err
 	}
 	defer k.opening.Release(1)
-	if k.store == nil {
+	if k.store == nil || !k.store.IsInPlace() {
 		s, err := store.Open(ctx, k.dir)
 		if err != nil {
 			return nil, told(err)
