@@ -146,6 +146,10 @@ func clearLocked(dir string) error {
 	errs := []error{err}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
+		if !e.IsDir() && !e.Type().IsRegular() {
+			errs = append(errs, os.Remove(path)) // of no process of this program
+			continue
+		}
 		f, err := os.OpenFile(path, unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -33,12 +33,20 @@ func (u User) path(names ...string) string {
 	return u.store.path(append([]string{"users", strconv.FormatUint(uint64(u.uid), 10)}, names...)...)
 }
 
-// prepareLocked makes the directories of the user.
+// prepareLocked makes the directories of the user. Some backups leave out empty directories.
 func (u User) prepareLocked() error {
+	made := false
 	for _, part := range parts() {
-		if err := os.MkdirAll(u.path(part), 0o700); err != nil {
+		is, err := exists(u.path(part))
+		if err == nil && !is {
+			made, err = true, os.MkdirAll(u.path(part), 0o700)
+		}
+		if err != nil {
 			return explain(err)
 		}
+	}
+	if !made {
+		return nil
 	}
 	return errors.Join(syncDir(u.store.path("users")), syncDir(u.path()))
 }
@@ -95,7 +103,7 @@ func (s *Store) usersLocked() ([]User, error) {
 	entries, err := os.ReadDir(s.path("users"))
 	var all []User
 	for _, e := range entries {
-		if uid, err := strconv.ParseUint(e.Name(), 10, 32); err == nil {
+		if uid, err := strconv.ParseUint(e.Name(), 10, 32); err == nil && e.IsDir() {
 			all = append(all, s.For(uint32(uid)))
 		}
 	}
@@ -108,7 +116,11 @@ func (s *Store) repairLocked(of ...User) error {
 	users, err := s.usersLocked()
 	errs := []error{err}
 	for _, u := range users {
-		if err := u.finishAllLocked(); slices.Contains(of, u) {
+		err := u.prepareLocked()
+		if err == nil {
+			err = u.finishAllLocked()
+		}
+		if slices.Contains(of, u) {
 			errs = append(errs, err)
 		}
 	}

@@ -121,7 +121,7 @@ func TestADamagedImageCanBeRemoved(t *testing.T) {
 func TestForeignFilesInTheStore(t *testing.T) {
 	b := newBox(t)
 	b.pull(alice, "one", base)
-	for _, path := range []string{"layers/foreign", "images/foreign", "users/foreign", "users/4294967296", "users/1000/images/foreign"} {
+	for _, path := range []string{"layers/foreign", "images/foreign", "users/foreign", "users/4294967296", "users/1002", "users/1000/images/foreign"} {
 		must(os.WriteFile(b.path(path), nil, 0o600))
 	}
 	if _, err := b.For(alice).Prune(t.Context()); err != nil {
@@ -134,6 +134,37 @@ func TestForeignFilesInTheStore(t *testing.T) {
 	must(os.WriteFile(broken, []byte("{"), 0o600))
 	if _, err := b.For(alice).Images(t.Context()); err == nil || !strings.Contains(err.Error(), broken+": ") || !strings.HasSuffix(err.Error(), "remove the file") {
 		t.Errorf("a broken reference: %v", err)
+	}
+}
+
+// A restored backup can lack empty directories, and drafts can hold files of any type.
+func TestAStoreIsWholeAfterItIsOpened(t *testing.T) {
+	b := newBox(t)
+	b.pull(alice, "one", base)
+	for _, part := range []string{"uses", "adding", "removing"} {
+		must(os.Remove(b.For(alice).path(part)))
+	}
+	for name, make := range map[string]func(string) error{"link": link, "pipe": pipe, "file": file, "directory": directory} {
+		must(make(b.path("drafts", name)))
+	}
+	s, err := Open(t.Context(), b.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(b.path("drafts")); err != nil || len(left) > 0 {
+		t.Errorf("%d drafts are left: %v", len(left), err)
+	}
+	u := s.For(alice)
+	h, err := u.Use(t.Context(), "one", "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Close()
+	if err := u.Release(t.Context(), "box"); err != nil {
+		t.Error(err)
+	}
+	if _, err := u.Remove(t.Context(), "one"); err != nil {
+		t.Error(err)
 	}
 }
 
