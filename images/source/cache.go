@@ -86,6 +86,9 @@ func (c *cache) prepare() error {
 		if err := c.root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
+		if info, err := c.root.Lstat(name); err != nil || !info.IsDir() {
+			return errors.Join(fmt.Errorf("%s is not a directory; remove it", name), err)
+		}
 	}
 	return nil
 }
@@ -99,6 +102,9 @@ func digits(digest string) string { return strings.TrimPrefix(digest, digestPref
 func (c *cache) lock(ctx context.Context, digest string) (*os.File, error) {
 	name := filepath.Join(locksDir, digits(digest))
 	for {
+		if err := c.clear(name); err != nil {
+			return nil, err
+		}
 		f, err := c.root.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
 			return nil, err
@@ -123,6 +129,9 @@ func (c *cache) lock(ctx context.Context, digest string) (*os.File, error) {
 // open returns a whole object, or an error that is fs.ErrNotExist.
 func (c *cache) open(digest string) (*os.File, error) {
 	name := filepath.Join(blobsDir, digits(digest))
+	if err := c.clear(name); err != nil {
+		return nil, err
+	}
 	f, err := c.root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
@@ -132,6 +141,18 @@ func (c *cache) open(digest string) (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// clear removes an entry that is not a regular file. A named pipe would block the open.
+func (c *cache) clear(name string) error {
+	info, err := c.root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || info.Mode().IsRegular() {
+		return err
+	}
+	return c.root.RemoveAll(name)
 }
 
 // remove removes an object that is damaged.

@@ -45,6 +45,9 @@ func (c *cache) get(ctx context.Context, d download) (*os.File, error) {
 		return f, err
 	}
 	name := filepath.Join(partialDir, digits(d.digest))
+	if err := c.clear(name); err != nil {
+		return nil, err
+	}
 	f, err := c.root.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
@@ -54,7 +57,8 @@ func (c *cache) get(ctx context.Context, d download) (*os.File, error) {
 		err = c.root.Rename(name, filepath.Join(blobsDir, digits(d.digest)))
 	}
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		err = errors.Join(err, c.root.Remove(name)) // the space is worth more
+		// The space is worth more than the part.
+		err = errors.Join(fmt.Errorf("%w; make room, or set XDG_CACHE_HOME to a directory with more room", err), c.root.Remove(name))
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -221,6 +222,41 @@ func TestDamagedCacheIsRepaired(t *testing.T) {
 	mustRead(t, f.ref(), o, layer)
 }
 
+// Other entries than regular files in the cache are replaced.
+func TestForeignEntriesAreReplaced(t *testing.T) {
+	foreign := map[string]func(path string) error{
+		"directories": func(path string) error { return os.MkdirAll(filepath.Join(path, "full"), 0o700) },
+		"pipes":       func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"links":       func(path string) error { return os.Symlink("/etc/passwd", path) },
+	}
+	for name, make := range foreign {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeRegistry(t)
+			layer := noise(t, 1, 100)
+			f.putImage(t, "tag", "amd64", layer)
+			o := testOptions(t)
+			mustRead(t, f.ref(), o, layer)
+			for _, path := range cacheFiles(t, o.Cache) {
+				part := filepath.Join(o.Cache, partialDir, filepath.Base(path))
+				if err := errors.Join(os.Remove(path), make(path)); err != nil {
+					t.Fatal(err)
+				}
+				if err := make(part); err != nil && !errors.Is(err, fs.ErrExist) {
+					t.Fatal(err)
+				}
+			}
+			mustRead(t, f.ref(), o, layer)
+		})
+	}
+	o := testOptions(t)
+	if err := os.WriteFile(filepath.Join(o.Cache, locksDir), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := newFakeRegistry(t)
+	f.putImage(t, "tag", "amd64")
+	refuses(t, f.ref(), o, "locks is not a directory; remove it")
+}
+
 func TestOldObjectsAreRemoved(t *testing.T) {
 	f := newFakeRegistry(t)
 	layer := noise(t, 1, 100)
@@ -333,7 +369,7 @@ func TestFullDiskIsFreed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Unmount(o.Cache, unix.MNT_DETACH)
-	refuses(t, f.ref(), o, "no space left on device")
+	refuses(t, f.ref(), o, "no space left on device; make room")
 	if parts, _ := filepath.Glob(filepath.Join(o.Cache, partialDir, "*")); len(parts) > 0 {
 		t.Errorf("%q are left", parts)
 	}
