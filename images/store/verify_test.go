@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // spoil changes a byte of a file of the store.
@@ -136,6 +138,11 @@ func TestForeignFilesInTheStore(t *testing.T) {
 		t.Errorf("a broken reference: %v", err)
 	}
 }
+
+func file(path string) error      { return os.WriteFile(path, nil, 0o600) }
+func directory(path string) error { return os.Mkdir(path, 0o700) }
+func pipe(path string) error      { return unix.Mkfifo(path, 0o600) }
+func link(path string) error      { return os.Symlink("/etc/passwd", path) }
 
 // A restored backup can lack empty directories, and drafts can hold files of any type.
 func TestAStoreIsWholeAfterItIsOpened(t *testing.T) {
