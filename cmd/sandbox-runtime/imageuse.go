@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/urfave/cli/v3"
 
@@ -38,11 +37,6 @@ func takeImage(ctx context.Context, cmd *cli.Command, m *sandbox.Manager, c spec
 	case c.Image == "":
 		return spec.ImageConfig{}, nil
 	}
-	for _, kind := range importKinds {
-		if strings.HasPrefix(c.Image, kind) {
-			return spec.ImageConfig{}, fmt.Errorf("--image %s: an image on this host needs a name; first run: image import %[1]s --name NAME", c.Image)
-		}
-	}
 	image, err := m.Image(ctx, c.Image)
 	if when == pullAlways || when == pullMissing && errors.Is(err, sandbox.ErrNotFound) {
 		if err := pullForUse(ctx, cmd, m, c.Image); err != nil {
@@ -59,8 +53,12 @@ func takeImage(ctx context.Context, cmd *cli.Command, m *sandbox.Manager, c spec
 // pullForUse pulls an image by its name. Of an archive or a directory the image would get no name, so that the sandbox
 // could not find it.
 func pullForUse(ctx context.Context, cmd *cli.Command, m *sandbox.Manager, name string) error {
-	if r, err := imagesource.Parse(name); err == nil && r.Kind != imagesource.Registry || imagename.IsDigest(name) {
-		return fmt.Errorf("--image %s cannot be pulled: it does not name an image of a registry; use: image import", name)
+	r, err := imagesource.Parse(name)
+	switch {
+	case err == nil && r.Kind != imagesource.Registry:
+		return fmt.Errorf("--image %s cannot be pulled: an image on this host needs a name; first run: image import %[1]s --name NAME", name)
+	case imagename.IsDigest(name):
+		return fmt.Errorf("--image %s cannot be pulled: it is an id; pull the image by its name", name)
 	}
 	var shown *pullProgress
 	var o sandbox.PullOptions
@@ -68,7 +66,7 @@ func pullForUse(ctx context.Context, cmd *cli.Command, m *sandbox.Manager, name 
 		shown = newPullProgress(cmd.Root().ErrWriter)
 		o.Progress = shown.tell
 	}
-	_, err := m.PullImage(ctx, name, o)
+	_, err = m.PullImage(ctx, name, o)
 	if err = errors.Join(err, shown.end()); err != nil {
 		return fmt.Errorf("--image %s cannot be pulled: %w", name, err)
 	}
