@@ -229,7 +229,7 @@ func TestForeignEntriesAreReplaced(t *testing.T) {
 		"pipes":       func(path string) error { return unix.Mkfifo(path, 0o600) },
 		"links":       func(path string) error { return os.Symlink("/etc/passwd", path) },
 	}
-	for name, make := range foreign {
+	for name, put := range foreign {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeRegistry(t)
 			layer := noise(t, 1, 100)
@@ -238,10 +238,10 @@ func TestForeignEntriesAreReplaced(t *testing.T) {
 			mustRead(t, f.ref(), o, layer)
 			for _, path := range cacheFiles(t, o.Cache) {
 				part := filepath.Join(o.Cache, partialDir, filepath.Base(path))
-				if err := errors.Join(os.Remove(path), make(path)); err != nil {
+				if err := errors.Join(os.Remove(path), put(path)); err != nil {
 					t.Fatal(err)
 				}
-				if err := make(part); err != nil && !errors.Is(err, fs.ErrExist) {
+				if err := put(part); err != nil && !errors.Is(err, fs.ErrExist) {
 					t.Fatal(err)
 				}
 			}

@@ -151,8 +151,8 @@ func TestAStoreIsWholeAfterItIsOpened(t *testing.T) {
 	for _, part := range []string{"uses", "adding", "removing"} {
 		must(os.Remove(b.For(alice).path(part)))
 	}
-	for name, make := range map[string]func(string) error{"link": link, "pipe": pipe, "file": file, "directory": directory} {
-		must(make(b.path("drafts", name)))
+	for name, put := range map[string]func(string) error{"link": link, "pipe": pipe, "file": file, "directory": directory} {
+		must(put(b.path("drafts", name)))
 	}
 	s, err := Open(t.Context(), b.dir)
 	if err != nil {

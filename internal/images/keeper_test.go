@@ -10,7 +10,7 @@ import (
 // A launcher outlives its store: an operator removes, replaces or empties the directory.
 func TestAKeeperOpensAStoreAgain(t *testing.T) {
 	changes := map[string]func(dir string) error{
-		"removed":  os.RemoveAll,
+		"removed": os.RemoveAll,
 		"renamed": func(dir string) error {
 			return errors.Join(os.RemoveAll(dir+".old"), os.Rename(dir, dir+".old"))
 		},
