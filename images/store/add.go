@@ -99,7 +99,7 @@ func (s *Store) openLayers(layers []Digest) (tars []*os.File, err error) {
 	defer unix.Close(dir)
 	for _, l := range layers {
 		path := filepath.Join(l.hex(), tarName)
-		fd, err := unix.Openat(dir, path, unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		fd, err := unix.Openat(dir, path, unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
 			closeAll(tars)
 			return nil, &os.PathError{Op: "open", Path: s.path("layers", path), Err: err}

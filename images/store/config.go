@@ -5,14 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
 const (
@@ -61,7 +55,7 @@ func (s *Store) parseConfig(raw []byte) (c config, layers []Digest, err error) {
 
 // readConfig returns the config of an image. Its digest proves the content.
 func (s *Store) readConfig(id Digest) (raw []byte, c config, layers []Digest, err error) {
-	f, err := os.OpenFile(s.path("images", id.hex(), configName), unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := s.openContent(id, configName)
 	if err != nil {
 		return nil, c, nil, err
 	}
@@ -80,9 +74,14 @@ func (s *Store) readConfig(id Digest) (raw []byte, c config, layers []Digest, er
 // readLayers returns the DiffIDs of an image. It is for images that are removed or not used, and so it does
 // not prove the content.
 func (s *Store) readLayers(id Digest) (layers []Digest, err error) {
-	content, err := statedir.ReadOwn(s.path("images", id.hex(), layersName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &DamagedError{"image " + string(id), "the list of layers is missing"}
+	f, err := s.openContent(id, layersName)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxConfig))
+	if err != nil {
+		return nil, err
 	}
 	for line := range strings.Lines(string(content)) {
 		d, err := ParseDigest(strings.TrimSuffix(line, "\n"))
@@ -91,7 +90,7 @@ func (s *Store) readLayers(id Digest) (layers []Digest, err error) {
 		}
 		layers = append(layers, d)
 	}
-	return layers, err
+	return layers, nil
 }
 
 // listOf is the content of the list of layers.

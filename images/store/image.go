@@ -115,9 +115,6 @@ func (s *Store) describe(id Digest, references []Reference) (image Image, mark b
 	case errors.As(err, &damaged):
 		image.Damaged = damaged.Reason
 		return image, true, nil
-	case errors.Is(err, fs.ErrNotExist):
-		image.Damaged = "the config is missing"
-		return image, true, nil
 	case err != nil:
 		return image, false, err
 	}
@@ -176,7 +173,7 @@ func (s *Store) openLayersDir() (int, error) {
 func layerAt(dir int, d Digest) (size int64, usable bool, err error) {
 	var tar, mark unix.Stat_t
 	err = unix.Fstatat(dir, filepath.Join(d.hex(), tarName), &tar, unix.AT_SYMLINK_NOFOLLOW)
-	if errors.Is(err, fs.ErrNotExist) {
+	if isAbsent(err) || err == nil && tar.Mode&unix.S_IFMT != unix.S_IFREG {
 		return 0, false, nil
 	}
 	if err != nil {
@@ -192,7 +189,7 @@ func layerAt(dir int, d Digest) (size int64, usable bool, err error) {
 // markLocked marks the content of a directory as damaged, if the directory exists.
 func markLocked(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, damagedName), unix.O_CREAT|unix.O_WRONLY|unix.O_NOFOLLOW, 0o600)
-	if errors.Is(err, fs.ErrNotExist) {
+	if isAbsent(err) {
 		return nil
 	}
 	if err != nil {

@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"os"
 )
 
@@ -48,7 +46,7 @@ func (u User) usage(ctx context.Context) (use Usage, err error) {
 	}
 	for _, path := range paths {
 		info, err := os.Lstat(path)
-		if errors.Is(err, fs.ErrNotExist) { // damaged
+		if isAbsent(err) { // damaged
 			continue
 		}
 		if err != nil {

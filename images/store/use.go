@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -117,7 +116,7 @@ func (s *Store) openImageLocked(image Image) (*Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	index, err := os.OpenFile(filepath.Join(s.imageDir(image.ID), indexName), unix.O_NOFOLLOW, 0)
+	index, err := s.openContent(image.ID, indexName)
 	if err != nil {
 		closeAll(tars)
 		return nil, err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -63,16 +62,6 @@ func (u User) hasLayerLocked(d Digest) (bool, error) {
 		}
 	}
 	return usable(u.store.layerDir(d), tarName)
-}
-
-// usable says whether content with this part is in the store, and not known to be damaged.
-func usable(dir, part string) (bool, error) {
-	is, err := exists(filepath.Join(dir, part))
-	if !is {
-		return false, err
-	}
-	damaged, err := exists(filepath.Join(dir, damagedName))
-	return !damaged, err
 }
 
 func exists(path string) (bool, error) {

@@ -31,28 +31,48 @@ func spoil(t *testing.T, path string, at int64) {
 	}
 }
 
+// replace puts a file of another type in the place of a file or directory of the store.
+func replace(path string, other func(path string) error) {
+	must(os.RemoveAll(path))
+	must(other(path))
+}
+
+func file(path string) error      { return os.WriteFile(path, nil, 0o600) }
+func directory(path string) error { return os.Mkdir(path, 0o700) }
+func pipe(path string) error      { return unix.Mkfifo(path, 0o600) }
+func link(path string) error      { return os.Symlink("/etc/passwd", path) }
+
+type damage struct {
+	do    func(b box)
+	early bool // a use finds the damage, too
+}
+
 // Each damage is found, the damaged image cannot be used, and a pull repairs it, for all users.
 func TestDamageIsFoundAndRepaired(t *testing.T) {
 	image := digestOf(configOf("one", base, first))
-	damages := map[string]struct {
-		do    func(b box)
-		early bool // a use finds the damage, too
-	}{
+	damages := map[string]damage{
 		"a byte of a layer":   {do: func(b box) { spoil(b.T, b.path("layers", base.id.hex(), "tar"), 600) }},
 		"a byte of the index": {do: func(b box) { spoil(b.T, b.path("images", image.hex(), "index"), 2100) }},
 		"a truncated layer":   {func(b box) { must(os.Truncate(b.path("layers", base.id.hex(), "tar"), 1024)) }, true},
 		"a truncated index":   {func(b box) { must(os.Truncate(b.path("images", image.hex(), "index"), 1100)) }, true},
 		"a superblock":        {func(b box) { spoil(b.T, b.path("images", image.hex(), "index"), superOffset) }, true},
 		"the config":          {func(b box) { spoil(b.T, b.path("images", image.hex(), "config"), 3) }, true},
-		"no list of layers":   {func(b box) { must(os.Remove(b.path("images", image.hex(), "layers"))) }, true},
 		"another list of layers": {func(b box) {
 			must(os.Chmod(b.path("images", image.hex(), "layers"), 0o600))
 			must(os.WriteFile(b.path("images", image.hex(), "layers"), []byte("x"), 0o600))
 		}, true},
-		"no config":               {func(b box) { must(os.Remove(b.path("images", image.hex(), "config"))) }, true},
-		"no tar of a layer":       {func(b box) { must(os.Remove(b.path("layers", base.id.hex(), "tar"))) }, true},
-		"no index":                {func(b box) { must(os.Remove(b.path("images", image.hex(), "index"))) }, true},
 		"a layer that is missing": {func(b box) { must(os.RemoveAll(b.path("layers", base.id.hex()))) }, true},
+	}
+	for _, path := range []string{"layers/" + base.id.hex(), "images/" + image.hex()} {
+		damages["a file as "+path] = damage{func(b box) { replace(b.path(path), file) }, true}
+	}
+	for _, path := range []string{
+		"layers/" + base.id.hex() + "/tar", "images/" + image.hex() + "/index", "images/" + image.hex() + "/config", "images/" + image.hex() + "/layers",
+	} {
+		damages["no "+path] = damage{func(b box) { must(os.Remove(b.path(path))) }, true}
+		damages["a directory as "+path] = damage{func(b box) { replace(b.path(path), directory) }, true}
+		damages["a named pipe as "+path] = damage{func(b box) { replace(b.path(path), pipe) }, true}
+		damages["a link as "+path] = damage{func(b box) { replace(b.path(path), link) }, true}
 	}
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {
