@@ -8,8 +8,9 @@ import (
 
 // Protocol is the version of this protocol. A launcher and its clients have the same
 // version: they come as one program, or an embedder's module version tells which launcher
-// belongs to it.
-const Protocol = 3
+// belongs to it. A change that an older launcher would ignore needs a new version: without version 4 it would make
+// sandboxes with the host's programs in place of those of an image.
+const Protocol = 4
 
 // MaxHello bounds a Hello, in bytes.
 const MaxHello = 4 << 10
