@@ -43,4 +43,11 @@ func TestOnlyNamesOfRegistriesArePulledForUse(t *testing.T) {
 	if err := take("busybox"); err != nil {
 		t.Error(err)
 	}
+	// An image can have the name of a kind.
+	if _, err := m.PullImage(t.Context(), "busybox", sandbox.PullOptions{Name: "oci:1"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := take("oci:1"); err != nil {
+		t.Error(err)
+	}
 }
