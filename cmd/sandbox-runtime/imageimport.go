@@ -53,6 +53,9 @@ func imageImport(ctx context.Context, cmd *cli.Command) error {
 		in = stdin
 	}
 	image, _, err := pullImage(ctx, cmd, text, in)
+	if err != nil && stdin != nil {
+		return fmt.Errorf("import %s: %w", cmd.Args().First(), err)
+	}
 	if err != nil {
 		return err
 	}
