@@ -49,6 +49,11 @@ func newEndpoint(host, repository string, o Options) (*endpoint, error) {
 
 // newEndpoints are the mirrors of a registry, and the registry.
 func newEndpoints(ref Reference, o Options) ([]*endpoint, error) {
+	for _, host := range slices.Concat(o.PlainHTTP, o.TokenHosts) {
+		if _, err := name.NewRegistry(host); err != nil || host == "" {
+			return nil, fmt.Errorf("invalid host %q: use HOST[:PORT]", host)
+		}
+	}
 	var all []*endpoint
 	for _, mirror := range o.Mirrors[ref.Host] {
 		// The grammar of references keeps everything else out of the path of requests.

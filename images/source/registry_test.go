@@ -318,6 +318,22 @@ func TestTagAndDigestAreRead(t *testing.T) {
 	refuses(t, f.host+"/some/image:other", testOptions(t), "404", "manifest unknown", "; check the name, and the tag or digest")
 }
 
+func TestHostsOfOptionsAreChecked(t *testing.T) {
+	f := newFakeRegistry(t)
+	layer := noise(t, 1, 10)
+	f.putImage(t, "tag", "amd64", layer)
+	for _, wrong := range []string{"", "a b", "http://registry.test", "registry.test/team"} {
+		o := testOptions(t)
+		o.PlainHTTP = []string{wrong}
+		refuses(t, f.ref(), o, "use HOST[:PORT]")
+		o.PlainHTTP, o.TokenHosts = nil, []string{wrong}
+		refuses(t, f.ref(), o, "use HOST[:PORT]")
+	}
+	o := testOptions(t)
+	o.PlainHTTP, o.TokenHosts = []string{"registry.test:5000", "[::1]:5000"}, []string{"127.0.0.1"}
+	mustRead(t, f.ref(), o, layer)
+}
+
 func TestPlatformIsChosen(t *testing.T) {
 	f := newFakeRegistry(t)
 	amd, arm := noise(t, 1, 10), noise(t, 2, 10)
