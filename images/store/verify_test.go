@@ -159,11 +159,6 @@ func TestForeignFilesInTheStore(t *testing.T) {
 	}
 }
 
-func file(path string) error      { return os.WriteFile(path, nil, 0o600) }
-func directory(path string) error { return os.Mkdir(path, 0o700) }
-func pipe(path string) error      { return unix.Mkfifo(path, 0o600) }
-func link(path string) error      { return os.Symlink("/etc/passwd", path) }
-
 // A restored backup can lack empty directories, and drafts can hold files of any type.
 func TestAStoreIsWholeAfterItIsOpened(t *testing.T) {
 	b := newBox(t)
