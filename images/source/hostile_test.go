@@ -416,7 +416,7 @@ func TestFailedLookupIsNotRepeated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (&retrier{transport, impatient}).RoundTrip(request); err == nil || asked != 1 { //nolint:bodyclose // there is no answer
+	if _, err := (&retrier{transport, impatient}).RoundTrip(request); err == nil || asked != 1 {
 		t.Errorf("%d requests, %v", asked, err)
 	}
 }
