@@ -149,7 +149,7 @@ func TestImagesThatAreNoRoots(t *testing.T) {
 		{"the image has no command", []string{"--image", "app"}},
 		{"leave out the image or the root directory", []string{"--image", "app", "--rootfs", "/", "--", "id"}},
 		{"leave out the image or the overlay", []string{"--image", "app", "--overlay", "/", "--", "id"}},
-		{"use: image import", []string{"--image", "oci:layout", "--", "id"}},
+		{"first run: image import oci:layout --name NAME", []string{"--image", "oci:layout", "--", "id"}},
 		{"there is no image", []string{"--pull", "always", "--", "id"}},
 		{"use always, missing or never", []string{"--image", "app", "--pull", "no", "--", "id"}},
 		{"no sandbox with --local", []string{"--image", "app", "--local", "--", "id"}},
