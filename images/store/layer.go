@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/images/builder"
 	"github.com/sandbox-runtime/sandbox-runtime/images/inflate"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 )
 
 // tarName is the name of the tar in the directory of a layer.
@@ -26,7 +28,21 @@ func (p *Pull) Lacks(ctx context.Context, diffIDs []Digest) ([]Digest, error) {
 		return nil, err
 	}
 	defer unlock()
-	return p.user.lacksLocked(diffIDs)
+	lacks, err := p.user.lacksLocked(diffIDs)
+	if err != nil || p.user.uid != 0 {
+		return lacks, err
+	}
+	// Root can use the layers of other users. Without a right of root, a removal by such a user would end this pull.
+	var g grants
+	for _, d := range diffIDs {
+		if slices.Contains(lacks, d) {
+			continue
+		}
+		if err := g.addLocked(p.user, "layers", d); err != nil {
+			return nil, errors.Join(err, g.undoLocked(p.user.store))
+		}
+	}
+	return lacks, nil
 }
 
 func (u User) lacksLocked(diffIDs []Digest) (lacks []Digest, err error) {
@@ -75,12 +91,13 @@ func (p *Pull) AddLayer(ctx context.Context, diffID Digest, content *os.File) (e
 
 // checkContent refuses files that have no content, or that do more than to give it.
 func checkContent(f *os.File) error {
-	info, err := f.Stat()
-	if err != nil {
-		return err
+	var st unix.Stat_t
+	if err := descriptor.Use(f, func(fd int) error { return unix.Fstat(fd, &st) }); err != nil {
+		return os.NewSyscallError("fstat", err)
 	}
-	if mode := info.Mode(); !mode.IsRegular() && mode&os.ModeType != os.ModeNamedPipe {
-		return fmt.Errorf("the content is of type %v; use a pipe or a regular file", mode.Type())
+	// Descriptors such as those of eventfd(2) have no type, and package os calls them regular files.
+	if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFREG && kind != unix.S_IFIFO {
+		return fmt.Errorf("the content is of type %#o; use a pipe or a regular file", kind)
 	}
 	return nil
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
@@ -162,8 +164,16 @@ func TestALayerWithAnotherDigestIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	if err := p.AddLayer(t.Context(), base.id, null); err == nil || !strings.Contains(err.Error(), "use a pipe or a regular file") {
-		t.Errorf("a device: %v", err)
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	event := os.NewFile(uintptr(fd), "event")
+	defer event.Close()
+	for _, f := range []*os.File{null, event} {
+		if err := p.AddLayer(t.Context(), base.id, f); err == nil || !strings.Contains(err.Error(), "use a pipe or a regular file") {
+			t.Errorf("%s: %v", f.Name(), err)
+		}
 	}
 	if after := contents(b.dir); !slices.Equal(before, after) {
 		t.Errorf("left are %q", after)

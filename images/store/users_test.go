@@ -129,3 +129,23 @@ func TestBytesStayForOtherUsers(t *testing.T) {
 		t.Errorf("left are %q", got)
 	}
 }
+
+// Root's pull does not depend on a user that removes a layer meanwhile.
+func TestAUserCannotEndAPullOfRoot(t *testing.T) {
+	b := newBox(t)
+	b.pull(alice, "one", base)
+	p, err := b.For(root).Pull(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if lacks, err := p.Lacks(t.Context(), []Digest{base.id, base.id}); err != nil || len(lacks) > 0 {
+		t.Fatalf("root lacks %v: %v", lacks, err)
+	}
+	if _, err := b.For(alice).Remove(t.Context(), "one"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.AddImage(t.Context(), NewImage{Reference: "two", Config: configOf("two", base)}); err != nil {
+		t.Error(err)
+	}
+}
