@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -8,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
+	"unicode/utf16"
 
 	"github.com/urfave/cli/v3"
 
@@ -63,9 +66,30 @@ func quietFlag(usage string) cli.Flag {
 }
 
 func printIndented(w io.Writer, value any) error {
-	out := json.NewEncoder(w)
+	var b bytes.Buffer
+	out := json.NewEncoder(&b)
 	out.SetIndent("", "  ")
-	return out.Encode(value)
+	if err := out.Encode(value); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, escapedJSON(b.String()))
+	return err
+}
+
+// escapedJSON is the same JSON without characters that a terminal might obey. They can be in texts only. Package json
+// escapes only those below the space.
+func escapedJSON(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if r == '\n' || unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return b.String()
 }
 
 // printEachJSON prints one JSON object on each line.
