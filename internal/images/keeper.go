@@ -178,10 +178,15 @@ func (k *Keeper) AddImage(ctx context.Context, u User, add launch.AddImage) (spe
 	if err != nil {
 		return spec.Image{}, err
 	}
-	if _, err := room(ctx, s, u); err != nil {
+	left, err := room(ctx, s, u)
+	if err != nil {
 		return spec.Image{}, err
 	}
-	p, err := s.For(u.UID).Pull(ctx)
+	limits := store.DefaultLimits()
+	if u.MaxBytes != 0 { // a small archive can have large sparse files, which are copied into the index
+		limits.Index.Copied = min(limits.Index.Copied, left)
+	}
+	p, err := s.Within(limits).For(u.UID).Pull(ctx)
 	if err != nil {
 		return spec.Image{}, told(err)
 	}
