@@ -128,7 +128,7 @@ type realRoot struct {
 
 func realRoots(l lister) map[string]realRoot {
 	return map[string]realRoot{
-		"Debian with Python": {
+		"Debian with Python and Node": {
 			layout: func(t *testing.T, i *imageTools) string {
 				path, err := exec.Command("./setup-debian", "-n").Output()
 				if err != nil {
@@ -136,8 +136,9 @@ func realRoots(l lister) map[string]realRoot {
 				}
 				return i.layoutOf(strings.TrimSpace(string(path)))
 			},
-			command: []string{"python3", "-c", "import os; print(6*7, os.getuid(), open('/etc/debian_version').read()[:2])"},
-			want:    "42 1000 12\n",
+			command: []string{"/bin/sh", "-c", `python3 -c "import os; print(6*7, os.getuid(), open('/etc/debian_version').read()[:2])" &&
+				node -e "console.log(process.getuid(), require('fs').readFileSync('/etc/debian_version', 'utf8').slice(0, 2))"`},
+			want: "42 1000 12\n1000 12\n",
 		},
 		"busybox by buildah": {
 			layout:  func(t *testing.T, i *imageTools) string { return i.buildahLayout(programs(t)) },
@@ -182,25 +183,70 @@ func TestRealRootsAreAsUmociUnpacksThem(t *testing.T) {
 			h, i := newImageRoots(t), newImageTools(t)
 			layout := root.layout(t, i)
 			h.good("import", "--quiet", "--name", "real", "oci:"+layout)
-			check := func(got result) {
-				t.Helper()
-				if got.code != 0 || root.want != "" && got.stdout != root.want {
-					t.Errorf("%+v, want %q", got, root.want)
-				}
-			}
-			check(h.run(append([]string{"do", "--image", "real", "--"}, root.command...)...))
+			root.check(t, h.run(append([]string{"do", "--image", "real", "--"}, root.command...)...))
 			if got := h.run("up", "--image", "real", "--workspace", l.dir, "box"); got.code != 0 {
 				t.Fatalf("%+v", got)
 			}
-			check(h.run(append([]string{"exec", "box"}, root.command...)...))
+			root.check(t, h.run(append([]string{"exec", "box"}, root.command...)...))
 			l.compare(t, i, h, layout)
 			if got := h.run("down", "box"); got.code != 0 {
 				t.Errorf("%+v", got)
 			}
 			h.good("verify", "real")
+			root.takesWrites(t, h)
+			root.isInThePool(t, h)
 			h.good("rm", "real")
 		})
 	}
+}
+
+// check holds that the root's command has succeeded.
+func (r realRoot) check(t testing.TB, got result) {
+	t.Helper()
+	if got.code != 0 || r.want != "" && got.stdout != r.want {
+		t.Errorf("%+v, want %q", got, r.want)
+	}
+}
+
+// takesWrites holds that the layer of a writable root and its snapshot have a new file, and the image has not. The root
+// can be without a shell.
+func (r realRoot) takesWrites(t *testing.T, h *imageHost) {
+	t.Helper()
+	need(t, layersOfAnywhere(t))
+	file, back := filepath.Join(openDir(t), "word"), filepath.Join(openDir(t), "back")
+	writeFile(t, file, "written\n")
+	good := func(args ...string) {
+		t.Helper()
+		if got := h.run(args...); got.code != 0 {
+			t.Fatalf("%q: %+v", args, got)
+		}
+	}
+	good("up", "--image", "real", "--writable", "--user", "0", "box")
+	good("cp", file, "box:/new")
+	wantChanges(t, h.changed("box"), "created /new")
+	good("snapshot", "box", "snap")
+	good("down", "box")
+	good("up", "--from", "snap", "--user", "1000", "fork")
+	r.check(t, h.run(append([]string{"exec", "fork"}, r.command...)...))
+	wantChanges(t, h.changed("fork"), "created /new")
+	good("cp", "fork:/new", back)
+	if text := content(t, back); text != "written\n" {
+		t.Errorf("the snapshot has %q", text)
+	}
+	good("down", "fork")
+	good("snapshot", "--remove", "snap")
+	h.good("verify", "real")
+}
+
+// isInThePool holds that the second sandbox of the root is claimed from a pool.
+func (r realRoot) isInThePool(t *testing.T, h *imageHost) {
+	t.Helper()
+	p := h.pooled()
+	do := append([]string{"do", "--image", "real", "--"}, r.command...)
+	r.check(t, p.through(do...))
+	p.ready(2)
+	r.check(t, p.hit(do...))
+	p.leave()
 }
 
 // An image of 127 layers is the sum of its layers, as umoci unpacks it.
