@@ -139,7 +139,7 @@ func TestABlankOfAnImageIsLikeAColdSandbox(t *testing.T) {
 	if info.Config.Image != "app" {
 		t.Errorf("the image in the configuration: %q", info.Config.Image)
 	}
-	h.bad("in use by hit", "rm", "app")
+	h.bad("in use by sandbox hit", "rm", "app")
 	for _, name := range []string{"miss", "hit"} {
 		if got := p.through("down", name); got.code != 0 {
 			t.Errorf("down: %+v", got)

@@ -138,7 +138,7 @@ func TestImagesTakeWritesOnALayer(t *testing.T) {
 	if got := h.run("diff", "box"); !strings.Contains(got.stdout, "+++ b/top\n") {
 		t.Errorf("diff: %+v", got)
 	}
-	h.bad("in use by box", "rm", "app")
+	h.bad("in use by sandbox box", "rm", "app")
 	for _, name := range []string{"box", "other"} {
 		h.downImage(name)
 	}
