@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // packings compress a layer.
@@ -89,10 +91,10 @@ func archivesOfHostileImages() map[string]hostileImage {
 		"lying digest":    {source: of(func(b []byte) ([]byte, []byte) { return b, []byte("another") }), refused: "digest"},
 		"changed header":  {source: of(func(b []byte) ([]byte, []byte) { c := append([]byte("z"), b[1:]...); return c, c }), refused: "neither a tar archive"},
 		"no archive":      {source: of(func([]byte) ([]byte, []byte) { c := []byte(strings.Repeat("hello ", 1000)); return c, c }), refused: "neither a tar archive"},
-		"records of 1 GB": {source: of(func([]byte) ([]byte, []byte) { c := hugeRecords('x'); return c, c }), refused: "archive"},
-		"a name of 1 GB":  {source: of(func([]byte) ([]byte, []byte) { c := hugeRecords('L'); return c, c }), refused: "archive"},
+		"records of 1 GB": {source: of(func([]byte) ([]byte, []byte) { c := testhost.HugeHeader('x'); return c, c }), refused: "archive"},
+		"a name of 1 GB":  {source: of(func([]byte) ([]byte, []byte) { c := testhost.HugeHeader('L'); return c, c }), refused: "archive"},
 		"whole records of 1 GB": {source: func(t *testing.T) string {
-			path := imageArchive(t, hugeRecords('x'))
+			path := imageArchive(t, testhost.HugeHeader('x'))
 			if err := os.Truncate(path, 1<<30+1<<20); err != nil {
 				t.Fatal(err)
 			}
@@ -112,21 +114,6 @@ func sparseRoot(t *testing.T, size string) string {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return filepath.Join(dir, "root.tar")
-}
-
-// hugeRecords begins an archive. Its first entry, a header of the kind, has 1 GiB.
-func hugeRecords(kind byte) []byte {
-	h := make([]byte, 512)
-	copy(h, "x")
-	copy(h[100:], "0000644\x000000000\x000000000\x0010000000000\x0000000000000\x00        ")
-	h[156] = kind
-	copy(h[257:], "ustar\x0000")
-	sum := 0
-	for _, c := range h {
-		sum += int(c)
-	}
-	copy(h[148:], fmt.Sprintf("%06o\x00 ", sum))
-	return append(h, make([]byte, 1<<16)...)
 }
 
 // A layoutOfImage is an OCI layout that a test changes before it is written.

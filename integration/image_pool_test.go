@@ -219,7 +219,7 @@ func TestARemovedImageHasNoBlanks(t *testing.T) {
 	}
 }
 
-// A blank of one user's private image is no blank for another user, who learns nothing of it.
+// A user cannot claim the blank of a private image of another user, and learns nothing of the image.
 func TestBlanksOfAnotherUsersImage(t *testing.T) {
 	h := newImageRoots(t)
 	rules := filepath.Join(t.TempDir(), "rules.json")

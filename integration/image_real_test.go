@@ -102,7 +102,7 @@ func isTopLink(path, got, want string) bool {
 	return strings.Count(path, "/") == 1 && strings.HasPrefix(want, "12") && withTimeOf(got, want) == want
 }
 
-// isClosed says that root inside, who has no capabilities, has no right to read the file, or a directory above.
+// isClosed says that root inside has no right to read the file, or a directory above: it has no capabilities.
 func isClosed(got map[string]string, path, want string) bool {
 	if description, ok := strings.CutSuffix(got[path], " unreadable"); ok {
 		var mode, uid, gid int

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/images/index"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 func TestHostileEntriesAreRefused(t *testing.T) {
@@ -123,23 +124,9 @@ func TestDamagedArchivesAreRefused(t *testing.T) {
 }
 
 // hugeRecords is a header that announces PAX records of 1 GB.
-func hugeRecords() []byte { return hugeHeader('x') }
+func hugeRecords() []byte { return testhost.HugeHeader('x') }
 
-func hugeName() []byte { return hugeHeader('L') }
-
-func hugeHeader(kind byte) []byte {
-	h := make([]byte, 512)
-	copy(h, "x")
-	copy(h[100:], "0000644\x000000000\x000000000\x0010000000000\x0000000000000\x00        ")
-	h[156] = kind
-	copy(h[257:], "ustar\x0000")
-	sum := 0
-	for _, c := range h {
-		sum += int(c)
-	}
-	copy(h[148:], fmt.Sprintf("%06o\x00 ", sum))
-	return append(h, make([]byte, 1<<16)...)
-}
+func hugeName() []byte { return testhost.HugeHeader('L') }
 
 func TestUnfinishedIndexesHaveNoSuperblock(t *testing.T) {
 	out := newFile(t)

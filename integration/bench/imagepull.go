@@ -83,7 +83,7 @@ func (w *imageWork) pulls(out io.Writer, o options) error {
 	counts := map[string]int{one: 1, many: pullsAtOnce}
 	c := contest{
 		title: "Traffic of pulls",
-		about: "The bytes that a registry sends for pulls of one image by one user, who had nothing of the image.",
+		about: "The bytes that a registry sends for pulls of one image. The user had no part of the image before.",
 		unit:  "MiB", base: one, rounds: max(o.rounds/40, 2),
 		peers:  []peer{{name: one, version: "this tree's"}, {name: many, version: "this tree's"}},
 		bounds: []bound{{many, one, 1.01}},

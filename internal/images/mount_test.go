@@ -1,10 +1,7 @@
 package images
 
 import (
-	"archive/tar"
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -22,22 +19,6 @@ func TestMain(m *testing.M) { os.Exit(testhost.Run(m)) }
 
 // content is the content of the file of a test's image.
 const content = "the content of the image"
-
-// layerOf is a tar archive with one file, and its digest.
-func layerOf(t *testing.T) (layer []byte, digest string) {
-	t.Helper()
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	err := w.WriteHeader(&tar.Header{Name: "file", Mode: 0o644, Size: int64(len(content)), Typeflag: tar.TypeReg})
-	if err == nil {
-		_, err = w.Write([]byte(content))
-	}
-	if err = errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(b.Bytes())
-	return b.Bytes(), "sha256:" + hex.EncodeToString(sum[:])
-}
 
 // pull adds an image with one layer.
 func pull(t *testing.T, k *Keeper, layer []byte, digest string) {
@@ -90,7 +71,7 @@ func TestAnImageThatIsPulledAgainIsMountedAnew(t *testing.T) {
 	dir := t.TempDir()
 	k := New(dir)
 	defer k.Close()
-	layer, digest := layerOf(t)
+	layer, digest := testhost.Layer(t, content)
 	pull(t, k, layer, digest)
 	path := filepath.Join(dir, "layers", digest[len("sha256:"):], "tar")
 	damaged := bytes.Replace(layer, []byte(content), bytes.ToUpper([]byte(content)), 1)

@@ -59,7 +59,7 @@ func userOf(pid int, mounts map[uint64]*cover) string {
 	return ""
 }
 
-// moves says that a directory of a process is the root directory, in place of which the process gets the new one.
+// moves says that a directory of a process is the root directory. pivot_root gives such a process the new root.
 func (c *cover) moves(dir string) bool {
 	var root, st unix.Stat_t
 	return c.isRoot() && unix.Fstat(int(c.live.Fd()), &root) == nil && unix.Stat(dir, &st) == nil && st.Dev == root.Dev && st.Ino == root.Ino

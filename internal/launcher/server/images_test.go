@@ -1,11 +1,8 @@
 package server
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -25,22 +22,6 @@ func withImages(t *testing.T, rules ...Rule) (w *world, dir string) {
 	w, dir = newWorld(t, rules...), filepath.Join(t.TempDir(), "images")
 	w.core.keeper = images.New(dir)
 	return w, dir
-}
-
-// aLayer is a tar archive with one file, and its digest.
-func aLayer(t *testing.T, content string) (layer []byte, digest string) {
-	t.Helper()
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	err := w.WriteHeader(&tar.Header{Name: "file", Mode: 0o644, Size: int64(len(content)), Typeflag: tar.TypeReg})
-	if err == nil {
-		_, err = w.Write([]byte(content))
-	}
-	if err = errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(b.Bytes())
-	return b.Bytes(), "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // file has a content, for a client to hand in.
@@ -66,7 +47,7 @@ func TestImagesNeedARule(t *testing.T) {
 	w, dir := withImages(t, Rule{User: "1001"})
 	c := w.client(t, 1001)
 	ctx := t.Context()
-	_, digest := aLayer(t, "content")
+	_, digest := testhost.Layer(t, "content")
 	for name, call := range map[string]func() error{
 		"pull":    func() error { _, err := c.PullImage(ctx, []string{digest}); return err },
 		"layer":   func() error { return c.AddImageLayer(ctx, digest, file(t, nil)) },
@@ -90,7 +71,7 @@ func TestAnImageIsAddedListedAndRemoved(t *testing.T) {
 	w, _ := withImages(t, Rule{User: "1001", Images: 1 << 20}, Rule{User: "1002", Images: 1 << 20})
 	c, other := w.client(t, 1001), w.client(t, 1002)
 	ctx := t.Context()
-	layer, digest := aLayer(t, "content")
+	layer, digest := testhost.Layer(t, "content")
 	pull, err := c.PullImage(ctx, []string{digest})
 	if err != nil || len(pull.Lacks) != 1 {
 		t.Fatalf("%+v, %v", pull, err)
@@ -147,7 +128,7 @@ func TestRequestsAboutImagesThatAreNone(t *testing.T) {
 	if _, err := c.AddImage(ctx, launch.AddImage{Config: bytes.Repeat([]byte("x"), launch.MaxImageConfig)}); err == nil || errors.As(err, &wrong) {
 		t.Errorf("the largest config did not reach the store: %v", err)
 	}
-	_, digest := aLayer(t, "content")
+	_, digest := testhost.Layer(t, "content")
 	if err := c.AddImageLayer(ctx, digest, file(t, []byte("no archive"))); err == nil {
 		t.Error("another content was added")
 	}
@@ -157,7 +138,7 @@ func TestRequestsAboutImagesThatAreNone(t *testing.T) {
 func TestAddsOfAUserTakeTurns(t *testing.T) {
 	w, dir := withImages(t, Rule{User: "1001", Images: 1 << 20})
 	c := w.client(t, 1001)
-	layer, digest := aLayer(t, "content")
+	layer, digest := testhost.Layer(t, "content")
 	r, hold, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +146,7 @@ func TestAddsOfAUserTakeTurns(t *testing.T) {
 	defer r.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	first, second := make(chan error, 1), make(chan error, 1)
-	_, other := aLayer(t, "other content")
+	_, other := testhost.Layer(t, "other content")
 	go func() { first <- c.AddImageLayer(ctx, other, r) }()
 	testhost.Eventually(t, "the first layer begins", func() bool {
 		drafts, err := filepath.Glob(filepath.Join(dir, "drafts/*"))
