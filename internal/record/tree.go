@@ -1,7 +1,6 @@
 package record
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -64,38 +62,6 @@ func ImageTree(trees []Tree) *Tree {
 		}
 	}
 	return nil
-}
-
-// Now is no earlier than the time of any file that was written before. Until AwaitTick
-// returns, a later write may still get an earlier time.
-func Now() time.Time { return time.Now().UTC() }
-
-// AwaitTick waits, some milliseconds at most, until new writes get a later time than
-// since. The times of files may be finer than the clock that gives them (multigrain
-// timestamps, Linux 6.13).
-func AwaitTick(ctx context.Context, since time.Time) error {
-	for !CoarseNow().After(since) {
-		if err := statedir.Sleep(ctx, 200*time.Microsecond); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Settled is a time t: no earlier write has a time after t, and each later write has one.
-func Settled(ctx context.Context) (time.Time, error) {
-	now := Now()
-	return now, AwaitTick(ctx, now)
-}
-
-// CoarseNow is the time that files get at this moment, which the kernel does not
-// take from the clock each time.
-func CoarseNow() time.Time {
-	var now unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now) != nil {
-		return time.Now().UTC()
-	}
-	return time.Unix(now.Unix()).UTC()
 }
 
 // ReadOnly is a detached read-only mount of a directory, or the directory itself if the
