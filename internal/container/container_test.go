@@ -15,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/runc/libcontainer/logs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
@@ -535,6 +537,48 @@ func TestSetLogShowsTheInitsMessages(t *testing.T) {
 		if !strings.Contains(buf.String(), want) {
 			t.Errorf("log lacks %q:\n%s", want, buf.String())
 		}
+	}
+}
+
+// TestManyContainersLogAtOnce fails under the race detector if libcontainer copies the logger that others use.
+func TestManyContainersLogAtOnce(t *testing.T) {
+	var mu sync.Mutex
+	var buf bytes.Buffer
+	SetLog(slog.New(slog.NewTextHandler(&lockedWriter{&mu, &buf}, &slog.HandlerOptions{Level: slog.LevelDebug, AddSource: true})))
+	defer SetLog(slog.New(slog.DiscardHandler))
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() {
+			logrus.Debug("here")
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			done := logs.ForwardLogs(r)
+			if _, err := w.WriteString(`{"level":"debug","msg":"inside"}` + "\n"); err != nil {
+				t.Error(err)
+			}
+			w.Close()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	var here, inside int
+	for line := range strings.Lines(buf.String()) {
+		switch {
+		case strings.Contains(line, "msg=here") && strings.Contains(line, "container_test.go:"):
+			here++
+		case strings.Contains(line, "msg=inside") && !strings.Contains(line, ".go:"):
+			inside++
+		}
+	}
+	if here != 100 || inside != 100 {
+		t.Errorf("%d messages with their place and %d of an init without, want 100 each:\n%.1000s", here, inside, buf.String())
 	}
 }
 

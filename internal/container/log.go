@@ -5,7 +5,9 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/sirupsen/logrus"
 )
@@ -19,7 +21,6 @@ func SetLog(log *slog.Logger) {
 	logrus.SetLevel(logrus.InfoLevel)
 	if log.Enabled(context.Background(), slog.LevelDebug) {
 		logrus.SetLevel(logrus.DebugLevel)
-		logrus.SetReportCaller(true)
 	}
 	hooks := logrus.LevelHooks{}
 	hooks.Add(forward{log})
@@ -38,14 +39,34 @@ func (f forward) Fire(e *logrus.Entry) error {
 		return nil
 	}
 	var place uintptr
-	if e.Caller != nil {
-		place = e.Caller.PC
+	if f.log.Enabled(ctx, slog.LevelDebug) { // as runc does
+		place = caller()
 	}
 	r := slog.NewRecord(e.Time, level, e.Message, place)
 	for _, key := range slices.Sorted(maps.Keys(e.Data)) {
 		r.AddAttrs(slog.Any(key, e.Data[key]))
 	}
 	return f.log.Handler().Handle(ctx, r)
+}
+
+// caller is the place that logs, or 0 for a message of a container's init. logrus can find the place too. But
+// then libcontainer copies the logger of the process for each container, maybe while the logger is locked.
+func caller() uintptr {
+	pcs := make([]uintptr, 16)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)]) // without Callers, caller and Fire
+	for {
+		frame, more := frames.Next()
+		switch {
+		case strings.Contains(frame.Function, "/sirupsen/logrus."):
+		case strings.Contains(frame.Function, "/libcontainer/logs."):
+			return 0
+		default:
+			return frame.PC + 1 // slog takes the address after the call
+		}
+		if !more {
+			return 0
+		}
+	}
 }
 
 func slogLevel(l logrus.Level) slog.Level {
