@@ -96,7 +96,7 @@ func (w *imageWork) tool(name string, args ...string) *exec.Cmd {
 
 // args is a command line with images in a directory.
 func (w *imageWork) args(data string, args ...string) []string {
-	return append([]string{w.o.binary, "--root", w.in("sandboxes"), "--data", data}, args...)
+	return append([]string{w.o.binary, "--root", w.o.root(w.dir, "sandboxes"), "--data", data}, args...)
 }
 
 // command has its downloads beside its images.

@@ -44,6 +44,13 @@ type options struct {
 	crowd  int
 	idle   time.Duration
 	only   *regexp.Regexp
+	// state is the directory of all state roots. It is in memory, as /run is on common hosts.
+	state string
+}
+
+// root is a state root for a field, whose directory is dir.
+func (o options) root(dir, name string) string {
+	return filepath.Join(o.state, filepath.Base(dir), name)
 }
 
 func main() {
@@ -107,8 +114,21 @@ func runFields(w io.Writer, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	// Nothing is mounted in it any more: runtimes mount in namespaces of their own.
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	// Nothing but this is mounted in it any more: runtimes mount in namespaces of their own.
+	o.state = filepath.Join(dir, "run")
+	if err := os.Mkdir(o.state, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", o.state, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=700"); err != nil {
+		return fmt.Errorf("mount %s: %w", o.state, err)
+	}
+	defer func() {
+		if left := unix.Unmount(o.state, unix.MNT_DETACH); left != nil {
+			err = errors.Join(err, fmt.Errorf("unmount %s: %w", o.state, left))
+			return
+		}
+		err = errors.Join(err, os.RemoveAll(dir))
+	}()
 	for _, f := range fields {
 		if !o.only.MatchString(f.name) {
 			continue
@@ -122,7 +142,7 @@ func runFields(w io.Writer, o options) (err error) {
 
 // run runs the field's trials one after the other, in a new directory.
 func (f field) run(w io.Writer, o options, dir string) (err error) {
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Mkdir(o.root(dir, ""), 0o700)); err != nil {
 		return err
 	}
 	trials, done, err := f.open(o, dir)

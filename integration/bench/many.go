@@ -56,7 +56,7 @@ func (a *manyApplies) prepare(w *writes) (err error) {
 // apply runs the command, as its users do.
 func (a *manyApplies) apply() (took time.Duration, maxRSS int64, err error) {
 	unix.Sync() // the work of earlier rounds does not count
-	cmd := exec.Command(a.o.binary, "--root", filepath.Join(a.dir, "sandboxes"), "--data", filepath.Join(a.dir, "data"),
+	cmd := exec.Command(a.o.binary, "--root", a.o.root(a.dir, "sandboxes"), "--data", filepath.Join(a.dir, "data"),
 		"apply", "--yes", "--overwrite", a.box.ID())
 	begin := time.Now()
 	if err := capture(cmd); err != nil {

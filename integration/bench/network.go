@@ -129,7 +129,7 @@ func swallow(c net.Conn) {
 
 // launcher starts a launcher on the host.
 func (n *networks) launcher() (err error) {
-	n.program = []string{n.o.binary, "--root", filepath.Join(n.dir, "sandboxes"), "--data", filepath.Join(n.dir, "data")}
+	n.program = []string{n.o.binary, "--root", n.o.root(n.dir, "sandboxes"), "--data", filepath.Join(n.dir, "data")}
 	n.manager, err = sandbox.NewManager(sandbox.ManagerConfig{Launcher: n.onHost(append(n.program, "launcher", "--fd", "3")...)})
 	if err == nil {
 		n.ends = append(n.ends, n.manager.Close)
@@ -164,7 +164,7 @@ func (n *networks) starts() (trial, error) {
 	do := func(network string) []string {
 		return n.onHost(append(n.program, "do", "--network", network, "--", "true")...)
 	}
-	only := []string{n.o.binary, "--root", filepath.Join(n.dir, "alone"), "--data", filepath.Join(n.dir, "data"), "do", "--network", "full", "--", "true"}
+	only := []string{n.o.binary, "--root", n.o.root(n.dir, "alone"), "--data", filepath.Join(n.dir, "data"), "do", "--network", "full", "--", "true"}
 	return contest{
 		title: "Starts with a network",
 		about: "Sandboxes that run `true`, from Go with a launcher that is up, and by `do`. One sandbox with `full` stays up, except beside \"the only one\", whose router comes and goes.",

@@ -49,7 +49,7 @@ func runtimes(o options, dir string) []ociRuntime {
 		{name: ourName, program: o.binary},
 	}
 	for i := range all {
-		all[i].root = filepath.Join(dir, fmt.Sprintf("state%d", i))
+		all[i].root = o.root(dir, fmt.Sprintf("state%d", i))
 	}
 	return all
 }

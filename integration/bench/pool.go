@@ -48,7 +48,7 @@ type pooled struct {
 }
 
 func (p *pooled) program(name string) []string {
-	return []string{p.o.binary, "--root", filepath.Join(p.dir, name), "--data", filepath.Join(p.dir, "data"), "launcher"}
+	return []string{p.o.binary, "--root", p.o.root(p.dir, name), "--data", filepath.Join(p.dir, "data"), "launcher"}
 }
 
 func (p *pooled) manager(name string, pool *sandbox.PoolConfig) (*sandbox.Manager, error) {

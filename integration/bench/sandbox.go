@@ -62,7 +62,7 @@ func closeAll(ends []func() error) error {
 // newManager starts a launcher of the program under test that is ours alone.
 func newManager(o options, dir string) (*sandbox.Manager, error) {
 	return sandbox.NewManager(sandbox.ManagerConfig{Launcher: []string{
-		o.binary, "--root", filepath.Join(dir, "sandboxes"), "--data", filepath.Join(dir, "data"), "launcher", "--fd", "3",
+		o.binary, "--root", o.root(dir, "sandboxes"), "--data", filepath.Join(dir, "data"), "launcher", "--fd", "3",
 	}})
 }
 

@@ -30,7 +30,7 @@ func openStarts(o options, dir string) ([]trial, func() error, error) {
 	}
 	do := ourName + " do -- true"
 	peers = append(peers,
-		peer{name: do, args: []string{o.binary, "--root", filepath.Join(dir, "do"), "do", "--", "true"}},
+		peer{name: do, args: []string{o.binary, "--root", o.root(dir, "do"), "do", "--", "true"}},
 		peer{name: runcName + " --version", args: []string{in("bin/runc"), "--version"}},
 		peer{name: ourName + " --version", args: []string{o.binary, "--version"}})
 	return []trial{contest{
