@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs/hostpaths"
 )
 
@@ -21,7 +19,7 @@ func (p *plan) hide() error {
 		}
 	})
 	for _, s := range overlaid {
-		seen := looks{s, map[string]bool{}}
+		seen := newLooks(s)
 		for _, place := range p.hidden(s) {
 			if rel := s.holds(place); rel != "" && seen.mayHave(rel) {
 				if err := p.hideAt(path.Join(s.path, rel)); err != nil {
@@ -56,37 +54,6 @@ func (s *source) holds(place string) string {
 		}
 	}
 	return ""
-}
-
-// looks remembers which directories a source lacks. There are many secrets, and most
-// hosts have few of them.
-type looks struct {
-	s     *source
-	lacks map[string]bool
-}
-
-// mayHave tells whether a source can have something at a path. It says yes where it
-// would have to follow a link.
-func (l *looks) mayHave(rel string) bool {
-	for at, rest := "", rel; rest != ""; {
-		var name string
-		name, rest, _ = strings.Cut(rest, "/")
-		at = path.Join(at, name)
-		lacks, known := l.lacks[at]
-		if !known {
-			var st unix.Stat_t
-			err := unix.Fstatat(l.s.fd, at, &st, unix.AT_SYMLINK_NOFOLLOW)
-			if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
-				return true
-			}
-			lacks = absent(err)
-			l.lacks[at] = lacks
-		}
-		if lacks {
-			return false
-		}
-	}
-	return true
 }
 
 // hideAt hides the target of a path, if an overlay shows it. A bind that the user has

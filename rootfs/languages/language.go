@@ -51,10 +51,12 @@ var standardPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/
 // things. home is the home directory of the caller.
 func Find(pathList, home string, binds []Bind) Found {
 	f := finder{home: home, binds: binds}
+	all := directories(pathList)
+	there := slices.DeleteFunc(slices.Clone(all), func(dir string) bool { return !isDir(dir) })
 	for _, l := range languages {
-		for _, dir := range filepath.SplitList(pathList) {
+		for _, dir := range there {
 			exe := filepath.Join(dir, l.name)
-			if filepath.IsAbs(dir) && executable(exe) && f.take(l, exe) {
+			if executable(exe) && f.take(l, exe) {
 				if !hostpaths.Within(exe, "/usr") {
 					f.taken = append(f.taken, l.name)
 				}
@@ -62,10 +64,25 @@ func Find(pathList, home string, binds []Bind) Found {
 			}
 		}
 	}
-	for _, dir := range filepath.SplitList(pathList) {
-		f.takePath(filepath.Clean(dir))
+	for _, dir := range all { // a bind can show one that does not exist yet
+		f.takePath(dir)
 	}
 	return f.found
+}
+
+// directories are the absolute directories of a PATH, each once.
+func directories(pathList string) (dirs []string) {
+	for _, dir := range filepath.SplitList(pathList) {
+		if dir = filepath.Clean(dir); filepath.IsAbs(dir) && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+func isDir(p string) bool {
+	info, err := os.Stat(p)
+	return err == nil && info.IsDir()
 }
 
 func executable(p string) bool {

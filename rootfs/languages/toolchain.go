@@ -2,7 +2,6 @@ package languages
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,7 +23,7 @@ var toolNames = []string{
 func (f *finder) takePath(dir string) {
 	programs := programsOf(dir)
 	switch {
-	case !filepath.IsAbs(dir) || hostpaths.Within(programs, "/usr") || slices.Contains(standardPath, programs) || slices.Contains(f.found.Path, programs):
+	case hostpaths.Within(programs, "/usr") || slices.Contains(standardPath, programs) || slices.Contains(f.found.Path, programs):
 	case f.bound(programs):
 		f.found.Path = append(f.found.Path, programs)
 	case hostpaths.Within(dir, optional) && dir != optional:
@@ -36,7 +35,7 @@ func (f *finder) takePath(dir string) {
 
 // takeOptional shows the directory of /opt that a directory of PATH lies in.
 func (f *finder) takeOptional(dir string) {
-	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+	if !isDir(dir) {
 		return
 	}
 	name, _, _ := strings.Cut(dir[len(optional)+1:], "/")
@@ -55,6 +54,9 @@ func (f *finder) takeOptional(dir string) {
 
 // noteTools notes the programs of a directory that is not shown, with the bind that shows them.
 func (f *finder) noteTools(dir, programs string) {
+	if !isDir(dir) {
+		return
+	}
 	prefix := programs
 	if filepath.Base(programs) == "bin" {
 		prefix = filepath.Dir(programs)
@@ -83,7 +85,7 @@ func programsOf(dir string) string {
 		version := strings.Trim(firstLine(rustup+"/settings.toml", "default_toolchain = "), `"`)
 		programs = filepath.Join(rustup, "toolchains", version, "bin")
 	}
-	if info, err := os.Stat(programs); err != nil || !info.IsDir() {
+	if !isDir(programs) {
 		return dir
 	}
 	return programs

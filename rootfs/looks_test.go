@@ -1,0 +1,62 @@
+package rootfs
+
+import (
+	"fmt"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+)
+
+func looksAt(t *testing.T, dir string) *looks {
+	t.Helper()
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &source{path: dir, fd: fd, tree: -1}
+	t.Cleanup(s.closePath)
+	return newLooks(s)
+}
+
+func TestLooksFindWhatALookupCanFind(t *testing.T) {
+	dir := t.TempDir()
+	testhost.WriteFile(t, dir+"/.config/gcloud", "")
+	testhost.WriteFile(t, dir+"/.SSH", "")
+	testhost.Symlink(t, "elsewhere", dir+"/.local")
+	l := looksAt(t, dir)
+	if len(l.top) != 3 {
+		t.Errorf("listed are %q", l.top)
+	}
+	for rel, want := range map[string]bool{
+		".config/gcloud": true, ".config/gh": false, ".aws": false, ".aws/x": false, ".local/share/keyrings": true,
+	} {
+		if got := l.mayHave(rel); got != want {
+			t.Errorf("%s: %v, want %v", rel, got, want)
+		}
+	}
+	if l.lacks[".aws"] {
+		t.Error("a name that is not listed was looked up")
+	}
+	if l.mayHave(".ssh"); !l.lacks[".ssh"] {
+		t.Error(".ssh was not looked up, although a lookup that ignores the case finds .SSH")
+	}
+}
+
+// TestLooksWithoutAList has directories whose names do not tell what a lookup finds.
+func TestLooksWithoutAList(t *testing.T) {
+	large, foreign := t.TempDir(), t.TempDir()
+	for i := range mostListed + 1 {
+		testhost.WriteFile(t, fmt.Sprintf("%s/%d", large, i), "")
+	}
+	testhost.WriteFile(t, foreign+"/.s\u00adsh", "") // ext4 takes this name for .ssh in a directory that ignores the case
+	for _, dir := range []string{large, foreign, "/proc/self"} {
+		if l := looksAt(t, dir); l.top != nil {
+			t.Errorf("%s: listed are %q", dir, l.top)
+		}
+	}
+	if !looksAt(t, "/proc/self").mayHave("fd/1") {
+		t.Error("/proc/self/fd/1 is not found")
+	}
+}
