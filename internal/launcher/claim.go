@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
@@ -62,6 +63,8 @@ func (m *making) claim(ctx context.Context, state *statedir.Dir) (missed string,
 // this name. After an error the caller must remove the sandbox with that name.
 func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank, p *parts) error {
 	l := m.launcher
+	p.enter(b.record.Init)
+	defer p.leave()
 	m.host, m.held, m.names, m.conn = b.host, b.held, b.names, b.conn
 	if err := m.takeRecord(b.record); err != nil {
 		return errors.Join(err, b.remove(ctx))
@@ -132,6 +135,26 @@ type parts struct {
 	hostname  string   // empty if it is that of the blank
 	// since is a time before the overlays: changes of their trees from then on are conflicts.
 	since time.Time
+	// entered is a thread in the sandbox. It is nil if the sandbox gets none of the parts.
+	entered func() (*mountns.Thread, error)
+}
+
+// enter enters the sandbox beside the rest of the claim. This takes some 0.2 ms.
+func (p *parts) enter(init process.ID) {
+	if p.workspace == nil && p.additions == nil && p.hostname == "" {
+		return
+	}
+	p.entered = sync.OnceValues(func() (*mountns.Thread, error) { return mountns.EnterNamed(init) })
+	go func() { _, _ = p.entered() }() // attach has the error
+}
+
+func (p *parts) leave() {
+	if p.entered == nil {
+		return
+	}
+	if thread, err := p.entered(); err == nil {
+		thread.Stop()
+	}
 }
 
 func (p *parts) close() {
@@ -183,18 +206,17 @@ func (m *making) openParts(b *blank) (_ *parts, err error) {
 
 // attach attaches the parts in the sandbox.
 func (m *making) attach(ctx context.Context, p *parts) error {
-	if p.workspace == nil && p.additions == nil && p.hostname == "" {
+	if p.entered == nil {
 		return nil
 	}
 	if p.additions != nil {
 		m.record.Trees = record.NewTrees(p.additions.Trees(), "", p.since)
 		m.record.Notes = append(m.record.Notes, p.additions.Notes()...)
 	}
-	thread, err := mountns.EnterNamed(m.record.Init)
+	thread, err := p.entered()
 	if err != nil {
 		return err
 	}
-	defer thread.Stop()
 	err = thread.Do(func() error {
 		if p.hostname != "" {
 			if err := unix.Sethostname([]byte(p.hostname)); err != nil {

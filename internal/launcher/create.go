@@ -15,7 +15,6 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
-	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // Create makes a sandbox. If the request allows reuse, Create may return an existing sandbox of
@@ -39,11 +38,13 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 		return nil, launch.Refusal(err)
 	}
 	r.Config = c
-	if r.Name == "" {
+	unnamed := r.Name == ""
+	if unnamed {
 		r.Name = newID()
 	} else if !record.IsName(r.Name) {
 		return nil, launch.Refusal(fmt.Errorf("invalid name %.64q: use 1 to %d letters, digits, and any of _+-. and begin with a letter, a digit or _", r.Name, record.MaxName))
 	}
+	m := &making{launcher: l, id: r.Name, unnamed: unnamed, request: r, asked: asked, from: from}
 	l.children.Reap()
 	for {
 		state, err := statedir.Make(l.Sandboxes(), r.Name)
@@ -55,12 +56,12 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 			if free == nil || err != nil {
 				return s, err
 			}
-			return l.replace(ctx, r, asked, from, free)
+			return m.replace(ctx, free)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("state of sandboxes, below --root: %w", explain(ctx, err))
 		}
-		return l.create(ctx, r, asked, from, state, nil)
+		return m.create(ctx, state)
 	}
 }
 
@@ -122,8 +123,9 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 	return nil, state, nil // the sandbox is not healthy: the caller replaces it
 }
 
-func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *statedir.Dir, notes []string) (_ *Sandbox, err error) {
-	m := &making{launcher: l, id: r.Name, request: r, asked: asked, from: from, notes: notes}
+// create makes the sandbox in its held directory.
+func (m *making) create(ctx context.Context, state *statedir.Dir) (_ *Sandbox, err error) {
+	l, id := m.launcher, m.id
 	defer func() {
 		if err == nil {
 			return
@@ -135,19 +137,21 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 			if m.group != nil { // no other object has this name
 				err = errors.Join(err, m.group.Delete(context.WithoutCancel(ctx)))
 			}
-			x := removal{launcher: l, id: r.Name, state: state, record: &m.record}
-			err = errors.Join(err, l.networks().Disconnect(context.WithoutCancel(ctx), r.Name), x.releaseIDs(), x.releaseImage(context.WithoutCancel(ctx)), state.Remove())
+			x := removal{launcher: l, id: id, state: state, record: &m.record}
+			err = errors.Join(err, l.networks().Disconnect(context.WithoutCancel(ctx), id), x.releaseIDs(), x.releaseImage(context.WithoutCancel(ctx)), state.Remove())
 			return
 		}
-		if undo := l.removeHeld(context.WithoutCancel(ctx), r.Name, state); undo != nil {
+		if undo := l.removeHeld(context.WithoutCancel(ctx), id, state); undo != nil {
 			state.Release()
 			err = errors.Join(err, undo)
 		}
 	}()
-	if err := l.removeTraces(ctx, r.Name, state); err != nil {
-		return nil, err
+	if !m.unnamed { // else the name is new
+		if err := l.removeTraces(ctx, id, state); err != nil {
+			return nil, err
+		}
 	}
-	if err := l.unlessContainer(r.Name, errContainer); err != nil {
+	if err := l.unlessContainer(id, errContainer); err != nil {
 		return nil, err
 	}
 	defer func() { m.image.close() }()
@@ -166,13 +170,13 @@ func (l *Launcher) create(ctx context.Context, r launch.Create, asked spec.Confi
 	if err := m.fork(ctx); err != nil {
 		return nil, err
 	}
-	if err := l.networks().KeepLevel(r.Name, m.record); err != nil {
+	if err := l.networks().KeepLevel(id, m.record); err != nil {
 		return nil, err
 	}
 	if err := m.record.Write(state.Path); err != nil {
 		return nil, err
 	}
-	s, err := l.open(r.Name)
+	s, err := l.open(id)
 	if err != nil {
 		return nil, err
 	}

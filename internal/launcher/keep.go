@@ -10,36 +10,34 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/overlay"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
-	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // replace makes a sandbox in place of an unhealthy sandbox of the same name. It takes over the
 // held directory from the caller, so nobody else can take the name in between.
-func (l *Launcher) replace(ctx context.Context, r launch.Create, asked spec.Config, from Sources, state *statedir.Dir) (*Sandbox, error) {
-	note, err := l.keepFiles(ctx, r.Name, state)
+func (m *making) replace(ctx context.Context, state *statedir.Dir) (*Sandbox, error) {
+	l, id := m.launcher, m.id
+	note, err := l.keepFiles(ctx, id, state)
 	if err == nil {
-		err = l.networks().KeepLevelOf(r.Name)
+		err = l.networks().KeepLevelOf(id)
 	}
 	if err == nil {
-		err = l.clearHeld(ctx, r.Name, state)
+		err = l.clearHeld(ctx, id, state)
 	}
 	if err == nil {
 		err = state.Renew()
 	}
-	var notes []string
 	if note != "" {
-		notes = []string{note}
+		m.notes = []string{note}
 	}
 	var s *Sandbox
 	if err != nil {
 		state.Release()
 	} else {
-		s, err = l.create(ctx, r, asked, from, state, notes)
+		s, err = m.create(ctx, state)
 	}
 	if err != nil && note != "" {
 		return nil, fmt.Errorf("%w; %s", err, note)

@@ -33,6 +33,7 @@ import (
 type making struct {
 	launcher *Launcher
 	id       string
+	unnamed  bool // the id is new, and no older sandbox has had it
 	request  launch.Create
 	asked    spec.Config // the request's configuration without defaults
 	notes    []string    // about the old sandbox that the new sandbox replaces
