@@ -123,7 +123,10 @@ func (w *work) join(ctx context.Context) error {
 			return err
 		}
 	}
-	w.State, w.Joined = TxJoins, record.CoarseNow()
+	if w.Joined, err = record.Settled(ctx); err != nil {
+		return err
+	}
+	w.State = TxJoins
 	if err := w.Write(w.dir); err != nil {
 		return err
 	}

@@ -145,7 +145,11 @@ func (w *work) undo(ctx context.Context, o apply.Options) error {
 	if err != nil {
 		return err
 	}
-	w.State, w.Undoing = txUndoing, &span{From: record.CoarseNow(), Paths: w.touched(steps)}
+	begun, err := record.Settled(ctx)
+	if err != nil {
+		return err
+	}
+	w.State, w.Undoing = txUndoing, &span{From: begun, Paths: w.touched(steps)}
 	if err := w.Write(w.dir); err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package record
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,43 +14,18 @@ import (
 // returns, a later write may still get an earlier time.
 func Now() time.Time { return time.Now().UTC() }
 
-// AwaitTick waits until new writes get a later time than since. Since Linux 6.13 this takes some
-// microseconds, and before some milliseconds.
-func AwaitTick(ctx context.Context, since time.Time) (err error) {
-	fd, err := unix.MemfdCreate("times", unix.MFD_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("create a file in memory: %w", err)
-	}
-	defer func() { err = errors.Join(err, unix.Close(fd)) }()
-	for {
-		now, err := changeTime(fd)
-		if err != nil || now.After(since) {
-			return err
-		}
+// AwaitTick waits until new writes get a later time than since. This takes some microseconds since Linux 6.13. With
+// older kernels it takes up to 10 ms.
+//
+// The promise holds for filesystems that take the time from this kernel, in nanoseconds, as long as nobody sets the
+// clock. FUSE and NFS can take the time from others. Some filesystems, such as FAT, have whole seconds.
+func AwaitTick(ctx context.Context, since time.Time) error {
+	for !changeTime().After(since) {
 		if err := statedir.Sleep(ctx, 200*time.Microsecond); err != nil {
 			return err
 		}
 	}
-}
-
-// changeTime changes a file in memory and returns the time that the kernel gave to the change. No later write to a
-// filesystem of this host gets an earlier time.
-//
-// The kernel gives files the time of its last tick, up to 10 ms ago. But since Linux 6.13 a change of a file whose last
-// time was read gets the time of the clock, and no file gets an earlier time from then on (the kernel's
-// Documentation/filesystems/multigrain-ts.rst). So the first change here can get the time of the tick, and the
-// second one gets that of the clock.
-func changeTime(fd int) (time.Time, error) {
-	var read unix.Stat_t
-	for range 2 {
-		if err := unix.Fchmod(fd, 0o600); err != nil {
-			return time.Time{}, fmt.Errorf("change a file in memory: %w", err)
-		}
-		if err := unix.Fstat(fd, &read); err != nil {
-			return time.Time{}, fmt.Errorf("stat a file in memory: %w", err)
-		}
-	}
-	return time.Unix(read.Ctim.Unix()).UTC(), nil
+	return nil
 }
 
 // Settled is a time t: no earlier write has a time after t, and each later write has one.
@@ -60,9 +34,30 @@ func Settled(ctx context.Context) (time.Time, error) {
 	return now, AwaitTick(ctx, now)
 }
 
-// CoarseNow is the time that files get at this moment, which the kernel does not
-// take from the clock each time.
-func CoarseNow() time.Time {
+// changeTime is a time that the kernel has given to a change of a file. No later change of another file gets an
+// earlier time.
+//
+// The kernel gives files the time of its last tick. But since Linux 6.13 a file whose time was read gets the time of
+// the clock at its next change, and no file gets an earlier time from then on. The kernel's
+// Documentation/filesystems/multigrain-ts.rst describes this. So the first change here can get the time of the
+// tick, and the second change gets the time of the clock.
+func changeTime() time.Time {
+	fd, err := unix.MemfdCreate("times", unix.MFD_CLOEXEC)
+	if err != nil {
+		return lastTick() // no descriptor or memory is left
+	}
+	defer unix.Close(fd)
+	var read unix.Stat_t
+	for range 2 {
+		if errors.Join(unix.Fchmod(fd, 0o600), unix.Fstat(fd, &read)) != nil {
+			return lastTick()
+		}
+	}
+	return time.Unix(read.Ctim.Unix()).UTC()
+}
+
+// lastTick is the time of the kernel's last tick. Later changes get no earlier time on any kernel.
+func lastTick() time.Time {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now) != nil {
 		return time.Now().UTC()
