@@ -14,7 +14,7 @@ import (
 type looks struct {
 	s     *source
 	lacks map[string]bool
-	// top are the names in the source, in lower case. It is nil if they are not known.
+	// top is the list of names in the source, in lower case. The list is nil if the names are not known.
 	top []string
 }
 
@@ -23,7 +23,7 @@ func newLooks(s *source) *looks { return &looks{s, map[string]bool{}, topNames(s
 // mayHave tells whether a source can have something at a path. It says yes where it
 // would have to follow a link.
 func (l *looks) mayHave(rel string) bool {
-	if first, _, _ := strings.Cut(rel, "/"); l.top != nil && !slices.Contains(l.top, strings.ToLower(first)) {
+	if first, _, _ := strings.Cut(rel, "/"); l.top != nil && isASCII(first) && !slices.Contains(l.top, strings.ToLower(first)) {
 		return false
 	}
 	for at, rest := "", rel; rest != ""; {
@@ -48,15 +48,15 @@ func (l *looks) mayHave(rel string) bool {
 }
 
 // listing are the types of filesystems whose directories list all that a lookup can find. Others, such as autofs and
-// FUSE, can find more.
-var listing = []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.TMPFS_MAGIC}
+// FUSE, can find more. Btrfs and tmpfs can leave out a name that is replaced at that moment.
+var listing = []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC}
 
-// mostListed is the number of names from which on a look at each secret takes less time than a list.
+// mostListed bounds a list. A longer list takes more time than a look at each secret.
 const mostListed = 1000
 
-// topNames are the names in a source, in lower case: a lookup can ignore the case. They are nil if the source
-// is large, cannot be listed, or can find a name that it does not list. A name that is not of ASCII is
-// such a name, because a lookup that ignores the case can take different names for the same.
+// topNames is the list of names in a source, in lower case, because a lookup can ignore the case. The list is nil if
+// the source is large or cannot be listed. It is also nil if a name is not ASCII: a lookup that ignores the case
+// can find such a name by another name.
 func topNames(s *source) []string {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(s.fd, &fs); err != nil || !slices.Contains(listing, fs.Type) {
@@ -68,10 +68,14 @@ func topNames(s *source) []string {
 	}
 	top := make([]string, len(names))
 	for i, name := range names {
-		if strings.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII }) {
+		if !isASCII(name) {
 			return nil
 		}
 		top[i] = strings.ToLower(name)
 	}
 	return top
+}
+
+func isASCII(name string) bool {
+	return !strings.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII })
 }

@@ -64,7 +64,7 @@ func Find(pathList, home string, binds []Bind) Found {
 			}
 		}
 	}
-	for _, dir := range all { // a bind can show one that does not exist yet
+	for _, dir := range all { // also a missing one: a bind can show it later
 		f.takePath(dir)
 	}
 	return f.found
@@ -72,8 +72,10 @@ func Find(pathList, home string, binds []Bind) Found {
 
 // directories are the absolute directories of a PATH, each once.
 func directories(pathList string) (dirs []string) {
+	seen := map[string]bool{}
 	for _, dir := range filepath.SplitList(pathList) {
-		if dir = filepath.Clean(dir); filepath.IsAbs(dir) && !slices.Contains(dirs, dir) {
+		if dir = filepath.Clean(dir); filepath.IsAbs(dir) && !seen[dir] {
+			seen[dir] = true
 			dirs = append(dirs, dir)
 		}
 	}
