@@ -114,14 +114,15 @@ func runFields(w io.Writer, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	// Nothing but this is mounted in it any more: runtimes mount in namespaces of their own.
 	o.state = filepath.Join(dir, "run")
-	if err := os.Mkdir(o.state, 0o700); err != nil {
-		return err
+	err = os.Mkdir(o.state, 0o700)
+	if err == nil {
+		err = os.NewSyscallError("mount", unix.Mount("tmpfs", o.state, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=700"))
 	}
-	if err := unix.Mount("tmpfs", o.state, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=700"); err != nil {
-		return fmt.Errorf("mount %s: %w", o.state, err)
+	if err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", o.state, err), os.RemoveAll(dir))
 	}
+	// Nothing else is mounted in dir at the end: runtimes mount in namespaces of their own.
 	defer func() {
 		if left := unix.Unmount(o.state, unix.MNT_DETACH); left != nil {
 			err = errors.Join(err, fmt.Errorf("unmount %s: %w", o.state, left))

@@ -49,8 +49,9 @@ func (f forward) Fire(e *logrus.Entry) error {
 	return f.log.Handler().Handle(ctx, r)
 }
 
-// caller is the place that logs, or 0 for a message of a container's init. logrus can find the place too. But
-// then libcontainer copies the logger of the process for each container, maybe while the logger is locked.
+// caller is the place that logs. It is 0 for the messages that libcontainer forwards from a container's init. logrus can
+// find the place, too. But then libcontainer copies the logger of the process for each container, maybe while
+// the logger is locked.
 func caller() uintptr {
 	pcs := make([]uintptr, 16)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)]) // without Callers, caller and Fire

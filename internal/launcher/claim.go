@@ -63,8 +63,6 @@ func (m *making) claim(ctx context.Context, state *statedir.Dir) (missed string,
 // this name. After an error the caller must remove the sandbox with that name.
 func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank, p *parts) error {
 	l := m.launcher
-	p.enter(b.record.Init)
-	defer p.leave()
 	m.host, m.held, m.names, m.conn = b.host, b.held, b.names, b.conn
 	if err := m.takeRecord(b.record); err != nil {
 		return errors.Join(err, b.remove(ctx))
@@ -78,6 +76,8 @@ func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank, p *pa
 			l.blanks.failed(err)
 		}
 	})
+	p.enter(b.record.Init)
+	defer p.leave()
 	if err := container.Rename(l.State, b.id, m.id); err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ type parts struct {
 	hostname  string   // empty if it is that of the blank
 	// since is a time before the overlays: changes of their trees from then on are conflicts.
 	since time.Time
-	// entered is a thread in the sandbox. It is nil if the sandbox gets none of the parts.
+	// entered returns the thread in the sandbox, and waits for it. It is nil if no part needs the thread.
 	entered func() (*mountns.Thread, error)
 }
 
@@ -148,6 +148,7 @@ func (p *parts) enter(init process.ID) {
 	go func() { _, _ = p.entered() }() // attach has the error
 }
 
+// leave stops the thread, which keeps the mounts of the sandbox.
 func (p *parts) leave() {
 	if p.entered == nil {
 		return
@@ -155,6 +156,7 @@ func (p *parts) leave() {
 	if thread, err := p.entered(); err == nil {
 		thread.Stop()
 	}
+	p.entered = nil
 }
 
 func (p *parts) close() {
@@ -213,6 +215,7 @@ func (m *making) attach(ctx context.Context, p *parts) error {
 		m.record.Trees = record.NewTrees(p.additions.Trees(), "", p.since)
 		m.record.Notes = append(m.record.Notes, p.additions.Notes()...)
 	}
+	defer p.leave()
 	thread, err := p.entered()
 	if err != nil {
 		return err

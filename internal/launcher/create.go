@@ -146,7 +146,7 @@ func (m *making) create(ctx context.Context, state *statedir.Dir) (_ *Sandbox, e
 			err = errors.Join(err, undo)
 		}
 	}()
-	if !m.unnamed { // else the name is new
+	if !m.unnamed { // a new name has no traces
 		if err := l.removeTraces(ctx, id, state); err != nil {
 			return nil, err
 		}
