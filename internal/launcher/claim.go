@@ -144,8 +144,9 @@ func (p *parts) enter(init process.ID) {
 	if p.workspace == nil && p.additions == nil && p.hostname == "" {
 		return
 	}
-	p.entered = sync.OnceValues(func() (*mountns.Thread, error) { return mountns.EnterNamed(init) })
-	go func() { _, _ = p.entered() }() // attach has the error
+	entered := sync.OnceValues(func() (*mountns.Thread, error) { return mountns.EnterNamed(init) })
+	p.entered = entered
+	go func() { _, _ = entered() }() // attach has the error, and leave waits
 }
 
 // leave stops the thread, which keeps the mounts of the sandbox.
