@@ -540,7 +540,8 @@ func TestSetLogShowsTheInitsMessages(t *testing.T) {
 	}
 }
 
-// TestManyContainersLogAtOnce fails under the race detector if libcontainer copies the logger that others use.
+// TestManyContainersLogAtOnce fails if libcontainer copies the logger that others use: a copy of a locked logger
+// stays locked.
 func TestManyContainersLogAtOnce(t *testing.T) {
 	var mu sync.Mutex
 	var buf bytes.Buffer
@@ -565,7 +566,13 @@ func TestManyContainersLogAtOnce(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
+	ended := make(chan struct{})
+	go func() { all.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatal("a container waits for its log")
+	}
 	mu.Lock()
 	defer mu.Unlock()
 	var here, inside int
