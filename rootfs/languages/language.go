@@ -51,12 +51,15 @@ var standardPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/
 // things. home is the home directory of the caller.
 func Find(pathList, home string, binds []Bind) Found {
 	f := finder{home: home, binds: binds}
-	all := directories(pathList)
-	there := slices.DeleteFunc(slices.Clone(all), func(dir string) bool { return !isDir(dir) })
+	dirs := directories(pathList)
+	there := map[string]bool{}
+	for _, dir := range dirs {
+		there[dir] = isDir(dir)
+	}
 	for _, l := range languages {
-		for _, dir := range there {
+		for _, dir := range dirs {
 			exe := filepath.Join(dir, l.name)
-			if executable(exe) && f.take(l, exe) {
+			if there[dir] && executable(exe) && f.take(l, exe) {
 				if !hostpaths.Within(exe, "/usr") {
 					f.taken = append(f.taken, l.name)
 				}
@@ -64,8 +67,8 @@ func Find(pathList, home string, binds []Bind) Found {
 			}
 		}
 	}
-	for _, dir := range all { // also a missing one: a bind can show it later
-		f.takePath(dir)
+	for _, dir := range dirs { // also a missing one: a bind can show it later
+		f.takePath(dir, there[dir])
 	}
 	return f.found
 }

@@ -19,13 +19,14 @@ var toolNames = []string{
 }
 
 // takePath adds a directory of PATH outside /usr: a bind shows it, or it lies below a directory
-// of /opt. The programs of other directories are noted.
-func (f *finder) takePath(dir string) {
+// of /opt. The programs of other directories are noted. there says whether the directory exists.
+func (f *finder) takePath(dir string, there bool) {
 	programs := programsOf(dir)
 	switch {
 	case hostpaths.Within(programs, "/usr") || slices.Contains(standardPath, programs) || slices.Contains(f.found.Path, programs):
 	case f.bound(programs):
 		f.found.Path = append(f.found.Path, programs)
+	case !there:
 	case hostpaths.Within(dir, optional) && dir != optional:
 		f.takeOptional(dir)
 	default:
@@ -35,9 +36,6 @@ func (f *finder) takePath(dir string) {
 
 // takeOptional shows the directory of /opt that a directory of PATH lies in.
 func (f *finder) takeOptional(dir string) {
-	if !isDir(dir) {
-		return
-	}
 	name, _, _ := strings.Cut(dir[len(optional)+1:], "/")
 	top := filepath.Join(optional, name)
 	if slices.Contains(f.found.Prefixes, top) {
@@ -54,9 +52,6 @@ func (f *finder) takeOptional(dir string) {
 
 // noteTools notes the programs of a directory that is not shown, with the bind that shows them.
 func (f *finder) noteTools(dir, programs string) {
-	if !isDir(dir) {
-		return
-	}
 	prefix := programs
 	if filepath.Base(programs) == "bin" {
 		prefix = filepath.Dir(programs)
