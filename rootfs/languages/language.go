@@ -51,16 +51,14 @@ var standardPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/
 // things. home is the home directory of the caller.
 func Find(pathList, home string, binds []Bind) Found {
 	f := finder{home: home, binds: binds}
-	dirs := directories(pathList)
-	there := map[string]bool{}
+	dirs := openDirs(pathList)
 	for _, dir := range dirs {
-		there[dir] = isDir(dir)
+		defer dir.close()
 	}
 	for _, l := range languages {
 		for _, dir := range dirs {
-			exe := filepath.Join(dir, l.name)
-			if there[dir] && executable(exe) && f.take(l, exe) {
-				if !hostpaths.Within(exe, "/usr") {
+			if dir.hasProgram(l.name) && f.take(l, dir) {
+				if !hostpaths.Within(dir.path, "/usr") {
 					f.taken = append(f.taken, l.name)
 				}
 				break
@@ -68,31 +66,14 @@ func Find(pathList, home string, binds []Bind) Found {
 		}
 	}
 	for _, dir := range dirs { // also a missing one: a bind can show it later
-		f.takePath(dir, there[dir])
+		f.takePath(dir)
 	}
 	return f.found
-}
-
-// directories are the absolute directories of a PATH, each once.
-func directories(pathList string) (dirs []string) {
-	seen := map[string]bool{}
-	for _, dir := range filepath.SplitList(pathList) {
-		if dir = filepath.Clean(dir); filepath.IsAbs(dir) && !seen[dir] {
-			seen[dir] = true
-			dirs = append(dirs, dir)
-		}
-	}
-	return dirs
 }
 
 func isDir(p string) bool {
 	info, err := os.Stat(p)
 	return err == nil && info.IsDir()
-}
-
-func executable(p string) bool {
-	st, err := os.Stat(p)
-	return err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0
 }
 
 type finder struct {
@@ -103,10 +84,11 @@ type finder struct {
 	found Found
 }
 
-// take adds the directories that an interpreter needs, or notes the reason why not.
-func (f *finder) take(l language, exe string) bool {
+// take adds the directories that the interpreter in a directory of PATH needs, or notes the reason why not.
+func (f *finder) take(l language, dir pathDir) bool {
+	exe := filepath.Join(dir.path, l.name)
 	bin, needs, err := f.needs(l, exe)
-	if dir := filepath.Dir(exe); err != nil && programsOf(dir) != dir {
+	if err != nil && dir.programs() != dir.path {
 		return false // takePath notes it
 	}
 	if err != nil {

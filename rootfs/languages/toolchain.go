@@ -19,16 +19,16 @@ var toolNames = []string{
 }
 
 // takePath adds a directory of PATH outside /usr: a bind shows it, or it lies below a directory
-// of /opt. The programs of other directories are noted. there says whether the directory exists.
-func (f *finder) takePath(dir string, there bool) {
-	programs := programsOf(dir)
+// of /opt. The programs of other directories are noted.
+func (f *finder) takePath(dir pathDir) {
+	programs := dir.programs()
 	switch {
 	case hostpaths.Within(programs, "/usr") || slices.Contains(standardPath, programs) || slices.Contains(f.found.Path, programs):
 	case f.bound(programs):
 		f.found.Path = append(f.found.Path, programs)
-	case !there:
-	case hostpaths.Within(dir, optional) && dir != optional:
-		f.takeOptional(dir)
+	case !dir.exists():
+	case hostpaths.Within(dir.path, optional) && dir.path != optional:
+		f.takeOptional(dir.path)
 	default:
 		f.noteTools(dir, programs)
 	}
@@ -51,37 +51,37 @@ func (f *finder) takeOptional(dir string) {
 }
 
 // noteTools notes the programs of a directory that is not shown, with the bind that shows them.
-func (f *finder) noteTools(dir, programs string) {
+func (f *finder) noteTools(dir pathDir, programs string) {
 	prefix := programs
 	if filepath.Base(programs) == "bin" {
 		prefix = filepath.Dir(programs)
 	}
 	for _, name := range toolNames {
-		exe := filepath.Join(dir, name)
+		exe := filepath.Join(dir.path, name)
 		noted := func(note string) bool { return strings.HasPrefix(note, exe+" ") }
-		if !slices.Contains(f.taken, name) && executable(exe) && !slices.ContainsFunc(f.found.Notes, noted) {
+		if !slices.Contains(f.taken, name) && dir.hasProgram(name) && !slices.ContainsFunc(f.found.Notes, noted) {
 			f.note(exe, fmt.Sprintf("bring it with --bind %s:%[1]s", prefix))
 		}
 	}
 }
 
-// programsOf returns the directory of the programs that a directory of PATH runs. The programs of
-// rustup, and shims as those of pyenv, choose a toolchain when they run. For these programsOf
-// returns the directory of the default toolchain.
-func programsOf(dir string) string {
-	above := filepath.Dir(dir)
+// programs returns the directory of the programs that the directory of PATH runs. The programs of
+// rustup, and shims as those of pyenv, choose a toolchain when they run. For these it returns the
+// directory of the default toolchain.
+func (d pathDir) programs() string {
+	above := filepath.Dir(d.path)
 	rustup := filepath.Join(filepath.Dir(above), ".rustup")
-	programs := dir
+	programs := d.path
 	switch {
-	case filepath.Base(dir) == "shims":
+	case filepath.Base(d.path) == "shims":
 		version, _, _ := strings.Cut(firstLine(above+"/version", ""), ":")
 		programs = filepath.Join(above, "versions", version, "bin")
-	case filepath.Base(dir) == "bin" && executable(dir+"/rustup"):
+	case filepath.Base(d.path) == "bin" && d.hasProgram("rustup"):
 		version := strings.Trim(firstLine(rustup+"/settings.toml", "default_toolchain = "), `"`)
 		programs = filepath.Join(rustup, "toolchains", version, "bin")
 	}
-	if !isDir(programs) {
-		return dir
+	if programs != d.path && !isDir(programs) {
+		return d.path
 	}
 	return programs
 }

@@ -43,9 +43,11 @@ func TestHiddenToolchainIsNamedWithItsBind(t *testing.T) {
 func TestDefaultOfAToolchainIsOneDirectory(t *testing.T) {
 	home := t.TempDir()
 	testhost.Script(t, home+"/shims/python3", "")
+	shims := openDirs(home + "/shims")[0]
+	defer shims.close()
 	for _, version := range []string{"../..", "..", "system", ""} {
 		testhost.WriteFile(t, home+"/version", version+"\n")
-		if got := programsOf(home + "/shims"); got != home+"/shims" {
+		if got := shims.programs(); got != home+"/shims" {
 			t.Errorf("version %q leads to %s", version, got)
 		}
 	}
