@@ -129,9 +129,11 @@ func (s *Shown) Open(cfg Config, uids, gids []specs.LinuxIDMapping) (_ *Addition
 		return nil, err
 	}
 	if cfg.HostMounts != nil {
-		if p.mounted.all, err = cfg.HostMounts.now(); err != nil {
+		mounts, err := cfg.HostMounts.now()
+		if err != nil {
 			return nil, err
 		}
+		p.mounted.all = mounts.all
 	}
 	p.stamps = nil
 	a := &Additions{root: &Root{plan: p, ids: ids{base: cfg.IDBase, user: cfg.User}}, shown: s}

@@ -23,6 +23,8 @@ type Stamps struct {
 	host   *HostMounts
 	files  []stamp
 	mounts string
+	// asOf is the last table of mounts that had these mounts.
+	asOf uint64
 }
 
 type stamp struct {
@@ -90,27 +92,34 @@ func (r *Root) Stamps() Stamps {
 }
 
 // Changed returns the first path of the host that has changed. It is empty if there is none: a
-// root that is prepared now would be the same.
-func (s Stamps) Changed() (string, error) {
+// root that is prepared now would be the same. The caller must not call it concurrently.
+func (s *Stamps) Changed() (string, error) {
 	for _, f := range s.files {
 		if newStamp(f.path) != f {
 			return f.path, nil
 		}
 	}
 	now, err := s.host.now()
-	if err == nil && s.shown(now) != s.mounts {
+	if err != nil || now.number == s.asOf {
+		return "", err
+	}
+	if s.shown(now.all) != s.mounts {
 		return "the mounts of the host", nil
 	}
-	return "", err
+	s.asOf = now.number
+	return "", nil
 }
 
-// noteMounts completes the stamps with the mounts of the host at and below their paths.
+// noteMounts completes the stamps with the mounts of the host at and below their paths. Equal stamps of
+// two roots take the memory of one.
 func (s *Stamps) noteMounts() error {
 	now, err := s.host.now()
-	if err == nil {
-		s.mounts = s.shown(now)
+	if err != nil {
+		return err
 	}
-	return err
+	s.mounts, s.asOf = s.shown(now.all), now.number
+	s.files = s.host.shared(s.files)
+	return nil
 }
 
 // shown describes the mounts at and below the stamped paths. The kernel uses the id of an unmounted
@@ -130,40 +139,57 @@ func (s Stamps) shown(all []*mountinfo.Info) string {
 // HostMounts are the mounts of this process's mount namespace. The zero value can be used, by
 // several goroutines. It must be closed.
 type HostMounts struct {
-	mu   sync.Mutex
-	file *os.File
-	last []*mountinfo.Info // nil before the first read, and after a failed read
+	mu    sync.Mutex
+	file  *os.File
+	last  hostTable
+	files []stamp // of the last root
+}
+
+// A hostTable has no mounts before the first read, and after a failed read.
+type hostTable struct {
+	number uint64 // another one after each read
+	all    []*mountinfo.Info
 }
 
 // now returns the mounts. It reads them anew only if a mount has changed.
-func (h *HostMounts) now() ([]*mountinfo.Info, error) {
+func (h *HostMounts) now() (hostTable, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.file == nil {
 		// A file of os.Open would be polled by the Go runtime, too, and lose changes to it.
 		fd, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return nil, os.NewSyscallError("open /proc/self/mountinfo", err)
+			return hostTable{}, os.NewSyscallError("open /proc/self/mountinfo", err)
 		}
 		h.file = os.NewFile(uintptr(fd), "/proc/self/mountinfo")
 	}
 	changed, err := mountsChanged(int32(h.file.Fd()))
 	if err != nil {
-		return nil, err
+		return hostTable{}, err
 	}
-	if !changed && h.last != nil {
+	if !changed && h.last.all != nil {
 		return h.last, nil
 	}
-	h.last = nil // the kernel reports a change once, and the read can fail
+	h.last.all = nil // the kernel reports a change once, and the read can fail
 	if _, err := h.file.Seek(0, 0); err != nil {
-		return nil, err
+		return hostTable{}, err
 	}
 	all, err := mountinfo.GetMountsFromReader(h.file, nil)
 	if err != nil {
-		return nil, err
+		return hostTable{}, err
 	}
-	h.last = all
-	return all, nil
+	h.last = hostTable{h.last.number + 1, all}
+	return h.last, nil
+}
+
+// shared returns the stamps of the last root if these are equal.
+func (h *HostMounts) shared(files []stamp) []stamp {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !slices.Equal(h.files, files) {
+		h.files = files
+	}
+	return h.files
 }
 
 // Close closes the file with the mounts.
@@ -172,7 +198,7 @@ func (h *HostMounts) Close() {
 	defer h.mu.Unlock()
 	if h.file != nil {
 		h.file.Close()
-		h.file, h.last = nil, nil
+		h.file, h.last.all = nil, nil
 	}
 }
 

@@ -10,17 +10,17 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
-func stamped(t *testing.T, paths ...string) Stamps {
+func stamped(t *testing.T, paths ...string) *Stamps {
 	t.Helper()
 	b := &stampBook{Stamps{host: &HostMounts{}}}
 	t.Cleanup(b.stamps.host.Close)
 	for _, path := range paths {
 		b.add(path)
 	}
-	return b.stamps
+	return &b.stamps
 }
 
-func checkChanged(t *testing.T, s Stamps, want string) {
+func checkChanged(t *testing.T, s *Stamps, want string) {
 	t.Helper()
 	if got, err := s.Changed(); got != want || err != nil {
 		t.Errorf("changed: %q, %v; want %q", got, err, want)
@@ -36,7 +36,7 @@ func TestStampsNoticeChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	renew := func() Stamps {
+	renew := func() *Stamps {
 		_ = os.Remove(missing) // missing it may be
 		write(file)
 		_ = os.Remove(link) // the same
@@ -145,5 +145,34 @@ func TestTheHostsOwnRootIsStamped(t *testing.T) {
 			t.Errorf("%s has no stamp", path)
 		}
 	}
-	checkChanged(t, s, "")
+	checkChanged(t, &s, "")
+}
+
+// Each blank of a pool has some 450 stamps.
+func TestEqualStampsTakeTheMemoryOfOne(t *testing.T) {
+	dir := t.TempDir()
+	one := stamped(t, dir)
+	host := one.host
+	of := func(path string) *stamp {
+		s := stamped(t, path)
+		s.host = host
+		if err := s.noteMounts(); err != nil {
+			t.Fatal(err)
+		}
+		if s.files[0].path != path {
+			t.Errorf("the stamps of %s are those of %s", path, s.files[0].path)
+		}
+		return &s.files[0]
+	}
+	first := of(dir)
+	if of(dir) != first {
+		t.Error("equal stamps take memory twice")
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	if of(dir) == first {
+		t.Error("stamps of two states are taken for equal")
+	}
+	of(t.TempDir())
 }
