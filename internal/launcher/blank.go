@@ -24,7 +24,6 @@ import (
 // sandbox, and prune removes it.
 type blank struct {
 	*making
-	state *statedir.Dir
 	// imageFiles are the files of the image that is the root. Empty: none is.
 	imageFiles string
 }
@@ -150,10 +149,10 @@ func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err err
 	spare := context.AfterFunc(ctx, func() { defer close(killed); l.killMaking(id, finished) })
 	from := Sources{UID: t.UID, GIDs: t.GIDs}
 	m := &making{
-		launcher: l, id: id, from: from, hostMounts: &l.hostMounts, image: image,
+		launcher: l, id: id, state: state, from: from, hostMounts: &l.hostMounts, image: image,
 		request: launch.Create{Name: id, Config: t.Config, Path: t.Path, Home: t.Home},
 	}
-	b := &blank{m, state, t.ImageFiles}
+	b := &blank{m, t.ImageFiles}
 	if err = m.make(ctx, from); err == nil { // a removal of the image has not seen the blank
 		err = b.checkImage(ctx)
 	}

@@ -17,14 +17,13 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/mountns"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
-	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
 // claim makes a blank the sandbox of the request, if the pool has a blank that can be one. Otherwise
 // it returns the reason, and nothing of a blank is left.
-func (m *making) claim(ctx context.Context, state *statedir.Dir) (missed string, err error) {
+func (m *making) claim(ctx context.Context) (missed string, err error) {
 	start := time.Now()
 	taken, kind, missed := m.launcher.takeBlank(ctx, m.request, m.from, m.image)
 	if missed != "" {
@@ -37,8 +36,11 @@ func (m *making) claim(ctx context.Context, state *statedir.Dir) (missed string,
 		return "place", nil
 	}
 	defer p.close()
+	if m.state == nil {
+		m.id, m.state = b.id, b.state
+	}
 	cold := *m
-	err = m.dress(ctx, state, b, p)
+	err = m.dress(ctx, b, p)
 	b.shown.Close()
 	if err == nil {
 		m.launcher.blanks.claims.Hit(m.from.UID, time.Since(start))
@@ -52,35 +54,27 @@ func (m *making) claim(ctx context.Context, state *statedir.Dir) (missed string,
 	// The blank was broken: the caller makes another sandbox in its place.
 	left := m.conn.Close()
 	*m = cold
-	err = m.launcher.clearHeld(ctx, m.id, state)
+	err = m.launcher.clearHeld(ctx, m.id, m.state)
 	if err == nil { // else the names of the blank must stay for another try
-		err = state.Renew()
+		err = m.state.Renew()
 	}
 	return "broken", errors.Join(left, err)
 }
 
-// dress gives a blank the name and the configuration of the request. state is the directory with
-// this name. After an error the caller must remove the sandbox with that name.
-func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank, p *parts) error {
-	l := m.launcher
+// dress gives a blank the name and the configuration of the request. After an error the caller must remove
+// the sandbox with that name.
+func (m *making) dress(ctx context.Context, b *blank, p *parts) error {
 	m.host, m.held, m.names, m.conn = b.host, b.held, b.names, b.conn
-	if err := m.takeRecord(b.record); err != nil {
-		return errors.Join(err, b.remove(ctx))
-	}
-	if err := state.Exchange(b.state); err != nil {
-		return errors.Join(err, b.remove(ctx))
-	}
-	spare := b.state // the directory that was made for the request
-	l.tending.Go(func() {
-		if err := spare.Remove(); err != nil {
-			l.blanks.failed(err)
+	if m.id != b.id {
+		if err := m.takeName(ctx, b); err != nil {
+			return err
 		}
-	})
-	p.enter(b.record.Init)
-	defer p.leave()
-	if err := container.Rename(l.State, b.id, m.id); err != nil {
+	}
+	if err := m.takeRecord(b.record); err != nil {
 		return err
 	}
+	p.enter(b.record.Init)
+	defer p.leave()
 	var inside *os.File
 	m.network = sync.OnceValues(func() (_ *os.File, err error) {
 		inside, err = record.OpenNetwork(m.record.Init)
@@ -111,6 +105,21 @@ func (m *making) dress(ctx context.Context, state *statedir.Dir, b *blank, p *pa
 		}
 	}
 	return ctx.Err() // not each step looks at ctx
+}
+
+// takeName gives a blank the name of the request.
+func (m *making) takeName(ctx context.Context, b *blank) error {
+	l := m.launcher
+	if err := m.state.Exchange(b.state); err != nil {
+		return errors.Join(err, b.remove(ctx))
+	}
+	spare := b.state // the directory that was made for the request
+	l.tending.Go(func() {
+		if err := spare.Remove(); err != nil {
+			l.blanks.failed(err)
+		}
+	})
+	return container.Rename(l.State, b.id, m.id)
 }
 
 // takeRecord makes the record of the request, with the objects that the blank has.

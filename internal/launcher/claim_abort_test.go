@@ -22,20 +22,12 @@ type endingContext struct{ context.Context }
 
 func (endingContext) Err() error { return context.Canceled }
 
-// A claim fails early or late: with a broken blank, a port that is taken, or a client that has gone. The blank is gone then, and later sandboxes have nothing of the request.
-func TestNothingOfAnAbortedClaimIsInALaterSandbox(t *testing.T) {
-	const look = "ls -A /workspace /srv 2>&1; echo colour: $COLOUR; ulimit -n; cat /proc/net/dev | wc -l"
-	_, want := sh(t, up(t, newTestLauncher(t), "box", inMemory("", spec.Config{}).Config), look)
-	l := newPooledLauncher(t, 1)
-	dir := ownedDir(t, 1000, "given\n")
-	testhost.WriteFile(t, filepath.Join(dir, "mine"), "")
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	testhost.CloseAfter(t, taken)
-	port := taken.Addr().(*net.TCPAddr).Port
-	for name, abort := range map[string]func(c *spec.Config, blank string) context.Context{
+// lookAtSession has a line of each place that a claim of abortedClaims writes to.
+const lookAtSession = "ls -A /workspace /srv 2>&1; echo colour: $COLOUR; ulimit -n; cat /proc/net/dev | wc -l"
+
+// abortedClaims abort a claim early or late: with a broken blank, a port that is taken, or a client that has gone.
+func abortedClaims(t *testing.T, l *Launcher, port int) map[string]func(c *spec.Config, blank string) context.Context {
+	return map[string]func(c *spec.Config, blank string) context.Context{
 		"broken": func(_ *spec.Config, blank string) context.Context {
 			if err := os.RemoveAll(filepath.Join(l.State, blank)); err != nil {
 				t.Fatal(err)
@@ -47,46 +39,71 @@ func TestNothingOfAnAbortedClaimIsInALaterSandbox(t *testing.T) {
 			return t.Context()
 		},
 		"gone": func(*spec.Config, string) context.Context { return endingContext{t.Context()} },
-	} {
-		c := spec.Config{
-			Workspace: dir, Binds: []spec.Bind{{Source: dir, Target: "/srv/data", Writable: true}}, Env: map[string]string{"COLOUR": "mine"},
-			Network: spec.NetworkFull, Sensitivity: spec.SensitivityInternal, Limits: spec.Limits{NoFile: 77},
-		}
-		awaitBlanks(t, l, 1)
-		blank := directoriesOf(t, l)[0]
-		dressed := initOfBlank(t, l, blank)
-		sb, err := l.Create(abort(&c, blank), inMemory("box", c), Sources{})
-		if (err == nil) != (name == "broken") { // another sandbox is made in place of a broken blank
-			t.Errorf("%s: %v", name, err)
-		}
-		if err == nil {
-			if _, got := sh(t, sb, look); !strings.Contains(got.stdout, "mine") {
-				t.Errorf("%s: the sandbox has %q", name, got)
-			}
-			if err := sb.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-		if unix.Kill(dressed, 0) == nil {
-			t.Errorf("%s: PID 1 %d of the blank lives", name, dressed)
-		}
-		if owners, err := l.ids.Owners(); err != nil || len(owners) > 1 { // at most of the next blank
-			t.Errorf("%s: owners of ids: %+v, %v", name, owners, err)
-		}
-		later := claimed1(t, l, inMemory("box", spec.Config{}))
-		if _, got := sh(t, later, look); got != want {
-			t.Errorf("%s: got %q, want %q", name, got, want)
-		}
-		if info, err := later.Info(); err != nil || info.Config.Sensitivity != spec.SensitivityPublic {
-			t.Errorf("%s: %+v, %v", name, info, err)
-		}
-		if err := later.Close(); err != nil {
-			t.Error(err)
+	}
+}
+
+// The blank of an aborted claim is gone, and later sandboxes have nothing of the request. The blank gets the name
+// of the request, or the sandbox gets that of the blank.
+func TestNothingOfAnAbortedClaimIsInALaterSandbox(t *testing.T) {
+	_, want := sh(t, up(t, newTestLauncher(t), "box", inMemory("", spec.Config{}).Config), lookAtSession)
+	l := newPooledLauncher(t, 1)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testhost.CloseAfter(t, taken)
+	for how, abort := range abortedClaims(t, l, taken.Addr().(*net.TCPAddr).Port) {
+		for _, name := range []string{"box", ""} {
+			t.Run(fmt.Sprintf("%s %q", how, name), func(t *testing.T) {
+				checkAborted(t, l, name, how == "broken", abort) // another sandbox is made in place of a broken blank
+				later := claimed1(t, l, inMemory("box", spec.Config{}))
+				if _, got := sh(t, later, lookAtSession); got != want {
+					t.Errorf("got %q, want %q", got, want)
+				}
+				if info, err := later.Info(); err != nil || info.Config.Sensitivity != spec.SensitivityPublic {
+					t.Errorf("%+v, %v", info, err)
+				}
+				if err := later.Close(); err != nil {
+					t.Error(err)
+				}
+			})
 		}
 	}
 	l.StopPool()
 	l.tending.Wait()
 	checkNothingLeft(t, l)
+}
+
+// checkAborted aborts a claim.
+func checkAborted(t *testing.T, l *Launcher, name string, made bool, abort func(c *spec.Config, blank string) context.Context) {
+	t.Helper()
+	dir := ownedDir(t, 1000, "given\n")
+	testhost.WriteFile(t, filepath.Join(dir, "mine"), "")
+	c := spec.Config{
+		Workspace: dir, Binds: []spec.Bind{{Source: dir, Target: "/srv/data", Writable: true}}, Env: map[string]string{"COLOUR": "mine"},
+		Network: spec.NetworkFull, Sensitivity: spec.SensitivityInternal, Limits: spec.Limits{NoFile: 77},
+	}
+	awaitBlanks(t, l, 1)
+	blank := directoriesOf(t, l)[0]
+	dressed := initOfBlank(t, l, blank)
+	sb, err := l.Create(abort(&c, blank), inMemory(name, c), Sources{})
+	if (err == nil) != made {
+		t.Errorf("made: %v", err)
+	}
+	if err == nil {
+		if _, got := sh(t, sb, lookAtSession); !strings.Contains(got.stdout, "mine") {
+			t.Errorf("the sandbox has %q", got)
+		}
+		if err := sb.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if unix.Kill(dressed, 0) == nil {
+		t.Errorf("PID 1 %d of the blank lives", dressed)
+	}
+	if owners, err := l.ids.Owners(); err != nil || len(owners) > 1 { // at most of the next blank
+		t.Errorf("owners of ids: %+v, %v", owners, err)
+	}
 }
 
 // A claim that cannot be undone leaves what the next removal needs.

@@ -249,6 +249,33 @@ func TestEachBlankServesOnce(t *testing.T) {
 	}
 }
 
+// A blank needs no other name for a request without one: that takes a tenth of a claim.
+func TestASandboxWithoutANameHasTheIDOfItsBlank(t *testing.T) {
+	l := newPooledLauncher(t, 1)
+	blank := directoriesOf(t, l)[0]
+	sb := claimed1(t, l, inMemory("", spec.Config{}))
+	if sb.ID() != blank {
+		t.Errorf("the sandbox %s has taken the blank %s", sb.ID(), blank)
+	}
+	if _, out := sh(t, sb, "echo there"); out.stdout != "there\n" {
+		t.Errorf("%+v", out)
+	}
+	if err := sb.Close(); err != nil {
+		t.Fatal(err)
+	}
+	awaitBlanks(t, l, 1)
+	missing, err := l.Create(t.Context(), inMemory("", spec.Config{Seccomp: "strict"}), Sources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, out := sh(t, missing, "echo there"); out.stdout != "there\n" {
+		t.Errorf("a sandbox without a blank: %+v", out)
+	}
+	if err := missing.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A sandbox that ends with its creator ends with it also if it was claimed.
 func TestAClaimedSandboxIsTied(t *testing.T) {
 	l := newPooledLauncher(t, 1)

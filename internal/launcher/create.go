@@ -46,6 +46,9 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 	}
 	m := &making{launcher: l, id: r.Name, unnamed: unnamed, request: r, asked: asked, from: from}
 	l.children.Reap()
+	if unnamed && l.blanks != nil && c.Image == "" { // the use of an image needs the id before the claim
+		return m.create(ctx)
+	}
 	for {
 		state, err := statedir.Make(l.Sandboxes(), r.Name)
 		if errors.Is(err, fs.ErrExist) {
@@ -56,12 +59,14 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 			if free == nil || err != nil {
 				return s, err
 			}
-			return m.replace(ctx, free)
+			m.state = free
+			return m.replace(ctx)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("state of sandboxes, below --root: %w", explain(ctx, err))
 		}
-		return m.create(ctx, state)
+		m.state = state
+		return m.create(ctx)
 	}
 }
 
@@ -123,13 +128,15 @@ func (l *Launcher) existing(ctx context.Context, r launch.Create, uid uint32) (_
 	return nil, state, nil // the sandbox is not healthy: the caller replaces it
 }
 
-// create makes the sandbox in its held directory.
-func (m *making) create(ctx context.Context, state *statedir.Dir) (_ *Sandbox, err error) {
-	l, id := m.launcher, m.id
+// create makes the sandbox in its held directory. Without one, the sandbox gets the id of a blank, or a
+// new directory.
+func (m *making) create(ctx context.Context) (_ *Sandbox, err error) {
+	l := m.launcher
 	defer func() {
-		if err == nil {
+		if err == nil || m.state == nil {
 			return
 		}
+		id, state := m.id, m.state
 		if m.conn != nil {
 			err = errors.Join(err, m.conn.Close())
 		}
@@ -147,12 +154,12 @@ func (m *making) create(ctx context.Context, state *statedir.Dir) (_ *Sandbox, e
 		}
 	}()
 	if !m.unnamed { // a new name has no traces
-		if err := l.removeTraces(ctx, id, state); err != nil {
+		if err := l.removeTraces(ctx, m.id, m.state); err != nil {
 			return nil, err
 		}
-	}
-	if err := l.unlessContainer(id, errContainer); err != nil {
-		return nil, err
+		if err := l.unlessContainer(m.id, errContainer); err != nil {
+			return nil, err
+		}
 	}
 	defer func() { m.image.close() }()
 	if err := m.useImage(ctx); err != nil {
@@ -161,7 +168,7 @@ func (m *making) create(ctx context.Context, state *statedir.Dir) (_ *Sandbox, e
 	if err := m.inherit(); err != nil {
 		return nil, err
 	}
-	if err := m.claimOrMake(ctx, state); err != nil {
+	if err := m.claimOrMake(ctx); err != nil {
 		return nil, explain(ctx, err)
 	}
 	if err := m.hand(); err != nil {
@@ -170,18 +177,18 @@ func (m *making) create(ctx context.Context, state *statedir.Dir) (_ *Sandbox, e
 	if err := m.fork(ctx); err != nil {
 		return nil, err
 	}
-	if err := l.networks().KeepLevel(id, m.record); err != nil {
+	if err := l.networks().KeepLevel(m.id, m.record); err != nil {
 		return nil, err
 	}
-	if err := m.record.Write(state.Path); err != nil {
+	if err := m.record.Write(m.state.Path); err != nil {
 		return nil, err
 	}
-	s, err := l.open(id)
+	s, err := l.open(m.id)
 	if err != nil {
 		return nil, err
 	}
 	s.session.Adopt(m.conn)
-	state.Release()
+	m.state.Release()
 	l.trash.EmptyLater()
 	return s, nil
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/rootfs"
 )
 
-// replace makes a sandbox in place of an unhealthy sandbox of the same name. It takes over the
-// held directory from the caller, so nobody else can take the name in between.
-func (m *making) replace(ctx context.Context, state *statedir.Dir) (*Sandbox, error) {
-	l, id := m.launcher, m.id
+// replace makes a sandbox in place of an unhealthy sandbox of the same name. It has the held directory of
+// that sandbox, so nobody else can take the name in between.
+func (m *making) replace(ctx context.Context) (*Sandbox, error) {
+	l, id, state := m.launcher, m.id, m.state
 	note, err := l.keepFiles(ctx, id, state)
 	if err == nil {
 		err = l.networks().KeepLevelOf(id)
@@ -37,7 +37,7 @@ func (m *making) replace(ctx context.Context, state *statedir.Dir) (*Sandbox, er
 	if err != nil {
 		state.Release()
 	} else {
-		s, err = m.create(ctx, state)
+		s, err = m.create(ctx)
 	}
 	if err != nil && note != "" {
 		return nil, fmt.Errorf("%w; %s", err, note)

@@ -34,16 +34,18 @@ type making struct {
 	launcher *Launcher
 	id       string
 	unnamed  bool // the id is new, and no older sandbox has had it
-	request  launch.Create
-	asked    spec.Config // the request's configuration without defaults
-	notes    []string    // about the old sandbox that the new sandbox replaces
-	from     Sources
-	host     *cgroups.Host
-	held     cgroups.Limits // the limits that the host enforces
-	names    record.Names
-	group    *cgroups.Group // of the sandbox
-	image    imageRoot
-	root     *rootfs.Root
+	// state is the held directory. It is nil before a sandbox without a name has taken a blank's.
+	state   *statedir.Dir
+	request launch.Create
+	asked   spec.Config // the request's configuration without defaults
+	notes   []string    // about the old sandbox that the new sandbox replaces
+	from    Sources
+	host    *cgroups.Host
+	held    cgroups.Limits // the limits that the host enforces
+	names   record.Names
+	group   *cgroups.Group // of the sandbox
+	image   imageRoot
+	root    *rootfs.Root
 	// users is the sandbox's user namespace.
 	users *os.File
 	// top is the top of the store. It is opened before the first write to the store.
@@ -151,14 +153,19 @@ func (m *making) hand() error {
 }
 
 // claimOrMake makes the parts of the sandbox, or takes those of a blank.
-func (m *making) claimOrMake(ctx context.Context, state *statedir.Dir) error {
+func (m *making) claimOrMake(ctx context.Context) error {
 	blanks := m.launcher.blanks
 	if blanks == nil {
 		return m.make(ctx, m.from)
 	}
-	missed, err := m.claim(ctx, state)
+	missed, err := m.claim(ctx)
 	if missed == "" || err != nil {
 		return err
+	}
+	if m.state == nil {
+		if m.state, err = statedir.Make(m.launcher.Sandboxes(), m.id); err != nil {
+			return fmt.Errorf("state of sandboxes, below --root: %w", err)
+		}
 	}
 	defer blanks.Elsewhere()()
 	err = m.make(ctx, m.from)
