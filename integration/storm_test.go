@@ -67,6 +67,20 @@ func (s *storm) startLiving() {
 	sandbox.prints("ready\n")
 	s.t.Cleanup(func() { interrupt(s.t, sandbox) })
 	s.living = []int{container, sandbox.cmd.Process.Pid}
+	// Beside the start the launcher moves to its own group, which can take longer: see cgroups.Wake.
+	eventually(s.t, "the launcher's move has ended", func() bool { return !s.moves(sandbox.cmd.Process.Pid) })
+}
+
+// moves says whether a process has opened a file that moves processes to a group.
+func (s *storm) moves(pid int) bool {
+	open := host{}
+	addDescriptors(open, pid)
+	for line := range open {
+		if strings.HasSuffix(line, "/cgroup.procs") {
+			return true
+		}
+	}
+	return false
 }
 
 // host is the host as all tests see it, and the namespaces of all processes,
