@@ -183,14 +183,18 @@ func (m *making) create(ctx context.Context) (_ *Sandbox, err error) {
 	if err := m.record.Write(m.state.Path); err != nil {
 		return nil, err
 	}
-	s, err := l.open(m.id)
+	group, err := m.host.Open(m.names.CgroupPath())
 	if err != nil {
 		return nil, err
 	}
-	s.session.Adopt(m.conn)
+	v, err := l.sessions.Begin(m.id, m.record, group)
+	if err != nil {
+		return nil, errors.Join(err, group.Close())
+	}
+	v.Adopt(m.conn)
 	m.state.Release()
 	l.trash.EmptyLater()
-	return s, nil
+	return &Sandbox{launcher: l, session: v}, nil
 }
 
 // removeTraces removes the rest of an old sandbox of this name if somebody has removed its
