@@ -102,20 +102,6 @@ func (l *Sessions) Open(id string) (*Session, error) {
 	return fresh, nil
 }
 
-// Begin returns the session of a sandbox whose record the caller has just written. The caller must hold the
-// sandbox's directory, and release the session.
-func (l *Sessions) Begin(id string, r record.Record, group *cgroups.Group) (*Session, error) {
-	now, err := record.VersionOf(l.Dir(id))
-	if err != nil {
-		return nil, err
-	}
-	fresh := newSession(l, id, r, now, group)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.known[id] = fresh
-	return fresh, nil
-}
-
 // Len is the number of sandboxes that this process works with.
 func (l *Sessions) Len() int {
 	l.mu.Lock()

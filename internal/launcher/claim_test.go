@@ -249,33 +249,6 @@ func TestEachBlankServesOnce(t *testing.T) {
 	}
 }
 
-// The session of a new sandbox is not read from the disk.
-func TestANewSessionHasTheRecordOnTheDisk(t *testing.T) {
-	l := newPooledLauncher(t, 1)
-	dir := ownedDir(t, 1000, "given\n")
-	c := spec.Config{
-		Workspace: dir, Binds: []spec.Bind{{Source: dir, Target: "/srv/data", Writable: true}}, Env: map[string]string{"COLOUR": "mine"},
-		Network: spec.NetworkFull, Sensitivity: spec.SensitivityInternal, Limits: spec.Limits{NoFile: 77}, Timeout: spec.Duration(time.Hour),
-	}
-	for what, r := range map[string]launch.Create{
-		"a claimed one": inMemory("", spec.Config{}), "a claimed one with more": inMemory("box", c), "a cold one": inMemory("", spec.Config{Seccomp: "strict"}),
-		"an overlay": inMemory("", spec.Config{Overlays: []string{dir}}), "a cold overlay": inMemory("", spec.Config{Overlays: []string{dir}, Seccomp: "strict"}),
-	} {
-		awaitBlanks(t, l, 1)
-		sb, err := l.Create(t.Context(), r, Sources{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		onDisk, err := record.Read(l.Dir(sb.ID()))
-		if now := sb.session.Current(); err != nil || !reflect.DeepEqual(now, onDisk) {
-			t.Errorf("%s: %v\n%+v\n%+v", what, err, now, onDisk)
-		}
-		if err := sb.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // A blank needs no other name for a request without one: that takes a tenth of a claim.
 func TestASandboxWithoutANameHasTheIDOfItsBlank(t *testing.T) {
 	l := newPooledLauncher(t, 1)

@@ -183,18 +183,14 @@ func (m *making) create(ctx context.Context) (_ *Sandbox, err error) {
 	if err := m.record.Write(m.state.Path); err != nil {
 		return nil, err
 	}
-	group, err := m.host.Open(m.names.CgroupPath())
+	s, err := l.open(m.id)
 	if err != nil {
 		return nil, err
 	}
-	v, err := l.sessions.Begin(m.id, m.record, group)
-	if err != nil {
-		return nil, errors.Join(err, group.Close())
-	}
-	v.Adopt(m.conn)
+	s.session.Adopt(m.conn)
 	m.state.Release()
 	l.trash.EmptyLater()
-	return &Sandbox{launcher: l, session: v}, nil
+	return s, nil
 }
 
 // removeTraces removes the rest of an old sandbox of this name if somebody has removed its
