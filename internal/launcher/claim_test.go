@@ -249,7 +249,7 @@ func TestEachBlankServesOnce(t *testing.T) {
 	}
 }
 
-// A blank needs no other name for a request without one: that takes a tenth of a claim.
+// A blank keeps its id for a request without a name.
 func TestASandboxWithoutANameHasTheIDOfItsBlank(t *testing.T) {
 	l := newPooledLauncher(t, 1)
 	blank := directoriesOf(t, l)[0]
