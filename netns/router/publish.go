@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
@@ -88,24 +87,18 @@ func (r Router) endPublisher(link string) error {
 	return nil
 }
 
-// endPublishers ends the publishers of the links that are not live. The draft of a file is of a
-// killed process, because the router is locked.
+// endPublishers ends the publishers of the links that are not live.
 func (r Router) endPublishers(isLive func(link string) (bool, error)) error {
 	entries, err := os.ReadDir(r.Dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		link, isPublisher := strings.CutPrefix(e.Name(), publisherPrefix)
+		name, isPublisher := strings.CutPrefix(e.Name(), publisherPrefix)
 		if !isPublisher {
 			continue
 		}
-		if strings.HasSuffix(link, draftSuffix) {
-			if err := erase.IgnoreMissing(os.Remove(filepath.Join(r.Dir, e.Name()))); err != nil {
-				return err
-			}
-			continue
-		}
+		link := strings.TrimSuffix(name, draftSuffix)
 		is, err := isLive(link)
 		if err == nil && !is {
 			err = r.endPublisher(link)

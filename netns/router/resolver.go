@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
@@ -100,8 +101,12 @@ func (r Router) endResolver() error {
 // endTime bounds the wait for the end of a killed process.
 const endTime = 5 * time.Second
 
-// endProcess ends the process of a file, if there is one, and removes the file.
+// endProcess ends the process of a file, if there is one, and removes the file. A process that was
+// killed while it wrote the file has left the draft.
 func endProcess(file string) error {
+	if err := erase.IgnoreMissing(os.Remove(file + draftSuffix)); err != nil {
+		return err
+	}
 	id, err := readProcess(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

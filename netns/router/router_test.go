@@ -469,17 +469,14 @@ func TestKilledProcessesLeaveNothing(t *testing.T) {
 		if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != -1 {
 			t.Fatalf("round %d: the victim ended by itself: %v", i, err)
 		}
-		noneLives := func(string) (bool, error) { return false, nil }
-		if err := w.on(func() error { return w.router.Prune(t.Context(), noneLives) }); err != nil {
+		if err := w.on(func() error { return w.router.Prune(t.Context(), noLinkLives) }); err != nil {
 			t.Fatalf("round %d: %v", i, err)
 		}
 	}
 	if after := hostState(t, w); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
-	if left, err := filepath.Glob(w.router.publisherFile("*")); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
-	}
+	w.wantNoFiles(t)
 	testhost.Eventually(t, "the published port is free", func() bool {
 		err := w.on(func() error {
 			l, err := net.Listen("tcp", victimPorts[0].Host.String())
@@ -490,6 +487,31 @@ func TestKilledProcessesLeaveNothing(t *testing.T) {
 		})
 		return err == nil
 	})
+}
+
+// A process is killed between the write of a file and its rename.
+func TestPruneRemovesDrafts(t *testing.T) {
+	w := newWorld(t)
+	w.attach(t, Member{Link: "s-gone", Number: 1})
+	for _, file := range []string{w.router.resolverFile(), w.router.publisherFile("s-gone"), w.router.notePath("s-gone")} {
+		if err := os.WriteFile(file+".new", []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.on(func() error { return w.router.Prune(t.Context(), noLinkLives) }); err != nil {
+		t.Fatal(err)
+	}
+	w.wantNoFiles(t)
+}
+
+func noLinkLives(string) (bool, error) { return false, nil }
+
+// wantNoFiles compares the router's directory with that of a router that never was.
+func (w *world) wantNoFiles(t *testing.T) {
+	t.Helper()
+	if left, err := filepath.Glob(filepath.Join(w.router.Dir, "*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
 }
 
 // Names are those of the host's name servers, over UDP and TCP. The resolver comes back when it
