@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
@@ -33,6 +34,48 @@ func groupsOf(t *testing.T, l *Launcher, id string) (names []string) {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// A claim that is killed leaves the directory of its blank, without any file. The objects that the
+// directory's id names are those of the new sandbox.
+func TestADirectoryWithTheFirstIDOfAnotherSandbox(t *testing.T) {
+	for name, remove := range map[string]func(*Launcher) error{
+		"prune": func(l *Launcher) error { _, err := l.Prune(t.Context()); return err },
+		"down":  func(l *Launcher) error { return l.Remove(t.Context(), "first") },
+	} {
+		l := newTestLauncher(t)
+		up(t, l, "first", spec.Config{Storage: spec.StorageDisk})
+		l.Close()
+		move := func(dir string) error { return os.Rename(filepath.Join(dir, "first"), filepath.Join(dir, "second")) }
+		if err := errors.Join(move(l.State), move(l.Sandboxes())); err != nil {
+			t.Fatal(err)
+		}
+		left, err := statedir.Make(l.Sandboxes(), "first")
+		if err != nil {
+			t.Fatal(err)
+		}
+		left.Release()
+		if err := remove(l); err != nil || statedir.Exists(l.Dir("first")) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if owners, err := l.ids.Owners(); err != nil || len(owners) != 1 {
+			t.Errorf("%s: owners of ids: %+v, %v", name, owners, err)
+		}
+		if images, err := l.Images(); err != nil || len(images) != 1 {
+			t.Errorf("%s: images: %q, %v", name, images, err)
+		}
+		second, err := l.Open(t.Context(), "second")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, out := sh(t, second, "echo here >file && sync && cat file"); !r.OK() || out.stdout != "here\n" {
+			t.Errorf("%s: %+v, %+v", name, r, out)
+		}
+		if err := second.Close(); err != nil {
+			t.Error(err)
+		}
+		checkNothingLeft(t, l)
+	}
 }
 
 // A sandbox gets another id by moving its directories. Its cgroup keeps its name: v2 cannot

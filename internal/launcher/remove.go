@@ -274,14 +274,28 @@ func (l *Launcher) discardContainer(id string, group *cgroups.Group) error {
 // releaseIDs releases the sandbox's range of user ids. Without a record it releases all ranges that
 // are claimed in the sandbox's name.
 func (x *removal) releaseIDs() error {
-	names, _, err := x.launcher.NamesOf(x.id)
-	if err != nil {
+	made, err := x.made()
+	if made == "" || err != nil {
 		return err
 	}
 	if x.record != nil && x.record.IDBase != 0 {
-		return x.launcher.ids.Release(names.Made, x.record.IDBase)
+		return x.launcher.ids.Release(made, x.record.IDBase)
 	}
-	return x.launcher.ids.ReleaseAll(names.Made)
+	return x.launcher.ids.ReleaseAll(made)
+}
+
+// made is the id that the names of the sandbox's objects have in them. It is empty if these objects are
+// another sandbox's: a claim that was killed leaves the empty directory of its blank.
+func (x *removal) made() (string, error) {
+	names, known, err := x.launcher.NamesOf(x.id)
+	if known || err != nil {
+		return names.Made, err
+	}
+	moved, err := x.launcher.find.moved()
+	if moved[x.id] != "" || err != nil {
+		return "", err
+	}
+	return names.Made, nil
 }
 
 // releaseImage ends the use of the image that is the sandbox's root. Without a record the sandbox may have one.
@@ -295,13 +309,13 @@ func (x *removal) releaseImage(ctx context.Context) error {
 // removeImages gives the images of the sandbox's files to the trash.
 func (x *removal) removeImages() error {
 	l := x.launcher
-	own, _, err := l.NamesOf(x.id)
-	if err != nil {
+	made, err := x.made()
+	if made == "" || err != nil {
 		return err
 	}
 	all, err := l.Images()
 	errs := []error{err}
-	all = slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, l.ImagePrefix(own.Made)) })
+	all = slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, l.ImagePrefix(made)) })
 	if x.record != nil {
 		l.handed.RetireImages(x.state.Path, x.record.UID, all)
 	}
