@@ -309,10 +309,6 @@ func linkNames(namespace *os.File) ([]string, error) {
 	return names, nil
 }
 
-// severed are the addresses of sandboxes that were disconnected, and the addresses of those with which
-// rules connected them.
-type severed struct{ addresses, others []netip.Addr }
-
 // forgetLinks removes the elements of the links that isGone names, and the rules of other sandboxes for
 // them. The router and the host also forget the connections of these links.
 func (r Router) forgetLinks(namespace *os.File, isGone func(link string) bool) (s severed, err error) {
@@ -327,36 +323,20 @@ func (r Router) forgetLinks(namespace *os.File, isGone func(link string) bool) (
 			return s, err
 		}
 		for _, e := range gone {
-			s.addresses = append(s.addresses, addressOf(fam, e))
+			s.Addresses = append(s.Addresses, addressOf(fam, e))
 		}
 		for _, name := range grantNames {
 			if _, err := f.forget(f.named(grants(name, fam)), isGone); err != nil {
 				return s, err
 			}
 		}
-		others, err := f.forgetPeers(fam, isGone, s.addresses)
+		others, err := f.forgetPeers(fam, isGone, s.Addresses)
 		if err != nil {
 			return s, err
 		}
-		s.others = append(s.others, others...)
+		s.Others = append(s.Others, others...)
 	}
-	if err := f.flush(); err != nil {
-		return s, err
-	}
-	if err := r.leaveHost(s.addresses); err != nil {
-		return s, err
-	}
-	for _, a := range s.addresses {
-		if err := errors.Join(forgetAll(namespace, a), forgetAll(nil, a)); err != nil {
-			return s, err
-		}
-		if len(s.others) > 0 { // they can have opened connections to the address
-			if err := forgetConnections(namespace, a, noneStays); err != nil {
-				return s, err
-			}
-		}
-	}
-	return s, nil
+	return s, r.sever(namespace, s, f.flush)
 }
 
 func removeLink(namespace *os.File, name string) error {

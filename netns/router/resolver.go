@@ -101,21 +101,16 @@ func (r Router) endResolver() error {
 // endTime bounds the wait for the end of a killed process.
 const endTime = 5 * time.Second
 
-// endProcess ends the process of a file, if there is one, and removes the file. A process that was
-// killed while it wrote the file has left the draft.
+// endProcess ends the process of a file, if there is one, and removes the file.
 func endProcess(file string) error {
-	if err := erase.IgnoreMissing(os.Remove(file + draftSuffix)); err != nil {
-		return err
-	}
 	id, err := readProcess(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if erase.IgnoreMissing(err) != nil {
+		return err
 	}
 	if err == nil && id.Lives() {
-		err = id.End(endTime)
+		if err := id.End(endTime); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	return os.Remove(file)
+	return removeNoted(file)
 }

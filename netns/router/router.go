@@ -121,7 +121,7 @@ func (r Router) Detach(ctx context.Context, sandbox *os.File, link string) (ende
 	})
 	if sandbox != nil { // without the router's lock: a sandbox can have many sockets
 		n, end := endConnections(sandbox, noneStays)
-		ended, err = n, errors.Join(err, end, r.endPeers(s.others, s.addresses, noneStays), silence(sandbox))
+		ended, err = n, errors.Join(err, end, r.endPeers(s.Others, s.Addresses, noneStays), silence(sandbox))
 	}
 	if err != nil {
 		return ended, fmt.Errorf("disconnect the sandbox: %w", err)
@@ -191,6 +191,9 @@ func (r Router) changeLocked(f func(namespace *os.File) error) error {
 		return err
 	}
 	defer namespace.Close()
+	if err := r.finishSevering(namespace); err != nil {
+		return err
+	}
 	if err := f(namespace); err != nil {
 		return err
 	}
@@ -272,8 +275,23 @@ func (o *opened) close() {
 	o.namespace.Close()
 }
 
+// errHalfRemoved says that a process was killed while it removed the router.
+var errHalfRemoved = errors.New("the router is removed only in part")
+
 // open opens the router, and makes or repairs the missing parts.
-func (r Router) open() (_ *opened, err error) {
+func (r Router) open() (*opened, error) {
+	o, err := r.openAsIs()
+	if !errors.Is(err, errHalfRemoved) {
+		return o, err
+	}
+	if err := r.remove(); err != nil {
+		return nil, err
+	}
+	return r.openAsIs()
+}
+
+// openAsIs is open, but does not finish the removal of an older router.
+func (r Router) openAsIs() (_ *opened, err error) {
 	namespace, err := r.namespace()
 	isNew := errors.Is(err, fs.ErrNotExist)
 	if isNew {
@@ -299,7 +317,10 @@ func (r Router) open() (_ *opened, err error) {
 			err = r.mount(namespace)
 		}
 	} else if err = o.state.read(o.host, r.hostLink()); isNoDevice(err) {
-		err = fmt.Errorf("%w; something has removed it: give all sandboxes with full the network none, or remove them", err)
+		err = lostDevice(namespace, err)
+	}
+	if err == nil {
+		err = r.finishSevering(namespace)
 	}
 	if err == nil {
 		err = o.repairHost()
@@ -308,6 +329,14 @@ func (r Router) open() (_ *opened, err error) {
 		err = o.repairResolver()
 	}
 	return o, err
+}
+
+// lostDevice describes the loss of the host's device. The removal of a router removes it early.
+func lostDevice(namespace *os.File, lost error) error {
+	if used, err := isUsed(namespace); err == nil && !used {
+		return errHalfRemoved
+	}
+	return fmt.Errorf("%w; something has removed it: give all sandboxes with full the network none, or remove them", lost)
 }
 
 // mount keeps the namespace, once all in it is made. Until then a killed process leaves nothing:
@@ -342,5 +371,8 @@ func (r Router) remove() error {
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("unmount the router's namespace: %w", err)
 	}
-	return erase.IgnoreMissing(os.Remove(r.pin()))
+	if err := erase.IgnoreMissing(os.Remove(r.pin())); err != nil {
+		return err
+	}
+	return removeNoted(r.severedFile())
 }
