@@ -271,8 +271,15 @@ func (v *Session) Connect(ctx context.Context) (*agent.Conn, error) {
 		return nil, err
 	}
 	v.Mu.Lock()
-	v.conn = conn
+	adopted := v.conn
+	if adopted == nil {
+		v.conn = conn
+	}
 	v.Mu.Unlock()
+	if adopted != nil { // another call has just made the sandbox
+		_ = conn.Close() // nobody has used it
+		return adopted, nil
+	}
 	return conn, nil
 }
 

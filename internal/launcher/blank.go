@@ -92,7 +92,7 @@ func claimed(blank, c spec.Config) spec.Config {
 	got.Workspace, got.Env, got.Cwd, got.Timeout = c.Workspace, c.Env, c.Cwd, c.Timeout
 	got.Network, got.Allow, got.Deny, got.Observe, got.Ask, got.Publish = c.Network, c.Allow, c.Deny, c.Observe, c.Ask, c.Publish
 	got.Sensitivity, got.Ceilings = c.Sensitivity, c.Ceilings
-	got.Limits.NetworkRate, got.Limits.NetworkQuota = c.Limits.NetworkRate, c.Limits.NetworkQuota
+	got.Limits.NetworkRate, got.Limits.NetworkQuota, got.Limits.NetworkRequests = c.Limits.NetworkRate, c.Limits.NetworkQuota, c.Limits.NetworkRequests
 	for _, f := range spec.LimitFields() {
 		if !f.Fixed {
 			f.Take(&got.Limits, c.Limits)

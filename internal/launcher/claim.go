@@ -21,7 +21,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// claim makes a blank the sandbox of the request, if the pool has a blank that can be one. Otherwise
+// claim makes a blank the sandbox of the request, if the pool has a blank that can serve it. Otherwise
 // it returns the reason, and nothing of a blank is left.
 func (m *making) claim(ctx context.Context) (missed string, err error) {
 	start := time.Now()
@@ -43,7 +43,7 @@ func (m *making) claim(ctx context.Context) (missed string, err error) {
 	err = m.dress(ctx, b, p)
 	b.shown.Close()
 	if err == nil {
-		m.launcher.blanks.claims.Hit(m.from.UID, time.Since(start))
+		m.claimed = time.Since(start)
 		return "", nil
 	}
 	if errors.Is(err, rootfs.ErrDetachedOverlay) {
@@ -55,7 +55,7 @@ func (m *making) claim(ctx context.Context) (missed string, err error) {
 	left := m.conn.Close()
 	*m = cold
 	err = m.launcher.clearHeld(ctx, m.id, m.state)
-	if err == nil { // else the names of the blank must stay for another try
+	if err == nil { // after an error the next removal needs the names of the blank
 		err = m.state.Renew()
 	}
 	return "broken", errors.Join(left, err)

@@ -557,6 +557,8 @@ func TestAFieldIsClaimableOrAMiss(t *testing.T) {
 	}
 	for name, c := range map[string]spec.Config{
 		"observe": {Network: spec.NetworkProxied, Observe: true}, "ask": {Network: spec.NetworkProxied, Ask: true},
+		"limits of the network": {Network: spec.NetworkProxied, Limits: spec.Limits{NetworkQuota: 1 << 20, NetworkRequests: 7}},
+		"a rate":                {Network: spec.NetworkFull, Limits: spec.Limits{NetworkRate: 1 << 20}},
 	} {
 		c, err := completed(c, spec.StorageMemory)
 		if err != nil {

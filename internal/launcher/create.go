@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -46,7 +47,7 @@ func (l *Launcher) Create(ctx context.Context, r launch.Create, from Sources) (*
 	}
 	m := &making{launcher: l, id: r.Name, unnamed: unnamed, request: r, asked: asked, from: from}
 	l.children.Reap()
-	if unnamed && l.blanks != nil && c.Image == "" { // the use of an image needs the id before the claim
+	if unnamed && l.blanks != nil && c.Image == "" { // a use of an image is noted with the id, before the claim
 		return m.create(ctx)
 	}
 	for {
@@ -190,6 +191,9 @@ func (m *making) create(ctx context.Context) (_ *Sandbox, err error) {
 	s.session.Adopt(m.conn)
 	m.state.Release()
 	l.trash.EmptyLater()
+	if m.claimed > 0 {
+		l.blanks.claims.Hit(m.from.UID, m.claimed)
+	}
 	return s, nil
 }
 
@@ -200,11 +204,15 @@ func (l *Launcher) removeTraces(ctx context.Context, id string, state *statedir.
 	if err == nil && !left && statedir.Exists(filepath.Join(l.State, id)) {
 		left, err = l.find.traced(id) // a container exists, and the quick look for a claim can miss it
 	}
-	if err != nil || !left {
+	isBlanks := strings.HasPrefix(id, idPrefix) // the quick look can also miss the claim of a blank with a new name
+	if err != nil || !left && !isBlanks {
 		return err
 	}
 	if moved, err := l.find.moved(); err != nil || moved[id] != "" {
 		return errors.Join(err, &launch.SandboxError{ID: id, Err: fmt.Errorf("%w: sandbox %s was made with this name", launch.ErrExists, moved[id])})
+	}
+	if !left {
+		return nil
 	}
 	group, err := l.find.group(id)
 	if err != nil {

@@ -59,6 +59,8 @@ type making struct {
 	stamps     rootfs.Stamps
 	shown      *rootfs.Shown
 	languages  languages.Found
+	// claimed is the time that the claim of a blank has taken. It is 0 without a blank.
+	claimed time.Duration
 }
 
 // newRecord is the record with all that follows from the request. The parts of the sandbox add theirs.

@@ -78,6 +78,43 @@ func TestADirectoryWithTheFirstIDOfAnotherSandbox(t *testing.T) {
 	}
 }
 
+// Nobody gets the id of a blank that a claim has given another name, even if the blank's range of user ids is
+// not found by the quick look.
+func TestTheFirstIDOfAnotherSandboxIsTaken(t *testing.T) {
+	l := newTestLauncher(t)
+	up(t, l, "sb-first", spec.Config{Storage: spec.StorageDisk})
+	l.Close()
+	move := func(dir string) error { return os.Rename(filepath.Join(dir, "sb-first"), filepath.Join(dir, "second")) }
+	if err := errors.Join(move(l.State), move(l.Sandboxes())); err != nil {
+		t.Fatal(err)
+	}
+	create := func() {
+		t.Helper()
+		sb, err := l.Create(t.Context(), launch.Create{Name: "sb-first"}, Sources{})
+		if !errors.Is(err, launch.ErrExists) {
+			t.Errorf("made another sandbox with the objects of this one: %v", err)
+		}
+		if err == nil {
+			sb.Release()
+		}
+	}
+	create()
+	if owners, err := l.ids.Owners(); err != nil || len(owners) != 1 {
+		t.Errorf("owners of ids: %+v, %v", owners, err)
+	}
+	if images, err := l.Images(); err != nil || len(images) != 1 {
+		t.Errorf("images: %q, %v", images, err)
+	}
+	if err := l.ids.ReleaseAll("sb-first"); err != nil {
+		t.Fatal(err)
+	}
+	create()
+	if err := l.Remove(t.Context(), "second"); err != nil {
+		t.Error(err)
+	}
+	checkNothingLeft(t, l)
+}
+
 // A sandbox gets another id by moving its directories. Its cgroup keeps its name: v2 cannot
 // rename groups.
 func TestACgroupKeepsItsNameWhenTheIDChanges(t *testing.T) {

@@ -96,7 +96,7 @@ func (p *Pool[T]) made(name string, value T, err error) {
 	if err != nil {
 		k.failed.begin(now)
 		if name != p.first {
-			k.wanted = 0
+			k.wanted = min(k.wanted, len(k.ready))
 		}
 		p.mu.Unlock()
 		if err != context.Canceled { // a joined error has more to tell

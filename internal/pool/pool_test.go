@@ -319,6 +319,26 @@ func TestAFailingKindLeavesTheOthersAlone(t *testing.T) {
 	})
 }
 
+// A kind of which one item could not be made keeps those that are ready.
+func TestAFailureEndsNoReadyItem(t *testing.T) {
+	inBubble(t, spec.PoolConfig{Min: 1, WarmUp: 1, Max: 8}, func(t *testing.T, w *workshop, p *Pool[int]) {
+		for range 3 {
+			w.mustTake(t, p, "other", 1000, false)
+		}
+		wait(time.Second)
+		w.set(func() { w.unmade = "other" })
+		w.mustTake(t, p, "other", 1000, true)
+		wait(time.Second)
+		if n := p.Counts(nil).Failed; n != 1 {
+			t.Errorf("%d items could not be made, want 1", n)
+		}
+		for range 2 {
+			w.mustTake(t, p, "other", 1000, true)
+		}
+		w.mustTake(t, p, "other", 1000, false)
+	})
+}
+
 // Items that are slow to end hold up no others, and the pool is not closed before they have ended.
 func TestItemsThatEndSlowly(t *testing.T) {
 	inBubble(t, spec.PoolConfig{Min: 8, WarmUp: 8, Max: 10}, func(t *testing.T, w *workshop, p *Pool[int]) {
