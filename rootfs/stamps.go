@@ -122,8 +122,9 @@ func (s *Stamps) noteMounts() error {
 	return nil
 }
 
-// shown describes the mounts at and below the stamped paths. The kernel uses the id of an unmounted
-// file system again, but not the device as long as a sandbox shows the file system.
+// shown describes the mounts at and below the stamped paths. The kernel can give the id of a mount to
+// another one after an unmount. It does not do so with the device number, as long as a sandbox shows the
+// file system. So both are compared.
 func (s Stamps) shown(all []*mountinfo.Info) string {
 	var text strings.Builder
 	for _, m := range all {

@@ -69,10 +69,11 @@ func (a *aside) finishes(ctx context.Context, x *removal) bool {
 	return true
 }
 
-// holdMounts keeps the mounts of the sandbox until the file is closed. Without that, the end of PID 1 waits until
-// the kernel has taken the mounts apart, for most of its time. The mounts of a sandbox with
-// directories of the caller are not kept, and the file is nil: the caller may remove the device of such a
-// directory as soon as the sandbox has gone.
+// holdMounts keeps the mounts of the sandbox until the file is closed. Without that, PID 1 ends only after
+// the kernel has taken the mounts apart, and that takes most of the time of its end.
+//
+// The file is nil, and nothing is kept, if the sandbox has directories of the caller: the caller may remove
+// the device of such a directory as soon as the sandbox has gone.
 func (x *removal) holdMounts() *os.File {
 	c := x.record.Config
 	if c.Rootfs != "" || c.Image != "" || c.Workspace != "" || len(c.Binds) > 0 || len(c.Overlays) > 0 {

@@ -157,7 +157,7 @@ func (l *Launcher) newBlank(ctx context.Context, kind string) (_ *blank, err err
 		err = b.checkImage(ctx)
 	}
 	close(finished)
-	if !spare() { // no request may claim the blank while it is killed
+	if !spare() { // no request may claim the blank while killMaking kills its processes
 		<-killed
 		err = errors.Join(err, ctx.Err())
 	}

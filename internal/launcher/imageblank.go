@@ -8,9 +8,9 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// A blank of an image has no use of the image in the store: a removal of the image need not wait for blanks, and
-// a killed launcher leaves no use. The mount keeps the files until the blank ends. The request that claims the
-// blank has a use of the same image, and so the right to it.
+// The store of images does not note that a blank uses an image: a removal of the image need not wait for blanks,
+// and a killed launcher leaves no note. The mount keeps the files until the blank ends. The request that claims
+// the blank has noted its use of the same image before, and so it has the right to the image.
 
 // openImage mounts the image of a template for a blank. Without an image it does nothing.
 func (l *Launcher) openImage(ctx context.Context, t template) (i imageRoot, err error) {

@@ -60,10 +60,10 @@ func (l *Launcher) removeOnly(ctx context.Context, id string, init process.ID) e
 func ofOwner(owner uint32) []uint32 { return []uint32{owner} }
 func ofNobody(uint32) []uint32      { return nil }
 
-// removeWhere is Remove if is returns true for the sandbox's record. The levels that end are those
-// of the users that ends returns for the owner.
+// removeWhere removes the sandbox if mayRemove permits that for its record. levelsToEnd returns, for the owner,
+// the users whose levels of sensitivity end.
 func (l *Launcher) removeWhere(
-	ctx context.Context, id string, ends func(owner uint32) []uint32, is func(record.Record, error) bool,
+	ctx context.Context, id string, levelsToEnd func(owner uint32) []uint32, mayRemove func(record.Record, error) bool,
 ) error {
 	if !record.IsName(id) {
 		return nil
@@ -73,13 +73,13 @@ func (l *Launcher) removeWhere(
 		return err
 	}
 	r, err := record.Read(state.Path)
-	if !is(r, err) {
+	if !mayRemove(r, err) {
 		state.Release()
 		return nil
 	}
 	x, err := l.beginRemoval(id, state)
 	if err == nil {
-		x.levels = ends(r.UID)
+		x.levels = levelsToEnd(r.UID)
 		if l.aside.finishes(ctx, x) {
 			return nil
 		}

@@ -70,8 +70,8 @@ func (p *Pool[T]) takeSurplus(now time.Time) (surplus []T) {
 	return append(surplus, unfit...)
 }
 
-// fadeLocked wants no more items of kinds that nobody asks for. The first kind makes up the least
-// number of items.
+// fadeLocked wants no more items of kinds that nobody asks for. If the other kinds have fewer than the
+// least number of items, the first kind has the rest.
 func (p *Pool[T]) fadeLocked(now time.Time) {
 	isIdle := func(k *kind[T]) bool { return now.Sub(k.asked) > time.Duration(p.config.IdleTimeout) }
 	others := 0

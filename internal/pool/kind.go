@@ -69,7 +69,8 @@ func (k *kind[T]) takeWhere(isChosen func(Item[T]) bool) (taken []T) {
 	return taken
 }
 
-// settleTime is how long no item is made after a Take: the caller that has taken one works then.
+// settleTime is how long no item is made after a Take, if at least half of the items are ready: the caller
+// that has taken one works then.
 const settleTime = 50 * time.Millisecond
 
 // isDue says whether to make an item now. If less than half of the items are ready, it cannot wait.

@@ -49,8 +49,8 @@ func (p *Pool[T]) pauseWithoutRoom(err error) {
 // turnTime is how long an item that was made for an owner counts, when owners take turns.
 const turnTime = time.Minute
 
-// busyPause is the time between two items while requests without an item keep all processors busy. One user can do
-// this without end, by a new kind in each request.
+// busyPause is the time between two items while requests without an item keep all processors busy. Without
+// items in such a time, one user could keep the pool empty for all: each of the user's requests has a new kind.
 const busyPause = 250 * time.Millisecond
 
 // next begins the item that is due.

@@ -207,7 +207,7 @@ func (p *Pool[T]) wantLocked(k *kind[T], share int) {
 }
 
 // Elsewhere notes that an item is being made for a request that found none, until the returned
-// function is called. Beside it the pool makes items on the last processor only now and then.
+// function is called. While such requests keep all processors busy, the pool makes few items: see [busyPause].
 func (p *Pool[T]) Elsewhere() (done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
