@@ -122,9 +122,13 @@ func TestLeafLimitsHold(t *testing.T) {
 	if err := slow.Limit(LeafLimits{CPUs: 0.1}); err != nil {
 		t.Fatal(err)
 	}
-	if err := runIn(t, slow, "spin", "2s").wait(patience); err != nil {
-		t.Fatal(err)
+	spin := func() {
+		t.Helper()
+		if err := runIn(t, slow, "spin", "2s").wait(patience); err != nil {
+			t.Fatal(err)
+		}
 	}
+	spin()
 	if u, err := slow.Usage(); err != nil || u.CPU <= 0 || u.CPU > 1500*time.Millisecond {
 		t.Errorf("%+v, %v: processor time in 2 s at a tenth of a processor", u, err)
 	}
@@ -137,9 +141,20 @@ func TestLeafLimitsHold(t *testing.T) {
 	if got := readString(t, p.tree.path(b.path)+"/exec-2"+file); got != value {
 		t.Errorf("%s: %s, want %s", file, got, value)
 	}
-	stat := readString(t, p.tree.path(b.path)+"/exec-2/cpu.stat")
-	if n, err := parseKey("nr_throttled")([]byte(stat)); err != nil || n < 1 {
-		t.Errorf("never held back: %s, %v", stat, err)
+	var stat string
+	held := int64(0)
+	for try := 0; try < 10 && held < 1; try++ { // on a busy machine the others leave a tenth of a processor at times
+		if try > 0 {
+			spin()
+		}
+		stat = readString(t, p.tree.path(b.path)+"/exec-2/cpu.stat")
+		var err error
+		if held, err = parseKey("nr_throttled")([]byte(stat)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if held < 1 {
+		t.Errorf("never held back: %s", stat)
 	}
 	forks := runIn(t, l, "forks").line(t)
 	if u, err := l.Usage(); err != nil || u.PidsLimitHits < 1 || strings.HasPrefix(forks, "30") {

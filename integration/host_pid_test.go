@@ -140,9 +140,10 @@ func (s *sandboxes) daemonOf(name string, flags ...string) (pid int) {
 	return pid
 }
 
+// gone holds that a process has ended. Its parent can have to reap it still.
 func gone(t testing.TB, pid int) {
 	t.Helper()
-	if processState(pid) != "" {
+	if alive(pid) {
 		t.Errorf("process %d is left", pid)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -25,7 +26,7 @@ func (h *imageHost) pooled(flags ...string) *imagePool {
 	h.t.Helper()
 	dir := openDir(h.t)
 	socket := filepath.Join(dir, "s")
-	args := []string{"--root", h.root, "--data", h.data, "launcher", "--socket", socket, "--pool", "min=1,max=16,warmup=1,check=1s"}
+	args := []string{"--root", h.root, "--data", h.data, "launcher", "--socket", socket, "--pool", "min=1,max=16,warmup=1"}
 	p := &launcherProcess{start(h.t, exec.Command(binary(h.t), append(args, flags...)...)), socket}
 	h.t.Cleanup(p.leave)
 	eventually(h.t, "the launcher listens", func() bool { return strings.Contains(p.stderr(), "listening") })
@@ -206,6 +207,7 @@ func TestARemovedImageHasNoBlanks(t *testing.T) {
 		if s := p.stats(); s.Hits != hits+1 {
 			t.Errorf("%s: a removed image's blanks were claimed, or none: %+v", name, s)
 		}
+		p.checksEvery(time.Second)
 		if got := remove(); got.code != 0 || !strings.Contains(got.stdout, "Deleted: "+id) {
 			t.Errorf("%s: rm: %+v", name, got)
 		}
@@ -213,9 +215,19 @@ func TestARemovedImageHasNoBlanks(t *testing.T) {
 			t.Errorf("%s: a sandbox of a removed image: %+v", name, got)
 		}
 		p.ready(1)
+		p.checksEvery(time.Hour)
 		if left, err := filepath.Glob(filepath.Join(h.data, "images", "[il]*", "*")); err != nil || len(left) > 0 {
 			t.Errorf("%s: left: %q, %v", name, left, err)
 		}
+	}
+}
+
+// checksEvery sets the time between two checks of a blank. Nobody can claim a blank during its check.
+func (p *imagePool) checksEvery(d time.Duration) {
+	p.imageHost.t.Helper()
+	c := sandbox.PoolConfig{Min: 1, Max: 16, WarmUp: 1, CheckEvery: spec.Duration(d)}
+	if _, err := p.manager.ResizePool(p.imageHost.t.Context(), c); err != nil {
+		p.imageHost.t.Fatal(err)
 	}
 }
 

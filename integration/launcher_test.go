@@ -49,7 +49,7 @@ func (s *sandboxes) launcher(socket string, flags ...string) *launcherProcess {
 // prune.
 func (p *launcherProcess) leave() {
 	_ = p.cmd.Process.Signal(unix.SIGTERM) // it can have ended
-	for end := time.Now().Add(5 * time.Second); !p.ended() && time.Now().Before(end); {
+	for end := time.Now().Add(patience); !p.ended() && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
 }

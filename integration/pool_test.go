@@ -144,6 +144,7 @@ func TestBlanksAreNotListed(t *testing.T) {
 		stats, err := m.PoolStats(t.Context())
 		return err == nil && stats.Ready == 2 && stats.Total == 2
 	})
+	eventually(t, "the removal is finished", func() bool { return len(s.blanks()) == 2 })
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

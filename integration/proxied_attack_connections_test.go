@@ -169,7 +169,7 @@ func TestAttackByRequests(t *testing.T) {
 		{name: "two requests", code: `after(ok, ok)`, works: true},
 		{name: "two requests at once", code: `pipelined(ok, ok + ok)`, works: true},
 		{name: "another host in pieces", code: `tcp(good, 80, *list("GET /%s HTTP/1.1\r\nHost: evil.test\r\n\r\n" % mark), pause=0.002)`},
-		{name: "another host after a pause", code: `tcp(good, 80, "", *list("GET /%s HTTP/1.1\r\nHost: evil.test\r\n\r\n" % mark), pause=0.04)`},
+		{name: "another host after a pause", code: `tcp(good, 80, "", *list("GET /%s HTTP/1.1\r\nHost: evil.test\r\n\r\n" % mark), pause=0.025)`},
 		{name: "plain HTTP at port 443", code: `request("GET /MARK HTTP/1.1\nHost: evil.test\n\n", port=443)`},
 		{name: "lines that end with LF", code: `tcp(good, 80, "GET /%s HTTP/1.1\nHost: evil.test\n\n" % mark)`},
 		{name: "lines that end with CR", code: `tcp(good, 80, "GET /%s HTTP/1.1\rHost: evil.test\r\r" % mark)`, late: true},

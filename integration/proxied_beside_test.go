@@ -38,5 +38,5 @@ func TestConnectionsBesideTheRulesFailAtOnce(t *testing.T) {
 			c.fails(t, w, noProxy, "", "", r.message, 0)
 		})
 	}
-	w.outsideSees(t, []string{"web.test:443"})
+	w.outsideSees(t, []string{"web.test"})
 }

@@ -185,6 +185,9 @@ func TestThousandSandboxesAtOnce(t *testing.T) {
 	}
 	first, last := median(took[:50]), median(took[n-50:])
 	used := available - numbersOf(t, "/proc/meminfo")["MemAvailable"]
+	for end := time.Now().Add(time.Minute); used > 2<<20 && time.Now().Before(end); time.Sleep(time.Second) { // others use the machine too
+		used = min(used, available-numbersOf(t, "/proc/meminfo")["MemAvailable"])
+	}
 	kib, descriptors := footprint(t, c.launcher.cmd.Process.Pid)
 	t.Logf("%d sandboxes in %v: the first 50 in %v each, the last in %v; %d MiB, of which the launcher has %d MiB, and %d descriptors",
 		n, time.Since(begin), first, last, used>>10, kib>>10, descriptors)

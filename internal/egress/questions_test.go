@@ -83,7 +83,11 @@ func TestCallsOfADeciderAreBounded(t *testing.T) {
 			t.Fatalf("without an answer: %v", err)
 		}
 	}
-	if err := s.fetch("other.example"); err == nil || !strings.Contains(err.Error(), "denied") || calls.Load() != link.MaxQuestions {
-		t.Errorf("one more: %v, after %d calls", err, calls.Load())
+	eventually(t, "one more is denied", func() bool { // on a busy machine the answer can come too late
+		err := s.fetch("other.example")
+		return err != nil && strings.Contains(err.Error(), "denied")
+	})
+	if n := calls.Load(); n != link.MaxQuestions {
+		t.Errorf("%d calls", n)
 	}
 }

@@ -221,7 +221,7 @@ func (b *blank) remove(ctx context.Context) error {
 // less than that.
 const (
 	blankAnswerTime = time.Second
-	claimAnswerTime = 200 * time.Millisecond
+	claimAnswerTime = 500 * time.Millisecond
 )
 
 // check returns an error if a blank cannot be claimed: the host's files have changed, or its PID 1

@@ -30,6 +30,7 @@ import (
 func newPooledLauncher(t *testing.T, n int) *Launcher {
 	t.Helper()
 	l := newTestLauncher(t)
+	l.claimAnswer = testhost.Patience // a busy machine breaks no blank
 	hour := spec.Duration(time.Hour)
 	if err := l.StartPool(spec.PoolConfig{Min: n, Max: n, WarmUp: n, IdleTimeout: hour, MaxAge: hour, CheckEvery: hour}, "", "", func(error) {}); err != nil {
 		t.Fatal(err)
@@ -367,6 +368,7 @@ func TestABrokenBlankIsNotClaimed(t *testing.T) {
 	for name, breaks := range brokenBlanks {
 		t.Run(name, func(t *testing.T) {
 			l := newPooledLauncher(t, 1)
+			l.claimAnswer = claimAnswerTime
 			for _, id := range directoriesOf(t, l) {
 				breaks(t, initOfBlank(t, l, id))
 			}
@@ -377,7 +379,8 @@ func TestABrokenBlankIsNotClaimed(t *testing.T) {
 			if r, _ := sh(t, sb, "true"); !r.OK() {
 				t.Errorf("%+v", r)
 			}
-			if s := poolOf(t, l); s.Stale != 1 || s.Hits+s.Misses["empty"] != 1 { // the pool can have made another one meanwhile
+			stale := poolOf(t, l).Stale
+			if s := poolOf(t, l); stale < 1 || s.Hits+s.Misses["empty"]+s.Misses["stale"] != 1 { // the pool can have made others meanwhile
 				t.Errorf("%+v", s)
 			}
 			if err := sb.Close(); err != nil {
@@ -394,7 +397,7 @@ func TestABrokenBlankIsNotClaimed(t *testing.T) {
 			testhost.Eventually(t, "another blank", func() bool {
 				s := poolOf(t, l)
 				now, err := l.find.directories()
-				return err == nil && s.Stale == 2 && s.Ready == 1 && !slices.Equal(now, old)
+				return err == nil && s.Stale > stale && s.Ready == 1 && !slices.Equal(now, old)
 			})
 			l.StopPool()
 			l.tending.Wait()
@@ -442,6 +445,7 @@ func TestABlankWithOldToolsIsNotClaimed(t *testing.T) {
 		}
 	}
 	l := newTestLauncher(t)
+	l.claimAnswer = testhost.Patience
 	if err := l.StartPool(spec.PoolConfig{Min: 1, Max: 1, WarmUp: 1}, bin, "", func(error) {}); err != nil {
 		t.Fatal(err)
 	}

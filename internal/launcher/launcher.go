@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/cgroups"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/agent"
@@ -55,7 +56,9 @@ type Launcher struct {
 	// maxSnapshots bounds the snapshots, and their images, of one user other than root.
 	maxSnapshots int
 	// leastFree is the number of sandboxes for which a pool leaves room on the host.
-	leastFree    int
+	leastFree int
+	// claimAnswer is how long PID 1 of a blank may take to answer a claim.
+	claimAnswer  time.Duration
 	snapshotting turn
 
 	find     finder
@@ -103,6 +106,7 @@ func New(d Dirs) (*Launcher, error) {
 		filesProgram: sync.OnceValues(agent.FilesExecutable),
 		maxSnapshots: maxSnapshots,
 		leastFree:    leastFree,
+		claimAnswer:  claimAnswerTime,
 		handed:       handed.New(d),
 		images:       images.New(filepath.Join(data, "images")),
 	}

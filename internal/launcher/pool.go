@@ -174,7 +174,7 @@ func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources,
 		if !ok {
 			return taken, "", "empty"
 		}
-		err := taken.Value.check(ctx, claimAnswerTime)
+		err := taken.Value.check(ctx, l.claimAnswer)
 		if err == nil {
 			return taken, kind, ""
 		}

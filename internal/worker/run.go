@@ -28,6 +28,9 @@ func Run(ctx context.Context, kind string, args []string, files []*os.File) (Exi
 	defer runtime.UnlockOSThread()
 	var text head
 	cmd, opener, err := begin(ctx, kind, args, files, &text)
+	if err != nil && ctx.Err() != nil {
+		return Exit{}, context.Cause(ctx)
+	}
 	if err != nil {
 		return Exit{}, err
 	}

@@ -124,7 +124,7 @@ func listener(t testing.TB, f *os.File) net.Listener {
 }
 
 // patience bounds each step. A refusal is an error of its own, and no timeout.
-const patience = 5 * time.Second
+const patience = 30 * time.Second
 
 // dial connects from the namespace.
 func dial(namespace *os.File, network, address string) (c net.Conn, err error) {

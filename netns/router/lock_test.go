@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/process"
@@ -69,7 +71,7 @@ func TestReadersDoNotStarveAChange(t *testing.T) {
 		})
 	}
 	for range 5 {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
 		err := w.on(func() error {
 			if _, err := w.router.Detach(ctx, sandbox, m.Link); err != nil {
 				return err

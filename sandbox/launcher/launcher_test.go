@@ -79,8 +79,12 @@ func TestProgramHasAPool(t *testing.T) {
 	}
 	run()
 	testhost.Eventually(t, "blanks of both kinds", func() bool { return stats().Ready >= 2 })
-	run()
-	if s := stats(); s.Hits != 1 || s.Misses["empty"] != 1 || s.AverageClaim <= 0 {
+	for range 5 { // on a busy machine a blank can answer too late
+		if run(); stats().Hits > 0 {
+			break
+		}
+	}
+	if s := stats(); s.Hits != 1 || s.Misses["empty"] < 1 || s.AverageClaim <= 0 {
 		t.Errorf("%+v", s)
 	}
 	if s, err := m.ResizePool(t.Context(), sandbox.PoolConfig{Max: 1}); err != nil || s.Config.Max != 1 || s.Config.Min != 1 {
