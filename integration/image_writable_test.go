@@ -146,6 +146,28 @@ func TestImagesTakeWritesOnALayer(t *testing.T) {
 }
 
 // Root of an image has no rights over other ids, and set-user-ID files and devices have no effect.
+// The files of a sandbox in memory are gone after a crash of the host, and the use of the image with them. No trace
+// of the sandbox would lead to the use.
+func TestAUseOfAnImageLastsAsLongAsTheFiles(t *testing.T) {
+	h := newWritableRoots(t)
+	for storage, outlives := range map[string]bool{"memory": false, "disk": true} {
+		h.writable("box", "--storage", storage)
+		uses, err := filepath.Glob(filepath.Join(h.data, "images/users/0/uses/*"))
+		if err != nil || len(uses) != 1 {
+			t.Fatalf("%s: uses %q, %v", storage, uses, err)
+		}
+		var use struct{ Boot string }
+		text, err := os.ReadFile(uses[0])
+		if link, lerr := os.Readlink(uses[0]); lerr == nil { // until the next boot, the content is that of a link
+			text, err = []byte(link), nil
+		}
+		if err := errors.Join(err, json.Unmarshal(text, &use)); err != nil || (use.Boot == "") != outlives {
+			t.Errorf("%s: %s, %v", storage, text, err)
+		}
+		h.downImage("box")
+	}
+}
+
 func TestWritableRootsGiveNoRights(t *testing.T) {
 	h := newWritableRoots(t)
 	h.writable("box")

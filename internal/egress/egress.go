@@ -11,8 +11,11 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/rules"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
@@ -166,6 +169,31 @@ func (e Egress) Keys() ([]string, error) {
 		keys = append(keys, entry.Name())
 	}
 	return keys, err
+}
+
+// Prune removes the files of a parent that was killed, if it had no sandbox. It does nothing while others use
+// the directory.
+func (e Egress) Prune() error {
+	f, err := os.OpenFile(e.Dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return erase.IgnoreMissing(err)
+	}
+	defer f.Close()
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return nil
+	}
+	channel, err := e.connect()
+	if err == nil {
+		return channel.Close()
+	}
+	if !isNoParent(err) {
+		return err
+	}
+	err = erase.IgnoreMissing(os.Remove(filepath.Join(e.Dir, boxesName)))
+	if errors.Is(err, unix.ENOTEMPTY) { // with a sandbox the next parent needs both
+		return nil
+	}
+	return errors.Join(err, erase.IgnoreMissing(os.Remove(e.socket())))
 }
 
 // Keeps says whether the sandbox is on disk. A parent without room on the disk can have a sandbox that is not

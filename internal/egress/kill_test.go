@@ -133,6 +133,41 @@ func TestTheParentIsKilled(t *testing.T) {
 }
 
 // A worker ends with its parent, even if it is stopped.
+// A killed parent leaves files. Prune keeps those of a parent that lives, and of a sandbox that needs the next parent.
+func TestPruneRemovesTheFilesOfAKilledParent(t *testing.T) {
+	newOutside(t)
+	e, s := newEgress(t), newSandbox(t)
+	files := func() (n int) {
+		entries, err := os.ReadDir(e.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	prune := func(when string, want int) {
+		t.Helper()
+		if err := e.Prune(); err != nil || files() != want {
+			t.Errorf("%s: %v; %d files, want %d", when, err, files(), want)
+		}
+	}
+	if err := e.Admit(t.Context(), Box{Key: "box", Allow: []string{"good.example"}}, s.sockets); err != nil {
+		t.Fatal(err)
+	}
+	has := files()
+	prune("with a parent", has)
+	if err := s.fetch("good.example"); err != nil {
+		t.Error(err)
+	}
+	for _, id := range append(parents(t, e), workers(t, e)...) {
+		kill(t, id)
+	}
+	prune("with a sandbox", has)
+	if err := os.RemoveAll(e.boxDir("box")); err != nil {
+		t.Fatal(err)
+	}
+	prune("without a parent", 0)
+}
+
 func TestAStoppedWorkerEndsWithItsParent(t *testing.T) {
 	newOutside(t)
 	e, s := newEgress(t), newSandbox(t)

@@ -98,7 +98,7 @@ func starterMain(dir string) int {
 }
 
 // patience is how long a test waits for what has to come.
-const patience = time.Minute
+const patience = 10 * time.Second
 
 // An outside is the network outside of the host. It has a server at each address.
 type outside struct {

@@ -100,9 +100,12 @@ func lockDir(path string) (*os.File, error) {
 	return dir, nil
 }
 
-// put renames a new file over the old one, or removes that.
+// put renames a new file over the old one, or removes that. The caller must hold the lock of the directory.
 func put(target string, before, after []byte, linked bool) (err error) {
-	temp, err := os.CreateTemp(filepath.Dir(target), "."+filepath.Base(target)+".*")
+	if err := removeDrafts(target); err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(target), draftName(target)+"*")
 	if err != nil {
 		return fmt.Errorf("replace %s: %w", target, err)
 	}
@@ -132,6 +135,27 @@ func put(target string, before, after []byte, linked bool) (err error) {
 		return errors.Join(os.Remove(target), os.Remove(temp.Name()))
 	}
 	return os.Rename(temp.Name(), target)
+}
+
+// draftName begins the names of new files in the place of the target.
+func draftName(target string) string { return "." + filepath.Base(target) + ".sandbox-runtime-" }
+
+// removeDrafts removes the new files that killed processes have left.
+func removeDrafts(target string) error {
+	dir := filepath.Dir(target)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), draftName(target)) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // likeOld gives the new file the owner, mode and extended attributes of the

@@ -226,3 +226,17 @@ func wantFiles(t *testing.T, dir string, want ...string) {
 		t.Errorf("files %q, want %q", names, want)
 	}
 }
+
+// A process that was killed has left its new file. An editor's file stays.
+func TestEditRemovesTheRestOfAKilledProcess(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "daemon.json")
+	for _, name := range []string{draftName(file) + "123", ".daemon.json.swp"} {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(file), name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := Edit(file, func([]byte) ([]byte, error) { return []byte("{}"), nil }); err != nil {
+		t.Fatal(err)
+	}
+	wantFiles(t, filepath.Dir(file), ".daemon.json.swp", "daemon.json")
+}

@@ -63,7 +63,7 @@ func (m *making) useImage(ctx context.Context) error {
 		return launch.Refusal(fmt.Errorf("image: %w", err))
 	}
 	m.image = imageRoot{tree: used.Tree, id: used.ID, files: used.Files}
-	if m.asked.Writable { // its files on disk outlive a crash of the host, and need the image
+	if m.asked.Writable && m.request.Config.Storage == spec.StorageDisk { // the files outlive a crash of the host, and need the image
 		if err := m.launcher.images.Hold(ctx, m.from.UID, used.ID, m.launcher.imageUse(m.id)); err != nil {
 			return err
 		}

@@ -213,7 +213,7 @@ func (x *removal) finish(ctx context.Context) error {
 		err = l.networks().Disconnect(ctx, x.id)
 	}
 	if err == nil {
-		err = errors.Join(jobs.TruncateOutputs(x.state.Path), x.removeImages(), x.releaseIDs(), x.releaseImage(ctx))
+		err = errors.Join(jobs.TruncateOutputs(x.state.Path), x.removeImages(), x.releaseIDs(), x.releaseImage(ctx), l.networks().RemoveLevelDrafts(x.id))
 	}
 	l.sessions.Forget(x.id)
 	l.children.Reap()

@@ -166,7 +166,7 @@ func (n Networks) pruneProxied(ctx context.Context, isLive func(key string) (boo
 			err = errors.Join(err, n.egress().Dismiss(ctx, key))
 		}
 	}
-	return err
+	return errors.Join(err, n.egress().Prune())
 }
 
 // IsServed says whether the sandbox of a record has its network. A sandbox in the proxied network has none

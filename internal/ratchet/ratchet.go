@@ -11,9 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -78,6 +80,24 @@ func (l Levels) Raise(o Owner, to spec.Sensitivity) error {
 	return nil
 }
 
+// draftMark begins the name of a file while it is written. No id begins with a dot.
+const draftMark = "."
+
+// RemoveDrafts removes what a killed process has left of changes of a name's level, for all owners.
+func (l Levels) RemoveDrafts(id string) error {
+	dir := filepath.Join(l.Data, dirName)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return nil
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), draftMark+l.Prefix+id+"@") {
+			err = errors.Join(err, erase.IgnoreMissing(os.Remove(filepath.Join(dir, e.Name()))))
+		}
+	}
+	return err
+}
+
 func (l Levels) write(o Owner, level spec.Sensitivity) error {
 	dir, err := statedir.OpenData(l.Data, dirName)
 	if err != nil {
@@ -88,7 +108,7 @@ func (l Levels) write(o Owner, level spec.Sensitivity) error {
 	if err != nil {
 		return err
 	}
-	draft := filepath.Join(dir.Name(), "."+l.Prefix+o.String()) // no id begins with a dot
+	draft := filepath.Join(dir.Name(), draftMark+l.Prefix+o.String())
 	if err := writeSynced(draft, text); err != nil {
 		return errors.Join(err, os.Remove(draft))
 	}

@@ -3,6 +3,7 @@ package ratchet
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -61,5 +62,33 @@ func TestADamagedLevelIsAnError(t *testing.T) {
 		if err := l.Raise(box, spec.SensitivitySecret); err == nil {
 			t.Errorf("%q: raised", text)
 		}
+	}
+}
+
+// A process that is killed while it raises a level leaves a draft.
+func TestDraftsAreRemoved(t *testing.T) {
+	l := Levels{Data: t.TempDir(), Prefix: "p-"}
+	if err := l.RemoveDrafts("box"); err != nil {
+		t.Error(err)
+	}
+	for _, id := range []string{"box", "box2"} {
+		if err := l.Raise(Owner{id, 7}, spec.SensitivitySecret); err != nil {
+			t.Fatal(err)
+		}
+		draft := filepath.Join(l.Data, dirName, ".p-"+Owner{id, 8}.String())
+		if err := os.WriteFile(draft, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.RemoveDrafts("box"); err != nil {
+		t.Error(err)
+	}
+	var left []string
+	entries, err := os.ReadDir(filepath.Join(l.Data, dirName))
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if want := []string{".p-box2@8", "p-box2@7", "p-box@7"}; err != nil || !slices.Equal(left, want) {
+		t.Errorf("left: %q, %v; want %q", left, err, want)
 	}
 }

@@ -65,8 +65,8 @@ func openBlank(l Limits, dir string) (*os.File, error) {
 	return os.Open(path)
 }
 
-// makeBlank formats a template under another name, one at a time: the next one overwrites
-// the rest of a killed process there.
+// makeBlank formats a template under another name, one at a time: the next one removes the rest of a
+// killed process there. The mkfs of that process may still write to its file.
 func makeBlank(path string, l Limits) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
@@ -80,6 +80,9 @@ func makeBlank(path string, l Limits) error {
 		return err // made while this process waited
 	}
 	draft := filepath.Join(dir.Name(), "draft")
+	if err := os.Remove(draft); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	err = formatAt(draft, l)
 	if err == nil {
 		err = prepare(draft)
@@ -113,7 +116,7 @@ func removeOldBlanks(dir *os.File, keep string) error {
 }
 
 func formatAt(path string, l Limits) error {
-	f, err := os.OpenFile(path, unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC, 0o600)
+	f, err := os.OpenFile(path, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

@@ -284,6 +284,22 @@ func TestManyMakeTheTemplateAtOnce(t *testing.T) {
 	}
 }
 
+// The mkfs of a killed process goes on, and writes to its own file only.
+func TestAnOrphanedDraftIsNoTemplate(t *testing.T) {
+	d := newData(t)
+	path, draft := filepath.Join(d.blanks, "template"), filepath.Join(d.blanks, "draft")
+	if err := os.WriteFile(draft, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var orphan, made unix.Stat_t
+	if err := errors.Join(unix.Stat(draft, &orphan), os.Link(draft, draft+".open"), makeBlank(path, small), unix.Stat(path, &made)); err != nil {
+		t.Fatal(err)
+	}
+	if orphan.Ino == made.Ino {
+		t.Error("the template is the file of the killed process")
+	}
+}
+
 func TestTemplateIsMadeOnce(t *testing.T) {
 	d := newData(t)
 	path := filepath.Join(d.blanks, "template")
