@@ -61,6 +61,22 @@ func TestASandboxThatChangesHandsIsNotReached(t *testing.T) {
 	}
 }
 
+// A request for a description looks at the owner, waits for its turn, and then looks again.
+func TestASandboxThatChangesHandsIsNotDescribed(t *testing.T) {
+	w := newWorld(t, Rule{User: "1001"}, Rule{User: "1002"})
+	attacker := w.client(t, 1001)
+	box(t, attacker, "x")
+	looks := 0
+	w.core.before(&w.core.describing, func() {
+		if looks++; looks == 2 {
+			w.core.changeHands("x", 1002)
+		}
+	})
+	if i, err := attacker.Info(t.Context(), "x"); !errors.Is(err, launch.ErrNotFound) || looks < 2 {
+		t.Errorf("%d looks: %+v, %v", looks, i, err)
+	}
+}
+
 func TestASandboxThatChangesHandsIsNotRemoved(t *testing.T) {
 	w := newWorld(t, Rule{User: "1001"}, Rule{User: "1002"})
 	attacker := w.client(t, 1001)

@@ -298,11 +298,17 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 	}
 	switch r.Op {
 	case launch.OpRemove:
-		c.untie(r.ID)
-		return &launch.Answer{}, c.server.remove(ctx, r.ID, c.peer, c.server.core.Remove)
+		err := c.server.remove(ctx, r.ID, c.peer, c.server.core.Remove)
+		if err == nil {
+			c.untie(r.ID)
+		}
+		return &launch.Answer{}, err
 	case launch.OpInfo:
 		return nil, c.answerFrom(ctx, func() (*launch.Answer, error) {
 			i, err := c.server.core.Info(ctx, r.ID)
+			if err == nil && !c.peer.sees(i) { // the sandbox has got another owner since see
+				err = &launch.SandboxError{ID: r.ID, Err: launch.ErrNotFound}
+			}
 			return &launch.Answer{Info: &i}, err
 		})
 	case launch.OpExecs:
@@ -491,4 +497,13 @@ func (s *Server) remove(ctx context.Context, id string, p *peer, remove removal)
 	p.removed(id)
 	s.events.removed(id)
 	return nil
+}
+
+// abandon removes a sandbox that its client has not kept. A later sandbox with the name stays.
+func (s *Server) abandon(ctx context.Context, made spec.Info, p *peer) error {
+	now, err := s.core.Info(context.WithoutCancel(ctx), made.ID)
+	if err == nil && !now.Created.Equal(made.Created) {
+		return nil
+	}
+	return s.remove(ctx, made.ID, p, s.core.Abandon)
 }

@@ -49,7 +49,7 @@ func (c *call) create(ctx context.Context) error {
 		}
 		return nil
 	}
-	return c.server.remove(ctx, i.ID, c.peer, c.server.core.Abandon)
+	return c.server.abandon(ctx, i, c.peer)
 }
 
 // resolve adds the overlays of the snapshot to a fork's configuration. This must come before the

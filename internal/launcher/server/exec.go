@@ -162,9 +162,10 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 	if err != nil {
 		return err
 	}
-	c.answer(&launch.Answer{Result: launch.NewWireResult(result)})
-	c.server.ended(h, result)
-	return nil
+	defer c.server.ended(h, result)
+	return c.answerFrom(ctx, func() (*launch.Answer, error) {
+		return &launch.Answer{Result: launch.NewWireResult(result)}, nil
+	})
 }
 
 // ended updates the state of the sandbox after the end of a command.

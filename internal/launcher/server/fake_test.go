@@ -25,9 +25,9 @@ type fakeCore struct {
 	made  int
 	// creating, if it is set, is called by Create before anything is made.
 	creating func(ctx context.Context) error
-	// opening, removing and listing, if they are set, are called by Open, Remove and List
+	// opening, removing, listing and describing, if they are set, are called by Open, Remove, List and Info
 	// before anything is done, as if that had to wait.
-	opening, removing, listing func()
+	opening, removing, listing, describing func()
 	// unremovable is the error of all removals.
 	unremovable error
 	retired     atomic.Int32
@@ -187,6 +187,7 @@ func (f *fakeCore) Info(_ context.Context, id string) (spec.Info, error) {
 	if id == "stuck" {
 		return spec.Info{ID: id, State: spec.StateRunning}, nil
 	}
+	f.first(&f.describing)
 	b := f.box(id)
 	if b == nil {
 		return spec.Info{}, &launch.SandboxError{ID: id, Err: launch.ErrNotFound}

@@ -148,11 +148,7 @@ func (t *trunk) removeTied() {
 		removing.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), removeTime)
 			defer cancel()
-			now, err := t.server.core.Info(ctx, i.ID)
-			if err == nil && !now.Created.Equal(i.Created) {
-				return // another sandbox has the name
-			}
-			if err := t.server.remove(ctx, i.ID, t.peer, t.server.core.Abandon); err != nil {
+			if err := t.server.abandon(ctx, i, t.peer); err != nil {
 				t.log().Error("remove a sandbox whose client has gone", "id", i.ID, "error", err)
 			}
 		})
