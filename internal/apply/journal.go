@@ -81,14 +81,18 @@ func begin(target *os.File) (*journal, error) {
 	}
 }
 
-// mark makes the mark of a new staging directory. A user with the right to rename entries of
-// the tree can have put another directory in its place: an empty directory does no harm.
+// mark makes the mark of a new staging directory. A user with the right to rename entries of the tree can
+// have put another directory in its place. The owner of that directory could replace what is staged.
 func (j *journal) mark() error {
+	e, err := statFD(int(j.dir.Fd()))
+	if err != nil {
+		return err
+	}
 	names, err := newTree(j.dir).names("")
 	if err != nil {
 		return err
 	}
-	if len(names) > 0 {
+	if len(names) > 0 || !isOwn(e) {
 		return fmt.Errorf("%q %w", j.name, ErrForeign)
 	}
 	fd, err := unix.Openat(int(j.dir.Fd()), markFile, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)

@@ -581,6 +581,23 @@ func TestADirectoryThatNoApplyHasMadeIsNotRemoved(t *testing.T) {
 	b.same(before, look(t, b.tree))
 }
 
+// A user who may write to a tree can put a directory in the place of a new staging directory. The user could then
+// replace what is staged.
+func TestNothingIsStagedInADirectoryOfAnotherUser(t *testing.T) {
+	b := newBox(t, "echo a > f")
+	const name = journalPrefix + "aa"
+	b.host("mkdir -m 700 " + name + "; chown 1000 " + name)
+	target := openDir(t, b.tree)
+	j, err := lockJournal(target, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.dir.Close()
+	if err := j.mark(); !errors.Is(err, ErrForeign) {
+		t.Errorf("marked: %v", err)
+	}
+}
+
 func TestAForeignJournalHidesNoOther(t *testing.T) {
 	b := newBox(t, "echo a > f")
 	target := openDir(t, b.tree)
