@@ -145,16 +145,15 @@ func TestImagesTakeWritesOnALayer(t *testing.T) {
 	h.good("rm", "app")
 }
 
-// Root of an image has no rights over other ids, and set-user-ID files and devices have no effect.
 // The files of a sandbox in memory are gone after a crash of the host, and the use of the image with them. No trace
 // of the sandbox would lead to the use.
 func TestAUseOfAnImageLastsAsLongAsTheFiles(t *testing.T) {
 	h := newWritableRoots(t)
-	for storage, outlives := range map[string]bool{"memory": false, "disk": true} {
-		h.writable("box", "--storage", storage)
+	for flags, outlives := range map[string]bool{"--storage=memory": false, "--disk=4m": false, "--storage=disk": true, "--disk=64m": true} {
+		h.writable("box", flags) // a file system of 4m is too small for the disk
 		uses, err := filepath.Glob(filepath.Join(h.data, "images/users/0/uses/*"))
 		if err != nil || len(uses) != 1 {
-			t.Fatalf("%s: uses %q, %v", storage, uses, err)
+			t.Fatalf("%s: uses %q, %v", flags, uses, err)
 		}
 		var use struct{ Boot string }
 		text, err := os.ReadFile(uses[0])
@@ -162,12 +161,13 @@ func TestAUseOfAnImageLastsAsLongAsTheFiles(t *testing.T) {
 			text, err = []byte(link), nil
 		}
 		if err := errors.Join(err, json.Unmarshal(text, &use)); err != nil || (use.Boot == "") != outlives {
-			t.Errorf("%s: %s, %v", storage, text, err)
+			t.Errorf("%s: %s, %v", flags, text, err)
 		}
 		h.downImage("box")
 	}
 }
 
+// Root of an image has no rights over other ids, and set-user-ID files and devices have no effect.
 func TestWritableRootsGiveNoRights(t *testing.T) {
 	h := newWritableRoots(t)
 	h.writable("box")
@@ -211,6 +211,25 @@ func TestWritableRootsTakeManyFiles(t *testing.T) {
 	h.in("box", "i=0; while [ $i -lt 50 ]; do mkdir -p /usr/lib/p$i; j=0; while [ $j -lt 40 ]; do echo $j >/usr/lib/p$i/f$j; j=$((j+1)); done; i=$((i+1)); done")
 	if got := len(h.changed("box")); got != 2+50+50*40 {
 		t.Errorf("%d changes", got)
+	}
+}
+
+// The files of a command's Result are compared with those of the image. The files of the host do not matter, and
+// nothing tells which of them are there.
+func TestChangedFilesOfAWritableRoot(t *testing.T) {
+	h := newWritableRoots(t)
+	h.writable("box")
+	if !exists("/etc/shells") {
+		t.Fatal("the test needs a file of the host that the image lacks")
+	}
+	got := h.run("exec", "--json", "box", "--", "/bin/sh", "-c", "echo new >/srv/old; echo x >/etc/shells; rm /srv/dir/one; echo x >/srv/dir/three")
+	var o outcome
+	decode(t, got.stdout, &o)
+	if o.Files == nil || o.Status != "exited" || o.ExitCode != 0 {
+		t.Fatalf("%+v", got)
+	}
+	if !slices.Equal(o.Files.Created, []string{"/etc/shells", "/srv/dir/three"}) || !slices.Equal(o.Files.Modified, []string{"/srv/old"}) || !slices.Equal(o.Files.Deleted, []string{"/srv/dir/one"}) {
+		t.Errorf("%+v", o.Files)
 	}
 }
 

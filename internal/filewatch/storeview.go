@@ -23,17 +23,18 @@ var areaTargets = map[string]string{"workspace": spec.WorkspacePath, "home": spe
 // layer is a change of an overlay.
 type storeView struct {
 	roots  record.Roots
+	image  OpenImage
 	top    *os.File
 	record record.Record
 	places []record.Place
-	// opened are the trees' directories on the host, and the images of a fork's snapshot,
-	// by name. They are opened when they are needed; nil if that fails.
+	// opened are the trees' directories on the host, the image of the root, and the images of a fork's
+	// snapshot, by name. They are opened when they are needed; nil if that fails.
 	opened map[string]*os.File
 }
 
-func newStoreView(box *record.Sandbox, top *os.File) *storeView {
+func newStoreView(box *record.Sandbox, image OpenImage, top *os.File) *storeView {
 	r := box.Current()
-	return &storeView{roots: box.Roots, top: top, record: r, places: r.Places(), opened: map[string]*os.File{}}
+	return &storeView{roots: box.Roots, image: image, top: top, record: r, places: r.Places(), opened: map[string]*os.File{}}
 }
 
 func (v *storeView) close() {
@@ -102,7 +103,7 @@ func (v *storeView) opaque(name string) bool {
 }
 
 // hasBelow says whether a place has a file below its upper layer: on the sandbox's own,
-// on those that it has begun with, or on the host.
+// on those that it has begun with, on the host, or in the image.
 func (v *storeView) hasBelow(p record.Place, name string) bool {
 	for _, dir := range v.record.Own(p)[1:] {
 		if there, hidden := look(v.top, path.Join(dir, name)); there {
@@ -118,10 +119,13 @@ func (v *storeView) hasBelow(p record.Place, name string) bool {
 	if p.Tree == nil {
 		return false
 	}
-	host := v.open(p.Path, func() (*os.File, error) {
-		return os.OpenFile(p.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	tree := v.open(p.Path, func() (*os.File, error) {
+		if p.Tree.Image != "" {
+			return v.image(v.record, p.Tree.Image)
+		}
+		return p.Tree.Open()
 	})
-	there, _ := look(host, name)
+	there, _ := look(tree, name)
 	return there
 }
 

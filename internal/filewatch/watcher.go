@@ -24,7 +24,8 @@ type fileWatch struct {
 	store *watch.Watch
 	all   []*watch.Watch
 	// top is the store's.
-	top *os.File
+	top   *os.File
+	image OpenImage
 	// partial are the binds and overlays with changes that are not told.
 	partial []string
 	// notes name places without any told change.
@@ -34,8 +35,9 @@ type fileWatch struct {
 // A Watcher watches the files of one sandbox, from the first command on that asks for changed
 // files. It is safe for concurrent use.
 type Watcher struct {
-	box  *record.Sandbox
-	pool *Pool
+	box   *record.Sandbox
+	pool  *Pool
+	image OpenImage
 
 	// making is held while a goroutine begins to watch. It is taken before mu.
 	making sync.Mutex
@@ -44,9 +46,12 @@ type Watcher struct {
 	current *fileWatch
 }
 
+// OpenImage opens the root directory of an image that the sandbox of a record uses.
+type OpenImage func(r record.Record, id string) (*os.File, error)
+
 // New returns the watcher of a sandbox, which takes its groups from the pool.
-func New(box *record.Sandbox, pool *Pool) *Watcher {
-	return &Watcher{box: box, pool: pool}
+func New(box *record.Sandbox, pool *Pool, image OpenImage) *Watcher {
+	return &Watcher{box: box, pool: pool, image: image}
 }
 
 // Watching says that the watcher watches files now.
@@ -68,6 +73,7 @@ func (w *Watcher) watch(r record.Record) (*fileWatch, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.image = w.image
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.current = f
@@ -207,7 +213,7 @@ func (f *fileWatch) files(changes []watch.Change, box *record.Sandbox) *spec.Fil
 	if len(changes) == 0 {
 		return files
 	}
-	view := newStoreView(box, f.top)
+	view := newStoreView(box, f.image, f.top)
 	defer view.close()
 	kinds := map[string]fileKind{}
 	for _, c := range changes {

@@ -81,7 +81,7 @@ func newSession(l *Sessions, id string, r record.Record, v record.Version, group
 	lift := throttle.New(box)
 	return &Session{
 		Sandbox: box, all: l, users: 1,
-		Files: filewatch.New(box, &l.Groups), Lift: lift, Overlay: l.Layers.Files(box, lift),
+		Files: filewatch.New(box, &l.Groups, l.Layers.OpenImage), Lift: lift, Overlay: l.Layers.Files(box, lift),
 		connecting: semaphore.NewWeighted(1), running: map[string]*Process{},
 		Leaves: leafPool{box: box, newExec: l.newExec},
 		Told:   toldOutputs{box: box, timers: &l.Deadlines},
@@ -117,10 +117,16 @@ func (v *Session) refresh(r record.Record, now record.Version) bool {
 	return true
 }
 
-// Adopt takes over the connection that the sandbox was made with.
+// Adopt takes over the connection that the sandbox was made with. If another call has connected meanwhile, Adopt
+// keeps that connection, which the call may use. A tied sandbox ends with the connection that it was made with, and
+// keeps this one.
 func (v *Session) Adopt(conn *agent.Conn) {
 	v.Mu.Lock()
 	defer v.Mu.Unlock()
+	if v.conn != nil && !v.Current().Tied {
+		_ = conn.Close() // nobody uses the connection any more
+		conn = v.conn
+	}
 	v.conn, v.tookOver = conn, true
 	v.startIdleTimer()
 }

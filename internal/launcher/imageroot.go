@@ -63,11 +63,6 @@ func (m *making) useImage(ctx context.Context) error {
 		return launch.Refusal(fmt.Errorf("image: %w", err))
 	}
 	m.image = imageRoot{tree: used.Tree, id: used.ID, files: used.Files}
-	if m.asked.Writable && m.request.Config.Storage == spec.StorageDisk { // the files outlive a crash of the host, and need the image
-		if err := m.launcher.images.Hold(ctx, m.from.UID, used.ID, m.launcher.imageUse(m.id)); err != nil {
-			return err
-		}
-	}
 	if m.image.config, err = spec.ReadImageConfig(used.Config); err != nil {
 		return launch.Refusal(err)
 	}
@@ -87,6 +82,15 @@ func (m *making) useImage(ctx context.Context) error {
 	}
 	m.request.Config = c
 	return nil
+}
+
+// holdImage makes the use of the image outlive the host's boot, if the sandbox's files above the image do so.
+func (m *making) holdImage(ctx context.Context) error {
+	c := m.request.Config
+	if c.Image == "" || !c.Writable || c.Storage != spec.StorageDisk {
+		return nil
+	}
+	return m.launcher.images.Hold(ctx, m.from.UID, m.image.id, m.launcher.imageUse(m.id))
 }
 
 // openRoot is [rootfs.Open]. Before Linux 6.15 the kernel copies no part of a detached mount (open_tree(2)). Then the image

@@ -111,6 +111,9 @@ func (m *making) make(ctx context.Context, from Sources) (err error) {
 		return err
 	}
 	defer root.Store.Close()
+	if err := m.holdImage(ctx); err != nil {
+		return err
+	}
 	if m.top, err = os.Open(fmt.Sprintf("/proc/self/fd/%d", root.Store.Fd())); err != nil {
 		return fmt.Errorf("open the store: %w", err)
 	}

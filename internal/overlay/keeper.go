@@ -30,6 +30,11 @@ type Images interface {
 	Release(by string) error
 }
 
+// OpenImage opens the root directory of an image that a sandbox uses. The caller must close the file.
+func (k *Keeper) OpenImage(r record.Record, id string) (*os.File, error) {
+	return k.images.Mount(r, id)
+}
+
 // A Keeper keeps the layers of all sandboxes of a launcher.
 type Keeper struct {
 	record.Roots

@@ -3,6 +3,7 @@ package record
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -113,6 +114,18 @@ type FileHandle struct {
 func isDir(fd int, device, inode uint64) bool {
 	var st unix.Stat_t
 	return unix.Fstat(fd, &st) == nil && st.Dev == device && st.Ino == inode && st.Nlink > 0
+}
+
+// Open opens the overlaid directory at its path, for looks at names. Another directory at the path is an error.
+func (t Tree) Open() (*os.File, error) {
+	f, err := os.OpenFile(t.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err == nil && !isDir(int(f.Fd()), t.Device, t.Inode) {
+		err = errors.Join(fmt.Errorf("%s: another directory is there: %w", t.Path, fs.ErrNotExist), f.Close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
 }
 
 // Lost opens the overlaid directory if the host has moved it away: a read-only detached
