@@ -205,6 +205,24 @@ func TestDeleteInEachState(t *testing.T) {
 	}
 }
 
+// --force says that an id needs not be there. It does not say that the rest of a container could be removed.
+func TestAForcedDeleteThatRemovesNothingFails(t *testing.T) {
+	r := ours(t)
+	others := filepath.Join(r.root, "c", "others")
+	if err := os.MkdirAll(others, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, r.command("delete", "--force", "c")); got.code != 1 || !strings.Contains(got.stderr, "c holds others, which is no container's") {
+		t.Errorf("%+v", got)
+	}
+	if err := os.Remove(others); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, r.command("delete", "--force", "c")); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A killed process that waits for the disk ends only when that has answered.
 func TestDeleteWaitsForTheDisk(t *testing.T) {
 	leavesNothing(t)

@@ -47,6 +47,22 @@ func counting(t *testing.T) (b *bundle, count func() int) {
 	}
 }
 
+// A container that runc has made can be paused after a change of the engine's runtime.
+func TestPauseOfAContainerThatRuncHasMade(t *testing.T) {
+	leavesNothing(t)
+	runc, r := reference(t), ours(t)
+	r.root = runc.root
+	b, count := counting(t)
+	runc.started(b)
+	eventually(t, "it counts", func() bool { return count() > 0 })
+	if got := r.run("pause", "c"); got != (result{}) || runc.state("c").Status != "paused" {
+		t.Errorf("pause: %+v; runc's state: %+v", got, runc.state("c"))
+	}
+	if got := r.run("resume", "c"); got != (result{}) || runc.state("c").Status != "running" {
+		t.Errorf("resume: %+v; runc's state: %+v", got, runc.state("c"))
+	}
+}
+
 func TestPauseStopsTheProgramUntilResume(t *testing.T) {
 	likeRunc(t, func(t *testing.T, r *ociRuntime) {
 		b, count := counting(t)

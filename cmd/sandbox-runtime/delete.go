@@ -87,7 +87,7 @@ func deleteRemains(ctx context.Context, cmd *cli.Command, why error) (*container
 	case errors.Is(err, container.ErrExist):
 		return commandline.LoadContainer(cmd)
 	case err != nil:
-		return nil, errors.Join(why, err)
+		return nil, err
 	case errors.Is(why, container.ErrDamaged):
 		return nil, container.ErrNotExist // now
 	}

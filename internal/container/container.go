@@ -268,6 +268,9 @@ func (c *Container) Destroy() error {
 		return err
 	}
 	defer unlock()
+	if err := dropCriuRoot(filepath.Join(c.root, c.ID())); err != nil {
+		return err
+	}
 	return c.lc.Destroy()
 }
 

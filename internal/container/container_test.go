@@ -455,6 +455,31 @@ func TestRemoveRemainsTakesOnlyRemains(t *testing.T) {
 	}
 }
 
+// A restore that is killed leaves a mount of the container's root in the state directory.
+func TestRemoveRemainsKeepsTheRootOfAKilledRestore(t *testing.T) {
+	p := newPlace(t)
+	rootfs, half := t.TempDir(), filepath.Join(p.root, "half")
+	at, file := filepath.Join(half, criuRoot), filepath.Join(rootfs, "file")
+	if err := errors.Join(os.MkdirAll(at, 0o711), os.WriteFile(file, nil, 0o600), os.WriteFile(filepath.Join(half, "checkpoint"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := unix.Mount(rootfs, at, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+	}
+	if err := RemoveRemains(t.Context(), p.root, "half"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(half); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("stat %s: %v", half, err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("the container's root: %v", err)
+	}
+}
+
 func TestDiscardTakesOnlyAStateDirectory(t *testing.T) {
 	p := newPlace(t)
 	c := p.create(p.spec("pause"))

@@ -10,8 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freezingPatience is more than any freeze takes that comes about.
-const freezingPatience = 2 * time.Second
+// freezingPatience is the longest time of a freeze that succeeds: a process can wait for a disk. On v2 it is that
+// of libcontainer.
+func freezingPatience(groups map[string]string) time.Duration {
+	if groups["freezer"] != "" {
+		return 2 * time.Second
+	}
+	return 10 * time.Second
+}
 
 // settleFreezer thaws a container that is about to be frozen and never will be:
 // a thread in a system call that the freezer can't interrupt keeps it so, or on
@@ -21,12 +27,19 @@ const freezingPatience = 2 * time.Second
 //
 // A container without a freezer, or without any state, is no error.
 func settleFreezer(root, id string) error {
-	f, err := openFreezer(root, id)
+	if filepath.Base(id) != id {
+		return nil // Load refuses the id
+	}
+	groups, err := readGroups(filepath.Join(root, id))
+	if groups == nil || err != nil {
+		return nil //nolint:nilerr // Load names the mistake
+	}
+	f, err := openFreezer(groups)
 	if f == nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	for end := time.Now().Add(freezingPatience); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(freezingPatience(groups)); ; time.Sleep(5 * time.Millisecond) {
 		freezing, err := f.Freezing()
 		if cgroupGone(err) {
 			return nil
@@ -40,16 +53,8 @@ func settleFreezer(root, id string) error {
 	}
 }
 
-// openFreezer returns nil where there is no such container yet, where the id is none that
-// Load takes, and where the container has no cgroup that can freeze.
-func openFreezer(root, id string) (*cgroups.Freezer, error) {
-	if filepath.Base(id) != id {
-		return nil, nil
-	}
-	groups, err := readGroups(filepath.Join(root, id))
-	if err != nil {
-		return nil, nil //nolint:nilerr // Load names the mistake
-	}
+// openFreezer returns nil where a container with these cgroups has none that can freeze.
+func openFreezer(groups map[string]string) (*cgroups.Freezer, error) {
 	f, err := cgroups.OpenFreezer(groups["freezer"], groups[""])
 	if errors.Is(err, errors.ErrUnsupported) || cgroupGone(err) {
 		return nil, nil

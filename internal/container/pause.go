@@ -22,7 +22,11 @@ func (c *Container) Pause() error {
 	if status != libcontainer.Running && status != libcontainer.Created {
 		return ErrNotRunning
 	}
-	f, err := openFreezer(c.root, c.ID())
+	state, err := c.lc.State() // also of a container that runc has made
+	if err != nil {
+		return unlessGone(err)
+	}
+	f, err := openFreezer(state.CgroupPaths)
 	if err != nil {
 		return err
 	}
@@ -30,13 +34,14 @@ func (c *Container) Pause() error {
 		return fmt.Errorf("container %s has no cgroup that can freeze: %w", c.ID(), errors.ErrUnsupported)
 	}
 	defer func() { _ = f.Close() }()
-	// libcontainer gives up after a third of a second, which is too short for a process
-	// that waits for a disk or a processor.
-	ctx, cancel := context.WithTimeout(context.Background(), freezingPatience)
+	// On v1 libcontainer gives up after a third of a second. That is too short for a process that waits for a
+	// disk or a processor.
+	patience := freezingPatience(state.CgroupPaths)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	err = f.Freeze(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("unable to freeze within %s: a process waits in the kernel", freezingPatience)
+		err = fmt.Errorf("unable to freeze within %s: a process waits in the kernel", patience)
 	}
 	return unlessGone(err)
 }

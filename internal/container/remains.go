@@ -113,7 +113,33 @@ func removeState(dir string, first func() error) error {
 	if err := first(); err != nil {
 		return err
 	}
+	if err := dropCriuRoot(dir); err != nil {
+		return err
+	}
 	return os.RemoveAll(dir)
+}
+
+// criuRoot is where libcontainer's restore mounts the root of the container, in the state directory.
+const criuRoot = "criu-root"
+
+// dropCriuRoot unmounts what a killed restore has left: a removal of the state directory would remove the files of
+// the container's root.
+func dropCriuRoot(dir string) error {
+	path := filepath.Join(dir, criuRoot)
+	var err error
+	for err == nil { // each of several mounts
+		err = unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	}
+	if err == unix.EINVAL { // nothing is mounted any more
+		err = unix.Rmdir(path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s, which a killed restore has left: %w", path, err)
+	}
+	return nil
 }
 
 // checkRemains refuses a directory that no create has made. A wrong state root must not
@@ -125,7 +151,7 @@ func checkRemains(dir string) error {
 	}
 	for _, e := range entries {
 		switch name := e.Name(); {
-		case name == cgroupsName, name == "state.json", name == "exec.fifo", name == "notify", strings.HasPrefix(name, "state-"):
+		case name == cgroupsName, name == criuRoot, name == "checkpoint", name == "state.json", name == "exec.fifo", name == "notify", strings.HasPrefix(name, "state-"):
 		default:
 			return fmt.Errorf("%s holds %s, which is no container's: nothing was removed; is --root right?", dir, name)
 		}

@@ -241,10 +241,11 @@ func (Containerd) Elsewhere(file string, config []byte, r Runtime) error {
 		return In(file, err)
 	}
 	imports, _ := tree["imports"].([]any)
+	version, _ := tree["version"].(int64)
+	main := &containerdConfig{tree, version}
 	for _, pattern := range imports {
 		for _, other := range imported(file, fmt.Sprint(pattern)) {
-			version, _ := tree["version"].(int64)
-			if err := checkImport(other, r, version >= 3); err != nil {
+			if err := checkImport(other, r, main); err != nil {
 				return err
 			}
 		}
@@ -261,9 +262,9 @@ func imported(file, pattern string) []string {
 	return slices.DeleteFunc(found, func(f string) bool { return f == file })
 }
 
-// checkImport tells in merges whether containerd joins the settings of a plugin
-// from several files, as 2.x does, which alone reads versions 3 and 4.
-func checkImport(file string, r Runtime, merges bool) error {
+// checkImport refuses what an imported file says beside the main one. containerd 2.x joins the settings of a
+// plugin from several files. Only 2.x reads versions 3 and 4.
+func checkImport(file string, r Runtime, main *containerdConfig) error {
 	config, err := Read(file)
 	if err != nil {
 		return err
@@ -277,8 +278,13 @@ func checkImport(file string, r Runtime, merges bool) error {
 		if path := c.path(r.Name); path != "" && path != r.Path {
 			return In(file, taken(r.Name, path))
 		}
+		for name := range lookupAs[map[string]any](tree, c.runtimes()...) {
+			if lookupAs[bool](tree, append(c.runtimes(), name, "options", "SystemdCgroup")...) && !main.systemd() {
+				return In(file, fmt.Errorf("says SystemdCgroup = true for the runtime %s. The new runtime needs the same: name this file with --config", name))
+			}
+		}
 	}
-	if !merges && lookup(tree, "plugins", criPlugin(2)) != nil {
+	if merges := main.version >= 3; !merges && lookup(tree, "plugins", criPlugin(2)) != nil {
 		return In(file, errors.New("is imported and has settings of the CRI plugin, which containerd 1.x takes in place of"+
 			" all that the importing file says of it: name this file with --config"))
 	}

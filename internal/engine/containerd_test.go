@@ -163,6 +163,9 @@ func TestContainerdImports(t *testing.T) {
 	check(imports, "name this file with --config")
 	check(strings.Replace(imports, "2", "3", 1), "")
 	check(strings.Replace(imports, "2", "4", 1), "")
+	write("more.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n")
+	check(strings.Replace(imports, "2", "3", 1), "SystemdCgroup = true for the runtime runc")
+	check(strings.Replace(imports, "2", "3", 1)+"[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n", "")
 	write("more.toml", "version = 3\n"+strings.Replace(version3(sandbox2), sandbox.Path, "/usr/bin/runsc", 1))
 	check(imports, "as /usr/bin/runsc")
 	if err := unix.Mkfifo(filepath.Join(dir, "fifo.toml"), 0o600); err != nil {

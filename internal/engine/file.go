@@ -53,6 +53,9 @@ func Edit(file string, change func([]byte) ([]byte, error)) (before, after []byt
 		return nil, nil, err
 	}
 	defer dir.Close()
+	if err := removeDrafts(target); err != nil {
+		return nil, nil, err
+	}
 	if before, err = Read(target); err != nil {
 		return nil, nil, err
 	}
@@ -100,11 +103,8 @@ func lockDir(path string) (*os.File, error) {
 	return dir, nil
 }
 
-// put renames a new file over the old one, or removes that. The caller must hold the lock of the directory.
+// put renames a new file over the old one, or removes that.
 func put(target string, before, after []byte, linked bool) (err error) {
-	if err := removeDrafts(target); err != nil {
-		return err
-	}
 	temp, err := os.CreateTemp(filepath.Dir(target), draftName(target)+"*")
 	if err != nil {
 		return fmt.Errorf("replace %s: %w", target, err)

@@ -12,18 +12,14 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/internal/container"
 )
 
-// catchSignals must come before the process starts, so that none of its
-// signals is missed. When detaching, those that would end this program half
-// way are dropped: the caller gets either a container or none.
-func catchSignals(detach bool) <-chan os.Signal {
+// catchSignals must come before the process starts, so that none of its signals is missed. No signal ends
+// this program half way, also not SIGPIPE when the reader of its messages has gone: the caller gets
+// either a container or none.
+func catchSignals() <-chan os.Signal {
 	// The kernel does not merge signals that are forwarded, so this program must not,
 	// either.
 	c := make(chan os.Signal, 2048)
-	if detach {
-		signal.Notify(c, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM)
-	} else {
-		signal.Notify(c)
-	}
+	signal.Notify(c)
 	return c
 }
 

@@ -88,7 +88,7 @@ func (s *Process) Run() (status int, err error) {
 	if err := s.checkTerminal(); err != nil {
 		return 0, err
 	}
-	signals := catchSignals(s.Detach)
+	signals := catchSignals()
 	if s.Reap && !s.Detach {
 		// Orphans among the descendants become children of this process (Linux 3.4).
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
