@@ -102,11 +102,24 @@ func ReplaceJSON(path string, value any) error {
 	if err != nil {
 		return err
 	}
-	draft := path + ".new"
+	draft := path + DraftSuffix
 	if err := os.WriteFile(draft, content, 0o600); err != nil {
 		return err
 	}
 	return os.Rename(draft, path)
+}
+
+// DraftSuffix ends the name of a file while [ReplaceJSON] writes the file.
+const DraftSuffix = ".new"
+
+// RemoveJSON removes a file of [ReplaceJSON], and the draft that a killed process has left. Both can be missing.
+func RemoveJSON(path string) error {
+	for _, file := range []string{path + DraftSuffix, path} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // Exists says that a path leads to an entry. It does not follow a link at the end.

@@ -575,7 +575,7 @@ func TestAFloodDisturbsNoOtherSandbox(t *testing.T) {
 			slow++
 		}
 	}
-	if slow > rounds/2 { // on a busy machine some are
+	if slow > rounds/4 { // on a busy machine some are
 		t.Errorf("two answers and a refusal took more than %v in %d of %d rounds", slowest, slow, rounds)
 	}
 	flooding.Wait()

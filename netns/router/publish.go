@@ -71,10 +71,7 @@ func listenOutside(p spec.PublishedPort) (*os.File, error) {
 	return fileOf(l)
 }
 
-const (
-	publisherPrefix = "publisher-"
-	draftSuffix     = ".new" // of statedir.ReplaceJSON
-)
+const publisherPrefix = "publisher-"
 
 // publisherFile names the process that serves the published ports of the sandbox with this link.
 func (r Router) publisherFile(link string) string { return filepath.Join(r.Dir, publisherPrefix+link) }
@@ -98,7 +95,7 @@ func (r Router) endPublishers(isLive func(link string) (bool, error)) error {
 		if !isPublisher {
 			continue
 		}
-		link := strings.TrimSuffix(name, draftSuffix)
+		link := strings.TrimSuffix(name, statedir.DraftSuffix)
 		is, err := isLive(link)
 		if err == nil && !is {
 			err = r.endPublisher(link)

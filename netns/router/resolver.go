@@ -112,5 +112,5 @@ func endProcess(file string) error {
 			return err
 		}
 	}
-	return removeNoted(file)
+	return statedir.RemoveJSON(file)
 }

@@ -191,10 +191,8 @@ func (r Router) changeLocked(f func(namespace *os.File) error) error {
 		return err
 	}
 	defer namespace.Close()
-	if err := r.finishSevering(namespace); err != nil {
-		return err
-	}
-	if err := f(namespace); err != nil {
+	earlier := r.finishSevering(namespace) // an error keeps no other sandbox connected
+	if err := errors.Join(f(namespace), earlier); err != nil {
 		return err
 	}
 	if used, err := isUsed(namespace); used || err != nil {
@@ -312,15 +310,15 @@ func (r Router) openAsIs() (_ *opened, err error) {
 	if o.inner, err = handleAt(namespace); err != nil {
 		return nil, err
 	}
+	if err = r.finishSevering(namespace); err != nil { // first: remove takes the file
+		return nil, err
+	}
 	if isNew {
 		if err = o.build(); err == nil {
 			err = r.mount(namespace)
 		}
 	} else if err = o.state.read(o.host, r.hostLink()); isNoDevice(err) {
 		err = lostDevice(namespace, err)
-	}
-	if err == nil {
-		err = r.finishSevering(namespace)
 	}
 	if err == nil {
 		err = o.repairHost()
@@ -374,5 +372,5 @@ func (r Router) remove() error {
 	if err := erase.IgnoreMissing(os.Remove(r.pin())); err != nil {
 		return err
 	}
-	return removeNoted(r.severedFile())
+	return statedir.RemoveJSON(r.severedFile())
 }

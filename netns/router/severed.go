@@ -8,27 +8,30 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 
-	"github.com/sandbox-runtime/sandbox-runtime/internal/erase"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 )
 
-// severed are the addresses of sandboxes that were disconnected, and the addresses of those with which
-// rules connected them.
+// severed has the addresses of disconnected sandboxes. Others are the addresses of the sandboxes that rules
+// connected with them.
 type severed struct {
 	Addresses []netip.Addr `json:"addresses"`
 	Others    []netip.Addr `json:"others,omitempty"`
 }
 
-// severedFile has the addresses between two steps: the router removes the elements of sandboxes, and
-// then the router and the host forget their connections. Without the file, a process that is killed in
-// between leaves connections to the next sandbox with the address, also those that its rules forbid.
+// severedFile notes the addresses before their elements are removed. Without the file, a process that is killed
+// before the connections are forgotten leaves them to the next sandbox with the address. The rules of that
+// sandbox may forbid them.
 func (r Router) severedFile() string { return filepath.Join(r.Dir, "severed") }
 
 // sever disconnects sandboxes. remove removes their elements.
 func (r Router) sever(namespace *os.File, s severed, remove func() error) error {
 	if len(s.Addresses) == 0 {
 		return remove()
+	}
+	if earlier, err := r.readSevered(); err == nil { // they could not be forgotten
+		s = severed{slices.Concat(earlier.Addresses, s.Addresses), slices.Concat(earlier.Others, s.Others)}
 	}
 	// A full disk keeps no sandbox connected. The file matters only if this process is killed.
 	_ = statedir.ReplaceJSON(r.severedFile(), s)
@@ -38,15 +41,21 @@ func (r Router) sever(namespace *os.File, s severed, remove func() error) error 
 	return r.forgetSevered(namespace, s)
 }
 
-// finishSevering ends the work of a process that was killed in [Router.sever].
-func (r Router) finishSevering(namespace *os.File) error {
+// readSevered reads the file. A damaged file is as good as none: only a crash of the host damages a file, and no
+// connection outlives the crash.
+func (r Router) readSevered() (s severed, err error) {
 	text, err := statedir.ReadOwn(r.severedFile())
+	if err == nil && json.Unmarshal(text, &s) != nil {
+		s = severed{}
+	}
+	return s, err
+}
+
+// finishSevering completes the work of a killed [Router.sever].
+func (r Router) finishSevering(namespace *os.File) error {
+	s, err := r.readSevered()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
-	}
-	var s severed
-	if err == nil {
-		err = json.Unmarshal(text, &s)
 	}
 	if err != nil {
 		return fmt.Errorf("the addresses of disconnected sandboxes: %w", err)
@@ -54,7 +63,8 @@ func (r Router) finishSevering(namespace *os.File) error {
 	return r.forgetSevered(namespace, s)
 }
 
-// forgetSevered has the router and the host forget all of the sandboxes.
+// forgetSevered removes the sandboxes from the host's table, and their tracked connections from the router and
+// the host.
 func (r Router) forgetSevered(namespace *os.File, s severed) error {
 	if err := r.leaveHost(s.Addresses); err != nil {
 		return err
@@ -69,16 +79,5 @@ func (r Router) forgetSevered(namespace *os.File, s severed) error {
 			}
 		}
 	}
-	return removeNoted(r.severedFile())
-}
-
-// removeNoted removes a file of [statedir.ReplaceJSON]. A process that was killed while it wrote the file
-// has left the draft.
-func removeNoted(file string) error {
-	for _, path := range []string{file + draftSuffix, file} {
-		if err := erase.IgnoreMissing(os.Remove(path)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return statedir.RemoveJSON(r.severedFile())
 }

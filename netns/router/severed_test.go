@@ -8,8 +8,7 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/netns/netnstest"
 )
 
-// killedDetach disconnects a sandbox as a process does that is killed in between: only the elements are
-// removed.
+// killedDetach is a Detach that is killed after the removal of the elements.
 func (w *world) killedDetach(t *testing.T, link, address string) {
 	t.Helper()
 	namespace, err := w.router.namespace()
@@ -70,9 +69,14 @@ func TestARouterThatWasHalfRemovedIsMadeAgain(t *testing.T) {
 	w := newWorld(t)
 	serve(t, w.internet, "0.0.0.0:80")
 	one := w.attach(t, Member{Link: "s-one", Number: 1})
-	w.killedDetach(t, "s-one", ipv4Of(t, one))
+	wantAnswer(t, one, internetIPv4+":80", hostIPv4)
+	address := ipv4Of(t, one)
+	w.killedDetach(t, "s-one", address)
 	netnstest.Shell(t, w.host, "ip link del "+w.router.hostLink())
 	two := w.attach(t, Member{Link: "s-two", Number: 2})
+	if n := tracked(t, w, address); n > 0 {
+		t.Errorf("the host tracks %d connections", n)
+	}
 	wantAnswer(t, two, internetIPv4+":80", hostIPv4)
 	w.detach(t, nil, "s-two")
 	w.wantNoFiles(t)

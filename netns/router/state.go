@@ -177,7 +177,7 @@ func (r Router) removeFromHost(host *netlink.Handle) error {
 			err = s.readFrom(link.Attrs()) // the link can vanish with a namespace that ends now
 		}
 		// The links of other sandboxes can be gone with their processes: no Detach forgets their connections.
-		err = errors.Join(err, restore(host, name, s), deleteLink(host, link), forgetRanges(s.addresses()))
+		err = errors.Join(err, restore(host, name, s), forgetRanges(s.addresses()), deleteLink(host, link)) // the link has the ranges
 	} else if isGone {
 		err = nil
 	}

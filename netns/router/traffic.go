@@ -143,7 +143,7 @@ func (r Router) forgetTraffic(isLive func(link string) (bool, error)) error {
 		if !is {
 			continue
 		}
-		live, err := isLive(strings.TrimSuffix(link, draftSuffix))
+		live, err := isLive(strings.TrimSuffix(link, statedir.DraftSuffix))
 		if err == nil && !live {
 			err = erase.IgnoreMissing(os.Remove(filepath.Join(r.Dir, e.Name())))
 		}
