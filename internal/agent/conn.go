@@ -89,7 +89,7 @@ func (c *Conn) Start(ctx context.Context, cmd Command) (*Process, error) {
 		return nil, err
 	}
 	if err := p.Started(ctx); err != nil {
-		return nil, errors.Join(err, p.abandon())
+		return nil, errors.Join(err, p.Abandon())
 	}
 	return p, nil
 }
@@ -148,7 +148,7 @@ func (c *Conn) begin(ctx context.Context, cmd *Command) (_ *Process, err error) 
 		err = sendParts(ctx, p.setup, rest)
 	}
 	if err != nil {
-		return nil, errors.Join(err, p.abandon())
+		return nil, errors.Join(err, p.Abandon())
 	}
 	return p, nil
 }

@@ -277,9 +277,9 @@ func (p *Process) Terminal() *os.File {
 	return p.terminal
 }
 
-// abandon gives up a command that was begun: a detached one would go on. If the message
+// Abandon gives up a command that was begun: a detached one would go on. If the message
 // cannot be sent, the caller has to kill the cgroup.
-func (p *Process) abandon() error {
+func (p *Process) Abandon() error {
 	if p.detached {
 		_ = p.exec.trySend(request{kind: requestSignal, signal: unix.SIGKILL, group: true}.encode())
 		_ = p.exec.trySend(request{kind: requestSignal, signal: unix.SIGKILL}.encode())

@@ -39,14 +39,21 @@ func Open(dir int, path string, way Way, flags int) (int, error) {
 // Create is Open with the mode of a file that O_CREAT makes.
 func Create(dir int, path string, way Way, flags int, mode uint32) (int, error) {
 	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(mode), Resolve: uint64(way)}
-	for {
+	for again := 0; ; {
 		fd, err := unix.Openat2(dir, path, &how)
-		if err == unix.EINTR || err == unix.EAGAIN { // openat2(2): something was renamed meanwhile
-			continue
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EAGAIN && again < mostAgain: // openat2(2): something was renamed meanwhile
+			again++
+		default:
+			return fd, err
 		}
-		return fd, err
 	}
 }
+
+// mostAgain bounds the tries of an open. A file with a lease of another process has the error of a rename, too, and
+// the holder can keep the lease for 45 seconds (fcntl(2), F_SETLEASE).
+const mostAgain = 1000
 
 // OpenFile is Open for a file with the path as its name.
 func OpenFile(dir int, path string, way Way, flags int) (*os.File, error) {

@@ -181,12 +181,12 @@ func (v *Session) start(ctx context.Context, r record.Record, config spec.Config
 	// After Start a caller cannot give up a detached command, and it uses a terminal at once.
 	if c.Detached || c.Terminal != nil {
 		if err := p.awaitStartInTime(ctx); err != nil {
-			return nil, errors.Join(p.notStarted(ctx, err), p.Inside.Close())
+			return nil, errors.Join(p.notStarted(ctx, err), p.Inside.Abandon())
 		}
 	}
 	if c.Detached {
 		if err := p.Kept.reopen(); err != nil {
-			return nil, errors.Join(err, p.Inside.Close())
+			return nil, errors.Join(err, p.Inside.Abandon())
 		}
 	}
 	v.Register(p)
