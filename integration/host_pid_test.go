@@ -140,7 +140,7 @@ func (s *sandboxes) daemonOf(name string, flags ...string) (pid int) {
 	return pid
 }
 
-// gone holds that a process has ended. Its parent can have to reap it still.
+// gone checks that a process has ended. Its parent may not have reaped it yet.
 func gone(t testing.TB, pid int) {
 	t.Helper()
 	if alive(pid) {

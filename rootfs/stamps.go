@@ -122,9 +122,9 @@ func (s *Stamps) noteMounts() error {
 	return nil
 }
 
-// shown describes the mounts at and below the stamped paths. The kernel can give the id of a mount to
-// another one after an unmount. It does not do so with the device number, as long as a sandbox shows the
-// file system. So both are compared.
+// shown describes the mounts at and below the stamped paths. After an unmount the kernel can
+// reuse the id of the mount. The kernel does not reuse the device number while a sandbox shows the file
+// system. So shown has both.
 func (s Stamps) shown(all []*mountinfo.Info) string {
 	var text strings.Builder
 	for _, m := range all {

@@ -171,8 +171,8 @@ func (e Egress) Keys() ([]string, error) {
 	return keys, err
 }
 
-// Prune removes the files of a parent that was killed, if it had no sandbox. It does nothing while others use
-// the directory.
+// Prune removes the files of a killed parent without sandboxes. Prune does nothing while another process holds
+// the lock.
 func (e Egress) Prune() error {
 	f, err := os.OpenFile(e.Dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -190,7 +190,7 @@ func (e Egress) Prune() error {
 		return err
 	}
 	err = erase.IgnoreMissing(os.Remove(filepath.Join(e.Dir, boxesName)))
-	if errors.Is(err, unix.ENOTEMPTY) { // with a sandbox the next parent needs both
+	if errors.Is(err, unix.ENOTEMPTY) { // the next parent needs both files for its sandboxes
 		return nil
 	}
 	return errors.Join(err, erase.IgnoreMissing(os.Remove(e.socket())))

@@ -132,7 +132,6 @@ func TestTheParentIsKilled(t *testing.T) {
 	}
 }
 
-// A worker ends with its parent, even if it is stopped.
 // A killed parent leaves files. Prune keeps those of a parent that lives, and of a sandbox that needs the next parent.
 func TestPruneRemovesTheFilesOfAKilledParent(t *testing.T) {
 	newOutside(t)
@@ -168,6 +167,7 @@ func TestPruneRemovesTheFilesOfAKilledParent(t *testing.T) {
 	prune("without a parent", 0)
 }
 
+// A worker ends with its parent, even if it is stopped.
 func TestAStoppedWorkerEndsWithItsParent(t *testing.T) {
 	newOutside(t)
 	e, s := newEgress(t), newSandbox(t)

@@ -69,8 +69,8 @@ func (a *aside) finishes(ctx context.Context, x *removal) bool {
 	return true
 }
 
-// holdMounts keeps the mounts of the sandbox until the file is closed. Without that, PID 1 ends only after
-// the kernel has taken the mounts apart, and that takes most of the time of its end.
+// holdMounts keeps the mounts of the sandbox until the file is closed. Otherwise PID 1 ends only after
+// the kernel has removed the mounts. The removal of the mounts takes most of this time.
 //
 // The file is nil, and nothing is kept, if the sandbox has directories of the caller: the caller may remove
 // the device of such a directory as soon as the sandbox has gone.

@@ -21,8 +21,8 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
 
-// claim makes a blank the sandbox of the request, if the pool has a blank that can serve it. Otherwise
-// it returns the reason, and nothing of a blank is left.
+// claim turns a blank into the sandbox of the request. Without a fitting blank, claim returns the reason, and
+// leaves nothing of a blank.
 func (m *making) claim(ctx context.Context) (missed string, err error) {
 	start := time.Now()
 	taken, kind, missed := m.launcher.takeBlank(ctx, m.request, m.from, m.image)

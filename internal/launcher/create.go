@@ -204,8 +204,9 @@ func (l *Launcher) removeTraces(ctx context.Context, id string, state *statedir.
 	if err == nil && !left && statedir.Exists(filepath.Join(l.State, id)) {
 		left, err = l.find.traced(id) // a container exists, and the quick look for a claim can miss it
 	}
-	isBlanks := strings.HasPrefix(id, idPrefix) // the quick look can also miss the claim of a blank with a new name
-	if err != nil || !left && !isBlanks {
+	// A claim can have given a blank with this id another name. The quick look can miss the blank's user ids.
+	mayBeBlank := strings.HasPrefix(id, idPrefix)
+	if err != nil || !left && !mayBeBlank {
 		return err
 	}
 	if moved, err := l.find.moved(); err != nil || moved[id] != "" {

@@ -185,7 +185,7 @@ func (l *Launcher) takeBlank(ctx context.Context, r launch.Create, from Sources,
 }
 
 // mostStale is the number of stale blanks that one request meets at most. The check of each can take as
-// long as claimAnswerTime.
+// long as [Launcher.claimAnswer].
 const mostStale = 3
 
 // share is the number of blanks that the pool keeps for one user at most.

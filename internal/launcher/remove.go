@@ -274,7 +274,7 @@ func (l *Launcher) discardContainer(id string, group *cgroups.Group) error {
 // releaseIDs releases the sandbox's range of user ids. Without a record it releases all ranges that
 // are claimed in the sandbox's name.
 func (x *removal) releaseIDs() error {
-	made, err := x.made()
+	made, err := x.objectID()
 	if made == "" || err != nil {
 		return err
 	}
@@ -284,9 +284,9 @@ func (x *removal) releaseIDs() error {
 	return x.launcher.ids.ReleaseAll(made)
 }
 
-// made is the id that the names of the sandbox's objects have in them. It is empty if these objects are
-// another sandbox's: a claim that was killed leaves the empty directory of its blank.
-func (x *removal) made() (string, error) {
+// objectID is the id in the names of the sandbox's objects. The id is empty if another sandbox has these objects:
+// a killed claim leaves the empty directory of its blank.
+func (x *removal) objectID() (string, error) {
 	names, known, err := x.launcher.NamesOf(x.id)
 	if known || err != nil {
 		return names.Made, err
@@ -309,7 +309,7 @@ func (x *removal) releaseImage(ctx context.Context) error {
 // removeImages gives the images of the sandbox's files to the trash.
 func (x *removal) removeImages() error {
 	l := x.launcher
-	made, err := x.made()
+	made, err := x.objectID()
 	if made == "" || err != nil {
 		return err
 	}

@@ -39,6 +39,6 @@ func (n Networks) ForgetLevel(id string, uid uint32) error {
 	return n.levels().Forget(ratchet.Owner{ID: id, UID: uid})
 }
 
-// RemoveLevelDrafts removes what a killed process has left of a change of the name's level. The caller must hold
+// RemoveLevelDrafts removes the drafts of the name's level that killed processes have left. The caller must hold
 // the sandbox's directory.
 func (n Networks) RemoveLevelDrafts(id string) error { return n.levels().RemoveDrafts(id) }

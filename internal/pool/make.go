@@ -49,8 +49,8 @@ func (p *Pool[T]) pauseWithoutRoom(err error) {
 // turnTime is how long an item that was made for an owner counts, when owners take turns.
 const turnTime = time.Minute
 
-// busyPause is the time between two items while requests without an item keep all processors busy. Without
-// items in such a time, one user could keep the pool empty for all: each of the user's requests has a new kind.
+// busyPause is the time between two items while requests without an item keep all processors busy. Without such
+// items, one user could keep the pool empty for all users: each request of the user has a new kind.
 const busyPause = 250 * time.Millisecond
 
 // next begins the item that is due.
@@ -96,7 +96,7 @@ func (p *Pool[T]) made(name string, value T, err error) {
 	if err != nil {
 		k.failed.begin(now)
 		if name != p.first {
-			k.wanted = min(k.wanted, len(k.ready))
+			k.wanted = min(k.wanted, len(k.ready)+k.making)
 		}
 		p.mu.Unlock()
 		if err != context.Canceled { // a joined error has more to tell

@@ -83,7 +83,7 @@ func (l Levels) Raise(o Owner, to spec.Sensitivity) error {
 // draftMark begins the name of a file while it is written. No id begins with a dot.
 const draftMark = "."
 
-// RemoveDrafts removes what a killed process has left of changes of a name's level, for all owners.
+// RemoveDrafts removes the drafts that killed processes have left for this name, of all owners.
 func (l Levels) RemoveDrafts(id string) error {
 	dir := filepath.Join(l.Data, dirName)
 	entries, err := os.ReadDir(dir)

@@ -65,8 +65,8 @@ func openBlank(l Limits, dir string) (*os.File, error) {
 	return os.Open(path)
 }
 
-// makeBlank formats a template under another name, one at a time: the next one removes the rest of a
-// killed process there. The mkfs of that process may still write to its file.
+// makeBlank formats a template under another name. Only one process does so at a time. makeBlank first removes
+// the draft of a killed process: the mkfs of that process may still write to its file.
 func makeBlank(path string, l Limits) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {

@@ -84,6 +84,11 @@ func TestProgramHasAPool(t *testing.T) {
 			break
 		}
 	}
+	for reason := range stats().Misses {
+		if reason != "empty" && reason != "stale" {
+			t.Errorf("a miss because of %s", reason)
+		}
+	}
 	if s := stats(); s.Hits != 1 || s.Misses["empty"] < 1 || s.AverageClaim <= 0 {
 		t.Errorf("%+v", s)
 	}
