@@ -32,7 +32,7 @@ func settleFreezer(root, id string) error {
 	}
 	groups, err := readGroups(filepath.Join(root, id))
 	if groups == nil || err != nil {
-		return nil //nolint:nilerr // Load names the mistake
+		return nil // Load names the mistake
 	}
 	f, err := openFreezer(groups)
 	if f == nil {
