@@ -97,6 +97,23 @@ func TestTheExplicitProxyHasTheSameRulesAndCounts(t *testing.T) {
 	}
 }
 
+// The connection with a server ends with that of the client, also between two requests.
+func TestTheServersConnectionEndsWithTheClients(t *testing.T) {
+	o, e, s := newOutside(t), newEgress(t), newSandbox(t)
+	if err := e.Admit(t.Context(), Box{Key: "box", Allow: []string{"good.example"}}, s.sockets); err != nil {
+		t.Fatal(err)
+	}
+	c, r, status, err := s.ask("GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n")
+	if err != nil || status != 200 {
+		t.Fatalf("%d, %v", status, err)
+	}
+	if line, err := r.ReadString('\n'); err != nil || line != "good.example\n" || o.open.Load() != 1 {
+		t.Fatalf("%q, %v; %d connections", line, err, o.open.Load())
+	}
+	c.Close()
+	eventually(t, "the connection with the server has ended", func() bool { return o.open.Load() == 0 })
+}
+
 // New rules end the tunnels that they do not allow.
 func TestNewRulesEndTunnels(t *testing.T) {
 	newOutside(t)

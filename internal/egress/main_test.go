@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -105,6 +106,8 @@ type outside struct {
 	mu sync.Mutex
 	// arrived are the hosts of the requests, with the address.
 	arrived map[string]int
+	// open are the connections that the other side has not ended.
+	open atomic.Int32
 }
 
 func newOutside(t *testing.T) *outside {
@@ -124,7 +127,14 @@ func newOutside(t *testing.T) *outside {
 	o := &outside{arrived: map[string]int{}}
 	for _, address := range []string{goodAddress, otherAddress} {
 		l := netnstest.Listen(t, namespace, address+":80")
-		server := &http.Server{Handler: o}
+		server := &http.Server{Handler: o, ConnState: func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				o.open.Add(1)
+			case http.StateClosed:
+				o.open.Add(-1)
+			}
+		}}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

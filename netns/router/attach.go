@@ -25,6 +25,9 @@ func (o *opened) attach(sandbox *os.File, m Member) error {
 	if err != nil {
 		return err
 	}
+	if err := askNobody(sandbox); err != nil {
+		return err
+	}
 	used, err := o.router.resumeTraffic(m.Link, silent)
 	if err != nil {
 		return err
@@ -116,7 +119,7 @@ func (o *opened) grant(m Member) error {
 				elements = append(elements, nftables.SetElement{Key: address.AsSlice()})
 			}
 		}
-		f.note(f.conn.SetAddElements(set, elements))
+		f.add(set, elements)
 	}
 	for _, fam := range a.families() {
 		address := a.at(fam, firstSandbox+m.Number)
@@ -140,9 +143,13 @@ func noLink(string) bool { return false }
 func (f *firewall) addRules(m Member, a ranges, own []netip.Addr) {
 	f.addPeers(m, a)
 	for _, l := range append(m.lists(), ruleList{openedName, m.opens(own)}) {
+		elements := map[string][]nftables.SetElement{} // by the family
 		for _, r := range disjoint(l.rules) {
-			set := f.named(grants(l.name, familyOf(r.Prefix.Addr())))
-			f.note(f.conn.SetAddElements(set, grantElements(m.Link, r)))
+			fam := familyOf(r.Prefix.Addr())
+			elements[fam.name] = append(elements[fam.name], grantElements(m.Link, r)...)
+		}
+		for _, fam := range families {
+			f.add(f.named(grants(l.name, fam)), elements[fam.name])
 		}
 	}
 }
@@ -369,9 +376,7 @@ func (f *firewall) forgetElements(s *nftables.Set, isGone func(nftables.SetEleme
 		return nil, fmt.Errorf("nftables: list the set %s: %w", s.Name, err)
 	}
 	gone := slices.DeleteFunc(elements, func(e nftables.SetElement) bool { return !isGone(e) })
-	if len(gone) > 0 {
-		f.note(f.conn.SetDeleteElements(s, gone))
-	}
+	f.remove(s, gone)
 	return gone, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -65,6 +66,22 @@ func (f *firewall) renew() {
 func (f *firewall) note(err error) {
 	if f.err == nil {
 		f.err = err
+	}
+}
+
+// maxElements is the number of elements in one message: a list of netlink has at most 64 KiB, and the library
+// cuts a longer one without an error. An element has up to 130 bytes.
+const maxElements = 400
+
+func (f *firewall) add(s *nftables.Set, elements []nftables.SetElement) {
+	for some := range slices.Chunk(elements, maxElements) {
+		f.note(f.conn.SetAddElements(s, some))
+	}
+}
+
+func (f *firewall) remove(s *nftables.Set, elements []nftables.SetElement) {
+	for some := range slices.Chunk(elements, maxElements) {
+		f.note(f.conn.SetDeleteElements(s, some))
 	}
 }
 

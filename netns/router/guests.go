@@ -74,7 +74,7 @@ func (o *opened) openHost() error {
 		}
 		set := outer.named(guests(fam))
 		outer.conn.FlushSet(set)
-		outer.note(outer.conn.SetAddElements(set, wanted))
+		outer.add(set, wanted)
 	}
 	return outer.flush()
 }
@@ -120,9 +120,7 @@ func (r Router) leaveHost(addresses []netip.Addr) error {
 			a, ok := netip.AddrFromSlice(e.Key[:fam.address.Bytes])
 			return ok && !slices.Contains(addresses, a)
 		})
-		if len(gone) > 0 {
-			f.note(f.conn.SetDeleteElements(set, gone))
-		}
+		f.remove(set, gone)
 	}
 	return f.flush()
 }

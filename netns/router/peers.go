@@ -137,7 +137,7 @@ func (f *firewall) addPeers(m Member, a ranges) {
 	f.note(err)
 	for _, r := range disjoint(rules) {
 		fam := familyOf(r.Prefix.Addr())
-		f.note(f.conn.SetAddElements(f.named(grants(peersName, fam)), grantElements(m.Link, r)))
+		f.add(f.named(grants(peersName, fam)), grantElements(m.Link, r))
 		f.note(f.conn.SetAddElements(f.named(near(fam)), []nftables.SetElement{{Key: memberKey(m.Link, r.Prefix.Addr())}}))
 	}
 }

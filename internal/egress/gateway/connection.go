@@ -173,6 +173,7 @@ func (c *connection) Destination(a netip.Addr, port uint16) rules.Verdict {
 	v := c.box.rules.Address(a, port)
 	if proxy.OpensDestination(v, isHost) {
 		c.opensAddress = func() bool { return proxy.OpensDestination(c.box.rules.Address(a, port), isHost) }
+		c.traffic = nil // the name of an earlier request
 		v = c.countLocked(v)
 	}
 	return v

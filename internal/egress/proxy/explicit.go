@@ -50,7 +50,8 @@ func (c *connection) serveProxy(ctx context.Context) {
 		r, err := requests.Next()
 		var malformed *sniff.MalformedError
 		if err != nil && !isFirst && !errors.As(err, &malformed) {
-			return // the client has ended
+			c.endSession() // the client has ended
+			return
 		}
 		if err == nil {
 			c.aim(r, isFirst)

@@ -1,0 +1,30 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/sandbox-runtime/sandbox-runtime/netns"
+)
+
+// askNobody has the sandbox's end of a link look for no neighbours: the gateways are known, and there are no
+// others. The kernel has one table of neighbours for all network namespaces of the host, and keeps an
+// entry that waits for an answer (net/core/neighbour.c: neigh_forced_gc()). A sandbox could fill the table, and
+// the host would find no new neighbours. Without questions an entry fails at once.
+func askNobody(sandbox *os.File) error {
+	return netns.Do(sandbox, func() error {
+		for _, f := range families {
+			for _, questions := range []string{"mcast_solicit", "app_solicit"} {
+				path := filepath.Join("/proc/sys/net", f.name, "neigh", inside, questions)
+				err := os.WriteFile(path, []byte("0"), 0)
+				if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6
+					return fmt.Errorf("have %s look for no neighbours: %w", inside, err)
+				}
+			}
+		}
+		return nil
+	})
+}
