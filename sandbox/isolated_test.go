@@ -305,6 +305,29 @@ func TestIsolatedManyAtOnce(t *testing.T) {
 	together.Wait()
 }
 
+// Started returns while another call waits for the end.
+func TestIsolatedStartedBesideWait(t *testing.T) {
+	sb := create(t, newIsolated(t), sandbox.Config{})
+	p, err := sb.Start(t.Context(), command("sleep", "1000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan error)
+	go func() {
+		_, err := p.Wait()
+		waited <- err
+	}()
+	time.Sleep(50 * time.Millisecond) // Wait receives the answers now
+	ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
+	defer cancel()
+	if err := p.Started(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(p.Kill(), <-waited); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestIsolatedGoneIsSaid(t *testing.T) {
 	m := newIsolated(t)
 	sb := create(t, m, sandbox.Config{}, sandbox.Named("goner"))

@@ -75,10 +75,13 @@ type Manager struct {
 	// makes sandboxes unless another is named first.
 	used   []Provider
 	closed bool
+	// closing says that no removal is put off any more.
+	closing bool
 	// leaving are sandboxes that are going to be removed, by id; late are the
 	// errors of those that were.
 	leaving map[string]*departure
 	late    []error
+	ending  sync.Once
 }
 
 // availableTime is how long a provider may take to say that it can be had.
@@ -256,10 +259,12 @@ func (m *Manager) create(ctx context.Context, r Request, options []CreateOption)
 	if err != nil {
 		return nil, about(o.Name, err)
 	}
-	if err := m.keep(ctx, o.Name); err != nil {
+	tell, err := m.keep(ctx, o.Name)
+	if err != nil {
 		return nil, about(o.Name, err)
 	}
 	instance, err := p.Create(ctx, o.Request)
+	tell(err == nil)
 	if err != nil {
 		return nil, about(o.Name, err)
 	}
@@ -272,12 +277,16 @@ func (m *Manager) Get(ctx context.Context, id string) (*Sandbox, error) {
 	if err != nil {
 		return nil, about(id, err)
 	}
-	if err := m.keep(ctx, id); err != nil {
+	tell, err := m.keep(ctx, id)
+	if err != nil {
 		return nil, about(id, err)
 	}
+	isKept := false
+	defer func() { tell(isKept) }()
 	for _, p := range providers {
 		instance, err := p.Open(ctx, id)
 		if err == nil {
+			isKept = true
 			return newSandbox(m, p, instance), nil
 		}
 		if !errors.Is(err, ErrNotFound) {
@@ -339,21 +348,19 @@ func (m *Manager) Events(ctx context.Context) (Events, error) {
 // Close ends the connection with the launcher: commands that are not detached
 // end, and sandboxes that are tied. Others stay; close those first that are not
 // wanted any more. Those that were to be removed later are removed now. Safe to
-// call twice.
-func (m *Manager) Close() error {
-	err := m.settle()
-	m.mu.Lock()
-	closed := m.closed
-	m.closed = true
-	m.mu.Unlock()
-	if closed {
-		return nil
-	}
-	errs := []error{err}
-	for _, p := range m.known {
-		if closer, ok := p.(io.Closer); ok {
-			errs = append(errs, closer.Close())
+// call twice: a second call waits for the first one, and returns nil.
+func (m *Manager) Close() (err error) {
+	m.ending.Do(func() {
+		errs := []error{m.settle()}
+		m.mu.Lock()
+		m.closed = true
+		m.mu.Unlock()
+		for _, p := range m.known {
+			if closer, ok := p.(io.Closer); ok {
+				errs = append(errs, closer.Close())
+			}
 		}
-	}
-	return errors.Join(errs...)
+		err = errors.Join(errs...)
+	})
+	return err
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox/sandboxtest"
 )
@@ -308,6 +309,49 @@ func TestCloseAfterGivesASandboxGrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := m.Close(); !errors.Is(err, errStuck) || !strings.Contains(err.Error(), "at the end") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A call that does not get the sandbox puts its removal off at most.
+func TestAFailedCallCallsNoRemovalOff(t *testing.T) {
+	m := newFake(t, &sandboxtest.Fake{})
+	sb := create(t, m, sandbox.Config{}, sandbox.Named("box"))
+	if err := sb.CloseAfter(50 * time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Create(t.Context(), sandbox.Config{}, sandbox.Named("box")); !errors.Is(err, sandbox.ErrExists) {
+		t.Errorf("got %v", err)
+	}
+	testhost.Eventually(t, "the sandbox is gone", func() bool {
+		infos, err := m.List(t.Context())
+		return err == nil && len(infos) == 0
+	})
+}
+
+// Of two times the later one counts. A Manager that closes waits for none, and takes no other.
+func TestTheLaterTimeOfACloseAfterCounts(t *testing.T) {
+	m := newFake(t, &sandboxtest.Fake{})
+	create(t, m, sandbox.Config{}, sandbox.Named("box"))
+	var handles []*sandbox.Sandbox
+	for range 3 {
+		sb, err := m.Get(t.Context(), "box")
+		if err != nil {
+			t.Fatal(err)
+		}
+		handles = append(handles, sb)
+	}
+	if err := errors.Join(handles[0].CloseAfter(50*time.Millisecond), handles[1].CloseAfter(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if infos, err := m.List(t.Context()); err != nil || len(infos) != 1 {
+		t.Errorf("there are %+v, %v", infos, err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := handles[2].CloseAfter(time.Hour); !errors.Is(err, sandbox.ErrClosed) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -32,8 +32,6 @@ type Process struct {
 	ctx context.Context
 	// unfollow stops waiting for it.
 	unfollow func() bool
-	// ended is closed once the end is known, where somebody waits for that.
-	ended chan struct{}
 	// given up by ctx, killed by Kill.
 	gaveUp, killed atomic.Bool
 
@@ -75,15 +73,18 @@ func (p *Process) follow(ctx context.Context) {
 	if ctx.Done() == nil || p.detached {
 		return
 	}
-	p.ended = make(chan struct{})
 	p.unfollow = context.AfterFunc(ctx, func() {
 		p.gaveUp.Store(true)
-		if err := p.execution.Signal(unix.SIGKILL, true); err != nil {
+		err := p.execution.Signal(unix.SIGKILL, true)
+		if errors.Is(err, os.ErrProcessDone) {
+			p.gaveUp.Store(false)
+		}
+		if err != nil {
 			return // it has ended, or nobody answers and Wait says so
 		}
-		select {
-		case <-p.ended:
-		case <-time.After(killTime):
+		waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+		defer cancel()
+		if _, err := p.execution.Wait(waiting); errors.Is(err, context.DeadlineExceeded) {
 			p.execution.Close() //nolint:errcheck // Wait says that it was given up
 		}
 	})
@@ -109,7 +110,6 @@ func (p *Process) wait() (Result, error) {
 	r, err := p.execution.Wait(ctx)
 	if p.unfollow != nil {
 		p.unfollow()
-		close(p.ended)
 	}
 	var notRun *NotRunError
 	switch {
@@ -192,23 +192,37 @@ func (p *Process) finish(r *Result, forced bool) error {
 
 // Signal sends a signal to the command's process group, as a terminal does. That
 // it has ended is no error.
-func (p *Process) Signal(sig syscall.Signal) error { return p.signal(sig, false) }
+func (p *Process) Signal(sig syscall.Signal) error {
+	if err := p.signal(sig, false); !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
 
 // Kill ends the command and all that it started, wherever that has gone. Wait
 // tells when that is done.
 func (p *Process) Kill() error {
-	p.killed.Store(true)
-	return p.signal(unix.SIGKILL, true)
+	isFirst := !p.killed.Swap(true)
+	err := p.signal(unix.SIGKILL, true)
+	if errors.Is(err, os.ErrProcessDone) {
+		if isFirst { // the command had ended by itself
+			p.killed.Store(false)
+		}
+		return nil
+	}
+	return err
 }
 
+// signal returns os.ErrProcessDone if the command is known to have ended.
 func (p *Process) signal(sig syscall.Signal, tree bool) error {
 	if p.execution == nil {
 		return errNoProcess
 	}
-	if err := p.execution.Signal(sig, tree); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	err := p.execution.Signal(sig, tree)
+	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return about(p.sandbox.info.ID, fmt.Errorf("signal %d: %w", int(sig), err))
 	}
-	return nil
+	return err
 }
 
 // Close lets go of the command: one that is not detached is killed with all that

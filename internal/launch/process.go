@@ -26,6 +26,8 @@ type Process struct {
 	// command.
 	tells, kept bool
 	tell, ask   sync.Once
+	// begun is closed once the start is known, or the end.
+	begun chan struct{}
 
 	// reading is held by the goroutine that receives, and guards the fields below.
 	reading *semaphore.Weighted
@@ -92,7 +94,7 @@ func (c *Client) run(ctx context.Context, r *Request, files []*os.File) (*Proces
 	if err != nil {
 		return nil, err
 	}
-	return &Process{client: c, channel: ch, id: r.Exec, reading: semaphore.NewWeighted(1)}, nil
+	return &Process{client: c, channel: ch, id: r.Exec, reading: semaphore.NewWeighted(1), begun: make(chan struct{})}, nil
 }
 
 // ID of the exec, once Started or Wait has returned.
@@ -113,7 +115,20 @@ func (p *Process) Started(ctx context.Context) error {
 			_ = p.control(&Control{Tell: true})
 		})
 	}
-	if err := p.until(ctx, func() bool { return p.started || p.ended }); err != nil {
+	// A call of Wait may be the one that receives the answer, and receives until the end.
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-p.begun:
+			cancel()
+		case <-waiting.Done():
+		}
+	}()
+	err := p.until(waiting, func() bool { return p.started || p.ended })
+	select {
+	case <-p.begun:
+	default:
 		return err
 	}
 	if !p.started {
@@ -167,6 +182,7 @@ func (p *Process) take(a *Answer, files []*os.File) error {
 			return err
 		}
 		p.started = true
+		close(p.begun)
 		return nil
 	case a.Result != nil && len(files) == 0:
 		p.end(a.Result.plain(), nil)
@@ -202,6 +218,9 @@ func (p *Process) keep(s *Started, files []*os.File) error {
 // end keeps how the command ended, or why that will not be known.
 func (p *Process) end(result spec.Result, err error) {
 	p.ended, p.result, p.err = true, result, err
+	if !p.started {
+		close(p.begun)
+	}
 	p.channel.Close()
 	p.channel.Discard()
 }

@@ -213,6 +213,6 @@ func freeProject(dir *os.File) (uint32, error) {
 }
 
 func setQuota(f *os.File, project uint32, l Limits) error {
-	q := quota{blocks: uint64(l.Bytes) / quotaBlock, files: uint64(l.Files), valid: quotaLimits}
+	q := quota{blocks: (uint64(l.Bytes) + quotaBlock - 1) / quotaBlock, files: uint64(l.Files), valid: quotaLimits}
 	return quotactl(f, setQuotaCall, project, unsafe.Pointer(&q))
 }

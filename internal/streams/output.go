@@ -22,13 +22,11 @@ var Buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return 
 // which only the host's root gives more.
 const PipeCapacity = 1 << 20
 
-// CopyOutput copies until the end, or until the reading end's deadline has passed: then,
-// the rest in the pipe. A caller that has closed its side has enough: that is no error.
-func CopyOutput(to io.Writer, r *os.File) error { return copyAll(to, r, r) }
-
-// CopyTerminal is CopyOutput for the master of a terminal, which must not block.
+// CopyTerminal copies from the master of a terminal, which must not block, until the end, or until the
+// master's deadline has passed: then, the rest in the terminal. A caller that has closed its side has enough:
+// that is no error.
 func CopyTerminal(to io.Writer, master *os.File) error {
-	return copyAll(to, terminalReader{master}, master)
+	return copyAll(to, terminalReader{master}, master, func() bool { return false })
 }
 
 // A terminalReader reads the master of a terminal. The end of a terminal is EIO.
@@ -49,11 +47,12 @@ func (t terminalReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// copyAll copies from r, which reads the file.
-func copyAll(to io.Writer, r io.Reader, file *os.File) error {
+// copyAll copies from r, which reads the file, until the end, or until the file's deadline has passed: then, the
+// rest in the file, unless isOver says that nobody wants the rest.
+func copyAll(to io.Writer, r io.Reader, file *os.File, isOver func() bool) error {
 	err := copyUntil(to, r)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = drain(to, file)
+		err = drain(to, file, isOver)
 	}
 	return IgnoreEnough(err)
 }
@@ -81,7 +80,7 @@ func copyUntil(to io.Writer, r io.Reader) error {
 
 // drain copies the present content of the pipe or terminal, and does not wait. A process
 // that keeps writing does not delay drain.
-func drain(to io.Writer, r *os.File) error {
+func drain(to io.Writer, r *os.File, isOver func() bool) error {
 	if err := r.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
@@ -91,7 +90,7 @@ func drain(to io.Writer, r *os.File) error {
 	}
 	b := Buffers.Get().(*[]byte)
 	defer Buffers.Put(b)
-	for taken, n := 0, 0; taken < PipeCapacity; taken += n {
+	for taken, n := 0, 0; taken < PipeCapacity && !isOver(); taken += n {
 		if err := raw.Read(func(fd uintptr) bool { n = readNow(int(fd), *b); return true }); err != nil {
 			return err
 		}

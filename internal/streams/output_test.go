@@ -2,6 +2,7 @@ package streams
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"strings"
@@ -30,13 +31,13 @@ func TestDrainTakesAllThatIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := CopyOutput(&out, r); err != nil || out.String() != want {
+	if err := copyAll(&out, r, r, func() bool { return false }); err != nil || out.String() != want {
 		t.Errorf("got %d bytes, %v", out.Len(), err)
 	}
 	if err := r.SetReadDeadline(time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if err := CopyOutput(&out, r); errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := copyAll(&out, r, r, func() bool { return false }); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the deadline is no error: %v", err)
 	}
 }
@@ -78,3 +79,51 @@ func TestErrorsOfTheWriterAreNoEndOfATerminal(t *testing.T) {
 type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, unix.EIO }
+
+// A slowWriter lets one write at a time pass.
+type slowWriter struct {
+	begun, goOn chan struct{}
+	writes      int
+}
+
+func (w *slowWriter) Write(b []byte) (int, error) {
+	w.writes++
+	w.begun <- struct{}{}
+	<-w.goOn
+	return len(b), nil
+}
+
+// Nothing is written for a caller that has given up, but for the write that has begun.
+func TestNoWriteBeginsAfterTheEnd(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	if _, err := unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, PipeCapacity); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.WriteString(strings.Repeat("x", PipeCapacity)); err != nil {
+		t.Fatal(err)
+	}
+	to := &slowWriter{begun: make(chan struct{}), goOn: make(chan struct{})}
+	s := Streams{Out: []*Stream{{File: r, Raw: -1, To: to}}}
+	s.Begin()
+	<-to.begun
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Finish(ctx); !errors.Is(err, ErrNotTaken) {
+		t.Errorf("got %v", err)
+	}
+	go func() {
+		for range to.begun {
+		}
+	}()
+	close(to.goOn)
+	s.copying.Wait()
+	close(to.begun)
+	if to.writes != 1 {
+		t.Errorf("%d writes", to.writes)
+	}
+}

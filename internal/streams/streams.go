@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +26,7 @@ type Streams struct {
 	input  *os.File // the writing end for stdin
 	Out    []*Stream
 	late   *time.Timer
+	over   atomic.Bool // nobody wants the rest of the output
 
 	copying sync.WaitGroup
 	// mu guards begun.
@@ -169,18 +171,19 @@ func (s *Streams) Begin() {
 			out.File, out.Raw = os.NewFile(uintptr(out.Raw), "|1"), -1
 		}
 		s.copying.Go(func() {
+			var from io.Reader = out.File
 			if out.Terminal {
-				out.err = CopyTerminal(out.To, out.File)
-			} else {
-				out.err = CopyOutput(out.To, out.File)
+				from = terminalReader{out.File}
 			}
+			out.err = copyAll(out.To, from, out.File, s.over.Load)
 			out.File.Close() // a caller that takes no more: the command gets SIGPIPE
 		})
 	}
 }
 
 // Finish returns when all output has been read, with the errors of the caller's writers,
-// or with ErrNotTaken when ctx is done first. The command's processes are gone by now;
+// or with ErrNotTaken when ctx is done first. After ErrNotTaken a write to a caller's writer that has begun can go on,
+// and no other begins. The command's processes are gone by now;
 // other processes with an end of a pipe are not waited for.
 func (s *Streams) Finish(ctx context.Context) error {
 	if s.input != nil {
@@ -203,6 +206,7 @@ func (s *Streams) Finish(ctx context.Context) error {
 		out.File.SetReadDeadline(time.Now()) //nolint:errcheck // closed: its end was reached
 	}
 	if err := Await(ctx, &s.copying); err != nil {
+		s.over.Store(true)
 		return err
 	}
 	var errs []error
