@@ -39,8 +39,8 @@ func (s *Sandbox) CloseAfter(grace time.Duration) error {
 	if d := m.leaving[s.info.ID]; d != nil {
 		if at.After(d.at) && !d.begun {
 			d.at = at
-			if d.held == 0 && d.timer.Stop() {
-				d.timer.Reset(grace)
+			if d.held == 0 {
+				d.timer.Reset(grace) // also if the timer has fired: leave looks at the time again
 			}
 		}
 		return nil
@@ -54,7 +54,7 @@ func (s *Sandbox) CloseAfter(grace time.Duration) error {
 // leave carries out a departure at its time.
 func (m *Manager) leave(d *departure) {
 	m.mu.Lock()
-	isTime := !d.begun && d.held == 0 && !time.Now().Before(d.at)
+	isTime := m.leaving[d.sandbox.info.ID] == d && !d.begun && d.held == 0 && !time.Now().Before(d.at)
 	d.begun = d.begun || isTime
 	m.mu.Unlock()
 	if isTime {
@@ -74,8 +74,8 @@ func (m *Manager) remove(d *departure) {
 	close(d.gone)
 }
 
-// keep puts off the departure of a sandbox, or waits until the sandbox has left. The caller must tell then whether
-// it has got the sandbox: the departure is called off, or comes at its time.
+// keep puts off the departure of a sandbox, or waits until the sandbox has left. The caller must then call tell with
+// whether it has got the sandbox: true calls the departure off, false lets it happen at its time.
 func (m *Manager) keep(ctx context.Context, id string) (tell func(isKept bool), err error) {
 	m.mu.Lock()
 	d := m.leaving[id]

@@ -313,11 +313,11 @@ func TestCloseAfterGivesASandboxGrace(t *testing.T) {
 	}
 }
 
-// A call that does not get the sandbox puts its removal off at most.
+// A call that does not get the sandbox only delays its removal.
 func TestAFailedCallCallsNoRemovalOff(t *testing.T) {
 	m := newFake(t, &sandboxtest.Fake{})
 	sb := create(t, m, sandbox.Config{}, sandbox.Named("box"))
-	if err := sb.CloseAfter(50 * time.Millisecond); err != nil {
+	if err := sb.CloseAfter(time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := m.Create(t.Context(), sandbox.Config{}, sandbox.Named("box")); !errors.Is(err, sandbox.ErrExists) {
@@ -341,10 +341,10 @@ func TestTheLaterTimeOfACloseAfterCounts(t *testing.T) {
 		}
 		handles = append(handles, sb)
 	}
-	if err := errors.Join(handles[0].CloseAfter(50*time.Millisecond), handles[1].CloseAfter(time.Hour)); err != nil {
+	if err := errors.Join(handles[0].CloseAfter(500*time.Millisecond), handles[1].CloseAfter(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(700 * time.Millisecond)
 	if infos, err := m.List(t.Context()); err != nil || len(infos) != 1 {
 		t.Errorf("there are %+v, %v", infos, err)
 	}

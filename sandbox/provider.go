@@ -70,7 +70,8 @@ type Execution interface {
 	// Signal sends to the command's process group, or to all that it started.
 	Signal(sig syscall.Signal, tree bool) error
 	// Wait returns the Result without the output, once the command and all that it has
-	// started have ended. The error may be a *NotRunError.
+	// started have ended. The error may be a *NotRunError. Several goroutines may call Wait at once, and again
+	// after it has returned: each call gets the same Result.
 	Wait(ctx context.Context) (Result, error)
 	// Close releases the command. A command that still runs and is not detached is killed.
 	Close() error

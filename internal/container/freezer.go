@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freezingPatience is the longest time of a freeze that succeeds: a process can wait for a disk. On v2 it is that
-// of libcontainer.
+// freezingPatience bounds a freeze: a process can wait for a disk. On v2 it is libcontainer's bound, since a
+// shorter one would thaw a container that runc is freezing.
 func freezingPatience(groups map[string]string) time.Duration {
 	if groups["freezer"] != "" {
 		return 2 * time.Second

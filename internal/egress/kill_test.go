@@ -157,14 +157,24 @@ func TestPruneRemovesTheFilesOfAKilledParent(t *testing.T) {
 	if err := s.fetch("good.example"); err != nil {
 		t.Error(err)
 	}
-	for _, id := range append(parents(t, e), workers(t, e)...) {
+	above := parents(t, e)
+	both := slices.Concat(above, workers(t, e))
+	for _, id := range above {
 		kill(t, id)
 	}
+	eventually(t, "the end of the parent and its worker", func() bool {
+		return !slices.ContainsFunc(both, func(id process.ID) bool { return id.Lives() })
+	})
 	prune("with a sandbox", has)
 	if err := os.RemoveAll(e.boxDir("box")); err != nil {
 		t.Fatal(err)
 	}
-	prune("without a parent", 0)
+	eventually(t, "nothing is left", func() bool { // the last thread of the parent closes the socket
+		if err := e.Prune(); err != nil {
+			t.Fatal(err)
+		}
+		return files() == 0
+	})
 }
 
 // A worker ends with its parent, even if it is stopped.

@@ -13,7 +13,7 @@ import (
 )
 
 // catchSignals must come before the process starts, so that none of its signals is missed. No signal ends
-// this program half way, also not SIGPIPE when the reader of its messages has gone: the caller gets
+// this program half way, not even SIGPIPE when the reader of its messages has gone: the caller gets
 // either a container or none.
 func catchSignals() <-chan os.Signal {
 	// The kernel does not merge signals that are forwarded, so this program must not,

@@ -182,8 +182,8 @@ func (s *Streams) Begin() {
 }
 
 // Finish returns when all output has been read, with the errors of the caller's writers,
-// or with ErrNotTaken when ctx is done first. After ErrNotTaken a write to a caller's writer that has begun can go on,
-// and no other begins. The command's processes are gone by now;
+// or with ErrNotTaken when ctx is done first. After ErrNotTaken at most one more write to each of the caller's
+// writers can happen. The command's processes are gone by now;
 // other processes with an end of a pipe are not waited for.
 func (s *Streams) Finish(ctx context.Context) error {
 	if s.input != nil {

@@ -25,7 +25,7 @@ func (o *opened) attach(sandbox *os.File, m Member) error {
 	if err != nil {
 		return err
 	}
-	if err := askNobody(sandbox); err != nil {
+	if err := disableSolicits(sandbox); err != nil {
 		return err
 	}
 	used, err := o.router.resumeTraffic(m.Link, silent)

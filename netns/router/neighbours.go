@@ -10,11 +10,11 @@ import (
 	"github.com/sandbox-runtime/sandbox-runtime/netns"
 )
 
-// askNobody has the sandbox's end of a link look for no neighbours: the gateways are known, and there are no
-// others. The kernel has one table of neighbours for all network namespaces of the host, and keeps an
+// disableSolicits has the sandbox's end of a link look for no neighbours: the gateways are known, and there are
+// no others. The kernel has one table of neighbours for all network namespaces of the host, and keeps an
 // entry that waits for an answer (net/core/neighbour.c: neigh_forced_gc()). A sandbox could fill the table, and
 // the host would find no new neighbours. Without questions an entry fails at once.
-func askNobody(sandbox *os.File) error {
+func disableSolicits(sandbox *os.File) error {
 	return netns.Do(sandbox, func() error {
 		for _, f := range families {
 			for _, questions := range []string{"mcast_solicit", "app_solicit"} {

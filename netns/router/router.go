@@ -192,8 +192,13 @@ func (r Router) changeLocked(f func(namespace *os.File) error) error {
 	}
 	defer namespace.Close()
 	earlier := r.finishSevering(namespace) // an error keeps no other sandbox connected
-	if err := errors.Join(f(namespace), earlier); err != nil {
-		return err
+	if err := f(namespace); err != nil {
+		return errors.Join(err, earlier)
+	}
+	if earlier != nil { // f can have finished this, too
+		if err := r.finishSevering(namespace); err != nil {
+			return err
+		}
 	}
 	if used, err := isUsed(namespace); used || err != nil {
 		return err

@@ -66,18 +66,15 @@ func (r Router) finishSevering(namespace *os.File) error {
 // forgetSevered removes the sandboxes from the host's table, and their tracked connections from the router and
 // the host.
 func (r Router) forgetSevered(namespace *os.File, s severed) error {
-	if err := r.leaveHost(s.Addresses); err != nil {
-		return err
-	}
-	for _, a := range s.Addresses {
-		if err := errors.Join(forgetAll(namespace, a), forgetAll(nil, a)); err != nil {
-			return err
-		}
+	errs := []error{r.leaveHost(s.Addresses)}
+	for _, a := range s.Addresses { // an error about one keeps no other connected
+		errs = append(errs, forgetAll(namespace, a), forgetAll(nil, a))
 		if len(s.Others) > 0 { // they can have opened connections to the address
-			if err := forgetConnections(namespace, a, noneStays); err != nil {
-				return err
-			}
+			errs = append(errs, forgetConnections(namespace, a, noneStays))
 		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	return statedir.RemoveJSON(r.severedFile())
 }

@@ -298,9 +298,10 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 	}
 	switch r.Op {
 	case launch.OpRemove:
+		was := c.tiedAs(r.ID)
 		err := c.server.remove(ctx, r.ID, c.peer, c.server.core.Remove)
 		if err == nil {
-			c.untie(r.ID)
+			c.untie(was)
 		}
 		return &launch.Answer{}, err
 	case launch.OpInfo:
@@ -501,7 +502,9 @@ func (s *Server) remove(ctx context.Context, id string, p *peer, remove removal)
 
 // abandon removes a sandbox that its client has not kept. A later sandbox with the name stays.
 func (s *Server) abandon(ctx context.Context, made spec.Info, p *peer) error {
-	now, err := s.core.Info(context.WithoutCancel(ctx), made.ID)
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
+	defer cancel()
+	now, err := s.core.Info(looking, made.ID)
 	if err == nil && !now.Created.Equal(made.Created) {
 		return nil
 	}

@@ -115,6 +115,7 @@ type running struct {
 // kills a command that is not detached.
 func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 	r.asked = make(chan struct{})
+	client := ctx // ends with the client, and not when the launcher drains
 	ctx, cancel := context.WithCancel(ctx)
 	var telling sync.WaitGroup
 	defer func() {
@@ -162,10 +163,26 @@ func (c *call) stay(ctx context.Context, h *handle, r *running) (err error) {
 	if err != nil {
 		return err
 	}
-	defer c.server.ended(h, result)
-	return c.answerFrom(ctx, func() (*launch.Answer, error) {
-		return &launch.Answer{Result: launch.NewWireResult(result)}, nil
-	})
+	c.server.ended(h, result)
+	c.result(client, result)
+	return nil
+}
+
+// result sends a Result. A client can take it late, and a Result that is lost cannot be asked for again. So only the
+// paths of changed files are bounded: a client that does not read its Results gets the next ones without them.
+func (c *call) result(client context.Context, r spec.Result) {
+	body := c.encode(&launch.Answer{Result: launch.NewWireResult(r)})
+	if len(body) > smallAnswer {
+		if c.peer.results.TryAcquire(1) {
+			defer c.peer.results.Release(1)
+		} else {
+			r.Files = &spec.Files{Truncated: true}
+			body = c.encode(&launch.Answer{Result: launch.NewWireResult(r)})
+		}
+	}
+	if body != nil {
+		_ = c.channel.Send(client, body) // listen notices a client that is gone
+	}
 }
 
 // ended updates the state of the sandbox after the end of a command.

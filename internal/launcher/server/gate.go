@@ -12,6 +12,8 @@ type gates struct {
 	reads *semaphore.Weighted
 	// answers has a place for each answer with records, until it is sent.
 	answers *semaphore.Weighted
+	// results has a place for each Result with many paths, until it is sent.
+	results *semaphore.Weighted
 	// lists has a place for each call that sends lists, with the layers that it has open.
 	lists *semaphore.Weighted
 	// builds has a place for each call that reads the content of an image. A child process with up to
@@ -25,6 +27,7 @@ const (
 	maxLong    = 4
 	maxReads   = 8
 	maxAnswers = 4
+	maxResults = 16
 	maxLists   = 4
 	maxBuilds  = 1 // images.User has a bound that holds for one at a time
 	rootShare  = 16
@@ -38,6 +41,6 @@ func newGates(r *Rule) gates {
 	return gates{
 		long: semaphore.NewWeighted(share * maxLong), reads: semaphore.NewWeighted(share * maxReads),
 		answers: semaphore.NewWeighted(share * maxAnswers), lists: semaphore.NewWeighted(share * maxLists),
-		builds: semaphore.NewWeighted(share * maxBuilds),
+		builds: semaphore.NewWeighted(share * maxBuilds), results: semaphore.NewWeighted(share * maxResults),
 	}
 }

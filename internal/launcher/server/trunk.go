@@ -131,10 +131,20 @@ func (t *trunk) tie(i spec.Info) {
 	t.tied[i.ID] = i
 }
 
-func (t *trunk) untie(id string) {
+// tiedAs is the note of a sandbox. It is empty if the sandbox is not tied.
+func (t *trunk) tiedAs(id string) spec.Info {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.tied, id)
+	return t.tied[id]
+}
+
+// untie forgets a sandbox, but no later one with its name.
+func (t *trunk) untie(was spec.Info) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.tied[was.ID].Created.Equal(was.Created) {
+		delete(t.tied, was.ID)
+	}
 }
 
 // removeTime bounds the removal of a sandbox whose client is gone.
