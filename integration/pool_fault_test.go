@@ -54,6 +54,10 @@ func TestPoolOnAFullDisk(t *testing.T) {
 			if err := p.boxOf(storage); err != nil { // has the pool make blanks of this kind
 				t.Fatal(err)
 			}
+			eventually(t, "the removal is finished", func() bool { // else it makes room on the full disk
+				stats := p.stats()
+				return stats.Total == stats.Ready && len(s.blanks()) == stats.Ready
+			})
 			fillWithNames(t, disk)
 			failures := p.stats().Failed
 			if _, err := p.ResizePool(t.Context(), sandbox.PoolConfig{Min: 6, Max: 6}); err != nil {
