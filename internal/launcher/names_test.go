@@ -36,6 +36,16 @@ func groupsOf(t *testing.T, l *Launcher, id string) (names []string) {
 	return slices.Compact(names)
 }
 
+// moveSandbox gives a sandbox another id, as a claim does with a blank.
+func moveSandbox(t *testing.T, l *Launcher, from, to string) {
+	t.Helper()
+	for _, dir := range []string{l.State, l.Sandboxes()} {
+		if err := os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A claim that is killed leaves the directory of its blank, without any file. The objects that the
 // directory's id names are those of the new sandbox.
 func TestADirectoryWithTheFirstIDOfAnotherSandbox(t *testing.T) {
@@ -46,10 +56,7 @@ func TestADirectoryWithTheFirstIDOfAnotherSandbox(t *testing.T) {
 		l := newTestLauncher(t)
 		up(t, l, "first", spec.Config{Storage: spec.StorageDisk})
 		l.Close()
-		move := func(dir string) error { return os.Rename(filepath.Join(dir, "first"), filepath.Join(dir, "second")) }
-		if err := errors.Join(move(l.State), move(l.Sandboxes())); err != nil {
-			t.Fatal(err)
-		}
+		moveSandbox(t, l, "first", "second")
 		left, err := statedir.Make(l.Sandboxes(), "first")
 		if err != nil {
 			t.Fatal(err)
@@ -84,10 +91,7 @@ func TestTheFirstIDOfAnotherSandboxIsTaken(t *testing.T) {
 	l := newTestLauncher(t)
 	up(t, l, "sb-first", spec.Config{Storage: spec.StorageDisk})
 	l.Close()
-	move := func(dir string) error { return os.Rename(filepath.Join(dir, "sb-first"), filepath.Join(dir, "second")) }
-	if err := errors.Join(move(l.State), move(l.Sandboxes())); err != nil {
-		t.Fatal(err)
-	}
+	moveSandbox(t, l, "sb-first", "second")
 	create := func() {
 		t.Helper()
 		sb, err := l.Create(t.Context(), launch.Create{Name: "sb-first"}, Sources{})
@@ -124,10 +128,7 @@ func TestACgroupKeepsItsNameWhenTheIDChanges(t *testing.T) {
 		t.Fatalf("%v, want one with a name of its own: %s", names, first.session.Group.Path())
 	}
 	l.Close()
-	move := func(dir string) error { return os.Rename(filepath.Join(dir, "first"), filepath.Join(dir, "second")) }
-	if err := errors.Join(move(l.State), move(l.Sandboxes())); err != nil {
-		t.Fatal(err)
-	}
+	moveSandbox(t, l, "first", "second")
 	second, err := l.Open(t.Context(), "second")
 	if err != nil {
 		t.Fatal(err)

@@ -298,12 +298,7 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 	}
 	switch r.Op {
 	case launch.OpRemove:
-		was := c.tiedAs(r.ID)
-		err := c.server.remove(ctx, r.ID, c.peer, c.server.core.Remove)
-		if err == nil {
-			c.untie(was)
-		}
-		return &launch.Answer{}, err
+		return &launch.Answer{}, c.remove(ctx, r.ID)
 	case launch.OpInfo:
 		return nil, c.answerFrom(ctx, func() (*launch.Answer, error) {
 			i, err := c.server.core.Info(ctx, r.ID)
@@ -478,35 +473,4 @@ func (c *call) list(ctx context.Context) (*launch.Answer, error) {
 		c.log().Error("list the sandboxes", "error", err)
 	}
 	return &launch.Answer{List: seen}, nil
-}
-
-// A removal is Remove or Abandon of a Core.
-type removal func(ctx context.Context, id string, may func(owner uint32) bool) error
-
-// remove removes a sandbox. It goes on if the client disconnects.
-func (s *Server) remove(ctx context.Context, id string, p *peer, remove removal) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
-	defer cancel()
-	s.handles.drop(id)
-	may := p.owns
-	if p.all {
-		may = nil
-	}
-	if err := remove(ctx, id, may); err != nil {
-		return err
-	}
-	p.removed(id)
-	s.events.removed(id)
-	return nil
-}
-
-// abandon removes a sandbox that its client has not kept. A later sandbox with the name stays.
-func (s *Server) abandon(ctx context.Context, made spec.Info, p *peer) error {
-	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
-	defer cancel()
-	now, err := s.core.Info(looking, made.ID)
-	if err == nil && !now.Created.Equal(made.Created) {
-		return nil
-	}
-	return s.remove(ctx, made.ID, p, s.core.Abandon)
 }

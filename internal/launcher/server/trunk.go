@@ -147,9 +147,6 @@ func (t *trunk) untie(was spec.Info) {
 	}
 }
 
-// removeTime bounds the removal of a sandbox whose client is gone.
-const removeTime = time.Minute
-
 // removeTied removes the sandboxes that end with the connection. Call it after the end of all
 // calls: then nobody changes t.tied any more.
 func (t *trunk) removeTied() {
