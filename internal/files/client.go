@@ -36,8 +36,8 @@ const (
 	giveUpAfter = 10 * time.Second
 	// maxCalls are under way at once; others wait.
 	maxCalls = 64
-	// maxLate answers may be owed to callers that have gone, before the server
-	// is given up.
+	// maxLate is the number of callers that may have gone giveUpAfter ago, and whose answers have not come.
+	// Beyond that the server is given up.
 	maxLate = 16
 	// waitTime is how long a server may take to say why it has ended.
 	waitTime = 5 * time.Second
@@ -82,8 +82,10 @@ type pending struct {
 	since  time.Time
 	// patient calls are answered when there is something to say.
 	patient bool
-	// late: nobody waits any more.
-	late bool
+	// left is the time at which the caller has gone; zero: the caller waits.
+	left time.Time
+	// holds says that the answer ends the call's place among the calls under way: the caller has gone.
+	holds bool
 }
 
 // NewClient takes over the pipes to and from a server, and the server.
@@ -120,6 +122,7 @@ func (c *Client) fail(err error) {
 	c.over = err
 	for _, p := range c.pending {
 		p.cancel(err)
+		c.endPlace(p)
 	}
 	c.mu.Unlock()
 	close(c.done)
@@ -179,15 +182,24 @@ func (c *Client) deliver(a *answer) error {
 		return fmt.Errorf("the server of the files answers call %d, which does not exist", a.id)
 	}
 	delete(c.pending, a.id)
+	c.endPlace(p)
 	if a.handle != 0 {
 		c.open++
 	}
-	if !p.late {
+	if p.left.IsZero() {
 		p.answer <- a
 	} else if a.handle != 0 {
 		c.letGo(a.handle)
 	}
 	return nil
+}
+
+// endPlace ends the place of a call whose caller has gone. The caller of endPlace holds mu.
+func (c *Client) endPlace(p *pending) {
+	if p.holds {
+		p.holds = false
+		c.calls.Release(1)
+	}
 }
 
 // call asks, and waits for the answer. Its error is ctx's, one of the connection, or the
@@ -197,11 +209,16 @@ func (c *Client) call(ctx context.Context, r request) (*answer, error) {
 }
 
 func (c *Client) ask(ctx context.Context, r request, patient bool) (*answer, error) {
+	isOwed := false
 	if !patient {
 		if err := c.calls.Acquire(ctx, 1); err != nil {
 			return nil, err
 		}
-		defer c.calls.Release(1)
+		defer func() {
+			if !isOwed {
+				c.calls.Release(1)
+			}
+		}()
 	}
 	if err := c.running(ctx); err != nil {
 		return nil, err
@@ -212,17 +229,21 @@ func (c *Client) ask(ctx context.Context, r request, patient bool) (*answer, err
 	if err := c.register(p, &r); err != nil {
 		return nil, err
 	}
-	if err := c.send(ctx, r.encode()); err != nil {
-		c.abandon(r.id, p)
-		return nil, err
+	isSent, err := c.send(ctx, r.encode())
+	if err == nil {
+		select {
+		case a := <-p.answer:
+			return a, codeError(a.code)
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
 	}
-	select {
-	case a := <-p.answer:
-		return a, codeError(a.code)
-	case <-ctx.Done():
-		c.abandon(r.id, p)
-		return nil, context.Cause(ctx)
+	if isSent {
+		isOwed = c.abandon(r.id, p)
+	} else {
+		c.forget(r.id)
 	}
+	return nil, err
 }
 
 // running asks first where the server was silent the last time.
@@ -250,40 +271,38 @@ func (c *Client) register(p *pending, r *request) error {
 	return nil
 }
 
-// abandon has nobody wait for an answer that may still come.
-func (c *Client) abandon(id uint32, p *pending) {
+// forget ends a call that was not sent.
+func (c *Client) forget(id uint32) {
 	c.mu.Lock()
-	var came *answer
-	late := 0
-	defer func() {
-		if late > maxLate {
-			c.fail(ErrSilent)
-		}
-	}()
 	defer c.mu.Unlock()
-	if c.pending[id] == p {
-		p.late = true
-		for _, other := range c.pending {
-			if other.late {
-				late++
-			}
-		}
-	} else {
-		select {
-		case came = <-p.answer: // at this moment
-		default:
-		}
-	}
-	if came != nil && came.handle != 0 {
-		c.letGo(came.handle)
-	}
+	delete(c.pending, id)
 }
 
-// send writes one frame. It is written to its end also when ctx is done meanwhile:
-// of half a frame the other end makes nothing any more.
-func (c *Client) send(ctx context.Context, frame []byte) error {
+// abandon notes that the caller has gone. It returns true if the answer can still come: the answer then ends the
+// call's place among the calls under way. Without that, the calls of many callers that go would be more than the
+// server takes.
+func (c *Client) abandon(id uint32, p *pending) (isOwed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pending[id] == p {
+		p.left, p.holds = time.Now(), c.over == nil && !p.patient
+		return p.holds
+	}
+	select {
+	case came := <-p.answer: // at this moment
+		if came.handle != 0 {
+			c.letGo(came.handle)
+		}
+	default:
+	}
+	return false
+}
+
+// send writes one frame, to its end also when ctx is done meanwhile: half a frame would make all later frames
+// unreadable. isSent says that writing has begun.
+func (c *Client) send(ctx context.Context, frame []byte) (isSent bool, err error) {
 	if c.sending.Acquire(ctx, 1) != nil {
-		return context.Cause(ctx)
+		return false, context.Cause(ctx)
 	}
 	written := make(chan error, 1)
 	write := func() {
@@ -299,13 +318,13 @@ func (c *Client) send(ctx context.Context, frame []byte) error {
 	c.mu.Unlock()
 	if over != nil {
 		c.sending.Release(1)
-		return over
+		return false, over
 	}
 	select {
 	case err := <-written:
-		return c.unsent(ctx, err)
+		return true, c.unsent(ctx, err)
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return true, context.Cause(ctx)
 	}
 }
 
@@ -342,7 +361,7 @@ func (c *Client) letGo(handle uint32) {
 	c.workers.Go(func() { // which Close waits for: there are others still
 		ctx, cancel := context.WithTimeout(context.Background(), giveUpAfter)
 		defer cancel()
-		_ = c.send(ctx, (&request{op: opClose, handle: handle}).encode()) // it is gone with the server
+		_, _ = c.send(ctx, (&request{op: opClose, handle: handle}).encode()) // it is gone with the server
 	})
 }
 
@@ -356,11 +375,11 @@ func (c *Client) attend() {
 			return
 		case <-ticker.C:
 		}
-		silent, idle := c.state()
+		silent, idle, owed := c.state()
 		switch {
 		case idle > c.options.Idle:
 			c.fail(ErrEnded)
-		case silent > giveUpAfter:
+		case silent > giveUpAfter, owed > maxLate:
 			c.fail(ErrSilent)
 		case silent > askAfter:
 			c.inquire()
@@ -368,23 +387,30 @@ func (c *Client) attend() {
 	}
 }
 
-// state is how long somebody has waited without hearing anything, and how long
-// the server has been of no use.
-func (c *Client) state() (silent, idle time.Duration) {
+// state is how long somebody has waited without hearing anything, how long the server has been of no use, and how
+// many answers are owed to callers that went more than giveUpAfter ago. It counts none while there is a reason for
+// the silence.
+func (c *Client) state() (silent, idle time.Duration, owed int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
 	used := c.open > 0
 	for _, p := range c.pending {
-		used = used || !p.late
-		if !p.late && !p.patient {
+		if !p.left.IsZero() {
+			if !c.quiet && now.Sub(p.left) > giveUpAfter {
+				owed++
+			}
+			continue
+		}
+		used = true
+		if !p.patient {
 			silent = max(silent, min(now.Sub(p.since), now.Sub(c.heard)))
 		}
 	}
 	if !used {
 		idle = now.Sub(c.heard)
 	}
-	return silent, idle
+	return silent, idle, owed
 }
 
 // inquire asks why the server is silent, and the server whether it is.
@@ -410,7 +436,7 @@ func (c *Client) inquire() {
 	if waits {
 		return
 	}
-	ping := &pending{answer: make(chan *answer, 1), cancel: func(error) {}, since: time.Now(), late: true}
+	ping := &pending{answer: make(chan *answer, 1), cancel: func(error) {}, since: time.Now(), left: time.Now()}
 	r := request{op: opPing}
 	if !c.sending.TryAcquire(1) {
 		return // somebody waits to send
@@ -420,6 +446,8 @@ func (c *Client) inquire() {
 		c.mu.Lock()
 		c.pinged = r.id
 		c.mu.Unlock()
-		_ = c.send(ctx, r.encode()) // the waiting call gets the answer
+		if isSent, _ := c.send(ctx, r.encode()); !isSent { // the waiting call gets the answer
+			c.forget(r.id)
+		}
 	}
 }

@@ -9,9 +9,12 @@ import (
 	"os"
 	"reflect"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // hostile is a server that the test plays.
@@ -187,18 +190,64 @@ func TestSilenceIsExplained(t *testing.T) {
 	}
 }
 
-// TestOweNoMoreThanSome: a server that leaves everybody waiting is given up.
-func TestOweNoMoreThanSome(t *testing.T) {
-	h := newHostile(t, Options{})
+// cancelled has n callers ask the server at once, and all of them go. It returns the ids of their calls.
+func (h *hostile) cancelled(t *testing.T, n int) (ids []uint32) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for n := 0; h.client.Err() == nil && n < 100*maxLate; n++ { // on a slow machine most ask nothing before their time is over
-		short, done := context.WithTimeout(t.Context(), time.Millisecond)
-		_, _ = h.client.Stat(short, "/f")
-		done()
+	var callers sync.WaitGroup
+	for range n {
+		callers.Go(func() {
+			if _, err := h.client.Stat(ctx, "/f"); !errors.Is(err, context.Canceled) {
+				t.Errorf("cancelled: %v", err)
+			}
+		})
 	}
-	if _, err := h.client.Stat(ctx, "/f"); err == nil || h.client.Err() == nil {
-		t.Errorf("got %v, and the client's %v", err, h.client.Err())
+	for range n {
+		ids = append(ids, h.hear(t).id)
+	}
+	cancel()
+	callers.Wait()
+	return ids
+}
+
+// TestManyMayGoAtOnce: a server that is slow with the answers stays, and gets no more calls than there is room for.
+func TestManyMayGoAtOnce(t *testing.T) {
+	h := newHostile(t, Options{})
+	owed := h.cancelled(t, maxCalls)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := h.client.Stat(ctx, "/late"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("without room: %v", err)
+	}
+	for _, id := range owed {
+		h.say(t, (&answer{id: id}).encode())
+	}
+	got := make(chan error, 1)
+	go func() {
+		_, err := h.client.Stat(t.Context(), "/next")
+		got <- err
+	}()
+	r := h.hear(t)
+	if r.name != "/next" {
+		t.Errorf("the server got %+v", r)
+	}
+	h.say(t, (&answer{id: r.id, code: uint32(syscall.ENOENT)}).encode())
+	if err := <-got; !errors.Is(err, syscall.ENOENT) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestOweNoMoreThanSome: a server that gives no answers is given up, also if no caller waits.
+func TestOweNoMoreThanSome(t *testing.T) {
+	t.Parallel() // it takes giveUpAfter
+	h := newHostile(t, Options{})
+	h.cancelled(t, maxLate+1)
+	select {
+	case <-h.client.done:
+	case <-time.After(giveUpAfter + testhost.Patience):
+	}
+	if err := h.client.Err(); !errors.Is(err, ErrSilent) {
+		t.Errorf("got %v", err)
 	}
 }
 
