@@ -14,6 +14,10 @@ import (
 // A stuck provider has sandboxes with a process that does not end.
 type stuck struct{ sandboxtest.Fake }
 
+func (s *stuck) Create(ctx context.Context, r sandbox.Request) (sandbox.Instance, error) {
+	return plain(s.Fake.Create(ctx, r))
+}
+
 func (*stuck) Remove(ctx context.Context, _ string) error {
 	<-ctx.Done()
 	return ctx.Err()

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/layer"
@@ -189,15 +190,22 @@ func (p *isolated) Open(ctx context.Context, id string) (Instance, error) {
 }
 
 func (p *isolated) Remove(ctx context.Context, id string) error {
+	return p.remove(ctx, id, time.Time{})
+}
+
+// remove removes a sandbox. If created is not zero, a sandbox that was made at another time stays.
+func (p *isolated) remove(ctx context.Context, id string, created time.Time) error {
 	client, err := p.reach(ctx)
 	if err != nil {
 		return err
 	}
-	if info, err := client.Info(ctx, id); err == nil {
+	info, err := client.Info(ctx, id)
+	if err == nil && (created.IsZero() || created.Equal(info.Created)) {
 		_, err = recoverTrees(ctx, client, info.Config.Overlays)
-		return errors.Join(client.Remove(ctx, id), err)
+	} else {
+		err = nil // the removal says whether there is a sandbox
 	}
-	return client.Remove(ctx, id)
+	return errors.Join(client.RemoveCreated(ctx, id, created), err)
 }
 
 func (p *isolated) List(ctx context.Context) ([]Info, error) {
@@ -226,6 +234,10 @@ type isolatedInstance struct {
 }
 
 func (i *isolatedInstance) Info() Info { return i.info }
+
+func (i *isolatedInstance) Remove(ctx context.Context) error {
+	return i.provider.remove(ctx, i.info.ID, i.info.Created)
+}
 
 func (i *isolatedInstance) Start(ctx context.Context, c Command, stdio [3]*os.File) (Execution, error) {
 	return ask(ctx, i.provider, func(client *launch.Client) (Execution, error) {

@@ -107,6 +107,18 @@ func (p *local) Remove(_ context.Context, id string) error {
 	return nil
 }
 
+// Remove removes this sandbox. A later one with its id stays.
+func (i *localInstance) Remove(context.Context) error {
+	p := i.provider
+	p.mu.Lock()
+	if p.sandboxes[i.info.ID] == i {
+		delete(p.sandboxes, i.info.ID)
+	}
+	p.mu.Unlock()
+	i.end()
+	return nil
+}
+
 func (p *local) List(context.Context) ([]Info, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

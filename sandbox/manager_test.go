@@ -361,4 +361,13 @@ type removals struct{ sandbox.Provider }
 
 var errStuck = errors.New("stuck")
 
+func (r removals) Create(ctx context.Context, request sandbox.Request) (sandbox.Instance, error) {
+	return plain(r.Provider.Create(ctx, request))
+}
+
 func (removals) Remove(context.Context, string) error { return errStuck }
+
+// plain returns an instance without any optional ability.
+func plain(i sandbox.Instance, err error) (sandbox.Instance, error) {
+	return struct{ sandbox.Instance }{i}, err
+}

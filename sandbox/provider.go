@@ -46,7 +46,7 @@ type Request struct {
 }
 
 // An Instance is one sandbox of a provider. Interfaces of their own are for optional
-// abilities: [Describer], [Meter], [Pauser], [Updater], [NetworkChanger], [WorkspaceSetter], [Undoer],
+// abilities: [Remover], [Describer], [Meter], [Pauser], [Updater], [NetworkChanger], [WorkspaceSetter], [Undoer],
 // [Snapshotter], [Attacher], [Filer], [Dialer].
 type Instance interface {
 	// Info describes it as it was when it was made or opened.
@@ -95,6 +95,12 @@ type Events interface {
 	// type EventLost.
 	Next(ctx context.Context) (Event, error)
 	Close() error
+}
+
+// A Remover removes this Instance, as [Provider].Remove does with its id. A later sandbox that has the id by
+// then stays. Without a Remover, [Sandbox.Close] removes the sandbox that has the id.
+type Remover interface {
+	Remove(ctx context.Context) error
 }
 
 // A Describer asks for an Instance's Info anew.

@@ -183,7 +183,8 @@ const removeTime = 30 * time.Second
 // Close ends all that runs in the sandbox and removes the sandbox. Calls under way end
 // with a Result of status lost, or an error. After Close no process of the
 // sandbox runs, and the name is free. The launcher removes cgroups and files right after;
-// [Manager.Close] waits for these. If another process has removed the sandbox, that is no error.
+// [Manager.Close] waits for these. If another process has removed the sandbox, that is no error, and a
+// later sandbox with the name stays.
 //
 // Close is safe to call twice, also from several goroutines; after an error it tries
 // again.
@@ -200,7 +201,7 @@ func (s *Sandbox) Close() error {
 	s.files.close()
 	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
 	defer cancel()
-	err := s.provider.Remove(ctx, s.info.ID)
+	err := s.remove(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("removal has taken more than %s: a killed process has not ended, or the launcher does not answer; run \"prune\" later: %w", removeTime, err)
 	}
@@ -209,4 +210,12 @@ func (s *Sandbox) Close() error {
 	}
 	s.removed = true
 	return nil
+}
+
+// remove removes the sandbox, and no later one with its id if the provider can tell them apart.
+func (s *Sandbox) remove(ctx context.Context) error {
+	if r, ok := s.instance.(Remover); ok {
+		return r.Remove(ctx)
+	}
+	return s.provider.Remove(ctx, s.info.ID)
 }

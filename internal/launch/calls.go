@@ -6,6 +6,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
 )
@@ -97,7 +98,12 @@ func (c *Client) do(ctx context.Context, r *Request, files ...*os.File) error {
 // Remove ends a sandbox and removes all of it. It may be called again: one that
 // does not exist is no error.
 func (c *Client) Remove(ctx context.Context, id string) error {
-	return c.do(ctx, &Request{Op: OpRemove, ID: id})
+	return c.RemoveCreated(ctx, id, time.Time{})
+}
+
+// RemoveCreated is Remove for the sandbox that was made at this time. A later sandbox with the id stays.
+func (c *Client) RemoveCreated(ctx context.Context, id string, created time.Time) error {
+	return c.do(ctx, &Request{Op: OpRemove, ID: id, Created: created})
 }
 
 // Info describes one sandbox.

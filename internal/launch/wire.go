@@ -57,6 +57,8 @@ type Request struct {
 	Op Op `json:"op"`
 	// ID of the sandbox, for all but create, list, pool, events and operations on images.
 	ID string `json:"id,omitempty"`
+	// Created is the time at which the sandbox to remove was made. The zero time permits each.
+	Created time.Time `json:"created,omitzero"`
 	// Exec to attach to.
 	Exec   string       `json:"exec,omitempty"`
 	Create *Create      `json:"create,omitempty"`

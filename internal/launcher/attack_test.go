@@ -46,9 +46,9 @@ func TestRemoveIfAsksAboutTheOwner(t *testing.T) {
 	asked := -1
 	remove := func(may bool) {
 		t.Helper()
-		err := l.RemoveIf(t.Context(), "x", func(owner uint32) bool { asked = int(owner); return may })
-		if err != nil || asked != int(sb.Owner()) {
-			t.Errorf("asked about %d: %v", asked, err)
+		did, err := l.RemoveIf(t.Context(), "x", Which{Owner: func(owner uint32) bool { asked = int(owner); return may }})
+		if err != nil || did != may || asked != int(sb.Owner()) {
+			t.Errorf("asked about %d: %t, %v", asked, did, err)
 		}
 	}
 	remove(false)
@@ -58,6 +58,36 @@ func TestRemoveIfAsksAboutTheOwner(t *testing.T) {
 	remove(true)
 	if _, err := l.Open(t.Context(), "x"); !errors.Is(err, launch.ErrNotFound) {
 		t.Errorf("one's own: %v", err)
+	}
+}
+
+// A removal of one sandbox leaves a later sandbox with the name alone.
+func TestRemoveIfAsksAboutTheTime(t *testing.T) {
+	l := newTestLauncher(t)
+	created := func() time.Time {
+		t.Helper()
+		i, err := up(t, l, "x", spec.Config{}).Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i.Created
+	}
+	first := created()
+	if did, err := l.RemoveIf(t.Context(), "x", Which{Created: first}); !did || err != nil {
+		t.Fatalf("the first: %t, %v", did, err)
+	}
+	second := created()
+	if did, err := l.RemoveIf(t.Context(), "x", Which{Created: first}); did || err != nil {
+		t.Errorf("the first again: %t, %v", did, err)
+	}
+	if did, err := l.Abandon(t.Context(), "x", Which{Created: first}); did || err != nil {
+		t.Errorf("the first is abandoned: %t, %v", did, err)
+	}
+	if did, err := l.RemoveIf(t.Context(), "x", Which{Created: second}); !did || err != nil {
+		t.Errorf("the second: %t, %v", did, err)
+	}
+	if _, err := l.Open(t.Context(), "x"); !errors.Is(err, launch.ErrNotFound) {
+		t.Errorf("then: %v", err)
 	}
 }
 

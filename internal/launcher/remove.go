@@ -30,25 +30,53 @@ import (
 // Errors: [launch.ErrBusy] if another process makes or changes the sandbox for too long;
 // [launch.ErrNotFound] for a container that is no sandbox.
 func (l *Launcher) Remove(ctx context.Context, id string) error {
-	ends := func(owner uint32) []uint32 { return []uint32{owner, 0} }
-	if err := l.removeWhere(ctx, id, ends, func(record.Record, error) bool { return true }); err != nil {
+	if _, err := l.RemoveIf(ctx, id, Which{}); err != nil {
 		return err
 	}
 	return l.ForgetLevel(id, 0) // the name may have had no sandbox
 }
 
-// RemoveIf is Remove if may returns true for the owner of the sandbox. Otherwise, or if the owner
-// is unknown, it does nothing. It calls may while no other process can change the sandbox:
-// before, another user's sandbox may have got the name.
-func (l *Launcher) RemoveIf(ctx context.Context, id string, may func(owner uint32) bool) error {
-	return l.removeWhere(ctx, id, ofOwner, func(r record.Record, err error) bool { return err == nil && may(r.UID) })
+// Which says which sandbox a removal may remove. The zero value permits each.
+type Which struct {
+	// Owner returns whether the sandbox of this user may be removed. Nil permits all users, and also a
+	// sandbox whose record is damaged.
+	Owner func(uid uint32) bool
+	// Created is the time at which the sandbox was made: a later sandbox with the name stays. The zero
+	// time permits each.
+	Created time.Time
 }
 
-// Abandon is RemoveIf for a sandbox whose owner has not removed it: the level stays. Nil allows all.
-func (l *Launcher) Abandon(ctx context.Context, id string, may func(owner uint32) bool) error {
-	return l.removeWhere(ctx, id, ofNobody, func(r record.Record, err error) bool {
-		return may == nil || err == nil && may(r.UID)
+// permits checks a sandbox by its record, or by the error of reading the record.
+func (w Which) permits(r record.Record, err error) bool {
+	if err != nil {
+		return w.Owner == nil
+	}
+	return (w.Owner == nil || w.Owner(r.UID)) && (w.Created.IsZero() || w.Created.Equal(r.Created))
+}
+
+// RemoveIf is Remove for a sandbox that w permits. It returns false if w does not permit the sandbox
+// that has the name: then it has done nothing. It asks w while no other process can change the
+// sandbox: before, another sandbox may have got the name.
+func (l *Launcher) RemoveIf(ctx context.Context, id string, w Which) (bool, error) {
+	if w.Owner == nil {
+		return l.removeWhich(ctx, id, ofOwnerAndRoot, w)
+	}
+	return l.removeWhich(ctx, id, ofOwner, w)
+}
+
+// Abandon is RemoveIf for a sandbox whose owner has not removed it: the level stays.
+func (l *Launcher) Abandon(ctx context.Context, id string, w Which) (bool, error) {
+	return l.removeWhich(ctx, id, ofNobody, w)
+}
+
+// removeWhich is removeWhere for the sandbox that w permits. It returns false if there is another one.
+func (l *Launcher) removeWhich(ctx context.Context, id string, levelsToEnd func(owner uint32) []uint32, w Which) (bool, error) {
+	permitted := true
+	err := l.removeWhere(ctx, id, levelsToEnd, func(r record.Record, err error) bool {
+		permitted = w.permits(r, err)
+		return permitted
 	})
+	return permitted, err
 }
 
 // removeOnly is Remove if the sandbox has this PID 1.
@@ -56,9 +84,10 @@ func (l *Launcher) removeOnly(ctx context.Context, id string, init process.ID) e
 	return l.removeWhere(ctx, id, ofOwner, func(r record.Record, err error) bool { return err != nil || r.Init == init })
 }
 
-// ofOwner and ofNobody are the users whose levels a removal ends.
-func ofOwner(owner uint32) []uint32 { return []uint32{owner} }
-func ofNobody(uint32) []uint32      { return nil }
+// ofOwner, ofOwnerAndRoot and ofNobody are the users whose levels a removal ends.
+func ofOwner(owner uint32) []uint32        { return []uint32{owner} }
+func ofOwnerAndRoot(owner uint32) []uint32 { return []uint32{owner, 0} }
+func ofNobody(uint32) []uint32             { return nil }
 
 // removeWhere removes the sandbox if mayRemove permits that for its record. levelsToEnd returns, for the owner,
 // the users whose levels of sensitivity end.

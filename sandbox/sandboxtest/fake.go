@@ -165,6 +165,22 @@ func (f *Fake) Remove(_ context.Context, id string) error {
 	return i.remove()
 }
 
+// Remove implements [sandbox.Remover].
+func (i *instance) Remove(context.Context) error {
+	f := i.fake
+	f.mu.Lock()
+	there := f.sandboxes[i.info.ID]
+	isThere := there != nil && there.state == i.state // a later sandbox can have the id
+	if isThere {
+		delete(f.sandboxes, i.info.ID)
+	}
+	f.mu.Unlock()
+	if !isThere {
+		return sandbox.ErrNotFound
+	}
+	return i.remove()
+}
+
 // List implements [sandbox.Lister].
 func (f *Fake) List(context.Context) ([]sandbox.Info, error) {
 	f.mu.Lock()

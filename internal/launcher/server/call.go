@@ -298,7 +298,7 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 	}
 	switch r.Op {
 	case launch.OpRemove:
-		return &launch.Answer{}, c.remove(ctx, r.ID)
+		return &launch.Answer{}, c.remove(ctx, r.ID, r.Created)
 	case launch.OpInfo:
 		return nil, c.answerFrom(ctx, func() (*launch.Answer, error) {
 			i, err := c.server.core.Info(ctx, r.ID)

@@ -15,17 +15,20 @@ import (
 // Sources identify a client, and hold the files that the client has opened, by path.
 type Sources = launcher.Sources
 
+// Which says which sandbox a removal may remove.
+type Which = launcher.Which
+
 // A Core carries out requests that the rules allow. Of makes a Core of a *launcher.Launcher.
 type Core interface {
 	Create(ctx context.Context, r launch.Create, from Sources) (Sandbox, error)
 	Open(ctx context.Context, id string) (Sandbox, error)
 	// OpenStopped opens a sandbox that may have stopped, for Layers, Applied and Verify.
 	OpenStopped(ctx context.Context, id string) (Sandbox, error)
-	// Remove removes a sandbox. If may is not nil, Remove does nothing unless may returns true
-	// for the sandbox's owner.
-	Remove(ctx context.Context, id string, may func(owner uint32) bool) error
+	// Remove removes a sandbox that w permits. It returns false if the name has another sandbox, which
+	// stays. A missing sandbox is no error.
+	Remove(ctx context.Context, id string, w Which) (bool, error)
 	// Abandon is Remove, but the sandbox's level of sensitivity stays: its owner has not removed it.
-	Abandon(ctx context.Context, id string, may func(owner uint32) bool) error
+	Abandon(ctx context.Context, id string, w Which) (bool, error)
 	// ForgetLevel ends the level of a user's name that no sandbox has.
 	ForgetLevel(id string, uid uint32) error
 	Info(ctx context.Context, id string) (spec.Info, error)

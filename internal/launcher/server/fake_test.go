@@ -144,21 +144,22 @@ func (f *fakeCore) Open(ctx context.Context, id string) (Sandbox, error) {
 	return b.handle(), nil
 }
 
-func (f *fakeCore) Remove(_ context.Context, id string, may func(owner uint32) bool) error {
+func (f *fakeCore) Remove(_ context.Context, id string, w Which) (bool, error) {
 	f.first(&f.removing)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.unremovable != nil {
-		return f.unremovable
+		return true, f.unremovable
 	}
 	if b := f.boxes[id]; b != nil {
-		if may != nil && !may(b.now().Owner) {
-			return nil
+		i := b.now()
+		if w.Owner != nil && !w.Owner(i.Owner) || !w.Created.IsZero() && !w.Created.Equal(i.Created) {
+			return false, nil
 		}
 		b.set(spec.StateStopped)
 	}
 	delete(f.boxes, id)
-	return nil
+	return true, nil
 }
 
 // calls are the calls of Abandon and ForgetLevel.
@@ -168,12 +169,15 @@ func (f *fakeCore) calls() (abandoned, forgotten []string) {
 	return slices.Clone(f.abandoned), slices.Clone(f.forgotten)
 }
 
-// Abandon notes the id, and removes the box.
-func (f *fakeCore) Abandon(ctx context.Context, id string, may func(owner uint32) bool) error {
-	f.mu.Lock()
-	f.abandoned = append(f.abandoned, id)
-	f.mu.Unlock()
-	return f.Remove(ctx, id, may)
+// Abandon removes the box, and notes the id of a box that it has removed.
+func (f *fakeCore) Abandon(ctx context.Context, id string, w Which) (bool, error) {
+	removed, err := f.Remove(ctx, id, w)
+	if removed {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.abandoned = append(f.abandoned, id)
+	}
+	return removed, err
 }
 
 func (f *fakeCore) ForgetLevel(id string, uid uint32) error {

@@ -34,11 +34,11 @@ func boxed(s *launcher.Sandbox, err error) (Sandbox, error) {
 	return sandbox{s}, nil
 }
 
-func (c core) Remove(ctx context.Context, id string, may func(owner uint32) bool) error {
-	if may == nil {
-		return c.Launcher.Remove(ctx, id)
+func (c core) Remove(ctx context.Context, id string, w Which) (bool, error) {
+	if w.Owner == nil && w.Created.IsZero() {
+		return true, c.Launcher.Remove(ctx, id)
 	}
-	return c.RemoveIf(ctx, id, may)
+	return c.RemoveIf(ctx, id, w)
 }
 
 type sandbox struct{ *launcher.Sandbox }

@@ -10,43 +10,41 @@ import (
 // removeTime bounds the removal of a sandbox whose client is gone.
 const removeTime = time.Minute
 
-// remove removes a sandbox for its client. A sandbox that could not be removed stays tied.
-func (c *call) remove(ctx context.Context, id string) error {
+// remove removes a sandbox for its client. If created is not zero, a sandbox that was made at another
+// time stays. A sandbox that could not be removed stays tied.
+func (c *call) remove(ctx context.Context, id string, created time.Time) error {
 	was := c.tiedAs(id)
-	err := c.server.remove(ctx, id, c.peer, c.server.core.Remove)
-	if err == nil {
+	removed, err := c.server.remove(ctx, spec.Info{ID: id, Created: created}, c.peer, c.server.core.Remove)
+	if removed {
 		c.untie(was)
 	}
 	return err
 }
 
 // A removal is Remove or Abandon of a Core.
-type removal func(ctx context.Context, id string, may func(owner uint32) bool) error
+type removal func(ctx context.Context, id string, w Which) (bool, error)
 
-// remove removes a sandbox. It goes on if the client disconnects.
-func (s *Server) remove(ctx context.Context, id string, p *peer, remove removal) error {
+// remove removes the sandbox with the id and the time of i. It goes on if the client disconnects. It returns
+// false after an error, and if the name has another sandbox, which stays.
+func (s *Server) remove(ctx context.Context, i spec.Info, p *peer, remove removal) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
 	defer cancel()
-	s.handles.drop(id)
-	may := p.owns
+	s.handles.drop(i.ID)
+	which := Which{Owner: p.owns, Created: i.Created}
 	if p.all {
-		may = nil
+		which.Owner = nil
 	}
-	if err := remove(ctx, id, may); err != nil {
-		return err
+	permitted, err := remove(ctx, i.ID, which)
+	if err != nil || !permitted {
+		return false, err
 	}
-	p.removed(id)
-	s.events.removed(id)
-	return nil
+	p.removed(i.ID)
+	s.events.removed(i.ID)
+	return true, nil
 }
 
 // abandon removes a sandbox that its client has not kept. A later sandbox with the name stays.
 func (s *Server) abandon(ctx context.Context, made spec.Info, p *peer) error {
-	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
-	defer cancel()
-	now, err := s.core.Info(looking, made.ID)
-	if err == nil && !now.Created.Equal(made.Created) {
-		return nil
-	}
-	return s.remove(ctx, made.ID, p, s.core.Abandon)
+	_, err := s.remove(ctx, made, p, s.core.Abandon)
+	return err
 }

@@ -365,7 +365,7 @@ func TestTiedSandboxesEndWithTheConnection(t *testing.T) {
 	}
 	box(t, c, "free")
 	// Another takes the name of one.
-	if err := w.core.Remove(t.Context(), "again", nil); err != nil {
+	if _, err := w.core.Remove(t.Context(), "again", Which{}); err != nil {
 		t.Fatal(err)
 	}
 	box(t, w.client(t, 0), "again")
@@ -382,6 +382,46 @@ func TestTiedSandboxesEndWithTheConnection(t *testing.T) {
 }
 
 // A user that removes a name without a sandbox ends the level of the name, and of no other user's.
+// A client can remove the sandbox that it has made: a later one with the name stays, counts, and stays tied.
+func TestARemovalOfOneSandboxLeavesALaterOne(t *testing.T) {
+	w := newWorld(t, Rule{User: "1001", Sandboxes: 1})
+	conn, done := w.socket(t, 1001)
+	c, err := launch.NewClient(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tied := launch.Create{Name: "x", Tied: true}
+	first, err := c.Create(t.Context(), tied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.client(t, 1001).Remove(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	second, err := c.Create(t.Context(), tied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.RemoveCreated(t.Context(), "x", first.Created); err != nil {
+		t.Fatal(err)
+	}
+	if b := w.core.box("x"); b == nil || b.now().State != spec.StateRunning {
+		t.Fatal("the later sandbox was removed")
+	}
+	if _, err := c.Create(t.Context(), launch.Create{Name: "y"}); !errors.Is(err, launch.ErrRefused) {
+		t.Errorf("beyond the bound: %v", err)
+	}
+	c.Close()
+	<-done
+	if w.core.box("x") != nil {
+		t.Error("the later sandbox was not tied any more")
+	}
+	c = w.client(t, 1001)
+	if err := c.RemoveCreated(t.Context(), "x", second.Created); err != nil {
+		t.Errorf("no sandbox: %v", err)
+	}
+}
+
 func TestARemovalEndsTheLevelOfANameWithoutASandbox(t *testing.T) {
 	w := newWorld(t, Rule{User: "1001"}, Rule{User: "1002"})
 	box(t, w.client(t, 1002), "theirs")
@@ -538,7 +578,7 @@ func TestAHandleIsOpenedOnceAndDroppedWhenTheSandboxIsAnother(t *testing.T) {
 	held.Close()
 	// Another process replaces it.
 	old := w.core.box("box")
-	if err := w.core.Remove(t.Context(), "box", nil); err != nil {
+	if _, err := w.core.Remove(t.Context(), "box", Which{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.core.Create(t.Context(), launch.Create{Name: "box"}, Sources{}); err != nil {
@@ -642,7 +682,7 @@ func TestPeersAreKeptApart(t *testing.T) {
 	if i, err := a.Create(ctx, launch.Create{Name: "a2", Reuse: true}); err != nil || !i.Reused {
 		t.Errorf("one's own, at the limit: %+v, %v", i, err)
 	}
-	if err := w.core.Remove(ctx, "a", nil); err != nil { // by somebody else
+	if _, err := w.core.Remove(ctx, "a", Which{}); err != nil { // by somebody else
 		t.Fatal(err)
 	}
 	box(t, a, "a3")
@@ -808,7 +848,7 @@ func TestEvents(t *testing.T) {
 	}
 	next(events, spec.EventCreated, "other")
 	next(hers, spec.EventCreated, "other")
-	if err := w.core.Remove(t.Context(), "other", nil); err != nil {
+	if _, err := w.core.Remove(t.Context(), "other", Which{}); err != nil {
 		t.Fatal(err)
 	}
 	next(events, spec.EventRemoved, "other")
