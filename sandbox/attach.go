@@ -29,6 +29,7 @@ func attach(ctx context.Context, s *Sandbox, a Attacher, execID string, stdout, 
 		return nil, errors.Join(err, execution.Close())
 	}
 	p.captureKept(OutputLimit)
+	stdout, stderr = streams.Together(stdout, stderr)
 	if stdout != nil {
 		p.kept.out[0].to, p.stdout = stdout, nil
 	}

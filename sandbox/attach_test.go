@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -64,7 +66,18 @@ func (b *bench) Start(_ context.Context, c sandbox.Command, _ [3]*os.File) (sand
 	return p, nil
 }
 
-func (b *bench) Execs(context.Context) ([]sandbox.ExecInfo, error) { return nil, nil }
+func (b *bench) Execs(context.Context) ([]sandbox.ExecInfo, error) {
+	if b.play == nil {
+		return nil, nil
+	}
+	select {
+	case <-b.play.end:
+		return nil, nil
+	default:
+		return []sandbox.ExecInfo{{ID: b.play.id, Detached: true}}, nil
+	}
+}
+
 func (b *bench) Attach(_ context.Context, id string) (sandbox.Execution, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -245,6 +258,88 @@ func TestCommandThatWasKilledIsNotSaidToHaveFailed(t *testing.T) {
 			r, err := p.Wait()
 			if err != nil || r.Status != sandbox.StatusSignaled || r.ExitCode != 137 || r.Signal != "SIGKILL" || !strings.Contains(r.Reason, name) {
 				t.Errorf("got %+v, %v", r, err)
+			}
+		})
+	}
+}
+
+// An alone writer notes calls of Write that overlap.
+type alone struct {
+	inside, overlaps, bytes atomic.Int32
+}
+
+func (w *alone) Write(b []byte) (int, error) {
+	if w.inside.Add(1) > 1 {
+		w.overlaps.Add(1)
+	}
+	time.Sleep(10 * time.Millisecond)
+	w.inside.Add(-1)
+	w.bytes.Add(int32(len(b)))
+	return len(b), nil
+}
+
+func TestOneWriterForBothStreamsGetsOneCallAtATime(t *testing.T) {
+	b, sb := newBench(t)
+	p, err := sb.Start(t.Context(), sandbox.Command{Args: []string{"x"}, Detached: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var attachedTo, logged alone
+	attached, err := sb.Attach(t.Context(), p.ID(), &attachedTo, &attachedTo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs := make(chan error, 1)
+	go func() { logs <- sb.Logs(t.Context(), p.ID(), &logged, &logged, true) }()
+	const rounds = 20
+	for range rounds {
+		fmt.Fprint(b.play.files[0], "o")
+		fmt.Fprint(b.play.files[1], "e")
+		time.Sleep(20 * time.Millisecond)
+	}
+	close(b.play.end)
+	if _, err := attached.Wait(); err != nil {
+		t.Error(err)
+	}
+	if err := <-logs; err != nil {
+		t.Error(err)
+	}
+	for what, w := range map[string]*alone{"Attach": &attachedTo, "Logs": &logged} {
+		if w.bytes.Load() != 2*rounds || w.overlaps.Load() > 0 {
+			t.Errorf("%s: %d bytes, %d calls at the same time as another", what, w.bytes.Load(), w.overlaps.Load())
+		}
+	}
+}
+
+// full is a writer that fails.
+type full struct{ err error }
+
+func (w full) Write([]byte) (int, error) { return 0, w.err }
+
+func TestLogsEndWithTheirWriters(t *testing.T) {
+	failed := errors.New("no space")
+	for what, c := range map[string]struct {
+		stdout, stderr io.Writer
+		want           error
+	}{
+		"one fails":           {full{failed}, io.Discard, failed},
+		"the only one fails":  {full{failed}, nil, failed},
+		"no one takes more":   {full{syscall.EPIPE}, full{syscall.EPIPE}, nil},
+		"both fail as one":    {full{failed}, full{failed}, failed},
+		"the other one fails": {nil, full{failed}, failed},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b, sb := newBench(t)
+			p, err := sb.Start(t.Context(), sandbox.Command{Args: []string{"x"}, Detached: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprint(b.play.files[0], "out")
+			fmt.Fprint(b.play.files[1], "err")
+			ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
+			defer cancel()
+			if err := sb.Logs(ctx, p.ID(), c.stdout, c.stderr, true); !errors.Is(err, c.want) || ctx.Err() != nil {
+				t.Errorf("got %v", err)
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/streams"
@@ -42,7 +43,7 @@ func (s *Sandbox) Logs(ctx context.Context, execID string, stdout, stderr io.Wri
 	}
 	var logs logStreams
 	logs[0].file, logs[1].file = files.Output()
-	logs[0].to, logs[1].to = stdout, stderr
+	logs[0].to, logs[1].to = streams.Together(stdout, stderr)
 	if !follow {
 		return logs.copy()
 	}
@@ -77,16 +78,29 @@ const (
 	quietTime = 500 * time.Millisecond
 )
 
-// follow copies until ended says that the command has ended, and the output after that.
+// follow copies until ended says that the command has ended, and the output after that. It ends earlier when a writer
+// fails, or no writer takes more.
 func (l *logStreams) follow(ctx context.Context, ended func() (bool, error)) error {
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
 	over := make(chan struct{})
 	var copying sync.WaitGroup
+	var open atomic.Int32
 	for i := range l {
 		if stream := &l[i]; stream.file != nil && stream.to != nil {
-			copying.Go(func() { stream.err = stream.follow(over) })
+			open.Add(1)
+			copying.Go(func() {
+				stream.err = stream.follow(over)
+				if open.Add(-1) == 0 || streams.IgnoreEnough(stream.err) != nil {
+					stop()
+				}
+			})
 		}
 	}
-	err := awaitEnd(ctx, ended)
+	err := awaitEnd(waiting, ended)
+	if waiting.Err() != nil && ctx.Err() == nil {
+		err = nil // the errors of the writers follow
+	}
 	close(over)
 	copying.Wait()
 	return errors.Join(err, streams.IgnoreEnough(l[0].err), streams.IgnoreEnough(l[1].err))

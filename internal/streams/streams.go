@@ -76,6 +76,28 @@ func same(a, b io.Writer) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
+// Together returns writers for two streams that different goroutines copy. If the two writers are one, at most one
+// goroutine writes to it at a time.
+func Together(a, b io.Writer) (io.Writer, io.Writer) {
+	if a == nil || !same(a, b) {
+		return a, b
+	}
+	one := &turnWriter{to: a}
+	return one, one
+}
+
+// A turnWriter lets one goroutine write at a time.
+type turnWriter struct {
+	turn sync.Mutex
+	to   io.Writer
+}
+
+func (w *turnWriter) Write(b []byte) (int, error) {
+	w.turn.Lock()
+	defer w.turn.Unlock()
+	return w.to.Write(b)
+}
+
 // pageful is how many bytes a pipe takes without its reader, with any limits of its owner
 // (pipe(7), "Pipe capacity").
 const pageful = 4096
