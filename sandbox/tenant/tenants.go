@@ -2,7 +2,6 @@ package tenant
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/store"
 	"github.com/sandbox-runtime/sandbox-runtime/sandbox"
 )
@@ -116,7 +116,13 @@ func (s *Session) Config(c sandbox.Config) sandbox.Config {
 // It is a quota of the host's file system, and needs root: [sandbox.ErrUnavailable], with
 // the reason, if there is none.
 func (s *Session) Limit(bytes, files int64) error {
-	err := store.LimitDirectory(s.dir, store.Limits{Bytes: bytes, Files: files})
+	held, err := descriptor.Duplicate(s.dir) // Close may come meanwhile
+	if err != nil {
+		return sessionError(s.User, s.ID, err)
+	}
+	dir := os.NewFile(uintptr(held), s.dir.Name())
+	defer dir.Close()
+	err = store.LimitDirectory(dir, store.Limits{Bytes: bytes, Files: files})
 	if errors.Is(err, errors.ErrUnsupported) {
 		err = fmt.Errorf("a limit %w: %w", sandbox.ErrUnavailable, err)
 	}
@@ -170,7 +176,8 @@ func (t *Tenants) make(user, session string) error {
 }
 
 func makeDir(in *os.File, name string) error {
-	if err := unix.Mkdirat(fd(in), name, private); err != nil && err != unix.EEXIST {
+	err := descriptor.Use(in, func(in int) error { return unix.Mkdirat(in, name, private) })
+	if err != nil && err != unix.EEXIST {
 		return os.NewSyscallError("mkdir", err)
 	}
 	return nil
@@ -226,7 +233,7 @@ func makePrivate(in *os.File, name string) error {
 	if err := unix.Fstat(fd(dir), &st); err != nil || st.Mode&0o7777 == private {
 		return err
 	}
-	return unix.Chmod(ownPath(dir), private)
+	return unix.Chmod(fdPath(fd(dir)), private)
 }
 
 // Users are the ids of all users, sorted.
@@ -307,7 +314,8 @@ func (t *Tenants) discard(in *os.File, name string) error {
 	if err := makePrivate(in, name); err != nil {
 		return err
 	}
-	return os.NewSyscallError("rename", unix.Renameat2(fd(in), name, fd(t.trash), rand.Text(), unix.RENAME_NOREPLACE))
+	_, err := move(in, name, t.trash)
+	return os.NewSyscallError("rename", err)
 }
 
 // Sweep removes from the disk the sessions that any program has removed: the next program

@@ -2,13 +2,13 @@ package tenant
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 
+	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"golang.org/x/sys/unix"
 )
 
@@ -98,7 +98,7 @@ func empty(ctx context.Context, trash *os.File, name string) (moved []string, er
 	if len(moved) > 0 {
 		return moved, nil
 	}
-	return nil, ignoreGone(unix.Unlinkat(fd(trash), name, unix.AT_REMOVEDIR))
+	return nil, ignoreGone(descriptor.Use(trash, func(fd int) error { return unix.Unlinkat(fd, name, unix.AT_REMOVEDIR) }))
 }
 
 func openPrivate(in *os.File, name string) (*os.File, error) {
@@ -121,9 +121,7 @@ func drop(dir *os.File, name string, trash *os.File) (up string, err error) {
 	if err := makePrivate(dir, name); err != nil { // else it can't be moved
 		return "", ignoreGone(err)
 	}
-	up = rand.Text()
-	err = unix.Renameat2(fd(dir), name, fd(trash), up, unix.RENAME_NOREPLACE)
-	if err != nil {
+	if up, err = move(dir, name, trash); err != nil {
 		return "", ignoreGone(err)
 	}
 	return up, nil

@@ -48,7 +48,7 @@ func OpenWorkspace(host, inside string) (*Workspace, error) {
 
 // newWorkspace takes the directory over.
 func newWorkspace(dir *os.File, inside string) (*Workspace, error) {
-	host, err := os.Readlink(ownPath(dir))
+	host, err := hostPath(dir)
 	if err == nil {
 		err = checkRoot(dir, host)
 	}
@@ -175,11 +175,11 @@ func (w *Workspace) below(host string) (string, error) {
 	}
 	f := os.NewFile(uintptr(n), "")
 	defer f.Close()
-	at, err := os.Readlink(ownPath(f))
+	at, err := hostPath(f)
 	if err != nil {
 		return "", unix.ENOENT
 	}
-	root, err := os.Readlink(ownPath(w.dir))
+	root, err := hostPath(w.dir)
 	if err != nil {
 		return "", unix.ENOENT
 	}
