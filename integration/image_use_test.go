@@ -100,6 +100,17 @@ func TestImagesAreRoots(t *testing.T) {
 	}
 }
 
+// As in Docker, a number alone has the groups of the user with this id, else the group 0.
+func TestUserOfAnImageByNumber(t *testing.T) {
+	h := newImageRoots(t)
+	for user, want := range map[string]string{"33": "33 44 44 55\n", "33:7": "33 7 7\n", "1001": "1001 0 0\n"} {
+		h.good("import", "--name", "app", "-q", saved(t, programs(t), map[string]any{"User": user}))
+		if got := h.run("do", "--image", "app", "--", "sh", "-c", "echo $(id -u) $(id -g) $(id -G)"); got.stdout != want {
+			t.Errorf("%s: %+v, want %q", user, got, want)
+		}
+	}
+}
+
 func TestASandboxKeepsItsImage(t *testing.T) {
 	h := newImageRoots(t)
 	h.good("import", "--name", "app", "-q", programs(t))

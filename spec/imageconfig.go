@@ -13,7 +13,7 @@ import (
 // An ImageConfig has the settings of an image that a sandbox takes: image-spec v1.1 config.md. An image's labels,
 // ports, health check and stop signal have no effect.
 type ImageConfig struct {
-	// User is a user as [ParseUser] reads it, with names of the image's /etc/passwd. Empty: none.
+	// User is a user as [ParseUser] reads it, but a number alone is no group: see UserIn. Empty: none.
 	User string
 	// Env has NAME=VALUE.
 	Env []string
@@ -55,16 +55,9 @@ func ReadImageConfig(text []byte) (ImageConfig, error) {
 	return c, nil
 }
 
-// Below returns a configuration with the settings of the image where the configuration has none. Its user can have
-// a name.
-func (i ImageConfig) Below(c Config) (Config, error) {
-	if i.User != "" && c.User == nil {
-		user, err := ParseUser(i.User)
-		if err != nil {
-			return c, fmt.Errorf("config of the image: %w; name another user with --user", err)
-		}
-		c.User = user
-	}
+// Below returns a configuration with the settings of the image where the configuration has none, but for the user,
+// which UserIn returns.
+func (i ImageConfig) Below(c Config) Config {
 	env := map[string]string{}
 	for _, line := range i.Env {
 		name, value, _ := strings.Cut(line, "=")
@@ -77,7 +70,21 @@ func (i ImageConfig) Below(c Config) (Config, error) {
 	if i.WorkingDir != "" && c.Workspace == "" && len(c.Overlays) == 0 {
 		c.Cwd = cmp.Or(c.Cwd, path.Join("/", i.WorkingDir))
 	}
-	return c, nil
+	return c
+}
+
+// UserIn returns the ids of the image's user, which must not be empty. read returns the content of the image's
+// /etc/passwd or /etc/group by the name passwd or group; a missing file is empty. As in Docker, a number alone stands for
+// the groups of the user with this id, and without such a user for the group 0.
+func (i ImageConfig) UserIn(read func(name string) ([]byte, error)) (User, error) {
+	user, err := ParseUser(i.User)
+	if err != nil {
+		return User{}, fmt.Errorf("config of the image: %w; name another user with --user", err)
+	}
+	if user.Name == "" && strings.Contains(i.User, ":") {
+		return *user, nil
+	}
+	return user.LookupIn(read)
 }
 
 // Directories are the volumes, sorted. Those of the sandbox's own are left out.

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -12,17 +13,17 @@ func TestSettingsOfAnImageHoldWhereThereAreNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := image.Below(Config{Env: map[string]string{"A": "mine"}})
-	want := Config{Env: map[string]string{"A": "mine", "B": "b=c"}, User: &User{Name: "web:data"}, Cwd: "/srv"}
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, %v; want %+v", got, err, want)
+	got := image.Below(Config{Env: map[string]string{"A": "mine"}})
+	want := Config{Env: map[string]string{"A": "mine", "B": "b=c"}, Cwd: "/srv"}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v; want %+v", got, want)
 	}
 	mine := Config{User: &User{UID: 5, GID: 5}, Cwd: "/mine"}
-	if got, err := image.Below(mine); err != nil || got.User.UID != 5 || got.Cwd != "/mine" {
-		t.Errorf("%+v, %v", got, err)
+	if got := image.Below(mine); got.User.UID != 5 || got.Cwd != "/mine" {
+		t.Errorf("%+v", got)
 	}
-	if got, err := image.Below(Config{Workspace: "/w"}); err != nil || got.Cwd != "" {
-		t.Errorf("the directory of a sandbox with a workspace: %+v, %v", got, err)
+	if got := image.Below(Config{Workspace: "/w"}); got.Cwd != "" {
+		t.Errorf("the directory of a sandbox with a workspace: %+v", got)
 	}
 	if got := image.Directories(); !reflect.DeepEqual(got, []string{"/srv/x", "/var/lib"}) {
 		t.Errorf("volumes: %q", got)
@@ -46,8 +47,34 @@ func TestHostileSettingsOfAnImageAreRefused(t *testing.T) {
 			t.Errorf("%.60s: no error", config)
 		}
 	}
-	hostile := ImageConfig{User: "../../etc/passwd"}
-	if _, err := hostile.Below(Config{}); err == nil {
-		t.Error("a user that is no name: no error")
+}
+
+// As in Docker, a number alone has the groups of the user with this id, else the group 0.
+func TestUserOfAnImage(t *testing.T) {
+	files := map[string]string{
+		"passwd": "root:x:0:0\nweb:x:5:50:::\nagain:x:5:51:::\nshort:x:6\nbad:x:7:many:::\nkept:x:8:4294967295:::\n",
+		"group":  "root:x:0:\nweb:x:50:\ndata:x:60:web,other\nmore:x:61:other,web\n",
+	}
+	read := func(name string) ([]byte, error) { return []byte(files[name]), nil }
+	for user, want := range map[string]User{
+		"5": {UID: 5, GID: 50, Groups: []uint32{60, 61}}, "5:5": {UID: 5, GID: 5}, "web": {UID: 5, GID: 50, Groups: []uint32{60, 61}},
+		"5:data": {UID: 5, GID: 60}, "web:data": {UID: 5, GID: 60}, "6": {UID: 6}, "1001": {UID: 1001}, "0": {},
+	} {
+		if got, err := (ImageConfig{User: user}).UserIn(read); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v; want %+v", user, got, err, want)
+		}
+	}
+	for _, user := range []string{"7", "8", "nobody", "web:none", "../../etc/passwd", "5:", "-1", "4294967296"} {
+		if got, err := (ImageConfig{User: user}).UserIn(read); err == nil {
+			t.Errorf("%s: %+v", user, got)
+		}
+	}
+	failed := errors.New("not a regular file")
+	unread := func(string) ([]byte, error) { return nil, failed }
+	if got, err := (ImageConfig{User: "5:6"}).UserIn(unread); err != nil || !reflect.DeepEqual(got, User{UID: 5, GID: 6}) {
+		t.Errorf("ids need no files: %+v, %v", got, err)
+	}
+	if got, err := (ImageConfig{User: "5"}).UserIn(unread); !errors.Is(err, failed) {
+		t.Errorf("without the files: %+v, %v", got, err)
 	}
 }

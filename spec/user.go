@@ -167,6 +167,46 @@ func (u User) Lookup(passwd, group []byte) (found User, err error) {
 	return found, nil
 }
 
+// LookupIn is Lookup with the contents that read returns for the names passwd and group. For a user without a name it
+// returns the group and the groups of the user with this uid, and without such a user the group 0.
+func (u User) LookupIn(read func(name string) ([]byte, error)) (User, error) {
+	passwd, err := read("passwd")
+	if err != nil {
+		return User{}, err
+	}
+	group, err := read("group")
+	if err != nil {
+		return User{}, err
+	}
+	if u.Name == "" {
+		return lookupID(u.UID, passwd, group)
+	}
+	return u.Lookup(passwd, group)
+}
+
+// lookupID takes the first line of a uid, passwd(5).
+func lookupID(uid uint32, passwd, group []byte) (User, error) {
+	for fields := range lines(passwd) {
+		if len(fields) < 4 || fields[2] != strconv.FormatUint(uint64(uid), 10) {
+			continue
+		}
+		gid, err := strconv.ParseUint(fields[3], 10, 32)
+		if err != nil {
+			return User{}, fmt.Errorf("/etc/passwd: the line of user %d has no gid", uid)
+		}
+		groups, err := groupsOf(group, fields[0])
+		if err != nil {
+			return User{}, err
+		}
+		found := User{UID: uid, GID: uint32(gid), Groups: groups}
+		if field, problem := found.problem(); problem != "" {
+			return User{}, fmt.Errorf("%s of user %d: %s", field, uid, problem)
+		}
+		return found, nil
+	}
+	return User{UID: uid}, nil
+}
+
 // ErrNoName says that a file has no line for a name.
 var ErrNoName = errors.New("no such name")
 

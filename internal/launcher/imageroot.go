@@ -66,15 +66,9 @@ func (m *making) useImage(ctx context.Context) error {
 	if m.image.config, err = spec.ReadImageConfig(used.Config); err != nil {
 		return launch.Refusal(err)
 	}
-	if m.asked, err = m.image.config.Below(m.asked); err != nil {
-		return launch.Refusal(err)
-	}
-	if m.asked.User != nil && m.asked.User.Name != "" {
-		user, err := m.image.lookup(*m.asked.User)
-		if err != nil {
-			return launch.Refusal(fmt.Errorf("user: %w", err))
-		}
-		m.asked.User = &user
+	m.asked = m.image.config.Below(m.asked)
+	if m.asked.User, err = m.image.user(m.asked.User); err != nil {
+		return launch.Refusal(fmt.Errorf("user: %w", err))
 	}
 	c, err := completed(m.asked, m.request.Config.Storage)
 	if err != nil {
@@ -126,25 +120,28 @@ func openAttached(c rootfs.Config) (root *rootfs.Root, err error) {
 	return root, err
 }
 
-// lookup finds the ids of a user in the files of the image, which may be hostile.
-func (i imageRoot) lookup(u spec.User) (spec.User, error) {
-	passwd, err := i.read("etc/passwd")
-	if err != nil {
-		return u, err
+// user returns the ids of the user that the request asks for, else of the image's user. Nil: there is neither. Names
+// are looked up in the files of the image, which may be hostile.
+func (i imageRoot) user(asked *spec.User) (*spec.User, error) {
+	lookup := i.config.UserIn
+	switch {
+	case asked == nil && i.config.User == "":
+		return nil, nil
+	case asked != nil && asked.Name == "":
+		return asked, nil
+	case asked != nil:
+		lookup = asked.LookupIn
 	}
-	group, err := i.read("etc/group")
-	if err != nil {
-		return u, err
-	}
-	found, err := u.Lookup(passwd, group)
+	found, err := lookup(i.read)
 	if errors.Is(err, spec.ErrNoName) {
 		err = fmt.Errorf("%w of the image; use ids, as UID:GID", err)
 	}
-	return found, err
+	return &found, err
 }
 
-// read returns the content of a small regular file of the image. A missing file is empty.
+// read returns the content of a small regular file of the image's /etc. A missing file is empty.
 func (i imageRoot) read(name string) ([]byte, error) {
+	name = "etc/" + name
 	f, err := descriptor.OpenFile(int(i.tree.Fd()), name, descriptor.InRoot, unix.O_RDONLY|unix.O_NONBLOCK)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

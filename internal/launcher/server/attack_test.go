@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sync/semaphore"
@@ -66,14 +67,14 @@ func TestASandboxThatChangesHandsIsNotDescribed(t *testing.T) {
 	w := newWorld(t, Rule{User: "1001"}, Rule{User: "1002"})
 	attacker := w.client(t, 1001)
 	box(t, attacker, "x")
-	looks := 0
+	var looks atomic.Int32
 	w.core.before(&w.core.describing, func() {
-		if looks++; looks == 2 {
+		if looks.Add(1) == 2 {
 			w.core.changeHands("x", 1002)
 		}
 	})
-	if i, err := attacker.Info(t.Context(), "x"); !errors.Is(err, launch.ErrNotFound) || looks < 2 {
-		t.Errorf("%d looks: %+v, %v", looks, i, err)
+	if i, err := attacker.Info(t.Context(), "x"); !errors.Is(err, launch.ErrNotFound) || looks.Load() < 2 {
+		t.Errorf("%d looks: %+v, %v", looks.Load(), i, err)
 	}
 }
 
