@@ -39,6 +39,27 @@ func TestAnOldHandleDoesNotReachTheNextOfItsName(t *testing.T) {
 	}
 }
 
+// An old handle does not lead to the files of the next sandbox with its name, which can be another user's.
+func TestAnOldHandleHasNoLayersOfTheNextOfItsName(t *testing.T) {
+	l := newTestLauncher(t)
+	overlay := spec.Config{Overlays: []string{t.TempDir()}}
+	old := up(t, l, "x", overlay)
+	other := elsewhere(t, old)
+	if err := other.launcher.Remove(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	next := up(t, other.launcher, "x", overlay)
+	trees, err := old.Layers(t.Context(), false)
+	if !errors.Is(err, launch.ErrNotFound) || len(trees) > 0 {
+		t.Errorf("of the old handle: %d trees, %v", len(trees), err)
+	}
+	closeAllTrees(trees)
+	if trees, err = next.Layers(t.Context(), false); err != nil || len(trees) != 1 {
+		t.Errorf("of the next one: %d trees, %v", len(trees), err)
+	}
+	closeAllTrees(trees)
+}
+
 // Who may remove a sandbox is asked once nobody else can change it.
 func TestRemoveIfAsksAboutTheOwner(t *testing.T) {
 	l := newTestLauncher(t)

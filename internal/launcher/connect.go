@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"net/netip"
@@ -85,7 +86,14 @@ func (s *Sandbox) NetworkDecider(ctx context.Context) (*os.File, error) {
 	if err := s.renew(ctx); err != nil {
 		return nil, err
 	}
-	return s.launcher.networks().Decider(ctx, s.session.ID)
+	channel, err := s.launcher.networks().Decider(ctx, s.session.ID)
+	if err == nil && !s.session.Present() { // another sandbox can have had the name already
+		err = errors.Join(&launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotFound}, channel.Close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return channel, nil
 }
 
 // NetworkEvents are the kept decisions of the proxied network about the sandbox: see [networks.Networks.Events].

@@ -43,6 +43,9 @@ func (s *Sandbox) layers(ctx context.Context, unprivileged bool) ([]HeldTree, er
 	if err != nil {
 		return nil, record.NotFound(s.session.ID, err)
 	}
+	if r.Init != s.session.Init() { // another sandbox has got the name
+		return nil, &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotFound}
+	}
 	held, err := record.OpenStore(r.Init)
 	if err != nil {
 		return s.stoppedLayers(ctx, unprivileged)
