@@ -42,7 +42,7 @@ func TestAnOldHandleDoesNotReachTheNextOfItsName(t *testing.T) {
 // An old handle does not lead to the files of the next sandbox with its name, which can be another user's.
 func TestAnOldHandleHasNoLayersOfTheNextOfItsName(t *testing.T) {
 	l := newTestLauncher(t)
-	overlay := spec.Config{Overlays: []string{t.TempDir()}}
+	overlay := spec.Config{Overlays: []string{t.TempDir()}, Storage: spec.StorageDisk}
 	old := up(t, l, "x", overlay)
 	other := elsewhere(t, old)
 	if err := other.launcher.Remove(t.Context(), "x"); err != nil {
@@ -54,6 +54,9 @@ func TestAnOldHandleHasNoLayersOfTheNextOfItsName(t *testing.T) {
 		t.Errorf("of the old handle: %d trees, %v", len(trees), err)
 	}
 	closeAllTrees(trees)
+	if err := old.Verify(t.Context(), false); !errors.Is(err, launch.ErrNotFound) {
+		t.Errorf("the files of the old handle: %v", err)
+	}
 	if trees, err = next.Layers(t.Context(), false); err != nil || len(trees) != 1 {
 		t.Errorf("of the next one: %d trees, %v", len(trees), err)
 	}

@@ -65,6 +65,9 @@ func (s *Sandbox) verify(ctx context.Context, sync bool) error {
 	if err != nil {
 		return record.NotFound(s.session.ID, err)
 	}
+	if r.Init != s.session.Init() { // another sandbox has the name now
+		return &launch.SandboxError{ID: s.session.ID, Err: launch.ErrNotFound}
+	}
 	if err := s.verifyMemory(r); err != nil {
 		return &launch.SandboxError{ID: s.session.ID, Err: err}
 	}
@@ -93,8 +96,6 @@ func (s *Sandbox) verifyMemory(r record.Record) error {
 		return errLeaving
 	case !r.Init.Lives():
 		return errInMemory
-	case r.Init != s.session.Init(): // another sandbox has the name now
-		return launch.ErrNotFound
 	}
 	return nil
 }
