@@ -61,8 +61,9 @@ type inode struct{ dev, ino uint64 }
 // treeWriter writes a directory as a tar archive: in the order of names, with the owners as they are.
 type treeWriter struct {
 	tar *tar.Writer
-	// device is the one of the directory. Mount points on it become empty directories.
-	device uint64
+	// mount is the id of the directory's mount. Other mounts below become empty directories. Devices cannot tell this:
+	// files of one overlay can have several.
+	mount uint64
 	// links are the first names of files with several names.
 	links map[inode]string
 }
@@ -73,7 +74,10 @@ func (w *treeWriter) writeTree(ctx context.Context, dir *os.File) error {
 	if err := unix.Fstat(int(dir.Fd()), &stat); err != nil {
 		return &os.PathError{Op: "stat", Path: dir.Name(), Err: err}
 	}
-	w.device = stat.Dev
+	var err error
+	if w.mount, err = mountID(int(dir.Fd()), ""); err != nil {
+		return &os.PathError{Op: "statx", Path: dir.Name(), Err: err}
+	}
 	if err := w.writeHeader(dir, ".", "", &stat, "./"); err != nil {
 		return err
 	}
@@ -100,8 +104,25 @@ func (w *treeWriter) writeEntries(ctx context.Context, dir *os.File, prefix stri
 	return nil
 }
 
+// mountID is the id of the mount that an entry of a directory is on; the directory's without a name.
+func mountID(dir int, name string) (uint64, error) {
+	var st unix.Statx_t
+	const flags = unix.AT_EMPTY_PATH | unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_DONT_SYNC
+	err := unix.Statx(dir, name, flags, unix.STATX_MNT_ID, &st)
+	if err == nil && st.Mask&unix.STATX_MNT_ID == 0 {
+		err = unix.ENOTSUP
+	}
+	return st.Mnt_id, err
+}
+
+// whiteout begins the names of the marks in a layer that remove files of lower layers.
+const whiteout = ".wh."
+
 // writeEntry writes one entry of a directory. An entry that vanished meanwhile is left out.
 func (w *treeWriter) writeEntry(ctx context.Context, dir *os.File, name, full string, depth int) error {
+	if strings.HasPrefix(name, whiteout) {
+		return fmt.Errorf("%s: in a layer, a name that begins with %q removes a file; rename it", line(full, 100), whiteout)
+	}
 	var stat unix.Stat_t
 	err := unix.Fstatat(int(dir.Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) {
@@ -111,8 +132,12 @@ func (w *treeWriter) writeEntry(ctx context.Context, dir *os.File, name, full st
 		return &os.PathError{Op: "stat", Path: full, Err: err}
 	}
 	kind := stat.Mode & unix.S_IFMT
-	if kind == unix.S_IFSOCK || stat.Dev != w.device && kind != unix.S_IFDIR {
+	mount, err := mountID(int(dir.Fd()), name)
+	if kind == unix.S_IFSOCK || errors.Is(err, unix.ENOENT) || err == nil && mount != w.mount && kind != unix.S_IFDIR {
 		return nil
+	}
+	if err != nil {
+		return &os.PathError{Op: "statx", Path: full, Err: err}
 	}
 	if kind != unix.S_IFREG && kind != unix.S_IFDIR {
 		return w.writeHeader(dir, name, full, &stat, full)
@@ -136,19 +161,22 @@ func (w *treeWriter) writeEntry(ctx context.Context, dir *os.File, name, full st
 	if stat.Mode&unix.S_IFMT != kind {
 		return &os.PathError{Op: "read", Path: full, Err: errors.New("the file changed while it was read; try again")}
 	}
-	if kind == unix.S_IFREG {
-		return w.writeFile(ctx, f, dir, name, full, &stat)
+	if mount, err = mountID(fd, ""); err != nil {
+		return &os.PathError{Op: "statx", Path: full, Err: err}
 	}
-	if err := w.writeHeader(dir, name, full, &stat, full+"/"); err != nil || stat.Dev != w.device {
-		return err
+	switch {
+	case kind == unix.S_IFDIR:
+		if err := w.writeHeader(dir, name, full, &stat, full+"/"); err != nil || mount != w.mount {
+			return err
+		}
+		return w.writeEntries(ctx, f, full, depth+1)
+	case mount != w.mount: // mounted since the look above
+		return nil
 	}
-	return w.writeEntries(ctx, f, full, depth+1)
+	return w.writeFile(ctx, f, dir, name, full, &stat)
 }
 
 func (w *treeWriter) writeFile(ctx context.Context, f, dir *os.File, name, full string, stat *unix.Stat_t) error {
-	if stat.Dev != w.device {
-		return nil // a file that is a mount point
-	}
 	if err := w.writeHeader(dir, name, full, stat, full); err != nil {
 		return err
 	}

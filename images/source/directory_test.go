@@ -120,7 +120,7 @@ func TestDirectoryIsTheSameImageAgain(t *testing.T) {
 	}
 }
 
-func TestDirectoryStaysOnItsDevice(t *testing.T) {
+func TestDirectoryStaysOnItsMount(t *testing.T) {
 	testhost.NeedRoot(t, "a mount")
 	testhost.PrivateMounts(t)
 	dir := t.TempDir()
@@ -141,6 +141,47 @@ func TestDirectoryStaysOnItsDevice(t *testing.T) {
 	if len(headers) != 3 {
 		t.Errorf("%d entries", len(headers))
 	}
+}
+
+// Files of an overlay can have other devices than its directories. All of them belong to the image.
+func TestDirectoryOfAnOverlayIsWhole(t *testing.T) {
+	testhost.NeedRoot(t, "mounts")
+	testhost.PrivateMounts(t)
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	mount := func(source, name, kind, data string) {
+		t.Helper()
+		if err := os.Mkdir(in(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount(source, in(name), kind, 0, data); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(in(name), unix.MNT_DETACH) })
+	}
+	mount("tmpfs", "one", "tmpfs", "")
+	mount("tmpfs", "two", "tmpfs", "")
+	testhost.WriteFile(t, in("one/lower"), "lower")
+	for _, name := range []string{"two/upper", "two/work"} {
+		if err := os.Mkdir(in(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testhost.WriteFile(t, in("two/upper/written"), "written")
+	mount("overlay", "all", "overlay", fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", in("one"), in("two/upper"), in("two/work")))
+	_, contents := directoryEntries(t, in("all"))
+	if len(contents) != 3 || contents["lower"] != "lower" || contents["written"] != "written" {
+		t.Errorf("entries %q", contents)
+	}
+}
+
+func TestDirectoryWithTheNameOfAWhiteoutIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	testhost.WriteFile(t, filepath.Join(dir, "sub/.wh.file"), "content")
+	refuses(t, "dir:"+dir, testOptions(t), "sub/.wh.file: in a layer, a name that begins with \".wh.\" removes a file")
 }
 
 func TestDirectoryIsBounded(t *testing.T) {
