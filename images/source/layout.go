@@ -138,11 +138,3 @@ func tagged(all []descriptor, tag string, want platform) (descriptor, error) {
 	}
 	return chooseOrOnly(found, want)
 }
-
-// chooseOrOnly returns the only manifest even if its descriptor has no platform: its config has one.
-func chooseOrOnly(manifests []descriptor, want platform) (descriptor, error) {
-	if len(manifests) == 1 && manifests[0].Platform == nil {
-		return manifests[0], nil
-	}
-	return choose(manifests, want)
-}

@@ -87,3 +87,11 @@ func choose(manifests []descriptor, want platform) (descriptor, error) {
 	}
 	return descriptor{}, fmt.Errorf("no image for %s; the platforms are %s", want, strings.Join(exist, ", "))
 }
+
+// chooseOrOnly returns the only manifest even if its descriptor has no platform: its config has one.
+func chooseOrOnly(manifests []descriptor, want platform) (descriptor, error) {
+	if len(manifests) == 1 && manifests[0].Platform == nil {
+		return manifests[0], nil
+	}
+	return choose(manifests, want)
+}

@@ -65,7 +65,7 @@ func (r *remote) image(ctx context.Context, ref Reference, want platform) (*Imag
 	}
 	resolved := digest
 	if doc.isIndex() {
-		chosen, err := choose(doc.Manifests, want)
+		chosen, err := chooseOrOnly(doc.Manifests, want)
 		if err != nil {
 			return nil, err
 		}
