@@ -30,9 +30,12 @@ type endpoint struct {
 	options    Options
 	guard      *guard
 
-	// mu guards client, which is nil until the first connection.
-	mu     sync.Mutex
+	// mu guards the fields below.
+	mu sync.Mutex
+	// client is nil until the first connection.
 	client *http.Client
+	// unreached is the error of the first connection. An image asks a dead mirror once, not for each object.
+	unreached error
 }
 
 func newEndpoint(host, repository string, o Options) (*endpoint, error) {
@@ -78,9 +81,22 @@ func (e *endpoint) close() { e.guard.close() }
 func (e *endpoint) connect(ctx context.Context) (*http.Client, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.client != nil {
-		return e.client, nil
+	if e.client != nil || e.unreached != nil {
+		return e.client, e.unreached
 	}
+	client, err := e.reach(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			e.unreached = err
+		}
+		return nil, err
+	}
+	e.client = client
+	return client, nil
+}
+
+// reach returns a client that authenticates as the registry wants it.
+func (e *endpoint) reach(ctx context.Context) (*http.Client, error) {
 	found, err := e.options.Credentials.Lookup(ctx, e.host, e.repository)
 	if err != nil {
 		return nil, err
@@ -101,8 +117,7 @@ func (e *endpoint) connect(ctx context.Context) (*http.Client, error) {
 		}
 		return nil, redact(err)
 	}
-	e.client = &http.Client{Transport: way, CheckRedirect: checkRedirect}
-	return e.client, nil
+	return &http.Client{Transport: way, CheckRedirect: checkRedirect}, nil
 }
 
 // do sends a request for a part of the repository, such as "manifests" and "latest".

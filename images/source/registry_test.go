@@ -365,6 +365,30 @@ func TestPlatformIsChosen(t *testing.T) {
 	refuses(t, f.ref(), o, "OS/ARCHITECTURE")
 }
 
+// A pull waits for a dead mirror once, however many layers the image has.
+func TestDeadMirrorIsAskedOnce(t *testing.T) {
+	asked := func(layers int) int {
+		t.Helper()
+		f, mirror := newFakeRegistry(t), newFakeRegistry(t)
+		mirror.set(func(w http.ResponseWriter, _ *http.Request) bool {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		})
+		var all [][]byte
+		for n := range layers {
+			all = append(all, noise(t, uint64(n), 1000))
+		}
+		f.putImage(t, "tag", "amd64", all...)
+		o := testOptions(t)
+		o.Mirrors = map[string][]string{f.host: {mirror.host}}
+		mustRead(t, f.ref(), o, all...)
+		return mirror.count("")
+	}
+	if one, many := asked(1), asked(5); one == 0 || one != many {
+		t.Errorf("asked %d times for one layer, %d times for five", one, many)
+	}
+}
+
 // An index that some tools write has one manifest without a platform. The config of the image has the platform.
 func TestOnlyManifestOfAnIndexNeedsNoPlatform(t *testing.T) {
 	f := newFakeRegistry(t)
