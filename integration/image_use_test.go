@@ -103,11 +103,24 @@ func TestImagesAreRoots(t *testing.T) {
 // As in Docker, a number alone has the groups of the user with this id, else the group 0.
 func TestUserOfAnImageByNumber(t *testing.T) {
 	h := newImageRoots(t)
-	for user, want := range map[string]string{"33": "33 44 44 55\n", "33:7": "33 7 7\n", "1001": "1001 0 0\n"} {
-		h.good("import", "--name", "app", "-q", saved(t, programs(t), map[string]any{"User": user}))
-		if got := h.run("do", "--image", "app", "--", "sh", "-c", "echo $(id -u) $(id -g) $(id -G)"); got.stdout != want {
-			t.Errorf("%s: %+v, want %q", user, got, want)
+	plain, linked, outside := programs(t), programs(t), programs(t)
+	for dir, target := range map[string]string{linked: "/files", outside: "../../../../etc"} {
+		if err := errors.Join(os.Rename(filepath.Join(dir, "etc"), filepath.Join(dir, "files")), os.Symlink(target, filepath.Join(dir, "etc"))); err != nil {
+			t.Fatal(err)
 		}
+	}
+	for _, c := range []struct{ tree, user, want string }{
+		{plain, "33", "33 44 44 55\n"}, {plain, "33:7", "33 7 7\n"}, {plain, "1001", "1001 0 0\n"},
+		{linked, "33", "33 44 44 55\n"}, {linked, "web:data", "33 55 55\n"}, {outside, "33:7", "33 7 7\n"},
+	} {
+		h.good("import", "--name", "app", "-q", saved(t, c.tree, map[string]any{"User": c.user}))
+		if got := h.run("do", "--image", "app", "--", "sh", "-c", "echo $(id -u) $(id -g) $(id -G)"); got.stdout != c.want {
+			t.Errorf("%s: %+v, want %q", c.user, got, c.want)
+		}
+	}
+	h.good("import", "--name", "app", "-q", saved(t, outside, map[string]any{"User": "33"}))
+	if got := h.run("do", "--image", "app", "--", "id"); got.code == 0 || !strings.Contains(got.stderr, "use ids, as UID:GID") {
+		t.Errorf("a file that is a link to itself: %+v", got)
 	}
 }
 

@@ -14,8 +14,9 @@ import (
 )
 
 // Logs copies the kept output of a detached command to the writers, and leaves the Result to
-// [Sandbox.Attach]. With follow it goes on with new output until the command has ended. A nil
-// writer leaves that stream out.
+// [Sandbox.Attach]. With follow it goes on with new output until the command has ended, a writer
+// fails, or no writer takes more. A nil writer leaves that stream out. One writer for both streams gets
+// one call at a time.
 //
 // Errors: those of Attach, and those of the writers.
 func (s *Sandbox) Logs(ctx context.Context, execID string, stdout, stderr io.Writer, follow bool) (err error) {
@@ -84,18 +85,22 @@ func (l *logStreams) follow(ctx context.Context, ended func() (bool, error)) err
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	over := make(chan struct{})
+	var taken []*keptStream
+	for i := range l {
+		if l[i].file != nil && l[i].to != nil {
+			taken = append(taken, &l[i])
+		}
+	}
 	var copying sync.WaitGroup
 	var open atomic.Int32
-	for i := range l {
-		if stream := &l[i]; stream.file != nil && stream.to != nil {
-			open.Add(1)
-			copying.Go(func() {
-				stream.err = stream.follow(over)
-				if open.Add(-1) == 0 || streams.IgnoreEnough(stream.err) != nil {
-					stop()
-				}
-			})
-		}
+	open.Store(int32(len(taken)))
+	for _, stream := range taken {
+		copying.Go(func() {
+			stream.err = stream.follow(over)
+			if open.Add(-1) == 0 || streams.IgnoreEnough(stream.err) != nil {
+				stop()
+			}
+		})
 	}
 	err := awaitEnd(waiting, ended)
 	if waiting.Err() != nil && ctx.Err() == nil {

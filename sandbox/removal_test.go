@@ -41,17 +41,22 @@ func sumOnHost(t *testing.T, dir string) string {
 
 // Close removes the sandbox that was made, and no later one with its name.
 func TestCloseLeavesALaterSandboxOfTheName(t *testing.T) {
-	managers := map[string]*sandbox.Manager{"isolated": newIsolated(t)}
-	for _, name := range []string{sandbox.ProviderLocal, sandboxtest.Name} {
-		m, err := sandbox.NewManager(sandbox.ManagerConfig{Prefer: []string{name}, Providers: []sandbox.Provider{&sandboxtest.Fake{}}})
-		if err != nil {
-			t.Fatal(err)
+	with := func(name string) func(testing.TB) *sandbox.Manager {
+		return func(t testing.TB) *sandbox.Manager {
+			t.Helper()
+			m, err := sandbox.NewManager(sandbox.ManagerConfig{Prefer: []string{name}, Providers: []sandbox.Provider{&sandboxtest.Fake{}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = m.Close() })
+			return m
 		}
-		t.Cleanup(func() { _ = m.Close() })
-		managers[name] = m
 	}
-	for name, m := range managers {
+	for name, manager := range map[string]func(testing.TB) *sandbox.Manager{
+		"isolated": newIsolated, "local": with(sandbox.ProviderLocal), "fake": with(sandboxtest.Name),
+	} {
 		t.Run(name, func(t *testing.T) {
+			m := manager(t)
 			old := create(t, m, sandbox.Config{}, sandbox.Named("again"))
 			if err := m.Remove(t.Context(), "again"); err != nil {
 				t.Fatal(err)

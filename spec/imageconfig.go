@@ -13,7 +13,8 @@ import (
 // An ImageConfig has the settings of an image that a sandbox takes: image-spec v1.1 config.md. An image's labels,
 // ports, health check and stop signal have no effect.
 type ImageConfig struct {
-	// User is a user as [ParseUser] reads it, but a number alone is no group: see UserIn. Empty: none.
+	// User is a user as [ParseUser] reads it, but a number alone does not set the group: UserIn looks the group up. Empty:
+	// none.
 	User string
 	// Env has NAME=VALUE.
 	Env []string

@@ -52,13 +52,13 @@ func TestHostileSettingsOfAnImageAreRefused(t *testing.T) {
 // As in Docker, a number alone has the groups of the user with this id, else the group 0.
 func TestUserOfAnImage(t *testing.T) {
 	files := map[string]string{
-		"passwd": "root:x:0:0\nweb:x:5:50:::\nagain:x:5:51:::\nshort:x:6\nbad:x:7:many:::\nkept:x:8:4294967295:::\n",
+		"passwd": "root:x:0:0\nweb:x:5:50:::\nagain:x:5:51:::\nshort:x:6\nbad:x:7:many:::\n:x:9:90:::\nkept:x:8:4294967295:::\n",
 		"group":  "root:x:0:\nweb:x:50:\ndata:x:60:web,other\nmore:x:61:other,web\n",
 	}
 	read := func(name string) ([]byte, error) { return []byte(files[name]), nil }
 	for user, want := range map[string]User{
 		"5": {UID: 5, GID: 50, Groups: []uint32{60, 61}}, "5:5": {UID: 5, GID: 5}, "web": {UID: 5, GID: 50, Groups: []uint32{60, 61}},
-		"5:data": {UID: 5, GID: 60}, "web:data": {UID: 5, GID: 60}, "6": {UID: 6}, "1001": {UID: 1001}, "0": {},
+		"5:data": {UID: 5, GID: 60}, "web:data": {UID: 5, GID: 60}, "6": {UID: 6}, "9": {UID: 9, GID: 90}, "1001": {UID: 1001}, "0": {},
 	} {
 		if got, err := (ImageConfig{User: user}).UserIn(read); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v; want %+v", user, got, err, want)

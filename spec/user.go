@@ -194,9 +194,11 @@ func lookupID(uid uint32, passwd, group []byte) (User, error) {
 		if err != nil {
 			return User{}, fmt.Errorf("/etc/passwd: the line of user %d has no gid", uid)
 		}
-		groups, err := groupsOf(group, fields[0])
-		if err != nil {
-			return User{}, err
+		var groups []uint32
+		if fields[0] != "" { // groups without members have the member ""
+			if groups, err = groupsOf(group, fields[0]); err != nil {
+				return User{}, err
+			}
 		}
 		found := User{UID: uid, GID: uint32(gid), Groups: groups}
 		if field, problem := found.problem(); problem != "" {

@@ -28,6 +28,8 @@ const (
 	// InRoot follows no link. The directory is the root of the path: "/" and ".." lead to
 	// it at most.
 	InRoot = NoLinks | unix.RESOLVE_IN_ROOT
+	// LinksInRoot is InRoot, but follows links within the root. It enters no other mount.
+	LinksInRoot = NoMagicLinks | unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_XDEV
 )
 
 // Open opens a path below a directory, or below the working directory for unix.AT_FDCWD.

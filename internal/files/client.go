@@ -36,8 +36,8 @@ const (
 	giveUpAfter = 10 * time.Second
 	// maxCalls are under way at once; others wait.
 	maxCalls = 64
-	// maxLate is the number of callers that may have gone giveUpAfter ago, and whose answers have not come.
-	// Beyond that the server is given up.
+	// maxLate bounds the answers that are owed to callers that left more than giveUpAfter ago. The server is
+	// given up if it owes more.
 	maxLate = 16
 	// waitTime is how long a server may take to say why it has ended.
 	waitTime = 5 * time.Second
@@ -82,9 +82,9 @@ type pending struct {
 	since  time.Time
 	// patient calls are answered when there is something to say.
 	patient bool
-	// left is the time at which the caller has gone; zero: the caller waits.
+	// left is the time when the caller left. It is zero while the caller waits.
 	left time.Time
-	// holds says that the answer ends the call's place among the calls under way: the caller has gone.
+	// holds is true if the caller left, and the call keeps its place until the answer comes.
 	holds bool
 }
 
@@ -176,7 +176,15 @@ func (c *Client) hear() error {
 func (c *Client) deliver(a *answer) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.heard, c.quiet = time.Now(), false
+	c.heard = time.Now()
+	if c.quiet { // all answers were late for a reason
+		c.quiet = false
+		for _, p := range c.pending {
+			if !p.left.IsZero() {
+				p.left = c.heard
+			}
+		}
+	}
 	p, ok := c.pending[a.id]
 	if !ok {
 		return fmt.Errorf("the server of the files answers call %d, which does not exist", a.id)
@@ -209,25 +217,26 @@ func (c *Client) call(ctx context.Context, r request) (*answer, error) {
 }
 
 func (c *Client) ask(ctx context.Context, r request, patient bool) (*answer, error) {
-	isOwed := false
-	if !patient {
-		if err := c.calls.Acquire(ctx, 1); err != nil {
-			return nil, err
-		}
-		defer func() {
-			if !isOwed {
-				c.calls.Release(1)
-			}
-		}()
-	}
 	if err := c.running(ctx); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	p := &pending{answer: make(chan *answer, 1), cancel: cancel, since: time.Now(), patient: patient}
-	if err := c.register(p, &r); err != nil {
+	if err := c.register(p, &r); err != nil { // before the wait for a place: inquire ends all waits of a paused sandbox
 		return nil, err
+	}
+	isOwed := false
+	if !patient {
+		if c.calls.Acquire(ctx, 1) != nil {
+			c.forget(r.id)
+			return nil, context.Cause(ctx)
+		}
+		defer func() {
+			if !isOwed {
+				c.calls.Release(1)
+			}
+		}()
 	}
 	isSent, err := c.send(ctx, r.encode())
 	if err == nil {
@@ -379,7 +388,7 @@ func (c *Client) attend() {
 		switch {
 		case idle > c.options.Idle:
 			c.fail(ErrEnded)
-		case silent > giveUpAfter, owed > maxLate:
+		case silent > giveUpAfter, owed > maxLate && !c.hasReason():
 			c.fail(ErrSilent)
 		case silent > askAfter:
 			c.inquire()
@@ -387,9 +396,9 @@ func (c *Client) attend() {
 	}
 }
 
-// state is how long somebody has waited without hearing anything, how long the server has been of no use, and how
-// many answers are owed to callers that went more than giveUpAfter ago. It counts none while there is a reason for
-// the silence.
+// state returns three values. silent is the longest wait of a caller without any answer of the server. idle is the
+// time without any use. owed counts the answers that are owed to callers that left more than giveUpAfter ago. It is 0
+// while the silence has a known reason.
 func (c *Client) state() (silent, idle time.Duration, owed int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -413,22 +422,32 @@ func (c *Client) state() (silent, idle time.Duration, owed int) {
 	return silent, idle, owed
 }
 
-// inquire asks why the server is silent, and the server whether it is.
-func (c *Client) inquire() {
+// hasReason asks why the server is silent. If there is a reason, all waits for the server end with it.
+func (c *Client) hasReason() bool {
+	if c.options.Silent == nil {
+		return false
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), waitTime)
 	defer cancel()
-	if c.options.Silent != nil {
-		if err := c.options.Silent(ctx); err != nil && ctx.Err() == nil {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.quiet = true
-			for _, p := range c.pending {
-				if !p.patient {
-					p.cancel(err)
-				}
-			}
-			return
+	err := c.options.Silent(ctx)
+	if err == nil || ctx.Err() != nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.quiet = true
+	for _, p := range c.pending {
+		if !p.patient {
+			p.cancel(err)
 		}
+	}
+	return true
+}
+
+// inquire asks why the server is silent. Without a reason it sends a ping, which a running server answers.
+func (c *Client) inquire() {
+	if c.hasReason() {
+		return
 	}
 	c.mu.Lock()
 	waits := c.pending[c.pinged] != nil
@@ -446,6 +465,8 @@ func (c *Client) inquire() {
 		c.mu.Lock()
 		c.pinged = r.id
 		c.mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), waitTime)
+		defer cancel()
 		if isSent, _ := c.send(ctx, r.encode()); !isSent { // the waiting call gets the answer
 			c.forget(r.id)
 		}

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -190,7 +191,7 @@ func TestSilenceIsExplained(t *testing.T) {
 	}
 }
 
-// cancelled has n callers ask the server at once, and all of them go. It returns the ids of their calls.
+// cancelled starts n calls, and cancels them after the server has got them. It returns their ids.
 func (h *hostile) cancelled(t *testing.T, n int) (ids []uint32) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -248,6 +249,51 @@ func TestOweNoMoreThanSome(t *testing.T) {
 	}
 	if err := h.client.Err(); !errors.Is(err, ErrSilent) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestCallsWithoutAPlaceLearnOfAPause: more calls than there is room for end with the reason of the silence.
+func TestCallsWithoutAPlaceLearnOfAPause(t *testing.T) {
+	paused := errors.New("paused")
+	h := newHostile(t, Options{Silent: func(context.Context) error { return paused }})
+	ctx, cancel := context.WithTimeout(t.Context(), testhost.Patience)
+	defer cancel()
+	var callers sync.WaitGroup
+	for range maxCalls + 8 {
+		callers.Go(func() {
+			if _, err := h.client.Stat(ctx, "/f"); !errors.Is(err, paused) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	callers.Wait()
+	if _, err := h.client.Stat(ctx, "/next"); !errors.Is(err, paused) {
+		t.Errorf("then: %v", err)
+	}
+}
+
+// TestAPausedServerMayOweAnswers: the server of a paused sandbox is not given up, neither during the pause nor right
+// after it.
+func TestAPausedServerMayOweAnswers(t *testing.T) {
+	t.Parallel() // it takes giveUpAfter
+	var isPaused atomic.Bool
+	isPaused.Store(true)
+	h := newHostile(t, Options{Silent: func(context.Context) error {
+		if isPaused.Load() {
+			return errors.New("paused")
+		}
+		return nil
+	}})
+	owed := h.cancelled(t, maxLate+2)
+	time.Sleep(giveUpAfter + 5*askAfter)
+	if err := h.client.Err(); err != nil {
+		t.Fatalf("during the pause: %v", err)
+	}
+	isPaused.Store(false)
+	h.say(t, (&answer{id: owed[0]}).encode())
+	time.Sleep(5 * askAfter)
+	if err := h.client.Err(); err != nil {
+		t.Errorf("after the pause: %v", err)
 	}
 }
 

@@ -8,9 +8,10 @@ import (
 
 // Protocol is the version of this protocol. A launcher and its clients have the same
 // version: they come as one program, or an embedder's module version tells which launcher
-// belongs to it. A change that an older launcher would ignore needs a new version: without version 4 it would make
-// sandboxes with the host's programs in place of those of an image.
-const Protocol = 4
+// belongs to it. A change that an older launcher would ignore needs a new version. A launcher before version 4 would make
+// sandboxes with the host's programs in place of those of an image. One before version 5 would remove a later sandbox of
+// a name.
+const Protocol = 5
 
 // MaxHello bounds a Hello, in bytes.
 const MaxHello = 4 << 10

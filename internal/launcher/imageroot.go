@@ -68,7 +68,7 @@ func (m *making) useImage(ctx context.Context) error {
 	}
 	m.asked = m.image.config.Below(m.asked)
 	if m.asked.User, err = m.image.user(m.asked.User); err != nil {
-		return launch.Refusal(fmt.Errorf("user: %w", err))
+		return launch.Refusal(err)
 	}
 	c, err := completed(m.asked, m.request.Config.Storage)
 	if err != nil {
@@ -142,12 +142,12 @@ func (i imageRoot) user(asked *spec.User) (*spec.User, error) {
 // read returns the content of a small regular file of the image's /etc. A missing file is empty.
 func (i imageRoot) read(name string) ([]byte, error) {
 	name = "etc/" + name
-	f, err := descriptor.OpenFile(int(i.tree.Fd()), name, descriptor.InRoot, unix.O_RDONLY|unix.O_NONBLOCK)
+	f, err := descriptor.OpenFile(int(i.tree.Fd()), name, descriptor.LinksInRoot, unix.O_RDONLY|unix.O_NONBLOCK)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("/%s of the image: %w", name, err)
+		return nil, fmt.Errorf("/%s of the image: %w; use ids, as UID:GID", name, err)
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {

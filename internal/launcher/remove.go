@@ -38,8 +38,8 @@ func (l *Launcher) Remove(ctx context.Context, id string) error {
 
 // Which says which sandbox a removal may remove. The zero value permits each.
 type Which struct {
-	// Owner returns whether the sandbox of this user may be removed. Nil permits all users, and also a
-	// sandbox whose record is damaged.
+	// Owner returns whether the sandbox of this user may be removed. Nil permits all users. A sandbox
+	// with a damaged record is then removed, too, whatever Created says.
 	Owner func(uid uint32) bool
 	// Created is the time at which the sandbox was made: a later sandbox with the name stays. The zero
 	// time permits each.

@@ -292,7 +292,7 @@ func (c *call) dispatch(ctx context.Context) (*launch.Answer, error) {
 	if err := c.see(ctx, r.ID); err != nil {
 		// A user must not learn of other users' sandboxes, also not by a removal.
 		if r.Op == launch.OpRemove && errors.Is(err, launch.ErrNotFound) {
-			return &launch.Answer{}, c.server.core.ForgetLevel(r.ID, c.peer.uid)
+			return &launch.Answer{}, c.forgetLevel()
 		}
 		return nil, err
 	}

@@ -21,6 +21,15 @@ func (c *call) remove(ctx context.Context, id string, created time.Time) error {
 	return err
 }
 
+// forgetLevel ends the level of a name without a sandbox of the peer's. A removal of one sandbox leaves the level: it
+// can be that of a later sandbox with the name.
+func (c *call) forgetLevel() error {
+	if !c.request.Created.IsZero() {
+		return nil
+	}
+	return c.server.core.ForgetLevel(c.request.ID, c.peer.uid)
+}
+
 // A removal is Remove or Abandon of a Core.
 type removal func(ctx context.Context, id string, w Which) (bool, error)
 
