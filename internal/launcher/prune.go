@@ -14,8 +14,9 @@ import (
 
 // Prune removes the rest of sandboxes that are not up, and returns their ids: sandboxes whose
 // PID 1 has ended, sandboxes that are tied to an ended process, and half-made sandboxes. Any
-// number of processes may call Prune. Prune does not touch a sandbox that is up, unless somebody
-// has removed its directory in the state root: this directory says that the sandbox is up. If a
+// number of processes may call Prune. Prune does not touch a sandbox that is up, unless its removal has
+// begun in a process that was killed, or somebody has removed its directory in the state root: this
+// directory says that the sandbox is up. If a
 // killed process has left such a sandbox half changed, Prune finishes the change. A stopped sandbox
 // with unapplied files on disk stays, too: see [Launcher.Unapplied].
 func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
@@ -110,12 +111,16 @@ func (l *Launcher) finishChange(ctx context.Context, id string) error {
 	return err
 }
 
-// mayPrune says whether a sandbox is not up, or has a missing or damaged record. It returns an
-// error if the record does not tell: see [record.IsUnknown].
+// mayPrune says whether a sandbox is not up, or has a missing or damaged record, or its removal has begun.
+// During a removal a killed PID 1 can still seem to be up. mayPrune returns an error if the record does not
+// tell: see [record.IsUnknown].
 func (l *Launcher) mayPrune(id string) (bool, error) {
 	r, err := record.Read(l.Dir(id))
 	if record.IsUnknown(err) {
 		return false, err
 	}
-	return err != nil || !r.Stays(), nil //nolint:nilerr // a missing or damaged record is an answer
+	if err != nil {
+		return true, nil //nolint:nilerr // a missing or damaged record is an answer
+	}
+	return !r.Stays() || statedir.RemovalBegun(l.Dir(id)), nil
 }

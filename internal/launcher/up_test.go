@@ -195,6 +195,24 @@ func TestATakenNameIsRefused(t *testing.T) {
 	}
 }
 
+// A killed process has begun a removal. Its PID 1 can still seem to be up then.
+func TestPruneFinishesARemoval(t *testing.T) {
+	l := newTestLauncher(t)
+	up(t, l, "begun", spec.Config{})
+	up(t, l, "going-on", spec.Config{})
+	for _, id := range []string{"begun", "going-on"} {
+		statedir.NoteRemoval(l.Dir(id))
+	}
+	state, err := statedir.Hold(l.Sandboxes(), "going-on") // as its removal does
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Release()
+	if pruned, err := l.Prune(t.Context()); err != nil || !slices.Equal(pruned, []string{"begun"}) {
+		t.Errorf("pruned %v, %v", pruned, err)
+	}
+}
+
 func TestPruneSparesTheLivingAndRemovesTheDead(t *testing.T) {
 	l := newTestLauncher(t)
 	living, tied := up(t, l, "living", spec.Config{}), up(t, l, "tied", spec.Config{})
