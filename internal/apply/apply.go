@@ -103,7 +103,7 @@ type Plan struct {
 
 	// shared are the inodes of removed names with other names. kin are those other
 	// names, as far as earlier applies left them.
-	shared map[uint64]bool
+	shared map[inode]bool
 	kin    []place
 
 	tree *tree
@@ -125,7 +125,7 @@ type Plan struct {
 func New(s *layer.Stack, target *os.File, o Options) (*Plan, error) {
 	p := &Plan{
 		stack: s, target: target, o: o, tree: newTree(target), firsts: map[string]int32{},
-		parents: map[string]bool{}, shared: map[uint64]bool{},
+		parents: map[string]bool{}, shared: map[inode]bool{},
 	}
 	defer p.tree.forget()
 	root, err := statFD(p.tree.root)

@@ -19,7 +19,14 @@ type entry struct {
 	links uint32
 	major uint32
 	minor uint32
+	// device is the one that the inode belongs to. Files of one overlay can have several.
+	device uint64
 }
+
+// An inode is the same for all names of a file.
+type inode struct{ device, number uint64 }
+
+func (e *entry) inode() inode { return inode{e.device, e.Ino} }
 
 // An identity is how an entry is known again after a rename, which changes
 // nothing of it but its ctime.
@@ -95,6 +102,7 @@ func entryOf(x *unix.Statx_t) entry {
 		links:    x.Nlink,
 		mount:    x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0,
 		major:    x.Rdev_major, minor: x.Rdev_minor,
+		device: unix.Mkdev(x.Dev_major, x.Dev_minor),
 	}
 	if e.dir() {
 		e.Size = 0

@@ -127,7 +127,7 @@ type place struct {
 
 func (p *Plan) goesOne(path string, e entry, reason string) error {
 	if e.links > 1 && !p.overlay {
-		p.shared[e.Ino] = true
+		p.shared[e.inode()] = true
 	}
 	if !p.seen.changed(path, e) {
 		return nil
@@ -169,7 +169,7 @@ func (p *Plan) findKin() {
 	}
 	for path := range p.o.Stamps {
 		e, err := p.tree.stat(path)
-		if err == nil && !e.dir() && p.shared[e.Ino] && p.seen.ours(path, e) {
+		if err == nil && !e.dir() && p.shared[e.inode()] && p.seen.ours(path, e) {
 			p.kin = append(p.kin, place{path, e})
 		}
 	}

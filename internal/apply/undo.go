@@ -24,7 +24,7 @@ const (
 // modes and devices carried over, undoes the Commit. Sockets are left out. Save needs
 // root's rights, as whiteouts and opaque directories do, and syncs nothing.
 func (p *Plan) Save(undo *os.File) error {
-	s := saver{plan: p, maker: newMaker(newTree(undo)), made: map[string]bool{}, emptied: map[string]bool{}, links: map[uint64]string{}}
+	s := saver{plan: p, maker: newMaker(newTree(undo)), made: map[string]bool{}, emptied: map[string]bool{}, links: map[inode]string{}}
 	defer p.tree.forget()
 	defer s.maker.tree.forget()
 	for i := range p.ops {
@@ -54,7 +54,7 @@ type saver struct {
 	// emptied are directories that go entry by entry.
 	emptied map[string]bool
 	// links are the first names of files that have several.
-	links map[uint64]string
+	links map[inode]string
 	// dirs are those that were made, and get their attributes last.
 	dirs []copied
 }
@@ -131,7 +131,7 @@ func (s *saver) copy(path string, e entry, whole bool) error {
 	if e.fileType() == spec.TypeSocket {
 		return nil
 	}
-	if first, ok := s.links[e.Ino]; ok {
+	if first, ok := s.links[e.inode()]; ok {
 		return s.maker.link(first, path)
 	}
 	n, err := s.node(path, e)
@@ -139,7 +139,7 @@ func (s *saver) copy(path string, e entry, whole bool) error {
 		return err
 	}
 	if e.links > 1 {
-		s.links[e.Ino] = path
+		s.links[e.inode()] = path
 	}
 	_, err = s.maker.make(path, n, func() (int, error) { return s.plan.tree.openRegular(path) })
 	return err

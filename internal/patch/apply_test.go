@@ -202,6 +202,8 @@ func TestPatchNamesWhatItCannotHave(t *testing.T) {
 		{"an owner", "echo a >x", "chown 7:8 x", "# Not in this patch: x, its owner 7:8", "x: its owner 7:8"},
 		{"a hard link", "", "echo a >'w\tw'; ln 'w\tw' x", `# Not in this patch: x, its hard link to "w\tw"`, `x: its hard link to "w\tw"`},
 		{"attributes", "echo a >x", `python3 -c 'import os; os.setxattr("x", "user.b", b""); os.setxattr("x", "user.a", b"")'`, "# Not in this patch: x, its extended attributes user.a, user.b", "x: its extended attributes user.a, user.b"},
+		{"removed attributes", `echo a >x; python3 -c 'import os; os.setxattr("x", "user.a", b""); os.setxattr("x", "user.b", b"")'`, `python3 -c 'import os; os.removexattr("x", "user.a"); os.removexattr("x", "user.b")'`,
+			"# Not in this patch: x, the removal of its extended attributes user.a, user.b", "x: the removal of its extended attributes user.a, user.b"},
 		{"git's own", "mkdir .git; echo a >.git/HEAD", "echo b >>.git/HEAD", "# +++ b/.git/HEAD", ".git/HEAD: " + refused},
 		{"a clone", "", "mkdir -p d/.git; echo a >d/.git/HEAD; : >d/.git/x", "# +++ b/d/.git/HEAD", "d/.git/x: " + refused},
 		{"git's own binary", "", "mkdir -p d/.git; printf '\\0' >d/.git/index", "# Binary files /dev/null and b/d/.git/index differ", "d/.git/index: " + refused},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -120,12 +121,7 @@ func (p *patch) attributes(c spec.Change, was spec.FileType) error {
 		note(c.Path, "its hard link to "+p.tree.name("", c.HardLink))
 	}
 	if len(c.Xattrs) > 0 {
-		names := make([]string, 0, len(c.Xattrs))
-		for name := range c.Xattrs {
-			names = append(names, quote(name))
-		}
-		slices.Sort(names)
-		note(c.Path, "its extended attributes "+strings.Join(names, ", "))
+		note(c.Path, "its extended attributes "+quoted(c.Xattrs))
 	}
 	mode := uint32(0o644) // that the tools give it
 	if c.Type == spec.TypeDirectory || c.Mode&0o100 != 0 {
@@ -138,6 +134,11 @@ func (p *patch) attributes(c spec.Change, was spec.FileType) error {
 		} else if err != nil {
 			return err
 		}
+		removed := maps.Clone(base.Xattrs)
+		maps.DeleteFunc(removed, func(name string, _ []byte) bool { _, stays := c.Xattrs[name]; return stays })
+		if len(removed) > 0 {
+			note(c.Path, "the removal of its extended attributes "+quoted(removed))
+		}
 		if base.UID != c.UID || base.GID != c.GID {
 			note(c.Path, fmt.Sprintf("its owner %d:%d", c.UID, c.GID))
 		}
@@ -149,6 +150,16 @@ func (p *patch) attributes(c spec.Change, was spec.FileType) error {
 		note(c.Path, fmt.Sprintf("its mode %04o", c.Mode))
 	}
 	return nil
+}
+
+// quoted lists the names of attributes.
+func quoted(xattrs map[string][]byte) string {
+	names := make([]string, 0, len(xattrs))
+	for name := range xattrs {
+		names = append(names, quote(name))
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
 }
 
 // note writes a comment, and lists the path.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,7 +39,7 @@ func newDraft(dir string) (*draft, error) {
 
 // publish makes the file durable and gives it a name. It never replaces a file.
 func (d *draft) publish(name string) error {
-	if err := errors.Join(d.Chmod(0o644), d.Sync()); err != nil {
+	if err := errors.Join(d.Chmod(0o666&^umask()), d.Sync()); err != nil {
 		return err
 	}
 	from := cmp.Or(d.name, "/proc/self/fd/"+strconv.Itoa(int(d.Fd())))
@@ -49,6 +50,19 @@ func (d *draft) publish(name string) error {
 		return errors.Join(err, os.Remove(name))
 	}
 	return nil
+}
+
+// umask is the mask of the program for the modes of new files. It can only be read with a change, so the kernel's
+// text about the program is read instead (Linux 4.7).
+func umask() os.FileMode {
+	status, err := os.ReadFile("/proc/thread-self/status")
+	_, rest, found := strings.Cut(string(status), "\nUmask:\t")
+	digits, _, _ := strings.Cut(rest, "\n")
+	mask, parsed := strconv.ParseUint(digits, 8, 9)
+	if err != nil || !found || parsed != nil {
+		return 0o077
+	}
+	return os.FileMode(mask)
 }
 
 // Close removes the temporary name.
