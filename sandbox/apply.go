@@ -21,6 +21,9 @@ type ApplyOptions struct {
 	DryRun bool
 	// Overwrite also applies changes of files that the host has changed meanwhile.
 	Overwrite bool
+	// OverwriteOnly is Overwrite for the paths of a ConflictError. Conflicts at other paths, which the host has changed
+	// since that error, are an error again.
+	OverwriteOnly []string
 	// AllowAutorun also applies files that run without a question, such as git hooks and shell
 	// start files, and the rights of Setuid. Without AllowAutorun, Apply leaves these changes
 	// out, and Applied.Held lists them.
@@ -161,7 +164,12 @@ const tellTime = 30 * time.Second
 func (c *Changes) plan(t *overlaid.Tree, paths []string, o ApplyOptions) (*treePlan, error) {
 	options := apply.Options{
 		Paths: paths, Since: t.Since, Stamps: t.Stamps, Devices: o.Devices, Overwrite: o.Overwrite,
-		Setuid: o.Setuid || o.AllowAutorun, Source: t.Source(c.id), Verify: c.verify,
+		Setuid: o.Setuid || o.AllowAutorun, Source: t.Source(c.id), Verify: c.verify, OverwriteOnly: map[string]bool{},
+	}
+	for _, name := range o.OverwriteOnly {
+		if overlaid.Beneath(name, t.Path) {
+			options.OverwriteOnly[strings.TrimPrefix(strings.TrimPrefix(name, t.Path), "/")] = true
+		}
 	}
 	if !o.AllowAutorun {
 		options.Hold = t.Hold

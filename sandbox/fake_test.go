@@ -229,6 +229,35 @@ func TestFakeAppliesAsASandbox(t *testing.T) {
 	})
 }
 
+// An answer to a ConflictError is about the paths that the error named.
+func TestFakeOverwritesWhatWasNamedAsASandbox(t *testing.T) {
+	eachTwin(t, func(t twin) {
+		sb := t.overlaid("")
+		t.run(sb, "write D/new fresh; write D/kept other; write D/old other")
+		c, err := sb.Changes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		var named []string
+		for _, name := range []string{"kept", "old"} {
+			if err := os.WriteFile(t.dir+"/"+name, []byte("of the host"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			conflict, ok := errors.AsType[*sandbox.ConflictError](second(c.Apply(t.Context(), sandbox.ApplyOptions{OverwriteOnly: named})))
+			if !ok || len(conflict.Conflicts) != 1 || conflict.Conflicts[0].Path != t.dir+"/"+name {
+				t.Fatalf("conflict: %+v", conflict)
+			}
+			named = append(named, conflict.Conflicts[0].Path)
+		}
+		t.host(map[string]string{"kept": "of the host", "old": "of the host", "sub/deep": "sub/deep"})
+		if _, err := c.Apply(t.Context(), sandbox.ApplyOptions{OverwriteOnly: named}); err != nil {
+			t.Error(err)
+		}
+		t.host(map[string]string{"kept": "other", "old": "other", "new": "fresh", "sub/deep": "sub/deep"})
+	})
+}
+
 func second[T any](_ T, err error) error { return err }
 
 func TestFakeDiscardsAsASandbox(t *testing.T) {

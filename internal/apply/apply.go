@@ -54,6 +54,8 @@ type Options struct {
 	Devices bool
 	// Overwrite also applies changes with conflicts.
 	Overwrite bool
+	// OverwriteOnly are the paths whose conflicts New leaves out. A change of the tree after New is a conflict there, too.
+	OverwriteOnly map[string]bool
 
 	// View says that the tree is the view that a sandbox has of a tree: see [RecoverView].
 	View bool
@@ -192,5 +194,8 @@ func (p *Plan) refuse(path, reason string) {
 }
 
 func (p *Plan) conflict(path, reason string) {
+	if p.o.OverwriteOnly[path] {
+		return
+	}
 	p.conflicts = append(p.conflicts, spec.Unapplied{Path: path, Reason: reason})
 }

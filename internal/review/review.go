@@ -175,13 +175,19 @@ func (r *Review) apply(ctx context.Context, argument string) (Decision, error) {
 // It returns nil if the answer is no.
 func (r *Review) applyWith(ctx context.Context, o sandbox.ApplyOptions) (*sandbox.Applied, error) {
 	done, err := r.Changes.Apply(ctx, o)
-	if _, ok := errors.AsType[*sandbox.ConflictError](err); ok {
+	for {
+		conflict, ok := errors.AsType[*sandbox.ConflictError](err)
+		if !ok {
+			break
+		}
 		r.Talk.Say("%s", Escaped(err.Error()))
 		answer, refused := r.Talk.Ask(ctx, "overwrite these files of the host? [y/N] ")
 		if refused != nil || !Yes(answer) {
 			return nil, refused
 		}
-		o.Overwrite = true
+		for _, c := range conflict.Conflicts {
+			o.OverwriteOnly = append(o.OverwriteOnly, c.Path)
+		}
 		done, err = r.Changes.Apply(ctx, o)
 	}
 	if err != nil {
