@@ -53,6 +53,9 @@ type ConflictError struct {
 	// files before the apply could be taken back. Mostly there are none, and nothing
 	// was applied.
 	Applied []string
+	// Kept are the paths where files of the host are now that the apply had moved and that could not go back: the
+	// host has made other files in their places.
+	Kept []string
 }
 
 // maxNamed bounds how many conflicts an error names.
@@ -69,6 +72,9 @@ func (e *ConflictError) Error() string {
 	done := "nothing was applied"
 	if len(e.Applied) > 0 {
 		done = "all was taken back but for " + named("/", e.Applied)
+	}
+	if len(e.Kept) > 0 {
+		done += ", and files of the host that could not go back are kept as " + named("/", e.Kept)
 	}
 	return done + ", since the host has changed meanwhile; name other paths, or overwrite these:\n" + strings.Join(lines, "\n")
 }
@@ -244,6 +250,9 @@ func (c *Changes) commit(ctx context.Context, p *treePlan) error {
 		late := &ConflictError{Conflicts: p.absolute(conflict.Conflicts)}
 		for _, name := range conflict.Applied {
 			late.Applied = append(late.Applied, path.Join(p.tree.Path, name))
+		}
+		for _, name := range conflict.Kept {
+			late.Kept = append(late.Kept, path.Join(p.tree.Path, name))
 		}
 		return late
 	}

@@ -68,6 +68,9 @@ func notesOf(dir string, r apply.Recovery) (notes []string) {
 		if len(r.Stays) > 0 {
 			note += ", except these paths, which have changed since: " + named(dir, r.Stays)
 		}
+		if len(r.Kept) > 0 {
+			note += "; files of the host that could not go back are kept as " + named(dir, r.Kept)
+		}
 		notes = append(notes, note)
 	}
 	return notes

@@ -1,7 +1,9 @@
 package apply
 
 import (
+	"crypto/rand"
 	"errors"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,6 +45,7 @@ func (r *run) undo(o *op) error {
 	if missing(err) || noDirectory(err) {
 		if r.done(o) { // the host has moved the directory away, with the new entry in it
 			r.stays = append(r.stays, o.Path)
+			return r.keep(o)
 		}
 		return nil
 	}
@@ -102,6 +105,9 @@ func (r *run) takeBack(o *op, dir int, name string) error {
 
 func (r *run) exchangeBack(o *op, dir int, name string) error {
 	staged, err := statAt(r.staged.root, o.staged())
+	if errors.Is(err, unix.ENOENT) {
+		return nil // an earlier recovery has kept it
+	}
 	if err != nil {
 		return err
 	}
@@ -122,7 +128,10 @@ func (r *run) exchangeBack(o *op, dir int, name string) error {
 	}
 	if !same {
 		r.stays = append(r.stays, o.Path)
-		return unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_EXCHANGE)
+		if err := unix.Renameat2(r.staged.root, o.staged(), dir, name, unix.RENAME_EXCHANGE); err != nil {
+			return err
+		}
+		return r.keep(o)
 	}
 	if o.Old.dir() && o.Old.MTime != 0 { // on XFS an exchange changes the time
 		old := attributesOf(entry{identity: o.Old})
@@ -159,10 +168,31 @@ func (r *run) putBack(o *op, dir int, name string) error {
 	case errors.Is(err, unix.EEXIST):
 		if r.done(o) { // others have made something there since
 			r.stays = append(r.stays, o.Path)
+			return r.keep(o)
 		}
 		return nil
 	case errors.Is(err, unix.ENOENT):
 		return nil // not done
+	}
+	return err
+}
+
+// keptPrefix begins the names of replaced or removed entries whose places others have taken.
+const keptPrefix = reservedPrefix + "kept-"
+
+// keep gives an entry of the host that cannot go back a name at the top of the tree. The entry can have changes that
+// the sandbox never saw, and the staging directory is removed.
+func (r *run) keep(o *op) error {
+	if o.Kind != opDelete && o.Kind != opReplace {
+		return nil // the staged entry is the sandbox's, or an empty directory
+	}
+	name := keptPrefix + strings.ToLower(rand.Text())
+	err := unix.Renameat2(r.staged.root, o.staged(), r.tree.root, name, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.ENOENT) { // kept already
+		return nil
+	}
+	if err == nil {
+		r.kept = append(r.kept, name)
 	}
 	return err
 }

@@ -134,7 +134,7 @@ func (j *journal) takeBack(r *run, why error) (restored bool, err error) {
 		return false, errors.Join(why, back)
 	}
 	if conflict, ok := errors.AsType[*ConflictError](why); ok {
-		conflict.Applied = r.stays
+		conflict.Applied, conflict.Kept = r.stays, r.kept
 	}
 	return true, errors.Join(why, j.discard())
 }

@@ -254,6 +254,11 @@ func TestKilledAndThenEditedLosesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			for _, name := range done.Kept { // the host has taken the place
+				if err := os.RemoveAll(filepath.Join(k.tree, name)); err != nil {
+					t.Error(err)
+				}
+			}
 			k.clean()
 			ends[k.settledBut(killed, edited, done)]++
 		})

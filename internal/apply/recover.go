@@ -16,6 +16,8 @@ type Recovery struct {
 	Finished, TakenBack bool
 	// Stays are the paths whose new entries were not undone, since others have changed them.
 	Stays []string
+	// Kept are the paths where the host's own entries are now that could not go back.
+	Kept []string
 }
 
 // ErrForeign says that a journal is of another user. Only that user can end its apply.
@@ -111,6 +113,7 @@ func (all *Recovery) one(target *os.File, name string, tell func(string, map[str
 		all.TakenBack = true
 		if conflict, ok := errors.AsType[*ConflictError](err); ok {
 			all.Stays = append(all.Stays, conflict.Applied...)
+			all.Kept = append(all.Kept, conflict.Kept...)
 		}
 		return nil
 	}

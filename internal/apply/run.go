@@ -20,6 +20,8 @@ type run struct {
 	// stays are the paths of steps that are not undone: others have changed the new
 	// entries.
 	stays []string
+	// kept are the paths of the host's entries that could not go back.
+	kept []string
 }
 
 // changedNow is a conflict that shows only when a step is done.

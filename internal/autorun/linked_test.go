@@ -19,7 +19,7 @@ func TestLinked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, file := range []string{"dotfiles/shell", "dotfiles/config/git/settings", "other/shell", ".zshrc", "odd:name/rc", "scripts", "aliases"} {
+	for _, file := range []string{"dotfiles/shell", "dotfiles/config/git/settings", "other/shell", ".zshrc", "odd:name/rc", "scripts", "aliases", "jobs", "project", "settings"} {
 		if err := os.WriteFile(filepath.Join(home, file), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -28,6 +28,7 @@ func TestLinked(t *testing.T) {
 		".bashrc": "dotfiles/shell", ".profile": "other/shell", ".config": "dotfiles/config", ".vim": home + "/dotfiles/vimfiles",
 		".envrc": "missing", ".screenrc": ".screenrc", "dots": "dotfiles",
 		".inputrc": "odd:name/rc", ".git/hooks/pre-commit": "../../scripts", ".zsh/a/b.zsh": "../../aliases", ".zsh/home": "..",
+		"lefthook.yml": "jobs", "a.code-workspace": "project", "mise.local.toml": "settings",
 	} {
 		if err := os.Symlink(target, filepath.Join(home, link)); err != nil {
 			t.Fatal(err)
@@ -43,6 +44,9 @@ func TestLinked(t *testing.T) {
 		{home, home + "/scripts"},
 		{home, home + "/missing"},
 		{home, home + "/aliases"},
+		{home, home + "/jobs"},
+		{home, home + "/project"},
+		{home, home + "/settings"},
 	} {
 		m := New(nil, Linked(test.tree, home)...)
 		if mark, _ := m.Path(test.path, spec.Change{Kind: spec.Modified, Type: spec.TypeFile}); !mark.Held {
