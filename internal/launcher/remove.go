@@ -54,9 +54,9 @@ func (w Which) permits(r record.Record, err error) bool {
 	return (w.Owner == nil || w.Owner(r.UID)) && (w.Created.IsZero() || w.Created.Equal(r.Created))
 }
 
-// RemoveIf is Remove for a sandbox that w permits. It returns false if w does not permit the sandbox
-// that has the name: then it has done nothing. It asks w while no other process can change the
-// sandbox: before, another sandbox may have got the name.
+// RemoveIf is Remove for a sandbox that w permits. It returns false if it has removed nothing: there is
+// no sandbox with the name, or w does not permit that one. It asks w while no other process can change
+// the sandbox: before, another sandbox may have got the name.
 func (l *Launcher) RemoveIf(ctx context.Context, id string, w Which) (bool, error) {
 	if w.Owner == nil {
 		return l.removeWhich(ctx, id, ofOwnerAndRoot, w)
@@ -69,14 +69,14 @@ func (l *Launcher) Abandon(ctx context.Context, id string, w Which) (bool, error
 	return l.removeWhich(ctx, id, ofNobody, w)
 }
 
-// removeWhich is removeWhere for the sandbox that w permits. It returns false if there is another one.
+// removeWhich is removeWhere for the sandbox that w permits. It returns false if it has removed nothing.
 func (l *Launcher) removeWhich(ctx context.Context, id string, levelsToEnd func(owner uint32) []uint32, w Which) (bool, error) {
-	permitted := true
+	found := false
 	err := l.removeWhere(ctx, id, levelsToEnd, func(r record.Record, err error) bool {
-		permitted = w.permits(r, err)
-		return permitted
+		found = w.permits(r, err)
+		return found
 	})
-	return permitted, err
+	return found && err == nil, err
 }
 
 // removeOnly is Remove if the sandbox has this PID 1.

@@ -24,8 +24,8 @@ type Core interface {
 	Open(ctx context.Context, id string) (Sandbox, error)
 	// OpenStopped opens a sandbox that may have stopped, for Layers, Applied and Verify.
 	OpenStopped(ctx context.Context, id string) (Sandbox, error)
-	// Remove removes a sandbox that w permits. It returns false if the name has another sandbox, which
-	// stays. A missing sandbox is no error.
+	// Remove removes a sandbox that w permits. It returns false if it has removed nothing: there is none, or
+	// the name has another one, which stays. A missing sandbox is no error.
 	Remove(ctx context.Context, id string, w Which) (bool, error)
 	// Abandon is Remove, but the sandbox's level of sensitivity stays: its owner has not removed it.
 	Abandon(ctx context.Context, id string, w Which) (bool, error)

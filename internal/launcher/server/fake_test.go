@@ -151,7 +151,8 @@ func (f *fakeCore) Remove(_ context.Context, id string, w Which) (bool, error) {
 	if f.unremovable != nil {
 		return true, f.unremovable
 	}
-	if b := f.boxes[id]; b != nil {
+	b := f.boxes[id]
+	if b != nil {
 		i := b.now()
 		if w.Owner != nil && !w.Owner(i.Owner) || !w.Created.IsZero() && !w.Created.Equal(i.Created) {
 			return false, nil
@@ -159,7 +160,7 @@ func (f *fakeCore) Remove(_ context.Context, id string, w Which) (bool, error) {
 		b.set(spec.StateStopped)
 	}
 	delete(f.boxes, id)
-	return true, nil
+	return b != nil, nil
 }
 
 // calls are the calls of Abandon and ForgetLevel.

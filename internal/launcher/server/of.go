@@ -35,10 +35,11 @@ func boxed(s *launcher.Sandbox, err error) (Sandbox, error) {
 }
 
 func (c core) Remove(ctx context.Context, id string, w Which) (bool, error) {
-	if w.Owner == nil && w.Created.IsZero() {
-		return true, c.Launcher.Remove(ctx, id)
+	removed, err := c.RemoveIf(ctx, id, w)
+	if err == nil && w.Owner == nil && w.Created.IsZero() {
+		err = c.ForgetLevel(id, 0) // the name may have had no sandbox
 	}
-	return c.RemoveIf(ctx, id, w)
+	return removed, err
 }
 
 type sandbox struct{ *launcher.Sandbox }

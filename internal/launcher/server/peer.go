@@ -148,14 +148,19 @@ func (p *peer) awaitRoom(ctx context.Context, core Core, name string) error {
 }
 
 // haveRoom takes a place if one is free; held removed sandboxes occupy places, too. One name takes
-// one place, also if it has several creates or exists already.
+// one place, also if it has several creates or exists already. A sandbox that exists may be replaced, and its
+// files may be held then: so there must not be more sandboxes and held ones than places.
 func (p *peer) haveRoom(name string, held int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.owned == nil {
 		return false
 	}
-	if has := name != "" && (p.owned[name] || p.making[name] > 0); !has && p.placesLocked()+held >= p.Sandboxes {
+	places := p.placesLocked() + held
+	if has := name != "" && (p.owned[name] || p.making[name] > 0); !has {
+		places++
+	}
+	if places > p.Sandboxes {
 		return false
 	}
 	p.making[name]++

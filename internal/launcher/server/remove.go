@@ -34,7 +34,7 @@ func (c *call) forgetLevel() error {
 type removal func(ctx context.Context, id string, w Which) (bool, error)
 
 // remove removes the sandbox with the id and the time of i. It goes on if the client disconnects. It returns
-// false after an error, and if the name has another sandbox, which stays.
+// false if it has removed nothing. Then another call may have made a sandbox with the name, which counts.
 func (s *Server) remove(ctx context.Context, i spec.Info, p *peer, remove removal) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
 	defer cancel()
@@ -43,8 +43,8 @@ func (s *Server) remove(ctx context.Context, i spec.Info, p *peer, remove remova
 	if p.all {
 		which.Owner = nil
 	}
-	permitted, err := remove(ctx, i.ID, which)
-	if err != nil || !permitted {
+	removed, err := remove(ctx, i.ID, which)
+	if err != nil || !removed {
 		return false, err
 	}
 	p.removed(i.ID)

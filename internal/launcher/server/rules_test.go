@@ -373,9 +373,19 @@ func TestHeldStoresHavePlaces(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	core.retired.Store(2)
+	core.retired.Store(1)
+	p.made("a", "a", nil)
+	p.made("b", "b", nil)
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
+	if err := p.takeSandbox(ctx, core, "a"); err == nil {
+		t.Error("a is replaced once more, and its files are held")
+	}
+	core.retired.Store(0)
+	if err := p.takeSandbox(t.Context(), core, "a"); err != nil {
+		t.Errorf("a exists: %v", err)
+	}
+	core.retired.Store(2)
 	if err := p.takeSandbox(ctx, core, "c"); err == nil {
 		t.Error("one more than the rule allows")
 	}
