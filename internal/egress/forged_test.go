@@ -10,10 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandbox-runtime/sandbox-runtime/internal/descriptor"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/link"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/egress/names"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/testhost"
 )
 
 // The next worker refuses a list with a repeated name, and then serves no sandbox.
@@ -63,7 +66,8 @@ func TestAHostileWorkerCannotSendControlCharactersToATerminal(t *testing.T) {
 	}
 }
 
-// The embedder can be the user of a listening launcher. Its descriptors must not stay open in the parent.
+// The embedder can be the user of a listening launcher. Its descriptors must not stay open in the parent, and their
+// closes must not wait.
 func TestADeciderThatSendsDescriptorsIsEnded(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection would close them
 	p := newHostileParent(t)
@@ -86,11 +90,13 @@ func TestADeciderThatSendsDescriptorsIsEnded(t *testing.T) {
 	}
 	defer r.Close()
 	reply := frame([]byte(`{"number":0}`))
-	reply[0] = 1 // one descriptor
-	if _, err := descriptor.Send(int(theirs.Fd()), reply, int(w.Fd())); err != nil {
+	reply[0] = 2 // descriptors
+	socket := testhost.LingeringSocket(t)
+	if _, err := descriptor.Send(int(theirs.Fd()), reply, int(w.Fd()), socket); err != nil {
 		t.Fatal(err)
 	}
 	w.Close()
+	unix.Close(socket)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

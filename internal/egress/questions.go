@@ -144,8 +144,10 @@ func (p *parent) removeDecider(d *decider) {
 	}
 }
 
-// serveDecider takes the replies of a decider until its end, and closes the channel.
+// serveDecider takes the replies of a decider until its end, and closes the channel. The client can be the user of a
+// listening launcher: it gives this process no descriptors, and no close waits for a socket with SO_LINGER.
 func (p *parent) serveDecider(d *decider) {
+	descriptor.AtOnce(func() { d.channel.Accept(0) })
 	sent, begun := make(chan struct{}), make(chan struct{})
 	begin := sync.OnceFunc(func() { close(begun) })
 	go func() {
@@ -157,9 +159,8 @@ func (p *parent) serveDecider(d *decider) {
 		}
 	}()
 	for {
-		body, files, err := d.channel.Receive(context.Background(), maxReply)
-		descriptor.Close(files...)
-		if err != nil || len(files) > 0 {
+		body, _, err := d.channel.Receive(context.Background(), maxReply)
+		if err != nil {
 			break
 		}
 		begin()
@@ -173,8 +174,10 @@ func (p *parent) serveDecider(d *decider) {
 	}
 	p.removeDecider(d)
 	<-sent
-	d.channel.Discard()
-	d.channel.Close()
+	descriptor.AtOnce(func() {
+		d.channel.Discard()
+		d.channel.Close()
+	})
 }
 
 // A question is open until the worker has its answer.

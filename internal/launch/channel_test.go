@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"testing"
 	"time"
 
@@ -222,7 +221,7 @@ func TestRefusedDescriptorsDoNotLinger(t *testing.T) {
 	refusal := errors.New("too many")
 	ch.Count(func(int) error { return refusal })
 	before := openFiles()
-	socket := lingering(t)
+	socket := testhost.LingeringSocket(t)
 	files := testhost.OpenNull(t, 20)
 	err := unix.Sendmsg(fd, []byte{21, 0, 0, 0}, unix.UnixRights(append([]int{socket}, files...)...), nil, 0)
 	if err := errors.Join(err, unix.Close(socket)); err != nil {
@@ -245,44 +244,6 @@ func TestRefusedDescriptorsDoNotLinger(t *testing.T) {
 	if now := openFiles(); now > before+1+20 {
 		t.Errorf("%d descriptors are open, %d were", now, before)
 	}
-}
-
-// lingering returns a socket. Its last close waits for an hour, or until the end of the test.
-func lingering(t *testing.T) int {
-	t.Helper()
-	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	conn, err := net.DialTCP("tcp", nil, listener.Addr().(*net.TCPAddr))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	peer, err := listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { peer.Close() })
-	fd, err := descriptor.Duplicate(conn) // the close of conn does not wait then
-	if err != nil {
-		t.Fatal(err)
-	}
-	for err == nil {
-		_, err = unix.Write(fd, make([]byte, 1<<16))
-	}
-	if !errors.Is(err, unix.EAGAIN) {
-		t.Fatal(err)
-	}
-	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}); err != nil {
-		t.Fatal(err)
-	}
-	// The close of a socket that does not block does not wait.
-	if err := unix.SetNonblock(fd, false); err != nil {
-		t.Fatal(err)
-	}
-	return fd
 }
 
 // FuzzReceive sends any bytes, in two parts and with descriptors beside each.
