@@ -48,7 +48,8 @@ func (n Networks) checkChange(ctx context.Context, id string, now, next spec.Con
 		return launch.Refusal(err)
 	}
 	var limit *spec.FieldError
-	if next.Network != spec.NetworkNone && errors.As(next.CheckNetworkLimits(), &limit) {
+	isOther := next.Network != now.Network && next.Network != spec.NetworkNone // a network that the sandbox has may stay
+	if isOther && errors.As(next.CheckNetworkLimits(), &limit) {
 		return launch.Refusal(&spec.FieldError{Field: "network", Problem: fmt.Sprintf(
 			"this sandbox has the limit %s, and the network %q cannot have that limit; make another sandbox",
 			strings.TrimPrefix(limit.Field, "limits."), next.Network)})

@@ -28,6 +28,26 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// A rule of a launcher can fill in a limit that the sandbox's network cannot have. The rules of the network can change
+// nevertheless, and the level can be raised.
+func TestALimitOfAnotherNetworkHoldsNoChangeWithin(t *testing.T) {
+	n := Networks{record.Roots{State: t.TempDir(), Data: t.TempDir()}}
+	now := spec.Config{Network: spec.NetworkProxied, Allow: []string{"a.example"}, Limits: spec.Limits{NetworkRate: 1 << 20}}
+	for _, network := range []spec.Network{spec.NetworkProxied, spec.NetworkFull, spec.NetworkNone} {
+		next := now
+		next.Network, next.Allow, next.Sensitivity = network, nil, spec.SensitivityInternal
+		if err := n.checkChange(t.Context(), "box", now, next); err != nil {
+			t.Errorf("to %s: %v", network, err)
+		}
+	}
+	now.Network = spec.NetworkFull
+	next := now
+	next.Network = spec.NetworkProxied
+	if err := n.checkChange(t.Context(), "box", now, next); err == nil || !strings.Contains(err.Error(), "network_rate") {
+		t.Errorf("to a network without the limit: %v", err)
+	}
+}
+
 // A change that fails takes the network from the sandbox, also if the record cannot be written.
 func TestTheNetworkIsTakenWithoutTheRecord(t *testing.T) {
 	testhost.NeedRoot(t, "network namespaces are made")
