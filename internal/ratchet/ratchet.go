@@ -74,10 +74,40 @@ func (l Levels) Raise(o Owner, to spec.Sensitivity) error {
 	if err != nil || !to.Above(now) {
 		return err
 	}
-	if err := l.write(o, to); err != nil {
+	if now == spec.SensitivityPublic { // there is no file yet
+		err = l.room(o.UID)
+	}
+	if err == nil {
+		err = l.write(o, to)
+	}
+	if err != nil {
 		return fmt.Errorf("keep the sensitivity of sandbox %s: %w", o.ID, err)
 	}
 	return nil
+}
+
+// maxNames is the most names of one user, other than root, that have a level.
+const maxNames = 1000
+
+// room returns an error if a user has the most names with a level.
+func (l Levels) room(uid uint32) error {
+	if uid == 0 {
+		return nil
+	}
+	entries, err := os.ReadDir(filepath.Join(l.Data, dirName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	names := 0
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), Owner{UID: uid}.String()) {
+			names++
+		}
+	}
+	if err == nil && names >= maxNames {
+		err = fmt.Errorf("user %d has %d names of sandboxes with a level, the most that are kept; end the level of a name with down", uid, names)
+	}
+	return err
 }
 
 // draftMark begins the name of a file while it is written. No id begins with a dot.

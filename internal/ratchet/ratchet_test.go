@@ -1,6 +1,8 @@
 package ratchet
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,6 +45,31 @@ func TestLevelsOnlyRise(t *testing.T) {
 		if err := l.Raise(box, spec.SensitivityInternal); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A client can make sandboxes with a level and go away, any number of times. The levels of their names stay.
+func TestLevelsOfAUserAreBounded(t *testing.T) {
+	l := Levels{t.TempDir(), "hash-"}
+	one := Owner{"one", 7}
+	if err := l.Raise(one, spec.SensitivityInternal); err != nil {
+		t.Fatal(err)
+	}
+	for n := range maxNames - 1 {
+		if err := os.WriteFile(l.path(Owner{fmt.Sprint("name-", n), 7}), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Raise(Owner{"more", 7}, spec.SensitivityInternal); err == nil {
+		t.Error("one more than the bound")
+	}
+	for _, o := range []Owner{one, {"more", 17}, {"more", 0}} {
+		if err := l.Raise(o, spec.SensitivitySecret); err != nil {
+			t.Errorf("%v: %v", o, err)
+		}
+	}
+	if err := errors.Join(l.Forget(one), l.Raise(Owner{"more", 7}, spec.SensitivityInternal)); err != nil {
+		t.Errorf("in the place of another: %v", err)
 	}
 }
 

@@ -35,7 +35,7 @@ func (c *call) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tied, reused := r.Tied, i.Reused
+	tied, unnamed, reused := r.Tied, r.Name == "", i.Reused
 	c.doneWithRequest()
 	// Ignore an error here: a client that does not read the answer does not confirm the sandbox.
 	err = c.answerFrom(context.WithoutCancel(ctx), func() (*launch.Answer, error) { return &launch.Answer{Info: &i}, nil })
@@ -48,6 +48,10 @@ func (c *call) create(ctx context.Context) error {
 			c.tie(i)
 		}
 		return nil
+	}
+	if unnamed { // nobody can make another sandbox of this name, so its level ends
+		_, err := c.server.remove(ctx, i, c.peer, c.server.core.Remove)
+		return err
 	}
 	return c.server.abandon(ctx, i, c.peer)
 }

@@ -297,23 +297,28 @@ func TestACommandEndsWithItsCallAndWithTheConnection(t *testing.T) {
 	}
 }
 
+// The level of a name stays. That of a name which the launcher has made up is of no use to anybody.
 func TestACreateThatNobodyLearnsOfIsUndone(t *testing.T) {
-	w := newWorld(t)
-	c := w.client(t, 0)
-	ctx, cancel := context.WithCancel(t.Context())
-	w.core.onCreate(func(ctx context.Context) error {
-		cancel()
-		<-ctx.Done() // the client has gone; it is made all the same
-		return nil
-	})
-	if _, err := c.Create(ctx, launch.Create{Name: "box"}); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+	for name, abandoned := range map[string][]string{"box": {"box"}, "": nil} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			c := w.client(t, 0)
+			ctx, cancel := context.WithCancel(t.Context())
+			w.core.onCreate(func(ctx context.Context) error {
+				cancel()
+				<-ctx.Done() // the client has gone; it is made all the same
+				return nil
+			})
+			if _, err := c.Create(ctx, launch.Create{Name: name}); !errors.Is(err, context.Canceled) {
+				t.Errorf("%v", err)
+			}
+			testhost.Eventually(t, "the removal", func() bool {
+				w.core.mu.Lock()
+				defer w.core.mu.Unlock()
+				return w.core.made == 1 && len(w.core.boxes) == 0 && slices.Equal(w.core.abandoned, abandoned)
+			})
+		})
 	}
-	testhost.Eventually(t, "the removal", func() bool {
-		w.core.mu.Lock()
-		defer w.core.mu.Unlock()
-		return w.core.made == 1 && w.core.boxes["box"] == nil && slices.Equal(w.core.abandoned, []string{"box"})
-	})
 }
 
 func TestASandboxIsKeptWhoseClientGoesAtOnce(t *testing.T) {
