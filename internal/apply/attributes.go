@@ -94,5 +94,5 @@ func replaceXattrs(fd int, xattrs map[string][]byte) error {
 			return err
 		}
 	}
-	return setXattrs(fd, more)
+	return setXattrs(fd, more, func(string) bool { return true })
 }

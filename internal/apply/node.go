@@ -113,17 +113,21 @@ func (m *maker) finish(path string, n *node) (entry, error) {
 }
 
 // opened sets owner, mode, extended attributes and time, in this order: each change
-// of the first takes something of the later ones away. It returns the entry as it is then.
+// of the first takes something of the later ones away. But the user's attributes come before the mode: their change needs
+// the right to write (fs/xattr.c:xattr_permission), which the mode can take away. It returns the entry as it is then.
 func (m *maker) opened(fd, dir int, name string, n *node) (entry, error) {
 	if n.UID != m.uid || n.GID != m.gid {
 		if err := unix.Fchown(fd, int(n.UID), int(n.GID)); err != nil {
 			return entry{}, ownerError(n, err)
 		}
 	}
+	if err := setXattrs(fd, n.Xattrs, isUsers); err != nil {
+		return entry{}, err
+	}
 	if err := unix.Fchmod(fd, n.Mode); err != nil {
 		return entry{}, err
 	}
-	if err := setXattrs(fd, n.Xattrs); err != nil {
+	if err := setXattrs(fd, n.Xattrs, func(name string) bool { return !isUsers(name) }); err != nil {
 		return entry{}, err
 	}
 	if err := unix.UtimesNanoAt(dir, name, n.times(), unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -164,8 +168,15 @@ func ownerError(n *node, err error) error {
 	return err
 }
 
-func setXattrs(fd int, xattrs map[string][]byte) error {
+// isUsers tells the attributes that any user may set who may write to the file.
+func isUsers(name string) bool { return strings.HasPrefix(name, "user.") }
+
+// setXattrs sets those extended attributes that are wanted.
+func setXattrs(fd int, xattrs map[string][]byte, wanted func(name string) bool) error {
 	for name, value := range xattrs {
+		if !wanted(name) {
+			continue
+		}
 		if err := unix.Fsetxattr(fd, name, value, 0); err != nil {
 			return &pathError{"attribute " + name, err}
 		}

@@ -228,7 +228,8 @@ func (b *box) asUser(role string, paths ...string) (string, error) {
 
 func TestAnOrdinaryUserAppliesToTreesOfTheirOwn(t *testing.T) {
 	b := newBox(t, "mkdir -p gone/in; echo > gone/in/f; chmod 555 gone/in; echo a > f; mkdir d; chown -R 1000:1000 .")
-	b.run("mkdir -p closed/in; echo x > closed/in/f; chmod 555 closed/in closed; rm -r gone; echo b > f; echo > d/x; chmod 711 d; chown -R 1000:1000 .")
+	b.run("mkdir -p closed/in; echo x > closed/in/f; chmod 555 closed/in closed; rm -r gone; echo b > f; echo > d/x; chmod 711 d; echo r > ro; mkdir rodir; " +
+		`python3 -c 'import os; [os.setxattr(f, "user.a", b"1") for f in ("ro", "rodir")]'; chmod 444 ro; chmod 555 rodir; chown -R 1000:1000 .`)
 	sh(t, b.upper, "chown 1000:1000 .")
 	want := look(t, b.merged)
 	if out, err := b.asUser("apply"); err != nil {
