@@ -17,12 +17,12 @@ func LingeringSocket(t testing.TB) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
+	defer listener.Close() //nolint:errcheck // nothing was written
 	conn, err := net.DialTCP("tcp", nil, listener.Addr().(*net.TCPAddr))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer conn.Close() //nolint:errcheck // the copy stays open
 	peer, err := listener.Accept()
 	if err != nil {
 		t.Fatal(err)
