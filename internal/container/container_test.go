@@ -318,6 +318,12 @@ func TestStatusOfAResumedContainerThatWasNotStarted(t *testing.T) {
 	if status, err := loaded.Status(); status != Created {
 		t.Errorf("%s, %v", status, err)
 	}
+	if err := loaded.Pause(); err != nil {
+		t.Errorf("paused again: %v", err)
+	}
+	if err := c.Resume(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Who loaded a container that had stopped finds its successor paused.

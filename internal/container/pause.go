@@ -15,7 +15,7 @@ var ErrNotPaused = libcontainer.ErrNotPaused
 // stand still. Where that does not come about it thaws them again and says so.
 // A container that is paused already, or has stopped, is [ErrNotRunning].
 func (c *Container) Pause() error {
-	status, err := c.lc.Status()
+	status, err := c.status()
 	if err != nil {
 		return unlessGone(err)
 	}
