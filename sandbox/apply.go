@@ -53,8 +53,8 @@ type ConflictError struct {
 	// files before the apply could be taken back. Mostly there are none, and nothing
 	// was applied.
 	Applied []string
-	// Kept are the paths where files of the host are now that the apply had moved and that could not go back: the
-	// host has made other files in their places.
+	// Kept are the new paths of files of the host that could not go back. The host has made other files in their
+	// places.
 	Kept []string
 }
 

@@ -71,8 +71,8 @@ type ConflictError struct {
 	// Applied are the paths that were applied nevertheless: others changed the new
 	// entries before the apply could be taken back. Mostly there are none.
 	Applied []string
-	// Kept are the paths where the host's own entries are now that could not go back: others
-	// have taken their places.
+	// Kept are the new paths of the host's own entries that could not go back. Others have taken
+	// their places.
 	Kept []string
 }
 

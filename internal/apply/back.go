@@ -177,7 +177,7 @@ func (r *run) putBack(o *op, dir int, name string) error {
 	return err
 }
 
-// keptPrefix begins the names of replaced or removed entries whose places others have taken.
+// keptPrefix begins the names of replaced or removed entries that could not go back.
 const keptPrefix = reservedPrefix + "kept-"
 
 // keep gives an entry of the host that cannot go back a name at the top of the tree. The entry can have changes that

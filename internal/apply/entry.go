@@ -19,7 +19,7 @@ type entry struct {
 	links uint32
 	major uint32
 	minor uint32
-	// device is the one that the inode belongs to. Files of one overlay can have several.
+	// device is the inode's. Files of one overlay can have several devices.
 	device uint64
 }
 

@@ -168,7 +168,7 @@ func ownerError(n *node, err error) error {
 	return err
 }
 
-// isUsers tells the attributes that any user may set who may write to the file.
+// isUsers tells the user's attributes. To set one needs the right to write to the file.
 func isUsers(name string) bool { return strings.HasPrefix(name, "user.") }
 
 // setXattrs sets those extended attributes that are wanted.

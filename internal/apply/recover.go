@@ -16,7 +16,7 @@ type Recovery struct {
 	Finished, TakenBack bool
 	// Stays are the paths whose new entries were not undone, since others have changed them.
 	Stays []string
-	// Kept are the paths where the host's own entries are now that could not go back.
+	// Kept are the new paths of the host's own entries that could not go back.
 	Kept []string
 }
 

@@ -55,7 +55,7 @@ func TestUndoKeepsFilesWithEqualInodeNumbersApart(t *testing.T) {
 	mount("tmpfs", "one", "tmpfs", "")
 	mount("tmpfs", "two", "tmpfs", "")
 	sh(t, dir, "echo a > one/a; ln one/a one/a2; echo b > two/b; ln two/b two/b2")
-	mount("overlay", "tree", "overlay", "lowerdir="+filepath.Join(dir, "one")+":"+filepath.Join(dir, "two"))
+	mount("overlay", "tree", "overlay", "lowerdir="+filepath.Join(dir, "one")+":"+filepath.Join(dir, "two")+",xino=off")
 	tree := openDir(t, filepath.Join(dir, "tree"))
 	p, err := New(&layer.Stack{Layers: []layer.Layer{{Dir: openDir(t, filepath.Join(dir, "upper"))}}, Base: tree}, tree, asIs())
 	if err != nil {

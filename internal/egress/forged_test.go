@@ -90,9 +90,10 @@ func TestADeciderThatSendsDescriptorsIsEnded(t *testing.T) {
 	}
 	defer r.Close()
 	reply := frame([]byte(`{"number":0}`))
-	reply[0] = 2 // descriptors
+	reply[0] = 102 // descriptors
 	socket := testhost.LingeringSocket(t)
-	if _, err := descriptor.Send(int(theirs.Fd()), reply, int(w.Fd()), socket); err != nil {
+	sent := append([]int{int(w.Fd())}, testhost.OpenNull(t, 100)...)
+	if _, err := descriptor.Send(int(theirs.Fd()), reply, append(sent, socket)...); err != nil {
 		t.Fatal(err)
 	}
 	w.Close()

@@ -82,6 +82,8 @@ type pending struct {
 	since  time.Time
 	// patient calls are answered when there is something to say.
 	patient bool
+	// sent is true once the call goes to the server.
+	sent bool
 	// left is the time when the caller left. It is zero while the caller waits.
 	left time.Time
 	// holds is true if the caller left, and the call keeps its place until the answer comes.
@@ -186,7 +188,7 @@ func (c *Client) deliver(a *answer) error {
 		}
 	}
 	p, ok := c.pending[a.id]
-	if !ok {
+	if !ok || !p.sent {
 		return fmt.Errorf("the server of the files answers call %d, which does not exist", a.id)
 	}
 	delete(c.pending, a.id)
@@ -238,6 +240,9 @@ func (c *Client) ask(ctx context.Context, r request, patient bool) (*answer, err
 			}
 		}()
 	}
+	c.mu.Lock()
+	p.sent = true
+	c.mu.Unlock()
 	isSent, err := c.send(ctx, r.encode())
 	if err == nil {
 		select {
@@ -455,7 +460,7 @@ func (c *Client) inquire() {
 	if waits {
 		return
 	}
-	ping := &pending{answer: make(chan *answer, 1), cancel: func(error) {}, since: time.Now(), left: time.Now()}
+	ping := &pending{answer: make(chan *answer, 1), cancel: func(error) {}, since: time.Now(), left: time.Now(), sent: true}
 	r := request{op: opPing}
 	if !c.sending.TryAcquire(1) {
 		return // somebody waits to send

@@ -277,7 +277,6 @@ func TestCallsWithoutAPlaceLearnOfAPause(t *testing.T) {
 func TestAPausedServerMayOweAnswers(t *testing.T) {
 	t.Parallel() // it takes giveUpAfter
 	var isPaused atomic.Bool
-	isPaused.Store(true)
 	h := newHostile(t, Options{Silent: func(context.Context) error {
 		if isPaused.Load() {
 			return errors.New("paused")
@@ -285,6 +284,7 @@ func TestAPausedServerMayOweAnswers(t *testing.T) {
 		return nil
 	}})
 	owed := h.cancelled(t, maxLate+2)
+	isPaused.Store(true)
 	time.Sleep(giveUpAfter + 5*askAfter)
 	if err := h.client.Err(); err != nil {
 		t.Fatalf("during the pause: %v", err)

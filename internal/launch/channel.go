@@ -257,6 +257,9 @@ func (c *Channel) take(limit int) ([]byte, []*os.File, error) {
 // less.
 const chunk = 4 << 10
 
+// maxRights is how many descriptors one message can have (unix(7), SCM_RIGHTS).
+const maxRights = 253
+
 // read receives the present bytes, or waits.
 func (c *Channel) read(ctx context.Context) error {
 	// Frames that were taken are still in use. So the rest moves to memory of its own when
@@ -265,10 +268,9 @@ func (c *Channel) read(ctx context.Context) error {
 	if cap(c.in)-len(c.in) < chunk/4 {
 		c.in = append(make([]byte, 0, max(chunk, 2*len(c.in))), c.in...)
 	}
-	// As long as there is room for one more than is wanted, one that is not
-	// shows.
-	room := min(c.maxFiles-len(c.files)+1, MaxFiles)
-	rights := make([]byte, unix.CmsgSpace(4*room))
+	// There is room for all descriptors of a message. Those without room would be closed in recvmsg(2), and the close of a
+	// socket with SO_LINGER can take long.
+	rights := make([]byte, unix.CmsgSpace(4*maxRights))
 	var n, oobn, flags int
 	var result error
 	err := c.raw.Read(func(fd uintptr) bool {

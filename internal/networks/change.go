@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/sandbox-runtime/sandbox-runtime/internal/launch"
+	"github.com/sandbox-runtime/sandbox-runtime/internal/ratchet"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/record"
 	"github.com/sandbox-runtime/sandbox-runtime/internal/statedir"
 	"github.com/sandbox-runtime/sandbox-runtime/spec"
@@ -32,6 +33,11 @@ func (n Networks) Change(ctx context.Context, box *record.Sandbox, want launch.N
 	}
 	if err := n.checkChange(ctx, box.ID, r.Config, next.Config); err != nil {
 		return spec.NetworkChange{}, err
+	}
+	if !r.Tied { // before the change: without the level on disk, the sandbox would lose its network
+		if err := n.levels().CanRaise(ratchet.Owner{ID: box.ID, UID: r.UID}, next.Config.Sensitivity); err != nil {
+			return spec.NetworkChange{}, launch.Refusal(err)
+		}
 	}
 	if want.Grant != nil {
 		next.Named = want.Named

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 // A rule of a launcher can fill in a limit that the sandbox's network cannot have. The rules of the network can change
 // nevertheless, and the level can be raised.
-func TestALimitOfAnotherNetworkHoldsNoChangeWithin(t *testing.T) {
+func TestALimitOfAnotherNetworkDoesNotBlockAChange(t *testing.T) {
 	n := Networks{record.Roots{State: t.TempDir(), Data: t.TempDir()}}
 	now := spec.Config{Network: spec.NetworkProxied, Allow: []string{"a.example"}, Limits: spec.Limits{NetworkRate: 1 << 20}}
 	for _, network := range []spec.Network{spec.NetworkProxied, spec.NetworkFull, spec.NetworkNone} {

@@ -86,6 +86,15 @@ func (l Levels) Raise(o Owner, to spec.Sensitivity) error {
 	return nil
 }
 
+// CanRaise returns the error that Raise has if the user has the most names with a level.
+func (l Levels) CanRaise(o Owner, to spec.Sensitivity) error {
+	now, err := l.Of(o)
+	if err != nil || now != spec.SensitivityPublic || !to.Above(now) {
+		return err
+	}
+	return l.room(o.UID)
+}
+
 // maxNames is the most names of one user, other than root, that have a level.
 const maxNames = 1000
 

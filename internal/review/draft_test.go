@@ -22,8 +22,12 @@ func TestDraftsHaveTheModeOfTheUmask(t *testing.T) {
 		if err := d.publish(name); err != nil {
 			t.Fatal(err)
 		}
-		if info, err := os.Stat(name); err != nil || info.Mode() != want {
-			t.Errorf("with mask %#o: %v, %v", mask, info.Mode(), err)
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode() != want {
+			t.Errorf("with mask %#o: %v", mask, info.Mode())
 		}
 	}
 }

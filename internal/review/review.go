@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -178,6 +179,10 @@ func (r *Review) applyWith(ctx context.Context, o sandbox.ApplyOptions) (*sandbo
 	for {
 		conflict, ok := errors.AsType[*sandbox.ConflictError](err)
 		if !ok {
+			break
+		}
+		isNew := func(c sandbox.Unapplied) bool { return !slices.Contains(o.OverwriteOnly, c.Path) }
+		if !slices.ContainsFunc(conflict.Conflicts, isNew) { // the host goes on changing the files
 			break
 		}
 		r.Talk.Say("%s", Escaped(err.Error()))

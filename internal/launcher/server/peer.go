@@ -148,8 +148,8 @@ func (p *peer) awaitRoom(ctx context.Context, core Core, name string) error {
 }
 
 // haveRoom takes a place if one is free; held removed sandboxes occupy places, too. One name takes
-// one place, also if it has several creates or exists already. A sandbox that exists may be replaced, and its
-// files may be held then: so there must not be more sandboxes and held ones than places.
+// one place, also if it has several creates or exists already. A sandbox that exists can be replaced while its files are
+// held. So it counts, too, as long as the files of any removed sandbox are held.
 func (p *peer) haveRoom(name string, held int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,10 +157,11 @@ func (p *peer) haveRoom(name string, held int) bool {
 		return false
 	}
 	places := p.placesLocked() + held
-	if has := name != "" && (p.owned[name] || p.making[name] > 0); !has {
+	has := name != "" && (p.owned[name] || p.making[name] > 0)
+	if !has {
 		places++
 	}
-	if places > p.Sandboxes {
+	if places > p.Sandboxes && (!has || held > 0) {
 		return false
 	}
 	p.making[name]++

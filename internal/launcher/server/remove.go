@@ -15,7 +15,7 @@ const removeTime = time.Minute
 func (c *call) remove(ctx context.Context, id string, created time.Time) error {
 	was := c.tiedAs(id)
 	removed, err := c.server.remove(ctx, spec.Info{ID: id, Created: created}, c.peer, c.server.core.Remove)
-	if removed {
+	if isGone := created.IsZero() || created.Equal(was.Created); removed || err == nil && isGone {
 		c.untie(was)
 	}
 	return err

@@ -297,7 +297,7 @@ func TestACommandEndsWithItsCallAndWithTheConnection(t *testing.T) {
 	}
 }
 
-// The level of a name stays. That of a name which the launcher has made up is of no use to anybody.
+// The level of a name stays. The level of a generated name ends.
 func TestACreateThatNobodyLearnsOfIsUndone(t *testing.T) {
 	for name, abandoned := range map[string][]string{"box": {"box"}, "": nil} {
 		t.Run(name, func(t *testing.T) {
