@@ -82,8 +82,6 @@ type pending struct {
 	since  time.Time
 	// patient calls are answered when there is something to say.
 	patient bool
-	// sent is true once the call goes to the server.
-	sent bool
 	// left is the time when the caller left. It is zero while the caller waits.
 	left time.Time
 	// holds is true if the caller left, and the call keeps its place until the answer comes.
@@ -188,7 +186,7 @@ func (c *Client) deliver(a *answer) error {
 		}
 	}
 	p, ok := c.pending[a.id]
-	if !ok || !p.sent {
+	if !ok {
 		return fmt.Errorf("the server of the files answers call %d, which does not exist", a.id)
 	}
 	delete(c.pending, a.id)
@@ -231,7 +229,7 @@ func (c *Client) ask(ctx context.Context, r request, patient bool) (*answer, err
 	isOwed := false
 	if !patient {
 		if c.calls.Acquire(ctx, 1) != nil {
-			c.forget(r.id)
+			c.leave(r.id, p, false)
 			return nil, context.Cause(ctx)
 		}
 		defer func() {
@@ -240,9 +238,6 @@ func (c *Client) ask(ctx context.Context, r request, patient bool) (*answer, err
 			}
 		}()
 	}
-	c.mu.Lock()
-	p.sent = true
-	c.mu.Unlock()
 	isSent, err := c.send(ctx, r.encode())
 	if err == nil {
 		select {
@@ -252,11 +247,7 @@ func (c *Client) ask(ctx context.Context, r request, patient bool) (*answer, err
 			err = context.Cause(ctx)
 		}
 	}
-	if isSent {
-		isOwed = c.abandon(r.id, p)
-	} else {
-		c.forget(r.id)
-	}
+	isOwed = c.leave(r.id, p, isSent)
 	return nil, err
 }
 
@@ -285,31 +276,27 @@ func (c *Client) register(p *pending, r *request) error {
 	return nil
 }
 
-// forget ends a call that was not sent.
-func (c *Client) forget(id uint32) {
+// leave notes that the caller has gone. It returns true if the server still owes the answer of a call that was sent.
+// The call then keeps its place until the answer comes: the server must not get more calls than it takes.
+func (c *Client) leave(id uint32, p *pending, isSent bool) (isOwed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.pending, id)
-}
-
-// abandon notes that the caller has gone. It returns true if the answer can still come: the answer then ends the
-// call's place among the calls under way. Without that, the calls of many callers that go would be more than the
-// server takes.
-func (c *Client) abandon(id uint32, p *pending) (isOwed bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.pending[id] == p {
-		p.left, p.holds = time.Now(), c.over == nil && !p.patient
-		return p.holds
-	}
-	select {
-	case came := <-p.answer: // at this moment
-		if came.handle != 0 {
-			c.letGo(came.handle)
+	switch {
+	case c.pending[id] != p: // the answer came at this moment, or the server has answered a call that was not sent
+		select {
+		case came := <-p.answer:
+			if came.handle != 0 {
+				c.letGo(came.handle)
+			}
+		default:
 		}
-	default:
+		return false
+	case !isSent:
+		delete(c.pending, id)
+		return false
 	}
-	return false
+	p.left, p.holds = time.Now(), c.over == nil && !p.patient
+	return p.holds
 }
 
 // send writes one frame, to its end also when ctx is done meanwhile: half a frame would make all later frames
@@ -393,7 +380,7 @@ func (c *Client) attend() {
 		switch {
 		case idle > c.options.Idle:
 			c.fail(ErrEnded)
-		case silent > giveUpAfter, owed > maxLate && !c.hasReason():
+		case silent > giveUpAfter, owed > maxLate && !c.endWithReason():
 			c.fail(ErrSilent)
 		case silent > askAfter:
 			c.inquire()
@@ -427,8 +414,8 @@ func (c *Client) state() (silent, idle time.Duration, owed int) {
 	return silent, idle, owed
 }
 
-// hasReason asks why the server is silent. If there is a reason, all waits for the server end with it.
-func (c *Client) hasReason() bool {
+// endWithReason asks why the server is silent. If there is a reason, it ends all waits with the reason and returns true.
+func (c *Client) endWithReason() bool {
 	if c.options.Silent == nil {
 		return false
 	}
@@ -451,7 +438,7 @@ func (c *Client) hasReason() bool {
 
 // inquire asks why the server is silent. Without a reason it sends a ping, which a running server answers.
 func (c *Client) inquire() {
-	if c.hasReason() {
+	if c.endWithReason() {
 		return
 	}
 	c.mu.Lock()
@@ -460,7 +447,7 @@ func (c *Client) inquire() {
 	if waits {
 		return
 	}
-	ping := &pending{answer: make(chan *answer, 1), cancel: func(error) {}, since: time.Now(), left: time.Now(), sent: true}
+	ping := &pending{answer: make(chan *answer, 1), cancel: func(error) {}, since: time.Now(), left: time.Now()}
 	r := request{op: opPing}
 	if !c.sending.TryAcquire(1) {
 		return // somebody waits to send
@@ -473,7 +460,7 @@ func (c *Client) inquire() {
 		ctx, cancel := context.WithTimeout(context.Background(), waitTime)
 		defer cancel()
 		if isSent, _ := c.send(ctx, r.encode()); !isSent { // the waiting call gets the answer
-			c.forget(r.id)
+			c.leave(r.id, ping, false)
 		}
 	}
 }
