@@ -263,7 +263,7 @@ func TestCommandThatWasKilledIsNotSaidToHaveFailed(t *testing.T) {
 	}
 }
 
-// An alone writer notes calls of Write that overlap.
+// alone is a writer that counts overlapping calls of Write.
 type alone struct {
 	inside, overlaps, bytes atomic.Int32
 }

@@ -199,13 +199,12 @@ func (p *isolated) remove(ctx context.Context, id string, created time.Time) err
 	if err != nil {
 		return err
 	}
+	var recovered error
 	info, err := client.Info(ctx, id)
-	if err == nil && (created.IsZero() || created.Equal(info.Created)) {
-		_, err = recoverTrees(ctx, client, info.Config.Overlays)
-	} else {
-		err = nil // the removal says whether there is a sandbox
+	if err == nil && (created.IsZero() || created.Equal(info.Created)) { // the removal has the error, if there is no sandbox
+		_, recovered = recoverTrees(ctx, client, info.Config.Overlays)
 	}
-	return errors.Join(client.RemoveCreated(ctx, id, created), err)
+	return errors.Join(client.RemoveCreated(ctx, id, created), recovered)
 }
 
 func (p *isolated) List(ctx context.Context) ([]Info, error) {

@@ -100,8 +100,9 @@ func (s *Sandbox) Execs(ctx context.Context) (execs []ExecInfo, err error) {
 
 // Attach attaches to a detached command by its id, with any starter. The kept output and
 // all later output go to the writers, as those of a Command; without a writer, into the
-// Result. One writer for both streams gets one call at a time. Wait returns when the command has ended, and no other call gets its Result. If
-// ctx ends before, Wait returns its error and the command goes on.
+// Result. One writer for both streams gets one call at a time. Wait returns when the command
+// has ended, and no other call gets its Result. If ctx ends before, Wait returns its error and
+// the command goes on.
 //
 // Errors: ErrNotFound if there is no detached command of this id, or its Result was taken;
 // ErrUnavailable if the provider has no detached commands.

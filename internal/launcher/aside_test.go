@@ -220,7 +220,7 @@ func TestAnUnfinishedRemovalEndsTheLevelOfRoot(t *testing.T) {
 	if _, err := l.Create(t.Context(), inMemory("box", spec.Config{Sensitivity: spec.SensitivitySecret}), Sources{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Abandon(t.Context(), "box", Which{}); err != nil { // the level stays
+	if _, err := l.Abandon(t.Context(), "box", Condition{}); err != nil { // the level stays
 		t.Fatal(err)
 	}
 	l.tending.Wait()

@@ -70,7 +70,7 @@ func TestRemoveIfAsksAboutTheOwner(t *testing.T) {
 	asked := -1
 	remove := func(may bool) {
 		t.Helper()
-		did, err := l.RemoveIf(t.Context(), "x", Which{Owner: func(owner uint32) bool { asked = int(owner); return may }})
+		did, err := l.RemoveIf(t.Context(), "x", Condition{Owner: func(owner uint32) bool { asked = int(owner); return may }})
 		if err != nil || did != may || asked != int(sb.Owner()) {
 			t.Errorf("asked about %d: %t, %v", asked, did, err)
 		}
@@ -97,17 +97,17 @@ func TestRemoveIfAsksAboutTheTime(t *testing.T) {
 		return i.Created
 	}
 	first := created()
-	if did, err := l.RemoveIf(t.Context(), "x", Which{Created: first}); !did || err != nil {
+	if did, err := l.RemoveIf(t.Context(), "x", Condition{Created: first}); !did || err != nil {
 		t.Fatalf("the first: %t, %v", did, err)
 	}
 	second := created()
-	if did, err := l.RemoveIf(t.Context(), "x", Which{Created: first}); did || err != nil {
+	if did, err := l.RemoveIf(t.Context(), "x", Condition{Created: first}); did || err != nil {
 		t.Errorf("the first again: %t, %v", did, err)
 	}
-	if did, err := l.Abandon(t.Context(), "x", Which{Created: first}); did || err != nil {
+	if did, err := l.Abandon(t.Context(), "x", Condition{Created: first}); did || err != nil {
 		t.Errorf("the first is abandoned: %t, %v", did, err)
 	}
-	if did, err := l.RemoveIf(t.Context(), "x", Which{Created: second}); !did || err != nil {
+	if did, err := l.RemoveIf(t.Context(), "x", Condition{Created: second}); !did || err != nil {
 		t.Errorf("the second: %t, %v", did, err)
 	}
 	if _, err := l.Open(t.Context(), "x"); !errors.Is(err, launch.ErrNotFound) {

@@ -65,7 +65,7 @@ func TestOnlyARemovalByTheOwnerEndsALevel(t *testing.T) {
 	if _, err := first.ChangeNetwork(t.Context(), launch.NetworkRequest{Sensitivity: spec.SensitivitySecret}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Abandon(t.Context(), "box", Which{}); err != nil {
+	if _, err := l.Abandon(t.Context(), "box", Condition{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := level(newBox()); got != spec.SensitivitySecret {

@@ -15,10 +15,9 @@ import (
 // Prune removes the rest of sandboxes that are not up, and returns their ids: sandboxes whose
 // PID 1 has ended, sandboxes that are tied to an ended process, and half-made sandboxes. Any
 // number of processes may call Prune. Prune does not touch a sandbox that is up, unless its removal has
-// begun in a process that was killed, or somebody has removed its directory in the state root: this
-// directory says that the sandbox is up. If a
-// killed process has left such a sandbox half changed, Prune finishes the change. A stopped sandbox
-// with unapplied files on disk stays, too: see [Launcher.Unapplied].
+// begun in a process that was killed, or its directory in the state root is missing: this directory says
+// that the sandbox is up. If a killed process has left such a sandbox half changed, Prune finishes the
+// change. A stopped sandbox with unapplied files on disk stays, too: see [Launcher.Unapplied].
 func (l *Launcher) Prune(ctx context.Context) ([]string, error) {
 	ids, err := l.find.known()
 	if err != nil {

@@ -30,50 +30,55 @@ import (
 // Errors: [launch.ErrBusy] if another process makes or changes the sandbox for too long;
 // [launch.ErrNotFound] for a container that is no sandbox.
 func (l *Launcher) Remove(ctx context.Context, id string) error {
-	if _, err := l.RemoveIf(ctx, id, Which{}); err != nil {
-		return err
-	}
-	return l.ForgetLevel(id, 0) // the name may have had no sandbox
+	_, err := l.RemoveIf(ctx, id, Condition{})
+	return err
 }
 
-// Which says which sandbox a removal may remove. The zero value permits each.
-type Which struct {
-	// Owner returns whether the sandbox of this user may be removed. Nil permits all users. A sandbox
-	// with a damaged record is then removed, too, whatever Created says.
+// A Condition restricts a removal. The zero value permits the removal of any sandbox.
+type Condition struct {
+	// Owner returns whether the sandbox of this user may be removed. Nil permits all users, and also the
+	// removal of a sandbox with a damaged record.
 	Owner func(uid uint32) bool
-	// Created is the time at which the sandbox was made: a later sandbox with the name stays. The zero
-	// time permits each.
+	// Created is the time at which the sandbox was made. A sandbox with another time stays. The zero time
+	// permits all times. A damaged record has no time, and Created does not protect its sandbox.
 	Created time.Time
 }
 
 // permits checks a sandbox by its record, or by the error of reading the record.
-func (w Which) permits(r record.Record, err error) bool {
+func (c Condition) permits(r record.Record, err error) bool {
 	if err != nil {
-		return w.Owner == nil
+		return c.Owner == nil
 	}
-	return (w.Owner == nil || w.Owner(r.UID)) && (w.Created.IsZero() || w.Created.Equal(r.Created))
+	return (c.Owner == nil || c.Owner(r.UID)) && (c.Created.IsZero() || c.Created.Equal(r.Created))
 }
 
-// RemoveIf is Remove for a sandbox that w permits. It returns false if it has removed nothing: there is
-// no sandbox with the name, or w does not permit that one. It asks w while no other process can change
-// the sandbox: before, another sandbox may have got the name.
-func (l *Launcher) RemoveIf(ctx context.Context, id string, w Which) (bool, error) {
-	if w.Owner == nil {
-		return l.removeWhich(ctx, id, ofOwnerAndRoot, w)
+// RemoveIf is Remove for a sandbox that the condition permits. The condition is checked while no other
+// process can change the sandbox: before, another sandbox may have got the name. RemoveIf returns false if
+// it has removed nothing: there is no sandbox with the name, or the condition does not permit that sandbox.
+func (l *Launcher) RemoveIf(ctx context.Context, id string, only Condition) (bool, error) {
+	if only.Owner != nil {
+		return l.removePermitted(ctx, id, ofOwner, only)
 	}
-	return l.removeWhich(ctx, id, ofOwner, w)
+	removed, err := l.removePermitted(ctx, id, ofOwnerAndRoot, only)
+	if err == nil && only.Created.IsZero() {
+		err = l.ForgetLevel(id, 0) // the name may have had no sandbox
+	}
+	return removed, err
 }
 
 // Abandon is RemoveIf for a sandbox whose owner has not removed it: the level stays.
-func (l *Launcher) Abandon(ctx context.Context, id string, w Which) (bool, error) {
-	return l.removeWhich(ctx, id, ofNobody, w)
+func (l *Launcher) Abandon(ctx context.Context, id string, only Condition) (bool, error) {
+	return l.removePermitted(ctx, id, ofNobody, only)
 }
 
-// removeWhich is removeWhere for the sandbox that w permits. It returns false if it has removed nothing.
-func (l *Launcher) removeWhich(ctx context.Context, id string, levelsToEnd func(owner uint32) []uint32, w Which) (bool, error) {
+// removePermitted is removeWhere for the sandbox that the condition permits. It returns false if it has
+// removed nothing.
+func (l *Launcher) removePermitted(
+	ctx context.Context, id string, levelsToEnd func(owner uint32) []uint32, only Condition,
+) (bool, error) {
 	found := false
 	err := l.removeWhere(ctx, id, levelsToEnd, func(r record.Record, err error) bool {
-		found = w.permits(r, err)
+		found = only.permits(r, err)
 		return found
 	})
 	return found && err == nil, err

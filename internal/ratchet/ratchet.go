@@ -86,8 +86,11 @@ func (l Levels) Raise(o Owner, to spec.Sensitivity) error {
 	return nil
 }
 
-// CanRaise returns the error that Raise has if the user has the most names with a level.
+// CanRaise returns the error that Raise would return because of the bound of names.
 func (l Levels) CanRaise(o Owner, to spec.Sensitivity) error {
+	if !to.Above(spec.SensitivityPublic) {
+		return nil
+	}
 	now, err := l.Of(o)
 	if err != nil || now != spec.SensitivityPublic || !to.Above(now) {
 		return err
@@ -95,10 +98,10 @@ func (l Levels) CanRaise(o Owner, to spec.Sensitivity) error {
 	return l.room(o.UID)
 }
 
-// maxNames is the most names of one user, other than root, that have a level.
+// maxNames bounds the names with a level of each user other than root.
 const maxNames = 1000
 
-// room returns an error if a user has the most names with a level.
+// room returns an error if a user has maxNames names with a level.
 func (l Levels) room(uid uint32) error {
 	if uid == 0 {
 		return nil

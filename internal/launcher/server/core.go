@@ -15,8 +15,8 @@ import (
 // Sources identify a client, and hold the files that the client has opened, by path.
 type Sources = launcher.Sources
 
-// Which says which sandbox a removal may remove.
-type Which = launcher.Which
+// A Condition restricts a removal.
+type Condition = launcher.Condition
 
 // A Core carries out requests that the rules allow. Of makes a Core of a *launcher.Launcher.
 type Core interface {
@@ -24,11 +24,11 @@ type Core interface {
 	Open(ctx context.Context, id string) (Sandbox, error)
 	// OpenStopped opens a sandbox that may have stopped, for Layers, Applied and Verify.
 	OpenStopped(ctx context.Context, id string) (Sandbox, error)
-	// Remove removes a sandbox that w permits. It returns false if it has removed nothing: there is none, or
-	// the name has another one, which stays. A missing sandbox is no error.
-	Remove(ctx context.Context, id string, w Which) (bool, error)
+	// Remove removes a sandbox that the condition permits. It returns false if it has removed nothing: there is no
+	// sandbox with the name, or the condition does not permit that sandbox. Neither is an error.
+	Remove(ctx context.Context, id string, only Condition) (bool, error)
 	// Abandon is Remove, but the sandbox's level of sensitivity stays: its owner has not removed it.
-	Abandon(ctx context.Context, id string, w Which) (bool, error)
+	Abandon(ctx context.Context, id string, only Condition) (bool, error)
 	// ForgetLevel ends the level of a user's name that no sandbox has.
 	ForgetLevel(id string, uid uint32) error
 	Info(ctx context.Context, id string) (spec.Info, error)

@@ -49,7 +49,7 @@ func (c *call) create(ctx context.Context) error {
 		}
 		return nil
 	}
-	if unnamed { // nobody can make another sandbox of this name, so its level ends
+	if unnamed { // no later sandbox gets this name, so its level ends
 		_, err := c.server.remove(ctx, i, c.peer, c.server.core.Remove)
 		return err
 	}

@@ -144,7 +144,7 @@ func (f *fakeCore) Open(ctx context.Context, id string) (Sandbox, error) {
 	return b.handle(), nil
 }
 
-func (f *fakeCore) Remove(_ context.Context, id string, w Which) (bool, error) {
+func (f *fakeCore) Remove(_ context.Context, id string, only Condition) (bool, error) {
 	f.first(&f.removing)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -154,7 +154,7 @@ func (f *fakeCore) Remove(_ context.Context, id string, w Which) (bool, error) {
 	b := f.boxes[id]
 	if b != nil {
 		i := b.now()
-		if w.Owner != nil && !w.Owner(i.Owner) || !w.Created.IsZero() && !w.Created.Equal(i.Created) {
+		if only.Owner != nil && !only.Owner(i.Owner) || !only.Created.IsZero() && !only.Created.Equal(i.Created) {
 			return false, nil
 		}
 		b.set(spec.StateStopped)
@@ -171,8 +171,8 @@ func (f *fakeCore) calls() (abandoned, forgotten []string) {
 }
 
 // Abandon removes the box, and notes the id of a box that it has removed.
-func (f *fakeCore) Abandon(ctx context.Context, id string, w Which) (bool, error) {
-	removed, err := f.Remove(ctx, id, w)
+func (f *fakeCore) Abandon(ctx context.Context, id string, only Condition) (bool, error) {
+	removed, err := f.Remove(ctx, id, only)
 	if removed {
 		f.mu.Lock()
 		defer f.mu.Unlock()

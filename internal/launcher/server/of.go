@@ -34,12 +34,8 @@ func boxed(s *launcher.Sandbox, err error) (Sandbox, error) {
 	return sandbox{s}, nil
 }
 
-func (c core) Remove(ctx context.Context, id string, w Which) (bool, error) {
-	removed, err := c.RemoveIf(ctx, id, w)
-	if err == nil && w.Owner == nil && w.Created.IsZero() {
-		err = c.ForgetLevel(id, 0) // the name may have had no sandbox
-	}
-	return removed, err
+func (c core) Remove(ctx context.Context, id string, only Condition) (bool, error) {
+	return c.RemoveIf(ctx, id, only)
 }
 
 type sandbox struct{ *launcher.Sandbox }

@@ -31,7 +31,7 @@ func (c *call) forgetLevel() error {
 }
 
 // A removal is Remove or Abandon of a Core.
-type removal func(ctx context.Context, id string, w Which) (bool, error)
+type removal func(ctx context.Context, id string, only Condition) (bool, error)
 
 // remove removes the sandbox with the id and the time of i. It goes on if the client disconnects. It returns
 // false if it has removed nothing. Then another call may have made a sandbox with the name, which counts.
@@ -39,11 +39,11 @@ func (s *Server) remove(ctx context.Context, i spec.Info, p *peer, remove remova
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
 	defer cancel()
 	s.handles.drop(i.ID)
-	which := Which{Owner: p.owns, Created: i.Created}
+	only := Condition{Owner: p.owns, Created: i.Created}
 	if p.all {
-		which.Owner = nil
+		only.Owner = nil
 	}
-	removed, err := remove(ctx, i.ID, which)
+	removed, err := remove(ctx, i.ID, only)
 	if err != nil || !removed {
 		return false, err
 	}

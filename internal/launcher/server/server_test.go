@@ -370,7 +370,7 @@ func TestTiedSandboxesEndWithTheConnection(t *testing.T) {
 	}
 	box(t, c, "free")
 	// Another takes the name of one.
-	if _, err := w.core.Remove(t.Context(), "again", Which{}); err != nil {
+	if _, err := w.core.Remove(t.Context(), "again", Condition{}); err != nil {
 		t.Fatal(err)
 	}
 	box(t, w.client(t, 0), "again")
@@ -586,7 +586,7 @@ func TestAHandleIsOpenedOnceAndDroppedWhenTheSandboxIsAnother(t *testing.T) {
 	held.Close()
 	// Another process replaces it.
 	old := w.core.box("box")
-	if _, err := w.core.Remove(t.Context(), "box", Which{}); err != nil {
+	if _, err := w.core.Remove(t.Context(), "box", Condition{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.core.Create(t.Context(), launch.Create{Name: "box"}, Sources{}); err != nil {
@@ -690,7 +690,7 @@ func TestPeersAreKeptApart(t *testing.T) {
 	if i, err := a.Create(ctx, launch.Create{Name: "a2", Reuse: true}); err != nil || !i.Reused {
 		t.Errorf("one's own, at the limit: %+v, %v", i, err)
 	}
-	if _, err := w.core.Remove(ctx, "a", Which{}); err != nil { // by somebody else
+	if _, err := w.core.Remove(ctx, "a", Condition{}); err != nil { // by another process
 		t.Fatal(err)
 	}
 	box(t, a, "a3")
@@ -856,7 +856,7 @@ func TestEvents(t *testing.T) {
 	}
 	next(events, spec.EventCreated, "other")
 	next(hers, spec.EventCreated, "other")
-	if _, err := w.core.Remove(t.Context(), "other", Which{}); err != nil {
+	if _, err := w.core.Remove(t.Context(), "other", Condition{}); err != nil {
 		t.Fatal(err)
 	}
 	next(events, spec.EventRemoved, "other")
