@@ -86,6 +86,9 @@ func (e *ConflictError) Error() string {
 	if len(e.Applied) > 0 {
 		done = fmt.Sprintf("all was taken back but for %q, which has changed since", e.Applied)
 	}
+	if len(e.Kept) > 0 {
+		done += fmt.Sprintf(", and files of the host that could not go back are kept as %q", e.Kept)
+	}
 	return fmt.Sprintf("%q %s%s: %s; choose other paths, or overwrite it", first.Path, first.Reason, more, done)
 }
 

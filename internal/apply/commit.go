@@ -135,6 +135,8 @@ func (j *journal) takeBack(r *run, why error) (restored bool, err error) {
 	}
 	if conflict, ok := errors.AsType[*ConflictError](why); ok {
 		conflict.Applied, conflict.Kept = r.stays, r.kept
+	} else if len(r.kept) > 0 {
+		why = fmt.Errorf("%w; files of the host that could not go back are kept as %q", why, r.kept)
 	}
 	return true, errors.Join(why, j.discard())
 }

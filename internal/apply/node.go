@@ -168,7 +168,7 @@ func ownerError(n *node, err error) error {
 	return err
 }
 
-// isUsers tells the user's attributes. To set one needs the right to write to the file.
+// isUsers reports whether an attribute is the user's. The right to write to the file is enough to set such an attribute.
 func isUsers(name string) bool { return strings.HasPrefix(name, "user.") }
 
 // setXattrs sets those extended attributes that are wanted.
