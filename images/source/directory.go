@@ -132,14 +132,14 @@ func (w *treeWriter) writeEntry(ctx context.Context, dir *os.File, name, full st
 		return &os.PathError{Op: "stat", Path: full, Err: err}
 	}
 	kind := stat.Mode & unix.S_IFMT
-	mount, err := mountID(int(dir.Fd()), name)
-	if kind == unix.S_IFSOCK || errors.Is(err, unix.ENOENT) || err == nil && mount != w.mount && kind != unix.S_IFDIR {
+	switch kind {
+	case unix.S_IFSOCK:
 		return nil
-	}
-	if err != nil {
-		return &os.PathError{Op: "statx", Path: full, Err: err}
-	}
-	if kind != unix.S_IFREG && kind != unix.S_IFDIR {
+	case unix.S_IFREG, unix.S_IFDIR:
+	default:
+		if mount, err := mountID(int(dir.Fd()), name); err != nil || mount != w.mount {
+			return ignoreVanished(err, full)
+		}
 		return w.writeHeader(dir, name, full, &stat, full)
 	}
 	flags := unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
@@ -161,19 +161,27 @@ func (w *treeWriter) writeEntry(ctx context.Context, dir *os.File, name, full st
 	if stat.Mode&unix.S_IFMT != kind {
 		return &os.PathError{Op: "read", Path: full, Err: errors.New("the file changed while it was read; try again")}
 	}
-	if mount, err = mountID(fd, ""); err != nil {
-		return &os.PathError{Op: "statx", Path: full, Err: err}
-	}
+	mount, err := mountID(fd, "")
 	switch {
+	case err != nil:
+		return &os.PathError{Op: "statx", Path: full, Err: err}
 	case kind == unix.S_IFDIR:
 		if err := w.writeHeader(dir, name, full, &stat, full+"/"); err != nil || mount != w.mount {
 			return err
 		}
 		return w.writeEntries(ctx, f, full, depth+1)
-	case mount != w.mount: // mounted since the look above
+	case mount != w.mount:
 		return nil
 	}
 	return w.writeFile(ctx, f, dir, name, full, &stat)
+}
+
+// ignoreVanished is the error of a look at an entry, but for an entry that is gone.
+func ignoreVanished(err error, full string) error {
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return &os.PathError{Op: "statx", Path: full, Err: err}
 }
 
 func (w *treeWriter) writeFile(ctx context.Context, f, dir *os.File, name, full string, stat *unix.Stat_t) error {

@@ -44,7 +44,7 @@ func (l *links) targets(e Entry) (all []string) {
 	// Of the patterns that begin with a wildcard, a directory .git is the usual one.
 	pattern := strings.Replace(e.Pattern, "*.git/", ".git/", 1)
 	first, _, _ := strings.Cut(pattern, "/")
-	if !e.Held || e.When != "" || strings.Contains(pattern, "**") || path.IsAbs(pattern) || !strings.ContainsAny(first, `*?[`) && !l.has(first) {
+	if !e.Held || e.When != "" || strings.Contains(pattern, "**") || path.IsAbs(pattern) || !strings.Contains(first, "*") && !l.has(first) {
 		return nil
 	}
 	names := []string{pattern}

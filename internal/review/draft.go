@@ -2,16 +2,17 @@ package review
 
 import (
 	"cmp"
+	"crypto/rand"
 	"errors"
 	"os"
+	"path/filepath"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // A draft is a file that gets its name when it is whole. A killed process leaves
-// nothing of a draft where the file system supports O_TMPFILE (Linux 3.11).
+// nothing of a draft where the file system supports O_TMPFILE (Linux 3.11). The umask decides about its mode.
 type draft struct {
 	*os.File
 	dir  *os.File
@@ -23,12 +24,12 @@ func newDraft(dir string) (*draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(dir, unix.O_TMPFILE|unix.O_RDWR, 0o600)
+	f, err := os.OpenFile(dir, unix.O_TMPFILE|unix.O_RDWR, 0o666)
 	if err == nil {
 		return &draft{File: f, dir: d}, nil
 	}
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
-		f, err = os.CreateTemp(dir, ".sandbox-runtime-save-*")
+		f, err = os.OpenFile(filepath.Join(dir, ".sandbox-runtime-save-"+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 	}
 	if err != nil {
 		d.Close()
@@ -39,7 +40,7 @@ func newDraft(dir string) (*draft, error) {
 
 // publish makes the file durable and gives it a name. It never replaces a file.
 func (d *draft) publish(name string) error {
-	if err := errors.Join(d.Chmod(0o666&^umask()), d.Sync()); err != nil {
+	if err := d.Sync(); err != nil {
 		return err
 	}
 	from := cmp.Or(d.name, "/proc/self/fd/"+strconv.Itoa(int(d.Fd())))
@@ -50,19 +51,6 @@ func (d *draft) publish(name string) error {
 		return errors.Join(err, os.Remove(name))
 	}
 	return nil
-}
-
-// umask is the mask of the program for the modes of new files. It can only be read with a change, so the kernel's
-// text about the program is read instead (Linux 4.7).
-func umask() os.FileMode {
-	status, err := os.ReadFile("/proc/thread-self/status")
-	_, rest, found := strings.Cut(string(status), "\nUmask:\t")
-	digits, _, _ := strings.Cut(rest, "\n")
-	mask, parsed := strconv.ParseUint(digits, 8, 9)
-	if err != nil || !found || parsed != nil {
-		return 0o077
-	}
-	return os.FileMode(mask)
 }
 
 // Close removes the temporary name.
