@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -120,7 +121,10 @@ type attacked struct {
 	t                  *testing.T
 	dir, tree, outside string
 	layers             [2]string
+	kept               []string // by applies that were taken back
 }
+
+var keptName = regexp.MustCompile(regexp.QuoteMeta(keptPrefix) + "[a-z0-9]+")
 
 func newAttacked(t *testing.T) *attacked {
 	testhost.PrivateMounts(t)
@@ -155,6 +159,9 @@ func (a *attacked) apply(n int) error {
 		return err
 	}
 	_, err = p.Commit(a.t.Context())
+	if err != nil {
+		a.kept = append(a.kept, keptName.FindAllString(err.Error(), -1)...)
+	}
 	return errors.Join(err, p.Close())
 }
 
@@ -184,10 +191,20 @@ func TestASwappedParentLeadsNowhere(t *testing.T) {
 		t.Errorf("%d applied, %d not: the swaps made no difference", done, failed)
 	}
 	tree := openDir(t, a.tree)
-	if _, err := Recover(tree); err != nil { // what is to be restored has the other name now
+	ended, err := Recover(tree)
+	a.kept = append(a.kept, ended.Kept...)
+	if err != nil { // what is to be restored has the other name now
 		sh(t, a.tree, `mv -T p x; mv -T l p; mv -T x l`)
-		if _, err := Recover(tree); err != nil {
+		ended, err := Recover(tree)
+		if err != nil {
 			t.Fatal(err)
+		}
+		a.kept = append(a.kept, ended.Kept...)
+	}
+	t.Logf("%d kept", len(a.kept))
+	for _, name := range a.kept { // a directory that took the other one's place
+		if err := os.RemoveAll(filepath.Join(a.tree, name)); err != nil {
+			t.Error(err)
 		}
 	}
 	b := &box{t: t, tree: a.tree}

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -79,5 +80,42 @@ func TestFilesOfTheHostThatCannotGoBackAreKept(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A Commit that ends a killed apply changes nothing itself, and names the kept files.
+func TestCommitNamesWhatAnEarlierApplyKept(t *testing.T) {
+	b := newBox(t, "mkdir dir; echo a file > file; echo below > dir/file")
+	b.run("rm file dir/file")
+	killed, p := b.plan(Options{Since: time.Now().Add(time.Hour)}), b.plan(Options{Since: time.Now().Add(time.Hour)})
+	j, err := begin(killed.target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := killed.stage(t.Context(), j, map[string]layer.Stamp{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.write(&record{Version: recordVersion, Begun: time.Now().UnixNano(), Ops: killed.ops}); err != nil {
+		t.Fatal(err)
+	}
+	r := &run{tree: killed.tree, staged: newTree(j.dir), ops: killed.ops}
+	if err := r.do(&r.ops[slices.IndexFunc(r.ops, func(o op) bool { return o.Path == "file" })]); err != nil {
+		t.Fatal(err)
+	}
+	r.staged.forget()
+	r.tree.forget()
+	if err := j.dir.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.host("echo theirs > file; echo theirs >> dir/file")
+	_, err = p.Commit(t.Context())
+	kept := keptName.FindAllString(fmt.Sprint(err), -1)
+	if err == nil || !strings.Contains(err.Error(), "an earlier apply was killed") || len(kept) != 1 {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{kept[0]: "a file\n", "file": "theirs\n", "dir/file": "below\ntheirs\n"} {
+		if got, err := os.ReadFile(filepath.Join(b.tree, name)); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
 	}
 }

@@ -13,13 +13,14 @@ import (
 
 // Commit applies the plan, whole or not at all. It returns once the new entries are
 // durable. The replaced entries are removed in the background. After the first change of
-// the tree the end of the context has no effect. The caller stores the stamps of the
+// the tree the end of the context has no effect. A Commit that ends a killed apply changes
+// nothing itself, and returns an error. The caller stores the stamps of the
 // report and calls Close. If the stamps cannot be stored, the caller calls Leave.
 func (p *Plan) Commit(ctx context.Context) (Report, error) {
 	if len(p.conflicts) > 0 && !p.o.Overwrite {
 		return Report{}, p.about(&ConflictError{Conflicts: p.conflicts})
 	}
-	if _, err := recoverAll(p.target, p.o.View, nil); err != nil {
+	if err := p.endEarlier(); err != nil {
 		return Report{}, err
 	}
 	j, err := begin(p.target)
@@ -43,6 +44,23 @@ func (p *Plan) Commit(ctx context.Context) (Report, error) {
 	p.report(ctx, &report)
 	p.items, p.ops = nil, nil // the plan has been carried out
 	return report, nil
+}
+
+// endEarlier ends killed applies. If there was one, the plan may be of a tree that was changed half-way.
+func (p *Plan) endEarlier() error {
+	earlier, err := recoverAll(p.target, p.o.View, nil)
+	if err == nil && (earlier.Finished || earlier.TakenBack) {
+		err = p.about(errors.New("an earlier apply was killed, and is ended only now; try again"))
+	}
+	return naming(err, earlier.Kept)
+}
+
+// naming adds the kept files of the host to an error.
+func naming(err error, kept []string) error {
+	if err == nil || len(kept) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; files of the host that could not go back are kept as %q", err, kept)
 }
 
 // Close removes the record of a Commit and the replaced entries. A plan that was not
@@ -111,32 +129,33 @@ func (p *Plan) stage(ctx context.Context, j *journal, stamps map[string]layer.St
 
 // run carries a record out. If that cannot be done it restores the tree, and then
 // removes the journal.
-func (j *journal) run(t, staged *tree, record *record) (restored bool, err error) {
+func (j *journal) run(t, staged *tree, record *record) (*run, error) {
 	r := &run{tree: t, staged: staged, ops: record.Ops, begun: record.Begun}
 	if err := r.forward(); err != nil {
-		return j.takeBack(r, err)
+		return r, j.takeBack(r, err)
 	}
 	if err := unix.Syncfs(int(j.dir.Fd())); err != nil {
-		return false, fmt.Errorf("sync: %w", err)
+		return r, fmt.Errorf("sync: %w", err)
 	}
-	return false, j.done()
+	return r, j.done()
 }
 
 // takeBack restores the tree after a step has failed.
-func (j *journal) takeBack(r *run, why error) (restored bool, err error) {
+func (j *journal) takeBack(r *run, why error) error {
 	r.tree.forget()
 	if back := r.backward(); back != nil {
-		return false, fmt.Errorf("%w; restoring the tree: %w (the next apply to the tree tries again; the replaced files are in %s)",
-			why, back, j.name)
+		return naming(fmt.Errorf("%w; restoring the tree: %w (the next apply to the tree tries again; the replaced files are in %s)",
+			why, back, j.name), r.kept)
 	}
 	r.staged.forget()
 	if back := j.undone(); back != nil {
-		return false, errors.Join(why, back)
+		return naming(errors.Join(why, back), r.kept)
 	}
+	r.restored = true
 	if conflict, ok := errors.AsType[*ConflictError](why); ok {
 		conflict.Applied, conflict.Kept = r.stays, r.kept
-	} else if len(r.kept) > 0 {
-		why = fmt.Errorf("%w; files of the host that could not go back are kept as %q", why, r.kept)
+	} else {
+		why = naming(why, r.kept)
 	}
-	return true, errors.Join(why, j.discard())
+	return errors.Join(why, j.discard())
 }

@@ -108,13 +108,11 @@ func (all *Recovery) one(target *os.File, name string, tell func(string, map[str
 		}
 		return j.tellDone(record, t, tell)
 	}
-	restored, err := j.run(t, staged, record)
-	if restored { // err is the reason, and no error of the recovery
+	r, err := j.run(t, staged, record)
+	all.Stays = append(all.Stays, r.stays...)
+	all.Kept = append(all.Kept, r.kept...)
+	if r.restored { // err is the reason, and no error of the recovery
 		all.TakenBack = true
-		if conflict, ok := errors.AsType[*ConflictError](err); ok {
-			all.Stays = append(all.Stays, conflict.Applied...)
-			all.Kept = append(all.Kept, conflict.Kept...)
-		}
 		return nil
 	}
 	if err != nil {

@@ -22,6 +22,8 @@ type run struct {
 	stays []string
 	// kept are the paths of the host's entries that could not go back.
 	kept []string
+	// restored says that all steps were undone.
+	restored bool
 }
 
 // changedNow is a conflict that shows only when a step is done.
