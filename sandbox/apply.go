@@ -263,6 +263,9 @@ func (c *Changes) commit(ctx context.Context, p *treePlan) error {
 	defer cancel()
 	err = c.source.Applied(ctx, p.tree.Path, report.Stamps)
 	p.tree.Remember(report.Stamps)
+	if cannotNote(err) { // and would be again
+		return about(c.id, fmt.Errorf("all was applied, but %s: %w", forgotten, err))
+	}
 	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrNotRunning) { // else nothing is left that remembers
 		p.untold = true
 		return about(c.id, fmt.Errorf("all was applied, but the sandbox could not be told; the next changes, diff or apply tells it: %w", err))

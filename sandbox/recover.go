@@ -40,12 +40,20 @@ func recoverTrees(ctx context.Context, client *launch.Client, dirs []string) (no
 func tellSource(ctx context.Context, client *launch.Client, source, tree string, stamps map[string]layer.Stamp) error {
 	id, _, _ := strings.Cut(source, overlaid.SourceSeparator)
 	err := client.Applied(ctx, id, tree, stamps)
-	var other *launch.ConfigError
-	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotRunning) || errors.As(err, &other) {
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotRunning) || cannotNote(err) {
 		return nil
 	}
 	return about(id, err)
 }
+
+// cannotNote tells whether a sandbox refuses to note an apply. It would refuse the same again.
+func cannotNote(err error) bool {
+	_, ok := errors.AsType[*ConfigError](err)
+	return ok
+}
+
+// forgotten says what a refusal means for the user.
+const forgotten = "the sandbox cannot note this, so the next apply takes these files for changes of the host"
 
 // recoverTree leaves applies of another user, and applies that are still going on.
 func recoverTree(name string, dir *os.File, tell func(source string, stamps map[string]layer.Stamp) error) (apply.Recovery, error) {
@@ -100,7 +108,12 @@ func (c *Changes) recover(ctx context.Context) error {
 			if source != t.Source(c.id) {
 				return apply.ErrUntold
 			}
-			if err := c.source.Applied(ctx, t.Path, stamps); err != nil {
+			err := c.source.Applied(ctx, t.Path, stamps)
+			if cannotNote(err) {
+				c.notes = append(c.notes, fmt.Sprintf("an earlier apply to %s was done, but %s: %v", t.Path, forgotten, err))
+				err = nil
+			}
+			if err != nil {
 				return fmt.Errorf("tell the sandbox of an earlier apply: %w", err)
 			}
 			t.Remember(stamps)
